@@ -1,5 +1,5 @@
-import {listSettings} from '../src/config.ts'
-import {EXIT_CODES} from '../src/errors.ts'
+import {listSettings} from '../src/core/config.ts'
+import {EXIT_CODES} from '../src/core/errors.ts'
 
 /** `docs/configuration.md`, from the settings themselves. */
 export function renderConfigurationPage(): string {
@@ -16,7 +16,7 @@ export function renderConfigurationPage(): string {
   })
   return `# Configuration
 
-Generated from \`src/settings.ts\` by \`npm run docs\`; a test keeps it fresh.
+Generated from \`src/core/settings.ts\` by \`npm run docs\`; a test keeps it fresh.
 
 Settings come from environment variables and from \`.env\` in the working folder; the environment wins, and \`--data\` goes over both. An empty value
 counts as not set. Every problem is reported at once, unknown names included (exit code 2). \`loantape config\` prints the effective settings, secrets

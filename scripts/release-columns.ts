@@ -1,4 +1,4 @@
-import type {BuildPlan} from '../src/types.ts'
+import type {BuildPlan} from '../src/core/types.ts'
 
 const KINDS: Record<string, string> = {
   VARCHAR: 'text',
@@ -9,7 +9,7 @@ const KINDS: Record<string, string> = {
   BOOLEAN: 'truth',
 }
 
-/** `src/release-columns.ts`, from the compiled types of published tables and the `not_null` checks of their headers. */
+/** `src/build/release-columns.ts`, from the compiled types of published tables and the `not_null` checks of their headers. */
 export function renderReleaseColumns({models, columns}: BuildPlan): string {
   const tables = models
     .filter(({isPublished}) => isPublished)

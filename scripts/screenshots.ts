@@ -1,12 +1,12 @@
 import {mkdirSync} from 'node:fs'
 import {join} from 'node:path'
-import {addDays} from '../src/clock.ts'
+import {addDays} from '../src/core/clock.ts'
 import {advanceDay} from '../src/service/advance-day.ts'
 import {seedPortfolio} from '../src/service/portfolio.ts'
-import {openStateDb} from '../src/state/state-db.ts'
+import {openStateDb} from '../src/store/state-db.ts'
 import {startWeb} from '../src/web/web-server.ts'
-import {startBrowser} from '../test/page/browser.ts'
 import {createLab} from '../test/support/lab.ts'
+import {startBrowser} from '../test/web/browser.ts'
 
 // The pictures of the README: the workbench over sixty nights of a synthetic portfolio.
 const FOLDER = join(import.meta.dirname, '../docs/images')

@@ -1,5 +1,5 @@
 /**
- * Runs the tests that belong to changed files: `npm run test:related -- src/load/guard.ts sql/core/deal.sql`. Without a name, to
+ * Runs the tests that belong to changed files: `npm run test:related -- src/sync/guard.ts sql/core/deal.sql`. Without a name, to
  * what git says has changed since the last commit.
  *
  * To a module belong the tests that import it, directly or through other modules of `src/`, and those named after it; to a model,
@@ -32,10 +32,10 @@ function listBuiltFrom(table: string, found: Set<string> = new Set([table])): Se
 
 function listTestsOfSql(path: string): string[] {
   const [folder = '', name = ''] = [basename(dirname(path)), basename(path).replace(/\.\w+$/, '')]
-  if (folder === 'checks') return tests.filter((test) => test.startsWith('test/check/'))
+  if (folder === 'checks') return tests.filter((test) => test.startsWith('test/build/checks'))
   const tables = [...listBuiltFrom(`${folder === 'seeds' ? 'seed' : folder}.${name}`)]
   const named = new RegExp(`\\b(${tables.join('|').replaceAll('.', '\\.')})\\b`)
-  return tests.filter((test) => test === 'test/model/model-cases.test.ts' || named.test(read(test)))
+  return tests.filter((test) => test === 'test/build/model-cases.test.ts' || named.test(read(test)))
 }
 
 /** What each module of `src/` and `test/` imports; what is loaded only when it is needed does not count. */
@@ -65,7 +65,7 @@ const changed =
     : [...git('diff', '--name-only', 'HEAD'), ...git('ls-files', '-o', '--exclude-standard')]
 const related = changed.flatMap((path) => {
   if (path.startsWith('sql/')) return listTestsOfSql(path)
-  if (path.startsWith('test/models/')) return ['test/model/model-cases.test.ts']
+  if (path.startsWith('test/models/')) return ['test/build/model-cases.test.ts']
   return path.endsWith('.ts') ? listTestsOfModule(path) : []
 })
 const files = [...new Set(related)].sort()

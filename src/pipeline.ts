@@ -1,21 +1,21 @@
-import {type Config, requireSource, type SourceConfig} from './config.ts'
+import {buildRelease} from './build/build.ts'
 import {parseChildStreams} from './contract/streams.ts'
-import {certifyWalk} from './load/certify.ts'
-import type {Acceptance} from './load/guard.ts'
-import {atSource} from './pipeline/at-source.ts'
-import {buildRelease} from './pipeline/build.ts'
-import {type ChildResult, syncChildren} from './pipeline/children.ts'
-import {fetchMissingDetails} from './pipeline/detail.ts'
-import {type EventsResult, lookAgain} from './pipeline/events.ts'
-import {previewWalk, settleWalk} from './pipeline/settle-walk.ts'
-import {readToEnd} from './pipeline/walk.ts'
-import type {ReleaseManifest} from './release-manifest.ts'
-import {type CurrentRun, withRun} from './state/runs.ts'
-import {openStateDb} from './state/state-db.ts'
-import {listNamedDeals, settleEvents} from './state/webhook-events.ts'
-import type {Certificate, ChangeCounts, World} from './types.ts'
-import {type DataFolder, dataFolderAt, requireWritable} from './warehouse/data-folder.ts'
-import {requireHashKey} from './warehouse/hash-key.ts'
+import {type Config, requireSource, type SourceConfig} from './core/config.ts'
+import type {Certificate, ChangeCounts, World} from './core/types.ts'
+import {type DataFolder, dataFolderAt, requireWritable} from './store/data-folder.ts'
+import type {ReleaseManifest} from './store/release.ts'
+import {type CurrentRun, withRun} from './store/runs.ts'
+import {openStateDb} from './store/state-db.ts'
+import {requireHashKey} from './store/warehouse.ts'
+import {atSource} from './sync/at-source.ts'
+import {type ChildResult, syncChildren} from './sync/children.ts'
+import {fetchMissingDetails} from './sync/details.ts'
+import {type EventsResult, lookAgain} from './sync/events.ts'
+import type {Acceptance} from './sync/guard.ts'
+import {previewWalk, settleWalk} from './sync/settle-walk.ts'
+import {readToEnd} from './sync/walk.ts'
+import {certifyWalk} from './sync/walk-state.ts'
+import {listNamedDeals, settleEvents} from './sync/webhook-events.ts'
 
 /** How a sync is asked for. */
 export interface SyncRequest {
@@ -51,7 +51,7 @@ export interface SyncResult {
  * One run, from the source to a release: walk every page, prove it complete, guard it, append what changed, and build
  * the portfolio tables. Whatever stops it, what was stored stays, and the next run goes on from there.
  *
- * @throws one of the errors of src/errors.ts, each with its exit code
+ * @throws one of the errors of src/core/errors.ts, each with its exit code
  */
 export async function syncDeals(config: Config, request: SyncRequest, world: World): Promise<SyncResult> {
   const source = requireSource(config)

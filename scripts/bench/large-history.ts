@@ -1,5 +1,5 @@
-import {openDatabase} from '../../src/warehouse/database.ts'
-import {migrate} from '../../src/warehouse/migrate.ts'
+import {openDatabase} from '../../src/store/database.ts'
+import {migrate} from '../../src/store/warehouse.ts'
 
 /** Versions that every deal has: four steps to funding and a change of its amount. */
 export const VERSIONS_PER_DEAL = 5

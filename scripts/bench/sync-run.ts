@@ -4,9 +4,9 @@ import {type Cost, measureCost, reportCost} from './cost.ts'
 // As `bin/loantape.js` starts: what follows is loaded from the cache.
 enableCompileCache()
 const [{realClock}, {parseConfig}, {createSilentLog}, {syncDeals}] = await Promise.all([
-  import('../../src/clock.ts'),
-  import('../../src/config.ts'),
-  import('../../src/log.ts'),
+  import('../../src/core/clock.ts'),
+  import('../../src/core/config.ts'),
+  import('../../src/core/log.ts'),
   import('../../src/pipeline.ts'),
 ])
 

@@ -1,8 +1,8 @@
 import {hash} from 'node:crypto'
 import {gunzipSync, gzipSync} from 'node:zlib'
 import {z} from 'zod'
-import type {StateDb} from '../state/state-db.ts'
-import {type IssuedLine, issuedLineSchema} from './journal-line.ts'
+import type {StateDb} from '../store/state-db.ts'
+import {type IssuedLine, issuedLineSchema} from './profiles.ts'
 
 /** A file of a batch, its content whole. */
 export interface BatchContent {

@@ -1,6 +1,6 @@
 import {z} from 'zod'
-import {type LoantapeError, newError} from '../errors.ts'
-import {describeIssues, isObject} from '../json.ts'
+import {type LoantapeError, newError} from '../core/errors.ts'
+import {describeIssues, isObject} from '../core/json.ts'
 
 /** Before every month there is. */
 export const FIRST_PERIOD = '0000-00'

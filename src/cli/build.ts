@@ -1,19 +1,27 @@
 import {Option} from 'commander'
-import {formatInstant, isCalendarDate, parseInstant} from '../clock.ts'
-import {newError} from '../errors.ts'
-import {groupThousands, quantity} from '../money.ts'
-import {type BuildResult, buildRelease} from '../pipeline/build.ts'
-import {type Compared, compareBuilds} from '../pipeline/compare-builds.ts'
-import type {BuildRequest} from '../pipeline/prepare-build.ts'
-import type {ReleaseManifest} from '../release-manifest.ts'
+import {type BuildResult, buildRelease, requireBuilt} from '../build/build.ts'
+import {type CaseResult, type Tested, testModels} from '../build/cases.ts'
+import {type Compared, compareBuilds} from '../build/compare-builds.ts'
+import {diffReleases, type MovementPart, type TotalMovement} from '../build/compare-releases.ts'
+import type {BuildRequest} from '../build/prepare-build.ts'
+import {formatInstant, isCalendarDate, parseInstant} from '../core/clock.ts'
+import type {Config} from '../core/config.ts'
+import {exitCodeOf, newError} from '../core/errors.ts'
+import {centsOf, formatCents, groupThousands, quantity} from '../core/money.ts'
+import type {World} from '../core/types.ts'
+import {createDataFolder, dataFolderAt, requireOutFile} from '../store/data-folder.ts'
+import {writeFileAtomically} from '../store/files.ts'
+import {type Release, type ReleaseManifest, requireRelease} from '../store/release.ts'
+import {describeTables} from '../web/dictionary.ts'
+import {renderReport} from '../web/report.ts'
 import type {Call, CliCommand} from './command.ts'
-import {dateOption} from './options.ts'
-import {joinLines, renderTable} from './table.ts'
+import {dateOption, parseCount, type ReleaseOptions, requireAskedRelease} from './options.ts'
+import {fitTable, joinLines, renderTable, signed} from './table.ts'
 
 type Options = BuildRequest & {compare?: boolean}
 
 /** `loantape build`. */
-export default function addBuild(command: CliCommand): void {
+export function addBuild(command: CliCommand): void {
   command
     .description('build and check a release without walking; only a plain build moves `current`')
     .example('build --as-of 2026-06-30')
@@ -90,4 +98,208 @@ function parseKnownAt(text: string): string {
     )
   }
   return formatInstant(micros).replace('T', ' ').replace('Z', '')
+}
+
+/** The exit code of a `CheckError`. */
+const CASES_FAILED = exitCodeOf('check')
+
+/** Rows of a case that are shown. */
+const MOST_ROWS = 20
+
+/** `loantape test`. */
+export function addTest(command: CliCommand): void {
+  command
+    .description(
+      'run the tests of your own models, tests/<schema>.<table>.yaml in LOANTAPE_SQL_DIR; exit 3 when one fails',
+    )
+    .example('test mart.portfolio_summary')
+    .argument('[table]', 'only those of this table')
+    .examines()
+    .does(async ({cli, config, options, world}: Call, table?: string) => {
+      const tested = await testModels(config, table, world)
+      if (tested.failed > 0) cli.exitCode = CASES_FAILED
+      cli.printResult(options, tested, () => renderTested(tested, cli.width))
+    })
+}
+
+const EXAMPLE = `a large funded deal is on the list:
+  walks:
+    2026-03-02:
+      a: {status: funded, loan_amount: 20000000}
+  rows:
+    - {deal_id: a, loan_amount: 20000000}`
+
+function renderTested(
+  {folder, passed, failed, duration_ms, cases}: Tested,
+  width: number | undefined,
+): string {
+  if (cases.length === 0)
+    return `No tests in ${folder}. One of the table risk.watch_list is a few lines in ${folder}/risk.watch_list.yaml:\n\n${EXAMPLE}\n\ndocs/analyst-guide.md describes the form.`
+  const tables = new Set(cases.map(({table}) => table)).size
+  const counts = `${passed} passed${failed > 0 ? `, ${failed} failed` : ''}`
+  return [
+    ...cases.filter((one) => !one.passed).map((one) => renderFailure(one, width)),
+    `${quantity(cases.length, 'case')} of ${quantity(tables, 'table')}: ${counts}, in ${(duration_ms / 1000).toFixed(1)} s.`,
+  ].join('\n\n')
+}
+
+function renderFailure(
+  {table, name, file, line, problem, missing, unexpected}: CaseResult,
+  width?: number,
+): string {
+  const rowsOf = (kind: string, rows: CaseResult['missing']) =>
+    rows.map((row) => [kind, ...Object.values(row).map(toText)])
+  const rows = [...rowsOf('missing', missing), ...rowsOf('unexpected', unexpected)].sort((one, other) =>
+    one.slice(1).join() < other.slice(1).join() ? -1 : 1,
+  )
+  const more = rows.length - MOST_ROWS
+  return joinLines([
+    `✗ ${table}: ${name}\n  ${file}:${line}`,
+    problem !== null && `\n${problem}`,
+    rows.length > 0 &&
+      `\n${fitTable(['row', ...Object.keys(missing[0] ?? unexpected[0] ?? {})], rows.slice(0, MOST_ROWS), width)}`,
+    more > 0 && `${groupThousands(more)} more; --json has all.`,
+  ])
+}
+
+/** An empty text, and blanks around one, are seen between quotes. */
+function toText(value: string | null): string {
+  if (value === null) return 'null'
+  return value === '' || value !== value.trim() ? `'${value}'` : value
+}
+
+/** What `diff --json` prints. */
+interface Diff {
+  before: Pick<ReleaseManifest, 'release_id' | 'as_of' | 'known_at'>
+  after: Pick<ReleaseManifest, 'release_id' | 'as_of' | 'known_at'>
+  totals: TotalMovement[]
+}
+
+/** `loantape diff`. */
+export function addDiff(command: CliCommand): void {
+  command
+    .description('which deals and fields moved the totals from one release to another')
+    .example('diff 2026-06-29 2026-06-30')
+    .argument('<before>', 'a release id, a date YYYY-MM-DD, or `current`')
+    .argument('<after>', 'another')
+    .option(
+      '--limit <count>',
+      'deals shown of each total; --json has all',
+      parseCount('--limit', 1_000_000),
+      20,
+    )
+    .does(async ({config, world}: Call<{limit: number}>, before: string, after: string): Promise<Diff> => {
+      const left = await findRelease(config, before, world)
+      const right = await findRelease(config, after, world)
+      return {
+        before: nameRelease(left),
+        after: nameRelease(right),
+        totals: await diffReleases(left, right),
+      }
+    }, renderDiff)
+}
+
+/** A release by id, `current`, or the date it stands for; one of a past date is built when it is not there. */
+async function findRelease(config: Config, name: string, world: World): Promise<Release> {
+  const folder = dataFolderAt(config.dataDir)
+  if (name === 'current') return requireRelease(folder)
+  if (!isCalendarDate(name)) return requireDeals(requireRelease(folder, name), name)
+  return await requireBuilt(config, {asOf: name}, world)
+}
+
+/** The release of a selection may hold other tables only. */
+function requireDeals(release: Release, name: string): Release {
+  if (release.manifest.tables.some((table) => table.name === 'core.deal')) return release
+  throw newError(
+    'RELEASE_PARTIAL',
+    `Release '${name}' on the command line: expected one that holds core.deal, whose deals are compared.`,
+    {next: 'Name a whole release, or build `--select core.deal`.'},
+  )
+}
+
+function nameRelease({manifest: {release_id, as_of, known_at}}: Release): Diff['before'] {
+  return {release_id, as_of, known_at}
+}
+
+function renderDiff({before, after, totals}: Diff, {limit}: {limit: number}): string {
+  const heading = `From ${before.release_id} (as of ${before.as_of}) to ${after.release_id} (as of ${after.as_of})`
+  if (totals.length === 0) return `${heading}: no total moved.`
+  const overview = renderTable(
+    ['total', {number: 'before'}, {number: 'after'}, {number: 'movement'}, {number: 'deals'}],
+    totals.map((total) => [
+      titleOf(total),
+      groupThousands(total.before),
+      groupThousands(total.after),
+      signed(total.movement),
+      String(total.parts.length),
+    ]),
+  )
+  return [`${heading}:`, '', overview, ...totals.map((total) => renderTotal(total, limit))].join('\n')
+}
+
+function renderTotal(total: TotalMovement, limit: number): string {
+  const rest = total.parts.slice(limit)
+  const rows = total.parts
+    .slice(0, limit)
+    .map((part) => [part.deal_id, describeChange(part), signed(part.movement)])
+  if (rest.length > 0) rows.push([`${rest.length} more`, '', signed(addUp(rest))])
+  const table = renderTable(
+    [titleOf(total), 'moved by', {number: 'movement'}],
+    [...rows, ['', 'in all', signed(total.movement)]],
+  )
+  return `\n${table}`
+}
+
+const titleOf = ({total, status}: TotalMovement) =>
+  status === null ? total.replace('_', ' ') : `status ${status}: ${total}`
+
+function describeChange({change, before, after}: MovementPart): string {
+  if (change === 'appeared' || change === 'left' || before === null || after === null) return change
+  return `${change.replace('_', ' ')} ${before[change]} → ${after[change]}`
+}
+
+/** Exact, in cents or counts as the parts are. */
+function addUp(parts: readonly MovementPart[]): string {
+  const sum = parts.reduce((total, {movement}) => total + centsOf(movement), 0n)
+  return parts.some(({movement}) => movement.includes('.')) ? formatCents(sum) : String(sum)
+}
+
+/** `loantape docs`. */
+export function addDocs(command: CliCommand): void {
+  command
+    .example('docs --out dictionary.html')
+    .option('--out <file>', 'where to write it; dictionary.html in the data folder by default')
+    .examines()
+    .does(
+      async ({config, options: {out}, world}: Call<{out?: string}>) => {
+        const folder = dataFolderAt(config.dataDir)
+        const file = out === undefined ? `${folder.root}/dictionary.html` : requireOutFile(folder, out)
+        const page = await describeTables(folder, config, world)
+        if (out === undefined) createDataFolder(folder)
+        writeFileAtomically(file, page)
+        return {file}
+      },
+      ({file}) => `The data dictionary: ${file}`,
+    )
+}
+
+/** `loantape report`. */
+export function addReport(command: CliCommand): void {
+  command
+    .example('report --as-of 2026-06-30')
+    .option('--release <id>', 'of this release; the current one by default')
+    .addOption(dateOption('--as-of <date>', 'of the portfolio as of this business date, YYYY-MM-DD'))
+    .option('--out <file>', 'where to write it; report-<release>.html in the data folder by default')
+    .does(
+      async (call: Call<ReleaseOptions & {out?: string}>) => {
+        const folder = dataFolderAt(call.config.dataDir)
+        const out = call.options.out === undefined ? undefined : requireOutFile(folder, call.options.out)
+        const release = await requireAskedRelease(call)
+        const {release_id} = release.manifest
+        const file = out ?? `${folder.root}/report-${release_id}.html`
+        writeFileAtomically(file, await renderReport(release))
+        return {file, release_id}
+      },
+      ({file}) => `The portfolio report: ${file}`,
+    )
 }

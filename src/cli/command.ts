@@ -1,6 +1,6 @@
 import {Command} from 'commander'
-import type {Config} from '../config.ts'
-import type {World} from '../types.ts'
+import type {Config} from '../core/config.ts'
+import type {World} from '../core/types.ts'
 import type {Cli, CommonOptions} from './context.ts'
 
 /** What the work of a command is given; `config` and `world` are made when it first asks for them. */
@@ -61,7 +61,7 @@ export class CliCommand extends Command {
         },
       }
       if (this.#isChecked) {
-        const {bringUpToDate} = await import('../pipeline/record.ts')
+        const {bringUpToDate} = await import('../record/record.ts')
         await bringUpToDate(call.config, call.world)
       }
       const value = await work(call, ...args)

@@ -1,27 +1,242 @@
 import {existsSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
-import {join} from 'node:path'
-import {addDays, businessDateOf, createFrozenClock, DAY_MS, HOUR_MS} from '../clock.ts'
-import {type Config, requireSource} from '../config.ts'
+import {join, relative} from 'node:path'
+import {type RowOf, rowOf} from '../build/release-row.ts'
+import {createDealClient} from '../client/client.ts'
 import {STREAMS} from '../contract/streams.ts'
-import {codeOf, type LoantapeError, newError} from '../errors.ts'
-import {quantity} from '../money.ts'
-import {walkAndApply} from '../pipeline.ts'
-import {isOtherProcess} from '../process.ts'
-import {requireRelease} from '../release/manifest.ts'
+import {
+  addDays,
+  businessDateOf,
+  createFrozenClock,
+  DAY_MS,
+  HOUR_MS,
+  sleepUntilStopped,
+} from '../core/clock.ts'
+import {type Config, requireSource} from '../core/config.ts'
+import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
+import {centsOf, formatCents, quantity} from '../core/money.ts'
+import {isOtherProcess} from '../core/process.ts'
+import {type ChangeCounts, NO_CHANGES, type World} from '../core/types.ts'
+import {applyEvents, type SyncResult, walkAndApply} from '../pipeline.ts'
 import {requireJob} from '../schedule/job.ts'
 import {runJob} from '../schedule/run-job.ts'
-import {advanceDay} from '../service/advance-day.ts'
-import {linkPortfolio} from '../service/linked-portfolio.ts'
-import {seedPortfolio} from '../service/portfolio.ts'
-import {withRun} from '../state/runs.ts'
-import {openStateDb} from '../state/state-db.ts'
-import {NO_CHANGES, type World} from '../types.ts'
-import {createDataFolder, type DataFolder, DEMO_PROCESS, dataFolderAt} from '../warehouse/data-folder.ts'
+import {advanceDay, drawEdits} from '../service/advance-day.ts'
+import {linkPortfolio, seedPortfolio} from '../service/portfolio.ts'
+import type {RunningService} from '../service/server.ts'
+import {createDataFolder, type DataFolder, DEMO_PROCESS, dataFolderAt} from '../store/data-folder.ts'
+import {openRelease, type Release, requireRelease} from '../store/release.ts'
+import {withRun} from '../store/runs.ts'
+import {openStateDb, type StateDb} from '../store/state-db.ts'
+import type {EventsResult} from '../sync/events.ts'
+import {listWaitingEvents} from '../sync/webhook-events.ts'
+import {dollars, percent, ratio} from '../web/figures.ts'
 import type {Call, CliCommand} from './command.ts'
-import {startReceiver} from './demo-day.ts'
-import {type DemoResult, readPortfolio, renderDay, renderDemo, renderNight} from './demo-report.ts'
 import {parseCount} from './options.ts'
 import {readConfig} from './read-config.ts'
+import {renderTable, signed} from './table.ts'
+
+/** Deals that people change between two nights. */
+const EDITS = 12
+/** What has not arrived by then is applied after the next day: nothing waits for it. */
+const LONGEST_WAIT_MS = 30_000
+
+/** Starts a receiver of the demo's own service, the web side that `serve` starts, and registers it there. */
+export async function startReceiver(
+  config: Config & {baseUrl: string; apiKey: string},
+  {service, stateDb, folder}: {service: RunningService; stateDb: StateDb; folder: DataFolder},
+  world: World,
+) {
+  const client = createDealClient(config)
+  // The secret comes with the registration and is needed to listen; where that is, is known only then.
+  const endpoint = await client.webhookEndpoints.create({url: service.url, events: ['deal.updated']})
+  const webConfig = {...config, webHost: '127.0.0.1', webPort: 0, webhookSecret: endpoint.secret}
+  // Loaded here: no other command needs a web server.
+  const {startWeb} = await import('../web/web-server.ts')
+  const web = await startWeb(webConfig, {stateDb, folder, jobs: []}, world)
+  await client.webhookEndpoints.update(endpoint.id, {url: `${web.url}/webhooks/deals`})
+  return {
+    /**
+     * Has people change some deals through the API, and applies what the webhooks of that say; the same seed and day
+     * change the same.
+     */
+    async passDay(options: {seed: string; day: string}, dayWorld: World): Promise<EventsResult> {
+      const edits = drawEdits(service.store, {...options, count: EDITS})
+      for (const {id, changes} of edits) await client.deals.update(id, changes)
+      await awaitEvents(stateDb, edits.length, dayWorld)
+      return applyEvents(config, dayWorld)
+    },
+    [Symbol.asyncDispose]: () => web[Symbol.asyncDispose](),
+  }
+}
+
+async function awaitEvents(stateDb: StateDb, count: number, {realClock, signal}: World): Promise<void> {
+  const deadline = realClock.now() + LONGEST_WAIT_MS
+  while (listWaitingEvents(stateDb).length < count && realClock.now() < deadline && !signal.aborted) {
+    await sleepUntilStopped(realClock, 10, signal)
+  }
+}
+
+/** What the demo showed; `demo --json` prints it. */
+export interface DemoResult {
+  /** `webhooks`: what came between the night before and this one. */
+  days: {
+    day: string
+    release_id: string | null
+    changes: ChangeCounts
+    webhooks: EventsResult | null
+  }[]
+  summary: Summary
+  previous: Summary | null
+  by_status: Share[]
+  by_program: Share[]
+  release_dir: string
+  export_dirs: string[]
+}
+
+type Summary = RowOf<typeof shownSummary>
+const shownSummary = rowOf('mart.portfolio_summary', [
+  'deals',
+  'amount',
+  'open_deals',
+  'open_amount',
+  'open_wa_ltv',
+  'ended_deals',
+  'ended_amount',
+  'funded_deals',
+  'funded_amount',
+  'funded_wa_ltv',
+])
+
+type Share = RowOf<typeof shareRow>
+const shareRow = rowOf('mart.portfolio_breakdown', [
+  'bucket',
+  'deals',
+  'amount',
+  'share_pct',
+  'open_deals',
+  'open_amount',
+  'funded_amount',
+  'funded_share_pct',
+])
+
+/** Totals and shares of a release. */
+export async function readPortfolio(
+  release: Release,
+): Promise<Pick<DemoResult, 'summary' | 'by_status' | 'by_program'>> {
+  await using db = await openRelease(release)
+  const readShares = (dimension: string) =>
+    db.all(shareRow, `from mart.portfolio_breakdown where dimension = $1 order by sort_order, bucket`, [
+      dimension,
+    ])
+  return {
+    summary: await db.one(shownSummary, 'from mart.portfolio_summary'),
+    by_status: await readShares('status'),
+    by_program: await readShares('loan_program'),
+  }
+}
+
+/** One line for what webhooks brought between two nights. */
+export function renderDay(day: string, {events, deals, appended}: EventsResult): string {
+  return `Day of ${day}: ${quantity(events, 'event')} received by webhook, ${quantity(deals, 'deal')} read again, ${appended} of them changed.`
+}
+
+/** One line for what a night's sync saw. */
+export function renderNight(day: string, sync: SyncResult, durationMs: number): string {
+  const {created, updated, missing, vanished} = sync.changes
+  const changes = `${created} new, ${updated} changed, ${missing} missing, ${vanished} vanished`
+  const lists = sync.streams
+    .map(({stream, changes}) => `, ${quantity(changes.created, `new ${stream.replace(/s$/, '')}`)}`)
+    .join('')
+  return `Night of ${day}: ${quantity(sync.walk.pages, 'page')}, ${quantity(sync.walk.distinct, 'deal')} (${changes})${lists}, ${quantity(sync.checks.passed, 'check')} passed, ${(durationMs / 1000).toFixed(1)} s.`
+}
+
+/**
+ * What stands below the last night: the portfolio, where the files are, and what to try next.
+ *
+ * @param dataDir as `--data` named it
+ */
+export function renderDemo(result: DemoResult, dataDir: string): string {
+  const {summary, previous} = result
+  const quoted = /^[\w./-]+$/.test(dataDir) ? dataDir : `'${dataDir.replaceAll("'", "'\\''")}'`
+  const query = `npx loantape query --data ${quoted}`
+  const lines = [
+    '',
+    renderTotal('Open:', summary.open_deals, summary.open_amount, summary.open_wa_ltv),
+    renderTotal('Funded:', summary.funded_deals, summary.funded_amount, summary.funded_wa_ltv),
+    renderTotal('Ended:', summary.ended_deals, summary.ended_amount),
+    '',
+    renderStatuses(result.by_status),
+    '',
+    renderPrograms(result.by_program),
+  ]
+  const last = result.days.at(-1)
+  if (previous && last) {
+    lines.push(
+      '',
+      `Since the day before: open deals ${signed(summary.open_deals - previous.open_deals)}, open amount ${signed(difference(summary.open_amount, previous.open_amount))}, funded ${signed(difference(summary.funded_amount, previous.funded_amount))};`,
+      `  ${last.changes.created} new, ${last.changes.updated} changed, ${last.changes.missing} missing, ${last.changes.vanished} vanished, ${last.changes.unchanged} unchanged.`,
+    )
+  }
+  lines.push(
+    '',
+    `Release:  ${shorten(result.release_dir)}/portfolio.duckdb, and each table as Parquet beside it`,
+    ...result.export_dirs.map((dir) => `Exported: ${shorten(dir)}`),
+    '',
+    'Three things to try next:',
+    `  ${query} "select bucket, open_deals, open_amount, funded_amount from mart.portfolio_breakdown where dimension = 'state' order by open_amount desc limit 10"`,
+    `  ${query} "select deal_id, loan_amount from mart.document_coverage where status = 'underwriting' and not has_appraisal"`,
+    `  npx loantape serve --data ${quoted}    which shows it all at http://127.0.0.1:8321`,
+  )
+  return lines.join('\n')
+}
+
+/** One line of the portfolio's totals, led by what it is the total of. */
+function renderTotal(title: string, deals: number, amount: string, ltv: number | null = null): string {
+  const share = ltv === null ? '' : `; loan-to-value ${ratio(ltv)}`
+  return `${title.padEnd(8)}${quantity(deals, 'deal')}, ${dollars(amount)}${share}.`
+}
+
+/** All deals; a status is wholly open or wholly ended. */
+function renderStatuses(shares: readonly Share[]): string {
+  return renderTable(
+    ['status', {number: 'deals'}, {number: 'amount'}, {number: 'share'}],
+    shares.map(({bucket, deals, amount, share_pct}) => [
+      bucket,
+      String(deals),
+      dollars(amount),
+      percent(share_pct),
+    ]),
+  )
+}
+
+function renderPrograms(shares: readonly Share[]): string {
+  return renderTable(
+    [
+      'loan program',
+      {number: 'open deals'},
+      {number: 'open amount'},
+      {number: 'funded amount'},
+      {number: 'of funded'},
+    ],
+    shares.map(({bucket, open_deals, open_amount, funded_amount, funded_share_pct}) => [
+      bucket,
+      String(open_deals),
+      dollars(open_amount),
+      dollars(funded_amount),
+      percent(funded_share_pct),
+    ]),
+  )
+}
+
+/** Exact difference of two amounts. */
+function difference(left: string, right: string): string {
+  return formatCents(centsOf(left) - centsOf(right))
+}
+
+/** A path as it is shorter to type. */
+function shorten(path: string): string {
+  const local = relative('.', path)
+  return local.startsWith('..') ? path : local
+}
 
 /** What people change in a day is told of this long before its night. */
 const DESK_HOURS_MS = 6 * HOUR_MS
@@ -39,7 +254,7 @@ interface DemoOptions {
 }
 
 /** `loantape demo`. */
-export default function addDemo(command: CliCommand): void {
+export function addDemo(command: CliCommand): void {
   command
     .description(
       'everything on a local service with a synthetic portfolio, in ./demo-data; needs nothing else',

@@ -1,38 +1,81 @@
 import {lstatSync} from 'node:fs'
 import {statfs} from 'node:fs/promises'
-import {describeLost, readStanding} from '../accounting/journal-origin.ts'
 import {findUnmapped, quotePrograms} from '../accounting/mapping.ts'
-import {type Config, requireSource} from '../config.ts'
+import {findOwnMapping, requireOwnMapping} from '../accounting/own-mapping.ts'
+import {readPrograms, readUnmappedEndings} from '../accounting/read-journal.ts'
+import {describeLost, listNotIssued, readStanding} from '../books/standing.ts'
+import {compileModels} from '../build/compile.ts'
+import {readSources} from '../build/sources.ts'
+import {RELEASE_NEXT, verifyReleaseFiles} from '../build/verify-release.ts'
 import {dealStream} from '../contract/deal.ts'
-import {findEnvelope, readPage} from '../contract/envelope.ts'
-import {isSameMapping} from '../contract/mapped-field.ts'
-import {readTargets} from '../delivery/target.ts'
-import {explainError, type Failure, newError} from '../errors.ts'
-import {compileModels} from '../model/compile-models.ts'
-import {quantity} from '../money.ts'
-import {findOwnMapping, requireOwnMapping} from '../pipeline/account-mapping.ts'
-import {findKnownFields, readMappedFields} from '../pipeline/fields-file.ts'
-import {readPrograms, readUnmappedEndings} from '../pipeline/journal-read.ts'
-import {listNotIssued} from '../pipeline/not-issued.ts'
-import {readRateFeeds} from '../pipeline/rates.ts'
-import {listDisagreements} from '../pipeline/record-compare.ts'
-import {readSources} from '../pipeline/sources.ts'
-import {keyFileOf, requireTapeKey} from '../pipeline/tape-key.ts'
-import {requirePin} from '../pipeline/walk.ts'
-import {findCurrentRelease} from '../release/manifest.ts'
-import {RELEASE_NEXT, verifyReleaseFiles} from '../release/verify-release.ts'
+import {findEnvelope, readPage} from '../contract/list.ts'
+import {isSameMapping, type MappedField} from '../contract/mapped-field.ts'
+import {optionalColumnsOf} from '../contract/stream.ts'
+import {parseChildStreams} from '../contract/streams.ts'
+import {burstOf, type Config, requireSource} from '../core/config.ts'
+import {explainError, type Failure, newError} from '../core/errors.ts'
+import {findValue} from '../core/json.ts'
+import {groupThousands, quantity} from '../core/money.ts'
+import type {World} from '../core/types.ts'
+import {readTargets} from '../export/delivery-target.ts'
+import {listDisagreements} from '../record/record-compare.ts'
 import {listExportedProfiles, readJobs, type Step} from '../schedule/job.ts'
 import {createClient} from '../source/client.ts'
-import {hasStateDb, openStateDb} from '../state/state-db.ts'
-import {findTapeKey} from '../state/tape-rows.ts'
-import type {World} from '../types.ts'
-import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
-import {openHistory} from '../warehouse/history.ts'
-import {readSetting} from '../warehouse/stored-settings.ts'
-import {hasWarehouse} from '../warehouse/warehouse.ts'
+import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
+import {findTapeKey} from '../store/recorded.ts'
+import {findCurrentRelease} from '../store/release.ts'
+import {hasStateDb, openStateDb} from '../store/state-db.ts'
+import {hasWarehouse, openHistory, readSetting} from '../store/warehouse.ts'
+import {findKnownFields, readMappedFields} from '../sync/mapped-fields.ts'
+import {readRateFeeds} from '../sync/rates.ts'
+import {keyFileOf, requireTapeKey} from '../sync/tapes.ts'
+import {requirePin} from '../sync/walk.ts'
+import {renderNotIssued} from './books.ts'
 import type {CliCommand} from './command.ts'
-import {describeFirstSync, isWholeList} from './first-sync.ts'
-import {renderNotIssued} from './period.ts'
+
+/** What the number of requests of a sync depends on. */
+type Asked = Pick<Config, 'ratePerSecond' | 'pageSize' | 'detail' | 'detailBudgetMinutes' | 'streams'>
+
+/** Deals that the time is told for where nobody knows how many there are. */
+const UNKNOWN_DEALS = 1000
+
+/**
+ * How long a first sync takes by its requests: each page of the list, and for each deal its own page and its lists.
+ *
+ * @param deals undefined where nobody knows
+ */
+export function describeFirstSync(config: Asked, deals: number | undefined): string {
+  const {ratePerSecond, pageSize, detail, detailBudgetMinutes, streams} = config
+  const children = parseChildStreams(streams).map(({plural}) => plural)
+  const wanted = detailBudgetMinutes === 0 ? [] : [...(detail === 'off' ? [] : ['details']), ...children]
+  const counted = deals ?? UNKNOWN_DEALS
+  const most = Math.floor((detailBudgetMinutes * 60 * ratePerSecond) / Math.max(1, wanted.length))
+  const fetched = deals === undefined ? counted : most
+  const requests = Math.ceil(counted / pageSize) + Math.min(counted, fetched) * wanted.length
+  const time = formatTime(Math.max(0, requests - burstOf(config)) / ratePerSecond)
+  const what = wanted.length > 0 ? ` with ${new Intl.ListFormat('en-GB').format(wanted)}` : ''
+  const subject = `${quantity(counted, 'deal')}${what}`
+  const words = deals === undefined ? `takes ${time} for every ${subject}` : `of ${subject} takes ${time}`
+  const isWhole = wanted.length === 0 || (deals !== undefined && deals <= most)
+  const rest = `; LOANTAPE_DETAIL_BUDGET_MINUTES lets one run get those of ${groupThousands(most)} deals, later runs the rest`
+  return `a first sync ${words} at ${ratePerSecond} requests/s${isWhole ? '' : rest}`
+}
+
+/** Whether list rows such as these leave nothing to ask single deals for. */
+export function isWholeList(records: readonly unknown[], mapped: readonly MappedField[]): boolean {
+  const names = (path: readonly string[]) => (record: unknown) => findValue(record, path) !== undefined
+  return (
+    records.length > 0 &&
+    optionalColumnsOf(dealStream).every(({name}) => records.every(names([name]))) &&
+    mapped.every(({path}) => records.some(names(path)))
+  )
+}
+
+function formatTime(seconds: number): string {
+  if (seconds < 60) return `about ${Math.max(1, Math.ceil(seconds))} s`
+  if (seconds < 90 * 60) return `about ${Math.round(seconds / 60)} min`
+  return `about ${Math.round(seconds / 3600)} h`
+}
 
 interface Finding {
   check: string
@@ -41,7 +84,7 @@ interface Finding {
 }
 
 /** `loantape doctor`. */
-export default function addDoctor(command: CliCommand): void {
+export function addDoctor(command: CliCommand): void {
   command
     .description(
       'check configuration, source, data folder, models and release; exit 1 when something is wrong',

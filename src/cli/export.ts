@@ -1,14 +1,14 @@
 import {Option} from 'commander'
-import {JOURNAL_NAMES, PROFILE_NAMES} from '../accounting/journal-profiles.ts'
-import type {DeliveryResult} from '../delivery/deliver-files.ts'
-import {readTargets} from '../delivery/target.ts'
-import {type LoantapeError, newError} from '../errors.ts'
+import {JOURNAL_NAMES, PROFILE_NAMES} from '../accounting/profiles.ts'
+import {type JournalPreview, reissueBatch} from '../books/issue.ts'
+import {type LoantapeError, newError} from '../core/errors.ts'
+import {groupThousands, quantity} from '../core/money.ts'
 import {type BatchResult, TABLE_PROFILE_NAMES} from '../export/batch.ts'
-import {groupThousands, quantity} from '../money.ts'
-import {deliverBatches, redeliverBatch} from '../pipeline/deliver.ts'
-import {type ExportRequest, exportRelease, previewExport} from '../pipeline/export.ts'
-import {reissueBatch} from '../pipeline/journal-export.ts'
-import type {JournalPreview} from '../pipeline/journal-preview.ts'
+import type {DeliveryResult} from '../export/deliver-files.ts'
+import {readTargets} from '../export/delivery-target.ts'
+import {type PublishResult, publishRelease} from '../export/publish.ts'
+import {PUBLISH_TARGETS} from '../export/target.ts'
+import {deliverBatches, type ExportRequest, exportRelease, previewExport, redeliverBatch} from '../export.ts'
 import type {Call, CliCommand} from './command.ts'
 import {dateOption} from './options.ts'
 import {renderTable, renderTerms} from './table.ts'
@@ -30,7 +30,7 @@ interface CliOptions {
 }
 
 /** `loantape export`. */
-export default function addExport(command: CliCommand): void {
+export function addExport(command: CliCommand): void {
   command
     .description('write a release, or the journal of a month, as files with a manifest')
     .example('export csv --as-of 2026-06-30')
@@ -188,4 +188,37 @@ export function renderBatch({
     unchanged: period === undefined ? 'there already, byte for byte' : 'issued before, nothing new since',
   }[outcome]
   return `${profile}: batch ${batch_id}, ${quantity(files, 'file')}, ${quantity(rows, 'row')} ${words}\n  ${dir}${renderTerms(terms)}`
+}
+
+const ABOUT = {
+  postgres: 'into PostgreSQL (LOANTAPE_POSTGRES_URL): readers see one release or the other, never a mixture',
+  clickhouse:
+    'into ClickHouse (LOANTAPE_CLICKHOUSE_URL), beside those of other sources: readers see one release or the other',
+}
+
+/** `loantape publish postgres|clickhouse`. */
+export function addPublish(command: CliCommand): void {
+  for (const to of PUBLISH_TARGETS) {
+    command
+      .command(to)
+      .example(`publish ${to}`)
+      .description(ABOUT[to])
+      .option('--release <id>', 'this release; the current one by default')
+      .option('--force', 'also where readers see a newer one')
+      .does(
+        ({config, options: {release, force}, world}: Call<{release?: string; force?: boolean}>) =>
+          publishRelease(config, {to, releaseId: release, isForced: force ?? false}, world),
+        renderPublished,
+      )
+  }
+}
+
+/** What a publication came to, for people. */
+export function renderPublished({outcome, release_id, server, tables, rows, loaded}: PublishResult): string {
+  if (outcome === 'unchanged') return `Release ${release_id} is published at ${server} already.`
+  const sent =
+    loaded === tables
+      ? ''
+      : ` ${quantity(loaded, 'table')} ${loaded === 1 ? 'was' : 'were'} sent, the others were there.`
+  return `Release ${release_id} published at ${server}: ${quantity(tables, 'table')}, ${quantity(rows, 'row')}.${sent}`
 }

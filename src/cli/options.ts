@@ -1,9 +1,9 @@
 import {Option} from 'commander'
-import {parseDateOption} from '../config.ts'
-import {newError} from '../errors.ts'
-import {type Release, requireRelease} from '../release/manifest.ts'
+import {parseDateOption} from '../core/config.ts'
+import {newError} from '../core/errors.ts'
 import type {Claim} from '../schedule/run-job.ts'
-import {dataFolderAt} from '../warehouse/data-folder.ts'
+import {dataFolderAt} from '../store/data-folder.ts'
+import {type Release, requireRelease} from '../store/release.ts'
 import type {Call} from './command.ts'
 
 /** An option that takes a date. @throws ConfigError `USAGE` */
@@ -44,6 +44,6 @@ export async function requireAskedRelease(call: Call<ReleaseOptions>): Promise<R
   const {asOf, release} = options
   if (asOf === undefined) return requireRelease(dataFolderAt(config.dataDir), release)
   // Loaded here: a release that is there needs no builder.
-  const {requireBuilt} = await import('../pipeline/build.ts')
+  const {requireBuilt} = await import('../build/build.ts')
   return await requireBuilt(config, {asOf}, call.world)
 }

@@ -1,12 +1,243 @@
-import {readFileSync} from 'node:fs'
-import {createDealClient} from '../client/deal-client.ts'
-import {requireSource} from '../config.ts'
-import {codeOf, newError} from '../errors.ts'
-import {quantity} from '../money.ts'
-import {parseDealRows} from '../push/deal-rows.ts'
-import {type PushResult, pushDeals} from '../push/push-deals.ts'
-import {appendResult, readCreated} from '../push/result-file.ts'
+import {appendFileSync, existsSync, readFileSync, statSync, truncateSync} from 'node:fs'
+import {parse} from 'csv-parse/sync'
+import {stringify} from 'csv-stringify/sync'
+import pLimit from 'p-limit'
+import {z} from 'zod'
+import {ApiError, createDealClient, type DealClient} from '../client/client.ts'
+import {type NewDeal, newDealSchema} from '../contract/deal.ts'
+import {IDEMPOTENCY_KEY} from '../contract/endpoints.ts'
+import {PROBLEMS} from '../contract/problem.ts'
+import {requireSource} from '../core/config.ts'
+import {ConfigError, codeOf, type LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {parseCents, quantity} from '../core/money.ts'
+import {tellForeign} from '../core/text.ts'
+import {shareWithFolder} from '../store/files.ts'
 import type {Call, CliCommand} from './command.ts'
+
+/** What came of one row. */
+export interface RowResult {
+  line: number
+  external_reference: string
+  /** `created` and `known` rows have a deal; `invalid` ones were not sent, `refused` ones were. */
+  outcome: 'created' | 'known' | 'invalid' | 'refused'
+  deal_id: string
+  message: string
+}
+
+const RESULT_COLUMNS = ['line', 'external_reference', 'outcome', 'deal_id', 'message'] as const
+const HEADER = `${RESULT_COLUMNS.join(',')}\n`
+
+const createdRow = z.object({external_reference: z.string(), outcome: z.string(), deal_id: z.string()})
+
+/**
+ * The deals that earlier pushes created, by external reference; half a line at the end is cut off.
+ *
+ * @throws ConfigError `PUSH_FILE` when the file is something else
+ */
+export function readCreated(path: string): Map<string, string> {
+  if (!existsSync(path)) return new Map()
+  const text = readFileSync(path, 'utf8')
+  // As a spreadsheet may have saved it.
+  const begins = text
+    .slice(0, 2 * HEADER.length)
+    .replace(/^\uFEFF/, '')
+    .replaceAll('\r\n', '\n')
+  if (!begins.startsWith(HEADER) && !HEADER.startsWith(begins)) {
+    throw newError(
+      'PUSH_FILE',
+      `File '${path}' holds no results of a push: expected one that begins with ${RESULT_COLUMNS.join(',')}.`,
+      {next: 'Name another file with --result.'},
+    )
+  }
+  // A push that was killed may have left half a line; the service still knows its Idempotency-Key.
+  const whole = text.slice(0, text.lastIndexOf('\n') + 1)
+  if (whole.length < text.length) truncateSync(path, Buffer.byteLength(whole))
+  const rows = z.array(z.unknown()).parse(parse(whole, {bom: true, columns: true, relax_column_count: true}))
+  const created = rows.flatMap((row) => {
+    const parsed = createdRow.safeParse(row)
+    const isWhole =
+      parsed.success && parsed.data.outcome === 'created' && parsed.data.deal_id.startsWith('deal_')
+    return isWhole ? [parsed.data] : []
+  })
+  return new Map(created.map((row) => [row.external_reference, row.deal_id]))
+}
+
+/** Adds the result of one row, durably; the file grows by each push and is never rewritten. */
+export function appendResult(path: string, result: RowResult): void {
+  const header = (statSync(path, {throwIfNoEntry: false})?.size ?? 0) === 0
+  appendFileSync(path, stringify([result], {header, columns: [...RESULT_COLUMNS]}), {
+    flush: true,
+  })
+  if (header) shareWithFolder(path)
+}
+
+/** A row of the file: the deal to create, or what is wrong with it. */
+export type DealRow = {line: number; reference: string} & ({deal: NewDeal} | {problem: string})
+
+const REQUIRED = ['external_reference', 'property_address', 'loan_amount'] as const
+const COLUMNS: readonly string[] = [...REQUIRED, 'property_value', 'loan_program']
+
+const recordsSchema = z.array(
+  z.object({record: z.record(z.string(), z.string()), info: z.object({lines: z.number()})}),
+)
+
+function createFileError(file: string, problem: string, cause?: unknown): LoantapeError {
+  return newError('PUSH_FILE', `File '${file}': ${problem}.`, {
+    next: `Give it a header with ${REQUIRED.join(', ')} and, where known, property_value and loan_program.`,
+    cause,
+  })
+}
+
+function readHeader(file: string, header: readonly string[]): string[] {
+  const names = header.map((name) => name.trim())
+  const missing = REQUIRED.filter((name) => !names.includes(name))
+  const unknown = names.filter((name) => !COLUMNS.includes(name))
+  const repeated = names.filter((name, index) => names.indexOf(name) !== index)
+  if (missing.length > 0) throw createFileError(file, `column ${missing.join(', ')} is missing`)
+  if (unknown.length > 0) throw createFileError(file, `column '${unknown.join("', '")}' is not known`)
+  if (repeated.length > 0) throw createFileError(file, `column '${repeated.join("', '")}' is there twice`)
+  return names
+}
+
+const amountField = z.string().transform((text, context): number => {
+  const cents = parseCents(text)
+  if (typeof cents === 'bigint') return Number(cents) / 100
+  context.addIssue({code: 'custom', message: cents})
+  return z.NEVER
+})
+
+const emptyAsNull = (text: string | undefined): string | null =>
+  text === undefined || text === '' ? null : text
+
+const rowSchema = z
+  .object({
+    external_reference: z.string().regex(IDEMPOTENCY_KEY, 'expected 1 to 255 printable ASCII characters'),
+    property_address: z.string(),
+    loan_amount: amountField,
+    property_value: z.preprocess(emptyAsNull, amountField.nullable()).optional(),
+    loan_program: z.string().optional().transform(emptyAsNull),
+  })
+  .transform(({external_reference, ...deal}): unknown => deal)
+  .pipe(newDealSchema)
+
+function problemOf(error: z.ZodError): string {
+  return error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`).join('; ')
+}
+
+/**
+ * Reads a CSV file of deals: header, then one deal a row, each with a reference of the system it comes from.
+ *
+ * @throws ConfigError `PUSH_FILE` when the file is no CSV or its header is wrong; a wrong row is a row with a problem
+ */
+export function parseDealRows(file: string, text: string): DealRow[] {
+  if (text.trim() === '') throw createFileError(file, 'it is empty')
+  let records: z.output<typeof recordsSchema>
+  try {
+    const columns = (header: string[]): string[] => readHeader(file, header)
+    records = recordsSchema.parse(
+      parse(text, {bom: true, columns, info: true, trim: true, skip_empty_lines: true}),
+    )
+  } catch (error) {
+    if (error instanceof ConfigError) throw error
+    throw createFileError(file, messageOf(error), error)
+  }
+  const lines = new Map<string, number>()
+  return records.map(({record, info: {lines: line}}) => {
+    const reference = record.external_reference ?? ''
+    const earlier = lines.get(reference)
+    lines.set(reference, earlier ?? line)
+    if (earlier !== undefined)
+      return {line, reference, problem: `external_reference: also in line ${earlier}`}
+    const parsed = rowSchema.safeParse(record)
+    return parsed.success
+      ? {line, reference, deal: parsed.data}
+      : {line, reference, problem: problemOf(parsed.error)}
+  })
+}
+
+/** What `loantape push deals --json` prints: the rows by what came of them. */
+export type PushResult = Record<RowResult['outcome'], number> & {result_file: string}
+
+/** What a push works with. */
+export interface PushWorld {
+  client: Pick<DealClient, 'deals'>
+  /** The deals of earlier pushes, by external reference. */
+  known: ReadonlyMap<string, string>
+  onResult: (result: RowResult) => void
+  signal: AbortSignal
+}
+
+const AT_ONCE = 4
+const KEPT = 'Every deal created so far is named in the result file.'
+const NEXT = 'Run the same command again: it goes on with the rows that are left.'
+
+const KNOWN_CODES = new Set([...Object.keys(PROBLEMS), 'unknown', 'answer_too_large'])
+
+/** Only what concerns one row is a result; what concerns them all ends the push. */
+function throwUnlessOfRow(error: ApiError): void {
+  const {status} = error
+  const code = tellForeign(error.code, KNOWN_CODES)
+  const answer = status === 0 ? 'no answer came' : `status ${status} (${code})`
+  if (status === 401 || status === 403) {
+    const problem = `The service refused the API key: ${answer}.`
+    throw newError('PUSH_UNAUTHORIZED', problem, {cause: error})
+  }
+  if (status === 0 || status === 429 || status >= 500) {
+    const problem = `The service does not take deals now: ${answer}.`
+    throw newError('PUSH_UNREACHABLE', problem, {cause: error})
+  }
+}
+
+function explainRefusal({message, errors}: ApiError): string {
+  return [message, ...errors.map((error) => `${error.path}: ${error.message}`)].join('; ')
+}
+
+async function pushRow(row: DealRow, {client, known}: PushWorld): Promise<RowResult> {
+  const {line, reference} = row
+  const base = {line, external_reference: reference, deal_id: '', message: ''}
+  if ('problem' in row) return {...base, outcome: 'invalid', message: row.problem}
+  const knownId = known.get(reference)
+  if (knownId !== undefined) return {...base, outcome: 'known', deal_id: knownId}
+  try {
+    const {id} = await client.deals.create(row.deal, {idempotencyKey: reference})
+    return {...base, outcome: 'created', deal_id: id}
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error
+    throwUnlessOfRow(error)
+    return {...base, outcome: 'refused', message: explainRefusal(error)}
+  }
+}
+
+/**
+ * Creates the deal of every row once: its external reference is the Idempotency-Key, and rows that an earlier push
+ * created are not sent.
+ *
+ * @throws AuthError `PUSH_UNAUTHORIZED`; DeferredError `PUSH_UNREACHABLE` or `INTERRUPTED`, when what is left can be
+ * pushed by the same command later
+ */
+export async function pushDeals(
+  rows: readonly DealRow[],
+  world: PushWorld,
+): Promise<Record<RowResult['outcome'], number>> {
+  const counts = {created: 0, known: 0, invalid: 0, refused: 0}
+  const limit = pLimit(AT_ONCE)
+  let failure: unknown
+  const pushOne = async (row: DealRow): Promise<void> => {
+    if (failure !== undefined || world.signal.aborted) return
+    try {
+      const result = await pushRow(row, world)
+      world.onResult(result)
+      counts[result.outcome]++
+    } catch (error) {
+      failure ??= error
+    }
+  }
+  await Promise.all(rows.map((row) => limit(() => pushOne(row))))
+  if (failure !== undefined) throw failure
+  if (world.signal.aborted)
+    throw newError('INTERRUPTED', 'The push was asked to stop.', {kept: KEPT, next: NEXT})
+  return counts
+}
 
 interface PushOptions {
   result?: string
@@ -17,7 +248,7 @@ interface PushOptions {
 const ROWS_LEFT = 3
 
 /** `loantape push`. */
-export default function addPush(command: CliCommand): void {
+export function addPush(command: CliCommand): void {
   const push = command
   push
     .command('deals <file.csv>')

@@ -1,11 +1,11 @@
 import {existsSync, readdirSync, readFileSync, realpathSync, statSync} from 'node:fs'
 import {basename, dirname, isAbsolute, join, resolve} from 'node:path'
 import {parseEnv} from 'node:util'
-import {type Config, parseConfig} from '../config.ts'
 import {parseChildStreams} from '../contract/streams.ts'
-import {codeOf, newError} from '../errors.ts'
-import {type Fixed, SOURCE_NAME} from '../settings.ts'
-import {isInside} from '../warehouse/data-folder.ts'
+import {type Config, parseConfig} from '../core/config.ts'
+import {codeOf, newError} from '../core/errors.ts'
+import {type Fixed, SOURCE_NAME} from '../core/settings.ts'
+import {isInside} from '../store/data-folder.ts'
 import type {Cli, CommonOptions} from './context.ts'
 
 /** The effective settings: `--data` goes over the environment. */

@@ -1,22 +1,22 @@
 import {join} from 'node:path'
-import {quantity} from '../money.ts'
-import type {RatesResult} from '../pipeline/rates.ts'
-import type {Release} from '../release/manifest.ts'
-
-import {requireJob} from '../schedule/job.ts'
+import {quantity} from '../core/money.ts'
+import {isEnabled, type Job, readJobs, requireJob} from '../schedule/job.ts'
 import {type Claim, performJob, type StepResult} from '../schedule/run-job.ts'
-import {writeFileAtomically} from '../warehouse/atomic-file.ts'
-import {renderBackup} from './backup.ts'
+import {timeoutMinutesOf} from '../schedule/scheduler.ts'
+import {describeClockChanges, formatLocal, listNextSlots} from '../schedule/slots.ts'
+import {writeFileAtomically} from '../store/files.ts'
+import type {Release} from '../store/release.ts'
+import type {RatesResult} from '../sync/rates.ts'
 import {renderWarnings} from './build.ts'
 import type {Call, CliCommand} from './command.ts'
-import {renderBatch, renderDelivery} from './export.ts'
+import {renderBatch, renderDelivery, renderPublished} from './export.ts'
+import {renderBackup} from './keep.ts'
 import {claimOption} from './options.ts'
-import {renderPublished} from './publish.ts'
 import {renderSync} from './sync.ts'
-import {renderTerms} from './table.ts'
+import {renderTable, renderTerms} from './table.ts'
 
 /** `loantape run`. */
-export default function addRun(command: CliCommand): void {
+export function addRun(command: CliCommand): void {
   command
     .example('run nightly')
     .argument('<job>', 'such as nightly')
@@ -63,4 +63,54 @@ function renderRates({outcome, feeds}: RatesResult): string {
     return [`Rates of ${feed}: ${outcome === 'read' ? counts : 'not read'}.`, ...problems].join('\n  ')
   })
   return lines.join('\n')
+}
+
+/** `loantape jobs`. */
+export function addJobs(command: CliCommand): void {
+  command
+    .command('list')
+    .example('jobs list')
+    .description('every job with its next five slots, and what daylight saving will do to it')
+    .examines()
+    .does(
+      async ({config, world}) => ({
+        jobs: (await readJobs(config)).map((job) => describeJob(job, world.clock.now())),
+      }),
+      ({jobs}) => jobs.map(renderJob).join('\n\n'),
+    )
+}
+
+function describeJob(job: Job, now: number) {
+  return {
+    name: job.name,
+    schedule: job.schedule,
+    time_zone: job.timeZone,
+    catch_up: job.catchUp,
+    grace_minutes: job.graceMinutes,
+    timeout_minutes: timeoutMinutesOf(job),
+    /** Whether its slots come due; one that is not enabled is still run by `loantape run`. */
+    enabled: isEnabled(job),
+    steps: job.steps.map((step) => step.do),
+    /** The next five: the wall clock of the job's time zone, and UTC. */
+    next_slots: (isEnabled(job) ? listNextSlots(job, now, 5) : []).map((instant) => ({
+      local: formatLocal(instant, job.timeZone),
+      utc: new Date(instant).toISOString(),
+    })),
+    /** What changes of the clock will do to it within a year. */
+    clock_changes: describeClockChanges(job, now),
+  }
+}
+
+function renderJob(job: ReturnType<typeof describeJob>): string {
+  return [
+    `${job.name}: ${job.schedule} (${job.time_zone}), catch up ${job.catch_up}, grace ${job.grace_minutes} minutes, ended after ${job.timeout_minutes}`,
+    `  steps: ${job.steps.join(', ')}`,
+    job.enabled
+      ? renderTable(
+          ['  next, local', 'UTC'],
+          job.next_slots.map(({local, utc}) => [`  ${local}`, utc]),
+        )
+      : `  not enabled: never due; \`loantape run ${job.name}\` runs it once.`,
+    ...job.clock_changes.map((words) => `  Daylight saving, ${words}.`),
+  ].join('\n')
 }

@@ -1,11 +1,28 @@
+import {existsSync} from 'node:fs'
+import {dirname, join, resolve} from 'node:path'
+import pLimit from 'p-limit'
+import {requireSource} from '../core/config.ts'
+import {EXIT_CODES, explainError, newError} from '../core/errors.ts'
+import {scrubSecrets} from '../core/log.ts'
+import {groupThousands, quantity} from '../core/money.ts'
+import {carryOutCommand} from '../core/process.ts'
+import {expectOneOf} from '../core/text.ts'
+import type {World} from '../core/types.ts'
+import type {CombinedVerification} from '../export/publish.ts'
 import {isEnabled, readJobs} from '../schedule/job.ts'
-import {createSupervisor} from '../schedule/supervisor.ts'
-import {openStateDb} from '../state/state-db.ts'
-import {dataFolderAt, isDemoFolder, requireWritable} from '../warehouse/data-folder.ts'
+import {listUnderWay} from '../schedule/job-runs.ts'
+import {createSupervisor, type KeptSource, type Source} from '../schedule/supervisor.ts'
+import {dataFolderAt, isDemoFolder, requireWritable} from '../store/data-folder.ts'
+import {openStateDb, type StateDb} from '../store/state-db.ts'
+import {type SourceRow, sortSources, stateOf} from '../web/fleet.ts'
 import type {Call, CliCommand} from './command.ts'
+import type {Cli} from './context.ts'
+import {ENV_FILE, listSources, readConfig, requireSourceFolder} from './read-config.ts'
+import {parseHours, readStanding} from './status.ts'
+import {joinLines, renderTable} from './table.ts'
 
 /** `loantape serve`: a fleet of one, with its workbench. */
-export default function addServe(command: CliCommand): void {
+export function addServe(command: CliCommand): void {
   command
     .description('run every job when it is due, and the web side, until stopped')
     .example('serve')
@@ -29,4 +46,316 @@ export default function addServe(command: CliCommand): void {
       await supervisor.begin()
       await supervisor.run()
     })
+}
+
+/** `loantape fleet`. */
+export function addFleet(command: CliCommand): void {
+  command
+    .command('serve')
+    .example('fleet serve')
+    .description('run every job of every source when it is due, and one page for all, until stopped')
+    .option('--no-web', 'the schedulers alone')
+    .examines()
+    .does(async (call: Call<{web: boolean}>) => {
+      const {cli, config, options, world} = call
+      const fleetDir = findFleet(call)
+      // Loaded here: no other command needs them.
+      const {createSupervisor} = await import('../schedule/supervisor.ts')
+      const {startFleetWeb} = await import('../web/fleet.ts')
+      const sources = {
+        list: () => listSources(fleetDir),
+        read: (name: string) => readSource(cli, fleetDir, name),
+        runs: config.fleetRuns,
+        patienceMs: PATIENCE_MS,
+      }
+      const supervisor = createSupervisor(sources, world)
+      await supervisor.begin()
+      const readRows = () => supervisor.kept().flatMap((kept) => rowOf(kept, world))
+      await using web = options.web ? await startFleetWeb(config, readRows, world) : undefined
+      if (web) world.log.info({url: web.url}, 'web side listens')
+      await supervisor.run()
+    })
+  command
+    .command('status')
+    .example('fleet status --max-age 26h')
+    .description('how each source is doing, one line each; exit 1 when any is not healthy')
+    .option(
+      '--max-age <hours>',
+      'oldest last success that is still healthy, such as 26h; by default LOANTAPE_ALARM_MAX_AGE_HOURS of each source',
+    )
+    .examines()
+    .does(
+      async (call: Call<{maxAge?: string}>) => {
+        const fleetDir = findFleet(call)
+        const {maxAge} = call.options
+        const maxAgeHours = maxAge === undefined ? undefined : parseHours(maxAge)
+        const sources = await Promise.all(
+          requireSources(fleetDir).map((name) => readStatus(call, {fleetDir, name, maxAgeHours})),
+        )
+        const healthy = sources.every((row) => row.healthy)
+        if (!healthy) call.cli.exitCode = 1
+        return {healthy, sources}
+      },
+      ({sources}) => renderRows(sources),
+    )
+  command
+    .command('run')
+    .example('fleet run nightly')
+    .description('run one job now for every source; exit code of the worst')
+    .argument('<job>', 'such as nightly')
+    .option('--source <name...>', 'only these')
+    .examines()
+    .does(
+      async (call: Call<{source?: string[]}>, job: string) => {
+        const fleetDir = findFleet(call)
+        const {cli, config, options, world} = call
+        const inTurn = pLimit(config.fleetRuns)
+        const runs = await Promise.all(
+          requireSources(fleetDir, options.source).map((name) =>
+            inTurn(() => runJob(call, {fleetDir, name, job}, world)),
+          ),
+        )
+        cli.exitCode = worstOf(runs.map(({exit_code}) => exit_code))
+        return {runs}
+      },
+      ({runs}) =>
+        runs.map(({source, exit_code, words}) => `${source}: exit ${exit_code}. ${words}`).join('\n'),
+    )
+  command
+    .command('verify')
+    .example('fleet verify')
+    .description(
+      'whether all lenders together, in ClickHouse, are the sum of what each has published; exit 1 where they are not',
+    )
+    .examines()
+    .does(async ({cli, config, world}: Call) => {
+      const {verifyCombined} = await import('../export/publish.ts')
+      const verified = await verifyCombined(config, world)
+      if (verified.differing > 0) cli.exitCode = 1
+      return verified
+    }, renderVerified)
+}
+
+function renderVerified({server, totals, differing}: CombinedVerification): string {
+  if (totals.length === 0) return `Nothing at ${server} is computed over all lenders yet.`
+  if (differing === 0)
+    return `All of ${quantity(totals.length, 'sum')} at ${server} are those of all lenders together.`
+  const lines = totals
+    .filter(({together, sum}) => together !== sum)
+    .map(({table, column, together, sum}) => `${table}.${column}: ${together} together, ${sum} as a sum`)
+  return [
+    `${differing} of ${quantity(totals.length, 'sum')} at ${server} ${differing === 1 ? 'differs' : 'differ'}:`,
+    ...lines,
+  ].join('\n  ')
+}
+
+/** The fleet in whose folder we are. */
+function findFleet({cli, options}: Call): string {
+  if (options.data !== undefined) {
+    throw newError('USAGE', `Folder '${options.data}' in --data: expected none, each source has its own.`)
+  }
+  return dirname(resolve(cli.envFile ?? ENV_FILE))
+}
+
+/**
+ * The sources that are meant; all of them by default.
+ *
+ * @throws ConfigError `FLEET_NONE`, `UNKNOWN_NAME`
+ */
+function requireSources(fleetDir: string, asked?: readonly string[]): string[] {
+  const names = listSources(fleetDir)
+  if (names.length === 0) throw newError('FLEET_NONE', `No source in '${fleetDir}': its folder is empty.`)
+  const unknown = asked?.find((name) => !names.includes(name))
+  if (unknown !== undefined) {
+    throw newError('UNKNOWN_NAME', `Source '${unknown}' in --source: ${expectOneOf(unknown, names)}.`)
+  }
+  return asked ? names.filter((name) => asked.includes(name)) : names
+}
+
+async function readStatus(
+  {cli, world}: Call,
+  {fleetDir, name, maxAgeHours}: {fleetDir: string; name: string; maxAgeHours: number | undefined},
+): Promise<SourceRow> {
+  try {
+    const source = await readSource(cli, fleetDir, name)
+    const {stateDb: path} = source.folder
+    using stateDb = existsSync(path) ? openStateDb(path, PATIENCE_MS) : undefined
+    return readRow(name, source, {stateDb, maxAgeHours}, world)
+  } catch (error) {
+    return brokenRow(name, error)
+  }
+}
+
+async function runJob(
+  {cli}: Call,
+  {fleetDir, name, job}: {fleetDir: string; name: string; job: string},
+  {signal}: World,
+): Promise<{source: string; exit_code: number; words: string}> {
+  try {
+    signal.throwIfAborted()
+    const {place} = await readSource(cli, fleetDir, name)
+    const end = await carryOutCommand(['run', job], {...place, signal})
+    return {source: name, exit_code: end.exitCode ?? 1, words: inOneLine(end.words)}
+  } catch (error) {
+    const {code, exitCode, message} = signal.aborted
+      ? newError('INTERRUPTED', 'The run was not started.')
+      : explainError(error)
+    return {source: name, exit_code: exitCode, words: inOneLine(`${message} [${code}]`)}
+  }
+}
+
+const inOneLine = (words: string) => words.trim().replaceAll(/\s*\n\s*/g, ' ')
+
+/** What another attempt may fix by itself: 6 before 4. */
+const PASSING = [6, 4]
+
+/** The exit code of several runs: the lowest that wants somebody, else one that the next attempt may fix, else 0. */
+function worstOf(codes: readonly number[]): number {
+  const order = [...EXIT_CODES.keys()].slice(1).filter((code) => !PASSING.includes(code))
+  return [...order, ...PASSING].find((code) => codes.includes(code)) ?? 0
+}
+
+/** While the state database of one source is waited for, no other is looked at. */
+const PATIENCE_MS = 500
+
+/** Job files have to be read within a time: hundreds of sources at once would take it from each other. */
+const inTurn = pLimit(8)
+
+/** What a process of a source has of our environment: where programs and files are, and nothing that anybody set for us. */
+const INHERITED = [
+  'PATH',
+  'HOME',
+  'USER',
+  'LANG',
+  'LC_ALL',
+  'TZ',
+  'TMPDIR',
+  'XDG_CONFIG_HOME',
+  'NODE_COMPILE_CACHE',
+  'NODE_EXTRA_CA_CERTS',
+  'SSL_CERT_DIR',
+  'SSL_CERT_FILE',
+]
+
+/**
+ * Reads a source as its own processes would.
+ *
+ * @throws ConfigError whatever is wrong with its folder, its settings or its jobs; `FLEET_DATA_SHARED` when it names another's data
+ */
+async function readSource(cli: Pick<Cli, 'env'>, fleetDir: string, name: string): Promise<Source> {
+  const {dir} = requireSourceFolder(fleetDir, name)
+  const env = Object.fromEntries(INHERITED.map((variable) => [variable, cli.env[variable]]))
+  const {dataDir, jobsDir, ...settings} = requireSource(readConfig({env, envFile: join(dir, ENV_FILE)}, {}))
+  const config = {
+    ...settings,
+    dataDir: resolve(dir, dataDir),
+    ...(jobsDir !== undefined && {jobsDir: resolve(dir, jobsDir)}),
+  }
+  return {
+    config,
+    folder: dataFolderAt(config.dataDir),
+    jobs: await inTurn(() => readJobs(config)),
+    place: {env, cwd: dir},
+  }
+}
+
+/**
+ * Reads how a source is doing; its warehouse is not opened.
+ *
+ * @param maxAgeHours of its last success; by default what it raises an alarm after
+ */
+function readRow(
+  name: string,
+  {config, folder, jobs}: Source,
+  {stateDb, maxAgeHours}: {stateDb: StateDb | undefined; maxAgeHours?: number | undefined},
+  world: World,
+): SourceRow {
+  const standing = readStanding(
+    folder,
+    {config, stateDb, jobs, maxAgeHours: maxAgeHours ?? config.alarmMaxAgeHours},
+    world,
+  )
+  const {running: holder, release, last_success} = standing
+  const [run] = stateDb ? listUnderWay(stateDb, world.realClock.now()) : []
+  const running = [run?.job ?? holder?.command, holder?.progress].filter((part) => part !== undefined)
+  return {
+    source: name,
+    healthy: standing.healthy,
+    is_classified: standing.is_classified,
+    error: null,
+    last_success: last_success && {ended_at: last_success.ended_at, age_hours: last_success.age_hours},
+    release: release && {
+      as_of: release.as_of,
+      known_at: release.known_at,
+      deals: release.source.present.deals,
+      amount: release.source.present.amount,
+    },
+    running: running.length > 0 ? running.join(': ') : null,
+    alarms: standing.alarms,
+    next_slot: standing.next_slots[0] ?? null,
+  }
+}
+
+/** The row of a source that cannot be read. */
+function brokenRow(name: string, error: unknown): SourceRow {
+  const {code, message} = explainError(error)
+  return {
+    source: name,
+    healthy: false,
+    is_classified: true,
+    error: {code, message: scrubSecrets(message)},
+    last_success: null,
+    release: null,
+    running: null,
+    alarms: [],
+    next_slot: null,
+  }
+}
+
+/** How a source that is served is doing; nothing before it was read for the first time. */
+function rowOf({name, open, problem}: KeptSource, world: World): SourceRow[] {
+  const found = open()
+  try {
+    const wrong = problem()
+    if (wrong) return [brokenRow(name, wrong)]
+    return found ? [readRow(name, found.source, {stateDb: found.stateDb}, world)] : []
+  } catch (error) {
+    return [brokenRow(name, error)]
+  }
+}
+
+/** The rows as a table, and below it the words of what is broken. */
+function renderRows(rows: readonly SourceRow[]): string {
+  const sorted = sortSources(rows)
+  const lines = sorted.map((row) => {
+    const {source, last_success, release, running, alarms, next_slot: next} = row
+    return [
+      source,
+      stateOf(row),
+      last_success ? `${last_success.age_hours} h ago` : '',
+      release?.as_of ?? '',
+      release ? groupThousands(release.deals) : '',
+      release ? groupThousands(release.amount) : '',
+      running ?? '',
+      row.error?.code ?? alarms.map(({name, state}) => `${name}: ${state}`).join(', '),
+      next ? `${next.job} ${next.slot}` : '',
+    ]
+  })
+  return joinLines([
+    renderTable(
+      [
+        'source',
+        'state',
+        'last success',
+        'as of',
+        {number: 'deals'},
+        {number: 'amount'},
+        'running',
+        'wrong',
+        'next slot',
+      ],
+      lines,
+    ),
+    ...sorted.map(({source, error}) => error && `\n${source}: ${error.message} [${error.code}]`),
+  ])
 }

@@ -1,5 +1,5 @@
-import {groupThousands} from '../money.ts'
-import type {TiedTerm} from '../types.ts'
+import {groupThousands} from '../core/money.ts'
+import type {TiedTerm} from '../core/types.ts'
 
 /** What a source put into a text must not steer the terminal or turn its text: such characters, but line ends, are shown, not sent. */
 export function showControls(text: string): string {
@@ -24,7 +24,7 @@ export function signed(value: number | string): string {
 }
 
 /** The title of a column of a printed table; numbers stand to the right. */
-export type PrintedColumn = string | {number: string}
+type PrintedColumn = string | {number: string}
 
 const titleOf = (column: PrintedColumn) => (typeof column === 'string' ? column : column.number)
 

@@ -1,7 +1,7 @@
-import {newError} from '../errors.ts'
-import {groupThousands, quantity} from '../money.ts'
-import {type Trace, traceDeal} from '../pipeline/trace.ts'
-import {type FigureTrace, isFigure, traceFigure} from '../pipeline/trace-figure.ts'
+import {newError} from '../core/errors.ts'
+import {groupThousands, quantity} from '../core/money.ts'
+import {type EvidenceResult, writeEvidence} from '../record/evidence.ts'
+import {type FigureTrace, isFigure, type Trace, traceDeal, traceFigure} from '../record/trace.ts'
 import type {Call, CliCommand} from './command.ts'
 import {dateOption} from './options.ts'
 import {joinLines, renderTable} from './table.ts'
@@ -12,7 +12,7 @@ interface TraceOptions {
 }
 
 /** `loantape trace`. */
-export default function addTrace(command: CliCommand): void {
+export function addTrace(command: CliCommand): void {
   command
     .description(
       'where what is known of a deal comes from: each version with the record as the source sent it; or which deals are behind a figure',
@@ -72,4 +72,36 @@ function renderTrace(trace: Trace, field: string | undefined): string {
     record !== null && `  ${record}`,
     list_row !== null && `  what its own page left out stands in its list row:\n  ${list_row}`,
   ])
+}
+
+/** `loantape evidence`. */
+export function addEvidence(command: CliCommand): void {
+  command
+    .description('write a folder with which an auditor checks a release or a batch without loantape')
+    .example('evidence current evidence-june')
+    .argument('<release or batch>', 'its id, or current')
+    .argument('<dir>', 'a folder that is not there yet')
+    .addOption(
+      dateOption(
+        '--from <date>',
+        'with the answers of all tapes from this business date on, not of the last walk alone',
+      ),
+    )
+    .option(
+      '--all-fields',
+      'answers as they came, with fields that the contract does not know: they may name people',
+    )
+    .does(
+      ({config, options}: Call<{from?: string; allFields?: boolean}>, of: string, to: string) =>
+        writeEvidence(config, {of, to, ...options}),
+      renderEvidence,
+    )
+}
+
+function renderEvidence({dir, release_id, batch_id, tapes, lines, answers, reduced}: EvidenceResult): string {
+  return [
+    `Evidence of ${batch_id === null ? '' : `batch ${batch_id} of `}release ${release_id}: ${dir}`,
+    `${quantity(lines, 'line')} of ${quantity(tapes, 'tape')}, ${quantity(answers, 'answer')} ${reduced ? 'without the fields that the contract does not know' : 'as they came'}. It holds deals in plain: give it to nobody else.`,
+    `\`python3 ${dir}/check.py\` checks it, on any machine.`,
+  ].join('\n')
 }

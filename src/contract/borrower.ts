@@ -1,5 +1,6 @@
 import {z} from 'zod'
-import {instantField, textField} from './fields.ts'
+import {dealStream} from './deal.ts'
+import {childIdOf, idField, instantField, instantOrDate, type Stream, textField} from './stream.ts'
 
 /** A body of `POST /deals/{id}/borrowers`. */
 export type NewBorrower = z.output<typeof newBorrowerSchema>
@@ -30,3 +31,46 @@ export const borrowerSchema = z
     created_at: instantField,
   })
   .meta({id: 'Borrower'})
+
+/** A keyed hash as normalisation leaves it in place of a field. */
+const hashed = z
+  .string()
+  .regex(/^hmac-sha256:[0-9a-f]{64}$/)
+  .transform((text) => text.slice('hmac-sha256:'.length))
+
+const kept = z.object({
+  id: idField,
+  deal_id: idField,
+  email: hashed.nullish(),
+  created_at: instantOrDate.nullish(),
+})
+
+const dropped = ['first_name', 'last_name', 'ssn_last_four', 'has_ssn_last_four']
+
+/** The stream of borrowers, each as linked to one deal; who it is, is a keyed hash of the e-mail address. */
+export const borrowerStream: Stream = {
+  name: 'borrower',
+  plural: 'borrowers',
+  parent: {stream: dealStream, column: 'deal_id'},
+  idColumn: 'link_id',
+  idField: 'id',
+  listPath: '/deals/{id}/borrowers',
+  columns: [
+    {name: 'deal_id', type: 'VARCHAR'},
+    {name: 'borrower_id', type: 'VARCHAR'},
+    {name: 'email_hash', type: 'VARCHAR'},
+    {name: 'created_at', type: 'TIMESTAMP', precisionColumn: 'created_at_precision'},
+    {name: 'created_at_precision', type: 'VARCHAR'},
+  ],
+  wireFields: [...Object.keys(kept.shape), ...dropped],
+  privacy: {hashed: ['email'], dropped},
+  vocabularies: [],
+  schema: kept.transform(({id, deal_id, email, created_at}) => ({
+    link_id: childIdOf(deal_id, id),
+    deal_id,
+    borrower_id: id,
+    email_hash: email ?? null,
+    created_at: created_at?.micros ?? null,
+    created_at_precision: created_at?.precision ?? null,
+  })),
+}

@@ -1,3 +1,5 @@
+import type {Readable} from 'node:stream'
+import {z} from 'zod'
 import {borrowerSchema, newBorrowerSchema} from './borrower.ts'
 import {
   dealChangesSchema,
@@ -5,19 +7,23 @@ import {
   dealRecordSchema,
   listedDealSchema,
   newDealSchema,
-} from './deal-record.ts'
+} from './deal.ts'
 import {
   documentGenerationSchema,
   documentSchema,
   newDocumentGenerationSchema,
   newDocumentSchema,
 } from './document.ts'
-import {type Endpoint, noBodySchema} from './endpoint.ts'
-import type {OperationId, Operations} from './operations.ts'
-import {noQuerySchema, pageQuerySchema} from './page.ts'
-import {newRateSchema, rateQuerySchema, rateSchema} from './rate.ts'
-import {portfolioReportSchema} from './report.ts'
-import {newTaskSchema, taskSchema} from './task.ts'
+import {type ListBody, noQuerySchema, pageQuerySchema} from './list.ts'
+import {
+  newRateSchema,
+  newTaskSchema,
+  portfolioReportSchema,
+  rateQuerySchema,
+  rateSchema,
+  taskSchema,
+} from './other-records.ts'
+import type {ProblemCode} from './problem.ts'
 import {
   createdWebhookEndpointSchema,
   newWebhookEndpointSchema,
@@ -25,6 +31,59 @@ import {
   webhookEndpointChangesSchema,
   webhookEndpointSchema,
 } from './webhook.ts'
+
+/** One endpoint: the service routes by it, parses with it, and describes itself from it. */
+export interface Endpoint<Op extends Operation = Operation> {
+  method: 'GET' | 'POST' | 'PATCH' | 'DELETE'
+  /** Relative to the base URL: `/deals/{id}`. */
+  path: string
+  tag: string
+  summary: string
+  query: z.ZodType<Op['query']>
+  body: z.ZodType<Op['body']>
+  /** How the body is encoded; JSON unless told. */
+  isMultipart?: true
+  /** Of the answer when all is well. */
+  status: 200 | 201 | 202 | 204
+  /** What `data` holds, one of or many; null where the answer is no JSON. */
+  record: z.ZodType | null
+  isList?: true
+  /** Whether the answer carries an ETag. */
+  hasEtag?: true
+  /** What it refuses beyond what every endpoint does. */
+  problems: readonly ProblemCode[]
+}
+
+/** What an Idempotency-Key may be: 1 to 255 printable characters, no space at either end, where HTTP would drop it. */
+export const IDEMPOTENCY_KEY = /^[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?$/
+
+/** The body of an endpoint that takes none: nothing, or an empty object. */
+export const noBodySchema = z
+  .strictObject({})
+  .optional()
+  .transform(() => undefined)
+
+/** What every endpoint of this kind may refuse, and what this one does. */
+export function problemsOf(endpoint: Endpoint): ProblemCode[] {
+  const {method, isMultipart, isList} = endpoint
+  const codes: ProblemCode[] = [
+    'malformed_url',
+    'invalid_parameter',
+    'unauthorized',
+    'invalid_token',
+    'insufficient_scope',
+    'url_too_long',
+    'rate_limited',
+    'internal',
+  ]
+  if (isList) codes.push('invalid_cursor')
+  if (method !== 'GET') {
+    codes.push('invalid_body', 'malformed_body', 'body_too_large', 'unsupported_media_type')
+    if (!isMultipart) codes.push('malformed_json')
+  }
+  if (method === 'POST') codes.push('invalid_idempotency_key', 'idempotency_key_reused')
+  return [...new Set([...codes, ...endpoint.problems])]
+}
 
 const get = {method: 'GET', query: noQuerySchema, body: noBodySchema, status: 200, problems: []} as const
 const list = {...get, query: pageQuerySchema, isList: true} as const
@@ -269,7 +328,36 @@ const described = {
 } satisfies Record<string, Endpoint>
 
 /** Every endpoint, as exactly as it is described: what each operation takes and answers with comes from here. */
-export type Described = typeof described
+type Described = typeof described
 
 /** Every endpoint of the API. */
 export const ENDPOINTS: {[Id in OperationId]: Endpoint<Operations[Id]>} = described
+
+/** What one operation takes and answers with, after parsing. */
+export interface Operation {
+  query: object
+  body: unknown
+  answer: unknown
+}
+
+/** A record stands in `data`, alone or as a list; without one there is no body, or a file. */
+type AnswerOf<E extends Endpoint> = E extends {record: infer Schema extends z.ZodType}
+  ? E extends {isList: true}
+    ? ListBody<z.output<Schema>>
+    : {data: z.output<Schema>}
+  : E extends {status: 204}
+    ? undefined
+    : Readable
+
+/** What an endpoint takes and answers with, after parsing. */
+export interface OperationOf<E extends Endpoint> extends Operation {
+  query: z.output<E['query']>
+  body: z.output<E['body']>
+  answer: AnswerOf<E>
+}
+
+/** Every operation of the API by its id. */
+export type Operations = {[Id in OperationId]: OperationOf<Described[Id]>}
+
+/** The id of an operation. */
+export type OperationId = keyof Described

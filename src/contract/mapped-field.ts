@@ -1,6 +1,6 @@
 import {z} from 'zod'
-import {type LoantapeError, newError} from '../errors.ts'
-import {describeIssues} from '../json.ts'
+import {type LoantapeError, newError} from '../core/errors.ts'
+import {describeIssues} from '../core/json.ts'
 
 /** A field of a deal that the contract does not know, and the column it becomes. */
 export interface MappedField {

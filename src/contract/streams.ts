@@ -1,7 +1,7 @@
-import {newError} from '../errors.ts'
-import {borrowerStream} from './borrower-stream.ts'
+import {newError} from '../core/errors.ts'
+import {borrowerStream} from './borrower.ts'
 import {dealStream} from './deal.ts'
-import {documentStream} from './document-stream.ts'
+import {documentStream} from './document.ts'
 import type {Stream} from './stream.ts'
 
 /** Every stream there is: parents before their children. */

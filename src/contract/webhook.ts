@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {instantField, textField} from './fields.ts'
+import {instantField, textField} from './stream.ts'
 
 /** What notifications are sent for. */
 export const EVENT_TYPES = [

@@ -1,19 +1,25 @@
 import {hash} from 'node:crypto'
-import {statSync, writeFileSync} from 'node:fs'
+import {existsSync, readdirSync, statSync, writeFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
-import {type LoantapeError, newError} from '../errors.ts'
-import {expectOneOf} from '../nearest.ts'
-import type {ReleaseManifest} from '../release-manifest.ts'
-import type {TiedTerm} from '../types.ts'
-import {digestFile, syncToDisk} from '../warehouse/atomic-file.ts'
-import {type DataFolder, requireExports} from '../warehouse/data-folder.ts'
-import {openDatabase} from '../warehouse/database.ts'
-import {beginBatch} from './batch-folder.ts'
-import {type BatchFile, formatManifest, isWholeBatch, readBatchManifest} from './batch-manifest.ts'
-import {readColumnContract, requireContract, storeContract} from './column-contract.ts'
+import {type Failure, type LoantapeError, newError} from '../core/errors.ts'
+import {expectOneOf} from '../core/text.ts'
+import type {TiedTerm} from '../core/types.ts'
+import {type DataFolder, requireExports} from '../store/data-folder.ts'
+import {openDatabase} from '../store/database.ts'
+import {digestFile, syncToDisk} from '../store/files.ts'
+import type {ReleaseManifest} from '../store/release.ts'
+import {type BatchFile, beginBatch, formatManifest, isWholeBatch, readBatchManifest} from './batch-folder.ts'
 import {writeCsv} from './csv.ts'
 import {writeParquet} from './parquet.ts'
-import type {ExportOptions, ExportSource, ProfileWriter, WrittenFile} from './profile.ts'
+import {
+  type ExportOptions,
+  type ExportSource,
+  type ProfileWriter,
+  readColumnContract,
+  requireContract,
+  storeContract,
+  type WrittenFile,
+} from './profile.ts'
 import {createXlsxWriter} from './xlsx.ts'
 
 /** How a kind of export writes tables. */
@@ -72,7 +78,7 @@ export interface BatchResult {
 }
 
 /** Which batch to write. */
-export interface BatchRequest {
+interface BatchRequest {
   profile: string
   tables?: readonly string[]
   period?: PeriodMark
@@ -168,4 +174,75 @@ async function measureFile(dir: string, file: WrittenFile): Promise<BatchFile> {
 
 function unknownName(kind: string, name: string, known: readonly string[]): LoantapeError {
   return newError('UNKNOWN_NAME', `${kind} '${name}' on the command line: ${expectOneOf(name, known)}.`)
+}
+
+/** Every batch of every profile, by name; one that is being written is none yet, its folder begins with a dot. */
+function listBatchFolders({exports}: DataFolder): {profile: string; id: string; dir: string}[] {
+  return listFolders(exports).flatMap((profile) =>
+    listFolders(join(exports, profile)).map((id) => ({profile, id, dir: join(exports, profile, id)})),
+  )
+}
+
+function listFolders(dir: string): string[] {
+  if (!existsSync(dir)) return []
+  return readdirSync(dir, {withFileTypes: true})
+    .filter((entry) => entry.isDirectory() && !entry.name.startsWith('.'))
+    .map(({name}) => name)
+    .sort()
+}
+
+/** The files of every batch that are not there or have another sha256 than their manifest says. */
+export async function verifyBatches(
+  folder: DataFolder,
+): Promise<{batches: number; files: number; faults: Failure[]}> {
+  const faults: Failure[] = []
+  const batches = listBatchFolders(folder)
+  let count = 0
+  for (const {profile, id, dir} of batches) {
+    const next = describeRepair(profile, id)
+    const batch = `${profile}/${id}`
+    const manifest = readBatchManifest(dir)
+    if (!manifest) {
+      const problem = `Batch '${batch}' has no manifest that can be read.`
+      faults.push({code: 'BATCH_MANIFEST', problem, next})
+      continue
+    }
+    count += manifest.files.length
+    for (const {name, sha256} of manifest.files) {
+      const path = join(dir, name)
+      const isThere = existsSync(path)
+      if (isThere && (await digestFile(path)) === sha256) continue
+      const problem = `File '${name}' of batch '${batch}' ${isThere ? "has not the manifest's sha256" : 'is not there'}.`
+      faults.push({code: 'BATCH_FILE', problem, next})
+    }
+  }
+  return {batches: batches.length, files: count, faults}
+}
+
+/** What brings back a batch whose files are gone or damaged. */
+export function describeRepair(profile: string, batchId: string): string {
+  return TABLE_PROFILE_NAMES.includes(profile)
+    ? 'Export its release again the same way: the files come out byte for byte the same.'
+    : `Run \`loantape export --reissue ${batchId}\`: the files come out byte for byte the same.`
+}
+
+/**
+ * The oldest batches of each profile beyond `kept`, as `profile/batch`. A batch of an accounting period is never among
+ * them, nor one of a release that is needed, nor one whose manifest cannot be read: `verify` names that one.
+ */
+export function listSurplusBatches(folder: DataFolder, kept: number, needed: ReadonlySet<string>): string[] {
+  const batches = listBatchFolders(folder).flatMap((batch) => {
+    const written = statSync(join(batch.dir, 'manifest.json'), {throwIfNoEntry: false})
+    return written ? [{...batch, writtenAt: written.mtimeMs}] : []
+  })
+  const surplus = [...Map.groupBy(batches, ({profile}) => profile).values()].flatMap((own) =>
+    own.sort((a, b) => b.writtenAt - a.writtenAt || (a.id < b.id ? 1 : -1)).slice(kept),
+  )
+  return surplus.filter(({dir}) => isExpendable(dir, needed)).map(({profile, id}) => `${profile}/${id}`)
+}
+
+function isExpendable(dir: string, needed: ReadonlySet<string>): boolean {
+  const manifest = readBatchManifest(dir)
+  // What a torn one belongs to is not known, so it stays.
+  return manifest !== undefined && (manifest.period ?? null) === null && !needed.has(manifest.release_id)
 }

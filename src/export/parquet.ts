@@ -1,9 +1,9 @@
 import {copyFileSync, mkdirSync} from 'node:fs'
 import {dirname, join} from 'node:path'
 import {z} from 'zod'
-import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
-import {readColumns, type TableColumn} from '../warehouse/table-columns.ts'
-import {readControlTotals} from './control-totals.ts'
+import {type Database, quoteLiteral, quoteName} from '../store/database.ts'
+import {readColumns, type TableColumn} from '../store/sql.ts'
+import {readControlTotals} from './batch-folder.ts'
 import {type ExportSource, inOrder, type ProfileWriter, type WrittenFile} from './profile.ts'
 
 /**

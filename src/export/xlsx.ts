@@ -1,17 +1,274 @@
-import {createWriteStream} from 'node:fs'
+import {closeSync, createWriteStream, fstatSync, openSync, readSync, writeSync} from 'node:fs'
 import {join} from 'node:path'
 import {finished} from 'node:stream/promises'
 import type {WorkbookWriter} from '@cj-tech-master/excelts'
+import type {Json} from '@duckdb/node-api'
 import {z} from 'zod'
-import {groupThousands} from '../money.ts'
-import type {ReleaseManifest} from '../release-manifest.ts'
-import type {Database} from '../warehouse/database.ts'
-import {readTableComment} from '../warehouse/table-columns.ts'
-import {readControlTotals} from './control-totals.ts'
+import {newError} from '../core/errors.ts'
+import {groupThousands} from '../core/money.ts'
+import {type Database, quoteName} from '../store/database.ts'
+import type {ReleaseManifest} from '../store/release.ts'
+import {readColumns, readTableComment, type TableColumn} from '../store/sql.ts'
+import {type ControlTotals, readControlTotals} from './batch-folder.ts'
 import {inOrder, type ProfileWriter} from './profile.ts'
-import {readSheetColumns, readText, type SheetColumn} from './sheet-column.ts'
-import {FONT, type SheetNote, writeSummarySheet} from './summary-sheet.ts'
-import {pinZipDates} from './zip-dates.ts'
+
+/** 1980-01-01 00:00, the first instant a ZIP archive can name: time and date words, little-endian. */
+const FIRST_INSTANT: Buffer = Buffer.from([0, 0, 0x21, 0])
+
+const END_BYTES = 22
+const END_SIGNATURE = 0x06054b50
+const ENTRY_BYTES = 46
+
+/**
+ * Sets the time of every entry of a ZIP archive to 1980-01-01, so that the same content is the same bytes whenever it is
+ * written (APPNOTE.TXT 4.3.7, 4.3.12).
+ */
+export function pinZipDates(path: string): void {
+  const file = openSync(path, 'r+')
+  try {
+    const {entries, size, offset} = readEnd(file, path)
+    const directory = readBytes(file, offset, size)
+    let at = 0
+    for (let entry = 0; entry < entries; entry++) {
+      writeSync(file, FIRST_INSTANT, 0, 4, offset + at + 12)
+      writeSync(file, FIRST_INSTANT, 0, 4, directory.readUInt32LE(at + 42) + 10)
+      const [name, extra, comment] = [28, 30, 32].map((place) => directory.readUInt16LE(at + place))
+      at += ENTRY_BYTES + (name ?? 0) + (extra ?? 0) + (comment ?? 0)
+    }
+  } finally {
+    closeSync(file)
+  }
+}
+
+/** The end of the central directory; the archives written here have no comment behind it. */
+function readEnd(file: number, path: string): {entries: number; size: number; offset: number} {
+  const bytes = fstatSync(file).size
+  const end = readBytes(file, Math.max(0, bytes - END_BYTES), END_BYTES)
+  const offset = end.readUInt32LE(16)
+  if (end.readUInt32LE(0) === END_SIGNATURE && offset < 0xffffffff) {
+    return {entries: end.readUInt16LE(10), size: end.readUInt32LE(12), offset}
+  }
+  throw newError('EXPORT_XLSX_TOO_LARGE', `Workbook '${path}' has ${bytes} bytes: expected less than 4 GB.`)
+}
+
+function readBytes(file: number, position: number, length: number): Buffer {
+  const bytes = Buffer.alloc(length)
+  readSync(file, bytes, 0, length, position)
+  return bytes
+}
+
+/** What a cell holds; a text is never read as a formula. */
+export type CellValue = string | number | boolean | Date | {richText: {text: string}[]} | null
+
+/** A column of a worksheet. */
+export interface SheetColumn {
+  name: string
+  /** In characters. */
+  width: number
+  /** Excel's number format; null for text. */
+  format: string | null
+  readCell: (value: Json) => CellValue
+}
+
+/** What one cell can hold (Excel specifications and limits). */
+const CELL_CHARACTERS = 32_767
+
+/** More digits than a spreadsheet keeps: such a number stays text, which is exact. */
+const EXACT_DIGITS = 15
+
+/** How a kind of column looks: its format, and its width where that does not depend on the content. */
+interface Look {
+  format: string | null
+  width?: number
+  read: (text: string) => CellValue
+}
+
+const LOOKS = {
+  money: {format: '#,##0.00', read: readNumber},
+  count: {format: '#,##0', read: readNumber},
+  ordinal: {format: '0', read: readNumber},
+  ratio: {format: '0.0%', width: 8, read: readNumber},
+  percentage: {format: '0.0"%"', width: 8, read: readNumber},
+  number: {format: '#,##0.00####', width: 14, read: readNumber},
+  date: {format: 'yyyy-mm-dd', width: 11, read: (text) => readInstant(text, `${text}T00:00:00Z`)},
+  timestamp: {
+    format: 'yyyy-mm-dd hh:mm:ss',
+    width: 20,
+    read: (text) => readInstant(text, `${text.replace(' ', 'T').slice(0, 23)}Z`),
+  },
+  // A spreadsheet shows a truth by its own words, LibreOffice only where the format says so.
+  truth: {format: '"TRUE";"TRUE";"FALSE"', width: 7, read: (text) => text === 'true'},
+  text: {format: null, read: readText},
+} satisfies Record<string, Look>
+
+function lookOf(column: TableColumn): Look {
+  const look = lookOfName(column)
+  return ['DOUBLE', 'FLOAT'].includes(column.type) ? {...look, read: readDouble} : look
+}
+
+function lookOfName({name, type}: TableColumn): Look {
+  if (type === 'DATE') return LOOKS.date
+  if (type === 'TIMESTAMP') return LOOKS.timestamp
+  if (type === 'BOOLEAN') return LOOKS.truth
+  if (type === 'VARCHAR') return LOOKS.text
+  if (/_pct$/.test(name)) return LOOKS.percentage
+  if (/(^|_)ltv$/.test(name)) return LOOKS.ratio
+  if (/(^|_)(version|rank|order|no)$/.test(name)) return LOOKS.ordinal
+  if (/INT$/.test(type)) return LOOKS.count
+  return /^DECIMAL\(\d+,2\)$/.test(type) ? LOOKS.money : LOOKS.number
+}
+
+/**
+ * A text as a cell holds it: `_x0041_` would be read as `A` (ST_Xstring of ECMA-376). The library escapes it in a cell of
+ * rich text, which is also the only one that LibreOffice decodes.
+ */
+export function readText(text: string): CellValue {
+  return /_x[0-9a-f]{4}_/i.test(text) ? {richText: [{text}]} : text
+}
+
+/** A number as a cell holds it without losing a digit. */
+export function readNumber(text: string): CellValue {
+  const digits = text.replace(/[^\d]/g, '').replace(/^0+/, '')
+  return digits.length <= EXACT_DIGITS ? Number(text) : text
+}
+
+/** A cell holds a double as it is, but neither `NaN` nor `Infinity`. */
+function readDouble(text: string): CellValue {
+  const value = Number(text)
+  return Number.isFinite(value) ? value : text
+}
+
+/** A spreadsheet knows no day before 1900-03-01 for certain: an earlier one stays text. */
+function readInstant(text: string, iso: string): CellValue {
+  return text < '1900-03-01' || text > '9999-12-31 23:59:59' ? text : new Date(iso)
+}
+
+const lengthsRow = z.record(z.string(), z.coerce.number())
+
+/**
+ * The columns of a table as a worksheet shows them.
+ *
+ * @param from what SQL reads it from
+ * @throws CheckError `EXPORT_CELL`
+ */
+export async function readSheetColumns(db: Database, table: string, from: string): Promise<SheetColumn[]> {
+  const columns = await readColumns(db, from)
+  const lengths = columns.map(({name}) => {
+    const quoted = quoteName(name)
+    return `coalesce(max(length(cast(${quoted} as varchar))), 0) as ${quoted}`
+  })
+  const longest = await db.one(lengthsRow, `select ${lengths.join(', ')} from ${from}`)
+  return columns.map((column) => {
+    const {name, type} = column
+    const look = lookOf(column)
+    const length = longest[name] ?? 0
+    if (type === 'VARCHAR' && length > CELL_CHARACTERS)
+      throw newError(
+        'EXPORT_CELL',
+        `Column '${name}' of table '${table}' holds a text of ${length} characters: a cell takes ${CELL_CHARACTERS}.`,
+        {next: 'Export the other tables with --table, or this one as csv or parquet.'},
+      )
+    // The filter's button takes about three characters beside the name.
+    const width = Math.max(name.length + 3, look.width ?? Math.ceil(length * (look.format ? 1.35 : 1)) + 2)
+    return {
+      name,
+      width: Math.min(width, 60),
+      format: look.format,
+      readCell: (value) => (value === null ? null : look.read(String(value))),
+    }
+  })
+}
+
+/** What one table's sheets come to, and what they hold. */
+export type SheetNote = ControlTotals & {table: string; about: string}
+
+const MONEY = '#,##0.00'
+const COUNT = '#,##0'
+
+/** Named in every style of ours: without it LibreOffice takes a serif. */
+export const FONT = {name: 'Calibri', family: 2, size: 11} as const
+
+/** The place of the column that says what a sheet holds. */
+const ABOUT = 5
+
+/** Writes the first sheet: what the workbook is of, how the source ties out to it, and what each sheet comes to. */
+export function writeSummarySheet(
+  book: WorkbookWriter,
+  manifest: ReleaseManifest,
+  notes: readonly SheetNote[],
+  names: ReadonlyMap<string, readonly string[]>,
+): void {
+  const sheet = book.addWorksheet('Summary', {
+    views: [{showGridLines: false}],
+    pageSetup: {orientation: 'landscape', fitToPage: true, fitToWidth: 1, fitToHeight: 0},
+  })
+  sheet.columns = [{width: 42}, {width: 12}, ...Array(3).fill({width: 20}), {width: 90}]
+  const add = (
+    values: (CellValue | {text: string; hyperlink: string})[],
+    look: {isBold?: boolean; isRule?: boolean; size?: number} = {},
+  ) => {
+    const row = sheet.addRow(values.map((value) => (typeof value === 'string' ? readText(value) : value)))
+    values.forEach((value, index) => {
+      const cell = row.getCell(index + 1)
+      const isCount = index === 1 && typeof value === 'number'
+      const isFigure = (look.isRule && index > 0 && index < ABOUT) || typeof value === 'number'
+      const isLink = value !== null && typeof value === 'object' && 'hyperlink' in value
+      cell.style = {
+        font: {
+          ...FONT,
+          bold: look.isBold ?? false,
+          ...(look.size && {size: look.size}),
+          ...(isLink && {underline: true, color: {argb: 'FF0563C1'}}),
+        },
+        alignment: {horizontal: isFigure ? 'right' : 'left', indent: index === ABOUT ? 1 : 0},
+        ...(typeof value === 'number' && {numFmt: isCount ? COUNT : MONEY}),
+        ...(value instanceof Date && {numFmt: 'yyyy-mm-dd'}),
+        ...(look.isRule && {border: {bottom: {style: 'thin'}}}),
+      }
+    })
+    row.commit()
+  }
+  const head = (...titles: string[]) => add(titles, {isBold: true, isRule: true})
+  const amount = (text: string | null) => (text === null ? null : readNumber(text))
+  const {source, checks} = manifest
+
+  add([`Loan portfolio as of ${manifest.as_of}`], {isBold: true, size: 16})
+  add([])
+  add(['As of', dayOf(manifest.as_of)])
+  add(['Observed until', dayOf(manifest.observed_until)])
+  add(['Known at (UTC)', manifest.known_at.replace('T', ' ').replace(/\.\d+Z$|Z$/, '')])
+  add(['Release', manifest.release_id])
+  add(['Time zone of business dates', manifest.time_zone])
+  add(['Currency', manifest.currency])
+  add(['Walk', `${source.walk_id}, ${source.complete ? 'complete' : 'incomplete'}`])
+  add(['Checks', `${checks.passed} passed, ${checks.warned} warned`])
+  add(['Made by', manifest.generator])
+  add([])
+  head('From the source to the portfolio', 'Deals', 'Amount')
+  add(['Deals of the walk', source.distinct, amount(source.amount_total)])
+  add([
+    'plus kept, their record is in quarantine',
+    source.kept_quarantined.deals,
+    amount(source.kept_quarantined.amount),
+  ])
+  add(['plus kept, missing from the walk', source.kept_missing.deals, amount(source.kept_missing.amount)])
+  add(['plus observed outside the walk', source.adjusted.deals, amount(source.adjusted.amount)])
+  add(['Present deals', source.present.deals, amount(source.present.amount)], {isBold: true})
+  add([])
+  head('Sheet', 'Rows', 'Amount', 'Debit', 'Credit', 'What it holds')
+  for (const {table, rows, sum_amount, sum_debit, sum_credit, about} of notes) {
+    const sheets = names.get(table) ?? [table]
+    const link = {text: sheets.join(', '), hyperlink: `#'${sheets[0]}'!A1`}
+    add([link, rows, amount(sum_amount), amount(sum_debit), amount(sum_credit), about])
+  }
+  add([])
+  add(['Amount is the sum of the column loan_amount or amount. Instants in the sheets are UTC.'])
+  sheet.commit()
+}
+
+function dayOf(date: string): Date {
+  return new Date(`${date}T00:00:00Z`)
+}
 
 /** Rows one worksheet holds (Excel specifications and limits). */
 const SHEET_ROWS = 1_048_576

@@ -1,27 +1,26 @@
 import {listPeriodEvents} from '../accounting/periods.ts'
-import {pingDeadMan, queueDigest, tellPeople} from '../alarm/tell.ts'
-import {addDays, businessDateOf, dateOfWallTime, wallTimeOf} from '../clock.ts'
-import type {Config} from '../config.ts'
-import {ConfigError, explainError, messageOf, newError} from '../errors.ts'
+import {closePeriod} from '../books/close-period.ts'
+import {buildRelease} from '../build/build.ts'
+import {compareBuildsWhereDue} from '../build/compare-builds.ts'
+import {addDays, businessDateOf, dateOfWallTime, wallTimeOf} from '../core/clock.ts'
+import type {Config} from '../core/config.ts'
+import {ConfigError, explainError, messageOf, newError} from '../core/errors.ts'
+import {scrubSecrets} from '../core/log.ts'
+import type {TiedTerm, World} from '../core/types.ts'
 import type {BatchResult} from '../export/batch.ts'
-import {scrubSecrets} from '../log.ts'
-import {backUpDated} from '../pipeline/backup.ts'
-import {buildRelease} from '../pipeline/build.ts'
-import {compareBuildsWhereDue} from '../pipeline/compare-builds.ts'
-import {deliverBatches} from '../pipeline/deliver.ts'
-import {exportRelease} from '../pipeline/export.ts'
-import {closePeriod} from '../pipeline/period.ts'
-import {publishRelease} from '../pipeline/publish.ts'
-import {ingestRates} from '../pipeline/rates.ts'
+import {publishRelease} from '../export/publish.ts'
+import {deliverBatches, exportRelease} from '../export.ts'
 import {syncDeals} from '../pipeline.ts'
-import {findCurrentRelease, type Release} from '../release/manifest.ts'
-import {adoptRun, beginRun, endRun} from '../state/job-runs.ts'
-import {openStateDb} from '../state/state-db.ts'
-import type {TiedTerm, World} from '../types.ts'
-import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
-import {findBusinessDay} from './business-day.ts'
+import {backUpDated} from '../record/backup.ts'
+import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
+import {findCurrentRelease, type Release} from '../store/release.ts'
+import {openStateDb} from '../store/state-db.ts'
+import {ingestRates} from '../sync/rates.ts'
 import type {ExportStep, Job, Step} from './job.ts'
+import {adoptRun, beginRun, endRun} from './job-runs.ts'
 import {decideRetry, describeTimeout, isOverdue} from './scheduler.ts'
+import {findBusinessDay} from './slots.ts'
+import {pingDeadMan, queueDigest, tellPeople} from './tell.ts'
 /** A run the scheduler has claimed for this process. */
 export interface Claim {
   jobRunId: number
@@ -106,7 +105,7 @@ export async function performJob(
 }
 
 /** What a job came to; `run --json` prints it. */
-export interface JobResult {
+interface JobResult {
   job: string
   /** `not_due`: a step found that this is not the day, and ended the job. */
   outcome: 'done' | 'not_due'

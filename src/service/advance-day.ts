@@ -1,9 +1,8 @@
-import type {DealChanges, DealStatus} from '../contract/deal-record.ts'
-import {newError} from '../errors.ts'
+import type {DealChanges, DealStatus} from '../contract/deal.ts'
+import {newError} from '../core/errors.ts'
+import type {DealStore, StoredDeal} from './deals.ts'
 import {changeDeal, checkDeletable, listMissing} from './deals.ts'
-import {buildDeal, drawInstant} from './portfolio.ts'
-import {createRandom, type Random} from './random.ts'
-import type {DealStore, StoredDeal} from './store.ts'
+import {buildDeal, createRandom, drawInstant, type Random} from './portfolio.ts'
 
 /** The share of the deals that each event takes per day; removals and repricings stay far below a sync's guards. */
 const DAILY = {
@@ -27,7 +26,7 @@ const DAILY = {
 }
 
 /** What happened on one day: how many deals of each kind of event. */
-export type DayEvents = Record<keyof typeof DAILY, number>
+type DayEvents = Record<keyof typeof DAILY, number>
 
 /** `share` of `total` as a whole number whose mean is exact: the fraction becomes a chance. */
 function drawCount(random: Random, total: number, share: number): number {

@@ -1,11 +1,124 @@
-import {DEAL_TRANSITIONS, type Deal, type DealChanges, type ListedDeal} from '../contract/deal-record.ts'
-import {parseCents} from '../money.ts'
-import {type ListKey, readListPage} from './cursor.ts'
-import {checkIfMatch} from './etag.ts'
-import {type Handlers, PREFIX, type ServiceWorld} from './handlers.ts'
-import {refuse, requireFound} from './problem-reply.ts'
-import {createId} from './service-database.ts'
-import type {DealChange, DealStore, StoredDeal} from './store.ts'
+import {hash} from 'node:crypto'
+import {z} from 'zod'
+import {DEAL_TRANSITIONS, type Deal, type DealChanges, type ListedDeal} from '../contract/deal.ts'
+import {parseCents} from '../core/money.ts'
+import {
+  FIRST,
+  type Handlers,
+  type ListKey,
+  PREFIX,
+  readListPage,
+  refuse,
+  requireFound,
+  type ServiceWorld,
+} from './requests.ts'
+import {createId, rowCount, type ServiceDatabase} from './service-database.ts'
+
+/** The strong entity tag of an answer: equal only where the whole body is. */
+export function etagOf(body: unknown): string {
+  return `"${hash('sha256', JSON.stringify(body), 'base64url').slice(0, 22)}"`
+}
+
+/**
+ * Holds a change against `If-Match` (RFC 9110, 13.1.1): `*`, or a list of strong tags.
+ *
+ * @throws Refusal (412) when the record is no longer the one the caller saw
+ */
+function checkIfMatch(ifMatch: string | undefined, body: unknown): void {
+  if (ifMatch === undefined || ifMatch.trim() === '*') return
+  const tags = ifMatch.split(',').map((tag) => tag.trim())
+  if (!tags.includes(etagOf(body))) throw refuse('precondition_failed')
+}
+
+/** One deal as the service keeps it. Amounts are cents, `createdAt` ms since the epoch. */
+export type StoredDeal = z.output<typeof dealRow>
+const dealRow = z.object({
+  id: z.string(),
+  propertyAddress: z.string(),
+  loanAmountCents: z.bigint(),
+  propertyValueCents: z.bigint().nullable(),
+  loanProgram: z.string().nullable(),
+  status: z.string(),
+  createdAt: rowCount,
+})
+
+/** The fields of a deal that may change; `undefined` leaves a field as it is. */
+export type DealChange = {
+  [Field in Exclude<keyof StoredDeal, 'id' | 'createdAt'>]?: StoredDeal[Field] | undefined
+}
+
+/** Deals and their amount (cents), per status. */
+export type StatusTotal = z.output<typeof totalRow>
+const totalRow = z.object({status: z.string(), deals: rowCount, amountCents: z.bigint()})
+
+const SELECT = `
+  select id, property_address as propertyAddress, loan_amount_cents as loanAmountCents,
+    property_value_cents as propertyValueCents, loan_program as loanProgram, status, created_at as createdAt
+  from deal`
+
+const INSERT = `
+  insert into deal
+    (id, property_address, loan_amount_cents, property_value_cents, loan_program, status, created_at)
+  values ($id, $propertyAddress, $loanAmountCents, $propertyValueCents, $loanProgram, $status, $createdAt)`
+
+const PAGE = '(created_at, id) > (?, ?) order by created_at, id limit ?'
+
+/** The service's deals in SQLite. */
+export type DealStore = ReturnType<typeof createDealStore>
+
+/** Creates the store of deals over the service's database. */
+export function createDealStore(database: ServiceDatabase) {
+  const {transaction} = database
+  const insertOne = database.prepare(INSERT)
+  const selectIds = database.prepare('select id from deal order by created_at, id')
+  const selectStatusIds = database.prepare('select id from deal where status = ? order by created_at, id')
+  const get = (id: string): StoredDeal | undefined => database.get(dealRow, `${SELECT} where id = ?`, id)
+  return {
+    get,
+    transaction,
+    /** Inserts all or none of the deals. */
+    insert: (deals: Iterable<StoredDeal>): void =>
+      transaction(() => {
+        for (const deal of deals) insertOne.run(deal)
+      }),
+    /** At most `limit` deals behind `after`, in list order. */
+    list({after = FIRST, status, limit}: {after?: ListKey; status?: string | undefined; limit: number}) {
+      const place = [after.createdAt, after.id, limit]
+      return status === undefined
+        ? database.all(dealRow, `${SELECT} where ${PAGE}`, ...place)
+        : database.all(dealRow, `${SELECT} where status = ? and ${PAGE}`, status, ...place)
+    },
+    /** The ids of the deals in this status, or of all, in list order. */
+    ids: (status?: string): string[] =>
+      (status === undefined ? selectIds.all() : selectStatusIds.all(status)).map((row) => String(row.id)),
+    /** The deal after the change; undefined when there is none. */
+    update(id: string, change: DealChange): StoredDeal | undefined {
+      const found = get(id)
+      if (!found) return undefined
+      const set = Object.fromEntries(Object.entries(change).filter(([, value]) => value !== undefined))
+      const deal: StoredDeal = {...found, ...set}
+      database.update('deal', id, {
+        property_address: deal.propertyAddress,
+        loan_amount_cents: deal.loanAmountCents,
+        property_value_cents: deal.propertyValueCents,
+        loan_program: deal.loanProgram,
+        status: deal.status,
+      })
+      return deal
+    },
+    /** Whether there was such a deal. */
+    remove: (id: string): boolean => database.run('delete from deal where id = ?', id) > 0,
+    count: (): number =>
+      database.get(z.object({deals: rowCount}), 'select count(*) as deals from deal')?.deals ?? 0,
+    /** The statuses that occur, alphabetically. */
+    totals: (): StatusTotal[] =>
+      database.all(
+        totalRow,
+        `select status, count(*) as deals, sum(loan_amount_cents) as amountCents
+         from deal group by status order by status`,
+      ),
+  }
+}
 
 /** The deal with this id. @throws Refusal (404) */
 export function requireDeal(store: DealStore, id: string): StoredDeal {

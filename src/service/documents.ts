@@ -1,23 +1,239 @@
+import type {FastifyRequest} from 'fastify'
 import {z} from 'zod'
-import {type DealDocument, documentSchema, type ReceivedFile} from '../contract/document.ts'
-import {readTablePage} from './cursor.ts'
-import {requireDeal} from './deals.ts'
-import {type Handlers, PREFIX, type ServiceWorld} from './handlers.ts'
-import {refuse, requireFound} from './problem-reply.ts'
+import {
+  type DealDocument,
+  type DocumentGeneration,
+  documentGenerationSchema,
+  documentSchema,
+  type NewDocumentGeneration,
+  type ReceivedFile,
+} from '../contract/document.ts'
+import {codeOf} from '../core/errors.ts'
+import {formatCents, groupThousands} from '../core/money.ts'
+import {requireDeal, type StoredDeal} from './deals.ts'
+import type {FileStore} from './files.ts'
+import {
+  type Handlers,
+  PREFIX,
+  Refusal,
+  readTablePage,
+  refuse,
+  requireFound,
+  type ServiceWorld,
+} from './requests.ts'
 import {createId, rowCount, rowInstant, type ServiceDatabase} from './service-database.ts'
 
-const row = documentSchema.extend({
+const dollars = (cents: bigint | null): string =>
+  cents === null ? 'to be determined' : `$${groupThousands(formatCents(cents))}`
+
+/** Text of a deal as one line that Markdown leaves alone. */
+const plain = (text: string): string => text.replace(/\s+/g, ' ').replace(/[\\`*_{}[\]<>()#+!|-]/g, '\\$&')
+
+/** Loan-to-value in percent with two places, half up; the quotient of cents is exact. */
+function formatLtv({loanAmountCents, propertyValueCents}: StoredDeal): string {
+  if (propertyValueCents === null || propertyValueCents <= 0n) return 'to be determined'
+  const hundredths = (loanAmountCents * 20_000n + propertyValueCents) / (2n * propertyValueCents)
+  return `${formatCents(hundredths)} %`
+}
+
+function renderTermSheet(deal: StoredDeal): string {
+  return [
+    '# Term sheet',
+    '',
+    `| | |`,
+    `|---|---|`,
+    `| Deal | ${deal.id} |`,
+    `| Property | ${plain(deal.propertyAddress)} |`,
+    `| Loan amount | ${dollars(deal.loanAmountCents)} |`,
+    `| Property value | ${dollars(deal.propertyValueCents)} |`,
+    `| Loan to value | ${formatLtv(deal)} |`,
+    `| Loan program | ${plain(deal.loanProgram ?? 'to be determined')} |`,
+    `| Status | ${deal.status} |`,
+    '',
+    'For discussion only: no commitment to lend.',
+    '',
+  ].join('\n')
+}
+
+function renderClosingChecklist(deal: StoredDeal, counts: {borrowers: number; openTasks: number}): string {
+  const box = (isDone: boolean, words: string): string => `- [${isDone ? 'x' : ' '}] ${words}`
+  const isFunded = deal.status === 'funded' || deal.status === 'paid_off'
+  return [
+    '# Closing checklist',
+    '',
+    `Deal ${deal.id}, ${plain(deal.propertyAddress)}`,
+    '',
+    box(counts.borrowers > 0, `Borrowers linked: ${counts.borrowers}`),
+    box(deal.propertyValueCents !== null, `Property value: ${dollars(deal.propertyValueCents)}`),
+    box(deal.loanProgram !== null, `Loan program: ${plain(deal.loanProgram ?? 'to be determined')}`),
+    box(counts.openTasks === 0, `Open tasks: ${counts.openTasks}`),
+    box(isFunded || deal.status === 'approved', 'Approved'),
+    box(isFunded, `Funded: ${dollars(deal.loanAmountCents)}`),
+    '',
+  ].join('\n')
+}
+
+/** Makes a document of a deal, in Markdown. */
+function renderTemplate(
+  template: NewDocumentGeneration['template'],
+  deal: StoredDeal,
+  counts: {borrowers: number; openTasks: number},
+) {
+  if (template === 'term_sheet')
+    return {category: template, name: 'Term sheet', content: renderTermSheet(deal)}
+  return {category: template, name: 'Closing checklist', content: renderClosingChecklist(deal, counts)}
+}
+
+/** A file name as people may see it: no folders, no control characters, none that turn the reading direction. */
+function cleanFileName(name: string | undefined): string | null {
+  const cleaned = (name ?? '')
+    .replace(/^.*[\\/]/, '')
+    .replace(/[\p{Cc}\p{Cs}\p{Bidi_Control}]/gu, '')
+    .slice(0, 255)
+  return cleaned === '' ? null : cleaned
+}
+
+/** Refusals and faults of the disk go on as they are; what is left is what the parser says of the body. */
+function isOurFault(error: unknown): boolean {
+  if (!(error instanceof Error) || error instanceof Refusal || codeOf(error).startsWith('FST_')) return true
+  return 'syscall' in error && !['ECONNRESET', 'EPIPE'].includes(codeOf(error))
+}
+
+/**
+ * Receives a multipart body: the part `file` goes to the disk as it comes, the others are text fields.
+ *
+ * @throws Refusal when a part is too large, of a type that is not kept, or not known; nothing stays behind
+ */
+export async function receiveParts(request: FastifyRequest, files: FileStore) {
+  const parts: {fields: Record<string, unknown>; file?: ReceivedFile} = {fields: {}}
+  try {
+    for await (const part of request.parts()) {
+      if (part.type === 'field') {
+        if (part.valueTruncated)
+          throw refuse('body_too_large', {detail: 'A field is longer than 1,000 bytes.'})
+        parts.fields[part.fieldname] = part.value
+        continue
+      }
+      if (part.fieldname !== 'file') {
+        const errors = [{path: cleanFileName(part.fieldname) ?? 'body', message: 'unknown file'}]
+        throw refuse('invalid_body', {detail: 'The file is expected in the part named file.', errors})
+      }
+      const received = await files.receive(part.file)
+      parts.file = {...received, fileName: cleanFileName(part.filename)}
+      if (part.file.truncated) throw refuse('body_too_large', {detail: 'The file is larger than allowed.'})
+      if (received.bytes === 0)
+        throw refuse('invalid_body', {errors: [{path: 'file', message: 'expected a file that is not empty'}]})
+    }
+    return parts
+  } catch (error) {
+    if (parts.file) files.discard(parts.file)
+    throw isOurFault(error) ? error : refuse('malformed_body', {detail: 'The multipart body cannot be read.'})
+  }
+}
+
+const generationRow = documentGenerationSchema.extend({
+  created_at: rowInstant,
+  finished_at: rowInstant.nullable(),
+})
+
+const SELECT_ONE = 'select * from document_generation where id = ? and deal_id = ?'
+const SELECT_QUEUED = `select * from document_generation where status = 'queued' order by created_at, id limit 1`
+const COUNT_LINKED = `select
+  (select count(*) from borrower where deal_id = ?1) as borrowers,
+  (select count(*) from task where deal_id = ?1 and status = 'open') as open_tasks`
+
+/** Creates the operations on document generations; `onRequested` is told once one is queued for good. */
+export function createGenerationHandlers(world: ServiceWorld, onRequested: () => void) {
+  const {store, database, clock} = world
+  const requireGeneration = (dealId: string, id: string): DocumentGeneration =>
+    requireFound(database.get(generationRow, SELECT_ONE, id, dealId), 'document_generation_not_found')
+  return {
+    requestDocumentGeneration: ({id: dealId, body}) => {
+      requireDeal(store, dealId)
+      const id = createId('gen')
+      database.insert('document_generation', {
+        id,
+        deal_id: dealId,
+        template: body.template,
+        status: 'queued',
+        created_at: clock.now(),
+      })
+      database.afterCommit(onRequested)
+      const location = `${PREFIX}/deals/${dealId}/document-generations/${id}`
+      return {body: {data: requireGeneration(dealId, id)}, headers: {Location: location}}
+    },
+    listDocumentGenerations: ({id, query}) => {
+      requireDeal(store, id)
+      const table = {name: 'document_generation', row: generationRow, parent: {deal_id: id}}
+      return {body: readTablePage(query, table, database)}
+    },
+    getDocumentGeneration: ({id, childId}) => {
+      requireDeal(store, id)
+      return {body: {data: requireGeneration(id, childId)}}
+    },
+  } satisfies Partial<Handlers>
+}
+
+/** Makes the document of one generation; its file, its row and its event are kept together or not at all. */
+function generateOne(
+  generation: DocumentGeneration,
+  world: ServiceWorld,
+  onError: (error: unknown) => void,
+): void {
+  const {id, deal_id: dealId, template} = generation
+  const {database, store, files, clock} = world
+  const finish = (status: string, document_id: string | null): void =>
+    database.update('document_generation', id, {status, document_id, finished_at: clock.now()})
+  const linked = database.get(z.object({borrowers: rowCount, open_tasks: rowCount}), COUNT_LINKED, dealId)
+  const counts = {borrowers: linked?.borrowers ?? 0, openTasks: linked?.open_tasks ?? 0}
+  const {content, ...document} = renderTemplate(template, requireDeal(store, dealId), counts)
+  const file = files.write(content)
+  try {
+    database.transaction(() => finish('completed', attachDocument({...document, dealId, file}, world).id))
+  } catch (error) {
+    finish('failed', null)
+    onError(error)
+  } finally {
+    files.discard(file)
+  }
+}
+
+/** Makes documents in the background; what was queued when a service was killed is made by the next. */
+export function createGenerator(world: ServiceWorld, onError: (error: unknown) => void) {
+  let scheduled: NodeJS.Immediate | undefined
+  const wake = (): void => {
+    scheduled ??= setImmediate(() => {
+      scheduled = undefined
+      const next = world.database.get(generationRow, SELECT_QUEUED)
+      if (!next) return
+      try {
+        generateOne(next, world, onError)
+        wake()
+      } catch (error) {
+        onError(error)
+      }
+    })
+  }
+  return {
+    wake,
+    stop: () => {
+      if (scheduled) clearImmediate(scheduled)
+    },
+  }
+}
+
+const documentRow = documentSchema.extend({
   bytes: rowCount,
   created_at: rowInstant,
 })
 
 function requireDocument(database: ServiceDatabase, dealId: string, id: string): DealDocument {
   const sql = 'select * from document where id = ? and deal_id = ?'
-  return requireFound(database.get(row, sql, id, dealId), 'document_not_found')
+  return requireFound(database.get(documentRow, sql, id, dealId), 'document_not_found')
 }
 
 /** Attaches a file that lies on the disk to a deal, within the transaction under way. */
-export function attachDocument(
+function attachDocument(
   {dealId, category, name, file}: {dealId: string; category: string; name: string; file: ReceivedFile},
   {database, files, clock, emit}: ServiceWorld,
 ): DealDocument {
@@ -68,7 +284,9 @@ export function createDocumentHandlers(world: ServiceWorld) {
     },
     listDocuments: ({id, query}) => {
       requireDeal(store, id)
-      return {body: readTablePage(query, {name: 'document', row, parent: {deal_id: id}}, database)}
+      return {
+        body: readTablePage(query, {name: 'document', row: documentRow, parent: {deal_id: id}}, database),
+      }
     },
     getDocument: ({id, childId}) => {
       requireDeal(store, id)

@@ -21,8 +21,8 @@ import {pipeline} from 'node:stream/promises'
 import {fileTypeFromFile} from 'file-type'
 import {z} from 'zod'
 import type {ReceivedFile} from '../contract/document.ts'
-import {isOtherProcess} from '../process.ts'
-import {refuse} from './problem-reply.ts'
+import {isOtherProcess} from '../core/process.ts'
+import {refuse} from './requests.ts'
 import type {ServiceDatabase} from './service-database.ts'
 
 /** The files of documents, each found by its document's id; no name that was sent is ever a path. */

@@ -1,7 +1,187 @@
-import {addDays} from '../clock.ts'
-import {buildAddress} from './address.ts'
-import {createRandom, type Random} from './random.ts'
-import type {DealStore, StoredDeal} from './store.ts'
+import {hash} from 'node:crypto'
+import {z} from 'zod'
+import {addDays} from '../core/clock.ts'
+import type {DealStore, StoredDeal} from './deals.ts'
+import type {FileStore} from './files.ts'
+import type {ServiceDatabase} from './service-database.ts'
+
+/** A seeded source of numbers: the same labels give the same sequence on every machine. */
+export type Random = ReturnType<typeof createRandom>
+
+const ALPHABET = 'abcdefghijkmnpqrstuvwxyz23456789'
+
+/** Creates the sequence of `labels` (a seed, a date, a purpose): sfc32 over the SHA-256 of the labels. */
+export function createRandom(...labels: (string | number)[]) {
+  const digest = hash('sha256', labels.join('\n'), 'buffer')
+  let a = digest.readInt32LE(0)
+  let b = digest.readInt32LE(4)
+  let c = digest.readInt32LE(8)
+  let counter = digest.readInt32LE(12)
+
+  /** Uniform in [0, 1), 32 bits. */
+  function next(): number {
+    const sum = (a + b + counter) | 0
+    counter = (counter + 1) | 0
+    a = b ^ (b >>> 9)
+    b = (c + (c << 3)) | 0
+    c = (((c << 21) | (c >>> 11)) + sum) | 0
+    return (sum >>> 0) / 2 ** 32
+  }
+
+  /** Uniform whole number from `min` to `max`, both included. */
+  const integer = (min: number, max: number): number => min + Math.floor(next() * (max - min + 1))
+  return {
+    next,
+    integer,
+    /** True with this probability. */
+    chance: (probability: number): boolean => next() < probability,
+    /** One of the items, each as likely as the others. */
+    pick: <T>(items: readonly [T, ...T[]]): T => items[integer(0, items.length - 1)] ?? items[0],
+    /** Normal with mean 0 and standard deviation 1, within ±6. */
+    normal(): number {
+      let total = -6
+      for (let draw = 0; draw < 12; draw++) total += next()
+      return total
+    },
+    /** This many lower-case letters and digits. */
+    text(length: number): string {
+      let text = ''
+      while (text.length < length) text += ALPHABET.charAt(integer(0, ALPHABET.length - 1))
+      return text
+    },
+  }
+}
+
+/** City, postal code of its state, full name of its state, and the first three digits of its ZIP codes. */
+type Place = readonly [city: string, state: string, stateName: string, zipPrefix: string]
+
+const PLACES: readonly [Place, ...Place[]] = [
+  ['Austin', 'TX', 'Texas', '787'],
+  ['Houston', 'TX', 'Texas', '770'],
+  ['Dallas', 'TX', 'Texas', '752'],
+  ['San Antonio', 'TX', 'Texas', '782'],
+  ['Miami', 'FL', 'Florida', '331'],
+  ['Tampa', 'FL', 'Florida', '336'],
+  ['Orlando', 'FL', 'Florida', '328'],
+  ['Jacksonville', 'FL', 'Florida', '322'],
+  ['Los Angeles', 'CA', 'California', '900'],
+  ['San Diego', 'CA', 'California', '921'],
+  ['Oakland', 'CA', 'California', '946'],
+  ['Sacramento', 'CA', 'California', '958'],
+  ['Atlanta', 'GA', 'Georgia', '303'],
+  ['Savannah', 'GA', 'Georgia', '314'],
+  ['Charlotte', 'NC', 'North Carolina', '282'],
+  ['Raleigh', 'NC', 'North Carolina', '276'],
+  ['Charleston', 'SC', 'South Carolina', '294'],
+  ['Phoenix', 'AZ', 'Arizona', '850'],
+  ['Tucson', 'AZ', 'Arizona', '857'],
+  ['Denver', 'CO', 'Colorado', '802'],
+  ['Nashville', 'TN', 'Tennessee', '372'],
+  ['Memphis', 'TN', 'Tennessee', '381'],
+  ['Columbus', 'OH', 'Ohio', '432'],
+  ['Cleveland', 'OH', 'Ohio', '441'],
+  ['Chicago', 'IL', 'Illinois', '606'],
+  ['Indianapolis', 'IN', 'Indiana', '462'],
+  ['Detroit', 'MI', 'Michigan', '482'],
+  ['Philadelphia', 'PA', 'Pennsylvania', '191'],
+  ['Pittsburgh', 'PA', 'Pennsylvania', '152'],
+  ['Newark', 'NJ', 'New Jersey', '071'],
+  ['Brooklyn', 'NY', 'New York', '112'],
+  ['Buffalo', 'NY', 'New York', '142'],
+  ['Boston', 'MA', 'Massachusetts', '021'],
+  ['Hartford', 'CT', 'Connecticut', '061'],
+  ['Baltimore', 'MD', 'Maryland', '212'],
+  ['Richmond', 'VA', 'Virginia', '232'],
+  ['Seattle', 'WA', 'Washington', '981'],
+  ['Portland', 'OR', 'Oregon', '972'],
+  ['Las Vegas', 'NV', 'Nevada', '891'],
+  ['Salt Lake City', 'UT', 'Utah', '841'],
+  ['Kansas City', 'MO', 'Missouri', '641'],
+  ['St. Louis', 'MO', 'Missouri', '631'],
+  ['Minneapolis', 'MN', 'Minnesota', '554'],
+  ['New Orleans', 'LA', 'Louisiana', '701'],
+  ['Birmingham', 'AL', 'Alabama', '352'],
+  ['Washington', 'DC', 'District of Columbia', '200'],
+  ['San Juan', 'PR', 'Puerto Rico', '009'],
+]
+
+const STREETS = [
+  'Main St',
+  'Oak Avenue',
+  'Maple Drive',
+  'Peachtree Rd NE',
+  'W 14th Street',
+  'Martin Luther King Jr Blvd',
+  'Lakeshore Dr',
+  'County Road 12',
+  'Sunset Boulevard',
+  'Cherry Ln',
+  'Washington Avenue',
+  'Riverside Parkway',
+  'E Jefferson St',
+  'Old Mill Ct',
+  'Virginia Avenue',
+  'Harbor View Terrace',
+  'S Federal Hwy',
+  'Elm Pl',
+] as const
+
+const UNITS = ['Apt', 'Unit', 'Suite', '#', 'Bldg'] as const
+
+/** Text that only careful CSV and spreadsheet writers survive. */
+const AWKWARD = [
+  (number: number) => `${number} Calle José Martí, Peñuelas, PR 00624`,
+  (number: number) => `${number} "The Foundry" Lofts, Unit 4, Durham, NC 27701`,
+  (number: number) => `${number} O'Malley's Row; Rear Building, Lowell, MA 01852`,
+  (number: number) => `Apt. "B", ${number} Café Señora Way, Santa Fé, NM 87501`,
+  (number: number) => `=HYPERLINK("http://example.com/${number}","${number} Main St, Reno, NV 89501")`,
+] as const
+
+/** Places that only a survey knows: no state can be read from them. */
+const NOWHERE = [
+  (number: number) => `Parcel 12-0${number}-009`,
+  (number: number) => `Lot ${number}, unrecorded plat off the old mill road`,
+  (number: number) => `${number} Main Street`,
+  () => 'TBD - address to follow',
+  (number: number) => `Marina slip ${number} and adjoining land`,
+] as const
+
+function buildStreet(random: Random): string {
+  if (random.chance(0.02))
+    return `Lot ${random.integer(1, 90)} Block ${random.integer(1, 12)} Cedar Ridge Subdivision`
+  const street = `${random.integer(1, 9_999)} ${random.pick(STREETS)}`
+  if (!random.chance(0.15)) return street
+  const unit = random.pick(UNITS)
+  return `${street}, ${unit}${unit === '#' ? '' : ' '}${random.integer(1, 480)}`
+}
+
+function buildUsualAddress(random: Random): string {
+  const [city, state, stateName, zipPrefix] = random.pick(PLACES)
+  const street = buildStreet(random)
+  const zip = `${zipPrefix}${String(random.integer(1, 99)).padStart(2, '0')}`
+  const shape = random.next()
+  if (shape < 0.5) return `${street}, ${city}, ${state} ${zip}`
+  if (shape < 0.62) return `${street}, ${city}, ${state}`
+  if (shape < 0.7) return `${street}, ${city}, ${state} ${zip}-${random.integer(1000, 9999)}`
+  if (shape < 0.78) return `${street}, ${city}, ${stateName} ${zip}`
+  if (shape < 0.82) return `${street}, ${city}, ${stateName}`
+  if (shape < 0.88) return `${street}, ${city}, ${state} ${zip}, USA`
+  if (shape < 0.93) return `${street}, ${city}, ${state} ${zip}`.toLowerCase()
+  if (shape < 0.96) return `${street} ${city} ${state} ${zip}`
+  if (shape < 0.98) return `${street},${city},${state}  ${zip}`
+  return `${street}, ${city}, ${state.toLowerCase()}. ${zip}, United States`
+}
+
+/**
+ * Makes up a US property address as people type them: with and without ZIP, full state names, lower case, units,
+ * lots; about 3 % name no state, about 1 % hold quotes, accents or a spreadsheet formula.
+ */
+function buildAddress(random: Random): string {
+  const kind = random.next()
+  if (kind < 0.01) return random.pick(AWKWARD)(random.integer(1, 999))
+  if (kind < 0.04) return random.pick(NOWHERE)(random.integer(100, 999))
+  return buildUsualAddress(random)
+}
 
 /** The loan programs of the synthetic lender, by their share of the deals. Amounts are dollars. */
 const PROGRAMS = [
@@ -121,4 +301,115 @@ export function seedPortfolio(
         buildDeal(random, {status: drawStatus(random, (endOfToday - createdAt) / DAY_MS), createdAt}),
       ),
   )
+}
+
+const FIRST_NAMES = [
+  'Alex',
+  'Dana',
+  'Jordan',
+  'Kim',
+  'Lee',
+  'Morgan',
+  'Pat',
+  'Robin',
+  'Sam',
+  'Taylor',
+] as const
+const LAST_NAMES = ['Abara', 'Brandt', 'Castillo', 'Doyle', 'Ekberg', 'Faro', 'Gupta', 'Haas', 'Ito'] as const
+
+/** Investors who borrow again and again; the first of them most often. */
+const REGULARS = 400
+
+/** The share of the deals that have a document of a category, by what they have come to. */
+const DOCUMENTS: Readonly<Record<string, {name: string; shares: Readonly<Record<string, number>>}>> = {
+  application: {
+    name: 'Loan application',
+    shares: {draft: 0.7, underwriting: 1, approved: 1, funded: 1},
+  },
+  appraisal: {name: 'Appraisal report', shares: {underwriting: 0.75, approved: 0.98, funded: 1}},
+  title: {name: 'Title commitment', shares: {underwriting: 0.4, approved: 0.9, funded: 1}},
+  closing: {name: 'Closing statement', shares: {funded: 1}},
+}
+
+const linkedRow = z.object({deal_id: z.string(), what: z.string()})
+
+/** What the deals of a portfolio are given. */
+interface Linking {
+  seed: string | number
+  /** What is missing is given between the deal's creation, or this instant if it is later, and `until`; ms. */
+  since: number
+  until: number
+}
+
+/**
+ * Gives every deal of `seedPortfolio` and `advanceDay` what it lacks of its borrowers, and of the documents that a deal
+ * in its status has; the same seed, deals and days give the same. It draws nothing from the deals' own random numbers.
+ */
+export function linkPortfolio(
+  service: {database: ServiceDatabase; store: DealStore; files: FileStore},
+  linking: Linking,
+): void {
+  const {database, store} = service
+  database.transaction(() => {
+    const rows = database.all(
+      linkedRow,
+      `select deal_id, 'borrower' as what from borrower union select deal_id, category as what from document`,
+    )
+    const linked = new Set(rows.map(({deal_id, what}) => `${deal_id} ${what}`))
+    for (const id of store.ids()) {
+      const deal = store.get(id)
+      if (!deal) continue
+      if (!linked.has(`${id} borrower`)) linkBorrowers(database, deal, linking)
+      for (const category of Object.keys(DOCUMENTS))
+        if (!linked.has(`${id} ${category}`)) attachMissing(service, deal, {...linking, category})
+    }
+  })
+}
+
+function drawMoment(random: Random, deal: StoredDeal, {since, until}: Linking): number {
+  const first = Math.max(deal.createdAt, since)
+  return first + Math.floor(Math.max(0, until - first) * random.next() ** 2)
+}
+
+function linkBorrowers(database: ServiceDatabase, deal: StoredDeal, linking: Linking): void {
+  const random = createRandom('borrowers', linking.seed, deal.id)
+  const first = random.chance(0.55) ? Math.floor(REGULARS * random.next() ** 3) : deal.id
+  const people = random.chance(0.25) ? [first, `${deal.id} second`] : [first]
+  for (const label of people) {
+    const person = createRandom('person', linking.seed, label)
+    const first_name = person.pick(FIRST_NAMES)
+    const last_name = person.pick(LAST_NAMES)
+    database.insert('borrower', {
+      id: `bor_${random.text(16)}`,
+      deal_id: deal.id,
+      first_name,
+      last_name,
+      email: `${first_name}.${last_name}.${person.text(6)}@example.com`.toLowerCase(),
+      has_ssn_last_four: 1,
+      created_at: drawMoment(random, deal, {...linking, until: Math.max(linking.since, deal.createdAt)}),
+    })
+  }
+}
+
+function attachMissing(
+  {database, files}: {database: ServiceDatabase; files: FileStore},
+  deal: StoredDeal,
+  {category, ...linking}: Linking & {category: string},
+): void {
+  const {name = '', shares = {}} = DOCUMENTS[category] ?? {}
+  const random = createRandom('document', linking.seed, deal.id, category)
+  if (random.next() >= (shares[deal.status] ?? 0)) return
+  const id = `doc_${random.text(16)}`
+  const content = `${name} for ${deal.propertyAddress}\n`
+  database.insert('document', {
+    id,
+    deal_id: deal.id,
+    category,
+    name,
+    media_type: 'text/plain; charset=utf-8',
+    bytes: Buffer.byteLength(content),
+    sha256: hash('sha256', content),
+    created_at: drawMoment(random, deal, linking),
+  })
+  files.place(id, content)
 }

@@ -1,15 +1,106 @@
 import {Readable} from 'node:stream'
 import type {FastifyInstance, FastifyReply, FastifyRequest} from 'fastify'
-import {realClock} from '../clock.ts'
-import {type Endpoint, noBodySchema} from '../contract/endpoint.ts'
-import {ENDPOINTS} from '../contract/endpoints.ts'
-import type {OperationId, Operations} from '../contract/operations.ts'
-import type {Scope} from './api-keys.ts'
-import {etagOf} from './etag.ts'
-import {type Answer, type Call, type Handlers, PREFIX, type ServiceWorld} from './handlers.ts'
-import {answerOnce, digestRequest, type KeptAnswer, parseIdempotencyKey} from './idempotency.ts'
-import {parseInput, refuse} from './problem-reply.ts'
-import {receiveParts} from './uploads.ts'
+import {
+  ENDPOINTS,
+  type Endpoint,
+  noBodySchema,
+  type OperationId,
+  type Operations,
+} from '../contract/endpoints.ts'
+import {realClock} from '../core/clock.ts'
+import type {Scope} from './access.ts'
+import {createDealHandlers, etagOf} from './deals.ts'
+import {createDocumentHandlers, createGenerationHandlers, createGenerator, receiveParts} from './documents.ts'
+import {openFileStore} from './files.ts'
+import {
+  createBorrowerHandlers,
+  createRateHandlers,
+  createReportHandlers,
+  createTaskHandlers,
+} from './other-records.ts'
+import {
+  type Answer,
+  answerOnce,
+  type Call,
+  digestRequest,
+  type Handlers,
+  type KeptAnswer,
+  PREFIX,
+  parseIdempotencyKey,
+  parseInput,
+  refuse,
+  type ServiceWorld,
+} from './requests.ts'
+import {
+  type AddressLookup,
+  createAddressGuard,
+  createOutbox,
+  createWebhookHandlers,
+  pruneDeliveries,
+  RETRY_DELAYS_MS,
+} from './webhooks.ts'
+
+/** How a service notifies. */
+export interface WebhookOptions {
+  /** Lets notifications go to this machine and its networks, and over plain http; default false. */
+  allowPrivate?: boolean
+  /** Waits before the second and every further attempt; default those of Standard Webhooks. */
+  retryDelaysMs?: readonly number[]
+  lookup?: AddressLookup
+}
+
+function hasUrl(body: unknown): body is {url: string} {
+  return typeof body === 'object' && body !== null && 'url' in body && typeof body.url === 'string'
+}
+
+/**
+ * Joins handlers, files, outbox and generator: the operations, and what goes on behind them.
+ *
+ * @param parts.onError is told what fails while nobody waits for an answer
+ */
+export function buildApi(
+  parts: Omit<ServiceWorld, 'files' | 'emit'> & {
+    webhooks?: WebhookOptions
+    onError: (error: unknown) => void
+  },
+) {
+  const {database, webhooks = {}, clock, onError} = parts
+  const guard = createAddressGuard({allowPrivate: false, ...webhooks})
+  const retryDelaysMs = webhooks.retryDelaysMs ?? RETRY_DELAYS_MS
+  const outbox = createOutbox({database, guard, clock, retryDelaysMs, onError})
+  const world: ServiceWorld = {...parts, files: openFileStore(database), emit: outbox.emit}
+  const generator = createGenerator(world, onError)
+  const handlers: Handlers = {
+    ...createDealHandlers(world),
+    ...createBorrowerHandlers(world),
+    ...createDocumentHandlers(world),
+    ...createTaskHandlers(world),
+    ...createGenerationHandlers(world, generator.wake),
+    ...createRateHandlers(world),
+    ...createReportHandlers(world),
+    ...createWebhookHandlers(world, outbox.wake),
+  }
+  return {
+    ...world,
+    handlers,
+    async checkBody(id: OperationId, body: unknown) {
+      if (id !== 'createWebhookEndpoint' && id !== 'updateWebhookEndpoint') return
+      const problem = hasUrl(body) ? await guard.findProblem(body.url) : null
+      if (problem !== null) throw refuse('invalid_body', {errors: [{path: 'url', message: problem}]})
+    },
+    /** Goes on with what an earlier service left. */
+    start() {
+      pruneDeliveries(database, clock.now())
+      generator.wake()
+      outbox.wake()
+    },
+    async stop() {
+      generator.stop()
+      await outbox.stop()
+      world.files.close()
+    },
+  }
+}
 
 declare module 'fastify' {
   interface FastifyContextConfig {
@@ -26,7 +117,7 @@ declare module 'fastify' {
 }
 
 /** What routes need beside what handlers do. */
-export interface RouteWorld extends ServiceWorld {
+interface RouteWorld extends ServiceWorld {
   handlers: Handlers
   /** Refuses what can only be told by asking elsewhere, before the transaction begins. */
   checkBody(id: OperationId, body: unknown): Promise<void>

@@ -7,20 +7,18 @@ import {
   type FastifyRequest,
   fastify,
 } from 'fastify'
-import type {Clock} from '../clock.ts'
 import type {ProblemCode} from '../contract/problem.ts'
-import {newError} from '../errors.ts'
-import {createSilentLog, type Log} from '../log.ts'
-import {buildApi, type WebhookOptions} from './api.ts'
-import {addAccessHooks} from './api-access.ts'
-import type {RateLimit} from './api-limit.ts'
+import type {Clock} from '../core/clock.ts'
+import {newError} from '../core/errors.ts'
+import {createSilentLog, type Log} from '../core/log.ts'
+import type {RateLimit} from './access.ts'
+import {addAccessHooks} from './access.ts'
+import {createDealStore, type DealStore} from './deals.ts'
 import {addDescription} from './description.ts'
 import type {FileStore} from './files.ts'
-import {PREFIX} from './handlers.ts'
-import {Refusal, refuse, sendProblem} from './problem-reply.ts'
-import {addRoutes, refuseUnknown} from './routes.ts'
+import {PREFIX, Refusal, refuse, sendProblem} from './requests.ts'
+import {addRoutes, buildApi, refuseUnknown, type WebhookOptions} from './routes.ts'
 import {openServiceDatabase, type ServiceDatabase} from './service-database.ts'
-import {createDealStore, type DealStore} from './store.ts'
 
 /** How to run a local Deal Financing Service. */
 export interface ServiceOptions {

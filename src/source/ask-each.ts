@@ -1,7 +1,10 @@
 import pLimit from 'p-limit'
-import {AuthError, LoantapeError} from '../errors.ts'
-import type {Received, World} from '../types.ts'
-import {readAhead} from './read-ahead.ts'
+import {createSeenIds} from '../contract/list.ts'
+import {AuthError, ContractError, LoantapeError} from '../core/errors.ts'
+import {isObject, listRepeated} from '../core/json.ts'
+import type {Page, Received, WireRecord, World} from '../core/types.ts'
+import type {JsonAnswer, SourceClient} from './client.ts'
+import {readAhead, walkPages} from './walk-pages.ts'
 
 /** How single records, or what belongs to them, are asked for. */
 export interface EachRequest {
@@ -16,7 +19,7 @@ export interface EachRequest {
 }
 
 /** What became of one id; `Found` is what its answer said. */
-export type EachAnswer<Found> =
+type EachAnswer<Found> =
   | ({id: string; outcome: 'found'} & Found)
   /** 404 or 410 from a path that answered for another id in this run. */
   | {id: string; outcome: 'gone'; status: number; observedAt: bigint; received?: Received}
@@ -40,7 +43,7 @@ export interface EachSummary {
 }
 
 /** Asks for one id; what it throws is judged here. */
-export type AskForOne<Found> = (id: string, path: string, signal: AbortSignal) => Promise<EachAnswer<Found>>
+type AskForOne<Found> = (id: string, path: string, signal: AbortSignal) => Promise<EachAnswer<Found>>
 
 const MOST_FAILURES_IN_A_ROW = 5
 /** Outstanding answers, as a multiple of the concurrency: enough that a slow one does not hold up the others. */
@@ -60,7 +63,7 @@ interface Reply<Found> {
  * @param ids pulled as needed, a few times `concurrency` ahead at most
  * @returns the summary, as the generator's return value
  */
-export async function* askEach<Found>(
+async function* askEach<Found>(
   ids: Iterable<string> | AsyncIterable<string>,
   request: EachRequest,
   ask: AskForOne<Found>,
@@ -143,7 +146,7 @@ export async function* askEach<Found>(
 }
 
 /** An id whose answer is of no use. */
-export function failedAs(id: string, reason: string): {id: string; outcome: 'failed'; reason: string} {
+function failedAs(id: string, reason: string): {id: string; outcome: 'failed'; reason: string} {
   return {id, outcome: 'failed', reason}
 }
 
@@ -151,4 +154,95 @@ export function failedAs(id: string, reason: string): {id: string; outcome: 'fai
 function encodeSegment(id: string): string {
   if (id === '.' || id === '..') throw new URIError('a dot segment')
   return encodeURIComponent(id)
+}
+
+/** What a record's own page says. */
+export type DetailSaid = EachAnswer<{record: WireRecord; observedAt: bigint}>
+
+/** The same with the answer as it came. */
+export type DetailAnswer = EachAnswer<{record: WireRecord; observedAt: bigint; received: Received}>
+
+/**
+ * Fetches single records and hands them out in the order of their ids, see {@link askEach}.
+ *
+ * @returns the summary, as the generator's return value
+ */
+export function fetchDetails(
+  ids: Iterable<string> | AsyncIterable<string>,
+  request: EachRequest,
+  client: Pick<SourceClient, 'getJson'>,
+  world: Pick<World, 'log'>,
+): AsyncGenerator<DetailAnswer, EachSummary, undefined> {
+  return askEach(
+    ids,
+    request,
+    async (id, path, signal): Promise<DetailAnswer> => {
+      const answer = await client.getJson(path, {}, signal)
+      const said = readAnswer(id, answer)
+      return said.outcome === 'failed' ? said : {...said, received: answer.received}
+    },
+    world,
+  )
+}
+
+/** What an answer says of the record it was asked for. */
+export function readAnswer(
+  id: string,
+  {status, body, observedAt}: Pick<JsonAnswer, 'status' | 'body' | 'observedAt'>,
+): DetailSaid {
+  if (status === 404 || status === 410) return {id, outcome: 'gone', status, observedAt}
+  if (status !== 200) return failedAs(id, `HTTP_${status}`)
+  const isTwice = listRepeated(body).some(([name, ...rest]) => name === 'data' && rest.length === 0)
+  const record = isObject(body) && !isTwice ? body.data : undefined
+  if (!isObject(record)) return failedAs(id, 'NO_RECORD')
+  if (record.id !== id) return failedAs(id, 'OTHER_RECORD')
+  return {id, outcome: 'found', record, observedAt}
+}
+
+/** What became of one record's list: every page of it, or nothing. */
+export type ListingAnswer = EachAnswer<{pages: Page[]}>
+
+/** The list of one record is held in memory: one that goes on beyond this is none. */
+const MOST_PAGES = 100
+const MOST_LENGTH = 32_000_000
+
+/**
+ * Reads the lists of single records to their ends and hands them out in the order of the ids, see {@link askEach}. A list
+ * that could not be read to its end has failed as a whole.
+ *
+ * @returns the summary, as the generator's return value
+ */
+export function fetchListings(
+  ids: Iterable<string>,
+  request: EachRequest & {pageSize: number; idField: string},
+  client: Pick<SourceClient, 'getJson'>,
+  world: Pick<World, 'log' | 'clock'>,
+): AsyncGenerator<ListingAnswer, EachSummary, undefined> {
+  const {pageSize, idField} = request
+  return askEach(
+    ids,
+    request,
+    async (id, path, signal): Promise<ListingAnswer> => {
+      const cancellable: Pick<SourceClient, 'getJson'> = {
+        getJson: (target, query, own) =>
+          client.getJson(target, query, own ? AbortSignal.any([own, signal]) : signal),
+      }
+      const pages: Page[] = []
+      let length = 0
+      try {
+        const fresh = {cursor: null, seenCursors: [], seenIds: createSeenIds(), envelope: null}
+        const walk = {path, ...fresh, pageSize, idField}
+        for await (const page of walkPages(walk, cancellable, world)) {
+          length += page.length
+          if (pages.length === MOST_PAGES || length > MOST_LENGTH) return failedAs(id, 'TOO_MANY_PAGES')
+          pages.push(page)
+        }
+      } catch (error) {
+        if (!(error instanceof ContractError && error.code === 'SOURCE_NOT_FOUND')) throw error
+        return {id, outcome: 'gone', status: 404, observedAt: BigInt(world.clock.now()) * 1000n}
+      }
+      return {id, outcome: 'found', pages}
+    },
+    world,
+  )
 }

@@ -1,9 +1,160 @@
 import pLimit from 'p-limit'
-import {type LoantapeError, newError} from '../errors.ts'
-import type {World} from '../types.ts'
-import {parseLimitHeaders, type ResponseHeaders} from './limit-headers.ts'
+import {type LoantapeError, newError} from '../core/errors.ts'
+import {capWait, parseNumber, parseRetryAfter} from '../core/retry-after.ts'
+import type {World} from '../core/types.ts'
 import {backoffMs} from './retry.ts'
-import {type BucketSettings, createTokenBucket} from './token-bucket.ts'
+
+/** Response headers by lower-case name, as undici hands them over. */
+export type ResponseHeaders = Record<string, string | string[] | undefined>
+
+/** What the headers of one answer say about waiting. Milliseconds; null where they say nothing. */
+interface LimitHints {
+  /** `Retry-After`; 0 when it is zero, negative or past. */
+  retryAfterMs: number | null
+  /** Time until the quota is renewed, when nothing of it remains. */
+  exhaustedMs: number | null
+}
+
+function firstOf(value: string | string[] | undefined): string | undefined {
+  return Array.isArray(value) ? value.join(', ') : value
+}
+
+/** A reset is given as seconds from now, as an epoch in seconds or milliseconds, or as a date. */
+function parseReset(text: string, now: number): number | null {
+  const value = parseNumber(text)
+  if (value === null) return parseRetryAfter(text, now)
+  if (value >= 1e12) return capWait(value - now)
+  if (value >= 1e9) return capWait(value * 1000 - now)
+  return capWait(value * 1000)
+}
+
+/** `"default";r=0;t=3` → r 0, t 3; the policy's name and what is not a number are passed over. */
+function parseParameters(item: string): Map<string, number> {
+  const pairs = item.split(/[;,]/).flatMap((part): [string, number][] => {
+    const [name = '', text = ''] = part.split('=', 2)
+    const value = parseNumber(text)
+    return value === null ? [] : [[name.trim().toLowerCase(), value]]
+  })
+  return new Map(pairs)
+}
+
+/** The newer form is a list with one item for each policy, the older one a single set of `name=value`. */
+function splitItems(header: string): string[] {
+  return /\b(remaining|reset)\s*=/i.test(header) ? [header] : header.split(',')
+}
+
+function longest(waits: (number | null)[]): number | null {
+  return waits.reduce((longer, wait) => (wait !== null && wait > (longer ?? -1) ? wait : longer), null)
+}
+
+/** Time until renewal by `RateLimit`; a missing time is taken from the window of `RateLimit-Policy`. */
+function parseRateLimit(header: string, policy: string): number | null {
+  const windows = splitItems(policy).map((item) => parseParameters(item).get('w') ?? null)
+  const window = longest(windows)
+  const waits = splitItems(header).map((item) => {
+    const parameters = parseParameters(item)
+    const remaining = parameters.get('r') ?? parameters.get('remaining')
+    const seconds = parameters.get('t') ?? parameters.get('reset') ?? window
+    if (remaining === undefined || remaining > 0 || seconds === null) return null
+    return capWait(seconds * 1000)
+  })
+  return longest(waits)
+}
+
+function parseRemaining(headers: ResponseHeaders, prefix: string, now: number): number | null {
+  const remaining = parseNumber(firstOf(headers[`${prefix}-remaining`]) ?? '')
+  const reset = firstOf(headers[`${prefix}-reset`])
+  if (remaining === null || remaining > 0 || reset === undefined) return null
+  return parseReset(reset, now)
+}
+
+/**
+ * Reads every header in use for limits: `Retry-After`, `RateLimit` and `RateLimit-Policy`
+ * (draft-ietf-httpapi-ratelimit-headers, its newer and older forms), `RateLimit-*` and `X-RateLimit-*`.
+ * What cannot be read says nothing.
+ *
+ * @param now ms since the epoch
+ */
+export function parseLimitHeaders(headers: ResponseHeaders, now: number): LimitHints {
+  const retryAfter = firstOf(headers['retry-after'])
+  const rateLimit = firstOf(headers.ratelimit) ?? ''
+  const policy = firstOf(headers['ratelimit-policy']) ?? ''
+  return {
+    retryAfterMs: retryAfter === undefined ? null : parseRetryAfter(retryAfter, now),
+    exhaustedMs: longest([
+      parseRateLimit(rateLimit, policy),
+      parseRemaining(headers, 'ratelimit', now),
+      parseRemaining(headers, 'x-ratelimit', now),
+    ]),
+  }
+}
+
+/** How fast requests may follow each other. */
+interface BucketSettings {
+  /** Upper bound, requests a second. */
+  ratePerSecond: number
+  /** Requests that may follow each other at once after a pause. */
+  burst: number
+  /** Where an earlier run had arrived; kept between the least rate and the upper bound. */
+  learntRate?: number | undefined
+}
+
+const LEAST_RATE = 0.2
+const RAISE_PER_SECOND = 0.01
+/** Idle time proves nothing about the source, so that one answer never counts for more than this. */
+const LONGEST_RAISE_MS = 5_000
+
+/**
+ * Creates a token bucket that is full at `now` and whose rate adapts: halved when the source refuses, raised slowly again.
+ * All instants are ms.
+ */
+export function createTokenBucket(settings: BucketSettings, now: number) {
+  const {ratePerSecond, burst} = settings
+  const leastRate = Math.min(LEAST_RATE, ratePerSecond)
+  let rate = Math.min(ratePerSecond, Math.max(leastRate, settings.learntRate ?? ratePerSecond))
+  let tokens = burst
+  let filledAt = now
+  let changedAt = now
+  let cutAt = Number.NEGATIVE_INFINITY
+
+  /** The clock may be set back: that never takes tokens away. */
+  function fill(instant: number): void {
+    tokens = Math.min(burst, tokens + (Math.max(0, instant - filledAt) / 1000) * rate)
+    filledAt = instant
+  }
+
+  return {
+    /** Requests a second at present. */
+    get rate(): number {
+      return rate
+    },
+    /** Time until a token can be spent; 0 when one can. */
+    msUntilToken(instant: number): number {
+      fill(instant)
+      return tokens >= 1 ? 0 : Math.ceil(((1 - tokens) / rate) * 1000)
+    },
+    spend(instant: number): void {
+      fill(instant)
+      tokens -= 1
+    },
+    /** Halves the rate, once for all requests that started before the last cut; never under 0.2/s. */
+    cut(instant: number, startedAt: number): void {
+      fill(instant)
+      tokens = Math.min(tokens, 0)
+      if (startedAt < cutAt) return
+      rate = Math.max(leastRate, rate / 2)
+      cutAt = instant
+      changedAt = instant
+    },
+    /** Raises the rate after an answer: by a hundredth of the upper bound for each second since the last change. */
+    raise(instant: number): void {
+      fill(instant)
+      const elapsedMs = Math.min(LONGEST_RAISE_MS, Math.max(0, instant - changedAt))
+      rate = Math.min(ratePerSecond, rate + ratePerSecond * RAISE_PER_SECOND * (elapsedMs / 1000))
+      changedAt = instant
+    },
+  }
+}
 
 /** What the limiter is set to. */
 export interface RateLimitSettings extends BucketSettings {

@@ -1,6 +1,6 @@
 import {errors} from 'undici'
-import {codeOf, type LoantapeError, newError, RetryableError} from '../errors.ts'
-import type {World} from '../types.ts'
+import {codeOf, type LoantapeError, newError, RetryableError} from '../core/errors.ts'
+import type {World} from '../core/types.ts'
 
 /** What is asked, for words in errors and logs. */
 export interface Target {
@@ -10,7 +10,7 @@ export interface Target {
 }
 
 /** How often one request is tried again. */
-export interface RetryPolicy {
+interface RetryPolicy {
   retries: number
   target: Target
 }

@@ -1,16 +1,18 @@
 import {STATUS_CODES} from 'node:http'
 import {setImmediate as nextTurn} from 'node:timers/promises'
-import {findEnvelope, readPage} from '../contract/envelope.ts'
-import {createListProgress} from '../contract/list-progress.ts'
+import {createListProgress, findEnvelope, readPage, type SeenIds} from '../contract/list.ts'
 import {PROBLEMS} from '../contract/problem.ts'
-import type {SeenIds} from '../contract/seen-ids.ts'
-import {codeOf, type LoantapeError, messageOf, newError} from '../errors.ts'
-import {tellForeign} from '../foreign.ts'
-import {isObject} from '../json.ts'
-import type {Page, World} from '../types.ts'
-import type {JsonAnswer} from './answer.ts'
-import type {SourceClient} from './client.ts'
-import {readAhead} from './read-ahead.ts'
+import {codeOf, type LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {isObject} from '../core/json.ts'
+import {tellForeign} from '../core/text.ts'
+import type {Page, World} from '../core/types.ts'
+import type {JsonAnswer, SourceClient} from './client.ts'
+
+/** What is asked for ahead may fail before anyone waits for it: whoever awaits it later gets the error, as ever. */
+export function readAhead<T>(answer: Promise<T>): Promise<T> {
+  void Promise.allSettled([answer])
+  return answer
+}
 
 /** One walk, from its start or from where an earlier run got to. */
 export interface WalkRequest {

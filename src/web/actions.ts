@@ -1,20 +1,85 @@
 import type {FastifyInstance} from 'fastify'
 import {z} from 'zod'
-import {isCalendarDate, parseInstant, sleepUntilStopped} from '../clock.ts'
-import type {Config} from '../config.ts'
-import {codeOf, explainError, messageOf} from '../errors.ts'
-import {ACCEPTABLE} from '../load/guard.ts'
-import {type Html, html} from '../page/html.ts'
-import {carryOutCommand} from '../process.ts'
-import {isUnderWay, recordSlot} from '../state/job-runs.ts'
-import {beginAction, endAction, listOpenActions} from '../state/page-actions.ts'
-import {findLastRun} from '../state/runs.ts'
-import type {StateDb} from '../state/state-db.ts'
-import type {World} from '../types.ts'
-import {isDemoFolder} from '../warehouse/data-folder.ts'
-import {addFormRoutes} from './form.ts'
-import type {WebTools} from './overview.ts'
-import {refuse} from './refusal.ts'
+import {isCalendarDate, parseInstant, sleepUntilStopped} from '../core/clock.ts'
+import type {Config} from '../core/config.ts'
+import {codeOf, explainError, messageOf} from '../core/errors.ts'
+import {carryOutCommand} from '../core/process.ts'
+import type {World} from '../core/types.ts'
+import {isUnderWay, recordSlot} from '../schedule/job-runs.ts'
+import {isDemoFolder} from '../store/data-folder.ts'
+import {findLastRun} from '../store/runs.ts'
+import type {StateDb} from '../store/state-db.ts'
+import {ACCEPTABLE} from '../sync/guard.ts'
+import {type Html, html} from './html.ts'
+import {refuse} from './http-server.ts'
+import type {WebTools} from './view.ts'
+
+/** Adds routes that take forms of our pages, and nothing else; what is sent is in `body`, as text by name. */
+export function addFormRoutes(server: FastifyInstance, add: (scope: FastifyInstance) => void): void {
+  server.register(async (scope) => {
+    scope.removeAllContentTypeParsers()
+    scope.addContentTypeParser(
+      'application/x-www-form-urlencoded',
+      {parseAs: 'string'},
+      async (_request: unknown, body: string | Buffer) => new URLSearchParams(String(body)),
+    )
+    add(scope)
+  })
+}
+
+const text = z.string().nullable()
+
+/** What somebody did on the page; instants are ISO 8601, real clock. */
+export type PageAction = z.output<typeof actionRow>
+const actionRow = z.object({
+  action_id: z.number(),
+  /** `web` and the address it came from. */
+  who: z.string(),
+  /** The command line that does the same. */
+  command: z.string(),
+  began_at: z.string(),
+  /** Null while it goes on. */
+  ended_at: text,
+  /** Null also where nobody saw its end. */
+  exit_code: z.number().nullable(),
+  /** What came of it. */
+  words: text,
+})
+
+/** Notes that somebody does something. @returns its number */
+export function beginAction(
+  stateDb: StateDb,
+  {who, command}: {who: string; command: string},
+  now: number,
+): number {
+  const row = {who, command, began_at: new Date(now).toISOString()}
+  return Number(stateDb.insert('page_action', row).lastInsertRowid)
+}
+
+/** Notes what came of it. */
+function endAction(
+  stateDb: StateDb,
+  actionId: number,
+  {exitCode, words}: {exitCode: number | null; words: string},
+  now: number,
+): void {
+  stateDb.run('update page_action set ended_at = ?, exit_code = ?, words = ? where action_id = ?', [
+    new Date(now).toISOString(),
+    exitCode,
+    words,
+    actionId,
+  ])
+}
+
+/** What people did last, newest first. */
+export function listActions(stateDb: StateDb, limit: number): PageAction[] {
+  return stateDb.all(actionRow, 'select * from page_action order by action_id desc limit ?', [limit])
+}
+
+/** What goes on, oldest first. */
+export function listOpenActions(stateDb: StateDb): PageAction[] {
+  return stateDb.all(actionRow, 'select * from page_action where ended_at is null order by action_id')
+}
 
 /** What an operator may have done, as a form says it. */
 const askedSchema = z.discriminatedUnion('do', [

@@ -1,6 +1,6 @@
-import {isCalendarDate} from '../clock.ts'
-import {type Html, html} from '../page/html.ts'
-import {quoteLiteral} from '../warehouse/database.ts'
+import {isCalendarDate} from '../core/clock.ts'
+import {quoteLiteral} from '../store/database.ts'
+import {type Html, html} from './html.ts'
 
 /** What an address keeps from page to page. */
 interface Dimension {

@@ -1,6 +1,6 @@
 import {flushCompileCache} from 'node:module'
-import {explainError} from '../errors.ts'
-import type {Told} from './helper.ts'
+import {explainError} from '../core/errors.ts'
+import type {Told} from './reader.ts'
 
 // A process of its own, in which what a question breaks or uses up ends with it.
 

@@ -1,7 +1,7 @@
-import type {Config} from '../config.ts'
-import {codeOf} from '../errors.ts'
-import {createHelper} from './helper.ts'
+import type {Config} from '../core/config.ts'
+import {codeOf} from '../core/errors.ts'
 import type {questions} from './history-questions.ts'
+import {createHelper} from './reader.ts'
 
 /** An answer is waited for this long: a preview may build the release of a month. */
 const TIMEOUT_MS = 60_000

@@ -1,13 +1,376 @@
-import type {IncomingMessage} from 'node:http'
-import type {AddressInfo} from 'node:net'
-import {type FastifyInstance, fastify} from 'fastify'
-import type {Config} from '../config.ts'
-import {codeOf, newError} from '../errors.ts'
-import type {World} from '../types.ts'
-import {guardAccess, isOpenPath, requireSafeAddress, SECURITY_HEADERS} from './access.ts'
-import {createPlaces, limitConnections} from './callers.ts'
+import {hash, timingSafeEqual} from 'node:crypto'
+import type {IncomingMessage, Server} from 'node:http'
+import type {AddressInfo, Socket} from 'node:net'
+import {type FastifyInstance, type FastifyReply, type FastifyRequest, fastify} from 'fastify'
+import type {Config} from '../core/config.ts'
+import {codeOf, newError} from '../core/errors.ts'
+import type {World} from '../core/types.ts'
+import {html} from './html.ts'
 import {LIVE_PATH} from './live.ts'
-import {refuse, refuseBusy} from './refusal.ts'
+import {renderWorkbench} from './page-frame.ts'
+
+/** The pages that every page leads to. */
+export const PLACES = [
+  ['Morning', '/'],
+  ['Portfolio', '/portfolio'],
+  ['Pipeline', '/pipeline'],
+  ['Deals', '/deals'],
+  ['Books', '/books'],
+  ['Pages', '/pages'],
+  ['Tables', '/tables'],
+  ['SQL', '/sql'],
+  ['Runs', '/runs'],
+] as const
+
+/** Whether a person's browser asks for a page, rather than a tool, a script or an image for data. */
+function wantsPage({headers}: FastifyRequest): boolean {
+  return headers.accept?.includes('text/html') ?? false
+}
+
+/** Why something is refused or failed: people get a page with the way to the others and back, tools its `problem` as plain text. */
+export function refuse(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  status: number,
+  {title, problem, next}: {title: string; problem: string; next?: string},
+): FastifyReply {
+  reply.code(status)
+  if (!wantsPage(request)) return reply.type('text/plain').send(`${problem}\n`)
+  const isFleet = !reply.server.hasRoute({method: 'GET', url: '/portfolio'})
+  const places = isFleet ? ([['Fleet', '/']] as const) : PLACES
+  const page = renderWorkbench({
+    title,
+    path: request.url.split('?')[0] ?? '/',
+    places: places.map(([name, href]) => ({title: name, href})),
+    facts: [],
+    chips: [],
+    alarms: 0,
+    body: html`<p class="notice">${problem}${next !== undefined && html` ${next}`}</p>
+<p><a href="${findWayBack(request)}">Back</a></p>`,
+  })
+  return reply.type('text/html; charset=utf-8').send(page)
+}
+
+/** When to come back, where too much is under way. */
+const RETRY_SECONDS = '10'
+
+/** Says that too much is asked for at this moment, and when to come back. */
+export function refuseBusy(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  problem = 'Too much is asked for at this moment.',
+): FastifyReply {
+  const next = 'Load the page again in a moment.'
+  return refuse(request, markBusy(reply), 503, {title: 'Busy', problem, next})
+}
+
+/** Makes an answer one that says when to come back. */
+export const markBusy = (reply: FastifyReply) => reply.code(503).header('retry-after', RETRY_SECONDS)
+
+/** The page of ours that led here, or the first one. */
+function findWayBack({headers: {referer = '', host}}: FastifyRequest): string {
+  if (!URL.canParse(referer)) return '/'
+  const from = new URL(referer)
+  return from.host === host ? `${from.pathname}${from.search}` : '/'
+}
+
+const LOOPBACK = new Set(['127.0.0.1', '::1', 'localhost'])
+
+/** Where nobody has to show the token: probes say nothing, and webhooks bring their own signature. */
+const OPEN_PATHS = new Set(['/healthz', '/readyz', '/webhooks/deals'])
+
+/** Whether nobody is asked for a token there. */
+const isOpenPath = ({url}: FastifyRequest) => OPEN_PATHS.has(url.split('?')[0] ?? '')
+
+type Tokens = Pick<Config, 'webToken' | 'webViewerToken' | 'viewerTables'>
+
+/** Routes that are for operators alone: records as they were received, and what may build a release. */
+const FOR_OPERATORS = new Set<string | undefined>(['/deals/:id/received', '/quarantine/:id', '/books/:id'])
+
+/** Routes that are left to viewers who can read some tables alone: every other reads whatever it needs. */
+const OF_TABLES = new Set<string | undefined>([
+  '/tables',
+  '/tables/:id',
+  '/sql',
+  '/pages',
+  '/pages/:id',
+  '/data/:id',
+  '/runs/live',
+  '/metrics',
+])
+
+/**
+ * Refuses to serve strangers: every address but a loopback one needs a token, and so does telling viewers from operators.
+ *
+ * @throws ConfigError `WEB_TOKEN_MISSING`
+ */
+function requireSafeAddress({webHost, webToken, webViewerToken}: Tokens & {webHost: string}): void {
+  if (webToken !== undefined) return
+  if (webViewerToken !== undefined) {
+    throw newError(
+      'WEB_TOKEN_MISSING',
+      'LOANTAPE_WEB_VIEWER_TOKEN is set, and LOANTAPE_WEB_TOKEN is not: without it nobody is asked for one.',
+    )
+  }
+  if (LOOPBACK.has(webHost)) return
+  throw newError(
+    'WEB_TOKEN_MISSING',
+    `Address '${webHost}' in LOANTAPE_WEB_HOST can be reached from other machines, and LOANTAPE_WEB_TOKEN is not set.`,
+  )
+}
+
+/** Of every answer. */
+const SECURITY_HEADERS = {
+  'content-security-policy':
+    "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+  'x-content-type-options': 'nosniff',
+  'x-frame-options': 'DENY',
+  // With `no-referrer` a browser would not say of a form where it comes from.
+  'referrer-policy': 'same-origin',
+  'cross-origin-resource-policy': 'same-origin',
+  // A page that opens ours in a window could count its frames and watch where it goes.
+  'cross-origin-opener-policy': 'same-origin',
+  'cache-control': 'no-store',
+}
+
+/**
+ * Puts the security headers on every answer, refuses what other sites ask, and asks for a token where one is set. What changes
+ * something is for operators, and taken from our own pages alone.
+ */
+function guardAccess(server: FastifyInstance, tokens: Tokens): void {
+  const {webToken, webViewerToken, viewerTables} = tokens
+  server.addHook('onRequest', async (request, reply) => {
+    reply.headers(SECURITY_HEADERS)
+    const isProbe = isOpenPath(request)
+    const isAction = !isProbe && !['GET', 'HEAD'].includes(request.method)
+    const asks = askerOf(request)
+    if (asks === 'elsewhere' && !isVisit(request))
+      return refuse(request, reply, 403, {
+        title: 'Not for other sites',
+        problem: 'Refused: a page of another site asked for this.',
+        next: 'Open the workbench itself.',
+      })
+    if (isProbe) return
+    if (isAction && asks !== 'ours')
+      return refuse(request, reply, 403, {
+        title: 'Not done',
+        problem: 'Not done: expected a form of this server.',
+        next: 'Open the page here, and use its form.',
+      })
+    if (webToken === undefined) {
+      // Without a token a page of another site must not reach us under a name that resolves to this machine.
+      if (LOOPBACK.has(hostOf(request))) return
+      return refuse(request, reply, 403, {
+        title: 'Host not allowed',
+        problem:
+          'Host not allowed: without LOANTAPE_WEB_TOKEN the server answers only by the names of this machine.',
+        next: 'Open it as http://127.0.0.1, or set LOANTAPE_WEB_TOKEN.',
+      })
+    }
+    if (isOperator(request, tokens)) return
+    if (webViewerToken === undefined || !isSame(readToken(request), webViewerToken)) {
+      reply.header('www-authenticate', 'Basic realm="loantape", charset="UTF-8"')
+      return refuse(request, reply, 401, {
+        title: 'Token missing or wrong',
+        problem: 'Token missing or wrong.',
+        next: 'Load the page again and give the token as the password, under any name.',
+      })
+    }
+    const {url} = request.routeOptions
+    if (viewerTables !== undefined && url === '/') return reply.redirect('/tables', 303)
+    if (
+      isAction ||
+      FOR_OPERATORS.has(url) ||
+      (viewerTables !== undefined && !OF_TABLES.has(url) && !url?.startsWith('/assets/'))
+    )
+      return refuse(request, reply, 403, {
+        title: 'For operators',
+        problem: 'This is for operators: LOANTAPE_WEB_TOKEN.',
+        next: 'A browser forgets the viewers\u2019 token when it is closed, and then asks for another.',
+      })
+    return
+  })
+}
+
+/** Who asks: a page of ours, a person who typed or was sent an address, a page of another site, or a tool. */
+type Asker = 'ours' | 'person' | 'elsewhere' | 'tool'
+
+/**
+ * Who sent a request, by headers that browsers set and no page can: `Sec-Fetch-Site`, which is not sent to a server without TLS on
+ * another machine; there by `Origin` and `Referer`, which a page can leave out, but not fill with our address.
+ */
+export function askerOf({headers}: FastifyRequest): Asker {
+  const site = headers['sec-fetch-site']
+  if (site !== undefined) return site === 'same-origin' ? 'ours' : site === 'none' ? 'person' : 'elsewhere'
+  const from = headers.origin ?? headers.referer
+  if (from !== undefined)
+    return URL.canParse(from) && new URL(from).host === headers.host ? 'ours' : 'elsewhere'
+  // No page can set it for another site unless that site agrees, and no browser adds it.
+  if (headers.authorization?.toLowerCase().startsWith('bearer ')) return 'tool'
+  const isBrowser = headers['user-agent']?.startsWith('Mozilla/') && headers['accept-language'] !== undefined
+  return isBrowser ? 'person' : 'tool'
+}
+
+/** Addresses that are no pages: nobody follows a link of another site to them. */
+const NO_PAGES = /^\/(data|assets|metrics|runs\/live)\b/
+
+/** Whether a browser goes to a page of ours as a whole, as by a link. */
+function isVisit(request: FastifyRequest): boolean {
+  const {headers, method, routeOptions} = request
+  if (method !== 'GET' || NO_PAGES.test(routeOptions.url ?? '')) return false
+  if (headers['sec-fetch-site'] === undefined) return wantsPage(request)
+  return headers['sec-fetch-mode'] === 'navigate' && headers['sec-fetch-dest'] === 'document'
+}
+
+/** The name we were asked by. Not Fastify's, which a proxy's headers change. */
+function hostOf({headers}: FastifyRequest): string {
+  const url = `http://${headers.host}`
+  return URL.canParse(url) ? new URL(url).hostname.replace(/^\[|\]$/g, '') : ''
+}
+
+/** Whether who asks may change something: without a token everybody, else who shows it. */
+export function isOperator(request: FastifyRequest, {webToken}: Pick<Tokens, 'webToken'>): boolean {
+  return webToken === undefined || isSame(readToken(request), webToken)
+}
+
+/** The token as Bearer, or as the password a browser asks for. */
+function readToken({headers}: FastifyRequest): string {
+  const [scheme = '', value = ''] = (headers.authorization ?? '').split(' ')
+  if (scheme.toLowerCase() === 'bearer') return value
+  if (scheme.toLowerCase() !== 'basic') return ''
+  const pair = Buffer.from(value, 'base64').toString()
+  return pair.slice(pair.indexOf(':') + 1)
+}
+
+/** Whether a token is the one that is set, itself or as its digest; digests are of one length, so that the comparison tells nothing. */
+function isSame(given: string, expected: string): boolean {
+  const digest = hash('sha256', given)
+  const [, stored = hash('sha256', expected)] = /^sha256:([0-9a-f]{64})$/.exec(expected) ?? []
+  return timingSafeEqual(Buffer.from(digest), Buffer.from(stored))
+}
+
+/** Takes a place for a caller; undefined where there is none. What is returned gives it back. */
+type Enter = (caller: string) => (() => void) | undefined
+
+/** Places for all callers together, and for each address. */
+export function createPlaces({all, each}: {all: number; each: number}): Enter {
+  const taken = new Map<string, number>()
+  let total = 0
+  const change = (caller: string, by: number) => {
+    const own = (taken.get(caller) ?? 0) + by
+    total += by
+    if (own === 0) taken.delete(caller)
+    else taken.set(caller, own)
+  }
+  return (caller) => {
+    if (total >= all || (taken.get(caller) ?? 0) >= each) return undefined
+    change(caller, 1)
+    return () => change(caller, -1)
+  }
+}
+
+/** Does what a caller asks for when it is its turn. */
+export type TakeTurn = <T>(caller: string, signal: AbortSignal, work: () => Promise<T>) => Promise<T>
+
+/**
+ * Lets so many callers run at once; the others wait, and each address gets one turn after the other, however much one of them asks.
+ * Who hangs up gives its place back.
+ *
+ * @throws DeferredError `WEB_BUSY` where too many wait, in all or of one address
+ */
+export function createTurns({
+  running,
+  waiting,
+  each,
+}: {
+  running: number
+  waiting: number
+  each: number
+}): TakeTurn {
+  const enter = createPlaces({all: running + waiting, each})
+  /** What waits, by caller; the one whose turn was longest ago comes first. */
+  const queues = new Map<string, (() => void)[]>()
+  let free = running
+
+  function startNext(): void {
+    const [first] = queues
+    if (!first || free === 0) return
+    const [caller, queue] = first
+    queues.delete(caller)
+    const start = queue.shift()
+    if (queue.length > 0) queues.set(caller, queue)
+    free -= 1
+    start?.()
+  }
+
+  return async (caller, signal, work) => {
+    const leave = enter(caller)
+    if (!leave)
+      throw newError('WEB_BUSY', 'Too much is asked for at this moment: expected fewer questions at once.')
+    try {
+      signal.throwIfAborted()
+      await new Promise<void>((start, giveUp) => {
+        queues.set(caller, [...(queues.get(caller) ?? []), start])
+        signal.addEventListener('abort', () => {
+          const others = queues.get(caller)?.filter((one) => one !== start) ?? []
+          if (others.length > 0) queues.set(caller, others)
+          else queues.delete(caller)
+          giveUp(signal.reason)
+        })
+        startNext()
+      })
+      try {
+        return await work()
+      } finally {
+        free += 1
+        startNext()
+      }
+    } finally {
+      leave()
+    }
+  }
+}
+
+/** Aborts once a caller has hung up before it had the whole answer. */
+export function hangUpOf({raw}: FastifyReply): AbortSignal {
+  const gone = new AbortController()
+  raw.once(
+    'close',
+    () =>
+      raw.writableFinished || gone.abort(newError('QUERY_STOPPED', 'Query stopped: nobody waits for it.')),
+  )
+  return gone.signal
+}
+
+/**
+ * Keeps connections for those who come: beyond `most`, the oldest one on which nothing is being answered is closed, of the address
+ * that has most of them.
+ *
+ * @returns what marks a connection as one that is being answered, until what that returns is called
+ */
+function limitConnections(server: Server, most: number): (socket: Socket) => () => void {
+  const open = new Set<Socket>()
+  const answered = new Map<Socket, number>()
+  server.on('connection', (socket: Socket) => {
+    open.add(socket)
+    socket.once('close', () => open.delete(socket))
+    if (open.size <= most) return
+    const waiting = Map.groupBy(
+      [...open].filter((one) => !answered.has(one)),
+      ({remoteAddress = ''}) => remoteAddress,
+    )
+    const [of] = [...waiting.values()].toSorted((a, b) => b.length - a.length)
+    of?.[0]?.destroy()
+  })
+  return (socket) => {
+    answered.set(socket, (answered.get(socket) ?? 0) + 1)
+    return () => {
+      const left = (answered.get(socket) ?? 0) - 1
+      if (left > 0) answered.set(socket, left)
+      else answered.delete(socket)
+    }
+  }
+}
 
 /** A web side that listens; disposing it closes it. */
 export interface WebSide extends AsyncDisposable {

@@ -1,12 +1,11 @@
 import {Readable} from 'node:stream'
 import type {FastifyInstance} from 'fastify'
-import {sleepUntilStopped} from '../clock.ts'
-import {findLockHolder, type LockHolder} from '../state/lock.ts'
-import {listOpenActions, type PageAction} from '../state/page-actions.ts'
-import type {World} from '../types.ts'
-import {createPlaces, hangUpOf} from './callers.ts'
-import type {WebTools} from './overview.ts'
-import {refuseBusy} from './refusal.ts'
+import {sleepUntilStopped} from '../core/clock.ts'
+import type {World} from '../core/types.ts'
+import {findLockHolder, type LockHolder} from '../store/lock.ts'
+import {listOpenActions, type PageAction} from './actions.ts'
+import {createPlaces, hangUpOf, refuseBusy} from './http-server.ts'
+import type {WebTools} from './view.ts'
 
 const EVERY_MS = 1000
 

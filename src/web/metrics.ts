@@ -1,9 +1,9 @@
 import {statSync} from 'node:fs'
 import {Counter, collectDefaultMetrics, Gauge, Registry} from 'prom-client'
-import {listSourceAnswers} from '../state/source-answers.ts'
-import {sumJobRuns, sumSyncs} from '../state/totals.ts'
-import type {World} from '../types.ts'
-import {readOverview, type WebTools} from './overview.ts'
+import type {World} from '../core/types.ts'
+import {sumJobRuns, sumSyncs} from '../store/runs.ts'
+import {listSourceAnswers} from '../sync/at-source.ts'
+import {readOverview, type WebTools} from './view.ts'
 
 /** `prom-client` names gauges `…_total`, a counter's name: their sums by type stand beside them. */
 function removeFalseCounters(registry: Registry): void {

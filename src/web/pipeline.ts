@@ -1,8 +1,8 @@
-import {renderChart} from '../page/chart.ts'
-import {bar, type Column, count, dollars, linked, percent, table, words} from '../page/figures.ts'
-import {type Html, html} from '../page/html.ts'
-import {type RowOf, rowOf} from '../release-row.ts'
+import {type RowOf, rowOf} from '../build/release-row.ts'
+import {renderChart} from './chart.ts'
+import {bar, type Column, count, dollars, linked, percent, table, words} from './figures.ts'
 import {addressBehind, addressOf} from './filter.ts'
+import {type Html, html} from './html.ts'
 import type {Page, View} from './view.ts'
 
 const agingRow = rowOf('mart.pipeline_aging', ['status', 'age_band'], {

@@ -1,28 +1,16 @@
-import {newError} from '../errors.ts'
-import {
-  count,
-  countOf,
-  dollars,
-  dollarsAtAGlance,
-  instant,
-  inTimeZone,
-  ratio,
-  signed,
-} from '../page/figures.ts'
-import {type Html, html, markup} from '../page/html.ts'
-import {renderPage} from '../page/html-page.ts'
-import {renderQuality} from '../page/portfolio-report.ts'
-import {readPortfolio} from '../pipeline/report.ts'
-import type {Release} from '../release/manifest.ts'
-import {readReleaseModels} from '../release/models-file.ts'
-import {openRelease} from '../release/open-release.ts'
-import {describeFindings} from './checks.ts'
+import {newError} from '../core/errors.ts'
+import type {Release} from '../store/release.ts'
+import {openRelease, readReleaseModels} from '../store/release.ts'
+import {describeFindings} from './data-quality.ts'
+import {count, countOf, dollars, dollarsAtAGlance, instant, inTimeZone, ratio, signed} from './figures.ts'
 import {parseFilter} from './filter.ts'
-import {describeMove, readMorning, TITLES, viewMorning} from './morning.ts'
-import type {PARTS} from './moved.ts'
-import {renderNeeds} from './needs.ts'
+import {type Html, html, markup} from './html.ts'
+import type {PARTS} from './morning.ts'
+import {describeMove, readMorning, renderNeeds, TITLES, viewMorning} from './morning.ts'
+import {renderPage} from './page-frame.ts'
 import {viewPipeline} from './pipeline.ts'
 import {viewPortfolio} from './portfolio.ts'
+import {readPortfolio, renderQuality} from './portfolio-parts.ts'
 import type {Page, View} from './view.ts'
 
 /** A release tells nothing of what goes on. */

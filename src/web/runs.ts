@@ -1,11 +1,16 @@
-import {count, countOf, figures, instant, span} from '../page/figures.ts'
-import {type Html, html, prose} from '../page/html.ts'
-import type {ReleaseManifest} from '../release-manifest.ts'
-import {formatLocal} from '../schedule/cron.ts'
+import {z} from 'zod'
+import {type RowOf, rowOf} from '../build/release-row.ts'
+import {explainError} from '../core/errors.ts'
+import {isObject, parseJson} from '../core/json.ts'
 import type {Job} from '../schedule/job.ts'
-import type {JobRun} from '../state/job-runs.ts'
+import {findJobRun, type JobAttempt, type JobRun, listAttempts} from '../schedule/job-runs.ts'
+import {formatLocal} from '../schedule/slots.ts'
+import type {ReleaseManifest} from '../store/release.ts'
+import type {StateDb} from '../store/state-db.ts'
 import {askFirst, type findHeldBack} from './actions.ts'
-import type {Overview} from './overview.ts'
+import {type Column, count, countOf, figures, instant, span, table, words} from './figures.ts'
+import {type Html, html, prose} from './html.ts'
+import type {Overview, Page, View} from './view.ts'
 
 /** What the page of runs shows beside the overview. */
 interface Beside {
@@ -121,7 +126,7 @@ const askToRun = ({name, steps}: Job) =>
   })
 
 /** What became of a run so far, and when one that failed is tried again. */
-export function describeState({state, attempt, reason, error_code, not_before}: JobRun): Html {
+function describeState({state, attempt, reason, error_code, not_before}: JobRun): Html {
   const isTriedAgain = state === 'queued' && attempt > 0
   const words = html`<b class="${isTriedAgain ? 'failed' : STATE_CLASSES[state]}">${isTriedAgain ? 'failed' : state}</b>`
   if (isTriedAgain) return html`${words}, tried again at ${instant(not_before)}`
@@ -167,3 +172,160 @@ function renderTable(titles: readonly string[], rows: readonly (readonly (Html |
 ${rows.map((cells) => html`<tr>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>\n`)}</tbody>
 </table></div>`
 }
+
+/** `/runs/<id>`: a run of a job, how each of its attempts ended and what it logged, and what came of it; undefined of none. */
+export function viewRun(stateDb: StateDb, id: string): Page | undefined {
+  const run = /^\d{1,15}$/.test(id) ? findJobRun(stateDb, Number(id)) : undefined
+  if (!run) return undefined
+  const attempts = listAttempts(stateDb, run.job_run_id)
+  const began = attempts[0]?.started_at ?? run.started_at
+  const body = html`<ul class="facts">
+<li>${describeState(run)}</li>
+<li>${run.slot === null ? 'asked for on the command line' : html`due at <b>${instant(run.slot)}</b>`}</li>
+${began !== null && html`<li>started <b>${instant(began)}</b></li>`}
+${run.ended_at !== null && began !== null && html`<li>${run.state === 'running' ? 'last attempt ended' : 'ended'} <b>${instant(run.ended_at)}</b></li>`}
+${run.attempt > 1 && html`<li><b>${countOf(run.attempt, 'attempt')}</b></li>`}
+</ul>
+${renderSummary(parseJson(run.summary ?? ''))}
+<h2>Attempts</h2>
+${
+  attempts.length === 0
+    ? html`<p class="empty">None has ended yet.</p>`
+    : html`${table(ATTEMPT_COLUMNS, attempts)}${attempts.toReversed().map(renderLog)}`
+}`
+  return {title: `Run ${id} of ${run.job}`, body}
+}
+
+const ATTEMPT_COLUMNS: Column<JobAttempt>[] = [
+  {title: 'Attempt', cell: ({attempt}) => String(attempt)},
+  {title: 'Started', cell: ({started_at}) => instant(started_at)},
+  {title: 'Took', cell: ({started_at, ended_at}) => span(Date.parse(ended_at) - Date.parse(started_at))},
+  {
+    title: 'Ended',
+    cell: ({exit_code, error_code, error}) =>
+      error_code === null
+        ? html`<b class="passed">well</b>`
+        : html`<b class="failed">${error_code}</b>${exit_code !== null && ` (exit ${exit_code})`} ${prose(error ?? '')}`,
+  },
+]
+
+function renderLog({attempt, log}: JobAttempt, index: number): Html {
+  if (log === null) return html`<p class="muted">The log of attempt ${attempt} is where it was started.</p>`
+  return html`<details${index === 0 && html` open`}><summary>Log of attempt ${attempt}</summary>
+${log === '' ? html`<p class="muted">It logged nothing.</p>` : html`<pre tabindex="0">${log.trimEnd().split('\n').map(describeLine)}</pre>`}</details>`
+}
+
+const lineSchema = z.looseObject({level: z.string(), time: z.string(), msg: z.string()})
+
+/** A line of the log, for people; one that is none as it is. */
+function describeLine(line: string): Html {
+  const parsed = lineSchema.safeParse(parseJson(line))
+  if (!parsed.success) return html`${line}\n`
+  const {level, time, msg, ...fields} = parsed.data
+  const values = Object.entries(fields).map(([name, value]) => `${name}=${textOf(value)}`)
+  return html`${instant(time)}  ${[level.padEnd(5), msg, ...values].join('  ')}\n`
+}
+
+const textOf = (value: unknown) => (typeof value === 'string' ? value : JSON.stringify(value))
+
+interface Fact {
+  name: string
+  value: string | number | boolean
+}
+
+/** What a job printed: the facts of each of its steps; of what webhooks brought there are no steps. */
+function renderSummary(summary: unknown): Html | false {
+  if (!isObject(summary)) return false
+  const steps = Array.isArray(summary.steps) ? summary.steps.filter(isObject) : [{...summary}]
+  const columns: Column<Record<string, unknown>>[] = [
+    {title: 'Step', cell: (step) => html`<b>${typeof step.do === 'string' ? words(step.do) : 'all'}</b>`},
+    {
+      title: 'What came of it',
+      cell: ({do: _, ...step}) =>
+        html`<ul class="facts">${listFacts(step).map(({name, value}) => html`<li>${name.replace(/ ms$/, '')} <b>${describe(name, value)}</b></li>`)}</ul>`,
+    },
+  ]
+  return html`<h2>Steps</h2>${table(columns, steps)}`
+}
+
+/** Where files lie on the machine is nobody's business here, and each model of a build is too much. */
+const NOT_TOLD = new Set(['dir', 'models'])
+
+/** Every value below, named after where it stands. */
+function listFacts(value: unknown, path: readonly string[] = []): Fact[] {
+  if (typeof value === 'object' && value !== null) {
+    return Object.entries(value)
+      .filter(([name]) => !NOT_TOLD.has(name))
+      .flatMap(([name, below]) =>
+        listFacts(below, name === 'result' || /^\d+$/.test(name) ? path : [...path, words(name)]),
+      )
+  }
+  const isFact = typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean'
+  return isFact ? [{name: path.join(' '), value}] : []
+}
+
+function describe(name: string, value: Fact['value']): string {
+  if (typeof value === 'boolean') return value ? 'yes' : 'no'
+  if (typeof value === 'string') return value
+  return name.endsWith(' ms') ? span(value) : count(value)
+}
+
+/** Walks that are shown; the table has all. */
+const SHOWN = 20
+
+const walkRow = rowOf(
+  'mart.run',
+  [
+    'stream',
+    'business_date',
+    'started_at',
+    'ended_at',
+    'pages',
+    'records',
+    'quarantined',
+    'waited_ms',
+    'resumed',
+    'is_shifted',
+  ],
+  {changed: 'number?'},
+)
+type Walk = RowOf<typeof walkRow>
+
+/** The certificates of the last walks that count in a release. */
+export async function renderWalks({whole}: View): Promise<Html> {
+  const walks = await whole
+    .all(
+      walkRow,
+      `select *, created + updated + missing + vanished + restored as changed
+       from mart.run order by recorded_at desc limit ${SHOWN}`,
+    )
+    .catch((error: unknown) => explainError(error))
+  return html`<h2>Last walks</h2>
+<p class="muted small">Each saw its list to the end. <a href="/tables/mart.run">All certificates</a>, <a href="/quarantine">what could not be read</a>.</p>
+${Array.isArray(walks) ? table(COLUMNS, walks) : html`<p class="notice">${walks.message}</p>`}`
+}
+
+const instantOf = (text: string) => `${text.replace(' ', 'T')}Z`
+
+const COLUMNS: Column<Walk>[] = [
+  {title: 'Of', cell: ({stream}) => html`<b>${stream}</b>`},
+  {title: 'Day', cell: ({business_date}) => html`<span class="day">${business_date}</span>`},
+  {title: 'Began', cell: ({started_at}) => instant(started_at)},
+  {
+    title: 'Took',
+    cell: ({started_at, ended_at}) =>
+      ended_at === null ? '' : span(Date.parse(instantOf(ended_at)) - Date.parse(instantOf(started_at))),
+  },
+  {title: 'Waited', cell: ({waited_ms}) => (waited_ms === null ? '–' : span(waited_ms))},
+  {title: 'Pages', kind: 'number', cell: ({pages}) => count(pages)},
+  {title: 'Records', kind: 'number', cell: ({records}) => count(records)},
+  {title: 'Not read', kind: 'number', cell: ({quarantined}) => count(quarantined)},
+  {title: 'Changed', kind: 'number', cell: ({changed}) => count(changed)},
+  {
+    title: 'How',
+    cell: ({resumed, is_shifted}) =>
+      [resumed !== null && resumed > 0 && `taken up again ${resumed}×`, is_shifted && 'the list moved']
+        .filter(Boolean)
+        .join(', '),
+  },
+]

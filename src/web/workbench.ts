@@ -1,46 +1,94 @@
+import {readFileSync, realpathSync} from 'node:fs'
+import {findPackageJSON} from 'node:module'
+import {dirname, join} from 'node:path'
+import {fileURLToPath, pathToFileURL} from 'node:url'
 import type {FastifyInstance, FastifyReply, FastifyRequest} from 'fastify'
-import type {Config} from '../config.ts'
-import {explainError} from '../errors.ts'
-import {instant, words} from '../page/figures.ts'
-import {type Html, html} from '../page/html.ts'
-import {renderWorkbench} from '../page/workbench-page.ts'
-import type {ReleaseManifest} from '../release-manifest.ts'
-import type {World} from '../types.ts'
-import {isDemoFolder} from '../warehouse/data-folder.ts'
-import type {Queries} from '../warehouse/database.ts'
-import {askerOf, isOperator} from './access.ts'
+import {z} from 'zod'
+import type {Config} from '../core/config.ts'
+import {explainError} from '../core/errors.ts'
+import {parseJson} from '../core/json.ts'
+import type {World} from '../core/types.ts'
+import {isDemoFolder} from '../store/data-folder.ts'
+import type {Queries} from '../store/database.ts'
+import type {ReleaseManifest} from '../store/release.ts'
 import {findHeldBack} from './actions.ts'
-import {addAssets} from './assets.ts'
 import {viewBehind} from './behind.ts'
-import {viewPreview} from './book-preview.ts'
-import {readNotIssued, viewBooks} from './books.ts'
-import {createTurns, hangUpOf, type TakeTurn} from './callers.ts'
-import {viewChecks} from './checks.ts'
-import {viewCompare} from './compare.ts'
+import {readNotIssued, viewBooks, viewPreview} from './books.ts'
+import {describeNone, viewCompare} from './compare.ts'
 import {sendData} from './data-api.ts'
-import {viewDeal, viewReceived} from './deal.ts'
-import {viewDeals} from './deals.ts'
+import {viewChecks, viewQuarantine, viewQuarantined} from './data-quality.ts'
+import {viewDeal, viewDeals, viewReceived} from './deals.ts'
+import {instant, words} from './figures.ts'
 import {addressOf, type Filter, findFault, hiddenFields, parseFilter, titleOf} from './filter.ts'
-import {findNewest, findRelease} from './find-release.ts'
 import {type History, readHistory} from './history.ts'
+import {type Html, html} from './html.ts'
+import {
+  askerOf,
+  createTurns,
+  hangUpOf,
+  isOperator,
+  markBusy,
+  PLACES,
+  refuse,
+  type TakeTurn,
+} from './http-server.ts'
 import {addLive, describeUnderWay} from './live.ts'
 import {viewMorning} from './morning.ts'
-import {describeNone} from './no-release.ts'
-import {type Overview, readOverview, type WebTools} from './overview.ts'
-import {viewOwnPage, viewOwnPages} from './own-pages.ts'
+import {renderWorkbench} from './page-frame.ts'
 import {viewPipeline} from './pipeline.ts'
 import {viewPortfolio} from './portfolio.ts'
-import {viewQuarantine, viewQuarantined} from './quarantine.ts'
-import {createReaders, type Reader, type Readers} from './reader.ts'
-import {markBusy, PLACES, refuse} from './refusal.ts'
-import {viewRun} from './run.ts'
-import {renderRuns} from './runs.ts'
-import {addSavedQueries} from './saved-queries.ts'
-import {viewSql} from './sql.ts'
+import {createReaders, findNewest, findRelease, type Reader, type Readers} from './reader.ts'
+import {isForViewers} from './release-questions.ts'
+import {renderRuns, renderWalks, viewRun} from './runs.ts'
+import {addSavedQueries, viewOwnPage, viewOwnPages, viewSql} from './sql.ts'
 import {viewTable, viewTables} from './tables.ts'
-import type {AskingView, Page} from './view.ts'
-import {isForViewers} from './viewer-tables.ts'
-import {renderWalks} from './walks.ts'
+import {type AskingView, type Overview, type Page, readOverview, type WebTools} from './view.ts'
+
+const OWN = import.meta.dirname
+
+/** Scripts that pages load, by name; the packages they import come with them. */
+const SCRIPTS = {
+  'workbench.js': join(OWN, 'workbench.js'),
+  'sql-editor.js': join(OWN, 'sql-editor.js'),
+  'echarts.js': fileURLToPath(import.meta.resolve('echarts/dist/echarts.esm.min.js')),
+}
+
+/** `import {a, b} from 'package'`, from its line's start. */
+const IMPORT = /^((?:import|export)[\w\s{},*$]* from )'([^'./][^']*)'/gm
+
+/**
+ * Adds `/assets/`: the scripts of the workbench, and the packages that they import. A browser is told the address of each
+ * instead of its name, so that packages run in it as they were published.
+ */
+function addAssets(server: FastifyInstance): void {
+  const added = new Set<string>()
+  const add = (name: string, file: string) => {
+    if (added.has(name)) return
+    added.add(name)
+    const script = readFileSync(file, 'utf8').replace(IMPORT, (_whole, names: string, imported: string) => {
+      add(`${imported}.js`, findModule(imported, file))
+      return `${names}'/assets/${imported}.js'`
+    })
+    server.get(`/assets/${name}`, async (_request, reply) =>
+      reply
+        .type('text/javascript; charset=utf-8')
+        .header('cache-control', 'private, max-age=3600')
+        .send(script),
+    )
+  }
+  for (const [name, file] of Object.entries(SCRIPTS)) add(name, file)
+}
+
+const packageSchema = z.object({exports: z.object({import: z.string()})})
+
+/** The module of a package as a script finds it that imports it: `import.meta.resolve` tells only what this file would find. */
+function findModule(name: string, importer: string): string {
+  const path = findPackageJSON(name, pathToFileURL(importer))
+  if (path === undefined) throw new Error(`no package '${name}' for '${importer}'`)
+  const {exports} = packageSchema.parse(parseJson(readFileSync(path, 'utf8')))
+  // Links followed, as Node does: what a package imports lies beside where it really is.
+  return realpathSync(join(dirname(path), exports.import))
+}
 
 const SEEN_BY_VIEWERS = html`<p class="muted">Viewers can read all of these tables, here, on <a href="/sql">SQL</a> and as downloads: the lines of the journal and the hashes of borrowers’ e-mail addresses among them.</p>`
 

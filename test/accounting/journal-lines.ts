@@ -1,4 +1,4 @@
-import type {IssuedLine, JournalLine} from '../../src/accounting/journal-line.ts'
+import type {IssuedLine, JournalLine} from '../../src/accounting/profiles.ts'
 
 /** The two lines of an entry of the canonical journal. */
 export function anEntry(

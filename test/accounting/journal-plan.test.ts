@@ -1,8 +1,8 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
-import type {IssuedLine, JournalLine} from '../../src/accounting/journal-line.ts'
-import {planIssue} from '../../src/accounting/journal-plan.ts'
-import {parseCents} from '../../src/money.ts'
+import {planIssue} from '../../src/accounting/plan.ts'
+import type {IssuedLine, JournalLine} from '../../src/accounting/profiles.ts'
+import {parseCents} from '../../src/core/money.ts'
 import {anEntry} from './journal-lines.ts'
 
 const ownDates = {dateOf: (date: string) => date}

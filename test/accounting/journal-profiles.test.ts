@@ -2,13 +2,16 @@ import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {parse} from 'csv-parse/sync'
 import {describe, expect, test} from 'vitest'
-import {fitText, type JournalProfile} from '../../src/accounting/journal.ts'
-import {type JournalFile, writeJournalFiles} from '../../src/accounting/journal-file.ts'
-import type {IssuedLine} from '../../src/accounting/journal-line.ts'
-import {planIssue} from '../../src/accounting/journal-plan.ts'
-import {findJournalProfile, JOURNAL_NAMES} from '../../src/accounting/journal-profiles.ts'
-import {proveJournalFiles} from '../../src/accounting/journal-proof.ts'
 import {type AccountMapping, DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
+import {planIssue} from '../../src/accounting/plan.ts'
+import type {IssuedLine} from '../../src/accounting/profiles.ts'
+import {
+  findJournalProfile,
+  fitText,
+  JOURNAL_NAMES,
+  type JournalProfile,
+} from '../../src/accounting/profiles.ts'
+import {type JournalFile, proveJournalFiles, writeJournalFiles} from '../../src/books/journal-batch.ts'
 import {expectGolden} from '../support/golden.ts'
 import {anEntry, issueFirst} from './journal-lines.ts'
 

@@ -1,7 +1,6 @@
 import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
-import {createAccountSeed} from '../../src/accounting/account-seed.ts'
 import {
   type AccountMapping,
   DEFAULT_MAPPING,
@@ -12,8 +11,9 @@ import {
   parseMapping,
   quotePrograms,
 } from '../../src/accounting/mapping.ts'
-import {BUILT_IN_SQL} from '../../src/model/read-models.ts'
-import {readSeeds} from '../../src/model/seeds.ts'
+import {createAccountSeed} from '../../src/accounting/own-mapping.ts'
+import {BUILT_IN_SQL} from '../../src/build/read-models.ts'
+import {readSeeds} from '../../src/build/seeds.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const smallest = {receivable: {'*': {code: '1', name: 'Loans'}}, clearing: {code: '2', name: 'Clearing'}}

@@ -3,7 +3,7 @@ import {mkdtempSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import {COMMANDS} from '../../src/cli/commands.ts'
+import {COMMANDS} from '../../src/cli/program.ts'
 import {runCommand} from '../support/command.ts'
 import {readFailure} from './outcome.ts'
 

@@ -1,7 +1,7 @@
 import {mkdirSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import type {DataFolder} from '../../src/warehouse/data-folder.ts'
+import type {DataFolder} from '../../src/store/data-folder.ts'
 import {createSeenLab, type Lab} from '../support/lab.ts'
 import {readJson} from './outcome.ts'
 

@@ -2,7 +2,7 @@ import {existsSync, readdirSync, readFileSync, renameSync, statSync} from 'node:
 import {join} from 'node:path'
 import {gunzipSync} from 'node:zlib'
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import {openWarehouse} from '../../src/warehouse/warehouse.ts'
+import {openWarehouse} from '../../src/store/warehouse.ts'
 import {createLab, type Lab, someDeals} from '../support/lab.ts'
 
 let lab: Lab

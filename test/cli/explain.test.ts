@@ -1,5 +1,5 @@
 import {expect, test} from 'vitest'
-import {CATALOGUE} from '../../src/errors.ts'
+import {CATALOGUE} from '../../src/core/errors.ts'
 import {runCommand} from '../support/command.ts'
 
 const explain = (...args: string[]) => runCommand(['explain', ...args], {})

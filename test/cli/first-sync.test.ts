@@ -1,6 +1,6 @@
 import {expect, test} from 'vitest'
-import {describeFirstSync} from '../../src/cli/first-sync.ts'
-import {parseConfig} from '../../src/config.ts'
+import {describeFirstSync} from '../../src/cli/doctor.ts'
+import {parseConfig} from '../../src/core/config.ts'
 import {createLab, someDeals} from '../support/lab.ts'
 import {readJson} from './outcome.ts'
 

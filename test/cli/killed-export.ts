@@ -1,8 +1,9 @@
 /** A process of its own that closes the month `CLOSE`, or exports February to Xero, and kills itself at `KILL_STEP`; it builds `SELECT`. */
+
+import {closePeriod} from '../../src/books/close-period.ts'
 import {createCli} from '../../src/cli/context.ts'
 import {readConfig} from '../../src/cli/read-config.ts'
-import {exportRelease} from '../../src/pipeline/export.ts'
-import {closePeriod} from '../../src/pipeline/period.ts'
+import {exportRelease} from '../../src/export.ts'
 
 const cli = createCli({
   env: process.env,

@@ -1,7 +1,7 @@
 import {mkdirSync, rmSync, writeFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import type {DataFolder} from '../../src/warehouse/data-folder.ts'
+import type {DataFolder} from '../../src/store/data-folder.ts'
 import {aDeal, createLab, type Ended, type Lab, someDeals} from '../support/lab.ts'
 import {readFailure, readJson, readStanding, type Standing} from './outcome.ts'
 

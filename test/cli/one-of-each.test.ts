@@ -1,6 +1,6 @@
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import {quantity} from '../../src/money.ts'
+import {quantity} from '../../src/core/money.ts'
 import {aDeal, createLab, type Lab} from '../support/lab.ts'
 
 let lab: Lab

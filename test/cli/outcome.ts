@@ -1,8 +1,7 @@
 import {expect} from 'vitest'
 import {z} from 'zod'
-import {findCurrentRelease, requireRelease} from '../../src/release/manifest.ts'
-import {openRelease} from '../../src/release/open-release.ts'
-import type {DataFolder} from '../../src/warehouse/data-folder.ts'
+import type {DataFolder} from '../../src/store/data-folder.ts'
+import {findCurrentRelease, openRelease, requireRelease} from '../../src/store/release.ts'
 import type {Ended} from '../support/lab.ts'
 
 const failureSchema = z.strictObject({

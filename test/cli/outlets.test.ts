@@ -1,7 +1,7 @@
 import {existsSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import {openStateDb} from '../../src/state/state-db.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
 import {createLab, type Lab, someDeals, startProcess} from '../support/lab.ts'
 import {createPostgres, type PostgresServer} from '../support/postgres.ts'
 import {readFailure, readJson} from './outcome.ts'

@@ -1,7 +1,7 @@
 import {afterEach, beforeEach, expect, test, vi} from 'vitest'
-import {createProgressLine, createProgressLog, repeatProgress} from '../../src/cli/progress.ts'
-import {createLog} from '../../src/log.ts'
-import type {Progress} from '../../src/progress.ts'
+import {createProgressLine, createProgressLog, repeatProgress} from '../../src/cli/context.ts'
+import {createLog} from '../../src/core/log.ts'
+import type {Progress} from '../../src/core/types.ts'
 
 const clock = {now: () => Date.now()}
 

@@ -1,7 +1,7 @@
 import {chmodSync, existsSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import type {DataFolder} from '../../src/warehouse/data-folder.ts'
+import type {DataFolder} from '../../src/store/data-folder.ts'
 import {createLab, type Ended, type Lab, MAIN, someDeals, startProcess} from '../support/lab.ts'
 import {readFailure, readJson, readStanding, type Standing} from './outcome.ts'
 

@@ -1,11 +1,10 @@
 import {createHash} from 'node:crypto'
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {pruneData} from '../../src/pipeline/prune.ts'
-import type {Trace} from '../../src/pipeline/trace.ts'
-import type {FigureTrace} from '../../src/pipeline/trace-figure.ts'
 import {applyEvents} from '../../src/pipeline.ts'
-import {openStateDb} from '../../src/state/state-db.ts'
-import {storeEvent} from '../../src/state/webhook-events.ts'
+import {pruneData} from '../../src/record/prune.ts'
+import type {FigureTrace, Trace} from '../../src/record/trace.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
+import {storeEvent} from '../../src/sync/webhook-events.ts'
 import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
 
 const day = (number: number, time = '23:30') => `2026-02-0${number}T${time}:00-05:00`

@@ -1,9 +1,9 @@
 import {chmodSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import {findCurrentRelease} from '../../src/release/manifest.ts'
-import type {DataFolder} from '../../src/warehouse/data-folder.ts'
-import {openDatabase} from '../../src/warehouse/database.ts'
+import type {DataFolder} from '../../src/store/data-folder.ts'
+import {openDatabase} from '../../src/store/database.ts'
+import {findCurrentRelease} from '../../src/store/release.ts'
 import {anyRow} from '../support/data.ts'
 import {createSeenLab, type Lab} from '../support/lab.ts'
 

@@ -1,9 +1,9 @@
 import {expect, test} from 'vitest'
 import {createCli} from '../../src/cli/context.ts'
 import {runProgram} from '../../src/cli/program.ts'
-import type {Progress} from '../../src/progress.ts'
-import {findLockHolder} from '../../src/state/lock.ts'
-import {openStateDb} from '../../src/state/state-db.ts'
+import type {Progress} from '../../src/core/types.ts'
+import {findLockHolder} from '../../src/store/lock.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
 import {COMPILED, FEW_TABLES} from '../support/data.ts'
 import {createLab, type Lab, someDeals} from '../support/lab.ts'
 

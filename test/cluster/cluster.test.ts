@@ -1,8 +1,8 @@
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import {openClickhouse} from '../../src/clickhouse/target.ts'
-import {publishTo} from '../../src/pipeline/publish.ts'
-import type {Release} from '../../src/release/manifest.ts'
-import type {ReleaseTarget} from '../../src/release-target.ts'
+import {openClickhouse} from '../../src/export/clickhouse.ts'
+import {publishTo} from '../../src/export/publish.ts'
+import type {ReleaseTarget} from '../../src/export/target.ts'
+import type {Release} from '../../src/store/release.ts'
 import {
   type ClickhouseCluster,
   NODES,

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
-import {findEnvelope, readPage} from '../../src/contract/envelope.ts'
+import {findEnvelope, readPage} from '../../src/contract/list.ts'
 
 const RECORDS = [{id: 'deal_1'}, {id: 'deal_2'}]
 const MORE = {has_more: true, next_cursor: 'c2'}

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
-import {createSeenIds} from '../../src/contract/seen-ids.ts'
+import {createSeenIds} from '../../src/contract/list.ts'
 
 test('tells new ids from known ones, whatever they are', () => {
   fc.assert(

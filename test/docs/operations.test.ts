@@ -1,10 +1,10 @@
 import {chmodSync, mkdirSync, readFileSync, renameSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import * as errors from '../../src/errors.ts'
+import * as errors from '../../src/core/errors.ts'
 import {requireJob} from '../../src/schedule/job.ts'
-import {listRuns} from '../../src/state/runs.ts'
-import {openStateDb} from '../../src/state/state-db.ts'
+import {listRuns} from '../../src/store/runs.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
 import {createLab, type Lab, MAIN, someDeals, startProcess} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 

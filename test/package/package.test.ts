@@ -3,7 +3,7 @@ import {existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, w
 import {tmpdir} from 'node:os'
 import {dirname, join} from 'node:path'
 import {afterAll, beforeAll, describe, expect, test} from 'vitest'
-import {VERSION} from '../../src/version.ts'
+import {VERSION} from '../../src/core/process.ts'
 import {API_KEY, insertDeals, startTestService} from '../service/client.ts'
 import {startProcess} from '../support/lab.ts'
 import {until} from '../support/until.ts'

@@ -4,9 +4,9 @@
  */
 import {createCli} from '../../src/cli/context.ts'
 import {readConfig} from '../../src/cli/read-config.ts'
-import {exportRelease} from '../../src/pipeline/export.ts'
+import type {World} from '../../src/core/types.ts'
+import {exportRelease} from '../../src/export.ts'
 import {syncDeals} from '../../src/pipeline.ts'
-import type {World} from '../../src/types.ts'
 
 const {KILL_STEP, KILL_NTH = '1', KILL_TABLES} = process.env
 const cli = createCli({

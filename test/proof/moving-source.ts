@@ -1,7 +1,7 @@
-import {realClock} from '../../src/clock.ts'
+import {realClock} from '../../src/core/clock.ts'
+import type {DealChange, StoredDeal} from '../../src/service/deals.ts'
 import {formatDeal, formatListedDeal} from '../../src/service/deals.ts'
-import type {Random} from '../../src/service/random.ts'
-import type {DealChange, StoredDeal} from '../../src/service/store.ts'
+import type {Random} from '../../src/service/portfolio.ts'
 import {sendJson, startTestServer} from '../source/test-server.ts'
 import {startSpoiltService} from '../support/spoilt-service.ts'
 

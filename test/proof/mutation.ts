@@ -1,4 +1,4 @@
-import type {Random} from '../../src/service/random.ts'
+import type {Random} from '../../src/service/portfolio.ts'
 
 /** Anything JSON can say, and {@link Raw} text. */
 type Json = null | boolean | number | string | Json[] | {[name: string]: Json}

@@ -1,7 +1,7 @@
 import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
-import {BUILT_IN_SQL} from '../../src/model/read-models.ts'
+import {BUILT_IN_SQL} from '../../src/build/read-models.ts'
 import {proveNights} from './nights.ts'
 
 const seed = process.env.PROOF_SEED ?? '2026'

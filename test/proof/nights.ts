@@ -2,9 +2,9 @@ import {chmodSync, copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync} 
 import {tmpdir} from 'node:os'
 import {dirname, join} from 'node:path'
 import {z} from 'zod'
-import {addDays} from '../../src/clock.ts'
-import {type Config, parseConfig} from '../../src/config.ts'
-import {DEAL_COLUMNS} from '../../src/model/changed-deals.ts'
+import {buildRelease} from '../../src/build/build.ts'
+import {readLastBuild} from '../../src/build/build-folder.ts'
+import {DEAL_COLUMNS} from '../../src/build/build-models.ts'
 import {
   aBorrower,
   aDocument,
@@ -16,17 +16,16 @@ import {
   aWalk,
   insertRows,
   type Row,
-} from '../../src/model/raw-rows.ts'
-import {buildRelease} from '../../src/pipeline/build.ts'
-import {compareBuilds} from '../../src/pipeline/compare-builds.ts'
-import {createDealSet} from '../../src/release/deal-set.ts'
-import {readLastBuild} from '../../src/release/last-build.ts'
-import {readRelease, requireRelease} from '../../src/release/manifest.ts'
-import {readReleaseModels} from '../../src/release/models-file.ts'
-import type {Random} from '../../src/service/random.ts'
-import {type DataFolder, dataFolderAt} from '../../src/warehouse/data-folder.ts'
-import {type Database, openDatabase, quoteLiteral} from '../../src/warehouse/database.ts'
-import {migrate} from '../../src/warehouse/migrate.ts'
+} from '../../src/build/case-rows.ts'
+import {compareBuilds} from '../../src/build/compare-builds.ts'
+import {addDays} from '../../src/core/clock.ts'
+import {type Config, parseConfig} from '../../src/core/config.ts'
+import type {Random} from '../../src/service/portfolio.ts'
+import {type DataFolder, dataFolderAt} from '../../src/store/data-folder.ts'
+import {type Database, openDatabase, quoteLiteral} from '../../src/store/database.ts'
+import {readRelease, readReleaseModels, requireRelease} from '../../src/store/release.ts'
+import {migrate} from '../../src/store/warehouse.ts'
+import {createDealSet} from '../../src/web/release-questions.ts'
 import {createWorldAt} from '../support/data.ts'
 import {createTally, type ProofRequest, type Proved, runAll} from './proof.ts'
 

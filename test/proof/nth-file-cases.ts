@@ -1,10 +1,10 @@
 /** A process of its own, whose file operations fail: proves the cases that nth-file.ts asks it for. */
 import assert from 'node:assert/strict'
 import {existsSync, rmSync} from 'node:fs'
-import {explainError, type LoantapeError} from '../../src/errors.ts'
-import {exportRelease} from '../../src/pipeline/export.ts'
+import {explainError, type LoantapeError} from '../../src/core/errors.ts'
+import {exportRelease} from '../../src/export.ts'
 import {syncDeals} from '../../src/pipeline.ts'
-import {type DataFolder, dataFolderAt} from '../../src/warehouse/data-folder.ts'
+import {type DataFolder, dataFolderAt} from '../../src/store/data-folder.ts'
 import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
 import {type FailingFiles, type FileErrorCode, installFailingFiles} from './failing-files.ts'
 import {createTally, type ProofRequest, type Proved, runAll, shuffle} from './proof.ts'

@@ -1,4 +1,4 @@
-import {createRandom, type Random} from '../../src/service/random.ts'
+import {createRandom, type Random} from '../../src/service/portfolio.ts'
 
 /** How long and with which numbers a proof runs. */
 export interface ProofRequest {

@@ -1,8 +1,7 @@
 import {setImmediate} from 'node:timers/promises'
-import {realClock} from '../../src/clock.ts'
-import {createSilentLog} from '../../src/log.ts'
-import type {RunStep} from '../../src/run-steps.ts'
-import type {World} from '../../src/types.ts'
+import {realClock} from '../../src/core/clock.ts'
+import {createSilentLog} from '../../src/core/log.ts'
+import type {RunStep, World} from '../../src/core/types.ts'
 import {COMPILED, FEW_TABLES} from '../support/data.ts'
 
 /** Thrown at the step at which a run was to end. */

@@ -1,12 +1,12 @@
 import {setFlagsFromString} from 'node:v8'
 import {runInNewContext} from 'node:vm'
 import {expect, test} from 'vitest'
-import {realClock} from '../../src/clock.ts'
-import {createSilentLog} from '../../src/log.ts'
+import {realClock} from '../../src/core/clock.ts'
+import {createSilentLog} from '../../src/core/log.ts'
 import type {Job} from '../../src/schedule/job.ts'
+import {endRun} from '../../src/schedule/job-runs.ts'
 import {createScheduler} from '../../src/schedule/scheduler.ts'
-import {endRun} from '../../src/state/job-runs.ts'
-import {openStateDb} from '../../src/state/state-db.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
 
 const MINUTE = 60_000
 const MB = 1024 * 1024

@@ -1,6 +1,6 @@
 import {expect, test} from 'vitest'
-import {addDays} from '../../src/clock.ts'
-import {findBusinessDay, isFederalHoliday} from '../../src/schedule/business-day.ts'
+import {addDays} from '../../src/core/clock.ts'
+import {findBusinessDay, isFederalHoliday} from '../../src/schedule/slots.ts'
 
 const holidaysOf = (year: number) =>
   Array.from({length: 366}, (_, index) => addDays(`${year}-01-01`, index)).filter(

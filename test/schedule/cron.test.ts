@@ -1,5 +1,5 @@
 import {expect, test} from 'vitest'
-import {describeClockChanges, findCronProblems, listNextSlots, listSlots} from '../../src/schedule/cron.ts'
+import {describeClockChanges, findCronProblems, listNextSlots, listSlots} from '../../src/schedule/slots.ts'
 
 const NEW_YORK = 'America/New_York'
 const slotsOf = (schedule: string, timeZone: string, from: string, to: string) =>

@@ -2,7 +2,7 @@ import {mkdtempSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {parseConfig} from '../../src/config.ts'
+import {parseConfig} from '../../src/core/config.ts'
 import {readJobs, requireJob} from '../../src/schedule/job.ts'
 import {failureOf} from '../support/lab.ts'
 

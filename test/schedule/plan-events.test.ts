@@ -1,9 +1,9 @@
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {WEBHOOK_JOB} from '../../src/schedule/job.ts'
+import {beginRun, claimRun, endRun, listJobRuns} from '../../src/schedule/job-runs.ts'
 import {planEvents} from '../../src/schedule/scheduler.ts'
-import {beginRun, claimRun, endRun, listJobRuns} from '../../src/state/job-runs.ts'
-import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
-import {storeEvent} from '../../src/state/webhook-events.ts'
+import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
+import {storeEvent} from '../../src/sync/webhook-events.ts'
 
 const SECOND = 1000
 const MINUTE = 60 * SECOND

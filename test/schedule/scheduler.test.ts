@@ -4,17 +4,23 @@ import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {createInterface} from 'node:readline'
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {readConditions} from '../../src/alarm/conditions.ts'
-import {createSilentLog, type Log} from '../../src/log.ts'
-import type {ProcessEnd} from '../../src/process.ts'
-import {formatLocal, listSlots} from '../../src/schedule/cron.ts'
+import {createSilentLog, type Log} from '../../src/core/log.ts'
+import type {ProcessEnd} from '../../src/core/process.ts'
+import type {World} from '../../src/core/types.ts'
+import {readConditions} from '../../src/schedule/alarms.ts'
 import type {Job} from '../../src/schedule/job.ts'
+import {
+  adoptRun,
+  endRun,
+  type JobRun,
+  listAttempts,
+  listLatestJobRuns,
+  pruneRuns,
+} from '../../src/schedule/job-runs.ts'
 import {createScheduler, type Scheduler} from '../../src/schedule/scheduler.ts'
-import {listAttempts} from '../../src/state/job-attempts.ts'
-import {adoptRun, endRun, type JobRun, listLatestJobRuns, pruneRuns} from '../../src/state/job-runs.ts'
-import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
-import {storeEvent} from '../../src/state/webhook-events.ts'
-import type {World} from '../../src/types.ts'
+import {formatLocal, listSlots} from '../../src/schedule/slots.ts'
+import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
+import {storeEvent} from '../../src/sync/webhook-events.ts'
 
 const MINUTE = 60_000
 const HOUR = 60 * MINUTE

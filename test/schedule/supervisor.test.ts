@@ -1,9 +1,9 @@
 import {expect, test} from 'vitest'
+import {claimRun, listTurns, recordSlot} from '../../src/schedule/job-runs.ts'
 import {keepSource} from '../../src/schedule/supervisor.ts'
-import {claimRun, listTurns, recordSlot} from '../../src/state/job-runs.ts'
-import {acquireLock} from '../../src/state/lock.ts'
-import {openStateDb} from '../../src/state/state-db.ts'
-import {requireWritable} from '../../src/warehouse/data-folder.ts'
+import {requireWritable} from '../../src/store/data-folder.ts'
+import {acquireLock} from '../../src/store/lock.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
 import {createLab} from '../support/lab.ts'
 
 test('a run that waits for its source for minutes gives its place to others, and takes it again as soon as it gets on', async () => {

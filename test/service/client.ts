@@ -1,9 +1,9 @@
-import {createFrozenClock} from '../../src/clock.ts'
-import type {Deal, ListedDeal} from '../../src/contract/deal-record.ts'
-import type {ListBody} from '../../src/contract/page.ts'
+import type {Deal, ListedDeal} from '../../src/contract/deal.ts'
+import type {ListBody} from '../../src/contract/list.ts'
 import type {Problem} from '../../src/contract/problem.ts'
+import {createFrozenClock} from '../../src/core/clock.ts'
+import type {StoredDeal} from '../../src/service/deals.ts'
 import type {RunningService, ServiceOptions} from '../../src/service/server.ts'
-import type {StoredDeal} from '../../src/service/store.ts'
 import {type SpoiltService, startSpoiltService} from '../support/spoilt-service.ts'
 
 export const API_KEY = 'sk_test_service_tests'

@@ -1,5 +1,5 @@
 import {afterEach, beforeEach, describe, expect, test} from 'vitest'
-import {createApiKey, listApiKeys, revokeApiKey, type Scope} from '../../src/service/api-keys.ts'
+import {createApiKey, listApiKeys, revokeApiKey, type Scope} from '../../src/service/access.ts'
 import type {RunningService} from '../../src/service/server.ts'
 import {aDeal, NOW, readProblem, startTestService} from './client.ts'
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import {afterEach, beforeEach, describe, expect, test} from 'vitest'
-import {formatCursor, parseCursor} from '../../src/service/cursor.ts'
+import {formatCursor, parseCursor} from '../../src/service/requests.ts'
 import type {RunningService} from '../../src/service/server.ts'
 import {aDeal, call, insertDeals, readPage, readProblem, startTestService, walkIds} from './client.ts'
 

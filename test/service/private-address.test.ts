@@ -1,7 +1,7 @@
 import type {LookupAddress} from 'node:dns'
 import {describe, expect, test} from 'vitest'
-import {type AddressLookup, createAddressGuard, isPrivateAddress} from '../../src/service/private-address.ts'
 import type {RunningService} from '../../src/service/server.ts'
+import {type AddressLookup, createAddressGuard, isPrivateAddress} from '../../src/service/webhooks.ts'
 import {aDeal, call, readData, readProblem, startTestService} from './client.ts'
 
 /** Names of a test, each with its addresses for the first, second, … question. */

@@ -5,8 +5,8 @@ import {
   type WebhookDelivery,
   type WebhookEndpoint,
 } from '../../src/contract/webhook.ts'
-import {pruneDeliveries, RETRY_DELAYS_MS} from '../../src/service/outbox.ts'
 import type {RunningService} from '../../src/service/server.ts'
+import {pruneDeliveries, RETRY_DELAYS_MS} from '../../src/service/webhooks.ts'
 import {until} from '../support/until.ts'
 import {aDeal, call, NOW, readData, readProblem, startTestService, upload} from './client.ts'
 import {type Receiver, startReceiver, verifyNotification} from './receiver.ts'

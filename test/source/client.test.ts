@@ -1,8 +1,8 @@
 import type {ServerResponse} from 'node:http'
 import {expect, test} from 'vitest'
-import type {JsonAnswer} from '../../src/source/answer.ts'
+import {VERSION} from '../../src/core/process.ts'
+import type {JsonAnswer} from '../../src/source/client.ts'
 import {type ClientConfig, createClient} from '../../src/source/client.ts'
-import {VERSION} from '../../src/version.ts'
 import {createGate, type Handler, sendJson, startTestServer, type TestServer} from './test-server.ts'
 import {aClientConfig, createTestWorld, failureOf, START, TEST_KEY, type TestWorld} from './test-world.ts'
 

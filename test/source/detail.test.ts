@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
 import type {EachRequest, EachSummary} from '../../src/source/ask-each.ts'
-import {type DetailAnswer, fetchDetails} from '../../src/source/ask-record.ts'
+import {type DetailAnswer, fetchDetails} from '../../src/source/ask-each.ts'
 import {createClient} from '../../src/source/client.ts'
 import {createGate, type Handler, passTurns, sendJson, startTestServer} from './test-server.ts'
 import {aClientConfig, createTestWorld, failureOf, type TestWorld} from './test-world.ts'

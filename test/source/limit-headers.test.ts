@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
-import {parseRetryAfter} from '../../src/retry-after.ts'
-import {parseLimitHeaders} from '../../src/source/limit-headers.ts'
+import {parseRetryAfter} from '../../src/core/retry-after.ts'
+import {parseLimitHeaders} from '../../src/source/rate-limit.ts'
 
 const NOW = Date.parse('2026-01-31T12:00:00Z')
 const DAY_MS = 86_400_000

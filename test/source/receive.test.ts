@@ -4,7 +4,7 @@ import {createServer, type ServerResponse} from 'node:http'
 import type {AddressInfo} from 'node:net'
 import {Pool} from 'undici'
 import {expect, test} from 'vitest'
-import {receive} from '../../src/source/receive.ts'
+import {receive} from '../../src/source/client.ts'
 
 const LONG = 60_000
 const request = {path: '/deals', headers: {accept: 'application/json'}}

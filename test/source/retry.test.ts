@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
-import {AuthError, RetryableError} from '../../src/errors.ts'
+import {AuthError, RetryableError} from '../../src/core/errors.ts'
 import {backoffMs, classifyFault, withRetries} from '../../src/source/retry.ts'
 import {createTestWorld, failureOf} from './test-world.ts'
 

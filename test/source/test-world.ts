@@ -1,8 +1,8 @@
 import {setImmediate} from 'node:timers/promises'
-import type {RealClock} from '../../src/clock.ts'
-import {createSilentLog} from '../../src/log.ts'
+import type {RealClock} from '../../src/core/clock.ts'
+import {createSilentLog} from '../../src/core/log.ts'
+import type {World} from '../../src/core/types.ts'
 import type {ClientConfig} from '../../src/source/client.ts'
-import type {World} from '../../src/types.ts'
 
 /** A clock on which sleeping takes no time and moves the hands. */
 interface TestClock extends RealClock {

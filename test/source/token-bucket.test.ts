@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
-import {createTokenBucket} from '../../src/source/token-bucket.ts'
+import {createTokenBucket} from '../../src/source/rate-limit.ts'
 
 /** Spends as soon as allowed; returns the instant. */
 function spendNext(bucket: ReturnType<typeof createTokenBucket>, now: number): number {

@@ -7,8 +7,8 @@ import {parse} from 'yaml'
 import {renderConfigurationPage, renderEnvExample} from '../../scripts/config-docs.ts'
 import {createCli} from '../../src/cli/context.ts'
 import {createProgram} from '../../src/cli/program.ts'
-import {listSettings} from '../../src/config.ts'
-import {CATALOGUE} from '../../src/errors.ts'
+import {listSettings} from '../../src/core/config.ts'
+import {CATALOGUE} from '../../src/core/errors.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const PAGES = [

@@ -3,7 +3,7 @@ import {randomBytes} from 'node:crypto'
 import {join} from 'node:path'
 import {promisify} from 'node:util'
 import {z} from 'zod'
-import {openSession} from '../../src/clickhouse/session.ts'
+import {openSession} from '../../src/export/clickhouse-layout.ts'
 
 const COMPOSE = join(import.meta.dirname, '../../deploy/clickhouse/compose.yaml')
 

@@ -4,8 +4,8 @@ import {mkdtempSync, rmSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
-import {openSession} from '../../src/clickhouse/session.ts'
-import type {ClickhouseRequest} from '../../src/clickhouse/target.ts'
+import type {ClickhouseRequest} from '../../src/export/clickhouse.ts'
+import {openSession} from '../../src/export/clickhouse-layout.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const PYTHON = join(ROOT, 'node_modules/.cache/python/bin/python3')

@@ -1,6 +1,6 @@
 import {type Cli, createCli} from '../../src/cli/context.ts'
 import {runProgram} from '../../src/cli/program.ts'
-import type {Fixed} from '../../src/settings.ts'
+import type {Fixed} from '../../src/core/settings.ts'
 import {COMPILED} from './data.ts'
 import type {Ended} from './lab.ts'
 

@@ -2,10 +2,10 @@ import {mkdtempSync, rmSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
-import {createFrozenClock, realClock} from '../../src/clock.ts'
-import {createSilentLog} from '../../src/log.ts'
-import type {World} from '../../src/types.ts'
-import {type DataFolder, dataFolderAt, requireWritable} from '../../src/warehouse/data-folder.ts'
+import {createFrozenClock, realClock} from '../../src/core/clock.ts'
+import {createSilentLog} from '../../src/core/log.ts'
+import type {World} from '../../src/core/types.ts'
+import {type DataFolder, dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
 
 /** What was compiled in this process: it serves every world of a test. */
 export const COMPILED: World['plans'] = new Map()

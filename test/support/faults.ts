@@ -1,4 +1,4 @@
-import type {WireRecord} from '../../src/types.ts'
+import type {WireRecord} from '../../src/core/types.ts'
 
 /** How an answer is spoilt. */
 export type Fault =

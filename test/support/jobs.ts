@@ -1,8 +1,8 @@
 import {mkdirSync, writeFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
-import {storeWatch} from '../../src/state/job-watch.ts'
-import {openStateDb} from '../../src/state/state-db.ts'
+import {storeWatch} from '../../src/schedule/scheduler.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
 import {createGate, sendJson, startTestServer, type TestServer} from '../source/test-server.ts'
 
 /** What the state database holds; nothing before a process has made it. */

@@ -1,6 +1,6 @@
 import {dealStream} from '../../src/contract/deal.ts'
-import {createNormaliser} from '../../src/normalise/record.ts'
-import type {ColumnValue, Observation, Quarantined, WireRecord} from '../../src/types.ts'
+import type {ColumnValue, Observation, Quarantined, WireRecord} from '../../src/core/types.ts'
+import {createNormaliser} from '../../src/source/record.ts'
 
 /** A deal as a list row shows it on the wire: without value and program. */
 export function aRecord(fields: WireRecord = {}): WireRecord {

@@ -5,12 +5,11 @@ import {
   moveCurrent,
   publishRelease,
   writeParquetFiles,
-} from '../../src/release/build-folder.ts'
-import {type Release, readRelease} from '../../src/release/manifest.ts'
-import {writeModels} from '../../src/release/models-file.ts'
-import type {ReleaseManifest} from '../../src/release-manifest.ts'
-import type {DataFolder} from '../../src/warehouse/data-folder.ts'
-import {openDatabase} from '../../src/warehouse/database.ts'
+} from '../../src/build/build-folder.ts'
+import type {DataFolder} from '../../src/store/data-folder.ts'
+import {openDatabase} from '../../src/store/database.ts'
+import type {ReleaseManifest} from '../../src/store/release.ts'
+import {type Release, readRelease, writeModels} from '../../src/store/release.ts'
 
 const nobody = {deals: 0, amount: '0.00'}
 

@@ -1,6 +1,6 @@
 import type {FastifyRequest} from 'fastify'
-import {realClock} from '../../src/clock.ts'
-import {PREFIX} from '../../src/service/handlers.ts'
+import {realClock} from '../../src/core/clock.ts'
+import {PREFIX} from '../../src/service/requests.ts'
 import {type RunningService, type ServiceOptions, startService} from '../../src/service/server.ts'
 import {addFaultHooks} from './fault-hooks.ts'
 import {createFaultBook, type Faults} from './faults.ts'

@@ -1,17 +1,21 @@
 import {z} from 'zod'
-import {parseInstant} from '../../src/clock.ts'
 import {dealStream} from '../../src/contract/deal.ts'
 import type {Stream} from '../../src/contract/stream.ts'
-import {applyObservations} from '../../src/load/apply.ts'
-import {certifyWalk} from '../../src/load/certify.ts'
-import {type StagedDetail, stageDetails} from '../../src/load/details.ts'
-import {createPageGroup, type PageGroup} from '../../src/load/page-group.ts'
-import {type ChangePlan, planChanges} from '../../src/load/plan-changes.ts'
-import {createStage} from '../../src/load/stage.ts'
-import {type OpenWalk, startWalk} from '../../src/load/walk-state.ts'
-import {createNormaliser} from '../../src/normalise/record.ts'
-import type {Certificate, NormalisedPage, Page, WireRecord} from '../../src/types.ts'
-import type {Database} from '../../src/warehouse/database.ts'
+import {parseInstant} from '../../src/core/clock.ts'
+import type {Certificate, NormalisedPage, Page, WireRecord} from '../../src/core/types.ts'
+import {createNormaliser} from '../../src/source/record.ts'
+import type {Database} from '../../src/store/database.ts'
+import {applyObservations} from '../../src/sync/apply.ts'
+import {type StagedDetail, stageDetails} from '../../src/sync/details.ts'
+import {type ChangePlan, planChanges} from '../../src/sync/plan-changes.ts'
+import {createStage} from '../../src/sync/stream-tables.ts'
+import {
+  certifyWalk,
+  createPageGroup,
+  type OpenWalk,
+  type PageGroup,
+  startWalk,
+} from '../../src/sync/walk-state.ts'
 import {anyRow} from './data.ts'
 
 export const stream: Stream = dealStream

@@ -1,8 +1,8 @@
 import {createClient} from '@clickhouse/client'
-import {openClickhouse} from '../../src/clickhouse/target.ts'
-import {publishTo} from '../../src/pipeline/publish.ts'
-import {requireRelease} from '../../src/release/manifest.ts'
-import {dataFolderAt} from '../../src/warehouse/data-folder.ts'
+import {openClickhouse} from '../../src/export/clickhouse.ts'
+import {publishTo} from '../../src/export/publish.ts'
+import {dataFolderAt} from '../../src/store/data-folder.ts'
+import {requireRelease} from '../../src/store/release.ts'
 import {createWorldAt} from '../support/data.ts'
 
 // Publishes a release and dies as the nth request is made, or, with `after`, when its answer is there.

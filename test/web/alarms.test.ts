@@ -1,5 +1,5 @@
 import {expect, test} from 'vitest'
-import {openStateDb} from '../../src/state/state-db.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
 import {startWeb} from '../../src/web/web-server.ts'
 import {createLab, failureOf, someDeals} from '../support/lab.ts'
 import {PAGE_TABLES} from './page-tables.ts'

@@ -1,9 +1,9 @@
 import {expect, test} from 'vitest'
-import {listAlarms} from '../../src/alarm/conditions.ts'
-import {findCurrentRelease} from '../../src/release/manifest.ts'
-import {openStateDb} from '../../src/state/state-db.ts'
+import {listAlarms} from '../../src/schedule/alarms.ts'
+import {findCurrentRelease} from '../../src/store/release.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
 import {startWeb} from '../../src/web/web-server.ts'
-import {writeSqlFolder} from '../model/folder.ts'
+import {writeSqlFolder} from '../build/folder.ts'
 import {createLab, runProgram, someDeals} from '../support/lab.ts'
 
 const LIMITS = `name,dimension,bucket,scope,kind,limit_value,warn_at_pct

@@ -1,6 +1,6 @@
 import {expect, test} from 'vitest'
-import {requireRelease} from '../../src/release/manifest.ts'
-import {openStateDb} from '../../src/state/state-db.ts'
+import {requireRelease} from '../../src/store/release.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
 import {describeMorning} from '../../src/web/report.ts'
 import {startWeb} from '../../src/web/web-server.ts'
 import {aDeal, createLab, someDeals} from '../support/lab.ts'

@@ -11,16 +11,16 @@ import {
   listJobRuns,
   listLatestJobRuns,
   recordSlot,
-} from '../../src/state/job-runs.ts'
-import {beginAction, listActions} from '../../src/state/page-actions.ts'
-import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
-import {openWarehouse} from '../../src/warehouse/warehouse.ts'
+} from '../../src/schedule/job-runs.ts'
+import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
+import {openWarehouse} from '../../src/store/warehouse.ts'
+import {beginAction, listActions} from '../../src/web/actions.ts'
 import type {WebSide} from '../../src/web/http-server.ts'
 import {startWeb} from '../../src/web/web-server.ts'
-import {startBrowser} from '../page/browser.ts'
 import {setAccounts} from '../support/books.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {until} from '../support/until.ts'
+import {startBrowser} from './browser.ts'
 import {PAGE_TABLES} from './page-tables.ts'
 
 const TOKEN = 'a-token-of-24-characters'

@@ -1,7 +1,7 @@
 import {mkdirSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
+import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import type {WebSide} from '../../src/web/http-server.ts'
 import {startWeb} from '../../src/web/web-server.ts'
 import {createLab, type Lab, someDeals} from '../support/lab.ts'

@@ -2,12 +2,17 @@ import {hash} from 'node:crypto'
 import {chmodSync, mkdirSync, readFileSync, truncateSync, writeFileSync} from 'node:fs'
 import {Webhook} from 'standardwebhooks'
 import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
-import {requireRelease} from '../../src/release/manifest.ts'
 import {readJobs} from '../../src/schedule/job.ts'
-import {beginRun, endRun} from '../../src/state/job-runs.ts'
-import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
-import {noteWalkBegun, settleWalkCoverage} from '../../src/state/webhook-coverage.ts'
-import {listNamedDeals, listWaitingEvents, settleEvents} from '../../src/state/webhook-events.ts'
+import {beginRun, endRun} from '../../src/schedule/job-runs.ts'
+import {requireRelease} from '../../src/store/release.ts'
+import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
+import {
+  listNamedDeals,
+  listWaitingEvents,
+  noteWalkBegun,
+  settleEvents,
+  settleWalkCoverage,
+} from '../../src/sync/webhook-events.ts'
 import type {WebSide} from '../../src/web/http-server.ts'
 import {startWeb} from '../../src/web/web-server.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'

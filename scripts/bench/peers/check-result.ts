@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {openDatabase} from '../../../src/warehouse/database.ts'
+import {openDatabase} from '../../../src/store/database.ts'
 import type {Place, Tool} from './tools.ts'
 
 /** Amounts of the deals in cents, in the server's order. */

@@ -1,5 +1,5 @@
-import {RUN_STEPS, type RunStep} from '../../../src/run-steps.ts'
-import type {Random} from '../../../src/service/random.ts'
+import {RUN_STEPS, type RunStep} from '../../../src/core/types.ts'
+import type {Random} from '../../../src/service/portfolio.ts'
 import {PROFILE_NAMES} from '../../support/importer.ts'
 import type {Reference} from './reference.ts'
 import {

@@ -1,0 +1,212 @@
+import {randomBytes} from 'node:crypto'
+import {join} from 'node:path'
+import {z} from 'zod'
+import type {Config} from '../core/config.ts'
+import {VERSION} from '../core/process.ts'
+import type {World} from '../core/types.ts'
+import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
+import {
+  findHead,
+  findTapeKey,
+  noteLoss,
+  noteTape,
+  noteTapeKey,
+  noteTapeLost,
+  noteTapeRemoved,
+  noteUnit,
+  requireFolderId,
+  writeFact,
+} from '../store/recorded.ts'
+import {releaseManifestSchema} from '../store/release.ts'
+import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
+import {writeWholeTape} from '../store/tape.ts'
+import {makeTapeKey, type TapeKey} from '../store/tape-format.ts'
+import {setAside} from '../store/warehouse.ts'
+import {
+  adoptEnded,
+  findReadKey,
+  type KeyConfig,
+  keyFileOf,
+  pathOfTape,
+  requireTapeKey,
+} from '../sync/tapes.ts'
+import {type BatchAct, batchSchema, storeBatch} from './issued.ts'
+import {parseMapping} from './mapping.ts'
+import {
+  dropClosedPeriod,
+  moveStands,
+  periodEventSchema,
+  recordPeriodEvent,
+  registeredLoanSchema,
+  storeClosedPeriod,
+  storeRemap,
+} from './periods.ts'
+import {journalLineSchema, tiedTermSchema} from './profiles.ts'
+
+const mappingSchema = z.unknown().transform((mapping) => parseMapping(JSON.stringify(mapping), 'on a tape'))
+/** Units whose tape is gone, so that the record still has no gap. */
+const goneTapeSchema = z.object({
+  unit: z.string(),
+  path: z.string(),
+  units: z.array(z.object({no: z.number(), kind: z.string(), chain: z.string()})),
+})
+
+/**
+ * What is done for good and cannot be computed: it stands on a tape before it counts, and the state database holds what follows
+ * from it.
+ */
+export type Act = z.output<typeof actSchema>
+export const actSchema = z.discriminatedUnion('act', [
+  z.object({act: z.literal('batch issued'), at: z.string(), batches: z.array(batchSchema)}),
+  z.object({
+    act: z.literal('true-up'),
+    at: z.string(),
+    batches: z.array(batchSchema),
+    history_id: z.string(),
+    event: periodEventSchema,
+  }),
+  z.object({
+    act: z.literal('period closed'),
+    closed: z.object({
+      period: z.string(),
+      release: releaseManifestSchema,
+      mapping: mappingSchema,
+      lines: z.array(journalLineSchema),
+      terms: z.array(tiedTermSchema),
+      register: z.array(registeredLoanSchema),
+    }),
+    event: periodEventSchema,
+  }),
+  z.object({act: z.literal('period reopened'), event: periodEventSchema}),
+  z.object({act: z.literal('periods remapped'), mapping: mappingSchema, event: periodEventSchema}),
+  z.object({act: z.literal('tapes pruned'), at: z.string(), tapes: z.array(goneTapeSchema)}),
+  z.object({
+    act: z.literal('key replaced'),
+    since: z.string(),
+    why: z.string(),
+    fingerprint: z.string(),
+  }),
+  z.object({
+    act: z.literal('went on'),
+    at: z.string(),
+    who: z.string(),
+    why: z.string(),
+    /** Tapes that are not there any more. */
+    tapes: z.array(goneTapeSchema),
+    /** Chains and batches that other stores name and the record does not. */
+    losses: z.array(z.string()),
+    /** The unit that the warehouse stands at, where it is not the one that the record says; empty where it holds nothing. */
+    history_head: z.string().optional(),
+  }),
+])
+
+/** Does something for good; to be called last in a transaction of the state database. */
+export type Perform = (act: Act) => void
+
+/** Performs acts in a data folder: each is written to a tape of its own, then takes effect in the state database. */
+export function createPerformer(
+  config: KeyConfig,
+  {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
+  world: Pick<World, 'realClock' | 'onStep'>,
+): Perform {
+  const key = requireTapeKey(config, folder, stateDb, world)
+  return createPerformerUnder(key, {folder, stateDb}, world)
+}
+
+function createPerformerUnder(
+  key: TapeKey,
+  {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
+  {realClock, onStep}: Pick<World, 'realClock' | 'onStep'>,
+): Perform {
+  return (act) => {
+    adoptEnded(folder, stateDb, key)
+    applyAct(stateDb, act)
+    const begun_at = new Date(realClock.now()).toISOString()
+    const unit = `act_${begun_at.replace(/[-:.]/g, '')}_${randomBytes(3).toString('hex')}`
+    const path = pathOfTape(unit, begun_at)
+    const {no, chain: previous} = findHead(stateDb)
+    const whole = writeWholeTape(
+      join(folder.root, path),
+      [
+        {frame: {frame: 'begin', unit, kind: 'act', act: act.act, version: VERSION, begun_at}},
+        {frame: {frame: 'act', act: act.act}, body: Buffer.from(JSON.stringify(act))},
+        {frame: {frame: 'outcome', outcome: 'settled', no: no + 1, previous}},
+      ],
+      key,
+      requireFolderId(stateDb),
+    )
+    onStep('act written')
+    const {chain: head, bytes, sha256} = whole
+    const ended = {ended_at: begun_at, outcome: 'settled', head, bytes, sha256}
+    noteTape(stateDb, {unit, path, fingerprint: key.fingerprint, begun_at, ...ended})
+    noteUnit(stateDb, {no: no + 1, tape: unit, kind: 'act', chain: head}, false)
+  }
+}
+
+/** Lets an act take effect in the state database, now or when it is read back. To be called in a transaction. */
+export function applyAct(stateDb: StateDb, act: Act): void {
+  switch (act.act) {
+    case 'batch issued':
+      storeBatches(stateDb, act)
+      break
+    case 'true-up':
+      storeBatches(stateDb, act)
+      moveStands(stateDb, act.history_id)
+      recordPeriodEvent(stateDb, act.event)
+      break
+    case 'period closed':
+      storeClosedPeriod(stateDb, act.closed)
+      recordPeriodEvent(stateDb, act.event)
+      break
+    case 'period reopened':
+      dropClosedPeriod(stateDb, act.event.period)
+      recordPeriodEvent(stateDb, act.event)
+      break
+    case 'periods remapped':
+      storeRemap(stateDb, act.event.period)
+      recordPeriodEvent(stateDb, act.event)
+      break
+    case 'tapes pruned':
+      for (const {unit} of act.tapes) noteTapeRemoved(stateDb, unit, act.at)
+      break
+    case 'key replaced':
+      noteTapeKey(stateDb, {fingerprint: act.fingerprint, since: act.since, why: act.why})
+      break
+    case 'went on':
+      for (const {unit} of act.tapes) noteTapeLost(stateDb, unit, act.at)
+      for (const loss of act.losses) noteLoss(stateDb, loss)
+      if (act.history_head !== undefined) writeFact(stateDb, 'history_head', act.history_head)
+  }
+}
+
+function storeBatches(stateDb: StateDb, {at, batches}: {at: string; batches: readonly BatchAct[]}): void {
+  for (const {files, ...batch} of batches) {
+    const contents = files.map(({name, text}) => ({name, content: Buffer.from(text)}))
+    storeBatch(stateDb, {...batch, issued_at: at, files: contents})
+  }
+}
+
+/**
+ * Goes on with another key, where the former is lost: with the one at hand, or a new one in the place of the former, which
+ * is set aside.
+ *
+ * @throws ConfigError `TAPE_KEY_FILE`
+ */
+export function replaceTapeKey(
+  config: KeyConfig & Pick<Config, 'dataDir'>,
+  why: string,
+  {realClock, onStep}: Pick<World, 'realClock' | 'onStep'>,
+): {file: string; fingerprint: string; set_aside: string | null} {
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  const file = keyFileOf(config, folder)
+  using stateDb = openStateDb(folder.stateDb)
+  const found = findReadKey(config, folder)
+  const isFormer = found?.fingerprint === findTapeKey(stateDb)
+  const former = found && isFormer ? setAside(file, realClock.now()) : null
+  const key = found && !isFormer ? found : makeTapeKey(file, folder.root)
+  const since = new Date(realClock.now()).toISOString()
+  const perform = createPerformerUnder(key, {folder, stateDb}, {realClock, onStep})
+  inStateTransaction(stateDb, () => perform({act: 'key replaced', fingerprint: key.fingerprint, since, why}))
+  return {file, fingerprint: key.fingerprint, set_aside: former}
+}

@@ -1,0 +1,110 @@
+import {z} from 'zod'
+import {newError} from '../core/errors.ts'
+import type {TiedTerm} from '../core/types.ts'
+import type {Release} from '../store/release.ts'
+import {openRelease} from '../store/release.ts'
+import {nameEnding, quotePrograms} from './mapping.ts'
+import {type RegisteredLoan, registeredLoanSchema} from './periods.ts'
+import {type JournalLine, journalLineSchema, tiedTermSchema} from './profiles.ts'
+
+const lineRow = journalLineSchema.extend({
+  line_no: z.coerce.number(),
+  term: z.string().nullable(),
+  account_code: z.string().nullable(),
+  account_name: z.string().nullable(),
+})
+
+/**
+ * The canonical journal of a period, opening balances among it (event `opening`).
+ *
+ * @param period `YYYY-MM`, or several of them
+ * @param isClosed whether the period keeps the accounts it was closed with
+ * @param deals only these
+ * @throws ConfigError `ACCOUNTING_UNMAPPED` naming the programs and endings without an account
+ */
+export async function readJournal(
+  release: Release,
+  period: string | readonly string[],
+  {isClosed = false, deals}: {isClosed?: boolean; deals?: Iterable<string>} = {},
+): Promise<JournalLine[]> {
+  await using db = await openRelease(release)
+  const periods = [period].flat()
+  const ids = deals === undefined ? null : JSON.stringify([...deals])
+  const asked = `period in (select unnest(from_json($1, '["varchar"]')))
+    and ($2 is null or deal_id in (select unnest(from_json($2, '["varchar"]'))))`
+  const rows = await db.all(
+    lineRow,
+    `select * exclude (period) from accounting.journal_line where ${asked}
+     union all
+     select * exclude (period) from accounting.opening_line where ${asked}
+     order by entry_date, deal_id, entry_id, line_no`,
+    [JSON.stringify(periods), ids],
+  )
+  const programs = new Set<string | null>()
+  const endings = new Set<string>()
+  const lines: JournalLine[] = []
+  for (const {account_code, account_name, term, ...line} of rows) {
+    if (account_code !== null && account_name !== null) lines.push({...line, account_code, account_name})
+    else if (line.event === 'ended' && line.line_no === 1) endings.add(nameEnding(term ?? ''))
+    else programs.add(line.loan_program)
+  }
+  if (programs.size + endings.size === 0) return lines
+  const months = periods.join(', ')
+  const unmapped = [
+    ...(programs.size > 0 ? [`programs ${quotePrograms([...programs].sort())}`] : []),
+    ...(endings.size > 0 ? [`endings ${[...endings].sort().join(', ')}`] : []),
+  ].join('; ')
+  const problem = `Without an account in the journal of ${months}: ${unmapped}.`
+  if (!isClosed) throw newError('ACCOUNTING_UNMAPPED', problem, {kept: 'Nothing was issued or closed.'})
+  throw newError(
+    'ACCOUNTING_UNMAPPED',
+    `${problem} They became known after it was closed, and it keeps the accounts it was closed with.`,
+    {
+      next: `Reopen it with \`loantape period reopen ${months} --why …\` (the months closed after it first), name an account for each in accounting.json, and export again.`,
+    },
+  )
+}
+
+/** The terms of a month's roll-forward, what of each is booked, and by name what is not. */
+export async function readTieOut(release: Release, period: string): Promise<TiedTerm[]> {
+  await using db = await openRelease(release)
+  return await db.all(
+    tiedTermSchema,
+    `select
+       term,
+       amount,
+       booked,
+       cast(opening_balance + elsewhere as decimal(38, 2)) as unbooked,
+       case when opening_balance > 0 then 'opening balance' when elsewhere > 0 then 'booked elsewhere' end as because,
+       difference
+     from accounting.tie_out where month = $1 order by term`,
+    [period],
+  )
+}
+
+/** The endings of a release's journal that have no account, as the mapping calls them. */
+export async function readUnmappedEndings(release: Release): Promise<string[]> {
+  await using db = await openRelease(release)
+  const rows = await db.all(
+    z.object({term: z.string()}),
+    `select distinct term from accounting.journal_line
+     where event = 'ended' and line_no = 1 and account_code is null`,
+  )
+  return rows.map(({term}) => nameEnding(term)).sort()
+}
+
+/** The funded loans of a release. */
+export async function readRegister(release: Release): Promise<RegisteredLoan[]> {
+  await using db = await openRelease(release)
+  return await db.all(registeredLoanSchema, 'from accounting.loan_register order by deal_id')
+}
+
+/** Every program of a release's deals, null among them where one has none. */
+export async function readPrograms(release: Release): Promise<(string | null)[]> {
+  await using db = await openRelease(release)
+  const rows = await db.all(
+    z.object({loan_program: z.string().nullable()}),
+    'select distinct loan_program from core.deal order by loan_program',
+  )
+  return rows.map(({loan_program}) => loan_program)
+}

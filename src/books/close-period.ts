@@ -1,0 +1,283 @@
+import {userInfo} from 'node:os'
+import {z} from 'zod'
+import {createPerformer} from '../accounting/acts.ts'
+import {listAllBatches} from '../accounting/issued.ts'
+import {hasSameReceivables} from '../accounting/mapping.ts'
+import {requireOwnMapping} from '../accounting/own-mapping.ts'
+import {
+  type ClosedPeriod,
+  findClosedPeriod,
+  findFirstOpen,
+  lastDayOf,
+  listClosedPeriods,
+  listMappingVersions,
+  listPeriodEvents,
+  nextPeriod,
+  type PeriodEvent,
+  readPeriodRange,
+  readPeriodSpan,
+  requirePeriodName,
+} from '../accounting/periods.ts'
+import {readJournal, readRegister, readTieOut} from '../accounting/read-journal.ts'
+import {requireBuilt} from '../build/build.ts'
+import type {Config} from '../core/config.ts'
+import {newError} from '../core/errors.ts'
+import {addAmounts} from '../core/money.ts'
+import type {TiedTerm, World} from '../core/types.ts'
+import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
+import type {Database} from '../store/database.ts'
+import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
+import {openHistory} from '../store/warehouse.ts'
+import {listNotIssued, type NotIssued, requireSameHistory} from './standing.ts'
+
+/** What closing, reopening or remapping came to. */
+interface PeriodResult {
+  outcome: 'closed' | 'reopened' | 'remapped' | 'unchanged'
+  period: string
+}
+
+/** What a closed month holds. */
+interface Closing {
+  release_id: string
+  entries: number
+  loans: number
+  /** What its register comes to. */
+  amount: string
+  terms: TiedTerm[]
+}
+
+/**
+ * Closes a month: from now on its journal and register are what they are, whatever becomes known later. Periods are
+ * closed one after the other.
+ *
+ * @returns what it holds, and the terms of its roll-forward: what of each is booked, and by name what is not
+ * @throws ConfigError `PERIOD_…`, `ACCOUNTING_…`: nothing was closed
+ */
+export async function closePeriod(
+  config: Config,
+  {period, why = null}: {period: string; why?: string | null},
+  world: World,
+): Promise<PeriodResult & Closing> {
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  const span = await readPeriodSpan(config, period, world)
+  using stateDb = openStateDb(folder.stateDb)
+  requireNext(stateDb, period, span.first)
+  if (!span.isComplete) {
+    throw newError(
+      'PERIOD_STATE',
+      `Period '${period}' is not finished: it ends on ${lastDayOf(period)}, today is ${span.today}, and the last walk counts for ${span.observedUntil}.`,
+      {next: 'Close it when the month is over and a sync has seen its last day.'},
+    )
+  }
+  await requireSameHistory(stateDb, folder)
+  const mapping = requireOwnMapping(config)
+  const release = await requireBuilt(config, {asOf: span.asOf}, world)
+  const lines = await readJournal(release, period)
+  const terms = await readTieOut(release, period)
+  const register = await readRegister(release)
+  const perform = createPerformer(config, {folder, stateDb}, world)
+  inStateTransaction(stateDb, () => {
+    requireNext(stateDb, period, span.first)
+    perform({
+      act: 'period closed',
+      closed: {period, release: release.manifest, mapping, lines, terms, register},
+      event: {period, action: 'close', ...signedBy(world), why},
+    })
+  })
+  return {
+    outcome: 'closed',
+    period,
+    release_id: release.manifest.release_id,
+    entries: new Set(lines.filter(({event}) => event !== 'opening').map(({entry_id}) => entry_id)).size,
+    loans: register.length,
+    amount: addAmounts(register.map(({loan_amount}) => loan_amount)),
+    terms,
+  }
+}
+
+function requireNext(stateDb: StateDb, period: string, first: string): void {
+  if (listClosedPeriods(stateDb).includes(period)) {
+    throw newError('PERIOD_CLOSED', `Period '${period}' is closed already.`)
+  }
+  const next = findFirstOpen(stateDb) ?? first
+  if (period === next) return
+  throw newError(
+    'PERIOD_STATE',
+    `Period '${period}' cannot be closed yet: expected ${next}, the first open one.`,
+    {next: `Close ${next} first: periods are closed one after the other.`},
+  )
+}
+
+/**
+ * Opens the period that was closed last.
+ *
+ * @throws ConfigError `PERIOD_STATE`, `USAGE`
+ */
+export function reopenPeriod(
+  config: Config,
+  {period, why}: {period: string; why: string},
+  world: World,
+): PeriodResult {
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  requirePeriodName(period)
+  if (why.trim() === '') {
+    throw newError('USAGE', "Reason '' in --why: expected why the period is reopened.", {next: 'Give one.'})
+  }
+  using stateDb = openStateDb(folder.stateDb)
+  const perform = createPerformer(config, {folder, stateDb}, world)
+  inStateTransaction(stateDb, () => {
+    const closed = listClosedPeriods(stateDb)
+    if (!closed.includes(period)) {
+      throw newError('PERIOD_STATE', `Period '${period}' is not closed.`)
+    }
+    const last = closed.at(-1) ?? period
+    if (period !== last) {
+      throw newError('PERIOD_STATE', `Period '${period}' cannot be reopened while ${last} is closed.`, {
+        next: `Reopen ${last} first: periods are reopened one after the other, the last one first.`,
+      })
+    }
+    perform({
+      act: 'period reopened',
+      event: {period, action: 'reopen', ...signedBy(world), why: why.trim()},
+    })
+  })
+  return {outcome: 'reopened', period}
+}
+
+/**
+ * Lets the journal of the first open period move what closed periods booked to the receivable accounts of the mapping
+ * that holds now.
+ *
+ * @throws ConfigError `ACCOUNTING_…`; `PERIOD_STATE` when no period is closed, or all was booked to those accounts
+ */
+export function remapPeriods(config: Config, {why}: {why: string | null}, world: World): PeriodResult {
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  const mapping = requireOwnMapping(config)
+  using stateDb = openStateDb(folder.stateDb)
+  const perform = createPerformer(config, {folder, stateDb}, world)
+  return inStateTransaction(stateDb, () => {
+    const last = listClosedPeriods(stateDb).at(-1)
+    if (last === undefined) {
+      throw newError('PERIOD_STATE', 'No period is closed: the mapping holds for every period already.', {
+        next: 'Export again: the difference to what was issued is booked.',
+      })
+    }
+    const period = nextPeriod(last)
+    const versions = listMappingVersions(stateDb, mapping, period)
+    const moved = versions.findLastIndex(({movesBalances}) => movesBalances)
+    if (versions[moved]?.since === period) return {outcome: 'unchanged', period}
+    const standing = versions.slice(Math.max(0, moved))
+    if (standing.every((version) => hasSameReceivables(version.mapping, mapping))) {
+      throw newError(
+        'PERIOD_STATE',
+        `The receivable accounts of accounting.json are those that everything up to ${last} was booked to: nothing to move.`,
+        {next: 'Change accounting.json first.'},
+      )
+    }
+    perform({
+      act: 'periods remapped',
+      mapping,
+      event: {period, action: 'remap', ...signedBy(world), why},
+    })
+    return {outcome: 'remapped', period}
+  })
+}
+
+/** Who does something to the periods, and when. */
+export function signedBy({realClock}: World): {at: string; who: string} {
+  return {at: new Date(realClock.now()).toISOString(), who: nameOfUser()}
+}
+
+/** The user of the operating system; a container's may have a number only. */
+function nameOfUser(): string {
+  try {
+    return userInfo().username
+  } catch {
+    return `uid ${process.getuid?.() ?? 'unknown'}`
+  }
+}
+
+/** A period, for `period list`. */
+export interface PeriodState {
+  period: string
+  state: 'open' | 'closed'
+  /** Of a closed one: when, by whom, from which release, and what its register came to. */
+  closed: {
+    at: string
+    who: string
+    release_id: string
+    known_at: string
+    loans: number
+    amount: string
+    /** Observations that count for the period or an earlier one and were stored after it was closed. */
+    late: number
+  } | null
+  batches: {profile: string; batch_id: string}[]
+  /** What of its journal, as the current release has it, has not been handed out. */
+  not_issued: Omit<NotIssued, 'period'>[]
+}
+
+/**
+ * Every month from the first walk to the last, and everything that was done to them, oldest first.
+ *
+ * @param exported the profiles that jobs export
+ */
+export async function listPeriods(
+  config: Config,
+  world: World,
+  exported: readonly string[] = [],
+): Promise<{periods: PeriodState[]; events: PeriodEvent[]}> {
+  const folder = dataFolderAt(config.dataDir)
+  const {first, last} = await readPeriodRange(config, world)
+  using stateDb = openStateDb(folder.stateDb)
+  const events = listPeriodEvents(stateDb)
+  const batches = listAllBatches(stateDb)
+  const notIssued = await listNotIssued(folder, exported)
+  const periods: PeriodState[] = []
+  await using db = await openHistory(folder)
+  for (let period = first; period <= last; period = nextPeriod(period)) {
+    const closed = findClosedPeriod(stateDb, period)
+    const closing = events.findLast((event) => event.period === period && event.action === 'close')
+    periods.push({
+      period,
+      state: closed ? 'closed' : 'open',
+      closed: closed && closing ? await describeClosing(db, closed, closing) : null,
+      batches: batches
+        .filter((batch) => batch.period === period)
+        .map(({profile, batch_id}) => ({profile, batch_id})),
+      not_issued: notIssued
+        .filter((open) => open.period === period)
+        .map(({profile, entries, amount}) => ({profile, entries, amount})),
+    })
+  }
+  return {periods, events}
+}
+
+async function describeClosing(
+  db: Database,
+  {period, release, register}: ClosedPeriod,
+  {at, who}: PeriodEvent,
+): Promise<PeriodState['closed']> {
+  return {
+    at,
+    who,
+    release_id: release.release_id,
+    known_at: release.known_at,
+    loans: register.length,
+    amount: addAmounts(register.map(({loan_amount}) => loan_amount)),
+    late: await countLate(db, period, release.known_at),
+  }
+}
+
+async function countLate(db: Database, period: string, knownAt: string): Promise<number> {
+  const {late} = await db.one(
+    z.object({late: z.coerce.number()}),
+    `select count(*) as late from history.raw.deal_version
+     where business_date <= cast($1 as date) and recorded_at > cast($2 as timestamp)`,
+    [lastDayOf(period), knownAt.replace('Z', '')],
+  )
+  return late
+}

@@ -1,0 +1,155 @@
+import {DECIMAL, VARCHAR} from '@duckdb/node-api'
+import {z} from 'zod'
+import {
+  type IssuedBatch,
+  listAllBatches,
+  listIssuedProfiles,
+  listStandingEntries,
+} from '../accounting/issued.ts'
+import {listClosedStands} from '../accounting/periods.ts'
+import {findJournalProfile} from '../accounting/profiles.ts'
+import {type LoantapeError, newError} from '../core/errors.ts'
+import {parseCents} from '../core/money.ts'
+import type {DataFolder} from '../store/data-folder.ts'
+import type {Database} from '../store/database.ts'
+import {findCurrentRelease, openRelease} from '../store/release.ts'
+import {appendRows} from '../store/row-buffer.ts'
+import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
+import {openHistory} from '../store/warehouse.ts'
+
+/** How books and history stand to each other. */
+type Standing =
+  /** The history holds everything that was known when something was issued or closed. */
+  | 'whole'
+  /** It was brought back from before: it lacks some of it. */
+  | 'recovered'
+  /** It began later: nothing earlier holds in it. */
+  | 'another'
+
+/**
+ * Whether the history is the one that everything issued and closed was made from, or goes on from it.
+ */
+export async function readStanding(
+  stateDb: StateDb,
+  folder: DataFolder,
+): Promise<{standing: Standing; lost: string[]}> {
+  const batches = listAllBatches(stateDb, {withoutFiles: true})
+  const nameOf = ({profile, batch_id}: IssuedBatch) => `batch '${batch_id}' of ${profile}`
+  const stands = [
+    ...batches.map((batch) => ({what: nameOf(batch), history_id: batch.history_id})),
+    ...listClosedStands(stateDb).map(({period, history_id}) => ({
+      what: `closed month ${period}`,
+      history_id,
+    })),
+  ]
+  if (stands.length === 0) return {standing: 'whole', lost: []}
+  await using db = await openHistory(folder)
+  const rows = await db.all(
+    z.object({history_id: z.string(), recorded_at: z.string()}),
+    `select history_id, strftime(recorded_at, '%Y-%m-%dT%H:%M:%S.%fZ') as recorded_at
+     from history.raw.settle order by seq`,
+  )
+  const held = new Set(rows.map(({history_id}) => history_id))
+  const lost = stands.filter(({history_id}) => !held.has(history_id)).map(({what}) => what)
+  if (lost.length === 0) return {standing: 'whole', lost}
+  const [begun, latest] = [rows.at(0), batches.at(-1)]
+  if (begun && latest && latest.known_at < begun.recorded_at) {
+    return {standing: 'another', lost: [nameOf(latest)]}
+  }
+  return {standing: 'recovered', lost}
+}
+
+/**
+ * Makes sure that nothing is issued or closed from a history that lacks what was known when something was: all of it would
+ * be booked once more, or taken back.
+ *
+ * @throws ConfigError `JOURNAL_HISTORY`
+ */
+export async function requireSameHistory(stateDb: StateDb, folder: DataFolder): Promise<void> {
+  const {standing, lost} = await readStanding(stateDb, folder)
+  if (standing !== 'whole') throw describeLost(folder, {standing, lost})
+}
+
+/** What is said of books that stand on another history, and what to do. */
+export function describeLost(
+  {root}: Pick<DataFolder, 'root'>,
+  {standing, lost}: {standing: Standing; lost: readonly string[]},
+): LoantapeError {
+  const [first, ...others] = lost
+  const stood = others.length === 0 ? `${first} was` : `${first} and ${others.length} more were`
+  if (standing === 'another') {
+    return newError(
+      'JOURNAL_HISTORY',
+      `The history in '${root}' began after ${stood} made: it is another one, in whose journal nothing earlier holds.`,
+    )
+  }
+  return newError(
+    'JOURNAL_HISTORY',
+    `The history in '${root}' lacks what ${stood} made from: it was brought back from before.`,
+    {
+      next: 'Where its tapes are all there, `loantape rebuild --apply` brings the rest back, else a later backup (docs/operations.md). Where neither is, `loantape period true-up` shows by how much books and history differ, and `loantape period true-up --issue` brings them together.',
+    },
+  )
+}
+
+/** What of a month's journal a profile has not been handed out: new entries, and booked ones that no longer hold. */
+export type NotIssued = z.output<typeof rowSchema> & {profile: string}
+const rowSchema = z.object({
+  /** `YYYY-MM` */
+  period: z.string(),
+  entries: z.coerce.number(),
+  /** Sum of their debits. */
+  amount: z.string(),
+})
+
+/**
+ * What has not been issued yet, by profile and month, closed months among them: the journal of the current release against
+ * the state database. Builds nothing.
+ *
+ * @param exported the profiles that jobs export; those that something was ever issued to count, too
+ */
+export async function listNotIssued(folder: DataFolder, exported: readonly string[]): Promise<NotIssued[]> {
+  const release = findCurrentRelease(folder)
+  if (!release || !hasStateDb(folder)) return []
+  using stateDb = openStateDb(folder.stateDb)
+  const journals = exported.filter((name) => findJournalProfile(name))
+  const profiles = [...new Set([...listIssuedProfiles(stateDb), ...journals])].sort()
+  if (profiles.length === 0) return []
+  await using db = await openRelease(release)
+  const found: NotIssued[] = []
+  for (const profile of profiles) {
+    const rows = await compareProfile(db, stateDb, profile)
+    found.push(...rows.map((row) => ({profile, ...row})))
+  }
+  return found
+}
+
+async function compareProfile(db: Database, stateDb: StateDb, profile: string) {
+  const standing = listStandingEntries(stateDb, profile)
+  await db.run(
+    'create or replace table memory.main.standing (entry_id varchar, period varchar, amount decimal(18, 2))',
+  )
+  await appendRows(
+    db,
+    {catalog: 'memory', schema: 'main', table: 'standing', types: [VARCHAR, VARCHAR, DECIMAL(18, 2)]},
+    standing.map(({entry_id, period, amount}) => [entry_id, period, BigInt(parseCents(amount))]),
+  )
+  const openings = standing.some(({event}) => event === 'opening')
+    ? 'union all select entry_id, period, debit from accounting.opening_line where line_no = 1'
+    : ''
+  return await db.all(
+    rowSchema,
+    `with journal as (
+       select entry_id, period, debit as amount from accounting.journal_line where line_no = 1 ${openings}
+     ),
+     open as (
+       select * from journal anti join memory.main.standing using (entry_id)
+       union all
+       select * from memory.main.standing anti join journal using (entry_id)
+     )
+     select period, count(*) as entries, cast(sum(amount) as decimal(38, 2)) as amount
+     from open
+     group by period
+     order by period`,
+  )
+}

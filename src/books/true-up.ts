@@ -1,0 +1,147 @@
+import {createPerformer} from '../accounting/acts.ts'
+import {describeBatch, listIssuedLines, listIssuedProfiles, listUndelivered} from '../accounting/issued.ts'
+import {readAccountMapping, requireOwnMapping} from '../accounting/own-mapping.ts'
+import {findFirstOpen, nextPeriod, type PeriodRange, readPeriodRange, spanOf} from '../accounting/periods.ts'
+import {bridgeJournal, type Difference, planTrueUp, type TrueUpPlan} from '../accounting/plan.ts'
+import {findJournalProfile} from '../accounting/profiles.ts'
+import {readJournal} from '../accounting/read-journal.ts'
+import {requireBuilt} from '../build/build.ts'
+import type {Config} from '../core/config.ts'
+import {addAmounts} from '../core/money.ts'
+import type {World} from '../core/types.ts'
+import type {BatchResult} from '../export/batch.ts'
+import {dataFolderAt, requireExports, requireWritable} from '../store/data-folder.ts'
+import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
+import {signedBy} from './close-period.ts'
+import {deliver} from './issue.ts'
+import {
+  describeStale,
+  type JournalTarget,
+  listSuperseded,
+  readIssueState,
+  requireOwnNames,
+  writeBatch,
+} from './journal-batch.ts'
+import {describeLost, readStanding} from './standing.ts'
+
+/** By how much the books of a profile and the history differ. */
+interface ProfileTrueUp {
+  profile: string
+  /** Deals of which something was issued that no longer holds. */
+  deals: number
+  /** Debits of what is handed out. */
+  amount: string
+  differences: Difference[]
+  /** What was handed out; null where nothing was. */
+  batch: BatchResult | null
+}
+
+/** What a true-up came to. */
+export interface TrueUpResult {
+  /** `unchanged`: books and history stand together. */
+  outcome: 'dry_run' | 'issued' | 'unchanged'
+  /** `YYYY-MM`, the first open month: nothing that is handed out is dated before it. */
+  period: string
+  /** What was issued or closed from a history that this one lacks. */
+  lost: string[]
+  profiles: ProfileTrueUp[]
+}
+
+/**
+ * Brings books and history together after a recovery: hands out, per profile, what the journal of all months says of a deal
+ * less everything ever issued of it, dated in open months. From then on the books stand on this history.
+ *
+ * @throws ConfigError `JOURNAL_HISTORY` when the history is another one, `ACCOUNTING_UNMAPPED`
+ */
+export async function trueUp(
+  config: Config,
+  {isIssued, why}: {isIssued: boolean; why: string | null},
+  world: World,
+): Promise<TrueUpResult> {
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  using stateDb = openStateDb(folder.stateDb)
+  if (isIssued) requireOwnMapping(config)
+  const profiles = listIssuedProfiles(stateDb)
+  for (const profile of profiles) {
+    if (isIssued) requireExports(folder, profile)
+  }
+  const {standing, lost} = await readStanding(stateDb, folder)
+  if (standing === 'another') throw describeLost(folder, {standing, lost})
+  const state = readIssueState(stateDb)
+  const range = await readPeriodRange(config, world)
+  const period = findFirstOpen(stateDb) ?? range.first
+  if (standing === 'whole') return {outcome: 'unchanged', period, lost, profiles: []}
+  const release = await requireBuilt(config, {asOf: range.observedUntil}, world)
+  const months = listMonths(range)
+  const target = {mapping: readAccountMapping(config), source: release.manifest}
+  const issued = profiles.map((profile) => ({profile, lines: listIssuedLines(stateDb, profile)}))
+  const deals = new Set(issued.flatMap(({lines}) => lines.map(({deal_id}) => deal_id)))
+  const journal = await readJournal(release, months, {deals})
+  const plans = issued.map(({profile, lines}) => ({
+    profile,
+    plan: planTrueUp(journal, lines, {profile, firstOpenDay: `${period}-01`}),
+  }))
+  if (!isIssued) {
+    return {outcome: 'dry_run', period, lost, profiles: plans.map((plan) => describePlan(plan, null))}
+  }
+  const waiting = profiles.flatMap((profile) => listUndelivered(stateDb, profile))
+  for (const batch of waiting) deliver(stateDb, folder, batch, world)
+  const prepared = plans.map(({profile, plan}) => {
+    // A batch is of the month in which it begins.
+    const month = (plan.net[0] ?? plan.lines[0])?.entry_date.slice(0, 7) ?? period
+    const isComplete = months.includes(month) && spanOf(range, month).isComplete
+    return {profile, plan, batch: prepare(stateDb, {...target, period: month, isComplete}, profile, plan)}
+  })
+  const perform = createPerformer(config, {folder, stateDb}, world)
+  inStateTransaction(stateDb, () => {
+    if (readIssueState(stateDb) !== state) throw describeStale(period)
+    const signed = signedBy(world)
+    perform({
+      act: 'true-up',
+      at: signed.at,
+      batches: prepared.flatMap(({batch}) => (batch ? [describeBatch(batch)] : [])),
+      history_id: release.manifest.history_id,
+      event: {period, action: 'true-up', ...signed, why},
+    })
+  })
+  const handedOut = prepared.map(({batch, ...plan}) =>
+    describePlan(plan, batch && batch.files.length > 0 ? deliver(stateDb, folder, batch, world) : null),
+  )
+  return {outcome: 'issued', period, lost, profiles: handedOut}
+}
+
+function listMonths({first, last}: PeriodRange): string[] {
+  const months: string[] = []
+  for (let month = first; month <= last; month = nextPeriod(month)) months.push(month)
+  return months
+}
+
+/** The batch of a plan; undefined where every entry holds. */
+function prepare(
+  stateDb: StateDb,
+  target: Pick<JournalTarget, 'period' | 'isComplete' | 'mapping' | 'source'>,
+  name: string,
+  {lines, net, journal}: TrueUpPlan,
+): ReturnType<typeof writeBatch> | undefined {
+  const profile = findJournalProfile(name)
+  if (!profile || lines.length === 0) return undefined
+  requireOwnNames(profile, {...target, isClosed: false})
+  return writeBatch({
+    profile,
+    target,
+    lines,
+    handedOut: net,
+    supersedes: listSuperseded(lines, listIssuedLines(stateDb, name)),
+    bridge: bridgeJournal(journal, [], lines),
+  })
+}
+
+function describePlan(
+  {profile, plan}: {profile: string; plan: TrueUpPlan},
+  batch: BatchResult | null,
+): ProfileTrueUp {
+  const {deals, differences} = plan
+  const amount = addAmounts(differences.map(({debit}) => debit))
+  return {profile, deals: deals.length, amount, differences, batch}
+}

@@ -1,0 +1,293 @@
+import {hash} from 'node:crypto'
+import {
+  constants,
+  existsSync,
+  linkSync,
+  mkdirSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+} from 'node:fs'
+import {chmod, copyFile, mkdir, writeFile} from 'node:fs/promises'
+import {dirname, join, relative} from 'node:path'
+import {z} from 'zod'
+import {codeOf} from '../core/errors.ts'
+import {parseJson} from '../core/json.ts'
+import {GENERATOR, WRITER_MARK} from '../core/process.ts'
+import type {DataFolder} from '../store/data-folder.ts'
+import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
+import {digestFile, keepText, moveIntoPlace, readKept, syncToDisk} from '../store/files.ts'
+import {
+  databasesOf,
+  type Release,
+  type ReleaseDatabases,
+  type ReleaseManifest,
+  type ReleaseTable,
+} from '../store/release.ts'
+
+/** Everything a release is a function of. */
+export interface ReleaseInputs {
+  /** `YYYY-MM-DD` */
+  asOf: string
+  /** ISO 8601 with microseconds, UTC. */
+  knownAt: string
+  /** Stands for everything known by then: two folders that saw different things have different releases. */
+  historyId: string
+  /** The zone and the cut-off of business dates. */
+  timeZone: string
+  dayCutoff: string
+  /** Digest of models, checks and seeds. */
+  fingerprint: string
+  /** Version of DuckDB. */
+  engine: string
+}
+
+/** `<as_of>-<12 hex>`: the same inputs have the same id, on every machine. */
+export function releaseIdOf({asOf, knownAt, historyId, ...built}: ReleaseInputs): string {
+  const {timeZone, dayCutoff, fingerprint, engine} = built
+  const inputs = [asOf, knownAt, historyId, timeZone, dayCutoff, fingerprint, engine, GENERATOR]
+  return `${asOf}-${hash('sha256', inputs.join('\n')).slice(0, 12)}`
+}
+
+/** Schemas whose tables serve the build; those of every other, a user's own among them, are published. */
+const UNPUBLISHED_SCHEMAS = ['main', 'seed', 'work']
+
+/** The tables of the database attached as `release` that are published, in order. */
+async function listPublishedTables(db: Database): Promise<string[]> {
+  const rows = await db.all(
+    z.object({name: z.string()}),
+    `select schema_name || '.' || table_name as name from duckdb_tables()
+     where database_name = 'release' and schema_name not in (${UNPUBLISHED_SCHEMAS.map(quoteLiteral).join(', ')})
+     order by name`,
+  )
+  return rows.map(({name}) => name)
+}
+
+const countRow = z.object({Count: z.coerce.number()})
+
+/** A file of a release: `core.deal` as `core.deal.parquet`. */
+export interface TableFile {
+  name: string
+  file: string
+}
+
+/** How a table is written. */
+export interface TableOrder {
+  /** The columns that order its file. */
+  order: readonly string[]
+  /** Whether its rows are stored in that order. */
+  isStored: boolean
+  /** The file of the release before, where the table is the same. */
+  same?: {path: string; sha256: string} | undefined
+}
+
+/**
+ * Writes each published table as `<schema>.<table>.parquet` beside the database.
+ *
+ * @param orderOf how a table is written
+ * @param around runs the writing of each file: where limits are kept
+ */
+export async function writeParquetFiles(
+  db: Database,
+  dir: string,
+  orderOf: (table: string) => TableOrder,
+  around: <T>(table: TableFile, write: () => Promise<T>, lane: Database) => Promise<T> = (_table, write) =>
+    write(),
+): Promise<ReleaseTable[]> {
+  return inLanes(db, await listPublishedTables(db), async (name, lane) => {
+    const file = `${name}.parquet`
+    const path = join(dir, file)
+    const {order, isStored, same} = orderOf(name)
+    const by = isStored ? '' : ` order by ${order.map(quoteName).join(', ')}`
+    const write = () =>
+      lane.one(
+        countRow,
+        `copy (from release.${name}${by}) to ${quoteLiteral(path)}
+         (format parquet, compression zstd, compression_level 1)`,
+      )
+    const count = () => lane.one(countRow, `select count(*) as "Count" from release.${name}`)
+    const isThere = same !== undefined && (await linkWhole(same.path, same.sha256, path))
+    const {Count: rows} = await around({name, file}, isThere ? count : write, lane)
+    return {name, rows, file, bytes: statSync(path).size, sha256: await digestFile(path), order: [...order]}
+  })
+}
+
+/** What linking fails with where the file system has no links, or the release is being removed. */
+const NOT_LINKED = ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'EXDEV', 'EMLINK', 'ENOENT']
+
+/**
+ * Makes each file that the release before has byte for byte one with it, where the file system can: a night takes the disk space
+ * of the tables that changed.
+ */
+export async function shareFiles(
+  dir: string,
+  tables: readonly ReleaseTable[],
+  before: Release | undefined,
+): Promise<void> {
+  for (const {file, sha256} of tables) {
+    const isSame = before?.manifest.tables.some((table) => table.file === file && table.sha256 === sha256)
+    const link = join(dir, `${file}.link`)
+    if (before && isSame && (await linkWhole(join(before.dir, file), sha256, link))) {
+      renameSync(link, join(dir, file))
+      // Of two names of one file none is renamed.
+      rmSync(link, {force: true})
+    }
+  }
+}
+
+/** Links a file that is still what its manifest says. */
+async function linkWhole(path: string, sha256: string, link: string): Promise<boolean> {
+  try {
+    if ((await digestFile(path)) !== sha256) return false
+    linkSync(path, link)
+    return true
+  } catch (error) {
+    if (!NOT_LINKED.includes(codeOf(error))) throw error
+    return false
+  }
+}
+
+/** A new, empty folder for a release that is being built; leftovers of builds that died are removed. */
+export async function createBuildFolder(folder: DataFolder, releaseId: string): Promise<string> {
+  await mkdir(folder.releases, {recursive: true})
+  const dir = join(folder.releases, `.building-${releaseId}${WRITER_MARK}`)
+  rmSync(dir, {recursive: true, force: true})
+  await mkdir(dir)
+  return dir
+}
+
+/**
+ * Writes the manifest last, makes every file read-only and gives the folder its final name. Where another process has
+ * published the same release in the meantime, that one stays: it may be open already.
+ */
+export async function publishRelease(
+  folder: DataFolder,
+  buildDir: string,
+  manifest: ReleaseManifest,
+): Promise<string> {
+  await sealRelease(buildDir, manifest)
+  const final = join(folder.releases, manifest.release_id)
+  try {
+    moveIntoPlace(buildDir, final)
+  } catch (error) {
+    if (!['ENOTEMPTY', 'EEXIST'].includes(codeOf(error))) throw error
+    if (existsSync(join(final, 'manifest.json'))) {
+      discardBuild(buildDir)
+    } else {
+      rmSync(final, {recursive: true, force: true})
+      moveIntoPlace(buildDir, final)
+    }
+  }
+  return final
+}
+
+/** Puts a release of some models in the place of the last scratch release. */
+export async function publishScratch(
+  folder: DataFolder,
+  buildDir: string,
+  manifest: ReleaseManifest,
+): Promise<string> {
+  await sealRelease(buildDir, manifest)
+  rmSync(folder.scratch, {recursive: true, force: true})
+  moveIntoPlace(buildDir, folder.scratch)
+  return folder.scratch
+}
+
+/** Writes the manifest last and makes every file read-only and durable. */
+async function sealRelease(buildDir: string, manifest: ReleaseManifest): Promise<void> {
+  await writeFile(join(buildDir, 'manifest.json'), `${JSON.stringify(manifest, null, 2)}\n`)
+  for (const file of readdirSync(buildDir)) {
+    await chmod(join(buildDir, file), 0o400)
+    syncToDisk(join(buildDir, file))
+  }
+}
+
+/** Points `current` at a release, in one step. */
+export function moveCurrent(folder: DataFolder, releaseDir: string): void {
+  const temporary = `${folder.current}.tmp-${process.pid}`
+  rmSync(temporary, {force: true})
+  symlinkSync(relative(dirname(folder.current), releaseDir), temporary)
+  renameSync(temporary, folder.current)
+  syncToDisk(folder.root)
+}
+
+/** Removes a build that failed. */
+export function discardBuild(buildDir: string): void {
+  rmSync(buildDir, {recursive: true, force: true})
+}
+
+/** The build that the next one can go on from. */
+export type LastBuild = z.output<typeof lastBuildSchema>
+const lastBuildSchema = z.object({
+  release_id: z.string(),
+  moment: z.object({asOf: z.string(), knownAt: z.string()}),
+  history_id: z.string(),
+  /** Digest of all else that a release depends on. */
+  inputs: z.string(),
+  /** What `buildModels` found of the models that deals share. */
+  shared: z.record(z.string(), z.string()),
+  /** Deals built since all of them were, as a share of all: their rows stand apart, and the file keeps the room of those they replaced. */
+  rebuilt: z.number(),
+  /** When a build last was whole or was compared with one, ISO 8601. */
+  whole_at: z.string(),
+  /** Size and time of the release's databases, which have checksums of their own. */
+  files: z.string(),
+})
+
+const LIST = 'last-build.json'
+
+/** Undefined where there is none: the folder of caches can be removed at any time. */
+export function readLastBuild({cache}: DataFolder): LastBuild | undefined {
+  return lastBuildSchema.safeParse(parseJson(readKept(join(cache, LIST)) ?? '')).data
+}
+
+/** Copies the tables of the last build, unless they are no longer what they were; says whether it did. */
+export async function copyLastBuild(
+  folder: DataFolder,
+  last: LastBuild,
+  to: ReleaseDatabases,
+): Promise<boolean> {
+  const from = databasesOf(join(folder.releases, last.release_id))
+  if (!existsSync(from.database) || !existsSync(from.work) || stampOf(from) !== last.files) return false
+  await copyDatabases(from, to)
+  return true
+}
+
+/** Copies the tables of a build, to be changed. */
+export async function copyDatabases(from: ReleaseDatabases, to: ReleaseDatabases): Promise<void> {
+  for (const name of ['database', 'work'] as const) {
+    await copyFile(from[name], to[name], constants.COPYFILE_FICLONE)
+    await chmod(to[name], 0o600)
+  }
+}
+
+function stampOf({database, work}: ReleaseDatabases): string {
+  return [database, work]
+    .map((file) => statSync(file, {bigint: true}))
+    .map(({size, mtimeNs}) => `${size} ${mtimeNs}`)
+    .join(', ')
+}
+
+/** Notes a build that the next can go on from. */
+export function noteLastBuild(
+  {cache}: DataFolder,
+  last: Omit<LastBuild, 'files'>,
+  files: ReleaseDatabases,
+): void {
+  mkdirSync(cache, {recursive: true, mode: 0o700})
+  keepText(join(cache, LIST), JSON.stringify({...last, files: stampOf(files)}))
+}
+
+/** Notes that a build was compared with a whole one, and is the same. */
+export function noteWhole(folder: DataFolder, releaseId: string, at: Date): void {
+  const last = readLastBuild(folder)
+  if (last?.release_id !== releaseId) return
+  keepText(join(folder.cache, LIST), JSON.stringify({...last, whole_at: at.toISOString()}))
+}
+
+/** The next build is whole. */
+export function forgetLastBuild({cache}: DataFolder): void {
+  rmSync(join(cache, LIST), {force: true})
+}

@@ -1,0 +1,417 @@
+import {hash} from 'node:crypto'
+import {z} from 'zod'
+import {DEAL_ID} from '../contract/deal.ts'
+import {STREAMS} from '../contract/streams.ts'
+import {LoantapeError} from '../core/errors.ts'
+import type {BuildPlan, Check, Model, Moment, Seed} from '../core/types.ts'
+import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
+import type {TableColumn} from '../store/sql.ts'
+import {createSqlError, WORK_SCHEMA} from './read-models.ts'
+import {loadSeed} from './seeds.ts'
+
+/** The column of each raw table that says which deal a row is of; a raw table without one is of no deal. */
+export const DEAL_COLUMNS: Readonly<Record<string, string>> = {
+  ...Object.fromEntries(STREAMS.map(({name, parent}) => [`${name}_version`, parent?.column ?? DEAL_ID])),
+  deal_confirmation: DEAL_ID,
+  deal_extra: DEAL_ID,
+  listing: 'parent_id',
+  quarantine: 'record_id',
+}
+
+/**
+ * The models; one that says `per: deal_id` and reads a table of deals that is built whole is built whole, too: somebody's own may have
+ * taken the place of one that was not.
+ *
+ * @param models each behind what it reads
+ */
+export function markPerDeal(models: readonly Model[], reads: BuildPlan['reads']): Model[] {
+  const marked: Model[] = []
+  for (const model of models) {
+    const isPerDeal = model.isPerDeal && !readsWholeDeals(reads.get(model.name), marked)
+    marked.push({...model, isPerDeal})
+  }
+  return marked
+}
+
+/** The checks; one that reads a table of deals that is built whole is run over all of them. */
+export function markChecks(
+  checks: readonly Check[],
+  {models, checkReads}: Pick<BuildPlan, 'models' | 'checkReads'>,
+): Check[] {
+  return checks.map((check) =>
+    readsWholeDeals(checkReads.get(check.name), models) ? {...check, changedSql: undefined} : check,
+  )
+}
+
+function readsWholeDeals(read: readonly string[] | undefined, models: readonly Model[]): boolean {
+  return models.some(
+    ({name, isPerDeal, columns}) =>
+      !isPerDeal && read?.includes(name) && columns.some((column) => column.name === DEAL_ID),
+  )
+}
+
+const rowsRow = z.object({rows: z.coerce.number()})
+
+/** Where tables are found so that those of models `per: deal_id` are those of the changed deals, and others in these schemas. */
+export function changedPathOf(models: readonly Model[], others: readonly string[] = []): string {
+  const changed = [...schemasOf(models), 'raw'].map((schema) => `changed.${quoteName(schema)}`)
+  return ['release.main', ...changed, ...others, 'history.raw'].join(',')
+}
+
+function schemasOf(models: readonly Model[]): string[] {
+  return [...new Set(models.filter(({isPerDeal}) => isPerDeal).map(({schema}) => schema))]
+}
+
+/** SQL: whether a row of a table, or of an alias, counts at a moment. */
+function counts(row: string, {asOf, knownAt}: Moment): string {
+  return `(${row}.business_date <= date ${quoteLiteral(asOf)} and ${row}.recorded_at <= timestamp ${quoteLiteral(knownAt)})`
+}
+
+/** SQL: whether it counts now and did not before; of moments that only go forward none does the reverse. */
+function countsNew(row: string, before: Moment, now: Moment): string {
+  return `${counts(row, now)} and not coalesce(${counts(row, before)}, false)`
+}
+
+/**
+ * Whether what counts only since a moment lets every deal without a row of its own be as it was: every walk that was added ended,
+ * and was stored, after all that counted before.
+ */
+export async function doWalksFollow(db: Database, before: Moment, now: Moment): Promise<boolean> {
+  const {follow} = await db.one(
+    z.object({follow: z.boolean()}),
+    `with known as (
+       select observed_at, recorded_at from history.raw.deal_version as version where ${counts('version', before)}
+       union all
+       select observed_at, recorded_at from history.raw.quarantine as record where ${counts('record', before)}
+     ),
+     added as (
+       select min(coalesce(ended_at, started_at)) as ended_at, min(recorded_at) as recorded_at
+       from history.raw.walk as walk
+       where state = 'applied' and ${countsNew('walk', before, now)}
+     )
+     select coalesce(
+       (select ended_at from added) >= (select max(observed_at) from known)
+       and (select recorded_at from added) >= (select max(recorded_at) from known),
+       true
+     ) as follow`,
+  )
+  return follow
+}
+
+/**
+ * Attaches the database `changed`: `main.deal` holds the deals with a row visible at only one of the two moments, the schema `raw` every
+ * raw row of theirs, and the schemas of models `per: deal_id` are there, empty.
+ *
+ * @returns how many deals that are
+ */
+export async function attachChanged(
+  db: Database,
+  models: readonly Model[],
+  before: Moment,
+  now: Moment,
+): Promise<number> {
+  const schemas = ['raw', ...schemasOf(models)]
+  await db.run(`attach ':memory:' as changed`)
+  for (const schema of schemas) await db.run(`create schema changed.${quoteName(schema)}`)
+  const tables = Object.entries(DEAL_COLUMNS)
+  const parts = tables.map(([table, column]) =>
+    table === 'listing'
+      ? `select listing.${column} as ${DEAL_ID} from history.raw.listing as listing
+         join history.raw.walk as walk on walk.walk_id = listing.walk_id
+         where ${countsNew('walk', before, now)}`
+      : `select ${column} as ${DEAL_ID} from history.raw.${table} as version where ${countsNew('version', before, now)}`,
+  )
+  await db.run(
+    `create table changed.main.deal as select distinct ${DEAL_ID} from (${parts.join(' union all ')}) where ${DEAL_ID} is not null`,
+  )
+  for (const [table, column] of tables) {
+    await db.run(
+      `create table changed.raw.${table} as from history.raw.${table} where ${column} in (select ${DEAL_ID} from changed.main.deal)`,
+    )
+  }
+  const {deals} = await db.one(
+    z.object({deals: z.coerce.number()}),
+    'select count(*) as deals from changed.main.deal',
+  )
+  return deals
+}
+
+/** No model can have a column of this name. */
+const ROW = '"row of the table"'
+
+/**
+ * Puts the rows of the changed deals in the place of those that a table had of them.
+ *
+ * @param changed the table of their rows
+ * @returns how many rows the table has now, and whether it is as it was
+ */
+async function replaceChanged(
+  db: Database,
+  changed: string,
+  table: string,
+): Promise<{rows: number; isSame: boolean}> {
+  const before = `changed.main.${quoteName(table)}`
+  await db.run(
+    `create table ${before} as select rowid as ${ROW}, * from ${table} where ${DEAL_ID} in (select ${DEAL_ID} from changed.main.deal)`,
+  )
+  const those = `select * exclude (${ROW}) from ${before}`
+  const count = async (rows: string) =>
+    (await db.one(rowsRow, `select count(*) as "rows" from (${rows})`)).rows
+  const differences = await count(
+    `((${those}) except all (from ${changed})) union all ((from ${changed}) except all (${those}))`,
+  )
+  if (differences > 0) {
+    await db.run(`delete from ${table} where rowid in (select ${ROW} from ${before})`)
+    await db.run(`insert into ${table} by name from ${changed}`)
+  }
+  return {rows: await count(`from ${table}`), isSame: differences === 0}
+}
+
+/** What models are built for, and how an instant becomes a day. */
+export interface Counted extends Moment {
+  /** IANA name of the zone of business dates. */
+  timeZone: string
+  /** `HH:MM`, where a business day begins. */
+  dayCutoff: string
+}
+
+/** How models are built. */
+export interface BuildOptions {
+  /** Runs the building of each model; what it throws of ours goes on as it is. */
+  around?: (model: Model, build: () => Promise<void>, lane: Database) => Promise<void>
+  /** Bind every model, but run none: tables stay empty and say nothing of themselves. */
+  isDry?: boolean
+  /** The file for the `work` tables that are kept; without it they live in memory. */
+  work?: string | undefined
+  /**
+   * Go on from the build before: `release` and `kept` hold its tables, the database attached as `changed` what
+   * `attachChanged` put there, and this what {@link buildModels} found of the models that deals share.
+   */
+  before?: Shared | undefined
+}
+
+/** Digests of the models that are not built per deal and read by some that are, by name. */
+type Shared = Readonly<Record<string, string>>
+
+/** A build cannot go on from the one before: every model must be built whole. The message names what has changed. */
+export class WholeBuildNeeded extends Error {}
+
+/** What is built. While it is compiled no columns are known: tables then have the types that their models have. */
+type Buildable = Pick<BuildPlan, 'models' | 'seeds' | 'reads' | 'columns'>
+
+/** A model that was built. */
+export interface BuiltModel {
+  name: string
+  rows: number
+  duration_ms: number
+}
+
+/** What {@link buildModels} has built. */
+interface BuiltModels {
+  /** The published models in the order they were built. */
+  models: BuiltModel[]
+  /** What `before` is to be next time. */
+  shared: Shared
+  /** The tables that are row by row those of the build before, as far as it was looked for. */
+  same: ReadonlySet<string>
+}
+
+const countRow = z.object({Count: z.coerce.number()})
+
+/**
+ * Builds every model into the database attached as `release`, from the one attached as `history`. Tables are
+ * written in their order, with comments on tables and columns. Models of the schema `work` live in memory, in no
+ * order, as long as others are to read them. Afterwards the search path is {@link RELEASE_PATH}. Not to be called within a
+ * transaction.
+ *
+ * With `before`, models `per: deal_id` are built for the deals in `changed` alone, and their rows take the place of what those
+ * deals had; all others are built whole.
+ *
+ * @throws CheckError `MODEL_BUILD` or `SEED_…`, with file and line; WholeBuildNeeded with `before` alone
+ */
+export async function buildModels(
+  db: Database,
+  plan: Buildable,
+  counted: Counted,
+  options: BuildOptions = {},
+): Promise<BuiltModels> {
+  const file = quoteLiteral(options.work ?? ':memory:')
+  await db.run(`attach ${file} as kept${options.work === undefined ? '' : KEPT_FORMAT}`)
+  await db.run(`attach ':memory:' as scratch; create schema scratch.${WORK_SCHEMA}`)
+  try {
+    if (!options.before) await createSchemas(db, plan)
+    for (const lane of db.lanes) await setCounted(lane, counted)
+    const built = await buildEach(db, plan, options)
+    if (options.work !== undefined) await db.run('checkpoint kept')
+    return built
+  } finally {
+    for (const lane of db.lanes) await lane.run(`set search_path = ${quoteLiteral(RELEASE_PATH)}`)
+    await db.run('detach scratch; detach kept')
+  }
+}
+
+/** What dies is thrown away: no log is needed to recover it. */
+const KEPT_FORMAT = ` (recovery_mode no_wal_writes, storage_version 'latest')`
+
+async function createSchemas(db: Database, {models, seeds}: Buildable): Promise<void> {
+  await db.run('create schema release.seed')
+  for (const seed of seeds) await loadSeed(db, seed)
+  const schemas = new Set(models.filter((model) => model.isPublished).map((model) => model.schema))
+  for (const schema of schemas) await db.run(`create schema release.${quoteName(schema)}`)
+  await db.run(`create schema kept.${WORK_SCHEMA}`)
+}
+
+async function setCounted(db: Database, {asOf, knownAt, timeZone, dayCutoff}: Counted): Promise<void> {
+  await db.run(`set variable as_of = cast(${quoteLiteral(asOf)} as date)`)
+  await db.run(`set variable known_at = cast(${quoteLiteral(knownAt)} as timestamp)`)
+  await db.run(`set variable time_zone = ${quoteLiteral(timeZone)}`)
+  await db.run(`set variable day_cutoff = cast(${quoteLiteral(dayCutoff)} as interval)`)
+}
+
+/** Builds the models, those side by side that do not need each other; returns the published ones in their order. */
+async function buildEach(
+  db: Database,
+  {models, reads, columns}: Buildable,
+  options: BuildOptions,
+): Promise<BuiltModels> {
+  const readBy = (model: Model) => models.filter(({name}) => reads.get(model.name)?.includes(name))
+  const isKept = createKeptTest({models, reads})
+  const isShared = (model: Model) =>
+    !model.isPerDeal && models.some((other) => other.isPerDeal && readBy(other).includes(model))
+  const changedPath = changedPathOf(models, WORK_SCHEMAS)
+  const unbuilt = new Set(models)
+  const paths = new Map<Database, string>()
+  const shared: Record<string, string> = {}
+  const same = new Set<string>()
+  const build = async (model: Model, lane: Database) => {
+    const table = tableOf(model, isKept(model))
+    const path = options.before && model.isPerDeal ? changedPath : WHOLE_PATH
+    if (paths.get(lane) !== path) await lane.run(`set search_path = ${quoteLiteral(path)}`)
+    paths.set(lane, path)
+    const {isSame, ...built} = await buildModel(
+      lane,
+      {model, table, columns: columns.get(model.name)},
+      options,
+    )
+    unbuilt.delete(model)
+    if (isSame) same.add(model.name)
+    if (isShared(model) && !options.isDry) {
+      const digest = await digestTable(lane, table)
+      if (options.before && options.before[model.name] !== digest) throw new WholeBuildNeeded(model.name)
+      shared[model.name] = digest
+    }
+    // Before the next is waited for: of two that end together one alone is the last to read a table.
+    const served = readBy(model).filter(
+      (read) =>
+        !read.isPublished && !isKept(read) && ![...unbuilt].some((later) => readBy(later).includes(read)),
+    )
+    for (const work of served) await lane.run(`drop table if exists ${tableOf(work, false)}`)
+    return built
+  }
+  const built = await inLanes(db, models, build, readBy)
+  return {models: built.filter((_, index) => models[index]?.isPublished), shared, same}
+}
+
+/** Whether a `work` model is kept with the release: it is built per deal, and read by one that is not. */
+export function createKeptTest({
+  models,
+  reads,
+}: Pick<BuildPlan, 'models' | 'reads'>): (model: Model) => boolean {
+  const whole = models.filter(({isPerDeal}) => !isPerDeal).flatMap(({name}) => reads.get(name) ?? [])
+  return ({name, isPerDeal, isPublished}) => isPerDeal && !isPublished && whole.includes(name)
+}
+
+/** The fully qualified table that a model becomes during a build. */
+export function tableOf(model: Model, isKept: boolean): string {
+  const catalog = isKept ? 'kept' : 'scratch'
+  return qualify(model.isPublished ? 'release' : catalog, model)
+}
+
+function qualify(catalog: string, {name}: Model): string {
+  return [catalog, ...name.split('.').map(quoteName)].join('.')
+}
+
+async function digestTable(db: Database, table: string): Promise<string> {
+  const {digest} = await db.one(
+    z.object({digest: z.string()}),
+    `select concat_ws(' ', count(*), bit_xor(hash(t)), sum(cast(hash(t) as hugeint))) as digest from ${table} as t`,
+  )
+  return digest
+}
+
+/** Where tables are found once all are built. */
+export const RELEASE_PATH = 'release.main,history.raw'
+
+/** Where the tables are that are not published. */
+const WORK_SCHEMAS = [`kept.${WORK_SCHEMA}`, `scratch.${WORK_SCHEMA}`]
+
+/** Where the tables that a model names are looked for. */
+const WHOLE_PATH = ['release.main', ...WORK_SCHEMAS, 'history.raw'].join(',')
+
+async function buildModel(
+  db: Database,
+  {model, table, columns}: {model: Model; table: string; columns: readonly TableColumn[] | undefined},
+  options: BuildOptions,
+): Promise<BuiltModel & {isSame: boolean}> {
+  const startedAt = performance.now()
+  // Nobody reads a work table in order: sorting it would only cost time.
+  const inOrder = model.isPublished ? `order by ${model.order.map(quoteName).join(', ')}` : ''
+  // A published ratio is wider than its model has it: made so at once, its column is written once.
+  const shown = (model.isPublished ? columns : undefined)?.map(
+    ({name, type}) => `${quoteName(name)}::${type} as ${quoteName(name)}`,
+  ) ?? ['*']
+  // The file begins on the statement's first line: the engine's line numbers are the file's.
+  const select = `select ${shown.join(', ')} from (${model.sql}\n)`
+  const isChanged = options.before !== undefined && model.isPerDeal
+  let rows = 0
+  let isSame = false
+  const build = async () => {
+    if (isChanged) {
+      const changed = qualify('changed', model)
+      await db.run(`create table ${changed} as ${select}`)
+      if (!table.startsWith('scratch.')) ({rows, isSame} = await replaceChanged(db, changed, table))
+    } else {
+      const sql = `create or replace table ${table} as ${select} ${inOrder}${options.isDry ? ' with no data' : ''}`
+      rows = (await db.first(countRow, sql))?.Count ?? 0
+    }
+  }
+  try {
+    await (options.around?.(model, build, db) ?? build())
+  } catch (error) {
+    if (error instanceof LoantapeError) throw error
+    const place = {file: model.file, line: 1}
+    throw createSqlError('MODEL_BUILD', `Model '${model.name}' did not build`, place, error)
+  }
+  if (model.isPublished && !isChanged && !options.isDry) await commentOn(db, model)
+  return {name: model.name, rows, isSame, duration_ms: Math.round(performance.now() - startedAt)}
+}
+
+async function commentOn(db: Database, model: Model): Promise<void> {
+  const table = qualify('release', model)
+  const comments = [
+    `comment on table ${table} is ${quoteLiteral(model.description)}`,
+    ...model.columns.map(
+      ({name, meaning}) => `comment on column ${table}.${quoteName(name)} is ${quoteLiteral(meaning)}`,
+    ),
+  ]
+  await db.run(comments.join(';\n'))
+}
+
+/**
+ * What a release is built from, as one digest: it changes with a name or a content, and with nothing else.
+ *
+ * @returns sha256 as 64 hex digits
+ */
+export function fingerprintModels(
+  models: readonly Model[],
+  checks: readonly Check[],
+  seeds: readonly Seed[],
+): string {
+  const parts = [
+    ...models.map(({name, sql}) => ['model', name, sql]),
+    ...checks.map(({name, sql}) => ['check', name, sql]),
+    ...seeds.map(({name, text, types}) => ['seed', name, text, JSON.stringify(Object.entries(types).sort())]),
+  ]
+  const texts = parts.map((part) => JSON.stringify(part)).sort()
+  return hash('sha256', texts.join('\n'))
+}

@@ -1,0 +1,225 @@
+import {hash} from 'node:crypto'
+import {rmSync, statSync} from 'node:fs'
+import {join} from 'node:path'
+import {LoantapeError, messageOf} from '../core/errors.ts'
+import {GENERATOR} from '../core/process.ts'
+import type {World} from '../core/types.ts'
+import type {DataFolder} from '../store/data-folder.ts'
+import {type Database, quoteLiteral} from '../store/database.ts'
+import {readHistoryId} from '../store/moment.ts'
+import type {CheckOutcome, ReleaseManifest, ReleaseTable} from '../store/release.ts'
+import {readRelease} from '../store/release.ts'
+import {openHistoryFile} from '../store/warehouse.ts'
+import {
+  copyLastBuild,
+  type LastBuild,
+  readLastBuild,
+  type TableOrder,
+  writeParquetFiles,
+} from './build-folder.ts'
+import {
+  attachChanged,
+  type BuiltModel,
+  buildModels,
+  changedPathOf,
+  doWalksFollow,
+  RELEASE_PATH,
+  WholeBuildNeeded,
+} from './build-models.ts'
+import {requirePassed, runChecks} from './checks.ts'
+import {
+  type Build,
+  countEach,
+  filesOf,
+  isPlain,
+  lanesOf,
+  limitBuild,
+  type PlannedBuild,
+} from './prepare-build.ts'
+
+/** Tables that were built. */
+interface BuiltTables {
+  models: BuiltModel[]
+  tables: ReleaseTable[]
+  outcomes: CheckOutcome[]
+  /** What the next build can go on from, but for the digests of its files. */
+  next: Base['last']
+}
+
+/** A build that is gone on from. */
+export interface Base {
+  last: Omit<LastBuild, 'release_id' | 'files'>
+  dir: string
+  manifest: Omit<ReleaseManifest, 'models'>
+  /** Whether its databases are copied, and are what they were. */
+  isCopied: Promise<boolean>
+}
+
+/** Above this share of rebuilt deals, a whole build is cheaper. */
+const MOST_REBUILT = {auto: 0.2, incremental: 1, whole: 0}
+
+/** A smaller history is built whole in less time than it takes to start from the last build. */
+const GO_ON_BYTES = 8_000_000
+
+/**
+ * Builds, checks and writes the tables of a release. Where the last build had the same models and what counts has only grown
+ * since, they are built for the deals that changed alone; the tables are the same.
+ *
+ * @param base what to go on from; by default the last build, where that is possible
+ * @param onChecked is told what the checks found, before they stop the build
+ * @throws CheckError when a model or check fails
+ */
+export async function buildTables(
+  folder: DataFolder,
+  source: PlannedBuild,
+  world: World,
+  {
+    base = findBase(folder, source, world),
+    onChecked = () => undefined,
+  }: {base?: Base | undefined; onChecked?: (outcomes: CheckOutcome[]) => void},
+): Promise<BuiltTables> {
+  const built = base && (await goOn(source, base, world, onChecked))
+  return built ?? (await build(source, undefined, world, onChecked))
+}
+
+/** Digest of what a release depends on beside history and moment. */
+function inputsOf({config, fingerprint, identity}: PlannedBuild): string {
+  const {timeZone, dayCutoff} = config
+  return hash('sha256', [fingerprint, identity.engine, GENERATOR, timeZone, dayCutoff].join('\n'))
+}
+
+/** Whether the next build may go on from this one. */
+export function isBase({request, config, dir}: Build): boolean {
+  const isLarge = config.build === 'auto' && statSync(filesOf(dir).history).size >= GO_ON_BYTES
+  return isPlain(request) && (isLarge || config.build === 'incremental')
+}
+
+/** The last build, where this one can go on from it; its files are being copied. */
+function findBase(folder: DataFolder, source: PlannedBuild, world: World): Base | undefined {
+  const {moment, dir} = source
+  const last = isBase(source) ? readLastBuild(folder) : undefined
+  const isForward =
+    last?.inputs === inputsOf(source) &&
+    last.moment.asOf <= moment.asOf &&
+    last.moment.knownAt <= moment.knownAt
+  const release = isForward ? readRelease(join(folder.releases, last.release_id)) : undefined
+  if (!last || !release) return undefined
+  const isCopied = copyLastBuild(folder, last, filesOf(dir)).catch((error: unknown) => {
+    world.log.info({reason: messageOf(error)}, 'the last build could not be copied')
+    return false
+  })
+  return {last, dir: release.dir, manifest: release.manifest, isCopied}
+}
+
+/** What an unreadable file of the last build shows itself as, beside a model that is at fault with any. */
+const MAY_BE_THE_FILE = ['MODEL_BUILD', 'CHECK_SQL']
+
+/** Undefined where all must be built anew: what all deals share has changed, or the last build cannot be read. */
+async function goOn(
+  source: PlannedBuild,
+  before: Base,
+  world: World,
+  onChecked: (outcomes: CheckOutcome[]) => void,
+): Promise<BuiltTables | undefined> {
+  try {
+    return await build(source, before, world, onChecked)
+  } catch (error) {
+    await before.isCopied
+    const isOther = error instanceof LoantapeError && !MAY_BE_THE_FILE.includes(error.code)
+    if (isOther) throw error
+    world.log.info({reason: messageOf(error)}, 'built whole: could not go on from the last build')
+    return undefined
+  }
+}
+
+async function build(
+  source: PlannedBuild,
+  before: Base | undefined,
+  world: World,
+  onChecked: (outcomes: CheckOutcome[]) => void,
+): Promise<BuiltTables> {
+  const {config, moment, plan, checks, dir, dropped} = source
+  const {timeZone, dayCutoff} = config
+  const files = filesOf(dir)
+  if (!before) for (const file of [files.database, files.work]) rmSync(file, {force: true})
+  await using db = await openHistoryFile(files.history, {lanes: lanesOf(config)})
+  const limited = await limitBuild(
+    db,
+    config,
+    {spillDir: files.spill, historyBytes: statSync(files.history).size},
+    world,
+  )
+  const rebuilt = before ? await attachWhatChanged(db, source, before) : 0
+  // A crashed build is deleted, so it needs no write-ahead log.
+  await db.run(`attach ${quoteLiteral(files.database)} as release (recovery_mode no_wal_writes)`)
+  const counted = (step: string, total: number) => countEach(limited, {step, total}, world)
+  const {models, shared, same} = await buildModels(
+    db,
+    plan,
+    {...moment, timeZone, dayCutoff},
+    {
+      around: counted('models', plan.models.length),
+      work: files.work,
+      before: before?.last.shared,
+    },
+  )
+  world.onStep('models built')
+  const outcomes = await runChecks(
+    db,
+    checks,
+    counted('checks', checks.length),
+    before && {
+      path: changedPathOf(plan.models),
+      wholePath: RELEASE_PATH,
+      failed: before.manifest.checks.results.map(({name}) => name),
+    },
+  )
+  onChecked(outcomes)
+  requirePassed(outcomes)
+  world.onStep('checks passed')
+  for (const name of dropped) await db.run(`drop table release.${name}`)
+  const orderOf = (table: string): TableOrder => {
+    const model = plan.models.find(({name}) => name === table)
+    const written = before?.manifest.tables.find(({name}) => name === table)
+    return {
+      order: model?.order ?? [],
+      isStored: !before || !model?.isPerDeal,
+      same:
+        before && written && same.has(table)
+          ? {path: join(before.dir, written.file), sha256: written.sha256}
+          : undefined,
+    }
+  }
+  const tables = await writeParquetFiles(db, dir, orderOf, counted('tables', models.length - dropped.length))
+  await db.run('use memory.main; checkpoint release; detach release; detach history')
+  const next = {
+    moment,
+    history_id: source.identity.history_id,
+    inputs: inputsOf(source),
+    shared,
+    rebuilt,
+    whole_at: before?.last.whole_at ?? new Date(world.realClock.now()).toISOString(),
+  }
+  return {models, tables, outcomes, next}
+}
+
+/**
+ * Attaches what changed since the last build.
+ *
+ * @returns deals built since all of them were, as a share of all
+ * @throws WholeBuildNeeded where every model must be built whole
+ */
+async function attachWhatChanged(
+  db: Database,
+  {config, moment, plan}: PlannedBuild,
+  {last, manifest, isCopied}: Base,
+): Promise<number> {
+  const {historyId} = await readHistoryId(db, last.moment.knownAt)
+  if (historyId !== last.history_id) throw new WholeBuildNeeded('history')
+  if (!(await doWalksFollow(db, last.moment, moment))) throw new WholeBuildNeeded('walks')
+  const changed = await attachChanged(db, plan.models, last.moment, moment)
+  const rebuilt = last.rebuilt + changed / Math.max(1, manifest.source.present.deals)
+  if (rebuilt > MOST_REBUILT[config.build]) throw new WholeBuildNeeded('rebuilt')
+  if (!(await isCopied)) throw new WholeBuildNeeded('files')
+  return rebuilt
+}

@@ -1,0 +1,179 @@
+import {copyFileSync, rmSync} from 'node:fs'
+import {listNeededReleases} from '../accounting/periods.ts'
+import {businessDateOf} from '../core/clock.ts'
+import type {Config} from '../core/config.ts'
+import type {Moment, World} from '../core/types.ts'
+import {type DataFolder, dataFolderAt, requireOutFile} from '../store/data-folder.ts'
+import {moveIntoPlace, shareWithFolder} from '../store/files.ts'
+import {resolveMoment} from '../store/moment.ts'
+import type {CheckOutcome, ReleaseManifest} from '../store/release.ts'
+import {
+  databasesOf,
+  findCurrentRelease,
+  type Release,
+  requireRelease,
+  writeChecks,
+  writeModels,
+} from '../store/release.ts'
+import {openStateDb} from '../store/state-db.ts'
+import {openHistory} from '../store/warehouse.ts'
+import {
+  discardBuild,
+  moveCurrent,
+  noteLastBuild,
+  publishRelease,
+  publishScratch,
+  shareFiles,
+} from './build-folder.ts'
+import {buildTables, isBase} from './build-tables.ts'
+import {storeChecking} from './checks.ts'
+import {type Build, type BuildRequest, filesOf, isPlain, planBuild, prepareBuild} from './prepare-build.ts'
+import {markPast, noteUse, pruneReleases} from './surplus.ts'
+
+/** What a build came to. */
+export interface BuildResult {
+  outcome: 'released' | 'unchanged'
+  release_id: string
+  as_of: string
+  known_at: string
+  dir: string
+  /** Whether `current` points to it. */
+  is_current: boolean
+  /** Whether it holds a selection of models only. */
+  is_scratch: boolean
+  checks: ReleaseManifest['checks']
+  models: ReleaseManifest['models']
+}
+
+/**
+ * Builds every model into a new release, checks it and only then gives it its name; only a plain build moves
+ * `current`, and never behind what a sync has told meanwhile. A release that is there already is not built again. With
+ * `select` the models named are built into the scratch release.
+ *
+ * @throws CheckError when a model or check fails: nothing was released; DeferredError `BUILD_STOPPED`; ConfigError
+ * `OUT_PLACE`
+ */
+export async function buildRelease(
+  config: Config,
+  request: BuildRequest,
+  world: World,
+): Promise<BuildResult> {
+  const folder = dataFolderAt(config.dataDir)
+  const out = request.out === undefined ? undefined : requireOutFile(folder, request.out)
+  const today = businessDateOf(world.clock.now(), config)
+  world.onProgress({step: 'preparing'})
+  const {moment, build, existing} = await prepareBuild(folder, config, request, {today})
+  const release = existing ?? (await buildAnew(folder, build, world))
+  const {release_id, known_at, checks, models} = release.manifest
+  noteUse(release.dir, isPlain(request), new Date(world.realClock.now()))
+  const isCurrent = () => findCurrentRelease(folder)?.manifest.release_id === release_id
+  const isMoved = isPlain(request) && !isCurrent() && (await isLatestMoment(folder, moment, today))
+  if (isMoved) {
+    moveCurrent(folder, release.dir)
+    world.onStep('current moved')
+  }
+  if (existing === undefined || isMoved) {
+    using stateDb = openStateDb(folder.stateDb)
+    const pruned = pruneReleases(folder, config, listNeededReleases(stateDb))
+    world.log.info({release_id, count: pruned.length}, 'released; older releases removed')
+  }
+  if (out !== undefined) copyRelease(release.database, out)
+  return {
+    outcome: existing === undefined || isMoved ? 'released' : 'unchanged',
+    release_id,
+    as_of: moment.asOf,
+    known_at,
+    dir: release.dir,
+    is_current: request.select === undefined && isCurrent(),
+    is_scratch: request.select !== undefined,
+    checks,
+    models,
+  }
+}
+
+/** Builds the release of a date, where it is not there yet, and reads it. */
+export async function requireBuilt(
+  config: Config,
+  moment: {asOf: string; knownAt?: string | undefined},
+  world: World,
+): Promise<Release> {
+  const {release_id} = await buildRelease(config, moment, world)
+  return requireRelease(dataFolderAt(config.dataDir), release_id)
+}
+
+/** Whether no sync has told anything new since: then its own release is to be the current one, not an older. */
+async function isLatestMoment(folder: DataFolder, moment: Moment, today: string): Promise<boolean> {
+  await using db = await openHistory(folder)
+  const {asOf, knownAt} = await resolveMoment(db, {}, today)
+  return asOf === moment.asOf && knownAt === moment.knownAt
+}
+
+async function buildAnew(folder: DataFolder, build: Build, world: World): Promise<Release> {
+  const {request, identity, dir: buildDir} = build
+  const files = filesOf(buildDir)
+  try {
+    world.onStep('history copied')
+    world.onProgress({step: 'compiling'})
+    const source = await planBuild(folder, build, world)
+    world.onStep('models compiled')
+    const {models, tables, outcomes, next} = await buildTables(folder, source, world, {
+      onChecked: (found) => recordChecking(folder, build, found, world),
+    })
+    await writeModels(buildDir, source.plan)
+    await writeChecks(buildDir, source.checks, outcomes)
+    await shareFiles(buildDir, tables, findCurrentRelease(folder))
+    world.onProgress({step: 'publishing'})
+    if (isBase(build)) noteLastBuild(folder, {...next, release_id: identity.release_id}, files)
+    for (const path of [files.spill, files.history, `${files.history}.wal`])
+      rmSync(path, {recursive: true, force: true})
+    world.onStep('tables written')
+    const manifest: ReleaseManifest = {
+      ...identity,
+      checks: summariseChecks(outcomes),
+      models: models.filter(({name}) => !source.dropped.includes(name)),
+      tables,
+    }
+    if (!isPlain(request) && request.select === undefined) markPast(buildDir)
+    const publish = request.select === undefined ? publishRelease : publishScratch
+    const dir = await publish(folder, buildDir, manifest)
+    world.onStep('release published')
+    return {dir, ...databasesOf(dir), manifest}
+  } catch (error) {
+    discardBuild(buildDir)
+    throw error
+  }
+}
+
+/** What checks found, in a manifest: those that passed are counted. */
+export function summariseChecks(outcomes: readonly CheckOutcome[]): ReleaseManifest['checks'] {
+  const warned = outcomes.filter(({severity, failures}) => severity === 'warn' && failures > 0)
+  return {
+    passed: outcomes.length - warned.length,
+    warned: warned.length,
+    results: warned.map(({ids: _ids, ...result}) => result),
+  }
+}
+
+/** Keeps what the checks found, also where it lets nothing be released. */
+function recordChecking(
+  folder: DataFolder,
+  {identity, request}: Build,
+  outcomes: CheckOutcome[],
+  world: World,
+): void {
+  using stateDb = openStateDb(folder.stateDb)
+  const checking = {
+    release_id: identity.release_id,
+    checked_at: new Date(world.realClock.now()).toISOString(),
+    checks: outcomes.length,
+    failed: outcomes.filter(({failures}) => failures > 0),
+  }
+  storeChecking(stateDb, checking, isPlain(request))
+}
+
+function copyRelease(database: string, out: string): void {
+  const temporary = `${out}.tmp-${process.pid}`
+  copyFileSync(database, temporary)
+  shareWithFolder(temporary)
+  moveIntoPlace(temporary, out)
+}

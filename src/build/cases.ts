@@ -1,0 +1,467 @@
+import {readdirSync} from 'node:fs'
+import {availableParallelism, tmpdir} from 'node:os'
+import {basename, join, sep} from 'node:path'
+import {type Document, isMap, isScalar, LineCounter, parseDocument} from 'yaml'
+import {z} from 'zod'
+import {businessDateOf, isCalendarDate, parseInstant} from '../core/clock.ts'
+import type {Config} from '../core/config.ts'
+import {CheckError, LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {describeIssues} from '../core/json.ts'
+import {expectOneOf} from '../core/text.ts'
+import type {BuildPlan, World} from '../core/types.ts'
+import {dataFolderAt} from '../store/data-folder.ts'
+import {type Database, openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
+import {listFiles, readSqlFile} from '../store/sql.ts'
+import {migrate} from '../store/warehouse.ts'
+import {readMappedFields} from '../sync/mapped-fields.ts'
+import {type BuildOptions, buildModels, type Counted} from './build-models.ts'
+import {
+  aBorrower,
+  aDocument,
+  aDrift,
+  aListing,
+  aQuarantine,
+  aRate,
+  aVersion,
+  aWalk,
+  type History,
+  insertHistory,
+} from './case-rows.ts'
+import {compileModels} from './compile.ts'
+import {limitBuild} from './prepare-build.ts'
+import {withAncestors} from './read-models.ts'
+import {parseSeed, replaceSeeds} from './seeds.ts'
+import {readSources} from './sources.ts'
+
+/** Every value is text, so that `100.00` and `2026-03-02` stay as written; the word `null` is a null. */
+const value = z
+  .string("expected a text, a number or a date; null for none, '' for an empty text")
+  .transform((text) => (text === 'null' ? null : text))
+const row = z.record(z.string(), value)
+
+const FATES = ['missing', 'vanished', 'quarantined', 'confirmed'] as const
+const shown = z.union([z.enum(FATES), row], `expected columns with values, or ${FATES.join(', ')}`)
+
+/** By deal, then by the child's own id. */
+type Lists = z.output<typeof lists>
+const lists = z
+  .record(
+    z.string(),
+    z.union([z.literal('failed'), z.record(z.string(), shown)], 'expected records, or failed'),
+  )
+  .default({})
+
+/** What one walk showed that was new. */
+const walk = z
+  .object({
+    /** Columns of `raw.walk`; `none` for what was observed between two walks. */
+    certificate: z.union([z.literal('none'), row], 'expected columns of raw.walk, or none').default({}),
+    drift: z.array(row).default([]),
+    rates: z.array(row).default([]),
+    borrowers: lists,
+    documents: lists,
+  })
+  .catchall(shown)
+
+const walks = z.record(
+  z.string().refine((key) => isCalendarDate(key) || (key.includes('T') && parseInstant(key) !== null)),
+  walk,
+  'expected walks by their business day such as 2026-03-31, or an instant such as 2026-03-31T05:30-04:00',
+)
+
+const caseFile = z.record(
+  z.string(),
+  z.strictObject({
+    walks,
+    /** All rows; only the columns named here are looked at. */
+    rows: z
+      .array(row, 'expected the rows of the table as a list, [] where it has none')
+      .refine(
+        (rows) => new Set(rows.map((one) => Object.keys(one).join())).size <= 1,
+        'expected the same columns in each row',
+      ),
+    /** A condition on the rows that are looked at. */
+    where: z.string().default('true'),
+    /** The business day; that of the last walk by default. */
+    as_of: z.string().optional(),
+    known_at: z.string().default('9999-12-31 00:00:00'),
+    /** CSV text by name, in the place of the seed of that name. */
+    seeds: z.record(z.string(), z.string()).default({}),
+  }),
+  'expected the names of cases, below each its `walks` and `rows`',
+)
+
+/** Rows in, rows out: what one history makes of one model. */
+type ModelCase = z.output<typeof caseFile>[string] & {
+  table: string
+  name: string
+  file: string
+  line: number
+}
+
+/**
+ * The `tests/<schema>.<table>.yaml` of a folder of models.
+ *
+ * @throws CheckError `TEST_FILE` where another file lies there
+ */
+function listCaseFiles(folder: string): string[] {
+  const tests = join(folder, 'tests')
+  const found = listFiles(tests, '.yaml')
+  if (found.length === 0 && !readdirSync(folder).includes('tests')) return []
+  const [stray] = readdirSync(tests, {recursive: true, withFileTypes: true})
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name))
+    .filter((path) => !found.includes(path))
+  if (stray === undefined) return found
+  const name = stray.slice(folder.length + 1).replaceAll(sep, '/')
+  throw newError(
+    'TEST_FILE',
+    `File '${name}' in ${folder}: expected tests/<schema>.<table>.yaml; a SELECT of rows that are wrong is a check, checks/<name>.sql.`,
+  )
+}
+
+/**
+ * Reads the cases of `<schema>.<table>.yaml` files.
+ *
+ * @throws CheckError `TEST_FILE` naming all that is wrong in them
+ */
+export function readCases(files: readonly string[], {models}: Pick<BuildPlan, 'models'>): ModelCase[] {
+  const tables = models.map(({name}) => name).sort()
+  const problems: string[] = []
+  const cases = files.flatMap((file) => {
+    const table = basename(file, '.yaml')
+    try {
+      if (!tables.includes(table)) throw wrongFile(`no model '${table}', ${expectOneOf(table, tables)}`)
+      return parseCases(readSqlFile(file)).map((one) => ({...one, table, file}))
+    } catch (error) {
+      if (!(error instanceof CheckError)) throw error
+      problems.push(`${file}: ${error.problem}`)
+      return []
+    }
+  })
+  if (problems.length > 0)
+    throw wrongFile(`Tests that cannot be read:\n${problems.map((one) => `  - ${one}\n`).join('')}`)
+  return cases
+}
+
+const wrongFile = (problem: string) => newError('TEST_FILE', problem)
+
+function parseCases(text: string): Omit<ModelCase, 'table' | 'file'>[] {
+  const lineCounter = new LineCounter()
+  const document = parseDocument(text, {schema: 'failsafe', lineCounter})
+  const [broken] = document.errors
+  if (broken) throw wrongFile(broken.message.split('\n')[0] ?? '')
+  const {data, error} = caseFile.safeParse(toValues(document))
+  if (error) throw wrongFile(describeIssues(error).join('; '))
+  const keys = isMap(document.contents) ? document.contents.items.map(({key}) => key) : []
+  return Object.entries(data).map(([name, one]) => {
+    const key = keys.find((node) => isScalar(node) && node.value === name)
+    const [offset = 0] = (isScalar(key) && key.range) || []
+    return {...one, name, line: lineCounter.linePos(offset).line}
+  })
+}
+
+function toValues(document: Document): unknown {
+  try {
+    return document.toJS()
+  } catch (error) {
+    throw wrongFile(messageOf(error))
+  }
+}
+
+type Zone = Pick<Counted, 'timeZone' | 'dayCutoff'>
+
+const MINUTE = 60_000
+const timestamp = (instant: number) => new Date(instant).toISOString().replace('T', ' ').replace('Z', '')
+
+/** What a list row says again when nothing changed. */
+const LISTED = ['property_address', 'loan_amount', 'status', 'created_at', 'created_at_precision']
+
+/** The raw rows of a case's walks. A deal seen again keeps what is not said anew, except what its list row leaves out. */
+function buildCaseHistory(walks: ModelCase['walks'], zone: Zone): Required<History> {
+  const history: Required<History> = {
+    versions: [],
+    confirmations: [],
+    walks: [],
+    quarantine: [],
+    drift: [],
+    borrowers: [],
+    documents: [],
+    listings: [],
+    rates: [],
+  }
+  const lastSeen = new Map<string, z.output<typeof row>>()
+  for (const [key, {certificate, drift, rates, borrowers, documents, ...deals}] of Object.entries(walks)) {
+    const startedAt = Date.parse(key.includes('T') ? key : `${key}T02:00:00Z`)
+    const day = key.includes('T') ? businessDateOf(startedAt, zone) : key
+    const [started_at, observed_at, ended_at, recorded_at] = [0, 5, 10, 30].map((minute) =>
+      timestamp(startedAt + minute * MINUTE),
+    )
+    const times = {observed_at, recorded_at}
+    const walk_id = `walk ${key}`
+    if (certificate !== 'none')
+      history.walks.push(aWalk({day, walk_id, started_at, ended_at, recorded_at, ...certificate}))
+    for (const {stream = 'deal', ...found} of drift)
+      history.drift.push(
+        aDrift({stream, walk_id: stream === 'deal' ? walk_id : `walk ${day} ${stream}`, ...found}),
+      )
+    history.rates.push(...rates.map((rate) => aRate({day, ...rate})))
+    for (const [deal_id, fate] of Object.entries(deals)) {
+      if (fate === 'quarantined') {
+        const settled = certificate === 'none' ? null : {recorded_at, ...certificate}.recorded_at
+        history.quarantine.push(aQuarantine({day, record_id: deal_id, observed_at, recorded_at: settled}))
+      } else if (fate === 'confirmed') history.confirmations.push({deal_id, business_date: day, ...times})
+      else {
+        const told = {...lastSeen.get(deal_id), ...(typeof fate === 'string' ? {kind: fate} : fate)}
+        history.versions.push(aVersion({day, deal_id, ...times, ...told}))
+        const listed = Object.entries(told).filter(([column]) => LISTED.includes(column))
+        if (typeof fate !== 'string') lastSeen.set(deal_id, Object.fromEntries(listed))
+      }
+    }
+    addLists(history, 'borrower', borrowers, {day, startedAt})
+    addLists(history, 'document', documents, {day, startedAt})
+  }
+  return history
+}
+
+/** Adds the raw rows of the lists that one walk of a child stream read. */
+function addLists(
+  history: Required<History>,
+  stream: 'borrower' | 'document',
+  read: Lists,
+  {day, startedAt}: {day: string; startedAt: number},
+): void {
+  if (Object.keys(read).length === 0) return
+  const [observed_at, recorded_at] = [15, 40].map((minute) => timestamp(startedAt + minute * MINUTE))
+  const walk_id = `walk ${day} ${stream}`
+  const listings = Object.entries(read).map(([parent_id, list]) => {
+    const records = list === 'failed' ? [] : Object.entries(list)
+    const count = (...fates: unknown[]) => records.filter(([, fate]) => fates.includes(fate)).length
+    for (const [id, fate] of records) {
+      const told = typeof fate === 'string' ? {kind: fate} : fate
+      const of = {day, walk_id, deal_id: parent_id, observed_at, recorded_at, ...told}
+      if (fate === 'quarantined') continue
+      if (stream === 'borrower') history.borrowers.push(aBorrower({borrower_id: id, ...of}))
+      else history.documents.push(aDocument({document_id: id, ...of}))
+    }
+    return aListing({
+      walk_id,
+      stream,
+      parent_id,
+      observed_at,
+      outcome: list === 'failed' ? 'failed' : 'listed',
+      records: records.length - count('missing', 'vanished'),
+      quarantined: count('quarantined'),
+    })
+  })
+  history.listings.push(...listings)
+  const records = listings.reduce((sum, listing) => sum + Number(listing.records), 0)
+  history.walks.push(aWalk({day, walk_id, stream, records, started_at: observed_at, recorded_at}))
+}
+
+/** A row as text by column; null where the table has a null. */
+type TextRow = z.output<typeof textRow>
+const textRow = z.record(z.string(), z.string().nullable())
+
+/** What became of a case. */
+export interface CaseResult {
+  table: string
+  name: string
+  file: string
+  line: number
+  passed: boolean
+  /** Why the table could not be built or read; null where it was. */
+  problem: string | null
+  /** Rows that were expected and are not there, and rows that are there and were not expected. */
+  missing: TextRow[]
+  unexpected: TextRow[]
+  duration_ms: number
+}
+
+/** What cases are run with. */
+interface CaseBench {
+  plan: BuildPlan
+  zone: Zone
+  /** Limits what a database takes; returns what is put around each model. */
+  limit?: (db: Database) => Promise<NonNullable<BuildOptions['around']>>
+  onDone?: () => void
+}
+
+/**
+ * Builds the model of each case, and what it is built from, from the case's history, and compares its rows; cases run side by side.
+ *
+ * @returns one result a case, in their order
+ */
+export async function runCases(cases: readonly ModelCase[], bench: CaseBench): Promise<CaseResult[]> {
+  const results: CaseResult[] = []
+  const queue = cases.entries()
+  const work = async () => {
+    await using db = await openDatabase({threads: 1, attach: [{path: ':memory:', alias: 'empty'}]})
+    await migrate(db, 'empty')
+    const around = await bench.limit?.(db)
+    for (const [index, tested] of queue) {
+      const startedAt = performance.now()
+      const found = await runCase(db, tested, bench, around && {around})
+      const {table, name, file, line} = tested
+      const passed = found.problem === null && found.missing.length + found.unexpected.length === 0
+      const duration_ms = Math.round(performance.now() - startedAt)
+      results[index] = {table, name, file, line, passed, ...found, duration_ms}
+      bench.onDone?.()
+    }
+  }
+  const lanes = Math.min(availableParallelism(), cases.length)
+  const ended = await Promise.allSettled(Array.from({length: lanes}, work))
+  for (const lane of ended) if (lane.status === 'rejected') throw lane.reason
+  return results
+}
+
+type Found = Pick<CaseResult, 'problem' | 'missing' | 'unexpected'>
+
+async function runCase(
+  db: Database,
+  tested: ModelCase,
+  bench: CaseBench,
+  options: BuildOptions = {},
+): Promise<Found> {
+  await db.run(
+    `attach ':memory:' as release; attach ':memory:' as history; copy from database empty to history`,
+  )
+  try {
+    await buildCase(db, tested, bench, options)
+    return {problem: null, ...(await compareRows(db, tested, bench.plan))}
+  } catch (error) {
+    // Whoever stops the run stops all of it.
+    if (error instanceof LoantapeError && !(error instanceof CheckError)) throw error
+    const problem = error instanceof LoantapeError ? error.problem : (messageOf(error).split('\n\n')[0] ?? '')
+    return {problem, missing: [], unexpected: []}
+  } finally {
+    await db.run(`set search_path = 'memory.main'; detach release; detach history`)
+  }
+}
+
+async function buildCase(
+  db: Database,
+  {table, walks, seeds, as_of, known_at}: ModelCase,
+  {plan, zone}: CaseBench,
+  options: BuildOptions,
+): Promise<void> {
+  const history = buildCaseHistory(walks, zone)
+  await insertHistory(db, history)
+  const days = [...history.walks, ...history.versions].map(({business_date}) => String(business_date)).sort()
+  const needed = withAncestors(new Set([table]), plan.reads)
+  const models = plan.models
+    .filter(({name}) => needed.has(name))
+    // A model of `work`, which no release keeps, is kept to be looked at.
+    .map((model) => (model.name === table ? {...model, isPublished: true} : model))
+  const own = Object.entries(seeds).map(([name, text]) => {
+    const names = plan.seeds.map((seed) => seed.name)
+    if (!names.includes(name)) throw newError('TEST_FILE', `No seed '${name}': ${expectOneOf(name, names)}.`)
+    return parseSeed({name, file: `seeds.${name}`, text})
+  })
+  const read = new Set(models.flatMap(({name}) => plan.reads.get(name) ?? []))
+  const used = replaceSeeds(plan.seeds, own).filter(({name}) => read.has(`seed.${name}`))
+  const counted = {asOf: as_of ?? days.at(-1) ?? '', knownAt: known_at, ...zone}
+  await buildModels(db, {...plan, models, seeds: used}, counted, options)
+}
+
+/** The rows that only one side has; where all are there and the table has an order of its own, with their places. */
+async function compareRows(
+  db: Database,
+  {table, where, rows}: ModelCase,
+  {models, columns}: BuildPlan,
+): Promise<Pick<Found, 'missing' | 'unexpected'>> {
+  const types = new Map(columns.get(table)?.map(({name, type}) => [name, type]))
+  const names = Object.keys(rows[0] ?? Object.fromEntries(types))
+  const named = names.map(quoteName).join(', ')
+  const found = `select ${named} from ${table} where (${where}\n)`
+  const wanted = rows.map((one) => {
+    const cells = Object.entries(one).map(([name, text]) => literalOf(text, types.get(name)))
+    return `(${cells.join(', ')})`
+  })
+  const expected =
+    wanted.length === 0 ? `${found} limit 0` : `from (values ${wanted.join(', ')}) as t (${named})`
+  const {grain = [], order = []} = models.find(({name}) => name === table) ?? {}
+  const placed = (sql: string) => `select row_number() over () as place, * from (${sql})`
+  let diff = await onlyInEach(db, expected, found)
+  if (diff.missing.length + diff.unexpected.length === 0 && order.join() !== grain.join())
+    diff = await onlyInEach(db, placed(expected), placed(found))
+  return diff
+}
+
+async function onlyInEach(
+  db: Database,
+  expected: string,
+  found: string,
+): Promise<Pick<Found, 'missing' | 'unexpected'>> {
+  const onlyIn = (these: string, those: string) =>
+    db.all(textRow, `select columns(*)::varchar from ((${these}) except all (${those})) order by all`)
+  return {missing: await onlyIn(expected, found), unexpected: await onlyIn(found, expected)}
+}
+
+/** A value in SQL; a number bare, so that none of its decimals is rounded away. */
+function literalOf(text: string | null, type = 'varchar'): string {
+  if (text === null) return `cast(null as ${type})`
+  const isNumber = /^(DECIMAL|BIGINT|HUGEINT|DOUBLE)/.test(type) && /^-?\d+(\.\d+)?$/.test(text)
+  return isNumber ? text : `cast(${quoteLiteral(text)} as ${type})`
+}
+
+/** What became of the cases. */
+export interface Tested {
+  /** Where they are looked for. */
+  folder: string
+  passed: number
+  failed: number
+  duration_ms: number
+  cases: CaseResult[]
+}
+
+/**
+ * Runs the cases of the user's own models, on models, seeds and checks compiled as a build does it; nothing is read from the warehouse.
+ *
+ * @param table runs only those of this table
+ * @throws ConfigError `SQL_DIR_MISSING`, `UNKNOWN_NAME`; CheckError `TEST_FILE`, or where a model does not compile
+ */
+export async function testModels(config: Config, table: string | undefined, world: World): Promise<Tested> {
+  const startedAt = performance.now()
+  const {sqlDir} = config
+  if (sqlDir === undefined) {
+    throw newError(
+      'SQL_DIR_MISSING',
+      'LOANTAPE_SQL_DIR is not set: expected the folder of your own models.',
+      {
+        kept: 'Nothing was tested.',
+        next: 'Set it, then run `loantape test`.',
+      },
+    )
+  }
+  const fields = readMappedFields(dataFolderAt(config.dataDir)).map((field) => ({...field, since: null}))
+  const plan = await compileModels(readSources(config, fields), world)
+  const files = selectFiles(listCaseFiles(sqlDir), table)
+  const cases = readCases(files, plan)
+  const spillDir = join(tmpdir(), `loantape-test-${process.pid}`)
+  let done = 0
+  const results = await runCases(cases, {
+    plan,
+    zone: config,
+    limit: (db) => limitBuild(db, config, {spillDir, historyBytes: 0}, world),
+    onDone() {
+      done += 1
+      world.onProgress({step: 'cases', unit: 'cases', done, total: cases.length})
+    },
+  })
+  const passed = results.filter((result) => result.passed).length
+  const duration_ms = Math.round(performance.now() - startedAt)
+  return {folder: join(sqlDir, 'tests'), passed, failed: results.length - passed, duration_ms, cases: results}
+}
+
+function selectFiles(files: readonly string[], table: string | undefined): readonly string[] {
+  if (table === undefined) return files
+  const tables = files.map((file) => basename(file, '.yaml'))
+  if (tables.includes(table)) return files.filter((file) => basename(file, '.yaml') === table)
+  const expected = tables.length === 0 ? 'expected a file of that name' : expectOneOf(table, tables)
+  throw newError(
+    'UNKNOWN_NAME',
+    `Table '${table}' has no tests/${table}.yaml in LOANTAPE_SQL_DIR: ${expected}.`,
+    {next: '`loantape test` without a name runs all.'},
+  )
+}

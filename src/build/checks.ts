@@ -1,0 +1,326 @@
+import {basename, join} from 'node:path'
+import {z} from 'zod'
+import {DEAL_ID} from '../contract/deal.ts'
+import {LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {quantity} from '../core/money.ts'
+import {shorten} from '../core/text.ts'
+import type {Check, Model} from '../core/types.ts'
+import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
+import type {CheckOutcome} from '../store/release.ts'
+import {listFiles, readSqlFile, splitHeader} from '../store/sql.ts'
+import {inStateTransaction, type StateDb} from '../store/state-db.ts'
+
+/** A model as its header checks need it. */
+type CheckedModel = Pick<Model, 'name' | 'file' | 'grain' | 'order' | 'checks' | 'isPerDeal'>
+
+/** A check in a model's header. */
+type CheckTag = Model['checks'][number]
+
+/**
+ * Reads the checks of the models' headers and every `checks/<name>.sql` of the folders. A later folder's file replaces
+ * an earlier one of the same name.
+ *
+ * A check file begins with what it demands and `-- severity: error` or `-- severity: warn`, and can end with `-- next:`, what to do about
+ * what it finds; then follows one SELECT that returns the rows that are wrong, their id first.
+ *
+ * @returns checks by name
+ * @throws CheckError `CHECK_SQL`, with file and line
+ */
+export function readChecks(models: readonly CheckedModel[], folders: readonly string[]): Check[] {
+  const files = folders.flatMap((folder) => listFiles(join(folder, 'checks'), '.sql'))
+  const checks = [
+    ...models.flatMap((model) => model.checks.map((tag) => parseTag(model, tag, models))),
+    ...files.map((file) => parseCheck(file, readSqlFile(file))),
+  ]
+  const byName = new Map(checks.map((check) => [check.name, check]))
+  return [...byName.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
+}
+
+function parseTag(model: CheckedModel, tag: CheckTag, models: readonly CheckedModel[]): Check {
+  const {file} = model
+  const {line} = tag
+  const demand = `${tag.rule}(${tag.args.join(', ')})`
+  const sql = buildTagSql(model, tag)
+  if (sql === null) {
+    throw headerError(
+      {file, line},
+      `Check '${demand}' of model '${model.name}': expected unique(a, …), not_null(a, …), accepted(a, value, …), references(a, schema.table.column) or between(a, low, high)`,
+    )
+  }
+  const description = describeTag(model.name, tag)
+  const changedSql = buildChangedSql(model, tag, models) ?? undefined
+  return {name: `${model.name} ${demand}`, severity: 'error', description, file, line, sql, changedSql}
+}
+
+function describeTag(table: string, {rule, args}: CheckTag): string {
+  const [column = '', ...others] = args
+  const all = args.join(', ')
+  if (rule === 'unique') return `No two rows of ${table} have the same ${all}.`
+  if (rule === 'not_null') return `No row of ${table} lacks ${all}.`
+  if (rule === 'between') return `${column} of ${table} lies between ${others.join(' and ')}.`
+  return `${column} of ${table} is one of ${rule === 'references' ? 'those in ' : ''}${others.join(', ')}.`
+}
+
+/** What finds every wrong row that changed deals brought; null where a row of another deal can have become wrong, too. */
+function buildChangedSql(model: CheckedModel, tag: CheckTag, models: readonly CheckedModel[]): string | null {
+  if (!model.isPerDeal) return null
+  const {rule, args} = tag
+  if (rule === 'unique') {
+    const columns = args.map(quoteName)
+    const same = columns.map((column) => `one.${column} is not distinct from changed.${column}`)
+    return `select ${columns.map((column) => `one.${column}`).join(', ')}, count(*) as copies from release.${model.name} as one semi join ${model.name} as changed on ${same.join(' and ')} group by all having count(*) > 1`
+  }
+  const [schema, name, key] = args[1]?.split('.') ?? []
+  const isOwnDeal =
+    args[0] === DEAL_ID &&
+    key === DEAL_ID &&
+    models.some((other) => other.isPerDeal && other.name === `${schema}.${name}`)
+  return rule === 'references' && !isOwnDeal ? null : buildTagSql(model, tag)
+}
+
+/**
+ * The SELECT of the rows that break a header check, led by the columns of the model's grain; on one line.
+ *
+ * @returns null when the arguments do not fit the rule
+ */
+function buildTagSql(model: CheckedModel, {rule, args}: CheckTag): string | null {
+  const columns = args.map(quoteName)
+  const [name = ''] = columns
+  const [, ...rest] = args
+  const selectRows = (shown: readonly string[], isWrong: string) => {
+    const named = new Set([...model.grain.map(quoteName), ...shown])
+    return `select ${[...named].join(', ')} from ${model.name} where ${isWrong}`
+  }
+  switch (rule) {
+    case 'unique':
+      if (args.length === 0) return null
+      return `select ${columns.join(', ')}, count(*) as copies from ${model.name} where ${buildDoubtSql(model, args)} group by all having count(*) > 1`
+    case 'not_null':
+      if (args.length === 0) return null
+      return selectRows(columns, columns.map((each) => `${each} is null`).join(' or '))
+    case 'accepted':
+      if (rest.length === 0) return null
+      return selectRows([name], `cast(${name} as varchar) not in (${rest.map(quoteLiteral).join(', ')})`)
+    case 'references': {
+      const [schema, other, key, ...more] = rest.join('.').split('.').map(quoteName)
+      if (rest.length !== 1 || key === undefined || more.length > 0) return null
+      return selectRows(
+        [name],
+        `${name} is not null and ${name} not in (select ${key} from ${schema}.${other} where ${key} is not null)`,
+      )
+    }
+    case 'between': {
+      const [low, high] = rest
+      if (rest.length !== 2 || low === undefined || high === undefined) return null
+      return selectRows([name], `${name} not between ${quoteLiteral(low)} and ${quoteLiteral(high)}`)
+    }
+    default:
+      return null
+  }
+}
+
+/**
+ * SQL: whether rows may be alike in these columns. Where each stored row is greater than the one before it, as in a table that was
+ * written in order, none are: to compare neighbours takes a sixth of what counting takes.
+ */
+function buildDoubtSql({name, order}: CheckedModel, columns: readonly string[]): string {
+  if (!order.every((column) => columns.includes(column))) return 'true'
+  const row = `row(${order.map(quoteName).join(', ')})`
+  return `(select count(*) filter (where is_greater) < count(*) - 1 from (select ${row} > lag(${row}) over () as is_greater from ${name}))`
+}
+
+function parseCheck(file: string, text: string): Check {
+  const {header, sql} = splitHeader(text)
+  const severities = header.map((line) => /^-- severity: (error|warn)$/.exec(line)?.[1])
+  const index = severities.findIndex((severity) => severity !== undefined)
+  const description = wordsOf(header.slice(0, index === -1 ? undefined : index))
+  if (description === '')
+    throw headerError({file, line: 1}, 'Check has no description: expected `-- what it demands`')
+  if (index === -1) {
+    throw headerError(
+      {file, line: header.length},
+      'Check has no severity: expected `-- severity: error` or `-- severity: warn`',
+    )
+  }
+  const next = header.findIndex((line) => line.startsWith('-- next: '))
+  return {
+    name: basename(file, '.sql'),
+    next: next === -1 ? undefined : wordsOf(header.slice(next)).replace(/^next: /, ''),
+    severity: severities[index] === 'warn' ? 'warn' : 'error',
+    description,
+    file,
+    line: null,
+    sql,
+    changedSql: header.includes(`-- per: ${DEAL_ID}`) ? sql : undefined,
+  }
+}
+
+function wordsOf(header: readonly string[]): string {
+  return header
+    .map((line) => line.replace(/^--\s*/, ''))
+    .join(' ')
+    .trim()
+}
+
+function headerError(place: {file: string; line: number}, problem: string): LoantapeError {
+  return newError('CHECK_SQL', `${problem}, in ${place.file}:${place.line}.`)
+}
+
+/** Rows a message shows. */
+const SAMPLES = 5
+
+/** Rows whose ids are kept. */
+const KEPT_IDS = 100
+
+const wrongRow = z.record(z.string(), z.unknown())
+const countRow = z.object({rows: z.coerce.number()})
+
+/**
+ * Runs every check on the tables just built. A check that finds rows is a result, not an error: see `requirePassed`.
+ *
+ * @param around runs each check, within its limits; what it throws of ours goes on as it is
+ * @param changed where tables with the rows of changed deals alone are found, where whole ones, and the checks that failed before: all others held
+ * for every other row
+ * @returns one result a check, in their order; samples are up to 5 rows such as `deal_7f3a (loan_amount=250000.00)`
+ * @throws CheckError `CHECK_SQL` when the engine refuses a check
+ */
+export function runChecks(
+  db: Database,
+  checks: readonly Check[],
+  around: (check: Check, run: () => Promise<CheckOutcome>, lane: Database) => Promise<CheckOutcome> = (
+    _check,
+    run,
+  ) => run(),
+  changed?: {path: string; wholePath: string; failed: readonly string[]},
+): Promise<CheckOutcome[]> {
+  return inLanes(db, checks, async (check, lane) => {
+    const changedSql = changed?.failed.includes(check.name) ? undefined : check.changedSql
+    try {
+      if (changed) {
+        const path = changedSql === undefined ? changed.wholePath : changed.path
+        await lane.run(`set search_path = ${quoteLiteral(path)}`)
+      }
+      return await around(
+        check,
+        () => findWrongRows(lane, {...check, sql: (changed && changedSql) ?? check.sql}),
+        lane,
+      )
+    } catch (error) {
+      if (error instanceof LoantapeError) throw error
+      throw newError(
+        'CHECK_SQL',
+        `Check '${check.name}' in ${check.file}:${check.line ?? 1} did not run: ${messageOf(error).split('\n')[0]}.`,
+        {cause: error},
+      )
+    }
+  })
+}
+
+async function findWrongRows(db: Database, {name, severity, next, sql}: Check): Promise<CheckOutcome> {
+  const rows = await db.all(wrongRow, `select * from (${sql}\n) order by all limit ${KEPT_IDS}`)
+  const isAll = rows.length < KEPT_IDS
+  const failures = isAll
+    ? rows.length
+    : (await db.one(countRow, `select count(*) as rows from (${sql}\n)`)).rows
+  return {
+    name,
+    severity,
+    failures,
+    next,
+    deals: rows[0] && 'deals' in rows[0] ? rows.reduce((sum, {deals}) => sum + Number(deals), 0) : undefined,
+    samples: rows.slice(0, SAMPLES).map(formatSample),
+    ids: rows.map((row) => String(Object.values(row)[0])),
+    rows,
+  }
+}
+
+/** The first column is the id; the others explain. */
+function formatSample(row: Record<string, unknown>): string {
+  const [[id, subject] = ['', ''], ...others] = Object.entries(row)
+  const named = id.endsWith('_id') ? String(subject) : shorten(String(subject))
+  const explained = others.map(([column, value]) => `${column}=${shorten(String(value))}`).join(', ')
+  return explained === '' ? named : `${named} (${explained})`
+}
+
+/**
+ * Stops the build when a check of severity error found rows.
+ *
+ * @throws CheckError `CHECK_FAILED`, naming each failed check, how many rows, and the first of them; its details name
+ * up to 100 of each
+ */
+export function requirePassed(results: readonly CheckOutcome[]): void {
+  const failed = results.filter(({severity, failures}) => severity === 'error' && failures > 0)
+  if (failed.length === 0) return
+  const described = failed.map(({name, failures, samples}) => {
+    const more = failures > samples.length ? ', …' : ''
+    return `'${name}' found ${quantity(failures, 'wrong row')}: ${samples.join(', ')}${more}`
+  })
+  throw newError(
+    'CHECK_FAILED',
+    `${failed.length === 1 ? 'A check' : `${failed.length} checks`} failed: ${described.join('; ')}.`,
+    {
+      details: {
+        checks: failed.map(({name, severity, failures, ids}) => ({name, severity, failures, ids})),
+      },
+    },
+  )
+}
+
+/** One time the checks of a release were run, and those that found rows. */
+export type Checking = z.output<typeof checkingRow> & {failed: CheckFailure[]}
+const checkingRow = z.object({
+  release_id: z.string(),
+  /** ISO 8601 of the real clock. */
+  checked_at: z.string(),
+  /** How many checks there were. */
+  checks: z.number(),
+})
+
+/** Checkings the state database keeps. */
+const KEPT = 100
+
+/** A check that found rows, with the ids of the first of them. */
+type CheckFailure = z.output<typeof failureRow>
+const failureRow = z.object({
+  name: z.string(),
+  severity: z.enum(['error', 'warn']),
+  /** Rows that are wrong. */
+  failures: z.number(),
+  ids: z.string().transform((text) => z.array(z.string()).parse(JSON.parse(text))),
+})
+
+/**
+ * Keeps what the checks of a release found; the oldest are let go.
+ *
+ * @param isPlain whether the release was to become the current one
+ */
+export function storeChecking(stateDb: StateDb, checking: Checking, isPlain: boolean): void {
+  const {release_id, checked_at, checks, failed} = checking
+  inStateTransaction(stateDb, () => {
+    const is_plain = Number(isPlain)
+    const {lastInsertRowid} = stateDb.insert('checking', {release_id, checked_at, checks, is_plain})
+    for (const {name, severity, failures, ids} of failed) {
+      const found = {name, severity, failures, ids: JSON.stringify(ids)}
+      stateDb.insert('check_failure', {checking_id: lastInsertRowid, ...found})
+    }
+    const oldest = Number(lastInsertRowid) - KEPT
+    stateDb.run('delete from check_failure where checking_id <= ?', [oldest])
+    stateDb.run('delete from checking where checking_id <= ?', [oldest])
+  })
+}
+
+/** The last time the checks of a release that was to become current were run. */
+export function findLastChecking(stateDb: StateDb): Checking | undefined {
+  const last = stateDb.first(
+    checkingRow.extend({checking_id: z.number()}),
+    'select * from checking where is_plain = 1 order by checking_id desc limit 1',
+  )
+  if (!last) return undefined
+  const {checking_id, ...checking} = last
+  const failed = stateDb.all(
+    failureRow,
+    'select * from check_failure where checking_id = ? order by severity, name',
+    [checking_id],
+  )
+  return {...checking, failed}
+}

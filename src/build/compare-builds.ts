@@ -1,0 +1,152 @@
+import {join} from 'node:path'
+import {z} from 'zod'
+import {businessDateOf} from '../core/clock.ts'
+import type {Config} from '../core/config.ts'
+import {newError} from '../core/errors.ts'
+import type {Model, Moment, World} from '../core/types.ts'
+import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
+import {openDatabase, quoteLiteral} from '../store/database.ts'
+import {databasesOf, requireRelease} from '../store/release.ts'
+import {openHistory} from '../store/warehouse.ts'
+import {type BuildResult, buildRelease, summariseChecks} from './build.ts'
+import {copyDatabases, discardBuild, forgetLastBuild, noteWhole, readLastBuild} from './build-folder.ts'
+import {type Base, buildTables} from './build-tables.ts'
+import {type BuildRequest, filesOf, planBuild, prepareBuild} from './prepare-build.ts'
+
+/** What a comparison came to. */
+export interface Compared extends BuildResult {
+  /** Share of the deals that the build compared was built for; null where it had nothing to go on from. */
+  rebuilt: number | null
+}
+
+/** A build that goes on from others is compared with a whole one after so many milliseconds: a week. */
+const WHOLE_AFTER_MS = 7 * 86_400_000
+
+/** As {@link compareBuilds}, of the current release, where builds have gone on from others for a week. */
+export async function compareBuildsWhereDue(config: Config, world: World): Promise<void> {
+  const last = readLastBuild(dataFolderAt(config.dataDir))
+  if (!last || last.rebuilt === 0 || world.realClock.now() - Date.parse(last.whole_at) < WHOLE_AFTER_MS)
+    return
+  await compareBuilds(config, {}, world)
+  world.log.info({release_id: last.release_id}, 'release compared with a whole build: the same')
+}
+
+/**
+ * Builds a release, unless it is there, and then all of it again from nothing, and compares every published table byte by byte, and
+ * what the checks found. Where the release was itself built whole, one that goes on from some walks before is compared, too.
+ *
+ * @throws UnexpectedError `BUILD_DIFFERS` naming table, model and rows; the next build is whole
+ */
+export async function compareBuilds(config: Config, request: BuildRequest, world: World): Promise<Compared> {
+  const folder = dataFolderAt(config.dataDir)
+  const result = await buildRelease(config, request, world)
+  const release = requireRelease(folder, result.release_id)
+  const {as_of: asOf, known_at: knownAt} = release.manifest
+  const moment = {asOf, knownAt: knownAt.replace('T', ' ').replace('Z', '')}
+  const bench = {folder, config, dirs: []}
+  try {
+    const whole = await buildAside(bench, {name: 'whole', moment}, world)
+    await requireSame(folder, release, whole)
+    const last = readLastBuild(folder)
+    let rebuilt = last?.release_id === result.release_id && last.rebuilt > 0 ? last.rebuilt : null
+    const earlier = rebuilt === null ? await findEarlier(folder, moment) : undefined
+    if (earlier) {
+      const before = await buildAside(bench, {name: 'before', moment: earlier}, world)
+      const onward = await buildAside(bench, {name: 'onward', moment, before}, world)
+      await requireSame(folder, onward, whole)
+      rebuilt = onward.last.rebuilt || null
+    }
+    noteWhole(folder, result.release_id, new Date(world.realClock.now()))
+    return {...result, rebuilt}
+  } finally {
+    bench.dirs.forEach(discardBuild)
+  }
+}
+
+/** A build that can be gone on from. */
+type Made = Omit<Base, 'isCopied'>
+
+/** Builds beside the releases: whole, or going on from another build. */
+async function buildAside(
+  {folder, config, dirs}: {folder: DataFolder; config: Config; dirs: string[]},
+  {name, moment, before}: {name: string; moment: Moment; before?: Made},
+  world: World,
+): Promise<Made & {models: readonly Model[]}> {
+  const how = {...config, build: before ? ('incremental' as const) : ('whole' as const)}
+  const today = businessDateOf(world.clock.now(), config)
+  const {build} = await prepareBuild(folder, how, moment, {today, aside: name})
+  if (!build) throw new Error('nothing was prepared')
+  const {dir, identity} = build
+  dirs.push(dir)
+  if (before) await copyDatabases(databasesOf(before.dir), filesOf(dir))
+  const base = before && {...before, isCopied: Promise.resolve(true)}
+  const source = await planBuild(folder, build, world)
+  const {tables, outcomes, next} = await buildTables(folder, source, world, {base})
+  const manifest = {...identity, tables, checks: summariseChecks(outcomes)}
+  return {dir, last: next, manifest, models: source.plan.models}
+}
+
+/** Walks before a moment from which a build goes on: changes of a week. */
+const WALKS_BEFORE = 7
+
+/** The moment of the walk so many before another, or of the first; undefined where there is none before. */
+async function findEarlier(folder: DataFolder, {asOf, knownAt}: Moment): Promise<Moment | undefined> {
+  await using db = await openHistory(folder)
+  const walks = await db.all(
+    z.object({asOf: z.string(), knownAt: z.string()}),
+    `select business_date as "asOf", strftime(recorded_at, '%Y-%m-%d %H:%M:%S.%f') as "knownAt"
+     from history.raw.walk
+     where state = 'applied' and stream = 'deal' and business_date <= cast($1 as date) and recorded_at < cast($2 as timestamp)
+     order by recorded_at desc limit ${WALKS_BEFORE}`,
+    [asOf, knownAt],
+  )
+  return walks.at(-1)
+}
+
+/** Requires the same bytes of every table, and the same findings of every check. */
+async function requireSame(
+  folder: DataFolder,
+  built: Pick<Made, 'dir' | 'manifest'>,
+  whole: Pick<Made, 'dir' | 'manifest'> & {models: readonly Model[]},
+): Promise<void> {
+  const refuse = (problem: string) => {
+    forgetLastBuild(folder)
+    return newError('BUILD_DIFFERS', `${problem}.`)
+  }
+  for (const {name, file, sha256} of whole.manifest.tables) {
+    if (built.manifest.tables.find((table) => table.name === name)?.sha256 === sha256) continue
+    const difference = await describeDifference(join(built.dir, file), join(whole.dir, file))
+    throw refuse(
+      `Table '${name}' (${whole.models.find((model) => model.name === name)?.file}) of release ${whole.manifest.release_id} is not that of a whole build: ${difference}`,
+    )
+  }
+  const found = [built, whole].map(({manifest}) =>
+    manifest.checks.results.map(
+      ({name, failures, samples}) => `'${name}' ${failures}: ${samples.join(', ')}`,
+    ),
+  )
+  const other = found.flat().find((result) => !found.every((results) => results.includes(result)))
+  if (other !== undefined)
+    throw refuse(
+      `Checks of release ${whole.manifest.release_id} do not find what they find in a whole build: ${other}`,
+    )
+}
+
+/** Rows that a message shows of each side. */
+const ROWS_SHOWN = 3
+
+/** The first rows that only one of two files has, in words. */
+async function describeDifference(built: string, whole: string): Promise<string> {
+  await using db = await openDatabase()
+  const rowsOnlyIn = async (one: string, other: string) => {
+    const [these, those] = [one, other].map((path) => `from read_parquet(${quoteLiteral(path)})`)
+    const rows = await db.all(
+      z.object({row: z.string()}),
+      `select cast(to_json(t) as varchar) as row from ((${these}) except all (${those})) as t order by row limit ${ROWS_SHOWN}`,
+    )
+    return rows.map(({row}) => row).join(', ')
+  }
+  const [more, less] = [await rowsOnlyIn(built, whole), await rowsOnlyIn(whole, built)]
+  const parts = [more && `it has the rows ${more}`, less && `it lacks the rows ${less}`].filter(Boolean)
+  return parts.join('; ') || 'it has the same rows in another order'
+}

@@ -1,0 +1,477 @@
+import {hash} from 'node:crypto'
+import {existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync} from 'node:fs'
+import {join} from 'node:path'
+import {version} from '@duckdb/node-api'
+import {z} from 'zod'
+import {parseJson} from '../core/json.ts'
+import {GENERATOR} from '../core/process.ts'
+import {findNearest} from '../core/text.ts'
+import type {BuildPlan, Check, Model, Seed, World} from '../core/types.ts'
+import {type Database, openDatabase, quoteName} from '../store/database.ts'
+import {keepText, readKept} from '../store/files.ts'
+import {readColumns, type TableColumn} from '../store/sql.ts'
+import {migrate} from '../store/warehouse.ts'
+import {buildModels, createKeptTest, fingerprintModels, markPerDeal, tableOf} from './build-models.ts'
+import {BUILT_IN_SQL, createModelError, createSqlError, type Place} from './read-models.ts'
+import {widenDecimals} from './seeds.ts'
+
+/** A SELECT as the engine's own parser has it. */
+interface ParsedSelect {
+  statements: readonly unknown[]
+  /** The line, from 1, of one of the parser's positions. */
+  lineAt(position: number): number
+}
+
+/** A table or function that a SELECT names, and the line at which it does. */
+interface Named {
+  name: string
+  line: number
+}
+
+const nameRow = z.object({name: z.string()})
+const jsonRow = z.object({json: z.string()})
+const parsedSelect = z.object({
+  error: z.boolean(),
+  error_message: z.string().optional(),
+  position: z.coerce.number().optional(),
+  statements: z.array(z.unknown()).optional(),
+})
+
+/**
+ * Parses files that hold one SELECT each, all in one statement.
+ *
+ * @returns the SELECTs by name
+ * @throws CheckError `MODEL_SQL` when a file is not one SELECT, with file and line
+ */
+export async function parseSelects(
+  db: Database,
+  sources: readonly {name: string; file: string; sql: string}[],
+): Promise<Map<string, ParsedSelect>> {
+  const rows = await db.all(
+    jsonRow,
+    `select json_serialize_sql(sql)::varchar as json
+     from (select unnest(from_json($1::varchar, '["varchar"]')) as sql)`,
+    [JSON.stringify(sources.map(({sql}) => sql))],
+  )
+  const selects = new Map<string, ParsedSelect>()
+  for (const [index, {name, file, sql}] of sources.entries()) {
+    const parsed = parsedSelect.parse(JSON.parse(rows[index]?.json ?? '{}'))
+    const lineAt = createLineFinder(sql)
+    if (parsed.error) {
+      const line = parsed.position === undefined ? 1 : lineAt(parsed.position)
+      throw sqlError({file, line}, parsed.error_message)
+    }
+    const statements = parsed.statements ?? []
+    if (statements.length !== 1) throw sqlError({file, line: 1}, `${statements.length} statements`)
+    selects.set(name, {statements, lineAt})
+  }
+  return selects
+}
+
+/** The tables a SELECT reads; names of its CTEs are not among them. */
+function findTables({statements, lineAt}: ParsedSelect): Named[] {
+  const ctes = findNodes(statements, ({cte_map}) => cte_map !== undefined).flatMap(
+    ({cte_map}) => cte_map?.map.map(({key}) => key) ?? [],
+  )
+  return findNodes(statements, ({type}) => type === 'BASE_TABLE')
+    .map(({schema_name, table_name = '', query_location = 0}) => ({
+      name: schema_name ? `${schema_name}.${table_name}` : table_name,
+      line: lineAt(query_location),
+    }))
+    .filter(({name}) => !ctes.includes(name))
+}
+
+/**
+ * Sorts models so that each stands behind what it reads; where nothing decides, by name.
+ *
+ * @param selects each model's SELECT, by name
+ * @param given tables that exist without a model: `raw.…` and `seed.…`
+ * @returns the models in order, and what each of them reads: models, seeds and raw tables
+ * @throws CheckError `MODEL_UNKNOWN_TABLE`, `MODEL_CYCLE`, with file and line
+ */
+function orderModels(
+  models: readonly Model[],
+  selects: ReadonlyMap<string, ParsedSelect>,
+  given: ReadonlySet<string>,
+): Pick<BuildPlan, 'models' | 'reads'> {
+  const byName = new Map(models.map((model) => [model.name, model]))
+  const references = new Map<string, Named[]>()
+  for (const model of models) {
+    const select = selects.get(model.name)
+    const read = [...(select ? findTables(select) : []), ...model.declaredDependencies]
+    const unknown = read.find(({name}) => !byName.has(name) && !given.has(name))
+    if (unknown) {
+      const nearest = findNearest(unknown.name, [...byName.keys(), ...given])
+      throw createModelError(
+        'MODEL_UNKNOWN_TABLE',
+        {file: model.file, line: unknown.line},
+        `Unknown table '${unknown.name}': expected a model, a seed or a raw table, written as schema.table${nearest === undefined ? '' : `; the nearest is '${nearest}'`},`,
+      )
+    }
+    references.set(model.name, read)
+  }
+  const reads = [...references].map(
+    ([name, read]) => [name, [...new Set(read.map((table) => table.name))]] as const,
+  )
+  return {models: sortByReads(byName, references), reads: new Map(reads)}
+}
+
+function sortByReads(byName: Map<string, Model>, reads: Map<string, Named[]>): Model[] {
+  const ordered = new Set<Model>()
+  const visit = (model: Model, path: readonly string[]): void => {
+    if (ordered.has(model)) return
+    const chain = [...path, model.name]
+    for (const {name, line} of reads.get(model.name) ?? []) {
+      if (chain.includes(name)) {
+        const cycle = [...chain.slice(chain.indexOf(name)), name].join(' → ')
+        throw createModelError(
+          'MODEL_CYCLE',
+          {file: model.file, line},
+          `Models read each other in a cycle, ${cycle}: expected an order,`,
+        )
+      }
+      const read = byName.get(name)
+      if (read) visit(read, chain)
+    }
+    ordered.add(model)
+  }
+  for (const name of [...byName.keys()].sort()) {
+    const model = byName.get(name)
+    if (model) visit(model, [])
+  }
+  return [...ordered]
+}
+
+/** Table functions whose rows come from their arguments alone; all others read files or the engine's own state. */
+const PURE_TABLE_FUNCTIONS = [
+  'range',
+  'generate_series',
+  'unnest',
+  'repeat',
+  'repeat_row',
+  'json_each',
+  'json_tree',
+]
+
+/**
+ * Requires that a model or check reads tables alone. To be called before the engine binds it, which opens the files it names.
+ *
+ * @throws CheckError `MODEL_UNREPEATABLE`, with file and line
+ */
+function requireTablesAlone(file: string, select: ParsedSelect | undefined): void {
+  for (const {function: called, query_location = 0} of findNodes(
+    select?.statements,
+    ({type}) => type === 'TABLE_FUNCTION',
+  )) {
+    const name = called?.function_name.toLowerCase() ?? ''
+    if (!PURE_TABLE_FUNCTIONS.includes(name))
+      throw createUnrepeatable({file, line: select?.lineAt(query_location) ?? 1}, name)
+  }
+}
+
+/** Functions the engine takes for constant although they ask for the time or the machine; `age` does where it has one argument. */
+const TAKEN_FOR_CONSTANT = ['current_localtime', 'current_localtimestamp', 'current_setting', 'age']
+
+/** The functions whose result changes from one statement to the next. */
+async function listChangingFunctions(db: Database): Promise<Set<string>> {
+  const rows = await db.all(
+    nameRow,
+    `select distinct function_name as name from duckdb_functions()
+     where stability in ('VOLATILE', 'CONSISTENT_WITHIN_QUERY') and function_name <> 'error'`,
+  )
+  return new Set([...rows.map(({name}) => name), ...TAKEN_FOR_CONSTANT])
+}
+
+/** Aggregates that add up: over a DOUBLE their result differs with the number of threads. */
+const SUMS = ['sum', 'avg', 'mean', 'fsum', 'sumkahan', 'kahan_sum', 'favg']
+
+/**
+ * Requires that a model gives the same rows whenever it is built: it asks neither for the time nor for chance, and neither sums nor
+ * averages a DOUBLE or FLOAT.
+ *
+ * @param changing what {@link listChangingFunctions} found
+ * @throws CheckError `MODEL_UNREPEATABLE`, `MODEL_INEXACT_SUM`, with file and line
+ */
+async function requireRepeatable(
+  db: Database,
+  {name: model, file, sql}: Model,
+  {statements, lineAt}: ParsedSelect,
+  changing: ReadonlySet<string>,
+): Promise<void> {
+  // The bound plan has macros resolved, and knows the types of what is summed.
+  const {json} = await db.one(jsonRow, 'select json_serialize_plan($1::varchar)::varchar as json', [sql])
+  const bound = findNodes(
+    JSON.parse(json),
+    ({expression_class}) => expression_class?.startsWith('BOUND_') === true,
+  )
+  for (const {expression_class, name = '', arguments: given = [], query_location = 0} of bound) {
+    const isSum = expression_class !== 'BOUND_FUNCTION' && SUMS.includes(name)
+    if (isSum && ['DOUBLE', 'FLOAT'].includes(given[0]?.id ?? '')) {
+      const call = findNodes(statements, ({function_name}) => function_name?.toLowerCase() === name)[0]
+      throw createModelError(
+        'MODEL_INEXACT_SUM',
+        {file, line: call ? lineAt(call.query_location ?? 0) : 1},
+        `${name}() of model '${model}' adds up ${given[0]?.id}: expected DECIMAL or whole numbers, whose sum does not depend on their order,`,
+      )
+    }
+    const isChanging = expression_class === 'BOUND_FUNCTION' && changing.has(name)
+    if (isChanging && !(name === 'age' && given.length > 1))
+      throw createUnrepeatable({file, line: lineAt(query_location)}, name)
+  }
+}
+
+function createUnrepeatable(place: Place, name: string): Error {
+  return createModelError(
+    'MODEL_UNREPEATABLE',
+    place,
+    `${name}() gives another result on another day or machine: expected a release that can be built again, from models, seeds, raw tables and getvariable('as_of') alone,`,
+  )
+}
+
+/** A node of the trees of the engine's parser and binder, as far as it is looked at. */
+interface Node {
+  type?: string
+  query_location?: number
+  schema_name?: string
+  table_name?: string
+  cte_map?: {map: {key: string}[]}
+  function?: {function_name: string}
+  function_name?: string
+  expression_class?: string
+  name?: string
+  arguments?: {id: string}[]
+}
+
+/** Every node of a tree that is wanted, from the outside in. */
+function findNodes(tree: unknown, isWanted: (node: Node) => boolean, found: Node[] = []): Node[] {
+  if (typeof tree !== 'object' || tree === null) return found
+  if (isWanted(tree)) found.push(tree)
+  for (const child of Object.values(tree)) findNodes(child, isWanted, found)
+  return found
+}
+
+/** Line numbers, from 1, of the parser's byte positions. */
+function createLineFinder(sql: string): (position: number) => number {
+  const bytes = Buffer.from(sql)
+  return (position) => bytes.subarray(0, position).toString().split('\n').length
+}
+
+function sqlError(place: Place, words = 'no statement'): Error {
+  return createModelError('MODEL_SQL', place, `A model must be exactly one SELECT: ${words},`)
+}
+
+/** What a build is compiled from. */
+export interface ModelSource {
+  models: readonly Model[]
+  seeds: readonly Seed[]
+  checks: readonly Check[]
+}
+
+/** Enough for the plans of the months whose accounts differ. */
+const KEPT_PLANS = 20
+
+const lists = z.array(z.tuple([z.string(), z.array(z.string())]))
+const planFile = z.object({
+  models: z.array(z.string()),
+  reads: lists,
+  checkReads: lists,
+  columns: z.array(z.tuple([z.string(), z.array(z.object({name: z.string(), type: z.string()}))])),
+})
+
+/** The plan of the models as they are shipped, compiled when they were written: `npm run docs` writes it. */
+export const SHIPPED_PLAN: string = join(BUILT_IN_SQL, 'plan.json')
+
+/**
+ * What the plan of these sources is known by. Rows of a computed seed do not count: they were validated as they were read, and no plan
+ * depends on them.
+ *
+ * @param engine its version, such as `v1.5.6`
+ */
+export function keyOfPlan({models, checks, seeds}: ModelSource, engine: string): string {
+  const shapes = seeds.map((seed) => (seed.isComputed ? {...seed, text: seed.columns.join()} : seed))
+  return hash('sha256', [fingerprintModels(models, checks, shapes), engine, GENERATOR].join('\n')).slice(
+    0,
+    16,
+  )
+}
+
+/** The text of a plan that was compiled before, here or for the package; undefined where there is none. */
+function readPlan(dir: string | undefined, key: string): string | undefined {
+  const kept = dir && readKept(pathOf(dir, key))
+  if (kept) return kept
+  const shipped = existsSync(SHIPPED_PLAN) ? readFileSync(SHIPPED_PLAN, 'utf8') : ''
+  return shipped.startsWith(`{"key":"${key}"`) ? shipped : undefined
+}
+
+/** Makes the plan of these sources from its text; undefined where the text is not of them. */
+function parsePlan(text: string, source: ModelSource): BuildPlan | undefined {
+  const plan = planFile.safeParse(parseJson(text)).data
+  const models = plan?.models.flatMap((name) => source.models.find((model) => model.name === name) ?? [])
+  if (!plan || models?.length !== source.models.length) return undefined
+  const reads = new Map(plan.reads)
+  return {
+    models: markPerDeal(models, reads),
+    seeds: source.seeds,
+    reads,
+    checkReads: new Map(plan.checkReads),
+    columns: new Map(plan.columns),
+  }
+}
+
+/** Everything of a plan that its sources do not say. */
+export function formatPlan(key: string, {models, reads, checkReads, columns}: BuildPlan): string {
+  return JSON.stringify({
+    key,
+    models: models.map(({name}) => name),
+    reads: [...reads],
+    checkReads: [...checkReads],
+    columns: [...columns],
+  })
+}
+
+/** Keeps a plan for the next process, and the latest of those before. */
+function keepPlan(dir: string, key: string, text: string): void {
+  mkdirSync(dir, {recursive: true, mode: 0o700})
+  keepText(pathOf(dir, key), text)
+  const kept = readdirSync(dir)
+    .filter((name) => name.startsWith('plan-'))
+    .map((name) => join(dir, name))
+    .map((path) => ({path, at: statSync(path, {throwIfNoEntry: false})?.mtimeMs ?? 0}))
+    .sort((a, b) => b.at - a.at)
+  for (const {path} of kept.slice(KEPT_PLANS)) rmSync(path, {force: true})
+}
+
+function pathOf(dir: string, key: string): string {
+  return join(dir, `plan-${key}.json`)
+}
+
+/** Types that every tool reading a release understands. */
+const PLAIN_TYPES = /^(VARCHAR|BIGINT|DECIMAL\(\d+,\d+\)|DOUBLE|DATE|TIMESTAMP|BOOLEAN)$/
+
+/**
+ * Binds every model and every check on an empty warehouse in memory, without running any, so that a wrong name fails
+ * in milliseconds and before anything is written.
+ *
+ * @param world its plans hold what this process compiled before
+ * @param cache the folder of plans that others compiled; it can be removed at any time
+ * @param engine its version
+ * @returns the plan for `buildModels`, models in the order of their dependencies
+ * @throws CheckError `MODEL_SQL`, `MODEL_UNKNOWN_TABLE`, `MODEL_CYCLE`, `MODEL_BUILD`, `MODEL_COLUMNS`, `MODEL_TYPE`,
+ * `MODEL_INEXACT_SUM`, `MODEL_UNREPEATABLE`, `CHECK_SQL` or `SEED_…`, with file and line
+ */
+export async function compileModels(
+  source: ModelSource,
+  {plans}: Pick<World, 'plans'> = {plans: new Map()},
+  cache?: string,
+  engine: string = version(),
+): Promise<BuildPlan> {
+  const key = keyOfPlan(source, engine)
+  const known = plans.get(key) ?? readPlan(cache, key)
+  const kept = known === undefined ? undefined : parsePlan(known, source)
+  const plan = kept ?? (await compileAnew(source))
+  const text = kept && known ? known : formatPlan(key, plan)
+  if (cache && !kept) keepPlan(cache, key, text)
+  plans.set(key, text)
+  return plan
+}
+
+/** Compiles the models whether or not their plan is known. */
+export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
+  await using db = await openDatabase({
+    // Nothing is run, so there is nothing to share out.
+    threads: 1,
+    attach: [
+      {path: ':memory:', alias: 'release'},
+      {path: ':memory:', alias: 'history'},
+    ],
+  })
+  await migrate(db, 'history')
+  const rawTables = await db.all(
+    nameRow,
+    `select schema_name || '.' || table_name as name from duckdb_tables()
+     where database_name = 'history' and schema_name = 'raw' and table_name not like '%\\_head' escape '\\'`,
+  )
+  const given = new Set([...rawTables.map(({name}) => name), ...source.seeds.map(({name}) => `seed.${name}`)])
+  const selects = await parseSelects(db, source.models)
+  for (const model of source.models) requireTablesAlone(model.file, selects.get(model.name))
+  const {models: ordered, reads} = orderModels(source.models, selects, given)
+  const models = markPerDeal(ordered, reads)
+  const columns = new Map<string, TableColumn[]>()
+  const changing = await listChangingFunctions(db)
+  const isKept = createKeptTest({models, reads})
+  const counted = {asOf: '2000-01-01', knownAt: '2000-01-01 00:00:00', timeZone: 'UTC', dayCutoff: '00:00'}
+  await buildModels(db, {models, reads, seeds: source.seeds, columns}, counted, {
+    isDry: true,
+    async around(model, build) {
+      await build()
+      const table = tableOf(model, isKept(model))
+      if (model.isPublished) await widenDecimals(db, table)
+      const described = await readColumns(db, table)
+      requireDescribedColumns(model, described)
+      columns.set(model.name, described)
+      const select = selects.get(model.name)
+      if (select) await requireRepeatable(db, model, select, changing)
+    },
+  })
+  for (const {name} of source.seeds) {
+    columns.set(`seed.${name}`, await readColumns(db, `release.seed.${quoteName(name)}`))
+  }
+  const bindChecks = async () => {
+    for (const check of source.checks) await bindCheck(db, check)
+  }
+  // What the parser refuses, the binder words better.
+  const checkSelects = await parseSelects(db, source.checks).catch(async (error: unknown) => {
+    await bindChecks()
+    throw error
+  })
+  for (const check of source.checks) requireTablesAlone(check.file, checkSelects.get(check.name))
+  await bindChecks()
+  const checkReads = new Map(
+    [...checkSelects].map(([check, select]) => [check, findTables(select).map(({name}) => name)]),
+  )
+  return {models, seeds: source.seeds, reads, checkReads, columns}
+}
+
+/**
+ * Holds the columns that a model came to against its header: every column is described, every description has its
+ * column, and published types are plain.
+ */
+function requireDescribedColumns(model: Model, columns: readonly TableColumn[]): void {
+  const headerEnd = model.columns.at(-1)?.line ?? 1
+  for (const {name, type} of columns) {
+    const described = model.columns.find((column) => column.name === name)
+    const place = {file: model.file, line: described?.line ?? headerEnd}
+    if (!described) {
+      throw createModelError(
+        'MODEL_COLUMNS',
+        place,
+        `Column '${name}' of model '${model.name}' is not described: expected \`-- ${name}: meaning\``,
+      )
+    }
+    if (model.isPublished && !PLAIN_TYPES.test(type)) {
+      throw createModelError(
+        'MODEL_TYPE',
+        place,
+        `Column '${name}' of model '${model.name}' is ${type}: expected an explicit cast to VARCHAR, BIGINT, DECIMAL, DOUBLE, DATE, TIMESTAMP or BOOLEAN`,
+      )
+    }
+  }
+  const stray = model.columns.find(({name}) => !columns.some((column) => column.name === name))
+  if (stray) {
+    throw createModelError(
+      'MODEL_COLUMNS',
+      {file: model.file, line: stray.line},
+      `Header describes column '${stray.name}', which model '${model.name}' does not have: expected ${columns.map(({name}) => name).join(', ')}`,
+    )
+  }
+}
+
+async function bindCheck(db: Database, check: Check): Promise<void> {
+  try {
+    // As a subquery only a SELECT is accepted, as when it runs.
+    await db.run(`explain select * from (${check.sql}\n)`)
+  } catch (error) {
+    const place = {file: check.file, line: check.line ?? 1}
+    throw createSqlError('CHECK_SQL', `Check '${check.name}' is not a valid SELECT`, place, error)
+  }
+}

@@ -1,0 +1,224 @@
+import {availableParallelism} from 'node:os'
+import {join} from 'node:path'
+import {z} from 'zod'
+import type {Config} from '../core/config.ts'
+import {newError} from '../core/errors.ts'
+import {GENERATOR} from '../core/process.ts'
+import type {Check, Model, Moment, World} from '../core/types.ts'
+import type {DataFolder} from '../store/data-folder.ts'
+import {
+  type Cut,
+  type Database,
+  mostMemoryMb,
+  quoteLiteral,
+  threadsFor,
+  withinLimits,
+} from '../store/database.ts'
+import {readHistoryId, readSourceBridge, resolveMoment} from '../store/moment.ts'
+import {
+  databasesOf,
+  type Release,
+  type ReleaseDatabases,
+  type ReleaseManifest,
+  readRelease,
+} from '../store/release.ts'
+import {copyHistory, openHistory} from '../store/warehouse.ts'
+import {listKnownFields} from '../sync/mapped-fields.ts'
+import {createBuildFolder, discardBuild, releaseIdOf, type TableFile} from './build-folder.ts'
+import {fingerprintModels} from './build-models.ts'
+import {compileModels} from './compile.ts'
+import {planSelection, readSources, type SelectionPlan, type Sources} from './sources.ts'
+
+/** What a thread needs at least, by the engine's own documentation: with more threads than that it runs out of memory. */
+const THREAD_MB = 125
+
+/** Enough for a million deals; with more the engine takes more, and is no faster for it. */
+const ENOUGH_MB = 3000
+
+/** Each piece that is worked on at once should have this much; more than these add little. */
+const LANE_MB = 1000
+const MOST_LANES = 3
+
+/** What a build works on: the file of a model, of a check, or of a table that is written. */
+type Subject = Model | Check | TableFile
+
+/** Runs the work of one model, check or file within the limits of a build. */
+type Limited = <T>(subject: Subject, work: () => Promise<T>, lane: Database) => Promise<T>
+
+/**
+ * Sets what the engine may hold in memory and where the rest goes, and keeps the time each model, check or file may take.
+ *
+ * @param build `spillDir` is a folder of this build alone, `historyBytes` the size of what it reads
+ */
+export async function limitBuild(
+  db: Database,
+  config: Pick<Config, 'memoryMb' | 'modelTimeoutSeconds'>,
+  {spillDir, historyBytes}: {spillDir: string; historyBytes: number},
+  world: World,
+): Promise<Limited> {
+  await db.run(`set temp_directory = ${quoteLiteral(spillDir)}`)
+  const memoryMb = memoryFor(config)
+  const threads = Math.min(threadsFor(historyBytes), Math.max(1, Math.floor(memoryMb / THREAD_MB)))
+  await db.run(`set memory_limit = '${memoryMb}MB'; set threads = ${threads}`)
+  const limits = {limitMs: config.modelTimeoutSeconds * 1000, signal: world.signal}
+  return (subject, work, lane) =>
+    withinLimits(lane, limits, work, (cut, cause) => describeCut(subject, config, cut, cause))
+}
+
+/** Says of a step how many of its models, checks or files are done. */
+export function countEach(
+  limited: Limited,
+  {step, total}: {step: string; total: number},
+  world: Pick<World, 'onProgress'>,
+): Limited {
+  let done = 0
+  const report = () => world.onProgress({step, unit: step, done, total})
+  report()
+  return async (subject, work, lane) => {
+    const result = await limited(subject, work, lane)
+    done += 1
+    report()
+    return result
+  }
+}
+
+/** How many models, checks or files are worked on at once. */
+export function lanesOf(config: Pick<Config, 'memoryMb'>): number {
+  return Math.max(1, Math.min(availableParallelism(), MOST_LANES, Math.floor(memoryFor(config) / LANE_MB)))
+}
+
+/** Megabytes a build may hold: as set, or enough, as far as there is as much. */
+function memoryFor(config: Pick<Config, 'memoryMb'>): number {
+  return config.memoryMb ?? Math.floor(Math.min(ENOUGH_MB, mostMemoryMb()))
+}
+
+function kindOf(subject: Subject): string {
+  if ('grain' in subject) return 'Model'
+  return 'severity' in subject ? 'Check' : 'Table'
+}
+
+function describeCut(
+  subject: Subject,
+  config: Pick<Config, 'memoryMb' | 'modelTimeoutSeconds'>,
+  cut: Cut,
+  cause: unknown,
+): Error {
+  const kind = kindOf(subject)
+  const what = `${kind} '${subject.name}' in ${subject.file}`
+  if (cut === 'stopped') {
+    return newError(
+      'BUILD_STOPPED',
+      `The build was asked to stop: ${kind.toLowerCase()} '${subject.name}' was interrupted.`,
+      {cause},
+    )
+  }
+  if (cut === 'time') {
+    return newError(
+      'BUILD_TIMEOUT',
+      `${what} took longer than ${config.modelTimeoutSeconds} s and was interrupted: expected it to end within that time.`,
+      {cause},
+    )
+  }
+  return newError(
+    'BUILD_MEMORY',
+    `${what} needs more memory than ${memoryFor(config)} MB allow, spilling included: expected it to fit into LOANTAPE_MEMORY_MB.`,
+    {cause},
+  )
+}
+
+/** Which release to build. */
+export interface BuildRequest {
+  /** `YYYY-MM-DD`; the latest business date by default. */
+  asOf?: string | undefined
+  /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC; by default the last apply that told something new. */
+  knownAt?: string | undefined
+  /** Also write the DuckDB file here. */
+  out?: string | undefined
+  /** Only these models, into the scratch release: see `selectModels`. */
+  select?: string | undefined
+}
+
+/** A release that is to be built: what of, for when, and where. */
+export interface Build {
+  config: Config
+  request: BuildRequest
+  sources: Sources
+  moment: Moment
+  /** What the manifest says before anything is built. */
+  identity: Omit<ReleaseManifest, 'checks' | 'models' | 'tables'>
+  /** Digest of models, checks and seeds. */
+  fingerprint: string
+  /** The folder it is built in, with a copy of the warehouse: nobody waits while models run. */
+  dir: string
+}
+
+/** The files of a build in its folder: what a release keeps, and what it does not. */
+export function filesOf(dir: string): ReleaseDatabases & {history: string; spill: string} {
+  return {...databasesOf(dir), history: join(dir, 'history.duckdb'), spill: join(dir, 'spill')}
+}
+
+/** Whether a release is to become the current one. */
+export function isPlain({asOf, knownAt, select}: BuildRequest): boolean {
+  return asOf === undefined && knownAt === undefined && select === undefined
+}
+
+/**
+ * Reads from the warehouse what a build needs, and copies it; a release that is there already needs no build.
+ *
+ * @param aside builds it even so, in a folder with this in its name
+ */
+export async function prepareBuild(
+  folder: DataFolder,
+  config: Config,
+  request: BuildRequest,
+  {today, aside}: {today: string; aside?: string},
+): Promise<
+  {moment: Moment} & ({existing: Release; build?: undefined} | {existing?: undefined; build: Build})
+> {
+  await using db = await openHistory(folder)
+  const moment = await resolveMoment(db, request, today)
+  const sources = readSources(config, await listKnownFields(db, 'history'), moment.asOf)
+  const {engine} = await db.one(z.object({engine: z.string()}), 'select version() as engine')
+  const {historyId, tapeHead} = await readHistoryId(db, moment.knownAt)
+  const fingerprint = fingerprintModels(sources.models, sources.checks, sources.seeds)
+  const {timeZone, dayCutoff} = config
+  const releaseId = releaseIdOf({...moment, historyId, timeZone, dayCutoff, fingerprint, engine})
+  const existing =
+    request.select === undefined && aside === undefined
+      ? readRelease(join(folder.releases, releaseId))
+      : undefined
+  if (existing) return {moment, existing}
+  const source = await readSourceBridge(db, moment)
+  const identity: Build['identity'] = {
+    schema_version: 1,
+    generator: GENERATOR,
+    engine: `DuckDB ${engine}`,
+    release_id: releaseId,
+    as_of: moment.asOf,
+    known_at: `${moment.knownAt.replace(' ', 'T')}Z`,
+    history_id: historyId,
+    tape_head: tapeHead,
+    observed_until: source.business_date,
+    currency: 'USD',
+    time_zone: timeZone,
+    source,
+  }
+  const dir = await createBuildFolder(folder, aside === undefined ? releaseId : `${releaseId}-${aside}`)
+  try {
+    await copyHistory(folder, filesOf(dir).history)
+    return {moment, build: {config, request, sources, moment, identity, fingerprint, dir}}
+  } catch (error) {
+    discardBuild(dir)
+    throw error
+  }
+}
+
+/** A build whose models are compiled. */
+export type PlannedBuild = Build & SelectionPlan
+
+/** Compiles the models of a build, and selects those that were asked for. */
+export async function planBuild(folder: DataFolder, build: Build, world: World): Promise<PlannedBuild> {
+  const {sources, request} = build
+  const whole = await compileModels(sources, world, folder.cache)
+  return {...build, ...planSelection(whole, sources.checks, request.select ?? world.select)}
+}

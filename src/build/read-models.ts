@@ -1,0 +1,322 @@
+import {readdirSync} from 'node:fs'
+import {basename, join, relative} from 'node:path'
+import {DEAL_ID} from '../contract/deal.ts'
+import {type ErrorCode, type LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {expectOneOf} from '../core/text.ts'
+import type {Model} from '../core/types.ts'
+import {listFiles, readSqlFile, splitHeader} from '../store/sql.ts'
+
+/** A place in a file that a person can open. */
+export interface Place {
+  file: string
+  line: number
+  /** From 1. */
+  column?: number
+}
+
+/** A place as terminals and editors open it: `sql/seeds/status.csv:3:7`. */
+function formatPlace({file, line, column}: Place): string {
+  return column === undefined ? `${file}:${line}` : `${file}:${line}:${column}`
+}
+
+/** The error of a model or seed file, naming file and line; always a `CheckError`, exit 3. */
+export function createModelError(
+  code: ErrorCode,
+  place: Place,
+  problem: string,
+  cause?: unknown,
+): LoantapeError {
+  return newError(code, `${problem} in ${formatPlace(place)}.`, {cause})
+}
+
+/**
+ * The error of an SQL file the engine refused: its first words, at the file's line.
+ *
+ * @param firstLine the line of the file at which the engine's `LINE 1` stands
+ */
+export function createSqlError(code: ErrorCode, what: string, place: Place, cause: unknown): LoantapeError {
+  const words = messageOf(cause)
+  const engineLine = /^LINE (\d+):/m.exec(words)?.[1]
+  const line = engineLine === undefined ? place.line : place.line + Number(engineLine) - 1
+  const said = words
+    .split(/\n\s*\n?LINE \d+:/)[0]
+    ?.split('\n')
+    .slice(0, 3)
+    .join(' ')
+    .trim()
+  return createModelError(code, {file: place.file, line}, `${what}: ${said},`, cause)
+}
+
+/** The models, seeds and checks that loantape ships. */
+export const BUILT_IN_SQL = join(import.meta.dirname, '../../sql')
+
+/** Folders beside the models that hold something else. */
+const OTHER_FOLDERS = new Set(['migrations', 'seeds', 'checks', 'tests', 'pages'])
+
+/** Schemas that belong to the pipeline or to the engine. */
+const RESERVED_SCHEMAS = new Set([
+  'raw',
+  'seed',
+  'main',
+  'temp',
+  'pg_catalog',
+  'information_schema',
+  // Names of databases that are attached while models are built: `history.x` could be either.
+  'history',
+  'release',
+  'scratch',
+  'kept',
+  'changed',
+  'memory',
+  'system',
+])
+
+/** Models of this schema are built for other models and dropped before the release is checked. */
+export const WORK_SCHEMA = 'work'
+
+const namePattern = /^[a-z][a-z0-9_]*$/
+const fieldLine = /^-- ([a-z][a-z0-9_]*): (.*\S)\s*$/
+const checkTag = /^([a-z_]+)\((.*)\)$/
+
+const CHECK_RULES = ['unique', 'not_null', 'accepted', 'references', 'between']
+
+/**
+ * Reads every `<schema>/<name>.sql` of the folders as the model `<schema>.<name>`. A later folder's file replaces an
+ * earlier one of the same name; one that lies in no schema's folder, or in one below, is refused.
+ *
+ * @returns models by name
+ * @throws CheckError `MODEL_NAME` or `MODEL_HEADER`, with file and line
+ */
+export function readModels(folders: readonly string[]): Model[] {
+  const models = new Map<string, Model>()
+  for (const folder of folders) {
+    const [stray] = listFiles(folder, '.sql')
+    if (stray !== undefined) throw nameError(stray, `File '${basename(stray)}' has no schema`)
+    for (const schema of listSchemas(folder)) {
+      const below = listSchemas(join(folder, schema)).map((name) => join(folder, schema, name))
+      const [nested] = below.flatMap((path) => listFiles(path, '.sql'))
+      if (nested !== undefined)
+        throw nameError(nested, `File '${relative(folder, nested)}' lies below its schema`)
+      for (const file of listFiles(join(folder, schema), '.sql')) {
+        const model = readModel(schema, file)
+        models.set(model.name, model)
+      }
+    }
+  }
+  return [...models.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
+}
+
+function listSchemas(folder: string): string[] {
+  return readdirSync(folder, {withFileTypes: true})
+    .filter((entry) => entry.isDirectory() && !OTHER_FOLDERS.has(entry.name) && !entry.name.startsWith('.'))
+    .map((entry) => entry.name)
+    .sort()
+}
+
+function readModel(schema: string, file: string): Model {
+  const name = basename(file, '.sql')
+  if (!namePattern.test(schema) || !namePattern.test(name) || RESERVED_SCHEMAS.has(schema)) {
+    throw nameError(file, `Model name '${schema}.${name}'`)
+  }
+  return parseModel({schema, name: `${schema}.${name}`, file, text: readSqlFile(file)})
+}
+
+function nameError(file: string, problem: string): Error {
+  const expected = `expected <schema>/<name>.sql, lower-case words, the schema not ${[...RESERVED_SCHEMAS].join(', ')},`
+  return createModelError('MODEL_NAME', {file, line: 1}, `${problem}: ${expected}`)
+}
+
+/**
+ * Reads a model's header: the comment lines at the top of the file.
+ *
+ * ```sql
+ * -- What the table is, in one line or more.
+ * -- grain: deal_id
+ * -- order: status, deal_id
+ * -- per: deal_id
+ * -- check: unique(deal_id)
+ * -- depends_on: core.deal
+ * -- deal_id: the service's id
+ * -- status: as the service says it;
+ * --   a line indented by two more spaces continues the one above
+ * ```
+ *
+ * @throws CheckError `MODEL_HEADER`, with file and line
+ */
+export function parseModel(source: {schema: string; name: string; file: string; text: string}): Model {
+  const {schema, name, file, text} = source
+  const {header, sql} = splitHeader(text)
+  requireUnbroken(file, text, header.length)
+  const model: Model = {
+    name,
+    schema,
+    file,
+    sql,
+    description: '',
+    grain: [],
+    order: [],
+    columns: [],
+    checks: [],
+    declaredDependencies: [],
+    isPublished: schema !== WORK_SCHEMA,
+    isPerDeal: false,
+    addsUp: [],
+  }
+  for (const [index, line] of header.entries()) readHeaderLine(model, line.trimEnd(), index + 1)
+  const last = {file, line: Math.max(1, header.length)}
+  if (model.description === '') throw headerError({file, line: 1}, 'no description: expected `-- what it is`')
+  if (model.grain.length === 0) throw headerError(last, 'no grain: expected `-- grain: deal_id`')
+  const {grain, order, addsUp} = model
+  const per = model.isPerDeal ? [DEAL_ID] : []
+  for (const [field, columns] of Object.entries({grain, order, per, adds_up: addsUp})) {
+    const unknown = columns.find((column) => !model.columns.some(({name}) => name === column))
+    if (unknown === undefined) continue
+    throw headerError(
+      last,
+      `${field} column '${unknown}' is not described: expected \`-- ${unknown}: meaning\``,
+    )
+  }
+  if (model.order.length === 0) model.order.push(...model.grain)
+  return model
+}
+
+/** Requires that no blank line parts the header: what follows it would be lost. */
+function requireUnbroken(file: string, text: string, headerLines: number): void {
+  const rest = text.split('\n').slice(headerLines)
+  const next = rest.find((line) => line.trim() !== '') ?? ''
+  if (rest[0]?.trim() === '' && fieldLine.test(next)) {
+    const problem = `blank line before '${next}': it ends the header; expected none`
+    throw headerError({file, line: headerLines + 1}, problem)
+  }
+}
+
+function readHeaderLine(model: Model, line: string, lineNo: number): void {
+  if (line === '--') return
+  const place = {file: model.file, line: lineNo}
+  const field = fieldLine.exec(line)
+  if (field) {
+    const [, key = '', value = ''] = field
+    if (key === 'grain') model.grain.push(...splitList(value))
+    // Columns may have these names, and follow them.
+    else if (key === 'order' && model.columns.length === 0) model.order.push(...splitList(value))
+    else if (key === 'per' && model.columns.length === 0) model.isPerDeal = parsePer(value, place)
+    else if (key === 'adds_up' && model.columns.length === 0) model.addsUp.push(...splitList(value))
+    else if (key === 'check') model.checks.push({...parseCheck(value, place), line: lineNo})
+    else if (key === 'depends_on') {
+      model.declaredDependencies.push(...splitList(value).map((name) => ({name, line: lineNo})))
+    } else if (model.columns.some(({name}) => name === key)) {
+      throw headerError(place, `column '${key}' is described twice: expected one line for each column`)
+    } else model.columns.push({name: key, meaning: value, line: lineNo})
+    return
+  }
+  const words = /^--(\s+)(.*)$/.exec(line)
+  const column = model.columns.at(-1)
+  if (words?.[2] && model.grain.length === 0 && !column) {
+    model.description = [model.description, words[2]].filter(Boolean).join(' ')
+  } else if (words?.[2] && words[1] === '   ' && column) {
+    column.meaning = `${column.meaning} ${words[2]}`
+  } else {
+    throw headerError(
+      place,
+      `header line '${line}': expected \`-- column: meaning\`, \`-- grain:\`, \`-- order:\`, \`-- per: ${DEAL_ID}\`, \`-- adds_up:\`, \`-- check:\` or \`-- depends_on:\``,
+    )
+  }
+}
+
+function parsePer(value: string, place: Place): true {
+  if (value === DEAL_ID) return true
+  throw headerError(place, `per '${value}': expected \`-- per: ${DEAL_ID}\``)
+}
+
+function parseCheck(text: string, place: Place): {rule: string; args: string[]} {
+  const [, rule = '', args = ''] = checkTag.exec(text) ?? []
+  if (CHECK_RULES.includes(rule)) return {rule, args: splitList(args)}
+  throw headerError(
+    place,
+    `check '${text}': expected ${CHECK_RULES.map((known) => `${known}(…)`).join(', ')}`,
+  )
+}
+
+function splitList(text: string): string[] {
+  return text
+    .split(',')
+    .map((part) => part.trim())
+    .filter((part) => part !== '')
+}
+
+function headerError(place: Place, problem: string): Error {
+  return createModelError('MODEL_HEADER', place, `Model header: ${problem},`)
+}
+
+/** What each model reads; names that are no keys are no models. */
+type Reads = ReadonlyMap<string, readonly string[]>
+
+const selectorPattern = /^(?:(\d*)\+)?([a-z0-9_*?]+\.[a-z0-9_*?]+)(?:\+(\d*))?$/
+
+/**
+ * The models a selection names. Parts are separated by commas or spaces and add up: `mart.run` one model, `mart.*` a
+ * schema, `+mart.run` with everything it is built from, `mart.run+` with everything built from it, `1+mart.run+2`
+ * with so many steps of each.
+ *
+ * @returns names of models
+ * @throws ConfigError `USAGE`, or `UNKNOWN_NAME` when a part names no model
+ */
+export function selectModels(selection: string, reads: Reads): ReadonlySet<string> {
+  const parts = selection.split(/[\s,]+/).filter((part) => part !== '')
+  if (parts.length === 0) throw syntaxError(selection)
+  return new Set(parts.flatMap((part) => selectPart(part, reads)))
+}
+
+function selectPart(part: string, reads: Reads): string[] {
+  const match = selectorPattern.exec(part)
+  if (!match) throw syntaxError(part)
+  const [, parents, glob = '', children] = match
+  const pattern = new RegExp(`^${glob.replaceAll('.', '\\.').replaceAll('*', '.*').replaceAll('?', '.')}$`)
+  const named = [...reads.keys()].filter((name) => pattern.test(name))
+  if (named.length === 0)
+    throw newError(
+      'UNKNOWN_NAME',
+      `Selection '${part}' in --select names no model: ${expectOneOf(glob, [...reads.keys()].toSorted())}.`,
+    )
+  const listReaders = (name: string) => [...reads.keys()].filter((other) => reads.get(other)?.includes(name))
+  return [
+    ...expand(named, (name) => listModelsRead(name, reads), countSteps(parents)),
+    ...expand(named, listReaders, countSteps(children)),
+  ]
+}
+
+/** The models that these are built from, themselves included. */
+export function withAncestors(names: ReadonlySet<string>, reads: Reads): ReadonlySet<string> {
+  return expand([...names], (name) => listModelsRead(name, reads), Infinity)
+}
+
+function listModelsRead(name: string, reads: Reads): string[] {
+  return (reads.get(name) ?? []).filter((read) => reads.has(read))
+}
+
+/** `+` stands for all steps, `2+` for two; without a plus there are none. */
+function countSteps(text: string | undefined): number {
+  if (text === undefined) return 0
+  return text === '' ? Infinity : Number(text)
+}
+
+function expand(
+  names: readonly string[],
+  next: (name: string) => readonly string[],
+  steps: number,
+): Set<string> {
+  const reached = new Set(names)
+  let edge = names
+  for (let step = 0; step < steps && edge.length > 0; step += 1) {
+    edge = [...new Set(edge.flatMap(next))].filter((name) => !reached.has(name))
+    for (const name of edge) reached.add(name)
+  }
+  return reached
+}
+
+function syntaxError(part: string): LoantapeError {
+  return newError(
+    'USAGE',
+    `Selection '${part}' in --select: expected schema.model, schema.*, +schema.model or schema.model+.`,
+  )
+}

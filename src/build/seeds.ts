@@ -1,0 +1,298 @@
+import {basename, join} from 'node:path'
+import {BIGINT, VARCHAR} from '@duckdb/node-api'
+import {CsvError, parse} from 'csv-parse/sync'
+import {z} from 'zod'
+import {quantity} from '../core/money.ts'
+import {expectOneOf} from '../core/text.ts'
+import type {Seed} from '../core/types.ts'
+import {type Database, quoteName} from '../store/database.ts'
+import {appendRows} from '../store/row-buffer.ts'
+import {canonicalSql, listFiles, readColumns, readSqlFile} from '../store/sql.ts'
+import {createModelError, type Place} from './read-models.ts'
+
+/** Digits from which the engine multiplies a decimal by an amount without overflow: up to 18 both are whole 64-bit numbers. */
+const WIDE = 19
+
+/** Names of ratios, percentages and rates, which no amount bears. */
+const RATIO_NAME = /(^|_)(pct|ltv|ratio|rate)$/
+
+/**
+ * The type a column has once published: a ratio, percentage or rate is wide enough for `loan_amount * ltv`. DECIMAL(18,2) is
+ * money and stays, unless its name says that it is none.
+ */
+function widenDecimal(name: string, type: string): string {
+  const [, width, scale] = /^DECIMAL\((\d+),(\d+)\)$/i.exec(type) ?? []
+  if (width === undefined || Number(width) >= WIDE) return type
+  const isMoney = width === '18' && scale === '2' && !RATIO_NAME.test(name)
+  return isMoney ? type : `DECIMAL(${WIDE},${scale})`
+}
+
+/** Widens the columns of a table that was just made. */
+export async function widenDecimals(db: Database, table: string): Promise<void> {
+  for (const {name, type} of await readColumns(db, table)) {
+    const wide = widenDecimal(name, type)
+    if (wide !== type) await db.run(`alter table ${table} alter column ${quoteName(name)} type ${wide}`)
+  }
+}
+
+/** `canonical` is text in the form statuses are compared in. */
+const SEED_TYPES = ['varchar', 'canonical', 'bigint', 'date', 'boolean', 'decimal(18,2)']
+const TEXT_TYPES = ['varchar', 'canonical']
+
+/**
+ * Reads every `seeds/<name>.csv` of the folders. The header names each column, with its type behind a colon
+ * (`deal_id,funded_on:date,"limit:decimal(18,2)"`); the first column is the key, of a seed with a column `valid_from` that one, too. A
+ * later folder's file adds its lines to an earlier one of the same name, each in place of the line with its key, and may leave out a
+ * column that has a `?` behind its type.
+ *
+ * @returns seeds by name
+ * @throws CheckError `SEED_FILE`
+ */
+export function readSeeds(folders: readonly string[]): Seed[] {
+  return folders.reduce<Seed[]>((earlier, folder) => {
+    const own = listFiles(join(folder, 'seeds'), '.csv').map((file) =>
+      parseSeed({name: basename(file, '.csv'), file, text: readSqlFile(file)}),
+    )
+    return replaceSeeds(earlier, own).map((seed) => {
+      const before = earlier.find(({name}) => name === seed.name)
+      return before && before.file !== seed.file ? addLines(before, seed) : seed
+    })
+  }, [])
+}
+
+/** The column of a seed that says from which day on a row replaces the one before it of the same key; empty for always. */
+const DATED = 'valid_from'
+
+/** The lines of a seed over those of the one before it, whose columns are the first of its own. */
+function addLines(before: Seed, seed: Seed): Seed {
+  const keysOf = (row: Row) => `${keyOf(seed, row, seed.columns[0])}\n${keyOf(seed, row, DATED)}`
+  const ownKeys = new Set(seed.rows.map(keysOf))
+  const kept = before.rows
+    .filter((row) => !ownKeys.has(keysOf(row)))
+    .map((row) => ({...row, values: seed.columns.map((_, index) => row.values[index] ?? null)}))
+  return {...seed, text: `${before.text}\n${seed.text}`, rows: [...kept, ...seed.rows]}
+}
+
+const keyOf = ({columns, types}: Seed, {values}: Row, key = '') =>
+  readKey(values[columns.indexOf(key)] ?? null, types[key])
+
+const readKey = (text: string | null, type: string | undefined) =>
+  type === 'canonical' ? text?.trim().toLowerCase() : text?.trim()
+
+/** The column of a seed that names a line of the one before it: what a line of its own leaves out is as there. */
+const LIKE = 'like'
+
+/**
+ * Puts seeds in the place of those of the same name. They get the columns of it, in its order and before their own: what they leave
+ * out is null where it is optional, or as in the line of it that their column `like` names; types that they leave out are those of the
+ * replaced.
+ *
+ * @returns seeds by name
+ * @throws CheckError `SEED_FILE`
+ */
+export function replaceSeeds(seeds: readonly Seed[], later: readonly Seed[]): Seed[] {
+  const byName = new Map(seeds.map((seed) => [seed.name, seed]))
+  for (const seed of later) {
+    const replaced = byName.get(seed.name)
+    byName.set(seed.name, replaced ? alignTo(replaced, seed) : seed)
+  }
+  return [...byName.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
+}
+
+function alignTo(replaced: Seed, seed: Seed): Seed {
+  const at = replaced.columns.includes(LIKE) ? -1 : seed.columns.indexOf(LIKE)
+  const isLeftOut = (name: string) => !seed.columns.includes(name) && !replaced.optional?.includes(name)
+  const lost = at === -1 ? replaced.columns.find(isLeftOut) : undefined
+  if (lost !== undefined) {
+    const expected = `expected the columns of the one it replaces, ${replaced.columns.join(', ')},`
+    const place = {file: seed.file, line: 1}
+    throw createModelError('SEED_FILE', place, `Seed has no column '${lost}': ${expected}`)
+  }
+  const findLike = createLikes(replaced, seed, at)
+  const own = seed.columns.filter((_, index) => index !== at)
+  const columns = [...new Set([...replaced.columns, ...own])]
+  const rows = seed.rows.map((row) => {
+    const like = findLike(row)
+    const values = columns.map(
+      (name) =>
+        row.values[seed.columns.indexOf(name)] ?? like?.values[replaced.columns.indexOf(name)] ?? null,
+    )
+    return {...row, values}
+  })
+  return {
+    ...seed,
+    columns,
+    types: {...replaced.types, ...seed.types},
+    optional: replaced.optional ?? [],
+    rows,
+  }
+}
+
+/** Finds the line that another is like, by its value at this place; none where there is no such place. */
+function createLikes(replaced: Seed, {file}: Seed, at: number): (row: Row) => Row | undefined {
+  if (at === -1) return () => undefined
+  const [key = ''] = replaced.columns
+  const lines = new Map(replaced.rows.map((row) => [keyOf(replaced, row, key), row]))
+  return (row) => {
+    const like = row.values[at] ?? ''
+    const line = lines.get(readKey(like, replaced.types[key]))
+    if (line) return line
+    const known = [...lines.keys()].filter((name) => name !== undefined)
+    const problem = `Value '${like}' of seed column '${LIKE}': ${expectOneOf(like, known)},`
+    throw createModelError('SEED_FILE', placeOf(file, row, at), problem)
+  }
+}
+
+/** Reads the text of a seed. @throws CheckError `SEED_FILE` */
+export function parseSeed(source: Pick<Seed, 'name' | 'file' | 'text'>): Seed {
+  const {file} = source
+  const [header = {values: [''], line: 1, text: ''}, ...rows] = readRecords(source)
+  const types: Record<string, string> = {}
+  const columns: string[] = []
+  const optional: string[] = []
+  for (const [index, field] of header.values.entries()) {
+    const [column = '', type] = (field ?? '')
+      .replace(/\?$/, '')
+      .split(':')
+      .map((part) => part.trim())
+    const isKnown = type === undefined || SEED_TYPES.includes(type)
+    const refuse = (expected: string) =>
+      createModelError(
+        'SEED_FILE',
+        placeOf(file, header, index),
+        `Seed column '${field ?? ''}': expected ${expected},`,
+      )
+    if (!isKnown || !/^[a-z][a-z0-9_]*$/.test(column)) {
+      throw refuse(
+        `name or name:type with a type of ${SEED_TYPES.join(', ')}, in quotes where it has a comma`,
+      )
+    }
+    if (columns.includes(column)) throw refuse('a name that stands once')
+    columns.push(column)
+    if (type !== undefined) types[column] = type
+    if (field?.endsWith('?')) optional.push(column)
+  }
+  for (const row of rows) requireFields(row, columns, file)
+  return {...source, types, columns, optional, rows: rows.map((row) => ({...row, origin: {file, columns}}))}
+}
+
+type Row = Seed['rows'][number]
+
+function requireFields(row: Row, columns: readonly string[], file: string): void {
+  const {length} = row.values
+  if (length === columns.length) return
+  const missing = columns.slice(length)
+  const problem =
+    missing.length > 0
+      ? `no value for seed column '${missing.join("', '")}'`
+      : `value '${row.values[columns.length] ?? ''}' after the last seed column '${columns.at(-1)}'`
+  throw createModelError(
+    'SEED_FILE',
+    placeOf(file, row, Math.min(length - 1, columns.length)),
+    `Row of ${quantity(length, 'field')}, ${problem}: expected ${columns.length}, in quotes where one has a comma,`,
+  )
+}
+
+const records = z.array(
+  z.object({record: z.array(z.string()), info: z.object({lines: z.number()}), raw: z.string()}),
+)
+
+function readRecords({file, text}: Pick<Seed, 'file' | 'text'>): Row[] {
+  try {
+    const options = {info: true, raw: true, trim: true, relax_column_count: true, skip_empty_lines: true}
+    return records.parse(parse(text, options)).map(({record, info, raw}) => {
+      const own = raw.replace(/^\n+|\n+$/g, '')
+      return {
+        values: record.map((value) => (value === '' ? null : value)),
+        line: info.lines - own.split('\n').length + 1,
+        text: own,
+      }
+    })
+  } catch (cause) {
+    if (!(cause instanceof CsvError)) throw cause
+    const problem =
+      cause.code === 'CSV_QUOTE_NOT_CLOSED'
+        ? 'Seed has a quote that never closes: expected one more,'
+        : 'Seed has a quote beside other text of its value: expected the whole value in quotes, and two for one inside,'
+    throw createModelError('SEED_FILE', placeOfQuote(file, text, cause), problem, cause)
+  }
+}
+
+/** Where a field of a row begins. */
+function placeOf(file: string, row: Row, field: number): Place {
+  let [index, fields, isQuoted] = [0, 0, false]
+  for (; index < row.text.length && fields < field; index += 1) {
+    if (row.text[index] === '"') isQuoted = !isQuoted
+    else if (row.text[index] === ',' && !isQuoted) fields += 1
+  }
+  const before = row.text.slice(0, index).split('\n')
+  return {file, line: row.line + before.length - 1, column: (before.at(-1)?.length ?? 0) + 1}
+}
+
+/** Where the quote stands that is wrong: the last that opens, or the first on the line that is refused. */
+function placeOfQuote(file: string, text: string, {code, lines}: CsvError): Place {
+  const quotes = [...text.matchAll(/"/g)].map(({index}) => index)
+  const ofLine = quotes.find((index) => text.slice(0, index).split('\n').length === lines)
+  const before = text.slice(0, code === 'CSV_QUOTE_NOT_CLOSED' ? quotes.at(-1) : ofLine).split('\n')
+  return {file, line: before.length, column: (before.at(-1)?.length ?? 0) + 1}
+}
+
+const wrongRow = z.object({row: z.coerce.number()})
+
+/** No column of a seed can have this name. */
+const ROW = quoteName('row no')
+
+/**
+ * Writes a seed into `release.seed.<name>`, ordered by its key.
+ *
+ * @throws CheckError `SEED_FILE`, with file, line and column
+ */
+export async function loadSeed(db: Database, seed: Seed): Promise<void> {
+  const table = `seed_${seed.name}`
+  const rows = quoteName(table)
+  const columns = seed.columns.map((name) => ({
+    name,
+    type: widenDecimal(name, seed.types[name] ?? 'varchar'),
+  }))
+  const described = columns.map(({name}) => `${quoteName(name)} varchar`)
+  await db.run(`create or replace temp table ${rows} (${ROW} bigint, ${described.join(', ')})`)
+  await appendRows(
+    db,
+    {catalog: 'temp', schema: 'main', table, types: [BIGINT, ...columns.map(() => VARCHAR)]},
+    seed.rows.map(({values}, index) => [BigInt(index), ...values]),
+  )
+  const refuse = async (column: string, expected: string, wrong: string) => {
+    const found = await db.first(
+      wrongRow,
+      `select ${ROW} as "row" from ${rows} ${wrong} order by ${ROW} limit 1`,
+    )
+    const row = found && seed.rows[found.row]
+    if (!row) return
+    const {file, columns} = row.origin ?? seed
+    const value = row.values[seed.columns.indexOf(column)] ?? ''
+    const problem = `Value '${value}' of seed column '${column}': expected ${expected},`
+    throw createModelError('SEED_FILE', placeOf(file, row, Math.max(0, columns.indexOf(column))), problem)
+  }
+  for (const {name, type} of columns.filter((column) => !TEXT_TYPES.includes(column.type))) {
+    const value = quoteName(name)
+    const wrong = `where ${value} is not null and try_cast(${value} as ${type}) is null`
+    await refuse(name, type, wrong)
+  }
+  const [key] = columns
+  if (key) {
+    const keys = columns.filter(({name}) => name === key.name || name === DATED).map(buildValueSql)
+    const isTwice = `row_number() over (partition by ${keys.join(', ')} order by ${ROW}) > 1`
+    const expected = 'a key that is given and stands once'
+    await refuse(key.name, expected, `qualify ${quoteName(key.name)} is null or ${isTwice}`)
+  }
+  const typed = columns.map((column) => `${buildValueSql(column)} as ${quoteName(column.name)}`)
+  await db.run(
+    `create table release.seed.${quoteName(seed.name)} as select ${typed.join(', ')} from ${rows} order by 1`,
+  )
+  await db.run(`drop table ${rows}`)
+}
+
+function buildValueSql({name, type}: {name: string; type: string}): string {
+  const text = quoteName(name)
+  return type === 'canonical' ? canonicalSql(text) : `cast(trim(${text}) as ${type})`
+}

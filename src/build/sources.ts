@@ -1,0 +1,190 @@
+import {statSync} from 'node:fs'
+import {createAccountSeed, readMappingVersions} from '../accounting/own-mapping.ts'
+import type {KnownField} from '../contract/mapped-field.ts'
+import type {Config} from '../core/config.ts'
+import {newError} from '../core/errors.ts'
+import type {BuildPlan, Check, Model, Seed} from '../core/types.ts'
+import {quoteName} from '../store/database.ts'
+import {markChecks} from './build-models.ts'
+import {readChecks} from './checks.ts'
+import {BUILT_IN_SQL, parseModel, readModels, selectModels, withAncestors} from './read-models.ts'
+import {readSeeds} from './seeds.ts'
+
+const FILE = 'fields.json'
+
+/** The tables of mapped fields, `core.deal_extra` and its history, and the check that their values could be read; nothing without fields. */
+function createMappedModels(fields: readonly KnownField[]): {models: Model[]; checks: Check[]} {
+  if (fields.length === 0) return {models: [], checks: []}
+  const models = [
+    {name: 'deal_extra_history', text: buildHistory(fields)},
+    {name: 'deal_extra', text: buildCurrent(fields)},
+  ].map(({name, text}) => parseModel({schema: 'core', name: `core.${name}`, file: FILE, text}))
+  const check: Check = {
+    name: 'mapped_fields_are_readable',
+    severity: 'warn',
+    description: 'Every value of a field that fields.json maps fits its type.',
+    file: FILE,
+    line: null,
+    sql: 'select deal_id, unreadable from core.deal_extra where unreadable is not null',
+  }
+  return {models, checks: [check]}
+}
+
+function describe({name, path, type, meaning, since}: KnownField): string {
+  const from = since === null ? '' : `; known of what was stored since ${since}`
+  return `-- ${name}: ${meaning === '' ? 'as the record says' : meaning}; '${path.join('.')}' of a deal as ${type}${from}. Null when null, never named or unreadable`
+}
+
+/** A field with its column as SQL has it: a word of the language, such as order, may name one. */
+type Column = KnownField & {column: string}
+
+const quote = (field: KnownField): Column => ({...field, column: quoteName(field.name)})
+
+function buildHistory(fields: readonly KnownField[]): string {
+  const list = (told: (field: Column) => string) => fields.map(quote).map(told).join(',\n    ')
+  const row = `row(${list(({column}) => column)})`
+  const unreadable = list(({name, column}) => `case when not ${column}.is_readable then '${name}' end`)
+  return `-- Every version of the fields that fields.json maps: a row for each change in what was known of them.
+-- grain: deal_id, version
+-- per: deal_id
+-- check: unique(deal_id, version)
+-- check: not_null(deal_id, version, valid_from, business_date)
+-- check: references(deal_id, core.deal_history.deal_id)
+--
+-- deal_id: the service's id
+-- version: 1 for the first, without gaps; not that of core.deal_history
+-- valid_from: start of the request that showed it, UTC
+-- valid_to: valid_from of the next version, UTC; null when nothing known supersedes this one
+-- business_date: the day this version counts for
+${fields.map(describe).join('\n')}
+-- unreadable: the fields whose value did not fit their type, with commas between; null when there are none
+with
+told as (
+  select
+    deal_id,
+    observed_at,
+    arg_max(business_date, seq) as business_date,
+    ${list(({name, column, type}) => `arg_max({'it': cast(case when name = '${name}' then value end as ${type}), 'is_readable': is_readable}, seq) filter (name = '${name}') as ${column}`)}
+  from raw.deal_extra
+  where
+    business_date <= cast(getvariable('as_of') as date)
+    and recorded_at <= cast(getvariable('known_at') as timestamp)
+  group by deal_id, observed_at
+),
+
+carried as (
+  select
+    deal_id,
+    observed_at,
+    business_date,
+    ${list(({column}) => `last_value(${column} ignore nulls) over in_time as ${column}`)}
+  from told
+  window in_time as (partition by deal_id order by observed_at rows unbounded preceding)
+),
+
+changed as (
+  select *
+  from carried
+  qualify
+    ${row} is distinct from lag(${row}) over (partition by deal_id order by observed_at)
+)
+
+select
+  deal_id,
+  row_number() over in_time as version,
+  observed_at as valid_from,
+  lead(observed_at) over in_time as valid_to,
+  business_date,
+  ${list(({column}) => `${column}.it as ${column}`)},
+  nullif(concat_ws(',', ${unreadable}), '') as unreadable
+from changed
+where deal_id in (select deal_id from core.deal_history)
+window in_time as (partition by deal_id order by observed_at)
+`
+}
+
+function buildCurrent(fields: readonly KnownField[]): string {
+  return `-- The fields that fields.json maps, of each deal of core.deal: null where nothing ever named them.
+-- grain: deal_id
+-- per: deal_id
+-- check: unique(deal_id)
+-- check: references(deal_id, core.deal.deal_id)
+--
+-- deal_id: the service's id
+${fields.map(describe).join('\n')}
+-- unreadable: the fields whose value did not fit their type, with commas between; null when there are none
+select
+  deal.deal_id,
+  ${fields.map(({name}) => `latest.${quoteName(name)}`).join(',\n  ')},
+  latest.unreadable
+from core.deal as deal
+left join core.deal_extra_history as latest on latest.deal_id = deal.deal_id and latest.valid_to is null
+`
+}
+
+/** What a release is built from beside the history. */
+export interface Sources {
+  models: Model[]
+  seeds: Seed[]
+  checks: Check[]
+}
+
+/**
+ * The built-in models, checks and seeds, the user's own, the accounts of `accounting.json`, and the tables of mapped fields.
+ *
+ * @param fields those that the warehouse knows
+ * @param asOf what the release is for: accounts of later periods are left out
+ * @throws ConfigError `SQL_DIR_MISSING`; CheckError when a file of theirs cannot be read
+ */
+export function readSources(config: Config, fields: readonly KnownField[], asOf?: string): Sources {
+  const {sqlDir} = config
+  if (sqlDir !== undefined && !statSync(sqlDir, {throwIfNoEntry: false})?.isDirectory()) {
+    throw newError('SQL_DIR_MISSING', `Folder '${sqlDir}' in LOANTAPE_SQL_DIR is not there, or is no folder.`)
+  }
+  const folders = sqlFoldersOf(config)
+  const mapped = createMappedModels(fields)
+  const models = [...readModels(folders), ...mapped.models]
+  const accounts = createAccountSeed(readMappingVersions(config, asOf))
+  const seeds = [...readSeeds(folders).filter(({name}) => name !== accounts.name), accounts]
+  return {models, seeds, checks: [...readChecks(models, folders), ...mapped.checks]}
+}
+
+/** The folders of SQL, the built-in one first. */
+export function sqlFoldersOf({sqlDir}: Pick<Config, 'sqlDir'>): string[] {
+  return [BUILT_IN_SQL, ...(sqlDir === undefined ? [] : [sqlDir])]
+}
+
+/** What is built for a selection. */
+export interface SelectionPlan {
+  plan: Pick<BuildPlan, 'models' | 'seeds' | 'reads' | 'columns'>
+  /** The checks of the selected models that can be run on what is built. */
+  checks: readonly Check[]
+  /** Tables that are built for the selected ones and not kept. */
+  dropped: string[]
+}
+
+/**
+ * Plans the building of some models: with them what they are built from, which is dropped again, and every check that
+ * reads one of them and nothing that is not built. Without a selection all of it is built.
+ *
+ * @throws ConfigError `USAGE`, `UNKNOWN_NAME`
+ */
+export function planSelection(
+  whole: BuildPlan,
+  checks: readonly Check[],
+  selection: string | undefined,
+): SelectionPlan {
+  if (selection === undefined) return {plan: whole, checks: markChecks(checks, whole), dropped: []}
+  const selected = selectModels(selection, whole.reads)
+  const needed = withAncestors(selected, whole.reads)
+  const isBuilt = (table: string) => needed.has(table) || !whole.reads.has(table)
+  const models = whole.models.filter(({name}) => needed.has(name))
+  return {
+    plan: {...whole, models},
+    checks: checks.filter(({name}) => {
+      const tables = whole.checkReads.get(name) ?? []
+      return tables.some((table) => selected.has(table)) && tables.every(isBuilt)
+    }),
+    dropped: models.filter(({name, isPublished}) => isPublished && !selected.has(name)).map(({name}) => name),
+  }
+}

@@ -1,0 +1,187 @@
+import {initAccounting} from '../accounting/own-mapping.ts'
+import {
+  closePeriod,
+  listPeriods,
+  type PeriodState,
+  remapPeriods,
+  reopenPeriod,
+} from '../books/close-period.ts'
+import type {NotIssued} from '../books/standing.ts'
+import {type TrueUpResult, trueUp} from '../books/true-up.ts'
+import {groupThousands, quantity} from '../core/money.ts'
+import {listExportedProfiles, readJobs} from '../schedule/job.ts'
+import type {Call, CliCommand} from './command.ts'
+import {joinLines, renderTable, renderTerms} from './table.ts'
+
+/** `loantape accounting`. */
+export function addAccounting(command: CliCommand): void {
+  command
+    .command('init')
+    .example('accounting init')
+    .description(
+      'write an accounting.json to edit, with the programs of the current release; one that is there is kept',
+    )
+    .examines()
+    .does(
+      ({config}) => initAccounting(config),
+      ({file, programs}) => {
+        const named =
+          programs.length === 0 ? "'*' for every program" : `${programs.join(', ')} and '*' for all others`
+        return `Wrote ${file}: ${named}. What stands in angle brackets is a placeholder: nothing is exported or closed until it is a code or name of your chart of accounts.`
+      },
+    )
+}
+
+/** `loantape period`. */
+export function addPeriod(command: CliCommand): void {
+  const period = command
+  addList(period)
+  addClose(period)
+  addReopen(period)
+  addRemap(period)
+  addTrueUp(period)
+}
+
+function addList(period: CliCommand): void {
+  period
+    .command('list')
+    .example('period list')
+    .description('every month from the first walk to the last, with its journal batches')
+    .does(
+      async ({config, world}) => listPeriods(config, world, listExportedProfiles(await readJobs(config))),
+      ({periods, events}) =>
+        joinLines([
+          renderPeriods(periods),
+          events.length > 0 && '',
+          ...events.map(
+            ({period: month, action, at, who, why}) =>
+              `${at} ${who}: ${action} ${month}${why === null ? '' : `: ${why}`}`,
+          ),
+        ]),
+    )
+}
+
+function renderPeriods(periods: readonly PeriodState[]): string {
+  return renderTable(
+    [
+      'period',
+      'state',
+      {number: 'loans'},
+      {number: 'funded'},
+      {number: 'known later'},
+      'not yet issued',
+      'batches',
+    ],
+    periods.flatMap(({period, state, closed, batches, not_issued}) => {
+      const issued = batches.map(({profile, batch_id}) => `${profile} ${batch_id}`)
+      const open = not_issued.map(renderNotIssued)
+      const figures = closed
+        ? [String(closed.loans), groupThousands(closed.amount), String(closed.late)]
+        : ['', '', '']
+      const rows = Math.max(1, issued.length, open.length)
+      return Array.from({length: rows}, (_, row) => {
+        const lead = row === 0 ? [period, state, ...figures] : ['', '', '', '', '']
+        return [...lead, open[row] ?? '', issued[row] ?? '']
+      })
+    }),
+  )
+}
+
+/** `xero 3 entries, 1,234.56` */
+export function renderNotIssued({profile, entries, amount}: Omit<NotIssued, 'period'>): string {
+  return `${profile} ${quantity(entries, 'entry')}, ${groupThousands(amount)}`
+}
+
+function addClose(period: CliCommand): void {
+  period
+    .command('close')
+    .example('period close 2026-06')
+    .description(
+      'fix the journal and register of a finished month; what becomes known later is booked in the next',
+    )
+    .argument('<month>', 'YYYY-MM, the first open one')
+    .option('--why <text>', 'a remark, kept in the state database with your name and the time')
+    .does(
+      ({config, options: {why}, world}: Call<{why?: string}>, month: string) =>
+        closePeriod(config, {period: month, why: why ?? null}, world),
+      ({period: month, entries, loans, amount, release_id, terms}) =>
+        `Closed ${month}: ${quantity(entries, 'entry')}, ${quantity(loans, 'funded loan')}, ${groupThousands(amount)} (release ${release_id}).${renderTerms(terms)}`,
+    )
+}
+
+function addReopen(period: CliCommand): void {
+  period
+    .command('reopen')
+    .example('period reopen 2026-06 --why "a fee was missing"')
+    .description('open the month that was closed last')
+    .argument('<month>', 'YYYY-MM')
+    .requiredOption('--why <text>', 'the reason, kept in the state database with your name and the time')
+    .does(
+      ({config, options: {why}, world}: Call<{why: string}>, month: string) =>
+        reopenPeriod(config, {period: month, why}, world),
+      ({period: month}) => `Reopened ${month}.`,
+    )
+}
+
+function addRemap(period: CliCommand): void {
+  period
+    .command('remap')
+    .example('period remap --why "accounts renumbered"')
+    .description('move what closed months booked to the receivable accounts of the mapping that holds now')
+    .option('--why <text>', 'a reason, kept in the state database')
+    .does(
+      ({config, options: {why}, world}: Call<{why?: string}>) =>
+        remapPeriods(config, {why: why ?? null}, world),
+      ({outcome, period: month}) =>
+        outcome === 'unchanged'
+          ? `The journal of ${month} moves the balances already.`
+          : `The journal of ${month} moves the balances: export it.`,
+    )
+}
+
+function addTrueUp(period: CliCommand): void {
+  period
+    .command('true-up')
+    .example('period true-up --issue')
+    .description('after a recovery: by how much books and history differ, per deal and account')
+    .option(
+      '--issue',
+      'hand the difference out, dated in open months; from then on the books stand on this history',
+    )
+    .option('--why <text>', 'a reason, kept in the state database with your name and the time')
+    .does(
+      ({config, options: {issue = false, why}, world}: Call<{issue?: boolean; why?: string}>) =>
+        trueUp(config, {isIssued: issue, why: why ?? null}, world),
+      renderTrueUp,
+    )
+}
+
+function renderTrueUp({outcome, lost, profiles}: TrueUpResult): string {
+  if (outcome === 'unchanged')
+    return 'Books and history stand together: there is nothing to bring up to date.'
+  const differences = profiles.flatMap(({profile, differences: own}) =>
+    own.map(({deal_id, entry_date, account_code, account_name, debit, credit}) => [
+      profile,
+      deal_id,
+      entry_date,
+      `${account_code} ${account_name}`,
+      debit === null ? '' : groupThousands(debit),
+      credit === null ? '' : groupThousands(credit),
+    ]),
+  )
+  const columns = ['profile', 'deal', 'date', 'account', {number: 'debit'}, {number: 'credit'}]
+  return joinLines([
+    `The history lacks what these were made from: ${lost.length === 0 ? 'nothing that says so' : lost.join(', ')}.`,
+    differences.length > 0 && `\n${renderTable(columns, differences)}\n`,
+    ...profiles.map(({profile, deals, amount, batch}) => {
+      const found = `${profile}: ${quantity(deals, 'deal')} booked from what the history lacks`
+      const moved = `${groupThousands(amount)} to book`
+      return batch
+        ? `${found}; ${moved}: ${batch.dir}`
+        : `${found}; ${amount === '0.00' ? 'their balances agree' : moved}.`
+    }),
+    outcome === 'issued'
+      ? 'The books stand on this history now.'
+      : 'Nothing was changed. `loantape period true-up --issue` hands this out and lets the books stand on this history.',
+  ])
+}

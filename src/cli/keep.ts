@@ -1,0 +1,227 @@
+import {InvalidArgumentError} from 'commander'
+import {replaceTapeKey} from '../accounting/acts.ts'
+import {newError} from '../core/errors.ts'
+import {groupThousands, quantity} from '../core/money.ts'
+import {type BackupResult, backUp, examineBackup, restoreBackup, sayAuthentic} from '../record/backup.ts'
+import {type PruneResult, pruneData} from '../record/prune.ts'
+import {goOn} from '../record/record-compare.ts'
+import {compareBooks, readTape, type VerifyResult, verifyAll} from '../record/verify.ts'
+import {type RebuildResult, rebuildWarehouse} from '../sync/rebuild.ts'
+import type {Call, CliCommand} from './command.ts'
+import {joinLines} from './table.ts'
+
+/** `loantape verify`. */
+export function addVerify(command: CliCommand): void {
+  command
+    .description('examine everything that is kept: tapes, certificates, current release, batches')
+    .example('verify')
+    .option('--rebuild', 'compute the warehouse anew from them, too, and compare')
+    .option(
+      '--backup <dir>',
+      'examine this backup instead: its files, and its manifest under the key of tapes',
+    )
+    .examines()
+    .does(
+      async (call: Call<{rebuild?: boolean; backup?: string}>) => {
+        const {cli, config, options, world} = call
+        if (options.backup !== undefined) {
+          const {paths: _, ...examined} = await examineBackup(config, options.backup)
+          return examined
+        }
+        const verified = await verifyAll(config, world)
+        const isRebuilt = options.rebuild && !verified.problems.some(({path}) => path.startsWith('tape/'))
+        const rebuilt = isRebuilt ? await rebuildWarehouse(config, {keepsFields: true}, world) : undefined
+        const books = rebuilt && compareBooks(config)
+        const isOther = rebuilt?.outcome === 'different' || (books && books.length > 0)
+        if (verified.outcome === 'damaged' || isOther) cli.exitCode = 1
+        return {...verified, ...(rebuilt && {rebuilt, books})}
+      },
+      (found) => {
+        if ('from' in found)
+          return `${quantity(found.files, 'file')} of ${found.from} ${found.files === 1 ? 'is as it was' : 'are as they were'} written.\n${sayAuthentic(found)}`
+        const {rebuilt, books, ...verified} = found
+        return joinLines([
+          renderVerified(verified),
+          rebuilt && renderRebuilt(rebuilt),
+          books?.length === 0 && 'The books are what the acts on the tapes say.',
+          ...(books ?? []).map((table) => `state.sqlite: ${table} is not what the acts on the tapes say.`),
+        ])
+      },
+    )
+}
+
+function renderVerified(found: VerifyResult): string {
+  const {tapes, closed, removed, problems} = found
+  return joinLines([
+    tapes === 0
+      ? 'There are no tapes yet.'
+      : `${quantity(tapes, 'tape')} with ${quantity(found.lines, 'line')}, since ${found.since}.`,
+    closed > 0 &&
+      `${groupThousands(closed)} ${closed === 1 ? 'is' : 'are'} sealed with a key that was given up or is not at hand: only their sha256 was compared.`,
+    removed > 0 &&
+      `${quantity(removed, 'older tape')} ${removed === 1 ? 'was' : 'were'} removed by \`loantape prune\`.`,
+    `${quantity(found.walks, 'applied walk')} ${found.walks === 1 ? 'adds' : 'add'} up; ${quantity(found.release_tables, 'table')} of the current release and ${quantity(found.batch_files, 'file')} of batches were compared.`,
+    ...problems.map(({path, problem, next}) => `${path}: ${problem}${next === undefined ? '.' : ` ${next}`}`),
+    problems.some(({next}) => next === undefined) &&
+      'History, releases and books are as before. Bring these files back from a backup.',
+  ])
+}
+
+/** `loantape tape`. */
+export function addTape(command: CliCommand): void {
+  command
+    .command('cat')
+    .example('tape cat w_20260630T033000Z-9463c9_9b45ad')
+    .description('the lines of one tape as JSON, for jq and the like')
+    .argument('<walk>', 'id of a walk or an act, or a date: what was read beside the walks of that day')
+    .examines()
+    .does(({cli, config}, unit: string) => {
+      for (const line of readTape(config, unit)) cli.printJson(line)
+    })
+  command
+    .command('new-key')
+    .example('tape new-key --why "the old one was lost"')
+    .examines()
+    .description('go on with a new key where the former is lost; tapes sealed with it stay closed')
+    .requiredOption('--why <reason>', 'kept in the state database')
+    .does(
+      ({config, options, world}: Call<{why: string}>) => replaceTapeKey(config, options.why, world),
+      ({file, fingerprint, set_aside}) =>
+        joinLines([
+          `Tapes are sealed with key ${fingerprint} from now on: ${file}`,
+          set_aside && `Set aside: ${set_aside}`,
+        ]),
+    )
+  command
+    .command('go-on')
+    .example('tape go-on --why "the disk with the tapes of May is lost"')
+    .description('go on from what is there although tapes, or what other stores name, are missing')
+    .requiredOption('--why <reason>', 'kept on a tape')
+    .examines()
+    .does(
+      ({config, options, world}: Call<{why: string}>) => goOn(config, options.why, world),
+      ({problems, given_up}) =>
+        joinLines([
+          'Noted on a tape, with the reason:',
+          ...problems.map((problem) => `  ${problem}`),
+          `${quantity(given_up.length, 'unit or batch')} given up. \`loantape period true-up\` shows by how much books and history differ.`,
+        ]),
+    )
+}
+
+/** `loantape backup`. */
+export function addBackup(command: CliCommand): void {
+  command
+    .description(
+      'copy everything that cannot be built again, each file compared with what it was copied from',
+    )
+    .example('backup /mnt/backup/loantape')
+    .argument('<dir>', 'a folder that is not there yet')
+    .does(({config, world}, dir: string) => backUp(config, dir, world), renderBackup)
+}
+
+/** What a backup came to, in words. */
+export function renderBackup({dir, files, bytes, tape_key, authenticated}: BackupResult): string {
+  return joinLines([
+    `Backed up ${quantity(files, 'file')}, ${(bytes / 1e6).toFixed(1)} MB: ${dir}`,
+    tape_key && `The key of tapes, ${tape_key}, is not among them: keep a copy of it elsewhere.`,
+    !authenticated &&
+      'Its manifest carries no MAC: the key of tapes is not at hand, so that nobody will be able to tell whether it was changed.',
+  ])
+}
+
+/** `loantape restore`. */
+export function addRestore(command: CliCommand): void {
+  command
+    .example('restore /mnt/backup/loantape')
+    .argument('<backup>', 'what `loantape backup` has written')
+    .option('--trust', 'also one whose manifest has no MAC of the key of tapes at hand')
+    .examines()
+    .does(
+      ({config, options}: Call<{trust?: boolean}>, backup: string) =>
+        restoreBackup(config, backup, {isTrusted: options.trust ?? false}),
+      (restored) =>
+        joinLines([
+          `Brought back ${quantity(restored.files, 'file')} of ${restored.from}.`,
+          sayAuthentic(restored),
+          'The next sync walks what came since.',
+        ]),
+    )
+}
+
+interface RebuildOptions {
+  apply?: boolean
+  without?: string
+  why?: string
+}
+
+/** `loantape rebuild`. */
+export function addRebuild(command: CliCommand): void {
+  command
+    .description('compute the warehouse anew from the tapes and say in what it differs; change nothing')
+    .example('rebuild --apply')
+    .option('--without <walk>', 'as if this walk had never been applied; one at a time', takeOne)
+    .option('--why <reason>', 'why it is taken back; kept on the tape')
+    .option('--apply', 'put the new warehouse in the place of the old one, which is set aside')
+    .does(
+      ({config, options, world}: Call<RebuildOptions>) =>
+        rebuildWarehouse(config, {isApplied: options.apply ?? false, without: readWithout(options)}, world),
+      renderRebuilt,
+    )
+}
+
+function takeOne(walk: string, before: string | undefined): string {
+  if (before !== undefined) throw new InvalidArgumentError('Take one walk back after the other.')
+  return walk
+}
+
+function readWithout({without, why}: RebuildOptions): {walk: string; why: string} | undefined {
+  if (without === undefined) return undefined
+  if (why !== undefined) return {walk: without, why}
+  throw newError('USAGE', `Walk '${without}' in --without: expected --why with it.`, {
+    next: "Say why: `--why 'the clock was a day ahead'`.",
+  })
+}
+
+/** What a rebuild came to, in words. */
+export function renderRebuilt({outcome, units, since, differences, set_aside}: RebuildResult): string {
+  const from = since === null ? '' : `, settled since ${since}`
+  return joinLines([
+    `${quantity(units, 'unit')} on tapes${from}.`,
+    outcome === 'equal' && 'The warehouse is what they say.',
+    differences === null && 'The warehouse there is cannot be read; nothing was compared.',
+    ...(differences ?? []).map(
+      ({table, only_now, only_rebuilt}) =>
+        `raw.${table}: ${quantity(only_now, 'row')} only now, ${groupThousands(only_rebuilt)} only in the new one`,
+    ),
+    outcome === 'different' && '`--apply` puts the new one in its place.',
+    outcome === 'rebuilt' && 'The new warehouse is in place.',
+    ...set_aside.map((file) => `Set aside: ${file}`),
+  ])
+}
+
+/** `loantape prune`. */
+export function addPrune(command: CliCommand): void {
+  command
+    .description(
+      'remove releases, batches, tapes and what old records in quarantine held, beyond what the settings keep',
+    )
+    .example('prune --dry-run')
+    .option('--dry-run', 'only list what would be removed')
+    .does(
+      ({config, options: {dryRun = false}, world}: Call<{dryRun?: boolean}>) =>
+        pruneData(config, {isDryRun: dryRun}, world),
+      renderPruned,
+    )
+}
+
+function renderPruned({outcome, releases, batches, quarantined, tapes}: PruneResult): string {
+  if (releases.length + batches.length + quarantined + tapes.length === 0) return 'Nothing to remove.'
+  return joinLines([
+    outcome === 'dry_run' ? 'Would be removed:' : 'Removed:',
+    ...releases.map((id) => `  release ${id}`),
+    ...batches.map((batch) => `  batch ${batch}`),
+    ...tapes.map((path) => `  tape ${path}`),
+    quarantined > 0 && `  what ${quantity(quarantined, 'record')} in quarantine held`,
+  ])
+}

@@ -1,0 +1,81 @@
+import {z} from 'zod'
+import {parseInstant} from '../core/clock.ts'
+import {pageFields} from './list.ts'
+import {dateField, instantField, textField, wordField} from './stream.ts'
+
+const ratePct = z
+  .number()
+  .min(0)
+  .max(100)
+  .refine((value) => Number(value.toFixed(4)) === value, 'expected at most 4 decimals')
+  .meta({description: 'Percent a year with at most 4 decimals.', examples: [7.125]})
+
+/** A body of `POST /rates`: one pricing update of a provider. */
+export type NewRate = z.output<typeof newRateSchema>
+export const newRateSchema = z
+  .strictObject({
+    provider: wordField,
+    loan_program: wordField.meta({examples: ['bridge_30yr']}),
+    rate_pct: ratePct,
+    /** Default: when it is received. */
+    effective_at: z
+      .string()
+      .refine((text) => parseInstant(text) !== null, 'expected an ISO 8601 instant with an offset')
+      .optional()
+      .meta({format: 'date-time'}),
+  })
+  .meta({id: 'NewRate'})
+
+/** A pricing update as it was received. */
+export type Rate = z.output<typeof rateSchema>
+export const rateSchema = z
+  .object({
+    id: z.string(),
+    provider: z.string(),
+    loan_program: z.string(),
+    rate_pct: z.number(),
+    effective_at: instantField,
+    created_at: instantField,
+  })
+  .meta({id: 'Rate'})
+
+/** The query of `GET /rates`. */
+export const rateQuerySchema = z.strictObject({
+  ...pageFields,
+  provider: wordField.optional(),
+  loan_program: wordField.optional(),
+  /** Only the rate in force of each provider and program. */
+  current: z
+    .enum(['true', 'false'])
+    .transform((text) => text === 'true')
+    .pipe(z.boolean())
+    .optional(),
+})
+
+/** A body of `POST /deals/{id}/tasks`. */
+export type NewTask = z.output<typeof newTaskSchema>
+export const newTaskSchema = z
+  .strictObject({title: textField(200), due_on: dateField.nullish()})
+  .meta({id: 'NewTask'})
+
+/** A task of a deal. */
+export type Task = z.output<typeof taskSchema>
+export const taskSchema = z
+  .object({
+    id: z.string(),
+    deal_id: z.string(),
+    title: z.string(),
+    due_on: dateField.nullable(),
+    status: z.enum(['open', 'completed']),
+    created_at: instantField,
+    completed_at: instantField.nullable(),
+  })
+  .meta({id: 'Task'})
+
+const totals = {deals: z.number().int(), amount: z.string()}
+
+/** What `GET /reports/portfolio` returns: amounts are decimal text, exact to the cent. */
+export type PortfolioReport = z.output<typeof portfolioReportSchema>
+export const portfolioReportSchema = z
+  .object({...totals, by_status: z.array(z.object({status: z.string(), ...totals}))})
+  .meta({id: 'PortfolioReport', description: 'Amounts are decimal text, exact to the cent.'})

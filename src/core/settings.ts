@@ -1,0 +1,303 @@
+import {isIP} from 'node:net'
+import {resolve} from 'node:path'
+import {z} from 'zod'
+import {isTimeZone, parseInstant} from './clock.ts'
+
+const within = (form: RegExp, what: string, low: number, high: number) =>
+  z
+    .string()
+    .regex(form, `expected ${what} from ${low} to ${high}`)
+    .transform(Number)
+    .pipe(z.number().min(low, `expected at least ${low}`).max(high, `expected at most ${high}`))
+
+/** A decimal number within bounds, as text. */
+const number = (low: number, high: number, fallback: number) =>
+  within(/^\d+(\.\d+)?$/, 'a number', low, high).prefault(String(fallback))
+
+/** A whole number within bounds, as text. */
+const integerWithin = (low: number, high: number) => within(/^\d+$/, 'a whole number', low, high)
+
+/** The same where there is a default. */
+const integer = (low: number, high: number, fallback: number) =>
+  integerWithin(low, high).prefault(String(fallback))
+
+/** An address on the web that may be left out. */
+const webUrl = () => z.url({protocol: /^https?$/, error: 'expected an http or https URL'}).optional()
+
+function isAddressRange(text: string): boolean {
+  const [address = '', bits = '0', ...more] = text.split('/')
+  const most = {4: 32, 6: 128}[isIP(address)] ?? -1
+  return more.length === 0 && /^\d{1,3}$/.test(bits) && Number(bits) <= most
+}
+
+/** Addresses or ranges of them, with commas. */
+const addressRanges = () =>
+  z
+    .string()
+    .refine(
+      (text) => text.split(/\s*,\s*/).every(isAddressRange),
+      'expected addresses or ranges such as 10.0.0.0/8, with commas',
+    )
+    .optional()
+
+/** A text without spaces that nobody should see. */
+const secret = (least: number) =>
+  z
+    .string()
+    .regex(/^[\x21-\x7e]+$/, 'expected printable characters without spaces')
+    .min(least, `expected ${least} characters at least`)
+    .optional()
+
+const WEBHOOK_SECRET = /^whsec_(?:[A-Za-z0-9+/]{4}){8,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/
+
+/** Secrets of signed webhooks, with commas. */
+const webhookSecrets = () =>
+  z
+    .string()
+    .refine(
+      (text) => text.split(/\s*,\s*/).every((secret) => WEBHOOK_SECRET.test(secret)),
+      'expected whsec_ and at least 24 bytes in base64; two with a comma',
+    )
+    .optional()
+
+/** The name of a lender beside others. */
+export const SOURCE_NAME = /^[a-z][a-z0-9_]{0,39}$/
+
+/**
+ * Every setting, read from `LOANTAPE_<NAME_IN_CAPITALS>`: its form, its default, and what the generated documents say of it, in
+ * their order.
+ */
+export const SETTINGS = {
+  baseUrl: webUrl().meta({
+    description:
+      'Base URL of the Deal Financing Service, API prefix included. The data folder is pinned to it. A query is sent with each request and never stored or shown.',
+    example: 'https://deals.example.com/v1',
+  }),
+  apiKey: secret(1).meta({
+    description: 'API key, sent as a Bearer token.',
+    example: 'sk_live_...',
+    isSecret: true,
+  }),
+  dataDir: z
+    .string()
+    .refine(
+      (path) => !resolve(path).includes('?'),
+      'expected no ? in its path: the engine ends the name of a file there',
+    )
+    .prefault('./data')
+    .describe('Folder that holds everything loantape writes.'),
+  ratePerSecond: number(0.01, 100_000, 5).describe('Upper bound of requests per second to the source.'),
+  pageSize: integer(1, 100, 100).describe('Records asked for per page.'),
+  detail: z
+    .enum(['auto', 'on', 'off'])
+    .prefault('auto')
+    .describe(
+      'Whether single deals are fetched: `auto` those whose list rows lack a field, `on` each deal in turn, `off` none.',
+    ),
+  detailBudgetMinutes: number(0, 1440, 20).describe(
+    'Minutes a run may spend on details, borrowers and documents; what does not fit is fetched by later runs.',
+  ),
+  streams: z.string().prefault('deals').meta({
+    description: 'What is synced (docs/analyst-guide.md).',
+    example: 'deals,borrowers,documents',
+  }),
+  stage: z.string().optional().meta({
+    description: 'Walk only deals of this status. Use a data folder of its own.',
+    example: 'underwriting',
+  }),
+  shrinkLimitPct: number(0, 100, 5).describe(
+    'Percentage of known deals that may be newly absent before the walk is refused.',
+  ),
+  changeLimitPct: number(0, 100, 20).describe(
+    'Percentage of known deals that may change amount, leave a funded status or change another field, each by itself, before refusal.',
+  ),
+  timeZone: z
+    .string()
+    .refine(isTimeZone, 'expected an IANA time zone')
+    .prefault('America/New_York')
+    .describe('Time zone of business dates.'),
+  dayCutoff: z
+    .string()
+    .regex(/^([01]\d|2[0-3]):[0-5]\d$/, 'expected HH:MM')
+    .prefault('06:00')
+    .describe('Local time at which a business day begins: what is earlier counts for the day before.'),
+  releasesKept: integer(1, 10_000, 7).describe(
+    'Releases kept of those that were current once; older ones are removed, never the current one.',
+  ),
+  memoryMb: integerWithin(64, 16_777_216).optional().meta({
+    description:
+      'Megabytes the engine may hold; the rest spills to the disk. By default a third of the memory for a walk (at least 512), 80 % for a build (at most 3000) and for `query`.',
+    example: '2048',
+  }),
+  sqlDir: z
+    .string()
+    .optional()
+    .describe('A folder of your own models, checks, seeds and tests, added to the built-in ones.'),
+  jobsDir: z.string().optional().describe('A folder of your own jobs, added to the built-in ones.'),
+  webHost: z
+    .string()
+    .regex(/^[\w.:-]+$/, 'expected a host name or address')
+    .prefault('127.0.0.1')
+    .describe('Address `loantape serve` listens on; any but a loopback one needs LOANTAPE_WEB_TOKEN.'),
+  webPort: integer(0, 65_535, 8321).describe('Port of the web side; 0 takes a free one.'),
+  webProxy: addressRanges().meta({
+    description:
+      'Addresses or ranges of the proxy in front of the web side, whose `X-Forwarded-For` then says who asks.',
+    example: '10.0.0.0/8',
+  }),
+  webToken: secret(16).meta({
+    description:
+      'Token for the workbench and metrics, as Bearer or as the password of a browser; at least 16 characters, or `sha256:` and the hex digest of one.',
+    isSecret: true,
+  }),
+  webViewerToken: secret(16).meta({
+    description: 'Another token, for those who may look but change nothing; needs LOANTAPE_WEB_TOKEN.',
+    isSecret: true,
+  }),
+  viewerTables: z
+    .string()
+    .regex(
+      /^\w+\.(\w+|\*)(\s*,\s*\w+\.(\w+|\*))*$/,
+      'expected tables such as core.deal, or mart.*, with commas',
+    )
+    .optional()
+    .meta({
+      description: 'The only tables that viewers can read; by default all.',
+      example: 'mart.*,core.deal',
+    }),
+  webhookSecret: webhookSecrets().meta({
+    description:
+      'Secret the service signs its webhooks with (Standard Webhooks), or two with a comma while it is rotated; without it none is taken.',
+    example: 'whsec_...',
+    isSecret: true,
+  }),
+  fleetRuns: integer(1, 64, 2).describe(
+    'Runs that `loantape fleet serve`, or one `loantape fleet run`, carries out at once, over all its sources.',
+  ),
+  alarmWebhookUrl: webUrl().meta({
+    description: 'Where alarms are posted as JSON that Slack, Mattermost and others take.',
+    example: 'https://hooks.slack.com/services/...',
+    isSecret: true,
+  }),
+  alarmEmailTo: z.string().optional().meta({
+    description: 'Who gets alarms by e-mail, comma-separated; needs LOANTAPE_SMTP_URL.',
+    example: 'data-team@example.com',
+  }),
+  alarmEmailFrom: z.string().prefault('loantape@localhost').describe('Sender of those e-mails.'),
+  smtpUrl: z
+    .url({protocol: /^smtps?$/, error: 'expected an smtp:// or smtps:// URL'})
+    .optional()
+    .meta({
+      description: 'Mail server, user and password included.',
+      example: 'smtps://user:password@mail.example.com:465',
+      isSecret: true,
+    }),
+  alarmMaxAgeHours: number(0.01, 8760, 26).describe(
+    'Hours without a successful sync after which an alarm is raised.',
+  ),
+  deadManUrl: webUrl().meta({
+    description:
+      'URL requested after each successful job that syncs, for a service that notices its absence.',
+    example: 'https://hc-ping.com/...',
+    isSecret: true,
+  }),
+  accountingFile: z.string().optional().meta({
+    description:
+      'File of the accounts that journals are booked to (docs/accounting.md); by default `accounting.json` of the data folder.',
+    example: './accounting.json',
+  }),
+  postgresUrl: z
+    .url({protocol: /^postgres(ql)?$/, error: 'expected a postgres:// URL'})
+    .optional()
+    .meta({
+      description: 'PostgreSQL database that `loantape publish postgres` fills.',
+      example: 'postgres://loantape:password@db.example.com:5432/reporting?sslmode=verify-full',
+      isSecret: true,
+    }),
+  postgresReader: z.string().optional().meta({
+    description: 'Role that may read what is published in PostgreSQL.',
+    example: 'reporting',
+  }),
+  clickhouseUrl: webUrl().meta({
+    description: 'ClickHouse server, or a node of a cluster, that `loantape publish clickhouse` fills.',
+    example: 'https://clickhouse.example.com:8443',
+  }),
+  clickhouseUser: z.string().optional().meta({
+    description: 'User that publishes there: it creates databases, tables and views.',
+    example: 'loantape',
+  }),
+  clickhousePassword: z.string().optional().meta({
+    description: 'Password of that user.',
+    isSecret: true,
+  }),
+  clickhouseCluster: z.string().optional().meta({
+    description: 'Cluster over whose nodes tables are spread.',
+    example: 'reporting',
+  }),
+  clickhouseSource: z
+    .string()
+    .regex(SOURCE_NAME, 'expected lower-case letters, digits and _, a letter first')
+    .prefault('main')
+    .describe('Name of this lender there, beside those of others; in a fleet that of its folder.'),
+  targetsFile: z.string().optional().meta({
+    description: 'JSON file of the targets of `loantape export --deliver`: docs/exports.md.',
+    example: 'targets.json',
+  }),
+  ratesFile: z.string().optional().meta({
+    description:
+      'JSON file of the feeds that `loantape run rates` reads reference rates from: docs/rates.md.',
+    example: 'rates.json',
+  }),
+  tapeKeyFile: z.string().optional().meta({
+    description:
+      'File with the key of tapes, outside the data folder, made at the first walk; by default `loantape/tape.key` of the user’s configuration folder.',
+    example: '/etc/loantape/tape.key',
+  }),
+  tapeDays: integer(1, 36_500, 400).describe(
+    'Days that tapes are kept; `loantape prune` removes those that ended more days than this before the last one did, and history stays.',
+  ),
+  logLevel: z.enum(['debug', 'info', 'warn', 'error', 'silent']).optional().meta({
+    description: 'Least severe log line that is written to stderr: `warn` on a terminal, `info` otherwise.',
+    example: 'debug',
+  }),
+  now: z
+    .string()
+    .refine((text) => parseInstant(text) !== null, 'expected an ISO 8601 instant with an offset')
+    .optional()
+    .meta({
+      description: 'An instant that freezes the business clock, for rehearsals and tests.',
+      example: '2026-01-31T23:00:00Z',
+    }),
+}
+
+/** The effective settings. */
+export type Settings = z.output<z.ZodObject<typeof SETTINGS>>
+
+/** What no two lenders need differently. A test may hand a function other values. */
+export const FIXED = {
+  /** Requests for details and lists under way at once: the rate limit holds them back long before more would help. */
+  detailConcurrency: 4,
+  /** A run that waits longer for rate limits ends, and the next continues from there. */
+  maxWaitMinutes: 60,
+  /** Without an answer, or between two parts of one, for so long, a request is tried again. */
+  requestTimeoutSeconds: 30,
+  /** With the pauses between them, an outage of half a minute costs no run. */
+  retries: 5,
+  /** A hundred records of 300 KB each: no page of deals is larger. */
+  maxAnswerMb: 32,
+  /** Twice the portfolio from one walk to the next is another portfolio, or a fault. Never asked of the first walk. */
+  growthLimitPct: 100,
+  /** They are built again when they are asked for. */
+  pastReleasesKept: 7,
+  /** Deals that changed where that takes less time than building all; proofs ask for one or the other. */
+  build: 'auto' as 'auto' | 'incremental' | 'whole',
+  /** The built-in models take a minute over a million deals. */
+  modelTimeoutSeconds: 1800,
+  /** Those of more than a year of nights; what a closed period needs is never removed. */
+  batchesKept: 400,
+  /** A year after a record was replayed or refused nobody needs its text. */
+  quarantineDays: 365,
+}
+
+/** {@link FIXED}, or what a test has instead. */
+export type Fixed = typeof FIXED

@@ -1,0 +1,450 @@
+import {literal, quote} from './clickhouse-layout.ts'
+
+/**
+ * The tree that DuckDB's parser makes of a SELECT (`json_serialize_sql`), as far as it is looked at. Which parts a node has depends on
+ * its `class`, those of a query or a table on its `type`.
+ */
+
+interface Node {
+  class: string
+  type: string
+  alias?: string
+  /** A byte of the text. */
+  query_location?: number
+  function_name: string
+  column_names: string[]
+  children: Node[]
+  left: Node
+  right: Node
+  child: Node
+  filter?: Node | null
+  filter_expr?: Node | null
+  distinct?: boolean
+  start: string
+  end: string
+  partitions: Node[]
+  orders: Order[]
+  case_checks: {when_expr: Node; then_expr: Node}[]
+  else_expr: Node
+  cast_type: Type
+  value: {type: Type; is_null: boolean; value: unknown}
+  subquery_type: string
+  subquery: {node: Query}
+  relation_name: string
+  exclude_list: string[]
+  replace_list: {key: string}[]
+  /** Of a star: whether it is a pattern of names. */
+  columns?: boolean
+  input: Node
+  lower: Node
+  upper: Node
+}
+
+interface Order {
+  type: string
+  null_order: string
+  expression: Node
+}
+
+interface Type {
+  id: string
+  type_info: {width: number; scale: number} | null
+}
+
+/** A SELECT, or two that are put together. */
+interface Query {
+  type: string
+  modifiers: {
+    type: string
+    orders?: Order[]
+    limit?: Node | null
+    offset?: Node | null
+  }[]
+  cte_map: {map: {key: string; value: {query: {node: Query}}}[]}
+  select_list: Node[]
+  from_table: Table
+  where_clause: Node | null
+  group_expressions: Node[]
+  group_sets: number[][]
+  aggregate_handling: string
+  having: Node | null
+  qualify: Node | null
+  setop_type: string
+  setop_all: boolean
+  left: Query
+  right: Query
+}
+
+/** What a FROM names: a table, a subquery or a join. */
+interface Table {
+  type: string
+  query_location?: number
+  alias?: string
+  schema_name: string
+  table_name: string
+  subquery: {node: Query}
+  left: Table
+  right: Table
+  condition: Node | null
+  join_type: string
+  ref_type: string
+}
+
+/** What a name of a table or of a variable becomes. */
+interface Names {
+  /** @param table `core.deal`; CTEs are not asked for */
+  table(table: string): string
+  /** @param variable `as_of` */
+  variable(variable: string): string
+}
+
+/** What is written within a SELECT: its subqueries, too. */
+interface Scope extends Names {
+  query(query: Query): string
+}
+
+/** What nobody has written yet for ClickHouse; it is named. */
+export class NotRewritten extends Error {}
+
+const unknown = (what: string): never => {
+  throw new NotRewritten(what)
+}
+
+/** What a node may hold that changes nothing: where it stands in the text, and what it does not ask for. */
+const PLAIN = ['query_location', 'alias', 'type', 'class', 'schema', 'catalog', 'export_state', 'is_operator']
+const UNSAID = ['STANDARD_HANDLING', 'NO_OTHER', 'INVALID', 'ORDER_MODIFIER']
+
+/** Whether a part of a node asks for nothing. */
+function isUnsaid(part: unknown): boolean {
+  if (typeof part !== 'object' || part === null) return !part || UNSAID.includes(String(part))
+  return Object.values(part).every(isUnsaid)
+}
+
+/** Requires that a node asks for nothing but what is written of it: what is not looked at would be lost in silence. */
+function requireOnly(node: object, written: readonly string[]): void {
+  for (const [part, value] of Object.entries(node))
+    if (![...PLAIN, ...written].includes(part) && !isUnsaid(value)) unknown(part.replaceAll('_', ' '))
+}
+
+/** What is written of each class of expression. */
+const PARTS: Record<string, string[]> = {
+  CONSTANT: ['value'],
+  COLUMN_REF: ['column_names'],
+  CAST: ['child', 'cast_type'],
+  COMPARISON: ['left', 'right'],
+  CONJUNCTION: ['children'],
+  BETWEEN: ['input', 'lower', 'upper'],
+  CASE: ['case_checks', 'else_expr'],
+  OPERATOR: ['children'],
+  SUBQUERY: ['subquery', 'subquery_type'],
+  FUNCTION: ['function_name', 'children', 'filter', 'distinct'],
+  WINDOW: ['function_name', 'children', 'partitions', 'orders', 'start', 'end', 'filter_expr'],
+}
+
+const COMPARISONS: Record<string, string> = {
+  COMPARE_EQUAL: '=',
+  COMPARE_NOTEQUAL: '<>',
+  COMPARE_LESSTHAN: '<',
+  COMPARE_LESSTHANOREQUALTO: '<=',
+  COMPARE_GREATERTHAN: '>',
+  COMPARE_GREATERTHANOREQUALTO: '>=',
+}
+
+function write(node: Node, scope: Scope): string {
+  requireOnly(node, PARTS[node.class] ?? unknown(`${node.class} ${node.type}`))
+  const of = (one: Node) => write(one, scope)
+  switch (node.class) {
+    case 'CONSTANT':
+      return writeConstant(node)
+    case 'COLUMN_REF':
+      return node.column_names.map(quote).join('.')
+    case 'CAST':
+      return writeCast(node.child, node.cast_type, scope)
+    case 'COMPARISON':
+      return `(${of(node.left)} ${COMPARISONS[node.type] ?? unknown(node.type)} ${of(node.right)})`
+    case 'BETWEEN':
+      return `(${of(node.input)} between ${of(node.lower)} and ${of(node.upper)})`
+    case 'CONJUNCTION':
+      return `(${node.children.map(of).join(node.type === 'CONJUNCTION_AND' ? ' and ' : ' or ')})`
+    case 'CASE': {
+      const checks = node.case_checks.map(
+        ({when_expr, then_expr}) => `when ${of(when_expr)} then ${of(then_expr)}`,
+      )
+      return `case ${checks.join(' ')} else ${of(node.else_expr)} end`
+    }
+    case 'OPERATOR':
+      return writeOperator(node, node.children.map(of))
+    case 'SUBQUERY': {
+      const query = scope.query(node.subquery.node)
+      if (node.subquery_type === 'SCALAR') return `(\n${query}\n)`
+      return node.subquery_type === 'EXISTS' ? `exists (\n${query}\n)` : unknown(node.subquery_type)
+    }
+    case 'FUNCTION':
+      return writeFunction(node, scope)
+    case 'WINDOW':
+      return writeWindow(node, scope)
+    default:
+      return unknown(`${node.class} ${node.type}`)
+  }
+}
+
+function writeConstant({value}: Node): string {
+  const {type, is_null, value: content} = value
+  if (is_null) return 'null'
+  if (type.id === 'VARCHAR') return literal(String(content))
+  if (['INTEGER', 'BIGINT', 'DOUBLE'].includes(type.id))
+    return type.id === 'DOUBLE' ? `toFloat64(${String(content)})` : String(content)
+  if (type.id === 'BOOLEAN') return String(content)
+  const {type_info: decimal} = type
+  if (type.id !== 'DECIMAL' || !decimal) return unknown(`a constant of type ${type.id}`)
+  const digits = String(content).padStart(decimal.scale + 1, '0')
+  const text = `${digits.slice(0, digits.length - decimal.scale)}.${digits.slice(digits.length - decimal.scale)}`
+  return `toDecimal64('${text}', ${decimal.scale})`
+}
+
+function writeCast(child: Node, {id, type_info}: Type, scope: Scope): string {
+  if (id === 'BOOLEAN' && child.class === 'CONSTANT') return child.value.value === 't' ? 'true' : 'false'
+  const text = write(child, scope)
+  if (id === 'DATE') return `toDate32(${text})`
+  if (id === 'DOUBLE') return `toFloat64(${text})`
+  if (id === 'VARCHAR') return `cast(${text} as Nullable(String))`
+  if (id === 'DECIMAL' && type_info) {
+    const {width, scale} = type_info
+    return `${width > 18 ? 'toDecimal128' : 'toDecimal64'}(round(${text}, ${scale}), ${scale})`
+  }
+  // A fraction becomes the nearest whole number.
+  const whole = {HUGEINT: 'Int128', BIGINT: 'Int64', INTEGER: 'Int32'}[id]
+  return whole === undefined ? unknown(`a cast to ${id}`) : `cast(round(${text}) as Nullable(${whole}))`
+}
+
+function writeOperator({type}: Node, parts: string[]): string {
+  const [first = '', ...others] = parts
+  switch (type) {
+    case 'OPERATOR_COALESCE':
+      return `coalesce(${parts.join(', ')})`
+    case 'OPERATOR_IS_NULL':
+      return `(${first} is null)`
+    case 'OPERATOR_IS_NOT_NULL':
+      return `(${first} is not null)`
+    case 'OPERATOR_NOT':
+      return `(not ${first})`
+    case 'GROUPING_FUNCTION':
+      return `grouping(${first})`
+    case 'COMPARE_IN':
+      return `(${first} in (${others.join(', ')}))`
+    case 'COMPARE_NOT_IN':
+      return `(${first} not in (${others.join(', ')}))`
+    default:
+      return unknown(type)
+  }
+}
+
+/** Functions of another name or form; those of {@link SAME} are called as they are. */
+const FUNCTIONS: Record<string, (...args: string[]) => string> = {
+  '*': (one, other) => `(${one} * ${other})`,
+  '+': (one, other) => `(${one} + ${other})`,
+  '-': (one, other) => (other === undefined ? `(-${one})` : `(${one} - ${other})`),
+  '/': (one, other) => `(toFloat64(${one}) / toFloat64(${other}))`,
+  '//': (one, other) => `intDiv(${one}, ${other})`,
+  '||': (one, other) => `concat(${one}, ${other})`,
+  round: (value, digits) => {
+    const scaled = `(${value} * 1e${digits})`
+    return `((trunc(${scaled}) + if(abs(${scaled} - trunc(${scaled})) >= 0.5, sign(${scaled}), 0)) / 1e${digits})`
+  },
+  unnest: (list) => `arrayJoin(${list})`,
+  list_value: (...items) => `[${items.join(', ')}]`,
+  bool_or: (value) => `max(${value})`,
+  any_value: (value) => `any(${value})`,
+  last_day: (day) => `toDate32(toLastDayOfMonth(${day}))`,
+  range: (end) => `arrayMap(step -> toInt64(step), range(toUInt64(greatest(coalesce(${end}, 0), 0))))`,
+  strftime: (instant, format) => `formatDateTime(${instant}, ${format})`,
+}
+
+const SAME = ['nullif', 'max', 'min', 'sum', 'coalesce', 'greatest', 'least', 'floor', 'trunc']
+
+function writeFunction(node: Node, scope: Scope): string {
+  const {function_name: name, children, filter, distinct} = node
+  if (name === 'getvariable') return scope.variable(String(children[0]?.value.value))
+  if (name === 'generate_series') return writeSeries(children, scope)
+  const args = children.map((child) => write(child, scope))
+  const [first = '', second = ''] = args
+  const special: Record<string, () => string> = {
+    // What is nothing counts as the empty text.
+    concat: () => `concat(${args.map((arg) => `coalesce(toString(${arg}), '')`).join(', ')})`,
+    date_diff: () => `dateDiff(${args.join(', ')})`,
+    date_trunc: () =>
+      first === `'month'` ? `toDate32(toStartOfMonth(${second}))` : unknown(`date_trunc ${first}`),
+    list_sum: () => {
+      const [{function_name, children: [value, count] = []} = {} as Node] = children
+      if (function_name !== 'max' || !value || !count) return unknown('list_sum')
+      const values = `arrayReverseSort(groupArray(${write(value, scope)}))`
+      return `arraySum(arraySlice(${values}, 1, ${write(count, scope)}))`
+    },
+  }
+  if (special[name]) return special[name]()
+  const condition = filter ? ` filter (where ${write(filter, scope)})` : ''
+  // A count is signed: what is taken from it may be more.
+  if (name === 'count_star') return `toInt64(count()${condition})`
+  if (name === 'count') return `toInt64(count(${distinct ? 'distinct ' : ''}${first})${condition})`
+  const known = FUNCTIONS[name]
+  if (known && !distinct) return `${known(...args)}${condition}`
+  if (!SAME.includes(name)) return unknown(`the function ${name}`)
+  return `${name}(${distinct ? 'distinct ' : ''}${args.join(', ')})${condition}`
+}
+
+/** The days or months from one to another, as a list. */
+function writeSeries([from, to, step]: readonly Node[], scope: Scope): string {
+  const unit = step && {to_days: 'Day', to_months: 'Month'}[step.function_name]
+  if (!from || !to || !unit || findConstant(step) !== 1) return unknown('generate_series')
+  const [first, last] = [write(from, scope), write(to, scope)]
+  const count = `dateDiff('${unit.toLowerCase()}', assumeNotNull(${first}), assumeNotNull(${last})) + 1`
+  return `arrayMap(step -> add${unit}s(${first}, step), range(toUInt64(greatest(0, ${count}))))`
+}
+
+function findConstant(node: Node | undefined): unknown {
+  return node?.value?.value ?? (node && findConstant(node.child ?? node.children?.[0]))
+}
+
+function writeWindow(node: Node, scope: Scope): string {
+  const {function_name: name, children, partitions, orders, start, end, filter_expr} = node
+  if (start !== 'UNBOUNDED_PRECEDING' || end !== 'CURRENT_ROW_RANGE') unknown(`a frame of ${name}`)
+  const args = children.map((child) => write(child, scope)).join(', ')
+  const by =
+    partitions.length > 0 ? `partition by ${partitions.map((one) => write(one, scope)).join(', ')}` : ''
+  const order = orders.length > 0 ? `order by ${writeOrders(orders, scope)}` : ''
+  const condition = filter_expr ? ` filter (where ${write(filter_expr, scope)})` : ''
+  const text = `${name}(${args})${condition} over (${[by, order].filter(Boolean).join(' ')})`
+  return ['count', 'row_number', 'dense_rank'].includes(name) ? `toInt64(${text})` : text
+}
+
+function writeOrders(orders: readonly Order[], scope: Scope): string {
+  return orders
+    .map(({type, null_order, expression}) => {
+      const down = type === 'DESCENDING' ? ' desc' : ''
+      if (!['ORDER_DEFAULT', 'NULLS LAST', 'NULLS FIRST'].includes(null_order)) unknown(null_order)
+      return `${write(expression, scope)}${down} ${null_order === 'NULLS FIRST' ? 'nulls first' : 'nulls last'}`
+    })
+    .join(', ')
+}
+
+/**
+ * A SELECT of a model in the SQL of ClickHouse, written from the parser's tree: what is not known here is refused by name, never
+ * guessed. Names of its columns are those of the model; their types may differ, which is for the caller to cast. Divisions are of DOUBLE, and halves are rounded away from zero, as DuckDB has it.
+ *
+ * @param tree a statement of `json_serialize_sql`
+ * @throws NotRewritten
+ */
+export function toClickhouseSql(tree: unknown, names: Names): string {
+  const scope: Scope = {...names, query: (query) => writeQuery(query, scope)}
+  return writeQuery((tree as {node: Query}).node, scope)
+}
+
+const SELECT_PARTS = [
+  'modifiers',
+  'cte_map',
+  'select_list',
+  'from_table',
+  'where_clause',
+  'group_expressions',
+  'group_sets',
+]
+const SET_PARTS = ['modifiers', 'cte_map', 'setop_type', 'setop_all', 'left', 'right']
+
+function writeQuery(query: Query, scope: Scope): string {
+  requireOnly(
+    query,
+    query.type === 'SELECT_NODE'
+      ? [...SELECT_PARTS, 'aggregate_handling', 'having', 'qualify']
+      : query.type === 'SET_OPERATION_NODE'
+        ? SET_PARTS
+        : unknown(query.type),
+  )
+  const ctes = query.cte_map.map.map(
+    ({key, value}) => `${quote(key)} as (\n${writeQuery(value.query.node, scope)}\n)`,
+  )
+  const body = query.type === 'SELECT_NODE' ? writeSelect(query, scope) : writeSetOperation(query, scope)
+  const isDistinct = query.modifiers.some(({type}) => type === 'DISTINCT_MODIFIER')
+  const tail = query.modifiers.flatMap((modifier) => {
+    if (modifier.type === 'DISTINCT_MODIFIER') return requireOnly(modifier, []) ?? []
+    if (modifier.type === 'ORDER_MODIFIER') return [`order by ${writeOrders(modifier.orders ?? [], scope)}`]
+    if (modifier.type === 'LIMIT_MODIFIER' && modifier.limit && !modifier.offset)
+      return [`limit ${write(modifier.limit, scope)}`]
+    return unknown(modifier.type)
+  })
+  const select = isDistinct ? body.replace(/^select/, 'select distinct') : body
+  return [ctes.length > 0 ? `with\n${ctes.join(',\n')}` : '', select, ...tail].filter(Boolean).join('\n')
+}
+
+function writeSetOperation({setop_type, setop_all, left, right}: Query, scope: Scope): string {
+  if (setop_type !== 'UNION') unknown(setop_type)
+  return `${writeQuery(left, scope)}\nunion ${setop_all ? 'all' : 'distinct'}\n${writeQuery(right, scope)}`
+}
+
+function writeSelect(query: Query, scope: Scope): string {
+  const group = writeGroups(query, scope)
+  const from = query.from_table.type === 'EMPTY' ? '' : `from ${writeTable(query.from_table, scope)}`
+  return [
+    `select\n${writeItems(query.select_list, scope).join(',\n')}`,
+    from,
+    query.where_clause ? `where ${write(query.where_clause, scope)}` : '',
+    group,
+    query.having ? `having ${write(query.having, scope)}` : '',
+    query.qualify ? `qualify ${write(query.qualify, scope)}` : '',
+  ]
+    .filter(Boolean)
+    .join('\n')
+}
+
+/** The columns of a SELECT. Several lists that are unnested go side by side, where arrays joined one by one would multiply. */
+function writeItems(list: readonly Node[], scope: Scope): string[] {
+  const unnested = list.filter((item) => item.function_name === 'unnest')
+  const lists = unnested.map(({children}) => write(children[0] as Node, scope))
+  return list.map((item) => {
+    if (item.class === 'STAR') return writeStar(item)
+    const isZipped = lists.length > 1 && unnested.includes(item)
+    const text = isZipped
+      ? `tupleElement(arrayJoin(arrayZip(${lists.join(', ')})), ${unnested.indexOf(item) + 1})`
+      : write(item, scope)
+    const name = item.alias || item.column_names?.at(-1)
+    return name ? `${text} as ${quote(name)}` : text
+  })
+}
+
+function writeStar({relation_name, exclude_list, replace_list}: Node): string {
+  if (replace_list.length > 0) unknown('a star that replaces')
+  const star = relation_name === '' ? '*' : `${quote(relation_name)}.*`
+  return exclude_list.length === 0 ? star : `${star} except (${exclude_list.map(quote).join(', ')})`
+}
+
+function writeGroups({group_expressions, group_sets, aggregate_handling}: Query, scope: Scope): string {
+  if (aggregate_handling === 'FORCE_AGGREGATES') return 'group by all'
+  if (group_expressions.length === 0) return ''
+  const keys = group_expressions.map((key) => write(key, scope))
+  const [first = []] = group_sets
+  if (group_sets.length <= 1 && first.length === keys.length) return `group by ${keys.join(', ')}`
+  const sets = group_sets.map((set) => `(${set.map((place) => keys[place]).join(', ')})`)
+  return `group by grouping sets (${sets.join(', ')})`
+}
+
+const JOINS: Record<string, string> = {INNER: 'inner join', LEFT: 'left join'}
+
+/** What is written of each kind of table. */
+const TABLE_PARTS: Record<string, string[]> = {
+  BASE_TABLE: ['schema_name', 'table_name'],
+  SUBQUERY: ['subquery'],
+  JOIN: ['left', 'right', 'condition', 'join_type', 'ref_type'],
+}
+function writeTable(table: Table, scope: Scope): string {
+  requireOnly(table, TABLE_PARTS[table.type] ?? unknown(table.type))
+  const as = table.alias ? ` as ${quote(table.alias)}` : ''
+  if (table.type === 'BASE_TABLE') {
+    const {schema_name, table_name} = table
+    return `${schema_name === '' ? quote(table_name) : scope.table(`${schema_name}.${table_name}`)}${as || ` as ${quote(table_name)}`}`
+  }
+  if (table.type === 'SUBQUERY') return `(\n${writeQuery(table.subquery.node, scope)}\n)${as}`
+  const [left, right] = [writeTable(table.left, scope), writeTable(table.right, scope)]
+  if (table.ref_type === 'CROSS') return `${left}\ncross join ${right}`
+  if (table.ref_type !== 'REGULAR') unknown(table.ref_type)
+  const join = JOINS[table.join_type] ?? unknown(`a join that is ${table.join_type}`)
+  return `${left}\n${join} ${right} on ${table.condition ? write(table.condition, scope) : '1 = 1'}`
+}

@@ -1,0 +1,133 @@
+import {readFileSync} from 'node:fs'
+import {posix, resolve} from 'node:path'
+import {z} from 'zod'
+import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
+import {describeIssues} from '../core/json.ts'
+import {expectOneOf} from '../core/text.ts'
+
+const text = z.string().min(1)
+
+/** A folder, such as a share. */
+export type FolderTarget = z.output<typeof folderTarget>
+const folderTarget = z.strictObject({
+  kind: z.literal('folder'),
+  path: text.describe('Folder the batch is copied to; it has to be there'),
+})
+
+/** A server that speaks SFTP. */
+export type SftpTarget = z.output<typeof sftpTarget>
+const sftpTarget = z.strictObject({
+  kind: z.literal('sftp'),
+  host: text,
+  port: z.int().min(1).max(65_535).default(22),
+  user: text,
+  path: text.describe('Folder on the server'),
+  host_key: z
+    .string()
+    .regex(/^SHA256:[A-Za-z0-9+/]{43}$/, 'expected SHA256:… as ssh-keygen -lf prints it')
+    .describe("Fingerprint of the server's host key; another key is refused"),
+  private_key_file: text.optional().describe('File with the private key'),
+  passphrase_file: text.optional().describe('File with the passphrase of the key'),
+  password_file: text.optional().describe('File with the password, where there is no key'),
+})
+
+/** Names of files are put behind the URL, and its words are shown. */
+const isBare = ({search, hash, username, password}: URL) => search + hash + username + password === ''
+
+/** An endpoint that takes files by PUT. */
+export type HttpTarget = z.output<typeof httpTarget>
+const httpTarget = z.strictObject({
+  kind: z.literal('http'),
+  url: z
+    .url({protocol: /^https?$/, error: 'expected an http or https URL'})
+    .refine((url) => !URL.canParse(url) || isBare(new URL(url)), 'expected no query, fragment or password')
+    .describe('Files are PUT below it'),
+  token_file: text.optional().describe('File with the bearer token'),
+})
+
+/** Where batches are delivered to. */
+export type Target = z.output<typeof targetSchema>
+const targetSchema = z.discriminatedUnion('kind', [folderTarget, sftpTarget, httpTarget])
+
+/** A target under the name it has in the targets file. */
+export interface NamedTarget {
+  name: string
+  target: Target
+}
+
+/** Where a target is, whatever it is called. */
+export function placeOf(target: Target): string {
+  if (target.kind === 'folder') return resolve(target.path)
+  if (target.kind === 'http') return baseOf(target)
+  const {user, host, port, path} = target
+  return `sftp://${user}@${host}:${port}/${posix.normalize(path)}`
+}
+
+/** The URL files are put below, without `/` at its end. */
+export function baseOf({url}: HttpTarget): string {
+  return url.replace(/\/+$/, '')
+}
+
+const targetsSchema = z.record(
+  z.string().regex(/^[\w-]+$/, 'expected letters, digits, - and _'),
+  targetSchema,
+)
+
+/**
+ * Reads targets: those of these names, or all.
+ *
+ * @throws ConfigError `CONFIG_MISSING`, `TARGETS_INVALID`, `UNKNOWN_NAME`
+ */
+export function readTargets(
+  {targetsFile: path}: {targetsFile?: string | undefined},
+  names?: readonly string[],
+): NamedTarget[] {
+  if (path === undefined) {
+    throw newError('CONFIG_MISSING', 'No targets to deliver to: LOANTAPE_TARGETS_FILE not set.', {
+      next: 'Describe them in a JSON file as docs/exports.md shows and name it there.',
+    })
+  }
+  const targets = parseTargets(path)
+  return (names ?? Object.keys(targets)).map((name) => {
+    const target = targets[name]
+    if (target) return {name, target}
+    throw newError(
+      'UNKNOWN_NAME',
+      `Target '${name}' is not in '${path}': ${expectOneOf(name, Object.keys(targets))}.`,
+    )
+  })
+}
+
+function parseTargets(path: string): Record<string, Target> {
+  let content: unknown
+  try {
+    content = JSON.parse(readFileSync(path, 'utf8'))
+  } catch (error) {
+    const problem = error instanceof SyntaxError ? 'expected JSON' : `cannot be read (${codeOf(error)})`
+    throw invalid(path, problem, error)
+  }
+  const parsed = targetsSchema.safeParse(content)
+  if (parsed.success) return parsed.data
+  throw invalid(path, describeIssues(parsed.error, '').join('; '))
+}
+
+function invalid(path: string, problem: string, cause?: unknown): LoantapeError {
+  return newError('TARGETS_INVALID', `Targets in '${path}': ${problem}.`, {cause})
+}
+
+/**
+ * The content of a secret's file.
+ *
+ * @throws ConfigError `TARGETS_INVALID` naming the file
+ */
+export function readSecret(path: string | undefined): string | undefined {
+  if (path === undefined) return undefined
+  try {
+    return readFileSync(path, 'utf8').trim()
+  } catch (error) {
+    throw newError('TARGETS_INVALID', `Secret file '${path}' cannot be read (${codeOf(error)}).`, {
+      next: 'Correct the path in the targets file, or the rights of the file.',
+      cause: error,
+    })
+  }
+}

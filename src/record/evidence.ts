@@ -1,0 +1,421 @@
+import {hash} from 'node:crypto'
+import {cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync} from 'node:fs'
+import {open, writeFile} from 'node:fs/promises'
+import {STATUS_CODES} from 'node:http'
+import {basename, dirname, join} from 'node:path'
+import {gzipSync} from 'node:zlib'
+import {z} from 'zod'
+import {dealStream} from '../contract/deal.ts'
+import {readPage} from '../contract/list.ts'
+import type {Stream} from '../contract/stream.ts'
+import {STREAMS} from '../contract/streams.ts'
+import type {Config} from '../core/config.ts'
+import {newError} from '../core/errors.ts'
+import {findValue, isObject, parseJson} from '../core/json.ts'
+import {GENERATOR, removeAbandoned, WRITER_MARK} from '../core/process.ts'
+import {NONE, tellForeign} from '../core/text.ts'
+import type {WireRecord} from '../core/types.ts'
+import {createNormaliser} from '../source/record.ts'
+import {type DataFolder, dataFolderAt, requireNewFolder} from '../store/data-folder.ts'
+import {moveIntoPlace} from '../store/files.ts'
+import {readHistoryId} from '../store/moment.ts'
+import {requireRelease, sourceBridgeSchema} from '../store/release.ts'
+import {openStateDb} from '../store/state-db.ts'
+import {type Frame, formatBare, type TapeKey, type TapeLine, targetOf} from '../store/tape-format.ts'
+import {openHistory, readSetting} from '../store/warehouse.ts'
+import {listKnownFields} from '../sync/mapped-fields.ts'
+import {listReadableTapes, type ReadableTape, readUnits, type TapeUnit, textOf} from '../sync/tape-units.ts'
+import {requireReadKey} from '../sync/tapes.ts'
+
+/** An answer as an archive of the web has it. */
+interface ArchivedAnswer {
+  /** What tells it apart: the line of a tape. */
+  place: string
+  uri: string
+  /** ISO 8601. */
+  receivedAt: string
+  status: number
+  headers: Record<string, string>
+  body: Buffer
+}
+
+/** The record an archive begins with (ISO 28500, WARC 1.1): what wrote it, and about what. */
+function formatArchiveHead(fields: Record<string, string>, date: string): Buffer {
+  return formatRecord(
+    {type: 'warcinfo', place: JSON.stringify(fields), date, fields: {}},
+    'application/warc-fields',
+    formatHeaders(fields),
+  )
+}
+
+/** The record of an answer, compressed by itself as archives are. Lengths and codings are those of the body here. */
+function formatAnswer({place, uri, receivedAt, status, headers, body}: ArchivedAnswer): Buffer {
+  const own = Object.entries(headers).filter(
+    ([name]) => !['content-length', 'content-encoding', 'transfer-encoding'].includes(name),
+  )
+  const said = formatHeaders({...Object.fromEntries(own), 'content-length': String(body.length)})
+  const head = Buffer.from(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\n${said}\r\n`)
+  const fields = {
+    'WARC-Target-URI': uri,
+    'WARC-Payload-Digest': `sha256:${hash('sha256', body)}`,
+    'Loantape-Line': place,
+  }
+  return formatRecord(
+    {type: 'response', place, date: receivedAt, fields},
+    'application/http; msgtype=response',
+    Buffer.concat([head, body]),
+  )
+}
+
+/** What of an answer may be shown, beside the sha256 of what was received. */
+function formatReduced(
+  {place, uri, receivedAt}: Pick<ArchivedAnswer, 'place' | 'uri' | 'receivedAt'>,
+  {shown, sha256}: {shown: string; sha256: string},
+): Buffer {
+  const fields = {
+    'WARC-Target-URI': uri,
+    'Loantape-Line': place,
+    'Loantape-Received-Digest': `sha256:${sha256}`,
+  }
+  return formatRecord({type: 'conversion', place, date: receivedAt, fields}, 'application/json', shown)
+}
+
+function formatRecord(
+  {type, place, date, fields}: {type: string; place: string; date: string; fields: Record<string, string>},
+  contentType: string,
+  block: string | Buffer,
+): Buffer {
+  const content = Buffer.from(block)
+  const id = hash('sha256', `${type} ${place}`)
+  const uuid = [
+    id.slice(0, 8),
+    id.slice(8, 12),
+    `8${id.slice(13, 16)}`,
+    `8${id.slice(17, 20)}`,
+    id.slice(20, 32),
+  ]
+  const header = formatHeaders({
+    'WARC-Type': type,
+    'WARC-Record-ID': `<urn:uuid:${uuid.join('-')}>`,
+    'WARC-Date': date,
+    ...fields,
+    'WARC-Block-Digest': `sha256:${hash('sha256', content)}`,
+    'Content-Type': contentType,
+    'Content-Length': String(content.length),
+  })
+  return gzipSync(Buffer.concat([Buffer.from(`WARC/1.1\r\n${header}\r\n`), content, Buffer.from('\r\n\r\n')]))
+}
+
+function formatHeaders(fields: Record<string, string>): string {
+  return Object.entries(fields)
+    .map(([name, value]) => `${name}: ${value.replace(/[\r\n]+/g, ' ')}\r\n`)
+    .join('')
+}
+
+const MANIFEST = 'manifest.json'
+
+/** Begins the name of evidence that is being written. */
+const TEMPORARY = '.writing-evidence-'
+
+/** The script that examines a folder of evidence. */
+const CHECK = join(import.meta.dirname, '../../evidence/check.py')
+
+/** What evidence is asked for. */
+interface EvidenceRequest {
+  /** Id of a release or a batch, or `current`. */
+  of: string
+  /** The folder to write; not there yet, or empty. */
+  to: string
+  /** `YYYY-MM-DD`: also the answers of every tape from this day on; by default only those of the walk that the release rests on. */
+  from?: string | undefined
+  /** Answers as they came, with the fields that the contract does not know. */
+  allFields?: boolean | undefined
+}
+
+/** What writing evidence came to. */
+export interface EvidenceResult {
+  outcome: 'written'
+  dir: string
+  release_id: string
+  batch_id: string | null
+  tapes: number
+  lines: number
+  answers: number
+  /** Whether fields of the answers were left out. */
+  reduced: boolean
+}
+
+/**
+ * Writes a folder with which somebody without loantape can check what a release rests on: every line of the tapes without its
+ * body, the answers of a walk as a WARC, as they came or without the fields that the contract does not know, the certificates,
+ * and a script.
+ *
+ * @throws ConfigError `UNKNOWN_NAME`, `EVIDENCE_HISTORY`, `OUT_PLACE`, `TAPE_KEY_LOST`; UnexpectedError
+ * `EVIDENCE_TAPES`, `HISTORY_MISSING`, `TAPE_DAMAGED`
+ */
+export async function writeEvidence(
+  config: Config,
+  {of, to, from, allFields = false}: EvidenceRequest,
+): Promise<EvidenceResult> {
+  const folder = dataFolderAt(config.dataDir)
+  const dir = requireNewFolder(folder, to, 'evidence')
+  const subject = findSubject(folder, of)
+  const key = requireReadKey(config, folder)
+  // Tapes are read while the warehouse is closed: nobody waits for that.
+  const {tapeHead, baseUrl, deals} = await readOrigin(folder, subject, of)
+  const {tapes, before} = followBack(folder, key, tapeHead)
+  if (!tapes.some(({tape}) => tape.unit === subject.source.walk_id))
+    throw newError(
+      'EVIDENCE_TAPES',
+      `The tape that '${of}' rests on is not kept, or sealed with another key.`,
+    )
+  const isShown = (unit: TapeUnit) =>
+    from === undefined
+      ? unit.tape.unit === subject.source.walk_id
+      : String(unit.begin.businessDate ?? unit.tape.unit) >= from
+  removeAbandoned(dirname(dir), TEMPORARY)
+  const temporary = join(dirname(dir), `${TEMPORARY}${basename(dir)}${WRITER_MARK}`)
+  try {
+    mkdirSync(join(temporary, 'tapes'), {recursive: true, mode: 0o700})
+    const written = await writeTapes(temporary, tapes, {subject, isShown, baseUrl, deals, allFields})
+    const {batch, ...proved} = subject
+    await writeJson(temporary, 'evidence.json', {
+      format: 'loantape evidence 1',
+      generator: GENERATOR,
+      ...proved,
+      tape_head: tapeHead,
+      before,
+      tapes: tapes.map(nameOf),
+      answers_of: written.shown,
+      reduced: !allFields,
+    })
+    await writeJson(temporary, 'certificates.json', await listCertificates(folder, tapes))
+    await writeFile(join(temporary, 'check.py'), readFileSync(CHECK))
+    if (batch !== undefined) cpSync(batch, join(temporary, 'batch'), {recursive: true})
+    moveIntoPlace(temporary, dir)
+    return {
+      outcome: 'written',
+      dir,
+      release_id: subject.release_id,
+      batch_id: batch === undefined ? null : basename(batch),
+      tapes: tapes.length,
+      lines: written.lines,
+      answers: written.answers,
+      reduced: !allFields,
+    }
+  } catch (error) {
+    rmSync(temporary, {recursive: true, force: true})
+    throw error
+  }
+}
+
+/** What is to be proved: a release, or the release that a batch was made from. */
+type Subject = z.output<typeof subjectSchema> & {
+  /** The folder of the batch. */
+  batch?: string
+}
+const subjectSchema = z.object({
+  release_id: z.string(),
+  known_at: z.string(),
+  history_id: z.string(),
+  source: sourceBridgeSchema,
+})
+
+function findSubject(folder: DataFolder, of: string): Subject {
+  const batch = findBatch(folder, of)
+  if (batch !== undefined) {
+    return {...subjectSchema.parse(JSON.parse(readFileSync(join(batch, MANIFEST), 'utf8'))), batch}
+  }
+  return subjectSchema.parse(requireRelease(folder, of === 'current' ? undefined : of).manifest)
+}
+
+/** The folder of a batch of this id, whichever profile's. */
+function findBatch({exports}: DataFolder, id: string): string | undefined {
+  if (!existsSync(exports) || !/^[\w-]+$/.test(id)) return undefined
+  return readdirSync(exports)
+    .map((profile) => join(exports, profile, id))
+    .find((dir) => existsSync(join(dir, MANIFEST)))
+}
+
+/** Where the tape stood when what a subject knows was stored, the source it is from, and the fields known of its deals. */
+async function readOrigin(
+  folder: DataFolder,
+  {known_at, history_id}: Subject,
+  of: string,
+): Promise<{tapeHead: string; baseUrl: string; deals: Stream}> {
+  await using db = await openHistory(folder)
+  const {historyId, tapeHead} = await readHistoryId(db, known_at.replace(/Z$/, ''))
+  if (history_id === historyId)
+    return {
+      tapeHead,
+      baseUrl: (await readSetting(db, 'source_base_url', 'history')) ?? '',
+      deals: {...dealStream, mapped: await listKnownFields(db, 'history')},
+    }
+  throw newError(
+    'EVIDENCE_HISTORY',
+    `'${of}' was made from another history than the one of this data folder.`,
+  )
+}
+
+/** A tape with so many of its lines as lead to the release. */
+interface ProvingTape {
+  tape: ReadableTape
+  lines: number
+  units: TapeUnit[]
+}
+
+/** The tapes that lead to a head, oldest first, and the head of the one before them that is not kept any more. */
+function followBack(
+  folder: DataFolder,
+  key: TapeKey,
+  head: string,
+): {tapes: ProvingTape[]; before: string | null} {
+  using stateDb = openStateDb(folder.stateDb)
+  const ended = listReadableTapes(folder, stateDb, key).filter(({ended_at}) => ended_at !== null)
+  const units = ended.flatMap(readUnits)
+  const byHead = new Map(units.map((unit) => [unit.head, unit]))
+  const reached: TapeUnit[] = []
+  let before: string | null = head
+  for (let unit = byHead.get(head); unit; unit = byHead.get(before ?? '')) {
+    reached.push(unit)
+    before = unit.before
+  }
+  const tapes = [...Map.groupBy(reached.reverse(), ({tape}) => tape)].map(([tape, ofTape]) => ({
+    tape,
+    lines: Math.max(...ofTape.map(({last}) => last)) + 1,
+    units: ofTape,
+  }))
+  return {tapes, before}
+}
+
+const nameOf = ({tape}: ProvingTape): string => `${tape.unit}.jsonl`
+
+/** Writes every line without its body, and the bodies that are shown. */
+async function writeTapes(
+  dir: string,
+  tapes: readonly ProvingTape[],
+  asked: {
+    subject: Subject
+    isShown: (unit: TapeUnit) => boolean
+    baseUrl: string
+    deals: Stream
+    allFields: boolean
+  },
+): Promise<{lines: number; answers: number; shown: string[]}> {
+  const {subject, isShown, baseUrl, deals, allFields} = asked
+  const told = {lines: 0, answers: 0, shown: [] as string[]}
+  const reduce = createReducer(deals)
+  const archive = await open(join(dir, 'responses.warc.gz'), 'wx')
+  await using _archive = archive
+  const description = {software: GENERATOR, format: 'WARC File Format 1.1', isPartOf: subject.release_id}
+  await archive.writeFile(formatArchiveHead(description, `${subject.known_at.slice(0, 19)}Z`))
+  for (const proving of tapes) {
+    const name = nameOf(proving)
+    const shown = proving.units.filter((unit) => isShown(unit) && !isClosed(unit.begin))
+    if (shown.length > 0) told.shown.push(name)
+    await using file = await open(join(dir, 'tapes', name), 'wx')
+    let number = 0
+    for (const line of proving.tape.lines().take(proving.lines)) {
+      number += 1
+      await file.writeFile(`${formatBare(line)}\n`)
+      if (shown.length === 0 || !line.body) continue
+      const answer = describeAnswer(line, `${name}:${number}`, baseUrl)
+      // A feed of rates is about nobody.
+      const isWhole = allFields || line.frame.frame === 'rates'
+      const record = isWhole
+        ? formatAnswer(answer)
+        : formatReduced(answer, {shown: reduce(line), sha256: line.sha256 ?? ''})
+      await archive.writeFile(record)
+      told.answers += 1
+    }
+    told.lines += number
+  }
+  return told
+}
+
+/** Whether a unit holds what streams of people say, or books: that stays closed. */
+function isClosed({kind, stream: name}: Frame): boolean {
+  if (kind === 'act') return true
+  return STREAMS.some((stream) => stream.name === name && stream.privacy !== undefined)
+}
+
+/** Of answers about deals: the fields that the contract knows, or `fields.json`, of each deal that can be read, and how a list goes on. */
+function createReducer(deals: Stream): (line: TapeLine) => string {
+  const normalise = createNormaliser(deals)
+  const paths = [...deals.wireFields.map((name) => [name]), ...(deals.mapped ?? []).map(({path}) => path)]
+  const reduceDeal = (deal: unknown) => {
+    const kept: WireRecord = {}
+    for (const path of paths) {
+      const value = findValue(deal, path)
+      if (value === undefined || isObject(value) || Array.isArray(value)) continue
+      let holder: object = kept
+      for (const name of path.slice(0, -1)) {
+        const inner = findValue(holder, [name]) ?? {}
+        Reflect.set(holder, name, inner)
+        holder = Object(inner)
+      }
+      Reflect.set(holder, path.at(-1) ?? '', value)
+    }
+    return kept
+  }
+  return (line) => {
+    const body = parseJson(textOf(line))
+    const {frame, envelope} = line.frame
+    if (frame === 'list') {
+      const {records, nextCursor} = readPage(body, String(envelope))
+      const unread = new Set(normalise(records, 0n).quarantined.map(({position}) => position))
+      return JSON.stringify({
+        data: records.map((deal, position) => (unread.has(position) ? null : reduceDeal(deal))),
+        has_more: nextCursor !== null,
+        next_cursor: nextCursor && tellForeign(nextCursor, NONE),
+      })
+    }
+    const data = isObject(body) ? body.data : undefined
+    const isRead = normalise(
+      [{...Object(line.frame.listed ?? line.frame.known), ...Object(data)}],
+      0n,
+    ).observations
+    return JSON.stringify({data: isObject(data) && isRead.length > 0 ? reduceDeal(data) : null})
+  }
+}
+
+const answerFrame = z.object({
+  status: z.number(),
+  headers: z.record(z.string(), z.string()),
+  received_at: z.string(),
+})
+
+function describeAnswer({frame, body}: TapeLine, place: string, baseUrl: string): ArchivedAnswer {
+  const {status, headers, received_at: receivedAt} = answerFrame.parse(frame)
+  const target = targetOf(frame)
+  const uri =
+    frame.frame === 'rates' ? `urn:loantape:rates:${encodeURIComponent(target)}` : `${baseUrl}${target}`
+  return {place, uri, receivedAt, status, headers, body: body ?? Buffer.alloc(0)}
+}
+
+/** What the certificates of the walks say, and which records of their pages could not be read. */
+async function listCertificates(folder: DataFolder, tapes: readonly ProvingTape[]): Promise<unknown[]> {
+  await using db = await openHistory(folder)
+  const walks = JSON.stringify(tapes.map(({tape}) => tape.unit))
+  return await db.all(
+    z.record(z.string(), z.unknown()),
+    `select
+       walk_id, stream, state, business_date, is_complete, recorded_at, pages, records, distinct_records as "distinct",
+       duplicates, quarantined, amount_total,
+       coalesce(
+         (select list({
+            'page': cast(split_part(place, '/', 1) as integer), 'position': cast(split_part(place, '/', 2) as integer),
+            'path': path, 'reason': reason
+          } order by quarantine_id)
+          from history.raw.quarantine as q where q.walk_id = walk.walk_id and q.source = 'list' and place like '%/%'),
+         []
+       ) as quarantined_places
+     from history.raw.walk as walk
+     where walk_id in (select unnest(from_json($1, '["varchar"]')))
+     order by started_at, walk_id`,
+    [walks],
+  )
+}
+
+const writeJson = (dir: string, name: string, content: unknown): Promise<void> =>
+  writeFile(join(dir, name), `${JSON.stringify(content, null, 2)}\n`)

@@ -1,0 +1,113 @@
+import {rmSync} from 'node:fs'
+import {join} from 'node:path'
+import {createPerformer} from '../accounting/acts.ts'
+import {listNeededReleases} from '../accounting/periods.ts'
+import {listSurplusReleases, pruneReleases} from '../build/surplus.ts'
+import {DAY_MS} from '../core/clock.ts'
+import type {Config} from '../core/config.ts'
+import type {World} from '../core/types.ts'
+import {listSurplusBatches} from '../export/batch.ts'
+import {removeBatch} from '../export/batch-folder.ts'
+import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
+import {listRecorded, listTapes, type TapeRow} from '../store/recorded.ts'
+import {withRun} from '../store/runs.ts'
+import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
+import {hasWarehouse, openHistory, openWarehouse} from '../store/warehouse.ts'
+import {type Age, countServed, forgetPlaces, pruneRecords} from '../sync/quarantine.ts'
+import {isOfHistory} from '../sync/tape-units.ts'
+import {describeGone} from './record-compare.ts'
+
+/** What was, or with a dry run would be, removed. */
+export interface PruneResult {
+  outcome: 'pruned' | 'unchanged' | 'dry_run'
+  /** Ids of releases. */
+  releases: string[]
+  /** `profile/batch` */
+  batches: string[]
+  /** Records in quarantine that can be shown no more; their rows stay. */
+  quarantined: number
+  /** Tapes, below the data folder. */
+  tapes: string[]
+}
+
+/**
+ * Removes releases, batches, tapes and what quarantined records held that have served beyond what the settings keep; never
+ * the current release nor what a closed period needs. Ages count back from what was stored last: a clock that is ahead makes nothing old.
+ *
+ * @throws LockedError `RUN_IN_PROGRESS`
+ */
+export async function pruneData(
+  config: Config,
+  {isDryRun}: {isDryRun: boolean},
+  world: World,
+): Promise<PruneResult> {
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  const now = new Date(world.clock.now()).toISOString().slice(0, 19).replace('T', ' ')
+  const age = {now, days: config.quarantineDays}
+  const listSurplus = (stateDb: StateDb) => {
+    const needed = listNeededReleases(stateDb)
+    const batches = listSurplusBatches(folder, config.batchesKept, needed)
+    return {needed, batches, tapes: listOldTapes(stateDb, world.realClock.now(), config.tapeDays)}
+  }
+  if (isDryRun) {
+    using stateDb = openStateDb(folder.stateDb)
+    const {needed, batches, tapes} = listSurplus(stateDb)
+    const releases = listSurplusReleases(folder, config, needed)
+    const quarantined = await countServedRecords(folder, age)
+    return {outcome: 'dry_run', releases, batches, quarantined, tapes: tapes.map(({path}) => path)}
+  }
+  return await withRun(folder.stateDb, 'prune', world, async ({stateDb}) => {
+    const {needed, batches, tapes: old} = listSurplus(stateDb)
+    for (const batch of batches) removeBatch(join(folder.exports, batch))
+    const releases = pruneReleases(folder, config, needed)
+    const quarantined = await forgetRecords({folder, config}, {age, tapes: old}, world)
+    const tapes = removeTapes({folder, stateDb, config}, old, world)
+    const isUnchanged = releases.length + batches.length + quarantined + tapes.length === 0
+    return {outcome: isUnchanged ? 'unchanged' : 'pruned', releases, batches, quarantined, tapes}
+  })
+}
+
+/** Tapes that were finished so many days before the last one that was finished by `now`; what was done is kept for good. */
+function listOldTapes(stateDb: StateDb, now: number, days: number): TapeRow[] {
+  const ended = listTapes(stateDb).map((tape) => ({tape, at: Date.parse(tape.ended_at ?? '')}))
+  const last = Math.max(...ended.map(({at}) => at).filter((at) => at <= now))
+  return ended
+    .filter(({tape, at}) => isOfHistory(tape) && tape.removed_at === null && at < last - days * DAY_MS)
+    .map(({tape}) => tape)
+}
+
+/** The record keeps its place for each: that a tape was removed is an act. */
+function removeTapes(
+  {folder, stateDb, config}: {folder: DataFolder; stateDb: StateDb; config: Config},
+  old: readonly TapeRow[],
+  world: World,
+): string[] {
+  if (old.length === 0) return []
+  const perform = createPerformer(config, {folder, stateDb}, world)
+  const recorded = listRecorded(stateDb)
+  const at = new Date(world.realClock.now()).toISOString()
+  inStateTransaction(stateDb, () =>
+    perform({act: 'tapes pruned', at, tapes: old.map((row) => describeGone(recorded, row))}),
+  )
+  for (const {path} of old) rmSync(join(folder.root, path), {force: true})
+  return old.map(({path}) => path)
+}
+
+async function countServedRecords(folder: DataFolder, age: Age): Promise<number> {
+  if (!hasWarehouse(folder)) return 0
+  await using db = await openHistory(folder)
+  return await countServed(db, 'history', age)
+}
+
+async function forgetRecords(
+  {folder, config}: {folder: DataFolder; config: Config},
+  {age, tapes}: {age: Age; tapes: readonly TapeRow[]},
+  world: World,
+): Promise<number> {
+  if (tapes.length === 0 && (await countServedRecords(folder, age)) === 0) return 0
+  await using db = await openWarehouse(folder, world, config)
+  const walkIds = tapes.map(({unit}) => unit)
+  await forgetPlaces(db, walkIds)
+  return await pruneRecords(db, age)
+}

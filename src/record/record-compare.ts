@@ -1,0 +1,158 @@
+import {existsSync} from 'node:fs'
+import {join} from 'node:path'
+import {type Act, createPerformer} from '../accounting/acts.ts'
+import {listAllBatches} from '../accounting/issued.ts'
+import {JOURNAL_NAMES} from '../accounting/profiles.ts'
+import {signedBy} from '../books/close-period.ts'
+import type {Config} from '../core/config.ts'
+import {LoantapeError, newError} from '../core/errors.ts'
+import {quantity} from '../core/money.ts'
+import type {World} from '../core/types.ts'
+import {type DataFolder, dataFolderAt, hasStores, listNames, requireWritable} from '../store/data-folder.ts'
+import {
+  findHead,
+  findRecorded,
+  listLosses,
+  listRecorded,
+  listTapes,
+  type RecordedUnit,
+  type TapeRow,
+} from '../store/recorded.ts'
+import {findCurrentRelease, type Release} from '../store/release.ts'
+import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
+import {compareWarehouse, readStand} from '../sync/catch-up.ts'
+import {catchUpState, type Disagreement, isMissing, refuse, short} from './record-state.ts'
+
+/**
+ * Compares every store with the tapes: see `bringUpToDate`.
+ *
+ * @returns whether all could be compared: the warehouse cannot be while a run is under way, or where it is damaged
+ * @throws ConfigError `STORES_DISAGREE`
+ */
+export async function requireAgreement(
+  config: Config,
+  {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
+  world: World,
+): Promise<boolean> {
+  refuse(folder, compareTapes(config, folder, stateDb, world).problems)
+  const problems = await compareWarehouse(config, folder, stateDb, world)
+  refuse(folder, problems ?? [])
+  return problems !== null
+}
+
+/** Everything that the stores of a data folder do not agree on, the state database brought up to date where it can be. */
+export async function listDisagreements(config: Config, world: World): Promise<Disagreement[]> {
+  const folder = dataFolderAt(config.dataDir)
+  if (!hasStores(folder)) return []
+  using stateDb = openStateDb(folder.stateDb)
+  const {problems} = compareTapes(config, folder, stateDb, world)
+  return [...problems, ...((await compareWarehouse(config, folder, stateDb, world)) ?? [])]
+}
+
+/**
+ * Goes on from what is there although something is missing that other stores name: notes on a tape what was given up.
+ *
+ * @throws ConfigError `RECORD_WHOLE` where nothing is missing
+ */
+export async function goOn(
+  config: Config,
+  why: string,
+  world: World,
+): Promise<{given_up: string[]; problems: string[]}> {
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  using stateDb = openStateDb(folder.stateDb)
+  const caught = compareTapes(config, folder, stateDb, world, {fillsGaps: true})
+  const found = [...caught.problems, ...((await compareWarehouse(config, folder, stateDb, world)) ?? [])]
+  const foreign = found.find(({losses}) => losses.length === 0)
+  if (foreign) refuse(folder, [foreign])
+  if (found.length + caught.gaps.length === 0)
+    throw newError('RECORD_WHOLE', `Data folder '${folder.root}': nothing is missing.`)
+  const losses = [...new Set(found.flatMap((one) => one.losses))]
+  const head = existsSync(folder.warehouse) ? ((await readStand(folder)).head ?? '') : ''
+  const isAhead = head !== '' && losses.includes(head)
+  const recorded = listRecorded(stateDb)
+  const gone = listTapes(stateDb).filter((row) => isMissing(folder, row))
+  const perform = createPerformer(config, {folder, stateDb}, world)
+  const act: Act = {
+    act: 'went on',
+    ...signedBy(world),
+    why,
+    tapes: [
+      ...gone.map((row) => describeGone(recorded, row)),
+      ...caught.gaps.map(({no, kind, chain, tape}) => ({unit: tape, path: '', units: [{no, kind, chain}]})),
+    ],
+    losses,
+    history_head: isAhead ? head : undefined,
+  }
+  inStateTransaction(stateDb, () => perform(act))
+  const problems = [
+    ...found.map(({problem}) => problem),
+    ...caught.gaps.map(({no}) => `unit ${no} of the record is not there.`),
+  ]
+  return {given_up: [...losses, ...caught.gaps.map(({no}) => `unit ${no}`)], problems}
+}
+
+/** Compares the state database with the tapes and, where they agree, what was handed out with both. */
+function compareTapes(
+  config: Config,
+  folder: DataFolder,
+  stateDb: StateDb,
+  world: World,
+  options: {fillsGaps?: boolean} = {},
+): ReturnType<typeof catchUpState> {
+  const {problems, gaps} = catchUpState(config, folder, stateDb, world, options)
+  return {problems: problems.length > 0 ? problems : compareOutputs(folder, stateDb), gaps}
+}
+
+/** A tape that is gone, with its place in the record. */
+export function describeGone(
+  recorded: readonly RecordedUnit[],
+  {unit, path}: Pick<TapeRow, 'unit' | 'path'>,
+): {unit: string; path: string; units: Omit<RecordedUnit, 'tape'>[]} {
+  const units = recorded.filter(({tape}) => tape === unit).map(({no, kind, chain}) => ({no, kind, chain}))
+  return {unit, path, units}
+}
+
+/** What was handed out must rest on the record: the current release on its units, and every journal batch on an act. */
+function compareOutputs(folder: DataFolder, stateDb: StateDb): Disagreement[] {
+  const losses = listLosses(stateDb)
+  const isKnown = (what: string) => losses.has(what) || findRecorded(stateDb, what) !== undefined
+  const release = tryRelease(folder)
+  const found: Disagreement[] = []
+  const head = release?.manifest.tape_head ?? ''
+  if (release && head !== '' && !isKnown(head)) {
+    const {no, chain} = findHead(stateDb)
+    found.push({
+      store: 'current',
+      problem: `release '${release.manifest.release_id}' rests on a unit of the record that is not there (${short(head)}); tapes and state database end at unit ${no} (${short(chain)}).`,
+      losses: [head],
+    })
+  }
+  const issued = new Set(listAllBatches(stateDb).map(({profile, batch_id}) => `${profile}/${batch_id}`))
+  const lying = JOURNAL_NAMES.flatMap((name) => {
+    const dir = join(folder.exports, name)
+    const ids = listNames(dir).filter(
+      (id) => !id.startsWith('.') && existsSync(join(dir, id, 'manifest.json')),
+    )
+    return ids.map((id) => `${name}/${id}`)
+  })
+  const unknown = lying.filter((batch) => !issued.has(batch) && !losses.has(batch))
+  if (unknown.length > 0)
+    found.push({
+      store: 'exports',
+      problem: `${quantity(unknown.length, 'journal batch')} that the record does not know: ${unknown.slice(0, 3).join(', ')}${unknown.length > 3 ? ', …' : ''}. Their entries would be issued once more.`,
+      losses: unknown,
+    })
+  return found
+}
+
+/** One that is damaged is the business of whoever reads it. */
+function tryRelease(folder: DataFolder): Release | undefined {
+  try {
+    return findCurrentRelease(folder)
+  } catch (error) {
+    if (error instanceof LoantapeError) return undefined
+    throw error
+  }
+}

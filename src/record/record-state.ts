@@ -1,0 +1,348 @@
+import {statSync} from 'node:fs'
+import {basename, join} from 'node:path'
+import {z} from 'zod'
+import {type Act, actSchema, applyAct} from '../accounting/acts.ts'
+import {listAllBatches, markHandedOver} from '../accounting/issued.ts'
+import {isHandedOver} from '../books/issue.ts'
+import type {Config} from '../core/config.ts'
+import {newError} from '../core/errors.ts'
+import {quantity} from '../core/money.ts'
+import type {World} from '../core/types.ts'
+import type {DataFolder} from '../store/data-folder.ts'
+import {digestFileNow} from '../store/files.ts'
+import {
+  findHead,
+  findTape,
+  findTapeKey,
+  listRecorded,
+  listTapes,
+  noteTape,
+  noteTapeKey,
+  noteUnit,
+  type RecordedUnit,
+  readFact,
+  requireFolderId,
+  type TapeRow,
+  writeFact,
+} from '../store/recorded.ts'
+import {inStateTransaction, type StateDb} from '../store/state-db.ts'
+import {readGroups, readTapeHeader} from '../store/tape.ts'
+import type {TapeKey} from '../store/tape-format.ts'
+import {textOf} from '../sync/tape-units.ts'
+import {findReadKey, isHistory, listTapeFiles, parseOutcome, readLast} from '../sync/tapes.ts'
+
+/** Two stores of a data folder that do not tell the same, or one that is not this folder's. */
+export interface Disagreement {
+  /** Below the data folder: `state.sqlite`, `tape`, `warehouse.duckdb`, `current`, `exports`. */
+  store: string
+  problem: string
+  /** What has to be given up to go on without what is missing: chains of units and ids of batches. */
+  losses: string[]
+}
+
+/** Refuses a folder whose stores do not tell the same. @throws ConfigError `STORES_DISAGREE` */
+export function refuse({root}: DataFolder, [first, ...others]: readonly Disagreement[]): void {
+  if (!first) return
+  const more = others.length > 0 ? ` (${quantity(others.length, 'more problem')}: \`loantape verify\`.)` : ''
+  throw newError('STORES_DISAGREE', `Data folder '${root}', ${first.store}: ${first.problem}${more}`, {
+    details: [first, ...others].map(({store, problem}) => ({store, problem})),
+  })
+}
+
+/** Beginning of a chain, as messages name it. */
+export const short = (chain: string | null) => (chain === null ? 'none' : chain.slice(0, 12))
+
+/** Whether a tape is finished and kept, as far as the state database knows. */
+const isKept = ({ended_at, removed_at, outcome}: TapeRow) =>
+  ended_at !== null && removed_at === null && outcome !== 'lost'
+
+export function isMissing({root}: DataFolder, row: TapeRow): boolean {
+  const size = statSync(join(root, row.path), {throwIfNoEntry: false})?.size ?? 0
+  return isKept(row) && size < (row.bytes ?? 0)
+}
+
+/**
+ * Brings the state database up to date with the tapes: tapes that it does not know, or knows shorter than they are, are read, and
+ * the acts on them take effect.
+ *
+ * @returns what does not fit; then nothing was changed
+ */
+export function catchUpState(
+  config: Config,
+  folder: DataFolder,
+  stateDb: StateDb,
+  {log}: World,
+  {fillsGaps = false}: {fillsGaps?: boolean} = {},
+): {problems: Disagreement[]; gaps: RecordedUnit[]} {
+  const key = findReadKey(config, folder)
+  return inStateTransaction(stateDb, () => {
+    const backlog = readBacklog(folder, stateDb, {key, fillsGaps})
+    if (backlog.problems.length > 0) return backlog
+    storeBacklog(folder, stateDb, backlog)
+    const {units} = backlog
+    if (units.length > 0)
+      log.warn(
+        {count: units.length, reason: `units ${units[0]?.no} to ${units.at(-1)?.no}`},
+        'the state database was behind the tapes and was brought up to date',
+      )
+    return backlog
+  })
+}
+
+/** A unit that stands on a tape, and what the tape says of itself. */
+interface FoundUnit extends RecordedUnit {
+  previous: string | null
+  isHistory: boolean
+  act?: Act
+}
+
+interface Backlog {
+  folderId: string | undefined
+  /** Those to be added to the record, in order. */
+  units: FoundUnit[]
+  /** Those of them that are on no tape. */
+  gaps: RecordedUnit[]
+  /** Tapes that the state database does not know as they are. */
+  tapes: FoundTape[]
+  problems: Disagreement[]
+}
+
+interface FoundTape {
+  unit: string
+  path: string
+  fingerprint: string
+  begunAt: string
+  units: FoundUnit[]
+  bytes: number
+  /** Of its last line. */
+  chain: string
+  outcome: string
+  /** Whether its last line ends a unit. */
+  isEnded: boolean
+}
+
+const beginSchema = z.object({unit: z.string(), kind: z.string(), begun_at: z.string()})
+
+function readBacklog(
+  folder: DataFolder,
+  stateDb: StateDb,
+  {key, fillsGaps}: {key: TapeKey | undefined; fillsGaps: boolean},
+): Backlog {
+  const files = listTapeFiles(folder)
+  const rows = listTapes(stateDb)
+  const problems: Disagreement[] = []
+  const complain = (store: string, problem: string, losses: string[] = []) =>
+    problems.push({store, problem, losses})
+  const recorded = listRecorded(stateDb)
+  const head = findHead(stateDb)
+  let folderId = readFact(stateDb, 'folder_id')
+
+  const missing = rows.filter((row) => isMissing(folder, row))
+  if (missing.length > 0) {
+    const units = recorded.filter(({tape}) => missing.some(({unit}) => unit === tape))
+    const names = missing
+      .slice(0, 3)
+      .map(({path}) => (files.has(path) ? `${path} is cut off` : `${path} is not there`))
+    complain(
+      'tape',
+      `the state database knows ${quantity(missing.length, 'tape')} that ${missing.length === 1 ? 'is' : 'are'} missing or cut off: ${names.join(', ')}${missing.length > 3 ? ', …' : ''}. It stands at unit ${head.no} of the record (${short(head.chain)}).`,
+      units.map(({chain}) => chain),
+    )
+  }
+
+  const known = new Map(rows.map((row) => [row.path, row]))
+  const tapes: FoundTape[] = []
+  for (const [path, size] of files) {
+    const row = known.get(path)
+    const header = readTapeHeader(join(folder.root, path))
+    const isNew = !row || (isKept(row) && size > (row.bytes ?? 0))
+    if (row && !isNew) continue
+    if (!header) {
+      if (!row) complain('tape', `${path} is no tape.`)
+      continue
+    }
+    folderId ??= header.folderId
+    if (header.folderId !== folderId) {
+      complain(
+        'tape',
+        `${path} belongs to data folder ${header.folderId}; the state database is that of ${folderId}.`,
+      )
+      continue
+    }
+    if (!key || key.fingerprint !== header.fingerprint) {
+      complain(
+        'tape',
+        `the state database does not know ${path}, and its key ${header.fingerprint} is not at hand to read it.`,
+      )
+      continue
+    }
+    const found = readFound(folder, path, key)
+    if (typeof found === 'string') complain('tape', `${path}: ${found}.`)
+    else tapes.push(found)
+  }
+  if (key && problems.length === 0) checkLeft(folder, stateDb, key, complain)
+  const {units, gaps} =
+    problems.length > 0 && !fillsGaps
+      ? {units: [], gaps: []}
+      : chainUp(recorded, tapes, {complain, fillsGaps})
+  return {folderId, units, gaps, tapes, problems}
+}
+
+/** A tape that is being written must hold what the record says of it. */
+function checkLeft(
+  folder: DataFolder,
+  stateDb: StateDb,
+  key: TapeKey,
+  complain: (store: string, problem: string, losses: string[]) => void,
+): void {
+  const recorded = listRecorded(stateDb)
+  for (const row of listTapes(stateDb)) {
+    if (row.ended_at !== null || row.removed_at !== null || row.fingerprint !== key.fingerprint) continue
+    const last = recorded.findLast(({tape}) => tape === row.unit)
+    // A tape of a walk ends with its outcome; that of a day may go on after one.
+    if (last?.kind !== 'walk') continue
+    if (readLast(folder, row, key)?.chain !== last.chain)
+      complain('tape', `${row.path} lacks unit ${last.no} of the record, its end.`, [last.chain])
+  }
+}
+
+/** What a tape says; what is wrong with it as text. */
+function readFound(folder: DataFolder, path: string, key: TapeKey): FoundTape | string {
+  const file = join(folder.root, path)
+  const unit = basename(path, '.jsonl.zst')
+  const tape: FoundTape = {
+    ...{unit, path, fingerprint: key.fingerprint, begunAt: '', units: [], bytes: 0, chain: '', outcome: ''},
+    isEnded: false,
+  }
+  let kind = ''
+  let act: Act | undefined
+  const groups = readGroups(file, key)
+  for (let next = groups.next(); ; next = groups.next()) {
+    if (next.done) {
+      const {problem, bytes, chain} = next.value
+      // A walk that was killed may be torn at its end; whoever continues it cuts that off.
+      if (problem !== null && tape.isEnded) return problem
+      return tape.begunAt === '' ? 'it holds nothing' : {...tape, bytes, chain}
+    }
+    for (const line of next.value) {
+      const {frame} = line
+      tape.isEnded = frame.frame === 'outcome'
+      if (frame.frame === 'begin') {
+        const begin = beginSchema.parse(frame)
+        if (begin.unit !== unit) return `it is the tape of '${begin.unit}', copied or renamed`
+        tape.begunAt ||= begin.begun_at
+        kind = begin.kind
+        act = undefined
+      }
+      if (frame.frame === 'act') act = actSchema.parse(JSON.parse(textOf(line)))
+      if (frame.frame !== 'outcome') continue
+      const {no, previous, outcome} = parseOutcome(line)
+      const history = isHistory(kind, outcome)
+      tape.units.push({
+        no,
+        previous,
+        tape: unit,
+        kind,
+        chain: line.chain,
+        isHistory: history,
+        ...(act && {act}),
+      })
+      tape.outcome = outcome
+    }
+  }
+}
+
+/** Puts units behind the record, each behind the one that it names; those of tapes that are gone knowingly keep their place. */
+function chainUp(
+  recorded: readonly RecordedUnit[],
+  tapes: readonly FoundTape[],
+  {
+    complain,
+    fillsGaps,
+  }: {complain: (store: string, problem: string, losses: string[]) => void; fillsGaps: boolean},
+): {units: FoundUnit[]; gaps: RecordedUnit[]} {
+  const standing = new Map(recorded.map((unit) => [unit.no, unit]))
+  const found = tapes.flatMap(({units}) => units).sort((a, b) => a.no - b.no)
+  const gone = found.flatMap(({act}) =>
+    act?.act === 'tapes pruned' || act?.act === 'went on'
+      ? act.tapes.flatMap(({unit, units}) =>
+          units.map((one) => ({...one, tape: unit, previous: null, isHistory: false})),
+        )
+      : [],
+  )
+  const goneNos = new Set(gone.map(({no}) => no))
+  const all = new Map<number, FoundUnit>(gone.map((unit) => [unit.no, unit]))
+  for (const unit of found) {
+    const other = standing.get(unit.no) ?? (goneNos.has(unit.no) ? undefined : all.get(unit.no))
+    if (other && other.chain !== unit.chain) {
+      complain(
+        'state.sqlite',
+        `it has ${other.tape} as unit ${unit.no} of the record (${short(other.chain)}), and the tapes have ${unit.tape} (${short(unit.chain)}): they went on apart from each other. Where the tapes are right, move state.sqlite elsewhere: it is computed anew from them.`,
+        [],
+      )
+      return {units: [], gaps: []}
+    }
+    all.set(unit.no, unit)
+  }
+  const units: FoundUnit[] = []
+  const gaps: FoundUnit[] = []
+  const added = [...all.values()].filter(({no}) => !standing.has(no)).sort((a, b) => a.no - b.no)
+  let before = recorded.at(-1)
+  for (const unit of added) {
+    for (let no = (before?.no ?? 0) + 1; fillsGaps && no < unit.no; no += 1) {
+      const chain = no === unit.no - 1 ? (unit.previous ?? `lost ${no}`) : `lost ${no}`
+      before = {no, tape: `lost ${no}`, kind: 'act', chain}
+      gaps.push({...before, previous: null, isHistory: false})
+      units.push({...before, previous: null, isHistory: false})
+    }
+    const isNext = unit.no === (before?.no ?? 0) + 1
+    const isLinked = goneNos.has(unit.no) || unit.previous === (before?.chain ?? null)
+    if (!isNext || !isLinked) {
+      complain(
+        'tape',
+        `unit ${unit.no} of the record, ${unit.tape}, follows ${short(unit.previous)}, and before it there is ${before ? `unit ${before.no}, ${before.tape} (${short(before.chain)})` : 'nothing'}: what was between is not there.`,
+        [],
+      )
+      return {units: [], gaps: []}
+    }
+    units.push(unit)
+    before = unit
+  }
+  return {units, gaps}
+}
+
+function storeBacklog(folder: DataFolder, stateDb: StateDb, {folderId, units, tapes}: Backlog): void {
+  if (folderId !== undefined) writeFact(stateDb, 'folder_id', folderId)
+  requireFolderId(stateDb)
+  for (const tape of tapes) {
+    const {unit, path, fingerprint, begunAt: begun_at, chain: head, bytes, outcome, isEnded} = tape
+    const row = {unit, path, fingerprint, begun_at, bytes}
+    const ended = {
+      ended_at: begun_at,
+      outcome,
+      head,
+      sha256: isEnded ? digestFileNow(join(folder.root, path)) : '',
+    }
+    noteTape(stateDb, isEnded ? {...row, ...ended} : row)
+  }
+  for (const {previous: _, isHistory: history, act, ...unit} of units) {
+    if (!findTape(stateDb, unit.tape)) noteGone(stateDb, unit.tape)
+    noteUnit(stateDb, unit, history)
+    if (act) applyAct(stateDb, act)
+  }
+  if (units.some(({act}) => act)) {
+    for (const batch of listAllBatches(stateDb))
+      if (isHandedOver(folder, batch)) markHandedOver(stateDb, batch, true)
+  }
+  const last = tapes.toSorted((a, b) => (a.begunAt < b.begunAt ? -1 : 1)).at(-1)
+  if (last && findTapeKey(stateDb) === undefined)
+    noteTapeKey(stateDb, {fingerprint: last.fingerprint, since: last.begunAt, why: null})
+}
+
+/** A tape that is known from what was noted when it went. */
+function noteGone(stateDb: StateDb, unit: string): void {
+  noteTape(stateDb, {
+    ...{unit, path: `tape/${unit}`, fingerprint: '', begun_at: '', ended_at: '', outcome: 'removed'},
+    ...{head: '', bytes: 0, sha256: '', removed_at: ''},
+  })
+}

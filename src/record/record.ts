@@ -1,0 +1,45 @@
+import {lstatSync, readlinkSync, statSync} from 'node:fs'
+import {join} from 'node:path'
+import {z} from 'zod'
+import type {Config} from '../core/config.ts'
+import type {World} from '../core/types.ts'
+import {type DataFolder, dataFolderAt, hasStores, listNames} from '../store/data-folder.ts'
+import {findHead, readFact, writeFact} from '../store/recorded.ts'
+import {openStateDb, type StateDb} from '../store/state-db.ts'
+import {listTapeFiles} from '../sync/tapes.ts'
+
+/**
+ * Makes sure that the stores of a data folder tell the same before anything is read from them or stored. What is behind the tapes is
+ * brought up to date from them: the state database, and the warehouse. What is ahead of them, or belongs elsewhere, is refused: the
+ * tapes are the record, and going on would book or count something twice, or never. Nothing is compared, and little loaded, while
+ * every file is as it was when all was right.
+ *
+ * @throws ConfigError `STORES_DISAGREE`
+ */
+export async function bringUpToDate(config: Config, world: World): Promise<void> {
+  const folder = dataFolderAt(config.dataDir)
+  if (!hasStores(folder)) return
+  using stateDb = openStateDb(folder.stateDb)
+  if (describeStores(folder, stateDb) === readFact(stateDb, 'stores_seen')) return
+  const {requireAgreement} = await import('./record-compare.ts')
+  const isCompared = await requireAgreement(config, {folder, stateDb}, world)
+  if (isCompared) writeFact(stateDb, 'stores_seen', describeStores(folder, stateDb))
+}
+
+/** What the files of the stores look like from outside, but for tapes that are being written. */
+function describeStores(folder: DataFolder, stateDb: StateDb): string {
+  const open = stateDb.column(
+    z.string(),
+    'select path from tape where ended_at is null and removed_at is null',
+  )
+  const tapes = [...listTapeFiles(folder)].filter(([path]) => !open.includes(path))
+  const stat = statSync(folder.warehouse, {throwIfNoEntry: false})
+  const isLink = lstatSync(folder.current, {throwIfNoEntry: false})?.isSymbolicLink()
+  return JSON.stringify([
+    findHead(stateDb),
+    tapes,
+    stat && [stat.size, stat.mtimeMs, stat.ino],
+    isLink && readlinkSync(folder.current),
+    listNames(folder.exports).map((profile) => [profile, listNames(join(folder.exports, profile))]),
+  ])
+}

@@ -1,0 +1,267 @@
+import {setImmediate as nextTurn} from 'node:timers/promises'
+import {z} from 'zod'
+import {computedRow, type RowOf, rowOf} from '../build/release-row.ts'
+import {dealStream} from '../contract/deal.ts'
+import {findRecords} from '../contract/list.ts'
+import type {Config} from '../core/config.ts'
+import {newError} from '../core/errors.ts'
+import {isObject, parseJson, sliceJson} from '../core/json.ts'
+import {expectOneOf} from '../core/text.ts'
+import {dataFolderAt} from '../store/data-folder.ts'
+import {openRelease, requireRelease} from '../store/release.ts'
+import {openStateDb} from '../store/state-db.ts'
+import {type TapeLine, targetOf} from '../store/tape-format.ts'
+import {openHistory} from '../store/warehouse.ts'
+import {listReadableTapes, type ReadableTape, textOf} from '../sync/tape-units.ts'
+import {requireReadKey} from '../sync/tapes.ts'
+
+/** A figure of `mart.portfolio_summary` and the deals it is made of. */
+export interface FigureTrace {
+  figure: string
+  value: string | null
+  as_of: string
+  release_id: string
+  /** The largest first; of an ltv those with one of at most 1.5, of the median the deals in the middle. */
+  deals: FigureDeal[]
+}
+
+/** A deal as the release has it. */
+type FigureDeal = RowOf<typeof dealRow>
+const dealRow = rowOf(
+  'core.deal',
+  ['deal_id', 'status', 'loan_amount', 'property_value', 'last_changed_at'],
+  {ltv: 'number?'},
+)
+
+/** Which deals a part of the portfolio is, as a condition on `core.deal`. */
+const PARTS: Record<string, string> = {
+  '': 'true',
+  open_: `status_class not in ('ended_funded', 'ended_unfunded')`,
+  ended_: `status_class in ('ended_funded', 'ended_unfunded')`,
+  pipeline_: `status_class = 'pipeline'`,
+  funded_: `status_class = 'funded'`,
+}
+
+/** What is computed of them: which of the deals it is made of, as conditions. */
+const MEASURES: Record<string, string> = {
+  deals: '',
+  amount: '',
+  wa_ltv: 'and ltv <= 1.5',
+  pooled_ltv: 'and ltv <= 1.5',
+  ltv_coverage_pct: '',
+  average_amount: '',
+  largest_amount: 'qualify loan_amount = max(loan_amount) over ()',
+  median_amount:
+    'qualify row_number() over (order by loan_amount, deal_id) in ((count(*) over () + 1) // 2, (count(*) over () + 2) // 2)',
+}
+
+const TABLE = 'mart.portfolio_summary'
+
+/** Whether what is to be traced is a figure, not a deal. */
+export const isFigure = (name: string) => name.startsWith(`${TABLE}.`)
+
+/**
+ * The deals behind a figure of the current release.
+ *
+ * @param name `mart.portfolio_summary.funded_amount`
+ * @throws ConfigError `UNKNOWN_NAME`, those of a release that is not there
+ */
+export async function traceFigure(config: Config, name: string): Promise<FigureTrace> {
+  const figure = name.slice(TABLE.length + 1)
+  const [, part = '', measure = ''] = /^(open_|ended_|pipeline_|funded_|)(\w+)$/.exec(figure) ?? []
+  const release = requireRelease(dataFolderAt(config.dataDir))
+  await using db = await openRelease(release)
+  const columns = await db.all(
+    computedRow({name: 'text?'}),
+    `select column_name as name from (describe ${TABLE}) where column_name <> 'as_of'`,
+  )
+  const which = MEASURES[measure]
+  const names = columns.flatMap(({name}) => name ?? [])
+  if (which === undefined || !names.includes(figure)) {
+    throw newError('UNKNOWN_NAME', `Figure '${figure}' of ${TABLE}: ${expectOneOf(figure, names)}.`)
+  }
+  const {value, as_of} = await db.one(
+    rowOf('mart.portfolio_summary', ['as_of'], {value: 'text?'}),
+    `select cast(${figure} as varchar) as value, as_of from ${TABLE}`,
+  )
+  const deals = await db.all(
+    dealRow,
+    `from (
+       select deal_id, status, loan_amount, property_value, ltv, last_changed_at
+       from core.deal where ${PARTS[part]} ${which}
+     ) order by loan_amount desc, deal_id`,
+  )
+  return {figure: name, value, as_of, release_id: release.manifest.release_id, deals}
+}
+
+/** How one version of a deal came to be known. */
+export interface Trace {
+  /** ISO 8601, UTC: start of the request that showed it, and when it was stored. */
+  observed_at: string
+  recorded_at: string
+  business_date: string
+  /** `seen`, `missing` or `vanished`. */
+  kind: string
+  /** `list`, `detail`, `webhook` or `replay`. */
+  source: string
+  /** Of the field that was asked for, as it is stored; null where the record left it out. */
+  value?: string | null
+  /** Where the answer stands: file below the data folder, line from 1; null where that tape is not kept. */
+  tape: string | null
+  line: number | null
+  /** `/deals?limit=100` */
+  request: string | null
+  /** Of the answer's body. */
+  sha256: string | null
+  /** The text of the record as it stands in the answer, byte for byte; null of an absence. */
+  record: string | null
+  /** Where the deal's own page left out what its list row holds: that row, the same way. */
+  list_row: string | null
+}
+
+const instant = (value: string, name: string) => `strftime(${value}, '%Y-%m-%dT%H:%M:%S.%fZ') as ${name}`
+
+type Version = z.output<typeof versionRow>
+const versionRow = z.object({
+  observed_at: z.string(),
+  recorded_at: z.string(),
+  business_date: z.string(),
+  kind: z.string(),
+  source: z.string(),
+  /** What kind of line told it. */
+  told_by: z.enum(['list', 'detail', 'webhook']),
+  walk_id: z.string().nullable(),
+  value: z.string().nullable(),
+})
+
+/**
+ * Every version of a deal with the record it was made of, as the source sent it, oldest first.
+ *
+ * @param asked a column of the history, and the last business date that counts
+ * @throws ConfigError `UNKNOWN_NAME`, `TAPE_KEY_LOST`; UnexpectedError `HISTORY_MISSING`, `TAPE_DAMAGED`
+ */
+export async function traceDeal(
+  config: Config,
+  dealId: string,
+  asked: {field?: string | undefined; asOf?: string | undefined},
+): Promise<Trace[]> {
+  const folder = dataFolderAt(config.dataDir)
+  const versions = await readVersions(config, dealId, asked)
+  const key = requireReadKey(config, folder)
+  using stateDb = openStateDb(folder.stateDb)
+  const tapes = listReadableTapes(folder, stateDb, key)
+  const traces = versions.map(({walk_id, told_by, value, ...version}) => {
+    const isHolding = (tape: ReadableTape) => mayHold(tape, walk_id, version.recorded_at)
+    const nowhere = {tape: null, line: null, request: null, sha256: null, record: null, list_row: null}
+    const trace: Trace = {...version, ...(asked.field !== undefined && {value}), ...nowhere}
+    return {trace, told_by, held: new Set(tapes.filter(isHolding)), isPartial: false}
+  })
+  for (const tape of tapes) {
+    const wanted = traces.filter(({held}) => held.has(tape))
+    if (wanted.length === 0) continue
+    // A tape is read at a stretch: whoever else waits for this process gets its turn between two.
+    await nextTurn()
+    let number = 0
+    for (const line of tape.lines()) {
+      number += 1
+      for (const one of wanted) {
+        const {trace} = one
+        const found = findRecord(line, dealId, {...trace, told_by: one.told_by})
+        if (!found) continue
+        // Of what was read twice at one instant the later counts.
+        Object.assign(trace, {tape: tape.path, line: number, sha256: line.sha256 ?? null, ...found})
+        one.isPartial = leavesOut(found.record, line.frame.listed)
+      }
+    }
+    const partial = wanted.filter(({trace, isPartial}) => isPartial && trace.tape === tape.path)
+    for (const line of partial.length > 0 ? tape.lines() : [])
+      for (const {trace} of partial)
+        if (String(line.frame.requested_at) <= trace.observed_at)
+          trace.list_row = findListed(line, dealId) ?? trace.list_row
+  }
+  return traces.map(({trace}) => trace)
+}
+
+/** Whether a deal's own page says nothing of a field that is known from its list row. */
+function leavesOut(record: string | null, listed: unknown): boolean {
+  if (record === null || !isObject(listed)) return false
+  const said = Object(parseJson(record))
+  return Object.keys(listed).some((name) => !Object.hasOwn(said, name))
+}
+
+async function readVersions(
+  {dataDir}: Config,
+  dealId: string,
+  {field, asOf}: {field?: string | undefined; asOf?: string | undefined},
+): Promise<Version[]> {
+  const names = dealStream.columns.map(({name}) => name)
+  if (field !== undefined && !names.includes(field)) {
+    throw newError('UNKNOWN_NAME', `Field '${field}' in --field: ${expectOneOf(field, names)}.`)
+  }
+  await using db = await openHistory(dataFolderAt(dataDir))
+  // A replayed record stands where the walk that could not read it met it.
+  const versions = await db.all(
+    versionRow,
+    `select
+       ${instant('version.observed_at', 'observed_at')},
+       ${instant('recorded_at', 'recorded_at')},
+       business_date,
+       kind,
+       version.source,
+       coalesce(replayed.source, version.source) as told_by,
+       coalesce(version.walk_id, replayed.walk_id) as walk_id,
+       cast(${field ?? 'null'} as varchar) as value
+     from history.raw.deal_version as version
+     left join (
+       select observed_at, min(source) as source, any_value(walk_id) as walk_id
+       from history.raw.quarantine
+       where stream = 'deal' and record_id = $1
+       group by observed_at
+     ) as replayed on version.source = 'replay' and replayed.observed_at = version.observed_at
+     where deal_id = $1 and business_date <= cast($2 as date)
+     order by version.observed_at, seq`,
+    [dealId, asOf ?? '9999-12-31'],
+  )
+  if (versions.length > 0) return versions
+  throw newError(
+    'UNKNOWN_NAME',
+    `Deal '${dealId}'${asOf === undefined ? '' : ` up to ${asOf}`}: the history knows none of this id.`,
+    {next: "`loantape query 'select deal_id from core.deal'` lists the deals."},
+  )
+}
+
+/** A walk has a tape of its own; a look stands on that of its day, which the cut-off may set back. */
+function mayHold({unit}: ReadableTape, walkId: string | null, recordedAt: string): boolean {
+  if (walkId !== null) return unit === walkId
+  const daysApart = (Date.parse(unit.slice(0, 10)) - Date.parse(recordedAt)) / 86_400_000
+  return Math.abs(daysApart) < 3
+}
+
+/** The frame in which each kind of line stands on a tape. */
+const FRAMES = {list: 'list', detail: 'detail', webhook: 'look'}
+
+/** What a line tells of a version: the record its request showed, or of an absence how the walk ended. */
+function findRecord(
+  line: TapeLine,
+  dealId: string,
+  {observed_at, kind, told_by, tape}: Trace & Pick<Version, 'told_by'>,
+): Pick<Trace, 'request' | 'record'> | undefined {
+  const {frame} = line
+  if (kind !== 'seen' && frame.frame === 'outcome')
+    return tape === null ? {request: null, record: null} : undefined
+  if (frame.requested_at !== observed_at) return undefined
+  const isOwnPage = (frame.frame === 'detail' || frame.frame === 'look') && frame.id === dealId
+  if (kind === 'vanished') return isOwnPage ? {request: targetOf(frame), record: null} : undefined
+  if (kind !== 'seen' || frame.frame !== FRAMES[told_by]) return undefined
+  const record = isOwnPage ? sliceJson(textOf(line), ['data']) : findListed(line, dealId)
+  return record === undefined ? undefined : {request: targetOf(frame), record}
+}
+
+/** The text of a deal's record on a page of the list. */
+function findListed(line: TapeLine, dealId: string): string | undefined {
+  if (line.frame.frame !== 'list') return undefined
+  const text = textOf(line)
+  const {path, items} = findRecords(z.record(z.string(), z.unknown()).parse(parseJson(text)))
+  const position = items.findLastIndex((item) => isObject(item) && item.id === dealId)
+  return position === -1 ? undefined : sliceJson(text, [...path, position])
+}

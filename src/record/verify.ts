@@ -1,0 +1,296 @@
+import {isUtf8} from 'node:buffer'
+import {existsSync, readdirSync, statSync} from 'node:fs'
+import {join} from 'node:path'
+import {gunzipSync} from 'node:zlib'
+import {z} from 'zod'
+import {actSchema, applyAct} from '../accounting/acts.ts'
+import {listHandedOver} from '../accounting/issued.ts'
+import {verifyReleaseFiles, verifyReleaseTables} from '../build/verify-release.ts'
+import type {Config} from '../core/config.ts'
+import {CATALOGUE, type Failure, messageOf, newError, UnexpectedError} from '../core/errors.ts'
+import type {World} from '../core/types.ts'
+import {describeRepair, verifyBatches} from '../export/batch.ts'
+import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
+import {digestFile} from '../store/files.ts'
+import {
+  findTape,
+  findTapeKey,
+  listRecorded,
+  listTapes,
+  type RecordedUnit,
+  type TapeRow,
+} from '../store/recorded.ts'
+import {findCurrentRelease} from '../store/release.ts'
+import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
+import {readLines} from '../store/tape.ts'
+import type {TapeKey} from '../store/tape-format.ts'
+import {verifyWarehouse} from '../store/verify-warehouse.ts'
+import {hasWarehouse} from '../store/warehouse.ts'
+import {listReadableTapes, textOf} from '../sync/tape-units.ts'
+import {findReadKey, parseOutcome, requireReadKey} from '../sync/tapes.ts'
+import {listDisagreements} from './record-compare.ts'
+
+/** The tables of the state database that acts alone fill, each with the columns that say what was done. */
+const BOOKS = {
+  journal_batch: 'profile, batch_id, period, known_at, issued_at, history_id',
+  journal_file: 'batch_no, name, content',
+  issued_line: '*',
+  closed_period: '*',
+  remapped_period: '*',
+  period_event: 'period, action, at, who, why',
+}
+
+/**
+ * Computes the books anew from the acts on the tapes and compares them with those of the state database; none where a tape of an act
+ * cannot be read.
+ *
+ * @returns the tables that are not the same
+ */
+export function compareBooks(config: Config): string[] {
+  const folder = dataFolderAt(config.dataDir)
+  using stateDb = openStateDb(folder.stateDb)
+  using anew = openStateDb(':memory:')
+  const tapes = listReadableTapes(folder, stateDb, findReadKey(config, folder))
+  const acts = tapes
+    .filter(({unit}) => unit.startsWith('act_'))
+    .flatMap((tape) => [...tape.lines()].filter(({frame}) => frame.frame === 'act').map(textOf))
+  for (const act of acts) applyAct(anew, actSchema.parse(JSON.parse(act)))
+  return Object.entries(BOOKS)
+    .filter(([table, columns]) => readBooks(stateDb, table, columns) !== readBooks(anew, table, columns))
+    .map(([table]) => table)
+}
+
+function readBooks(stateDb: StateDb, table: string, columns: string): string {
+  const rows = stateDb.all(
+    z.record(z.string(), z.unknown()),
+    `select ${columns} from ${table} order by rowid`,
+  )
+  return JSON.stringify(rows, (_, value) =>
+    value instanceof Uint8Array ? gunzipSync(value).toString() : value,
+  )
+}
+
+/** What examining everything that is kept came to; `verify --json` prints it. */
+export interface VerifyResult {
+  outcome: 'whole' | 'damaged'
+  /** Tapes that were read, and lines on them. */
+  tapes: number
+  lines: number
+  /** Those of them whose key was given up or is not at hand: only their sha256 is compared. */
+  closed: number
+  /** Tapes that `prune` removed as old. */
+  removed: number
+  /** When the first tape that is kept was begun: what came before is proved by history alone. */
+  since: string | null
+  /** Walks that were applied, files of batches and tables of the current release. */
+  walks: number
+  batch_files: number
+  release_tables: number
+  /** Below the data folder. */
+  problems: {path: string; problem: string; next?: string | undefined}[]
+}
+
+/** What to do about stores that do not tell the same. */
+const STANDING_NEXT = CATALOGUE.STORES_DISAGREE.next
+
+/** Of a folder in which nothing was ever run. */
+const NOTHING: VerifyResult = {
+  outcome: 'whole',
+  tapes: 0,
+  lines: 0,
+  closed: 0,
+  removed: 0,
+  since: null,
+  walks: 0,
+  batch_files: 0,
+  release_tables: 0,
+  problems: [],
+}
+
+/**
+ * Examines everything that is kept: the tapes, the certificates and every row of the warehouse, the current release, each
+ * batch, the state database.
+ */
+export async function verifyAll(config: Config, world: World): Promise<VerifyResult> {
+  const folder = dataFolderAt(config.dataDir)
+  const disagreements = await listDisagreements(config, world)
+  if (!hasStateDb(folder)) return NOTHING
+  const tapes = await verifyTapes(config, folder, world)
+  const problems = [...tapes.problems]
+  for (const {store: path, problem} of disagreements) {
+    if (path !== 'tape' || problems.length === 0) problems.push({path, problem, next: STANDING_NEXT})
+  }
+  const note = (path: string, faults: readonly Failure[]) =>
+    problems.push(...faults.map(({problem, next}) => ({path, problem, next})))
+  world.onProgress({step: 'warehouse'})
+  const {walks, faults} = await tryWarehouse(folder)
+  note('warehouse.duckdb', faults)
+  world.onProgress({step: 'release'})
+  const release = findCurrentRelease(folder)
+  if (release) {
+    note('current', await verifyReleaseFiles(release))
+    note('current', await verifyReleaseTables(release))
+  }
+  note('state.sqlite', verifyStateDb(folder))
+  world.onProgress({step: 'batches'})
+  const batches = await verifyBatches(folder)
+  note('exports', batches.faults)
+  note('exports', listGoneBatches(folder))
+  return {
+    ...tapes,
+    outcome: problems.length > 0 ? 'damaged' : 'whole',
+    walks,
+    batch_files: batches.files,
+    release_tables: release?.manifest.tables.length ?? 0,
+    problems,
+  }
+}
+
+/** Journal batches that were issued and are not there: no command removes one. */
+function listGoneBatches({stateDb: path, exports}: DataFolder): Failure[] {
+  using stateDb = openStateDb(path)
+  return listHandedOver(stateDb)
+    .filter(({profile, batch_id}) => !existsSync(join(exports, profile, batch_id)))
+    .map(({profile, batch_id}) => ({
+      code: 'BATCH_GONE',
+      problem: `Batch '${profile}/${batch_id}' was issued and is not there.`,
+      next: describeRepair(profile, batch_id),
+    }))
+}
+
+function verifyStateDb({stateDb: path}: DataFolder): Failure[] {
+  using stateDb = openStateDb(path)
+  const {integrity_check: found} = stateDb.db.prepare('pragma integrity_check(1)').get() ?? {}
+  if (found === 'ok') return []
+  const problem = `State database '${path}' is damaged: ${String(found).split('\n').at(-1)}.`
+  const {next = ''} = CATALOGUE.STATE_UNREADABLE
+  return [{code: 'STATE_DAMAGED', problem, next}]
+}
+
+async function tryWarehouse(folder: DataFolder): Promise<{walks: number; faults: Failure[]}> {
+  try {
+    return hasWarehouse(folder) ? await verifyWarehouse(folder) : {walks: 0, faults: []}
+  } catch (error) {
+    if (!(error instanceof UnexpectedError)) throw error
+    return {
+      walks: 0,
+      faults: [{code: error.code, problem: error.problem, ...(error.next && {next: error.next})}],
+    }
+  }
+}
+
+/**
+ * Examines every tape: is it there, is it the file that was finished, does each line follow the one before, is each body what was
+ * received, and does each tape follow the one before.
+ */
+async function verifyTapes(
+  config: Config,
+  folder: DataFolder,
+  world: World,
+): Promise<Pick<VerifyResult, 'tapes' | 'lines' | 'closed' | 'removed' | 'since' | 'problems'>> {
+  using stateDb = openStateDb(folder.stateDb)
+  const rows = listTapes(stateDb)
+  const kept = rows.filter(({removed_at}) => removed_at === null)
+  const known = new Set(rows.map(({path}) => path))
+  const problems = listFiles(folder)
+    .filter((path) => !known.has(path))
+    .map((path) => ({path, problem: 'the state database knows no tape of this name'}))
+  const key = findReadKey(config, folder)
+  const record = new Map(listRecorded(stateDb).map((unit) => [unit.no, unit]))
+  const isClosed = ({fingerprint}: TapeRow) =>
+    key === undefined || (fingerprint !== key.fingerprint && key.fingerprint === findTapeKey(stateDb))
+  let lines = 0
+  for (const [done, row] of kept.entries()) {
+    world.onProgress({step: 'tapes', unit: 'tapes', done, total: kept.length})
+    const read = await examine(join(folder.root, row.path), row, {
+      record,
+      key: isClosed(row) ? undefined : key,
+    })
+    if ('problem' in read) {
+      problems.push({path: row.path, problem: read.problem})
+      continue
+    }
+    lines += read.lines
+  }
+  return {
+    tapes: kept.length,
+    lines,
+    closed: kept.filter(isClosed).length,
+    removed: rows.length - kept.length,
+    since: kept[0]?.begun_at ?? null,
+    problems,
+  }
+}
+
+/** @param known `key`: undefined where it was given up or is not at hand; `record`: its units by number */
+async function examine(
+  path: string,
+  row: TapeRow,
+  {key, record}: {key: TapeKey | undefined; record: ReadonlyMap<number, RecordedUnit>},
+): Promise<{lines: number} | {problem: string}> {
+  const examined = {lines: 0}
+  const ends = new Set<string>()
+  if (row.ended_at === null) return examined
+  if (!existsSync(path)) return {problem: 'it is not there'}
+  if (!statSync(path).isFile()) return {problem: 'what lies in its place is no file'}
+  if (key && row.fingerprint !== key.fingerprint)
+    return {problem: `it is sealed with key ${row.fingerprint}, which is not at hand`}
+  if (row.outcome === 'lost' && !key) return examined
+  if (row.outcome === 'lost') return {problem: 'it was not whole when its run was ended'}
+  if ((await digestFile(path)) !== row.sha256) return {problem: 'it is not the file that was finished'}
+  if (!key) return examined
+  try {
+    for (const line of readLines(path, key)) {
+      examined.lines += 1
+      if (line.frame.frame !== 'outcome') continue
+      const {no, previous} = parseOutcome(line)
+      ends.add(line.chain)
+      if (record.get(no)?.chain !== line.chain || (record.get(no - 1)?.chain ?? null) !== previous)
+        return {problem: `its unit ${no} is not the one of the record`}
+    }
+  } catch (error) {
+    return {problem: messageOf(error)}
+  }
+  const lacking = [...record.values()].find(({tape, chain}) => tape === row.unit && !ends.has(chain))
+  return lacking ? {problem: `it lacks unit ${lacking.no} of the record`} : examined
+}
+
+/** The files of the tape folder, below the data folder. */
+function listFiles({root, tapes}: DataFolder): string[] {
+  if (!existsSync(tapes)) return []
+  return readdirSync(tapes, {recursive: true, withFileTypes: true})
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name).slice(root.length + 1))
+    .sort()
+}
+
+/**
+ * The lines of one tape as they came, bodies as text, or as base64 where they are none.
+ *
+ * @throws ConfigError `UNKNOWN_NAME`, `TAPE_KEY_LOST`; UnexpectedError `TAPE_DAMAGED`, `TAPE_KEY_WRONG`
+ */
+export function* readTape(config: Config, unit: string): Generator<Record<string, unknown>> {
+  const folder = dataFolderAt(config.dataDir)
+  const path = findPath(folder, unit)
+  for (const {frame, sha256, body, chain} of readLines(path, requireReadKey(config, folder))) {
+    yield {
+      ...frame,
+      ...(sha256 && {sha256}),
+      chain,
+      ...(body && (isUtf8(body) ? {body: body.toString()} : {body_base64: body.toString('base64')})),
+    }
+  }
+}
+
+function findPath(folder: DataFolder, unit: string): string {
+  using stateDb = openStateDb(folder.stateDb)
+  const row = findTape(stateDb, unit)
+  if (row && row.removed_at === null) return join(folder.root, row.path)
+  throw newError(
+    'UNKNOWN_NAME',
+    `Tape '${unit}': ${row ? `removed as old on ${row.removed_at}` : 'there is none of this name'}.`,
+    {
+      next: 'A walk’s tape has the id of the walk (`loantape query "select walk_id from mart.run"`), a day’s its date.',
+    },
+  )
+}

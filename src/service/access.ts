@@ -1,0 +1,224 @@
+import {hash, randomBytes, timingSafeEqual} from 'node:crypto'
+import type {FastifyInstance, FastifyRequest} from 'fastify'
+import {z} from 'zod'
+import {type Clock, realClock} from '../core/clock.ts'
+import {newError} from '../core/errors.ts'
+import {type Refusal, refuse} from './requests.ts'
+import {refuseUnknown} from './routes.ts'
+import {rowInstant, type ServiceDatabase} from './service-database.ts'
+
+/** A token bucket for each API key: `burst` requests at once, `perSecond` refilled. */
+export interface RateLimit {
+  perSecond: number
+  burst: number
+}
+
+/**
+ * Creates the rate limiter: it takes one token of a key's bucket and returns the headers of the answer.
+ *
+ * Headers follow draft-ietf-httpapi-ratelimit-headers: `t` is the whole seconds until the next request is served
+ * (`r=0`), else until the bucket is full.
+ *
+ * @throws from the returned function: a Refusal (429) when the bucket is empty; a refused request costs no token
+ */
+export function createRateLimiter(limit: RateLimit, clock: Clock): (key: string) => Record<string, string> {
+  const buckets = new Map<string, {tokens: number; filledAt: number}>()
+  const window = Math.max(1, Math.ceil(limit.burst / limit.perSecond))
+  const policy = {'RateLimit-Policy': `"default";q=${limit.burst};w=${window}`}
+
+  function fillBucket(key: string): {tokens: number} {
+    const now = clock.now()
+    const bucket = buckets.get(key) ?? {tokens: limit.burst, filledAt: now}
+    const elapsedMs = Math.max(0, now - bucket.filledAt)
+    bucket.tokens = Math.min(limit.burst, bucket.tokens + (elapsedMs / 1000) * limit.perSecond)
+    bucket.filledAt = now
+    buckets.set(key, bucket)
+    return bucket
+  }
+
+  function secondsUntil(bucket: {tokens: number}, tokens: number): number {
+    return Math.max(1, Math.ceil((tokens - bucket.tokens) / limit.perSecond))
+  }
+
+  return (key) => {
+    const bucket = fillBucket(key)
+    if (bucket.tokens < 1) {
+      const wait = secondsUntil(bucket, 1)
+      const detail = `More than ${limit.perSecond} requests per second. Try again in ${wait} s.`
+      const state = {RateLimit: `"default";r=0;t=${wait}`, 'Retry-After': String(wait)}
+      throw refuse('rate_limited', {detail, headers: {...policy, ...state}})
+    }
+    bucket.tokens -= 1
+    const remaining = Math.floor(bucket.tokens)
+    const reset = secondsUntil(bucket, remaining === 0 ? 1 : limit.burst)
+    return {...policy, RateLimit: `"default";r=${remaining};t=${reset}`}
+  }
+}
+
+/** What a key may do: read with GET, write with the other methods; neither includes the other. */
+export const SCOPES = ['read', 'write'] as const
+
+/** A scope of {@link SCOPES}. */
+export type Scope = (typeof SCOPES)[number]
+
+/** Who asks: the owner names rate-limit bucket and idempotency keys. */
+interface Caller {
+  owner: string
+  scopes: readonly Scope[]
+}
+
+const KEY_FORM = /^sk_(?:live|test)_[A-Za-z0-9_-]+$/
+/** Prefix, id, secret. */
+const STORED_FORM = /^(sk_(?:live|test)_([0-9a-f]{12}))([0-9a-f]{48})$/
+
+const scopesOfText = z
+  .string()
+  .transform((text) => text.split(','))
+  .pipe(z.array(z.enum(SCOPES)))
+
+/** A key as it may be shown. */
+type ApiKey = z.output<typeof keyRow>
+const keyRow = z.object({
+  id: z.string(),
+  name: z.string(),
+  /** `sk_live_` or `sk_test_` and the key's id: what comes before the secret. */
+  prefix: z.string(),
+  scopes: scopesOfText,
+  created_at: rowInstant,
+  revoked_at: rowInstant.nullable(),
+})
+
+const digestRow = z.object({id: z.string(), digest: z.instanceof(Uint8Array), scopes: scopesOfText})
+
+function digestOf(text: string): Buffer {
+  return hash('sha256', text, 'buffer')
+}
+
+/**
+ * Makes a key; it is returned once, kept is its SHA-256: 192 random bits need no slow hash.
+ *
+ * @param options.now ms since the epoch
+ */
+export function createApiKey(
+  database: ServiceDatabase,
+  options: {kind: 'live' | 'test'; name: string; scopes: readonly Scope[]; now: number},
+): {id: string; key: string} {
+  const id = randomBytes(6).toString('hex')
+  const prefix = `sk_${options.kind}_${id}`
+  const key = `${prefix}${randomBytes(24).toString('hex')}`
+  database.insert('api_key', {
+    id,
+    name: options.name,
+    prefix,
+    digest: digestOf(key),
+    scopes: [...new Set(options.scopes)].join(','),
+    created_at: options.now,
+  })
+  return {id, key}
+}
+
+/** Every key ever made, oldest first. */
+export function listApiKeys(database: ServiceDatabase): ApiKey[] {
+  return database.all(keyRow, 'select * from api_key order by created_at, id')
+}
+
+/** Revokes a key, at once and for good; false when there is no such key or it was revoked before. */
+export function revokeApiKey(database: ServiceDatabase, id: string, now: number): boolean {
+  return database.run('update api_key set revoked_at = ? where id = ? and revoked_at is null', now, id) > 0
+}
+
+function refuseKey(code: 'unauthorized' | 'invalid_token', challenge: string): Refusal {
+  const detail = 'Send an API key: Authorization: Bearer sk_live_… or sk_test_….'
+  return refuse(code, {detail, headers: {'WWW-Authenticate': challenge}})
+}
+
+/**
+ * Creates the check of an `Authorization` header against the keys given and those of the database.
+ *
+ * A key of the database is found by the id in it, which is no secret; digests are compared in constant time,
+ * against one of nothing when there is no such id.
+ *
+ * @param apiKeys `sk_live_…` or `sk_test_…`, at least one, with every scope
+ * @throws ConfigError when a key has another form; the check itself throws a Refusal (401)
+ */
+function createKeyCheck(
+  apiKeys: readonly string[],
+  database: ServiceDatabase,
+): (authorization: string | undefined) => Caller {
+  if (apiKeys.length === 0 || !apiKeys.every((key) => KEY_FORM.test(key)))
+    throw newError(
+      'USAGE',
+      'An API key of the service is missing or has the wrong form: expected sk_live_… or sk_test_….',
+      {next: 'Give at least one key that begins with sk_test_.'},
+    )
+  const digests = apiKeys.map(digestOf)
+  const noDigest = digestOf('')
+
+  function findStored(token: string, sent: Buffer): Caller | undefined {
+    const id = STORED_FORM.exec(token)?.[2] ?? ''
+    const stored = database.get(digestRow, 'select * from api_key where id = ? and revoked_at is null', id)
+    const isSame = timingSafeEqual(stored?.digest ?? noDigest, sent)
+    return stored && isSame ? {owner: stored.id, scopes: stored.scopes} : undefined
+  }
+
+  return (authorization) => {
+    const token = /^Bearer +(.*)$/i.exec(authorization ?? '')?.[1]
+    if (token === undefined) throw refuseKey('unauthorized', 'Bearer realm="deals"')
+    const sent = digestOf(token)
+    // Every digest is compared, so that the time says nothing about which one matched.
+    const matches = digests.filter((digest) => timingSafeEqual(digest, sent))
+    const caller =
+      matches.length > 0 ? {owner: sent.toString('hex'), scopes: SCOPES} : findStored(token, sent)
+    if (!caller) throw refuseKey('invalid_token', 'Bearer realm="deals", error="invalid_token"')
+    return caller
+  }
+}
+
+/** Holds a request against the caller's scopes. @throws Refusal (403) by RFC 6750 */
+function checkScope(caller: Caller, scope: Scope): void {
+  if (caller.scopes.includes(scope)) return
+  throw refuse('insufficient_scope', {
+    detail: `The request needs the scope ${scope}.`,
+    headers: {'WWW-Authenticate': `Bearer realm="deals", error="insufficient_scope", scope="${scope}"`},
+  })
+}
+
+/** Whether a body comes with the request; an empty one is none, whatever type it is said to have. */
+function hasBody({headers}: FastifyRequest): boolean {
+  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0
+}
+
+function checkContentType(request: FastifyRequest): void {
+  const {method, headers, routeOptions} = request
+  if (method === 'GET' || method === 'HEAD') return
+  if (!hasBody(request)) {
+    // The framework goes by the header alone, and refuses a type it has no parser for.
+    delete headers['content-type']
+    return
+  }
+  const expected = routeOptions.config?.isMultipart ? 'multipart/form-data' : 'application/json'
+  const sent = headers['content-type']?.split(';')[0]?.trim().toLowerCase()
+  if (sent === expected) return
+  throw refuse('unsupported_media_type', {detail: `Send the body as Content-Type: ${expected}.`})
+}
+
+/** Lets a request in: its key, its rate, the scope of its key, its path and method, the type of its body, in this order. */
+export function addAccessHooks(
+  app: FastifyInstance,
+  options: {apiKeys: readonly string[]; database: ServiceDatabase; rateLimit?: RateLimit},
+): void {
+  const checkKey = createKeyCheck(options.apiKeys, options.database)
+  const limitRate = options.rateLimit && createRateLimiter(options.rateLimit, realClock)
+  app.decorateRequest('keyOwner', '')
+  app.addHook('onRequest', async (request, reply) => {
+    const {isPublic, scope} = request.routeOptions.config ?? {}
+    if (isPublic) return
+    const caller = checkKey(request.headers.authorization)
+    request.keyOwner = caller.owner
+    if (limitRate) reply.headers(limitRate(caller.owner))
+    if (scope) checkScope(caller, scope)
+    // Before the body is looked at: what is wrong with it is of no interest where nobody takes it.
+    if (request.is404) throw refuseUnknown(request.url)
+    checkContentType(request)
+  })
+}

@@ -1,0 +1,290 @@
+import {createHmac} from 'node:crypto'
+import {z} from 'zod'
+import type {MappedField} from '../contract/mapped-field.ts'
+import {
+  childIdOf,
+  idField,
+  instantOrDate,
+  optionalColumnsOf,
+  type Stream,
+  sourceText,
+} from '../contract/stream.ts'
+import {formatInstant} from '../core/clock.ts'
+import {findValue, isObject, listRepeated} from '../core/json.ts'
+import {FIELD_NAME, tellForeign} from '../core/text.ts'
+import type {ColumnValue, NormalisedPage, Observation, Quarantined, WireRecord} from '../core/types.ts'
+
+const HASHED = /^hmac-sha256:[0-9a-f]{64}$/
+
+/**
+ * Creates what takes personal data out of the records of a stream, before anything else sees them: hashed fields become
+ * `hmac-sha256:…`, dropped ones go, and of fields the contract does not know only the names stay. What is no object
+ * becomes null. Sealing what is sealed changes nothing. Streams without privacy pass as they are.
+ *
+ * @param key of the hashes
+ */
+export function createSealer(
+  {privacy, wireFields, plural}: Stream,
+  key: string | undefined,
+): (record: unknown) => unknown {
+  if (!privacy) return (record) => record
+  if (privacy.hashed.length > 0 && key === undefined) {
+    throw new Error(`no key for the personal fields of ${plural}`)
+  }
+  const hashed = new Set(privacy.hashed)
+  const dropped = new Set(privacy.dropped)
+  const known = new Set(wireFields)
+  return (record) => {
+    if (!isObject(record)) return null
+    const sealed = Object.entries(record).flatMap(([name, value]): [string, unknown][] => {
+      if (dropped.has(name)) return []
+      if (hashed.has(name)) return [[name, hashField(value, key ?? '')]]
+      return [[name, known.has(name) ? sealKnown(value) : null]]
+    })
+    return Object.fromEntries(sealed) satisfies WireRecord
+  }
+}
+
+/** Contract fields are plain values: an object in place of one could hold anything. */
+function sealKnown(value: unknown): unknown {
+  return typeof value === 'object' && value !== null ? {} : value
+}
+
+/** Addresses that differ in letter case or spaces around are one person's; what is no text identifies nobody. */
+function hashField(value: unknown, key: string): string | null {
+  if (typeof value !== 'string' || value.trim() === '') return null
+  if (HASHED.test(value)) return value
+  const canonical = value.trim().normalize('NFC').toLowerCase()
+  return `hmac-sha256:${createHmac('sha256', key).update(canonical).digest('hex')}`
+}
+
+/** What of a value becomes a column's, as text that the engine takes for it; undefined where it is none. */
+type Reader = (value: unknown) => string | undefined
+
+/** What a record said of one mapped field. */
+interface MappedValue {
+  /** The column. */
+  name: string
+  /** Null when null or unreadable. */
+  value: string | null
+  is_readable: boolean
+}
+
+/**
+ * Creates a reader of mapped fields: what a record says of them as JSON text, null where it names none. A value that does not fit
+ * the type of its column is unreadable, and the record counts all the same.
+ */
+export function createMappedReader(fields: readonly MappedField[]): (record: unknown) => string | null {
+  const readers = fields.map(({name, path, type}) => ({name, path, read: readerOf(type)}))
+  return (record) => {
+    const values: MappedValue[] = []
+    for (const {name, path, read} of readers) {
+      const value = findValue(record, path)
+      if (value === undefined) continue
+      const text = value === null ? null : read(value)
+      values.push({name, value: text ?? null, is_readable: text !== undefined})
+    }
+    return values.length > 0 ? JSON.stringify(values) : null
+  }
+}
+
+function readerOf(type: string): Reader {
+  const [, digits, decimals] = /^decimal\((\d+),(\d+)\)$/.exec(type) ?? []
+  if (digits !== undefined) return (value) => readDecimal(value, Number(digits), Number(decimals))
+  return READERS[type] ?? (() => undefined)
+}
+
+const READERS: Readonly<Record<string, Reader>> = {
+  varchar: (value) => sourceText.safeParse(typeof value === 'number' ? readNumber(value) : value).data,
+  bigint: (value) => readDecimal(value, 18, 0),
+  boolean: (value) => (typeof value === 'boolean' ? String(value) : undefined),
+  date(value) {
+    const [, day] = typeof value === 'string' ? (MIDNIGHT.exec(value) ?? []) : []
+    return instantOrDate.safeParse(day).success ? day : undefined
+  },
+  timestamp(value) {
+    const dated = instantOrDate.safeParse(value).data
+    return dated && formatInstant(dated.micros).slice(0, -1)
+  },
+}
+
+/** A date, alone or as many services write one: the midnight with which it begins somewhere. */
+const MIDNIGHT = /^(\d{4}-\d{2}-\d{2})(?:[T ]00:00(?::00(?:\.0+)?)?\s*(?:Z|[+-]\d{2}:?\d{2})?)?$/
+
+/** A number as text, where it is the one that was sent: a double may hold another one. */
+function readNumber(value: number): string | undefined {
+  return Math.abs(value) <= Number.MAX_SAFE_INTEGER ? String(value) : undefined
+}
+
+function readDecimal(value: unknown, digits: number, decimals: number): string | undefined {
+  const text = typeof value === 'number' ? readFixed(value, decimals) : value
+  const match = typeof text === 'string' ? /^([+-]?)0*(\d*)(?:\.(\d*?)0*)?$/.exec(text.trim()) : null
+  const [, sign = '', whole = '', fraction = ''] = match ?? []
+  const isNumber = match !== null && /\d/.test(match[0])
+  if (!isNumber || whole.length > digits - decimals || fraction.length > decimals) return undefined
+  const number = `${whole || '0'}.${fraction.padEnd(decimals, '0')}`
+  return (sign === '-' ? '-' : '') + (decimals === 0 ? whole || '0' : number)
+}
+
+/** A number with so many decimals, where that is all of it: of the digits a double holds the 16th may be its own. */
+function readFixed(value: number, decimals: number): string | undefined {
+  if (Math.abs(value) * 10 ** decimals > Number.MAX_SAFE_INTEGER) return undefined
+  const text = value.toFixed(decimals)
+  return [value, Number(value.toPrecision(15))].includes(Number(text)) ? text : undefined
+}
+
+/**
+ * Turns wire records of one stream into observations.
+ *
+ * @param parentId the record whose list they stood in; without it a child's own parent field says so
+ */
+export type Normaliser = (
+  records: readonly unknown[],
+  observedAt: bigint,
+  parentId?: string,
+) => NormalisedPage
+
+/**
+ * Creates the normaliser of a stream: a tolerant reader that only names unknown fields and sets aside,
+ * whole, each record whose id, amounts or dates it cannot read. Of streams that may hold personal data both are sealed.
+ *
+ * @param hashKey needed by streams with hashed fields
+ */
+export function createNormaliser(stream: Stream, hashKey?: string): Normaliser {
+  const normalise = createRecordNormaliser(stream)
+  const seal = createSealer(stream, hashKey)
+  return (records, observedAt, parentId) => {
+    const page: NormalisedPage = {observations: [], quarantined: []}
+    for (const [position, record] of records.entries()) {
+      const placed = placeUnder(seal(record), stream, parentId)
+      const twice = listRepeated(record)
+      const result = twice[0]
+        ? rejectRepeated(placed, twice, stream, observedAt)
+        : normalise(placed, observedAt)
+      if ('reason' in result) page.quarantined.push({...result, position})
+      else page.observations.push(result)
+    }
+    return page
+  }
+}
+
+/** Which of two values is meant nobody knows. What is sealed would show one of them alone. */
+function rejectRepeated(
+  record: unknown,
+  [twice = [], ...more]: readonly (string | number)[][],
+  stream: Stream,
+  observedAt: bigint,
+): Omit<Quarantined, 'position'> {
+  const isOfId = [twice, ...more].some((path) => path.length === 1 && path[0] === stream.idField)
+  return {
+    id: isOfId ? null : readId(record, stream),
+    path: twice.map((name) => (typeof name === 'string' ? tellForeign(name, FIELD_NAME) : name)).join('.'),
+    reason: 'expected each name once in an object',
+    record: stream.privacy ? null : record,
+    observedAt,
+  }
+}
+
+/** The list a child stands in says whose it is; a record that names another parent is left to contradict it. */
+function placeUnder(record: unknown, {parent}: Stream, parentId: string | undefined): unknown {
+  if (!parent || parentId === undefined || !isObject(record)) return record
+  const named = record[parent.column]
+  const isAgreed = named === undefined || named === null || named === parentId
+  return {...record, [parent.column]: isAgreed ? parentId : {listed_under: parentId}}
+}
+
+function createRecordNormaliser(
+  stream: Stream,
+): (record: unknown, observedAt: bigint) => Observation | Omit<Quarantined, 'position'> {
+  const columns = stream.columns.map((column) => column.name)
+  const optional = optionalColumnsOf(stream).map((column) => column.name)
+  const known = new Set(stream.wireFields)
+  const schema = z.compile(stream.schema)
+  const readMapped = stream.mapped?.length ? createMappedReader(stream.mapped) : undefined
+  return (record, observedAt) => {
+    const parsed = schema.safeParse(record)
+    if (!parsed.success) {
+      const issue = parsed.error.issues[0]
+      return {
+        id: readId(record, stream),
+        path: issue?.path.join('.') || '(record)',
+        reason: issue?.message ?? 'unreadable',
+        record,
+        observedAt,
+      }
+    }
+    const values = columns.map((name) => parsed.data[name] ?? null)
+    const present = optional.map((name) => parsed.data[name] !== undefined)
+    return {
+      id: String(parsed.data[stream.idColumn]),
+      values,
+      present,
+      unknownFields: listUnknownFields(record, known),
+      observedAt,
+      mapped: readMapped?.(record),
+    }
+  }
+}
+
+function isId(value: unknown): value is string {
+  return idField.safeParse(value).success
+}
+
+function readId(record: unknown, {idField, parent}: Stream): string | null {
+  if (!isObject(record)) return null
+  const id = record[idField]
+  if (!isId(id)) return null
+  if (!parent) return id
+  const parentId = record[parent.column]
+  return isId(parentId) ? childIdOf(parentId, id) : null
+}
+
+/** The paths of the fields the contract does not know, one level deep, never what they hold; null where there are none. */
+function listUnknownFields(record: unknown, known: ReadonlySet<string>): string | null {
+  if (!isObject(record)) return null
+  const paths: string[] = []
+  for (const name in record) {
+    if (known.has(name)) continue
+    const value = record[name]
+    const inner = isObject(value) ? Object.keys(value) : []
+    const told = tellForeign(name, FIELD_NAME)
+    paths.push(...(inner.length > 0 ? inner.map((key) => `${told}.${tellForeign(key, FIELD_NAME)}`) : [told]))
+  }
+  return paths.length > 0 ? paths.join('\n') : null
+}
+
+/** A page as it is stored, as JSON text: integers that no JSON number holds stand as `{"integer": "…"}`. */
+export function formatNormalised(page: NormalisedPage): string {
+  return JSON.stringify(page, (_, value: unknown) =>
+    typeof value === 'bigint' ? {integer: String(value)} : value,
+  )
+}
+
+const integer = z.object({integer: z.string()}).transform((value) => BigInt(value.integer))
+const columnValue: z.ZodType<ColumnValue> = z.union([z.string(), z.boolean(), z.null(), integer])
+const pageSchema: z.ZodType<NormalisedPage> = z.object({
+  observations: z.array(
+    z.object({
+      id: z.string(),
+      values: z.array(columnValue),
+      present: z.array(z.boolean()),
+      unknownFields: z.string().nullable(),
+      observedAt: integer,
+    }),
+  ),
+  quarantined: z.array(
+    z.object({
+      id: z.string().nullable(),
+      path: z.string(),
+      reason: z.string(),
+      record: z.unknown(),
+      position: z.number(),
+      observedAt: integer,
+    }),
+  ),
+})
+
+/** Reads what {@link formatNormalised} wrote. */
+export function parseNormalised(text: string): NormalisedPage {
+  return pageSchema.parse(JSON.parse(text))
+}

@@ -1,0 +1,199 @@
+import {
+  accessSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  statSync,
+} from 'node:fs'
+import {basename, dirname, isAbsolute, join, relative, resolve} from 'node:path'
+import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
+
+/** Where everything under `--data` lies; all paths are absolute. */
+export interface DataFolder {
+  root: string
+  warehouse: string
+  /** Who holds it may read the warehouse, or write it. */
+  warehouseLock: string
+  stateDb: string
+  releases: string
+  current: string
+  /** The release of the last `build --select`, which is nobody's but its builder's. */
+  scratch: string
+  exports: string
+  /** What came in from outside, as it came. */
+  tapes: string
+  /** What can be computed again: the folder can be removed at any time. */
+  cache: string
+  /** The key of hashed personal data, where none is set. */
+  hashKey: string
+  /** Which further fields of deals become columns. */
+  fields: string
+  /** Queries that people saved. */
+  queries: string
+  /** Where the engine puts what does not fit into its memory. */
+  spill: string
+  /** Marks a folder as a demo's. */
+  demoMark: string
+}
+
+/** The paths of a data folder, which need not exist. */
+export function dataFolderAt(dataDir: string): DataFolder {
+  const root = resolve(dataDir)
+  return {
+    root,
+    warehouse: join(root, 'warehouse.duckdb'),
+    warehouseLock: join(root, 'warehouse.lock'),
+    stateDb: join(root, 'state.sqlite'),
+    releases: join(root, 'releases'),
+    current: join(root, 'current'),
+    scratch: join(root, 'scratch'),
+    exports: join(root, 'exports'),
+    tapes: join(root, 'tape'),
+    cache: join(root, 'cache'),
+    hashKey: join(root, 'hash.key'),
+    fields: join(root, 'fields.json'),
+    queries: join(root, 'queries'),
+    spill: join(root, '.spill'),
+    demoMark: join(root, '.loantape-demo'),
+  }
+}
+
+/** Whether a folder holds anything that loantape stored. */
+export function hasStores(folder: DataFolder): boolean {
+  const {stateDb, tapes, warehouse, releases, exports} = folder
+  return [stateDb, tapes, warehouse, releases, exports].some((path) => existsSync(path))
+}
+
+/** What lies in a folder; nothing where it is none. */
+export function listNames(dir: string): string[] {
+  return statSync(dir, {throwIfNoEntry: false})?.isDirectory() ? readdirSync(dir).sort() : []
+}
+
+/** What the mark of a demo that this process carries out says of it; ids of processes alone come again. */
+export const DEMO_PROCESS = `pid ${process.pid} since ${performance.timeOrigin}`
+
+/** Whether a demo made this folder. */
+export const isDemoFolder = ({demoMark}: DataFolder) => existsSync(demoMark)
+
+/**
+ * Creates the folder where it is missing and makes sure it can be written: by anything but a demo's own process only
+ * where no demo made it.
+ *
+ * @throws ConfigError `NOT_WRITABLE`, `DEMO_FOLDER`
+ */
+export function requireWritable(folder: DataFolder): void {
+  createDataFolder(folder)
+  const {root, demoMark} = folder
+  if (!isDemoFolder(folder) || readFileSync(demoMark, 'utf8').includes(DEMO_PROCESS)) return
+  throw newError('DEMO_FOLDER', `Data folder '${root}' is a demo's: expected one of your own.`)
+}
+
+/**
+ * Creates the folder, a demo's or not, where it is missing and makes sure it can be written.
+ *
+ * @throws ConfigError `NOT_WRITABLE`
+ */
+export function createDataFolder(folder: DataFolder): void {
+  requireWritableFolder(`Data folder '${folder.root}'`, folder.root)
+}
+
+/**
+ * Makes sure that batches of a profile can be written.
+ *
+ * @throws ConfigError `NOT_WRITABLE`
+ */
+export function requireExports(folder: DataFolder, profile: string): void {
+  const own = join(folder.exports, profile)
+  for (const path of existsSync(own) ? [folder.exports, own] : [folder.exports])
+    requireWritableFolder(`Folder '${path}'`, path, {
+      kept: 'Nothing was issued or written; batches that are there are kept.',
+      next: 'Make it a folder that loantape may write, then export again.',
+    })
+}
+
+function requireWritableFolder(name: string, path: string, more: {kept?: string; next?: string} = {}): void {
+  try {
+    createFolder(path)
+    accessSync(`${path}/`, constants.R_OK | constants.W_OK | constants.X_OK)
+  } catch (cause) {
+    throw newError('NOT_WRITABLE', `${name} cannot be written (${codeOf(cause)}).`, {...more, cause})
+  }
+}
+
+/** What a file in the data folder may not be called that is written for somebody: it would replace what is kept there. */
+const KEPT_NAMES =
+  /^(\.|warehouse\.|state\.|(current|scratch|releases|exports|tape|cache|queries|hash\.key|accounting\.json|fields\.json)$)/
+
+/**
+ * Where a file is written that `--out` names.
+ *
+ * @returns its absolute path
+ * @throws ConfigError `OUT_PLACE` when its folder is not there, when it is a folder or one of the files that loantape keeps
+ */
+export function requireOutFile(folder: DataFolder, out: string): string {
+  const file = resolve(out)
+  if (!existsSync(dirname(file))) throw outError(out, 'expected a folder that is there')
+  if (statSync(file, {throwIfNoEntry: false})?.isDirectory()) {
+    throw outError(out, 'expected a file, not a folder')
+  }
+  if (existsSync(folder.root)) {
+    const place = relative(realpathSync(folder.root), join(realpathSync(dirname(file)), basename(file)))
+    const isWithin = !place.startsWith('..') && !isAbsolute(place)
+    if (isWithin && (place !== basename(file) || KEPT_NAMES.test(place))) {
+      throw outError(out, 'expected a file outside of what loantape keeps in its data folder')
+    }
+  }
+  return file
+}
+
+/** Whether a path is a folder, or lies below it, links followed. */
+export function isInside(path: string, folder: string): boolean {
+  const place = relative(followLinks(folder), followLinks(path))
+  return !place.startsWith('..') && !isAbsolute(place)
+}
+
+/** The path with links followed, as far as it is there. */
+function followLinks(path: string): string {
+  const whole = resolve(path)
+  if (existsSync(whole)) return realpathSync(whole)
+  const parent = dirname(whole)
+  return parent === whole ? whole : join(followLinks(parent), basename(whole))
+}
+
+function outError(out: string, expected: string): LoantapeError {
+  return newError('OUT_PLACE', `File '${out}' in --out: ${expected}.`)
+}
+
+/** `mkdir -p`. Node's own never returns where the system refuses a folder with ENOENT, as /proc does. */
+function createFolder(path: string): void {
+  if (existsSync(path)) return
+  createFolder(dirname(path))
+  try {
+    mkdirSync(path, {mode: 0o700})
+  } catch (error) {
+    if (codeOf(error) !== 'EEXIST') throw error
+  }
+}
+
+/**
+ * Where a folder is written that is for somebody else.
+ *
+ * @returns its absolute path
+ * @throws ConfigError `OUT_PLACE` within the data folder, or where it holds something
+ */
+export function requireNewFolder(folder: DataFolder, to: string, what: 'backup' | 'evidence'): string {
+  const dir = resolve(to)
+  if (isInside(dir, folder.root)) {
+    throw newError('OUT_PLACE', `Folder '${dir}' for the ${what}: expected one outside the data folder.`)
+  }
+  if (existsSync(dir) && !(statSync(dir).isDirectory() && readdirSync(dir).length === 0)) {
+    throw newError(
+      'OUT_PLACE',
+      `Folder '${dir}' for the ${what}: expected one that is not there yet, or is empty.`,
+    )
+  }
+  return dir
+}

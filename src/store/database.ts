@@ -1,0 +1,326 @@
+import {statSync} from 'node:fs'
+import {availableParallelism, totalmem} from 'node:os'
+import {setImmediate as nextTurn} from 'node:timers/promises'
+import {setFlagsFromString} from 'node:v8'
+import {runInNewContext} from 'node:vm'
+import {
+  type DuckDBConnection,
+  DuckDBInstance,
+  type DuckDBMaterializedResult,
+  type DuckDBValue,
+  type Json,
+  JsonDuckDBValueConverter,
+} from '@duckdb/node-api'
+import pLimit from 'p-limit'
+import type {z} from 'zod'
+import {messageOf, newError} from '../core/errors.ts'
+
+/** One database file to attach. */
+export interface Attachment {
+  path: string
+  alias: string
+  readOnly?: boolean
+}
+
+/** How a connection is opened. */
+export interface DatabaseOptions {
+  attach?: readonly Attachment[]
+  /** Catalog-qualified schemas, so that models can name tables of two files: `release.main,history.raw`. */
+  searchPath?: string
+  /** By default as many as the attached files keep busy. */
+  threads?: number
+  /** How many connections; 1 by default. */
+  lanes?: number
+}
+
+/**
+ * Reads rows: BIGINT, HUGEINT and DECIMAL arrive as exact decimal text, DATE as `YYYY-MM-DD`, TIMESTAMP as
+ * `YYYY-MM-DD HH:MM:SS[.ssssss]`.
+ */
+export interface Queries {
+  /** Runs a query and parses each row. */
+  all<T>(row: z.ZodType<T>, sql: string, params?: DuckDBValue[]): Promise<T[]>
+  /** The first row, parsed; undefined when there is none. */
+  first<T>(row: z.ZodType<T>, sql: string, params?: DuckDBValue[]): Promise<T | undefined>
+  /** The row of a query that always has one. */
+  one<T>(row: z.ZodType<T>, sql: string, params?: DuckDBValue[]): Promise<T>
+}
+
+/** An in-memory DuckDB with files attached, and a connection to it; closing it detaches and closes everything. */
+export interface Database extends Queries, AsyncDisposable {
+  readonly connection: DuckDBConnection
+  /** Every connection, this one first: statements run side by side on them. */
+  readonly lanes: readonly Database[]
+  /** Runs one or more statements; the last may have parameters. */
+  run(sql: string, params?: DuckDBValue[]): Promise<void>
+  /** The rows of a query, some thousand at a time and never all in memory; values as {@link Queries} has them. */
+  stream(sql: string): AsyncGenerator<Json[][]>
+}
+
+/** A text as an SQL string literal. */
+export function quoteLiteral(text: string): string {
+  return `'${text.replaceAll("'", "''")}'`
+}
+
+/** A name as an SQL identifier. */
+export function quoteName(name: string): string {
+  return `"${name.replaceAll('"', '""')}"`
+}
+
+/** Stored bytes that keep one thread busy: with less to do for each, threads only get in each other's way. */
+const THREAD_BYTES = 4_000_000
+
+/** How many threads this many stored bytes keep busy, of those the machine has. */
+export function threadsFor(bytes: number): number {
+  return Math.min(availableParallelism(), Math.max(1, Math.floor(bytes / THREAD_BYTES)))
+}
+
+/**
+ * Opens an in-memory DuckDB and attaches files to it: attached files replay their WAL reliably, and one process can
+ * hold several. The session time zone is UTC.
+ */
+export async function openDatabase(options: DatabaseOptions = {}): Promise<Database> {
+  const config: Record<string, string> = {
+    autoinstall_known_extensions: 'false',
+    autoload_known_extensions: 'false',
+  }
+  const bytes = (options.attach ?? []).map(({path}) => statSync(path, {throwIfNoEntry: false})?.size ?? 0)
+  config.threads = String(options.threads ?? threadsFor(bytes.reduce((sum, size) => sum + size, 0)))
+  const instance = await DuckDBInstance.create(':memory:', config)
+  const lanes: Database[] = []
+  const close = async () => {
+    for (const lane of lanes) await lane[Symbol.asyncDispose]()
+    instance.closeSync()
+  }
+  try {
+    for (let lane = 0; lane < (options.lanes ?? 1); lane += 1) {
+      lanes.push(createLane(await instance.connect(), lanes))
+    }
+    const [first] = lanes as [Database]
+    for (const {path, alias, readOnly} of options.attach ?? []) {
+      await first.run(`attach ${quoteLiteral(path)} as ${alias}${readOnly ? ' (read_only)' : ''}`)
+    }
+    for (const lane of lanes) {
+      await lane.run(`set TimeZone = 'UTC'`)
+      if (options.searchPath) await lane.run(`set search_path = ${quoteLiteral(options.searchPath)}`)
+    }
+    return {...first, [Symbol.asyncDispose]: close}
+  } catch (error) {
+    await close()
+    throw error
+  }
+}
+
+/** What the engine says of the warehouse's file where it cannot read a part of it, in our words. */
+function explainDamage(cause: unknown): never {
+  const words = messageOf(cause)
+  const [, file] = /read enough bytes from file "([^"]*warehouse\.duckdb)"/.exec(words) ?? []
+  if (file === undefined) throw cause
+  throw newError('WAREHOUSE_UNREADABLE', `File '${file}' is cut off: ${words.split('\n')[0]}.`, {cause})
+}
+
+/** One connection; disposing it closes it alone. */
+function createLane(connection: DuckDBConnection, lanes: readonly Database[]): Database {
+  // Closing under a running statement crashes the process: closing waits for it.
+  let underWay: Promise<unknown> = Promise.resolve()
+  const execute = (sql: string, params?: DuckDBValue[]) => {
+    const work = connection.run(sql, params).catch(explainDamage)
+    underWay = Promise.allSettled([underWay, work])
+    return work
+  }
+  const read = async (sql: string, params?: DuckDBValue[]) => readRows(await execute(sql, params))
+  return {
+    connection,
+    lanes,
+    async run(sql, params) {
+      await execute(sql, params)
+    },
+    async all(row, sql, params) {
+      return (await read(sql, params)).map((values) => row.parse(values))
+    },
+    async first(row, sql, params) {
+      const [values] = await read(sql, params)
+      return values === undefined ? undefined : row.parse(values)
+    },
+    async one(row, sql, params) {
+      return row.parse((await read(sql, params))[0])
+    },
+    async *stream(sql) {
+      const work = connection.stream(sql)
+      underWay = Promise.allSettled([underWay, work])
+      yield* (await work).yieldRowsJson()
+    },
+    async [Symbol.asyncDispose]() {
+      await underWay
+      connection.closeSync()
+    },
+  }
+}
+
+/** The rows of a result that is there whole: to fetch its chunks takes two turns of the thread pool for each query. */
+function readRows(result: DuckDBMaterializedResult): Record<string, Json>[] {
+  const names = result.deduplicatedColumnNames()
+  const chunks = Array.from({length: result.chunkCount}, (_, index) => result.getChunk(index))
+  return chunks
+    .flatMap((chunk) => chunk.convertRows(JsonDuckDBValueConverter))
+    .map((values) => Object.fromEntries(values.map((value, column) => [names[column] ?? '', value])))
+}
+
+/** Requires that the engine reads a text to its end. @throws Error of one with a NUL character, where it would stop */
+export function requireText(sql: string): void {
+  if (sql.includes('\0')) throw new Error('NUL character in a statement: expected text.')
+}
+
+/** Requires that a text is one statement. @throws Error in the engine's words */
+export async function requireOneStatement(connection: DuckDBConnection, sql: string): Promise<void> {
+  requireText(sql)
+  const {count} = await connection.extractStatements(sql).catch((error: unknown) => {
+    const words = messageOf(error).replace('Failed to extract statements: ', '')
+    // So the engine counts none.
+    if (words === 'Error in native callback') return {count: 0}
+    throw new Error(words, {cause: error})
+  })
+  if (count !== 1) throw new Error(`${count} statements: expected one.`)
+}
+
+/** Runs `work` in one transaction: all of it is stored, or nothing. */
+export async function inTransaction<T>(db: Database, work: () => Promise<T>): Promise<T> {
+  await db.run('begin transaction')
+  try {
+    const result = await work()
+    await db.run('commit')
+    return result
+  } catch (error) {
+    // A failed commit has already rolled back.
+    await db.run('rollback').catch((rollback: Error) => {
+      if (!/no transaction is active/i.test(rollback.message)) throw rollback
+    })
+    throw error
+  }
+}
+
+/** Megabytes this machine has, or its container may use. */
+function totalMb(): number {
+  return Math.min(totalmem(), process.constrainedMemory() || Number.POSITIVE_INFINITY) / 1e6
+}
+
+/** Megabytes: most of what there is. */
+export function mostMemoryMb(): number {
+  return totalMb() * 0.8
+}
+
+/** Megabytes that staging and settling may hold where nobody says otherwise; the rest spills to the disk. */
+export function loadMemoryMb(): number {
+  return Math.floor(Math.min(mostMemoryMb(), Math.max(512, totalMb() / 3)))
+}
+
+/**
+ * Gives back what the engine held for databases that are closed: results keep them in memory until V8 collects these, and it sees
+ * no need to, for on its own heap they are small.
+ */
+export async function giveBackMemory(): Promise<void> {
+  setFlagsFromString('--expose-gc')
+  const collect: () => void = runInNewContext('gc')
+  collect()
+  await nextTurn()
+}
+
+/** Why a piece of work was cut short: it took too long, needed too much memory, or the process was asked to stop. */
+export type Cut = 'time' | 'memory' | 'stopped'
+
+/** How often what is interrupted is interrupted again. */
+const REPEAT_MS = 20
+
+/**
+ * Interrupts what runs on connections, again and again until it is cleared: an interrupt between two statements is lost.
+ *
+ * @param list the connections, asked for each time
+ */
+export function interruptUntilCleared(list: () => readonly Pick<Database, 'connection'>[]): NodeJS.Timeout {
+  const interrupt = () => {
+    for (const {connection} of list()) connection.interrupt()
+  }
+  interrupt()
+  return setInterval(interrupt, REPEAT_MS)
+}
+
+/**
+ * Runs statements, interrupting the one under way when they take longer than `limitMs` or when the process is asked to
+ * stop.
+ *
+ * @param explain words what was cut short; every other failure is thrown as it is
+ */
+export async function withinLimits<T>(
+  db: Database,
+  limits: {limitMs: number; signal: AbortSignal},
+  work: () => Promise<T>,
+  explain: (cut: Cut, cause: unknown) => Error,
+): Promise<T> {
+  const {limitMs, signal} = limits
+  let cut: Cut | undefined
+  let repeat: NodeJS.Timeout | undefined
+  const interrupt = (reason: Cut) => {
+    cut ??= reason
+    repeat ??= interruptUntilCleared(() => [db])
+  }
+  const onStop = () => interrupt('stopped')
+  if (signal.aborted) throw explain('stopped', signal.reason)
+  const timer = setTimeout(() => interrupt('time'), limitMs)
+  signal.addEventListener('abort', onStop, {once: true})
+  try {
+    return await work()
+  } catch (error) {
+    if (cut !== undefined && /interrupt/i.test(messageOf(error))) throw explain(cut, error)
+    if (/^Out of Memory Error/i.test(messageOf(error))) throw explain('memory', error)
+    throw error
+  } finally {
+    clearTimeout(timer)
+    clearInterval(repeat)
+    signal.removeEventListener('abort', onStop)
+  }
+}
+
+/**
+ * Does pieces of work side by side, one at a time on each connection, and each after those it waits for.
+ *
+ * @param pieces each after those it waits for, as if they were done one after the other
+ * @returns what each came to, in their order
+ * @throws what the first to fail has thrown; the others under way are interrupted then, and none is begun
+ */
+export async function inLanes<P, T>(
+  {lanes}: Database,
+  pieces: readonly P[],
+  work: (piece: P, lane: Database) => Promise<T>,
+  waitsFor: (piece: P) => readonly P[] = () => [],
+): Promise<T[]> {
+  const free = [...lanes]
+  const inTurn = pLimit(lanes.length)
+  let failure: {cause: unknown} | undefined
+  let repeat: NodeJS.Timeout | undefined
+  const begin = async (piece: P): Promise<T> => {
+    if (failure) throw failure.cause
+    const lane = free.pop()
+    if (!lane) throw new Error('more is under way than there are connections')
+    try {
+      return await work(piece, lane)
+    } catch (cause) {
+      failure ??= {cause}
+      repeat ??= interruptUntilCleared(() => lanes.filter((other) => other !== lane && !free.includes(other)))
+      throw cause
+    } finally {
+      free.push(lane)
+    }
+  }
+  const results = new Map<P, Promise<T>>()
+  for (const piece of pieces) {
+    const before = Promise.all(waitsFor(piece).map((other) => results.get(other)))
+    results.set(
+      piece,
+      before.then(() => inTurn(() => begin(piece))),
+    )
+  }
+  await Promise.allSettled(results.values())
+  clearInterval(repeat)
+  if (failure) throw failure.cause
+  return Promise.all(results.values())
+}

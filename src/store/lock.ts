@@ -1,0 +1,133 @@
+import {readFileSync} from 'node:fs'
+import {hostname} from 'node:os'
+import {z} from 'zod'
+import {codeOf, newError} from '../core/errors.ts'
+import {isProcessAlive} from '../core/process.ts'
+import type {World} from '../core/types.ts'
+import {inStateTransaction, type StateDb} from './state-db.ts'
+
+/** A holder on another machine is taken for dead after this long without a heartbeat. */
+const STALE_AFTER_MS = 60_000
+
+/** A process that holds something in the state database. */
+export type Holder = z.output<typeof holderRow>
+export const holderRow = z.object({
+  pid: z.number(),
+  host: z.string(),
+  /** As the kernel counts it; null where that cannot be known. */
+  process_started: z.string().nullable(),
+  /** ms since the epoch, real clock. */
+  heartbeat_at: z.number(),
+})
+
+/** A process of this machine as a holder; this one by default. */
+export function markHolder(now: number, pid: number = process.pid): Holder {
+  return {pid, host: hostname(), process_started: readProcessStart(pid), heartbeat_at: now}
+}
+
+/** When the process with this pid started, as the kernel counts it; null where that cannot be known. */
+function readProcessStart(pid: number): string | null {
+  try {
+    // The command, field 2, may hold spaces and parentheses; the start time is field 22.
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? null
+  } catch (error) {
+    if (['ENOENT', 'ESRCH', 'EACCES'].includes(codeOf(error))) return null
+    throw error
+  }
+}
+
+/** Whether the process that holds something still runs. */
+export function isHolderAlive(holder: Holder, now: number): boolean {
+  if (holder.host !== hostname()) return now - holder.heartbeat_at < STALE_AFTER_MS
+  if (!isProcessAlive(holder.pid)) return false
+  // A pid is used again by the system: the same number started at another time is another process.
+  return holder.process_started === null || holder.process_started === readProcessStart(holder.pid)
+}
+
+/** Counts a heartbeat that comes from a clock ahead of ours as of now: a living holder's beats again, a dead one's grows old. */
+export function datePresent(stateDb: StateDb, table: 'lock' | 'job_run', now: number): void {
+  stateDb.run(`update ${table} set heartbeat_at = ?1 where heartbeat_at > ?1`, [now])
+}
+
+const HEARTBEAT_MS = 5_000
+
+/** Who holds the warehouse, or something else that one process at a time may hold. */
+export type LockHolder = z.output<typeof lockRow>
+const lockRow = z.object({
+  run_id: z.string(),
+  command: z.string(),
+  ...holderRow.shape,
+  /** ISO 8601, real clock. */
+  started_at: z.string(),
+  progress: z.string(),
+})
+
+/** Held while nobody else may hold the same; disposing it gives it back. */
+export interface Lock extends Disposable {
+  /** What other processes are told this run is doing. */
+  setProgress(text: string): void
+}
+
+const WAREHOUSE = 'warehouse'
+
+/** Who holds the warehouse, or what is named, now, if anybody alive does. */
+export function findLockHolder(
+  stateDb: StateDb,
+  world: World,
+  name: string = WAREHOUSE,
+): LockHolder | undefined {
+  const holder = stateDb.first(lockRow, 'select * from lock where name = ?', [name])
+  return holder && isHolderAlive(holder, world.realClock.now()) ? holder : undefined
+}
+
+/**
+ * Takes the warehouse, or what is named, for one run, at once or not at all; a dead holder's lock is taken over.
+ *
+ * @throws LockedError `RUN_IN_PROGRESS` naming the holder's pid, start and progress
+ */
+export function acquireLock(
+  stateDb: StateDb,
+  run: {runId: string; command: string; name?: string},
+  world: World,
+): Lock {
+  const {name = WAREHOUSE} = run
+  datePresent(stateDb, 'lock', world.realClock.now())
+  inStateTransaction(stateDb, () => {
+    const holder = findLockHolder(stateDb, world, name)
+    if (holder)
+      throw newError(
+        'RUN_IN_PROGRESS',
+        `Another run holds the ${name}: ${holder.command}, pid ${holder.pid} on ${holder.host}, started ${holder.started_at}, ${holder.progress}.`,
+      )
+    const mark = markHolder(world.realClock.now())
+    const started_at = new Date(mark.heartbeat_at).toISOString()
+    const row = {name, run_id: run.runId, command: run.command, ...mark, started_at, progress: 'starting'}
+    stateDb.insert('lock', row, 'or replace')
+  })
+  let progress = 'starting'
+  function beat(): void {
+    try {
+      stateDb.run('update lock set progress = ?, heartbeat_at = ? where run_id = ?', [
+        progress,
+        world.realClock.now(),
+        run.runId,
+      ])
+    } catch (error) {
+      // Thrown from a timer it would end the process; a full disk is the business of the run's own writes.
+      world.log.warn({err: error}, 'the heartbeat could not be written')
+    }
+  }
+  const heartbeat = setInterval(beat, HEARTBEAT_MS)
+  heartbeat.unref()
+  return {
+    setProgress(text) {
+      progress = text
+      beat()
+    },
+    [Symbol.dispose]() {
+      clearInterval(heartbeat)
+      stateDb.run('delete from lock where run_id = ?', [run.runId])
+    },
+  }
+}

@@ -1,0 +1,129 @@
+import {z} from 'zod'
+import {STREAMS} from '../contract/streams.ts'
+import {type LoantapeError, newError} from '../core/errors.ts'
+import type {Moment} from '../core/types.ts'
+import type {Database} from './database.ts'
+import {type SourceBridge, sourceBridgeSchema} from './release.ts'
+
+const rangeRow = z.object({first: z.string().nullable(), last: z.string().nullable()})
+const knownRow = z.object({known_at: z.string().nullable()})
+
+/**
+ * Completes what was asked for. By default `asOf` is the latest business date, and `knownAt` the last apply that told
+ * something about the days up to `asOf`: that appended anything, rates included, read a list of a deal, or was the first of its date. So the release
+ * of a past date is the one that was current that night, whenever it is built.
+ *
+ * @param today the business date now; no release is made for a later one
+ * @throws ConfigError `MOMENT_RANGE`; UnexpectedError `HISTORY_MISSING`
+ */
+export async function resolveMoment(
+  db: Database,
+  asked: {asOf?: string | undefined; knownAt?: string | undefined},
+  today: string,
+): Promise<Moment> {
+  const {first, last} = await db.one(
+    rangeRow,
+    `select
+       min(business_date) as first,
+       greatest(max(business_date), (select max(business_date) from history.raw.deal_version)) as last
+     from history.raw.walk
+     where state = 'applied' and stream = 'deal'`,
+  )
+  if (first === null || last === null) throw emptyHistory()
+  const asOf = asked.asOf ?? last
+  const latest = today > last ? today : last
+  if (asOf < first || asOf > latest) {
+    throw newError('MOMENT_RANGE', `Date '${asOf}': expected ${first} (the first walk) to ${latest}.`)
+  }
+  const knownAt = asked.knownAt ?? (await findLastTold(db, asOf))
+  if (knownAt === null) throw emptyHistory()
+  return {asOf, knownAt}
+}
+
+/** When something about the days up to `asOf` was last told, by a version, a rate, a list or the first walk of a day. */
+async function findLastTold(db: Database, asOf: string): Promise<string | null> {
+  const {known_at} = await db.one(
+    knownRow,
+    `with told as (
+       ${STREAMS.map(
+         ({name}) => `select max(recorded_at) as recorded_at
+       from history.raw.${name}_version
+       where business_date <= cast($1 as date)
+       union all`,
+       ).join('\n       ')}
+       select max(recorded_at) as recorded_at
+       from history.raw.deal_confirmation
+       where business_date <= cast($1 as date)
+       union all
+       select max(recorded_at) as recorded_at
+       from history.raw.rate
+       where business_date <= cast($1 as date)
+       union all
+       select min(recorded_at) as recorded_at
+       from history.raw.walk
+       where state = 'applied' and stream = 'deal' and business_date <= cast($1 as date)
+       group by business_date
+       union all
+       select max(walk.recorded_at) as recorded_at
+       from history.raw.walk
+       join history.raw.listing on listing.walk_id = walk.walk_id and listing.outcome = 'listed'
+       where walk.state = 'applied' and walk.business_date <= cast($1 as date)
+     )
+     select strftime(max(recorded_at), '%Y-%m-%d %H:%M:%S.%f') as known_at from told`,
+    [asOf],
+  )
+  return known_at
+}
+
+/**
+ * What stands for everything a release knows: the `history_id` of the last settle by then. A settle that told nothing new
+ * comes after `knownAt`, so the same release is named again.
+ *
+ * @param knownAt `YYYY-MM-DD HH:MM:SS.ssssss`, UTC
+ * @returns it and where the tape stood; '' where nothing had been stored by then
+ */
+export function readHistoryId(db: Database, knownAt: string): Promise<{historyId: string; tapeHead: string}> {
+  return db.one(
+    z.object({historyId: z.string(), tapeHead: z.string()}),
+    `select
+       coalesce(arg_max(history_id, seq), '') as "historyId",
+       coalesce(arg_max(tape_head, seq), '') as "tapeHead"
+     from history.raw.settle
+     where recorded_at <= cast($1 as timestamp)`,
+    [knownAt],
+  )
+}
+
+function emptyHistory(): LoantapeError {
+  return newError('HISTORY_MISSING', 'No walk has been applied yet: there is nothing to build from.')
+}
+
+/** The certificate of the last walk that counts at a moment, with its bridge to the deals that are present. */
+export async function readSourceBridge(db: Database, moment: Moment): Promise<SourceBridge> {
+  const bridge = await db.first(
+    sourceBridgeSchema,
+    `select
+       walk_id,
+       business_date,
+       is_complete as complete,
+       records::integer as records,
+       distinct_records::integer as "distinct",
+       amount_total,
+       duplicates::integer as duplicates,
+       quarantined::integer as quarantined,
+       {deals: kept_quarantined_deals::integer, amount: kept_quarantined_amount} as kept_quarantined,
+       {deals: kept_missing_deals::integer, amount: kept_missing_amount} as kept_missing,
+       {deals: adjusted_deals::integer, amount: adjusted_amount} as adjusted,
+       {deals: present_deals::integer, amount: present_amount} as present
+     from history.raw.walk
+     where state = 'applied' and stream = 'deal' and business_date <= cast($1 as date) and recorded_at <= cast($2 as timestamp)
+     order by recorded_at desc
+     limit 1`,
+    [moment.asOf, moment.knownAt],
+  )
+  if (bridge) return bridge
+  throw newError(
+    'MOMENT_RANGE',
+    `Instant '${moment.knownAt}' in --known-at: no walk had been stored by then for ${moment.asOf}.`,
+  )
+}

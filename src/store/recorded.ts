@@ -1,0 +1,182 @@
+import {randomBytes} from 'node:crypto'
+import {z} from 'zod'
+import type {StateDb} from './state-db.ts'
+
+/** A unit of the record that has ended: `no` counts from 1 without a gap, `chain` is that of its outcome. */
+export type RecordedUnit = z.output<typeof unitRow>
+const unitRow = z.object({
+  no: z.number(),
+  /** The tape it stands on. */
+  tape: z.string(),
+  /** `walk`, `look`, `rates`, `replay` or `act`. */
+  kind: z.string(),
+  chain: z.string(),
+})
+
+/** Where the record ends: the number and chain of its last unit; 0 and null before the first. */
+interface RecordHead {
+  no: number
+  chain: string | null
+}
+
+/** Where the record ends, as far as this state database knows. */
+export function findHead(stateDb: StateDb): RecordHead {
+  const last = stateDb.first(unitRow, 'select * from tape_unit order by no desc limit 1')
+  return {no: last?.no ?? 0, chain: last?.chain ?? null}
+}
+
+/**
+ * Adds a unit to the record. To be called in a transaction.
+ *
+ * @param isHistory whether the warehouse must contain it
+ */
+export function noteUnit(stateDb: StateDb, unit: RecordedUnit, isHistory: boolean): void {
+  stateDb.insert('tape_unit', unit)
+  if (isHistory) writeFact(stateDb, 'history_head', unit.chain)
+}
+
+/** The units of the record, oldest first. */
+export function listRecorded(stateDb: StateDb): RecordedUnit[] {
+  return stateDb.all(unitRow, 'select * from tape_unit order by no')
+}
+
+/** The unit whose outcome has this chain. */
+export function findRecorded(stateDb: StateDb, chain: string): RecordedUnit | undefined {
+  return stateDb.first(unitRow, 'select * from tape_unit where chain = ?', [chain])
+}
+
+type FactName = 'folder_id' | 'history_head' | 'stores_seen'
+
+/** A fact about the record; undefined where there is none. */
+export function readFact(stateDb: StateDb, name: FactName): string | undefined {
+  return stateDb.column(z.string(), 'select value from record_fact where name = ?', [name])[0]
+}
+
+/** Stores a fact in place of the one before. */
+export function writeFact(stateDb: StateDb, name: FactName, value: string): void {
+  stateDb.insert('record_fact', {name, value}, 'or replace')
+}
+
+/** The id of the data folder, made at its first use: 16 hex digits. */
+export function requireFolderId(stateDb: StateDb): string {
+  const id = randomBytes(8).toString('hex')
+  stateDb.insert('record_fact', {name: 'folder_id', value: id}, 'or ignore')
+  return readFact(stateDb, 'folder_id') ?? id
+}
+
+/** What was given up knowingly: chains of units, ids of batches. */
+export function listLosses(stateDb: StateDb): Set<string> {
+  return new Set(stateDb.column(z.string(), 'select what from record_loss'))
+}
+
+/** Gives something up. */
+export function noteLoss(stateDb: StateDb, what: string): void {
+  stateDb.insert('record_loss', {what}, 'or ignore')
+}
+
+/** A tape, as the state database holds it; instants are ISO 8601 of the real clock. */
+export type TapeRow = z.output<typeof tapeRow>
+const tapeRow = z.object({
+  tape_no: z.number(),
+  /** The walk it is of, or the day: `2026-11-22`. */
+  unit: z.string(),
+  /** Below the data folder. */
+  path: z.string(),
+  /** Of the key it is sealed with. */
+  fingerprint: z.string(),
+  begun_at: z.string(),
+  /** Null while it is written. */
+  ended_at: z.string().nullable(),
+  /** `settled`, `refused`, `abandoned` or `dry run`. */
+  outcome: z.string().nullable(),
+  /** Chain of its last line. */
+  head: z.string().nullable(),
+  /** Null until its first lines are stored. */
+  bytes: z.number().nullable(),
+  sha256: z.string().nullable(),
+  removed_at: z.string().nullable(),
+})
+
+/** Notes that a tape is begun or continued. */
+export function noteTapeBegun(
+  stateDb: StateDb,
+  {unit, path, fingerprint, begun_at}: Pick<TapeRow, 'unit' | 'path' | 'fingerprint' | 'begun_at'>,
+): void {
+  stateDb.run(
+    `insert into tape (unit, path, fingerprint, begun_at) values (?, ?, ?, ?)
+     on conflict (unit) do update set ended_at = null`,
+    [unit, path, fingerprint, begun_at],
+  )
+}
+
+/** Notes that the first lines of a tape are stored. */
+export function noteTapeStored(stateDb: StateDb, unit: string, bytes: number): void {
+  stateDb.run('update tape set bytes = ? where unit = ?', [bytes, unit])
+}
+
+/** Forgets a tape of which nothing was ever stored. */
+export function forgetTape(stateDb: StateDb, unit: string): void {
+  stateDb.run('delete from tape where unit = ? and bytes is null', [unit])
+}
+
+/** How a tape ended. */
+type TapeEnding = {ended_at: string; outcome: string; head: string; bytes: number; sha256: string}
+
+/** Notes that a tape is whole. */
+export function noteTapeEnded(stateDb: StateDb, unit: string, ended: TapeEnding): void {
+  stateDb.run('update tape set ended_at = ?, outcome = ?, head = ?, bytes = ?, sha256 = ? where unit = ?', [
+    ended.ended_at,
+    ended.outcome,
+    ended.head,
+    ended.bytes,
+    ended.sha256,
+    unit,
+  ])
+}
+
+/** Notes a tape as it stands there, in place of what was known of it. */
+export function noteTape(
+  stateDb: StateDb,
+  row: Pick<TapeRow, 'unit' | 'path' | 'fingerprint' | 'begun_at'> & Partial<TapeRow>,
+): void {
+  noteTapeBegun(stateDb, row)
+  const {ended_at = null, outcome = null, head = null, bytes = null, sha256 = null, removed_at = null} = row
+  stateDb.run(
+    'update tape set ended_at = ?, outcome = ?, head = ?, bytes = ?, sha256 = ?, removed_at = ? where unit = ?',
+    [ended_at, outcome, head, bytes, sha256, removed_at, row.unit],
+  )
+}
+
+/** Notes that a tape is not there any more, and that this is known. */
+export function noteTapeLost(stateDb: StateDb, unit: string, at: string): void {
+  stateDb.run(`update tape set outcome = 'lost', removed_at = ? where unit = ?`, [at, unit])
+}
+
+/** Notes that the file of a tape was removed, as its age asks. */
+export function noteTapeRemoved(stateDb: StateDb, unit: string, removedAt: string): void {
+  stateDb.run('update tape set removed_at = ? where unit = ?', [removedAt, unit])
+}
+
+/** Every tape, oldest first, those whose files were removed among them. */
+export function listTapes(stateDb: StateDb): TapeRow[] {
+  return stateDb.all(tapeRow, 'select * from tape order by tape_no')
+}
+
+/** The tape of a walk or a day. */
+export function findTape(stateDb: StateDb, unit: string): TapeRow | undefined {
+  return stateDb.first(tapeRow, 'select * from tape where unit = ?', [unit])
+}
+
+/** The fingerprint of the key that tapes are sealed with now; undefined before the first. */
+export function findTapeKey(stateDb: StateDb): string | undefined {
+  const sql = 'select fingerprint from tape_key order by since desc, rowid desc limit 1'
+  return stateDb.column(z.string(), sql).at(0)
+}
+
+/** Notes the key that tapes are sealed with from now on. */
+export function noteTapeKey(
+  stateDb: StateDb,
+  key: {fingerprint: string; since: string; why: string | null},
+): void {
+  stateDb.insert('tape_key', key)
+}

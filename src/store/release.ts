@@ -1,0 +1,277 @@
+import {existsSync, readFileSync} from 'node:fs'
+import {writeFile} from 'node:fs/promises'
+import {join} from 'node:path'
+import {z} from 'zod'
+import {newError} from '../core/errors.ts'
+import {parseJson} from '../core/json.ts'
+import type {BuildPlan, Check} from '../core/types.ts'
+import type {DataFolder} from './data-folder.ts'
+import {type Database, openDatabase, quoteLiteral} from './database.ts'
+
+/** One check's result. */
+export type CheckResult = z.output<typeof checkResult>
+const checkResult = z.object({
+  name: z.string(),
+  severity: z.enum(['error', 'warn']),
+  /** Rows that are wrong. */
+  failures: z.number(),
+  /** The first few of them, as text, each led by its id. */
+  samples: z.array(z.string()),
+  /** Sum of their column `deals`, where they have one. */
+  deals: z.number().optional(),
+  /** What to do about them. */
+  next: z.string().optional(),
+})
+
+/** One check's result with the first rows it found, up to 100. */
+export interface CheckOutcome extends CheckResult {
+  /** The values of their first column. */
+  ids: string[]
+  rows: Record<string, unknown>[]
+}
+
+/** One table of a release. */
+export type ReleaseTable = z.output<typeof releaseTable>
+const releaseTable = z.object({
+  name: z.string(),
+  rows: z.number(),
+  file: z.string(),
+  bytes: z.number(),
+  sha256: z.string(),
+  /** The columns by which its Parquet file is in order. */
+  order: z.array(z.string()),
+})
+
+const part = z.object({deals: z.number(), amount: z.string()})
+
+/** How the records of the last walk became the deals that are present; amounts are decimal text. */
+export type SourceBridge = z.output<typeof sourceBridgeSchema>
+export const sourceBridgeSchema = z.object({
+  walk_id: z.string(),
+  business_date: z.string(),
+  complete: z.boolean(),
+  records: z.number(),
+  distinct: z.number(),
+  amount_total: z.string(),
+  duplicates: z.number(),
+  quarantined: z.number(),
+  kept_quarantined: part,
+  kept_missing: part,
+  adjusted: part,
+  present: part,
+})
+
+/** What `manifest.json` of a release says. */
+export type ReleaseManifest = z.output<typeof releaseManifestSchema>
+export const releaseManifestSchema = z.object({
+  schema_version: z.literal(1),
+  generator: z.string(),
+  engine: z.string(),
+  release_id: z.string(),
+  /** `YYYY-MM-DD` */
+  as_of: z.string(),
+  /** ISO 8601 with microseconds, UTC. */
+  known_at: z.string(),
+  /** Of the last settle that counts: it stands for everything the release knows. */
+  history_id: z.string(),
+  /** Where the tape stood that says so: it commits to every line before it. */
+  tape_head: z.string(),
+  /** Business date of the last walk that counts. */
+  observed_until: z.string(),
+  currency: z.literal('USD'),
+  time_zone: z.string(),
+  source: sourceBridgeSchema,
+  checks: z.object({passed: z.number(), warned: z.number(), results: z.array(checkResult)}),
+  models: z.array(z.object({name: z.string(), rows: z.number(), duration_ms: z.number()})),
+  tables: z.array(releaseTable),
+})
+
+/** The DuckDB files of a release. */
+export interface ReleaseDatabases {
+  /** Its published tables. */
+  database: string
+  /** The `work` tables that its pages and the next build go on from. */
+  work: string
+}
+
+/** Where the databases of a release lie in its folder. */
+export function databasesOf(dir: string): ReleaseDatabases {
+  return {database: join(dir, 'portfolio.duckdb'), work: join(dir, 'work.duckdb')}
+}
+
+/** A release on disk. */
+export interface Release extends ReleaseDatabases {
+  dir: string
+  manifest: ReleaseManifest
+}
+
+/** Reads the release in a folder; undefined when the folder holds none. */
+export function readRelease(dir: string): Release | undefined {
+  const path = join(dir, 'manifest.json')
+  if (!existsSync(path)) return undefined
+  const parsed = releaseManifestSchema.safeParse(parseJson(readFileSync(path, 'utf8')))
+  if (parsed.success) return {dir, ...databasesOf(dir), manifest: parsed.data}
+  throw newError('RELEASE_MANIFEST', `Manifest '${path}': ${z.prettifyError(parsed.error)}.`)
+}
+
+/** The release `current` points to, if there is one. */
+export function findCurrentRelease(folder: DataFolder): Release | undefined {
+  return readRelease(folder.current)
+}
+
+/** Names the release of the last `build --select`. */
+const SCRATCH = 'scratch'
+
+/**
+ * The release to read: the one named (`scratch` is that of the last `build --select`), or the current one.
+ *
+ * @throws ConfigError `UNKNOWN_NAME`, `RELEASE_NONE`
+ */
+export function requireRelease(folder: DataFolder, releaseId?: string): Release {
+  if (releaseId === undefined) {
+    const current = findCurrentRelease(folder)
+    if (current) return current
+    throw newError('RELEASE_NONE', `No release in '${folder.root}'.`)
+  }
+  const dir = releaseId === SCRATCH ? folder.scratch : join(folder.releases, releaseId)
+  const release = /^[\w-]+$/.test(releaseId) ? readRelease(dir) : undefined
+  if (release) return release
+  if (releaseId === SCRATCH) {
+    throw newError('UNKNOWN_NAME', `No scratch release in '${folder.root}'.`, {
+      next: '`loantape build --select` makes it.',
+    })
+  }
+  throw newError('UNKNOWN_NAME', `Release '${releaseId}' is not in '${folder.releases}'.`, {
+    next: '`loantape status` shows the current one; `loantape build --as-of` makes one for a past date.',
+  })
+}
+
+/** A model as a release was built with it. */
+export type ReleaseModel = z.output<typeof releaseModel>
+const releaseModel = z.object({
+  /** `core.deal` */
+  name: z.string(),
+  description: z.string(),
+  grain: z.array(z.string()),
+  columns: z.array(z.object({name: z.string(), type: z.string(), meaning: z.string()})),
+  /** Columns whose values over the parts of a portfolio add up to the whole's. */
+  adds_up: z.array(z.string()),
+  /** Models, seeds and raw tables it is built from. */
+  reads: z.array(z.string()),
+  /** Whether each row depends on rows of its own deal alone. */
+  is_per_deal: z.boolean(),
+  is_published: z.boolean(),
+  sql: z.string(),
+})
+
+const FILE = 'models.json'
+
+/** A check as it was run on a release, with the first rows that it found. */
+export type ReleaseCheck = z.output<typeof releaseCheck>
+const releaseCheck = z.object({
+  name: z.string(),
+  severity: z.enum(['error', 'warn']),
+  /** What it demands. */
+  description: z.string(),
+  failures: z.number(),
+  rows: z.array(z.record(z.string(), z.unknown())),
+})
+
+const CHECKS_FILE = 'checks.json'
+
+/** Writes into a release what was checked and what was found. */
+export async function writeChecks(
+  dir: string,
+  checks: readonly Check[],
+  outcomes: readonly CheckOutcome[],
+): Promise<void> {
+  const demands = new Map(checks.map(({name, description}) => [name, description]))
+  const written = outcomes.map(
+    ({name, severity, failures, rows}): ReleaseCheck => ({
+      name,
+      severity,
+      description: demands.get(name) ?? '',
+      failures,
+      rows,
+    }),
+  )
+  await writeFile(join(dir, CHECKS_FILE), JSON.stringify(written))
+}
+
+/** The checks of a release, those that found rows first. */
+export function readReleaseChecks(dir: string): ReleaseCheck[] {
+  const checks = z.array(releaseCheck).parse(parseJson(readFileSync(join(dir, CHECKS_FILE), 'utf8')))
+  return checks.toSorted((a, b) => Number(b.failures > 0) - Number(a.failures > 0))
+}
+
+/** Writes into a release what its tables mean and how each was computed. */
+export async function writeModels(
+  dir: string,
+  {models, reads, columns}: Pick<BuildPlan, 'models' | 'reads' | 'columns'>,
+): Promise<void> {
+  const written = models.map((model): ReleaseModel => {
+    const types = new Map(columns.get(model.name)?.map(({name, type}) => [name, type]))
+    return {
+      name: model.name,
+      description: model.description,
+      grain: model.grain,
+      columns: model.columns.map(({name, meaning}) => ({name, type: types.get(name) ?? '', meaning})),
+      adds_up: model.addsUp,
+      reads: [...(reads.get(model.name) ?? [])],
+      is_per_deal: model.isPerDeal,
+      is_published: model.isPublished,
+      sql: model.sql,
+    }
+  })
+  await writeFile(join(dir, FILE), JSON.stringify(written))
+}
+
+/** The models of a release, each after those it reads. */
+export function readReleaseModels(dir: string): ReleaseModel[] {
+  return z.array(releaseModel).parse(parseJson(readFileSync(join(dir, FILE), 'utf8')))
+}
+
+/** What queries may spill to the disk. */
+const MOST_SPILLED = '4GB'
+
+/** How a release is opened. */
+interface OpenOptions {
+  /** What the engine may hold; 80 % of the memory by default. */
+  memoryMb?: number | undefined
+  /** Also attach its `work` tables, as `kept`, and set the variables that models use. */
+  withWork?: boolean
+  /** Where queries may spill to; by default nowhere. */
+  spillDir?: string
+  /** The only file beside the release that statements can reach; by default there is none. */
+  file?: string | undefined
+}
+
+/**
+ * Opens a release read-only, attached as `release`, its tables named `core.deal`, `mart.portfolio_summary`, … .
+ * Nothing outside it can be read or written, and no statement can change that.
+ */
+export async function openRelease(release: Release, options: OpenOptions = {}): Promise<Database> {
+  const {memoryMb, withWork, spillDir, file} = options
+  const {database, work, manifest} = release
+  const db = await openDatabase({
+    attach: [
+      {path: database, alias: 'release', readOnly: true},
+      ...(withWork ? [{path: work, alias: 'kept', readOnly: true}] : []),
+    ],
+    searchPath: 'release.main',
+  })
+  if (withWork) {
+    await db.run(
+      `set variable as_of = date ${quoteLiteral(manifest.as_of)};
+       set variable time_zone = ${quoteLiteral(manifest.time_zone)}`,
+    )
+  }
+  if (memoryMb !== undefined) await db.run(`set memory_limit = '${memoryMb}MB'`)
+  if (spillDir !== undefined)
+    await db.run(
+      `set temp_directory = ${quoteLiteral(spillDir)}; set max_temp_directory_size = '${MOST_SPILLED}'`,
+    )
+  if (file !== undefined) await db.run(`set allowed_paths = [${quoteLiteral(file)}]`)
+  await db.run('set enable_external_access = false; set lock_configuration = true')
+  return db
+}

@@ -1,0 +1,112 @@
+import {
+  DuckDBDataChunk,
+  DuckDBDateType,
+  DuckDBDateValue,
+  DuckDBDecimalType,
+  DuckDBDecimalValue,
+  DuckDBTimestampType,
+  DuckDBTimestampValue,
+  type DuckDBType,
+  type DuckDBValue,
+  type DuckDBVector,
+} from '@duckdb/node-api'
+import type {ColumnValue} from '../core/types.ts'
+import type {Database} from './database.ts'
+
+/** Rows one data chunk holds. */
+const CHUNK_ROWS = 2048
+
+/** A table to append to. */
+export interface AppendTarget {
+  catalog: string
+  schema: string
+  table: string
+}
+
+/** Rows on their way into a table, held in the engine's own form: nothing of them but texts stays on the heap. */
+interface RowBuffer {
+  /** Takes a row in; it has a value for every column. */
+  push(row: readonly ColumnValue[]): void
+  /** Appends every row to a table that has these columns, once; fails where a value did not fit its column. */
+  append(db: Database, target: AppendTarget): Promise<void>
+}
+
+/** Creates an empty buffer for rows of these column types, in order. */
+export function createRowBuffer(types: readonly DuckDBType[]): RowBuffer {
+  const converters = types.map(createConverter)
+  const chunks: DuckDBDataChunk[] = []
+  let vectors: DuckDBVector[] = []
+  let rows = CHUNK_ROWS
+  let misfit: {cause: unknown} | undefined
+
+  function startChunk(): void {
+    const chunk = DuckDBDataChunk.create(types, CHUNK_ROWS)
+    vectors = types.map((_, index) => chunk.getColumnVector(index))
+    chunks.push(chunk)
+    rows = 0
+  }
+
+  function endChunk(): void {
+    for (const vector of vectors) vector.flush()
+    // Only now: with another count a chunk forgets what its vectors hold.
+    const last = chunks.at(-1)
+    if (last) last.rowCount = rows
+    vectors = []
+  }
+
+  return {
+    push(row) {
+      if (rows === CHUNK_ROWS) {
+        endChunk()
+        startChunk()
+      }
+      try {
+        converters.forEach((convert, index) => {
+          vectors[index]?.setItem(rows, convert(row[index] ?? null))
+        })
+        rows += 1
+      } catch (cause) {
+        misfit = {cause}
+      }
+    },
+    async append(db, {table, schema, catalog}) {
+      if (misfit) throw misfit.cause
+      if (chunks.length === 0) return
+      endChunk()
+      const appender = await db.connection.createAppender(table, schema, catalog)
+      try {
+        for (const chunk of chunks) appender.appendDataChunk(chunk)
+        appender.flushSync()
+      } finally {
+        appender.closeSync()
+      }
+    },
+  }
+}
+
+/** Appends rows; every row has a value for every column of the target. */
+export async function appendRows(
+  db: Database,
+  {types, ...target}: AppendTarget & {types: readonly DuckDBType[]},
+  rows: readonly (readonly ColumnValue[])[],
+): Promise<void> {
+  const buffer = createRowBuffer(types)
+  for (const row of rows) buffer.push(row)
+  await buffer.append(db, target)
+}
+
+/** Converts a value: cents for a DECIMAL, microseconds for a TIMESTAMP, `YYYY-MM-DD` for a DATE, all else as it is. */
+function createConverter(type: DuckDBType): (value: ColumnValue) => DuckDBValue {
+  if (type instanceof DuckDBDecimalType) {
+    const {width, scale} = type
+    return (value) => (typeof value === 'bigint' ? new DuckDBDecimalValue(value, width, scale) : value)
+  }
+  if (type instanceof DuckDBTimestampType) {
+    return (value) => (typeof value === 'bigint' ? new DuckDBTimestampValue(value) : value)
+  }
+  if (type instanceof DuckDBDateType) {
+    return (value) =>
+      typeof value === 'string' ? new DuckDBDateValue(Date.parse(value) / 86_400_000) : value
+  }
+  return (value) => value
+}

@@ -1,0 +1,181 @@
+import {z} from 'zod'
+import {explainError} from '../core/errors.ts'
+import {scrubSecrets} from '../core/log.ts'
+import {countOf, type World} from '../core/types.ts'
+import {acquireLock, type Lock} from './lock.ts'
+import {openStateDb, type StateDb} from './state-db.ts'
+
+/** One execution of a command, as the state database holds it; instants are ISO 8601 of the real clock. */
+export type Run = z.output<typeof runRow>
+const runRow = z.object({
+  run_id: z.string(),
+  command: z.string(),
+  pid: z.number(),
+  started_at: z.string(),
+  ended_at: z.string().nullable(),
+  exit_code: z.number().nullable(),
+  outcome: z.string().nullable(),
+  error_code: z.string().nullable(),
+  error: z.string().nullable(),
+  /** What the command printed with `--json`, as JSON text. */
+  summary: z.string().nullable(),
+})
+
+/** A sortable id: the real time, then six random digits. */
+function createRunId(world: World): string {
+  const time = new Date(world.realClock.now()).toISOString().replace(/[-:]/g, '').replace(/\..*/, 'Z')
+  return `${time}-${Math.floor(world.random() * 0x1000000)
+    .toString(16)
+    .padStart(6, '0')}`
+}
+
+/** A run in progress that holds the warehouse. */
+export interface CurrentRun {
+  runId: string
+  stateDb: StateDb
+  /** A world whose progress other processes see, too. */
+  world: World
+}
+
+/** The state database is written this often at most while a run gets on. */
+const NOTED_MS = 1000
+
+function watch(lock: Lock, world: World): World {
+  let notedAt = 0
+  const onProgress: World['onProgress'] = (progress) => {
+    world.onProgress(progress)
+    const now = world.realClock.now()
+    if (now - notedAt < NOTED_MS) return
+    notedAt = now
+    lock.setProgress([progress.step, countOf(progress)].filter(Boolean).join(': '))
+  }
+  return {...world, onProgress}
+}
+
+/**
+ * Runs `work` as the one run that may write the warehouse, and records in the state database how it ended; what `work` returns
+ * is kept as the run's summary.
+ *
+ * @throws LockedError `RUN_IN_PROGRESS`; whatever `work` throws
+ */
+export async function withRun<T extends {outcome: string}>(
+  path: string,
+  command: string,
+  world: World,
+  work: (run: CurrentRun) => Promise<T>,
+): Promise<T> {
+  using stateDb = openStateDb(path)
+  const runId = createRunId(world)
+  using lock = acquireLock(stateDb, {runId, command}, world)
+  const now = () => new Date(world.realClock.now()).toISOString()
+  stateDb.insert('run', {run_id: runId, command, pid: process.pid, started_at: now()})
+  const finish = (...how: (string | number | null)[]) =>
+    stateDb.run(
+      'update run set ended_at = ?, exit_code = ?, outcome = ?, error_code = ?, error = ?, summary = ? where run_id = ?',
+      [now(), ...how, runId],
+    )
+  try {
+    const result = await work({runId, stateDb, world: watch(lock, world)})
+    finish(0, result.outcome, null, null, JSON.stringify(result))
+    return result
+  } catch (error) {
+    const {code, exitCode, message} = explainError(error)
+    finish(exitCode, 'failed', code, scrubSecrets(message), null)
+    throw error
+  }
+}
+
+/** The latest runs, newest first. */
+export function listRuns(stateDb: StateDb, limit: number): Run[] {
+  return stateDb.all(runRow, 'select * from run order by started_at desc, run_id desc limit ?', [limit])
+}
+
+/** The latest run of `command`, whether it has ended or not. */
+export function findLastRun(stateDb: StateDb, command: string): Run | undefined {
+  const sql = 'select * from run where command = ? order by started_at desc, run_id desc limit 1'
+  return stateDb.first(runRow, sql, [command])
+}
+
+/** The latest run of `command` that ended well. */
+export function findLastSuccess(stateDb: StateDb, command: string): Run | undefined {
+  const sql = 'select * from run where command = ? and exit_code = 0 order by ended_at desc limit 1'
+  return stateDb.first(runRow, sql, [command])
+}
+
+/** The run that ended a job: the last that failed, or died, while the job's attempt went on, and for the same reason. */
+export function findFailedRun(
+  stateDb: StateDb,
+  attempt: {started_at: string | null; ended_at: string | null; error_code: string | null},
+): Run | undefined {
+  return stateDb.first(
+    runRow,
+    `select * from run
+     where started_at between ? and ? and exit_code is not 0 and (exit_code is null or error_code is ? or error_code = 'INTERRUPTED')
+     order by started_at desc, run_id desc limit 1`,
+    [attempt.started_at, attempt.ended_at, attempt.error_code],
+  )
+}
+
+/** The latest run of the same command since one, but for those that waited for another or were stopped. */
+export function findOutcomeSince(stateDb: StateDb, {command, started_at, run_id}: Run): Run | undefined {
+  return stateDb.first(
+    runRow,
+    `select * from run
+     where command = ? and (started_at, run_id) > (?, ?) and exit_code is not null and exit_code <> 4
+       and error_code is not 'INTERRUPTED'
+     order by started_at desc, run_id desc limit 1`,
+    [command, started_at, run_id],
+  )
+}
+
+const syncRow = z.object({
+  syncs: z.number(),
+  pages: z.number(),
+  records: z.number(),
+  quarantined: z.number(),
+  /** Deals created, updated, missing, vanished or restored. */
+  changes: z.number(),
+})
+
+/** Sums the figures of all syncs that ended well. */
+export function sumSyncs(stateDb: StateDb) {
+  const change = (kind: string) => `coalesce(summary ->> '$.changes.${kind}', 0)`
+  return stateDb.one(
+    syncRow,
+    `select
+       count(*) as syncs,
+       coalesce(sum(summary ->> '$.walk.pages'), 0) as pages,
+       coalesce(sum(summary ->> '$.walk.records'), 0) as records,
+       coalesce(sum(summary ->> '$.walk.quarantined'), 0) as quarantined,
+       coalesce(sum(${['created', 'updated', 'missing', 'vanished', 'restored'].map(change).join(' + ')}), 0) as changes
+     from run
+     where command = 'sync' and exit_code = 0`,
+  )
+}
+
+/** Counts the runs of each job by state, and looks at the last: how late it began, what bytes of batches it wrote. */
+export function sumJobRuns(stateDb: StateDb) {
+  const runs = stateDb.all(
+    z.object({job: z.string(), state: z.string(), runs: z.number()}),
+    'select job, state, count(*) as runs from job_run group by job, state',
+  )
+  const last = stateDb.all(
+    z.object({job: z.string(), lag_seconds: z.number(), bytes: z.number()}),
+    `select
+       run.job,
+       (julianday(run.started_at) - julianday(run.slot)) * 86400.0 as lag_seconds,
+       (
+         select coalesce(sum(batch.value ->> '$.bytes'), 0)
+         from json_each(run.summary, '$.steps') as step, json_each(step.value, '$.result') as batch
+         where step.value ->> '$.do' = 'export'
+       ) as bytes
+     from (select distinct job from job_run) as known
+     join job_run as run on run.job_run_id = (
+       select job_run_id from job_run
+       where job = known.job and started_at is not null and slot is not null
+       order by started_at desc
+       limit 1
+     )`,
+  )
+  return {runs, last}
+}

@@ -1,0 +1,97 @@
+import {isUtf8} from 'node:buffer'
+import {existsSync, readdirSync, readFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {z} from 'zod'
+import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
+import type {Database, Queries} from './database.ts'
+
+/**
+ * Reads a model, check or seed, which people write with any editor: without a byte order mark, lines ending in LF.
+ *
+ * @throws CheckError `SQL_FILE` when it cannot be read or is no UTF-8
+ */
+export function readSqlFile(path: string): string {
+  let bytes: Buffer
+  try {
+    bytes = readFileSync(path)
+  } catch (error) {
+    throw newError('SQL_FILE', `File '${path}' cannot be read (${codeOf(error)}): expected a text file.`, {
+      cause: error,
+    })
+  }
+  const text = bytes.toString()
+  if (!isUtf8(bytes)) throw explainByte(path, bytes, text)
+  return text.replace(/^\uFEFF/, '').replaceAll('\r\n', '\n')
+}
+
+/** Names the first byte that is no UTF-8: decoded, it is the first character that the bytes do not have. */
+function explainByte(path: string, bytes: Buffer, text: string): LoantapeError {
+  const isOther = (index: number) => {
+    const at = Buffer.byteLength(text.slice(0, index))
+    return bytes.subarray(at, at + 3).toString('hex') !== 'efbfbd'
+  }
+  const before = text.slice(0, text.matchAll(/\uFFFD/g).find(({index}) => isOther(index))?.index)
+  const byte = bytes[Buffer.byteLength(before)]?.toString(16).toUpperCase()
+  const lines = before.split('\n')
+  return newError(
+    'SQL_FILE',
+    `Byte 0x${byte} in ${path}:${lines.length}:${(lines.at(-1)?.length ?? 0) + 1}: expected UTF-8, which editors and spreadsheets offer when a file is saved.`,
+  )
+}
+
+/** The files of a folder with this ending, in the order of their names; none where there is no such folder. */
+export function listFiles(folder: string, ending: string): string[] {
+  if (!existsSync(folder)) return []
+  const names = readdirSync(folder).filter((name) => name.endsWith(ending))
+  return names.sort().map((name) => join(folder, name))
+}
+
+/** The comment lines at the top of a model or check, and the whole of it without the semicolon at its end. */
+export function splitHeader(text: string): {header: string[]; sql: string} {
+  const lines = text.split('\n')
+  const end = lines.findIndex((line) => !line.startsWith('--'))
+  return {header: end === -1 ? lines : lines.slice(0, end), sql: text.replace(/;\s*$/, '\n')}
+}
+
+/**
+ * SQL of a text as it is compared: in lower case, without the blanks around it, which are those of JavaScript's `trim`.
+ */
+export function canonicalSql(text: string): string {
+  return `lower(regexp_replace(${text}, '^[\\s\\x0b\\p{Z}\\x{feff}]+|[\\s\\x0b\\p{Z}\\x{feff}]+$', '', 'g'))`
+}
+
+/** A column of a table; `type` as DuckDB names it. */
+export type TableColumn = z.output<typeof columnRow>
+const columnRow = z.object({name: z.string(), type: z.string()})
+
+/** The columns of a table, in order. */
+export function readColumns(db: Database, table: string): Promise<TableColumn[]> {
+  return db.all(columnRow, `select column_name as name, column_type as type from (describe ${table})`)
+}
+
+/**
+ * What a table of the database attached as `release` says of itself; empty where it says nothing.
+ *
+ * @param table `core.deal`
+ */
+export async function readTableComment(db: Database, table: string): Promise<string> {
+  const {comment} = await db.one(
+    z.object({comment: z.string().nullable()}),
+    `select comment from duckdb_tables()
+     where database_name = 'release' and concat(schema_name, '.', table_name) = $1`,
+    [table],
+  )
+  return comment ?? ''
+}
+
+const tableRow = z.object({table: z.string(), columns: z.array(z.string())})
+
+/** The names of all columns of each table of the database attached as `release`: `core.deal` → `deal_id`, … . */
+export async function readTables(db: Queries): Promise<Map<string, string[]>> {
+  const tables = await db.all(
+    tableRow,
+    `select concat(schema_name, '.', table_name) as "table", list(column_name order by column_index) as columns
+     from duckdb_columns() where database_name = 'release' and not internal group by all order by all`,
+  )
+  return new Map(tables.map(({table, columns}) => [table, columns]))
+}

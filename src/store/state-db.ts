@@ -1,0 +1,426 @@
+import {existsSync} from 'node:fs'
+import {dirname, join} from 'node:path'
+import {
+  DatabaseSync,
+  type SQLInputValue,
+  type StatementResultingChanges,
+  type StatementSync,
+} from 'node:sqlite'
+import {z} from 'zod'
+import {explainError, messageOf, newError} from '../core/errors.ts'
+
+/** What makes the tables of the state database, in order. Append-only: never edit a released entry, add the next. */
+export const MIGRATIONS: readonly string[] = [
+  `create table run (
+     run_id text primary key,
+     command text not null,
+     pid integer not null,
+     started_at text not null,
+     ended_at text,
+     exit_code integer,
+     outcome text,
+     error_code text,
+     error text,
+     summary text
+   ) strict;
+   create table lock (
+     name text primary key,
+     run_id text not null,
+     command text not null,
+     pid integer not null,
+     host text not null,
+     process_started text,
+     started_at text not null,
+     heartbeat_at integer not null,
+     progress text not null
+   ) strict;
+   create table learnt_rate (
+     base_url text primary key,
+     rate_per_second real not null,
+     learnt_at integer not null
+   ) strict;
+   create index run_by_start on run (started_at, run_id);
+   create index run_by_success on run (command, ended_at) where exit_code = 0;
+
+   create table checking (
+     checking_id integer primary key autoincrement,
+     release_id text not null,
+     checked_at text not null,
+     checks integer not null,
+     is_plain integer not null
+   ) strict;
+   create table check_failure (
+     checking_id integer not null,
+     name text not null,
+     severity text not null,
+     failures integer not null,
+     ids text not null
+   ) strict;
+
+   -- Amounts are decimal text; lines, register and files are gzipped, so that they outlive releases and versions. history_id: the
+   -- history a batch or closed month stands on, the one it was made from or that of a true-up. issued_line.period: the month a
+   -- line belongs to, whichever batch it was handed out in. terms: those of the month's roll-forward, and how they are booked.
+   create table period_event (
+     event_id integer primary key,
+     period text not null,
+     action text not null,
+     at text not null,
+     who text not null,
+     why text
+   ) strict;
+   create table closed_period (
+     period text primary key,
+     release text not null,
+     mapping text not null,
+     lines blob not null,
+     register blob not null,
+     history_id text not null,
+     terms text not null
+   ) strict;
+   create table remapped_period (
+     period text primary key
+   ) strict;
+   create table journal_batch (
+     batch_no integer primary key,
+     profile text not null,
+     batch_id text not null,
+     period text not null,
+     known_at text not null,
+     issued_at text not null,
+     is_handed_over integer not null,
+     history_id text not null,
+     unique (profile, batch_id)
+   ) strict;
+   create table journal_file (
+     batch_no integer not null references journal_batch,
+     name text not null,
+     content blob not null,
+     primary key (batch_no, name)
+   ) strict;
+   create table issued_line (
+     batch_no integer not null references journal_batch,
+     journal_no text not null,
+     line_no integer not null,
+     entry_id text not null,
+     issue_no integer not null,
+     entry_date text not null,
+     event text not null,
+     account_code text not null,
+     account_name text not null,
+     debit text,
+     credit text,
+     memo text not null,
+     deal_id text not null,
+     loan_program text,
+     period text not null,
+     primary key (batch_no, journal_no, line_no)
+   ) strict;
+   create index issued_line_by_deal on issued_line (deal_id);
+
+   -- By place, because a name can come to mean another one.
+   create table delivery (
+     place text not null,
+     target text not null,
+     profile text not null,
+     batch_id text not null,
+     attempts integer not null,
+     started_at text not null,
+     delivered_at text,
+     error text,
+     primary key (place, profile, batch_id)
+   ) strict;
+   create table delivered_file (
+     place text not null,
+     profile text not null,
+     batch_id text not null,
+     name text not null,
+     sha256 text not null,
+     primary key (place, profile, batch_id, name)
+   ) strict;
+
+   -- Instants are ISO 8601, but not_before and heartbeat_at, ms since the epoch.
+   create table job_watch (
+     job text primary key,
+     schedule text not null,
+     time_zone text not null,
+     watched_from text not null,
+     seen_until text not null,
+     seen_before text
+   ) strict;
+   create table job_run (
+     job_run_id integer primary key,
+     job text not null,
+     slot text,
+     state text not null check (state in ('queued', 'running', 'done', 'failed', 'skipped')),
+     reason text,
+     attempt integer not null,
+     not_before integer not null,
+     pid integer,
+     host text,
+     process_started text,
+     heartbeat_at integer,
+     started_at text,
+     ended_at text,
+     exit_code integer,
+     error_code text,
+     error text,
+     summary text,
+     unique (job, slot)
+   ) strict;
+   create index job_run_by_state on job_run (state, job);
+   create index job_run_by_start on job_run (job, started_at);
+   create index job_run_by_end on job_run (job, ended_at);
+   create table webhook_event (
+     event_id text primary key,
+     received_at text not null,
+     type text not null,
+     deal_id text not null,
+     settled_at text,
+     outcome text
+   ) strict;
+   create table source_answer (
+     status integer primary key,
+     answers integer not null
+   ) strict;
+   create table alarm (
+     name text primary key,
+     state text not null,
+     since text not null
+   ) strict;
+   create table notice (
+     notice_id integer primary key,
+     channel text not null,
+     alarm text not null,
+     message text not null,
+     created_at text not null,
+     attempts integer not null,
+     next_attempt_at integer not null,
+     sent_at text,
+     error text
+   ) strict;
+
+   -- How each start of a job run ended, and the end of what it logged; instants are ISO 8601.
+   create table job_attempt (
+     job_run_id integer not null,
+     attempt integer not null,
+     started_at text not null,
+     ended_at text not null,
+     exit_code integer,
+     error_code text,
+     error text,
+     log text,
+     primary key (job_run_id, attempt)
+   ) strict;
+
+   -- Instants of the real clock; settled_at is null while the walk goes on, changes and missed where nothing was compared.
+   create table webhook_coverage (
+     walk_id text primary key,
+     began_at text not null,
+     settled_at text,
+     changes integer,
+     missed integer
+   ) strict;
+
+   -- unit: a walk, an act, or the day whose looks, rates and replays share a tape. head: the chain of its last line.
+   create table tape (
+     tape_no integer primary key,
+     unit text not null unique,
+     path text not null,
+     fingerprint text not null,
+     begun_at text not null,
+     ended_at text,
+     outcome text,
+     head text,
+     bytes integer,
+     sha256 text,
+     removed_at text
+   ) strict;
+   -- Every unit that ended, in the order of the record. chain: of its outcome, which names the chain of the unit before.
+   create table tape_unit (
+     no integer primary key,
+     tape text not null,
+     kind text not null,
+     chain text not null unique
+   ) strict;
+   -- folder_id: whose folder this is. history_head: the unit that the warehouse must contain. stores_seen: what all
+   -- files looked like when they were compared and agreed.
+   create table record_fact (
+     name text primary key,
+     value text not null
+   ) strict;
+   -- What was given up knowingly: chains of units, ids of batches.
+   create table record_loss (
+     what text primary key
+   ) strict;
+   create table tape_key (
+     fingerprint text primary key,
+     since text not null,
+     why text
+   ) strict;
+
+   -- What people did on the page; instants are ISO 8601.
+   create table page_action (
+     action_id integer primary key,
+     who text not null,
+     command text not null,
+     began_at text not null,
+     ended_at text,
+     exit_code integer,
+     words text
+   ) strict;`,
+]
+
+/** The run state database: a SQLite file that stays readable while a run holds the warehouse. */
+export class StateDb implements Disposable {
+  readonly db: DatabaseSync
+  readonly #statements = new Map<string, StatementSync>()
+
+  /** Opens the file; waits as long as this for another writer. */
+  constructor(path: string, patienceMs = 5000) {
+    this.db = new DatabaseSync(path, {timeout: patienceMs})
+  }
+
+  /** The rows a query finds, each as `row` parses it. */
+  all<T>(row: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T[] {
+    const found = this.#prepare(sql).all(...values)
+    return found.map((one) => row.parse(one))
+  }
+
+  /** The first row a query finds. */
+  first<T>(row: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T | undefined {
+    const found = this.#prepare(sql).get(...values)
+    return found && row.parse(found)
+  }
+
+  /** The row of a query that always finds one. */
+  one<T>(row: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T {
+    return row.parse(this.#prepare(sql).get(...values))
+  }
+
+  /** The values of a query that has one column. */
+  column<T>(value: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T[] {
+    return this.all(z.record(z.string(), value), sql, values).flatMap((row) => Object.values(row))
+  }
+
+  /** Runs a statement that finds nothing. */
+  run(sql: string, values: readonly SQLInputValue[] = []): StatementResultingChanges {
+    return this.#prepare(sql).run(...values)
+  }
+
+  /** Inserts one row, values by column; `orElse` is what SQLite does where its key is there already. */
+  insert(
+    table: string,
+    row: Record<string, SQLInputValue>,
+    orElse: 'or abort' | 'or ignore' | 'or replace' = 'or abort',
+  ): StatementResultingChanges {
+    const columns = Object.keys(row)
+    const marks = columns.map(() => '?')
+    const sql = `insert ${orElse} into ${table} (${columns.join(', ')}) values (${marks.join(', ')})`
+    return this.run(sql, Object.values(row))
+  }
+
+  [Symbol.dispose](): void {
+    this.db.close()
+  }
+
+  #prepare(sql: string): StatementSync {
+    const statement = this.#statements.get(sql) ?? this.db.prepare(sql)
+    this.#statements.set(sql, statement)
+    return statement
+  }
+}
+
+/** The folder in a data folder into which a backup is copied before its files go to their places. */
+export const RESTORING = '.restoring'
+
+/**
+ * Whether a data folder has a state database.
+ *
+ * @throws ConfigError `RESTORE_UNFINISHED` where a restore died, or is under way
+ */
+export function hasStateDb({stateDb}: {stateDb: string}): boolean {
+  requireRestored(stateDb)
+  return existsSync(stateDb)
+}
+
+function requireRestored(stateDb: string): void {
+  const root = dirname(stateDb)
+  if (!existsSync(join(root, RESTORING))) return
+  throw newError(
+    'RESTORE_UNFINISHED',
+    `Data folder '${root}' holds a part of a backup: its restore did not end.`,
+  )
+}
+
+/**
+ * Opens the state database and brings its tables up to date.
+ *
+ * @param patienceMs how long another writer is waited for, during which this process does nothing else; five seconds by default
+ * @throws UnexpectedError `DATA_NEWER` when a later version of loantape has written it, `STATE_UNREADABLE`;
+ * ConfigError `NOT_WRITABLE`, `RESTORE_UNFINISHED`; LockedError `STATE_BUSY`
+ */
+export function openStateDb(path: string, patienceMs?: number): StateDb {
+  requireRestored(path)
+  try {
+    using opening = new DisposableStack()
+    const stateDb = opening.use(new StateDb(path, patienceMs))
+    stateDb.db.exec('pragma journal_mode = wal; pragma synchronous = full')
+    migrateStateDb(stateDb)
+    opening.move()
+    return stateDb
+  } catch (error) {
+    throw explainFault(path, error)
+  }
+}
+
+/** https://sqlite.org/rescode.html */
+const [BUSY, CORRUPT, NOT_A_DATABASE, READ_ONLY, CANNOT_OPEN] = [5, 11, 26, 8, 14]
+
+/** What SQLite says of the state database's file, in our words where somebody can fix it; all else as it is. */
+function explainFault(path: string, cause: unknown): unknown {
+  // The low byte is the kind of fault, what is above it the details.
+  const fault = cause instanceof Error && 'errcode' in cause ? Number(cause.errcode) & 0xff : undefined
+  const explained = explainError(cause)
+  if (explained.code === 'TOO_MANY_FILES') return explained
+  const problem = (what: string) => `State database '${path}' cannot be ${what}: ${messageOf(cause)}.`
+  if (fault === BUSY) return newError('STATE_BUSY', problem('written'), {cause})
+  if (fault === CORRUPT || fault === NOT_A_DATABASE) {
+    return newError('STATE_UNREADABLE', problem('read'), {cause})
+  }
+  if (fault === READ_ONLY || fault === CANNOT_OPEN) {
+    const next = 'Run loantape as the user that the data folder belongs to.'
+    return newError('NOT_WRITABLE', problem('written'), {next, cause})
+  }
+  return cause
+}
+
+/** Runs `work` in one transaction, during which nobody else writes: all of it is stored, or nothing. */
+export function inStateTransaction<T>({db}: StateDb, work: () => T): T {
+  db.exec('begin immediate')
+  try {
+    const result = work()
+    db.exec('commit')
+    return result
+  } catch (error) {
+    if (db.isTransaction) db.exec('rollback')
+    throw error
+  }
+}
+
+/** Brings the tables up to date: each migration once, in order, all of them or none. */
+export function migrateStateDb(stateDb: StateDb, migrations: readonly string[] = MIGRATIONS): void {
+  const readVersion = () =>
+    stateDb.one(z.object({user_version: z.number()}), 'pragma user_version').user_version
+  // Nothing is written where nothing is to be done: a full disk keeps nobody from reading.
+  if (readVersion() === migrations.length) return
+  inStateTransaction(stateDb, () => {
+    const version = readVersion()
+    if (version > migrations.length)
+      throw newError(
+        'DATA_NEWER',
+        `Version '${version}' of the state database: this version of loantape knows ${migrations.length}.`,
+      )
+    for (const sql of migrations.slice(version)) stateDb.db.exec(sql)
+    stateDb.db.exec(`pragma user_version = ${migrations.length}`)
+  })
+}

@@ -1,0 +1,296 @@
+import {isUtf8} from 'node:buffer'
+import {createCipheriv, createDecipheriv, createHash, createHmac, hkdfSync, randomBytes} from 'node:crypto'
+import {existsSync, linkSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync} from 'node:fs'
+import {dirname} from 'node:path'
+import {promisify} from 'node:util'
+import {constants, zstdCompress, zstdCompressSync, zstdDecompressSync} from 'node:zlib'
+import {z} from 'zod'
+import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
+import {isInside} from './data-folder.ts'
+import {syncToDisk} from './files.ts'
+
+/** The key that tapes are sealed with. */
+export interface TapeKey {
+  /** 32 of them. */
+  bytes: Buffer
+  /** Names the key without giving it away: 16 hex digits. */
+  fingerprint: string
+}
+
+const KEY_TEXT = /^[0-9a-f]{64}$/
+
+/** The key of 32 bytes. */
+export function createTapeKey(bytes: Buffer): TapeKey {
+  const digest = createHash('sha256').update('loantape tape key').update(bytes).digest('hex')
+  return {bytes, fingerprint: digest.slice(0, 16)}
+}
+
+/** The MAC of a text under a key of its own that is derived for this purpose: 64 hex digits. */
+export function computeMac({bytes}: TapeKey, purpose: string, text: string): string {
+  const derived = Buffer.from(hkdfSync('sha256', bytes, '', purpose, 32))
+  return createHmac('sha256', derived).update(text).digest('hex')
+}
+
+/**
+ * Reads a key; undefined where its file is not there.
+ *
+ * @throws ConfigError `TAPE_KEY_FILE` for a file inside the data folder, where whoever copies the folder would have both,
+ * `TAPE_KEY_FILE`
+ */
+export function readTapeKey(file: string, root: string): TapeKey | undefined {
+  requireOutside(file, root)
+  if (!existsSync(file)) return undefined
+  let text: string
+  try {
+    text = readFileSync(file, 'utf8').trim()
+  } catch (cause) {
+    throw createUnreadable(file, `cannot be read (${codeOf(cause)})`, cause)
+  }
+  if (!KEY_TEXT.test(text)) throw createUnreadable(file, 'expected 64 hex digits')
+  return createTapeKey(Buffer.from(text, 'hex'))
+}
+
+/**
+ * Makes a new key, readable by its owner alone. Where another process, such as the first walk of another lender, has just made one,
+ * that is the key: replaced, it would leave tapes that nobody can read.
+ *
+ * @throws ConfigError `TAPE_KEY_FILE`
+ */
+export function makeTapeKey(file: string, root: string): TapeKey {
+  requireOutside(file, root)
+  const bytes = randomBytes(32)
+  const temporary = `${file}.tmp-${process.pid}`
+  try {
+    mkdirSync(dirname(file), {recursive: true, mode: 0o700})
+    writeFileSync(temporary, `${bytes.toString('hex')}\n`, {mode: 0o600})
+    syncToDisk(temporary)
+    putInPlace(temporary, file)
+    syncToDisk(dirname(file))
+  } catch (cause) {
+    const other = codeOf(cause) === 'EEXIST' ? readTapeKey(file, root) : undefined
+    if (other) return other
+    throw newError('TAPE_KEY_FILE', `Key of tapes '${file}' cannot be written (${codeOf(cause)}).`, {
+      cause,
+    })
+  }
+  return createTapeKey(bytes)
+}
+
+/** What file systems without hard links say to one. */
+const NO_LINKS = ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']
+
+/** Gives the file its name unless there is one of that name; a file system without hard links takes the last one. */
+function putInPlace(temporary: string, file: string): void {
+  try {
+    linkSync(temporary, file)
+  } catch (error) {
+    if (!NO_LINKS.includes(codeOf(error))) throw error
+    renameSync(temporary, file)
+  } finally {
+    rmSync(temporary, {force: true})
+  }
+}
+
+function requireOutside(file: string, root: string): void {
+  if (!isInside(file, root)) return
+  throw newError(
+    'TAPE_KEY_FILE',
+    `Key of tapes '${file}' in LOANTAPE_TAPE_KEY_FILE: expected a file outside the data folder, whose copies it would open.`,
+  )
+}
+
+function createUnreadable(file: string, problem: string, cause?: unknown): LoantapeError {
+  return newError('TAPE_KEY_FILE', `Key of tapes '${file}' in LOANTAPE_TAPE_KEY_FILE: ${problem}.`, {
+    cause,
+  })
+}
+
+/** What a line of a tape says: how a unit began, what was received or done, how it ended. */
+const FRAME_KINDS = ['begin', 'list', 'detail', 'children', 'look', 'rates', 'act', 'outcome'] as const
+
+/** One line of a tape without its body. */
+export interface Frame {
+  frame: (typeof FRAME_KINDS)[number]
+  [field: string]: unknown
+}
+
+/** A line that was read. */
+export interface TapeLine {
+  frame: Frame
+  /** Of the body, also where that was dropped. */
+  sha256: string | undefined
+  /** As received, byte for byte; undefined where there was none, or it was dropped. */
+  body: Buffer | undefined
+  /** sha256 of the chain before and of this line without its body. */
+  chain: string
+  /** The text that the chain covers. */
+  covered: string
+}
+
+/** What the first line's chain follows. */
+export const CHAIN_START = '0'.repeat(64)
+
+/** Ends what the chain covers. Inside the text of JSON its quotes would be escaped. */
+const MARK = ',"chain":"'
+/** Begins a body that stands as it was received, up to the last brace of the line. */
+const RAW = ',"raw":'
+
+const frameSchema = z.looseObject({
+  frame: z.enum(FRAME_KINDS),
+  sha256: z.string().optional(),
+  encoding: z.literal('base64').optional(),
+})
+const bodySchema = z.object({body: z.string()})
+
+const digest = (content: string | Buffer) => createHash('sha256').update(content).digest('hex')
+
+/**
+ * Writes a line: the frame with the sha256 of its body, the chain, the body. A body of one line of UTF-8 stands as received,
+ * one of several lines as JSON text, any other as base64. The chain covers the digest, so that a body may be dropped one day.
+ */
+export function formatLine(
+  frame: Frame,
+  body: Buffer | undefined,
+  previous: string,
+): {text: string; chain: string} {
+  const isText = body === undefined || isUtf8(body)
+  const covered = JSON.stringify({
+    ...frame,
+    ...(body && {sha256: digest(body)}),
+    ...(!isText && {encoding: 'base64'}),
+  })
+  const chain = digest(`${previous}\n${covered}`)
+  return {text: `${covered.slice(0, -1)}${MARK}${chain}"${formatBody(body, isText)}}`, chain}
+}
+
+function formatBody(body: Buffer | undefined, isText: boolean): string {
+  if (body === undefined) return ''
+  const text = body.toString(isText ? 'utf8' : 'base64')
+  return isText && !text.includes('\n') ? `${RAW}${text}` : `,"body":${JSON.stringify(text)}`
+}
+
+const requestSchema = z.looseObject({path: z.string()})
+
+/** What a line asked for: `/deals?limit=100`. */
+export function targetOf({request}: Frame): string {
+  const {path, ...query} = requestSchema.parse(request)
+  const asked = new URLSearchParams()
+  for (const [name, value] of Object.entries(query)) asked.set(name, String(value))
+  return asked.size > 0 ? `${path}?${asked}` : path
+}
+
+/** A line as it stands on its tape, but for its body. */
+export function formatBare({covered, chain}: TapeLine): string {
+  return `${covered.slice(0, -1)}${MARK}${chain}"}`
+}
+
+/** Reads a line that follows `previous`; what is wrong with it where it does not. */
+export function parseLine(text: string, previous: string): TapeLine | {problem: string} {
+  const line = readLineAlone(text)
+  if (!line) return {problem: 'it has no chain'}
+  if (line.chain !== digest(`${previous}\n${line.covered}`))
+    return {problem: 'it does not follow the line before'}
+  return line.body === undefined || digest(line.body) === line.sha256
+    ? line
+    : {problem: 'its body is not what was received'}
+}
+
+/** Reads a line without comparing it with what it says of itself; undefined where it has no chain. */
+export function readLineAlone(text: string): TapeLine | undefined {
+  const end = text.indexOf(MARK)
+  if (end === -1) return undefined
+  const covered = `${text.slice(0, end)}}`
+  const chain = text.slice(end + MARK.length, end + MARK.length + CHAIN_START.length)
+  const {sha256, encoding, ...frame} = frameSchema.parse(JSON.parse(covered))
+  const said = text.slice(end + MARK.length + chain.length + 1)
+  if (sha256 === undefined || said === '}') return {frame, sha256, body: undefined, chain, covered}
+  const body = said.startsWith(RAW)
+    ? said.slice(RAW.length, -1)
+    : bodySchema.parse(JSON.parse(`{${said.slice(1)}`)).body
+  return {frame, sha256, body: Buffer.from(body, encoding ?? 'utf8'), chain, covered}
+}
+
+/*
+ * A tape is a header line `loantape tape 1 <fingerprint of its key> <id of its data folder> <its id>` and groups of lines, each: its
+ * length in 4 bytes, then a nonce of 12 bytes, the lines compressed with zstd and encrypted with AES-256-GCM, and the tag of 16 bytes.
+ * The two ids and the number of the group, from 0, are authenticated with it: groups cannot change places, nor go to another tape.
+ */
+
+const CIPHER = 'aes-256-gcm'
+const [NONCE_BYTES, TAG_BYTES] = [12, 16]
+const LONGEST_GROUP = 2 ** 31 - 1
+const HEADER = /^loantape tape 1 ([0-9a-f]{16}) ([0-9a-f]{16} [0-9a-f]{16})\n$/
+
+/** Bytes of the number before a group that says how long it is. */
+export const LENGTH_BYTES = 4
+/** Bytes of a tape's first line. */
+export const HEADER_BYTES = 'loantape tape 1 '.length + 16 + 1 + 16 + 1 + 16 + 1
+
+const compress = promisify(zstdCompress)
+
+/** Where a group belongs: the ids of its data folder and tape, and its number on that tape, from 0. */
+interface GroupPlace {
+  tapeId: string
+  number: number
+}
+
+/** The ids of a data folder and of a new tape in it. */
+export const createTapeId = (folderId: string) => `${folderId} ${randomBytes(8).toString('hex')}`
+
+/** The data folder that a tape belongs to. */
+export const folderOf = (tapeId: string) => tapeId.slice(0, 16)
+
+/** The first line of a tape. */
+export function formatHeader({fingerprint}: TapeKey, tapeId: string): string {
+  return `loantape tape 1 ${fingerprint} ${tapeId}\n`
+}
+
+/** What a header names; null where it is none. */
+export function parseHeader(head: Buffer): {fingerprint: string; tapeId: string} | null {
+  const [, fingerprint, tapeId] = HEADER.exec(head.toString('latin1')) ?? []
+  return fingerprint === undefined || tapeId === undefined ? null : {fingerprint, tapeId}
+}
+
+const formatPlace = ({tapeId, number}: GroupPlace) => Buffer.from(`${tapeId} ${number}`)
+
+const CHECKED = {params: {[constants.ZSTD_c_checksumFlag]: 1}}
+
+/** A group of lines as it stands in the file, its length before it. */
+export async function sealGroup(text: string, place: GroupPlace, key: TapeKey): Promise<Buffer> {
+  return seal(await compress(text, CHECKED), place, key)
+}
+
+/** The same, where nobody may come in between. */
+export function sealGroupNow(text: string, place: GroupPlace, key: TapeKey): Buffer {
+  return seal(zstdCompressSync(text, CHECKED), place, key)
+}
+
+function seal(packed: Buffer, place: GroupPlace, key: TapeKey): Buffer {
+  const nonce = randomBytes(NONCE_BYTES)
+  const cipher = createCipheriv(CIPHER, key.bytes, nonce).setAAD(formatPlace(place))
+  const sealed = [cipher.update(packed), cipher.final(), cipher.getAuthTag()]
+  const length = Buffer.alloc(LENGTH_BYTES)
+  length.writeUInt32BE(sealed.reduce((total, part) => total + part.length, NONCE_BYTES))
+  return Buffer.concat([length, nonce, ...sealed])
+}
+
+/** The length of the group that follows; null where it cannot be one. */
+export function parseGroupLength(head: Buffer): number | null {
+  const length = head.readUInt32BE(0)
+  return length > NONCE_BYTES + TAG_BYTES && length <= LONGEST_GROUP ? length : null
+}
+
+/** The lines of a group without its length; null where a byte of it is not as it was written, in another place, or under another key. */
+export function openGroup(sealed: Buffer, place: GroupPlace, key: TapeKey): string | null {
+  const end = sealed.length - TAG_BYTES
+  const decipher = createDecipheriv(CIPHER, key.bytes, sealed.subarray(0, NONCE_BYTES))
+    .setAAD(formatPlace(place))
+    .setAuthTag(sealed.subarray(end))
+  try {
+    const packed = Buffer.concat([decipher.update(sealed.subarray(NONCE_BYTES, end)), decipher.final()])
+    return zstdDecompressSync(packed).toString()
+  } catch {
+    // The tag is what says so: the cause tells nothing more.
+    return null
+  }
+}

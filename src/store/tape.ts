@@ -1,0 +1,303 @@
+import {
+  chmodSync,
+  closeSync,
+  fdatasyncSync,
+  fstatSync,
+  mkdirSync,
+  openSync,
+  readSync,
+  rmSync,
+  writeFileSync,
+  writeSync,
+} from 'node:fs'
+import {type FileHandle, open} from 'node:fs/promises'
+import {dirname} from 'node:path'
+import {newError} from '../core/errors.ts'
+import {digestFile, digestFileNow, moveIntoPlace, syncToDisk} from './files.ts'
+import {
+  CHAIN_START,
+  createTapeId,
+  type Frame,
+  folderOf,
+  formatHeader,
+  formatLine,
+  HEADER_BYTES,
+  LENGTH_BYTES,
+  openGroup,
+  parseGroupLength,
+  parseHeader,
+  parseLine,
+  readLineAlone,
+  sealGroup,
+  sealGroupNow,
+  type TapeKey,
+  type TapeLine,
+} from './tape-format.ts'
+
+/** A tape that is being written; disposing it closes the file and drops what was not stored. */
+export interface TapeWriter extends AsyncDisposable {
+  /** Of the last line that was added. */
+  readonly chain: string
+  /** Adds a line; it is on the tape once it has been stored. */
+  add(frame: Frame, body?: Buffer): void
+  /** Writes the lines added so far to the disk as one group; more may be added meanwhile. Once it has failed it fails always. */
+  store(): Promise<void>
+  /** The same at once, where nobody may come in between; nothing else is being stored. */
+  storeNow(): void
+  /** Stores the rest and makes the file one that nobody writes any more. */
+  finish(): Promise<{sha256: string; bytes: number}>
+}
+
+/** Begins a tape of a data folder. */
+export async function createTape(path: string, key: TapeKey, folderId: string): Promise<TapeWriter> {
+  mkdirSync(dirname(path), {recursive: true, mode: 0o700})
+  const file = await open(path, 'w', 0o600)
+  const tapeId = createTapeId(folderId)
+  await file.write(formatHeader(key, tapeId), 0)
+  await file.datasync()
+  syncToDisk(dirname(path))
+  return createWriter(path, key, {file, tapeId, groups: 0, bytes: HEADER_BYTES, chain: CHAIN_START})
+}
+
+/** A tape of one group, as it was written. */
+interface WholeTape {
+  /** Of its last line. */
+  chain: string
+  bytes: number
+  sha256: string
+}
+
+/** Writes a whole tape of one group at once: it is there with all of its lines, or not at all. */
+export function writeWholeTape(
+  path: string,
+  lines: readonly {frame: Frame; body?: Buffer}[],
+  key: TapeKey,
+  folderId: string,
+): WholeTape {
+  const tapeId = createTapeId(folderId)
+  let chain = CHAIN_START
+  const texts = lines.map(({frame, body}) => {
+    const line = formatLine(frame, body, chain)
+    ;({chain} = line)
+    return `${line.text}\n`
+  })
+  const content = Buffer.concat([
+    Buffer.from(formatHeader(key, tapeId)),
+    sealGroupNow(texts.join(''), {tapeId, number: 0}, key),
+  ])
+  mkdirSync(dirname(path), {recursive: true, mode: 0o700})
+  const temporary = `${path}.tmp`
+  // Left by a process that died here.
+  rmSync(temporary, {force: true})
+  writeFileSync(temporary, content, {mode: 0o400})
+  moveIntoPlace(temporary, path)
+  return {chain, bytes: content.length, sha256: digestFileNow(path)}
+}
+
+/** Goes on with a tape after its last whole group; what was torn behind it is cut off. */
+export async function resumeTape(path: string, key: TapeKey, end: TapeEnd): Promise<TapeWriter> {
+  const file = await open(path, 'r+')
+  await file.truncate(end.bytes)
+  await file.datasync()
+  return createWriter(path, key, {file, ...end})
+}
+
+interface Place {
+  file: FileHandle
+  tapeId: string
+  groups: number
+  bytes: number
+  chain: string
+}
+
+function createWriter(path: string, key: TapeKey, {file, ...start}: Place): TapeWriter {
+  let {groups, bytes, chain} = start
+  let added: string[] = []
+  let failure: unknown
+  const writer: TapeWriter = {
+    get chain() {
+      return chain
+    },
+    add(frame, body) {
+      const line = formatLine(frame, body, chain)
+      ;({chain} = line)
+      added.push(`${line.text}\n`)
+    },
+    async store() {
+      // What failed may be torn: only who reads it anew knows where it ends.
+      if (failure !== undefined) throw failure
+      if (added.length === 0) return
+      const text = added.join('')
+      added = []
+      try {
+        const sealed = await sealGroup(text, {tapeId: start.tapeId, number: groups}, key)
+        await file.write(sealed, 0, sealed.length, bytes)
+        await file.datasync()
+        groups += 1
+        bytes += sealed.length
+      } catch (error) {
+        failure = error
+        throw error
+      }
+    },
+    storeNow() {
+      if (failure !== undefined) throw failure
+      try {
+        const sealed = sealGroupNow(added.join(''), {tapeId: start.tapeId, number: groups}, key)
+        added = []
+        writeSync(file.fd, sealed, 0, sealed.length, bytes)
+        fdatasyncSync(file.fd)
+        groups += 1
+        bytes += sealed.length
+      } catch (error) {
+        failure = error
+        throw error
+      }
+    },
+    async finish() {
+      await writer.store()
+      await file.sync()
+      chmodSync(path, 0o400)
+      return {sha256: await digestFile(path), bytes}
+    },
+    [Symbol.asyncDispose]: () => file.close(),
+  }
+  return writer
+}
+
+/** How far a tape could be read. */
+export interface TapeEnd {
+  /** Of the tape; empty where its header cannot be read. */
+  tapeId: string
+  groups: number
+  lines: number
+  /** Where its last whole group ends. */
+  bytes: number
+  /** Of its last whole line. */
+  chain: string
+  /** What is wrong with what follows; null where nothing does. */
+  problem: string | null
+}
+
+/**
+ * Reads a tape group by group, so that its length costs no memory.
+ *
+ * @returns how far it could be read, as the generator's return value
+ * @throws UnexpectedError `TAPE_KEY_WRONG` when it is sealed with another key
+ */
+export function* readGroups(path: string, key: TapeKey): Generator<TapeLine[], TapeEnd, undefined> {
+  const file = openSync(path, 'r')
+  try {
+    const stats = fstatSync(file)
+    const {size} = stats
+    const read = (from: number, length: number) => {
+      const bytes = Buffer.alloc(Math.min(length, size - from))
+      readSync(file, bytes, 0, bytes.length, from)
+      return bytes
+    }
+    const end: TapeEnd = {tapeId: '', groups: 0, lines: 0, bytes: 0, chain: CHAIN_START, problem: null}
+    if (!stats.isFile()) return {...end, problem: 'what lies in its place is no file'}
+    const header = parseHeader(read(0, HEADER_BYTES))
+    if (header === null) return {...end, problem: 'it does not begin as a tape'}
+    const {fingerprint, tapeId} = header
+    if (fingerprint !== key.fingerprint)
+      throw newError(
+        'TAPE_KEY_WRONG',
+        `Tape '${path}' is sealed with key ${fingerprint}: the key at hand is ${key.fingerprint}.`,
+      )
+    end.tapeId = tapeId
+    end.bytes = HEADER_BYTES
+    while (end.bytes < size) {
+      const from = end.bytes + LENGTH_BYTES
+      const length = from <= size ? parseGroupLength(read(end.bytes, LENGTH_BYTES)) : null
+      if (length === null || from + length > size) return {...end, problem: 'it is cut off'}
+      const text = openGroup(read(from, length), {tapeId, number: end.groups}, key)
+      if (text === null) return {...end, problem: 'its bytes are not those that were written'}
+      const lines: TapeLine[] = []
+      let {chain} = end
+      for (const line of text.split('\n').slice(0, -1)) {
+        const parsed = parseLine(line, chain)
+        if ('problem' in parsed) return {...end, problem: parsed.problem}
+        ;({chain} = parsed)
+        lines.push(parsed)
+      }
+      end.bytes = from + length
+      end.chain = chain
+      end.groups += 1
+      end.lines += lines.length
+      yield lines
+    }
+    return end
+  } finally {
+    closeSync(file)
+  }
+}
+
+/** What the first line of a tape's file says; undefined where it is no tape. */
+export function readTapeHeader(path: string): {fingerprint: string; folderId: string} | undefined {
+  const file = openSync(path, 'r')
+  try {
+    const head = Buffer.alloc(HEADER_BYTES)
+    readSync(file, head, 0, HEADER_BYTES, 0)
+    const header = parseHeader(head)
+    return header ? {fingerprint: header.fingerprint, folderId: folderOf(header.tapeId)} : undefined
+  } finally {
+    closeSync(file)
+  }
+}
+
+/**
+ * The lines of a tape's first group and of its last whole one, without what is between: where it ends is found by the lengths of
+ * its groups. Chains are not compared.
+ */
+export function readEnds(path: string, key: TapeKey): {first: TapeLine[]; last: TapeLine[]} {
+  const file = openSync(path, 'r')
+  try {
+    const {size} = fstatSync(file)
+    const read = (from: number, length: number) => {
+      const bytes = Buffer.alloc(length)
+      readSync(file, bytes, 0, length, from)
+      return bytes
+    }
+    const header = size < HEADER_BYTES ? null : parseHeader(read(0, HEADER_BYTES))
+    const groups: {from: number; length: number}[] = []
+    for (let at = HEADER_BYTES; header && at + LENGTH_BYTES <= size; ) {
+      const length = parseGroupLength(read(at, LENGTH_BYTES))
+      const from = at + LENGTH_BYTES
+      if (length === null || from + length > size) break
+      groups.push({from, length})
+      at = from + length
+    }
+    const linesOf = (number: number): TapeLine[] => {
+      const group = groups.at(number)
+      if (!header || !group || header.fingerprint !== key.fingerprint) return []
+      const place = {tapeId: header.tapeId, number: (number + groups.length) % groups.length}
+      const text = openGroup(read(group.from, group.length), place, key) ?? ''
+      return text
+        .split('\n')
+        .slice(0, -1)
+        .flatMap((line) => readLineAlone(line) ?? [])
+    }
+    return {first: linesOf(0), last: linesOf(-1)}
+  } finally {
+    closeSync(file)
+  }
+}
+
+/**
+ * Reads every line of a tape that is whole.
+ *
+ * @throws UnexpectedError `TAPE_DAMAGED`, `TAPE_KEY_WRONG`
+ */
+export function* readLines(path: string, key: TapeKey): Generator<TapeLine, TapeEnd, undefined> {
+  const groups = readGroups(path, key)
+  for (let next = groups.next(); ; next = groups.next()) {
+    if (!next.done) {
+      yield* next.value
+      continue
+    }
+    const {lines, problem} = next.value
+    if (problem === null) return next.value
+    throw newError('TAPE_DAMAGED', `Tape '${path}' after line ${lines}: ${problem}.`)
+  }
+}

@@ -1,0 +1,429 @@
+import {createHmac, hash, randomBytes} from 'node:crypto'
+import {
+  constants,
+  existsSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
+import {copyFile} from 'node:fs/promises'
+import {basename, join} from 'node:path'
+import {setTimeout as delay} from 'node:timers/promises'
+import {z} from 'zod'
+import {explainError, LoantapeError, messageOf, newError} from '../core/errors.ts'
+import type {World} from '../core/types.ts'
+import type {DataFolder} from './data-folder.ts'
+import {
+  type Database,
+  type DatabaseOptions,
+  inTransaction,
+  loadMemoryMb,
+  openDatabase,
+  quoteLiteral,
+  threadsFor,
+} from './database.ts'
+import {moveIntoPlace, takeFileLock} from './files.ts'
+
+/** The folder of the warehouse's own migrations. */
+export const MIGRATIONS_DIR = join(import.meta.dirname, '../../sql/migrations')
+
+const migrationRow = z.object({name: z.string(), sha256: z.string()})
+
+/** One file of migrations. */
+interface Migration {
+  name: string
+  sql: string
+  sha256: string
+}
+
+/**
+ * Brings an attached database to the newest schema: each file of `sql/migrations` once, in order, in a transaction of
+ * its own.
+ *
+ * @param dir another folder of migrations
+ * @throws what {@link listPendingMigrations} does
+ */
+export async function migrate(db: Database, catalog: string, dir?: string): Promise<void> {
+  await db.run(
+    `create table if not exists ${catalog}.main.migration (name varchar not null, sha256 varchar not null)`,
+  )
+  const pending = await listPendingMigrations(db, catalog, dir)
+  for (const {name, sql, sha256} of pending) {
+    await db.run(`use ${catalog}.main`)
+    await inTransaction(db, async () => {
+      await db.run(sql)
+      await db.run(`insert into ${catalog}.main.migration values ($1, $2)`, [name, sha256])
+    })
+    await db.run('use memory.main')
+  }
+  if (pending.length > 0) await db.run(`checkpoint ${catalog}`)
+}
+
+/**
+ * The migrations an attached database has not had yet, in order.
+ *
+ * @throws UnexpectedError `DATA_NEWER` when it has one this version does not know, `MIGRATION_CHANGED` when one it
+ * has was another file then
+ */
+async function listPendingMigrations(
+  db: Database,
+  catalog: string,
+  dir: string = MIGRATIONS_DIR,
+): Promise<Migration[]> {
+  const applied = (await isEmpty(db, catalog))
+    ? []
+    : await db.all(migrationRow, `select name, sha256 from ${catalog}.main.migration order by name`)
+  const known = new Map(readMigrations(dir).map((migration) => [migration.name, migration]))
+  for (const {name, sha256} of applied) {
+    const migration = known.get(name)
+    if (!migration)
+      throw newError(
+        'DATA_NEWER',
+        `Migration '${name}' in the warehouse: this version of loantape does not know it.`,
+      )
+    if (migration.sha256 !== sha256)
+      throw newError(
+        'MIGRATION_CHANGED',
+        `Migration '${name}' in the warehouse: expected the file it was made with, whose sha256 it keeps; this installation's is another.`,
+        {
+          next: `Bring back sql/migrations/${name} as it was released; what has to change goes into the next migration.`,
+        },
+      )
+    known.delete(name)
+  }
+  return [...known.values()]
+}
+
+/** Whether there is no table at all, as a run leaves it that failed as it made the file. */
+async function isEmpty(db: Database, catalog: string): Promise<boolean> {
+  return (await db.all(z.unknown(), 'from duckdb_tables() where database_name = $1', [catalog])).length === 0
+}
+
+function readMigrations(dir: string): Migration[] {
+  const names = readdirSync(dir).filter((file) => file.endsWith('.sql'))
+  return names.sort().map((name) => {
+    const sql = readFileSync(join(dir, name), 'utf8')
+    return {name, sql, sha256: hash('sha256', sql)}
+  })
+}
+
+/**
+ * A single fact about this warehouse: the source it belongs to, the envelope that source answers in, the fingerprint of
+ * the key of its hashes, the data folder it belongs to, and the last unit of the tapes that it contains.
+ */
+type SettingName = 'source_base_url' | 'envelope' | 'hash_key' | 'folder_id' | 'tape_head'
+
+const valueRow = z.object({value: z.string()})
+
+/** The stored value, if there is one. */
+export async function readSetting(
+  db: Database,
+  name: SettingName,
+  catalog: 'warehouse' | 'history' = 'warehouse',
+): Promise<string | undefined> {
+  return (await db.first(valueRow, `select value from ${catalog}.raw.setting where name = $1`, [name]))?.value
+}
+
+/** Stores a value, replacing the one before. */
+export function writeSetting(db: Database, name: SettingName, value: string): Promise<void> {
+  return inTransaction(db, () => replaceSetting(db, name, value))
+}
+
+/** The same within a transaction. */
+export async function replaceSetting(db: Database, name: SettingName, value: string): Promise<void> {
+  await db.run('delete from warehouse.raw.setting where name = $1', [name])
+  await db.run('insert into warehouse.raw.setting values ($1, $2)', [name, value])
+}
+
+/**
+ * The key of the hashes in this warehouse: the data folder's own, made when it is first needed.
+ * The warehouse remembers its fingerprint: under another key the same person would be two.
+ *
+ * @throws ConfigError `HASH_KEY_CHANGED`
+ */
+export async function requireHashKey(db: Database, folder: DataFolder): Promise<string> {
+  const pinned = await readSetting(db, 'hash_key')
+  const key = readOwnKey(folder) ?? (pinned === undefined ? createOwnKey(folder) : '')
+  const fingerprint = createHmac('sha256', key).update('loantape').digest('hex').slice(0, 16)
+  if (pinned === undefined) await writeSetting(db, 'hash_key', fingerprint)
+  if (pinned === undefined || pinned === fingerprint) return key
+  throw newError(
+    'HASH_KEY_CHANGED',
+    `Key of hashed e-mail addresses in '${folder.hashKey}': it is not the one under which those of this data folder were hashed.`,
+  )
+}
+
+function readOwnKey(folder: DataFolder): string | undefined {
+  if (!existsSync(folder.hashKey)) return undefined
+  return readFileSync(folder.hashKey, 'utf8').trim()
+}
+
+function createOwnKey(folder: DataFolder): string {
+  const key = randomBytes(32).toString('hex')
+  const temporary = `${folder.hashKey}.tmp-${process.pid}`
+  writeFileSync(temporary, `${key}\n`, {mode: 0o600})
+  moveIntoPlace(temporary, folder.hashKey)
+  return key
+}
+
+/**
+ * Opens the warehouse for reading, attached as `history`; nobody writes it meanwhile. Its tables are brought up to date first.
+ *
+ * @throws UnexpectedError `HISTORY_MISSING` when nothing was ever stored
+ */
+export async function openHistory(
+  folder: DataFolder,
+  options: Pick<DatabaseOptions, 'searchPath'> = {},
+): Promise<Database> {
+  if (!hasWarehouse(folder)) {
+    throw newError('HISTORY_MISSING', `No history in '${folder.root}': no walk has been completed there yet.`)
+  }
+  await using opening = new AsyncDisposableStack()
+  opening.use(await lockWarehouse(folder, 'read'))
+  try {
+    const db = opening.use(await openHistoryFile(folder.warehouse, options))
+    if ((await listPendingMigrations(db, 'history')).length === 0) {
+      const opened = opening.move()
+      return {...db, [Symbol.asyncDispose]: () => opened.disposeAsync()}
+    }
+  } catch (error) {
+    throw error instanceof LoantapeError ? error : describeOpenFailure(folder.warehouse, error)
+  }
+  await opening.disposeAsync()
+  await (await openWarehouse(folder))[Symbol.asyncDispose]()
+  return openHistory(folder, options)
+}
+
+/** Opens the file of a warehouse, or a copy of it, attached as `history`. */
+export function openHistoryFile(
+  path: string,
+  options: Pick<DatabaseOptions, 'searchPath' | 'lanes'> = {},
+): Promise<Database> {
+  return openDatabase({...options, attach: [{path, alias: 'history', readOnly: true}]})
+}
+
+/** Copies the file of a warehouse that is open for reading, and what a run that died left in its write-ahead log. */
+export async function copyHistory({warehouse}: DataFolder, copy: string): Promise<void> {
+  for (const end of ['', '.wal']) {
+    if (existsSync(`${warehouse}${end}`)) {
+      await copyFile(`${warehouse}${end}`, `${copy}${end}`, constants.COPYFILE_FICLONE)
+    }
+  }
+}
+
+/** How the warehouse is opened for writing. */
+interface WarehouseConfig {
+  /** What the engine may hold; the rest spills into the data folder. */
+  memoryMb?: number | undefined
+  /** How long it waits for those who read. */
+  maxWaitMinutes?: number
+}
+
+/** The warehouse, attached for writing as `warehouse` to an engine in memory. */
+export interface Warehouse extends Database {
+  /**
+   * Closes the file as long as `work` takes, so that others may read it; tables in memory stay.
+   *
+   * @throws LockedError `WAREHOUSE_LOCKED` when others still read it after the longest wait
+   */
+  closedWhile<T>(work: () => Promise<T>): Promise<T>
+}
+
+/** Each takes memory of its own, and more of them gain little: what is settled is copied more than computed. */
+const MAX_THREADS = 4
+
+/** Who only reads waits so long for a settle that is under way. */
+const MAX_WAIT_MINUTES = 10
+
+/**
+ * Opens the warehouse for writing, and brings its tables up to date. Nobody else reads it meanwhile; who reads it already is
+ * waited for. A write-ahead log that cannot be replayed is set aside, never deleted: what it held is on the tapes.
+ *
+ * @throws LockedError `WAREHOUSE_LOCKED` when others have it open after the longest wait
+ * @throws UnexpectedError `WAREHOUSE_UNREADABLE` when the file does not open, `WAREHOUSE_MISSING` when it is lost
+ */
+export async function openWarehouse(
+  folder: DataFolder,
+  world?: Pick<World, 'log' | 'realClock'>,
+  {memoryMb, maxWaitMinutes = MAX_WAIT_MINUTES}: WarehouseConfig = {},
+): Promise<Warehouse> {
+  requirePresent(folder)
+  const db = await openDatabase({threads: 1})
+  let lock: Disposable | undefined
+  const open = async () => {
+    lock = await lockWarehouse(folder, 'write', maxWaitMinutes)
+    await attachWarehouse(db, folder, maxWaitMinutes, world)
+    await db.run(`set threads = ${await countThreads(db, folder)}`)
+  }
+  const letGo = async () => {
+    // One thread: whoever reads the source works beside it.
+    await db.run('checkpoint warehouse; detach warehouse; set threads = 1')
+    lock?.[Symbol.dispose]()
+    lock = undefined
+  }
+  const dispose = async () => {
+    await db[Symbol.asyncDispose]()
+    lock?.[Symbol.dispose]()
+  }
+  try {
+    await open()
+    rmSync(folder.spill, {recursive: true, force: true})
+    await prepareLoad(db, folder, memoryMb)
+  } catch (error) {
+    await dispose()
+    throw IS_DAMAGED.test(messageOf(error)) ? describeOpenFailure(folder.warehouse, error) : error
+  }
+  return {
+    ...db,
+    async closedWhile(work) {
+      await letGo()
+      try {
+        return await work()
+      } finally {
+        await open()
+      }
+    },
+    [Symbol.asyncDispose]: dispose,
+  }
+}
+
+/**
+ * Makes sure that a data folder's warehouse is not written as long as this is held, or with `write` not read either.
+ *
+ * @throws LockedError `WAREHOUSE_LOCKED`
+ */
+export async function lockWarehouse(
+  {warehouse, warehouseLock}: DataFolder,
+  mode: 'read' | 'write',
+  maxWaitMinutes: number = MAX_WAIT_MINUTES,
+): Promise<Disposable> {
+  const lock = await takeFileLock(warehouseLock, mode, maxWaitMinutes * 60_000)
+  if (lock) return lock
+  const others = mode === 'write' ? 'reading or writing' : 'writing'
+  throw createLocked(`File '${warehouse}': others were ${others} it for ${maxWaitMinutes} minutes.`)
+}
+
+/** Sets what the engine may do while it loads, and brings the tables up to date. */
+export async function prepareLoad(
+  db: Database,
+  {spill}: DataFolder,
+  memoryMb: number = loadMemoryMb(),
+): Promise<void> {
+  // To pack texts costs as much as all else of an apply.
+  await db.run(
+    `set temp_directory = ${quoteLiteral(spill)}; set memory_limit = '${memoryMb}MB';
+     set checkpoint_threshold = '1GB'; set disabled_compression_methods = 'fsst'`,
+  )
+  await migrate(db, 'warehouse')
+}
+
+/**
+ * Makes sure that a warehouse is there, or never was: a new one in place of one that is lost would begin history anew.
+ *
+ * @throws UnexpectedError `WAREHOUSE_MISSING`
+ */
+function requirePresent({warehouse, tapes}: DataFolder): void {
+  if (existsSync(warehouse) || !existsSync(tapes)) return
+  // What was done to books is no history.
+  const names = readdirSync(tapes, {recursive: true, encoding: 'utf8'}).filter((name) =>
+    name.endsWith('.zst'),
+  )
+  if (names.every((name) => basename(name).startsWith('act_'))) return
+  throw newError(
+    'WAREHOUSE_MISSING',
+    `File '${warehouse}' is not there, and '${tapes}' is: expected both, or none in a new data folder.`,
+  )
+}
+
+/** Whether anything was ever stored here; throws as {@link requirePresent} does. */
+export function hasWarehouse(folder: DataFolder): boolean {
+  requirePresent(folder)
+  return existsSync(folder.warehouse)
+}
+
+/** As many threads as what is stored and what is staged keep busy. */
+async function countThreads(db: Database, {warehouse}: DataFolder): Promise<number> {
+  const {staged} = await db.one(
+    z.object({staged: z.coerce.number()}),
+    `select coalesce(sum(memory_usage_bytes), 0)::bigint as staged from duckdb_memory() where tag = 'IN_MEMORY_TABLE'`,
+  )
+  return Math.min(MAX_THREADS, threadsFor(statSync(warehouse).size + staged))
+}
+
+/** How often a file is tried that a stranger has open. */
+const TRY_MS = 100
+
+async function attachWarehouse(
+  db: Database,
+  {warehouse}: DataFolder,
+  maxWaitMinutes: number,
+  world?: Pick<World, 'log' | 'realClock'>,
+): Promise<void> {
+  const until = performance.now() + maxWaitMinutes * 60_000
+  const attach = async (): Promise<void> => {
+    try {
+      // The newest format is smaller and written faster.
+      await db.run(`attach ${quoteLiteral(warehouse)} as warehouse (storage_version 'latest')`)
+    } catch (error) {
+      if (!IS_LOCKED.test(messageOf(error)) || performance.now() >= until) throw error
+      await delay(TRY_MS)
+      await attach()
+    }
+  }
+  const log = `${warehouse}.wal`
+  try {
+    return await attach()
+  } catch (error) {
+    if (!existsSync(log) || !/replaying WAL/i.test(messageOf(error))) {
+      throw describeOpenFailure(warehouse, error)
+    }
+    const aside = setAside(log, world?.realClock.now() ?? Date.now())
+    world?.log.warn({file: aside, reason: messageOf(error)}, 'a damaged write-ahead log was set aside')
+  }
+  try {
+    await attach()
+  } catch (error) {
+    throw describeOpenFailure(warehouse, error)
+  }
+}
+
+/** Gives a damaged file another name, so that nothing is lost and nothing trips over it again; returns that name. */
+export function setAside(path: string, now: number): string {
+  const stamp = new Date(now).toISOString().replace(/[-:]|\.\d+/g, '')
+  const aside = `${path}.damaged-${stamp}`
+  renameSync(path, aside)
+  return aside
+}
+
+/** What is thrown where the file does not open. */
+function describeOpenFailure(path: string, error: unknown): Error {
+  const words = messageOf(error)
+  if (IS_LOCKED.test(words)) {
+    const holder = /PID (\d+)/.exec(words)?.[1]
+    return createLocked(
+      `File '${path}' is open in another process${holder ? ` (pid ${holder})` : ''}.`,
+      error,
+    )
+  }
+  const explained = explainError(error)
+  if (explained.code === 'TOO_MANY_FILES') return explained
+  if (/permission denied|not permitted|read-only/i.test(words)) {
+    return newError('WAREHOUSE_NOT_WRITABLE', `File '${path}' may not be written: ${words.split('\n')[0]}.`, {
+      cause: error,
+    })
+  }
+  return newError('WAREHOUSE_UNREADABLE', `File '${path}' does not open: ${words.split('\n')[0]}.`, {
+    cause: error,
+  })
+}
+
+/** What the engine says of a file whose blocks it cannot read. */
+const IS_DAMAGED = /corrupt|checksum/i
+const IS_LOCKED = /could not set lock|conflicting lock/i
+
+function createLocked(problem: string, cause?: unknown): LoantapeError {
+  return newError('WAREHOUSE_LOCKED', problem, {cause})
+}

@@ -1,0 +1,443 @@
+import {DuckDBTimestampValue} from '@duckdb/node-api'
+import {z} from 'zod'
+import {optionalColumnsOf, type Stream, type Vocabulary} from '../contract/stream.ts'
+import type {Observation} from '../core/types.ts'
+import {type Database, quoteLiteral} from '../store/database.ts'
+import {applyMapped} from './mapped-fields.ts'
+import {type Batch, type ChangePlan, dropPlan, planChanges} from './plan-changes.ts'
+import type {QuarantineEntry} from './quarantine.ts'
+import {type Conclude, carryLate, type Settle, settle} from './settle.ts'
+import {
+  amountOf,
+  buildReachSql,
+  clearStage,
+  comparedSql,
+  createStaged,
+  createStagedRows,
+  listColumns,
+  tablesOf,
+} from './stream-tables.ts'
+import {insertWalk} from './walk-state.ts'
+
+/** Which rows of `change` replace the latest state. */
+const MOVES_HEAD = `not is_late and source <> 'gone'`
+
+/** What an apply needs beside the walk. */
+interface Application {
+  plan: ChangePlan
+  /** What brought the observations: a walk by default. */
+  kind?: Settle['kind']
+  /** Business clock, microseconds since the epoch. */
+  now: bigint
+  details?: {fetched: number; failed: number} | undefined
+  conclude: Conclude
+}
+
+/**
+ * Stores what `planChanges` found, in one transaction: versions are appended, the latest states replaced, the
+ * certificate completed with its bridge, and the staged rows dropped.
+ *
+ * @returns `recorded_at` of this apply, microseconds since the epoch; later than every one before it
+ */
+export function applyObservations(
+  db: Database,
+  stream: Stream,
+  batch: Batch,
+  {plan, kind = 'walk', now, details, conclude}: Application,
+): Promise<bigint> {
+  const {head, confirmation} = tablesOf(stream)
+  const store = async (recorded: DuckDBTimestampValue) => {
+    if (batch.walkId !== null) {
+      await insertWalk(db, stream, batch, {state: 'applied', how: 'complete'})
+      await recordDrift(db, stream, batch)
+    }
+    await db.run(buildAppendSql(stream), [batch.walkId, batch.businessDate, recorded])
+    if (confirmation !== null) {
+      await db.run(buildConfirmSql(stream, confirmation), [batch.businessDate, recorded])
+    }
+    await db.run(buildReplacedSql(stream))
+    await db.run(`insert into ${head} by name ${buildNextHeadSql(stream)}`, [
+      batch.walkId,
+      batch.businessDate,
+    ])
+    await carryLate(db, stream)
+    await applyMapped(db, stream, {staged: plan.staged, businessDate: batch.businessDate, recorded})
+    if (batch.walkId !== null) await completeCertificate(db, stream, batch.walkId, {plan, details, recorded})
+    await dropPlan(db)
+    return conclude(recorded.micros)
+  }
+  return settle(db, {kind, walkId: batch.walkId, now}, store)
+}
+
+/** The walk is applied: its certificate says what changed, what it could not read counts, and what it staged has served. */
+async function completeCertificate(
+  db: Database,
+  stream: Stream,
+  walkId: string,
+  {plan, details, recorded}: Pick<Application, 'plan' | 'details'> & {recorded: DuckDBTimestampValue},
+): Promise<void> {
+  await db.run(
+    `update warehouse.raw.walk set recorded_at = $2, created = $3, updated = $4, missing = $5,
+       vanished = $6, restored = $7, unchanged = $8, details_fetched = $9, details_failed = $10
+     where walk_id = $1`,
+    [
+      walkId,
+      recorded,
+      plan.counts.created,
+      plan.counts.updated,
+      plan.counts.missing,
+      plan.counts.vanished,
+      plan.counts.restored,
+      plan.counts.unchanged,
+      details?.fetched ?? 0,
+      details?.failed ?? 0,
+    ],
+  )
+  await db.run('update warehouse.raw.quarantine set recorded_at = $2 where walk_id = $1', [walkId, recorded])
+  await db.run(buildBridgeSql(stream), [walkId])
+  await clearStage(db, stream, walkId)
+}
+
+/**
+ * Version rows: what was observed as it was observed, and for absences the state that was last known. Only ids are sorted for
+ * `seq`: a window over whole rows would pass them all through one thread.
+ */
+function buildAppendSql(stream: Stream): string {
+  const {version} = tablesOf(stream)
+  const {idColumn} = stream
+  const observed = stream.columns.map(({name, mayBeAbsent}) =>
+    mayBeAbsent ? `case when ${name}_present then ${name} end as ${name}, ${name}_present` : name,
+  )
+  const absent = stream.columns.map(({name, mayBeAbsent}) =>
+    mayBeAbsent ? `null as ${name}, false as ${name}_present` : name,
+  )
+  return `
+    insert into ${version} by name
+    with appended as (
+      select
+        ${idColumn},
+        'seen' as kind,
+        source,
+        observed_at,
+        case when is_late then cast($2 as date) else greatest(cast($2 as date), head_business_date) end
+          as business_date,
+        row_hash,
+        list_hash,
+        ${observed.join(', ')}
+      from change
+      where is_appended
+      union all by name
+      select
+        ${idColumn},
+        kind,
+        'list' as source,
+        observed_at,
+        business_date,
+        row_hash,
+        list_hash,
+        ${absent.join(', ')}
+      from absence
+    ),
+    placed as (
+      select ${idColumn}, row_number() over (order by ${idColumn}) as place
+      from appended
+    )
+    select
+      (select coalesce(max(seq), 0) from ${version}) + place as seq,
+      ${idColumn},
+      kind,
+      source,
+      $1 as walk_id,
+      observed_at,
+      business_date,
+      $3 as recorded_at,
+      row_hash,
+      list_hash,
+      ${listColumns(stream)}
+    from appended
+    join placed using (${idColumn})`
+}
+
+/** Answers of a record's own page that held the column which is confirmed, and said nothing new: no version tells of them. */
+function buildConfirmSql({idColumn, confirmed}: Stream, confirmation: string): string {
+  return `
+    insert into ${confirmation} by name
+    select
+      (select coalesce(max(seq), 0) from ${confirmation}) + row_number() over (order by ${idColumn}) as seq,
+      ${idColumn},
+      observed_at,
+      greatest(cast($1 as date), head_business_date) as business_date,
+      $2 as recorded_at
+    from change
+    where not is_appended and source in ('detail', 'webhook') and ${confirmed}_present`
+}
+
+/** Drops the latest states that are replaced. */
+function buildReplacedSql(stream: Stream): string {
+  const {idColumn} = stream
+  return `
+    delete from ${tablesOf(stream).head}
+    where ${idColumn} in (
+      select ${idColumn} from change where ${MOVES_HEAD}
+      union all
+      select ${idColumn} from absence
+    )`
+}
+
+/**
+ * The latest states that change. Without a new version only what steers the next detail requests moves: the digest
+ * of the list row and the instant of the last detail.
+ */
+function buildNextHeadSql(stream: Stream): string {
+  const {idColumn} = stream
+  const columns = stream.columns.map(({name}) => name).join(', ')
+  return `
+    select
+      ${idColumn},
+      'seen' as kind,
+      case when is_appended then $1 else head_walk_id end as walk_id,
+      case when is_appended then observed_at else head_observed_at end as observed_at,
+      case when is_appended then greatest(cast($2 as date), head_business_date) else head_business_date end
+        as business_date,
+      row_hash,
+      list_hash,
+      ${columns},
+      case when source in ('detail', 'webhook') then observed_at else head_detail_at end as detail_at
+    from change
+    where ${MOVES_HEAD}
+    union all by name
+    select
+      ${idColumn},
+      kind,
+      walk_id,
+      observed_at,
+      business_date,
+      row_hash,
+      list_hash,
+      ${columns},
+      detail_at
+    from absence`
+}
+
+const TERMS = ['present', 'kept_quarantined', 'kept_missing', 'adjusted']
+
+/**
+ * SQL that completes the bridge of the certificate `$1`, in records and amount:
+ * present = distinct + kept because quarantined + kept because missing + adjusted by observations outside the list.
+ * Of a child stream only what belongs to the parents it listed.
+ *
+ * Every record falls under exactly one term, so the bridge is exact; a check on the release compares both sides.
+ */
+function buildBridgeSql(stream: Stream): string {
+  const {idColumn} = stream
+  const sums = TERMS.flatMap((term) => [`${term}_deals`, `${term}_amount`]).map(
+    (column) => `${column} = bridge.${column}`,
+  )
+  return `
+    update warehouse.raw.walk set
+      ${sums.join(',\n      ')}
+    from (
+      with present as (
+        select ${idColumn} as id, kind, ${amountOf(stream)} as amount
+        from ${tablesOf(stream).head}
+        where kind in ('seen', 'missing') and ${buildReachSql(stream, '$1')}
+      ),
+      listed as (
+        select ${idColumn} as id, listed_amount as amount
+        from incoming
+        where is_listed
+      ),
+      rejected as (
+        select distinct record_id as id
+        from warehouse.raw.quarantine
+        where walk_id = $1 and stream = ${quoteLiteral(stream.name)} and source = 'list'
+      ),
+      walk as (
+        from warehouse.raw.walk where walk_id = $1
+      ),
+      termed as (
+        select
+          present.id is not null as is_present,
+          listed.id is not null as is_listed,
+          coalesce(present.amount, 0) as present_amount,
+          coalesce(listed.amount, 0) as listed_amount,
+          case
+            when listed.id is not null then 'adjusted'
+            when rejected.id is not null then 'quarantined'
+            when present.kind = 'missing' then 'missing'
+            when walk.unreadable_ids > 0 then 'quarantined'
+            else 'adjusted'
+          end as term
+        from present
+        full join listed on listed.id = present.id
+        left join rejected on rejected.id = present.id
+        cross join walk
+      )
+      select
+        count(*) filter (is_present) as present_deals,
+        coalesce(sum(present_amount), 0) as present_amount,
+        count(*) filter (term = 'quarantined') as kept_quarantined_deals,
+        coalesce(sum(present_amount) filter (term = 'quarantined'), 0) as kept_quarantined_amount,
+        count(*) filter (term = 'missing') as kept_missing_deals,
+        coalesce(sum(present_amount) filter (term = 'missing'), 0) as kept_missing_amount,
+        coalesce(sum(cast(is_present as bigint) - cast(is_listed as bigint)) filter (term = 'adjusted'), 0)
+          as adjusted_deals,
+        coalesce(sum(present_amount - listed_amount) filter (term = 'adjusted'), 0) as adjusted_amount
+      from termed
+    ) as bridge
+    where walk.walk_id = $1`
+}
+
+/** Of each kind the most frequent are kept: a source that uses ids as field names floods no report. */
+const MOST_FINDINGS = 100
+
+/**
+ * Stores in `raw.drift` where the staged records of a walk are not as the contract has them, each with the number of
+ * records that show it: fields it does not know (`new_field`, one level deep as `borrower.name`), optional fields that
+ * a record's own page leaves out (`missing_field`), and values outside the vocabularies (`unknown_value`). List rows
+ * are known to be shorter: they miss nothing.
+ *
+ * To be called while the walk is staged.
+ */
+function recordDrift(db: Database, stream: Stream, {walkId}: {walkId: string}): Promise<void> {
+  return db.run(buildDriftSql(stream), [walkId])
+}
+
+/** One way in which records were not as the contract has them. */
+export type DriftFinding = z.output<typeof findingRow>
+const findingRow = z.object({
+  kind: z.enum(['new_field', 'missing_field', 'unknown_value']),
+  /** `borrower.name` */
+  path: z.string(),
+  /** Of an `unknown_value`; else null. */
+  value: z.string().nullable(),
+  records: z.coerce.number(),
+})
+
+/**
+ * The drift of the last applied walk.
+ *
+ * @param catalog `warehouse`, or `history` for its copy
+ */
+export function listLastDrift(
+  db: Database,
+  catalog: 'warehouse' | 'history',
+  stream: Stream,
+): Promise<DriftFinding[]> {
+  return db.all(
+    findingRow,
+    `select kind, path, value, records
+     from ${catalog}.raw.drift
+     where stream = $1 and walk_id = (
+       select arg_max(walk_id, recorded_at) from ${catalog}.raw.walk where stream = $1 and state = 'applied'
+     )
+     order by kind, path, value`,
+    [stream.name],
+  )
+}
+
+function buildDriftSql(stream: Stream): string {
+  const findings = [
+    buildNewFieldsSql(stream),
+    ...optionalColumnsOf(stream).map(({name}) => buildMissingFieldSql(stream, name)),
+    ...stream.vocabularies.map((vocabulary) => buildUnknownValuesSql(stream, vocabulary)),
+  ]
+  return `
+    insert into warehouse.raw.drift by name
+    with observed as (
+      from ${tablesOf(stream).staged} where source in ('list', 'detail')
+    ),
+    finding as (
+      ${findings.map((sql) => `(${sql})`).join('\n      union all by name\n      ')}
+    )
+    select $1 as walk_id, ${quoteLiteral(stream.name)} as stream, kind, path, value, records
+    from finding
+    where records > 0
+    qualify row_number() over (partition by kind order by records desc, path, value) <= ${MOST_FINDINGS}
+    order by kind, path, value`
+}
+
+function buildNewFieldsSql({idColumn}: Stream): string {
+  return `
+    select 'new_field' as kind, path, cast(null as varchar) as value, count(distinct id) as records
+    from (
+      select ${idColumn} as id, unnest(string_split(unknown_fields, chr(10))) as path
+      from observed
+      where unknown_fields is not null
+    )
+    group by path`
+}
+
+function buildMissingFieldSql({idColumn}: Stream, column: string): string {
+  return `
+    select
+      'missing_field' as kind,
+      ${quoteLiteral(column)} as path,
+      cast(null as varchar) as value,
+      count(distinct ${idColumn}) as records
+    from observed
+    where source = 'detail' and not ${column}_present`
+}
+
+/** Without a list of its own a vocabulary is what was stored before; the first values there are surprise nobody. */
+function buildUnknownValuesSql(stream: Stream, {column, known}: Vocabulary): string {
+  const {version} = tablesOf(stream)
+  const value = comparedSql(stream, column)
+  const before = `(select distinct ${value} from ${version} where ${column} is not null and walk_id is distinct from $1)`
+  const isUnknown =
+    known === null
+      ? `exists ${before} and ${value} not in ${before}`
+      : `${value} not in (${known.map(quoteLiteral).join(', ')})`
+  return `
+    select
+      'unknown_value' as kind,
+      ${quoteLiteral(column)} as path,
+      ${value} as value,
+      count(distinct ${stream.idColumn}) as records
+    from observed
+    where ${column} is not null and ${isUnknown}
+    group by ${value}`
+}
+
+/** Records of one walk that can be read now, with the instant and the day they were first observed. */
+export interface Replay {
+  businessDate: string
+  isWalkOpen: boolean
+  records: {entry: QuarantineEntry; observation: Observation}[]
+  /** Business clock, microseconds since the epoch. */
+  now: bigint
+  conclude: Conclude
+}
+
+/**
+ * Stores records of one walk that can be read now, in one transaction with the note that they were replayed. They take
+ * their place in time: what was observed later stays the latest.
+ *
+ * @returns how many versions were appended
+ */
+export async function applyReplay(db: Database, stream: Stream, replay: Replay): Promise<number> {
+  await createStaged(db, stream, 'staged_replay')
+  const rows = createStagedRows(stream)
+  replay.records.forEach(({observation}, position) => {
+    rows.push(observation, {source: 'replay', pageNo: 0, position})
+  })
+  await rows.append(db, 'staged_replay')
+  const batch = {walkId: null, businessDate: replay.businessDate, isWalkOpen: replay.isWalkOpen}
+  const plan = await planChanges(db, stream, batch, 'temp.staged_replay')
+  const ids = replay.records.map(({entry}) => entry.quarantine_id)
+  await applyObservations(db, stream, batch, {
+    plan,
+    kind: 'replay',
+    now: replay.now,
+    async conclude(recordedAt) {
+      await db.run(
+        `update warehouse.raw.quarantine set replayed_at = $1
+         where quarantine_id in (select unnest(from_json($2, '["varchar"]')))`,
+        [new DuckDBTimestampValue(replay.now), JSON.stringify(ids)],
+      )
+      return replay.conclude(recordedAt)
+    },
+  })
+  await db.run('drop table temp.staged_replay')
+  return plan.appended
+}

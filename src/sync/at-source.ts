@@ -1,0 +1,163 @@
+import {z} from 'zod'
+import {dealStream} from '../contract/deal.ts'
+import {STREAMS} from '../contract/streams.ts'
+import {type Clock, createSteadyClock, SMALL_STEP_MS} from '../core/clock.ts'
+import type {SourceConfig} from '../core/config.ts'
+import {codeOf, GuardError, newError} from '../core/errors.ts'
+import type {World} from '../core/types.ts'
+import {createClient} from '../source/client.ts'
+import type {DataFolder} from '../store/data-folder.ts'
+import type {Database} from '../store/database.ts'
+import type {CurrentRun} from '../store/runs.ts'
+import {inStateTransaction, type StateDb} from '../store/state-db.ts'
+import {openWarehouse} from '../store/warehouse.ts'
+import {catchUpWarehouse} from './catch-up.ts'
+import type {Acceptance} from './guard.ts'
+import {adoptFields, readDealStream} from './mapped-fields.ts'
+import {restageWalks} from './restage.ts'
+import {findLastObserved, listHeadsAfter} from './settle.ts'
+import {dropWalks, type WalkTools} from './settle-walk.ts'
+import {openTapes} from './tapes.ts'
+import {requireOwnSource} from './walk.ts'
+import {findLastAsked, findPast, type OpenWalks} from './walk-state.ts'
+
+/** A learnt rate is forgotten after this long. */
+const KEPT_MS = 24 * 3600 * 1000
+
+/** The rate that an earlier run arrived at with this source, requests per second; undefined when there is none. */
+export function findLearntRate(stateDb: StateDb, baseUrl: string, world: World): number | undefined {
+  const sql = 'select rate_per_second from learnt_rate where base_url = ? and learnt_at > ?'
+  return stateDb.column(z.number(), sql, [baseUrl, world.realClock.now() - KEPT_MS]).at(0)
+}
+
+/** Keeps the rate this run arrived at, in place of every one that is forgotten. */
+export function storeLearntRate(
+  stateDb: StateDb,
+  baseUrl: string,
+  ratePerSecond: number,
+  world: World,
+): void {
+  const now = world.realClock.now()
+  stateDb.run('delete from learnt_rate where learnt_at <= ?', [now - KEPT_MS])
+  const learnt = {base_url: baseUrl, rate_per_second: ratePerSecond, learnt_at: now}
+  stateDb.insert('learnt_rate', learnt, 'or replace')
+}
+
+/** Adds the answers a run got from its source, by HTTP status, to those of all runs. */
+function addSourceAnswers(stateDb: StateDb, answers: ReadonlyMap<number, number>): void {
+  if (answers.size === 0) return
+  inStateTransaction(stateDb, () => {
+    for (const answer of answers) {
+      stateDb.run(
+        `insert into source_answer (status, answers) values (?, ?)
+         on conflict (status) do update set answers = answers + excluded.answers`,
+        answer,
+      )
+    }
+  })
+}
+
+/** How often sources answered with each HTTP status, over all runs. */
+export function listSourceAnswers(stateDb: StateDb): {status: number; answers: number}[] {
+  return stateDb.all(
+    z.object({status: z.number(), answers: z.number()}),
+    'select status, answers from source_answer order by status',
+  )
+}
+
+/**
+ * Opens the warehouse, takes up what runs that died had read, and has `work` done at the source, under a clock that never goes
+ * back. What the source told of its rate is kept for the next run.
+ *
+ * @throws what opening them throws: ConfigError `SOURCE_PINNED`, `CLOCK_BACKWARDS`, those of the tapes' key; LockedError
+ */
+export async function atSource<T>(
+  config: SourceConfig,
+  {folder, run, accepted}: {folder: DataFolder; run: CurrentRun; accepted: ReadonlySet<Acceptance>},
+  work: (tools: WalkTools, world: World) => Promise<T>,
+): Promise<T> {
+  const {runId, stateDb, world: outside} = run
+  outside.onProgress({step: 'opening'})
+  await using db = await openWarehouse(folder, outside, config)
+  outside.onStep('warehouse opened')
+  await using tapes = openTapes(config, {folder, stateDb}, outside)
+  await tapes.listLeft()
+  await catchUpWarehouse(config, {folder, stateDb, db}, outside)
+  await adoptFields(db, folder, outside)
+  const walks = await restageWalks({db, tapes}, outside)
+  await requireOwnSource({db, tapes, walks}, config.baseUrl, accepted)
+  const world = {...outside, clock: await createWalkClock(db, walks, outside.clock)}
+  const learntRate = findLearntRate(stateDb, config.baseUrl, world)
+  await using client = createClient({...config, learntRate}, world)
+  try {
+    const stream = await readDealStream(db)
+    return await work({runId, db, stateDb, folder, tapes, walks, stream, client, config, accepted}, world)
+  } catch (error) {
+    // The clock went back: the instants of what was read may be wrong.
+    if (codeOf(error) === 'CLOCK_STEPPED') await dropWalks({db, tapes, walks}, 'clock stepped')
+    throw error
+  } finally {
+    storeLearntRate(stateDb, config.baseUrl, client.ratePerSecond, world)
+    addSourceAnswers(stateDb, client.answers)
+  }
+}
+
+/** Ids that an error names, and those it holds for programs. */
+const NAMED = 3
+const LISTED = 100
+
+/**
+ * The clock of one run at the source: never behind what is stored, and it never goes back, from one request to the next
+ * and to the instant at which a walk is settled.
+ *
+ * @throws ConfigError `CLOCK_BACKWARDS`; GuardError `CLOCK_STEPPED`; its `now` throws DeferredError `CLOCK_STEPPED`
+ */
+async function createWalkClock(db: Database, walks: OpenWalks, clock: Clock): Promise<Clock> {
+  const now = Math.floor(clock.now())
+  const past = await findPast(db, dealStream)
+  if (past && isBehind(now, past.startedAt))
+    throw newError(
+      'CLOCK_BACKWARDS',
+      `Clock '${formatMs(now)}' of this machine or in LOANTAPE_NOW: earlier than the last walk, ${formatMs(toMs(past.startedAt))}.`,
+    )
+  const observed = await findLastObserved(db)
+  if (observed !== null && isBehind(now, observed)) throw await createAhead(db, now, observed)
+  const floors = [now, ...(observed === null ? [] : [toMs(observed)])]
+  for (const stream of STREAMS) {
+    const walk = walks.get(stream.name)
+    if (walk) floors.push(toMs(await findLastAsked(db, stream, walk)))
+  }
+  return createSteadyClock(clock, Math.max(...floors))
+}
+
+function isBehind(now: number, micros: bigint): boolean {
+  return toMs(micros) - now >= SMALL_STEP_MS
+}
+
+function toMs(micros: bigint): number {
+  return Number(micros / 1000n)
+}
+
+async function createAhead(db: Database, now: number, observed: bigint): Promise<GuardError> {
+  const late: {plural: string; ids: string[]}[] = []
+  for (const stream of STREAMS) {
+    const ids = await listHeadsAfter(db, stream, BigInt(now) * 1000n)
+    if (ids.length > 0) late.push({plural: stream.plural, ids})
+  }
+  const named = late.map(({plural, ids}) => {
+    const some = ids.slice(0, NAMED).map((id) => `'${id}'`)
+    return `${ids.length} ${plural} (${some.join(', ')}${ids.length > NAMED ? ', …' : ''})`
+  })
+  const until = formatMs(toMs(observed))
+  return new GuardError({
+    code: 'CLOCK_STEPPED',
+    problem: `Clock '${formatMs(now)}': ${named.join(' and ') || 'the last walk'} stored as observed later, up to ${until}; what is read now would never count.`,
+    kept: 'Nothing was read or changed.',
+    next: `If this clock is behind, set it right. If the earlier one was ahead, run again after ${until}, or take back what was stored under it: docs/operations.md, "A walk under a wrong clock".`,
+    details: {until, ...Object.fromEntries(late.map(({plural, ids}) => [plural, ids.slice(0, LISTED)]))},
+  })
+}
+
+function formatMs(ms: number): string {
+  return new Date(ms).toISOString()
+}

@@ -1,0 +1,329 @@
+import {DuckDBTimestampValue} from '@duckdb/node-api'
+import {z} from 'zod'
+import {type Column, optionalColumnsOf, type Stream} from '../contract/stream.ts'
+import {burstOf} from '../core/config.ts'
+import type {Observation, Quarantined, WireRecord, World} from '../core/types.ts'
+import {type DetailSaid, fetchDetails} from '../source/ask-each.ts'
+import {createNormaliser, type Normaliser} from '../source/record.ts'
+import type {Database} from '../store/database.ts'
+import {applyObservations} from './apply.ts'
+import {type GuardLimits, guardChanges} from './guard.ts'
+import {findAbsences, planChanges} from './plan-changes.ts'
+import {type RejectedRecord, stageQuarantined} from './quarantine.ts'
+import type {Conclude} from './settle.ts'
+import type {WalkTools} from './settle-walk.ts'
+import {createStaged, createStagedRows, isSettledSql, tablesOf} from './stream-tables.ts'
+import type {OpenWalk} from './walk-state.ts'
+
+/** Each record is looked at again within about this many days. */
+const ROTATION_DAYS = 30
+
+/** A record whose own page is to be fetched, and what is known of it without. */
+interface DetailCandidate {
+  id: string
+  /** Wire fields known from the list row of this walk, or from the last state. */
+  known: WireRecord
+}
+
+/** What one record's own page said. */
+export type StagedDetail =
+  | {candidate: DetailCandidate; observation: Observation}
+  | {candidate: DetailCandidate; gone: {id: string; observedAt: bigint}}
+  | {candidate: DetailCandidate; rejected: Quarantined}
+
+/**
+ * The records whose own page is to be fetched, in order of need: absent ones (gone or only overlooked?), new and
+ * changed ones, then those not looked at for longest. Records this walk has already fetched are left out, and in mode `auto`
+ * those whose list rows lack nothing.
+ *
+ * Reads the temporary tables of `findAbsences`.
+ *
+ * The first is one that was listed, so that its answer proves the path.
+ *
+ * @param asked `now` on the business clock, microseconds since the epoch; at most `limit` records
+ */
+export async function listDetailCandidates(
+  db: Database,
+  stream: Stream,
+  asked: {now: bigint; limit: number; mode: 'auto' | 'on'},
+): Promise<DetailCandidate[]> {
+  const isWhole =
+    asked.mode === 'auto' && (await namesMappedFields(db, stream)) ? buildWholeSql(stream) : 'false'
+  const {head} = tablesOf(stream)
+  const inNeed = `need, ${isSettledSql(stream)} desc, detail_at nulls first, id`
+  const rows = await db.all(
+    z.record(z.string(), z.string().nullable()),
+    `with candidate as materialized (${buildCandidatesSql(stream, isWhole)}),
+     quota as (
+       select greatest(
+         (select least(1, count(*)) from absence),
+         ceil(count(*) / ${ROTATION_DAYS}.0) - count(*) filter (detail_at > $1 - interval 1 day)
+       ) as records
+       from ${head} where kind = 'seen'
+     ),
+     needed as (
+       from candidate where need in ('0', '1')
+       union all
+       from candidate where need = '2'
+       qualify detail_at <= $1 - interval ${ROTATION_DAYS} day
+         or row_number() over (order by detail_at, id) <= (select records from quota)
+       union all
+       from candidate where need = '3'
+       qualify row_number() over (order by id) <= (select least(1, count(*)) from absence)
+     )
+     select * exclude (detail_at)
+     from needed
+     order by row_number() over (order by need = '0', ${inNeed}) <> 1, ${inNeed}
+     limit ${asked.limit}`,
+    [new DuckDBTimestampValue(asked.now)],
+  )
+  return rows.map(({id, ...row}) => {
+    const known: WireRecord = {[stream.idField]: id}
+    for (const {name} of stream.columns) {
+      const value = row[name]
+      if (stream.wireFields.includes(name) && value !== null && value !== undefined) known[name] = value
+    }
+    return {id: id ?? '', known}
+  })
+}
+
+/** SQL condition: a list row holds every field of the contract. */
+function buildWholeSql(stream: Stream): string {
+  return ['true', ...optionalColumnsOf(stream).map(({name}) => `${name}_present`)].join(' and ')
+}
+
+/** Whether the list names each mapped field: a row of such a list that leaves one out has none. */
+async function namesMappedFields(db: Database, {mapped = []}: Stream): Promise<boolean> {
+  if (mapped.length === 0) return true
+  const {named} = await db.one(
+    z.object({named: z.coerce.number()}),
+    `select count(distinct said.name) as named
+     from (select unnest(from_json(mapped, '[{"name":"varchar"}]')) as said from incoming where source = 'list')`,
+  )
+  return named === mapped.length
+}
+
+/** SQL of absent records (need 0), new and changed ones (1), those that are as they were (2), and those that lack nothing (3). */
+function buildCandidatesSql(stream: Stream, isWhole: string): string {
+  const {idColumn} = stream
+  return `
+    with listed as (
+      select
+        i.*,
+        h.detail_at,
+        case
+          when ${isWhole} then '3'
+          when h.list_hash is null or i.list_hash <> h.list_hash or h.detail_at is null then '1'
+          else '2'
+        end as need
+      from incoming i
+      left join ${tablesOf(stream).head} h on h.${idColumn} = i.${idColumn}
+      where i.source = 'list'
+    )
+    select ${idColumn} as id, '0' as need, null::timestamp as detail_at, ${listWireFields(stream, 'absence')}
+    from absence
+    where ${idColumn} not in (select ${idColumn} from incoming)
+    union all by name
+    select ${idColumn} as id, need, detail_at, ${listWireFields(stream, 'listed')}
+    from listed`
+}
+
+/**
+ * The columns as wire fields in text; what a staged row left out is null. What a record may leave out is not told from its
+ * last state: it is carried on anyway, and would pass for an answer.
+ */
+function listWireFields(stream: Stream, table: 'listed' | 'absence'): string {
+  const precisions = stream.columns.map(({precisionColumn}) => precisionColumn)
+  return stream.columns
+    .filter(({name, mayBeAbsent}) => !precisions.includes(name) && !(mayBeAbsent && table === 'absence'))
+    .map((column) => {
+      const text = buildWireText(column)
+      const isPartial = column.mayBeAbsent && table === 'listed'
+      return `${isPartial ? `case when ${column.name}_present then ${text} end` : text} as ${column.name}`
+    })
+    .join(', ')
+}
+
+function buildWireText({name, type, precisionColumn}: Column): string {
+  if (type !== 'TIMESTAMP') return `cast(${name} as varchar)`
+  const instant = `strftime(${name}, '%Y-%m-%dT%H:%M:%S.%fZ')`
+  if (precisionColumn === undefined) return instant
+  return `case ${precisionColumn} when 'date' then strftime(${name}, '%Y-%m-%d') else ${instant} end`
+}
+
+/** Stages what a group of records' own pages said. */
+export async function stageDetails(
+  db: Database,
+  stream: Stream,
+  walk: OpenWalk,
+  group: readonly StagedDetail[],
+): Promise<void> {
+  const rows = createStagedRows(stream)
+  const rejected: RejectedRecord[] = []
+  for (const detail of group) {
+    const {id} = detail.candidate
+    if ('observation' in detail) {
+      rows.push(detail.observation, {source: 'detail', pageNo: 0, position: 0})
+    } else if ('gone' in detail) {
+      rows.pushGone(detail.gone)
+    } else {
+      rejected.push({...detail.rejected, id, place: id})
+    }
+  }
+  await rows.append(db)
+  await stageQuarantined(db, stream, walk, 'detail', rejected)
+}
+
+/** Records looked at between two walks. */
+interface Looks {
+  /** `YYYY-MM-DD`, of the instant they were looked at. */
+  businessDate: string
+  isWalkOpen: boolean
+  observations: readonly Observation[]
+  /** Business clock, microseconds since the epoch. */
+  now: bigint
+  /** None where they were guarded before. */
+  limits: GuardLimits | null
+  conclude: Conclude
+}
+
+/**
+ * Stores what records said between two walks, in one transaction, by the same entry as a walk. They prove nothing about
+ * records that were not looked at. All that was looked at since the last walk is guarded as one.
+ *
+ * @returns how many versions were appended
+ * @throws GuardError when together they change more than a walk may
+ */
+export async function applyLooks(db: Database, stream: Stream, looks: Looks): Promise<number> {
+  await createStaged(db, stream, 'staged_look')
+  const rows = createStagedRows(stream)
+  looks.observations.forEach((observation, position) => {
+    rows.push(observation, {source: 'webhook', pageNo: 0, position})
+  })
+  await rows.append(db, 'staged_look')
+  const batch = {walkId: null, businessDate: looks.businessDate, isWalkOpen: looks.isWalkOpen}
+  const plan = await planChanges(db, stream, batch, 'temp.staged_look')
+  if (looks.limits) guardChanges(plan, looks.limits, new Set(), stream)
+  await applyObservations(db, stream, batch, {plan, kind: 'look', now: looks.now, conclude: looks.conclude})
+  await db.run('drop table temp.staged_look')
+  return plan.appended
+}
+
+/** The wire fields last known of these records, by id; what a page leaves out is read from them. */
+export async function listKnownFields(
+  db: Database,
+  stream: Stream,
+  ids: readonly string[],
+): Promise<Map<string, WireRecord>> {
+  const rows = await db.all(
+    z.record(z.string(), z.string().nullable()),
+    `select ${stream.idColumn} as id, ${listWireFields(stream, 'absence')}
+     from ${tablesOf(stream).head}
+     where ${stream.idColumn} in (select unnest(from_json($1, '["varchar"]')))`,
+    [JSON.stringify(ids)],
+  )
+  return new Map(
+    rows.map(({id, ...fields}) => [
+      id ?? '',
+      Object.fromEntries(
+        Object.entries(fields).filter(([name, value]) => stream.wireFields.includes(name) && value !== null),
+      ),
+    ]),
+  )
+}
+
+/** The path of one deal, below the base URL. */
+export const DETAIL_PATH = '/deals/{id}'
+
+/** Details are stored together up to this many. */
+const GROUP_DETAILS = 200
+
+/**
+ * Fetches, within the budget, the records whose own page says more than the list does, and stages what they say.
+ * A detail path that fails or is not there costs nothing but the fields it would have brought.
+ */
+export async function fetchMissingDetails(
+  {db, stream, client, config, tapes}: WalkTools,
+  walk: OpenWalk,
+  world: World,
+): Promise<{fetched: number; failed: number}> {
+  if (config.detail === 'off') return {fetched: 0, failed: 0}
+  await findAbsences(db, stream, walk)
+  const budgetMs = config.detailBudgetMinutes * 60_000
+  const most = Math.ceil((budgetMs / 1000) * config.ratePerSecond) + burstOf(config)
+  const candidates = await listDetailCandidates(db, stream, {
+    now: BigInt(world.clock.now()) * 1000n,
+    limit: most,
+    mode: config.detail,
+  })
+  if (candidates.length === 0) return {fetched: 0, failed: 0}
+  const byId = new Map(candidates.map((candidate) => [candidate.id, candidate]))
+  const normalise = createNormaliser(stream)
+  const request = {
+    path: DETAIL_PATH,
+    mode: config.detail,
+    concurrency: config.detailConcurrency,
+    budgetMs,
+  }
+  let group: StagedDetail[] = []
+  let [done, fetched] = [0, 0]
+  const report = () =>
+    world.onProgress({step: 'details', unit: 'details', done, total: byId.size, source: client})
+  const store = async () => {
+    await tapes.store(walk.walkId)
+    await stageDetails(db, stream, walk, group)
+    group = []
+    world.onStep('details stored')
+  }
+  report()
+  const answers = fetchDetails(byId.keys(), request, client, world)
+  return db.closedWhile(async () => {
+    for (let next = await answers.next(); ; next = await answers.next()) {
+      if (next.done) {
+        await store()
+        const {ended, proven, failed} = next.value
+        world.log.info(
+          {detail: ended, count: fetched, reason: proven ? 'proven' : 'not proven'},
+          'details ended',
+        )
+        return {fetched, failed}
+      }
+      done += 1
+      report()
+      const candidate = byId.get(next.value.id)
+      const staged = candidate && readDetail(normalise, candidate, next.value)
+      if (staged) group.push(staged)
+      if (next.value.outcome !== 'failed') {
+        const {id, outcome, received} = next.value
+        tapes.take(walk.walkId, {frame: 'detail', id, outcome, listed: candidate?.known}, received)
+      }
+      if (next.value.outcome === 'found') fetched += 1
+      if (group.length >= GROUP_DETAILS) await store()
+    }
+  })
+}
+
+/** What a record's own page said is one observation: its fields over those of its list row; undefined where it said nothing. */
+export function readDetail(
+  normalise: Normaliser,
+  candidate: DetailCandidate,
+  answer: DetailSaid,
+): StagedDetail | undefined {
+  if (answer.outcome === 'failed') return undefined
+  if (answer.outcome === 'gone') return {candidate, gone: answer}
+  const merged = {...candidate.known, ...answer.record}
+  const {observations, quarantined} = normalise([merged], answer.observedAt)
+  const [observation] = observations
+  const [rejected] = quarantined
+  if (observation) return {candidate, observation}
+  return rejected && {candidate, rejected}
+}
+
+/** A fetched record is one observation: the fields of its own page over those last known. */
+export function createLookReader(
+  deals: Stream,
+  known: ReadonlyMap<string, WireRecord>,
+): (look: {id: string; record: WireRecord; observedAt: bigint}) => Observation[] {
+  const normalise = createNormaliser(deals)
+  return ({id, record, observedAt}) => normalise([{...known.get(id), ...record}], observedAt).observations
+}

@@ -1,0 +1,91 @@
+import {type Config, requireSource} from '../core/config.ts'
+import type {Received, World} from '../core/types.ts'
+import {type DetailAnswer, fetchDetails} from '../source/ask-each.ts'
+import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
+import {withRun} from '../store/runs.ts'
+import {openStateDb} from '../store/state-db.ts'
+import type {Frame} from '../store/tape-format.ts'
+import {atSource} from './at-source.ts'
+import {applyLooks, createLookReader, DETAIL_PATH, listKnownFields} from './details.ts'
+import type {WalkTools} from './settle-walk.ts'
+import {findBusinessDate} from './walk.ts'
+import {listWaitingEvents} from './webhook-events.ts'
+
+/** What the events that waited came to. */
+export interface EventsResult {
+  /** `walked`: what they were about could only be seen by a walk. */
+  outcome: 'applied' | 'walked' | 'unchanged'
+  events: number
+  deals: number
+  /** Versions appended; a deal that is as it was appends none. */
+  appended: number
+}
+
+/** What looking again at the deals that webhooks named came to. */
+interface Looked {
+  eventIds: string[]
+  /** Deals they name, and versions appended of these. */
+  deals: number
+  appended: number
+  /** Whether each deal's own page was read. */
+  isComplete: boolean
+}
+
+/** Looks again at the deals that events which wait have named, and appends what is new. */
+export async function lookAgain(config: Config, world: World): Promise<Looked> {
+  const source = requireSource(config)
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  using stateDb = openStateDb(folder.stateDb)
+  const events = listWaitingEvents(stateDb)
+  const ids = [...new Set(events.map(({deal_id}) => deal_id))]
+  const looked = {eventIds: events.map(({event_id}) => event_id), deals: ids.length, appended: 0}
+  if (ids.length === 0 || source.detail === 'off') return {...looked, isComplete: false}
+  return withRun(folder.stateDb, 'events', world, (run) =>
+    atSource(source, {folder, run, accepted: new Set()}, async (tools, steady) => {
+      const counts = await look(tools, ids, steady)
+      return {...looked, ...counts, outcome: 'applied'}
+    }),
+  )
+}
+
+async function look(
+  {db, stream: deals, tapes, walks, client, config}: WalkTools,
+  ids: readonly string[],
+  world: World,
+): Promise<Pick<Looked, 'appended' | 'isComplete'>> {
+  const answers: DetailAnswer[] = []
+  const request = {
+    path: DETAIL_PATH,
+    mode: 'on' as const,
+    concurrency: config.detailConcurrency,
+    budgetMs: config.detailBudgetMinutes * 60_000,
+  }
+  await db.closedWhile(async () => {
+    const report = () => {
+      const [done, total] = [answers.length, ids.length]
+      world.onProgress({step: 'details', unit: 'details', done, total, source: client})
+    }
+    report()
+    for await (const answer of fetchDetails(ids, request, client, world)) {
+      answers.push(answer)
+      report()
+    }
+  })
+  const businessDate = await findBusinessDate(db, deals, config, world.clock.now())
+  const found = answers.filter((answer) => answer.outcome === 'found')
+  const foundIds = found.map(({id}) => id)
+  const known = await listKnownFields(db, deals, foundIds)
+  const lines = found.map(({id, received}): [Frame, Received] => [
+    {frame: 'look', id, known: known.get(id)},
+    received,
+  ])
+  const observations = found.flatMap(createLookReader(deals, known))
+  const told = {businessDate, isWalkOpen: walks.has(deals.name)}
+  const unit = {said: {kind: 'look', stream: deals.name, ...told}, lines}
+  const now = BigInt(world.clock.now()) * 1000n
+  const appended = await tapes.settleOfDay(businessDate, unit, (conclude) =>
+    applyLooks(db, deals, {...told, observations, limits: config, now, conclude}),
+  )
+  return {appended, isComplete: observations.length === ids.length}
+}

@@ -1,0 +1,136 @@
+import type {Stream} from '../contract/stream.ts'
+import {newError} from '../core/errors.ts'
+import {formatCents} from '../core/money.ts'
+import type {ChangePlan} from './plan-changes.ts'
+
+/** What a run may be told to accept. */
+export const ACCEPTABLE = ['shrink', 'change', 'growth', 'envelope', 'source'] as const
+
+/** One of {@link ACCEPTABLE}. */
+export type Acceptance = (typeof ACCEPTABLE)[number]
+
+/** Percentages of the known records. */
+export interface GuardLimits {
+  shrinkLimitPct: number
+  changeLimitPct: number
+  growthLimitPct: number
+}
+
+const CODES = {shrink: 'GUARD_SHRINK', growth: 'GUARD_GROWTH', change: 'GUARD_CHANGE'} as const
+
+/** A guard never looks at fewer records than this: a small portfolio moves in large steps. */
+const IGNORED_RECORDS = 3
+
+/** No portfolio is known to be larger: a first walk that reads more has no end. */
+const LARGEST_FIRST = 10_000_000
+
+/** Room between what the guard refuses at the end and what is given up before it: records that cannot be read or came back. */
+const ENDLESS_MARGIN = {factor: 1.1, records: 1000}
+
+/** The same for what is a day's work, and rarely wrong: new records, and steps from one status to the next. */
+const IGNORED_STEPS = 10
+
+/** More of the pipeline than this never enters a settled status between two walks. */
+const ENTERED_LIMIT_PCT = 50
+
+/**
+ * Refuses what would take away, change or add more of the portfolio than a day can explain; an empty list is never
+ * explained. Changes that looks have brought since the last walk count as if this plan brought them.
+ *
+ * @throws GuardError `GUARD_SHRINK`, `GUARD_GROWTH` or `GUARD_CHANGE`
+ */
+export function guardChanges(
+  plan: ChangePlan,
+  limits: GuardLimits,
+  accepted: ReadonlySet<Acceptance>,
+  stream: Stream,
+): void {
+  const isForeign = accepted.has('source') || countListed(plan) === plan.counts.created
+  const guards = [
+    {accept: 'shrink', findings: findShrink(plan, limits, stream), ask: 'whether they were deleted'},
+    {accept: 'growth', findings: findGrowth(plan, limits, stream), ask: 'whether that is right'},
+    {accept: 'change', findings: findChanges(plan, limits, stream), ask: 'whether that is right'},
+  ] as const
+  for (const {accept, findings, ask} of guards) {
+    if (findings.length === 0 || accepted.has(accept)) continue
+    const isElsewhere = accept === 'shrink' && isForeign
+    throw newError(CODES[accept], `Refused: ${findings.join('; ')}.`, {
+      next: isElsewhere
+        ? 'Is that another service? Then give it a folder of its own with --data. Else ask it where they are.'
+        : `Ask the service ${ask}. If so, run \`loantape sync --accept ${accept}\`.`,
+    })
+  }
+}
+
+/**
+ * How many records a list may show before it is taken for one without an end: more than {@link guardChanges} would let through.
+ *
+ * @param known records present before
+ */
+export function mostListed(
+  known: number,
+  {growthLimitPct}: Pick<GuardLimits, 'growthLimitPct'>,
+  accepted: ReadonlySet<Acceptance>,
+): number {
+  if (accepted.has('growth')) return LARGEST_FIRST * 10
+  if (known === 0) return LARGEST_FIRST
+  const {factor, records} = ENDLESS_MARGIN
+  return Math.floor((known * (1 + growthLimitPct / 100) + IGNORED_STEPS) * factor) + records
+}
+
+function countListed({counts}: ChangePlan): number {
+  return counts.created + counts.updated + counts.restored + counts.unchanged
+}
+
+function findShrink(plan: ChangePlan, {shrinkLimitPct}: GuardLimits, {plural}: Stream): string[] {
+  const {known, newlyAbsent, counts} = plan
+  if (countListed(plan) === 0 && counts.missing + counts.vanished > IGNORED_RECORDS) {
+    return [`the walk lists no ${plural}, and ${known} are known`]
+  }
+  if (newlyAbsent <= IGNORED_RECORDS || newlyAbsent * 100 <= known * shrinkLimitPct) return []
+  return [`${newlyAbsent} of ${known} known ${plural} are absent, more than ${shrinkLimitPct} %`]
+}
+
+/** Children are listed where something has happened: there many new ones are no news. */
+function findGrowth(
+  {moved: {before, after}}: ChangePlan,
+  {growthLimitPct}: GuardLimits,
+  {plural, parent}: Stream,
+): string[] {
+  if (before.records === 0 || parent) return []
+  const findings: string[] = []
+  const grown = after.records - before.records
+  const more = `more than ${growthLimitPct} % more`
+  if (grown > IGNORED_STEPS && grown * 100 > before.records * growthLimitPct) {
+    findings.push(`${after.records} ${plural} where there were ${before.records}, ${more}`)
+  }
+  const grownCents = after.amountCents - before.amountCents
+  const limit = before.amountCents * BigInt(Math.round(growthLimitPct * 100))
+  if (before.records > IGNORED_STEPS && grownCents * 10_000n > limit) {
+    const [now, then] = [after, before].map(({amountCents}) => formatCents(amountCents))
+    findings.push(`an amount of ${now} where there were ${then}, ${more}`)
+  }
+  return findings
+}
+
+function findChanges({moved}: ChangePlan, {changeLimitPct}: GuardLimits, stream: Stream): string[] {
+  const {before, amounts, left, entered, columns} = moved
+  const {plural, settled, amountColumn} = stream
+  const findings: string[] = []
+  const judge = (records: number, ignored: number, what: string) => {
+    if (records <= ignored || records * 100 <= before.records * changeLimitPct) return
+    findings.push(`${records} of ${before.records} known ${plural} ${what}, more than ${changeLimitPct} %`)
+  }
+  judge(amounts, IGNORED_RECORDS, `change their ${amountColumn}`)
+  judge(left, IGNORED_RECORDS, `leave ${settled?.values[0]}`)
+  if (entered > IGNORED_STEPS && entered * 100 > before.pipeline * ENTERED_LIMIT_PCT) {
+    findings.push(
+      `${entered} ${plural} become ${settled?.values[0]}, more than half of the ${before.pipeline} in the pipeline`,
+    )
+  }
+  for (const [column, records] of Object.entries(columns)) {
+    const isStep = column === settled?.column
+    judge(records, isStep ? IGNORED_STEPS : IGNORED_RECORDS, `change their ${column}`)
+  }
+  return findings
+}

@@ -1,0 +1,158 @@
+import {existsSync, readFileSync} from 'node:fs'
+import type {DuckDBTimestampValue} from '@duckdb/node-api'
+import {z} from 'zod'
+import {dealStream} from '../contract/deal.ts'
+import {
+  createFieldsError,
+  isSameMapping,
+  type KnownField,
+  type MappedField,
+  parseMappedFields,
+} from '../contract/mapped-field.ts'
+import type {Stream} from '../contract/stream.ts'
+import {STREAMS} from '../contract/streams.ts'
+import {codeOf, messageOf} from '../core/errors.ts'
+import type {World} from '../core/types.ts'
+import type {DataFolder} from '../store/data-folder.ts'
+import {type Database, inTransaction} from '../store/database.ts'
+import {hasWarehouse, openHistory} from '../store/warehouse.ts'
+import {findLastSettle} from './settle.ts'
+import {tablesOf} from './stream-tables.ts'
+
+const fieldRow = z.object({
+  name: z.string(),
+  path: z.string().transform((text) => z.array(z.string()).parse(JSON.parse(text))),
+  type: z.string(),
+  meaning: z.string(),
+  since: z.string().nullable(),
+})
+
+/** The fields whose values the warehouse keeps, by name. */
+export function listKnownFields(
+  db: Database,
+  catalog: 'warehouse' | 'history' | 'present' = 'warehouse',
+): Promise<KnownField[]> {
+  return db.all(fieldRow, `select * from ${catalog}.raw.mapped_field order by name`)
+}
+
+/** Stores which fields' values are kept, in place of those before. */
+export function writeKnownFields(db: Database, fields: readonly KnownField[]): Promise<void> {
+  return inTransaction(db, async () => {
+    await db.run('delete from warehouse.raw.mapped_field')
+    for (const {name, path, type, meaning, since} of fields) {
+      const row = [name, JSON.stringify(path), type, meaning, since]
+      await db.run('insert into warehouse.raw.mapped_field values ($1, $2, $3, $4, $5::timestamp)', row)
+    }
+  })
+}
+
+/** The deals, with the fields that the warehouse maps. */
+export async function readDealStream(db: Database): Promise<Stream> {
+  return {...dealStream, mapped: await listKnownFields(db)}
+}
+
+/** Every stream, the deals first and with the fields that the warehouse maps. */
+export async function readStreams(db: Database): Promise<Stream[]> {
+  const deals = await readDealStream(db)
+  return STREAMS.map((stream) => (stream.name === deals.name ? deals : stream))
+}
+
+/**
+ * Stores what staged records said of mapped fields: what differs from the value before, and everything of a record of which a version
+ * is appended or that was observed late, so that each value stands where it was seen.
+ */
+export async function applyMapped(
+  db: Database,
+  stream: Stream,
+  {staged, businessDate, recorded}: {staged: string; businessDate: string; recorded: DuckDBTimestampValue},
+): Promise<void> {
+  const {head, extra} = tablesOf(stream)
+  if (extra === null) return
+  await db.run(
+    `insert into ${extra} by name
+     with read as (
+       select * exclude (mapped, said), unnest(said)
+       from (select *, unnest(from_json(mapped, '[{"name":"varchar","value":"varchar","is_readable":"boolean"}]')) as said from ${staged} where mapped is not null)
+     ),
+     told as (
+       from read
+       qualify row_number() over (
+         partition by deal_id, name order by observed_at desc, (source <> 'list') desc, page_no desc, position desc
+       ) = 1
+     ),
+     known as (
+       from ${extra}
+       where deal_id in (select deal_id from told)
+       qualify row_number() over (partition by deal_id, name order by observed_at desc, seq desc) = 1
+     )
+     select
+       (select coalesce(max(seq), 0) from ${extra}) + row_number() over (order by told.deal_id, told.name) as seq,
+       told.deal_id,
+       told.name,
+       told.value,
+       told.is_readable,
+       told.observed_at,
+       case when told.observed_at < head.observed_at then cast($1 as date) else greatest(cast($1 as date), head.business_date) end
+         as business_date,
+       $2 as recorded_at
+     from told
+     left join known on known.deal_id = told.deal_id and known.name = told.name
+     left join ${head} as head on head.deal_id = told.deal_id
+     where known.value is distinct from told.value
+       or known.is_readable is distinct from told.is_readable
+       or told.observed_at < known.observed_at
+       or told.deal_id in (select deal_id from temp.change where is_appended)`,
+    [businessDate, recorded],
+  )
+}
+
+/**
+ * The fields that `fields.json` of the data folder maps, by name; none where it is not there.
+ *
+ * @throws ConfigError `FIELDS_FILE`
+ */
+export function readMappedFields({fields: file}: DataFolder): MappedField[] {
+  if (!existsSync(file)) return []
+  let text: string
+  try {
+    text = readFileSync(file, 'utf8')
+  } catch (cause) {
+    throw createFieldsError(file, `it cannot be read (${codeOf(cause)})`, cause)
+  }
+  return parseMappedFields(text, file, dealStream.wireFields)
+}
+
+/**
+ * A warehouse that holds nothing yet maps what `fields.json` says; every other learns of a change by a rebuild, with its past, and goes on
+ * as it is until then, whatever the file says.
+ *
+ * @throws ConfigError `FIELDS_FILE` where nothing is stored yet
+ */
+export async function adoptFields(
+  db: Database,
+  folder: DataFolder,
+  {log}: Pick<World, 'log'>,
+): Promise<void> {
+  if ((await findLastSettle(db)) === null) {
+    const fields = readMappedFields(folder)
+    await writeKnownFields(
+      db,
+      fields.map((field) => ({...field, since: null})),
+    )
+    return
+  }
+  try {
+    if (isSameMapping(readMappedFields(folder), await listKnownFields(db))) return
+    log.warn({file: folder.fields}, 'fields.json has changed: `loantape rebuild --apply` brings it in')
+  } catch (error) {
+    if (codeOf(error) !== 'FIELDS_FILE') throw error
+    log.warn({reason: messageOf(error)}, 'fields.json cannot be used; the fields stay as they are mapped')
+  }
+}
+
+/** The fields whose values are at hand in the warehouse there is. */
+export async function findKnownFields(folder: DataFolder): Promise<KnownField[]> {
+  if (!hasWarehouse(folder)) return []
+  await using db = await openHistory(folder)
+  return await listKnownFields(db, 'history')
+}

@@ -1,0 +1,463 @@
+import {z} from 'zod'
+import type {Column, Stream} from '../contract/stream.ts'
+import type {ChangeCounts} from '../core/types.ts'
+import {type Database, quoteLiteral} from '../store/database.ts'
+import {buildHeadSql} from './settle.ts'
+import {
+  amountOf,
+  buildReachSql,
+  buildRowHashSql,
+  comparedSql,
+  isSettledSql,
+  tablesOf,
+} from './stream-tables.ts'
+import {createIncoming, dropIncoming, type OpenWalk} from './walk-state.ts'
+
+/** Records with the sum of their amounts, in cents. */
+interface Size {
+  records: number
+  amountCents: bigint
+}
+
+/**
+ * What would be different from the last applied walk: what a plan changes, and what looks have brought since. Every number
+ * but the sizes counts records that were present then and are listed, or looked at, now.
+ */
+export interface Movement {
+  /** What was present after the last walk; `pipeline` of them neither settled nor ended. */
+  before: Size & {pipeline: number}
+  after: Size
+  /** Another amount. */
+  amounts: number
+  /** From a settled status to another, and the other way round. */
+  left: number
+  entered: number
+  /** By column: another value where one was known; of the settled column only what is in neither of the two above. */
+  columns: Record<string, number>
+}
+
+/** SQL of a column in the state before, or after. */
+type Side = (column: string) => string
+
+/** The kinds of movement of a stream, each with its SQL condition on the two sides of a record. */
+function listMovements(stream: Stream): {name: string; condition: (before: Side, after: Side) => string}[] {
+  const {amountColumn, settled, parent} = stream
+  const differs = (column: string) => (before: Side, after: Side) =>
+    `${comparedSql(stream, column, before(column))} is distinct from ${comparedSql(stream, column, after(column))}`
+  const found: ReturnType<typeof listMovements> = []
+  if (amountColumn !== undefined) found.push({name: 'amounts', condition: differs(amountColumn)})
+  if (settled) {
+    const {column} = settled
+    const is = (side: Side) => `coalesce(${isSettledSql(stream, side(column))}, false)`
+    found.push(
+      {name: 'left', condition: (before, after) => `${is(before)} and not ${is(after)}`},
+      {name: 'entered', condition: (before, after) => `not ${is(before)} and ${is(after)}`},
+      {
+        name: `column ${column}`,
+        condition: (before, after) => `${is(before)} = ${is(after)} and ${differs(column)(before, after)}`,
+      },
+    )
+  }
+  const counted = new Set([amountColumn, settled?.column, parent?.column])
+  for (const {name, precisionColumn} of stream.columns) {
+    const isDate = precisionColumn !== undefined || stream.columns.some((c) => c.precisionColumn === name)
+    if (isDate || counted.has(name)) continue
+    const condition = (before: Side, after: Side) =>
+      `${before(name)} is not null and ${differs(name)(before, after)}`
+    found.push({name: `column ${name}`, condition})
+  }
+  return found
+}
+
+/** SQL of the columns of `change` that say how a record moves, `moves[name]`, and what it counted for before. */
+function buildMovesSql(stream: Stream, before: Side, after: Side): string {
+  const moves = listMovements(stream).map(({name, condition}) => `"${name}": ${condition(before, after)}`)
+  const amount = stream.amountColumn === undefined ? amountOf(stream) : before(stream.amountColumn)
+  return `{"any": true${moves.map((move) => `, ${move}`).join('')}} as moves, ${amount} as head_amount`
+}
+
+/**
+ * Makes the temporary table `looked`: the records that were looked at since the last applied walk, as they were then, all
+ * null where they were unknown.
+ */
+async function createLooked(db: Database, stream: Stream): Promise<void> {
+  const {idColumn, name} = stream
+  const {version} = tablesOf(stream)
+  const lastAt = `(select max(recorded_at) from warehouse.raw.walk
+    where stream = ${quoteLiteral(name)} and state = 'applied')`
+  const ids = `select distinct ${idColumn} from ${version} where source = 'webhook' and recorded_at > ${lastAt}`
+  await db.run(`create or replace temp table looked as
+    select *
+    from (${ids})
+    left join (${buildHeadSql(stream, `${idColumn} in (${ids}) and recorded_at <= ${lastAt}`)}) using (${idColumn})`)
+}
+
+const cents = z.string().transform((text) => BigInt(text.replace('.', '')))
+const sizesRow = z.object({
+  known: z.coerce.number(),
+  pipeline: z.coerce.number(),
+  known_cents: cents,
+  next: z.coerce.number(),
+  next_cents: cents,
+})
+const movedRow = z.record(z.string(), z.coerce.number())
+
+/** What the tables `change`, `absence` and `looked` come to. */
+async function measureMovement(db: Database, stream: Stream): Promise<Movement> {
+  const sizes = await db.one(sizesRow, buildSizesSql(stream))
+  const moved = await db.one(movedRow, buildMovedSql(stream))
+  const columns = Object.entries(moved).flatMap(([name, count]): [string, number][] =>
+    name.startsWith('column ') ? [[name.slice('column '.length), count]] : [],
+  )
+  return {
+    before: {records: sizes.known, amountCents: sizes.known_cents, pipeline: sizes.pipeline},
+    after: {records: sizes.next, amountCents: sizes.next_cents},
+    amounts: moved.amounts ?? 0,
+    left: moved.left ?? 0,
+    entered: moved.entered ?? 0,
+    columns: Object.fromEntries(columns),
+  }
+}
+
+const IS_PRESENT = `kind in ('seen', 'missing')`
+
+/** Grows with what changed, but for sums over the latest states. */
+function buildSizesSql(stream: Stream): string {
+  const {idColumn, settled} = stream
+  const {head} = tablesOf(stream)
+  const amount = amountOf(stream)
+  const notPipeline = settled ? [...settled.values, ...settled.ended].map(quoteLiteral).join(', ') : ''
+  const isPipeline = settled
+    ? `coalesce(${comparedSql(stream, settled.column)} not in (${notPipeline}), true)`
+    : 'false'
+  const sizes = (alias: string) => `
+    count(*) as ${alias},
+    count(*) filter (${isPipeline}) as ${alias}_pipeline,
+    coalesce(sum(${amount}), 0) as ${alias}_amount`
+  return `
+    with head as (select ${sizes('head')} from ${head} where ${IS_PRESENT}),
+    looked_now as (
+      select ${sizes('now')} from ${head} where ${IS_PRESENT} and ${idColumn} in (select ${idColumn} from looked)
+    ),
+    looked_then as (select ${sizes('past')} from looked where ${IS_PRESENT}),
+    changed as (
+      select
+        count(*) filter (content in ('created', 'restored')) as come,
+        coalesce(sum(${amount}) filter (content in ('created', 'restored', 'updated')), 0)
+          - coalesce(sum(head_amount) filter (content = 'updated'), 0) as come_amount
+      from change
+    ),
+    gone as (
+      select count(*) as gone, coalesce(sum(${amount}), 0) as gone_amount from absence where kind = 'vanished'
+    )
+    select
+      head - now + past as known,
+      head_pipeline - now_pipeline + past_pipeline as pipeline,
+      cast(cast(head_amount - now_amount + past_amount as decimal(38, 2)) as varchar) as known_cents,
+      head + come - gone as next,
+      cast(cast(head_amount + come_amount - gone_amount as decimal(38, 2)) as varchar) as next_cents
+    from head, looked_now, looked_then, changed, gone`
+}
+
+function buildMovedSql(stream: Stream): string {
+  const {idColumn, columns} = stream
+  const movements = listMovements(stream)
+  const before: Side = (column) => `b.${column}`
+  const after: Side = (column) => `a.${column}`
+  const sums = movements.map(({name}) => `coalesce(sum(cast(moves['${name}'] as integer)), 0) as "${name}"`)
+  const names = columns.map(({name}) => name).join(', ')
+  return `
+    with now as (
+      select ${idColumn}, ${names} from change where not is_late and source <> 'gone'
+      union all by name
+      select ${idColumn}, ${names} from ${tablesOf(stream).head}
+      where ${idColumn} in (select ${idColumn} from looked)
+        and ${idColumn} not in (select ${idColumn} from change where not is_late and source <> 'gone')
+    ),
+    moved as (
+      select moves from change
+      where content = 'updated' and ${idColumn} not in (select ${idColumn} from looked)
+      union all
+      select moves from (
+        select ${buildMovesSql(stream, before, after)}
+        from (from looked where ${IS_PRESENT}) b
+        join now a using (${idColumn})
+      )
+    )
+    select ${sums.join(', ') || '0 as none'} from moved`
+}
+
+/** What applying a walk would do, and what the guards need to know to allow it. */
+export interface ChangePlan {
+  /** The table of what was staged. */
+  staged: string
+  counts: ChangeCounts
+  /** Versions that would be appended, absences among them. */
+  appended: number
+  /** Records present before that this walk covers, missing ones included. */
+  known: number
+  /** Records present before that would be absent now. */
+  newlyAbsent: number
+  /** What would be different from the last applied walk. */
+  moved: Movement
+}
+
+/** Staged observations that are applied together: what a walk has read, or what was read beside walks. */
+export type Batch = OpenWalk | ReadBeside
+
+/** Looks and replays prove nothing about what they do not hold. */
+interface ReadBeside {
+  walkId: null
+  /** `YYYY-MM-DD` */
+  businessDate: string
+  /** A walk is under way, and what it has read must not supersede this when it is applied. */
+  isWalkOpen: boolean
+}
+
+const count = z.coerce.number()
+const planRow = z.object({
+  created: count,
+  updated: count,
+  restored: count,
+  unchanged: count,
+  missing: count,
+  vanished: count,
+  known: count,
+  newly_absent: count,
+  appended: count,
+})
+
+/**
+ * Compares what was staged with the latest known states and leaves two temporary tables: `change`, a row per record
+ * that was observed in a way that is stored, and `absence`, a row per record that a walk proves absent. Nothing is stored yet.
+ *
+ * A field that was absent is carried from the state before; what then equals that state is not a change. What says the same in
+ * another spelling is appended, and counts as unchanged.
+ *
+ * @param staged the table to read; the stream's own by default
+ */
+export async function planChanges(
+  db: Database,
+  stream: Stream,
+  batch: Batch,
+  staged: string = tablesOf(stream).staged,
+): Promise<ChangePlan> {
+  await findAbsences(db, stream, batch, staged)
+  await createLooked(db, stream)
+  await db.run(`create or replace temp table change as ${buildChangeSql(stream, batch)}`)
+  const {known, newly_absent, appended, ...counts} = await db.one(planRow, buildPlanSql(stream, batch))
+  const moved = await measureMovement(db, stream)
+  return {staged, counts, known, newlyAbsent: newly_absent, moved, appended}
+}
+
+/** Leaves the temporary table `absence` alone, and what it is found from: who is to be asked for needs no more. */
+export async function findAbsences(
+  db: Database,
+  stream: Stream,
+  batch: Batch,
+  staged: string = tablesOf(stream).staged,
+): Promise<void> {
+  await createIncoming(db, stream, staged)
+  await db.run(`create or replace temp table absence as ${buildAbsenceSql(stream, batch)}`)
+}
+
+/** Drops what {@link planChanges} left. */
+export async function dropPlan(db: Database): Promise<void> {
+  await dropIncoming(db)
+  for (const table of ['change', 'absence', 'looked']) await db.run(`drop table temp.${table}`)
+}
+
+/** The value a column has after this observation `i`, given the state before it `h`. */
+function carry(stream: Stream, column: Column): string {
+  const {name} = column
+  if (column.mayBeAbsent) return `case when i.${name}_present then i.${name} else h.${name} end`
+  const dated = stream.columns.find(
+    (other) => other.precisionColumn && [other.name, other.precisionColumn].includes(name),
+  )
+  if (!dated?.precisionColumn) return `i.${name}`
+  const keepsInstant = `i.${dated.precisionColumn} = 'date' and h.${dated.precisionColumn} = 'instant'
+    and cast(i.${dated.name} as date) = cast(h.${dated.name} as date)`
+  return `case when ${keepsInstant} then h.${name} else i.${name} end`
+}
+
+function buildChangeSql(stream: Stream, batch: Batch): string {
+  const isKept = batch.walkId === null && batch.isWalkOpen
+  const {idColumn} = stream
+  const {head} = tablesOf(stream)
+  const carried = stream.columns.map((column) => `${carry(stream, column)} as ${column.name}`)
+  const columnsNow = new Map(stream.columns.map((column) => [column.name, carry(stream, column)]))
+  const isSame = ({name}: Column) =>
+    `${comparedSql(stream, name, `h.${name}`)} is not distinct from ${comparedSql(stream, name, `(${columnsNow.get(name)})`)}`
+  const flags = stream.columns.filter((c) => c.mayBeAbsent).map(({name}) => `i.${name}_present`)
+  // A record that is as it was leaves no row here: an unchanged walk costs no memory.
+  return `
+    with joined as (
+      select
+        i.${idColumn},
+        i.source,
+        i.is_listed,
+        i.observed_at,
+        coalesce(i.list_hash, h.list_hash, 0) as list_hash,
+        ${[...carried, ...flags].join(',\n        ')},
+        h.kind as head_kind,
+        h.walk_id as head_walk_id,
+        h.observed_at as head_observed_at,
+        h.business_date as head_business_date,
+        h.row_hash as head_row_hash,
+        h.list_hash as head_list_hash,
+        h.detail_at as head_detail_at,
+        coalesce(i.observed_at < h.observed_at, false) as is_late,
+        ${stream.columns.map(isSame).join(' and ')} as is_same,
+        ${buildMovesSql(
+          stream,
+          (name) => `h.${name}`,
+          (name) => columnsNow.get(name) ?? '',
+        )},
+        exists (
+          from (
+            select record_id, observed_at
+            from warehouse.raw.quarantine
+            where stream = ${quoteLiteral(stream.name)} and replayed_at is null
+            union all
+            select record_id, observed_at
+            from temp.staged_quarantine
+            where walk_id = ${quoteLiteral(batch.walkId ?? '')}
+          ) q
+          where q.record_id = i.${idColumn} and q.observed_at > h.observed_at
+        ) or ${isKept} as is_kept_anyway
+      from incoming i
+      left join ${head} h on h.${idColumn} = i.${idColumn}
+    ),
+    hashed as (
+      select *, ${buildRowHashSql(stream)} as row_hash
+      from joined
+    ),
+    classified as (
+      select
+        *,
+        case
+          when source = 'gone' or is_late then 'unchanged'
+          when head_kind is null then 'created'
+          when head_kind = 'vanished' then 'restored'
+          when row_hash <> head_row_hash then if(is_same, 'respelled', 'updated')
+          else 'unchanged'
+        end as content
+      from hashed
+    )
+    select
+      *,
+      source <> 'gone'
+        and (content <> 'unchanged' or is_late or head_kind = 'missing' or is_kept_anyway)
+        as is_appended
+    from classified
+    where content <> 'unchanged'
+      or is_late
+      or head_kind = 'missing'
+      or is_kept_anyway
+      or source not in ('list', 'replay')
+      or list_hash <> head_list_hash`
+}
+
+/**
+ * Known records this walk proves absent, or whose own page said they are gone. Absence is proved only by a complete
+ * walk without a filter, of a child by a list of its parent that was read to its end; each id in it must have been
+ * readable. Absent twice in a row is vanished; a child on two business dates, since a list may be asked for again at once.
+ */
+function buildAbsenceSql(stream: Stream, batch: Batch): string {
+  const {idColumn, name, parent} = stream
+  const {head} = tablesOf(stream)
+  const list = parent
+    ? {
+        join: `left join temp.staged_listing as listing on listing.walk_id = walk.walk_id
+            and listing.stream = ${quoteLiteral(name)} and listing.parent_id = h.${parent.column}
+            and listing.outcome = 'listed'`,
+        startedAt: 'listing.observed_at',
+        proves: `listing.unreadable_ids = 0 and (h.kind = 'seen' or h.business_date < walk.business_date)`,
+        vanished: `h.kind = 'missing'`,
+      }
+    : {
+        join: '',
+        startedAt: 'walk.started_at',
+        proves: `walk.is_complete and walk.filter = '' and walk.unreadable_ids = 0`,
+        vanished: `h.kind = 'missing' and h.walk_id = (select walk_id from last_applied)`,
+      }
+  return `
+    with walk as (
+      ${buildWalkSql(batch)}
+    ),
+    last_applied as (
+      select arg_max(walk_id, recorded_at) as walk_id
+      from warehouse.raw.walk
+      where stream = ${quoteLiteral(name)} and state = 'applied'
+    )
+    select
+      h.* replace (
+        case
+          when i.source = 'gone' then 'vanished'
+          when ${list.vanished} then 'vanished'
+          else 'missing'
+        end as kind,
+        coalesce(i.observed_at, ${list.startedAt}) as observed_at,
+        greatest(h.business_date, walk.business_date) as business_date,
+        walk.walk_id as walk_id
+      ),
+      h.kind as head_kind
+    from ${head} h
+    cross join walk
+    left join incoming i on i.${idColumn} = h.${idColumn}
+    ${list.join}
+    where h.kind in ('seen', 'missing')
+      and (
+        (i.source = 'gone' and i.observed_at >= h.observed_at)
+        or (
+          i.source is null
+          and ${list.proves}
+          and h.observed_at <= ${list.startedAt}
+          and h.walk_id is distinct from walk.walk_id
+          and not exists (
+            from temp.staged_quarantine q
+            where q.walk_id = walk.walk_id and q.record_id = h.${idColumn}
+          )
+        )
+      )`
+}
+
+/** A row with what of a walk decides what it proves; none for what was read beside walks. */
+function buildWalkSql(batch: Batch): string {
+  if (batch.walkId === null) return 'from warehouse.raw.walk where false'
+  const {walkId, businessDate, startedAt, isComplete, filter, unreadableIds} = batch
+  return `select ${quoteLiteral(walkId)} as walk_id, date '${businessDate}' as business_date, make_timestamp(${startedAt}) as started_at,
+    ${isComplete} as is_complete, ${quoteLiteral(filter)} as filter, ${unreadableIds} as unreadable_ids`
+}
+
+function buildPlanSql(stream: Stream, {walkId}: Batch): string {
+  const {head} = tablesOf(stream)
+  return `
+    with observed as (
+      select
+        count(*) filter (is_listed and content = 'created') as created,
+        count(*) filter (is_listed and content = 'updated') as updated,
+        count(*) filter (is_listed and content = 'restored') as restored,
+        (select count(*) from incoming where is_listed)
+          - count(*) filter (is_listed and content not in ('unchanged', 'respelled')) as unchanged,
+        count(*) filter (is_appended) as appended
+      from change
+    ),
+    absent as (
+      select
+        count(*) filter (kind = 'missing' and head_kind = 'seen') as missing,
+        count(*) filter (kind = 'vanished') as vanished,
+        count(*) filter (head_kind = 'seen') as newly_absent,
+        count(*) as absences
+      from absence
+    ),
+    known as (
+      select count(*) as known from ${head}
+      where kind in ('seen', 'missing') and ${buildReachSql(stream, quoteLiteral(walkId ?? ''), 'temp.staged_listing')}
+    )
+    select
+      observed.* replace (observed.appended + absent.absences as appended),
+      absent.* exclude (absences),
+      known
+    from observed, absent, known`
+}

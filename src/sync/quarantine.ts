@@ -1,0 +1,382 @@
+import {hash} from 'node:crypto'
+import {DATE, type DuckDBType, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
+import {z} from 'zod'
+import {findRecords} from '../contract/list.ts'
+import type {Stream} from '../contract/stream.ts'
+import {parseInstant} from '../core/clock.ts'
+import type {Config} from '../core/config.ts'
+import {newError} from '../core/errors.ts'
+import {isObject, parseJson, sliceJson} from '../core/json.ts'
+import type {ColumnValue, Quarantined} from '../core/types.ts'
+import {createNormaliser, parseNormalised} from '../source/record.ts'
+import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
+import type {Database} from '../store/database.ts'
+import {appendRows} from '../store/row-buffer.ts'
+import {openStateDb} from '../store/state-db.ts'
+import type {TapeLine} from '../store/tape-format.ts'
+import {hasWarehouse, openHistory} from '../store/warehouse.ts'
+import type {Replay} from './apply.ts'
+import {STAGE} from './stream-tables.ts'
+import {listReadableTapes, type ReadableTape, textOf} from './tape-units.ts'
+import {findReadKey} from './tapes.ts'
+
+/**
+ * A rejected record and where it stands in its walk: page and position, or the deal's id where it is its own page; in a list of children the deal,
+ * page and position.
+ */
+export type RejectedRecord = Quarantined & {place: string}
+
+const stagedTypes: DuckDBType[] = [
+  ...Array<DuckDBType>(7).fill(VARCHAR),
+  TIMESTAMP,
+  DATE,
+  TIMESTAMP,
+  TIMESTAMP,
+  VARCHAR,
+]
+
+/**
+ * Stages where rejected records stand on their tape, never what they hold; they count in releases from the moment at which their
+ * walk is applied.
+ */
+export async function stageQuarantined(
+  db: Database,
+  stream: Stream,
+  walk: {walkId: string; businessDate: string},
+  source: 'list' | 'detail',
+  records: readonly RejectedRecord[],
+): Promise<void> {
+  const rows = records.map((record): ColumnValue[] => [
+    `q_${hash('sha256', `${walk.walkId} ${source} ${record.place}`).slice(0, 12)}`,
+    stream.name,
+    walk.walkId,
+    source,
+    record.id,
+    record.path,
+    record.reason,
+    record.observedAt,
+    walk.businessDate,
+    null,
+    null,
+    record.place,
+  ])
+  await appendRows(db, {...STAGE, table: 'staged_quarantine', types: stagedTypes}, rows)
+}
+
+/** A record in quarantine. */
+export type QuarantineEntry = z.output<typeof entryRow>
+const entryRow = z.object({
+  quarantine_id: z.string(),
+  stream: z.string(),
+  walk_id: z.string(),
+  /** `list` or `detail`. */
+  source: z.string(),
+  record_id: z.string().nullable(),
+  /** Where in the record, as a zod path. */
+  path: z.string(),
+  reason: z.string(),
+  /** `YYYY-MM-DD` */
+  business_date: z.string(),
+  /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC. */
+  observed_at: z.string(),
+  replayed_at: z.string().nullable(),
+  /** Where it stands on the tape of its walk; null once it is pruned, or that tape is not kept any more. */
+  place: z.string().nullable(),
+})
+
+/** A record that is on no tape can never be read again: it waits for nothing. */
+const WAITS = 'replayed_at is null and place is not null'
+
+/**
+ * The records in quarantine that wait to be replayed, oldest first.
+ *
+ * @param catalog `warehouse` where it is written, `history` where it is only read
+ */
+export function listWaiting(db: Database, catalog: 'warehouse' | 'history'): Promise<QuarantineEntry[]> {
+  return db.all(
+    entryRow,
+    `from ${catalog}.raw.quarantine where ${WAITS} order by observed_at, walk_id, quarantine_id`,
+  )
+}
+
+/** Why records wait, and how many of them; instants as an entry has them. */
+export type WaitingReason = z.output<typeof reasonRow>
+const reasonRow = z.object({
+  path: z.string(),
+  reason: z.string(),
+  /** Different records. */
+  records: z.coerce.number(),
+  /** Times they were seen. */
+  times: z.coerce.number(),
+  /** When the first of them was seen, and the last. */
+  since: z.string(),
+  until: z.string(),
+})
+
+/** A record that waits, once for each reason, however often it was seen. */
+export type WaitingRecord = z.output<typeof waitingRow>
+const waitingRow = z.object({
+  /** Of the last time. */
+  quarantine_id: z.string(),
+  walk_id: z.string(),
+  stream: z.string(),
+  record_id: z.string().nullable(),
+  path: z.string(),
+  reason: z.string(),
+  times: z.coerce.number(),
+  since: z.string(),
+  until: z.string(),
+})
+
+/** Reasons that are told; a source that breaks in more ways than these has to be looked at anyway. */
+const MOST_REASONS = 100
+
+/** Why records wait, the reason of most records first. */
+function listReasons(db: Database, catalog: 'warehouse' | 'history'): Promise<WaitingReason[]> {
+  return db.all(
+    reasonRow,
+    `select path, reason, count(distinct concat(stream, ' ', coalesce(record_id, quarantine_id))) as records,
+       count(*) as times, min(observed_at) as since, max(observed_at) as until
+     from ${catalog}.raw.quarantine where ${WAITS}
+     group by path, reason order by records desc, path, reason limit ${MOST_REASONS}`,
+  )
+}
+
+/**
+ * Records that wait, without what they hold, the latest first.
+ *
+ * @param asked `path` and `reason` are one of {@link listReasons}; by default all
+ */
+function listWaitingRecords(
+  db: Database,
+  catalog: 'warehouse' | 'history',
+  asked: {path?: string | undefined; reason?: string | undefined; limit: number; offset: number},
+): Promise<WaitingRecord[]> {
+  return db.all(
+    waitingRow,
+    `select arg_max(quarantine_id, observed_at) as quarantine_id, arg_max(walk_id, observed_at) as walk_id,
+       stream, record_id, path, reason, count(*) as times, min(observed_at) as since, max(observed_at) as until
+     from ${catalog}.raw.quarantine
+     where ${WAITS} and path = coalesce($1, path) and reason = coalesce($2, reason)
+     group by stream, record_id, coalesce(record_id, quarantine_id), path, reason
+     order by until desc, stream, record_id, quarantine_id
+     limit ${asked.limit} offset ${asked.offset}`,
+    [asked.path ?? null, asked.reason ?? null],
+  )
+}
+
+/** How many records in quarantine wait to be replayed. */
+export async function countWaiting(db: Database, catalog: 'warehouse' | 'history'): Promise<number> {
+  const {waiting} = await db.one(
+    z.object({waiting: z.coerce.number()}),
+    `select count(*) as waiting from ${catalog}.raw.quarantine where ${WAITS}`,
+  )
+  return waiting
+}
+
+/** How many records in quarantine were never replayed and cannot be any more: they or their tapes have been pruned. */
+export async function countPruned(db: Database, catalog: 'warehouse' | 'history'): Promise<number> {
+  const {pruned} = await db.one(
+    z.object({pruned: z.coerce.number()}),
+    `select count(*) as pruned from ${catalog}.raw.quarantine where replayed_at is null and place is null`,
+  )
+  return pruned
+}
+
+/** The record of this id in quarantine, replayed or not. */
+export function findQuarantined(
+  db: Database,
+  catalog: 'warehouse' | 'history',
+  quarantineId: string,
+): Promise<QuarantineEntry | undefined> {
+  return db.first(entryRow, `from ${catalog}.raw.quarantine where quarantine_id = $1`, [quarantineId])
+}
+
+const countRow = z.object({records: z.coerce.number()})
+
+/** So many days back; a clock that is ahead of what was stored last makes nothing older. */
+export interface Age {
+  /** `YYYY-MM-DD HH:MM:SS`, UTC. */
+  now: string
+  days: number
+}
+
+/** Which records had served at an {@link Age}: they were replayed, or their walk was refused or given up. */
+const SINCE = 'least($1::timestamp, (select max(recorded_at) from CATALOG.raw.settle)) - to_days($2::integer)'
+const SERVED = `place is not null and (
+  replayed_at < ${SINCE}
+  or (
+    replayed_at is null
+    and observed_at < ${SINCE}
+    and walk_id in (select walk_id from CATALOG.raw.walk where state in ('refused', 'abandoned'))
+  )
+)`
+
+/** How many quarantined records had served at an age. */
+export async function countServed(
+  db: Database,
+  catalog: 'warehouse' | 'history',
+  {now, days}: Age,
+): Promise<number> {
+  const where = SERVED.replaceAll('CATALOG', catalog)
+  const sql = `select count(*) as records from ${catalog}.raw.quarantine where ${where}`
+  return (await db.one(countRow, sql, [now, days])).records
+}
+
+/** Forgets where records stand on tapes that are not kept any more. */
+export async function forgetPlaces(db: Database, walkIds: readonly string[]): Promise<void> {
+  await db.run(
+    `update warehouse.raw.quarantine set place = null
+     where walk_id in (select unnest(from_json($1, '["varchar"]'))) and place is not null`,
+    [JSON.stringify(walkIds)],
+  )
+}
+
+/**
+ * Forgets what quarantined records held that had served at an age; one that can still be replayed into an
+ * applied walk is kept, and no row is ever removed: releases of past dates read them.
+ */
+export async function pruneRecords(db: Database, age: Age): Promise<number> {
+  const records = await countServed(db, 'warehouse', age)
+  const where = SERVED.replaceAll('CATALOG', 'warehouse')
+  await db.run(`update warehouse.raw.quarantine set place = null where ${where}`, [age.now, age.days])
+  return records
+}
+
+/** A record in quarantine as its source sent it; one of people as it was made unreadable. */
+interface FoundRecord {
+  record: unknown
+  /** Of a child: in whose list it stood. */
+  parentId: string | undefined
+  /** The text of the record as it stands in the answer; of a deal's own page without what its list row added. */
+  text(): string | undefined
+}
+
+/**
+ * Finds records in quarantine on the tapes of their walks. What stands on a tape that cannot be read is left out.
+ *
+ * @returns them by their quarantine ids
+ * @throws UnexpectedError `TAPE_DAMAGED`
+ */
+export function findQuarantinedRecords(
+  entries: readonly QuarantineEntry[],
+  tapes: readonly ReadableTape[],
+): Map<string, FoundRecord> {
+  const found = new Map<string, FoundRecord>()
+  for (const [walkId, ofWalk] of Map.groupBy(entries, ({walk_id}) => walk_id)) {
+    const tape = tapes.find(({unit}) => unit === walkId)
+    let pages = 0
+    for (const line of tape?.lines() ?? []) {
+      if (line.frame.frame === 'list') pages += 1
+      const start = placeOf(line, pages)
+      if (start === undefined) continue
+      for (const {source, place, quarantine_id} of ofWalk) {
+        const whole = `${source} ${place}`
+        if (whole.startsWith(start)) found.set(quarantine_id, read(line, Number(whole.slice(start.length))))
+      }
+    }
+  }
+  return found
+}
+
+/** What stands for a record that is gone. */
+export const NOT_AT_HAND = 'not at hand: pruned, or on a tape that is missing or sealed with another key'
+
+/**
+ * A record in quarantine with its text, as its source sent it; null where that is not at hand.
+ *
+ * @throws ConfigError `UNKNOWN_NAME`; UnexpectedError `HISTORY_MISSING`, `TAPE_DAMAGED`
+ */
+export async function showQuarantined(
+  config: Config,
+  quarantineId: string,
+): Promise<QuarantineEntry & {record: string | null}> {
+  const folder = dataFolderAt(config.dataDir)
+  const entry = await findEntry(folder, quarantineId)
+  using stateDb = openStateDb(folder.stateDb)
+  const tapes = listReadableTapes(folder, stateDb, findReadKey(config, folder))
+  const found = findQuarantinedRecords([entry], tapes)
+  return {...entry, record: found.get(quarantineId)?.text() ?? null}
+}
+
+/** Which records in quarantine are asked for: of a field and a reason, or all; pages count from 1. */
+export interface ReasonsRequest {
+  path?: string
+  reason?: string
+  page: number
+}
+
+const PER_PAGE = 50
+
+/** Why records wait in quarantine, and a page of them; what was pruned is counted. */
+export async function readReasons({dataDir}: Config, {path, reason, page}: ReasonsRequest) {
+  const folder = dataFolderAt(dataDir)
+  if (!hasWarehouse(folder)) return {reasons: [], records: [], per_page: PER_PAGE, pruned: 0}
+  await using db = await openHistory(folder)
+  const asked = {path, reason, limit: PER_PAGE, offset: Math.max(0, page - 1) * PER_PAGE}
+  return {
+    reasons: await listReasons(db, 'history'),
+    records: await listWaitingRecords(db, 'history', asked),
+    per_page: PER_PAGE,
+    pruned: await countPruned(db, 'history'),
+  }
+}
+
+async function findEntry(folder: DataFolder, quarantineId: string): Promise<QuarantineEntry> {
+  await using db = await openHistory(folder)
+  const entry = await findQuarantined(db, 'history', quarantineId)
+  if (entry) return entry
+  throw newError('UNKNOWN_NAME', `Record '${quarantineId}' is not in quarantine.`, {
+    next: '`loantape quarantine list` shows those that wait.',
+  })
+}
+
+/** How the quarantine names the places of a line's records: the whole of it, or all but their position; undefined where it holds none. */
+function placeOf({frame, body}: TapeLine, pages: number): string | undefined {
+  if (body === undefined) return undefined
+  if (frame.frame === 'list') return `list ${pages}/`
+  if (frame.frame === 'children') return `list ${frame.parent}/${frame.page}/`
+  return frame.frame === 'detail' ? `detail ${frame.id}` : undefined
+}
+
+function read(line: TapeLine, position: number): FoundRecord {
+  const {frame, listed, parent, received_sha256: isSealed} = line.frame
+  const text = textOf(line)
+  const parsed = parseJson(text)
+  const body = isObject(parsed) ? parsed : {}
+  if (frame === 'detail')
+    return {
+      record: {...(listed as object), ...(body.data as object)},
+      parentId: undefined,
+      text: () => sliceJson(text, ['data']),
+    }
+  const parentId = frame === 'children' ? String(parent) : undefined
+  if (isSealed === undefined) {
+    const {path, items} = findRecords(body)
+    return {record: items[position], parentId, text: () => sliceJson(text, [...path, position])}
+  }
+  const {quarantined} = parseNormalised(text)
+  const sealed = quarantined.findIndex((one) => one.position === position)
+  const path = ['quarantined', sealed, 'record']
+  return {record: quarantined[sealed]?.record ?? null, parentId, text: () => sliceJson(text, path)}
+}
+
+/**
+ * Reads records in quarantine once more: none, or the one that can be read now.
+ *
+ * @param found what they hold, by their ids
+ */
+export function createReader(
+  {privacy: _, ...stream}: Stream,
+  found: ReadonlyMap<string, FoundRecord>,
+): (entry: QuarantineEntry) => Replay['records'] {
+  // What is about people was made unreadable before it was taken down.
+  const normalise = createNormaliser(stream)
+  return (entry) => {
+    const observedAt = parseInstant(`${entry.observed_at}Z`)
+    const said = found.get(entry.quarantine_id)
+    if (observedAt === null || said === undefined) return []
+    const [observation] = normalise([said.record], observedAt, said.parentId).observations
+    return observation ? [{entry, observation}] : []
+  }
+}

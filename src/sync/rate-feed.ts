@@ -1,0 +1,208 @@
+import {DATE, DECIMAL, DuckDBTimestampValue, VARCHAR} from '@duckdb/node-api'
+import {parse} from 'csv-parse/sync'
+import {z} from 'zod'
+import {findEnvelope, readPage} from '../contract/list.ts'
+import {businessDateOf, isCalendarDate, parseInstant} from '../core/clock.ts'
+import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
+import {describeIssues, parseJson} from '../core/json.ts'
+import type {RateObservation} from '../core/types.ts'
+import type {Database} from '../store/database.ts'
+import {appendRows} from '../store/row-buffer.ts'
+import {type Conclude, settle} from './settle.ts'
+
+/** What one reading of a feed showed; instants are microseconds since the epoch. */
+interface RateReading {
+  feed: string
+  observations: readonly RateObservation[]
+  /** Business clock, when reading began. */
+  observedAt: bigint
+  businessDate: string
+  /** Business clock. */
+  now: bigint
+  conclude: Conclude
+}
+
+const seqRow = z.object({seq: z.coerce.number()})
+const SELECT_SEQ = 'select coalesce(max(seq), 0) as seq from warehouse.raw.rate'
+
+/**
+ * Appends the values that are new or differ from what was last known of their day; of several of one day the latest
+ * counts. A value the feed no longer shows stays as it was.
+ *
+ * @returns how many were appended, and how many were known already
+ */
+export async function appendRates(
+  db: Database,
+  {feed, observations, observedAt, businessDate, now, conclude}: RateReading,
+): Promise<{appended: number; known: number}> {
+  const latest = pickLatest(observations)
+  await db.run(
+    'create or replace table memory.main.read_rate (rate varchar, rate_date date, value decimal(18,8))',
+  )
+  await appendRows(
+    db,
+    {catalog: 'memory', schema: 'main', table: 'read_rate', types: [VARCHAR, DATE, DECIMAL(18, 8)]},
+    latest.map(({rate, rateDate, units}) => [rate, rateDate, units]),
+  )
+  const before = await db.one(seqRow, SELECT_SEQ)
+  await settle(db, {kind: 'rates', walkId: null, now}, async (recordedAt) => {
+    await db.run(
+      `insert into warehouse.raw.rate by name
+       with known as (
+         select rate, rate_date, arg_max(value, seq) as value
+         from warehouse.raw.rate
+         where feed = $1
+         group by rate, rate_date
+       )
+       select
+         $5::bigint + row_number() over (order by read_rate.rate, read_rate.rate_date) as seq,
+         $1 as feed,
+         read_rate.rate,
+         read_rate.rate_date,
+         read_rate.value,
+         $2 as observed_at,
+         cast($3 as date) as business_date,
+         $4 as recorded_at
+       from memory.main.read_rate as read_rate
+       left join known on known.rate = read_rate.rate and known.rate_date = read_rate.rate_date
+       where known.value is distinct from read_rate.value`,
+      [feed, new DuckDBTimestampValue(observedAt), businessDate, recordedAt, before.seq],
+    )
+    return conclude(recordedAt.micros)
+  })
+  const after = await db.one(seqRow, SELECT_SEQ)
+  const appended = after.seq - before.seq
+  return {appended, known: latest.length - appended}
+}
+
+function pickLatest(observations: readonly RateObservation[]): RateObservation[] {
+  const latest = new Map<string, RateObservation>()
+  for (const observation of observations) {
+    const key = `${observation.rateDate} ${observation.rate}`
+    const other = latest.get(key)
+    if (!other || other.instant <= observation.instant) latest.set(key, observation)
+  }
+  return [...latest.values()]
+}
+
+const text = z.string().min(1, 'expected a value').max(200, 'expected at most 200 characters')
+
+/** How the answers of a feed are read: as CSV where `rate` says whose values they are, else as pages of the service's rates. */
+export const feedParser = z.strictObject({
+  name: z.string().regex(/^[a-z0-9][a-z0-9_-]{0,59}$/, 'expected lower-case letters, digits, - and _'),
+  rate: text.optional(),
+  date: text.default('date'),
+  value: text.default('value'),
+})
+
+type FeedParser = z.output<typeof feedParser>
+
+/** Where the rates of one provider are read; without `csv`, an http URL or a file, from `GET /rates` of the service. */
+export type RateFeed = z.output<typeof rateFeed>
+const rateFeed = feedParser
+  .extend({
+    csv: text
+      .refine((csv) => !/^https?:\/\/[^/?#]*@/.test(csv), 'expected a URL without user and password')
+      .optional(),
+  })
+  .refine(({csv, rate}) => (csv === undefined) === (rate === undefined), {
+    path: ['rate'],
+    error: 'expected beside csv, and only there',
+  })
+
+export const feedsFile = z
+  .strictObject({feeds: z.array(rateFeed)})
+  .refine(({feeds}) => new Set(feeds.map(({name}) => name)).size === feeds.length, {
+    path: ['feeds'],
+    error: 'expected each name once',
+  })
+
+/** A row of a feed: its rate; null without a value for its day; or what is wrong with it, never what it holds. */
+export type RateRow = RateObservation | string | null
+
+/** Whether a row could be read and has a value. */
+export function isObservation(row: RateRow): row is RateObservation {
+  return row !== null && typeof row !== 'string'
+}
+
+/**
+ * Reads the rows of one answer of a feed; one that cannot be read says so alone.
+ *
+ * @param timeZone whose day an instant of the service is of
+ * @throws ContractError `RATES_FEED` when it is no CSV with the columns named; `SOURCE_ENVELOPE` when it is no page of the service
+ */
+export function parseRates(feed: FeedParser, text: string, timeZone: string): RateRow[] {
+  if (feed.rate !== undefined) return parseCsv({...feed, rate: feed.rate}, text)
+  const body = parseJson(text)
+  const {records} = readPage(body, findEnvelope(body))
+  return records.map((record, index) => {
+    const {data, error} = serviceRate.safeParse(record)
+    if (error) return `row ${index + 1}: ${describeIssues(error).join('; ')}`
+    const {provider, loan_program, effective_at: instant, rate_pct: units} = data
+    const rateDate = businessDateOf(Number(instant / 1000n), {timeZone, dayCutoff: '00:00'})
+    return {rate: `${provider}/${loan_program}`, rateDate, instant, units}
+  })
+}
+
+function parseCsv({name, rate, date, value}: FeedParser & {rate: string}, text: string): RateRow[] {
+  const skipped: string[] = []
+  let records: string[][]
+  try {
+    records = parse(text, {
+      bom: true,
+      skip_empty_lines: true,
+      skip_records_with_error: true,
+      trim: true,
+      on_skip(error) {
+        skipped.push(`line ${error?.lines ?? '?'}: ${codeOf(error)}`)
+        return undefined
+      },
+    })
+  } catch (error) {
+    throw createFeedError({name}, `expected CSV (${codeOf(error)})`)
+  }
+  const [header = [], ...body] = records
+  const missing = [date, value].find((column) => !header.includes(column))
+  if (missing !== undefined) throw createFeedError({name}, `column '${missing}' is not in its header`)
+  const rows = body.map((record, index) => {
+    const cell = (column: string) => record[header.indexOf(column)] ?? ''
+    if (NO_VALUE.includes(cell(value))) return null
+    const units = decimal.safeParse(cell(value))
+    if (units.error) return `row ${index + 1}: ${describeIssues(units.error, value).join()}`
+    const day = cell(date)
+    if (!isCalendarDate(day) || !COMMON_YEARS.test(day))
+      return `row ${index + 1}: ${date}: expected a day from 1900 to 2199 such as 2026-03-02`
+    return {rate, rateDate: day, instant: 0n, units: units.data}
+  })
+  return [...rows, ...skipped]
+}
+
+/** A day without a value: empty, or as FRED writes holidays. */
+const NO_VALUE = ['', '.']
+const COMMON_YEARS = /^(19|20|21)/
+
+/** Units of 10⁻⁸, as `decimal(18,8)` holds them. */
+const decimal = z
+  .string()
+  .regex(/^[+-]?\d{1,10}(\.\d{1,8}0*)?$/, 'expected a decimal number with at most 8 decimals')
+  .transform((text) => {
+    const [whole = '', fraction = ''] = text.split('.')
+    return BigInt(whole + fraction.slice(0, 8).padEnd(8, '0'))
+  })
+
+const word = z.string().regex(/^[^\p{C}\p{Zl}\p{Zp}]{1,99}$/u, 'expected a text of at most 99 characters')
+
+const serviceRate = z.object({
+  provider: word,
+  loan_program: word,
+  effective_at: z
+    .string()
+    .regex(COMMON_YEARS)
+    .transform((text) => parseInstant(text))
+    .pipe(z.bigint('expected an ISO 8601 instant with an offset')),
+  rate_pct: z.number().transform(String).pipe(decimal),
+})
+
+export function createFeedError({name}: {name: string}, problem: string, cause?: unknown): LoantapeError {
+  return newError('RATES_FEED', `Feed '${name}': ${problem}.`, {cause})
+}

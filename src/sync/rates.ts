@@ -1,0 +1,221 @@
+import {readFileSync, statSync} from 'node:fs'
+import {createSeenIds} from '../contract/list.ts'
+import {businessDateOf, formatInstant} from '../core/clock.ts'
+import {type Config, requireSource} from '../core/config.ts'
+import {codeOf, LoantapeError, newError} from '../core/errors.ts'
+import {describeIssues, parseJson} from '../core/json.ts'
+import type {Received, World} from '../core/types.ts'
+import {createClient} from '../source/client.ts'
+import {walkPages} from '../source/walk-pages.ts'
+import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
+import type {Database} from '../store/database.ts'
+import {withRun} from '../store/runs.ts'
+import type {Frame} from '../store/tape-format.ts'
+import {openWarehouse} from '../store/warehouse.ts'
+import {catchUpWarehouse} from './catch-up.ts'
+import {
+  appendRates,
+  createFeedError,
+  feedsFile,
+  isObservation,
+  parseRates,
+  type RateFeed,
+  type RateRow,
+} from './rate-feed.ts'
+import {openTapes, type Tapes} from './tapes.ts'
+
+/**
+ * The feeds of `LOANTAPE_RATES_FILE`; none where it is not set.
+ *
+ * @throws ConfigError `RATES_FILE` naming file and field
+ */
+export function readRateFeeds({ratesFile}: Config): RateFeed[] {
+  if (ratesFile === undefined) return []
+  const refuse = (problem: string, cause?: unknown) =>
+    newError('RATES_FILE', `Rate feeds in '${ratesFile}': ${problem}.`, {cause})
+  let content: string
+  try {
+    content = readFileSync(ratesFile, 'utf8')
+  } catch (cause) {
+    throw refuse(`cannot be read (${codeOf(cause)})`, cause)
+  }
+  const json = parseJson(content)
+  if (json === undefined) throw refuse('expected JSON')
+  const {data, error} = feedsFile.safeParse(json)
+  if (error) throw refuse(describeIssues(error).join('; '))
+  return data.feeds
+}
+
+/** What became of one feed. */
+interface RateFeedResult {
+  feed: string
+  /** `failed`: nothing of it was stored, `problems` says why. */
+  outcome: 'read' | 'failed'
+  /** Rows it held. */
+  rows: number
+  /** Values appended, and values known already. */
+  appended: number
+  known: number
+  /** Rows without a value. */
+  empty: number
+  /** Rows that could not be read. */
+  rejected: number
+  /** The first few of what was wrong. */
+  problems: string[]
+}
+
+/** What reading the rates came to. */
+export interface RatesResult {
+  run_id: string | null
+  outcome: 'not_configured' | 'appended' | 'unchanged'
+  /** Feeds that failed or had rows that could not be read. */
+  faulty: number
+  feeds: RateFeedResult[]
+}
+
+const PROBLEMS_SHOWN = 5
+
+/**
+ * Reads every feed of `LOANTAPE_RATES_FILE` and appends what is new. A feed that fails is reported and harms no other;
+ * the next release shows what was appended.
+ *
+ * @throws ConfigError `RATES_FILE`; LockedError `RUN_IN_PROGRESS`
+ */
+export async function ingestRates(config: Config, world: World): Promise<RatesResult> {
+  const feeds = readRateFeeds(config)
+  if (feeds.length === 0) return {run_id: null, outcome: 'not_configured', faulty: 0, feeds: []}
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  // Before the warehouse is taken: a feed that hangs holds up nobody.
+  const readings: Reading[] = []
+  for (const feed of feeds) readings.push(await readFeed(feed, config, world))
+  return withRun(folder.stateDb, 'rates', world, async ({runId, stateDb}) => {
+    await using tapes = openTapes(config, {folder, stateDb}, world)
+    await using db = await openWarehouse(folder, world, config)
+    await tapes.listLeft()
+    await catchUpWarehouse(config, {folder, stateDb, db}, world)
+    const results: RateFeedResult[] = []
+    for (const reading of readings) results.push(await storeReading({db, tapes}, reading, config, world))
+    const isChanged = results.some(({appended}) => appended > 0)
+    return {
+      run_id: runId,
+      outcome: isChanged ? 'appended' : 'unchanged',
+      faulty: results.filter(({outcome, rejected}) => outcome === 'failed' || rejected > 0).length,
+      feeds: results,
+    }
+  })
+}
+
+/** The answers of one feed and the rows in them; where it failed, why. */
+interface Reading {
+  feed: RateFeed
+  startedAt: number
+  answers: Received[]
+  rows: RateRow[]
+  failure?: string
+}
+
+async function readFeed(feed: RateFeed, config: Config, world: World): Promise<Reading> {
+  const reading = {feed, startedAt: world.clock.now()}
+  try {
+    const answers =
+      feed.csv === undefined
+        ? await askService(feed, config, world)
+        : [await readCsvSource(feed, feed.csv, config, world)]
+    const rows = answers.flatMap(({body}) =>
+      parseRates(feed, new TextDecoder().decode(body), config.timeZone),
+    )
+    return {...reading, answers, rows}
+  } catch (error) {
+    if (!(error instanceof LoantapeError) || world.signal.aborted) throw error
+    world.log.warn({stream: feed.name, code: error.code, reason: error.problem}, 'feed of rates not read')
+    return {...reading, answers: [], rows: [], failure: `[${error.code}] ${error.problem}`}
+  }
+}
+
+/** Most rates a page of the service has. */
+const PAGE_SIZE = 100
+const MOST_PAGES = 1_000
+const LARGEST_FILE_BYTES = 64 * 1024 * 1024
+/** Nobody waits longer for the limits of a feed: other runs wait for their turn meanwhile. */
+const LONGEST_WAIT_MINUTES = 2
+
+async function askService(feed: RateFeed, config: Config, world: World): Promise<Received[]> {
+  const maxWaitMinutes = Math.min(config.maxWaitMinutes, LONGEST_WAIT_MINUTES)
+  await using client = createClient({...requireSource(config), maxWaitMinutes}, world)
+  const fresh = {cursor: null, seenCursors: [], seenIds: createSeenIds(), envelope: null}
+  const answers: Received[] = []
+  const request = {path: '/rates', idField: 'id', pageSize: PAGE_SIZE, ...fresh}
+  for await (const {received} of walkPages(request, client, world)) {
+    if (answers.length === MOST_PAGES) throw createFeedError(feed, `more than ${MOST_PAGES} pages`)
+    answers.push(received)
+  }
+  return answers
+}
+
+async function readCsvSource(feed: RateFeed, csv: string, config: Config, world: World): Promise<Received> {
+  if (!/^https?:\/\//.test(csv)) return readCsvFile(feed, csv, world)
+  if (!URL.canParse(csv)) throw createFeedError(feed, 'expected a URL or a file in csv')
+  const {origin, pathname, search} = new URL(csv)
+  const maxWaitMinutes = Math.min(config.maxWaitMinutes, LONGEST_WAIT_MINUTES)
+  // Neither the key nor the query of the source goes to another server.
+  const client = createClient(
+    {...config, baseUrl: origin, baseUrlQuery: search, apiKey: undefined, maxWaitMinutes},
+    world,
+  )
+  await using _client = client
+  const {status, received} = await client.getText(pathname)
+  if (status >= 400) throw createFeedError(feed, `status ${status}: expected CSV`)
+  return received
+}
+
+function readCsvFile(feed: RateFeed, file: string, {clock, realClock}: World): Received {
+  try {
+    const stats = statSync(file)
+    // A pipe would never end.
+    if (!stats.isFile() || stats.size > LARGEST_FILE_BYTES)
+      throw createFeedError(feed, `'${file}': expected a file of at most 64 MiB`)
+    return {
+      path: file,
+      query: {},
+      status: 200,
+      headers: {},
+      requestedAt: BigInt(Math.floor(clock.now())) * 1000n,
+      receivedAt: realClock.now(),
+      body: readFileSync(file),
+    }
+  } catch (cause) {
+    if (cause instanceof LoantapeError) throw cause
+    throw createFeedError(feed, `file '${file}' cannot be read (${codeOf(cause)})`, cause)
+  }
+}
+
+async function storeReading(
+  {db, tapes}: {db: Database; tapes: Tapes},
+  {feed: {csv: _, ...parser}, startedAt, answers, rows, failure}: Reading,
+  config: Config,
+  world: World,
+): Promise<RateFeedResult> {
+  const {name: feed} = parser
+  const rejected = rows.filter((row) => typeof row === 'string')
+  const counts = {
+    rows: rows.length,
+    empty: rows.filter((row) => row === null).length,
+    rejected: rejected.length,
+  }
+  if (failure !== undefined)
+    return {feed, outcome: 'failed', ...counts, appended: 0, known: 0, problems: [failure]}
+  if (rejected.length > 0)
+    world.log.warn({stream: feed, count: rejected.length, reason: rejected[0]}, 'rows of rates rejected')
+  const {timeZone} = config
+  const businessDate = businessDateOf(startedAt, config)
+  const observedAt = BigInt(Math.floor(startedAt)) * 1000n
+  const said = {kind: 'rates', feed: parser, businessDate, startedAt: formatInstant(observedAt), timeZone}
+  const lines = answers.map((received): [Frame, Received] => [{frame: 'rates', feed}, received])
+  const now = BigInt(Math.floor(world.clock.now())) * 1000n
+  const observations = rows.filter(isObservation)
+  const {appended, known} = await tapes.settleOfDay(businessDate, {said, lines}, (conclude) =>
+    appendRates(db, {feed, observations, observedAt, businessDate, now, conclude}),
+  )
+  return {feed, outcome: 'read', ...counts, appended, known, problems: rejected.slice(0, PROBLEMS_SHOWN)}
+}

@@ -1,0 +1,377 @@
+import {existsSync, rmSync} from 'node:fs'
+import {z} from 'zod'
+import {forgetLastBuild} from '../build/build-folder.ts'
+import type {KnownField, MappedField} from '../contract/mapped-field.ts'
+import {STREAMS} from '../contract/streams.ts'
+import {businessDateOf} from '../core/clock.ts'
+import type {Config} from '../core/config.ts'
+import {LoantapeError, messageOf, newError, UnexpectedError} from '../core/errors.ts'
+import type {World} from '../core/types.ts'
+import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
+import {type Database, giveBackMemory, openDatabase, quoteLiteral} from '../store/database.ts'
+import {moveIntoPlace} from '../store/files.ts'
+import {requireFolderId} from '../store/recorded.ts'
+import {withRun} from '../store/runs.ts'
+import {lockWarehouse, openWarehouse, prepareLoad, setAside, writeSetting} from '../store/warehouse.ts'
+import {listKnownFields, readMappedFields, writeKnownFields} from './mapped-fields.ts'
+import {resettle} from './resettle.ts'
+import {restageWalks} from './restage.ts'
+import {rebuildHead} from './settle.ts'
+import {tablesOf} from './stream-tables.ts'
+import {listReadableTapes, listUnits, type ReadableTape, readTakenBack, type TapeUnit} from './tape-units.ts'
+import {openTapes, requireTapeKey, type Tapes} from './tapes.ts'
+
+/** A table of the warehouse that is not the same. */
+interface TableDifference {
+  table: string
+  /** Rows of the warehouse there is that the new one lacks, and the other way round. */
+  only_now: number
+  only_rebuilt: number
+}
+
+/**
+ * Makes sure that nothing was settled which no tape tells of; what a tape tells of otherwise now is a difference.
+ *
+ * @throws UnexpectedError `REBUILD_LOSES`
+ */
+async function requireEverySettle(db: Database, units: readonly TapeUnit[]): Promise<void> {
+  const told = units.flatMap(({outcome: {recorded_at}}) => recorded_at ?? [])
+  const lost = await db.all(
+    z.object({kind: z.string(), recorded_at: z.string()}),
+    `select kind, recorded_at from present.raw.settle
+     where recorded_at not in (select recorded_at from warehouse.raw.settle)
+       and recorded_at not in (select unnest(from_json($1, '["timestamp"]')))
+     order by recorded_at`,
+    [JSON.stringify(told)],
+  )
+  if (lost.length === 0) return
+  const named = lost.slice(0, 3).map(({kind, recorded_at}) => `${kind} of ${recorded_at}`)
+  throw newError(
+    'REBUILD_LOSES',
+    `The tapes lack what was settled ${lost.length} times: ${named.join(', ')}${lost.length > 3 ? ', …' : ''}.`,
+  )
+}
+
+const countsRow = z.object({only_now: z.coerce.number(), only_rebuilt: z.coerce.number()})
+
+/** The tables that are not the same, with how many of their rows are not. */
+async function compareTables(db: Database): Promise<TableDifference[]> {
+  const tables = await db.all(
+    z.object({name: z.string()}),
+    `select table_name as name from duckdb_tables()
+     where database_name = 'warehouse' and schema_name = 'raw' order by name`,
+  )
+  const differences: TableDifference[] = []
+  for (const {name: table} of tables) {
+    const [now, rebuilt] = [
+      `(${selectCompared('present', table)})`,
+      `(${selectCompared('warehouse', table)})`,
+    ]
+    const counts = await db.one(
+      countsRow,
+      `select
+         (select count(*) from (from ${now} except all from ${rebuilt})) as only_now,
+         (select count(*) from (from ${rebuilt} except all from ${now})) as only_rebuilt`,
+    )
+    if (counts.only_now + counts.only_rebuilt > 0) differences.push({table, ...counts})
+  }
+  return differences
+}
+
+/** What was pruned comes back with its tape; when a record's own page was asked for last is known of versions alone. */
+function selectCompared(catalog: 'present' | 'warehouse', table: string): string {
+  const rows = `from ${catalog}.raw.${table}`
+  if (table.endsWith('_head')) return `select * exclude (detail_at, list_hash) ${rows}`
+  if (table !== 'quarantine') return rows
+  const kept = 'quarantine_id in (select quarantine_id from present.raw.quarantine where place is not null)'
+  return `select * replace (case when ${kept} then place end as place) ${rows}`
+}
+
+/**
+ * Takes over into the empty database `warehouse` what was stored before the first settle of the tapes.
+ *
+ * @param fields those to be mapped; undefined where they stay as they are
+ * @param from `since`: `recorded_at` of that settle; `isReadable`: whether the warehouse there is can be read, as `present`
+ * @throws UnexpectedError `REBUILD_BASE` where it cannot be read
+ */
+async function takeOver(
+  db: Database,
+  {units, fields}: {units: readonly TapeUnit[]; fields: readonly MappedField[] | undefined},
+  {since, isReadable}: {since: string | null; isReadable: boolean},
+): Promise<void> {
+  const isFromTheStart = units.some(({before}) => before === null)
+  if (isReadable) {
+    await takeOverFields(db, fields, since)
+    await takeOverRows(db, units, since)
+  } else if (isFromTheStart) {
+    await writeKnownFields(
+      db,
+      (fields ?? []).map((field) => ({...field, since: null})),
+    )
+  } else {
+    throw newError(
+      'REBUILD_BASE',
+      `The warehouse cannot be read, and the tapes begin ${since === null ? 'nowhere' : `at ${since}`}: what was stored before is in no tape.`,
+    )
+  }
+}
+
+/** A field that is mapped anew is known only of what stands on the tapes. */
+async function takeOverFields(
+  db: Database,
+  fields: readonly MappedField[] | undefined,
+  since: string | null,
+): Promise<void> {
+  const known = await listKnownFields(db, 'present')
+  const {is_older} = await db.one(
+    z.object({is_older: z.boolean()}),
+    'select exists (from present.raw.settle where $1::timestamp is null or recorded_at < $1::timestamp) as is_older',
+    [since],
+  )
+  const date = (field: MappedField): KnownField => {
+    const before = known.find(
+      ({name, type, path}) =>
+        name === field.name && type === field.type && path.join('\n') === field.path.join('\n'),
+    )
+    return {...field, since: before ? before.since : is_older ? since : null}
+  }
+  await writeKnownFields(db, (fields ?? known).map(date))
+}
+
+async function takeOverRows(db: Database, units: readonly TapeUnit[], since: string | null): Promise<void> {
+  const before = since === null ? 'true' : `recorded_at < ${quoteLiteral(since)}`
+  const names = units.map(({tape}) => quoteLiteral(tape.unit)).join(', ') || `''`
+  const isKept = 'walk_id in (select walk_id from warehouse.raw.walk)'
+  const isMapped =
+    'name in (select name from warehouse.raw.mapped_field semi join present.raw.mapped_field using (name, path, type))'
+  const kept: Record<string, string> = {
+    walk: `(state = 'applied' and ${before}) or (state in ('refused', 'abandoned') and walk_id not in (${names}))`,
+    listing: isKept,
+    drift: isKept,
+    quarantine: isKept,
+    setting: 'true',
+    rate: before,
+    settle: before,
+    deal_extra: `${before} and ${isMapped}`,
+  }
+  for (const stream of STREAMS) {
+    for (const table of [tablesOf(stream).version, tablesOf(stream).confirmation]) {
+      if (table !== null) kept[table.split('.').at(-1) ?? ''] = before
+    }
+  }
+  for (const [table, condition] of Object.entries(kept)) {
+    await db.run(`insert into warehouse.raw.${table} by name from present.raw.${table} where ${condition}`)
+  }
+  if (since !== null) {
+    await db.run(
+      `update warehouse.raw.quarantine set replayed_at = null where replayed_at >= ${quoteLiteral(since)}`,
+    )
+  }
+  for (const stream of STREAMS) await rebuildHead(db, stream)
+}
+
+/** How a rebuild is asked for. */
+interface RebuildRequest {
+  /** Put the new warehouse in the place of the one there is. */
+  isApplied?: boolean
+  /** Takes a walk back. */
+  without?: {walk: string; why: string} | undefined
+  /** Keep the fields mapped as the warehouse has them, whatever `fields.json` says by now. */
+  keepsFields?: boolean
+}
+
+/** The engine gives back all of its memory only when it is closed: so a rebuild of years takes no more of it than one of days. */
+const UNITS_AT_ONCE = 20
+
+/** What a rebuild came to. */
+export interface RebuildResult {
+  outcome: 'equal' | 'different' | 'rebuilt'
+  /** Walks, looks, rates and replays that were settled again. */
+  units: number
+  /** When the first of them was settled; what was stored before was taken over as it is. */
+  since: string | null
+  /** Null where the warehouse there is cannot be read. */
+  differences: TableDifference[] | null
+  /** Where the files it replaced are now. */
+  set_aside: string[]
+}
+
+/**
+ * Computes the warehouse anew from the tapes, beside the one there is, and compares the two row by row. Each unit is settled at
+ * the instant and for the date it was; what was stored before the first tape is taken over.
+ *
+ * @throws ConfigError `UNKNOWN_NAME`, those of the tapes' key; UnexpectedError `DATA_NEWER`, `REBUILD_BASE`, `REBUILD_LOSES`,
+ * `TAPE_DAMAGED`
+ */
+export async function rebuildWarehouse(
+  config: Config,
+  {isApplied = false, without, keepsFields = false}: RebuildRequest,
+  outside: World,
+): Promise<RebuildResult> {
+  const folder = dataFolderAt(config.dataDir)
+  // A demo's folder may be examined, too.
+  if (isApplied) requireWritable(folder)
+  return withRun(folder.stateDb, 'rebuild', outside, async ({stateDb, world}) => {
+    world.onProgress({step: 'reading'})
+    const key = requireTapeKey(config, folder, stateDb, world)
+    await using tapes = openTapes(config, {folder, stateDb}, world)
+    const isReadable = await endLeft(config, folder, tapes, world)
+    const readable = listReadableTapes(folder, stateDb, key)
+    const units = listUnits(stateDb, readable)
+    const takenBack = readTakenBack(units)
+    if (without) takenBack.set(requireWalk(units, without.walk), without.why)
+    const temporary = `${folder.warehouse}.rebuilt`
+    const fields = keepsFields ? undefined : readMappedFields(folder)
+    const folderId = requireFolderId(stateDb)
+    const tools = {config, folder, readable, units, takenBack, fields, temporary, folderId}
+    try {
+      const {since, differences} = await computeAnew(tools, isReadable, world)
+      const result = {units: units.length, since, differences}
+      const isEqual = differences?.length === 0
+      if (!isApplied || isEqual) {
+        return {outcome: isEqual ? 'equal' : 'different', ...result, set_aside: []}
+      }
+      if (without) {
+        // Every rebuild after this one leaves the walk out, too.
+        const now = world.clock.now()
+        const unit = {said: {kind: 'without', ...without}, lines: []}
+        await tapes.settleOfDay(businessDateOf(now, config), unit, (conclude) =>
+          conclude(BigInt(now) * 1000n),
+        )
+      }
+      const set_aside = await putInPlace(folder, temporary, config, world)
+      return {outcome: 'rebuilt', ...result, set_aside}
+    } finally {
+      removeDatabase(temporary)
+    }
+  })
+}
+
+/** What a new warehouse is computed with. */
+interface RebuildTools {
+  config: Config
+  folder: DataFolder
+  readable: readonly ReadableTape[]
+  units: readonly TapeUnit[]
+  takenBack: ReadonlyMap<string, string>
+  /** Those to be mapped; as the warehouse has them where undefined. */
+  fields: readonly MappedField[] | undefined
+  /** Where it is. */
+  temporary: string
+  folderId: string
+}
+
+/** Computes the new warehouse, and compares it with the one there is; one that is damaged inside counts as one that does not open. */
+async function computeAnew(
+  tools: RebuildTools,
+  isReadable: boolean,
+  world: World,
+): Promise<Pick<RebuildResult, 'since' | 'differences'>> {
+  const {config, folder, readable, units, takenBack, fields, temporary, folderId} = tools
+  removeDatabase(temporary)
+  const settled = units.find(({outcome}) => outcome.outcome === 'settled')?.outcome.recorded_at
+  const since = typeof settled === 'string' ? settled : null
+  const work = async <T>(task: (db: Database) => Promise<T>): Promise<T> => {
+    await using db = await openBeside(folder, temporary, {isReadable, memoryMb: config.memoryMb})
+    const result = await task(db)
+    await db.run('checkpoint warehouse')
+    return result
+  }
+  const report = (done: number) =>
+    world.onProgress({step: 'rebuilding', unit: 'units', done, total: units.length})
+  try {
+    report(0)
+    await work(async (db) => {
+      await takeOver(db, {units, fields}, {since, isReadable})
+      await writeSetting(db, 'folder_id', folderId)
+    })
+    for (let next = 0; next < units.length; next += UNITS_AT_ONCE) {
+      await work(async (db) => {
+        for (const [index, unit] of units.slice(next, next + UNITS_AT_ONCE).entries()) {
+          await resettle({db, without: takenBack, tapes: readable}, unit)
+          report(next + index + 1)
+        }
+      })
+      await giveBackMemory()
+    }
+    world.onProgress({step: 'comparing'})
+    if (isReadable) await work((db) => requireEverySettle(db, units))
+    return {since, differences: isReadable ? await work(compareTables) : null}
+  } catch (error) {
+    const isDamage = !(error instanceof LoantapeError) && /corrupt|checksum|fatal/i.test(messageOf(error))
+    if (!isReadable || !isDamage) throw error
+    world.log.warn(
+      {file: folder.warehouse, reason: messageOf(error)},
+      'the warehouse there is cannot be read',
+    )
+    return computeAnew(tools, false, world)
+  }
+}
+
+function removeDatabase(path: string): void {
+  for (const file of [path, `${path}.wal`]) rmSync(file, {force: true})
+}
+
+function requireWalk(units: readonly TapeUnit[], walk: string): string {
+  const own = units.filter(({tape}) => tape.unit === walk)
+  const unit = own.find(({outcome}) => outcome.outcome === 'settled') ?? own[0]
+  if (unit?.outcome.outcome === 'settled') return walk
+  throw newError(
+    'UNKNOWN_NAME',
+    `Walk '${walk}' in --without: ${unit ? `it was ${unit.outcome.outcome}` : 'no tape is of it'}; expected one that was applied.`,
+    {next: "`loantape query 'select * from mart.run'` lists the walks."},
+  )
+}
+
+/**
+ * Ends the tapes of runs that died once they had settled, as the next run would; whether there is a warehouse that opens to
+ * say which these are. Without it what was to be settled counts as settled.
+ */
+async function endLeft(config: Config, folder: DataFolder, tapes: Tapes, world: World): Promise<boolean> {
+  try {
+    if (existsSync(folder.warehouse)) {
+      await using db = await openWarehouse(folder, world, config)
+      await restageWalks({db, tapes}, world)
+      return true
+    }
+  } catch (error) {
+    if (!(error instanceof UnexpectedError && error.code === 'WAREHOUSE_UNREADABLE')) throw error
+  }
+  await tapes.listLeft()
+  return false
+}
+
+/** A new warehouse, attached as `warehouse`, and the one there is, as `present`. */
+async function openBeside(
+  folder: DataFolder,
+  temporary: string,
+  {isReadable, memoryMb}: {isReadable: boolean; memoryMb: number | undefined},
+): Promise<Database> {
+  const present = {path: folder.warehouse, alias: 'present', readOnly: true}
+  const attach = [{path: temporary, alias: 'warehouse'}, ...(isReadable ? [present] : [])]
+  const db = await openDatabase({attach, threads: 1})
+  try {
+    await prepareLoad(db, folder, memoryMb)
+    return db
+  } catch (error) {
+    await db[Symbol.asyncDispose]()
+    throw error
+  }
+}
+
+/** Puts a warehouse in the place of the one there is. */
+async function putInPlace(
+  folder: DataFolder,
+  temporary: string,
+  {maxWaitMinutes}: Config,
+  world: World,
+): Promise<string[]> {
+  using _lock = await lockWarehouse(folder, 'write', maxWaitMinutes)
+  const now = world.realClock.now()
+  const former = [folder.warehouse, `${folder.warehouse}.wal`].filter((file) => existsSync(file))
+  const aside = former.map((file) => setAside(file, now))
+  // What mapped fields said is in no history_id: a rebuild may know more of it.
+  forgetLastBuild(folder)
+  moveIntoPlace(temporary, folder.warehouse)
+  return aside
+}

@@ -1,0 +1,198 @@
+import {BOOLEAN, DECIMAL, type DuckDBType, ENUM, INTEGER, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
+import {type Column, optionalColumnsOf, type Stream} from '../contract/stream.ts'
+import {STREAMS} from '../contract/streams.ts'
+import type {ColumnValue, Observation} from '../core/types.ts'
+import {type Database, quoteLiteral} from '../store/database.ts'
+import {type AppendTarget, createRowBuffer} from '../store/row-buffer.ts'
+import {canonicalSql} from '../store/sql.ts'
+
+/** Where the tables of what is staged lie. */
+export const STAGE: Omit<AppendTarget, 'table'> = {catalog: 'temp', schema: 'main'}
+
+/** Where a staged observation came from; `gone` says that the record's own page answered 404 or 410. */
+type StagedSource = (typeof SOURCES)[number]
+
+const SOURCES = ['list', 'detail', 'gone', 'replay', 'webhook'] as const
+
+/** The tables of a stream, catalog and schema included. */
+interface StreamTables {
+  version: string
+  head: string
+  staged: string
+  /** Null where nothing of the stream is confirmed. */
+  confirmation: string | null
+  /** Null where no fields of the stream can be mapped. */
+  extra: string | null
+}
+
+/** The names of a stream's tables; what is staged lies in memory. */
+export function tablesOf(stream: Stream): StreamTables {
+  return {
+    version: `warehouse.raw.${stream.name}_version`,
+    head: `warehouse.raw.${stream.name}_head`,
+    staged: `temp.staged_${stream.name}`,
+    confirmation: stream.confirmed === undefined ? null : `warehouse.raw.${stream.name}_confirmation`,
+    extra: stream.mapped === undefined ? null : `warehouse.raw.${stream.name}_extra`,
+  }
+}
+
+/** A stream's column names as an SQL list, each with its `_present` flag where it has one. */
+export function listColumns(stream: Stream, alias?: string): string {
+  const prefix = alias ? `${alias}.` : ''
+  return stream.columns
+    .flatMap(({name, mayBeAbsent}) => [name, ...(mayBeAbsent ? [`${name}_present`] : [])])
+    .map((name) => prefix + name)
+    .join(', ')
+}
+
+/** SQL of a stream's amount; zero where it has none. */
+export function amountOf({amountColumn}: Stream): string {
+  return amountColumn ?? 'cast(0 as decimal(18, 2))'
+}
+
+/** SQL of a column, or of another expression of its values, as they are compared. */
+export function comparedSql({columns}: Stream, column: string, value: string = column): string {
+  const {isCanonical, mayBeBlank} = columns.find(({name}) => name === column) ?? {}
+  if (mayBeBlank) return `case when trim(${value}) <> '' then ${value} end`
+  return isCanonical ? canonicalSql(value) : value
+}
+
+/** SQL condition: the settled column of a row of a stream's tables, or another expression of it, is a settled value. */
+export function isSettledSql(stream: Stream, value?: string): string {
+  const {settled} = stream
+  if (!settled) return '1 = 0'
+  const values = settled.values.map(quoteLiteral).join(', ')
+  return `${comparedSql(stream, settled.column, value)} in (${values})`
+}
+
+/** SQL condition on a row of a stream's tables: a walk (`$1`, or a literal) could tell something about it by its lists. */
+export function buildReachSql(
+  {name, parent}: Stream,
+  walkId: string,
+  lists: string = 'warehouse.raw.listing',
+): string {
+  if (!parent) return 'true'
+  return `${parent.column} in (
+    select parent_id from ${lists}
+    where walk_id = ${walkId} and stream = ${quoteLiteral(name)} and outcome = 'listed'
+  )`
+}
+
+const duckTypes: Record<Column['type'], DuckDBType> = {
+  VARCHAR,
+  'DECIMAL(18,2)': DECIMAL(18, 2),
+  TIMESTAMP,
+}
+
+/** The columns of staged observations, in order. Words of closed lists are ENUMs: they cross into the engine as numbers. */
+function listStaged({idColumn, columns}: Stream): [name: string, type: DuckDBType][] {
+  const precisions = columns.map(({precisionColumn}) => precisionColumn)
+  const own = columns.flatMap(({name, type, mayBeAbsent}): [string, DuckDBType][] => [
+    [name, precisions.includes(name) ? ENUM(['date', 'instant']) : duckTypes[type]],
+    ...(mayBeAbsent ? [[`${name}_present`, BOOLEAN] satisfies [string, DuckDBType]] : []),
+  ])
+  return [
+    ['source', ENUM(SOURCES)],
+    ['page_no', INTEGER],
+    ['position', INTEGER],
+    ['observed_at', TIMESTAMP],
+    [idColumn, VARCHAR],
+    ...own,
+    ['unknown_fields', VARCHAR],
+    ['mapped', VARCHAR],
+  ]
+}
+
+/** Makes an empty table of staged observations of a stream. */
+export async function createStaged(
+  db: Database,
+  stream: Stream,
+  table: string = `staged_${stream.name}`,
+): Promise<void> {
+  const columns = listStaged(stream).map(([name, type]) => `${name} ${type}`)
+  await db.run(`create or replace temp table ${table} (${columns.join(', ')})`)
+}
+
+/** Where a staged observation belongs. */
+interface StagedPlace {
+  source: StagedSource
+  pageNo: number
+  position: number
+}
+
+/** Observations on their way into a staged table. */
+interface StagedRows {
+  push(observation: Observation, place: StagedPlace): void
+  /** Notes that a record's own page says it is gone. */
+  pushGone(gone: {id: string; observedAt: bigint}): void
+  /** Appends them to the staged table of the stream, or to another of its form. */
+  append(db: Database, table?: string): Promise<void>
+}
+
+/** Creates an empty batch of staged rows. */
+export function createStagedRows(stream: Stream): StagedRows {
+  const rows = createRowBuffer(listStaged(stream).map(([, type]) => type))
+  const optional = optionalColumnsOf(stream)
+
+  function push(observation: Observation, place: StagedPlace): void {
+    const {observedAt, id, values, present, unknownFields, mapped} = observation
+    const row: ColumnValue[] = [place.source, place.pageNo, place.position, observedAt, id]
+    let flag = 0
+    stream.columns.forEach((column, index) => {
+      row.push(values[index] ?? null)
+      if (column.mayBeAbsent) row.push(present[flag++] ?? false)
+    })
+    row.push(unknownFields, mapped ?? null)
+    rows.push(row)
+  }
+
+  return {
+    push,
+    pushGone({id, observedAt}) {
+      const nothing = {
+        id,
+        values: [],
+        present: optional.map(() => false),
+        unknownFields: null,
+        observedAt,
+      }
+      push(nothing, {source: 'gone', pageNo: 0, position: 0})
+    },
+    append(db, table = `staged_${stream.name}`) {
+      return rows.append(db, {...STAGE, table})
+    },
+  }
+}
+
+/** SQL text of the digest of what a staged row shows: its columns, and which of them it leaves out. */
+export function buildListHashSql(stream: Stream): string {
+  const flags = optionalColumnsOf(stream).map(({name}) => `cast(${name}_present as varchar)`)
+  return `md5_number(concat_ws(chr(31), ${[...listTexts(stream), ...flags].join(', ')}))`
+}
+
+/** SQL text of a record's digest over its contract columns; nulls and empty texts differ. */
+export function buildRowHashSql(stream: Stream): string {
+  return `md5_number(concat_ws(chr(31), ${listTexts(stream).join(', ')}))`
+}
+
+function listTexts(stream: Stream): string[] {
+  return stream.columns.map(({name}) => `coalesce(cast(${name} as varchar), chr(0))`)
+}
+
+/**
+ * Makes the stage: tables in memory that hold what walks have read, until it becomes history. What a run leaves there is gone
+ * with it; the next one reads it again from the tape.
+ */
+export async function createStage(db: Database): Promise<void> {
+  for (const stream of STREAMS) await createStaged(db, stream)
+  for (const table of ['listing', 'quarantine']) {
+    await db.run(`create or replace temp table staged_${table} as from warehouse.raw.${table} limit 0`)
+  }
+}
+
+/** Takes a walk's rows off the stage. */
+export async function clearStage(db: Database, stream: Stream, walkId: string): Promise<void> {
+  await db.run(`delete from ${tablesOf(stream).staged}`)
+  await db.run('delete from temp.staged_listing where walk_id = $1', [walkId])
+  await db.run('delete from temp.staged_quarantine where walk_id = $1', [walkId])
+}

@@ -1,0 +1,392 @@
+import {chmodSync, existsSync, readdirSync, rmSync, statSync} from 'node:fs'
+import {join} from 'node:path'
+import {z} from 'zod'
+import {formatInstant} from '../core/clock.ts'
+import type {Config} from '../core/config.ts'
+import {GuardError, type LoantapeError, newError} from '../core/errors.ts'
+import {VERSION} from '../core/process.ts'
+import {NONE, tellForeign} from '../core/text.ts'
+import type {Received, World} from '../core/types.ts'
+import type {DataFolder} from '../store/data-folder.ts'
+import {
+  findHead,
+  findRecorded,
+  findTape,
+  findTapeKey,
+  forgetTape,
+  listTapes,
+  noteTapeBegun,
+  noteTapeEnded,
+  noteTapeKey,
+  noteTapeStored,
+  noteUnit,
+  requireFolderId,
+  type TapeRow,
+} from '../store/recorded.ts'
+import {inStateTransaction, type StateDb} from '../store/state-db.ts'
+import {createTape, readEnds, readGroups, resumeTape, type TapeEnd, type TapeWriter} from '../store/tape.ts'
+import {type Frame, makeTapeKey, readTapeKey, type TapeKey, type TapeLine} from '../store/tape-format.ts'
+import type {Conclude} from './settle.ts'
+
+/** Where the key of tapes lies: the demo keeps its own, beside its folder. */
+export function keyFileOf({tapeKeyFile, defaultKeyFile}: KeyConfig, {root, demoMark}: DataFolder): string {
+  return existsSync(demoMark) ? `${root}.tape.key` : (tapeKeyFile ?? defaultKeyFile)
+}
+
+/**
+ * The key that tapes can be read with; undefined where its file is not there.
+ *
+ * @throws ConfigError `TAPE_KEY_FILE`
+ */
+export function findReadKey(config: KeyConfig, folder: DataFolder): TapeKey | undefined {
+  return readTapeKey(keyFileOf(config, folder), folder.root)
+}
+
+/**
+ * The key to read tapes with.
+ *
+ * @throws ConfigError `TAPE_KEY_LOST`, and those of {@link findReadKey}
+ */
+export function requireReadKey(config: KeyConfig, folder: DataFolder): TapeKey {
+  const key = findReadKey(config, folder)
+  if (key) return key
+  throw newError('TAPE_KEY_LOST', `Key of tapes '${keyFileOf(config, folder)}': it is not there.`)
+}
+
+/** The settings that say where the key is. */
+export type KeyConfig = Pick<Config, 'tapeKeyFile' | 'defaultKeyFile'>
+
+/**
+ * The key that tapes are sealed with, made where there has been none.
+ *
+ * @throws ConfigError `TAPE_KEY_LOST`, `TAPE_KEY_FILE`
+ */
+export function requireTapeKey(
+  config: KeyConfig,
+  folder: DataFolder,
+  stateDb: StateDb,
+  {realClock}: Pick<World, 'realClock'>,
+): TapeKey {
+  const file = keyFileOf(config, folder)
+  const pinned = findTapeKey(stateDb)
+  const found = findReadKey(config, folder)
+  if (pinned !== undefined && found?.fingerprint !== pinned) throw createOtherKey(file, pinned, found)
+  const key = found ?? makeTapeKey(file, folder.root)
+  if (pinned === undefined) {
+    const since = new Date(realClock.now()).toISOString()
+    noteTapeKey(stateDb, {fingerprint: key.fingerprint, since, why: null})
+  }
+  return key
+}
+
+function createOtherKey(file: string, pinned: string, found: TapeKey | undefined): LoantapeError {
+  return newError(
+    'TAPE_KEY_LOST',
+    `Key of tapes '${file}': ${found ? `it is ${found.fingerprint}` : 'it is not there'}, and the tapes of this data folder are sealed with ${pinned}.`,
+  )
+}
+
+/** How a unit ended: what was taken down became history, or did not. */
+interface TapeOutcome {
+  outcome: 'settled' | 'refused' | 'abandoned' | 'dry run'
+  why?: string
+  /** Of what was settled: microseconds since the epoch. */
+  recordedAt?: bigint
+  [certificate: string]: unknown
+}
+
+/** Takes down what one run receives: each walk on a tape of its own, what else a day brings on the day's. */
+export interface Tapes extends AsyncDisposable {
+  /** Begins the tape of a walk, or says that another run continues it. */
+  begin(unit: string, date: string, said: Record<string, unknown>): Promise<void>
+  /**
+   * Takes down on the tape of its day what was received beside the walks, then has it stored.
+   *
+   * @param store gets what it has to do last, in its transaction
+   */
+  settleOfDay<T>(
+    date: string,
+    unit: {said: Record<string, unknown>; lines: readonly [Frame, Received][]},
+    store: (conclude: Conclude) => Promise<T>,
+  ): Promise<T>
+  /** The units that runs left when they died, oldest first; tapes that end with an outcome are closed first. */
+  listLeft(): Promise<string[]>
+  /**
+   * Reads a tape that was left and continues it after its last whole line; one that cannot be read any more is lost, and its
+   * unit with it.
+   *
+   * @param take gets its lines, one after the other
+   * @returns whether it can be continued
+   */
+  reopen(unit: string, take: (line: TapeLine) => Promise<void>): Promise<boolean>
+  /** Adds an answer; it is on the disk once stored. */
+  take(unit: string, frame: Frame, received?: Received): void
+  store(unit: string): Promise<void>
+  /** Stores how a unit ended, before it ends so; returns the chain of that line. */
+  conclude(unit: string, outcome: TapeOutcome): Promise<string>
+  /** Nobody writes this tape any more. */
+  finish(unit: string): Promise<void>
+}
+
+/** Where a tape lies below the data folder. */
+export function pathOfTape(unit: string, date: string): string {
+  return join('tape', date.slice(0, 4), date.slice(5, 7), `${unit}.jsonl.zst`)
+}
+
+interface OpenTape {
+  writer: TapeWriter
+  /** Of the unit under way. */
+  kind: string
+  /** Of the unit concluded last; empty before. */
+  outcome: string
+}
+
+/**
+ * Opens the tapes of a run.
+ *
+ * @throws as {@link requireTapeKey} does
+ */
+export function openTapes(
+  config: KeyConfig,
+  {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
+  {realClock}: Pick<World, 'realClock'>,
+): Tapes {
+  const key = requireTapeKey(config, folder, stateDb, {realClock})
+  const open = new Map<string, OpenTape>()
+  const now = () => new Date(realClock.now()).toISOString()
+  const tapeOf = (unit: string): OpenTape => {
+    const tape = open.get(unit)
+    if (!tape) throw new Error(`Tape '${unit}' is not open.`)
+    return tape
+  }
+
+  const describeBegin = (unit: string, said: Record<string, unknown>): Frame => ({
+    frame: 'begin',
+    unit,
+    version: VERSION,
+    begun_at: now(),
+    ...said,
+  })
+
+  async function create(unit: string, date: string, said: Record<string, unknown>): Promise<void> {
+    const row = {unit, path: pathOfTape(unit, date)}
+    noteTapeBegun(stateDb, {...row, fingerprint: key.fingerprint, begun_at: now()})
+    const writer = await createTape(join(folder.root, row.path), key, requireFolderId(stateDb))
+    open.set(unit, {writer, kind: String(said.kind), outcome: ''})
+    writer.add(describeBegin(unit, said))
+    await writer.store()
+    noteTapeStored(stateDb, unit, 0)
+  }
+
+  /** Continues the tape of a day, or the next one where it is damaged; returns what names it. */
+  async function beginOfDay(date: string, said: Record<string, unknown>): Promise<string> {
+    for (let number = 1; ; number += 1) {
+      const unit = number === 1 ? date : `${date}.${number}`
+      const row = findTape(stateDb, unit)
+      if (!row) {
+        await create(unit, date, said)
+        return unit
+      }
+      const {end} = await readThrough(folder, row, key)
+      // One that is damaged stays as it is, for whoever brings it back.
+      if (!end || end.problem !== null || end.bytes < (row.bytes ?? 0)) continue
+      noteTapeBegun(stateDb, row)
+      await goOn(row, end, String(said.kind))
+      tapes.take(unit, describeBegin(unit, said))
+      return unit
+    }
+  }
+
+  async function goOn(row: TapeRow, end: TapeEnd, kind: string, outcome = ''): Promise<void> {
+    const path = join(folder.root, row.path)
+    chmodSync(path, 0o600)
+    open.set(row.unit, {writer: await resumeTape(path, key, end), kind, outcome})
+  }
+
+  const noteLost = (unit: string) =>
+    noteTapeEnded(stateDb, unit, {ended_at: now(), outcome: 'lost', head: '', bytes: 0, sha256: ''})
+
+  const tapes: Tapes = {
+    async begin(unit, date, said) {
+      if (!open.has(unit)) return create(unit, date, said)
+      tapes.take(unit, describeBegin(unit, said))
+      await tapes.store(unit)
+    },
+    async settleOfDay(date, {said, lines}, store) {
+      const unit = await beginOfDay(date, said)
+      for (const [frame, received] of lines) tapes.take(unit, frame, received)
+      await tapes.store(unit)
+      try {
+        return await store((recordedAt) => tapes.conclude(unit, {outcome: 'settled', recordedAt}))
+      } catch (error) {
+        if (error instanceof GuardError) await tapes.conclude(unit, {outcome: 'refused', why: error.code})
+        throw error
+      } finally {
+        await tapes.finish(unit)
+      }
+    },
+    async listLeft() {
+      inStateTransaction(stateDb, () => adoptEnded(folder, stateDb, key))
+      const left = listTapes(stateDb).filter(isBeingWritten)
+      for (const row of left) {
+        const last = readLast(folder, row, key)
+        if (last?.frame.frame !== 'outcome') continue
+        const {end, kind} = await readThrough(folder, row, key)
+        if (!end || end.problem !== null) {
+          noteLost(row.unit)
+          continue
+        }
+        await goOn(row, end, kind, String(last.frame.outcome))
+        await tapes.finish(row.unit)
+      }
+      return left.map(({unit}) => unit).filter((unit) => findTape(stateDb, unit)?.ended_at === null)
+    },
+    async reopen(unit, take) {
+      const row = findTape(stateDb, unit)
+      if (!row) return false
+      const {end, kind} = await readThrough(folder, row, key, take)
+      if (end) {
+        await goOn(row, end, kind)
+        return true
+      }
+      if (row.bytes === null) {
+        rmSync(join(folder.root, row.path), {force: true})
+        forgetTape(stateDb, unit)
+      } else {
+        noteLost(unit)
+      }
+      return false
+    },
+    take(unit, frame, received) {
+      const {writer} = tapeOf(unit)
+      if (!received) return writer.add(frame)
+      const {body, requestedAt, receivedAt, path, query, status, headers} = received
+      writer.add(
+        {
+          ...frame,
+          request: {path, ...query, ...(query.cursor && {cursor: tellForeign(String(query.cursor), NONE)})},
+          status,
+          headers,
+          requested_at: formatInstant(requestedAt),
+          received_at: new Date(receivedAt).toISOString(),
+        },
+        body,
+      )
+    },
+    store: (unit) => tapeOf(unit).writer.store(),
+    async conclude(unit, {recordedAt, ...outcome}) {
+      const tape = tapeOf(unit)
+      const {writer, kind} = tape
+      await writer.store()
+      return inStateTransaction(stateDb, () => {
+        adoptEnded(folder, stateDb, key, unit)
+        const {no, chain: previous} = findHead(stateDb)
+        const when = recordedAt === undefined ? {} : {recorded_at: formatInstant(recordedAt)}
+        writer.add({frame: 'outcome', ...outcome, ...when, no: no + 1, previous})
+        writer.storeNow()
+        tape.outcome = outcome.outcome
+        const recorded = {no: no + 1, tape: unit, kind, chain: writer.chain}
+        noteUnit(stateDb, recorded, isHistory(kind, outcome.outcome))
+        return writer.chain
+      })
+    },
+    async finish(unit) {
+      const tape = open.get(unit)
+      if (!tape) return
+      const {writer, outcome} = tape
+      const {sha256, bytes} = await writer.finish()
+      open.delete(unit)
+      await writer[Symbol.asyncDispose]()
+      noteTapeEnded(stateDb, unit, {ended_at: now(), outcome, head: writer.chain, bytes, sha256})
+    },
+    async [Symbol.asyncDispose]() {
+      for (const {writer} of open.values()) await writer[Symbol.asyncDispose]()
+    },
+  }
+  return tapes
+}
+
+const isBeingWritten = ({ended_at, removed_at}: TapeRow) => ended_at === null && removed_at === null
+
+/** Whether the warehouse holds something of a unit: of a walk also that it was refused. */
+export function isHistory(kind: string, outcome: string): boolean {
+  return kind === 'walk' || (outcome === 'settled' && ['look', 'rates', 'replay'].includes(kind))
+}
+
+const outcomeSchema = z.object({no: z.number(), previous: z.string().nullable(), outcome: z.string()})
+
+/** Where an outcome stands in the record. */
+export const parseOutcome = ({frame}: TapeLine) => outcomeSchema.parse(frame)
+
+/**
+ * Adds to the record what stands on the tapes of runs that died before they had noted it there. To be called in a transaction, before
+ * anything is added to the record.
+ *
+ * @param own the tape that the caller is writing
+ * @throws ConfigError `STORES_DISAGREE` where another command wrote a tape, and died before the state database knew it
+ */
+export function adoptEnded(folder: DataFolder, stateDb: StateDb, key: TapeKey, own?: string): void {
+  const rows = listTapes(stateDb)
+  const known = new Set(rows.map(({path}) => path))
+  const unknown = listTapeFiles(folder)
+    .keys()
+    .find((path) => !known.has(path))
+  if (unknown !== undefined)
+    throw newError(
+      'STORES_DISAGREE',
+      `Data folder '${folder.root}', state.sqlite: it does not know ${unknown}, which another command wrote meanwhile and died.`,
+      {next: 'Run again: that is read first.'},
+    )
+  for (const row of rows) {
+    if (!isBeingWritten(row) || row.unit === own) continue
+    const {first, last} = readEndsOf(folder, row, key)
+    const end = last.at(-1)
+    if (end?.frame.frame !== 'outcome' || findRecorded(stateDb, end.chain)) continue
+    const {no, outcome} = parseOutcome(end)
+    const kind = String((last.findLast(({frame}) => frame.frame === 'begin') ?? first[0])?.frame.kind)
+    noteUnit(stateDb, {no, tape: row.unit, kind, chain: end.chain}, isHistory(kind, outcome))
+  }
+}
+
+function readEndsOf(folder: DataFolder, row: Pick<TapeRow, 'path'>, key: TapeKey) {
+  const path = join(folder.root, row.path)
+  return existsSync(path) ? readEnds(path, key) : {first: [], last: []}
+}
+
+/** The last whole line of a tape that can be read. */
+export function readLast(folder: DataFolder, row: Pick<TapeRow, 'path'>, key: TapeKey): TapeLine | undefined {
+  return readEndsOf(folder, row, key).last.at(-1)
+}
+
+/** Reads the whole lines of a tape: where they end, if there are any of its own, and the kind of its last unit. */
+async function readThrough(
+  folder: DataFolder,
+  row: Pick<TapeRow, 'unit' | 'path' | 'fingerprint'>,
+  key: TapeKey,
+  take?: (line: TapeLine) => Promise<void>,
+): Promise<{end?: TapeEnd; kind: string}> {
+  const path = join(folder.root, row.path)
+  let kind = ''
+  // What is sealed with a key that was lost is no longer to be had.
+  if (row.fingerprint !== key.fingerprint || !existsSync(path)) return {kind}
+  const groups = readGroups(path, key)
+  for (let next = groups.next(); ; next = groups.next()) {
+    if (next.done) return next.value.groups === 0 ? {kind} : {end: next.value, kind}
+    for (const line of next.value) {
+      const {frame, unit, kind: named} = line.frame
+      if (frame === 'begin' && unit !== row.unit) return {kind}
+      if (frame === 'begin') kind = String(named)
+      await take?.(line)
+    }
+  }
+}
+
+/** The files of tapes and their bytes, by their paths below the data folder. */
+export function listTapeFiles({root, tapes}: DataFolder): Map<string, number> {
+  if (!existsSync(tapes)) return new Map()
+  const entries = readdirSync(tapes, {recursive: true, withFileTypes: true})
+  const paths = entries
+    .filter((entry) => entry.isFile() && entry.name.endsWith('.jsonl.zst'))
+    .map((entry) => join(entry.parentPath, entry.name))
+  return new Map(paths.map((path) => [path.slice(root.length + 1), statSync(path).size]))
+}

@@ -1,0 +1,136 @@
+import {z} from 'zod'
+import {inStateTransaction, type StateDb} from '../store/state-db.ts'
+
+/** How much of what a complete walk found webhooks had told of. */
+type WebhookCoverage = z.output<typeof coverageRow>
+const coverageRow = z.object({
+  walk_id: z.string(),
+  /** ISO 8601, real clock. */
+  settled_at: z.string(),
+  /** Deals the walk found created, updated, restored or newly absent. */
+  changes: z.number(),
+  /** Those of them that no event since the begin of the walk before had named. */
+  missed: z.number(),
+})
+
+const isoOf = (now: number) => new Date(now).toISOString()
+
+/** Notes that a walk begins: what is received from now on may be of deals it has read already. */
+export function noteWalkBegun(stateDb: StateDb, walkId: string, now: number): void {
+  stateDb.insert('webhook_coverage', {walk_id: walkId, began_at: isoOf(now)})
+}
+
+/** The deals that events have named since a walk began; undefined where no webhooks were taken when it was settled. */
+export function findDealsToldSince(stateDb: StateDb, walkId: string): Set<string> | undefined {
+  const [beganAt] = stateDb.column(
+    z.string(),
+    'select began_at from webhook_coverage where walk_id = ? and settled_at is not null',
+    [walkId],
+  )
+  if (beganAt === undefined) return undefined
+  const sql = 'select distinct deal_id from webhook_event where received_at >= ?'
+  return new Set(stateDb.column(z.string(), sql, [beganAt]))
+}
+
+/**
+ * Notes what a walk that was noted when it began came to, and forgets those that came to nothing.
+ *
+ * @param found null where there is nothing to compare with
+ */
+export function settleWalkCoverage(
+  stateDb: StateDb,
+  walkId: string,
+  found: {changes: number; missed: number} | null,
+  now: number,
+): void {
+  const {changes, missed} = found ?? {changes: null, missed: null}
+  stateDb.run('update webhook_coverage set settled_at = ?, changes = ?, missed = ? where walk_id = ?', [
+    isoOf(now),
+    changes,
+    missed,
+    walkId,
+  ])
+  stateDb.run('delete from webhook_coverage where settled_at is null')
+}
+
+/** What webhooks had told of the last walk; undefined where it could not be compared. */
+export function findLastCoverage(stateDb: StateDb): WebhookCoverage | undefined {
+  const last = stateDb.first(
+    z.object({...coverageRow.shape, changes: z.number().nullable(), missed: z.number().nullable()}),
+    `select walk_id, settled_at, changes, missed from webhook_coverage
+     where settled_at is not null order by settled_at desc, rowid desc limit 1`,
+  )
+  return last && last.missed !== null ? coverageRow.parse(last) : undefined
+}
+
+/** An event is known by its id for this long: longer than any sender tries again. And until a later walk was compared with it. */
+const KEPT_DAYS = 4
+
+/**
+ * Keeps an event, durably when this returns. One that names no deal, such as one of a task, is noted and settled: there is
+ * nothing to look at again, and no walk would see more.
+ *
+ * @returns false when it was there already
+ */
+export function storeEvent(
+  stateDb: StateDb,
+  event: {eventId: string; type: string; dealId: string | null},
+  now: number,
+): boolean {
+  const {eventId, type, dealId} = event
+  const at = new Date(now).toISOString()
+  const row = {
+    event_id: eventId,
+    received_at: at,
+    type,
+    deal_id: dealId ?? '',
+    settled_at: dealId === null ? at : null,
+    outcome: dealId === null ? 'noted' : null,
+  }
+  return stateDb.insert('webhook_event', row, 'or ignore').changes === 1
+}
+
+/**
+ * Events not yet settled, oldest first: the deals they are about are to be looked at again. `received_at` is ISO 8601 of the
+ * real clock.
+ */
+export function listWaitingEvents(stateDb: StateDb) {
+  return stateDb.all(
+    z.object({event_id: z.string(), received_at: z.string(), type: z.string(), deal_id: z.string()}),
+    `select event_id, received_at, type, deal_id from webhook_event
+     where settled_at is null order by received_at, event_id limit 10000`,
+  )
+}
+
+/**
+ * The deals named by the events that are still known, settled or not, and when the last of each was received: ISO 8601, real
+ * clock.
+ */
+export function listNamedDeals(stateDb: StateDb) {
+  return stateDb.all(
+    z.object({deal_id: z.string(), received_at: z.string()}),
+    "select deal_id, max(received_at) as received_at from webhook_event where deal_id <> '' group by deal_id",
+  )
+}
+
+/** Notes what became of events, and forgets those that are settled and old. */
+export function settleEvents(
+  stateDb: StateDb,
+  {eventIds, outcome}: {eventIds: readonly string[]; outcome: 'applied' | 'walked'},
+  now: number,
+): void {
+  inStateTransaction(stateDb, () => {
+    stateDb.run(
+      `update webhook_event set settled_at = ?, outcome = ?
+       where event_id in (select value from json_each(?)) and settled_at is null`,
+      [new Date(now).toISOString(), outcome, JSON.stringify(eventIds)],
+    )
+    stateDb.run(
+      `delete from webhook_event
+       where settled_at is not null and received_at < min(
+         ?1, coalesce((select max(began_at) from webhook_coverage where settled_at is not null), ?1)
+       )`,
+      [new Date(now - KEPT_DAYS * 86_400_000).toISOString()],
+    )
+  })
+}

@@ -1,0 +1,181 @@
+import {rowOf} from '../build/release-row.ts'
+import {quoteLiteral} from '../store/database.ts'
+import {type ReleaseCheck, readReleaseChecks} from '../store/release.ts'
+import {NOT_AT_HAND, type ReasonsRequest, type WaitingReason, type WaitingRecord} from '../sync/quarantine.ts'
+import {askFirst} from './actions.ts'
+import {
+  type Column,
+  count,
+  countOf,
+  formatValue,
+  instant,
+  linked,
+  renderMeant,
+  renderPages,
+  table,
+  words,
+} from './figures.ts'
+import {type History, noneIfUnknown} from './history.ts'
+import {type Html, html, prose} from './html.ts'
+import {addressOfDeal} from './portfolio.ts'
+import type {Page, View} from './view.ts'
+
+/** Rows that stand for all of a check. */
+const SAMPLES = 2
+
+/** The place of a check on the page of checks. */
+const placeOf = (name: string) => name.replaceAll(/[^\w.]+/g, '-')
+
+/** `/checks`: every check of the release, those that found rows first, with the rows. */
+export function viewChecks({release}: View): Page {
+  const checks = readReleaseChecks(release.dir)
+  const {passed, warned} = release.manifest.checks
+  return {
+    title: 'Checks',
+    body: html`<p class="lead">${countOf(passed, 'check')} passed${warned > 0 && `, ${count(warned)} warned`}. A check that fails lets nothing be released.</p>
+${checks.filter(({failures}) => failures > 0).map(renderFound)}
+<h2>Passed</h2>
+<ul class="needs">${checks
+      .filter(({failures}) => failures === 0)
+      .map(
+        ({name, description}) =>
+          html`<li id="${placeOf(name)}"><b class="passed">passed</b> ${!name.includes('(') && html`${words(name)}: `}${prose(description)}</li>`,
+      )}</ul>`,
+  }
+}
+
+/** A check of a header is called by what it demands; one of a file has a name. */
+const nameOf = (name: string): Html =>
+  name.includes('(') ? html`<code>${name}</code>` : html`${words(name)}`
+
+function renderFound({name, description, failures, rows}: ReleaseCheck): Html {
+  const [subject, ...others] = Object.keys(rows[0] ?? {})
+  const isAmount = (name: string) =>
+    rows.every((row) => row[name] === null || /^-?\d+\.\d\d$/.test(String(row[name])))
+  const columns = [
+    ...(subject === undefined ? [] : [{name: subject, type: ''}]),
+    ...others.filter(isAmount).map((name) => ({name, type: 'DECIMAL(38,2)'})),
+    ...others.filter((name) => !isAmount(name)).map((name) => ({name, type: ''})),
+  ]
+  const shown = {columns, rows: rows.map((row) => columns.map(({name}) => row[name]))}
+  return html`<h2 id="${placeOf(name)}">${nameOf(name)}</h2>
+<p><b class="warned">warned</b> ${prose(description)}</p>
+<p class="muted">Not so for ${countOf(failures, 'row')}${rows.length < failures && `; the first ${count(rows.length)}`}:</p>
+${renderMeant(shown, addressOfDeal)}`
+}
+
+/** What the checks found that warned, each in a sentence with its rows behind it. @param but names that are told elsewhere */
+export function describeFindings({release}: Pick<View, 'release'>, but: readonly string[] = []): Html[] {
+  return readReleaseChecks(release.dir)
+    .filter(({name, failures}) => failures > 0 && !but.includes(name))
+    .map(({name, description, failures, rows}) => {
+      const samples = rows.slice(0, SAMPLES).map(describeRow)
+      return html`<b class="warned">${prose(description.split(/[;.](?: |$)/)[0] ?? '')}</b>: not so for <a href="/checks#${placeOf(name)}">${countOf(failures, 'row')}</a>, such as ${samples.map((sample, index) => html`${index > 0 && '; '}${sample}`)}`
+    })
+}
+
+/** A row that a check found: its id, and what else it says. */
+function describeRow(row: ReleaseCheck['rows'][number]): Html {
+  const [[id, subject] = ['', ''], ...others] = Object.entries(row)
+  const said = others.map(([name, value]) => `${words(name)} ${formatValue({name, type: ''}, value)}`)
+  const named =
+    id === 'deal_id' ? linked(String(subject), addressOfDeal(String(subject))) : words(String(subject))
+  return html`${named}${said.length > 0 && ` (${said.join(', ')})`}`
+}
+
+/** Which records `/quarantine` is asked for. */
+function readAsked(query: URLSearchParams): ReasonsRequest {
+  const page = Math.max(1, Math.min(1_000_000, Number.parseInt(query.get('page') ?? '1', 10) || 1))
+  const [path, reason] = [query.get('path'), query.get('reason')]
+  return {page, ...(path !== null && {path}), ...(reason !== null && {reason})}
+}
+
+/** `/quarantine`: the records that could not be read, by reason, and page by page. */
+export async function viewQuarantine(
+  {tables, query}: View,
+  history: History,
+  mayAct: boolean,
+): Promise<Page> {
+  const asked = readAsked(query)
+  const {reasons, records, per_page, pruned} = await history.ask('reasons', asked)
+  const ids = records.map(({record_id}) => quoteLiteral(record_id ?? ''))
+  const known = await tables.all(
+    rowOf('core.deal_history', ['deal_id']),
+    `select distinct deal_id from core.deal_history where deal_id in (${ids.join(', ') || `''`})`,
+  )
+  const deals = new Set(known.map(({deal_id}) => deal_id))
+  const isAsked = ({path, reason}: WaitingReason) =>
+    path === (asked.path ?? path) && reason === (asked.reason ?? reason)
+  const shown = reasons.filter(isAsked).reduce((sum, one) => sum + one.records, 0)
+  const pages = Math.max(1, Math.ceil(shown / per_page))
+  const address = (page: number) => addressOfReason(asked, page)
+  const replay = askFirst('Read them once more', {
+    asked: {do: 'replay'},
+    says: html`After a fix of schema or code: reads every record once more and stores those that can be read now, then builds a release (<code>loantape quarantine replay</code>).`,
+    button: 'Replay the quarantine',
+  })
+  const body = html`<p class="lead">A record that cannot be read is kept whole on its tape; its deal counts as last known.</p>
+${pruned > 0 && html`<p class="muted">${count(pruned)} more were never read, and what they held has been pruned.</p>`}
+${
+  reasons.length === 0
+    ? html`<p class="passed">No record waits: all that came could be read.</p>`
+    : html`${mayAct && replay}
+<h2>Why</h2>
+${table(REASON_COLUMNS, reasons)}
+<h2>${asked.reason === undefined ? 'Records' : html`Records: <code>${asked.path}</code>, ${asked.reason}`}</h2>
+${asked.reason !== undefined && html`<p class="chips"><a href="/quarantine">all reasons</a></p>`}
+${records.length === 0 ? html`<p class="empty">No record is like that.</p>` : table(columnsOf(deals), records)}
+${renderPages(asked.page, pages, address)}`
+}`
+  return {title: 'Quarantine', body}
+}
+
+function addressOfReason({path, reason}: Omit<ReasonsRequest, 'page'>, page = 1): string {
+  const query = new URLSearchParams({
+    ...(path !== undefined && {path}),
+    ...(reason !== undefined && {reason}),
+    ...(page > 1 && {page: String(page)}),
+  })
+  return query.size === 0 ? '/quarantine' : `/quarantine?${query}`
+}
+
+const instantOf = (text: string) => html`<span class="day">${instant(text)}</span>`
+
+const REASON_COLUMNS: Column<WaitingReason>[] = [
+  {title: 'Field', cell: ({path}) => html`<code>${path}</code>`},
+  {title: 'Reason', cell: (one) => linked(one.reason, addressOfReason(one))},
+  {title: 'Records', kind: 'number', cell: ({records}) => count(records)},
+  {title: 'Times', kind: 'number', cell: ({times}) => count(times)},
+  {title: 'Since', cell: ({since}) => instantOf(since)},
+  {title: 'Last', cell: ({until}) => instantOf(until)},
+]
+
+const columnsOf = (deals: ReadonlySet<string>): Column<WaitingRecord>[] => [
+  {
+    title: 'Record',
+    cell: ({stream, record_id}) =>
+      record_id === null
+        ? html`<span class="muted">${stream} without an id</span>`
+        : html`${stream !== 'deal' && `${stream} `}${linked(html`<code>${record_id}</code>`, deals.has(record_id) ? addressOfDeal(record_id) : undefined)}`,
+  },
+  {title: 'Field', cell: ({path}) => html`<code>${path}</code>`},
+  {title: 'Reason', cell: ({reason}) => reason},
+  {title: 'Since', cell: ({since}) => instantOf(since)},
+  {title: 'Times', kind: 'number', cell: ({times}) => count(times)},
+  {title: 'Last walk', cell: ({walk_id}) => html`<span class="mono small">${walk_id}</span>`},
+  {
+    title: 'As received',
+    cell: ({quarantine_id}) => html`<a href="/quarantine/${quarantine_id}">${quarantine_id}</a>`,
+  },
+]
+
+/** `/quarantine/<id>`: one record whole, byte for byte as its source sent it. */
+export async function viewQuarantined(id: string, history: History): Promise<Page | undefined> {
+  const found = await history.ask('quarantined', id).catch(noneIfUnknown)
+  if (!found) return undefined
+  const {record, ...entry} = found
+  const body = html`<p class="muted">As its source sent it. <a href="/quarantine">All that wait</a>.</p>
+<dl class="deal">${Object.entries(entry).map(([name, value]) => html`<div><dt>${words(name)}</dt><dd>${value ?? '–'}</dd></div>`)}</dl>
+${record === null ? html`<p class="notice">${NOT_AT_HAND}</p>` : html`<pre class="received" tabindex="0">${record}</pre>`}`
+  return {title: `In quarantine: ${id}`, body}
+}

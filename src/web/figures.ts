@@ -1,0 +1,220 @@
+import {isCalendarDate, wallTimeOf} from '../core/clock.ts'
+import {centsOf, groupThousands} from '../core/money.ts'
+import {shorten} from '../core/text.ts'
+import {type Html, html} from './html.ts'
+
+/** Exact decimal text as `$1,234.56`; a dash where there is none. */
+export function dollars(amount: string | null): string {
+  if (amount === null) return '–'
+  return amount.startsWith('-') ? `−$${groupThousands(amount.slice(1))}` : `$${groupThousands(amount)}`
+}
+
+/** A movement; one of nothing is a dash. */
+export function signed(amount: string): string {
+  const cents = centsOf(amount)
+  return cents === 0n ? '–' : `${cents > 0n ? '+' : ''}${dollars(amount)}`
+}
+
+const AT_A_GLANCE = new Intl.NumberFormat('en-US', {
+  style: 'currency',
+  currency: 'USD',
+  notation: 'compact',
+  maximumSignificantDigits: 3,
+})
+
+/** An amount at a glance, in three digits, as the axes of charts have it: `$1.62B`. */
+export function dollarsAtAGlance(amount: string | null): string {
+  if (amount === null) return '–'
+  return Math.abs(Number(amount)) < 1000 ? dollars(amount) : AT_A_GLANCE.format(Number(amount))
+}
+
+/** A count, or a dash. */
+export function count(value: number | string | null): string {
+  return value === null ? '–' : groupThousands(value)
+}
+
+/** A count of things: `1 deal`, `44 deals`. */
+export function countOf(value: number, thing: string, things = `${thing}s`): string {
+  return `${count(value)} ${value === 1 ? thing : things}`
+}
+
+/** A name of the data as words, no longer than a name is; a dash where there is none. */
+export function words(text: string | null | undefined): string {
+  if (text === '') return '(blank)'
+  return shorten((text ?? '–').replaceAll('_', ' '))
+}
+
+/** The ways to the pages before and after one of a list; false where there is one page alone. */
+export function renderPages(page: number, all: number, addressOf: (page: number) => string): Html | false {
+  if (all === 1 && page === 1) return false
+  return html`<nav class="pages" aria-label="Of the list">
+${page > 1 && html`<a rel="prev" href="${addressOf(page - 1)}">← before</a>`}
+<span class="muted">page ${count(page)} of ${count(all)}</span>
+${page < all && html`<a rel="next" href="${addressOf(page + 1)}">next →</a>`}
+</nav>`
+}
+
+/** A percentage that is one already: `61.4 %`. */
+export function percent(value: number | null, places = 1): string {
+  return value === null ? '–' : `${value.toFixed(places)} %`
+}
+
+/** A ratio as percentage: 0.614 is `61.4 %`. */
+export function ratio(value: number | string | null): string {
+  return percent(value === null ? null : Number(value) * 100)
+}
+
+/** An instant to the second, from ISO 8601, a TIMESTAMP as text, or ms since the epoch; {@link inTimeZone} writes it in that of a page. */
+export function instant(at: string | number): Html {
+  const date = new Date(
+    typeof at === 'string' && /^[\d-]+ [\d:.]+$/.test(at) ? `${at.replace(' ', 'T')}Z` : at,
+  )
+  if (Number.isNaN(date.getTime())) return html`${at}`
+  return html`<time datetime="${date.toISOString()}">${secondOf(date)} UTC</time>`
+}
+
+const secondOf = (date: Date) => date.toISOString().slice(0, 19).replace('T', ' ')
+
+/** Markup with every instant in the wall time of a zone, which is named: `2026-03-03 23:30:00 EST`. */
+export function inTimeZone(markup: string, timeZone: string): string {
+  const zoneName = new Intl.DateTimeFormat('en-US', {timeZone, timeZoneName: 'short'})
+  return markup.replaceAll(/<time datetime="([^"]+)">[^<]+/g, (_, iso: string) => {
+    const at = Date.parse(iso)
+    const zone = zoneName.formatToParts(at).find(({type}) => type === 'timeZoneName')?.value
+    return `<time datetime="${iso}" title="${timeZone}">${secondOf(new Date(wallTimeOf(at, timeZone)))} ${zone}`
+  })
+}
+
+/** A length of time as people say it, the two largest units. */
+export function span(ms: number): string {
+  const seconds = Math.max(0, Math.round(ms / 1000))
+  const parts: [number, string][] = [
+    [Math.floor(seconds / 86_400), 'd'],
+    [Math.floor(seconds / 3600) % 24, 'h'],
+    [Math.floor(seconds / 60) % 60, 'min'],
+    [seconds % 60, 's'],
+  ]
+  const first = parts.findIndex(([value]) => value > 0)
+  if (first === -1) return '0 s'
+  return parts
+    .slice(first, first + 2)
+    .filter(([value]) => value > 0)
+    .map(([value, unit]) => `${value} ${unit}`)
+    .join(' ')
+}
+
+/** A small horizontal bar, `share` of 100 long. */
+export function bar(share: number | null): Html {
+  const width = Math.max(0, Math.min(100, share ?? 0)).toFixed(2)
+  return html`<svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect width="${width}" height="8" rx="0.6"/></svg>`
+}
+
+/** A figure at the top of a page. */
+interface Figure {
+  name: string
+  value: string
+  note: Html | string
+  /** The page of what it is made of. */
+  href?: string | undefined
+}
+
+/** The figures at the top of a page, each with a note. */
+export function figures(all: readonly Figure[]): Html {
+  return html`<div class="figures">${all.map(
+    ({name, value, note, href}) =>
+      html`<div class="figure"><div class="name">${name}</div><div class="value">${linked(value, href)}</div><div class="note">${note}</div></div>`,
+  )}</div>`
+}
+
+/** A value as a link to what it is made of, where there is such a page. */
+export function linked(value: Html | string, href: string | undefined): Html {
+  return href === undefined ? html`${value}` : html`<a href="${href}">${value}</a>`
+}
+
+/** One column of a table; cells are made from a row. */
+export interface Column<Row> {
+  /** Empty where the column is drawn. */
+  title: Html | string
+  kind?: 'number' | 'bar' | undefined
+  cell: (row: Row) => Html | string | false
+}
+
+/** A table of rows, with a last row of totals where one is given. */
+export function table<Row>(columns: readonly Column<Row>[], rows: readonly Row[], total?: Row): Html {
+  const cells = (row: Row) =>
+    columns.map(({kind, cell}) => {
+      const value = cell(row)
+      const shape = kind ?? (typeof value === 'string' && isCalendarDate(value) ? 'day' : undefined)
+      return html`<td${shape && html` class="${shape}"`}>${value}</td>`
+    })
+  return html`<div class="scroll" tabindex="0"><table>
+<thead><tr>${columns.map(({title, kind}) => (title === '' ? html`<td></td>` : html`<th scope="col"${kind === 'number' && html` class="number"`}>${title}</th>`))}</tr></thead>
+<tbody>
+${rows.map((row) => html`<tr>${cells(row)}</tr>\n`)}</tbody>
+${total !== undefined && html`<tfoot><tr>${cells(total)}</tr></tfoot>\n`}</table></div>`
+}
+
+/** A column of a query or a table. */
+interface TypedColumn {
+  name: string
+  /** As the engine names it; empty where it is not known, and values say it. */
+  type: string
+}
+
+/** What values of a column are: DECIMAL with two places are dollars, `ltv` ratios, `_pct` percentages, whole numbers counts. */
+function meaningOf({name, type}: TypedColumn): 'usd' | 'ratio' | 'percent' | 'count' | 'name' | 'text' {
+  if (/(^|_)ltv$/.test(name)) return 'ratio'
+  if (name.endsWith('_pct')) return 'percent'
+  if (/^DECIMAL\(\d+,2\)$/.test(type)) return 'usd'
+  if (/^U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$/.test(type)) return 'count'
+  return /(^|_)(status|loan_program|status_class|bucket|dimension|term|category)$/.test(name)
+    ? 'name'
+    : 'text'
+}
+
+/** A value as its column means it. */
+export function formatValue(column: TypedColumn, value: unknown): string {
+  if (value === null || value === undefined) return '–'
+  if (typeof value === 'boolean') return value ? 'yes' : 'no'
+  if (typeof value === 'object') return JSON.stringify(value)
+  const text = String(value)
+  const isNumber = /^-?\d+(\.\d+)?(e[+-]?\d+)?$/i.test(text)
+  switch (meaningOf(column)) {
+    case 'usd':
+      return dollars(text)
+    case 'ratio':
+      return isNumber ? ratio(text) : text
+    case 'percent':
+      return isNumber ? percent(Number(text)) : text
+    case 'count':
+      return count(text)
+    case 'name':
+      return words(text)
+    case 'text':
+      return column.type === '' && /^-?\d+\.\d\d$/.test(text) ? dollars(text) : text
+  }
+}
+
+/** Rows of a query, each value as its column means it. @param dealLink the page of a deal */
+export function renderMeant(
+  {columns, rows}: {columns: readonly TypedColumn[]; rows: readonly (readonly unknown[])[]},
+  dealLink: (dealId: string) => string,
+): Html {
+  if (rows.length === 0) return html`<p class="empty">No rows.</p>`
+  return table(
+    columns.map(
+      (column, index): Column<readonly unknown[]> => ({
+        title: words(column.name),
+        kind:
+          ['name', 'text'].includes(meaningOf(column)) && !/^(DECIMAL|DOUBLE)/.test(column.type)
+            ? undefined
+            : 'number',
+        cell: (row) => {
+          const text = formatValue(column, row[index])
+          return column.name === 'deal_id' && text !== '–' ? linked(text, dealLink(text)) : text
+        },
+      }),
+    ),
+    rows,
+  )
+}

@@ -1,0 +1,180 @@
+import type {Config} from '../core/config.ts'
+import type {World} from '../core/types.ts'
+import type {Alarm} from '../schedule/alarms.ts'
+import {count, dollars, instant, span, table} from './figures.ts'
+import {type Html, html, prose} from './html.ts'
+import {createHttpServer, listenAt, type WebSide} from './http-server.ts'
+import {createRegistry} from './metrics.ts'
+import {renderWorkbench} from './page-frame.ts'
+
+/** How one source of a fleet is doing, or why that is not known. */
+export interface SourceRow {
+  source: string
+  healthy: boolean
+  /** Whether all but few of its deals are in a status that has a class. */
+  is_classified: boolean
+  error: {code: string; message: string} | null
+  last_success: {ended_at: string; age_hours: number} | null
+  release: {as_of: string; known_at: string; deals: number; amount: string} | null
+  /** Job and progress of the run under way. */
+  running: string | null
+  alarms: readonly Alarm[]
+  next_slot: {job: string; slot: string} | null
+}
+
+const CLASSES = {
+  broken: 'failed',
+  'no success': 'failed',
+  'too old': 'failed',
+  unclassified: 'failed',
+  alarm: 'warned',
+  healthy: 'passed',
+}
+
+/** A source in a word or two. */
+export function stateOf({
+  healthy,
+  is_classified,
+  error,
+  last_success,
+  alarms,
+}: SourceRow): keyof typeof CLASSES {
+  if (error) return 'broken'
+  if (!is_classified) return 'unclassified'
+  if (!healthy) return last_success ? 'too old' : 'no success'
+  return alarms.length > 0 ? 'alarm' : 'healthy'
+}
+
+const ORDER = Object.keys(CLASSES)
+
+/** The sources that want somebody first. */
+export function sortSources(rows: readonly SourceRow[]): SourceRow[] {
+  return rows.toSorted(
+    (a, b) => ORDER.indexOf(stateOf(a)) - ORDER.indexOf(stateOf(b)) || a.source.localeCompare(b.source),
+  )
+}
+
+/** The page of a fleet. @param now ms since the epoch */
+export function renderFleet(rows: readonly SourceRow[], now: number): string {
+  const unhealthy = rows.filter(({healthy}) => !healthy).length
+  return renderWorkbench({
+    title: 'Fleet',
+    path: '/',
+    places: [{title: 'Fleet', href: '/'}],
+    facts: [
+      html`<b>${rows.length}</b> ${rows.length === 1 ? 'source' : 'sources'}`,
+      unhealthy === 0
+        ? html`<b class="passed">all healthy</b>`
+        : html`<b class="failed">${unhealthy} not healthy</b>`,
+      html`as seen at <b>${instant(now)}</b>`,
+    ],
+    chips: [],
+    alarms: unhealthy,
+    body: html`${rows.length === 0 ? html`<p class="empty">No folder in <code>sources</code> yet.</p>` : html`${renderWrongs(rows)}${renderRows(rows, now)}`}
+<p class="muted">To look into a source, serve its workbench: <code>cd sources/&lt;name&gt; &amp;&amp; LOANTAPE_WEB_PORT=0 npx loantape serve</code></p>`,
+  })
+}
+
+function renderRows(rows: readonly SourceRow[], now: number): Html {
+  return table<SourceRow>(
+    [
+      {title: 'Source', cell: ({source}) => html`<b>${source}</b>`},
+      {title: 'State', cell: (row) => html`<b class="${CLASSES[stateOf(row)]}">${stateOf(row)}</b>`},
+      {
+        title: 'Last success',
+        cell: ({last_success: last}) => (last ? `${span(now - Date.parse(last.ended_at))} ago` : '–'),
+      },
+      {
+        title: 'As of',
+        cell: ({release}) => (release ? html`<span class="day">${release.as_of}</span>` : '–'),
+      },
+      {title: 'Deals', kind: 'number', cell: ({release}) => count(release?.deals ?? null)},
+      {title: 'Amount', kind: 'number', cell: ({release}) => dollars(release?.amount ?? null)},
+      {title: 'Running', cell: ({running}) => running ?? '–'},
+      {
+        title: 'Next slot',
+        cell: ({next_slot: next}) => (next ? `${next.job} in ${span(Date.parse(next.slot) - now)}` : '–'),
+      },
+    ],
+    sortSources(rows),
+  )
+}
+
+/** What is wrong, source by source. */
+function renderWrongs(rows: readonly SourceRow[]): Html {
+  const wrongs = sortSources(rows).flatMap(({source, error, alarms}) => [
+    ...(error
+      ? [
+          html`<b>${source}</b>: <span class="lines">${prose(error.message)}</span> <span class="mono failed">${error.code}</span>`,
+        ]
+      : []),
+    ...alarms.map(
+      ({title, since}) => html`<b>${source}</b>: <b class="warned">${title}</b> since ${instant(since)}`,
+    ),
+  ])
+  return html`${wrongs.length > 0 && html`<ul class="needs">${wrongs.map((wrong) => html`<li>${wrong}</li>`)}</ul>`}`
+}
+
+/**
+ * Serves the page, the probe and the metrics of a fleet.
+ *
+ * @param readRows how each source is doing now
+ * @throws ConfigError `WEB_TOKEN_MISSING`, `WEB_ADDRESS`
+ */
+export async function startFleetWeb(
+  config: Config,
+  readRows: () => readonly SourceRow[],
+  world: World,
+): Promise<WebSide> {
+  const server = createHttpServer(config, world)
+  const metrics = createFleetMetrics(world)
+  server.addHook('onResponse', async (_request, reply) => metrics.countAnswer(reply.statusCode))
+  server.get('/', async (_request, reply) =>
+    reply.type('text/html; charset=utf-8').send(renderFleet(readRows(), world.realClock.now())),
+  )
+  server.get('/metrics', async (_request, reply) =>
+    reply.type(metrics.contentType).send(await metrics.render(readRows())),
+  )
+  const url = await listenAt(server, config)
+  return {url, [Symbol.asyncDispose]: () => server.close()}
+}
+
+function createFleetMetrics({realClock}: World) {
+  const {registry, gauge, countAnswer} = createRegistry()
+  const healthy = gauge('source_healthy', '1 for a source whose last success is recent, else 0.', ['source'])
+  const broken = gauge('source_error', '1 for a source that cannot be read or run.', ['source', 'code'])
+  const successAge = gauge('last_success_age_seconds', 'Since the last sync that ended well.', ['source'])
+  const releaseAge = gauge('release_age_seconds', 'Since what the current release tells was recorded.', [
+    'source',
+  ])
+  const deals = gauge('release_deals', 'Present deals of the current release.', ['source'])
+  const running = gauge('source_running', '1 for a source with a run under way, else 0.', ['source'])
+  const alarms = gauge('alarm', '1 for each alarm that is raised.', ['source', 'name', 'state'])
+  const all = [healthy, broken, successAge, releaseAge, deals, running, alarms]
+
+  function collect(rows: readonly SourceRow[]): void {
+    const now = realClock.now()
+    for (const one of all) one.reset()
+    for (const {source, error, last_success, release, ...row} of rows) {
+      healthy.set({source}, row.healthy ? 1 : 0)
+      running.set({source}, row.running === null ? 0 : 1)
+      if (error) broken.set({source, code: error.code}, 1)
+      if (last_success) successAge.set({source}, (now - Date.parse(last_success.ended_at)) / 1000)
+      if (release) {
+        releaseAge.set({source}, (now - Date.parse(release.known_at)) / 1000)
+        deals.set({source}, release.deals)
+      }
+      for (const {name, state} of row.alarms) alarms.set({source, name, state}, 1)
+    }
+  }
+
+  return {
+    contentType: registry.contentType,
+    countAnswer,
+    /** Text in the Prometheus format. */
+    render(rows: readonly SourceRow[]) {
+      collect(rows)
+      return registry.metrics()
+    },
+  }
+}

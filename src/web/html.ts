@@ -1,0 +1,54 @@
+/** Text that is markup already. */
+export interface Html {
+  readonly html: string
+}
+
+/** What may stand in a template: text is escaped, markup is not, nothing and false are left out. */
+type Insert = Html | string | number | null | undefined | false | readonly Insert[]
+
+/** Markup from a template; what is put in is escaped unless it is markup itself, and shown by {@link showControls} where it is read. */
+export function html(strings: TemplateStringsArray, ...inserts: readonly Insert[]): Html {
+  let before = ''
+  const parts = strings.map((text, index) => {
+    before += text
+    if (index === inserts.length) return text
+    return text + render(inserts[index], EXACT_PLACE.test(before) ? escapeText : showText)
+  })
+  return {html: parts.join('')}
+}
+
+/** Inside an attribute or a text area, what is put in is sent back or looked up: it stays exact. */
+const EXACT_PLACE = /="[^"]*$|<textarea[^<]*$/
+
+/** A text in which characters that nobody sees, or that turn the text around them, are named: `⟨U+202E⟩`. */
+export function showControls(text: string): string {
+  return text.replace(/[[\p{Cc}\p{Bidi_Control}]--[\t\n\r]]/gv, (character) => {
+    const code = (character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')
+    return `⟨U+${code}⟩`
+  })
+}
+
+const showText = (text: string) => escapeText(showControls(text))
+
+/** Takes text for markup as it is. */
+export function markup(text: string): Html {
+  return {html: text}
+}
+
+/** Text in which `code` stands between backticks. */
+export function prose(text: string): Html {
+  return html`${text.split('`').map((part, index) => (index % 2 === 1 ? html`<code>${part}</code>` : part))}`
+}
+
+function render(insert: Insert, write: (text: string) => string): string {
+  if (insert === null || insert === undefined || insert === false) return ''
+  if (typeof insert === 'string' || typeof insert === 'number') return write(String(insert))
+  if ('html' in insert) return insert.html
+  return insert.map((one) => render(one, write)).join('')
+}
+
+const ENTITIES: Record<string, string> = {'&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;'}
+
+function escapeText(text: string): string {
+  return text.replace(/[&<>"']/g, (character) => ENTITIES[character] ?? character)
+}

@@ -1,0 +1,82 @@
+import {readFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {inTimeZone} from './figures.ts'
+import {type Html, html, markup} from './html.ts'
+
+const readAsset = (name: string) => markup(readFileSync(join(import.meta.dirname, name), 'utf8'))
+
+/**
+ * One self-contained page: styles and script stand in it, nothing is loaded from anywhere.
+ *
+ * @param styles file beside this one with further styles
+ * @param script file beside this one whose text runs at the end of the page
+ * @param timeZone of its instants; UTC by default
+ */
+export function renderPage(page: {
+  title: string
+  body: Html
+  styles?: string
+  script?: string
+  timeZone?: string | undefined
+}): string {
+  const {title, body, styles, script, timeZone} = page
+  const document = html`<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>${title}</title>
+<link rel="icon" href="data:,">
+<style>
+${readAsset('page.css')}${styles !== undefined && readAsset(styles)}</style>
+</head>
+<body>
+${body}
+${script !== undefined && html`<script>\n${readAsset(script)}</script>\n`}</body>
+</html>
+`
+  return timeZone === undefined ? document.html : inTimeZone(document.html, timeZone)
+}
+
+/** What stands around every page of the workbench. */
+interface Frame {
+  title: string
+  /** The address of the page. */
+  path: string
+  places: readonly {title: string; href: string}[]
+  /** What the page is about, such as a date. */
+  facts: readonly (Html | false)[]
+  /** The filters that are set, each with the address of the page without it. */
+  chips: readonly {text: string; without: string}[]
+  alarms: number
+  /** The run under way, in words; a page without it loads no script. */
+  live?: {running: boolean; words: string}
+  /** Of its instants; UTC by default. */
+  timeZone?: string
+  body: Html
+}
+
+/** A page of the workbench: the way to the others, what it is about, and its own part. */
+export function renderWorkbench(page: Frame): string {
+  const {title, path, places, facts, chips, alarms, live, body, timeZone} = page
+  const isHere = (href: string) =>
+    href.split('?')[0] === '/' ? path === '/' : path.startsWith(href.split('?')[0] ?? '')
+  const frame = html`<a class="skip" href="#main">To the page</a>
+<header class="top"><nav aria-label="Pages">
+<span class="brand">loantape</span>
+${places.map((place) => html`<a href="${place.href}"${isHere(place.href) && html` aria-current="page"`}>${place.title}</a>\n`)}${live && html`<span class="live" id="live" role="status" data-running="${String(live.running)}">${live.words}</span>`}</nav></header>
+<main class="sheet wide" id="main">
+<h1>${title}</h1>
+<ul class="facts">${facts.map((fact) => fact && html`<li>${fact}</li>`)}</ul>
+${chips.length > 0 && html`<p class="chips">${chips.map(({text, without}) => html`<a href="${without}" aria-label="Remove filter ${text}">${text} ✕</a> `)}</p>`}
+${body}
+</main>
+${live && html`<script src="/assets/workbench.js" type="module"></script>`}`
+  return renderPage({
+    title: `${title} · loantape${alarms > 0 ? ` (${alarms})` : ''}`,
+    body: frame,
+    styles: 'workbench.css',
+    timeZone,
+  })
+}

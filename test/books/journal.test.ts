@@ -1,0 +1,483 @@
+import {spawnSync} from 'node:child_process'
+import {hash} from 'node:crypto'
+import {cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {userInfo} from 'node:os'
+import {join} from 'node:path'
+import {fileURLToPath} from 'node:url'
+import {afterAll, afterEach, beforeAll, beforeEach, expect, test} from 'vitest'
+import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
+import {closePeriod, listPeriods, remapPeriods, reopenPeriod} from '../../src/books/close-period.ts'
+import {reissueBatch} from '../../src/books/issue.ts'
+import {JOURNAL_STEPS, type RunStep} from '../../src/core/types.ts'
+import {exportRelease} from '../../src/export.ts'
+import {pruneData} from '../../src/record/prune.ts'
+import {verifyAll} from '../../src/record/verify.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
+import {type Books, openBooks} from '../support/books.ts'
+import {failureOf} from '../support/lab.ts'
+
+const SQL = fileURLToPath(new URL('../../sql', import.meta.url))
+const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
+
+let begun: Books
+let closed: Books
+let books: Books
+
+/** Two deals: one funded from the start, one funded on January 20; the release of that day is there. */
+beforeAll(async () => {
+  begun = openBooks()
+  await begun.walk('2026-01-05', {a: {loan_amount: 500, status: 'funded'}, b: {loan_amount: 100}})
+  const funded = {loan_amount: 100, status: 'funded'}
+  await begun.walk('2026-01-20', {a: {loan_amount: 500, status: 'funded'}, b: funded})
+  await begun.sumJournal('2026-01', '2026-01-21')
+
+  closed = openBooks(begun)
+  await closed.export('xero', '2026-01', '2026-01-21')
+  await closed.walk('2026-02-02', {a: {loan_amount: 500, status: 'funded'}, b: funded})
+  await closePeriod(closed.config, {period: '2026-01'}, closed.at('2026-02-03'))
+})
+
+beforeEach(() => {
+  books = openBooks(begun)
+})
+
+afterEach(() => books[Symbol.dispose]())
+
+afterAll(() => {
+  begun[Symbol.dispose]()
+  closed[Symbol.dispose]()
+})
+
+/** Goes on with books whose January was issued to Xero and closed on February 3. */
+function openClosed(): void {
+  books[Symbol.dispose]()
+  books = openBooks(closed)
+}
+
+/** The same deals, `b` with this amount. */
+const walkOn = (day: string, amount: number) =>
+  books.walk(day, {a: {loan_amount: 500, status: 'funded'}, b: {loan_amount: amount, status: 'funded'}})
+
+const contentOf = (dir: string) =>
+  Object.fromEntries(readdirSync(dir).map((name) => [name, readFileSync(join(dir, name), 'hex')]))
+
+const manifestOf = (dir: string) => JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
+
+test('an export issues what is new since the last one, and nothing when nothing is', async () => {
+  const [first] = await books.export('xero', '2026-01', '2026-01-21')
+  expect(first).toMatchObject({outcome: 'written', rows: 2, files: 1, period: '2026-01'})
+  expect(await books.export('xero', '2026-01', '2026-01-21')).toEqual([{...first, outcome: 'unchanged'}])
+  await walkOn('2026-01-25', 130)
+  const [second] = await books.export('xero', '2026-01', '2026-01-26')
+  expect(second).toMatchObject({outcome: 'written', rows: 2})
+  expect(second?.batch_id).not.toBe(first?.batch_id)
+  expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 13_000n, 1090: -13_000n})
+})
+
+test('a state database older than the last batch issues nothing twice: it is brought up to date from the tapes', async () => {
+  const backup = join(books.folder.root, 'state.backup')
+  await books.export('xero', '2026-01', '2026-01-21')
+  cpSync(books.folder.stateDb, backup)
+  await walkOn('2026-01-25', 130)
+  await books.export('xero', '2026-01', '2026-01-26')
+  cpSync(backup, books.folder.stateDb)
+  await walkOn('2026-01-28', 150)
+  expect(await books.export('netsuite', '2026-01', '2026-01-29')).toMatchObject([{outcome: 'written'}])
+  expect(await books.export('xero', '2026-01', '2026-01-29')).toMatchObject([{outcome: 'written', rows: 2}])
+  expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 15_000n, 1090: -15_000n})
+})
+
+test('what a command that died wrote down is not issued again by one that went on beside it', async () => {
+  const january = {profiles: ['xero'], period: '2026-01', withOpening: false}
+  const die = (step: RunStep) => {
+    if (step === 'act written') throw new Error('killed')
+  }
+  await failureOf(exportRelease(books.config, january, books.at('2026-01-21', die)))
+  // It compared the stores before the other one died.
+  const beside = exportRelease(books.config, january, books.at('2026-01-21'))
+  expect(await failureOf(beside)).toMatchObject({code: 'STORES_DISAGREE', exitCode: 2})
+  expect(await books.export('xero', '2026-01', '2026-01-21')).toMatchObject([{outcome: 'written', rows: 2}])
+  expect(await books.export('xero', '2026-01', '2026-01-21')).toMatchObject([{outcome: 'unchanged'}])
+  expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 10_000n, 1090: -10_000n})
+})
+
+function loseHistory(): void {
+  for (const name of readdirSync(books.folder.root).filter((file) => /^warehouse\./.test(file))) {
+    rmSync(join(books.folder.root, name))
+  }
+}
+
+test('a history that was begun anew reverses nothing that was issued from the one before', async () => {
+  await books.export('xero', '2026-01', '2026-01-21')
+  loseHistory()
+  await walkOn('2026-01-25', 100)
+  const failure = await failureOf(books.export('xero', '2026-01', '2026-01-26'))
+  expect(failure).toMatchObject({code: 'JOURNAL_HISTORY', exitCode: 2})
+  expect(failure.message).toContain('it is another one, in whose journal nothing earlier holds')
+  expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 10_000n, 1090: -10_000n})
+})
+
+test('the id of a batch is a hash over profile, month and its numbers, whenever and wherever it is made', async () => {
+  const [batch] = await books.export('netsuite', '2026-01', '2026-01-21', true)
+  const numbers = books.readBatches('netsuite', '2026-01')[batch?.batch_id ?? '']!.map(({number}) => number)
+  const parts = ['netsuite', '2026-01', ...[...new Set(numbers)].sort()]
+  expect(numbers).toHaveLength(4)
+  expect(batch?.batch_id).toBe(`2026-01-${hash('sha256', parts.join('\n')).slice(0, 12)}`)
+})
+
+test('a journal with nothing to book writes nothing', async () => {
+  await walkOn('2026-02-02', 100)
+  expect(await books.export('netsuite', '2026-02', '2026-02-03')).toMatchObject([
+    {outcome: 'empty', batch_id: ''},
+  ])
+  expect(existsSync(join(books.folder.exports, 'netsuite'))).toBe(false)
+})
+
+test('a journal that cannot be written is not issued, and neither is what is issued written again', async () => {
+  writeFileSync(books.folder.exports, 'a file where a folder should be')
+  const refusal = await failureOf(books.export('xero', '2026-01', '2026-01-21'))
+  expect(refusal).toMatchObject({code: 'NOT_WRITABLE', exitCode: 2})
+  const {periods} = await listPeriods(books.config, books.at('2026-01-21'))
+  expect(periods).toMatchObject([{batches: []}])
+  rmSync(books.folder.exports)
+  const [batch] = await books.export('xero', '2026-01', '2026-01-21')
+  rmSync(books.folder.exports, {recursive: true})
+  writeFileSync(books.folder.exports, 'a file where a folder should be')
+  const reissuing = async () => reissueBatch(books.config, batch?.batch_id ?? '', books.at('2026-01-21'))
+  expect(await failureOf(reissuing())).toMatchObject({code: 'NOT_WRITABLE'})
+})
+
+test('a journal batch that somebody changed is put back by the next export', async () => {
+  const [batch] = await books.export('xero', '2026-01', '2026-01-21')
+  const before = contentOf(batch?.dir ?? '')
+  const file = join(batch?.dir ?? '', `xero_${batch?.batch_id}.csv`)
+  writeFileSync(file, readFileSync(file, 'utf8').replace('100.00', '900.00'))
+  expect(await books.export('xero', '2026-01', '2026-01-21')).toMatchObject([{outcome: 'unchanged'}])
+  expect(contentOf(batch?.dir ?? '')).toEqual(before)
+})
+
+test('the manifest says where a batch comes from, what it holds and whether the month is over', async () => {
+  const [batch] = await books.export('quickbooks', '2026-01', '2026-01-21')
+  const manifest = manifestOf(batch?.dir ?? '')
+  expect(manifest).toMatchObject({
+    schema_version: 1,
+    batch_id: batch?.batch_id,
+    profile: 'quickbooks',
+    as_of: '2026-01-20',
+    period: '2026-01',
+    period_complete: false,
+    currency: 'USD',
+    time_zone: 'America/New_York',
+    files: [{rows: 2, sum_amount: null, sum_debit: '100.00', sum_credit: '100.00'}],
+    source: {business_date: '2026-01-20', complete: true, present: {deals: 2, amount: '600.00'}},
+    supersedes: [],
+    bridge: {
+      journal: {entries: 2, amount: '600.00'},
+      issued_before: {entries: 0, amount: '0.00'},
+      booked: {entries: 1, amount: '100.00'},
+      left_out: {opening: {entries: 1, amount: '500.00'}},
+      reversed: {entries: 0, amount: '0.00'},
+    },
+  })
+})
+
+test('opening balances are booked when asked for, and then stay', async () => {
+  await books.export('xero', '2026-01', '2026-01-21')
+  expect(await books.export('xero', '2026-01', '2026-01-21', true)).toMatchObject([
+    {outcome: 'written', rows: 2},
+  ])
+  expect(await books.export('xero', '2026-01', '2026-01-21')).toMatchObject([{outcome: 'unchanged'}])
+  expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 60_000n, 1090: -60_000n})
+})
+
+test('another mapping of an open period reverses what was booked to the old accounts', async () => {
+  const [first] = await books.export('xero', '2026-01', '2026-01-21')
+  books.map({...DEFAULT_MAPPING, receivable: {'*': {code: '1300', name: 'Other'}}})
+  const [second] = await books.export('xero', '2026-01', '2026-01-21')
+  expect(manifestOf(second?.dir ?? '')).toMatchObject({
+    supersedes: [first?.batch_id],
+    bridge: {
+      issued_before: {entries: 0},
+      booked: {entries: 1, amount: '100.00'},
+      reversed: {entries: 1, amount: '100.00'},
+    },
+  })
+  expect(books.sumBatches('xero', '2026-01')).toEqual({1300: 10_000n, 1090: -10_000n})
+})
+
+test('a closed period keeps dates and bytes; what becomes known later is dated in the open period', async () => {
+  openClosed()
+  const [before] = await books.export('xero', '2026-01', '2026-02-03')
+  await books.learnLate('2026-01-22', '2026-02-04', 'b', '150.00')
+  const [late] = await books.export('xero', '2026-01', '2026-02-05')
+  const batches = books.readBatches('xero', '2026-01')
+  expect(Object.keys(batches).sort()).toEqual([before?.batch_id, late?.batch_id].sort())
+  expect(batches[late?.batch_id ?? '']).toMatchObject([
+    {date: '2026-02-01', account: '1200', debit: '50.00'},
+    {date: '2026-02-01', account: '1090', credit: '50.00'},
+  ])
+  expect(await listPeriods(books.config, books.at('2026-02-05'))).toMatchObject({
+    periods: [
+      {period: '2026-01', state: 'closed', closed: {loans: 2, amount: '600.00', late: 1}},
+      {state: 'open'},
+    ],
+  })
+})
+
+test('a profile that is exported for the first time after later knowledge gets the closed journal first', async () => {
+  openClosed()
+  const [now] = await books.export('xero', '2026-01', '2026-02-03')
+  const bytes = readFileSync(join(now?.dir ?? '', `xero_${now?.batch_id}.csv`), 'utf8')
+  const early = await books.export('intacct', '2026-01', '2026-02-03')
+  const closed = contentOf(early[0]?.dir ?? '')
+  // As if it had never been exported.
+  {
+    using stateDb = openStateDb(books.folder.stateDb)
+    stateDb.db.exec('delete from issued_line; delete from journal_file; delete from journal_batch')
+  }
+  rmSync(books.folder.exports, {recursive: true})
+  rmSync(books.folder.releases, {recursive: true})
+  await books.learnLate('2026-01-22', '2026-02-04', 'b', '150.00')
+  const batches = await books.export('intacct', '2026-01', '2026-02-05')
+  expect(batches.map(({rows}) => rows)).toEqual([2, 2])
+  expect(contentOf(batches[0]?.dir ?? '')).toEqual(closed)
+  const [again] = await books.export('xero', '2026-01', '2026-02-05')
+  expect(readFileSync(join(again?.dir ?? '', `xero_${again?.batch_id}.csv`), 'utf8')).toBe(bytes)
+})
+
+test('a batch that was issued and is gone is found by verify, and brought back by --reissue', async () => {
+  openClosed()
+  const [batch] = await books.export('xero', '2026-01', '2026-02-03')
+  const dir = batch?.dir ?? ''
+  const verify = async () => (await verifyAll(books.config, books.at('2026-02-03'))).problems
+  await pruneData({...books.config, batchesKept: 1}, {isDryRun: false}, books.at('2026-02-03'))
+  expect(await verify()).toEqual([])
+
+  rmSync(dir, {recursive: true})
+  expect(await verify()).toEqual([
+    {
+      path: 'exports',
+      problem: `Batch 'xero/${batch?.batch_id}' was issued and is not there.`,
+      next: expect.stringContaining(`loantape export --reissue ${batch?.batch_id}`),
+    },
+  ])
+  reissueBatch(books.config, batch?.batch_id ?? '', books.at('2026-02-03'))
+  expect(await verify()).toEqual([])
+})
+
+test('a batch that a dead run has not handed over yet is not called gone', async () => {
+  openClosed()
+  const [batch] = await books.export('xero', '2026-01', '2026-02-03')
+  rmSync(batch?.dir ?? '', {recursive: true})
+  using stateDb = openStateDb(books.folder.stateDb)
+  stateDb.run('update journal_batch set is_handed_over = 0')
+  expect((await verifyAll(books.config, books.at('2026-02-03'))).problems).toEqual([])
+})
+
+test('a batch is reissued byte for byte, whatever has been removed since', async () => {
+  const [batch] = await books.export('netsuite', '2026-01', '2026-01-21')
+  const before = contentOf(batch?.dir ?? '')
+  rmSync(books.folder.exports, {recursive: true})
+  rmSync(books.folder.releases, {recursive: true})
+  const batches = reissueBatch(books.config, batch?.batch_id ?? '', books.at('2026-01-22'))
+  expect(batches).toEqual([{...batch, terms: undefined}])
+  expect(contentOf(batch?.dir ?? '')).toEqual(before)
+})
+
+test('a closed period keeps its mapping; balances move with remap only', async () => {
+  openClosed()
+  books.map({...DEFAULT_MAPPING, receivable: {'*': {code: '1300', name: 'Other'}}})
+  expect(await books.export('xero', '2026-01', '2026-02-03')).toMatchObject([{outcome: 'unchanged'}])
+  expect(await books.export('xero', '2026-02', '2026-02-03')).toMatchObject([{outcome: 'empty'}])
+  expect(remapPeriods(books.config, {why: null}, books.at('2026-02-03'))).toEqual({
+    outcome: 'remapped',
+    period: '2026-02',
+  })
+  expect(remapPeriods(books.config, {why: null}, books.at('2026-02-03')).outcome).toBe('unchanged')
+  expect(await books.export('xero', '2026-02', '2026-02-03')).toMatchObject([{rows: 4}])
+  expect(books.sumBatches('xero', '2026-02')).toEqual({1300: 60_000n, 1200: -60_000n})
+})
+
+test('balances move also when months were closed with the new accounts before', async () => {
+  openClosed()
+  books.map({...DEFAULT_MAPPING, receivable: {'*': {code: '1300', name: 'Other'}}})
+  await walkOn('2026-02-10', 130)
+  await walkOn('2026-03-02', 130)
+  await closePeriod(books.config, {period: '2026-02'}, books.at('2026-03-03'))
+  expect(await books.export('xero', '2026-03', '2026-03-03')).toMatchObject([{outcome: 'empty'}])
+  expect(remapPeriods(books.config, {why: 'forgotten'}, books.at('2026-03-03'))).toEqual({
+    outcome: 'remapped',
+    period: '2026-03',
+  })
+  expect(remapPeriods(books.config, {why: null}, books.at('2026-03-03')).outcome).toBe('unchanged')
+  await books.export('xero', '2026-03', '2026-03-03')
+  expect(books.sumBatches('xero', '2026-03')).toEqual({1300: 60_000n, 1200: -60_000n})
+  await books.walk('2026-04-02', {
+    a: {loan_amount: 500, status: 'funded'},
+    b: {loan_amount: 130, status: 'funded'},
+  })
+  await closePeriod(books.config, {period: '2026-03'}, books.at('2026-04-03'))
+  expect(await books.export('xero', '2026-03', '2026-04-03')).toMatchObject([{outcome: 'unchanged'}])
+  expect(() => remapPeriods(books.config, {why: null}, books.at('2026-04-03'))).toThrow(/nothing to move/)
+})
+
+test('one name for two accounts stops the profiles that look accounts up by name', async () => {
+  books.map({...DEFAULT_MAPPING, clearing: {code: '1091', name: 'Loans receivable'}})
+  for (const profile of ['quickbooks', 'netsuite']) {
+    const failure = await failureOf(books.export(profile, '2026-01', '2026-01-21'))
+    expect(failure).toMatchObject({code: 'ACCOUNTING_MAPPING', exitCode: 2})
+    expect(failure.message).toContain("'Loans receivable' (1200, 1091)")
+  }
+  expect(await books.export('xero', '2026-01', '2026-01-21')).toMatchObject([{outcome: 'written'}])
+})
+
+test('a program that becomes known in a closed period can be named when that is reopened', async () => {
+  books[Symbol.dispose]()
+  books = openBooks()
+  const mapped = {...DEFAULT_MAPPING, receivable: {bridge: {code: '1210', name: 'Bridge'}}}
+  books.map(mapped)
+  const deal = (status: string) => ({a: {loan_amount: 100, loan_program: 'bridge', status}})
+  await books.walk('2026-01-05', deal('draft'))
+  await books.walk('2026-01-20', deal('funded'))
+  await books.walk('2026-02-02', deal('funded'))
+  await closePeriod(books.config, {period: '2026-01'}, books.at('2026-02-03'))
+  await books.learnLate('2026-01-22', '2026-02-04', 'a', '100.00', 'dscr')
+  const receivable = {...mapped.receivable, dscr: {code: '1220', name: 'DSCR'}}
+  books.map({...mapped, receivable})
+  const failure = await failureOf(books.export('xero', '2026-01', '2026-02-05'))
+  expect(failure).toMatchObject({code: 'ACCOUNTING_UNMAPPED'})
+  expect(failure.message).toContain('journal of 2026-01: programs "dscr".')
+  expect(failure.message).toContain('loantape period reopen 2026-01 --why')
+  expect(books.sumBatches('xero', '2026-01')).toEqual({1210: 10_000n, 1090: -10_000n})
+  reopenPeriod(books.config, {period: '2026-01', why: 'dscr was not named'}, books.at('2026-02-05'))
+  await books.export('xero', '2026-01', '2026-02-05')
+  expect(books.sumBatches('xero', '2026-01')).toMatchObject({1220: 10_000n, 1090: -10_000n})
+})
+
+test('a reopened period is booked anew, and everything done to it is kept', async () => {
+  openClosed()
+  await books.learnLate('2026-01-22', '2026-02-04', 'b', '150.00')
+  reopenPeriod(books.config, {period: '2026-01', why: 'late invoice'}, books.at('2026-02-05'))
+  const [batch] = await books.export('xero', '2026-01', '2026-02-05')
+  expect(books.readBatches('xero', '2026-01')[batch?.batch_id ?? '']).toMatchObject([
+    {date: '2026-01-22', debit: '50.00'},
+    {date: '2026-01-22', credit: '50.00'},
+  ])
+  const again = {period: '2026-01', why: 'invoice booked'}
+  await closePeriod(books.config, again, books.at('2026-02-06'))
+  const {events} = await listPeriods(books.config, books.at('2026-02-06'))
+  const who = userInfo().username
+  expect(events).toEqual([
+    {period: '2026-01', action: 'close', at: '2026-02-03T17:00:00.000Z', who, why: null},
+    {period: '2026-01', action: 'reopen', at: '2026-02-05T17:00:00.000Z', who, why: 'late invoice'},
+    {period: '2026-01', action: 'close', at: '2026-02-06T17:00:00.000Z', who, why: 'invoice booked'},
+  ])
+})
+
+test('tables of a closed period are those it was closed with', async () => {
+  openClosed()
+  const request = {profiles: ['csv'], tables: ['accounting.loan_register'], period: '2026-01'}
+  const [before] = await exportRelease(books.config, request, books.at('2026-02-03'))
+  expect(manifestOf(before?.dir ?? '')).toMatchObject({
+    as_of: '2026-01-31',
+    period: '2026-01',
+    period_complete: true,
+    files: [{rows: 2, sum_amount: '600.00'}],
+  })
+  await books.learnLate('2026-01-22', '2026-02-04', 'b', '150.00')
+  books.map({...DEFAULT_MAPPING, receivable: {'*': {code: '1300', name: 'Other'}}})
+  const sqlDir = join(books.folder.root, 'sql')
+  const model = 'accounting/loan_register.sql'
+  mkdirSync(join(sqlDir, 'accounting'), {recursive: true})
+  writeFileSync(
+    join(sqlDir, model),
+    readFileSync(join(SQL, model), 'utf8').replace('\nwhere', '\nwhere false and'),
+  )
+  const [after] = await exportRelease({...books.config, sqlDir}, request, books.at('2026-02-05'))
+  expect(after).toEqual({...before, outcome: 'unchanged'})
+  const bytes = contentOf(before?.dir ?? '')
+  for (const lost of [books.folder.releases, books.folder.exports]) rmSync(lost, {recursive: true})
+  expect(await exportRelease(books.config, request, books.at('2026-02-05'))).toEqual([before])
+  expect(contentOf(before?.dir ?? '')).toEqual(bytes)
+  const open = {...request, period: '2026-02'}
+  const [february] = await exportRelease(books.config, open, books.at('2026-02-05'))
+  expect(manifestOf(february?.dir ?? '')).toMatchObject({as_of: '2026-02-02', period_complete: false})
+})
+
+test('what was known before something issued is not issued after it', async () => {
+  const early = books.folder.warehouse
+  const copy = readFileSync(early)
+  await walkOn('2026-01-25', 130)
+  await books.export('xero', '2026-01', '2026-01-26')
+  writeFileSync(early, copy)
+  expect(await failureOf(books.export('xero', '2026-01', '2026-01-26'))).toMatchObject({
+    code: 'JOURNAL_HISTORY',
+  })
+})
+
+/** Exports January to Xero; does something as soon as the batch is planned for the first time. */
+function exportWhile(interfere: () => void) {
+  let isDone = false
+  const world = books.at('2026-02-05', (step) => {
+    if (step !== 'journal planned' || isDone) return
+    isDone = true
+    interfere()
+  })
+  return exportRelease(books.config, {profiles: ['xero'], period: '2026-01'}, world)
+}
+
+test.each([
+  ['', 10_000n],
+  [' with opening balances', 60_000n],
+])('what another export issues%s meanwhile is neither issued twice nor taken back', async (how, cents) => {
+  const env = {LOANTAPE_DATA_DIR: books.folder.root, LOANTAPE_NOW: '2026-01-21T17:00:00Z'}
+  const batches = await exportWhile(() => {
+    const args = [MAIN, 'export', 'xero', '--period', '2026-01', ...(how === '' ? [] : ['--with-opening'])]
+    const {status, stderr} = spawnSync(process.execPath, args, {env: {...process.env, ...env}})
+    expect(status, String(stderr)).toBe(0)
+  })
+  expect(batches).toMatchObject([{outcome: 'unchanged'}])
+  expect(books.sumBatches('xero', '2026-01')).toEqual({1200: cents, 1090: -cents})
+})
+
+test('a journal whose period is reopened meanwhile is not issued', async () => {
+  openClosed()
+  await books.learnLate('2026-01-22', '2026-02-04', 'b', '150.00')
+  const exporting = exportWhile(() => {
+    reopenPeriod(books.config, {period: '2026-01', why: 'meanwhile'}, books.at('2026-02-05'))
+  })
+  expect(await failureOf(exporting)).toMatchObject({code: 'JOURNAL_STALE'})
+  expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 10_000n, 1090: -10_000n})
+})
+
+/** Fails an export at a point of it. */
+async function failAt(failing: RunStep): Promise<void> {
+  const world = books.at('2026-01-21', (step) => {
+    if (step === failing) throw new Error('the disk is gone')
+  })
+  const request = {profiles: ['xero'], period: '2026-01'}
+  expect(await failureOf(exportRelease(books.config, request, world))).toMatchObject({
+    message: 'the disk is gone',
+  })
+}
+
+test.each(JOURNAL_STEPS)(
+  "an export that fails at '%s' is finished by the next, nothing booked twice",
+  async (step) => {
+    await failAt(step)
+    await books.export('xero', '2026-01', '2026-01-21')
+    expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 10_000n, 1090: -10_000n})
+    expect(readdirSync(join(books.folder.exports, 'xero')).filter((name) => name.startsWith('.'))).toEqual([])
+    expect(await books.export('xero', '2026-01', '2026-01-21')).toMatchObject([{outcome: 'unchanged'}])
+  },
+)
+
+test('what was issued and not handed over comes first, what became known meanwhile follows', async () => {
+  await failAt('journal issued')
+  await walkOn('2026-01-25', 130)
+  expect(await books.export('xero', '2026-01', '2026-01-26')).toMatchObject([
+    {outcome: 'written', rows: 2},
+    {outcome: 'written', rows: 2},
+  ])
+  expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 13_000n, 1090: -13_000n})
+})

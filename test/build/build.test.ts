@@ -1,0 +1,357 @@
+import {hash} from 'node:crypto'
+import {
+  chmodSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
+import {dirname, join} from 'node:path'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {type BuildResult, buildRelease} from '../../src/build/build.ts'
+import {findLastChecking} from '../../src/build/checks.ts'
+import type {BuildRequest} from '../../src/build/prepare-build.ts'
+import {verifyReleaseFiles} from '../../src/build/verify-release.ts'
+import type {Config} from '../../src/core/config.ts'
+import type {RunStep, World} from '../../src/core/types.ts'
+import type {DataFolder} from '../../src/store/data-folder.ts'
+import {openDatabase} from '../../src/store/database.ts'
+import {findCurrentRelease, openRelease, requireRelease} from '../../src/store/release.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
+import {anyRow} from '../support/data.ts'
+import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+
+let lab: Lab
+/** The releases of three nights, by their day. */
+const nights = new Map<string, string>()
+/** The warehouse as it was before the last. */
+let beforeLast: string
+
+beforeAll(async () => {
+  lab = await createLab()
+  beforeLast = join(lab.folder.root, '../before last')
+  const {store} = lab.service
+  store.insert(someDeals(20))
+  for (const day of ['2026-02-02', '2026-02-03', '2026-02-05']) {
+    if (nights.size === 2) copyFileSync(lab.folder.warehouse, beforeLast)
+    const {release_id} = await lab.sync(`${day}T23:30:00-05:00`)
+    nights.set(day, String(release_id))
+    store.insert([aDeal(20 + nights.size, {status: 'funded'})])
+  }
+})
+
+afterAll(() => lab[Symbol.asyncDispose]())
+
+/** Writes the user's own SQL, unless it is there; returns the settings that name it, and a folder of its own. */
+function withSql(name: string, files: Record<string, string>): {folder: DataFolder; config: Config} {
+  copies += 1
+  const folder = lab.copyFolder(`${name}-${copies}`)
+  const sqlDir = join(folder.root, '../sql', name)
+  for (const [file, text] of Object.entries(files)) {
+    mkdirSync(dirname(join(sqlDir, file)), {recursive: true})
+    writeFileSync(join(sqlDir, file), text)
+  }
+  return {folder, config: {...lab.config, dataDir: folder.root, sqlDir}}
+}
+
+const build = (
+  {folder, config}: {folder: DataFolder; config: Config},
+  request: BuildRequest = {},
+  changes: Partial<World> = {},
+): Promise<BuildResult> => {
+  const world = lab.createWorld('2026-02-07T12:00:00-05:00')
+  return buildRelease({...config, dataDir: folder.root}, request, {...world, ...changes})
+}
+
+let copies = 0
+const plain = () => ({folder: lab.folder, config: lab.config})
+
+const HEADER = '-- Deals that are small.\n-- grain: deal_id\n--\n-- deal_id: the id\n'
+const ENDLESS = `${HEADER}select cast(count(*) as varchar) as deal_id
+from raw.walk as walk, range(100000000) as a, range(100000000) as b
+where a.range + b.range = walk.pages - 1000\n`
+
+/** Models and a check of which a test selects one: they are compiled once. */
+const withLarge = () =>
+  withSql('large', {
+    'mart/endless.sql': ENDLESS,
+    'mart/night.sql': `${HEADER}select walk_id as deal_id from raw.walk\n`,
+    'checks/endless.sql': `-- Nothing.\n-- severity: warn
+select night.deal_id from mart.night, range(100000000) as a, range(100000000) as b where a.range + b.range = -1\n`,
+    'mart/big.sql': `${HEADER}select list(n order by n)::varchar as deal_id
+from (select r.range || deal.deal_id as n from core.deal as deal, range(1000000) as r)\n`,
+    'mart/sorted.sql': `${HEADER}select deal_id || r.range as deal_id from core.deal, range(60000) as r order by md5(deal_id)\n`,
+    'mart/wide.sql': `${HEADER}select md5(range::varchar) as deal_id from range(1500000)\n`,
+  })
+
+/** With a check that finds twenty deals. */
+const withFailing = () =>
+  withSql('failing', {
+    'checks/no_draft.sql':
+      "-- No draft.\n-- severity: error\nselect deal_id from core.deal where status = 'draft'\n",
+  })
+
+/** What a release's tables are, byte for byte. */
+const digestsOf = ({dir}: BuildResult) =>
+  readdirSync(dir)
+    .filter((file) => file.endsWith('.parquet'))
+    .map((file) => [file, readFileSync(join(dir, file)).toString('base64')])
+
+/** Every file below a folder, byte for byte. */
+const digestFolder = (root: string) =>
+  readdirSync(root, {recursive: true, withFileTypes: true})
+    .filter((entry) => entry.isFile())
+    .map(({parentPath, name}) => [parentPath, name, hash('sha256', readFileSync(join(parentPath, name)))])
+    .toSorted()
+
+test('the release of a past date is the one that was current that night, and built again it has the same bytes', async () => {
+  const first = await build(plain(), {asOf: '2026-02-03'})
+  expect(first).toMatchObject({
+    outcome: 'unchanged',
+    release_id: nights.get('2026-02-03'),
+    known_at: '2026-02-04T04:30:00.000000Z',
+    is_current: false,
+  })
+  const digests = digestsOf(first)
+  rmSync(first.dir, {recursive: true})
+  const again = await build(plain(), {asOf: '2026-02-03'})
+  expect(again).toMatchObject({outcome: 'released', release_id: first.release_id})
+  expect(digestsOf(again)).toEqual(digests)
+  expect(lab.currentReleaseId()).toBe(nights.get('2026-02-05'))
+})
+
+test('a build that a sync overtakes leaves current where the sync put it', async () => {
+  const folder = lab.copyFolder('overtaken')
+  const latest = `${folder.warehouse}.latest`
+  renameSync(folder.warehouse, latest)
+  copyFileSync(beforeLast, folder.warehouse)
+  rmSync(join(folder.releases, nights.get('2026-02-03') ?? ''), {recursive: true})
+  // The sync ends while the models of this build run.
+  const onStep = (step: RunStep) => {
+    if (step === 'models built') renameSync(latest, folder.warehouse)
+  }
+  const result = await build({folder, config: lab.config}, {}, {onStep})
+  expect(result).toMatchObject({
+    outcome: 'released',
+    release_id: nights.get('2026-02-03'),
+    is_current: false,
+  })
+  expect(findCurrentRelease(folder)?.manifest.release_id).toBe(nights.get('2026-02-05'))
+})
+
+test('a day without a walk has the numbers of the day before under its own date', async () => {
+  const {release_id} = await build(plain(), {asOf: '2026-02-04'})
+  expect(requireRelease(lab.folder, release_id).manifest).toMatchObject({
+    as_of: '2026-02-04',
+    observed_until: '2026-02-03',
+  })
+  expect(await lab.query('select as_of, deals from mart.portfolio_summary', release_id)).toEqual([
+    {as_of: '2026-02-04', deals: '21'},
+  ])
+})
+
+test('a selection is built into the scratch release with what it needs left out, and moves nothing', async () => {
+  const releases = readdirSync(lab.folder.releases)
+  const out = join(lab.folder.root, '../some.duckdb')
+  const result = await build(plain(), {select: 'mart.portfolio_summary, core.status_change', out})
+  expect(result).toMatchObject({
+    outcome: 'released',
+    is_scratch: true,
+    is_current: false,
+    dir: lab.folder.scratch,
+  })
+  expect(result.models.map(({name}) => name)).toEqual(['core.status_change', 'mart.portfolio_summary'])
+  expect(result.checks.passed).toBeGreaterThanOrEqual(3)
+  expect(lab.currentReleaseId()).toBe(nights.get('2026-02-05'))
+  expect(readdirSync(lab.folder.releases)).toEqual(releases)
+  expect(await lab.query('select deals from mart.portfolio_summary', 'scratch')).toEqual([{deals: '22'}])
+  await using copy = await openDatabase({attach: [{path: out, alias: 'copy', readOnly: true}]})
+  expect(await copy.one(anyRow, 'select deals from copy.mart.portfolio_summary')).toEqual({deals: '22'})
+  await expect(copy.run('from copy.core.deal')).rejects.toThrow(/does not exist/)
+})
+
+test.each([
+  ['the warehouse', 'warehouse.duckdb', 'OUT_PLACE'],
+  ['the state database', 'state.sqlite', 'OUT_PLACE'],
+  ['the key of hashed addresses', 'hash.key', 'OUT_PLACE'],
+  ['the account mapping', 'accounting.json', 'OUT_PLACE'],
+  ['a file of a release', 'current/portfolio.duckdb', 'OUT_PLACE'],
+  ['an export', 'exports/mine.duckdb', 'OUT_PLACE'],
+  ['a folder', '../', 'OUT_PLACE'],
+  ['a file in a folder that is not there', '../nowhere/portfolio.duckdb', 'OUT_PLACE'],
+])('a build writes its file for somebody else, never over %s', async (_what, name, code) => {
+  const folder = lab.copyFolder('out')
+  mkdirSync(folder.exports, {recursive: true})
+  const before = digestFolder(folder.root)
+  const failure = await failureOf(build({folder, config: lab.config}, {out: join(folder.root, name)}))
+  expect(failure).toMatchObject({code, exitCode: 2})
+  expect(digestFolder(folder.root)).toEqual(before)
+  rmSync(folder.root, {recursive: true})
+})
+
+test("a build writes a file of one's own into the data folder, and over it again", async () => {
+  const out = join(lab.folder.root, 'for-audit.duckdb')
+  for (const asOf of ['2026-02-03', '2026-02-05']) await build(plain(), {asOf, out})
+  await using copy = await openDatabase({attach: [{path: out, alias: 'copy', readOnly: true}]})
+  expect(await copy.one(anyRow, 'select deals from copy.mart.portfolio_summary')).toEqual({deals: '22'})
+})
+
+test('the checks of a selection are those that read it and nothing that is not built', async () => {
+  const own = withFailing()
+  expect(await build(own, {select: 'core.deal_history'})).toMatchObject({outcome: 'released'})
+  expect(await failureOf(build(own, {select: 'core.deal'}))).toMatchObject({code: 'CHECK_FAILED'})
+})
+
+test("a user's own schema is released, checked, and commented like the built-in ones", async () => {
+  const own = withSql('own-schema', {
+    'risk/large_deal.sql': `-- Deals over the limit.\n-- grain: deal_id\n-- check: between(loan_amount, 1, 400000)\n--\n-- deal_id: the id\n-- loan_amount: USD\nselect deal_id, loan_amount from core.deal where loan_amount > 300000\n`,
+    'seeds/status.csv': 'status,class,sort_order\ndraft,funded,1\nfunded,funded,2\n',
+  })
+  const few = {select: '+risk.large_deal +mart.portfolio_summary'}
+  const result = await build(own, {}, few)
+  expect(existsSync(join(result.dir, 'risk.large_deal.parquet'))).toBe(true)
+  await using db = await openRelease(requireRelease(own.folder))
+  expect(await db.one(anyRow, 'select funded_deals from mart.portfolio_summary')).toEqual({
+    funded_deals: '22',
+  })
+  expect(result.release_id).not.toBe(nights.get('2026-02-05'))
+  expect(await build(own, {}, few)).toMatchObject({outcome: 'unchanged', is_current: true})
+})
+
+test('what tables and columns mean is in the release, for any client', async () => {
+  await using db = await openDatabase({
+    attach: [{path: join(lab.folder.current, 'portfolio.duckdb'), alias: 'portfolio', readOnly: true}],
+  })
+  const uncommented = await db.all(
+    anyRow,
+    `select schema_name, table_name from duckdb_tables()
+     where database_name = 'portfolio' and schema_name <> 'seed' and comment is null
+     union all
+     select table_name, column_name from duckdb_columns()
+     where database_name = 'portfolio' and schema_name not in ('seed', 'information_schema', 'pg_catalog', 'main') and comment is null`,
+  )
+  expect(uncommented).toEqual([])
+  expect(
+    await db.one(
+      anyRow,
+      `select comment from duckdb_columns() where table_name = 'deal' and column_name = 'loan_amount'`,
+    ),
+  ).toEqual({comment: 'USD'})
+})
+
+test('a model that takes too long is named, and nothing is left of the build', async () => {
+  const own = withLarge()
+  const config = {...own.config, modelTimeoutSeconds: 1}
+  const failure = await failureOf(build({...own, config}, {select: 'mart.endless'}))
+  expect(failure).toMatchObject({code: 'BUILD_TIMEOUT', exitCode: 3})
+  expect(failure.message).toMatch(
+    /Model 'mart\.endless' in .*endless\.sql took longer than 1 s.*current still/,
+  )
+  expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
+})
+
+test('a check that takes too long is named', async () => {
+  const own = withLarge()
+  const config = {...own.config, modelTimeoutSeconds: 1}
+  const failure = await failureOf(build({...own, config}, {select: 'mart.night'}))
+  expect(failure).toMatchObject({code: 'BUILD_TIMEOUT', exitCode: 3})
+})
+
+test('a model that is too big for the memory it may have is named, and its spill goes with the build', async () => {
+  const own = withLarge()
+  const config = {...own.config, memoryMb: 150}
+  const failure = await failureOf(build({...own, config}, {}, {select: '+mart.big'}))
+  expect(failure).toMatchObject({code: 'BUILD_MEMORY', exitCode: 3})
+  expect(failure.message).toMatch(/'mart\.big' in .*big\.sql needs more memory than 150 MB allow/)
+  expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
+})
+
+test('a sort larger than the memory it may have spills into the build folder, which is gone afterwards', async () => {
+  const own = withLarge()
+  const result = await build({...own, config: {...own.config, memoryMb: 150}}, {select: 'mart.sorted'})
+  expect(result.models).toMatchObject([{name: 'mart.sorted', rows: 1_320_000}])
+  expect(readdirSync(result.dir).sort()).toEqual([
+    'checks.json',
+    'manifest.json',
+    'mart.sorted.parquet',
+    'models.json',
+    'portfolio.duckdb',
+    'work.duckdb',
+  ])
+})
+
+test('a build that is asked to stop ends at once and says how to go on', async () => {
+  const own = withLarge()
+  const stopping = new AbortController()
+  const onStep = (step: string) => {
+    if (step === 'models compiled') setImmediate(() => stopping.abort(new Error('stopped by SIGTERM')))
+  }
+  const failure = await failureOf(build(own, {}, {select: '+mart.endless', signal: stopping.signal, onStep}))
+  expect(failure).toMatchObject({code: 'BUILD_STOPPED', exitCode: 6})
+  expect(failure.message).toMatch(/current still points to the release before.*`loantape build`/)
+  expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
+})
+
+test('a build that is asked to stop while a file is written is cut short and leaves nothing', async () => {
+  const own = withLarge()
+  const stopping = new AbortController()
+  const onStep = (step: string) => {
+    if (step === 'checks passed') setImmediate(() => stopping.abort(new Error('stopped by SIGTERM')))
+  }
+  const stopped = build(own, {select: 'mart.wide'}, {signal: stopping.signal, onStep})
+  expect(await failureOf(stopped)).toMatchObject({
+    code: 'BUILD_STOPPED',
+    message: expect.stringMatching(/table 'mart\.wide' was interrupted/),
+  })
+  expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
+})
+
+test('the ids a check found are kept, also where it let nothing be released', async () => {
+  const own = withFailing()
+  const failure = await failureOf(build(own))
+  const ids = Array.from({length: 20}, (_, index) => `deal_${String(index + 1).padStart(6, '0')}`)
+  expect(failure).toMatchObject({
+    code: 'CHECK_FAILED',
+    details: {checks: [{name: 'no_draft', severity: 'error', failures: 20, ids}]},
+  })
+  using stateDb = openStateDb(own.folder.stateDb)
+  expect(findLastChecking(stateDb)).toMatchObject({failed: [{name: 'no_draft', failures: 20, ids}]})
+  await build(
+    {folder: own.folder, config: {...own.config, sqlDir: undefined}},
+    {knownAt: '2026-02-06 05:00:00'},
+  )
+  expect(findLastChecking(stateDb)).toMatchObject({failed: [{name: 'no_draft'}]})
+})
+
+test('a file of a table that did not change is one with that of the release before, if that is whole', async () => {
+  const folder = lab.copyFolder('shared')
+  const placeOf = (dir: string, table: string) => statSync(join(dir, `${table}.parquet`)).ino
+  const released = join(folder.releases, String(nights.get('2026-02-05')))
+  const rebuild = async (dayCutoff: string) => {
+    const {dir} = await build({folder, config: {...lab.config, dayCutoff}})
+    expect(await verifyReleaseFiles(requireRelease(folder))).toEqual([])
+    return dir
+  }
+  const second = await rebuild('00:01')
+  expect(placeOf(second, 'core.deal')).toBe(placeOf(released, 'core.deal'))
+  const spoilt = join(second, 'core.deal.parquet')
+  chmodSync(spoilt, 0o600)
+  writeFileSync(spoilt, 'spoilt')
+  const third = await rebuild('00:02')
+  expect(placeOf(third, 'core.deal')).not.toBe(placeOf(second, 'core.deal'))
+  expect(placeOf(third, 'mart.run')).toBe(placeOf(second, 'mart.run'))
+})
+
+test('a release opens in DuckDB 1.0, and the warehouse has the newest format', async () => {
+  /** The version of the file's format, in the header after its mark. */
+  const formatOf = (path: string) => Number(readFileSync(path).readBigUInt64LE(12))
+  const folder = lab.copyFolder('formats')
+  const {dir} = await build({folder, config: {...lab.config, dayCutoff: '00:03'}})
+  expect(formatOf(join(dir, 'portfolio.duckdb'))).toBe(64)
+  expect(formatOf(folder.warehouse)).toBeGreaterThan(64)
+})

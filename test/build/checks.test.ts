@@ -1,0 +1,419 @@
+import {afterAll, expect, test} from 'vitest'
+import type {Counted} from '../../src/build/build-models.ts'
+import {aBorrower, aVersion, aWalk, type History, type Row} from '../../src/build/case-rows.ts'
+import {readChecks, requirePassed, runChecks} from '../../src/build/checks.ts'
+import {type Database, openDatabase} from '../../src/store/database.ts'
+import type {CheckOutcome, CheckResult} from '../../src/store/release.ts'
+import {writeSqlFolder} from './folder.ts'
+import {buildRelease, builtInPlan} from './history.ts'
+
+/** A model with one check in its header. */
+const tag = (rule: string, ...args: string[]) => ({
+  name: 'core.deal',
+  grain: ['deal_id'],
+  order: ['deal_id'],
+  file: 'sql/core/deal.sql',
+  checks: [{rule, args, line: 4}],
+  isPerDeal: false,
+})
+
+test('a header check says in words what it demands', () => {
+  const tags = [
+    tag('unique', 'deal_id', 'status'),
+    tag('not_null', 'amount'),
+    tag('accepted', 'status', 'draft', 'funded'),
+    tag('references', 'parent', 'core.parent.id'),
+    tag('between', 'amount', '1', '2'),
+  ]
+  expect(tags.flatMap((one) => readChecks([one], []).map(({description}) => description))).toEqual([
+    'No two rows of core.deal have the same deal_id, status.',
+    'No row of core.deal lacks amount.',
+    'status of core.deal is one of draft, funded.',
+    'parent of core.deal is one of those in core.parent.id.',
+    'amount of core.deal lies between 1 and 2.',
+  ])
+})
+
+async function checkTag(tested: ReturnType<typeof tag>): Promise<CheckResult | undefined> {
+  await using db = await openDatabase()
+  await db.run(`
+    create schema core;
+    create table core.deal as
+      select * from (values ('a', 1.00, 'draft', 'p'), ('b', 2.00, 'funded', 'q'), ('b', null, 'x', null)) t(deal_id, amount, status, parent);
+    create table core.parent as select 'p' as id;
+  `)
+  const [result] = await runChecks(db, readChecks([tested], []))
+  return result
+}
+
+test.each([
+  [tag('unique', 'deal_id'), ['b (copies=2)']],
+  [tag('unique', 'deal_id', 'status'), []],
+  [tag('not_null', 'deal_id', 'amount'), ['b (amount=null)']],
+  [tag('accepted', 'status', 'draft', 'funded'), ['b (status=x)']],
+  [tag('references', 'parent', 'core.parent.id'), ['b (parent=q)']],
+  [tag('between', 'amount', '1', '1.50'), ['b (amount=2.00)']],
+])('a header check finds the rows that break it: %j', async (tested, samples) => {
+  expect(await checkTag(tested)).toMatchObject({severity: 'error', failures: samples.length, samples})
+})
+
+test.each([
+  ['nothing', '', 0],
+  ['one row', `('a', 1)`, 0],
+  ['rows in order', `('a', 1), ('a', 2), ('b', 1)`, 0],
+  ['rows in no order', `('b', 1), ('a', 2), ('a', 1)`, 0],
+  ['neighbours that are alike', `('a', 1), ('a', 1), ('b', 1)`, 1],
+  ['rows far apart that are alike', `('b', 1), ('a', 1), ('b', 1)`, 1],
+  ['nothing known, twice', `('a', 1), (null, null), (null, null)`, 1],
+  ['half of it unknown, twice', `('a', null), ('a', null), ('b', 1)`, 1],
+  ['something unknown, once', `(null, 1), ('a', null), ('b', 1)`, 0],
+])('rows that are alike are found wherever they stand: %s', async (_, rows, failures) => {
+  await using db = await openDatabase()
+  await db.run('create schema core; create table core.deal (deal_id varchar, version bigint)')
+  if (rows !== '') await db.run(`insert into core.deal values ${rows}`)
+  const tested = {...tag('unique', 'deal_id', 'version'), order: ['deal_id', 'version']}
+  expect(await runChecks(db, readChecks([tested], []))).toMatchObject([{failures}])
+})
+
+test.each([
+  tag('unique'),
+  tag('accepted', 'status'),
+  tag('references', 'parent', 'core.parent'),
+  tag('between', 'amount', '1'),
+])('refuses a header check whose arguments do not fit: %j', (tested) => {
+  expect(() => readChecks([tested], [])).toThrow(/sql\/core\/deal\.sql:4\./)
+})
+
+test('a check of an editor that marks files and ends lines its own way is read', () => {
+  using folder = writeSqlFolder({'checks/odd.sql': '\uFEFF-- Demands.\r\n-- severity: warn\r\nselect 1\r\n'})
+  expect(readChecks([], [folder.path])).toMatchObject([{severity: 'warn', description: 'Demands.'}])
+})
+
+test.each([
+  ['no severity', '-- Demands.\nselect 1', /no severity.*odd\.sql:1/],
+  ['no severity and no SELECT', '-- Demands.\n-- severity: odd', /no severity.*odd\.sql:2/],
+  ['no description', '-- severity: error\nselect 1', /no description.*odd\.sql:1/],
+])('refuses a check file with %s', (_, text, message) => {
+  using folder = writeSqlFolder({'checks/odd.sql': text})
+  expect(() => readChecks([], [folder.path])).toThrow(message)
+})
+
+test('shows five rows, keeps a hundred ids and counts all', async () => {
+  using folder = writeSqlFolder({
+    'checks/many.sql': `-- There is no row.\n-- severity: warn\nselect 'deal_' || range as deal_id from range(1000, 1150);\n`,
+  })
+  await using db = await openDatabase()
+  const ids = Array.from({length: 100}, (_, index) => `deal_${1000 + index}`)
+  expect(await runChecks(db, readChecks([], [folder.path]))).toEqual([
+    {
+      name: 'many',
+      severity: 'warn',
+      failures: 150,
+      samples: ids.slice(0, 5),
+      ids,
+      rows: ids.map((deal_id) => ({deal_id})),
+    },
+  ])
+})
+
+test('a failing check stops the build with its ids; a warning does not', () => {
+  const warning: CheckOutcome = {
+    name: 'odd',
+    severity: 'warn',
+    failures: 1,
+    samples: ['a'],
+    ids: ['a'],
+    rows: [],
+  }
+  const failure: CheckOutcome = {
+    name: 'sums',
+    severity: 'error',
+    failures: 7,
+    samples: ['deal_7 (amount=1.00)'],
+    ids: ['deal_7', 'deal_8'],
+    rows: [],
+  }
+  expect(() => requirePassed([warning])).not.toThrow()
+  expect(() => requirePassed([warning, failure])).toThrow(
+    expect.objectContaining({
+      code: 'CHECK_FAILED',
+      exitCode: 3,
+      details: {checks: [{name: 'sums', severity: 'error', failures: 7, ids: ['deal_7', 'deal_8']}]},
+      message:
+        "A check failed: 'sums' found 7 wrong rows: deal_7 (amount=1.00), …. " +
+        'Nothing was released; current still points to the release before. ' +
+        'Look at these rows in the source or correct the model, then run `loantape build`.',
+    }),
+  )
+})
+
+/** Each release is built once: what a test spoils is taken back. */
+const built = new Map<string, Promise<Database>>()
+
+afterAll(async () => {
+  for (const db of built.values()) await (await db)[Symbol.asyncDispose]()
+})
+
+/** The results of the built-in checks, or of the one of a name, that found rows. */
+async function findings(
+  history: History,
+  counted?: Partial<Counted>,
+  spoil?: string,
+  only?: string,
+): Promise<CheckResult[]> {
+  const {checks: all} = await builtInPlan()
+  const checks = all.filter(({name}) => only === undefined || name === only)
+  const key = JSON.stringify([history, counted])
+  if (!built.has(key)) built.set(key, buildRelease(history, counted))
+  const db = (await built.get(key)) as Database
+  await db.run(`begin; ${spoil ?? ''}`)
+  const results = await runChecks(db, checks)
+  await db.run('rollback')
+  return results
+    .filter(({failures}) => failures > 0)
+    .map(({name, severity, failures, samples}) => ({name, severity, failures, samples}))
+}
+
+const bridge = (row: Row): Row => ({
+  distinct_records: 1,
+  amount_total: '100000.00',
+  kept_quarantined_deals: 0,
+  kept_quarantined_amount: '0',
+  kept_missing_deals: 0,
+  kept_missing_amount: '0',
+  adjusted_deals: 0,
+  adjusted_amount: '0',
+  present_deals: 1,
+  present_amount: '100000.00',
+  ...row,
+})
+const sound: History = {versions: [aVersion()], walks: [aWalk(bridge({}))]}
+const soon: Partial<Counted> = {asOf: '2026-03-03'}
+
+test('a sound release passes every check', async () => {
+  expect(await findings(sound, soon)).toEqual([])
+})
+
+test.each([
+  [
+    'portfolio_totals_agree',
+    'update release.mart.portfolio_summary set amount = amount + 0.01',
+    'mart.portfolio_summary',
+  ],
+  [
+    'portfolio_totals_agree',
+    'update release.mart.portfolio_summary set open_amount = open_amount + 0.01',
+    'mart.portfolio_summary',
+  ],
+  [
+    'portfolio_totals_agree',
+    `update release.mart.portfolio_breakdown set ended_deals = 1 where dimension = 'ltv_band'`,
+    'mart.portfolio_breakdown ltv_band',
+  ],
+  [
+    'portfolio_totals_agree',
+    `delete from release.mart.portfolio_breakdown where dimension = 'state'`,
+    'mart.portfolio_breakdown state',
+  ],
+  ['portfolio_totals_agree', 'update release.mart.position_daily set deals = 2', 'mart.position_daily'],
+  ['history_is_gapless', 'update release.core.deal_history set version = 2', 'deal_1'],
+  ['history_is_gapless', `update release.core.deal_history set valid_to = timestamp '2026-03-03'`, 'deal_1'],
+])('%s notices: %s', async (name, spoil, id) => {
+  const found = await findings(sound, soon, spoil, name)
+  expect(found).toMatchObject([{severity: 'error', samples: [expect.stringContaining(id)]}])
+})
+
+const day = (number: number) => ({day: `2026-03-0${number}`, created_at: '2026-03-01 12:00:00'})
+const book: History = {
+  walks: [1, 2, 3].map((number) => aWalk({day: `2026-03-0${number}`})),
+  versions: [
+    aVersion({...day(1), deal_id: 'a', status: 'funded'}),
+    aVersion({...day(2), deal_id: 'b', status: 'draft'}),
+    aVersion({...day(2), deal_id: 'a', status: 'funded', loan_amount: '90000.00'}),
+    aVersion({...day(3), deal_id: 'b', status: 'funded'}),
+  ],
+  borrowers: [aBorrower({...day(1), deal_id: 'a', email_hash: 'ab12'})],
+}
+
+test.each([
+  ['funded_book_rolls_forward', 'mart.funded_rollforward set closing = closing + 0.01', '2026-04 closing'],
+  [
+    'funded_book_rolls_forward',
+    'mart.funded_rollforward set originated = originated + 1',
+    '2026-03 originated',
+  ],
+  ['funded_book_rolls_forward', `mart.funded_rollforward_deal set term = 'increased'`, '2026-03 increased'],
+  [
+    'mart.funded_rollforward accepted(difference, 0.00)',
+    'mart.funded_rollforward set difference = 0.01',
+    '2026-03',
+  ],
+  ['fundings_agree', 'mart.origination_monthly set amount = 1', '2026-03'],
+  ['fundings_agree', 'mart.pull_through set funded = 2', '2026-03'],
+  ['funnel_narrows', `mart.pipeline_funnel set reached_deals = 9 where status = 'funded'`, '2026-03 funded'],
+  ['funding_curve_rises', 'mart.funding_curve set funded_pct = 0 where age_months = 1', '2026-03 age 1'],
+  ['funding_curve_rises', 'mart.funding_curve set age_months = age_months + 1', '2026-03 age 1'],
+  ['stages_hold_all_deals', 'mart.stage_duration set at_risk = at_risk + 1', 'mart.stage_duration'],
+  ['stages_hold_all_deals', 'mart.stage_duration set spells = spells + 1', 'mart.stage_duration'],
+  [
+    'transitions_hold_all_deals',
+    `mart.status_transition set from_status = 'draft' where from_status = '(new)'`,
+    '2026-03 draft',
+  ],
+  [
+    'transitions_hold_all_deals',
+    `mart.status_transition set deals = 9 where month = '2026-04'`,
+    '2026-04 funded',
+  ],
+  ['transitions_hold_all_deals', 'mart.status_transition set amount = amount + 0.01', '2026-04 funded'],
+  ['months_add_up', 'mart.portfolio_monthly set open_amount = open_amount + 0.01', '2026-03-31 state'],
+  [
+    'months_add_up',
+    `mart.portfolio_monthly set dimension = 'state' where dimension = 'status'`,
+    '2026-03-31 status',
+  ],
+  ['months_add_up', 'mart.portfolio_monthly set funded_deals = 7', '2026-03-31 ltv_band'],
+  ['exposures_agree', 'mart.top_exposure set loan_amount = 1', 'mart.top_exposure'],
+  ['exposures_agree', 'mart.concentration set funded_top_1_pct = 1', 'mart.top_exposure'],
+  [
+    'exposures_agree',
+    `mart.top_exposure set loan_amount = 1 where dimension = 'borrower'`,
+    'top_exposure borrower',
+  ],
+])('%s notices: update %s', async (name, spoil, id) => {
+  const found = await findings(book, {asOf: '2026-04-30'}, `update release.${spoil}`, name)
+  expect(found).toMatchObject([
+    {severity: 'error', samples: expect.arrayContaining([expect.stringContaining(id)])},
+  ])
+})
+
+const booked: History = {
+  versions: [aVersion(), aVersion({day: '2026-03-03', status: 'funded', loan_program: 'bridge'})],
+  walks: [aWalk(), aWalk({day: '2026-03-03', ...bridge({})})],
+}
+
+test.each([
+  ['update release.accounting.journal_line set debit = debit + 0.01', '2026-03 funding'],
+  [`update release.accounting.journal_line set event = 'increase'`, '2026-03 increase'],
+  ['delete from release.accounting.loan_register', 'loan register'],
+])('journal_ties_out notices: %s', async (spoil, id) => {
+  const found = (await findings(booked, soon, spoil, 'journal_ties_out'))[0]
+  expect(found?.samples.join(' ')).toContain(id)
+})
+
+test.each([
+  'delete from release.accounting.journal_line where line_no = 2',
+  'update release.accounting.journal_line set debit = debit + 1 where line_no = 1',
+  `update release.accounting.journal_line set deal_id = 'other' where line_no = 1`,
+])('entries_balance notices: %s', async (spoil) => {
+  const found = (await findings(booked, soon, spoil, 'entries_balance'))[0]
+  expect(found?.samples.join(' ')).toContain('LT2603-')
+})
+
+test('warns of a loan-to-value above 1.5, and says which are taken for typos', async () => {
+  const valued = (deal_id: string, property_value: string) =>
+    aVersion({deal_id, loan_amount: '150000.00', property_value})
+  const versions = [valued('a', '100000.00'), valued('b', '99999.99'), valued('c', '14999.99')]
+  const found = (await findings({versions, walks: [aWalk(bridge({}))]})).find(
+    ({name}) => name === 'ltv_is_plausible',
+  )
+  expect(found).toMatchObject({
+    severity: 'warn',
+    samples: [
+      'b (loan_amount=150000.00, property_value=99999.99, ltv=above 1.5: kept, in no average)',
+      'c (loan_amount=150000.00, property_value=14999.99, ltv=above 10: taken for unknown)',
+    ],
+  })
+})
+
+test('warns of programs and endings that are booked and have no account', async () => {
+  const set = 'update release.accounting.journal_line set account_code = null'
+  expect(await findings(booked, soon, `${set} where account_code = '1200'`)).toMatchObject([
+    {name: 'entry_has_accounts', severity: 'warn', samples: ['bridge (entries=1)']},
+  ])
+  const spoil = `${set}, event = 'ended', term = 'sold' where account_code = '1200'`
+  expect(await findings(booked, soon, spoil, 'entry_has_accounts')).toMatchObject([
+    {severity: 'warn', samples: ['ending sold (entries=1)']},
+  ])
+})
+
+test('the bridge must add up, and be core.deal where nothing was stored since', async () => {
+  const off = {...sound, walks: [aWalk(bridge({kept_missing_amount: '0.01'}))]}
+  expect(await findings(off, soon)).toMatchObject([
+    {name: 'certificate_bridge_holds', severity: 'error', failures: 1},
+  ])
+  const wrong = {...sound, walks: [aWalk(bridge({distinct_records: 2, present_deals: 2}))]}
+  expect(await findings(wrong, soon)).toMatchObject([{name: 'certificate_bridge_holds'}])
+  const webhook = aVersion({
+    deal_id: 'deal_2',
+    observed_at: '2026-03-02 15:00:00',
+    recorded_at: '2026-03-02 15:00:01',
+  })
+  expect(await findings({...sound, versions: [aVersion(), webhook]}, soon)).toEqual([])
+})
+
+test('warns of statuses nobody classified', async () => {
+  const history = {...sound, versions: [aVersion({status: 'on_the_moon'})]}
+  expect(await findings(history, soon)).toEqual([
+    {
+      name: 'status_is_classified',
+      severity: 'warn',
+      failures: 1,
+      samples: ['on_the_moon (deals=1, amount=100000.00)'],
+    },
+  ])
+})
+
+test('warns of a funding date that is uncertain across a month end', async () => {
+  const history = {
+    versions: [aVersion({day: '2026-02-26'}), aVersion({day: '2026-03-03', status: 'funded'})],
+    walks: [aWalk({day: '2026-02-26'}), aWalk({day: '2026-03-03', ...bridge({})})],
+  }
+  expect(await findings(history, soon)).toMatchObject([
+    {
+      name: 'funded_month_is_certain',
+      severity: 'warn',
+      samples: ['deal_1 (funded_after=2026-02-26, funded_by=2026-03-03, loan_amount=100000.00)'],
+    },
+  ])
+})
+
+test('warns of given funding dates that are of no deal, lie ahead or belong to no funding', async () => {
+  const spoil = `insert into release.seed.funded_on values
+    ('deal_1', date '2026-03-02'), ('deal_1 ', date '2026-03-01'), ('deal_2', date '2026-03-04'),
+    ('deal_3', date '2026-02-03')`
+  const history = {
+    versions: [aVersion({status: 'funded'}), aVersion({deal_id: 'deal_2'}), aVersion({deal_id: 'deal_3'})],
+    walks: [aWalk(bridge({}))],
+  }
+  expect((await findings(history, soon, spoil)).filter(({name}) => name === 'funded_on_applies')).toEqual([
+    {
+      name: 'funded_on_applies',
+      severity: 'warn',
+      failures: 3,
+      samples: [
+        'deal_1  (funded_on=2026-03-01, problem=no such deal)',
+        'deal_2 (funded_on=2026-03-04, problem=lies ahead)',
+        'deal_3 (funded_on=2026-02-03, problem=no funding it belongs to)',
+      ],
+    },
+  ])
+  const later = {...history, walks: [aWalk(), aWalk({day: '2026-03-05'})]}
+  expect(
+    (await findings(later, soon, spoil)).find(({name}) => name === 'funded_on_applies')?.samples,
+  ).toEqual([
+    'deal_1  (funded_on=2026-03-01, problem=no such deal)',
+    'deal_3 (funded_on=2026-02-03, problem=no funding it belongs to)',
+  ])
+})
+
+test('warns when the last walk is more than a day older than as_of', async () => {
+  expect(await findings(sound, {asOf: '2026-03-04'})).toEqual([
+    {
+      name: 'walked_recently',
+      severity: 'warn',
+      failures: 1,
+      samples: ['2026-03-04 (observed_until=2026-03-02)'],
+    },
+  ])
+})

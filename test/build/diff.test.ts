@@ -1,0 +1,165 @@
+import fc from 'fast-check'
+import {expect, test} from 'vitest'
+import {readMovements, type TotalMovement} from '../../src/build/compare-releases.ts'
+import {formatCents} from '../../src/core/money.ts'
+import {openDatabase} from '../../src/store/database.ts'
+
+interface Deal {
+  id: number
+  status: string
+  status_class: string
+  cents: bigint
+}
+
+async function diff(before: readonly Deal[], after: readonly Deal[]): Promise<TotalMovement[]> {
+  await using db = await openDatabase({
+    attach: [
+      {path: ':memory:', alias: 'before'},
+      {path: ':memory:', alias: 'after'},
+    ],
+  })
+  for (const [alias, deals] of Object.entries({before, after})) {
+    await db.run(
+      `create schema ${alias}.core;
+       create table ${alias}.core.deal (deal_id varchar, status varchar, status_class varchar, loan_amount decimal(18, 2))`,
+    )
+    const rows = deals.map(
+      ({id, status, status_class, cents}) =>
+        `('${id}', '${status}', '${status_class}', ${formatCents(cents)})`,
+    )
+    if (rows.length > 0) await db.run(`insert into ${alias}.core.deal values ${rows.join(', ')}`)
+  }
+  return await readMovements(db)
+}
+
+const aDeal = (fields: Partial<Deal> = {}): Deal => ({
+  id: 1,
+  status: 'draft',
+  status_class: 'pipeline',
+  cents: 100_00n,
+  ...fields,
+})
+const funded = {status: 'funded', status_class: 'funded'}
+
+/** One line a total, one line a part. */
+const render = (movements: readonly TotalMovement[]) =>
+  movements.flatMap(({total, status, before, after, movement, parts}) => [
+    `${total}${status === null ? '' : ` ${status}`}: ${before} → ${after} = ${movement}`,
+    ...parts.map((part) => `  ${part.deal_id} ${part.change} ${part.movement}`),
+  ])
+
+test('nothing moves between a release and itself', async () => {
+  expect(await diff([aDeal()], [aDeal()])).toEqual([])
+})
+
+test('a deal that appeared and one that left move count and amount, of all and of their status', async () => {
+  expect(render(await diff([aDeal()], [aDeal({id: 2, cents: 30_01n, ...funded})]))).toEqual([
+    'deals: 1 → 1 = 0',
+    '  1 left -1',
+    '  2 appeared 1',
+    'amount: 100.00 → 30.01 = -69.99',
+    '  1 left -100.00',
+    '  2 appeared 30.01',
+    'funded_deals: 0 → 1 = 1',
+    '  2 appeared 1',
+    'funded_amount: 0.00 → 30.01 = 30.01',
+    '  2 appeared 30.01',
+    'deals draft: 1 → 0 = -1',
+    '  1 left -1',
+    'amount draft: 100.00 → 0.00 = -100.00',
+    '  1 left -100.00',
+    'deals funded: 0 → 1 = 1',
+    '  2 appeared 1',
+    'amount funded: 0.00 → 30.01 = 30.01',
+    '  2 appeared 30.01',
+  ])
+})
+
+test('a deal that was funded with another amount leaves at the old and enters at the new', async () => {
+  expect(render(await diff([aDeal()], [aDeal({cents: 110_00n, ...funded})]))).toEqual([
+    'amount: 100.00 → 110.00 = 10.00',
+    '  1 loan_amount 10.00',
+    'funded_deals: 0 → 1 = 1',
+    '  1 status 1',
+    'funded_amount: 0.00 → 110.00 = 110.00',
+    '  1 status 110.00',
+    'deals draft: 1 → 0 = -1',
+    '  1 status -1',
+    'amount draft: 100.00 → 0.00 = -100.00',
+    '  1 status -100.00',
+    'deals funded: 0 → 1 = 1',
+    '  1 status 1',
+    'amount funded: 0.00 → 110.00 = 110.00',
+    '  1 status 110.00',
+  ])
+})
+
+test('a status that is classified otherwise moves the funded totals alone, and says so', async () => {
+  expect(render(await diff([aDeal({status: 'serviced'})], [aDeal({...funded, status: 'serviced'})]))).toEqual(
+    [
+      'funded_deals: 0 → 1 = 1',
+      '  1 status_class 1',
+      'funded_amount: 0.00 → 100.00 = 100.00',
+      '  1 status_class 100.00',
+    ],
+  )
+})
+
+test('a part shows the deal on both sides', async () => {
+  const [movement] = await diff([aDeal()], [aDeal({cents: 100_01n})])
+  expect(movement?.parts).toEqual([
+    {
+      deal_id: '1',
+      change: 'loan_amount',
+      movement: '0.01',
+      before: {status: 'draft', status_class: 'pipeline', loan_amount: '100.00'},
+      after: {status: 'draft', status_class: 'pipeline', loan_amount: '100.01'},
+    },
+  ])
+})
+
+const deals = fc.uniqueArray(
+  fc.record({
+    id: fc.integer({min: 1, max: 12}),
+    status: fc.constantFrom('draft', 'approved', 'funded', 'odd'),
+    status_class: fc.constantFrom('pipeline', 'funded'),
+    cents: fc.oneof(fc.bigInt(0n, 3n), fc.bigInt(0n, 9_999_999_999_999_999n)),
+  }),
+  {selector: ({id}) => id, maxLength: 12},
+)
+
+test('the parts of every total add up to its movement, and every total that moved is there', async () => {
+  const cents = (text: string) => BigInt(text.replace('.', ''))
+  const sum = (values: readonly bigint[]) => values.reduce((total, value) => total + value, 0n)
+  await fc.assert(
+    fc.asyncProperty(deals, deals, async (before, after) => {
+      const movements = await diff(before, after)
+      const expected = new Map<string, bigint>()
+      const count = (side: readonly Deal[], sign: bigint) => {
+        for (const {status, status_class, cents: amount} of side) {
+          const add = (key: string, value: bigint) =>
+            expected.set(key, (expected.get(key) ?? 0n) + sign * value)
+          add('deals null', 1n)
+          add('amount null', amount)
+          add(`deals ${status}`, 1n)
+          add(`amount ${status}`, amount)
+          if (status_class !== 'funded') continue
+          add('funded_deals null', 1n)
+          add('funded_amount null', amount)
+        }
+      }
+      count(before, -1n)
+      count(after, 1n)
+      for (const {movement, before: from, after: to, parts} of movements) {
+        expect(sum(parts.map((part) => cents(part.movement)))).toBe(cents(movement))
+        expect(cents(to) - cents(from)).toBe(cents(movement))
+      }
+      const moved = new Map(
+        movements.map(({total, status, movement}) => [`${total} ${status}`, cents(movement)]),
+      )
+      for (const [key, movement] of expected) expect(moved.get(key) ?? 0n, key).toBe(movement)
+      expect([...moved.keys()].filter((key) => !expected.has(key))).toEqual([])
+    }),
+    {numRuns: 40, seed: 7},
+  )
+})

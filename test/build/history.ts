@@ -1,0 +1,73 @@
+import {z} from 'zod'
+import {buildModels, type Counted} from '../../src/build/build-models.ts'
+import {type History, insertHistory} from '../../src/build/case-rows.ts'
+import {readChecks} from '../../src/build/checks.ts'
+import {compileModels} from '../../src/build/compile.ts'
+import {BUILT_IN_SQL, readModels, withAncestors} from '../../src/build/read-models.ts'
+import {readSeeds} from '../../src/build/seeds.ts'
+import type {BuildPlan, Check} from '../../src/core/types.ts'
+import {type Database, openDatabase} from '../../src/store/database.ts'
+import {migrate} from '../../src/store/warehouse.ts'
+
+/** The zone and the cut-off of business dates in tests, as they are set by default. */
+export const ZONE = {timeZone: 'America/New_York', dayCutoff: '06:00'}
+
+/** What a release counts; by default everything until the end of March 2026, by {@link ZONE}. */
+const ALL: Counted = {asOf: '2026-03-31', knownAt: '2026-12-31 00:00:00', ...ZONE}
+
+export const noRow: z.ZodType<Record<string, unknown>> = z.record(z.string(), z.unknown())
+
+let builtIn: Promise<{plan: BuildPlan; checks: Check[]}> | undefined
+
+/** The built-in models and checks, compiled once for each test file. */
+export function builtInPlan(): Promise<{plan: BuildPlan; checks: Check[]}> {
+  builtIn ??= (async () => {
+    const models = readModels([BUILT_IN_SQL])
+    const checks = readChecks(models, [BUILT_IN_SQL])
+    return {plan: await compileModels({models, seeds: readSeeds([BUILT_IN_SQL]), checks}), checks}
+  })()
+  return builtIn
+}
+
+/** An empty release beside a history with these rows, both in memory. */
+async function openHistoryOf(history: History): Promise<Database> {
+  const db = await openDatabase({
+    attach: [
+      {path: ':memory:', alias: 'release'},
+      {path: ':memory:', alias: 'history'},
+    ],
+  })
+  await migrate(db, 'history')
+  await insertHistory(db, history)
+  return db
+}
+
+/** Builds a release in memory from a history with these rows. */
+export async function buildRelease(
+  history: History,
+  counted: Partial<Counted> = {},
+  plan?: Pick<BuildPlan, 'models' | 'seeds' | 'reads' | 'columns'>,
+): Promise<Database> {
+  const db = await openHistoryOf(history)
+  await buildModels(db, plan ?? (await builtInPlan()).plan, {...ALL, ...counted})
+  return db
+}
+
+/** The tables that a query names, and what they are built from. */
+async function planOf(sql: string): Promise<BuildPlan> {
+  const {plan} = await builtInPlan()
+  const named = plan.models.map(({name}) => name).filter((name) => sql.includes(name))
+  const names = withAncestors(new Set(named), plan.reads)
+  return {...plan, models: plan.models.filter(({name}) => names.has(name))}
+}
+
+/** Builds what one query reads and returns its rows. */
+export async function query(
+  history: History,
+  sql: string,
+  counted: Partial<Counted> = {},
+): Promise<unknown[]> {
+  await using db = await buildRelease(history, counted, await planOf(sql))
+  // Without the await the database would close under its query.
+  return await db.all(noRow, sql)
+}

@@ -1,0 +1,238 @@
+import {chmodSync, existsSync, readdirSync, readFileSync, rmSync, statSync, utimesSync} from 'node:fs'
+import {join} from 'node:path'
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {buildRelease} from '../../src/build/build.ts'
+import {noteLastBuild, readLastBuild} from '../../src/build/build-folder.ts'
+import {aQuarantine, aVersion, aWalk, insertRows} from '../../src/build/case-rows.ts'
+import {compareBuilds} from '../../src/build/compare-builds.ts'
+import {BUILT_IN_SQL} from '../../src/build/read-models.ts'
+import {addDays} from '../../src/core/clock.ts'
+import {exportRelease} from '../../src/export.ts'
+import {findJob, readJobs} from '../../src/schedule/job.ts'
+import {runJob} from '../../src/schedule/run-job.ts'
+import {advanceDay} from '../../src/service/advance-day.ts'
+import {seedPortfolio} from '../../src/service/portfolio.ts'
+import {openDatabase} from '../../src/store/database.ts'
+import {requireRelease} from '../../src/store/release.ts'
+import {FEW_TABLES} from '../support/data.ts'
+import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
+import {writeSqlFolder} from './folder.ts'
+
+const DAY = '2026-02-26'
+
+/** A lab whose builds go on from each other, after some nights; its share of changed deals stays small. */
+async function live(lab: Lab, nights: number, from = 0): Promise<void> {
+  for (let night = from; night < from + nights; night += 1) {
+    const day = addDays(DAY, night)
+    if (night === 0) seedPortfolio(lab.service.store, {deals: 200, seed: 'nights', today: day})
+    else advanceDay(lab.service.store, {seed: 'nights', day})
+    await lab.sync(`${addDays(day, 1)}T03:30:00Z`, {config: {build: 'incremental'}})
+  }
+}
+
+const worldAfter = (lab: Lab, nights: number) => lab.createWorld(`${addDays(DAY, nights)}T03:30:00Z`)
+
+test('a night builds the deals that changed, and its files are those of a whole build', async () => {
+  await using lab = await createLab({tables: 'all'})
+  const config = {...lab.config, build: 'incremental'} as const
+  await live(lab, 1)
+  expect(readLastBuild(lab.folder)).toMatchObject({rebuilt: 0, release_id: lab.currentReleaseId()})
+  await live(lab, 1, 1)
+  const last = readLastBuild(lab.folder)
+  expect(last).toMatchObject({release_id: lab.currentReleaseId()})
+  expect(last?.rebuilt).toBeGreaterThan(0)
+  expect(last?.rebuilt).toBeLessThanOrEqual(0.2)
+
+  const {release_id} = await compareBuilds(config, {}, worldAfter(lab, 2))
+  expect(release_id).toBe(last?.release_id)
+  const exportCsv = async () => {
+    const request = {profiles: ['csv'], options: {isSpreadsheetSafe: true}}
+    const [batch] = await exportRelease(config, request, worldAfter(lab, 2))
+    return ['core.deal', 'core.deal_history', 'accounting.journal_line'].map((table) =>
+      readFileSync(join(batch?.dir ?? '', `${table}.csv`), 'utf8'),
+    )
+  }
+  const once = await exportCsv()
+  for (const path of [lab.folder.exports, lab.folder.cache, lab.folder.current, lab.folder.releases])
+    rmSync(path, {recursive: true})
+  await buildRelease({...config, build: 'whole'}, {}, worldAfter(lab, 2))
+  expect(existsSync(join(lab.folder.cache, 'last-build.json'))).toBe(false)
+  expect(lab.currentReleaseId()).toBe(release_id)
+  expect(await exportCsv()).toEqual(once)
+})
+
+let lab: Lab
+let goBack: () => void
+
+beforeAll(async () => {
+  lab = await createLab({tables: `${FEW_TABLES} +core.field_change`})
+  await live(lab, 1)
+  goBack = lab.remember()
+})
+
+beforeEach(() => {
+  goBack()
+  const last = readLastBuild(lab.folder)
+  if (last) noteLastBuild(lab.folder, last, requireRelease(lab.folder))
+})
+
+afterAll(() => lab[Symbol.asyncDispose]())
+
+test('a table of which nothing changed is the file of the night before', async () => {
+  const file = 'core.field_change.parquet'
+  const before = statSync(join(lab.folder.current, file))
+  const [deal] = await lab.query(`select deal_id from core.deal where status = 'draft'`)
+  lab.service.store.update(String(deal?.deal_id), {status: 'withdrawn'})
+  await lab.sync(`${addDays(DAY, 2)}T03:30:00Z`, {config: {build: 'incremental'}})
+  expect(readLastBuild(lab.folder)?.rebuilt).toBeGreaterThan(0)
+  expect(statSync(join(lab.folder.current, file)).ino).toBe(before.ino)
+  const {dir, manifest} = requireRelease(lab.folder)
+  const others = ['checks.json', 'manifest.json', 'models.json', 'portfolio.duckdb', 'work.duckdb']
+  expect(readdirSync(dir).sort()).toEqual([...manifest.tables.map((table) => table.file), ...others].sort())
+})
+
+test('what a build went on from and was not what it should be is found, and named by table and row', async () => {
+  const config = {...lab.config, build: 'incremental'} as const
+  const release = requireRelease(lab.folder)
+  chmodSync(release.database, 0o600)
+  {
+    await using db = await openDatabase({attach: [{path: release.database, alias: 'release'}]})
+    await db.run(
+      `update release.core.deal_history set property_address = 'nobody lives here' where version = 1`,
+    )
+    await db.run('checkpoint release')
+  }
+  const last = readLastBuild(lab.folder)
+  if (last) noteLastBuild(lab.folder, last, release)
+  await live(lab, 1, 1)
+  await expect(compareBuilds(config, {}, worldAfter(lab, 2))).rejects.toMatchObject({
+    code: 'BUILD_DIFFERS',
+    exitCode: 1,
+    message: expect.stringMatching(
+      /Table 'core\.deal_history' \(.*core\/deal_history\.sql\) of release .* is not that of a whole build: it has the rows \{"deal_id":.*nobody lives here.*; it lacks the rows \{"deal_id":/,
+    ),
+  })
+  expect(readLastBuild(lab.folder)).toBeUndefined()
+})
+
+test('a release whose databases were touched is never gone on from', async () => {
+  for (const [index, name] of (['work', 'database'] as const).entries()) {
+    utimesSync(requireRelease(lab.folder)[name], new Date(0), new Date(0))
+    await live(lab, 1, 1 + index)
+    expect(readLastBuild(lab.folder)?.rebuilt).toBe(0)
+  }
+  await live(lab, 1, 3)
+  expect(readLastBuild(lab.folder)?.rebuilt).toBeGreaterThan(0)
+})
+
+test('somebody whose own models are not per deal has the same releases, and what reads them is built whole', async () => {
+  const notPerDeal = (name: string) =>
+    readFileSync(join(BUILT_IN_SQL, `${name}.sql`), 'utf8').replace('-- per: deal_id\n', '')
+  using own = writeSqlFolder({
+    'core/deal.sql': notPerDeal('core/deal'),
+    'work/deal_observation.sql': notPerDeal('work/deal_observation'),
+  })
+  const config = {...lab.config, build: 'incremental', sqlDir: own.path} as const
+  await compareBuilds(config, {}, worldAfter(lab, 1))
+  advanceDay(lab.service.store, {seed: 'nights', day: addDays(DAY, 1)})
+  await lab.walk(`${addDays(DAY, 2)}T03:30:00Z`)
+  await compareBuilds(config, {}, worldAfter(lab, 2))
+  expect(readLastBuild(lab.folder)?.rebuilt).toBeGreaterThan(0)
+})
+
+test('what follows a rebuild is built from nothing', async () => {
+  rmSync(lab.folder.warehouse)
+  expect(await lab.run(['rebuild', '--apply'])).toMatchObject({code: 0})
+  expect(readLastBuild(lab.folder)).toBeUndefined()
+  await live(lab, 1, 1)
+  expect(readLastBuild(lab.folder)?.rebuilt).toBe(0)
+})
+
+test('a job compares a release with a whole build once a week', async () => {
+  const config = {...lab.config, build: 'incremental'} as const
+  await live(lab, 1, 1)
+  const nightly = findJob(await readJobs(config), 'nightly')
+  if (!nightly) throw new Error('there is no nightly job')
+  const job = {...nightly, steps: [{do: 'build'} as const]}
+  const wholeAt = () => readLastBuild(lab.folder)?.whole_at ?? ''
+  const first = wholeAt()
+  const runAt = (days: number) => {
+    const now = () => Date.parse(first) + days * 86_400_000
+    return runJob(config, {job}, {...worldAfter(lab, 2), realClock: {...lab.createWorld().realClock, now}})
+  }
+  await runAt(6.9)
+  expect(wholeAt()).toBe(first)
+  await runAt(7.1)
+  expect(Date.parse(wholeAt()) - Date.parse(first)).toBe(7.1 * 86_400_000)
+})
+
+test('a record that was in quarantine long before what followed moves what is known of a deal that did not change', async () => {
+  const days = [1, 2, 3, 4, 5].map((night) => addDays(DAY, night))
+  const [first = '', , , fourth = '', fifth = ''] = days
+  const tell = async (rows: Record<string, Parameters<typeof insertRows>[2]>) => {
+    await using db = await openDatabase({attach: [{path: lab.folder.warehouse, alias: 'history'}]})
+    for (const [table, told] of Object.entries(rows)) await insertRows(db, table, told)
+  }
+  const [certificate] = await lab.queryHistory(`from raw.walk where stream = 'deal'`)
+  const {walk_id, business_date, started_at, ended_at, recorded_at, ...counted} = certificate ?? {}
+  const walkOn = (day: string) => ({
+    ...aWalk({day}),
+    ...(counted as Parameters<typeof aWalk>[0]),
+    present_deals: 201,
+    distinct_records: 201,
+  })
+  const seen = {deal_id: 'deal_late', loan_amount: '0.00', seq: 1_000_000}
+  await tell({
+    walk: days.slice(0, 4).map(walkOn),
+    deal_version: [
+      aVersion({...seen, day: first, status: 'approved'}),
+      aVersion({...seen, seq: 1_000_001, day: fourth, status: 'funded', observed_at: `${fourth} 02:05:00`}),
+    ],
+    settle: [
+      {seq: 1_000_000, kind: 'walk', recorded_at: `${fourth} 02:30:00`, history_id: 'four', tape_head: ''},
+    ],
+  })
+  const config = {...lab.config, build: 'incremental'} as const
+  await buildRelease(config, {}, worldAfter(lab, 7))
+  const fundedAfter = () => lab.query(`select funded_after from core.deal where deal_id = 'deal_late'`)
+  expect(await fundedAfter()).toEqual([{funded_after: days[2]}])
+  await tell({
+    walk: [walkOn(fifth)],
+    quarantine: [aQuarantine({day: days[1] ?? '', record_id: 'deal_late', recorded_at: `${fifth} 02:30:00`})],
+    settle: [
+      {seq: 1_000_001, kind: 'walk', recorded_at: `${fifth} 02:30:00`, history_id: 'five', tape_head: ''},
+    ],
+  })
+  await compareBuilds(config, {}, worldAfter(lab, 7))
+  expect(readLastBuild(lab.folder)?.rebuilt).toBeGreaterThan(0)
+  expect(await fundedAfter()).toEqual([{funded_after: first}])
+})
+
+test("somebody's own model that is wrongly built deal by deal is found by a comparison, and a right one passes", async () => {
+  await using own = await createLab({tables: 'all'})
+  own.service.store.insert(someDeals(12))
+  await own.sync('2026-02-02T23:30:00-05:00')
+  own.service.store.insert([aDeal(13)])
+  await own.walk('2026-02-03T23:30:00-05:00')
+  const compare = async (sql: string) => {
+    const header = '-- Places.\n-- grain: deal_id\n-- per: deal_id\n-- deal_id: the id\n-- place: its place\n'
+    using folder = writeSqlFolder({
+      'risk/place.sql': `${header}select deal_id, ${sql} as place from core.deal\n`,
+    })
+    const env = {LOANTAPE_SQL_DIR: folder.path, LOANTAPE_NOW: '2026-02-03T23:30:00-05:00'}
+    return await own.run(['build', '--compare'], env)
+  }
+  const wrong = await compare('row_number() over (order by deal_id desc)')
+  expect(wrong).toMatchObject({code: 1})
+  expect(wrong.stderr).toMatch(
+    /Table 'risk\.place' \(.*risk\/place\.sql\) .*: it has the rows .*"deal_000002","place":11\}.*; it lacks the rows .*"deal_000002","place":12/,
+  )
+  expect(wrong.stderr).toMatch(/remove its line `-- per: deal_id`/)
+  const right = await compare('length(deal_id)')
+  expect(right).toMatchObject({
+    code: 0,
+    stdout: expect.stringMatching(
+      /Every table is that of a whole build, byte by byte: \d+\.\d % of the deals/,
+    ),
+  })
+})

@@ -1,0 +1,261 @@
+import {
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readlinkSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs'
+import {tmpdir} from 'node:os'
+import {join} from 'node:path'
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import {
+  createBuildFolder,
+  discardBuild,
+  moveCurrent,
+  publishRelease,
+  type ReleaseInputs,
+  releaseIdOf,
+} from '../../src/build/build-folder.ts'
+import {markPast, noteUse, pruneReleases} from '../../src/build/surplus.ts'
+import type {DataFolder} from '../../src/store/data-folder.ts'
+import {digestFile} from '../../src/store/files.ts'
+import {findCurrentRelease, openRelease, readRelease, requireRelease} from '../../src/store/release.ts'
+import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
+import {failureOf} from '../support/lab.ts'
+import {aManifest, publishTables} from '../support/releases.ts'
+
+let data: TestFolder
+let folder: DataFolder
+
+beforeEach(() => {
+  data = createFolder()
+  folder = data.folder
+})
+
+afterEach(() => data[Symbol.dispose]())
+
+const inputs: ReleaseInputs = {
+  asOf: '2026-02-02',
+  knownAt: '2026-02-02 23:30:00.000000',
+  historyId: 'a'.repeat(64),
+  timeZone: 'America/New_York',
+  dayCutoff: '06:00',
+  fingerprint: 'f'.repeat(64),
+  engine: 'v1.5.6',
+}
+
+test('a release id is its date and twelve hex digits, the same for the same inputs', () => {
+  expect(releaseIdOf(inputs)).toMatch(/^2026-02-02-[0-9a-f]{12}$/)
+  expect(releaseIdOf({...inputs})).toBe(releaseIdOf(inputs))
+})
+
+test.each<Partial<ReleaseInputs>>([
+  {asOf: '2026-02-03'},
+  {knownAt: '2026-02-02 23:30:00.000001'},
+  {historyId: 'b'.repeat(64)},
+  {timeZone: 'America/Chicago'},
+  {dayCutoff: '05:00'},
+  {fingerprint: 'e'.repeat(64)},
+  {engine: 'v1.5.7'},
+])('a release id changes with %o', (change) => {
+  expect(releaseIdOf({...inputs, ...change}).slice(11)).not.toBe(releaseIdOf(inputs).slice(11))
+})
+
+test('a published release holds its database, its tables and its manifest, all of them read-only', async () => {
+  const {dir} = await publishTables(folder)
+  expect(readdirSync(dir).sort()).toEqual([
+    'core.deal.parquet',
+    'manifest.json',
+    'mart.portfolio_summary.parquet',
+    'models.json',
+    'portfolio.duckdb',
+    'work.duckdb',
+  ])
+  for (const file of readdirSync(dir)) expect(statSync(join(dir, file)).mode & 0o777).toBe(0o400)
+  expect(readdirSync(folder.releases)).toEqual([aManifest().release_id])
+})
+
+test('a release that is there already stays; what is none under its name makes room', async () => {
+  const {dir} = await publishTables(folder)
+  const manifest = join(dir, 'manifest.json')
+  const {ino} = statSync(manifest)
+  await publishTables(folder)
+  expect(statSync(manifest).ino).toBe(ino)
+  rmSync(manifest)
+  await publishTables(folder)
+  expect(readRelease(dir)).toBeDefined()
+  expect(readdirSync(folder.releases)).toEqual([aManifest().release_id])
+})
+
+test('the manifest names every table with its rows, bytes and digest', async () => {
+  const {dir, manifest} = await publishTables(folder)
+  expect(manifest.tables.map(({name, rows}) => [name, rows])).toEqual([
+    ['core.deal', 3],
+    ['mart.portfolio_summary', 1],
+  ])
+  for (const {file, bytes, sha256} of manifest.tables) {
+    expect(statSync(join(dir, file)).size).toBe(bytes)
+    expect(await digestFile(join(dir, file))).toBe(sha256)
+  }
+})
+
+test('a manifest is read as it was written', async () => {
+  const buildDir = await createBuildFolder(folder, aManifest().release_id)
+  const dir = await publishRelease(folder, buildDir, aManifest())
+  expect(readRelease(dir)?.manifest).toEqual(aManifest())
+})
+
+test('a folder without a manifest is no release', async () => {
+  const buildDir = await createBuildFolder(folder, 'x')
+  expect(readRelease(buildDir)).toBeUndefined()
+})
+
+test.each([
+  ['is of another version', '{"schema_version": 2}', 'schema_version'],
+  ['is torn', '{"schema_version": 1, "gen', 'expected object'],
+])('a manifest that %s is named with what is wrong', async (_, text, words) => {
+  mkdirSync(join(folder.releases, 'odd'), {recursive: true})
+  writeFileSync(join(folder.releases, 'odd', 'manifest.json'), text)
+  const refusal = await failureOf((async () => requireRelease(folder, 'odd'))())
+  expect(refusal).toMatchObject({code: 'RELEASE_MANIFEST'})
+  expect(refusal.message).toContain(join(folder.releases, 'odd', 'manifest.json'))
+  expect(refusal.message).toContain(words)
+})
+
+test('the same release built twice has the same bytes', async () => {
+  using other = createFolder()
+  const [one, two] = [await publishTables(folder), await publishTables(other.folder)]
+  expect(one.manifest.tables).toEqual(two.manifest.tables)
+})
+
+test('current is a relative link that follows the release it is pointed to', async () => {
+  await publishTables(folder, {release_id: 'first'})
+  expect(readlinkSync(folder.current)).toBe('releases/first')
+  await publishTables(folder, {release_id: 'second'})
+  expect(readlinkSync(folder.current)).toBe('releases/second')
+  expect(findCurrentRelease(folder)?.manifest.release_id).toBe('second')
+  expect(readdirSync(folder.root).sort()).toEqual(['current', 'releases'])
+})
+
+test('a leftover of a swap that died does not hinder the next', async () => {
+  symlinkSync('nowhere', `${folder.current}.tmp-${process.pid}`)
+  await publishTables(folder, {release_id: 'first'})
+  expect(lstatSync(folder.current).isSymbolicLink()).toBe(true)
+  expect(findCurrentRelease(folder)?.manifest.release_id).toBe('first')
+})
+
+test('a folder without any release says so and what to do', async () => {
+  const refusal = await failureOf((async () => requireRelease(folder))())
+  expect(refusal).toMatchObject({code: 'RELEASE_NONE', exitCode: 2})
+  expect(refusal.message).toContain('loantape sync')
+})
+
+test.each(['2026-01-01-000000000000', '../releases', ''])(
+  "release '%s' is refused as unknown",
+  async (id) => {
+    await publishTables(folder)
+    expect(await failureOf((async () => requireRelease(folder, id))())).toMatchObject({
+      code: 'UNKNOWN_NAME',
+      exitCode: 2,
+    })
+  },
+)
+
+test('a build that failed leaves nothing', async () => {
+  const buildDir = await createBuildFolder(folder, 'x')
+  writeFileSync(join(buildDir, 'portfolio.duckdb'), 'half')
+  discardBuild(buildDir)
+  expect(readdirSync(folder.releases)).toEqual([])
+})
+
+test('a build folder begins empty', async () => {
+  writeFileSync(join(await createBuildFolder(folder, 'x'), 'leftover'), '')
+  expect(readdirSync(await createBuildFolder(folder, 'x'))).toEqual([])
+})
+
+/** Folders of releases, each an hour older than the one before. */
+function someReleases(names: readonly string[]): void {
+  names.forEach((name, index) => {
+    const dir = join(folder.releases, name)
+    mkdirSync(dir, {recursive: true})
+    utimesSync(dir, 0, 1_770_000_000 - index * 3600)
+  })
+}
+
+const prune = (releasesKept: number, pastReleasesKept: number) =>
+  pruneReleases(folder, {releasesKept, pastReleasesKept}, new Set())
+
+test('pruning keeps the newest releases and says which it removed', () => {
+  someReleases(['d', 'c', 'b', 'a'])
+  expect(prune(2, 2)).toEqual(['b', 'a'])
+  expect(readdirSync(folder.releases).sort()).toEqual(['c', 'd'])
+})
+
+test('pruning never removes the current release, however old', () => {
+  someReleases(['d', 'c', 'b', 'a'])
+  moveCurrent(folder, join(folder.releases, 'a'))
+  expect(prune(2, 2)).toEqual(['c', 'b'])
+  expect(readdirSync(folder.releases).sort()).toEqual(['a', 'd'])
+})
+
+test('releases of past dates are counted apart, those not used for longest go first', () => {
+  someReleases(['night_2', 'past_3', 'night_1', 'past_2', 'past_1'])
+  for (const name of ['past_1', 'past_2', 'past_3']) {
+    const dir = join(folder.releases, name)
+    const {mtime} = statSync(dir)
+    markPast(dir)
+    utimesSync(dir, mtime, mtime)
+  }
+  noteUse(join(folder.releases, 'past_1'), false, new Date())
+  expect(prune(2, 2)).toEqual(['past_2'])
+  expect(readdirSync(folder.releases).sort()).toEqual(['night_1', 'night_2', 'past_1', 'past_3'])
+  noteUse(join(folder.releases, 'past_3'), true, new Date())
+  expect(prune(3, 1)).toEqual([])
+})
+
+test('pruning fewer releases than are kept removes nothing', () => {
+  someReleases(['b', 'a'])
+  expect(prune(7, 2)).toEqual([])
+})
+
+test('pruning before the first release is no error', () => {
+  expect(prune(7, 2)).toEqual([])
+})
+
+test('builds that died are removed, also one whose process had our number, and one that goes on is not', () => {
+  const dead = join(folder.releases, '.building-x-4194999')
+  const ours = join(folder.releases, `.building-x-${process.pid}`)
+  const alive = join(folder.releases, `.building-x-${process.ppid}`)
+  for (const dir of [dead, ours, alive]) mkdirSync(dir, {recursive: true})
+  expect(prune(7, 2)).toEqual([])
+  expect([dead, ours, alive].map((dir) => existsSync(dir))).toEqual([false, false, true])
+})
+
+test('a published release can be pruned although its files are read-only', async () => {
+  await publishTables(folder, {release_id: 'old'})
+  await publishTables(folder, {release_id: 'new'})
+  expect(prune(1, 2)).toEqual(['old'])
+})
+
+test('who reads a release keeps reading it when it is pruned', async () => {
+  const old = await publishTables(folder, {release_id: 'old'})
+  await using db = await openRelease(old)
+  await publishTables(folder, {release_id: 'new'})
+  prune(1, 2)
+  expect(await db.one(anyRow, 'select count(*) as deals from core.deal')).toEqual({deals: '3'})
+})
+
+test.each([
+  [`copy core.deal to '${join(tmpdir(), 'loantape-escape.csv')}'`, /disabled/],
+  [`select * from read_text('/etc/hostname')`, /disabled/],
+  ['set enable_external_access = true', /locked|cannot/i],
+  ['delete from core.deal', /read-only/],
+])('SQL over a release cannot leave it: %s', async (sql, words) => {
+  await using db = await openRelease(await publishTables(folder))
+  await expect(db.run(sql)).rejects.toThrow(words)
+})

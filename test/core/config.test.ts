@@ -1,0 +1,190 @@
+import {expect, test} from 'vitest'
+import {listSettings, maskConfig, parseConfig, parseDateOption, requireSource} from '../../src/core/config.ts'
+import {FIXED} from '../../src/core/settings.ts'
+import {failureOf} from '../support/lab.ts'
+
+const noFiles = {
+  readFile: (path: string): string => {
+    throw Object.assign(new Error(`no such file: ${path}`), {code: 'ENOENT'})
+  },
+}
+
+const parse = (env: Record<string, string>) => parseConfig(env, noFiles)
+const refusalOf = (env: Record<string, string>) => failureOf((async () => parse(env))())
+
+test('settings that are not given have their defaults', () => {
+  expect(parse({HOME: '/home/ann'})).toEqual({
+    ...FIXED,
+    dataDir: './data',
+    defaultKeyFile: '/home/ann/.config/loantape/tape.key',
+    tapeDays: 400,
+    ratePerSecond: 5,
+    pageSize: 100,
+    detail: 'auto',
+    detailBudgetMinutes: 20,
+    streams: 'deals',
+    shrinkLimitPct: 5,
+    changeLimitPct: 20,
+    timeZone: 'America/New_York',
+    dayCutoff: '06:00',
+    releasesKept: 7,
+    clickhouseSource: 'main',
+    webHost: '127.0.0.1',
+    webPort: 8321,
+    fleetRuns: 2,
+    alarmEmailFrom: 'loantape@localhost',
+    alarmMaxAgeHours: 26,
+  })
+})
+
+test('the key of tapes is made in the configuration folder that the system names', () => {
+  const {defaultKeyFile} = parse({HOME: '/home/ann', XDG_CONFIG_HOME: '/etc/ann'})
+  expect(defaultKeyFile).toBe('/etc/ann/loantape/tape.key')
+})
+
+test('an empty variable counts as one that is not set', () => {
+  expect(parse({LOANTAPE_BASE_URL: '', LOANTAPE_PAGE_SIZE: '', LOANTAPE_API_KEY_FILE: ''})).toEqual(parse({}))
+})
+
+test('every problem is reported at once', async () => {
+  const refusal = await refusalOf({
+    LOANTAPE_BASE_URL: 'ftp://deals.example.com',
+    LOANTAPE_PAGE_SIZE: '101',
+    LOANTAPE_TIME_ZONE: '+05:30',
+    LOANTAPE_DAY_CUTOFF: '24:00',
+    LOANTAPE_NOW: '2026-01-31',
+    LOANTAPE_PAGESIZE: '10',
+  })
+  expect(refusal).toMatchObject({code: 'CONFIG_INVALID', exitCode: 2})
+  expect(refusal.message).toContain('Configuration has 6 problems')
+  expect(refusal.message).toContain(
+    `LOANTAPE_BASE_URL 'ftp://deals.example.com': expected an http or https URL`,
+  )
+  expect(refusal.message).toContain(`LOANTAPE_PAGE_SIZE '101': expected at most 100`)
+  expect(refusal.message).toContain(`LOANTAPE_TIME_ZONE '+05:30': expected an IANA time zone`)
+  expect(refusal.message).toContain(`LOANTAPE_DAY_CUTOFF '24:00': expected HH:MM`)
+  expect(refusal.message).toContain(`LOANTAPE_NOW '2026-01-31': expected an ISO 8601 instant with an offset`)
+  expect(refusal.message).toContain('LOANTAPE_PAGESIZE: no such setting')
+})
+
+test.each([
+  ['LOANTAPE_DATA_DIR', '/srv/why?/data'],
+  ['LOANTAPE_RATE_PER_SECOND', '0'],
+  ['LOANTAPE_RATE_PER_SECOND', '-5'],
+  ['LOANTAPE_RATE_PER_SECOND', '5/s'],
+  ['LOANTAPE_RATE_PER_SECOND', 'Infinity'],
+  ['LOANTAPE_PAGE_SIZE', '0'],
+  ['LOANTAPE_DETAIL', 'yes'],
+  ['LOANTAPE_SHRINK_LIMIT_PCT', '101'],
+  ['LOANTAPE_DAY_CUTOFF', '6:00'],
+  ['LOANTAPE_API_KEY', 'two words'],
+])('%s refuses %s', async (name, value) => {
+  expect((await refusalOf({[name]: value})).message).toContain(name)
+})
+
+test('a refused API key is masked in the error', async () => {
+  const refusal = await refusalOf({LOANTAPE_API_KEY: 'my secret key'})
+  expect(refusal.message).toContain(`LOANTAPE_API_KEY '***'`)
+  expect(refusal.message).not.toContain('secret')
+})
+
+test('password and query of a refused URL are masked in the error', async () => {
+  const refusal = await refusalOf({LOANTAPE_BASE_URL: 'ftp://user:hunter2@deals.example.com?hunter2'})
+  expect(refusal.message).toContain('ftp://user:***@deals.example.com?***')
+  expect(refusal.message).not.toContain('hunter2')
+})
+
+test('an API key given under the wrong name is masked in the error', async () => {
+  expect((await refusalOf({LOANTAPE_BASE_URL: 'sk_live_abc123'})).message).not.toContain('abc123')
+})
+
+test('the key can stand in a file, whose line end is dropped', () => {
+  const config = parseConfig(
+    {LOANTAPE_API_KEY_FILE: '/run/secrets/key'},
+    {readFile: (path) => `key of ${path}\n`.replaceAll(' ', '-')},
+  )
+  expect(config.apiKey).toBe('key-of-/run/secrets/key')
+})
+
+test.each([
+  ['LOANTAPE_WEBHOOK_SECRET', 'whsec_tooshort'],
+  ['LOANTAPE_WEBHOOK_SECRET', `whsec_${'a'.repeat(33)}`],
+  ['LOANTAPE_WEB_TOKEN', 'short'],
+  ['LOANTAPE_SMTP_URL', 'https://user:hunter2@mail.example.com'],
+])('%s refuses %s, masked', async (name, value) => {
+  const refusal = await refusalOf({[name]: value})
+  expect(refusal.message).toContain(`${name} '***'`)
+  expect(refusal.message).not.toContain(value)
+})
+
+test('a key in the environment goes before the key file, which is then not read', () => {
+  expect(parse({LOANTAPE_API_KEY: 'sk_test_env', LOANTAPE_API_KEY_FILE: '/nowhere'}).apiKey).toBe(
+    'sk_test_env',
+  )
+})
+
+test('a key file that cannot be read is named with the reason', async () => {
+  expect((await refusalOf({LOANTAPE_API_KEY_FILE: '/nowhere'})).message).toContain(
+    `LOANTAPE_API_KEY_FILE '/nowhere': cannot be read (ENOENT)`,
+  )
+})
+
+test.each([
+  [
+    {LOANTAPE_ALARM_EMAIL_TO: 'night@example.com'},
+    'LOANTAPE_ALARM_EMAIL_TO: sends nothing without LOANTAPE_SMTP_URL',
+  ],
+  [
+    {LOANTAPE_SMTP_URL: 'smtp://mail.example.com'},
+    'LOANTAPE_SMTP_URL: sends nothing without LOANTAPE_ALARM_EMAIL_TO',
+  ],
+])('e-mail that would reach nobody is refused: %o', async (env, words) => {
+  expect((await refusalOf(env)).message).toContain(words)
+})
+
+test('trailing slashes of the base URL do not matter', () => {
+  expect(parse({LOANTAPE_BASE_URL: 'https://deals.example.com/v1//'}).baseUrl).toBe(
+    'https://deals.example.com/v1',
+  )
+})
+
+test('masking hides the key and what a base URL carries beside its name, and keeps the rest', () => {
+  const config = parse({
+    LOANTAPE_API_KEY: 'sk_live_abc123',
+    LOANTAPE_BASE_URL: 'https://user:hunter2@deals.example.com/v1/?key=hunter2#hunter2',
+  })
+  expect(config).toMatchObject({baseUrl: 'https://deals.example.com/v1', baseUrlQuery: '?key=hunter2'})
+  expect(maskConfig(config)).toMatchObject({
+    LOANTAPE_API_KEY: '***',
+    LOANTAPE_BASE_URL: 'https://deals.example.com/v1?***',
+    LOANTAPE_PAGE_SIZE: 100,
+    LOANTAPE_TIME_ZONE: 'America/New_York',
+  })
+})
+
+test.each([
+  [{}, 'LOANTAPE_BASE_URL and LOANTAPE_API_KEY not set'],
+  [{LOANTAPE_API_KEY: 'sk_test_1'}, 'No source to read: LOANTAPE_BASE_URL not set'],
+  [{LOANTAPE_BASE_URL: 'http://localhost/v1'}, 'No source to read: LOANTAPE_API_KEY not set'],
+])('a source that is not configured names what is missing: %o', async (env, words) => {
+  const refusal = await failureOf((async () => requireSource(parse(env)))())
+  expect(refusal).toMatchObject({code: 'CONFIG_MISSING', exitCode: 2})
+  expect(refusal.message).toContain(words)
+})
+
+test('every setting is described', () => {
+  expect(listSettings().filter(({about}) => about === '')).toEqual([])
+})
+
+test('every default is a value its own setting takes', () => {
+  const env = Object.fromEntries(
+    listSettings().flatMap((setting) => (setting.default ? [[setting.env, setting.default]] : [])),
+  )
+  expect(parse(env)).toEqual(parse({}))
+})
+
+test('a date option that is no calendar date is refused with its name and value', async () => {
+  const refusal = await failureOf((async () => parseDateOption('--as-of', '2026-02-29'))())
+  expect(refusal).toMatchObject({code: 'USAGE', exitCode: 2})
+  expect(refusal.message).toContain(`Date '2026-02-29' in --as-of`)
+})

@@ -1,0 +1,83 @@
+import {expect, test} from 'vitest'
+import {z} from 'zod'
+import {
+  AuthError,
+  CheckError,
+  ConfigError,
+  ContractError,
+  codeOf,
+  DeferredError,
+  explainError,
+  GuardError,
+  LockedError,
+  messageOf,
+  UnexpectedError,
+} from '../../src/core/errors.ts'
+
+test.each([
+  [UnexpectedError, 1],
+  [ConfigError, 2],
+  [CheckError, 3],
+  [LockedError, 4],
+  [AuthError, 5],
+  [DeferredError, 6],
+  [ContractError, 7],
+  [GuardError, 8],
+])('%o ends the process with code %i', (Kind, exitCode) => {
+  const error = new Kind({code: 'CODE', problem: 'Problem.'})
+  expect(error.exitCode).toBe(exitCode)
+  expect(error.name).toBe(Kind.name)
+})
+
+test('a message says what is wrong, what is kept and what to do next', () => {
+  const cause = new Error('underneath')
+  const error = new ConfigError({code: 'CODE', problem: 'Wrong.', kept: 'All kept.', next: 'Mend it.', cause})
+  expect(error.message).toBe('Wrong. All kept. Mend it.')
+  expect(error.cause).toBe(cause)
+})
+
+test('an error nobody planned for ends the process with code 1 and keeps its own code', () => {
+  const error = Object.assign(new Error('broken pipe'), {code: 'EPIPE'})
+  expect(explainError(error)).toMatchObject({code: 'EPIPE', exitCode: 1, cause: error})
+})
+
+test('an error of ours is explained by itself', () => {
+  const error = new GuardError({code: 'GUARD_SHRINK', problem: 'Refused.'})
+  expect(explainError(error)).toBe(error)
+})
+
+test.each([
+  'ENOSPC: no space left on device, write',
+  'IO Error: Could not write file: No space left on device',
+  'database or disk is full',
+  'EFBIG: file too large',
+])('a full disk is said plainly: %s', (words) => {
+  expect(explainError(new Error(words))).toMatchObject({code: 'DISK_FULL', exitCode: 1})
+})
+
+test.each(['disk I/O error', 'EIO: i/o error, fsync', 'EROFS: read-only file system, open'])(
+  'a disk that fails is said plainly: %s',
+  (words) => {
+    expect(explainError(new Error(words))).toMatchObject({code: 'DISK_FAULT', exitCode: 1})
+  },
+)
+
+test('where cleaning up failed as well, the first error is explained', () => {
+  const full = new Error('ENOSPC: no space left on device, write')
+  const both = new SuppressedError(new Error('disk I/O error'), full)
+  expect(explainError(both)).toMatchObject({code: 'DISK_FULL', cause: full})
+})
+
+test('what a schema refuses is said in words, with its place', () => {
+  const {error} = z
+    .object({amount: z.string(), rows: z.array(z.number())})
+    .safeParse({amount: null, rows: ['x']})
+  expect(explainError(error).message).toMatch(
+    /^Unexpected: amount: .*expected string, received null; rows\.0: .*expected number, received string\. What was stored/,
+  )
+})
+
+test('what is thrown without being an error still has a message and a code', () => {
+  expect(messageOf('just text')).toBe('just text')
+  expect(codeOf('just text')).toBe('UNEXPECTED')
+})

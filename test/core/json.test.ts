@@ -1,0 +1,112 @@
+import fc from 'fast-check'
+import {expect, test} from 'vitest'
+import {listRepeated, parseJson, sliceJson} from '../../src/core/json.ts'
+
+/** JSON in somebody else's hand: blanks anywhere, escapes that nobody needs, and a note of what each value stands as. */
+const written = fc.letrec((tie) => ({
+  blank: fc.constantFrom('', ' ', '\n', '\t '),
+  value: fc.oneof(
+    {depthSize: 'small', withCrossShrink: true},
+    fc.constantFrom(
+      '12345678901234567890',
+      '1.10',
+      '-0.00',
+      '1e2',
+      'null',
+      'true',
+      '"\\u0041 \\" ] } , \\\\"',
+      '""',
+    ),
+    fc.string({unit: 'binary'}).map((text) => JSON.stringify(text)),
+    fc
+      .array(fc.tuple(tie('blank'), tie('value'), tie('blank')), {maxLength: 4})
+      .map((items) => `[${items.map((item) => item.join('')).join(',')}]`),
+    fc
+      .array(fc.tuple(tie('blank'), fc.string({unit: 'binary'}), tie('blank'), tie('blank'), tie('value')), {
+        maxLength: 4,
+      })
+      .map(
+        (members) =>
+          `{${members.map(([before, name, after, then, value]) => `${before}${JSON.stringify(name)}${after}:${then}${value} `).join(',')}}`,
+      ),
+  ),
+})).value as fc.Arbitrary<string>
+
+test('every value of a JSON text is found as it stands there', () => {
+  function compare(text: string, value: unknown, path: (string | number)[]): void {
+    const found = sliceJson(text, path)
+    expect(found).toBeDefined()
+    expect(JSON.parse(found ?? '')).toEqual(value)
+    expect(found).toBe(found?.trim())
+    expect(text).toContain(found)
+    if (Array.isArray(value)) {
+      value.forEach((item, position) => {
+        compare(text, item, [...path, position])
+      })
+      expect(sliceJson(text, [...path, value.length])).toBeUndefined()
+    } else if (typeof value === 'object' && value !== null)
+      for (const [name, member] of Object.entries(value)) compare(text, member, [...path, name])
+    else expect(sliceJson(text, [...path, 'x'])).toBeUndefined()
+  }
+  fc.assert(
+    fc.property(written, fc.constantFrom('', ' \n'), (text, blank) => {
+      compare(`${blank}${text}${blank}`, JSON.parse(text), [])
+    }),
+    {seed: 33, numRuns: 500},
+  )
+})
+
+test('digits, order and spelling stay, and of a name that comes twice the last counts', () => {
+  const text = '{"data": [{"b":1, "n" : 12345678901234567890,"a":"\\u0041"} , {"n":1,"n":2.50}]}'
+  expect(sliceJson(text, ['data', 0])).toBe('{"b":1, "n" : 12345678901234567890,"a":"\\u0041"}')
+  expect(sliceJson(text, ['data', 1, 'n'])).toBe('2.50')
+  expect(sliceJson(text, ['data', 2])).toBeUndefined()
+})
+
+test('a value may nest deeper than calls can', () => {
+  const deep = `${'['.repeat(200_000)}1${']'.repeat(200_000)}`
+  expect(sliceJson(`{"data":${deep}}`, ['data'])).toBe(deep)
+})
+
+const NAMES = ['a', 'b', 'deep']
+
+/** JSON whose objects repeat names now and then, and the paths at which they do. */
+const repeating = fc.letrec<{value: {text: string; paths: (string | number)[][]}}>((tie) => ({
+  value: fc.oneof(
+    {depthSize: 'small', withCrossShrink: true},
+    fc.constantFrom('1', 'null', '"a\\": {"', '"x:y"', '[]', '{}').map((text) => ({text, paths: []})),
+    fc.array(tie('value'), {maxLength: 3}).map((items) => ({
+      text: `[${items.map(({text}) => text)}]`,
+      paths: items.flatMap(({paths}, index) => paths.map((path) => [index, ...path])),
+    })),
+    fc
+      .array(fc.tuple(fc.constantFrom(...NAMES), fc.constantFrom('', ' ', '\n'), tie('value')), {
+        maxLength: 3,
+      })
+      .map((members) => ({
+        text: `{${members.map(([name, blank, {text}]) => `"${name}"${blank}:${text}`)}}`,
+        paths: members.flatMap(([name, , {paths}], index) => [
+          ...(members.slice(0, index).some(([earlier]) => earlier === name) ? [[name]] : []),
+          ...paths.map((path) => [name, ...path]),
+        ]),
+      })),
+  ),
+})).value
+
+test('tells of each name that comes twice in an object, and of no other', () => {
+  fc.assert(
+    fc.property(repeating, ({text, paths}) => {
+      const value = parseJson(text)
+      expect(JSON.stringify(value)).toBe(JSON.stringify(JSON.parse(text)))
+      if (typeof value !== 'object' || value === null || Array.isArray(value)) return
+      const shallow = paths.map((path) => path.slice(0, 5))
+      expect([...listRepeated(value)].map(String).sort()).toEqual(shallow.map(String).sort())
+      expect(listRepeated({...value})).toEqual(listRepeated(value))
+    }),
+    {seed: 2026, numRuns: 2000},
+  )
+})
+
+test('a name that is escaped in another way is the same name', () => {
+  expect(listRepeated(parseJson('{"deals": [{"id": 1, "i\\u0064": 2}]}'))).toEqual([['deals', 0, 'id']])
+})

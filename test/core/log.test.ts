@@ -1,0 +1,91 @@
+import {expect, test} from 'vitest'
+import {createLog, type Log, scrubSecrets} from '../../src/core/log.ts'
+
+/** The lines that `write` logs, as text and parsed. */
+function linesOf(write: (log: Log) => void): {text: string; lines: Record<string, unknown>[]} {
+  let text = ''
+  write(
+    createLog(
+      {level: 'debug'},
+      {
+        write: (line) => {
+          text += line
+        },
+      },
+    ),
+  )
+  return {
+    text,
+    lines: text
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line)),
+  }
+}
+
+test.each([
+  ['an API key', 'key sk_live_abc123 refused', 'key sk_live_*** refused'],
+  ['an API key of another kind', 'key sk_abc123 refused', 'key sk_*** refused'],
+  ['a webhook secret', 'whsec_ab+/c=', 'whsec_***'],
+  ['a bearer token', 'Authorization: Bearer abc.def', 'Authorization: Bearer ***'],
+  ['a bearer token in other letters', 'authorization: bearer abc', 'authorization: Bearer ***'],
+  ['a URL password', 'postgres://user:hunter2@db/x', 'postgres://user:***@db/x'],
+  ['a URL password with an @', 'postgres://user:hunt@er2@db/x', 'postgres://user:***@db/x'],
+  ['a URL password without a user', 'redis://:hunter2@db', 'redis://:***@db'],
+  ['a URL user without a password', 'https://abc123@db/x', 'https://***@db/x'],
+  ['the query of a URL', `at 'https://db/x?key=abc123&b=1': no`, `at 'https://db/x?***': no`],
+  ['the fragment of a URL', '"https://db/x#abc123"', '"https://db/x?***"'],
+  ['the query of a path', 'GET /deals?limit=5&key=abc123 failed', 'GET /deals?limit=***&key=*** failed'],
+  ['two secrets', 'sk_test_a, sk_test_b', 'sk_test_***, sk_test_***'],
+])('%s is masked', (_, text, masked) => {
+  expect(scrubSecrets(text)).toBe(masked)
+})
+
+test.each([
+  'the task_live_view',
+  'risk_score',
+  'http://localhost:8080/v1',
+  'a@b.example',
+  'Is x=1? Then y=2.',
+  'GET /deals?cursor',
+])('%s is no secret', (text) => {
+  expect(scrubSecrets(text)).toBe(text)
+})
+
+test('a secret in the message is masked', () => {
+  expect(linesOf((log) => log.info('sent sk_live_abc123')).text).not.toContain('abc123')
+})
+
+test('a secret at the start of a later line of a message is masked', () => {
+  const {text} = linesOf((log) => log.info('headers:\nsk_live_abc123\twhsec_abc123\nBearer abc123'))
+  expect(text).not.toContain('abc123')
+})
+
+test('a secret in an error, its cause and its stack is masked', () => {
+  const cause = new Error('connect postgres://user:hunter2@db failed')
+  const {text} = linesOf((log) => log.error({err: new Error('Bearer abc123', {cause})}, 'failed'))
+  expect(text).not.toContain('abc123')
+  expect(text).not.toContain('hunter2')
+})
+
+test('a secret nested in an allowed field is masked', () => {
+  const {text} = linesOf((log) => log.info({detail: {headers: [{authorization: 'Bearer abc123'}]}}, 'sent'))
+  expect(text).not.toContain('abc123')
+})
+
+test('a line whose secret stood between quotes is still JSON', () => {
+  const {lines} = linesOf((log) => log.info('sent "Bearer abc123" and "sk_live_abc123"'))
+  expect(lines).toMatchObject([{msg: 'sent "Bearer ***" and "sk_live_***"'}])
+})
+
+test('fields that are not on the list are dropped', () => {
+  const fields = {body: '{"loan_amount":1}', property_address: '1 Main St', pages: 3}
+  const {lines} = linesOf((log) => log.info(fields, 'read'))
+  expect(lines[0]).toEqual({level: 'info', time: expect.any(String), pages: 3, msg: 'read'})
+})
+
+test('lines under the level are not written', () => {
+  const lines: string[] = []
+  createLog({level: 'warn'}, {write: (line) => lines.push(line)}).info('read')
+  expect(lines).toEqual([])
+})

@@ -1,0 +1,105 @@
+import fc from 'fast-check'
+import {expect, test} from 'vitest'
+import {formatCents, groupThousands, parseCents} from '../../src/core/money.ts'
+
+const LARGEST_NUMBER_CENTS = 70_000_000_000_000_00n
+const LARGEST_DECIMAL_CENTS = 10n ** 18n - 1n
+
+test('cents up to 7e13 survive a JSON number', () => {
+  fc.assert(
+    fc.property(fc.bigInt({min: 0n, max: LARGEST_NUMBER_CENTS}), (cents) => {
+      expect(parseCents(JSON.parse(formatCents(cents)))).toBe(cents)
+    }),
+    {numRuns: 2000},
+  )
+})
+
+test('everyday cents survive a JSON number', () => {
+  fc.assert(
+    fc.property(fc.bigInt({min: 0n, max: 10_000_000_00n}), (cents) => {
+      expect(parseCents(JSON.parse(formatCents(cents)))).toBe(cents)
+    }),
+  )
+})
+
+test('cents survive a decimal string as far as DECIMAL(18,2) goes', () => {
+  fc.assert(
+    fc.property(fc.bigInt({min: 0n, max: LARGEST_DECIMAL_CENTS}), (cents) => {
+      expect(parseCents(formatCents(cents))).toBe(cents)
+    }),
+  )
+})
+
+test('a number between two cents is refused', () => {
+  const mills = fc.integer({min: 1, max: 1_000_000_000}).filter((value) => value % 10 !== 0)
+  fc.assert(
+    fc.property(mills, (value) => {
+      expect(parseCents(value / 1000)).toBe('expected at most 2 decimals')
+    }),
+  )
+})
+
+test.each([
+  [0, 0n],
+  [-0, 0n],
+  [350_000, 35_000_000n],
+  [1.1, 110n],
+  [7e13, LARGEST_NUMBER_CENTS],
+  ['350000.1', 35_000_010n],
+  ['350000.100', 35_000_010n],
+  ['007', 700n],
+  [' 12.5 ', 1250n],
+  ['9999999999999999.99', LARGEST_DECIMAL_CENTS],
+])('%o is %i cents', (value, cents) => {
+  expect(parseCents(value)).toBe(cents)
+})
+
+test.each([
+  [Number.NaN, 'finite'],
+  [Number.POSITIVE_INFINITY, 'finite'],
+  [-1, 'not negative'],
+  [0.005, '2 decimals'],
+  [1.234, '2 decimals'],
+  [0.1 + 0.2, '2 decimals'],
+  [7e13 + 1, 'decimal string'],
+  [1e21, 'decimal string'],
+  ['', 'decimal number'],
+  ['-5', 'not negative'],
+  ['-0', 'not negative'],
+  ['1.234', 'decimal number'],
+  ['1e3', 'decimal number'],
+  ['1,000', 'decimal number'],
+  ['$1000', 'decimal number'],
+  ['+5', 'decimal number'],
+  ['.5', 'decimal number'],
+  ['5.', 'decimal number'],
+  ['NaN', 'decimal number'],
+  ['10000000000000000', '16 digits'],
+  [null, 'a number or a decimal string'],
+  [true, 'a number or a decimal string'],
+  [[350_000], 'a number or a decimal string'],
+])('%o is refused: expected %s', (value, words) => {
+  expect(parseCents(value)).toMatch(new RegExp(`^expected .*${words}`))
+})
+
+test.each([
+  [0n, '0.00'],
+  [5n, '0.05'],
+  [123_456n, '1234.56'],
+  [-5n, '-0.05'],
+  [LARGEST_DECIMAL_CENTS, '9999999999999999.99'],
+])('%i cents are printed as %s', (cents, text) => {
+  expect(formatCents(cents)).toBe(text)
+})
+
+test.each([
+  ['0.00', '0.00'],
+  ['999.99', '999.99'],
+  ['1234.56', '1,234.56'],
+  ['-123.45', '-123.45'],
+  ['-1234567.89', '-1,234,567.89'],
+  ['1234567', '1,234,567'],
+  ['0.123456', '0.123456'],
+])('%s reads %s', (amount, grouped) => {
+  expect(groupThousands(amount)).toBe(grouped)
+})

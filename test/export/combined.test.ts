@@ -1,0 +1,50 @@
+import {expect, test} from 'vitest'
+import {createSilentLog} from '../../src/core/log.ts'
+import {planCombined} from '../../src/export/publish.ts'
+import {findCurrentRelease, readReleaseModels} from '../../src/store/release.ts'
+import {writeSqlFolder} from '../build/folder.ts'
+import {createLab, someDeals} from '../support/lab.ts'
+
+test('every mart that tells of deals, and not of one alone, has a total over all lenders, and those of people where it can', async () => {
+  await using lab = await createLab({tables: 'all'})
+  lab.service.store.insert(someDeals(3))
+  using own = writeSqlFolder({
+    'risk/by_state.sql': `-- Deals by state.\n-- grain: state\n--\n-- state: as in core.deal\n-- deals: how many\nselect state, count(*) as deals from core.deal group by state\n`,
+    'risk/digits.sql': `-- Digits of addresses.\n-- grain: digits\n--\n-- digits: the first\nselect distinct regexp_extract(property_address, '[0-9]+') as digits from core.deal\n`,
+  })
+  await lab.sync('2026-02-02T23:30:00-05:00', {config: {sqlDir: own.path}})
+  const models = readReleaseModels(findCurrentRelease(lab.folder)?.dir ?? '') ?? []
+  const said: unknown[] = []
+  const log = {...createSilentLog(), info: (...words: unknown[]) => void said.push(words)}
+  const kept = [
+    'work.deal_life',
+    'work.deal_standing',
+    'work.funded_movement',
+    'work.position_span',
+    'work.month_move',
+  ]
+  const plan = await planCombined({models, kept, nameOf: (table) => table}, {log})
+  expect(
+    plan.models
+      .filter(({isShown}) => isShown)
+      .map(({name}) => name)
+      .sort(),
+  ).toEqual([
+    'mart.concentration',
+    'mart.funded_rollforward',
+    'mart.funding_curve',
+    'mart.origination_monthly',
+    'mart.pipeline_funnel',
+    'mart.portfolio_breakdown',
+    'mart.portfolio_monthly',
+    'mart.portfolio_summary',
+    'mart.position_daily',
+    'mart.pull_through',
+    'mart.status_transition',
+    'mart.top_exposure',
+    'mart.vintage',
+    'risk.by_state',
+  ])
+  expect(plan.inputs).toEqual(['seed.status', ...kept].sort())
+  expect(JSON.stringify(said)).toContain('risk.digits: the function regexp_extract')
+})

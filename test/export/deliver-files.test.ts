@@ -1,0 +1,435 @@
+import {createHash} from 'node:crypto'
+import {once} from 'node:events'
+import {chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {createServer, type IncomingMessage, type Server} from 'node:http'
+import type {AddressInfo} from 'node:net'
+import {join} from 'node:path'
+import ssh2 from 'ssh2'
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import type {World} from '../../src/core/types.ts'
+import {
+  type DeliverableBatch,
+  type DeliveryRequest,
+  deliverBatch,
+  listDeliveries,
+} from '../../src/export/deliver-files.ts'
+import type {Target} from '../../src/export/delivery-target.ts'
+import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
+import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
+import {failureOf} from '../support/lab.ts'
+import {type SftpServer, startSftp} from '../support/sftp.ts'
+
+let data: TestFolder
+let root: string
+let stateDb: StateDb
+let batch: DeliverableBatch
+
+const frozen = createWorldAt('2026-02-02T12:00:00Z')
+const world = {...frozen, realClock: {...frozen.realClock, sleep: () => Promise.resolve()}}
+const FILES = {
+  'a.csv': `a\n${'x'.repeat(300_000)}\n`,
+  'deep/month=2026-01/b.csv': 'b\n',
+  'manifest.json': '{}',
+}
+const PLACE = 'csv/2026-02-02-abc'
+
+beforeEach(() => {
+  data = createFolder()
+  root = data.folder.root
+  stateDb = openStateDb(data.folder.stateDb)
+  const dir = join(root, 'exports', PLACE)
+  const files = Object.entries(FILES).map(([name, content]) => {
+    mkdirSync(join(dir, name, '..'), {recursive: true})
+    writeFileSync(join(dir, name), content)
+    return {name, bytes: content.length, sha256: createHash('sha256').update(content).digest('hex')}
+  })
+  batch = {profile: 'csv', batch_id: '2026-02-02-abc', dir, files, repair: 'Export it again.'}
+  mkdirSync(join(root, 'target'))
+})
+
+afterEach(() => {
+  stateDb[Symbol.dispose]()
+  data[Symbol.dispose]()
+})
+
+/** Delivers the batch; a `secret` is the password or token of the target. */
+const deliver = (
+  given: Target,
+  {secret, ...fields}: Partial<DeliveryRequest> & {secret?: string} = {},
+  changes: Partial<World> = {},
+) => {
+  const file = secret === undefined ? undefined : writeSecret('secret', secret)
+  const name = given.kind === 'http' ? 'token_file' : 'password_file'
+  const target = file === undefined ? given : {...given, [name]: file}
+  return deliverBatch(stateDb, batch, {name: 'bank', target, ...fields}, {...world, ...changes})
+}
+
+/** What lies below the target's folder, by path. */
+function readTarget(): Record<string, string> {
+  const dir = join(root, 'target')
+  const names = readdirSync(dir, {recursive: true, withFileTypes: true}).filter((entry) => entry.isFile())
+  return Object.fromEntries(
+    names.map(({parentPath, name}) => {
+      const path = join(parentPath, name)
+      return [path.slice(dir.length + 1), readFileSync(path, 'utf8')]
+    }),
+  )
+}
+
+const whole = Object.fromEntries(
+  Object.entries(FILES).map(([name, content]) => [`${PLACE}/${name}`, content]),
+)
+const record = () => listDeliveries(stateDb, batch.batch_id)[0]
+
+/** An HTTP endpoint that keeps what is put; `answer` decides the status before anything is kept: 0 hangs up, -1 hangs. */
+async function startEndpoint(
+  answer: (request: IncomingMessage) => number | Promise<number>,
+  headers: Record<string, string> = {},
+): Promise<{
+  server: Server
+  url: string
+  requests: IncomingMessage[]
+}> {
+  const requests: IncomingMessage[] = []
+  const server = createServer(async (request, response) => {
+    requests.push(request)
+    const chunks = await request.toArray()
+    const status = await answer(request)
+    if (status === 0) {
+      request.socket.destroy()
+      return
+    }
+    if (status > 0 && status < 300) {
+      const path = join(root, 'target', decodeURIComponent(request.url ?? '').replace('/in/', ''))
+      mkdirSync(join(path, '..'), {recursive: true})
+      writeFileSync(path, Buffer.concat(chunks))
+    }
+    if (status === -1) return
+    response.writeHead(status, headers).end()
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  return {server, url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/in`, requests}
+}
+
+const folder = (): Target => ({kind: 'folder', path: join(root, 'target')})
+
+test('a folder gets every file, once, and the state database knows', async () => {
+  expect(await deliver(folder())).toMatchObject({outcome: 'delivered', sent: 3})
+  expect(readTarget()).toEqual(whole)
+  expect(record()).toMatchObject({
+    target: 'bank',
+    attempts: 1,
+    delivered_at: '2026-02-02T12:00:00.000Z',
+    error: null,
+  })
+  expect(await deliver(folder())).toMatchObject({outcome: 'unchanged', sent: 0})
+  expect(await deliver(folder(), {isAgain: true})).toMatchObject({outcome: 'delivered', sent: 3})
+})
+
+test('a target that means another place gets everything, one that is only renamed gets nothing twice', async () => {
+  await deliver(folder())
+  expect(await deliver(folder(), {name: 'partner'})).toMatchObject({outcome: 'unchanged'})
+  mkdirSync(join(root, 'other'))
+  expect(await deliver({kind: 'folder', path: join(root, 'other')})).toMatchObject({sent: 3})
+  expect(readdirSync(join(root, 'other', PLACE)).sort()).toEqual(
+    readdirSync(join(root, 'target', PLACE)).sort(),
+  )
+  expect(await deliver(folder())).toMatchObject({outcome: 'unchanged'})
+  expect(listDeliveries(stateDb, batch.batch_id).map(({place}) => place)).toEqual([
+    join(root, 'target'),
+    join(root, 'other'),
+  ])
+})
+
+test('a batch that another process delivers to the same place is left to it', async () => {
+  const [begun, refused] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  const {server, url, requests} = await startEndpoint(async () => {
+    begun.resolve()
+    await refused.promise
+    return 201
+  })
+  const first = deliver({kind: 'http', url})
+  await begun.promise
+  expect(await failureOf(deliver({kind: 'http', url}))).toMatchObject({code: 'RUN_IN_PROGRESS', exitCode: 4})
+  refused.resolve()
+  expect(await first).toMatchObject({outcome: 'delivered'})
+  server.close()
+  expect(requests).toHaveLength(3)
+  expect(await deliver({kind: 'http', url})).toMatchObject({outcome: 'unchanged'})
+})
+
+test('a folder that is not there is refused, not made: a share may not be mounted', async () => {
+  const refusal = await failureOf(deliver({kind: 'folder', path: join(root, 'unmounted')}))
+  expect(refusal).toMatchObject({code: 'TARGET_REFUSED', exitCode: 2})
+  expect(existsSync(join(root, 'unmounted'))).toBe(false)
+})
+
+test('a path that cannot be written is refused and leaves no torn file', async () => {
+  writeFileSync(join(root, 'target/csv'), 'a file where a folder must be')
+  const refusal = await failureOf(deliver(folder()))
+  expect(refusal.message).toMatch(/file 'a\.csv' cannot be written/)
+  expect(readTarget()).toEqual({csv: 'a file where a folder must be'})
+})
+
+test.each([
+  ['damaged', () => writeFileSync(join(batch.dir, 'a.csv'), 'other'), 'has not the sha256 of its manifest'],
+  ['not whole', () => rmSync(join(batch.dir, 'a.csv')), 'is not there'],
+])('a batch that is %s on disk is not sent', async (_, spoil, words) => {
+  spoil()
+  const failure = await failureOf(deliver(folder()))
+  expect(failure).toMatchObject({code: 'BATCH_DAMAGED', exitCode: 3})
+  expect(failure.message).toContain(words)
+  expect(failure.message).toContain(batch.repair)
+  expect(readTarget()).toEqual({})
+})
+
+test('an endpoint gets each file with its digest and a key that stays the same, the manifest last', async () => {
+  const {server, url, requests} = await startEndpoint(() => 201)
+  await deliver({kind: 'http', url}, {secret: 'tok_1'})
+  await deliver({kind: 'http', url}, {secret: 'tok_1', isAgain: true})
+  server.close()
+  expect(readTarget()).toEqual(whole)
+  expect(requests.map((request) => request.url)).toHaveLength(6)
+  expect(requests[2]?.url).toBe(`/in/${PLACE}/manifest.json`)
+  const {headers, method} = requests[0]!
+  expect({method, ...headers}).toMatchObject({
+    method: 'PUT',
+    authorization: 'Bearer tok_1',
+    'content-type': 'text/csv; charset=utf-8',
+    'content-length': String(FILES['a.csv'].length),
+    'content-digest': `sha-256=:${createHash('sha256').update(FILES['a.csv']).digest('base64')}:`,
+  })
+  const keys = requests.map((request) => request.headers['idempotency-key'])
+  expect(keys.slice(0, 3)).toEqual(keys.slice(3))
+  expect(new Set(keys).size).toBe(3)
+})
+
+test('an endpoint that fails for a moment gets what is missing, and nothing twice', async () => {
+  const answers = [201, 503, 0, 429, 201, 201]
+  const {server, url, requests} = await startEndpoint(() => answers.shift() ?? 500)
+  expect(await deliver({kind: 'http', url})).toMatchObject({outcome: 'delivered', sent: 3})
+  server.close()
+  expect(readTarget()).toEqual(whole)
+  expect(requests.filter((request) => request.url?.endsWith('/a.csv'))).toHaveLength(1)
+  expect(record()).toMatchObject({attempts: 4, error: null})
+})
+
+test('an endpoint that stays down defers the delivery; the next one goes on with what is missing', async () => {
+  let isDown = false
+  const {server, url, requests} = await startEndpoint((request) => {
+    isDown ||= request.url?.endsWith('/b.csv') ?? false
+    return isDown && requests.length < 7 ? 500 : 200
+  })
+  const failure = await failureOf(deliver({kind: 'http', url}))
+  expect(failure).toMatchObject({code: 'TARGET_FAILED', exitCode: 6})
+  expect(failure.message).toContain("file 'deep/month=2026-01/b.csv' was answered with 500")
+  expect(record()).toMatchObject({attempts: 4, delivered_at: null, error: failure.message})
+  expect(Object.keys(readTarget())).toEqual([`${PLACE}/a.csv`])
+  await deliver({kind: 'http', url})
+  await deliver({kind: 'http', url})
+  server.close()
+  expect(readTarget()).toEqual(whole)
+  expect(requests.filter((request) => request.url?.endsWith('/a.csv'))).toHaveLength(1)
+})
+
+test('an endpoint that names a time is left alone for it, and not waited for too long', async () => {
+  const waits: number[] = []
+  const realClock = {
+    ...world.realClock,
+    sleep: async (ms: number) => {
+      waits.push(ms)
+    },
+  }
+  const answers = [429]
+  const busy = await startEndpoint(() => answers.shift() ?? 201, {'retry-after': '120'})
+  await deliver({kind: 'http', url: busy.url}, {}, {realClock})
+  busy.server.close()
+  expect(waits).toEqual([120_000])
+  const closed = await startEndpoint(() => 503, {'retry-after': '3600'})
+  const failure = await failureOf(deliver({kind: 'http', url: closed.url}, {isAgain: true}, {realClock}))
+  closed.server.close()
+  expect(failure).toMatchObject({code: 'TARGET_FAILED', exitCode: 6})
+  expect([waits.length, closed.requests.length]).toEqual([1, 1])
+})
+
+test('an endpoint that hangs is given up after a while, and tried again', async () => {
+  const answers = [-1, 201, 201, 201]
+  const {server, url, requests} = await startEndpoint(() => answers.shift() ?? 500)
+  expect(await deliver({kind: 'http', url}, {silenceMs: 2000})).toMatchObject({outcome: 'delivered'})
+  server.close()
+  expect(requests[1]?.url).toBe(requests[0]?.url)
+  expect(readTarget()).toEqual(whole)
+})
+
+test('an endpoint whose TLS cannot be trusted gets nothing and is not tried again', async () => {
+  const {server, url, requests} = await startEndpoint(() => 201)
+  const target: Target = {kind: 'http', url: url.replace('http:', 'https:')}
+  const failure = await failureOf(deliver(target, {secret: 'tok_secret'}))
+  server.close()
+  expect(failure).toMatchObject({code: 'TARGET_REFUSED', exitCode: 2})
+  expect(failure.message).toContain('certificate or TLS is not accepted')
+  expect([requests.length, record()?.attempts]).toEqual([0, 1])
+})
+
+test('a delivery that is asked to stop in the middle of a file ends at once, and goes on with the next', async () => {
+  const stopping = new AbortController()
+  const {server, url} = await startEndpoint((request) => {
+    if (!request.url?.endsWith('/b.csv') || stopping.signal.aborted) return 201
+    stopping.abort(new Error('stopped by SIGTERM'))
+    return -1
+  })
+  const failure = await failureOf(deliver({kind: 'http', url}, {}, {signal: stopping.signal}))
+  expect(failure).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
+  expect(failure.message).toContain('stopped by SIGTERM')
+  expect(Object.keys(readTarget())).toEqual([`${PLACE}/a.csv`])
+  expect(await deliver({kind: 'http', url})).toMatchObject({outcome: 'delivered', sent: 2})
+  server.close()
+  server.closeAllConnections()
+  expect(readTarget()).toEqual(whole)
+})
+
+test.each([
+  [401, 'TARGET_AUTH', 5],
+  [403, 'TARGET_AUTH', 5],
+  [302, 'TARGET_REFUSED', 2],
+  [404, 'TARGET_REFUSED', 2],
+  [422, 'TARGET_REFUSED', 2],
+])(
+  'an endpoint that answers %i is not tried again, and the token stays secret',
+  async (status, code, exitCode) => {
+    const {server, url, requests} = await startEndpoint(() => status)
+    const failure = await failureOf(deliver({kind: 'http', url}, {secret: 'tok_secret'}))
+    server.close()
+    expect(failure).toMatchObject({code, exitCode})
+    expect(failure.message).not.toContain('tok_secret')
+    expect(requests).toHaveLength(1)
+  },
+)
+
+const sftp = ({port, hostKey}: SftpServer, fields: object = {}): Target => ({
+  kind: 'sftp',
+  host: '127.0.0.1',
+  port,
+  user: 'loantape',
+  path: '/',
+  host_key: hostKey,
+  ...fields,
+})
+
+function writeSecret(name: string, content: string): string {
+  const path = join(root, name)
+  writeFileSync(path, content)
+  chmodSync(path, 0o600)
+  return path
+}
+
+test('an SFTP server gets every file under another name first, the manifest last', async () => {
+  await using server = await startSftp(join(root, 'target'), {password: 'pass'})
+  const target = sftp(server, {password_file: writeSecret('password', 'pass\n')})
+  expect(await deliver(target)).toMatchObject({outcome: 'delivered', sent: 3})
+  expect(readTarget()).toEqual(whole)
+  expect(server.renamed.at(-1)).toBe(`/${PLACE}/manifest.json`)
+  expect(await deliver(target, {isAgain: true})).toMatchObject({sent: 3})
+  expect(readTarget()).toEqual(whole)
+})
+
+test('a key with a passphrase opens the door, too', async () => {
+  const pair = ssh2.utils.generateKeyPairSync('rsa', {
+    bits: 2048,
+    passphrase: 'open',
+    cipher: 'aes256-cbc',
+    rounds: 1,
+  })
+  await using server = await startSftp(join(root, 'target'), {publicKey: pair.public})
+  const target = sftp(server, {
+    private_key_file: writeSecret('key', pair.private),
+    passphrase_file: writeSecret('phrase', 'open'),
+  })
+  expect(await deliver(target)).toMatchObject({outcome: 'delivered'})
+  expect(readTarget()).toEqual(whole)
+})
+
+test('a connection that breaks in the middle of a file leaves no torn one under its name, and is made anew', async () => {
+  await using server = await startSftp(join(root, 'target'), {password: 'pass'})
+  let breaks = 1
+  server.onWrite = () => (breaks-- > 0 ? 'break' : 'go on')
+  expect(await deliver(sftp(server), {secret: 'pass'})).toMatchObject({outcome: 'delivered'})
+  expect(server.logins).toBe(2)
+  expect(readTarget()).toEqual(whole)
+})
+
+test('an upload that is asked to stop leaves no file under its name', async () => {
+  await using server = await startSftp(join(root, 'target'), {password: 'pass'})
+  const stopping = new AbortController()
+  server.onWrite = () => {
+    stopping.abort(new Error('stopped by SIGTERM'))
+    return 'go on'
+  }
+  const failure = await failureOf(deliver(sftp(server), {secret: 'pass'}, {signal: stopping.signal}))
+  expect(failure).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
+  expect(Object.keys(readTarget()).filter((name) => !name.endsWith('.part'))).toEqual([])
+  expect(record()).toMatchObject({attempts: 1, delivered_at: null})
+})
+
+test('a server whose disk is full defers the delivery and holds no file under its final name', async () => {
+  await using server = await startSftp(join(root, 'target'), {password: 'pass'})
+  server.onWrite = () => 'full'
+  const failure = await failureOf(deliver(sftp(server), {secret: 'pass'}))
+  expect(failure).toMatchObject({code: 'TARGET_FAILED', exitCode: 6})
+  expect(failure.message).toContain(
+    "file 'a.csv' was not taken (the server says 'Failure', as of a full disk)",
+  )
+  expect(Object.keys(readTarget()).filter((name) => !name.endsWith('.part'))).toEqual([])
+  server.onWrite = () => 'go on'
+  await deliver(sftp(server), {secret: 'pass'})
+  expect(readTarget()).toEqual(whole)
+})
+
+test('a server that shows another host key gets nothing, no password either', async () => {
+  await using server = await startSftp(join(root, 'target'), {password: 'pass'})
+  const pinned = `SHA256:${'A'.repeat(43)}`
+  const failure = await failureOf(deliver(sftp(server, {host_key: pinned}), {secret: 'pass'}))
+  expect(failure).toMatchObject({code: 'TARGET_HOST_KEY', exitCode: 5})
+  expect(failure.message).toContain(`showed the host key ${server.hostKey}: expected ${pinned}`)
+  expect([server.logins, readTarget()]).toEqual([0, {}])
+})
+
+test('a server that refuses the password is not asked again, and the password stays secret', async () => {
+  await using server = await startSftp(join(root, 'target'), {password: 'pass'})
+  const failure = await failureOf(deliver(sftp(server), {secret: 'wrong_pass'}))
+  expect(failure).toMatchObject({code: 'TARGET_AUTH', exitCode: 5})
+  expect(failure.message).not.toContain('wrong_pass')
+  expect(record()).toMatchObject({attempts: 1})
+})
+
+test('a server that refuses the key is not asked again', async () => {
+  const pair = ssh2.utils.generateKeyPairSync('rsa', {bits: 2048})
+  await using server = await startSftp(join(root, 'target'), {password: 'pass'})
+  const target = sftp(server, {private_key_file: writeSecret('key', pair.private)})
+  expect(await failureOf(deliver(target))).toMatchObject({code: 'TARGET_AUTH', exitCode: 5})
+})
+
+test.each([
+  [{}, /neither private_key_file nor password_file/],
+  [{password_file: 'nowhere'}, /Secret file 'nowhere' cannot be read \(ENOENT\)/],
+])('an SFTP target without a readable secret is said so (%j)', async (fields, words) => {
+  await using server = await startSftp(join(root, 'target'), {password: 'pass'})
+  const failure = await failureOf(deliver(sftp(server, fields)))
+  expect(failure.exitCode).toBe(2)
+  expect(failure.message).toMatch(words)
+})
+
+test('a private key that is none is said so, without its content', async () => {
+  await using server = await startSftp(join(root, 'target'), {password: 'pass'})
+  const target = sftp(server, {private_key_file: writeSecret('key', 'not a key')})
+  const failure = await failureOf(deliver(target))
+  expect(failure).toMatchObject({code: 'TARGET_REFUSED', exitCode: 2})
+  expect(failure.message).not.toContain('not a key')
+})
+
+test('a server that is not there defers the delivery', async () => {
+  const target = sftp({port: 1, hostKey: `SHA256:${'A'.repeat(43)}`} as SftpServer)
+  const failure = await failureOf(deliver(target, {secret: 'pass'}))
+  expect(failure).toMatchObject({code: 'TARGET_FAILED', exitCode: 6})
+  expect(failure.message).toContain('cannot be reached')
+})

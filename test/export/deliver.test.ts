@@ -1,0 +1,85 @@
+import {existsSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import type {Config} from '../../src/core/config.ts'
+import {deliverBatches, redeliverBatch} from '../../src/export.ts'
+import {type Books, openBooks} from '../support/books.ts'
+import {failureOf} from '../support/lab.ts'
+
+let books: Books
+let inbox: string
+let config: Config
+
+const walkOn = (day: string, amount: number, status = 'funded') =>
+  books.walk(day, {a: {loan_amount: amount, status}})
+
+/** A loan that is funded on January 20 and grows on January 25: two batches, neither delivered yet. */
+beforeAll(async () => {
+  books = openBooks()
+  inbox = join(books.folder.root, 'inbox')
+  const targetsFile = join(books.folder.root, 'targets.json')
+  writeFileSync(targetsFile, JSON.stringify({share: {kind: 'folder', path: inbox}}))
+  config = {...books.config, targetsFile}
+  await walkOn('2026-01-05', 100, 'draft')
+  await walkOn('2026-01-20', 100)
+})
+
+beforeEach(() => {
+  rmSync(inbox, {recursive: true, force: true})
+})
+
+afterAll(() => books[Symbol.dispose]())
+
+async function exportAndDeliver(day: string) {
+  const batches = await books.export('xero', '2026-01', day)
+  return deliverBatches(config, {batches, targets: ['share']}, books.at(day))
+}
+
+test('a journal batch that could not be delivered goes with the next one', async () => {
+  expect(await failureOf(exportAndDeliver('2026-01-21'))).toMatchObject({code: 'TARGET_REFUSED'})
+  await walkOn('2026-01-25', 130)
+  mkdirSync(inbox)
+  const delivered = await exportAndDeliver('2026-01-26')
+  expect(delivered.map(({outcome}) => outcome)).toEqual(['delivered', 'delivered'])
+  const batches = Object.keys(books.readBatches('xero', '2026-01')).sort()
+  expect(batches).toHaveLength(2)
+  expect(readdirSync(join(inbox, 'xero')).sort()).toEqual(batches)
+  expect(await exportAndDeliver('2026-01-26')).toMatchObject([{outcome: 'unchanged'}])
+})
+
+test('a journal batch whose files are gone is put there again before it is named or delivered', async () => {
+  const [batch] = await books.export('xero', '2026-01', '2026-01-26')
+  const all = books.readBatches('xero', '2026-01')
+  rmSync(books.folder.exports, {recursive: true})
+  expect(await books.export('xero', '2026-01', '2026-01-26')).toEqual([batch])
+  expect(existsSync(join(batch?.dir ?? '', 'manifest.json'))).toBe(true)
+  await deliverBatches(config, {batches: [batch!], targets: ['share']}, books.at('2026-01-26'))
+  expect(books.readBatches('xero', '2026-01')).toEqual(all)
+})
+
+test('a journal with nothing to book has nothing to deliver', async () => {
+  await walkOn('2026-02-02', 130)
+  const batches = await books.export('xero', '2026-02', '2026-02-03')
+  expect(batches).toMatchObject([{outcome: 'empty'}])
+  expect(await deliverBatches(config, {batches, targets: ['share']}, books.at('2026-02-03'))).toEqual([])
+})
+
+test('a journal is delivered once more, also when its files are gone and its target has another name', async () => {
+  mkdirSync(inbox, {recursive: true})
+  const [batch] = await books.export('xero', '2026-01', '2026-01-26')
+  await deliverBatches(config, {batches: [batch!], targets: ['share']}, books.at('2026-01-26'))
+  rmSync(inbox, {recursive: true})
+  rmSync(books.folder.exports, {recursive: true})
+  mkdirSync(inbox)
+  const again = (targets: object) => {
+    const targetsFile = join(books.folder.root, 'others.json')
+    writeFileSync(targetsFile, JSON.stringify(targets))
+    const request = {batchId: batch?.batch_id ?? '', targets: []}
+    return redeliverBatch({...config, targetsFile}, request, books.at('2026-01-26'))
+  }
+  expect(await again({partner: {kind: 'folder', path: inbox}})).toMatchObject([{target: 'partner', sent: 2}])
+  expect(readdirSync(join(inbox, 'xero', batch?.batch_id ?? ''))).toHaveLength(2)
+  const moved = await failureOf(again({share: {kind: 'folder', path: books.folder.root}}))
+  expect(moved).toMatchObject({code: 'UNKNOWN_NAME'})
+  expect(moved.message).toContain(`was sent to 'partner' (${inbox}), where no target is now`)
+})

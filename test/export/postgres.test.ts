@@ -1,0 +1,442 @@
+import type {Client} from 'pg'
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {codeOf} from '../../src/core/errors.ts'
+import type {World} from '../../src/core/types.ts'
+import {openPostgres, type PostgresRequest} from '../../src/export/postgres.ts'
+import {publishTo} from '../../src/export/publish.ts'
+import type {Release} from '../../src/store/release.ts'
+import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
+import {failureOf} from '../support/lab.ts'
+import {createPostgres, type PostgresServer} from '../support/postgres.ts'
+import {publishNth, publishTables, publishTypes, TYPES} from '../support/releases.ts'
+
+let server: PostgresServer
+let data: TestFolder
+let database: string
+let number = 0
+
+const release = (nth: number, deals = 2000) => publishNth(data.folder, nth, {deals})
+
+beforeAll(async () => {
+  data = createFolder()
+  server = await createPostgres()
+  await server.query('postgres', `create role reader login password 'secret of the tests'`)
+})
+
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  data[Symbol.dispose]()
+})
+
+beforeEach(async () => {
+  number += 1
+  database = `db_${number}`
+  await server.query('postgres', `create database ${database}`)
+})
+
+const world = {...createWorldAt('2026-02-02T12:00:00Z')}
+world.realClock = {...world.realClock, sleep: () => Promise.resolve()}
+
+const command = 'loantape publish postgres'
+
+async function publish(from: Release, request: Partial<PostgresRequest> = {}, changes: Partial<World> = {}) {
+  const changed = {...world, ...changes}
+  await using target = await openPostgres({url: server.urlOf(database), ...request}, changed)
+  return await publishTo(target, from, {command}, changed)
+}
+
+/** Makes the server do something in the same session whenever a table is created. */
+const onCreateTable = (sql: string) =>
+  server.query(
+    database,
+    `create function public.react() returns event_trigger language plpgsql as $body$
+     declare made record;
+     begin
+       for made in select * from pg_event_trigger_ddl_commands() where object_type = 'table' loop ${sql} end loop;
+     end $body$;
+     create event trigger react on ddl_command_end when tag in ('CREATE TABLE') execute function public.react()`,
+  )
+
+const schemas = async () =>
+  (
+    await server.query(
+      database,
+      `select nspname from pg_namespace where nspname !~ '^pg_' and nspname not in ('public', 'information_schema') order by 1`,
+    )
+  ).map(({nspname}) => nspname)
+
+test('every table arrives with its rows, types and comments', async () => {
+  const one = await publishTypes(data.folder)
+  expect(await publish(one)).toEqual({
+    outcome: 'published',
+    release_id: 'types',
+    server: `127.0.0.1:${server.port}/${database}`,
+    tables: 1,
+    rows: 2,
+    loaded: 1,
+  })
+  const rows = await server.query(
+    database,
+    `select text, money::text, widest::text, "count of it"::text as count, ratio, day::text, (instant at time zone 'UTC')::text as instant, truth, null_word
+     from kinds.row order by money desc`,
+  )
+  expect(rows).toEqual(TYPES)
+  const types = await server.query(
+    database,
+    `select string_agg(format_type(atttypid, atttypmod), ', ' order by attnum) as types,
+       obj_description(attrelid) as about, max(col_description(attrelid, 2)) as money
+     from pg_attribute where attrelid = 'kinds.row'::regclass and attnum > 0 group by attrelid`,
+  )
+  expect(types).toEqual([
+    {
+      types:
+        'text, numeric(18,2), numeric(38,2), bigint, double precision, date, timestamp with time zone, boolean, text',
+      about: "What\\s's there.",
+      money: "USD, 'exact'",
+    },
+  ])
+})
+
+test('values as wide as their types arrive as they are', async () => {
+  const wide = await publishTables(data.folder, {
+    release_id: 'wide',
+    sql: `
+      create schema release.core;
+      create table release.core.deal as
+      select
+        repeat('9', 36)::varchar || '.99' as digits,
+        (repeat('9', 36) || '.99')::decimal(38,2) as widest,
+        (-9999999999999999.99)::decimal(18,2) as money,
+        170141183460469231731687303715884105727::hugeint as huge,
+        18446744073709551615::ubigint as unsigned,
+        repeat('ä€', 500000) as long_text
+      from range(2)`,
+  })
+  expect(await publish(wide)).toMatchObject({outcome: 'published', rows: 2})
+  expect(
+    await server.query(
+      database,
+      `select count(*)::int as rows, bool_and(widest::text = digits) as is_same, min(money)::text as money, max(huge)::text as huge,
+         max(unsigned)::text as unsigned, max(length(long_text)) as characters from core.deal`,
+    ),
+  ).toEqual([
+    {
+      rows: 2,
+      is_same: true,
+      money: '-9999999999999999.99',
+      huge: '170141183460469231731687303715884105727',
+      unsigned: '18446744073709551615',
+      characters: 1_000_000,
+    },
+  ])
+})
+
+test('a cent that is lost on the way is noticed, however large the sum', async () => {
+  const large = await publishTables(data.folder, {
+    release_id: 'large',
+    sql: `
+      create schema release.core;
+      create table release.core.deal as select i as nth, 9999999999999999.99::decimal(18,2) as loan_amount from range(1000) t(i)`,
+  })
+  await server.query(
+    database,
+    `create function public.lose() returns trigger language plpgsql as
+     $$ begin if new.nth = 500 then new.loan_amount := new.loan_amount - 0.01; end if; return new; end $$`,
+  )
+  await onCreateTable(`if made.object_identity like '%.deal' then
+    execute format('create trigger lose before insert on %s for each row execute function public.lose()', made.object_identity);
+  end if;`)
+  const failure = await failureOf(publish(large))
+  expect(failure).toMatchObject({code: 'PUBLISH_INCOMPLETE', exitCode: 1})
+  expect(failure.message).toContain("Table 'core.deal'")
+  expect(await schemas()).toEqual([])
+})
+
+test('a value that PostgreSQL does not take is told by its table, without itself', async () => {
+  const odd = await publishTables(data.folder, {
+    release_id: 'odd',
+    sql: `create schema release.core; create table release.core.deal as select 'private' || chr(0) as note`,
+  })
+  const failure = await failureOf(publish(odd))
+  expect(failure).toMatchObject({code: 'POSTGRES_VALUE', exitCode: 1})
+  expect(failure.message).toContain("Table 'core.deal'")
+  expect(failure.message).not.toContain('private')
+})
+
+test('a release that is published already is unchanged, another takes its place, and nothing is left over', async () => {
+  const [one, two] = [await release(1), await release(2)]
+  await publish(one)
+  expect(await publish(one)).toMatchObject({outcome: 'unchanged', release_id: 'release_1'})
+  expect(await publish(two)).toMatchObject({outcome: 'published', rows: 2001})
+  expect(await server.query(database, 'select release_id, as_of::text from loantape.release')).toEqual([
+    {release_id: 'release_2', as_of: '2026-02-02'},
+  ])
+  expect(await server.query(database, 'select distinct nth::int from core.deal')).toEqual([{nth: 2}])
+  expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
+})
+
+test('a schema that a release no longer has goes with it', async () => {
+  await publish(await release(1))
+  const bare = await publishTables(data.folder, {
+    release_id: 'bare',
+    sql: 'create schema release.core; create table release.core.deal as select 1 as a',
+  })
+  await publish(bare)
+  expect(await schemas()).toEqual(['core', 'loantape'])
+})
+
+test('readers who query all the while never see a gap, an empty table or half a release', async () => {
+  const releases = [await release(1), await release(2, 500), await release(3)]
+  await publish(releases[0]!)
+  let isOver = false
+  const faults: unknown[] = []
+  const seen = new Set<unknown>()
+  async function read(ask: (client: Client) => Promise<void>): Promise<void> {
+    const client = await server.connect(database)
+    try {
+      while (!isOver) await ask(client)
+    } catch (error) {
+      faults.push(error)
+    }
+    await client.end()
+  }
+  const joined = `select (select count(*) from core.deal)::int as rows, s.deals::int, s.nth::int,
+    (select count(distinct nth) from core.deal)::int as kinds, (select min(nth)::int from core.deal) as least from mart.portfolio_summary s`
+  const readers = [
+    read(async (client) => {
+      const {rows} = await client.query(joined)
+      if (rows.length !== 1 || rows[0].rows === 0 || rows[0].kinds !== 1 || rows[0].least !== rows[0].nth)
+        faults.push(rows)
+      seen.add(rows[0]?.nth)
+    }),
+    // A prepared statement, whose plan the server keeps.
+    read(async (client) => {
+      const {rows} = await client.query({name: 'kept', text: 'select count(*)::int as rows from core.deal'})
+      if (![2000, 500].includes(rows[0].rows)) faults.push(rows)
+    }),
+    // Several statements of one release.
+    read(async (client) => {
+      await client.query('begin isolation level repeatable read')
+      const {rows: state} = await client.query('select release_id from loantape.release')
+      const {rows: deals} = await client.query('select distinct nth::int from core.deal')
+      const {rows: summary} = await client.query('select nth::int from mart.portfolio_summary')
+      await client.query('commit')
+      const parts = [state[0].release_id, `release_${deals[0]?.nth}`, `release_${summary[0]?.nth}`]
+      if (new Set(parts).size !== 1 || deals.length !== 1) faults.push(parts)
+    }),
+  ]
+  for (let round = 0; round < 6; round++) await publish(releases[(round + 1) % 3]!)
+  isOver = true
+  await Promise.all(readers)
+  expect(faults).toEqual([])
+  expect(seen.size).toBeGreaterThan(1)
+})
+
+test('a reader in the middle of a transaction finds the new rows, not an empty table', async () => {
+  await publish(await release(1))
+  const client = await server.connect(database)
+  await client.query('begin isolation level repeatable read')
+  await client.query('select 1')
+  await publish(await release(2))
+  const {rows} = await client.query('select count(*)::int as rows, min(nth)::int as nth from core.deal')
+  await client.query('commit')
+  await client.end()
+  expect(rows).toEqual([{rows: 2000, nth: 2}])
+})
+
+test('a long query keeps its release, which is dropped by the next publication', async () => {
+  await publish(await release(1))
+  const client = await server.connect(database)
+  await client.query('begin')
+  await client.query('select count(*) from core.deal')
+  await publish(await release(2), {lockMs: 20})
+  expect((await schemas()).filter((name) => String(name).startsWith('loantape_old'))).toHaveLength(1)
+  await client.query('commit')
+  await client.end()
+  await publish(await release(3))
+  expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
+})
+
+test('a reader that holds its release for too long defers the publication, and nothing changes', async () => {
+  await publish(await release(1))
+  const client = await server.connect(database)
+  await client.query('begin; select release_id from loantape.release')
+  const refusal = await failureOf(publish(await release(2), {lockMs: 20, attempts: 3}))
+  await client.query('commit')
+  await client.end()
+  expect(refusal).toMatchObject({code: 'POSTGRES_BUSY', exitCode: 6})
+  expect(await server.query(database, 'select distinct nth::int from core.deal')).toEqual([{nth: 1}])
+  expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
+  expect(await publish(await release(2))).toMatchObject({outcome: 'published'})
+})
+
+test('the reader role may read everything and change nothing', async () => {
+  await publish(await release(1), {reader: 'reader'})
+  await publish(await release(2), {reader: 'reader'})
+  const reader = await failureOf(publish(await release(3), {url: server.urlOf(database, 'reader')}))
+  expect(reader).toMatchObject({exitCode: 2, code: 'PUBLISH_PRIVILEGE'})
+  const rights = await server.query(
+    database,
+    `select has_table_privilege('reader', 'core.deal', 'select') as reads,
+       has_table_privilege('reader', 'loantape.release', 'select') as knows,
+       has_schema_privilege('reader', 'mart', 'usage') as enters,
+       has_table_privilege('reader', 'core.deal', 'insert, update, delete') as writes`,
+  )
+  expect(rights).toEqual([{reads: true, knows: true, enters: true, writes: false}])
+})
+
+test('a reader that is named later may read the release that is there, and an older one published again', async () => {
+  const [one, two] = [await release(1), await release(2)]
+  await publish(one)
+  await publish(two)
+  expect(await publish(two, {reader: 'reader'})).toMatchObject({outcome: 'unchanged'})
+  const reads = `select has_table_privilege('reader', 'mart.portfolio_summary', 'select') as reads`
+  expect(await server.query(database, reads)).toEqual([{reads: true}])
+  expect(await publish(one, {reader: 'reader'})).toMatchObject({outcome: 'published'})
+  expect(await server.query(database, reads)).toEqual([{reads: true}])
+  expect(await server.query(database, 'select distinct nth::int from core.deal')).toEqual([{nth: 1}])
+})
+
+test('a release that is older than the one readers see is refused unless it is forced', async () => {
+  const older = await publishTables(data.folder, {release_id: 'older', as_of: '2026-02-01'})
+  await publish(await release(1))
+  expect(await failureOf(publish(older))).toMatchObject({code: 'PUBLISH_OLDER', exitCode: 2})
+  expect(await server.query(database, 'select distinct nth::int from core.deal')).toEqual([{nth: 1}])
+  await using target = await openPostgres({url: server.urlOf(database)}, world)
+  expect(await publishTo(target, older, {command, isForced: true}, world)).toMatchObject({
+    outcome: 'published',
+  })
+})
+
+test('what is not ours is never touched', async () => {
+  await server.query(database, 'create schema core; create table core.deal as select 7 as a')
+  const refusal = await failureOf(publish(await release(1)))
+  expect(refusal).toMatchObject({code: 'PUBLISH_FOREIGN', exitCode: 2})
+  expect(refusal.message).toContain("Schema 'core'")
+  expect(await server.query(database, 'select a from core.deal')).toEqual([{a: 7}])
+})
+
+test('views and functions on published tables are named instead of going stale or being dropped', async () => {
+  await publish(await release(1))
+  await server.query(
+    database,
+    `create schema own; create view own.big as select * from core.deal;
+     create function mart.many() returns bigint language sql begin atomic select count(*) from core.deal; end`,
+  )
+  const refusal = await failureOf(publish(await release(2)))
+  expect(refusal).toMatchObject({code: 'POSTGRES_DEPENDENT', exitCode: 2})
+  expect(refusal.message).toContain('function mart.many(), view own.big')
+  expect(await server.query(database, 'select distinct nth::int from own.big')).toEqual([{nth: 1}])
+})
+
+test('a view that is made while a release is published is not dropped with the old one', async () => {
+  await publish(await release(1))
+  const reader = await server.connect(database)
+  await reader.query('begin; select release_id from loantape.release')
+  const sleep = async () => {
+    await server.query(database, 'create schema own; create view own.big as select * from core.deal')
+    await reader.query('commit')
+  }
+  const realClock = {...world.realClock, sleep}
+  expect(await publish(await release(2), {lockMs: 20}, {realClock})).toMatchObject({outcome: 'published'})
+  await reader.end()
+  expect(await server.query(database, 'select distinct nth::int from own.big')).toEqual([{nth: 1}])
+  const refusal = await failureOf(publish(await release(3)))
+  expect(refusal.message).toContain('view own.big')
+  await server.query(database, 'drop schema own cascade')
+  await publish(await release(3))
+  expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
+})
+
+test('a publication that is asked to stop leaves the old release and nothing else', async () => {
+  await publish(await release(1))
+  const reader = await server.connect(database)
+  await reader.query('begin; select release_id from loantape.release')
+  const stopping = new AbortController()
+  const sleep = async () => stopping.abort(new Error('stopped by SIGTERM'))
+  const changes = {signal: stopping.signal, realClock: {...world.realClock, sleep}}
+  const failure = await failureOf(publish(await release(2), {lockMs: 20}, changes))
+  await reader.end()
+  expect(failure).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
+  expect(await server.query(database, 'select distinct nth::int from core.deal')).toEqual([{nth: 1}])
+  expect(await publish(await release(2))).toMatchObject({outcome: 'published'})
+  expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
+})
+
+test('two publications at once: the second is told of the first', async () => {
+  const client = await server.connect(database)
+  await client.query(`select pg_advisory_lock(hashtext('loantape publish'))`)
+  expect(await failureOf(publish(await release(1)))).toMatchObject({code: 'PUBLISH_LOCKED', exitCode: 4})
+  await client.end()
+})
+
+const refusals: [string, () => Partial<PostgresRequest>, string, number][] = [
+  ['a wrong password', () => ({url: server.urlOf(database, 'reader', 'wrong')}), 'PUBLISH_AUTH', 5],
+  ['a server without TLS', () => ({url: `${server.urlOf(database)}?sslmode=verify-full`}), 'POSTGRES_TLS', 2],
+  ['an unknown user', () => ({url: server.urlOf(database, 'nobody')}), 'PUBLISH_AUTH', 5],
+  ['an unknown database', () => ({url: server.urlOf('nowhere')}), 'POSTGRES_UNKNOWN_NAME', 2],
+  ['an unknown reader', () => ({reader: 'no_such_role'}), 'POSTGRES_UNKNOWN_NAME', 2],
+  ['a missing privilege', () => ({url: server.urlOf(database, 'reader')}), 'PUBLISH_PRIVILEGE', 2],
+  [
+    'a server that is not there',
+    () => ({url: 'postgres://u:secret@127.0.0.1:1/x'}),
+    'PUBLISH_UNREACHABLE',
+    6,
+  ],
+]
+
+test.each(refusals)(
+  '%s is said so, without the secret, and nothing is left',
+  async (_, request, code, exitCode) => {
+    const refusal = await failureOf(publish(await release(1), request()))
+    expect(refusal).toMatchObject({code, exitCode})
+    expect(refusal.message).not.toMatch(/secret|wrong/)
+    expect(refusal.message).toContain('Readers still see the release published before')
+    expect(await schemas()).toEqual([])
+  },
+)
+
+test.each(['core.deal', 'mart.portfolio_summary'])(
+  'a connection killed while %s is copied leaves the old release and nothing else',
+  async (table) => {
+    await publish(await release(1))
+    await onCreateTable(`if made.object_identity like '%.${table.split('.')[1]}' then
+      perform pg_terminate_backend(pg_backend_pid());
+    end if;`)
+    const refusal = await failureOf(publish(await release(2)))
+    expect(refusal).toMatchObject({code: 'PUBLISH_LOST', exitCode: 6})
+    await server.query(database, 'drop event trigger react')
+    expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
+    expect(await server.query(database, 'select distinct nth::int from core.deal')).toEqual([{nth: 1}])
+    expect(await publish(await release(2))).toMatchObject({outcome: 'published'})
+  },
+)
+
+test('a connection killed in the middle of the swap leaves the old release', async () => {
+  await publish(await release(1))
+  await server.query(
+    database,
+    `create function public.die() returns event_trigger language plpgsql as
+       $$ begin perform pg_terminate_backend(pg_backend_pid()); end $$;
+     create event trigger die on ddl_command_end when tag in ('ALTER SCHEMA') execute function public.die()`,
+  )
+  expect(await failureOf(publish(await release(2)))).toMatchObject({code: 'PUBLISH_LOST'})
+  expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
+  expect(await server.query(database, 'select release_id from loantape.release')).toEqual([
+    {release_id: 'release_1'},
+  ])
+})
+
+test('a server that dies in the middle is said so; once it is back, the old release is there and the new one follows', async () => {
+  await publish(await release(1))
+  const blocker = await server.connect(database)
+  await blocker.query('begin; lock table loantape.release in access share mode')
+  const patient = {...world, realClock: {...world.realClock, sleep: () => server.kill()}}
+  const work = publish(await release(2), {lockMs: 10}, patient)
+  const refusal = await failureOf(work)
+  expect(['PUBLISH_LOST', 'PUBLISH_UNREACHABLE']).toContain(codeOf(refusal))
+  await blocker.end().catch(() => undefined)
+  await server.start()
+  expect(await server.query(database, 'select distinct nth::int from core.deal')).toEqual([{nth: 1}])
+  expect(await publish(await release(2))).toMatchObject({outcome: 'published'})
+})

@@ -1,0 +1,277 @@
+import {execFileSync} from 'node:child_process'
+import {hash} from 'node:crypto'
+import {
+  appendFileSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs'
+import {dirname, join} from 'node:path'
+import {fileURLToPath} from 'node:url'
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {backUp, backUpDated, restoreBackup} from '../../src/record/backup.ts'
+import type {Job} from '../../src/schedule/job.ts'
+import {runJob} from '../../src/schedule/run-job.ts'
+import {createLab, failureOf, type Lab, someDeals, startProcess} from '../support/lab.ts'
+
+const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
+const KILL_AT = fileURLToPath(new URL('../cli/kill-at.ts', import.meta.url))
+const DAY_1 = '2026-02-02T23:30:00-05:00'
+const DAY_2 = '2026-02-03T23:30:00-05:00'
+
+let lab: Lab
+let dir: string
+
+let goBack: () => void
+let tests = 0
+
+beforeAll(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(30))
+  await lab.walk(DAY_1)
+  goBack = lab.remember()
+})
+
+beforeEach(() => {
+  goBack()
+  tests += 1
+  dir = join(lab.folder.root, `../backups-${tests}/first`)
+})
+
+afterAll(() => lab[Symbol.asyncDispose]())
+
+/** Every file below a folder, with its bytes. */
+function readFiles(root: string): Map<string, Buffer> {
+  const entries = readdirSync(root, {recursive: true, withFileTypes: true}).filter((entry) => entry.isFile())
+  const paths = entries.map((entry) => join(entry.parentPath, entry.name)).sort()
+  return new Map(paths.map((path) => [path.slice(root.length + 1), readFileSync(path)]))
+}
+
+const restore = (backup: string, isTrusted = false) => restoreBackup(lab.config, backup, {isTrusted})
+
+test('a backup brings everything back that cannot be built again, and the next night goes on from there', async () => {
+  const config = {streams: 'deals,borrowers'}
+  lab.service.database.run(
+    `insert into borrower (id, deal_id, first_name, last_name, email, has_ssn_last_four, created_at)
+     values ('bor_1', 'deal_000001', 'Ada', 'Quer', 'ada@example.com', 1, 0)`,
+  )
+  const {release_id} = await lab.sync(DAY_1, {config})
+  await lab.run(['export', 'csv'])
+  mkdirSync(lab.folder.queries)
+  writeFileSync(join(lab.folder.queries, 'mine.sql'), 'select 1\n')
+  const made = await backUp(lab.config, dir, lab.createWorld(DAY_1))
+  expect(made).toMatchObject({outcome: 'backed_up', dir, tape_key: expect.stringMatching(/^[0-9a-f]{16}$/)})
+  const kept = readFiles(dir)
+  expect([...kept.keys()]).toEqual(
+    expect.arrayContaining(['warehouse.duckdb', 'hash.key', 'state.sqlite', 'manifest.json']),
+  )
+  const key = readFileSync(lab.env.LOANTAPE_TAPE_KEY_FILE ?? '', 'utf8').trim()
+  for (const [path, bytes] of kept) expect(bytes.includes(key), path).toBe(false)
+
+  const exported = readFiles(join(lab.folder.root, 'exports'))
+  rmSync(lab.folder.root, {recursive: true})
+  expect((await lab.run(['restore', dir])).code).toBe(0)
+  expect(readFiles(join(lab.folder.root, 'exports'))).toEqual(exported)
+  expect(readFileSync(join(lab.folder.queries, 'mine.sql'), 'utf8')).toBe('select 1\n')
+  expect(JSON.parse((await lab.run(['build', '--json'])).stdout)).toMatchObject({release_id})
+  expect((await lab.run(['verify'])).code).toBe(0)
+  lab.service.store.update('deal_000002', {status: 'funded'})
+  const night = await lab.sync(DAY_2, {config})
+  expect(night.changes).toMatchObject({updated: 1, unchanged: 29})
+})
+
+test('what was saved is checked before any of it is brought back', async () => {
+  await backUp(lab.config, dir, lab.createWorld(DAY_1))
+  rmSync(lab.folder.root, {recursive: true})
+  const warehouse = join(dir, 'warehouse.duckdb')
+  const whole = readFileSync(warehouse)
+  appendFileSync(warehouse, 'x')
+  expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_DAMAGED'})
+  rmSync(warehouse)
+  expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_DAMAGED'})
+  writeFileSync(warehouse, whole)
+  const manifest = join(dir, 'manifest.json')
+  const text = readFileSync(manifest, 'utf8')
+  writeFileSync(manifest, text.replace('"warehouse.duckdb"', '"../../escaped"'))
+  expect(await failureOf(restore(dir, true))).toMatchObject({code: 'BACKUP_DAMAGED'})
+  writeFileSync(manifest, '{}')
+  expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_UNREADABLE'})
+  writeFileSync(manifest, text)
+  expect(existsSync(lab.folder.stateDb)).toBe(false)
+  expect(await restore(dir)).toMatchObject({outcome: 'restored'})
+  expect(await failureOf(restore(dir))).toMatchObject({code: 'RESTORE_NOT_EMPTY'})
+})
+
+test.each([
+  ['a file of settings', '.env', () => 'LOANTAPE_BASE_URL=https://evil.example.com\n'],
+  ['a job', 'jobs/evil.js', () => 'process.exit(1)\n'],
+  ['a path that leads up and back', 'exports/../.env', () => 'x'],
+  ['the release that readers open', 'current', () => 'x'],
+])('of a backup that somebody made up, %s is not brought back', async (_, path, content) => {
+  await backUp(lab.config, dir, lab.createWorld(DAY_1))
+  rmSync(lab.folder.root, {recursive: true})
+  mkdirSync(dirname(join(dir, path)), {recursive: true})
+  writeFileSync(join(dir, path), content())
+  addToManifest(path, {bytes: content().length, sha256: hash('sha256', content())})
+  expect(await failureOf(restore(dir, true))).toMatchObject({code: 'BACKUP_DAMAGED'})
+  expect(readFiles(lab.folder.root).size).toBe(0)
+})
+
+test('a pipe and a file of another length in a backup are not read', async () => {
+  await backUp(lab.config, dir, lab.createWorld(DAY_1))
+  rmSync(lab.folder.root, {recursive: true})
+  execFileSync('mkfifo', [join(dir, 'fields.json')])
+  addToManifest('fields.json', {bytes: 0, sha256: hash('sha256', '')})
+  expect(await failureOf(restore(dir, true))).toMatchObject({code: 'BACKUP_DAMAGED'})
+  rmSync(join(dir, 'fields.json'))
+  writeFileSync(join(dir, 'fields.json'), '')
+  truncateSync(join(dir, 'fields.json'), 2 ** 33)
+  expect(await failureOf(restore(dir, true))).toMatchObject({code: 'BACKUP_DAMAGED'})
+  truncateSync(join(dir, 'manifest.json'), 2 ** 33)
+  expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_UNREADABLE'})
+})
+
+function addToManifest(path: string, said: {bytes: number; sha256: string}): void {
+  const manifest = JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
+  writeFileSync(
+    join(dir, 'manifest.json'),
+    JSON.stringify({...manifest, files: [...manifest.files, {path, ...said}]}),
+  )
+}
+
+test('what somebody without the key of tapes changed, or made, is not brought back unless it is trusted', async () => {
+  await backUp(lab.config, dir, lab.createWorld(DAY_1))
+  const manifest = join(dir, 'manifest.json')
+  const text = readFileSync(manifest, 'utf8')
+  const {mac, ...fields} = JSON.parse(text)
+  expect(mac).toMatch(/^[0-9a-f]{64}$/)
+  const verify = (env = {}) => lab.run(['verify', '--backup', dir, '--json'], env)
+  expect(JSON.parse((await verify()).stdout)).toMatchObject({outcome: 'whole', authenticated: true})
+  rmSync(lab.folder.root, {recursive: true})
+
+  const state = join(dir, 'state.sqlite')
+  const whole = readFileSync(state)
+  appendFileSync(state, 'x')
+  const file = fields.files.find(({path}: {path: string}) => path === 'state.sqlite')
+  const others = fields.files.filter((one: unknown) => one !== file)
+  const forged = {...file, sha256: hash('sha256', readFileSync(state))}
+  for (const changed of [
+    {...fields, mac, files: [...others, forged]},
+    {...fields, mac: null, files: [...others, forged]},
+    {...fields, mac: null, tape_key: null, files: [...others, forged]},
+    {...fields, mac: 'f'.repeat(64), tape_key: '0123456789abcdef', files: [...others, forged]},
+    {...fields, mac, made_at: '2030-01-01T00:00:00.000Z'},
+    {...fields, mac, files: others},
+  ]) {
+    writeFileSync(manifest, JSON.stringify(changed))
+    expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_NOT_AUTHENTIC', exitCode: 1})
+    expect((await verify()).code).toBe(1)
+    expect(existsSync(lab.folder.root) && readdirSync(lab.folder.root)).not.toContain('warehouse.duckdb')
+  }
+  writeFileSync(state, whole)
+  writeFileSync(manifest, text)
+  const elsewhere = {LOANTAPE_TAPE_KEY_FILE: join(lab.folder.root, '../no.key')}
+  const {stdout} = await lab.run(['verify', '--backup', dir], elsewhere)
+  expect(stdout).toContain('That nobody changed it is not certain')
+  expect((await lab.run(['restore', dir], elsewhere)).stdout).toContain(
+    'That nobody changed it is not certain',
+  )
+  rmSync(lab.folder.root, {recursive: true})
+  expect((await lab.run(['restore', dir])).stdout).toContain('Its manifest has the MAC of the key of tapes')
+})
+
+test('without the key of tapes a backup is made, and says that nobody can tell whether it was changed', async () => {
+  const elsewhere = {LOANTAPE_TAPE_KEY_FILE: join(lab.folder.root, '../no.key')}
+  expect((await lab.run(['backup', dir], elsewhere)).stdout).toContain('carries no MAC')
+  rmSync(lab.folder.root, {recursive: true})
+  expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_NOT_AUTHENTIC'})
+  expect((await lab.run(['restore', '--trust', dir])).code).toBe(0)
+})
+
+/** Runs a command that kills itself before it changes a file for the nth time; false where it came to its end. */
+async function isKilledAt(nth: number, args: readonly string[]): Promise<boolean> {
+  const command = [process.execPath, '--import', KILL_AT, MAIN, ...args]
+  const {signal, code, stderr} = await startProcess(command, {...lab.env, KILL_AT: String(nth)}).ended
+  if (signal === null) expect(code, stderr).toBe(0)
+  return signal !== null
+}
+
+test('a restore that is killed anywhere leaves nothing that a command opens, and the next brings everything back', async () => {
+  mkdirSync(lab.folder.queries)
+  writeFileSync(join(lab.folder.queries, 'mine.sql'), 'select 1\n')
+  await backUp(lab.config, dir, lab.createWorld(DAY_1))
+  const kept = [...readFiles(dir)].filter(([path]) => path !== 'manifest.json')
+  const readRestored = () => {
+    const files = readFiles(lab.folder.root)
+    return kept.map(([path]) => [path, files.get(path)])
+  }
+  let refused = 0
+  for (let nth = 1; ; nth += 3) {
+    rmSync(lab.folder.root, {recursive: true, force: true})
+    if (!(await isKilledAt(nth, ['restore', dir]))) break
+    const isBegun = existsSync(lab.folder.root) && readdirSync(lab.folder.root).length > 0
+    for (const args of isBegun ? [['sync'], ['status'], ['verify']] : []) {
+      const {code, stderr} = await lab.run([...args, '--json'])
+      expect([nth, args, code, stderr]).toEqual([nth, args, 2, expect.stringContaining('RESTORE_UNFINISHED')])
+      refused += 1
+    }
+    await restore(dir)
+    expect(readRestored()).toEqual(kept)
+    expect((await lab.run(['verify'])).code).toBe(0)
+  }
+  expect(refused).toBeGreaterThan(10)
+  expect(readRestored()).toEqual(kept)
+})
+
+test('a backup that is killed leaves nothing beside the next', async () => {
+  const to = dirname(dir)
+  mkdirSync(to)
+  writeFileSync(join(to, '.backing-up-mine'), '')
+  let left = 0
+  for (const nth of [4, 8, 12]) {
+    expect(await isKilledAt(nth, ['backup', join(to, `killed-${nth}`)])).toBe(true)
+    left = Math.max(left, readdirSync(to).length)
+  }
+  expect(left).toBeGreaterThan(1)
+  await backUp(lab.config, dir, lab.createWorld(DAY_1))
+  expect(readdirSync(to).sort()).toEqual(['.backing-up-mine', 'first'])
+})
+
+test('a backup goes into a folder of its own, outside the data', async () => {
+  const world = lab.createWorld(DAY_1)
+  expect(await failureOf(backUp(lab.config, join(lab.folder.root, 'backup'), world))).toMatchObject({
+    code: 'OUT_PLACE',
+  })
+  mkdirSync(dir, {recursive: true})
+  writeFileSync(join(dir, 'mine'), '')
+  expect(await failureOf(backUp(lab.config, dir, world))).toMatchObject({code: 'OUT_PLACE'})
+  expect(readdirSync(dir)).toEqual(['mine'])
+})
+
+test('a job backs up and keeps so many; what else lies there it leaves alone', async () => {
+  const to = join(dir, '..')
+  mkdirSync(join(to, 'loantape-20200101T000000Z'), {recursive: true})
+  const job: Job = {
+    name: 'saving',
+    schedule: '0 4 * * *',
+    timeZone: 'UTC',
+    catchUp: 'latest',
+    graceMinutes: 60,
+    steps: [{do: 'backup', to, kept: 2}],
+  }
+  const at = (minutes: number) => {
+    const world = lab.createWorld(DAY_1)
+    return {...world, realClock: {...world.realClock, now: () => Date.now() + minutes * 60_000}}
+  }
+  const {steps} = await runJob(lab.config, {job}, at(0))
+  expect(steps).toMatchObject([{do: 'backup', result: {outcome: 'backed_up', removed: []}}])
+  await backUpDated(lab.config, {to, kept: 2}, at(1))
+  const {removed} = await backUpDated(lab.config, {to, kept: 2}, at(2))
+  expect(removed).toHaveLength(1)
+  expect(readdirSync(to)).toHaveLength(3)
+  expect(readdirSync(to)).toContain('loantape-20200101T000000Z')
+})

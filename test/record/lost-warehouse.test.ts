@@ -1,0 +1,141 @@
+import {
+  copyFileSync,
+  existsSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs'
+import {join} from 'node:path'
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {listTapes, noteTapeRemoved} from '../../src/store/recorded.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
+import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
+import {createLab, failureOf, type Lab, someDeals, startProcess} from '../support/lab.ts'
+
+const KILLED_RUN = join(import.meta.dirname, '../proof/killed-run.ts')
+const DAY_1 = '2026-02-02T23:30:00-05:00'
+const DAY_2 = '2026-02-03T23:30:00-05:00'
+const DAY_3 = '2026-02-04T23:30:00-05:00'
+
+let lab: Lab
+let goBack: () => void
+
+beforeAll(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(40))
+  await lab.walk(DAY_1)
+  goBack = lab.remember()
+})
+
+beforeEach(() => goBack())
+
+afterAll(() => lab[Symbol.asyncDispose]())
+
+const rebuild = () => rebuildWarehouse(lab.config, {isApplied: true}, lab.createWorld(DAY_2))
+
+const historyOf = (deal: string) =>
+  lab.query(
+    `select version, change, status from core.deal_history where deal_id = '${deal}' order by version`,
+  )
+
+test.each<[string, (path: string) => void]>([
+  ['a truncated', (path) => truncateSync(path, 9000)],
+  ['a foreign', (path) => writeFileSync(path, 'this is no database '.repeat(1000))],
+])('%s warehouse is named, kept, and made again from the tapes', async (_kind, damage) => {
+  damage(lab.folder.warehouse)
+  const damaged = readFileSync(lab.folder.warehouse)
+  const failure = await failureOf(lab.sync(DAY_2))
+  expect(failure).toMatchObject({code: 'WAREHOUSE_UNREADABLE', exitCode: 1})
+  expect(failure.message).toContain('`loantape rebuild --apply`')
+  const {set_aside} = await rebuild()
+  expect(readFileSync(set_aside[0]!)).toEqual(damaged)
+
+  lab.service.store.update('deal_000001', {status: 'underwriting'})
+  lab.service.store.remove('deal_000002')
+  expect((await lab.sync(DAY_2)).changes).toMatchObject({created: 0, updated: 1, vanished: 1, unchanged: 38})
+  expect(await historyOf('deal_000001')).toEqual([
+    {version: '1', change: 'created', status: 'draft'},
+    {version: '2', change: 'updated', status: 'underwriting'},
+  ])
+})
+
+test('a warehouse that is lost is computed anew from the tapes by the next command, whichever it is', async () => {
+  const before = await lab.queryHistory('select * from settle')
+  rmSync(lab.folder.warehouse)
+  expect((await lab.run(['build'])).code).toBe(0)
+  expect(await lab.queryHistory('select * from settle')).toEqual(before)
+  expect((await lab.walk(DAY_2)).changes).toMatchObject({created: 0, unchanged: 40})
+})
+
+test('what a lost tape held is given up, and what came after it is not', async () => {
+  const saved = join(lab.folder.root, '../saved')
+  copyFileSync(lab.folder.warehouse, saved)
+  for (const [day, status] of [
+    [DAY_2, 'underwriting'],
+    [DAY_3, 'approved'],
+    ['2026-02-05T23:30:00-05:00', 'funded'],
+  ] as const) {
+    lab.service.store.update('deal_000001', {status})
+    await lab.walk(day)
+  }
+  const tapes = listTapePaths()
+  for (const tape of [tapes[1], tapes[3]]) rmSync(tape!)
+  copyFileSync(saved, lab.folder.warehouse)
+  expect((await lab.run(['build'])).stderr).toContain('STORES_DISAGREE')
+  expect((await lab.run(['tape', 'go-on', '--why', 'a disk died'])).code).toBe(0)
+  expect((await lab.run(['build'])).code).toBe(0)
+  expect(await historyOf('deal_000001')).toEqual([
+    {version: '1', change: 'created', status: 'draft'},
+    {version: '2', change: 'updated', status: 'approved'},
+  ])
+  expect((await lab.walk('2026-02-06T23:30:00-05:00')).changes).toMatchObject({updated: 1, unchanged: 39})
+  expect(JSON.parse((await lab.run(['status', '--json'])).stdout)).toMatchObject({
+    disagreements: [],
+    given_up: 2,
+  })
+})
+
+/** The tapes in the order of their walks. */
+function listTapePaths(): string[] {
+  using stateDb = openStateDb(lab.folder.stateDb)
+  return listTapes(stateDb).map(({path}) => join(lab.folder.root, path))
+}
+
+test('where tapes were pruned, a warehouse brought back from before is taken on by those since', async () => {
+  const saved = join(lab.folder.root, '../saved')
+  copyFileSync(lab.folder.warehouse, saved)
+  for (const day of [DAY_2, DAY_3]) {
+    lab.service.store.update('deal_000001', {status: day === DAY_2 ? 'underwriting' : 'funded'})
+    await lab.walk(day)
+  }
+  const settles = 'select history_id from settle order by seq'
+  const before = await lab.queryHistory(settles)
+  {
+    using stateDb = openStateDb(lab.folder.stateDb)
+    const [first] = listTapes(stateDb)
+    rmSync(join(lab.folder.root, first!.path))
+    noteTapeRemoved(stateDb, first!.unit, DAY_3)
+  }
+  writeFileSync(lab.folder.warehouse, 'damaged'.repeat(1000))
+  const failure = await failureOf(rebuild())
+  expect(failure).toMatchObject({code: 'REBUILD_BASE', exitCode: 1})
+  expect(failure.message).toContain('warehouse.duckdb of a backup')
+  copyFileSync(saved, lab.folder.warehouse)
+  expect(await rebuild()).toMatchObject({outcome: 'rebuilt', units: 2})
+  expect(await lab.queryHistory(settles)).toEqual(before)
+})
+
+test('a write-ahead log that cannot be replayed is set aside, and the walk is made again', async () => {
+  const env = {...lab.env, LOANTAPE_PAGE_SIZE: '1', LOANTAPE_NOW: DAY_2, KILL_STEP: 'changes applied'}
+  using killed = startProcess([process.execPath, KILLED_RUN], env)
+  expect(await killed.ended).toMatchObject({signal: 'SIGKILL'})
+  const log = `${lab.folder.warehouse}.wal`
+  const bytes = readFileSync(log)
+  for (let at = 200; at < 260; at++) bytes[at] = (bytes[at] ?? 0) ^ 0xff
+  writeFileSync(log, bytes)
+  expect(await lab.sync(DAY_2)).toMatchObject({walk: {records: 40, distinct: 40}, changes: {unchanged: 40}})
+  expect(readdirSync(lab.folder.root).filter((name) => name.includes('.wal.damaged-'))).toHaveLength(1)
+  expect(existsSync(log)).toBe(false)
+})

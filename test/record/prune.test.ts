@@ -1,0 +1,113 @@
+import {existsSync, readdirSync, rmSync, utimesSync} from 'node:fs'
+import {join} from 'node:path'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {pruneReleases} from '../../src/build/surplus.ts'
+import {DAY_MS} from '../../src/core/clock.ts'
+import {writeBatch} from '../../src/export/batch.ts'
+import {exportRelease} from '../../src/export.ts'
+import {pruneData} from '../../src/record/prune.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
+import {openWarehouse} from '../../src/store/warehouse.ts'
+import {anyRow} from '../support/data.ts'
+import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {publishTables} from '../support/releases.ts'
+
+let lab: Lab
+
+beforeAll(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(3))
+  await lab.sync('2026-02-02T23:30:00-05:00')
+  for (let number = 1; number <= 4; number++) {
+    const release = await publishTables(lab.folder, {release_id: `r_${number}`})
+    const {dir} = await writeBatch(lab.folder, release, {profile: 'csv'})
+    for (const path of [release.dir, join(dir, 'manifest.json')]) utimesSync(path, number, number)
+  }
+  {
+    using stateDb = openStateDb(lab.folder.stateDb)
+    stateDb.db.exec(`
+      insert into closed_period values ('2026-01', '{"release_id": "r_1"}', '{}', x'', x'', 'h_1', '[]')`)
+  }
+  await using db = await openWarehouse(lab.folder, lab.createWorld())
+  await db.run(`
+    insert into warehouse.raw.walk by name
+    select * replace ('w_refused' as walk_id, 'refused' as state, null as recorded_at) from warehouse.raw.walk;
+    insert into warehouse.raw.quarantine
+    select 'q_' || i, 'deal', if(i > 3, 'w_refused', 'w_1'), 'list', 'd', 'loan_amount', 'bad',
+      if(i = 5, timestamp '2026-02-01', timestamp '2025-01-01'), date '2025-01-01',
+      case i when 1 then timestamp '2025-01-02' when 2 then timestamp '2026-02-01' end, null, '1/' || i
+    from range(1, 6) as t(i)`)
+})
+
+afterAll(() => lab[Symbol.asyncDispose]())
+
+const prune = (isDryRun: boolean) =>
+  pruneData(
+    {...lab.config, releasesKept: 2, batchesKept: 1, quarantineDays: 365},
+    {isDryRun},
+    lab.createWorld('2026-02-03T12:00:00Z'),
+  )
+
+test('releases and batches beyond the policy go, never the current release nor what a closed period needs', async () => {
+  const before = [readdirSync(lab.folder.releases), readdirSync(join(lab.folder.exports, 'csv'))]
+  const listed = await prune(true)
+  expect(listed).toMatchObject({outcome: 'dry_run', releases: ['r_3', 'r_2']})
+  expect(listed.batches).toHaveLength(2)
+  expect([readdirSync(lab.folder.releases), readdirSync(join(lab.folder.exports, 'csv'))]).toEqual(before)
+
+  expect(await prune(false)).toMatchObject({...listed, outcome: 'pruned', quarantined: 2})
+  const left = readdirSync(lab.folder.releases)
+  expect(left).toEqual(expect.arrayContaining(['r_1', 'r_4']))
+  expect(left).toHaveLength(3)
+  expect(lab.currentReleaseId()).toBe('r_4')
+  expect(listed.batches.some((batch) => existsSync(join(lab.folder.exports, batch)))).toBe(false)
+  expect(readdirSync(join(lab.folder.exports, 'csv'))).toHaveLength(2)
+  expect(await prune(false)).toMatchObject({outcome: 'unchanged', releases: [], batches: [], quarantined: 0})
+})
+
+test('texts of records that were replayed or refused long ago go, and their rows stay', async () => {
+  await prune(false)
+  await using db = await openWarehouse(lab.folder, lab.createWorld())
+  const texts = 'select quarantine_id, place is null as is_pruned from warehouse.raw.quarantine order by all'
+  expect(await db.all(anyRow, texts)).toEqual([
+    {quarantine_id: 'q_1', is_pruned: true},
+    {quarantine_id: 'q_2', is_pruned: false},
+    {quarantine_id: 'q_3', is_pruned: false},
+    {quarantine_id: 'q_4', is_pruned: true},
+    {quarantine_id: 'q_5', is_pruned: false},
+  ])
+})
+
+test('a clock that runs 500 days ahead of the last walk makes nothing old', async () => {
+  const ahead = lab.createWorld('2027-06-18T12:00:00Z')
+  ahead.realClock = {...ahead.realClock, now: () => Date.now() + 500 * DAY_MS}
+  const config = {...lab.config, tapeDays: 400, quarantineDays: 365}
+  for (const isDryRun of [true, false]) {
+    expect(await pruneData(config, {isDryRun}, ahead)).toMatchObject({tapes: [], quarantined: 0})
+  }
+  expect((await lab.run(['verify', '--json'])).stdout).toContain('"removed":0')
+})
+
+test('what a closed period needs does not count against the releases kept', async () => {
+  pruneReleases(lab.folder, {releasesKept: 1, pastReleasesKept: 2}, new Set(['r_1']))
+  expect(readdirSync(lab.folder.releases).sort()).toEqual(['r_1', 'r_4'])
+  rmSync(lab.folder.exports, {recursive: true})
+  expect(await prune(true)).toMatchObject({batches: []})
+})
+
+test('batches of accounting periods stay, however many there are', async () => {
+  const release = await publishTables(lab.folder, {release_id: 'r_6'})
+  for (const period of ['2026-01', '2026-02', '2026-03'])
+    await writeBatch(lab.folder, release, {profile: 'xlsx', period: {period, isComplete: true}})
+  expect((await prune(true)).batches.filter((batch) => batch.startsWith('xlsx/'))).toEqual([])
+})
+
+test('a release that goes while it is exported is named, and no batch is left', async () => {
+  const {dir} = await publishTables(lab.folder, {release_id: 'r_5'})
+  const exporting = exportRelease(lab.config, {profiles: ['parquet']}, lab.createWorld())
+  rmSync(dir, {recursive: true})
+  const failure = await failureOf(exporting)
+  expect(failure).toMatchObject({code: 'RELEASE_PRUNED', exitCode: 6})
+  expect(failure.message).toContain("'r_5'")
+  expect(readdirSync(join(lab.folder.exports, 'parquet'))).toEqual([])
+})

@@ -1,0 +1,255 @@
+import {once} from 'node:events'
+import {createServer, type Server} from 'node:http'
+import type {AddressInfo} from 'node:net'
+import {buffer, text} from 'node:stream/consumers'
+import {SMTPServer} from 'smtp-server'
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import {type Config, parseConfig} from '../../src/core/config.ts'
+import {createSilentLog} from '../../src/core/log.ts'
+import type {World} from '../../src/core/types.ts'
+import {listAlarms} from '../../src/schedule/alarms.ts'
+import {beginRun, endRun, recordSlot} from '../../src/schedule/job-runs.ts'
+import {storeWatch} from '../../src/schedule/scheduler.ts'
+import {pingDeadMan, tellPeople} from '../../src/schedule/tell.ts'
+import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
+
+const HOUR = 3_600_000
+
+let now: number
+let stateDb: StateDb
+let hook: Server
+let mail: SMTPServer
+let posts: string[]
+let mails: string[]
+let hookStatus: number
+let config: Config
+
+const world = (): World => ({
+  clock: {now: () => now},
+  realClock: {now: () => now, sleep: () => Promise.resolve()},
+  random: () => 0.5,
+  log: createSilentLog(),
+  signal: new AbortController().signal,
+  plans: new Map(),
+  onProgress: () => undefined,
+  onStep: () => undefined,
+})
+
+beforeEach(async () => {
+  now = Date.parse('2026-06-01T06:00:00Z')
+  stateDb = openStateDb(':memory:')
+  ;[posts, mails, hookStatus] = [[], [], 200]
+  hook = createServer(async (request, response) => {
+    posts.push(request.method === 'POST' ? String(JSON.parse(await text(request)).text) : String(request.url))
+    response.writeHead(hookStatus).end('ok')
+  }).listen(0, '127.0.0.1')
+  await once(hook, 'listening')
+  mail = new SMTPServer({
+    authOptional: true,
+    disabledCommands: ['STARTTLS'],
+    onData: async (stream, _session, done) => {
+      mails.push((await buffer(stream)).toString())
+      done()
+    },
+  })
+  const mailPort = await new Promise<number>((resolve) => {
+    const server = mail.listen(0, '127.0.0.1', () => resolve((server.address() as AddressInfo).port))
+  })
+  const hookUrl = `http://127.0.0.1:${(hook.address() as AddressInfo).port}`
+  config = parseConfig(
+    {
+      LOANTAPE_ALARM_WEBHOOK_URL: `${hookUrl}/hook`,
+      LOANTAPE_DEAD_MAN_URL: `${hookUrl}/alive`,
+      LOANTAPE_ALARM_EMAIL_TO: 'night@example.com',
+      LOANTAPE_SMTP_URL: `smtp://127.0.0.1:${mailPort}`,
+    },
+    {readFile: () => ''},
+  )
+})
+
+afterEach(async () => {
+  stateDb[Symbol.dispose]()
+  hook.close()
+  await new Promise<void>((resolve) => mail.close(() => resolve()))
+})
+
+/** A job runs and ends; `fields` say how badly. */
+async function runAndTell(fields: Partial<Parameters<typeof endRun>[2]> = {}): Promise<void> {
+  now += HOUR / 2
+  const run = beginRun(stateDb, 'nightly', now)
+  endRun(
+    stateDb,
+    run,
+    {exitCode: 0, errorCode: null, error: null, summary: null, retryAt: null, ...fields},
+    now,
+  )
+  await tellPeople(stateDb, config, world(), undefined)
+}
+
+const shrunk = {
+  exitCode: 8,
+  errorCode: 'GUARD_SHRINK',
+  error: 'Walk <w1> would take 20 % of the deals. Nothing was applied. Look, then sync --accept shrink.',
+}
+
+test('a failed run is told once by each channel, however often it fails, and so is its recovery', async () => {
+  await runAndTell()
+  expect(posts).toEqual([])
+  await runAndTell(shrunk)
+  await runAndTell(shrunk)
+  await runAndTell(shrunk)
+  expect(posts).toHaveLength(1)
+  expect(mails).toHaveLength(1)
+  await runAndTell()
+  await runAndTell()
+  expect(posts).toHaveLength(2)
+  expect(posts[1]).toContain('*Recovered: job nightly is done*')
+  expect(mails[1]).toContain('Subject: loantape: Recovered')
+})
+
+test('a run that found that it was not its day is no recovery', async () => {
+  await runAndTell(shrunk)
+  await runAndTell({summary: JSON.stringify({job: 'nightly', outcome: 'not_due', steps: []})})
+  expect(posts).toHaveLength(1)
+  await runAndTell({summary: JSON.stringify({job: 'nightly', outcome: 'done', steps: []})})
+  expect(posts[1]).toContain('*Recovered: job nightly is done*')
+})
+
+test('a message names the run, what is kept and what to do, and is no markup', async () => {
+  await runAndTell(shrunk)
+  expect(posts[0]).toContain('*Job nightly was stopped by a guard [GUARD_SHRINK]*')
+  expect(posts[0]).toContain('Run 1 of job nightly')
+  expect(posts[0]).toContain('Walk &lt;w1&gt; would take 20 %')
+  expect(posts[0]).toContain('Nothing was applied. Look, then sync --accept shrink.')
+  expect(mails[0]).toContain('To: night@example.com')
+  expect(mails[0]).toContain('Walk <w1>')
+})
+
+test('another failure of the same job is another message', async () => {
+  await runAndTell(shrunk)
+  await runAndTell({exitCode: 3, errorCode: 'CHECKS_FAILED', error: 'A check failed.'})
+  expect(posts[1]).toContain('failed a check, nothing was released')
+})
+
+test('what went wrong after that by hand is told as the cause there is now, and what went well as its end', async () => {
+  const isoNow = () => new Date(now).toISOString()
+  const sync = (exitCode: number, errorCode: string | null) => {
+    now += HOUR
+    const fields = {exit_code: exitCode, error_code: errorCode, error: errorCode && 'In words.'}
+    const times = {started_at: isoNow(), ended_at: isoNow()}
+    stateDb.insert('run', {run_id: `r${now}`, command: 'sync', pid: 1, ...times, ...fields})
+  }
+  now += HOUR
+  const run = beginRun(stateDb, 'nightly', now)
+  sync(5, 'SOURCE_UNAUTHORIZED')
+  const end = {exitCode: 5, errorCode: 'SOURCE_UNAUTHORIZED', error: 'No.', summary: null, retryAt: null}
+  endRun(stateDb, run, end, now)
+  const tell = () => tellPeople(stateDb, config, world(), undefined)
+  const alarms = () => listAlarms(stateDb, config, now, undefined)
+  await tell()
+  expect(alarms()).toMatchObject([{state: 'SOURCE_UNAUTHORIZED', since: isoNow()}])
+  sync(4, 'RUN_IN_PROGRESS')
+  sync(6, 'INTERRUPTED')
+  await tell()
+  expect(posts).toHaveLength(1)
+  sync(8, 'GUARD_SHRINK')
+  const since = isoNow()
+  now += HOUR
+  await tell()
+  expect(posts[1]).toContain('*Job nightly was stopped by a guard [GUARD_SHRINK]*')
+  sync(8, 'GUARD_SHRINK')
+  expect(alarms()).toMatchObject([{state: 'GUARD_SHRINK', since}])
+  sync(0, null)
+  expect(alarms()).toEqual([])
+  await tell()
+  expect(posts[2]).toContain('*Recovered: sync of job nightly is done*')
+  expect(posts[2]).toContain(`GUARD_SHRINK had held since ${since}.`)
+})
+
+test('a run that waited for another or was stopped says nothing', async () => {
+  await runAndTell(shrunk)
+  await runAndTell({exitCode: 4, errorCode: 'RUN_IN_PROGRESS', error: 'Another run.'})
+  await runAndTell({exitCode: 6, errorCode: 'INTERRUPTED', error: 'Asked to stop.'})
+  expect(posts).toHaveLength(1)
+})
+
+test('a slot that was skipped is no failure', async () => {
+  recordSlot(stateDb, {job: 'nightly', instant: now, state: 'skipped', reason: 'missed'}, now)
+  await tellPeople(stateDb, config, world(), undefined)
+  expect(posts).toEqual([])
+})
+
+test('too long without a successful sync is told, also when there never was one', async () => {
+  const watch = {schedule: '0 0 * * *', timeZone: 'UTC', watchedFrom: now, seenUntil: now, seenBefore: null}
+  storeWatch(stateDb, 'nightly', watch)
+  now += 26 * HOUR
+  await tellPeople(stateDb, config, world(), undefined)
+  expect(posts).toEqual([])
+  now += HOUR
+  await tellPeople(stateDb, config, world(), undefined)
+  await tellPeople(stateDb, config, world(), undefined)
+  expect(posts).toHaveLength(1)
+  expect(posts[0]).toContain('No sync has succeeded for 26 hours')
+})
+
+test('more quarantined records than allowed are told until they are not', async () => {
+  const syncWith = (quarantined: number) => {
+    now += HOUR
+    stateDb.db
+      .prepare(
+        `insert into run (run_id, command, pid, started_at, ended_at, exit_code, outcome, summary)
+         values (?, 'sync', 1, ?, ?, 0, 'released', ?)`,
+      )
+      .run(
+        `run ${now}`,
+        new Date(now).toISOString(),
+        new Date(now).toISOString(),
+        JSON.stringify({walk: {quarantined, records: 2000}}),
+      )
+    return tellPeople(stateDb, config, world(), undefined)
+  }
+  await syncWith(10)
+  expect(posts).toEqual([])
+  await syncWith(11)
+  expect(posts[0]).toContain('11 of 2000 records could not be read')
+  await syncWith(0)
+  expect(posts[1]).toContain('Recovered')
+})
+
+test('a message that is not taken is sent again later, to that channel only', async () => {
+  hookStatus = 500
+  await runAndTell(shrunk)
+  expect([posts.length, mails.length]).toEqual([1, 1])
+  hookStatus = 200
+  await tellPeople(stateDb, config, world(), undefined)
+  expect(posts).toHaveLength(1)
+  now += 60_000
+  await tellPeople(stateDb, config, world(), undefined)
+  expect([posts.length, mails.length]).toEqual([2, 1])
+  now += HOUR
+  await tellPeople(stateDb, config, world(), undefined)
+  expect([posts.length, mails.length]).toEqual([2, 1])
+})
+
+test('without channels alarms are kept and nothing is sent', async () => {
+  config = parseConfig({}, {readFile: () => ''})
+  await runAndTell(shrunk)
+  expect(stateDb.db.prepare('select name, state from alarm').all()).toEqual([
+    {name: 'job nightly', state: 'GUARD_SHRINK'},
+  ])
+})
+
+test('the dead-man check is pinged, and its failure is nobody else’s', async () => {
+  await pingDeadMan(config, world())
+  expect(posts).toEqual(['/alive'])
+  hookStatus = 503
+  await pingDeadMan(config, world())
+  await pingDeadMan({...config, deadManUrl: 'http://127.0.0.1:9/'}, world())
+})
+
+test('a message of a fleet names the lender it is about', async () => {
+  config = {...config, source: 'acme'}
+  await runAndTell(shrunk)
+  expect(posts[0]).toContain('*acme: Job nightly was stopped by a guard [GUARD_SHRINK]*')
+  expect(mails[0]).toContain('Subject: loantape: acme: Job nightly')
+})

@@ -1,0 +1,163 @@
+import fc from 'fast-check'
+import {expect, test} from 'vitest'
+import {dealStream} from '../../src/contract/deal.ts'
+import {documentStream} from '../../src/contract/document.ts'
+import {optionalColumnsOf} from '../../src/contract/stream.ts'
+import {parseInstant} from '../../src/core/clock.ts'
+import type {WireRecord} from '../../src/core/types.ts'
+import {createNormaliser} from '../../src/source/record.ts'
+import {aRecord, columnOf, observe, reject} from '../support/record.ts'
+
+const isPresent = (record: WireRecord, column: string) =>
+  observe(record).present[optionalColumnsOf(dealStream).findIndex(({name}) => name === column)]
+
+test('a list row becomes an observation with exact cents and microseconds', () => {
+  const observation = observe(aRecord({loan_amount: 350_000.1}), 42n)
+  expect(observation).toMatchObject({id: 'deal_000001', unknownFields: null, observedAt: 42n})
+  expect(columnOf(observation, 'loan_amount')).toBe(35_000_010n)
+  expect(columnOf(observation, 'created_at')).toBe(parseInstant('2026-01-05T15:00:00Z'))
+  expect(columnOf(observation, 'created_at_precision')).toBe('instant')
+})
+
+test('of fields the contract does not know only the names are kept, one level deep', () => {
+  const {unknownFields} = observe(aRecord({borrower: {name: 'A', ssn: {last: 1}}, tags: ['x'], none: {}}))
+  expect(unknownFields).toBe('borrower.name\nborrower.ssn\ntags\nnone')
+})
+
+test('a text of 8,192 characters with line breaks and other controls is taken', () => {
+  const address = '1 Main St\n\u0001\uffff'.padEnd(8192, '🏚')
+  expect(columnOf(observe(aRecord({property_address: address})), 'property_address')).toBe(address)
+})
+
+test('texts of children are bounded as those of deals are', () => {
+  const normalise = createNormaliser(documentStream)
+  const records = [{id: 'a\0'}, {id: 'a', category: 'x'.repeat(8193)}]
+  expect(normalise(records, 0n, 'deal_1').quarantined).toMatchObject([
+    {id: null, path: 'id', reason: 'expected text without NUL'},
+    {id: 'deal_1/a', path: 'category', reason: 'expected at most 8192 characters of text'},
+  ])
+})
+
+test('a status the contract does not know is accepted', () => {
+  expect(columnOf(observe(aRecord({status: 'on_hold'})), 'status')).toBe('on_hold')
+})
+
+test.each(['property_value', 'loan_program'])('an absent %s is told apart from a null one', (field) => {
+  expect(isPresent(aRecord(), field)).toBe(false)
+  expect(isPresent(aRecord({[field]: null}), field)).toBe(true)
+  expect(columnOf(observe(aRecord({[field]: null})), field)).toBeNull()
+})
+
+test('an amount given as a decimal string is read exactly', () => {
+  const observation = observe(aRecord({loan_amount: '9007199254740993.01', property_value: '350000.1'}))
+  expect(columnOf(observation, 'loan_amount')).toBe(900_719_925_474_099_301n)
+  expect(columnOf(observation, 'property_value')).toBe(35_000_010n)
+})
+
+test('a date without a time is kept as that date and marked as one', () => {
+  const observation = observe(aRecord({created_at: '2026-01-05'}))
+  expect(columnOf(observation, 'created_at')).toBe(parseInstant('2026-01-05T00:00:00Z'))
+  expect(columnOf(observation, 'created_at_precision')).toBe('date')
+})
+
+test('a timestamp without an offset is taken as UTC', () => {
+  expect(columnOf(observe(aRecord({created_at: '2026-01-05T15:00:00.5'})), 'created_at')).toBe(
+    parseInstant('2026-01-05T15:00:00.5Z'),
+  )
+})
+
+test.each<[string, WireRecord]>([
+  ['id', {id: ''}],
+  ['id', {id: 17}],
+  ['id', {id: undefined}],
+  ['id', {id: 'deal_\ud83d'}],
+  ['id', {id: 'deal_\0'}],
+  ['id', {id: 'd'.repeat(8193)}],
+  ['property_address', {property_address: '1 Main St\0'}],
+  ['property_address', {property_address: 'x'.repeat(8193)}],
+  ['loan_program', {loan_program: '\0'}],
+  ['status', {status: 'x'.repeat(8193)}],
+  ['loan_amount', {loan_amount: 'about a million'}],
+  ['loan_amount', {loan_amount: -1}],
+  ['loan_amount', {loan_amount: 1.234}],
+  ['loan_amount', {loan_amount: null}],
+  ['loan_amount', {loan_amount: undefined}],
+  ['loan_amount', {loan_amount: {value: 4711}}],
+  ['property_value', {property_value: 'unknown'}],
+  ['status', {status: ''}],
+  ['status', {status: null}],
+  ['created_at', {created_at: '2026-02-30'}],
+  ['created_at', {created_at: 1_770_000_000}],
+  ['created_at', {created_at: 'soon'}],
+  ['created_at', {created_at: '0000-12-31'}],
+  ['created_at', {created_at: '0001-01-01T00:00:00+01:00'}],
+  ['created_at', {created_at: '9999-12-31T23:59:59-05:00'}],
+])('a bad %s is quarantined with its path and the whole record: %o', (path, fields) => {
+  const record = aRecord(fields)
+  const rejected = reject(record, 42n)
+  expect(rejected).toMatchObject({path, observedAt: 42n})
+  expect(rejected.reason).toMatch(/expected/)
+  expect(rejected.record).toEqual(record)
+})
+
+test('a quarantined record keeps its id where that can be read', () => {
+  expect(reject(aRecord({loan_amount: -1})).id).toBe('deal_000001')
+  for (const id of [17, '', 'deal_\0', 'deal_\ud83d', 'd'.repeat(8193)])
+    expect(reject(aRecord({id})).id).toBeNull()
+})
+
+test('the reason for a quarantine never repeats the value', () => {
+  const field = fc.constantFrom(
+    'id',
+    'property_address',
+    'loan_amount',
+    'property_value',
+    'loan_program',
+    'status',
+    'created_at',
+  )
+  const bad = fc.oneof(
+    fc.constant('~4711~'),
+    fc.constant(-4711.471),
+    fc.constant({secret: '~4711~'}),
+    fc.constant(['~4711~']),
+  )
+  fc.assert(
+    fc.property(field, bad, (name, value) => {
+      const {quarantined} = createNormaliser(dealStream)([aRecord({[name]: value})], 0n)
+      for (const {reason} of quarantined) expect(reason).not.toContain('4711')
+    }),
+  )
+})
+
+test.each([null, 'deal', 42, true, ['deal_000001']])(
+  'a record that is no object is quarantined whole: %o',
+  (record) => {
+    expect(reject(record)).toEqual({
+      id: null,
+      path: '(record)',
+      reason: expect.stringContaining('expected object'),
+      record,
+      position: 0,
+      observedAt: 0n,
+    })
+  },
+)
+
+test('good records are kept in order beside a bad one', () => {
+  const records = [aRecord({id: 'a'}), aRecord({id: 'b', loan_amount: -1}), aRecord({id: 'c'})]
+  const page = createNormaliser(dealStream)(records, 0n)
+  expect(page.observations.map(({id}) => id)).toEqual(['a', 'c'])
+  expect(page.quarantined.map(({id}) => id)).toEqual(['b'])
+})
+
+test('a record that nests deeper than can be written as JSON is taken as any other', () => {
+  const deep: unknown = JSON.parse(`${'['.repeat(20_000)}${']'.repeat(20_000)}`)
+  expect(reject(aRecord({loan_amount: deep}))).toMatchObject({id: 'deal_000001', path: 'loan_amount'})
+  expect(observe(aRecord({notes: deep})).unknownFields).toBe('notes')
+})
+
+test('an unknown field of any name is named', () => {
+  const record: unknown = JSON.parse(`{"__proto__": {"a": 1}, ${JSON.stringify(aRecord()).slice(1)}`)
+  expect(observe(record).unknownFields).toBe('__proto__.a')
+})

@@ -1,0 +1,51 @@
+import {createHmac} from 'node:crypto'
+import {expect, test} from 'vitest'
+import {borrowerStream} from '../../src/contract/borrower.ts'
+import {documentStream} from '../../src/contract/document.ts'
+import {createNormaliser, createSealer} from '../../src/source/record.ts'
+
+const KEY = 'a key of this test'
+const seal = createSealer(borrowerStream, KEY)
+const hashOf = (text: string) => createHmac('sha256', KEY).update(text).digest('hex')
+
+test('an address becomes its keyed hash, whatever its letter case and the spaces around it', () => {
+  const expected = {email: `hmac-sha256:${hashOf('pat@example.com')}`}
+  for (const email of ['pat@example.com', ' Pat@Example.COM\n']) expect(seal({email})).toEqual(expected)
+  expect(createSealer(borrowerStream, 'another')({email: 'pat@example.com'})).not.toEqual(expected)
+})
+
+test('names and digits go, unknown fields leave their names, and sealing again changes nothing', () => {
+  const sealed = seal({
+    id: 'bor_1',
+    first_name: 'Pat',
+    ssn_last_four: '1234',
+    email: 'pat@example.com',
+    phone: '555 0100',
+    created_at: {by: 'Pat'},
+  })
+  expect(sealed).toEqual({
+    id: 'bor_1',
+    email: `hmac-sha256:${hashOf('pat@example.com')}`,
+    phone: null,
+    created_at: {},
+  })
+  expect(seal(sealed)).toEqual(sealed)
+})
+
+test.each([null, '', '  ', 7, {address: 'pat@example.com'}, ['pat@example.com']])(
+  'an e-mail address of %j identifies nobody',
+  (email) => {
+    expect(seal({email})).toEqual({email: null})
+  },
+)
+
+test('what is no record at all is quarantined without what it holds', () => {
+  const {quarantined} = createNormaliser(borrowerStream, KEY)(['pat@example.com', ['pat']], 0n, 'deal_1')
+  expect(quarantined.map(({record}) => record)).toEqual([null, null])
+})
+
+test('borrowers are not normalised without a key; documents, which have no hashes, are', () => {
+  expect(() => createNormaliser(borrowerStream)).toThrow(/no key/)
+  const {observations} = createNormaliser(documentStream)([{id: 'doc_1', name: 'Pat'}], 0n, 'deal_1')
+  expect(observations).toMatchObject([{id: 'deal_1/doc_1', unknownFields: null}])
+})

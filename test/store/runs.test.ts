@@ -1,0 +1,102 @@
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import {ContractError} from '../../src/core/errors.ts'
+import {acquireLock, findLockHolder} from '../../src/store/lock.ts'
+import {findLastSuccess, listRuns, withRun} from '../../src/store/runs.ts'
+import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
+import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
+import {failureOf} from '../support/lab.ts'
+
+const NOW = '2026-02-02T23:30:00.000Z'
+const world = createWorldAt(NOW)
+const later = (seconds: number) => createWorldAt(new Date(Date.parse(NOW) + seconds * 1000).toISOString())
+
+let data: TestFolder
+let stateDb: StateDb
+
+beforeEach(() => {
+  data = createFolder()
+  stateDb = openStateDb(data.folder.stateDb)
+})
+
+afterEach(() => {
+  stateDb[Symbol.dispose]()
+  data[Symbol.dispose]()
+})
+
+test('a run is recorded with what it came to', async () => {
+  const result = await withRun(data.folder.stateDb, 'sync', world, async () => ({
+    outcome: 'released',
+    release_id: 'x',
+  }))
+  expect(result).toEqual({outcome: 'released', release_id: 'x'})
+  expect(listRuns(stateDb, 10)).toEqual([
+    {
+      run_id: expect.stringMatching(/^20260202T233000Z-[0-9a-f]{6}$/),
+      command: 'sync',
+      pid: process.pid,
+      started_at: NOW,
+      ended_at: NOW,
+      exit_code: 0,
+      outcome: 'released',
+      error_code: null,
+      error: null,
+      summary: '{"outcome":"released","release_id":"x"}',
+    },
+  ])
+})
+
+const failRun = (error: unknown) =>
+  failureOf(withRun(data.folder.stateDb, 'sync', world, () => Promise.reject(error)))
+
+test('a run that fails is recorded with exit code, code and words, secrets masked', async () => {
+  await failRun(
+    new ContractError({code: 'SOURCE_ENVELOPE', problem: 'Answer to Bearer sk_live_abc123 has no list.'}),
+  )
+  const [run] = listRuns(stateDb, 10)
+  expect(run).toMatchObject({exit_code: 7, outcome: 'failed', error_code: 'SOURCE_ENVELOPE', summary: null})
+  expect(run?.error).toContain('has no list')
+  expect(run?.error).not.toContain('abc123')
+})
+
+test('an error nobody planned for is recorded with exit code 1 and thrown as it is', async () => {
+  const error = new Error('who knows')
+  expect(await failRun(error)).toBe(error)
+  expect(listRuns(stateDb, 10)).toMatchObject([{exit_code: 1, error_code: 'UNEXPECTED'}])
+})
+
+test('a run gives the warehouse back, whether it ends well or not', async () => {
+  await withRun(data.folder.stateDb, 'sync', world, async () => ({outcome: 'unchanged'}))
+  expect(findLockHolder(stateDb, world)).toBeUndefined()
+  await failRun(new Error('who knows'))
+  expect(findLockHolder(stateDb, world)).toBeUndefined()
+})
+
+test('a run that is refused for another leaves no record', async () => {
+  using _ = acquireLock(stateDb, {runId: 'r1', command: 'sync'}, world)
+  expect(
+    await failureOf(withRun(data.folder.stateDb, 'sync', world, async () => ({outcome: 'released'}))),
+  ).toMatchObject({
+    code: 'RUN_IN_PROGRESS',
+  })
+  expect(listRuns(stateDb, 10)).toEqual([])
+})
+
+test('runs are listed newest first, as many as asked for', async () => {
+  for (const seconds of [0, 10, 20])
+    await withRun(data.folder.stateDb, `run ${seconds}`, later(seconds), async () => ({outcome: 'unchanged'}))
+  expect(listRuns(stateDb, 2).map(({command}) => command)).toEqual(['run 20', 'run 10'])
+})
+
+test('the last success of a command passes over failures and other commands', async () => {
+  await withRun(data.folder.stateDb, 'sync', world, async () => ({outcome: 'released'}))
+  await withRun(data.folder.stateDb, 'replay', later(10), async () => ({outcome: 'released'}))
+  await failureOf(withRun(data.folder.stateDb, 'sync', later(20), () => Promise.reject(new Error('no'))))
+  expect(findLastSuccess(stateDb, 'sync')).toMatchObject({command: 'sync', started_at: NOW})
+  expect(findLastSuccess(stateDb, 'build')).toBeUndefined()
+})
+
+test('a state database that is opened again keeps its runs', async () => {
+  await withRun(data.folder.stateDb, 'sync', world, async () => ({outcome: 'released'}))
+  using again = openStateDb(data.folder.stateDb)
+  expect(listRuns(again, 10)).toHaveLength(1)
+})

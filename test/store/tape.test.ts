@@ -1,0 +1,161 @@
+import {mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync} from 'node:fs'
+import {tmpdir} from 'node:os'
+import {join} from 'node:path'
+import fc from 'fast-check'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {createTape, readGroups, readLines, resumeTape, type TapeEnd} from '../../src/store/tape.ts'
+import type {Frame, TapeLine} from '../../src/store/tape-format.ts'
+import {createTapeKey, makeTapeKey, readTapeKey, type TapeKey} from '../../src/store/tape-format.ts'
+import {failureOf} from '../support/lab.ts'
+
+let root: string
+const key = createTapeKey(Buffer.alloc(32, 7))
+
+beforeAll(() => {
+  root = mkdtempSync(join(tmpdir(), 'loantape-tape-'))
+})
+
+afterAll(() => rmSync(root, {recursive: true, force: true}))
+
+/** Bodies of every kind: empty, text with what ends lines and closes quotes, bytes that are no text. */
+const aBody = fc.oneof(
+  fc.constant(undefined),
+  fc.string({unit: 'binary'}).map((text) => Buffer.from(text)),
+  fc.uint8Array({maxLength: 300}).map((bytes) => Buffer.from(bytes)),
+  fc.constant(Buffer.from('{"chain":"","sha256":"x"}\n\r\n\u2028","chain":"')),
+)
+const aFrame: fc.Arbitrary<Frame> = fc.record({
+  frame: fc.constantFrom('list' as const, 'detail' as const, 'outcome' as const),
+  cursor: fc.option(fc.string({unit: 'binary'})),
+  request: fc.dictionary(fc.string(), fc.oneof(fc.string(), fc.integer())),
+})
+const aGroup = fc.array(fc.tuple(aFrame, aBody), {minLength: 1, maxLength: 4})
+
+function readAll(path: string, by: TapeKey = key): {lines: TapeLine[]; end: TapeEnd} {
+  const groups = readGroups(path, by)
+  const lines: TapeLine[] = []
+  for (let next = groups.next(); ; next = groups.next()) {
+    if (next.done) return {lines, end: next.value}
+    lines.push(...next.value)
+  }
+}
+
+async function writeTape(path: string, groups: [Frame, Buffer | undefined][][]): Promise<number[]> {
+  await using tape = await createTape(path, key, '0123456789abcdef')
+  const ends = [statSync(path).size]
+  for (const group of groups) {
+    for (const [frame, body] of group) tape.add(frame, body)
+    await tape.store()
+    ends.push(statSync(path).size)
+  }
+  await tape.finish()
+  return ends
+}
+
+const saidOf = (lines: readonly TapeLine[]) => lines.map(({frame, body}) => [frame, body])
+const asJson = (group: [Frame, Buffer | undefined][]) =>
+  group.map(([frame, body]) => [JSON.parse(JSON.stringify(frame)) as Frame, body])
+
+test('what is written is read back, byte for byte', async () => {
+  const path = join(root, 'whole')
+  await fc.assert(
+    fc.asyncProperty(fc.array(aGroup, {maxLength: 5}), async (groups) => {
+      rmSync(path, {force: true})
+      await writeTape(path, groups)
+      const {lines, end} = readAll(path)
+      expect(saidOf(lines)).toEqual(groups.flatMap(asJson))
+      expect(end).toMatchObject({problem: null, groups: groups.length, bytes: statSync(path).size})
+      expect(statSync(path).mode & 0o777).toBe(0o400)
+      expect(readFileSync(path, 'latin1')).not.toContain('frame')
+    }),
+    {numRuns: 60, seed: 7},
+  )
+})
+
+test('cut off at any byte, it keeps what was stored, shows nothing torn, and goes on', async () => {
+  const path = join(root, 'cut')
+  const groups = [
+    [[{frame: 'begin', unit: 'w_1'}, undefined]],
+    [[{frame: 'list', cursor: null}, Buffer.from('{"data":[1]}')]],
+    [[{frame: 'list', cursor: 'a'}, Buffer.from([0xff, 0x00, 0x0a])]],
+  ] as [Frame, Buffer | undefined][][]
+  const ends = await writeTape(path, groups)
+  const whole = readFileSync(path)
+  for (let length = 0; length < whole.length; length += 1) {
+    rmSync(path, {force: true})
+    writeFileSync(path, whole.subarray(0, length))
+    const stored = ends.filter((end) => end <= length).length - 1
+    const {lines, end} = readAll(path)
+    expect(saidOf(lines)).toEqual(groups.slice(0, Math.max(stored, 0)).flat())
+    expect(end.problem === null, `cut at ${length}`).toBe(ends.includes(length))
+    if (stored < 0) continue
+    {
+      await using tape = await resumeTape(path, key, end)
+      tape.add({frame: 'outcome', outcome: 'abandoned'})
+      await tape.finish()
+    }
+    const again = readAll(path)
+    expect(again.end.problem).toBeNull()
+    expect(again.lines.at(-1)?.frame).toEqual({frame: 'outcome', outcome: 'abandoned'})
+  }
+})
+
+test('every one of a thousand flipped bits is found', async () => {
+  const path = join(root, 'flipped')
+  const groups = Array.from({length: 8}, (_, index) => [
+    [{frame: 'list', cursor: `c${index}`}, Buffer.from(`{"data":[${index}]}`.repeat(10))],
+  ]) as [Frame, Buffer | undefined][][]
+  await writeTape(path, groups)
+  const whole = readFileSync(path)
+  const bits = fc.sample(fc.integer({min: 0, max: whole.length * 8 - 1}), {numRuns: 1000, seed: 15})
+  for (const bit of bits) {
+    const damaged = Buffer.from(whole)
+    damaged[bit >> 3]! ^= 1 << (bit & 7)
+    rmSync(path, {force: true})
+    writeFileSync(path, damaged)
+    const error = await failureOf(Promise.resolve().then(() => [...readLines(path, key)]))
+    expect(error, `bit ${bit}`).toMatchObject({code: expect.stringMatching(/^TAPE_(DAMAGED|KEY_WRONG)$/)})
+  }
+})
+
+test('a group is opened on its own tape and in its own place alone', async () => {
+  const [one, other] = [join(root, 'one'), join(root, 'other')]
+  const group = (name: string) =>
+    [[{frame: 'list', cursor: name}, Buffer.from('{"data":[]}')]] as [Frame, Buffer][]
+  const ends = await writeTape(one, [group('a'), group('b')])
+  await writeTape(other, [group('a'), group('b')])
+  const bytes = readFileSync(one)
+  const head = readFileSync(other).subarray(0, ends[0])
+  const groups = [bytes.subarray(ends[0], ends[1]), bytes.subarray(ends[1])] as const
+  const attempts: [string, Uint8Array[], number][] = [
+    ['as it was written', [bytes.subarray(0, ends[0]), ...groups], 2],
+    ['all groups under the header of another tape', [head, ...groups], 0],
+    ['its first group on another tape', [head, groups[0], readFileSync(other).subarray(ends[1])], 0],
+    ['its second group on another tape', [readFileSync(other).subarray(0, ends[1]), groups[1]], 1],
+    ['its groups in another order', [bytes.subarray(0, ends[0]), groups[1], groups[0]], 0],
+  ]
+  for (const [what, parts, read] of attempts) {
+    const moved = join(root, 'moved')
+    writeFileSync(moved, Buffer.concat(parts))
+    const {end} = readAll(moved)
+    expect([end.groups, end.problem === null], what).toEqual([read, read === 2])
+  }
+})
+
+test('without its key a tape says which key it needs', async () => {
+  const path = join(root, 'locked')
+  await writeTape(path, [[[{frame: 'begin'}, undefined]]])
+  const other = createTapeKey(Buffer.alloc(32, 8))
+  const error = await failureOf(Promise.resolve().then(() => readAll(path, other)))
+  expect(error).toMatchObject({code: 'TAPE_KEY_WRONG'})
+  expect(error.message).toContain(key.fingerprint)
+})
+
+test('a key that another process has made meanwhile is taken, not replaced', () => {
+  const file = join(root, 'keys/tape.key')
+  const data = join(root, 'data')
+  const first = makeTapeKey(file, data)
+  expect(makeTapeKey(file, data)).toEqual(first)
+  expect(readTapeKey(file, data)).toEqual(first)
+  expect(readdirSync(join(root, 'keys'))).toEqual(['tape.key'])
+})

@@ -1,0 +1,78 @@
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {openDatabase} from '../../src/store/database.ts'
+import {verifyWarehouse} from '../../src/store/verify-warehouse.ts'
+import {createSeenLab, type Lab} from '../support/lab.ts'
+
+let lab: Lab
+
+beforeAll(async () => {
+  lab = await createSeenLab()
+})
+
+afterAll(() => lab[Symbol.asyncDispose]())
+
+test('a history as it was stored breaks no rule', async () => {
+  expect(await verifyWarehouse(lab.folder)).toEqual({walks: 2, faults: []})
+})
+
+const changes: [behaviour: string, sql: string, words: RegExp[]][] = [
+  [
+    'a version row that stands twice',
+    `insert into victim.raw.deal_version from victim.raw.deal_version where seq = 7`,
+    [
+      /Numbers that are not 1, 2, … of table 'raw\.deal_version'.*: 1 wrong, 7 \(copies=2\)\./,
+      /Versions that stand twice/,
+    ],
+  ],
+  [
+    'a version row that stands twice under another number',
+    `insert into victim.raw.deal_version
+     select * replace ((select max(seq) + 1 from victim.raw.deal_version) as seq)
+     from victim.raw.deal_version where deal_id = 'deal_000007'`,
+    [/Versions that stand twice in table 'raw\.deal_version' in 'warehouse\.duckdb': 1 wrong, deal_000007 /],
+  ],
+  [
+    'a version row that is lost',
+    `delete from victim.raw.deal_version where seq = 7`,
+    [/Numbers that are not 1, 2, …/, /Certificate of the last walk that does not count the deals/],
+  ],
+  [
+    'an amount that was changed',
+    `update victim.raw.deal_version set loan_amount = loan_amount + 0.01 where seq = 7`,
+    [/Certificate of the last walk .*present_amount=350000000\.00, amount=350000000\.01/],
+  ],
+  [
+    'a certificate whose records were changed',
+    `update victim.raw.walk set records = records + 1 where created > 0`,
+    [/Certificates whose records do not add up, table 'raw\.walk' .*records=1001, explained=1000/],
+  ],
+  [
+    'a certificate whose bridge was changed',
+    `update victim.raw.walk set kept_missing_amount = kept_missing_amount + 0.01 where created = 0`,
+    [/Certificates whose bridge to the present deals does not add up, .*explained_amount=350000000\.01/],
+  ],
+  [
+    'a walk that is lost',
+    `delete from victim.raw.walk where created > 0`,
+    [/Versions of no applied walk in table 'raw\.deal_version'.*versions=1000/],
+  ],
+]
+
+for (const [index, [behaviour, sql, words]] of changes.entries()) {
+  test(`${behaviour} is found`, async () => {
+    const folder = lab.copyFolder(`history-${index}`)
+    {
+      await using db = await openDatabase({attach: [{path: folder.warehouse, alias: 'victim'}]})
+      await db.run(sql)
+    }
+    const {faults} = await verifyWarehouse(folder)
+    expect(faults).toEqual(
+      words.map((pattern) =>
+        expect.objectContaining({
+          problem: expect.stringMatching(pattern),
+          next: expect.stringContaining('`loantape rebuild`'),
+        }),
+      ),
+    )
+  })
+}

@@ -1,0 +1,321 @@
+import {type ChildProcess, spawn} from 'node:child_process'
+import {once} from 'node:events'
+import {existsSync, mkdirSync, readdirSync, readFileSync, truncateSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {DatabaseSync} from 'node:sqlite'
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import {dealStream} from '../../src/contract/deal.ts'
+import {type Database, openDatabase} from '../../src/store/database.ts'
+import {
+  MIGRATIONS_DIR,
+  migrate,
+  openHistory,
+  openWarehouse,
+  readSetting,
+  writeSetting,
+} from '../../src/store/warehouse.ts'
+import {listColumns} from '../../src/sync/stream-tables.ts'
+import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
+import {failureOf} from '../support/lab.ts'
+import {until} from '../support/until.ts'
+
+let data: TestFolder
+
+beforeEach(() => {
+  data = createFolder()
+})
+
+afterEach(() => data[Symbol.dispose]())
+
+const migrationsOf = (db: Database) => db.all(anyRow, 'select name from warehouse.main.migration')
+
+test('a new warehouse has every migration once, in order', async () => {
+  await using db = await openWarehouse(data.folder)
+  const files = readdirSync(MIGRATIONS_DIR).sort()
+  expect((await migrationsOf(db)).map(({name}) => name)).toEqual(files)
+})
+
+test('a warehouse that is opened again keeps its content and is not migrated again', async () => {
+  {
+    await using db = await openWarehouse(data.folder)
+    await writeSetting(db, 'source_base_url', 'http://localhost/v1')
+  }
+  await using db = await openWarehouse(data.folder)
+  expect(await migrationsOf(db)).toHaveLength(readdirSync(MIGRATIONS_DIR).length)
+  expect(await readSetting(db, 'source_base_url')).toBe('http://localhost/v1')
+})
+
+/** A folder of migrations, as the next version may have it. */
+function writeMigrations(sql: string): string {
+  const dir = join(data.folder.root, 'migrations')
+  mkdirSync(dir, {recursive: true})
+  for (const name of readdirSync(MIGRATIONS_DIR))
+    writeFileSync(join(dir, name), readFileSync(join(MIGRATIONS_DIR, name)))
+  writeFileSync(join(dir, '0002_since.sql'), sql)
+  return dir
+}
+
+test('a migration is applied once, and what is stored stays', async () => {
+  await using db = await openWarehouse(data.folder)
+  await writeSetting(db, 'envelope', 'top level')
+  const dir = writeMigrations("alter table raw.setting add column since varchar default 'ever'")
+  for (let time = 0; time < 2; time += 1) await migrate(db, 'warehouse', dir)
+  expect(await db.all(anyRow, 'from warehouse.raw.setting')).toEqual([
+    {name: 'envelope', value: 'top level', since: 'ever'},
+  ])
+  expect((await migrationsOf(db)).at(-1)).toEqual({name: '0002_since.sql'})
+})
+
+test('a migration that fails changes nothing', async () => {
+  await using db = await openWarehouse(data.folder)
+  const dir = writeMigrations('create table raw.more (value integer); from nowhere')
+  await expect(migrate(db, 'warehouse', dir)).rejects.toThrow('nowhere')
+  await expect(db.run('from warehouse.raw.more')).rejects.toThrow('more')
+  expect(await migrationsOf(db)).toHaveLength(readdirSync(MIGRATIONS_DIR).length)
+})
+
+test('a setting that is stored again is replaced', async () => {
+  await using db = await openWarehouse(data.folder)
+  expect(await readSetting(db, 'envelope')).toBeUndefined()
+  await writeSetting(db, 'envelope', 'top level')
+  await writeSetting(db, 'envelope', 'pagination')
+  expect(await readSetting(db, 'envelope')).toBe('pagination')
+})
+
+test('a warehouse of a later version is refused and left as it is', async () => {
+  {
+    await using db = await openWarehouse(data.folder)
+    await db.run(`insert into warehouse.main.migration values ('9999_later.sql', '')`)
+    await db.run('checkpoint warehouse')
+  }
+  const before = readFileSync(data.folder.warehouse)
+  const refusal = await failureOf(openWarehouse(data.folder))
+  expect(refusal).toMatchObject({code: 'DATA_NEWER', exitCode: 1})
+  expect(refusal.message).toContain('9999_later.sql')
+  expect(readFileSync(data.folder.warehouse).equals(before)).toBe(true)
+})
+
+test('a warehouse whose migration was another file is refused and left as it is', async () => {
+  {
+    await using db = await openWarehouse(data.folder)
+    await db.run(`update warehouse.main.migration set sha256 = 'of another file'`)
+    await db.run('checkpoint warehouse')
+  }
+  const before = readFileSync(data.folder.warehouse)
+  const refusal = await failureOf(openWarehouse(data.folder))
+  expect(refusal).toMatchObject({code: 'MIGRATION_CHANGED', exitCode: 1})
+  expect(refusal.message).toContain('sql/migrations/0001_warehouse.sql')
+  expect(readFileSync(data.folder.warehouse).equals(before)).toBe(true)
+})
+
+const streamColumns = listColumns(dealStream).split(', ')
+const contentTypes = dealStream.columns.flatMap(({name, type, mayBeAbsent}) => [
+  [name, type],
+  ...(mayBeAbsent ? [[`${name}_present`, 'BOOLEAN']] : []),
+])
+
+/** The columns of a table that are a deal's content, with their types. */
+async function readContentColumns(table: string): Promise<unknown[][]> {
+  await using db = await openWarehouse(data.folder)
+  const columns = await db.all(
+    anyRow,
+    `select column_name, column_type from (describe warehouse.raw.${table})`,
+  )
+  return columns
+    .filter(({column_name}) => streamColumns.includes(String(column_name)))
+    .map(({column_name, column_type}) => [column_name, column_type])
+}
+
+test('the content columns of raw.deal_version are those of the stream, in order', async () => {
+  expect(await readContentColumns('deal_version')).toEqual(contentTypes)
+})
+
+test('the content columns of raw.deal_head are those of the stream, carried and so without their flags', async () => {
+  expect(await readContentColumns('deal_head')).toEqual(
+    dealStream.columns.map(({name, type}) => [name, type]),
+  )
+})
+
+test('reading the history before the first walk says what to do', async () => {
+  const refusal = await failureOf(openHistory(data.folder))
+  expect(refusal).toMatchObject({code: 'HISTORY_MISSING'})
+  expect(refusal.message).toContain('loantape sync')
+  expect(existsSync(data.folder.warehouse)).toBe(false)
+})
+
+/** A file of a warehouse that has had no migration, the first one included. */
+async function writeBare(rows: string): Promise<void> {
+  await using db = await openDatabase({attach: [{path: data.folder.warehouse, alias: 'history'}]})
+  await db.run(
+    `create table history.main.migration (name varchar not null, sha256 varchar not null); ${rows}`,
+  )
+}
+
+test('a history that lacks migrations has them before it is read, and keeps what it holds', async () => {
+  await writeBare('create table history.main.kept as select 7 as value')
+  await using history = await openHistory(data.folder)
+  expect(await history.all(anyRow, 'select count(*) as deals from history.raw.deal_version')).toEqual([
+    {deals: '0'},
+  ])
+  expect(await history.all(anyRow, 'from history.main.kept')).toEqual([{value: 7}])
+})
+
+test('a file without tables, left by a run whose disk failed, is filled as a new one', async () => {
+  {
+    await using _made = await openDatabase({attach: [{path: data.folder.warehouse, alias: 'warehouse'}]})
+  }
+  expect(existsSync(data.folder.warehouse)).toBe(true)
+  await using db = await openWarehouse(data.folder)
+  expect(await migrationsOf(db)).toHaveLength(readdirSync(MIGRATIONS_DIR).length)
+})
+
+test('a history of a later version is refused by name', async () => {
+  await writeBare(`insert into history.main.migration values ('9999_later.sql', '')`)
+  expect(await failureOf(openHistory(data.folder))).toMatchObject({code: 'DATA_NEWER'})
+})
+
+test('a database that is no history is refused', async () => {
+  await using db = await openDatabase({attach: [{path: data.folder.warehouse, alias: 'other'}]})
+  await db.run('create table other.main.thesis as select 1 as year')
+  await db[Symbol.asyncDispose]()
+  expect(await failureOf(openHistory(data.folder))).toMatchObject({code: 'WAREHOUSE_UNREADABLE'})
+})
+
+const ENVELOPE = `select value from history.raw.setting where name = 'envelope'`
+
+test('who reads the history cannot write it', async () => {
+  {
+    await using db = await openWarehouse(data.folder)
+    await writeSetting(db, 'envelope', 'first')
+  }
+  await using history = await openHistory(data.folder)
+  expect(await history.all(anyRow, ENVELOPE)).toEqual([{value: 'first'}])
+  await expect(history.run('delete from history.raw.setting')).rejects.toThrow(/read-only/)
+})
+
+test('while the source is asked the history can be read, by many at once; what was read stays on the stage', async () => {
+  await using db = await openWarehouse(data.folder)
+  await writeSetting(db, 'envelope', 'first')
+  await db.run('create temp table staged as select 7 as value')
+  await db.closedWhile(async () => {
+    await using one = await openHistory(data.folder)
+    await using other = await openHistory(data.folder)
+    for (const reader of [one, other]) expect(await reader.all(anyRow, ENVELOPE)).toEqual([{value: 'first'}])
+    await db.run('insert into staged values (8)')
+  })
+  await writeSetting(db, 'envelope', 'second')
+  expect(await db.all(anyRow, 'from staged')).toEqual([{value: 7}, {value: 8}])
+})
+
+function isHeld(path: string): boolean {
+  const db = new DatabaseSync(path, {timeout: 0})
+  try {
+    db.exec('begin exclusive')
+    return false
+  } catch {
+    return true
+  } finally {
+    db.close()
+  }
+}
+
+test('who writes waits for those who read, lets nobody in before, and who waited reads what was written', async () => {
+  const told: string[] = []
+  {
+    await using db = await openWarehouse(data.folder)
+    await writeSetting(db, 'envelope', 'first')
+  }
+  const reader = await openHistory(data.folder)
+  const writing = openWarehouse(data.folder).then(async (db) => {
+    told.push('writes')
+    await writeSetting(db, 'envelope', 'second')
+    await db[Symbol.asyncDispose]()
+  })
+  await until(() => isHeld(`${data.folder.warehouseLock}.gate`))
+  const later = openHistory(data.folder).then(async (db) => {
+    told.push('reads')
+    const rows = await db.all(anyRow, ENVELOPE)
+    await db[Symbol.asyncDispose]()
+    return rows
+  })
+  expect(told).toEqual([])
+  await reader[Symbol.asyncDispose]()
+  expect(await later).toEqual([{value: 'second'}])
+  await writing
+  expect(told).toEqual(['writes', 'reads'])
+})
+
+test('who waits for readers too long is refused, and what it has in memory is kept', async () => {
+  await (await openWarehouse(data.folder))[Symbol.asyncDispose]()
+  await using _reader = await openHistory(data.folder)
+  const refusal = await failureOf(openWarehouse(data.folder, undefined, {maxWaitMinutes: 0.001}))
+  expect(refusal).toMatchObject({code: 'WAREHOUSE_LOCKED', exitCode: 4})
+  expect(refusal.message).toContain('reading or writing')
+})
+
+const DATABASE_MODULE = join(import.meta.dirname, '../../src/store/database.ts')
+
+/** Opens a file for writing, says so, and holds it until it is ended. */
+const HOLD_FILE = `
+  const {openDatabase} = await import(${JSON.stringify(DATABASE_MODULE)})
+  await openDatabase({attach: [{path: process.argv[1], alias: 'held'}]})
+  console.log('open')
+  setInterval(() => undefined, 60_000)`
+
+/** Another process that has a file open. */
+async function holdFile(path: string): Promise<ChildProcess> {
+  const holder = spawn(process.execPath, ['--input-type=module', '--eval', HOLD_FILE, path], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  await once(holder.stdout!, 'data')
+  return holder
+}
+
+test('a warehouse that another process has open is refused with its pid', async () => {
+  const holder = await holdFile(data.folder.warehouse)
+  try {
+    const refusal = await failureOf(openWarehouse(data.folder, undefined, {maxWaitMinutes: 0.001}))
+    expect(refusal).toMatchObject({code: 'WAREHOUSE_LOCKED', exitCode: 4})
+    expect(refusal.message).toContain(`(pid ${holder.pid})`)
+  } finally {
+    holder.kill('SIGKILL')
+    await once(holder, 'exit')
+  }
+})
+
+test('what a killed process had committed is there when the warehouse is opened again', async () => {
+  {
+    await using db = await openWarehouse(data.folder)
+    await writeSetting(db, 'envelope', 'before')
+  }
+  const holder = await holdFile(data.folder.warehouse)
+  holder.kill('SIGKILL')
+  await once(holder, 'exit')
+  await using db = await openWarehouse(data.folder)
+  expect(await readSetting(db, 'envelope')).toBe('before')
+})
+
+const damages: [string, () => Promise<void> | void][] = [
+  ['is no database', () => writeFileSync(data.folder.warehouse, 'something else entirely\n'.repeat(1000))],
+  [
+    'is cut short',
+    async () => {
+      await (await openWarehouse(data.folder))[Symbol.asyncDispose]()
+      truncateSync(data.folder.warehouse, 10_000)
+    },
+  ],
+]
+
+test.each(damages)('a warehouse file that %s is refused and left as it is', async (_, damage) => {
+  await damage()
+  const before = readFileSync(data.folder.warehouse)
+  const refusal = await failureOf(openWarehouse(data.folder))
+  expect(refusal).toMatchObject({code: 'WAREHOUSE_UNREADABLE', exitCode: 1})
+  expect(refusal.message).toContain(data.folder.warehouse)
+  expect(readFileSync(data.folder.warehouse).equals(before)).toBe(true)
+})
+
+test('a damaged history is refused as unreadable', async () => {
+  writeFileSync(data.folder.warehouse, 'something else entirely\n'.repeat(1000))
+  expect(await failureOf(openHistory(data.folder))).toMatchObject({code: 'WAREHOUSE_UNREADABLE'})
+})

@@ -1,0 +1,469 @@
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import type {Database} from '../../src/store/database.ts'
+import {openWarehouse} from '../../src/store/warehouse.ts'
+import {applyObservations} from '../../src/sync/apply.ts'
+import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
+import {aRecord} from '../support/record.ts'
+import {
+  forgetAll,
+  micros,
+  noTape,
+  readHeads,
+  readVersions,
+  readWalk,
+  stageWalk,
+  stream,
+  walk,
+} from '../support/walks.ts'
+
+const DAY_1 = '2026-02-02T23:30:00Z'
+const DAY_2 = '2026-02-03T23:30:00Z'
+const DAY_3 = '2026-02-04T23:30:00Z'
+const DAY_4 = '2026-02-05T23:30:00Z'
+
+const a = (fields = {}) => aRecord({id: 'a', ...fields})
+const b = (fields = {}) => aRecord({id: 'b', ...fields})
+
+let data: TestFolder
+let db: Database
+
+beforeAll(async () => {
+  data = createFolder()
+  db = await openWarehouse(data.folder)
+})
+
+beforeEach(() => forgetAll(db))
+
+afterAll(async () => {
+  await db[Symbol.asyncDispose]()
+  data[Symbol.dispose]()
+})
+
+const countsOf = async (at: string, records: unknown[]) =>
+  (await walk(db, {at, pages: [records]})).plan.counts
+const nothing = {created: 0, updated: 0, missing: 0, vanished: 0, restored: 0, unchanged: 0}
+
+test('a deal never seen before is created', async () => {
+  expect(await countsOf(DAY_1, [a()])).toEqual({...nothing, created: 1})
+  expect(
+    await readVersions(db, 'seq, deal_id, kind, source, observed_at, business_date, loan_amount'),
+  ).toEqual([
+    {
+      seq: '1',
+      deal_id: 'a',
+      kind: 'seen',
+      source: 'list',
+      observed_at: '2026-02-02 23:30:00',
+      business_date: '2026-02-02',
+      loan_amount: '350000.00',
+    },
+  ])
+})
+
+test.each([
+  ['property_address', '2 Main St'],
+  ['property_address', null],
+  ['loan_amount', 350_000.01],
+  ['property_value', 1],
+  ['loan_program', 'bridge'],
+  ['status', 'underwriting'],
+  ['created_at', '2026-01-05T15:00:01Z'],
+])('a deal whose %s changed is updated', async (field, value) => {
+  await walk(db, {at: DAY_1, pages: [[a(), b()]]})
+  expect(await countsOf(DAY_2, [a({[field]: value}), b()])).toEqual({...nothing, updated: 1, unchanged: 1})
+  expect(await readVersions(db, 'deal_id')).toHaveLength(3)
+})
+
+test('a deal that is as it was is unchanged and appends nothing', async () => {
+  await walk(db, {at: DAY_1, pages: [[a()]]})
+  expect(await countsOf(DAY_2, [a()])).toEqual({...nothing, unchanged: 1})
+  expect(await readVersions(db, 'business_date')).toEqual([{business_date: '2026-02-02'}])
+})
+
+test('a field the contract does not know changes nothing by itself', async () => {
+  await walk(db, {at: DAY_1, pages: [[a()]]})
+  expect(await countsOf(DAY_2, [a({borrower: 'someone'})])).toEqual({...nothing, unchanged: 1})
+})
+
+test('a deal absent from a complete walk is missing', async () => {
+  await walk(db, {at: DAY_1, pages: [[a(), b()]]})
+  expect(await countsOf(DAY_2, [a()])).toEqual({...nothing, missing: 1, unchanged: 1})
+  expect((await readHeads(db)).b).toMatchObject({kind: 'missing', loan_amount: '350000.00'})
+})
+
+test('a missing deal seen again as it was counts as unchanged and is stored as seen', async () => {
+  await walk(db, {at: DAY_1, pages: [[a(), b()]]})
+  await walk(db, {at: DAY_2, pages: [[a()]]})
+  expect(await countsOf(DAY_3, [a(), b()])).toEqual({...nothing, unchanged: 2})
+  expect(await readVersions(db, 'deal_id, kind')).toEqual([
+    {deal_id: 'a', kind: 'seen'},
+    {deal_id: 'b', kind: 'seen'},
+    {deal_id: 'b', kind: 'missing'},
+    {deal_id: 'b', kind: 'seen'},
+  ])
+})
+
+test('a missing deal seen again with another amount is updated', async () => {
+  await walk(db, {at: DAY_1, pages: [[a(), b()]]})
+  await walk(db, {at: DAY_2, pages: [[a()]]})
+  expect(await countsOf(DAY_3, [a(), b({loan_amount: 1})])).toEqual({...nothing, updated: 1, unchanged: 1})
+})
+
+test('a deal absent from two complete walks in a row has vanished', async () => {
+  await walk(db, {at: DAY_1, pages: [[a(), b()]]})
+  await walk(db, {at: DAY_2, pages: [[a()]]})
+  expect(await countsOf(DAY_3, [a()])).toEqual({...nothing, vanished: 1, unchanged: 1})
+  expect(await countsOf(DAY_4, [a()])).toEqual({...nothing, unchanged: 1})
+})
+
+test('two absences with a walk between them that proves none do not make a deal vanish', async () => {
+  await walk(db, {at: DAY_1, pages: [[a(), b()]]})
+  await walk(db, {at: DAY_2, pages: [[a()]]})
+  await walk(db, {at: '2026-02-04T10:00:00Z', pages: [[a()]], filter: 'status=draft'})
+  expect(await countsOf(DAY_3, [a()])).toEqual({...nothing, unchanged: 1})
+  expect((await readHeads(db)).b).toMatchObject({kind: 'missing'})
+  expect(await countsOf(DAY_4, [a()])).toEqual({...nothing, vanished: 1, unchanged: 1})
+})
+
+test('a vanished deal seen again is restored', async () => {
+  for (const [at, records] of [
+    [DAY_1, [a(), b()]],
+    [DAY_2, [a()]],
+    [DAY_3, [a()]],
+  ] as const)
+    await walk(db, {at, pages: [[...records]]})
+  expect(await countsOf(DAY_4, [a(), b()])).toEqual({...nothing, restored: 1, unchanged: 1})
+})
+
+test('a deal whose own page says it is gone vanishes at once', async () => {
+  await walk(db, {at: DAY_1, pages: [[a(), b()]]})
+  const {plan} = await walk(db, {
+    at: DAY_2,
+    pages: [[a()]],
+    details: [{id: 'b', at: '2026-02-03T23:31:00Z', record: 'gone'}],
+  })
+  expect(plan).toMatchObject({counts: {...nothing, vanished: 1, unchanged: 1}, newlyAbsent: 1})
+  expect((await readHeads(db)).b).toMatchObject({kind: 'vanished', observed_at: '2026-02-03 23:31:00'})
+})
+
+test('a listed deal whose own page says it is gone vanishes, and the bridge says so', async () => {
+  await walk(db, {at: DAY_1, pages: [[a(), b()]]})
+  const {plan, walk: second} = await walk(db, {
+    at: DAY_2,
+    pages: [[a(), b()]],
+    details: [{id: 'b', at: '2026-02-03T23:31:00Z', record: 'gone'}],
+  })
+  expect(plan.counts).toEqual({...nothing, vanished: 1, unchanged: 2})
+  expect(await readWalk(db, second.walkId)).toMatchObject({
+    distinct_records: '2',
+    adjusted_deals: '-1',
+    adjusted_amount: '-350000.00',
+    present_deals: '1',
+    present_amount: '350000.00',
+  })
+})
+
+test('a deal whose own page said it was gone before it was last observed is still there', async () => {
+  await walk(db, {at: DAY_2, pages: [[a()]]})
+  const {plan} = await walk(db, {
+    at: DAY_1,
+    pages: [[]],
+    details: [{id: 'a', at: '2026-02-02T23:31:00Z', record: 'gone'}],
+    appliedAt: DAY_3,
+  })
+  expect(plan.counts).toEqual(nothing)
+  expect((await readHeads(db)).a).toMatchObject({kind: 'seen'})
+})
+
+test('what moves is counted by kind: amounts, settled statuses left and entered, other columns', async () => {
+  const known = {property_value: 500_000, loan_program: 'bridge'}
+  const funded = ['a', 'b', 'c', 'd'].map((id) => aRecord({id, status: 'Funded', ...known}))
+  const open = ['e', 'f', 'g'].map((id) => aRecord({id, status: 'approved'}))
+  await walk(db, {at: DAY_1, pages: [[...funded, ...open, aRecord({id: 'h', status: 'withdrawn'})]]})
+  const [a, b, c] = funded
+  const [e, f, g] = open
+  const {plan} = await stageWalk(db, {
+    at: DAY_2,
+    pages: [
+      [
+        {...a, loan_amount: 1, status: 'servicing'},
+        {...b, status: 'draft'},
+        {...c, property_address: 'elsewhere', property_value: null, status: ' funded'},
+        // What was not known before is no change, and neither is another spelling.
+        {...e, ...known, status: 'APPROVED'},
+        {...f, status: 'funded'},
+        {...g, status: 'closing', created_at: '2026-01-06'},
+        aRecord({id: 'new', loan_amount: 5}),
+      ],
+    ],
+  })
+  expect(plan).toMatchObject({known: 8, newlyAbsent: 2})
+  expect(plan.moved).toEqual({
+    before: {records: 8, amountCents: 2_800_000_00n, pipeline: 3},
+    after: {records: 9, amountCents: 2_450_006_00n},
+    amounts: 1,
+    left: 1,
+    entered: 1,
+    columns: {status: 2, property_address: 1, property_value: 1, loan_program: 0},
+  })
+})
+
+test('another spelling is stored, counts as unchanged, and the walk ties out', async () => {
+  await walk(db, {at: DAY_1, pages: [[a({status: 'approved', loan_program: ' '})]]})
+  expect(await countsOf(DAY_2, [a({status: ' Approved', loan_program: ' '})])).toEqual({
+    ...nothing,
+    unchanged: 1,
+  })
+  const {walk: last, plan} = await walk(db, {
+    at: DAY_3,
+    pages: [[a({status: ' Approved', loan_program: null})]],
+  })
+  expect(plan.counts).toEqual({...nothing, unchanged: 1})
+  expect(await readVersions(db, 'status, loan_program')).toEqual([
+    {status: 'approved', loan_program: ' '},
+    {status: ' Approved', loan_program: ' '},
+    {status: ' Approved', loan_program: null},
+  ])
+  expect(await readWalk(db, last.walkId)).toMatchObject({
+    updated: '0',
+    unchanged: '1',
+    present_deals: '1',
+    adjusted_deals: '0',
+    adjusted_amount: '0.00',
+  })
+})
+
+test('a field that a record leaves out keeps the value it had', async () => {
+  await walk(db, {at: DAY_1, pages: [[a({property_value: 500_000, loan_program: 'bridge'})]]})
+  expect(await countsOf(DAY_2, [a()])).toEqual({...nothing, unchanged: 1})
+  expect((await readHeads(db)).a).toMatchObject({property_value: '500000.00', loan_program: 'bridge'})
+})
+
+test('a field that a record leaves out is stored as absent, not as what was carried', async () => {
+  await walk(db, {at: DAY_1, pages: [[a({property_value: 500_000})]]})
+  await walk(db, {at: DAY_2, pages: [[a({status: 'funded'})]]})
+  expect(await readVersions(db, 'property_value, property_value_present')).toEqual([
+    {property_value: '500000.00', property_value_present: true},
+    {property_value: null, property_value_present: false},
+  ])
+})
+
+test('an explicit null takes a value away', async () => {
+  await walk(db, {at: DAY_1, pages: [[a({property_value: 500_000})]]})
+  expect(await countsOf(DAY_2, [a({property_value: null})])).toEqual({...nothing, updated: 1})
+  expect((await readHeads(db)).a).toMatchObject({property_value: null})
+  expect(await countsOf(DAY_3, [a()])).toEqual({...nothing, unchanged: 1})
+  expect((await readHeads(db)).a).toMatchObject({property_value: null})
+})
+
+test('a date never replaces an instant of the same UTC date', async () => {
+  await walk(db, {at: DAY_1, pages: [[a({created_at: '2026-01-05T15:00:00Z'})]]})
+  expect(await countsOf(DAY_2, [a({created_at: '2026-01-05'})])).toEqual({...nothing, unchanged: 1})
+  expect((await readHeads(db)).a).toMatchObject({
+    created_at: '2026-01-05 15:00:00',
+    created_at_precision: 'instant',
+  })
+})
+
+test('a date of another day replaces an instant', async () => {
+  await walk(db, {at: DAY_1, pages: [[a({created_at: '2026-01-05T15:00:00Z'})]]})
+  expect(await countsOf(DAY_2, [a({created_at: '2026-01-06'})])).toEqual({...nothing, updated: 1})
+})
+
+test('an instant replaces a date of the same day', async () => {
+  await walk(db, {at: DAY_1, pages: [[a({created_at: '2026-01-05'})]]})
+  expect(await countsOf(DAY_2, [a({created_at: '2026-01-05T15:00:00Z'})])).toEqual({...nothing, updated: 1})
+})
+
+test('the own page of a deal counts over its list row as one observation of its own time', async () => {
+  await walk(db, {
+    at: DAY_1,
+    pages: [[a()]],
+    details: [
+      {id: 'a', at: '2026-02-02T23:31:00Z', record: a({property_value: 500_000, loan_program: 'bridge'})},
+    ],
+  })
+  expect(await readVersions(db, 'source, observed_at, property_value')).toEqual([
+    {source: 'detail', observed_at: '2026-02-02 23:31:00', property_value: '500000.00'},
+  ])
+  expect((await readHeads(db)).a).toMatchObject({
+    detail_at: '2026-02-02 23:31:00',
+    list_hash: expect.stringMatching(/^\d+$/),
+  })
+})
+
+test('a detail that shows nothing new still counts as looked at', async () => {
+  const record = a({property_value: 500_000, loan_program: 'bridge'})
+  await walk(db, {at: DAY_1, pages: [[a()]], details: [{id: 'a', at: DAY_1, record}]})
+  await walk(db, {at: DAY_2, pages: [[a()]], details: [{id: 'a', at: DAY_2, record}]})
+  expect(await readVersions(db, 'seq')).toHaveLength(1)
+  expect((await readHeads(db)).a).toMatchObject({
+    detail_at: '2026-02-03 23:30:00',
+    observed_at: '2026-02-02 23:30:00',
+  })
+})
+
+test('an observation older than the latest state is stored and supersedes nothing', async () => {
+  await walk(db, {at: DAY_2, pages: [[a({status: 'funded'})]]})
+  const before = await readHeads(db)
+  const {plan} = await walk(db, {at: DAY_1, pages: [[a({status: 'draft'})]], appliedAt: DAY_3})
+  expect(plan.counts).toEqual({...nothing, unchanged: 1})
+  expect(await readHeads(db)).toEqual(before)
+  expect(await readVersions(db, 'status, observed_at, business_date')).toEqual([
+    {status: 'funded', observed_at: '2026-02-03 23:30:00', business_date: '2026-02-03'},
+    {status: 'draft', observed_at: '2026-02-02 23:30:00', business_date: '2026-02-02'},
+  ])
+})
+
+test('an absent deal has what an observation older than its absence says', async () => {
+  await walk(db, {at: DAY_1, pages: [[a(), b()]]})
+  await walk(db, {at: DAY_3, pages: [[b()]]})
+  await walk(db, {at: DAY_2, pages: [[a({loan_amount: 360_000})]], filter: 'status=draft', appliedAt: DAY_3})
+  expect((await readHeads(db)).a).toMatchObject({
+    kind: 'missing',
+    observed_at: '2026-02-04 23:30:00',
+    loan_amount: '360000.00',
+  })
+  const rejected = await walk(db, {at: DAY_4, pages: [[a({loan_amount: 'much'}), b()]]})
+  expect(await readWalk(db, rejected.walk.walkId)).toMatchObject({
+    present_amount: '710000.00',
+    kept_quarantined_amount: '360000.00',
+  })
+})
+
+test('what later observations left out is carried from one older than them, and a null then takes it away', async () => {
+  await walk(db, {at: DAY_2, pages: [[a()]]})
+  await walk(db, {at: DAY_1, pages: [[a({property_value: 500_000})]], appliedAt: DAY_3})
+  const {a: state} = await readHeads(db)
+  expect(state).toMatchObject({observed_at: '2026-02-03 23:30:00', property_value: '500000.00'})
+  expect(await countsOf(DAY_3, [a({property_value: 500_000})])).toEqual({...nothing, unchanged: 1})
+  expect(await countsOf(DAY_4, [a({property_value: null})])).toEqual({...nothing, updated: 1})
+})
+
+test('a record equal to the latest state is stored when one of its id was quarantined since', async () => {
+  await walk(db, {at: DAY_1, pages: [[a()]]})
+  await walk(db, {at: DAY_2, pages: [[a({loan_amount: 'much'})]]})
+  expect(await countsOf(DAY_3, [a()])).toEqual({...nothing, unchanged: 1})
+  expect(await countsOf(DAY_4, [a()])).toEqual({...nothing, unchanged: 1})
+  expect(await readVersions(db, 'observed_at')).toEqual([
+    {observed_at: '2026-02-02 23:30:00'},
+    {observed_at: '2026-02-04 23:30:00'},
+  ])
+})
+
+test('a quarantined record that was replayed no longer asks for the next one to be stored', async () => {
+  await walk(db, {at: DAY_1, pages: [[a()]]})
+  await walk(db, {at: DAY_2, pages: [[a({loan_amount: 'much'})]]})
+  await db.run(`update warehouse.raw.quarantine set replayed_at = '2026-02-04 10:00:00'`)
+  expect(await countsOf(DAY_3, [a()])).toEqual({...nothing, unchanged: 1})
+  expect(await readVersions(db, 'seq')).toHaveLength(1)
+})
+
+test('a quarantined deal is not absent', async () => {
+  await walk(db, {at: DAY_1, pages: [[a(), b()]]})
+  expect(await countsOf(DAY_2, [a(), b({loan_amount: -1})])).toEqual({...nothing, unchanged: 1})
+  expect((await readHeads(db)).b).toMatchObject({kind: 'seen'})
+})
+
+test('a walk with a record whose id cannot be read proves no absence', async () => {
+  await walk(db, {at: DAY_1, pages: [[a(), b()]]})
+  expect(await countsOf(DAY_2, [a(), b({id: null})])).toEqual({...nothing, unchanged: 1})
+})
+
+test('a walk with a filter proves no absence', async () => {
+  await walk(db, {at: DAY_1, pages: [[a(), b()]]})
+  const {plan} = await walk(db, {at: DAY_2, pages: [[a()]], filter: 'status=draft'})
+  expect(plan.counts).toEqual({...nothing, unchanged: 1})
+})
+
+test('a deal last observed after the walk began is not absent from it', async () => {
+  const begun = '2026-02-03T23:00:00Z'
+  await walk(db, {at: DAY_1, pages: [[a(), b()]]})
+  await walk(db, {at: DAY_2, pages: [[a(), b({status: 'funded'})]]})
+  const {plan} = await walk(db, {at: begun, pages: [[]], appliedAt: DAY_3})
+  expect(plan.counts).toEqual({...nothing, missing: 1})
+  expect((await readHeads(db)).b).toMatchObject({kind: 'seen'})
+})
+
+test('an absence on the very day of the first walk counts even when the clock stands still', async () => {
+  await walk(db, {at: DAY_1, pages: [[a(), b()]]})
+  expect(await countsOf(DAY_1, [a()])).toEqual({...nothing, missing: 1, unchanged: 1})
+})
+
+test('recorded_at strictly increases under a clock that stands still', async () => {
+  const records = [[], [a()], [a()], [a({status: 'funded'})]]
+  const recorded: bigint[] = []
+  for (const page of records) recorded.push((await walk(db, {at: DAY_1, pages: [page]})).recordedAt)
+  expect(recorded).toEqual([0n, 1n, 2n, 3n].map((step) => recorded[0]! + step))
+})
+
+test('recorded_at does not go back with the clock', async () => {
+  const first = await walk(db, {at: DAY_2, pages: [[a()]]})
+  const second = await walk(db, {at: DAY_1, pages: [[a()]]})
+  expect(second.recordedAt).toBe(first.recordedAt + 1n)
+})
+
+test('the business date of a deal never decreases', async () => {
+  await walk(db, {at: DAY_2, pages: [[a(), b()]]})
+  await walk(db, {at: DAY_3, businessDate: '2026-02-01', pages: [[a({status: 'funded'})]]})
+  expect(await readVersions(db, 'deal_id, kind, business_date')).toEqual([
+    {deal_id: 'a', kind: 'seen', business_date: '2026-02-03'},
+    {deal_id: 'b', kind: 'seen', business_date: '2026-02-03'},
+    {deal_id: 'a', kind: 'seen', business_date: '2026-02-03'},
+    {deal_id: 'b', kind: 'missing', business_date: '2026-02-03'},
+  ])
+})
+
+test('an applied walk leaves nothing staged', async () => {
+  const {walk: applied} = await walk(db, {at: DAY_1, pages: [[a()], [b()]]})
+  const left = `select (select count(*) from temp.staged_deal) + (select count(*) from temp.staged_quarantine) as rows`
+  expect(await db.one(anyRow, left)).toEqual({rows: '0'})
+  expect(await readWalk(db, applied.walkId)).toMatchObject({
+    state: 'applied',
+    recorded_at: '2026-02-02 23:30:00',
+  })
+})
+
+test('the bridge explains every present deal and every cent', async () => {
+  const c = (fields = {}) => aRecord({id: 'c', loan_amount: 300, ...fields})
+  const d = (fields = {}) => aRecord({id: 'd', loan_amount: 4000, ...fields})
+  await walk(db, {at: DAY_1, pages: [[a({loan_amount: 10}), b({loan_amount: 20}), c(), d()]]})
+  const {walk: second} = await walk(db, {
+    at: DAY_2,
+    pages: [
+      [a({loan_amount: 11}), b({loan_amount: 'bad'})],
+      [d({loan_amount: 4001}), a({loan_amount: 12})],
+    ],
+    details: [{id: 'd', at: '2026-02-03T23:31:00Z', record: d({loan_amount: 5001})}],
+  })
+  expect(await readWalk(db, second.walkId)).toMatchObject({
+    records: '4',
+    distinct_records: '2',
+    duplicates: '1',
+    quarantined: '1',
+    is_shifted: true,
+    amount_total: '4013.00',
+    kept_quarantined_deals: '1',
+    kept_quarantined_amount: '20.00',
+    kept_missing_deals: '1',
+    kept_missing_amount: '300.00',
+    adjusted_deals: '0',
+    adjusted_amount: '1000.00',
+    present_deals: '4',
+    present_amount: '5333.00',
+  })
+})
+
+test('an apply that fails stores nothing of it', async () => {
+  await walk(db, {at: DAY_1, pages: [[a()]]})
+  const before = {versions: await readVersions(db, '*'), heads: await readHeads(db)}
+  const staged = await stageWalk(db, {at: DAY_2, pages: [[a({status: 'funded'}), b()]]})
+  await db.run('drop table temp.looked')
+  const application = {plan: staged.plan, now: micros(DAY_2), conclude: noTape}
+  await expect(applyObservations(db, stream, staged.walk, application)).rejects.toThrow('looked')
+  expect({versions: await readVersions(db, '*'), heads: await readHeads(db)}).toEqual(before)
+  const walks = await db.all(anyRow, 'select 1 from warehouse.raw.walk where walk_id = $1', [
+    staged.walk.walkId,
+  ])
+  expect(walks).toEqual([])
+})

@@ -1,0 +1,174 @@
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import type {Clock} from '../../src/core/clock.ts'
+import {applyEvents} from '../../src/pipeline.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
+import {listWaitingEvents, storeEvent} from '../../src/sync/webhook-events.ts'
+import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+
+const DAY_1 = '2026-02-02T23:30:00-05:00'
+const DAY_2 = '2026-02-03T23:30:00-05:00'
+const DAY_3 = '2026-02-04T23:30:00-05:00'
+const THREE_DAYS = 3 * 86_400_000
+/** Ten deals are five pages; ten own pages are asked for one after the other. */
+const SMALL = {pageSize: 2, detailConcurrency: 1}
+
+let lab: Lab
+let goBack: () => void
+
+beforeAll(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(10))
+  await lab.walk(DAY_1, {config: SMALL})
+  goBack = lab.remember()
+})
+
+beforeEach(() => goBack())
+
+afterAll(() => lab[Symbol.asyncDispose]())
+
+/** Starts at `start`, runs a second per request, and is off by what `offsetOf` says of the requests sent before. */
+function createOffClock(start: string, offsetOf: (requests: number) => number): Clock {
+  const before = lab.service.requests.count
+  return {
+    now() {
+      const requests = lab.service.requests.count - before
+      return Date.parse(start) + requests * 1000 + offsetOf(requests)
+    },
+  }
+}
+
+/** Three days ahead from request `first` to the one before `end`, counted from 0. */
+function aheadFrom(first: number, end: number, start: string = DAY_2): Clock {
+  return createOffClock(start, (requests) => (requests >= first && requests < end ? THREE_DAYS : 0))
+}
+
+function fundAll(): void {
+  for (const id of lab.service.store.ids()) lab.service.store.update(id, {status: 'funded'})
+}
+
+function receive(...dealIds: string[]): void {
+  using stateDb = openStateDb(lab.folder.stateDb)
+  for (const dealId of dealIds) {
+    storeEvent(stateDb, {eventId: `evt_${dealId}`, type: 'deal.updated', dealId}, Date.now())
+  }
+}
+
+function countWaiting(): number {
+  using stateDb = openStateDb(lab.folder.stateDb)
+  return listWaitingEvents(stateDb).length
+}
+
+const listNights = () =>
+  lab.queryHistory(
+    `select business_date, count(*) as versions, count(*) filter (status = 'funded') as funded,
+       bool_and(observed_at < business_date + interval 2 day) as is_of_its_day
+     from deal_version group by business_date order by business_date`,
+  )
+
+const FIRST = {business_date: '2026-02-02', versions: '10', funded: '0', is_of_its_day: true}
+const SECOND = {business_date: '2026-02-03', versions: '10', funded: '10', is_of_its_day: true}
+
+test.each([
+  ['the first page', 0, 1],
+  ['one page', 2, 3],
+  ['the last request, for one deal,', 14, 15],
+])('a clock that is days ahead for %s costs the walk, and the next is made anew', async (_, first, end) => {
+  fundAll()
+  const failure = await failureOf(lab.walk(DAY_2, {config: SMALL, world: {clock: aheadFrom(first, end)}}))
+  expect(failure).toMatchObject({code: 'CLOCK_STEPPED', exitCode: 6})
+  expect(failure.message).toMatch(/Clock '2026-02-04.*2026-02-07.*Nothing.*applied.*walks anew/)
+  const next = await lab.walk(DAY_2, {
+    config: SMALL,
+    world: {clock: aheadFrom(0, 0, '2026-02-03T23:40:00-05:00')},
+  })
+  expect(next).toMatchObject({certificate: {resumed: 0}, changes: {updated: 10}})
+  expect(await listNights()).toEqual([FIRST, SECOND])
+})
+
+test('a clock that is set back by less than a second costs nothing: the instant before is held', async () => {
+  fundAll()
+  const clock = createOffClock(DAY_2, (requests) => (requests % 2 === 1 ? -1900 : 0))
+  await lab.walk(DAY_2, {config: SMALL, world: {clock}})
+  expect(await listNights()).toEqual([FIRST, SECOND])
+  const [first] = await lab.queryHistory(
+    `select count(distinct observed_at) as instants from deal_version where business_date = '2026-02-03'`,
+  )
+  expect(first).toEqual({instants: '6'})
+})
+
+test('a walk that a kill left under a clock that was ahead is not resumed', async () => {
+  fundAll()
+  const onStep = () => {
+    if (lab.service.requests.count > 2) throw new Error('died')
+  }
+  const world = {clock: aheadFrom(0, 99), onStep}
+  await failureOf(lab.walk(DAY_2, {config: SMALL, world}))
+  expect(await lab.queryHistory('select 1')).toHaveLength(1)
+  const failure = await failureOf(lab.walk(DAY_2, {config: SMALL}))
+  expect(failure).toMatchObject({code: 'CLOCK_STEPPED', exitCode: 6})
+  expect(await lab.walk(DAY_2, {config: SMALL})).toMatchObject({
+    certificate: {resumed: 0, businessDate: '2026-02-03'},
+    changes: {updated: 10},
+  })
+  expect(await listNights()).toEqual([FIRST, SECOND])
+})
+
+test('where the clock is ahead up to the end, the next run names the deals, until its instant has come', async () => {
+  lab.service.store.update(aDeal(9).id, {status: 'approved'})
+  lab.service.store.update(aDeal(10).id, {status: 'approved'})
+  await lab.walk(DAY_2, {config: SMALL, world: {clock: aheadFrom(4, 99)}})
+  fundAll()
+  const requests = lab.service.requests.count
+  const failure = await failureOf(lab.walk(DAY_3, {config: SMALL}))
+  expect(failure).toMatchObject({
+    code: 'CLOCK_STEPPED',
+    exitCode: 8,
+    // The first was looked at as one of those whose turn it was.
+    details: {deals: [aDeal(1).id, aDeal(9).id, aDeal(10).id]},
+  })
+  expect(failure.message).toMatch(
+    /3 deals \('deal_000001', 'deal_000009', 'deal_000010'\).*Nothing was read.*run again after 2026-02-07T04:30:\d\d.*operations\.md/,
+  )
+  expect(lab.service.requests.count).toBe(requests)
+  expect((await lab.walk('2026-02-07T05:00:00Z', {config: SMALL})).changes).toMatchObject({updated: 10})
+})
+
+test('a look at a clock that was ahead stops the next run, and is taken back by a rebuild without it', async () => {
+  await lab.walk(DAY_2, {config: SMALL})
+  fundAll()
+  receive(aDeal(3).id)
+  await applyEvents({...lab.config, ...SMALL}, lab.createWorld('2027-02-03T23:30:00-05:00'))
+  const refusal = {code: 'CLOCK_STEPPED', exitCode: 8, details: {deals: [aDeal(3).id]}}
+  expect(await failureOf(lab.walk(DAY_3, {config: SMALL}))).toMatchObject(refusal)
+  receive(aDeal(4).id)
+  const events = applyEvents({...lab.config, ...SMALL}, lab.createWorld(DAY_3))
+  expect(await failureOf(events)).toMatchObject(refusal)
+  expect(countWaiting()).toBe(1)
+
+  const without = ['rebuild', '--apply', '--without', '2027-02-03', '--why', 'the clock was a year ahead']
+  expect(await lab.run(without)).toMatchObject({code: 0})
+  expect((await lab.walk(DAY_3, {config: SMALL})).changes).toMatchObject({updated: 10})
+  expect(await listNights()).toEqual([FIRST, {...SECOND, business_date: '2026-02-04'}])
+})
+
+test('a look during which the clock steps stores nothing, and its events wait', async () => {
+  fundAll()
+  receive(aDeal(1).id, aDeal(2).id, aDeal(3).id)
+  const world = {...lab.createWorld(), clock: aheadFrom(1, 2)}
+  const failure = await failureOf(applyEvents({...lab.config, ...SMALL}, world))
+  expect(failure).toMatchObject({code: 'CLOCK_STEPPED', exitCode: 6})
+  expect(countWaiting()).toBe(3)
+  const later = lab.createWorld('2026-02-03T23:40:00-05:00')
+  expect(await applyEvents({...lab.config, ...SMALL}, later)).toMatchObject({appended: 3})
+})
+
+test('a clock that steps while lists of borrowers are read costs these lists, not the deals', async () => {
+  fundAll()
+  const config = {...SMALL, streams: 'deals,borrowers'}
+  const {changes, streams} = await lab.walk(DAY_2, {config, world: {clock: aheadFrom(17, 18)}})
+  expect(changes).toMatchObject({updated: 10})
+  expect(streams).toMatchObject([{outcome: 'refused', reason: 'CLOCK_STEPPED'}])
+  const next = await lab.walk(DAY_2, {config, world: {clock: aheadFrom(0, 0, '2026-02-03T23:40:00-05:00')}})
+  expect(next.streams).toMatchObject([{outcome: 'applied', listed: 10}])
+  expect(await listNights()).toEqual([FIRST, SECOND])
+})

@@ -1,0 +1,179 @@
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import type {Database} from '../../src/store/database.ts'
+import {openWarehouse} from '../../src/store/warehouse.ts'
+import {applyObservations} from '../../src/sync/apply.ts'
+import {listDetailCandidates, listKnownFields, stageDetails} from '../../src/sync/details.ts'
+import {planChanges} from '../../src/sync/plan-changes.ts'
+import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
+import {aRecord, observe} from '../support/record.ts'
+import {type DetailSpec, forgetAll, micros, noTape, stageWalk, stream, walk} from '../support/walks.ts'
+
+const DAY_1 = '2026-02-02T23:30:00Z'
+const DAY_2 = '2026-02-03T23:30:00Z'
+
+const record = (id: string, fields = {}) => aRecord({id, ...fields})
+
+let data: TestFolder
+let db: Database
+
+beforeAll(async () => {
+  data = createFolder()
+  db = await openWarehouse(data.folder)
+})
+
+beforeEach(() => forgetAll(db))
+
+afterAll(async () => {
+  await db[Symbol.asyncDispose]()
+  data[Symbol.dispose]()
+})
+
+/** Ids whose details a walk at `at` asks for. */
+async function candidatesAt(
+  at: string,
+  records: unknown[],
+  details?: DetailSpec[],
+  {limit = 1000, mode = 'auto'}: {limit?: number; mode?: 'auto' | 'on'} = {},
+): Promise<string[]> {
+  await stageWalk(db, {at, pages: [records], ...(details && {details})})
+  return (await listDetailCandidates(db, stream, {now: micros(at), limit, mode})).map(({id}) => id)
+}
+
+/** A list row with every field of the contract. */
+const wholeRecord = (id: string) => record(id, {property_value: 500_000, loan_program: null})
+
+/** A walk whose deals were all fetched at `at`; their list rows stay as they were. */
+async function walkWithDetails(at: string, deals: Record<string, string>): Promise<void> {
+  const {walk: begun} = await stageWalk(db, {at, pages: [Object.keys(deals).map((id) => record(id))]})
+  const group = Object.entries(deals).map(([id, fetchedAt]) => ({
+    candidate: {id, known: {}},
+    observation: observe(record(id, {property_value: 1, loan_program: 'bridge'}), micros(fetchedAt)),
+  }))
+  await stageDetails(db, stream, begun, group)
+  const plan = await planChanges(db, stream, begun)
+  await applyObservations(db, stream, begun, {plan, now: micros(at), conclude: noTape})
+}
+
+test('every deal of the first walk is asked for, funded ones first, then by id', async () => {
+  const records = [
+    record('a'),
+    record('b', {status: ' Funded'}),
+    record('c'),
+    record('d', {status: 'funded'}),
+  ]
+  expect(await candidatesAt(DAY_1, records)).toEqual(['b', 'd', 'a', 'c'])
+})
+
+test('no more are asked for than fit', async () => {
+  expect(await candidatesAt(DAY_1, [record('a'), record('b'), record('c')], undefined, {limit: 2})).toEqual([
+    'a',
+    'b',
+  ])
+})
+
+test('a deal fetched in this walk is not asked for again', async () => {
+  const fetched = [{id: 'a', at: DAY_1, record: record('a', {property_value: 1})}]
+  expect(await candidatesAt(DAY_1, [record('a'), record('b')], fetched)).toEqual(['b'])
+})
+
+test('a deal found gone in this walk is not asked for again', async () => {
+  await walk(db, {at: DAY_1, pages: [[record('a'), record('b')]]})
+  const ids = await candidatesAt(DAY_2, [record('a')], [{id: 'b', at: DAY_2, record: 'gone'}])
+  expect(ids).toEqual(['a'])
+})
+
+test('absent deals are asked for before new and changed ones, but a listed one proves the path first', async () => {
+  await walkWithDetails(DAY_1, {a: DAY_1, b: DAY_1, c: DAY_1})
+  const ids = await candidatesAt(DAY_2, [record('a', {loan_amount: 1}), record('b'), record('d')])
+  expect(ids).toEqual(['d', 'c', 'a', 'b'])
+})
+
+test('one unchanged deal proves the path when all that is asked for is absent', async () => {
+  await walkWithDetails(DAY_1, {a: DAY_1, b: DAY_1, c: DAY_1})
+  expect(await candidatesAt(DAY_2, [record('a'), record('b')])).toEqual(['a', 'c'])
+})
+
+test('nothing is asked for again while nothing changed and the round of thirty days is kept', async () => {
+  await walkWithDetails(DAY_1, {a: '2026-02-02T23:31:00Z', b: DAY_1, c: DAY_1})
+  expect(await candidatesAt('2026-02-03T12:00:00Z', [record('a'), record('b'), record('c')])).toEqual([])
+})
+
+test('a deal whose list row lacks nothing is asked for only where all are', async () => {
+  const records = [wholeRecord('a'), record('b', {property_value: 1}), wholeRecord('c')]
+  expect(await candidatesAt(DAY_1, records)).toEqual(['b'])
+  expect(await candidatesAt(DAY_1, records, undefined, {mode: 'on'})).toEqual(['a', 'b', 'c'])
+})
+
+test('one deal of a list that lacks nothing proves the path when another is absent', async () => {
+  await walk(db, {at: DAY_1, pages: [[wholeRecord('a'), wholeRecord('b'), wholeRecord('c')]]})
+  expect(await candidatesAt(DAY_2, [wholeRecord('b'), wholeRecord('c')])).toEqual(['b', 'a'])
+})
+
+test('a day later a thirtieth is asked for again, the longest unseen first', async () => {
+  const ids = Array.from({length: 31}, (_, index) => `d${String(index).padStart(2, '0')}`)
+  const fetchedAt = (index: number) => (index === 17 ? '2026-02-02T23:30:00Z' : '2026-02-02T23:31:00Z')
+  await walkWithDetails(DAY_1, Object.fromEntries(ids.map((id, index) => [id, fetchedAt(index)])))
+  expect(
+    await candidatesAt(
+      '2026-02-04T00:30:00Z',
+      ids.map((id) => record(id)),
+    ),
+  ).toEqual(['d17', 'd00'])
+})
+
+test('what was not looked at for thirty days is asked for whatever the quota', async () => {
+  await walkWithDetails(DAY_1, {a: DAY_1, b: DAY_1, c: DAY_1})
+  expect(await candidatesAt('2026-03-05T23:30:00Z', [record('a'), record('b'), record('c')])).toEqual([
+    'a',
+    'b',
+    'c',
+  ])
+})
+
+test('a candidate carries what its list row said', async () => {
+  const row = record('a', {created_at: '2026-01-05', property_value: 500_000.5})
+  await stageWalk(db, {at: DAY_1, pages: [[row]]})
+  const [candidate] = await listDetailCandidates(db, stream, {now: micros(DAY_1), limit: 10, mode: 'auto'})
+  expect(candidate).toEqual({
+    id: 'a',
+    known: {
+      id: 'a',
+      property_address: '1 Main St, Austin, TX 78701',
+      loan_amount: '350000.00',
+      property_value: '500000.50',
+      status: 'draft',
+      created_at: '2026-01-05',
+    },
+  })
+})
+
+test('a detail that cannot be read is quarantined under the id that was asked for', async () => {
+  const bad = {id: 'a', at: DAY_1, record: record('b', {loan_amount: 'much'})}
+  await walk(db, {at: DAY_1, pages: [[record('a')]], details: [bad]})
+  expect(await db.all(anyRow, 'select record_id, source, path from warehouse.raw.quarantine')).toEqual([
+    {record_id: 'a', source: 'detail', path: 'loan_amount'},
+  ])
+})
+
+test('an answer that holds the value and changes nothing is kept, one that leaves it out is not', async () => {
+  await walkWithDetails(DAY_1, {a: '2026-02-02T23:31:00Z', b: '2026-02-02T23:31:00Z'})
+  const [known] = (await listKnownFields(db, stream, ['a'])).values()
+  expect(known).not.toHaveProperty('property_value')
+  const at = '2026-02-03T23:31:00Z'
+  const details = [
+    {id: 'a', at, record: record('a', {property_value: 1, loan_program: 'bridge'})},
+    {id: 'b', at, record: record('b', {loan_program: 'bridge'})},
+  ]
+  const {walk: begun, plan} = await stageWalk(db, {at: DAY_2, pages: [[record('a'), record('b')]], details})
+  expect(plan.appended).toBe(0)
+  await applyObservations(db, stream, begun, {plan, now: micros(DAY_2), conclude: noTape})
+  expect(
+    await db.all(
+      anyRow,
+      'select seq, deal_id, observed_at, business_date from warehouse.raw.deal_confirmation order by seq',
+    ),
+  ).toEqual([{seq: '1', deal_id: 'a', observed_at: '2026-02-03 23:31:00', business_date: '2026-02-03'}])
+  expect(await db.all(anyRow, `select count(*) as settles from warehouse.raw.settle`)).toEqual([
+    {settles: '2'},
+  ])
+})

@@ -1,0 +1,108 @@
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import type {WireRecord} from '../../src/core/types.ts'
+import type {Database} from '../../src/store/database.ts'
+import {openWarehouse} from '../../src/store/warehouse.ts'
+import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
+import {aRecord} from '../support/record.ts'
+import {type WalkSpec, walk} from '../support/walks.ts'
+
+const DAY_1 = '2026-02-02T23:30:00Z'
+const DAY_2 = '2026-02-03T23:30:00Z'
+const DAY_3 = '2026-02-04T23:30:00Z'
+
+let data: TestFolder
+let db: Database
+
+beforeEach(async () => {
+  data = createFolder()
+  db = await openWarehouse(data.folder)
+})
+
+afterEach(async () => {
+  await db[Symbol.asyncDispose]()
+  data[Symbol.dispose]()
+})
+
+const findings = (walkId: string) =>
+  db.all(
+    anyRow,
+    'select kind, path, value, records from warehouse.raw.drift where walk_id = $1 order by all',
+    [walkId],
+  )
+
+/** What the report of a walk says. */
+async function walkAndReport(spec: WalkSpec): Promise<Record<string, unknown>[]> {
+  return findings((await walk(db, spec)).walk.walkId)
+}
+
+const record = (id: string, fields: WireRecord = {}) => aRecord({id, ...fields})
+const detail = (id: string, fields: WireRecord) => ({id, at: DAY_1, record: record(id, fields)})
+
+test('records as the contract has them show no drift, nor do list rows without value and program', async () => {
+  const details = [detail('a', {property_value: 1, loan_program: null})]
+  expect(await walkAndReport({at: DAY_1, pages: [[record('a'), record('b')]], details})).toEqual([])
+})
+
+test('an unknown field whose text was cut in the middle of an emoji is reported as any other', async () => {
+  const pages = [[record('a', {note: 'cut \ud83d', '\ud83d': {'\ud83d': 1, '\udc00': 2}})]]
+  expect(await walkAndReport({at: DAY_1, pages})).toEqual([
+    {kind: 'new_field', path: 'note', value: null, records: '1'},
+    {kind: 'new_field', path: 'sha256:83d544ccc223.sha256:83d544ccc223', value: null, records: '1'},
+  ])
+})
+
+test('unknown fields are reported by name, one level deep, and never with what they hold', async () => {
+  const pages = [
+    [record('a', {borrower: {name: 'Jane Doe', address: {zip: '1'}}, 'Roe, Jane': [1]})],
+    [record('b', {borrower: {name: 'John Doe'}}), record('c', {borrower: null}), record('d')],
+  ]
+  expect(await walkAndReport({at: DAY_1, pages})).toEqual([
+    {kind: 'new_field', path: 'borrower', value: null, records: '1'},
+    {kind: 'new_field', path: 'borrower.address', value: null, records: '1'},
+    {kind: 'new_field', path: 'borrower.name', value: null, records: '2'},
+    {kind: 'new_field', path: 'sha256:9fea033a85e7', value: null, records: '1'},
+  ])
+})
+
+test('a record that shows a finding twice counts once', async () => {
+  const odd = {is_new: 1, property_value: 1, loan_program: null}
+  const spec = {at: DAY_1, pages: [[record('a', odd)], [record('a', odd)]], details: [detail('a', odd)]}
+  expect(await walkAndReport(spec)).toEqual([{kind: 'new_field', path: 'is_new', value: null, records: '1'}])
+})
+
+test('optional fields that own pages leave out are reported', async () => {
+  const details = [detail('a', {}), detail('b', {property_value: null})]
+  expect(await walkAndReport({at: DAY_1, pages: [[record('a'), record('b'), record('c')]], details})).toEqual(
+    [
+      {kind: 'missing_field', path: 'loan_program', value: null, records: '2'},
+      {kind: 'missing_field', path: 'property_value', value: null, records: '1'},
+    ],
+  )
+})
+
+test('a status the contract does not list is reported in every walk that shows it', async () => {
+  const pages = [
+    [record('a', {status: 'on_hold'}), record('b', {status: 'On_Hold '}), record('c', {status: 'Draft'})],
+  ]
+  const expected = [{kind: 'unknown_value', path: 'status', value: 'on_hold', records: '2'}]
+  expect(await walkAndReport({at: DAY_1, pages})).toEqual(expected)
+  expect(await walkAndReport({at: DAY_2, pages})).toEqual(expected)
+})
+
+test('a program is reported in the walk that first shows it, once there were others', async () => {
+  const walkWith = (at: string, ...programs: (string | null)[]) =>
+    walkAndReport({at, pages: [programs.map((loan_program, index) => record(`d${index}`, {loan_program}))]})
+  expect(await walkWith(DAY_1, 'bridge', 'rental')).toEqual([])
+  expect(await walkWith(DAY_2, 'rental', 'fix_and_flip', null)).toEqual([
+    {kind: 'unknown_value', path: 'loan_program', value: 'fix_and_flip', records: '1'},
+  ])
+  expect(await walkWith(DAY_3, 'bridge', 'fix_and_flip')).toEqual([])
+})
+
+test('a source that uses ids as field names floods no report', async () => {
+  const fields = Object.fromEntries(Array.from({length: 300}, (_, index) => [`field_${index}`, index]))
+  const pages = [[record('a', {...fields, often: 1}), record('b', {often: 1})]]
+  const report = await walkAndReport({at: DAY_1, pages})
+  expect(report).toHaveLength(100)
+  expect(report).toContainEqual({kind: 'new_field', path: 'often', value: null, records: '2'})
+})

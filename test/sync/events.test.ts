@@ -1,0 +1,179 @@
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {buildRelease} from '../../src/build/build.ts'
+import {applyEvents, syncDeals} from '../../src/pipeline.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
+import {findLearntRate} from '../../src/sync/at-source.ts'
+import {listWaitingEvents, storeEvent} from '../../src/sync/webhook-events.ts'
+import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+
+let lab: Lab
+let goBack: () => void
+const NOON = '2026-06-02T16:00:00Z'
+
+beforeAll(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(5))
+  await lab.walk('2026-06-01T16:00:00Z')
+  goBack = lab.remember()
+})
+
+beforeEach(() => goBack())
+
+afterAll(() => lab[Symbol.asyncDispose]())
+
+function receive(...dealIds: string[]): void {
+  using stateDb = openStateDb(lab.folder.stateDb)
+  for (const dealId of dealIds) {
+    storeEvent(stateDb, {eventId: `evt_${dealId}`, type: 'deal.updated', dealId}, Date.now())
+  }
+}
+
+function countWaiting(): number {
+  using stateDb = openStateDb(lab.folder.stateDb)
+  return listWaitingEvents(stateDb).length
+}
+
+const change = (id: string, fields: Parameters<typeof lab.service.store.update>[1]) =>
+  lab.service.store.update(id, fields)
+
+test('a deal an event names is looked at again; its version is appended at once and shown by the next release', async () => {
+  const {release_id} = await buildRelease(lab.config, {}, lab.createWorld(NOON))
+  change('deal_000002', {status: 'funded'})
+  receive('deal_000002', 'deal_000003')
+  expect(await applyEvents(lab.config, lab.createWorld(NOON))).toEqual({
+    outcome: 'applied',
+    events: 2,
+    deals: 2,
+    appended: 1,
+  })
+  expect(
+    await lab.queryHistory(
+      `select deal_id, status, source, walk_id, cast(business_date as varchar) as day from deal_version where source = 'webhook'`,
+    ),
+  ).toEqual([{deal_id: 'deal_000002', status: 'funded', source: 'webhook', walk_id: null, day: '2026-06-02'}])
+  expect(lab.currentReleaseId()).toBe(release_id)
+  expect(countWaiting()).toBe(0)
+
+  await buildRelease(lab.config, {}, lab.createWorld(NOON))
+  expect(await lab.query(`select deal_id from core.deal where status = 'funded'`)).toEqual([
+    {deal_id: 'deal_000002'},
+  ])
+})
+
+test('what an event brought is no change to the next walk, which ties out', async () => {
+  change('deal_000002', {loanAmountCents: 400_000_00n})
+  change('deal_000004', {status: 'funded'})
+  receive('deal_000002')
+  await applyEvents(lab.config, lab.createWorld(NOON))
+  const {changes} = await lab.walk('2026-06-02T17:00:00Z')
+  expect(changes).toMatchObject({updated: 1, unchanged: 4})
+})
+
+test('what a walk that died had read does not supersede what an event brought since, though that was nothing new', async () => {
+  const onStep = (step: string) => {
+    if (step === 'walk certified') throw new Error('died')
+  }
+  change('deal_000002', {loanAmountCents: 400_000_00n})
+  await failureOf(syncDeals(lab.config, {}, {...lab.createWorld('2026-06-02T16:00:00Z'), onStep}))
+  change('deal_000002', {loanAmountCents: 350_000_00n})
+  receive('deal_000002')
+  await applyEvents(lab.config, lab.createWorld('2026-06-02T16:05:00Z'))
+  const withoutDetails = {config: {detail: 'off' as const}}
+  expect((await lab.sync('2026-06-02T16:10:00Z', withoutDetails)).changes).toMatchObject({
+    updated: 0,
+    unchanged: 5,
+  })
+  expect(
+    await lab.query(
+      `select loan_amount, valid_from from core.deal_history where deal_id = 'deal_000002' order by version`,
+    ),
+  ).toEqual([
+    {loan_amount: '350000.00', valid_from: '2026-06-01 16:00:00'},
+    {loan_amount: '400000.00', valid_from: '2026-06-02 16:00:00'},
+    {loan_amount: '350000.00', valid_from: '2026-06-02 16:05:00'},
+  ])
+})
+
+test('a day whose walk was applied after an event of the next day can be released', async () => {
+  const onStep = (step: string) => {
+    if (step === 'walk certified') throw new Error('died')
+  }
+  const world = {...lab.createWorld('2026-06-02T16:00:00Z'), onStep}
+  await failureOf(syncDeals(lab.config, {}, world))
+  change('deal_000002', {loanAmountCents: 400_000_00n})
+  receive('deal_000002')
+  const nextDay = '2026-06-03T16:00:00Z'
+  await applyEvents(lab.config, lab.createWorld(nextDay))
+  await lab.sync(nextDay)
+  const {release_id} = await buildRelease(lab.config, {asOf: '2026-06-02'}, lab.createWorld(nextDay))
+  expect(await lab.query('select amount from mart.portfolio_summary')).toEqual([{amount: '1800000.00'}])
+  expect(await lab.query('select amount from mart.portfolio_summary', release_id)).toEqual([
+    {amount: '1750000.00'},
+  ])
+})
+
+test('a deal that is new is appended with all its fields', async () => {
+  lab.service.store.insert([someDeals(6)[5]!])
+  receive('deal_000006')
+  expect(await applyEvents(lab.config, lab.createWorld(NOON))).toMatchObject({appended: 1})
+  expect((await lab.walk('2026-06-02T17:00:00Z')).changes).toMatchObject({created: 0, unchanged: 6})
+})
+
+test('deals that become funded event by event are refused as one, until a walk is told to accept them', async () => {
+  lab.service.store.insert(someDeals(45).slice(5))
+  await lab.walk('2026-06-01T17:00:00Z', {accept: ['growth']})
+  const fund = (first: number, count: number, now = NOON) => {
+    const ids = someDeals(45)
+      .slice(first, first + count)
+      .map(({id}) => id)
+    for (const id of ids) change(id, {status: 'funded'})
+    receive(...ids)
+    return applyEvents(lab.config, lab.createWorld(now))
+  }
+  const refusal = {code: 'GUARD_CHANGE', exitCode: 8, problem: expect.stringMatching(/30 deals .* of the 45/)}
+  expect(await fund(0, 20)).toMatchObject({outcome: 'applied', appended: 20})
+  expect(await failureOf(fund(20, 10))).toMatchObject(refusal)
+  expect(countWaiting()).toBe(10)
+  expect(await failureOf(lab.walk('2026-06-02T23:00:00Z'))).toMatchObject(refusal)
+  const {changes} = await lab.walk('2026-06-02T23:30:00Z', {accept: ['change']})
+  expect(changes).toMatchObject({updated: 10, unchanged: 35})
+  expect(await fund(30, 5, '2026-06-03T16:00:00Z')).toMatchObject({outcome: 'applied', appended: 5})
+})
+
+test('a deal that is gone is left to a walk, which proves it', async () => {
+  lab.service.store.remove('deal_000005')
+  receive('deal_000005')
+  expect(await applyEvents(lab.config, lab.createWorld(NOON))).toMatchObject({outcome: 'walked'})
+  expect(await lab.query('select count(*) as deals from core.deal')).toEqual([{deals: '4'}])
+  expect(countWaiting()).toBe(0)
+})
+
+test('without details a walk is made', async () => {
+  change('deal_000002', {status: 'funded'})
+  receive('deal_000002')
+  const config = {...lab.config, detail: 'off' as const}
+  expect(await applyEvents(config, lab.createWorld(NOON))).toMatchObject({outcome: 'walked'})
+  expect(await lab.query(`select count(*) as deals from core.deal where status = 'funded'`)).toEqual([
+    {deals: '1'},
+  ])
+})
+
+test('a source that asks to slow down is asked more slowly by the next run, too', async () => {
+  receive('deal_000002')
+  lab.service.faults.add({match: {path: '/deals/', times: 1}, fault: {kind: 'status', status: 429}})
+  await applyEvents(lab.config, lab.createWorld(NOON))
+  using stateDb = openStateDb(lab.folder.stateDb)
+  const learnt = findLearntRate(stateDb, lab.config.baseUrl ?? '', lab.createWorld())
+  expect(learnt).toBeLessThan(lab.config.ratePerSecond)
+})
+
+test('events wait for a source that is not there', async () => {
+  receive('deal_000002')
+  const config = {...lab.config, apiKey: 'sk_test_wrong', retries: 0}
+  await expect(applyEvents(config, lab.createWorld(NOON))).rejects.toThrow()
+  expect(countWaiting()).toBe(1)
+})
+
+test('without events nothing is done', async () => {
+  expect(await applyEvents(lab.config, lab.createWorld(NOON))).toMatchObject({outcome: 'unchanged'})
+})

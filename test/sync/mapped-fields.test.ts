@@ -1,0 +1,208 @@
+import {mkdirSync, rmSync, writeFileSync} from 'node:fs'
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import {buildRelease} from '../../src/build/build.ts'
+import {applyEvents} from '../../src/pipeline.ts'
+import {pruneData} from '../../src/record/prune.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
+import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
+import {storeEvent} from '../../src/sync/webhook-events.ts'
+import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+
+const FIELDS = {
+  note_rate: {path: 'terms.note_rate', type: 'decimal(9,6)', meaning: 'interest, as a ratio'},
+  maturity_date: {type: 'date'},
+}
+
+/** What the source says of a deal beside the contract's fields; null where it names nothing. */
+type Said = {rate?: unknown; maturity?: unknown} | null
+
+/** Tried with 27, too. */
+const NIGHTS = 5
+
+const day = (number: number, time = '23:30') => `2026-02-${String(number).padStart(2, '0')}T${time}:00-05:00`
+
+let lab: Lab
+/** By deal, what the list says now, and what its own page says. */
+let listed: Map<string, Said>
+let own: Map<string, Said>
+
+beforeEach(async () => {
+  lab = await createLab({tables: '+core.deal* +mart.portfolio_summary +mart.run'})
+  listed = new Map()
+  own = new Map()
+  const told = (deal: unknown, says: Map<string, Said>) => {
+    const {id} = deal as {id: string}
+    const said = says.get(id)
+    if (said && 'rate' in said) Object.assign(deal as object, {terms: {note_rate: said.rate}})
+    if (said && 'maturity' in said) Object.assign(deal as object, {maturity_date: said.maturity})
+  }
+  for (const [path, says] of [
+    [/^\/deals\?/, listed],
+    [/^\/deals\/deal_\d+$/, own],
+  ] as const) {
+    lab.service.faults.add({
+      match: {path},
+      fault: {
+        kind: 'mutate',
+        change(body) {
+          const {data} = body as {data: object | object[]}
+          for (const deal of Array.isArray(data) ? data : [data]) told(deal, says)
+          return body
+        },
+      },
+    })
+  }
+})
+
+afterEach(() => lab[Symbol.asyncDispose]())
+
+function writeFields(fields: object): void {
+  mkdirSync(lab.folder.root, {recursive: true, mode: 0o700})
+  writeFileSync(lab.folder.fields, JSON.stringify(fields))
+}
+
+const rebuild = (now: string, request = {isApplied: true}) =>
+  rebuildWarehouse(lab.config, request, lab.createWorld(now))
+const build = (now: string, request = {}) => buildRelease(lab.config, request, lab.createWorld(now))
+const EXTRA = 'select deal_id, note_rate, maturity_date, unreadable from core.deal_extra order by deal_id'
+
+test('a field mapped today appears with its past, and leaves no trace once it is mapped no more', async () => {
+  lab.service.store.insert(someDeals(6))
+  /** `deal day rate`: what was said on the nights on which it was another rate than before. */
+  const expected: string[] = []
+  for (let night = 1; night <= NIGHTS; night++) {
+    for (let number = 1; number <= 6; number++) {
+      if ((night - 1) % number !== 0) continue
+      const rate = (5 + night / 100 + number / 1000) / 100
+      listed.set(aDeal(number).id, {rate})
+      expected.push(`${aDeal(number).id} ${day(night).slice(0, 10)} ${rate.toFixed(6)}`)
+    }
+    await lab.walk(day(night), {config: {detail: 'off'}})
+  }
+  const before = await build(day(NIGHTS))
+  const settles = await lab.queryHistory('select history_id from settle order by seq')
+
+  writeFields(FIELDS)
+  expect(JSON.parse((await lab.run(['doctor', '--json'])).stdout)).toMatchObject({
+    findings: expect.arrayContaining([expect.objectContaining({check: 'fields', ok: false})]),
+  })
+  expect((await lab.run(['verify', '--rebuild'])).code).toBe(0)
+  expect((await rebuild(day(NIGHTS), {isApplied: false})).differences?.map(({table}) => table)).toEqual([
+    'deal_extra',
+    'mapped_field',
+  ])
+  expect(await rebuild(day(NIGHTS))).toMatchObject({outcome: 'rebuilt'})
+  expect(await lab.queryHistory('select history_id from settle order by seq')).toEqual(settles)
+  const mapped = await build(day(NIGHTS))
+  expect(mapped.release_id).not.toBe(before.release_id)
+  const history = await lab.query(
+    `select deal_id || ' ' || business_date || ' ' || note_rate as told from core.deal_extra_history`,
+  )
+  expect(history.map(({told}) => told).sort()).toEqual(expected.sort())
+  const past = await build(day(NIGHTS), {asOf: '2026-02-04'})
+  const fourth = await lab.query(EXTRA, past.release_id)
+  expect(fourth[2]).toEqual({
+    deal_id: aDeal(3).id,
+    note_rate: '0.050430',
+    maturity_date: null,
+    unreadable: null,
+  })
+  expect((await lab.run(['verify', '--rebuild'])).code).toBe(0)
+
+  writeFileSync(lab.folder.fields, '{"note_rate": ')
+  await lab.walk(day(NIGHTS, '23:50'), {config: {detail: 'off'}})
+  expect(await failureOf(rebuild(day(NIGHTS)))).toMatchObject({code: 'FIELDS_FILE'})
+  rmSync(lab.folder.fields)
+  expect(await rebuild(day(NIGHTS))).toMatchObject({outcome: 'rebuilt'})
+  expect((await build(day(NIGHTS))).release_id).toBe(before.release_id)
+  expect(await lab.queryHistory('from deal_extra')).toEqual([])
+  await failureOf(lab.query('from core.deal_extra'))
+})
+
+test('a field may be called what the language of queries has a word for, and is exported as any other', async () => {
+  writeFields({order: {path: 'terms.note_rate', type: 'text'}, group: {path: 'maturity_date', type: 'date'}})
+  lab.service.store.insert(someDeals(1))
+  listed.set(aDeal(1).id, {rate: 'first', maturity: '2027-03-01'})
+  await lab.sync(day(2))
+  expect(await lab.query('select "order", "group" from core.deal_extra')).toEqual([
+    {order: 'first', group: '2027-03-01'},
+  ])
+  expect((await lab.run(['export', 'csv', 'parquet', 'xlsx'])).code).toBe(0)
+})
+
+test('mapped fields come from lists, own pages, looks and replays, and a rebuild finds them all again', async () => {
+  writeFields(FIELDS)
+  lab.service.store.insert(someDeals(4))
+  const [first, second, third, fourth] = [1, 2, 3, 4].map((number) => aDeal(number).id) as [
+    string,
+    string,
+    string,
+    string,
+  ]
+  listed.set(first, {rate: 0.05})
+  own.set(first, {maturity: '2027-03-01T00:00:00Z'})
+  own.set(second, {rate: '0.061', maturity: null})
+  own.set(third, {rate: 'six', maturity: '2028-01-01'})
+  await lab.sync(day(2))
+  expect(await lab.query(EXTRA)).toEqual([
+    {deal_id: first, note_rate: '0.050000', maturity_date: '2027-03-01', unreadable: null},
+    {deal_id: second, note_rate: '0.061000', maturity_date: null, unreadable: null},
+    {deal_id: third, note_rate: null, maturity_date: '2028-01-01', unreadable: 'note_rate'},
+    {deal_id: fourth, note_rate: null, maturity_date: null, unreadable: null},
+  ])
+  const status = await lab.run(['status', '--json'])
+  expect(status.stdout).toContain('mapped_fields_are_readable')
+
+  // A run that dies has read another rate; the next takes it from the tape.
+  listed.set(first, {rate: 0.055})
+  const dies = (step: string) => {
+    if (step === 'pages stored') throw new Error('killed')
+  }
+  await failureOf(lab.walk(day(3), {config: {pageSize: 2}, world: {onStep: dies}}))
+  listed.set(first, {rate: 0.99})
+  await lab.sync(day(3), {config: {pageSize: 2}})
+  expect((await lab.query(EXTRA))[0]).toMatchObject({note_rate: '0.055000', maturity_date: '2027-03-01'})
+
+  // A look tells of another date, and of nothing else that is new.
+  listed.set(first, {rate: 0.055})
+  own.set(second, {rate: '0.061', maturity: '2029-09-09'})
+  {
+    using stateDb = openStateDb(lab.folder.stateDb)
+    storeEvent(stateDb, {eventId: 'evt_1', type: 'deal.updated', dealId: second}, Date.now())
+  }
+  expect((await applyEvents(lab.config, lab.createWorld(day(4, '12:00')))).outcome).toBe('applied')
+  await lab.sync(day(4))
+  expect((await lab.query(EXTRA))[1]).toMatchObject({note_rate: '0.061000', maturity_date: '2029-09-09'})
+
+  expect((await lab.run(['verify', '--rebuild'])).code).toBe(0)
+  expect((await rebuild(day(5), {isApplied: false})).outcome).toBe('equal')
+})
+
+test('what no tape tells of any more is known of a field that was mapped before, and of no other', async () => {
+  writeFields({note_rate: FIELDS.note_rate})
+  lab.service.store.insert(someDeals(2))
+  const [deal] = [aDeal(1).id]
+  own.set(deal, {rate: 0.05, maturity: '2027-01-01'})
+  await lab.walk(day(2))
+  lab.ageTapes(401)
+  own.set(deal, {rate: 0.06, maturity: '2028-02-02'})
+  listed.set(deal, {maturity: '2028-02-02'})
+  await lab.walk(day(3))
+  expect((await pruneData(lab.config, {isDryRun: false}, lab.createWorld(day(3)))).tapes).toHaveLength(1)
+  writeFields(FIELDS)
+  expect(await rebuild(day(3))).toMatchObject({outcome: 'rebuilt', units: 1})
+  await build(day(3))
+  expect(
+    await lab.query(
+      `select note_rate, maturity_date, cast(business_date as varchar) as day from core.deal_extra_history order by version`,
+    ),
+  ).toEqual([
+    {note_rate: '0.050000', maturity_date: null, day: '2026-02-02'},
+    {note_rate: '0.060000', maturity_date: '2028-02-02', day: '2026-02-03'},
+  ])
+  const [{comment}] = (await lab.query(
+    `select comment from duckdb_columns() where column_name = 'maturity_date' and table_name = 'deal_extra'`,
+  )) as [{comment: string}]
+  expect(comment).toContain('known of what was stored since 2026-02-04 04:30:00')
+  expect((await lab.run(['verify', '--rebuild'])).code).toBe(0)
+})

@@ -1,0 +1,343 @@
+import {readdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {gunzipSync} from 'node:zlib'
+import {fastify} from 'fastify'
+import {Webhook} from 'standardwebhooks'
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import {z} from 'zod'
+import {backUp} from '../../src/record/backup.ts'
+import {openDatabase} from '../../src/store/database.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
+import {addWebhooks} from '../../src/web/web-server.ts'
+import {startTestServer} from '../source/test-server.ts'
+import {createLab, type Ended, type Lab, someDeals} from '../support/lab.ts'
+import {rawJson} from '../support/raw-json.ts'
+
+const DAY_1 = '2026-02-02T23:30:00-05:00'
+const DAY_2 = '2026-02-03T23:30:00-05:00'
+const PEOPLE = ['Querfeldein', 'ada.q@example.com', '+1 203 555 0187', '998-44']
+
+let lab: Lab
+
+beforeEach(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(20))
+})
+
+afterEach(() => lab[Symbol.asyncDispose]())
+
+/** Puts people into the records of an answer; the first of them cannot be read, either. */
+function plant(records: Record<string, unknown>[]): void {
+  const [name, email, phone, digits] = PEOPLE
+  for (const record of records) {
+    record.borrowers = [{last_name: name, email, phone, ssn_last_four: digits}]
+    record.primary_borrower = {last_name: name, contact: {email, phone}}
+  }
+  const [first, second] = records
+  if (first) first.loan_amount = {of: name}
+  if (second) second.status = {name}
+}
+
+/** What a file holds, as text: of a database or a Parquet file every value. */
+async function readText(path: string): Promise<string> {
+  const bytes = readFileSync(path)
+  if (!/\.(duckdb|parquet)$/.test(path)) return bytes.toString('latin1')
+  await using db = await openDatabase(
+    path.endsWith('.duckdb') ? {attach: [{path, alias: 'one', readOnly: true}]} : {},
+  )
+  const tables = path.endsWith('.parquet')
+    ? [{name: `'${path}'`}]
+    : await db.all(
+        z.object({name: z.string()}),
+        `select schema_name || '.' || table_name as name from duckdb_tables() where database_name = 'one'`,
+      )
+  const texts = [bytes.toString('latin1')]
+  for (const {name} of tables) {
+    const source = path.endsWith('.parquet') ? name : `one.${name}`
+    const rows = await db.all(z.object({row: z.string()}), `select t::varchar as row from ${source} as t`)
+    texts.push(...rows.map(({row}) => row))
+  }
+  return texts.join('\n')
+}
+
+test('no name, address, number or digit of people that stand in records of deals is in any file but the sealed tapes', async () => {
+  lab.service.faults.add({
+    match: {path: /^\/deals/},
+    fault: {
+      kind: 'mutate',
+      change: (body) => {
+        const {data} = body as {data: Record<string, unknown> | Record<string, unknown>[]}
+        plant([data].flat())
+        return body
+      },
+    },
+  })
+  await lab.sync(DAY_1, {config: {pageSize: 100}})
+  await lab.sync(DAY_2, {config: {pageSize: 100}})
+  for (const profile of ['csv', 'parquet']) expect((await lab.run(['export', profile])).code).toBe(0)
+  expect((await lab.run(['quarantine', 'replay'])).code).toBe(0)
+  const backup = join(lab.folder.root, '../backup')
+  await backUp(lab.config, backup, lab.createWorld(DAY_2))
+
+  const listed = await lab.run(['quarantine', 'list', '--json'])
+  const [{quarantine_id: id}] = JSON.parse(listed.stdout).records
+  const shown = JSON.parse((await lab.run(['quarantine', 'show', id, '--json'])).stdout)
+  expect(shown.record).toContain(PEOPLE[0])
+  for (const root of [lab.folder.root, backup]) {
+    const files = readdirSync(root, {recursive: true, withFileTypes: true})
+      .filter((entry) => entry.isFile())
+      .map((entry) => join(entry.parentPath, entry.name))
+    expect(files.length).toBeGreaterThan(3)
+    for (const file of files) {
+      const text = await readText(file)
+      for (const person of PEOPLE) expect(text.includes(person), `${person} in ${file}`).toBe(false)
+    }
+  }
+})
+
+/** A name, an address or a number in each place where a source can put one. */
+const CANARIES = {
+  'a title': 'Zebulon Quackenbush not found',
+  'a code': 'zebulon_quackenbush',
+  'a detail': 'Wilhelmina Featherstonehaugh has no such deal',
+  'the path of an error': 'borrowers.Peregrine Oglethorpe',
+  'the message of an error': 'peregrine.o@example.com is no address',
+  'the type of a problem': 'https://example.com/people/thaddeus-vandersloot',
+  'a content type': 'bartholomew/throckmorton',
+  'an entity tag': 'W/"hortensia-underhill"',
+  'the id of a request': 'req-for-ignatius-pumblechook',
+  'another header': 'Araminta Entwistle',
+  'a cursor': 'after:lucretia.m@example.com',
+  'the name of a list': 'Deals of Cornelius Ravensworth',
+  'a field': 'Euphemia Blatherwick',
+  'a field of a field': '+1 203 555 0187',
+  'the name of a field': 'Archibald Snodgrass',
+  'the name of a field of a field': 'snodgrass.a@example.com',
+  'an amount that is none': 'owed by Gwendolyn Fotheringay',
+  'a status that is none': 'Mortimer Higginbottom',
+  'a field that comes twice': 'Philomena Cadwallader',
+  'a name that comes twice': 'Septimus Crumpsall',
+  'the type of a webhook': 'deal.updated.by.Rosamund Petherbridge',
+  'a field of a webhook': '998-44-1207',
+  'the name of a document': 'passport of Clementine Osbaldeston.pdf',
+  'a borrower': 'Hieronymus Abernathy',
+} as const
+
+const NAMING_HEADERS = {
+  etag: CANARIES['an entity tag'],
+  'x-request-id': CANARIES['the id of a request'],
+  'x-borrower': CANARIES['another header'],
+}
+
+/** The text of a deal that names people beside its fields. */
+const formatDeal = (number: number, more: object = {}) =>
+  JSON.stringify({
+    id: `deal_${number}`,
+    property_address: '12 Ocean Ct, Stamford, CT 06902',
+    loan_amount: 350000,
+    status: 'draft',
+    created_at: '2026-01-05T15:00:00Z',
+    owner: {
+      name: CANARIES['a field'],
+      [CANARIES['the name of a field of a field']]: [CANARIES['a field of a field']],
+    },
+    [CANARIES['the name of a field']]: CANARIES['a field'],
+    ...more,
+  })
+
+const unreadable = [
+  formatDeal(21, {loan_amount: CANARIES['an amount that is none']}),
+  formatDeal(22, {status: {is: CANARIES['a status that is none']}}),
+]
+const named = `"${CANARIES['a name that comes twice']}":1`
+const twice = [
+  formatDeal(23).replace('"status":"draft"', `"status":"${CANARIES['a field that comes twice']}",$&`),
+  formatDeal(24).replace('"loan_amount"', `${named},${named},$&`),
+]
+
+const formatPage = (deals: readonly string[], next: string | null) =>
+  `{"data":[${deals}],"has_more":${next !== null},"next_cursor":${JSON.stringify(next)}}`
+const firstPage = formatPage(
+  Array.from({length: 20}, (_, index) => formatDeal(index + 1)),
+  CANARIES['a cursor'],
+)
+const refusal = JSON.stringify({
+  type: CANARIES['the type of a problem'],
+  title: CANARIES['a title'],
+  code: CANARIES['a code'],
+  detail: CANARIES['a detail'],
+  errors: [{path: CANARIES['the path of an error'], message: CANARIES['the message of an error']}],
+})
+
+async function listTexts(root: string): Promise<[string, string][]> {
+  const files = readdirSync(root, {recursive: true, withFileTypes: true})
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name))
+  const read = async (file: string) =>
+    file.endsWith('.gz') ? gunzipSync(readFileSync(file)).toString('latin1') : readText(file)
+  return Promise.all(files.map(async (file) => [file, await read(file)]))
+}
+
+test('wherever a source names people, only the sealed tapes hold it: no file, no log line, no message, no evidence', async () => {
+  const pages = (last: readonly string[]) => (path: string, cursor: string | null) => {
+    if (path === '/deals') return cursor === null ? firstPage : formatPage(last, null)
+    if (path === '/deals/deal_1') return `{"data":${formatDeal(1)}}`
+    if (path.endsWith('/documents'))
+      return `{"data":[{"id":"d_1","name":"${CANARIES['the name of a document']}"}],"has_more":false}`
+    if (path.endsWith('/borrowers'))
+      return `{"data":[{"id":"b_1","last_name":"${CANARIES['a borrower']}"}],"has_more":false}`
+    return path === '/deals/deal_2' ? 404 : 422
+  }
+  let answer: (path: string, cursor: string | null) => string | number
+  let type = 'application/json'
+  await using server = await startTestServer(({path, query}, response) => {
+    const said = answer(path.replace('/v1', ''), query.get('cursor'))
+    response.writeHead(typeof said === 'number' ? said : 200, {'content-type': type, ...NAMING_HEADERS})
+    response.end(typeof said === 'number' ? refusal : said)
+  })
+  const env = {
+    LOANTAPE_BASE_URL: server.url,
+    LOANTAPE_LOG_LEVEL: 'debug',
+    LOANTAPE_STREAMS: 'deals,borrowers,documents',
+    LOANTAPE_NOW: DAY_1,
+  }
+  const printed: [string, string][] = []
+  const run = async (...args: string[]): Promise<Ended> => {
+    const ended = await lab.run(args, env, {retries: 0})
+    printed.push([args.join(' '), ended.stdout + ended.stderr])
+    return ended
+  }
+
+  for (const [status, code] of [
+    [404, 'SOURCE_NOT_FOUND'],
+    [422, 'SOURCE_REQUEST_REFUSED'],
+  ] as const) {
+    answer = () => status
+    expect((await run('sync')).stderr).toContain(code)
+  }
+  answer = (_path, cursor) => (cursor === null ? firstPage : 410)
+  expect((await run('sync')).stderr).toContain('SOURCE_CURSOR_REFUSED')
+  type = CANARIES['a content type']
+  answer = () => '<html>'
+  expect((await run('sync')).stderr).toContain('SOURCE_NOT_JSON')
+  type = 'application/json'
+  const emptyList = (name: string) => JSON.stringify({data: {[name]: []}, [name]: {has_more: false}})
+  answer = () => emptyList(CANARIES['the name of a list'])
+  expect((await run('sync')).code).toBe(0)
+  answer = () => emptyList('deals')
+  expect((await run('sync')).stderr).toContain('SOURCE_ENVELOPE_CHANGED')
+  const rows = join(lab.folder.root, '../rows.csv')
+  writeFileSync(
+    rows,
+    'external_reference,property_address,loan_amount\nr1,"1 Main St, Austin, TX 78701",1000\n',
+  )
+  for (const status of [401, 422, 503]) {
+    answer = () => status
+    expect((await run('push', 'deals', rows, '--result', `${rows}.${status}`)).code).not.toBe(0)
+  }
+
+  answer = pages([...unreadable, ...twice])
+  expect((await run('sync', '--accept', 'envelope')).stderr).toContain('SOURCE_QUARANTINE')
+  for (const [now, last] of [
+    [DAY_1, unreadable],
+    [DAY_2, twice],
+  ] as const) {
+    env.LOANTAPE_NOW = now
+    answer = pages(last)
+    const synced = await run('sync', '--accept', 'envelope')
+    expect(synced.code, synced.stderr).toBe(0)
+  }
+  const {records} = JSON.parse((await run('quarantine', 'list', '--json')).stdout) as {
+    records: {path: string}[]
+  }
+  const paths = new Set(records.map(({path}) => path))
+  expect([...paths].sort()).toEqual(['loan_amount', expect.stringMatching(/^sha256:/), 'status'])
+
+  const secret = `whsec_${Buffer.alloc(24, 7).toString('base64')}`
+  {
+    using stateDb = openStateDb(lab.folder.stateDb)
+    const receiver = fastify()
+    addWebhooks(receiver, {...lab.config, webhookSecret: secret}, stateDb, lab.createWorld())
+    const owner = {name: CANARIES['a field of a webhook']}
+    const events = [
+      {type: CANARIES['the type of a webhook'], data: {id: 'deal_1', owner}, owner},
+      {type: CANARIES['the type of a webhook'].slice(5), data: {id: CANARIES['a field of a webhook']}},
+    ]
+    for (const [index, event] of events.entries()) {
+      const [id, at, payload] = [`evt_${index}`, new Date(), JSON.stringify(event)]
+      const headers = {
+        'webhook-id': id,
+        'webhook-timestamp': String(Math.floor(at.getTime() / 1000)),
+        'webhook-signature': new Webhook(secret).sign(id, at, payload),
+      }
+      const {statusCode} = await receiver.inject({method: 'POST', url: '/webhooks/deals', headers, payload})
+      expect(statusCode).toBe(202)
+    }
+    await receiver.close()
+  }
+  await run('events', 'apply')
+  for (const command of [
+    'status',
+    'doctor',
+    'quarantine list',
+    'verify',
+    'export csv',
+    'trace deal_1 --json',
+    'docs',
+  ])
+    await run(...command.split(' '))
+  const beside = (name: string) => join(lab.folder.root, '..', name)
+  expect((await run('backup', beside('backup'))).code).toBe(0)
+  expect((await run('evidence', 'current', beside('evidence'), '--from', '2026-01-01')).code).toBe(0)
+  expect((await run('evidence', 'current', beside('all'), '--all-fields')).code).toBe(0)
+
+  const kept = (
+    await Promise.all([lab.folder.root, beside('backup'), beside('evidence')].map(listTexts))
+  ).flat()
+  expect(kept.length).toBeGreaterThan(20)
+  const isTraced = ([what]: [string, string]) => what.startsWith('trace')
+  for (const [where, text] of [...kept, ...printed.filter((one) => !isTraced(one))]) {
+    for (const [what, person] of Object.entries(CANARIES))
+      expect(text.includes(person), `${what} in ${where}: ${person}`).toBe(false)
+  }
+  const whole = (await listTexts(beside('all'))).map(([, text]) => text).join()
+  expect(whole).toContain(CANARIES['a field'])
+  expect(printed.find(isTraced)?.[1]).toContain(CANARIES['a field'])
+})
+
+test('a record in quarantine is shown with every digit of its numbers, as the source sent it', async () => {
+  lab.service.faults.add({
+    match: {path: /^\/deals\?/},
+    fault: {
+      kind: 'mutate',
+      change: (body) => {
+        const [first] = (body as {data: Record<string, unknown>[]}).data
+        if (first) first.loan_amount = rawJson('12345678901234567890.123456789012345678901')
+        return body
+      },
+    },
+  })
+  await lab.walk(DAY_1, {config: {detail: 'off'}})
+  const listed = await lab.run(['quarantine', 'list', '--json'])
+  const [{quarantine_id: id}] = JSON.parse(listed.stdout).records
+  for (const form of [[], ['--json']]) {
+    const {stdout} = await lab.run(['quarantine', 'show', id, ...form])
+    const text = form.length > 0 ? JSON.parse(stdout).record : stdout
+    expect(text).toContain('"loan_amount":12345678901234567890.123456789012345678901,')
+  }
+})
+
+test('a record in quarantine that nests deeper than calls can is shown as it came', async () => {
+  const record = `{"id": "deep", "loan_amount": ${'['.repeat(9000)}${']'.repeat(9000)}}`
+  const deep = `{"data": [${record}], "has_more": false}`
+  await using server = await startTestServer((_request, response) => {
+    response.writeHead(200, {'content-type': 'application/json'}).end(deep)
+  })
+  await lab.walk(DAY_1, {config: {detail: 'off', baseUrl: server.url}})
+  const {records} = JSON.parse((await lab.run(['quarantine', 'list', '--json'])).stdout)
+  for (const form of [[], ['--json']]) {
+    const {code, stdout} = await lab.run(['quarantine', 'show', records[0].quarantine_id, ...form])
+    expect(code).toBe(0)
+    expect(form.length > 0 ? JSON.parse(stdout).record : stdout).toContain(record)
+  }
+})

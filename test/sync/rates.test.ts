@@ -1,0 +1,364 @@
+import {mkdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import {buildRelease} from '../../src/build/build.ts'
+import {readConditions} from '../../src/schedule/alarms.ts'
+import {requireJob} from '../../src/schedule/job.ts'
+import {runJob} from '../../src/schedule/run-job.ts'
+import {acquireLock} from '../../src/store/lock.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
+import {verifyWarehouse} from '../../src/store/verify-warehouse.ts'
+import {feedParser, parseRates} from '../../src/sync/rate-feed.ts'
+import {ingestRates, type RatesResult, readRateFeeds} from '../../src/sync/rates.ts'
+import {createGate, type Handler, sendJson, startTestServer} from '../source/test-server.ts'
+import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+
+let lab: Lab
+
+beforeEach(async () => {
+  lab = await createLab({tables: '+core.deal +mart.rate_daily +mart.run'})
+  mkdirSync(lab.folder.root)
+})
+
+afterEach(() => lab[Symbol.asyncDispose]())
+
+const fileOf = (name: string) => join(lab.folder.root, name)
+
+const SOFR = {name: 'sofr', rate: 'SOFR'}
+const csvFeed = () => ({...SOFR, csv: fileOf('sofr.csv')})
+const urlFeed = (csv: string) => ({...SOFR, name: 'far', csv})
+
+const writeCsv = (...rows: string[]) =>
+  writeFileSync(fileOf('sofr.csv'), ['date,value', ...rows, ''].join('\n'))
+
+function withFeeds(...feeds: object[]): Lab['config'] {
+  writeFileSync(fileOf('rates.json'), JSON.stringify({feeds}))
+  return {...lab.config, retries: 0, requestTimeoutSeconds: 60, ratesFile: fileOf('rates.json')}
+}
+
+const ingest = (now: string, ...feeds: object[]): Promise<RatesResult> =>
+  ingestRates(withFeeds(...feeds), lab.createWorld(now))
+
+const EVENING = '2026-03-02T21:00:00-05:00'
+const NEXT_EVENING = '2026-03-03T21:00:00-05:00'
+
+async function serve(handler: Handler, use: (url: string) => Promise<void>): Promise<void> {
+  await using server = await startTestServer(handler)
+  await use(server.url)
+}
+
+test('what is new or changed is appended once, and what was known is not', async () => {
+  writeCsv('2026-02-27,4.33', '2026-03-02,4.31')
+  expect(await ingest(EVENING, csvFeed())).toMatchObject({
+    outcome: 'appended',
+    feeds: [{appended: 2, known: 0}],
+  })
+  expect(await ingest(EVENING, csvFeed())).toMatchObject({
+    outcome: 'unchanged',
+    feeds: [{appended: 0, known: 2}],
+  })
+  writeCsv('2026-03-02,4.32', '2026-03-03,4.30')
+  expect(await ingest(NEXT_EVENING, csvFeed())).toMatchObject({feeds: [{appended: 2, known: 0}]})
+  writeCsv('2026-03-02,4.31')
+  expect(await ingest(NEXT_EVENING, csvFeed())).toMatchObject({feeds: [{appended: 1}]})
+  expect(await lab.queryHistory('select seq, rate_date, value from rate order by seq')).toEqual([
+    {seq: '1', rate_date: '2026-02-27', value: '4.33000000'},
+    {seq: '2', rate_date: '2026-03-02', value: '4.31000000'},
+    {seq: '3', rate_date: '2026-03-02', value: '4.32000000'},
+    {seq: '4', rate_date: '2026-03-03', value: '4.30000000'},
+    {seq: '5', rate_date: '2026-03-02', value: '4.31000000'},
+  ])
+  expect(await verifyWarehouse(lab.folder)).toEqual({walks: 0, faults: []})
+})
+
+test('the next build releases them, and a past date shows what was known then', async () => {
+  lab.service.store.insert(someDeals(2))
+  await lab.walk('2026-03-02T23:30:00-05:00')
+  writeCsv('2026-02-27,4.33', '2026-03-02,4.31')
+  await ingest(EVENING, csvFeed())
+  const first = await buildRelease(lab.config, {}, lab.createWorld(EVENING))
+  expect(first.outcome).toBe('released')
+  const daily = `select cast(day as varchar) as day, value from mart.rate_daily order by day desc limit 2`
+  expect(await lab.query(daily)).toEqual([
+    {day: '2026-03-02', value: '4.31000000'},
+    {day: '2026-03-01', value: '4.33000000'},
+  ])
+  writeCsv('2026-03-02,4.99')
+  await ingest(NEXT_EVENING, csvFeed())
+  await lab.sync('2026-03-03T23:30:00-05:00')
+  expect(await lab.query(daily)).toEqual([
+    {day: '2026-03-03', value: '4.99000000'},
+    {day: '2026-03-02', value: '4.99000000'},
+  ])
+  const past = await buildRelease(lab.config, {asOf: '2026-03-02'}, lab.createWorld(NEXT_EVENING))
+  expect(past).toMatchObject({outcome: 'unchanged', release_id: first.release_id})
+})
+
+test('a deal applied after rates is recorded later than they are', async () => {
+  lab.service.store.insert(someDeals(2))
+  writeCsv('2026-03-02,4.31')
+  await ingest('2026-03-09T21:00:00-05:00', csvFeed())
+  await lab.walk('2026-03-03T23:30:00-05:00')
+  expect(
+    await lab.queryHistory(
+      'select (select max(recorded_at) from walk) > max(recorded_at) as is_later from rate',
+    ),
+  ).toEqual([{is_later: true}])
+})
+
+test('a feed that fails and a row that cannot be read harm nothing else, and an alarm says so', async () => {
+  writeCsv('2026-03-02,4.31', '2026-03-03,oops')
+  await serve(endWith(200, '<html>'), async (url) => {
+    const gone = {...csvFeed(), name: 'gone', csv: '/nowhere/x.csv'}
+    const result = await ingest(EVENING, urlFeed(url), gone, csvFeed())
+    expect(result).toMatchObject({
+      outcome: 'appended',
+      faulty: 3,
+      feeds: [
+        {feed: 'far', outcome: 'failed', problems: [expect.stringContaining('[RATES_FEED]')]},
+        {feed: 'gone', outcome: 'failed', problems: [expect.stringContaining('ENOENT')]},
+        {feed: 'sofr', outcome: 'read', rows: 2, appended: 1, rejected: 1},
+      ],
+    })
+  })
+  using stateDb = openStateDb(lab.folder.stateDb)
+  const alarmOf = () =>
+    readConditions(stateDb, lab.config, Date.now(), undefined).find(({name}) => name === 'rates')
+  expect(alarmOf()).toMatchObject({state: 'faulty', title: '3 of 3 rate feeds could not be read whole'})
+  writeCsv('2026-03-02,4.31')
+  await ingest(EVENING, csvFeed())
+  expect(alarmOf()).toMatchObject({state: 'ok'})
+})
+
+const endWith =
+  (status: number, body?: string): Handler =>
+  (_request, response) => {
+    response.writeHead(status).end(body)
+  }
+
+const hangUp: Handler = (_request, response) => {
+  response.destroy()
+}
+
+test.each<[string, Handler, RegExp]>([
+  ['is not there', endWith(404), /RATES_FEED.*status 404/],
+  ['refuses the key', endWith(401), /SOURCE_UNAUTHORIZED/],
+  ['fails', endWith(503), /SOURCE_FAILING/],
+  ['hangs up', hangUp, /SOURCE_UNREACHABLE/],
+])('a feed that %s is reported, and no query of its URL is repeated', async (_name, handler, words) => {
+  await serve(handler, async (url) => {
+    const {feeds} = await ingest(EVENING, urlFeed(`${url}/x?api_key=hush`))
+    expect(feeds).toMatchObject([{outcome: 'failed', problems: [expect.stringMatching(words)]}])
+    expect(JSON.stringify(feeds)).not.toContain('hush')
+  })
+})
+
+test('rates of the service are read to their last page with the key of the source', async () => {
+  const call = (body: object) =>
+    fetch(`${lab.service.url}/rates`, {
+      method: 'POST',
+      headers: {authorization: `Bearer ${lab.config.apiKey}`, 'content-type': 'application/json'},
+      body: JSON.stringify(body),
+    })
+  const rate = {provider: 'acme', loan_program: 'bridge_30yr'}
+  await call({...rate, rate_pct: 7.125, effective_at: '2026-03-02T15:00:00Z'})
+  await call({...rate, rate_pct: 7.0001, effective_at: '2026-03-02T09:00:00Z'})
+  for (let count = 0; count < 100; count += 1)
+    await call({...rate, rate_pct: 7, effective_at: '2026-03-02T15:00:00Z'})
+  await call({...rate, rate_pct: 6.5, effective_at: '2026-03-03T03:00:00Z'})
+  const service = {name: 'service'}
+  expect(await ingest(EVENING, service)).toMatchObject({feeds: [{outcome: 'read', rows: 103, appended: 1}]})
+  expect(await lab.queryHistory('select rate, rate_date, value from rate')).toEqual([
+    {rate: 'acme/bridge_30yr', rate_date: '2026-03-02', value: '6.50000000'},
+  ])
+})
+
+test('pages of the service that do not lead on end its feed', async () => {
+  await serve(
+    (_request, response) => sendJson(response, {data: [], has_more: true, next_cursor: 'again'}),
+    async (baseUrl) => {
+      const config = {...withFeeds({name: 'service'}), baseUrl}
+      const {feeds} = await ingestRates(config, lab.createWorld(EVENING))
+      expect(feeds).toMatchObject([
+        {outcome: 'failed', problems: [expect.stringContaining('SOURCE_CURSOR_LOOP')]},
+      ])
+    },
+  )
+})
+
+test('key and query of the source go to the service alone, and along no redirect', async () => {
+  await using other = await startTestServer(endWith(200, 'date,value\n'))
+  await using source = await startTestServer((_request, response) => {
+    response.writeHead(302, {location: `${other.url}/stolen`}).end()
+  })
+  const config = {
+    ...withFeeds({name: 'service'}, urlFeed(`${other.url}/a`), {
+      ...urlFeed(`${source.url}/b`),
+      name: 'moved',
+    }),
+    baseUrl: source.url,
+    baseUrlQuery: '?key=of_source',
+  }
+  const {feeds} = await ingestRates(config, lab.createWorld(EVENING))
+  expect(feeds.map(({problems}) => problems.join())).toEqual([
+    expect.stringContaining('SOURCE_REDIRECTED'),
+    '',
+    expect.stringContaining('SOURCE_REDIRECTED'),
+  ])
+  const asked = [...source.requests, ...other.requests].map((one) => [
+    one.path,
+    one.headers.authorization,
+    one.query.get('key'),
+  ])
+  expect(asked).toEqual([
+    ['/v1/rates', `Bearer ${lab.config.apiKey}`, 'of_source'],
+    ['/v1/b', undefined, null],
+    ['/v1/a', undefined, null],
+  ])
+})
+
+test('a feed is asked for as its URL says, names that repeat included', async () => {
+  await using server = await startTestServer(endWith(200, 'date,value\n'))
+  await ingest(EVENING, urlFeed(`${server.url}/x/?series=A&series=B`))
+  expect(server.requests).toMatchObject([{path: '/v1/x/'}])
+  expect(server.requests[0]?.query.getAll('series')).toEqual(['A', 'B'])
+})
+
+test('without feeds the shipped job says so and does nothing', async () => {
+  const job = await requireJob(lab.config, 'rates')
+  const request = {job, slot: undefined}
+  const result = await runJob({...lab.config, dataDir: '/proc/nowhere'}, request, lab.createWorld(EVENING))
+  expect(result.steps).toEqual([
+    {do: 'ingest_rates', result: {run_id: null, outcome: 'not_configured', faulty: 0, feeds: []}},
+  ])
+  const missing = {...lab.config, ratesFile: fileOf('none.json')}
+  expect(await failureOf(ingestRates(missing, lab.createWorld()))).toMatchObject({
+    code: 'RATES_FILE',
+    exitCode: 2,
+  })
+})
+
+test('rates wait for nobody: while another run holds the warehouse they are refused', async () => {
+  using stateDb = openStateDb(lab.folder.stateDb)
+  using _lock = acquireLock(stateDb, {runId: 'other', command: 'sync'}, lab.createWorld())
+  writeCsv('2026-03-02,4.31')
+  expect(await failureOf(ingest(EVENING, csvFeed()))).toMatchObject({code: 'RUN_IN_PROGRESS', exitCode: 4})
+})
+
+test('a feed that hangs keeps nobody from the warehouse', async () => {
+  lab.service.store.insert(someDeals(2))
+  const [asked, answer] = [createGate(), createGate()]
+  await serve(
+    async (_request, response) => {
+      asked.open()
+      await answer.opened
+      response.end('date,value\n2026-03-02,4.31\n')
+    },
+    async (url) => {
+      const hanging = ingest(EVENING, urlFeed(url))
+      await asked.opened
+      expect(await lab.sync('2026-03-02T23:30:00-05:00')).toMatchObject({outcome: 'released'})
+      answer.open()
+      expect(await hanging).toMatchObject({outcome: 'appended', feeds: [{appended: 1}]})
+    },
+  )
+})
+
+test('run rates prints what became of each feed', async () => {
+  writeCsv('2026-03-02,4.31', '2026-03-03,oops')
+  withFeeds(csvFeed())
+  const none = lab.run(['run', 'rates'])
+  const some = await lab.run(['run', 'rates'], {LOANTAPE_RATES_FILE: fileOf('rates.json')})
+  expect(some).toMatchObject({
+    code: 0,
+    stdout: expect.stringContaining('Rates of sofr: 2 rows, 1 new, 0 known'),
+  })
+  expect(some.stdout).toContain('row 2: value: expected')
+  expect(await none).toMatchObject({code: 0, stdout: expect.stringContaining('no feeds')})
+})
+
+const read = (csv: string) => parseRates(feedParser.parse(SOFR), csv, 'America/New_York')
+
+test('values are exact, however many digits a double could not hold', () => {
+  const csv = 'date,value\n2026-03-02,1234567890.12345678\n2026-03-03,-0.1\n2026-03-04,5.3300000000\n'
+  expect(read(csv)).toMatchObject([
+    {units: 123_456_789_012_345_678n},
+    {units: -10_000_000n},
+    {units: 533_000_000n},
+  ])
+})
+
+test.each([
+  ['2026-03-02,abc', /^row 2: value: expected a decimal number/],
+  ['2026-03-02,4.123456789', /^row 2: value/],
+  ['2026-03-02,1e3', /^row 2: value/],
+  ['2026-03-02,12345678901', /^row 2: value/],
+  ['2026-02-30,4.31', /^row 2: date: expected a day/],
+  ['0026-03-02,4.31', /^row 2: date/],
+  ['2026-03-02', /CSV_RECORD_INCONSISTENT/],
+])('the row %s is rejected alone, and its value is not repeated', (row, words) => {
+  const rows = read(`date,value\n2026-03-01,4.30\n${row}\n2026-03-03,4.32\n`)
+  expect(rows.filter((one) => typeof one === 'object')).toMatchObject([
+    {rateDate: '2026-03-01'},
+    {rateDate: '2026-03-03'},
+  ])
+  expect(rows.filter((one) => typeof one === 'string')).toEqual([expect.stringMatching(words)])
+  expect(rows.join()).not.toMatch(/abc|4\.123|1e3/)
+})
+
+test('a text that means no value is neither a value nor a fault', () => {
+  expect(read('date,value\n2026-03-01,.\n2026-03-02,\n')).toEqual([null, null])
+})
+
+test('rates of the service are of the day their instant is of, and one that cannot be read says so alone', () => {
+  const rate = {
+    provider: 'acme',
+    loan_program: 'bridge',
+    rate_pct: 7.125,
+    effective_at: '2026-03-03T01:00:00Z',
+  }
+  const data = [rate, {...rate, provider: ''}, {...rate, rate_pct: '7'}, {...rate, effective_at: 'soon'}, 7]
+  const rows = parseRates(
+    feedParser.parse({name: 'service'}),
+    JSON.stringify({data, has_more: false}),
+    'America/New_York',
+  )
+  expect(rows).toEqual([
+    {rate: 'acme/bridge', rateDate: '2026-03-02', instant: 1_772_499_600_000_000n, units: 712_500_000n},
+    expect.stringMatching(/^row 2: provider: expected a text/),
+    expect.stringMatching(/^row 3: rate_pct/),
+    expect.stringMatching(/^row 4: effective_at/),
+    expect.stringMatching(/^row 5: /),
+  ])
+})
+
+test.each(['<html>', '', 'day,value\n2026-03-01,1\n'])(
+  'what is no CSV with the columns is refused: %s',
+  (csv) => {
+    expect(() => read(csv)).toThrow(/^Feed 'sofr': column 'date' is not in its header/)
+  },
+)
+
+test.each<[object, RegExp]>([
+  [{name: 'A b'}, /feeds\.0\.name: expected lower-case/],
+  [{csv: undefined}, /feeds\.0\.rate: expected beside csv, and only there/],
+  [{rate: undefined}, /feeds\.0\.rate: expected beside csv, and only there/],
+  [{csv: 'https://me:hush@x.example/'}, /feeds\.0\.csv: expected a URL without user/],
+  [{valeu: 'x'}, /feeds\.0: Unrecognized key/],
+])('a wrong file of feeds is named with its field: %o', (fields, words) => {
+  const config = withFeeds({...csvFeed(), ...fields})
+  expect(() => readRateFeeds(config)).toThrow(words)
+  expect(() => readRateFeeds(config)).toThrow(/^Rate feeds in '.*rates\.json'/)
+})
+
+test('two feeds of one name are refused', () => {
+  expect(() => readRateFeeds(withFeeds(csvFeed(), csvFeed()))).toThrow(/feeds: expected each name once/)
+})
+
+test('the feeds that docs/rates.md shows can be read', () => {
+  const page = readFileSync(join(import.meta.dirname, '../../docs/rates.md'), 'utf8')
+  const [, shown = ''] = /```json\n(.*?)```/s.exec(page) ?? []
+  writeFileSync(fileOf('rates.json'), shown)
+  const feeds = readRateFeeds({...lab.config, ratesFile: fileOf('rates.json')})
+  expect(feeds.map(({name}) => name)).toEqual(['pricing', 'treasury-10y', 'sofr'])
+})

@@ -1,0 +1,231 @@
+import {rmSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {applyEvents} from '../../src/pipeline.ts'
+import {pruneData} from '../../src/record/prune.ts'
+import {listTapes} from '../../src/store/recorded.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
+import {openWarehouse} from '../../src/store/warehouse.ts'
+import {ingestRates} from '../../src/sync/rates.ts'
+import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
+import {storeEvent} from '../../src/sync/webhook-events.ts'
+import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+
+const day = (number: number, time = '23:30') => `2026-02-${String(number).padStart(2, '0')}T${time}:00-05:00`
+
+let lab: Lab
+let goBack: () => void
+
+beforeAll(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(30))
+  await lab.walk(day(2))
+  goBack = lab.remember()
+})
+
+beforeEach(() => goBack())
+
+afterAll(() => lab[Symbol.asyncDispose]())
+
+const idOf = (number: number) => aDeal(number).id
+const change = (number: number, fields: Parameters<Lab['service']['store']['update']>[1]) =>
+  lab.service.store.update(idOf(number), fields)
+const rebuild = (request = {}, now = day(28)) => rebuildWarehouse(lab.config, request, lab.createWorld(now))
+
+async function look(number: number, now: string): Promise<void> {
+  {
+    using stateDb = openStateDb(lab.folder.stateDb)
+    storeEvent(
+      stateDb,
+      {eventId: `evt_${number}_${now}`, type: 'deal.updated', dealId: idOf(number)},
+      Date.now(),
+    )
+  }
+  expect((await applyEvents(lab.config, lab.createWorld(now))).outcome).toBe('applied')
+}
+
+async function readRates(value: string, now: string): Promise<void> {
+  const root = join(lab.folder.root, '..')
+  const file = join(root, 'rates.csv')
+  writeFileSync(file, `day,percent\n2026-02-02,${value}\n`)
+  const feed = {name: 'fed', csv: file, rate: 'sofr', date: 'day', value: 'percent'}
+  writeFileSync(join(root, 'rates.json'), JSON.stringify({feeds: [feed]}))
+  const config = {...lab.config, ratesFile: join(root, 'rates.json')}
+  expect((await ingestRates(config, lab.createWorld(now))).outcome).toBe('appended')
+}
+
+function linkPeople(): void {
+  for (const number of [1, 2, 3]) {
+    lab.service.database.run(
+      `insert into borrower (id, deal_id, first_name, last_name, email, has_ssn_last_four, created_at)
+       values (?, ?, 'Adalbert', 'Querfeldein', ?, 1, 1767000000000)`,
+      `bor_${number}`,
+      idOf(number),
+      `person${number}@example.com`,
+    )
+  }
+}
+
+/** A step at which a run dies, the first or a later time it comes. */
+function dyingAt(step: string, nth = 1): {onStep: (step: string) => void} {
+  let times = 0
+  return {
+    onStep(reached) {
+      times += reached === step ? 1 : 0
+      if (times === nth) throw new Error('killed')
+    },
+  }
+}
+
+/** Makes amounts of the next page unreadable. */
+function spoil(...places: number[]): void {
+  lab.service.faults.add({
+    match: {path: /^\/deals\?/, nth: 1},
+    fault: {
+      kind: 'mutate',
+      change(body) {
+        for (const place of places)
+          Object.assign((body as {data: object[]}).data[place] ?? {}, {loan_amount: 'much'})
+        return body
+      },
+    },
+  })
+}
+
+/** Nights on which much happens: what is refused, dies, is looked at, comes and goes. */
+async function liveThroughMuch(): Promise<void> {
+  const config = {streams: 'deals,borrowers', pageSize: 7}
+  const all = {...config, streams: 'deals,borrowers,documents'}
+  rmSync(lab.folder.root, {recursive: true})
+  linkPeople()
+  spoil(3)
+  await lab.walk(day(2), {config: all})
+  lab.service.faults.clear()
+  change(5, {status: 'funded', propertyValueCents: 90_000_000n})
+  await look(5, day(3, '12:00'))
+  await readRates('4.30', day(3, '13:00'))
+  await failureOf(lab.walk(day(3), {config, world: dyingAt('pages stored')}))
+  await look(6, day(4, '01:00'))
+  await lab.walk(day(4, '01:10'), {config})
+  await lab.walk(day(4, '02:00'), {config, isDryRun: true})
+  spoil(1, 2, 4, 5, 6)
+  await failureOf(lab.walk(day(4), {config}))
+  lab.service.faults.clear()
+  for (const number of [7, 8, 9, 10, 11, 12]) change(number, {loanAmountCents: 100n})
+  await failureOf(lab.walk(day(5), {config: {...config, changeLimitPct: 5}}))
+  await lab.walk(day(5, '23:40'), {config: {...config, changeLimitPct: 5}, accept: ['change']})
+  lab.service.store.remove(idOf(20))
+  await failureOf(lab.walk(day(6), {config, world: dyingAt('walk certified')}))
+  await lab.walk(day(7), {config: all})
+  lab.service.database.run(`delete from borrower where id = 'bor_2'`)
+  await failureOf(lab.walk(day(8), {config, world: dyingAt('lists stored')}))
+  await readRates('4.31', day(8, '23:50'))
+  await lab.walk(day(9), {config: {...config, streams: 'deals'}})
+  await lab.walk(day(10), {config: {...config, detail: 'off'}})
+}
+
+test('a warehouse computed anew from the tapes is the same to the last row, whatever happened to it', async () => {
+  await liveThroughMuch()
+  const settles = 'select history_id from settle order by seq'
+  const before = await lab.queryHistory(settles)
+  {
+    await using db = await openWarehouse(lab.folder)
+    await db.run('update warehouse.raw.deal_version set loan_amount = loan_amount + 0.01 where seq = 17')
+  }
+  const changed = await lab.run(['verify', '--rebuild', '--json'])
+  expect(changed.code).toBe(1)
+  expect(JSON.parse(changed.stdout).rebuilt).toMatchObject({
+    outcome: 'different',
+    differences: [{table: 'deal_version', only_now: 1, only_rebuilt: 1}],
+  })
+  writeFileSync(lab.folder.warehouse, 'damaged'.repeat(1000))
+  expect(await rebuild({isApplied: true})).toMatchObject({
+    outcome: 'rebuilt',
+    differences: null,
+    set_aside: [expect.stringContaining(lab.folder.warehouse)],
+  })
+  expect(await lab.queryHistory(settles)).toEqual(before)
+  expect(await lab.sync(day(11))).toMatchObject({outcome: 'released'})
+})
+
+test('one walk is taken back as if it had never been, for every rebuild after it', async () => {
+  change(1, {status: 'funded'})
+  const {certificate} = await lab.walk(day(3))
+  change(2, {status: 'funded'})
+  await lab.walk(day(4))
+  const without = {walk: certificate.walkId, why: 'the clock was wrong'}
+  expect(await rebuild({without, isApplied: true})).toMatchObject({outcome: 'rebuilt'})
+  const sql = `select walk_id, deal_id from deal_version where status = 'funded' order by deal_id`
+  const versions = await lab.queryHistory(sql)
+  expect(versions.map(({deal_id}) => deal_id)).toEqual([idOf(1), idOf(2)])
+  expect(new Set(versions.map(({walk_id}) => walk_id)).size).toBe(1)
+  expect(
+    await lab.queryHistory(`select state, ended_how from walk where walk_id = '${certificate.walkId}'`),
+  ).toEqual([{state: 'abandoned', ended_how: 'taken back: the clock was wrong'}])
+  expect(await rebuild()).toMatchObject({outcome: 'equal'})
+  expect((await lab.sync(day(5))).changes).toMatchObject({unchanged: 30})
+  const again = await failureOf(rebuild({without: {walk: 'w_nobody', why: 'x'}}))
+  expect(again).toMatchObject({code: 'UNKNOWN_NAME'})
+})
+
+test.each(['readable', 'damaged'])(
+  'a walk whose run died as it was settled is settled once, with a warehouse that is %s',
+  async (state) => {
+    change(1, {status: 'funded'})
+    await failureOf(lab.walk(day(3), {world: dyingAt('changes applied')}))
+    using stateDb = openStateDb(lab.folder.stateDb)
+    // As if the run had died before it ended the tape.
+    stateDb.db.exec('update tape set ended_at = null')
+    if (state === 'damaged') writeFileSync(lab.folder.warehouse, 'damaged'.repeat(1000))
+    const outcome = state === 'damaged' ? 'rebuilt' : 'equal'
+    expect(await rebuild({isApplied: true})).toMatchObject({outcome, units: 2})
+    const funded = `select count(*) as versions from deal_version where status = 'funded' and deal_id = '${idOf(1)}'`
+    await lab.walk(day(4))
+    expect(await lab.queryHistory(funded)).toEqual([{versions: '1'}])
+  },
+)
+
+test('what a refused walk could not read counts from when it was refused', async () => {
+  await lab.walk(day(3))
+  for (const number of [1, 2, 3, 4, 5, 6]) change(number, {loanAmountCents: 100n})
+  spoil(10)
+  await failureOf(lab.walk(day(4), {config: {changeLimitPct: 5}}))
+  lab.service.faults.clear()
+  const verified = await lab.run(['verify', '--rebuild'])
+  expect(verified.stdout).toContain('3 units on tapes')
+  expect(verified.stdout).toContain('The warehouse is what they say.')
+  expect(verified.code).toBe(0)
+})
+
+test('what stands on tapes that nobody can read any more is taken over, and nothing of it lost', async () => {
+  change(1, {status: 'funded'})
+  await lab.walk(day(3))
+  rmSync(lab.env.LOANTAPE_TAPE_KEY_FILE ?? '')
+  expect((await lab.run(['tape', 'new-key', '--why', 'lost'])).code).toBe(0)
+  change(2, {status: 'funded'})
+  await lab.walk(day(4))
+  expect(await rebuild()).toMatchObject({outcome: 'equal', units: 1})
+  for (const number of [3, 4]) {
+    change(number, {status: 'funded'})
+    await lab.walk(day(number + 2))
+  }
+  {
+    using stateDb = openStateDb(lab.folder.stateDb)
+    const [lost] = listTapes(stateDb).slice(-2)
+    stateDb.run('delete from tape where unit = ?', [lost!.unit])
+    rmSync(join(lab.folder.root, lost!.path))
+  }
+  expect(await failureOf(rebuild({isApplied: true}))).toMatchObject({code: 'REBUILD_LOSES'})
+})
+
+test('what was stored before the first tape that is kept is taken over', async () => {
+  change(1, {status: 'funded'})
+  await lab.walk(day(3))
+  lab.ageTapes(401)
+  change(2, {loanAmountCents: 500n})
+  await lab.walk(day(4))
+  expect((await pruneData(lab.config, {isDryRun: false}, lab.createWorld(day(4)))).tapes).toHaveLength(2)
+  expect(await rebuild()).toMatchObject({outcome: 'equal', units: 1})
+  writeFileSync(lab.folder.warehouse, 'damaged'.repeat(1000))
+  expect(await failureOf(rebuild({isApplied: true}))).toMatchObject({code: 'REBUILD_BASE'})
+})

@@ -1,0 +1,174 @@
+import {rmSync} from 'node:fs'
+import {join} from 'node:path'
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {buildRelease} from '../../src/build/build.ts'
+import {dealStream} from '../../src/contract/deal.ts'
+import {requireRelease} from '../../src/store/release.ts'
+import {replayQuarantine} from '../../src/sync/replay.ts'
+import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {readFieldAs} from '../support/schema.ts'
+
+const DAY_1 = '2026-02-02T23:30:00-05:00'
+const DAY_2 = '2026-02-03T23:30:00-05:00'
+const DAY_3 = '2026-02-04T23:30:00-05:00'
+const DAY_4 = '2026-02-05T23:30:00-05:00'
+const LATER = '2028-02-05T12:00:00Z'
+const WITHOUT_DETAILS = {config: {detail: 'off'}} as const
+
+let lab: Lab
+let goBack: () => void
+/** The walk whose first record could not be read. */
+let spoilt: string
+
+beforeAll(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(40))
+  await lab.walk(DAY_1, WITHOUT_DETAILS)
+  spoilNextWalk('much')
+  const {certificate} = await lab.walk(DAY_2, WITHOUT_DETAILS)
+  spoilt = certificate.walkId
+  goBack = lab.remember()
+})
+
+beforeEach(() => goBack())
+
+afterAll(() => lab[Symbol.asyncDispose]())
+
+/** Makes the first deal's amount unreadable for the next walk only. */
+function spoilNextWalk(amount: unknown): void {
+  lab.service.faults.clear()
+  lab.service.faults.add({
+    match: {path: /^\/deals\?/, nth: 1},
+    fault: {
+      kind: 'mutate',
+      change: (body) => {
+        const [first] = (body as {data: Record<string, unknown>[]}).data
+        if (first) first.loan_amount = amount
+        return body
+      },
+    },
+  })
+}
+
+const replay = (now: string) => replayQuarantine(lab.config, lab.createWorld(now))
+
+/** Replays what 'much' was in, after a fix of the schema that knows how much that is. */
+async function replayMended(now: string): ReturnType<typeof replay> {
+  using _mended = readFieldAs(dealStream, 'loan_amount', 'much', 360_000)
+  return await replay(now)
+}
+
+const historyOfFirst = () =>
+  lab.query(
+    `select version, loan_amount, business_date from core.deal_history where deal_id = 'deal_000001' order by version`,
+  )
+
+test('a record that still cannot be read waits on', async () => {
+  expect(await replay(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 1, appended: 0})
+})
+
+test('a replayed record takes the place in time at which it was observed', async () => {
+  expect(await replayMended(DAY_3)).toMatchObject({outcome: 'released', replayed: 1, waiting: 0, appended: 1})
+  expect(await historyOfFirst()).toEqual([
+    {version: '1', loan_amount: '350000.00', business_date: '2026-02-02'},
+    {version: '2', loan_amount: '360000.00', business_date: '2026-02-03'},
+  ])
+})
+
+test('later truth is never overwritten by a replay', async () => {
+  lab.service.store.update('deal_000001', {loanAmountCents: 370_000_00n})
+  await lab.walk(DAY_3, WITHOUT_DETAILS)
+  await replayMended(DAY_4)
+  expect(await historyOfFirst()).toEqual([
+    {version: '1', loan_amount: '350000.00', business_date: '2026-02-02'},
+    {version: '2', loan_amount: '360000.00', business_date: '2026-02-03'},
+    {version: '3', loan_amount: '370000.00', business_date: '2026-02-04'},
+  ])
+  const next = await lab.walk(DAY_4, WITHOUT_DETAILS)
+  expect(next.changes).toMatchObject({updated: 0, unchanged: 40})
+})
+
+test('a record whose tape is missing waits on, and is shown without what it held', async () => {
+  rmSync(join(lab.folder.tapes, '2026/02', `${spoilt}.jsonl.zst`))
+  expect((await lab.run(['tape', 'go-on', '--why', 'a disk died'])).code).toBe(0)
+  expect(await replayMended(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 1})
+  const {records} = JSON.parse((await lab.run(['quarantine', 'list', '--json'])).stdout)
+  const shown = await lab.run(['quarantine', 'show', records[0].quarantine_id])
+  expect(shown).toMatchObject({code: 0, stdout: expect.stringContaining('record: not at hand')})
+})
+
+test('a record is replayed once', async () => {
+  await replayMended(DAY_3)
+  expect(await replay(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 0})
+})
+
+test('a release made before a replay is made again byte by byte, after the replay and after a prune', async () => {
+  lab.service.store.update('deal_000001', {status: 'funded'})
+  const {release_id} = await lab.sync(DAY_3, WITHOUT_DETAILS)
+  const before = requireRelease(lab.folder, release_id ?? '')
+  const funded = `select funded_after from core.deal where deal_id = 'deal_000001'`
+  expect(await lab.query(funded, release_id ?? '')).toEqual([{funded_after: '2026-02-02'}])
+
+  const remake = async () => {
+    rmSync(before.dir, {recursive: true})
+    const {known_at} = before.manifest
+    const knownAt = known_at.replace('T', ' ').replace('Z', '')
+    const made = await buildRelease(lab.config, {asOf: '2026-02-04', knownAt}, lab.createWorld(DAY_4))
+    expect(requireRelease(lab.folder, made.release_id).manifest.tables).toEqual(before.manifest.tables)
+    expect(made.release_id).toBe(release_id)
+  }
+  expect(await replayMended(DAY_4)).toMatchObject({outcome: 'released', replayed: 1})
+  expect(await lab.query(funded)).toEqual([{funded_after: '2026-02-03'}])
+  await remake()
+  await lab.walk(LATER, WITHOUT_DETAILS)
+  const pruned = await lab.run(['prune', '--json'], {LOANTAPE_NOW: LATER})
+  expect(JSON.parse(pruned.stdout)).toMatchObject({quarantined: 1})
+  await remake()
+})
+
+test('the rejected records of a refused walk can be seen until what they held is pruned', async () => {
+  rmSync(lab.folder.root, {recursive: true})
+  await lab.walk(DAY_1)
+  lab.service.faults.add({
+    fault: {
+      kind: 'mutate',
+      change: (body) => {
+        for (const row of (body as {data: Record<string, unknown>[]}).data) row.loan_amount = 'much'
+        return body
+      },
+    },
+  })
+  expect(await failureOf(lab.walk(DAY_2))).toMatchObject({code: 'SOURCE_QUARANTINE', exitCode: 7})
+  const listed = await lab.run(['quarantine', 'list', '--json'])
+  const {records} = JSON.parse(listed.stdout) as {records: {quarantine_id: string; record_id: string}[]}
+  expect(records).toHaveLength(40)
+  const shown = await lab.run(['quarantine', 'show', records[0]!.quarantine_id, '--json'])
+  expect(JSON.parse(shown.stdout)).toMatchObject({
+    path: 'loan_amount',
+    record: expect.stringContaining('"loan_amount":"much"'),
+  })
+
+  expect(await replay(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 40, pruned: 0})
+  lab.service.faults.clear()
+  await lab.walk(LATER, WITHOUT_DETAILS)
+  const later = {LOANTAPE_NOW: LATER}
+  const pruned = await lab.run(['prune'], later)
+  expect(pruned.stdout).toContain('what 40 records in quarantine held')
+  expect((await lab.run(['prune'], later)).stdout).toBe('Nothing to remove.\n')
+  expect((await lab.run(['quarantine', 'list'])).stdout).toMatchInlineSnapshot(`
+    "No record waits in quarantine.
+    40 more were never read, and what they held has been pruned.
+    "
+  `)
+  expect((await lab.run(['quarantine', 'show', records[0]!.quarantine_id])).stdout).toContain(
+    'record: not at hand',
+  )
+  expect((await lab.run(['quarantine', 'replay'], later)).stdout).toMatchInlineSnapshot(`
+    "0 records can be read now, 0 versions appended; 0 still wait.
+    40 more were never read, and what they held has been pruned.
+    "
+  `)
+  expect(
+    await lab.queryHistory('select count(*) as rows, count(recorded_at) as settled from raw.quarantine'),
+  ).toEqual([{rows: '40', settled: '0'}])
+})

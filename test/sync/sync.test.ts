@@ -1,0 +1,264 @@
+import {rmSync} from 'node:fs'
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {buildRelease} from '../../src/build/build.ts'
+import {type SyncResult, syncDeals} from '../../src/pipeline.ts'
+import type {StoredDeal} from '../../src/service/deals.ts'
+import {openRelease, requireRelease} from '../../src/store/release.ts'
+import {anyRow} from '../support/data.ts'
+import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+
+const DAY_1 = '2026-02-02T23:30:00-05:00'
+const DAY_2 = '2026-02-03T23:30:00-05:00'
+const DAY_3 = '2026-02-04T23:30:00-05:00'
+
+let lab: Lab
+let first: SyncResult
+let goBack: () => void
+
+/** Forty deals, released on the first day. */
+beforeAll(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(40))
+  first = await lab.sync(DAY_1)
+  goBack = lab.remember()
+})
+
+beforeEach(() => goBack())
+
+/** As if no deal were known, and the source had these. */
+function beginAnew(deals: StoredDeal[]): void {
+  rmSync(lab.folder.root, {recursive: true})
+  for (const id of lab.service.store.ids()) lab.service.store.remove(id)
+  lab.service.store.insert(deals)
+}
+
+afterAll(() => lab[Symbol.asyncDispose]())
+
+test('the first walk loads every deal with its value and program from its own page', async () => {
+  beginAnew(someDeals(250))
+  const result = await lab.sync(DAY_1)
+  expect(result).toMatchObject({
+    outcome: 'released',
+    walk: {pages: 3, records: 250, distinct: 250, duplicates: 0, quarantined: 0, business_date: '2026-02-02'},
+    changes: {created: 250, updated: 0, missing: 0, vanished: 0, restored: 0, unchanged: 0},
+  })
+  expect(
+    await lab.query(
+      'select count(*) as deals, sum(loan_amount) as amount, sum(property_value) as value, min(loan_program) as program from core.deal',
+    ),
+  ).toEqual([{deals: '250', amount: '87500000.00', value: '125000000.00', program: 'bridge_30yr'}])
+})
+
+test('a list that holds every field is all that is asked for, until a deal is absent', async () => {
+  lab.service.faults.add({
+    match: {path: '/deals?'},
+    fault: {
+      kind: 'mutate',
+      change: (body) => ({
+        ...body,
+        data: (body.data as object[]).map((deal) => ({...deal, property_value: 500_000, loan_program: null})),
+      }),
+    },
+  })
+  beginAnew(someDeals(40))
+  const ownPages = () =>
+    lab.service.requests.entries.map(({path}) => path).filter((path) => path.startsWith('/deals/'))
+  await lab.sync(DAY_1)
+  lab.service.store.update('deal_000003', {status: 'underwriting'})
+  await lab.sync(DAY_2)
+  expect(ownPages()).toEqual([])
+  lab.service.store.remove('deal_000004')
+  const {changes} = await lab.sync(DAY_3)
+  expect(changes).toMatchObject({vanished: 1})
+  expect(ownPages()).toEqual(['/deals/deal_000001', '/deals/deal_000004'])
+})
+
+test('a status in another spelling is unchanged for whoever counts: the sync, its certificate, and the history', async () => {
+  lab.service.store.update('deal_000001', {status: ' Draft'})
+  lab.service.store.update('deal_000002', {status: 'funded'})
+  const {changes} = await lab.sync(DAY_2)
+  expect(changes).toMatchObject({updated: 1, unchanged: 39})
+  expect(
+    await lab.queryHistory(`select updated, unchanged from raw.walk order by recorded_at desc limit 1`),
+  ).toEqual([{updated: '1', unchanged: '39'}])
+  expect(await lab.query(`select deal_id from core.deal_history where change = 'updated'`)).toEqual([
+    {deal_id: 'deal_000002'},
+  ])
+})
+
+test('a second walk that sees the same appends nothing and releases nothing', async () => {
+  const second = await lab.sync(DAY_1)
+  expect(second).toMatchObject({outcome: 'unchanged', release_id: first.release_id, changes: {unchanged: 40}})
+  expect(await lab.queryHistory('select count(*) as versions from raw.deal_version')).toEqual([
+    {versions: '40'},
+  ])
+})
+
+test('a value that its own page says again is confirmed that day, and releases of days before say so still', async () => {
+  await lab.sync('2026-03-10T23:30:00-04:00')
+  const confirmed = 'select distinct value_confirmed_on from core.deal'
+  expect(await lab.query(confirmed)).toEqual([{value_confirmed_on: '2026-03-10'}])
+  expect(await lab.queryHistory('select count(*) as versions from raw.deal_version')).toEqual([
+    {versions: '40'},
+  ])
+  const world = lab.createWorld('2026-03-11T03:30:00Z')
+  const {release_id} = await buildRelease(lab.config, {asOf: '2026-03-09'}, world)
+  await using db = await openRelease(requireRelease(lab.folder, release_id))
+  expect(await db.all(anyRow, confirmed)).toEqual([{value_confirmed_on: '2026-02-02'}])
+})
+
+test('an unchanged walk of a new day is released as of that day and counts as observed', async () => {
+  const second = await lab.sync(DAY_2, {world: {select: '+mart.position_daily'}})
+  expect(second.outcome).toBe('released')
+  expect(await lab.query('select day, observed from mart.position_daily group by all order by day')).toEqual([
+    {day: '2026-02-02', observed: true},
+    {day: '2026-02-03', observed: true},
+  ])
+})
+
+test('a changed amount and status become a new version, the history keeps the old one', async () => {
+  lab.service.store.update('deal_000001', {status: 'underwriting', loanAmountCents: 351_000_10n})
+  const {changes} = await lab.sync(DAY_2)
+  expect(changes).toMatchObject({updated: 1, unchanged: 39})
+  expect(
+    await lab.query(
+      `select version, change, status, loan_amount from core.deal_history where deal_id = 'deal_000001' order by version`,
+    ),
+  ).toEqual([
+    {version: '1', change: 'created', status: 'draft', loan_amount: '350000.00'},
+    {version: '2', change: 'updated', status: 'underwriting', loan_amount: '351000.10'},
+  ])
+})
+
+test('a deal that its own page says is gone vanishes with the walk that misses it', async () => {
+  lab.service.store.remove('deal_000004')
+  const {changes} = await lab.sync(DAY_2)
+  expect(changes).toMatchObject({missing: 0, vanished: 1, unchanged: 39})
+  expect(await lab.query('select deals, amount from mart.portfolio_summary')).toEqual([
+    {deals: '39', amount: '13650000.00'},
+  ])
+})
+
+test('without details an absent deal is missing first, still counts, and vanishes with the second walk', async () => {
+  const config = {detail: 'off' as const}
+  lab.service.store.remove('deal_000004')
+  const second = await lab.sync(DAY_2, {config})
+  expect(second.changes).toMatchObject({missing: 1, vanished: 0})
+  expect(
+    await lab.query('select count(*) as deals, count(*) filter (is_missing) as missing from core.deal'),
+  ).toEqual([{deals: '40', missing: '1'}])
+  const third = await lab.sync(DAY_3, {config})
+  expect(third.changes).toMatchObject({missing: 0, vanished: 1})
+  expect(await lab.query('select deals from mart.portfolio_summary')).toEqual([{deals: '39'}])
+})
+
+test('a vanished deal that returns is restored', async () => {
+  lab.service.store.remove('deal_000004')
+  await lab.walk(DAY_2)
+  lab.service.store.insert([aDeal(4)])
+  const {changes} = await lab.sync(DAY_3)
+  expect(changes).toMatchObject({restored: 1, unchanged: 39})
+  expect(
+    await lab.query(`select change from core.deal_history where deal_id = 'deal_000004' order by version`),
+  ).toEqual([{change: 'created'}, {change: 'vanished'}, {change: 'restored'}])
+})
+
+test('more deals absent than a day can explain are refused until accepted', async () => {
+  for (let number = 1; number <= 8; number++) lab.service.store.remove(aDeal(number).id)
+  const refusal = await failureOf(lab.sync(DAY_2))
+  expect(refusal).toMatchObject({code: 'GUARD_SHRINK', exitCode: 8})
+  expect(refusal.message).toContain('8 of 40 known deals are absent')
+  expect(lab.currentReleaseId()).toBe(first.release_id)
+  expect((await lab.sync(DAY_2, {accept: ['shrink']})).changes).toMatchObject({vanished: 8})
+})
+
+test('a bad record is quarantined whole and its deal is neither lost nor missing', async () => {
+  lab.service.faults.add({
+    match: {path: /^\/deals(\?|$)/, nth: 1},
+    fault: {
+      kind: 'mutate',
+      change: (body) => {
+        const [first] = (body as {data: {loan_amount: unknown}[]}).data
+        if (first) first.loan_amount = 'about a million'
+        return body
+      },
+    },
+  })
+  const result = await lab.sync(DAY_2)
+  expect(result).toMatchObject({
+    walk: {records: 40, distinct: 39, quarantined: 1},
+    changes: {missing: 0, vanished: 0},
+  })
+  expect(await lab.queryHistory('select record_id, path from raw.quarantine')).toEqual([
+    {record_id: 'deal_000001', path: 'loan_amount'},
+  ])
+  expect(await lab.query('select deals from mart.portfolio_summary')).toEqual([{deals: '40'}])
+})
+
+test('every walk ties out: records and present deals are explained to the cent', async () => {
+  lab.service.store.remove('deal_000007')
+  lab.service.store.update('deal_000008', {loanAmountCents: 1_23n})
+  lab.service.faults.add({match: {path: /^\/deals\?/, nth: 1}, fault: {kind: 'shift'}})
+  await lab.walk(DAY_2, {config: {detail: 'off', pageSize: 10}})
+  const [walk] = await lab.queryHistory(`
+    select
+      records = created + updated + restored + unchanged + duplicates + quarantined as records_tie,
+      present_deals = distinct_records + kept_quarantined_deals + kept_missing_deals + adjusted_deals as deals_tie,
+      present_amount = amount_total + kept_quarantined_amount + kept_missing_amount + adjusted_amount as amount_ties,
+      kept_missing_deals
+    from raw.walk where state = 'applied' order by recorded_at desc limit 1`)
+  expect(walk).toEqual({records_tie: true, deals_tie: true, amount_ties: true, kept_missing_deals: '1'})
+})
+
+test('a run that died between apply and release is finished by the next', async () => {
+  lab.service.store.insert([aDeal(41)])
+  const broken = await failureOf(lab.sync(DAY_2, {config: {sqlDir: '/nowhere/at/all'}}))
+  expect(broken.message).toBeTruthy()
+  const next = await lab.sync(DAY_2)
+  expect(next).toMatchObject({outcome: 'released', changes: {created: 0, unchanged: 41}})
+  expect(await lab.query('select deals from mart.portfolio_summary')).toEqual([{deals: '41'}])
+})
+
+test('a dry run says what would change and leaves everything as it was', async () => {
+  lab.service.store.update('deal_000001', {status: 'underwriting'})
+  const dry = await lab.sync(DAY_2, {isDryRun: true})
+  expect(dry).toMatchObject({outcome: 'dry_run', release_id: null, changes: {updated: 1, unchanged: 39}})
+  expect(lab.currentReleaseId()).toBe(first.release_id)
+  expect(await lab.queryHistory('select count(*) as versions from raw.deal_version')).toEqual([
+    {versions: '40'},
+  ])
+  expect((await lab.walk(DAY_2)).changes).toMatchObject({updated: 1, unchanged: 39})
+})
+
+test('a dry run binds the folder neither to its source nor to its envelope nor to its day', async () => {
+  await using elsewhere = await createLab()
+  beginAnew(someDeals(3))
+  elsewhere.service.store.insert(someDeals(3))
+  elsewhere.service.faults.add({fault: {kind: 'envelope', shape: 'meta'}})
+  const config = {baseUrl: elsewhere.service.url}
+  await lab.sync('2036-01-01T23:30:00-05:00', {isDryRun: true, config})
+  expect((await lab.walk(DAY_1)).certificate).toMatchObject({businessDate: '2026-02-02', records: 3})
+})
+
+test('a dry run neither applies nor loses the walk of a run that died before it was applied', async () => {
+  beginAnew(someDeals(3))
+  const onStep = (step: string) => {
+    if (step === 'walk certified') throw new Error('died')
+  }
+  await failureOf(syncDeals(lab.config, {}, {...lab.createWorld(DAY_1), onStep}))
+  for (const pageSize of [100, 7]) {
+    expect(await failureOf(lab.sync(DAY_2, {isDryRun: true, config: {pageSize}}))).toMatchObject({
+      code: 'WALK_WAITING',
+      exitCode: 2,
+    })
+  }
+  expect((await lab.walk(DAY_2)).certificate).toMatchObject({businessDate: '2026-02-02', records: 3})
+})
+
+test('a dry run of a walk that a guard would refuse is refused as well', async () => {
+  for (let number = 1; number <= 8; number++) lab.service.store.remove(aDeal(number).id)
+  expect(await failureOf(lab.sync(DAY_2, {isDryRun: true}))).toMatchObject({
+    code: 'GUARD_SHRINK',
+    exitCode: 8,
+  })
+})

@@ -1,0 +1,411 @@
+import {createHash} from 'node:crypto'
+import {
+  chmodSync,
+  existsSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
+import {join} from 'node:path'
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {dealStream} from '../../src/contract/deal.ts'
+import {NONE, tellForeign} from '../../src/core/text.ts'
+import {applyEvents} from '../../src/pipeline.ts'
+import {pruneData} from '../../src/record/prune.ts'
+import {listTapes, noteTapeBegun} from '../../src/store/recorded.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
+import {ingestRates} from '../../src/sync/rates.ts'
+import {replayQuarantine} from '../../src/sync/replay.ts'
+import {openTapes} from '../../src/sync/tapes.ts'
+import {storeEvent} from '../../src/sync/webhook-events.ts'
+import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {readFieldAs} from '../support/schema.ts'
+
+const DAY_1 = '2026-02-02T23:30:00-05:00'
+const DAY_2 = '2026-02-03T23:30:00-05:00'
+
+let lab: Lab
+let goBack: () => void
+/** The walk of the first day. */
+let walkId: string
+
+beforeAll(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(60))
+  walkId = (await lab.walk(DAY_1, {config: {pageSize: 20}})).certificate.walkId
+  goBack = lab.remember()
+})
+
+beforeEach(() => goBack())
+
+/** As if nothing had been walked yet. */
+const beginAnew = () => rmSync(lab.folder.root, {recursive: true})
+
+afterAll(() => lab[Symbol.asyncDispose]())
+
+interface Line {
+  frame: string
+  body?: string
+  sha256?: string
+  outcome?: string
+  why?: string
+  request?: {cursor?: string}
+  id?: string
+  [field: string]: unknown
+}
+
+async function readTape(unit: string): Promise<Line[]> {
+  const {stdout, stderr} = await lab.run(['tape', 'cat', unit])
+  expect(stderr).toBe('')
+  return stdout
+    .split('\n')
+    .filter(Boolean)
+    .map((line) => JSON.parse(line) as Line)
+}
+
+const verify = async () => JSON.parse((await lab.run(['verify', '--json'])).stdout)
+
+/** The walk a tape is of. */
+const walkOf = (path: string) => /w_[^.]+/.exec(path)?.[0] ?? ''
+
+/** Every file of the tape folder, below the data folder. */
+const listTapeFiles = () =>
+  readdirSync(join(lab.folder.root, 'tape'), {recursive: true, encoding: 'utf8'})
+    .filter((name) => name.endsWith('.zst'))
+    .map((name) => join('tape', name))
+    .sort()
+
+/** A deal becomes funded, and a webhook tells of it. */
+function change(dealId: string): void {
+  lab.service.store.update(dealId, {status: 'funded'})
+  using stateDb = openStateDb(lab.folder.stateDb)
+  storeEvent(stateDb, {eventId: `evt_${dealId}`, type: 'deal.updated', dealId}, Date.now())
+}
+
+/** The files of the data folder that hold a text. */
+function findFilesWith(text: string): string[] {
+  const entries = readdirSync(lab.folder.root, {recursive: true, withFileTypes: true})
+  const files = entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name))
+  return files.filter((file) => readFileSync(file).includes(text))
+}
+
+test('a walk puts every answer on its tape as it came, and how it ended', async () => {
+  const lines = await readTape(walkId)
+  expect(lines[0]).toMatchObject({
+    frame: 'begin',
+    unit: walkId,
+    stream: 'deal',
+    businessDate: '2026-02-02',
+    limits: {shrinkPct: 5, changePct: 20, growthPct: 100},
+  })
+  const lists = lines.filter(({frame}) => frame === 'list')
+  expect(lists).toHaveLength(3)
+  expect(lists.map(({request}) => request?.cursor)).toEqual([
+    undefined,
+    ...Array(2).fill(expect.stringMatching(/^sha256:/)),
+  ])
+  for (const {body = '', sha256} of lists)
+    expect(createHash('sha256').update(body).digest('hex')).toBe(sha256)
+  const listed = lists.flatMap(({body = ''}) => (JSON.parse(body) as {data: {id: string}[]}).data)
+  expect(listed).toHaveLength(60)
+  const details = lines.filter(({frame}) => frame === 'detail')
+  expect(details).toHaveLength(60)
+  expect(lines.at(-1)).toMatchObject({frame: 'outcome', outcome: 'settled'})
+  expect(JSON.stringify(lines)).not.toContain('sk_test')
+  const [row] = await lab.queryHistory(
+    `select strftime(recorded_at, '%Y-%m-%dT%H:%M:%S') as at from walk where walk_id = '${walkId}'`,
+  )
+  expect(String(lines.at(-1)?.recorded_at)).toContain(row?.at)
+})
+
+test('a killed walk goes on with its tape, which holds each page of the list', async () => {
+  beginAnew()
+  const onStep = (step: string) => {
+    if (step === 'pages stored') throw new Error('killed')
+  }
+  await failureOf(lab.walk(DAY_1, {config: {pageSize: 1}, world: {onStep}}))
+  const {certificate} = await lab.walk(DAY_1, {config: {pageSize: 1}})
+  expect(certificate.resumed).toBe(1)
+  const lists = (await readTape(certificate.walkId)).filter(({frame}) => frame === 'list')
+  const cursors = new Set(lists.map(({request}) => request?.cursor))
+  expect(cursors.size).toBe(60)
+  expect(await verify()).toMatchObject({outcome: 'whole', tapes: 1, problems: []})
+})
+
+/** A walk of 60 pages that dies once it is read; its tape. */
+async function dieCertified(): Promise<string> {
+  beginAnew()
+  const onStep = (step: string) => {
+    if (step === 'walk certified') throw new Error('killed')
+  }
+  await failureOf(lab.walk(DAY_1, {config: {pageSize: 1}, world: {onStep}}))
+  return listTapeFiles()[0] ?? ''
+}
+
+test('a killed walk whose tape is gone begins anew', async () => {
+  const path = await dieCertified()
+  rmSync(join(lab.folder.root, path))
+  const {certificate} = await lab.walk(DAY_1, {config: {pageSize: 1}})
+  expect(certificate).toMatchObject({resumed: 0, records: 60})
+  expect(path).not.toContain(certificate.walkId)
+  expect(await lab.queryHistory('select state from walk')).toEqual([{state: 'applied'}])
+})
+
+test('a killed walk whose tape is cut goes on after its last whole page', async () => {
+  const path = await dieCertified()
+  const file = join(lab.folder.root, path)
+  const whole = readFileSync(file)
+  writeFileSync(file, whole.subarray(0, Math.floor(whole.length * 0.9)))
+  const {certificate} = await lab.walk(DAY_1, {config: {pageSize: 1}})
+  expect(certificate).toMatchObject({resumed: 1, records: 60, distinct: 60})
+  expect(path).toContain(certificate.walkId)
+  const lists = (await readTape(certificate.walkId)).filter(({frame}) => frame === 'list')
+  const named = lists.map(({body = ''}) => (JSON.parse(body) as {next_cursor: string | null}).next_cursor)
+  expect(named.at(-1)).toBeNull()
+  expect(named.slice(0, -1).map((cursor) => tellForeign(cursor ?? '', NONE))).toEqual(
+    lists.slice(1).map(({request}) => request?.cursor),
+  )
+  expect(await verify()).toMatchObject({outcome: 'whole', problems: []})
+})
+
+test('a walk whose tape this version cannot read begins anew, and its tape says why', async () => {
+  const unit = 'w_other_version'
+  {
+    using stateDb = openStateDb(lab.folder.stateDb)
+    await using tapes = openTapes(lab.config, {folder: lab.folder, stateDb}, lab.createWorld(DAY_2))
+    await tapes.begin(unit, '2026-02-03', {kind: 'walk', stream: 'deal', asked: 'in another way'})
+  }
+  await lab.walk(DAY_2)
+  expect((await readTape(unit)).at(-1)).toMatchObject({
+    outcome: 'abandoned',
+    why: expect.stringContaining('baseUrl'),
+  })
+  expect(await verify()).toMatchObject({outcome: 'whole', tapes: 3})
+})
+
+test('a tape of which nothing was stored when its run died is no loss', async () => {
+  {
+    using stateDb = openStateDb(lab.folder.stateDb)
+    const [{fingerprint = '', path = ''} = {}] = listTapes(stateDb)
+    const torn = {unit: 'w_torn', path: path.replace(/w_[^.]+/, 'w_torn'), fingerprint, begun_at: DAY_1}
+    noteTapeBegun(stateDb, torn)
+    writeFileSync(join(lab.folder.root, torn.path), 'loantape ta')
+    noteTapeBegun(stateDb, {...torn, unit: 'w_none', path: path.replace(/w_[^.]+/, 'w_none')})
+  }
+  await lab.walk(DAY_2)
+  expect(await verify()).toMatchObject({outcome: 'whole', tapes: 2, problems: []})
+})
+
+test('a tape whose file was lost while it was written is named', async () => {
+  beginAnew()
+  await failureOf(
+    lab.walk(DAY_1, {
+      world: {
+        onStep(step) {
+          if (step === 'walk certified') throw new Error('killed')
+        },
+      },
+    }),
+  )
+  const [path = ''] = listTapeFiles()
+  rmSync(join(lab.folder.root, path))
+  await lab.walk(DAY_1)
+  await lab.walk(DAY_2)
+  expect((await verify()).problems).toEqual([{path, problem: 'it is not there'}])
+})
+
+test('a damaged tape of a walk that was applied is left as it is, and named', async () => {
+  {
+    using stateDb = openStateDb(lab.folder.stateDb)
+    // As if the run had died before it ended the tape.
+    stateDb.db.exec('update tape set ended_at = null')
+  }
+  const [path = ''] = listTapeFiles()
+  const file = join(lab.folder.root, path)
+  const bytes = readFileSync(file)
+  bytes.writeUInt8(bytes.readUInt8(bytes.length >> 1) ^ 1, bytes.length >> 1)
+  chmodSync(file, 0o600)
+  writeFileSync(file, bytes)
+  await lab.walk(DAY_2)
+  expect(readFileSync(file).equals(bytes)).toBe(true)
+  expect((await verify()).problems).toEqual([{path, problem: 'it was not whole when its run was ended'}])
+})
+
+test('refused walks and dry runs say so on their tapes', async () => {
+  for (const {id} of someDeals(60).slice(0, 20)) lab.service.store.remove(id)
+  await failureOf(lab.walk(DAY_2))
+  await lab.walk(DAY_2, {isDryRun: true, accept: ['shrink']})
+  using stateDb = openStateDb(lab.folder.stateDb)
+  const [, refused, dry] = listTapes(stateDb)
+  expect((await readTape(refused?.unit ?? '')).at(-1)).toMatchObject({
+    outcome: 'refused',
+    why: expect.stringContaining('20 of 60 known deals are absent'),
+  })
+  expect((await readTape(dry?.unit ?? '')).at(-1)).toMatchObject({outcome: 'dry run'})
+})
+
+test('a tape that is missing, swapped, renamed or changed is found', async () => {
+  await lab.walk(DAY_2)
+  const [one = '', two = ''] = listTapeFiles().map((path) => join(lab.folder.root, path))
+  expect(await verify()).toMatchObject({outcome: 'whole', tapes: 2, problems: []})
+  const kept = `${lab.folder.root}.kept`
+
+  renameSync(one, kept)
+  expect((await verify()).problems).toEqual([{path: expect.any(String), problem: 'it is not there'}])
+  renameSync(two, one)
+  renameSync(kept, two)
+  expect((await verify()).problems.map(({problem}: {problem: string}) => problem)).toEqual([
+    'it is not the file that was finished',
+    'it is not the file that was finished',
+  ])
+  renameSync(two, kept)
+  renameSync(one, two)
+  renameSync(kept, one)
+  expect(await verify()).toMatchObject({outcome: 'whole'})
+
+  renameSync(one, one.replace('w_', 'x_'))
+  expect((await verify()).problems.map(({problem}: {problem: string}) => problem).sort()).toEqual([
+    'it is not there',
+    'the state database knows no tape of this name',
+  ])
+  renameSync(one.replace('w_', 'x_'), one)
+
+  const bytes = readFileSync(one)
+  bytes[bytes.length >> 1]! ^= 1
+  chmodSync(one, 0o600)
+  writeFileSync(one, bytes)
+  const ended = await lab.run(['verify'])
+  expect(ended.code).toBe(1)
+  expect(ended.stdout).toContain('it is not the file that was finished')
+  expect(ended.stdout).toContain('Bring these files back from a backup.')
+})
+
+test('without the key everything but the tapes works, and a sync says what is lost and how to go on', async () => {
+  expect((await lab.run(['build'])).code).toBe(0)
+  const file = lab.env.LOANTAPE_TAPE_KEY_FILE ?? ''
+  expect(statSync(file).mode & 0o777).toBe(0o600)
+  rmSync(file)
+  expect((await lab.run(['export', 'csv'])).code).toBe(0)
+  expect((await lab.run(['status'])).code).toBe(0)
+  expect(await verify()).toMatchObject({outcome: 'whole', tapes: 1, closed: 1, walks: 1})
+  const refused = await failureOf(lab.sync(DAY_2))
+  expect(refused).toMatchObject({code: 'TAPE_KEY_LOST', exitCode: 2})
+  expect(refused.message).toContain('tape new-key')
+  expect(existsSync(file)).toBe(false)
+  expect((await lab.run(['tape', 'new-key', '--why', 'the disk died'])).code).toBe(0)
+  await lab.sync(DAY_2)
+  expect(await verify()).toMatchObject({outcome: 'whole', tapes: 3, closed: 1})
+  writeFileSync(file, `${'0'.repeat(64)}\n`)
+  expect(await verify()).toMatchObject({outcome: 'damaged', closed: 0})
+})
+
+test('with another key, what a dead run had begun and what the day holds already hold nothing up', async () => {
+  change('deal_000002')
+  const noon = lab.createWorld('2026-02-03T12:00:00-05:00')
+  await applyEvents(lab.config, noon)
+  const onStep = (step: string) => {
+    if (step === 'walk certified') throw new Error('killed')
+  }
+  await failureOf(lab.walk(DAY_2, {world: {onStep}}))
+  rmSync(lab.env.LOANTAPE_TAPE_KEY_FILE ?? '')
+  expect((await lab.run(['tape', 'new-key', '--why', 'lost'])).code).toBe(0)
+  const {certificate} = await lab.walk(DAY_2)
+  expect(certificate).toMatchObject({records: 60, resumed: 0})
+  change('deal_000003')
+  const later = lab.createWorld('2026-02-03T23:50:00-05:00')
+  expect(await applyEvents(lab.config, later)).toMatchObject({appended: 1})
+  await lab.walk('2026-02-04T23:30:00-05:00')
+  expect(await verify()).toMatchObject({outcome: 'whole', closed: 3})
+  expect(listTapeFiles().map((path) => path.split('/').at(-1))).toContain('2026-02-03.2.jsonl.zst')
+})
+
+test('a key inside the data folder, or one that is no key, is refused', async () => {
+  beginAnew()
+  const inside = join(lab.folder.root, 'tape.key')
+  expect(await failureOf(lab.sync(DAY_1, {config: {tapeKeyFile: inside}}))).toMatchObject({
+    code: 'TAPE_KEY_FILE',
+  })
+  const file = lab.env.LOANTAPE_TAPE_KEY_FILE ?? ''
+  writeFileSync(file, 'not a key')
+  expect(await failureOf(lab.sync(DAY_1))).toMatchObject({code: 'TAPE_KEY_FILE'})
+})
+
+test('prune removes tapes when their days are over, and verify says so', async () => {
+  lab.ageTapes(401)
+  await lab.walk(DAY_2)
+  const {tapes} = await pruneData(lab.config, {isDryRun: false}, lab.createWorld(DAY_2))
+  expect(tapes).toHaveLength(1)
+  // That it was removed is an act.
+  expect(listTapeFiles()).toHaveLength(2)
+  expect(await verify()).toMatchObject({outcome: 'whole', tapes: 2, removed: 1})
+  const unknown = await lab.run(['tape', 'cat', walkOf(tapes[0] ?? '')])
+  expect(unknown.stderr).toContain('removed as old')
+})
+
+test('what webhooks, feeds and replays bring shares the tape of its day', async () => {
+  beginAnew()
+  lab.service.faults.add({
+    match: {path: /^\/deals\?/, nth: 1},
+    fault: {
+      kind: 'mutate',
+      change(body) {
+        Object.assign((body as {data: object[]}).data[0] ?? {}, {loan_amount: 'much'})
+        return body
+      },
+    },
+  })
+  await lab.walk(DAY_1)
+  lab.service.faults.clear()
+  change('deal_000002')
+  const noon = lab.createWorld('2026-02-03T12:00:00-05:00')
+  expect(await applyEvents(lab.config, noon)).toMatchObject({appended: 1})
+
+  const feed = join(lab.folder.root, '..', 'rates.csv')
+  writeFileSync(feed, 'date,value\n2026-02-02,0.05\n')
+  const ratesFile = join(lab.folder.root, '..', 'rates.json')
+  const described = {name: 'fed', rate: 'sofr', csv: feed}
+  writeFileSync(ratesFile, JSON.stringify({feeds: [described]}))
+  expect(await ingestRates({...lab.config, ratesFile}, noon)).toMatchObject({outcome: 'appended'})
+
+  {
+    using _mended = readFieldAs(dealStream, 'loan_amount', 'much', 5)
+    expect(await replayQuarantine(lab.config, noon)).toMatchObject({replayed: 1})
+  }
+
+  const lines = await readTape('2026-02-03')
+  expect(lines.map(({frame, kind, outcome}) => [frame, kind ?? outcome])).toEqual([
+    ['begin', 'look'],
+    ['look', undefined],
+    ['outcome', 'settled'],
+    ['begin', 'rates'],
+    ['rates', undefined],
+    ['outcome', 'settled'],
+    ['begin', 'replay'],
+    ['outcome', 'settled'],
+  ])
+  expect(lines[1]?.body).toContain('"status":"funded"')
+  expect(lines[4]?.body).toBe('date,value\n2026-02-02,0.05\n')
+  expect(await verify()).toMatchObject({outcome: 'whole', tapes: 2})
+})
+
+test('of borrowers a tape holds nothing but what is stored, and no file of the folder shows a name', async () => {
+  beginAnew()
+  lab.service.database.run(
+    `insert into borrower (id, deal_id, first_name, last_name, email, has_ssn_last_four, created_at)
+     values ('bor_1', 'deal_000001', 'Adalbert', 'Querfeldein', 'adalbert@example.com', 1, 0)`,
+  )
+  await lab.sync(DAY_1, {config: {streams: 'deals,borrowers'}})
+  const [walk] = await lab.queryHistory(`select walk_id from walk where stream = 'borrower'`)
+  const lines = await readTape(String(walk?.walk_id))
+  const about = lines.filter(({frame, parent}) => frame === 'children' && parent === 'deal_000001')
+  expect(about).toMatchObject([{outcome: 'listed', page: 1, received_sha256: expect.any(String)}])
+  expect(about[0]?.body).toContain('bor_1')
+  const shown = JSON.stringify(lines)
+  for (const name of ['Adalbert', 'Querfeldein', 'adalbert@example.com']) {
+    expect(shown).not.toContain(name)
+    expect(findFilesWith(name)).toEqual([])
+  }
+})

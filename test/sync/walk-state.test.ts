@@ -1,0 +1,196 @@
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import type {Database} from '../../src/store/database.ts'
+import {openWarehouse} from '../../src/store/warehouse.ts'
+import {certifyWalk, findPast, listReadIds, storeWalk} from '../../src/sync/walk-state.ts'
+import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
+import {aRecord} from '../support/record.ts'
+import {beginWalk, groupPages, micros, pagesOf, readWalk, stageWalk, stream, walk} from '../support/walks.ts'
+
+const DAY_1 = '2026-02-02T23:30:00Z'
+const DAY_2 = '2026-02-03T23:30:00Z'
+
+const a = (fields = {}) => aRecord({id: 'a', ...fields})
+const b = (fields = {}) => aRecord({id: 'b', ...fields})
+
+let data: TestFolder
+let db: Database
+
+beforeEach(async () => {
+  data = createFolder()
+  db = await openWarehouse(data.folder)
+})
+
+afterEach(async () => {
+  await db[Symbol.asyncDispose]()
+  data[Symbol.dispose]()
+})
+
+const countRows = () =>
+  db.one(
+    anyRow,
+    `select
+       (select count(*) from temp.staged_deal) as staged,
+       (select count(*) from temp.staged_quarantine) as rejected,
+       (select count(*) from warehouse.raw.quarantine) as quarantined`,
+  )
+
+/** The first two pages of a longer walk. */
+async function stageTwoPages() {
+  const begun = await beginWalk(db, {at: DAY_1})
+  const pages = pagesOf({at: DAY_1, pages: [[a()], [b(), b({id: 'c', status: ''})]]}, 1, false)
+  await groupPages(begun, pages).stage(db, 250)
+  return begun
+}
+
+test('staged pages leave their records, their bad records and the next cursor, and nothing in the warehouse', async () => {
+  const walked = await stageTwoPages()
+  expect(await countRows()).toEqual({staged: '2', rejected: '1', quarantined: '0'})
+  expect(walked).toMatchObject({
+    cursors: ['', 'c1'],
+    nextCursor: 'c2',
+    cursorReceivedAt: micros('2026-02-02T23:30:01Z'),
+    isComplete: false,
+    pages: 2,
+    records: 3,
+    quarantined: 1,
+    unreadableIds: 0,
+    waitedMs: 250,
+    envelope: 'top level',
+  })
+  expect(await db.all(anyRow, 'from warehouse.raw.walk')).toEqual([])
+})
+
+test('a walk that goes on counts all of its pages', async () => {
+  const walked = await stageTwoPages()
+  const rest = pagesOf({at: DAY_1, pages: [[aRecord({id: 'd'})]]}, 3)
+  await groupPages(walked, rest).stage(db, 0)
+  expect(await certifyWalk(db, stream, walked)).toEqual({
+    walkId: walked.walkId,
+    businessDate: '2026-02-02',
+    pages: 3,
+    records: 4,
+    distinct: 3,
+    duplicates: 0,
+    quarantined: 1,
+    amountTotal: '1050000.00',
+    resumed: 0,
+  })
+})
+
+test('the ids a walk has read are those of its bad records, too', async () => {
+  const walked = await stageTwoPages()
+  expect((await Array.fromAsync(listReadIds(db, stream, walked))).sort()).toEqual(['a', 'b', 'c'])
+})
+
+test('pages that cannot be staged move no cursor', async () => {
+  const walked = await stageTwoPages()
+  const before = structuredClone(walked)
+  const [good, bad] = pagesOf({at: DAY_1, pages: [[aRecord({id: 'd'})], [aRecord({id: 'e'})]]}, 3)
+  const tooLarge = bad!.normalised.observations.map((observation) => ({
+    ...observation,
+    values: observation.values.map((value) => (typeof value === 'bigint' ? 10n ** 30n : value)),
+  }))
+  const group = groupPages(walked, [good!, {...bad!, normalised: {observations: tooLarge, quarantined: []}}])
+  await expect(group.stage(db, 0)).rejects.toThrow()
+  expect(await countRows()).toMatchObject({staged: '2', rejected: '1'})
+  expect(walked).toEqual(before)
+})
+
+test('a group without pages changes nothing', async () => {
+  const begun = await beginWalk(db, {at: DAY_1})
+  const before = structuredClone(begun)
+  await groupPages(begun, []).stage(db, 10)
+  expect(begun).toEqual(before)
+})
+
+test('the later request wins when a record is seen twice, and the walk counts as shifted', async () => {
+  const {certificate, walk: walked} = await walk(db, {
+    at: DAY_1,
+    pages: [[a({loan_amount: 1}), b({loan_amount: 5})], [a({loan_amount: 2})]],
+  })
+  expect(certificate).toMatchObject({records: 3, distinct: 2, duplicates: 1, amountTotal: '7.00'})
+  expect(await readWalk(db, walked.walkId)).toMatchObject({is_shifted: true, ended_how: 'complete'})
+})
+
+test('a record twice on one page counts as its later place says', async () => {
+  const {certificate} = await stageWalk(db, {at: DAY_1, pages: [[a({loan_amount: 1}), a({loan_amount: 2})]]})
+  expect(certificate).toMatchObject({distinct: 1, duplicates: 1, amountTotal: '2.00'})
+})
+
+test('an undisturbed walk is not shifted', async () => {
+  const {walk: walked} = await walk(db, {at: DAY_1, pages: [[a()], [b()]]})
+  expect(await readWalk(db, walked.walkId)).toMatchObject({is_shifted: false, duplicates: '0'})
+})
+
+test('the certificate of an empty walk has an amount of zero', async () => {
+  const {certificate} = await stageWalk(db, {at: DAY_1, pages: [[]]})
+  expect(certificate).toMatchObject({pages: 1, records: 0, distinct: 0, amountTotal: '0.00'})
+})
+
+test('the digest of the cursor chain depends on the cursors', async () => {
+  const digestOf = async (pages: unknown[][]) =>
+    (await readWalk(db, (await walk(db, {at: DAY_1, pages})).walk.walkId)).cursor_digest
+  const [one, again, longer] = [
+    await digestOf([[a()]]),
+    await digestOf([[b()]]),
+    await digestOf([[a()], [b()]]),
+  ]
+  expect(one).toMatch(/^[0-9a-f]{64}$/)
+  expect(again).toBe(one)
+  expect(longer).not.toBe(one)
+})
+
+test('a record whose id cannot be read is counted in the certificate', async () => {
+  const {walk: walked} = await walk(db, {at: DAY_1, pages: [[a(), 'no record', a({id: 5})]]})
+  expect(await readWalk(db, walked.walkId)).toMatchObject({quarantined: '2', unreadable_ids: '2'})
+})
+
+test('of bad records it is kept where they stand on the tape, nothing of what they hold', async () => {
+  const bad = a({loan_amount: 'much'})
+  await walk(db, {at: DAY_1, pages: [[bad, bad], [bad]]})
+  const rows = await db.all(
+    anyRow,
+    'select quarantine_id, record_id, path, source, place, business_date, replayed_at from warehouse.raw.quarantine',
+  )
+  expect(rows).toHaveLength(3)
+  expect(new Set(rows.map((row) => row.quarantine_id)).size).toBe(3)
+  for (const row of rows) {
+    expect(row).toMatchObject({
+      record_id: 'a',
+      path: 'loan_amount',
+      source: 'list',
+      business_date: '2026-02-02',
+      replayed_at: null,
+    })
+  }
+  expect(rows.map(({place}) => place).sort()).toEqual(['1/0', '1/1', '2/0'])
+})
+
+test('an abandoned walk leaves the stage, its bad records with it', async () => {
+  const walked = await stageTwoPages()
+  await storeWalk(db, stream, walked, {state: 'abandoned', how: 'cursor too old', tapeHead: 'a'})
+  expect(await countRows()).toEqual({staged: '0', rejected: '0', quarantined: '0'})
+  expect(await readWalk(db, walked.walkId)).toMatchObject({
+    state: 'abandoned',
+    ended_how: 'cursor too old',
+    records: '3',
+  })
+})
+
+test('a refused walk leaves its bad records as evidence', async () => {
+  const walked = await stageTwoPages()
+  await storeWalk(db, stream, walked, {state: 'refused', how: 'too many quarantined', tapeHead: 'a'})
+  expect(await countRows()).toEqual({staged: '0', rejected: '0', quarantined: '1'})
+})
+
+test('the past is that of walks that were applied: one that was refused or abandoned leaves nothing to respect', async () => {
+  expect(await findPast(db, stream)).toBeUndefined()
+  await walk(db, {at: DAY_1, pages: [[a(), b()]]})
+  const {walk: refused} = await stageWalk(db, {at: DAY_2, pages: [[]]})
+  await storeWalk(db, stream, refused, {state: 'refused', how: 'guard', tapeHead: 'a'})
+  expect(await findPast(db, stream)).toEqual({
+    businessDate: '2026-02-02',
+    startedAt: micros(DAY_1),
+    records: 2,
+  })
+})

@@ -1,0 +1,65 @@
+import {mkdirSync, rmdirSync} from 'node:fs'
+import {tmpdir} from 'node:os'
+import {join} from 'node:path'
+import chromium from '@sparticuz/chromium'
+import {type Browser, type LaunchOptions, chromium as playwright} from 'playwright-core'
+import {codeOf} from '../../src/core/errors.ts'
+import {until} from '../support/until.ts'
+
+/** A browser that crashes as it starts says nothing about our pages: it is started again, this often at most. */
+const ATTEMPTS = 3
+
+const UNWANTED = /^--(single-process|no-zygote|use-gl|use-angle|enable-unsafe-swiftshader)\b/
+
+let shared: Promise<Browser> | undefined
+
+/** A headless Chromium that all files of a worker share and that ends with it: the one npm brings on Linux, else the machine's own Chrome. */
+export function startBrowser(): Promise<Browser> {
+  shared ??= launch()
+  return shared
+}
+
+async function launch(attempt = 1): Promise<Browser> {
+  const browser = await playwright.launch(await findBrowser()).catch((error: unknown) => {
+    if (attempt === ATTEMPTS) throw error
+    return launch(attempt + 1)
+  })
+  const newPage = browser.newPage.bind(browser)
+  browser.newPage = async (options) => {
+    const page = await newPage(options)
+    // What a test waits for happens, or the suite's own limit ends it.
+    page.setDefaultTimeout(0)
+    return page
+  }
+  return browser
+}
+
+/** Unpacks the browser, one worker at a time: another that finds it half unpacked would start that. */
+async function unpackBrowser(): Promise<string> {
+  const turn = join(tmpdir(), 'chromium.turn')
+  await until(() => {
+    try {
+      mkdirSync(turn)
+      return true
+    } catch (error) {
+      if (codeOf(error) !== 'EEXIST') throw error
+      return false
+    }
+  })
+  try {
+    return await chromium.executablePath()
+  } finally {
+    rmdirSync(turn)
+  }
+}
+
+async function findBrowser(): Promise<LaunchOptions> {
+  if (process.platform !== 'linux') return {channel: 'chrome', timeout: 0}
+  return {
+    executablePath: await unpackBrowser(),
+    // As a single process it ends with its first page; a GPU in software takes longer than none.
+    args: [...chromium.args.filter((arg) => !UNWANTED.test(arg)), '--disable-gpu'],
+    headless: true,
+    timeout: 0,
+  }
+}

@@ -1,0 +1,272 @@
+import {mkdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {pathToFileURL} from 'node:url'
+import axe from 'axe-core'
+import type {Browser, Page} from 'playwright-core'
+import {afterAll, beforeAll, describe, expect, test} from 'vitest'
+import {requireRelease} from '../../src/store/release.ts'
+import {describeTables} from '../../src/web/dictionary.ts'
+import {renderFleet, type SourceRow} from '../../src/web/fleet.ts'
+import {renderReport} from '../../src/web/report.ts'
+import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
+import {startBrowser} from './browser.ts'
+
+const ODD = '<img src=x onerror="document.title=`stolen`">'
+
+/** The texts of cells that reach beyond their own box, over the next one. */
+const CELLS_OVER_THE_NEXT =
+  '[...document.querySelectorAll("td, th")].filter((cell) => cell.scrollWidth > cell.clientWidth + 1).map((cell) => cell.textContent)'
+
+const NOTHING = {
+  is_classified: true,
+  error: null,
+  last_success: null,
+  release: null,
+  running: null,
+  alarms: [],
+  next_slot: null,
+}
+const HEALTHY = {
+  ...NOTHING,
+  healthy: true,
+  last_success: {ended_at: '2026-02-04T04:35:12Z', age_hours: 7.41},
+  release: {as_of: '2026-02-03', known_at: '2026-02-04T04:35:00Z', deals: 10_432, amount: '3651200000.50'},
+  next_slot: {job: 'nightly', slot: '2026-02-05T04:30:00Z'},
+}
+
+/** A fleet of which one source is well, and the others each are not in their own way. */
+const FLEET: SourceRow[] = [
+  {...HEALTHY, source: 'acme_capital'},
+  {
+    ...HEALTHY,
+    source: 'bridge',
+    running: 'nightly: walking: 1,260 of 3,000 deals',
+    alarms: [
+      {
+        name: 'limits',
+        state: 'exceeded',
+        title: `2 limits of ${ODD}`,
+        words: '',
+        since: '2026-02-04T04:35:00Z',
+      },
+    ],
+  },
+  {...NOTHING, healthy: false, source: 'coastal'},
+  {
+    ...NOTHING,
+    healthy: false,
+    source: 'a_lender_whose_name_is_as_long_as_can_be',
+    error: {
+      code: 'CONFIG_INVALID',
+      message: `Configuration has 1 problem:\n  - LOANTAPE_PAGE_SIZE '${ODD}': expected a whole number from 1 to 100\nNothing was started. Correct the settings named above; docs/configuration.md describes each.`,
+    },
+  },
+]
+
+let lab: Lab
+let browser: Browser
+const files: Record<string, string> = {}
+
+beforeAll(async () => {
+  lab = await createLab({tables: 'all'})
+  const {store} = lab.service
+  store.insert([
+    ...someDeals(30, {status: 'funded'}),
+    aDeal(31, {status: ODD, propertyAddress: ODD}),
+    aDeal(32, {loanAmountCents: 6_999_999_999_999_901n, status: 'funded', propertyAddress: ODD}),
+  ])
+  const sqlDir = join(lab.folder.root, '../sql')
+  mkdirSync(join(sqlDir, 'risk'), {recursive: true})
+  writeFileSync(
+    join(sqlDir, 'risk/large_deal.sql'),
+    `-- Deals over ${ODD}.\n-- grain: deal_id\n-- check: not_null(deal_id)\n--\n-- deal_id: \`the\` id\nselect deal_id from core.deal\n`,
+  )
+  const config = {...lab.config, sqlDir}
+  await lab.sync('2026-02-02T23:30:00-05:00', {config})
+  store.insert([aDeal(33)])
+  await lab.sync('2026-02-03T23:30:00-05:00', {config})
+  const pages = {
+    dictionary: await describeTables(lab.folder, config, lab.createWorld()),
+    report: await renderReport(requireRelease(lab.folder)),
+    fleet: renderFleet(FLEET, Date.parse('2026-02-04T12:00:00Z')),
+  }
+  for (const [name, text] of Object.entries(pages)) {
+    files[name] = join(lab.folder.root, `${name}.html`)
+    writeFileSync(files[name], text)
+  }
+  browser = await startBrowser()
+})
+
+afterAll(async () => {
+  await lab[Symbol.asyncDispose]()
+})
+
+/** Opens a page, noting what it complains about and what it asks for beside itself. */
+async function open(
+  name: string,
+  options: {width?: number; colorScheme?: 'light' | 'dark'} = {},
+): Promise<{page: Page; complaints: string[]}> {
+  const page = await browser.newPage({
+    viewport: {width: options.width ?? 1280, height: 900},
+    colorScheme: options.colorScheme ?? 'light',
+  })
+  const complaints: string[] = []
+  page.on('console', (message) => complaints.push(message.text()))
+  page.on('pageerror', (error) => complaints.push(error.message))
+  const url = pathToFileURL(files[name] ?? '').href
+  page.on('request', (request) => {
+    if (request.url() !== url && !request.url().startsWith('data:')) complaints.push(request.url())
+  })
+  await page.goto(url)
+  return {page, complaints}
+}
+
+describe.each(['dictionary', 'report', 'fleet'])('the %s', (name) => {
+  test.each([
+    [1280, 'light'],
+    [400, 'dark'],
+  ] as const)('fits %s pixels in %s, loads nothing and complains of nothing', async (width, colorScheme) => {
+    const {page, complaints} = await open(name, {width, colorScheme})
+    expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(width)
+    expect(await page.evaluate(CELLS_OVER_THE_NEXT)).toEqual([])
+    expect(complaints).toEqual([])
+    const background = await page.evaluate('getComputedStyle(document.documentElement).backgroundColor')
+    expect(background).toBe(colorScheme === 'dark' ? 'rgb(20, 24, 29)' : 'rgb(255, 255, 255)')
+    await page.close()
+  })
+
+  test('can be read by a screen reader', async () => {
+    const {page} = await open(name)
+    await page.evaluate(axe.source)
+    const found = (await page.evaluate(
+      'axe.run().then(({violations}) => violations.map(({id, impact, nodes}) => [impact, id, nodes[0].html]))',
+    )) as string[][]
+    expect(found.filter(([impact = '']) => ['serious', 'critical'].includes(impact))).toEqual([])
+    await page.close()
+  })
+
+  test('shows what stands in the data as text, whatever it is', async () => {
+    const {page} = await open(name)
+    expect(await page.locator('img').count()).toBe(0)
+    expect(await page.title()).not.toBe('stolen')
+    expect(await page.locator('body').textContent()).toContain('<img src=x onerror=')
+    await page.close()
+  })
+})
+
+test('the dictionary describes every table and column of the release, with its rows', async () => {
+  const {page} = await open('dictionary')
+  const columns = await lab.query(
+    `select schema_name || '.' || table_name as name, list(column_name order by column_index) as columns
+     from duckdb_columns() where database_name = 'release' and schema_name not in ('main', 'information_schema', 'pg_catalog')
+     group by all`,
+  )
+  expect(columns.length).toBeGreaterThan(10)
+  for (const {name, columns: expected} of columns) {
+    const cells = page.locator(`[id="${String(name)}"] td:first-child`)
+    expect((await cells.allTextContents()).sort(), String(name)).toEqual([...(expected as string[])].sort())
+  }
+  expect(await page.locator('[id="core.deal"] .facts').first().textContent()).toMatch(
+    /33 rows.*built in \d+ ms.*one row per deal_id.*exported as csv, parquet, xlsx\n/s,
+  )
+  const journal = await page.locator('[id="accounting.journal_line"] .facts').first().textContent()
+  expect(journal).toMatch(/exported as csv, parquet, .*quickbooks/)
+  expect(await page.locator('.graph .node').allTextContents()).toContain('risk.large_deal')
+  await page.close()
+})
+
+test('the search leaves what has every word, and a table in the graph leads to its entry', async () => {
+  const {page} = await open('dictionary')
+  const shown = () => page.locator('.entry:visible').count()
+  const all = await shown()
+  await page.keyboard.press('/')
+  await page.keyboard.type('funded_after property_address')
+  expect(await page.locator('.entry:visible').allTextContents()).toEqual([
+    expect.stringContaining('core.deal'),
+  ])
+  await page.locator('#search').fill('no such thing')
+  expect(await shown()).toBe(0)
+  expect(await page.locator('#none').isVisible()).toBe(true)
+  await page.locator('#search').fill('')
+  expect(await shown()).toBe(all)
+  await page.locator('.node[data-name="core.deal"]').click()
+  expect(page.url()).toMatch(/#core\.deal$/)
+  await page.close()
+})
+
+test("the dictionary shows what the last checks found, also a user's own", async () => {
+  const {page} = await open('dictionary')
+  const row = page.locator('#checks ~ .scroll tr', {hasText: 'status_is_classified'}).first()
+  expect(await row.textContent()).toMatch(/warned: 1 row/)
+  expect(await page.locator('[id="risk.large_deal"]').textContent()).toMatch(/not_null\(deal_id\)/)
+  await page.close()
+})
+
+test('the report has the exact figures of its release', async () => {
+  const {page} = await open('report')
+  const text = await page.locator('main').textContent()
+  const [summary] = await lab.query(`select format('{:,}', deals) as deals from mart.portfolio_summary`)
+  expect(text).toContain(`${String(summary?.deals)} deals, $70,000,011,199,999.01`)
+  expect(text).toMatch(/as of 2026-02-03.*Release 2026-02-03-\w{12}/s)
+  const total = page.locator('.breakdown tfoot tr').first()
+  expect((await total.locator('td').allTextContents()).slice(0, 5)).toEqual([
+    'All',
+    '',
+    '100.0 %',
+    '$70,000,011,199,999.01',
+    '33',
+  ])
+  await page.close()
+})
+
+test('the report goes from Morning over the portfolio and the pipeline to what limits the numbers', async () => {
+  const {page} = await open('report')
+  const headings = await page.locator('h2, h3').allTextContents()
+  expect(headings[0]).toBe('Morning')
+  const after = headings.slice(headings.indexOf('Open deals by state'))
+  expect(after.slice(0, 6)).toEqual([
+    'Open deals by state',
+    'Funded roll-forward',
+    'Concentration',
+    'Largest funded deals',
+    'Month by month',
+    'Pipeline',
+  ])
+  expect(headings.at(-1)).toBe('Data quality')
+  const cells = async (heading: string) =>
+    await page.locator(`h2:has-text("${heading}") ~ .scroll >> nth=0`).locator('tbody td').allTextContents()
+  expect(await cells('Funded roll-forward')).toEqual([
+    '2026-02',
+    '$70,000,010,499,999.01',
+    '$70,000,010,499,999.01',
+  ])
+  expect((await cells('Concentration')).slice(0, 2)).toEqual(['deal', '100.0 %'])
+  expect(await page.locator('.notice').textContent()).toMatch(/: not so for 1 row, such as/)
+  await page.close()
+})
+
+test('the report of an empty portfolio has shares of nothing', async () => {
+  await using empty = await createLab({tables: 'all'})
+  await empty.sync('2026-02-02T23:30:00-05:00')
+  const text = await renderReport(requireRelease(empty.folder))
+  expect(text).toContain('0 deals, $0.00')
+  expect(text).not.toMatch(/\d %/)
+})
+
+test('no link of the report leads to a server, and none of its choices stands there', async () => {
+  const text = readFileSync(files.report ?? '', 'utf8')
+  expect(text).toContain('Month by month')
+  expect(text).not.toMatch(/<a [^>]*href="(?!#)|<form|class="choices"/)
+})
+
+test('the dictionary of a folder without any release has every table, but no rows', async () => {
+  const empty = lab.copyFolder('without-release')
+  const page = await describeTables(
+    {...empty, current: join(empty.root, 'nowhere'), stateDb: join(empty.root, 'none')},
+    lab.config,
+    lab.createWorld(),
+  )
+  expect(page).toContain('No release yet')
+  expect(page).toContain('id="mart.portfolio_summary"')
+  expect(page).not.toMatch(/built in <b>/)
+})
