@@ -2,7 +2,7 @@ import {existsSync, readdirSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import {findBatches, listBatches} from './accounting/issued.ts'
 import {findClosedPeriod, readPeriodSpan} from './accounting/periods.ts'
-import {findJournalProfile, PROFILE_NAMES} from './accounting/profiles.ts'
+import {findJournalProfile} from './accounting/profiles.ts'
 import {
   exportJournal,
   type JournalPreview,
@@ -30,6 +30,7 @@ import {
 } from './export/deliver-files.ts'
 import {type NamedTarget, placeOf, readTargets} from './export/delivery-target.ts'
 import type {ExportOptions} from './export/profile.ts'
+import {PROFILE_NAMES} from './export/profile.ts'
 import {type DataFolder, dataFolderAt} from './store/data-folder.ts'
 import {digestFile} from './store/files.ts'
 import {type Release, readRelease, requireRelease} from './store/release.ts'

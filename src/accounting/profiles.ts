@@ -1,7 +1,6 @@
 import {z} from 'zod'
 import {addAmounts} from '../core/money.ts'
 import type {TiedTerm} from '../core/types.ts'
-import {TABLE_PROFILE_NAMES} from '../export/batch.ts'
 import type {AccountMapping} from './mapping.ts'
 
 /** One line of the canonical journal: `accounting.journal_line`, without what no account is named for. */
@@ -381,9 +380,6 @@ const PROFILES = [quickbooks, xero, netsuite, intacct]
 
 /** The names of the journal kinds of export. */
 export const JOURNAL_NAMES: readonly string[] = PROFILES.map(({name}) => name)
-
-/** The names of the kinds of export. */
-export const PROFILE_NAMES: readonly string[] = [...TABLE_PROFILE_NAMES, ...JOURNAL_NAMES]
 
 /** The journal kind of export of this name, if it is one. */
 export function findJournalProfile(name: string): JournalProfile | undefined {

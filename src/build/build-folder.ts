@@ -236,11 +236,9 @@ const lastBuildSchema = z.object({
   files: z.string(),
 })
 
-const LIST = 'last-build.json'
-
 /** Undefined where there is none: the folder of caches can be removed at any time. */
-export function readLastBuild({cache}: DataFolder): LastBuild | undefined {
-  return lastBuildSchema.safeParse(parseJson(readKept(join(cache, LIST)) ?? '')).data
+export function readLastBuild({lastBuild}: DataFolder): LastBuild | undefined {
+  return lastBuildSchema.safeParse(parseJson(readKept(lastBuild) ?? '')).data
 }
 
 /** Copies the tables of the last build, unless they are no longer what they were; says whether it did. */
@@ -272,22 +270,17 @@ function stampOf({database, work}: ReleaseDatabases): string {
 
 /** Notes a build that the next can go on from. */
 export function noteLastBuild(
-  {cache}: DataFolder,
+  {cache, lastBuild}: DataFolder,
   last: Omit<LastBuild, 'files'>,
   files: ReleaseDatabases,
 ): void {
   mkdirSync(cache, {recursive: true, mode: 0o700})
-  keepText(join(cache, LIST), JSON.stringify({...last, files: stampOf(files)}))
+  keepText(lastBuild, JSON.stringify({...last, files: stampOf(files)}))
 }
 
 /** Notes that a build was compared with a whole one, and is the same. */
 export function noteWhole(folder: DataFolder, releaseId: string, at: Date): void {
   const last = readLastBuild(folder)
   if (last?.release_id !== releaseId) return
-  keepText(join(folder.cache, LIST), JSON.stringify({...last, whole_at: at.toISOString()}))
-}
-
-/** The next build is whole. */
-export function forgetLastBuild({cache}: DataFolder): void {
-  rmSync(join(cache, LIST), {force: true})
+  keepText(folder.lastBuild, JSON.stringify({...last, whole_at: at.toISOString()}))
 }

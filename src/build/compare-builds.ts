@@ -1,3 +1,4 @@
+import {rmSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {businessDateOf} from '../core/clock.ts'
@@ -9,7 +10,7 @@ import {openDatabase, quoteLiteral} from '../store/database.ts'
 import {databasesOf, requireRelease} from '../store/release.ts'
 import {openHistory} from '../store/warehouse.ts'
 import {type BuildResult, buildRelease, summariseChecks} from './build.ts'
-import {copyDatabases, discardBuild, forgetLastBuild, noteWhole, readLastBuild} from './build-folder.ts'
+import {copyDatabases, discardBuild, noteWhole, readLastBuild} from './build-folder.ts'
 import {type Base, buildTables} from './build-tables.ts'
 import {type BuildRequest, filesOf, planBuild, prepareBuild} from './prepare-build.ts'
 
@@ -110,7 +111,7 @@ async function requireSame(
   whole: Pick<Made, 'dir' | 'manifest'> & {models: readonly Model[]},
 ): Promise<void> {
   const refuse = (problem: string) => {
-    forgetLastBuild(folder)
+    rmSync(folder.lastBuild, {force: true})
     return newError('BUILD_DIFFERS', `${problem}.`)
   }
   for (const {name, file, sha256} of whole.manifest.tables) {

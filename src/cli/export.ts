@@ -1,11 +1,12 @@
 import {Option} from 'commander'
-import {JOURNAL_NAMES, PROFILE_NAMES} from '../accounting/profiles.ts'
+import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import {type JournalPreview, reissueBatch} from '../books/issue.ts'
 import {type LoantapeError, newError} from '../core/errors.ts'
 import {groupThousands, quantity} from '../core/money.ts'
-import {type BatchResult, TABLE_PROFILE_NAMES} from '../export/batch.ts'
+import type {BatchResult} from '../export/batch.ts'
 import type {DeliveryResult} from '../export/deliver-files.ts'
 import {readTargets} from '../export/delivery-target.ts'
+import {PROFILE_NAMES, TABLE_PROFILE_NAMES} from '../export/profile.ts'
 import {type PublishResult, publishRelease} from '../export/publish.ts'
 import {PUBLISH_TARGETS} from '../export/target.ts'
 import {deliverBatches, type ExportRequest, exportRelease, previewExport, redeliverBatch} from '../export.ts'
@@ -118,7 +119,7 @@ function requireOneSubject(profiles: readonly string[], options: CliOptions): vo
 
 /** An option that changes nothing is a mistake that nobody would notice. */
 function requireTakers(profiles: readonly string[], options: CliOptions): void {
-  const table = profiles.find((name) => TABLE_PROFILE_NAMES.includes(name))
+  const table = TABLE_PROFILE_NAMES.find((name) => profiles.includes(name))
   if (options.preview && table !== undefined)
     throw usageError(
       `--preview is for journals, which are issued once; ${table} comes out the same every time`,

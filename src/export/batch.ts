@@ -18,6 +18,8 @@ import {
   readColumnContract,
   requireContract,
   storeContract,
+  TABLE_PROFILE_NAMES,
+  type TableProfileName,
   type WrittenFile,
 } from './profile.ts'
 import {createXlsxWriter} from './xlsx.ts'
@@ -31,15 +33,12 @@ interface TableProfile {
   hasContract: boolean
 }
 
-/** The kinds of export, by name. */
-const PROFILES: Record<string, TableProfile> = {
+/** The kinds of export that write tables, by name. */
+const PROFILES: Record<TableProfileName, TableProfile> = {
   csv: {write: writeCsv, options: ['lineEnding', 'isSpreadsheetSafe'], hasContract: true},
   parquet: {write: writeParquet, options: ['partition'], hasContract: false},
   xlsx: {write: createXlsxWriter(), options: [], hasContract: false},
 }
-
-/** The names of the kinds of export that write tables. */
-export const TABLE_PROFILE_NAMES: readonly string[] = Object.keys(PROFILES)
 
 /**
  * How the tables of a profile are written.
@@ -48,8 +47,8 @@ export const TABLE_PROFILE_NAMES: readonly string[] = Object.keys(PROFILES)
  * @throws ConfigError `UNKNOWN_NAME` naming what there is
  */
 export function requireProfile(name: string, names: readonly string[] = TABLE_PROFILE_NAMES): TableProfile {
-  const profile = Object.hasOwn(PROFILES, name) ? PROFILES[name] : undefined
-  if (profile) return profile
+  const profile = TABLE_PROFILE_NAMES.find((known) => known === name)
+  if (profile) return PROFILES[profile]
   throw unknownName('Profile', name, names)
 }
 
@@ -221,7 +220,7 @@ export async function verifyBatches(
 
 /** What brings back a batch whose files are gone or damaged. */
 export function describeRepair(profile: string, batchId: string): string {
-  return TABLE_PROFILE_NAMES.includes(profile)
+  return TABLE_PROFILE_NAMES.some((name) => name === profile)
     ? 'Export its release again the same way: the files come out byte for byte the same.'
     : `Run \`loantape export --reissue ${batchId}\`: the files come out byte for byte the same.`
 }

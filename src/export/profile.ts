@@ -1,6 +1,7 @@
 import {existsSync, readFileSync, writeFileSync} from 'node:fs'
 import {basename, dirname, join} from 'node:path'
 import {z} from 'zod'
+import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import {newError} from '../core/errors.ts'
 import {WRITER_MARK} from '../core/process.ts'
 import {type Database, quoteName} from '../store/database.ts'
@@ -8,6 +9,13 @@ import {moveIntoPlace} from '../store/files.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import {readColumns} from '../store/sql.ts'
 import type {ControlTotals} from './batch-folder.ts'
+
+/** The names of the kinds of export that write tables. */
+export const TABLE_PROFILE_NAMES = ['csv', 'parquet', 'xlsx'] as const
+export type TableProfileName = (typeof TABLE_PROFILE_NAMES)[number]
+
+/** The names of all kinds of export. */
+export const PROFILE_NAMES: readonly string[] = [...TABLE_PROFILE_NAMES, ...JOURNAL_NAMES]
 
 /** The release an export reads, its tables attached as `release`. */
 export interface ExportSource {

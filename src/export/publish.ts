@@ -145,7 +145,7 @@ const nameOf = (catalog: string, table: string) => [catalog, ...table.split('.')
  *
  * @throws UnexpectedError `PUBLISH_INCOMPLETE` where a table is not what the manifest says
  */
-export async function readPublished(
+async function readPublished(
   {dir, database, work, manifest}: Pick<Release, 'dir' | 'database' | 'work' | 'manifest'>,
   {combinedName}: Pick<ReleaseTarget, 'combinedName'>,
   world: Pick<World, 'log'>,
@@ -273,7 +273,7 @@ function openerOf(config: Config, to: PublishTarget, world: World): () => Promis
 const CLICKHOUSE_RELEASES = 3
 
 /** Where ClickHouse is, by the settings. @throws ConfigError `CONFIG_MISSING` */
-export function clickhouseOf(config: Config): ClickhouseRequest {
+function clickhouseOf(config: Config): ClickhouseRequest {
   const {clickhouseUrl: url, clickhouseUser: user, clickhousePassword: password} = config
   if (url === undefined)
     throw newError('CONFIG_MISSING', 'No ClickHouse to publish to: LOANTAPE_CLICKHOUSE_URL not set.')

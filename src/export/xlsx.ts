@@ -122,12 +122,12 @@ function lookOfName({name, type}: TableColumn): Look {
  * A text as a cell holds it: `_x0041_` would be read as `A` (ST_Xstring of ECMA-376). The library escapes it in a cell of
  * rich text, which is also the only one that LibreOffice decodes.
  */
-export function readText(text: string): CellValue {
+function readText(text: string): CellValue {
   return /_x[0-9a-f]{4}_/i.test(text) ? {richText: [{text}]} : text
 }
 
 /** A number as a cell holds it without losing a digit. */
-export function readNumber(text: string): CellValue {
+function readNumber(text: string): CellValue {
   const digits = text.replace(/[^\d]/g, '').replace(/^0+/, '')
   return digits.length <= EXACT_DIGITS ? Number(text) : text
 }
@@ -151,7 +151,7 @@ const lengthsRow = z.record(z.string(), z.coerce.number())
  * @param from what SQL reads it from
  * @throws CheckError `EXPORT_CELL`
  */
-export async function readSheetColumns(db: Database, table: string, from: string): Promise<SheetColumn[]> {
+async function readSheetColumns(db: Database, table: string, from: string): Promise<SheetColumn[]> {
   const columns = await readColumns(db, from)
   const lengths = columns.map(({name}) => {
     const quoted = quoteName(name)
@@ -186,13 +186,13 @@ const MONEY = '#,##0.00'
 const COUNT = '#,##0'
 
 /** Named in every style of ours: without it LibreOffice takes a serif. */
-export const FONT = {name: 'Calibri', family: 2, size: 11} as const
+const FONT = {name: 'Calibri', family: 2, size: 11} as const
 
 /** The place of the column that says what a sheet holds. */
 const ABOUT = 5
 
 /** Writes the first sheet: what the workbook is of, how the source ties out to it, and what each sheet comes to. */
-export function writeSummarySheet(
+function writeSummarySheet(
   book: WorkbookWriter,
   manifest: ReleaseManifest,
   notes: readonly SheetNote[],

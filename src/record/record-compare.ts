@@ -10,18 +10,21 @@ import {quantity} from '../core/money.ts'
 import type {World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, hasStores, listNames, requireWritable} from '../store/data-folder.ts'
 import {
+  type Disagreement,
   findHead,
   findRecorded,
   listLosses,
   listRecorded,
   listTapes,
   type RecordedUnit,
+  refuse,
+  short,
   type TapeRow,
 } from '../store/recorded.ts'
 import {findCurrentRelease, type Release} from '../store/release.ts'
 import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
 import {compareWarehouse, readStand} from '../sync/catch-up.ts'
-import {catchUpState, type Disagreement, isMissing, refuse, short} from './record-state.ts'
+import {catchUpState, isMissing} from './record-state.ts'
 
 /**
  * Compares every store with the tapes: see `bringUpToDate`.

@@ -5,12 +5,12 @@ import {type Act, actSchema, applyAct} from '../accounting/acts.ts'
 import {listAllBatches, markHandedOver} from '../accounting/issued.ts'
 import {isHandedOver} from '../books/issue.ts'
 import type {Config} from '../core/config.ts'
-import {newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import type {World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {digestFileNow} from '../store/files.ts'
 import {
+  type Disagreement,
   findHead,
   findTape,
   findTapeKey,
@@ -22,6 +22,7 @@ import {
   type RecordedUnit,
   readFact,
   requireFolderId,
+  short,
   type TapeRow,
   writeFact,
 } from '../store/recorded.ts'
@@ -30,27 +31,6 @@ import {readGroups, readTapeHeader} from '../store/tape.ts'
 import type {TapeKey} from '../store/tape-format.ts'
 import {textOf} from '../sync/tape-units.ts'
 import {findReadKey, isHistory, listTapeFiles, parseOutcome, readLast} from '../sync/tapes.ts'
-
-/** Two stores of a data folder that do not tell the same, or one that is not this folder's. */
-export interface Disagreement {
-  /** Below the data folder: `state.sqlite`, `tape`, `warehouse.duckdb`, `current`, `exports`. */
-  store: string
-  problem: string
-  /** What has to be given up to go on without what is missing: chains of units and ids of batches. */
-  losses: string[]
-}
-
-/** Refuses a folder whose stores do not tell the same. @throws ConfigError `STORES_DISAGREE` */
-export function refuse({root}: DataFolder, [first, ...others]: readonly Disagreement[]): void {
-  if (!first) return
-  const more = others.length > 0 ? ` (${quantity(others.length, 'more problem')}: \`loantape verify\`.)` : ''
-  throw newError('STORES_DISAGREE', `Data folder '${root}', ${first.store}: ${first.problem}${more}`, {
-    details: [first, ...others].map(({store, problem}) => ({store, problem})),
-  })
-}
-
-/** Beginning of a chain, as messages name it. */
-export const short = (chain: string | null) => (chain === null ? 'none' : chain.slice(0, 12))
 
 /** Whether a tape is finished and kept, as far as the state database knows. */
 const isKept = ({ended_at, removed_at, outcome}: TapeRow) =>

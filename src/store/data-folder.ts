@@ -27,6 +27,8 @@ export interface DataFolder {
   tapes: string
   /** What can be computed again: the folder can be removed at any time. */
   cache: string
+  /** What the next build goes on from; without it the next build is whole. */
+  lastBuild: string
   /** The key of hashed personal data, where none is set. */
   hashKey: string
   /** Which further fields of deals become columns. */
@@ -53,6 +55,7 @@ export function dataFolderAt(dataDir: string): DataFolder {
     exports: join(root, 'exports'),
     tapes: join(root, 'tape'),
     cache: join(root, 'cache'),
+    lastBuild: join(root, 'cache', 'last-build.json'),
     hashKey: join(root, 'hash.key'),
     fields: join(root, 'fields.json'),
     queries: join(root, 'queries'),

@@ -236,7 +236,7 @@ const REPEAT_MS = 20
  *
  * @param list the connections, asked for each time
  */
-export function interruptUntilCleared(list: () => readonly Pick<Database, 'connection'>[]): NodeJS.Timeout {
+function interruptUntilCleared(list: () => readonly Pick<Database, 'connection'>[]): NodeJS.Timeout {
   const interrupt = () => {
     for (const {connection} of list()) connection.interrupt()
   }

@@ -1,5 +1,8 @@
 import {randomBytes} from 'node:crypto'
 import {z} from 'zod'
+import {newError} from '../core/errors.ts'
+import {quantity} from '../core/money.ts'
+import type {DataFolder} from './data-folder.ts'
 import type {StateDb} from './state-db.ts'
 
 /** A unit of the record that has ended: `no` counts from 1 without a gap, `chain` is that of its outcome. */
@@ -180,3 +183,24 @@ export function noteTapeKey(
 ): void {
   stateDb.insert('tape_key', key)
 }
+
+/** Two stores of a data folder that do not tell the same, or one that is not this folder's. */
+export interface Disagreement {
+  /** Below the data folder: `state.sqlite`, `tape`, `warehouse.duckdb`, `current`, `exports`. */
+  store: string
+  problem: string
+  /** What has to be given up to go on without what is missing: chains of units and ids of batches. */
+  losses: string[]
+}
+
+/** Refuses a folder whose stores do not tell the same. @throws ConfigError `STORES_DISAGREE` */
+export function refuse({root}: DataFolder, [first, ...others]: readonly Disagreement[]): void {
+  if (!first) return
+  const more = others.length > 0 ? ` (${quantity(others.length, 'more problem')}: \`loantape verify\`.)` : ''
+  throw newError('STORES_DISAGREE', `Data folder '${root}', ${first.store}: ${first.problem}${more}`, {
+    details: [first, ...others].map(({store, problem}) => ({store, problem})),
+  })
+}
+
+/** Beginning of a chain, as messages name it. */
+export const short = (chain: string | null) => (chain === null ? 'none' : chain.slice(0, 12))

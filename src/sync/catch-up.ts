@@ -2,17 +2,19 @@ import {existsSync} from 'node:fs'
 import type {Config} from '../core/config.ts'
 import {codeOf, LoantapeError, messageOf} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
-import {type Disagreement, refuse, short} from '../record/record-state.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
 import {findLockHolder} from '../store/lock.ts'
 import {
+  type Disagreement,
   findHead,
   findRecorded,
   listLosses,
   listRecorded,
   readFact,
+  refuse,
   requireFolderId,
+  short,
 } from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'

@@ -1,6 +1,5 @@
 import {existsSync, rmSync} from 'node:fs'
 import {z} from 'zod'
-import {forgetLastBuild} from '../build/build-folder.ts'
 import type {KnownField, MappedField} from '../contract/mapped-field.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {businessDateOf} from '../core/clock.ts'
@@ -371,7 +370,7 @@ async function putInPlace(
   const former = [folder.warehouse, `${folder.warehouse}.wal`].filter((file) => existsSync(file))
   const aside = former.map((file) => setAside(file, now))
   // What mapped fields said is in no history_id: a rebuild may know more of it.
-  forgetLastBuild(folder)
+  rmSync(folder.lastBuild, {force: true})
   moveIntoPlace(temporary, folder.warehouse)
   return aside
 }

@@ -6,8 +6,10 @@ import type {Config} from '../core/config.ts'
 import {codeOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {html} from './html.ts'
-import {LIVE_PATH} from './live.ts'
 import {renderWorkbench} from './page-frame.ts'
+
+/** Where the run under way is told as it gets on. */
+export const LIVE_PATH = '/runs/live'
 
 /** The pages that every page leads to. */
 export const PLACES = [

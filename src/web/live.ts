@@ -4,13 +4,10 @@ import {sleepUntilStopped} from '../core/clock.ts'
 import type {World} from '../core/types.ts'
 import {findLockHolder, type LockHolder} from '../store/lock.ts'
 import {listOpenActions, type PageAction} from './actions.ts'
-import {createPlaces, hangUpOf, refuseBusy} from './http-server.ts'
+import {createPlaces, hangUpOf, LIVE_PATH, refuseBusy} from './http-server.ts'
 import type {WebTools} from './view.ts'
 
 const EVERY_MS = 1000
-
-/** Where the run under way is told as it gets on. */
-export const LIVE_PATH = '/runs/live'
 
 /** Streams that are open at once, in all and of one address. */
 const STREAMS = {all: 20, each: 4}

@@ -5,73 +5,67 @@ import {expect, test} from 'vitest'
 const ROOT = join(import.meta.dirname, '../..')
 const SRC = join(ROOT, 'src')
 
-const STAGES = [
+/** The rooms, lowest first: each may import those before it. */
+const ROOMS = [
+  'core',
+  'contract',
   'source',
-  'tape',
-  'normalise',
-  'load',
-  'model',
-  'check',
-  'release',
+  'store',
+  'sync',
+  'accounting',
+  'build',
   'export',
-  'delivery',
-  'postgres',
-  'clickhouse',
-  'page',
-  'alarm',
+  'books',
+  'record',
+  'stories',
+  'schedule',
+  'web',
+  'service',
+  'client',
+  'cli',
+  'main',
 ]
-const BASE = ['kernel', 'contract', 'warehouse', 'state']
 
-/** What each layer may import beside itself; the map in ARCHITECTURE.md says why. */
-const MAY_IMPORT: Record<string, readonly string[]> = {
-  kernel: [],
-  contract: ['kernel'],
-  warehouse: ['kernel', 'contract'],
-  state: ['kernel', 'contract'],
-  ...Object.fromEntries(STAGES.map((stage) => [stage, BASE])),
-  accounting: [...BASE, 'export'],
-  service: ['kernel', 'contract'],
-  client: ['kernel', 'contract'],
-  push: ['kernel', 'contract', 'client'],
-  pipeline: [...BASE, ...STAGES, 'accounting'],
-  schedule: [...BASE, ...STAGES, 'accounting', 'pipeline'],
-  web: [...BASE, ...STAGES, 'accounting', 'pipeline', 'schedule'],
-  cli: [...BASE, ...STAGES, 'accounting', 'pipeline', 'schedule', 'web', 'service', 'client', 'push'],
-  main: ['cli'],
+/** Rooms that stand alone: what they may import beside themselves. */
+const ALONE: Record<string, readonly string[]> = {
+  source: ['core', 'contract'],
+  service: ['core', 'contract'],
+  client: ['core', 'contract'],
 }
 
-function layerOf(file: string): string {
+const mayImport = (room: string) => ALONE[room] ?? ROOMS.slice(0, ROOMS.indexOf(room))
+
+function roomOf(file: string): string {
   const [first = '', ...rest] = relative(SRC, file).split('/')
   if (rest.length > 0) return first
-  const name = first.replace('.ts', '')
-  return name === 'main' || name === 'pipeline' ? name : 'kernel'
+  return first === 'main.ts' ? 'main' : 'stories'
 }
 
 const files = readdirSync(SRC, {recursive: true, encoding: 'utf8'})
   .filter((file) => file.endsWith('.ts'))
   .map((file) => join(SRC, file))
 
-test('imports run one way: a layer imports only what lies below it', () => {
+test('imports run one way: a room imports only what lies below it', () => {
   const violations = files.flatMap((file) => {
-    const layer = layerOf(file)
-    const imports = [...readFileSync(file, 'utf8').matchAll(/from '(\.[^']+\.ts)'/g)]
+    const room = roomOf(file)
+    const imports = [...readFileSync(file, 'utf8').matchAll(/(?:from |import\()'(\.[^']+\.ts)'/g)]
     return imports
-      .map(([, path = '']) => layerOf(join(dirname(file), path)))
-      .filter((target) => target !== layer && !MAY_IMPORT[layer]?.includes(target))
+      .map(([, path = '']) => roomOf(join(dirname(file), path)))
+      .filter((target) => target !== room && !mayImport(room).includes(target))
       .map(
         (target) =>
-          `${relative(ROOT, file)}: layer ${layer} imports ${target}, see "Layers" in ARCHITECTURE.md`,
+          `${relative(ROOT, file)}: room ${room} imports ${target}, see "The rooms" in ARCHITECTURE.md`,
       )
   })
   expect(violations).toEqual([])
 })
 
-test('every folder of src is a layer the rule knows', () => {
-  expect([...new Set(files.map(layerOf))].filter((layer) => !(layer in MAY_IMPORT))).toEqual([])
+test('every folder of src is a room the rule knows', () => {
+  expect([...new Set(files.map(roomOf))].filter((room) => !ROOMS.includes(room))).toEqual([])
 })
 
 test('only main.ts reads the environment or ends the process', () => {
-  const others = files.filter((file) => layerOf(file) !== 'main')
+  const others = files.filter((file) => roomOf(file) !== 'main')
   const offenders = others.filter((file) => /process\.(env|exit|exitCode)\b/.test(readFileSync(file, 'utf8')))
   expect(offenders.map((file) => relative(ROOT, file))).toEqual([])
 })
