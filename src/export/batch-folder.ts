@@ -4,10 +4,8 @@ import {z} from 'zod'
 import {codeOf} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import {GENERATOR, removeAbandoned, WRITER_MARK} from '../core/process.ts'
-import {type Database, quoteName} from '../store/database.ts'
 import {digestFileNow, moveIntoPlace} from '../store/files.ts'
 import type {ReleaseManifest} from '../store/release.ts'
-import {readColumns} from '../store/sql.ts'
 import type {NeutralisedCell, WrittenFile} from './profile.ts'
 
 /** One file of a batch; its control totals are for importers. */
@@ -132,31 +130,4 @@ export function removeBatch(final: string): void {
   const aside = join(dirname(final), `.writing-${basename(final)}-before${WRITER_MARK}`)
   renameSync(final, aside)
   rmSync(aside, {recursive: true, force: true})
-}
-
-/** What rows come to, for importers to compare. */
-export type ControlTotals = z.output<typeof totalsRow> & {columns: string[]}
-const totalsRow = z.object({
-  rows: z.coerce.number(),
-  /** Sum of the column `loan_amount` or `amount`, null where there is neither. */
-  sum_amount: z.string().nullable(),
-  /** Sums of the columns `debit` and `credit`, null where there are none. */
-  sum_debit: z.string().nullable(),
-  sum_credit: z.string().nullable(),
-})
-
-/** What a table, or the part of it that `where` selects, comes to. */
-export async function readControlTotals(db: Database, table: string, where = 'true'): Promise<ControlTotals> {
-  const columns = (await readColumns(db, `release.${table}`)).map(({name}) => name)
-  const sumOf = (...names: string[]) => {
-    const name = names.find((known) => columns.includes(known))
-    return name === undefined ? 'null::varchar' : `cast(sum(${quoteName(name)}) as varchar)`
-  }
-  const totals = await db.one(
-    totalsRow,
-    `select count(*) as rows, ${sumOf('loan_amount', 'amount')} as sum_amount, ${sumOf('debit')} as sum_debit,
-       ${sumOf('credit')} as sum_credit
-     from release.${table} where ${where}`,
-  )
-  return {...totals, columns}
 }

@@ -3,12 +3,12 @@ import {z} from 'zod'
 import {newError} from '../core/errors.ts'
 import {type Database, quoteLiteral, quoteName} from '../store/database.ts'
 import {readColumns, type TableColumn} from '../store/sql.ts'
-import {readControlTotals} from './batch-folder.ts'
 import {
   type ExportOptions,
   inOrder,
   type NeutralisedCell,
   type ProfileWriter,
+  readControlTotals,
   type WrittenFile,
 } from './profile.ts'
 

@@ -3,8 +3,13 @@ import {dirname, join} from 'node:path'
 import {z} from 'zod'
 import {type Database, quoteLiteral, quoteName} from '../store/database.ts'
 import {readColumns, type TableColumn} from '../store/sql.ts'
-import {readControlTotals} from './batch-folder.ts'
-import {type ExportSource, inOrder, type ProfileWriter, type WrittenFile} from './profile.ts'
+import {
+  type ExportSource,
+  inOrder,
+  type ProfileWriter,
+  readControlTotals,
+  type WrittenFile,
+} from './profile.ts'
 
 /**
  * Hands out each table's Parquet file: the release's own bytes, zstd. By month, a table

@@ -9,8 +9,7 @@ import {groupThousands} from '../core/money.ts'
 import {type Database, quoteName} from '../store/database.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import {readColumns, readTableComment, type TableColumn} from '../store/sql.ts'
-import {type ControlTotals, readControlTotals} from './batch-folder.ts'
-import {inOrder, type ProfileWriter} from './profile.ts'
+import {type ControlTotals, inOrder, type ProfileWriter, readControlTotals} from './profile.ts'
 
 /** 1980-01-01 00:00, the first instant a ZIP archive can name: time and date words, little-endian. */
 const FIRST_INSTANT: Buffer = Buffer.from([0, 0, 0x21, 0])
