@@ -44,7 +44,7 @@ import {addSavedQueries, viewOwnPage, viewOwnPages, viewSql} from './sql.ts'
 import {viewTable, viewTables} from './tables.ts'
 import {type AskingView, type Overview, type Page, readOverview, type WebTools} from './view.ts'
 
-const OWN = import.meta.dirname
+const OWN = join(import.meta.dirname, 'assets')
 
 /** Scripts that pages load, by name; the packages they import come with them. */
 const SCRIPTS = {
