@@ -16,7 +16,7 @@ import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {findCurrentRelease, type Release} from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {ingestRates} from '../sync/rates.ts'
-import type {ExportStep, Job, Step} from './job.ts'
+import type {Job, Step} from './job.ts'
 import {adoptRun, beginRun, endRun} from './job-runs.ts'
 import {decideRetry, describeTimeout, isOverdue} from './scheduler.ts'
 import {findBusinessDay} from './slots.ts'
@@ -173,7 +173,7 @@ async function runStep(
 
 function runExport(
   config: Config,
-  {profiles, tables, period}: ExportStep,
+  {profiles, tables, period}: Extract<Step, {do: 'export'}>,
   {job, slot}: JobRequest,
   world: World,
 ): Promise<BatchResult[]> {
