@@ -59,8 +59,8 @@ const ENTRY = join(
   extname(import.meta.filename) === '.ts' ? '../../bin/loantape.js' : '../../../bin/loantape.js',
 )
 
-/** Where a process lives that is not to have our environment and working folder. */
-export interface Place {
+/** The environment of a child process; by default it inherits ours. */
+export interface Environment {
   env?: Record<string, string | undefined> | undefined
   cwd?: string | undefined
 }
@@ -85,12 +85,12 @@ export async function runLoantape(
     signal: AbortSignal
     onStarted?: (pid: number) => void
     onPrinted?: (chunk: Buffer) => void
-  } & Place,
+  } & Environment,
 ): Promise<ProcessEnd> {
-  const {signal: stop, onStarted, onPrinted, ...place} = limits
+  const {signal: stop, onStarted, onPrinted, ...environment} = limits
   const child = spawn(process.execPath, [...process.execArgv, ENTRY, ...args], {
     stdio: ['ignore', onPrinted ? 'pipe' : 'ignore', 'pipe'],
-    ...place,
+    ...environment,
   })
   if (onPrinted) child.stdout?.on('data', onPrinted)
   const readLog = passLogOn(child)
@@ -121,7 +121,7 @@ interface CommandEnd {
 /** Carries out a command that somebody asked for, to its end, however long that takes; `signal` asks it to stop. */
 export async function carryOutCommand(
   args: readonly string[],
-  limits: {signal: AbortSignal} & Place,
+  limits: {signal: AbortSignal} & Environment,
 ): Promise<CommandEnd> {
   const chunks: Buffer[] = []
   let length = 0

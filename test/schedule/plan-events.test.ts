@@ -27,7 +27,7 @@ function isQueued(at: number): boolean {
 }
 
 function runTo(exitCode: number, at: number): void {
-  const run = claimRun(stateDb, listJobRuns(stateDb, 'queued'), at)
+  const run = claimRun(stateDb, at)
   const end = {exitCode, errorCode: exitCode === 0 ? null : 'GUARD_SHRINK', error: null, summary: null}
   endRun(stateDb, run!, {...end, retryAt: null}, at)
 }
