@@ -1,5 +1,6 @@
 import {Readable} from 'node:stream'
 import type {FastifyInstance, FastifyReply, FastifyRequest} from 'fastify'
+import {z} from 'zod'
 import {
   ENDPOINTS,
   type Endpoint,
@@ -40,23 +41,19 @@ import {
   RETRY_DELAYS_MS,
 } from './webhooks.ts'
 
-/** How a service notifies. */
+/** How a service sends webhooks. */
 export interface WebhookOptions {
-  /** Lets notifications go to this machine and its networks, and over plain http; default false. */
+  /** Allows webhooks to this machine and its networks, and over plain http; default false. */
   allowPrivate?: boolean
-  /** Waits before the second and every further attempt; default those of Standard Webhooks. */
+  /** The waits before the second and each further attempt; default those of Standard Webhooks. */
   retryDelaysMs?: readonly number[]
   lookup?: AddressLookup
 }
 
-function hasUrl(body: unknown): body is {url: string} {
-  return typeof body === 'object' && body !== null && 'url' in body && typeof body.url === 'string'
-}
-
 /**
- * Joins handlers, files, outbox and generator: the operations, and what goes on behind them.
+ * Joins handlers, files, outbox and generator.
  *
- * @param parts.onError is told what fails while nobody waits for an answer
+ * @param parts.onError gets errors of background work
  */
 export function buildApi(
   parts: Omit<ServiceWorld, 'files' | 'emit'> & {
@@ -85,10 +82,11 @@ export function buildApi(
     handlers,
     async checkBody(id: OperationId, body: unknown) {
       if (id !== 'createWebhookEndpoint' && id !== 'updateWebhookEndpoint') return
-      const problem = hasUrl(body) ? await guard.findProblem(body.url) : null
+      const {url} = z.object({url: z.string().optional()}).parse(body)
+      const problem = url === undefined ? null : await guard.findProblem(url)
       if (problem !== null) throw refuse('invalid_body', {errors: [{path: 'url', message: problem}]})
     },
-    /** Goes on with what an earlier service left. */
+    /** Continues the background work of an earlier service. */
     start() {
       pruneDeliveries(database, clock.now())
       generator.wake()
@@ -107,19 +105,19 @@ declare module 'fastify' {
     scope?: Scope
     isMultipart?: boolean
     takesNoBody?: boolean
-    /** Asks for no key. */
+    /** Needs no key. */
     isPublic?: true
   }
   interface FastifyRequest {
-    /** Whose key the request came with. */
+    /** The owner of the request's key. */
     keyOwner: string
   }
 }
 
-/** What routes need beside what handlers do. */
+/** What routes work on. */
 interface RouteWorld extends ServiceWorld {
   handlers: Handlers
-  /** Refuses what can only be told by asking elsewhere, before the transaction begins. */
+  /** Checks that need the network, before the transaction begins. @throws Refusal */
   checkBody(id: OperationId, body: unknown): Promise<void>
 }
 
@@ -208,7 +206,7 @@ const PATHS = Object.values(ENDPOINTS).map(({method, path}) => ({
   pattern: new RegExp(`^${PREFIX}${path.replace(/\{\w+\}/g, '[^/]+')}(?:\\?|$)`),
 }))
 
-/** The refusal of a path and method no endpoint has: 405 with `Allow` where the path exists, else 404. */
+/** The refusal of an unknown path or method: 405 with `Allow` if the path exists, else 404. */
 export function refuseUnknown(url: string): Error {
   const allowed = PATHS.filter(({pattern}) => pattern.test(url)).flatMap(({method}) =>
     method === 'GET' ? ['GET', 'HEAD'] : [method],

@@ -11,8 +11,7 @@ import type {ProblemCode} from '../contract/problem.ts'
 import type {Clock} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
 import {createSilentLog, type Log} from '../core/log.ts'
-import type {RateLimit} from './access.ts'
-import {addAccessHooks} from './access.ts'
+import {addAccessHooks, type RateLimit} from './access.ts'
 import {createDealStore, type DealStore} from './deals.ts'
 import {addDescription} from './description.ts'
 import type {FileStore} from './files.ts'
@@ -28,11 +27,11 @@ export interface ServiceOptions {
   port?: number
   /** A SQLite file; default `:memory:`. Files of documents lie beside it. */
   dbPath?: string
-  /** `sk_live_…` or `sk_test_…`, at least one; keys made in the database are accepted, too. */
+  /** `sk_live_…` or `sk_test_…`, at least one; keys of the database are accepted too. */
   apiKeys: readonly string[]
   /** Stamps `created_at`. */
   clock: Clock
-  /** Off when not given. */
+  /** None by default. */
   rateLimit?: RateLimit
   /** Of one uploaded file; default 25 MiB. */
   maxFileBytes?: number
@@ -44,12 +43,12 @@ export interface ServiceOptions {
   extend?: (app: FastifyInstance, database: ServiceDatabase) => void
 }
 
-/** A service that listens. */
+/** A running service. */
 export interface RunningService extends AsyncDisposable {
   /** The base URL with the prefix: `http://127.0.0.1:4010/v1`. */
   url: string
   store: DealStore
-  /** What the deals are kept in, together with everything else. */
+  /** Holds the deals and everything else. */
   database: ServiceDatabase
   /** The files of documents. */
   files: FileStore
@@ -59,6 +58,59 @@ export interface RunningService extends AsyncDisposable {
 
 const MAX_FILE_BYTES = 25 * 1024 * 1024
 const DOCUMENTS_PER_DEAL = 200
+
+/**
+ * Starts a local Deal Financing Service over HTTP.
+ *
+ * @throws ConfigError if a key has the wrong form, the database cannot be opened or the port is taken
+ */
+export async function startService(options: ServiceOptions): Promise<RunningService> {
+  const {host = '127.0.0.1', port = 0, dbPath = ':memory:', log = createSilentLog()} = options
+  const app = createApp(log)
+  const database = openServiceDatabase(dbPath)
+  const store = createDealStore(database)
+  const onError = (error: unknown): void => log.error({err: error}, 'service failed in the background')
+  const api = buildApi({
+    ...options,
+    database,
+    store,
+    documentsPerDeal: options.documentsPerDeal ?? DOCUMENTS_PER_DEAL,
+    onError,
+  })
+  let closed: Promise<void> | undefined
+  const close = (): Promise<void> => {
+    // First, so that a waiting request sees a closed connection, not an error from the abort.
+    app.server.closeAllConnections()
+    closed ??= app
+      .close()
+      .then(() => api.stop())
+      .then(() => database.close())
+    return closed
+  }
+  try {
+    app.addHook('onRequest', async (request, reply) => {
+      reply.header('X-Request-Id', request.id)
+    })
+    options.extend?.(app, database)
+    addAccessHooks(app, {...options, database})
+    addBodyParsers(app, options.maxFileBytes ?? MAX_FILE_BYTES)
+    app.register(async (scope) => addRoutes(scope, api), {prefix: PREFIX})
+    addDescription(app)
+    const address = await app.listen({host, port}).catch((cause: unknown) => {
+      throw newError(
+        'SERVICE_LISTEN',
+        `The service cannot listen on '${host}:${port}': expected a free port of this machine.`,
+        {cause},
+      )
+    })
+    const url = address + PREFIX
+    api.start()
+    return {url, store, database, files: api.files, close, [Symbol.asyncDispose]: close}
+  } catch (error) {
+    await close()
+    throw error
+  }
+}
 
 const PROBLEM_CODES: Record<string, ProblemCode> = {
   FST_ERR_CTP_INVALID_JSON_BODY: 'malformed_json',
@@ -104,7 +156,7 @@ function createApp(log: Log): FastifyInstance {
   return app
 }
 
-/** An empty body is no JSON, but endpoints that take none may be sent none. */
+/** An empty body is not JSON, but endpoints without a body accept it. */
 function addBodyParsers(app: FastifyInstance, maxFileBytes: number): void {
   const parseJson = app.getDefaultJsonParser('error', 'error')
   app.removeContentTypeParser('application/json')
@@ -116,57 +168,4 @@ function addBodyParsers(app: FastifyInstance, maxFileBytes: number): void {
     limits: {fileSize: maxFileBytes, files: 1, fields: 10, fieldSize: 1_000, fieldNameSize: 100, parts: 12},
     throwFileSizeLimit: false,
   })
-}
-
-/**
- * Starts a local Deal Financing Service over HTTP.
- *
- * @throws ConfigError when a key has the wrong form, the database cannot be opened or the port is taken
- */
-export async function startService(options: ServiceOptions): Promise<RunningService> {
-  const {host = '127.0.0.1', port = 0, dbPath = ':memory:', log = createSilentLog()} = options
-  const app = createApp(log)
-  const database = openServiceDatabase(dbPath)
-  const store = createDealStore(database)
-  const onError = (error: unknown): void => log.error({err: error}, 'service failed in the background')
-  const api = buildApi({
-    ...options,
-    database,
-    store,
-    documentsPerDeal: options.documentsPerDeal ?? DOCUMENTS_PER_DEAL,
-    onError,
-  })
-  let closed: Promise<void> | undefined
-  const close = (): Promise<void> => {
-    // Connections go first: a request that waits must see a closed connection, not an error of the abort.
-    app.server.closeAllConnections()
-    closed ??= app
-      .close()
-      .then(() => api.stop())
-      .then(() => database.close())
-    return closed
-  }
-  try {
-    app.addHook('onRequest', async (request, reply) => {
-      reply.header('X-Request-Id', request.id)
-    })
-    options.extend?.(app, database)
-    addAccessHooks(app, {...options, database})
-    addBodyParsers(app, options.maxFileBytes ?? MAX_FILE_BYTES)
-    app.register(async (scope) => addRoutes(scope, api), {prefix: PREFIX})
-    addDescription(app)
-    const address = await app.listen({host, port}).catch((cause: unknown) => {
-      throw newError(
-        'SERVICE_LISTEN',
-        `The service cannot listen on '${host}:${port}': expected a free port of this machine.`,
-        {cause},
-      )
-    })
-    const url = address + PREFIX
-    api.start()
-    return {url, store, database, files: api.files, close, [Symbol.asyncDispose]: close}
-  } catch (error) {
-    await close()
-    throw error
-  }
 }
