@@ -28,15 +28,15 @@ import {ContractError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import {parseRetryAfter} from '../core/retry-after.ts'
 
-/** An answer of the service that is no success, or none at all (`status` 0). */
+/** An unsuccessful answer of the service, or no answer (`status` 0). */
 export class ApiError extends Error {
-  /** Of the answer; 0 when none came. */
+  /** 0 if no answer came. */
   readonly status: number
-  /** Stable, for programs: `deal_not_found`; `no_answer` when none came. */
+  /** Stable, for programs: `deal_not_found`; `no_answer` if none came. */
   readonly code: string
-  /** The fields that were refused. */
+  /** The refused fields. */
   readonly errors: readonly {path: string; message: string}[]
-  /** What the service calls the request. */
+  /** The service's id of the request. */
   readonly requestId: string | null
 
   constructor(
@@ -52,13 +52,13 @@ export class ApiError extends Error {
   }
 }
 
-/** How a client reaches the service. */
+/** How to reach the service. */
 export interface ClientOptions {
   /** With the API prefix: `https://deals.example.com/v1`. */
   baseUrl: string
   /** `sk_live_…` or `sk_test_…`. */
   apiKey: string
-  /** How often a request is sent again; default 4. */
+  /** How often a request is retried; default 4. */
   retries?: number
   /** Of one attempt; default 30 s. */
   timeoutMs?: number
@@ -68,221 +68,8 @@ export interface ClientOptions {
   random?: () => number
 }
 
-/** One request, whatever its body. */
-interface Outgoing {
-  method: string
-  /** Relative to the base URL, with the query. */
-  path: string
-  headers: Record<string, string>
-  body?: string | FormData | undefined
-}
-
-const BACKOFF_MS = 250
-const LONGEST_WAIT_MS = 60_000
-const OVERLOADED = new Set([429, 503])
-const FAILING = new Set([500, 502, 503, 504])
-
-/** Sending twice does no harm: reads, and what carries an Idempotency-Key. */
-function isRepeatable({method, headers}: Outgoing): boolean {
-  return method === 'GET' || 'idempotency-key' in headers
-}
-
-/**
- * The wait before attempt `attempt` + 1: `Retry-After` (seconds or date) where the service names one, else full jitter
- * over a doubling span.
- */
-export function waitBefore(
-  attempt: number,
-  retryAfter: string | null,
-  {now, random}: {now: number; random: () => number},
-): number {
-  const named = retryAfter === null ? null : parseRetryAfter(retryAfter, now)
-  return Math.min(LONGEST_WAIT_MS, named ?? random() * BACKOFF_MS * 2 ** attempt)
-}
-
-async function refusalOf(response: Response): Promise<ApiError> {
-  const requestId = response.headers.get('x-request-id')
-  // A proxy in between may answer anything: what is no JSON says nothing of why.
-  const parsed = problemSchema.safeParse(parseJson(await response.text()))
-  if (parsed.success) return new ApiError(parsed.data, {requestId})
-  const detail = `The service answered ${response.status} without saying why.`
-  return new ApiError({status: response.status, code: 'unknown', detail}, {requestId})
-}
-
-/** Far more than any file the service takes. */
-const MOST_BYTES = 64 * 1024 * 1024
-
-/** Reads a body to its end: one that is cut short is an attempt that failed, and one that unpacks to more than there can be is no answer. */
-async function readAnswer(response: Response): Promise<Response | ApiError> {
-  const parts: Uint8Array[] = []
-  let length = 0
-  for await (const part of response.body ?? []) {
-    length += part.length
-    parts.push(part)
-    if (length > MOST_BYTES)
-      return new ApiError({
-        status: response.status,
-        code: 'answer_too_large',
-        detail: `The service answered with more than ${MOST_BYTES} bytes.`,
-      })
-  }
-  return new Response(length > 0 ? Buffer.concat(parts) : null, response)
-}
-
-/** Sends requests: what meets an overload, or fails and may be repeated, is sent again. */
-function createSender(options: ClientOptions): (outgoing: Outgoing) => Promise<Response> {
-  const {apiKey, retries = 4, timeoutMs = 30_000, fetch = globalThis.fetch, clock = realClock} = options
-  const {random = Math.random} = options
-  const baseUrl = options.baseUrl.replace(/\/+$/, '')
-
-  async function attempt({method, path, headers, body}: Outgoing): Promise<Response | ApiError> {
-    try {
-      const response = await fetch(baseUrl + path, {
-        method,
-        headers: {authorization: `Bearer ${apiKey}`, ...headers},
-        redirect: 'error',
-        signal: AbortSignal.timeout(timeoutMs),
-        ...(body !== undefined && {body}),
-      })
-      return await readAnswer(response)
-    } catch (cause) {
-      return new ApiError({status: 0, code: 'no_answer', detail: 'The service did not answer.'}, {cause})
-    }
-  }
-
-  return async (outgoing) => {
-    for (let count = 0; ; count++) {
-      const answer = await attempt(outgoing)
-      if (answer instanceof Response && answer.ok) return answer
-      const {status} = answer
-      const mayRepeat =
-        OVERLOADED.has(status) || ((status === 0 || FAILING.has(status)) && isRepeatable(outgoing))
-      const refusal = answer instanceof Response ? await refusalOf(answer) : answer
-      if (!mayRepeat || count >= retries) throw refusal
-      const retryAfter = answer instanceof Response ? answer.headers.get('retry-after') : null
-      await clock.sleep(waitBefore(count, retryAfter, {now: clock.now(), random}))
-    }
-  }
-}
-
-/** Query parameters by name; an absent one is not sent. */
-type Query = Record<string, string | number | boolean | undefined>
-
-/** What is said beside the body of a writing request. */
-interface WriteOptions {
-  /** Of a creation: the same key takes effect once; a new one by default, kept over retries. */
-  idempotencyKey?: string
-  /** Of an update or deletion: the ETag of the record as you know it. */
-  ifMatch?: string
-}
-
-/** The parts of one call. */
-interface CallParts extends WriteOptions {
-  /** For the placeholders of the path, in order. */
-  ids?: readonly string[]
-  query?: Query | undefined
-  body?: object | FormData
-}
-
-function buildRequest(id: OperationId, parts: CallParts): Outgoing {
-  const {method, path} = ENDPOINTS[id]
-  const {ids = [], query = {}, body, idempotencyKey = randomUUID(), ifMatch} = parts
-  const left = [...ids]
-  const filled = path.replace(/\{\w+\}/g, () => encodeURIComponent(left.shift() ?? ''))
-  const search = new URLSearchParams()
-  for (const [name, value] of Object.entries(query)) if (value !== undefined) search.set(name, String(value))
-  const isForm = body instanceof FormData
-  const writes = method === 'POST' || method === 'PATCH'
-  return {
-    method,
-    path: search.size > 0 ? `${filled}?${search}` : filled,
-    headers: {
-      accept: 'application/json',
-      ...(writes && !isForm && {'content-type': 'application/json'}),
-      ...(method === 'POST' && {'idempotency-key': idempotencyKey}),
-      ...(ifMatch !== undefined && {'if-match': ifMatch}),
-    },
-    body: isForm ? body : writes ? JSON.stringify(body ?? {}) : undefined,
-  }
-}
-
-/** Creates calls over what sends requests. */
-function createCaller(send: (outgoing: Outgoing) => Promise<Response>) {
-  const open = (id: OperationId, parts: CallParts = {}) => send(buildRequest(id, parts))
-  return {
-    /** The answer as it is, for what is no JSON. */
-    open,
-    async call<Id extends OperationId>(id: Id, parts?: CallParts): Promise<Operations[Id]['answer']> {
-      const text = await (await open(id, parts)).text()
-      // Typed by the contract, not parsed by it: a client must not fail over a field or a word that is new.
-      const answer = text === '' ? undefined : JSON.parse(text)
-      return answer
-    },
-  }
-}
-
-/**
- * The records of a list, page after page, asked for as they are read; 100 a page unless told.
- *
- * @throws ApiError `broken_list` on a page that does not say how the list goes on, or that leads nowhere
- */
-async function* readPages<T>(
-  askForPage: (query: Query) => Promise<ListBody<T>>,
-  {limit = 100, ...filter}: Query = {},
-): AsyncGenerator<T, void, undefined> {
-  const progress = createListProgress({
-    name: 'the list',
-    cursors: [],
-    seenIds: createSeenIds(),
-    idField: 'id',
-  })
-  let envelope: string | undefined
-  let cursor: string | null = null
-  do {
-    const body: ListBody<T> = await askForPage({limit, ...filter, cursor: cursor ?? undefined})
-    const page: PageBody = readWhole(() => {
-      envelope ??= findEnvelope(body)
-      const read = readPage(body, envelope)
-      progress.take(read)
-      return read
-    })
-    // Typed by the contract, as every answer is.
-    yield* page.records as T[]
-    cursor = page.nextCursor
-  } while (cursor !== null)
-}
-
-function readWhole(read: () => PageBody): PageBody {
-  try {
-    return read()
-  } catch (cause) {
-    if (!(cause instanceof ContractError)) throw cause
-    throw new ApiError({status: 200, code: 'broken_list', detail: cause.problem}, {cause})
-  }
-}
-
-/** Headers as Node's `http` or the Fetch API has them. */
-type WebhookHeaders = Headers | Record<string, string | string[] | undefined>
-
-function textsOf(headers: WebhookHeaders): Record<string, string> {
-  const entries = headers instanceof Headers ? [...headers] : Object.entries(headers)
-  return Object.fromEntries(entries.map(([name, value]) => [name.toLowerCase(), String(value)]))
-}
-
-/**
- * Reads a notification of the service, signed by Standard Webhooks.
- *
- * @param body the text of the request's body, as it came
- * @param secret `whsec_…` of the endpoint
- * @throws WebhookVerificationError when the signature is not of this secret, or older than five minutes
- */
-export function verifyWebhook(body: string, headers: WebhookHeaders, secret: string): WebhookEvent {
-  return webhookEventSchema.parse(new Webhook(secret).verify(body, textsOf(headers)))
-}
-
-/** Records per request; every list reads on until there are no more. */
 type Paging = {
-  /** 1 to 100; default 100. */
+  /** Records per request, 1 to 100; default 100. A list is always read to its end. */
   limit?: number
 }
 
@@ -297,7 +84,7 @@ export interface DocumentUpload {
 
 type Records<T> = AsyncGenerator<T, void, undefined>
 
-/** A typed client of the Deal Financing Service; every method throws an ApiError when the service refuses. */
+/** A typed client of the Deal Financing Service; every method throws an ApiError if the service refuses. */
 export type DealClient = ReturnType<typeof createDealClient>
 
 /**
@@ -382,4 +169,216 @@ export function createDealClient(options: ClientOptions) {
     },
     webhooks: {verify: verifyWebhook},
   }
+}
+
+/** A request to send. */
+interface Outgoing {
+  method: string
+  /** Relative to the base URL, with the query. */
+  path: string
+  headers: Record<string, string>
+  body?: string | FormData | undefined
+}
+
+const BACKOFF_MS = 250
+const LONGEST_WAIT_MS = 60_000
+const OVERLOADED = new Set([429, 503])
+const FAILING = new Set([500, 502, 503, 504])
+
+/** Whether sending twice does no harm: it is a read or has an Idempotency-Key. */
+function isRepeatable({method, headers}: Outgoing): boolean {
+  return method === 'GET' || 'idempotency-key' in headers
+}
+
+/**
+ * The wait before attempt `attempt` + 1: the service's `Retry-After` (seconds or date), else full jitter over a doubling
+ * span.
+ */
+export function waitBefore(
+  attempt: number,
+  retryAfter: string | null,
+  {now, random}: {now: number; random: () => number},
+): number {
+  const named = retryAfter === null ? null : parseRetryAfter(retryAfter, now)
+  return Math.min(LONGEST_WAIT_MS, named ?? random() * BACKOFF_MS * 2 ** attempt)
+}
+
+async function refusalOf(response: Response): Promise<ApiError> {
+  const requestId = response.headers.get('x-request-id')
+  // A proxy in between may answer with something else.
+  const parsed = problemSchema.safeParse(parseJson(await response.text()))
+  if (parsed.success) return new ApiError(parsed.data, {requestId})
+  const detail = `The service answered ${response.status} without saying why.`
+  return new ApiError({status: response.status, code: 'unknown', detail}, {requestId})
+}
+
+/** Far more than any file the service accepts. */
+const MOST_BYTES = 64 * 1024 * 1024
+
+/** Reads a whole body: a truncated one fails the attempt, and one that unpacks to more than the limit is an error. */
+async function readAnswer(response: Response): Promise<Response | ApiError> {
+  const parts: Uint8Array[] = []
+  let length = 0
+  for await (const part of response.body ?? []) {
+    length += part.length
+    parts.push(part)
+    if (length > MOST_BYTES)
+      return new ApiError({
+        status: response.status,
+        code: 'answer_too_large',
+        detail: `The service answered with more than ${MOST_BYTES} bytes.`,
+      })
+  }
+  return new Response(length > 0 ? Buffer.concat(parts) : null, response)
+}
+
+/** Creates the sender: it retries when the service is overloaded, and repeatable requests also when it fails. */
+function createSender(options: ClientOptions): (outgoing: Outgoing) => Promise<Response> {
+  const {apiKey, retries = 4, timeoutMs = 30_000, fetch = globalThis.fetch, clock = realClock} = options
+  const {random = Math.random} = options
+  const baseUrl = options.baseUrl.replace(/\/+$/, '')
+
+  async function attempt({method, path, headers, body}: Outgoing): Promise<Response | ApiError> {
+    try {
+      const response = await fetch(baseUrl + path, {
+        method,
+        headers: {authorization: `Bearer ${apiKey}`, ...headers},
+        redirect: 'error',
+        signal: AbortSignal.timeout(timeoutMs),
+        ...(body !== undefined && {body}),
+      })
+      return await readAnswer(response)
+    } catch (cause) {
+      return new ApiError({status: 0, code: 'no_answer', detail: 'The service did not answer.'}, {cause})
+    }
+  }
+
+  return async (outgoing) => {
+    for (let count = 0; ; count++) {
+      const answer = await attempt(outgoing)
+      if (answer instanceof Response && answer.ok) return answer
+      const {status} = answer
+      const mayRepeat =
+        OVERLOADED.has(status) || ((status === 0 || FAILING.has(status)) && isRepeatable(outgoing))
+      const refusal = answer instanceof Response ? await refusalOf(answer) : answer
+      if (!mayRepeat || count >= retries) throw refusal
+      const retryAfter = answer instanceof Response ? answer.headers.get('retry-after') : null
+      await clock.sleep(waitBefore(count, retryAfter, {now: clock.now(), random}))
+    }
+  }
+}
+
+/** Query parameters by name; an absent one is not sent. */
+type Query = Record<string, string | number | boolean | undefined>
+
+/** Options of a writing request. */
+interface WriteOptions {
+  /** Of a creation: requests with the same key take effect once; by default a new key, kept over retries. */
+  idempotencyKey?: string
+  /** Of an update or deletion: the ETag of the record you have read. */
+  ifMatch?: string
+}
+
+/** The parts of one call. */
+interface CallParts extends WriteOptions {
+  /** For the placeholders of the path, in order. */
+  ids?: readonly string[]
+  query?: Query | undefined
+  body?: object | FormData
+}
+
+function buildRequest(id: OperationId, parts: CallParts): Outgoing {
+  const {method, path} = ENDPOINTS[id]
+  const {ids = [], query = {}, body, idempotencyKey = randomUUID(), ifMatch} = parts
+  const left = [...ids]
+  const filled = path.replace(/\{\w+\}/g, () => encodeURIComponent(left.shift() ?? ''))
+  const search = new URLSearchParams()
+  for (const [name, value] of Object.entries(query)) if (value !== undefined) search.set(name, String(value))
+  const isForm = body instanceof FormData
+  const writes = method === 'POST' || method === 'PATCH'
+  return {
+    method,
+    path: search.size > 0 ? `${filled}?${search}` : filled,
+    headers: {
+      accept: 'application/json',
+      ...(writes && !isForm && {'content-type': 'application/json'}),
+      ...(method === 'POST' && {'idempotency-key': idempotencyKey}),
+      ...(ifMatch !== undefined && {'if-match': ifMatch}),
+    },
+    body: isForm ? body : writes ? JSON.stringify(body ?? {}) : undefined,
+  }
+}
+
+/** Creates the calls of operations. */
+function createCaller(send: (outgoing: Outgoing) => Promise<Response>) {
+  const open = (id: OperationId, parts: CallParts = {}) => send(buildRequest(id, parts))
+  return {
+    /** The raw answer, for files. */
+    open,
+    async call<Id extends OperationId>(id: Id, parts?: CallParts): Promise<Operations[Id]['answer']> {
+      const text = await (await open(id, parts)).text()
+      // Typed by the contract but not parsed: new fields and words must not break a client.
+      const answer = text === '' ? undefined : JSON.parse(text)
+      return answer
+    },
+  }
+}
+
+/**
+ * The records of a list; pages of 100 by default are fetched as they are read.
+ *
+ * @throws ApiError `broken_list` if a page does not say how the list continues, or the list makes no progress
+ */
+async function* readPages<T>(
+  askForPage: (query: Query) => Promise<ListBody<T>>,
+  {limit = 100, ...filter}: Query = {},
+): AsyncGenerator<T, void, undefined> {
+  const progress = createListProgress({
+    name: 'the list',
+    cursors: [],
+    seenIds: createSeenIds(),
+    idField: 'id',
+  })
+  let envelope: string | undefined
+  let cursor: string | null = null
+  do {
+    const body: ListBody<T> = await askForPage({limit, ...filter, cursor: cursor ?? undefined})
+    const page: PageBody = readWhole(() => {
+      envelope ??= findEnvelope(body)
+      const read = readPage(body, envelope)
+      progress.take(read)
+      return read
+    })
+    // Typed by the contract like every answer.
+    yield* page.records as T[]
+    cursor = page.nextCursor
+  } while (cursor !== null)
+}
+
+function readWhole(read: () => PageBody): PageBody {
+  try {
+    return read()
+  } catch (cause) {
+    if (!(cause instanceof ContractError)) throw cause
+    throw new ApiError({status: 200, code: 'broken_list', detail: cause.problem}, {cause})
+  }
+}
+
+/** Headers of Node's `http` or the Fetch API. */
+type WebhookHeaders = Headers | Record<string, string | string[] | undefined>
+
+function textsOf(headers: WebhookHeaders): Record<string, string> {
+  const entries = headers instanceof Headers ? [...headers] : Object.entries(headers)
+  return Object.fromEntries(entries.map(([name, value]) => [name.toLowerCase(), String(value)]))
+}
+
+/**
+ * Reads a notification of the service, signed by Standard Webhooks.
+ *
+ * @param body the unchanged text of the request's body
+ * @param secret `whsec_…` of the endpoint
+ * @throws WebhookVerificationError if the signature does not match this secret or is older than five minutes
+ */
+export function verifyWebhook(body: string, headers: WebhookHeaders, secret: string): WebhookEvent {
+  return webhookEventSchema.parse(new Webhook(secret).verify(body, textsOf(headers)))
 }

@@ -32,7 +32,7 @@ import {
   webhookEndpointSchema,
 } from './webhook.ts'
 
-/** One endpoint: the service routes by it, parses with it, and describes itself from it. */
+/** One endpoint: source of the service's routes, its parsing, its description and the client. */
 export interface Endpoint<Op extends Operation = Operation> {
   method: 'GET' | 'POST' | 'PATCH' | 'DELETE'
   /** Relative to the base URL: `/deals/{id}`. */
@@ -41,29 +41,29 @@ export interface Endpoint<Op extends Operation = Operation> {
   summary: string
   query: z.ZodType<Op['query']>
   body: z.ZodType<Op['body']>
-  /** How the body is encoded; JSON unless told. */
+  /** The body is JSON by default. */
   isMultipart?: true
-  /** Of the answer when all is well. */
+  /** Of a successful answer. */
   status: 200 | 201 | 202 | 204
-  /** What `data` holds, one of or many; null where the answer is no JSON. */
+  /** What `data` holds, one or a list; null if the answer is not JSON. */
   record: z.ZodType | null
   isList?: true
   /** Whether the answer carries an ETag. */
   hasEtag?: true
-  /** What it refuses beyond what every endpoint does. */
+  /** The problems of this endpoint alone; {@link problemsOf} adds the common ones. */
   problems: readonly ProblemCode[]
 }
 
-/** What an Idempotency-Key may be: 1 to 255 printable characters, no space at either end, where HTTP would drop it. */
+/** 1 to 255 printable characters, no space at either end, where HTTP would drop it. */
 export const IDEMPOTENCY_KEY = /^[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?$/
 
-/** The body of an endpoint that takes none: nothing, or an empty object. */
+/** The body of an endpoint without one: nothing, or an empty object. */
 export const noBodySchema = z
   .strictObject({})
   .optional()
   .transform(() => undefined)
 
-/** What every endpoint of this kind may refuse, and what this one does. */
+/** All problems an endpoint may answer with. */
 export function problemsOf(endpoint: Endpoint): ProblemCode[] {
   const {method, isMultipart, isList} = endpoint
   const codes: ProblemCode[] = [
@@ -180,7 +180,7 @@ const described = {
     ...get,
     path: '/deals/{id}/documents/{document_id}',
     tag: 'Documents',
-    summary: 'Retrieve what is known of a document',
+    summary: 'Retrieve the metadata of a document',
     record: documentSchema,
     problems: ['deal_not_found', 'document_not_found'],
   },
@@ -213,7 +213,7 @@ const described = {
     ...post,
     path: '/tasks/{id}/complete',
     tag: 'Tasks',
-    summary: 'Complete a task; again changes nothing',
+    summary: 'Complete a task; doing so again changes nothing',
     body: noBodySchema,
     status: 200,
     record: taskSchema,
@@ -223,7 +223,7 @@ const described = {
     ...post,
     path: '/deals/{id}/document-generations',
     tag: 'Document generation',
-    summary: 'Ask for a document made from a template; it is attached to the deal when it is ready',
+    summary: 'Request a document made from a template; it is attached to the deal when ready',
     body: newDocumentGenerationSchema,
     status: 202,
     record: documentGenerationSchema,
@@ -272,7 +272,7 @@ const described = {
     ...post,
     path: '/webhook-endpoints',
     tag: 'Webhooks',
-    summary: 'Register an endpoint for notifications; the answer alone shows its secret',
+    summary: 'Register an endpoint for notifications; only this answer shows its secret',
     body: newWebhookEndpointSchema,
     record: createdWebhookEndpointSchema,
   },
@@ -311,7 +311,7 @@ const described = {
     ...list,
     path: '/webhook-endpoints/{id}/deliveries',
     tag: 'Webhooks',
-    summary: 'List the notifications to an endpoint, and how they went',
+    summary: 'List the notifications to an endpoint with their outcome',
     record: webhookDeliverySchema,
     problems: ['webhook_endpoint_not_found'],
   },
@@ -319,7 +319,7 @@ const described = {
     ...post,
     path: '/webhook-endpoints/{id}/deliveries/{delivery_id}/redeliver',
     tag: 'Webhooks',
-    summary: 'Send a notification once more',
+    summary: 'Send a notification again',
     body: noBodySchema,
     status: 202,
     record: webhookDeliverySchema,
@@ -327,20 +327,17 @@ const described = {
   },
 } satisfies Record<string, Endpoint>
 
-/** Every endpoint, as exactly as it is described: what each operation takes and answers with comes from here. */
-type Described = typeof described
-
 /** Every endpoint of the API. */
 export const ENDPOINTS: {[Id in OperationId]: Endpoint<Operations[Id]>} = described
 
-/** What one operation takes and answers with, after parsing. */
+/** The parsed input and the answer of an operation. */
 export interface Operation {
   query: object
   body: unknown
   answer: unknown
 }
 
-/** A record stands in `data`, alone or as a list; without one there is no body, or a file. */
+/** A record is in `data`, alone or as a list; without one the answer is empty or a file. */
 type AnswerOf<E extends Endpoint> = E extends {record: infer Schema extends z.ZodType}
   ? E extends {isList: true}
     ? ListBody<z.output<Schema>>
@@ -349,7 +346,7 @@ type AnswerOf<E extends Endpoint> = E extends {record: infer Schema extends z.Zo
     ? undefined
     : Readable
 
-/** What an endpoint takes and answers with, after parsing. */
+/** The operation of an endpoint. */
 export interface OperationOf<E extends Endpoint> extends Operation {
   query: z.output<E['query']>
   body: z.output<E['body']>
@@ -357,7 +354,7 @@ export interface OperationOf<E extends Endpoint> extends Operation {
 }
 
 /** Every operation of the API by its id. */
-export type Operations = {[Id in OperationId]: OperationOf<Described[Id]>}
+export type Operations = {[Id in OperationId]: OperationOf<(typeof described)[Id]>}
 
 /** The id of an operation. */
-export type OperationId = keyof Described
+export type OperationId = keyof typeof described

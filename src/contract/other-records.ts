@@ -17,7 +17,7 @@ export const newRateSchema = z
     provider: wordField,
     loan_program: wordField.meta({examples: ['bridge_30yr']}),
     rate_pct: ratePct,
-    /** Default: when it is received. */
+    /** Default: the time of receipt. */
     effective_at: z
       .string()
       .refine((text) => parseInstant(text) !== null, 'expected an ISO 8601 instant with an offset')
@@ -26,7 +26,7 @@ export const newRateSchema = z
   })
   .meta({id: 'NewRate'})
 
-/** A pricing update as it was received. */
+/** A received pricing update. */
 export type Rate = z.output<typeof rateSchema>
 export const rateSchema = z
   .object({
@@ -44,7 +44,7 @@ export const rateQuerySchema = z.strictObject({
   ...pageFields,
   provider: wordField.optional(),
   loan_program: wordField.optional(),
-  /** Only the rate in force of each provider and program. */
+  /** Only the rate in force per provider and program. */
   current: z
     .enum(['true', 'false'])
     .transform((text) => text === 'true')
