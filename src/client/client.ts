@@ -1,8 +1,8 @@
 import {randomUUID} from 'node:crypto'
 import {Webhook} from 'standardwebhooks'
-import type {Borrower, NewBorrower} from '../contract/borrower.ts'
-import type {Deal, DealChanges, DealStatus, ListedDeal, NewDeal} from '../contract/deal.ts'
-import type {DealDocument, DocumentGeneration, NewDocumentGeneration} from '../contract/document.ts'
+import type {NewBorrower} from '../contract/borrower.ts'
+import type {DealChanges, DealStatus, NewDeal} from '../contract/deal.ts'
+import type {NewDocumentGeneration} from '../contract/document.ts'
 import {ENDPOINTS, type OperationId, type Operations} from '../contract/endpoints.ts'
 import {
   createListProgress,
@@ -12,13 +12,10 @@ import {
   type PageBody,
   readPage,
 } from '../contract/list.ts'
-import type {NewRate, NewTask, PortfolioReport, Rate, Task} from '../contract/other-records.ts'
+import type {NewRate, NewTask} from '../contract/other-records.ts'
 import {type Problem, problemSchema} from '../contract/problem.ts'
 import {
-  type CreatedWebhookEndpoint,
   type NewWebhookEndpoint,
-  type WebhookDelivery,
-  type WebhookEndpoint,
   type WebhookEndpointChanges,
   type WebhookEvent,
   webhookEventSchema,
@@ -82,8 +79,6 @@ export interface DocumentUpload {
   name: string
 }
 
-type Records<T> = AsyncGenerator<T, void, undefined>
-
 /** A typed client of the Deal Financing Service; every method throws an ApiError if the service refuses. */
 export type DealClient = ReturnType<typeof createDealClient>
 
@@ -98,23 +93,23 @@ export function createDealClient(options: ClientOptions) {
   const {call, open} = createCaller(createSender(options))
   return {
     deals: {
-      list: ({stage, ...paging}: Paging & {stage?: DealStatus} = {}): Records<ListedDeal> =>
+      list: ({stage, ...paging}: Paging & {stage?: DealStatus} = {}) =>
         readPages((query) => call('listDeals', {query}), {...paging, status: stage}),
-      create: async (deal: NewDeal, more?: WriteOptions): Promise<Deal> =>
+      create: async (deal: NewDeal, more?: WriteOptions) =>
         (await call('createDeal', {...more, body: deal})).data,
-      get: async (id: string): Promise<Deal> => (await call('getDeal', {ids: [id]})).data,
-      update: async (id: string, changes: DealChanges, more?: WriteOptions): Promise<Deal> =>
+      get: async (id: string) => (await call('getDeal', {ids: [id]})).data,
+      update: async (id: string, changes: DealChanges, more?: WriteOptions) =>
         (await call('updateDeal', {...more, ids: [id], body: changes})).data,
-      delete: (id: string, more?: WriteOptions): Promise<void> => call('deleteDeal', {...more, ids: [id]}),
+      delete: (id: string, more?: WriteOptions) => call('deleteDeal', {...more, ids: [id]}),
     },
     borrowers: {
-      link: async (dealId: string, borrower: NewBorrower, more?: WriteOptions): Promise<Borrower> =>
+      link: async (dealId: string, borrower: NewBorrower, more?: WriteOptions) =>
         (await call('linkBorrower', {...more, ids: [dealId], body: borrower})).data,
-      list: (dealId: string, paging?: Paging): Records<Borrower> =>
+      list: (dealId: string, paging?: Paging) =>
         readPages((query) => call('listBorrowers', {ids: [dealId], query}), paging),
     },
     documents: {
-      async upload(dealId: string, document: DocumentUpload, more?: WriteOptions): Promise<DealDocument> {
+      async upload(dealId: string, document: DocumentUpload, more?: WriteOptions) {
         const {file, fileName = 'file', category, name} = document
         const body = new FormData()
         body.set('category', category)
@@ -122,49 +117,43 @@ export function createDealClient(options: ClientOptions) {
         body.set('file', file instanceof Blob ? file : new Blob([file]), fileName)
         return (await call('uploadDocument', {...more, ids: [dealId], body})).data
       },
-      list: (dealId: string, paging?: Paging): Records<DealDocument> =>
+      list: (dealId: string, paging?: Paging) =>
         readPages((query) => call('listDocuments', {ids: [dealId], query}), paging),
-      download: async (dealId: string, documentId: string): Promise<Blob> =>
+      download: async (dealId: string, documentId: string) =>
         await (await open('downloadDocument', {ids: [dealId, documentId]})).blob(),
     },
     documentGenerations: {
-      request: async (
-        dealId: string,
-        asked: NewDocumentGeneration,
-        more?: WriteOptions,
-      ): Promise<DocumentGeneration> =>
+      request: async (dealId: string, asked: NewDocumentGeneration, more?: WriteOptions) =>
         (await call('requestDocumentGeneration', {...more, ids: [dealId], body: asked})).data,
-      get: async (dealId: string, id: string): Promise<DocumentGeneration> =>
+      get: async (dealId: string, id: string) =>
         (await call('getDocumentGeneration', {ids: [dealId, id]})).data,
     },
     tasks: {
-      create: async (dealId: string, task: NewTask, more?: WriteOptions): Promise<Task> =>
+      create: async (dealId: string, task: NewTask, more?: WriteOptions) =>
         (await call('createTask', {...more, ids: [dealId], body: task})).data,
-      list: (dealId: string, paging?: Paging): Records<Task> =>
+      list: (dealId: string, paging?: Paging) =>
         readPages((query) => call('listTasks', {ids: [dealId], query}), paging),
-      complete: async (id: string): Promise<Task> => (await call('completeTask', {ids: [id]})).data,
+      complete: async (id: string) => (await call('completeTask', {ids: [id]})).data,
     },
     rates: {
-      push: async (rate: NewRate, more?: WriteOptions): Promise<Rate> =>
+      push: async (rate: NewRate, more?: WriteOptions) =>
         (await call('pushRate', {...more, body: rate})).data,
-      list: (
-        filter?: Paging & {provider?: string; loan_program?: string; current?: boolean},
-      ): Records<Rate> => readPages((query) => call('listRates', {query}), filter),
+      list: (filter?: Paging & {provider?: string; loan_program?: string; current?: boolean}) =>
+        readPages((query) => call('listRates', {query}), filter),
     },
     reports: {
-      portfolio: async (): Promise<PortfolioReport> => (await call('getPortfolioReport')).data,
+      portfolio: async () => (await call('getPortfolioReport')).data,
     },
     webhookEndpoints: {
-      create: async (endpoint: NewWebhookEndpoint, more?: WriteOptions): Promise<CreatedWebhookEndpoint> =>
+      create: async (endpoint: NewWebhookEndpoint, more?: WriteOptions) =>
         (await call('createWebhookEndpoint', {...more, body: endpoint})).data,
-      list: (paging?: Paging): Records<WebhookEndpoint> =>
-        readPages((query) => call('listWebhookEndpoints', {query}), paging),
-      update: async (id: string, changes: WebhookEndpointChanges): Promise<WebhookEndpoint> =>
+      list: (paging?: Paging) => readPages((query) => call('listWebhookEndpoints', {query}), paging),
+      update: async (id: string, changes: WebhookEndpointChanges) =>
         (await call('updateWebhookEndpoint', {ids: [id], body: changes})).data,
-      delete: (id: string): Promise<void> => call('deleteWebhookEndpoint', {ids: [id]}),
-      deliveries: (id: string, paging?: Paging): Records<WebhookDelivery> =>
+      delete: (id: string) => call('deleteWebhookEndpoint', {ids: [id]}),
+      deliveries: (id: string, paging?: Paging) =>
         readPages((query) => call('listWebhookDeliveries', {ids: [id], query}), paging),
-      redeliver: async (id: string, deliveryId: string): Promise<WebhookDelivery> =>
+      redeliver: async (id: string, deliveryId: string) =>
         (await call('redeliverWebhook', {ids: [id, deliveryId]})).data,
     },
     webhooks: {verify: verifyWebhook},

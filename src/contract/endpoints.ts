@@ -63,9 +63,18 @@ export const noBodySchema = z
   .optional()
   .transform(() => undefined)
 
+const NOT_FOUND: readonly (readonly [path: string, code: ProblemCode])[] = [
+  ['/deals/{id}', 'deal_not_found'],
+  ['/deals/{id}/documents/{document_id}', 'document_not_found'],
+  ['/deals/{id}/document-generations/{generation_id}', 'document_generation_not_found'],
+  ['/tasks/{id}', 'task_not_found'],
+  ['/webhook-endpoints/{id}', 'webhook_endpoint_not_found'],
+  ['/webhook-endpoints/{id}/deliveries/{delivery_id}', 'webhook_delivery_not_found'],
+]
+
 /** All problems an endpoint may answer with. */
 export function problemsOf(endpoint: Endpoint): ProblemCode[] {
-  const {method, isMultipart, isList} = endpoint
+  const {method, path, isMultipart, isList} = endpoint
   const codes: ProblemCode[] = [
     'malformed_url',
     'invalid_parameter',
@@ -82,19 +91,21 @@ export function problemsOf(endpoint: Endpoint): ProblemCode[] {
     if (!isMultipart) codes.push('malformed_json')
   }
   if (method === 'POST') codes.push('invalid_idempotency_key', 'idempotency_key_reused')
-  return [...new Set([...codes, ...endpoint.problems])]
+  const missing = NOT_FOUND.filter(([start]) => path.startsWith(start)).map(([, code]) => code)
+  return [...new Set([...codes, ...missing, ...endpoint.problems])]
 }
 
 const get = {method: 'GET', query: noQuerySchema, body: noBodySchema, status: 200, problems: []} as const
 const list = {...get, query: pageQuerySchema, isList: true} as const
 const post = {method: 'POST', query: noQuerySchema, status: 201, problems: []} as const
-const patch = {method: 'PATCH', query: noQuerySchema, status: 200} as const
+const patch = {method: 'PATCH', query: noQuerySchema, status: 200, problems: []} as const
 const remove = {
   method: 'DELETE',
   query: noQuerySchema,
   body: noBodySchema,
   status: 204,
   record: null,
+  problems: [],
 } as const
 
 const described = {
@@ -122,7 +133,6 @@ const described = {
     summary: 'Retrieve a deal',
     record: dealRecordSchema,
     hasEtag: true,
-    problems: ['deal_not_found'],
   },
   updateDeal: {
     ...patch,
@@ -132,14 +142,14 @@ const described = {
     body: dealChangesSchema,
     record: dealRecordSchema,
     hasEtag: true,
-    problems: ['deal_not_found', 'invalid_transition', 'incomplete_deal', 'precondition_failed'],
+    problems: ['invalid_transition', 'incomplete_deal', 'precondition_failed'],
   },
   deleteDeal: {
     ...remove,
     path: '/deals/{id}',
     tag: 'Deals',
     summary: 'Delete a deal with everything linked to it',
-    problems: ['deal_not_found', 'deal_funded', 'precondition_failed'],
+    problems: ['deal_funded', 'precondition_failed'],
   },
   linkBorrower: {
     ...post,
@@ -148,7 +158,6 @@ const described = {
     summary: 'Link a borrower to a deal',
     body: newBorrowerSchema,
     record: borrowerSchema,
-    problems: ['deal_not_found'],
   },
   listBorrowers: {
     ...list,
@@ -156,7 +165,6 @@ const described = {
     tag: 'Borrowers',
     summary: 'List the borrowers of a deal',
     record: borrowerSchema,
-    problems: ['deal_not_found'],
   },
   uploadDocument: {
     ...post,
@@ -166,7 +174,7 @@ const described = {
     body: newDocumentSchema,
     isMultipart: true,
     record: documentSchema,
-    problems: ['deal_not_found', 'too_many_documents', 'unsupported_file_type'],
+    problems: ['too_many_documents', 'unsupported_file_type'],
   },
   listDocuments: {
     ...list,
@@ -174,7 +182,6 @@ const described = {
     tag: 'Documents',
     summary: 'List the documents of a deal',
     record: documentSchema,
-    problems: ['deal_not_found'],
   },
   getDocument: {
     ...get,
@@ -182,7 +189,6 @@ const described = {
     tag: 'Documents',
     summary: 'Retrieve the metadata of a document',
     record: documentSchema,
-    problems: ['deal_not_found', 'document_not_found'],
   },
   downloadDocument: {
     ...get,
@@ -190,7 +196,6 @@ const described = {
     tag: 'Documents',
     summary: "Download a document's file",
     record: null,
-    problems: ['deal_not_found', 'document_not_found'],
   },
   createTask: {
     ...post,
@@ -199,7 +204,6 @@ const described = {
     summary: 'Create a task on a deal',
     body: newTaskSchema,
     record: taskSchema,
-    problems: ['deal_not_found'],
   },
   listTasks: {
     ...list,
@@ -207,7 +211,6 @@ const described = {
     tag: 'Tasks',
     summary: 'List the tasks of a deal',
     record: taskSchema,
-    problems: ['deal_not_found'],
   },
   completeTask: {
     ...post,
@@ -217,7 +220,6 @@ const described = {
     body: noBodySchema,
     status: 200,
     record: taskSchema,
-    problems: ['task_not_found'],
   },
   requestDocumentGeneration: {
     ...post,
@@ -227,7 +229,6 @@ const described = {
     body: newDocumentGenerationSchema,
     status: 202,
     record: documentGenerationSchema,
-    problems: ['deal_not_found'],
   },
   listDocumentGenerations: {
     ...list,
@@ -235,7 +236,6 @@ const described = {
     tag: 'Document generation',
     summary: 'List the document generations of a deal',
     record: documentGenerationSchema,
-    problems: ['deal_not_found'],
   },
   getDocumentGeneration: {
     ...get,
@@ -243,7 +243,6 @@ const described = {
     tag: 'Document generation',
     summary: 'Retrieve a document generation',
     record: documentGenerationSchema,
-    problems: ['deal_not_found', 'document_generation_not_found'],
   },
   pushRate: {
     ...post,
@@ -289,7 +288,6 @@ const described = {
     tag: 'Webhooks',
     summary: 'Retrieve an endpoint',
     record: webhookEndpointSchema,
-    problems: ['webhook_endpoint_not_found'],
   },
   updateWebhookEndpoint: {
     ...patch,
@@ -298,14 +296,12 @@ const described = {
     summary: 'Change an endpoint, or enable it again',
     body: webhookEndpointChangesSchema,
     record: webhookEndpointSchema,
-    problems: ['webhook_endpoint_not_found'],
   },
   deleteWebhookEndpoint: {
     ...remove,
     path: '/webhook-endpoints/{id}',
     tag: 'Webhooks',
     summary: 'Remove an endpoint with its deliveries',
-    problems: ['webhook_endpoint_not_found'],
   },
   listWebhookDeliveries: {
     ...list,
@@ -313,7 +309,6 @@ const described = {
     tag: 'Webhooks',
     summary: 'List the notifications to an endpoint with their outcome',
     record: webhookDeliverySchema,
-    problems: ['webhook_endpoint_not_found'],
   },
   redeliverWebhook: {
     ...post,
@@ -323,7 +318,6 @@ const described = {
     body: noBodySchema,
     status: 202,
     record: webhookDeliverySchema,
-    problems: ['webhook_endpoint_not_found', 'webhook_delivery_not_found'],
   },
 } satisfies Record<string, Endpoint>
 
