@@ -1,15 +1,14 @@
 import {createHmac, timingSafeEqual} from 'node:crypto'
 import {STATUS_CODES} from 'node:http'
-import type {FastifyReply} from 'fastify'
 import {z} from 'zod'
-import {IDEMPOTENCY_KEY, type Operation, type OperationId, type Operations} from '../contract/endpoints.ts'
+import type {Operation, OperationId, Operations} from '../contract/endpoints.ts'
 import type {ListBody, PageQuery} from '../contract/list.ts'
 import {PROBLEMS, type Problem, type ProblemCode} from '../contract/problem.ts'
 import type {WebhookEvent} from '../contract/webhook.ts'
 import type {Clock} from '../core/clock.ts'
 import type {DealStore} from './deals.ts'
 import type {FileStore} from './files.ts'
-import {rowCount, type ServiceDatabase} from './service-database.ts'
+import type {ServiceDatabase} from './service-database.ts'
 
 /** Thrown by handlers and hooks; answered as problem details. */
 export class Refusal extends Error {
@@ -39,33 +38,6 @@ export function refuse(
 export function requireFound<T>(found: T | undefined, code: ProblemCode): T {
   if (found === undefined) throw refuse(code)
   return found
-}
-
-/** Parses input of a request. @throws Refusal naming every wrong path, never a value */
-export function parseInput<T>(
-  schema: z.ZodType<T>,
-  value: unknown,
-  code: 'invalid_body' | 'invalid_parameter',
-): T {
-  const parsed = schema.safeParse(value)
-  if (parsed.success) return parsed.data
-  const errors = parsed.error.issues.flatMap((issue) => {
-    const path = issue.path.join('.')
-    if (issue.code !== 'unrecognized_keys') return [{path, message: issue.message}]
-    return issue.keys.map((key) => ({path: path ? `${path}.${key}` : key, message: 'unknown field'}))
-  })
-  const where = code === 'invalid_body' ? 'body' : 'query'
-  const paths = [...new Set(errors.map(({path}) => path || where))].join(', ')
-  throw refuse(code, {detail: `Not as expected: ${paths}. See errors.`, errors})
-}
-
-/** Answers with problem details. */
-export function sendProblem(
-  reply: FastifyReply,
-  problem: Problem,
-  headers: Record<string, string> = {},
-): FastifyReply {
-  return reply.code(problem.status).headers(headers).type('application/problem+json').send(problem)
 }
 
 /** The parsed input of an operation. */
@@ -189,68 +161,4 @@ export function readTablePage<T extends {id: string; created_at: string}>(
   const fetch = (after: ListKey, limit: number): T[] =>
     database.all(row, sql, filter ?? '', after.createdAt, after.id, limit)
   return readListPage(query, {name, filter, fetch}, database.secret)
-}
-
-const KEPT_MS = 86_400_000
-
-/** An answer kept for an Idempotency-Key. */
-export type KeptAnswer = Omit<z.output<typeof answerRow>, 'fingerprint'>
-const answerRow = z.object({
-  fingerprint: z.string(),
-  status: rowCount,
-  headers: z.string().transform((text) => z.record(z.string(), z.string()).parse(JSON.parse(text))),
-  /** JSON text. */
-  body: z.string(),
-})
-
-/** The value of an Idempotency-Key header. @throws Refusal (400) */
-export function parseIdempotencyKey(header: string | string[] | undefined): string | undefined {
-  if (header === undefined) return undefined
-  if (typeof header === 'string' && IDEMPOTENCY_KEY.test(header)) return header
-  throw refuse('invalid_idempotency_key')
-}
-
-/** Digests a request with a key: four digits of a national id could be guessed from a plain digest. */
-export function digestRequest(
-  request: {method: string; path: string; body: unknown},
-  secret: Buffer,
-): string {
-  const text = JSON.stringify([request.method, request.path, request.body ?? null])
-  return createHmac('sha256', secret).update(text).digest('base64url')
-}
-
-/**
- * Runs `work` once per owner and Idempotency-Key; its answer is stored in the same transaction and repeated for 24 hours.
- *
- * @throws Refusal (422) if the key was used with another request
- */
-export function answerOnce(
-  keyed: {owner: string; key: string; fingerprint: string},
-  work: () => KeptAnswer,
-  {database, now}: {database: ServiceDatabase; now: number},
-): KeptAnswer {
-  const {owner, key, fingerprint} = keyed
-  database.run('delete from idempotent_answer where created_at < ?', now - KEPT_MS)
-  const known = database.get(
-    answerRow,
-    'select * from idempotent_answer where owner = ? and key = ?',
-    owner,
-    key,
-  )
-  if (known) {
-    if (known.fingerprint !== fingerprint) throw refuse('idempotency_key_reused')
-    return {...known, headers: {...known.headers, 'Idempotency-Replayed': 'true'}}
-  }
-  const answer = work()
-  const {status, headers, body} = answer
-  database.insert('idempotent_answer', {
-    owner,
-    key,
-    fingerprint,
-    status,
-    headers: JSON.stringify(headers),
-    body,
-    created_at: now,
-  })
-  return answer
 }

@@ -15,7 +15,7 @@ import {addAccessHooks, type RateLimit} from './access.ts'
 import {createDealStore, type DealStore} from './deals.ts'
 import {addDescription} from './description.ts'
 import type {FileStore} from './files.ts'
-import {PREFIX, Refusal, refuse, sendProblem} from './requests.ts'
+import {PREFIX, Refusal, refuse} from './requests.ts'
 import {addRoutes, buildApi, refuseUnknown, type WebhookOptions} from './routes.ts'
 import {openServiceDatabase, type ServiceDatabase} from './service-database.ts'
 
@@ -129,14 +129,17 @@ const PROBLEM_CODES: Record<string, ProblemCode> = {
 }
 
 function answerError(error: Error, request: FastifyRequest, reply: FastifyReply, log: Log): FastifyReply {
-  reply.header('X-Request-Id', request.id)
-  if (error instanceof Refusal) return sendProblem(reply, error.problem, error.headers)
-  const {statusCode: status = 500, code = ''}: Partial<FastifyError> = error
+  const {problem, headers} = error instanceof Refusal ? error : explainFault(error, request, log)
+  reply.header('X-Request-Id', request.id).headers(headers)
+  return reply.code(problem.status).type('application/problem+json').send(problem)
+}
+
+function explainFault(error: Partial<FastifyError>, request: FastifyRequest, log: Log): Refusal {
+  const {statusCode = 500, code = ''} = error
   const known = PROBLEM_CODES[code]
-  if (known || (status >= 400 && status < 500))
-    return sendProblem(reply, refuse(known ?? 'bad_request').problem)
+  if (known || (statusCode >= 400 && statusCode < 500)) return refuse(known ?? 'bad_request')
   log.error({err: error, method: request.method, path: request.routeOptions.url}, 'service failed')
-  return sendProblem(reply, refuse('internal').problem)
+  return refuse('internal')
 }
 
 function createApp(log: Log): FastifyInstance {
