@@ -46,18 +46,10 @@ function describeValues(schema: z.ZodType): string {
   return expected.replace(/"(\w+)"/g, '`$1`').replaceAll('|', ', ')
 }
 
-/** Secrets that can be read from files, `LOANTAPE_API_KEY_FILE`. */
-const KEYS_IN_FILES = [
-  'apiKey',
-  'postgresUrl',
-  'clickhousePassword',
-  'webToken',
-  'webViewerToken',
-  'webhookSecret',
-  'alarmWebhookUrl',
-  'smtpUrl',
-  'deadManUrl',
-]
+/** Settings that are masked and can be read from a file: `LOANTAPE_API_KEY_FILE`. */
+const SECRETS = Object.entries(configSchema.shape).flatMap(([key, schema]) =>
+  schema.meta()?.isSecret === true ? [key] : [],
+)
 
 /**
  * Reads the settings from environment variables.
@@ -74,7 +66,7 @@ export function parseConfig(
     const text = env[envNameOf(key)]
     if (text) given[key] = text
   }
-  for (const key of KEYS_IN_FILES) {
+  for (const key of SECRETS) {
     const name = `${envNameOf(key)}_FILE`
     const file = env[name]
     if (!file || given[key] !== undefined) continue
@@ -129,7 +121,7 @@ const PREFIX = 'LOANTAPE_'
 function findUnknownNames(env: Record<string, string | undefined>): string[] {
   const known = new Set([
     ...Object.keys(configSchema.shape).map(envNameOf),
-    ...KEYS_IN_FILES.map((key) => `${envNameOf(key)}_FILE`),
+    ...SECRETS.map((key) => `${envNameOf(key)}_FILE`),
   ])
   const unknown = Object.keys(env).filter((name) => name.startsWith(PREFIX) && !known.has(name))
   return unknown.map((name) => {
@@ -156,10 +148,7 @@ export function maskConfig(config: Config): Record<string, string | number | nul
 
 /** Also masks secrets in a base URL, and keys given under a wrong name. */
 function maskValue(key: string, value = ''): string {
-  const isSecret = Object.entries(configSchema.shape).some(
-    ([name, schema]) => name === key && schema.meta()?.isSecret === true,
-  )
-  if (isSecret && value) return '***'
+  if (SECRETS.includes(key) && value) return '***'
   return scrubSecrets(key === 'baseUrl' ? value.replace(/[?#].*$/s, '?***') : value)
 }
 

@@ -18,8 +18,8 @@ export interface Condition {
   title: string
   /** What is kept, what to do. */
   words: string
-  /** Since when it has this state, ISO 8601; undefined if the data does not tell. */
-  since?: string | undefined
+  /** Since when it has this state, ISO 8601, if the data tells. */
+  since?: string | null
 }
 
 /** A condition that is not `ok`. */
@@ -71,15 +71,16 @@ export function readConditions(
 ): Condition[] {
   const lastSync = findLastSuccess(stateDb, 'sync')
   return [
-    ...describeLimits(release),
+    describeLimits(release),
     ...listLastAttempts(stateDb).map((run) => describeJob(stateDb, run)),
-    ...describeFreshness(lastSync, findFirstWatch(stateDb), config, now),
-    ...describeQuarantine(lastSync),
-    ...describeRates(findLastSuccess(stateDb, 'rates')),
-  ]
+    describeFreshness(lastSync, findFirstWatch(stateDb), config, now),
+    describeQuarantine(lastSync),
+    describeRates(findLastSuccess(stateDb, 'rates')),
+  ].filter((condition) => condition !== undefined)
 }
 
-const TITLES: Record<number, string> = {
+/** What a job did, by its exit code. */
+const FAILURES: Record<number, string> = {
   2: 'is set up wrongly',
   3: 'failed a check, nothing was released',
   5: 'was refused by the source',
@@ -90,7 +91,8 @@ const TITLES: Record<number, string> = {
 
 function describeJob(stateDb: StateDb, run: JobRun): Condition {
   const name = `job ${run.job}`
-  const which = `Run ${run.job_run_id} of job ${run.job}, due ${run.slot ?? 'when asked for'}`
+  const origin = run.slot === null ? 'started by hand' : `due ${run.slot}`
+  const which = `Run ${run.job_run_id} of job ${run.job}, ${origin}`
   if (run.exit_code === 0) {
     return {name, state: 'ok', title: `job ${run.job} is done`, words: `${which}, ended ${run.ended_at}.`}
   }
@@ -102,7 +104,7 @@ function describeJob(stateDb: StateDb, run: JobRun): Condition {
   }
   const {exit_code, error_code, error, ended_at} = later ?? run
   const problem =
-    error_code === 'JOB_TIMEOUT' ? 'took too long and was ended' : (TITLES[exit_code ?? 1] ?? 'failed')
+    error_code === 'JOB_TIMEOUT' ? 'took too long and was ended' : (FAILURES[exit_code ?? 1] ?? 'failed')
   const retry =
     run.state === 'queued'
       ? `It is tried again at ${new Date(run.not_before).toISOString()}.`
@@ -115,7 +117,7 @@ function describeJob(stateDb: StateDb, run: JobRun): Condition {
     state: error_code ?? 'failed',
     title: `Job ${run.job} ${problem} [${error_code ?? 'failed'}]`,
     words: `${failedRun}: ${error ?? CRASHED}\n${retry}`,
-    since: ended_at ?? undefined,
+    since: ended_at,
   }
 }
 
@@ -127,24 +129,22 @@ function describeFreshness(
   watchedFrom: number | undefined,
   {alarmMaxAgeHours}: Pick<Config, 'alarmMaxAgeHours'>,
   now: number,
-): Condition[] {
+): Condition | undefined {
   const since = lastSync?.ended_at ? Date.parse(lastSync.ended_at) : watchedFrom
-  if (since === undefined) return []
-  const isStale = now - since > alarmMaxAgeHours * HOUR_MS
+  if (since === undefined) return undefined
   const last = lastSync
     ? `The last was run ${lastSync.run_id}, ended ${lastSync.ended_at}.`
     : 'There was none yet.'
-  return [
-    isStale
-      ? {
-          name: 'freshness',
-          state: 'stale',
-          title: `No sync has succeeded for ${alarmMaxAgeHours} hours`,
-          words: `${last} The current release and all exports are kept as they are. See \`loantape status\`.`,
-          since: new Date(since + alarmMaxAgeHours * HOUR_MS).toISOString(),
-        }
-      : {name: 'freshness', state: 'ok', title: 'a sync has succeeded', words: last},
-  ]
+  const name = 'freshness'
+  const staleAt = since + alarmMaxAgeHours * HOUR_MS
+  if (now <= staleAt) return {name, state: 'ok', title: 'a sync has succeeded', words: last}
+  return {
+    name,
+    state: 'stale',
+    title: `No sync has succeeded for ${alarmMaxAgeHours} hours`,
+    words: `${last} The current release and all exports are kept as they are. See \`loantape status\`.`,
+    since: new Date(staleAt).toISOString(),
+  }
 }
 
 const summaryOf = <T>(run: Run | undefined, schema: z.ZodType<T>): T | undefined =>
@@ -155,40 +155,38 @@ const syncSummary = z.object({walk: z.object({quarantined: z.number(), records: 
 /** A handful of bad records can wait until morning; more need a person now. */
 const MOST_QUARANTINED = 10
 
-function describeQuarantine(lastSync: Run | undefined): Condition[] {
+function describeQuarantine(lastSync: Run | undefined): Condition | undefined {
   const {walk} = summaryOf(lastSync, syncSummary) ?? {}
-  if (!lastSync || !walk) return []
-  const {quarantined, records} = walk
-  const counted = `Run ${lastSync.run_id}: ${quarantined} of ${records} records could not be read.`
-  return [
-    quarantined > MOST_QUARANTINED
-      ? {
-          name: 'quarantine',
-          state: 'above',
-          title: `More than ${MOST_QUARANTINED} records in quarantine`,
-          words: `${counted} They are kept whole, and their deals count as last known. See \`loantape quarantine list\`.`,
-          since: lastSync.ended_at ?? undefined,
-        }
-      : {name: 'quarantine', state: 'ok', title: 'the quarantine is within its bounds', words: counted},
-  ]
+  if (!lastSync || !walk) return undefined
+  const name = 'quarantine'
+  const counted = `Run ${lastSync.run_id}: ${walk.quarantined} of ${walk.records} records could not be read.`
+  if (walk.quarantined <= MOST_QUARANTINED) {
+    return {name, state: 'ok', title: 'the quarantine is within its bounds', words: counted}
+  }
+  return {
+    name,
+    state: 'above',
+    title: `More than ${MOST_QUARANTINED} records in quarantine`,
+    words: `${counted} They are kept whole, and their deals count as last known. See \`loantape quarantine list\`.`,
+    since: lastSync.ended_at,
+  }
 }
 
-function describeLimits(release: ReleaseManifest | undefined): Condition[] {
-  if (!release) return []
-  const exceeded = release.checks.results.find(({name}) => name === 'limit_is_kept')
+function describeLimits(release: ReleaseManifest | undefined): Condition | undefined {
+  if (!release) return undefined
+  const name = 'limits'
+  const exceeded = release.checks.results.find((check) => check.name === 'limit_is_kept')
   const of = `Release ${release.release_id}, as of ${release.as_of}`
-  if (!exceeded) return [{name: 'limits', state: 'ok', title: 'all limits are kept', words: `${of}.`}]
+  if (!exceeded) return {name, state: 'ok', title: 'all limits are kept', words: `${of}.`}
   const {failures, samples} = exceeded
-  return [
-    {
-      name: 'limits',
-      // Another limit makes another state, so that people hear of it too.
-      state: `exceeded: ${samples.map((sample) => sample.split(' (')[0]).join(', ')}`,
-      title: `${quantity(failures, 'limit')} ${failures === 1 ? 'is' : 'are'} exceeded`,
-      words: `${of}: ${samples.join('; ')}. See mart.limit_status.`,
-      since: release.known_at,
-    },
-  ]
+  return {
+    name,
+    // Another limit makes another state, so that people hear of it too.
+    state: `exceeded: ${samples.map((sample) => sample.split(' (')[0]).join(', ')}`,
+    title: `${quantity(failures, 'limit')} ${failures === 1 ? 'is' : 'are'} exceeded`,
+    words: `${of}: ${samples.join('; ')}. See mart.limit_status.`,
+    since: release.known_at,
+  }
 }
 
 const ratesSummary = z.object({
@@ -196,20 +194,19 @@ const ratesSummary = z.object({
   feeds: z.array(z.object({feed: z.string(), problems: z.array(z.string())})),
 })
 
-function describeRates(lastRates: Run | undefined): Condition[] {
+function describeRates(lastRates: Run | undefined): Condition | undefined {
   const summary = summaryOf(lastRates, ratesSummary)
-  if (!lastRates || !summary) return []
+  if (!lastRates || !summary) return undefined
   const {faulty, feeds} = summary
+  const name = 'rates'
   const words = `Run ${lastRates.run_id} read them.`
-  if (faulty === 0) return [{name: 'rates', state: 'ok', title: 'all rates are read', words}]
+  if (faulty === 0) return {name, state: 'ok', title: 'all rates are read', words}
   const named = feeds.flatMap(({feed, problems}) => problems.slice(0, 1).map((words) => `${feed}: ${words}`))
-  return [
-    {
-      name: 'rates',
-      state: 'faulty',
-      title: `${faulty} of ${quantity(feeds.length, 'rate feed')} could not be read whole`,
-      words: `Run ${lastRates.run_id}: ${named.join(' ')} Everything else was stored. See docs/rates.md.`,
-      since: lastRates.ended_at ?? undefined,
-    },
-  ]
+  return {
+    name,
+    state: 'faulty',
+    title: `${faulty} of ${quantity(feeds.length, 'rate feed')} could not be read whole`,
+    words: `Run ${lastRates.run_id}: ${named.join(' ')} Everything else was stored. See docs/rates.md.`,
+    since: lastRates.ended_at,
+  }
 }

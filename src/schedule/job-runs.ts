@@ -52,15 +52,15 @@ export function dropRun(stateDb: StateDb, run: JobRun, reason: string, now: numb
   )
 }
 
-/** Runs of these states, oldest slot first. */
-export function listJobRuns(stateDb: StateDb, state: 'queued' | 'running'): JobRun[] {
-  return stateDb.all(jobRunRow, 'select * from job_run where state = ? order by slot, job_run_id', [state])
+/** Queued runs, oldest slot first. */
+export function listQueuedRuns(stateDb: StateDb): JobRun[] {
+  return stateDb.all(jobRunRow, `select * from job_run where state = 'queued' order by slot, job_run_id`)
 }
 
 /** Whether a run of this job is queued or running. */
 export function hasPendingRun(stateDb: StateDb, job: string): boolean {
-  const sql = `select count(*) as runs from job_run where job = ? and state in ('queued', 'running')`
-  return stateDb.one(z.object({runs: z.number()}), sql, [job]).runs > 0
+  const sql = `select 1 from job_run where job = ? and state in ('queued', 'running')`
+  return stateDb.first(z.unknown(), sql, [job]) !== undefined
 }
 
 /** A run by its number. */
@@ -120,7 +120,7 @@ export function beginRun(stateDb: StateDb, job: string, now: number): JobRun {
 /**
  * Hands a claimed run to the process that carries it out, this one by default.
  *
- * @returns undefined when another process has taken that attempt
+ * @returns undefined if another process has taken that attempt
  */
 export function adoptRun(
   stateDb: StateDb,
@@ -148,43 +148,33 @@ export function beatRun(stateDb: StateDb, run: JobRun, now: number): void {
 /** How an attempt ended; `retryAt`, ms since the epoch, queues it again. */
 export interface AttemptEnd {
   exitCode: number | null
-  errorCode: string | null
-  error: string | null
-  summary: string | null
-  retryAt: number | null
+  errorCode?: string | null
+  error?: string | null
+  summary?: string | null
+  retryAt?: number | null
 }
 
 /** Records how an attempt ended, once. */
 export function endRun(stateDb: StateDb, run: JobRun, end: AttemptEnd, now: number): void {
-  const final = end.exitCode === 0 ? 'done' : 'failed'
+  const {exitCode, errorCode = null, error = null, summary = null, retryAt = null} = end
+  const {job_run_id, attempt} = run
+  const ended_at = isoOf(now)
+  const [state, reason] =
+    retryAt === null ? [exitCode === 0 ? 'done' : 'failed', null] : ['queued', 'tried again']
   inStateTransaction(stateDb, () => {
     const {changes} = stateDb.run(
       `update job_run set state = ?, reason = ?, not_before = ?, ended_at = ?, exit_code = ?, error_code = ?,
          error = ?, summary = ?
        where job_run_id = ? and attempt = ? and state = 'running'`,
       [
-        end.retryAt === null ? final : 'queued',
-        end.retryAt === null ? null : 'tried again',
-        end.retryAt ?? run.not_before,
-        isoOf(now),
-        end.exitCode,
-        end.errorCode,
-        end.error,
-        end.summary,
-        run.job_run_id,
-        run.attempt,
+        ...[state, reason, retryAt ?? run.not_before, ended_at, exitCode, errorCode, error, summary],
+        ...[job_run_id, attempt],
       ],
     )
     if (changes === 0) return
-    stateDb.insert('job_attempt', {
-      job_run_id: run.job_run_id,
-      attempt: run.attempt,
-      started_at: run.started_at ?? isoOf(now),
-      ended_at: isoOf(now),
-      exit_code: end.exitCode,
-      error_code: end.errorCode,
-      error: end.error,
-    })
+    const started_at = run.started_at ?? ended_at
+    const outcome = {exit_code: exitCode, error_code: errorCode, error}
+    stateDb.insert('job_attempt', {job_run_id, attempt, started_at, ended_at, ...outcome})
   })
 }
 

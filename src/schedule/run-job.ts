@@ -90,16 +90,14 @@ export async function executeRun<T>(
   }
   try {
     const result = await work(run.slot === null ? undefined : Date.parse(run.slot))
-    const summary = JSON.stringify(result)
-    const end = {exitCode: 0, errorCode: null, error: null, summary, retryAt: null}
-    endRun(stateDb, run, end, world.realClock.now())
+    endRun(stateDb, run, {exitCode: 0, summary: JSON.stringify(result)}, world.realClock.now())
     return result
   } catch (error) {
     const now = world.realClock.now()
     const wasEnded = world.signal.aborted && isOverdue(job, run, now)
     const {code: errorCode, exitCode, message} = explainError(error)
     const retryAt = decideRetry(job, run, {exitCode, errorCode}, now)
-    const end = {exitCode, errorCode, error: scrubSecrets(message), summary: null, retryAt}
+    const end = {exitCode, errorCode, error: scrubSecrets(message), retryAt}
     endRun(stateDb, run, wasEnded ? describeTimeout(job) : end, now)
     throw error
   }

@@ -17,9 +17,9 @@ import {
   hasPendingRun,
   type JobRun,
   KEPT_DAYS,
-  listJobRuns,
   listLastAttempts,
   listOrphanedRuns,
+  listQueuedRuns,
   listRunning,
   pruneRuns,
   recordSlot,
@@ -79,6 +79,15 @@ export function createScheduler(
     else endRun(stateDb, run, describeCrash(problem, decideRetry(job, run, end, now)), now)
   }
 
+  /** Queues other runs whose process is dead again, or gives them up. */
+  function recoverRuns(now: number): void {
+    for (const run of listOrphanedRuns(stateDb, now)) {
+      if (run.job_run_id === current?.job_run_id) continue
+      const retryAt = decideRetry(findJob(jobs, run.job), run, null, now)
+      endRun(stateDb, run, describeCrash('Its process is gone and recorded no result.', retryAt), now)
+    }
+  }
+
   /** Asks processes of overdue runs on this machine to stop, then kills them; also those a killed server left behind. */
   function endOverdue(now: number): void {
     for (const {run, holder} of listRunning(stateDb)) {
@@ -113,7 +122,7 @@ export function createScheduler(
       const now = world.realClock.now()
       planSlots(stateDb, jobs, now, world)
       planEvents(stateDb, now)
-      recoverRuns(stateDb, jobs, {now, ownRunId: current?.job_run_id})
+      recoverRuns(now)
       endOverdue(now)
       if (current) {
         beatRun(stateDb, current, now)
@@ -146,32 +155,38 @@ function planSlots(stateDb: StateDb, jobs: readonly Job[], now: number, {log}: P
     const reason = `slots had been planned until ${new Date(ahead).toISOString()}; they are planned again`
     log.warn({code: 'CLOCK_STEPPED', reason}, 'the clock has gone back')
   }
+  const at = new Date(now).toISOString()
   for (const job of jobs) {
-    const {name, schedule, timeZone} = job
+    const {name, schedule, timeZone: time_zone} = job
     const watch = findWatch(stateDb, name)
-    if (!watch || watch.schedule !== schedule || watch.timeZone !== timeZone) {
-      const fresh = {schedule, timeZone, watchedFrom: now, seenUntil: now, seenBefore: null}
-      storeWatch(stateDb, name, fresh)
-    } else {
-      planJob(stateDb, job, watch, now)
-    }
+    if (watch?.schedule === schedule && watch.time_zone === time_zone) planJob(stateDb, job, watch, now)
+    else
+      storeWatch(stateDb, {
+        job: name,
+        schedule,
+        time_zone,
+        watched_from: at,
+        seen_until: at,
+        seen_before: null,
+      })
   }
   dropOutdated(stateDb, jobs, now)
 }
 
 function planJob(stateDb: StateDb, job: Job, watch: JobWatch, now: number): void {
-  const seenBefore = now - watch.seenUntil > JUMP_MS ? watch.seenUntil : watch.seenBefore
+  const seenUntil = Date.parse(watch.seen_until)
+  const seen_before = now - seenUntil > JUMP_MS ? watch.seen_until : watch.seen_before
   // Older runs are pruned at once anyway; this bounds the work after a clock that was years ahead.
-  const first = Math.max(watch.seenUntil, now - KEPT_DAYS * DAY_MS)
+  const first = Math.max(seenUntil, now - KEPT_DAYS * DAY_MS)
   for (let from = first; from < now; from = Math.min(from + DAY_MS, now)) {
     const until = Math.min(from + DAY_MS, now)
     const due = listSlots(job, from, until)
-    if (due.length === 0 && (until < now || now - watch.seenUntil < STORED_MS)) continue
+    if (due.length === 0 && (until < now || now - seenUntil < STORED_MS)) continue
     inStateTransaction(stateDb, () => {
       for (const instant of due) {
         recordSlot(stateDb, {job: job.name, instant, ...judgeSlot(job, instant, now)}, now)
       }
-      storeWatch(stateDb, job.name, {...watch, seenUntil: until, seenBefore})
+      storeWatch(stateDb, {...watch, seen_until: new Date(until).toISOString(), seen_before})
       pruneRuns(stateDb, job.name, now)
     })
   }
@@ -194,7 +209,7 @@ function judgeSlot(
 
 /** Drops queued runs that are superseded, too late, or of a job that is gone. */
 function dropOutdated(stateDb: StateDb, jobs: readonly Job[], now: number): void {
-  const queued = listJobRuns(stateDb, 'queued')
+  const queued = listQueuedRuns(stateDb)
   const latest = new Map(queued.map(({job, job_run_id}) => [job, job_run_id]))
   for (const run of queued) {
     const job = findJob(jobs, run.job)
@@ -211,25 +226,18 @@ function dropOutdated(stateDb: StateDb, jobs: readonly Job[], now: number): void
 /** Two looks further apart than this mean that the clock was stepped or the machine slept. */
 const JUMP_MS = 120_000
 
-/** Until when a job's slots have been planned; instants in ms since the epoch. */
+/** Until when the slots of a job have been planned; instants are ISO 8601, real clock. */
 type JobWatch = z.output<typeof watchRow>
-const watchRow = z
-  .object({
-    schedule: z.string(),
-    time_zone: z.string(),
-    watched_from: z.string(),
-    seen_until: z.string(),
-    seen_before: z.string().nullable(),
-  })
-  .transform((row) => ({
-    schedule: row.schedule,
-    timeZone: row.time_zone,
-    /** When this schedule was first seen; earlier slots do not count. */
-    watchedFrom: Date.parse(row.watched_from),
-    seenUntil: Date.parse(row.seen_until),
-    /** `seenUntil` before the last jump of more than {@link JUMP_MS}; null if there was none. */
-    seenBefore: row.seen_before === null ? null : Date.parse(row.seen_before),
-  }))
+const watchRow = z.object({
+  job: z.string(),
+  schedule: z.string(),
+  time_zone: z.string(),
+  /** When this schedule was first seen; earlier slots do not count. */
+  watched_from: z.string(),
+  seen_until: z.string(),
+  /** `seen_until` before the last jump of more than {@link JUMP_MS}; null if there was none. */
+  seen_before: z.string().nullable(),
+})
 
 /** The watch of a job; undefined if it was never scheduled. */
 export function findWatch(stateDb: StateDb, job: string): JobWatch | undefined {
@@ -237,16 +245,8 @@ export function findWatch(stateDb: StateDb, job: string): JobWatch | undefined {
 }
 
 /** Stores the watch of a job. */
-export function storeWatch(stateDb: StateDb, job: string, watch: JobWatch): void {
-  const row = {
-    job,
-    schedule: watch.schedule,
-    time_zone: watch.timeZone,
-    watched_from: new Date(watch.watchedFrom).toISOString(),
-    seen_until: new Date(watch.seenUntil).toISOString(),
-    seen_before: watch.seenBefore === null ? null : new Date(watch.seenBefore).toISOString(),
-  }
-  stateDb.insert('job_watch', row, 'or replace')
+export function storeWatch(stateDb: StateDb, watch: JobWatch): void {
+  stateDb.insert('job_watch', watch, 'or replace')
 }
 
 /**
@@ -299,27 +299,9 @@ function findInstant(stateDb: StateDb, sql: string): number | undefined {
   return instant === null ? undefined : Date.parse(instant)
 }
 
-/**
- * Queues runs of dead processes again, or gives them up.
- *
- * @param ownRunId the run of this scheduler, which learns by itself how it ended
- */
-function recoverRuns(
-  stateDb: StateDb,
-  jobs: readonly Job[],
-  {now, ownRunId}: {now: number; ownRunId: number | undefined},
-): void {
-  for (const run of listOrphanedRuns(stateDb, now)) {
-    if (run.job_run_id === ownRunId) continue
-    const job = findJob(jobs, run.job)
-    const retryAt = decideRetry(job, run, null, now)
-    endRun(stateDb, run, describeCrash('Its process is gone and recorded no result.', retryAt), now)
-  }
-}
-
 /** The end of an attempt whose process recorded none. */
 function describeCrash(error: string, retryAt: number | null): AttemptEnd {
-  return {exitCode: null, errorCode: 'JOB_CRASHED', error, summary: null, retryAt}
+  return {exitCode: null, errorCode: 'JOB_CRASHED', error, retryAt}
 }
 
 /** Events are applied together: once none has come for a while, or the first has waited for long. */
@@ -405,7 +387,7 @@ export function isOverdue(
 /** The end of an attempt that timed out. It is not retried: it would most likely hang again. */
 export function describeTimeout(job: Job): AttemptEnd {
   const error = `It took longer than the ${timeoutMinutesOf(job)} minutes of its timeoutMinutes and was ended. What it had stored is kept; the current release stays. The log of that time shows what it waited for; give a job that needs longer a larger timeoutMinutes.`
-  return {exitCode: null, errorCode: 'JOB_TIMEOUT', error, summary: null, retryAt: null}
+  return {exitCode: null, errorCode: 'JOB_TIMEOUT', error}
 }
 
 function sendSignal(pid: number, signal: NodeJS.Signals): void {

@@ -59,7 +59,7 @@ function buildParameters(endpoint: Endpoint): Json[] {
   const headers = [
     ...(endpoint.method === 'POST'
       ? [
-          header('Idempotency-Key', 'Has the request take effect once; kept for 24 hours.', {
+          header('Idempotency-Key', 'Requests with the same key take effect once, within 24 hours.', {
             pattern: IDEMPOTENCY_KEY.source,
           }),
         ]
