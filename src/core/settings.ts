@@ -30,14 +30,11 @@ function isAddressRange(text: string): boolean {
   return more.length === 0 && /^\d{1,3}$/.test(bits) && Number(bits) <= most
 }
 
-/** IP addresses or ranges, separated by commas. */
-const addressRanges = () =>
+/** Optional values, separated by commas. */
+const commaSeparated = (isValid: (value: string) => boolean, expected: string) =>
   z
     .string()
-    .refine(
-      (text) => text.split(/\s*,\s*/).every(isAddressRange),
-      'expected addresses or ranges such as 10.0.0.0/8, with commas',
-    )
+    .refine((text) => text.split(/\s*,\s*/).every(isValid), expected)
     .optional()
 
 /** An optional secret. */
@@ -49,16 +46,6 @@ const secret = (least: number) =>
     .optional()
 
 const WEBHOOK_SECRET = /^whsec_(?:[A-Za-z0-9+/]{4}){8,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/
-
-/** Secrets of signed webhooks, separated by commas. */
-const webhookSecrets = () =>
-  z
-    .string()
-    .refine(
-      (text) => text.split(/\s*,\s*/).every((secret) => WEBHOOK_SECRET.test(secret)),
-      'expected whsec_ and at least 24 bytes in base64; two with a comma',
-    )
-    .optional()
 
 /** The name of a lender in a fleet. */
 export const SOURCE_NAME = /^[a-z][a-z0-9_]{0,39}$/
@@ -140,7 +127,10 @@ export const SETTINGS = {
     .prefault('127.0.0.1')
     .describe('Address `loantape serve` listens on; any but a loopback one needs LOANTAPE_WEB_TOKEN.'),
   webPort: integer(0, 65_535, 8321).describe('Port of the web side; 0 takes a free one.'),
-  webProxy: addressRanges().meta({
+  webProxy: commaSeparated(
+    isAddressRange,
+    'expected addresses or ranges such as 10.0.0.0/8, with commas',
+  ).meta({
     description:
       'Addresses or ranges of the proxy in front of the web side, whose `X-Forwarded-For` then says who asks.',
     example: '10.0.0.0/8',
@@ -165,7 +155,10 @@ export const SETTINGS = {
       description: 'The only tables that viewers can read; by default all.',
       example: 'mart.*,core.deal',
     }),
-  webhookSecret: webhookSecrets().meta({
+  webhookSecret: commaSeparated(
+    (value) => WEBHOOK_SECRET.test(value),
+    'expected whsec_ and at least 24 bytes in base64; two with a comma',
+  ).meta({
     description:
       'Secret the service signs its webhooks with (Standard Webhooks), or two with a comma while it is rotated; without it none is taken.',
     example: 'whsec_...',
