@@ -1,6 +1,6 @@
 import type {DealChanges, DealStatus} from '../contract/deal.ts'
 import {newError} from '../core/errors.ts'
-import {changeDeal, checkDeletable, type DealStore, listMissing, type StoredDeal} from './deals.ts'
+import {changeDeal, type DealStore, listMissing, type StoredDeal} from './deals.ts'
 import {buildDeal, createRandom, drawInstant, type Random} from './portfolio.ts'
 
 /** The daily share of deals per event; removals and repricings stay far below the guards of a sync. */
@@ -48,14 +48,8 @@ export function advanceDay(store: DealStore, options: {seed: string | number; da
     const funded = moveStage(store, random, {from: 'approved', to: 'funded', share: DAILY.funded})
     const approved = moveStage(store, random, {from: 'underwriting', to: 'approved', share: DAILY.approved})
     const submitted = moveStage(store, random, {from: 'draft', to: 'underwriting', share: DAILY.submitted})
-    const repriced = changeDeals(store, random, 'loan_amount', {
-      count: countOf(DAILY.repriced),
-      draw: drawNewAmount,
-    })
-    const reappraised = changeDeals(store, random, 'property_value', {
-      count: countOf(DAILY.reappraised),
-      draw: drawNewValue,
-    })
+    const repriced = changeDeals(store, random, 'loan_amount', countOf(DAILY.repriced))
+    const reappraised = changeDeals(store, random, 'property_value', countOf(DAILY.reappraised))
     const created = createDeals(store, countOf(DAILY.created), options)
     return {created, submitted, approved, funded, repriced, reappraised, withdrawn, removed, paid_off}
   })
@@ -107,14 +101,16 @@ function drawNewValue(random: Random, deal: StoredDeal): bigint {
   return after === deal.propertyValueCents ? after + 100_000n : after
 }
 
-function changeDeals(
-  store: DealStore,
-  random: Random,
-  field: 'loan_amount' | 'property_value',
-  {count, draw}: {count: number; draw: (random: Random, deal: StoredDeal) => bigint},
-): number {
+type Repriced = 'loan_amount' | 'property_value'
+
+function drawChange(random: Random, deal: StoredDeal, field: Repriced): DealChanges {
+  const draw = field === 'loan_amount' ? drawNewAmount : drawNewValue
+  return {[field]: Number(draw(random, deal)) / 100}
+}
+
+function changeDeals(store: DealStore, random: Random, field: Repriced, count: number): number {
   const deals = drawDeals(store, random, listLiving(store), count)
-  for (const deal of deals) changeDeal(store, deal, {[field]: Number(draw(random, deal)) / 100})
+  for (const deal of deals) changeDeal(store, deal, drawChange(random, deal, field))
   return deals.length
 }
 
@@ -127,10 +123,7 @@ function listLiving(store: DealStore): string[] {
 function removeDeals(store: DealStore, random: Random, statuses: readonly string[], count: number): number {
   const ids = statuses.flatMap((status) => store.ids(status))
   const deals = drawDeals(store, random, ids, count)
-  for (const deal of deals) {
-    checkDeletable(deal)
-    store.remove(deal.id)
-  }
+  for (const deal of deals) store.remove(deal.id)
   return deals.length
 }
 
@@ -160,11 +153,8 @@ export function drawEdits(
 ): {id: string; changes: DealChanges}[] {
   const random = createRandom('edits', seed, day)
   const most = Math.min(count, Math.ceil(store.count() / 10))
-  return drawDeals(store, random, listLiving(store), most).map((deal, index) => {
-    const changes =
-      index % 3 === 0
-        ? {loan_amount: Number(drawNewAmount(random, deal)) / 100}
-        : {property_value: Number(drawNewValue(random, deal)) / 100}
-    return {id: deal.id, changes}
-  })
+  return drawDeals(store, random, listLiving(store), most).map((deal, index) => ({
+    id: deal.id,
+    changes: drawChange(random, deal, index % 3 === 0 ? 'loan_amount' : 'property_value'),
+  }))
 }

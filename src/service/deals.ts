@@ -191,11 +191,6 @@ export function changeDeal(store: DealStore, deal: StoredDeal, body: DealChanges
   return changed
 }
 
-/** Requires that a deal was never on the books. @throws Refusal (409) */
-export function checkDeletable({status}: StoredDeal): void {
-  if (status === 'funded' || status === 'paid_off') throw refuse('deal_funded')
-}
-
 /** The strong entity tag of an answer: equal only for equal bodies. */
 export function etagOf(body: unknown): string {
   return `"${hash('sha256', JSON.stringify(body), 'base64url').slice(0, 22)}"`
@@ -248,7 +243,7 @@ export function createDealHandlers(world: ServiceWorld) {
     deleteDeal: ({id, ifMatch}) => {
       const deal = requireDeal(store, id)
       checkIfMatch(ifMatch, {data: formatDeal(deal)})
-      checkDeletable(deal)
+      if (deal.status === 'funded' || deal.status === 'paid_off') throw refuse('deal_funded')
       files.removeOfDeal(id)
       store.remove(id)
       emit({type: 'deal.deleted', data: {id, deal_id: id, status: deal.status}})
