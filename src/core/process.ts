@@ -3,6 +3,7 @@ import {existsSync, readdirSync, rmSync, statSync} from 'node:fs'
 import {hostname} from 'node:os'
 import {basename, extname, join} from 'node:path'
 import packageJson from '../../package.json' with {type: 'json'}
+import {DAY_MS} from './clock.ts'
 import {codeOf} from './errors.ts'
 
 /** This program's version: `0.1.0`. */
@@ -30,7 +31,7 @@ export function isOtherProcess(pid: number): boolean {
 export const WRITER_MARK = `@${hostname()}-${process.pid}`
 
 /** A file of another machine or container that is unchanged for this long is abandoned. */
-const FOREIGN_MS = 86_400_000
+const FOREIGN_MS = DAY_MS
 
 /** Whether the writer of a file or folder is gone, by the {@link WRITER_MARK} at the end of its name. */
 export function isAbandoned(path: string): boolean {

@@ -1,5 +1,7 @@
+import {DAY_MS} from './clock.ts'
+
 /** A wait longer than a day is a fault: milliseconds or an epoch instead of seconds. */
-const LONGEST_WAIT_MS = 86_400_000
+const LONGEST_WAIT_MS = DAY_MS
 const ABSURD_WAIT_MS = 60_000
 
 /** A requested wait in whole ms, never negative; a minute if it is absurd. */

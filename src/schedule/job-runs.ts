@@ -1,4 +1,5 @@
 import {z} from 'zod'
+import {DAY_MS} from '../core/clock.ts'
 import {datePresent, type Holder, holderRow, isHolderAlive, markHolder} from '../store/lock.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 
@@ -261,7 +262,7 @@ export const KEPT_DAYS = 90
 export function pruneRuns(stateDb: StateDb, job: string, now: number): void {
   stateDb.run(`delete from job_run where job = ? and slot < ? and state in ('done', 'failed', 'skipped')`, [
     job,
-    isoOf(now - KEPT_DAYS * 86_400_000),
+    isoOf(now - KEPT_DAYS * DAY_MS),
   ])
   stateDb.run('delete from job_attempt where job_run_id not in (select job_run_id from job_run)')
 }

@@ -21,6 +21,7 @@ import {pipeline} from 'node:stream/promises'
 import {fileTypeFromFile} from 'file-type'
 import {z} from 'zod'
 import type {ReceivedFile} from '../contract/document.ts'
+import {HOUR_MS} from '../core/clock.ts'
 import {isOtherProcess} from '../core/process.ts'
 import {refuse} from './requests.ts'
 import type {ServiceDatabase} from './service-database.ts'
@@ -41,7 +42,7 @@ const KEPT_TYPES = new Set([
 ])
 
 /** No upload takes longer; after this, the pid may belong to another program. */
-const LONGEST_UPLOAD_MS = 3_600_000
+const LONGEST_UPLOAD_MS = HOUR_MS
 
 function syncPath(path: string): void {
   const handle = openSync(path, 'r')

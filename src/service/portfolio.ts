@@ -1,6 +1,6 @@
 import {hash} from 'node:crypto'
 import {z} from 'zod'
-import {addDays} from '../core/clock.ts'
+import {addDays, DAY_MS, HOUR_MS} from '../core/clock.ts'
 import type {DealStore, StoredDeal} from './deals.ts'
 import type {FileStore} from './files.ts'
 import type {ServiceDatabase} from './service-database.ts'
@@ -220,10 +220,9 @@ const PROGRAMS = [
 const SMALLEST_AMOUNT = 60_000
 const LARGEST_AMOUNT = 25_000_000
 const HISTORY_DAYS = 548
-const DAY_MS = 86_400_000
 /** Desks are open from 13:00 to 22:00 UTC. */
-const OPENS_MS = 13 * 3_600_000
-const OPEN_MS = 9 * 3_600_000
+const OPENS_MS = 13 * HOUR_MS
+const OPEN_MS = 9 * HOUR_MS
 
 function pickProgram(random: Random): (typeof PROGRAMS)[number] {
   let left = random.next()

@@ -10,7 +10,7 @@ import {
   type OperationId,
   type Operations,
 } from '../contract/endpoints.ts'
-import {realClock} from '../core/clock.ts'
+import {DAY_MS, realClock} from '../core/clock.ts'
 import type {Scope} from './access.ts'
 import {createDealHandlers, etagOf} from './deals.ts'
 import {createDocumentHandlers, createGenerationHandlers, createGenerator, receiveParts} from './documents.ts'
@@ -217,7 +217,7 @@ function answerWriting<Id extends OperationId>(
   return database.transaction(() => answerOnce(keyed, work, {database, now: realClock.now()}))
 }
 
-const KEPT_MS = 86_400_000
+const KEPT_MS = DAY_MS
 
 /** An answer kept for an Idempotency-Key. */
 type KeptAnswer = Omit<z.output<typeof answerRow>, 'fingerprint'>

@@ -11,7 +11,7 @@ import {
   webhookDeliverySchema,
   webhookEndpointSchema,
 } from '../contract/webhook.ts'
-import {type Clock, realClock} from '../core/clock.ts'
+import {type Clock, DAY_MS, HOUR_MS, realClock} from '../core/clock.ts'
 import {messageOf} from '../core/errors.ts'
 import {type Handlers, PREFIX, readTablePage, refuse, requireFound, type ServiceWorld} from './requests.ts'
 import {createId, rowCount, rowInstant, type ServiceDatabase} from './service-database.ts'
@@ -118,12 +118,12 @@ export const RETRY_DELAYS_MS: readonly number[] = [
   5_000,
   5 * 60_000,
   30 * 60_000,
-  2 * 3_600_000,
-  5 * 3_600_000,
-  10 * 3_600_000,
-  14 * 3_600_000,
-  20 * 3_600_000,
-  24 * 3_600_000,
+  2 * HOUR_MS,
+  5 * HOUR_MS,
+  10 * HOUR_MS,
+  14 * HOUR_MS,
+  20 * HOUR_MS,
+  24 * HOUR_MS,
 ]
 
 const TIMEOUT_MS = 15_000
@@ -161,7 +161,7 @@ const SELECT_NEXT = `
   join webhook_endpoint as e on e.id = d.endpoint_id
   where d.status = 'pending' and d.next_attempt_at > ? and e.status = 'enabled'`
 
-const KEPT_MS = 30 * 86_400_000
+const KEPT_MS = 30 * DAY_MS
 
 /** Deletes ended deliveries older than 30 days. */
 export function pruneDeliveries(database: ServiceDatabase, now: number): void {
