@@ -10,8 +10,8 @@ import {expectOneOf} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import type {CombinedVerification} from '../export/publish.ts'
 import {isEnabled, readJobs} from '../schedule/job.ts'
-import {listUnderWay} from '../schedule/job-runs.ts'
-import {createSupervisor, type KeptSource, type Source} from '../schedule/supervisor.ts'
+import {listLiveRuns} from '../schedule/job-runs.ts'
+import {createSupervisor, type ServedSource, type Source} from '../schedule/supervisor.ts'
 import {dataFolderAt, isDemoFolder, requireWritable} from '../store/data-folder.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {type SourceRow, sortSources, stateOf} from '../web/fleet.ts'
@@ -70,7 +70,7 @@ export function addFleet(command: CliCommand): void {
       }
       const supervisor = createSupervisor(sources, world)
       await supervisor.begin()
-      const readRows = () => supervisor.kept().flatMap((kept) => rowOf(kept, world))
+      const readRows = () => supervisor.served().flatMap((source) => rowOf(source, world))
       await using web = options.web ? await startFleetWeb(config, readRows, world) : undefined
       if (web) world.log.info({url: web.url}, 'web side listens')
       await supervisor.run()
@@ -193,8 +193,8 @@ async function runJob(
 ): Promise<{source: string; exit_code: number; words: string}> {
   try {
     signal.throwIfAborted()
-    const {place} = await readSource(cli, fleetDir, name)
-    const end = await carryOutCommand(['run', job], {...place, signal})
+    const {environment} = await readSource(cli, fleetDir, name)
+    const end = await carryOutCommand(['run', job], {...environment, signal})
     return {source: name, exit_code: end.exitCode ?? 1, words: inOneLine(end.words)}
   } catch (error) {
     const {code, exitCode, message} = signal.aborted
@@ -255,7 +255,7 @@ async function readSource(cli: Pick<Cli, 'env'>, fleetDir: string, name: string)
     config,
     folder: dataFolderAt(config.dataDir),
     jobs: await inTurn(() => readJobs(config)),
-    place: {env, cwd: dir},
+    environment: {env, cwd: dir},
   }
 }
 
@@ -276,7 +276,7 @@ function readRow(
     world,
   )
   const {running: holder, release, last_success} = standing
-  const [run] = stateDb ? listUnderWay(stateDb, world.realClock.now()) : []
+  const [run] = stateDb ? listLiveRuns(stateDb, world.realClock.now()) : []
   const running = [run?.job ?? holder?.command, holder?.progress].filter((part) => part !== undefined)
   return {
     source: name,
@@ -313,7 +313,7 @@ function brokenRow(name: string, error: unknown): SourceRow {
 }
 
 /** How a source that is served is doing; nothing before it was read for the first time. */
-function rowOf({name, open, problem}: KeptSource, world: World): SourceRow[] {
+function rowOf({name, open, problem}: ServedSource, world: World): SourceRow[] {
   const found = open()
   try {
     const wrong = problem()

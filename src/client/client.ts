@@ -1,8 +1,8 @@
 import {randomUUID} from 'node:crypto'
 import {Webhook} from 'standardwebhooks'
-import type {Borrower, NewBorrower} from '../contract/borrower.ts'
-import type {Deal, DealChanges, DealStatus, ListedDeal, NewDeal} from '../contract/deal.ts'
-import type {DealDocument, DocumentGeneration, NewDocumentGeneration} from '../contract/document.ts'
+import type {NewBorrower} from '../contract/borrower.ts'
+import type {DealChanges, DealStatus, NewDeal} from '../contract/deal.ts'
+import type {NewDocumentGeneration} from '../contract/document.ts'
 import {ENDPOINTS, type OperationId, type Operations} from '../contract/endpoints.ts'
 import {
   createListProgress,
@@ -12,13 +12,10 @@ import {
   type PageBody,
   readPage,
 } from '../contract/list.ts'
-import type {NewRate, NewTask, PortfolioReport, Rate, Task} from '../contract/other-records.ts'
+import type {NewRate, NewTask} from '../contract/other-records.ts'
 import {type Problem, problemSchema} from '../contract/problem.ts'
 import {
-  type CreatedWebhookEndpoint,
   type NewWebhookEndpoint,
-  type WebhookDelivery,
-  type WebhookEndpoint,
   type WebhookEndpointChanges,
   type WebhookEvent,
   webhookEventSchema,
@@ -28,15 +25,15 @@ import {ContractError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import {parseRetryAfter} from '../core/retry-after.ts'
 
-/** An answer of the service that is no success, or none at all (`status` 0). */
+/** An unsuccessful answer of the service, or no answer (`status` 0). */
 export class ApiError extends Error {
-  /** Of the answer; 0 when none came. */
+  /** 0 if no answer came. */
   readonly status: number
-  /** Stable, for programs: `deal_not_found`; `no_answer` when none came. */
+  /** Stable, for programs: `deal_not_found`; `no_answer` if none came. */
   readonly code: string
-  /** The fields that were refused. */
+  /** The refused fields. */
   readonly errors: readonly {path: string; message: string}[]
-  /** What the service calls the request. */
+  /** The service's id of the request. */
   readonly requestId: string | null
 
   constructor(
@@ -52,13 +49,13 @@ export class ApiError extends Error {
   }
 }
 
-/** How a client reaches the service. */
+/** How to reach the service. */
 export interface ClientOptions {
   /** With the API prefix: `https://deals.example.com/v1`. */
   baseUrl: string
   /** `sk_live_…` or `sk_test_…`. */
   apiKey: string
-  /** How often a request is sent again; default 4. */
+  /** How often a request is retried; default 4. */
   retries?: number
   /** Of one attempt; default 30 s. */
   timeoutMs?: number
@@ -68,7 +65,102 @@ export interface ClientOptions {
   random?: () => number
 }
 
-/** One request, whatever its body. */
+type Paging = {
+  /** Records per request, 1 to 100; default 100. A list is always read to its end. */
+  limit?: number
+}
+
+/** A file to upload. */
+export interface DocumentUpload {
+  file: Blob | Uint8Array<ArrayBuffer>
+  fileName?: string
+  /** `appraisal`, … */
+  category: string
+  name: string
+}
+
+/** A typed client of the Deal Financing Service; every method throws an ApiError if the service refuses. */
+export type DealClient = ReturnType<typeof createDealClient>
+
+/**
+ * Creates a client.
+ *
+ * @example
+ * const client = createDealClient({baseUrl: 'http://127.0.0.1:4010/v1', apiKey: 'sk_test_…'})
+ * for await (const deal of client.deals.list({stage: 'underwriting'})) console.log(deal.id)
+ */
+export function createDealClient(options: ClientOptions) {
+  const {call, open} = createCaller(createSender(options))
+  return {
+    deals: {
+      list: ({stage, ...paging}: Paging & {stage?: DealStatus} = {}) =>
+        readPages((query) => call('listDeals', {query}), {...paging, status: stage}),
+      create: async (deal: NewDeal, more?: WriteOptions) =>
+        (await call('createDeal', {...more, body: deal})).data,
+      get: async (id: string) => (await call('getDeal', {ids: [id]})).data,
+      update: async (id: string, changes: DealChanges, more?: WriteOptions) =>
+        (await call('updateDeal', {...more, ids: [id], body: changes})).data,
+      delete: (id: string, more?: WriteOptions) => call('deleteDeal', {...more, ids: [id]}),
+    },
+    borrowers: {
+      link: async (dealId: string, borrower: NewBorrower, more?: WriteOptions) =>
+        (await call('linkBorrower', {...more, ids: [dealId], body: borrower})).data,
+      list: (dealId: string, paging?: Paging) =>
+        readPages((query) => call('listBorrowers', {ids: [dealId], query}), paging),
+    },
+    documents: {
+      async upload(dealId: string, document: DocumentUpload, more?: WriteOptions) {
+        const {file, fileName = 'file', category, name} = document
+        const body = new FormData()
+        body.set('category', category)
+        body.set('name', name)
+        body.set('file', file instanceof Blob ? file : new Blob([file]), fileName)
+        return (await call('uploadDocument', {...more, ids: [dealId], body})).data
+      },
+      list: (dealId: string, paging?: Paging) =>
+        readPages((query) => call('listDocuments', {ids: [dealId], query}), paging),
+      download: async (dealId: string, documentId: string) =>
+        await (await open('downloadDocument', {ids: [dealId, documentId]})).blob(),
+    },
+    documentGenerations: {
+      request: async (dealId: string, asked: NewDocumentGeneration, more?: WriteOptions) =>
+        (await call('requestDocumentGeneration', {...more, ids: [dealId], body: asked})).data,
+      get: async (dealId: string, id: string) =>
+        (await call('getDocumentGeneration', {ids: [dealId, id]})).data,
+    },
+    tasks: {
+      create: async (dealId: string, task: NewTask, more?: WriteOptions) =>
+        (await call('createTask', {...more, ids: [dealId], body: task})).data,
+      list: (dealId: string, paging?: Paging) =>
+        readPages((query) => call('listTasks', {ids: [dealId], query}), paging),
+      complete: async (id: string) => (await call('completeTask', {ids: [id]})).data,
+    },
+    rates: {
+      push: async (rate: NewRate, more?: WriteOptions) =>
+        (await call('pushRate', {...more, body: rate})).data,
+      list: (filter?: Paging & {provider?: string; loan_program?: string; current?: boolean}) =>
+        readPages((query) => call('listRates', {query}), filter),
+    },
+    reports: {
+      portfolio: async () => (await call('getPortfolioReport')).data,
+    },
+    webhookEndpoints: {
+      create: async (endpoint: NewWebhookEndpoint, more?: WriteOptions) =>
+        (await call('createWebhookEndpoint', {...more, body: endpoint})).data,
+      list: (paging?: Paging) => readPages((query) => call('listWebhookEndpoints', {query}), paging),
+      update: async (id: string, changes: WebhookEndpointChanges) =>
+        (await call('updateWebhookEndpoint', {ids: [id], body: changes})).data,
+      delete: (id: string) => call('deleteWebhookEndpoint', {ids: [id]}),
+      deliveries: (id: string, paging?: Paging) =>
+        readPages((query) => call('listWebhookDeliveries', {ids: [id], query}), paging),
+      redeliver: async (id: string, deliveryId: string) =>
+        (await call('redeliverWebhook', {ids: [id, deliveryId]})).data,
+    },
+    webhooks: {verify: verifyWebhook},
+  }
+}
+
+/** A request to send. */
 interface Outgoing {
   method: string
   /** Relative to the base URL, with the query. */
@@ -82,14 +174,14 @@ const LONGEST_WAIT_MS = 60_000
 const OVERLOADED = new Set([429, 503])
 const FAILING = new Set([500, 502, 503, 504])
 
-/** Sending twice does no harm: reads, and what carries an Idempotency-Key. */
+/** Whether sending twice does no harm: it is a read or has an Idempotency-Key. */
 function isRepeatable({method, headers}: Outgoing): boolean {
   return method === 'GET' || 'idempotency-key' in headers
 }
 
 /**
- * The wait before attempt `attempt` + 1: `Retry-After` (seconds or date) where the service names one, else full jitter
- * over a doubling span.
+ * The wait before attempt `attempt` + 1: the service's `Retry-After` (seconds or date), else full jitter over a doubling
+ * span.
  */
 export function waitBefore(
   attempt: number,
@@ -102,17 +194,17 @@ export function waitBefore(
 
 async function refusalOf(response: Response): Promise<ApiError> {
   const requestId = response.headers.get('x-request-id')
-  // A proxy in between may answer anything: what is no JSON says nothing of why.
+  // A proxy in between may answer with something else.
   const parsed = problemSchema.safeParse(parseJson(await response.text()))
   if (parsed.success) return new ApiError(parsed.data, {requestId})
   const detail = `The service answered ${response.status} without saying why.`
   return new ApiError({status: response.status, code: 'unknown', detail}, {requestId})
 }
 
-/** Far more than any file the service takes. */
+/** Far more than any file the service accepts. */
 const MOST_BYTES = 64 * 1024 * 1024
 
-/** Reads a body to its end: one that is cut short is an attempt that failed, and one that unpacks to more than there can be is no answer. */
+/** Reads a whole body: a truncated one fails the attempt, and one that unpacks to more than the limit is an error. */
 async function readAnswer(response: Response): Promise<Response | ApiError> {
   const parts: Uint8Array[] = []
   let length = 0
@@ -129,7 +221,7 @@ async function readAnswer(response: Response): Promise<Response | ApiError> {
   return new Response(length > 0 ? Buffer.concat(parts) : null, response)
 }
 
-/** Sends requests: what meets an overload, or fails and may be repeated, is sent again. */
+/** Creates the sender: it retries when the service is overloaded, and repeatable requests also when it fails. */
 function createSender(options: ClientOptions): (outgoing: Outgoing) => Promise<Response> {
   const {apiKey, retries = 4, timeoutMs = 30_000, fetch = globalThis.fetch, clock = realClock} = options
   const {random = Math.random} = options
@@ -168,11 +260,11 @@ function createSender(options: ClientOptions): (outgoing: Outgoing) => Promise<R
 /** Query parameters by name; an absent one is not sent. */
 type Query = Record<string, string | number | boolean | undefined>
 
-/** What is said beside the body of a writing request. */
+/** Options of a writing request. */
 interface WriteOptions {
-  /** Of a creation: the same key takes effect once; a new one by default, kept over retries. */
+  /** Of a creation: requests with the same key take effect once; by default a new key, kept over retries. */
   idempotencyKey?: string
-  /** Of an update or deletion: the ETag of the record as you know it. */
+  /** Of an update or deletion: the ETag of the record you have read. */
   ifMatch?: string
 }
 
@@ -206,15 +298,15 @@ function buildRequest(id: OperationId, parts: CallParts): Outgoing {
   }
 }
 
-/** Creates calls over what sends requests. */
+/** Creates the calls of operations. */
 function createCaller(send: (outgoing: Outgoing) => Promise<Response>) {
   const open = (id: OperationId, parts: CallParts = {}) => send(buildRequest(id, parts))
   return {
-    /** The answer as it is, for what is no JSON. */
+    /** The raw answer, for files. */
     open,
     async call<Id extends OperationId>(id: Id, parts?: CallParts): Promise<Operations[Id]['answer']> {
       const text = await (await open(id, parts)).text()
-      // Typed by the contract, not parsed by it: a client must not fail over a field or a word that is new.
+      // Typed by the contract but not parsed: new fields and words must not break a client.
       const answer = text === '' ? undefined : JSON.parse(text)
       return answer
     },
@@ -222,9 +314,9 @@ function createCaller(send: (outgoing: Outgoing) => Promise<Response>) {
 }
 
 /**
- * The records of a list, page after page, asked for as they are read; 100 a page unless told.
+ * The records of a list; pages of 100 by default are fetched as they are read.
  *
- * @throws ApiError `broken_list` on a page that does not say how the list goes on, or that leads nowhere
+ * @throws ApiError `broken_list` if a page does not say how the list continues, or the list makes no progress
  */
 async function* readPages<T>(
   askForPage: (query: Query) => Promise<ListBody<T>>,
@@ -246,7 +338,7 @@ async function* readPages<T>(
       progress.take(read)
       return read
     })
-    // Typed by the contract, as every answer is.
+    // Typed by the contract like every answer.
     yield* page.records as T[]
     cursor = page.nextCursor
   } while (cursor !== null)
@@ -261,7 +353,7 @@ function readWhole(read: () => PageBody): PageBody {
   }
 }
 
-/** Headers as Node's `http` or the Fetch API has them. */
+/** Headers of Node's `http` or the Fetch API. */
 type WebhookHeaders = Headers | Record<string, string | string[] | undefined>
 
 function textsOf(headers: WebhookHeaders): Record<string, string> {
@@ -272,114 +364,10 @@ function textsOf(headers: WebhookHeaders): Record<string, string> {
 /**
  * Reads a notification of the service, signed by Standard Webhooks.
  *
- * @param body the text of the request's body, as it came
+ * @param body the unchanged text of the request's body
  * @param secret `whsec_…` of the endpoint
- * @throws WebhookVerificationError when the signature is not of this secret, or older than five minutes
+ * @throws WebhookVerificationError if the signature does not match this secret or is older than five minutes
  */
 export function verifyWebhook(body: string, headers: WebhookHeaders, secret: string): WebhookEvent {
   return webhookEventSchema.parse(new Webhook(secret).verify(body, textsOf(headers)))
-}
-
-/** Records per request; every list reads on until there are no more. */
-type Paging = {
-  /** 1 to 100; default 100. */
-  limit?: number
-}
-
-/** A file to upload. */
-export interface DocumentUpload {
-  file: Blob | Uint8Array<ArrayBuffer>
-  fileName?: string
-  /** `appraisal`, … */
-  category: string
-  name: string
-}
-
-type Records<T> = AsyncGenerator<T, void, undefined>
-
-/** A typed client of the Deal Financing Service; every method throws an ApiError when the service refuses. */
-export type DealClient = ReturnType<typeof createDealClient>
-
-/**
- * Creates a client.
- *
- * @example
- * const client = createDealClient({baseUrl: 'http://127.0.0.1:4010/v1', apiKey: 'sk_test_…'})
- * for await (const deal of client.deals.list({stage: 'underwriting'})) console.log(deal.id)
- */
-export function createDealClient(options: ClientOptions) {
-  const {call, open} = createCaller(createSender(options))
-  return {
-    deals: {
-      list: ({stage, ...paging}: Paging & {stage?: DealStatus} = {}): Records<ListedDeal> =>
-        readPages((query) => call('listDeals', {query}), {...paging, status: stage}),
-      create: async (deal: NewDeal, more?: WriteOptions): Promise<Deal> =>
-        (await call('createDeal', {...more, body: deal})).data,
-      get: async (id: string): Promise<Deal> => (await call('getDeal', {ids: [id]})).data,
-      update: async (id: string, changes: DealChanges, more?: WriteOptions): Promise<Deal> =>
-        (await call('updateDeal', {...more, ids: [id], body: changes})).data,
-      delete: (id: string, more?: WriteOptions): Promise<void> => call('deleteDeal', {...more, ids: [id]}),
-    },
-    borrowers: {
-      link: async (dealId: string, borrower: NewBorrower, more?: WriteOptions): Promise<Borrower> =>
-        (await call('linkBorrower', {...more, ids: [dealId], body: borrower})).data,
-      list: (dealId: string, paging?: Paging): Records<Borrower> =>
-        readPages((query) => call('listBorrowers', {ids: [dealId], query}), paging),
-    },
-    documents: {
-      async upload(dealId: string, document: DocumentUpload, more?: WriteOptions): Promise<DealDocument> {
-        const {file, fileName = 'file', category, name} = document
-        const body = new FormData()
-        body.set('category', category)
-        body.set('name', name)
-        body.set('file', file instanceof Blob ? file : new Blob([file]), fileName)
-        return (await call('uploadDocument', {...more, ids: [dealId], body})).data
-      },
-      list: (dealId: string, paging?: Paging): Records<DealDocument> =>
-        readPages((query) => call('listDocuments', {ids: [dealId], query}), paging),
-      download: async (dealId: string, documentId: string): Promise<Blob> =>
-        await (await open('downloadDocument', {ids: [dealId, documentId]})).blob(),
-    },
-    documentGenerations: {
-      request: async (
-        dealId: string,
-        asked: NewDocumentGeneration,
-        more?: WriteOptions,
-      ): Promise<DocumentGeneration> =>
-        (await call('requestDocumentGeneration', {...more, ids: [dealId], body: asked})).data,
-      get: async (dealId: string, id: string): Promise<DocumentGeneration> =>
-        (await call('getDocumentGeneration', {ids: [dealId, id]})).data,
-    },
-    tasks: {
-      create: async (dealId: string, task: NewTask, more?: WriteOptions): Promise<Task> =>
-        (await call('createTask', {...more, ids: [dealId], body: task})).data,
-      list: (dealId: string, paging?: Paging): Records<Task> =>
-        readPages((query) => call('listTasks', {ids: [dealId], query}), paging),
-      complete: async (id: string): Promise<Task> => (await call('completeTask', {ids: [id]})).data,
-    },
-    rates: {
-      push: async (rate: NewRate, more?: WriteOptions): Promise<Rate> =>
-        (await call('pushRate', {...more, body: rate})).data,
-      list: (
-        filter?: Paging & {provider?: string; loan_program?: string; current?: boolean},
-      ): Records<Rate> => readPages((query) => call('listRates', {query}), filter),
-    },
-    reports: {
-      portfolio: async (): Promise<PortfolioReport> => (await call('getPortfolioReport')).data,
-    },
-    webhookEndpoints: {
-      create: async (endpoint: NewWebhookEndpoint, more?: WriteOptions): Promise<CreatedWebhookEndpoint> =>
-        (await call('createWebhookEndpoint', {...more, body: endpoint})).data,
-      list: (paging?: Paging): Records<WebhookEndpoint> =>
-        readPages((query) => call('listWebhookEndpoints', {query}), paging),
-      update: async (id: string, changes: WebhookEndpointChanges): Promise<WebhookEndpoint> =>
-        (await call('updateWebhookEndpoint', {ids: [id], body: changes})).data,
-      delete: (id: string): Promise<void> => call('deleteWebhookEndpoint', {ids: [id]}),
-      deliveries: (id: string, paging?: Paging): Records<WebhookDelivery> =>
-        readPages((query) => call('listWebhookDeliveries', {ids: [id], query}), paging),
-      redeliver: async (id: string, deliveryId: string): Promise<WebhookDelivery> =>
-        (await call('redeliverWebhook', {ids: [id, deliveryId]})).data,
-    },
-    webhooks: {verify: verifyWebhook},
-  }
 }

@@ -18,7 +18,7 @@ export const newBorrowerSchema = z
   })
   .meta({id: 'NewBorrower'})
 
-/** A borrower as the service returns it: whether digits were sent, never the digits. */
+/** A borrower as the service returns it: it shows whether digits were sent, never the digits. */
 export type Borrower = z.output<typeof borrowerSchema>
 export const borrowerSchema = z
   .object({
@@ -32,7 +32,7 @@ export const borrowerSchema = z
   })
   .meta({id: 'Borrower'})
 
-/** A keyed hash as normalisation leaves it in place of a field. */
+/** The keyed hash that replaces a field before parsing. */
 const hashed = z
   .string()
   .regex(/^hmac-sha256:[0-9a-f]{64}$/)
@@ -47,7 +47,7 @@ const kept = z.object({
 
 const dropped = ['first_name', 'last_name', 'ssn_last_four', 'has_ssn_last_four']
 
-/** The stream of borrowers, each as linked to one deal; who it is, is a keyed hash of the e-mail address. */
+/** The stream of borrowers, one record per link to a deal; a keyed hash of the e-mail address identifies the person. */
 export const borrowerStream: Stream = {
   name: 'borrower',
   plural: 'borrowers',

@@ -11,7 +11,7 @@ import {
   textField,
 } from './stream.ts'
 
-/** The statuses the specification names, and the one that a funded deal of the local service ends in; a source may know more. */
+/** The statuses of the specification, and `paid_off` of the local service; a source may have more. */
 export const DEAL_STATUSES = ['draft', 'underwriting', 'approved', 'funded', 'paid_off'] as const
 
 /** Money on the wire as exact cents. */
@@ -32,7 +32,7 @@ const record = z.object({
   created_at: instantOrDate,
 })
 
-/** The column by which rows, also of other streams, belong to deals. */
+/** The column that links rows of all streams to deals. */
 export const DEAL_ID = 'deal_id'
 
 /** The stream of deals. */
@@ -85,7 +85,7 @@ export const dealStream: Stream = {
 /** A status of {@link DEAL_STATUSES}. */
 export type DealStatus = (typeof DEAL_STATUSES)[number]
 
-/** The statuses a deal may go to from each; staying is always allowed. */
+/** The next statuses allowed from each status; keeping the status is always allowed. */
 export const DEAL_TRANSITIONS: Record<DealStatus, readonly DealStatus[]> = {
   draft: ['underwriting'],
   underwriting: ['draft', 'approved'],

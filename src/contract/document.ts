@@ -11,18 +11,18 @@ import {
   wordField,
 } from './stream.ts'
 
-/** A file that was received and lies on the disk, complete, under a temporary name. */
+/** A received file, complete on the disk under a temporary name. */
 export interface ReceivedFile {
   path: string
-  /** As it was sent; for people only, never a path. */
+  /** As sent; for people only, never used as a path. */
   fileName: string | null
   bytes: number
   sha256: string
-  /** Read from the file's content, not from what the sender says. */
+  /** Read from the file's content; the sender's claim is ignored. */
   mediaType: string
 }
 
-/** What documents can be made from. */
+/** Templates that documents can be made from. */
 const TEMPLATES = ['term_sheet', 'closing_checklist'] as const
 
 const isReceivedFile = (value: unknown): boolean =>
@@ -84,7 +84,7 @@ const kept = z.object({
 
 const dropped = ['name', 'file_name', 'media_type', 'bytes', 'sha256']
 
-/** The stream of documents attached to deals; their names, which often name people, are not kept. */
+/** The stream of documents attached to deals; their names are not kept, since they often name people. */
 export const documentStream: Stream = {
   name: 'document',
   plural: 'documents',

@@ -32,7 +32,7 @@ import {
   webhookEndpointSchema,
 } from './webhook.ts'
 
-/** One endpoint: the service routes by it, parses with it, and describes itself from it. */
+/** One endpoint: source of the service's routes, its parsing, its description and the client. */
 export interface Endpoint<Op extends Operation = Operation> {
   method: 'GET' | 'POST' | 'PATCH' | 'DELETE'
   /** Relative to the base URL: `/deals/{id}`. */
@@ -41,31 +41,40 @@ export interface Endpoint<Op extends Operation = Operation> {
   summary: string
   query: z.ZodType<Op['query']>
   body: z.ZodType<Op['body']>
-  /** How the body is encoded; JSON unless told. */
+  /** The body is JSON by default. */
   isMultipart?: true
-  /** Of the answer when all is well. */
+  /** Of a successful answer. */
   status: 200 | 201 | 202 | 204
-  /** What `data` holds, one of or many; null where the answer is no JSON. */
+  /** What `data` holds, one or a list; null if the answer is not JSON. */
   record: z.ZodType | null
   isList?: true
   /** Whether the answer carries an ETag. */
   hasEtag?: true
-  /** What it refuses beyond what every endpoint does. */
+  /** The problems of this endpoint alone; {@link problemsOf} adds the common ones. */
   problems: readonly ProblemCode[]
 }
 
-/** What an Idempotency-Key may be: 1 to 255 printable characters, no space at either end, where HTTP would drop it. */
+/** 1 to 255 printable characters, no space at either end, where HTTP would drop it. */
 export const IDEMPOTENCY_KEY = /^[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?$/
 
-/** The body of an endpoint that takes none: nothing, or an empty object. */
+/** The body of an endpoint without one: nothing, or an empty object. */
 export const noBodySchema = z
   .strictObject({})
   .optional()
   .transform(() => undefined)
 
-/** What every endpoint of this kind may refuse, and what this one does. */
+const NOT_FOUND: readonly (readonly [path: string, code: ProblemCode])[] = [
+  ['/deals/{id}', 'deal_not_found'],
+  ['/deals/{id}/documents/{document_id}', 'document_not_found'],
+  ['/deals/{id}/document-generations/{generation_id}', 'document_generation_not_found'],
+  ['/tasks/{id}', 'task_not_found'],
+  ['/webhook-endpoints/{id}', 'webhook_endpoint_not_found'],
+  ['/webhook-endpoints/{id}/deliveries/{delivery_id}', 'webhook_delivery_not_found'],
+]
+
+/** All problems an endpoint may answer with. */
 export function problemsOf(endpoint: Endpoint): ProblemCode[] {
-  const {method, isMultipart, isList} = endpoint
+  const {method, path, isMultipart, isList} = endpoint
   const codes: ProblemCode[] = [
     'malformed_url',
     'invalid_parameter',
@@ -82,19 +91,21 @@ export function problemsOf(endpoint: Endpoint): ProblemCode[] {
     if (!isMultipart) codes.push('malformed_json')
   }
   if (method === 'POST') codes.push('invalid_idempotency_key', 'idempotency_key_reused')
-  return [...new Set([...codes, ...endpoint.problems])]
+  const missing = NOT_FOUND.filter(([start]) => path.startsWith(start)).map(([, code]) => code)
+  return [...new Set([...codes, ...missing, ...endpoint.problems])]
 }
 
 const get = {method: 'GET', query: noQuerySchema, body: noBodySchema, status: 200, problems: []} as const
 const list = {...get, query: pageQuerySchema, isList: true} as const
 const post = {method: 'POST', query: noQuerySchema, status: 201, problems: []} as const
-const patch = {method: 'PATCH', query: noQuerySchema, status: 200} as const
+const patch = {method: 'PATCH', query: noQuerySchema, status: 200, problems: []} as const
 const remove = {
   method: 'DELETE',
   query: noQuerySchema,
   body: noBodySchema,
   status: 204,
   record: null,
+  problems: [],
 } as const
 
 const described = {
@@ -122,7 +133,6 @@ const described = {
     summary: 'Retrieve a deal',
     record: dealRecordSchema,
     hasEtag: true,
-    problems: ['deal_not_found'],
   },
   updateDeal: {
     ...patch,
@@ -132,14 +142,14 @@ const described = {
     body: dealChangesSchema,
     record: dealRecordSchema,
     hasEtag: true,
-    problems: ['deal_not_found', 'invalid_transition', 'incomplete_deal', 'precondition_failed'],
+    problems: ['invalid_transition', 'incomplete_deal', 'precondition_failed'],
   },
   deleteDeal: {
     ...remove,
     path: '/deals/{id}',
     tag: 'Deals',
     summary: 'Delete a deal with everything linked to it',
-    problems: ['deal_not_found', 'deal_funded', 'precondition_failed'],
+    problems: ['deal_funded', 'precondition_failed'],
   },
   linkBorrower: {
     ...post,
@@ -148,7 +158,6 @@ const described = {
     summary: 'Link a borrower to a deal',
     body: newBorrowerSchema,
     record: borrowerSchema,
-    problems: ['deal_not_found'],
   },
   listBorrowers: {
     ...list,
@@ -156,7 +165,6 @@ const described = {
     tag: 'Borrowers',
     summary: 'List the borrowers of a deal',
     record: borrowerSchema,
-    problems: ['deal_not_found'],
   },
   uploadDocument: {
     ...post,
@@ -166,7 +174,7 @@ const described = {
     body: newDocumentSchema,
     isMultipart: true,
     record: documentSchema,
-    problems: ['deal_not_found', 'too_many_documents', 'unsupported_file_type'],
+    problems: ['too_many_documents', 'unsupported_file_type'],
   },
   listDocuments: {
     ...list,
@@ -174,15 +182,13 @@ const described = {
     tag: 'Documents',
     summary: 'List the documents of a deal',
     record: documentSchema,
-    problems: ['deal_not_found'],
   },
   getDocument: {
     ...get,
     path: '/deals/{id}/documents/{document_id}',
     tag: 'Documents',
-    summary: 'Retrieve what is known of a document',
+    summary: 'Retrieve the metadata of a document',
     record: documentSchema,
-    problems: ['deal_not_found', 'document_not_found'],
   },
   downloadDocument: {
     ...get,
@@ -190,7 +196,6 @@ const described = {
     tag: 'Documents',
     summary: "Download a document's file",
     record: null,
-    problems: ['deal_not_found', 'document_not_found'],
   },
   createTask: {
     ...post,
@@ -199,7 +204,6 @@ const described = {
     summary: 'Create a task on a deal',
     body: newTaskSchema,
     record: taskSchema,
-    problems: ['deal_not_found'],
   },
   listTasks: {
     ...list,
@@ -207,27 +211,24 @@ const described = {
     tag: 'Tasks',
     summary: 'List the tasks of a deal',
     record: taskSchema,
-    problems: ['deal_not_found'],
   },
   completeTask: {
     ...post,
     path: '/tasks/{id}/complete',
     tag: 'Tasks',
-    summary: 'Complete a task; again changes nothing',
+    summary: 'Complete a task; doing so again changes nothing',
     body: noBodySchema,
     status: 200,
     record: taskSchema,
-    problems: ['task_not_found'],
   },
   requestDocumentGeneration: {
     ...post,
     path: '/deals/{id}/document-generations',
     tag: 'Document generation',
-    summary: 'Ask for a document made from a template; it is attached to the deal when it is ready',
+    summary: 'Request a document made from a template; it is attached to the deal when ready',
     body: newDocumentGenerationSchema,
     status: 202,
     record: documentGenerationSchema,
-    problems: ['deal_not_found'],
   },
   listDocumentGenerations: {
     ...list,
@@ -235,7 +236,6 @@ const described = {
     tag: 'Document generation',
     summary: 'List the document generations of a deal',
     record: documentGenerationSchema,
-    problems: ['deal_not_found'],
   },
   getDocumentGeneration: {
     ...get,
@@ -243,7 +243,6 @@ const described = {
     tag: 'Document generation',
     summary: 'Retrieve a document generation',
     record: documentGenerationSchema,
-    problems: ['deal_not_found', 'document_generation_not_found'],
   },
   pushRate: {
     ...post,
@@ -272,7 +271,7 @@ const described = {
     ...post,
     path: '/webhook-endpoints',
     tag: 'Webhooks',
-    summary: 'Register an endpoint for notifications; the answer alone shows its secret',
+    summary: 'Register an endpoint for notifications; only this answer shows its secret',
     body: newWebhookEndpointSchema,
     record: createdWebhookEndpointSchema,
   },
@@ -289,7 +288,6 @@ const described = {
     tag: 'Webhooks',
     summary: 'Retrieve an endpoint',
     record: webhookEndpointSchema,
-    problems: ['webhook_endpoint_not_found'],
   },
   updateWebhookEndpoint: {
     ...patch,
@@ -298,49 +296,42 @@ const described = {
     summary: 'Change an endpoint, or enable it again',
     body: webhookEndpointChangesSchema,
     record: webhookEndpointSchema,
-    problems: ['webhook_endpoint_not_found'],
   },
   deleteWebhookEndpoint: {
     ...remove,
     path: '/webhook-endpoints/{id}',
     tag: 'Webhooks',
     summary: 'Remove an endpoint with its deliveries',
-    problems: ['webhook_endpoint_not_found'],
   },
   listWebhookDeliveries: {
     ...list,
     path: '/webhook-endpoints/{id}/deliveries',
     tag: 'Webhooks',
-    summary: 'List the notifications to an endpoint, and how they went',
+    summary: 'List the notifications to an endpoint with their outcome',
     record: webhookDeliverySchema,
-    problems: ['webhook_endpoint_not_found'],
   },
   redeliverWebhook: {
     ...post,
     path: '/webhook-endpoints/{id}/deliveries/{delivery_id}/redeliver',
     tag: 'Webhooks',
-    summary: 'Send a notification once more',
+    summary: 'Send a notification again',
     body: noBodySchema,
     status: 202,
     record: webhookDeliverySchema,
-    problems: ['webhook_endpoint_not_found', 'webhook_delivery_not_found'],
   },
 } satisfies Record<string, Endpoint>
-
-/** Every endpoint, as exactly as it is described: what each operation takes and answers with comes from here. */
-type Described = typeof described
 
 /** Every endpoint of the API. */
 export const ENDPOINTS: {[Id in OperationId]: Endpoint<Operations[Id]>} = described
 
-/** What one operation takes and answers with, after parsing. */
+/** The parsed input and the answer of an operation. */
 export interface Operation {
   query: object
   body: unknown
   answer: unknown
 }
 
-/** A record stands in `data`, alone or as a list; without one there is no body, or a file. */
+/** A record is in `data`, alone or as a list; without one the answer is empty or a file. */
 type AnswerOf<E extends Endpoint> = E extends {record: infer Schema extends z.ZodType}
   ? E extends {isList: true}
     ? ListBody<z.output<Schema>>
@@ -349,7 +340,7 @@ type AnswerOf<E extends Endpoint> = E extends {record: infer Schema extends z.Zo
     ? undefined
     : Readable
 
-/** What an endpoint takes and answers with, after parsing. */
+/** The operation of an endpoint. */
 export interface OperationOf<E extends Endpoint> extends Operation {
   query: z.output<E['query']>
   body: z.output<E['body']>
@@ -357,7 +348,7 @@ export interface OperationOf<E extends Endpoint> extends Operation {
 }
 
 /** Every operation of the API by its id. */
-export type Operations = {[Id in OperationId]: OperationOf<Described[Id]>}
+export type Operations = {[Id in OperationId]: OperationOf<(typeof described)[Id]>}
 
 /** The id of an operation. */
-export type OperationId = keyof Described
+export type OperationId = keyof typeof described

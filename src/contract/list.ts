@@ -7,7 +7,7 @@ import type {WireRecord} from '../core/types.ts'
 /** Records one list request may ask for. */
 const PAGE_LIMIT = {min: 1, max: 100, default: 25}
 
-/** The paging parameters of every list, for the query of one with filters of its own. */
+/** The paging parameters of every list, for queries that add filters. */
 export const pageFields = {
   limit: z
     .string()
@@ -19,16 +19,16 @@ export const pageFields = {
   cursor: z.string().optional().meta({description: 'next_cursor of a page before.'}),
 }
 
-/** The query of a list without filters; an unknown parameter is refused, for an ignored filter lists the wrong records. */
+/** The query of a list without filters. Unknown parameters are refused: an ignored filter would list the wrong records. */
 export type PageQuery = z.output<typeof pageQuerySchema>
 export const pageQuerySchema = z.strictObject(pageFields)
 
-/** The query of an endpoint that takes none. */
+/** The query of an endpoint without parameters. */
 export const noQuerySchema = z.strictObject({})
 
 /**
- * A list response. The specification does not say where `has_more` and `next_cursor` stand; this is where the
- * local service puts them.
+ * A list response. The specification does not say where `has_more` and `next_cursor` stand; the local service puts them at
+ * the top level.
  */
 export interface ListBody<T> {
   data: T[]
@@ -36,91 +36,96 @@ export interface ListBody<T> {
   next_cursor: string | null
 }
 
-/** What one list response says. */
+/** A parsed list response. */
 export interface PageBody {
   records: unknown[]
   /** Null exactly when `has_more` is false. */
   nextCursor: string | null
 }
 
-/** An object of the response, named by its path. */
-interface Place {
+/** An object of a response that may hold `has_more` and `next_cursor`. */
+interface Pointer {
+  /** Its path in the body. */
   name: string
   fields: WireRecord
 }
 
-/** A response, looked through. */
-interface Finding {
-  /** `path` leads to them from the body. */
-  records: {path: string[]; items: unknown[]}
-  /** Every place that has `has_more`; they agree. */
-  positions: Place[]
+interface Inspected {
+  records: Records
+  /** Every object with `has_more`; they agree. */
+  pointers: Pointer[]
   hasMore: boolean
+}
+
+/** The records of a response and their path in the body. */
+interface Records {
+  path: string[]
+  items: unknown[]
 }
 
 const TOP_LEVEL = 'top level'
 
 /**
- * Finds where a response keeps its records and its position: at the top level, in one object of it, or in `data`.
+ * Finds the records of a response, and the object that holds `has_more` and `next_cursor`: the top level or an object below
+ * it or below `data`.
  *
- * @returns the path of the records and of the object that holds `has_more` and `next_cursor`: `data | top level`
- * @throws ContractError `SOURCE_ENVELOPE` when there are no records or no boolean `has_more`, or when they contradict
- * each other
+ * @returns the paths of both: `data | top level`
+ * @throws ContractError `SOURCE_ENVELOPE` if records or a boolean `has_more` are missing or contradict each other
  */
 export function findEnvelope(body: unknown): string {
-  const {records, positions} = inspectBody(body)
-  const position = positions.find((place) => 'next_cursor' in place.fields) ?? positions[0]
-  return formatEnvelope(records, position)
+  const {records, pointers} = inspectBody(body)
+  const pointer = pointers.find((pointer) => 'next_cursor' in pointer.fields) ?? pointers[0]
+  return formatEnvelope(records, pointer)
 }
 
-function formatEnvelope(records: Finding['records'], position: Place | undefined): string {
+function formatEnvelope(records: Records, pointer: Pointer | undefined): string {
   const path = records.path.map((name) => tellForeign(name, FIELD_NAME))
-  return `${path.join('.')} | ${position?.name ?? TOP_LEVEL}`
+  return `${path.join('.')} | ${pointer?.name ?? TOP_LEVEL}`
 }
 
 /**
- * Reads a response that is expected to have this envelope, as {@link findEnvelope} names it.
+ * Reads a response with an envelope of {@link findEnvelope}.
  *
- * @throws ContractError `SOURCE_ENVELOPE` as {@link findEnvelope}; `SOURCE_ENVELOPE_CHANGED` when it has another one;
- * `SOURCE_CURSOR_MISSING` when more records are announced without a cursor
+ * @throws ContractError `SOURCE_ENVELOPE` as {@link findEnvelope}; `SOURCE_ENVELOPE_CHANGED` if its envelope differs;
+ * `SOURCE_CURSOR_MISSING` if more records are announced without a cursor
  */
 export function readPage(body: unknown, envelope: string): PageBody {
-  const {records, positions, hasMore} = inspectBody(body)
-  if (!positions.some((position) => formatEnvelope(records, position) === envelope))
+  const {records, pointers, hasMore} = inspectBody(body)
+  if (!pointers.some((pointer) => formatEnvelope(records, pointer) === envelope))
     throw newError(
       'SOURCE_ENVELOPE_CHANGED',
       `Envelope '${findEnvelope(body)}' in a page of the source: expected the pinned '${envelope}'.`,
     )
-  return {records: records.items, nextCursor: hasMore ? readCursor(positions) : null}
+  return {records: records.items, nextCursor: hasMore ? readCursor(pointers) : null}
 }
 
-function inspectBody(body: unknown): Finding {
+function inspectBody(body: unknown): Inspected {
   if (!isObject(body)) throw createBroken(`expected an object, found ${kindOf(body)}`)
   const records = findRecords(body)
-  const twice = listRepeated(body).find(
+  const repeated = listRepeated(body).find(
     (path) => path.length <= records.path.length || records.path.some((name, depth) => path[depth] !== name),
   )
-  if (twice) {
-    const told = twice.map((name) => tellForeign(String(name), FIELD_NAME)).join('.')
+  if (repeated) {
+    const told = repeated.map((name) => tellForeign(String(name), FIELD_NAME)).join('.')
     throw createBroken(`expected each name once in an object, found '${told}' twice`)
   }
-  const positions = listPlaces(body).filter((place) => 'has_more' in place.fields)
-  const [first] = positions
+  const pointers = listPointers(body).filter((pointer) => 'has_more' in pointer.fields)
+  const [first] = pointers
   if (!first)
     throw createBroken("expected a boolean 'has_more' at the top level or in one object, found none")
   const hasMore = first.fields.has_more
-  const other = positions.find((place) => place.fields.has_more !== hasMore)
+  const other = pointers.find((pointer) => pointer.fields.has_more !== hasMore)
   if (other) {
     throw createBroken(`expected one 'has_more', found two that differ: ${first.name} and ${other.name}`)
   }
   if (typeof hasMore !== 'boolean') {
     throw createBroken(`expected 'has_more' (${first.name}) to be a boolean, found ${kindOf(hasMore)}`)
   }
-  return {records, positions, hasMore}
+  return {records, pointers, hasMore}
 }
 
-/** The records of a page's body, and where they stand in it. */
-export function findRecords(body: WireRecord): Finding['records'] {
+/** Finds the records of a response. @throws ContractError `SOURCE_ENVELOPE` */
+export function findRecords(body: WireRecord): Records {
   const {data} = body
   if (Array.isArray(data)) return {path: ['data'], items: data}
   if (!isObject(data)) throw createBroken(`expected 'data' to hold the records, found ${kindOf(data)}`)
@@ -134,13 +139,13 @@ export function findRecords(body: WireRecord): Finding['records'] {
   return {path: ['data', only.name], items: only.items}
 }
 
-/** In an order that does not depend on the order of the fields. */
-function listPlaces(body: WireRecord): Place[] {
-  const places = [{name: TOP_LEVEL, fields: body}, ...listObjects(body, '')]
-  return isObject(body.data) ? [...places, ...listObjects(body.data, 'data.')] : places
+/** Sorted, so that the order of the fields does not matter. */
+function listPointers(body: WireRecord): Pointer[] {
+  const pointers = [{name: TOP_LEVEL, fields: body}, ...listObjects(body, '')]
+  return isObject(body.data) ? [...pointers, ...listObjects(body.data, 'data.')] : pointers
 }
 
-function listObjects(fields: WireRecord, prefix: string): Place[] {
+function listObjects(fields: WireRecord, prefix: string): Pointer[] {
   return Object.entries(fields)
     .flatMap(([name, value]) =>
       isObject(value) ? [{name: `${prefix}${tellForeign(name, FIELD_NAME)}`, fields: value}] : [],
@@ -148,8 +153,8 @@ function listObjects(fields: WireRecord, prefix: string): Place[] {
     .sort((left, right) => (left.name < right.name ? -1 : 1))
 }
 
-function readCursor(positions: Place[]): string {
-  const given = positions.map((place) => place.fields.next_cursor)
+function readCursor(pointers: Pointer[]): string {
+  const given = pointers.map((pointer) => pointer.fields.next_cursor)
   const cursors = new Set(given.filter((cursor) => typeof cursor === 'string' && cursor !== ''))
   const [cursor] = cursors
   if (cursors.size > 1) throw createBroken("expected one 'next_cursor', found several that differ")
@@ -160,7 +165,7 @@ function readCursor(positions: Place[]): string {
   )
 }
 
-/** What a value is, in words that never repeat it. */
+/** The kind of a value, without the value. */
 function kindOf(value: unknown): string {
   if (value === undefined) return 'none'
   if (value === null) return 'null'
@@ -173,17 +178,17 @@ function createBroken(expectation: string): LoantapeError {
   return newError('SOURCE_ENVELOPE', `Page of the source: ${expectation}.`)
 }
 
-/** Pages in a row without a record that is new. */
+/** So many pages in a row without a new record end the walk. */
 const MOST_STALE_PAGES = 3
 
 /**
- * Follows a list from where it has been read to, and makes sure that it leads on.
+ * Creates the check that a list makes progress from page to page.
  *
- * @param name for words in errors: `GET /deals`
- * @param cursors those met so far; null stands for the first page
- * @param seenIds the ids of the records met so far; those of the pages are added
+ * @param name for errors: `GET /deals`
+ * @param cursors those read so far; null is the first page
+ * @param seenIds the ids read so far; the check adds those of each page
  * @param idField the field of a record that holds its id
- * @param mostIds a list that goes on beyond so many does not end
+ * @param mostIds a list longer than this is taken as endless
  */
 export function createListProgress({
   name,
@@ -203,13 +208,13 @@ export function createListProgress({
   let stalePages = 0
   return {
     /**
-     * Takes in the next page.
+     * Takes the next page.
      *
      * @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_ENDLESS`
      */
     take({records, nextCursor}: PageBody): void {
-      const news = records.filter((record) => seenIds.add(idOf(record, idField)))
-      stalePages = news.length > 0 ? 0 : stalePages + 1
+      const fresh = records.filter((record) => seenIds.add(idOf(record, idField)))
+      stalePages = fresh.length > 0 ? 0 : stalePages + 1
       if (nextCursor === null) return
       if (seen.has(nextCursor))
         throw newError(
@@ -233,15 +238,15 @@ export function createListProgress({
   }
 }
 
-/** The id of a record; the whole of it where there is none. */
+/** The id of a record, or its JSON text if it has none. */
 function idOf(record: unknown, idField: string): string {
   const id = isObject(record) && record[idField]
   return typeof id === 'string' ? id : JSON.stringify(record)
 }
 
-/** Ids met so far, each in four to eight bytes: a million of them take 8 MB, in a Set a hundred. */
+/** A set of ids at four to eight bytes each: a million take 8 MB, in a Set 100 MB. */
 export interface SeenIds {
-  /** Whether the id is new. One in thousands of new ones is taken for known when millions are. */
+  /** Whether the id is new. Among millions of ids, one new id in thousands is taken as known. */
   add(id: string): boolean
   readonly size: number
 }
@@ -253,7 +258,7 @@ export function createSeenIds(): SeenIds {
   let slots = new Uint32Array(SMALLEST)
   let size = 0
 
-  /** The slot that holds the hash, or the free one where it belongs. */
+  /** The slot of the hash, or the free slot for it. */
   function findSlot(hash: number): number {
     let slot = hash % slots.length
     while (slots[slot] !== 0 && slots[slot] !== hash) slot = (slot + 1) % slots.length

@@ -6,27 +6,27 @@ import {describeIssues} from '../core/json.ts'
 export interface MappedField {
   /** The column. */
   name: string
-  /** The names that lead to it in the record. */
+  /** Its path in the record. */
   path: readonly string[]
-  /** Of the column, as SQL: `varchar`, `bigint`, `decimal(9,6)`, `boolean`, `date` or `timestamp`. */
+  /** The SQL type of the column: `varchar`, `bigint`, `decimal(9,6)`, `boolean`, `date` or `timestamp`. */
   type: string
   meaning: string
 }
 
-/** A mapped field as the warehouse has it. */
+/** A mapped field of the warehouse. */
 export interface KnownField extends MappedField {
-  /** Null where it is known of everything stored, else the `recorded_at` from which on it is. */
+  /** The first `recorded_at` for which its values are stored; null if they are stored for all rows. */
   since: string | null
 }
 
 /** Whether two mappings keep the same values. */
 export function isSameMapping(a: readonly MappedField[], b: readonly MappedField[]): boolean {
-  const told = (fields: readonly MappedField[]) =>
+  const textOf = (fields: readonly MappedField[]) =>
     JSON.stringify(fields.map(({name, path, type, meaning}) => [name, path, type, meaning]))
-  return told(a) === told(b)
+  return textOf(a) === textOf(b)
 }
 
-/** Columns that the tables of mapped fields and what they are made of have anyway, and what else begins a line of a model's header. */
+/** Columns that the tables of mapped fields already have, and the keywords of a model's header. */
 const TAKEN = new Set([
   ...['deal_id', 'version', 'valid_from', 'valid_to', 'business_date', 'unreadable'],
   ...['observed_at', 'recorded_at', 'seq', 'name', 'value', 'is_readable'],
@@ -68,7 +68,7 @@ const path = z
   .union([part.transform((text) => text.split('.')), z.array(part).min(1)])
   .refine(({length}) => length <= DEEPEST_PATH, `expected at most ${DEEPEST_PATH} names`)
 
-/** Each field is a column of the release. */
+/** Each field becomes a column of the release. */
 const MOST_FIELDS = 200
 
 const fieldsShape = z
@@ -76,11 +76,10 @@ const fieldsShape = z
   .refine((fields) => Object.keys(fields).length <= MOST_FIELDS, `expected at most ${MOST_FIELDS} fields`)
 
 /**
- * Reads `fields.json`: the column of each field, with its `type`, where it stands in a record (`path`, by default a field of
- * that name) and what it means.
+ * Reads `fields.json`: for each column its `type`, the `path` in a record (by default a field of that name) and its `meaning`.
  *
- * @param known the wire fields that the contract knows
- * @throws ConfigError `FIELDS_FILE` naming the file and every field that is wrong
+ * @param known the wire fields of the contract
+ * @throws ConfigError `FIELDS_FILE` naming the file and every wrong field
  */
 export function parseMappedFields(json: string, file: string, known: readonly string[]): MappedField[] {
   let content: unknown

@@ -17,7 +17,7 @@ export const newRateSchema = z
     provider: wordField,
     loan_program: wordField.meta({examples: ['bridge_30yr']}),
     rate_pct: ratePct,
-    /** Default: when it is received. */
+    /** Default: the time of receipt. */
     effective_at: z
       .string()
       .refine((text) => parseInstant(text) !== null, 'expected an ISO 8601 instant with an offset')
@@ -26,7 +26,7 @@ export const newRateSchema = z
   })
   .meta({id: 'NewRate'})
 
-/** A pricing update as it was received. */
+/** A received pricing update. */
 export type Rate = z.output<typeof rateSchema>
 export const rateSchema = z
   .object({
@@ -44,7 +44,7 @@ export const rateQuerySchema = z.strictObject({
   ...pageFields,
   provider: wordField.optional(),
   loan_program: wordField.optional(),
-  /** Only the rate in force of each provider and program. */
+  /** Only the rate in force per provider and program. */
   current: z
     .enum(['true', 'false'])
     .transform((text) => text === 'true')
@@ -75,7 +75,6 @@ export const taskSchema = z
 const totals = {deals: z.number().int(), amount: z.string()}
 
 /** What `GET /reports/portfolio` returns: amounts are decimal text, exact to the cent. */
-export type PortfolioReport = z.output<typeof portfolioReportSchema>
 export const portfolioReportSchema = z
   .object({...totals, by_status: z.array(z.object({status: z.string(), ...totals}))})
   .meta({id: 'PortfolioReport', description: 'Amounts are decimal text, exact to the cent.'})

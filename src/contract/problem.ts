@@ -14,12 +14,12 @@ export const problemSchema = z
   })
   .meta({id: 'Problem', description: 'Problem details, RFC 9457.'})
 
-/** The status of every code, and what it means. */
+/** The status and meaning of every code. */
 export const PROBLEMS = {
   malformed_json: {status: 400, meaning: 'The body is not JSON.'},
   malformed_body: {status: 400, meaning: 'The body ended early, or its parts cannot be read.'},
   malformed_url: {status: 400, meaning: 'The URL cannot be decoded.'},
-  bad_request: {status: 400, meaning: 'The request is no valid HTTP.'},
+  bad_request: {status: 400, meaning: 'The request is not valid HTTP.'},
   invalid_body: {status: 400, meaning: 'Fields are missing, unknown or wrong; `errors` names each.'},
   invalid_parameter: {status: 400, meaning: 'Query parameters are unknown, repeated or wrong.'},
   invalid_cursor: {status: 400, meaning: 'The cursor was altered, or belongs to another list.'},
@@ -39,14 +39,17 @@ export const PROBLEMS = {
   webhook_delivery_not_found: {status: 404, meaning: 'The webhook endpoint has no such delivery.'},
   method_not_allowed: {status: 405, meaning: 'The path exists, but not with this method; see Allow.'},
   invalid_transition: {status: 409, meaning: 'The deal cannot go from its status to that one.'},
-  incomplete_deal: {status: 409, meaning: 'The deal lacks what the status asks for; `errors` names it.'},
+  incomplete_deal: {
+    status: 409,
+    meaning: 'The deal lacks fields that the status requires; `errors` names them.',
+  },
   deal_funded: {status: 409, meaning: 'A deal that was funded is on the books and cannot be deleted.'},
-  too_many_documents: {status: 409, meaning: 'The deal has as many documents as it may have.'},
-  precondition_failed: {status: 412, meaning: 'The deal is no longer the one that If-Match names.'},
+  too_many_documents: {status: 409, meaning: 'The deal already has the most documents allowed.'},
+  precondition_failed: {status: 412, meaning: 'The deal has changed since the ETag in If-Match.'},
   body_too_large: {status: 413, meaning: 'The body or the file is larger than allowed.'},
   url_too_long: {status: 414, meaning: 'A part of the path is longer than any id.'},
-  unsupported_media_type: {status: 415, meaning: 'The Content-Type is not what the endpoint takes.'},
-  unsupported_file_type: {status: 415, meaning: 'The file is of no type that is kept.'},
+  unsupported_media_type: {status: 415, meaning: 'The endpoint does not accept this Content-Type.'},
+  unsupported_file_type: {status: 415, meaning: 'Files of this type are not accepted.'},
   idempotency_key_reused: {status: 422, meaning: 'The Idempotency-Key was used for another request.'},
   rate_limited: {status: 429, meaning: 'Too many requests; see Retry-After.'},
   internal: {status: 500, meaning: 'The service failed; the request may be sent again.'},

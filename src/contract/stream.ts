@@ -6,9 +6,7 @@ import type {MappedField} from './mapped-field.ts'
 
 const LONGEST_SOURCE_TEXT = 8192
 
-/**
- * A text of the source: longer ones, and NUL, are what PostgreSQL, workbooks and the formats of accounting programs do not take.
- */
+/** A text of the source. PostgreSQL, workbooks and accounting programs accept neither NUL nor longer texts. */
 export const sourceText = z
   .string()
   .refine((text) => !text.includes('\0'), 'expected text without NUL')
@@ -17,20 +15,17 @@ export const sourceText = z
     `expected at most ${LONGEST_SOURCE_TEXT} characters of text`,
   )
 
-/** An id of the source. Half of a surrogate pair is stored as U+FFFD: ids that differ in it alone would be one. */
+/** An id of the source. Lone surrogates are stored as U+FFFD, so that ids that differ only there would collide. */
 export const idField = sourceText
   .refine((id) => id !== '', 'expected an id')
   .refine((id) => id.isWellFormed(), 'expected well-formed Unicode')
 
-// Ranges instead of classes such as \p{Cc}: the patterns stand in the API's description, and few languages know all classes.
+// Ranges instead of classes such as \p{Cc}: the patterns are part of the OpenAPI description, and few languages know all classes.
 const CONTROLS = String.raw`\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f`
 const SPACES = String.raw`\t\n\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff`
 const VISIBLE_TEXT = new RegExp(`^[${SPACES}]*[^${CONTROLS}${SPACES}][^${CONTROLS}]*$`)
 
-/**
- * One line or several of text for people, not blank, trimmed: no control characters, no half of a surrogate pair.
- * `max` counts characters of Unicode, as JSON Schema does.
- */
+/** Trimmed text for people, not blank, without control characters and lone surrogates; `max` counts code points, as JSON Schema does. */
 export function textField(max: number) {
   return z
     .string()
@@ -41,7 +36,7 @@ export function textField(max: number) {
     .meta({minLength: 1, maxLength: max})
 }
 
-/** A word of a vocabulary the service does not close: `appraisal`, `rate_provider_1`. */
+/** A word of an open vocabulary: `appraisal`, `rate_provider_1`. */
 export const wordField = z
   .string()
   .regex(/^[a-z][a-z0-9_]{0,63}$/, 'expected lower-case letters, digits and underscores')
@@ -67,13 +62,13 @@ export const dateField = z
   .refine(isCalendarDate, 'expected a calendar date, YYYY-MM-DD')
   .meta({format: 'date'})
 
-/** Years that are written with four digits in every table and file, in microseconds since the epoch: 0001 to 9999. */
+/** The years 0001 to 9999, which every table and file writes with four digits; microseconds since the epoch. */
 const FIRST = BigInt(Date.parse('0001-01-01')) * 1000n
 const BEYOND = BigInt(Date.parse('9999-12-31')) * 1000n + 86_400_000_000n
 
 /**
- * An instant (UTC where it has no offset) of the years 0001 to 9999, or a date only, kept as that date: microseconds since
- * the epoch, and what they were given as.
+ * An instant of the years 0001 to 9999 (UTC if it has no offset) or a date: microseconds since the epoch, and which of the
+ * two it was.
  */
 export const instantOrDate = z.string().transform((text, context) => {
   const precision: 'date' | 'instant' = isCalendarDate(text) ? 'date' : 'instant'
@@ -90,43 +85,43 @@ export const instantOrDate = z.string().transform((text, context) => {
 export interface Column {
   name: string
   type: 'VARCHAR' | 'DECIMAL(18,2)' | 'TIMESTAMP'
-  /** Stored as sent, compared in lower case and without blanks around it. */
+  /** Stored as sent, compared trimmed and in lower case. */
   isCanonical?: true
-  /** A blank text says as much as none. */
+  /** A blank text counts as absent. */
   mayBeBlank?: true
-  /** A source may leave the field out: the tables have a boolean `<name>_present` beside it. */
+  /** The source may leave the field out: the tables have a boolean `<name>_present` beside it. */
   mayBeAbsent?: true
   /**
-   * Names the column that holds `instant` or `date`: what a timestamp was given as.
-   * A date never replaces an instant of the same UTC date.
+   * The column that says whether the source gave an `instant` or a `date`. A date never replaces an instant of the same UTC
+   * date.
    */
   precisionColumn?: string
 }
 
-/** A column of few values, and those that surprise nobody. */
+/** A column with few values, and the expected ones. */
 export interface Vocabulary {
   column: string
-  /** The values the contract lists; null where every value stored before is known. */
+  /** The values of the contract; null if every stored value is expected. */
   known: readonly string[] | null
 }
 
-/** What of a record is kept where it may hold personal data: of all its other fields only their names. */
+/** How the fields of a record with personal data are kept; of unknown fields only the names. */
 interface Privacy {
-  /** Wire fields that are kept as keyed hash. */
+  /** Wire fields kept as a keyed hash. */
   hashed: readonly string[]
-  /** Wire fields that the contract knows and nothing keeps. */
+  /** Wire fields of the contract that are not kept. */
   dropped: readonly string[]
 }
 
-/** A kind of record that is synced; source, load and warehouse are written over this, never over one kind. */
+/** A kind of record that is synced. Source, sync and store are written for any stream. */
 export interface Stream {
-  /** Names the tables: `raw.<name>_version`, `raw.<name>_head`. */
+  /** Used in table names: `raw.<name>_version`, `raw.<name>_head`. */
   name: string
-  /** Its records in messages and in `LOANTAPE_STREAMS`. */
+  /** Used in messages and in `LOANTAPE_STREAMS`. */
   plural: string
   /**
-   * The stream whose records each have a list of these, asked for one by one. The child's id is {@link childIdOf} both;
-   * `column` holds the parent's id and is also the wire field that may name it.
+   * The stream whose records each have a list of these. The child's id is {@link childIdOf} both ids; `column` holds the
+   * parent's id and is also the wire field that may hold it.
    */
   parent?: {stream: Stream; column: string}
   idColumn: string
@@ -136,13 +131,13 @@ export interface Stream {
   listPath: string
   /** Typed columns without the id, in table order. */
   columns: readonly Column[]
-  /** The wire fields the contract knows; all others are drift, and only their names are kept. */
+  /** The wire fields of the contract; all others are drift, and only their names are kept. */
   wireFields: readonly string[]
-  /** Of these the values are kept, too, in `raw.<name>_extra`; streams of people have none. */
+  /** Other fields whose values are kept in `raw.<name>_extra`; streams of people have none. */
   mapped?: readonly MappedField[]
   /** For records of or about people. */
   privacy?: Privacy
-  /** The column whose sum is the stream's control total, where it has one. */
+  /** The column whose sum is the stream's control total. */
   amountColumn?: string
   /** The columns whose new values are reported as drift. */
   vocabularies: readonly Vocabulary[]
@@ -152,15 +147,15 @@ export interface Stream {
    */
   settled?: {column: string; values: readonly string[]; ended: readonly string[]}
   /**
-   * The column that may be left out of which each answer of a record's own page is kept, in `raw.<name>_confirmation` where it
-   * changes nothing.
+   * The optional column for which each answer of a record's own page is kept, in `raw.<name>_confirmation` if it changes
+   * nothing.
    */
   confirmed?: string
   /** Parses a wire record into its column values, the id among them; an absent field stays undefined. */
   schema: z.ZodType<Record<string, ColumnValue | undefined>>
 }
 
-/** The id of a record that is told apart only within its parent. */
+/** The id of a record that is unique only within its parent. */
 export function childIdOf(parentId: string, id: string): string {
   return `${parentId}/${id}`
 }

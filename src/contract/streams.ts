@@ -4,7 +4,7 @@ import {dealStream} from './deal.ts'
 import {documentStream} from './document.ts'
 import type {Stream} from './stream.ts'
 
-/** Every stream there is: parents before their children. */
+/** All streams, parents before their children. */
 export const STREAMS: readonly Stream[] = [dealStream, borrowerStream, documentStream]
 
 /**
@@ -21,12 +21,9 @@ export function parseChildStreams(text: string): Stream[] {
   if (unknown === undefined && names.includes(dealStream.plural)) {
     return STREAMS.filter(({parent, plural}) => parent && names.includes(plural))
   }
+  const children = STREAMS.flatMap(({parent, plural}) => (parent ? [plural] : [])).join(', ')
   throw newError(
     'CONFIG_INVALID',
-    `Value '${unknown ?? text}' in LOANTAPE_STREAMS: expected deals, and any of ${STREAMS.filter(
-      ({parent}) => parent,
-    )
-      .map(({plural}) => plural)
-      .join(', ')}, separated by commas.`,
+    `Value '${unknown ?? text}' in LOANTAPE_STREAMS: expected deals, and any of ${children}, separated by commas.`,
   )
 }

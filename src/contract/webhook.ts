@@ -1,7 +1,7 @@
 import {z} from 'zod'
 import {instantField, textField} from './stream.ts'
 
-/** What notifications are sent for. */
+/** The events that send notifications. */
 export const EVENT_TYPES = [
   'deal.created',
   'deal.updated',
@@ -35,7 +35,7 @@ export const webhookEndpointChangesSchema = newWebhookEndpointSchema
   .refine((body) => Object.keys(body).length > 0, {message: 'expected at least one field to change'})
   .meta({id: 'WebhookEndpointChanges', minProperties: 1})
 
-/** A registered endpoint; `disabled_reason` says why it was disabled, when the service did it. */
+/** A registered endpoint; `disabled_reason` is set if the service disabled it. */
 export type WebhookEndpoint = z.output<typeof webhookEndpointSchema>
 export const webhookEndpointSchema = z
   .object({
@@ -49,7 +49,7 @@ export const webhookEndpointSchema = z
   })
   .meta({id: 'WebhookEndpoint'})
 
-/** An endpoint with the secret its notifications are signed with; returned once, on creation. */
+/** An endpoint with the secret that signs its notifications; returned once, on creation. */
 export type CreatedWebhookEndpoint = z.output<typeof createdWebhookEndpointSchema>
 export const createdWebhookEndpointSchema = webhookEndpointSchema
   .extend({secret: z.string()})
@@ -64,7 +64,7 @@ export const webhookDeliverySchema = z
     event_type: z.enum(EVENT_TYPES),
     status: z.enum(['pending', 'delivered', 'failed']),
     attempts: z.number().int(),
-    /** Of the answer to the last attempt; null when there was none. */
+    /** Of the last answer; null if there was none. */
     last_status: z.number().int().nullable(),
     last_error: z.string().nullable(),
     next_attempt_at: instantField.nullable(),
@@ -72,7 +72,7 @@ export const webhookDeliverySchema = z
   })
   .meta({id: 'WebhookDelivery'})
 
-/** The body of a notification: ids and statuses only, never personal data; the rest is asked for with the ids. */
+/** The body of a notification: ids and statuses only, never personal data; receivers fetch the rest by id. */
 export type WebhookEvent = z.output<typeof webhookEventSchema>
 export const webhookEventSchema = z
   .object({

@@ -12,7 +12,7 @@ export interface Clock {
   now(): number
 }
 
-/** The clock of HTTP, locks and heartbeats: it can also be waited on. */
+/** The clock of HTTP, locks and heartbeats, which can also sleep. */
 export interface RealClock extends Clock {
   /** Resolves after `ms`; rejects with the signal's reason when it aborts first. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>
@@ -24,7 +24,7 @@ export const realClock: RealClock = {
   sleep: (ms, signal) => delay(ms, undefined, signal ? {signal} : undefined),
 }
 
-/** Waits for as long, or until it is stopped. */
+/** Sleeps for `ms`, or until the signal aborts. */
 export async function sleepUntilStopped(clock: RealClock, ms: number, signal: AbortSignal): Promise<void> {
   try {
     await clock.sleep(ms, signal)
@@ -38,21 +38,20 @@ export function createFrozenClock(instant: number): Clock {
   return {now: () => instant}
 }
 
-/** The business clock: it stands still where `LOANTAPE_NOW` says when. */
+/** The business clock; `LOANTAPE_NOW` freezes it. */
 export function createBusinessClock(now: string | undefined): Clock {
   const instant = now === undefined ? null : parseInstant(now)
   return instant === null ? realClock : createFrozenClock(Number(instant / 1000n))
 }
 
-/** A clock that goes back by less than this is being set right; one that goes back further was wrong. */
+/** A smaller step back is a correction of the clock; a larger one means that it was wrong. */
 export const SMALL_STEP_MS = 1000
 
 /**
- * The clock of one walk, whose instants are whole milliseconds and never decrease: a small step back is held at the
- * instant before.
+ * The clock of one walk: whole milliseconds that never decrease. After a small step back it repeats the last instant.
  *
- * @param floor no instant is earlier than this, ms since the epoch
- * @throws DeferredError `CLOCK_STEPPED`, from `now`, at any larger step back
+ * @param floor the earliest instant, ms since the epoch
+ * @throws DeferredError `CLOCK_STEPPED`, from `now`, at a larger step back
  */
 export function createSteadyClock(clock: Clock, floor: number): Clock {
   let last = floor
@@ -106,8 +105,8 @@ export function dateOfWallTime(wall: number): string {
 }
 
 /**
- * The day an instant counts for: its local date in `timeZone`, or the day before when the local time is earlier
- * than `dayCutoff` (`HH:MM`), so that a run at 05:30 counts for the day it closes.
+ * The day an instant counts for: its local date in `timeZone`, or the day before if the local time is earlier than
+ * `dayCutoff` (`HH:MM`), so that a run at 05:30 counts for the previous day.
  *
  * @param instant ms since the epoch
  * @returns `YYYY-MM-DD`
@@ -124,7 +123,7 @@ export function addDays(date: string, days: number): string {
   return moved.toISOString().slice(0, 10)
 }
 
-/** Whether `name` is a time zone this machine knows; an offset such as `+05:30` is none to the engine. */
+/** Whether this machine knows the time zone `name`; the engine does not accept offsets such as `+05:30`. */
 export function isTimeZone(name: string): boolean {
   if (/^[+-]/.test(name)) return false
   try {
@@ -136,9 +135,9 @@ export function isTimeZone(name: string): boolean {
   }
 }
 
-/** Midnight UTC of a day, ms since the epoch; null when there is no such day. */
+/** Midnight UTC of a day, ms since the epoch; null if there is no such day. */
 function midnightOf(year: number, month: number, day: number): number | null {
-  // Date.UTC would take the years 0 to 99 for 1900 to 1999.
+  // Date.UTC reads the years 0 to 99 as 1900 to 1999.
   const date = new Date(0)
   date.setUTCFullYear(year, month - 1, day)
   return date.getUTCMonth() === month - 1 && date.getUTCDate() === day ? date.getTime() : null
@@ -153,9 +152,9 @@ export function isCalendarDate(text: string): boolean {
 const isoInstant = /^\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}(:\d{2}(?:\.(\d{1,9}))?)?\s*([Zz]|[+-]\d{2}:?\d{2})$/
 
 /**
- * Reads an ISO 8601 instant with an offset into microseconds since the epoch; digits beyond microseconds are cut.
+ * Reads an ISO 8601 instant with an offset into microseconds since the epoch; further digits are cut off.
  *
- * @returns null when the text is not an instant that exists
+ * @returns null if the text is not an existing instant
  */
 export function parseInstant(text: string): bigint | null {
   const match = isoInstant.exec(text)
@@ -172,7 +171,7 @@ export function parseInstant(text: string): bigint | null {
   return BigInt(utc) * 1000n + BigInt(micros)
 }
 
-/** The number that stands at a place of a text, digits only: a tenth of what cutting the text out would cost. */
+/** Reads the digits at a position of a text; ten times as fast as slicing it. */
 function readDigits(text: string, start: number, length: number): number {
   let number = 0
   for (let index = start; index < start + length; index++) number = number * 10 + text.charCodeAt(index) - 48

@@ -8,13 +8,13 @@ import {quantity} from './money.ts'
 import {FIXED, type Fixed, SETTINGS, type Settings} from './settings.ts'
 import {findNearest} from './text.ts'
 
-/** The settings, the base URL parted so that it can be stored and shown. */
+/** The settings; the base URL is split so that its name can be stored and shown. */
 export interface Config extends Settings, Fixed {
-  /** The query of the base URL, `?key=…`: nothing but requests holds it. */
+  /** The query of the base URL, `?key=…`, which only requests carry. */
   baseUrlQuery?: string | undefined
-  /** Where the key of tapes is made that no setting names. */
+  /** The file of the tape key if no setting names one. */
   defaultKeyFile: string
-  /** The name of a source of a fleet; undefined of a lender alone. */
+  /** The name of a fleet's source; undefined outside a fleet. */
   source?: string | undefined
 }
 
@@ -25,7 +25,7 @@ function envNameOf(key: string): string {
   return `LOANTAPE_${key.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase()}`
 }
 
-/** Every setting as the generated documents show it, in their order. */
+/** All settings as the generated documents show them. */
 export function listSettings() {
   return Object.entries(configSchema.shape).map(([key, schema]) => {
     const {description = '', example} = schema.meta() ?? {}
@@ -40,24 +40,16 @@ export function listSettings() {
   })
 }
 
-/** What a setting may be, in the words that refuse what it may not. */
+/** The values of a setting, taken from its refusal of a wrong one. */
 function describeValues(schema: z.ZodType): string {
   const [, expected = ''] = /expected (.+)/.exec(schema.safeParse('\0').error?.issues[0]?.message ?? '') ?? []
   return expected.replace(/"(\w+)"/g, '`$1`').replaceAll('|', ', ')
 }
 
-/** Secrets that may stand in a file of their own. */
-const KEYS_IN_FILES = [
-  'apiKey',
-  'postgresUrl',
-  'clickhousePassword',
-  'webToken',
-  'webViewerToken',
-  'webhookSecret',
-  'alarmWebhookUrl',
-  'smtpUrl',
-  'deadManUrl',
-]
+/** Settings that are masked and can be read from a file: `LOANTAPE_API_KEY_FILE`. */
+const SECRETS = Object.entries(configSchema.shape).flatMap(([key, schema]) =>
+  schema.meta()?.isSecret === true ? [key] : [],
+)
 
 /**
  * Reads the settings from environment variables.
@@ -74,7 +66,7 @@ export function parseConfig(
     const text = env[envNameOf(key)]
     if (text) given[key] = text
   }
-  for (const key of KEYS_IN_FILES) {
+  for (const key of SECRETS) {
     const name = `${envNameOf(key)}_FILE`
     const file = env[name]
     if (!file || given[key] !== undefined) continue
@@ -105,8 +97,8 @@ export function parseConfig(
 }
 
 /**
- * Parts the address of a source: its name, by which it is stored, compared and printed, and the query that requests carry,
- * which may be a secret. No request carries user, password or fragment.
+ * Splits the address of a source into its name, which is stored, compared and printed, and its query, which only requests
+ * carry, since it may be a secret. User, password and fragment are dropped.
  */
 function splitSourceAddress(url: string): {name: string; query: string} {
   const [, name = '', query = ''] = /^([^?#]*)(\?[^#]*)?/.exec(url) ?? []
@@ -116,7 +108,7 @@ function splitSourceAddress(url: string): {name: string; query: string} {
   }
 }
 
-/** Alarms that reach nobody look like a night without any. */
+/** Half of the mail settings would send no alarms, which looks like a quiet night. */
 function findHalfSetMail({alarmEmailTo, smtpUrl}: Record<string, string>): string[] {
   if ((alarmEmailTo === undefined) === (smtpUrl === undefined)) return []
   const [given, missing] =
@@ -124,18 +116,12 @@ function findHalfSetMail({alarmEmailTo, smtpUrl}: Record<string, string>): strin
   return [`${envNameOf(given)}: sends nothing without ${envNameOf(missing)}`]
 }
 
-function isSecret(key: string): boolean {
-  return Object.entries(configSchema.shape).some(
-    ([name, schema]) => name === key && schema.meta()?.isSecret === true,
-  )
-}
-
 const PREFIX = 'LOANTAPE_'
 
 function findUnknownNames(env: Record<string, string | undefined>): string[] {
   const known = new Set([
     ...Object.keys(configSchema.shape).map(envNameOf),
-    ...KEYS_IN_FILES.map((key) => `${envNameOf(key)}_FILE`),
+    ...SECRETS.map((key) => `${envNameOf(key)}_FILE`),
   ])
   const unknown = Object.keys(env).filter((name) => name.startsWith(PREFIX) && !known.has(name))
   return unknown.map((name) => {
@@ -160,13 +146,13 @@ export function maskConfig(config: Config): Record<string, string | number | nul
   )
 }
 
-/** A base URL may hold a password or a key, and a key may be given under the wrong name. */
+/** Also masks secrets in a base URL, and keys given under a wrong name. */
 function maskValue(key: string, value = ''): string {
-  if (isSecret(key) && value) return '***'
+  if (SECRETS.includes(key) && value) return '***'
   return scrubSecrets(key === 'baseUrl' ? value.replace(/[?#].*$/s, '?***') : value)
 }
 
-/** Requests that may follow each other at once after a pause: those of a second, and five at least. */
+/** Requests that may be sent at once after a pause: those of one second, at least five. */
 export function burstOf({ratePerSecond}: Pick<Config, 'ratePerSecond'>): number {
   return Math.max(5, Math.ceil(ratePerSecond))
 }
@@ -178,7 +164,7 @@ export interface SourceConfig extends Config {
 }
 
 /**
- * The settings once more, with base URL and key known to be there.
+ * Requires base URL and API key.
  *
  * @throws ConfigError `CONFIG_MISSING` naming each that is missing
  */
@@ -194,7 +180,7 @@ export function requireSource(config: Config): SourceConfig {
 /**
  * Reads a date given on the command line.
  *
- * @throws ConfigError `USAGE` when it is not a calendar date
+ * @throws ConfigError `USAGE` if it is not a calendar date
  */
 export function parseDateOption(name: string, text: string): string {
   if (isCalendarDate(text)) return text

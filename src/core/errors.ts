@@ -2,7 +2,7 @@ import {readdirSync, readFileSync} from 'node:fs'
 import {ZodError} from 'zod'
 import catalogue from './errors.json' with {type: 'json'}
 
-/** What a failure leaves behind and how to go on; every message the user sees is built from these. */
+/** What went wrong, what is kept, and what to do: every message for users is built from these. */
 export interface Failure {
   /** Stable, for programs: `SOURCE_CURSOR_LOOP`. */
   code: string
@@ -17,7 +17,7 @@ export interface Failure {
   details?: unknown
 }
 
-/** The base of every error loantape raises on purpose: a stable code, an exit code, and words that say what to do. */
+/** The base of every error loantape raises on purpose. */
 export abstract class LoantapeError extends Error {
   abstract readonly exitCode: number
   readonly code: string
@@ -41,7 +41,7 @@ export abstract class LoantapeError extends Error {
   }
 }
 
-/** An engine, disk or programming fault nobody planned for. */
+/** An unforeseen fault of the engine, the disk or the program. */
 export class UnexpectedError extends LoantapeError {
   readonly exitCode = 1
 }
@@ -71,17 +71,17 @@ export class DeferredError extends LoantapeError {
   readonly exitCode = 6
 }
 
-/** The source broke its contract: going on would record something false. */
+/** The source broke its contract: continuing would record something false. */
 export class ContractError extends LoantapeError {
   readonly exitCode = 7
 }
 
-/** A guard refused to apply the walk; `--accept` goes on. */
+/** A guard refused to apply the walk; `--accept` continues. */
 export class GuardError extends LoantapeError {
   readonly exitCode = 8
 }
 
-/** A failure worth trying again: only the retry policy of the source catches it. */
+/** A failure worth retrying; only the retry policy of the source catches it. */
 export class RetryableError extends LoantapeError {
   readonly exitCode = 6
 }
@@ -114,14 +114,14 @@ const KINDS: Record<string, new (failure: Failure) => LoantapeError> = {
 /** The code of an error of the catalogue. */
 export type ErrorCode = keyof typeof catalogue
 
-/** What the catalogue says of every error: its kind, what is kept, what to do next. */
+/** The catalogue of errors: kind, what is kept, what to do next. */
 export const CATALOGUE: Readonly<Record<ErrorCode, {kind: string; kept?: string; next?: string}>> = catalogue
 
 /**
  * An error of the catalogue.
  *
- * @param problem what is wrong, with value, place and what was expected
- * @param more what differs here from what the catalogue says of it
+ * @param problem what is wrong: value, place and what was expected
+ * @param more overrides the catalogue
  */
 export function newError(
   code: ErrorCode,
@@ -132,13 +132,13 @@ export function newError(
   return new (kindOf(kind))({...said, ...more, code, problem})
 }
 
-/** The same error of the catalogue with other words on what is kept. */
+/** The same error with other words on what is kept. */
 export function sayKept(error: LoantapeError, kept: string): LoantapeError {
   const {code, problem, next, details, cause} = error
   return isErrorCode(code) ? newError(code, problem, {kept, next, details, cause}) : error
 }
 
-/** An error that another process told of. */
+/** An error that another process reported. */
 export function retellError({code, problem, ...said}: Failure): LoantapeError {
   return isErrorCode(code) ? newError(code, problem, said) : new UnexpectedError({code, problem, ...said})
 }
@@ -158,12 +158,12 @@ function kindOf(kind: string): new (failure: Failure) => LoantapeError {
   throw new Error(`kind '${kind}' in errors.json`)
 }
 
-/** The engine's words so that others can follow: a drawing of the place ends its line, all else is a sentence. */
+/** Closes the engine's message so that more text can follow: a line with a caret marker ends, all else becomes a sentence. */
 export function closeWords(words: string): string {
   return words.endsWith('^') ? `${words}\n` : words.replace(/[^.!?]$/, '$&.')
 }
 
-/** The message of anything thrown; of what a schema refused the places and why, never as JSON. */
+/** The message of anything thrown; of a schema error the paths and reasons, not JSON. */
 export function messageOf(error: unknown): string {
   if (error instanceof ZodError)
     return error.issues
@@ -180,8 +180,8 @@ export function codeOf(error: unknown): string {
 }
 
 /**
- * Anything thrown, in our words: what the disk refuses is said plainly, what nobody planned for stays as it is. Where
- * cleaning up failed as well, what was cleaned up after is what counts.
+ * Anything thrown as one of our errors: disk faults are named plainly, others stay as they are. If cleaning up failed as
+ * well, the first error counts.
  */
 export function explainError(error: unknown): LoantapeError {
   if (error instanceof LoantapeError) return error
@@ -190,7 +190,7 @@ export function explainError(error: unknown): LoantapeError {
   if (/no space left|ENOSPC|file too large|EFBIG|disk quota|EDQUOT|database or disk is full/i.test(words)) {
     return newError('DISK_FULL', `The disk takes no more: ${words.split('\n')[0]}.`, {cause: error})
   }
-  // The first are SQLite's words for every fault of the file below it, a write beyond a size limit among them.
+  // SQLite says "disk I/O error" for every fault of the file, also for a write beyond a size limit.
   if (/disk I\/O error|\bEIO\b|\bEROFS\b/i.test(words)) {
     return newError('DISK_FAULT', `The disk refused to be written or read: ${words}.`, {cause: error})
   }
@@ -209,7 +209,7 @@ export function explainError(error: unknown): LoantapeError {
   })
 }
 
-/** Files that something may have opened and closed again before we count. */
+/** Files that may have been closed again before we count. */
 const FILES_AT_ONCE = 8
 
 function isOutOfFiles(words: string): boolean {

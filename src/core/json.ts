@@ -1,13 +1,13 @@
 import type {z} from 'zod'
 
-/** Names that come twice in an object of a text: paths from the value that holds this. */
+/** Holds the paths of repeated names below an object. */
 const REPEATED = Symbol('repeated')
-/** Records stand no deeper in an answer. */
+/** Records are no deeper in an answer. */
 const MARKED_DEPTH = 4
 
 /**
- * The value of a JSON text; undefined, which no JSON text stands for, where it is none. Of a name that comes twice in an object
- * the last counts, and {@link listRepeated} tells of it.
+ * The value of a JSON text; undefined if it is not JSON. If an object has a name twice, the last counts, and
+ * {@link listRepeated} shows it.
  */
 export function parseJson(text: string): unknown {
   let value: unknown
@@ -20,12 +20,12 @@ export function parseJson(text: string): unknown {
   return value
 }
 
-/** Names that come twice within a value of {@link parseJson}: the path to each; a copy with `...` tells of them, too. */
+/** The paths of names that an object has twice within a value of {@link parseJson}; a copy with `...` keeps them. */
 export function listRepeated(value: unknown): readonly (string | number)[][] {
   return isObject(value) ? (Reflect.get(value, REPEATED) ?? []) : []
 }
 
-/** Names of members in a JSON text, and whatever looks like one inside a text: 0.3 µs a record, a look at every sign ten times that. */
+/** Counts what looks like member names in a JSON text: 0.3 µs per record, a tenth of a full scan. */
 function countNames(text: string): number {
   let names = 0
   for (let at = text.indexOf(':'); at !== -1; at = text.indexOf(':', at + 1)) {
@@ -92,7 +92,7 @@ export function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** What stands in a value where these names lead; undefined where they lead nowhere. */
+/** The value at a path; undefined if the path leads nowhere. */
 export function findValue(value: unknown, path: readonly string[]): unknown {
   let found = value
   for (const name of path) {
@@ -103,21 +103,21 @@ export function findValue(value: unknown, path: readonly string[]): unknown {
 }
 
 /**
- * What a schema found wrong in a file, place by place; zod never repeats a value, which could be a secret in the wrong place.
+ * The problems that a schema found in a file, each with its path, never with a value, which could be a misplaced secret.
  *
- * @param whole stands for the place of what is wrong with the whole
+ * @param whole path shown for a problem of the whole file
  */
 export function describeIssues({issues}: z.ZodError, whole = '(file)'): string[] {
   return issues.map(({path, message}) => `${path.join('.') || whole}: ${message}`)
 }
 
 /**
- * The text of a value within a JSON text, as it stands there: its numbers have all their digits, its names their order. Of a name
- * that comes twice the last counts, as in `JSON.parse`.
+ * The text of a value within a JSON text, unchanged: with all digits of its numbers and the order of its names. Of a repeated
+ * name the last counts, as in `JSON.parse`.
  *
- * @param text is JSON
+ * @param text valid JSON
  * @param path names of members, positions of elements
- * @returns undefined where the path leads nowhere
+ * @returns undefined if the path leads nowhere
  */
 export function sliceJson(text: string, path: readonly (string | number)[]): string | undefined {
   let start = skipBlanks(text, 0)
@@ -129,7 +129,7 @@ export function sliceJson(text: string, path: readonly (string | number)[]): str
   return text.slice(start, findEnd(text, start))
 }
 
-/** Where the member or element of a value begins. */
+/** The start of a member or element of a value. */
 function findPart(text: string, start: number, name: string | number): number | undefined {
   const isList = text[start] === '['
   if (isList !== (typeof name === 'number') || (!isList && text[start] !== '{')) return undefined
@@ -159,7 +159,7 @@ function skipBlanks(text: string, start: number): number {
 
 const SCALAR = /[^\s,\]}]*/y
 
-/** Where a value ends; counts levels, since a value may nest deeper than calls can. */
+/** The end of a value; not recursive, since a value may nest deeper than the call stack. */
 function findEnd(text: string, start: number): number {
   if (text[start] === '"') return findTextEnd(text, start)
   if (text[start] !== '{' && text[start] !== '[') {

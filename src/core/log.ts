@@ -1,6 +1,6 @@
 import {type DestinationStream, pino} from 'pino'
 
-/** The only fields a log line may carry: none of them can hold a record, a body or a key. */
+/** The only fields of a log line: none can hold a record, a body or a key. */
 const ALLOWED_FIELDS = [
   'attempt',
   'batch_id',
@@ -37,7 +37,7 @@ const ALLOWED_FIELDS = [
 ] as const
 const allowed = new Set<string>(ALLOWED_FIELDS)
 
-// The line is JSON by now: a line break before a secret is a backslash and a letter, and so is a quote after it.
+// These match JSON lines: a line break before a secret is a backslash and a letter, a quote after it a backslash and a quote.
 const SECRETS: [RegExp, string][] = [
   [/(?:(?<!\w)|(?<=\\[nrt]))sk_((?:live|test)_)?[\w-]+/g, 'sk_$1***'],
   [/(?:(?<!\w)|(?<=\\[nrt]))whsec_[\w+/=-]+/g, 'whsec_***'],
@@ -48,7 +48,7 @@ const SECRETS: [RegExp, string][] = [
   [/(?<=[/\w][?][^\s"'\\]*|[/\w][?])([\w.~%[\]-]+)=[^\s&#"'\\]+/g, '$1=***'],
 ]
 
-/** Masks keys, webhook secrets, bearer tokens, and users, passwords and queries of URLs, wherever they stand in a text. */
+/** Masks keys, webhook secrets, bearer tokens, and users, passwords and queries of URLs in a text. */
 export function scrubSecrets(text: string): string {
   return SECRETS.reduce((line, [pattern, mask]) => line.replace(pattern, mask), text)
 }

@@ -21,10 +21,10 @@ function centsOfNumber(value: number): bigint | string {
   if (value < 0) return 'expected an amount that is not negative'
   if (value > LARGEST_EXACT_NUMBER)
     return 'expected a decimal string: cents are not exact in a JSON number above 7e13'
-  // Cents below 9e15 divide exactly rounded, so that only the right ones give the value again.
+  // Below 9e15 cents the division is correctly rounded, so that only the right cents give the value again.
   const cents = Math.round(value * 100)
   if (cents / 100 === value) return BigInt(cents)
-  // `value * 100` is rounded, and above 3.5e13 to the wrong cent; toFixed works on the exact value of the double.
+  // Above 3.5e13, `value * 100` can round to the wrong cent; toFixed uses the exact value of the double.
   const text = value.toFixed(2)
   if (Number(text) !== value) return 'expected at most 2 decimals'
   return centsOf(text)
@@ -38,12 +38,12 @@ function centsOfText(value: string): bigint | string {
   return BigInt(match[1] ?? '0') * 100n + BigInt((match[2] ?? '').padEnd(2, '0'))
 }
 
-/** The cents of decimal text with two places, which may be negative; of a whole number the number. */
+/** The cents of decimal text with two places, which may be negative; the number itself if it has none. */
 export function centsOf(amount: string): bigint {
   return BigInt(amount.replace('.', ''))
 }
 
-/** Cents as plain decimal text: `1234.56`, two places, no separators. */
+/** Cents as decimal text: `1234.56`, without separators. */
 export function formatCents(cents: bigint): string {
   const sign = cents < 0n ? '-' : ''
   const digits = String(cents < 0n ? -cents : cents).padStart(3, '0')
@@ -51,10 +51,10 @@ export function formatCents(cents: bigint): string {
 }
 
 /**
- * The sum of amounts, exact.
+ * The exact sum of amounts.
  *
- * @param amounts plain decimal text, not negative; null counts as nothing
- * @throws Error when one is not an amount
+ * @param amounts decimal text, not negative; null counts as 0
+ * @throws Error if one is not an amount
  */
 export function addAmounts(amounts: readonly (string | null)[]): string {
   let sum = 0n
@@ -66,12 +66,12 @@ export function addAmounts(amounts: readonly (string | null)[]): string {
   return formatCents(sum)
 }
 
-/** A count, or plain decimal text, as people read it: `1,234.56`. */
+/** A count, or decimal text, with separators: `1,234.56`. */
 export function groupThousands(amount: string | number): string {
   return String(amount).replace(/\B(?=(\d{3})+(?!\d))(?<!\.\d*)/g, ',')
 }
 
-/** How many of something there are: `1 entry`, `1,234 entries`. */
+/** A count with its noun: `1 entry`, `1,234 entries`. */
 export function quantity(count: number, noun: string): string {
   const plural = /[^aeiou]y$/.test(noun)
     ? noun.replace(/y$/, 'ies')

@@ -3,6 +3,7 @@ import {existsSync, readdirSync, rmSync, statSync} from 'node:fs'
 import {hostname} from 'node:os'
 import {basename, extname, join} from 'node:path'
 import packageJson from '../../package.json' with {type: 'json'}
+import {DAY_MS} from './clock.ts'
 import {codeOf} from './errors.ts'
 
 /** This program's version: `0.1.0`. */
@@ -21,21 +22,18 @@ export function isProcessAlive(pid: number): boolean {
   }
 }
 
-/**
- * Whether another process of this machine has this id. What bears our own was left by one before us: a container begins
- * to count at 1 each time.
- */
+/** Whether another process of this machine has this id. Our own pid means a predecessor: containers restart at pid 1. */
 export function isOtherProcess(pid: number): boolean {
   return pid !== process.pid && isProcessAlive(pid)
 }
 
-/** Ends the name of what this process is still writing. */
+/** The end of the names of files that this process is still writing. */
 export const WRITER_MARK = `@${hostname()}-${process.pid}`
 
-/** What a process of another machine or container has not touched for this long, it does not write any more. */
-const FOREIGN_MS = 86_400_000
+/** A file of another machine or container that is unchanged for this long is abandoned. */
+const FOREIGN_MS = DAY_MS
 
-/** Whether nobody writes this file or folder any more, whose name ends with the mark of who began it. */
+/** Whether the writer of a file or folder is gone, by the {@link WRITER_MARK} at the end of its name. */
 export function isAbandoned(path: string): boolean {
   const [, host = hostname(), pid] = /(?:@([^@]+))?-(\d+)$/.exec(basename(path)) ?? []
   if (pid === undefined) return false
@@ -44,7 +42,7 @@ export function isAbandoned(path: string): boolean {
   return mtimeMs !== undefined && Date.now() - mtimeMs > FOREIGN_MS
 }
 
-/** Removes what processes that died were writing in a folder, under names that begin so. */
+/** Removes what dead processes were writing in a folder, if its name has this prefix. */
 export function removeAbandoned(dir: string, prefix: string): void {
   if (!existsSync(dir)) return
   for (const name of readdirSync(dir)) {
@@ -53,19 +51,19 @@ export function removeAbandoned(dir: string, prefix: string): void {
   }
 }
 
-/** The program itself, which keeps compiled modules: beside the sources, or beside `dist/src` in a package. */
+/** The program, beside the sources, or beside `dist/src` in a package. */
 const ENTRY = join(
   import.meta.dirname,
   extname(import.meta.filename) === '.ts' ? '../../bin/loantape.js' : '../../../bin/loantape.js',
 )
 
-/** Where a process lives that is not to have our environment and working folder. */
-export interface Place {
+/** The environment of a child process; by default it inherits ours. */
+export interface Environment {
   env?: Record<string, string | undefined> | undefined
   cwd?: string | undefined
 }
 
-/** How a process of loantape ended, and the end of what it logged. */
+/** How a process of loantape ended, with the last lines of its log. */
 export interface ProcessEnd {
   code: number | null
   signal: string | null
@@ -73,11 +71,10 @@ export interface ProcessEnd {
 }
 
 /**
- * Runs a command of loantape in a process of its own, to its end: what it leaks, breaks or dies of ends with it. Its log goes where
- * ours goes.
+ * Runs a command of loantape in its own process, so that leaks and crashes end with it. Its log is also written to ours.
  *
- * @param limits `signal` asks it to stop, and it is killed where it does not; `onStarted` is told its id at once; `onPrinted` gets what
- * it prints. Without `onPrinted` it outlives us: what it prints goes nowhere.
+ * @param limits `signal` asks it to stop, then kills it; `onStarted` gets its pid; `onPrinted` gets its output. Without
+ * `onPrinted` the output is dropped, so that the process can outlive this one.
  */
 export async function runLoantape(
   args: readonly string[],
@@ -85,12 +82,12 @@ export async function runLoantape(
     signal: AbortSignal
     onStarted?: (pid: number) => void
     onPrinted?: (chunk: Buffer) => void
-  } & Place,
+  } & Environment,
 ): Promise<ProcessEnd> {
-  const {signal: stop, onStarted, onPrinted, ...place} = limits
+  const {signal: stop, onStarted, onPrinted, ...environment} = limits
   const child = spawn(process.execPath, [...process.execArgv, ENTRY, ...args], {
     stdio: ['ignore', onPrinted ? 'pipe' : 'ignore', 'pipe'],
-    ...place,
+    ...environment,
   })
   if (onPrinted) child.stdout?.on('data', onPrinted)
   const readLog = passLogOn(child)
@@ -111,18 +108,15 @@ export async function runLoantape(
 const MOST_PRINTED = 64 * 1024 * 1024
 const COMPLAINT = 'loantape: '
 
-/** How a command ended, and its own words for people. */
-interface CommandEnd {
-  /** Null of one that was killed. */
-  exitCode: number | null
-  words: string
-}
-
-/** Carries out a command that somebody asked for, to its end, however long that takes; `signal` asks it to stop. */
+/**
+ * Runs a command that a person asked for, without a time limit; `signal` asks it to stop.
+ *
+ * @returns its words for people, and its exit code; null if it was killed
+ */
 export async function carryOutCommand(
   args: readonly string[],
-  limits: {signal: AbortSignal} & Place,
-): Promise<CommandEnd> {
+  limits: {signal: AbortSignal} & Environment,
+): Promise<{exitCode: number | null; words: string}> {
   const chunks: Buffer[] = []
   let length = 0
   const onPrinted = (chunk: Buffer) => {
@@ -134,13 +128,13 @@ export async function carryOutCommand(
   const lines = log.trim().split('\n')
   const last = lines.findLastIndex((line) => line.startsWith(COMPLAINT))
   const complaint = lines.slice(last).join('\n').slice(COMPLAINT.length)
-  return {exitCode: code, words: last === -1 ? 'It ended without a word; see the log.' : complaint}
+  return {exitCode: code, words: last === -1 ? 'It ended without a message; see the log.' : complaint}
 }
 
-/** So much of what a process logs is kept. */
+/** How much of a process's log is kept. */
 const KEPT_BYTES = 32 * 1024
 
-/** Lets what a child logs go where ours goes; what is returned tells its end, whole lines. */
+/** Passes the log of a child on to ours; the returned function reads its last whole lines. */
 function passLogOn({stderr}: ChildProcess): () => string {
   let kept = Buffer.alloc(0)
   stderr?.pipe(process.stderr, {end: false})
@@ -153,10 +147,10 @@ function passLogOn({stderr}: ChildProcess): () => string {
   }
 }
 
-/** From SIGTERM to SIGKILL, so that the whole is over within the ten seconds container engines give. */
+/** From SIGTERM to SIGKILL; container engines allow ten seconds in all. */
 const TERM_MS = 8_000
 
-/** Asks a child to stop when the signal aborts, and stops it if it does not; disposing ends that. */
+/** Asks a child to stop when the signal aborts, then kills it, until disposed. */
 function stopWith(child: ChildProcess, signal: AbortSignal): Disposable {
   const stop = () => {
     child.kill('SIGTERM')

@@ -1,14 +1,16 @@
-/** A longer wait than a day is no wait but a fault: milliseconds or an epoch where seconds were meant. */
-const LONGEST_WAIT_MS = 86_400_000
+import {DAY_MS} from './clock.ts'
+
+/** A wait longer than a day is a fault: milliseconds or an epoch instead of seconds. */
+const LONGEST_WAIT_MS = DAY_MS
 const ABSURD_WAIT_MS = 60_000
 
-/** A wait that was asked for: never negative, whole ms; a minute where it is absurd. */
+/** A requested wait in whole ms, never negative; a minute if it is absurd. */
 export function capWait(ms: number): number {
   if (ms <= 0) return 0
   return ms > LONGEST_WAIT_MS ? ABSURD_WAIT_MS : Math.ceil(ms)
 }
 
-/** A decimal number; null when the text is none. */
+/** A decimal number; null if the text is none. */
 export function parseNumber(text: string): number | null {
   return /^[+-]?\d+(\.\d+)?(e\d{1,2})?$/i.test(text.trim()) ? Number(text) : null
 }
@@ -17,7 +19,7 @@ export function parseNumber(text: string): number | null {
  * Reads `Retry-After` (RFC 9110, 10.2.3): seconds or an HTTP date.
  *
  * @param now ms since the epoch
- * @returns ms to wait, never negative; a wait of more than a day becomes a minute; null when it is neither
+ * @returns ms to wait, never negative, a minute instead of more than a day; null if the text is neither
  */
 export function parseRetryAfter(text: string, now: number): number | null {
   const seconds = parseNumber(text)

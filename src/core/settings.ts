@@ -17,11 +17,11 @@ const number = (low: number, high: number, fallback: number) =>
 /** A whole number within bounds, as text. */
 const integerWithin = (low: number, high: number) => within(/^\d+$/, 'a whole number', low, high)
 
-/** The same where there is a default. */
+/** The same with a default. */
 const integer = (low: number, high: number, fallback: number) =>
   integerWithin(low, high).prefault(String(fallback))
 
-/** An address on the web that may be left out. */
+/** An optional http or https URL. */
 const webUrl = () => z.url({protocol: /^https?$/, error: 'expected an http or https URL'}).optional()
 
 function isAddressRange(text: string): boolean {
@@ -30,17 +30,14 @@ function isAddressRange(text: string): boolean {
   return more.length === 0 && /^\d{1,3}$/.test(bits) && Number(bits) <= most
 }
 
-/** Addresses or ranges of them, with commas. */
-const addressRanges = () =>
+/** Optional values, separated by commas. */
+const commaSeparated = (isValid: (value: string) => boolean, expected: string) =>
   z
     .string()
-    .refine(
-      (text) => text.split(/\s*,\s*/).every(isAddressRange),
-      'expected addresses or ranges such as 10.0.0.0/8, with commas',
-    )
+    .refine((text) => text.split(/\s*,\s*/).every(isValid), expected)
     .optional()
 
-/** A text without spaces that nobody should see. */
+/** An optional secret. */
 const secret = (least: number) =>
   z
     .string()
@@ -50,22 +47,12 @@ const secret = (least: number) =>
 
 const WEBHOOK_SECRET = /^whsec_(?:[A-Za-z0-9+/]{4}){8,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/
 
-/** Secrets of signed webhooks, with commas. */
-const webhookSecrets = () =>
-  z
-    .string()
-    .refine(
-      (text) => text.split(/\s*,\s*/).every((secret) => WEBHOOK_SECRET.test(secret)),
-      'expected whsec_ and at least 24 bytes in base64; two with a comma',
-    )
-    .optional()
-
-/** The name of a lender beside others. */
+/** The name of a lender in a fleet. */
 export const SOURCE_NAME = /^[a-z][a-z0-9_]{0,39}$/
 
 /**
- * Every setting, read from `LOANTAPE_<NAME_IN_CAPITALS>`: its form, its default, and what the generated documents say of it, in
- * their order.
+ * Every setting, read from `LOANTAPE_<NAME_IN_CAPITALS>`: form, default and description, in the order of the generated
+ * documents.
  */
 export const SETTINGS = {
   baseUrl: webUrl().meta({
@@ -140,7 +127,10 @@ export const SETTINGS = {
     .prefault('127.0.0.1')
     .describe('Address `loantape serve` listens on; any but a loopback one needs LOANTAPE_WEB_TOKEN.'),
   webPort: integer(0, 65_535, 8321).describe('Port of the web side; 0 takes a free one.'),
-  webProxy: addressRanges().meta({
+  webProxy: commaSeparated(
+    isAddressRange,
+    'expected addresses or ranges such as 10.0.0.0/8, with commas',
+  ).meta({
     description:
       'Addresses or ranges of the proxy in front of the web side, whose `X-Forwarded-For` then says who asks.',
     example: '10.0.0.0/8',
@@ -165,7 +155,10 @@ export const SETTINGS = {
       description: 'The only tables that viewers can read; by default all.',
       example: 'mart.*,core.deal',
     }),
-  webhookSecret: webhookSecrets().meta({
+  webhookSecret: commaSeparated(
+    (value) => WEBHOOK_SECRET.test(value),
+    'expected whsec_ and at least 24 bytes in base64; two with a comma',
+  ).meta({
     description:
       'Secret the service signs its webhooks with (Standard Webhooks), or two with a comma while it is rotated; without it none is taken.',
     example: 'whsec_...',
@@ -273,31 +266,31 @@ export const SETTINGS = {
 /** The effective settings. */
 export type Settings = z.output<z.ZodObject<typeof SETTINGS>>
 
-/** What no two lenders need differently. A test may hand a function other values. */
+/** Constants that are the same for all lenders; tests may pass other values. */
 export const FIXED = {
-  /** Requests for details and lists under way at once: the rate limit holds them back long before more would help. */
+  /** Concurrent requests for details and lists: the rate limit is reached long before more would help. */
   detailConcurrency: 4,
-  /** A run that waits longer for rate limits ends, and the next continues from there. */
+  /** A run that waits longer for rate limits ends; the next continues it. */
   maxWaitMinutes: 60,
-  /** Without an answer, or between two parts of one, for so long, a request is tried again. */
+  /** After so long without an answer, or between two parts of one, a request is retried. */
   requestTimeoutSeconds: 30,
-  /** With the pauses between them, an outage of half a minute costs no run. */
+  /** With the pauses between them, a run survives an outage of half a minute. */
   retries: 5,
-  /** A hundred records of 300 KB each: no page of deals is larger. */
+  /** A hundred records of 300 KB: no page of deals is larger. */
   maxAnswerMb: 32,
-  /** Twice the portfolio from one walk to the next is another portfolio, or a fault. Never asked of the first walk. */
+  /** A portfolio that doubles between two walks is another portfolio, or a fault. Not applied to the first walk. */
   growthLimitPct: 100,
-  /** They are built again when they are asked for. */
+  /** Older ones are built again on request. */
   pastReleasesKept: 7,
-  /** Deals that changed where that takes less time than building all; proofs ask for one or the other. */
+  /** `auto` builds only changed deals if that is faster; proofs force one or the other. */
   build: 'auto' as 'auto' | 'incremental' | 'whole',
   /** The built-in models take a minute over a million deals. */
   modelTimeoutSeconds: 1800,
-  /** Those of more than a year of nights; what a closed period needs is never removed. */
+  /** More than a year of nights; batches of closed periods are never removed. */
   batchesKept: 400,
-  /** A year after a record was replayed or refused nobody needs its text. */
+  /** A year after a record was replayed or refused, its text is no longer needed. */
   quarantineDays: 365,
 }
 
-/** {@link FIXED}, or what a test has instead. */
+/** {@link FIXED}, or the values of a test. */
 export type Fixed = typeof FIXED

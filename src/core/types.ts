@@ -24,7 +24,7 @@ export const RUN_STEPS = [
   'current moved',
 ] as const
 
-/** The named points of a journal's export, in their order. */
+/** The named points of a journal's export, in order. */
 export const JOURNAL_STEPS = [
   'journal planned',
   'act written',
@@ -37,22 +37,22 @@ export const JOURNAL_STEPS = [
 /** A point of {@link RUN_STEPS} or {@link JOURNAL_STEPS}. */
 export type RunStep = (typeof RUN_STEPS)[number] | (typeof JOURNAL_STEPS)[number]
 
-/** How far the step under way has got. */
+/** The progress of the current step. */
 export interface Progress {
-  /** What is done now: `walking`, `details`, `borrowers`, `applying`, `models`, `checks`. */
+  /** `walking`, `details`, `borrowers`, `applying`, `models`, `checks`. */
   step: string
-  /** What the step counts; a step without counts nothing. */
+  /** What the step counts, if anything. */
   unit?: string
   done?: number
-  /** Null where nobody knows. */
+  /** Null if unknown. */
   total?: number | null
-  /** Pages that a walk has read. */
+  /** Pages read by the walk. */
   pages?: number
-  /** The source that is asked: since when it makes us wait, real clock, or null; and for how long it has so far, ms. */
+  /** Since when the source makes us wait, real clock, or null; and for how long in all, ms. */
   source?: {readonly waitedMs: number; readonly waitingSince: number | null}
 }
 
-/** What of a step is done, `1,240 of 3,000 deals`; a unit that the step is named after is not said again. */
+/** How much of a step is done, `1,240 of 3,000 deals`; without the unit if the step has its name. */
 export function countOf({step, unit, done = 0, total}: Progress): string {
   if (unit === undefined) return ''
   const counted = groupThousands(done)
@@ -71,112 +71,112 @@ export interface World {
   log: Log
   /** Aborts when the process is asked to stop. */
   signal: AbortSignal
-  /** Is told how a run gets on. */
+  /** Gets the progress of a run. */
   onProgress: (progress: Progress) => void
-  /** What was compiled in this process, as text, by the fingerprint of its sources. */
+  /** Plans compiled in this process, as text, by the fingerprint of their sources. */
   plans: Map<string, string>
-  /** Limits every build to these models, as `--select` names them. Only tests do, which need few of them. */
+  /** Limits every build to these models, as in `--select`; only tests set it. */
   select?: string
-  /** Is told each point of a run that what follows can be begun again from. */
+  /** Gets each point of a run; after a crash, the run can resume from it. */
   onStep: (step: RunStep) => void
 }
 
-/** What a release is made for: which part of the history counts. */
+/** The part of the history that a release is built from. */
 export interface Moment {
   /** `YYYY-MM-DD`; rows of business days up to it count. */
   asOf: string
-  /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC; of these, what was stored by then. */
+  /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC; of these, rows stored by then count. */
   knownAt: string
 }
 
-/** One JSON object as a source sent it. */
+/** One JSON object as the source sent it. */
 export type WireRecord = Record<string, unknown>
 
 /** One response of a list endpoint. */
 export interface Page {
-  /** The cursor this page was asked with; null for the first page. */
+  /** The cursor of the request; null for the first page. */
   cursor: string | null
-  /** Records in the order of the response; not yet known to be objects. */
+  /** In the order of the response; not yet checked to be objects. */
   records: unknown[]
-  /** The cursor of the next page; null exactly when the walk is complete. */
+  /** The cursor of the next page; null on the last one. */
   nextCursor: string | null
-  /** Where `has_more` and `next_cursor` stood: `top level` or the path of the object. */
+  /** Where `has_more` and `next_cursor` were: `top level` or the path of the object. */
   envelope: string
-  /** Business instant at which the request that showed it began, microseconds since the epoch. */
+  /** When its request began, business clock, microseconds since the epoch. */
   observedAt: bigint
-  /** Real instant at which `nextCursor` was received, ms since the epoch. */
+  /** When it was received, real clock, ms since the epoch. */
   receivedAt: number
   /** Length of the answer's text. */
   length: number
   received: Received
 }
 
-/** An answer as it came, and what was asked: a line of a tape. */
+/** A request and its unchanged answer: a line of a tape. */
 export interface Received {
   path: string
-  /** The key and the query of the base URL are not among them. */
+  /** Without the API key and the query of the base URL. */
   query: Record<string, string | number>
   status: number
-  /** Those that say something about the answer, not about the connection. */
+  /** Those about the answer, not about the connection. */
   headers: Record<string, string>
-  /** Business instant at which the request began, microseconds since the epoch. */
+  /** When the request began, business clock, microseconds since the epoch. */
   requestedAt: bigint
-  /** Real instant at which the whole answer was there, ms since the epoch. */
+  /** When the whole answer was received, real clock, ms since the epoch. */
   receivedAt: number
-  /** After its content coding was taken off. */
+  /** Decompressed. */
   body: Buffer
 }
 
-/** A typed column value: text, a count or cents or microseconds, a truth, or nothing. */
+/** A typed column value; a bigint is cents or microseconds. */
 export type ColumnValue = string | number | bigint | boolean | null
 
-/** One record as one request showed it, normalised. */
+/** One record as one request showed it, parsed. */
 export interface Observation {
   id: string
   /** Values in the order of the stream's columns; null when absent or null. */
   values: ColumnValue[]
   /** Whether each of the stream's `mayBeAbsent` columns was in the record, in their order. */
   present: boolean[]
-  /** Paths of the fields the contract does not know, one a line; null when there are none. */
+  /** Paths of fields outside the contract, one per line; null if there are none. */
   unknownFields: string | null
   observedAt: bigint
-  /** What it said of mapped fields, as JSON text; null where it named none of them. */
+  /** The values of mapped fields, as JSON text; null if it has none of them. */
   mapped?: string | null | undefined
 }
 
-/** One value of a reference rate as a feed showed it. */
+/** One value of a reference rate in a feed. */
 export interface RateObservation {
   rate: string
   /** `YYYY-MM-DD` */
   rateDate: string
-  /** Microseconds since the epoch, where the feed gives one; orders the values of one day. */
+  /** Microseconds since the epoch; orders the values of one day. */
   instant: bigint
   /** The value in units of 10⁻⁸. */
   units: bigint
 }
 
-/** A record that failed normalisation. */
+/** A record that could not be parsed. */
 export interface Quarantined {
-  /** Null when not even the id could be read. */
+  /** Null if not even the id could be read. */
   id: string | null
-  /** Where in the record, as a zod path: `loan_amount`. */
+  /** The path of the fault in the record: `loan_amount`. */
   path: string
-  /** Why, in words that never repeat the value. */
+  /** Why, without the value. */
   reason: string
   /** The whole record as it was parsed; of people as it was made unreadable. */
   record: unknown
-  /** Among the records it came with, from 0. */
+  /** Its index in the response, from 0. */
   position: number
   observedAt: bigint
 }
 
-/** What became of the records of one page. */
+/** The parsed records of one page. */
 export interface NormalisedPage {
   observations: Observation[]
   quarantined: Quarantined[]
 }
 
-/** The stored proof of what one walk saw. */
+/** The stored proof that one walk was complete. */
 export interface Certificate {
   walkId: string
   businessDate: string
@@ -190,10 +190,10 @@ export interface Certificate {
   resumed: number
 }
 
-/** Nothing changed. */
+/** The counts of a walk without changes. */
 export const NO_CHANGES = {created: 0, updated: 0, missing: 0, vanished: 0, restored: 0, unchanged: 0}
 
-/** How many records a walk changed, and how. */
+/** How many records a walk changed, by kind of change. */
 export type ChangeCounts = typeof NO_CHANGES
 
 /** One model file: a SELECT that becomes a table. */
@@ -205,37 +205,37 @@ export interface Model {
   /** The whole file, without a closing semicolon. */
   sql: string
   description: string
-  /** Columns whose values together are unique. */
+  /** Columns that are unique together. */
   grain: string[]
-  /** Columns by which the table is ordered: the grain, where the header says nothing else. */
+  /** Columns that order the table; by default the grain. */
   order: string[]
   columns: {name: string; meaning: string; line: number}[]
   /** The checks of its header; `rule` is `unique`, `not_null`, `accepted`, `references` or `between`, `line` from 1. */
   checks: {rule: string; args: string[]; line: number}[]
-  /** `-- depends_on:` names, for what the parser cannot see. */
+  /** Names after `-- depends_on:`, for dependencies the parser cannot see. */
   declaredDependencies: {name: string; line: number}[]
   isPublished: boolean
-  /** `-- per: deal_id`: each row depends on rows of its own deal alone. */
+  /** `-- per: deal_id`: each row depends only on rows of its own deal. */
   isPerDeal: boolean
-  /** `-- adds_up:` columns whose values over the deals of each part of a portfolio add up to the whole's. */
+  /** `-- adds_up:` columns whose values over the parts of a portfolio add up to the total. */
   addsUp: string[]
 }
 
-/** A SELECT over a release that returns the rows that are wrong, their id first. */
+/** A SELECT over a release that returns the wrong rows, their id first. */
 export interface Check {
   name: string
-  /** `error`: nothing is released; `warn`: recorded. */
+  /** `error` stops the release; `warn` is only recorded. */
   severity: 'error' | 'warn'
   description: string
-  /** What to do about the rows it finds. */
+  /** What to do about the rows found. */
   next?: string | undefined
   file: string
-  /** Line of a comment tag; null when the file is the check. */
+  /** Line of a comment tag; null if the whole file is the check. */
   line: number | null
   sql: string
   /**
-   * What is run where only the rows of changed deals are new and the check held before: the tables it names hold those
-   * rows, under `release.` every row. Undefined where that would not find all that is wrong.
+   * The variant for builds in which only rows of changed deals are new and the check held before: tables it names hold only
+   * those rows, under `release.` all rows. Undefined if that would miss wrong rows.
    */
   changedSql?: string | undefined
 }
@@ -245,24 +245,24 @@ export interface Seed {
   name: string
   file: string
   text: string
-  /** Column types by name, from the headers `funded_on:date`; a column without one is VARCHAR. */
+  /** Column types by name, from headers such as `funded_on:date`; the default is VARCHAR. */
   types: Record<string, string>
-  /** The names of its columns, the key first. */
+  /** Column names, the key first. */
   columns: string[]
-  /** Columns that a seed in its place may leave out, from the headers `ending:canonical?`: they are null then. */
+  /** Columns that a replacing seed may leave out, from headers such as `ending:canonical?`; they are null then. */
   optional?: string[]
-  /** The rows, each with the line it begins at, its text, and the file it is from with the columns there; null where nothing stands. */
+  /** The rows; an empty field is null. Each has its first line and text, and its file and columns there. */
   rows: {
     values: (string | null)[]
     line: number
     text: string
     origin?: {file: string; columns: readonly string[]}
   }[]
-  /** Computed from something that was validated, not read from a file of seeds. */
+  /** Computed from validated data, not read from a seed file. */
   isComputed?: boolean
 }
 
-/** What a release is built from: models in the order of their dependencies, and seeds. */
+/** The models of a release, in the order of their dependencies, and its seeds. */
 export interface BuildPlan {
   models: readonly Model[]
   seeds: readonly Seed[]
@@ -274,14 +274,14 @@ export interface BuildPlan {
   columns: ReadonlyMap<string, readonly {name: string; type: string}[]>
 }
 
-/** A term of a month's roll-forward as the books have it: `amount` = `booked` + `unbooked`. Amounts are decimal text, USD. */
+/** A term of a month's roll-forward in the books: `amount` = `booked` + `unbooked`. Amounts are decimal text, USD. */
 export interface TiedTerm {
   term: string
   amount: string
   booked: string
   unbooked: string
-  /** Why something is not booked: an opening balance that nobody asked for, or an ending that another system books. */
+  /** Why a part is not booked: an opening balance that was not requested, or an ending that another system books. */
   because: 'opening balance' | 'booked elsewhere' | null
-  /** What is neither: always 0. */
+  /** The rest, always 0. */
   difference: string
 }

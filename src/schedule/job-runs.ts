@@ -1,65 +1,11 @@
 import {z} from 'zod'
+import {DAY_MS} from '../core/clock.ts'
 import {datePresent, type Holder, holderRow, isHolderAlive, markHolder} from '../store/lock.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 
 const text = z.string().nullable()
 
-/** How one start of a job run ended; instants are ISO 8601, real clock. */
-export type JobAttempt = z.output<typeof attemptRow>
-const attemptRow = z.object({
-  attempt: z.number(),
-  started_at: z.string(),
-  ended_at: z.string(),
-  /** Null of one that was killed. */
-  exit_code: z.number().nullable(),
-  error_code: text,
-  error: text,
-  /** The end of what its process logged; null where no server listened. */
-  log: text,
-})
-
-/** Attempts of so many runs are kept. */
-const KEPT_RUNS = 1000
-
-/** Records how an attempt ended. */
-function recordAttempt(
-  stateDb: StateDb,
-  {job_run_id, attempt, started_at}: JobRun,
-  {exitCode, errorCode, error}: AttemptEnd,
-  now: number,
-): void {
-  const ended_at = new Date(now).toISOString()
-  stateDb.insert('job_attempt', {
-    job_run_id,
-    attempt,
-    started_at: started_at ?? ended_at,
-    ended_at,
-    exit_code: exitCode,
-    error_code: errorCode,
-    error,
-  })
-}
-
-/** Keeps the end of what the process of an attempt logged; the oldest attempts are let go. */
-export function storeAttemptLog(stateDb: StateDb, {job_run_id, attempt}: JobRun, log: string): void {
-  inStateTransaction(stateDb, () => {
-    stateDb.run('update job_attempt set log = ? where job_run_id = ? and attempt = ?', [
-      log,
-      job_run_id,
-      attempt,
-    ])
-    stateDb.run('delete from job_attempt where job_run_id <= ?', [job_run_id - KEPT_RUNS])
-  })
-}
-
-/** The attempts of a run that have ended and are kept, oldest first. */
-export function listAttempts(stateDb: StateDb, jobRunId: number): JobAttempt[] {
-  return stateDb.all(attemptRow, 'select * from job_attempt where job_run_id = ? order by attempt', [
-    jobRunId,
-  ])
-}
-
-/** One due instant of a job and what became of it; `slot` is null for a run somebody asked for. */
+/** A due slot of a job and what became of it; `slot` is null if somebody started the run by hand. */
 export type JobRun = z.output<typeof jobRunRow>
 const jobRunRow = z.object({
   job_run_id: z.number(),
@@ -70,13 +16,13 @@ const jobRunRow = z.object({
   state: z.enum(['queued', 'running', 'done', 'failed', 'skipped']),
   /** Why it was skipped, or waits. */
   reason: text,
-  /** Times it was started. */
+  /** How often it was started. */
   attempt: z.number(),
   /** ms since the epoch, real clock. */
   not_before: z.number(),
   started_at: text,
   ended_at: text,
-  /** Of the last attempt; null as long as none has ended, and for one that was killed. */
+  /** Of the last ended attempt; null if it was killed. */
   exit_code: z.number().nullable(),
   error_code: text,
   error: text,
@@ -86,7 +32,7 @@ const jobRunRow = z.object({
 
 const isoOf = (now: number) => new Date(now).toISOString()
 
-/** Records an instant a job was due at, once, however often and by however many processes it is found. */
+/** Records a slot once, however many processes find it. */
 export function recordSlot(
   stateDb: StateDb,
   slot: {job: string; instant: number; state: 'queued' | 'skipped'; reason: string | null},
@@ -98,7 +44,7 @@ export function recordSlot(
   stateDb.insert('job_run', row, 'or ignore')
 }
 
-/** Gives a queued run up: one that was never started is skipped, one that was has failed. */
+/** Gives up a queued run: `skipped` if it never started, `failed` if it did. */
 export function dropRun(stateDb: StateDb, run: JobRun, reason: string, now: number): void {
   stateDb.run(
     `update job_run set state = case attempt when 0 then 'skipped' else 'failed' end, reason = ?, ended_at = ?
@@ -107,29 +53,15 @@ export function dropRun(stateDb: StateDb, run: JobRun, reason: string, now: numb
   )
 }
 
-/** Runs of these states, oldest slot first. */
-export function listJobRuns(stateDb: StateDb, state: 'queued' | 'running'): JobRun[] {
-  return stateDb.all(jobRunRow, 'select * from job_run where state = ? order by slot, job_run_id', [state])
+/** Queued runs, oldest slot first. */
+export function listQueuedRuns(stateDb: StateDb): JobRun[] {
+  return stateDb.all(jobRunRow, `select * from job_run where state = 'queued' order by slot, job_run_id`)
 }
 
-/**
- * Queued runs that may start at `now`, in the order of their turn: the job that was started longest ago first, so that one
- * that is due all the time does not keep others from theirs.
- */
-export function listTurns(stateDb: StateDb, now: number): JobRun[] {
-  return stateDb.all(
-    jobRunRow,
-    `select * from job_run as waiting
-     where state = 'queued' and not_before <= ?
-     order by (select max(started_at) from job_run where job = waiting.job) nulls first, slot, job_run_id`,
-    [now],
-  )
-}
-
-/** Whether a run of this job waits or goes on. */
-export function isUnderWay(stateDb: StateDb, job: string): boolean {
-  const sql = `select count(*) as runs from job_run where job = ? and state in ('queued', 'running')`
-  return stateDb.one(z.object({runs: z.number()}), sql, [job]).runs > 0
+/** Whether a run of this job is queued or running. */
+export function hasPendingRun(stateDb: StateDb, job: string): boolean {
+  const sql = `select 1 from job_run where job = ? and state in ('queued', 'running')`
+  return stateDb.first(z.unknown(), sql, [job]) !== undefined
 }
 
 /** A run by its number. */
@@ -137,7 +69,7 @@ export function findJobRun(stateDb: StateDb, jobRunId: number): JobRun | undefin
   return stateDb.first(jobRunRow, 'select * from job_run where job_run_id = ?', [jobRunId])
 }
 
-/** The run of a job that was due, or asked for, at an instant (ISO 8601). */
+/** The run of a job for a slot (ISO 8601). */
 export function findRunOfSlot(stateDb: StateDb, job: string, slot: string): JobRun | undefined {
   return stateDb.first(jobRunRow, 'select * from job_run where job = ? and slot = ?', [job, slot])
 }
@@ -152,33 +84,28 @@ export function listLatestJobRuns(stateDb: StateDb, limit: number): JobRun[] {
 }
 
 /**
- * Takes the first of `candidates` that may start now, unless a run is under way: one at a time in a data folder, however
- * many processes there are.
- *
- * @param candidates queued runs in the order of their turn
+ * Claims the next queued run that may start, unless a slot is already running: one at a time in a data folder, however many
+ * processes there are. The job that started longest ago goes first, so that a busy job does not starve the others.
  */
-export function claimRun(stateDb: StateDb, candidates: readonly JobRun[], now: number): JobRun | undefined {
-  if (candidates.length === 0) return undefined
-  return inStateTransaction(stateDb, () => {
-    const slotsUnderWay = listJobRuns(stateDb, 'running').filter(({slot}) => slot !== null)
-    if (slotsUnderWay.length > 0) return undefined
-    const {pid, host, process_started, heartbeat_at} = markHolder(now)
-    for (const {job_run_id} of candidates) {
-      const claimed = stateDb.first(
-        jobRunRow,
-        `update job_run set state = 'running', attempt = attempt + 1, pid = ?, host = ?, process_started = ?,
-           heartbeat_at = ?, started_at = ?
-         where job_run_id = ? and state = 'queued' and not_before <= ?
-         returning *`,
-        [pid, host, process_started, heartbeat_at, isoOf(now), job_run_id, now],
-      )
-      if (claimed) return claimed
-    }
-    return undefined
-  })
+export function claimRun(stateDb: StateDb, now: number): JobRun | undefined {
+  const {pid, host, process_started, heartbeat_at} = markHolder(now)
+  return stateDb.first(
+    jobRunRow,
+    `update job_run set state = 'running', attempt = attempt + 1, pid = ?, host = ?, process_started = ?,
+       heartbeat_at = ?, started_at = ?
+     where job_run_id = (
+         select job_run_id from job_run as waiting
+         where state = 'queued' and not_before <= ?
+         order by (select max(started_at) from job_run where job = waiting.job) nulls first, slot, job_run_id
+         limit 1
+       )
+       and not exists (select 1 from job_run where state = 'running' and slot is not null)
+     returning *`,
+    [pid, host, process_started, heartbeat_at, isoOf(now), now],
+  )
 }
 
-/** Records a run that somebody asked for, begun by this process. */
+/** Records a run that somebody started by hand in this process. */
 export function beginRun(stateDb: StateDb, job: string, now: number): JobRun {
   const {lastInsertRowid} = stateDb.insert('job_run', {
     job,
@@ -192,27 +119,26 @@ export function beginRun(stateDb: StateDb, job: string, now: number): JobRun {
 }
 
 /**
- * Makes a process the one that carries out a claimed run.
+ * Hands a claimed run to the process that carries it out, this one by default.
  *
- * @param asked the run, and the process unless it is this one
- * @returns undefined when that attempt was meanwhile given to another
+ * @returns undefined if another process has taken that attempt
  */
 export function adoptRun(
   stateDb: StateDb,
-  asked: {jobRunId: number; attempt: number; pid?: number},
+  claim: {jobRunId: number; attempt: number; pid?: number},
   now: number,
 ): JobRun | undefined {
-  const {pid, host, process_started, heartbeat_at} = markHolder(now, asked.pid)
+  const {pid, host, process_started, heartbeat_at} = markHolder(now, claim.pid)
   return stateDb.first(
     jobRunRow,
     `update job_run set pid = ?, host = ?, process_started = ?, heartbeat_at = ?
      where job_run_id = ? and attempt = ? and state = 'running'
      returning *`,
-    [pid, host, process_started, heartbeat_at, asked.jobRunId, asked.attempt],
+    [pid, host, process_started, heartbeat_at, claim.jobRunId, claim.attempt],
   )
 }
 
-/** Shows processes on other machines that a run goes on. */
+/** Shows processes on other machines that a run is alive. */
 export function beatRun(stateDb: StateDb, run: JobRun, now: number): void {
   stateDb.run(
     `update job_run set heartbeat_at = ? where job_run_id = ? and attempt = ? and state = 'running'`,
@@ -220,55 +146,90 @@ export function beatRun(stateDb: StateDb, run: JobRun, now: number): void {
   )
 }
 
-/** How an attempt ended; `retryAt`, ms since the epoch, queues it once more. */
+/** How an attempt ended; `retryAt`, ms since the epoch, queues it again. */
 export interface AttemptEnd {
   exitCode: number | null
-  errorCode: string | null
-  error: string | null
-  summary: string | null
-  retryAt: number | null
+  errorCode?: string | null
+  error?: string | null
+  summary?: string | null
+  retryAt?: number | null
 }
 
-/** Records how an attempt ended, unless that was recorded before. */
+/** Records how an attempt ended, once. */
 export function endRun(stateDb: StateDb, run: JobRun, end: AttemptEnd, now: number): void {
-  const final = end.exitCode === 0 ? 'done' : 'failed'
+  const {exitCode, errorCode = null, error = null, summary = null, retryAt = null} = end
+  const {job_run_id, attempt} = run
+  const ended_at = isoOf(now)
+  const [state, reason] =
+    retryAt === null ? [exitCode === 0 ? 'done' : 'failed', null] : ['queued', 'tried again']
   inStateTransaction(stateDb, () => {
     const {changes} = stateDb.run(
       `update job_run set state = ?, reason = ?, not_before = ?, ended_at = ?, exit_code = ?, error_code = ?,
          error = ?, summary = ?
        where job_run_id = ? and attempt = ? and state = 'running'`,
       [
-        end.retryAt === null ? final : 'queued',
-        end.retryAt === null ? null : 'tried again',
-        end.retryAt ?? run.not_before,
-        isoOf(now),
-        end.exitCode,
-        end.errorCode,
-        end.error,
-        end.summary,
-        run.job_run_id,
-        run.attempt,
+        ...[state, reason, retryAt ?? run.not_before, ended_at, exitCode, errorCode, error, summary],
+        ...[job_run_id, attempt],
       ],
     )
-    if (changes > 0) recordAttempt(stateDb, run, end, now)
+    if (changes === 0) return
+    const started_at = run.started_at ?? ended_at
+    const outcome = {exit_code: exitCode, error_code: errorCode, error}
+    stateDb.insert('job_attempt', {job_run_id, attempt, started_at, ended_at, ...outcome})
   })
+}
+
+/** How one attempt of a run ended; instants are ISO 8601, real clock. */
+export type JobAttempt = z.output<typeof attemptRow>
+const attemptRow = z.object({
+  attempt: z.number(),
+  started_at: z.string(),
+  ended_at: z.string(),
+  /** Null if it was killed. */
+  exit_code: z.number().nullable(),
+  error_code: text,
+  error: text,
+  /** The last lines its process logged; null where no server listened. */
+  log: text,
+})
+
+/** Attempts are kept for this many runs. */
+const KEPT_RUNS = 1000
+
+/** Stores the last log lines of an attempt; deletes the oldest attempts. */
+export function storeAttemptLog(stateDb: StateDb, {job_run_id, attempt}: JobRun, log: string): void {
+  inStateTransaction(stateDb, () => {
+    stateDb.run('update job_attempt set log = ? where job_run_id = ? and attempt = ?', [
+      log,
+      job_run_id,
+      attempt,
+    ])
+    stateDb.run('delete from job_attempt where job_run_id <= ?', [job_run_id - KEPT_RUNS])
+  })
+}
+
+/** The ended attempts of a run, oldest first. */
+export function listAttempts(stateDb: StateDb, jobRunId: number): JobAttempt[] {
+  return stateDb.all(attemptRow, 'select * from job_attempt where job_run_id = ? order by attempt', [
+    jobRunId,
+  ])
 }
 
 const runningRow = z.unknown().transform((row) => ({run: jobRunRow.parse(row), holder: holderRow.parse(row)}))
 
-/** Runs under way, and the process that carries each out. */
+/** Running runs, each with its process. */
 export function listRunning(stateDb: StateDb): {run: JobRun; holder: Holder}[] {
   return stateDb.all(runningRow, `select * from job_run where state = 'running'`)
 }
 
-/** Runs that a living process carries out. */
-export function listUnderWay(stateDb: StateDb, now: number): JobRun[] {
+/** Running runs whose process is alive. */
+export function listLiveRuns(stateDb: StateDb, now: number): JobRun[] {
   return listRunning(stateDb)
     .filter(({holder}) => isHolderAlive(holder, now))
     .map(({run}) => run)
 }
 
-/** Runs whose process is gone without a word: a killed process, a machine that went down. */
+/** Running runs whose process is gone: it was killed, or its machine went down. */
 export function listOrphanedRuns(stateDb: StateDb, now: number): JobRun[] {
   datePresent(stateDb, 'job_run', now)
   return listRunning(stateDb)
@@ -276,10 +237,7 @@ export function listOrphanedRuns(stateDb: StateDb, now: number): JobRun[] {
     .map(({run}) => run)
 }
 
-/**
- * The last attempt of each job that says something about it: neither one that waited for another run, nor one that was
- * stopped, nor one that found that it was not its day.
- */
+/** The last attempt of each job that tells how the job is doing: it was not locked out, stopped, or not due. */
 export function listLastAttempts(stateDb: StateDb): JobRun[] {
   return stateDb.all(
     jobRunRow,
@@ -297,14 +255,14 @@ export function listLastAttempts(stateDb: StateDb): JobRun[] {
   )
 }
 
-/** Runs are kept this long; no slot older than the last look is ever looked for again. */
+/** Runs are kept this long. Slots before the last look are never planned again, so nothing older is needed. */
 export const KEPT_DAYS = 90
 
-/** Forgets what became of a job's slots long ago, attempts included. */
+/** Deletes old runs of a job and their attempts. */
 export function pruneRuns(stateDb: StateDb, job: string, now: number): void {
   stateDb.run(`delete from job_run where job = ? and slot < ? and state in ('done', 'failed', 'skipped')`, [
     job,
-    isoOf(now - KEPT_DAYS * 86_400_000),
+    isoOf(now - KEPT_DAYS * DAY_MS),
   ])
   stateDb.run('delete from job_attempt where job_run_id not in (select job_run_id from job_run)')
 }

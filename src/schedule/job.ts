@@ -12,42 +12,8 @@ import {PROFILE_NAMES} from '../export/profile.ts'
 import {PUBLISH_TARGETS} from '../export/target.ts'
 import {findCronProblems} from './slots.ts'
 
-/** The name under which what webhooks bring is run. */
+/** The name under which webhook events are applied. */
 export const WEBHOOK_JOB = 'webhooks'
-
-/** What webhooks bring is run like a slot: queued, one at a time, tried again. */
-export const webhookJob: Job = {
-  name: WEBHOOK_JOB,
-  schedule: '',
-  timeZone: 'UTC',
-  catchUp: 'latest',
-  graceMinutes: 1440,
-  steps: [],
-}
-
-/** The job of this name among those that are scheduled; what webhooks bring is one of them. */
-export function findJob(jobs: readonly Job[], name: string): Job | undefined {
-  return name === WEBHOOK_JOB ? webhookJob : jobs.find((job) => job.name === name)
-}
-
-/** Writes batches as of the day of the slot. */
-export type ExportStep = z.output<typeof exportStep>
-const exportStep = z.strictObject({
-  do: z.literal('export'),
-  profiles: z
-    .array(
-      z.string().refine((name) => PROFILE_NAMES.includes(name), {
-        error: ({input}) => `'${input}': ${expectOneOf(String(input), PROFILE_NAMES)}`,
-      }),
-    )
-    .min(1),
-  /** Only these, such as `core.deal`. */
-  tables: z.array(z.string()).min(1).optional(),
-  /** Send them to these targets of LOANTAPE_TARGETS_FILE. */
-  deliver: z.array(z.string()).min(1).optional(),
-  /** Of the month before the slot's: its end for tables, its journal for journals. */
-  period: z.literal('previous').optional(),
-})
 
 /** One step of a job: plain data. */
 export type Step = z.output<typeof stepSchema>
@@ -58,8 +24,24 @@ const stepSchema = z.discriminatedUnion('do', [
   z.strictObject({do: z.literal('build')}),
   /** Read the reference rates of LOANTAPE_RATES_FILE; does nothing without. */
   z.strictObject({do: z.literal('ingest_rates')}),
-  exportStep,
-  /** Close the month before on this business day of a month; on every other day the job ends here. */
+  /** Write batches as of the day of the slot. */
+  z.strictObject({
+    do: z.literal('export'),
+    profiles: z
+      .array(
+        z.string().refine((name) => PROFILE_NAMES.includes(name), {
+          error: ({input}) => `'${input}': ${expectOneOf(String(input), PROFILE_NAMES)}`,
+        }),
+      )
+      .min(1),
+    /** Only these, such as `core.deal`. */
+    tables: z.array(z.string()).min(1).optional(),
+    /** Send them to these targets of LOANTAPE_TARGETS_FILE. */
+    deliver: z.array(z.string()).min(1).optional(),
+    /** Of the month before the slot's: tables as of its end, journals of that month. */
+    period: z.literal('previous').optional(),
+  }),
+  /** Close the previous month, from this business day of the month on; before that day the job ends successfully. */
   z.strictObject({
     do: z.literal('close_period'),
     businessDay: z.number().int().min(1).max(15),
@@ -69,12 +51,9 @@ const stepSchema = z.discriminatedUnion('do', [
   z.strictObject({do: z.literal('publish'), to: z.enum(PUBLISH_TARGETS)}),
   /** Send every batch this run has written to targets of LOANTAPE_TARGETS_FILE. */
   z.strictObject({do: z.literal('deliver'), targets: z.array(z.string()).min(1)}),
-  /** Back up below this folder, named after the instant, and keep so many. */
+  /** Back up into a subfolder of `to`, named after the instant; the latest `kept` backups stay. */
   z.strictObject({do: z.literal('backup'), to: z.string().min(1), kept: z.number().int().min(1)}),
-  /**
-   * Tell people what has changed since they were last told, also after a step that failed; with `digest` after a run that released
-   * something also the figures of the day, once for each day.
-   */
+  /** Send new alarms and recoveries, also when another step failed; with `digest`, the day's figures once a day. */
   z.strictObject({do: z.literal('notify'), digest: z.boolean().optional()}),
 ])
 
@@ -85,20 +64,23 @@ const jobSchema = z
     name: z
       .string()
       .regex(/^[a-z][a-z0-9-]*$/, 'expected lower-case words joined by hyphens')
-      .refine((name) => name !== WEBHOOK_JOB, `'${WEBHOOK_JOB}' is taken by what webhooks bring`),
+      .refine(
+        (name) => name !== WEBHOOK_JOB,
+        `expected another name: '${WEBHOOK_JOB}' applies webhook events`,
+      ),
     /** Cron, five fields, or six with seconds first. */
     schedule: z.string().superRefine((text, context) => {
       for (const message of findCronProblems(text)) context.addIssue({code: 'custom', message})
     }),
     /** IANA time zone of the schedule. */
     timeZone: z.string().refine(isTimeZone, 'expected an IANA time zone'),
-    /** Which of the slots missed while the scheduler was down still run, of those within the grace. */
+    /** Which slots missed while the scheduler was down still run, if within the grace. */
     catchUp: z.enum(['latest', 'each', 'none']),
     /** How late a slot may still start. */
     graceMinutes: z.number().nonnegative(),
     /** How long one attempt may take before it is ended; 240 by default. */
     timeoutMinutes: z.number().positive().optional(),
-    /** `false`: no slot of it is ever due; `loantape run` still runs it. */
+    /** `false`: its slots never come due; `loantape run` still runs it. */
     enabled: z.boolean().optional(),
     steps: z.array(stepSchema).min(1),
   })
@@ -106,6 +88,45 @@ const jobSchema = z
     path: ['catchUp'],
     error: `'each' with a sync step: a walk sees today only, so expected latest or none`,
   })
+
+/** Webhook events are applied by a run like any other: queued, one at a time, retried. */
+export const webhookJob: Job = {
+  name: WEBHOOK_JOB,
+  schedule: '',
+  timeZone: 'UTC',
+  catchUp: 'latest',
+  graceMinutes: 1440,
+  steps: [],
+}
+
+/** The job of this name; {@link WEBHOOK_JOB} is always there. */
+export function findJob(jobs: readonly Job[], name: string): Job | undefined {
+  return name === WEBHOOK_JOB ? webhookJob : jobs.find((job) => job.name === name)
+}
+
+/**
+ * The job of this name among the job files.
+ *
+ * @throws ConfigError `UNKNOWN_NAME` with the known names
+ */
+export async function requireJob(config: Config, name: string): Promise<Job> {
+  const jobs = await readJobs(config)
+  const job = jobs.find((known) => known.name === name)
+  if (job) return job
+  const names = jobs.map((known) => known.name)
+  throw newError('UNKNOWN_NAME', `Job '${name}' on the command line: ${expectOneOf(name, names)}.`)
+}
+
+/** Whether the slots of a job come due. */
+export function isEnabled({enabled = true}: Job): boolean {
+  return enabled
+}
+
+/** The profiles that enabled jobs export. */
+export function listExportedProfiles(jobs: readonly Job[]): string[] {
+  const steps = jobs.filter(isEnabled).flatMap((job) => job.steps)
+  return [...new Set(steps.flatMap((step) => (step.do === 'export' ? step.profiles : [])))]
+}
 
 const BUILT_IN_JOBS = join(import.meta.dirname, '../../jobs')
 
@@ -118,74 +139,23 @@ export async function readJobs(config: Config): Promise<Job[]> {
   const folders = [BUILT_IN_JOBS, ...(config.jobsDir === undefined ? [] : [resolve(config.jobsDir)])]
   const jobs = new Map<string, Job>()
   for (const folder of folders) {
-    if (!existsSync(folder)) throw jobError(folder, 'the folder is not there')
+    if (!existsSync(folder)) throw jobError(folder, 'no such folder')
     const files = readdirSync(folder).filter((file) => /\.(ts|js|mjs)$/.test(file))
-    const contents =
+    const modules =
       folder === BUILT_IN_JOBS
         ? await importBuiltIn(files)
         : await readOwn(realpathSync(folder), files.sort())
     for (const [index, file] of files.entries()) {
-      const job = parseJob(join(folder, file), contents[index])
+      const job = parseJob(join(folder, file), modules[index])
       jobs.set(job.name, job)
     }
   }
   return [...jobs.values()]
 }
 
-/** What a file exports, or what is wrong with it. */
-type Content = z.output<typeof contentSchema>
-const contentSchema = z.union([z.object({value: z.unknown()}), z.object({problem: z.string()})])
-
-function importBuiltIn(files: readonly string[]): Promise<Content[]> {
-  const importOne = async (file: string) => {
-    const {href} = pathToFileURL(join(BUILT_IN_JOBS, file))
-    return {value: z.object({default: z.unknown()}).parse(await import(href)).default}
-  }
-  return Promise.all(files.map(importOne))
-}
-
-const READ_MS = 5_000
-
-/** Says of each module what it exports, a line for each. */
-const READER = `for (const url of process.argv.slice(1)) {
-  const said = await import(url).then((read) => ({value: read.default ?? null}), ({message}) => ({problem: message}))
-  process.stdout.write(JSON.stringify(said) + '\\n')
-}`
-
-/** What was read, by folder, as long as its files are as they were: a fleet asks again all the time. */
-const contentsByFolder = new Map<string, {state: string; contents: Content[]}>()
-
-/**
- * Reads job files of people's own in a process that sees nothing but their folder, neither settings nor other files: a module can do
- * what it likes, and in a fleet it is another lender's.
- */
-async function readOwn(folder: string, files: readonly string[]): Promise<Content[]> {
-  const paths = files.map((file) => join(folder, file))
-  const state = JSON.stringify(paths.map((path) => [path, statSync(path).mtimeMs, statSync(path).size]))
-  const known = contentsByFolder.get(folder)
-  if (known?.state === state) return known.contents
-  const args = ['--permission', `--allow-fs-read=${folder}`, '--input-type=module', '--eval', READER]
-  const urls = paths.map((path) => pathToFileURL(path).href)
-  const printed = await new Promise<{stdout: string; isLate: boolean}>((done) => {
-    const limits = {timeout: READ_MS, killSignal: 'SIGKILL' as const, maxBuffer: 1024 * 1024}
-    execFile(process.execPath, [...args, ...urls], {...limits, env: {}}, (error, stdout) =>
-      done({stdout, isLate: error?.killed ?? false}),
-    )
-  })
-  const said = printed.stdout
-    .split('\n')
-    .flatMap((line) => contentSchema.safeParse(parseJson(line)).data ?? [])
-  const nothing = printed.isLate
-    ? `it could not be read within ${READ_MS / 1000} seconds`
-    : 'it ended the process that read it'
-  const contents = files.map((_, index) => said[index] ?? {problem: nothing})
-  if (said.length >= files.length) contentsByFolder.set(folder, {state, contents})
-  return contents
-}
-
-function parseJob(file: string, content: Content = {problem: 'it says nothing'}): Job {
-  if ('problem' in content) throw jobError(file, content.problem)
-  const parsed = jobSchema.safeParse(content.value)
+function parseJob(file: string, module: JobModule = {problem: 'it exports nothing'}): Job {
+  if ('problem' in module) throw jobError(file, module.problem)
+  const parsed = jobSchema.safeParse(module.default)
   if (parsed.success) return parsed.data
   throw jobError(file, describeIssues(parsed.error, '(job)').join('; '))
 }
@@ -194,26 +164,50 @@ function jobError(file: string, problem: string): LoantapeError {
   return newError('JOB_INVALID', `Job '${file}': ${problem}.`)
 }
 
-/** The profiles that enabled jobs export. */
-export function listExportedProfiles(jobs: readonly Job[]): string[] {
-  const steps = jobs.filter(isEnabled).flatMap((job) => job.steps)
-  return [...new Set(steps.flatMap((step) => (step.do === 'export' ? step.profiles : [])))]
+/** What a job file exports, or why it could not be read. */
+type JobModule = z.output<typeof moduleSchema>
+const moduleSchema = z.union([z.object({default: z.unknown()}), z.object({problem: z.string()})])
+
+function importBuiltIn(files: readonly string[]): Promise<JobModule[]> {
+  const urls = files.map((file) => pathToFileURL(join(BUILT_IN_JOBS, file)).href)
+  return Promise.all(urls.map(async (url) => moduleSchema.parse(await import(url))))
 }
 
-/** Whether the slots of a job come due. */
-export function isEnabled({enabled = true}: Job): boolean {
-  return enabled
-}
+const READ_MS = 5_000
+
+/** Prints a line for each module. */
+const READER = `for (const url of process.argv.slice(1)) {
+  const line = await import(url).then((read) => ({default: read.default ?? null}), ({message}) => ({problem: message}))
+  process.stdout.write(JSON.stringify(line) + '\\n')
+}`
+
+/** Modules by folder, valid until a file changes: a fleet reads its jobs every few seconds. */
+const modulesByFolder = new Map<string, {state: string; modules: JobModule[]}>()
 
 /**
- * The job of this name.
- *
- * @throws ConfigError `UNKNOWN_NAME` naming those there are
+ * Reads a user's job files in a process that sees only their folder, no settings and no other files: a module can run any code,
+ * and in a fleet it belongs to another lender.
  */
-export async function requireJob(config: Config, name: string): Promise<Job> {
-  const jobs = await readJobs(config)
-  const job = jobs.find((known) => known.name === name)
-  if (job) return job
-  const names = jobs.map((known) => known.name)
-  throw newError('UNKNOWN_NAME', `Job '${name}' on the command line: ${expectOneOf(name, names)}.`)
+async function readOwn(folder: string, files: readonly string[]): Promise<JobModule[]> {
+  const paths = files.map((file) => join(folder, file))
+  const state = JSON.stringify(paths.map((path) => [path, statSync(path).mtimeMs, statSync(path).size]))
+  const known = modulesByFolder.get(folder)
+  if (known?.state === state) return known.modules
+  const args = ['--permission', `--allow-fs-read=${folder}`, '--input-type=module', '--eval', READER]
+  const urls = paths.map((path) => pathToFileURL(path).href)
+  const printed = await new Promise<{stdout: string; isLate: boolean}>((done) => {
+    const limits = {timeout: READ_MS, killSignal: 'SIGKILL' as const, maxBuffer: 1024 * 1024}
+    execFile(process.execPath, [...args, ...urls], {...limits, env: {}}, (error, stdout) =>
+      done({stdout, isLate: error?.killed ?? false}),
+    )
+  })
+  const lines = printed.stdout
+    .split('\n')
+    .flatMap((line) => moduleSchema.safeParse(parseJson(line)).data ?? [])
+  const problem = printed.isLate
+    ? `it could not be read within ${READ_MS / 1000} seconds`
+    : 'it ended the process that read it'
+  const modules = files.map((_, index) => lines[index] ?? {problem})
+  if (lines.length >= files.length) modulesByFolder.set(folder, {state, modules})
+  return modules
 }

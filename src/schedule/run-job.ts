@@ -16,59 +16,14 @@ import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {findCurrentRelease, type Release} from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {ingestRates} from '../sync/rates.ts'
-import type {ExportStep, Job, Step} from './job.ts'
+import type {Job, Step} from './job.ts'
 import {adoptRun, beginRun, endRun} from './job-runs.ts'
 import {decideRetry, describeTimeout, isOverdue} from './scheduler.ts'
 import {findBusinessDay} from './slots.ts'
 import {pingDeadMan, queueDigest, tellPeople} from './tell.ts'
-/** A run the scheduler has claimed for this process. */
-export interface Claim {
-  jobRunId: number
-  attempt: number
-}
 
 /**
- * Carries out one run of a job and records in the state database how it ended, and whether it is made again.
- *
- * @param work is given the instant the job was due at, ms since the epoch; undefined when somebody asked for it
- * @throws ConfigError `RUN_TAKEN` when the claim was given to another process meanwhile; whatever `work` throws
- */
-export async function executeRun<T>(
-  config: Config,
-  {job, claim}: {job: Job; claim?: Claim | undefined},
-  world: World,
-  work: (slot: number | undefined) => Promise<T>,
-): Promise<T> {
-  const folder = dataFolderAt(config.dataDir)
-  requireWritable(folder)
-  using stateDb = openStateDb(folder.stateDb)
-  const begunAt = world.realClock.now()
-  const run = claim ? adoptRun(stateDb, claim, begunAt) : beginRun(stateDb, job.name, begunAt)
-  if (!run) {
-    throw newError(
-      'RUN_TAKEN',
-      `Run '${claim?.jobRunId}', attempt ${claim?.attempt}: it is no longer this process's to carry out.`,
-    )
-  }
-  try {
-    const result = await work(run.slot === null ? undefined : Date.parse(run.slot))
-    const summary = JSON.stringify(result)
-    const end = {exitCode: 0, errorCode: null, error: null, summary, retryAt: null}
-    endRun(stateDb, run, end, world.realClock.now())
-    return result
-  } catch (error) {
-    const now = world.realClock.now()
-    const wasEnded = world.signal.aborted && isOverdue(job, run, now)
-    const {code: errorCode, exitCode, message} = explainError(error)
-    const retryAt = decideRetry(job, run, {exitCode, errorCode}, now)
-    const end = {exitCode, errorCode, error: scrubSecrets(message), summary: null, retryAt}
-    endRun(stateDb, run, wasEnded ? describeTimeout(job) : end, now)
-    throw error
-  }
-}
-
-/**
- * Runs a job, records how it ended, and tells whoever waits for word of it.
+ * Runs a job, records how it ended, and tells people.
  *
  * @param describe a release, for people
  */
@@ -91,8 +46,8 @@ export async function performJob(
         const digest = {day: release.manifest.as_of, ...(await describe(release))}
         queueDigest(stateDb, config, digest, world.realClock.now())
       } catch (error) {
-        // What the job is for is done.
-        world.log.warn({reason: scrubSecrets(messageOf(error))}, 'the figures of the day could not be told')
+        // The job itself has succeeded.
+        world.log.warn({reason: scrubSecrets(messageOf(error))}, 'the figures of the day could not be sent')
       }
     }
     return result
@@ -104,21 +59,65 @@ export async function performJob(
   }
 }
 
-/** What a job came to; `run --json` prints it. */
+/** A run the scheduler has claimed for this process. */
+export interface Claim {
+  jobRunId: number
+  attempt: number
+}
+
+/**
+ * Carries out one run of a job and records in the state database how it ended, and whether it is retried.
+ *
+ * @param work gets the slot, ms since the epoch; undefined if somebody started the run by hand
+ * @throws ConfigError `RUN_TAKEN` if another process has taken over the claim; whatever `work` throws
+ */
+export async function executeRun<T>(
+  config: Config,
+  {job, claim}: {job: Job; claim?: Claim | undefined},
+  world: World,
+  work: (slot: number | undefined) => Promise<T>,
+): Promise<T> {
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  using stateDb = openStateDb(folder.stateDb)
+  const begunAt = world.realClock.now()
+  const run = claim ? adoptRun(stateDb, claim, begunAt) : beginRun(stateDb, job.name, begunAt)
+  if (!run) {
+    throw newError(
+      'RUN_TAKEN',
+      `Run '${claim?.jobRunId}', attempt ${claim?.attempt}: another process has taken it over.`,
+    )
+  }
+  try {
+    const result = await work(run.slot === null ? undefined : Date.parse(run.slot))
+    endRun(stateDb, run, {exitCode: 0, summary: JSON.stringify(result)}, world.realClock.now())
+    return result
+  } catch (error) {
+    const now = world.realClock.now()
+    const wasEnded = world.signal.aborted && isOverdue(job, run, now)
+    const {code: errorCode, exitCode, message} = explainError(error)
+    const retryAt = decideRetry(job, run, {exitCode, errorCode}, now)
+    const end = {exitCode, errorCode, error: scrubSecrets(message), retryAt}
+    endRun(stateDb, run, wasEnded ? describeTimeout(job) : end, now)
+    throw error
+  }
+}
+
+/** The result of a job; `run --json` prints it. */
 interface JobResult {
   job: string
-  /** `not_due`: a step found that this is not the day, and ended the job. */
+  /** `not_due`: it was too early for a step, which ended the job. */
   outcome: 'done' | 'not_due'
   steps: StepResult[]
 }
 
-/** What is run: a job, and the instant it was due at (ms since the epoch) unless somebody asked for it. */
+/** A job and its slot, ms since the epoch; no slot if somebody started it by hand. */
 interface JobRequest {
   job: Job
   slot?: number | undefined
 }
 
-/** Runs the steps of a job in order; the first that fails ends it. */
+/** Runs the steps of a job in order until one fails. */
 export async function runJob(config: Config, request: JobRequest, world: World): Promise<JobResult> {
   const {job} = request
   const steps: StepResult[] = []
@@ -137,8 +136,10 @@ export async function runJob(config: Config, request: JobRequest, world: World):
   return {job: job.name, outcome: 'done', steps}
 }
 
-/** What one step came to. */
+/** The result of one step. */
 export type StepResult = Awaited<ReturnType<typeof runStep>>
+
+type StepOf<Name extends Step['do']> = Extract<Step, {do: Name}>
 
 async function runStep(
   config: Config,
@@ -173,7 +174,7 @@ async function runStep(
 
 function runExport(
   config: Config,
-  {profiles, tables, period}: ExportStep,
+  {profiles, tables, period}: StepOf<'export'>,
   {job, slot}: JobRequest,
   world: World,
 ): Promise<BatchResult[]> {
@@ -184,10 +185,7 @@ function runExport(
   return exportRelease(config, {profiles, tables, ...moment}, world)
 }
 
-/**
- * The business date of the slot, when that is a day gone by: a run that catches up writes the files of its day. What a
- * walk saw counts for the day it was walked, whatever the slot.
- */
+/** The business date of a past slot: a run that catches up writes the files of that day. Undefined for today. */
 function findAsOf(config: Config, slot: number | undefined, {clock}: World): string | undefined {
   if (slot === undefined) return undefined
   const day = businessDateOf(slot, config)
@@ -201,14 +199,15 @@ function previousMonthOf(instant: number, {timeZone}: Job): string {
 }
 
 /**
- * Closes the month before when the local day of `instant` is the business day for it, or a later one: what failed on its
- * day is made good. A closed month stays closed; one that somebody reopened is theirs to close.
+ * Closes the previous month on its business day, or on a later day if that failed. A closed month stays closed; a month that
+ * a person reopened is left for that person to close.
  *
- * @returns the month, `YYYY-MM`, and the terms of its roll-forward where it is closed now; `not_due` before its day, for a month that was reopened, and for one before the first walk
+ * @returns the month, `YYYY-MM`, with the terms of its roll-forward if it is closed now; `not_due` before its day, for a
+ * reopened month, and for a month before the first walk
  */
 async function closePreviousMonth(
   config: Config,
-  {job, step, instant}: {job: Job; step: Extract<Step, {do: 'close_period'}>; instant: number},
+  {job, step, instant}: {job: Job; step: StepOf<'close_period'>; instant: number},
   world: World,
 ): Promise<{outcome: 'closed' | 'unchanged' | 'not_due'; period: string; terms?: readonly TiedTerm[]}> {
   const period = previousMonthOf(instant, job)
@@ -228,8 +227,8 @@ async function closePreviousMonth(
 
 function isReopened(config: Config, period: string): boolean {
   using stateDb = openStateDb(dataFolderAt(config.dataDir).stateDb)
-  const events = listPeriodEvents(stateDb).filter(
+  const last = listPeriodEvents(stateDb).findLast(
     (event) => event.period === period && event.action !== 'remap',
   )
-  return events.at(-1)?.action === 'reopen'
+  return last?.action === 'reopen'
 }

@@ -7,43 +7,9 @@ interface Schedule {
   timeZone: string
 }
 
-/** No wall clock is further from UTC, a gap included. */
-const MARGIN_MS = 16 * HOUR_MS
-
 /** What is wrong with a cron expression, field by field; empty when nothing is. */
 export function findCronProblems(expression: string): string[] {
   return validateDetailed(expression).errors.map(({field, message}) => `${field}: ${message}`)
-}
-
-interface Times {
-  hours: number[]
-  minutes: number[]
-  seconds: number[]
-  /** `*` or a step over all hours: the schedule counts elapsed time, not times of the day. */
-  isInterval: boolean
-  isDue(midnight: WallTime): boolean
-}
-
-const known = new Map<string, Times>()
-
-function timesOf(expression: string): Times {
-  const cached = known.get(expression)
-  if (cached) return cached
-  const {hour, minute, second} = parse(expression)
-  const fields = expression.trim().split(/\s+/)
-  const dayFields = fields.slice(-3).join(' ')
-  // Asked at midnight UTC of the local date, node-cron judges the date alone, its `L`, `W` and `#` included.
-  const day = createTask(`0 0 0 ${dayFields}`, () => undefined, {timezone: 'UTC'})
-  void day.destroy()
-  const times: Times = {
-    hours: hour,
-    minutes: minute,
-    seconds: second,
-    isInterval: /^\*/.test(fields.at(-4) ?? ''),
-    isDue: (midnight) => day.match(new Date(midnight)),
-  }
-  known.set(expression, times)
-  return times
 }
 
 /**
@@ -55,36 +21,7 @@ export function listSlots(schedule: Schedule, after: number, until: number): num
   return [...new Set(listDue(schedule, after, until).map(({instant}) => instant))].sort((a, b) => a - b)
 }
 
-function listDue({schedule, timeZone}: Schedule, after: number, until: number): Resolved[] {
-  const times = timesOf(schedule)
-  const due: Resolved[] = []
-  const first = Math.floor((after - MARGIN_MS) / DAY_MS) * DAY_MS
-  for (let midnight = first; midnight <= until + MARGIN_MS; midnight += DAY_MS) {
-    if (!times.isDue(midnight)) continue
-    const day = readLocalDay(midnight, timeZone)
-    for (const hour of times.hours) {
-      const wallHour = midnight + hour * HOUR_MS
-      if (isFarFrom(wallHour, day, after, until)) continue
-      due.push(...listDueInHour(times, day, wallHour))
-    }
-  }
-  return due.filter(({instant}) => instant > after && instant <= until)
-}
-
-function isFarFrom(wallHour: WallTime, {offsets}: LocalDay, after: number, until: number): boolean {
-  return wallHour - Math.max(...offsets) > until || wallHour - Math.min(...offsets) + HOUR_MS <= after
-}
-
-function listDueInHour(times: Times, day: LocalDay, wallHour: WallTime): Resolved[] {
-  return times.minutes.flatMap((minute) =>
-    times.seconds.flatMap((second) => {
-      const resolved = resolveWallTime(wallHour + minute * 60_000 + second * 1000, day)
-      return times.isInterval ? resolved.filter(({change}) => change !== 'skipped') : resolved.slice(0, 1)
-    }),
-  )
-}
-
-/** From one 29 February to the next at the turn of a century. */
+/** February 29 can be eight years away, at the turn of a century. */
 const LONGEST_PAUSE_DAYS = 366 * 8
 
 /** The next due instants after `after`; fewer when eight years hold no more. */
@@ -106,46 +43,26 @@ export function listNextOfEach<Job extends Schedule>(jobs: readonly Job[], now: 
     .sort((a, b) => a.slot - b.slot)
 }
 
-/** What changes of the clock will do to a schedule within a year of `now`, in words; one line per change and kind. */
+/** What daylight saving will do to a schedule within a year of `now`, in words; one line per change and kind. */
 export function describeClockChanges(schedule: Schedule, now: number): string[] {
   const {timeZone} = schedule
   if (timesOf(schedule.schedule).isInterval) return []
   const notes = new Map<string, string>()
-  for (const day of listChangeDays(timeZone, now)) {
-    const due = listDue(schedule, day - DAY_MS, day + 2 * DAY_MS)
-    for (const {instant, wall, change} of due) {
-      if (change === null || dateOfWallTime(wall) !== dateOfWallTime(day)) continue
+  const today = Math.floor(wallTimeOf(now, timeZone) / DAY_MS) * DAY_MS
+  for (let midnight = today; midnight < today + 366 * DAY_MS; midnight += DAY_MS) {
+    if (readLocalDay(midnight, timeZone).changeAt === Infinity) continue
+    const date = dateOfWallTime(midnight)
+    for (const {instant, wall, change} of listDue(schedule, midnight - DAY_MS, midnight + 2 * DAY_MS)) {
+      if (change === null || dateOfWallTime(wall) !== date) continue
       const time = new Date(wall).toISOString().slice(11, 16)
       const words =
         change === 'skipped'
           ? `the clock skips ${time}: due at ${formatLocal(instant, timeZone).slice(11, 16)} instead`
           : `the clock shows ${time} twice: due the first time only`
-      notes.set(`${dateOfWallTime(wall)} ${change}`, `${dateOfWallTime(wall)}: ${words}`)
+      notes.set(`${date} ${change}`, `${date}: ${words}`)
     }
   }
   return [...notes.values()]
-}
-
-/** Local midnights of the days of the coming year on which the offset changes. */
-function listChangeDays(timeZone: string, now: number): WallTime[] {
-  const days: WallTime[] = []
-  const today = Math.floor(wallTimeOf(now, timeZone) / DAY_MS) * DAY_MS
-  for (let midnight = today; midnight < today + 366 * DAY_MS; midnight += DAY_MS) {
-    const [before, after] = readLocalDay(midnight, timeZone).offsets
-    if (before !== after) days.push(midnight)
-  }
-  return days
-}
-
-/** Wall time without a zone, as ms since the epoch if it were UTC. */
-type WallTime = number
-
-const MINUTE_MS = 60_000
-
-/** How far the wall clock is ahead of UTC, ms. */
-function offsetAt(instant: number, timeZone: string): number {
-  const second = Math.floor(instant / 1000) * 1000
-  return wallTimeOf(second, timeZone) - second
 }
 
 /** `YYYY-MM-DD HH:MM:SS` of an instant in a time zone. */
@@ -153,64 +70,134 @@ export function formatLocal(instant: number, timeZone: string): string {
   return new Date(wallTimeOf(instant, timeZone)).toISOString().slice(0, 19).replace('T', ' ')
 }
 
-/** What the wall clock of a zone does on one day. */
-interface LocalDay {
-  /** The offsets of the days before and after; they differ around a change of the clock. */
-  offsets: [before: number, after: number]
-  timeZone: string
+/** A cron expression, parsed. */
+interface Times {
+  hours: number[]
+  minutes: number[]
+  seconds: number[]
+  /** `*` or a step over all hours: the schedule counts elapsed time, not times of the day. */
+  isInterval: boolean
+  isDue(midnight: WallTime): boolean
 }
 
-const days = new Map<string, LocalDay>()
+const timesByExpression = new Map<string, Times>()
+
+function timesOf(expression: string): Times {
+  const known = timesByExpression.get(expression)
+  if (known) return known
+  const {hour, minute, second} = parse(expression)
+  const fields = expression.trim().split(/\s+/)
+  // Asked at midnight UTC of the local date, node-cron judges the date alone, its `L`, `W` and `#` included.
+  const day = createTask(`0 0 0 ${fields.slice(-3).join(' ')}`, () => undefined, {timezone: 'UTC'})
+  void day.destroy()
+  const times: Times = {
+    hours: hour,
+    minutes: minute,
+    seconds: second,
+    isInterval: /^\*/.test(fields.at(-4) ?? ''),
+    isDue: (midnight) => day.match(new Date(midnight)),
+  }
+  timesByExpression.set(expression, times)
+  return times
+}
+
+/** No wall clock is further from UTC, a gap included. */
+const MARGIN_MS = 16 * HOUR_MS
+
+function listDue({schedule, timeZone}: Schedule, after: number, until: number): Resolved[] {
+  const times = timesOf(schedule)
+  const due: Resolved[] = []
+  const first = Math.floor((after - MARGIN_MS) / DAY_MS) * DAY_MS
+  for (let midnight = first; midnight <= until + MARGIN_MS; midnight += DAY_MS) {
+    if (!times.isDue(midnight)) continue
+    const day = readLocalDay(midnight, timeZone)
+    for (const hour of times.hours) {
+      const wall = midnight + hour * HOUR_MS
+      const isOutside =
+        wall - Math.max(day.before, day.after) > until ||
+        wall - Math.min(day.before, day.after) + HOUR_MS <= after
+      if (!isOutside) due.push(...listDueInHour(times, day, wall))
+    }
+  }
+  return due.filter(({instant}) => instant > after && instant <= until)
+}
+
+function listDueInHour(times: Times, day: LocalDay, hour: WallTime): Resolved[] {
+  return times.minutes.flatMap((minute) =>
+    times.seconds.flatMap((second) => {
+      const resolved = resolveWallTime(hour + minute * MINUTE_MS + second * 1000, day)
+      return times.isInterval ? resolved.filter(({change}) => change !== 'skipped') : resolved.slice(0, 1)
+    }),
+  )
+}
+
+/** Wall time without a zone, as ms since the epoch if it were UTC. */
+type WallTime = number
+
+const MINUTE_MS = 60_000
+
+/** What the wall clock of a zone does around one day. */
+interface LocalDay {
+  /** How far it is ahead of UTC before and after the change, ms. */
+  before: number
+  after: number
+  /** The instant at which the clock is changed; `Infinity` on most days. */
+  changeAt: number
+}
+
+const localDays = new Map<string, LocalDay>()
 /** The scheduler asks for the same few days every second. */
 const MOST_DAYS_KEPT = 1000
 
-/** Reads the day that begins at this wall time; most have one offset, so that their wall times are instants by subtraction. */
 function readLocalDay(midnight: WallTime, timeZone: string): LocalDay {
   const key = `${timeZone} ${midnight}`
-  const known = days.get(key)
+  const known = localDays.get(key)
   if (known) return known
-  const offsets: LocalDay['offsets'] = [
-    offsetAt(midnight - DAY_MS, timeZone),
-    offsetAt(midnight + 2 * DAY_MS, timeZone),
-  ]
-  const day = {offsets, timeZone}
-  if (days.size >= MOST_DAYS_KEPT) days.clear()
-  days.set(key, day)
+  if (localDays.size >= MOST_DAYS_KEPT) localDays.clear()
+  const day = findChange(midnight - DAY_MS, midnight + 2 * DAY_MS, timeZone)
+  localDays.set(key, day)
   return day
 }
 
-/** An instant that a wall time comes to, and what a change of the clock did to it. */
+/** Finds the one change of the clock in (low, high], to the minute. */
+function findChange(low: number, high: number, timeZone: string): LocalDay {
+  const [before, after] = [offsetAt(low, timeZone), offsetAt(high, timeZone)]
+  if (before === after) return {before, after, changeAt: Infinity}
+  let [unchanged, changed] = [Math.floor(low / MINUTE_MS), Math.ceil(high / MINUTE_MS)]
+  while (changed - unchanged > 1) {
+    const middle = Math.floor((unchanged + changed) / 2)
+    if (offsetAt(middle * MINUTE_MS, timeZone) === after) changed = middle
+    else unchanged = middle
+  }
+  return {before, after, changeAt: changed * MINUTE_MS}
+}
+
+/** How far the wall clock is ahead of UTC, ms. */
+function offsetAt(instant: number, timeZone: string): number {
+  const second = Math.floor(instant / 1000) * 1000
+  return wallTimeOf(second, timeZone) - second
+}
+
+/** An instant at which a wall time is due. */
 interface Resolved {
-  /** Ms since the epoch. */
   instant: number
   wall: WallTime
-  /** `skipped`: the clock never shows the time, this is the end of the gap; `repeated`: it shows it twice. */
+  /** `skipped`: the clock never shows this time, `instant` is the end of the gap; `repeated`: it shows it twice. */
   change: 'skipped' | 'repeated' | null
 }
 
-/** The instants at which the wall clock shows a time of a day, ascending: one, or two where the hour is repeated. */
-function resolveWallTime(wall: WallTime, {timeZone, offsets}: LocalDay): Resolved[] {
-  if (offsets[0] === offsets[1]) return [{instant: wall - offsets[0], wall, change: null}]
-  const [early = 0, late = 0] = offsets.map((offset) => wall - offset).sort((a, b) => a - b)
-  const shown = [...new Set([early, late])].filter((instant) => wallTimeOf(instant, timeZone) === wall)
-  if (shown.length === 0) return [{instant: findChange(early, late, timeZone), wall, change: 'skipped'}]
+/** The instants of a wall time, ascending: one, or two where the hour is repeated. */
+function resolveWallTime(wall: WallTime, {before, after, changeAt}: LocalDay): Resolved[] {
+  const shown = [
+    ...(wall - before < changeAt ? [wall - before] : []),
+    ...(wall - after >= changeAt ? [wall - after] : []),
+  ]
+  if (shown.length === 0) return [{instant: changeAt, wall, change: 'skipped'}]
   return shown.map((instant) => ({instant, wall, change: shown.length === 2 ? 'repeated' : null}))
 }
 
-/** The first minute in (low, high] at which the offset is that of `high`. */
-function findChange(low: number, high: number, timeZone: string): number {
-  const after = offsetAt(high, timeZone)
-  let [before, changed] = [Math.floor(low / MINUTE_MS), Math.ceil(high / MINUTE_MS)]
-  while (changed - before > 1) {
-    const middle = Math.floor((before + changed) / 2)
-    if (offsetAt(middle * MINUTE_MS, timeZone) === after) changed = middle
-    else before = middle
-  }
-  return changed * MINUTE_MS
-}
-
 /**
- * The day of a month, `YYYY-MM-DD`, that is its `nth` business day: Monday to Friday, holidays left out.
+ * The `nth` business day of a month, `YYYY-MM-DD`: Monday to Friday, without holidays.
  *
  * @param month `YYYY-MM`
  */
@@ -230,7 +217,7 @@ const weekdayOf = (day: string) => new Date(`${day}T00:00:00Z`).getUTCDay()
 
 const isWeekend = (day: string) => [0, 6].includes(weekdayOf(day))
 
-/** Month, day and, for those that came later, the first year. */
+/** Month, day and the first year. */
 const FIXED: [monthDay: string, since: number][] = [
   ['01-01', 0],
   ['06-19', 2021],
@@ -239,7 +226,7 @@ const FIXED: [monthDay: string, since: number][] = [
   ['12-25', 0],
 ]
 
-/** Month, weekday, and which of the month; -1 is the last. */
+/** Month, weekday, and which one in the month; -1 is the last. */
 const FLOATING: [month: string, weekday: number, nth: number][] = [
   ['01', 1, 3],
   ['02', 1, 3],
@@ -250,8 +237,8 @@ const FLOATING: [month: string, weekday: number, nth: number][] = [
 ]
 
 /**
- * Whether banks of the Federal Reserve are closed on a weekday: the holidays of 5 U.S.C. § 6103. One on a Sunday is kept on
- * the Monday after; one on a Saturday is not moved, as at the Federal Reserve.
+ * Whether the Federal Reserve is closed on a weekday: the holidays of 5 U.S.C. § 6103. A Sunday holiday moves to Monday; a
+ * Saturday holiday does not move.
  */
 export function isFederalHoliday(day: string): boolean {
   const [year = '', month = ''] = day.split('-')

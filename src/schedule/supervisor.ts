@@ -3,136 +3,137 @@ import {sleepUntilStopped} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {explainError, type LoantapeError, newError} from '../core/errors.ts'
 import {type Log, logFor, scrubSecrets} from '../core/log.ts'
-import {type Place, runLoantape} from '../core/process.ts'
+import {type Environment, runLoantape} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {type DataFolder, requireWritable} from '../store/data-folder.ts'
 import {findLockHolder} from '../store/lock.ts'
 import {findCurrentRelease} from '../store/release.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {isEnabled, type Job, WEBHOOK_JOB} from './job.ts'
-import {adoptRun, listUnderWay} from './job-runs.ts'
+import {adoptRun, listLiveRuns} from './job-runs.ts'
 import {createScheduler, type Scheduler} from './scheduler.ts'
 import {tellPeople} from './tell.ts'
 
 const TICK_MS = 1_000
-/** How often settings and jobs of a source are read again, and one that is broken is tried again. */
+/** How often settings and jobs of a source are read again. */
 const LOOK_MS = 15_000
-/** A source that takes longer to be read does not keep the others waiting. */
+/** How long the start waits for slow sources. */
 const FIRST_LOOK_MS = 5_000
-/** How often people are told what there is to tell. */
+/** How often alarms are checked and sent. */
 const TELL_MS = 5_000
-/** A run that has waited for its source for so long keeps no other source from its run. */
+/** After this long, a run that waits for its source no longer blocks other sources. */
 const WAITED_MS = 300_000
-/** What a run does while it may wait for its source, and for nothing of this machine. */
-const WAITS = /^(opening|walking|details)/
-/** With those that have waited long for their source, at most so many times the allowed runs are under way. */
-const MOST_WAITING = 2
+/** The progress of runs that can wait for their source. */
+const CAN_WAIT = /^(opening|walking|details)/
+/** Waiting runs included, at most this many times the allowed runs go on at once. */
+const MOST_WITH_WAITING = 2
 
-/** One lender as it is set up: `serve` has one, a fleet many. */
+/** One lender's setup: `serve` has one, a fleet many. */
 export interface Source {
   config: Config
   folder: DataFolder
   jobs: readonly Job[]
-  /** Where its processes live; by default where this one does. */
-  place?: Place
+  /** Of its processes; by default this process's. */
+  environment?: Environment
 }
 
 /** What is supervised. */
 export interface Sources {
-  /** The names of the sources there are now. */
+  /** The names of the present sources. */
   list: () => readonly string[]
-  /** Reads one as it is now; throws what is wrong with it. */
+  /** Reads the present setup of one; throws what is wrong with it. */
   read: (name: string) => Promise<Source>
-  /** Runs under way at once, over all of them. */
+  /** How many runs may go on at once, over all sources. */
   runs: number
-  /** How long the state database of one is waited for, ms: meanwhile no other is looked at. */
+  /** How long to wait for the state database of one source, ms; meanwhile the others wait too. */
   patienceMs?: number
 }
 
 /**
- * Creates the supervisor of these sources: it runs their jobs when they are due, each in a process of its own, and tells their people.
- * A source that is broken or hangs harms no other.
+ * Creates the supervisor of these sources: it runs their jobs when due, each in its own process, and sends their alarms. A
+ * source that is broken or hangs does not affect the others.
  */
 export function createSupervisor(sources: Sources, world: World) {
-  const kept = new Map<string, KeptSource>()
-  const ending = new Set<KeptSource>()
+  const served = new Map<string, ServedSource>()
+  const ending = new Set<ServedSource>()
   let isListed = true
 
-  /** Keeps the sources there are now; one that is gone ends after its run, and may come back then. */
+  /** Serves the present sources; one that is gone ends after its run, and can come back then. */
   function findSources(): void {
     const names = sources.list()
-    for (const [name, one] of kept) {
+    for (const [name, one] of served) {
       if (names.includes(name) || ending.has(one)) continue
       world.log.info({source: name}, 'source is gone: it ends after its run')
       ending.add(one)
       void one.end().finally(() => {
-        kept.delete(name)
+        served.delete(name)
         ending.delete(one)
       })
     }
     const isTaken = (root: string, name: string) =>
-      [...kept.values()].some((one) => one.name !== name && one.open()?.root === root)
+      [...served.values()].some((one) => one.name !== name && one.open()?.root === root)
     for (const name of names)
-      if (!kept.has(name)) kept.set(name, keepSource(name, {...sources, isTaken}, world))
+      if (!served.has(name)) served.set(name, serveSource(name, {...sources, isTaken}, world))
   }
 
-  /** Whoever was started longest ago goes first, so that one that is due all the time does not keep others from theirs. */
+  /** The source that started a run longest ago goes first, so that a busy source does not starve the others. */
   function tick(most: number): void {
-    const inTurn = [...kept.values()].sort((a, b) => a.startedAt() - b.startedAt())
-    const counts = inTurn.map((one) => one.countUnderWay())
-    const running = sumOf(counts.map((one) => one.running))
-    const waiting = sumOf(counts.map((one) => one.waiting))
-    let free = Math.min(most - (running - waiting), MOST_WAITING * most - running)
+    const inTurn = [...served.values()].sort((a, b) => a.startedAt() - b.startedAt())
+    let [running, waiting] = [0, 0]
+    for (const one of inTurn) {
+      const counts = one.countRuns()
+      running += counts.running
+      waiting += counts.waiting
+    }
+    let free = Math.min(most - (running - waiting), MOST_WITH_WAITING * most - running)
     for (const one of inTurn) if (one.tick(free > 0)) free -= 1
   }
 
   return {
-    /** The sources that are kept, and how each was found. */
-    kept: (): readonly KeptSource[] => [...kept.values()],
-    /** Reads every source for the first time. @throws where there is no list of them */
+    /** The sources that are served. */
+    served: (): readonly ServedSource[] => [...served.values()],
+    /** Reads every source for the first time. @throws if they cannot be listed */
     async begin(): Promise<void> {
       findSources()
-      // Runs that a server before this one left under way are known by then: they count.
+      // From now on, runs that a previous server left behind count.
       tick(0)
       await Promise.race([
-        Promise.all([...kept.values()].map((one) => one.looked())),
+        Promise.all([...served.values()].map((one) => one.looked())),
         sleepUntilStopped(world.realClock, FIRST_LOOK_MS, world.signal),
       ])
     },
-    /** Runs what is due until stopped; resolves when every run under way has ended. */
+    /** Runs what is due until stopped; resolves when every run has ended. */
     async run(): Promise<void> {
-      world.log.info({count: kept.size}, 'scheduler begins')
+      world.log.info({count: served.size}, 'scheduler begins')
       while (!world.signal.aborted) {
         try {
           findSources()
           isListed = true
         } catch (error) {
-          // The list cannot be read: the sources that are known go on.
-          if (isListed) logProblem(error, world.log, 'the sources cannot be listed; they are listed again')
+          // The known sources go on.
+          if (isListed) logProblem(error, world.log, 'the sources cannot be listed; listing is tried again')
           isListed = false
         }
         tick(sources.runs)
         await sleepUntilStopped(world.realClock, TICK_MS, world.signal)
       }
-      await Promise.all([...kept.values()].map((one) => one.end()))
+      await Promise.all([...served.values()].map((one) => one.end()))
       world.log.info('stopped')
     },
   }
 }
-
-const sumOf = (numbers: readonly number[]) => numbers.reduce((sum, one) => sum + one, 0)
 
 function logProblem(error: unknown, log: Log, words: string): void {
   const {code, message} = explainError(error)
   log.error({code, reason: scrubSecrets(message)}, words)
 }
 
-/** A source that is served; whatever goes wrong with it stays with it, and is shown. */
-export type KeptSource = ReturnType<typeof keepSource>
+/** A source that is served; its problems are shown and affect no other. */
+export type ServedSource = ReturnType<typeof serveSource>
 
-interface Open {
+interface OpenSource {
   source: Source
-  /** What its settings and jobs were. */
+  /** Its settings and jobs as JSON, to notice a change. */
   text: string
   /** Its data folder, links followed. */
   root: string
@@ -141,33 +142,33 @@ interface Open {
 }
 
 /**
- * Keeps one source.
+ * Serves one source.
  *
- * @param name empty where it is the only one
+ * @param name empty if it is the only one
  * @param tools `isTaken` says whether another source has this data folder
  */
-export function keepSource(
+export function serveSource(
   name: string,
   tools: Pick<Sources, 'read' | 'patienceMs'> & {isTaken: (root: string, name: string) => boolean},
   world: World,
 ) {
   const log = name === '' ? world.log : logFor(name, world.log)
-  let open: Open | undefined
+  let open: OpenSource | undefined
   let problem: LoantapeError | undefined
-  /** It is to be opened anew as soon as nothing runs. */
+  /** It has changed and is reopened as soon as nothing runs. */
   let isStale = false
   let isEnding = false
   let looking: Promise<void> | undefined
   let telling: Promise<void> | undefined
   let [lookAt, tellAt, pausedUntil, startedAt] = [0, 0, 0, 0]
-  /** What the run under way was last seen doing, and since when. */
+  /** What its run was last seen doing, and since when. */
   let seen = {doing: '', since: 0}
 
   const isBusy = () => open?.scheduler.current() !== undefined
 
   function fail(error: unknown): void {
     if (problem?.message !== explainError(error).message)
-      logProblem(error, log, 'this source cannot be served; it is looked at again')
+      logProblem(error, log, 'this source cannot be served; it is tried again')
     problem = explainError(error)
   }
 
@@ -179,8 +180,8 @@ export function keepSource(
     closing?.stateDb[Symbol.dispose]()
   }
 
-  function openAs(source: Source, text: string): Open {
-    const {folder, jobs, place} = source
+  function openAs(source: Source, text: string): OpenSource {
+    const {folder, jobs, environment} = source
     requireWritable(folder)
     const root = realpathSync(folder.root)
     if (tools.isTaken(root, name)) {
@@ -197,7 +198,7 @@ export function keepSource(
           const onStarted = (pid: number) => {
             adoptRun(stateDb, {jobRunId, attempt, pid}, world.realClock.now())
           }
-          return runLoantape(args, {signal: world.signal, onStarted, ...place})
+          return runLoantape(args, {signal: world.signal, onStarted, ...environment})
         },
       },
       {...world, log},
@@ -205,8 +206,8 @@ export function keepSource(
     return {source, text, root, stateDb, scheduler}
   }
 
-  /** Opens the source, and opens it anew where it has changed or was broken. */
-  async function lookAnew(): Promise<void> {
+  /** Opens the source; reopens it if it has changed or was broken. */
+  async function refresh(): Promise<void> {
     try {
       const source = await tools.read(name)
       const text = JSON.stringify([source.config, source.jobs])
@@ -219,31 +220,31 @@ export function keepSource(
       const jobs = source.jobs.filter(isEnabled).map((job) => job.name)
       log.info({count: jobs.length, job: jobs.join(', ')}, 'source is served')
     } catch (error) {
-      // What is broken starts nothing and waits for its time.
+      // A broken source starts nothing until it is read again.
       isStale = false
       fail(error)
     }
   }
 
-  async function tell({source: {config, folder}, stateDb}: Open): Promise<void> {
+  async function tell({source: {config, folder}, stateDb}: OpenSource): Promise<void> {
     try {
       await tellPeople(stateDb, config, {...world, log}, findCurrentRelease(folder)?.manifest)
     } catch (error) {
-      logProblem(error, log, 'people could not be told; they are told later')
+      logProblem(error, log, 'alarms could not be sent; they are sent later')
     }
   }
 
   return {
     name,
-    /** What is open of it, and what keeps it from being served. */
+    /** Its open part, and why it cannot be served. */
     open: () => open,
     problem: () => problem,
-    /** When this process last started a run of it, ms since the epoch. */
+    /** When this process last started one of its runs, ms since the epoch. */
     startedAt: () => startedAt,
-    /** Resolves when it has been read for the first time, or could not be. */
+    /** Resolves when it has been read, or could not be. */
     looked: () => looking,
     /**
-     * Looks once what is due and whom to tell.
+     * Starts what is due and sends alarms.
      *
      * @returns whether it started a run
      */
@@ -251,7 +252,7 @@ export function keepSource(
       const now = world.realClock.now()
       if (!looking && !isEnding && (now >= lookAt || (isStale && !isBusy()))) {
         lookAt = now + LOOK_MS
-        looking = lookAnew().finally(() => {
+        looking = refresh().finally(() => {
           looking = undefined
         })
       }
@@ -266,7 +267,7 @@ export function keepSource(
           })
         }
       } catch (error) {
-        // A full disk, or a state database that is busy for long, must not end the server.
+        // A full disk or a busy state database must not end the server.
         fail(error)
         pausedUntil = now + LOOK_MS
         lookAt = pausedUntil
@@ -275,22 +276,22 @@ export function keepSource(
       startedAt = now
       return true
     },
-    /** Slots of it that are carried out now, those of a server before this one among them, and how many of them have waited long. */
-    countUnderWay(): {running: number; waiting: number} {
+    /** Its running slots, those of a previous server included, and how many of them have waited long for their source. */
+    countRuns(): {running: number; waiting: number} {
       try {
         const now = world.realClock.now()
-        const running = open ? listUnderWay(open.stateDb, now).filter(({slot}) => slot !== null) : []
+        const running = open ? listLiveRuns(open.stateDb, now).filter(({slot}) => slot !== null) : []
         const holder = open && findLockHolder(open.stateDb, world)
         const doing = JSON.stringify([running, holder?.run_id, holder?.progress])
         if (doing !== seen.doing) seen = {doing, since: now}
-        const isWaiting = WAITS.test(holder?.progress ?? '') && now - seen.since >= WAITED_MS
+        const isWaiting = CAN_WAIT.test(holder?.progress ?? '') && now - seen.since >= WAITED_MS
         return {running: running.length, waiting: isWaiting ? running.length : 0}
       } catch {
-        // The next tick fails as well, and says what is wrong with it.
+        // The next tick fails too and reports why.
         return {running: isBusy() ? 1 : 0, waiting: 0}
       }
     },
-    /** Starts nothing more; resolves when the run under way has ended. */
+    /** Starts nothing more; resolves when its run has ended. */
     async end(): Promise<void> {
       isEnding = true
       await looking

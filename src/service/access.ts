@@ -7,6 +7,27 @@ import {type Refusal, refuse} from './requests.ts'
 import {refuseUnknown} from './routes.ts'
 import {rowInstant, type ServiceDatabase} from './service-database.ts'
 
+/** Checks each request in this order: its key, its rate, the scope of its key, its path and method, the type of its body. */
+export function addAccessHooks(
+  app: FastifyInstance,
+  options: {apiKeys: readonly string[]; database: ServiceDatabase; rateLimit?: RateLimit},
+): void {
+  const checkKey = createKeyCheck(options.apiKeys, options.database)
+  const limitRate = options.rateLimit && createRateLimiter(options.rateLimit, realClock)
+  app.decorateRequest('keyOwner', '')
+  app.addHook('onRequest', async (request, reply) => {
+    const {isPublic, scope} = request.routeOptions.config ?? {}
+    if (isPublic) return
+    const caller = checkKey(request.headers.authorization)
+    request.keyOwner = caller.owner
+    if (limitRate) reply.headers(limitRate(caller.owner))
+    if (scope) checkScope(caller, scope)
+    // Before the body: its faults do not matter where no endpoint takes it.
+    if (request.is404) throw refuseUnknown(request.url)
+    checkContentType(request)
+  })
+}
+
 /** A token bucket for each API key: `burst` requests at once, `perSecond` refilled. */
 export interface RateLimit {
   perSecond: number
@@ -14,12 +35,11 @@ export interface RateLimit {
 }
 
 /**
- * Creates the rate limiter: it takes one token of a key's bucket and returns the headers of the answer.
+ * Creates the rate limiter: it takes one token from a key's bucket and returns the headers of the answer, by
+ * draft-ietf-httpapi-ratelimit-headers: `t` is the whole seconds until the next request is served (`r=0`), else until the
+ * bucket is full.
  *
- * Headers follow draft-ietf-httpapi-ratelimit-headers: `t` is the whole seconds until the next request is served
- * (`r=0`), else until the bucket is full.
- *
- * @throws from the returned function: a Refusal (429) when the bucket is empty; a refused request costs no token
+ * @throws from the returned function: a Refusal (429) if the bucket is empty; a refused request costs no token
  */
 export function createRateLimiter(limit: RateLimit, clock: Clock): (key: string) => Record<string, string> {
   const buckets = new Map<string, {tokens: number; filledAt: number}>()
@@ -55,13 +75,13 @@ export function createRateLimiter(limit: RateLimit, clock: Clock): (key: string)
   }
 }
 
-/** What a key may do: read with GET, write with the other methods; neither includes the other. */
+/** `read` allows GET, `write` the other methods; neither includes the other. */
 export const SCOPES = ['read', 'write'] as const
 
 /** A scope of {@link SCOPES}. */
 export type Scope = (typeof SCOPES)[number]
 
-/** Who asks: the owner names rate-limit bucket and idempotency keys. */
+/** Who sent a request; `owner` names the rate-limit bucket and the idempotency keys. */
 interface Caller {
   owner: string
   scopes: readonly Scope[]
@@ -76,12 +96,12 @@ const scopesOfText = z
   .transform((text) => text.split(','))
   .pipe(z.array(z.enum(SCOPES)))
 
-/** A key as it may be shown. */
+/** A key without its secret. */
 type ApiKey = z.output<typeof keyRow>
 const keyRow = z.object({
   id: z.string(),
   name: z.string(),
-  /** `sk_live_` or `sk_test_` and the key's id: what comes before the secret. */
+  /** Everything before the secret: `sk_live_` or `sk_test_` and the id. */
   prefix: z.string(),
   scopes: scopesOfText,
   created_at: rowInstant,
@@ -95,7 +115,7 @@ function digestOf(text: string): Buffer {
 }
 
 /**
- * Makes a key; it is returned once, kept is its SHA-256: 192 random bits need no slow hash.
+ * Makes a key and returns it once; only its SHA-256 is stored, since 192 random bits need no slow hash.
  *
  * @param options.now ms since the epoch
  */
@@ -117,12 +137,12 @@ export function createApiKey(
   return {id, key}
 }
 
-/** Every key ever made, oldest first. */
+/** All keys, revoked ones included, oldest first. */
 export function listApiKeys(database: ServiceDatabase): ApiKey[] {
   return database.all(keyRow, 'select * from api_key order by created_at, id')
 }
 
-/** Revokes a key, at once and for good; false when there is no such key or it was revoked before. */
+/** Revokes a key for good; false if there is no such key or it was revoked before. */
 export function revokeApiKey(database: ServiceDatabase, id: string, now: number): boolean {
   return database.run('update api_key set revoked_at = ? where id = ? and revoked_at is null', now, id) > 0
 }
@@ -133,13 +153,13 @@ function refuseKey(code: 'unauthorized' | 'invalid_token', challenge: string): R
 }
 
 /**
- * Creates the check of an `Authorization` header against the keys given and those of the database.
+ * Creates the check of an `Authorization` header against the given keys and those of the database.
  *
- * A key of the database is found by the id in it, which is no secret; digests are compared in constant time,
- * against one of nothing when there is no such id.
+ * A key of the database is found by its id, which is not secret; digests are compared in constant time, also if there is
+ * no such id.
  *
- * @param apiKeys `sk_live_…` or `sk_test_…`, at least one, with every scope
- * @throws ConfigError when a key has another form; the check itself throws a Refusal (401)
+ * @param apiKeys `sk_live_…` or `sk_test_…`, at least one; they have every scope
+ * @throws ConfigError if a key has another form; the check itself throws a Refusal (401)
  */
 function createKeyCheck(
   apiKeys: readonly string[],
@@ -165,7 +185,7 @@ function createKeyCheck(
     const token = /^Bearer +(.*)$/i.exec(authorization ?? '')?.[1]
     if (token === undefined) throw refuseKey('unauthorized', 'Bearer realm="deals"')
     const sent = digestOf(token)
-    // Every digest is compared, so that the time says nothing about which one matched.
+    // All digests are compared, so that the time does not show which one matched.
     const matches = digests.filter((digest) => timingSafeEqual(digest, sent))
     const caller =
       matches.length > 0 ? {owner: sent.toString('hex'), scopes: SCOPES} : findStored(token, sent)
@@ -174,7 +194,7 @@ function createKeyCheck(
   }
 }
 
-/** Holds a request against the caller's scopes. @throws Refusal (403) by RFC 6750 */
+/** Requires a scope of the caller. @throws Refusal (403) by RFC 6750 */
 function checkScope(caller: Caller, scope: Scope): void {
   if (caller.scopes.includes(scope)) return
   throw refuse('insufficient_scope', {
@@ -183,16 +203,11 @@ function checkScope(caller: Caller, scope: Scope): void {
   })
 }
 
-/** Whether a body comes with the request; an empty one is none, whatever type it is said to have. */
-function hasBody({headers}: FastifyRequest): boolean {
-  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0
-}
-
 function checkContentType(request: FastifyRequest): void {
   const {method, headers, routeOptions} = request
   if (method === 'GET' || method === 'HEAD') return
-  if (!hasBody(request)) {
-    // The framework goes by the header alone, and refuses a type it has no parser for.
+  if (headers['transfer-encoding'] === undefined && Number(headers['content-length'] ?? 0) === 0) {
+    // Without a body; the framework would refuse a content type for which it has no parser.
     delete headers['content-type']
     return
   }
@@ -200,25 +215,4 @@ function checkContentType(request: FastifyRequest): void {
   const sent = headers['content-type']?.split(';')[0]?.trim().toLowerCase()
   if (sent === expected) return
   throw refuse('unsupported_media_type', {detail: `Send the body as Content-Type: ${expected}.`})
-}
-
-/** Lets a request in: its key, its rate, the scope of its key, its path and method, the type of its body, in this order. */
-export function addAccessHooks(
-  app: FastifyInstance,
-  options: {apiKeys: readonly string[]; database: ServiceDatabase; rateLimit?: RateLimit},
-): void {
-  const checkKey = createKeyCheck(options.apiKeys, options.database)
-  const limitRate = options.rateLimit && createRateLimiter(options.rateLimit, realClock)
-  app.decorateRequest('keyOwner', '')
-  app.addHook('onRequest', async (request, reply) => {
-    const {isPublic, scope} = request.routeOptions.config ?? {}
-    if (isPublic) return
-    const caller = checkKey(request.headers.authorization)
-    request.keyOwner = caller.owner
-    if (limitRate) reply.headers(limitRate(caller.owner))
-    if (scope) checkScope(caller, scope)
-    // Before the body is looked at: what is wrong with it is of no interest where nobody takes it.
-    if (request.is404) throw refuseUnknown(request.url)
-    checkContentType(request)
-  })
 }

@@ -1,10 +1,9 @@
 import type {DealChanges, DealStatus} from '../contract/deal.ts'
 import {newError} from '../core/errors.ts'
-import type {DealStore, StoredDeal} from './deals.ts'
-import {changeDeal, checkDeletable, listMissing} from './deals.ts'
+import {changeDeal, type DealStore, listMissing, type StoredDeal} from './deals.ts'
 import {buildDeal, createRandom, drawInstant, type Random} from './portfolio.ts'
 
-/** The share of the deals that each event takes per day; removals and repricings stay far below a sync's guards. */
+/** The daily share of deals per event; removals and repricings stay far below the guards of a sync. */
 const DAILY = {
   created: 0.003,
   /** draft → underwriting */
@@ -25,8 +24,36 @@ const DAILY = {
   paid_off: 0.0025,
 }
 
-/** What happened on one day: how many deals of each kind of event. */
+/** The number of deals per event on one day. */
 type DayEvents = Record<keyof typeof DAILY, number>
+
+/**
+ * Simulates one day of a portfolio of `seedPortfolio` in one transaction: deals are created, change status, change fields and
+ * are deleted, within the rules of the API. The same seed, day and deals give the same result. About 1.2 % of the deals change
+ * their amount and 0.2 % are deleted; with 2,500 deals every kind of event happens every day.
+ *
+ * @param options.day `YYYY-MM-DD`; the day of new deals
+ * @throws ConfigError if the day has already passed; nothing is changed
+ */
+export function advanceDay(store: DealStore, options: {seed: string | number; day: string}): DayEvents {
+  const random = createRandom('day', options.seed, options.day)
+  return store.transaction(() => {
+    const total = store.count()
+    const countOf = (share: number): number => drawCount(random, total, share)
+
+    const withdrawn = removeDeals(store, random, ['draft', 'underwriting'], countOf(DAILY.withdrawn))
+    const removed = removeDeals(store, random, ['approved'], countOf(DAILY.removed))
+    // The latest stage first, so that no deal moves twice on one day.
+    const paid_off = moveStage(store, random, {from: 'funded', to: 'paid_off', share: DAILY.paid_off})
+    const funded = moveStage(store, random, {from: 'approved', to: 'funded', share: DAILY.funded})
+    const approved = moveStage(store, random, {from: 'underwriting', to: 'approved', share: DAILY.approved})
+    const submitted = moveStage(store, random, {from: 'draft', to: 'underwriting', share: DAILY.submitted})
+    const repriced = changeDeals(store, random, 'loan_amount', countOf(DAILY.repriced))
+    const reappraised = changeDeals(store, random, 'property_value', countOf(DAILY.reappraised))
+    const created = createDeals(store, countOf(DAILY.created), options)
+    return {created, submitted, approved, funded, repriced, reappraised, withdrawn, removed, paid_off}
+  })
+}
 
 /** `share` of `total` as a whole number whose mean is exact: the fraction becomes a chance. */
 function drawCount(random: Random, total: number, share: number): number {
@@ -34,7 +61,7 @@ function drawCount(random: Random, total: number, share: number): number {
   return Math.floor(exact) + (random.chance(exact % 1) ? 1 : 0)
 }
 
-/** Draws up to `count` of the deals with these ids; the array is used up. */
+/** Draws up to `count` of the deals with these ids; changes the array. */
 function drawDeals(store: DealStore, random: Random, ids: string[], count: number): StoredDeal[] {
   const drawn: string[] = []
   while (drawn.length < count && ids.length > 0) {
@@ -55,7 +82,7 @@ function moveStage(
 ): number {
   const waiting = store.ids(move.from)
   const drawn = drawDeals(store, random, waiting, drawCount(random, waiting.length, move.share))
-  // What lacks its value or program waits: the service would refuse it.
+  // The service would refuse a deal without value or program.
   const moved = drawn.filter((deal) => listMissing(deal).length === 0)
   for (const deal of moved) changeDeal(store, deal, {status: move.to})
   return moved.length
@@ -74,18 +101,20 @@ function drawNewValue(random: Random, deal: StoredDeal): bigint {
   return after === deal.propertyValueCents ? after + 100_000n : after
 }
 
-function changeDeals(
-  store: DealStore,
-  random: Random,
-  field: 'loan_amount' | 'property_value',
-  {count, draw}: {count: number; draw: (random: Random, deal: StoredDeal) => bigint},
-): number {
+type Repriced = 'loan_amount' | 'property_value'
+
+function drawChange(random: Random, deal: StoredDeal, field: Repriced): DealChanges {
+  const draw = field === 'loan_amount' ? drawNewAmount : drawNewValue
+  return {[field]: Number(draw(random, deal)) / 100}
+}
+
+function changeDeals(store: DealStore, random: Random, field: Repriced, count: number): number {
   const deals = drawDeals(store, random, listLiving(store), count)
-  for (const deal of deals) changeDeal(store, deal, {[field]: Number(draw(random, deal)) / 100})
+  for (const deal of deals) changeDeal(store, deal, drawChange(random, deal, field))
   return deals.length
 }
 
-/** Deals that people still work on. */
+/** Deals that are not paid off. */
 function listLiving(store: DealStore): string[] {
   const paidOff = new Set(store.ids('paid_off'))
   return store.ids().filter((id) => !paidOff.has(id))
@@ -94,14 +123,11 @@ function listLiving(store: DealStore): string[] {
 function removeDeals(store: DealStore, random: Random, statuses: readonly string[], count: number): number {
   const ids = statuses.flatMap((status) => store.ids(status))
   const deals = drawDeals(store, random, ids, count)
-  for (const deal of deals) {
-    checkDeletable(deal)
-    store.remove(deal.id)
-  }
+  for (const deal of deals) store.remove(deal.id)
   return deals.length
 }
 
-/** Each new deal has random numbers of its own, so that passing a day twice is seen by its first id. */
+/** Each new deal has its own random numbers, so that a repeated day shows as a repeated id. */
 function createDeals(store: DealStore, count: number, options: {seed: string | number; day: string}): number {
   const deals = Array.from({length: count}, (_, index) => {
     const random = createRandom('new deal', options.seed, options.day, index)
@@ -118,43 +144,8 @@ function createDeals(store: DealStore, count: number, options: {seed: string | n
 }
 
 /**
- * Lets one day pass in a portfolio of `seedPortfolio`: deals are created, move on, change and go, in one transaction, as
- * the API allows it. The same seed, day and deals give the same result. At most about 1.2 % of the deals change their amount and
- * 0.2 % go; with 2,500 deals every kind of event happens every day.
- *
- * @param options.day `YYYY-MM-DD`; new deals are created on it
- * @throws ConfigError when deals of this day are there already; nothing is changed
- */
-export function advanceDay(store: DealStore, options: {seed: string | number; day: string}): DayEvents {
-  const random = createRandom('day', options.seed, options.day)
-  return store.transaction(() => {
-    const total = store.count()
-    const countOf = (share: number): number => drawCount(random, total, share)
-
-    const withdrawn = removeDeals(store, random, ['draft', 'underwriting'], countOf(DAILY.withdrawn))
-    const removed = removeDeals(store, random, ['approved'], countOf(DAILY.removed))
-    // The latest stage first, so that no deal moves twice on one day.
-    const paid_off = moveStage(store, random, {from: 'funded', to: 'paid_off', share: DAILY.paid_off})
-    const funded = moveStage(store, random, {from: 'approved', to: 'funded', share: DAILY.funded})
-    const approved = moveStage(store, random, {from: 'underwriting', to: 'approved', share: DAILY.approved})
-    const submitted = moveStage(store, random, {from: 'draft', to: 'underwriting', share: DAILY.submitted})
-    const repriced = changeDeals(store, random, 'loan_amount', {
-      count: countOf(DAILY.repriced),
-      draw: drawNewAmount,
-    })
-    const reappraised = changeDeals(store, random, 'property_value', {
-      count: countOf(DAILY.reappraised),
-      draw: drawNewValue,
-    })
-    const created = createDeals(store, countOf(DAILY.created), options)
-    return {created, submitted, approved, funded, repriced, reappraised, withdrawn, removed, paid_off}
-  })
-}
-
-/**
- * What people at their desks change in some deals: another loan amount, or another property value, which no list of
- * deals shows. At most `count` deals, and at most one in ten; the same seed, day and deals give the same. Nothing is
- * changed here.
+ * Draws changes as people make them: a new loan amount, or a new property value, which the list of deals does not show. At
+ * most `count` deals and one in ten; the same seed, day and deals give the same changes. Nothing is changed here.
  */
 export function drawEdits(
   store: DealStore,
@@ -162,11 +153,8 @@ export function drawEdits(
 ): {id: string; changes: DealChanges}[] {
   const random = createRandom('edits', seed, day)
   const most = Math.min(count, Math.ceil(store.count() / 10))
-  return drawDeals(store, random, listLiving(store), most).map((deal, index) => {
-    const changes =
-      index % 3 === 0
-        ? {loan_amount: Number(drawNewAmount(random, deal)) / 100}
-        : {property_value: Number(drawNewValue(random, deal)) / 100}
-    return {id: deal.id, changes}
-  })
+  return drawDeals(store, random, listLiving(store), most).map((deal, index) => ({
+    id: deal.id,
+    changes: drawChange(random, deal, index % 3 === 0 ? 'loan_amount' : 'property_value'),
+  }))
 }

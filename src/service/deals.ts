@@ -1,6 +1,7 @@
 import {hash} from 'node:crypto'
 import {z} from 'zod'
 import {DEAL_TRANSITIONS, type Deal, type DealChanges, type ListedDeal} from '../contract/deal.ts'
+import type {PageQuery} from '../contract/list.ts'
 import {parseCents} from '../core/money.ts'
 import {
   FIRST,
@@ -8,29 +9,14 @@ import {
   type ListKey,
   PREFIX,
   readListPage,
+  readTablePage,
   refuse,
   requireFound,
   type ServiceWorld,
 } from './requests.ts'
 import {createId, rowCount, type ServiceDatabase} from './service-database.ts'
 
-/** The strong entity tag of an answer: equal only where the whole body is. */
-export function etagOf(body: unknown): string {
-  return `"${hash('sha256', JSON.stringify(body), 'base64url').slice(0, 22)}"`
-}
-
-/**
- * Holds a change against `If-Match` (RFC 9110, 13.1.1): `*`, or a list of strong tags.
- *
- * @throws Refusal (412) when the record is no longer the one the caller saw
- */
-function checkIfMatch(ifMatch: string | undefined, body: unknown): void {
-  if (ifMatch === undefined || ifMatch.trim() === '*') return
-  const tags = ifMatch.split(',').map((tag) => tag.trim())
-  if (!tags.includes(etagOf(body))) throw refuse('precondition_failed')
-}
-
-/** One deal as the service keeps it. Amounts are cents, `createdAt` ms since the epoch. */
+/** A stored deal. Amounts are cents, `createdAt` ms since the epoch. */
 export type StoredDeal = z.output<typeof dealRow>
 const dealRow = z.object({
   id: z.string(),
@@ -56,10 +42,13 @@ const SELECT = `
     property_value_cents as propertyValueCents, loan_program as loanProgram, status, created_at as createdAt
   from deal`
 
-const INSERT = `
-  insert into deal
-    (id, property_address, loan_amount_cents, property_value_cents, loan_program, status, created_at)
-  values ($id, $propertyAddress, $loanAmountCents, $propertyValueCents, $loanProgram, $status, $createdAt)`
+const columnsOf = (deal: StoredDeal) => ({
+  property_address: deal.propertyAddress,
+  loan_amount_cents: deal.loanAmountCents,
+  property_value_cents: deal.propertyValueCents,
+  loan_program: deal.loanProgram,
+  status: deal.status,
+})
 
 const PAGE = '(created_at, id) > (?, ?) order by created_at, id limit ?'
 
@@ -69,7 +58,6 @@ export type DealStore = ReturnType<typeof createDealStore>
 /** Creates the store of deals over the service's database. */
 export function createDealStore(database: ServiceDatabase) {
   const {transaction} = database
-  const insertOne = database.prepare(INSERT)
   const selectIds = database.prepare('select id from deal order by created_at, id')
   const selectStatusIds = database.prepare('select id from deal where status = ? order by created_at, id')
   const get = (id: string): StoredDeal | undefined => database.get(dealRow, `${SELECT} where id = ?`, id)
@@ -79,31 +67,27 @@ export function createDealStore(database: ServiceDatabase) {
     /** Inserts all or none of the deals. */
     insert: (deals: Iterable<StoredDeal>): void =>
       transaction(() => {
-        for (const deal of deals) insertOne.run(deal)
+        for (const deal of deals) {
+          database.insert('deal', {id: deal.id, created_at: deal.createdAt, ...columnsOf(deal)})
+        }
       }),
-    /** At most `limit` deals behind `after`, in list order. */
+    /** At most `limit` deals after `after`, in list order. */
     list({after = FIRST, status, limit}: {after?: ListKey; status?: string | undefined; limit: number}) {
-      const place = [after.createdAt, after.id, limit]
+      const page = [after.createdAt, after.id, limit]
       return status === undefined
-        ? database.all(dealRow, `${SELECT} where ${PAGE}`, ...place)
-        : database.all(dealRow, `${SELECT} where status = ? and ${PAGE}`, status, ...place)
+        ? database.all(dealRow, `${SELECT} where ${PAGE}`, ...page)
+        : database.all(dealRow, `${SELECT} where status = ? and ${PAGE}`, status, ...page)
     },
-    /** The ids of the deals in this status, or of all, in list order. */
+    /** The ids of all deals, or of those in this status, in list order. */
     ids: (status?: string): string[] =>
       (status === undefined ? selectIds.all() : selectStatusIds.all(status)).map((row) => String(row.id)),
-    /** The deal after the change; undefined when there is none. */
+    /** Changes a deal and returns it; undefined if there is none. */
     update(id: string, change: DealChange): StoredDeal | undefined {
       const found = get(id)
       if (!found) return undefined
       const set = Object.fromEntries(Object.entries(change).filter(([, value]) => value !== undefined))
       const deal: StoredDeal = {...found, ...set}
-      database.update('deal', id, {
-        property_address: deal.propertyAddress,
-        loan_amount_cents: deal.loanAmountCents,
-        property_value_cents: deal.propertyValueCents,
-        loan_program: deal.loanProgram,
-        status: deal.status,
-      })
+      database.update('deal', id, columnsOf(deal))
       return deal
     },
     /** Whether there was such a deal. */
@@ -123,6 +107,18 @@ export function createDealStore(database: ServiceDatabase) {
 /** The deal with this id. @throws Refusal (404) */
 export function requireDeal(store: DealStore, id: string): StoredDeal {
   return requireFound(store.get(id), 'deal_not_found')
+}
+
+/** Creates the operation that lists a deal's rows of a table. */
+export function createDealListing<T extends {id: string; created_at: string}>(
+  {store, database}: ServiceWorld,
+  name: string,
+  row: z.ZodType<T>,
+) {
+  return ({id, query}: {id: string; query: PageQuery}) => {
+    requireDeal(store, id)
+    return {body: readTablePage(query, {name, row, parent: {deal_id: id}}, database)}
+  }
 }
 
 /** A row of `GET /deals`: amounts as JSON numbers with cents. */
@@ -169,7 +165,7 @@ function checkTransition(from: string, to: string): void {
   throw refuse('invalid_transition', {detail: `A deal that is ${from} ${ways}, not to ${to}.`})
 }
 
-/** What a deal lacks that it has from underwriting on: an amount, a value and a program are what is underwritten. */
+/** The fields a deal still lacks for underwriting: amount, value and program. */
 export function listMissing(deal: StoredDeal): string[] {
   return [
     deal.loanAmountCents > 0n ? '' : 'loan_amount',
@@ -181,11 +177,11 @@ export function listMissing(deal: StoredDeal): string[] {
 function checkComplete(deal: StoredDeal): void {
   const missing = listMissing(deal)
   if (missing.length === 0) return
-  const detail = `A deal that is ${deal.status} has ${missing.join(' and ')}. Send it, too.`
+  const detail = `A deal that is ${deal.status} has ${missing.join(' and ')}. Send it too.`
   throw refuse('incomplete_deal', {detail, errors: missing.map((path) => ({path, message: 'expected'}))})
 }
 
-/** The deal after a change. @throws Refusal (404, 409); the transaction around it takes the change back */
+/** Changes a deal and returns it. @throws Refusal (404, 409); the surrounding transaction rolls the change back */
 export function changeDeal(store: DealStore, deal: StoredDeal, body: DealChanges): StoredDeal {
   const changed = requireFound(store.update(deal.id, changeOf(body)), 'deal_not_found')
   checkTransition(deal.status, changed.status)
@@ -195,9 +191,16 @@ export function changeDeal(store: DealStore, deal: StoredDeal, body: DealChanges
   return changed
 }
 
-/** Makes sure that a deal was never on the books. @throws Refusal (409) */
-export function checkDeletable({status}: StoredDeal): void {
-  if (status === 'funded' || status === 'paid_off') throw refuse('deal_funded')
+/** The strong entity tag of an answer: equal only for equal bodies. */
+export function etagOf(body: unknown): string {
+  return `"${hash('sha256', JSON.stringify(body), 'base64url').slice(0, 22)}"`
+}
+
+/** Checks `If-Match` (RFC 9110, 13.1.1): `*`, or a list of strong tags. @throws Refusal (412) if the record has changed */
+function checkIfMatch(ifMatch: string | undefined, body: unknown): void {
+  if (ifMatch === undefined || ifMatch.trim() === '*') return
+  const tags = ifMatch.split(',').map((tag) => tag.trim())
+  if (!tags.includes(etagOf(body))) throw refuse('precondition_failed')
 }
 
 /** Creates the operations on deals. */
@@ -240,7 +243,7 @@ export function createDealHandlers(world: ServiceWorld) {
     deleteDeal: ({id, ifMatch}) => {
       const deal = requireDeal(store, id)
       checkIfMatch(ifMatch, {data: formatDeal(deal)})
-      checkDeletable(deal)
+      if (deal.status === 'funded' || deal.status === 'paid_off') throw refuse('deal_funded')
       files.removeOfDeal(id)
       store.remove(id)
       emit({type: 'deal.deleted', data: {id, deal_id: id, status: deal.status}})

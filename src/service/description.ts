@@ -7,6 +7,20 @@ import {groupThousands} from '../core/money.ts'
 import {VERSION} from '../core/process.ts'
 import {PREFIX} from './requests.ts'
 
+/** Adds `/openapi.json` and `/docs`, which hold no data and so need no key. */
+export function addDescription(app: FastifyInstance): void {
+  const config = {isPublic: true} as const
+  const serverUrlOf = ({protocol, host}: FastifyRequest): string => `${protocol}://${host}${PREFIX}`
+  app.get('/openapi.json', {config}, (request) =>
+    buildOpenApi({version: VERSION, serverUrl: serverUrlOf(request)}),
+  )
+  app.get('/docs', {config}, (request, reply) => {
+    reply.type('text/html; charset=utf-8')
+    reply.header('Content-Security-Policy', "default-src 'none'; style-src 'unsafe-inline'")
+    return reply.send(renderApiPage(serverUrlOf(request)))
+  })
+}
+
 type Json = Record<string, unknown>
 
 const REF = '#/components/schemas/'
@@ -45,7 +59,7 @@ function buildParameters(endpoint: Endpoint): Json[] {
   const headers = [
     ...(endpoint.method === 'POST'
       ? [
-          header('Idempotency-Key', 'Has the request take effect once; kept for 24 hours.', {
+          header('Idempotency-Key', 'Requests with the same key take effect once, within 24 hours.', {
             pattern: IDEMPOTENCY_KEY.source,
           }),
         ]
@@ -59,7 +73,6 @@ function buildParameters(endpoint: Endpoint): Json[] {
 
 function buildAnswerContent({record, isList, status}: Endpoint): Json | undefined {
   if (status === 204) return undefined
-  // A file comes as what it is.
   if (record === null)
     return {'*/*': {schema: {type: 'string', contentMediaType: 'application/octet-stream'}}}
   const data = refOf(record)
@@ -121,7 +134,7 @@ function buildOpenApi({version, serverUrl}: {version: string; serverUrl: string}
   const webhook = {
     summary: 'A notification, signed by Standard Webhooks',
     requestBody: {content: {'application/json': {schema: refOf(webhookEventSchema)}}},
-    responses: {'2XX': {description: 'Taken.'}, 410: {description: 'The endpoint is disabled.'}},
+    responses: {'2XX': {description: 'Accepted.'}, 410: {description: 'The endpoint is disabled.'}},
   }
   return {
     openapi: '3.1.0',
@@ -150,12 +163,11 @@ function buildOpenApi({version, serverUrl}: {version: string; serverUrl: string}
 
 type Field = z.core.JSONSchema._JSONSchema
 
-/** Where a schema is `true`, anything goes. */
+/** The schema `true` allows anything. */
 function partsOf(field: Field): z.core.JSONSchema.BaseSchema {
   return typeof field === 'boolean' ? {} : field
 }
 
-/** Makes text safe to stand in a page. */
 function escapeHtml(text: string): string {
   return text.replace(/[&<>"]/g, (letter) => `&#${letter.charCodeAt(0)};`)
 }
@@ -179,7 +191,7 @@ function nameType(field: Field): string {
   return FORMATS[format] ?? [type ?? 'any'].flat().join(' or ')
 }
 
-/** What is said of a field beside its type; limits that are only those of the number type are none. */
+/** What to say about a field beside its type; the limits of the number type itself are left out. */
 function describe(field: Field): string[] {
   const {description, format, minimum, maximum, maxLength, pattern, examples, anyOf, ...rest} = partsOf(field)
   const isLimited = minimum !== undefined && maximum !== undefined && maximum < Number.MAX_SAFE_INTEGER
@@ -196,10 +208,10 @@ function describe(field: Field): string[] {
 }
 
 /**
- * The fields of an object as rows of an HTML table: name, type, and what is said of it.
+ * The fields of an object as an HTML table: name, type, description.
  *
- * @param use a query comes as text: shown is what it is read as; of a body its required fields are named
- * @returns empty text where there are none
+ * @param use of a query the parsed type is shown; of a body the required fields are marked
+ * @returns empty text if there are no fields
  */
 function renderFieldTable(schema: z.ZodType, use: 'query' | 'body' | 'answer'): string {
   const io = use === 'query' ? 'output' : 'input'
@@ -267,18 +279,4 @@ For machines: <a href="/openapi.json">openapi.json</a>.</p>
 ${sections.join('\n')}
 </body></html>
 `
-}
-
-/** Adds `/openapi.json` and `/docs`: beside the API, without data, so without a key. */
-export function addDescription(app: FastifyInstance): void {
-  const config = {isPublic: true} as const
-  const serverUrlOf = ({protocol, host}: FastifyRequest): string => `${protocol}://${host}${PREFIX}`
-  app.get('/openapi.json', {config}, (request) =>
-    buildOpenApi({version: VERSION, serverUrl: serverUrlOf(request)}),
-  )
-  app.get('/docs', {config}, (request, reply) => {
-    reply.type('text/html; charset=utf-8')
-    reply.header('Content-Security-Policy', "default-src 'none'; style-src 'unsafe-inline'")
-    return reply.send(renderApiPage(serverUrlOf(request)))
-  })
 }

@@ -21,14 +21,15 @@ import {pipeline} from 'node:stream/promises'
 import {fileTypeFromFile} from 'file-type'
 import {z} from 'zod'
 import type {ReceivedFile} from '../contract/document.ts'
+import {HOUR_MS} from '../core/clock.ts'
 import {isOtherProcess} from '../core/process.ts'
 import {refuse} from './requests.ts'
 import type {ServiceDatabase} from './service-database.ts'
 
-/** The files of documents, each found by its document's id; no name that was sent is ever a path. */
+/** The files of documents, named by document id; names that callers send are never used as paths. */
 export type FileStore = ReturnType<typeof openFileStore>
 
-/** What lenders exchange: PDF, scans, office documents; text is told apart from binary by its bytes. */
+/** PDF, scans and office documents; plain text is recognised by its bytes. */
 const KEPT_TYPES = new Set([
   'application/pdf',
   'image/jpeg',
@@ -40,8 +41,8 @@ const KEPT_TYPES = new Set([
   'application/x-cfb',
 ])
 
-/** A pid may belong to another program by now: no upload takes longer. */
-const LONGEST_UPLOAD_MS = 3_600_000
+/** No upload takes longer; after this, the pid may belong to another program. */
+const LONGEST_UPLOAD_MS = HOUR_MS
 
 function syncPath(path: string): void {
   const handle = openSync(path, 'r')
@@ -87,8 +88,8 @@ async function readMediaType(path: string, isText: boolean): Promise<string> {
   throw refuse('unsupported_file_type', {detail})
 }
 
-/** Whether another service that runs is receiving this file: its name begins with `incoming-` and that one's pid. */
-function isOnItsWay(path: string): boolean {
+/** Whether another running service is receiving this file, named `incoming-<pid>-…`. */
+function isIncoming(path: string): boolean {
   const pid = Number(/^incoming-(\d+)-/.exec(basename(path))?.[1] ?? process.pid)
   if (!isOtherProcess(pid)) return false
   const {mtimeMs = 0} = statSync(path, {throwIfNoEntry: false}) ?? {}
@@ -96,8 +97,8 @@ function isOnItsWay(path: string): boolean {
 }
 
 /**
- * Removes what a killed service left: half uploads, and files whose document was never committed or is deleted. It holds
- * the writing transaction, so that no other service is between giving a file its name and committing its row.
+ * Removes files that a killed service left behind: partial uploads, and files whose document was never committed or is
+ * deleted. The transaction keeps other services from naming a file before they commit its row.
  */
 function removeOrphans(folder: string, database: ServiceDatabase): void {
   database.transaction(() => {
@@ -105,12 +106,12 @@ function removeOrphans(folder: string, database: ServiceDatabase): void {
     const known = new Set(rows.map(({id}) => id))
     for (const name of readdirSync(folder)) {
       const path = join(folder, name)
-      if (!known.has(name) && !isOnItsWay(path)) rmSync(path, {force: true})
+      if (!known.has(name) && !isIncoming(path)) rmSync(path, {force: true})
     }
   })
 }
 
-/** Opens the files beside the database file, or, for a database in memory, in a folder that goes with it. */
+/** Opens the files beside the database file; for a database in memory, in a temporary folder. */
 export function openFileStore(database: ServiceDatabase) {
   const isKept = database.path !== ':memory:'
   let folder: string | undefined
@@ -122,11 +123,11 @@ export function openFileStore(database: ServiceDatabase) {
   }
   const temporaryPath = (): string => join(openFolder(), `incoming-${process.pid}-${randomUUID()}`)
   if (isKept && existsSync(`${database.path}.files`)) removeOrphans(openFolder(), database)
-  /** Forgets a received file; one that was kept stays. */
+  /** Removes a received file unless it was kept. */
   const discard = ({path}: {path: string}): void => rmSync(path, {force: true})
 
   return {
-    /** Streams a file to the disk under a temporary name. @throws Refusal (415) when its type is not kept */
+    /** Streams a file to the disk under a temporary name. @throws Refusal (415) if its type is refused */
     async receive(stream: Readable): Promise<Omit<ReceivedFile, 'fileName'>> {
       const path = temporaryPath()
       const meter = createMeter()
@@ -139,16 +140,16 @@ export function openFileStore(database: ServiceDatabase) {
         throw error
       }
     },
-    /** Gives a received file its final name, durably; whose row is rolled back becomes an orphan. */
+    /** Gives a received file its final name, durably; if its row is rolled back it is an orphan. */
     keep({path}: ReceivedFile, documentId: string): void {
       renameSync(path, join(openFolder(), documentId))
       syncPath(openFolder())
     },
-    /** Keeps the file of a document that is made up in the database, within the transaction under way. */
+    /** Stores the file of a synthetic document in the database, within the current transaction. */
     place(documentId: string, content: string): void {
       database.insert('made_up_file', {document_id: documentId, content})
     },
-    /** Writes a file of our own. */
+    /** Writes a generated file. */
     write(content: string): ReceivedFile {
       const path = temporaryPath()
       writeFileSync(path, content, {flush: true})
@@ -169,7 +170,7 @@ export function openFileStore(database: ServiceDatabase) {
       return madeUp ? Readable.from([madeUp.content]) : createReadStream(join(openFolder(), documentId))
     },
     discard,
-    /** Removes the files of a deal's documents once the transaction under way is committed. */
+    /** Removes the files of a deal's documents once the transaction is committed. */
     removeOfDeal(dealId: string): void {
       const ids = database.all(
         z.object({id: z.string()}),

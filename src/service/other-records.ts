@@ -4,15 +4,8 @@ import {DEAL_STATUSES} from '../contract/deal.ts'
 import {type Task, taskSchema} from '../contract/other-records.ts'
 import {parseInstant} from '../core/clock.ts'
 import {formatCents} from '../core/money.ts'
-import {requireDeal, type StatusTotal} from './deals.ts'
-import {
-  type Handlers,
-  type ListKey,
-  readListPage,
-  readTablePage,
-  requireFound,
-  type ServiceWorld,
-} from './requests.ts'
+import {createDealListing, requireDeal, type StatusTotal} from './deals.ts'
+import {type Handlers, type ListKey, readListPage, requireFound, type ServiceWorld} from './requests.ts'
 import {createId, rowInstant, type ServiceDatabase} from './service-database.ts'
 
 const borrowerRow = borrowerSchema.extend({
@@ -20,8 +13,9 @@ const borrowerRow = borrowerSchema.extend({
   created_at: rowInstant,
 })
 
-/** Creates the operations on borrowers; the digits of the national id are checked for their form and dropped. */
-export function createBorrowerHandlers({store, database, clock}: ServiceWorld) {
+/** Creates the operations on borrowers; the digits of the national id are checked and dropped. */
+export function createBorrowerHandlers(world: ServiceWorld) {
+  const {store, database, clock} = world
   return {
     linkBorrower: ({id: dealId, body}) => {
       requireDeal(store, dealId)
@@ -39,12 +33,7 @@ export function createBorrowerHandlers({store, database, clock}: ServiceWorld) {
       const created_at = new Date(now).toISOString()
       return {body: {data: {id, deal_id: dealId, ...given, has_ssn_last_four, created_at}}}
     },
-    listBorrowers: ({id, query}) => {
-      requireDeal(store, id)
-      return {
-        body: readTablePage(query, {name: 'borrower', row: borrowerRow, parent: {deal_id: id}}, database),
-      }
-    },
+    listBorrowers: createDealListing(world, 'borrower', borrowerRow),
   } satisfies Partial<Handlers>
 }
 
@@ -68,10 +57,7 @@ export function createTaskHandlers(world: ServiceWorld) {
       database.insert('task', {id, deal_id: dealId, title, due_on, status: 'open', created_at: clock.now()})
       return {body: {data: requireTask(database, id)}}
     },
-    listTasks: ({id, query}) => {
-      requireDeal(store, id)
-      return {body: readTablePage(query, {name: 'task', row: taskRow, parent: {deal_id: id}}, database)}
-    },
+    listTasks: createDealListing(world, 'task', taskRow),
     completeTask: ({id}) => {
       const {deal_id} = requireTask(database, id)
       const completed = database.run(
@@ -122,7 +108,7 @@ const rateRow = z
   })
   .transform(({rate_pct_e4, ...rate}) => ({...rate, rate_pct: Number(rate_pct_e4) / 10_000}))
 
-// In force: the latest that has taken effect; of two of one instant, the one received last.
+// In force: the latest rate in effect; of two with the same instant, the one received last.
 const SELECT_PAGE = `
   select * from rate
   where provider = coalesce(?1, provider)
@@ -139,7 +125,7 @@ const SELECT_PAGE = `
   order by created_at, id
   limit ?6`
 
-/** Creates the operations on rates: providers push, everybody reads the history or what is in force. */
+/** Creates the operations on rates: providers push, all callers read the history or the rates in force. */
 export function createRateHandlers(world: ServiceWorld) {
   const {database, clock} = world
   return {

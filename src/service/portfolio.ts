@@ -1,9 +1,32 @@
 import {hash} from 'node:crypto'
 import {z} from 'zod'
-import {addDays} from '../core/clock.ts'
+import {addDays, DAY_MS, HOUR_MS} from '../core/clock.ts'
 import type {DealStore, StoredDeal} from './deals.ts'
 import type {FileStore} from './files.ts'
 import type {ServiceDatabase} from './service-database.ts'
+
+/**
+ * Fills the store with the portfolio of a bridge and commercial lender: deals created over the 18 months before `today`,
+ * older ones mostly funded. The same seed and date give the same rows.
+ *
+ * @param options.today `YYYY-MM-DD`; all deals are older
+ */
+export function seedPortfolio(
+  store: DealStore,
+  options: {deals: number; seed: string | number; today: string},
+): void {
+  const {deals, seed, today} = options
+  const random = createRandom('portfolio', seed, today)
+  const endOfToday = Date.parse(today) + DAY_MS
+  const times = drawCreationTimes(random, deals, today)
+  store.insert(
+    times
+      .values()
+      .map((createdAt) =>
+        buildDeal(random, {status: drawStatus(random, (endOfToday - createdAt) / DAY_MS), createdAt}),
+      ),
+  )
+}
 
 /** A seeded source of numbers: the same labels give the same sequence on every machine. */
 export type Random = ReturnType<typeof createRandom>
@@ -52,10 +75,10 @@ export function createRandom(...labels: (string | number)[]) {
   }
 }
 
-/** City, postal code of its state, full name of its state, and the first three digits of its ZIP codes. */
-type Place = readonly [city: string, state: string, stateName: string, zipPrefix: string]
+/** `state` is the postal code, `zipPrefix` the first three digits. */
+type City = readonly [city: string, state: string, stateName: string, zipPrefix: string]
 
-const PLACES: readonly [Place, ...Place[]] = [
+const CITIES: readonly [City, ...City[]] = [
   ['Austin', 'TX', 'Texas', '787'],
   ['Houston', 'TX', 'Texas', '770'],
   ['Dallas', 'TX', 'Texas', '752'],
@@ -128,7 +151,7 @@ const STREETS = [
 
 const UNITS = ['Apt', 'Unit', 'Suite', '#', 'Bldg'] as const
 
-/** Text that only careful CSV and spreadsheet writers survive. */
+/** Text that careless CSV and spreadsheet writers break on. */
 const AWKWARD = [
   (number: number) => `${number} Calle José Martí, Peñuelas, PR 00624`,
   (number: number) => `${number} "The Foundry" Lofts, Unit 4, Durham, NC 27701`,
@@ -137,8 +160,8 @@ const AWKWARD = [
   (number: number) => `=HYPERLINK("http://example.com/${number}","${number} Main St, Reno, NV 89501")`,
 ] as const
 
-/** Places that only a survey knows: no state can be read from them. */
-const NOWHERE = [
+/** Addresses that name no state. */
+const STATELESS = [
   (number: number) => `Parcel 12-0${number}-009`,
   (number: number) => `Lot ${number}, unrecorded plat off the old mill road`,
   (number: number) => `${number} Main Street`,
@@ -156,7 +179,7 @@ function buildStreet(random: Random): string {
 }
 
 function buildUsualAddress(random: Random): string {
-  const [city, state, stateName, zipPrefix] = random.pick(PLACES)
+  const [city, state, stateName, zipPrefix] = random.pick(CITIES)
   const street = buildStreet(random)
   const zip = `${zipPrefix}${String(random.integer(1, 99)).padStart(2, '0')}`
   const shape = random.next()
@@ -173,13 +196,13 @@ function buildUsualAddress(random: Random): string {
 }
 
 /**
- * Makes up a US property address as people type them: with and without ZIP, full state names, lower case, units,
- * lots; about 3 % name no state, about 1 % hold quotes, accents or a spreadsheet formula.
+ * Draws a US property address as people type it: with and without ZIP, full state names, lower case, units, lots; about 3 %
+ * name no state, about 1 % hold quotes, accents or a spreadsheet formula.
  */
 function buildAddress(random: Random): string {
   const kind = random.next()
   if (kind < 0.01) return random.pick(AWKWARD)(random.integer(1, 999))
-  if (kind < 0.04) return random.pick(NOWHERE)(random.integer(100, 999))
+  if (kind < 0.04) return random.pick(STATELESS)(random.integer(100, 999))
   return buildUsualAddress(random)
 }
 
@@ -197,10 +220,9 @@ const PROGRAMS = [
 const SMALLEST_AMOUNT = 60_000
 const LARGEST_AMOUNT = 25_000_000
 const HISTORY_DAYS = 548
-const DAY_MS = 86_400_000
 /** Desks are open from 13:00 to 22:00 UTC. */
-const OPENS_MS = 13 * 3_600_000
-const OPEN_MS = 9 * 3_600_000
+const OPENS_MS = 13 * HOUR_MS
+const OPEN_MS = 9 * HOUR_MS
 
 function pickProgram(random: Random): (typeof PROGRAMS)[number] {
   let left = random.next()
@@ -244,7 +266,7 @@ export function drawInstant(random: Random, day: number): number {
   return day + OPENS_MS + random.integer(0, OPEN_MS - 1)
 }
 
-/** Makes up one deal with a new id. */
+/** Draws one deal with a new id. */
 export function buildDeal(random: Random, born: {status: string; createdAt: number}): StoredDeal {
   const program = pickProgram(random)
   const {amount, value} = drawAmountAndValue(random, program.medianAmount)
@@ -258,7 +280,7 @@ export function buildDeal(random: Random, born: {status: string; createdAt: numb
   }
 }
 
-/** Where a deal of this age (days) stands: most are funded after two months, one in twenty lingers. */
+/** The status of a deal of this age (days): most are funded after two months, one in twenty takes longer. */
 function drawStatus(random: Random, age: number): string {
   const pace = random.chance(0.05) ? 6 : 1
   const underwrittenAt = pace * random.integer(2, 25)
@@ -273,34 +295,11 @@ function drawCreationTimes(random: Random, deals: number, today: string): Float6
   const lastDay = Date.parse(addDays(today, -1))
   const times = new Float64Array(deals)
   for (let index = 0; index < deals; index++) {
-    // The exponent makes the lender grow: recent months hold more deals than early ones.
+    // The exponent makes the lender grow: recent months have more deals.
     const age = Math.floor(HISTORY_DAYS * random.next() ** 1.25)
     times[index] = drawInstant(random, lastDay - age * DAY_MS)
   }
   return times.sort()
-}
-
-/**
- * Fills the store with the portfolio of a bridge and commercial lender: created over the 18 months before `today`,
- * older deals mostly funded. The same seed and date give the same rows.
- *
- * @param options.today `YYYY-MM-DD`; no deal is as young as this day
- */
-export function seedPortfolio(
-  store: DealStore,
-  options: {deals: number; seed: string | number; today: string},
-): void {
-  const {deals, seed, today} = options
-  const random = createRandom('portfolio', seed, today)
-  const endOfToday = Date.parse(today) + DAY_MS
-  const times = drawCreationTimes(random, deals, today)
-  store.insert(
-    times
-      .values()
-      .map((createdAt) =>
-        buildDeal(random, {status: drawStatus(random, (endOfToday - createdAt) / DAY_MS), createdAt}),
-      ),
-  )
 }
 
 const FIRST_NAMES = [
@@ -317,10 +316,10 @@ const FIRST_NAMES = [
 ] as const
 const LAST_NAMES = ['Abara', 'Brandt', 'Castillo', 'Doyle', 'Ekberg', 'Faro', 'Gupta', 'Haas', 'Ito'] as const
 
-/** Investors who borrow again and again; the first of them most often. */
+/** Investors who borrow repeatedly; the first of them most often. */
 const REGULARS = 400
 
-/** The share of the deals that have a document of a category, by what they have come to. */
+/** The share of deals that have a document of a category, by status. */
 const DOCUMENTS: Readonly<Record<string, {name: string; shares: Readonly<Record<string, number>>}>> = {
   application: {
     name: 'Loan application',
@@ -333,17 +332,16 @@ const DOCUMENTS: Readonly<Record<string, {name: string; shares: Readonly<Record<
 
 const linkedRow = z.object({deal_id: z.string(), what: z.string()})
 
-/** What the deals of a portfolio are given. */
 interface Linking {
   seed: string | number
-  /** What is missing is given between the deal's creation, or this instant if it is later, and `until`; ms. */
+  /** New records are dated from the deal's creation, or this instant if it is later, to `until`; ms since the epoch. */
   since: number
   until: number
 }
 
 /**
- * Gives every deal of `seedPortfolio` and `advanceDay` what it lacks of its borrowers, and of the documents that a deal
- * in its status has; the same seed, deals and days give the same. It draws nothing from the deals' own random numbers.
+ * Adds the missing borrowers to each deal, and the missing documents of its status; the same seed, deals and days give the
+ * same records. It draws nothing from the deals' own random numbers.
  */
 export function linkPortfolio(
   service: {database: ServiceDatabase; store: DealStore; files: FileStore},

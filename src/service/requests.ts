@@ -1,17 +1,16 @@
 import {createHmac, timingSafeEqual} from 'node:crypto'
 import {STATUS_CODES} from 'node:http'
-import type {FastifyReply} from 'fastify'
 import {z} from 'zod'
-import {IDEMPOTENCY_KEY, type Operation, type OperationId, type Operations} from '../contract/endpoints.ts'
+import type {Operation, OperationId, Operations} from '../contract/endpoints.ts'
 import type {ListBody, PageQuery} from '../contract/list.ts'
 import {PROBLEMS, type Problem, type ProblemCode} from '../contract/problem.ts'
 import type {WebhookEvent} from '../contract/webhook.ts'
 import type {Clock} from '../core/clock.ts'
 import type {DealStore} from './deals.ts'
 import type {FileStore} from './files.ts'
-import {rowCount, type ServiceDatabase} from './service-database.ts'
+import type {ServiceDatabase} from './service-database.ts'
 
-/** A refusal: thrown by handlers and hooks, answered as problem details. */
+/** Thrown by handlers and hooks; answered as problem details. */
 export class Refusal extends Error {
   readonly problem: Problem
   readonly headers: Record<string, string>
@@ -24,7 +23,7 @@ export class Refusal extends Error {
   }
 }
 
-/** A refusal by RFC 9457; its type is `about:blank`, so the title is that of the status, and its detail the code's meaning unless told. */
+/** Makes a refusal by RFC 9457: the title is that of the status, since the type is `about:blank`; the default detail is the code's meaning. */
 export function refuse(
   code: ProblemCode,
   more: {detail?: string; errors?: {path: string; message: string}[]; headers?: Record<string, string>} = {},
@@ -35,65 +34,38 @@ export function refuse(
   return new Refusal({type: 'about:blank', title, status, code, detail: meaning, ...words}, headers)
 }
 
-/** What was found. @throws Refusal of this code when nothing was */
+/** Requires a value. @throws Refusal of this code if it is undefined */
 export function requireFound<T>(found: T | undefined, code: ProblemCode): T {
   if (found === undefined) throw refuse(code)
   return found
 }
 
-/** Reads what a request carries; refuses what the schema does not expect, naming every path, never a value. */
-export function parseInput<T>(
-  schema: z.ZodType<T>,
-  value: unknown,
-  code: 'invalid_body' | 'invalid_parameter',
-): T {
-  const parsed = schema.safeParse(value)
-  if (parsed.success) return parsed.data
-  const errors = parsed.error.issues.flatMap((issue) => {
-    const path = issue.path.join('.')
-    if (issue.code !== 'unrecognized_keys') return [{path, message: issue.message}]
-    return issue.keys.map((key) => ({path: path ? `${path}.${key}` : key, message: 'unknown field'}))
-  })
-  const where = code === 'invalid_body' ? 'body' : 'query'
-  const paths = [...new Set(errors.map(({path}) => path || where))].join(', ')
-  throw refuse(code, {detail: `Not as expected: ${paths}. See errors.`, errors})
-}
-
-/** Answers with problem details. */
-export function sendProblem(
-  reply: FastifyReply,
-  problem: Problem,
-  headers: Record<string, string> = {},
-): FastifyReply {
-  return reply.code(problem.status).headers(headers).type('application/problem+json').send(problem)
-}
-
-/** One call of an operation, parsed. */
+/** The parsed input of an operation. */
 export interface Call<Op extends Operation> {
-  /** The `{id}` of the path; empty where it has none. */
+  /** The `{id}` of the path; empty if it has none. */
   id: string
-  /** The second id of the path; empty where it has none. */
+  /** The second id of the path; empty if it has none. */
   childId: string
   query: Op['query']
   body: Op['body']
   ifMatch: string | undefined
 }
 
-/** What a handler answers with. */
+/** The result of a handler. */
 export interface Answer<Op extends Operation> {
   body: Op['answer']
   headers?: Record<string, string>
 }
 
 /**
- * The handler of every operation. Handlers of writing operations run in one transaction with the events they emit
- * and the answer kept for their Idempotency-Key: none of the three is stored without the others.
+ * The handler of every operation. A writing handler shares one transaction with the events it emits and the answer kept
+ * for its Idempotency-Key: all three are stored, or none.
  */
 export type Handlers = {
   [Id in OperationId]: (call: Call<Operations[Id]>) => Answer<Operations[Id]>
 }
 
-/** What stands before every path of an endpoint. */
+/** The prefix of every path. */
 export const PREFIX = '/v1'
 
 /** What handlers work on. */
@@ -103,20 +75,20 @@ export interface ServiceWorld {
   files: FileStore
   /** Stamps what is created. */
   clock: Clock
-  /** Notifies every endpoint that wants this type, once the transaction under way is committed. */
+  /** Notifies every endpoint subscribed to this type, once the transaction is committed. */
   emit(event: Omit<WebhookEvent, 'timestamp'>): void
   /** The most documents that one deal may have. */
   documentsPerDeal: number
 }
 
-/** A place in a list: lists are ordered by `createdAt` (ms since the epoch), then `id`, both ascending. */
+/** The sort key of every list: `createdAt` (ms since the epoch), then `id`, ascending. */
 export interface ListKey {
   createdAt: number
   id: string
 }
 
-/** Where a list goes on: behind `after`, in the list of this name and filter (null: unfiltered). */
-interface ListPlace {
+/** A list continues after this key; `filter` is null without one. */
+interface Cursor {
   list: string
   filter: string | null
   after: ListKey
@@ -126,62 +98,58 @@ const MAC_BYTES = 16
 /** Before every record. */
 export const FIRST: ListKey = {createdAt: Number.MIN_SAFE_INTEGER, id: ''}
 
-const placeSchema = z.tuple([z.number().int(), z.string(), z.string(), z.string().nullable()])
+const cursorSchema = z.tuple([z.number().int(), z.string(), z.string(), z.string().nullable()])
 
-function signPlace(payload: Buffer, secret: Buffer): Buffer {
+function signCursor(payload: Buffer, secret: Buffer): Buffer {
   return createHmac('sha256', secret).update(payload).digest().subarray(0, MAC_BYTES)
 }
 
-/** Writes a place as an opaque, signed cursor (base64url). */
-export function formatCursor({list, filter, after}: ListPlace, secret: Buffer): string {
+/** Writes an opaque, signed cursor (base64url). */
+export function formatCursor({list, filter, after}: Cursor, secret: Buffer): string {
   const payload = Buffer.from(JSON.stringify([after.createdAt, after.id, list, filter]))
-  return Buffer.concat([signPlace(payload, secret), payload]).toString('base64url')
+  return Buffer.concat([signCursor(payload, secret), payload]).toString('base64url')
 }
 
-/**
- * Reads a cursor of {@link formatCursor}.
- *
- * @returns null when one character of it was changed, or another secret signed it
- */
-export function parseCursor(cursor: string, secret: Buffer): ListPlace | null {
+/** Reads a cursor of {@link formatCursor}; null if it was changed or signed with another secret. */
+export function parseCursor(cursor: string, secret: Buffer): Cursor | null {
   const bytes = Buffer.from(cursor, 'base64url')
-  // Base64 has spare bits and Buffer skips foreign characters: only the text we would write ourselves counts.
+  // Base64 has spare bits and Buffer skips foreign characters, so that several texts decode to the same bytes.
   if (bytes.length <= MAC_BYTES || bytes.toString('base64url') !== cursor) return null
   const payload = bytes.subarray(MAC_BYTES)
-  if (!timingSafeEqual(bytes.subarray(0, MAC_BYTES), signPlace(payload, secret))) return null
-  const [createdAt, id, list, filter] = placeSchema.parse(JSON.parse(payload.toString()))
+  if (!timingSafeEqual(bytes.subarray(0, MAC_BYTES), signCursor(payload, secret))) return null
+  const [createdAt, id, list, filter] = cursorSchema.parse(JSON.parse(payload.toString()))
   return {list, filter, after: {createdAt, id}}
 }
 
-function readPlace(cursor: string, list: {name: string; filter: string | null}, secret: Buffer): ListKey {
-  const place = parseCursor(cursor, secret)
-  if (place && place.list === list.name && place.filter === list.filter) return place.after
-  const detail = place
+function readCursor(text: string, list: {name: string; filter: string | null}, secret: Buffer): ListKey {
+  const cursor = parseCursor(text, secret)
+  if (cursor && cursor.list === list.name && cursor.filter === list.filter) return cursor.after
+  const detail = cursor
     ? 'The cursor belongs to another list or to another filter. Start this list anew.'
     : 'The cursor was not issued by this service or was changed. Start the list anew.'
   throw refuse('invalid_cursor', {detail})
 }
 
 /**
- * Reads one page of a list: one record more than asked for tells whether there are more.
+ * Reads one page of a list; one extra record shows whether there are more.
  *
- * @param list.fetch gives at most `limit` records behind `after`, in order
+ * @param list.fetch returns at most `limit` records after `after`, in order
  */
 export function readListPage<T extends {id: string; created_at: string}>(
   {limit, cursor}: PageQuery,
   list: {name: string; filter: string | null; fetch(after: ListKey, limit: number): T[]},
   secret: Buffer,
 ): ListBody<T> {
-  const found = list.fetch(cursor === undefined ? FIRST : readPlace(cursor, list, secret), limit + 1)
+  const found = list.fetch(cursor === undefined ? FIRST : readCursor(cursor, list, secret), limit + 1)
   const data = found.slice(0, limit)
   const last = data.at(-1)
   if (found.length <= limit || !last) return {data, has_more: false, next_cursor: null}
   const after = {createdAt: Date.parse(last.created_at), id: last.id}
-  const place = {list: list.name, filter: list.filter, after}
-  return {data, has_more: true, next_cursor: formatCursor(place, secret)}
+  const next_cursor = formatCursor({list: list.name, filter: list.filter, after}, secret)
+  return {data, has_more: true, next_cursor}
 }
 
-/** Reads one page of the rows of a table, or of those whose parent this is. */
+/** Reads one page of a table, or of the rows with this parent. */
 export function readTablePage<T extends {id: string; created_at: string}>(
   query: PageQuery,
   {name, row, parent = {}}: {name: string; row: z.ZodType<T>; parent?: Record<string, string>},
@@ -193,69 +161,4 @@ export function readTablePage<T extends {id: string; created_at: string}>(
   const fetch = (after: ListKey, limit: number): T[] =>
     database.all(row, sql, filter ?? '', after.createdAt, after.id, limit)
   return readListPage(query, {name, filter, fetch}, database.secret)
-}
-
-const KEPT_MS = 86_400_000
-
-/** An answer as it is kept for an Idempotency-Key. */
-export type KeptAnswer = Omit<z.output<typeof answerRow>, 'fingerprint'>
-const answerRow = z.object({
-  fingerprint: z.string(),
-  status: rowCount,
-  headers: z.string().transform((text) => z.record(z.string(), z.string()).parse(JSON.parse(text))),
-  /** JSON text. */
-  body: z.string(),
-})
-
-/** The value of an Idempotency-Key header. @throws Refusal (400) */
-export function parseIdempotencyKey(header: string | string[] | undefined): string | undefined {
-  if (header === undefined) return undefined
-  if (typeof header === 'string' && IDEMPOTENCY_KEY.test(header)) return header
-  throw refuse('invalid_idempotency_key')
-}
-
-/** Digests a request; keyed, because four digits of a national id could be guessed from a plain digest. */
-export function digestRequest(
-  request: {method: string; path: string; body: unknown},
-  secret: Buffer,
-): string {
-  const text = JSON.stringify([request.method, request.path, request.body ?? null])
-  return createHmac('sha256', secret).update(text).digest('base64url')
-}
-
-/**
- * Runs `work` once for an Idempotency-Key: within its transaction the answer is kept for 24 hours and given again.
- *
- * @param keyed the owner of the key, for keys of different callers never meet, and the digest of the request
- * @throws Refusal (422) when the key came with another request before
- */
-export function answerOnce(
-  keyed: {owner: string; key: string; fingerprint: string},
-  work: () => KeptAnswer,
-  {database, now}: {database: ServiceDatabase; now: number},
-): KeptAnswer {
-  const {owner, key, fingerprint} = keyed
-  database.run('delete from idempotent_answer where created_at < ?', now - KEPT_MS)
-  const known = database.get(
-    answerRow,
-    'select * from idempotent_answer where owner = ? and key = ?',
-    owner,
-    key,
-  )
-  if (known) {
-    if (known.fingerprint !== fingerprint) throw refuse('idempotency_key_reused')
-    return {...known, headers: {...known.headers, 'Idempotency-Replayed': 'true'}}
-  }
-  const answer = work()
-  const {status, headers, body} = answer
-  database.insert('idempotent_answer', {
-    owner,
-    key,
-    fingerprint,
-    status,
-    headers: JSON.stringify(headers),
-    body,
-    created_at: now,
-  })
-  return answer
 }

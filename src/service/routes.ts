@@ -1,13 +1,16 @@
+import {createHmac} from 'node:crypto'
 import {Readable} from 'node:stream'
 import type {FastifyInstance, FastifyReply, FastifyRequest} from 'fastify'
+import {z} from 'zod'
 import {
   ENDPOINTS,
   type Endpoint,
+  IDEMPOTENCY_KEY,
   noBodySchema,
   type OperationId,
   type Operations,
 } from '../contract/endpoints.ts'
-import {realClock} from '../core/clock.ts'
+import {DAY_MS, realClock} from '../core/clock.ts'
 import type {Scope} from './access.ts'
 import {createDealHandlers, etagOf} from './deals.ts'
 import {createDocumentHandlers, createGenerationHandlers, createGenerator, receiveParts} from './documents.ts'
@@ -18,19 +21,8 @@ import {
   createReportHandlers,
   createTaskHandlers,
 } from './other-records.ts'
-import {
-  type Answer,
-  answerOnce,
-  type Call,
-  digestRequest,
-  type Handlers,
-  type KeptAnswer,
-  PREFIX,
-  parseIdempotencyKey,
-  parseInput,
-  refuse,
-  type ServiceWorld,
-} from './requests.ts'
+import {type Answer, type Call, type Handlers, PREFIX, refuse, type ServiceWorld} from './requests.ts'
+import {rowCount, type ServiceDatabase} from './service-database.ts'
 import {
   type AddressLookup,
   createAddressGuard,
@@ -40,23 +32,19 @@ import {
   RETRY_DELAYS_MS,
 } from './webhooks.ts'
 
-/** How a service notifies. */
+/** How a service sends webhooks. */
 export interface WebhookOptions {
-  /** Lets notifications go to this machine and its networks, and over plain http; default false. */
+  /** Allows webhooks to this machine and its networks, and over plain http; default false. */
   allowPrivate?: boolean
-  /** Waits before the second and every further attempt; default those of Standard Webhooks. */
+  /** The waits before the second and each further attempt; default those of Standard Webhooks. */
   retryDelaysMs?: readonly number[]
   lookup?: AddressLookup
 }
 
-function hasUrl(body: unknown): body is {url: string} {
-  return typeof body === 'object' && body !== null && 'url' in body && typeof body.url === 'string'
-}
-
 /**
- * Joins handlers, files, outbox and generator: the operations, and what goes on behind them.
+ * Joins handlers, files, outbox and generator.
  *
- * @param parts.onError is told what fails while nobody waits for an answer
+ * @param parts.onError gets errors of background work
  */
 export function buildApi(
   parts: Omit<ServiceWorld, 'files' | 'emit'> & {
@@ -85,10 +73,11 @@ export function buildApi(
     handlers,
     async checkBody(id: OperationId, body: unknown) {
       if (id !== 'createWebhookEndpoint' && id !== 'updateWebhookEndpoint') return
-      const problem = hasUrl(body) ? await guard.findProblem(body.url) : null
+      const {url} = z.object({url: z.string().optional()}).parse(body)
+      const problem = url === undefined ? null : await guard.findProblem(url)
       if (problem !== null) throw refuse('invalid_body', {errors: [{path: 'url', message: problem}]})
     },
-    /** Goes on with what an earlier service left. */
+    /** Continues the background work of an earlier service. */
     start() {
       pruneDeliveries(database, clock.now())
       generator.wake()
@@ -107,63 +96,56 @@ declare module 'fastify' {
     scope?: Scope
     isMultipart?: boolean
     takesNoBody?: boolean
-    /** Asks for no key. */
+    /** Needs no key. */
     isPublic?: true
   }
   interface FastifyRequest {
-    /** Whose key the request came with. */
+    /** The owner of the request's key. */
     keyOwner: string
   }
 }
 
-/** What routes need beside what handlers do. */
+/** What routes work on. */
 interface RouteWorld extends ServiceWorld {
   handlers: Handlers
-  /** Refuses what can only be told by asking elsewhere, before the transaction begins. */
+  /** Checks that need the network, before the transaction begins. @throws Refusal */
   checkBody(id: OperationId, body: unknown): Promise<void>
 }
 
-function isOperationId(id: string): id is OperationId {
-  return id in ENDPOINTS
+/** Adds a route for every endpoint of the contract. */
+export function addRoutes(app: FastifyInstance, world: RouteWorld): void {
+  const isOperationId = (id: string): id is OperationId => id in ENDPOINTS
+  for (const id of Object.keys(ENDPOINTS).filter(isOperationId)) {
+    const {method, path, body, isMultipart = false} = ENDPOINTS[id]
+    app.route({
+      method,
+      url: path.replace(/\{(\w+)\}/g, ':$1'),
+      config: {scope: method === 'GET' ? 'read' : 'write', isMultipart, takesNoBody: body === noBodySchema},
+      handler: createRouteHandler(id, world),
+    })
+  }
 }
 
-const paramsOf = ({params}: FastifyRequest): string[] =>
-  typeof params === 'object' && params !== null ? Object.values(params).map(String) : []
+const PATHS = Object.values(ENDPOINTS).map(({method, path}) => ({
+  method,
+  pattern: new RegExp(`^${PREFIX}${path.replace(/\{\w+\}/g, '[^/]+')}(?:\\?|$)`),
+}))
 
-function formatAnswer<Id extends OperationId>(
-  {body, headers = {}}: Answer<Operations[Id]>,
-  {status, hasEtag}: Endpoint<Operations[Id]>,
-): KeptAnswer {
-  const etag = hasEtag ? {ETag: etagOf(body)} : {}
-  return {status, headers: {...headers, ...etag}, body: body === undefined ? '' : JSON.stringify(body)}
+/** The refusal of an unknown path or method: 405 with `Allow` if the path exists, else 404. */
+export function refuseUnknown(url: string): Error {
+  const allowed = PATHS.filter(({pattern}) => pattern.test(url)).flatMap(({method}) =>
+    method === 'GET' ? ['GET', 'HEAD'] : [method],
+  )
+  if (allowed.length === 0) return refuse('not_found')
+  return refuse('method_not_allowed', {headers: {Allow: allowed.sort().join(', ')}})
 }
 
-function sendAnswer({status, headers, body}: KeptAnswer, reply: FastifyReply): FastifyReply {
-  reply.code(status).headers(headers)
-  return body === '' ? reply.send() : reply.type('application/json; charset=utf-8').send(body)
-}
-
-/** Writes in one transaction: the change, its events, and the answer kept for an Idempotency-Key. */
-function answerWriting<Id extends OperationId>(
-  id: Id,
-  {call, digested, request}: {call: Call<Operations[Id]>; digested: unknown; request: FastifyRequest},
-  world: RouteWorld,
-): KeptAnswer {
-  const {database, handlers} = world
-  const {method, url, keyOwner} = request
-  const work = (): KeptAnswer => formatAnswer<Id>(handlers[id](call), ENDPOINTS[id])
-  const key = method === 'POST' ? parseIdempotencyKey(request.headers['idempotency-key']) : undefined
-  return database.transaction(() => {
-    if (key === undefined) return work()
-    const fingerprint = digestRequest({method, path: url, body: digested}, database.secret)
-    return answerOnce({owner: keyOwner, key, fingerprint}, work, {database, now: realClock.now()})
-  })
-}
+const paramsSchema = z.record(z.string(), z.string()).transform(Object.values<string>)
 
 function createRouteHandler<Id extends OperationId>(id: Id, world: RouteWorld) {
   const endpoint: Endpoint<Operations[Id]> = ENDPOINTS[id]
   return async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
-    const [ownId = '', childId = ''] = paramsOf(request)
+    const [ownId = '', childId = ''] = paramsSchema.parse(request.params)
     const query = parseInput(endpoint.query, request.query, 'invalid_parameter')
     const parts = request.isMultipart() ? await receiveParts(request, world.files) : undefined
     try {
@@ -190,29 +172,95 @@ function createRouteHandler<Id extends OperationId>(id: Id, world: RouteWorld) {
   }
 }
 
-/** Adds a route for every endpoint of the contract. */
-export function addRoutes(app: FastifyInstance, world: RouteWorld): void {
-  for (const id of Object.keys(ENDPOINTS).filter(isOperationId)) {
-    const {method, path, body, isMultipart = false} = ENDPOINTS[id]
-    app.route({
-      method,
-      url: path.replace(/\{(\w+)\}/g, ':$1'),
-      config: {scope: method === 'GET' ? 'read' : 'write', isMultipart, takesNoBody: body === noBodySchema},
-      handler: createRouteHandler(id, world),
-    })
-  }
+/** Parses input of a request. @throws Refusal naming every wrong path, never a value */
+function parseInput<T>(schema: z.ZodType<T>, value: unknown, code: 'invalid_body' | 'invalid_parameter'): T {
+  const parsed = schema.safeParse(value)
+  if (parsed.success) return parsed.data
+  const errors = parsed.error.issues.flatMap((issue) => {
+    const path = issue.path.join('.')
+    if (issue.code !== 'unrecognized_keys') return [{path, message: issue.message}]
+    return issue.keys.map((key) => ({path: path ? `${path}.${key}` : key, message: 'unknown field'}))
+  })
+  const where = code === 'invalid_body' ? 'body' : 'query'
+  const paths = [...new Set(errors.map(({path}) => path || where))].join(', ')
+  throw refuse(code, {detail: `Not as expected: ${paths}. See errors.`, errors})
 }
 
-const PATHS = Object.values(ENDPOINTS).map(({method, path}) => ({
-  method,
-  pattern: new RegExp(`^${PREFIX}${path.replace(/\{\w+\}/g, '[^/]+')}(?:\\?|$)`),
-}))
+function formatAnswer<Id extends OperationId>(
+  {body, headers = {}}: Answer<Operations[Id]>,
+  {status, hasEtag}: Endpoint<Operations[Id]>,
+): KeptAnswer {
+  const etag = hasEtag ? {ETag: etagOf(body)} : {}
+  return {status, headers: {...headers, ...etag}, body: body === undefined ? '' : JSON.stringify(body)}
+}
 
-/** The refusal of a path and method no endpoint has: 405 with `Allow` where the path exists, else 404. */
-export function refuseUnknown(url: string): Error {
-  const allowed = PATHS.filter(({pattern}) => pattern.test(url)).flatMap(({method}) =>
-    method === 'GET' ? ['GET', 'HEAD'] : [method],
+function sendAnswer({status, headers, body}: KeptAnswer, reply: FastifyReply): FastifyReply {
+  reply.code(status).headers(headers)
+  return body === '' ? reply.send() : reply.type('application/json; charset=utf-8').send(body)
+}
+
+/** Writes in one transaction: the change, its events, and the answer kept for an Idempotency-Key. */
+function answerWriting<Id extends OperationId>(
+  id: Id,
+  {call, digested, request}: {call: Call<Operations[Id]>; digested: unknown; request: FastifyRequest},
+  world: RouteWorld,
+): KeptAnswer {
+  const {database, handlers} = world
+  const {method, url, keyOwner} = request
+  const work = (): KeptAnswer => formatAnswer<Id>(handlers[id](call), ENDPOINTS[id])
+  const key = method === 'POST' ? request.headers['idempotency-key'] : undefined
+  if (key === undefined) return database.transaction(work)
+  if (typeof key !== 'string' || !IDEMPOTENCY_KEY.test(key)) throw refuse('invalid_idempotency_key')
+  // Keyed: four digits of a national id could be guessed from a plain digest.
+  const digest = createHmac('sha256', database.secret).update(JSON.stringify([method, url, digested ?? null]))
+  const keyed = {owner: keyOwner, key, fingerprint: digest.digest('base64url')}
+  return database.transaction(() => answerOnce(keyed, work, {database, now: realClock.now()}))
+}
+
+const KEPT_MS = DAY_MS
+
+/** An answer kept for an Idempotency-Key. */
+type KeptAnswer = Omit<z.output<typeof answerRow>, 'fingerprint'>
+const answerRow = z.object({
+  fingerprint: z.string(),
+  status: rowCount,
+  headers: z.string().transform((text) => z.record(z.string(), z.string()).parse(JSON.parse(text))),
+  /** JSON text. */
+  body: z.string(),
+})
+
+/**
+ * Runs `work` once per owner and Idempotency-Key; its answer is stored in the same transaction and repeated for 24 hours.
+ *
+ * @throws Refusal (422) if the key was used with another request
+ */
+export function answerOnce(
+  keyed: {owner: string; key: string; fingerprint: string},
+  work: () => KeptAnswer,
+  {database, now}: {database: ServiceDatabase; now: number},
+): KeptAnswer {
+  const {owner, key, fingerprint} = keyed
+  database.run('delete from idempotent_answer where created_at < ?', now - KEPT_MS)
+  const known = database.get(
+    answerRow,
+    'select * from idempotent_answer where owner = ? and key = ?',
+    owner,
+    key,
   )
-  if (allowed.length === 0) return refuse('not_found')
-  return refuse('method_not_allowed', {headers: {Allow: allowed.sort().join(', ')}})
+  if (known) {
+    if (known.fingerprint !== fingerprint) throw refuse('idempotency_key_reused')
+    return {...known, headers: {...known.headers, 'Idempotency-Replayed': 'true'}}
+  }
+  const answer = work()
+  const {status, headers, body} = answer
+  database.insert('idempotent_answer', {
+    owner,
+    key,
+    fingerprint,
+    status,
+    headers: JSON.stringify(headers),
+    body,
+    created_at: now,
+  })
+  return answer
 }

@@ -11,12 +11,11 @@ import type {ProblemCode} from '../contract/problem.ts'
 import type {Clock} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
 import {createSilentLog, type Log} from '../core/log.ts'
-import type {RateLimit} from './access.ts'
-import {addAccessHooks} from './access.ts'
+import {addAccessHooks, type RateLimit} from './access.ts'
 import {createDealStore, type DealStore} from './deals.ts'
 import {addDescription} from './description.ts'
 import type {FileStore} from './files.ts'
-import {PREFIX, Refusal, refuse, sendProblem} from './requests.ts'
+import {PREFIX, Refusal, refuse} from './requests.ts'
 import {addRoutes, buildApi, refuseUnknown, type WebhookOptions} from './routes.ts'
 import {openServiceDatabase, type ServiceDatabase} from './service-database.ts'
 
@@ -28,11 +27,11 @@ export interface ServiceOptions {
   port?: number
   /** A SQLite file; default `:memory:`. Files of documents lie beside it. */
   dbPath?: string
-  /** `sk_live_…` or `sk_test_…`, at least one; keys made in the database are accepted, too. */
+  /** `sk_live_…` or `sk_test_…`, at least one; keys of the database are accepted too. */
   apiKeys: readonly string[]
   /** Stamps `created_at`. */
   clock: Clock
-  /** Off when not given. */
+  /** None by default. */
   rateLimit?: RateLimit
   /** Of one uploaded file; default 25 MiB. */
   maxFileBytes?: number
@@ -44,12 +43,12 @@ export interface ServiceOptions {
   extend?: (app: FastifyInstance, database: ServiceDatabase) => void
 }
 
-/** A service that listens. */
+/** A running service. */
 export interface RunningService extends AsyncDisposable {
   /** The base URL with the prefix: `http://127.0.0.1:4010/v1`. */
   url: string
   store: DealStore
-  /** What the deals are kept in, together with everything else. */
+  /** Holds the deals and everything else. */
   database: ServiceDatabase
   /** The files of documents. */
   files: FileStore
@@ -60,68 +59,10 @@ export interface RunningService extends AsyncDisposable {
 const MAX_FILE_BYTES = 25 * 1024 * 1024
 const DOCUMENTS_PER_DEAL = 200
 
-const PROBLEM_CODES: Record<string, ProblemCode> = {
-  FST_ERR_CTP_INVALID_JSON_BODY: 'malformed_json',
-  FST_ERR_CTP_EMPTY_JSON_BODY: 'malformed_json',
-  FST_ERR_CTP_INVALID_CONTENT_LENGTH: 'malformed_body',
-  FST_ERR_CTP_BODY_TOO_LARGE: 'body_too_large',
-  FST_ERR_CTP_INVALID_MEDIA_TYPE: 'unsupported_media_type',
-  FST_ERR_BAD_URL: 'malformed_url',
-  FST_ERR_MAX_PARAM_LENGTH: 'url_too_long',
-  FST_REQ_FILE_TOO_LARGE: 'body_too_large',
-  FST_FILES_LIMIT: 'body_too_large',
-  FST_PARTS_LIMIT: 'body_too_large',
-  FST_FIELDS_LIMIT: 'body_too_large',
-  FST_INVALID_MULTIPART_CONTENT_TYPE: 'unsupported_media_type',
-  FST_PROTO_VIOLATION: 'malformed_body',
-}
-
-function answerError(error: Error, request: FastifyRequest, reply: FastifyReply, log: Log): FastifyReply {
-  reply.header('X-Request-Id', request.id)
-  if (error instanceof Refusal) return sendProblem(reply, error.problem, error.headers)
-  const {statusCode: status = 500, code = ''}: Partial<FastifyError> = error
-  const known = PROBLEM_CODES[code]
-  if (known || (status >= 400 && status < 500))
-    return sendProblem(reply, refuse(known ?? 'bad_request').problem)
-  log.error({err: error, method: request.method, path: request.routeOptions.url}, 'service failed')
-  return sendProblem(reply, refuse('internal').problem)
-}
-
-function createApp(log: Log): FastifyInstance {
-  const app = fastify({
-    forceCloseConnections: true,
-    genReqId: () => `req_${randomUUID()}`,
-    frameworkErrors: (error, request, reply) => answerError(error, request, reply, log),
-  })
-  app.setErrorHandler<Error>((error, request, reply) => answerError(error, request, reply, log))
-  app.setNotFoundHandler((request) => {
-    throw refuseUnknown(request.url)
-  })
-  app.addHook('onResponse', async (request, reply) => {
-    const fields = {method: request.method, path: request.routeOptions.url, status: reply.statusCode}
-    log.debug({...fields, duration_ms: Math.round(reply.elapsedTime)}, 'service answered')
-  })
-  return app
-}
-
-/** An empty body is no JSON, but endpoints that take none may be sent none. */
-function addBodyParsers(app: FastifyInstance, maxFileBytes: number): void {
-  const parseJson = app.getDefaultJsonParser('error', 'error')
-  app.removeContentTypeParser('application/json')
-  app.addContentTypeParser('application/json', {parseAs: 'string'}, (request, body, done) => {
-    if (body === '' && request.routeOptions.config.takesNoBody) done(null, undefined)
-    else parseJson(request, String(body), done)
-  })
-  app.register(multipart, {
-    limits: {fileSize: maxFileBytes, files: 1, fields: 10, fieldSize: 1_000, fieldNameSize: 100, parts: 12},
-    throwFileSizeLimit: false,
-  })
-}
-
 /**
  * Starts a local Deal Financing Service over HTTP.
  *
- * @throws ConfigError when a key has the wrong form, the database cannot be opened or the port is taken
+ * @throws ConfigError if a key has the wrong form, the database cannot be opened or the port is taken
  */
 export async function startService(options: ServiceOptions): Promise<RunningService> {
   const {host = '127.0.0.1', port = 0, dbPath = ':memory:', log = createSilentLog()} = options
@@ -138,7 +79,7 @@ export async function startService(options: ServiceOptions): Promise<RunningServ
   })
   let closed: Promise<void> | undefined
   const close = (): Promise<void> => {
-    // Connections go first: a request that waits must see a closed connection, not an error of the abort.
+    // First, so that a waiting request sees a closed connection, not an error from the abort.
     app.server.closeAllConnections()
     closed ??= app
       .close()
@@ -169,4 +110,65 @@ export async function startService(options: ServiceOptions): Promise<RunningServ
     await close()
     throw error
   }
+}
+
+const PROBLEM_CODES: Record<string, ProblemCode> = {
+  FST_ERR_CTP_INVALID_JSON_BODY: 'malformed_json',
+  FST_ERR_CTP_EMPTY_JSON_BODY: 'malformed_json',
+  FST_ERR_CTP_INVALID_CONTENT_LENGTH: 'malformed_body',
+  FST_ERR_CTP_BODY_TOO_LARGE: 'body_too_large',
+  FST_ERR_CTP_INVALID_MEDIA_TYPE: 'unsupported_media_type',
+  FST_ERR_BAD_URL: 'malformed_url',
+  FST_ERR_MAX_PARAM_LENGTH: 'url_too_long',
+  FST_REQ_FILE_TOO_LARGE: 'body_too_large',
+  FST_FILES_LIMIT: 'body_too_large',
+  FST_PARTS_LIMIT: 'body_too_large',
+  FST_FIELDS_LIMIT: 'body_too_large',
+  FST_INVALID_MULTIPART_CONTENT_TYPE: 'unsupported_media_type',
+  FST_PROTO_VIOLATION: 'malformed_body',
+}
+
+function answerError(error: Error, request: FastifyRequest, reply: FastifyReply, log: Log): FastifyReply {
+  const {problem, headers} = error instanceof Refusal ? error : explainFault(error, request, log)
+  reply.header('X-Request-Id', request.id).headers(headers)
+  return reply.code(problem.status).type('application/problem+json').send(problem)
+}
+
+function explainFault(error: Partial<FastifyError>, request: FastifyRequest, log: Log): Refusal {
+  const {statusCode = 500, code = ''} = error
+  const known = PROBLEM_CODES[code]
+  if (known || (statusCode >= 400 && statusCode < 500)) return refuse(known ?? 'bad_request')
+  log.error({err: error, method: request.method, path: request.routeOptions.url}, 'service failed')
+  return refuse('internal')
+}
+
+function createApp(log: Log): FastifyInstance {
+  const app = fastify({
+    forceCloseConnections: true,
+    genReqId: () => `req_${randomUUID()}`,
+    frameworkErrors: (error, request, reply) => answerError(error, request, reply, log),
+  })
+  app.setErrorHandler<Error>((error, request, reply) => answerError(error, request, reply, log))
+  app.setNotFoundHandler((request) => {
+    throw refuseUnknown(request.url)
+  })
+  app.addHook('onResponse', async (request, reply) => {
+    const fields = {method: request.method, path: request.routeOptions.url, status: reply.statusCode}
+    log.debug({...fields, duration_ms: Math.round(reply.elapsedTime)}, 'service answered')
+  })
+  return app
+}
+
+/** An empty body is not JSON, but endpoints without a body accept it. */
+function addBodyParsers(app: FastifyInstance, maxFileBytes: number): void {
+  const parseJson = app.getDefaultJsonParser('error', 'error')
+  app.removeContentTypeParser('application/json')
+  app.addContentTypeParser('application/json', {parseAs: 'string'}, (request, body, done) => {
+    if (body === '' && request.routeOptions.config.takesNoBody) done(null, undefined)
+    else parseJson(request, String(body), done)
+  })
+  app.register(multipart, {
+    limits: {fileSize: maxFileBytes, files: 1, fields: 10, fieldSize: 1_000, fieldNameSize: 100, parts: 12},
+    throwFileSizeLimit: false,
+  })
 }

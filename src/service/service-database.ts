@@ -41,7 +41,7 @@ create table if not exists document (
 ) strict;
 create index if not exists document_by_deal on document (deal_id, created_at, id);
 
--- The files of documents that are made up with a portfolio: hundreds of thousands of small ones.
+-- The files of synthetic documents: hundreds of thousands of small ones.
 create table if not exists made_up_file (
   document_id text primary key references document (id) on delete cascade,
   content text not null
@@ -159,10 +159,10 @@ export const rowCount = z.bigint().transform(Number)
 function openFile(path: string): DatabaseSync {
   try {
     const database = new DatabaseSync(path, {readBigInts: true, timeout: 5_000})
-    // full: what was acknowledged outlives a power cut, too.
+    // full: what was acknowledged survives a power cut.
     database.exec('pragma journal_mode = wal; pragma synchronous = full; pragma cache_size = -65536')
     database.exec('pragma foreign_keys = on')
-    // One transaction: each would wait for the disk.
+    // In one transaction, so that the disk is waited for once.
     database.exec(`begin immediate; ${SCHEMA}; commit`)
     return database
   } catch (cause) {
@@ -185,7 +185,7 @@ function readSecret(database: DatabaseSync): Buffer {
 /**
  * Opens the service's database in a file, or in memory with `:memory:`.
  *
- * @throws ConfigError when the file cannot be opened as the service's database
+ * @throws ConfigError if the file cannot be opened as the service's database
  */
 export function openServiceDatabase(path: string) {
   const database = openFile(path)
@@ -200,7 +200,7 @@ export function openServiceDatabase(path: string) {
     return statement
   }
 
-  /** Runs `work` in one transaction, or in the one under way; rolls back and rethrows when it throws. */
+  /** Runs `work` in a transaction, the current one if there is one; rolls back and rethrows errors. */
   function transaction<T>(work: () => T): T {
     if (database.isTransaction) return work()
     database.exec('begin immediate')
@@ -219,7 +219,7 @@ export function openServiceDatabase(path: string) {
   return {
     /** The file, or `:memory:`. */
     path,
-    /** Signs cursors and digests of requests; kept with the data, so that both outlive a restart. */
+    /** Signs cursors and digests of requests; stored with the data, so that both survive a restart. */
     secret: readSecret(database),
     prepare,
     transaction,
@@ -227,7 +227,7 @@ export function openServiceDatabase(path: string) {
       z.array(row).parse(prepare(sql).all(...values)),
     get: <T>(row: z.ZodType<T>, sql: string, ...values: SQLInputValue[]): T | undefined =>
       row.optional().parse(prepare(sql).get(...values)),
-    /** Returns how many rows were touched. */
+    /** Returns the number of changed rows. */
     run: (sql: string, ...values: SQLInputValue[]): number => Number(prepare(sql).run(...values).changes),
     /** Inserts one row, its values by column. */
     insert(table: string, row: Record<string, SQLInputValue>): void {
@@ -240,7 +240,7 @@ export function openServiceDatabase(path: string) {
       const set = Object.keys(columns).map((name) => `${name} = ?`)
       prepare(`update ${table} set ${set.join(', ')} where id = ?`).run(...Object.values(columns), id)
     },
-    /** Has `work` run when the transaction under way has been committed, never when it is rolled back. */
+    /** Runs `work` once the current transaction is committed, never after a rollback. */
     afterCommit(work: () => void): void {
       if (database.isTransaction) onCommit.push(work)
       else work()

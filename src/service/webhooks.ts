@@ -11,115 +11,124 @@ import {
   webhookDeliverySchema,
   webhookEndpointSchema,
 } from '../contract/webhook.ts'
-import {type Clock, realClock} from '../core/clock.ts'
+import {type Clock, DAY_MS, HOUR_MS, realClock} from '../core/clock.ts'
 import {messageOf} from '../core/errors.ts'
 import {type Handlers, PREFIX, readTablePage, refuse, requireFound, type ServiceWorld} from './requests.ts'
 import {createId, rowCount, rowInstant, type ServiceDatabase} from './service-database.ts'
 
-/** Finds the addresses of a name; `dns.lookup` unless a test brings its own. */
-export type AddressLookup = (
-  name: string,
-  options: LookupOptions & {all: true},
-  callback: (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void,
-) => void
+const eventsOfJson = z
+  .string()
+  .transform((text): unknown => JSON.parse(text))
+  .pipe(z.array(z.enum(EVENT_TYPES)))
 
-/** Keeps notifications away from networks that only this machine can reach (server-side request forgery). */
-type AddressGuard = ReturnType<typeof createAddressGuard>
+const endpointRow = webhookEndpointSchema.extend({
+  events: eventsOfJson,
+  created_at: rowInstant,
+})
 
-// https://www.iana.org/assignments/iana-ipv4-special-registry and …/iana-ipv6-special-registry
-const PRIVATE: readonly [network: string, prefix: number][] = [
-  ['0.0.0.0', 8],
-  ['10.0.0.0', 8],
-  ['100.64.0.0', 10],
-  ['127.0.0.0', 8],
-  ['169.254.0.0', 16],
-  ['172.16.0.0', 12],
-  ['192.0.0.0', 24],
-  ['192.0.2.0', 24],
-  ['192.88.99.0', 24],
-  ['192.168.0.0', 16],
-  ['198.18.0.0', 15],
-  ['198.51.100.0', 24],
-  ['203.0.113.0', 24],
-  ['224.0.0.0', 3],
-  ['::', 127],
-  ['64:ff9b::', 96],
-  ['64:ff9b:1::', 48],
-  ['100::', 64],
-  ['2001::', 23],
-  ['2001:db8::', 32],
-  ['2002::', 16],
-  ['3fff::', 20],
-  ['fc00::', 7],
-  ['fe80::', 9],
-  ['ff00::', 8],
-]
+const deliveryRow = webhookDeliverySchema.extend({
+  attempts: rowCount,
+  last_status: rowCount.nullable(),
+  next_attempt_at: rowInstant.nullable(),
+  created_at: rowInstant,
+})
 
-const blocked = new BlockList()
-for (const [network, prefix] of PRIVATE)
-  blocked.addSubnet(network, prefix, network.includes(':') ? 'ipv6' : 'ipv4')
+/** Deliveries with the type of their event. */
+const DELIVERIES = `(
+  select webhook_delivery.*, event.type as event_type
+  from webhook_delivery join event on event.id = webhook_delivery.event_id
+)`
 
-/** Whether an IP address belongs to a network that is not the public internet; IPv4 in IPv6 counts as IPv4. */
-export function isPrivateAddress(address: string): boolean {
-  return blocked.check(address, isIP(address) === 6 ? 'ipv6' : 'ipv4')
+function writeEvents(events: WebhookEndpoint['events'] | undefined): string {
+  return JSON.stringify([...new Set(events ?? EVENT_TYPES)])
 }
 
-/** Creates the guard; with `allowPrivate` it lets every address and plain http pass. */
-export function createAddressGuard(options: {allowPrivate: boolean; lookup?: AddressLookup}) {
-  const {allowPrivate, lookup = systemLookup} = options
-  const isRefused = (address: string): boolean => !allowPrivate && isPrivateAddress(address)
-
-  const findAddresses = (name: string): Promise<string[] | null> =>
-    new Promise((resolve) => {
-      lookup(name, {all: true}, (error, found) => {
-        resolve(error ? null : found.map(({address}) => address))
-      })
-    })
-
-  /** A lookup for sockets: it fails where a name leads to a private address, also when it did not before. */
-  const guardedLookup: LookupFunction = (name, lookupOptions, callback) => {
-    lookup(name, {...lookupOptions, all: true}, (error, found) => {
-      const refused = found?.some(({address}) => isRefused(address))
-      const [first] = found ?? []
-      if (error) callback(error, '')
-      else if (refused || !first) callback(new Error('the host leads to a private address'), '')
-      else if (lookupOptions.all) callback(null, found)
-      else callback(null, first.address, first.family)
-    })
-  }
-
+/** Creates the operations on webhook endpoints; `onDue` is called if a delivery may have become due. */
+export function createWebhookHandlers(world: ServiceWorld, onDue: () => void) {
+  const {database, clock} = world
+  const requireEndpoint = (id: string): WebhookEndpoint =>
+    requireFound(
+      database.get(endpointRow, 'select * from webhook_endpoint where id = ?', id),
+      'webhook_endpoint_not_found',
+    )
   return {
-    /** Why notifications cannot go to this URL, or null. */
-    async findProblem(text: string): Promise<string | null> {
-      const {protocol, hostname, username, password} = new URL(text)
-      if (username !== '' || password !== '') return 'expected a URL without a user name or password'
-      if (allowPrivate) return null
-      if (protocol !== 'https:') return 'expected an https URL'
-      const host = hostname.replace(/^\[|\]$/g, '')
-      const addresses = isIP(host) ? [host] : await findAddresses(host)
-      if (addresses === null || addresses.length === 0) return 'expected a host that can be resolved'
-      return addresses.some(isRefused) ? 'expected a host on the public internet' : null
+    createWebhookEndpoint: ({body}) => {
+      const id = createId('whe')
+      const secret = `whsec_${randomBytes(32).toString('base64')}`
+      const {url, events, description = null} = body
+      database.insert('webhook_endpoint', {
+        id,
+        url,
+        events: writeEvents(events),
+        description,
+        status: 'enabled',
+        secret,
+        created_at: clock.now(),
+      })
+      const data = {...requireEndpoint(id), secret}
+      return {body: {data}, headers: {Location: `${PREFIX}/webhook-endpoints/${id}`}}
     },
-    lookup: guardedLookup,
-  }
+    listWebhookEndpoints: ({query}) => ({
+      body: readTablePage(query, {name: 'webhook_endpoint', row: endpointRow}, database),
+    }),
+    getWebhookEndpoint: ({id}) => ({body: {data: requireEndpoint(id)}}),
+    updateWebhookEndpoint: ({id, body}) => {
+      const before = requireEndpoint(id)
+      const {url = before.url, events = before.events, status = before.status} = body
+      const {description = before.description} = body
+      const disabled_reason = status === before.status ? before.disabled_reason : null
+      database.update('webhook_endpoint', id, {
+        url,
+        events: writeEvents(events),
+        description,
+        status,
+        disabled_reason,
+      })
+      database.afterCommit(onDue)
+      return {body: {data: requireEndpoint(id)}}
+    },
+    deleteWebhookEndpoint: ({id}) => {
+      requireEndpoint(id)
+      database.run('delete from webhook_endpoint where id = ?', id)
+      return {body: undefined}
+    },
+    listWebhookDeliveries: ({id, query}) => {
+      requireEndpoint(id)
+      const table = {name: DELIVERIES, row: deliveryRow, parent: {endpoint_id: id}}
+      return {body: readTablePage(query, table, database)}
+    },
+    redeliverWebhook: ({id, childId}) => {
+      requireEndpoint(id)
+      const touched = database.run(
+        `update webhook_delivery set status = 'pending', attempts = 0, next_attempt_at = 0
+         where id = ? and endpoint_id = ?`,
+        childId,
+        id,
+      )
+      const delivery = database.get(deliveryRow, `select * from ${DELIVERIES} where id = ?`, childId)
+      if (touched === 0 || !delivery) throw refuse('webhook_delivery_not_found')
+      database.afterCommit(onDue)
+      return {body: {data: delivery}}
+    },
+  } satisfies Partial<Handlers>
 }
 
-/** Waits before the second and every further attempt, as Standard Webhooks recommends; afterwards it has failed. */
+/** The waits before the second and each further attempt, as Standard Webhooks recommends; then the delivery has failed. */
 export const RETRY_DELAYS_MS: readonly number[] = [
   5_000,
   5 * 60_000,
   30 * 60_000,
-  2 * 3_600_000,
-  5 * 3_600_000,
-  10 * 3_600_000,
-  14 * 3_600_000,
-  20 * 3_600_000,
-  24 * 3_600_000,
+  2 * HOUR_MS,
+  5 * HOUR_MS,
+  10 * HOUR_MS,
+  14 * HOUR_MS,
+  20 * HOUR_MS,
+  24 * HOUR_MS,
 ]
 
 const TIMEOUT_MS = 15_000
-/** Deliveries under way to one endpoint: one that hangs must not hold up the others. */
-const AT_ONCE_EACH = 4
+/** Deliveries at once per endpoint, so that one that hangs does not delay the others. */
+const MOST_PER_ENDPOINT = 4
 const LONGEST_TIMER_MS = 2 ** 31 - 1
 
 const dueRow = z.object({
@@ -134,17 +143,17 @@ const dueRow = z.object({
 
 type Due = z.output<typeof dueRow>
 
-// What is under way is still due, so it takes its place among the first of its endpoint.
+// Deliveries being sent are still due, so they count among the first of their endpoint.
 const SELECT_DUE = `
   select * from (
     select d.id, d.endpoint_id, d.event_id, d.attempts, e.url, e.secret, event.payload,
-      row_number() over (partition by d.endpoint_id order by d.next_attempt_at, d.created_at, d.id) as place
+      row_number() over (partition by d.endpoint_id order by d.next_attempt_at, d.created_at, d.id) as nth
     from webhook_delivery as d
     join webhook_endpoint as e on e.id = d.endpoint_id
     join event on event.id = d.event_id
     where d.status = 'pending' and d.next_attempt_at <= ? and e.status = 'enabled'
   )
-  where place <= ${AT_ONCE_EACH}`
+  where nth <= ${MOST_PER_ENDPOINT}`
 
 const SELECT_NEXT = `
   select min(d.next_attempt_at) as at
@@ -152,9 +161,9 @@ const SELECT_NEXT = `
   join webhook_endpoint as e on e.id = d.endpoint_id
   where d.status = 'pending' and d.next_attempt_at > ? and e.status = 'enabled'`
 
-const KEPT_MS = 30 * 86_400_000
+const KEPT_MS = 30 * DAY_MS
 
-/** Forgets notifications that ended 30 days ago or earlier. */
+/** Deletes ended deliveries older than 30 days. */
 export function pruneDeliveries(database: ServiceDatabase, now: number): void {
   database.transaction(() => {
     database.run("delete from webhook_delivery where status <> 'pending' and created_at < ?", now - KEPT_MS)
@@ -162,8 +171,11 @@ export function pruneDeliveries(database: ServiceDatabase, now: number): void {
   })
 }
 
-/** What came of one attempt: the status of the answer, or why there was none. */
-type Outcome = {status: number; error: null} | {status: null; error: string}
+/** The result of one attempt: the status of the answer, or why there was none. */
+interface Outcome {
+  status: number | null
+  error: string | null
+}
 
 function storeEvent(
   event: Omit<WebhookEvent, 'timestamp'>,
@@ -251,14 +263,13 @@ async function send(
 }
 
 /**
- * Creates the outbox: notifications that are stored with what they tell of, and sent until they are taken.
- *
- * Deliveries are at least once and in no fixed order: `webhook-id` stays the same over all attempts.
+ * Creates the outbox: events are stored in the transaction of the change and sent until they are accepted, at least once and
+ * in no fixed order; `webhook-id` stays the same over all attempts.
  */
 export function createOutbox(options: {
   database: ServiceDatabase
   guard: AddressGuard
-  /** Stamps events; attempts and signatures have the real time. */
+  /** Stamps events; attempts and signatures use the real time. */
   clock: Clock
   retryDelaysMs: readonly number[]
   onError: (error: unknown) => void
@@ -268,7 +279,7 @@ export function createOutbox(options: {
   const {signal} = stopping
   const agent = new Agent({connect: {lookup: guard.lookup, timeout: 10_000}, pipelining: 1})
   let timer: NodeJS.Timeout | undefined
-  const underWay = new Map<string, Promise<void>>()
+  const sending = new Map<string, Promise<void>>()
 
   async function deliver(due: Due): Promise<void> {
     const outcome = await send(due, {guard, agent, signal})
@@ -284,11 +295,11 @@ export function createOutbox(options: {
 
   function start(due: Due): void {
     const delivering = deliver(due).then(() => {
-      underWay.delete(due.id)
+      sending.delete(due.id)
       wake()
     })
-    // What could not be stored stays under way: tried again by the next service, not at once and for ever.
-    underWay.set(due.id, delivering.catch(onError))
+    // A delivery whose outcome could not be stored stays here, so that only the next service retries it.
+    sending.set(due.id, delivering.catch(onError))
   }
 
   function wake(): void {
@@ -296,7 +307,7 @@ export function createOutbox(options: {
     clearTimeout(timer)
     try {
       const now = realClock.now()
-      for (const due of database.all(dueRow, SELECT_DUE, now)) if (!underWay.has(due.id)) start(due)
+      for (const due of database.all(dueRow, SELECT_DUE, now)) if (!sending.has(due.id)) start(due)
       setTimer(now)
     } catch (error) {
       onError(error)
@@ -304,116 +315,107 @@ export function createOutbox(options: {
   }
 
   return {
-    /** Sends what is due, now and from then on. */
+    /** Sends what is due and sets a timer for the rest. */
     wake,
-    /** Stores an event and its deliveries within the transaction under way; they are sent once it is committed. */
+    /** Stores an event and its deliveries in the current transaction; they are sent once it is committed. */
     emit: (event: Omit<WebhookEvent, 'timestamp'>): void => {
       const now = clock.now()
       if (storeEvent(event, database, {now, dueAt: realClock.now()})) database.afterCommit(wake)
     },
-    /** Ends what is being sent; it is sent again by the next service. */
+    /** Aborts what is being sent; the next service sends it again. */
     stop: async () => {
       stopping.abort(new Error('The service is closing.'))
       clearTimeout(timer)
-      await Promise.all(underWay.values())
+      await Promise.all(sending.values())
       await agent.destroy()
     },
   }
 }
 
-const eventsOfJson = z
-  .string()
-  .transform((text): unknown => JSON.parse(text))
-  .pipe(z.array(z.enum(EVENT_TYPES)))
+/** Resolves a host name; `dns.lookup` outside tests. */
+export type AddressLookup = (
+  name: string,
+  options: LookupOptions & {all: true},
+  callback: (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void,
+) => void
 
-const row = webhookEndpointSchema.extend({
-  events: eventsOfJson,
-  created_at: rowInstant,
-})
+/** Keeps webhooks away from private networks (server-side request forgery). */
+type AddressGuard = ReturnType<typeof createAddressGuard>
 
-const deliveryRow = webhookDeliverySchema.extend({
-  attempts: rowCount,
-  last_status: rowCount.nullable(),
-  next_attempt_at: rowInstant.nullable(),
-  created_at: rowInstant,
-})
+// https://www.iana.org/assignments/iana-ipv4-special-registry and …/iana-ipv6-special-registry
+const PRIVATE: readonly [network: string, prefix: number][] = [
+  ['0.0.0.0', 8],
+  ['10.0.0.0', 8],
+  ['100.64.0.0', 10],
+  ['127.0.0.0', 8],
+  ['169.254.0.0', 16],
+  ['172.16.0.0', 12],
+  ['192.0.0.0', 24],
+  ['192.0.2.0', 24],
+  ['192.88.99.0', 24],
+  ['192.168.0.0', 16],
+  ['198.18.0.0', 15],
+  ['198.51.100.0', 24],
+  ['203.0.113.0', 24],
+  ['224.0.0.0', 3],
+  ['::', 127],
+  ['64:ff9b::', 96],
+  ['64:ff9b:1::', 48],
+  ['100::', 64],
+  ['2001::', 23],
+  ['2001:db8::', 32],
+  ['2002::', 16],
+  ['3fff::', 20],
+  ['fc00::', 7],
+  ['fe80::', 9],
+  ['ff00::', 8],
+]
 
-/** Deliveries with the type of their event. */
-const DELIVERIES = `(
-  select webhook_delivery.*, event.type as event_type
-  from webhook_delivery join event on event.id = webhook_delivery.event_id
-)`
+const blocked = new BlockList()
+for (const [network, prefix] of PRIVATE)
+  blocked.addSubnet(network, prefix, network.includes(':') ? 'ipv6' : 'ipv4')
 
-function writeEvents(events: WebhookEndpoint['events'] | undefined): string {
-  return JSON.stringify([...new Set(events ?? EVENT_TYPES)])
+/** Whether an IP address is not on the public internet; IPv4 in IPv6 counts as IPv4. */
+export function isPrivateAddress(address: string): boolean {
+  return blocked.check(address, isIP(address) === 6 ? 'ipv6' : 'ipv4')
 }
 
-/** Creates the operations on webhook endpoints; `onDue` is told when something may have become due. */
-export function createWebhookHandlers(world: ServiceWorld, onDue: () => void) {
-  const {database, clock} = world
-  const requireEndpoint = (id: string): WebhookEndpoint =>
-    requireFound(
-      database.get(row, 'select * from webhook_endpoint where id = ?', id),
-      'webhook_endpoint_not_found',
-    )
+/** Creates the guard; `allowPrivate` allows every address and plain http. */
+export function createAddressGuard(options: {allowPrivate: boolean; lookup?: AddressLookup}) {
+  const {allowPrivate, lookup = systemLookup} = options
+  const isRefused = (address: string): boolean => !allowPrivate && isPrivateAddress(address)
+
+  const findAddresses = (name: string): Promise<string[] | null> =>
+    new Promise((resolve) => {
+      lookup(name, {all: true}, (error, found) => {
+        resolve(error ? null : found.map(({address}) => address))
+      })
+    })
+
+  /** The lookup of sockets: it checks again, since a name can change its address after the first check. */
+  const guardedLookup: LookupFunction = (name, lookupOptions, callback) => {
+    lookup(name, {...lookupOptions, all: true}, (error, found) => {
+      const refused = found?.some(({address}) => isRefused(address))
+      const [first] = found ?? []
+      if (error) callback(error, '')
+      else if (refused || !first) callback(new Error('the host leads to a private address'), '')
+      else if (lookupOptions.all) callback(null, found)
+      else callback(null, first.address, first.family)
+    })
+  }
+
   return {
-    createWebhookEndpoint: ({body}) => {
-      const id = createId('whe')
-      const secret = `whsec_${randomBytes(32).toString('base64')}`
-      const {url, events, description = null} = body
-      database.insert('webhook_endpoint', {
-        id,
-        url,
-        events: writeEvents(events),
-        description,
-        status: 'enabled',
-        secret,
-        created_at: clock.now(),
-      })
-      const data = {...requireEndpoint(id), secret}
-      return {body: {data}, headers: {Location: `${PREFIX}/webhook-endpoints/${id}`}}
+    /** Why webhooks cannot go to this URL, or null. */
+    async findProblem(text: string): Promise<string | null> {
+      const {protocol, hostname, username, password} = new URL(text)
+      if (username !== '' || password !== '') return 'expected a URL without a user name or password'
+      if (allowPrivate) return null
+      if (protocol !== 'https:') return 'expected an https URL'
+      const host = hostname.replace(/^\[|\]$/g, '')
+      const addresses = isIP(host) ? [host] : await findAddresses(host)
+      if (addresses === null || addresses.length === 0) return 'expected a host that can be resolved'
+      return addresses.some(isRefused) ? 'expected a host on the public internet' : null
     },
-    listWebhookEndpoints: ({query}) => ({
-      body: readTablePage(query, {name: 'webhook_endpoint', row}, database),
-    }),
-    getWebhookEndpoint: ({id}) => ({body: {data: requireEndpoint(id)}}),
-    updateWebhookEndpoint: ({id, body}) => {
-      const before = requireEndpoint(id)
-      const {url = before.url, events = before.events, status = before.status} = body
-      const {description = before.description} = body
-      const disabled_reason = status === before.status ? before.disabled_reason : null
-      database.update('webhook_endpoint', id, {
-        url,
-        events: writeEvents(events),
-        description,
-        status,
-        disabled_reason,
-      })
-      database.afterCommit(onDue)
-      return {body: {data: requireEndpoint(id)}}
-    },
-    deleteWebhookEndpoint: ({id}) => {
-      requireEndpoint(id)
-      database.run('delete from webhook_endpoint where id = ?', id)
-      return {body: undefined}
-    },
-    listWebhookDeliveries: ({id, query}) => {
-      requireEndpoint(id)
-      const table = {name: DELIVERIES, row: deliveryRow, parent: {endpoint_id: id}}
-      return {body: readTablePage(query, table, database)}
-    },
-    redeliverWebhook: ({id, childId}) => {
-      requireEndpoint(id)
-      const touched = database.run(
-        `update webhook_delivery set status = 'pending', attempts = 0, next_attempt_at = 0
-         where id = ? and endpoint_id = ?`,
-        childId,
-        id,
-      )
-      const delivery = database.get(deliveryRow, `select * from ${DELIVERIES} where id = ?`, childId)
-      if (touched === 0 || !delivery) throw refuse('webhook_delivery_not_found')
-      database.afterCommit(onDue)
-      return {body: {data: delivery}}
-    },
-  } satisfies Partial<Handlers>
+    lookup: guardedLookup,
+  }
 }

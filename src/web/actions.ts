@@ -5,7 +5,7 @@ import type {Config} from '../core/config.ts'
 import {codeOf, explainError, messageOf} from '../core/errors.ts'
 import {carryOutCommand} from '../core/process.ts'
 import type {World} from '../core/types.ts'
-import {isUnderWay, recordSlot} from '../schedule/job-runs.ts'
+import {hasPendingRun, recordSlot} from '../schedule/job-runs.ts'
 import {isDemoFolder} from '../store/data-folder.ts'
 import {findLastRun} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
@@ -72,7 +72,7 @@ export function addActions(
   function findObstacle(asked: Asked): string | undefined {
     if (asked.do === 'run') {
       if (!jobs.some(({name}) => name === asked.job)) return `no job '${asked.job}' is scheduled here`
-      return isUnderWay(stateDb, asked.job) ? `a run of ${asked.job} waits or goes on already` : undefined
+      return hasPendingRun(stateDb, asked.job) ? `a run of ${asked.job} waits or goes on already` : undefined
     }
     if (underWay) return 'something else that was asked for goes on: wait for its end'
     if (asked.do === 'accept' && findHeldBack(stateDb)?.what !== asked.what)

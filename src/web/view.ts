@@ -4,7 +4,7 @@ import type {Config} from '../core/config.ts'
 import type {World} from '../core/types.ts'
 import {listAlarms} from '../schedule/alarms.ts'
 import type {Job} from '../schedule/job.ts'
-import {findRunOfSlot, listJobRuns, listLatestJobRuns} from '../schedule/job-runs.ts'
+import {findRunOfSlot, listLatestJobRuns, listQueuedRuns} from '../schedule/job-runs.ts'
 import {listNextOfEach} from '../schedule/slots.ts'
 import {type DataFolder, isDemoFolder} from '../store/data-folder.ts'
 import {findLockHolder} from '../store/lock.ts'
@@ -63,7 +63,7 @@ export function readOverview({stateDb, folder, jobs, config, takesWebhooks}: Web
       const [, job] = /^loantape run (\S+)$/.exec(action.command) ?? []
       return {...action, run: job === undefined ? undefined : findRunOfSlot(stateDb, job, action.began_at)}
     }),
-    queued: listJobRuns(stateDb, 'queued'),
+    queued: listQueuedRuns(stateDb),
     jobRuns: listLatestJobRuns(stateDb, 20),
     lastSync,
     /** What webhooks had told of the last walk; undefined where none are taken, or nothing was compared yet. */

@@ -98,7 +98,7 @@ test('a server killed together with its run leaves slot and lock to the next, wh
 
   using stateDb = openStateDb(lab.folder.stateDb)
   const watch = findWatch(stateDb, 'often')
-  const due = listSlots(often, watch?.watchedFrom ?? 0, watch?.seenUntil ?? 0)
+  const due = listSlots(often, Date.parse(watch?.watched_from ?? ''), Date.parse(watch?.seen_until ?? ''))
   const slots = readRuns(`select slot from job_run where job = 'often' order by slot`)
   expect(slots.map(({slot}) => Date.parse(String(slot)))).toEqual(due)
 })

@@ -1,6 +1,6 @@
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {WEBHOOK_JOB} from '../../src/schedule/job.ts'
-import {beginRun, claimRun, endRun, listJobRuns} from '../../src/schedule/job-runs.ts'
+import {beginRun, claimRun, endRun, listQueuedRuns} from '../../src/schedule/job-runs.ts'
 import {planEvents} from '../../src/schedule/scheduler.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {storeEvent} from '../../src/sync/webhook-events.ts'
@@ -23,11 +23,11 @@ const receive = (eventId: string, at: number) =>
 /** Whether a run is queued after looking at `at`. */
 function isQueued(at: number): boolean {
   planEvents(stateDb, at)
-  return listJobRuns(stateDb, 'queued').length > 0
+  return listQueuedRuns(stateDb).length > 0
 }
 
 function runTo(exitCode: number, at: number): void {
-  const run = claimRun(stateDb, listJobRuns(stateDb, 'queued'), at)
+  const run = claimRun(stateDb, at)
   const end = {exitCode, errorCode: exitCode === 0 ? null : 'GUARD_SHRINK', error: null, summary: null}
   endRun(stateDb, run!, {...end, retryAt: null}, at)
 }

@@ -1,6 +1,6 @@
 import {expect, test} from 'vitest'
-import {claimRun, listTurns, recordSlot} from '../../src/schedule/job-runs.ts'
-import {keepSource} from '../../src/schedule/supervisor.ts'
+import {claimRun, recordSlot} from '../../src/schedule/job-runs.ts'
+import {serveSource} from '../../src/schedule/supervisor.ts'
 import {requireWritable} from '../../src/store/data-folder.ts'
 import {acquireLock} from '../../src/store/lock.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
@@ -12,25 +12,30 @@ test('a run that waits for its source for minutes gives its place to others, and
   const world = {...lab.createWorld(), realClock: {...lab.createWorld().realClock, now: () => now}}
   requireWritable(lab.folder)
   using stateDb = openStateDb(lab.folder.stateDb)
-  const source = keepSource(
+  const source = serveSource(
     'one',
     {
-      read: async () => ({config: lab.config, folder: lab.folder, jobs: [], place: {env: {}, cwd: '.'}}),
+      read: async () => ({
+        config: lab.config,
+        folder: lab.folder,
+        jobs: [],
+        environment: {env: {}, cwd: '.'},
+      }),
       isTaken: () => false,
     },
     world,
   )
   source.tick(false)
   await source.looked()
-  expect(source.countUnderWay()).toEqual({running: 0, waiting: 0})
+  expect(source.countRuns()).toEqual({running: 0, waiting: 0})
 
   recordSlot(stateDb, {job: 'nightly', instant: now, state: 'queued', reason: null}, now)
-  expect(claimRun(stateDb, listTurns(stateDb, now), now)?.job).toBe('nightly')
+  expect(claimRun(stateDb, now)?.job).toBe('nightly')
   using lock = acquireLock(stateDb, {runId: 'w_1', command: 'sync'}, world)
   lock.setProgress('walking: 300 deals')
   const after = (minutes: number) => {
     now += minutes * 60_000
-    const {running, waiting} = source.countUnderWay()
+    const {running, waiting} = source.countRuns()
     return running - waiting
   }
   expect([after(0), after(4), after(1), after(600)]).toEqual([1, 1, 0, 0])

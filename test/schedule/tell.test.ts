@@ -180,8 +180,9 @@ test('a slot that was skipped is no failure', async () => {
 })
 
 test('too long without a successful sync is told, also when there never was one', async () => {
-  const watch = {schedule: '0 0 * * *', timeZone: 'UTC', watchedFrom: now, seenUntil: now, seenBefore: null}
-  storeWatch(stateDb, 'nightly', watch)
+  const at = new Date(now).toISOString()
+  const seen = {watched_from: at, seen_until: at, seen_before: null}
+  storeWatch(stateDb, {job: 'nightly', schedule: '0 0 * * *', time_zone: 'UTC', ...seen})
   now += 26 * HOUR
   await tellPeople(stateDb, config, world(), undefined)
   expect(posts).toEqual([])

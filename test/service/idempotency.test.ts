@@ -1,6 +1,6 @@
 import {afterEach, beforeEach, describe, expect, test} from 'vitest'
 import {createApiKey} from '../../src/service/access.ts'
-import {answerOnce} from '../../src/service/requests.ts'
+import {answerOnce} from '../../src/service/routes.ts'
 import type {RunningService} from '../../src/service/server.ts'
 import {aDeal, callWith, NOW, readDeal, readProblem, startTestService, upload} from './client.ts'
 

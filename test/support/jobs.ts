@@ -57,12 +57,7 @@ export function makeOnceDue(statePath: string, write: (schedule: string) => void
   write(schedule)
   mkdirSync(dirname(statePath), {recursive: true})
   using stateDb = openStateDb(statePath)
-  const anHourAgo = Date.now() - 3_600_000
-  storeWatch(stateDb, 'once', {
-    schedule,
-    timeZone: 'UTC',
-    watchedFrom: anHourAgo,
-    seenUntil: anHourAgo,
-    seenBefore: null,
-  })
+  const anHourAgo = new Date(Date.now() - 3_600_000).toISOString()
+  const seen = {watched_from: anHourAgo, seen_until: anHourAgo, seen_before: null}
+  storeWatch(stateDb, {job: 'once', schedule, time_zone: 'UTC', ...seen})
 }

@@ -8,7 +8,6 @@ import {
   type AttemptEnd,
   claimRun,
   endRun,
-  listJobRuns,
   listLatestJobRuns,
   recordSlot,
 } from '../../src/schedule/job-runs.ts'
@@ -173,7 +172,7 @@ test('a job is run on demand, once, and the page of its run tells of it', async 
   expect(await page.locator('main').textContent()).toContain('asked for on the page')
   const end = {exitCode: 6, errorCode: 'SOURCE_DOWN', error: 'The source is down.', summary: null}
   const attempt = (retryAt: number | null, ended: Omit<AttemptEnd, 'retryAt'> = end) => {
-    const claimed = claimRun(stateDb, listJobRuns(stateDb, 'queued'), Date.parse('2099-01-01'))
+    const claimed = claimRun(stateDb, Date.parse('2099-01-01'))
     if (claimed) endRun(stateDb, claimed, {...ended, retryAt}, Date.parse('2026-07-01T04:00:00Z'))
   }
   attempt(Date.parse('2026-07-01T04:01:00Z'))
