@@ -8,21 +8,22 @@ import {writeFileAtomically} from '../store/files.ts'
 import type {Release} from '../store/release.ts'
 import type {RatesResult} from '../sync/rates.ts'
 import {renderWarnings} from './build.ts'
-import type {Call, CliCommand} from './command.ts'
+import type {CliCommand, Invocation} from './command.ts'
 import {renderBatch, renderDelivery, renderPublished} from './export.ts'
 import {renderBackup} from './keep.ts'
 import {claimOption} from './options.ts'
 import {renderSync} from './sync.ts'
 import {renderTable, renderTerms} from './table.ts'
 
-/** `loantape run`. */
-export function addRun(command: CliCommand): void {
+export const commands = {run: addRun, jobs: addJobs}
+
+function addRun(command: CliCommand): void {
   command
     .example('run nightly')
     .argument('<job>', 'such as nightly')
     .addOption(claimOption())
     .does(
-      async ({config, options: {claim}, world}: Call<{claim?: Claim}>, name: string) =>
+      async ({config, options: {claim}, world}: Invocation<{claim?: Claim}>, name: string) =>
         performJob(config, {job: await requireJob(config, name), claim}, world, describeDay),
       ({steps}) => steps.map(renderStep).join('\n'),
     )
@@ -65,8 +66,7 @@ function renderRates({outcome, feeds}: RatesResult): string {
   return lines.join('\n')
 }
 
-/** `loantape jobs`. */
-export function addJobs(command: CliCommand): void {
+function addJobs(command: CliCommand): void {
   command
     .command('list')
     .example('jobs list')
