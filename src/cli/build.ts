@@ -193,7 +193,7 @@ function addDiff(command: CliCommand): void {
     }, renderDiff)
 }
 
-/** A release by id, `current`, or the date it stands for; one of a past date is built when it is not there. */
+/** A release by id, `current` or date; that of a past date is built if necessary. */
 async function findRelease(config: Config, name: string, world: World): Promise<Release> {
   const folder = dataFolderAt(config.dataDir)
   if (name === 'current') return requireRelease(folder)

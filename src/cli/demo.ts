@@ -120,7 +120,7 @@ const EARLY_STEP = 7
 
 async function runDemo(
   config: Config,
-  options: {deals: number; days: number; seed: string},
+  options: DemoOptions,
   world: World,
   say: (words: string) => void,
 ): Promise<DemoResult> {
@@ -367,9 +367,30 @@ function renderDemo(result: DemoResult, dataDir: string): string {
     renderTotal('Funded:', summary.funded_deals, summary.funded_amount, summary.funded_wa_ltv),
     renderTotal('Ended:', summary.ended_deals, summary.ended_amount),
     '',
-    renderStatuses(result.by_status),
+    // A status is wholly open or wholly ended, so that its table needs no such columns.
+    renderTable(
+      ['status', {number: 'deals'}, {number: 'amount'}, {number: 'share'}],
+      result.by_status.map((share) => [
+        share.bucket,
+        String(share.deals),
+        dollars(share.amount),
+        percent(share.share_pct),
+      ]),
+    ),
     '',
-    renderPrograms(result.by_program),
+    renderTable(
+      [
+        'loan program',
+        ...['open deals', 'open amount', 'funded amount', 'of funded'].map((number) => ({number})),
+      ],
+      result.by_program.map((share) => [
+        share.bucket,
+        String(share.open_deals),
+        dollars(share.open_amount),
+        dollars(share.funded_amount),
+        percent(share.funded_share_pct),
+      ]),
+    ),
   ]
   const last = result.days.at(-1)
   if (previous && last) {
@@ -398,41 +419,8 @@ function renderTotal(title: string, deals: number, amount: string, ltv: number |
   return `${title.padEnd(8)}${quantity(deals, 'deal')}, ${dollars(amount)}${share}.`
 }
 
-function renderStatuses(shares: readonly Share[]): string {
-  return renderTable(
-    ['status', {number: 'deals'}, {number: 'amount'}, {number: 'share'}],
-    shares.map(({bucket, deals, amount, share_pct}) => [
-      bucket,
-      String(deals),
-      dollars(amount),
-      percent(share_pct),
-    ]),
-  )
-}
-
-function renderPrograms(shares: readonly Share[]): string {
-  return renderTable(
-    [
-      'loan program',
-      {number: 'open deals'},
-      {number: 'open amount'},
-      {number: 'funded amount'},
-      {number: 'of funded'},
-    ],
-    shares.map(({bucket, open_deals, open_amount, funded_amount, funded_share_pct}) => [
-      bucket,
-      String(open_deals),
-      dollars(open_amount),
-      dollars(funded_amount),
-      percent(funded_share_pct),
-    ]),
-  )
-}
-
 /** The exact difference of two amounts. */
-function difference(left: string, right: string): string {
-  return formatCents(centsOf(left) - centsOf(right))
-}
+const difference = (left: string, right: string) => formatCents(centsOf(left) - centsOf(right))
 
 /** A path relative to the working folder when that is shorter to type. */
 function shorten(path: string): string {

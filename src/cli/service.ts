@@ -23,7 +23,7 @@ interface ServiceOptions {
   allowPrivateWebhooks?: boolean
 }
 
-/** Up to so many deals get borrowers and documents unasked; a million of them would take a minute and gigabytes. */
+/** More deals get borrowers and documents only with --links: a million would take a minute and gigabytes. */
 const LINKED_DEALS = 100_000
 
 function addService(command: CliCommand): void {
@@ -53,7 +53,6 @@ function addService(command: CliCommand): void {
     .examines()
     .does(async ({cli, config, options, world}: Invocation<ServiceOptions>) => {
       const apiKey = options.apiKey ?? `sk_test_${randomBytes(18).toString('base64url')}`
-      // Loaded here: no other command needs a web server.
       const {startService} = await import('../service/server.ts')
       await using service = await startService({
         port: options.port,
