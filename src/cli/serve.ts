@@ -14,7 +14,7 @@ import {listUnderWay} from '../schedule/job-runs.ts'
 import {createSupervisor, type KeptSource, type Source} from '../schedule/supervisor.ts'
 import {dataFolderAt, isDemoFolder, requireWritable} from '../store/data-folder.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
-import {type SourceRow, sortSources, stateOf} from '../web/fleet.ts'
+import {type SourceRow, sortSources, startFleetWeb, stateOf} from '../web/fleet.ts'
 import type {CliCommand, Invocation} from './command.ts'
 import type {Cli} from './context.ts'
 import {ENV_FILE, listSources, readConfig, requireSourceFolder} from './read-config.ts'
@@ -48,8 +48,15 @@ function addServe(command: CliCommand): void {
     })
 }
 
-function addFleet(command: CliCommand): void {
-  command
+function addFleet(fleet: CliCommand): void {
+  addFleetServe(fleet)
+  addFleetStatus(fleet)
+  addFleetRun(fleet)
+  addFleetVerify(fleet)
+}
+
+function addFleetServe(fleet: CliCommand): void {
+  fleet
     .command('serve')
     .example('fleet serve')
     .description('run every job of every source when it is due, and one page for all, until stopped')
@@ -58,7 +65,6 @@ function addFleet(command: CliCommand): void {
     .does(async (call: Invocation<{web: boolean}>) => {
       const {cli, config, options, world} = call
       const fleetDir = findFleet(call)
-      const {startFleetWeb} = await import('../web/fleet.ts')
       const sources = {
         list: () => listSources(fleetDir),
         read: (name: string) => readSource(cli, fleetDir, name),
@@ -72,7 +78,10 @@ function addFleet(command: CliCommand): void {
       if (web) world.log.info({url: web.url}, 'web side listens')
       await supervisor.run()
     })
-  command
+}
+
+function addFleetStatus(fleet: CliCommand): void {
+  fleet
     .command('status')
     .example('fleet status --max-age 26h')
     .description('how each source is doing, one line each; exit 1 when any is not healthy')
@@ -95,7 +104,10 @@ function addFleet(command: CliCommand): void {
       },
       ({sources}) => renderRows(sources),
     )
-  command
+}
+
+function addFleetRun(fleet: CliCommand): void {
+  fleet
     .command('run')
     .example('fleet run nightly')
     .description('run one job now for every source; exit code of the worst')
@@ -118,7 +130,10 @@ function addFleet(command: CliCommand): void {
       ({runs}) =>
         runs.map(({source, exit_code, words}) => `${source}: exit ${exit_code}. ${words}`).join('\n'),
     )
-  command
+}
+
+function addFleetVerify(fleet: CliCommand): void {
+  fleet
     .command('verify')
     .example('fleet verify')
     .description(
