@@ -12,6 +12,7 @@ import type {StateDb} from '../store/state-db.ts'
 import {ACCEPTABLE} from '../sync/guard.ts'
 import {type Html, html} from './html.ts'
 import {refuse} from './http-server.ts'
+import {beginAction, endAction, listOpenActions} from './page-actions.ts'
 import type {WebTools} from './view.ts'
 
 /** Adds routes that take forms of our pages, and nothing else; what is sent is in `body`, as text by name. */
@@ -25,60 +26,6 @@ export function addFormRoutes(server: FastifyInstance, add: (scope: FastifyInsta
     )
     add(scope)
   })
-}
-
-const text = z.string().nullable()
-
-/** What somebody did on the page; instants are ISO 8601, real clock. */
-export type PageAction = z.output<typeof actionRow>
-const actionRow = z.object({
-  action_id: z.number(),
-  /** `web` and the address it came from. */
-  who: z.string(),
-  /** The command line that does the same. */
-  command: z.string(),
-  began_at: z.string(),
-  /** Null while it goes on. */
-  ended_at: text,
-  /** Null also where nobody saw its end. */
-  exit_code: z.number().nullable(),
-  /** What came of it. */
-  words: text,
-})
-
-/** Notes that somebody does something. @returns its number */
-export function beginAction(
-  stateDb: StateDb,
-  {who, command}: {who: string; command: string},
-  now: number,
-): number {
-  const row = {who, command, began_at: new Date(now).toISOString()}
-  return Number(stateDb.insert('page_action', row).lastInsertRowid)
-}
-
-/** Notes what came of it. */
-function endAction(
-  stateDb: StateDb,
-  actionId: number,
-  {exitCode, words}: {exitCode: number | null; words: string},
-  now: number,
-): void {
-  stateDb.run('update page_action set ended_at = ?, exit_code = ?, words = ? where action_id = ?', [
-    new Date(now).toISOString(),
-    exitCode,
-    words,
-    actionId,
-  ])
-}
-
-/** What people did last, newest first. */
-export function listActions(stateDb: StateDb, limit: number): PageAction[] {
-  return stateDb.all(actionRow, 'select * from page_action order by action_id desc limit ?', [limit])
-}
-
-/** What goes on, oldest first. */
-export function listOpenActions(stateDb: StateDb): PageAction[] {
-  return stateDb.all(actionRow, 'select * from page_action where ended_at is null order by action_id')
 }
 
 /** What an operator may have done, as a form says it. */

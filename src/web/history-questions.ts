@@ -11,7 +11,7 @@ import {listExportedProfiles, readJobs} from '../schedule/job.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {requireRelease} from '../store/release.ts'
 import {type ReasonsRequest, readReasons, showQuarantined} from '../sync/quarantine.ts'
-import {readMovedBetween} from './morning.ts'
+import {readMovedBetween} from './moved.ts'
 
 /** What pages ask of history, tapes and journals, answered by the functions that commands call. */
 export const questions = {

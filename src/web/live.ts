@@ -3,8 +3,8 @@ import type {FastifyInstance} from 'fastify'
 import {sleepUntilStopped} from '../core/clock.ts'
 import type {World} from '../core/types.ts'
 import {findLockHolder, type LockHolder} from '../store/lock.ts'
-import {listOpenActions, type PageAction} from './actions.ts'
 import {createPlaces, hangUpOf, LIVE_PATH, refuseBusy} from './http-server.ts'
+import {listOpenActions, type PageAction} from './page-actions.ts'
 import type {WebTools} from './view.ts'
 
 const EVERY_MS = 1000

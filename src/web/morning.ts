@@ -1,9 +1,7 @@
 import type {NotIssued} from '../books/standing.ts'
-import {computedRow, type ReleaseQueries, type RowOf, rowOf} from '../build/release-row.ts'
+import {computedRow} from '../build/release-row.ts'
 import {addDays, isCalendarDate} from '../core/clock.ts'
 import {centsOf, formatCents} from '../core/money.ts'
-import {openDatabase, quoteLiteral} from '../store/database.ts'
-import type {Release} from '../store/release.ts'
 import {describeFindings} from './data-quality.ts'
 import {
   type Column,
@@ -20,6 +18,7 @@ import {
 } from './figures.ts'
 import {addressBehind, addressOf, addressOfPart, hiddenFields} from './filter.ts'
 import {type Html, html, prose} from './html.ts'
+import {type Moved, type Movements, NAMED, PARTS, readMovedBetween, readMovedSince} from './moved.ts'
 import {addressOfDeal, listBrokenLimits} from './portfolio.ts'
 import {summaryRow} from './portfolio-parts.ts'
 import {findSeenBefore} from './reader.ts'
@@ -67,121 +66,6 @@ export async function renderNeeds(
   return needs.length === 0
     ? html`<p class="passed">Nothing.</p>`
     : html`<ul class="needs">${needs.map((need) => html`<li>${need}</li>`)}</ul>`
-}
-
-/** Deals that moved a total and are named; the others are counted. */
-const NAMED = 12
-
-export const PARTS = ['open', 'funded', 'pipeline'] as const
-
-/** What a deal added to each part between two moments: its amount where its status is of the part. */
-type Moved = RowOf<typeof movedRow>
-const movedRow = rowOf('core.deal', ['deal_id'], {
-  status_before: 'text?',
-  status_after: 'text?',
-  amount_before: 'decimal?',
-  amount_after: 'decimal?',
-  open: 'sum',
-  funded: 'sum',
-  pipeline: 'sum',
-})
-
-/** What all deals that moved came to, and the largest movements. */
-export interface Movements {
-  totals: RowOf<typeof totalsRow>
-  moved: Moved[]
-}
-const totalsRow = computedRow({deals: 'count', open: 'sum', funded: 'sum', pipeline: 'sum'})
-
-const amountOf = (moment: string, condition: string) =>
-  `coalesce(sum(loan_amount) filter (where ${moment} and ${condition}), 0)`
-
-const CONDITIONS = {
-  open: `not starts_with(class, 'ended')`,
-  funded: `class = 'funded'`,
-  pipeline: `class = 'pipeline'`,
-}
-
-/** @param side SQL of deals as they stood before, after, or at both moments */
-const buildMoved = (side: string) => `
-with side as (${side}),
-moved as (
-  select
-    deal_id,
-    any_value(status) filter (where is_before) as status_before,
-    any_value(status) filter (where is_after) as status_after,
-    any_value(loan_amount) filter (where is_before) as amount_before,
-    any_value(loan_amount) filter (where is_after) as amount_after,
-    ${PARTS.map((part) => `${amountOf('is_after', CONDITIONS[part])} - ${amountOf('is_before', CONDITIONS[part])} as ${part}`).join(',\n    ')}
-  from side
-  group by deal_id
-  having open <> 0 or funded <> 0 or pipeline <> 0
-)`
-
-async function readMoved(tables: ReleaseQueries, side: string, params: string[] = []): Promise<Movements> {
-  const totals = await tables.one(
-    totalsRow,
-    `${buildMoved(side)}
-     select count(*) as deals,
-       ${PARTS.map((part) => `cast(coalesce(sum(${part}), 0) as decimal(38, 2)) as ${part}`).join(', ')} from moved`,
-    params,
-  )
-  const moved = await tables.all(
-    movedRow,
-    `${buildMoved(side)}
-     from moved order by greatest(abs(open), abs(funded), abs(pipeline)) desc, deal_id limit ${NAMED}`,
-    params,
-  )
-  return {totals, moved}
-}
-
-/** Deals as they stood at the end of a day, and as they stand. */
-const SINCE = `
-    select
-      position.deal_id,
-      position.status,
-      position.loan_amount,
-      coalesce(status.class, 'unclassified') as class,
-      position.from_day <= $1 and coalesce(position.to_day > $1, true) as is_before,
-      position.to_day is null as is_after
-    from work.position_span as position
-    left join seed.status as status on status.status = position.status
-    where (position.from_day <= $1 and coalesce(position.to_day > $1, true)) or position.to_day is null`
-
-/** SQL of the movements since the end of the day `$1`, as `moved`. */
-export const MOVED_SINCE = buildMoved(SINCE).replaceAll('$1', 'cast($1 as date)')
-
-/** What moved since the end of a day. */
-const readMovedSince = (tables: ReleaseQueries, day: string): Promise<Movements> =>
-  readMoved(tables, SINCE, [day])
-
-/**
- * What is different in one release from another, whatever their days.
- *
- * @param condition SQL over `core.deal as deal`, judged in each of them; by default every deal counts
- */
-export async function readMovedBetween(
-  before: Release,
-  after: Release,
-  condition = 'true',
-): Promise<Movements> {
-  await using db = await openDatabase({attach: []})
-  // One after the other under the names that conditions know.
-  for (const [name, {database, work}] of Object.entries({before, after})) {
-    await db.run(
-      `attach ${quoteLiteral(database)} as release (read_only);
-       attach ${quoteLiteral(work)} as kept (read_only);
-       create table memory.main.deals_${name} as
-         select deal_id, status, loan_amount, status_class as class from release.core.deal as deal where ${condition};
-       detach release;
-       detach kept`,
-    )
-  }
-  const side = `
-    select *, true as is_before, false as is_after from memory.main.deals_before
-    union all
-    select *, false, true from memory.main.deals_after`
-  return await readMoved(db, side)
 }
 
 export const TITLES = {open: 'Open', funded: 'Funded', pipeline: 'Pipeline'}

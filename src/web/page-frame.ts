@@ -3,7 +3,7 @@ import {join} from 'node:path'
 import {inTimeZone} from './figures.ts'
 import {type Html, html, markup} from './html.ts'
 
-const readAsset = (name: string) => markup(readFileSync(join(import.meta.dirname, name), 'utf8'))
+const readAsset = (name: string) => markup(readFileSync(join(import.meta.dirname, 'assets', name), 'utf8'))
 
 /**
  * One self-contained page: styles and script stand in it, nothing is loaded from anywhere.

@@ -12,9 +12,9 @@ import {findCurrentRelease, type Release} from '../store/release.ts'
 import {findLastSuccess} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {findLastCoverage} from '../sync/webhook-events.ts'
-import {listActions} from './actions.ts'
 import type {Filter} from './filter.ts'
 import type {Html} from './html.ts'
+import {listActions} from './page-actions.ts'
 import type {Reader} from './reader.ts'
 
 const syncSummary = z.object({

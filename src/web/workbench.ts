@@ -37,14 +37,14 @@ import {viewMorning} from './morning.ts'
 import {renderWorkbench} from './page-frame.ts'
 import {viewPipeline} from './pipeline.ts'
 import {viewPortfolio} from './portfolio.ts'
+import {isForViewers} from './question.ts'
 import {createReaders, findNewest, findRelease, type Reader, type Readers} from './reader.ts'
-import {isForViewers} from './release-questions.ts'
 import {renderRuns, renderWalks, viewRun} from './runs.ts'
 import {addSavedQueries, viewOwnPage, viewOwnPages, viewSql} from './sql.ts'
 import {viewTable, viewTables} from './tables.ts'
 import {type AskingView, type Overview, type Page, readOverview, type WebTools} from './view.ts'
 
-const OWN = import.meta.dirname
+const OWN = join(import.meta.dirname, 'assets')
 
 /** Scripts that pages load, by name; the packages they import come with them. */
 const SCRIPTS = {

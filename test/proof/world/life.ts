@@ -1,7 +1,7 @@
 import type {Shown} from './record.ts'
 import type {Class, Reference} from './reference.ts'
 import {businessDate} from './story.ts'
-import type {Sighting, Truth} from './truth.ts'
+import type {Facts, Sighting} from './truth.ts'
 
 /** A deal's content from one change to the next. */
 export interface Version {
@@ -120,7 +120,7 @@ function isSame(one: Content, other: Content): boolean {
   )
 }
 
-function listSpells(id: string, sightings: readonly Sighting[], truth: Truth): Spell[] {
+function listSpells(id: string, sightings: readonly Sighting[], truth: Facts): Spell[] {
   const spells: Spell[] = []
   let seen: Sighting | undefined
   for (const sighting of sightings) {
@@ -144,7 +144,7 @@ function knownBefore(
   id: string,
   sighting: Sighting,
   seen: Sighting | undefined,
-  truth: Truth,
+  truth: Facts,
 ): string | null {
   if (seen) return seen.on
   const unread = truth.quarantine.find(
@@ -154,7 +154,7 @@ function knownBefore(
   return truth.walks[first - 2]?.on ?? null
 }
 
-function listMovements(id: string, versions: readonly Version[], truth: Truth): Movement[] {
+function listMovements(id: string, versions: readonly Version[], truth: Facts): Movement[] {
   const movements: Movement[] = []
   let before: Version | undefined
   let wasEverFunded = false
@@ -192,7 +192,7 @@ export function isInBook({change, statusClass}: Version): boolean {
 }
 
 /** The lives of all deals as far as they are known up to a day. */
-export function listLives(truth: Truth, asOf: string): Life[] {
+export function listLives(truth: Facts, asOf: string): Life[] {
   return [...truth.deals].flatMap(([id, all]) => {
     const sightings = all.filter(({on}) => on <= asOf)
     const versions = listVersions(sightings, truth.reference)

@@ -1,4 +1,4 @@
-import {ENDINGS, isInBook, type Life, type Version} from './life.ts'
+import {ENDINGS, isInBook, type Life, listLives, type Version} from './life.ts'
 import {agingRows, stageRows} from './stays.ts'
 import {laterDate} from './story.ts'
 import {
@@ -6,6 +6,7 @@ import {
   dollars,
   isOpen,
   listMonths,
+  listPresent,
   pooled,
   type Row,
   ratio,
@@ -13,7 +14,7 @@ import {
   versionOn,
   weighted,
 } from './tables.ts'
-import type {Truth} from './truth.ts'
+import type {Facts} from './truth.ts'
 
 export const amountOf = (lives: readonly Life[]): bigint => sum(lives.map(({last}) => last.amount))
 export const fundedOf = (lives: readonly Life[]): Life[] => lives.filter(({last}) => isInBook(last))
@@ -25,10 +26,11 @@ export const percent = (part: bigint, whole: bigint): number | null => {
 export const percentOf = (part: number, whole: number): number | null => percent(BigInt(part), BigInt(whole))
 
 /** The tables about the whole portfolio and about its past, as the lives of deals have them. */
-export function listMarts(lives: readonly Life[], truth: Truth, asOf: string): Record<string, Row[]> {
-  const present = lives.filter(({last}) => last.change !== 'vanished')
+export function listMarts(lives: readonly Life[], truth: Facts, asOf: string): Record<string, Row[]> {
+  const present = listPresent(lives)
   return {
     'mart.portfolio_breakdown': breakdownRows(present),
+    'mart.portfolio_monthly': monthlyRows(truth, asOf),
     'mart.concentration': concentrationRows(present),
     "mart.top_exposure where dimension = 'deal'": exposureRows(present),
     'mart.pipeline_funnel': funnelRows(lives, truth),
@@ -61,10 +63,10 @@ const RATIOS: [bigint, string][] = [
 ]
 
 /** The bucket of a deal in each dimension. */
-const BUCKETS: Record<string, (life: Life) => string> = {
+export const BUCKETS: Record<string, (life: Pick<Life, 'last' | 'createdOn'>) => string> = {
   status: ({last}) => last.status,
   loan_program: ({last}) => last.program ?? 'unknown',
-  state: stateOf,
+  state: ({last}) => stateOf(last),
   size_band: ({last}) => SIZES.find(([below]) => last.amount < below)?.[1] ?? '≥10m',
   ltv_band(life) {
     const {amount, value} = life.last
@@ -74,9 +76,10 @@ const BUCKETS: Record<string, (life: Life) => string> = {
   created_month: ({createdOn}) => createdOn.slice(0, 7),
 }
 
-/** The state an address of a story names. */
-export function stateOf({last}: Life): string {
-  return /, ([A-Z]{2}) \d{5}$/.exec(last.address ?? '')?.[1] ?? 'unknown'
+/** The state an address names; there is none called ZZ. */
+export function stateOf({address}: Pick<Version, 'address'>): string {
+  const state = /, ([A-Z]{2}) \d{5}$/.exec(address ?? '')?.[1]
+  return state === undefined || state === 'ZZ' ? 'unknown' : state
 }
 
 function breakdownRows(present: readonly Life[]): Row[] {
@@ -107,8 +110,34 @@ function breakdownRows(present: readonly Life[]): Row[] {
   )
 }
 
+/** The open deals of each month's last day, by bucket. */
+function monthlyRows(truth: Facts, asOf: string): Row[] {
+  return listMonths(truth, asOf).flatMap((month) => {
+    const end = laterDate(`${laterDate(`${month}-28`, 4).slice(0, 7)}-01`, -1)
+    const day = end < asOf ? end : asOf
+    const open = listPresent(listLives(truth, day)).filter(isOpen)
+    const dimensions = {...BUCKETS, status_class: ({last}: Life) => last.statusClass}
+    return Object.entries(dimensions).flatMap(([dimension, bucketOf]) =>
+      [...Map.groupBy(open, bucketOf)].map(([bucket, lives]) => {
+        const funded = fundedOf(lives)
+        return {
+          month_end: day,
+          dimension,
+          bucket,
+          open_deals: String(lives.length),
+          open_amount: dollars(amountOf(lives)),
+          open_wa_ltv: weighted(lives),
+          funded_deals: String(funded.length),
+          funded_amount: dollars(amountOf(funded)),
+          funded_wa_ltv: weighted(funded),
+        }
+      }),
+    )
+  })
+}
+
 function concentrationRows(present: readonly Life[]): Row[] {
-  const dimensions = {deal: ({id}: Life) => id, loan_program: BUCKETS.loan_program!, state: stateOf}
+  const dimensions = {deal: ({id}: Life) => id, loan_program: BUCKETS.loan_program!, state: BUCKETS.state!}
   const shares = (lives: readonly Life[], bucketOf: (life: Life) => string) => {
     const amounts = [...Map.groupBy(lives, bucketOf).values()].map(amountOf).sort((a, b) => (a > b ? -1 : 1))
     const whole = sum(amounts)
@@ -148,14 +177,14 @@ function exposureRows(present: readonly Life[]): Row[] {
 }
 
 /** The farthest a deal got, of the statuses that lead to a funded loan or follow it. */
-export function reachedOrder({spells}: Life, truth: Truth): number {
+export function reachedOrder({spells}: Life, truth: Facts): number {
   const orders = spells
     .filter(({statusClass}) => ['pipeline', 'funded', 'ended_funded'].includes(statusClass))
     .map(({status}) => truth.reference.statuses[status]![1])
   return Math.max(-1, ...orders)
 }
 
-function funnelRows(lives: readonly Life[], truth: Truth): Row[] {
+function funnelRows(lives: readonly Life[], truth: Facts): Row[] {
   const seen = new Set(lives.flatMap(({versions}) => versions.map(({status}) => status)))
   const stages = [...seen].flatMap((status) => {
     const [statusClass, order] = truth.reference.statuses[status] ?? []
@@ -190,9 +219,12 @@ function falloutOf(life: Life): {on: string; amount: bigint} | undefined {
   return {on: fell.on, amount: (life.versions[lastIn] ?? fell).amount}
 }
 
-function pullThroughRows(lives: readonly Life[], truth: Truth, asOf: string): Row[] {
+function pullThroughRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] {
   const programOf = ({last}: Life) => last.program ?? 'unknown'
-  return listMonths(truth, asOf).flatMap((month) =>
+  const last = asOf.slice(0, 7)
+  // A source may say that a deal was created in a month to come.
+  const later = lives.map(({createdOn}) => createdOn.slice(0, 7)).filter((month) => month > last)
+  return [...listMonths(truth, asOf), ...new Set(later)].flatMap((month) =>
     ['(all)', ...new Set(lives.map(programOf))].map((loan_program) => {
       const own = lives.filter((life) => loan_program === '(all)' || programOf(life) === loan_program)
       const cohort = own.filter(({createdOn}) => createdOn.startsWith(month))
@@ -206,7 +238,7 @@ function pullThroughRows(lives: readonly Life[], truth: Truth, asOf: string): Ro
       )
       const later = cohort.filter(firstFundedOn).length
       // Of a month that began before the first walk nobody knows the whole.
-      const known = <T>(share: T) => (`${month}-01` < truth.walks[0]!.on ? null : share)
+      const known = <T>(share: T) => (`${month}-01` < truth.walks[0]!.on || month > last ? null : share)
       return {
         month,
         loan_program,
@@ -230,7 +262,7 @@ function pullThroughRows(lives: readonly Life[], truth: Truth, asOf: string): Ro
 const OUTCOMES = ['funded', ...ENDINGS, 'reversed', 'vanished']
 
 /** What became of the loans first funded in a month, by the end of that month and of each later one that has ended. */
-function vintageRows(lives: readonly Life[], truth: Truth, asOf: string): Row[] {
+function vintageRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] {
   const loans = lives.flatMap((life) => {
     const origination = life.movements.find(({term}) => term === 'originated')
     return origination ? [{life, month: origination.month, amount: origination.amount}] : []
@@ -268,7 +300,7 @@ function vintageRows(lives: readonly Life[], truth: Truth, asOf: string): Row[] 
 }
 
 /** What became of the deals of each status from month to month, told by where each stood at the end of every day. */
-function transitionRows(lives: readonly Life[], truth: Truth, asOf: string): Row[] {
+function transitionRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] {
   const first = truth.walks[0]!.on
   return listMonths(truth, asOf).flatMap((month) => {
     const isFirst = month === first.slice(0, 7)
@@ -314,7 +346,7 @@ function transitionRows(lives: readonly Life[], truth: Truth, asOf: string): Row
 
 const monthNumber = (date: string) => Number(date.slice(0, 4)) * 12 + Number(date.slice(5, 7))
 
-function curveRows(lives: readonly Life[], truth: Truth, asOf: string): Row[] {
+function curveRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] {
   const first = truth.walks[0]!.on
   const isMonthEnd = new Date(Date.parse(asOf) + 86_400_000).getUTCDate() === 1
   const complete = monthNumber(asOf) - (isMonthEnd ? 0 : 1)

@@ -2,10 +2,10 @@ import {isInBook, type Life} from './life.ts'
 import {amountOf, fundedOf, percent, percentOf, reachedOrder, stateOf} from './marts.ts'
 import {listStays} from './stays.ts'
 import {billionths, isFirstOfDay, type Row} from './tables.ts'
-import type {Truth} from './truth.ts'
+import type {Facts} from './truth.ts'
 
 /** How far the numbers can be trusted, in those metrics that follow from the lives of deals. */
-export function listQualities(lives: readonly Life[], truth: Truth, asOf: string): Record<string, Row[]> {
+export function listQualities(lives: readonly Life[], truth: Facts, asOf: string): Record<string, Row[]> {
   const present = lives.filter(({last}) => last.change !== 'vanished')
   const funded = fundedOf(present)
   const first = truth.walks[0]!.on
@@ -44,7 +44,7 @@ export function listQualities(lives: readonly Life[], truth: Truth, asOf: string
     ),
     row(
       'unparsed property_address',
-      count(present, (life) => stateOf(life) === 'unknown'),
+      count(present, ({last}) => stateOf(last) === 'unknown'),
       present.length,
     ),
     row(

@@ -30,7 +30,8 @@ export function currentDatabase(root: string): string {
   return join(root, 'current', 'portfolio.duckdb')
 }
 
-function findDifference(expected: readonly Row[], seen: readonly Row[]): string | null {
+/** How rows differ from those there must be, in words; null where they are the same. */
+export function findDifference(expected: readonly Row[], seen: readonly Row[]): string | null {
   const [wanted, found] = [expected, seen].map((rows) => rows.toSorted(byText)) as [Row[], Row[]]
   for (let index = 0; index < Math.max(wanted.length, found.length); index += 1) {
     const [want, have] = [wanted[index], found[index]]

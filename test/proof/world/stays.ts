@@ -1,7 +1,7 @@
 import type {Life} from './life.ts'
 import {laterDate} from './story.ts'
 import type {Row} from './tables.ts'
-import type {Truth} from './truth.ts'
+import type {Facts} from './truth.ts'
 
 /** A deal's time in one status, as durations count it; days are dates. */
 interface Stay {
@@ -21,7 +21,7 @@ const daysFrom = (from: string, to: string) => Math.round((Date.parse(to) - Date
 const earlier = (one: string, other: string) => (one < other ? one : other)
 
 /** Every stay of a deal in a status. */
-export function listStays({spells, createdOn, last}: Life, {reference}: Truth, asOf: string): Stay[] {
+export function listStays({spells, createdOn, last}: Life, {reference}: Facts, asOf: string): Stay[] {
   const orderOf = (status: string) => reference.statuses[status]?.[1]
   const goneOn = last.change === 'vanished' ? last.on : undefined
   return spells.map(({status, on, after}, index) => {
@@ -52,7 +52,7 @@ export function listStays({spells, createdOn, last}: Life, {reference}: Truth, a
 }
 
 /** How long deals stay in each status, by exit: quantiles from the exact fractions of the product-limit curve. */
-export function stageRows(lives: readonly Life[], truth: Truth, asOf: string): Row[] {
+export function stageRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] {
   const all = lives.flatMap((life) => listStays(life, truth, asOf))
   return [...Map.groupBy(all, ({status}) => status)].flatMap(([status, stays]) => {
     const known = stays.filter(({days}) => days !== null)
@@ -98,7 +98,7 @@ const BANDS = [
 export function agingRows(
   present: readonly Life[],
   lives: readonly Life[],
-  truth: Truth,
+  truth: Facts,
   asOf: string,
 ): Row[] {
   const usual = stageRows(lives, truth, asOf).filter(

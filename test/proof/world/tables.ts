@@ -1,9 +1,9 @@
 import {ENDINGS, isInBook, type Life, listLives, type Movement, type Version} from './life.ts'
-import {listMarts} from './marts.ts'
+import {listMarts, stateOf} from './marts.ts'
 import {listQualities} from './quality.ts'
 import {listStays} from './stays.ts'
 import {laterDate} from './story.ts'
-import type {Truth, Walk} from './truth.ts'
+import type {Facts, Walk} from './truth.ts'
 
 /** A row as it must stand in a table: the columns that are looked at, exact values as text, shares as numbers. */
 export type Row = Record<string, string | number | boolean | null>
@@ -13,9 +13,9 @@ export type Row = Record<string, string | number | boolean | null>
  *
  * @param booksEnded whether the mapping has an account for what ended; else another system books it
  */
-export function listTables(truth: Truth, asOf: string, booksEnded: boolean): Record<string, Row[]> {
+export function listTables(truth: Facts, asOf: string, booksEnded: boolean): Record<string, Row[]> {
   const lives = listLives(truth, asOf)
-  const present = lives.filter(({last}) => last.change !== 'vanished')
+  const present = listPresent(lives)
   return {
     'core.deal': present.map((life) => dealRow(life, truth, asOf)),
     'core.deal_history': lives.flatMap(historyRows),
@@ -38,6 +38,11 @@ export function listTables(truth: Truth, asOf: string, booksEnded: boolean): Rec
   }
 }
 
+/** The deals that are there. */
+export function listPresent(lives: readonly Life[]): Life[] {
+  return lives.filter(({last}) => last.change !== 'vanished')
+}
+
 /** Cents as plain decimal text. */
 export function dollars(cents: bigint): string {
   const digits = String(cents < 0n ? -cents : cents).padStart(3, '0')
@@ -54,12 +59,12 @@ export const sum = (amounts: readonly bigint[]): bigint => amounts.reduce((one, 
 const isFunded = ({last}: Life) => last.statusClass === 'funded'
 
 /** The loan-to-value of a deal in billionths, half up; null where it is unknown or no ratio one believes. */
-export function billionths({last: {amount, value}}: Life): bigint | null {
+export function billionths({last: {amount, value}}: Pick<Life, 'last'>): bigint | null {
   if (value === null || value <= 0n || amount > value * 10n) return null
   return (2n * amount * 1_000_000_000n + value) / (2n * value)
 }
 
-function dealRow(life: Life, truth: Truth, asOf: string): Row {
+function dealRow(life: Life, truth: Facts, asOf: string): Row {
   const {id, last, spells, createdOn} = life
   const stay = listStays(life, truth, asOf).at(-1)!
   const ltv = billionths(life)
@@ -71,11 +76,10 @@ function dealRow(life: Life, truth: Truth, asOf: string): Row {
   const isOfThisSpell =
     date !== undefined && funding && date <= funding.on && date > endedBefore && date <= asOf
   const given = isOfThisSpell ? date : undefined
-  const state = /, ([A-Z]{2}) \d{5}$/.exec(last.address ?? '')?.[1]
   return {
     deal_id: id,
     property_address: last.address,
-    state: state ?? 'unknown',
+    state: stateOf(last),
     loan_amount: dollars(last.amount),
     property_value: last.value === null ? null : dollars(last.value),
     ltv: ltv === null ? null : `${ltv / 1_000_000_000n}.${String(ltv % 1_000_000_000n).padStart(9, '0')}`,
@@ -255,7 +259,7 @@ export function versionOn({versions}: Life, day: string): Version | undefined {
   return versions.findLast(({on}) => on <= day)
 }
 
-function positionRows(lives: readonly Life[], truth: Truth, asOf: string): Row[] {
+function positionRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] {
   const statuses = new Set(lives.flatMap(({versions}) => versions.map(({status}) => status)))
   const rows: Row[] = []
   for (let day = truth.walks[0]!.on; day <= asOf; day = laterDate(day, 1)) {
@@ -272,7 +276,7 @@ function positionRows(lives: readonly Life[], truth: Truth, asOf: string): Row[]
 }
 
 /** Every month from the first walk to a day. */
-export function listMonths(truth: Truth, asOf: string): string[] {
+export function listMonths(truth: Facts, asOf: string): string[] {
   const months: string[] = []
   for (
     let day = truth.walks[0]!.on;
@@ -295,7 +299,7 @@ const TERMS = [
   ...ENDINGS,
 ] as const
 
-function rollforwardRows(lives: readonly Life[], truth: Truth, asOf: string): Row[] {
+function rollforwardRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] {
   const movements = lives.flatMap((life) => life.movements)
   let opening = sum(movements.filter(({term}) => term === 'opening').map(({amount}) => amount))
   return listMonths(truth, asOf).map((month) => {

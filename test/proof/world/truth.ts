@@ -89,10 +89,14 @@ export interface Known {
   quarantine: Unread[]
 }
 
-/** What is known, told by what the source said to each request. */
-export interface Truth extends Readonly<Known> {
+/** All that tables are told from. */
+export interface Facts extends Readonly<Known> {
   /** Reference data as the lender has given it. */
   reference: Reference
+}
+
+/** What is known, told by what the source said to each request. */
+export interface Truth extends Facts {
   /** @param now business clock, ms since the epoch */
   beginRun(now: number): void
   hear(answer: Answer): void

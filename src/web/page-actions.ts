@@ -1,0 +1,56 @@
+import {z} from 'zod'
+import type {StateDb} from '../store/state-db.ts'
+
+const text = z.string().nullable()
+
+/** What somebody did on the page; instants are ISO 8601, real clock. */
+export type PageAction = z.output<typeof actionRow>
+const actionRow = z.object({
+  action_id: z.number(),
+  /** `web` and the address it came from. */
+  who: z.string(),
+  /** The command line that does the same. */
+  command: z.string(),
+  began_at: z.string(),
+  /** Null while it goes on. */
+  ended_at: text,
+  /** Null also where nobody saw its end. */
+  exit_code: z.number().nullable(),
+  /** What came of it. */
+  words: text,
+})
+
+/** Notes that somebody does something. @returns its number */
+export function beginAction(
+  stateDb: StateDb,
+  {who, command}: {who: string; command: string},
+  now: number,
+): number {
+  const row = {who, command, began_at: new Date(now).toISOString()}
+  return Number(stateDb.insert('page_action', row).lastInsertRowid)
+}
+
+/** Notes what came of it. */
+export function endAction(
+  stateDb: StateDb,
+  actionId: number,
+  {exitCode, words}: {exitCode: number | null; words: string},
+  now: number,
+): void {
+  stateDb.run('update page_action set ended_at = ?, exit_code = ?, words = ? where action_id = ?', [
+    new Date(now).toISOString(),
+    exitCode,
+    words,
+    actionId,
+  ])
+}
+
+/** What people did last, newest first. */
+export function listActions(stateDb: StateDb, limit: number): PageAction[] {
+  return stateDb.all(actionRow, 'select * from page_action order by action_id desc limit ?', [limit])
+}
+
+/** What goes on, oldest first. */
+export function listOpenActions(stateDb: StateDb): PageAction[] {
+  return stateDb.all(actionRow, 'select * from page_action where ended_at is null order by action_id')
+}

@@ -1,0 +1,104 @@
+import {isInBook, type Life, listLives} from './life.ts'
+import {amountOf, BUCKETS, fundedOf, percent} from './marts.ts'
+import {laterDate} from './story.ts'
+import {dollars, isOpen, listPresent, type Row} from './tables.ts'
+import type {Facts} from './truth.ts'
+
+/** One line of `seed.limit`: an amount in cents or a share in hundredths of a percent, as the warning is. */
+export interface Limit {
+  name: string
+  dimension: string
+  bucket: string
+  scope: 'open' | 'funded'
+  kind: 'amount' | 'share'
+  limit: bigint
+  warn: bigint | null
+  /** The first day it holds; null: always. */
+  from: string | null
+}
+
+/** The limits as `seed.limit`. */
+export function formatLimits(limits: readonly Limit[]): string {
+  const lines = limits.map(({name, dimension, bucket, scope, kind, limit, warn, from}) =>
+    [
+      name,
+      dimension,
+      bucket,
+      scope,
+      kind,
+      dollars(limit),
+      warn === null ? '' : dollars(warn),
+      from ?? '',
+    ].join(','),
+  )
+  return ['name,dimension,bucket,scope,kind,limit_value,warn_at_pct,valid_from', ...lines].join('\n')
+}
+
+/** What is lent under each limit on a day, and since when it is broken, judged on each day by the limit of that day. */
+export function limitRows(limits: readonly Limit[], truth: Facts, asOf: string): Row[] {
+  const days: {day: string; present: Life[]}[] = []
+  for (let day = truth.walks[0]!.on; day <= asOf; day = laterDate(day, 1))
+    days.push({day, present: listPresent(listLives(truth, day))})
+  return [...Map.groupBy(limits, ({name}) => name).values()].flatMap((dated) => {
+    const inForce = (day: string) => dated.findLast(({from}) => from === null || from <= day)
+    const limit = inForce(asOf)
+    if (!limit) return []
+    const today = days.at(-1)!.present
+    const now = expose(limit, today)
+    const later = expose(limit, today.map(asFunded(truth)))
+    const states = days.map(({day, present}) => {
+      const its = inForce(day)
+      return its ? expose(its, present).state : 'ok'
+    })
+    const {exposure, whole, most, state} = now
+    const room =
+      limit.kind === 'amount'
+        ? limit.limit - exposure
+        : limit.limit < 10_000n
+          ? (limit.limit * whole - 10_000n * exposure) / (10_000n - limit.limit)
+          : null
+    return [
+      {
+        name: limit.name,
+        dimension: limit.dimension,
+        bucket: limit.bucket,
+        scope: limit.scope,
+        kind: limit.kind,
+        limit_value: dollars(limit.limit),
+        warn_at_pct: limit.warn === null ? null : dollars(limit.warn),
+        valid_from: limit.from,
+        limit_amount: dollars(most),
+        exposure: dollars(exposure),
+        share_pct: percent(exposure, whole),
+        additional_room: state === 'breach' ? '0.00' : room === null ? null : dollars(room),
+        excess: dollars(exposure > most ? exposure - most : 0n),
+        state,
+        breached_since:
+          state === 'breach' ? days[states.findLastIndex((each) => each !== 'breach') + 1]!.day : null,
+        exposure_if_approved_fund: dollars(later.exposure),
+        state_if_approved_fund: later.state,
+      },
+    ]
+  })
+}
+
+function expose({dimension, bucket, scope, kind, limit, warn}: Limit, present: readonly Life[]) {
+  const counted = scope === 'open' ? present.filter(isOpen) : fundedOf(present)
+  const bucketOf = dimension === 'status_class' ? ({last}: Life) => last.statusClass : BUCKETS[dimension]!
+  const whole = amountOf(counted)
+  const most = kind === 'amount' ? limit : (whole * limit) / 10_000n
+  const exposure = amountOf(counted.filter((life) => bucketOf(life) === bucket))
+  const isWarned = warn !== null && exposure * 10_000n > most * warn
+  return {whole, most, exposure, state: exposure > most ? 'breach' : isWarned ? 'warn' : 'ok'}
+}
+
+/** A deal as it would stand if every deal that is approved, or farther, were funded. */
+function asFunded({reference: {statuses}}: Facts): (life: Life) => Life {
+  return (life) => {
+    const order = statuses[life.last.status]?.[1] ?? -1
+    const isNear = life.last.statusClass === 'pipeline' && order >= statuses.approved![1]
+    return isNear && !isInBook(life.last)
+      ? {...life, last: {...life.last, status: 'funded', statusClass: 'funded'}}
+      : life
+  }
+}
