@@ -10,11 +10,12 @@ import type {NotIssued} from '../books/standing.ts'
 import {type TrueUpResult, trueUp} from '../books/true-up.ts'
 import {groupThousands, quantity} from '../core/money.ts'
 import {listExportedProfiles, readJobs} from '../schedule/job.ts'
-import type {Call, CliCommand} from './command.ts'
+import type {CliCommand, Invocation} from './command.ts'
 import {joinLines, renderTable, renderTerms} from './table.ts'
 
-/** `loantape accounting`. */
-export function addAccounting(command: CliCommand): void {
+export const commands = {period: addPeriod, accounting: addAccounting}
+
+function addAccounting(command: CliCommand): void {
   command
     .command('init')
     .example('accounting init')
@@ -32,9 +33,7 @@ export function addAccounting(command: CliCommand): void {
     )
 }
 
-/** `loantape period`. */
-export function addPeriod(command: CliCommand): void {
-  const period = command
+function addPeriod(period: CliCommand): void {
   addList(period)
   addClose(period)
   addReopen(period)
@@ -102,7 +101,7 @@ function addClose(period: CliCommand): void {
     .argument('<month>', 'YYYY-MM, the first open one')
     .option('--why <text>', 'a remark, kept in the state database with your name and the time')
     .does(
-      ({config, options: {why}, world}: Call<{why?: string}>, month: string) =>
+      ({config, options: {why}, world}: Invocation<{why?: string}>, month: string) =>
         closePeriod(config, {period: month, why: why ?? null}, world),
       ({period: month, entries, loans, amount, release_id, terms}) =>
         `Closed ${month}: ${quantity(entries, 'entry')}, ${quantity(loans, 'funded loan')}, ${groupThousands(amount)} (release ${release_id}).${renderTerms(terms)}`,
@@ -117,7 +116,7 @@ function addReopen(period: CliCommand): void {
     .argument('<month>', 'YYYY-MM')
     .requiredOption('--why <text>', 'the reason, kept in the state database with your name and the time')
     .does(
-      ({config, options: {why}, world}: Call<{why: string}>, month: string) =>
+      ({config, options: {why}, world}: Invocation<{why: string}>, month: string) =>
         reopenPeriod(config, {period: month, why}, world),
       ({period: month}) => `Reopened ${month}.`,
     )
@@ -130,7 +129,7 @@ function addRemap(period: CliCommand): void {
     .description('move what closed months booked to the receivable accounts of the mapping that holds now')
     .option('--why <text>', 'a reason, kept in the state database')
     .does(
-      ({config, options: {why}, world}: Call<{why?: string}>) =>
+      ({config, options: {why}, world}: Invocation<{why?: string}>) =>
         remapPeriods(config, {why: why ?? null}, world),
       ({outcome, period: month}) =>
         outcome === 'unchanged'
@@ -146,19 +145,18 @@ function addTrueUp(period: CliCommand): void {
     .description('after a recovery: by how much books and history differ, per deal and account')
     .option(
       '--issue',
-      'hand the difference out, dated in open months; from then on the books stand on this history',
+      'issue the difference, dated in open months; from then on the books rest on this history',
     )
     .option('--why <text>', 'a reason, kept in the state database with your name and the time')
     .does(
-      ({config, options: {issue = false, why}, world}: Call<{issue?: boolean; why?: string}>) =>
+      ({config, options: {issue = false, why}, world}: Invocation<{issue?: boolean; why?: string}>) =>
         trueUp(config, {isIssued: issue, why: why ?? null}, world),
       renderTrueUp,
     )
 }
 
 function renderTrueUp({outcome, lost, profiles}: TrueUpResult): string {
-  if (outcome === 'unchanged')
-    return 'Books and history stand together: there is nothing to bring up to date.'
+  if (outcome === 'unchanged') return 'Books and history agree: there is nothing to bring up to date.'
   const differences = profiles.flatMap(({profile, differences: own}) =>
     own.map(({deal_id, entry_date, account_code, account_name, debit, credit}) => [
       profile,
@@ -171,7 +169,7 @@ function renderTrueUp({outcome, lost, profiles}: TrueUpResult): string {
   )
   const columns = ['profile', 'deal', 'date', 'account', {number: 'debit'}, {number: 'credit'}]
   return joinLines([
-    `The history lacks what these were made from: ${lost.length === 0 ? 'nothing that says so' : lost.join(', ')}.`,
+    `The history lacks the sources of: ${lost.length === 0 ? 'no batch that is named' : lost.join(', ')}.`,
     differences.length > 0 && `\n${renderTable(columns, differences)}\n`,
     ...profiles.map(({profile, deals, amount, batch}) => {
       const found = `${profile}: ${quantity(deals, 'deal')} booked from what the history lacks`
@@ -181,7 +179,7 @@ function renderTrueUp({outcome, lost, profiles}: TrueUpResult): string {
         : `${found}; ${amount === '0.00' ? 'their balances agree' : moved}.`
     }),
     outcome === 'issued'
-      ? 'The books stand on this history now.'
-      : 'Nothing was changed. `loantape period true-up --issue` hands this out and lets the books stand on this history.',
+      ? 'The books rest on this history now.'
+      : 'Nothing was changed. `loantape period true-up --issue` issues this, and the books then rest on this history.',
   ])
 }

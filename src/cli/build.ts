@@ -14,14 +14,21 @@ import {writeFileAtomically} from '../store/files.ts'
 import {type Release, type ReleaseManifest, requireRelease} from '../store/release.ts'
 import {describeTables} from '../web/dictionary.ts'
 import {renderReport} from '../web/report.ts'
-import type {Call, CliCommand} from './command.ts'
-import {dateOption, parseCount, type ReleaseOptions, requireAskedRelease} from './options.ts'
+import type {CliCommand, Invocation} from './command.ts'
+import {
+  addReleaseOptions,
+  dateOption,
+  parseCount,
+  type ReleaseOptions,
+  requireAskedRelease,
+} from './options.ts'
 import {fitTable, joinLines, renderTable, signed} from './table.ts'
+
+export const commands = {build: addBuild, test: addTest, diff: addDiff, report: addReport, docs: addDocs}
 
 type Options = BuildRequest & {compare?: boolean}
 
-/** `loantape build`. */
-export function addBuild(command: CliCommand): void {
+function addBuild(command: CliCommand): void {
   command
     .description('build and check a release without walking; only a plain build moves `current`')
     .example('build --as-of 2026-06-30')
@@ -39,13 +46,13 @@ export function addBuild(command: CliCommand): void {
       ).conflicts('select'),
     )
     .does(
-      ({config, options: {compare, ...request}, world}: Call<Options>) =>
+      ({config, options: {compare, ...request}, world}: Invocation<Options>) =>
         compare ? compareBuilds(config, request, world) : buildRelease(config, request, world),
       renderBuild,
     )
 }
 
-/** The checks that warned, each with what it found first and what to do. */
+/** One line for each check that warned: examples of its rows, and what to do. */
 export function renderWarnings({results}: Pick<ReleaseManifest['checks'], 'results'>): string[] {
   return results.map(({name, failures, samples, deals, next}) => {
     const counted = `${quantity(failures, 'row')}${deals === undefined ? '' : ` of ${quantity(deals, 'deal')}`}`
@@ -84,11 +91,11 @@ function renderBuild({
 
 function describeRebuilt(rebuilt: number | null): string {
   return rebuilt === null
-    ? 'it was built whole, too, as no earlier walk could be gone on from'
+    ? 'it was also built whole, because no earlier build could be reused'
     : `${(rebuilt * 100).toFixed(1)} % of the deals were built anew`
 }
 
-/** An instant, as DuckDB reads it in UTC. */
+/** An instant in DuckDB's form, UTC. */
 function parseKnownAt(text: string): string {
   const micros = parseInstant(isCalendarDate(text) ? `${text}T00:00:00Z` : text)
   if (micros === null) {
@@ -103,11 +110,10 @@ function parseKnownAt(text: string): string {
 /** The exit code of a `CheckError`. */
 const CASES_FAILED = exitCodeOf('check')
 
-/** Rows of a case that are shown. */
+/** Rows shown of a failed case. */
 const MOST_ROWS = 20
 
-/** `loantape test`. */
-export function addTest(command: CliCommand): void {
+function addTest(command: CliCommand): void {
   command
     .description(
       'run the tests of your own models, tests/<schema>.<table>.yaml in LOANTAPE_SQL_DIR; exit 3 when one fails',
@@ -115,7 +121,7 @@ export function addTest(command: CliCommand): void {
     .example('test mart.portfolio_summary')
     .argument('[table]', 'only those of this table')
     .examines()
-    .does(async ({cli, config, options, world}: Call, table?: string) => {
+    .does(async ({cli, config, options, world}: Invocation, table?: string) => {
       const tested = await testModels(config, table, world)
       if (tested.failed > 0) cli.exitCode = CASES_FAILED
       cli.printResult(options, tested, () => renderTested(tested, cli.width))
@@ -162,21 +168,13 @@ function renderFailure(
   ])
 }
 
-/** An empty text, and blanks around one, are seen between quotes. */
+/** Quotes show an empty text, and blanks around a text. */
 function toText(value: string | null): string {
   if (value === null) return 'null'
   return value === '' || value !== value.trim() ? `'${value}'` : value
 }
 
-/** What `diff --json` prints. */
-interface Diff {
-  before: Pick<ReleaseManifest, 'release_id' | 'as_of' | 'known_at'>
-  after: Pick<ReleaseManifest, 'release_id' | 'as_of' | 'known_at'>
-  totals: TotalMovement[]
-}
-
-/** `loantape diff`. */
-export function addDiff(command: CliCommand): void {
+function addDiff(command: CliCommand): void {
   command
     .description('which deals and fields moved the totals from one release to another')
     .example('diff 2026-06-29 2026-06-30')
@@ -188,18 +186,14 @@ export function addDiff(command: CliCommand): void {
       parseCount('--limit', 1_000_000),
       20,
     )
-    .does(async ({config, world}: Call<{limit: number}>, before: string, after: string): Promise<Diff> => {
+    .does(async ({config, world}: Invocation<{limit: number}>, before: string, after: string) => {
       const left = await findRelease(config, before, world)
       const right = await findRelease(config, after, world)
-      return {
-        before: nameRelease(left),
-        after: nameRelease(right),
-        totals: await diffReleases(left, right),
-      }
+      return {before: nameOf(left), after: nameOf(right), totals: await diffReleases(left, right)}
     }, renderDiff)
 }
 
-/** A release by id, `current`, or the date it stands for; one of a past date is built when it is not there. */
+/** A release by id, `current` or date; that of a past date is built if necessary. */
 async function findRelease(config: Config, name: string, world: World): Promise<Release> {
   const folder = dataFolderAt(config.dataDir)
   if (name === 'current') return requireRelease(folder)
@@ -207,7 +201,7 @@ async function findRelease(config: Config, name: string, world: World): Promise<
   return await requireBuilt(config, {asOf: name}, world)
 }
 
-/** The release of a selection may hold other tables only. */
+/** Refuses a release of selected models without deals. */
 function requireDeals(release: Release, name: string): Release {
   if (release.manifest.tables.some((table) => table.name === 'core.deal')) return release
   throw newError(
@@ -217,11 +211,12 @@ function requireDeals(release: Release, name: string): Release {
   )
 }
 
-function nameRelease({manifest: {release_id, as_of, known_at}}: Release): Diff['before'] {
-  return {release_id, as_of, known_at}
-}
+const nameOf = ({manifest: {release_id, as_of, known_at}}: Release) => ({release_id, as_of, known_at})
 
-function renderDiff({before, after, totals}: Diff, {limit}: {limit: number}): string {
+function renderDiff(
+  {before, after, totals}: Record<'before' | 'after', ReturnType<typeof nameOf>> & {totals: TotalMovement[]},
+  {limit}: {limit: number},
+): string {
   const heading = `From ${before.release_id} (as of ${before.as_of}) to ${after.release_id} (as of ${after.as_of})`
   if (totals.length === 0) return `${heading}: no total moved.`
   const overview = renderTable(
@@ -258,20 +253,19 @@ function describeChange({change, before, after}: MovementPart): string {
   return `${change.replace('_', ' ')} ${before[change]} → ${after[change]}`
 }
 
-/** Exact, in cents or counts as the parts are. */
+/** The exact sum, of amounts or of counts. */
 function addUp(parts: readonly MovementPart[]): string {
   const sum = parts.reduce((total, {movement}) => total + centsOf(movement), 0n)
   return parts.some(({movement}) => movement.includes('.')) ? formatCents(sum) : String(sum)
 }
 
-/** `loantape docs`. */
-export function addDocs(command: CliCommand): void {
+function addDocs(command: CliCommand): void {
   command
     .example('docs --out dictionary.html')
     .option('--out <file>', 'where to write it; dictionary.html in the data folder by default')
     .examines()
     .does(
-      async ({config, options: {out}, world}: Call<{out?: string}>) => {
+      async ({config, options: {out}, world}: Invocation<{out?: string}>) => {
         const folder = dataFolderAt(config.dataDir)
         const file = out === undefined ? `${folder.root}/dictionary.html` : requireOutFile(folder, out)
         const page = await describeTables(folder, config, world)
@@ -283,15 +277,11 @@ export function addDocs(command: CliCommand): void {
     )
 }
 
-/** `loantape report`. */
-export function addReport(command: CliCommand): void {
-  command
-    .example('report --as-of 2026-06-30')
-    .option('--release <id>', 'of this release; the current one by default')
-    .addOption(dateOption('--as-of <date>', 'of the portfolio as of this business date, YYYY-MM-DD'))
+function addReport(command: CliCommand): void {
+  addReleaseOptions(command.example('report --as-of 2026-06-30'))
     .option('--out <file>', 'where to write it; report-<release>.html in the data folder by default')
     .does(
-      async (call: Call<ReleaseOptions & {out?: string}>) => {
+      async (call: Invocation<ReleaseOptions & {out?: string}>) => {
         const folder = dataFolderAt(call.config.dataDir)
         const out = call.options.out === undefined ? undefined : requireOutFile(folder, call.options.out)
         const release = await requireAskedRelease(call)

@@ -3,16 +3,16 @@ import type {Config} from '../core/config.ts'
 import type {World} from '../core/types.ts'
 import type {Cli, CommonOptions} from './context.ts'
 
-/** What the work of a command is given; `config` and `world` are made when it first asks for them. */
-export interface Call<Options = object> {
+/** One call of a command. `config` and `world` are created on first use. */
+export interface Invocation<Options = object> {
   cli: Cli
   options: CommonOptions & Options
   readonly config: Config
-  /** From when it is made, the command hears of signals. */
+  /** Once it exists, signals abort the command instead of ending the process. */
   readonly world: World
 }
 
-/** A command of loantape, with what it works with. */
+/** A command of loantape. */
 export class CliCommand extends Command {
   readonly #cli: Cli
   #isChecked = true
@@ -26,25 +26,25 @@ export class CliCommand extends Command {
     return new CliCommand(this.#cli, name)
   }
 
-  /** Shows how it is called at the end of its help. */
+  /** Adds an example to the help. */
   example(call: string): this {
     return this.addHelpText('after', `\nExample:\n  loantape ${call}`)
   }
 
-  /** Says that the command itself examines the stores of the data folder, or reads none of them. */
+  /** Skips the check of the data folder's stores: the command examines them itself, or reads none. */
   examines(): this {
     this.#isChecked = false
     return this
   }
 
-  /** What the command does with its arguments; printed is what came of it as `render` words it, without it nothing. */
+  /** Sets the work of the command. Its result is printed by `render`, or as JSON; nothing is printed without `render`. */
   does<Options extends object, Args extends unknown[], T>(
-    work: (call: Call<Options>, ...args: Args) => T | Promise<T>,
+    work: (call: Invocation<Options>, ...args: Args) => T | Promise<T>,
     render?: (value: T, options: Options) => string,
   ): this {
     const cli = this.#cli
     return this.action(async (...args: Args) => {
-      // Loaded here: help needs no settings.
+      // Loaded late, because help needs no settings.
       const {readConfig} = await import('./read-config.ts')
       const options = this.optsWithGlobals<CommonOptions & Options>()
       let [config, world]: [Config?, World?] = []

@@ -7,17 +7,17 @@ import type {Fixed} from '../core/settings.ts'
 import {countOf, type Progress, type RunStep, type World} from '../core/types.ts'
 import {showControls} from './table.ts'
 
-/** What shows how a run gets on. */
+/** Shows the progress of a run. */
 interface Display {
   show(progress: Progress): void
-  /** Takes away what is shown, before anything else is printed. */
+  /** Clears the display before something else is printed. */
   hide(): void
 }
 
-/** A step that stands still is shown as often: its time goes on. */
+/** A step without progress is shown again this often, with its new duration. */
 const SHOWN_EVERY_MS = 500
 
-/** Shows each report, and the last of them again and again until the end. */
+/** Shows each report, and repeats the last one until the end. */
 export function repeatProgress({show, hide}: Display) {
   let last: Progress | undefined
   let timer: NodeJS.Timeout | undefined
@@ -37,13 +37,13 @@ export function repeatProgress({show, hide}: Display) {
 }
 
 const DRAWN_EVERY_MS = 100
-/** The time that a rate is taken over, and the least that gives one. */
+/** A rate is measured over this time, and shown from the second limit on. */
 const RATE_OVER_MS = 10_000
 const RATE_FROM_MS = 1000
-/** A shorter wait would only flicker. */
+/** Shorter waits are not shown, because the line would flicker. */
 const WAITING_FROM_MS = 2000
 
-/** Creates the progress line of a terminal, which is drawn over and over. */
+/** Creates the progress line of a terminal, which is drawn again and again. */
 export function createProgressLine(
   terminal: {write: (text: string) => unknown; columns?: number},
   clock: Clock,
@@ -51,7 +51,7 @@ export function createProgressLine(
   let step = ''
   let startedAt = 0
   let drawnAt = 0
-  /** What was done when, in the last seconds. */
+  /** The counts of the last seconds. */
   let past: {at: number; done: number}[] = []
   return {
     show(progress) {
@@ -63,7 +63,7 @@ export function createProgressLine(
       drawnAt = now
       const waitingSince = progress.source?.waitingSince ?? now
       const isWaiting = now - waitingSince >= WAITING_FROM_MS
-      // What was not asked for in that time says nothing of the rate after it.
+      // A wait says nothing about the rate after it.
       past = [...past.filter(({at}) => !isWaiting && now - at <= RATE_OVER_MS), {at: now, done}]
       const [first = {at: now, done}] = past
       const ms = now - first.at
@@ -78,7 +78,7 @@ export function createProgressLine(
   }
 }
 
-/** The words of a progress line; where they are more than `width`, those that matter least are left out. */
+/** The text of a progress line; parts that matter least are left out until it fits `width`. */
 function renderProgress(
   progress: Progress,
   {elapsedMs, perSecond, isWaiting}: {elapsedMs: number; perSecond: number; isWaiting: boolean},
@@ -102,7 +102,7 @@ function renderProgress(
   return lines.find((line) => line.length <= width) ?? step.slice(0, width)
 }
 
-/** `250/s`, and of few `4.8/s`. */
+/** `250/s`, or `4.8/s` below ten. */
 function formatRate(perSecond: number): string {
   return `${perSecond < 9.95 ? perSecond.toFixed(1) : groupThousands(Math.round(perSecond))}/s`
 }
@@ -117,7 +117,7 @@ function formatDuration(ms: number): string {
 
 const LOGGED_EVERY_MS = 5000
 
-/** Creates what stands in the log instead, off a terminal. */
+/** Creates the display without a terminal: lines in the log. */
 export function createProgressLog(log: Log, clock: Clock): Display {
   let loggedAt = 0
   return {
@@ -131,16 +131,16 @@ export function createProgressLog(log: Log, clock: Clock): Display {
   }
 }
 
-/** Where a command's words go, and what they depend on; made once, in `main.ts`. */
+/** The environment of a command, created once in `main.ts`. */
 interface Surroundings {
   env: Record<string, string | undefined>
-  /** A file of more settings; the environment goes before it. */
+  /** A file with more settings; the environment overrides it. */
   envFile?: string
   stdout: {write: (text: string) => unknown; columns?: number}
   stderr: {write: (text: string) => unknown; isTTY?: boolean; columns?: number}
-  /** Other constants than those of every lender: for tests. */
+  /** Overrides constants, for tests. */
   fixed?: Partial<Fixed>
-  /** Registers what happens when the process is asked to stop. */
+  /** Registers the handler for a request to stop. */
   onStop: (stop: (signal: string) => void) => void
 }
 
@@ -150,10 +150,9 @@ export interface CommonOptions {
   json?: boolean
 }
 
-/** What commands are given. */
 export type Cli = ReturnType<typeof createCli>
 
-/** Creates what commands are given. */
+/** Creates the surroundings that commands print to and read settings from. */
 export function createCli(surroundings: Surroundings) {
   const {stdout, stderr, onStop} = surroundings
   let progress: ReturnType<typeof repeatProgress> | undefined
@@ -167,16 +166,15 @@ export function createCli(surroundings: Surroundings) {
   }
   const printJson = (value: unknown) => print(JSON.stringify(value))
   return {
-    /** What the process ends with when no error is thrown; a command that found something wrong sets it. */
+    /** The exit code when no error is thrown; a command that found something wrong sets it. */
     exitCode: 0,
-    /** Columns of the terminal that stdout is; undefined where it is none. */
+    /** The terminal's columns; undefined when stdout is no terminal. */
     width: stdout.columns,
-    /** Writes to stderr what went wrong. */
+    /** Writes a problem to stderr. */
     complain(text: string): void {
       progress?.end()
       stderr.write(`${showControls(text)}\n`)
     },
-    /** What settings are read from. */
     env: surroundings.env,
     envFile: surroundings.envFile,
     fixed: surroundings.fixed,
@@ -216,11 +214,11 @@ export function createCli(surroundings: Surroundings) {
         },
       }
     },
-    /** Writes lines for people to stdout. */
+    /** Writes text to stdout. */
     print,
-    /** Writes the one JSON object of `--json`. */
+    /** Writes one JSON object to stdout. */
     printJson,
-    /** Writes a result as JSON or, without `--json`, as `render` words it. */
+    /** Writes a result as JSON with `--json`, else by `render`. */
     printResult<T>(options: CommonOptions, value: T, render: (value: T) => string): void {
       if (options.json) printJson(value)
       else print(showControls(render(value)))
@@ -228,7 +226,7 @@ export function createCli(surroundings: Surroundings) {
   }
 }
 
-/** What is done by then is stored, and the next run begins after it. */
+/** Steps after which a run may stop: their work is stored, and the next run continues after them. */
 const MAY_END_AFTER = new Set<RunStep>([
   'details stored',
   'history copied',

@@ -29,55 +29,46 @@ import {openStateDb, type StateDb} from '../store/state-db.ts'
 import type {EventsResult} from '../sync/events.ts'
 import {listWaitingEvents} from '../sync/webhook-events.ts'
 import {dollars, percent, ratio} from '../web/figures.ts'
-import type {Call, CliCommand} from './command.ts'
+import type {CliCommand, Invocation} from './command.ts'
 import {parseCount} from './options.ts'
 import {readConfig} from './read-config.ts'
 import {renderTable, signed} from './table.ts'
 
-/** Deals that people change between two nights. */
-const EDITS = 12
-/** What has not arrived by then is applied after the next day: nothing waits for it. */
-const LONGEST_WAIT_MS = 30_000
+export const commands = {demo: addDemo}
 
-/** Starts a receiver of the demo's own service, the web side that `serve` starts, and registers it there. */
-export async function startReceiver(
-  config: Config & {baseUrl: string; apiKey: string},
-  {service, stateDb, folder}: {service: RunningService; stateDb: StateDb; folder: DataFolder},
-  world: World,
-) {
-  const client = createDealClient(config)
-  // The secret comes with the registration and is needed to listen; where that is, is known only then.
-  const endpoint = await client.webhookEndpoints.create({url: service.url, events: ['deal.updated']})
-  const webConfig = {...config, webHost: '127.0.0.1', webPort: 0, webhookSecret: endpoint.secret}
-  // Loaded here: no other command needs a web server.
-  const {startWeb} = await import('../web/web-server.ts')
-  const web = await startWeb(webConfig, {stateDb, folder, jobs: []}, world)
-  await client.webhookEndpoints.update(endpoint.id, {url: `${web.url}/webhooks/deals`})
-  return {
-    /**
-     * Has people change some deals through the API, and applies what the webhooks of that say; the same seed and day
-     * change the same.
-     */
-    async passDay(options: {seed: string; day: string}, dayWorld: World): Promise<EventsResult> {
-      const edits = drawEdits(service.store, {...options, count: EDITS})
-      for (const {id, changes} of edits) await client.deals.update(id, changes)
-      await awaitEvents(stateDb, edits.length, dayWorld)
-      return applyEvents(config, dayWorld)
-    },
-    [Symbol.asyncDispose]: () => web[Symbol.asyncDispose](),
-  }
+interface DemoOptions {
+  deals: number
+  days: number
+  seed: string
 }
 
-async function awaitEvents(stateDb: StateDb, count: number, {realClock, signal}: World): Promise<void> {
-  const deadline = realClock.now() + LONGEST_WAIT_MS
-  while (listWaitingEvents(stateDb).length < count && realClock.now() < deadline && !signal.aborted) {
-    await sleepUntilStopped(realClock, 10, signal)
-  }
+function addDemo(command: CliCommand): void {
+  command
+    .description(
+      'everything on a local service with a synthetic portfolio, in ./demo-data; needs nothing else',
+    )
+    .example('demo --days 5')
+    .option('--deals <count>', 'deals to begin with', parseCount('--deals', 1_000_000), 2500)
+    .option('--days <count>', 'nights to simulate', parseCount('--days', 800), 3)
+    .option('--seed <seed>', 'the same seed gives the same portfolio', '7')
+    .examines()
+    .does(async ({cli, options: given}: Invocation<DemoOptions>) => {
+      // Never the data folder of the settings, whose data must last.
+      const options = {...given, data: given.data ?? 'demo-data'}
+      const config = readConfig(cli, options)
+      const world = cli.createWorld({...config, logLevel: config.logLevel ?? 'warn'})
+      const folder = dataFolderAt(config.dataDir)
+      using _claim = claimDemoFolder(folder)
+      const result = await runDemo(config, {...options, days: Math.max(1, options.days)}, world, (words) => {
+        if (!options.json) cli.print(words)
+      })
+      cli.printResult(options, result, () => renderDemo(result, options.data))
+    })
 }
 
-/** What the demo showed; `demo --json` prints it. */
-export interface DemoResult {
-  /** `webhooks`: what came between the night before and this one. */
+/** The result of a demo; `demo --json` prints it. */
+interface DemoResult {
+  /** `webhooks`: changes received since the night before. */
   days: {
     day: string
     release_id: string | null
@@ -118,237 +109,18 @@ const shareRow = rowOf('mart.portfolio_breakdown', [
   'funded_share_pct',
 ])
 
-/** Totals and shares of a release. */
-export async function readPortfolio(
-  release: Release,
-): Promise<Pick<DemoResult, 'summary' | 'by_status' | 'by_program'>> {
-  await using db = await openRelease(release)
-  const readShares = (dimension: string) =>
-    db.all(shareRow, `from mart.portfolio_breakdown where dimension = $1 order by sort_order, bucket`, [
-      dimension,
-    ])
-  return {
-    summary: await db.one(shownSummary, 'from mart.portfolio_summary'),
-    by_status: await readShares('status'),
-    by_program: await readShares('loan_program'),
-  }
-}
-
-/** One line for what webhooks brought between two nights. */
-export function renderDay(day: string, {events, deals, appended}: EventsResult): string {
-  return `Day of ${day}: ${quantity(events, 'event')} received by webhook, ${quantity(deals, 'deal')} read again, ${appended} of them changed.`
-}
-
-/** One line for what a night's sync saw. */
-export function renderNight(day: string, sync: SyncResult, durationMs: number): string {
-  const {created, updated, missing, vanished} = sync.changes
-  const changes = `${created} new, ${updated} changed, ${missing} missing, ${vanished} vanished`
-  const lists = sync.streams
-    .map(({stream, changes}) => `, ${quantity(changes.created, `new ${stream.replace(/s$/, '')}`)}`)
-    .join('')
-  return `Night of ${day}: ${quantity(sync.walk.pages, 'page')}, ${quantity(sync.walk.distinct, 'deal')} (${changes})${lists}, ${quantity(sync.checks.passed, 'check')} passed, ${(durationMs / 1000).toFixed(1)} s.`
-}
-
-/**
- * What stands below the last night: the portfolio, where the files are, and what to try next.
- *
- * @param dataDir as `--data` named it
- */
-export function renderDemo(result: DemoResult, dataDir: string): string {
-  const {summary, previous} = result
-  const quoted = /^[\w./-]+$/.test(dataDir) ? dataDir : `'${dataDir.replaceAll("'", "'\\''")}'`
-  const query = `npx loantape query --data ${quoted}`
-  const lines = [
-    '',
-    renderTotal('Open:', summary.open_deals, summary.open_amount, summary.open_wa_ltv),
-    renderTotal('Funded:', summary.funded_deals, summary.funded_amount, summary.funded_wa_ltv),
-    renderTotal('Ended:', summary.ended_deals, summary.ended_amount),
-    '',
-    renderStatuses(result.by_status),
-    '',
-    renderPrograms(result.by_program),
-  ]
-  const last = result.days.at(-1)
-  if (previous && last) {
-    lines.push(
-      '',
-      `Since the day before: open deals ${signed(summary.open_deals - previous.open_deals)}, open amount ${signed(difference(summary.open_amount, previous.open_amount))}, funded ${signed(difference(summary.funded_amount, previous.funded_amount))};`,
-      `  ${last.changes.created} new, ${last.changes.updated} changed, ${last.changes.missing} missing, ${last.changes.vanished} vanished, ${last.changes.unchanged} unchanged.`,
-    )
-  }
-  lines.push(
-    '',
-    `Release:  ${shorten(result.release_dir)}/portfolio.duckdb, and each table as Parquet beside it`,
-    ...result.export_dirs.map((dir) => `Exported: ${shorten(dir)}`),
-    '',
-    'Three things to try next:',
-    `  ${query} "select bucket, open_deals, open_amount, funded_amount from mart.portfolio_breakdown where dimension = 'state' order by open_amount desc limit 10"`,
-    `  ${query} "select deal_id, loan_amount from mart.document_coverage where status = 'underwriting' and not has_appraisal"`,
-    `  npx loantape serve --data ${quoted}    which shows it all at http://127.0.0.1:8321`,
-  )
-  return lines.join('\n')
-}
-
-/** One line of the portfolio's totals, led by what it is the total of. */
-function renderTotal(title: string, deals: number, amount: string, ltv: number | null = null): string {
-  const share = ltv === null ? '' : `; loan-to-value ${ratio(ltv)}`
-  return `${title.padEnd(8)}${quantity(deals, 'deal')}, ${dollars(amount)}${share}.`
-}
-
-/** All deals; a status is wholly open or wholly ended. */
-function renderStatuses(shares: readonly Share[]): string {
-  return renderTable(
-    ['status', {number: 'deals'}, {number: 'amount'}, {number: 'share'}],
-    shares.map(({bucket, deals, amount, share_pct}) => [
-      bucket,
-      String(deals),
-      dollars(amount),
-      percent(share_pct),
-    ]),
-  )
-}
-
-function renderPrograms(shares: readonly Share[]): string {
-  return renderTable(
-    [
-      'loan program',
-      {number: 'open deals'},
-      {number: 'open amount'},
-      {number: 'funded amount'},
-      {number: 'of funded'},
-    ],
-    shares.map(({bucket, open_deals, open_amount, funded_amount, funded_share_pct}) => [
-      bucket,
-      String(open_deals),
-      dollars(open_amount),
-      dollars(funded_amount),
-      percent(funded_share_pct),
-    ]),
-  )
-}
-
-/** Exact difference of two amounts. */
-function difference(left: string, right: string): string {
-  return formatCents(centsOf(left) - centsOf(right))
-}
-
-/** A path as it is shorter to type. */
-function shorten(path: string): string {
-  const local = relative('.', path)
-  return local.startsWith('..') ? path : local
-}
-
-/** What people change in a day is told of this long before its night. */
+/** Webhooks of a day's changes arrive this long before its night. */
 const DESK_HOURS_MS = 6 * HOUR_MS
 
-/** The last nights, which are synced whole. */
+/** The last nights get a whole sync and a release. */
 const RELEASED = 3
 
-/** Before them one night a week is walked, for deals alone: they tell how the portfolio became what it is. */
+/** Of the nights before, one a week is walked, for deals alone: enough to show how the portfolio grew. */
 const EARLY_STEP = 7
-
-interface DemoOptions {
-  deals: number
-  days: number
-  seed: string
-}
-
-/** `loantape demo`. */
-export function addDemo(command: CliCommand): void {
-  command
-    .description(
-      'everything on a local service with a synthetic portfolio, in ./demo-data; needs nothing else',
-    )
-    .example('demo --days 5')
-    .option('--deals <count>', 'deals to begin with', parseCount('--deals', 1_000_000), 2500)
-    .option('--days <count>', 'nights to simulate', parseCount('--days', 800), 3)
-    .option('--seed <seed>', 'the same seed gives the same portfolio', '7')
-    .examines()
-    .does(async ({cli, options: given}: Call<DemoOptions>) => {
-      // Never the folder of the settings: that is for data meant to last.
-      const options = {...given, data: given.data ?? 'demo-data'}
-      const config = readConfig(cli, options)
-      const world = cli.createWorld({...config, logLevel: config.logLevel ?? 'warn'})
-      const folder = dataFolderAt(config.dataDir)
-      using _claim = claimDemoFolder(folder)
-      const result = await runDemo(config, {...options, days: Math.max(1, options.days)}, world, (words) => {
-        if (!options.json) cli.print(words)
-      })
-      cli.printResult(options, result, () => renderDemo(result, options.data))
-    })
-}
-
-const MARK =
-  'This folder belongs to `loantape demo`, which empties it when it runs again. No other command puts data into it.\n'
-
-const ACCOUNTS_FILE = 'accounting.json'
-
-/** Where the synthetic lender books its loans, so that its journals can be looked at. */
-const DEMO_ACCOUNTS = `${JSON.stringify(
-  {
-    receivable: {
-      ground_up_construction: {code: '1220', name: 'Construction loans receivable'},
-      multifamily_bridge: {code: '1230', name: 'Multifamily loans receivable'},
-      commercial_bridge: {code: '1240', name: 'Commercial loans receivable'},
-      '*': {code: '1200', name: 'Loans receivable'},
-    },
-    clearing: {code: '1090', name: 'Funding clearing'},
-    ended: {code: '1000', name: 'Cash'},
-    opening: {code: '3900', name: 'Opening balances'},
-  },
-  null,
-  2,
-)}\n`
-
-/** What a demo leaves in its folder, and what other commands make there of it. */
-const MADE_BY_DEMO =
-  /^(\.loantape-demo|\.spill|(warehouse|state)\..+|(current|hash\.key)(\.tmp-.+)?|scratch|releases|exports|tape|cache|queries|(report-|dictionary\.).+)$/
-
-/**
- * Makes way for a demo: an empty folder, or one that a demo made, none is using and nobody put anything into. It is this
- * demo's until disposed.
- *
- * @throws ConfigError `DEMO_FOLDER` when the folder holds anything else; LockedError `RUN_IN_PROGRESS`
- */
-function claimDemoFolder(folder: DataFolder): Disposable {
-  createDataFolder(folder)
-  const {root, demoMark} = folder
-  const mark = existsSync(demoMark) ? readFileSync(demoMark, 'utf8') : undefined
-  const pid = /^pid (\d+)/m.exec(mark ?? '')?.[1]
-  if (pid !== undefined && isOtherProcess(Number(pid))) throw describeRunning(root, pid)
-  const names = readdirSync(root).sort()
-  const isOwn = (name: string) =>
-    MADE_BY_DEMO.test(name) ||
-    (name === ACCOUNTS_FILE && readFileSync(join(root, name), 'utf8') === DEMO_ACCOUNTS)
-  const foreign = mark?.startsWith(MARK) ? names.find((name) => !isOwn(name)) : names[0]
-  if (foreign !== undefined)
-    throw newError(
-      'DEMO_FOLDER',
-      `Data folder '${root}' holds '${foreign}': expected an empty folder, or one with a demo's data alone.`,
-      {next: 'Give the demo a new folder with --data, or remove this one yourself.'},
-    )
-  // The mark last: what is killed amid this can be emptied again.
-  for (const name of names.reverse()) rmSync(join(root, name), {recursive: true, force: true})
-  try {
-    writeFileSync(demoMark, `${MARK}${DEMO_PROCESS}\n`, {flag: 'wx'})
-    writeFileSync(join(root, ACCOUNTS_FILE), DEMO_ACCOUNTS)
-  } catch (error) {
-    throw codeOf(error) === 'EEXIST' ? describeRunning(root, 'unknown') : error
-  }
-  return {[Symbol.dispose]: () => writeFileSync(demoMark, MARK)}
-}
-
-function describeRunning(root: string, pid: string): LoantapeError {
-  return newError(
-    'RUN_IN_PROGRESS',
-    `Data folder '${root}' is in use by another demo, pid ${pid}: expected one that has ended.`,
-    {next: 'Wait for it to end, or give this one another folder: `loantape demo --data demo-2`.'},
-  )
-}
 
 async function runDemo(
   config: Config,
-  options: {deals: number; days: number; seed: string},
+  options: DemoOptions,
   world: World,
   say: (words: string) => void,
 ): Promise<DemoResult> {
@@ -356,7 +128,6 @@ async function runDemo(
   const today = businessDateOf(now, config)
   const days = Array.from({length: options.days}, (_, index) => addDays(today, index + 1 - options.days))
   const apiKey = 'sk_test_demo'
-  // Loaded here: no other command needs a web server.
   const {startService} = await import('../service/server.ts')
   await using service = await startService({
     apiKeys: [apiKey],
@@ -379,7 +150,6 @@ async function runDemo(
   using stateDb = openStateDb(folder.stateDb)
   await using receiver = await startReceiver(demoConfig, {service, stateDb, folder}, world)
 
-  // A release of any night before can be built at any time.
   const releasedFrom = days.at(-RELEASED) ?? firstDay
   const early = days.length - RELEASED
   if (early > 0)
@@ -430,7 +200,7 @@ async function runDemo(
   }
 }
 
-/** A sync that ends before its release. */
+/** A sync without a release, which can be built later. */
 async function walkNight(config: Config, world: World): Promise<void> {
   const folder = dataFolderAt(config.dataDir)
   await withRun(folder.stateDb, 'sync', world, async (run) => ({
@@ -439,9 +209,221 @@ async function walkNight(config: Config, world: World): Promise<void> {
   }))
 }
 
-/** The last hour of a day in UTC that still counts for its business date. */
+/** The last full hour, in UTC, that counts for a business date. */
 function eveningOf(day: string, config: Config): number {
   const midnight = Date.parse(`${addDays(day, 1)}T00:00:00Z`)
   const hours = Array.from({length: 48}, (_, hour) => midnight + (24 - hour) * HOUR_MS)
   return hours.find((instant) => businessDateOf(instant, config) === day) ?? midnight
+}
+
+/** Deals that people change between two nights. */
+const EDITS = 12
+
+/** Webhooks that arrive later are applied a day later. */
+const LONGEST_WAIT_MS = 30_000
+
+/** Starts the web side that `serve` starts, and registers it with the demo's service as a receiver of webhooks. */
+async function startReceiver(
+  config: Config & {baseUrl: string; apiKey: string},
+  {service, stateDb, folder}: {service: RunningService; stateDb: StateDb; folder: DataFolder},
+  world: World,
+) {
+  const client = createDealClient(config)
+  // The server needs the secret of the registration, and its URL is known only afterwards.
+  const endpoint = await client.webhookEndpoints.create({url: service.url, events: ['deal.updated']})
+  const webConfig = {...config, webHost: '127.0.0.1', webPort: 0, webhookSecret: endpoint.secret}
+  const {startWeb} = await import('../web/web-server.ts')
+  const web = await startWeb(webConfig, {stateDb, folder, jobs: []}, world)
+  await client.webhookEndpoints.update(endpoint.id, {url: `${web.url}/webhooks/deals`})
+  return {
+    /** Changes some deals through the API, and applies the webhooks; the same seed and day give the same changes. */
+    async passDay(options: {seed: string; day: string}, dayWorld: World): Promise<EventsResult> {
+      const edits = drawEdits(service.store, {...options, count: EDITS})
+      for (const {id, changes} of edits) await client.deals.update(id, changes)
+      await awaitEvents(stateDb, edits.length, dayWorld)
+      return applyEvents(config, dayWorld)
+    },
+    [Symbol.asyncDispose]: () => web[Symbol.asyncDispose](),
+  }
+}
+
+async function awaitEvents(stateDb: StateDb, count: number, {realClock, signal}: World): Promise<void> {
+  const deadline = realClock.now() + LONGEST_WAIT_MS
+  while (listWaitingEvents(stateDb).length < count && realClock.now() < deadline && !signal.aborted) {
+    await sleepUntilStopped(realClock, 10, signal)
+  }
+}
+
+const MARK =
+  'This folder belongs to `loantape demo`, which empties it when it runs again. No other command puts data into it.\n'
+
+const ACCOUNTS_FILE = 'accounting.json'
+
+/** The accounts of the synthetic lender, so that its journals can be looked at. */
+const DEMO_ACCOUNTS = `${JSON.stringify(
+  {
+    receivable: {
+      ground_up_construction: {code: '1220', name: 'Construction loans receivable'},
+      multifamily_bridge: {code: '1230', name: 'Multifamily loans receivable'},
+      commercial_bridge: {code: '1240', name: 'Commercial loans receivable'},
+      '*': {code: '1200', name: 'Loans receivable'},
+    },
+    clearing: {code: '1090', name: 'Funding clearing'},
+    ended: {code: '1000', name: 'Cash'},
+    opening: {code: '3900', name: 'Opening balances'},
+  },
+  null,
+  2,
+)}\n`
+
+/** Files that a demo, or another command on its data, makes in its folder. */
+const MADE_BY_DEMO =
+  /^(\.loantape-demo|\.spill|(warehouse|state)\..+|(current|hash\.key)(\.tmp-.+)?|scratch|releases|exports|tape|cache|queries|(report-|dictionary\.).+)$/
+
+/**
+ * Claims an empty folder, or the folder of an earlier demo, which is emptied. The claim lasts until disposed.
+ *
+ * @throws ConfigError `DEMO_FOLDER` when the folder holds anything else; LockedError `RUN_IN_PROGRESS`
+ */
+function claimDemoFolder(folder: DataFolder): Disposable {
+  createDataFolder(folder)
+  const {root, demoMark} = folder
+  const mark = existsSync(demoMark) ? readFileSync(demoMark, 'utf8') : undefined
+  const pid = /^pid (\d+)/m.exec(mark ?? '')?.[1]
+  if (pid !== undefined && isOtherProcess(Number(pid))) throw describeRunning(root, pid)
+  const names = readdirSync(root).sort()
+  const isOwn = (name: string) =>
+    MADE_BY_DEMO.test(name) ||
+    (name === ACCOUNTS_FILE && readFileSync(join(root, name), 'utf8') === DEMO_ACCOUNTS)
+  const foreign = mark?.startsWith(MARK) ? names.find((name) => !isOwn(name)) : names[0]
+  if (foreign !== undefined)
+    throw newError(
+      'DEMO_FOLDER',
+      `Data folder '${root}' holds '${foreign}': expected an empty folder, or one with a demo's data alone.`,
+      {next: 'Give the demo a new folder with --data, or remove this one yourself.'},
+    )
+  // The mark goes last, so that a demo killed here can be started again.
+  for (const name of names.reverse()) rmSync(join(root, name), {recursive: true, force: true})
+  try {
+    writeFileSync(demoMark, `${MARK}${DEMO_PROCESS}\n`, {flag: 'wx'})
+    writeFileSync(join(root, ACCOUNTS_FILE), DEMO_ACCOUNTS)
+  } catch (error) {
+    throw codeOf(error) === 'EEXIST' ? describeRunning(root, 'unknown') : error
+  }
+  return {[Symbol.dispose]: () => writeFileSync(demoMark, MARK)}
+}
+
+function describeRunning(root: string, pid: string): LoantapeError {
+  return newError(
+    'RUN_IN_PROGRESS',
+    `Data folder '${root}' is in use by another demo, pid ${pid}: expected one that has ended.`,
+    {next: 'Wait for it to end, or give this one another folder: `loantape demo --data demo-2`.'},
+  )
+}
+
+/** Totals and shares of a release. */
+async function readPortfolio(
+  release: Release,
+): Promise<Pick<DemoResult, 'summary' | 'by_status' | 'by_program'>> {
+  await using db = await openRelease(release)
+  const readShares = (dimension: string) =>
+    db.all(shareRow, `from mart.portfolio_breakdown where dimension = $1 order by sort_order, bucket`, [
+      dimension,
+    ])
+  return {
+    summary: await db.one(shownSummary, 'from mart.portfolio_summary'),
+    by_status: await readShares('status'),
+    by_program: await readShares('loan_program'),
+  }
+}
+
+/** One line about the webhooks between two nights. */
+function renderDay(day: string, {events, deals, appended}: EventsResult): string {
+  return `Day of ${day}: ${quantity(events, 'event')} received by webhook, ${quantity(deals, 'deal')} read again, ${appended} of them changed.`
+}
+
+/** One line about a night's sync. */
+function renderNight(day: string, sync: SyncResult, durationMs: number): string {
+  const {created, updated, missing, vanished} = sync.changes
+  const changes = `${created} new, ${updated} changed, ${missing} missing, ${vanished} vanished`
+  const lists = sync.streams
+    .map(({stream, changes}) => `, ${quantity(changes.created, `new ${stream.replace(/s$/, '')}`)}`)
+    .join('')
+  return `Night of ${day}: ${quantity(sync.walk.pages, 'page')}, ${quantity(sync.walk.distinct, 'deal')} (${changes})${lists}, ${quantity(sync.checks.passed, 'check')} passed, ${(durationMs / 1000).toFixed(1)} s.`
+}
+
+/**
+ * The text below the last night: the portfolio, where the files are, and what to try next.
+ *
+ * @param dataDir as given in `--data`
+ */
+function renderDemo(result: DemoResult, dataDir: string): string {
+  const {summary, previous} = result
+  const quoted = /^[\w./-]+$/.test(dataDir) ? dataDir : `'${dataDir.replaceAll("'", "'\\''")}'`
+  const query = `npx loantape query --data ${quoted}`
+  const lines = [
+    '',
+    renderTotal('Open:', summary.open_deals, summary.open_amount, summary.open_wa_ltv),
+    renderTotal('Funded:', summary.funded_deals, summary.funded_amount, summary.funded_wa_ltv),
+    renderTotal('Ended:', summary.ended_deals, summary.ended_amount),
+    '',
+    // A status is wholly open or wholly ended, so that its table needs no such columns.
+    renderTable(
+      ['status', {number: 'deals'}, {number: 'amount'}, {number: 'share'}],
+      result.by_status.map((share) => [
+        share.bucket,
+        String(share.deals),
+        dollars(share.amount),
+        percent(share.share_pct),
+      ]),
+    ),
+    '',
+    renderTable(
+      [
+        'loan program',
+        ...['open deals', 'open amount', 'funded amount', 'of funded'].map((number) => ({number})),
+      ],
+      result.by_program.map((share) => [
+        share.bucket,
+        String(share.open_deals),
+        dollars(share.open_amount),
+        dollars(share.funded_amount),
+        percent(share.funded_share_pct),
+      ]),
+    ),
+  ]
+  const last = result.days.at(-1)
+  if (previous && last) {
+    lines.push(
+      '',
+      `Since the day before: open deals ${signed(summary.open_deals - previous.open_deals)}, open amount ${signed(difference(summary.open_amount, previous.open_amount))}, funded ${signed(difference(summary.funded_amount, previous.funded_amount))};`,
+      `  ${last.changes.created} new, ${last.changes.updated} changed, ${last.changes.missing} missing, ${last.changes.vanished} vanished, ${last.changes.unchanged} unchanged.`,
+    )
+  }
+  lines.push(
+    '',
+    `Release:  ${shorten(result.release_dir)}/portfolio.duckdb, and each table as Parquet beside it`,
+    ...result.export_dirs.map((dir) => `Exported: ${shorten(dir)}`),
+    '',
+    'Three things to try next:',
+    `  ${query} "select bucket, open_deals, open_amount, funded_amount from mart.portfolio_breakdown where dimension = 'state' order by open_amount desc limit 10"`,
+    `  ${query} "select deal_id, loan_amount from mart.document_coverage where status = 'underwriting' and not has_appraisal"`,
+    `  npx loantape serve --data ${quoted}    which shows it all at http://127.0.0.1:8321`,
+  )
+  return lines.join('\n')
+}
+
+/** One line of totals. */
+function renderTotal(title: string, deals: number, amount: string, ltv: number | null = null): string {
+  const share = ltv === null ? '' : `; loan-to-value ${ratio(ltv)}`
+  return `${title.padEnd(8)}${quantity(deals, 'deal')}, ${dollars(amount)}${share}.`
+}
+
+/** The exact difference of two amounts. */
+const difference = (left: string, right: string) => formatCents(centsOf(left) - centsOf(right))
+
+/** A path relative to the working folder when that is shorter to type. */
+function shorten(path: string): string {
+  const local = relative('.', path)
+  return local.startsWith('..') ? path : local
 }

@@ -33,49 +33,7 @@ import {requirePin} from '../sync/walk.ts'
 import {renderNotIssued} from './books.ts'
 import type {CliCommand} from './command.ts'
 
-/** What the number of requests of a sync depends on. */
-type Asked = Pick<Config, 'ratePerSecond' | 'pageSize' | 'detail' | 'detailBudgetMinutes' | 'streams'>
-
-/** Deals that the time is told for where nobody knows how many there are. */
-const UNKNOWN_DEALS = 1000
-
-/**
- * How long a first sync takes by its requests: each page of the list, and for each deal its own page and its lists.
- *
- * @param deals undefined where nobody knows
- */
-export function describeFirstSync(config: Asked, deals: number | undefined): string {
-  const {ratePerSecond, pageSize, detail, detailBudgetMinutes, streams} = config
-  const children = parseChildStreams(streams).map(({plural}) => plural)
-  const wanted = detailBudgetMinutes === 0 ? [] : [...(detail === 'off' ? [] : ['details']), ...children]
-  const counted = deals ?? UNKNOWN_DEALS
-  const most = Math.floor((detailBudgetMinutes * 60 * ratePerSecond) / Math.max(1, wanted.length))
-  const fetched = deals === undefined ? counted : most
-  const requests = Math.ceil(counted / pageSize) + Math.min(counted, fetched) * wanted.length
-  const time = formatTime(Math.max(0, requests - burstOf(config)) / ratePerSecond)
-  const what = wanted.length > 0 ? ` with ${new Intl.ListFormat('en-GB').format(wanted)}` : ''
-  const subject = `${quantity(counted, 'deal')}${what}`
-  const words = deals === undefined ? `takes ${time} for every ${subject}` : `of ${subject} takes ${time}`
-  const isWhole = wanted.length === 0 || (deals !== undefined && deals <= most)
-  const rest = `; LOANTAPE_DETAIL_BUDGET_MINUTES lets one run get those of ${groupThousands(most)} deals, later runs the rest`
-  return `a first sync ${words} at ${ratePerSecond} requests/s${isWhole ? '' : rest}`
-}
-
-/** Whether list rows such as these leave nothing to ask single deals for. */
-export function isWholeList(records: readonly unknown[], mapped: readonly MappedField[]): boolean {
-  const names = (path: readonly string[]) => (record: unknown) => findValue(record, path) !== undefined
-  return (
-    records.length > 0 &&
-    optionalColumnsOf(dealStream).every(({name}) => records.every(names([name]))) &&
-    mapped.every(({path}) => records.some(names(path)))
-  )
-}
-
-function formatTime(seconds: number): string {
-  if (seconds < 60) return `about ${Math.max(1, Math.ceil(seconds))} s`
-  if (seconds < 90 * 60) return `about ${Math.round(seconds / 60)} min`
-  return `about ${Math.round(seconds / 3600)} h`
-}
+export const commands = {doctor: addDoctor}
 
 interface Finding {
   check: string
@@ -83,8 +41,7 @@ interface Finding {
   words: string
 }
 
-/** `loantape doctor`. */
-export function addDoctor(command: CliCommand): void {
+function addDoctor(command: CliCommand): void {
   command
     .description(
       'check configuration, source, data folder, models and release; exit 1 when something is wrong',
@@ -108,19 +65,16 @@ async function examine(config: Config, world: World): Promise<Finding[]> {
   for (const [check, look] of Object.entries(EXAMINATIONS)) {
     const found = await look(config, folder, world).catch((error: unknown) => [explainError(error)])
     if (typeof found === 'string') findings.push({check, ok: true, words: found})
-    else findings.push(...found.map((fault) => ({check, ok: false, words: wordsOf(fault)})))
+    else
+      for (const {problem, next} of found)
+        findings.push({check, ok: false, words: next === undefined ? problem : `${problem} ${next}`})
   }
   return findings
 }
 
-function wordsOf({problem, next}: {problem: string; next?: string | undefined}): string {
-  return next === undefined ? problem : `${problem} ${next}`
-}
-
-/** One thing to look at: resolves with what was found in words, or with what is wrong; or throws it. */
+/** Returns what is in order, in words, or what is wrong; it may also throw that. */
 type Examination = (config: Config, folder: DataFolder, world: World) => Promise<string | readonly Failure[]>
 
-/** What `doctor` always looks at; takes seconds. */
 const EXAMINATIONS: Readonly<Record<string, Examination>> = {
   'data folder': async (_config, folder) => {
     requireWritable(folder)
@@ -136,7 +90,7 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
   },
   stores: async (config, _folder, world) => {
     const found = await listDisagreements(config, world)
-    if (found.length === 0) return 'tell the same'
+    if (found.length === 0) return 'agree'
     return found.map(({store, problem}) => newError('STORES_DISAGREE', `${store}: ${problem}`))
   },
   models: async (config, folder, world) => {
@@ -174,9 +128,9 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     if (standing !== 'whole') throw describeLost(folder, {standing, lost})
     const open = await listNotIssued(folder, listExportedProfiles(await readJobs(config)))
     const words = open.map((one) => `${renderNotIssued(one)} of ${one.period}`)
-    return `stand on this history; not yet issued: ${words.join('; ') || 'nothing'}`
+    return `match this history; not yet issued: ${words.join('; ') || 'nothing'}`
   },
-  jobs: async (config) => `${(await readJobs(config)).map(({name}) => name).join(', ')}`,
+  jobs: async (config) => (await readJobs(config)).map(({name}) => name).join(', '),
   targets: async (config) => {
     const asked = (await readJobs(config)).flatMap(({steps}) => steps.flatMap(listTargets))
     if (config.targetsFile === undefined && asked.length === 0) return 'none configured'
@@ -235,4 +189,48 @@ function describeNoRelease(folder: DataFolder): string | readonly Failure[] {
   if (!lstatSync(folder.current, {throwIfNoEntry: false})) return 'none yet'
   const problem = `Link '${folder.current}' points to no release with a manifest.`
   return [{code: 'RELEASE_DANGLING', problem, next: RELEASE_NEXT}]
+}
+
+/** The time of a first sync is given for this many deals when their number is unknown. */
+const UNKNOWN_DEALS = 1000
+
+/**
+ * Estimates the time of a first sync from its requests: each page of the list, and for each deal its own page and its lists.
+ *
+ * @param deals undefined when their number is unknown
+ */
+export function describeFirstSync(
+  config: Pick<Config, 'ratePerSecond' | 'pageSize' | 'detail' | 'detailBudgetMinutes' | 'streams'>,
+  deals: number | undefined,
+): string {
+  const {ratePerSecond, pageSize, detail, detailBudgetMinutes, streams} = config
+  const children = parseChildStreams(streams).map(({plural}) => plural)
+  const wanted = detailBudgetMinutes === 0 ? [] : [...(detail === 'off' ? [] : ['details']), ...children]
+  const counted = deals ?? UNKNOWN_DEALS
+  const most = Math.floor((detailBudgetMinutes * 60 * ratePerSecond) / Math.max(1, wanted.length))
+  const fetched = deals === undefined ? counted : most
+  const requests = Math.ceil(counted / pageSize) + Math.min(counted, fetched) * wanted.length
+  const time = formatTime(Math.max(0, requests - burstOf(config)) / ratePerSecond)
+  const what = wanted.length > 0 ? ` with ${new Intl.ListFormat('en-GB').format(wanted)}` : ''
+  const subject = `${quantity(counted, 'deal')}${what}`
+  const words = deals === undefined ? `takes ${time} for every ${subject}` : `of ${subject} takes ${time}`
+  const isWhole = wanted.length === 0 || (deals !== undefined && deals <= most)
+  const rest = `; LOANTAPE_DETAIL_BUDGET_MINUTES lets one run get those of ${groupThousands(most)} deals, later runs the rest`
+  return `a first sync ${words} at ${ratePerSecond} requests/s${isWhole ? '' : rest}`
+}
+
+/** Whether list rows have every field, so that single deals need not be fetched. */
+function isWholeList(records: readonly unknown[], mapped: readonly MappedField[]): boolean {
+  const names = (path: readonly string[]) => (record: unknown) => findValue(record, path) !== undefined
+  return (
+    records.length > 0 &&
+    optionalColumnsOf(dealStream).every(({name}) => records.every(names([name]))) &&
+    mapped.every(({path}) => records.some(names(path)))
+  )
+}
+
+function formatTime(seconds: number): string {
+  if (seconds < 60) return `about ${Math.max(1, Math.ceil(seconds))} s`
+  if (seconds < 90 * 60) return `about ${Math.round(seconds / 60)} min`
+  return `about ${Math.round(seconds / 3600)} h`
 }

@@ -10,9 +10,11 @@ import {PROFILE_NAMES, TABLE_PROFILE_NAMES} from '../export/profile.ts'
 import {type PublishResult, publishRelease} from '../export/publish.ts'
 import {PUBLISH_TARGETS} from '../export/target.ts'
 import {deliverBatches, type ExportRequest, exportRelease, previewExport, redeliverBatch} from '../export.ts'
-import type {Call, CliCommand} from './command.ts'
+import type {CliCommand, Invocation} from './command.ts'
 import {dateOption} from './options.ts'
 import {renderTable, renderTerms} from './table.ts'
+
+export const commands = {export: addExport, publish: addPublish}
 
 interface CliOptions {
   asOf?: string
@@ -30,8 +32,7 @@ interface CliOptions {
   preview?: boolean
 }
 
-/** `loantape export`. */
-export function addExport(command: CliCommand): void {
+function addExport(command: CliCommand): void {
   command
     .description('write a release, or the journal of a month, as files with a manifest')
     .example('export csv --as-of 2026-06-30')
@@ -65,7 +66,7 @@ export function addExport(command: CliCommand): void {
 }
 
 async function exportFiles(
-  {config, options, world}: Call<CliOptions>,
+  {config, options, world}: Invocation<CliOptions>,
   profiles: string[],
 ): Promise<{batches?: BatchResult[]; deliveries?: DeliveryResult[]; previews?: JournalPreview[]}> {
   requireOneSubject(profiles, options)
@@ -73,7 +74,7 @@ async function exportFiles(
   const {reissue, redeliver, deliver: targets = []} = options
   if (redeliver !== undefined)
     return {deliveries: await redeliverBatch(config, {batchId: redeliver, targets}, world)}
-  // A typing error in a target's name should not come to light after an hour of exporting.
+  // A misspelt target is refused before an hour of exporting.
   if (targets.length > 0) readTargets(config, targets)
   const batches =
     reissue === undefined
@@ -98,7 +99,7 @@ function readRequest(profiles: string[], options: CliOptions): ExportRequest {
   }
 }
 
-/** What to export is said once: by a batch, or by profiles and at most one moment. */
+/** Requires one subject: a batch, or profiles of at most one moment. */
 function requireOneSubject(profiles: readonly string[], options: CliOptions): void {
   const {reissue, redeliver, asOf, release, period} = options
   const named = Object.entries({reissue, redeliver}).flatMap(([name, id]) =>
@@ -117,7 +118,7 @@ function requireOneSubject(profiles: readonly string[], options: CliOptions): vo
   requireTakers(profiles, options)
 }
 
-/** An option that changes nothing is a mistake that nobody would notice. */
+/** Refuses options without effect, which nobody would notice. */
 function requireTakers(profiles: readonly string[], options: CliOptions): void {
   const table = TABLE_PROFILE_NAMES.find((name) => profiles.includes(name))
   if (options.preview && table !== undefined)
@@ -142,7 +143,6 @@ function usageError(words: string): LoantapeError {
   return newError('USAGE', `Command line: ${words}.`)
 }
 
-/** What a batch would be, for people. */
 function renderPreview({batch, accounts, files}: JournalPreview): string {
   const {profile, period, batch_id, outcome} = batch
   if (outcome !== 'written') return renderBatch(batch)
@@ -166,13 +166,11 @@ function renderPreview({batch, accounts, files}: JournalPreview): string {
   ].join('\n')
 }
 
-/** One delivery, for people. */
 export function renderDelivery({target, profile, batch_id, outcome, sent}: DeliveryResult): string {
   const words = outcome === 'unchanged' ? 'has everything already' : `took ${quantity(sent, 'file')}`
   return `${target}: ${words} of ${profile}/${batch_id}`
 }
 
-/** One batch, for people. */
 export function renderBatch({
   profile,
   period,
@@ -197,8 +195,7 @@ const ABOUT = {
     'into ClickHouse (LOANTAPE_CLICKHOUSE_URL), beside those of other sources: readers see one release or the other',
 }
 
-/** `loantape publish postgres|clickhouse`. */
-export function addPublish(command: CliCommand): void {
+function addPublish(command: CliCommand): void {
   for (const to of PUBLISH_TARGETS) {
     command
       .command(to)
@@ -207,14 +204,13 @@ export function addPublish(command: CliCommand): void {
       .option('--release <id>', 'this release; the current one by default')
       .option('--force', 'also where readers see a newer one')
       .does(
-        ({config, options: {release, force}, world}: Call<{release?: string; force?: boolean}>) =>
+        ({config, options: {release, force}, world}: Invocation<{release?: string; force?: boolean}>) =>
           publishRelease(config, {to, releaseId: release, isForced: force ?? false}, world),
         renderPublished,
       )
   }
 }
 
-/** What a publication came to, for people. */
 export function renderPublished({outcome, release_id, server, tables, rows, loaded}: PublishResult): string {
   if (outcome === 'unchanged') return `Release ${release_id} is published at ${server} already.`
   const sent =

@@ -5,12 +5,13 @@ import {expectOneOf, findNearest} from '../core/text.ts'
 import type {CliCommand} from './command.ts'
 import {renderTable} from './table.ts'
 
-/** `loantape explain`. */
-export function addExplain(command: CliCommand): void {
+export const commands = {explain: addExplain, completion: addCompletion, config: addConfig}
+
+function addExplain(command: CliCommand): void {
   command
     .description('what an error means by its code: what is kept, what to do; all codes where none is given')
     .example('explain GUARD_SHRINK')
-    .argument('[code]', 'as it stands in brackets behind a message, or a part of it')
+    .argument('[code]', 'the code in brackets after a message, or a part of it')
     .examines()
     .does(
       (_call, asked?: string) => (asked === undefined ? listAll() : explain(asked)),
@@ -27,22 +28,21 @@ function listAll() {
   })
 }
 
-/** @throws ConfigError `UNKNOWN_NAME` naming the codes that hold what was asked, or the nearest */
+/** @throws ConfigError `UNKNOWN_NAME` listing the codes that contain the word, or the nearest code */
 function explain(asked: string): Explained {
   const word = asked.toUpperCase().replace(/^\[|\]$/g, '')
   const all = listAll()
   const found = all.find(({code}) => code === word)
   if (found) return found
   const codes = all.map(({code}) => code)
-  const holding = (part?: string) => (part === undefined ? [] : codes.filter((code) => code.includes(part)))
-  const nearest = [
-    () => holding(word),
-    () => holding(findNearest(word, codes)),
-    () => holding(findNearest(word, [...new Set(codes.flatMap((code) => code.split('_')))])),
-  ].reduce<string[]>((found, look) => (found.length > 0 ? found : look()), [])
+  const parts = [word, findNearest(word, codes), findNearest(word, [...new Set(codes.join('_').split('_'))])]
+  const nearest =
+    parts
+      .map((part) => codes.filter((code) => part !== undefined && code.includes(part)))
+      .find(({length}) => length > 0) ?? []
   throw newError(
     'UNKNOWN_NAME',
-    `Code '${asked}': expected ${nearest.length > 0 ? nearest.join(', ') : 'a code that there is'}.`,
+    `Code '${asked}': expected ${nearest.length > 0 ? nearest.join(', ') : 'a known code'}.`,
     {next: '`loantape explain` lists all codes.'},
   )
 }
@@ -64,8 +64,7 @@ function renderAll(all: readonly Explained[]): string {
     .join('\n\n')
 }
 
-/** `loantape config`. */
-export function addConfig(command: CliCommand): void {
+function addConfig(command: CliCommand): void {
   command
     .example('config')
     .examines()
@@ -82,23 +81,22 @@ export function addConfig(command: CliCommand): void {
     )
 }
 
-/** A command by the words that lead to it, `period/close`, with the words that can follow. */
-interface Place {
+/** A command, named by the words that lead to it, `/period/close`, and the words that can follow. */
+interface Completion {
   path: string
   commands: readonly {name: string; about: string}[]
   options: readonly {name: string; about: string}[]
 }
 
-const SHELLS: Readonly<Record<string, (places: readonly Place[]) => string>> = {
+const SHELLS: Readonly<Record<string, (completions: readonly Completion[]) => string>> = {
   bash: renderBash,
-  zsh: (places) => `(( $+functions[compdef] )) || { autoload -U +X compinit && compinit }
+  zsh: (completions) => `(( $+functions[compdef] )) || { autoload -U +X compinit && compinit }
 autoload -U +X bashcompinit && bashcompinit
-${renderBash(places)}`,
+${renderBash(completions)}`,
   fish: renderFish,
 }
 
-/** `loantape completion`. */
-export function addCompletion(command: CliCommand): void {
+function addCompletion(command: CliCommand): void {
   command
     .description(
       'print what makes a shell complete commands and options; for bash, `source <(loantape completion bash)`',
@@ -110,27 +108,26 @@ export function addCompletion(command: CliCommand): void {
       async ({cli}, shell: string) => {
         const render = Object.hasOwn(SHELLS, shell) ? SHELLS[shell] : undefined
         if (!render) throw newError('USAGE', `Shell '${shell}': ${expectOneOf(shell, Object.keys(SHELLS))}.`)
-        // Loaded here: it loads this file.
+        // Loaded late, because it loads this file.
         const {createProgram} = await import('./program.ts')
-        return {script: render(listPlaces(await createProgram(cli)))}
+        return {script: render(listCompletions(await createProgram(cli)))}
       },
       ({script}) => script,
     )
 }
 
-function listPlaces(command: Command, path = ''): Place[] {
+function listCompletions(command: Command, path = ''): Completion[] {
   const help = command.createHelp()
   const commands = command.commands.map((one) => ({name: one.name(), about: help.subcommandDescription(one)}))
   const options = [...help.visibleOptions(command), ...help.visibleGlobalOptions(command)].flatMap(
     (option) => (option.long ? {name: option.long, about: option.description} : []),
   )
-  const below = command.commands.flatMap((one) => listPlaces(one, `${path}/${one.name()}`))
+  const below = command.commands.flatMap((one) => listCompletions(one, `${path}/${one.name()}`))
   return [{path, commands, options}, ...below]
 }
 
-/** Where the words before the one under the cursor lead; what is no command is an argument. */
-function renderBash(places: readonly Place[]): string {
-  const cases = places.map(({path, commands, options}) => {
+function renderBash(completions: readonly Completion[]): string {
+  const cases = completions.map(({path, commands, options}) => {
     const words = [...commands, ...options].map(({name}) => name).join(' ')
     return `    '${path}') words='${words}' ;;`
   })
@@ -138,7 +135,7 @@ function renderBash(places: readonly Place[]): string {
   local at= words= word
   for word in "\${COMP_WORDS[@]:1:$((COMP_CWORD - 1))}"; do
     case "$at/$word" in
-      ${places.flatMap(({path}) => path || []).join('|')}) at="$at/$word" ;;
+      ${completions.flatMap(({path}) => path || []).join('|')}) at="$at/$word" ;;
     esac
   done
   case "$at" in
@@ -150,16 +147,16 @@ complete -o default -F _loantape loantape
 `
 }
 
-function renderFish(places: readonly Place[]): string {
+function renderFish(completions: readonly Completion[]): string {
   const quoted = (text: string) => `'${text.replace(/['\\]/g, '\\$&')}'`
-  const lines = places.flatMap(({path, commands, options}) => {
+  const lines = completions.flatMap(({path, commands, options}) => {
     const here = `complete -c loantape -n "test (__loantape_at) = ${quoted(path || '/')}"`
     return [
       ...commands.map(({name, about}) => `${here} -f -a ${name} -d ${quoted(about)}`),
       ...options.map(({name, about}) => `${here} -l ${name.replace(/^--/, '')} -d ${quoted(about)}`),
     ]
   })
-  const paths = places.flatMap(({path}) => (path ? quoted(path) : []))
+  const paths = completions.flatMap(({path}) => (path ? quoted(path) : []))
   return `function __loantape_at
   set -l at ''
   for word in (commandline -opc)[2..]

@@ -7,11 +7,19 @@ import {type PruneResult, pruneData} from '../record/prune.ts'
 import {goOn} from '../record/record-compare.ts'
 import {compareBooks, readTape, type VerifyResult, verifyAll} from '../record/verify.ts'
 import {type RebuildResult, rebuildWarehouse} from '../sync/rebuild.ts'
-import type {Call, CliCommand} from './command.ts'
+import type {CliCommand, Invocation} from './command.ts'
 import {joinLines} from './table.ts'
 
-/** `loantape verify`. */
-export function addVerify(command: CliCommand): void {
+export const commands = {
+  tape: addTape,
+  verify: addVerify,
+  backup: addBackup,
+  rebuild: addRebuild,
+  restore: addRestore,
+  prune: addPrune,
+}
+
+function addVerify(command: CliCommand): void {
   command
     .description('examine everything that is kept: tapes, certificates, current release, batches')
     .example('verify')
@@ -22,7 +30,7 @@ export function addVerify(command: CliCommand): void {
     )
     .examines()
     .does(
-      async (call: Call<{rebuild?: boolean; backup?: string}>) => {
+      async (call: Invocation<{rebuild?: boolean; backup?: string}>) => {
         const {cli, config, options, world} = call
         if (options.backup !== undefined) {
           const {paths: _, ...examined} = await examineBackup(config, options.backup)
@@ -43,8 +51,8 @@ export function addVerify(command: CliCommand): void {
         return joinLines([
           renderVerified(verified),
           rebuilt && renderRebuilt(rebuilt),
-          books?.length === 0 && 'The books are what the acts on the tapes say.',
-          ...(books ?? []).map((table) => `state.sqlite: ${table} is not what the acts on the tapes say.`),
+          books?.length === 0 && 'The books match the acts on the tapes.',
+          ...(books ?? []).map((table) => `state.sqlite: ${table} differs from the acts on the tapes.`),
         ])
       },
     )
@@ -67,8 +75,7 @@ function renderVerified(found: VerifyResult): string {
   ])
 }
 
-/** `loantape tape`. */
-export function addTape(command: CliCommand): void {
+function addTape(command: CliCommand): void {
   command
     .command('cat')
     .example('tape cat w_20260630T033000Z-9463c9_9b45ad')
@@ -82,10 +89,10 @@ export function addTape(command: CliCommand): void {
     .command('new-key')
     .example('tape new-key --why "the old one was lost"')
     .examines()
-    .description('go on with a new key where the former is lost; tapes sealed with it stay closed')
+    .description('use a new key when the former is lost; tapes sealed with the former stay closed')
     .requiredOption('--why <reason>', 'kept in the state database')
     .does(
-      ({config, options, world}: Call<{why: string}>) => replaceTapeKey(config, options.why, world),
+      ({config, options, world}: Invocation<{why: string}>) => replaceTapeKey(config, options.why, world),
       ({file, fingerprint, set_aside}) =>
         joinLines([
           `Tapes are sealed with key ${fingerprint} from now on: ${file}`,
@@ -95,11 +102,11 @@ export function addTape(command: CliCommand): void {
   command
     .command('go-on')
     .example('tape go-on --why "the disk with the tapes of May is lost"')
-    .description('go on from what is there although tapes, or what other stores name, are missing')
+    .description('continue although tapes, or records that other stores name, are missing')
     .requiredOption('--why <reason>', 'kept on a tape')
     .examines()
     .does(
-      ({config, options, world}: Call<{why: string}>) => goOn(config, options.why, world),
+      ({config, options, world}: Invocation<{why: string}>) => goOn(config, options.why, world),
       ({problems, given_up}) =>
         joinLines([
           'Noted on a tape, with the reason:',
@@ -109,8 +116,7 @@ export function addTape(command: CliCommand): void {
     )
 }
 
-/** `loantape backup`. */
-export function addBackup(command: CliCommand): void {
+function addBackup(command: CliCommand): void {
   command
     .description(
       'copy everything that cannot be built again, each file compared with what it was copied from',
@@ -120,31 +126,29 @@ export function addBackup(command: CliCommand): void {
     .does(({config, world}, dir: string) => backUp(config, dir, world), renderBackup)
 }
 
-/** What a backup came to, in words. */
 export function renderBackup({dir, files, bytes, tape_key, authenticated}: BackupResult): string {
   return joinLines([
     `Backed up ${quantity(files, 'file')}, ${(bytes / 1e6).toFixed(1)} MB: ${dir}`,
     tape_key && `The key of tapes, ${tape_key}, is not among them: keep a copy of it elsewhere.`,
     !authenticated &&
-      'Its manifest carries no MAC: the key of tapes is not at hand, so that nobody will be able to tell whether it was changed.',
+      'Its manifest carries no MAC, because the key of tapes is not at hand: nobody will be able to tell whether it was changed.',
   ])
 }
 
-/** `loantape restore`. */
-export function addRestore(command: CliCommand): void {
+function addRestore(command: CliCommand): void {
   command
     .example('restore /mnt/backup/loantape')
     .argument('<backup>', 'what `loantape backup` has written')
-    .option('--trust', 'also one whose manifest has no MAC of the key of tapes at hand')
+    .option('--trust', 'also a backup whose manifest has no MAC by the key of tapes at hand')
     .examines()
     .does(
-      ({config, options}: Call<{trust?: boolean}>, backup: string) =>
+      ({config, options}: Invocation<{trust?: boolean}>, backup: string) =>
         restoreBackup(config, backup, {isTrusted: options.trust ?? false}),
       (restored) =>
         joinLines([
           `Brought back ${quantity(restored.files, 'file')} of ${restored.from}.`,
           sayAuthentic(restored),
-          'The next sync walks what came since.',
+          'The next sync reads what has changed since.',
         ]),
     )
 }
@@ -155,16 +159,15 @@ interface RebuildOptions {
   why?: string
 }
 
-/** `loantape rebuild`. */
-export function addRebuild(command: CliCommand): void {
+function addRebuild(command: CliCommand): void {
   command
-    .description('compute the warehouse anew from the tapes and say in what it differs; change nothing')
+    .description('compute the warehouse anew from the tapes and show the differences; change nothing')
     .example('rebuild --apply')
     .option('--without <walk>', 'as if this walk had never been applied; one at a time', takeOne)
     .option('--why <reason>', 'why it is taken back; kept on the tape')
-    .option('--apply', 'put the new warehouse in the place of the old one, which is set aside')
+    .option('--apply', 'replace the warehouse with the new one; the old one is set aside')
     .does(
-      ({config, options, world}: Call<RebuildOptions>) =>
+      ({config, options, world}: Invocation<RebuildOptions>) =>
         rebuildWarehouse(config, {isApplied: options.apply ?? false, without: readWithout(options)}, world),
       renderRebuilt,
     )
@@ -183,13 +186,12 @@ function readWithout({without, why}: RebuildOptions): {walk: string; why: string
   })
 }
 
-/** What a rebuild came to, in words. */
-export function renderRebuilt({outcome, units, since, differences, set_aside}: RebuildResult): string {
+function renderRebuilt({outcome, units, since, differences, set_aside}: RebuildResult): string {
   const from = since === null ? '' : `, settled since ${since}`
   return joinLines([
     `${quantity(units, 'unit')} on tapes${from}.`,
-    outcome === 'equal' && 'The warehouse is what they say.',
-    differences === null && 'The warehouse there is cannot be read; nothing was compared.',
+    outcome === 'equal' && 'The warehouse matches them.',
+    differences === null && 'The present warehouse cannot be read; nothing was compared.',
     ...(differences ?? []).map(
       ({table, only_now, only_rebuilt}) =>
         `raw.${table}: ${quantity(only_now, 'row')} only now, ${groupThousands(only_rebuilt)} only in the new one`,
@@ -200,8 +202,7 @@ export function renderRebuilt({outcome, units, since, differences, set_aside}: R
   ])
 }
 
-/** `loantape prune`. */
-export function addPrune(command: CliCommand): void {
+function addPrune(command: CliCommand): void {
   command
     .description(
       'remove releases, batches, tapes and what old records in quarantine held, beyond what the settings keep',
@@ -209,7 +210,7 @@ export function addPrune(command: CliCommand): void {
     .example('prune --dry-run')
     .option('--dry-run', 'only list what would be removed')
     .does(
-      ({config, options: {dryRun = false}, world}: Call<{dryRun?: boolean}>) =>
+      ({config, options: {dryRun = false}, world}: Invocation<{dryRun?: boolean}>) =>
         pruneData(config, {isDryRun: dryRun}, world),
       renderPruned,
     )

@@ -4,7 +4,7 @@ import {newError} from '../core/errors.ts'
 import type {Claim} from '../schedule/run-job.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {type Release, requireRelease} from '../store/release.ts'
-import type {Call} from './command.ts'
+import type {CliCommand, Invocation} from './command.ts'
 
 /** An option that takes a date. @throws ConfigError `USAGE` */
 export function dateOption(flags: string, description: string): Option {
@@ -21,7 +21,7 @@ export function parseCount(name: string, most: number): (text: string) => number
   }
 }
 
-/** The option by which the scheduler says which run a process carries out. */
+/** The option that names the scheduled run of this process. */
 export function claimOption(): Option {
   return new Option('--claim <run.attempt>', 'given by the scheduler').argParser(parseClaim).hideHelp()
 }
@@ -29,21 +29,28 @@ export function claimOption(): Option {
 function parseClaim(text: string): Claim {
   const [, jobRunId, attempt] = /^(\d+)\.(\d+)$/.exec(text) ?? []
   if (jobRunId !== undefined) return {jobRunId: Number(jobRunId), attempt: Number(attempt)}
-  throw newError('USAGE', `Value '${text}' in --claim: expected what the scheduler gives.`)
+  throw newError('USAGE', `Value '${text}' in --claim: expected <run>.<attempt>, as the scheduler passes it.`)
 }
 
-/** What a command offers that reads a release. */
+/** The options of a command that reads a release. */
 export interface ReleaseOptions {
   release?: string
   asOf?: string
 }
 
-/** The release that is asked for; that of a past date is built when it is not there. */
-export async function requireAskedRelease(call: Call<ReleaseOptions>): Promise<Release> {
+/** Adds {@link ReleaseOptions} to a command. */
+export function addReleaseOptions(command: CliCommand): CliCommand {
+  return command
+    .option('--release <id>', 'of this release; the current one by default')
+    .addOption(dateOption('--as-of <date>', 'of the portfolio as of this business date, YYYY-MM-DD'))
+}
+
+/** The release of {@link ReleaseOptions}; that of a past date is built if necessary. */
+export async function requireAskedRelease(call: Invocation<ReleaseOptions>): Promise<Release> {
   const {config, options} = call
   const {asOf, release} = options
   if (asOf === undefined) return requireRelease(dataFolderAt(config.dataDir), release)
-  // Loaded here: a release that is there needs no builder.
+  // Loaded late, because most commands read a release that exists.
   const {requireBuilt} = await import('../build/build.ts')
   return await requireBuilt(config, {asOf}, call.world)
 }

@@ -12,67 +12,169 @@ import {ConfigError, codeOf, type LoantapeError, messageOf, newError} from '../c
 import {parseCents, quantity} from '../core/money.ts'
 import {tellForeign} from '../core/text.ts'
 import {shareWithFolder} from '../store/files.ts'
-import type {Call, CliCommand} from './command.ts'
+import type {CliCommand, Invocation} from './command.ts'
 
-/** What came of one row. */
-export interface RowResult {
-  line: number
-  external_reference: string
-  /** `created` and `known` rows have a deal; `invalid` ones were not sent, `refused` ones were. */
-  outcome: 'created' | 'known' | 'invalid' | 'refused'
-  deal_id: string
-  message: string
+export const commands = {push: addPush}
+
+interface PushOptions {
+  result?: string
+  dryRun?: boolean
 }
 
-const RESULT_COLUMNS = ['line', 'external_reference', 'outcome', 'deal_id', 'message'] as const
-const HEADER = `${RESULT_COLUMNS.join(',')}\n`
+/** The exit code when some rows became no deal. */
+const ROWS_LEFT = 3
 
-const createdRow = z.object({external_reference: z.string(), outcome: z.string(), deal_id: z.string()})
+function addPush(command: CliCommand): void {
+  const push = command
+  push
+    .command('deals <file.csv>')
+    .example('push deals deals.csv --dry-run')
+    .description(
+      'create a deal for every row, once by its external_reference; exit 3 when rows were left out',
+    )
+    .option('--result <file>', 'what came of each row (default: <file.csv>.result.csv)')
+    .option('--dry-run', 'check every row, send nothing')
+    .examines()
+    .does(
+      async (call: Invocation<PushOptions>, file: string) => {
+        const result = await pushFile(call, file)
+        if (result.invalid + result.refused > 0) call.cli.exitCode = ROWS_LEFT
+        return result
+      },
+      ({created, known, invalid, refused, result_file}) =>
+        `${quantity(created, 'deal')} created, ${known} known from before, ${quantity(invalid, 'row')} invalid, ${refused} refused.\n` +
+        `Row by row: ${result_file}`,
+    )
+}
 
-/**
- * The deals that earlier pushes created, by external reference; half a line at the end is cut off.
- *
- * @throws ConfigError `PUSH_FILE` when the file is something else
- */
-export function readCreated(path: string): Map<string, string> {
-  if (!existsSync(path)) return new Map()
-  const text = readFileSync(path, 'utf8')
-  // As a spreadsheet may have saved it.
-  const begins = text
-    .slice(0, 2 * HEADER.length)
-    .replace(/^\uFEFF/, '')
-    .replaceAll('\r\n', '\n')
-  if (!begins.startsWith(HEADER) && !HEADER.startsWith(begins)) {
+async function pushFile(call: Invocation<PushOptions>, file: string): Promise<PushResult> {
+  const {cli, options} = call
+  const rows = parseDealRows(file, readCsv(file))
+  const resultFile = options.result ?? `${file}.result.csv`
+  if (options.dryRun) {
+    const invalid = rows.filter((row) => 'problem' in row)
+    for (const row of invalid) cli.complain(`line ${row.line}: ${'problem' in row ? row.problem : ''}`)
+    return {created: 0, known: 0, invalid: invalid.length, refused: 0, result_file: resultFile}
+  }
+  const {baseUrl, baseUrlQuery = '', apiKey, retries, requestTimeoutSeconds} = requireSource(call.config)
+  const {signal, realClock, random} = call.world
+  const timeoutMs = requestTimeoutSeconds * 1000
+  const counts = await pushDeals(rows, {
+    client: createDealClient({
+      baseUrl,
+      apiKey,
+      retries,
+      timeoutMs,
+      clock: realClock,
+      random,
+      fetch: (url, options) => fetch(addQuery(String(url), baseUrlQuery), options),
+    }),
+    known: readCreated(resultFile),
+    onResult: (result) => appendResult(resultFile, result),
+    signal,
+  })
+  return {...counts, result_file: resultFile}
+}
+
+function addQuery(url: string, query: string): string {
+  return url + (url.includes('?') ? query.replace('?', '&') : query)
+}
+
+function readCsv(file: string): string {
+  try {
+    return readFileSync(file, 'utf8')
+  } catch (cause) {
     throw newError(
       'PUSH_FILE',
-      `File '${path}' holds no results of a push: expected one that begins with ${RESULT_COLUMNS.join(',')}.`,
-      {next: 'Name another file with --result.'},
+      `File '${file}' cannot be read (${codeOf(cause)}): expected a CSV file of deals.`,
+      {cause},
     )
   }
-  // A push that was killed may have left half a line; the service still knows its Idempotency-Key.
-  const whole = text.slice(0, text.lastIndexOf('\n') + 1)
-  if (whole.length < text.length) truncateSync(path, Buffer.byteLength(whole))
-  const rows = z.array(z.unknown()).parse(parse(whole, {bom: true, columns: true, relax_column_count: true}))
-  const created = rows.flatMap((row) => {
-    const parsed = createdRow.safeParse(row)
-    const isWhole =
-      parsed.success && parsed.data.outcome === 'created' && parsed.data.deal_id.startsWith('deal_')
-    return isWhole ? [parsed.data] : []
-  })
-  return new Map(created.map((row) => [row.external_reference, row.deal_id]))
 }
 
-/** Adds the result of one row, durably; the file grows by each push and is never rewritten. */
-export function appendResult(path: string, result: RowResult): void {
-  const header = (statSync(path, {throwIfNoEntry: false})?.size ?? 0) === 0
-  appendFileSync(path, stringify([result], {header, columns: [...RESULT_COLUMNS]}), {
-    flush: true,
-  })
-  if (header) shareWithFolder(path)
+/** The number of rows by outcome; `push deals --json` prints it. */
+type PushResult = Record<RowResult['outcome'], number> & {result_file: string}
+
+interface PushWorld {
+  client: Pick<DealClient, 'deals'>
+  /** The deals of earlier pushes, by external reference. */
+  known: ReadonlyMap<string, string>
+  onResult: (result: RowResult) => void
+  signal: AbortSignal
 }
 
-/** A row of the file: the deal to create, or what is wrong with it. */
-export type DealRow = {line: number; reference: string} & ({deal: NewDeal} | {problem: string})
+const AT_ONCE = 4
+const KEPT = 'Every deal created so far is named in the result file.'
+const NEXT = 'Run the same command again: it sends the rows that are left.'
+
+const KNOWN_CODES = new Set([...Object.keys(PROBLEMS), 'unknown', 'answer_too_large'])
+
+/** Throws errors that concern every row, which end the push; an error of one row is its result. */
+function throwUnlessOfRow(error: ApiError): void {
+  const {status} = error
+  const code = tellForeign(error.code, KNOWN_CODES)
+  const answer = status === 0 ? 'no answer came' : `status ${status} (${code})`
+  if (status === 401 || status === 403) {
+    const problem = `The service refused the API key: ${answer}.`
+    throw newError('PUSH_UNAUTHORIZED', problem, {cause: error})
+  }
+  if (status === 0 || status === 429 || status >= 500) {
+    const problem = `The service does not take deals now: ${answer}.`
+    throw newError('PUSH_UNREACHABLE', problem, {cause: error})
+  }
+}
+
+function explainRefusal({message, errors}: ApiError): string {
+  return [message, ...errors.map((error) => `${error.path}: ${error.message}`)].join('; ')
+}
+
+async function pushRow(row: DealRow, {client, known}: PushWorld): Promise<RowResult> {
+  const {line, reference} = row
+  const base = {line, external_reference: reference, deal_id: '', message: ''}
+  if ('problem' in row) return {...base, outcome: 'invalid', message: row.problem}
+  const knownId = known.get(reference)
+  if (knownId !== undefined) return {...base, outcome: 'known', deal_id: knownId}
+  try {
+    const {id} = await client.deals.create(row.deal, {idempotencyKey: reference})
+    return {...base, outcome: 'created', deal_id: id}
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error
+    throwUnlessOfRow(error)
+    return {...base, outcome: 'refused', message: explainRefusal(error)}
+  }
+}
+
+/**
+ * Creates the deal of every row once: its external reference is the Idempotency-Key, and rows of earlier pushes are not sent.
+ *
+ * @throws AuthError `PUSH_UNAUTHORIZED`; DeferredError `PUSH_UNREACHABLE`, `INTERRUPTED`, when the same command can send the rest
+ */
+export async function pushDeals(
+  rows: readonly DealRow[],
+  world: PushWorld,
+): Promise<Record<RowResult['outcome'], number>> {
+  const counts = {created: 0, known: 0, invalid: 0, refused: 0}
+  const limit = pLimit(AT_ONCE)
+  let failure: unknown
+  const pushOne = async (row: DealRow): Promise<void> => {
+    if (failure !== undefined || world.signal.aborted) return
+    try {
+      const result = await pushRow(row, world)
+      world.onResult(result)
+      counts[result.outcome]++
+    } catch (error) {
+      failure ??= error
+    }
+  }
+  await Promise.all(rows.map((row) => limit(() => pushOne(row))))
+  if (failure !== undefined) throw failure
+  if (world.signal.aborted)
+    throw newError('INTERRUPTED', 'The push was asked to stop.', {kept: KEPT, next: NEXT})
+  return counts
+}
+
+/** A row of the file: the deal to create, or its problem. */
+type DealRow = {line: number; reference: string} & ({deal: NewDeal} | {problem: string})
 
 const REQUIRED = ['external_reference', 'property_address', 'loan_amount'] as const
 const COLUMNS: readonly string[] = [...REQUIRED, 'property_value', 'loan_program']
@@ -155,163 +257,59 @@ export function parseDealRows(file: string, text: string): DealRow[] {
   })
 }
 
-/** What `loantape push deals --json` prints: the rows by what came of them. */
-export type PushResult = Record<RowResult['outcome'], number> & {result_file: string}
-
-/** What a push works with. */
-export interface PushWorld {
-  client: Pick<DealClient, 'deals'>
-  /** The deals of earlier pushes, by external reference. */
-  known: ReadonlyMap<string, string>
-  onResult: (result: RowResult) => void
-  signal: AbortSignal
+/** The result of one row. */
+export interface RowResult {
+  line: number
+  external_reference: string
+  /** `created` and `known` rows have a deal; `invalid` ones were not sent, `refused` ones were. */
+  outcome: 'created' | 'known' | 'invalid' | 'refused'
+  deal_id: string
+  message: string
 }
 
-const AT_ONCE = 4
-const KEPT = 'Every deal created so far is named in the result file.'
-const NEXT = 'Run the same command again: it goes on with the rows that are left.'
+const RESULT_COLUMNS = ['line', 'external_reference', 'outcome', 'deal_id', 'message'] as const
+const HEADER = `${RESULT_COLUMNS.join(',')}\n`
 
-const KNOWN_CODES = new Set([...Object.keys(PROBLEMS), 'unknown', 'answer_too_large'])
-
-/** Only what concerns one row is a result; what concerns them all ends the push. */
-function throwUnlessOfRow(error: ApiError): void {
-  const {status} = error
-  const code = tellForeign(error.code, KNOWN_CODES)
-  const answer = status === 0 ? 'no answer came' : `status ${status} (${code})`
-  if (status === 401 || status === 403) {
-    const problem = `The service refused the API key: ${answer}.`
-    throw newError('PUSH_UNAUTHORIZED', problem, {cause: error})
-  }
-  if (status === 0 || status === 429 || status >= 500) {
-    const problem = `The service does not take deals now: ${answer}.`
-    throw newError('PUSH_UNREACHABLE', problem, {cause: error})
-  }
-}
-
-function explainRefusal({message, errors}: ApiError): string {
-  return [message, ...errors.map((error) => `${error.path}: ${error.message}`)].join('; ')
-}
-
-async function pushRow(row: DealRow, {client, known}: PushWorld): Promise<RowResult> {
-  const {line, reference} = row
-  const base = {line, external_reference: reference, deal_id: '', message: ''}
-  if ('problem' in row) return {...base, outcome: 'invalid', message: row.problem}
-  const knownId = known.get(reference)
-  if (knownId !== undefined) return {...base, outcome: 'known', deal_id: knownId}
-  try {
-    const {id} = await client.deals.create(row.deal, {idempotencyKey: reference})
-    return {...base, outcome: 'created', deal_id: id}
-  } catch (error) {
-    if (!(error instanceof ApiError)) throw error
-    throwUnlessOfRow(error)
-    return {...base, outcome: 'refused', message: explainRefusal(error)}
-  }
-}
+const createdRow = z.object({external_reference: z.string(), outcome: z.string(), deal_id: z.string()})
 
 /**
- * Creates the deal of every row once: its external reference is the Idempotency-Key, and rows that an earlier push
- * created are not sent.
+ * Reads the deals that earlier pushes created, by external reference; cuts off half a line at the end.
  *
- * @throws AuthError `PUSH_UNAUTHORIZED`; DeferredError `PUSH_UNREACHABLE` or `INTERRUPTED`, when what is left can be
- * pushed by the same command later
+ * @throws ConfigError `PUSH_FILE` when the file is something else
  */
-export async function pushDeals(
-  rows: readonly DealRow[],
-  world: PushWorld,
-): Promise<Record<RowResult['outcome'], number>> {
-  const counts = {created: 0, known: 0, invalid: 0, refused: 0}
-  const limit = pLimit(AT_ONCE)
-  let failure: unknown
-  const pushOne = async (row: DealRow): Promise<void> => {
-    if (failure !== undefined || world.signal.aborted) return
-    try {
-      const result = await pushRow(row, world)
-      world.onResult(result)
-      counts[result.outcome]++
-    } catch (error) {
-      failure ??= error
-    }
-  }
-  await Promise.all(rows.map((row) => limit(() => pushOne(row))))
-  if (failure !== undefined) throw failure
-  if (world.signal.aborted)
-    throw newError('INTERRUPTED', 'The push was asked to stop.', {kept: KEPT, next: NEXT})
-  return counts
-}
-
-interface PushOptions {
-  result?: string
-  dryRun?: boolean
-}
-
-/** Exit code of a push whose file had rows that became no deal. */
-const ROWS_LEFT = 3
-
-/** `loantape push`. */
-export function addPush(command: CliCommand): void {
-  const push = command
-  push
-    .command('deals <file.csv>')
-    .example('push deals deals.csv --dry-run')
-    .description(
-      'create a deal for every row, once by its external_reference; exit 3 when rows were left out',
-    )
-    .option('--result <file>', 'what came of each row (default: <file.csv>.result.csv)')
-    .option('--dry-run', 'check every row, send nothing')
-    .examines()
-    .does(
-      async (call: Call<PushOptions>, file: string) => {
-        const result = await pushFile(call, file)
-        if (result.invalid + result.refused > 0) call.cli.exitCode = ROWS_LEFT
-        return result
-      },
-      ({created, known, invalid, refused, result_file}) =>
-        `${quantity(created, 'deal')} created, ${known} known from before, ${quantity(invalid, 'row')} invalid, ${refused} refused.\n` +
-        `Row by row: ${result_file}`,
-    )
-}
-
-async function pushFile(call: Call<PushOptions>, file: string): Promise<PushResult> {
-  const {cli, options} = call
-  const rows = parseDealRows(file, readCsv(file))
-  const resultFile = options.result ?? `${file}.result.csv`
-  if (options.dryRun) {
-    const invalid = rows.filter((row) => 'problem' in row)
-    for (const row of invalid) cli.complain(`line ${row.line}: ${'problem' in row ? row.problem : ''}`)
-    return {created: 0, known: 0, invalid: invalid.length, refused: 0, result_file: resultFile}
-  }
-  const {baseUrl, baseUrlQuery = '', apiKey, retries, requestTimeoutSeconds} = requireSource(call.config)
-  const {signal, realClock, random} = call.world
-  const timeoutMs = requestTimeoutSeconds * 1000
-  const counts = await pushDeals(rows, {
-    client: createDealClient({
-      baseUrl,
-      apiKey,
-      retries,
-      timeoutMs,
-      clock: realClock,
-      random,
-      fetch: (url, options) => fetch(addQuery(String(url), baseUrlQuery), options),
-    }),
-    known: readCreated(resultFile),
-    onResult: (result) => appendResult(resultFile, result),
-    signal,
-  })
-  return {...counts, result_file: resultFile}
-}
-
-function addQuery(url: string, query: string): string {
-  return url + (url.includes('?') ? query.replace('?', '&') : query)
-}
-
-function readCsv(file: string): string {
-  try {
-    return readFileSync(file, 'utf8')
-  } catch (cause) {
+export function readCreated(path: string): Map<string, string> {
+  if (!existsSync(path)) return new Map()
+  const text = readFileSync(path, 'utf8')
+  // A spreadsheet may have saved it.
+  const begins = text
+    .slice(0, 2 * HEADER.length)
+    .replace(/^\uFEFF/, '')
+    .replaceAll('\r\n', '\n')
+  if (!begins.startsWith(HEADER) && !HEADER.startsWith(begins)) {
     throw newError(
       'PUSH_FILE',
-      `File '${file}' cannot be read (${codeOf(cause)}): expected a CSV file of deals.`,
-      {cause},
+      `File '${path}' holds no results of a push: expected one that begins with ${RESULT_COLUMNS.join(',')}.`,
+      {next: 'Name another file with --result.'},
     )
   }
+  // A push that was killed may have left half a line; the service still knows its Idempotency-Key.
+  const whole = text.slice(0, text.lastIndexOf('\n') + 1)
+  if (whole.length < text.length) truncateSync(path, Buffer.byteLength(whole))
+  const rows = z.array(z.unknown()).parse(parse(whole, {bom: true, columns: true, relax_column_count: true}))
+  const created = rows.flatMap((row) => {
+    const parsed = createdRow.safeParse(row)
+    const isWhole =
+      parsed.success && parsed.data.outcome === 'created' && parsed.data.deal_id.startsWith('deal_')
+    return isWhole ? [parsed.data] : []
+  })
+  return new Map(created.map((row) => [row.external_reference, row.deal_id]))
+}
+
+/** Appends the result of one row, durably; the file is never rewritten. */
+export function appendResult(path: string, result: RowResult): void {
+  const header = (statSync(path, {throwIfNoEntry: false})?.size ?? 0) === 0
+  appendFileSync(path, stringify([result], {header, columns: [...RESULT_COLUMNS]}), {
+    flush: true,
+  })
+  if (header) shareWithFolder(path)
 }

@@ -9,19 +9,20 @@ import {type Database, requireOneStatement} from '../store/database.ts'
 import {writeFileAtomically} from '../store/files.ts'
 import {openRelease} from '../store/release.ts'
 import {readTables} from '../store/sql.ts'
-import type {Call, CliCommand} from './command.ts'
+import type {CliCommand, Invocation} from './command.ts'
 import type {Cli} from './context.ts'
-import {dateOption, type ReleaseOptions, requireAskedRelease} from './options.ts'
+import {addReleaseOptions, type ReleaseOptions, requireAskedRelease} from './options.ts'
 import {fitTable} from './table.ts'
+
+export const commands = {query: addQuery, sql: addSql}
 
 interface QueryOptions extends ReleaseOptions {
   file?: string
   format: 'table' | 'csv' | 'json'
 }
 
-/** `loantape query`. */
-export function addQuery(command: CliCommand): void {
-  command
+function addQuery(command: CliCommand): void {
+  const query = command
     .description('SQL over a release, read-only; tables are named core.deal, mart.portfolio_summary, …')
     .example('query "select * from mart.portfolio_summary"')
     .argument('[sql]', 'one statement; - reads it from standard input')
@@ -31,15 +32,13 @@ export function addQuery(command: CliCommand): void {
         .choices(['table', 'csv', 'json'])
         .default('table'),
     )
-    .option('--release <id>', 'of this release; the current one by default')
-    .addOption(dateOption('--as-of <date>', 'of the portfolio as of this business date, YYYY-MM-DD'))
-    .does(async (call: Call<QueryOptions>, given: string | undefined) => {
-      const {cli, config, options} = call
-      const sql = readStatement(given, options.file)
-      await using db = await openRelease(await requireAskedRelease(call), {memoryMb: config.memoryMb})
-      const result = await runQuery(db.connection, sql)
-      cli.print(renderResult(result, options.json ? 'json' : options.format, cli.width))
-    })
+  addReleaseOptions(query).does(async (call: Invocation<QueryOptions>, given: string | undefined) => {
+    const {cli, config, options} = call
+    const sql = readStatement(given, options.file)
+    await using db = await openRelease(await requireAskedRelease(call), {memoryMb: config.memoryMb})
+    const result = await runQuery(db.connection, sql)
+    cli.print(renderResult(result, options.json ? 'json' : options.format, cli.width))
+  })
 }
 
 const STANDARD_INPUT = 0
@@ -50,9 +49,7 @@ function readStatement(sql: string | undefined, file: string | undefined): strin
     throw newError(
       'QUERY_FAILED',
       'Statement of `query`: expected one, as SQL, `-` for standard input or --file.',
-      {
-        next: 'An example: `loantape query "from mart.portfolio_summary"`.',
-      },
+      {next: 'An example: `loantape query "from mart.portfolio_summary"`.'},
     )
   if (sql !== undefined && sql !== '-') return sql
   try {
@@ -61,10 +58,7 @@ function readStatement(sql: string | undefined, file: string | undefined): strin
     throw newError(
       'QUERY_FAILED',
       `File '${file ?? 'standard input'}' of \`query\` cannot be read (${codeOf(error)}).`,
-      {
-        next: 'Name a file that holds one statement.',
-        cause: error,
-      },
+      {next: 'Name a file that holds one statement.', cause: error},
     )
   }
 }
@@ -76,7 +70,7 @@ type Connection = Database['connection']
  *
  * @throws ConfigError `QUERY_FAILED`, `QUERY_MEMORY`
  */
-export async function runQuery(connection: Connection, sql: string) {
+async function runQuery(connection: Connection, sql: string) {
   try {
     await requireOneStatement(connection, sql)
     const reader = await connection.runAndReadAll(sql)
@@ -95,25 +89,23 @@ export async function runQuery(connection: Connection, sql: string) {
     throw newError(
       'QUERY_FAILED',
       `Query refused: ${closeWords(messageOf(error))}${hintQuotes(sql, error)}`,
-      {
-        cause: error,
-      },
+      {cause: error},
     )
   }
 }
 
-/** A word that stands where a text is compared was meant as one, and taken for the name of a column. */
+/** A hint when an unknown column stands where a text was probably meant. */
 function hintQuotes(sql: string, error: unknown): string {
   const [, word] = /^Binder Error: Referenced column "(\w+)" not found/.exec(messageOf(error)) ?? []
   const compared = new RegExp(`(?:[=<>]|\\blike|\\bin\\s*\\((?:[^()]*,)?)\\s*"?${word}\\b`, 'i')
-  return word !== undefined && compared.test(sql) ? `A text stands in single quotes: '${word}'.\n` : ''
+  return word !== undefined && compared.test(sql) ? `Put a text in single quotes: '${word}'.\n` : ''
 }
 
 const numeric = /^(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|U\w+INT|FLOAT|DOUBLE|DECIMAL)/
 const counted = /^(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|U\w+INT)/
 
-/** Rows as they are printed on a terminal of a width. */
-export function renderResult(
+/** Rows as text, for a terminal of this width. */
+function renderResult(
   {columns, rows}: Awaited<ReturnType<typeof runQuery>>,
   format: QueryOptions['format'],
   width: number | undefined,
@@ -126,7 +118,7 @@ export function renderResult(
     )
     return JSON.stringify({rows: objects})
   }
-  // A plan is a drawing of many lines.
+  // The result of EXPLAIN is a drawing.
   if (columns[0]?.name === 'explain_key') return texts().flat().join('\n')
   return fitTable(
     columns.map(({name, type}) => (numeric.test(type) ? {number: name} : name)),
@@ -140,33 +132,30 @@ function renderCell(value: unknown): string {
   return typeof value === 'object' ? JSON.stringify(value) : String(value)
 }
 
-/** Counts become numbers where they fit; decimals stay text, which is exact. */
+/** Safe integers become numbers; decimals stay text, which is exact. */
 function toJson(value: unknown, type: string): unknown {
   const count = counted.test(type) && typeof value === 'string' ? Number(value) : Number.NaN
   return Number.isSafeInteger(count) ? count : value
 }
 
-/** `loantape sql`. */
-export function addSql(command: CliCommand): void {
-  command
+function addSql(command: CliCommand): void {
+  const shell = command
     .description('a shell for SQL over a release, read-only: statements end with ; and Tab completes names')
     .example('sql')
-    .option('--release <id>', 'of this release; the current one by default')
-    .addOption(dateOption('--as-of <date>', 'of the portfolio as of this business date, YYYY-MM-DD'))
-    .does(async (call: Call<ReleaseOptions>) => {
-      const {cli, config} = call
-      if (!process.stdin.isTTY)
-        throw newError('USAGE', 'Standard input of `sql` is no terminal.', {
-          kept: 'Nothing was started.',
-          next: '`loantape query -` answers a statement from it.',
-        })
-      const release = await requireAskedRelease(call)
-      await using db = await openRelease(release, {memoryMb: config.memoryMb})
-      cli.print(
-        `Release ${release.manifest.release_id}, as of ${release.manifest.as_of}. .help says what can be typed.`,
-      )
-      await runShell(db, join(dataFolderAt(config.dataDir).cache, 'sql-history'), cli)
-    })
+  addReleaseOptions(shell).does(async (call: Invocation<ReleaseOptions>) => {
+    const {cli, config} = call
+    if (!process.stdin.isTTY)
+      throw newError('USAGE', 'Standard input of `sql` is no terminal.', {
+        kept: 'Nothing was started.',
+        next: '`loantape query -` answers a statement from it.',
+      })
+    const release = await requireAskedRelease(call)
+    await using db = await openRelease(release, {memoryMb: config.memoryMb})
+    cli.print(
+      `Release ${release.manifest.release_id}, as of ${release.manifest.as_of}. .help says what can be typed.`,
+    )
+    await runShell(db, join(dataFolderAt(config.dataDir).cache, 'sql-history'), cli)
+  })
 }
 
 const HELP = `A statement ends with ; and may take several lines.
@@ -179,7 +168,7 @@ const FIRST_PROMPT = 'sql> '
 const NEXT_PROMPT = '  -> '
 const HISTORY_LINES = 1000
 
-/** Asks for statements and prints their rows until there is no more. */
+/** Reads statements and prints their rows until the end of input. */
 async function runShell(db: Database, historyFile: string, cli: Cli): Promise<void> {
   const {connection} = db
   const tables = await readTables(db)
@@ -231,7 +220,7 @@ async function runShell(db: Database, historyFile: string, cli: Cli): Promise<vo
     mkdirSync(dirname(historyFile), {recursive: true})
     writeFileAtomically(historyFile, history.join('\n'))
   } catch (error) {
-    // Whoever may only read the folder can ask all the same.
+    // Querying works without permission to write to the folder.
     cli.complain(`What was typed is not kept: ${messageOf(error)}.`)
   }
 }
@@ -241,16 +230,16 @@ function answerCommand(command: string, tables: ReadonlyMap<string, unknown>): s
   return command === '.help' ? HELP : `Command '${command}': expected .tables, .help or .quit.`
 }
 
-/** Whether a statement ends here: with a `;` that is in no text, name or comment. */
+/** Whether a text ends with a `;` outside quotes and comments. */
 function isComplete(text: string): boolean {
   const rest = text.replace(/'[^']*'|"[^"]*"|--.*|\/\*[\s\S]*?(\*\/|$)/g, '')
   return /^[^'"]*;\s*$/.test(rest)
 }
 
 /**
- * How the last word of a text can go on: as a table, or as a column of the tables that the text names, behind an alias as well.
+ * Completes the last word of a text: a table, or a column of the tables in the text, also after an alias.
  *
- * @returns the words, and what there is of them
+ * @returns the candidates, and the typed beginning
  */
 function completeName(text: string, tables: ReadonlyMap<string, string[]>): [string[], string] {
   const [word = ''] = /[\w.]*$/.exec(text) ?? []

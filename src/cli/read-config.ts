@@ -8,7 +8,19 @@ import {type Fixed, SOURCE_NAME} from '../core/settings.ts'
 import {isInside} from '../store/data-folder.ts'
 import type {Cli, CommonOptions} from './context.ts'
 
-/** The effective settings: `--data` goes over the environment. */
+/** The file of settings in a working folder; in the folder of a fleet, the settings of all its sources. */
+export const ENV_FILE = '.env'
+
+const SOURCES = 'sources'
+
+/** The working folder of one lender of a fleet: `<fleet>/sources/<name>`. */
+interface SourceFolder {
+  name: string
+  dir: string
+  fleetDir: string
+}
+
+/** Reads the effective settings: `--data` overrides the environment, which overrides the file. */
 export function readConfig(
   {env: own, envFile, fixed}: Pick<Cli, 'env' | 'envFile'> & {fixed?: Partial<Fixed> | undefined},
   options: CommonOptions,
@@ -23,7 +35,7 @@ export function readConfig(
   const given = options.data === undefined ? env : {...env, LOANTAPE_DATA_DIR: options.data}
   const parsed = parseConfig(given, {
     readFile(path) {
-      if (source) requireOwnPlace(source, path)
+      if (source) requireOwnPath(source, path)
       return readFileSync(dir === undefined ? path : resolve(dir, path), 'utf8')
     },
   })
@@ -33,7 +45,7 @@ export function readConfig(
   const {dataDir, sqlDir, jobsDir, accountingFile, targetsFile, ratesFile, tapeKeyFile} = config
   const named = [sqlDir, jobsDir, accountingFile, targetsFile, ratesFile, tapeKeyFile]
   for (const path of [...named, options.data === undefined ? dataDir : undefined])
-    if (path !== undefined) requireOwnPlace(source, path)
+    if (path !== undefined) requireOwnPath(source, path)
   if (config.clickhouseSource !== source.name)
     throw newError(
       'FLEET_DATA_SHARED',
@@ -44,25 +56,25 @@ export function readConfig(
 }
 
 /**
- * Nothing that a source names lies in the folder of another, nor is it what the fleet alone may read.
+ * Refuses a path in the folder of another source, or to the settings of the fleet.
  *
  * @throws ConfigError `FLEET_DATA_SHARED`
  */
-function requireOwnPlace({name, dir, fleetDir}: SourceFolder, path: string): void {
-  const place = resolve(dir, path)
-  const named = isAbsolute(path) ? path : `${dir}/${path}`
-  // Where the system gets to, which follows a link before the `..` behind it.
-  const reached = existsSync(named) ? realpathSync.native(named) : place
+function requireOwnPath({name, dir, fleetDir}: SourceFolder, path: string): void {
+  const full = resolve(dir, path)
+  const unresolved = isAbsolute(path) ? path : `${dir}/${path}`
+  // The system follows a link before a `..` after it, and `resolve` does not.
+  const real = existsSync(unresolved) ? realpathSync.native(unresolved) : full
   const isForeign = (one: string) =>
     !isInside(one, dir) && (isInside(one, dirname(dir)) || isInside(one, join(fleetDir, ENV_FILE)))
-  if (!isForeign(place) && !isForeign(reached)) return
-  throw newError('FLEET_DATA_SHARED', `Path '${place}' of source '${name}' lies in another's.`)
+  if (!isForeign(full) && !isForeign(real)) return
+  throw newError('FLEET_DATA_SHARED', `Path '${full}' of source '${name}' lies in another's.`)
 }
 
-/** What the fleet's own process needs, and what no two sources may share. */
+/** Settings of the fleet's own process, and settings that no two sources may share. */
 const NOT_COMMON = /^LOANTAPE_(WEB_|FLEET_|DATA_DIR$|POSTGRES_URL)/
 
-/** What a source has unless its own settings say otherwise: the settings of its fleet, its name, and its folder of jobs. */
+/** The defaults of a source: the settings of its fleet, its name, and its folder of jobs. */
 function readCommonEnv({name, dir, fleetDir}: SourceFolder): Record<string, string | undefined> {
   const common = Object.entries(readEnvFile(join(fleetDir, ENV_FILE)))
   return {
@@ -73,13 +85,13 @@ function readCommonEnv({name, dir, fleetDir}: SourceFolder): Record<string, stri
 }
 
 /**
- * The settings of a `.env` file; none when there is no such file.
+ * Reads a `.env` file; a missing file has no settings.
  *
- * @throws ConfigError `CONFIG_INVALID` when it is there and cannot be read
+ * @throws ConfigError `CONFIG_INVALID` when it cannot be read
  */
 function readEnvFile(path: string): Record<string, string | undefined> {
   try {
-    // The mark that Windows editors begin a file with would make the first name another one.
+    // Windows editors begin a file with a byte order mark, which would become part of the first name.
     return parseEnv(readFileSync(path, 'utf8').replace(/^\uFEFF/, ''))
   } catch (error) {
     if (codeOf(error) === 'ENOENT') return {}
@@ -87,26 +99,14 @@ function readEnvFile(path: string): Record<string, string | undefined> {
       'CONFIG_INVALID',
       `Settings '${path}' cannot be read (${codeOf(error)}): expected a text file.`,
       {
-        next: 'Correct or remove it; a container makes a folder of a file that is mounted and not there.',
+        next: 'Correct or remove it; a container makes a folder of a mounted file that does not exist.',
         cause: error,
       },
     )
   }
 }
 
-/** The settings of a working folder; in that of a fleet, those that all its sources share. */
-export const ENV_FILE = '.env'
-
-const SOURCES = 'sources'
-
-/** A working folder of one lender beside others: `<fleet>/sources/<name>`. */
-interface SourceFolder {
-  name: string
-  dir: string
-  fleetDir: string
-}
-
-/** The source whose working folder this is; undefined where it is no fleet's, which has a file of settings, be it empty. */
+/** The source of a working folder; undefined outside a fleet, whose folder has a settings file, even if empty. */
 function findSource(dir: string): SourceFolder | undefined {
   const [sources, name] = [dirname(dir), basename(dir)]
   const fleetDir = dirname(sources)
@@ -115,7 +115,7 @@ function findSource(dir: string): SourceFolder | undefined {
 }
 
 /**
- * The names of a fleet's sources, sorted, those that are no name of a source among them; what begins with a dot is none.
+ * Lists the folders of a fleet's sources by name, invalid names included; names that begin with a dot are left out.
  *
  * @throws ConfigError `FLEET_NONE`
  */
@@ -126,28 +126,19 @@ export function listSources(fleetDir: string): string[] {
   const sources = join(fleetDir, SOURCES)
   try {
     const entries = readdirSync(sources, {withFileTypes: true})
-    // A link is refused by its name, not left out without a word.
+    // Links are listed, so that they are refused by name and not ignored.
     const folders = entries.filter((entry) => entry.isDirectory() || entry.isSymbolicLink())
     return folders
       .map(({name}) => name)
       .filter((name) => !name.startsWith('.'))
       .sort()
   } catch (cause) {
-    throw newError(
-      'FLEET_NONE',
-      `No fleet in '${fleetDir}': folder '${sources}' cannot be read (${codeOf(cause)}).`,
-      {
-        cause,
-      },
-    )
+    const problem = `No fleet in '${fleetDir}': folder '${sources}' cannot be read (${codeOf(cause)}).`
+    throw newError('FLEET_NONE', problem, {cause})
   }
 }
 
-/**
- * The folder of one source of a fleet.
- *
- * @throws ConfigError `FLEET_SOURCE`
- */
+/** The folder of one source of a fleet. @throws ConfigError `FLEET_SOURCE` */
 export function requireSourceFolder(fleetDir: string, name: string): SourceFolder {
   const dir = join(fleetDir, SOURCES, name)
   if (!SOURCE_NAME.test(name)) {
@@ -158,7 +149,7 @@ export function requireSourceFolder(fleetDir: string, name: string): SourceFolde
     )
   }
   try {
-    // A process in a folder that is reached by a link would not know that it is a source, and go without its settings.
+    // A process started in a linked folder would not find its fleet, and miss its settings.
     const real = findSource(realpathSync(dir))
     const isReal = real?.name === name && real.fleetDir === realpathSync(fleetDir)
     if (isReal && statSync(dir).isDirectory()) return {name, dir, fleetDir}

@@ -8,29 +8,30 @@ import {writeFileAtomically} from '../store/files.ts'
 import type {Release} from '../store/release.ts'
 import type {RatesResult} from '../sync/rates.ts'
 import {renderWarnings} from './build.ts'
-import type {Call, CliCommand} from './command.ts'
+import type {CliCommand, Invocation} from './command.ts'
 import {renderBatch, renderDelivery, renderPublished} from './export.ts'
 import {renderBackup} from './keep.ts'
 import {claimOption} from './options.ts'
 import {renderSync} from './sync.ts'
 import {renderTable, renderTerms} from './table.ts'
 
-/** `loantape run`. */
-export function addRun(command: CliCommand): void {
+export const commands = {run: addRun, jobs: addJobs}
+
+function addRun(command: CliCommand): void {
   command
     .example('run nightly')
     .argument('<job>', 'such as nightly')
     .addOption(claimOption())
     .does(
-      async ({config, options: {claim}, world}: Call<{claim?: Claim}>, name: string) =>
+      async ({config, options: {claim}, world}: Invocation<{claim?: Claim}>, name: string) =>
         performJob(config, {job: await requireJob(config, name), claim}, world, describeDay),
       ({steps}) => steps.map(renderStep).join('\n'),
     )
 }
 
-/** The figures of a release as text, and its report beside it. */
+/** The message about a release, and its report as a file. */
 async function describeDay(release: Release): Promise<{title: string; words: string; file: string}> {
-  // Only here: most jobs send none.
+  // Loaded late, because most jobs send no message.
   const {describeMorning, renderReport} = await import('../web/report.ts')
   const file = join(release.dir, 'report.html')
   writeFileAtomically(file, await renderReport(release))
@@ -65,8 +66,7 @@ function renderRates({outcome, feeds}: RatesResult): string {
   return lines.join('\n')
 }
 
-/** `loantape jobs`. */
-export function addJobs(command: CliCommand): void {
+function addJobs(command: CliCommand): void {
   command
     .command('list')
     .example('jobs list')
@@ -88,15 +88,15 @@ function describeJob(job: Job, now: number) {
     catch_up: job.catchUp,
     grace_minutes: job.graceMinutes,
     timeout_minutes: timeoutMinutesOf(job),
-    /** Whether its slots come due; one that is not enabled is still run by `loantape run`. */
+    /** A disabled job is never due; `loantape run` still runs it. */
     enabled: isEnabled(job),
     steps: job.steps.map((step) => step.do),
-    /** The next five: the wall clock of the job's time zone, and UTC. */
+    /** The next five, in the job's time zone and in UTC. */
     next_slots: (isEnabled(job) ? listNextSlots(job, now, 5) : []).map((instant) => ({
       local: formatLocal(instant, job.timeZone),
       utc: new Date(instant).toISOString(),
     })),
-    /** What changes of the clock will do to it within a year. */
+    /** The effects of clock changes within a year. */
     clock_changes: describeClockChanges(job, now),
   }
 }

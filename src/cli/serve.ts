@@ -14,29 +14,29 @@ import {listLiveRuns} from '../schedule/job-runs.ts'
 import {createSupervisor, type ServedSource, type Source} from '../schedule/supervisor.ts'
 import {dataFolderAt, isDemoFolder, requireWritable} from '../store/data-folder.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
-import {type SourceRow, sortSources, stateOf} from '../web/fleet.ts'
-import type {Call, CliCommand} from './command.ts'
+import {type SourceRow, sortSources, startFleetWeb, stateOf} from '../web/fleet.ts'
+import type {CliCommand, Invocation} from './command.ts'
 import type {Cli} from './context.ts'
 import {ENV_FILE, listSources, readConfig, requireSourceFolder} from './read-config.ts'
 import {parseHours, readStanding} from './status.ts'
 import {joinLines, renderTable} from './table.ts'
 
-/** `loantape serve`: a fleet of one, with its workbench. */
-export function addServe(command: CliCommand): void {
+export const commands = {serve: addServe, fleet: addFleet}
+
+function addServe(command: CliCommand): void {
   command
     .description('run every job when it is due, and the web side, until stopped')
     .example('serve')
     .option('--no-web', 'the scheduler alone')
-    .does(async ({config: given, options, world}: Call<{web: boolean}>) => {
+    .does(async ({config: given, options, world}: Invocation<{web: boolean}>) => {
       const folder = dataFolderAt(given.dataDir)
-      // What a demo made is there to be looked at: nothing is due, and nothing comes in.
+      // A demo's data is only shown: no job is due, and no webhook is taken.
       const isDemo = isDemoFolder(folder)
       const config = isDemo ? {...given, webhookSecret: undefined} : given
       const jobs = isDemo ? [] : await readJobs(config)
       if (!isDemo) requireWritable(folder)
       using stateDb = openStateDb(folder.stateDb)
       const source = {config, folder, jobs}
-      // Loaded here: without pages no web server is needed.
       const {startWeb} = await import('../web/web-server.ts')
       const tools = {stateDb, folder, jobs: jobs.filter(isEnabled)}
       await using web = options.web ? await startWeb(config, tools, world) : undefined
@@ -48,20 +48,23 @@ export function addServe(command: CliCommand): void {
     })
 }
 
-/** `loantape fleet`. */
-export function addFleet(command: CliCommand): void {
-  command
+function addFleet(fleet: CliCommand): void {
+  addFleetServe(fleet)
+  addFleetStatus(fleet)
+  addFleetRun(fleet)
+  addFleetVerify(fleet)
+}
+
+function addFleetServe(fleet: CliCommand): void {
+  fleet
     .command('serve')
     .example('fleet serve')
     .description('run every job of every source when it is due, and one page for all, until stopped')
     .option('--no-web', 'the schedulers alone')
     .examines()
-    .does(async (call: Call<{web: boolean}>) => {
+    .does(async (call: Invocation<{web: boolean}>) => {
       const {cli, config, options, world} = call
       const fleetDir = findFleet(call)
-      // Loaded here: no other command needs them.
-      const {createSupervisor} = await import('../schedule/supervisor.ts')
-      const {startFleetWeb} = await import('../web/fleet.ts')
       const sources = {
         list: () => listSources(fleetDir),
         read: (name: string) => readSource(cli, fleetDir, name),
@@ -75,7 +78,10 @@ export function addFleet(command: CliCommand): void {
       if (web) world.log.info({url: web.url}, 'web side listens')
       await supervisor.run()
     })
-  command
+}
+
+function addFleetStatus(fleet: CliCommand): void {
+  fleet
     .command('status')
     .example('fleet status --max-age 26h')
     .description('how each source is doing, one line each; exit 1 when any is not healthy')
@@ -85,7 +91,7 @@ export function addFleet(command: CliCommand): void {
     )
     .examines()
     .does(
-      async (call: Call<{maxAge?: string}>) => {
+      async (call: Invocation<{maxAge?: string}>) => {
         const fleetDir = findFleet(call)
         const {maxAge} = call.options
         const maxAgeHours = maxAge === undefined ? undefined : parseHours(maxAge)
@@ -98,7 +104,10 @@ export function addFleet(command: CliCommand): void {
       },
       ({sources}) => renderRows(sources),
     )
-  command
+}
+
+function addFleetRun(fleet: CliCommand): void {
+  fleet
     .command('run')
     .example('fleet run nightly')
     .description('run one job now for every source; exit code of the worst')
@@ -106,7 +115,7 @@ export function addFleet(command: CliCommand): void {
     .option('--source <name...>', 'only these')
     .examines()
     .does(
-      async (call: Call<{source?: string[]}>, job: string) => {
+      async (call: Invocation<{source?: string[]}>, job: string) => {
         const fleetDir = findFleet(call)
         const {cli, config, options, world} = call
         const inTurn = pLimit(config.fleetRuns)
@@ -121,14 +130,17 @@ export function addFleet(command: CliCommand): void {
       ({runs}) =>
         runs.map(({source, exit_code, words}) => `${source}: exit ${exit_code}. ${words}`).join('\n'),
     )
-  command
+}
+
+function addFleetVerify(fleet: CliCommand): void {
+  fleet
     .command('verify')
     .example('fleet verify')
     .description(
       'whether all lenders together, in ClickHouse, are the sum of what each has published; exit 1 where they are not',
     )
     .examines()
-    .does(async ({cli, config, world}: Call) => {
+    .does(async ({cli, config, world}: Invocation) => {
       const {verifyCombined} = await import('../export/publish.ts')
       const verified = await verifyCombined(config, world)
       if (verified.differing > 0) cli.exitCode = 1
@@ -139,7 +151,7 @@ export function addFleet(command: CliCommand): void {
 function renderVerified({server, totals, differing}: CombinedVerification): string {
   if (totals.length === 0) return `Nothing at ${server} is computed over all lenders yet.`
   if (differing === 0)
-    return `All of ${quantity(totals.length, 'sum')} at ${server} are those of all lenders together.`
+    return `All of ${quantity(totals.length, 'sum')} at ${server} match the total over all lenders.`
   const lines = totals
     .filter(({together, sum}) => together !== sum)
     .map(({table, column, together, sum}) => `${table}.${column}: ${together} together, ${sum} as a sum`)
@@ -149,8 +161,8 @@ function renderVerified({server, totals, differing}: CombinedVerification): stri
   ].join('\n  ')
 }
 
-/** The fleet in whose folder we are. */
-function findFleet({cli, options}: Call): string {
+/** The fleet of the working folder. */
+function findFleet({cli, options}: Invocation): string {
   if (options.data !== undefined) {
     throw newError('USAGE', `Folder '${options.data}' in --data: expected none, each source has its own.`)
   }
@@ -158,7 +170,7 @@ function findFleet({cli, options}: Call): string {
 }
 
 /**
- * The sources that are meant; all of them by default.
+ * The sources asked for; all of them by default.
  *
  * @throws ConfigError `FLEET_NONE`, `UNKNOWN_NAME`
  */
@@ -173,7 +185,7 @@ function requireSources(fleetDir: string, asked?: readonly string[]): string[] {
 }
 
 async function readStatus(
-  {cli, world}: Call,
+  {cli, world}: Invocation,
   {fleetDir, name, maxAgeHours}: {fleetDir: string; name: string; maxAgeHours: number | undefined},
 ): Promise<SourceRow> {
   try {
@@ -187,7 +199,7 @@ async function readStatus(
 }
 
 async function runJob(
-  {cli}: Call,
+  {cli}: Invocation,
   {fleetDir, name, job}: {fleetDir: string; name: string; job: string},
   {signal}: World,
 ): Promise<{source: string; exit_code: number; words: string}> {
@@ -206,22 +218,22 @@ async function runJob(
 
 const inOneLine = (words: string) => words.trim().replaceAll(/\s*\n\s*/g, ' ')
 
-/** What another attempt may fix by itself: 6 before 4. */
+/** Exit codes that another attempt may fix, the more serious first. */
 const PASSING = [6, 4]
 
-/** The exit code of several runs: the lowest that wants somebody, else one that the next attempt may fix, else 0. */
+/** The exit code of several runs: the lowest that needs a person, else one of {@link PASSING}, else 0. */
 function worstOf(codes: readonly number[]): number {
   const order = [...EXIT_CODES.keys()].slice(1).filter((code) => !PASSING.includes(code))
   return [...order, ...PASSING].find((code) => codes.includes(code)) ?? 0
 }
 
-/** While the state database of one source is waited for, no other is looked at. */
+/** How long to wait for the state database of a source; all other sources wait meanwhile. */
 const PATIENCE_MS = 500
 
-/** Job files have to be read within a time: hundreds of sources at once would take it from each other. */
+/** Reading job files has a time limit, which hundreds of sources at once would exceed. */
 const inTurn = pLimit(8)
 
-/** What a process of a source has of our environment: where programs and files are, and nothing that anybody set for us. */
+/** The variables that the processes of a source inherit: where programs and files are, but no settings. */
 const INHERITED = [
   'PATH',
   'HOME',
@@ -240,7 +252,7 @@ const INHERITED = [
 /**
  * Reads a source as its own processes would.
  *
- * @throws ConfigError whatever is wrong with its folder, its settings or its jobs; `FLEET_DATA_SHARED` when it names another's data
+ * @throws ConfigError for problems of its folder, settings or jobs
  */
 async function readSource(cli: Pick<Cli, 'env'>, fleetDir: string, name: string): Promise<Source> {
   const {dir} = requireSourceFolder(fleetDir, name)
@@ -260,9 +272,9 @@ async function readSource(cli: Pick<Cli, 'env'>, fleetDir: string, name: string)
 }
 
 /**
- * Reads how a source is doing; its warehouse is not opened.
+ * Reads the health of a source without opening its warehouse.
  *
- * @param maxAgeHours of its last success; by default what it raises an alarm after
+ * @param maxAgeHours of its last success; by default its alarm setting
  */
 function readRow(
   name: string,
@@ -312,7 +324,7 @@ function brokenRow(name: string, error: unknown): SourceRow {
   }
 }
 
-/** How a source that is served is doing; nothing before it was read for the first time. */
+/** The row of a served source; empty until the source was read. */
 function rowOf({name, open, problem}: ServedSource, world: World): SourceRow[] {
   const found = open()
   try {
@@ -324,7 +336,7 @@ function rowOf({name, open, problem}: ServedSource, world: World): SourceRow[] {
   }
 }
 
-/** The rows as a table, and below it the words of what is broken. */
+/** The rows as a table, and below it the errors. */
 function renderRows(rows: readonly SourceRow[]): string {
   const sorted = sortSources(rows)
   const lines = sorted.map((row) => {

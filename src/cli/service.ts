@@ -6,9 +6,11 @@ import {groupThousands, quantity} from '../core/money.ts'
 import {createApiKey, listApiKeys, revokeApiKey, SCOPES, type Scope} from '../service/access.ts'
 import {linkPortfolio, seedPortfolio} from '../service/portfolio.ts'
 import {openServiceDatabase, type ServiceDatabase} from '../service/service-database.ts'
-import type {Call, CliCommand} from './command.ts'
+import type {CliCommand, Invocation} from './command.ts'
 import {parseCount} from './options.ts'
 import {renderTable} from './table.ts'
+
+export const commands = {service: addService}
 
 interface ServiceOptions {
   port: number
@@ -21,11 +23,10 @@ interface ServiceOptions {
   allowPrivateWebhooks?: boolean
 }
 
-/** Up to so many deals get borrowers and documents unasked; a million of them would take a minute and gigabytes. */
+/** More deals get borrowers and documents only with --links: a million would take a minute and gigabytes. */
 const LINKED_DEALS = 100_000
 
-/** `loantape service`. */
-export function addService(command: CliCommand): void {
+function addService(command: CliCommand): void {
   const service = command
     .example('service --deals 500')
     .option('--port <port>', 'port to listen on; 0 takes a free one', parseCount('--port', 65_535), 0)
@@ -50,9 +51,8 @@ export function addService(command: CliCommand): void {
       false,
     )
     .examines()
-    .does(async ({cli, config, options, world}: Call<ServiceOptions>) => {
+    .does(async ({cli, config, options, world}: Invocation<ServiceOptions>) => {
       const apiKey = options.apiKey ?? `sk_test_${randomBytes(18).toString('base64url')}`
-      // Loaded here: no other command needs a web server.
       const {startService} = await import('../service/server.ts')
       await using service = await startService({
         port: options.port,
@@ -89,8 +89,7 @@ interface KeyOptions {
 
 const DB_OPTION = ['--db <file>', "the service's SQLite file"] as const
 
-/** `loantape service keys`. */
-export function addServiceKeys(service: CliCommand): void {
+function addServiceKeys(service: CliCommand): void {
   const keys = service.command('keys').description('create, list and revoke API keys kept in --db')
 
   keys
@@ -102,7 +101,7 @@ export function addServiceKeys(service: CliCommand): void {
     .option('--scope <scopes>', 'read, write or read,write', parseScopes, [...SCOPES])
     .examines()
     .does(
-      ({options}: Call<KeyOptions>, name: string) => {
+      ({options}: Invocation<KeyOptions>, name: string) => {
         const {live, scope: scopes} = options
         const {id, key} = withDatabase(options, (database) =>
           createApiKey(database, {kind: live ? 'live' : 'test', name, scopes, now: realClock.now()}),
@@ -119,7 +118,7 @@ export function addServiceKeys(service: CliCommand): void {
     .option(...DB_OPTION)
     .examines()
     .does(
-      ({options}: Call<KeyOptions>) => ({keys: withDatabase(options, listApiKeys)}),
+      ({options}: Invocation<KeyOptions>) => ({keys: withDatabase(options, listApiKeys)}),
       (result) =>
         renderTable(
           ['id', 'name', 'begins with', 'scopes', 'revoked'],
@@ -140,7 +139,7 @@ export function addServiceKeys(service: CliCommand): void {
     .option(...DB_OPTION)
     .examines()
     .does(
-      ({options}: Call<KeyOptions>, id: string) => {
+      ({options}: Invocation<KeyOptions>, id: string) => {
         if (withDatabase(options, (database) => revokeApiKey(database, id, realClock.now())))
           return {id, revoked: true}
         throw newError(

@@ -28,17 +28,18 @@ import {countWaiting} from '../sync/quarantine.ts'
 import {findLastCoverage} from '../sync/webhook-events.ts'
 import {renderNotIssued} from './books.ts'
 import {renderWarnings} from './build.ts'
-import type {Call, CliCommand} from './command.ts'
+import type {CliCommand, Invocation} from './command.ts'
 import {joinLines, renderTable} from './table.ts'
 
-/** `loantape status`. */
-export function addStatus(command: CliCommand): void {
+export const commands = {status: addStatus}
+
+function addStatus(command: CliCommand): void {
   command
     .description('last runs, last certificate and current release; exit 1 when the last success is too old')
     .example('status --max-age 26h')
     .option('--max-age <hours>', 'oldest last success that is still healthy, such as 26h', '26h')
     .examines()
-    .does(async ({cli, config, options, world}: Call<{maxAge: string}>) => {
+    .does(async ({cli, config, options, world}: Invocation<{maxAge: string}>) => {
       const status = await readStatus(config, parseHours(options.maxAge), world)
       if (!status.healthy) cli.exitCode = 1
       return status
@@ -56,10 +57,10 @@ type Status = Awaited<ReturnType<typeof readStatus>>
 
 const CLASSIFIED = 'status_is_classified'
 
-/** Above this share of deals in no class, the figures by class are not those of the portfolio. */
+/** Above this share of unclassified deals, the figures by class do not describe the portfolio. */
 const TOLERATED_UNCLASSIFIED_PCT = 10
 
-/** What tells how a data folder is doing without its warehouse: the state database, the current release, and its jobs. */
+/** The health of a data folder by its state database, current release and jobs; the warehouse is not opened. */
 export function readStanding(
   folder: DataFolder,
   {
@@ -90,7 +91,6 @@ export function readStanding(
         : null,
     running: (stateDb && findLockHolder(stateDb, world)) ?? null,
     release: release ?? null,
-    /** What is wrong now, and since when. */
     alarms: stateDb ? listAlarms(stateDb, config, now, release) : [],
     /** The next slot of each job, soonest first, ISO 8601. */
     next_slots: listNextOfEach(jobs.filter(isEnabled), now).map(({job, slot}) => ({
@@ -113,26 +113,25 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
     folder: folder.root,
     ...standing,
     healthy: standing.healthy && disagreements.length === 0,
-    /** What the stores of the folder do not agree on. */
     disagreements: disagreements.map(({store, problem}) => ({store, problem})),
-    /** Units of the record and batches that were given up knowingly. */
+    /** Tapes and batches given up by `loantape tape go-on`. */
     given_up: stateDb ? listLosses(stateDb).size : 0,
-    /** What the checks of the last build found that was to become current, whether it did or not. */
+    /** The checks of the last build that was meant to become current. */
     checking: (stateDb && findLastChecking(stateDb)) ?? null,
     ...history,
-    /** What webhooks had told of the last walk; null where none are taken, or nothing was compared yet. */
+    /** How many changes of the last walk webhooks had reported; null without webhooks or a comparison. */
     webhooks: stateDb && config.webhookSecret !== undefined ? (findLastCoverage(stateDb) ?? null) : null,
     learnt_rate_per_second:
       stateDb && config.baseUrl !== undefined
         ? (findLearntRate(stateDb, config.baseUrl, world) ?? null)
         : null,
     runs: stateDb ? listRuns(stateDb, 5) : [],
-    /** What of the current release's journal no batch has handed out, by profile and month. */
+    /** Journal entries of the current release that no batch has issued, by profile and month. */
     not_issued,
   }
 }
 
-/** The statuses that have a class; none where a seed cannot be read, which `doctor` says. */
+/** The statuses that have a class; empty when a seed cannot be read, which `doctor` reports. */
 function readKnownStatuses(config: Config): Set<string> {
   try {
     const status = readSeeds(sqlFoldersOf(config)).find(({name}) => name === 'status')
@@ -147,7 +146,7 @@ async function readHistoryStatus(
   folder: DataFolder,
   statuses: ReadonlySet<string>,
 ): Promise<{
-  /** Where the records of the last applied walk were as neither the contract, `fields.json` nor `seed.status` has them. */
+  /** Fields and values of the last applied walk that neither the contract, `fields.json` nor `seed.status` knows. */
   drift: DriftFinding[]
   /** Records that wait in quarantine. */
   quarantine_waiting: number
@@ -168,7 +167,7 @@ async function readHistoryStatus(
   return {drift, quarantine_waiting: await countWaiting(db, 'history')}
 }
 
-/** Models that are named with their time. */
+/** Models whose build time is shown. */
 const SLOWEST = 3
 
 function renderRelease({release_id, as_of, checks, source, models}: ReleaseManifest): string {
@@ -185,7 +184,7 @@ function renderRelease({release_id, as_of, checks, source, models}: ReleaseManif
   ])
 }
 
-/** Ids that are named of each check. */
+/** Ids shown of each check. */
 const NAMED_IDS = 5
 
 function renderChecking({release_id, failed}: Checking): string[] {

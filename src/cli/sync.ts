@@ -19,9 +19,11 @@ import {
 } from '../sync/quarantine.ts'
 import {replayQuarantine} from '../sync/replay.ts'
 import {renderWarnings} from './build.ts'
-import type {Call, CliCommand} from './command.ts'
+import type {CliCommand, Invocation} from './command.ts'
 import {claimOption, parseCount} from './options.ts'
 import {joinLines, renderTable} from './table.ts'
+
+export const commands = {sync: addSync, events: addEvents, quarantine: addQuarantine}
 
 interface SyncOptions {
   accept?: Acceptance[]
@@ -30,8 +32,7 @@ interface SyncOptions {
   detail: boolean
 }
 
-/** `loantape sync`. */
-export function addSync(command: CliCommand): void {
+function addSync(command: CliCommand): void {
   command
     .description('walk the source, load what changed, build, check and release the portfolio tables')
     .example('sync --dry-run')
@@ -43,7 +44,7 @@ export function addSync(command: CliCommand): void {
     .addOption(new Option('--accept-shrink', 'the same as --accept shrink').hideHelp())
     .option('--dry-run', 'walk and compare, but store and release nothing')
     .option('--no-detail', 'do not fetch single deals')
-    .does(({config, options, world}: Call<SyncOptions>) => {
+    .does(({config, options, world}: Invocation<SyncOptions>) => {
       const {accept = [], acceptShrink, dryRun = false, detail} = options
       return syncDeals(
         detail ? config : {...config, detail: 'off'},
@@ -68,7 +69,6 @@ function parseAcceptances(text: string): Acceptance[] {
     })
 }
 
-/** The result of a sync, for people. */
 export function renderSync(result: SyncResult): string {
   const {walk, changes, outcome} = result
   const moved = Object.entries(changes)
@@ -99,40 +99,37 @@ function renderStream({stream, outcome, listed, failed, ended, changes, reason}:
   return `${stream}: ${what}${ended === 'done' ? '' : ` (${ended})`}.`
 }
 
-/** `loantape events`. */
-export function addEvents(command: CliCommand): void {
+function addEvents(command: CliCommand): void {
   command
     .command('apply')
     .example('events apply')
-    .description('look again at the deals they name, and store what is new; serve does it by itself')
+    .description('read the deals they name again, and store what is new; serve does it by itself')
     .addOption(claimOption())
     .does(
-      ({config, options: {claim}, world}: Call<{claim?: Claim}>) =>
+      ({config, options: {claim}, world}: Invocation<{claim?: Claim}>) =>
         executeRun(config, {job: webhookJob, claim}, world, () => applyEvents(config, world)),
       ({outcome, events, deals, appended}) => {
-        if (outcome === 'unchanged') return 'No event waits.'
+        if (outcome === 'unchanged') return 'No event is waiting.'
         const words = outcome === 'walked' ? 'a walk was made' : `${quantity(appended, 'version')} appended`
         return `${quantity(events, 'event')} about ${quantity(deals, 'deal')}: ${words}.`
       },
     )
 }
 
-/** `loantape quarantine`. */
-export function addQuarantine(command: CliCommand): void {
-  const quarantine = command
+function addQuarantine(quarantine: CliCommand): void {
   quarantine
     .command('list')
     .example('quarantine list')
-    .description('the records that wait, oldest first')
+    .description('the waiting records, oldest first')
     .does(({config}) => readWaiting(config), renderWaiting)
   quarantine
     .command('reasons')
     .example('quarantine reasons --path loan_amount')
-    .description('why they wait, and which, each once however often it was seen')
-    .option('--path <field>', 'only records of which this field could not be read')
-    .option('--reason <text>', 'only those of this reason')
+    .description('why they wait, and which, each record once')
+    .option('--path <field>', 'only records whose field could not be read')
+    .option('--reason <text>', 'only records with this reason')
     .option('--page <n>', 'which page of records, the latest first', parseCount('--page', 1_000_000), 1)
-    .does(({config, options}: Call<ReasonsRequest>) => readReasons(config, options), renderReasons)
+    .does(({config, options}: Invocation<ReasonsRequest>) => readReasons(config, options), renderReasons)
   quarantine
     .command('show')
     .example('quarantine show q_8d2f6a01b3c4')
@@ -148,7 +145,7 @@ export function addQuarantine(command: CliCommand): void {
   quarantine
     .command('replay')
     .example('quarantine replay')
-    .description('read them once more, after a fix, and store those that can be read now')
+    .description('read them again after a fix, and store those that can be read now')
     .does(
       ({config, world}) => replayQuarantine(config, world),
       ({replayed, waiting, pruned, appended, release_id}) =>
@@ -164,7 +161,7 @@ const describePruned = (pruned: number) =>
   pruned > 0 &&
   `${pruned} more ${pruned === 1 ? 'was' : 'were'} never read, and what they held has been pruned.`
 
-/** The records that wait, without what they hold, and how many have been pruned. */
+/** The waiting records without their content, and the number of pruned ones. */
 async function readWaiting({dataDir}: Config) {
   const folder = dataFolderAt(dataDir)
   if (!hasWarehouse(folder)) return {records: [], pruned: 0}

@@ -1,7 +1,7 @@
 import {groupThousands} from '../core/money.ts'
 import type {TiedTerm} from '../core/types.ts'
 
-/** What a source put into a text must not steer the terminal or turn its text: such characters, but line ends, are shown, not sent. */
+/** Escapes control and bidirectional characters except line ends: a text of the source must not control the terminal. */
 export function showControls(text: string): string {
   return text.replace(
     /[[\p{Cc}\p{Bidi_Control}]--\n]/gv,
@@ -9,26 +9,23 @@ export function showControls(text: string): string {
   )
 }
 
-/** A line of what is printed, or none. */
-type Line = string | false | null | undefined
-
-/** The lines there are, one below the other. */
-export function joinLines(lines: readonly Line[]): string {
+/** Joins lines; values that are no text are left out. */
+export function joinLines(lines: readonly (string | false | null | undefined)[]): string {
   return lines.filter((line) => typeof line === 'string').join('\n')
 }
 
-/** A count or an amount as a movement: `+1,234.56`. */
+/** A count or an amount with its sign: `+1,234.56`. */
 export function signed(value: number | string): string {
   const text = groupThousands(value)
   return text.startsWith('-') ? text : `+${text}`
 }
 
-/** The title of a column of a printed table; numbers stand to the right. */
+/** The title of a printed column; numbers are right-aligned. */
 type PrintedColumn = string | {number: string}
 
 const titleOf = (column: PrintedColumn) => (typeof column === 'string' ? column : column.number)
 
-/** Lays rows out in columns of equal width, numbers to the right. */
+/** Renders rows as a table. */
 export function renderTable(columns: readonly PrintedColumn[], rows: readonly (readonly string[])[]): string {
   const [titles = [], ...lines] = [columns.map(titleOf), ...rows].map((row) => row.map(toCell))
   const widths = titles.map((title, index) =>
@@ -47,7 +44,7 @@ export function renderTable(columns: readonly PrintedColumn[], rows: readonly (r
   return [renderLine(titles), rule, ...lines.map(renderLine)].join('\n')
 }
 
-/** Lays rows out as a table or, where it would be wider than `width`, record below record, a line for each column. */
+/** Renders rows as a table or, if that is wider than `width`, as records with a line for each column. */
 export function fitTable(
   columns: readonly PrintedColumn[],
   rows: readonly (readonly string[])[],
@@ -66,12 +63,12 @@ function renderRecords(columns: readonly PrintedColumn[], rows: readonly (readon
   return rows.map(renderRecord).join('\n\n')
 }
 
-/** A cell has one line. */
+/** A cell in one line. */
 function toCell(text: string): string {
   return showControls(text).replaceAll('\n', '\\n')
 }
 
-/** A month's roll-forward as the books have it: what is not booked, by name, and every term; empty where nothing moved. */
+/** A month's roll-forward with its booked and unbooked amounts; empty if nothing moved. */
 export function renderTerms(terms: readonly TiedTerm[] = []): string {
   if (terms.length === 0) return ''
   const unbooked = terms

@@ -2,17 +2,18 @@ import {newError} from '../core/errors.ts'
 import {groupThousands, quantity} from '../core/money.ts'
 import {type EvidenceResult, writeEvidence} from '../record/evidence.ts'
 import {type FigureTrace, isFigure, type Trace, traceDeal, traceFigure} from '../record/trace.ts'
-import type {Call, CliCommand} from './command.ts'
+import type {CliCommand, Invocation} from './command.ts'
 import {dateOption} from './options.ts'
 import {joinLines, renderTable} from './table.ts'
+
+export const commands = {trace: addTrace, evidence: addEvidence}
 
 interface TraceOptions {
   field?: string
   asOf?: string
 }
 
-/** `loantape trace`. */
-export function addTrace(command: CliCommand): void {
+function addTrace(command: CliCommand): void {
   command
     .description(
       'where what is known of a deal comes from: each version with the record as the source sent it; or which deals are behind a figure',
@@ -22,7 +23,7 @@ export function addTrace(command: CliCommand): void {
     .option('--field <name>', 'of a deal: show the value of this field, such as loan_amount')
     .addOption(dateOption('--as-of <date>', 'of a deal: only what counts up to this business date'))
     .does(
-      async ({config, options: {field, asOf}}: Call<TraceOptions>, traced: string) => {
+      async ({config, options: {field, asOf}}: Invocation<TraceOptions>, traced: string) => {
         if (!isFigure(traced))
           return {deal_id: traced, versions: await traceDeal(config, traced, {field, asOf})}
         if (field === undefined && asOf === undefined) return traceFigure(config, traced)
@@ -44,7 +45,7 @@ function renderFigure({figure, value, as_of, deals}: FigureTrace): string {
     {number: 'loan_amount'},
     {number: 'property_value'},
     {number: 'ltv'},
-    'as it is since (UTC)',
+    'unchanged since (UTC)',
   ]
   const rows = deals.map(({deal_id, status, loan_amount, property_value, ltv, last_changed_at}) => [
     deal_id,
@@ -70,12 +71,11 @@ function renderTrace(trace: Trace, field: string | undefined): string {
       ? '  its tape is not kept'
       : `  ${tape}, line ${line}${sha256 === null ? '' : `, sha256 ${sha256}`}`,
     record !== null && `  ${record}`,
-    list_row !== null && `  what its own page left out stands in its list row:\n  ${list_row}`,
+    list_row !== null && `  its list row has what its own page leaves out:\n  ${list_row}`,
   ])
 }
 
-/** `loantape evidence`. */
-export function addEvidence(command: CliCommand): void {
+function addEvidence(command: CliCommand): void {
   command
     .description('write a folder with which an auditor checks a release or a batch without loantape')
     .example('evidence current evidence-june')
@@ -92,7 +92,7 @@ export function addEvidence(command: CliCommand): void {
       'answers as they came, with fields that the contract does not know: they may name people',
     )
     .does(
-      ({config, options}: Call<{from?: string; allFields?: boolean}>, of: string, to: string) =>
+      ({config, options}: Invocation<{from?: string; allFields?: boolean}>, of: string, to: string) =>
         writeEvidence(config, {of, to, ...options}),
       renderEvidence,
     )

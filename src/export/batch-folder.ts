@@ -4,34 +4,34 @@ import {z} from 'zod'
 import {codeOf} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import {GENERATOR, removeAbandoned, WRITER_MARK} from '../core/process.ts'
-import {digestFileNow, moveIntoPlace} from '../store/files.ts'
+import {digestFile, digestFileNow, moveIntoPlace} from '../store/files.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import type {NeutralisedCell, WrittenFile} from './profile.ts'
 
-/** One file of a batch; its control totals are for importers. */
+/** One file of a batch. */
 export interface BatchFile extends WrittenFile {
   bytes: number
   sha256: string
 }
 
-/** What the manifest of a batch says beside the release it was made from. */
+/** The manifest of a batch, without what it copies from the release. */
 interface BatchContent {
   batch_id: string
   profile: string
-  /** `YYYY-MM`; null for a batch that was not asked for by its period. */
+  /** `YYYY-MM`; null for a batch that was not requested by period. */
   period: string | null
-  /** Whether the month was over and seen to its end; null without a period. */
+  /** Whether the month was over and a walk had covered its end; null without a period. */
   period_complete: boolean | null
   files: readonly BatchFile[]
-  /** Batches this one takes the place of, wholly or in part: those it reverses entries of. */
+  /** Batches whose entries this one reverses, wholly or in part. */
   supersedes?: readonly string[]
-  /** Of a journal: how it ties out to the journal of its month. */
+  /** Journals only: how the batch ties out to the journal of its month. */
   bridge?: object
-  /** The texts that got a `'` in front; only where that was asked for. */
+  /** Spreadsheet-safe exports only: the texts that got a leading `'`. */
   neutralised?: readonly NeutralisedCell[]
 }
 
-/** The text of a batch's `manifest.json`; it is written last, so a batch without it is not finished. */
+/** The text of a batch's `manifest.json`. It is written last: a batch without it is unfinished. */
 export function formatManifest(release: ReleaseManifest, batch: BatchContent): string {
   const manifest = {
     schema_version: 1,
@@ -55,8 +55,6 @@ export function formatManifest(release: ReleaseManifest, batch: BatchContent): s
   return `${JSON.stringify(manifest, null, 2)}\n`
 }
 
-/** What is read of a batch's manifest. */
-type WrittenManifest = z.output<typeof writtenManifest>
 const namedFile = z.object({name: z.string(), bytes: z.number(), sha256: z.string()})
 const writtenManifest = z.object({
   batch_id: z.string(),
@@ -65,41 +63,51 @@ const writtenManifest = z.object({
   files: z.array(namedFile),
 })
 
-/** What a batch's manifest says of its id, its origin and its files; undefined when there is none that can be read. */
-export function readBatchManifest(dir: string): WrittenManifest | undefined {
+/** Reads a batch's manifest; undefined when it is missing or damaged. */
+export function readBatchManifest(dir: string): z.output<typeof writtenManifest> | undefined {
   const path = join(dir, 'manifest.json')
   if (!existsSync(path)) return undefined
   return writtenManifest.safeParse(parseJson(readFileSync(path, 'utf8'))).data
 }
 
-/** Whether a folder holds a batch, every file of it there and byte for byte what the manifest says. */
+/** Describes how a file differs from its manifest; undefined when it does not. */
+export async function findFault(
+  dir: string,
+  {name, sha256}: {name: string; sha256: string},
+): Promise<string | undefined> {
+  const path = join(dir, name)
+  if (!existsSync(path)) return 'is not there'
+  return (await digestFile(path)) === sha256 ? undefined : "has not the manifest's sha256"
+}
+
+/** Whether a folder holds a batch whose files all match its manifest. */
 export function isWholeBatch(dir: string): boolean {
   return readBatchManifest(dir)?.files.every((file) => isAsWritten(dir, file)) ?? false
 }
 
-/** Another process may take the file away in this very moment. */
 function isAsWritten(dir: string, {name, bytes, sha256}: z.output<typeof namedFile>): boolean {
   const path = join(dir, name)
   try {
     return statSync(path).size === bytes && digestFileNow(path) === sha256
   } catch (error) {
+    // Another process may remove the file meanwhile.
     if (codeOf(error) === 'ENOENT') return false
     throw error
   }
 }
 
-/** A batch that is being written; disposing it removes what was not finished. */
+/** A batch that is being written; disposing it removes an unfinished one. */
 interface BatchFolder extends Disposable {
-  /** Where its files go until then. */
+  /** The temporary folder for its files. */
   readonly dir: string
   /**
-   * Gives the folder its final name in the place of what lies there, except where that is whole by now: another process
-   * has written the same batch, and somebody may read it already.
+   * Renames the folder to its final name and replaces what has that name. A whole batch of that name stays: another process has
+   * written it, and somebody may be reading it.
    */
   finish(isWhole: () => boolean): void
 }
 
-/** Begins a batch under a temporary name beside its final one; what exports that died left there is removed. */
+/** Begins a batch under a temporary name beside its final one, and removes what crashed exports left there. */
 export function beginBatch(final: string): BatchFolder {
   const parent = dirname(final)
   removeAbandoned(parent, '.writing-')
@@ -125,7 +133,7 @@ export function beginBatch(final: string): BatchFolder {
   }
 }
 
-/** Removes a batch: it is there or not, half removed it bears the name of one that was never finished. */
+/** Removes a batch. It is renamed first, so that a half-removed batch counts as unfinished. */
 export function removeBatch(final: string): void {
   const aside = join(dirname(final), `.writing-${basename(final)}-before${WRITER_MARK}`)
   renameSync(final, aside)

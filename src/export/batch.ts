@@ -8,7 +8,14 @@ import {type DataFolder, requireExports} from '../store/data-folder.ts'
 import {openDatabase} from '../store/database.ts'
 import {digestFile, syncToDisk} from '../store/files.ts'
 import type {ReleaseManifest} from '../store/release.ts'
-import {type BatchFile, beginBatch, formatManifest, isWholeBatch, readBatchManifest} from './batch-folder.ts'
+import {
+  type BatchFile,
+  beginBatch,
+  findFault,
+  formatManifest,
+  isWholeBatch,
+  readBatchManifest,
+} from './batch-folder.ts'
 import {writeCsv} from './csv.ts'
 import {writeParquet} from './parquet.ts'
 import {
@@ -24,75 +31,45 @@ import {
 } from './profile.ts'
 import {createXlsxWriter} from './xlsx.ts'
 
-/** How a kind of export writes tables. */
-interface TableProfile {
-  write: ProfileWriter
-  /** The options that change its files. */
-  options: readonly (keyof ExportOptions)[]
-  /** Whether columns may only change when that is accepted: importers map them by hand. */
-  hasContract: boolean
-}
-
-/** The kinds of export that write tables, by name. */
-const PROFILES: Record<TableProfileName, TableProfile> = {
-  csv: {write: writeCsv, options: ['lineEnding', 'isSpreadsheetSafe'], hasContract: true},
-  parquet: {write: writeParquet, options: ['partition'], hasContract: false},
-  xlsx: {write: createXlsxWriter(), options: [], hasContract: false},
-}
-
-/**
- * How the tables of a profile are written.
- *
- * @param names what the error offers
- * @throws ConfigError `UNKNOWN_NAME` naming what there is
- */
-export function requireProfile(name: string, names: readonly string[] = TABLE_PROFILE_NAMES): TableProfile {
-  const profile = TABLE_PROFILE_NAMES.find((known) => known === name)
-  if (profile) return PROFILES[profile]
-  throw unknownName('Profile', name, names)
-}
-
-/** The month a batch was asked for by. */
+/** The month a batch was requested for. */
 export interface PeriodMark {
   /** `YYYY-MM` */
   period: string
-  /** Whether the month was over and seen to its end. */
+  /** Whether the month was over and a walk had covered its end. */
   isComplete: boolean
 }
 
-/** What an export came to. */
+/** The result of an export. */
 export interface BatchResult {
   profile: string
-  /** Of a journal, `YYYY-MM`. */
+  /** Journals only, `YYYY-MM`. */
   period?: string
   batch_id: string
   dir: string
   files: number
   rows: number
   bytes: number
-  /** `empty`: a journal with nothing to book, which has no batch: `batch_id` and `dir` are empty. */
+  /** `empty`: a journal with nothing to book; `batch_id` and `dir` are then empty. */
   outcome: 'written' | 'unchanged' | 'empty'
-  /** Of a journal: the terms of the month's roll-forward, what of each it books, and by name what it does not. */
+  /** Journals only: the terms of the month's roll-forward, and how much of each is booked. */
   terms?: readonly TiedTerm[]
 }
 
-/** Which batch to write. */
 interface BatchRequest {
   profile: string
+  /** All published tables by default. */
   tables?: readonly string[]
   period?: PeriodMark
   options?: ExportOptions
-  /** Whether columns other than those of the batch before are accepted. */
+  /** Accepts columns that differ from the previous batch. */
   acceptsColumns?: boolean
 }
 
 /**
- * Writes one batch: every published table of a release, or those named, and the manifest last, under a temporary
- * name that becomes the batch's own when all of it is on the disk. A batch that is there already, byte for byte, is not
- * written again.
+ * Writes tables of a release as one batch, the manifest last. The folder has a temporary name until all of it is on disk. A batch
+ * that exists whole is not written again.
  *
- * @throws ConfigError `UNKNOWN_NAME` naming what there is, `NOT_WRITABLE`; GuardError
- * `EXPORT_COLUMNS`
+ * @throws ConfigError `UNKNOWN_NAME`, `NOT_WRITABLE`; GuardError `EXPORT_COLUMNS`
  */
 export async function writeBatch(
   folder: DataFolder,
@@ -101,9 +78,9 @@ export async function writeBatch(
 ): Promise<BatchResult> {
   const {profile, period} = request
   const {manifest} = source
-  const {write, hasContract, options: taken} = requireProfile(profile)
+  const {write, hasContract, options: used} = requireProfile(profile)
   const options = Object.fromEntries(
-    Object.entries(request.options ?? {}).filter(([name]) => taken.some((known) => known === name)),
+    Object.entries(request.options ?? {}).filter(([name]) => used.some((known) => known === name)),
   )
   const published = manifest.tables.map(({name}) => name)
   const unknown = request.tables?.find((table) => !published.includes(table))
@@ -122,18 +99,17 @@ export async function writeBatch(
     if (!request.acceptsColumns) requireContract(parent, contract, published)
     const written = await write(db, source, {tables, options}, batch.dir)
     const files = await Array.fromAsync(written.files, (file) => measureFile(batch.dir, file))
+    const [month, isComplete] = period ? [period.period, period.isComplete] : [null, null]
+    const content = {
+      ...written,
+      batch_id: batchId,
+      profile,
+      period: month,
+      period_complete: isComplete,
+      files,
+    }
     const path = join(batch.dir, 'manifest.json')
-    writeFileSync(
-      path,
-      formatManifest(manifest, {
-        ...written,
-        batch_id: batchId,
-        profile,
-        period: period?.period ?? null,
-        period_complete: period?.isComplete ?? null,
-        files,
-      }),
-    )
+    writeFileSync(path, formatManifest(manifest, content))
     syncToDisk(path)
     if (hasContract) storeContract(parent, contract, published)
     batch.finish(() => isWholeBatch(final))
@@ -150,7 +126,38 @@ export async function writeBatch(
   }
 }
 
-/** `<as_of>-<12 hex>`: the same tables of the same release, written the same way, are the same batch. */
+/** How a profile writes tables. */
+interface TableProfile {
+  write: ProfileWriter
+  /** The options that change its files. */
+  options: readonly (keyof ExportOptions)[]
+  /** Whether changed columns must be accepted first, because importers map them by hand. */
+  hasContract: boolean
+}
+
+const PROFILES: Record<TableProfileName, TableProfile> = {
+  csv: {write: writeCsv, options: ['lineEnding', 'isSpreadsheetSafe'], hasContract: true},
+  parquet: {write: writeParquet, options: ['partition'], hasContract: false},
+  xlsx: {write: createXlsxWriter(), options: [], hasContract: false},
+}
+
+/**
+ * The profile of this name.
+ *
+ * @param names the names that the error lists
+ * @throws ConfigError `UNKNOWN_NAME`
+ */
+export function requireProfile(name: string, names: readonly string[] = TABLE_PROFILE_NAMES): TableProfile {
+  const profile = TABLE_PROFILE_NAMES.find((known) => known === name)
+  if (profile) return PROFILES[profile]
+  throw unknownName('Profile', name, names)
+}
+
+function unknownName(kind: string, name: string, known: readonly string[]): LoantapeError {
+  return newError('UNKNOWN_NAME', `${kind} '${name}' on the command line: ${expectOneOf(name, known)}.`)
+}
+
+/** `<as_of>-<12 hex>`: the same tables of the same release with the same options get the same id. */
 function batchIdOf(manifest: ReleaseManifest, request: BatchRequest): string {
   const {lineEnding, isSpreadsheetSafe, partition} = request.options ?? {}
   const words = [
@@ -171,11 +178,7 @@ async function measureFile(dir: string, file: WrittenFile): Promise<BatchFile> {
   return {...file, bytes: statSync(path).size, sha256: await digestFile(path)}
 }
 
-function unknownName(kind: string, name: string, known: readonly string[]): LoantapeError {
-  return newError('UNKNOWN_NAME', `${kind} '${name}' on the command line: ${expectOneOf(name, known)}.`)
-}
-
-/** Every batch of every profile, by name; one that is being written is none yet, its folder begins with a dot. */
+/** The finished batches of every profile, by name; unfinished ones begin with a dot. */
 function listBatchFolders({exports}: DataFolder): {profile: string; id: string; dir: string}[] {
   return listFolders(exports).flatMap((profile) =>
     listFolders(join(exports, profile)).map((id) => ({profile, id, dir: join(exports, profile, id)})),
@@ -190,7 +193,7 @@ function listFolders(dir: string): string[] {
     .sort()
 }
 
-/** The files of every batch that are not there or have another sha256 than their manifest says. */
+/** Compares the files of every batch with its manifest. */
 export async function verifyBatches(
   folder: DataFolder,
 ): Promise<{batches: number; files: number; faults: Failure[]}> {
@@ -207,18 +210,16 @@ export async function verifyBatches(
       continue
     }
     count += manifest.files.length
-    for (const {name, sha256} of manifest.files) {
-      const path = join(dir, name)
-      const isThere = existsSync(path)
-      if (isThere && (await digestFile(path)) === sha256) continue
-      const problem = `File '${name}' of batch '${batch}' ${isThere ? "has not the manifest's sha256" : 'is not there'}.`
-      faults.push({code: 'BATCH_FILE', problem, next})
+    for (const file of manifest.files) {
+      const fault = await findFault(dir, file)
+      if (fault === undefined) continue
+      faults.push({code: 'BATCH_FILE', problem: `File '${file.name}' of batch '${batch}' ${fault}.`, next})
     }
   }
   return {batches: batches.length, files: count, faults}
 }
 
-/** What brings back a batch whose files are gone or damaged. */
+/** How to get back a batch whose files are missing or damaged. */
 export function describeRepair(profile: string, batchId: string): string {
   return TABLE_PROFILE_NAMES.some((name) => name === profile)
     ? 'Export its release again the same way: the files come out byte for byte the same.'
@@ -226,8 +227,8 @@ export function describeRepair(profile: string, batchId: string): string {
 }
 
 /**
- * The oldest batches of each profile beyond `kept`, as `profile/batch`. A batch of an accounting period is never among
- * them, nor one of a release that is needed, nor one whose manifest cannot be read: `verify` names that one.
+ * The oldest batches of each profile beyond the newest `kept`, as `profile/batch`. Batches of an accounting period, of a needed
+ * release, or without a readable manifest (which `verify` reports) are never listed.
  */
 export function listSurplusBatches(folder: DataFolder, kept: number, needed: ReadonlySet<string>): string[] {
   const batches = listBatchFolders(folder).flatMap((batch) => {
@@ -237,11 +238,9 @@ export function listSurplusBatches(folder: DataFolder, kept: number, needed: Rea
   const surplus = [...Map.groupBy(batches, ({profile}) => profile).values()].flatMap((own) =>
     own.sort((a, b) => b.writtenAt - a.writtenAt || (a.id < b.id ? 1 : -1)).slice(kept),
   )
-  return surplus.filter(({dir}) => isExpendable(dir, needed)).map(({profile, id}) => `${profile}/${id}`)
-}
-
-function isExpendable(dir: string, needed: ReadonlySet<string>): boolean {
-  const manifest = readBatchManifest(dir)
-  // What a torn one belongs to is not known, so it stays.
-  return manifest !== undefined && (manifest.period ?? null) === null && !needed.has(manifest.release_id)
+  return surplus.flatMap(({profile, id, dir}) => {
+    const manifest = readBatchManifest(dir)
+    const isKept = !manifest || (manifest.period ?? null) !== null || needed.has(manifest.release_id)
+    return isKept ? [] : [`${profile}/${id}`]
+  })
 }

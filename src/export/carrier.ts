@@ -18,21 +18,21 @@ export interface Parcel {
   sha256: string
 }
 
-/** A connection to a target; a file it took is whole under its name, or not there under it at all. */
+/** A connection to a target. A file appears under its name whole, or not at all. */
 export interface Carrier extends AsyncDisposable {
   /** @throws TargetFailure `TARGET_FAILED`; AuthError `TARGET_AUTH`, `TARGET_HOST_KEY`; ConfigError `TARGET_REFUSED` */
   put(parcel: Parcel): Promise<void>
 }
 
-/** What holds of every delivery that did not come to its end. */
+/** Said of every unfinished delivery. */
 export const UNFINISHED = {
   kept: 'The batch on disk is as it was; files the target has already are not sent again.',
-  next: 'Run the same export with --deliver again: it goes on with what is missing.',
+  next: 'Run the same export with --deliver again: it sends what is missing.',
 }
 
-/** A failure that may be over in a moment. */
+/** A failure that may soon pass. */
 export class TargetFailure extends RetryableError {
-  /** How long the target asked to be left alone, ms. */
+  /** The pause that the target asked for, ms. */
   readonly retryAfterMs: number
 
   constructor(failure: Failure, retryAfterMs: number) {
@@ -41,35 +41,39 @@ export class TargetFailure extends RetryableError {
   }
 }
 
-/** A failure that may be over in a moment, or when the target said. */
+/** The target failed in a way that may soon pass. */
 export function failed(where: string, what: string, cause?: unknown, retryAfterMs = 0): TargetFailure {
   const problem = `Target ${where}: ${what}.`
   return new TargetFailure({code: 'TARGET_FAILED', problem, ...UNFINISHED, cause}, retryAfterMs)
 }
 
-/** A target that will not take this. */
+/** The target will not take this. */
 export function refused(where: string, what: string, cause?: unknown): LoantapeError {
   return newError('TARGET_REFUSED', `Target ${where}: ${what}.`, {cause})
 }
 
-/** A target that does not know us. */
+/** The target does not accept our credentials. */
 export function unauthorised(where: string, what: string, cause?: unknown): LoantapeError {
   return newError('TARGET_AUTH', `Target ${where} refused the credentials: ${what}.`, {cause})
 }
 
-/** Copies files into a folder, each under its name only when it is whole. */
-export async function openFolder(target: FolderTarget, place: string): Promise<Carrier> {
+/**
+ * Copies files into a folder, as `.part` first, then renames them.
+ *
+ * @param folder of the batch, below the target's path
+ */
+export async function openFolder(target: FolderTarget, folder: string): Promise<Carrier> {
   const where = `folder '${target.path}'`
-  // A share that is not mounted is no new folder to be made.
+  // The folder is not made, because a share may not be mounted.
   if (!existsSync(target.path)) throw refused(where, 'it is not there')
   return {
     async put({name, path, bytes}) {
-      const final = join(target.path, place, name)
+      const final = join(target.path, folder, name)
       const part = `${final}.part`
       try {
-        // Of a read-only disk, making folders would say only that there are none.
+        // On a read-only disk, mkdir would report a missing folder instead.
         accessSync(target.path, constants.W_OK)
-        for (const folder of makeFolders(dirname(final))) shareWithFolder(folder)
+        for (const made of makeFolders(dirname(final))) shareWithFolder(made)
         const {bavail, bsize} = await statfs(dirname(final))
         if (bavail * bsize < bytes)
           throw Object.assign(new Error('ENOSPC: no space left on device'), {code: 'ENOSPC'})
@@ -92,7 +96,7 @@ export async function openFolder(target: FolderTarget, place: string): Promise<C
   }
 }
 
-/** Makes a folder and those above it that are missing; returns those made, the highest first. */
+/** Makes a folder and its missing parents. @returns those made, the highest first */
 function makeFolders(path: string): string[] {
   if (existsSync(path)) return []
   const above = makeFolders(dirname(path))
@@ -108,21 +112,20 @@ const TYPES: Record<string, string> = {
 }
 
 /**
- * Sends files by `PUT <url>/<profile>/<batch>/<file>`, with an `Idempotency-Key` that is the same whenever the same bytes
- * are sent, and their `Content-Digest` (RFC 9530).
+ * Sends files by `PUT <url>/<profile>/<batch>/<file>`, with a `Content-Digest` (RFC 9530) and an `Idempotency-Key` that depends on
+ * the path and the bytes alone.
  */
 export async function openHttp(
   target: HttpTarget,
-  request: {place: string; silenceMs?: number | undefined},
+  {folder, silenceMs = 60_000}: {folder: string; silenceMs?: number | undefined},
   {realClock, signal}: Pick<World, 'realClock' | 'signal'>,
 ): Promise<Carrier> {
-  const {place, silenceMs = 60_000} = request
   const base = baseOf(target)
   const where = new URL(base).origin
   const token = readSecret(target.token_file)
   return {
     async put(parcel) {
-      const path = `${place}/${parcel.name}`
+      const path = `${folder}/${parcel.name}`
       const url = `${base}/${path.split('/').map(encodeURIComponent).join('/')}`
       try {
         const {statusCode, headers, body} = await send(url, {
@@ -138,10 +141,14 @@ export async function openHttp(
         })
         await body.dump()
         const retryAfterMs = parseRetryAfter(String(headers['retry-after'] ?? ''), realClock.now()) ?? 0
-        requireTaken({status: statusCode, retryAfterMs}, where, parcel.name)
+        const failure = findFailure(statusCode, where, {name: parcel.name, retryAfterMs})
+        if (failure) throw failure
       } catch (error) {
         if (error instanceof LoantapeError) throw error
-        throw explain(error, where, parcel.name)
+        const code = codeOf(error)
+        throw UNTRUSTED.test(code)
+          ? refused(where, `its certificate or TLS is not accepted (${code}), so nothing was sent`, error)
+          : failed(where, `file '${parcel.name}' was not taken (${code})`, error)
       }
     },
     async [Symbol.asyncDispose]() {},
@@ -157,25 +164,18 @@ function describe({name, bytes, sha256}: Parcel, path: string): Record<string, s
   }
 }
 
-function requireTaken(
-  {status, retryAfterMs}: {status: number; retryAfterMs: number},
+function findFailure(
+  status: number,
   where: string,
-  name: string,
-): void {
-  if (status >= 200 && status < 300) return
+  {name, retryAfterMs}: {name: string; retryAfterMs: number},
+): LoantapeError | undefined {
+  if (status >= 200 && status < 300) return undefined
   const what = `file '${name}' was answered with ${status}`
-  if (status === 401 || status === 403) throw unauthorised(where, what)
-  if (status >= 500 || [408, 425, 429].includes(status)) throw failed(where, what, undefined, retryAfterMs)
-  if (status >= 300 && status < 400)
-    throw refused(where, `${what}, a redirect: expected its final URL as url`)
-  throw refused(where, what)
+  if (status === 401 || status === 403) return unauthorised(where, what)
+  if (status >= 500 || [408, 425, 429].includes(status)) return failed(where, what, undefined, retryAfterMs)
+  const isRedirect = status >= 300 && status < 400
+  return refused(where, isRedirect ? `${what}, a redirect: expected its final URL as url` : what)
 }
 
-/** Node's codes of a certificate that does not hold: `CERT_HAS_EXPIRED`, `DEPTH_ZERO_SELF_SIGNED_CERT`, … */
+/** Node's codes for a certificate it does not trust: `CERT_HAS_EXPIRED`, `DEPTH_ZERO_SELF_SIGNED_CERT`, … */
 const UNTRUSTED = /CERT|UNABLE_TO_VERIFY|ERR_TLS|ERR_SSL|EPROTO/
-
-function explain(error: unknown, where: string, name: string): LoantapeError {
-  const code = codeOf(error)
-  if (!UNTRUSTED.test(code)) return failed(where, `file '${name}' was not taken (${code})`, error)
-  return refused(where, `its certificate or TLS is not accepted (${code}), so nothing was sent`, error)
-}

@@ -1,41 +1,48 @@
 import {hash} from 'node:crypto'
 import {z} from 'zod'
-import type {Session} from './clickhouse-layout.ts'
-import {createDatabases, literal, type Place, quote, STATE, typeOf, VISIBLE} from './clickhouse-layout.ts'
+import {
+  createDatabases,
+  literal,
+  quote,
+  type Session,
+  STATE,
+  type Topology,
+  typeOf,
+  VISIBLE,
+} from './clickhouse-layout.ts'
 import type {CombinedModel, PublishedRelease, TargetColumn, TargetTable} from './target.ts'
 
-/** The database of what people look at, and that of what it is made of. */
+/** The database that people see, and the database of the views it is made from. */
 const [SHOWN, MADE] = ['fleet', 'total']
 
-/** The name under which the rows of all lenders together stand. */
+/** The source of rows over all lenders. */
 const ALL = '(all)'
 
-/** As the engine that models are written for has it: a join or a group without a value has none, a name is first a column's. */
+/** Nulls and column names as in DuckDB, for which models are written. */
 const SETTINGS = 'settings join_use_nulls = 1, group_by_use_nulls = 1, prefer_column_name_to_alias = 1'
 
-/** Ids are of their lender: those of two may be alike. */
+/** Ids that two lenders may share. */
 const OWN_IDS = ['deal_id', 'borrower_id', 'document_id', 'walk_id']
 
-/** A view, as it is made. */
 interface View {
   name: string
-  /** `name Type comment '…'`; as they come where nobody looks at them. */
+  /** `name Type comment '…'`; left out for internal views. */
   columns?: string[]
   select: string
   comment: string
 }
 
 /**
- * Makes a view of every model over all lenders: `fleet.portfolio_summary` has the rows of each, as published, and the same computed
- * over all. Views of views: they show what is published at the moment they are asked. Those that are there as they should be stay.
+ * Creates the views of every model over all lenders: `fleet.portfolio_summary` has the published rows of each lender, and the rows
+ * computed over all. The views read other views, so that they always show what is published now. Unchanged views are kept.
  */
 export async function createCombined(
   session: Session,
-  place: Place,
+  topology: Topology,
   {combined, tables}: PublishedRelease,
 ): Promise<void> {
   if (combined.length === 0) return
-  await createDatabases(session, place, [SHOWN, MADE])
+  await createDatabases(session, topology, [SHOWN, MADE])
   const there = await session.rows(
     z.object({name: z.string(), comment: z.string()}),
     `select name, comment from system.tables where database = ${literal(MADE)}`,
@@ -53,24 +60,24 @@ export async function createCombined(
     const [made, shown] = views as [View, View?]
     const digest = hash('sha256', JSON.stringify(views))
     if (there.some((view) => view.name === name && view.comment === digest)) continue
-    // What people look at comes first to go and last to come: its digest is the last to be written.
-    if (shown) await makeView(session, place, {...made, comment: ''})
-    if (shown) await makeView(session, place, shown)
-    await makeView(session, place, {...made, comment: digest})
+    // The digest is written last, so that views that were half made in a crash are made again.
+    if (shown) await makeView(session, topology, {...made, comment: ''})
+    if (shown) await makeView(session, topology, shown)
+    await makeView(session, topology, {...made, comment: digest})
   }
 }
 
-/** What the name of a table becomes in SQL over all lenders. */
+/** Names a table, or `as_of`, in SQL over all lenders. */
 export const combinedName = (table: string): string =>
   table === 'as_of' ? `${VISIBLE}.2` : `${MADE}.${quote(table)}`
 
-/** A published table of all lenders. */
+/** The view of a published table over all lenders. */
 function viewOfAll({schema, name, columns}: TargetTable): View {
   const cells = columns.map((column) => {
     const cell = quote(column.name)
     return OWN_IDS.includes(column.name) ? `concat(source, '/', ${cell}) as ${cell}` : cell
   })
-  // Where lenders say different things of a status, the first by name is taken.
+  // When lenders describe a status differently, the first by name counts.
   const once = schema === 'seed' ? ` order by source limit 1 by ${quote(columns[0]?.name ?? '')}` : ''
   return {
     name: combinedName(`${schema}.${name}`),
@@ -79,11 +86,10 @@ function viewOfAll({schema, name, columns}: TargetTable): View {
   }
 }
 
-/** A model over all lenders, and where people look at it each lender's rows with it. */
+/** The view of a model over all lenders; for a shown model also the view that adds each lender's rows. */
 function viewsOf(model: CombinedModel): View[] {
   const cast = (column: TargetColumn) =>
     `cast(${quote(column.name)} as ${typeOf(column, model.name)}) as ${quote(column.name)}`
-  // The columns of a model that nobody looks at are of the types they have.
   const cells = model.isShown ? model.columns.map(cast).join(', ') : '*'
   const made = {
     name: combinedName(model.name),
@@ -100,10 +106,7 @@ function viewsOf(model: CombinedModel): View[] {
     made,
     {
       name: `${SHOWN}.${quote(shownName(model.name))}`,
-      columns: [
-        `source String comment ${literal(`whose rows they are; ${ALL}: of all lenders together`)}`,
-        ...described,
-      ],
+      columns: [`source String comment ${literal(`the lender; ${ALL}: all lenders together`)}`, ...described],
       select: `select source, ${columns} from ${own}
         union all
         select ${literal(ALL)} as source, ${columns} from ${made.name}`,
@@ -112,14 +115,14 @@ function viewsOf(model: CombinedModel): View[] {
   ]
 }
 
-function makeView(session: Session, {on}: Place, {name, columns, select, comment}: View): Promise<void> {
+function makeView(session: Session, {on}: Topology, {name, columns, select, comment}: View): Promise<void> {
   const described = columns === undefined ? '' : ` (${columns.join(',\n')})`
   return session.run(
     `create or replace view ${name}${on}${described} as\n${select}\ncomment ${literal(comment)}`,
   )
 }
 
-/** A column that adds up, over all lenders and as the sum of what each says. */
+/** A column that adds up: its total over all lenders, and the sum of each lender's total. */
 export interface CombinedTotal {
   /** `fleet.portfolio_summary` */
   table: string
@@ -129,9 +132,7 @@ export interface CombinedTotal {
   sum: string
 }
 
-const totalRow = z.record(z.string(), z.string())
-
-/** Of which day or month a row is, by the columns that say so. */
+/** For each set of date columns: the condition that every lender has the whole day or month of a row. */
 const CALENDAR: [columns: string[], isWhole: string][] = [
   [['day'], 'toString(day) <= last_day'],
   [['month'], 'month < last_month'],
@@ -147,10 +148,7 @@ const CALENDAR: [columns: string[], isWhole: string][] = [
 ]
 
 /**
- * Adds up what each lender says and compares it with what is computed over all. Of days and months those count that every lender has
- * whole: after the day of the earliest release the others have nothing to add to.
- *
- * @param models with the columns that add up
+ * Computes the {@link CombinedTotal} of every column that adds up. Only days and months that the releases of all lenders cover count.
  */
 export async function compareTotals(
   session: Session,
@@ -168,16 +166,14 @@ export async function compareTotals(
       `toString(coalesce(sumIf(toDecimal128(${quote(column)}, 2), source = ${literal(ALL)}), 0)) as together_${index}`,
       `toString(coalesce(sumIf(toDecimal128(${quote(column)}, 2), source <> ${literal(ALL)}), 0)) as sum_${index}`,
     ])
-    const calendar = CALENDAR.filter(([columns]) => columns.every((column) => grain.includes(column))).map(
-      ([, isWhole]) => isWhole,
-    )
+    const calendar = CALENDAR.filter(([columns]) => columns.every((column) => grain.includes(column)))
     const [found = {}] = await session.rows(
-      totalRow,
+      z.record(z.string(), z.string()),
       `with
          (select toString(min(as_of)) from ${STATE}.release) as last_day,
          substring(last_day, 1, 7) as last_month
        select ${sums.join(', ')} from ${SHOWN}.${quote(shown)}
-       ${calendar.length > 0 ? `where ${calendar.join(' and ')}` : ''}`,
+       where ${['true', ...calendar.map(([, isWhole]) => isWhole)].join(' and ')}`,
     )
     for (const [index, column] of addsUp.entries())
       totals.push({

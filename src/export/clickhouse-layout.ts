@@ -7,19 +7,19 @@ import type {TargetColumn, TargetTable} from './target.ts'
 const quoted = (text: string, mark: string): string =>
   `${mark}${text.replaceAll('\\', '\\\\').replaceAll(mark, `\\${mark}`)}${mark}`
 
-/** A name as ClickHouse quotes it. */
+/** A name quoted for ClickHouse. */
 export const quote = (name: string): string => quoted(name, '`')
 
-/** A text as ClickHouse quotes it. */
+/** A text quoted for ClickHouse. */
 export const literal = (text: string): string => quoted(text, "'")
 
 /** A connection to ClickHouse; disposing it closes it. */
 export type Session = ReturnType<typeof openSession>
 
-/** Tables of some millions of rows are checked and sent whole. */
+/** Tables of millions of rows are checked and sent in one request. */
 const REQUEST_MS = 3_600_000
 
-/** Opens a connection over HTTP or HTTPS; nothing is asked yet. */
+/** Opens a client over HTTP or HTTPS; sends nothing yet. */
 export function openSession(
   {url, user, password}: {url: string; user?: string | undefined; password?: string | undefined},
   signal: AbortSignal,
@@ -35,16 +35,16 @@ export function openSession(
     keep_alive: {enabled: false},
     log: {level: 127},
     clickhouse_settings: {
-      // As other engines have it: text of nothing is nothing.
+      // A cast of null is null, as in other engines.
       cast_keep_nullable: 1,
-      // A statement has happened, on every replica, when it ends.
+      // A statement ends when every replica has executed it.
       alter_sync: '2',
       mutations_sync: '2',
       lightweight_deletes_sync: '2',
       distributed_foreground_insert: 1,
       distributed_ddl_task_timeout: '300',
       wait_end_of_query: 1,
-      // What was dropped and is sent again is no duplicate.
+      // Rows that were dropped and are sent again are no duplicates.
       insert_deduplicate: 0,
       async_insert: 0,
     },
@@ -64,7 +64,7 @@ export function openSession(
       explained(async () => {
         await client.command({query, abort_signal: signal})
       }),
-    /** The rows of a query; whole numbers of 64 bits and decimals arrive as texts. */
+    /** The rows of a query; 64-bit integers and decimals arrive as texts. */
     async rows<T>(row: z.ZodType<T>, query: string): Promise<T[]> {
       const found = await explained(async () => {
         const result = await client.query({query, format: 'JSONEachRow', abort_signal: signal})
@@ -72,7 +72,7 @@ export function openSession(
       })
       return z.array(row).parse(found)
     },
-    /** Runs an INSERT whose data is this file. */
+    /** Runs an INSERT with the data of this file. */
     send: (query: string, path: string): Promise<void> =>
       explained(async () => {
         const values = createReadStream(path)
@@ -84,7 +84,7 @@ export function openSession(
   }
 }
 
-/** Anything thrown while publishing, in our words. Codes: `system.errors` of ClickHouse. */
+/** An error of a publication as ours. Codes: `system.errors` of ClickHouse. */
 function explainClickhouse(error: unknown, server: string): LoantapeError {
   if (error instanceof LoantapeError) return error
   const code = codeOf(error)
@@ -101,27 +101,24 @@ function explainClickhouse(error: unknown, server: string): LoantapeError {
   return newError('PUBLISH_FAILED', `ClickHouse at ${server} refused: ${words} (${code}).`, more)
 }
 
-/** Whether ClickHouse refused a statement because a table of that name is there. */
+/** Whether ClickHouse refused a statement because the table exists. */
 export function isThereAlready(error: unknown): boolean {
   return error instanceof LoantapeError && codeOf(error.cause) === '57'
 }
 
-/** Marks databases that are ours: one without it is never touched. */
+/** Marks our databases; a database without it is never touched. */
 const MARK = 'loantape'
 
-/** The database that says what readers see. */
+/** The database whose view `release` says what readers see. */
 export const STATE = 'loantape'
 
 /**
- * What readers see: the contents of all tables, and the latest day. Every view asks for it with the same text, and the value of such a
- * subquery is worked out once for a query: it sees one release of each source throughout, on every node.
+ * The visible partitions of all tables, and the latest day. Every view contains this same text, and ClickHouse computes such a subquery
+ * once per query: a query sees one release of each source, on every node.
  */
 export const VISIBLE = `(select (groupArrayArray(contents), max(as_of)) from ${STATE}.release)`
 
-/**
- * Begins the name of rows of a table that belong together: whose they are, of which table, and the digest of the Parquet file they are
- * of. The number of the publication that sends them ends it.
- */
+/** The beginning of a partition's name: source, table and sha256 of its Parquet file. The publication's number follows. */
 export const contentPrefix = (source: string, {schema, name, sha256}: TargetTable): string =>
   `${source}/${schema}.${name}/${sha256}/`
 
@@ -134,7 +131,7 @@ const PLAIN_TYPES: Record<string, string> = {
   TIMESTAMP: "DateTime64(6, 'UTC')",
 }
 
-/** The type that ClickHouse gives a column. @throws ConfigError `CLICKHOUSE_TYPE` */
+/** The ClickHouse type of a column. @throws ConfigError `CLICKHOUSE_TYPE` */
 export function typeOf({name, type}: Pick<TargetColumn, 'name' | 'type'>, table: string): string {
   const [, precision, scale] = /^DECIMAL\((\d+),(\d+)\)$/.exec(type) ?? []
   const plain = PLAIN_TYPES[type] ?? (precision === undefined ? undefined : `Decimal(${precision}, ${scale})`)
@@ -148,18 +145,18 @@ export function typeOf({name, type}: Pick<TargetColumn, 'name' | 'type'>, table:
   )
 }
 
-/** Where the tables are: on one server, or on the nodes of a cluster. */
-export interface Place {
+/** How tables are spread: on one server, or over the nodes of a cluster. */
+export interface Topology {
   cluster: string | undefined
-  /** After a statement that every node is to run. */
+  /** Appended to a statement that every node must run. */
   on: string
-  /** The engine of tables whose rows each node has of its own, or all nodes alike. */
+  /** The engine of tables whose rows are sharded, or the same on all nodes. */
   engine(spread: 'shards' | 'everywhere'): string
-  /** What is read, and written to, of the table whose rows are in `<name>_local`. */
+  /** The table that is read and written; its rows are in `<name>_local`. */
   whole(name: string): string
 }
 
-export function placeOf(cluster: string | undefined): Place {
+export function topologyOf(cluster: string | undefined): Topology {
   if (cluster === undefined)
     return {cluster, on: '', engine: () => 'MergeTree', whole: (name) => `${name}_local`}
   return {
@@ -173,19 +170,16 @@ export function placeOf(cluster: string | undefined): Place {
   }
 }
 
-const databaseRow = z.object({name: z.string(), comment: z.string()})
-
-/**
- * Creates what says which release readers see, and the databases of these schemas.
- *
- * @throws ConfigError `PUBLISH_FOREIGN`
- */
+/** Creates the databases of these schemas. @throws ConfigError `PUBLISH_FOREIGN` */
 export async function createDatabases(
   session: Session,
-  place: Place,
+  topology: Topology,
   schemas: readonly string[],
 ): Promise<void> {
-  const there = await session.rows(databaseRow, 'select name, comment from system.databases')
+  const there = await session.rows(
+    z.object({name: z.string(), comment: z.string()}),
+    'select name, comment from system.databases',
+  )
   for (const name of schemas) {
     const found = there.find((database) => database.name === name)
     if (found && !found.comment.startsWith(MARK))
@@ -195,17 +189,17 @@ export async function createDatabases(
       )
     if (!found)
       await session.run(
-        `create database if not exists ${quote(name)}${place.on} comment '${MARK}: published releases'`,
+        `create database if not exists ${quote(name)}${topology.on} comment '${MARK}: published releases'`,
       )
   }
 }
 
 /** Creates the tables and views that say which release readers see. */
-export async function createState(session: Session, place: Place): Promise<void> {
-  await createDatabases(session, place, [STATE])
+export async function createState(session: Session, topology: Topology): Promise<void> {
+  await createDatabases(session, topology, [STATE])
   await session.run(`
-    create table if not exists ${STATE}.published${place.on} (
-      source String comment 'whose release it is',
+    create table if not exists ${STATE}.published${topology.on} (
+      source String comment 'the lender',
       number UInt64 comment 'the latest of a source is the one readers see',
       release_id String,
       as_of Date32,
@@ -213,28 +207,27 @@ export async function createState(session: Session, place: Place): Promise<void>
       time_zone String,
       currency String,
       generator String,
-      contents Array(String) comment 'of each table which rows it has',
+      contents Array(String) comment 'the partition of each table',
       published_at DateTime64(3, 'UTC')
-    ) engine = ${place.engine('everywhere')} order by (source, number)
-    comment 'Every release that is still there.'`)
+    ) engine = ${topology.engine('everywhere')} order by (source, number)
+    comment 'Every release that is kept.'`)
   await session.run(`
-    create view if not exists ${STATE}.release${place.on} as
+    create view if not exists ${STATE}.release${topology.on} as
     select * from ${STATE}.published order by number desc limit 1 by source`)
 }
 
-/** A column there, or with an empty name the table itself. */
-type Field = z.output<typeof fieldRow>
+/** A column; the table itself has an empty name. */
+type Field = Omit<z.output<typeof fieldRow>, 'table'>
 const fieldRow = z.object({table: z.string(), name: z.string(), type: z.string(), comment: z.string()})
 
 /**
- * Creates the tables that are not there, adds columns that are new, and shows them: what releases of other sources hold stays
- * as it is, with nulls in columns they have not.
+ * Creates missing tables and columns, and the views that show them. Releases of other sources have nulls in columns they lack.
  *
  * @throws ConfigError `CLICKHOUSE_TYPE`
  */
 export async function createTables(
   session: Session,
-  place: Place,
+  topology: Topology,
   tables: readonly TargetTable[],
 ): Promise<void> {
   const databases = [...new Set(tables.map(({schema}) => literal(schema)))].join(', ')
@@ -251,16 +244,16 @@ export async function createTables(
   for (const table of tables) {
     const full = `${table.schema}.${table.name}`
     const at = (name: string) => `${quote(table.schema)}.${quote(name)}`
-    const [local, whole] = [at(`${table.name}_local`), at(place.whole(table.name))]
+    const [local, whole] = [at(`${table.name}_local`), at(topology.whole(table.name))]
     const own = table.columns.map(({name, type, comment}) => ({
       name,
       type: typeOf({name, type}, full),
       comment,
     }))
     const there = fields.filter((field) => field.table === `${full}_local` && field.name !== '')
-    // On a cluster also where they are: a node that was set up anew has none.
-    if (there.length === 0 || place.cluster !== undefined)
-      await createTable(session, place, {table, local, whole, own})
+    // On a cluster always, because a new node has no tables.
+    if (there.length === 0 || topology.cluster !== undefined)
+      await createTable(session, topology, {table, local, whole, own})
     for (const {name, type, comment} of there.length === 0 ? [] : own) {
       const found = there.find((field) => field.name === name)
       if (found && found.type !== type)
@@ -271,82 +264,49 @@ export async function createTables(
       if (!found)
         for (const one of new Set([local, whole]))
           await session.run(
-            `alter table ${one}${place.on} add column if not exists ${quote(name)} ${type} comment ${literal(comment)}`,
+            `alter table ${one}${topology.on} add column if not exists ${quote(name)} ${type} comment ${literal(comment)}`,
           )
     }
-    const source = {name: 'source', type: 'String', comment: 'whose release it is of'}
-    const others = there.filter(
-      ({name}) => !['source', 'content', ...own.map((one) => one.name)].includes(name),
-    )
-    await showTable(session, place, {
-      target: at(table.name),
-      whole,
-      comment: table.comment,
-      columns: [source, ...own, ...others],
-      shown: fields.filter((field) => field.table === full),
-    })
+    const source = {name: 'source', type: 'String', comment: 'the lender'}
+    const ours = ['source', 'content', ...own.map(({name}) => name)]
+    const columns = [source, ...own, ...there.filter(({name}) => !ours.includes(name))]
+    const shown = fields.filter((field) => field.table === full)
+    const wanted = [{name: '', type: '', comment: table.comment}, ...columns]
+    if (describeColumns(shown) === describeColumns(wanted)) continue
+    await session.run(`
+      create or replace view ${at(table.name)}${topology.on} (${describeColumns(columns)}) as
+      select ${columns.map(({name}) => quote(name)).join(', ')}
+      from ${whole}
+      where content in ${VISIBLE}.1
+      comment ${literal(table.comment)}`)
   }
 }
 
-const describeColumn = ({name, type, comment}: Omit<Field, 'table'>): string =>
-  `${quote(name)} ${type} comment ${literal(comment)}`
-
-/** Makes the view of a table, where it is not there as it should be. */
-async function showTable(
-  session: Session,
-  place: Place,
-  {
-    target,
-    whole,
-    comment,
-    columns,
-    shown,
-  }: {
-    target: string
-    whole: string
-    comment: string
-    columns: readonly Omit<Field, 'table'>[]
-    shown: readonly Field[]
-  },
-): Promise<void> {
-  const textOf = (fields: readonly Omit<Field, 'table'>[]) => fields.map(describeColumn).join(',\n')
-  const wanted = [{name: '', type: '', comment}, ...columns]
-  if (textOf(shown) === textOf(wanted)) return
-  await session.run(`
-    create or replace view ${target}${place.on} (${textOf(columns)}) as
-    select ${columns.map((column) => quote(column.name)).join(', ')}
-    from ${whole}
-    where content in ${VISIBLE}.1
-    comment ${literal(comment)}`)
-}
+const describeColumns = (columns: readonly Field[]): string =>
+  columns.map(({name, type, comment}) => `${quote(name)} ${type} comment ${literal(comment)}`).join(',\n')
 
 async function createTable(
   session: Session,
-  place: Place,
-  {
-    table,
-    local,
-    whole,
-    own,
-  }: {table: TargetTable; local: string; whole: string; own: readonly Omit<Field, 'table'>[]},
+  topology: Topology,
+  {table, local, whole, own}: {table: TargetTable; local: string; whole: string; own: readonly Field[]},
 ): Promise<void> {
   const {schema, name, order, comment} = table
   await session.run(`
-    create table if not exists ${local}${place.on} (
-      source LowCardinality(String) comment 'whose release it is of',
-      content LowCardinality(String) comment 'source, table, sha256 of the Parquet file, and publication that it is of',
-      ${own.map(describeColumn).join(',\n')}
+    create table if not exists ${local}${topology.on} (
+      source LowCardinality(String) comment 'the lender',
+      content LowCardinality(String) comment 'source, table, sha256 of the Parquet file, and number of the publication',
+      ${describeColumns(own)}
     )
-    engine = ${place.engine('shards')}
+    engine = ${topology.engine('shards')}
     partition by content
     order by (${['source', ...order].map(quote).join(', ')})
     settings allow_nullable_key = 1
     comment ${literal(comment)}`)
-  if (place.cluster === undefined) return
+  if (topology.cluster === undefined) return
   const [first = 'source'] = order
-  // A column that may be null spreads nothing.
+  // The expression must not be null.
   const spread = `cityHash64(source, ifNull(toString(${quote(first)}), ''))`
   await session.run(`
-    create table if not exists ${whole}${place.on} as ${local}
-    engine = Distributed(${[place.cluster, schema, `${name}_local`].map(literal).join(', ')}, ${spread})`)
+    create table if not exists ${whole}${topology.on} as ${local}
+    engine = Distributed(${[topology.cluster, schema, `${name}_local`].map(literal).join(', ')}, ${spread})`)
 }

@@ -1,16 +1,40 @@
 import {literal, quote} from './clickhouse-layout.ts'
 
-/**
- * The tree that DuckDB's parser makes of a SELECT (`json_serialize_sql`), as far as it is looked at. Which parts a node has depends on
- * its `class`, those of a query or a table on its `type`.
- */
+/** What the names of tables and variables become. */
+interface Names {
+  /** @param table `core.deal`; never a CTE */
+  table(table: string): string
+  /** @param variable `as_of` */
+  variable(variable: string): string
+}
 
+/** Something that cannot be written for ClickHouse; the message names it. */
+export class NotRewritten extends Error {}
+
+const unknown = (what: string): never => {
+  throw new NotRewritten(what)
+}
+
+/**
+ * Writes the SELECT of a model in the SQL of ClickHouse, from the parser's tree. Anything unknown is refused by name, never guessed.
+ * Columns keep their names; their types may differ, and the caller casts them. Divisions are of DOUBLE, and halves round away from
+ * zero, as in DuckDB.
+ *
+ * @param tree a statement of `json_serialize_sql`
+ * @throws NotRewritten
+ */
+export function toClickhouseSql(tree: unknown, names: Names): string {
+  return writeQuery((tree as {node: Query}).node, names)
+}
+
+/**
+ * The part we read of the tree that DuckDB's parser makes of a SELECT (`json_serialize_sql`). The parts of a node depend on its
+ * `class`, those of a query or a table on its `type`.
+ */
 interface Node {
   class: string
   type: string
   alias?: string
-  /** A byte of the text. */
-  query_location?: number
   function_name: string
   column_names: string[]
   children: Node[]
@@ -33,8 +57,6 @@ interface Node {
   relation_name: string
   exclude_list: string[]
   replace_list: {key: string}[]
-  /** Of a star: whether it is a pattern of names. */
-  columns?: boolean
   input: Node
   lower: Node
   upper: Node
@@ -51,15 +73,10 @@ interface Type {
   type_info: {width: number; scale: number} | null
 }
 
-/** A SELECT, or two that are put together. */
+/** A SELECT, or a union of two. */
 interface Query {
   type: string
-  modifiers: {
-    type: string
-    orders?: Order[]
-    limit?: Node | null
-    offset?: Node | null
-  }[]
+  modifiers: {type: string; orders?: Order[]; limit?: Node | null; offset?: Node | null}[]
   cte_map: {map: {key: string; value: {query: {node: Query}}}[]}
   select_list: Node[]
   from_table: Table
@@ -75,10 +92,9 @@ interface Query {
   right: Query
 }
 
-/** What a FROM names: a table, a subquery or a join. */
+/** A table, a subquery or a join. */
 interface Table {
   type: string
-  query_location?: number
   alias?: string
   schema_name: string
   table_name: string
@@ -90,43 +106,24 @@ interface Table {
   ref_type: string
 }
 
-/** What a name of a table or of a variable becomes. */
-interface Names {
-  /** @param table `core.deal`; CTEs are not asked for */
-  table(table: string): string
-  /** @param variable `as_of` */
-  variable(variable: string): string
-}
-
-/** What is written within a SELECT: its subqueries, too. */
-interface Scope extends Names {
-  query(query: Query): string
-}
-
-/** What nobody has written yet for ClickHouse; it is named. */
-export class NotRewritten extends Error {}
-
-const unknown = (what: string): never => {
-  throw new NotRewritten(what)
-}
-
-/** What a node may hold that changes nothing: where it stands in the text, and what it does not ask for. */
+/** Parts of a node that do not change its meaning. */
 const PLAIN = ['query_location', 'alias', 'type', 'class', 'schema', 'catalog', 'export_state', 'is_operator']
-const UNSAID = ['STANDARD_HANDLING', 'NO_OTHER', 'INVALID', 'ORDER_MODIFIER']
 
-/** Whether a part of a node asks for nothing. */
-function isUnsaid(part: unknown): boolean {
-  if (typeof part !== 'object' || part === null) return !part || UNSAID.includes(String(part))
-  return Object.values(part).every(isUnsaid)
+/** Values of parts that are not used. */
+const UNUSED = ['STANDARD_HANDLING', 'NO_OTHER', 'INVALID', 'ORDER_MODIFIER']
+
+function isUnused(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return !value || UNUSED.includes(String(value))
+  return Object.values(value).every(isUnused)
 }
 
-/** Requires that a node asks for nothing but what is written of it: what is not looked at would be lost in silence. */
+/** Refuses a node that uses parts which are not written: they would be lost in silence. */
 function requireOnly(node: object, written: readonly string[]): void {
   for (const [part, value] of Object.entries(node))
-    if (![...PLAIN, ...written].includes(part) && !isUnsaid(value)) unknown(part.replaceAll('_', ' '))
+    if (![...PLAIN, ...written].includes(part) && !isUnused(value)) unknown(part.replaceAll('_', ' '))
 }
 
-/** What is written of each class of expression. */
+/** The parts that are written of each class of expression. */
 const PARTS: Record<string, string[]> = {
   CONSTANT: ['value'],
   COLUMN_REF: ['column_names'],
@@ -150,16 +147,16 @@ const COMPARISONS: Record<string, string> = {
   COMPARE_GREATERTHANOREQUALTO: '>=',
 }
 
-function write(node: Node, scope: Scope): string {
+function write(node: Node, names: Names): string {
   requireOnly(node, PARTS[node.class] ?? unknown(`${node.class} ${node.type}`))
-  const of = (one: Node) => write(one, scope)
+  const of = (one: Node) => write(one, names)
   switch (node.class) {
     case 'CONSTANT':
       return writeConstant(node)
     case 'COLUMN_REF':
       return node.column_names.map(quote).join('.')
     case 'CAST':
-      return writeCast(node.child, node.cast_type, scope)
+      return writeCast(node.child, node.cast_type, names)
     case 'COMPARISON':
       return `(${of(node.left)} ${COMPARISONS[node.type] ?? unknown(node.type)} ${of(node.right)})`
     case 'BETWEEN':
@@ -175,14 +172,14 @@ function write(node: Node, scope: Scope): string {
     case 'OPERATOR':
       return writeOperator(node, node.children.map(of))
     case 'SUBQUERY': {
-      const query = scope.query(node.subquery.node)
+      const query = writeQuery(node.subquery.node, names)
       if (node.subquery_type === 'SCALAR') return `(\n${query}\n)`
       return node.subquery_type === 'EXISTS' ? `exists (\n${query}\n)` : unknown(node.subquery_type)
     }
     case 'FUNCTION':
-      return writeFunction(node, scope)
+      return writeFunction(node, names)
     case 'WINDOW':
-      return writeWindow(node, scope)
+      return writeWindow(node, names)
     default:
       return unknown(`${node.class} ${node.type}`)
   }
@@ -202,9 +199,9 @@ function writeConstant({value}: Node): string {
   return `toDecimal64('${text}', ${decimal.scale})`
 }
 
-function writeCast(child: Node, {id, type_info}: Type, scope: Scope): string {
+function writeCast(child: Node, {id, type_info}: Type, names: Names): string {
   if (id === 'BOOLEAN' && child.class === 'CONSTANT') return child.value.value === 't' ? 'true' : 'false'
-  const text = write(child, scope)
+  const text = write(child, names)
   if (id === 'DATE') return `toDate32(${text})`
   if (id === 'DOUBLE') return `toFloat64(${text})`
   if (id === 'VARCHAR') return `cast(${text} as Nullable(String))`
@@ -212,7 +209,7 @@ function writeCast(child: Node, {id, type_info}: Type, scope: Scope): string {
     const {width, scale} = type_info
     return `${width > 18 ? 'toDecimal128' : 'toDecimal64'}(round(${text}, ${scale}), ${scale})`
   }
-  // A fraction becomes the nearest whole number.
+  // DuckDB rounds to the nearest whole number.
   const whole = {HUGEINT: 'Int128', BIGINT: 'Int64', INTEGER: 'Int32'}[id]
   return whole === undefined ? unknown(`a cast to ${id}`) : `cast(round(${text}) as Nullable(${whole}))`
 }
@@ -239,7 +236,7 @@ function writeOperator({type}: Node, parts: string[]): string {
   }
 }
 
-/** Functions of another name or form; those of {@link SAME} are called as they are. */
+/** Functions with another name or form in ClickHouse. */
 const FUNCTIONS: Record<string, (...args: string[]) => string> = {
   '*': (one, other) => `(${one} * ${other})`,
   '+': (one, other) => `(${one} + ${other})`,
@@ -260,16 +257,17 @@ const FUNCTIONS: Record<string, (...args: string[]) => string> = {
   strftime: (instant, format) => `formatDateTime(${instant}, ${format})`,
 }
 
+/** Functions that ClickHouse also has. */
 const SAME = ['nullif', 'max', 'min', 'sum', 'coalesce', 'greatest', 'least', 'floor', 'trunc']
 
-function writeFunction(node: Node, scope: Scope): string {
+function writeFunction(node: Node, names: Names): string {
   const {function_name: name, children, filter, distinct} = node
-  if (name === 'getvariable') return scope.variable(String(children[0]?.value.value))
-  if (name === 'generate_series') return writeSeries(children, scope)
-  const args = children.map((child) => write(child, scope))
+  if (name === 'getvariable') return names.variable(String(children[0]?.value.value))
+  if (name === 'generate_series') return writeSeries(children, names)
+  const args = children.map((child) => write(child, names))
   const [first = '', second = ''] = args
   const special: Record<string, () => string> = {
-    // What is nothing counts as the empty text.
+    // A null counts as the empty text.
     concat: () => `concat(${args.map((arg) => `coalesce(toString(${arg}), '')`).join(', ')})`,
     date_diff: () => `dateDiff(${args.join(', ')})`,
     date_trunc: () =>
@@ -277,13 +275,13 @@ function writeFunction(node: Node, scope: Scope): string {
     list_sum: () => {
       const [{function_name, children: [value, count] = []} = {} as Node] = children
       if (function_name !== 'max' || !value || !count) return unknown('list_sum')
-      const values = `arrayReverseSort(groupArray(${write(value, scope)}))`
-      return `arraySum(arraySlice(${values}, 1, ${write(count, scope)}))`
+      const values = `arrayReverseSort(groupArray(${write(value, names)}))`
+      return `arraySum(arraySlice(${values}, 1, ${write(count, names)}))`
     },
   }
   if (special[name]) return special[name]()
-  const condition = filter ? ` filter (where ${write(filter, scope)})` : ''
-  // A count is signed: what is taken from it may be more.
+  const condition = filter ? ` filter (where ${write(filter, names)})` : ''
+  // A count is signed, because a difference of counts may be negative.
   if (name === 'count_star') return `toInt64(count()${condition})`
   if (name === 'count') return `toInt64(count(${distinct ? 'distinct ' : ''}${first})${condition})`
   const known = FUNCTIONS[name]
@@ -292,11 +290,11 @@ function writeFunction(node: Node, scope: Scope): string {
   return `${name}(${distinct ? 'distinct ' : ''}${args.join(', ')})${condition}`
 }
 
-/** The days or months from one to another, as a list. */
-function writeSeries([from, to, step]: readonly Node[], scope: Scope): string {
+/** The days or months from one date to another, as a list. */
+function writeSeries([from, to, step]: readonly Node[], names: Names): string {
   const unit = step && {to_days: 'Day', to_months: 'Month'}[step.function_name]
   if (!from || !to || !unit || findConstant(step) !== 1) return unknown('generate_series')
-  const [first, last] = [write(from, scope), write(to, scope)]
+  const [first, last] = [write(from, names), write(to, names)]
   const count = `dateDiff('${unit.toLowerCase()}', assumeNotNull(${first}), assumeNotNull(${last})) + 1`
   return `arrayMap(step -> add${unit}s(${first}, step), range(toUInt64(greatest(0, ${count}))))`
 }
@@ -305,106 +303,84 @@ function findConstant(node: Node | undefined): unknown {
   return node?.value?.value ?? (node && findConstant(node.child ?? node.children?.[0]))
 }
 
-function writeWindow(node: Node, scope: Scope): string {
+function writeWindow(node: Node, names: Names): string {
   const {function_name: name, children, partitions, orders, start, end, filter_expr} = node
   if (start !== 'UNBOUNDED_PRECEDING' || end !== 'CURRENT_ROW_RANGE') unknown(`a frame of ${name}`)
-  const args = children.map((child) => write(child, scope)).join(', ')
+  const args = children.map((child) => write(child, names)).join(', ')
   const by =
-    partitions.length > 0 ? `partition by ${partitions.map((one) => write(one, scope)).join(', ')}` : ''
-  const order = orders.length > 0 ? `order by ${writeOrders(orders, scope)}` : ''
-  const condition = filter_expr ? ` filter (where ${write(filter_expr, scope)})` : ''
+    partitions.length > 0 ? `partition by ${partitions.map((one) => write(one, names)).join(', ')}` : ''
+  const order = orders.length > 0 ? `order by ${writeOrders(orders, names)}` : ''
+  const condition = filter_expr ? ` filter (where ${write(filter_expr, names)})` : ''
   const text = `${name}(${args})${condition} over (${[by, order].filter(Boolean).join(' ')})`
   return ['count', 'row_number', 'dense_rank'].includes(name) ? `toInt64(${text})` : text
 }
 
-function writeOrders(orders: readonly Order[], scope: Scope): string {
+function writeOrders(orders: readonly Order[], names: Names): string {
   return orders
     .map(({type, null_order, expression}) => {
       const down = type === 'DESCENDING' ? ' desc' : ''
       if (!['ORDER_DEFAULT', 'NULLS LAST', 'NULLS FIRST'].includes(null_order)) unknown(null_order)
-      return `${write(expression, scope)}${down} ${null_order === 'NULLS FIRST' ? 'nulls first' : 'nulls last'}`
+      return `${write(expression, names)}${down} ${null_order === 'NULLS FIRST' ? 'nulls first' : 'nulls last'}`
     })
     .join(', ')
 }
 
-/**
- * A SELECT of a model in the SQL of ClickHouse, written from the parser's tree: what is not known here is refused by name, never
- * guessed. Names of its columns are those of the model; their types may differ, which is for the caller to cast. Divisions are of DOUBLE, and halves are rounded away from zero, as DuckDB has it.
- *
- * @param tree a statement of `json_serialize_sql`
- * @throws NotRewritten
- */
-export function toClickhouseSql(tree: unknown, names: Names): string {
-  const scope: Scope = {...names, query: (query) => writeQuery(query, scope)}
-  return writeQuery((tree as {node: Query}).node, scope)
+/** The parts that are written of each type of query, beside its modifiers and CTEs. */
+const QUERY_PARTS: Record<string, string> = {
+  SELECT_NODE:
+    'select_list from_table where_clause group_expressions group_sets aggregate_handling having qualify',
+  SET_OPERATION_NODE: 'setop_type setop_all left right',
 }
 
-const SELECT_PARTS = [
-  'modifiers',
-  'cte_map',
-  'select_list',
-  'from_table',
-  'where_clause',
-  'group_expressions',
-  'group_sets',
-]
-const SET_PARTS = ['modifiers', 'cte_map', 'setop_type', 'setop_all', 'left', 'right']
-
-function writeQuery(query: Query, scope: Scope): string {
-  requireOnly(
-    query,
-    query.type === 'SELECT_NODE'
-      ? [...SELECT_PARTS, 'aggregate_handling', 'having', 'qualify']
-      : query.type === 'SET_OPERATION_NODE'
-        ? SET_PARTS
-        : unknown(query.type),
-  )
+function writeQuery(query: Query, names: Names): string {
+  const parts = QUERY_PARTS[query.type] ?? unknown(query.type)
+  requireOnly(query, ['modifiers', 'cte_map', ...parts.split(' ')])
   const ctes = query.cte_map.map.map(
-    ({key, value}) => `${quote(key)} as (\n${writeQuery(value.query.node, scope)}\n)`,
+    ({key, value}) => `${quote(key)} as (\n${writeQuery(value.query.node, names)}\n)`,
   )
-  const body = query.type === 'SELECT_NODE' ? writeSelect(query, scope) : writeSetOperation(query, scope)
+  const body = query.type === 'SELECT_NODE' ? writeSelect(query, names) : writeSetOperation(query, names)
   const isDistinct = query.modifiers.some(({type}) => type === 'DISTINCT_MODIFIER')
   const tail = query.modifiers.flatMap((modifier) => {
     if (modifier.type === 'DISTINCT_MODIFIER') return requireOnly(modifier, []) ?? []
-    if (modifier.type === 'ORDER_MODIFIER') return [`order by ${writeOrders(modifier.orders ?? [], scope)}`]
+    if (modifier.type === 'ORDER_MODIFIER') return [`order by ${writeOrders(modifier.orders ?? [], names)}`]
     if (modifier.type === 'LIMIT_MODIFIER' && modifier.limit && !modifier.offset)
-      return [`limit ${write(modifier.limit, scope)}`]
+      return [`limit ${write(modifier.limit, names)}`]
     return unknown(modifier.type)
   })
   const select = isDistinct ? body.replace(/^select/, 'select distinct') : body
   return [ctes.length > 0 ? `with\n${ctes.join(',\n')}` : '', select, ...tail].filter(Boolean).join('\n')
 }
 
-function writeSetOperation({setop_type, setop_all, left, right}: Query, scope: Scope): string {
+function writeSetOperation({setop_type, setop_all, left, right}: Query, names: Names): string {
   if (setop_type !== 'UNION') unknown(setop_type)
-  return `${writeQuery(left, scope)}\nunion ${setop_all ? 'all' : 'distinct'}\n${writeQuery(right, scope)}`
+  return `${writeQuery(left, names)}\nunion ${setop_all ? 'all' : 'distinct'}\n${writeQuery(right, names)}`
 }
 
-function writeSelect(query: Query, scope: Scope): string {
-  const group = writeGroups(query, scope)
-  const from = query.from_table.type === 'EMPTY' ? '' : `from ${writeTable(query.from_table, scope)}`
+function writeSelect(query: Query, names: Names): string {
+  const group = writeGroups(query, names)
+  const from = query.from_table.type === 'EMPTY' ? '' : `from ${writeTable(query.from_table, names)}`
   return [
-    `select\n${writeItems(query.select_list, scope).join(',\n')}`,
+    `select\n${writeItems(query.select_list, names).join(',\n')}`,
     from,
-    query.where_clause ? `where ${write(query.where_clause, scope)}` : '',
+    query.where_clause ? `where ${write(query.where_clause, names)}` : '',
     group,
-    query.having ? `having ${write(query.having, scope)}` : '',
-    query.qualify ? `qualify ${write(query.qualify, scope)}` : '',
+    query.having ? `having ${write(query.having, names)}` : '',
+    query.qualify ? `qualify ${write(query.qualify, names)}` : '',
   ]
     .filter(Boolean)
     .join('\n')
 }
 
-/** The columns of a SELECT. Several lists that are unnested go side by side, where arrays joined one by one would multiply. */
-function writeItems(list: readonly Node[], scope: Scope): string[] {
+/** The columns of a SELECT. Several unnested lists are zipped, because separate array joins would multiply rows. */
+function writeItems(list: readonly Node[], names: Names): string[] {
   const unnested = list.filter((item) => item.function_name === 'unnest')
-  const lists = unnested.map(({children}) => write(children[0] as Node, scope))
+  const lists = unnested.map(({children}) => write(children[0] as Node, names))
   return list.map((item) => {
     if (item.class === 'STAR') return writeStar(item)
     const isZipped = lists.length > 1 && unnested.includes(item)
     const text = isZipped
       ? `tupleElement(arrayJoin(arrayZip(${lists.join(', ')})), ${unnested.indexOf(item) + 1})`
-      : write(item, scope)
+      : write(item, names)
     const name = item.alias || item.column_names?.at(-1)
     return name ? `${text} as ${quote(name)}` : text
   })
@@ -416,35 +392,35 @@ function writeStar({relation_name, exclude_list, replace_list}: Node): string {
   return exclude_list.length === 0 ? star : `${star} except (${exclude_list.map(quote).join(', ')})`
 }
 
-function writeGroups({group_expressions, group_sets, aggregate_handling}: Query, scope: Scope): string {
+function writeGroups({group_expressions, group_sets, aggregate_handling}: Query, names: Names): string {
   if (aggregate_handling === 'FORCE_AGGREGATES') return 'group by all'
   if (group_expressions.length === 0) return ''
-  const keys = group_expressions.map((key) => write(key, scope))
+  const keys = group_expressions.map((key) => write(key, names))
   const [first = []] = group_sets
   if (group_sets.length <= 1 && first.length === keys.length) return `group by ${keys.join(', ')}`
-  const sets = group_sets.map((set) => `(${set.map((place) => keys[place]).join(', ')})`)
+  const sets = group_sets.map((set) => `(${set.map((index) => keys[index]).join(', ')})`)
   return `group by grouping sets (${sets.join(', ')})`
 }
 
 const JOINS: Record<string, string> = {INNER: 'inner join', LEFT: 'left join'}
 
-/** What is written of each kind of table. */
+/** The parts that are written of each type of table. */
 const TABLE_PARTS: Record<string, string[]> = {
   BASE_TABLE: ['schema_name', 'table_name'],
   SUBQUERY: ['subquery'],
   JOIN: ['left', 'right', 'condition', 'join_type', 'ref_type'],
 }
-function writeTable(table: Table, scope: Scope): string {
+function writeTable(table: Table, names: Names): string {
   requireOnly(table, TABLE_PARTS[table.type] ?? unknown(table.type))
   const as = table.alias ? ` as ${quote(table.alias)}` : ''
   if (table.type === 'BASE_TABLE') {
     const {schema_name, table_name} = table
-    return `${schema_name === '' ? quote(table_name) : scope.table(`${schema_name}.${table_name}`)}${as || ` as ${quote(table_name)}`}`
+    return `${schema_name === '' ? quote(table_name) : names.table(`${schema_name}.${table_name}`)}${as || ` as ${quote(table_name)}`}`
   }
-  if (table.type === 'SUBQUERY') return `(\n${writeQuery(table.subquery.node, scope)}\n)${as}`
-  const [left, right] = [writeTable(table.left, scope), writeTable(table.right, scope)]
+  if (table.type === 'SUBQUERY') return `(\n${writeQuery(table.subquery.node, names)}\n)${as}`
+  const [left, right] = [writeTable(table.left, names), writeTable(table.right, names)]
   if (table.ref_type === 'CROSS') return `${left}\ncross join ${right}`
   if (table.ref_type !== 'REGULAR') unknown(table.ref_type)
   const join = JOINS[table.join_type] ?? unknown(`a join that is ${table.join_type}`)
-  return `${left}\n${join} ${right} on ${table.condition ? write(table.condition, scope) : '1 = 1'}`
+  return `${left}\n${join} ${right} on ${table.condition ? write(table.condition, names) : '1 = 1'}`
 }

@@ -4,7 +4,6 @@ import {newError} from '../core/errors.ts'
 import {type Database, quoteLiteral, quoteName} from '../store/database.ts'
 import {readColumns, type TableColumn} from '../store/sql.ts'
 import {
-  type ExportOptions,
   inOrder,
   type NeutralisedCell,
   type ProfileWriter,
@@ -13,51 +12,66 @@ import {
 } from './profile.ts'
 
 /**
- * A text that a spreadsheet takes for a formula: `= + - @`, also full-width and after spaces and invisible characters of
- * any kind, or TAB, CR, LF at its start (OWASP, CSV injection).
+ * Writes each table as CSV by RFC 4180: UTF-8, LF or CRLF, a header line. A null is empty, an empty text is `""`. Timestamps are
+ * ISO 8601 in UTC with microseconds; decimals keep all their places.
+ */
+export const writeCsv: ProfileWriter = async (db, source, {tables, options}, dir) => {
+  const {lineEnding, isSpreadsheetSafe} = options
+  const files: WrittenFile[] = []
+  const neutralised: NeutralisedCell[] = []
+  for (const table of tables) {
+    const name = `${table}.csv`
+    const columns = await readColumns(db, `release.${table}`)
+    const rows = inOrder(source, table)
+    if (isSpreadsheetSafe) {
+      await requireSafeColumns(db, table, columns)
+      for (const cell of await listFormulas(db, rows, columns)) neutralised.push({file: name, ...cell})
+    }
+    const cells = columns.map((column) => {
+      const quoted = quoteName(column.name)
+      if (column.type === 'TIMESTAMP') return `strftime(${quoted}, '%Y-%m-%dT%H:%M:%S.%fZ') as ${quoted}`
+      return isSpreadsheetSafe && isFreeText(column) ? `${neutralise(quoted)} as ${quoted}` : quoted
+    })
+    await db.run(
+      `copy (select ${cells.join(', ')} from ${rows}) to ${quoteLiteral(join(dir, name))}
+       (format csv, header true, new_line '${lineEnding === 'crlf' ? '\\r\\n' : '\\n'}')`,
+    )
+    files.push({name, ...(await readControlTotals(db, table))})
+  }
+  return {files, ...(isSpreadsheetSafe && {neutralised})}
+}
+
+/**
+ * Matches a text that a spreadsheet takes for a formula: it starts with TAB, CR or LF, or with `= + - @`, also full-width and after
+ * spaces and invisible characters of any kind (OWASP, CSV injection).
  */
 const FORMULA = quoteLiteral('^[\\p{Z}\\p{C}]*[=+@＝＋＠－-]|^[\\t\\r\\n]')
 
-/** SQL that is true where a text would be taken for a formula. */
-const buildFormulaTest = (column: string) => buildTest(quoteName(column))
+/** SQL that is true for a text that a spreadsheet takes for a formula. */
+const isFormula = (text: string) => `coalesce(regexp_matches(${text}, ${FORMULA}), false)`
 
-const buildTest = (text: string) => `coalesce(regexp_matches(${text}, ${FORMULA}), false)`
+/** SQL of a text, with a leading `'` if a spreadsheet would take it for a formula. */
+const neutralise = (text: string) => `case when ${isFormula(text)} then '''' || ${text} else ${text} end`
 
-/** Types of which no value is a formula. */
+const isId = (name: string) => /(^|_)id$/.test(name)
+
+/** Whether a column holds text written by people. Nothing may be put in front of an id. */
+const isFreeText = ({name, type}: TableColumn) => type === 'VARCHAR' && !isId(name)
+
+/** Types whose values are never formulas. */
 const NO_TEXT = /^(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DECIMAL|FLOAT|DOUBLE|BOOLEAN|DATE|TIME|UUID|INTERVAL)\b/
 
-/**
- * SQL of rows whose texts are safe as {@link buildSafeValue} makes them, whatever their type, and ids among them: for people, who
- * give them to no importer.
- */
+/** SQL of rows that are safe in a spreadsheet, ids and every other type included: for people, not for importers. */
 export function buildSafeRows(columns: readonly TableColumn[], from: string): string {
-  const values = columns.map((column) => {
-    const name = quoteName(column.name)
-    if (NO_TEXT.test(column.type)) return name
-    const text = `${name}::varchar`
-    return `case when ${buildTest(text)} then '''' || ${text} else ${text} end as ${name}`
+  const cells = columns.map(({name, type}) => {
+    const quoted = quoteName(name)
+    return NO_TEXT.test(type) ? quoted : `${neutralise(`${quoted}::varchar`)} as ${quoted}`
   })
-  return `select ${values.join(', ')} from ${from}`
-}
-
-/** Whether people write what stands in a column; an id is text, too, but nothing may be put in front of it. */
-function isFreeText({name, type}: TableColumn): boolean {
-  return type === 'VARCHAR' && !isId(name)
-}
-
-function isId(name: string): boolean {
-  return /(^|_)id$/.test(name)
-}
-
-/** SQL of a column's value, with `'` in front where it would be taken for a formula. */
-function buildSafeValue(column: TableColumn): string {
-  const name = quoteName(column.name)
-  if (!isFreeText(column)) return name
-  return `case when ${buildFormulaTest(column.name)} then '''' || ${name} else ${name} end`
+  return `select ${cells.join(', ')} from ${from}`
 }
 
 /**
- * The cells that {@link buildSafeValue} changes, in the order of the file.
+ * Lists the cells that {@link neutralise} changes, in the order of the file.
  *
  * @param rows SQL of the table's rows in that order
  */
@@ -68,20 +82,19 @@ async function listFormulas(
 ): Promise<Omit<NeutralisedCell, 'file'>[]> {
   const texts = columns.filter(isFreeText)
   if (texts.length === 0) return []
-  const hits = texts.map(({name}, place) => {
-    const cell = `${place} as place, ${quoteLiteral(name)} as "column"`
-    return `select row, ${cell} from numbered where ${buildFormulaTest(name)}`
+  const hits = texts.map(({name}, index) => {
+    const cell = `${index} as column_no, ${quoteLiteral(name)} as "column"`
+    return `select row, ${cell} from numbered where ${isFormula(quoteName(name))}`
   })
   return await db.all(
     z.object({row: z.coerce.number(), column: z.string()}),
     `with numbered as (select *, row_number() over () as row from ${rows})
-     select row, "column" from (${hits.join(' union all ')}) order by row, place`,
+     select row, "column" from (${hits.join(' union all ')}) order by row, column_no`,
   )
 }
 
 /**
- * Makes sure that nothing would have to be put in front of an id, where an importer could no longer find it, and that
- * every number is one.
+ * Refuses ids that would need a leading `'`, because importers would no longer find them, and numbers that are not finite.
  *
  * @throws CheckError `EXPORT_CELL`
  */
@@ -93,12 +106,11 @@ async function requireSafeColumns(
   for (const {name, type} of columns) {
     const isText = type === 'VARCHAR' && isId(name)
     if (!isText && type !== 'DOUBLE') continue
-    const test = isText
-      ? buildFormulaTest(name)
-      : `${quoteName(name)} is not null and not isfinite(${quoteName(name)})`
+    const quoted = quoteName(name)
     const {cells} = await db.one(
       z.object({cells: z.coerce.number()}),
-      `select count(*) as cells from release.${table} where ${test}`,
+      `select count(*) as cells from release.${table}
+       where ${isText ? isFormula(quoted) : `${quoted} is not null and not isfinite(${quoted})`}`,
     )
     if (cells === 0) continue
     throw newError(
@@ -111,44 +123,4 @@ async function requireSafeColumns(
       },
     )
   }
-}
-
-/**
- * Writes each table as CSV by RFC 4180: UTF-8, LF or CRLF, a header line; a null is empty and an empty text is `""`.
- * Timestamps are ISO 8601 in UTC with microseconds; decimals have all their places.
- */
-export const writeCsv: ProfileWriter = async (db, source, {tables, options}, dir) => {
-  const files: WrittenFile[] = []
-  const neutralised: NeutralisedCell[] = []
-  for (const table of tables) {
-    const name = `${table}.csv`
-    const columns = await readColumns(db, `release.${table}`)
-    if (options.isSpreadsheetSafe) {
-      await requireSafeColumns(db, table, columns)
-      for (const cell of await listFormulas(db, inOrder(source, table), columns))
-        neutralised.push({file: name, ...cell})
-    }
-    await copyRows(db, inOrder(source, table), columns, options, join(dir, name))
-    files.push({name, ...(await readControlTotals(db, table))})
-  }
-  return {files, ...(options.isSpreadsheetSafe && {neutralised})}
-}
-
-async function copyRows(
-  db: Database,
-  rows: string,
-  columns: readonly TableColumn[],
-  {lineEnding, isSpreadsheetSafe}: ExportOptions,
-  path: string,
-): Promise<void> {
-  const values = columns.map((column) => {
-    const name = quoteName(column.name)
-    if (column.type === 'TIMESTAMP') return `strftime(${name}, '%Y-%m-%dT%H:%M:%S.%fZ') as ${name}`
-    return isSpreadsheetSafe ? `${buildSafeValue(column)} as ${name}` : name
-  })
-  const newLine = lineEnding === 'crlf' ? '\\r\\n' : '\\n'
-  await db.run(
-    `copy (select ${values.join(', ')} from ${rows}) to ${quoteLiteral(path)}
-     (format csv, header true, new_line '${newLine}')`,
-  )
 }

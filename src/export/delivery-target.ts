@@ -5,13 +5,22 @@ import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
 import {describeIssues} from '../core/json.ts'
 import {expectOneOf} from '../core/text.ts'
 
+/** Where batches are delivered to. */
+export type Target = FolderTarget | SftpTarget | HttpTarget
+
+/** A target under its name in the targets file. */
+export interface NamedTarget {
+  name: string
+  target: Target
+}
+
 const text = z.string().min(1)
 
 /** A folder, such as a share. */
 export type FolderTarget = z.output<typeof folderTarget>
 const folderTarget = z.strictObject({
   kind: z.literal('folder'),
-  path: text.describe('Folder the batch is copied to; it has to be there'),
+  path: text.describe('Existing folder that batches are copied to'),
 })
 
 /** A server that speaks SFTP. */
@@ -31,7 +40,7 @@ const sftpTarget = z.strictObject({
   password_file: text.optional().describe('File with the password, where there is no key'),
 })
 
-/** Names of files are put behind the URL, and its words are shown. */
+/** File names are appended to the URL, and messages show it. */
 const isBare = ({search, hash, username, password}: URL) => search + hash + username + password === ''
 
 /** An endpoint that takes files by PUT. */
@@ -45,17 +54,12 @@ const httpTarget = z.strictObject({
   token_file: text.optional().describe('File with the bearer token'),
 })
 
-/** Where batches are delivered to. */
-export type Target = z.output<typeof targetSchema>
-const targetSchema = z.discriminatedUnion('kind', [folderTarget, sftpTarget, httpTarget])
+const targetsSchema = z.record(
+  z.string().regex(/^[\w-]+$/, 'expected letters, digits, - and _'),
+  z.discriminatedUnion('kind', [folderTarget, sftpTarget, httpTarget]),
+)
 
-/** A target under the name it has in the targets file. */
-export interface NamedTarget {
-  name: string
-  target: Target
-}
-
-/** Where a target is, whatever it is called. */
+/** The location of a target, whatever its name. */
 export function placeOf(target: Target): string {
   if (target.kind === 'folder') return resolve(target.path)
   if (target.kind === 'http') return baseOf(target)
@@ -63,18 +67,13 @@ export function placeOf(target: Target): string {
   return `sftp://${user}@${host}:${port}/${posix.normalize(path)}`
 }
 
-/** The URL files are put below, without `/` at its end. */
+/** The URL of an endpoint without a trailing `/`. */
 export function baseOf({url}: HttpTarget): string {
   return url.replace(/\/+$/, '')
 }
 
-const targetsSchema = z.record(
-  z.string().regex(/^[\w-]+$/, 'expected letters, digits, - and _'),
-  targetSchema,
-)
-
 /**
- * Reads targets: those of these names, or all.
+ * Reads the targets of these names, or all.
  *
  * @throws ConfigError `CONFIG_MISSING`, `TARGETS_INVALID`, `UNKNOWN_NAME`
  */
@@ -115,11 +114,7 @@ function invalid(path: string, problem: string, cause?: unknown): LoantapeError 
   return newError('TARGETS_INVALID', `Targets in '${path}': ${problem}.`, {cause})
 }
 
-/**
- * The content of a secret's file.
- *
- * @throws ConfigError `TARGETS_INVALID` naming the file
- */
+/** The content of a secret file. @throws ConfigError `TARGETS_INVALID` */
 export function readSecret(path: string | undefined): string | undefined {
   if (path === undefined) return undefined
   try {

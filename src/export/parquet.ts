@@ -3,58 +3,36 @@ import {dirname, join} from 'node:path'
 import {z} from 'zod'
 import {type Database, quoteLiteral, quoteName} from '../store/database.ts'
 import {readColumns, type TableColumn} from '../store/sql.ts'
-import {
-  type ExportSource,
-  inOrder,
-  type ProfileWriter,
-  readControlTotals,
-  type WrittenFile,
-} from './profile.ts'
+import {inOrder, type ProfileWriter, readControlTotals, type WrittenFile} from './profile.ts'
 
 /**
- * Hands out each table's Parquet file: the release's own bytes, zstd. By month, a table
- * with a date becomes `<table>/month=YYYY-MM/<table>.parquet`, the layout DuckDB, Spark and Power BI know as Hive
- * partitioning, under another key where the table has a column `month`; one without a date stays one file.
+ * Copies each table's Parquet file from the release, zstd. With `partition: 'month'` a table that has a date becomes
+ * `<table>/month=YYYY-MM/<table>.parquet` instead, which DuckDB, Spark and Power BI read as Hive partitions.
  */
 export const writeParquet: ProfileWriter = async (db, source, {tables, options}, dir) => {
   const files: WrittenFile[] = []
   for (const table of tables) {
     const columns = await readColumns(db, `release.${table}`)
-    const date = options.partition === 'month' ? findDateColumn(columns) : undefined
-    if (date === undefined) files.push(await copyWhole(db, source, table, dir))
-    else
-      files.push(
-        ...(await writeMonths(
-          db,
-          {table, rows: inOrder(source, table), date, key: choosePathKey(columns)},
-          dir,
-        )),
-      )
+    const isDate = (date: string) => columns.some(({name, type}) => name === date && type === 'DATE')
+    const date = options.partition === 'month' ? PARTITION_DATES.find(isDate) : undefined
+    if (date !== undefined) {
+      const partition = {table, rows: inOrder(source, table), date, key: choosePathKey(columns)}
+      files.push(...(await writeMonths(db, partition, dir)))
+      continue
+    }
+    const name = `${table}.parquet`
+    copyFileSync(join(source.dir, name), join(dir, name))
+    files.push({name, ...(await readControlTotals(db, table))})
   }
   return {files}
 }
 
-async function copyWhole(
-  db: Database,
-  source: ExportSource,
-  table: string,
-  dir: string,
-): Promise<WrittenFile> {
-  const name = `${table}.parquet`
-  copyFileSync(join(source.dir, name), join(dir, name))
-  return {name, ...(await readControlTotals(db, table))}
-}
-
-/** The dates a table can be parted by, the most telling first. */
-const DATES = ['day', 'entry_date', 'business_date', 'observed_on', 'created_on']
-
-function findDateColumn(columns: readonly TableColumn[]): string | undefined {
-  return DATES.find((date) => columns.some(({name, type}) => name === date && type === 'DATE'))
-}
+/** The date columns that tables can be partitioned by, the most useful first. */
+const PARTITION_DATES = ['day', 'entry_date', 'business_date', 'observed_on', 'created_on']
 
 /**
- * Readers add the key of the path as a column: pyarrow, pandas and polars refuse a file that has one of that name, and
- * DuckDB, to which case makes no difference, shows the path instead of the column.
+ * Readers add the key of the path as a column. With a column of that name, pyarrow, pandas and polars refuse the file, and DuckDB,
+ * which ignores case, shows the path's value instead of the column's.
  */
 function choosePathKey(columns: readonly TableColumn[]): string {
   const taken = new Set(columns.map(({name}) => name.toLowerCase()))

@@ -4,14 +4,14 @@ import {codeOf, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import type {VisibleRelease} from './target.ts'
 
-/** Where the words of an error say the server is: `db.example.com:5432/reporting`, never user or password. */
+/** The server as messages name it: `db.example.com:5432/reporting`, without user and password. */
 function describeServer(url: string): string {
   if (!URL.canParse(url)) return 'the server in LOANTAPE_POSTGRES_URL'
   const {hostname, port, pathname} = new URL(url)
   return `${hostname}:${port || '5432'}${pathname}`
 }
 
-/** Anything thrown while publishing, in our words. Codes: PostgreSQL, appendix A. */
+/** An error of a publication as ours. Codes: PostgreSQL, appendix A. */
 export function explainPostgres(error: unknown, server: string): LoantapeError {
   if (error instanceof LoantapeError) return error
   const code = codeOf(error)
@@ -42,7 +42,7 @@ export type Session = Awaited<ReturnType<typeof openSession>>
 const CONNECT_MS = 15_000
 
 /**
- * Connects to the server a URL names.
+ * Connects to a server.
  *
  * @throws AuthError `PUBLISH_AUTH`; DeferredError `PUBLISH_UNREACHABLE`
  */
@@ -54,7 +54,7 @@ export async function openSession(url: string) {
     connectionTimeoutMillis: CONNECT_MS,
     keepAlive: true,
   })
-  // A connection that breaks fails the statement under way; without this it would end the process, too.
+  // A broken connection fails the running statement; without a listener it would also end the process.
   client.on('error', () => undefined)
   try {
     await client.connect()
@@ -80,18 +80,18 @@ export async function openSession(url: string) {
       const {rows} = await client.query<unknown[]>({text: sql, rowMode: 'array'})
       return z.array(z.string()).parse(rows[0] ?? [])
     },
-    /** Ends it, also when it is lost: a statement under way fails. */
+    /** Ends the connection; a running statement fails. */
     [Symbol.asyncDispose]: () => client.end(),
   }
 }
 
-/** Marks what is ours: a schema without it is never touched. */
+/** Marks our schemas; a schema without it is never touched. */
 export const MARK = 'loantape release'
 
-/** Where `release` says what readers see now. */
+/** The schema whose table `release` says what readers see. */
 export const STATE = 'loantape'
 
-/** Our schemas, by what their names begin with. */
+/** Our schemas: those that readers see, and those that are being built or were replaced. */
 export async function listSchemas(session: Session): Promise<{live: string[]; old: string[]}> {
   const names = await session.column(
     z.string(),
@@ -103,8 +103,8 @@ export async function listSchemas(session: Session): Promise<{live: string[]; ol
 }
 
 /**
- * Drops what releases before left: tables only, so that nothing of others that depends on them goes with them. What is
- * still in use stays until the next publication.
+ * Drops the schemas of earlier releases without `cascade`, so that no object of others is dropped with them. A schema in use stays
+ * until the next publication.
  */
 export async function dropOldSchemas(session: Session, world: Pick<World, 'log'>): Promise<void> {
   for (const schema of (await listSchemas(session)).old) {
@@ -123,7 +123,7 @@ export async function dropOldSchemas(session: Session, world: Pick<World, 'log'>
   }
 }
 
-/** Our tables, quoted, that of {@link STATE} first. */
+/** The tables of schemas, quoted, that of {@link STATE} first. */
 export async function listTables(session: Session, schemas: readonly string[]): Promise<string[]> {
   return await session.column(
     z.string(),
@@ -159,7 +159,8 @@ export async function requireOwnSchemas(session: Session, schemas: readonly stri
 }
 
 /**
- * A view or function on our tables would go on showing the old release; one within our schemas would go with it.
+ * Refuses views and functions that depend on our tables, which would keep showing the old release, or that lie in our schemas, which
+ * would be dropped with it.
  *
  * @throws ConfigError `POSTGRES_DEPENDENT`
  */
@@ -189,6 +190,6 @@ export async function requireNoDependents(session: Session): Promise<void> {
   if (found.length === 0) return
   throw newError(
     'POSTGRES_DEPENDENT',
-    `Published tables at ${session.server} are read there by: ${found.join(', ')}. It would go on showing the old release, or go with it.`,
+    `Published tables at ${session.server} are read there by: ${found.join(', ')}. These would keep showing the old release, or be dropped with it.`,
   )
 }

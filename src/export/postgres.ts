@@ -29,120 +29,11 @@ import {
   type TargetTable,
 } from './target.ts'
 
-const PLAIN_TYPES: Record<string, string> = {
-  VARCHAR: 'text',
-  BOOLEAN: 'boolean',
-  TINYINT: 'smallint',
-  SMALLINT: 'smallint',
-  INTEGER: 'integer',
-  BIGINT: 'bigint',
-  HUGEINT: 'numeric(39, 0)',
-  UBIGINT: 'numeric(20, 0)',
-  DOUBLE: 'double precision',
-  FLOAT: 'real',
-  DATE: 'date',
-  // Instants of a release are UTC without saying so.
-  TIMESTAMP: 'timestamptz',
-}
-
-function postgresTypeOf({name, type}: TargetColumn, table: string): string {
-  const known = PLAIN_TYPES[type] ?? /^DECIMAL(\(\d+,\d+\))$/.exec(type)?.[1]?.replace(/^/, 'numeric')
-  if (known !== undefined) return known
-  throw newError(
-    'POSTGRES_VALUE',
-    `Column '${name}' of table '${table}' has the type ${type}: expected a plain one.`,
-  )
-}
-
-/**
- * Creates a table in the running transaction, with its comments, and copies its rows into it from the database attached as
- * `release`.
- *
- * @param target where, quoted
- */
-export async function copyTable(
-  session: Session,
-  db: Database,
-  table: TargetTable,
-  target: string,
-): Promise<void> {
-  const {columns} = table
-  const source = `${table.schema}.${table.name}`
-  const fields = columns.map((column) => `${escapeIdentifier(column.name)} ${postgresTypeOf(column, source)}`)
-  await session.run(`create table ${target} (${fields.join(', ')})`)
-  await copyRows(session, target, readRows(db, source, columns)).catch((error: unknown) => {
-    const code = codeOf(error)
-    // What PostgreSQL says of a value (class 22, data exceptions) repeats it.
-    if (!code.startsWith('22')) throw error
-    throw newError('POSTGRES_VALUE', `Table '${source}' has a value that PostgreSQL does not take (${code}).`)
-  })
-  await session.run([...buildComments(target, table), `analyze ${target}`].join('; '))
-}
-
-/** The rows of a table as PostgreSQL reads them. */
-async function* readRows(
-  db: Database,
-  source: string,
-  columns: readonly TargetColumn[],
-): AsyncGenerator<Json[]> {
-  const values = columns.map(({name, type}) => {
-    const quoted = quoteName(name)
-    return type === 'TIMESTAMP'
-      ? `strftime(${quoted}, '%Y-%m-%d %H:%M:%S.%f+00')`
-      : `cast(${quoted} as varchar)`
-  })
-  for await (const rows of db.stream(`select ${values.join(', ')} from release.${source}`)) yield* rows
-}
-
-/**
- * Copies rows into a table of the running transaction. They are frozen, which every snapshot sees: a reader whose
- * transaction began before the swap would otherwise find an empty table.
- */
-export async function copyRows(
-  session: Session,
-  target: string,
-  rows: Iterable<Json[]> | AsyncIterable<Json[]>,
-): Promise<void> {
-  const copy = session.client.query(copyFrom(`copy ${target} from stdin with (freeze)`))
-  await pipeline(encodeRows(rows), copy)
-}
-
-const escapes: Record<string, string> = {'\\': '\\\\', '\t': '\\t', '\n': '\\n', '\r': '\\r'}
-
-const CHUNK_CHARACTERS = 65_536
-
-/** Rows in the text format of COPY. */
-async function* encodeRows(rows: Iterable<Json[]> | AsyncIterable<Json[]>): AsyncGenerator<Buffer> {
-  let text = ''
-  for await (const row of rows) {
-    const cells = row.map((value) =>
-      value === null ? '\\N' : String(value).replace(/[\\\t\n\r]/g, (sign) => escapes[sign] ?? sign),
-    )
-    text += `${cells.join('\t')}\n`
-    if (text.length < CHUNK_CHARACTERS) continue
-    yield Buffer.from(text)
-    text = ''
-  }
-  yield Buffer.from(text)
-}
-
-/** Comments on a table and its columns. */
-function buildComments(target: string, {comment, columns}: TargetTable): string[] {
-  const described = columns.filter((column) => column.comment !== '')
-  return [
-    `comment on table ${target} is ${escapeLiteral(comment)}`,
-    ...described.map(
-      ({name, comment}) =>
-        `comment on column ${target}.${escapeIdentifier(name)} is ${escapeLiteral(comment)}`,
-    ),
-  ]
-}
-
-/** Where PostgreSQL is, and who reads there. */
+/** A PostgreSQL database, and who reads there. */
 export interface PostgresRequest {
   /** `postgres://user:password@host:5432/database` */
   url: string
-  /** The role that may read what is published. */
+  /** The role that may read the published tables. */
   reader?: string | undefined
   /** How long one attempt to swap waits for each table's readers; half a second by default. */
   lockMs?: number
@@ -151,8 +42,8 @@ export interface PostgresRequest {
 }
 
 /**
- * PostgreSQL as a target: tables are filled in new schemas, which take the names of the old ones in the same transaction.
- * Readers see the one release or the other, whole; a publication that dies leaves nothing behind.
+ * PostgreSQL as a target. One transaction fills tables in new schemas and gives these the names of the old ones: readers see one
+ * whole release or the other, and a crashed publication leaves nothing behind.
  *
  * @throws ConfigError `PUBLISH_FOREIGN`, `POSTGRES_DEPENDENT`, `PUBLISH_PRIVILEGE`; LockedError
  *   `PUBLISH_LOCKED`; AuthError `PUBLISH_AUTH`; DeferredError `POSTGRES_BUSY`, `PUBLISH_LOST`, `PUBLISH_UNREACHABLE`,
@@ -163,18 +54,18 @@ export async function openPostgres(
   world: Pick<World, 'realClock' | 'log' | 'signal'>,
 ): Promise<ReleaseTarget> {
   const session = await openSession(request.url)
+  const {server} = session
   const stop = () => void session.client.end()
   world.signal.addEventListener('abort', stop, {once: true})
-  const {server} = session
-  const explained = <A extends unknown[], T>(step: (...args: A) => Promise<T>) => {
-    return (...args: A) =>
+  const explained =
+    <A extends unknown[], T>(step: (...args: A) => Promise<T>) =>
+    (...args: A) =>
       step(...args).catch((error: unknown) => Promise.reject(explainPostgres(error, server)))
-  }
   let copy:
     | {release: PublishedRelease; db: Database; names: Map<string, string>; transaction: string}
     | undefined
-  /** Of a table of {@link copy}, where it is filled. */
-  const placeOf = ({schema, name}: {schema: string; name: string}) =>
+  /** A table in the new schemas, quoted. */
+  const newTable = ({schema, name}: {schema: string; name: string}) =>
     `${escapeIdentifier(copy?.names.get(schema) ?? '')}.${escapeIdentifier(name)}`
   const loaded = new Set<object>()
   return {
@@ -203,23 +94,25 @@ export async function openPostgres(
     verify: explained(async (table) => {
       if (!loaded.has(table)) return false
       const totals = buildTotals(table.columns, escapeIdentifier)
-      return isSameTotals(
-        await session.row(`select ${totals.join(', ')} from ${placeOf(table)}`),
-        table.totals,
-      )
+      const found = await session.row(`select ${totals.join(', ')} from ${newTable(table)}`)
+      return isSameTotals(found, table.totals)
     }),
     load: explained(async (table) => {
-      if (copy) await copyTable(session, copy.db, table, placeOf(table))
+      if (copy) await copyTable(session, copy.db, table, newTable(table))
       loaded.add(table)
     }),
     activate: explained(async () => {
       if (!copy) return
-      await copyState(session, copy.release.manifest, placeOf({schema: STATE, name: 'release'}), world)
+      await copyState(session, copy.release.manifest, newTable({schema: STATE, name: 'release'}), world)
       await grantReading(session, [...copy.names.values()], request.reader)
       await lockOldTables(session, request, world)
       await swapSchemas(session, copy.names, copy.transaction)
       world.signal.removeEventListener('abort', stop)
-      await commit(session)
+      await session.run('commit').catch((cause: unknown) => {
+        // When the connection is lost, nobody knows whether the server has committed.
+        const problem = `The connection to PostgreSQL at ${server} was lost while the release was swapped in.`
+        throw newError('PUBLISH_UNSURE', problem, {cause})
+      })
     }),
     prune: explained(() => dropOldSchemas(session, world)),
     async [Symbol.asyncDispose]() {
@@ -230,25 +123,111 @@ export async function openPostgres(
   }
 }
 
-/** A connection that is lost now leaves it open whether the server has committed. */
-async function commit(session: Session): Promise<void> {
-  try {
-    await session.run('commit')
-  } catch (cause) {
-    throw newError(
-      'PUBLISH_UNSURE',
-      `The connection to PostgreSQL at ${session.server} was lost while the release was swapped in.`,
-      {cause},
-    )
-  }
-}
-
-/** One publication at a time; the server gives the lock back when the connection ends, however it ends. */
+/** Allows one publication at a time. The server releases the lock when the connection ends, however it ends. */
 async function acquireLock(session: Session): Promise<void> {
   const sql = `select pg_try_advisory_lock(hashtext('loantape publish'))`
   const [isOurs] = await session.column(z.boolean(), sql)
   if (isOurs) return
   throw newError('PUBLISH_LOCKED', `Another publication to ${session.server} is under way.`)
+}
+
+const PLAIN_TYPES: Record<string, string> = {
+  VARCHAR: 'text',
+  BOOLEAN: 'boolean',
+  TINYINT: 'smallint',
+  SMALLINT: 'smallint',
+  INTEGER: 'integer',
+  BIGINT: 'bigint',
+  HUGEINT: 'numeric(39, 0)',
+  UBIGINT: 'numeric(20, 0)',
+  DOUBLE: 'double precision',
+  FLOAT: 'real',
+  DATE: 'date',
+  // Instants of a release are in UTC.
+  TIMESTAMP: 'timestamptz',
+}
+
+function postgresTypeOf({name, type}: TargetColumn, table: string): string {
+  const known = PLAIN_TYPES[type] ?? /^DECIMAL(\(\d+,\d+\))$/.exec(type)?.[1]?.replace(/^/, 'numeric')
+  if (known !== undefined) return known
+  throw newError(
+    'POSTGRES_VALUE',
+    `Column '${name}' of table '${table}' has the type ${type}: expected a plain one.`,
+  )
+}
+
+/**
+ * Creates a table with its comments, and copies its rows from the database attached as `release`.
+ *
+ * @param target the new table, quoted
+ */
+async function copyTable(session: Session, db: Database, table: TargetTable, target: string): Promise<void> {
+  const {columns} = table
+  const source = `${table.schema}.${table.name}`
+  const fields = columns.map((column) => `${escapeIdentifier(column.name)} ${postgresTypeOf(column, source)}`)
+  await session.run(`create table ${target} (${fields.join(', ')})`)
+  await copyRows(session, target, readRows(db, source, columns)).catch((error: unknown) => {
+    const code = codeOf(error)
+    // A message of class 22 (data exceptions) would repeat the value.
+    if (!code.startsWith('22')) throw error
+    throw newError('POSTGRES_VALUE', `Table '${source}' has a value that PostgreSQL does not take (${code}).`)
+  })
+  const comments = columns
+    .filter(({comment}) => comment !== '')
+    .map(
+      ({name, comment}) =>
+        `comment on column ${target}.${escapeIdentifier(name)} is ${escapeLiteral(comment)}; `,
+    )
+  await session.run(
+    `comment on table ${target} is ${escapeLiteral(table.comment)}; ${comments.join('')}analyze ${target}`,
+  )
+}
+
+/** The rows of a table, each value as text for PostgreSQL. */
+async function* readRows(
+  db: Database,
+  source: string,
+  columns: readonly TargetColumn[],
+): AsyncGenerator<Json[]> {
+  const values = columns.map(({name, type}) => {
+    const quoted = quoteName(name)
+    return type === 'TIMESTAMP'
+      ? `strftime(${quoted}, '%Y-%m-%d %H:%M:%S.%f+00')`
+      : `cast(${quoted} as varchar)`
+  })
+  for await (const rows of db.stream(`select ${values.join(', ')} from release.${source}`)) yield* rows
+}
+
+/**
+ * Copies rows into a new table. Frozen rows are visible to every snapshot: otherwise a reader whose transaction began before the
+ * swap would find an empty table.
+ */
+async function copyRows(
+  session: Session,
+  target: string,
+  rows: Iterable<Json[]> | AsyncIterable<Json[]>,
+): Promise<void> {
+  const copy = session.client.query(copyFrom(`copy ${target} from stdin with (freeze)`))
+  await pipeline(encodeRows(rows), copy)
+}
+
+const escapes: Record<string, string> = {'\\': '\\\\', '\t': '\\t', '\n': '\\n', '\r': '\\r'}
+
+const CHUNK_CHARACTERS = 65_536
+
+/** Rows in the text format of COPY. */
+async function* encodeRows(rows: Iterable<Json[]> | AsyncIterable<Json[]>): AsyncGenerator<Buffer> {
+  let text = ''
+  for await (const row of rows) {
+    const cells = row.map((value) =>
+      value === null ? '\\N' : String(value).replace(/[\\\t\n\r]/g, (sign) => escapes[sign] ?? sign),
+    )
+    text += `${cells.join('\t')}\n`
+    if (text.length < CHUNK_CHARACTERS) continue
+    yield Buffer.from(text)
+    text = ''
+  }
+  yield Buffer.from(text)
 }
 
 async function grantReading(
@@ -262,7 +241,7 @@ async function grantReading(
   await session.run(`grant select on all tables in schema ${where} to ${role}`)
 }
 
-/** Writes which release the new schemas hold. */
+/** Records which release the new schemas hold. */
 async function copyState(
   session: Session,
   {release_id, as_of, known_at, time_zone, currency, generator}: ReleaseManifest,
@@ -285,7 +264,7 @@ async function copyState(
   await copyRows(session, table, [[release_id, as_of, known_at, time_zone, currency, generator, publishedAt]])
 }
 
-/** Gives the new schemas their names. Renaming waits for nobody and nobody waits for it. */
+/** Gives the new schemas their names. Renaming a schema takes no lock that readers hold. */
 async function swapSchemas(
   session: Session,
   names: ReadonlyMap<string, string>,
@@ -300,13 +279,12 @@ async function swapSchemas(
 
 const PAUSE_MS = 1000
 
-/** Attempts in which readers of any table are waited for; later ones wait for holders of `loantape.release` only. */
+/** Attempts that wait for the readers of every table; later ones wait only for those that hold `loantape.release`. */
 const STRICT_ATTEMPTS = 5
 
 /**
- * Locks the old tables for the instant of the swap where their readers allow it, so that no statement finds one of them
- * before the swap and another after it. Readers that asked for one release throughout, by reading `loantape.release` in
- * their transaction, are waited for.
+ * Locks the old tables for the swap, so that no statement sees one table before it and another after it. A reader that wants one
+ * release throughout reads `loantape.release` first in its transaction, and the swap waits for it.
  */
 async function lockOldTables(
   session: Session,
@@ -320,7 +298,7 @@ async function lockOldTables(
   for (let attempt = 1; ; attempt++) {
     const locked = attempt > STRICT_ATTEMPTS ? [state] : tables
     try {
-      // Shorter than the server's deadlock_timeout of a second: no reader is ever ended for our sake.
+      // Shorter than the server's deadlock_timeout of a second, which could abort a reader.
       await session.run(
         `set local lock_timeout = ${lockMs}; lock table ${locked.join(', ')} in access exclusive mode`,
       )

@@ -9,10 +9,14 @@ import {readSecret, type SftpTarget} from './delivery-target.ts'
 
 const CONNECT_MS = 20_000
 
-/** Connects to an SFTP server whose host key is the pinned one; files are uploaded as `.part` and renamed. */
+/**
+ * Connects to an SFTP server with the pinned host key; files are uploaded as `.part`, then renamed.
+ *
+ * @param folder of the batch, below the target's path
+ */
 export async function openSftp(
   target: SftpTarget,
-  place: string,
+  folder: string,
   {signal}: Pick<World, 'signal'>,
 ): Promise<Carrier> {
   const where = `sftp://${target.host}:${target.port}`
@@ -22,14 +26,14 @@ export async function openSftp(
   if (key === undefined && password === undefined) {
     throw refused(where, 'neither private_key_file nor password_file is set')
   }
-  // The library would print what happens after the end.
+  // Without these the library prints events after the end.
   const client = new SftpClient('loantape', {
     error: () => undefined,
     end: () => undefined,
     close: () => undefined,
   })
   const socket = connect({host: target.host, port: target.port, noDelay: true})
-  // What is under way then fails at once, and the name it would have got stays free. A server that hangs says no goodbye.
+  // An upload then fails at once and is not renamed. A polite end would wait for a server that hangs.
   const hangUp = () => void socket.destroy()
   signal.addEventListener('abort', hangUp, {once: true})
   let shown = ''
@@ -58,10 +62,12 @@ export async function openSftp(
   const dirs = new Set<string>()
   return {
     async put({name, path, bytes}) {
-      const final = posix.join(target.path, place, name)
+      const final = posix.join(target.path, folder, name)
       const part = `${final}.part`
       try {
-        await makeFolder(client, posix.dirname(final), dirs)
+        const dir = posix.dirname(final)
+        if (!dirs.has(dir) && (await client.exists(dir)) === false) await client.mkdir(dir, true)
+        dirs.add(dir)
         await client.fastPut(path, part)
         const {size} = await client.stat(part)
         if (size !== bytes) throw failed(where, `file '${name}' arrived with ${size} of ${bytes} bytes`)
@@ -77,13 +83,7 @@ export async function openSftp(
   }
 }
 
-async function makeFolder(client: SftpClient, dir: string, known: Set<string>): Promise<void> {
-  if (known.has(dir)) return
-  if ((await client.exists(dir)) === false) await client.mkdir(dir, true)
-  known.add(dir)
-}
-
-/** Over what is there, in one step where the server can do that; some refuse to while a file of that name is there. */
+/** Renames over an existing file: in one step if the server can, else after deleting it. */
 async function rename(client: SftpClient, from: string, to: string): Promise<void> {
   try {
     await client.posixRename(from, to)
@@ -100,19 +100,16 @@ function explain(error: unknown, where: string, what: string): LoantapeError {
     return unauthorised(where, 'key or password is not accepted', error)
   }
   if (/cannot parse privatekey|encrypted .*key|passphrase/i.test(words)) {
-    return refused(
-      where,
-      'the private key cannot be read: expected an OpenSSH or PEM key and its passphrase',
-      error,
-    )
+    const expected = 'expected an OpenSSH or PEM key and its passphrase'
+    return refused(where, `the private key cannot be read: ${expected}`, error)
   }
   if (/permission denied/i.test(words) || codeOf(error) === '3')
     return refused(where, `${what}: permission denied`, error)
   return failed(where, `${what} (${reasonOf(words)})`, error)
 }
 
-/** `fastPut: Failure Local: … Remote: …` in our words; a bare failure (status 4) is what a full disk comes to. */
+/** `fastPut: Failure Local: … Remote: …` in our words; a full disk is a bare failure (status 4). */
 function reasonOf(words: string): string {
   const said = words.replace(/^(\w+: )+/, '').replace(/ (Local|Remote): .*| \/.*/s, '')
-  return said === 'Failure' ? "the server says 'Failure', as of a full disk" : said
+  return said === 'Failure' ? "the server says 'Failure', as for a full disk" : said
 }

@@ -9,7 +9,7 @@ export interface TargetColumn {
   name: string
   /** As DuckDB names it. */
   type: string
-  /** What it means; empty where nobody says. */
+  /** Its meaning; may be empty. */
   comment: string
 }
 
@@ -19,27 +19,27 @@ export interface TargetTable {
   name: string
   comment: string
   columns: readonly TargetColumn[]
-  /** The columns that name a row; none of a seed. */
+  /** The columns that identify a row; empty for a seed. */
   grain: readonly string[]
-  /** The columns that its Parquet file is in order of. */
+  /** The columns its Parquet file is sorted by. */
   order: readonly string[]
-  /** Its Parquet file, and the digest that names what the table holds. */
+  /** Its Parquet file, and the digest that identifies its content. */
   file: string
   sha256: string
-  /** What {@link buildTotals} gives for it in the release. */
+  /** The {@link buildTotals} of the release. */
   totals: readonly string[]
 }
 
-/** A model that is computed over the releases of all lenders together. */
+/** A model computed over the releases of all lenders. */
 export interface CombinedModel {
   name: string
   comment: string
   columns: readonly TargetColumn[]
-  /** Whether people look at it; others are only read by those. */
+  /** Whether people see it; the others are only read by those. */
   isShown: boolean
-  /** What it reads: tables of the release, or other models like it. */
+  /** Tables of the release, and other combined models. */
   reads: readonly string[]
-  /** A SELECT in ClickHouse's SQL; its columns may be of other types than `columns` says. */
+  /** A SELECT in ClickHouse's SQL; its types may differ from `columns`. */
   sql: string
 }
 
@@ -49,11 +49,11 @@ export interface PublishedRelease {
   /** The DuckDB file that holds its tables. */
   database: string
   tables: readonly TargetTable[]
-  /** Each after those it reads; none for a target that holds one lender. */
+  /** Each after those it reads; empty for a target that holds one lender. */
   combined: readonly CombinedModel[]
 }
 
-/** Which release readers of a target see. */
+/** The release that readers of a target see. */
 export interface VisibleRelease {
   release_id: string
   /** `YYYY-MM-DD` */
@@ -63,36 +63,36 @@ export interface VisibleRelease {
 }
 
 /**
- * A place that releases are published to, open for one publication. Its readers see the release before until `activate`,
- * and then the new one, whole; disposing it takes back what was begun and not activated, or leaves it where nobody looks.
+ * A database that releases are published to, open for one publication. Readers see the previous release until `activate`, and then
+ * the new one, whole. Disposing before `activate` drops the new tables, or leaves them invisible.
  */
 export interface ReleaseTarget extends AsyncDisposable {
   /** `host:port/database`, for people. */
   readonly server: string
-  /** What the name of a table, or `as_of`, becomes in SQL over all lenders; without it the target holds one lender. */
+  /** Names a table, or `as_of`, in SQL over all lenders; absent when the target holds one lender. */
   readonly combinedName?: (table: string) => string
-  /** Keeps other publications out. @returns what readers see now */
+  /** Locks out other publications. @returns what readers see now */
   prepare(): Promise<VisibleRelease | undefined>
-  /** Makes room for the tables of the release, where nobody looks. */
+  /** Creates tables for the release that readers do not see yet. */
   begin(release: PublishedRelease): Promise<void>
-  /** Whether what nobody looks at yet holds this table, with the same rows and totals. */
+  /** Whether the target holds this table with the same rows and totals. */
   verify(table: TargetTable): Promise<boolean>
-  /** Puts the rows of a table there. */
+  /** Sends the rows of a table. */
   load(table: TargetTable): Promise<void>
   /** Shows the release to readers, every table at once. */
   activate(): Promise<void>
-  /** Removes what readers cannot come back to. */
+  /** Removes releases that nobody can read any more. */
   prune(): Promise<void>
 }
 
-/** Integers, and decimals whose sum cannot outgrow the 38 digits that every engine gives it. */
+/** Integers, and decimals whose sum fits the 38 digits that every engine has. */
 const SUMMABLE = /^(U?(TINY|SMALL|BIG)INT|U?INTEGER|DECIMAL\(([12]?\d),(\d+)\))$/
 
 const WIDE_DECIMAL = /^DECIMAL\((\d+),(\d+)\)$/
 
 /**
- * What proves that a table has arrived as it is: rows, then of each column its exact sum, or how many values it has, the
- * first and the last. Each is an SQL expression that DuckDB, PostgreSQL and ClickHouse understand, and a text.
+ * Totals that prove a table arrived unchanged: its rows, then for each column its exact sum and count, or its count, first and last
+ * value. Each is an SQL expression of type text that DuckDB, PostgreSQL and ClickHouse understand.
  */
 export function buildTotals(columns: readonly TargetColumn[], quote: (name: string) => string): string[] {
   const totals = columns.flatMap(({name, type}) => {
@@ -102,7 +102,7 @@ export function buildTotals(columns: readonly TargetColumn[], quote: (name: stri
     const scale = WIDE_DECIMAL.exec(type)?.[2]
     if (scale !== undefined)
       return [
-        // No sum of these leaves the 38 digits.
+        // Values in this range cannot sum to more than 38 digits.
         `sum(case when ${column} between -1000000000000000000 and 1000000000000000000 then ${column} end)`,
         `count(${column})`,
       ]
@@ -112,7 +112,7 @@ export function buildTotals(columns: readonly TargetColumn[], quote: (name: stri
   return ['count(*)', ...totals].map((total) => `coalesce(cast(${total} as varchar), '')`)
 }
 
-/** Whether the totals of two engines are the same: they differ in the zeros at the end of decimals. */
+/** Whether the totals of two engines are equal but for trailing zeros of decimals. */
 export function isSameTotals(one: readonly string[], other: readonly string[]): boolean {
   const plain = (total: string | undefined) => total?.replace(/(\.\d*?)0+$/, '$1').replace(/\.$/, '')
   return one.length === other.length && one.every((total, index) => plain(total) === plain(other[index]))

@@ -11,56 +11,195 @@ import type {ReleaseManifest} from '../store/release.ts'
 import {readColumns, readTableComment, type TableColumn} from '../store/sql.ts'
 import {type ControlTotals, inOrder, type ProfileWriter, readControlTotals} from './profile.ts'
 
-/** 1980-01-01 00:00, the first instant a ZIP archive can name: time and date words, little-endian. */
-const FIRST_INSTANT: Buffer = Buffer.from([0, 0, 0x21, 0])
+/** Rows of one worksheet (Excel specifications and limits). */
+const SHEET_ROWS = 1_048_576
 
-const END_BYTES = 22
-const END_SIGNATURE = 0x06054b50
-const ENTRY_BYTES = 46
+/** Characters of a worksheet's name. */
+const NAME_CHARACTERS = 31
+
+/** The totals of one table, and what it holds. */
+type SheetNote = ControlTotals & {table: string; about: string}
 
 /**
- * Sets the time of every entry of a ZIP archive to 1980-01-01, so that the same content is the same bytes whenever it is
- * written (APPNOTE.TXT 4.3.7, 4.3.12).
+ * Creates the writer of one workbook with a summary and a sheet per table: typed cells, formats, filters, frozen headers.
+ * A table with more rows than a sheet takes continues in `core.deal (2)`. The same release gives the same bytes.
  */
-export function pinZipDates(path: string): void {
-  const file = openSync(path, 'r+')
-  try {
-    const {entries, size, offset} = readEnd(file, path)
-    const directory = readBytes(file, offset, size)
-    let at = 0
-    for (let entry = 0; entry < entries; entry++) {
-      writeSync(file, FIRST_INSTANT, 0, 4, offset + at + 12)
-      writeSync(file, FIRST_INSTANT, 0, 4, directory.readUInt32LE(at + 42) + 10)
-      const [name, extra, comment] = [28, 30, 32].map((place) => directory.readUInt16LE(at + place))
-      at += ENTRY_BYTES + (name ?? 0) + (extra ?? 0) + (comment ?? 0)
+export function createXlsxWriter(sheetRows: number = SHEET_ROWS): ProfileWriter {
+  return async (db, source, {tables}, dir) => {
+    const notes: SheetNote[] = []
+    for (const table of tables) {
+      const [about = ''] = (await readTableComment(db, table)).split(/[.:;](?:\s|$)/)
+      notes.push({table, about, ...(await readControlTotals(db, table))})
     }
+    const name = `loantape-${source.manifest.as_of}.xlsx`
+    const names = nameSheets(notes, sheetRows)
+    await writeBook(join(dir, name), source.manifest, async (book) => {
+      writeSummarySheet(book, source.manifest, notes, names)
+      for (const table of tables) {
+        const sheets = {table, from: `release.${table}`, rows: inOrder(source, table)}
+        await writeSheets(book, db, {...sheets, names: names.get(table) ?? []}, sheetRows)
+      }
+    })
+    pinZipDates(join(dir, name))
+    const rows = notes.reduce((sum, note) => sum + note.rows, 0)
+    const sheets = notes.map(({about: _about, ...note}) => note)
+    return {files: [{name, rows, columns: [], sum_amount: null, sum_debit: null, sum_credit: null, sheets}]}
+  }
+}
+
+/**
+ * Writes rows as a workbook of one sheet.
+ *
+ * @param request.from a table, a view or a subquery
+ * @throws Error when there are too many rows for a sheet; CheckError `EXPORT_CELL`
+ */
+export async function writeQueryBook(
+  db: Database,
+  {path, title, from}: {path: string; title: string; from: string},
+  manifest: ReleaseManifest,
+  sheetRows: number = SHEET_ROWS,
+): Promise<void> {
+  // The rows are read twice, for the widths of columns and for the cells, but computed once.
+  await db.run(`create temp table sheet_row as from ${from} limit ${sheetRows}`)
+  try {
+    const {rows} = await db.one(z.object({rows: z.coerce.number()}), 'select count(*) as rows from sheet_row')
+    if (rows === sheetRows)
+      throw new Error(
+        `more than ${groupThousands(sheetRows - 1)} rows, the most a worksheet holds: ask for fewer, or for CSV or Parquet.`,
+      )
+    const names = [title.slice(0, NAME_CHARACTERS)]
+    await writeBook(path, manifest, (book) =>
+      writeSheets(book, db, {table: title, from: 'sheet_row', rows: 'sheet_row', names}, sheetRows),
+    )
   } finally {
-    closeSync(file)
+    await db.run('drop table sheet_row')
   }
 }
 
-/** The end of the central directory; the archives written here have no comment behind it. */
-function readEnd(file: number, path: string): {entries: number; size: number; offset: number} {
-  const bytes = fstatSync(file).size
-  const end = readBytes(file, Math.max(0, bytes - END_BYTES), END_BYTES)
-  const offset = end.readUInt32LE(16)
-  if (end.readUInt32LE(0) === END_SIGNATURE && offset < 0xffffffff) {
-    return {entries: end.readUInt16LE(10), size: end.readUInt32LE(12), offset}
+/** Writes a workbook as a stream of what `fill` adds. */
+async function writeBook(
+  path: string,
+  {known_at, generator}: ReleaseManifest,
+  fill: (book: WorkbookWriter) => Promise<void>,
+): Promise<void> {
+  // Loaded late, because it takes a third of a second.
+  const {WorkbookWriter} = await import('@cj-tech-master/excelts')
+  const made = new Date(known_at)
+  const stream = createWriteStream(path)
+  // No await may come between this and the race below, or a failure would be an unhandled rejection.
+  const isDone = finished(stream)
+  const book = new WorkbookWriter({
+    stream,
+    useStyles: true,
+    trueStreaming: true,
+    created: made,
+    modified: made,
+  })
+  book.creator = generator
+  book.lastModifiedBy = generator
+  const work = async () => {
+    await fill(book)
+    await book.commit()
+    await isDone
   }
-  throw newError('EXPORT_XLSX_TOO_LARGE', `Workbook '${path}' has ${bytes} bytes: expected less than 4 GB.`)
+  // The library waits for ever when the stream fails.
+  await Promise.race([work(), isDone.then(() => new Promise<never>(() => undefined))])
 }
 
-function readBytes(file: number, position: number, length: number): Buffer {
-  const bytes = Buffer.alloc(length)
-  readSync(file, bytes, 0, length, position)
-  return bytes
+/** The names of each table's sheets, unique without regard to case, as spreadsheets compare them. */
+function nameSheets(notes: readonly SheetNote[], sheetRows: number): Map<string, string[]> {
+  const taken = new Set(['summary'])
+  return new Map(
+    notes.map(({table, rows}) => {
+      const count = Math.max(1, Math.ceil(rows / (sheetRows - 1)))
+      const names = Array.from({length: count}, (_, index) => {
+        for (let number = index + 1; ; number++) {
+          const tail = number === 1 ? '' : ` (${number})`
+          const name = `${table.slice(0, NAME_CHARACTERS - tail.length)}${tail}`
+          if (taken.has(name.toLowerCase())) continue
+          taken.add(name.toLowerCase())
+          return name
+        }
+      })
+      return [table, names]
+    }),
+  )
 }
 
-/** What a cell holds; a text is never read as a formula. */
-export type CellValue = string | number | boolean | Date | {richText: {text: string}[]} | null
+async function writeSheets(
+  book: WorkbookWriter,
+  db: Database,
+  {table, from, rows, names}: {table: string; from: string; rows: string; names: readonly string[]},
+  sheetRows: number,
+): Promise<void> {
+  const columns = await readSheetColumns(db, table, from)
+  const unused = names.values()
+  const next = () => openSheet(book, unused.next().value ?? table, columns)
+  let sheet = next()
+  let row = 1
+  for await (const chunk of db.stream(`select * from ${rows}`)) {
+    for (const values of chunk) {
+      if (row === sheetRows) {
+        closeSheet(sheet, columns, row)
+        sheet = next()
+        row = 1
+      }
+      sheet.addRow(columns.map(({readCell}, index) => readCell(values[index] ?? null))).commit()
+      row += 1
+    }
+    // Lets the stream write to the file.
+    await new Promise((resolve) => setImmediate(resolve))
+  }
+  closeSheet(sheet, columns, row)
+}
+
+/** Characters that are readable side by side on a printed page; wider sheets take several pages. */
+const PAGE_CHARACTERS = 210
+
+type Worksheet = ReturnType<WorkbookWriter['addWorksheet']>
+
+function openSheet(book: WorkbookWriter, name: string, columns: readonly SheetColumn[]): Worksheet {
+  const sheet = book.addWorksheet(name, {
+    views: [{state: 'frozen', ySplit: 1}],
+    pageSetup: {
+      orientation: 'landscape',
+      fitToPage: true,
+      fitToWidth: Math.ceil(columns.reduce((sum, {width}) => sum + width, 0) / PAGE_CHARACTERS),
+      fitToHeight: 0,
+      printTitlesRow: '1:1',
+      printTitlesColumn: 'A:A',
+    },
+    headerFooter: {oddFooter: '&L&A&RPage &P of &N'},
+  })
+  sheet.columns = columns.map(({width, format}) => ({
+    width,
+    style: format === null ? {alignment: {horizontal: 'left', indent: 1}} : {numFmt: format},
+  }))
+  const header = sheet.addRow(columns.map(({name}) => readText(name)))
+  columns.forEach(({format}, index) => {
+    header.getCell(index + 1).style = {
+      font: {...FONT, bold: true},
+      fill: {type: 'pattern', pattern: 'solid', fgColor: {argb: 'FFE8EEF4'}},
+      border: {bottom: {style: 'thin'}},
+      alignment: format === null ? {horizontal: 'left', indent: 1} : {horizontal: 'right'},
+    }
+  })
+  header.commit()
+  return sheet
+}
+
+function closeSheet(sheet: Worksheet, columns: readonly SheetColumn[], rows: number): void {
+  if (columns.length > 0) {
+    sheet.autoFilter = {from: {row: 1, col: 1}, to: {row: rows, col: columns.length}}
+  }
+  sheet.commit()
+}
+
+/** The value of a cell; a text is never taken for a formula. */
+type CellValue = string | number | boolean | Date | {richText: {text: string}[]} | null
 
 /** A column of a worksheet. */
-export interface SheetColumn {
+interface SheetColumn {
   name: string
   /** In characters. */
   width: number
@@ -69,13 +208,13 @@ export interface SheetColumn {
   readCell: (value: Json) => CellValue
 }
 
-/** What one cell can hold (Excel specifications and limits). */
+/** The most characters of one cell (Excel specifications and limits). */
 const CELL_CHARACTERS = 32_767
 
-/** More digits than a spreadsheet keeps: such a number stays text, which is exact. */
+/** Digits that a spreadsheet keeps; a number with more stays text, which is exact. */
 const EXACT_DIGITS = 15
 
-/** How a kind of column looks: its format, and its width where that does not depend on the content. */
+/** How a kind of column is shown; its width when that does not depend on the content. */
 interface Look {
   format: string | null
   width?: number
@@ -95,17 +234,13 @@ const LOOKS = {
     width: 20,
     read: (text) => readInstant(text, `${text.replace(' ', 'T').slice(0, 23)}Z`),
   },
-  // A spreadsheet shows a truth by its own words, LibreOffice only where the format says so.
+  // LibreOffice shows words for a boolean only with this format.
   truth: {format: '"TRUE";"TRUE";"FALSE"', width: 7, read: (text) => text === 'true'},
   text: {format: null, read: readText},
 } satisfies Record<string, Look>
 
-function lookOf(column: TableColumn): Look {
-  const look = lookOfName(column)
-  return ['DOUBLE', 'FLOAT'].includes(column.type) ? {...look, read: readDouble} : look
-}
-
-function lookOfName({name, type}: TableColumn): Look {
+function lookOf({name, type}: TableColumn): Look {
+  if (['DOUBLE', 'FLOAT'].includes(type)) return {...lookOf({name, type: 'DECIMAL'}), read: readDouble}
   if (type === 'DATE') return LOOKS.date
   if (type === 'TIMESTAMP') return LOOKS.timestamp
   if (type === 'BOOLEAN') return LOOKS.truth
@@ -118,36 +253,34 @@ function lookOfName({name, type}: TableColumn): Look {
 }
 
 /**
- * A text as a cell holds it: `_x0041_` would be read as `A` (ST_Xstring of ECMA-376). The library escapes it in a cell of
- * rich text, which is also the only one that LibreOffice decodes.
+ * A text as a cell value. A plain `_x0041_` would be read as `A` (ST_Xstring of ECMA-376); the library escapes it in rich text, the
+ * only form that LibreOffice decodes.
  */
 function readText(text: string): CellValue {
   return /_x[0-9a-f]{4}_/i.test(text) ? {richText: [{text}]} : text
 }
 
-/** A number as a cell holds it without losing a digit. */
+/** A number as a cell value that keeps every digit. */
 function readNumber(text: string): CellValue {
   const digits = text.replace(/[^\d]/g, '').replace(/^0+/, '')
   return digits.length <= EXACT_DIGITS ? Number(text) : text
 }
 
-/** A cell holds a double as it is, but neither `NaN` nor `Infinity`. */
+/** A double as a cell value; `NaN` and `Infinity` stay text. */
 function readDouble(text: string): CellValue {
   const value = Number(text)
   return Number.isFinite(value) ? value : text
 }
 
-/** A spreadsheet knows no day before 1900-03-01 for certain: an earlier one stays text. */
+/** An instant as a cell value; before 1900-03-01, where spreadsheets disagree, it stays text. */
 function readInstant(text: string, iso: string): CellValue {
   return text < '1900-03-01' || text > '9999-12-31 23:59:59' ? text : new Date(iso)
 }
 
-const lengthsRow = z.record(z.string(), z.coerce.number())
-
 /**
  * The columns of a table as a worksheet shows them.
  *
- * @param from what SQL reads it from
+ * @param from the table in SQL
  * @throws CheckError `EXPORT_CELL`
  */
 async function readSheetColumns(db: Database, table: string, from: string): Promise<SheetColumn[]> {
@@ -156,7 +289,10 @@ async function readSheetColumns(db: Database, table: string, from: string): Prom
     const quoted = quoteName(name)
     return `coalesce(max(length(cast(${quoted} as varchar))), 0) as ${quoted}`
   })
-  const longest = await db.one(lengthsRow, `select ${lengths.join(', ')} from ${from}`)
+  const longest = await db.one(
+    z.record(z.string(), z.coerce.number()),
+    `select ${lengths.join(', ')} from ${from}`,
+  )
   return columns.map((column) => {
     const {name, type} = column
     const look = lookOf(column)
@@ -167,7 +303,7 @@ async function readSheetColumns(db: Database, table: string, from: string): Prom
         `Column '${name}' of table '${table}' holds a text of ${length} characters: a cell takes ${CELL_CHARACTERS}.`,
         {next: 'Export the other tables with --table, or this one as csv or parquet.'},
       )
-    // The filter's button takes about three characters beside the name.
+    // The filter's button is about three characters wide.
     const width = Math.max(name.length + 3, look.width ?? Math.ceil(length * (look.format ? 1.35 : 1)) + 2)
     return {
       name,
@@ -178,19 +314,16 @@ async function readSheetColumns(db: Database, table: string, from: string): Prom
   })
 }
 
-/** What one table's sheets come to, and what they hold. */
-export type SheetNote = ControlTotals & {table: string; about: string}
-
 const MONEY = '#,##0.00'
 const COUNT = '#,##0'
 
-/** Named in every style of ours: without it LibreOffice takes a serif. */
+/** Set in every style, because LibreOffice would choose a serif. */
 const FONT = {name: 'Calibri', family: 2, size: 11} as const
 
-/** The place of the column that says what a sheet holds. */
+/** The index of the column "What it holds". */
 const ABOUT = 5
 
-/** Writes the first sheet: what the workbook is of, how the source ties out to it, and what each sheet comes to. */
+/** Writes the first sheet: the release, how the source ties out to it, and the totals of each sheet. */
 function writeSummarySheet(
   book: WorkbookWriter,
   manifest: ReleaseManifest,
@@ -269,190 +402,49 @@ function dayOf(date: string): Date {
   return new Date(`${date}T00:00:00Z`)
 }
 
-/** Rows one worksheet holds (Excel specifications and limits). */
-const SHEET_ROWS = 1_048_576
+/** 1980-01-01 00:00, the earliest time in a ZIP archive, as time and date words, little-endian. */
+const FIRST_INSTANT: Buffer = Buffer.from([0, 0, 0x21, 0])
 
-/** Characters that fit on one printed page and can still be read: wider sheets take several, side by side. */
-const PAGE_CHARACTERS = 210
-
-/** Characters a worksheet's name may have. */
-const NAME_CHARACTERS = 31
-
-/** A sheet's worksheet as the library has it. */
-type Worksheet = ReturnType<WorkbookWriter['addWorksheet']>
+const END_BYTES = 22
+const END_SIGNATURE = 0x06054b50
+const ENTRY_BYTES = 46
 
 /**
- * Creates the writer of one workbook with a summary and a sheet per table: typed cells, formats, filters, frozen headers.
- * A table of more rows than a sheet holds goes on in the next, `core.deal (2)`. The same release is the same bytes.
+ * Sets the time of every entry of a ZIP archive to 1980-01-01, so that the same content always gives the same bytes
+ * (APPNOTE.TXT 4.3.7, 4.3.12).
  */
-export function createXlsxWriter(sheetRows: number = SHEET_ROWS): ProfileWriter {
-  return async (db, source, {tables}, dir) => {
-    const notes: SheetNote[] = []
-    for (const table of tables) {
-      const [about = ''] = (await readTableComment(db, table)).split(/[.:;](?:\s|$)/)
-      notes.push({table, about, ...(await readControlTotals(db, table))})
-    }
-    const name = `loantape-${source.manifest.as_of}.xlsx`
-    const names = nameSheets(notes, sheetRows)
-    await writeBook(join(dir, name), source.manifest, async (book) => {
-      writeSummarySheet(book, source.manifest, notes, names)
-      for (const table of tables) {
-        const sheets = {
-          table,
-          from: `release.${table}`,
-          rows: inOrder(source, table),
-          names: names.get(table) ?? [],
-        }
-        await writeSheets(book, db, sheets, sheetRows)
-      }
-    })
-    pinZipDates(join(dir, name))
-    const rows = notes.reduce((sum, note) => sum + note.rows, 0)
-    const sheets = notes.map(({about: _about, ...note}) => note)
-    return {files: [{name, rows, columns: [], sum_amount: null, sum_debit: null, sum_credit: null, sheets}]}
-  }
-}
-
-/**
- * Writes rows as a workbook of one sheet, whose bytes are final as they are written.
- *
- * @param title of the sheet
- * @param from a table, a view or a subquery
- * @throws Error where a sheet does not hold them; CheckError `EXPORT_CELL`
- */
-export async function writeQueryBook(
-  db: Database,
-  {path, title, from}: {path: string; title: string; from: string},
-  manifest: ReleaseManifest,
-  sheetRows: number = SHEET_ROWS,
-): Promise<void> {
-  // Computed once: the rows are read for the widths of columns, and then written.
-  await db.run(`create temp table sheet_row as from ${from} limit ${sheetRows}`)
+export function pinZipDates(path: string): void {
+  const file = openSync(path, 'r+')
   try {
-    const {rows} = await db.one(z.object({rows: z.coerce.number()}), 'select count(*) as rows from sheet_row')
-    if (rows === sheetRows)
-      throw new Error(
-        `more than ${groupThousands(sheetRows - 1)} rows, which is what a worksheet holds: ask for fewer, or for CSV or Parquet.`,
-      )
-    const names = [title.slice(0, NAME_CHARACTERS)]
-    await writeBook(path, manifest, (book) =>
-      writeSheets(book, db, {table: title, from: 'sheet_row', rows: 'sheet_row', names}, sheetRows),
-    )
+    const {entries, size, offset} = readEnd(file, path)
+    const directory = readBytes(file, offset, size)
+    let at = 0
+    for (let entry = 0; entry < entries; entry++) {
+      writeSync(file, FIRST_INSTANT, 0, 4, offset + at + 12)
+      writeSync(file, FIRST_INSTANT, 0, 4, directory.readUInt32LE(at + 42) + 10)
+      let end = at + ENTRY_BYTES
+      // The lengths of its name, extra field and comment.
+      for (const length of [28, 30, 32].map((offset) => directory.readUInt16LE(at + offset))) end += length
+      at = end
+    }
   } finally {
-    await db.run('drop table sheet_row')
+    closeSync(file)
   }
 }
 
-/** Writes a workbook by what `fill` puts into it, a part at a time. */
-async function writeBook(
-  path: string,
-  {known_at, generator}: ReleaseManifest,
-  fill: (book: WorkbookWriter) => Promise<void>,
-): Promise<void> {
-  // Loaded here: little else needs it, and it takes a third of a second.
-  const {WorkbookWriter} = await import('@cj-tech-master/excelts')
-  const made = new Date(known_at)
-  const stream = createWriteStream(path)
-  // Nothing is awaited between this and the race below: a failure always finds somebody who waits for it.
-  const isDone = finished(stream)
-  const book = new WorkbookWriter({
-    stream,
-    useStyles: true,
-    trueStreaming: true,
-    created: made,
-    modified: made,
-  })
-  book.creator = generator
-  book.lastModifiedBy = generator
-  const work = async () => {
-    await fill(book)
-    await book.commit()
-    await isDone
+/** The end record of the central directory; our archives have no comment after it. */
+function readEnd(file: number, path: string): {entries: number; size: number; offset: number} {
+  const bytes = fstatSync(file).size
+  const end = readBytes(file, Math.max(0, bytes - END_BYTES), END_BYTES)
+  const offset = end.readUInt32LE(16)
+  if (end.readUInt32LE(0) === END_SIGNATURE && offset < 0xffffffff) {
+    return {entries: end.readUInt16LE(10), size: end.readUInt32LE(12), offset}
   }
-  // The stream may fail first: the library would then wait for it for ever.
-  await Promise.race([work(), isDone.then(() => new Promise<never>(() => undefined))])
+  throw newError('EXPORT_XLSX_TOO_LARGE', `Workbook '${path}' has ${bytes} bytes: expected less than 4 GB.`)
 }
 
-/** The names of each table's sheets, no two alike to a spreadsheet, which knows no difference of case. */
-function nameSheets(notes: readonly SheetNote[], sheetRows: number): Map<string, string[]> {
-  const taken = new Set(['summary'])
-  return new Map(
-    notes.map(({table, rows}) => {
-      const count = Math.max(1, Math.ceil(rows / (sheetRows - 1)))
-      const names = Array.from({length: count}, (_, index) => {
-        for (let number = index + 1; ; number++) {
-          const tail = number === 1 ? '' : ` (${number})`
-          const name = `${table.slice(0, NAME_CHARACTERS - tail.length)}${tail}`
-          if (taken.has(name.toLowerCase())) continue
-          taken.add(name.toLowerCase())
-          return name
-        }
-      })
-      return [table, names]
-    }),
-  )
-}
-
-async function writeSheets(
-  book: WorkbookWriter,
-  db: Database,
-  {table, from, rows, names}: {table: string; from: string; rows: string; names: readonly string[]},
-  sheetRows: number,
-): Promise<void> {
-  const columns = await readSheetColumns(db, table, from)
-  const waiting = names.values()
-  const next = () => openSheet(book, waiting.next().value ?? table, columns)
-  let sheet = next()
-  let row = 1
-  for await (const chunk of db.stream(`select * from ${rows}`)) {
-    for (const values of chunk) {
-      if (row === sheetRows) {
-        closeSheet(sheet, columns, row)
-        sheet = next()
-        row = 1
-      }
-      sheet.addRow(columns.map(({readCell}, index) => readCell(values[index] ?? null))).commit()
-      row += 1
-    }
-    // Gives the file the time to take what was written.
-    await new Promise((resolve) => setImmediate(resolve))
-  }
-  closeSheet(sheet, columns, row)
-}
-
-function openSheet(book: WorkbookWriter, name: string, columns: readonly SheetColumn[]): Worksheet {
-  const sheet = book.addWorksheet(name, {
-    views: [{state: 'frozen', ySplit: 1}],
-    pageSetup: {
-      orientation: 'landscape',
-      fitToPage: true,
-      fitToWidth: Math.ceil(columns.reduce((sum, {width}) => sum + width, 0) / PAGE_CHARACTERS),
-      fitToHeight: 0,
-      printTitlesRow: '1:1',
-      printTitlesColumn: 'A:A',
-    },
-    headerFooter: {oddFooter: '&L&A&RPage &P of &N'},
-  })
-  sheet.columns = columns.map(({width, format}) => ({
-    width,
-    style: format === null ? {alignment: {horizontal: 'left', indent: 1}} : {numFmt: format},
-  }))
-  const header = sheet.addRow(columns.map(({name}) => readText(name)))
-  columns.forEach(({format}, index) => {
-    header.getCell(index + 1).style = {
-      font: {...FONT, bold: true},
-      fill: {type: 'pattern', pattern: 'solid', fgColor: {argb: 'FFE8EEF4'}},
-      border: {bottom: {style: 'thin'}},
-      alignment: format === null ? {horizontal: 'left', indent: 1} : {horizontal: 'right'},
-    }
-  })
-  header.commit()
-  return sheet
-}
-
-function closeSheet(sheet: Worksheet, columns: readonly SheetColumn[], rows: number): void {
-  if (columns.length > 0) {
-    sheet.autoFilter = {from: {row: 1, col: 1}, to: {row: rows, col: columns.length}}
-  }
-  sheet.commit()
+function readBytes(file: number, position: number, length: number): Buffer {
+  const bytes = Buffer.alloc(length)
+  readSync(file, bytes, 0, length, position)
+  return bytes
 }

@@ -41,20 +41,15 @@ const manifestSchema = z.object({
   format: z.literal(FORMAT),
   generator: z.string(),
   made_at: z.string(),
-  /** Fingerprint of the key that opens the tapes, which is not in the backup. */
+  /** The fingerprint of the key of tapes, which is not in the backup. */
   tape_key: z.string().nullable(),
   files: z.array(z.object({path: z.string(), bytes: z.number(), sha256: z.string()})),
-  /** HMAC-SHA256 of all this under that key, so that nobody without it can make or change a backup; null where it was not at hand. */
+  /** HMAC-SHA256 of the other fields, so that only who has the key can make or change a backup; null when it was not at hand. */
   mac: z.string().nullable(),
 })
 type Manifest = z.output<typeof manifestSchema>
 
-/** The MAC of a manifest, over its fields in the order of the schema. */
-function macOf({mac: _, ...fields}: Manifest, key: TapeKey): string {
-  return computeMac(key, 'loantape backup manifest', JSON.stringify(fields))
-}
-
-/** What a backup came to. */
+/** The result of a backup. */
 export interface BackupResult {
   run_id: string
   outcome: 'backed_up'
@@ -62,18 +57,18 @@ export interface BackupResult {
   files: number
   bytes: number
   tape_key: string | null
-  /** Whether its manifest carries the MAC of that key. */
+  /** Whether its manifest carries a MAC. */
   authenticated: boolean
-  /** Backups that were removed as older than those to be kept. */
+  /** Older backups that were removed. */
   removed: string[]
 }
 
 /**
- * Copies everything that cannot be built again, under the run lock, so that its parts belong together: warehouse, files handed
- * out, tapes, the key of hashes, the mappings of accounts and fields, saved queries, the state database. Each copy is read back and compared. Releases are not among it, nor is the key of tapes,
- * under which the manifest carries a MAC.
+ * Copies everything that cannot be built again: warehouse, exports, tapes, the key of hashes, the mappings of accounts and fields,
+ * saved queries, the state database. The run lock keeps the parts consistent, and each copy is read back and compared. Releases are
+ * left out, and the key of tapes, which makes the MAC of the manifest.
  *
- * @param to a folder that is not there yet, or is empty
+ * @param to a new or empty folder
  * @throws ConfigError `OUT_PLACE`; UnexpectedError `BACKUP_DIFFERS`; LockedError `RUN_IN_PROGRESS`
  */
 export async function backUp(config: Config, to: string, world: World): Promise<BackupResult> {
@@ -87,7 +82,7 @@ export async function backUp(config: Config, to: string, world: World): Promise<
     try {
       mkdirSync(temporary, {recursive: true, mode: 0o700})
       if (existsSync(folder.warehouse)) await closeWhole(folder, config, world)
-      // Before the tapes: what is issued meanwhile stands on one, from which the copy is brought up to date.
+      // Before the tapes, which bring the copy up to date with what is issued meanwhile.
       const stateCopy = await copyStateDb(folder, temporary)
       for (const path of listKept(folder)) {
         const sha256 = await copyVerified(join(folder.root, path), join(temporary, path))
@@ -104,16 +99,9 @@ export async function backUp(config: Config, to: string, world: World): Promise<
       if (existsSync(dir)) rmdirSync(dir)
       moveIntoPlace(temporary, dir)
       const bytes = files.reduce((total, file) => total + file.bytes, 0)
-      return {
-        run_id: runId,
-        outcome: 'backed_up',
-        dir,
-        files: files.length,
-        bytes,
-        tape_key,
-        authenticated: manifest.mac !== null,
-        removed: [],
-      }
+      const [count, authenticated] = [files.length, manifest.mac !== null]
+      const made = {dir, files: count, bytes, tape_key, authenticated}
+      return {run_id: runId, outcome: 'backed_up', ...made, removed: []}
     } catch (error) {
       rmSync(temporary, {recursive: true, force: true})
       throw error
@@ -121,13 +109,13 @@ export async function backUp(config: Config, to: string, world: World): Promise<
   })
 }
 
-/** Begins the name of a backup that is being made. */
+/** The prefix of a backup that is being made. */
 const TEMPORARY = '.backing-up-'
 
-/** The name of a backup among others. */
+/** The name of a dated backup. */
 const DATED = /^loantape-\d{8}T\d{6}Z$/
 
-/** Makes a backup below a folder, named after the instant, and removes the oldest beyond `kept`. */
+/** Makes a backup in a folder, named after the time, and removes the oldest beyond `kept`. */
 export async function backUpDated(
   config: Config,
   {to, kept}: {to: string; kept: number},
@@ -143,7 +131,7 @@ export async function backUpDated(
 
 const STATE_DB = 'state.sqlite'
 
-/** What a backup can hold of a data folder, by name. */
+/** The entries of a data folder that a backup can hold. */
 const KEPT_NAMES = [
   'warehouse.duckdb',
   'hash.key',
@@ -155,11 +143,11 @@ const KEPT_NAMES = [
   STATE_DB,
 ]
 
-/** The paths that a backup can hold: what else one names would be put where settings and programs are read from. */
+/** The only paths a backup may name: others could overwrite settings or programs. */
 const KEPT_PATH =
   /^(?:warehouse\.duckdb|hash\.key|state\.sqlite|(?:fields|accounting)\.json|(?:exports|tape|queries)\/(?:(?!\.{1,2}\/)[^/\\]+\/)*[^/\\]+)$/
 
-/** The files that are copied as they are, below the data folder. */
+/** The files to copy, but for the state database. */
 function listKept({root}: DataFolder): string[] {
   return KEPT_NAMES.filter((name) => name !== STATE_DB)
     .map((name) => join(root, name))
@@ -168,26 +156,27 @@ function listKept({root}: DataFolder): string[] {
     .map((path) => relative(root, path))
 }
 
-/** Whether there is a file, or a folder that is not empty. */
+/** Whether a path is a file, or a folder that holds any. */
 function holdsFiles(path: string): boolean {
   const stat = statSync(path, {throwIfNoEntry: false})
   return stat?.isDirectory() ? listFiles(path).length > 0 : stat !== undefined
 }
 
-/** What a run that died left in the write-ahead log goes into the file. */
+/** Moves the write-ahead log of a crashed run into the warehouse file. */
 async function closeWhole(folder: DataFolder, config: Config, world: World): Promise<void> {
   await using db = await openWarehouse(folder, world, config)
   await db.run('checkpoint warehouse')
 }
 
-function listFiles(dir: string): string[] {
+/** The files below a folder, sorted. */
+export function listFiles(dir: string): string[] {
   return readdirSync(dir, {recursive: true, withFileTypes: true})
     .filter((entry) => entry.isFile())
     .map((entry) => join(entry.parentPath, entry.name))
     .sort()
 }
 
-/** Copies a file, and returns the sha256 that both have. */
+/** Copies a file and compares both. @returns their sha256 */
 async function copyVerified(from: string, to: string): Promise<string> {
   mkdirSync(dirname(to), {recursive: true, mode: 0o700})
   copyFileSync(from, to, constants.COPYFILE_FICLONE)
@@ -197,7 +186,7 @@ async function copyVerified(from: string, to: string): Promise<string> {
   throw newError('BACKUP_DIFFERS', `Copy '${to}' is not what '${from}' holds.`)
 }
 
-/** Copies the state database into a folder, and returns where it is. */
+/** Copies the state database into a folder. @returns the path of the copy */
 async function copyStateDb(folder: DataFolder, dir: string): Promise<string> {
   const copy = join(dir, STATE_DB)
   closeSync(openSync(copy, 'w'))
@@ -206,9 +195,9 @@ async function copyStateDb(folder: DataFolder, dir: string): Promise<string> {
     await backup(stateDb, copy)
   }
   using copied = new DatabaseSync(copy)
-  // A copy that stands alone, without a log beside it.
+  // The copy must not need a write-ahead log beside it.
   copied.exec('pragma journal_mode = delete')
-  // This run, which goes on in the state database that is copied.
+  // This run ends in the original only.
   copied.exec('delete from lock; delete from run where ended_at is null')
   const {integrity_check} = z
     .object({integrity_check: z.string()})
@@ -219,26 +208,26 @@ async function copyStateDb(folder: DataFolder, dir: string): Promise<string> {
   })
 }
 
-/** What a restore came to. */
+/** The result of a restore. */
 interface RestoreResult {
   outcome: 'restored'
-  /** The backup that was brought back. */
+  /** The backup. */
   from: string
   files: number
-  /** Whether its manifest has the MAC of the key at hand. */
+  /** Whether its manifest has a MAC by the key at hand. */
   authenticated: boolean
 }
 
-/** What the examination of a backup came to. */
+/** The result of examining a backup. */
 interface BackupExamined extends Omit<RestoreResult, 'outcome'> {
   outcome: 'whole'
   tape_key: string | null
 }
 
 /**
- * Compares each file of a backup with its manifest, and the manifest with its MAC where the key of tapes is at hand.
+ * Compares each file of a backup with its manifest, and the manifest with its MAC if the key of tapes is at hand.
  *
- * @param isTrusted also takes a backup whose manifest has no MAC of the key at hand
+ * @param isTrusted also accepts a manifest without a MAC by the key at hand
  * @throws ConfigError `BACKUP_UNREADABLE`; UnexpectedError `BACKUP_DAMAGED`, `BACKUP_NOT_AUTHENTIC`
  */
 export async function examineBackup(
@@ -259,7 +248,7 @@ export async function examineBackup(
   for (const {path, bytes, sha256} of files) {
     const file = join(dir, path)
     if (!KEPT_PATH.test(path) || !isInside(file, dir)) throw createDamaged(dir, path)
-    // Whoever made it up may have put a pipe or a device there, which no reading ends.
+    // A forged backup may hold a pipe or a device, which could be read for ever.
     const stat = statSync(file, {throwIfNoEntry: false})
     const isWhole = stat?.isFile() && stat.size === bytes && (await digestFile(file)) === sha256
     if (!isWhole) throw createDamaged(dir, path)
@@ -274,18 +263,18 @@ export async function examineBackup(
   }
 }
 
-/** What can be said of who made a backup. */
+/** Says whether a backup is known to be authentic. */
 export const sayAuthentic = ({
   authenticated,
   tape_key,
 }: Pick<BackupExamined, 'authenticated' | 'tape_key'>) =>
   authenticated
     ? `Its manifest has the MAC of the key of tapes, ${tape_key}.`
-    : 'That nobody changed it is not certain: no MAC of the key of tapes was compared. Whoever can write there could have made it.'
+    : 'It may have been changed: no MAC by the key of tapes was compared. Whoever can write there could have made it.'
 
 /**
- * Brings the files of a backup into a data folder that has none of them: all into a folder in it, and from there each to its
- * place. As long as that folder is there nothing but another restore opens the data folder.
+ * Restores a backup into a data folder that has none of its files: first all into a folder in it, then each to its place. While that
+ * folder exists, only another restore opens the data folder.
  *
  * @throws ConfigError `RESTORE_NOT_EMPTY`, `BACKUP_UNREADABLE`; UnexpectedError `BACKUP_DAMAGED`, `BACKUP_NOT_AUTHENTIC`
  */
@@ -309,7 +298,7 @@ export async function restoreBackup(
   rmSync(staging, {recursive: true, force: true})
   for (const path of paths) await copyVerified(join(examined.from, path), join(staging, path))
   for (const name of KEPT_NAMES) {
-    // Left by a restore that was killed here.
+    // A restore killed here has left it.
     rmSync(join(folder.root, name), {recursive: true, force: true})
     if (existsSync(join(staging, name))) renameSync(join(staging, name), join(folder.root, name))
   }
@@ -332,6 +321,11 @@ function readManifest(dir: string): Manifest {
       {cause},
     )
   }
+}
+
+/** The MAC of a manifest, over its fields in the order of the schema. */
+function macOf({mac: _, ...fields}: Manifest, key: TapeKey): string {
+  return computeMac(key, 'loantape backup manifest', JSON.stringify(fields))
 }
 
 function createDamaged(dir: string, path: string): LoantapeError {

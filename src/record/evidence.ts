@@ -27,112 +27,26 @@ import {listKnownFields} from '../sync/mapped-fields.ts'
 import {listReadableTapes, type ReadableTape, readUnits, type TapeUnit, textOf} from '../sync/tape-units.ts'
 import {requireReadKey} from '../sync/tapes.ts'
 
-/** An answer as an archive of the web has it. */
-interface ArchivedAnswer {
-  /** What tells it apart: the line of a tape. */
-  place: string
-  uri: string
-  /** ISO 8601. */
-  receivedAt: string
-  status: number
-  headers: Record<string, string>
-  body: Buffer
-}
-
-/** The record an archive begins with (ISO 28500, WARC 1.1): what wrote it, and about what. */
-function formatArchiveHead(fields: Record<string, string>, date: string): Buffer {
-  return formatRecord(
-    {type: 'warcinfo', place: JSON.stringify(fields), date, fields: {}},
-    'application/warc-fields',
-    formatHeaders(fields),
-  )
-}
-
-/** The record of an answer, compressed by itself as archives are. Lengths and codings are those of the body here. */
-function formatAnswer({place, uri, receivedAt, status, headers, body}: ArchivedAnswer): Buffer {
-  const own = Object.entries(headers).filter(
-    ([name]) => !['content-length', 'content-encoding', 'transfer-encoding'].includes(name),
-  )
-  const said = formatHeaders({...Object.fromEntries(own), 'content-length': String(body.length)})
-  const head = Buffer.from(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\n${said}\r\n`)
-  const fields = {
-    'WARC-Target-URI': uri,
-    'WARC-Payload-Digest': `sha256:${hash('sha256', body)}`,
-    'Loantape-Line': place,
-  }
-  return formatRecord(
-    {type: 'response', place, date: receivedAt, fields},
-    'application/http; msgtype=response',
-    Buffer.concat([head, body]),
-  )
-}
-
-/** What of an answer may be shown, beside the sha256 of what was received. */
-function formatReduced(
-  {place, uri, receivedAt}: Pick<ArchivedAnswer, 'place' | 'uri' | 'receivedAt'>,
-  {shown, sha256}: {shown: string; sha256: string},
-): Buffer {
-  const fields = {
-    'WARC-Target-URI': uri,
-    'Loantape-Line': place,
-    'Loantape-Received-Digest': `sha256:${sha256}`,
-  }
-  return formatRecord({type: 'conversion', place, date: receivedAt, fields}, 'application/json', shown)
-}
-
-function formatRecord(
-  {type, place, date, fields}: {type: string; place: string; date: string; fields: Record<string, string>},
-  contentType: string,
-  block: string | Buffer,
-): Buffer {
-  const content = Buffer.from(block)
-  const id = hash('sha256', `${type} ${place}`)
-  const uuid = [
-    id.slice(0, 8),
-    id.slice(8, 12),
-    `8${id.slice(13, 16)}`,
-    `8${id.slice(17, 20)}`,
-    id.slice(20, 32),
-  ]
-  const header = formatHeaders({
-    'WARC-Type': type,
-    'WARC-Record-ID': `<urn:uuid:${uuid.join('-')}>`,
-    'WARC-Date': date,
-    ...fields,
-    'WARC-Block-Digest': `sha256:${hash('sha256', content)}`,
-    'Content-Type': contentType,
-    'Content-Length': String(content.length),
-  })
-  return gzipSync(Buffer.concat([Buffer.from(`WARC/1.1\r\n${header}\r\n`), content, Buffer.from('\r\n\r\n')]))
-}
-
-function formatHeaders(fields: Record<string, string>): string {
-  return Object.entries(fields)
-    .map(([name, value]) => `${name}: ${value.replace(/[\r\n]+/g, ' ')}\r\n`)
-    .join('')
-}
-
 const MANIFEST = 'manifest.json'
 
-/** Begins the name of evidence that is being written. */
+/** The prefix of evidence that is being written. */
 const TEMPORARY = '.writing-evidence-'
 
 /** The script that examines a folder of evidence. */
 const CHECK = join(import.meta.dirname, '../../evidence/check.py')
 
-/** What evidence is asked for. */
 interface EvidenceRequest {
   /** Id of a release or a batch, or `current`. */
   of: string
-  /** The folder to write; not there yet, or empty. */
+  /** A new or empty folder. */
   to: string
-  /** `YYYY-MM-DD`: also the answers of every tape from this day on; by default only those of the walk that the release rests on. */
+  /** `YYYY-MM-DD`: include the answers of all tapes from this day on; by default only those of the release's walk. */
   from?: string | undefined
-  /** Answers as they came, with the fields that the contract does not know. */
+  /** Write whole answers, with fields that the contract does not know. */
   allFields?: boolean | undefined
 }
 
-/** What writing evidence came to. */
+/** The result of writing evidence. */
 export interface EvidenceResult {
   outcome: 'written'
   dir: string
@@ -146,9 +60,8 @@ export interface EvidenceResult {
 }
 
 /**
- * Writes a folder with which somebody without loantape can check what a release rests on: every line of the tapes without its
- * body, the answers of a walk as a WARC, as they came or without the fields that the contract does not know, the certificates,
- * and a script.
+ * Writes a folder with which anybody can check a release without loantape: every line of the tapes without its body, the answers of
+ * a walk as a WARC, whole or with the fields of the contract alone, the certificates, and a script.
  *
  * @throws ConfigError `UNKNOWN_NAME`, `EVIDENCE_HISTORY`, `OUT_PLACE`, `TAPE_KEY_LOST`; UnexpectedError
  * `EVIDENCE_TAPES`, `HISTORY_MISSING`, `TAPE_DAMAGED`
@@ -161,7 +74,7 @@ export async function writeEvidence(
   const dir = requireNewFolder(folder, to, 'evidence')
   const subject = findSubject(folder, of)
   const key = requireReadKey(config, folder)
-  // Tapes are read while the warehouse is closed: nobody waits for that.
+  // The warehouse is closed again before tapes are read, so that nobody waits for it.
   const {tapeHead, baseUrl, deals} = await readOrigin(folder, subject, of)
   const {tapes, before} = followBack(folder, key, tapeHead)
   if (!tapes.some(({tape}) => tape.unit === subject.source.walk_id))
@@ -209,7 +122,7 @@ export async function writeEvidence(
   }
 }
 
-/** What is to be proved: a release, or the release that a batch was made from. */
+/** The release to prove, or the release of a batch. */
 type Subject = z.output<typeof subjectSchema> & {
   /** The folder of the batch. */
   batch?: string
@@ -229,7 +142,7 @@ function findSubject(folder: DataFolder, of: string): Subject {
   return subjectSchema.parse(requireRelease(folder, of === 'current' ? undefined : of).manifest)
 }
 
-/** The folder of a batch of this id, whichever profile's. */
+/** The folder of the batch with this id, in any profile. */
 function findBatch({exports}: DataFolder, id: string): string | undefined {
   if (!existsSync(exports) || !/^[\w-]+$/.test(id)) return undefined
   return readdirSync(exports)
@@ -237,7 +150,7 @@ function findBatch({exports}: DataFolder, id: string): string | undefined {
     .find((dir) => existsSync(join(dir, MANIFEST)))
 }
 
-/** Where the tape stood when what a subject knows was stored, the source it is from, and the fields known of its deals. */
+/** The head of the tapes when a subject's history was stored, the source, and the known fields of its deals. */
 async function readOrigin(
   folder: DataFolder,
   {known_at, history_id}: Subject,
@@ -257,14 +170,15 @@ async function readOrigin(
   )
 }
 
-/** A tape with so many of its lines as lead to the release. */
+/** A tape that leads to the release. */
 interface ProvingTape {
   tape: ReadableTape
+  /** How many of its lines do. */
   lines: number
   units: TapeUnit[]
 }
 
-/** The tapes that lead to a head, oldest first, and the head of the one before them that is not kept any more. */
+/** The tapes that lead to a head, oldest first, and the head before them, whose tape is no longer kept. */
 function followBack(
   folder: DataFolder,
   key: TapeKey,
@@ -290,11 +204,17 @@ function followBack(
 
 const nameOf = ({tape}: ProvingTape): string => `${tape.unit}.jsonl`
 
-/** Writes every line without its body, and the bodies that are shown. */
+/** Writes every line without its body, and the answers of shown units. */
 async function writeTapes(
   dir: string,
   tapes: readonly ProvingTape[],
-  asked: {
+  {
+    subject,
+    isShown,
+    baseUrl,
+    deals,
+    allFields,
+  }: {
     subject: Subject
     isShown: (unit: TapeUnit) => boolean
     baseUrl: string
@@ -302,8 +222,7 @@ async function writeTapes(
     allFields: boolean
   },
 ): Promise<{lines: number; answers: number; shown: string[]}> {
-  const {subject, isShown, baseUrl, deals, allFields} = asked
-  const told = {lines: 0, answers: 0, shown: [] as string[]}
+  const written = {lines: 0, answers: 0, shown: [] as string[]}
   const reduce = createReducer(deals)
   const archive = await open(join(dir, 'responses.warc.gz'), 'wx')
   await using _archive = archive
@@ -312,7 +231,7 @@ async function writeTapes(
   for (const proving of tapes) {
     const name = nameOf(proving)
     const shown = proving.units.filter((unit) => isShown(unit) && !isClosed(unit.begin))
-    if (shown.length > 0) told.shown.push(name)
+    if (shown.length > 0) written.shown.push(name)
     await using file = await open(join(dir, 'tapes', name), 'wx')
     let number = 0
     for (const line of proving.tape.lines().take(proving.lines)) {
@@ -320,26 +239,26 @@ async function writeTapes(
       await file.writeFile(`${formatBare(line)}\n`)
       if (shown.length === 0 || !line.body) continue
       const answer = describeAnswer(line, `${name}:${number}`, baseUrl)
-      // A feed of rates is about nobody.
+      // A feed of rates names no people.
       const isWhole = allFields || line.frame.frame === 'rates'
       const record = isWhole
         ? formatAnswer(answer)
         : formatReduced(answer, {shown: reduce(line), sha256: line.sha256 ?? ''})
       await archive.writeFile(record)
-      told.answers += 1
+      written.answers += 1
     }
-    told.lines += number
+    written.lines += number
   }
-  return told
+  return written
 }
 
-/** Whether a unit holds what streams of people say, or books: that stays closed. */
+/** Whether a unit holds books or a stream about people, whose answers are never written. */
 function isClosed({kind, stream: name}: Frame): boolean {
   if (kind === 'act') return true
   return STREAMS.some((stream) => stream.name === name && stream.privacy !== undefined)
 }
 
-/** Of answers about deals: the fields that the contract knows, or `fields.json`, of each deal that can be read, and how a list goes on. */
+/** Reduces an answer about deals to the known fields of each readable deal, and the cursor of a list. */
 function createReducer(deals: Stream): (line: TapeLine) => string {
   const normalise = createNormaliser(deals)
   const paths = [...deals.wireFields.map((name) => [name]), ...(deals.mapped ?? []).map(({path}) => path)]
@@ -393,7 +312,7 @@ function describeAnswer({frame, body}: TapeLine, place: string, baseUrl: string)
   return {place, uri, receivedAt, status, headers, body: body ?? Buffer.alloc(0)}
 }
 
-/** What the certificates of the walks say, and which records of their pages could not be read. */
+/** The certificates of the walks, and the records of their pages that could not be read. */
 async function listCertificates(folder: DataFolder, tapes: readonly ProvingTape[]): Promise<unknown[]> {
   await using db = await openHistory(folder)
   const walks = JSON.stringify(tapes.map(({tape}) => tape.unit))
@@ -419,3 +338,82 @@ async function listCertificates(folder: DataFolder, tapes: readonly ProvingTape[
 
 const writeJson = (dir: string, name: string, content: unknown): Promise<void> =>
   writeFile(join(dir, name), `${JSON.stringify(content, null, 2)}\n`)
+
+/** An answer for the archive. */
+interface ArchivedAnswer {
+  /** `<tape>:<line>`, which identifies it. */
+  place: string
+  uri: string
+  /** ISO 8601. */
+  receivedAt: string
+  status: number
+  headers: Record<string, string>
+  body: Buffer
+}
+
+/** The first record of an archive (ISO 28500, WARC 1.1): its writer and subject. */
+function formatArchiveHead(fields: Record<string, string>, date: string): Buffer {
+  return formatRecord(
+    {type: 'warcinfo', place: JSON.stringify(fields), date, fields: {}},
+    'application/warc-fields',
+    formatHeaders(fields),
+  )
+}
+
+/** The record of a whole answer. Length and encoding headers describe the stored body. */
+function formatAnswer({place, uri, receivedAt, status, headers, body}: ArchivedAnswer): Buffer {
+  const own = Object.entries(headers).filter(
+    ([name]) => !['content-length', 'content-encoding', 'transfer-encoding'].includes(name),
+  )
+  const said = formatHeaders({...Object.fromEntries(own), 'content-length': String(body.length)})
+  const head = Buffer.from(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\n${said}\r\n`)
+  const fields = {
+    'WARC-Target-URI': uri,
+    'WARC-Payload-Digest': `sha256:${hash('sha256', body)}`,
+    'Loantape-Line': place,
+  }
+  return formatRecord(
+    {type: 'response', place, date: receivedAt, fields},
+    'application/http; msgtype=response',
+    Buffer.concat([head, body]),
+  )
+}
+
+/** The record of a reduced answer, with the sha256 of the received one. */
+function formatReduced(
+  {place, uri, receivedAt}: Pick<ArchivedAnswer, 'place' | 'uri' | 'receivedAt'>,
+  {shown, sha256}: {shown: string; sha256: string},
+): Buffer {
+  const fields = {
+    'WARC-Target-URI': uri,
+    'Loantape-Line': place,
+    'Loantape-Received-Digest': `sha256:${sha256}`,
+  }
+  return formatRecord({type: 'conversion', place, date: receivedAt, fields}, 'application/json', shown)
+}
+
+function formatRecord(
+  {type, place, date, fields}: {type: string; place: string; date: string; fields: Record<string, string>},
+  contentType: string,
+  block: string | Buffer,
+): Buffer {
+  const content = Buffer.from(block)
+  const id = hash('sha256', `${type} ${place}`)
+  const uuid = id.replace(/^(.{8})(.{4}).(.{3}).(.{3})(.{12}).*$/, '$1-$2-8$3-8$4-$5')
+  const header = formatHeaders({
+    'WARC-Type': type,
+    'WARC-Record-ID': `<urn:uuid:${uuid}>`,
+    'WARC-Date': date,
+    ...fields,
+    'WARC-Block-Digest': `sha256:${hash('sha256', content)}`,
+    'Content-Type': contentType,
+    'Content-Length': String(content.length),
+  })
+  return gzipSync(Buffer.concat([Buffer.from(`WARC/1.1\r\n${header}\r\n`), content, Buffer.from('\r\n\r\n')]))
+}
+
+function formatHeaders(fields: Record<string, string>): string {
+  return Object.entries(fields)
+    .map(([name, value]) => `${name}: ${value.replace(/[\r\n]+/g, ' ')}\r\n`)
+    .join('')
+}

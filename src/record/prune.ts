@@ -17,22 +17,22 @@ import {type Age, countServed, forgetPlaces, pruneRecords} from '../sync/quarant
 import {isOfHistory} from '../sync/tape-units.ts'
 import {describeGone} from './record-compare.ts'
 
-/** What was, or with a dry run would be, removed. */
+/** What was removed, or would be in a dry run. */
 export interface PruneResult {
   outcome: 'pruned' | 'unchanged' | 'dry_run'
   /** Ids of releases. */
   releases: string[]
   /** `profile/batch` */
   batches: string[]
-  /** Records in quarantine that can be shown no more; their rows stay. */
+  /** Quarantined records whose content was removed; their rows stay. */
   quarantined: number
   /** Tapes, below the data folder. */
   tapes: string[]
 }
 
 /**
- * Removes releases, batches, tapes and what quarantined records held that have served beyond what the settings keep; never
- * the current release nor what a closed period needs. Ages count back from what was stored last: a clock that is ahead makes nothing old.
+ * Removes releases, batches, tapes and the content of quarantined records beyond what the settings keep, but never the current release
+ * or what a closed period needs. Ages count back from the last stored item, so that a clock that is ahead makes nothing old.
  *
  * @throws LockedError `RUN_IN_PROGRESS`
  */
@@ -68,7 +68,7 @@ export async function pruneData(
   })
 }
 
-/** Tapes that were finished so many days before the last one that was finished by `now`; what was done is kept for good. */
+/** Tapes of history that were finished more than `days` before the last one by `now`. Tapes of acts are never old. */
 function listOldTapes(stateDb: StateDb, now: number, days: number): TapeRow[] {
   const ended = listTapes(stateDb).map((tape) => ({tape, at: Date.parse(tape.ended_at ?? '')}))
   const last = Math.max(...ended.map(({at}) => at).filter((at) => at <= now))
@@ -77,7 +77,7 @@ function listOldTapes(stateDb: StateDb, now: number, days: number): TapeRow[] {
     .map(({tape}) => tape)
 }
 
-/** The record keeps its place for each: that a tape was removed is an act. */
+/** Removes tapes. The removal is an act, so that the record keeps a place for each. */
 function removeTapes(
   {folder, stateDb, config}: {folder: DataFolder; stateDb: StateDb; config: Config},
   old: readonly TapeRow[],

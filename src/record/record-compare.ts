@@ -27,9 +27,9 @@ import {compareWarehouse, readStand} from '../sync/catch-up.ts'
 import {catchUpState, isMissing} from './record-state.ts'
 
 /**
- * Compares every store with the tapes: see `bringUpToDate`.
+ * Compares every store with the tapes; see `bringUpToDate`.
  *
- * @returns whether all could be compared: the warehouse cannot be while a run is under way, or where it is damaged
+ * @returns whether all were compared: a warehouse that is in use or damaged is left out
  * @throws ConfigError `STORES_DISAGREE`
  */
 export async function requireAgreement(
@@ -43,7 +43,7 @@ export async function requireAgreement(
   return problems !== null
 }
 
-/** Everything that the stores of a data folder do not agree on, the state database brought up to date where it can be. */
+/** Lists everything that the stores do not agree on, after bringing the state database up to date if possible. */
 export async function listDisagreements(config: Config, world: World): Promise<Disagreement[]> {
   const folder = dataFolderAt(config.dataDir)
   if (!hasStores(folder)) return []
@@ -53,9 +53,9 @@ export async function listDisagreements(config: Config, world: World): Promise<D
 }
 
 /**
- * Goes on from what is there although something is missing that other stores name: notes on a tape what was given up.
+ * Continues although something is missing that other stores name, and records on a tape what was given up.
  *
- * @throws ConfigError `RECORD_WHOLE` where nothing is missing
+ * @throws ConfigError `RECORD_WHOLE` when nothing is missing
  */
 export async function goOn(
   config: Config,
@@ -96,7 +96,7 @@ export async function goOn(
   return {given_up: [...losses, ...caught.gaps.map(({no}) => `unit ${no}`)], problems}
 }
 
-/** Compares the state database with the tapes and, where they agree, what was handed out with both. */
+/** Compares the state database with the tapes and, if they agree, the current release and the batches with both. */
 function compareTapes(
   config: Config,
   folder: DataFolder,
@@ -108,7 +108,7 @@ function compareTapes(
   return {problems: problems.length > 0 ? problems : compareOutputs(folder, stateDb), gaps}
 }
 
-/** A tape that is gone, with its place in the record. */
+/** A missing tape with its units of the record. */
 export function describeGone(
   recorded: readonly RecordedUnit[],
   {unit, path}: Pick<TapeRow, 'unit' | 'path'>,
@@ -117,7 +117,7 @@ export function describeGone(
   return {unit, path, units}
 }
 
-/** What was handed out must rest on the record: the current release on its units, and every journal batch on an act. */
+/** The current release must rest on a unit of the record, and every journal batch on an act. */
 function compareOutputs(folder: DataFolder, stateDb: StateDb): Disagreement[] {
   const losses = listLosses(stateDb)
   const isKnown = (what: string) => losses.has(what) || findRecorded(stateDb, what) !== undefined
@@ -133,14 +133,14 @@ function compareOutputs(folder: DataFolder, stateDb: StateDb): Disagreement[] {
     })
   }
   const issued = new Set(listAllBatches(stateDb).map(({profile, batch_id}) => `${profile}/${batch_id}`))
-  const lying = JOURNAL_NAMES.flatMap((name) => {
-    const dir = join(folder.exports, name)
-    const ids = listNames(dir).filter(
-      (id) => !id.startsWith('.') && existsSync(join(dir, id, 'manifest.json')),
+  const unknown = JOURNAL_NAMES.flatMap((name) =>
+    listNames(join(folder.exports, name)).map((id) => ({name, id})),
+  )
+    .filter(
+      ({name, id}) => !id.startsWith('.') && existsSync(join(folder.exports, name, id, 'manifest.json')),
     )
-    return ids.map((id) => `${name}/${id}`)
-  })
-  const unknown = lying.filter((batch) => !issued.has(batch) && !losses.has(batch))
+    .map(({name, id}) => `${name}/${id}`)
+    .filter((batch) => !issued.has(batch) && !losses.has(batch))
   if (unknown.length > 0)
     found.push({
       store: 'exports',
@@ -150,7 +150,7 @@ function compareOutputs(folder: DataFolder, stateDb: StateDb): Disagreement[] {
   return found
 }
 
-/** One that is damaged is the business of whoever reads it. */
+/** The current release; its readers report a damaged one. */
 function tryRelease(folder: DataFolder): Release | undefined {
   try {
     return findCurrentRelease(folder)

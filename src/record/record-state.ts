@@ -32,20 +32,21 @@ import type {TapeKey} from '../store/tape-format.ts'
 import {textOf} from '../sync/tape-units.ts'
 import {findReadKey, isHistory, listTapeFiles, parseOutcome, readLast} from '../sync/tapes.ts'
 
-/** Whether a tape is finished and kept, as far as the state database knows. */
+/** Whether the state database has a tape as finished and kept. */
 const isKept = ({ended_at, removed_at, outcome}: TapeRow) =>
   ended_at !== null && removed_at === null && outcome !== 'lost'
 
+/** Whether a kept tape is not there, or cut off. */
 export function isMissing({root}: DataFolder, row: TapeRow): boolean {
   const size = statSync(join(root, row.path), {throwIfNoEntry: false})?.size ?? 0
   return isKept(row) && size < (row.bytes ?? 0)
 }
 
 /**
- * Brings the state database up to date with the tapes: tapes that it does not know, or knows shorter than they are, are read, and
- * the acts on them take effect.
+ * Brings the state database up to date with the tapes: reads tapes that are new to it, or longer than it knows, and applies the acts
+ * on them. Changes nothing if there are problems.
  *
- * @returns what does not fit; then nothing was changed
+ * @param request.fillsGaps records missing units as gaps
  */
 export function catchUpState(
   config: Config,
@@ -69,7 +70,7 @@ export function catchUpState(
   })
 }
 
-/** A unit that stands on a tape, and what the tape says of itself. */
+/** A unit as its tape has it. */
 interface FoundUnit extends RecordedUnit {
   previous: string | null
   isHistory: boolean
@@ -78,14 +79,16 @@ interface FoundUnit extends RecordedUnit {
 
 interface Backlog {
   folderId: string | undefined
-  /** Those to be added to the record, in order. */
+  /** The units to add to the record, in order. */
   units: FoundUnit[]
   /** Those of them that are on no tape. */
   gaps: RecordedUnit[]
-  /** Tapes that the state database does not know as they are. */
+  /** Tapes that are new to the state database, or longer than it knows. */
   tapes: FoundTape[]
   problems: Disagreement[]
 }
+
+type Complain = (store: string, problem: string, losses?: string[]) => void
 
 interface FoundTape {
   unit: string
@@ -111,8 +114,7 @@ function readBacklog(
   const files = listTapeFiles(folder)
   const rows = listTapes(stateDb)
   const problems: Disagreement[] = []
-  const complain = (store: string, problem: string, losses: string[] = []) =>
-    problems.push({store, problem, losses})
+  const complain: Complain = (store, problem, losses = []) => problems.push({store, problem, losses})
   const recorded = listRecorded(stateDb)
   const head = findHead(stateDb)
   let folderId = readFact(stateDb, 'folder_id')
@@ -160,7 +162,7 @@ function readBacklog(
     if (typeof found === 'string') complain('tape', `${path}: ${found}.`)
     else tapes.push(found)
   }
-  if (key && problems.length === 0) checkLeft(folder, stateDb, key, complain)
+  if (key && problems.length === 0) checkUnfinished(folder, stateDb, key, complain)
   const {units, gaps} =
     problems.length > 0 && !fillsGaps
       ? {units: [], gaps: []}
@@ -168,25 +170,20 @@ function readBacklog(
   return {folderId, units, gaps, tapes, problems}
 }
 
-/** A tape that is being written must hold what the record says of it. */
-function checkLeft(
-  folder: DataFolder,
-  stateDb: StateDb,
-  key: TapeKey,
-  complain: (store: string, problem: string, losses: string[]) => void,
-): void {
+/** Complains about unfinished tapes that lack a unit of the record. */
+function checkUnfinished(folder: DataFolder, stateDb: StateDb, key: TapeKey, complain: Complain): void {
   const recorded = listRecorded(stateDb)
   for (const row of listTapes(stateDb)) {
     if (row.ended_at !== null || row.removed_at !== null || row.fingerprint !== key.fingerprint) continue
     const last = recorded.findLast(({tape}) => tape === row.unit)
-    // A tape of a walk ends with its outcome; that of a day may go on after one.
+    // The tape of a walk ends with an outcome; that of a day may continue after one.
     if (last?.kind !== 'walk') continue
     if (readLast(folder, row, key)?.chain !== last.chain)
       complain('tape', `${row.path} lacks unit ${last.no} of the record, its end.`, [last.chain])
   }
 }
 
-/** What a tape says; what is wrong with it as text. */
+/** Reads a tape. @returns its units, or its problem */
 function readFound(folder: DataFolder, path: string, key: TapeKey): FoundTape | string {
   const file = join(folder.root, path)
   const unit = basename(path, '.jsonl.zst')
@@ -200,7 +197,7 @@ function readFound(folder: DataFolder, path: string, key: TapeKey): FoundTape | 
   for (let next = groups.next(); ; next = groups.next()) {
     if (next.done) {
       const {problem, bytes, chain} = next.value
-      // A walk that was killed may be torn at its end; whoever continues it cuts that off.
+      // The tape of a killed walk may be torn at its end, which the next run cuts off.
       if (problem !== null && tape.isEnded) return problem
       return tape.begunAt === '' ? 'it holds nothing' : {...tape, bytes, chain}
     }
@@ -232,14 +229,11 @@ function readFound(folder: DataFolder, path: string, key: TapeKey): FoundTape | 
   }
 }
 
-/** Puts units behind the record, each behind the one that it names; those of tapes that are gone knowingly keep their place. */
+/** Appends units to the record, each after the one that it names; units of tapes that were removed or given up keep their place. */
 function chainUp(
   recorded: readonly RecordedUnit[],
   tapes: readonly FoundTape[],
-  {
-    complain,
-    fillsGaps,
-  }: {complain: (store: string, problem: string, losses: string[]) => void; fillsGaps: boolean},
+  {complain, fillsGaps}: {complain: Complain; fillsGaps: boolean},
 ): {units: FoundUnit[]; gaps: RecordedUnit[]} {
   const standing = new Map(recorded.map((unit) => [unit.no, unit]))
   const found = tapes.flatMap(({units}) => units).sort((a, b) => a.no - b.no)
@@ -258,7 +252,6 @@ function chainUp(
       complain(
         'state.sqlite',
         `it has ${other.tape} as unit ${unit.no} of the record (${short(other.chain)}), and the tapes have ${unit.tape} (${short(unit.chain)}): they went on apart from each other. Where the tapes are right, move state.sqlite elsewhere: it is computed anew from them.`,
-        [],
       )
       return {units: [], gaps: []}
     }
@@ -280,8 +273,7 @@ function chainUp(
     if (!isNext || !isLinked) {
       complain(
         'tape',
-        `unit ${unit.no} of the record, ${unit.tape}, follows ${short(unit.previous)}, and before it there is ${before ? `unit ${before.no}, ${before.tape} (${short(before.chain)})` : 'nothing'}: what was between is not there.`,
-        [],
+        `unit ${unit.no} of the record, ${unit.tape}, follows ${short(unit.previous)}, and before it there is ${before ? `unit ${before.no}, ${before.tape} (${short(before.chain)})` : 'nothing'}: the units between are not there.`,
       )
       return {units: [], gaps: []}
     }
@@ -319,7 +311,7 @@ function storeBacklog(folder: DataFolder, stateDb: StateDb, {folderId, units, ta
     noteTapeKey(stateDb, {fingerprint: last.fingerprint, since: last.begunAt, why: null})
 }
 
-/** A tape that is known from what was noted when it went. */
+/** Adds a tape that is known only from the act that removed it or gave it up. */
 function noteGone(stateDb: StateDb, unit: string): void {
   noteTape(stateDb, {
     ...{unit, path: `tape/${unit}`, fingerprint: '', begun_at: '', ended_at: '', outcome: 'removed'},

@@ -9,10 +9,10 @@ import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {listTapeFiles} from '../sync/tapes.ts'
 
 /**
- * Makes sure that the stores of a data folder tell the same before anything is read from them or stored. What is behind the tapes is
- * brought up to date from them: the state database, and the warehouse. What is ahead of them, or belongs elsewhere, is refused: the
- * tapes are the record, and going on would book or count something twice, or never. Nothing is compared, and little loaded, while
- * every file is as it was when all was right.
+ * Makes the stores of a data folder agree before anything is read from them or stored. The tapes are the record: a state database or
+ * warehouse that is behind them is brought up to date. A store that is ahead of them, or belongs to another folder, is refused,
+ * because something would be booked or counted twice, or never. Nothing is compared while the files are as they were when the stores
+ * last agreed.
  *
  * @throws ConfigError `STORES_DISAGREE`
  */
@@ -26,7 +26,7 @@ export async function bringUpToDate(config: Config, world: World): Promise<void>
   if (isCompared) writeFact(stateDb, 'stores_seen', describeStores(folder, stateDb))
 }
 
-/** What the files of the stores look like from outside, but for tapes that are being written. */
+/** The names, sizes and times of the stores' files, without the tapes that are being written. */
 function describeStores(folder: DataFolder, stateDb: StateDb): string {
   const open = stateDb.column(
     z.string(),

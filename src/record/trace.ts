@@ -15,25 +15,23 @@ import {openHistory} from '../store/warehouse.ts'
 import {listReadableTapes, type ReadableTape, textOf} from '../sync/tape-units.ts'
 import {requireReadKey} from '../sync/tapes.ts'
 
-/** A figure of `mart.portfolio_summary` and the deals it is made of. */
+/** A figure of `mart.portfolio_summary` and its deals. */
 export interface FigureTrace {
   figure: string
   value: string | null
   as_of: string
   release_id: string
-  /** The largest first; of an ltv those with one of at most 1.5, of the median the deals in the middle. */
-  deals: FigureDeal[]
+  /** The largest first; for an ltv the deals with an ltv of at most 1.5, for the median the deals in the middle. */
+  deals: RowOf<typeof dealRow>[]
 }
 
-/** A deal as the release has it. */
-type FigureDeal = RowOf<typeof dealRow>
 const dealRow = rowOf(
   'core.deal',
   ['deal_id', 'status', 'loan_amount', 'property_value', 'last_changed_at'],
   {ltv: 'number?'},
 )
 
-/** Which deals a part of the portfolio is, as a condition on `core.deal`. */
+/** The condition on `core.deal` for each part of the portfolio. */
 const PARTS: Record<string, string> = {
   '': 'true',
   open_: `status_class not in ('ended_funded', 'ended_unfunded')`,
@@ -42,7 +40,7 @@ const PARTS: Record<string, string> = {
   funded_: `status_class = 'funded'`,
 }
 
-/** What is computed of them: which of the deals it is made of, as conditions. */
+/** The further condition for the deals behind each measure. */
 const MEASURES: Record<string, string> = {
   deals: '',
   amount: '',
@@ -57,14 +55,14 @@ const MEASURES: Record<string, string> = {
 
 const TABLE = 'mart.portfolio_summary'
 
-/** Whether what is to be traced is a figure, not a deal. */
+/** Whether a name is that of a figure, not of a deal. */
 export const isFigure = (name: string) => name.startsWith(`${TABLE}.`)
 
 /**
  * The deals behind a figure of the current release.
  *
  * @param name `mart.portfolio_summary.funded_amount`
- * @throws ConfigError `UNKNOWN_NAME`, those of a release that is not there
+ * @throws ConfigError `UNKNOWN_NAME`; what {@link requireRelease} throws
  */
 export async function traceFigure(config: Config, name: string): Promise<FigureTrace> {
   const figure = name.slice(TABLE.length + 1)
@@ -94,7 +92,7 @@ export async function traceFigure(config: Config, name: string): Promise<FigureT
   return {figure: name, value, as_of, release_id: release.manifest.release_id, deals}
 }
 
-/** How one version of a deal came to be known. */
+/** The origin of one version of a deal. */
 export interface Trace {
   /** ISO 8601, UTC: start of the request that showed it, and when it was stored. */
   observed_at: string
@@ -104,18 +102,18 @@ export interface Trace {
   kind: string
   /** `list`, `detail`, `webhook` or `replay`. */
   source: string
-  /** Of the field that was asked for, as it is stored; null where the record left it out. */
+  /** The stored value of the requested field; null when the record left it out. */
   value?: string | null
-  /** Where the answer stands: file below the data folder, line from 1; null where that tape is not kept. */
+  /** The answer's tape below the data folder, and its line from 1; null when the tape is not kept. */
   tape: string | null
   line: number | null
   /** `/deals?limit=100` */
   request: string | null
   /** Of the answer's body. */
   sha256: string | null
-  /** The text of the record as it stands in the answer, byte for byte; null of an absence. */
+  /** The text of the record in the answer, byte for byte; null for an absence. */
   record: string | null
-  /** Where the deal's own page left out what its list row holds: that row, the same way. */
+  /** The deal's list row, when it has fields that the deal's own page leaves out. */
   list_row: string | null
 }
 
@@ -128,16 +126,16 @@ const versionRow = z.object({
   business_date: z.string(),
   kind: z.string(),
   source: z.string(),
-  /** What kind of line told it. */
+  /** The kind of answer it came from. */
   told_by: z.enum(['list', 'detail', 'webhook']),
   walk_id: z.string().nullable(),
   value: z.string().nullable(),
 })
 
 /**
- * Every version of a deal with the record it was made of, as the source sent it, oldest first.
+ * Every version of a deal with its record as the source sent it, oldest first.
  *
- * @param asked a column of the history, and the last business date that counts
+ * @param asked `field`: a column of the history; `asOf`: the last business date
  * @throws ConfigError `UNKNOWN_NAME`, `TAPE_KEY_LOST`; UnexpectedError `HISTORY_MISSING`, `TAPE_DAMAGED`
  */
 export async function traceDeal(
@@ -159,7 +157,7 @@ export async function traceDeal(
   for (const tape of tapes) {
     const wanted = traces.filter(({held}) => held.has(tape))
     if (wanted.length === 0) continue
-    // A tape is read at a stretch: whoever else waits for this process gets its turn between two.
+    // A tape is read without a pause; other work of this process gets its turn between two tapes.
     await nextTurn()
     let number = 0
     for (const line of tape.lines()) {
@@ -168,7 +166,7 @@ export async function traceDeal(
         const {trace} = one
         const found = findRecord(line, dealId, {...trace, told_by: one.told_by})
         if (!found) continue
-        // Of what was read twice at one instant the later counts.
+        // Of two reads at one instant the later counts.
         Object.assign(trace, {tape: tape.path, line: number, sha256: line.sha256 ?? null, ...found})
         one.isPartial = leavesOut(found.record, line.frame.listed)
       }
@@ -182,7 +180,7 @@ export async function traceDeal(
   return traces.map(({trace}) => trace)
 }
 
-/** Whether a deal's own page says nothing of a field that is known from its list row. */
+/** Whether a deal's own page leaves out a field of its list row. */
 function leavesOut(record: string | null, listed: unknown): boolean {
   if (record === null || !isObject(listed)) return false
   const said = Object(parseJson(record))
@@ -199,7 +197,7 @@ async function readVersions(
     throw newError('UNKNOWN_NAME', `Field '${field}' in --field: ${expectOneOf(field, names)}.`)
   }
   await using db = await openHistory(dataFolderAt(dataDir))
-  // A replayed record stands where the walk that could not read it met it.
+  // A replayed record is on the tape of the walk that could not read it.
   const versions = await db.all(
     versionRow,
     `select
@@ -230,17 +228,17 @@ async function readVersions(
   )
 }
 
-/** A walk has a tape of its own; a look stands on that of its day, which the cut-off may set back. */
+/** A walk has its own tape; a look is on the tape of its day, which the cut-off may move back. */
 function mayHold({unit}: ReadableTape, walkId: string | null, recordedAt: string): boolean {
   if (walkId !== null) return unit === walkId
   const daysApart = (Date.parse(unit.slice(0, 10)) - Date.parse(recordedAt)) / 86_400_000
   return Math.abs(daysApart) < 3
 }
 
-/** The frame in which each kind of line stands on a tape. */
+/** The frame on a tape for each kind of answer. */
 const FRAMES = {list: 'list', detail: 'detail', webhook: 'look'}
 
-/** What a line tells of a version: the record its request showed, or of an absence how the walk ended. */
+/** The record that a line holds for a version; for an absence, the line that ends the walk. */
 function findRecord(
   line: TapeLine,
   dealId: string,
@@ -257,7 +255,7 @@ function findRecord(
   return record === undefined ? undefined : {request: targetOf(frame), record}
 }
 
-/** The text of a deal's record on a page of the list. */
+/** The text of a deal's row on a list page. */
 function findListed(line: TapeLine, dealId: string): string | undefined {
   if (line.frame.frame !== 'list') return undefined
   const text = textOf(line)

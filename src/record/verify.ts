@@ -1,6 +1,6 @@
 import {isUtf8} from 'node:buffer'
-import {existsSync, readdirSync, statSync} from 'node:fs'
-import {join} from 'node:path'
+import {existsSync, statSync} from 'node:fs'
+import {join, relative} from 'node:path'
 import {gunzipSync} from 'node:zlib'
 import {z} from 'zod'
 import {actSchema, applyAct} from '../accounting/acts.ts'
@@ -28,61 +28,22 @@ import {verifyWarehouse} from '../store/verify-warehouse.ts'
 import {hasWarehouse} from '../store/warehouse.ts'
 import {listReadableTapes, textOf} from '../sync/tape-units.ts'
 import {findReadKey, parseOutcome, requireReadKey} from '../sync/tapes.ts'
+import {listFiles} from './backup.ts'
 import {listDisagreements} from './record-compare.ts'
 
-/** The tables of the state database that acts alone fill, each with the columns that say what was done. */
-const BOOKS = {
-  journal_batch: 'profile, batch_id, period, known_at, issued_at, history_id',
-  journal_file: 'batch_no, name, content',
-  issued_line: '*',
-  closed_period: '*',
-  remapped_period: '*',
-  period_event: 'period, action, at, who, why',
-}
-
-/**
- * Computes the books anew from the acts on the tapes and compares them with those of the state database; none where a tape of an act
- * cannot be read.
- *
- * @returns the tables that are not the same
- */
-export function compareBooks(config: Config): string[] {
-  const folder = dataFolderAt(config.dataDir)
-  using stateDb = openStateDb(folder.stateDb)
-  using anew = openStateDb(':memory:')
-  const tapes = listReadableTapes(folder, stateDb, findReadKey(config, folder))
-  const acts = tapes
-    .filter(({unit}) => unit.startsWith('act_'))
-    .flatMap((tape) => [...tape.lines()].filter(({frame}) => frame.frame === 'act').map(textOf))
-  for (const act of acts) applyAct(anew, actSchema.parse(JSON.parse(act)))
-  return Object.entries(BOOKS)
-    .filter(([table, columns]) => readBooks(stateDb, table, columns) !== readBooks(anew, table, columns))
-    .map(([table]) => table)
-}
-
-function readBooks(stateDb: StateDb, table: string, columns: string): string {
-  const rows = stateDb.all(
-    z.record(z.string(), z.unknown()),
-    `select ${columns} from ${table} order by rowid`,
-  )
-  return JSON.stringify(rows, (_, value) =>
-    value instanceof Uint8Array ? gunzipSync(value).toString() : value,
-  )
-}
-
-/** What examining everything that is kept came to; `verify --json` prints it. */
+/** The result of examining everything that is kept; `verify --json` prints it. */
 export interface VerifyResult {
   outcome: 'whole' | 'damaged'
-  /** Tapes that were read, and lines on them. */
+  /** Tapes, and lines that were read on them. */
   tapes: number
   lines: number
-  /** Those of them whose key was given up or is not at hand: only their sha256 is compared. */
+  /** Tapes whose key was given up or is not at hand; only their sha256 is compared. */
   closed: number
   /** Tapes that `prune` removed as old. */
   removed: number
-  /** When the first tape that is kept was begun: what came before is proved by history alone. */
+  /** The begin of the first kept tape; only history proves what came before. */
   since: string | null
-  /** Walks that were applied, files of batches and tables of the current release. */
+  /** Applied walks, files of batches, and tables of the current release. */
   walks: number
   batch_files: number
   release_tables: number
@@ -90,35 +51,18 @@ export interface VerifyResult {
   problems: {path: string; problem: string; next?: string | undefined}[]
 }
 
-/** What to do about stores that do not tell the same. */
-const STANDING_NEXT = CATALOGUE.STORES_DISAGREE.next
+const NO_TAPES = {tapes: 0, lines: 0, closed: 0, removed: 0, since: null, problems: []}
 
-/** Of a folder in which nothing was ever run. */
-const NOTHING: VerifyResult = {
-  outcome: 'whole',
-  tapes: 0,
-  lines: 0,
-  closed: 0,
-  removed: 0,
-  since: null,
-  walks: 0,
-  batch_files: 0,
-  release_tables: 0,
-  problems: [],
-}
-
-/**
- * Examines everything that is kept: the tapes, the certificates and every row of the warehouse, the current release, each
- * batch, the state database.
- */
+/** Examines the tapes, the certificates and every row of the warehouse, the current release, each batch, the state database. */
 export async function verifyAll(config: Config, world: World): Promise<VerifyResult> {
   const folder = dataFolderAt(config.dataDir)
   const disagreements = await listDisagreements(config, world)
-  if (!hasStateDb(folder)) return NOTHING
+  if (!hasStateDb(folder)) return {outcome: 'whole', ...NO_TAPES, walks: 0, batch_files: 0, release_tables: 0}
   const tapes = await verifyTapes(config, folder, world)
   const problems = [...tapes.problems]
   for (const {store: path, problem} of disagreements) {
-    if (path !== 'tape' || problems.length === 0) problems.push({path, problem, next: STANDING_NEXT})
+    const {next} = CATALOGUE.STORES_DISAGREE
+    if (path !== 'tape' || problems.length === 0) problems.push({path, problem, next})
   }
   const note = (path: string, faults: readonly Failure[]) =>
     problems.push(...faults.map(({problem, next}) => ({path, problem, next})))
@@ -146,7 +90,7 @@ export async function verifyAll(config: Config, world: World): Promise<VerifyRes
   }
 }
 
-/** Journal batches that were issued and are not there: no command removes one. */
+/** Issued journal batches that are missing; no command removes one. */
 function listGoneBatches({stateDb: path, exports}: DataFolder): Failure[] {
   using stateDb = openStateDb(path)
   return listHandedOver(stateDb)
@@ -172,16 +116,14 @@ async function tryWarehouse(folder: DataFolder): Promise<{walks: number; faults:
     return hasWarehouse(folder) ? await verifyWarehouse(folder) : {walks: 0, faults: []}
   } catch (error) {
     if (!(error instanceof UnexpectedError)) throw error
-    return {
-      walks: 0,
-      faults: [{code: error.code, problem: error.problem, ...(error.next && {next: error.next})}],
-    }
+    const {code, problem, next} = error
+    return {walks: 0, faults: [{code, problem, ...(next && {next})}]}
   }
 }
 
 /**
- * Examines every tape: is it there, is it the file that was finished, does each line follow the one before, is each body what was
- * received, and does each tape follow the one before.
+ * Examines every tape: whether it is the file that was finished, each line follows the one before, each body is what was received,
+ * and each unit is that of the record.
  */
 async function verifyTapes(
   config: Config,
@@ -192,7 +134,8 @@ async function verifyTapes(
   const rows = listTapes(stateDb)
   const kept = rows.filter(({removed_at}) => removed_at === null)
   const known = new Set(rows.map(({path}) => path))
-  const problems = listFiles(folder)
+  const problems = (existsSync(folder.tapes) ? listFiles(folder.tapes) : [])
+    .map((path) => relative(folder.root, path))
     .filter((path) => !known.has(path))
     .map((path) => ({path, problem: 'the state database knows no tape of this name'}))
   const key = findReadKey(config, folder)
@@ -202,15 +145,10 @@ async function verifyTapes(
   let lines = 0
   for (const [done, row] of kept.entries()) {
     world.onProgress({step: 'tapes', unit: 'tapes', done, total: kept.length})
-    const read = await examine(join(folder.root, row.path), row, {
-      record,
-      key: isClosed(row) ? undefined : key,
-    })
-    if ('problem' in read) {
-      problems.push({path: row.path, problem: read.problem})
-      continue
-    }
-    lines += read.lines
+    const tapeKey = isClosed(row) ? undefined : key
+    const found = await examine(join(folder.root, row.path), row, {record, key: tapeKey})
+    if (typeof found === 'string') problems.push({path: row.path, problem: found})
+    else lines += found
   }
   return {
     tapes: kept.length,
@@ -222,50 +160,84 @@ async function verifyTapes(
   }
 }
 
-/** @param known `key`: undefined where it was given up or is not at hand; `record`: its units by number */
+/**
+ * Examines one tape.
+ *
+ * @param known `key`: undefined when it was given up or is not at hand; `record`: its units by number
+ * @returns the number of lines read, or the problem
+ */
 async function examine(
   path: string,
   row: TapeRow,
   {key, record}: {key: TapeKey | undefined; record: ReadonlyMap<number, RecordedUnit>},
-): Promise<{lines: number} | {problem: string}> {
-  const examined = {lines: 0}
-  const ends = new Set<string>()
-  if (row.ended_at === null) return examined
-  if (!existsSync(path)) return {problem: 'it is not there'}
-  if (!statSync(path).isFile()) return {problem: 'what lies in its place is no file'}
+): Promise<number | string> {
+  if (row.ended_at === null) return 0
+  if (!existsSync(path)) return 'it is not there'
+  if (!statSync(path).isFile()) return 'it is no file'
   if (key && row.fingerprint !== key.fingerprint)
-    return {problem: `it is sealed with key ${row.fingerprint}, which is not at hand`}
-  if (row.outcome === 'lost' && !key) return examined
-  if (row.outcome === 'lost') return {problem: 'it was not whole when its run was ended'}
-  if ((await digestFile(path)) !== row.sha256) return {problem: 'it is not the file that was finished'}
-  if (!key) return examined
+    return `it is sealed with key ${row.fingerprint}, which is not at hand`
+  if (row.outcome === 'lost') return key ? 'it was not whole when its run was ended' : 0
+  if ((await digestFile(path)) !== row.sha256) return 'it is not the file that was finished'
+  if (!key) return 0
+  let lines = 0
+  const ends = new Set<string>()
   try {
     for (const line of readLines(path, key)) {
-      examined.lines += 1
+      lines += 1
       if (line.frame.frame !== 'outcome') continue
       const {no, previous} = parseOutcome(line)
       ends.add(line.chain)
       if (record.get(no)?.chain !== line.chain || (record.get(no - 1)?.chain ?? null) !== previous)
-        return {problem: `its unit ${no} is not the one of the record`}
+        return `its unit ${no} is not the one of the record`
     }
   } catch (error) {
-    return {problem: messageOf(error)}
+    return messageOf(error)
   }
   const lacking = [...record.values()].find(({tape, chain}) => tape === row.unit && !ends.has(chain))
-  return lacking ? {problem: `it lacks unit ${lacking.no} of the record`} : examined
+  return lacking ? `it lacks unit ${lacking.no} of the record` : lines
 }
 
-/** The files of the tape folder, below the data folder. */
-function listFiles({root, tapes}: DataFolder): string[] {
-  if (!existsSync(tapes)) return []
-  return readdirSync(tapes, {recursive: true, withFileTypes: true})
-    .filter((entry) => entry.isFile())
-    .map((entry) => join(entry.parentPath, entry.name).slice(root.length + 1))
-    .sort()
+/** The tables of the state database that only acts fill, with the columns to compare. */
+const BOOKS = {
+  journal_batch: 'profile, batch_id, period, known_at, issued_at, history_id',
+  journal_file: 'batch_no, name, content',
+  issued_line: '*',
+  closed_period: '*',
+  remapped_period: '*',
+  period_event: 'period, action, at, who, why',
 }
 
 /**
- * The lines of one tape as they came, bodies as text, or as base64 where they are none.
+ * Computes the books from the acts on readable tapes and compares them with those of the state database.
+ *
+ * @returns the tables that differ
+ */
+export function compareBooks(config: Config): string[] {
+  const folder = dataFolderAt(config.dataDir)
+  using stateDb = openStateDb(folder.stateDb)
+  using anew = openStateDb(':memory:')
+  const tapes = listReadableTapes(folder, stateDb, findReadKey(config, folder))
+  const acts = tapes
+    .filter(({unit}) => unit.startsWith('act_'))
+    .flatMap((tape) => [...tape.lines()].filter(({frame}) => frame.frame === 'act').map(textOf))
+  for (const act of acts) applyAct(anew, actSchema.parse(JSON.parse(act)))
+  return Object.entries(BOOKS)
+    .filter(([table, columns]) => readBooks(stateDb, table, columns) !== readBooks(anew, table, columns))
+    .map(([table]) => table)
+}
+
+function readBooks(stateDb: StateDb, table: string, columns: string): string {
+  const rows = stateDb.all(
+    z.record(z.string(), z.unknown()),
+    `select ${columns} from ${table} order by rowid`,
+  )
+  return JSON.stringify(rows, (_, value) =>
+    value instanceof Uint8Array ? gunzipSync(value).toString() : value,
+  )
+}
+
+/**
+ * The lines of one tape as they came; a body that is no text as base64.
  *
  * @throws ConfigError `UNKNOWN_NAME`, `TAPE_KEY_LOST`; UnexpectedError `TAPE_DAMAGED`, `TAPE_KEY_WRONG`
  */
@@ -290,7 +262,7 @@ function findPath(folder: DataFolder, unit: string): string {
     'UNKNOWN_NAME',
     `Tape '${unit}': ${row ? `removed as old on ${row.removed_at}` : 'there is none of this name'}.`,
     {
-      next: 'A walk’s tape has the id of the walk (`loantape query "select walk_id from mart.run"`), a day’s its date.',
+      next: 'The tape of a walk has its id (`loantape query "select walk_id from mart.run"`), that of a day its date.',
     },
   )
 }

@@ -35,7 +35,7 @@ test.each([
   ['shrink', 2, "Code 'shrink': expected GUARD_SHRINK."],
   ['shrnk', 2, "Code 'shrnk': expected GUARD_SHRINK."],
   ['SOURCE_PINED', 2, 'expected SOURCE_PINNED.'],
-  ['nonsense', 2, 'expected a code that there is. Nothing was changed. `loantape explain` lists all codes.'],
+  ['nonsense', 2, 'expected a known code. Nothing was changed. `loantape explain` lists all codes.'],
 ])('`explain %s` ends with %d', async (asked, exit, words) => {
   const {code, stderr} = await explain(asked)
   expect(code).toBe(exit)

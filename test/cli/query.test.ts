@@ -125,12 +125,12 @@ const refused: [behaviour: string, sql: string, words: RegExp][] = [
   [
     'compares with a bare word',
     'select 1 from core.deal where status = underwriting',
-    /A text stands in single quotes: 'underwriting'\.\n/,
+    /Put a text in single quotes: 'underwriting'\.\n/,
   ],
   [
     'lists bare words',
     'select 1 from core.deal where status in (funded, draft)',
-    /A text stands in single quotes: 'funded'\.\n/,
+    /Put a text in single quotes: 'funded'\.\n/,
   ],
   [
     'has a wrong column where it compares',

@@ -7,7 +7,7 @@ import {createCli} from '../../src/cli/context.ts'
 import {createProgram} from '../../src/cli/program.ts'
 import {parseConfig} from '../../src/core/config.ts'
 import {VERSION} from '../../src/core/process.ts'
-import {placeOf} from '../../src/export/clickhouse-layout.ts'
+import {topologyOf} from '../../src/export/clickhouse-layout.ts'
 import {requireJob} from '../../src/schedule/job.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {createMetrics} from '../../src/web/metrics.ts'
@@ -112,7 +112,7 @@ test('the cluster has four nodes, each in its shard and under a name of its own'
 })
 
 test('what the tables are named after in Keeper is known to every node', () => {
-  const {engine} = placeOf('loantape')
+  const {engine} = topologyOf('loantape')
   const macros = new Set(`${engine('shards')} ${engine('everywhere')}`.match(/(?<=\{)\w+(?=\})/g))
   for (const own of ['uuid', 'database', 'table']) macros.delete(own)
   expect(Object.keys(node.macros)).toEqual(expect.arrayContaining([...macros]))

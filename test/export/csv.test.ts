@@ -123,7 +123,7 @@ test.each(changes)('a column %s is refused until it is accepted, then known', as
 test('a table that is gone is refused until it is accepted', async () => {
   await write(await publish('select 1 as a; create table release.core.extra as select 1 as a'))
   const refusal = await failureOf(write(await publish('select 1 as a', 'two')))
-  expect(refusal.message).toContain("'core.extra' is no longer there")
+  expect(refusal.message).toContain("'core.extra' is no longer published")
   expect(await write(await publish('select 1 as a', 'two'), {}, true)).toMatchObject({outcome: 'written'})
   expect(await write(await publish('select 1 as a', 'three'))).toMatchObject({outcome: 'written'})
 })

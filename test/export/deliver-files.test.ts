@@ -172,7 +172,7 @@ test('a path that cannot be written is refused and leaves no torn file', async (
 })
 
 test.each([
-  ['damaged', () => writeFileSync(join(batch.dir, 'a.csv'), 'other'), 'has not the sha256 of its manifest'],
+  ['damaged', () => writeFileSync(join(batch.dir, 'a.csv'), 'other'), "has not the manifest's sha256"],
   ['not whole', () => rmSync(join(batch.dir, 'a.csv')), 'is not there'],
 ])('a batch that is %s on disk is not sent', async (_, spoil, words) => {
   spoil()
@@ -377,7 +377,7 @@ test('a server whose disk is full defers the delivery and holds no file under it
   const failure = await failureOf(deliver(sftp(server), {secret: 'pass'}))
   expect(failure).toMatchObject({code: 'TARGET_FAILED', exitCode: 6})
   expect(failure.message).toContain(
-    "file 'a.csv' was not taken (the server says 'Failure', as of a full disk)",
+    "file 'a.csv' was not taken (the server says 'Failure', as for a full disk)",
   )
   expect(Object.keys(readTarget()).filter((name) => !name.endsWith('.part'))).toEqual([])
   server.onWrite = () => 'go on'

@@ -231,5 +231,5 @@ test('the rows of a query are a sheet of their own, as many as it holds', async 
     expect(valuesOf(book, 'query')).toEqual([['amount', 'b'], ...Array(rows).fill([1.5, '=a'])])
   }
   const failure = await failureOf(write(11))
-  expect(failure.message).toContain('more than 10 rows, which is what a worksheet holds')
+  expect(failure.message).toContain('more than 10 rows, the most a worksheet holds')
 })

@@ -176,10 +176,8 @@ test('what somebody without the key of tapes changed, or made, is not brought ba
   writeFileSync(manifest, text)
   const elsewhere = {LOANTAPE_TAPE_KEY_FILE: join(lab.folder.root, '../no.key')}
   const {stdout} = await lab.run(['verify', '--backup', dir], elsewhere)
-  expect(stdout).toContain('That nobody changed it is not certain')
-  expect((await lab.run(['restore', dir], elsewhere)).stdout).toContain(
-    'That nobody changed it is not certain',
-  )
+  expect(stdout).toContain('It may have been changed')
+  expect((await lab.run(['restore', dir], elsewhere)).stdout).toContain('It may have been changed')
   rmSync(lab.folder.root, {recursive: true})
   expect((await lab.run(['restore', dir])).stdout).toContain('Its manifest has the MAC of the key of tapes')
 })

@@ -193,7 +193,7 @@ test('what a refused walk could not read counts from when it was refused', async
   lab.service.faults.clear()
   const verified = await lab.run(['verify', '--rebuild'])
   expect(verified.stdout).toContain('3 units on tapes')
-  expect(verified.stdout).toContain('The warehouse is what they say.')
+  expect(verified.stdout).toContain('The warehouse matches them.')
   expect(verified.code).toBe(0)
 })
 
