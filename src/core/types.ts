@@ -108,6 +108,8 @@ export interface Page {
   receivedAt: number
   /** Length of the answer's text. */
   length: number
+  /** The whole answer, parsed. */
+  body: unknown
   received: Received
 }
 

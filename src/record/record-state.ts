@@ -28,7 +28,7 @@ import {
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 import {readGroups, readTapeHeader} from '../store/tape.ts'
 import type {TapeKey} from '../store/tape-format.ts'
-import {textOf} from '../sync/tape-units.ts'
+import {textOf} from '../sync/read-back.ts'
 import {findReadKey, isHistory, listTapeFiles, parseOutcome, readLast} from '../sync/tapes.ts'
 
 /** Two stores of a data folder that do not tell the same, or one that is not this folder's. */

@@ -26,7 +26,7 @@ import {readLines} from '../store/tape.ts'
 import type {TapeKey} from '../store/tape-format.ts'
 import {verifyWarehouse} from '../store/verify-warehouse.ts'
 import {hasWarehouse} from '../store/warehouse.ts'
-import {listReadableTapes, textOf} from '../sync/tape-units.ts'
+import {listReadableTapes, textOf} from '../sync/read-back.ts'
 import {findReadKey, parseOutcome, requireReadKey} from '../sync/tapes.ts'
 import {listDisagreements} from './record-compare.ts'
 

@@ -156,10 +156,7 @@ function encodeSegment(id: string): string {
   return encodeURIComponent(id)
 }
 
-/** What a record's own page says. */
-export type DetailSaid = EachAnswer<{record: WireRecord; observedAt: bigint}>
-
-/** The same with the answer as it came. */
+/** What a record's own page says, with the answer as it came. */
 export type DetailAnswer = EachAnswer<{record: WireRecord; observedAt: bigint; received: Received}>
 
 /**
@@ -176,27 +173,20 @@ export function fetchDetails(
   return askEach(
     ids,
     request,
-    async (id, path, signal): Promise<DetailAnswer> => {
-      const answer = await client.getJson(path, {}, signal)
-      const said = readAnswer(id, answer)
-      return said.outcome === 'failed' ? said : {...said, received: answer.received}
-    },
+    async (id, path, signal) => readAnswer(id, await client.getJson(path, {}, signal)),
     world,
   )
 }
 
 /** What an answer says of the record it was asked for. */
-export function readAnswer(
-  id: string,
-  {status, body, observedAt}: Pick<JsonAnswer, 'status' | 'body' | 'observedAt'>,
-): DetailSaid {
-  if (status === 404 || status === 410) return {id, outcome: 'gone', status, observedAt}
+function readAnswer(id: string, {status, body, observedAt, received}: JsonAnswer): DetailAnswer {
+  if (status === 404 || status === 410) return {id, outcome: 'gone', status, observedAt, received}
   if (status !== 200) return failedAs(id, `HTTP_${status}`)
   const isTwice = listRepeated(body).some(([name, ...rest]) => name === 'data' && rest.length === 0)
   const record = isObject(body) && !isTwice ? body.data : undefined
   if (!isObject(record)) return failedAs(id, 'NO_RECORD')
   if (record.id !== id) return failedAs(id, 'OTHER_RECORD')
-  return {id, outcome: 'found', record, observedAt}
+  return {id, outcome: 'found', record, observedAt, received}
 }
 
 /** What became of one record's list: every page of it, or nothing. */

@@ -12,7 +12,7 @@ import {
 import {formatInstant} from '../core/clock.ts'
 import {findValue, isObject, listRepeated} from '../core/json.ts'
 import {FIELD_NAME, tellForeign} from '../core/text.ts'
-import type {ColumnValue, NormalisedPage, Observation, Quarantined, WireRecord} from '../core/types.ts'
+import type {NormalisedPage, Observation, Quarantined, WireRecord} from '../core/types.ts'
 
 const HASHED = /^hmac-sha256:[0-9a-f]{64}$/
 
@@ -251,40 +251,4 @@ function listUnknownFields(record: unknown, known: ReadonlySet<string>): string 
     paths.push(...(inner.length > 0 ? inner.map((key) => `${told}.${tellForeign(key, FIELD_NAME)}`) : [told]))
   }
   return paths.length > 0 ? paths.join('\n') : null
-}
-
-/** A page as it is stored, as JSON text: integers that no JSON number holds stand as `{"integer": "…"}`. */
-export function formatNormalised(page: NormalisedPage): string {
-  return JSON.stringify(page, (_, value: unknown) =>
-    typeof value === 'bigint' ? {integer: String(value)} : value,
-  )
-}
-
-const integer = z.object({integer: z.string()}).transform((value) => BigInt(value.integer))
-const columnValue: z.ZodType<ColumnValue> = z.union([z.string(), z.boolean(), z.null(), integer])
-const pageSchema: z.ZodType<NormalisedPage> = z.object({
-  observations: z.array(
-    z.object({
-      id: z.string(),
-      values: z.array(columnValue),
-      present: z.array(z.boolean()),
-      unknownFields: z.string().nullable(),
-      observedAt: integer,
-    }),
-  ),
-  quarantined: z.array(
-    z.object({
-      id: z.string().nullable(),
-      path: z.string(),
-      reason: z.string(),
-      record: z.unknown(),
-      position: z.number(),
-      observedAt: integer,
-    }),
-  ),
-})
-
-/** Reads what {@link formatNormalised} wrote. */
-export function parseNormalised(text: string): NormalisedPage {
-  return pageSchema.parse(JSON.parse(text))
 }

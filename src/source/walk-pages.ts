@@ -72,7 +72,8 @@ export async function* walkPages(
       const {body, observedAt, receivedAt, length, received} = await current
       envelope ??= findEnvelope(body)
       const {records, nextCursor} = readPage(body, envelope)
-      const page: Page = {records, nextCursor, cursor, envelope, observedAt, receivedAt, length, received}
+      const answered = {observedAt, receivedAt, length, body, received}
+      const page: Page = {records, nextCursor, cursor, envelope, ...answered}
       if (records.length > request.pageSize * MOST_TIMES_PAGE)
         throw newError(
           'SOURCE_TOO_LARGE',

@@ -117,6 +117,7 @@ function readMigrations(dir: string): Migration[] {
 type SettingName = 'source_base_url' | 'envelope' | 'hash_key' | 'folder_id' | 'tape_head'
 
 const valueRow = z.object({value: z.string()})
+const settingRow = valueRow.extend({name: z.string()})
 
 /** The stored value, if there is one. */
 export async function readSetting(
@@ -130,6 +131,20 @@ export async function readSetting(
 /** Stores a value, replacing the one before. */
 export function writeSetting(db: Database, name: SettingName, value: string): Promise<void> {
   return inTransaction(db, () => replaceSetting(db, name, value))
+}
+
+/** Stores those that differ from what is stored; undefined and null stand for none to store. */
+export async function writeChanged(
+  db: Database,
+  settings: Partial<Record<SettingName, string | null | undefined>>,
+): Promise<void> {
+  const rows = await db.all(settingRow, 'select name, value from warehouse.raw.setting')
+  const stored = new Map(rows.map(({name, value}) => [name, value]))
+  const changed = Object.entries(settings).filter(([name, value]) => value && stored.get(name) !== value)
+  if (changed.length === 0) return
+  await inTransaction(db, async () => {
+    for (const [name, value] of changed) await replaceSetting(db, name as SettingName, String(value))
+  })
 }
 
 /** The same within a transaction. */

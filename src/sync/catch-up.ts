@@ -17,9 +17,9 @@ import {
 import {withRun} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {openHistory, openWarehouse, readSetting, writeSetting} from '../store/warehouse.ts'
+import {listReadableTapes, readTakenBack, readUnits, settleAgain, type TapeUnit} from './read-back.ts'
 import {rebuildWarehouse} from './rebuild.ts'
-import {type ResettleTools, resettle} from './resettle.ts'
-import {listReadableTapes, readTakenBack, readUnits, type TapeUnit} from './tape-units.ts'
+import {createStage} from './stream-tables.ts'
 import {findReadKey} from './tapes.ts'
 
 /** Where a warehouse stands: whose it is, and the last unit that it contains. */
@@ -121,9 +121,10 @@ export async function catchUpWarehouse(
   refuse(folder, judgeStand(stateDb, stand, expected))
   if (stand.folderId === undefined) await writeSetting(db, 'folder_id', requireFolderId(stateDb))
   if ((stand.head ?? '') === expected) return
-  const {units, tapes, without, problem} = planCatchUp(config, {folder, stateDb}, stand)
+  const {units, without, problem} = planCatchUp(config, {folder, stateDb}, stand)
   if (problem) refuse(folder, [problem])
-  for (const unit of units) await resettle({db, without, tapes}, unit)
+  await createStage(db)
+  for (const unit of units) await settleAgain(db, unit, without)
   // What was last may have been given up: then it contains all there is.
   await writeSetting(db, 'tape_head', expected)
   world.log.warn(
@@ -137,17 +138,16 @@ function planCatchUp(
   config: Config,
   {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
   {head}: Stand,
-): Omit<ResettleTools, 'db'> & {units: TapeUnit[]; problem?: Disagreement} {
+): {units: TapeUnit[]; without: ReadonlyMap<string, string>; problem?: Disagreement} {
   const from = head === undefined ? 0 : (findRecorded(stateDb, head)?.no ?? 0)
   const recorded = listRecorded(stateDb).filter(({no, kind}) => no > from && kind !== 'act')
   const names = new Set(recorded.map(({tape}) => tape))
-  const tapes = listReadableTapes(folder, stateDb, findReadKey(config, folder))
-  const units = tapes
+  const units = listReadableTapes(folder, stateDb, findReadKey(config, folder))
     .filter(({unit}) => names.has(unit))
     .flatMap(readUnits)
     .filter(({no}) => no > from)
     .sort((a, b) => a.no - b.no)
-  const plan = {units, tapes, without: readTakenBack(units)}
+  const plan = {units, without: readTakenBack(units)}
   const readable = new Set(units.map(({no}) => no))
   const losses = listLosses(stateDb)
   const lacking = recorded.filter(

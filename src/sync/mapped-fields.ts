@@ -16,7 +16,7 @@ import type {World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {type Database, inTransaction} from '../store/database.ts'
 import {hasWarehouse, openHistory} from '../store/warehouse.ts'
-import {findLastSettle} from './settle.ts'
+import {findLastSettle} from './commit.ts'
 import {tablesOf} from './stream-tables.ts'
 
 const fieldRow = z.object({

@@ -9,6 +9,9 @@ import {canonicalSql} from '../store/sql.ts'
 /** Where the tables of what is staged lie. */
 export const STAGE: Omit<AppendTarget, 'table'> = {catalog: 'temp', schema: 'main'}
 
+/** The table of what was read beside the walks. */
+export const BESIDE = 'staged_beside'
+
 /** Where a staged observation came from; `gone` says that the record's own page answered 404 or 410. */
 type StagedSource = (typeof SOURCES)[number]
 

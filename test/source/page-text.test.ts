@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
-import {formatNormalised, parseNormalised} from '../../src/source/record.ts'
+import {formatNormalised, parseNormalised} from '../../src/normalise/page-text.ts'
 
 const aText = fc.oneof(fc.string({unit: 'binary'}), fc.constant('{"integer":"5"}'))
 const anInstant = fc.bigInt(-(2n ** 62n), 2n ** 62n)

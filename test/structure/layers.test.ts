@@ -33,10 +33,11 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   service: ['kernel', 'contract'],
   client: ['kernel', 'contract'],
   push: ['kernel', 'contract', 'client'],
-  pipeline: [...BASE, ...STAGES, 'accounting'],
-  schedule: [...BASE, ...STAGES, 'accounting', 'pipeline'],
-  web: [...BASE, ...STAGES, 'accounting', 'pipeline', 'schedule'],
-  cli: [...BASE, ...STAGES, 'accounting', 'pipeline', 'schedule', 'web', 'service', 'client', 'push'],
+  sync: [...BASE, 'source', 'tape', 'normalise', 'load'],
+  pipeline: [...BASE, ...STAGES, 'accounting', 'sync'],
+  schedule: [...BASE, ...STAGES, 'accounting', 'sync', 'pipeline'],
+  web: [...BASE, ...STAGES, 'accounting', 'sync', 'pipeline', 'schedule'],
+  cli: [...BASE, ...STAGES, 'accounting', 'sync', 'pipeline', 'schedule', 'web', 'service', 'client', 'push'],
   main: ['cli'],
 }
 

@@ -1,7 +1,8 @@
 import {expect, test} from 'vitest'
 import {dealStream} from '../../src/contract/deal.ts'
+import type {Movement} from '../../src/sync/guard.ts'
 import {type Acceptance, guardChanges, mostListed} from '../../src/sync/guard.ts'
-import type {ChangePlan, Movement} from '../../src/sync/plan-changes.ts'
+import type {ChangePlan} from '../../src/sync/plan-changes.ts'
 import {failureOf} from '../support/lab.ts'
 
 const limits = {shrinkLimitPct: 5, changeLimitPct: 20, growthLimitPct: 100}
