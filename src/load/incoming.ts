@@ -2,23 +2,14 @@ import type {Stream} from '../contract/stream.ts'
 import type {Database} from '../store/database.ts'
 import {amountOf, buildListHashSql} from '../sync/stream-tables.ts'
 
-/** Fills the temporary table `repeated` with the ids of the records that were staged more than once. */
-export async function findRepeated(db: Database, {idColumn}: Stream, staged: string): Promise<void> {
-  await db.run(
+/** Makes the temporary view `incoming`, a row for each staged record, and the table `repeated` of the ids that were staged more than once. */
+export function createIncoming(db: Database, stream: Stream, staged: string): Promise<void> {
+  const {idColumn} = stream
+  return db.run(
     `create or replace temp table repeated as
-     select ${idColumn} from ${staged} group by ${idColumn} having count(*) > 1`,
+     select ${idColumn} from ${staged} group by ${idColumn} having count(*) > 1;
+     ${buildIncomingSql(stream, staged)}`,
   )
-}
-
-/** Makes the temporary view `incoming`, a row for each staged record, and what it reads. */
-export async function createIncoming(db: Database, stream: Stream, staged: string): Promise<void> {
-  await findRepeated(db, stream, staged)
-  await db.run(buildIncomingSql(stream, staged))
-}
-
-/** Drops what {@link createIncoming} made. */
-export async function dropIncoming(db: Database): Promise<void> {
-  await db.run('drop view temp.incoming; drop table temp.repeated')
 }
 
 /**

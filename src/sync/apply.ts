@@ -37,7 +37,8 @@ export function applyObservations(
   const {head, confirmation} = tablesOf(stream)
   const store = async (recorded: DuckDBTimestampValue) => {
     if (batch.walkId !== null) {
-      await insertWalk(db, stream, batch, {state: 'applied', how: 'complete'})
+      const applied = {counts: plan.counts, details, recorded}
+      await insertWalk(db, stream, batch, {state: 'applied', how: 'complete', applied})
       await recordDrift(db, stream, batch)
     }
     await db.run(buildAppendSql(stream), [batch.walkId, batch.businessDate, recorded])
@@ -49,42 +50,16 @@ export function applyObservations(
       batch.walkId,
       batch.businessDate,
     ])
-    await carryLate(db, stream)
+    if (plan.late > 0) await carryLate(db, stream)
     await applyMapped(db, stream, {staged: plan.staged, businessDate: batch.businessDate, recorded})
-    if (batch.walkId !== null) await completeCertificate(db, stream, batch.walkId, {plan, details, recorded})
+    if (batch.walkId !== null) {
+      await db.run(buildBridgeSql(stream), [batch.walkId])
+      await clearStage(db, stream, batch.walkId)
+    }
     await dropPlan(db)
     return conclude(recorded.micros)
   }
   return settle(db, {kind, walkId: batch.walkId, now}, store)
-}
-
-/** The walk is applied: its certificate says what changed, what it could not read counts, and what it staged has served. */
-async function completeCertificate(
-  db: Database,
-  stream: Stream,
-  walkId: string,
-  {plan, details, recorded}: Pick<Application, 'plan' | 'details'> & {recorded: DuckDBTimestampValue},
-): Promise<void> {
-  await db.run(
-    `update warehouse.raw.walk set recorded_at = $2, created = $3, updated = $4, missing = $5,
-       vanished = $6, restored = $7, unchanged = $8, details_fetched = $9, details_failed = $10
-     where walk_id = $1`,
-    [
-      walkId,
-      recorded,
-      plan.counts.created,
-      plan.counts.updated,
-      plan.counts.missing,
-      plan.counts.vanished,
-      plan.counts.restored,
-      plan.counts.unchanged,
-      details?.fetched ?? 0,
-      details?.failed ?? 0,
-    ],
-  )
-  await db.run('update warehouse.raw.quarantine set recorded_at = $2 where walk_id = $1', [walkId, recorded])
-  await db.run(buildBridgeSql(stream), [walkId])
-  await clearStage(db, stream, walkId)
 }
 
 /**

@@ -118,11 +118,6 @@ export async function rebuildHead(db: Database, stream: Stream): Promise<void> {
  * all of those of a record that has been absent since.
  */
 export async function carryLate(db: Database, stream: Stream): Promise<void> {
-  const {has_late} = await db.one(
-    z.object({has_late: z.boolean()}),
-    'select exists (from temp.change where is_late) as has_late',
-  )
-  if (!has_late) return
   const {head} = tablesOf(stream)
   const {idColumn} = stream
   const carried = [...stream.columns.map(({name}) => name), 'row_hash']

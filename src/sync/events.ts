@@ -6,7 +6,7 @@ import {withRun} from '../store/runs.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {atSource} from './at-source.ts'
 import {DETAIL_PATH, listLastKnown} from './details.ts'
-import {guardChanges} from './guard.ts'
+import {guardChanges, measureMovement} from './guard.ts'
 import {type Answer, settleBeside, type WalkTools} from './settle.ts'
 import {findBusinessDate} from './walk.ts'
 import {listWaitingEvents} from './webhook-events.ts'
@@ -86,7 +86,8 @@ async function look(
     {said, lines},
     {
       now: BigInt(world.clock.now()) * 1000n,
-      judge: async (plan) => guardChanges(plan, config, new Set(), deals),
+      judge: async (plan) =>
+        guardChanges({...plan, moved: await measureMovement(db, deals)}, config, new Set(), deals),
     },
   )
   return {appended, isComplete: read === ids.length}

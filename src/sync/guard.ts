@@ -74,7 +74,7 @@ export function buildMovesSql(stream: Stream, before: Side, after: Side): string
  * Makes the temporary table `looked`: the records that were looked at since the last applied walk, as they were then, all
  * null where they were unknown.
  */
-export async function createLooked(db: Database, stream: Stream): Promise<void> {
+async function createLooked(db: Database, stream: Stream): Promise<void> {
   const {idColumn, name} = stream
   const {version} = tablesOf(stream)
   const lastAt = `(select max(recorded_at) from warehouse.raw.walk
@@ -96,8 +96,9 @@ const sizesRow = z.object({
 })
 const movedRow = z.record(z.string(), z.coerce.number())
 
-/** What the tables `change`, `absence` and `looked` come to. */
+/** What a plan comes to, which left the tables `change` and `absence`. */
 export async function measureMovement(db: Database, stream: Stream): Promise<Movement> {
+  await createLooked(db, stream)
   const sizes = await db.one(sizesRow, buildSizesSql(stream))
   const moved = await db.one(movedRow, buildMovedSql(stream))
   const columns = Object.entries(moved).flatMap(([name, count]): [string, number][] =>
@@ -194,6 +195,9 @@ interface GuardLimits {
   growthLimitPct: number
 }
 
+/** A plan, and what would be different from the last applied walk. */
+export type MeasuredPlan = ChangePlan & {moved: Movement}
+
 const CODES = {shrink: 'GUARD_SHRINK', growth: 'GUARD_GROWTH', change: 'GUARD_CHANGE'} as const
 
 /** A guard never looks at fewer records than this: a small portfolio moves in large steps. */
@@ -218,7 +222,7 @@ const ENTERED_LIMIT_PCT = 50
  * @throws GuardError `GUARD_SHRINK`, `GUARD_GROWTH` or `GUARD_CHANGE`
  */
 export function guardChanges(
-  plan: ChangePlan,
+  plan: MeasuredPlan,
   limits: GuardLimits,
   accepted: ReadonlySet<Acceptance>,
   stream: Stream,
@@ -271,7 +275,7 @@ function findShrink(plan: ChangePlan, {shrinkLimitPct}: GuardLimits, {plural}: S
 
 /** Children are listed where something has happened: there many new ones are no news. */
 function findGrowth(
-  {moved: {before, after}}: ChangePlan,
+  {moved: {before, after}}: MeasuredPlan,
   {growthLimitPct}: GuardLimits,
   {plural, parent}: Stream,
 ): string[] {
@@ -291,7 +295,7 @@ function findGrowth(
   return findings
 }
 
-function findChanges({moved}: ChangePlan, {changeLimitPct}: GuardLimits, stream: Stream): string[] {
+function findChanges({moved}: MeasuredPlan, {changeLimitPct}: GuardLimits, stream: Stream): string[] {
   const {before, amounts, left, entered, columns} = moved
   const {plural, settled, amountColumn} = stream
   const findings: string[] = []

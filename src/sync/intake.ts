@@ -310,6 +310,7 @@ function openWalk(
     parse: (line) => (line.frame.received_sha256 === undefined ? parseBody(line) : parsePage(line)),
     take(frame, said) {
       if (frame.frame === 'begin') walk.resumed = walkBegin.parse(frame).resumed
+      else if (frame.frame !== 'outcome') walk.answers += 1
       if (frame.frame === 'list') takePage(frame, said)
       if (frame.frame === 'detail') takeDetail(frame, said)
       if (frame.frame === 'children') takeChildren(frame, said)
@@ -406,8 +407,6 @@ const LINES_AT_ONCE = 200
 export interface ReadBack {
   /** Undefined where there is none, or it cannot be read. */
   intake?: Intake | undefined
-  /** Answers among its lines. */
-  answers: number
   kind: string
   /** What keeps it from being read. */
   problem: string | null
@@ -417,7 +416,7 @@ export interface ReadBack {
 export function createReader(db: Database, known: Known) {
   let intake: Intake | undefined
   let kind = ''
-  let [answers, waiting] = [0, 0]
+  let waiting = 0
   let problem: string | null = null
 
   async function read(line: TapeLine): Promise<void> {
@@ -428,7 +427,6 @@ export function createReader(db: Database, known: Known) {
       return
     }
     intake?.take(frame, line.body && intake.parse(line))
-    if (frame.frame !== 'begin' && frame.frame !== 'outcome') answers += 1
     waiting += 1
     if (intake?.kind !== 'walk' || waiting < LINES_AT_ONCE) return
     waiting = 0
@@ -448,9 +446,9 @@ export function createReader(db: Database, known: Known) {
     take: (line: TapeLine) => attempt(() => read(line)),
     async finish(): Promise<ReadBack> {
       await attempt(() => intake?.stage())
-      if (problem === null) return {intake, answers, kind, problem}
+      if (problem === null) return {intake, kind, problem}
       if (intake?.kind === 'walk') await clearStage(db, intake.stream, intake.walk.walkId)
-      return {answers, kind, problem}
+      return {kind, problem}
     },
   }
 }

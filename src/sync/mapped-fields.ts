@@ -67,7 +67,7 @@ export async function applyMapped(
   {staged, businessDate, recorded}: {staged: string; businessDate: string; recorded: DuckDBTimestampValue},
 ): Promise<void> {
   const {head, extra} = tablesOf(stream)
-  if (extra === null) return
+  if (extra === null || stream.mapped?.length === 0) return
   await db.run(
     `insert into ${extra} by name
      with read as (

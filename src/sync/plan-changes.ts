@@ -1,9 +1,9 @@
 import {z} from 'zod'
 import type {Column, Stream} from '../contract/stream.ts'
 import type {ChangeCounts} from '../core/types.ts'
-import {createIncoming, dropIncoming} from '../load/incoming.ts'
+import {createIncoming} from '../load/incoming.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
-import {buildMovesSql, createLooked, type Movement, measureMovement} from './guard.ts'
+import {buildMovesSql} from './guard.ts'
 import {buildReachSql, buildRowHashSql, comparedSql, tablesOf} from './stream-tables.ts'
 import type {OpenWalk} from './walk-state.ts'
 
@@ -18,8 +18,8 @@ export interface ChangePlan {
   known: number
   /** Records present before that would be absent now. */
   newlyAbsent: number
-  /** What would be different from the last applied walk. */
-  moved: Movement
+  /** Records of which something earlier than what is known was observed. */
+  late: number
 }
 
 /** Staged observations that are applied together: what a walk has read, or what was read beside walks. */
@@ -45,6 +45,7 @@ const planRow = z.object({
   known: count,
   newly_absent: count,
   appended: count,
+  late: count,
 })
 
 /**
@@ -63,28 +64,36 @@ export async function planChanges(
   staged: string = tablesOf(stream).staged,
 ): Promise<ChangePlan> {
   await findAbsences(db, stream, batch, staged)
-  await createLooked(db, stream)
   await db.run(`create or replace temp table change as ${buildChangeSql(stream, batch)}`)
-  const {known, newly_absent, appended, ...counts} = await db.one(planRow, buildPlanSql(stream, batch))
-  const moved = await measureMovement(db, stream)
-  return {staged, counts, known, newlyAbsent: newly_absent, moved, appended}
+  const {known, newly_absent, appended, late, ...counts} = await db.one(planRow, buildPlanSql(stream, batch))
+  return {staged, counts, known, newlyAbsent: newly_absent, appended, late}
 }
 
-/** Leaves the temporary table `absence` alone, and what it is found from: who is to be asked for needs no more. */
+/**
+ * Leaves the temporary table `absence` alone, and what it is found from: who is to be asked for needs no more. As long as a walk takes
+ * in no answer, what was found stays.
+ */
 export async function findAbsences(
   db: Database,
   stream: Stream,
   batch: Batch,
   staged: string = tablesOf(stream).staged,
 ): Promise<void> {
+  const last = compared.get(db.connection)
+  if (batch.walkId !== null && last?.batch === batch && last.answers === batch.answers) return
   await createIncoming(db, stream, staged)
   await db.run(`create or replace temp table absence as ${buildAbsenceSql(stream, batch)}`)
+  compared.set(db.connection, {batch, answers: batch.walkId === null ? 0 : batch.answers})
 }
 
+/** What the temporary tables of a connection are of. */
+const compared = new WeakMap<Database['connection'], {batch: Batch; answers: number}>()
+
 /** Drops what {@link planChanges} left. */
-export async function dropPlan(db: Database): Promise<void> {
-  await dropIncoming(db)
-  for (const table of ['change', 'absence', 'looked']) await db.run(`drop table temp.${table}`)
+export function dropPlan(db: Database): Promise<void> {
+  return db.run(
+    `drop view temp.incoming; drop table temp.repeated; drop table temp.change; drop table temp.absence`,
+  )
 }
 
 /** The value a column has after this observation `i`, given the state before it `h`. */
@@ -260,7 +269,8 @@ function buildPlanSql(stream: Stream, {walkId}: Batch): string {
         count(*) filter (is_listed and content = 'restored') as restored,
         (select count(*) from incoming where is_listed)
           - count(*) filter (is_listed and content not in ('unchanged', 'respelled')) as unchanged,
-        count(*) filter (is_appended) as appended
+        count(*) filter (is_appended) as appended,
+        count(*) filter (is_late) as late
       from change
     ),
     absent as (

@@ -118,9 +118,9 @@ export async function resumeWalks(
   for (const unit of await tapes.listLeft()) {
     const reader = createReader(db, known)
     if (!(await tapes.reopen(unit, reader.take))) continue
-    const {intake, answers, kind, problem} = await reader.finish()
+    const {intake, kind, problem} = await reader.finish()
     const walk = intake?.kind === 'walk' ? intake : undefined
-    if (walk && answers > 0) {
+    if (walk && walk.walk.answers > 0) {
       known.walks.set(walk.stream.name, walk)
       continue
     }

@@ -14,7 +14,7 @@ import type {Frame} from '../store/tape-format.ts'
 import type {Warehouse} from '../store/warehouse.ts'
 import {writeChanged} from '../store/warehouse.ts'
 import {applyObservations} from './apply.ts'
-import {type Acceptance, guardChanges} from './guard.ts'
+import {type Acceptance, guardChanges, measureMovement} from './guard.ts'
 import {
   type BesideIntake,
   type Intake,
@@ -180,7 +180,7 @@ async function requireBelievable(
   plan: ChangePlan,
 ): Promise<void> {
   await requireBoundedQuarantine(db, walk)
-  guardChanges(plan, config, accepted, stream)
+  guardChanges({...plan, moved: await measureMovement(db, stream)}, config, accepted, stream)
 }
 
 /** What of a walk stands in no other line of its tape. */

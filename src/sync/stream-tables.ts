@@ -195,7 +195,9 @@ export async function createStage(db: Database): Promise<void> {
 
 /** Takes a walk's rows off the stage. */
 export async function clearStage(db: Database, stream: Stream, walkId: string): Promise<void> {
-  await db.run(`delete from ${tablesOf(stream).staged}`)
-  await db.run('delete from temp.staged_listing where walk_id = $1', [walkId])
-  await db.run('delete from temp.staged_quarantine where walk_id = $1', [walkId])
+  const ofWalk = `where walk_id = ${quoteLiteral(walkId)}`
+  await db.run(
+    `delete from ${tablesOf(stream).staged};
+     delete from temp.staged_listing ${ofWalk}; delete from temp.staged_quarantine ${ofWalk}`,
+  )
 }

@@ -2,10 +2,10 @@ import {hash} from 'node:crypto'
 import {DuckDBTimestampValue, type DuckDBValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
-import type {Certificate} from '../core/types.ts'
-import {findRepeated} from '../load/incoming.ts'
+import type {Certificate, ChangeCounts} from '../core/types.ts'
 import {type Database, inTransaction, quoteLiteral} from '../store/database.ts'
 import {replaceSetting} from '../store/warehouse.ts'
+import {findAbsences} from './plan-changes.ts'
 import {amountOf, clearStage, tablesOf} from './stream-tables.ts'
 
 /** What a walk asks for; a change of any of these starts anew. */
@@ -40,6 +40,8 @@ export interface OpenWalk extends AskedWalk {
   unreadableIds: number
   resumed: number
   waitedMs: number
+  /** Answers taken in. */
+  answers: number
   /** What `certifyWalk` found; null before. */
   certified: {distinct: number; duplicates: number; amountTotal: string} | null
 }
@@ -60,6 +62,7 @@ export function startWalk(walk: AskedWalk): OpenWalk {
     unreadableIds: 0,
     resumed: 0,
     waitedMs: 0,
+    answers: 0,
     certified: null,
   }
 }
@@ -99,20 +102,38 @@ export async function insertWalk(
   db: Database,
   stream: Stream,
   walk: OpenWalk,
-  {state, how}: {state: 'applied' | 'refused' | 'abandoned'; how: string},
+  {state, how, applied}: {state: 'applied' | 'refused' | 'abandoned'; how: string; applied?: Applied},
 ): Promise<void> {
-  const row = {...describeWalk(walk), stream: stream.name, state, ended_how: how}
+  const {counts, details, recorded} = applied ?? {}
+  const row = {
+    ...describeWalk(walk),
+    ...{stream: stream.name, state, ended_how: how, ...counts},
+    ...(recorded && {recorded_at: recorded}),
+    ...(applied && {details_fetched: details?.fetched ?? 0, details_failed: details?.failed ?? 0}),
+  }
   const names = Object.keys(row)
   await db.run(
     `insert into warehouse.raw.walk (${names.join(', ')}) values (${names.map((_, index) => `$${index + 1}`).join(', ')})`,
     Object.values(row),
   )
-  const tables = {applied: ['listing', 'quarantine'], refused: ['quarantine'], abandoned: []}
-  for (const table of tables[state]) {
-    await db.run(`insert into warehouse.raw.${table} by name from temp.staged_${table} where walk_id = $1`, [
+  if (state === 'applied')
+    await db.run('insert into warehouse.raw.listing by name from temp.staged_listing where walk_id = $1', [
       walk.walkId,
     ])
-  }
+  // From that moment on they count in releases.
+  if (state !== 'abandoned')
+    await db.run(
+      `insert into warehouse.raw.quarantine by name
+       select * replace ($2 as recorded_at) from temp.staged_quarantine where walk_id = $1`,
+      [walk.walkId, recorded ?? null],
+    )
+}
+
+/** What applying a walk came to. */
+interface Applied {
+  counts: ChangeCounts
+  details: {fetched: number; failed: number} | undefined
+  recorded: DuckDBTimestampValue
 }
 
 /** The columns of `raw.walk` that say how far a walk got. */
@@ -198,6 +219,7 @@ const totalsRow = z.object({
  * later request counts.
  */
 export async function certifyWalk(db: Database, stream: Stream, walk: OpenWalk): Promise<Certificate> {
+  await findAbsences(db, stream, walk)
   const {listed, distinct, amountTotal} = await readTotals(db, stream)
   walk.certified = {distinct, duplicates: listed - distinct, amountTotal}
   return {
@@ -215,8 +237,7 @@ export async function certifyWalk(db: Database, stream: Stream, walk: OpenWalk):
 async function readTotals(db: Database, stream: Stream): Promise<z.output<typeof totalsRow>> {
   const {idColumn} = stream
   const {staged} = tablesOf(stream)
-  await findRepeated(db, stream, staged)
-  const totals = await db.one(
+  return await db.one(
     totalsRow,
     `with listed as not materialized (
        select ${idColumn}, ${amountOf(stream)} as amount, observed_at, page_no, position
@@ -237,6 +258,4 @@ async function readTotals(db: Database, stream: Stream): Promise<z.output<typeof
        coalesce(sum(amount), 0)::decimal(38,2) as "amountTotal"
      from latest`,
   )
-  await db.run('drop table temp.repeated')
-  return totals
 }
