@@ -19,7 +19,7 @@ export interface EachRequest {
 }
 
 /** What became of one id; `Found` is what its answer said. */
-type EachAnswer<Found> =
+export type EachAnswer<Found> =
   | ({id: string; outcome: 'found'} & Found)
   /** 404 or 410 from a path that answered for another id in this run. */
   | {id: string; outcome: 'gone'; status: number; observedAt: bigint; received?: Received}
@@ -42,6 +42,12 @@ export interface EachSummary {
   ended: EachEnd
 }
 
+/** The answers in the order of the ids, and what they come to once all of them were taken. */
+export interface Asked<Found> {
+  answers: AsyncIterable<EachAnswer<Found>>
+  summary: EachSummary
+}
+
 /** Asks for one id; what it throws is judged here. */
 type AskForOne<Found> = (id: string, path: string, signal: AbortSignal) => Promise<EachAnswer<Found>>
 
@@ -61,16 +67,27 @@ interface Reply<Found> {
  * exist: a 404 means `gone` only once the path has answered for another id, and `failed` before.
  *
  * @param ids pulled as needed, a few times `concurrency` ahead at most
- * @returns the summary, as the generator's return value
  */
-async function* askEach<Found>(
+function askEach<Found>(
   ids: Iterable<string> | AsyncIterable<string>,
   request: EachRequest,
   ask: AskForOne<Found>,
   world: Pick<World, 'log'>,
-): AsyncGenerator<EachAnswer<Found>, EachSummary, undefined> {
+): Asked<Found> {
   const summary: EachSummary = {proven: false, fetched: 0, gone: 0, failed: 0, ended: 'done'}
-  if (request.budgetMs <= 0) return {...summary, ended: 'budget'}
+  return {answers: answerEach(ids, request, ask, {summary, ...world}), summary}
+}
+
+async function* answerEach<Found>(
+  ids: Iterable<string> | AsyncIterable<string>,
+  request: EachRequest,
+  ask: AskForOne<Found>,
+  {summary, ...world}: Pick<World, 'log'> & {summary: EachSummary},
+): AsyncGenerator<EachAnswer<Found>, void, undefined> {
+  if (request.budgetMs <= 0) {
+    summary.ended = 'budget'
+    return
+  }
   const consumer = new AbortController()
   const budget = AbortSignal.timeout(Math.ceil(request.budgetMs))
   const signal = AbortSignal.any([consumer.signal, budget])
@@ -138,7 +155,6 @@ async function* askEach<Found>(
     yield* drainWindow(0)
     if (isCut && summary.ended === 'done') summary.ended = 'budget'
     for (const answer of unproven) yield count(failedAs(answer.id, 'NOT_PROVEN'))
-    return summary
   } finally {
     consumer.abort()
     await Promise.allSettled(window)
@@ -157,19 +173,18 @@ function encodeSegment(id: string): string {
 }
 
 /** What a record's own page says, with the answer as it came. */
-export type DetailAnswer = EachAnswer<{record: WireRecord; observedAt: bigint; received: Received}>
+export type DetailAnswer = EachAnswer<Found>
+type Found = {record: WireRecord; observedAt: bigint; received: Received}
 
 /**
  * Fetches single records and hands them out in the order of their ids, see {@link askEach}.
- *
- * @returns the summary, as the generator's return value
  */
 export function fetchDetails(
   ids: Iterable<string> | AsyncIterable<string>,
   request: EachRequest,
   client: Pick<SourceClient, 'getJson'>,
   world: Pick<World, 'log'>,
-): AsyncGenerator<DetailAnswer, EachSummary, undefined> {
+): Asked<Found> {
   return askEach(
     ids,
     request,
@@ -190,7 +205,8 @@ function readAnswer(id: string, {status, body, observedAt, received}: JsonAnswer
 }
 
 /** What became of one record's list: every page of it, or nothing. */
-export type ListingAnswer = EachAnswer<{pages: Page[]}>
+export type ListingAnswer = EachAnswer<FoundList>
+type FoundList = {pages: Page[]}
 
 /** The list of one record is held in memory: one that goes on beyond this is none. */
 const MOST_PAGES = 100
@@ -199,15 +215,13 @@ const MOST_LENGTH = 32_000_000
 /**
  * Reads the lists of single records to their ends and hands them out in the order of the ids, see {@link askEach}. A list
  * that could not be read to its end has failed as a whole.
- *
- * @returns the summary, as the generator's return value
  */
 export function fetchListings(
   ids: Iterable<string>,
   request: EachRequest & {pageSize: number; idField: string},
   client: Pick<SourceClient, 'getJson'>,
   world: Pick<World, 'log' | 'clock'>,
-): AsyncGenerator<ListingAnswer, EachSummary, undefined> {
+): Asked<FoundList> {
   const {pageSize, idField} = request
   return askEach(
     ids,

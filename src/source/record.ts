@@ -19,7 +19,8 @@ const HASHED = /^hmac-sha256:[0-9a-f]{64}$/
 /**
  * Creates what takes personal data out of the records of a stream, before anything else sees them: hashed fields become
  * `hmac-sha256:…`, dropped ones go, and of fields the contract does not know only the names stay. What is no object
- * becomes null. Sealing what is sealed changes nothing. Streams without privacy pass as they are.
+ * becomes null, and so does what says something twice: which of the two is meant nobody knows. Sealing what is sealed changes
+ * nothing. Streams without privacy pass as they are.
  *
  * @param key of the hashes
  */
@@ -35,7 +36,7 @@ export function createSealer(
   const dropped = new Set(privacy.dropped)
   const known = new Set(wireFields)
   return (record) => {
-    if (!isObject(record)) return null
+    if (!isObject(record) || listRepeated(record).length > 0) return null
     const sealed = Object.entries(record).flatMap(([name, value]): [string, unknown][] => {
       if (dropped.has(name)) return []
       if (hashed.has(name)) return [[name, hashField(value, key ?? '')]]
@@ -138,25 +139,18 @@ function readFixed(value: number, decimals: number): string | undefined {
  *
  * @param parentId the record whose list they stood in; without it a child's own parent field says so
  */
-export type Normaliser = (
-  records: readonly unknown[],
-  observedAt: bigint,
-  parentId?: string,
-) => NormalisedPage
+type Normaliser = (records: readonly unknown[], observedAt: bigint, parentId?: string) => NormalisedPage
 
 /**
  * Creates the normaliser of a stream: a tolerant reader that only names unknown fields and sets aside,
- * whole, each record whose id, amounts or dates it cannot read. Of streams that may hold personal data both are sealed.
- *
- * @param hashKey needed by streams with hashed fields
+ * whole, each record whose id, amounts or dates it cannot read. Of streams that may hold personal data it gets what is sealed.
  */
-export function createNormaliser(stream: Stream, hashKey?: string): Normaliser {
+export function createNormaliser(stream: Stream): Normaliser {
   const normalise = createRecordNormaliser(stream)
-  const seal = createSealer(stream, hashKey)
   return (records, observedAt, parentId) => {
     const page: NormalisedPage = {observations: [], quarantined: []}
     for (const [position, record] of records.entries()) {
-      const placed = placeUnder(seal(record), stream, parentId)
+      const placed = placeUnder(record, stream, parentId)
       const twice = listRepeated(record)
       const result = twice[0]
         ? rejectRepeated(placed, twice, stream, observedAt)
@@ -168,7 +162,7 @@ export function createNormaliser(stream: Stream, hashKey?: string): Normaliser {
   }
 }
 
-/** Which of two values is meant nobody knows. What is sealed would show one of them alone. */
+/** Which of two values is meant nobody knows. */
 function rejectRepeated(
   record: unknown,
   [twice = [], ...more]: readonly (string | number)[][],
@@ -180,7 +174,7 @@ function rejectRepeated(
     id: isOfId ? null : readId(record, stream),
     path: twice.map((name) => (typeof name === 'string' ? tellForeign(name, FIELD_NAME) : name)).join('.'),
     reason: 'expected each name once in an object',
-    record: stream.privacy ? null : record,
+    record,
     observedAt,
   }
 }

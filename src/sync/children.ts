@@ -1,18 +1,18 @@
 import {createHash} from 'node:crypto'
 import {BIGINT, DuckDBTimestampValue, type DuckDBType, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
 import {z} from 'zod'
+import {findEnvelope} from '../contract/list.ts'
 import type {Stream} from '../contract/stream.ts'
 import {formatInstant} from '../core/clock.ts'
 import {burstOf} from '../core/config.ts'
 import {ContractError, DeferredError, GuardError, type LoantapeError} from '../core/errors.ts'
 import {type ChangeCounts, type ColumnValue, NO_CHANGES, type World} from '../core/types.ts'
-import {formatNormalised} from '../normalise/page-text.ts'
 import {fetchListings, type ListingAnswer} from '../source/ask-each.ts'
-import {createNormaliser, type Normaliser} from '../source/record.ts'
+import {createSealer} from '../source/record.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
 import {appendRows} from '../store/row-buffer.ts'
 import type {Frame} from '../store/tape-format.ts'
-import {takeDown, type WalkIntake} from './intake.ts'
+import {askAndTake, type WalkIntake} from './intake.ts'
 import {type Answer, dropWalks, settleWalk, type WalkTools} from './settle.ts'
 import {isSettledSql, STAGE, tablesOf} from './stream-tables.ts'
 import {beginTape, continueWalk, nameWalk} from './walk.ts'
@@ -217,7 +217,7 @@ async function readAndSettle(
   return settleChildren(tools, unit, {...result, ...counts}, world)
 }
 
-/** Reads the lists of parents; whose are they, and how many could be read. */
+/** Reads the lists of parents: how many could be read. */
 async function readListings(
   tools: WalkTools,
   unit: WalkIntake,
@@ -226,11 +226,8 @@ async function readListings(
 ): Promise<Pick<ChildResult, 'listed' | 'failed' | 'ended'>> {
   const {db, stream, client, config} = tools
   const {walk} = unit
-  const normalise = stream.privacy && createNormaliser(stream, hashKey)
+  const seal = stream.privacy && createSealer(stream, hashKey)
   const waitedBefore = client.waitedMs
-  let [done, listed] = [0, 0]
-  const report = () =>
-    world.onProgress({step: stream.plural, unit: 'lists', done, total: parents.length, source: client})
   const request = {
     path: stream.listPath,
     // Once the path has answered, one deal whose list fails must not end the night for all.
@@ -240,47 +237,42 @@ async function readListings(
     pageSize: config.pageSize,
     idField: stream.idField,
   }
-  report()
-  return takeDown(tools, unit, 'lists stored', world, async (take) => {
-    const answers = fetchListings(parents, request, client, world)
-    for (let next = await answers.next(); ; next = await answers.next()) {
-      if (next.done) {
-        const {ended, failed, gone, proven} = next.value
-        world.log.info(
-          {stream: stream.plural, detail: ended, count: listed, reason: proven ? 'proven' : 'not proven'},
-          'lists ended',
-        )
-        walk.isComplete = ended === 'done' && failed + gone === 0
-        walk.waitedMs += client.waitedMs - waitedBefore
-        return {listed, failed: failed + gone, ended}
-      }
-      done += 1
-      report()
-      if (next.value.outcome === 'found') listed += 1
-      await take(describeList(next.value, normalise, world))
-    }
-  })
+  const {ended, failed, gone, fetched} = await askAndTake(
+    tools,
+    unit,
+    {stored: 'lists stored', step: stream.plural, unit: 'lists', total: parents.length},
+    world,
+    fetchListings(parents, request, client, world),
+    (answer) => describeList(answer, seal, world),
+  )
+  walk.isComplete = ended === 'done' && failed + gone === 0
+  walk.waitedMs += client.waitedMs - waitedBefore
+  return {listed: fetched, failed: failed + gone, ended}
 }
 
 /**
- * The lines of a list: its pages as they came or, where it is about people, as they are stored, with the digest of what came.
+ * The lines of a list: its pages as they came or, where it is about people, without them, with the digest of what came.
  *
- * @param normalise makes people unreadable; undefined where there are none
+ * @param seal makes people unreadable; undefined where there are none
  */
-function describeList(answer: ListingAnswer, normalise: Normaliser | undefined, {clock}: World): Answer[] {
+function describeList(
+  answer: ListingAnswer,
+  seal: ((record: unknown) => unknown) | undefined,
+  {clock}: World,
+): Answer[] {
   const {id: parent, outcome} = answer
   if (outcome !== 'found') {
     const observed_at = formatInstant(BigInt(clock.now()) * 1000n)
     return [{frame: {frame: 'children', parent, outcome, observed_at}}]
   }
   const pages = answer.pages.length
-  return answer.pages.map(({records, observedAt, envelope, body, received}, index): Answer => {
+  return answer.pages.map(({records, envelope, body, received}, index): Answer => {
     const frame: Frame = {frame: 'children', parent, outcome: 'listed', page: index + 1, pages, envelope}
-    if (!normalise) return {frame, said: {json: body}, received}
-    const page = normalise(records, observedAt, parent)
+    if (!seal) return {frame, said: {json: body}, received}
+    const json = {data: records.map(seal), has_more: false}
     const received_sha256 = createHash('sha256').update(received.body).digest('hex')
-    const stored = {...received, body: Buffer.from(formatNormalised(page))}
-    return {frame: {...frame, received_sha256}, said: {page}, received: stored}
+    const sealed = {...received, body: Buffer.from(JSON.stringify(json))}
+    return {frame: {...frame, envelope: findEnvelope(json), received_sha256}, said: {json}, received: sealed}
   })
 }
 

@@ -5,7 +5,7 @@ import {burstOf} from '../core/config.ts'
 import type {WireRecord, World} from '../core/types.ts'
 import {fetchDetails} from '../source/ask-each.ts'
 import type {Database} from '../store/database.ts'
-import {takeDown, type WalkIntake} from './intake.ts'
+import {askAndTake, type WalkIntake} from './intake.ts'
 import {findAbsences} from './plan-changes.ts'
 import type {WalkTools} from './settle.ts'
 import {isSettledSql, tablesOf} from './stream-tables.ts'
@@ -193,28 +193,17 @@ export async function fetchMissingDetails(
     concurrency: config.detailConcurrency,
     budgetMs,
   }
-  let [done, fetched] = [0, 0]
-  const report = () =>
-    world.onProgress({step: 'details', unit: 'details', done, total: known.size, source: client})
-  report()
-  return takeDown(tools, unit, 'details stored', world, async (take) => {
-    const answers = fetchDetails(known.keys(), request, client, world)
-    for (let next = await answers.next(); ; next = await answers.next()) {
-      if (next.done) {
-        const {ended, proven, failed} = next.value
-        world.log.info(
-          {detail: ended, count: fetched, reason: proven ? 'proven' : 'not proven'},
-          'details ended',
-        )
-        return {fetched, failed}
-      }
-      done += 1
-      report()
-      if (next.value.outcome === 'failed') continue
-      if (next.value.outcome === 'found') fetched += 1
-      const {id, outcome, received} = next.value
-      const said = next.value.outcome === 'found' ? {json: {data: next.value.record}} : undefined
-      await take([{frame: {frame: 'detail', id, outcome, listed: known.get(id)}, said, received}])
-    }
-  })
+  return askAndTake(
+    tools,
+    unit,
+    {stored: 'details stored', step: 'details', unit: 'details', total: known.size},
+    world,
+    fetchDetails(known.keys(), request, client, world),
+    (answer) => {
+      if (answer.outcome === 'failed') return []
+      const {id, outcome, received} = answer
+      const said = answer.outcome === 'found' ? {json: {data: answer.record}} : undefined
+      return [{frame: {frame: 'detail', id, outcome, listed: known.get(id)}, said, received}]
+    },
+  )
 }

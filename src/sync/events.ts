@@ -67,7 +67,7 @@ async function look(
       world.onProgress({step: 'details', unit: 'details', done, total, source: client})
     }
     report()
-    for await (const answer of fetchDetails(ids, request, client, world)) {
+    for await (const answer of fetchDetails(ids, request, client, world).answers) {
       answers.push(answer)
       report()
     }

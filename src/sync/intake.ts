@@ -5,7 +5,7 @@ import {parseInstant} from '../core/clock.ts'
 import {messageOf} from '../core/errors.ts'
 import {isObject, parseJson} from '../core/json.ts'
 import type {ColumnValue, NormalisedPage, World} from '../core/types.ts'
-import {parseNormalised} from '../normalise/page-text.ts'
+import type {Asked, EachAnswer, EachSummary} from '../source/ask-each.ts'
 import {createNormaliser} from '../source/record.ts'
 import {readAhead} from '../source/walk-pages.ts'
 import type {Database} from '../store/database.ts'
@@ -27,6 +27,9 @@ import type {Answer, WalkTools} from './settle.ts'
 import {BESIDE, clearStage, createStaged, createStagedRows} from './stream-tables.ts'
 import {type OpenWalk, startWalk} from './walk-state.ts'
 
+/** A point of a run at which answers are stored. */
+type StoredStep = 'pages stored' | 'details stored' | 'lists stored'
+
 /** Lines are stored together: up to this many, of bodies up to this length, or as many as arrive in this time. */
 const GROUP_LINES = 50
 const GROUP_BYTES = 8_000_000
@@ -41,7 +44,7 @@ const GROUP_MS = 1000
 export async function takeDown<T>(
   {db, tapes}: Pick<WalkTools, 'db' | 'tapes'>,
   unit: WalkIntake,
-  step: 'pages stored' | 'details stored' | 'lists stored',
+  step: StoredStep,
   {realClock, onStep}: Pick<World, 'realClock' | 'onStep'>,
   work: (take: (lines: readonly Answer[]) => Promise<void>) => Promise<T>,
 ): Promise<T> {
@@ -81,13 +84,44 @@ export async function takeDown<T>(
   })
 }
 
+/**
+ * Asks for one record after the other, or what belongs to it, and takes down and in what is answered.
+ *
+ * @param progress `stored` is the point of the run at which lines are stored
+ * @param describe the lines of an answer
+ */
+export async function askAndTake<Found>(
+  tools: WalkTools,
+  unit: WalkIntake,
+  {stored, ...progress}: {stored: StoredStep; step: string; unit: string; total: number},
+  world: World,
+  {answers, summary}: Asked<Found>,
+  describe: (answer: EachAnswer<Found>) => readonly Answer[],
+): Promise<EachSummary> {
+  let done = 0
+  const report = () => world.onProgress({...progress, done, source: tools.client})
+  report()
+  await takeDown(tools, unit, stored, world, async (take) => {
+    for await (const answer of answers) {
+      done += 1
+      report()
+      await take(describe(answer))
+    }
+  })
+  const {ended, fetched, proven} = summary
+  const told = {detail: ended, count: fetched, reason: proven ? 'proven' : 'not proven'}
+  const {plural: stream} = tools.stream
+  world.log.info({stream, ...told}, `${progress.unit} ended`)
+  return summary
+}
+
 /*
  * Every answer is interpreted here, and nowhere else: a run that has just written a line to its tape hands it over with the body that
  * it has already parsed, and whoever reads a tape back hands over the same lines in the same order. What they say waits on the stage.
  */
 
-/** What the body of a line came to: JSON; a page that is already read, as one of people is before it is written; rows of a feed. */
-export type Said = {json: unknown} | {page: NormalisedPage} | {rows: RateRow[]}
+/** What the body of a line came to: JSON, or rows of a feed. */
+export type Said = {json: unknown} | {rows: RateRow[]}
 
 /** What all units are taken in by. */
 interface Taking {
@@ -208,11 +242,9 @@ export function openIntake(db: Database, known: Known, begin: Frame): Intake | u
   if (said.kind === 'rates') return openRates(db, said)
   const stream = known.streams.find(({name}) => name === said.stream)
   if (!stream) throw new Error(`there is no stream '${said.stream}'`)
-  // What is about people was made unreadable before it was taken down.
-  const {privacy: _, ...plain} = stream
-  if (said.kind !== 'walk') return openBeside(db, plain, said)
+  if (said.kind !== 'walk') return openBeside(db, stream, said)
   if (known.walks.has(stream.name)) throw new Error(`another walk of the ${stream.plural} is under way`)
-  return openWalk(db, plain, said)
+  return openWalk(db, stream, said)
 }
 
 function openWalk(
@@ -283,8 +315,8 @@ function openWalk(
       return
     }
     const {requested_at: observedAt, page, pages, envelope} = frame
-    const read = () => normalise(readPage(jsonOf(said), envelope).records, observedAt, parent)
-    const counted = takeRecords(said && 'page' in said ? said.page : read(), page, `${parent}/${page}`)
+    const {records} = readPage(jsonOf(said), envelope)
+    const counted = takeRecords(normalise(records, observedAt, parent), page, `${parent}/${page}`)
     // The first page's start stamps a list: a child linked while it was read is not missed.
     if (page === 1) list = {pages: 0, records: 0, quarantined: 0, unreadableIds: 0, observedAt}
     count(counted, list.observedAt)
@@ -307,7 +339,7 @@ function openWalk(
     kind,
     stream,
     walk,
-    parse: (line) => (line.frame.received_sha256 === undefined ? parseBody(line) : parsePage(line)),
+    parse: parseBody,
     take(frame, said) {
       if (frame.frame === 'begin') walk.resumed = walkBegin.parse(frame).resumed
       else if (frame.frame !== 'outcome') walk.answers += 1
@@ -349,9 +381,8 @@ function openBeside(
 
   function takeReplay(frame: Frame, said: Said | undefined): void {
     const {quarantine_id, observed_at, parent, listed} = replayFrame.parse(frame)
-    const record = () => (listed ? {...listed, ...Object(jsonOf(said))} : jsonOf(said))
-    const page = said && 'page' in said ? said.page : normalise([record()], observed_at, parent)
-    push(quarantine_id, page)
+    const record = listed ? {...listed, ...Object(jsonOf(said))} : jsonOf(said)
+    push(quarantine_id, normalise([record], observed_at, parent))
   }
 
   return {
@@ -388,7 +419,6 @@ function openRates(
 }
 
 const parseBody = (line: TapeLine): Said => ({json: line.body && parseJson(textOf(line))})
-const parsePage = (line: TapeLine): Said => ({page: parseNormalised(textOf(line))})
 
 function jsonOf(said: Said | undefined): unknown {
   return said && 'json' in said ? said.json : undefined

@@ -7,7 +7,6 @@ import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {isObject, parseJson, sliceJson} from '../core/json.ts'
 import type {ColumnValue, Quarantined} from '../core/types.ts'
-import {parseNormalised} from '../normalise/page-text.ts'
 import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
 import {appendRows} from '../store/row-buffer.ts'
@@ -262,12 +261,12 @@ export async function pruneRecords(db: Database, age: Age): Promise<number> {
 
 /** A record in quarantine as its source sent it; one of people as it was made unreadable. */
 export interface FoundRecord {
-  record: unknown
+  json: unknown
   /** Of a child: in whose list it stood. */
   parent: string | undefined
-  /** Of a deal's own page: what its list row added. */
+  /** Of a deal's own page: its list row, which holds what the page leaves out. */
   listed: object | undefined
-  /** The text of the record as it stands in the answer; of a deal's own page without what its list row added. */
+  /** Its text as it stands in the answer. */
   text(): string | undefined
 }
 
@@ -359,24 +358,15 @@ function placeOf({frame, body}: TapeLine, pages: number): string | undefined {
 }
 
 function read(line: TapeLine, position: number): FoundRecord {
-  const {frame, listed, parent, received_sha256: isSealed} = line.frame
+  const {frame, listed, parent} = line.frame
   const text = textOf(line)
   const parsed = parseJson(text)
   const body = isObject(parsed) ? parsed : {}
-  if (frame === 'detail')
-    return {
-      record: {...Object(listed), ...Object(body.data)},
-      parent: undefined,
-      listed: Object(listed),
-      text: () => sliceJson(text, ['data']),
-    }
-  const place = {parent: frame === 'children' ? String(parent) : undefined, listed: undefined}
-  if (isSealed === undefined) {
-    const {path, items} = findRecords(body)
-    return {record: items[position], ...place, text: () => sliceJson(text, [...path, position])}
+  if (frame === 'detail') {
+    const ownPage = {json: body.data, parent: undefined, listed: Object(listed)}
+    return {...ownPage, text: () => sliceJson(text, ['data'])}
   }
-  const {quarantined} = parseNormalised(text)
-  const sealed = quarantined.findIndex((one) => one.position === position)
-  const path = ['quarantined', sealed, 'record']
-  return {record: quarantined[sealed]?.record ?? null, ...place, text: () => sliceJson(text, path)}
+  const {path, items} = findRecords(body)
+  const inList = {json: items[position], parent: frame === 'children' ? String(parent) : undefined}
+  return {...inList, listed: undefined, text: () => sliceJson(text, [...path, position])}
 }

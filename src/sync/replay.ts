@@ -89,24 +89,23 @@ async function replayAll(
 
 /** Reads records in quarantine once more: none, or the line of the one that can be read now. */
 function createReader(
-  {privacy: _, ...stream}: Stream,
+  stream: Stream,
   found: ReadonlyMap<string, FoundRecord>,
 ): (entry: QuarantineEntry) => (Answer & {entry: QuarantineEntry})[] {
-  // What is about people was made unreadable before it was taken down.
   const normalise = createNormaliser(stream)
   return (entry) => {
     const observedAt = parseInstant(`${entry.observed_at}Z`)
     const told = found.get(entry.quarantine_id)
     const text = told?.text()
     if (observedAt === null || !told || text === undefined) return []
-    const {parent, listed, record} = told
-    const page = normalise([record], observedAt, parent)
-    if (page.observations.length === 0) return []
+    const {parent, listed, json} = told
+    const record = listed ? {...listed, ...Object(json)} : json
+    if (normalise([record], observedAt, parent).observations.length === 0) return []
     const {quarantine_id} = entry
     const frame: Frame = {
       ...{frame: 'replay', quarantine_id, observed_at: formatInstant(observedAt)},
       ...{parent, listed},
     }
-    return [{entry, frame, said: {page}, received: {body: Buffer.from(text)}}]
+    return [{entry, frame, said: {json}, received: {body: Buffer.from(text)}}]
   }
 }

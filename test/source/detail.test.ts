@@ -12,13 +12,8 @@ interface Fetched {
   paths: string[]
 }
 
-async function drain(details: AsyncGenerator<DetailAnswer, EachSummary>): Promise<Omit<Fetched, 'paths'>> {
-  const answers: DetailAnswer[] = []
-  for (;;) {
-    const {done, value} = await details.next()
-    if (done) return {answers, summary: value}
-    answers.push(value)
-  }
+async function drain({answers, summary}: ReturnType<typeof fetchDetails>): Promise<Omit<Fetched, 'paths'>> {
+  return {answers: await Array.fromAsync(answers), summary}
 }
 
 /** Fetches details from a server of its own. */
@@ -298,7 +293,8 @@ test('never has more requests under way than allowed, nor pulls ids far ahead', 
       return {status: 200, body: {data: {id: idOf(path)}}, observedAt: 0n, receivedAt: 0, length: 0, received}
     },
   }
-  for await (const _answer of fetchDetails(ids(), aRequest({concurrency: 3}), client, createTestWorld())) {
+  const {answers} = fetchDetails(ids(), aRequest({concurrency: 3}), client, createTestWorld())
+  for await (const _answer of answers) {
     handedOut += 1
   }
   expect(handedOut).toBe(60)
@@ -324,7 +320,7 @@ test('a consumer that stops cancels what is under way and closes its source of i
   })
   const world = createTestWorld()
   await using client = createClient(aClientConfig({baseUrl: server.url}), world)
-  for await (const _answer of fetchDetails(ids(), aRequest(), client, world)) {
+  for await (const _answer of fetchDetails(ids(), aRequest(), client, world).answers) {
     await asked.opened
     break
   }
