@@ -128,6 +128,15 @@ export async function readSetting(
   return (await db.first(valueRow, `select value from ${catalog}.raw.setting where name = $1`, [name]))?.value
 }
 
+/** Every stored value, by name. */
+export async function readSettings(
+  db: Database,
+  catalog: 'warehouse' | 'history' = 'warehouse',
+): Promise<Partial<Record<SettingName, string>>> {
+  const rows = await db.all(settingRow, `select name, value from ${catalog}.raw.setting`)
+  return Object.fromEntries(rows.map(({name, value}) => [name, value]))
+}
+
 /** Stores a value, replacing the one before. */
 export function writeSetting(db: Database, name: SettingName, value: string): Promise<void> {
   return inTransaction(db, () => replaceSetting(db, name, value))
@@ -138,9 +147,8 @@ export async function writeChanged(
   db: Database,
   settings: Partial<Record<SettingName, string | null | undefined>>,
 ): Promise<void> {
-  const rows = await db.all(settingRow, 'select name, value from warehouse.raw.setting')
-  const stored = new Map(rows.map(({name, value}) => [name, value]))
-  const changed = Object.entries(settings).filter(([name, value]) => value && stored.get(name) !== value)
+  const stored: Record<string, string> = await readSettings(db)
+  const changed = Object.entries(settings).filter(([name, value]) => value && stored[name] !== value)
   if (changed.length === 0) return
   await inTransaction(db, async () => {
     for (const [name, value] of changed) await replaceSetting(db, name as SettingName, String(value))

@@ -16,24 +16,17 @@ import {
 } from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
-import {openHistory, openWarehouse, readSetting, writeSetting} from '../store/warehouse.ts'
+import {openHistory, openWarehouse, readSettings, writeSetting} from '../store/warehouse.ts'
 import {listReadableTapes, readTakenBack, readUnits, settleAgain, type TapeUnit} from './read-back.ts'
 import {rebuildWarehouse} from './rebuild.ts'
 import {createStage} from './stream-tables.ts'
 import {findReadKey} from './tapes.ts'
 
 /** Where a warehouse stands: whose it is, and the last unit that it contains. */
-interface Stand {
-  folderId: string | undefined
-  head: string | undefined
-}
-
-export async function readStand(folder: DataFolder): Promise<Stand> {
+type Stand = Awaited<ReturnType<typeof readStand>>
+export async function readStand(folder: DataFolder) {
   await using db = await openHistory(folder)
-  return {
-    folderId: await readSetting(db, 'folder_id', 'history'),
-    head: await readSetting(db, 'tape_head', 'history'),
-  }
+  return await readSettings(db, 'history')
 }
 
 /**
@@ -57,7 +50,7 @@ export async function compareWarehouse(
     if (!stand) return null
     const problems = judgeStand(stateDb, stand, expected)
     if (problems.length > 0) return problems
-    if ((stand.head ?? '') !== expected) {
+    if ((stand.tape_head ?? '') !== expected) {
       const {problem} = planCatchUp(config, {folder, stateDb}, stand)
       if (problem) return [problem]
       const isDone = await catchUpAlone(config, folder, world)
@@ -93,7 +86,11 @@ async function tryStand(folder: DataFolder): Promise<Stand | undefined> {
   }
 }
 
-function judgeStand(stateDb: StateDb, {folderId, head}: Stand, expected: string): Disagreement[] {
+function judgeStand(
+  stateDb: StateDb,
+  {folder_id: folderId, tape_head: head}: Stand,
+  expected: string,
+): Disagreement[] {
   const own = readFact(stateDb, 'folder_id')
   const store = 'warehouse.duckdb'
   if (folderId !== undefined && folderId !== own) {
@@ -116,11 +113,11 @@ export async function catchUpWarehouse(
   {folder, stateDb, db}: {folder: DataFolder; stateDb: StateDb; db: Database},
   world: World,
 ): Promise<void> {
-  const stand = {folderId: await readSetting(db, 'folder_id'), head: await readSetting(db, 'tape_head')}
+  const stand = await readSettings(db)
   const expected = readFact(stateDb, 'history_head') ?? ''
   refuse(folder, judgeStand(stateDb, stand, expected))
-  if (stand.folderId === undefined) await writeSetting(db, 'folder_id', requireFolderId(stateDb))
-  if ((stand.head ?? '') === expected) return
+  if (stand.folder_id === undefined) await writeSetting(db, 'folder_id', requireFolderId(stateDb))
+  if ((stand.tape_head ?? '') === expected) return
   const {units, without, problem} = planCatchUp(config, {folder, stateDb}, stand)
   if (problem) refuse(folder, [problem])
   await createStage(db)
@@ -137,7 +134,7 @@ export async function catchUpWarehouse(
 function planCatchUp(
   config: Config,
   {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
-  {head}: Stand,
+  {tape_head: head}: Stand,
 ): {units: TapeUnit[]; without: ReadonlyMap<string, string>; problem?: Disagreement} {
   const from = head === undefined ? 0 : (findRecorded(stateDb, head)?.no ?? 0)
   const recorded = listRecorded(stateDb).filter(({no, kind}) => no > from && kind !== 'act')

@@ -1,10 +1,16 @@
 import {z} from 'zod'
 import type {Column, Stream} from '../contract/stream.ts'
 import type {ChangeCounts} from '../core/types.ts'
-import {createIncoming} from '../load/incoming.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
 import {buildMovesSql} from './guard.ts'
-import {buildReachSql, buildRowHashSql, comparedSql, tablesOf} from './stream-tables.ts'
+import {
+  amountOf,
+  buildListHashSql,
+  buildReachSql,
+  buildRowHashSql,
+  comparedSql,
+  tablesOf,
+} from './stream-tables.ts'
 import type {OpenWalk} from './walk-state.ts'
 
 /** What applying a walk would do, and what the guards need to know to allow it. */
@@ -89,10 +95,79 @@ export async function findAbsences(
 /** What the temporary tables of a connection are of. */
 const compared = new WeakMap<Database['connection'], {batch: Batch; answers: number}>()
 
+/** Makes the temporary view `incoming`, a row for each staged record, and the table `repeated` of the ids that were staged more than once. */
+function createIncoming(db: Database, stream: Stream, staged: string): Promise<void> {
+  const {idColumn} = stream
+  return db.run(
+    `create or replace temp table repeated as
+     select ${idColumn} from ${staged} group by ${idColumn} having count(*) > 1;
+     ${buildIncomingSql(stream, staged)}`,
+  )
+}
+
+/**
+ * The latest staged row of each record; under one instant the record's own page counts after the list. Only records that
+ * were staged more than once are ordered.
+ */
+function buildIncomingSql(stream: Stream, staged: string): string {
+  const {idColumn} = stream
+  const latestFirst = `observed_at desc, (source <> 'list') desc, page_no desc, position desc`
+  const isListed = `source in ('list', 'replay')`
+  const listedAmount = `case when source = 'list' then ${amountOf(stream)} end`
+  const listHash = `case when source = 'list' then ${buildListHashSql(stream)} end`
+  return `
+    create or replace temp view incoming as
+    select
+      *,
+      ${isListed} as is_listed,
+      ${listedAmount} as listed_amount,
+      ${listHash} as list_hash
+    from ${staged}
+    anti join temp.repeated using (${idColumn})
+    union all
+    select
+      *,
+      bool_or(${isListed}) over same_record as is_listed,
+      first_value(${listedAmount} ignore nulls) over latest_first as listed_amount,
+      first_value(${listHash} ignore nulls) over latest_first as list_hash
+    from ${staged}
+    semi join temp.repeated using (${idColumn})
+    window
+      same_record as (partition by ${idColumn}),
+      latest_first as (
+        partition by ${idColumn}
+        order by ${latestFirst}
+        rows between unbounded preceding and unbounded following
+      )
+    qualify row_number() over (partition by ${idColumn} order by ${latestFirst}) = 1`
+}
+
 /** Drops what {@link planChanges} left. */
 export function dropPlan(db: Database): Promise<void> {
   return db.run(
     `drop view temp.incoming; drop table temp.repeated; drop table temp.change; drop table temp.absence`,
+  )
+}
+
+/**
+ * How many records a planned walk found changed since it was last looked: new, other than before, back, or newly absent; and how many
+ * of them nobody had told of. One that was missing already and is now confirmed gone changed earlier.
+ */
+export function countUntold(
+  db: Database,
+  {idColumn}: Stream,
+  told: ReadonlySet<string>,
+): Promise<{changes: number; missed: number}> {
+  return db.one(
+    z.object({changes: count, missed: count}),
+    `with changed as (
+       select ${idColumn} as id from temp.change where is_listed and content not in ('unchanged', 'respelled')
+       union all
+       select ${idColumn} from temp.absence where head_kind = 'seen'
+     )
+     select count(*) as changes, count(*) filter (id not in (select unnest(from_json($1, '["varchar"]')))) as missed
+     from changed`,
+    [JSON.stringify([...told])],
   )
 }
 

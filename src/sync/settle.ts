@@ -5,7 +5,6 @@ import type {SourceConfig} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import {type Certificate, type ChangeCounts, NO_CHANGES, type Received, type World} from '../core/types.ts'
-import {findLastAppliedWalk, listChangedIds} from '../load/changed-ids.ts'
 import type {SourceClient} from '../source/client.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
@@ -24,7 +23,7 @@ import {
   type Said,
   type WalkIntake,
 } from './intake.ts'
-import {type ChangePlan, planChanges} from './plan-changes.ts'
+import {type ChangePlan, countUntold, planChanges} from './plan-changes.ts'
 import {listKept, noteReplayed} from './quarantine.ts'
 import {appendRates} from './rate-feed.ts'
 import {BESIDE} from './stream-tables.ts'
@@ -267,26 +266,17 @@ async function settleCoverage(
   {walkId}: {walkId: string},
   {realClock, log}: World,
 ): Promise<void> {
-  const found = await compareWithEvents(db, stateDb)
+  const {before} = await db.one(
+    z.object({before: z.string().nullable()}),
+    `select arg_max(walk_id, recorded_at) as before from warehouse.raw.walk
+     where stream = '${dealStream.name}' and state = 'applied'`,
+  )
+  const told = before === null ? undefined : findDealsToldSince(stateDb, before)
+  const found = told ? await countUntold(db, dealStream, told) : null
   settleWalkCoverage(stateDb, walkId, found, realClock.now())
   if (found === null) return
   log.info(
     {walk_id: walkId, changes: found.changes, count: found.missed},
     'changes that no webhook had told of',
   )
-}
-
-async function compareWithEvents(
-  db: Database,
-  stateDb: StateDb,
-): Promise<{changes: number; missed: number} | null> {
-  const before = await findLastAppliedWalk(db, dealStream)
-  const told = before === null ? undefined : findDealsToldSince(stateDb, before)
-  if (!told) return null
-  const found = {changes: 0, missed: 0}
-  for await (const id of listChangedIds(db, dealStream)) {
-    found.changes += 1
-    if (!told.has(id)) found.missed += 1
-  }
-  return found
 }

@@ -188,9 +188,11 @@ function listTexts(stream: Stream): string[] {
  */
 export async function createStage(db: Database): Promise<void> {
   for (const stream of STREAMS) await createStaged(db, stream)
-  for (const table of ['listing', 'quarantine']) {
-    await db.run(`create or replace temp table staged_${table} as from warehouse.raw.${table} limit 0`)
-  }
+  await db.run(
+    ['listing', 'quarantine']
+      .map((name) => `create or replace temp table staged_${name} as from warehouse.raw.${name} limit 0`)
+      .join(';'),
+  )
 }
 
 /** Takes a walk's rows off the stage. */

@@ -164,34 +164,25 @@ function describeWalk(walk: OpenWalk): Record<string, DuckDBValue> {
   }
 }
 
-/** What the walks before have left to respect: their latest start and business date, and how much the last saw. */
+/** What the walks before have left to respect: their latest start and business date. */
 interface WalkPast {
   businessDate: string
   startedAt: bigint
-  /** Records of the last walk that was applied. */
-  records: number | null
 }
 
 const pastRow = z
-  .object({
-    business_date: z.string().nullable(),
-    started_us: z.coerce.bigint().nullable(),
-    records: z.coerce.number().nullable(),
-  })
-  .transform(({business_date, started_us, records}): WalkPast | undefined =>
+  .object({business_date: z.string().nullable(), started_us: z.coerce.bigint().nullable()})
+  .transform(({business_date, started_us}): WalkPast | undefined =>
     business_date === null || started_us === null
       ? undefined
-      : {businessDate: business_date, startedAt: started_us, records},
+      : {businessDate: business_date, startedAt: started_us},
   )
 
 /** The walks before that were applied, or undefined before the first; of the others nothing is left to respect. */
 export function findPast(db: Database, stream: Stream): Promise<WalkPast | undefined> {
   return db.one(
     pastRow,
-    `select
-       max(business_date) as business_date,
-       epoch_us(max(started_at)) as started_us,
-       arg_max(records, recorded_at) as records
+    `select max(business_date) as business_date, epoch_us(max(started_at)) as started_us
      from warehouse.raw.walk
      where stream = $1 and state = 'applied'`,
     [stream.name],

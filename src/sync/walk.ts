@@ -181,11 +181,12 @@ async function describeWalk(
 async function readPages(tools: WalkTools, unit: WalkIntake, world: World): Promise<void> {
   const {db, client, config, accepted} = tools
   const {stream, walk} = unit
-  const total = (await findPast(db, stream))?.records ?? null
   const envelope = accepted.has('envelope') ? null : ((await readSetting(db, 'envelope')) ?? null)
+  const present = await countPresent(db, stream)
   const waitedBefore = client.waitedMs - walk.waitedMs
   const report = () => {
     const {pages, records: done} = walk
+    const total = present || null
     world.onProgress({step: 'walking', unit: stream.plural, done, total, pages, source: client})
   }
   const request = {
@@ -194,7 +195,7 @@ async function readPages(tools: WalkTools, unit: WalkIntake, world: World): Prom
     seenCursors: walk.cursors,
     seenIds: createSeenIds(),
     idField: stream.idField,
-    mostIds: mostListed(await countPresent(db, stream), config, accepted),
+    mostIds: mostListed(present, config, accepted),
     pageSize: config.pageSize,
     filter: config.stage === undefined ? undefined : {param: 'status', value: config.stage},
     envelope,

@@ -178,6 +178,5 @@ test('the past is that of walks that were applied: one that was refused or aband
   expect(await findPast(db, stream)).toEqual({
     businessDate: '2026-02-02',
     startedAt: micros(DAY_1),
-    records: 2,
   })
 })
