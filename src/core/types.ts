@@ -102,10 +102,6 @@ export interface Page {
   nextCursor: string | null
   /** Where `has_more` and `next_cursor` stood: `top level` or the path of the object. */
   envelope: string
-  /** Business instant at which the request that showed it began, microseconds since the epoch. */
-  observedAt: bigint
-  /** Real instant at which `nextCursor` was received, ms since the epoch. */
-  receivedAt: number
   /** Length of the answer's text. */
   length: number
   /** The whole answer, parsed. */

@@ -22,7 +22,7 @@ export interface EachRequest {
 export type EachAnswer<Found> =
   | ({id: string; outcome: 'found'} & Found)
   /** 404 or 410 from a path that answered for another id in this run. */
-  | {id: string; outcome: 'gone'; status: number; observedAt: bigint; received?: Received}
+  | {id: string; outcome: 'gone'; received?: Received}
   /** `reason` is a code: `HTTP_422`, `OTHER_RECORD`, `SOURCE_FAILING`. */
   | {id: string; outcome: 'failed'; reason: string}
 
@@ -174,7 +174,7 @@ function encodeSegment(id: string): string {
 
 /** What a record's own page says, with the answer as it came. */
 export type DetailAnswer = EachAnswer<Found>
-type Found = {record: WireRecord; observedAt: bigint; received: Received}
+type Found = {record: WireRecord; received: Received}
 
 /**
  * Fetches single records and hands them out in the order of their ids, see {@link askEach}.
@@ -194,14 +194,14 @@ export function fetchDetails(
 }
 
 /** What an answer says of the record it was asked for. */
-function readAnswer(id: string, {status, body, observedAt, received}: JsonAnswer): DetailAnswer {
-  if (status === 404 || status === 410) return {id, outcome: 'gone', status, observedAt, received}
+function readAnswer(id: string, {status, body, received}: JsonAnswer): DetailAnswer {
+  if (status === 404 || status === 410) return {id, outcome: 'gone', received}
   if (status !== 200) return failedAs(id, `HTTP_${status}`)
   const isTwice = listRepeated(body).some(([name, ...rest]) => name === 'data' && rest.length === 0)
   const record = isObject(body) && !isTwice ? body.data : undefined
   if (!isObject(record)) return failedAs(id, 'NO_RECORD')
   if (record.id !== id) return failedAs(id, 'OTHER_RECORD')
-  return {id, outcome: 'found', record, observedAt, received}
+  return {id, outcome: 'found', record, received}
 }
 
 /** What became of one record's list: every page of it, or nothing. */
@@ -220,7 +220,7 @@ export function fetchListings(
   ids: Iterable<string>,
   request: EachRequest & {pageSize: number; idField: string},
   client: Pick<SourceClient, 'getJson'>,
-  world: Pick<World, 'log' | 'clock'>,
+  world: Pick<World, 'log'>,
 ): Asked<FoundList> {
   const {pageSize, idField} = request
   return askEach(
@@ -243,7 +243,7 @@ export function fetchListings(
         }
       } catch (error) {
         if (!(error instanceof ContractError && error.code === 'SOURCE_NOT_FOUND')) throw error
-        return {id, outcome: 'gone', status: 404, observedAt: BigInt(world.clock.now()) * 1000n}
+        return {id, outcome: 'gone'}
       }
       return {id, outcome: 'found', pages}
     },
