@@ -15,7 +15,7 @@ import {catchUpWarehouse} from './catch-up.ts'
 import {findLastObserved, listHeadsAfter} from './commit.ts'
 import type {Acceptance} from './guard.ts'
 import type {OpenWalks} from './intake.ts'
-import {adoptFields, readDealStream} from './mapped-fields.ts'
+import {adoptFields} from './mapped-fields.ts'
 import {resumeWalks} from './read-back.ts'
 import {dropWalks, type WalkTools} from './settle.ts'
 import {openTapes} from './tapes.ts'
@@ -85,13 +85,13 @@ export async function atSource<T>(
   await tapes.listLeft()
   await catchUpWarehouse(config, {folder, stateDb, db}, outside)
   await adoptFields(db, folder, outside)
-  const walks = await resumeWalks({db, tapes}, outside)
+  const {walks, streams} = await resumeWalks({db, tapes}, outside)
   await requireOwnSource({db, tapes, walks}, config.baseUrl, accepted)
   const world = {...outside, clock: await createWalkClock(db, walks, outside.clock)}
   const learntRate = findLearntRate(stateDb, config.baseUrl, world)
   await using client = createClient({...config, learntRate}, world)
   try {
-    const stream = await readDealStream(db)
+    const [stream] = streams
     return await work({runId, db, stateDb, folder, tapes, walks, stream, client, config, accepted}, world)
   } catch (error) {
     // The clock went back: the instants of what was read may be wrong.

@@ -161,9 +161,9 @@ export type Intake = WalkIntake | BesideIntake | RatesIntake
 /** The walks that have not ended, by the name of their stream: of each there is one at most. */
 export type OpenWalks = Map<string, WalkIntake>
 
-/** The streams there are, and the walks under way. */
-interface Known {
-  streams: readonly Stream[]
+/** The streams there are, the deals first, and the walks under way. */
+export interface Known {
+  streams: readonly [Stream, ...Stream[]]
   walks: OpenWalks
 }
 

@@ -46,15 +46,10 @@ export function writeKnownFields(db: Database, fields: readonly KnownField[]): P
   })
 }
 
-/** The deals, with the fields that the warehouse maps. */
-export async function readDealStream(db: Database): Promise<Stream> {
-  return {...dealStream, mapped: await listKnownFields(db)}
-}
-
 /** Every stream, the deals first and with the fields that the warehouse maps. */
-export async function readStreams(db: Database): Promise<Stream[]> {
-  const deals = await readDealStream(db)
-  return STREAMS.map((stream) => (stream.name === deals.name ? deals : stream))
+export async function readStreams(db: Database): Promise<[Stream, ...Stream[]]> {
+  const deals = {...dealStream, mapped: await listKnownFields(db)}
+  return [deals, ...STREAMS.filter(({name}) => name !== deals.name)]
 }
 
 /**

@@ -10,7 +10,7 @@ import type {StateDb} from '../store/state-db.ts'
 import {readLines} from '../store/tape.ts'
 import type {Frame, TapeKey, TapeLine} from '../store/tape-format.ts'
 import {writeChanged, writeSetting} from '../store/warehouse.ts'
-import {createReader, instant, type OpenWalks, type ReadBack, readKnown} from './intake.ts'
+import {createReader, instant, type Known, type ReadBack, readKnown} from './intake.ts'
 import {settleUnit} from './settle.ts'
 import {createStage} from './stream-tables.ts'
 import {isHistory, parseOutcome, type Tapes} from './tapes.ts'
@@ -112,7 +112,7 @@ export function readTakenBack(units: readonly TapeUnit[]): Map<string, string> {
 export async function resumeWalks(
   {db, tapes}: {db: Database; tapes: Tapes},
   {log}: Pick<World, 'log'>,
-): Promise<OpenWalks> {
+): Promise<Known> {
   await createStage(db)
   const known = await readKnown(db)
   for (const unit of await tapes.listLeft()) {
@@ -131,7 +131,7 @@ export async function resumeWalks(
     else if (isHistory(kind, 'abandoned')) await writeSetting(db, 'tape_head', tapeHead)
     await tapes.finish(unit)
   }
-  return known.walks
+  return known
 }
 
 const outcomeFrame = z.object({

@@ -10,7 +10,6 @@ import type {StateDb} from '../store/state-db.ts'
 import type {Frame} from '../store/tape-format.ts'
 import {openWarehouse} from '../store/warehouse.ts'
 import {catchUpWarehouse} from './catch-up.ts'
-import {readStreams} from './mapped-fields.ts'
 import {
   countPruned,
   type FoundRecord,
@@ -61,14 +60,14 @@ async function replayAll(
   await using db = await openWarehouse(folder, world, config)
   await tapes.listLeft()
   await catchUpWarehouse(config, {folder, stateDb, db}, world)
-  const walks = await resumeWalks({db, tapes}, world)
+  const {walks, streams} = await resumeWalks({db, tapes}, world)
   const waiting = await listWaiting(db, 'warehouse')
   const found = findQuarantinedRecords(
     waiting,
     listReadableTapes(folder, stateDb, findReadKey(config, folder)),
   )
   const counts = {replayed: 0, waiting: 0, pruned: await countPruned(db, 'warehouse'), appended: 0}
-  for (const stream of await readStreams(db)) {
+  for (const stream of streams) {
     const entries = waiting.filter((entry) => entry.stream === stream.name)
     const lines = entries.flatMap(createReader(stream, found))
     counts.replayed += lines.length
