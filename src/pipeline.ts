@@ -12,7 +12,7 @@ import {type ChildResult, syncChildren} from './sync/children.ts'
 import {fetchMissingDetails} from './sync/details.ts'
 import {type EventsResult, lookAgain} from './sync/events.ts'
 import type {Acceptance} from './sync/guard.ts'
-import {previewWalk, settleWalk} from './sync/settle-walk.ts'
+import {previewWalk, settleWalk} from './sync/settle.ts'
 import {readToEnd} from './sync/walk.ts'
 import {certifyWalk} from './sync/walk-state.ts'
 import {listNamedDeals, settleEvents} from './sync/webhook-events.ts'
@@ -107,19 +107,19 @@ export function walkAndApply(
     const {db, client, stream: deals} = tools
     const needsKey = children.some(({privacy}) => privacy && privacy.hashed.length > 0)
     const hashKey = needsKey ? await requireHashKey(db, folder) : undefined
-    const walk = await readToEnd(tools, isDryRun, world)
-    if (isDryRun) return {...(await previewWalk(tools, walk)), streams: [], waitedMs: client.waitedMs}
+    const unit = await readToEnd(tools, isDryRun, world)
+    if (isDryRun) return {...(await previewWalk(tools, unit)), streams: [], waitedMs: client.waitedMs}
     world.onProgress({step: 'certifying'})
-    const certificate = await certifyWalk(db, deals, walk)
+    const certificate = await certifyWalk(db, deals, unit.walk)
     world.onStep('walk certified')
     const budgetEndsAt = world.realClock.now() + config.detailBudgetMinutes * 60_000
-    const details = await fetchMissingDetails(tools, walk, world)
-    const changes = await settleWalk(tools, walk, details, world)
+    const details = await fetchMissingDetails(tools, unit, world)
+    const changes = await settleWalk(tools, unit, details, world)
     const announced = listNamedDeals(run.stateDb).map((deal) => ({id: deal.deal_id, at: deal.received_at}))
     const streams: ChildResult[] = []
     for (const stream of children) {
       const budgetMs = budgetEndsAt - world.realClock.now()
-      const asked = {businessDate: walk.businessDate, budgetMs, hashKey, announced}
+      const asked = {businessDate: certificate.businessDate, budgetMs, hashKey, announced}
       streams.push(await syncChildren({...tools, stream}, asked, world))
     }
     return {certificate, changes, streams, waitedMs: client.waitedMs}

@@ -14,6 +14,7 @@ import {
   noteTapeLost,
   noteTapeRemoved,
   noteUnit,
+  noteWentOn,
   requireFolderId,
   writeFact,
 } from '../store/recorded.ts'
@@ -175,6 +176,7 @@ export function applyAct(stateDb: StateDb, act: Act): void {
     case 'went on':
       for (const {unit} of act.tapes) noteTapeLost(stateDb, unit, act.at)
       for (const loss of act.losses) noteLoss(stateDb, loss)
+      noteWentOn(stateDb, {at: act.at, why: act.why, given_up: act.tapes.length + act.losses.length})
       if (act.history_head !== undefined) writeFact(stateDb, 'history_head', act.history_head)
   }
 }

@@ -35,6 +35,7 @@ import type {BatchResult} from '../export/batch.ts'
 import {beginBatch, isWholeBatch} from '../export/batch-folder.ts'
 import {type DataFolder, dataFolderAt, requireExports, requireWritable} from '../store/data-folder.ts'
 import {syncToDisk} from '../store/files.ts'
+import {tellWentOn} from '../store/recorded.ts'
 import type {Release} from '../store/release.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {issueJournal, type JournalTarget, type OtherMonths, planMonth} from './journal-batch.ts'
@@ -245,7 +246,7 @@ async function issueMonth(
       terms: closed.terms,
       mapping: closed.mapping,
       // What it stands on since: after a true-up the history that came back.
-      source: {...closed.release, history_id: closed.history_id},
+      source: tellWentOn(stateDb, {...closed.release, history_id: closed.history_id}),
       dateOf: (date: string) => date,
     })
     // After a recovery the month may have been closed on more than what is known now: this batch is no later one.
@@ -258,7 +259,7 @@ async function issueMonth(
     terms,
     lines: await readJournal(release, period, {isClosed: month.isClosed}),
     mapping: closed?.mapping ?? own,
-    source: release.manifest,
+    source: tellWentOn(stateDb, release.manifest),
     dateOf: createDating(month.closedPeriods),
   })
   if (!batches.some((batch) => batch.period === period))

@@ -11,6 +11,7 @@ import {addAmounts} from '../core/money.ts'
 import type {World} from '../core/types.ts'
 import type {BatchResult} from '../export/batch.ts'
 import {dataFolderAt, requireExports, requireWritable} from '../store/data-folder.ts'
+import {tellWentOn} from '../store/recorded.ts'
 import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
 import {signedBy} from './close-period.ts'
 import {deliver} from './issue.ts'
@@ -74,7 +75,7 @@ export async function trueUp(
   if (standing === 'whole') return {outcome: 'unchanged', period, lost, profiles: []}
   const release = await requireBuilt(config, {asOf: range.observedUntil}, world)
   const months = listMonths(range)
-  const target = {mapping: readAccountMapping(config), source: release.manifest}
+  const target = {mapping: readAccountMapping(config), source: tellWentOn(stateDb, release.manifest)}
   const issued = profiles.map((profile) => ({profile, lines: listIssuedLines(stateDb, profile)}))
   const deals = new Set(issued.flatMap(({lines}) => lines.map(({deal_id}) => deal_id)))
   const journal = await readJournal(release, months, {deals})

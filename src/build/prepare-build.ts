@@ -15,6 +15,7 @@ import {
   withinLimits,
 } from '../store/database.ts'
 import {readHistoryId, readSourceBridge, resolveMoment} from '../store/moment.ts'
+import {tellWentOn} from '../store/recorded.ts'
 import {
   databasesOf,
   type Release,
@@ -22,6 +23,7 @@ import {
   type ReleaseManifest,
   readRelease,
 } from '../store/release.ts'
+import {openStateDb} from '../store/state-db.ts'
 import {copyHistory, openHistory} from '../store/warehouse.ts'
 import {listKnownFields} from '../sync/mapped-fields.ts'
 import {createBuildFolder, discardBuild, releaseIdOf, type TableFile} from './build-folder.ts'
@@ -189,7 +191,8 @@ export async function prepareBuild(
       : undefined
   if (existing) return {moment, existing}
   const source = await readSourceBridge(db, moment)
-  const identity: Build['identity'] = {
+  using stateDb = openStateDb(folder.stateDb)
+  const identity: Build['identity'] = tellWentOn(stateDb, {
     schema_version: 1,
     generator: GENERATOR,
     engine: `DuckDB ${engine}`,
@@ -202,7 +205,7 @@ export async function prepareBuild(
     currency: 'USD',
     time_zone: timeZone,
     source,
-  }
+  })
   const dir = await createBuildFolder(folder, aside === undefined ? releaseId : `${releaseId}-${aside}`)
   try {
     await copyHistory(folder, filesOf(dir).history)

@@ -102,12 +102,10 @@ export interface Page {
   nextCursor: string | null
   /** Where `has_more` and `next_cursor` were: `top level` or the path of the object. */
   envelope: string
-  /** When its request began, business clock, microseconds since the epoch. */
-  observedAt: bigint
-  /** When it was received, real clock, ms since the epoch. */
-  receivedAt: number
   /** Length of the answer's text. */
   length: number
+  /** The whole answer, parsed. */
+  body: unknown
   received: Received
 }
 

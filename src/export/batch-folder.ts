@@ -44,6 +44,7 @@ export function formatManifest(release: ReleaseManifest, batch: BatchContent): s
     period_complete: batch.period_complete,
     known_at: release.known_at,
     history_id: release.history_id,
+    went_on: release.went_on,
     currency: release.currency,
     time_zone: release.time_zone,
     files: batch.files,

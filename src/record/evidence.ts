@@ -24,7 +24,7 @@ import {openStateDb} from '../store/state-db.ts'
 import {type Frame, formatBare, type TapeKey, type TapeLine, targetOf} from '../store/tape-format.ts'
 import {openHistory, readSetting} from '../store/warehouse.ts'
 import {listKnownFields} from '../sync/mapped-fields.ts'
-import {listReadableTapes, type ReadableTape, readUnits, type TapeUnit, textOf} from '../sync/tape-units.ts'
+import {listReadableTapes, type ReadableTape, readUnits, type TapeUnit, textOf} from '../sync/read-back.ts'
 import {requireReadKey} from '../sync/tapes.ts'
 
 const MANIFEST = 'manifest.json'
@@ -237,7 +237,8 @@ async function writeTapes(
     for (const line of proving.tape.lines().take(proving.lines)) {
       number += 1
       await file.writeFile(`${formatBare(line)}\n`)
-      if (shown.length === 0 || !line.body) continue
+      // What was replayed was shown before.
+      if (shown.length === 0 || !line.body || line.frame.frame === 'replay') continue
       const answer = describeAnswer(line, `${name}:${number}`, baseUrl)
       // A feed of rates names no people.
       const isWhole = allFields || line.frame.frame === 'rates'

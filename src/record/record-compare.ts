@@ -72,7 +72,7 @@ export async function goOn(
   if (found.length + caught.gaps.length === 0)
     throw newError('RECORD_WHOLE', `Data folder '${folder.root}': nothing is missing.`)
   const losses = [...new Set(found.flatMap((one) => one.losses))]
-  const head = existsSync(folder.warehouse) ? ((await readStand(folder)).head ?? '') : ''
+  const head = existsSync(folder.warehouse) ? ((await readStand(folder)).tape_head ?? '') : ''
   const isAhead = head !== '' && losses.includes(head)
   const recorded = listRecorded(stateDb)
   const gone = listTapes(stateDb).filter((row) => isMissing(folder, row))

@@ -19,10 +19,10 @@ export interface EachRequest {
 }
 
 /** What became of one id; `Found` is what its answer said. */
-type EachAnswer<Found> =
+export type EachAnswer<Found> =
   | ({id: string; outcome: 'found'} & Found)
   /** 404 or 410 from a path that answered for another id in this run. */
-  | {id: string; outcome: 'gone'; status: number; observedAt: bigint; received?: Received}
+  | {id: string; outcome: 'gone'; received?: Received}
   /** `reason` is a code: `HTTP_422`, `OTHER_RECORD`, `SOURCE_FAILING`. */
   | {id: string; outcome: 'failed'; reason: string}
 
@@ -40,6 +40,12 @@ export interface EachSummary {
   gone: number
   failed: number
   ended: EachEnd
+}
+
+/** The answers in the order of the ids, and what they come to once all of them were taken. */
+export interface Asked<Found> {
+  answers: AsyncIterable<EachAnswer<Found>>
+  summary: EachSummary
 }
 
 /** Asks for one id; what it throws is judged here. */
@@ -61,16 +67,27 @@ interface Reply<Found> {
  * exist: a 404 means `gone` only once the path has answered for another id, and `failed` before.
  *
  * @param ids pulled as needed, a few times `concurrency` ahead at most
- * @returns the summary, as the generator's return value
  */
-async function* askEach<Found>(
+function askEach<Found>(
   ids: Iterable<string> | AsyncIterable<string>,
   request: EachRequest,
   ask: AskForOne<Found>,
   world: Pick<World, 'log'>,
-): AsyncGenerator<EachAnswer<Found>, EachSummary, undefined> {
+): Asked<Found> {
   const summary: EachSummary = {proven: false, fetched: 0, gone: 0, failed: 0, ended: 'done'}
-  if (request.budgetMs <= 0) return {...summary, ended: 'budget'}
+  return {answers: answerEach(ids, request, ask, {summary, ...world}), summary}
+}
+
+async function* answerEach<Found>(
+  ids: Iterable<string> | AsyncIterable<string>,
+  request: EachRequest,
+  ask: AskForOne<Found>,
+  {summary, ...world}: Pick<World, 'log'> & {summary: EachSummary},
+): AsyncGenerator<EachAnswer<Found>, void, undefined> {
+  if (request.budgetMs <= 0) {
+    summary.ended = 'budget'
+    return
+  }
   const consumer = new AbortController()
   const budget = AbortSignal.timeout(Math.ceil(request.budgetMs))
   const signal = AbortSignal.any([consumer.signal, budget])
@@ -138,7 +155,6 @@ async function* askEach<Found>(
     yield* drainWindow(0)
     if (isCut && summary.ended === 'done') summary.ended = 'budget'
     for (const answer of unproven) yield count(failedAs(answer.id, 'NOT_PROVEN'))
-    return summary
   } finally {
     consumer.abort()
     await Promise.allSettled(window)
@@ -156,51 +172,41 @@ function encodeSegment(id: string): string {
   return encodeURIComponent(id)
 }
 
-/** What a record's own page says. */
-export type DetailSaid = EachAnswer<{record: WireRecord; observedAt: bigint}>
-
-/** The same with the answer as it came. */
-export type DetailAnswer = EachAnswer<{record: WireRecord; observedAt: bigint; received: Received}>
+/** What a record's own page says, with the answer as it came. */
+export type DetailAnswer = EachAnswer<Found>
+type Found = {record: WireRecord; received: Received}
 
 /**
  * Fetches single records and hands them out in the order of their ids, see {@link askEach}.
- *
- * @returns the summary, as the generator's return value
  */
 export function fetchDetails(
   ids: Iterable<string> | AsyncIterable<string>,
   request: EachRequest,
   client: Pick<SourceClient, 'getJson'>,
   world: Pick<World, 'log'>,
-): AsyncGenerator<DetailAnswer, EachSummary, undefined> {
+): Asked<Found> {
   return askEach(
     ids,
     request,
-    async (id, path, signal): Promise<DetailAnswer> => {
-      const answer = await client.getJson(path, {}, signal)
-      const said = readAnswer(id, answer)
-      return said.outcome === 'failed' ? said : {...said, received: answer.received}
-    },
+    async (id, path, signal) => readAnswer(id, await client.getJson(path, {}, signal)),
     world,
   )
 }
 
 /** What an answer says of the record it was asked for. */
-export function readAnswer(
-  id: string,
-  {status, body, observedAt}: Pick<JsonAnswer, 'status' | 'body' | 'observedAt'>,
-): DetailSaid {
-  if (status === 404 || status === 410) return {id, outcome: 'gone', status, observedAt}
+function readAnswer(id: string, {status, body, received}: JsonAnswer): DetailAnswer {
+  if (status === 404 || status === 410) return {id, outcome: 'gone', received}
   if (status !== 200) return failedAs(id, `HTTP_${status}`)
   const isTwice = listRepeated(body).some(([name, ...rest]) => name === 'data' && rest.length === 0)
   const record = isObject(body) && !isTwice ? body.data : undefined
   if (!isObject(record)) return failedAs(id, 'NO_RECORD')
   if (record.id !== id) return failedAs(id, 'OTHER_RECORD')
-  return {id, outcome: 'found', record, observedAt}
+  return {id, outcome: 'found', record, received}
 }
 
 /** What became of one record's list: every page of it, or nothing. */
-export type ListingAnswer = EachAnswer<{pages: Page[]}>
+export type ListingAnswer = EachAnswer<FoundList>
+type FoundList = {pages: Page[]}
 
 /** The list of one record is held in memory: one that goes on beyond this is none. */
 const MOST_PAGES = 100
@@ -209,15 +215,13 @@ const MOST_LENGTH = 32_000_000
 /**
  * Reads the lists of single records to their ends and hands them out in the order of the ids, see {@link askEach}. A list
  * that could not be read to its end has failed as a whole.
- *
- * @returns the summary, as the generator's return value
  */
 export function fetchListings(
   ids: Iterable<string>,
   request: EachRequest & {pageSize: number; idField: string},
   client: Pick<SourceClient, 'getJson'>,
-  world: Pick<World, 'log' | 'clock'>,
-): AsyncGenerator<ListingAnswer, EachSummary, undefined> {
+  world: Pick<World, 'log'>,
+): Asked<FoundList> {
   const {pageSize, idField} = request
   return askEach(
     ids,
@@ -239,7 +243,7 @@ export function fetchListings(
         }
       } catch (error) {
         if (!(error instanceof ContractError && error.code === 'SOURCE_NOT_FOUND')) throw error
-        return {id, outcome: 'gone', status: 404, observedAt: BigInt(world.clock.now()) * 1000n}
+        return {id, outcome: 'gone'}
       }
       return {id, outcome: 'found', pages}
     },

@@ -13,10 +13,6 @@ import {classifyFault, createTooLarge, type Target, withRetries} from './retry.t
 interface TextAnswer {
   status: number
   text: string
-  /** Business instant at which the request that succeeded began, microseconds since the epoch. */
-  observedAt: bigint
-  /** Real instant at which the whole answer was there, ms since the epoch. */
-  receivedAt: number
   received: Received
 }
 
@@ -49,12 +45,12 @@ const NOT_NOW = new Set([408, 425])
  * 408, 425 and on what is not JSON
  */
 function parseAnswer(exchange: Exchange, target: Target, base: URL): JsonAnswer {
-  const {status, headers, text, observedAt, receivedAt, received} = exchange
+  const {status, headers, text, received} = exchange
   requireServed(exchange, target, base)
   if (holdsMoreValues(text, MOST_VALUES)) throw createTooLarge(target, 'more than a million values')
   const body = parseJson(text)
   if (body === undefined && status < 300) throw createNotJson(headers)
-  return {status, body: body ?? null, observedAt, receivedAt, length: text.length, received}
+  return {status, body: body ?? null, length: text.length, received}
 }
 
 /**
@@ -255,22 +251,19 @@ export function createClient(config: ClientConfig, world: World) {
     {query, accept}: {query: Query; accept: string},
     signal: AbortSignal,
   ): Promise<Exchange> {
-    const observedAt = BigInt(Math.floor(world.clock.now())) * 1000n
+    const requestedAt = BigInt(Math.floor(world.clock.now())) * 1000n
     const startedAt = world.realClock.now()
     try {
       const request = {path: buildPath(base, target.path, query), headers: {...headers, accept}}
       const answer = await receive(pool, request, {signal, timeoutMs: timeoutMs * TIMEOUTS_PER_ANSWER})
       const {status, body} = answer
       answers.set(status, (answers.get(status) ?? 0) + 1)
-      const receivedAt = world.realClock.now()
       return {
         status,
         headers: answer.headers,
         text: new TextDecoder().decode(body),
         isUtf8: isUtf8(body),
-        observedAt,
         startedAt,
-        receivedAt,
         received: {
           path: target.path,
           query: Object.fromEntries(
@@ -278,8 +271,8 @@ export function createClient(config: ClientConfig, world: World) {
           ),
           status,
           headers: pickHeaders(answer.headers),
-          requestedAt: observedAt,
-          receivedAt,
+          requestedAt,
+          receivedAt: world.realClock.now(),
           body,
         },
       }

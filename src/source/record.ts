@@ -12,14 +12,15 @@ import {
 import {formatInstant} from '../core/clock.ts'
 import {findValue, isObject, listRepeated} from '../core/json.ts'
 import {FIELD_NAME, tellForeign} from '../core/text.ts'
-import type {ColumnValue, NormalisedPage, Observation, Quarantined, WireRecord} from '../core/types.ts'
+import type {NormalisedPage, Observation, Quarantined, WireRecord} from '../core/types.ts'
 
 const HASHED = /^hmac-sha256:[0-9a-f]{64}$/
 
 /**
  * Creates what takes personal data out of the records of a stream, before anything else sees them: hashed fields become
  * `hmac-sha256:…`, dropped ones go, and of fields the contract does not know only the names stay. What is no object
- * becomes null. Sealing what is sealed changes nothing. Streams without privacy pass as they are.
+ * becomes null, and so does what says something twice: which of the two is meant nobody knows. Sealing what is sealed changes
+ * nothing. Streams without privacy pass as they are.
  *
  * @param key of the hashes
  */
@@ -35,7 +36,7 @@ export function createSealer(
   const dropped = new Set(privacy.dropped)
   const known = new Set(wireFields)
   return (record) => {
-    if (!isObject(record)) return null
+    if (!isObject(record) || listRepeated(record).length > 0) return null
     const sealed = Object.entries(record).flatMap(([name, value]): [string, unknown][] => {
       if (dropped.has(name)) return []
       if (hashed.has(name)) return [[name, hashField(value, key ?? '')]]
@@ -138,25 +139,18 @@ function readFixed(value: number, decimals: number): string | undefined {
  *
  * @param parentId the record whose list they stood in; without it a child's own parent field says so
  */
-export type Normaliser = (
-  records: readonly unknown[],
-  observedAt: bigint,
-  parentId?: string,
-) => NormalisedPage
+type Normaliser = (records: readonly unknown[], observedAt: bigint, parentId?: string) => NormalisedPage
 
 /**
  * Creates the normaliser of a stream: a tolerant reader that only names unknown fields and sets aside,
- * whole, each record whose id, amounts or dates it cannot read. Of streams that may hold personal data both are sealed.
- *
- * @param hashKey needed by streams with hashed fields
+ * whole, each record whose id, amounts or dates it cannot read. Of streams that may hold personal data it gets what is sealed.
  */
-export function createNormaliser(stream: Stream, hashKey?: string): Normaliser {
+export function createNormaliser(stream: Stream): Normaliser {
   const normalise = createRecordNormaliser(stream)
-  const seal = createSealer(stream, hashKey)
   return (records, observedAt, parentId) => {
     const page: NormalisedPage = {observations: [], quarantined: []}
     for (const [position, record] of records.entries()) {
-      const placed = placeUnder(seal(record), stream, parentId)
+      const placed = placeUnder(record, stream, parentId)
       const twice = listRepeated(record)
       const result = twice[0]
         ? rejectRepeated(placed, twice, stream, observedAt)
@@ -168,7 +162,7 @@ export function createNormaliser(stream: Stream, hashKey?: string): Normaliser {
   }
 }
 
-/** Which of two values is meant nobody knows. What is sealed would show one of them alone. */
+/** Which of two values is meant nobody knows. */
 function rejectRepeated(
   record: unknown,
   [twice = [], ...more]: readonly (string | number)[][],
@@ -180,7 +174,7 @@ function rejectRepeated(
     id: isOfId ? null : readId(record, stream),
     path: twice.map((name) => (typeof name === 'string' ? tellForeign(name, FIELD_NAME) : name)).join('.'),
     reason: 'expected each name once in an object',
-    record: stream.privacy ? null : record,
+    record,
     observedAt,
   }
 }
@@ -251,40 +245,4 @@ function listUnknownFields(record: unknown, known: ReadonlySet<string>): string 
     paths.push(...(inner.length > 0 ? inner.map((key) => `${told}.${tellForeign(key, FIELD_NAME)}`) : [told]))
   }
   return paths.length > 0 ? paths.join('\n') : null
-}
-
-/** A page as it is stored, as JSON text: integers that no JSON number holds stand as `{"integer": "…"}`. */
-export function formatNormalised(page: NormalisedPage): string {
-  return JSON.stringify(page, (_, value: unknown) =>
-    typeof value === 'bigint' ? {integer: String(value)} : value,
-  )
-}
-
-const integer = z.object({integer: z.string()}).transform((value) => BigInt(value.integer))
-const columnValue: z.ZodType<ColumnValue> = z.union([z.string(), z.boolean(), z.null(), integer])
-const pageSchema: z.ZodType<NormalisedPage> = z.object({
-  observations: z.array(
-    z.object({
-      id: z.string(),
-      values: z.array(columnValue),
-      present: z.array(z.boolean()),
-      unknownFields: z.string().nullable(),
-      observedAt: integer,
-    }),
-  ),
-  quarantined: z.array(
-    z.object({
-      id: z.string().nullable(),
-      path: z.string(),
-      reason: z.string(),
-      record: z.unknown(),
-      position: z.number(),
-      observedAt: integer,
-    }),
-  ),
-})
-
-/** Reads what {@link formatNormalised} wrote. */
-export function parseNormalised(text: string): NormalisedPage {
-  return pageSchema.parse(JSON.parse(text))
 }

@@ -69,10 +69,10 @@ export async function* walkPages(
     while (ahead) {
       const current: Promise<JsonAnswer> = ahead
       ahead = null
-      const {body, observedAt, receivedAt, length, received} = await current
+      const {body, length, received} = await current
       envelope ??= findEnvelope(body)
       const {records, nextCursor} = readPage(body, envelope)
-      const page: Page = {records, nextCursor, cursor, envelope, observedAt, receivedAt, length, received}
+      const page: Page = {records, nextCursor, cursor, envelope, length, body, received}
       if (records.length > request.pageSize * MOST_TIMES_PAGE)
         throw newError(
           'SOURCE_TOO_LARGE',

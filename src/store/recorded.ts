@@ -3,6 +3,7 @@ import {z} from 'zod'
 import {newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import type {DataFolder} from './data-folder.ts'
+import {type WentOn, wentOnSchema} from './release.ts'
 import type {StateDb} from './state-db.ts'
 
 /** A unit of the record that has ended: `no` counts from 1 without a gap, `chain` is that of its outcome. */
@@ -75,6 +76,20 @@ export function listLosses(stateDb: StateDb): Set<string> {
 /** Gives something up. */
 export function noteLoss(stateDb: StateDb, what: string): void {
   stateDb.insert('record_loss', {what}, 'or ignore')
+}
+
+/** Notes that the data folder goes on without what is lost. */
+export function noteWentOn(stateDb: StateDb, wentOn: WentOn): void {
+  stateDb.insert('went_on', wentOn)
+}
+
+/** A manifest, and what the data folder has gone on without. */
+export function tellWentOn<Manifest extends object>(
+  stateDb: StateDb,
+  manifest: Manifest,
+): Manifest & {went_on?: WentOn[]} {
+  const wentOn = stateDb.all(wentOnSchema, 'select * from went_on order by rowid')
+  return wentOn.length > 0 ? {...manifest, went_on: wentOn} : manifest
 }
 
 /** A tape, as the state database holds it; instants are ISO 8601 of the real clock. */

@@ -42,6 +42,16 @@ const releaseTable = z.object({
   order: z.array(z.string()),
 })
 
+/** That a data folder went on without something that was lost: tapes, units of the record or batches. */
+export type WentOn = z.output<typeof wentOnSchema>
+export const wentOnSchema = z.object({
+  /** ISO 8601 */
+  at: z.string(),
+  why: z.string(),
+  /** How many of them. */
+  given_up: z.number(),
+})
+
 const part = z.object({deals: z.number(), amount: z.string()})
 
 /** How the records of the last walk became the deals that are present; amounts are decimal text. */
@@ -76,6 +86,8 @@ export const releaseManifestSchema = z.object({
   history_id: z.string(),
   /** Where the tape stood that says so: it commits to every line before it. */
   tape_head: z.string(),
+  /** What the data folder had gone on without, oldest first; left out where nothing was lost. */
+  went_on: z.array(wentOnSchema).optional(),
   /** Business date of the last walk that counts. */
   observed_until: z.string(),
   currency: z.literal('USD'),

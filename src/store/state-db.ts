@@ -252,6 +252,12 @@ export const MIGRATIONS: readonly string[] = [
    create table record_loss (
      what text primary key
    ) strict;
+   -- When that was, why, and how many tapes, units and batches it was.
+   create table went_on (
+     at text not null,
+     why text not null,
+     given_up integer not null
+   ) strict;
    create table tape_key (
      fingerprint text primary key,
      since text not null,

@@ -106,7 +106,17 @@ function createUnreadable(file: string, problem: string, cause?: unknown): Loant
 }
 
 /** What a line of a tape says: how a unit began, what was received or done, how it ended. */
-const FRAME_KINDS = ['begin', 'list', 'detail', 'children', 'look', 'rates', 'act', 'outcome'] as const
+const FRAME_KINDS = [
+  'begin',
+  'list',
+  'detail',
+  'children',
+  'look',
+  'rates',
+  'replay',
+  'act',
+  'outcome',
+] as const
 
 /** One line of a tape without its body. */
 export interface Frame {

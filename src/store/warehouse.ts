@@ -117,6 +117,7 @@ function readMigrations(dir: string): Migration[] {
 type SettingName = 'source_base_url' | 'envelope' | 'hash_key' | 'folder_id' | 'tape_head'
 
 const valueRow = z.object({value: z.string()})
+const settingRow = valueRow.extend({name: z.string()})
 
 /** The stored value, if there is one. */
 export async function readSetting(
@@ -127,9 +128,31 @@ export async function readSetting(
   return (await db.first(valueRow, `select value from ${catalog}.raw.setting where name = $1`, [name]))?.value
 }
 
+/** Every stored value, by name. */
+export async function readSettings(
+  db: Database,
+  catalog: 'warehouse' | 'history' = 'warehouse',
+): Promise<Partial<Record<SettingName, string>>> {
+  const rows = await db.all(settingRow, `select name, value from ${catalog}.raw.setting`)
+  return Object.fromEntries(rows.map(({name, value}) => [name, value]))
+}
+
 /** Stores a value, replacing the one before. */
 export function writeSetting(db: Database, name: SettingName, value: string): Promise<void> {
   return inTransaction(db, () => replaceSetting(db, name, value))
+}
+
+/** Stores those that differ from what is stored; undefined and null stand for none to store. */
+export async function writeChanged(
+  db: Database,
+  settings: Partial<Record<SettingName, string | null | undefined>>,
+): Promise<void> {
+  const stored: Record<string, string> = await readSettings(db)
+  const changed = Object.entries(settings).filter(([name, value]) => value && stored[name] !== value)
+  if (changed.length === 0) return
+  await inTransaction(db, async () => {
+    for (const [name, value] of changed) await replaceSetting(db, name as SettingName, String(value))
+  })
 }
 
 /** The same within a transaction. */

@@ -1,22 +1,11 @@
-import {DuckDBTimestampValue} from '@duckdb/node-api'
+import type {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {optionalColumnsOf, type Stream, type Vocabulary} from '../contract/stream.ts'
-import type {Observation} from '../core/types.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
+import {type Conclude, carryLate, type Settle, settle} from './commit.ts'
 import {applyMapped} from './mapped-fields.ts'
-import {type Batch, type ChangePlan, dropPlan, planChanges} from './plan-changes.ts'
-import type {QuarantineEntry} from './quarantine.ts'
-import {type Conclude, carryLate, type Settle, settle} from './settle.ts'
-import {
-  amountOf,
-  buildReachSql,
-  clearStage,
-  comparedSql,
-  createStaged,
-  createStagedRows,
-  listColumns,
-  tablesOf,
-} from './stream-tables.ts'
+import {type Batch, type ChangePlan, dropPlan} from './plan-changes.ts'
+import {amountOf, buildReachSql, clearStage, comparedSql, listColumns, tablesOf} from './stream-tables.ts'
 import {insertWalk} from './walk-state.ts'
 
 /** Which rows of `change` replace the latest state. */
@@ -48,7 +37,8 @@ export function applyObservations(
   const {head, confirmation} = tablesOf(stream)
   const store = async (recorded: DuckDBTimestampValue) => {
     if (batch.walkId !== null) {
-      await insertWalk(db, stream, batch, {state: 'applied', how: 'complete'})
+      const applied = {counts: plan.counts, details, recorded}
+      await insertWalk(db, stream, batch, {state: 'applied', how: 'complete', applied})
       await recordDrift(db, stream, batch)
     }
     await db.run(buildAppendSql(stream), [batch.walkId, batch.businessDate, recorded])
@@ -60,42 +50,16 @@ export function applyObservations(
       batch.walkId,
       batch.businessDate,
     ])
-    await carryLate(db, stream)
+    if (plan.late > 0) await carryLate(db, stream)
     await applyMapped(db, stream, {staged: plan.staged, businessDate: batch.businessDate, recorded})
-    if (batch.walkId !== null) await completeCertificate(db, stream, batch.walkId, {plan, details, recorded})
+    if (batch.walkId !== null) {
+      await db.run(buildBridgeSql(stream), [batch.walkId])
+      await clearStage(db, stream, batch.walkId)
+    }
     await dropPlan(db)
     return conclude(recorded.micros)
   }
   return settle(db, {kind, walkId: batch.walkId, now}, store)
-}
-
-/** The walk is applied: its certificate says what changed, what it could not read counts, and what it staged has served. */
-async function completeCertificate(
-  db: Database,
-  stream: Stream,
-  walkId: string,
-  {plan, details, recorded}: Pick<Application, 'plan' | 'details'> & {recorded: DuckDBTimestampValue},
-): Promise<void> {
-  await db.run(
-    `update warehouse.raw.walk set recorded_at = $2, created = $3, updated = $4, missing = $5,
-       vanished = $6, restored = $7, unchanged = $8, details_fetched = $9, details_failed = $10
-     where walk_id = $1`,
-    [
-      walkId,
-      recorded,
-      plan.counts.created,
-      plan.counts.updated,
-      plan.counts.missing,
-      plan.counts.vanished,
-      plan.counts.restored,
-      plan.counts.unchanged,
-      details?.fetched ?? 0,
-      details?.failed ?? 0,
-    ],
-  )
-  await db.run('update warehouse.raw.quarantine set recorded_at = $2 where walk_id = $1', [walkId, recorded])
-  await db.run(buildBridgeSql(stream), [walkId])
-  await clearStage(db, stream, walkId)
 }
 
 /**
@@ -397,47 +361,4 @@ function buildUnknownValuesSql(stream: Stream, {column, known}: Vocabulary): str
     from observed
     where ${column} is not null and ${isUnknown}
     group by ${value}`
-}
-
-/** Records of one walk that can be read now, with the instant and the day they were first observed. */
-export interface Replay {
-  businessDate: string
-  isWalkOpen: boolean
-  records: {entry: QuarantineEntry; observation: Observation}[]
-  /** Business clock, microseconds since the epoch. */
-  now: bigint
-  conclude: Conclude
-}
-
-/**
- * Stores records of one walk that can be read now, in one transaction with the note that they were replayed. They take
- * their place in time: what was observed later stays the latest.
- *
- * @returns how many versions were appended
- */
-export async function applyReplay(db: Database, stream: Stream, replay: Replay): Promise<number> {
-  await createStaged(db, stream, 'staged_replay')
-  const rows = createStagedRows(stream)
-  replay.records.forEach(({observation}, position) => {
-    rows.push(observation, {source: 'replay', pageNo: 0, position})
-  })
-  await rows.append(db, 'staged_replay')
-  const batch = {walkId: null, businessDate: replay.businessDate, isWalkOpen: replay.isWalkOpen}
-  const plan = await planChanges(db, stream, batch, 'temp.staged_replay')
-  const ids = replay.records.map(({entry}) => entry.quarantine_id)
-  await applyObservations(db, stream, batch, {
-    plan,
-    kind: 'replay',
-    now: replay.now,
-    async conclude(recordedAt) {
-      await db.run(
-        `update warehouse.raw.quarantine set replayed_at = $1
-         where quarantine_id in (select unnest(from_json($2, '["varchar"]')))`,
-        [new DuckDBTimestampValue(replay.now), JSON.stringify(ids)],
-      )
-      return replay.conclude(recordedAt)
-    },
-  })
-  await db.run('drop table temp.staged_replay')
-  return plan.appended
 }

@@ -12,14 +12,15 @@ import type {CurrentRun} from '../store/runs.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 import {openWarehouse} from '../store/warehouse.ts'
 import {catchUpWarehouse} from './catch-up.ts'
+import {findLastObserved, listHeadsAfter} from './commit.ts'
 import type {Acceptance} from './guard.ts'
-import {adoptFields, readDealStream} from './mapped-fields.ts'
-import {restageWalks} from './restage.ts'
-import {findLastObserved, listHeadsAfter} from './settle.ts'
-import {dropWalks, type WalkTools} from './settle-walk.ts'
+import type {OpenWalks} from './intake.ts'
+import {adoptFields} from './mapped-fields.ts'
+import {resumeWalks} from './read-back.ts'
+import {dropWalks, type WalkTools} from './settle.ts'
 import {openTapes} from './tapes.ts'
 import {requireOwnSource} from './walk.ts'
-import {findLastAsked, findPast, type OpenWalks} from './walk-state.ts'
+import {findLastAsked, findPast} from './walk-state.ts'
 
 /** A learnt rate is forgotten after this long. */
 const KEPT_MS = 24 * 3600 * 1000
@@ -84,13 +85,13 @@ export async function atSource<T>(
   await tapes.listLeft()
   await catchUpWarehouse(config, {folder, stateDb, db}, outside)
   await adoptFields(db, folder, outside)
-  const walks = await restageWalks({db, tapes}, outside)
+  const {walks, streams} = await resumeWalks({db, tapes}, outside)
   await requireOwnSource({db, tapes, walks}, config.baseUrl, accepted)
   const world = {...outside, clock: await createWalkClock(db, walks, outside.clock)}
   const learntRate = findLearntRate(stateDb, config.baseUrl, world)
   await using client = createClient({...config, learntRate}, world)
   try {
-    const stream = await readDealStream(db)
+    const [stream] = streams
     return await work({runId, db, stateDb, folder, tapes, walks, stream, client, config, accepted}, world)
   } catch (error) {
     // The clock went back: the instants of what was read may be wrong.
@@ -123,10 +124,7 @@ async function createWalkClock(db: Database, walks: OpenWalks, clock: Clock): Pr
   const observed = await findLastObserved(db)
   if (observed !== null && isBehind(now, observed)) throw await createAhead(db, now, observed)
   const floors = [now, ...(observed === null ? [] : [toMs(observed)])]
-  for (const stream of STREAMS) {
-    const walk = walks.get(stream.name)
-    if (walk) floors.push(toMs(await findLastAsked(db, stream, walk)))
-  }
+  for (const {stream, walk} of walks.values()) floors.push(toMs(await findLastAsked(db, stream, walk)))
   return createSteadyClock(clock, Math.max(...floors))
 }
 

@@ -18,24 +18,17 @@ import {
 } from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
-import {openHistory, openWarehouse, readSetting, writeSetting} from '../store/warehouse.ts'
+import {openHistory, openWarehouse, readSettings, writeSetting} from '../store/warehouse.ts'
+import {listReadableTapes, readTakenBack, readUnits, settleAgain, type TapeUnit} from './read-back.ts'
 import {rebuildWarehouse} from './rebuild.ts'
-import {type ResettleTools, resettle} from './resettle.ts'
-import {listReadableTapes, readTakenBack, readUnits, type TapeUnit} from './tape-units.ts'
+import {createStage} from './stream-tables.ts'
 import {findReadKey} from './tapes.ts'
 
 /** Where a warehouse stands: whose it is, and the last unit that it contains. */
-interface Stand {
-  folderId: string | undefined
-  head: string | undefined
-}
-
-export async function readStand(folder: DataFolder): Promise<Stand> {
+type Stand = Awaited<ReturnType<typeof readStand>>
+export async function readStand(folder: DataFolder) {
   await using db = await openHistory(folder)
-  return {
-    folderId: await readSetting(db, 'folder_id', 'history'),
-    head: await readSetting(db, 'tape_head', 'history'),
-  }
+  return await readSettings(db, 'history')
 }
 
 /**
@@ -59,7 +52,7 @@ export async function compareWarehouse(
     if (!stand) return null
     const problems = judgeStand(stateDb, stand, expected)
     if (problems.length > 0) return problems
-    if ((stand.head ?? '') !== expected) {
+    if ((stand.tape_head ?? '') !== expected) {
       const {problem} = planCatchUp(config, {folder, stateDb}, stand)
       if (problem) return [problem]
       const isDone = await catchUpAlone(config, folder, world)
@@ -95,7 +88,11 @@ async function tryStand(folder: DataFolder): Promise<Stand | undefined> {
   }
 }
 
-function judgeStand(stateDb: StateDb, {folderId, head}: Stand, expected: string): Disagreement[] {
+function judgeStand(
+  stateDb: StateDb,
+  {folder_id: folderId, tape_head: head}: Stand,
+  expected: string,
+): Disagreement[] {
   const own = readFact(stateDb, 'folder_id')
   const store = 'warehouse.duckdb'
   if (folderId !== undefined && folderId !== own) {
@@ -118,14 +115,15 @@ export async function catchUpWarehouse(
   {folder, stateDb, db}: {folder: DataFolder; stateDb: StateDb; db: Database},
   world: World,
 ): Promise<void> {
-  const stand = {folderId: await readSetting(db, 'folder_id'), head: await readSetting(db, 'tape_head')}
+  const stand = await readSettings(db)
   const expected = readFact(stateDb, 'history_head') ?? ''
   refuse(folder, judgeStand(stateDb, stand, expected))
-  if (stand.folderId === undefined) await writeSetting(db, 'folder_id', requireFolderId(stateDb))
-  if ((stand.head ?? '') === expected) return
-  const {units, tapes, without, problem} = planCatchUp(config, {folder, stateDb}, stand)
+  if (stand.folder_id === undefined) await writeSetting(db, 'folder_id', requireFolderId(stateDb))
+  if ((stand.tape_head ?? '') === expected) return
+  const {units, without, problem} = planCatchUp(config, {folder, stateDb}, stand)
   if (problem) refuse(folder, [problem])
-  for (const unit of units) await resettle({db, without, tapes}, unit)
+  await createStage(db)
+  for (const unit of units) await settleAgain(db, unit, without)
   // What was last may have been given up: then it contains all there is.
   await writeSetting(db, 'tape_head', expected)
   world.log.warn(
@@ -138,18 +136,17 @@ export async function catchUpWarehouse(
 function planCatchUp(
   config: Config,
   {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
-  {head}: Stand,
-): Omit<ResettleTools, 'db'> & {units: TapeUnit[]; problem?: Disagreement} {
+  {tape_head: head}: Stand,
+): {units: TapeUnit[]; without: ReadonlyMap<string, string>; problem?: Disagreement} {
   const from = head === undefined ? 0 : (findRecorded(stateDb, head)?.no ?? 0)
   const recorded = listRecorded(stateDb).filter(({no, kind}) => no > from && kind !== 'act')
   const names = new Set(recorded.map(({tape}) => tape))
-  const tapes = listReadableTapes(folder, stateDb, findReadKey(config, folder))
-  const units = tapes
+  const units = listReadableTapes(folder, stateDb, findReadKey(config, folder))
     .filter(({unit}) => names.has(unit))
     .flatMap(readUnits)
     .filter(({no}) => no > from)
     .sort((a, b) => a.no - b.no)
-  const plan = {units, tapes, without: readTakenBack(units)}
+  const plan = {units, without: readTakenBack(units)}
   const readable = new Set(units.map(({no}) => no))
   const losses = listLosses(stateDb)
   const lacking = recorded.filter(

@@ -1,24 +1,136 @@
 import {createHash} from 'node:crypto'
+import {BIGINT, DuckDBTimestampValue, type DuckDBType, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
+import {z} from 'zod'
+import {findEnvelope} from '../contract/list.ts'
+import type {Stream} from '../contract/stream.ts'
 import {formatInstant} from '../core/clock.ts'
 import {burstOf} from '../core/config.ts'
 import {ContractError, DeferredError, GuardError, type LoantapeError} from '../core/errors.ts'
-import {type ChangeCounts, NO_CHANGES, type World} from '../core/types.ts'
+import {type ChangeCounts, type ColumnValue, NO_CHANGES, type World} from '../core/types.ts'
 import {fetchListings, type ListingAnswer} from '../source/ask-each.ts'
-import {createNormaliser, formatNormalised, type Normaliser} from '../source/record.ts'
-import {
-  type Announcement,
-  hasListed,
-  listParentsInNeed,
-  type StagedListing,
-  stageListings,
-} from './listings.ts'
-import {dropWalks, settleWalk, type WalkTools} from './settle-walk.ts'
+import {createSealer} from '../source/record.ts'
+import {type Database, quoteLiteral} from '../store/database.ts'
+import {appendRows} from '../store/row-buffer.ts'
+import type {Frame} from '../store/tape-format.ts'
+import {askAndTake, type WalkIntake} from './intake.ts'
+import {type Answer, dropWalks, settleWalk, type WalkTools} from './settle.ts'
+import {isSettledSql, STAGE, tablesOf} from './stream-tables.ts'
 import {beginTape, continueWalk, nameWalk} from './walk.ts'
-import {certifyWalk, type OpenWalk, startWalk} from './walk-state.ts'
+import {certifyWalk} from './walk-state.ts'
 
-/** Lists are stored together up to this many, or as many as arrive in this time. */
-const GROUP_LISTS = 200
-const GROUP_MS = 1000
+/** Each parent's list is read again within about this many days. */
+const ROTATION_DAYS = 30
+
+/** A parent of which the source has told something, and when: ISO 8601. */
+interface Announcement {
+  id: string
+  at: string
+}
+
+interface ParentsAsked {
+  businessDate: string
+  now: bigint
+  limit: number
+  announced: readonly Announcement[]
+}
+
+/**
+ * The parents whose lists are to be read, in order of need: those with a child that was missed on an earlier day, those
+ * never listed, or changed or announced since, then those not listed for longest; last those whose list could not be read the last
+ * time, so that one of them holds up no other. It depends on the walks before alone: a walk that is taken up again goes
+ * through the same parents, without those it has listed.
+ *
+ * @param asked `now` on the business clock, microseconds since the epoch; at most `limit` parents
+ */
+async function listParentsInNeed(db: Database, stream: Stream, asked: ParentsAsked): Promise<string[]> {
+  const {parent} = stream
+  if (!parent) return []
+  const rows = await db.all(
+    z.object({id: z.string()}),
+    `with known as materialized (${buildKnownParentsSql(stream, parent.stream)}),
+     doubted as (
+       select distinct ${parent.column} as id
+       from ${tablesOf(stream).head}
+       where kind = 'missing' and business_date < cast($2 as date)
+     ),
+     announced as (
+       select deal ->> 'id' as id, cast(deal ->> 'at' as timestamp) as announced_at
+       from (select unnest(cast($3 as json[])) as deal)
+     ),
+     quota as (
+       select ceil(count(*) / ${ROTATION_DAYS}.0) - count(*) filter (listed_at > $1 - interval 1 day) as lists
+       from known
+     ),
+     ranked as (
+       select *, row_number() over (order by listed_at nulls last, id) as age_rank from known
+     ),
+     needed as (
+       select
+         *,
+         case
+           when id in (from doubted) then 0
+           when listed_at is null or greatest(observed_at, announced_at) > listed_at then 1
+           when listed_at <= $1 - interval ${ROTATION_DAYS} day or age_rank <= (from quota) then 2
+         end as need
+       from ranked
+       left join announced using (id)
+     )
+     select id
+     from needed
+     where need is not null
+       and id not in (select parent_id from temp.staged_listing where stream = ${quoteLiteral(stream.name)})
+     order by
+       coalesce(attempted_at > listed_at, attempted_at is not null),
+       need,
+       ${isSettledSql(parent.stream)} desc,
+       attempted_at nulls first,
+       id
+     limit ${asked.limit}`,
+    [new DuckDBTimestampValue(asked.now), asked.businessDate, JSON.stringify(asked.announced)],
+  )
+  return rows.map(({id}) => id)
+}
+
+/** SQL of the parents, each with when its list was read or tried before this walk. */
+function buildKnownParentsSql(stream: Stream, parents: Stream): string {
+  return `
+    with attempt as (
+      select
+        parent_id,
+        max(observed_at) filter (outcome = 'listed') as listed_at,
+        max(observed_at) as attempted_at
+      from warehouse.raw.listing
+      where stream = ${quoteLiteral(stream.name)}
+      group by parent_id
+    )
+    select p.*, p.${parents.idColumn} as id, listed_at, attempted_at
+    from ${tablesOf(parents).head} p
+    left join attempt on attempt.parent_id = p.${parents.idColumn}
+    where p.kind = 'seen'`
+}
+
+/** Whether a list of this stream has ever been read to its end. */
+async function hasListed(db: Database, stream: Stream): Promise<boolean> {
+  const {has_listed} = await db.one(
+    z.object({has_listed: z.boolean()}),
+    `select exists (
+       from (from warehouse.raw.listing union all from temp.staged_listing) where stream = $1 and outcome = 'listed'
+     ) as has_listed`,
+    [stream.name],
+  )
+  return has_listed
+}
+
+const listingTypes: DuckDBType[] = [
+  ...Array<DuckDBType>(4).fill(VARCHAR),
+  TIMESTAMP,
+  ...Array<DuckDBType>(4).fill(BIGINT),
+]
+
+/** Stages what became of lists of single parents, a row for each, in the columns of `raw.listing`. */
+export function stageLists(db: Database, lists: readonly ColumnValue[][]): Promise<void> {
+  return appendRows(db, {...STAGE, table: 'staged_listing', types: listingTypes}, lists)
+}
 
 /** What became of one child stream in a run. */
 export interface ChildResult {
@@ -78,7 +190,7 @@ async function readAndSettle(
 ): Promise<ChildResult> {
   const {db, stream, config, walks} = tools
   const left = walks.get(stream.name)
-  if (left && left.businessDate !== run.businessDate) {
+  if (left && left.walk.businessDate !== run.businessDate) {
     // Its run died on an earlier day; what it read is still an observation of that day.
     await settleChildren(tools, left, result, world)
   }
@@ -90,47 +202,32 @@ async function readAndSettle(
   if (open === undefined && parents.length === 0) {
     return run.budgetMs > 0 ? result : {...result, ended: 'budget'}
   }
-  const walk =
+  if (open) await continueWalk(tools, open)
+  const unit =
     open ??
-    startWalk({
+    (await beginTape(tools, {
       walkId: nameWalk(tools.runId, world),
       baseUrl: config.baseUrl,
       pageSize: config.pageSize,
       filter: '',
       businessDate: run.businessDate,
       startedAt: now,
-    })
-  await (open ? continueWalk(tools, walk) : beginTape(tools, walk))
-  const counts = await readListings(tools, walk, {...run, parents}, world)
-  return settleChildren(tools, walk, {...result, ...counts}, world)
+    }))
+  const counts = await readListings(tools, unit, {...run, parents}, world)
+  return settleChildren(tools, unit, {...result, ...counts}, world)
 }
 
-/** Reads lists and stores them group by group. */
+/** Reads the lists of parents: how many could be read. */
 async function readListings(
   tools: WalkTools,
-  walk: OpenWalk,
+  unit: WalkIntake,
   {parents, budgetMs, hashKey}: ChildRun & {parents: readonly string[]},
   world: World,
 ): Promise<Pick<ChildResult, 'listed' | 'failed' | 'ended'>> {
-  const {db, stream, client, config, tapes} = tools
-  const normalise = createNormaliser(stream, hashKey)
+  const {db, stream, client, config} = tools
+  const {walk} = unit
+  const seal = stream.privacy && createSealer(stream, hashKey)
   const waitedBefore = client.waitedMs
-  let [done, listed] = [0, 0]
-  let group: StagedListing[] = []
-  let groupStartedAt = world.realClock.now()
-
-  const report = () =>
-    world.onProgress({step: stream.plural, unit: 'lists', done, total: parents.length, source: client})
-
-  async function store(): Promise<void> {
-    await tapes.store(walk.walkId)
-    await stageListings(db, stream, walk, group)
-    listed += group.filter(({outcome}) => outcome === 'listed').length
-    group = []
-    groupStartedAt = world.realClock.now()
-    world.onStep('lists stored')
-  }
-
   const request = {
     path: stream.listPath,
     // Once the path has answered, one deal whose list fails must not end the night for all.
@@ -140,80 +237,57 @@ async function readListings(
     pageSize: config.pageSize,
     idField: stream.idField,
   }
-  report()
-  const answers = fetchListings(parents, request, client, world)
-  return db.closedWhile(async () => {
-    for (let next = await answers.next(); ; next = await answers.next()) {
-      if (next.done) {
-        if (group.length > 0) await store()
-        const {ended, failed, gone, proven} = next.value
-        world.log.info(
-          {stream: stream.plural, detail: ended, count: listed, reason: proven ? 'proven' : 'not proven'},
-          'lists ended',
-        )
-        walk.isComplete = ended === 'done' && failed + gone === 0
-        walk.waitedMs += client.waitedMs - waitedBefore
-        return {listed, failed: failed + gone, ended}
-      }
-      done += 1
-      report()
-      const listing = toListing(next.value, normalise, world)
-      takeListing(tools, walk.walkId, next.value, listing)
-      group.push(listing)
-      const isDue = group.length >= GROUP_LISTS || world.realClock.now() - groupStartedAt >= GROUP_MS
-      if (isDue) await store()
-    }
-  })
+  const {ended, failed, gone, fetched} = await askAndTake(
+    tools,
+    unit,
+    {stored: 'lists stored', step: stream.plural, unit: 'lists', total: parents.length},
+    world,
+    fetchListings(parents, request, client, world),
+    (answer) => describeList(answer, seal, world),
+  )
+  walk.isComplete = ended === 'done' && failed + gone === 0
+  walk.waitedMs += client.waitedMs - waitedBefore
+  return {listed: fetched, failed: failed + gone, ended}
 }
 
-/** The first page's start stamps a list: a child linked while it was read is not missed. */
-function toListing(answer: ListingAnswer, normalise: Normaliser, world: World): StagedListing {
-  const {id: parentId, outcome} = answer
-  const observedAt = BigInt(world.clock.now()) * 1000n
-  if (outcome !== 'found') return {parentId, outcome, observedAt}
-  const pages = answer.pages.map((page) => normalise(page.records, page.observedAt, parentId))
-  return {parentId, outcome: 'listed', observedAt: answer.pages[0]?.observedAt ?? observedAt, pages}
-}
-
-/** Takes down what a list said: as it came or, where it is about people, as it is stored, with the digest of what came. */
-function takeListing(
-  {tapes, stream}: WalkTools,
-  unit: string,
+/**
+ * The lines of a list: its pages as they came or, where it is about people, without them, with the digest of what came.
+ *
+ * @param seal makes people unreadable; undefined where there are none
+ */
+function describeList(
   answer: ListingAnswer,
-  listing: StagedListing,
-): void {
-  const {parentId: parent, outcome, observedAt} = listing
-  if (answer.outcome !== 'found' || listing.outcome !== 'listed') {
-    tapes.take(unit, {frame: 'children', parent, outcome, observed_at: formatInstant(observedAt)})
-    return
+  seal: ((record: unknown) => unknown) | undefined,
+  {clock}: World,
+): Answer[] {
+  const {id: parent, outcome} = answer
+  if (outcome !== 'found') {
+    const observed_at = formatInstant(BigInt(clock.now()) * 1000n)
+    return [{frame: {frame: 'children', parent, outcome, observed_at}}]
   }
-  for (const [index, {received, envelope}] of answer.pages.entries()) {
-    const place = {page: index + 1, pages: answer.pages.length, envelope}
-    const frame = {frame: 'children' as const, parent, outcome, ...place}
-    const page = listing.pages[index]
-    if (!stream.privacy || !page) {
-      tapes.take(unit, frame, received)
-      continue
-    }
-    const digest = createHash('sha256').update(received.body).digest('hex')
-    const body = Buffer.from(formatNormalised(page))
-    tapes.take(unit, {...frame, received_sha256: digest}, {...received, body})
-  }
+  const pages = answer.pages.length
+  return answer.pages.map(({records, envelope, body, received}, index): Answer => {
+    const frame: Frame = {frame: 'children', parent, outcome: 'listed', page: index + 1, pages, envelope}
+    if (!seal) return {frame, said: {json: body}, received}
+    const json = {data: records.map(seal), has_more: false}
+    const received_sha256 = createHash('sha256').update(received.body).digest('hex')
+    const sealed = {...received, body: Buffer.from(JSON.stringify(json))}
+    return {frame: {...frame, envelope: findEnvelope(json), received_sha256}, said: {json}, received: sealed}
+  })
 }
 
 /** Applies what was read; a walk that nobody can believe is refused alone, and its lists are read again. */
 async function settleChildren(
   tools: WalkTools,
-  walk: OpenWalk,
+  unit: WalkIntake,
   result: ChildResult,
   world: World,
 ): Promise<ChildResult> {
-  const {db, stream} = tools
   world.onProgress({step: 'certifying'})
-  await certifyWalk(db, stream, walk)
+  await certifyWalk(tools.db, unit.stream, unit.walk)
   try {
     const details = {fetched: result.listed, failed: result.failed}
-    const changes = await settleWalk(tools, walk, details, world)
+    const changes = await settleWalk(tools, unit, details, world)
     return {...result, outcome: 'applied', changes}
   } catch (error) {
     if (!(error instanceof GuardError) && !(error instanceof ContractError)) throw error

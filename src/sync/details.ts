@@ -2,18 +2,13 @@ import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {type Column, optionalColumnsOf, type Stream} from '../contract/stream.ts'
 import {burstOf} from '../core/config.ts'
-import type {Observation, Quarantined, WireRecord, World} from '../core/types.ts'
-import {type DetailSaid, fetchDetails} from '../source/ask-each.ts'
-import {createNormaliser, type Normaliser} from '../source/record.ts'
+import type {WireRecord, World} from '../core/types.ts'
+import {fetchDetails} from '../source/ask-each.ts'
 import type {Database} from '../store/database.ts'
-import {applyObservations} from './apply.ts'
-import {type GuardLimits, guardChanges} from './guard.ts'
-import {findAbsences, planChanges} from './plan-changes.ts'
-import {type RejectedRecord, stageQuarantined} from './quarantine.ts'
-import type {Conclude} from './settle.ts'
-import type {WalkTools} from './settle-walk.ts'
-import {createStaged, createStagedRows, isSettledSql, tablesOf} from './stream-tables.ts'
-import type {OpenWalk} from './walk-state.ts'
+import {askAndTake, type WalkIntake} from './intake.ts'
+import {findAbsences} from './plan-changes.ts'
+import type {WalkTools} from './settle.ts'
+import {isSettledSql, tablesOf} from './stream-tables.ts'
 
 /** Each record is looked at again within about this many days. */
 const ROTATION_DAYS = 30
@@ -24,12 +19,6 @@ interface DetailCandidate {
   /** Wire fields known from the list row of this walk, or from the last state. */
   known: WireRecord
 }
-
-/** What one record's own page said. */
-export type StagedDetail =
-  | {candidate: DetailCandidate; observation: Observation}
-  | {candidate: DetailCandidate; gone: {id: string; observedAt: bigint}}
-  | {candidate: DetailCandidate; rejected: Quarantined}
 
 /**
  * The records whose own page is to be fetched, in order of need: absent ones (gone or only overlooked?), new and
@@ -151,66 +140,8 @@ function buildWireText({name, type, precisionColumn}: Column): string {
   return `case ${precisionColumn} when 'date' then strftime(${name}, '%Y-%m-%d') else ${instant} end`
 }
 
-/** Stages what a group of records' own pages said. */
-export async function stageDetails(
-  db: Database,
-  stream: Stream,
-  walk: OpenWalk,
-  group: readonly StagedDetail[],
-): Promise<void> {
-  const rows = createStagedRows(stream)
-  const rejected: RejectedRecord[] = []
-  for (const detail of group) {
-    const {id} = detail.candidate
-    if ('observation' in detail) {
-      rows.push(detail.observation, {source: 'detail', pageNo: 0, position: 0})
-    } else if ('gone' in detail) {
-      rows.pushGone(detail.gone)
-    } else {
-      rejected.push({...detail.rejected, id, place: id})
-    }
-  }
-  await rows.append(db)
-  await stageQuarantined(db, stream, walk, 'detail', rejected)
-}
-
-/** Records looked at between two walks. */
-interface Looks {
-  /** `YYYY-MM-DD`, of the instant they were looked at. */
-  businessDate: string
-  isWalkOpen: boolean
-  observations: readonly Observation[]
-  /** Business clock, microseconds since the epoch. */
-  now: bigint
-  /** None where they were guarded before. */
-  limits: GuardLimits | null
-  conclude: Conclude
-}
-
-/**
- * Stores what records said between two walks, in one transaction, by the same entry as a walk. They prove nothing about
- * records that were not looked at. All that was looked at since the last walk is guarded as one.
- *
- * @returns how many versions were appended
- * @throws GuardError when together they change more than a walk may
- */
-export async function applyLooks(db: Database, stream: Stream, looks: Looks): Promise<number> {
-  await createStaged(db, stream, 'staged_look')
-  const rows = createStagedRows(stream)
-  looks.observations.forEach((observation, position) => {
-    rows.push(observation, {source: 'webhook', pageNo: 0, position})
-  })
-  await rows.append(db, 'staged_look')
-  const batch = {walkId: null, businessDate: looks.businessDate, isWalkOpen: looks.isWalkOpen}
-  const plan = await planChanges(db, stream, batch, 'temp.staged_look')
-  if (looks.limits) guardChanges(plan, looks.limits, new Set(), stream)
-  await applyObservations(db, stream, batch, {plan, kind: 'look', now: looks.now, conclude: looks.conclude})
-  await db.run('drop table temp.staged_look')
-  return plan.appended
-}
-
 /** The wire fields last known of these records, by id; what a page leaves out is read from them. */
-export async function listKnownFields(
+export async function listLastKnown(
   db: Database,
   stream: Stream,
   ids: readonly string[],
@@ -235,20 +166,18 @@ export async function listKnownFields(
 /** The path of one deal, below the base URL. */
 export const DETAIL_PATH = '/deals/{id}'
 
-/** Details are stored together up to this many. */
-const GROUP_DETAILS = 200
-
 /**
- * Fetches, within the budget, the records whose own page says more than the list does, and stages what they say.
+ * Fetches, within the budget, the records whose own page says more than the list does, and takes in what they say.
  * A detail path that fails or is not there costs nothing but the fields it would have brought.
  */
 export async function fetchMissingDetails(
-  {db, stream, client, config, tapes}: WalkTools,
-  walk: OpenWalk,
+  tools: WalkTools,
+  unit: WalkIntake,
   world: World,
 ): Promise<{fetched: number; failed: number}> {
+  const {db, stream, client, config} = tools
   if (config.detail === 'off') return {fetched: 0, failed: 0}
-  await findAbsences(db, stream, walk)
+  await findAbsences(db, stream, unit.walk)
   const budgetMs = config.detailBudgetMinutes * 60_000
   const most = Math.ceil((budgetMs / 1000) * config.ratePerSecond) + burstOf(config)
   const candidates = await listDetailCandidates(db, stream, {
@@ -257,73 +186,24 @@ export async function fetchMissingDetails(
     mode: config.detail,
   })
   if (candidates.length === 0) return {fetched: 0, failed: 0}
-  const byId = new Map(candidates.map((candidate) => [candidate.id, candidate]))
-  const normalise = createNormaliser(stream)
+  const known = new Map(candidates.map((candidate) => [candidate.id, candidate.known]))
   const request = {
     path: DETAIL_PATH,
     mode: config.detail,
     concurrency: config.detailConcurrency,
     budgetMs,
   }
-  let group: StagedDetail[] = []
-  let [done, fetched] = [0, 0]
-  const report = () =>
-    world.onProgress({step: 'details', unit: 'details', done, total: byId.size, source: client})
-  const store = async () => {
-    await tapes.store(walk.walkId)
-    await stageDetails(db, stream, walk, group)
-    group = []
-    world.onStep('details stored')
-  }
-  report()
-  const answers = fetchDetails(byId.keys(), request, client, world)
-  return db.closedWhile(async () => {
-    for (let next = await answers.next(); ; next = await answers.next()) {
-      if (next.done) {
-        await store()
-        const {ended, proven, failed} = next.value
-        world.log.info(
-          {detail: ended, count: fetched, reason: proven ? 'proven' : 'not proven'},
-          'details ended',
-        )
-        return {fetched, failed}
-      }
-      done += 1
-      report()
-      const candidate = byId.get(next.value.id)
-      const staged = candidate && readDetail(normalise, candidate, next.value)
-      if (staged) group.push(staged)
-      if (next.value.outcome !== 'failed') {
-        const {id, outcome, received} = next.value
-        tapes.take(walk.walkId, {frame: 'detail', id, outcome, listed: candidate?.known}, received)
-      }
-      if (next.value.outcome === 'found') fetched += 1
-      if (group.length >= GROUP_DETAILS) await store()
-    }
-  })
-}
-
-/** What a record's own page said is one observation: its fields over those of its list row; undefined where it said nothing. */
-export function readDetail(
-  normalise: Normaliser,
-  candidate: DetailCandidate,
-  answer: DetailSaid,
-): StagedDetail | undefined {
-  if (answer.outcome === 'failed') return undefined
-  if (answer.outcome === 'gone') return {candidate, gone: answer}
-  const merged = {...candidate.known, ...answer.record}
-  const {observations, quarantined} = normalise([merged], answer.observedAt)
-  const [observation] = observations
-  const [rejected] = quarantined
-  if (observation) return {candidate, observation}
-  return rejected && {candidate, rejected}
-}
-
-/** A fetched record is one observation: the fields of its own page over those last known. */
-export function createLookReader(
-  deals: Stream,
-  known: ReadonlyMap<string, WireRecord>,
-): (look: {id: string; record: WireRecord; observedAt: bigint}) => Observation[] {
-  const normalise = createNormaliser(deals)
-  return ({id, record, observedAt}) => normalise([{...known.get(id), ...record}], observedAt).observations
+  return askAndTake(
+    tools,
+    unit,
+    {stored: 'details stored', step: 'details', unit: 'details', total: known.size},
+    world,
+    fetchDetails(known.keys(), request, client, world),
+    (answer) => {
+      if (answer.outcome === 'failed') return []
+      const {id, outcome, received} = answer
+      const said = answer.outcome === 'found' ? {json: {data: answer.record}} : undefined
+      return [{frame: {frame: 'detail', id, outcome, listed: known.get(id)}, said, received}]
+    },
+  )
 }

@@ -1,13 +1,13 @@
 import {type Config, requireSource} from '../core/config.ts'
-import type {Received, World} from '../core/types.ts'
+import type {World} from '../core/types.ts'
 import {type DetailAnswer, fetchDetails} from '../source/ask-each.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {withRun} from '../store/runs.ts'
 import {openStateDb} from '../store/state-db.ts'
-import type {Frame} from '../store/tape-format.ts'
 import {atSource} from './at-source.ts'
-import {applyLooks, createLookReader, DETAIL_PATH, listKnownFields} from './details.ts'
-import type {WalkTools} from './settle-walk.ts'
+import {DETAIL_PATH, listLastKnown} from './details.ts'
+import {guardChanges, measureMovement} from './guard.ts'
+import {type Answer, settleBeside, type WalkTools} from './settle.ts'
 import {findBusinessDate} from './walk.ts'
 import {listWaitingEvents} from './webhook-events.ts'
 
@@ -67,7 +67,7 @@ async function look(
       world.onProgress({step: 'details', unit: 'details', done, total, source: client})
     }
     report()
-    for await (const answer of fetchDetails(ids, request, client, world)) {
+    for await (const answer of fetchDetails(ids, request, client, world).answers) {
       answers.push(answer)
       report()
     }
@@ -75,17 +75,20 @@ async function look(
   const businessDate = await findBusinessDate(db, deals, config, world.clock.now())
   const found = answers.filter((answer) => answer.outcome === 'found')
   const foundIds = found.map(({id}) => id)
-  const known = await listKnownFields(db, deals, foundIds)
-  const lines = found.map(({id, received}): [Frame, Received] => [
-    {frame: 'look', id, known: known.get(id)},
-    received,
-  ])
-  const observations = found.flatMap(createLookReader(deals, known))
-  const told = {businessDate, isWalkOpen: walks.has(deals.name)}
-  const unit = {said: {kind: 'look', stream: deals.name, ...told}, lines}
-  const now = BigInt(world.clock.now()) * 1000n
-  const appended = await tapes.settleOfDay(businessDate, unit, (conclude) =>
-    applyLooks(db, deals, {...told, observations, limits: config, now, conclude}),
+  const known = await listLastKnown(db, deals, foundIds)
+  const lines = found.map(({id, record, received}): Answer => {
+    return {frame: {frame: 'look', id, known: known.get(id)}, said: {json: {data: record}}, received}
+  })
+  const said = {kind: 'look', stream: deals.name, businessDate, isWalkOpen: walks.has(deals.name)}
+  const {appended, read} = await settleBeside(
+    {db, tapes},
+    businessDate,
+    {said, lines},
+    {
+      now: BigInt(world.clock.now()) * 1000n,
+      judge: async (plan) =>
+        guardChanges({...plan, moved: await measureMovement(db, deals)}, config, new Set(), deals),
+    },
   )
-  return {appended, isComplete: observations.length === ids.length}
+  return {appended, isComplete: read === ids.length}
 }

@@ -16,7 +16,7 @@ import type {World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {type Database, inTransaction} from '../store/database.ts'
 import {hasWarehouse, openHistory} from '../store/warehouse.ts'
-import {findLastSettle} from './settle.ts'
+import {findLastSettle} from './commit.ts'
 import {tablesOf} from './stream-tables.ts'
 
 const fieldRow = z.object({
@@ -46,15 +46,10 @@ export function writeKnownFields(db: Database, fields: readonly KnownField[]): P
   })
 }
 
-/** The deals, with the fields that the warehouse maps. */
-export async function readDealStream(db: Database): Promise<Stream> {
-  return {...dealStream, mapped: await listKnownFields(db)}
-}
-
 /** Every stream, the deals first and with the fields that the warehouse maps. */
-export async function readStreams(db: Database): Promise<Stream[]> {
-  const deals = await readDealStream(db)
-  return STREAMS.map((stream) => (stream.name === deals.name ? deals : stream))
+export async function readStreams(db: Database): Promise<[Stream, ...Stream[]]> {
+  const deals = {...dealStream, mapped: await listKnownFields(db)}
+  return [deals, ...STREAMS.filter(({name}) => name !== deals.name)]
 }
 
 /**
@@ -67,7 +62,7 @@ export async function applyMapped(
   {staged, businessDate, recorded}: {staged: string; businessDate: string; recorded: DuckDBTimestampValue},
 ): Promise<void> {
   const {head, extra} = tablesOf(stream)
-  if (extra === null) return
+  if (extra === null || stream.mapped?.length === 0) return
   await db.run(
     `insert into ${extra} by name
      with read as (

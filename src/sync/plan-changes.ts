@@ -2,190 +2,16 @@ import {z} from 'zod'
 import type {Column, Stream} from '../contract/stream.ts'
 import type {ChangeCounts} from '../core/types.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
-import {buildHeadSql} from './settle.ts'
+import {buildMovesSql} from './guard.ts'
 import {
   amountOf,
+  buildListHashSql,
   buildReachSql,
   buildRowHashSql,
   comparedSql,
-  isSettledSql,
   tablesOf,
 } from './stream-tables.ts'
-import {createIncoming, dropIncoming, type OpenWalk} from './walk-state.ts'
-
-/** Records with the sum of their amounts, in cents. */
-interface Size {
-  records: number
-  amountCents: bigint
-}
-
-/**
- * What would be different from the last applied walk: what a plan changes, and what looks have brought since. Every number
- * but the sizes counts records that were present then and are listed, or looked at, now.
- */
-export interface Movement {
-  /** What was present after the last walk; `pipeline` of them neither settled nor ended. */
-  before: Size & {pipeline: number}
-  after: Size
-  /** Another amount. */
-  amounts: number
-  /** From a settled status to another, and the other way round. */
-  left: number
-  entered: number
-  /** By column: another value where one was known; of the settled column only what is in neither of the two above. */
-  columns: Record<string, number>
-}
-
-/** SQL of a column in the state before, or after. */
-type Side = (column: string) => string
-
-/** The kinds of movement of a stream, each with its SQL condition on the two sides of a record. */
-function listMovements(stream: Stream): {name: string; condition: (before: Side, after: Side) => string}[] {
-  const {amountColumn, settled, parent} = stream
-  const differs = (column: string) => (before: Side, after: Side) =>
-    `${comparedSql(stream, column, before(column))} is distinct from ${comparedSql(stream, column, after(column))}`
-  const found: ReturnType<typeof listMovements> = []
-  if (amountColumn !== undefined) found.push({name: 'amounts', condition: differs(amountColumn)})
-  if (settled) {
-    const {column} = settled
-    const is = (side: Side) => `coalesce(${isSettledSql(stream, side(column))}, false)`
-    found.push(
-      {name: 'left', condition: (before, after) => `${is(before)} and not ${is(after)}`},
-      {name: 'entered', condition: (before, after) => `not ${is(before)} and ${is(after)}`},
-      {
-        name: `column ${column}`,
-        condition: (before, after) => `${is(before)} = ${is(after)} and ${differs(column)(before, after)}`,
-      },
-    )
-  }
-  const counted = new Set([amountColumn, settled?.column, parent?.column])
-  for (const {name, precisionColumn} of stream.columns) {
-    const isDate = precisionColumn !== undefined || stream.columns.some((c) => c.precisionColumn === name)
-    if (isDate || counted.has(name)) continue
-    const condition = (before: Side, after: Side) =>
-      `${before(name)} is not null and ${differs(name)(before, after)}`
-    found.push({name: `column ${name}`, condition})
-  }
-  return found
-}
-
-/** SQL of the columns of `change` that say how a record moves, `moves[name]`, and what it counted for before. */
-function buildMovesSql(stream: Stream, before: Side, after: Side): string {
-  const moves = listMovements(stream).map(({name, condition}) => `"${name}": ${condition(before, after)}`)
-  const amount = stream.amountColumn === undefined ? amountOf(stream) : before(stream.amountColumn)
-  return `{"any": true${moves.map((move) => `, ${move}`).join('')}} as moves, ${amount} as head_amount`
-}
-
-/**
- * Makes the temporary table `looked`: the records that were looked at since the last applied walk, as they were then, all
- * null where they were unknown.
- */
-async function createLooked(db: Database, stream: Stream): Promise<void> {
-  const {idColumn, name} = stream
-  const {version} = tablesOf(stream)
-  const lastAt = `(select max(recorded_at) from warehouse.raw.walk
-    where stream = ${quoteLiteral(name)} and state = 'applied')`
-  const ids = `select distinct ${idColumn} from ${version} where source = 'webhook' and recorded_at > ${lastAt}`
-  await db.run(`create or replace temp table looked as
-    select *
-    from (${ids})
-    left join (${buildHeadSql(stream, `${idColumn} in (${ids}) and recorded_at <= ${lastAt}`)}) using (${idColumn})`)
-}
-
-const cents = z.string().transform((text) => BigInt(text.replace('.', '')))
-const sizesRow = z.object({
-  known: z.coerce.number(),
-  pipeline: z.coerce.number(),
-  known_cents: cents,
-  next: z.coerce.number(),
-  next_cents: cents,
-})
-const movedRow = z.record(z.string(), z.coerce.number())
-
-/** What the tables `change`, `absence` and `looked` come to. */
-async function measureMovement(db: Database, stream: Stream): Promise<Movement> {
-  const sizes = await db.one(sizesRow, buildSizesSql(stream))
-  const moved = await db.one(movedRow, buildMovedSql(stream))
-  const columns = Object.entries(moved).flatMap(([name, count]): [string, number][] =>
-    name.startsWith('column ') ? [[name.slice('column '.length), count]] : [],
-  )
-  return {
-    before: {records: sizes.known, amountCents: sizes.known_cents, pipeline: sizes.pipeline},
-    after: {records: sizes.next, amountCents: sizes.next_cents},
-    amounts: moved.amounts ?? 0,
-    left: moved.left ?? 0,
-    entered: moved.entered ?? 0,
-    columns: Object.fromEntries(columns),
-  }
-}
-
-const IS_PRESENT = `kind in ('seen', 'missing')`
-
-/** Grows with what changed, but for sums over the latest states. */
-function buildSizesSql(stream: Stream): string {
-  const {idColumn, settled} = stream
-  const {head} = tablesOf(stream)
-  const amount = amountOf(stream)
-  const notPipeline = settled ? [...settled.values, ...settled.ended].map(quoteLiteral).join(', ') : ''
-  const isPipeline = settled
-    ? `coalesce(${comparedSql(stream, settled.column)} not in (${notPipeline}), true)`
-    : 'false'
-  const sizes = (alias: string) => `
-    count(*) as ${alias},
-    count(*) filter (${isPipeline}) as ${alias}_pipeline,
-    coalesce(sum(${amount}), 0) as ${alias}_amount`
-  return `
-    with head as (select ${sizes('head')} from ${head} where ${IS_PRESENT}),
-    looked_now as (
-      select ${sizes('now')} from ${head} where ${IS_PRESENT} and ${idColumn} in (select ${idColumn} from looked)
-    ),
-    looked_then as (select ${sizes('past')} from looked where ${IS_PRESENT}),
-    changed as (
-      select
-        count(*) filter (content in ('created', 'restored')) as come,
-        coalesce(sum(${amount}) filter (content in ('created', 'restored', 'updated')), 0)
-          - coalesce(sum(head_amount) filter (content = 'updated'), 0) as come_amount
-      from change
-    ),
-    gone as (
-      select count(*) as gone, coalesce(sum(${amount}), 0) as gone_amount from absence where kind = 'vanished'
-    )
-    select
-      head - now + past as known,
-      head_pipeline - now_pipeline + past_pipeline as pipeline,
-      cast(cast(head_amount - now_amount + past_amount as decimal(38, 2)) as varchar) as known_cents,
-      head + come - gone as next,
-      cast(cast(head_amount + come_amount - gone_amount as decimal(38, 2)) as varchar) as next_cents
-    from head, looked_now, looked_then, changed, gone`
-}
-
-function buildMovedSql(stream: Stream): string {
-  const {idColumn, columns} = stream
-  const movements = listMovements(stream)
-  const before: Side = (column) => `b.${column}`
-  const after: Side = (column) => `a.${column}`
-  const sums = movements.map(({name}) => `coalesce(sum(cast(moves['${name}'] as integer)), 0) as "${name}"`)
-  const names = columns.map(({name}) => name).join(', ')
-  return `
-    with now as (
-      select ${idColumn}, ${names} from change where not is_late and source <> 'gone'
-      union all by name
-      select ${idColumn}, ${names} from ${tablesOf(stream).head}
-      where ${idColumn} in (select ${idColumn} from looked)
-        and ${idColumn} not in (select ${idColumn} from change where not is_late and source <> 'gone')
-    ),
-    moved as (
-      select moves from change
-      where content = 'updated' and ${idColumn} not in (select ${idColumn} from looked)
-      union all
-      select moves from (
-        select ${buildMovesSql(stream, before, after)}
-        from (from looked where ${IS_PRESENT}) b
-        join now a using (${idColumn})
-      )
-    )
-    select ${sums.join(', ') || '0 as none'} from moved`
-}
+import type {OpenWalk} from './walk-state.ts'
 
 /** What applying a walk would do, and what the guards need to know to allow it. */
 export interface ChangePlan {
@@ -198,15 +24,15 @@ export interface ChangePlan {
   known: number
   /** Records present before that would be absent now. */
   newlyAbsent: number
-  /** What would be different from the last applied walk. */
-  moved: Movement
+  /** Records of which something earlier than what is known was observed. */
+  late: number
 }
 
 /** Staged observations that are applied together: what a walk has read, or what was read beside walks. */
 export type Batch = OpenWalk | ReadBeside
 
 /** Looks and replays prove nothing about what they do not hold. */
-interface ReadBeside {
+export interface ReadBeside {
   walkId: null
   /** `YYYY-MM-DD` */
   businessDate: string
@@ -225,6 +51,7 @@ const planRow = z.object({
   known: count,
   newly_absent: count,
   appended: count,
+  late: count,
 })
 
 /**
@@ -243,28 +70,105 @@ export async function planChanges(
   staged: string = tablesOf(stream).staged,
 ): Promise<ChangePlan> {
   await findAbsences(db, stream, batch, staged)
-  await createLooked(db, stream)
   await db.run(`create or replace temp table change as ${buildChangeSql(stream, batch)}`)
-  const {known, newly_absent, appended, ...counts} = await db.one(planRow, buildPlanSql(stream, batch))
-  const moved = await measureMovement(db, stream)
-  return {staged, counts, known, newlyAbsent: newly_absent, moved, appended}
+  const {known, newly_absent, appended, late, ...counts} = await db.one(planRow, buildPlanSql(stream, batch))
+  return {staged, counts, known, newlyAbsent: newly_absent, appended, late}
 }
 
-/** Leaves the temporary table `absence` alone, and what it is found from: who is to be asked for needs no more. */
+/**
+ * Leaves the temporary table `absence` alone, and what it is found from: who is to be asked for needs no more. As long as a walk takes
+ * in no answer, what was found stays.
+ */
 export async function findAbsences(
   db: Database,
   stream: Stream,
   batch: Batch,
   staged: string = tablesOf(stream).staged,
 ): Promise<void> {
+  const last = compared.get(db.connection)
+  if (batch.walkId !== null && last?.batch === batch && last.answers === batch.answers) return
   await createIncoming(db, stream, staged)
   await db.run(`create or replace temp table absence as ${buildAbsenceSql(stream, batch)}`)
+  compared.set(db.connection, {batch, answers: batch.walkId === null ? 0 : batch.answers})
+}
+
+/** What the temporary tables of a connection are of. */
+const compared = new WeakMap<Database['connection'], {batch: Batch; answers: number}>()
+
+/** Makes the temporary view `incoming`, a row for each staged record, and the table `repeated` of the ids that were staged more than once. */
+function createIncoming(db: Database, stream: Stream, staged: string): Promise<void> {
+  const {idColumn} = stream
+  return db.run(
+    `create or replace temp table repeated as
+     select ${idColumn} from ${staged} group by ${idColumn} having count(*) > 1;
+     ${buildIncomingSql(stream, staged)}`,
+  )
+}
+
+/**
+ * The latest staged row of each record; under one instant the record's own page counts after the list. Only records that
+ * were staged more than once are ordered.
+ */
+function buildIncomingSql(stream: Stream, staged: string): string {
+  const {idColumn} = stream
+  const latestFirst = `observed_at desc, (source <> 'list') desc, page_no desc, position desc`
+  const isListed = `source in ('list', 'replay')`
+  const listedAmount = `case when source = 'list' then ${amountOf(stream)} end`
+  const listHash = `case when source = 'list' then ${buildListHashSql(stream)} end`
+  return `
+    create or replace temp view incoming as
+    select
+      *,
+      ${isListed} as is_listed,
+      ${listedAmount} as listed_amount,
+      ${listHash} as list_hash
+    from ${staged}
+    anti join temp.repeated using (${idColumn})
+    union all
+    select
+      *,
+      bool_or(${isListed}) over same_record as is_listed,
+      first_value(${listedAmount} ignore nulls) over latest_first as listed_amount,
+      first_value(${listHash} ignore nulls) over latest_first as list_hash
+    from ${staged}
+    semi join temp.repeated using (${idColumn})
+    window
+      same_record as (partition by ${idColumn}),
+      latest_first as (
+        partition by ${idColumn}
+        order by ${latestFirst}
+        rows between unbounded preceding and unbounded following
+      )
+    qualify row_number() over (partition by ${idColumn} order by ${latestFirst}) = 1`
 }
 
 /** Drops what {@link planChanges} left. */
-export async function dropPlan(db: Database): Promise<void> {
-  await dropIncoming(db)
-  for (const table of ['change', 'absence', 'looked']) await db.run(`drop table temp.${table}`)
+export function dropPlan(db: Database): Promise<void> {
+  return db.run(
+    `drop view temp.incoming; drop table temp.repeated; drop table temp.change; drop table temp.absence`,
+  )
+}
+
+/**
+ * How many records a planned walk found changed since it was last looked: new, other than before, back, or newly absent; and how many
+ * of them nobody had told of. One that was missing already and is now confirmed gone changed earlier.
+ */
+export function countUntold(
+  db: Database,
+  {idColumn}: Stream,
+  told: ReadonlySet<string>,
+): Promise<{changes: number; missed: number}> {
+  return db.one(
+    z.object({changes: count, missed: count}),
+    `with changed as (
+       select ${idColumn} as id from temp.change where is_listed and content not in ('unchanged', 'respelled')
+       union all
+       select ${idColumn} from temp.absence where head_kind = 'seen'
+     )
+     select count(*) as changes, count(*) filter (id not in (select unnest(from_json($1, '["varchar"]')))) as missed
+     from changed`,
+    [JSON.stringify([...told])],
+  )
 }
 
 /** The value a column has after this observation `i`, given the state before it `h`. */
@@ -440,7 +344,8 @@ function buildPlanSql(stream: Stream, {walkId}: Batch): string {
         count(*) filter (is_listed and content = 'restored') as restored,
         (select count(*) from incoming where is_listed)
           - count(*) filter (is_listed and content not in ('unchanged', 'respelled')) as unchanged,
-        count(*) filter (is_appended) as appended
+        count(*) filter (is_appended) as appended,
+        count(*) filter (is_late) as late
       from change
     ),
     absent as (

@@ -1,30 +1,27 @@
 import {hash} from 'node:crypto'
-import {DATE, type DuckDBType, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
+import {DATE, DuckDBTimestampValue, type DuckDBType, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
 import {z} from 'zod'
 import {findRecords} from '../contract/list.ts'
 import type {Stream} from '../contract/stream.ts'
-import {parseInstant} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {isObject, parseJson, sliceJson} from '../core/json.ts'
 import type {ColumnValue, Quarantined} from '../core/types.ts'
-import {createNormaliser, parseNormalised} from '../source/record.ts'
 import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
 import {appendRows} from '../store/row-buffer.ts'
 import {openStateDb} from '../store/state-db.ts'
 import type {TapeLine} from '../store/tape-format.ts'
 import {hasWarehouse, openHistory} from '../store/warehouse.ts'
-import type {Replay} from './apply.ts'
+import {listReadableTapes, type ReadableTape, textOf} from './read-back.ts'
 import {STAGE} from './stream-tables.ts'
-import {listReadableTapes, type ReadableTape, textOf} from './tape-units.ts'
 import {findReadKey} from './tapes.ts'
 
 /**
  * A rejected record and where it stands in its walk: page and position, or the deal's id where it is its own page; in a list of children the deal,
  * page and position.
  */
-export type RejectedRecord = Quarantined & {place: string}
+export type RejectedRecord = Quarantined & {source: 'list' | 'detail'; place: string}
 
 const stagedTypes: DuckDBType[] = [
   ...Array<DuckDBType>(7).fill(VARCHAR),
@@ -43,14 +40,13 @@ export async function stageQuarantined(
   db: Database,
   stream: Stream,
   walk: {walkId: string; businessDate: string},
-  source: 'list' | 'detail',
   records: readonly RejectedRecord[],
 ): Promise<void> {
   const rows = records.map((record): ColumnValue[] => [
-    `q_${hash('sha256', `${walk.walkId} ${source} ${record.place}`).slice(0, 12)}`,
+    `q_${hash('sha256', `${walk.walkId} ${record.source} ${record.place}`).slice(0, 12)}`,
     stream.name,
     walk.walkId,
-    source,
+    record.source,
     record.id,
     record.path,
     record.reason,
@@ -183,8 +179,28 @@ export async function countPruned(db: Database, catalog: 'warehouse' | 'history'
   return pruned
 }
 
+/** Of these ids, those in quarantine, replayed or not. */
+export async function listKept(db: Database, ids: readonly string[]): Promise<Set<string>> {
+  const rows = await db.all(
+    z.object({quarantine_id: z.string()}),
+    `select quarantine_id from warehouse.raw.quarantine
+     where quarantine_id in (select unnest(from_json($1, '["varchar"]')))`,
+    [JSON.stringify(ids)],
+  )
+  return new Set(rows.map(({quarantine_id}) => quarantine_id))
+}
+
+/** Notes that records were replayed; `now` in microseconds since the epoch. */
+export function noteReplayed(db: Database, ids: readonly string[], now: bigint): Promise<void> {
+  return db.run(
+    `update warehouse.raw.quarantine set replayed_at = $1
+     where quarantine_id in (select unnest(from_json($2, '["varchar"]')))`,
+    [new DuckDBTimestampValue(now), JSON.stringify(ids)],
+  )
+}
+
 /** The record of this id in quarantine, replayed or not. */
-export function findQuarantined(
+function findQuarantined(
   db: Database,
   catalog: 'warehouse' | 'history',
   quarantineId: string,
@@ -244,11 +260,13 @@ export async function pruneRecords(db: Database, age: Age): Promise<number> {
 }
 
 /** A record in quarantine as its source sent it; one of people as it was made unreadable. */
-interface FoundRecord {
-  record: unknown
+export interface FoundRecord {
+  json: unknown
   /** Of a child: in whose list it stood. */
-  parentId: string | undefined
-  /** The text of the record as it stands in the answer; of a deal's own page without what its list row added. */
+  parent: string | undefined
+  /** Of a deal's own page: its list row, which holds what the page leaves out. */
+  listed: object | undefined
+  /** Its text as it stands in the answer. */
   text(): string | undefined
 }
 
@@ -340,43 +358,15 @@ function placeOf({frame, body}: TapeLine, pages: number): string | undefined {
 }
 
 function read(line: TapeLine, position: number): FoundRecord {
-  const {frame, listed, parent, received_sha256: isSealed} = line.frame
+  const {frame, listed, parent} = line.frame
   const text = textOf(line)
   const parsed = parseJson(text)
   const body = isObject(parsed) ? parsed : {}
-  if (frame === 'detail')
-    return {
-      record: {...(listed as object), ...(body.data as object)},
-      parentId: undefined,
-      text: () => sliceJson(text, ['data']),
-    }
-  const parentId = frame === 'children' ? String(parent) : undefined
-  if (isSealed === undefined) {
-    const {path, items} = findRecords(body)
-    return {record: items[position], parentId, text: () => sliceJson(text, [...path, position])}
+  if (frame === 'detail') {
+    const ownPage = {json: body.data, parent: undefined, listed: Object(listed)}
+    return {...ownPage, text: () => sliceJson(text, ['data'])}
   }
-  const {quarantined} = parseNormalised(text)
-  const sealed = quarantined.findIndex((one) => one.position === position)
-  const path = ['quarantined', sealed, 'record']
-  return {record: quarantined[sealed]?.record ?? null, parentId, text: () => sliceJson(text, path)}
-}
-
-/**
- * Reads records in quarantine once more: none, or the one that can be read now.
- *
- * @param found what they hold, by their ids
- */
-export function createReader(
-  {privacy: _, ...stream}: Stream,
-  found: ReadonlyMap<string, FoundRecord>,
-): (entry: QuarantineEntry) => Replay['records'] {
-  // What is about people was made unreadable before it was taken down.
-  const normalise = createNormaliser(stream)
-  return (entry) => {
-    const observedAt = parseInstant(`${entry.observed_at}Z`)
-    const said = found.get(entry.quarantine_id)
-    if (observedAt === null || said === undefined) return []
-    const [observation] = normalise([said.record], observedAt, said.parentId).observations
-    return observation ? [{entry, observation}] : []
-  }
+  const {path, items} = findRecords(body)
+  const inList = {json: items[position], parent: frame === 'children' ? String(parent) : undefined}
+  return {...inList, listed: undefined, text: () => sliceJson(text, [...path, position])}
 }

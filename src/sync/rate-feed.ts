@@ -8,42 +8,43 @@ import {describeIssues, parseJson} from '../core/json.ts'
 import type {RateObservation} from '../core/types.ts'
 import type {Database} from '../store/database.ts'
 import {appendRows} from '../store/row-buffer.ts'
-import {type Conclude, settle} from './settle.ts'
+import {type Conclude, settle} from './commit.ts'
 
-/** What one reading of a feed showed; instants are microseconds since the epoch. */
-interface RateReading {
+/** A reading of a feed, whose values are staged. */
+export interface RateReading {
   feed: string
-  observations: readonly RateObservation[]
-  /** Business clock, when reading began. */
+  /** Business clock, when reading began, microseconds since the epoch. */
   observedAt: bigint
   businessDate: string
-  /** Business clock. */
-  now: bigint
-  conclude: Conclude
 }
 
-const seqRow = z.object({seq: z.coerce.number()})
-const SELECT_SEQ = 'select coalesce(max(seq), 0) as seq from warehouse.raw.rate'
+const seqRow = z.object({seq: z.coerce.number(), staged: z.coerce.number()})
+const SELECT_SEQ = `select coalesce(max(seq), 0) as seq, (select count(*) from memory.main.read_rate) as staged
+  from warehouse.raw.rate`
 
-/**
- * Appends the values that are new or differ from what was last known of their day; of several of one day the latest
- * counts. A value the feed no longer shows stays as it was.
- *
- * @returns how many were appended, and how many were known already
- */
-export async function appendRates(
-  db: Database,
-  {feed, observations, observedAt, businessDate, now, conclude}: RateReading,
-): Promise<{appended: number; known: number}> {
-  const latest = pickLatest(observations)
+const STAGED = {catalog: 'memory', schema: 'main', table: 'read_rate'}
+
+/** Stages what a feed showed; of several values of one day the latest counts. */
+export async function stageRates(db: Database, observations: readonly RateObservation[]): Promise<void> {
   await db.run(
     'create or replace table memory.main.read_rate (rate varchar, rate_date date, value decimal(18,8))',
   )
-  await appendRows(
-    db,
-    {catalog: 'memory', schema: 'main', table: 'read_rate', types: [VARCHAR, DATE, DECIMAL(18, 8)]},
-    latest.map(({rate, rateDate, units}) => [rate, rateDate, units]),
-  )
+  const rows = pickLatest(observations).map(({rate, rateDate, units}) => [rate, rateDate, units])
+  await appendRows(db, {...STAGED, types: [VARCHAR, DATE, DECIMAL(18, 8)]}, rows)
+}
+
+/**
+ * Appends the values staged that are new or differ from what was last known of their day. A value the feed no longer shows stays as
+ * it was.
+ *
+ * @param settled `now` on the business clock, microseconds since the epoch
+ * @returns how many were staged, and how many of them appended
+ */
+export async function appendRates(
+  db: Database,
+  {feed, observedAt, businessDate}: RateReading,
+  {now, conclude}: {now: bigint; conclude: Conclude},
+): Promise<{read: number; appended: number}> {
   const before = await db.one(seqRow, SELECT_SEQ)
   await settle(db, {kind: 'rates', walkId: null, now}, async (recordedAt) => {
     await db.run(
@@ -71,8 +72,7 @@ export async function appendRates(
     return conclude(recordedAt.micros)
   })
   const after = await db.one(seqRow, SELECT_SEQ)
-  const appended = after.seq - before.seq
-  return {appended, known: latest.length - appended}
+  return {read: after.staged, appended: after.seq - before.seq}
 }
 
 function pickLatest(observations: readonly RateObservation[]): RateObservation[] {

@@ -10,18 +10,10 @@ import {walkPages} from '../source/walk-pages.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
 import {withRun} from '../store/runs.ts'
-import type {Frame} from '../store/tape-format.ts'
 import {openWarehouse} from '../store/warehouse.ts'
 import {catchUpWarehouse} from './catch-up.ts'
-import {
-  appendRates,
-  createFeedError,
-  feedsFile,
-  isObservation,
-  parseRates,
-  type RateFeed,
-  type RateRow,
-} from './rate-feed.ts'
+import {createFeedError, feedsFile, parseRates, type RateFeed, type RateRow} from './rate-feed.ts'
+import {type Answer, settleBeside} from './settle.ts'
 import {openTapes, type Tapes} from './tapes.ts'
 
 /**
@@ -106,30 +98,30 @@ export async function ingestRates(config: Config, world: World): Promise<RatesRe
   })
 }
 
-/** The answers of one feed and the rows in them; where it failed, why. */
+/** The answers of one feed, each with its rows; where it failed, why. */
 interface Reading {
   feed: RateFeed
   startedAt: number
-  answers: Received[]
-  rows: RateRow[]
+  answers: {received: Received; rows: RateRow[]}[]
   failure?: string
 }
 
 async function readFeed(feed: RateFeed, config: Config, world: World): Promise<Reading> {
   const reading = {feed, startedAt: world.clock.now()}
   try {
-    const answers =
+    const read =
       feed.csv === undefined
         ? await askService(feed, config, world)
         : [await readCsvSource(feed, feed.csv, config, world)]
-    const rows = answers.flatMap(({body}) =>
-      parseRates(feed, new TextDecoder().decode(body), config.timeZone),
-    )
-    return {...reading, answers, rows}
+    const answers = read.map((received) => ({
+      received,
+      rows: parseRates(feed, new TextDecoder().decode(received.body), config.timeZone),
+    }))
+    return {...reading, answers}
   } catch (error) {
     if (!(error instanceof LoantapeError) || world.signal.aborted) throw error
     world.log.warn({stream: feed.name, code: error.code, reason: error.problem}, 'feed of rates not read')
-    return {...reading, answers: [], rows: [], failure: `[${error.code}] ${error.problem}`}
+    return {...reading, answers: [], failure: `[${error.code}] ${error.problem}`}
   }
 }
 
@@ -192,11 +184,12 @@ function readCsvFile(feed: RateFeed, file: string, {clock, realClock}: World): R
 
 async function storeReading(
   {db, tapes}: {db: Database; tapes: Tapes},
-  {feed: {csv: _, ...parser}, startedAt, answers, rows, failure}: Reading,
+  {feed: {csv: _, ...parser}, startedAt, answers, failure}: Reading,
   config: Config,
   world: World,
 ): Promise<RateFeedResult> {
   const {name: feed} = parser
+  const rows = answers.flatMap((answer) => answer.rows)
   const rejected = rows.filter((row) => typeof row === 'string')
   const counts = {
     rows: rows.length,
@@ -211,11 +204,17 @@ async function storeReading(
   const businessDate = businessDateOf(startedAt, config)
   const observedAt = BigInt(Math.floor(startedAt)) * 1000n
   const said = {kind: 'rates', feed: parser, businessDate, startedAt: formatInstant(observedAt), timeZone}
-  const lines = answers.map((received): [Frame, Received] => [{frame: 'rates', feed}, received])
+  const lines = answers.map(({received, rows}): Answer => {
+    return {frame: {frame: 'rates', feed}, said: {rows}, received}
+  })
   const now = BigInt(Math.floor(world.clock.now())) * 1000n
-  const observations = rows.filter(isObservation)
-  const {appended, known} = await tapes.settleOfDay(businessDate, {said, lines}, (conclude) =>
-    appendRates(db, {feed, observations, observedAt, businessDate, now, conclude}),
-  )
-  return {feed, outcome: 'read', ...counts, appended, known, problems: rejected.slice(0, PROBLEMS_SHOWN)}
+  const {read, appended} = await settleBeside({db, tapes}, businessDate, {said, lines}, {now})
+  return {
+    feed,
+    outcome: 'read',
+    ...counts,
+    appended,
+    known: read - appended,
+    problems: rejected.slice(0, PROBLEMS_SHOWN),
+  }
 }

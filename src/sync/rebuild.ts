@@ -12,12 +12,17 @@ import {moveIntoPlace} from '../store/files.ts'
 import {requireFolderId} from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
 import {lockWarehouse, openWarehouse, prepareLoad, setAside, writeSetting} from '../store/warehouse.ts'
+import {rebuildHead} from './commit.ts'
 import {listKnownFields, readMappedFields, writeKnownFields} from './mapped-fields.ts'
-import {resettle} from './resettle.ts'
-import {restageWalks} from './restage.ts'
-import {rebuildHead} from './settle.ts'
-import {tablesOf} from './stream-tables.ts'
-import {listReadableTapes, listUnits, type ReadableTape, readTakenBack, type TapeUnit} from './tape-units.ts'
+import {
+  listReadableTapes,
+  listUnits,
+  readTakenBack,
+  resumeWalks,
+  settleAgain,
+  type TapeUnit,
+} from './read-back.ts'
+import {createStage, tablesOf} from './stream-tables.ts'
 import {openTapes, requireTapeKey, type Tapes} from './tapes.ts'
 
 /** A table of the warehouse that is not the same. */
@@ -215,14 +220,13 @@ export async function rebuildWarehouse(
     const key = requireTapeKey(config, folder, stateDb, world)
     await using tapes = openTapes(config, {folder, stateDb}, world)
     const isReadable = await endLeft(config, folder, tapes, world)
-    const readable = listReadableTapes(folder, stateDb, key)
-    const units = listUnits(stateDb, readable)
+    const units = listUnits(stateDb, listReadableTapes(folder, stateDb, key))
     const takenBack = readTakenBack(units)
     if (without) takenBack.set(requireWalk(units, without.walk), without.why)
     const temporary = `${folder.warehouse}.rebuilt`
     const fields = keepsFields ? undefined : readMappedFields(folder)
     const folderId = requireFolderId(stateDb)
-    const tools = {config, folder, readable, units, takenBack, fields, temporary, folderId}
+    const tools = {config, folder, units, takenBack, fields, temporary, folderId}
     try {
       const {since, differences} = await computeAnew(tools, isReadable, world)
       const result = {units: units.length, since, differences}
@@ -233,8 +237,8 @@ export async function rebuildWarehouse(
       if (without) {
         // Every rebuild after this one leaves the walk out, too.
         const now = world.clock.now()
-        const unit = {said: {kind: 'without', ...without}, lines: []}
-        await tapes.settleOfDay(businessDateOf(now, config), unit, (conclude) =>
+        const said = {kind: 'without', ...without}
+        await tapes.settleOfDay(businessDateOf(now, config), said, ({conclude}) =>
           conclude(BigInt(now) * 1000n),
         )
       }
@@ -250,7 +254,6 @@ export async function rebuildWarehouse(
 interface RebuildTools {
   config: Config
   folder: DataFolder
-  readable: readonly ReadableTape[]
   units: readonly TapeUnit[]
   takenBack: ReadonlyMap<string, string>
   /** Those to be mapped; as the warehouse has them where undefined. */
@@ -266,7 +269,7 @@ async function computeAnew(
   isReadable: boolean,
   world: World,
 ): Promise<Pick<RebuildResult, 'since' | 'differences'>> {
-  const {config, folder, readable, units, takenBack, fields, temporary, folderId} = tools
+  const {config, folder, units, takenBack, fields, temporary, folderId} = tools
   removeDatabase(temporary)
   const settled = units.find(({outcome}) => outcome.outcome === 'settled')?.outcome.recorded_at
   const since = typeof settled === 'string' ? settled : null
@@ -287,7 +290,7 @@ async function computeAnew(
     for (let next = 0; next < units.length; next += UNITS_AT_ONCE) {
       await work(async (db) => {
         for (const [index, unit] of units.slice(next, next + UNITS_AT_ONCE).entries()) {
-          await resettle({db, without: takenBack, tapes: readable}, unit)
+          await settleAgain(db, unit, takenBack)
           report(next + index + 1)
         }
       })
@@ -330,7 +333,7 @@ async function endLeft(config: Config, folder: DataFolder, tapes: Tapes, world: 
   try {
     if (existsSync(folder.warehouse)) {
       await using db = await openWarehouse(folder, world, config)
-      await restageWalks({db, tapes}, world)
+      await resumeWalks({db, tapes}, world)
       return true
     }
   } catch (error) {
@@ -351,6 +354,7 @@ async function openBeside(
   const db = await openDatabase({attach, threads: 1})
   try {
     await prepareLoad(db, folder, memoryMb)
+    await createStage(db)
     return db
   } catch (error) {
     await db[Symbol.asyncDispose]()

@@ -1,17 +1,24 @@
 import {buildRelease} from '../build/build.ts'
-import {businessDateOf} from '../core/clock.ts'
+import type {Stream} from '../contract/stream.ts'
+import {businessDateOf, formatInstant, parseInstant} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import type {World} from '../core/types.ts'
+import {createNormaliser} from '../source/record.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {withRun} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
+import type {Frame} from '../store/tape-format.ts'
 import {openWarehouse} from '../store/warehouse.ts'
-import {applyReplay} from './apply.ts'
 import {catchUpWarehouse} from './catch-up.ts'
-import {readStreams} from './mapped-fields.ts'
-import {countPruned, createReader, findQuarantinedRecords, listWaiting} from './quarantine.ts'
-import {restageWalks} from './restage.ts'
-import {listReadableTapes} from './tape-units.ts'
+import {
+  countPruned,
+  type FoundRecord,
+  findQuarantinedRecords,
+  listWaiting,
+  type QuarantineEntry,
+} from './quarantine.ts'
+import {listReadableTapes, resumeWalks} from './read-back.ts'
+import {type Answer, settleBeside} from './settle.ts'
 import {findReadKey, openTapes, type Tapes} from './tapes.ts'
 
 /** What a replay came to; `quarantine replay --json` prints it. */
@@ -53,30 +60,51 @@ async function replayAll(
   await using db = await openWarehouse(folder, world, config)
   await tapes.listLeft()
   await catchUpWarehouse(config, {folder, stateDb, db}, world)
-  const walks = await restageWalks({db, tapes}, world)
+  const {walks, streams} = await resumeWalks({db, tapes}, world)
   const waiting = await listWaiting(db, 'warehouse')
-  const readable = listReadableTapes(folder, stateDb, findReadKey(config, folder))
-  const found = findQuarantinedRecords(waiting, readable)
+  const found = findQuarantinedRecords(
+    waiting,
+    listReadableTapes(folder, stateDb, findReadKey(config, folder)),
+  )
   const counts = {replayed: 0, waiting: 0, pruned: await countPruned(db, 'warehouse'), appended: 0}
-  for (const stream of await readStreams(db)) {
+  for (const stream of streams) {
     const entries = waiting.filter((entry) => entry.stream === stream.name)
-    if (entries.length === 0) continue
-    const readable = entries.flatMap(createReader(stream, found))
-    counts.replayed += readable.length
-    counts.waiting += entries.length - readable.length
-    const isWalkOpen = walks.has(stream.name)
+    const lines = entries.flatMap(createReader(stream, found))
+    counts.replayed += lines.length
+    counts.waiting += entries.length - lines.length
     // A walk at a time, oldest first: within one a record is seen once, and the next walk compares with this one.
-    for (const records of Map.groupBy(readable, ({entry}) => entry.walk_id).values()) {
-      const [first] = records
-      if (!first) continue
-      const ids = records.map(({entry}) => entry.quarantine_id)
-      const unit = {said: {kind: 'replay', stream: stream.name, entries: ids, isWalkOpen}, lines: []}
-      const businessDate = first.entry.business_date
+    for (const ofWalk of Map.groupBy(lines, ({entry}) => entry.walk_id).values()) {
+      const businessDate = ofWalk[0]?.entry.business_date
+      const said = {kind: 'replay', stream: stream.name, businessDate, isWalkOpen: walks.has(stream.name)}
       const now = world.clock.now()
-      counts.appended += await tapes.settleOfDay(businessDateOf(now, config), unit, (conclude) =>
-        applyReplay(db, stream, {businessDate, isWalkOpen, records, now: BigInt(now) * 1000n, conclude}),
-      )
+      const unit = {said, lines: ofWalk}
+      const settling = {now: BigInt(now) * 1000n}
+      const {appended} = await settleBeside({db, tapes}, businessDateOf(now, config), unit, settling)
+      counts.appended += appended
     }
   }
   return counts
+}
+
+/** Reads records in quarantine once more: none, or the line of the one that can be read now. */
+function createReader(
+  stream: Stream,
+  found: ReadonlyMap<string, FoundRecord>,
+): (entry: QuarantineEntry) => (Answer & {entry: QuarantineEntry})[] {
+  const normalise = createNormaliser(stream)
+  return (entry) => {
+    const observedAt = parseInstant(`${entry.observed_at}Z`)
+    const told = found.get(entry.quarantine_id)
+    const text = told?.text()
+    if (observedAt === null || !told || text === undefined) return []
+    const {parent, listed, json} = told
+    const record = listed ? {...listed, ...Object(json)} : json
+    if (normalise([record], observedAt, parent).observations.length === 0) return []
+    const {quarantine_id} = entry
+    const frame: Frame = {
+      ...{frame: 'replay', quarantine_id, observed_at: formatInstant(observedAt)},
+      ...{parent, listed},
+    }
+    return [{entry, frame, said: {json}, received: {body: Buffer.from(text)}}]
+  }
 }

@@ -1,228 +1,282 @@
-import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
+import {dealStream} from '../contract/deal.ts'
 import type {Stream} from '../contract/stream.ts'
-import {STREAMS} from '../contract/streams.ts'
-import {type Database, inTransaction} from '../store/database.ts'
-import {replaceSetting} from '../store/warehouse.ts'
-import {buildRowHashSql, tablesOf} from './stream-tables.ts'
+import type {SourceConfig} from '../core/config.ts'
+import {newError} from '../core/errors.ts'
+import {quantity} from '../core/money.ts'
+import {type Certificate, type ChangeCounts, NO_CHANGES, type Received, type World} from '../core/types.ts'
+import type {SourceClient} from '../source/client.ts'
+import type {DataFolder} from '../store/data-folder.ts'
+import type {Database} from '../store/database.ts'
+import type {StateDb} from '../store/state-db.ts'
+import type {Frame} from '../store/tape-format.ts'
+import type {Warehouse} from '../store/warehouse.ts'
+import {writeChanged} from '../store/warehouse.ts'
+import {applyObservations} from './apply.ts'
+import {type Acceptance, guardChanges, measureMovement} from './guard.ts'
+import {
+  type BesideIntake,
+  type Intake,
+  type OpenWalks,
+  openIntake,
+  readKnown,
+  type Said,
+  type WalkIntake,
+} from './intake.ts'
+import {type ChangePlan, countUntold, planChanges} from './plan-changes.ts'
+import {listKept, noteReplayed} from './quarantine.ts'
+import {appendRates} from './rate-feed.ts'
+import {BESIDE} from './stream-tables.ts'
+import type {Tapes} from './tapes.ts'
+import {certifyWalk, type OpenWalk, storeWalk} from './walk-state.ts'
+import {findDealsToldSince, settleWalkCoverage} from './webhook-events.ts'
 
-/** What is stored for good at once. */
-export interface Settle {
-  kind: 'walk' | 'look' | 'replay' | 'rates'
-  /** The walk whose lists become history with it. */
-  walkId: string | null
+/** What a run at the source works with. */
+export interface WalkTools {
+  runId: string
+  db: Warehouse
+  stateDb: StateDb
+  folder: DataFolder
+  tapes: Tapes
+  walks: OpenWalks
+  /** What is read: at first the deals, with the fields that are mapped. */
+  stream: Stream
+  client: SourceClient
+  config: SourceConfig
+  accepted: ReadonlySet<Acceptance>
+}
+
+/** What a unit is settled with. */
+interface Settling {
   /** Business clock, microseconds since the epoch. */
   now: bigint
+  /** Of a walk: how many records' own pages, or lists, were fetched. */
+  details?: {fetched: number; failed: number} | undefined
+  /** Throws where what would change is not to be believed. */
+  judge?: (plan: ChangePlan) => Promise<void>
+  conclude: (recordedAt: bigint, counts: ChangeCounts) => Promise<string>
+}
+
+/** What a unit came to. */
+interface Settled {
+  /** Records or values that could be read. */
+  read: number
+  /** Versions or values appended. */
+  appended: number
+  counts: ChangeCounts
+}
+
+/** Stores what a unit put on the stage as history, in one transaction: now, or again as it was stored then. */
+export async function settleUnit(db: Database, unit: Intake, settling: Settling): Promise<Settled> {
+  const {now, details, judge, conclude} = settling
+  if (unit.kind === 'rates') {
+    const stored = {now, conclude: (recordedAt: bigint) => conclude(recordedAt, NO_CHANGES)}
+    return {...(await appendRates(db, unit.reading, stored)), counts: NO_CHANGES}
+  }
+  const {kind, stream} = unit
+  if (unit.kind === 'replay' && !(await stagesKept(db, unit)))
+    return {read: 0, appended: 0, counts: NO_CHANGES}
+  const batch = unit.kind === 'walk' ? unit.walk : unit.batch
+  const plan = await planChanges(db, stream, batch, unit.kind === 'walk' ? undefined : `temp.${BESIDE}`)
+  await judge?.(plan)
+  // One that is not believed binds nothing.
+  if (unit.kind === 'walk')
+    await writeChanged(db, {
+      source_base_url: unit.walk.baseUrl,
+      ...(!stream.parent && {envelope: unit.walk.envelope}),
+    })
+  await applyObservations(db, stream, batch, {
+    ...{plan, kind, now, details},
+    async conclude(recordedAt) {
+      if (unit.kind === 'replay') await noteReplayed(db, unit.entries, now)
+      return conclude(recordedAt, plan.counts)
+    },
+  })
+  const read = unit.kind === 'walk' ? unit.walk.records - unit.walk.quarantined : unit.entries.length
+  return {read, appended: plan.appended, counts: plan.counts}
+}
+
+/** Leaves of a replay on the stage what waits in quarantine: a walk may have been taken back, or can be read by now. */
+async function stagesKept(db: Database, {entries}: BesideIntake): Promise<boolean> {
+  const kept = await listKept(db, entries)
+  const gone = entries.flatMap((id, position) => (kept.has(id) ? [] : [position]))
+  if (gone.length > 0) await db.run(`delete from temp.${BESIDE} where position in (${gone.join(', ')})`)
+  return kept.size > 0
 }
 
 /**
- * Takes down on a tape that something is stored at this instant, last in the transaction that stores it.
+ * Takes down on the tape of its day what was read beside the walks, takes it in, and settles it.
  *
- * @returns the chain of that line
+ * @param lines each with what its body came to
  */
-export type Conclude = (recordedAt: bigint) => Promise<string>
+export function settleBeside(
+  {db, tapes}: {db: Database; tapes: Tapes},
+  date: string,
+  unit: {said: Record<string, unknown>; lines: readonly Answer[]},
+  settling: Omit<Settling, 'conclude'>,
+): Promise<Settled> {
+  return tapes.settleOfDay(date, unit.said, async ({name, begin, conclude}) => {
+    const intake = openIntake(db, await readKnown(db), begin)
+    if (!intake) throw new Error(`Unit of kind '${begin.kind}': nothing of it can be settled.`)
+    for (const {frame, said, received} of unit.lines) intake.take(tapes.take(name, frame, received), said)
+    await tapes.store(name)
+    await intake.stage()
+    return settleUnit(db, intake, {...settling, conclude})
+  })
+}
+
+/** A line as it is handed over, and what its body came to. */
+export interface Answer {
+  frame: Frame
+  said?: Said | undefined
+  /** As it came; undefined where nothing did. */
+  received?: Received | {body: Buffer} | undefined
+}
 
 /**
- * Stores what becomes history, in one transaction with a row of `raw.settle`: its `history_id` stands for everything
- * stored up to here, so that two histories are the same up to a settle exactly when both have it. Where nothing was
- * appended the history is as it was, and there is no row.
+ * Applies a certified walk, unless too much of it could not be read or a guard finds it unbelievable: then nothing is
+ * applied, and its certificate and its rejected records are kept.
  *
- * @param append stores rows with the `recorded_at` it is given, and tells where the tape stands then; it leaves
- * nothing behind when it fails
- * @returns `recorded_at`, microseconds since the epoch; later than every one before it
+ * @throws ContractError `SOURCE_QUARANTINE`; GuardError; DeferredError `CLOCK_STEPPED`
  */
-export function settle(
+export async function settleWalk(
+  tools: WalkTools,
+  unit: WalkIntake,
+  details: {fetched: number; failed: number},
+  world: World,
+): Promise<ChangeCounts> {
+  const {db, stateDb, config, tapes} = tools
+  const {walk, stream} = unit
+  const now = BigInt(world.clock.now()) * 1000n
+  world.onProgress({step: 'applying'})
+  const {counts} = await settleUnit(db, unit, {
+    now,
+    details,
+    async judge(plan) {
+      world.onStep('changes planned')
+      try {
+        await requireBelievable(tools, unit, plan)
+      } catch (refusal) {
+        await endWalk(tools, unit, {state: 'refused', how: String(refusal)})
+        throw refusal
+      }
+      if (!stream.parent && config.webhookSecret !== undefined) await settleCoverage(db, stateDb, walk, world)
+    },
+    conclude: (recordedAt, changed) => {
+      const end = {...describeEnd(walk), details, counts: changed}
+      return tapes.conclude(walk.walkId, {outcome: 'settled', recordedAt, ...end})
+    },
+  })
+  tools.walks.delete(stream.name)
+  await tapes.finish(walk.walkId)
+  world.onStep('changes applied')
+  return counts
+}
+
+async function requireBelievable(
+  {db, config, accepted}: WalkTools,
+  {walk, stream}: WalkIntake,
+  plan: ChangePlan,
+): Promise<void> {
+  await requireBoundedQuarantine(db, walk)
+  guardChanges({...plan, moved: await measureMovement(db, stream)}, config, accepted, stream)
+}
+
+/** What of a walk stands in no other line of its tape. */
+function describeEnd({isComplete, waitedMs, certified}: OpenWalk): Record<string, unknown> {
+  return {is_complete: isComplete, waited_ms: waitedMs, is_certified: certified !== null}
+}
+
+/** Drops the walks under way, of every stream, that `isDropped` picks. */
+export async function dropWalks(
+  tools: Pick<WalkTools, 'db' | 'tapes' | 'walks'>,
+  how: string,
+  isDropped: (walk: OpenWalk) => boolean = () => true,
+): Promise<void> {
+  const dropped = [...tools.walks.values()].filter(({walk}) => isDropped(walk))
+  for (const unit of dropped) await endWalk(tools, unit, {state: 'abandoned', how})
+}
+
+/** Ends a walk that will not be applied: its tape says so first. */
+export async function endWalk(
+  {db, tapes, walks}: Pick<WalkTools, 'db' | 'tapes' | 'walks'>,
+  {walk, stream}: WalkIntake,
+  end: {state: 'abandoned' | 'refused'; how: string},
+): Promise<void> {
+  const outcome = end.how === 'dry run' ? end.how : end.state
+  const tapeHead = await tapes.conclude(walk.walkId, {outcome, why: end.how, ...describeEnd(walk)})
+  await storeWalk(db, stream, walk, {...end, tapeHead})
+  walks.delete(stream.name)
+  await tapes.finish(walk.walkId)
+}
+
+/**
+ * The certificate of a walk, and what settling it would change; the walk is dropped.
+ *
+ * @throws what {@link settleWalk} would
+ */
+export async function previewWalk(
+  tools: WalkTools,
+  unit: WalkIntake,
+): Promise<{certificate: Certificate; changes: ChangeCounts}> {
+  const {walk, stream} = unit
+  try {
+    const certificate = await certifyWalk(tools.db, stream, walk)
+    const plan = await planChanges(tools.db, stream, walk)
+    await requireBelievable(tools, unit, plan)
+    return {certificate, changes: plan.counts}
+  } finally {
+    await endWalk(tools, unit, {state: 'abandoned', how: 'dry run'})
+  }
+}
+
+/** A walk may have this many bad records whatever their share. */
+const TOLERATED_RECORDS = 3
+const TOLERATED_PCT = 5
+
+/**
+ * Refuses a walk too many of whose records could not be read: then the source changed, not the records.
+ *
+ * @throws ContractError `SOURCE_QUARANTINE` naming the most frequent places
+ */
+export async function requireBoundedQuarantine(db: Database, walk: OpenWalk): Promise<void> {
+  const {quarantined, records} = walk
+  if (quarantined <= TOLERATED_RECORDS || quarantined * 100 <= records * TOLERATED_PCT) return
+  const places = await db.all(
+    z.object({path: z.string(), reason: z.string(), records: z.string()}),
+    `select path, any_value(reason) as reason, count(*) as records from temp.staged_quarantine
+     where walk_id = $1 group by path order by count(*) desc, path limit 3`,
+    [walk.walkId],
+  )
+  const worst = places.map((place) => `${place.path} (${place.records}: ${place.reason})`).join('; ')
+  throw newError(
+    'SOURCE_QUARANTINE',
+    `${quarantined} of ${quantity(records, 'record')} could not be read, more than ${TOLERATED_PCT} %: ${worst}.`,
+  )
+}
+
+/**
+ * Compares what a planned walk of deals found with what webhooks had told of. Events count for a walk when they were received
+ * after the walk before it had begun, looked at or not; the first walk under webhooks only gives the next something to count from.
+ * The walk is not applied yet: if the run dies now, the run that continues it counts again.
+ */
+async function settleCoverage(
   db: Database,
-  {kind, walkId, now}: Settle,
-  append: (recordedAt: DuckDBTimestampValue) => Promise<string>,
-): Promise<bigint> {
-  return inTransaction(db, async () => {
-    const recordedAt = await nextRecordedAt(db, now)
-    const recorded = new DuckDBTimestampValue(recordedAt)
-    const tapeHead = await append(recorded)
-    await db.run(
-      `insert into warehouse.raw.settle by name
-       with stored as (${buildStoredSql()}),
-       before as (
-         select coalesce(max(seq), 0) as seq, coalesce(arg_max(history_id, seq), '') as history_id
-         from warehouse.raw.settle
-       )
-       select
-         before.seq + 1 as seq,
-         $3 as kind,
-         $1 as recorded_at,
-         sha256(
-           concat_ws(
-             ' ',
-             before.history_id,
-             epoch_us($1::timestamp),
-             (select string_agg(concat_ws(' ', name, records, digest), ' ' order by name) from stored)
-           )
-         ) as history_id,
-         $4 as tape_head
-       from before
-       where (select sum(records) from stored) > 0`,
-      [recorded, walkId, kind, tapeHead],
-    )
-    await replaceSetting(db, 'tape_head', tapeHead)
-    return recordedAt
-  })
-}
-
-/** `recorded_at` of the last settle, microseconds since the epoch; null before the first. */
-export async function findLastSettle(db: Database): Promise<bigint | null> {
-  const {last} = await db.one(
-    z.object({last: z.coerce.bigint().nullable()}),
-    'select epoch_us(max(recorded_at)) as last from warehouse.raw.settle',
+  stateDb: StateDb,
+  {walkId}: {walkId: string},
+  {realClock, log}: World,
+): Promise<void> {
+  const {before} = await db.one(
+    z.object({before: z.string().nullable()}),
+    `select arg_max(walk_id, recorded_at) as before from warehouse.raw.walk
+     where stream = '${dealStream.name}' and state = 'applied'`,
   )
-  return last
-}
-
-/** An instant to record at: the business clock, but later than every one before it; microseconds since the epoch. */
-async function nextRecordedAt(db: Database, now: bigint): Promise<bigint> {
-  const last = await findLastSettle(db)
-  return last !== null && last >= now ? last + 1n : now
-}
-
-/** SQL: of each table how many rows were stored at `$1`, or with walk `$2`, and a digest of them that knows no order. */
-function buildStoredSql(): string {
-  const ofMoment = [
-    ...STREAMS.map((stream) => tablesOf(stream).version),
-    ...STREAMS.map((stream) => tablesOf(stream).confirmation).filter((table) => table !== null),
-    'warehouse.raw.rate',
-    'warehouse.raw.quarantine',
-  ].map((table) => [table, 'hash(told)', 'recorded_at = $1'] as const)
-  const certificate =
-    'hash(walk_id, stream, business_date, is_complete, records, quarantined, amount_total, cursor_digest)'
-  return [
-    ...ofMoment,
-    ['warehouse.raw.walk', certificate, 'recorded_at = $1'] as const,
-    ['warehouse.raw.listing', 'hash(told)', 'walk_id = $2'] as const,
-  ]
-    .map(
-      ([table, digest, condition]) =>
-        `select '${table}' as name, count(*) as records, bit_xor(${digest}) as digest from ${table} as told where ${condition}`,
-    )
-    .join(' union all ')
-}
-
-/** Makes the latest states of a stream anew, from its versions alone. */
-export async function rebuildHead(db: Database, stream: Stream): Promise<void> {
-  const {head} = tablesOf(stream)
-  await db.run(`delete from ${head}`)
-  await db.run(`insert into ${head} by name ${buildHeadSql(stream)}`)
-}
-
-/**
- * Carries on to the latest states what `change` says of earlier instants: the fields a later observation left out, and
- * all of those of a record that has been absent since.
- */
-export async function carryLate(db: Database, stream: Stream): Promise<void> {
-  const {has_late} = await db.one(
-    z.object({has_late: z.boolean()}),
-    'select exists (from temp.change where is_late) as has_late',
+  const told = before === null ? undefined : findDealsToldSince(stateDb, before)
+  const found = told ? await countUntold(db, dealStream, told) : null
+  settleWalkCoverage(stateDb, walkId, found, realClock.now())
+  if (found === null) return
+  log.info(
+    {walk_id: walkId, changes: found.changes, count: found.missed},
+    'changes that no webhook had told of',
   )
-  if (!has_late) return
-  const {head} = tablesOf(stream)
-  const {idColumn} = stream
-  const carried = [...stream.columns.map(({name}) => name), 'row_hash']
-  const late = `${idColumn} in (select ${idColumn} from temp.change where is_late)`
-  await db.run(
-    `update ${head} as head set ${carried.map((name) => `${name} = made.${name}`).join(', ')}
-     from (${buildHeadSql(stream, late)}) as made
-     where head.${idColumn} = made.${idColumn}`,
-  )
-}
-
-/** Records that count as present: those listed last, and missing ones. */
-export async function countPresent(db: Database, stream: Stream): Promise<number> {
-  const {present} = await db.one(
-    z.object({present: z.coerce.number()}),
-    `select count(*) as present from ${tablesOf(stream).head} where kind in ('seen', 'missing')`,
-  )
-  return present
-}
-
-/** The latest instant at which anything that is applied was asked for, microseconds since the epoch. */
-export async function findLastObserved(db: Database): Promise<bigint | null> {
-  const heads = STREAMS.map(
-    (stream) => `(select max(greatest(observed_at, detail_at)) from ${tablesOf(stream).head})`,
-  )
-  const {last} = await db.one(
-    z.object({last: z.coerce.bigint().nullable()}),
-    `select epoch_us(greatest(
-       ${heads.join(',\n       ')},
-       (select max(ended_at) from warehouse.raw.walk where state = 'applied')
-     )) as last`,
-  )
-  return last
-}
-
-/** The records whose latest state was observed after `instant` (microseconds since the epoch), in the order of their ids. */
-export async function listHeadsAfter(db: Database, stream: Stream, instant: bigint): Promise<string[]> {
-  const {idColumn} = stream
-  const rows = await db.all(
-    z.object({id: z.string()}),
-    `select ${idColumn} as id from ${tablesOf(stream).head}
-     where greatest(observed_at, detail_at) > $1 order by id`,
-    [new DuckDBTimestampValue(instant)],
-  )
-  return rows.map(({id}) => id)
-}
-
-/** SQL of the latest states: what an observation left out, and an absence all, was last shown. */
-export function buildHeadSql(stream: Stream, condition = 'true'): string {
-  const {idColumn} = stream
-  const columns = stream.columns.map(({name, mayBeAbsent}) => {
-    const isShown = mayBeAbsent ? `${name}_present` : `kind = 'seen'`
-    return `last_value(case when ${isShown} then {'it': ${name}} end ignore nulls) over so_far as ${name}`
-  })
-  const values = stream.columns.map(({name}) => `${name}.it as ${name}`)
-  return `
-    with carried as (
-      select
-        ${idColumn},
-        kind,
-        walk_id,
-        observed_at,
-        business_date,
-        list_hash,
-        ${columns.join(', ')},
-        max(observed_at) filter (where source in ('detail', 'webhook')) over so_far as detail_at,
-        row_number() over (partition by ${idColumn} order by observed_at desc, seq desc) as recency
-      from ${tablesOf(stream).version}
-      where ${condition}
-      window so_far as (partition by ${idColumn} order by observed_at, seq)
-    ),
-    latest as (
-      select * exclude (recency) replace (${values.join(', ')})
-      from carried
-      where recency = 1
-    )
-    select *, ${buildRowHashSql(stream)} as row_hash
-    from latest`
-}
-
-/**
- * The records that a planned walk found changed since it was last looked: new, other than before, back, or newly absent.
- * One that was missing already and is now confirmed gone changed earlier.
- */
-export async function* listChangedIds(db: Database, {idColumn}: Stream): AsyncGenerator<string> {
-  const rows = db.stream(
-    `select ${idColumn} from temp.change where is_listed and content not in ('unchanged', 'respelled')
-     union all
-     select ${idColumn} from temp.absence where head_kind = 'seen'`,
-  )
-  for await (const ids of rows) yield* ids.map(String)
-}
-
-/** The last walk that was applied. */
-export async function findLastAppliedWalk(db: Database, {name}: Stream): Promise<string | null> {
-  const {walk_id} = await db.one(
-    z.object({walk_id: z.string().nullable()}),
-    `select arg_max(walk_id, recorded_at) as walk_id from warehouse.raw.walk
-     where stream = $1 and state = 'applied'`,
-    [name],
-  )
-  return walk_id
 }

@@ -9,6 +9,9 @@ import {canonicalSql} from '../store/sql.ts'
 /** Where the tables of what is staged lie. */
 export const STAGE: Omit<AppendTarget, 'table'> = {catalog: 'temp', schema: 'main'}
 
+/** The table of what was read beside the walks. */
+export const BESIDE = 'staged_beside'
+
 /** Where a staged observation came from; `gone` says that the record's own page answered 404 or 410. */
 type StagedSource = (typeof SOURCES)[number]
 
@@ -185,14 +188,18 @@ function listTexts(stream: Stream): string[] {
  */
 export async function createStage(db: Database): Promise<void> {
   for (const stream of STREAMS) await createStaged(db, stream)
-  for (const table of ['listing', 'quarantine']) {
-    await db.run(`create or replace temp table staged_${table} as from warehouse.raw.${table} limit 0`)
-  }
+  await db.run(
+    ['listing', 'quarantine']
+      .map((name) => `create or replace temp table staged_${name} as from warehouse.raw.${name} limit 0`)
+      .join(';'),
+  )
 }
 
 /** Takes a walk's rows off the stage. */
 export async function clearStage(db: Database, stream: Stream, walkId: string): Promise<void> {
-  await db.run(`delete from ${tablesOf(stream).staged}`)
-  await db.run('delete from temp.staged_listing where walk_id = $1', [walkId])
-  await db.run('delete from temp.staged_quarantine where walk_id = $1', [walkId])
+  const ofWalk = `where walk_id = ${quoteLiteral(walkId)}`
+  await db.run(
+    `delete from ${tablesOf(stream).staged};
+     delete from temp.staged_listing ${ofWalk}; delete from temp.staged_quarantine ${ofWalk}`,
+  )
 }

@@ -26,7 +26,7 @@ import {
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 import {createTape, readEnds, readGroups, resumeTape, type TapeEnd, type TapeWriter} from '../store/tape.ts'
 import {type Frame, makeTapeKey, readTapeKey, type TapeKey, type TapeLine} from '../store/tape-format.ts'
-import type {Conclude} from './settle.ts'
+import type {Conclude} from './commit.ts'
 
 /** Where the key of tapes lies: the demo keeps its own, beside its folder. */
 export function keyFileOf({tapeKeyFile, defaultKeyFile}: KeyConfig, {root, demoMark}: DataFolder): string {
@@ -97,17 +97,17 @@ interface TapeOutcome {
 
 /** Takes down what one run receives: each walk on a tape of its own, what else a day brings on the day's. */
 export interface Tapes extends AsyncDisposable {
-  /** Begins the tape of a walk, or says that another run continues it. */
-  begin(unit: string, date: string, said: Record<string, unknown>): Promise<void>
+  /** Begins the tape of a walk, or says that another run continues it; returns that line. */
+  begin(unit: string, date: string, said: Record<string, unknown>): Promise<Frame>
   /**
-   * Takes down on the tape of its day what was received beside the walks, then has it stored.
+   * Begins on the tape of its day a unit of what was received beside the walks.
    *
-   * @param store gets what it has to do last, in its transaction
+   * @param settle takes down and stores the rest; `conclude` is what it has to do last, in its transaction
    */
   settleOfDay<T>(
     date: string,
-    unit: {said: Record<string, unknown>; lines: readonly [Frame, Received][]},
-    store: (conclude: Conclude) => Promise<T>,
+    said: Record<string, unknown>,
+    settle: (unit: {name: string; begin: Frame; conclude: Conclude}) => Promise<T>,
   ): Promise<T>
   /** The units that runs left when they died, oldest first; tapes that end with an outcome are closed first. */
   listLeft(): Promise<string[]>
@@ -119,8 +119,8 @@ export interface Tapes extends AsyncDisposable {
    * @returns whether it can be continued
    */
   reopen(unit: string, take: (line: TapeLine) => Promise<void>): Promise<boolean>
-  /** Adds an answer; it is on the disk once stored. */
-  take(unit: string, frame: Frame, received?: Received): void
+  /** Adds a line, which is on the disk once stored; returns it as it stands there, without its body. */
+  take(unit: string, frame: Frame, received?: Received | {body: Buffer}): Frame
   store(unit: string): Promise<void>
   /** Stores how a unit ended, before it ends so; returns the chain of that line. */
   conclude(unit: string, outcome: TapeOutcome): Promise<string>
@@ -168,32 +168,33 @@ export function openTapes(
     ...said,
   })
 
-  async function create(unit: string, date: string, said: Record<string, unknown>): Promise<void> {
+  async function create(unit: string, date: string, said: Record<string, unknown>): Promise<Frame> {
     const row = {unit, path: pathOfTape(unit, date)}
     noteTapeBegun(stateDb, {...row, fingerprint: key.fingerprint, begun_at: now()})
     const writer = await createTape(join(folder.root, row.path), key, requireFolderId(stateDb))
     open.set(unit, {writer, kind: String(said.kind), outcome: ''})
-    writer.add(describeBegin(unit, said))
+    const begin = describeBegin(unit, said)
+    writer.add(begin)
     await writer.store()
     noteTapeStored(stateDb, unit, 0)
+    return begin
   }
 
-  /** Continues the tape of a day, or the next one where it is damaged; returns what names it. */
-  async function beginOfDay(date: string, said: Record<string, unknown>): Promise<string> {
+  /** Continues the tape of a day, or the next one where it is damaged. */
+  async function beginOfDay(
+    date: string,
+    said: Record<string, unknown>,
+  ): Promise<{name: string; begin: Frame}> {
     for (let number = 1; ; number += 1) {
       const unit = number === 1 ? date : `${date}.${number}`
       const row = findTape(stateDb, unit)
-      if (!row) {
-        await create(unit, date, said)
-        return unit
-      }
+      if (!row) return {name: unit, begin: await create(unit, date, said)}
       const {end} = await readThrough(folder, row, key)
       // One that is damaged stays as it is, for whoever brings it back.
       if (!end || end.problem !== null || end.bytes < (row.bytes ?? 0)) continue
       noteTapeBegun(stateDb, row)
       await goOn(row, end, String(said.kind))
-      tapes.take(unit, describeBegin(unit, said))
-      return unit
+      return {name: unit, begin: tapes.take(unit, describeBegin(unit, said))}
     }
   }
 
@@ -209,20 +210,20 @@ export function openTapes(
   const tapes: Tapes = {
     async begin(unit, date, said) {
       if (!open.has(unit)) return create(unit, date, said)
-      tapes.take(unit, describeBegin(unit, said))
+      const begin = tapes.take(unit, describeBegin(unit, said))
       await tapes.store(unit)
+      return begin
     },
-    async settleOfDay(date, {said, lines}, store) {
-      const unit = await beginOfDay(date, said)
-      for (const [frame, received] of lines) tapes.take(unit, frame, received)
-      await tapes.store(unit)
+    async settleOfDay(date, said, settle) {
+      const {name, begin} = await beginOfDay(date, said)
+      const conclude = (recordedAt: bigint) => tapes.conclude(name, {outcome: 'settled', recordedAt})
       try {
-        return await store((recordedAt) => tapes.conclude(unit, {outcome: 'settled', recordedAt}))
+        return await settle({name, begin, conclude})
       } catch (error) {
-        if (error instanceof GuardError) await tapes.conclude(unit, {outcome: 'refused', why: error.code})
+        if (error instanceof GuardError) await tapes.conclude(name, {outcome: 'refused', why: error.code})
         throw error
       } finally {
-        await tapes.finish(unit)
+        await tapes.finish(name)
       }
     },
     async listLeft() {
@@ -258,20 +259,9 @@ export function openTapes(
       return false
     },
     take(unit, frame, received) {
-      const {writer} = tapeOf(unit)
-      if (!received) return writer.add(frame)
-      const {body, requestedAt, receivedAt, path, query, status, headers} = received
-      writer.add(
-        {
-          ...frame,
-          request: {path, ...query, ...(query.cursor && {cursor: tellForeign(String(query.cursor), NONE)})},
-          status,
-          headers,
-          requested_at: formatInstant(requestedAt),
-          received_at: new Date(receivedAt).toISOString(),
-        },
-        body,
-      )
+      const line = received && 'path' in received ? {...frame, ...describeReceived(received)} : frame
+      tapeOf(unit).writer.add(line, received?.body)
+      return line
     },
     store: (unit) => tapeOf(unit).writer.store(),
     async conclude(unit, {recordedAt, ...outcome}) {
@@ -304,6 +294,16 @@ export function openTapes(
     },
   }
   return tapes
+}
+
+function describeReceived({path, query, status, headers, requestedAt, receivedAt}: Received) {
+  return {
+    request: {path, ...query, ...(query.cursor && {cursor: tellForeign(String(query.cursor), NONE)})},
+    status,
+    headers,
+    requested_at: formatInstant(requestedAt),
+    received_at: new Date(receivedAt).toISOString(),
+  }
 }
 
 const isBeingWritten = ({ended_at, removed_at}: TapeRow) => ended_at === null && removed_at === null

@@ -2,11 +2,11 @@ import {hash} from 'node:crypto'
 import {DuckDBTimestampValue, type DuckDBValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
-import type {Certificate, NormalisedPage, Page} from '../core/types.ts'
+import type {Certificate, ChangeCounts} from '../core/types.ts'
 import {type Database, inTransaction, quoteLiteral} from '../store/database.ts'
 import {replaceSetting} from '../store/warehouse.ts'
-import {type RejectedRecord, stageQuarantined} from './quarantine.ts'
-import {amountOf, buildListHashSql, clearStage, createStagedRows, tablesOf} from './stream-tables.ts'
+import {findAbsences} from './plan-changes.ts'
+import {amountOf, clearStage, tablesOf} from './stream-tables.ts'
 
 /** What a walk asks for; a change of any of these starts anew. */
 export interface WalkRequest {
@@ -16,11 +16,15 @@ export interface WalkRequest {
   filter: string
 }
 
-/** How far a walk that is not yet applied has got; it changes as answers are staged. Instants are microseconds since the epoch. */
-export interface OpenWalk extends WalkRequest {
+/** A walk that is begun; `startedAt` in microseconds since the epoch. */
+export interface AskedWalk extends WalkRequest {
   walkId: string
   businessDate: string
   startedAt: bigint
+}
+
+/** How far a walk that is not yet applied has got; it changes as answers are staged. Instants are microseconds since the epoch. */
+export interface OpenWalk extends AskedWalk {
   /** Start of the last request for a list. */
   endedAt: bigint | null
   /** What its pages were asked with, in order; empty of the first. */
@@ -36,17 +40,14 @@ export interface OpenWalk extends WalkRequest {
   unreadableIds: number
   resumed: number
   waitedMs: number
+  /** Answers taken in. */
+  answers: number
   /** What `certifyWalk` found; null before. */
   certified: {distinct: number; duplicates: number; amountTotal: string} | null
 }
 
-/** The walks that are not yet applied, by the name of their stream: of each there is one at most. */
-export type OpenWalks = Map<string, OpenWalk>
-
 /** Begins a walk. */
-export function startWalk(
-  walk: WalkRequest & Pick<OpenWalk, 'walkId' | 'businessDate' | 'startedAt'>,
-): OpenWalk {
+export function startWalk(walk: AskedWalk): OpenWalk {
   return {
     ...walk,
     endedAt: null,
@@ -61,6 +62,7 @@ export function startWalk(
     unreadableIds: 0,
     resumed: 0,
     waitedMs: 0,
+    answers: 0,
     certified: null,
   }
 }
@@ -100,20 +102,38 @@ export async function insertWalk(
   db: Database,
   stream: Stream,
   walk: OpenWalk,
-  {state, how}: {state: 'applied' | 'refused' | 'abandoned'; how: string},
+  {state, how, applied}: {state: 'applied' | 'refused' | 'abandoned'; how: string; applied?: Applied},
 ): Promise<void> {
-  const row = {...describeWalk(walk), stream: stream.name, state, ended_how: how}
+  const {counts, details, recorded} = applied ?? {}
+  const row = {
+    ...describeWalk(walk),
+    ...{stream: stream.name, state, ended_how: how, ...counts},
+    ...(recorded && {recorded_at: recorded}),
+    ...(applied && {details_fetched: details?.fetched ?? 0, details_failed: details?.failed ?? 0}),
+  }
   const names = Object.keys(row)
   await db.run(
     `insert into warehouse.raw.walk (${names.join(', ')}) values (${names.map((_, index) => `$${index + 1}`).join(', ')})`,
     Object.values(row),
   )
-  const tables = {applied: ['listing', 'quarantine'], refused: ['quarantine'], abandoned: []}
-  for (const table of tables[state]) {
-    await db.run(`insert into warehouse.raw.${table} by name from temp.staged_${table} where walk_id = $1`, [
+  if (state === 'applied')
+    await db.run('insert into warehouse.raw.listing by name from temp.staged_listing where walk_id = $1', [
       walk.walkId,
     ])
-  }
+  // From that moment on they count in releases.
+  if (state !== 'abandoned')
+    await db.run(
+      `insert into warehouse.raw.quarantine by name
+       select * replace ($2 as recorded_at) from temp.staged_quarantine where walk_id = $1`,
+      [walk.walkId, recorded ?? null],
+    )
+}
+
+/** What applying a walk came to. */
+interface Applied {
+  counts: ChangeCounts
+  details: {fetched: number; failed: number} | undefined
+  recorded: DuckDBTimestampValue
 }
 
 /** The columns of `raw.walk` that say how far a walk got. */
@@ -144,34 +164,25 @@ function describeWalk(walk: OpenWalk): Record<string, DuckDBValue> {
   }
 }
 
-/** What the walks before have left to respect: their latest start and business date, and how much the last saw. */
+/** What the walks before have left to respect: their latest start and business date. */
 interface WalkPast {
   businessDate: string
   startedAt: bigint
-  /** Records of the last walk that was applied. */
-  records: number | null
 }
 
 const pastRow = z
-  .object({
-    business_date: z.string().nullable(),
-    started_us: z.coerce.bigint().nullable(),
-    records: z.coerce.number().nullable(),
-  })
-  .transform(({business_date, started_us, records}): WalkPast | undefined =>
+  .object({business_date: z.string().nullable(), started_us: z.coerce.bigint().nullable()})
+  .transform(({business_date, started_us}): WalkPast | undefined =>
     business_date === null || started_us === null
       ? undefined
-      : {businessDate: business_date, startedAt: started_us, records},
+      : {businessDate: business_date, startedAt: started_us},
   )
 
 /** The walks before that were applied, or undefined before the first; of the others nothing is left to respect. */
 export function findPast(db: Database, stream: Stream): Promise<WalkPast | undefined> {
   return db.one(
     pastRow,
-    `select
-       max(business_date) as business_date,
-       epoch_us(max(started_at)) as started_us,
-       arg_max(records, recorded_at) as records
+    `select max(business_date) as business_date, epoch_us(max(started_at)) as started_us
      from warehouse.raw.walk
      where stream = $1 and state = 'applied'`,
     [stream.name],
@@ -188,62 +199,6 @@ export async function findLastAsked(db: Database, stream: Stream, walk: OpenWalk
   return last
 }
 
-/** Fills the temporary table `repeated` with the ids of the records that were staged more than once. */
-async function findRepeated(db: Database, {idColumn}: Stream, staged: string): Promise<void> {
-  await db.run(
-    `create or replace temp table repeated as
-     select ${idColumn} from ${staged} group by ${idColumn} having count(*) > 1`,
-  )
-}
-
-/** Makes the temporary view `incoming`, a row for each staged record, and what it reads. */
-export async function createIncoming(db: Database, stream: Stream, staged: string): Promise<void> {
-  await findRepeated(db, stream, staged)
-  await db.run(buildIncomingSql(stream, staged))
-}
-
-/** Drops what {@link createIncoming} made. */
-export async function dropIncoming(db: Database): Promise<void> {
-  await db.run('drop view temp.incoming; drop table temp.repeated')
-}
-
-/**
- * The latest staged row of each record; under one instant the record's own page counts after the list. Only records that
- * were staged more than once are ordered.
- */
-function buildIncomingSql(stream: Stream, staged: string): string {
-  const {idColumn} = stream
-  const latestFirst = `observed_at desc, (source <> 'list') desc, page_no desc, position desc`
-  const isListed = `source in ('list', 'replay')`
-  const listedAmount = `case when source = 'list' then ${amountOf(stream)} end`
-  const listHash = `case when source = 'list' then ${buildListHashSql(stream)} end`
-  return `
-    create or replace temp view incoming as
-    select
-      *,
-      ${isListed} as is_listed,
-      ${listedAmount} as listed_amount,
-      ${listHash} as list_hash
-    from ${staged}
-    anti join temp.repeated using (${idColumn})
-    union all
-    select
-      *,
-      bool_or(${isListed}) over same_record as is_listed,
-      first_value(${listedAmount} ignore nulls) over latest_first as listed_amount,
-      first_value(${listHash} ignore nulls) over latest_first as list_hash
-    from ${staged}
-    semi join temp.repeated using (${idColumn})
-    window
-      same_record as (partition by ${idColumn}),
-      latest_first as (
-        partition by ${idColumn}
-        order by ${latestFirst}
-        rows between unbounded preceding and unbounded following
-      )
-    qualify row_number() over (partition by ${idColumn} order by ${latestFirst}) = 1`
-}
-
 const totalsRow = z.object({
   listed: z.coerce.number(),
   distinct: z.coerce.number(),
@@ -255,6 +210,7 @@ const totalsRow = z.object({
  * later request counts.
  */
 export async function certifyWalk(db: Database, stream: Stream, walk: OpenWalk): Promise<Certificate> {
+  await findAbsences(db, stream, walk)
   const {listed, distinct, amountTotal} = await readTotals(db, stream)
   walk.certified = {distinct, duplicates: listed - distinct, amountTotal}
   return {
@@ -272,8 +228,7 @@ export async function certifyWalk(db: Database, stream: Stream, walk: OpenWalk):
 async function readTotals(db: Database, stream: Stream): Promise<z.output<typeof totalsRow>> {
   const {idColumn} = stream
   const {staged} = tablesOf(stream)
-  await findRepeated(db, stream, staged)
-  const totals = await db.one(
+  return await db.one(
     totalsRow,
     `with listed as not materialized (
        select ${idColumn}, ${amountOf(stream)} as amount, observed_at, page_no, position
@@ -294,72 +249,4 @@ async function readTotals(db: Database, stream: Stream): Promise<z.output<typeof
        coalesce(sum(amount), 0)::decimal(38,2) as "amountTotal"
      from latest`,
   )
-  await db.run('drop table temp.repeated')
-  return totals
-}
-
-/** Pages that are staged together. */
-export interface PageGroup {
-  readonly pages: number
-  readonly records: number
-  /** Length of the answers' texts. */
-  readonly length: number
-  /** Takes a page in, column by column: its records need not stay in memory as they came. */
-  add(page: Omit<Page, 'received'>, normalised: NormalisedPage): void
-  /** Stages what became of the records; the walk stands behind the last page then. Without pages nothing changes. */
-  stage(db: Database, waitedMs: number): Promise<void>
-}
-
-/**
- * Creates an empty group.
- *
- * @param pagesBefore pages of the walk that come before this group
- */
-export function createPageGroup(stream: Stream, walk: OpenWalk, pagesBefore: number = walk.pages): PageGroup {
-  const staged = createStagedRows(stream)
-  const cursors: string[] = []
-  const quarantined: RejectedRecord[] = []
-  let recordCount = 0
-  let length = 0
-  let last: Omit<Page, 'records' | 'received'> | undefined
-  return {
-    get pages() {
-      return cursors.length
-    },
-    get records() {
-      return recordCount
-    },
-    get length() {
-      return length
-    },
-    add({records, ...page}, normalised) {
-      cursors.push(page.cursor ?? '')
-      const pageNo = pagesBefore + cursors.length
-      recordCount += records.length
-      length += page.length
-      last = page
-      normalised.observations.forEach((observation, position) => {
-        staged.push(observation, {source: 'list', pageNo, position})
-      })
-      quarantined.push(
-        ...normalised.quarantined.map((record) => ({...record, place: `${pageNo}/${record.position}`})),
-      )
-    },
-    async stage(db, waitedMs) {
-      if (!last) return
-      await staged.append(db)
-      await stageQuarantined(db, stream, walk, 'list', quarantined)
-      walk.cursors.push(...cursors)
-      walk.nextCursor = last.nextCursor
-      walk.cursorReceivedAt = BigInt(last.receivedAt) * 1000n
-      walk.envelope = last.envelope
-      walk.endedAt = last.observedAt
-      walk.isComplete = last.nextCursor === null
-      walk.pages += cursors.length
-      walk.records += recordCount
-      walk.quarantined += quarantined.length
-      walk.unreadableIds += quarantined.filter(({id}) => id === null).length
-      walk.waitedMs = waitedMs
-    },
-  }
 }

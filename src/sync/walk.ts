@@ -4,29 +4,15 @@ import {businessDateOf, formatInstant} from '../core/clock.ts'
 import type {Config, SourceConfig} from '../core/config.ts'
 import {codeOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
-import {createNormaliser} from '../source/record.ts'
 import {walkPages} from '../source/walk-pages.ts'
 import type {Database} from '../store/database.ts'
 import {readSetting} from '../store/warehouse.ts'
+import {countPresent} from './commit.ts'
 import {type Acceptance, mostListed} from './guard.ts'
-import {countPresent} from './settle.ts'
-import {dropWalks, endWalk, settleWalk, type WalkTools} from './settle-walk.ts'
-import {
-  certifyWalk,
-  createPageGroup,
-  findPast,
-  listReadIds,
-  type OpenWalk,
-  type PageGroup,
-  startWalk,
-  type WalkRequest,
-} from './walk-state.ts'
+import {openIntake, takeDown, type WalkIntake} from './intake.ts'
+import {dropWalks, endWalk, settleWalk, type WalkTools} from './settle.ts'
+import {type AskedWalk, certifyWalk, findPast, listReadIds, type WalkRequest} from './walk-state.ts'
 import {noteWalkBegun} from './webhook-events.ts'
-
-/** Pages are stored together: up to this many, of texts up to this length, or as many as arrive in this time. */
-const GROUP_PAGES = 50
-const GROUP_LENGTH = 8_000_000
-const GROUP_MS = 1000
 
 /**
  * Makes sure that a data folder reads the source it belongs to; what was begun at another is dropped.
@@ -57,43 +43,44 @@ export function requirePin(pinned: string | undefined, baseUrl: string): void {
  * A cursor that the source no longer takes starts the walk anew, once. A walk whose cursors led nowhere is dropped: where
  * they lead once the source is right again, nobody knows.
  */
-export async function readToEnd(tools: WalkTools, isDryRun: boolean, world: World): Promise<OpenWalk> {
-  const walk = await beginWalk(tools, isDryRun, world)
-  if (walk.isComplete) return walk
+export async function readToEnd(tools: WalkTools, isDryRun: boolean, world: World): Promise<WalkIntake> {
+  const unit = await beginWalk(tools, isDryRun, world)
+  if (unit.walk.isComplete) return unit
   try {
-    await readPages(tools, walk, world)
-    return walk
+    await readPages(tools, unit, world)
+    return unit
   } catch (error) {
     if (['SOURCE_CURSOR_LOOP', 'SOURCE_ENDLESS'].includes(codeOf(error))) {
-      await endWalk(tools, walk, {state: 'abandoned', how: 'the list led nowhere'})
+      await endWalk(tools, unit, {state: 'abandoned', how: 'the list led nowhere'})
     }
     const isCursorRefused = codeOf(error) === 'SOURCE_CURSOR_REFUSED'
-    const isExcusable = walk.resumed > 0 || !isYoung(walk, world)
+    const isExcusable = unit.walk.resumed > 0 || !isYoung(unit, world)
     if (!isCursorRefused || !isExcusable) throw error
-    world.log.warn({walk_id: walk.walkId}, 'the source no longer takes the cursor; the walk starts anew')
-    await endWalk(tools, walk, {state: 'abandoned', how: 'cursor refused'})
+    world.log.warn({walk_id: unit.walk.walkId}, 'the source no longer takes the cursor; the walk starts anew')
+    await endWalk(tools, unit, {state: 'abandoned', how: 'cursor refused'})
     const anew = await startAnew(tools, world)
     await readPages(tools, anew, world)
     return anew
   }
 }
 
-async function beginWalk(tools: WalkTools, isDryRun: boolean, world: World): Promise<OpenWalk> {
+async function beginWalk(tools: WalkTools, isDryRun: boolean, world: World): Promise<WalkIntake> {
   const {db, stream, config, walks} = tools
   const open = walks.get(stream.name)
   if (!open) return startAnew(tools, world)
+  const {walk} = open
   const request = requestOf(config)
   const isSame =
-    open.baseUrl === request.baseUrl && open.pageSize === request.pageSize && open.filter === request.filter
-  if (open.isComplete && isDryRun)
+    walk.baseUrl === request.baseUrl && walk.pageSize === request.pageSize && walk.filter === request.filter
+  if (walk.isComplete && isDryRun)
     throw newError(
       'WALK_WAITING',
-      `Walk '${open.walkId}' of ${open.businessDate} in the warehouse: it was read to its end, and its run died before it was applied. A dry run would lose it.`,
+      `Walk '${walk.walkId}' of ${walk.businessDate} in the warehouse: it was read to its end, and its run died before it was applied. A dry run would lose it.`,
     )
-  if (open.isComplete && isSame && isYoung(open, world)) return open
-  if (open.isComplete) {
+  if (walk.isComplete && isSame && isYoung(open, world)) return open
+  if (walk.isComplete) {
     // Its run died long ago, or asked for something else; it is still an observation of its day.
-    await certifyWalk(db, stream, open)
+    await certifyWalk(db, stream, walk)
     await settleWalk(tools, open, {fetched: 0, failed: 0}, world)
     return startAnew(tools, world)
   }
@@ -106,17 +93,11 @@ async function beginWalk(tools: WalkTools, isDryRun: boolean, world: World): Pro
   return startAnew(tools, world)
 }
 
-/** Notes that another run takes up a walk. */
-export async function continueWalk(tools: WalkTools, walk: OpenWalk): Promise<void> {
-  walk.resumed += 1
-  await beginTape(tools, walk)
-}
-
 /** An older cursor has most likely expired: a walk is begun anew rather than asked with it. */
 const CURSOR_MS = 30 * 60_000
 
 /** Whether the walk's last cursor may still be good. */
-function isYoung(walk: OpenWalk, world: World): boolean {
+function isYoung({walk}: WalkIntake, world: World): boolean {
   const ageMs = world.realClock.now() - Number((walk.cursorReceivedAt ?? 0n) / 1000n)
   return ageMs <= CURSOR_MS
 }
@@ -126,17 +107,16 @@ function requestOf(config: SourceConfig): WalkRequest {
   return {baseUrl: config.baseUrl, pageSize: config.pageSize, filter}
 }
 
-async function startAnew(tools: WalkTools, world: World): Promise<OpenWalk> {
+async function startAnew(tools: WalkTools, world: World): Promise<WalkIntake> {
   const {db, stateDb, stream, config, runId} = tools
   const now = world.clock.now()
   const businessDate = await findBusinessDate(db, stream, config, now)
   const walkId = nameWalk(runId, world)
   if (config.webhookSecret !== undefined) noteWalkBegun(stateDb, walkId, world.realClock.now())
   const startedAt = BigInt(now) * 1000n
-  const walk = startWalk({...requestOf(config), walkId, businessDate, startedAt})
-  await beginTape(tools, walk)
+  const unit = await beginTape(tools, {...requestOf(config), walkId, businessDate, startedAt})
   world.onStep('walk begun')
-  return walk
+  return unit
 }
 
 /** A new id for a walk of a run. */
@@ -157,20 +137,33 @@ export async function findBusinessDate(
   return past && past.businessDate > today ? past.businessDate : today
 }
 
-/** Takes down what a walk asks for, and what it will be judged by. */
-export async function beginTape(
-  {db, tapes, stream, config, accepted, walks}: WalkTools,
-  walk: OpenWalk,
-): Promise<void> {
-  await tapes.begin(walk.walkId, walk.businessDate, {
+/** Begins a walk: takes down what it asks for, and what it will be judged by. */
+export async function beginTape(tools: WalkTools, asked: AskedWalk): Promise<WalkIntake> {
+  const {db, tapes, stream, walks} = tools
+  const begin = await tapes.begin(asked.walkId, asked.businessDate, await describeWalk(tools, asked, 0))
+  const unit = openIntake(db, {streams: [stream], walks}, begin)
+  if (unit?.kind !== 'walk') throw new Error(`Tape '${asked.walkId}' begins as no walk does.`)
+  walks.set(stream.name, unit)
+  return unit
+}
+
+/** Notes that another run takes up a walk. */
+export async function continueWalk(tools: WalkTools, {walk, take}: WalkIntake): Promise<void> {
+  const said = await describeWalk(tools, walk, walk.resumed + 1)
+  take(await tools.tapes.begin(walk.walkId, walk.businessDate, said))
+}
+
+async function describeWalk(
+  {db, stream, config, accepted}: WalkTools,
+  {baseUrl, pageSize, filter, businessDate, startedAt}: AskedWalk,
+  resumed: number,
+): Promise<Record<string, unknown>> {
+  return {
     kind: 'walk',
     stream: stream.name,
-    baseUrl: walk.baseUrl,
-    pageSize: walk.pageSize,
-    filter: walk.filter,
-    businessDate: walk.businessDate,
-    startedAt: formatInstant(walk.startedAt),
-    resumed: walk.resumed,
+    ...{baseUrl, pageSize, filter, businessDate},
+    startedAt: formatInstant(startedAt),
+    resumed,
     timeZone: config.timeZone,
     dayCutoff: config.dayCutoff,
     detail: config.detail,
@@ -182,72 +175,38 @@ export async function beginTape(
     },
     accepted: [...accepted],
     hashKey: await readSetting(db, 'hash_key'),
-  })
-  walks.set(stream.name, walk)
+  }
 }
 
-async function readPages(tools: WalkTools, walk: OpenWalk, world: World): Promise<void> {
-  const {db, stream, client, config, accepted, tapes} = tools
-  const normalise = createNormaliser(stream)
-  const total = (await findPast(db, stream))?.records ?? null
+async function readPages(tools: WalkTools, unit: WalkIntake, world: World): Promise<void> {
+  const {db, client, config, accepted} = tools
+  const {stream, walk} = unit
   const envelope = accepted.has('envelope') ? null : ((await readSetting(db, 'envelope')) ?? null)
+  const present = await countPresent(db, stream)
   const waitedBefore = client.waitedMs - walk.waitedMs
-  let [pages, done] = [walk.pages, walk.records]
-  let group = createPageGroup(stream, walk)
-  let groupStartedAt = world.realClock.now()
-  let storing: Promise<PromiseSettledResult<void>[]> = Promise.resolve([])
-
-  const report = () =>
+  const report = () => {
+    const {pages, records: done} = walk
+    const total = present || null
     world.onProgress({step: 'walking', unit: stream.plural, done, total, pages, source: client})
-
-  async function store(read: PageGroup): Promise<void> {
-    if (read.pages === 0) return
-    await tapes.store(walk.walkId)
-    await read.stage(db, client.waitedMs - waitedBefore)
-    world.onStep('pages stored')
   }
-
-  async function settleStoring(): Promise<void> {
-    for (const outcome of await storing) if (outcome.status === 'rejected') throw outcome.reason
-  }
-
-  /** Begins to store what has been read; the pages after it are read meanwhile. */
-  async function beginStoring(): Promise<void> {
-    await settleStoring()
-    storing = Promise.allSettled([store(group)])
-    group = createPageGroup(stream, walk, walk.pages + group.pages)
-    groupStartedAt = world.realClock.now()
-  }
-
   const request = {
     path: stream.listPath,
     cursor: walk.nextCursor,
     seenCursors: walk.cursors,
     seenIds: createSeenIds(),
     idField: stream.idField,
-    mostIds: mostListed(await countPresent(db, stream), config, accepted),
+    mostIds: mostListed(present, config, accepted),
     pageSize: config.pageSize,
     filter: config.stage === undefined ? undefined : {param: 'status', value: config.stage},
     envelope,
   }
   for await (const id of listReadIds(db, stream, walk)) request.seenIds.add(id)
   report()
-  await db.closedWhile(async () => {
-    try {
-      for await (const page of walkPages(request, client, world)) {
-        const {envelope, received} = page
-        const waited_ms = client.waitedMs - waitedBefore
-        tapes.take(walk.walkId, {frame: 'list', envelope, waited_ms}, received)
-        group.add(page, normalise(page.records, page.observedAt))
-        pages += 1
-        done += page.records.length
-        report()
-        const isFull = group.pages >= GROUP_PAGES || group.length >= GROUP_LENGTH
-        if (isFull || world.realClock.now() - groupStartedAt >= GROUP_MS) await beginStoring()
-      }
-    } finally {
-      await beginStoring()
-      await settleStoring()
+  await takeDown(tools, unit, 'pages stored', world, async (take) => {
+    for await (const {envelope, received, body} of walkPages(request, client, world)) {
+      const waited_ms = client.waitedMs - waitedBefore
+      await take([{frame: {frame: 'list', envelope, waited_ms}, said: {json: body}, received}])
+      report()
     }
   })
 }

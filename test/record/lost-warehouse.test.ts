@@ -10,6 +10,7 @@ import {
 import {join} from 'node:path'
 import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {listTapes, noteTapeRemoved} from '../../src/store/recorded.ts'
+import {findCurrentRelease} from '../../src/store/release.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
 import {createLab, failureOf, type Lab, someDeals, startProcess} from '../support/lab.ts'
@@ -95,6 +96,13 @@ test('what a lost tape held is given up, and what came after it is not', async (
     disagreements: [],
     given_up: 2,
   })
+  expect((await lab.run(['build'])).code).toBe(0)
+  const wentOn = [{at: expect.any(String), why: 'a disk died', given_up: 4}]
+  expect(findCurrentRelease(lab.folder)?.manifest.went_on).toEqual(wentOn)
+  expect((await lab.run(['export', 'csv'])).code).toBe(0)
+  const [batch] = readdirSync(join(lab.folder.exports, 'csv'))
+  const manifest = readFileSync(join(lab.folder.exports, 'csv', batch!, 'manifest.json'), 'utf8')
+  expect(JSON.parse(manifest)).toMatchObject({went_on: wentOn})
 })
 
 /** The tapes in the order of their walks. */

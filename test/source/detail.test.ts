@@ -12,13 +12,8 @@ interface Fetched {
   paths: string[]
 }
 
-async function drain(details: AsyncGenerator<DetailAnswer, EachSummary>): Promise<Omit<Fetched, 'paths'>> {
-  const answers: DetailAnswer[] = []
-  for (;;) {
-    const {done, value} = await details.next()
-    if (done) return {answers, summary: value}
-    answers.push(value)
-  }
+async function drain({answers, summary}: ReturnType<typeof fetchDetails>): Promise<Omit<Fetched, 'paths'>> {
+  return {answers: await Array.fromAsync(answers), summary}
 }
 
 /** Fetches details from a server of its own. */
@@ -81,8 +76,8 @@ test('fetches every id, in order, out of the data envelope', async () => {
     id: 'a',
     outcome: 'found',
     record: {id: 'a', loan_program: 'bridge_30yr'},
-    observedAt: BigInt(Date.parse('2026-01-31T23:00:00Z')) * 1000n,
     received: expect.objectContaining({
+      requestedAt: BigInt(Date.parse('2026-01-31T23:00:00Z')) * 1000n,
       path: '/deals/a',
       status: 200,
       body: Buffer.from('{"data":{"id":"a","loan_program":"bridge_30yr"}}'),
@@ -108,8 +103,6 @@ test('any id but a dot segment becomes one segment of the path', async () => {
           return {
             status: 200,
             body: {data: {id: idOf(path)}},
-            observedAt: 0n,
-            receivedAt: 0,
             length: 0,
             received,
           }
@@ -173,7 +166,7 @@ test.each<[string, Handler]>([
 
 test.each([404, 410])('a %d is gone once the path has answered for another deal', async (status) => {
   const {answers, summary} = await fetchFrom(dealsExcept({b: answer(status)}), ['a', 'b', 'c'])
-  expect(answers[1]).toMatchObject({id: 'b', outcome: 'gone', status})
+  expect(answers[1]).toMatchObject({id: 'b', outcome: 'gone', received: {status}})
   expect(summary).toMatchObject({proven: true, fetched: 2, gone: 1, failed: 0, ended: 'done'})
 })
 
@@ -295,10 +288,11 @@ test('never has more requests under way than allowed, nor pulls ids far ahead', 
       most = Math.max(most, underWay)
       await new Promise((resolve) => setImmediate(resolve))
       underWay -= 1
-      return {status: 200, body: {data: {id: idOf(path)}}, observedAt: 0n, receivedAt: 0, length: 0, received}
+      return {status: 200, body: {data: {id: idOf(path)}}, length: 0, received}
     },
   }
-  for await (const _answer of fetchDetails(ids(), aRequest({concurrency: 3}), client, createTestWorld())) {
+  const {answers} = fetchDetails(ids(), aRequest({concurrency: 3}), client, createTestWorld())
+  for await (const _answer of answers) {
     handedOut += 1
   }
   expect(handedOut).toBe(60)
@@ -324,7 +318,7 @@ test('a consumer that stops cancels what is under way and closes its source of i
   })
   const world = createTestWorld()
   await using client = createClient(aClientConfig({baseUrl: server.url}), world)
-  for await (const _answer of fetchDetails(ids(), aRequest(), client, world)) {
+  for await (const _answer of fetchDetails(ids(), aRequest(), client, world).answers) {
     await asked.opened
     break
   }

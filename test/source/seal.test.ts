@@ -2,6 +2,7 @@ import {createHmac} from 'node:crypto'
 import {expect, test} from 'vitest'
 import {borrowerStream} from '../../src/contract/borrower.ts'
 import {documentStream} from '../../src/contract/document.ts'
+import {parseJson} from '../../src/core/json.ts'
 import {createNormaliser, createSealer} from '../../src/source/record.ts'
 
 const KEY = 'a key of this test'
@@ -39,13 +40,25 @@ test.each([null, '', '  ', 7, {address: 'pat@example.com'}, ['pat@example.com']]
   },
 )
 
-test('what is no record at all is quarantined without what it holds', () => {
-  const {quarantined} = createNormaliser(borrowerStream, KEY)(['pat@example.com', ['pat']], 0n, 'deal_1')
-  expect(quarantined.map(({record}) => record)).toEqual([null, null])
+test('what is no record at all, or names a field twice, is quarantined without what it holds', () => {
+  const twice = parseJson('{"id": "bor_1", "email": "pat@example.com", "email": "sam@example.com"}')
+  const records = ['pat@example.com', ['pat'], twice].map(seal)
+  expect(records).toEqual([null, null, null])
+  expect(createNormaliser(borrowerStream)(records, 0n, 'deal_1').quarantined).toHaveLength(3)
 })
 
-test('borrowers are not normalised without a key; documents, which have no hashes, are', () => {
-  expect(() => createNormaliser(borrowerStream)).toThrow(/no key/)
-  const {observations} = createNormaliser(documentStream)([{id: 'doc_1', name: 'Pat'}], 0n, 'deal_1')
+test('borrowers are not sealed without a key; documents, which have no hashes, are', () => {
+  expect(() => createSealer(borrowerStream, undefined)).toThrow(/no key/)
+  const sealed = createSealer(documentStream, undefined)({id: 'doc_1', name: 'Pat'})
+  const {observations} = createNormaliser(documentStream)([sealed], 0n, 'deal_1')
   expect(observations).toMatchObject([{id: 'deal_1/doc_1', unknownFields: null}])
+})
+
+test('what was never sealed is not read', () => {
+  const {quarantined} = createNormaliser(borrowerStream)(
+    [{id: 'bor_1', email: 'pat@example.com'}],
+    0n,
+    'deal_1',
+  )
+  expect(quarantined).toMatchObject([{path: 'email'}])
 })

@@ -1,25 +1,19 @@
 import {z} from 'zod'
 import {dealStream} from '../../src/contract/deal.ts'
 import type {Stream} from '../../src/contract/stream.ts'
-import {parseInstant} from '../../src/core/clock.ts'
-import type {Certificate, NormalisedPage, Page, WireRecord} from '../../src/core/types.ts'
-import {createNormaliser} from '../../src/source/record.ts'
+import {formatInstant, parseInstant} from '../../src/core/clock.ts'
+import type {Certificate, WireRecord} from '../../src/core/types.ts'
 import type {Database} from '../../src/store/database.ts'
+import type {Frame} from '../../src/store/tape-format.ts'
 import {applyObservations} from '../../src/sync/apply.ts'
-import {type StagedDetail, stageDetails} from '../../src/sync/details.ts'
+import {openIntake, type Said, type WalkIntake} from '../../src/sync/intake.ts'
 import {type ChangePlan, planChanges} from '../../src/sync/plan-changes.ts'
 import {createStage} from '../../src/sync/stream-tables.ts'
-import {
-  certifyWalk,
-  createPageGroup,
-  type OpenWalk,
-  type PageGroup,
-  startWalk,
-} from '../../src/sync/walk-state.ts'
+import type {OpenWalk} from '../../src/sync/walk-state.ts'
+import {certifyWalk} from '../../src/sync/walk-state.ts'
 import {anyRow} from './data.ts'
 
 export const stream: Stream = dealStream
-const normalise = createNormaliser(stream)
 
 /** ISO 8601 as microseconds since the epoch. */
 export function micros(instant: string): bigint {
@@ -65,62 +59,59 @@ export async function forgetAll(db: Database): Promise<void> {
 }
 
 /** Begins a walk, nothing of it stored yet. */
-export async function beginWalk(db: Database, spec: Omit<WalkSpec, 'pages'>): Promise<OpenWalk> {
+export async function beginWalk(db: Database, spec: Omit<WalkSpec, 'pages'>): Promise<WalkIntake> {
   if (!withStage.has(db)) await createStage(db)
   withStage.add(db)
   walks += 1
-  return startWalk({
-    walkId: `w_${String(walks).padStart(6, '0')}`,
-    baseUrl: 'http://localhost/v1',
-    pageSize: 100,
-    filter: spec.filter ?? '',
-    businessDate: spec.businessDate ?? spec.at.slice(0, 10),
-    startedAt: micros(spec.at),
-  })
+  const unit = openIntake(
+    db,
+    {streams: [stream], walks: new Map()},
+    {
+      frame: 'begin',
+      kind: 'walk',
+      stream: stream.name,
+      unit: `w_${String(walks).padStart(6, '0')}`,
+      baseUrl: 'http://localhost/v1',
+      pageSize: 100,
+      filter: spec.filter ?? '',
+      businessDate: spec.businessDate ?? spec.at.slice(0, 10),
+      startedAt: formatInstant(micros(spec.at)),
+      resumed: 0,
+    },
+  )
+  if (unit?.kind !== 'walk') throw new Error('no walk')
+  return unit
 }
 
-/** One page with what became of its records. */
-export interface ReadPage {
-  page: Page
-  normalised: NormalisedPage
-}
+/** Lines as they stand on a tape, each with its body. */
+export type Lines = readonly {frame: Frame; said?: Said}[]
+
+const received = (observedAt: bigint) => ({
+  requested_at: formatInstant(observedAt),
+  received_at: new Date(Number(observedAt / 1000n)).toISOString(),
+})
 
 /** Pages as they come from the source, cursors `c1`, `c2`, …; `isLast` ends the walk. */
-export function pagesOf(spec: Pick<WalkSpec, 'at' | 'pages'>, first = 1, isLast = true): ReadPage[] {
+export function pagesOf(spec: Pick<WalkSpec, 'at' | 'pages'>, first = 1, isLast = true): Lines {
   return spec.pages.map((records, index) => {
     const number = first + index
+    const isEnd = isLast && index === spec.pages.length - 1
     const observedAt = micros(spec.at) + BigInt(number - 1) * 1_000_000n
-    const page = {
-      cursor: number === 1 ? null : `c${number - 1}`,
-      records,
-      nextCursor: isLast && index === spec.pages.length - 1 ? null : `c${number}`,
-      envelope: 'top level',
-      observedAt,
-      receivedAt: Number(observedAt / 1000n),
-      length: 1000,
-      received: {
-        path: '/deals',
-        query: {},
-        status: 200,
-        headers: {},
-        requestedAt: observedAt,
-        receivedAt: Number(observedAt / 1000n),
-        body: Buffer.alloc(0),
-      },
-    }
-    return {page, normalised: normalise(records, observedAt)}
+    const json = {data: records, has_more: !isEnd, next_cursor: isEnd ? null : `c${number}`}
+    const frame = {frame: 'list' as const, envelope: 'data | top level', waited_ms: 250}
+    return {frame: {...frame, ...received(observedAt)}, said: {json}}
   })
 }
 
-/** The pages as one group that follows what is stored of the walk. */
-export function groupPages(walk: OpenWalk, pages: readonly ReadPage[]): PageGroup {
-  const group = createPageGroup(stream, walk)
-  for (const {page, normalised} of pages) group.add(page, normalised)
-  return group
+/** Stages lines that follow what is staged of a walk. */
+export async function stageLines(unit: WalkIntake, lines: Lines): Promise<void> {
+  for (const {frame, said} of lines) unit.take(frame, said)
+  await unit.stage()
 }
 
 /** What was staged of a walk, and what applying it would do. */
 export interface StagedWalk {
+  unit: WalkIntake
   walk: OpenWalk
   certificate: Certificate
   plan: ChangePlan
@@ -128,20 +119,18 @@ export interface StagedWalk {
 
 /** Stages a walk whole, certifies it and plans its changes. */
 export async function stageWalk(db: Database, spec: WalkSpec): Promise<StagedWalk> {
-  const walk = await beginWalk(db, spec)
-  await groupPages(walk, pagesOf(spec)).stage(db, 0)
+  const unit = await beginWalk(db, spec)
+  const {walk} = unit
+  await stageLines(unit, pagesOf(spec))
   const certificate = await certifyWalk(db, stream, walk)
-  if (spec.details) await stageDetails(db, stream, walk, spec.details.map(toStagedDetail))
-  return {walk, certificate, plan: await planChanges(db, stream, walk)}
+  if (spec.details) await stageLines(unit, spec.details.map(toLine))
+  return {unit, walk, certificate, plan: await planChanges(db, stream, walk)}
 }
 
-function toStagedDetail({id, at, record}: DetailSpec): StagedDetail {
-  const candidate = {id, known: {}}
-  const observedAt = micros(at)
-  if (record === 'gone') return {candidate, gone: {id, observedAt}}
-  const {observations, quarantined} = normalise([record], observedAt)
-  if (observations[0]) return {candidate, observation: observations[0]}
-  return {candidate, rejected: quarantined[0]!}
+function toLine({id, at, record}: DetailSpec): Lines[number] {
+  const outcome = record === 'gone' ? record : 'found'
+  const frame = {frame: 'detail' as const, id, outcome, listed: {}, ...received(micros(at))}
+  return record === 'gone' ? {frame} : {frame, said: {json: {data: record}}}
 }
 
 /** What is stored without a tape stands nowhere. */

@@ -2,10 +2,9 @@ import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import type {Database} from '../../src/store/database.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {applyObservations} from '../../src/sync/apply.ts'
-import {listDetailCandidates, listKnownFields, stageDetails} from '../../src/sync/details.ts'
-import {planChanges} from '../../src/sync/plan-changes.ts'
+import {listDetailCandidates, listLastKnown} from '../../src/sync/details.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
-import {aRecord, observe} from '../support/record.ts'
+import {aRecord} from '../support/record.ts'
 import {type DetailSpec, forgetAll, micros, noTape, stageWalk, stream, walk} from '../support/walks.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
@@ -44,14 +43,10 @@ const wholeRecord = (id: string) => record(id, {property_value: 500_000, loan_pr
 
 /** A walk whose deals were all fetched at `at`; their list rows stay as they were. */
 async function walkWithDetails(at: string, deals: Record<string, string>): Promise<void> {
-  const {walk: begun} = await stageWalk(db, {at, pages: [Object.keys(deals).map((id) => record(id))]})
-  const group = Object.entries(deals).map(([id, fetchedAt]) => ({
-    candidate: {id, known: {}},
-    observation: observe(record(id, {property_value: 1, loan_program: 'bridge'}), micros(fetchedAt)),
-  }))
-  await stageDetails(db, stream, begun, group)
-  const plan = await planChanges(db, stream, begun)
-  await applyObservations(db, stream, begun, {plan, now: micros(at), conclude: noTape})
+  const details = Object.entries(deals).map(([id, fetchedAt]) => {
+    return {id, at: fetchedAt, record: record(id, {property_value: 1, loan_program: 'bridge'})}
+  })
+  await walk(db, {at, pages: [Object.keys(deals).map((id) => record(id))], details})
 }
 
 test('every deal of the first walk is asked for, funded ones first, then by id', async () => {
@@ -157,7 +152,7 @@ test('a detail that cannot be read is quarantined under the id that was asked fo
 
 test('an answer that holds the value and changes nothing is kept, one that leaves it out is not', async () => {
   await walkWithDetails(DAY_1, {a: '2026-02-02T23:31:00Z', b: '2026-02-02T23:31:00Z'})
-  const [known] = (await listKnownFields(db, stream, ['a'])).values()
+  const [known] = (await listLastKnown(db, stream, ['a'])).values()
   expect(known).not.toHaveProperty('property_value')
   const at = '2026-02-03T23:31:00Z'
   const details = [

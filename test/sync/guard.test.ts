@@ -1,13 +1,13 @@
 import {expect, test} from 'vitest'
 import {dealStream} from '../../src/contract/deal.ts'
-import {type Acceptance, guardChanges, mostListed} from '../../src/sync/guard.ts'
-import type {ChangePlan, Movement} from '../../src/sync/plan-changes.ts'
+import type {Movement} from '../../src/sync/guard.ts'
+import {type Acceptance, guardChanges, type MeasuredPlan, mostListed} from '../../src/sync/guard.ts'
 import {failureOf} from '../support/lab.ts'
 
 const limits = {shrinkLimitPct: 5, changeLimitPct: 20, growthLimitPct: 100}
 
-interface PlanSpec extends Partial<Omit<ChangePlan, 'counts' | 'moved'>> {
-  counts?: Partial<ChangePlan['counts']>
+interface PlanSpec extends Partial<Omit<MeasuredPlan, 'counts' | 'moved'>> {
+  counts?: Partial<MeasuredPlan['counts']>
   moved?: Partial<Movement>
 }
 
@@ -15,7 +15,7 @@ interface PlanSpec extends Partial<Omit<ChangePlan, 'counts' | 'moved'>> {
 const size = (records: number) => ({records, amountCents: BigInt(records) * 1000_00n})
 
 /** A plan over 100 known deals, 40 of them in the pipeline, all of them listed and unchanged. */
-function aPlan({counts, moved, known = 100, ...plan}: PlanSpec = {}): ChangePlan {
+function aPlan({counts, moved, known = 100, ...plan}: PlanSpec = {}): MeasuredPlan {
   return {
     counts: {created: 0, updated: 0, missing: 0, vanished: 0, restored: 0, unchanged: 100, ...counts},
     staged: 'temp.staged_deal',
@@ -31,11 +31,12 @@ function aPlan({counts, moved, known = 100, ...plan}: PlanSpec = {}): ChangePlan
       ...moved,
     },
     appended: 0,
+    late: 0,
     ...plan,
   }
 }
 
-const guard = async (plan: ChangePlan, accepted: Acceptance[] = [], changes: Partial<typeof limits> = {}) =>
+const guard = async (plan: MeasuredPlan, accepted: Acceptance[] = [], changes: Partial<typeof limits> = {}) =>
   guardChanges(plan, {...limits, ...changes}, new Set(accepted), dealStream)
 
 test.each([
@@ -71,7 +72,7 @@ test.each([
   expect(refusal.message).toContain('--accept shrink')
 })
 
-test.each<[string, ChangePlan, Acceptance[]]>([
+test.each<[string, MeasuredPlan, Acceptance[]]>([
   [
     'every known deal is absent',
     aPlan({newlyAbsent: 100, counts: {created: 90, missing: 100, unchanged: 0}}),

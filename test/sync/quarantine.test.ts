@@ -1,7 +1,7 @@
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import type {Database} from '../../src/store/database.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
-import {requireBoundedQuarantine} from '../../src/sync/settle-walk.ts'
+import {requireBoundedQuarantine} from '../../src/sync/settle.ts'
 import {createFolder, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {aRecord} from '../support/record.ts'

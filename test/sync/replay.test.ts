@@ -97,6 +97,17 @@ test('a record whose tape is missing waits on, and is shown without what it held
   expect(shown).toMatchObject({code: 0, stdout: expect.stringContaining('record: not at hand')})
 })
 
+test('a rebuild replays a record whose walk has no tape any more', async () => {
+  using _mended = readFieldAs(dealStream, 'loan_amount', 'much', 360_000)
+  await replay(DAY_3)
+  rmSync(join(lab.folder.tapes, '2026/02', `${spoilt}.jsonl.zst`))
+  expect((await lab.run(['tape', 'go-on', '--why', 'a disk died'])).code).toBe(0)
+  expect(await lab.run(['rebuild', '--json'])).toMatchObject({
+    code: 0,
+    stdout: expect.stringContaining('"outcome":"equal"'),
+  })
+})
+
 test('a record is replayed once', async () => {
   await replayMended(DAY_3)
   expect(await replay(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 0})

@@ -4,7 +4,7 @@ import {dataFolderAt} from '../../src/store/data-folder.ts'
 import type {Database} from '../../src/store/database.ts'
 import {readHistoryId} from '../../src/store/moment.ts'
 import {openHistory, openWarehouse} from '../../src/store/warehouse.ts'
-import {appendRates} from '../../src/sync/rate-feed.ts'
+import {appendRates, stageRates} from '../../src/sync/rate-feed.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
 import {micros, noTape, walk} from '../support/walks.ts'
@@ -23,18 +23,18 @@ const readSettles = (db: Database) =>
 const walkAmount = (db: Database, day: string, amount: number) =>
   walk(db, {at: `${day}T23:30:00Z`, pages: [[aRecord({loan_amount: amount})]]})
 
-function readRates(db: Database, day: string): Promise<{appended: number; known: number}> {
+async function readRates(db: Database, day: string): Promise<{read: number; appended: number}> {
   const at = micros(`${day}T23:40:00Z`)
-  const observations = [{rate: 'SOFR', rateDate: '2026-02-02', instant: 0n, units: 430_000_000n}]
-  const reading = {feed: 'ny-fed', observations, observedAt: at, businessDate: day, now: at}
-  return appendRates(db, {...reading, conclude: noTape})
+  await stageRates(db, [{rate: 'SOFR', rateDate: '2026-02-02', instant: 0n, units: 430_000_000n}])
+  const reading = {feed: 'ny-fed', observedAt: at, businessDate: day}
+  return appendRates(db, reading, {now: at, conclude: noTape})
 }
 
 test('whatever is stored for good has a row of its own; what stores nothing has none', async () => {
   await using db = await openWarehouse(data.folder)
   await walkAmount(db, '2026-02-02', 100)
-  expect(await readRates(db, '2026-02-02')).toEqual({appended: 1, known: 0})
-  expect(await readRates(db, '2026-02-03')).toEqual({appended: 0, known: 1})
+  expect(await readRates(db, '2026-02-02')).toEqual({read: 1, appended: 1})
+  expect(await readRates(db, '2026-02-03')).toEqual({read: 1, appended: 0})
   await walkAmount(db, '2026-02-03', 100)
   const settles = await readSettles(db)
   expect(settles.map(({kind}) => kind)).toEqual(['walk', 'rates', 'walk'])

@@ -384,10 +384,12 @@ test('what webhooks, feeds and replays bring shares the tape of its day', async 
     ['rates', undefined],
     ['outcome', 'settled'],
     ['begin', 'replay'],
+    ['replay', undefined],
     ['outcome', 'settled'],
   ])
   expect(lines[1]?.body).toContain('"status":"funded"')
   expect(lines[4]?.body).toBe('date,value\n2026-02-02,0.05\n')
+  expect(lines[7]?.body).toContain('"loan_amount":"much"')
   expect(await verify()).toMatchObject({outcome: 'whole', tapes: 2})
 })
 

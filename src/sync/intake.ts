@@ -1,0 +1,484 @@
+import {z} from 'zod'
+import {readPage} from '../contract/list.ts'
+import type {Stream} from '../contract/stream.ts'
+import {parseInstant} from '../core/clock.ts'
+import {messageOf} from '../core/errors.ts'
+import {isObject, parseJson} from '../core/json.ts'
+import type {ColumnValue, NormalisedPage, World} from '../core/types.ts'
+import type {Asked, EachAnswer, EachSummary} from '../source/ask-each.ts'
+import {createNormaliser} from '../source/record.ts'
+import {readAhead} from '../source/walk-pages.ts'
+import type {Database} from '../store/database.ts'
+import type {Frame, TapeLine} from '../store/tape-format.ts'
+import {stageLists} from './children.ts'
+import {readStreams} from './mapped-fields.ts'
+import type {ReadBeside} from './plan-changes.ts'
+import {type RejectedRecord, stageQuarantined} from './quarantine.ts'
+import {
+  feedParser,
+  isObservation,
+  parseRates,
+  type RateReading,
+  type RateRow,
+  stageRates,
+} from './rate-feed.ts'
+import {textOf} from './read-back.ts'
+import type {Answer, WalkTools} from './settle.ts'
+import {BESIDE, clearStage, createStaged, createStagedRows} from './stream-tables.ts'
+import {type OpenWalk, startWalk} from './walk-state.ts'
+
+/** A point of a run at which answers are stored. */
+type StoredStep = 'pages stored' | 'details stored' | 'lists stored'
+
+/** Lines are stored together: up to this many, of bodies up to this length, or as many as arrive in this time. */
+const GROUP_LINES = 50
+const GROUP_BYTES = 8_000_000
+const GROUP_MS = 1000
+
+/**
+ * Takes down what `work` reads, and takes it in: each line as it stands on the tape, with the body that is already parsed. The warehouse
+ * is closed meanwhile.
+ *
+ * @param work hands over what belongs together at once
+ */
+export async function takeDown<T>(
+  {db, tapes}: Pick<WalkTools, 'db' | 'tapes'>,
+  unit: WalkIntake,
+  step: StoredStep,
+  {realClock, onStep}: Pick<World, 'realClock' | 'onStep'>,
+  work: (take: (lines: readonly Answer[]) => Promise<void>) => Promise<T>,
+): Promise<T> {
+  const {walkId} = unit.walk
+  let [lines, bytes, since] = [0, 0, realClock.now()]
+  let storing = Promise.resolve()
+
+  async function store(): Promise<void> {
+    await tapes.store(walkId)
+    await unit.stage()
+    onStep(step)
+  }
+
+  /** Begins to store what was read; what comes after it is read meanwhile. */
+  async function beginStoring(): Promise<void> {
+    await storing
+    if (lines === 0) return
+    ;[lines, bytes, since] = [0, 0, realClock.now()]
+    storing = readAhead(store())
+  }
+
+  return db.closedWhile(async () => {
+    try {
+      return await work(async (answers) => {
+        for (const {frame, said, received} of answers) {
+          unit.take(tapes.take(walkId, frame, received), said)
+          lines += 1
+          bytes += received?.body.length ?? 0
+        }
+        const isDue = lines >= GROUP_LINES || bytes >= GROUP_BYTES || realClock.now() - since >= GROUP_MS
+        if (isDue) await beginStoring()
+      })
+    } finally {
+      await beginStoring()
+      await storing
+    }
+  })
+}
+
+/**
+ * Asks for one record after the other, or what belongs to it, and takes down and in what is answered.
+ *
+ * @param progress `stored` is the point of the run at which lines are stored
+ * @param describe the lines of an answer
+ */
+export async function askAndTake<Found>(
+  tools: WalkTools,
+  unit: WalkIntake,
+  {stored, ...progress}: {stored: StoredStep; step: string; unit: string; total: number},
+  world: World,
+  {answers, summary}: Asked<Found>,
+  describe: (answer: EachAnswer<Found>) => readonly Answer[],
+): Promise<EachSummary> {
+  let done = 0
+  const report = () => world.onProgress({...progress, done, source: tools.client})
+  report()
+  await takeDown(tools, unit, stored, world, async (take) => {
+    for await (const answer of answers) {
+      done += 1
+      report()
+      await take(describe(answer))
+    }
+  })
+  const {ended, fetched, proven} = summary
+  const told = {detail: ended, count: fetched, reason: proven ? 'proven' : 'not proven'}
+  const {plural: stream} = tools.stream
+  world.log.info({stream, ...told}, `${progress.unit} ended`)
+  return summary
+}
+
+/*
+ * Every answer is interpreted here, and nowhere else: a run that has just written a line to its tape hands it over with the body that
+ * it has already parsed, and whoever reads a tape back hands over the same lines in the same order. What they say waits on the stage.
+ */
+
+/** What the body of a line came to: JSON, or rows of a feed. */
+export type Said = {json: unknown} | {rows: RateRow[]}
+
+/** What all units are taken in by. */
+interface Taking {
+  /** Takes in the next line of the unit. */
+  take(frame: Frame, said?: Said): void
+  /** Reads the body of a line that stands on a tape. */
+  parse(line: TapeLine): Said
+  /** Puts what was taken in on the stage. */
+  stage(): Promise<void>
+}
+
+/** A walk. */
+export interface WalkIntake extends Taking {
+  kind: 'walk'
+  stream: Stream
+  walk: OpenWalk
+}
+
+/** Records looked at, or replayed, beside the walks. */
+export interface BesideIntake extends Taking {
+  kind: 'look' | 'replay'
+  stream: Stream
+  batch: ReadBeside
+  /** Of the records that could be read, in their order: ids of deals, or in quarantine. */
+  entries: string[]
+}
+
+/** A feed of rates. */
+interface RatesIntake extends Taking {
+  kind: 'rates'
+  reading: RateReading
+}
+
+/** Takes in one unit of a tape. */
+export type Intake = WalkIntake | BesideIntake | RatesIntake
+
+/** The walks that have not ended, by the name of their stream: of each there is one at most. */
+export type OpenWalks = Map<string, WalkIntake>
+
+/** The streams there are, the deals first, and the walks under way. */
+export interface Known {
+  streams: readonly [Stream, ...Stream[]]
+  walks: OpenWalks
+}
+
+/** What is known where no walk is under way. */
+export const readKnown = async (db: Database): Promise<Known> => ({
+  streams: await readStreams(db),
+  walks: new Map(),
+})
+
+/** An instant as a tape has it, in microseconds since the epoch. */
+export const instant = z.string().transform((text, context) => {
+  const micros = parseInstant(text)
+  if (micros === null) context.addIssue('expected an instant')
+  return micros ?? 0n
+})
+const anyRecord = z.record(z.string(), z.unknown())
+const received = {requested_at: instant, received_at: z.iso.datetime().transform((text) => Date.parse(text))}
+
+const walkBegin = z.object({
+  kind: z.literal('walk'),
+  stream: z.string(),
+  unit: z.string(),
+  baseUrl: z.string(),
+  pageSize: z.number(),
+  filter: z.string(),
+  businessDate: z.string(),
+  startedAt: instant,
+  resumed: z.number(),
+})
+const besideBegin = z.object({
+  kind: z.enum(['look', 'replay']),
+  stream: z.string(),
+  businessDate: z.string(),
+  isWalkOpen: z.boolean(),
+})
+const ratesBegin = z.object({
+  kind: z.literal('rates'),
+  feed: feedParser,
+  businessDate: z.string(),
+  startedAt: instant,
+  timeZone: z.string(),
+})
+const beginFrame = z.discriminatedUnion('kind', [walkBegin, besideBegin, ratesBegin])
+
+const listFrame = z.object({...received, envelope: z.string(), waited_ms: z.number()})
+const detailFrame = z.object({
+  requested_at: instant,
+  id: z.string(),
+  outcome: z.enum(['found', 'gone']),
+  listed: anyRecord,
+})
+const childrenFrame = z.discriminatedUnion('outcome', [
+  z.object({outcome: z.enum(['gone', 'failed']), parent: z.string(), observed_at: instant}),
+  z.object({
+    outcome: z.literal('listed'),
+    requested_at: instant,
+    parent: z.string(),
+    page: z.number(),
+    pages: z.number(),
+    envelope: z.string(),
+  }),
+])
+const lookFrame = z.object({requested_at: instant, id: z.string(), known: anyRecord.optional()})
+const replayFrame = z.object({
+  quarantine_id: z.string(),
+  observed_at: instant,
+  parent: z.string().optional(),
+  listed: anyRecord.optional(),
+})
+const outcomeFrame = z.object({is_complete: z.boolean().optional(), waited_ms: z.number().optional()})
+
+/** Begins to take in a unit, as its first line says; undefined of what holds no answers. */
+export function openIntake(db: Database, known: Known, begin: Frame): Intake | undefined {
+  if (!['walk', 'look', 'replay', 'rates'].includes(String(begin.kind))) return undefined
+  const said = beginFrame.parse(begin)
+  if (said.kind === 'rates') return openRates(db, said)
+  const stream = known.streams.find(({name}) => name === said.stream)
+  if (!stream) throw new Error(`there is no stream '${said.stream}'`)
+  if (said.kind !== 'walk') return openBeside(db, stream, said)
+  if (known.walks.has(stream.name)) throw new Error(`another walk of the ${stream.plural} is under way`)
+  return openWalk(db, stream, said)
+}
+
+function openWalk(
+  db: Database,
+  stream: Stream,
+  {unit, kind, stream: _, resumed, ...asked}: z.output<typeof walkBegin>,
+): WalkIntake {
+  const walk = {...startWalk({...asked, walkId: unit}), resumed}
+  const normalise = createNormaliser(stream)
+  let rows = createStagedRows(stream)
+  let rejected: RejectedRecord[] = []
+  let lists: ColumnValue[][] = []
+  let list = {pages: 0, records: 0, quarantined: 0, unreadableIds: 0, observedAt: 0n}
+
+  /** Takes in the records of a page; how many there are, and how many of them cannot be read. */
+  function takeRecords({observations, quarantined}: NormalisedPage, pageNo: number, place: string) {
+    observations.forEach((observation, position) => {
+      rows.push(observation, {source: 'list', pageNo, position})
+    })
+    for (const record of quarantined)
+      rejected.push({...record, source: 'list', place: `${place}/${record.position}`})
+    const unreadableIds = quarantined.filter(({id}) => id === null).length
+    return {records: observations.length + quarantined.length, quarantined: quarantined.length, unreadableIds}
+  }
+
+  function count(read: ReturnType<typeof takeRecords>, observedAt: bigint): void {
+    walk.pages += 1
+    walk.records += read.records
+    walk.quarantined += read.quarantined
+    walk.unreadableIds += read.unreadableIds
+    noteAsked(observedAt)
+  }
+
+  function noteAsked(observedAt: bigint): void {
+    if (walk.endedAt === null || observedAt > walk.endedAt) walk.endedAt = observedAt
+  }
+
+  function takePage(frame: Frame, said: Said | undefined): void {
+    const {requested_at: observedAt, received_at: receivedAt, envelope, waited_ms} = listFrame.parse(frame)
+    const {records, nextCursor} = readPage(jsonOf(said), envelope)
+    count(takeRecords(normalise(records, observedAt), walk.pages + 1, `${walk.pages + 1}`), observedAt)
+    walk.cursors.push(walk.nextCursor ?? '')
+    walk.nextCursor = nextCursor
+    walk.cursorReceivedAt = BigInt(receivedAt) * 1000n
+    walk.envelope = envelope
+    walk.isComplete = nextCursor === null
+    walk.waitedMs = waited_ms
+  }
+
+  /** What a record's own page said is one observation: its fields over those of its list row. */
+  function takeDetail(frame: Frame, said: Said | undefined): void {
+    const {requested_at: observedAt, id, outcome, listed} = detailFrame.parse(frame)
+    if (outcome === 'gone') {
+      rows.pushGone({id, observedAt})
+      return
+    }
+    const {observations, quarantined} = normalise([{...listed, ...recordOf(said)}], observedAt)
+    for (const observation of observations) rows.push(observation, {source: 'detail', pageNo: 0, position: 0})
+    for (const record of quarantined) rejected.push({...record, id, source: 'detail', place: id})
+  }
+
+  function takeChildren(line: Frame, said: Said | undefined): void {
+    const frame = childrenFrame.parse(line)
+    const {parent, outcome} = frame
+    if (outcome !== 'listed') {
+      noteAsked(frame.observed_at)
+      lists.push([walk.walkId, stream.name, parent, outcome, frame.observed_at, 0n, 0n, 0n, 0n])
+      return
+    }
+    const {requested_at: observedAt, page, pages, envelope} = frame
+    const {records} = readPage(jsonOf(said), envelope)
+    const counted = takeRecords(normalise(records, observedAt, parent), page, `${parent}/${page}`)
+    // The first page's start stamps a list: a child linked while it was read is not missed.
+    if (page === 1) list = {pages: 0, records: 0, quarantined: 0, unreadableIds: 0, observedAt}
+    count(counted, list.observedAt)
+    list.pages += 1
+    list.records += counted.records
+    list.quarantined += counted.quarantined
+    list.unreadableIds += counted.unreadableIds
+    if (page < pages) return
+    const counts = [list.pages, list.records, list.quarantined, list.unreadableIds].map(BigInt)
+    lists.push([walk.walkId, stream.name, parent, outcome, list.observedAt, ...counts])
+  }
+
+  function takeEnd(frame: Frame): void {
+    const {is_complete, waited_ms} = outcomeFrame.parse(frame)
+    walk.isComplete = is_complete ?? walk.isComplete
+    walk.waitedMs = waited_ms ?? walk.waitedMs
+  }
+
+  return {
+    kind,
+    stream,
+    walk,
+    parse: parseBody,
+    take(frame, said) {
+      if (frame.frame === 'begin') walk.resumed = walkBegin.parse(frame).resumed
+      else if (frame.frame !== 'outcome') walk.answers += 1
+      if (frame.frame === 'list') takePage(frame, said)
+      if (frame.frame === 'detail') takeDetail(frame, said)
+      if (frame.frame === 'children') takeChildren(frame, said)
+      if (frame.frame === 'outcome') takeEnd(frame)
+    },
+    async stage() {
+      const [readRows, readRejected, readLists] = [rows, rejected, lists]
+      ;[rows, rejected, lists] = [createStagedRows(stream), [], []]
+      await readRows.append(db)
+      await stageQuarantined(db, stream, walk, readRejected)
+      await stageLists(db, readLists)
+    },
+  }
+}
+
+function openBeside(
+  db: Database,
+  stream: Stream,
+  {kind, businessDate, isWalkOpen}: z.output<typeof besideBegin>,
+): BesideIntake {
+  const normalise = createNormaliser(stream)
+  const rows = createStagedRows(stream)
+  const entries: string[] = []
+
+  function push(id: string, {observations: [observation]}: NormalisedPage): void {
+    if (!observation) return
+    rows.push(observation, {source: kind === 'look' ? 'webhook' : kind, pageNo: 0, position: entries.length})
+    entries.push(id)
+  }
+
+  /** A fetched record is one observation: the fields of its own page over those last known. */
+  function takeLook(frame: Frame, said: Said | undefined): void {
+    const {requested_at: observedAt, id, known} = lookFrame.parse(frame)
+    push(id, normalise([{...known, ...recordOf(said)}], observedAt))
+  }
+
+  function takeReplay(frame: Frame, said: Said | undefined): void {
+    const {quarantine_id, observed_at, parent, listed} = replayFrame.parse(frame)
+    const record = listed ? {...listed, ...Object(jsonOf(said))} : jsonOf(said)
+    push(quarantine_id, normalise([record], observed_at, parent))
+  }
+
+  return {
+    kind,
+    stream,
+    batch: {walkId: null, businessDate, isWalkOpen},
+    entries,
+    parse: parseBody,
+    take(frame, said) {
+      if (frame.frame === 'look') takeLook(frame, said)
+      if (frame.frame === 'replay') takeReplay(frame, said)
+    },
+    async stage() {
+      await createStaged(db, stream, BESIDE)
+      await rows.append(db, BESIDE)
+    },
+  }
+}
+
+function openRates(
+  db: Database,
+  {kind, feed, businessDate, startedAt, timeZone}: z.output<typeof ratesBegin>,
+): RatesIntake {
+  const rows: RateRow[] = []
+  return {
+    kind,
+    reading: {feed: feed.name, observedAt: startedAt, businessDate},
+    parse: (line) => ({rows: line.frame.frame === 'rates' ? parseRates(feed, textOf(line), timeZone) : []}),
+    take(_, said) {
+      if (said && 'rows' in said) rows.push(...said.rows)
+    },
+    stage: () => stageRates(db, rows.filter(isObservation)),
+  }
+}
+
+const parseBody = (line: TapeLine): Said => ({json: line.body && parseJson(textOf(line))})
+
+function jsonOf(said: Said | undefined): unknown {
+  return said && 'json' in said ? said.json : undefined
+}
+
+/** The record of an answer about one. */
+function recordOf(said: Said | undefined): object {
+  const json = jsonOf(said)
+  return isObject(json) ? Object(json.data) : {}
+}
+
+/** So many lines of a tape are staged together. */
+const LINES_AT_ONCE = 200
+
+/** What was read back of a unit. */
+export interface ReadBack {
+  /** Undefined where there is none, or it cannot be read. */
+  intake?: Intake | undefined
+  kind: string
+  /** What keeps it from being read. */
+  problem: string | null
+}
+
+/** Takes in the lines of a unit as its tape has them. Whatever keeps one from being read is told at the end. */
+export function createReader(db: Database, known: Known) {
+  let intake: Intake | undefined
+  let kind = ''
+  let waiting = 0
+  let problem: string | null = null
+
+  async function read(line: TapeLine): Promise<void> {
+    const {frame} = line
+    if (frame.frame === 'begin' && intake?.kind !== 'walk') {
+      kind = String(frame.kind)
+      intake = openIntake(db, known, frame)
+      return
+    }
+    intake?.take(frame, line.body && intake.parse(line))
+    waiting += 1
+    if (intake?.kind !== 'walk' || waiting < LINES_AT_ONCE) return
+    waiting = 0
+    await intake.stage()
+  }
+
+  async function attempt(work: () => Promise<void> | undefined): Promise<void> {
+    if (problem !== null) return
+    try {
+      await work()
+    } catch (error) {
+      problem = messageOf(error)
+    }
+  }
+
+  return {
+    take: (line: TapeLine) => attempt(() => read(line)),
+    async finish(): Promise<ReadBack> {
+      await attempt(() => intake?.stage())
+      if (problem === null) return {intake, kind, problem}
+      if (intake?.kind === 'walk') await clearStage(db, intake.stream, intake.walk.walkId)
+      return {kind, problem}
+    },
+  }
+}
