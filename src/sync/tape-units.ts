@@ -4,7 +4,7 @@ import {z} from 'zod'
 import type {DataFolder} from '../store/data-folder.ts'
 import {listTapes, type TapeRow} from '../store/recorded.ts'
 import type {StateDb} from '../store/state-db.ts'
-import {readLines} from '../store/tape.ts'
+import {type NumberedLine, readLines} from '../store/tape.ts'
 import type {Frame, TapeKey, TapeLine} from '../store/tape-format.ts'
 import {parseOutcome} from './tapes.ts'
 
@@ -12,8 +12,8 @@ import {parseOutcome} from './tapes.ts'
 export interface ReadableTape extends TapeRow {
   /** Its absolute path. */
   file: string
-  /** Reads it from its first line; throws UnexpectedError `TAPE_DAMAGED`. */
-  lines(): Generator<TapeLine>
+  /** Reads it from its first line, or the lines whose text is wanted; throws UnexpectedError `TAPE_DAMAGED`. */
+  lines(isWanted?: (text: string) => boolean): Generator<NumberedLine>
 }
 
 /** The tapes that can be read, oldest first; none of them without a key. */
@@ -26,7 +26,7 @@ export function listReadableTapes(
     const file = join(root, row.path)
     const isKept = row.removed_at === null && row.outcome !== 'lost' && existsSync(file)
     return key && isKept && row.fingerprint === key.fingerprint
-      ? {...row, file, lines: () => readLines(file, key)}
+      ? {...row, file, lines: (isWanted) => readLines(file, key, isWanted)}
       : []
   })
 }
