@@ -126,9 +126,14 @@ export function figures(all: readonly Figure[]): Html {
   )}</div>`
 }
 
+/** Node takes 16 KB of headers, and a status may be as long as the source likes. */
+const LONGEST_ADDRESS = 8_000
+
 /** A value as a link to what it is made of, where there is such a page. */
 export function linked(value: Html | string, href: string | undefined): Html {
-  return href === undefined ? html`${value}` : html`<a href="${href}">${value}</a>`
+  return href === undefined || href.length > LONGEST_ADDRESS
+    ? html`${value}`
+    : html`<a href="${href}">${value}</a>`
 }
 
 /** One column of a table; cells are made from a row. */

@@ -14,11 +14,12 @@ import {
   instant,
   linked,
   ratio,
+  renderPages,
   signed,
   table,
   words,
 } from './figures.ts'
-import {addressBehind, addressOf, addressOfPart, hiddenFields} from './filter.ts'
+import {type Ask, addressBehind, addressOf, addressOfPart, hiddenFields} from './filter.ts'
 import {type Html, html, prose} from './html.ts'
 import {addressOfDeal, listBrokenLimits} from './portfolio.ts'
 import {summaryRow} from './portfolio-parts.ts'
@@ -86,10 +87,19 @@ const movedRow = rowOf('core.deal', ['deal_id'], {
   pipeline: 'sum',
 })
 
-/** What all deals that moved came to, and the largest movements. */
+/** What deals that moved came to, and some of them. */
 export interface Movements {
   totals: RowOf<typeof totalsRow>
   moved: Moved[]
+}
+
+/** Which of the deals that moved: the largest first, those left out that come before; by default those that are named. */
+interface Which {
+  /** This many are not counted. */
+  beyond?: number
+  /** Of those that are counted, from this one on so many are told. */
+  offset?: number
+  limit?: number
 }
 const totalsRow = computedRow({deals: 'count', open: 'sum', funded: 'sum', pipeline: 'sum'})
 
@@ -118,18 +128,24 @@ moved as (
   having open <> 0 or funded <> 0 or pipeline <> 0
 )`
 
-async function readMoved(tables: ReleaseQueries, side: string, params: string[] = []): Promise<Movements> {
+async function readMoved(
+  tables: ReleaseQueries,
+  side: string,
+  {beyond = 0, offset = 0, limit = NAMED}: Which,
+  params: string[] = [],
+): Promise<Movements> {
+  const largest = `from moved order by greatest(abs(open), abs(funded), abs(pipeline)) desc, deal_id`
   const totals = await tables.one(
     totalsRow,
     `${buildMoved(side)}
      select count(*) as deals,
-       ${PARTS.map((part) => `cast(coalesce(sum(${part}), 0) as decimal(38, 2)) as ${part}`).join(', ')} from moved`,
+       ${PARTS.map((part) => `cast(coalesce(sum(${part}), 0) as decimal(38, 2)) as ${part}`).join(', ')}
+     from (${largest} offset ${beyond})`,
     params,
   )
   const moved = await tables.all(
     movedRow,
-    `${buildMoved(side)}
-     from moved order by greatest(abs(open), abs(funded), abs(pipeline)) desc, deal_id limit ${NAMED}`,
+    `${buildMoved(side)} ${largest} limit ${limit} offset ${beyond + offset}`,
     params,
   )
   return {totals, moved}
@@ -148,12 +164,9 @@ const SINCE = `
     left join seed.status as status on status.status = position.status
     where (position.from_day <= $1 and coalesce(position.to_day > $1, true)) or position.to_day is null`
 
-/** SQL of the movements since the end of the day `$1`, as `moved`. */
-export const MOVED_SINCE = buildMoved(SINCE).replaceAll('$1', 'cast($1 as date)')
-
 /** What moved since the end of a day. */
-const readMovedSince = (tables: ReleaseQueries, day: string): Promise<Movements> =>
-  readMoved(tables, SINCE, [day])
+const readMovedSince = (tables: ReleaseQueries, day: string, which: Which = {}): Promise<Movements> =>
+  readMoved(tables, SINCE, which, [day])
 
 /**
  * What is different in one release from another, whatever their days.
@@ -163,7 +176,7 @@ const readMovedSince = (tables: ReleaseQueries, day: string): Promise<Movements>
 export async function readMovedBetween(
   before: Release,
   after: Release,
-  condition = 'true',
+  {condition = 'true', ...which}: Which & {condition?: string | undefined} = {},
 ): Promise<Movements> {
   await using db = await openDatabase({attach: []})
   // One after the other under the names that conditions know.
@@ -181,7 +194,7 @@ export async function readMovedBetween(
     select *, true as is_before, false as is_after from memory.main.deals_before
     union all
     select *, false, true from memory.main.deals_after`
-  return await readMoved(db, side)
+  return await readMoved(db, side, which)
 }
 
 export const TITLES = {open: 'Open', funded: 'Funded', pipeline: 'Pipeline'}
@@ -200,16 +213,22 @@ interface Moment {
 
 const momentOf = (day: string): Moment => ({against: day, name: day, words: day})
 
+/** What there is, and what moved it; the largest movements are named. */
+export async function readMorning(view: View, readBetween?: typeof readMovedBetween) {
+  const summary = await view.tables.one(summaryRow, 'from mart.portfolio_summary')
+  return {summary, ...(await readMoves(view, readBetween))}
+}
+
 /**
- * What there is, and what moved it: since the day that the address asks for, or the release; by default since the day before or, where
- * nothing is known of that, since the release that readers saw before this one. The largest movements are named.
+ * What moved the figures: since the day that the address asks for, or the release; by default since the day before or, where nothing is
+ * known of that, since the release that readers saw before this one.
  */
-export async function readMorning(
+async function readMoves(
   {tables, release, query, filter}: View,
   readBetween: typeof readMovedBetween = readMovedBetween,
+  which: Which = {},
 ) {
   const {as_of: asOf} = release.manifest
-  const summary = await tables.one(summaryRow, 'from mart.portfolio_summary')
   const {first} = await tables.one(
     computedRow({first: 'text?'}),
     'select min(day) as first from mart.position_daily',
@@ -223,11 +242,12 @@ export async function readMorning(
   const wished = query.get('against') ?? ''
   const day = isCalendarDate(wished) ? wished : addDays(asOf, -1)
   const isKnown = first !== null && day >= first && day < asOf
-  const found = {summary, first, earlier}
+  const found = {first, earlier}
   if (isKnown && wished !== earlier?.against)
-    return {...found, since: momentOf(day), ...(await readMovedSince(tables, day))}
+    return {...found, since: momentOf(day), ...(await readMovedSince(tables, day, which))}
+  const {condition} = filter
   return before && !isCalendarDate(wished)
-    ? {...found, since: earlier, ...(await readBetween(before, release, filter.condition))}
+    ? {...found, since: earlier, ...(await readBetween(before, release, {...which, condition}))}
     : {...found, since: undefined, totals: undefined, moved: []}
 }
 
@@ -244,7 +264,7 @@ export async function viewMorning(
     name: TITLES[part],
     value: dollarsAtAGlance(amount),
     note: html`${countOf(deals, 'deal')}, ${dollars(amount)}${totals && html`<br>${centsOf(totals[part]) === 0n ? 'unchanged' : signed(totals[part])} since ${since?.name}`}`,
-    href: addressOfPart(filter, part),
+    href: deals === 0 ? undefined : addressOfPart(filter, part),
   })
   const body = html`${figures([
     figureOf('open', summary.open_deals, summary.open_amount),
@@ -301,36 +321,73 @@ function renderMoves({asOf, since, earlier, first, moved, totals}: Moves, {filte
   const restOf = (part: (typeof PARTS)[number]) =>
     formatCents(centsOf(totals[part]) - moved.reduce((sum, deal) => sum + centsOf(deal[part]), 0n))
   const others: Moved = {
-    deal_id: '',
-    status_before: null,
-    status_after: null,
-    amount_before: null,
-    amount_after: null,
+    ...NOBODY,
     open: restOf('open'),
     funded: restOf('funded'),
     pipeline: restOf('pipeline'),
   }
-  const total: Moved = {...others, deal_id: 'all', ...totals}
-  const behind = (changes: Record<string, string>) =>
-    isDay ? addressBehind('moved', filter, {against: since.against, ...changes}) : undefined
-  const columns: Column<Moved>[] = [
-    {
-      title: 'Deal',
-      cell: ({deal_id}) =>
-        deal_id === 'all'
-          ? linked('All', behind({}))
-          : deal_id === ''
-            ? linked(countOf(rest, 'other'), behind({beyond: String(NAMED)}))
-            : linked(html`<code>${deal_id}</code>`, addressOfDeal(deal_id)),
-    },
-    ...PARTS.map(
-      (part): Column<Moved> => ({title: TITLES[part], kind: 'number', cell: (deal) => signed(deal[part])}),
-    ),
-    {title: 'What happened', cell: describeMove},
-  ]
+  const total: Moved = {...NOBODY, ...totals}
+  const behind = (changes: Partial<Record<Ask, string>>) =>
+    addressBehind('moved', filter, {against: since?.against ?? '', ...changes})
+  const columns = listColumns((deal) =>
+    deal === total
+      ? linked('All', behind({}))
+      : deal === others
+        ? linked(countOf(rest, 'other'), behind({beyond: String(NAMED)}))
+        : linked(html`<code>${deal.deal_id}</code>`, addressOfDeal(deal.deal_id)),
+  )
   return html`<h2>What moved it since ${since?.words}</h2>
 ${choices}
 ${totals.deals === 0 ? html`<p class="muted">Nothing: no deal has come, gone or changed its amount or class.</p>` : table(columns, rest > 0 ? [...moved, others] : moved, total)}`
+}
+
+/** What a row of totals has for a deal's own columns. */
+const NOBODY = {deal_id: '', status_before: null, status_after: null, amount_before: null, amount_after: null}
+
+const listColumns = (nameOf: (deal: Moved) => Html): Column<Moved>[] => [
+  {title: 'Deal', cell: nameOf},
+  ...PARTS.map(
+    (part): Column<Moved> => ({title: TITLES[part], kind: 'number', cell: (deal) => signed(deal[part])}),
+  ),
+  {title: 'What happened', cell: describeMove},
+]
+
+const PER_PAGE = 50
+
+const placeRow = rowOf('core.deal_history', ['deal_id', 'property_address'])
+
+/** `/behind/moved`: every deal that moved the figures; undefined of a moment that they are not compared with. */
+export async function viewMoved(view: View, readBetween: typeof readMovedBetween): Promise<Page | undefined> {
+  const {tables, filter, query} = view
+  const numberOf = (name: Ask | 'page', least: number) =>
+    Math.max(least, Math.min(1_000_000, Number.parseInt(query.get(name) ?? '', 10) || least))
+  const [beyond, page] = [numberOf('beyond', 0), numberOf('page', 1)]
+  const which = {beyond, offset: (page - 1) * PER_PAGE, limit: PER_PAGE}
+  const {since, totals, moved} = await readMoves(view, readBetween, which)
+  if (!since || !totals || since.against !== query.get('against')) return undefined
+  const places = await tables.all(
+    placeRow,
+    'select deal_id, property_address from core.deal_history where valid_to is null and list_contains($1::json::varchar[], deal_id)',
+    [JSON.stringify(moved.map(({deal_id}) => deal_id))],
+  )
+  const placeOf = new Map(places.map(({deal_id, property_address}) => [deal_id, property_address]))
+  const all: Moved = {...NOBODY, ...totals}
+  const columns: Column<Moved>[] = [
+    ...listColumns((deal) =>
+      deal === all ? html`All` : linked(html`<code>${deal.deal_id}</code>`, addressOfDeal(deal.deal_id)),
+    ),
+    {title: 'Property', cell: (deal) => (deal === all ? '' : (placeOf.get(deal.deal_id) ?? '–'))},
+  ]
+  const pages = Math.max(1, Math.ceil(totals.deals / PER_PAGE))
+  const asked = {against: since.against, beyond: String(beyond)}
+  const sums = PARTS.map((part) => `${part} ${signed(totals[part])}`).join(', ')
+  return {
+    title: 'What moved it',
+    body: html`<p class="muted">Since ${since.words}.</p>
+<p class="muted" id="total">${countOf(totals.deals, 'deal')}, ${sums}</p>
+${moved.length === 0 ? html`<p class="empty">There are none.</p>` : table(columns, moved, pages === 1 ? all : undefined)}
+${renderPages(page, pages, (other) => addressBehind('moved', filter, {...asked, page: String(other)}))}`,
+  }
 }
 
 /** What happened to a deal between two moments at which it stood, or did not. */
