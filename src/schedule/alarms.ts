@@ -165,30 +165,31 @@ export interface Alarm extends Condition {
   since: string
 }
 
+/** What is watched beside the state database. */
+export interface Watched<Settings = Pick<Config, 'alarmMaxAgeHours'>> {
+  config: Settings
+  /** The current one. */
+  release: ReleaseManifest | undefined
+  /** Names: what a job failed at that is there no more, nothing will ever do. */
+  jobs: readonly string[]
+}
+
 /** What is wrong now, whether people were told of it or not; oldest first. */
-export function listAlarms(
-  stateDb: StateDb,
-  config: Pick<Config, 'alarmMaxAgeHours'>,
-  now: number,
-  release: ReleaseManifest | undefined,
-): Alarm[] {
-  return readConditions(stateDb, config, now, release)
+export function listAlarms(stateDb: StateDb, watched: Watched, now: number): Alarm[] {
+  return readConditions(stateDb, watched, now)
     .filter(({state}) => state !== 'ok')
     .map((condition) => ({...condition, since: readSince(stateDb, condition, now)}))
     .sort((a, b) => (a.since < b.since ? -1 : 1))
 }
 
 /** What people are told about, as the state database and the current release have it now. */
-export function readConditions(
-  stateDb: StateDb,
-  config: Pick<Config, 'alarmMaxAgeHours'>,
-  now: number,
-  release: ReleaseManifest | undefined,
-): Condition[] {
+export function readConditions(stateDb: StateDb, {config, release, jobs}: Watched, now: number): Condition[] {
   const lastSync = findLastSuccess(stateDb, 'sync')
   return [
     ...describeLimits(release),
-    ...listLastAttempts(stateDb).map((run) => describeJob(run, findFailure(stateDb, run))),
+    ...listLastAttempts(stateDb)
+      .filter(({job}) => jobs.includes(job))
+      .map((run) => describeJob(run, findFailure(stateDb, run))),
     ...describeFreshness(lastSync, findFirstWatch(stateDb), config, now),
     ...describeQuarantine(lastSync),
     ...describeRates(findLastSuccess(stateDb, 'rates')),

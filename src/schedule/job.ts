@@ -194,6 +194,9 @@ function jobError(file: string, problem: string): LoantapeError {
   return newError('JOB_INVALID', `Job '${file}': ${problem}.`)
 }
 
+/** What may be run here, by name. */
+export const namesOf = (jobs: readonly Job[]): string[] => [...jobs.map(({name}) => name), WEBHOOK_JOB]
+
 /** The profiles that enabled jobs export. */
 export function listExportedProfiles(jobs: readonly Job[]): string[] {
   const steps = jobs.filter(isEnabled).flatMap((job) => job.steps)

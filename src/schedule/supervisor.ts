@@ -9,7 +9,7 @@ import {type DataFolder, requireWritable} from '../store/data-folder.ts'
 import {findLockHolder} from '../store/lock.ts'
 import {findCurrentRelease} from '../store/release.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
-import {isEnabled, type Job, WEBHOOK_JOB} from './job.ts'
+import {isEnabled, type Job, namesOf, WEBHOOK_JOB} from './job.ts'
 import {adoptRun, listUnderWay} from './job-runs.ts'
 import {createScheduler, type Scheduler} from './scheduler.ts'
 import {tellPeople} from './tell.ts'
@@ -225,9 +225,10 @@ export function keepSource(
     }
   }
 
-  async function tell({source: {config, folder}, stateDb}: Open): Promise<void> {
+  async function tell({source: {config, folder, jobs}, stateDb}: Open): Promise<void> {
     try {
-      await tellPeople(stateDb, config, {...world, log}, findCurrentRelease(folder)?.manifest)
+      const release = findCurrentRelease(folder)?.manifest
+      await tellPeople(stateDb, {config, release, jobs: namesOf(jobs)}, {...world, log})
     } catch (error) {
       logProblem(error, log, 'people could not be told; they are told later')
     }

@@ -5,9 +5,8 @@ import type {Config} from '../core/config.ts'
 import {messageOf, newError} from '../core/errors.ts'
 import {scrubSecrets} from '../core/log.ts'
 import type {World} from '../core/types.ts'
-import type {ReleaseManifest} from '../store/release.ts'
 import type {StateDb} from '../store/state-db.ts'
-import {claimNotice, queueNews, readConditions, recordSending, settleAlarms} from './alarms.ts'
+import {claimNotice, queueNews, readConditions, recordSending, settleAlarms, type Watched} from './alarms.ts'
 
 /** What people are told. */
 interface Message {
@@ -89,16 +88,12 @@ async function mailMessage(
  * Tells people what has changed since they were last told: one message per change of state and channel. What cannot be
  * sent now is sent by a later call.
  */
-export async function tellPeople(
-  stateDb: StateDb,
-  config: Config,
-  world: World,
-  release: ReleaseManifest | undefined,
-): Promise<void> {
+export async function tellPeople(stateDb: StateDb, watched: Watched<Config>, world: World): Promise<void> {
+  const {config} = watched
   const channels = createChannels(config)
   const names = channels.map(({name}) => name)
   const now = world.realClock.now()
-  settleAlarms(stateDb, {conditions: readConditions(stateDb, config, now, release), channels: names}, now)
+  settleAlarms(stateDb, {conditions: readConditions(stateDb, watched, now), channels: names}, now)
   for (;;) {
     const notice = claimNotice(stateDb, names, now)
     const channel = channels.find(({name}) => name === notice?.channel)

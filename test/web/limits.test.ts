@@ -21,8 +21,10 @@ test('an exceeded limit is an alarm and stands on the page, and so does one that
   expect(await runProgram(['sync'], env)).toMatchObject({code: 0})
   using stateDb = openStateDb(lab.folder.stateDb)
   const alarms = () =>
-    listAlarms(stateDb, lab.config, Date.now(), findCurrentRelease(lab.folder)?.manifest).filter(
-      ({name}) => name === 'limits',
+    listAlarms(
+      stateDb,
+      {config: lab.config, release: findCurrentRelease(lab.folder)?.manifest, jobs: []},
+      Date.now(),
     )
   expect(alarms()).toMatchObject([{state: 'exceeded: Texas'}])
 
