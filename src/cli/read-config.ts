@@ -1,11 +1,11 @@
 import {existsSync, readdirSync, readFileSync, realpathSync, statSync} from 'node:fs'
-import {basename, dirname, isAbsolute, join, resolve} from 'node:path'
+import {basename, dirname, join, resolve} from 'node:path'
 import {parseEnv} from 'node:util'
 import {parseChildStreams} from '../contract/streams.ts'
 import {type Config, parseConfig} from '../core/config.ts'
 import {codeOf, newError} from '../core/errors.ts'
-import {type Fixed, SOURCE_NAME} from '../core/settings.ts'
-import {isInside} from '../store/data-folder.ts'
+import {ENV_FILE, type Fixed, SOURCE_NAME} from '../core/settings.ts'
+import {requireOwnPlace} from '../store/data-folder.ts'
 import type {Cli, CommonOptions} from './context.ts'
 
 /** The effective settings: `--data` goes over the environment. */
@@ -23,7 +23,7 @@ export function readConfig(
   const given = options.data === undefined ? env : {...env, LOANTAPE_DATA_DIR: options.data}
   const parsed = parseConfig(given, {
     readFile(path) {
-      if (source) requireOwnPlace(source, path)
+      if (source) requireOwnPlace({sourceDir: source.dir}, path)
       return readFileSync(dir === undefined ? path : resolve(dir, path), 'utf8')
     },
   })
@@ -33,30 +33,14 @@ export function readConfig(
   const {dataDir, sqlDir, jobsDir, accountingFile, targetsFile, ratesFile, tapeKeyFile} = config
   const named = [sqlDir, jobsDir, accountingFile, targetsFile, ratesFile, tapeKeyFile]
   for (const path of [...named, options.data === undefined ? dataDir : undefined])
-    if (path !== undefined) requireOwnPlace(source, path)
+    if (path !== undefined) requireOwnPlace({sourceDir: source.dir}, path)
   if (config.clickhouseSource !== source.name)
     throw newError(
       'FLEET_DATA_SHARED',
       `Name '${config.clickhouseSource}' in LOANTAPE_CLICKHOUSE_SOURCE of source '${source.name}': expected its own.`,
       {next: 'Leave the setting out.'},
     )
-  return {...config, source: source.name}
-}
-
-/**
- * Nothing that a source names lies in the folder of another, nor is it what the fleet alone may read.
- *
- * @throws ConfigError `FLEET_DATA_SHARED`
- */
-function requireOwnPlace({name, dir, fleetDir}: SourceFolder, path: string): void {
-  const place = resolve(dir, path)
-  const named = isAbsolute(path) ? path : `${dir}/${path}`
-  // Where the system gets to, which follows a link before the `..` behind it.
-  const reached = existsSync(named) ? realpathSync.native(named) : place
-  const isForeign = (one: string) =>
-    !isInside(one, dir) && (isInside(one, dirname(dir)) || isInside(one, join(fleetDir, ENV_FILE)))
-  if (!isForeign(place) && !isForeign(reached)) return
-  throw newError('FLEET_DATA_SHARED', `Path '${place}' of source '${name}' lies in another's.`)
+  return {...config, source: source.name, sourceDir: source.dir}
 }
 
 /** What the fleet's own process needs, and what no two sources may share. */
@@ -93,9 +77,6 @@ function readEnvFile(path: string): Record<string, string | undefined> {
     )
   }
 }
-
-/** The settings of a working folder; in that of a fleet, those that all its sources share. */
-export const ENV_FILE = '.env'
 
 const SOURCES = 'sources'
 

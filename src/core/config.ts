@@ -16,6 +16,8 @@ export interface Config extends Settings, Fixed {
   defaultKeyFile: string
   /** The name of a source of a fleet; undefined of a lender alone. */
   source?: string | undefined
+  /** Its working folder, from which its paths count. */
+  sourceDir?: string | undefined
 }
 
 const configSchema = z.object(SETTINGS)

@@ -60,6 +60,9 @@ const webhookSecrets = () =>
     )
     .optional()
 
+/** The settings of a working folder; in that of a fleet, those that all its sources share. */
+export const ENV_FILE = '.env'
+
 /** The name of a lender beside others. */
 export const SOURCE_NAME = /^[a-z][a-z0-9_]{0,39}$/
 

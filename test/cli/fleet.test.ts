@@ -1,5 +1,14 @@
 import {once} from 'node:events'
-import {mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSync} from 'node:fs'
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
@@ -306,6 +315,46 @@ test.each([
   )
   const inside = await runCommand(['status', '--json'], {}, {envFile: join(dirOf('mine'), '.env')})
   expect(inside.code).toBe(2)
+})
+
+test.each([
+  ['backs up to it', {jobs: {daily: {steps: [{do: 'backup', to: '../theirs/data', kept: 1}]}}, files: {}}],
+  [
+    'delivers there',
+    {
+      jobs: {daily: {steps: [{do: 'sync'}, {do: 'export', profiles: ['csv'], deliver: ['share']}]}},
+      files: {'targets.json': {share: {kind: 'folder', path: '../theirs/data'}}},
+    },
+  ],
+  [
+    'sends a secret from there',
+    {
+      jobs: {daily: {steps: [{do: 'sync'}, {do: 'export', profiles: ['csv'], deliver: ['out']}]}},
+      files: {
+        'targets.json': {out: {kind: 'http', url: 'https://x.example.com', token_file: '../theirs/.env'}},
+      },
+    },
+  ],
+  [
+    'reads rates there',
+    {
+      jobs: {daily: {steps: [{do: 'ingest_rates'}]}},
+      files: {'rates.json': {feeds: [{name: 'x', rate: 'x', csv: '../theirs/rates.csv'}]}},
+    },
+  ],
+])('a job that %s touches nothing in the folder of another lender', async (_words, {jobs, files}) => {
+  const settings = await startService()
+  addSource('theirs', settings)
+  mkdirSync(join(dirOf('theirs'), 'data'))
+  writeFileSync(join(dirOf('theirs'), 'rates.csv'), 'date,value\n2026-03-02,4.31\n')
+  const ownFiles = {LOANTAPE_TARGETS_FILE: 'targets.json', LOANTAPE_RATES_FILE: 'rates.json'}
+  addSource('mine', {...settings, ...ownFiles}, jobs)
+  for (const [name, content] of Object.entries({'targets.json': {}, 'rates.json': {feeds: []}, ...files}))
+    writeFileSync(join(dirOf('mine'), name), JSON.stringify(content))
+  const {code, stdout} = await run(['fleet', 'run', 'daily', '--source', 'mine'])
+  expect(stdout).toContain('[FLEET_DATA_SHARED]')
+  expect(code).toBe(2)
+  expect(readdirSync(join(dirOf('theirs'), 'data'))).toEqual([])
 })
 
 test('fleet run runs a job now for each source and ends with the code of the worst', async () => {
