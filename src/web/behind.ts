@@ -1,6 +1,6 @@
 import {computedRow, type RowOf} from '../build/release-row.ts'
 import {isCalendarDate} from '../core/clock.ts'
-import {type Column, countOf, dollars, linked, renderPages, table, words} from './figures.ts'
+import {type Column, capitalised, countOf, dollars, linked, renderPages, table, words} from './figures.ts'
 import {type Ask, addressBehind} from './filter.ts'
 import {html} from './html.ts'
 import {addressOfDeal} from './portfolio.ts'
@@ -203,9 +203,9 @@ export async function viewBehind({tables, filter, query}: View, name: string): P
   const here = Object.fromEntries(behind.asks.map((ask, index) => [ask, asked[index]]))
   const all = pages === 1 ? {...total, deal_id: null, what: null, property_address: ''} : undefined
   return {
-    title: behind.title
-      .replaceAll(/\$(\d)/g, (_, place: string) => words(asked[Number(place) - 1]))
-      .replace(/^./u, (letter) => letter.toUpperCase()),
+    title: capitalised(
+      behind.title.replaceAll(/\$(\d)/g, (_, place: string) => words(asked[Number(place) - 1])),
+    ),
     body: html`<p class="muted" id="total">${countOf(total.deals, 'deal')}, ${dollars(total.amount)}</p>
 ${rows.length === 0 ? html`<p class="empty">There are none.</p>` : table(columns, rows, all)}
 ${renderPages(page, pages, (other) => addressBehind(name, filter, {...here, page: String(other)}))}`,

@@ -44,6 +44,9 @@ export function words(text: string | null | undefined): string {
   return shorten((text ?? '–').replaceAll('_', ' '))
 }
 
+/** A name as a heading begins. */
+export const capitalised = (name: string) => name.replace(/^./u, (letter) => letter.toUpperCase())
+
 /** The ways to the pages before and after one of a list; false where there is one page alone. */
 export function renderPages(page: number, all: number, addressOf: (page: number) => string): Html | false {
   if (all === 1 && page === 1) return false

@@ -5,6 +5,7 @@ import {renderChart, type Series} from './chart.ts'
 import {
   bar,
   type Column,
+  capitalised,
   count,
   countOf,
   dollars,
@@ -266,7 +267,7 @@ ${renderConcentration(report)}`
 
 function renderFigures({summary, links}: PortfolioReport): Html {
   const figureOf = (part: 'open' | 'funded' | 'pipeline' | 'ended') => ({
-    name: part.replace(/^./, (letter) => letter.toUpperCase()),
+    name: capitalised(part),
     value: dollarsAtAGlance(summary[`${part}_amount`]),
     note: `${countOf(summary[`${part}_deals`], 'deal')}, ${dollars(summary[`${part}_amount`])}`,
     href: summary[`${part}_deals`] === 0 ? undefined : links?.deals(part),
@@ -336,13 +337,7 @@ function renderRollforward({rollforward: rows, links}: PortfolioReport): Html | 
   const columns: Column<Cells>[] = [
     {title: 'Month', cell: (row) => words(row.month)},
     money('Opening', 'opening', behind),
-    ...[...added, ...taken].map((term) =>
-      money(
-        words(term).replace(/^./, (letter) => letter.toUpperCase()),
-        term,
-        behind,
-      ),
-    ),
+    ...[...added, ...taken].map((term) => money(capitalised(words(term)), term, behind)),
     money('Closing', 'closing', behind),
   ]
   return html`<h2>Funded roll-forward</h2>
