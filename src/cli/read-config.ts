@@ -34,6 +34,14 @@ export function readConfig(
   const named = [sqlDir, jobsDir, accountingFile, targetsFile, ratesFile, tapeKeyFile]
   for (const path of [...named, options.data === undefined ? dataDir : undefined])
     if (path !== undefined) requireOwnPlace({sourceDir: source.dir}, path)
+  const links = [
+    ...listLinks(source.dir),
+    ...listLinks(resolve(source.dir, dataDir)),
+    ...[sqlDir, jobsDir].flatMap((own) =>
+      own === undefined ? [] : listLinks(resolve(source.dir, own), {recursive: true}),
+    ),
+  ]
+  for (const link of links) requireOwnPlace({sourceDir: source.dir}, link)
   if (config.clickhouseSource !== source.name)
     throw newError(
       'FLEET_DATA_SHARED',
@@ -41,6 +49,14 @@ export function readConfig(
       {next: 'Leave the setting out.'},
     )
   return {...config, source: source.name, sourceDir: source.dir}
+}
+
+/** The links in a folder: a lender's people may put them where we read. */
+function listLinks(folder: string, {recursive = false}: {recursive?: boolean} = {}): string[] {
+  if (!statSync(folder, {throwIfNoEntry: false})?.isDirectory()) return []
+  return readdirSync(folder, {withFileTypes: true, recursive})
+    .filter((entry) => entry.isSymbolicLink())
+    .map(({parentPath, name}) => join(parentPath, name))
 }
 
 /** What the fleet's own process needs, and what no two sources may share. */

@@ -357,6 +357,28 @@ test.each([
   expect(readdirSync(join(dirOf('theirs'), 'data'))).toEqual([])
 })
 
+test.each([
+  ['.env', '../theirs/.env'],
+  ['own/seeds/stolen.csv', '../../../theirs/rates.csv'],
+  ['own/pages', '../../theirs/own/pages'],
+  ['jobs/daily.ts', '../../theirs/jobs/daily.ts'],
+  ['data/accounting.json', '../../theirs/data/accounting.json'],
+])('a link %s to %s leads to no file of another lender', async (link, target) => {
+  const settings = {LOANTAPE_BASE_URL: 'https://x.example.com', LOANTAPE_API_KEY: 'sk_of_theirs'}
+  for (const name of ['theirs', 'mine']) {
+    addSource(name, {...settings, LOANTAPE_SQL_DIR: 'own'})
+    for (const folder of ['own/seeds', 'jobs', 'data'])
+      mkdirSync(join(dirOf(name), folder), {recursive: true})
+  }
+  mkdirSync(join(dirOf('theirs'), 'own/pages'))
+  for (const file of ['rates.csv', 'jobs/daily.ts', 'data/accounting.json'])
+    writeFileSync(join(dirOf('theirs'), file), 'x,y\n1,2\n')
+  rmSync(join(dirOf('mine'), link), {force: true})
+  symlinkSync(target, join(dirOf('mine'), link))
+  const inside = await runCommand(['status', '--json'], {}, {envFile: join(dirOf('mine'), '.env')})
+  expect(readFailure(inside)).toMatchObject({code: 'FLEET_DATA_SHARED', exitCode: 2})
+})
+
 test('fleet run runs a job now for each source and ends with the code of the worst', async () => {
   const settings = await startService()
   await using refusing = await startTestServer((_request, response) => sendJson(response, {}, {status: 401}))
