@@ -1,15 +1,12 @@
 import {existsSync, readdirSync, readFileSync, realpathSync, statSync} from 'node:fs'
-import {basename, dirname, isAbsolute, join, resolve} from 'node:path'
+import {basename, dirname, join, resolve} from 'node:path'
 import {parseEnv} from 'node:util'
 import {parseChildStreams} from '../contract/streams.ts'
 import {type Config, parseConfig} from '../core/config.ts'
 import {codeOf, newError} from '../core/errors.ts'
-import {type Fixed, SOURCE_NAME} from '../core/settings.ts'
-import {isInside} from '../store/data-folder.ts'
+import {ENV_FILE, type Fixed, SOURCE_NAME} from '../core/settings.ts'
+import {requireOwnPlace} from '../store/data-folder.ts'
 import type {Cli, CommonOptions} from './context.ts'
-
-/** The file of settings in a working folder; in the folder of a fleet, the settings of all its sources. */
-export const ENV_FILE = '.env'
 
 const SOURCES = 'sources'
 
@@ -35,7 +32,7 @@ export function readConfig(
   const given = options.data === undefined ? env : {...env, LOANTAPE_DATA_DIR: options.data}
   const parsed = parseConfig(given, {
     readFile(path) {
-      if (source) requireOwnPath(source, path)
+      if (source) requireOwnPlace({sourceDir: source.dir}, path)
       return readFileSync(dir === undefined ? path : resolve(dir, path), 'utf8')
     },
   })
@@ -45,30 +42,30 @@ export function readConfig(
   const {dataDir, sqlDir, jobsDir, accountingFile, targetsFile, ratesFile, tapeKeyFile} = config
   const named = [sqlDir, jobsDir, accountingFile, targetsFile, ratesFile, tapeKeyFile]
   for (const path of [...named, options.data === undefined ? dataDir : undefined])
-    if (path !== undefined) requireOwnPath(source, path)
+    if (path !== undefined) requireOwnPlace({sourceDir: source.dir}, path)
+  const links = [
+    ...listLinks(source.dir),
+    ...listLinks(resolve(source.dir, dataDir)),
+    ...[sqlDir, jobsDir].flatMap((own) =>
+      own === undefined ? [] : listLinks(resolve(source.dir, own), {recursive: true}),
+    ),
+  ]
+  for (const link of links) requireOwnPlace({sourceDir: source.dir}, link)
   if (config.clickhouseSource !== source.name)
     throw newError(
       'FLEET_DATA_SHARED',
       `Name '${config.clickhouseSource}' in LOANTAPE_CLICKHOUSE_SOURCE of source '${source.name}': expected its own.`,
       {next: 'Leave the setting out.'},
     )
-  return {...config, source: source.name}
+  return {...config, source: source.name, sourceDir: source.dir}
 }
 
-/**
- * Refuses a path in the folder of another source, or to the settings of the fleet.
- *
- * @throws ConfigError `FLEET_DATA_SHARED`
- */
-function requireOwnPath({name, dir, fleetDir}: SourceFolder, path: string): void {
-  const full = resolve(dir, path)
-  const unresolved = isAbsolute(path) ? path : `${dir}/${path}`
-  // The system follows a link before a `..` after it, and `resolve` does not.
-  const real = existsSync(unresolved) ? realpathSync.native(unresolved) : full
-  const isForeign = (one: string) =>
-    !isInside(one, dir) && (isInside(one, dirname(dir)) || isInside(one, join(fleetDir, ENV_FILE)))
-  if (!isForeign(full) && !isForeign(real)) return
-  throw newError('FLEET_DATA_SHARED', `Path '${full}' of source '${name}' lies in another's.`)
+/** The links in a folder: a lender's people may put them where we read. */
+function listLinks(folder: string, {recursive = false}: {recursive?: boolean} = {}): string[] {
+  if (!statSync(folder, {throwIfNoEntry: false})?.isDirectory()) return []
+  return readdirSync(folder, {withFileTypes: true, recursive})
+    .filter((entry) => entry.isSymbolicLink())
+    .map(({parentPath, name}) => join(parentPath, name))
 }
 
 /** Settings of the fleet's own process, and settings that no two sources may share. */

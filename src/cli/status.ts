@@ -11,7 +11,7 @@ import {shorten} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import {listDisagreements} from '../record/record-compare.ts'
 import {listAlarms} from '../schedule/alarms.ts'
-import {isEnabled, type Job, listExportedProfiles, readJobs} from '../schedule/job.ts'
+import {isEnabled, type Job, listExportedProfiles, namesOf, readJobs} from '../schedule/job.ts'
 import {listNextOfEach} from '../schedule/slots.ts'
 import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
 import {findLockHolder} from '../store/lock.ts'
@@ -91,7 +91,8 @@ export function readStanding(
         : null,
     running: (stateDb && findLockHolder(stateDb, world)) ?? null,
     release: release ?? null,
-    alarms: stateDb ? listAlarms(stateDb, config, now, release) : [],
+    /** What is wrong now, and since when. */
+    alarms: stateDb ? listAlarms(stateDb, {config, release, jobs: namesOf(jobs)}, now) : [],
     /** The next slot of each job, soonest first, ISO 8601. */
     next_slots: listNextOfEach(jobs.filter(isEnabled), now).map(({job, slot}) => ({
       job: job.name,

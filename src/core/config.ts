@@ -16,6 +16,8 @@ export interface Config extends Settings, Fixed {
   defaultKeyFile: string
   /** The name of a fleet's source; undefined outside a fleet. */
   source?: string | undefined
+  /** Its working folder, from which its paths count. */
+  sourceDir?: string | undefined
 }
 
 const configSchema = z.object(SETTINGS)

@@ -47,6 +47,9 @@ const secret = (least: number) =>
 
 const WEBHOOK_SECRET = /^whsec_(?:[A-Za-z0-9+/]{4}){8,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/
 
+/** The file of settings in a working folder; in the folder of a fleet, the settings of all its sources. */
+export const ENV_FILE = '.env'
+
 /** The name of a lender in a fleet. */
 export const SOURCE_NAME = /^[a-z][a-z0-9_]{0,39}$/
 

@@ -4,6 +4,7 @@ import {z} from 'zod'
 import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
 import {describeIssues} from '../core/json.ts'
 import {expectOneOf} from '../core/text.ts'
+import {requireOwnPlace} from '../store/data-folder.ts'
 
 /** Where batches are delivered to. */
 export type Target = FolderTarget | SftpTarget | HttpTarget
@@ -72,13 +73,20 @@ export function baseOf({url}: HttpTarget): string {
   return url.replace(/\/+$/, '')
 }
 
+/** The local folders and files that a target names. */
+function listPaths(target: Target): string[] {
+  if (target.kind === 'folder') return [target.path]
+  const files = Object.entries(target).filter(([field]) => field.endsWith('_file'))
+  return files.map(([, file]) => String(file))
+}
+
 /**
  * Reads the targets of these names, or all.
  *
- * @throws ConfigError `CONFIG_MISSING`, `TARGETS_INVALID`, `UNKNOWN_NAME`
+ * @throws ConfigError `CONFIG_MISSING`, `TARGETS_INVALID`, `UNKNOWN_NAME`, `FLEET_DATA_SHARED`
  */
 export function readTargets(
-  {targetsFile: path}: {targetsFile?: string | undefined},
+  {targetsFile: path, sourceDir}: {targetsFile?: string | undefined; sourceDir?: string | undefined},
   names?: readonly string[],
 ): NamedTarget[] {
   if (path === undefined) {
@@ -89,7 +97,10 @@ export function readTargets(
   const targets = parseTargets(path)
   return (names ?? Object.keys(targets)).map((name) => {
     const target = targets[name]
-    if (target) return {name, target}
+    if (target) {
+      for (const named of listPaths(target)) requireOwnPlace({sourceDir}, named)
+      return {name, target}
+    }
     throw newError(
       'UNKNOWN_NAME',
       `Target '${name}' is not in '${path}': ${expectOneOf(name, Object.keys(targets))}.`,

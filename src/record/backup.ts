@@ -24,6 +24,7 @@ import {
   dataFolderAt,
   isInside,
   requireNewFolder,
+  requireOwnPlace,
   requireWritable,
 } from '../store/data-folder.ts'
 import {digestFile, moveIntoPlace, syncToDisk, writeFileAtomically} from '../store/files.ts'
@@ -121,6 +122,7 @@ export async function backUpDated(
   {to, kept}: {to: string; kept: number},
   world: World,
 ): Promise<BackupResult> {
+  requireOwnPlace(config, to)
   const stamp = new Date(world.realClock.now()).toISOString().replace(/[-:]|\.\d+/g, '')
   const result = await backUp(config, join(to, `loantape-${stamp}`), world)
   const dated = readdirSync(to).filter((name) => DATED.test(name) && existsSync(join(to, name, MANIFEST)))

@@ -159,15 +159,16 @@ export async function traceDeal(
     if (wanted.length === 0) continue
     // A tape is read without a pause; other work of this process gets its turn between two tapes.
     await nextTurn()
-    let number = 0
-    for (const line of tape.lines()) {
-      number += 1
+    const instants = wanted.map(({trace}) => trace.observed_at)
+    const isTelling = (text: string) =>
+      text.includes(OUTCOME) || instants.some((instant) => text.includes(instant))
+    for (const line of tape.lines(isTelling)) {
       for (const one of wanted) {
         const {trace} = one
         const found = findRecord(line, dealId, {...trace, told_by: one.told_by})
         if (!found) continue
         // Of two reads at one instant the later counts.
-        Object.assign(trace, {tape: tape.path, line: number, sha256: line.sha256 ?? null, ...found})
+        Object.assign(trace, {tape: tape.path, line: line.number, sha256: line.sha256 ?? null, ...found})
         one.isPartial = leavesOut(found.record, line.frame.listed)
       }
     }
@@ -179,6 +180,9 @@ export async function traceDeal(
   }
   return traces.map(({trace}) => trace)
 }
+
+/** Every outcome line contains it. */
+const OUTCOME = '"frame":"outcome"'
 
 /** Whether a deal's own page leaves out a field of its list row. */
 function leavesOut(record: string | null, listed: unknown): boolean {
@@ -259,6 +263,8 @@ function findRecord(
 function findListed(line: TapeLine, dealId: string): string | undefined {
   if (line.frame.frame !== 'list') return undefined
   const text = textOf(line)
+  // Most pages are another's, and parsing takes most of the time; an id may stand escaped.
+  if (!text.includes(dealId) && !text.includes('\\')) return undefined
   const {path, items} = findRecords(z.record(z.string(), z.unknown()).parse(parseJson(text)))
   const position = items.findLastIndex((item) => isObject(item) && item.id === dealId)
   return position === -1 ? undefined : sliceJson(text, [...path, position])

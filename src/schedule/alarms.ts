@@ -28,15 +28,19 @@ export interface Alarm extends Condition {
   since: string
 }
 
+/** What is watched beside the state database. */
+export interface Watched<Settings = Pick<Config, 'alarmMaxAgeHours'>> {
+  config: Settings
+  /** The current one. */
+  release: ReleaseManifest | undefined
+  /** The names of the jobs: nobody will ever repair the last run of a job that was removed. */
+  jobs: readonly string[]
+}
+
 /** What is wrong now, whether people were told or not; oldest first. */
-export function listAlarms(
-  stateDb: StateDb,
-  config: Pick<Config, 'alarmMaxAgeHours'>,
-  now: number,
-  release: ReleaseManifest | undefined,
-): Alarm[] {
+export function listAlarms(stateDb: StateDb, watched: Watched, now: number): Alarm[] {
   const raised = listRaised(stateDb)
-  return readConditions(stateDb, config, now, release)
+  return readConditions(stateDb, watched, now)
     .filter(({state}) => state !== 'ok')
     .map((condition) => ({...condition, since: sinceOf(condition, raised, now)}))
     .sort((a, b) => (a.since < b.since ? -1 : 1))
@@ -62,17 +66,14 @@ export function sinceOf({name, state, since}: Condition, raised: readonly Raised
   return told?.since ?? since ?? new Date(now).toISOString()
 }
 
-/** Everything that is watched, as the state database and the current release show it. */
-export function readConditions(
-  stateDb: StateDb,
-  config: Pick<Config, 'alarmMaxAgeHours'>,
-  now: number,
-  release: ReleaseManifest | undefined,
-): Condition[] {
+/** Everything that is watched, as the state database, the current release and the jobs show it. */
+export function readConditions(stateDb: StateDb, {config, release, jobs}: Watched, now: number): Condition[] {
   const lastSync = findLastSuccess(stateDb, 'sync')
   return [
     describeLimits(release),
-    ...listLastAttempts(stateDb).map((run) => describeJob(stateDb, run)),
+    ...listLastAttempts(stateDb)
+      .filter(({job}) => jobs.includes(job))
+      .map((run) => describeJob(stateDb, run)),
     describeFreshness(lastSync, findFirstWatch(stateDb), config, now),
     describeQuarantine(lastSync),
     describeRates(findLastSuccess(stateDb, 'rates')),

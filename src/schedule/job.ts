@@ -211,3 +211,6 @@ async function readOwn(folder: string, files: readonly string[]): Promise<JobMod
   if (lines.length >= files.length) modulesByFolder.set(folder, {state, modules})
   return modules
 }
+
+/** The names of everything that runs as a job. */
+export const namesOf = (jobs: readonly Job[]): string[] => [...jobs.map(({name}) => name), WEBHOOK_JOB]

@@ -16,7 +16,7 @@ import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {findCurrentRelease, type Release} from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {ingestRates} from '../sync/rates.ts'
-import type {Job, Step} from './job.ts'
+import {type Job, namesOf, readJobs, type Step} from './job.ts'
 import {adoptRun, beginRun, endRun} from './job-runs.ts'
 import {decideRetry, describeTimeout, isOverdue} from './scheduler.ts'
 import {findBusinessDay} from './slots.ts'
@@ -36,6 +36,7 @@ export async function performJob(
   const {job} = request
   const notify = job.steps.find((step) => step.do === 'notify')
   const folder = dataFolderAt(config.dataDir)
+  const jobs = namesOf(await readJobs(config))
   try {
     const result = await executeRun(config, request, world, (slot) => runJob(config, {job, slot}, world))
     if (job.steps.some((step) => step.do === 'sync')) await pingDeadMan(config, world)
@@ -54,7 +55,7 @@ export async function performJob(
   } finally {
     if (notify) {
       using stateDb = openStateDb(folder.stateDb)
-      await tellPeople(stateDb, config, world, findCurrentRelease(folder)?.manifest)
+      await tellPeople(stateDb, {config, release: findCurrentRelease(folder)?.manifest, jobs}, world)
     }
   }
 }

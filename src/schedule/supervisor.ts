@@ -9,7 +9,7 @@ import {type DataFolder, requireWritable} from '../store/data-folder.ts'
 import {findLockHolder} from '../store/lock.ts'
 import {findCurrentRelease} from '../store/release.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
-import {isEnabled, type Job, WEBHOOK_JOB} from './job.ts'
+import {isEnabled, type Job, namesOf, WEBHOOK_JOB} from './job.ts'
 import {adoptRun, listLiveRuns} from './job-runs.ts'
 import {createScheduler, type Scheduler} from './scheduler.ts'
 import {tellPeople} from './tell.ts'
@@ -226,9 +226,10 @@ export function serveSource(
     }
   }
 
-  async function tell({source: {config, folder}, stateDb}: OpenSource): Promise<void> {
+  async function tell({source: {config, folder, jobs}, stateDb}: OpenSource): Promise<void> {
     try {
-      await tellPeople(stateDb, config, {...world, log}, findCurrentRelease(folder)?.manifest)
+      const release = findCurrentRelease(folder)?.manifest
+      await tellPeople(stateDb, {config, release, jobs: namesOf(jobs)}, {...world, log})
     } catch (error) {
       logProblem(error, log, 'alarms could not be sent; they are sent later')
     }

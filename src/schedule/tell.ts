@@ -7,20 +7,15 @@ import type {Config} from '../core/config.ts'
 import {messageOf, newError} from '../core/errors.ts'
 import {scrubSecrets} from '../core/log.ts'
 import type {World} from '../core/types.ts'
-import type {ReleaseManifest} from '../store/release.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
-import {type Condition, listRaised, type Raised, readConditions, sinceOf} from './alarms.ts'
+import {type Condition, listRaised, type Raised, readConditions, sinceOf, type Watched} from './alarms.ts'
 
 /** Tells people what has changed since they were last told: one message per change and channel. A later call sends what fails now. */
-export async function tellPeople(
-  stateDb: StateDb,
-  config: Config,
-  world: World,
-  release: ReleaseManifest | undefined,
-): Promise<void> {
+export async function tellPeople(stateDb: StateDb, watched: Watched<Config>, world: World): Promise<void> {
+  const {config} = watched
   const channels = createChannels(config)
   const now = world.realClock.now()
-  settleAlarms(stateDb, readConditions(stateDb, config, now, release), [...channels.keys()], now)
+  settleAlarms(stateDb, readConditions(stateDb, watched, now), [...channels.keys()], now)
   for (;;) {
     const notice = claimNotice(stateDb, [...channels.keys()], now)
     const send = notice && channels.get(notice.channel)

@@ -10,6 +10,7 @@ import {
 } from 'node:fs'
 import {basename, dirname, isAbsolute, join, relative, resolve} from 'node:path'
 import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
+import {ENV_FILE} from '../core/settings.ts'
 
 /** Where everything under `--data` lies; all paths are absolute. */
 export interface DataFolder {
@@ -156,6 +157,25 @@ export function requireOutFile(folder: DataFolder, out: string): string {
 export function isInside(path: string, folder: string): boolean {
   const place = relative(followLinks(folder), followLinks(path))
   return !place.startsWith('..') && !isAbsolute(place)
+}
+
+/**
+ * Nothing that a source of a fleet names, in its settings or in a file of its own, lies in the folder of another, nor is it what the
+ * fleet alone may read.
+ *
+ * @throws ConfigError `FLEET_DATA_SHARED`
+ */
+export function requireOwnPlace({sourceDir: dir}: {sourceDir?: string | undefined}, path: string): void {
+  if (dir === undefined) return
+  const [sources, fleetDir] = [dirname(dir), dirname(dirname(dir))]
+  const place = resolve(dir, path)
+  const named = isAbsolute(path) ? path : `${dir}/${path}`
+  // Where the system gets to, which follows a link before the `..` behind it.
+  const reached = existsSync(named) ? realpathSync.native(named) : place
+  const isForeign = (one: string) =>
+    !isInside(one, dir) && (isInside(one, sources) || isInside(one, join(fleetDir, ENV_FILE)))
+  if (!isForeign(place) && !isForeign(reached)) return
+  throw newError('FLEET_DATA_SHARED', `Path '${place}' of source '${basename(dir)}' lies in another's.`)
 }
 
 /** The path with links followed, as far as it is there. */

@@ -194,6 +194,12 @@ export function formatBare({covered, chain}: TapeLine): string {
   return `${covered.slice(0, -1)}${MARK}${chain}"}`
 }
 
+/** The chain that a line says it has; undefined where it has none. */
+export function readChain(text: string): string | undefined {
+  const from = text.indexOf(MARK) + MARK.length
+  return from < MARK.length ? undefined : text.slice(from, from + CHAIN_START.length)
+}
+
 /** Reads a line that follows `previous`; what is wrong with it where it does not. */
 export function parseLine(text: string, previous: string): TapeLine | {problem: string} {
   const line = readLineAlone(text)

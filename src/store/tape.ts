@@ -27,6 +27,7 @@ import {
   parseGroupLength,
   parseHeader,
   parseLine,
+  readChain,
   readLineAlone,
   sealGroup,
   sealGroupNow,
@@ -179,13 +180,21 @@ export interface TapeEnd {
   problem: string | null
 }
 
+/** A line with its number on its tape, from 1. */
+export type NumberedLine = TapeLine & {number: number}
+
 /**
  * Reads a tape group by group, so that its length costs no memory.
  *
+ * @param isWanted by its text; a line that is not is left out, and neither it nor its body is compared with what it says of itself
  * @returns how far it could be read, as the generator's return value
  * @throws UnexpectedError `TAPE_KEY_WRONG` when it is sealed with another key
  */
-export function* readGroups(path: string, key: TapeKey): Generator<TapeLine[], TapeEnd, undefined> {
+export function* readGroups(
+  path: string,
+  key: TapeKey,
+  isWanted: (text: string) => boolean = () => true,
+): Generator<NumberedLine[], TapeEnd, undefined> {
   const file = openSync(path, 'r')
   try {
     const stats = fstatSync(file)
@@ -213,18 +222,23 @@ export function* readGroups(path: string, key: TapeKey): Generator<TapeLine[], T
       if (length === null || from + length > size) return {...end, problem: 'it is cut off'}
       const text = openGroup(read(from, length), {tapeId, number: end.groups}, key)
       if (text === null) return {...end, problem: 'its bytes are not those that were written'}
-      const lines: TapeLine[] = []
-      let {chain} = end
+      const lines: NumberedLine[] = []
+      let {chain, lines: number} = end
       for (const line of text.split('\n').slice(0, -1)) {
+        number += 1
+        if (!isWanted(line)) {
+          chain = readChain(line) ?? ''
+          continue
+        }
         const parsed = parseLine(line, chain)
         if ('problem' in parsed) return {...end, problem: parsed.problem}
         ;({chain} = parsed)
-        lines.push(parsed)
+        lines.push({...parsed, number})
       }
       end.bytes = from + length
       end.chain = chain
       end.groups += 1
-      end.lines += lines.length
+      end.lines = number
       yield lines
     }
     return end
@@ -285,12 +299,16 @@ export function readEnds(path: string, key: TapeKey): {first: TapeLine[]; last: 
 }
 
 /**
- * Reads every line of a tape that is whole.
+ * Reads every line of a tape that is whole, or those that are wanted.
  *
  * @throws UnexpectedError `TAPE_DAMAGED`, `TAPE_KEY_WRONG`
  */
-export function* readLines(path: string, key: TapeKey): Generator<TapeLine, TapeEnd, undefined> {
-  const groups = readGroups(path, key)
+export function* readLines(
+  path: string,
+  key: TapeKey,
+  isWanted?: (text: string) => boolean,
+): Generator<NumberedLine, TapeEnd, undefined> {
+  const groups = readGroups(path, key, isWanted)
   for (let next = groups.next(); ; next = groups.next()) {
     if (!next.done) {
       yield* next.value

@@ -7,7 +7,7 @@ import {describeIssues, parseJson} from '../core/json.ts'
 import type {Received, World} from '../core/types.ts'
 import {createClient} from '../source/client.ts'
 import {walkPages} from '../source/walk-pages.ts'
-import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
+import {dataFolderAt, requireOwnPlace, requireWritable} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
 import {withRun} from '../store/runs.ts'
 import {openWarehouse} from '../store/warehouse.ts'
@@ -19,9 +19,10 @@ import {openTapes, type Tapes} from './tapes.ts'
 /**
  * The feeds of `LOANTAPE_RATES_FILE`; none where it is not set.
  *
- * @throws ConfigError `RATES_FILE` naming file and field
+ * @throws ConfigError `RATES_FILE` naming file and field; `FLEET_DATA_SHARED`
  */
-export function readRateFeeds({ratesFile}: Config): RateFeed[] {
+export function readRateFeeds(config: Config): RateFeed[] {
+  const {ratesFile} = config
   if (ratesFile === undefined) return []
   const refuse = (problem: string, cause?: unknown) =>
     newError('RATES_FILE', `Rate feeds in '${ratesFile}': ${problem}.`, {cause})
@@ -35,8 +36,11 @@ export function readRateFeeds({ratesFile}: Config): RateFeed[] {
   if (json === undefined) throw refuse('expected JSON')
   const {data, error} = feedsFile.safeParse(json)
   if (error) throw refuse(describeIssues(error).join('; '))
+  for (const {csv} of data.feeds) if (csv !== undefined && !isUrl(csv)) requireOwnPlace(config, csv)
   return data.feeds
 }
+
+const isUrl = (csv: string) => /^https?:\/\//.test(csv)
 
 /** What became of one feed. */
 interface RateFeedResult {
@@ -146,7 +150,7 @@ async function askService(feed: RateFeed, config: Config, world: World): Promise
 }
 
 async function readCsvSource(feed: RateFeed, csv: string, config: Config, world: World): Promise<Received> {
-  if (!/^https?:\/\//.test(csv)) return readCsvFile(feed, csv, world)
+  if (!isUrl(csv)) return readCsvFile(feed, csv, world)
   if (!URL.canParse(csv)) throw createFeedError(feed, 'expected a URL or a file in csv')
   const {origin, pathname, search} = new URL(csv)
   const maxWaitMinutes = Math.min(config.maxWaitMinutes, LONGEST_WAIT_MINUTES)

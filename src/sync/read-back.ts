@@ -7,7 +7,7 @@ import type {DataFolder} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
 import {listTapes, type TapeRow} from '../store/recorded.ts'
 import type {StateDb} from '../store/state-db.ts'
-import {readLines} from '../store/tape.ts'
+import {type NumberedLine, readLines} from '../store/tape.ts'
 import type {Frame, TapeKey, TapeLine} from '../store/tape-format.ts'
 import {writeChanged, writeSetting} from '../store/warehouse.ts'
 import {createReader, instant, type Known, type ReadBack, readKnown} from './intake.ts'
@@ -20,8 +20,8 @@ import {certifyWalk, storeWalk} from './walk-state.ts'
 export interface ReadableTape extends TapeRow {
   /** Its absolute path. */
   file: string
-  /** Reads it from its first line; throws UnexpectedError `TAPE_DAMAGED`. */
-  lines(): Generator<TapeLine>
+  /** Reads it from its first line, or the lines whose text is wanted; throws UnexpectedError `TAPE_DAMAGED`. */
+  lines(isWanted?: (text: string) => boolean): Generator<NumberedLine>
 }
 
 /** The tapes that can be read, oldest first; none of them without a key. */
@@ -34,7 +34,7 @@ export function listReadableTapes(
     const file = join(root, row.path)
     const isKept = row.removed_at === null && row.outcome !== 'lost' && existsSync(file)
     return key && isKept && row.fingerprint === key.fingerprint
-      ? {...row, file, lines: () => readLines(file, key)}
+      ? {...row, file, lines: (isWanted) => readLines(file, key, isWanted)}
       : []
   })
 }

@@ -1,10 +1,8 @@
-import {anyRow, computedRow, type RowOf} from '../build/release-row.ts'
+import {computedRow, type RowOf} from '../build/release-row.ts'
 import {isCalendarDate} from '../core/clock.ts'
-import {type Column, countOf, dollars, linked, renderPages, signed, table, words} from './figures.ts'
-import {addressBehind} from './filter.ts'
+import {type Column, capitalised, countOf, dollars, linked, renderPages, table, words} from './figures.ts'
+import {type Ask, addressBehind} from './filter.ts'
 import {html} from './html.ts'
-import {describeMove} from './morning.ts'
-import {MOVED_SINCE} from './moved.ts'
 import {addressOfDeal} from './portfolio.ts'
 import type {Page, View} from './view.ts'
 
@@ -12,11 +10,9 @@ import type {Page, View} from './view.ts'
 interface Behind {
   title: string
   /** Parameters of its address, in the order of `$1`, `$2`, … . */
-  asks: readonly string[]
-  /** `deal_id`, `what` in a few words, and the amounts; a deal may have several rows. */
+  asks: readonly Ask[]
+  /** `deal_id`, `what` in a few words, and `amount`; a deal may have several rows. */
   sql: string
-  /** Columns of amounts that add up to the number; `amount` where nothing else is said. */
-  amounts?: readonly string[]
 }
 
 /** Positions of a class at the end of a day, and what the first walk found. */
@@ -50,14 +46,6 @@ const others = (column: string) => `
   from placed inner join ranked using (bucket) where place > cast($1 as bigint)`
 
 const NUMBERS: Record<string, Behind> = {
-  moved: {
-    title: 'What moved it since $1',
-    asks: ['against', 'beyond'],
-    amounts: ['open', 'funded', 'pipeline'],
-    sql: `${MOVED_SINCE}
-      select *, null as what from moved
-      order by greatest(abs(open), abs(funded), abs(pipeline)) desc, deal_id offset cast($2 as bigint)`,
-  },
   stuck: {
     title: 'In their status for longer than usual',
     asks: [],
@@ -72,13 +60,13 @@ const NUMBERS: Record<string, Behind> = {
   },
   aging: {
     title: '$1 for $2 days',
-    asks: ['status', 'age_band'],
+    asks: ['in_status', 'age_band'],
     sql: `select deal_id, days_in_status || ' days' as what, loan_amount as amount
       from mart.pipeline_aging where status = $1 and age_band = $2`,
   },
   aging_stuck: {
     title: '$1 for $2 days, longer than usual',
-    asks: ['status', 'age_band'],
+    asks: ['in_status', 'age_band'],
     sql: `select deal_id, days_in_status || ' days' as what, loan_amount as amount
       from mart.pipeline_aging where status = $1 and age_band = $2 and is_stuck`,
   },
@@ -116,7 +104,7 @@ const NUMBERS: Record<string, Behind> = {
   },
   reached: {
     title: 'Created in $1, reached $2 or later',
-    asks: ['month', 'status'],
+    asks: ['month', 'in_status'],
     sql: `select deal_id, null as what, loan_amount as amount from work.deal_life
       where created_month = $1 and reached_order >= (select sort_order from seed.status where status = $2)`,
   },
@@ -164,24 +152,23 @@ const NUMBERS: Record<string, Behind> = {
 
 const isCount = (text: string) => /^\d{1,9}$/.test(text)
 
-const moveRow = computedRow({
-  status_before: 'text?',
-  status_after: 'text?',
-  amount_before: 'decimal?',
-  amount_after: 'decimal?',
-})
-
 /** What a parameter may be, so that no query fails of it. */
-const FORMS: Record<string, (text: string) => boolean> = {
+const FORMS: Partial<Record<Ask, (text: string) => boolean>> = {
   month: (text) => isCalendarDate(`${text}-01`),
-  against: isCalendarDate,
   beyond: isCount,
   top: isCount,
 }
 
-const firstDay = computedRow({first: 'text?'})
-
 const PER_PAGE = 50
+
+const totalRow = computedRow({rows: 'count', deals: 'count', amount: 'sum'})
+const behindRow = computedRow({
+  deal_id: 'text?',
+  what: 'text?',
+  amount: 'decimal?',
+  property_address: 'text?',
+})
+type BehindRow = RowOf<typeof behindRow>
 
 /** `/behind/<number>`: the deals that a number of another page is made of, with their sum; undefined of no number. */
 export async function viewBehind({tables, filter, query}: View, name: string): Promise<Page | undefined> {
@@ -189,69 +176,38 @@ export async function viewBehind({tables, filter, query}: View, name: string): P
   if (!behind) return undefined
   const asked = behind.asks.map((ask) => query.get(ask) ?? (ask === 'beyond' ? '0' : ''))
   if (behind.asks.some((ask, index) => FORMS[ask]?.(asked[index] ?? '') === false)) return undefined
-  const against = asked[behind.asks.indexOf('against')]
-  const {first} = await tables.one(firstDay, 'select min(day) as first from mart.position_daily')
-  // Before the first walk nobody knows what there was.
-  if (against !== undefined && (first === null || against < first)) return undefined
-  const {amounts = ['amount']} = behind
-  /** Movements have a sign, and are told by what was before and after. */
-  const isMoved = behind.amounts !== undefined
-  const shown = isMoved ? signed : dollars
   const page = Math.max(1, Math.min(1_000_000, Number.parseInt(query.get('page') ?? '1', 10) || 1))
   const total = await tables.one(
-    anyRow,
-    `select count(*) as rows, count(distinct deal_id) as deals,
-       ${amounts.map((amount) => `cast(coalesce(sum(${amount}), 0) as decimal(38, 2)) as ${amount}`).join(', ')}
-     from (${behind.sql}\n)`,
+    totalRow,
+    `select count(*) as rows, count(distinct deal_id) as deals, sum(amount) as amount from (${behind.sql}\n)`,
     asked,
   )
   const rows = await tables.all(
-    anyRow,
+    behindRow,
     `select listed.*, property_address from (${behind.sql}\n) as listed
      left join core.deal_history as history on history.deal_id = listed.deal_id and valid_to is null
-     order by abs(${amounts[0]}) desc, listed.deal_id, what limit ${PER_PAGE} offset ${(page - 1) * PER_PAGE}`,
+     order by abs(amount) desc, listed.deal_id, what limit ${PER_PAGE} offset ${(page - 1) * PER_PAGE}`,
     asked,
   )
-  const columns: Column<RowOf<typeof anyRow>>[] = [
+  const columns: Column<BehindRow>[] = [
     {
       title: 'Deal',
       cell: ({deal_id}) =>
-        deal_id === null
-          ? 'All'
-          : linked(html`<code>${String(deal_id)}</code>`, addressOfDeal(String(deal_id))),
+        deal_id === null ? 'All' : linked(html`<code>${deal_id}</code>`, addressOfDeal(deal_id)),
     },
-    ...amounts.map(
-      (amount): Column<RowOf<typeof anyRow>> => ({
-        title: words(amount).replace(/^./, (letter) => letter.toUpperCase()),
-        kind: 'number',
-        cell: (row) => (row[amount] === null ? '–' : shown(String(row[amount]))),
-      }),
-    ),
-    {
-      title: isMoved ? 'What happened' : 'What',
-      cell: (row) =>
-        isMoved && row.deal_id !== null
-          ? describeMove(moveRow.parse(row))
-          : row.what === null
-            ? ''
-            : words(String(row.what)),
-    },
-    {
-      title: 'Property',
-      cell: ({property_address}) => (property_address === null ? '–' : String(property_address)),
-    },
+    {title: 'Amount', kind: 'number', cell: ({amount}) => dollars(amount)},
+    {title: 'What', cell: ({what}) => (what === null ? '' : words(what))},
+    {title: 'Property', cell: ({property_address}) => property_address ?? '–'},
   ]
-  const pages = Math.max(1, Math.ceil(Number(total.rows) / PER_PAGE))
+  const pages = Math.max(1, Math.ceil(total.rows / PER_PAGE))
   const here = Object.fromEntries(behind.asks.map((ask, index) => [ask, asked[index]]))
-  const sums = amounts.map(
-    (amount) => `${amounts.length > 1 ? `${amount} ` : ''}${shown(String(total[amount]))}`,
-  )
+  const all = pages === 1 ? {...total, deal_id: null, what: null, property_address: ''} : undefined
   return {
-    title: behind.title
-      .replaceAll(/\$(\d)/g, (_, place: string) => words(asked[Number(place) - 1]))
-      .replace(/^./u, (letter) => letter.toUpperCase()),
-    body: html`<p class="muted" id="total">${countOf(Number(total.deals), 'deal')}, ${sums.join(', ')}</p>
-${rows.length === 0 ? html`<p class="empty">There are none.</p>` : table(columns, rows, pages === 1 ? {...total, deal_id: null, what: null, property_address: ''} : undefined)}
+    title: capitalised(
+      behind.title.replaceAll(/\$(\d)/g, (_, place: string) => words(asked[Number(place) - 1])),
+    ),
+    body: html`<p class="muted" id="total">${countOf(total.deals, 'deal')}, ${dollars(total.amount)}</p>
+${rows.length === 0 ? html`<p class="empty">There are none.</p>` : table(columns, rows, all)}
 ${renderPages(page, pages, (other) => addressBehind(name, filter, {...here, page: String(other)}))}`,
   }
 }

@@ -1,6 +1,17 @@
 import {anyRow, type Cell, computedRow, type RowOf, rowOf} from '../build/release-row.ts'
 import {shorten} from '../core/text.ts'
-import {type Column, countOf, dollars, instant, linked, ratio, renderPages, table, words} from './figures.ts'
+import {
+  type Column,
+  capitalised,
+  countOf,
+  dollars,
+  instant,
+  linked,
+  ratio,
+  renderPages,
+  table,
+  words,
+} from './figures.ts'
 import {addressOf, hiddenFields} from './filter.ts'
 import {type History, noneIfUnknown} from './history.ts'
 import {type Html, html} from './html.ts'
@@ -193,7 +204,7 @@ function renderOthers(title: string, rows: readonly Cells[], names: readonly str
   if (rows.length === 0) return false
   const columns = names.map(
     (name): Column<Cells> => ({
-      title: words(name),
+      title: capitalised(words(name)),
       kind: name === 'debit' || name === 'credit' ? 'number' : undefined,
       cell: (row) => {
         const value = row[name]

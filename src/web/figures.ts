@@ -44,6 +44,9 @@ export function words(text: string | null | undefined): string {
   return shorten((text ?? '–').replaceAll('_', ' '))
 }
 
+/** A name as a heading begins. */
+export const capitalised = (name: string) => name.replace(/^./u, (letter) => letter.toUpperCase())
+
 /** The ways to the pages before and after one of a list; false where there is one page alone. */
 export function renderPages(page: number, all: number, addressOf: (page: number) => string): Html | false {
   if (all === 1 && page === 1) return false
@@ -126,9 +129,14 @@ export function figures(all: readonly Figure[]): Html {
   )}</div>`
 }
 
+/** Node takes 16 KB of headers, and a status may be as long as the source likes. */
+const LONGEST_ADDRESS = 8_000
+
 /** A value as a link to what it is made of, where there is such a page. */
 export function linked(value: Html | string, href: string | undefined): Html {
-  return href === undefined ? html`${value}` : html`<a href="${href}">${value}</a>`
+  return href === undefined || href.length > LONGEST_ADDRESS
+    ? html`${value}`
+    : html`<a href="${href}">${value}</a>`
 }
 
 /** One column of a table; cells are made from a row. */

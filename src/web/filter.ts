@@ -17,6 +17,7 @@ const DIMENSIONS: Record<string, Dimension> = {
   known_at: {title: 'Known at'},
   part: {title: 'Part'},
   status: {title: 'Status', isOf: (values) => `deal.status in (${values})`},
+  status_class: {title: 'Status class', isOf: (values) => `deal.status_class in (${values})`},
   loan_program: {
     title: 'Loan program',
     isOf: (values) => `coalesce(deal.loan_program, 'unknown') in (${values})`,
@@ -29,6 +30,12 @@ const DIMENSIONS: Record<string, Dimension> = {
     isOf: (values) => `strftime(deal.created_on, '%Y-%m') in (${values})`,
   },
 }
+
+/** The filter of a release alone: all deals of it. */
+export const ofAllDeals = ({values}: Filter): Filter => ({
+  values: new Map([...values].filter(([name]) => name === 'as_of' || name === 'known_at')),
+  condition: undefined,
+})
 
 /** The parts of a portfolio; what has not ended is open. */
 const PARTS: Record<string, string> = {
@@ -48,9 +55,10 @@ export interface Filter {
 
 /** Reads a filter from an address; other parameters are a page's own. */
 export function parseFilter(query: URLSearchParams): Filter {
-  const entries = Object.keys(DIMENSIONS).map((name): [string, string[]] => [
+  // A form sends an empty day where none was chosen; a status may be blank.
+  const entries = Object.entries(DIMENSIONS).map(([name, {isOf}]): [string, string[]] => [
     name,
-    [...new Set(query.getAll(name))].filter((value) => value !== ''),
+    [...new Set(query.getAll(name))].filter((value) => value !== '' || isOf !== undefined),
   ])
   const values = new Map(entries.filter(([, buckets]) => buckets.length > 0))
   const conditions = [...values].flatMap(([name, buckets]) =>
@@ -103,13 +111,16 @@ export function addressOfPart(
   return both.length === 0 ? undefined : addressOf('/deals', filter, {...changes, part: [...new Set(both)]})
 }
 
+/** What a number is of, beside the filter. No dimension has such a name: it would filter the deals before they are counted. */
+export type Ask = 'against' | 'age_band' | 'beyond' | 'from' | 'in_status' | 'month' | 'term' | 'to' | 'top'
+
 /** The address of the deals behind a number, which `behind.ts` knows by this name. */
 export function addressBehind(
   number: string,
   filter: Filter,
-  asked: Readonly<Record<string, string | undefined>> = {},
+  asked: Readonly<Partial<Record<Ask | 'page', string>>> = {},
 ): string {
-  const given = Object.entries(asked).map(([name, value]): [string, string[]] => [name, [value ?? '']])
+  const given = Object.entries(asked).map(([name, value]): [string, string[]] => [name, [value]])
   return addressOf(`/behind/${number}`, filter, Object.fromEntries(given))
 }
 

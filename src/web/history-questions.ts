@@ -28,9 +28,9 @@ export const questions = {
     const folder = dataFolderAt(dataDir)
     return diffReleases(requireRelease(folder, before), requireRelease(folder, after))
   },
-  moved({dataDir}: Config, before: string, after: string, condition?: string) {
+  moved({dataDir}: Config, before: string, after: string, asked: Parameters<typeof readMovedBetween>[2]) {
     const folder = dataFolderAt(dataDir)
-    return readMovedBetween(requireRelease(folder, before), requireRelease(folder, after), condition)
+    return readMovedBetween(requireRelease(folder, before), requireRelease(folder, after), asked)
   },
 }
 

@@ -1,5 +1,5 @@
 import type {NotIssued} from '../books/standing.ts'
-import {computedRow} from '../build/release-row.ts'
+import {computedRow, rowOf} from '../build/release-row.ts'
 import {addDays, isCalendarDate} from '../core/clock.ts'
 import {centsOf, formatCents} from '../core/money.ts'
 import {describeFindings} from './data-quality.ts'
@@ -12,13 +12,22 @@ import {
   instant,
   linked,
   ratio,
+  renderPages,
   signed,
   table,
   words,
 } from './figures.ts'
-import {addressBehind, addressOf, addressOfPart, hiddenFields} from './filter.ts'
+import {type Ask, addressBehind, addressOf, addressOfPart, hiddenFields} from './filter.ts'
 import {type Html, html, prose} from './html.ts'
-import {type Moved, type Movements, NAMED, PARTS, readMovedBetween, readMovedSince} from './moved.ts'
+import {
+  type Moved,
+  type Movements,
+  NAMED,
+  PARTS,
+  readMovedBetween,
+  readMovedSince,
+  type Which,
+} from './moved.ts'
 import {addressOfDeal, listBrokenLimits} from './portfolio.ts'
 import {summaryRow} from './portfolio-parts.ts'
 import {findSeenBefore} from './reader.ts'
@@ -84,16 +93,22 @@ interface Moment {
 
 const momentOf = (day: string): Moment => ({against: day, name: day, words: day})
 
+/** What there is, and what moved it; the largest movements are named. */
+export async function readMorning(view: View, readBetween?: typeof readMovedBetween) {
+  const summary = await view.tables.one(summaryRow, 'from mart.portfolio_summary')
+  return {summary, ...(await readMoves(view, readBetween))}
+}
+
 /**
- * What there is, and what moved it: since the day that the address asks for, or the release; by default since the day before or, where
- * nothing is known of that, since the release that readers saw before this one. The largest movements are named.
+ * What moved the figures: since the day that the address asks for, or the release; by default since the day before or, where nothing is
+ * known of that, since the release that readers saw before this one.
  */
-export async function readMorning(
+async function readMoves(
   {tables, release, query, filter}: View,
   readBetween: typeof readMovedBetween = readMovedBetween,
+  which: Which = {},
 ) {
   const {as_of: asOf} = release.manifest
-  const summary = await tables.one(summaryRow, 'from mart.portfolio_summary')
   const {first} = await tables.one(
     computedRow({first: 'text?'}),
     'select min(day) as first from mart.position_daily',
@@ -107,11 +122,12 @@ export async function readMorning(
   const wished = query.get('against') ?? ''
   const day = isCalendarDate(wished) ? wished : addDays(asOf, -1)
   const isKnown = first !== null && day >= first && day < asOf
-  const found = {summary, first, earlier}
+  const found = {first, earlier}
   if (isKnown && wished !== earlier?.against)
-    return {...found, since: momentOf(day), ...(await readMovedSince(tables, day))}
+    return {...found, since: momentOf(day), ...(await readMovedSince(tables, day, which))}
+  const {condition} = filter
   return before && !isCalendarDate(wished)
-    ? {...found, since: earlier, ...(await readBetween(before, release, filter.condition))}
+    ? {...found, since: earlier, ...(await readBetween(before, release, {...which, condition}))}
     : {...found, since: undefined, totals: undefined, moved: []}
 }
 
@@ -128,7 +144,7 @@ export async function viewMorning(
     name: TITLES[part],
     value: dollarsAtAGlance(amount),
     note: html`${countOf(deals, 'deal')}, ${dollars(amount)}${totals && html`<br>${centsOf(totals[part]) === 0n ? 'unchanged' : signed(totals[part])} since ${since?.name}`}`,
-    href: addressOfPart(filter, part),
+    href: deals === 0 ? undefined : addressOfPart(filter, part),
   })
   const body = html`${figures([
     figureOf('open', summary.open_deals, summary.open_amount),
@@ -185,36 +201,73 @@ function renderMoves({asOf, since, earlier, first, moved, totals}: Moves, {filte
   const restOf = (part: (typeof PARTS)[number]) =>
     formatCents(centsOf(totals[part]) - moved.reduce((sum, deal) => sum + centsOf(deal[part]), 0n))
   const others: Moved = {
-    deal_id: '',
-    status_before: null,
-    status_after: null,
-    amount_before: null,
-    amount_after: null,
+    ...NOBODY,
     open: restOf('open'),
     funded: restOf('funded'),
     pipeline: restOf('pipeline'),
   }
-  const total: Moved = {...others, deal_id: 'all', ...totals}
-  const behind = (changes: Record<string, string>) =>
-    isDay ? addressBehind('moved', filter, {against: since.against, ...changes}) : undefined
-  const columns: Column<Moved>[] = [
-    {
-      title: 'Deal',
-      cell: ({deal_id}) =>
-        deal_id === 'all'
-          ? linked('All', behind({}))
-          : deal_id === ''
-            ? linked(countOf(rest, 'other'), behind({beyond: String(NAMED)}))
-            : linked(html`<code>${deal_id}</code>`, addressOfDeal(deal_id)),
-    },
-    ...PARTS.map(
-      (part): Column<Moved> => ({title: TITLES[part], kind: 'number', cell: (deal) => signed(deal[part])}),
-    ),
-    {title: 'What happened', cell: describeMove},
-  ]
+  const total: Moved = {...NOBODY, ...totals}
+  const behind = (changes: Partial<Record<Ask, string>>) =>
+    addressBehind('moved', filter, {against: since?.against ?? '', ...changes})
+  const columns = listColumns((deal) =>
+    deal === total
+      ? linked('All', behind({}))
+      : deal === others
+        ? linked(countOf(rest, 'other'), behind({beyond: String(NAMED)}))
+        : linked(html`<code>${deal.deal_id}</code>`, addressOfDeal(deal.deal_id)),
+  )
   return html`<h2>What moved it since ${since?.words}</h2>
 ${choices}
 ${totals.deals === 0 ? html`<p class="muted">Nothing: no deal has come, gone or changed its amount or class.</p>` : table(columns, rest > 0 ? [...moved, others] : moved, total)}`
+}
+
+/** What a row of totals has for a deal's own columns. */
+const NOBODY = {deal_id: '', status_before: null, status_after: null, amount_before: null, amount_after: null}
+
+const listColumns = (nameOf: (deal: Moved) => Html): Column<Moved>[] => [
+  {title: 'Deal', cell: nameOf},
+  ...PARTS.map(
+    (part): Column<Moved> => ({title: TITLES[part], kind: 'number', cell: (deal) => signed(deal[part])}),
+  ),
+  {title: 'What happened', cell: describeMove},
+]
+
+const PER_PAGE = 50
+
+const placeRow = rowOf('core.deal_history', ['deal_id', 'property_address'])
+
+/** `/behind/moved`: every deal that moved the figures; undefined of a moment that they are not compared with. */
+export async function viewMoved(view: View, readBetween: typeof readMovedBetween): Promise<Page | undefined> {
+  const {tables, filter, query} = view
+  const numberOf = (name: Ask | 'page', least: number) =>
+    Math.max(least, Math.min(1_000_000, Number.parseInt(query.get(name) ?? '', 10) || least))
+  const [beyond, page] = [numberOf('beyond', 0), numberOf('page', 1)]
+  const which = {beyond, offset: (page - 1) * PER_PAGE, limit: PER_PAGE}
+  const {since, totals, moved} = await readMoves(view, readBetween, which)
+  if (!since || !totals || since.against !== query.get('against')) return undefined
+  const places = await tables.all(
+    placeRow,
+    'select deal_id, property_address from core.deal_history where valid_to is null and list_contains($1::json::varchar[], deal_id)',
+    [JSON.stringify(moved.map(({deal_id}) => deal_id))],
+  )
+  const placeOf = new Map(places.map(({deal_id, property_address}) => [deal_id, property_address]))
+  const all: Moved = {...NOBODY, ...totals}
+  const columns: Column<Moved>[] = [
+    ...listColumns((deal) =>
+      deal === all ? html`All` : linked(html`<code>${deal.deal_id}</code>`, addressOfDeal(deal.deal_id)),
+    ),
+    {title: 'Property', cell: (deal) => (deal === all ? '' : (placeOf.get(deal.deal_id) ?? '–'))},
+  ]
+  const pages = Math.max(1, Math.ceil(totals.deals / PER_PAGE))
+  const asked = {against: since.against, beyond: String(beyond)}
+  const sums = PARTS.map((part) => `${part} ${signed(totals[part])}`).join(', ')
+  return {
+    title: 'What moved it',
+    body: html`<p class="muted">Since ${since.words}.</p>
+<p class="muted" id="total">${countOf(totals.deals, 'deal')}, ${sums}</p>
+${moved.length === 0 ? html`<p class="empty">There are none.</p>` : table(columns, moved, pages === 1 ? all : undefined)}
+${renderPages(page, pages, (other) => addressBehind('moved', filter, {...asked, page: String(other)}))}`,
+  }
 }
 
 /** What happened to a deal between two moments at which it stood, or did not. */

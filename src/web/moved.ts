@@ -19,10 +19,19 @@ const movedRow = rowOf('core.deal', ['deal_id'], {
   pipeline: 'sum',
 })
 
-/** What all deals that moved came to, and the largest movements. */
+/** What deals that moved came to, and some of them. */
 export interface Movements {
   totals: RowOf<typeof totalsRow>
   moved: Moved[]
+}
+
+/** Which of the deals that moved: the largest first, those left out that come before; by default those that are named. */
+export interface Which {
+  /** This many are not counted. */
+  beyond?: number
+  /** Of those that are counted, from this one on so many are told. */
+  offset?: number
+  limit?: number
 }
 const totalsRow = computedRow({deals: 'count', open: 'sum', funded: 'sum', pipeline: 'sum'})
 
@@ -51,18 +60,24 @@ moved as (
   having open <> 0 or funded <> 0 or pipeline <> 0
 )`
 
-async function readMoved(tables: ReleaseQueries, side: string, params: string[] = []): Promise<Movements> {
+async function readMoved(
+  tables: ReleaseQueries,
+  side: string,
+  {beyond = 0, offset = 0, limit = NAMED}: Which,
+  params: string[] = [],
+): Promise<Movements> {
+  const largest = `from moved order by greatest(abs(open), abs(funded), abs(pipeline)) desc, deal_id`
   const totals = await tables.one(
     totalsRow,
     `${buildMoved(side)}
      select count(*) as deals,
-       ${PARTS.map((part) => `cast(coalesce(sum(${part}), 0) as decimal(38, 2)) as ${part}`).join(', ')} from moved`,
+       ${PARTS.map((part) => `cast(coalesce(sum(${part}), 0) as decimal(38, 2)) as ${part}`).join(', ')}
+     from (${largest} offset ${beyond})`,
     params,
   )
   const moved = await tables.all(
     movedRow,
-    `${buildMoved(side)}
-     from moved order by greatest(abs(open), abs(funded), abs(pipeline)) desc, deal_id limit ${NAMED}`,
+    `${buildMoved(side)} ${largest} limit ${limit} offset ${beyond + offset}`,
     params,
   )
   return {totals, moved}
@@ -81,12 +96,9 @@ const SINCE = `
     left join seed.status as status on status.status = position.status
     where (position.from_day <= $1 and coalesce(position.to_day > $1, true)) or position.to_day is null`
 
-/** SQL of the movements since the end of the day `$1`, as `moved`. */
-export const MOVED_SINCE = buildMoved(SINCE).replaceAll('$1', 'cast($1 as date)')
-
 /** What moved since the end of a day. */
-export const readMovedSince = (tables: ReleaseQueries, day: string): Promise<Movements> =>
-  readMoved(tables, SINCE, [day])
+export const readMovedSince = (tables: ReleaseQueries, day: string, which: Which = {}): Promise<Movements> =>
+  readMoved(tables, SINCE, which, [day])
 
 /**
  * What is different in one release from another, whatever their days.
@@ -96,7 +108,7 @@ export const readMovedSince = (tables: ReleaseQueries, day: string): Promise<Mov
 export async function readMovedBetween(
   before: Release,
   after: Release,
-  condition = 'true',
+  {condition = 'true', ...which}: Which & {condition?: string | undefined} = {},
 ): Promise<Movements> {
   await using db = await openDatabase({attach: []})
   // One after the other under the names that conditions know.
@@ -114,5 +126,5 @@ export async function readMovedBetween(
     select *, true as is_before, false as is_after from memory.main.deals_before
     union all
     select *, false, true from memory.main.deals_after`
-  return await readMoved(db, side)
+  return await readMoved(db, side, which)
 }

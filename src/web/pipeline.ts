@@ -1,7 +1,7 @@
 import {type RowOf, rowOf} from '../build/release-row.ts'
 import {renderChart} from './chart.ts'
 import {bar, type Column, count, dollars, linked, percent, table, words} from './figures.ts'
-import {addressBehind, addressOf} from './filter.ts'
+import {type Ask, addressBehind, addressOf} from './filter.ts'
 import {type Html, html} from './html.ts'
 import type {Page, View} from './view.ts'
 
@@ -90,7 +90,7 @@ export async function viewPipeline(view: View): Promise<Page> {
     `from mart.pull_through where loan_program = '(all)' order by month desc`,
   )
   const curves = await tables.all(curveRow, 'from mart.funding_curve order by cohort_month, age_months')
-  const deals = (number: number, name: string, asked: Record<string, string>) =>
+  const deals = (number: number, name: string, asked: Partial<Record<Ask, string>>) =>
     number === 0 ? '0' : linked(count(number), addressBehind(name, filter, asked))
   const statusLink = (status: string) =>
     linked(words(status), addressOf('/deals', filter, {status: [status]}))
@@ -104,14 +104,16 @@ ${orNone(
     {
       title: 'Deals',
       kind: 'number',
-      cell: (row) => deals(row.deals, 'aging', {status: row.status, age_band: row.age_band}),
+      cell: (row) => deals(row.deals, 'aging', {in_status: row.status, age_band: row.age_band}),
     },
     {title: 'Amount', kind: 'number', cell: ({amount}) => dollars(amount)},
     {
       title: 'Stuck',
       kind: 'number',
       cell: ({stuck, status, age_band}) =>
-        stuck === 0 ? '–' : html`<b class="warned">${deals(stuck, 'aging_stuck', {status, age_band})}</b>`,
+        stuck === 0
+          ? '–'
+          : html`<b class="warned">${deals(stuck, 'aging_stuck', {in_status: status, age_band})}</b>`,
     },
   ],
   'Nothing is in the pipeline.',
@@ -162,7 +164,8 @@ ${orNone(
     {
       title: 'Deals',
       kind: 'number',
-      cell: ({reached_deals, status}) => deals(reached_deals, 'reached', {month: month ?? '', status}),
+      cell: ({reached_deals, status}) =>
+        deals(reached_deals, 'reached', {month: month ?? '', in_status: status}),
     },
     {title: 'Amount', kind: 'number', cell: ({reached_amount}) => dollars(reached_amount)},
   ],

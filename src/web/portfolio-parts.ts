@@ -5,6 +5,7 @@ import {renderChart, type Series} from './chart.ts'
 import {
   bar,
   type Column,
+  capitalised,
   count,
   countOf,
   dollars,
@@ -100,6 +101,7 @@ const bucketRow = rowOf('mart.portfolio_breakdown', [
   'share_pct',
   'open_deals',
   'open_amount',
+  'funded_deals',
   'funded_amount',
   'funded_share_pct',
   'open_wa_ltv',
@@ -181,7 +183,8 @@ function renderBreakdown(portfolio: Portfolio, dimension: string, title: string)
     share_pct: null,
     funded_share_pct: Number(summary.funded_amount) === 0 ? null : 100,
   }
-  const dealsOf = (row: Bucket, part: string) => {
+  const dealsOf = (row: Bucket, part: 'open' | 'funded') => {
+    if (row[`${part}_deals`] === 0) return undefined
     if (row === total) return links?.deals(part)
     if (row !== others) return links?.deals(part, dimension, row.bucket)
     return part === 'open' ? links?.behind(BY_AMOUNT[dimension] ?? '', {beyond: String(SHOWN)}) : undefined
@@ -220,6 +223,7 @@ function addUp(buckets: readonly Bucket[]): Bucket {
     share_pct: null,
     open_deals: buckets.reduce((sum, {open_deals}) => sum + open_deals, 0),
     open_amount: amountOf('open_amount'),
+    funded_deals: buckets.reduce((sum, {funded_deals}) => sum + funded_deals, 0),
     funded_amount: amountOf('funded_amount'),
     funded_share_pct: buckets.reduce((sum, {funded_share_pct}) => sum + (funded_share_pct ?? 0), 0),
     open_wa_ltv: null,
@@ -262,40 +266,25 @@ ${renderConcentration(report)}`
 }
 
 function renderFigures({summary, links}: PortfolioReport): Html {
+  const figureOf = (part: 'open' | 'funded' | 'pipeline' | 'ended') => ({
+    name: capitalised(part),
+    value: dollarsAtAGlance(summary[`${part}_amount`]),
+    note: `${countOf(summary[`${part}_deals`], 'deal')}, ${dollars(summary[`${part}_amount`])}`,
+    href: summary[`${part}_deals`] === 0 ? undefined : links?.deals(part),
+  })
+  const ended = figureOf('ended')
   return figures([
-    {
-      name: 'Open',
-      value: dollarsAtAGlance(summary.open_amount),
-      note: exactly(summary.open_deals, summary.open_amount),
-      href: links?.deals('open'),
-    },
-    {
-      name: 'Funded',
-      value: dollarsAtAGlance(summary.funded_amount),
-      note: exactly(summary.funded_deals, summary.funded_amount),
-      href: links?.deals('funded'),
-    },
-    {
-      name: 'Pipeline',
-      value: dollarsAtAGlance(summary.pipeline_amount),
-      note: exactly(summary.pipeline_deals, summary.pipeline_amount),
-      href: links?.deals('pipeline'),
-    },
+    figureOf('open'),
+    figureOf('funded'),
+    figureOf('pipeline'),
     {
       name: 'Weighted loan-to-value',
       value: ratio(summary.open_wa_ltv),
       note: `of what is open; funded ${ratio(summary.funded_wa_ltv)}. Taken of ${percent(summary.open_ltv_coverage_pct)} of the open amount`,
     },
-    {
-      name: 'Ended',
-      value: dollarsAtAGlance(summary.ended_amount),
-      note: `${exactly(summary.ended_deals, summary.ended_amount)}: with the open ones all that the source lists`,
-      href: links?.deals('ended'),
-    },
+    {...ended, note: `${ended.note}: with the open ones all that the source lists`},
   ])
 }
-
-const exactly = (deals: number, amount: string) => `${countOf(deals, 'deal')}, ${dollars(amount)}`
 
 function renderPositions({days, positions}: PortfolioReport): Html | false {
   if (days.length < 2) return false
@@ -348,13 +337,7 @@ function renderRollforward({rollforward: rows, links}: PortfolioReport): Html | 
   const columns: Column<Cells>[] = [
     {title: 'Month', cell: (row) => words(row.month)},
     money('Opening', 'opening', behind),
-    ...[...added, ...taken].map((term) =>
-      money(
-        words(term).replace(/^./, (letter) => letter.toUpperCase()),
-        term,
-        behind,
-      ),
-    ),
+    ...[...added, ...taken].map((term) => money(capitalised(words(term)), term, behind)),
     money('Closing', 'closing', behind),
   ]
   return html`<h2>Funded roll-forward</h2>

@@ -2,7 +2,7 @@ import {type RowOf, rowOf} from '../build/release-row.ts'
 import {centsOf, formatCents} from '../core/money.ts'
 import {renderChart} from './chart.ts'
 import {bar, type Column, dollars, linked, percent, ratio, table, words} from './figures.ts'
-import {addressBehind, addressOf, addressOfPart, isDimension, titleOf} from './filter.ts'
+import {addressBehind, addressOf, addressOfPart, isDimension, ofAllDeals, titleOf} from './filter.ts'
 import {type Html, html} from './html.ts'
 import {readPortfolio, renderPortfolio} from './portfolio-parts.ts'
 import type {Page, View} from './view.ts'
@@ -137,9 +137,14 @@ async function listLimits(view: View): Promise<Limit[]> {
   )
 }
 
-/** The page of the deals that count under a limit. */
-const addressOfDeals = ({filter}: View, {scope, dimension, bucket}: Limit) =>
-  addressOf('/deals', filter, {part: [scope], ...(isDimension(dimension) && {[dimension]: [bucket]})})
+/** What counts under a limit, and the page of its deals. */
+const exposureOf = ({filter}: View, {exposure, scope, dimension, bucket}: Limit) =>
+  linked(
+    dollars(exposure),
+    Number(exposure) === 0
+      ? undefined
+      : addressOf('/deals', ofAllDeals(filter), {part: [scope], [dimension]: [bucket]}),
+  )
 
 /** Limits that are exceeded, nearly reached, or would be exceeded if all that is approved funded. */
 export async function listBrokenLimits(view: View): Promise<Html[]> {
@@ -148,7 +153,7 @@ export async function listBrokenLimits(view: View): Promise<Html[]> {
   return broken.map((limit) => {
     const {name, state, exposure, limit_amount, breached_since} = limit
     const then = `${dollars(limit.exposure_if_approved_fund)} if all that is approved funded`
-    return html`<b class="${state === 'breach' ? 'failed' : 'warned'}">Limit ${name}${STATES[state]}</b>${breached_since && ` since ${breached_since}`}: <a href="${addressOfDeals(view, limit)}">${dollars(exposure)}</a> of ${dollars(limit_amount)}${limit.state_if_approved_fund === 'breach' && limit.exposure_if_approved_fund !== exposure && `, ${then}`}`
+    return html`<b class="${state === 'breach' ? 'failed' : 'warned'}">Limit ${name}${STATES[state]}</b>${breached_since && ` since ${breached_since}`}: ${exposureOf(view, limit)} of ${dollars(limit_amount)}${limit.state_if_approved_fund === 'breach' && limit.exposure_if_approved_fund !== exposure && `, ${then}`}`
   })
 }
 
@@ -164,7 +169,7 @@ async function renderLimits(view: View): Promise<Html | false> {
     {
       title: 'Exposure',
       kind: 'number',
-      cell: (limit) => linked(dollars(limit.exposure), addressOfDeals(view, limit)),
+      cell: (limit) => exposureOf(view, limit),
     },
     {title: 'Share', kind: 'number', cell: ({share_pct}) => percent(share_pct)},
     {title: 'Of', cell: ({scope}) => words(scope)},

@@ -75,10 +75,10 @@ export async function parseQuestion(db: Database, sql: string): Promise<Question
 }
 
 const wordRefusal = (sql: string) =>
-  `expected one SELECT; DESCRIBE, SHOW and SUMMARIZE are answered, too. ${
+  `expected one SELECT; DESCRIBE, SHOW and SUMMARIZE are answered, too.${
     /\bpivot\b/i.test(sql)
-      ? "PIVOT needs its values: `pivot core.deal on status in ('funded', 'closing') using sum(loan_amount)`."
-      : 'A release can only be read.'
+      ? " PIVOT needs its values: `pivot core.deal on status in ('funded', 'closing') using sum(loan_amount)`."
+      : ''
   }`
 
 const node = z.looseObject({

@@ -33,7 +33,8 @@ import {
   type TakeTurn,
 } from './http-server.ts'
 import {addLive, describeUnderWay} from './live.ts'
-import {viewMorning} from './morning.ts'
+import {viewMorning, viewMoved} from './morning.ts'
+import type {readMovedBetween} from './moved.ts'
 import {renderWorkbench} from './page-frame.ts'
 import {viewPipeline} from './pipeline.ts'
 import {viewPortfolio} from './portfolio.ts'
@@ -211,17 +212,21 @@ export function addWorkbench(
   }
 
   const idOf = (request: FastifyRequest) => (request.params as {id: string}).id
+  const betweenOf =
+    (asked: History): typeof readMovedBetween =>
+    ({manifest: before}, {manifest: after}, which = {}) =>
+      asked.ask('moved', before.release_id, after.release_id, which)
   addPage('/', async (view, _request, overview) =>
     viewMorning(
       view,
       {...overview, notIssued: await readNotIssued(view, view.history)},
-      ({manifest: before}, {manifest: after}, condition) =>
-        view.history.ask('moved', before.release_id, after.release_id, condition),
+      betweenOf(view.history),
     ),
   )
   addPage('/portfolio', viewPortfolio)
   addPage('/pipeline', viewPipeline)
   addPage('/deals', viewDeals)
+  addPage('/behind/moved', (view) => viewMoved(view, betweenOf(view.history)))
   addPage('/behind/:id', (view, request) => viewBehind(view, idOf(request)))
   addPage('/checks', viewChecks)
   addPage('/deals/:id', (view, request) => viewDeal(view, idOf(request)))

@@ -1,5 +1,14 @@
 import {once} from 'node:events'
-import {mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSync} from 'node:fs'
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
@@ -306,6 +315,68 @@ test.each([
   )
   const inside = await runCommand(['status', '--json'], {}, {envFile: join(dirOf('mine'), '.env')})
   expect(inside.code).toBe(2)
+})
+
+test.each([
+  ['backs up to it', {jobs: {daily: {steps: [{do: 'backup', to: '../theirs/data', kept: 1}]}}, files: {}}],
+  [
+    'delivers there',
+    {
+      jobs: {daily: {steps: [{do: 'sync'}, {do: 'export', profiles: ['csv'], deliver: ['share']}]}},
+      files: {'targets.json': {share: {kind: 'folder', path: '../theirs/data'}}},
+    },
+  ],
+  [
+    'sends a secret from there',
+    {
+      jobs: {daily: {steps: [{do: 'sync'}, {do: 'export', profiles: ['csv'], deliver: ['out']}]}},
+      files: {
+        'targets.json': {out: {kind: 'http', url: 'https://x.example.com', token_file: '../theirs/.env'}},
+      },
+    },
+  ],
+  [
+    'reads rates there',
+    {
+      jobs: {daily: {steps: [{do: 'ingest_rates'}]}},
+      files: {'rates.json': {feeds: [{name: 'x', rate: 'x', csv: '../theirs/rates.csv'}]}},
+    },
+  ],
+])('a job that %s touches nothing in the folder of another lender', async (_words, {jobs, files}) => {
+  const settings = await startService()
+  addSource('theirs', settings)
+  mkdirSync(join(dirOf('theirs'), 'data'))
+  writeFileSync(join(dirOf('theirs'), 'rates.csv'), 'date,value\n2026-03-02,4.31\n')
+  const ownFiles = {LOANTAPE_TARGETS_FILE: 'targets.json', LOANTAPE_RATES_FILE: 'rates.json'}
+  addSource('mine', {...settings, ...ownFiles}, jobs)
+  for (const [name, content] of Object.entries({'targets.json': {}, 'rates.json': {feeds: []}, ...files}))
+    writeFileSync(join(dirOf('mine'), name), JSON.stringify(content))
+  const {code, stdout} = await run(['fleet', 'run', 'daily', '--source', 'mine'])
+  expect(stdout).toContain('[FLEET_DATA_SHARED]')
+  expect(code).toBe(2)
+  expect(readdirSync(join(dirOf('theirs'), 'data'))).toEqual([])
+})
+
+test.each([
+  ['.env', '../theirs/.env'],
+  ['own/seeds/stolen.csv', '../../../theirs/rates.csv'],
+  ['own/pages', '../../theirs/own/pages'],
+  ['jobs/daily.ts', '../../theirs/jobs/daily.ts'],
+  ['data/accounting.json', '../../theirs/data/accounting.json'],
+])('a link %s to %s leads to no file of another lender', async (link, target) => {
+  const settings = {LOANTAPE_BASE_URL: 'https://x.example.com', LOANTAPE_API_KEY: 'sk_of_theirs'}
+  for (const name of ['theirs', 'mine']) {
+    addSource(name, {...settings, LOANTAPE_SQL_DIR: 'own'})
+    for (const folder of ['own/seeds', 'jobs', 'data'])
+      mkdirSync(join(dirOf(name), folder), {recursive: true})
+  }
+  mkdirSync(join(dirOf('theirs'), 'own/pages'))
+  for (const file of ['rates.csv', 'jobs/daily.ts', 'data/accounting.json'])
+    writeFileSync(join(dirOf('theirs'), file), 'x,y\n1,2\n')
+  rmSync(join(dirOf('mine'), link), {force: true})
+  symlinkSync(target, join(dirOf('mine'), link))
+  const inside = await runCommand(['status', '--json'], {}, {envFile: join(dirOf('mine'), '.env')})
+  expect(readFailure(inside)).toMatchObject({code: 'FLEET_DATA_SHARED', exitCode: 2})
 })
 
 test('fleet run runs a job now for each source and ends with the code of the worst', async () => {

@@ -397,7 +397,11 @@ test('a run that hangs is asked to stop after its timeout and killed ten seconds
     error_code: 'JOB_TIMEOUT',
     error: expect.stringContaining('longer than the 30 minutes of its timeoutMinutes'),
   })
-  const told = readConditions(scheduler.stateDb, {alarmMaxAgeHours: 26}, now, undefined)
+  const told = readConditions(
+    scheduler.stateDb,
+    {config: {alarmMaxAgeHours: 26}, release: undefined, jobs: ['nightly']},
+    now,
+  )
   expect(told).toContainEqual(
     expect.objectContaining({
       name: 'job nightly',

@@ -35,6 +35,8 @@ const world = (): World => ({
   onStep: () => undefined,
 })
 
+const watched = (jobs = ['nightly']) => ({config, release: undefined, jobs})
+
 beforeEach(async () => {
   now = Date.parse('2026-06-01T06:00:00Z')
   stateDb = openStateDb(':memory:')
@@ -83,7 +85,7 @@ async function runAndTell(fields: Partial<Parameters<typeof endRun>[2]> = {}): P
     {exitCode: 0, errorCode: null, error: null, summary: null, retryAt: null, ...fields},
     now,
   )
-  await tellPeople(stateDb, config, world(), undefined)
+  await tellPeople(stateDb, watched(), world())
 }
 
 const shrunk = {
@@ -144,8 +146,8 @@ test('what went wrong after that by hand is told as the cause there is now, and 
   sync(5, 'SOURCE_UNAUTHORIZED')
   const end = {exitCode: 5, errorCode: 'SOURCE_UNAUTHORIZED', error: 'No.', summary: null, retryAt: null}
   endRun(stateDb, run, end, now)
-  const tell = () => tellPeople(stateDb, config, world(), undefined)
-  const alarms = () => listAlarms(stateDb, config, now, undefined)
+  const tell = () => tellPeople(stateDb, watched(), world())
+  const alarms = () => listAlarms(stateDb, watched(), now)
   await tell()
   expect(alarms()).toMatchObject([{state: 'SOURCE_UNAUTHORIZED', since: isoNow()}])
   sync(4, 'RUN_IN_PROGRESS')
@@ -166,6 +168,14 @@ test('what went wrong after that by hand is told as the cause there is now, and 
   expect(posts[2]).toContain(`GUARD_SHRINK had held since ${since}.`)
 })
 
+test('what a job failed at is no alarm once there is no such job', async () => {
+  await runAndTell(shrunk)
+  expect(listAlarms(stateDb, watched(), now)).toHaveLength(1)
+  expect(listAlarms(stateDb, watched(['other']), now)).toEqual([])
+  await tellPeople(stateDb, watched(['other']), world())
+  expect(posts).toHaveLength(1)
+})
+
 test('a run that waited for another or was stopped says nothing', async () => {
   await runAndTell(shrunk)
   await runAndTell({exitCode: 4, errorCode: 'RUN_IN_PROGRESS', error: 'Another run.'})
@@ -175,7 +185,7 @@ test('a run that waited for another or was stopped says nothing', async () => {
 
 test('a slot that was skipped is no failure', async () => {
   recordSlot(stateDb, {job: 'nightly', instant: now, state: 'skipped', reason: 'missed'}, now)
-  await tellPeople(stateDb, config, world(), undefined)
+  await tellPeople(stateDb, watched(), world())
   expect(posts).toEqual([])
 })
 
@@ -184,11 +194,11 @@ test('too long without a successful sync is told, also when there never was one'
   const seen = {watched_from: at, seen_until: at, seen_before: null}
   storeWatch(stateDb, {job: 'nightly', schedule: '0 0 * * *', time_zone: 'UTC', ...seen})
   now += 26 * HOUR
-  await tellPeople(stateDb, config, world(), undefined)
+  await tellPeople(stateDb, watched(), world())
   expect(posts).toEqual([])
   now += HOUR
-  await tellPeople(stateDb, config, world(), undefined)
-  await tellPeople(stateDb, config, world(), undefined)
+  await tellPeople(stateDb, watched(), world())
+  await tellPeople(stateDb, watched(), world())
   expect(posts).toHaveLength(1)
   expect(posts[0]).toContain('No sync has succeeded for 26 hours')
 })
@@ -207,7 +217,7 @@ test('more quarantined records than allowed are told until they are not', async 
         new Date(now).toISOString(),
         JSON.stringify({walk: {quarantined, records: 2000}}),
       )
-    return tellPeople(stateDb, config, world(), undefined)
+    return tellPeople(stateDb, watched(), world())
   }
   await syncWith(10)
   expect(posts).toEqual([])
@@ -222,13 +232,13 @@ test('a message that is not taken is sent again later, to that channel only', as
   await runAndTell(shrunk)
   expect([posts.length, mails.length]).toEqual([1, 1])
   hookStatus = 200
-  await tellPeople(stateDb, config, world(), undefined)
+  await tellPeople(stateDb, watched(), world())
   expect(posts).toHaveLength(1)
   now += 60_000
-  await tellPeople(stateDb, config, world(), undefined)
+  await tellPeople(stateDb, watched(), world())
   expect([posts.length, mails.length]).toEqual([2, 1])
   now += HOUR
-  await tellPeople(stateDb, config, world(), undefined)
+  await tellPeople(stateDb, watched(), world())
   expect([posts.length, mails.length]).toEqual([2, 1])
 })
 

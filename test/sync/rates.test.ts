@@ -123,7 +123,9 @@ test('a feed that fails and a row that cannot be read harm nothing else, and an 
   })
   using stateDb = openStateDb(lab.folder.stateDb)
   const alarmOf = () =>
-    readConditions(stateDb, lab.config, Date.now(), undefined).find(({name}) => name === 'rates')
+    readConditions(stateDb, {config: lab.config, release: undefined, jobs: []}, Date.now()).find(
+      ({name}) => name === 'rates',
+    )
   expect(alarmOf()).toMatchObject({state: 'faulty', title: '3 of 3 rate feeds could not be read whole'})
   writeCsv('2026-03-02,4.31')
   await ingest(EVENING, csvFeed())

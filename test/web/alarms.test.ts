@@ -1,6 +1,10 @@
+import {rmSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
 import {expect, test} from 'vitest'
+import {readJobs} from '../../src/schedule/job.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {startWeb} from '../../src/web/web-server.ts'
+import {writeSqlFolder} from '../build/folder.ts'
 import {createLab, failureOf, someDeals} from '../support/lab.ts'
 import {PAGE_TABLES} from './page-tables.ts'
 
@@ -11,7 +15,7 @@ test('an alarm says what is wrong now and since when, and ends once that has end
   using stateDb = openStateDb(lab.folder.stateDb)
   await using side = await startWeb(
     {...lab.config, webPort: 0},
-    {stateDb, folder: lab.folder, jobs: []},
+    {stateDb, folder: lab.folder, jobs: await readJobs(lab.config)},
     lab.createWorld(),
   )
   const read = async (path: string) =>
@@ -45,4 +49,19 @@ test('an alarm says what is wrong now and since when, and ends once that has end
   expect((await lab.run(['sync', '--accept', 'shrink'], late)).code).toBe(0)
   expect(await readStatus()).toEqual([])
   expect(await read('/')).not.toContain('Job nightly')
+})
+
+test('what a job failed at is no alarm any more once its file is removed', async () => {
+  await using lab = await createLab({tables: PAGE_TABLES})
+  using own = writeSqlFolder({})
+  const env = {LOANTAPE_JOBS_DIR: own.path}
+  const file = join(own.path, 'once.mjs')
+  writeFileSync(
+    file,
+    `export default {name: 'once', schedule: '0 0 1 1 *', timeZone: 'UTC', catchUp: 'none', graceMinutes: 1, steps: [{do: 'sync'}]}`,
+  )
+  expect((await lab.run(['run', 'once'], {...env, LOANTAPE_API_KEY: 'sk_test_wrong'})).code).toBe(5)
+  expect((await lab.run(['status'], env)).stdout).toContain('Job once was refused by the source')
+  rmSync(file)
+  expect((await lab.run(['status'], env)).stdout).not.toContain('Job once')
 })

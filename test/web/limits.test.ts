@@ -4,7 +4,8 @@ import {findCurrentRelease} from '../../src/store/release.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {startWeb} from '../../src/web/web-server.ts'
 import {writeSqlFolder} from '../build/folder.ts'
-import {createLab, runProgram, someDeals} from '../support/lab.ts'
+import {aDeal, createLab, runProgram, someDeals} from '../support/lab.ts'
+import {expectNumbersToLead} from './page-numbers.ts'
 
 const LIMITS = `name,dimension,bucket,scope,kind,limit_value,warn_at_pct
 Texas,state,TX,open,amount,3499999.99,
@@ -20,8 +21,10 @@ test('an exceeded limit is an alarm and stands on the page, and so does one that
   expect(await runProgram(['sync'], env)).toMatchObject({code: 0})
   using stateDb = openStateDb(lab.folder.stateDb)
   const alarms = () =>
-    listAlarms(stateDb, lab.config, Date.now(), findCurrentRelease(lab.folder)?.manifest).filter(
-      ({name}) => name === 'limits',
+    listAlarms(
+      stateDb,
+      {config: lab.config, release: findCurrentRelease(lab.folder)?.manifest, jobs: []},
+      Date.now(),
     )
   expect(alarms()).toMatchObject([{state: 'exceeded: Texas'}])
 
@@ -46,7 +49,13 @@ test('an exceeded limit is an alarm and stands on the page, and so does one that
   )
   expect(table).toMatch(/bridge &amp; co97\.2.%\$3,500,000\.00100\.0.%open\$3,600,000\.00\$100,000\.00–/)
 
-  lab.service.store.update('deal_000001', {loanAmountCents: 1n})
+  lab.service.store.insert([aDeal(11, {status: 'funded', loanProgram: 'dscr_30yr'})])
+  expect(await runProgram(['sync'], env)).toMatchObject({code: 0})
+  // Limits are of all deals, also where others are chosen.
+  for (const path of ['/', '/portfolio', '/portfolio?loan_program=dscr_30yr'])
+    expect(await expectNumbersToLead(side.url, path), path).toBeGreaterThan(2)
+
+  for (const id of ['deal_000001', 'deal_000011']) lab.service.store.update(id, {loanAmountCents: 1n})
   expect(await runProgram(['sync'], env)).toMatchObject({code: 0})
   expect(alarms()).toEqual([])
   expect(await read()).not.toContain('is exceeded')

@@ -54,6 +54,21 @@ test('two walks of one day, the first there is: the second is compared with what
   expect(ofPipeline).toMatch(/All −\$300,000\.00 – −\$300,000\.00/)
   expect(await read('/?size_band=250–500k&state=CT')).toMatch(/deal_000032 \S+ \S+ \S+ draft → funded/)
 
+  // Each row leads to its deals, and all of them to theirs.
+  const [, all = ''] =
+    /<a href="(\/behind\/moved[^"]*)">All</.exec(await (await fetch(side.url)).text()) ?? []
+  const behind = await read(all.replaceAll('&amp;', '&'))
+  expect(behind).toContain(`Since ${before}`)
+  expect(behind).toContain('12 deals, open −$3,450,000.00, funded −$3,150,000.00, pipeline −$300,000.00')
+  expect(behind).toContain(
+    'deal_000032 – +$350,000.00 −$350,000.00 draft → funded 1 Elm St, Stamford, CT 06902',
+  )
+  expect(await read(`${all.replaceAll('&amp;', '&')}&beyond=11`)).toContain(
+    '1 deal, open +$50,000.00, funded –, pipeline +$50,000.00',
+  )
+  const unknown = await fetch(new URL('/behind/moved?against=2026-03-02-000000000000', side.url))
+  expect(unknown.status).toBe(404)
+
   const {words} = await describeMorning(requireRelease(lab.folder))
   expect(words).toContain(`What moved it since ${before}, 12 deals in all:`)
   expect(words).toContain('- deal_000032: draft → funded')

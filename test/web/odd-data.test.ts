@@ -10,6 +10,7 @@ import {describeMorning, renderReport} from '../../src/web/report.ts'
 import {startWeb} from '../../src/web/web-server.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
+import {expectNumbersToLead} from './page-numbers.ts'
 
 const BARE = 'deal_000001'
 
@@ -156,6 +157,13 @@ describe('a source whose texts are hostile', () => {
       expect(text, path).toContain('(blank)')
     }
   })
+
+  test.each(['/portfolio', '/portfolio?status=', '/pipeline'])(
+    'every number of %s that is a link leads to its deals, whatever their status is called',
+    async (path) => {
+      expect(await expectNumbersToLead(side.url, path)).toBeGreaterThan(2)
+    },
+  )
 
   test('a deal says between which days something began, and in signs how it moved', async () => {
     const deal = await read(side, '/deals/deal_000003')

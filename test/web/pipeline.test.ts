@@ -1,7 +1,8 @@
 import {expect, test} from 'vitest'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {startWeb} from '../../src/web/web-server.ts'
-import {createLab, runProgram, someDeals} from '../support/lab.ts'
+import {aDeal, createLab, runProgram, someDeals} from '../support/lab.ts'
+import {expectNumbersToLead} from './page-numbers.ts'
 
 test('after a first walk nobody knows how long deals have been in their status, and the page says so', async () => {
   await using lab = await createLab()
@@ -24,4 +25,26 @@ test('after a first walk nobody knows how long deals have been in their status, 
   // Nothing can be said of how long it takes.
   expect(page).not.toMatch(/approved\s+all/)
   expect(page).toContain('Only a part of this month was observed')
+})
+
+test('behind the stuck deals, and behind those that reached a status, stand just these', async () => {
+  await using lab = await createLab({tables: 'all'})
+  const {store} = lab.service
+  store.insert([aDeal(99, {status: 'funded'})])
+  await lab.sync('2026-03-02T23:30:00-05:00')
+  const created = {status: 'draft', createdAt: Date.parse('2026-03-03T12:00:00Z')}
+  store.insert(someDeals(30, created))
+  await lab.sync('2026-03-03T23:30:00-05:00', {accept: ['growth']})
+  for (const {id} of someDeals(29)) store.update(id, {status: 'underwriting'})
+  await lab.sync('2026-03-04T23:30:00-05:00', {accept: ['change']})
+  await lab.sync('2026-03-12T23:30:00-04:00')
+  using stateDb = openStateDb(lab.folder.stateDb)
+  await using side = await startWeb(
+    {...lab.config, webPort: 0},
+    {stateDb, folder: lab.folder, jobs: []},
+    lab.createWorld(),
+  )
+  const page = await (await fetch(new URL('/pipeline', side.url))).text()
+  expect(page.replaceAll(/<[^>]+>/g, ' ')).toMatch(/draft\s+8–14\s+1\s+\S+\s+1\s/)
+  expect(await expectNumbersToLead(side.url, '/pipeline')).toBeGreaterThan(5)
 })

@@ -1,0 +1,36 @@
+import {expect} from 'vitest'
+
+/** The numbers of a page that are links: of cells, figures and sentences. */
+function listNumbers(text: string): {href: string; shown: string}[] {
+  const links = text.matchAll(/<a href="(\/(?:deals|behind)[^"]*)">([^<]*)<\/a>/g)
+  return [...links].flatMap(([, href = '', shown = '']) =>
+    /^[−$\d]/.test(shown) && !shown.startsWith('deal_')
+      ? [{href: href.replaceAll('&amp;', '&').replaceAll('&#39;', "'").replaceAll('&quot;', '"'), shown}]
+      : [],
+  )
+}
+
+/**
+ * Follows every number of a page that is a link, and expects the deals that count or add up to it.
+ *
+ * @returns how many there were
+ */
+export async function expectNumbersToLead(url: string, path: string): Promise<number> {
+  const ofFilter = new URL(path, url).search.replace(/against=[^&]*/, '')
+  const summary = await fetch(`${url}/data/mart.portfolio_summary.json${ofFilter}`)
+  const [{funded_amount}] = (await summary.json()) as [{funded_amount: number}]
+  const numbers = listNumbers(await (await fetch(url + path)).text())
+  for (const {href, shown} of numbers) {
+    const answer = await fetch(url + href)
+    expect(answer.status, href).toBe(200)
+    const [, deals = '', sum = ''] =
+      /id="total">([\d,]+) deals?, .*?([−$][^<]*)<\/p>/.exec(await answer.text()) ?? []
+    expect(deals, `${href} is empty`).not.toBe('0')
+    if (shown.endsWith('%'))
+      expect(`${((Number(sum.replace(/[$,]/g, '')) / funded_amount) * 100).toFixed(1)} %`, href).toBe(shown)
+    else if (/^\$[\d.]+[KMBT]$/.test(shown)) expect(Number(deals.replace(',', '')), href).toBeGreaterThan(0)
+    else if (/[$]/.test(shown)) expect(sum, href).toBe(shown)
+    else expect(deals, href).toBe(shown.replace(/ .*/, ''))
+  }
+  return numbers.length
+}
