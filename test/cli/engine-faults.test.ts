@@ -17,7 +17,7 @@ let jobsDir: string
 let settings: Record<string, string>
 
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: FEW_TABLES})
   lab.service.store.insert(someDeals(60))
   await lab.sync('2026-02-02T23:30:00-05:00', {config: {detail: 'off'}})
 })

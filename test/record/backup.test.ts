@@ -16,6 +16,7 @@ import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {backUp, backUpDated, restoreBackup} from '../../src/record/backup.ts'
 import type {Job} from '../../src/schedule/job.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
+import {FEW_TABLES} from '../support/data.ts'
 import {createLab, failureOf, type Lab, someDeals, startProcess} from '../support/lab.ts'
 
 const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
@@ -30,7 +31,7 @@ let goBack: () => void
 let tests = 0
 
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: FEW_TABLES})
   lab.service.store.insert(someDeals(30))
   await lab.walk(DAY_1)
   goBack = lab.remember()
