@@ -47,6 +47,8 @@ export interface Sources {
   runs: number
   /** How long the state database of one is waited for, ms: meanwhile no other is looked at. */
   patienceMs?: number
+  /** How a command of a run is carried out: in a process of its own by default. */
+  carryOut?: typeof runLoantape
 }
 
 /**
@@ -148,9 +150,12 @@ interface Open {
  */
 export function keepSource(
   name: string,
-  tools: Pick<Sources, 'read' | 'patienceMs'> & {isTaken: (root: string, name: string) => boolean},
+  tools: Pick<Sources, 'read' | 'patienceMs' | 'carryOut'> & {
+    isTaken: (root: string, name: string) => boolean
+  },
   world: World,
 ) {
+  const {carryOut = runLoantape} = tools
   const log = name === '' ? world.log : logFor(name, world.log)
   let open: Open | undefined
   let problem: LoantapeError | undefined
@@ -197,7 +202,7 @@ export function keepSource(
           const onStarted = (pid: number) => {
             adoptRun(stateDb, {jobRunId, attempt, pid}, world.realClock.now())
           }
-          return runLoantape(args, {signal: world.signal, onStarted, ...place})
+          return carryOut(args, {signal: world.signal, onStarted, ...place})
         },
       },
       {...world, log},
