@@ -52,8 +52,8 @@ const PROOFS: Record<string, {prove: Proof; tested?: number; middle: number; who
   'nth-answer': {prove: proveNthAnswer, tested: 2, middle: 4, whole: ALL},
   'nth-file': {
     prove: (request) => proveNthFile(isMiddle ? {...request, tables: PORTFOLIO_TABLES} : request),
-    tested: 2,
-    middle: 2,
+    tested: 1,
+    middle: 3,
     whole: ALL,
   },
   churn: {prove: proveChurn, tested: 2, middle: 2, whole: 167},

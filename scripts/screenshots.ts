@@ -15,7 +15,7 @@ const SEED = 'picture'
 const FIRST_DAY = '2026-01-05'
 const NIGHTS = 60
 
-await using lab = await createLab()
+await using lab = await createLab({tables: 'all'})
 const {store} = lab.service
 seedPortfolio(store, {deals: 2500, seed: SEED, today: FIRST_DAY})
 for (let night = 0; night < NIGHTS; night += 1) {

@@ -16,7 +16,7 @@ import {
   writeModels,
 } from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
-import {openHistory} from '../store/warehouse.ts'
+import {describeHistory, openHistory} from '../store/warehouse.ts'
 import {
   discardBuild,
   moveCurrent,
@@ -62,12 +62,14 @@ export async function buildRelease(
   const out = request.out === undefined ? undefined : requireOutFile(folder, request.out)
   const today = businessDateOf(world.clock.now(), config)
   world.onProgress({step: 'preparing'})
-  const {moment, build, existing} = await prepareBuild(folder, config, request, {today})
+  const {moment, seen, build, existing} = await prepareBuild(folder, config, request, {today})
   const release = existing ?? (await buildAnew(folder, build, world))
   const {release_id, known_at, checks, models} = release.manifest
   noteUse(release.dir, isPlain(request), new Date(world.realClock.now()))
   const isCurrent = () => findCurrentRelease(folder)?.manifest.release_id === release_id
-  const isMoved = isPlain(request) && !isCurrent() && (await isLatestMoment(folder, moment, today))
+  const isLatest = async () =>
+    describeHistory(folder) === seen || (await isLatestMoment(folder, moment, today))
+  const isMoved = isPlain(request) && !isCurrent() && (await isLatest())
   if (isMoved) {
     moveCurrent(folder, release.dir)
     world.onStep('current moved')

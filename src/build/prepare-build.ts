@@ -24,7 +24,7 @@ import {
   readRelease,
 } from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
-import {copyHistory, openHistory} from '../store/warehouse.ts'
+import {copyHistory, describeHistory, openHistory} from '../store/warehouse.ts'
 import {listKnownFields} from '../sync/mapped-fields.ts'
 import {createBuildFolder, discardBuild, releaseIdOf, type TableFile} from './build-folder.ts'
 import {fingerprintModels} from './build-models.ts'
@@ -165,7 +165,8 @@ export function isPlain({asOf, knownAt, select}: BuildRequest): boolean {
 }
 
 /**
- * Reads from the warehouse what a build needs, and copies it; a release that is there already needs no build.
+ * Reads from the warehouse what a build needs, and copies it; a release that is there already needs no build. `seen` describes the
+ * warehouse as it was then.
  *
  * @param aside builds it even so, in a folder with this in its name
  */
@@ -175,9 +176,13 @@ export async function prepareBuild(
   request: BuildRequest,
   {today, aside}: {today: string; aside?: string},
 ): Promise<
-  {moment: Moment} & ({existing: Release; build?: undefined} | {existing?: undefined; build: Build})
+  {moment: Moment; seen: string} & (
+    | {existing: Release; build?: undefined}
+    | {existing?: undefined; build: Build}
+  )
 > {
   await using db = await openHistory(folder)
+  const seen = describeHistory(folder)
   const moment = await resolveMoment(db, request, today)
   const sources = readSources(config, await listKnownFields(db, 'history'), moment.asOf)
   const {engine} = await db.one(z.object({engine: z.string()}), 'select version() as engine')
@@ -189,7 +194,7 @@ export async function prepareBuild(
     request.select === undefined && aside === undefined
       ? readRelease(join(folder.releases, releaseId))
       : undefined
-  if (existing) return {moment, existing}
+  if (existing) return {moment, seen, existing}
   const source = await readSourceBridge(db, moment)
   using stateDb = openStateDb(folder.stateDb)
   const identity: Build['identity'] = tellWentOn(stateDb, {
@@ -209,7 +214,7 @@ export async function prepareBuild(
   const dir = await createBuildFolder(folder, aside === undefined ? releaseId : `${releaseId}-${aside}`)
   try {
     await copyHistory(folder, filesOf(dir).history)
-    return {moment, build: {config, request, sources, moment, identity, fingerprint, dir}}
+    return {moment, seen, build: {config, request, sources, moment, identity, fingerprint, dir}}
   } catch (error) {
     discardBuild(dir)
     throw error

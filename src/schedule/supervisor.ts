@@ -47,6 +47,8 @@ export interface Sources {
   runs: number
   /** How long to wait for the state database of one source, ms; meanwhile the others wait too. */
   patienceMs?: number
+  /** How a command of a run is carried out: in a process of its own by default. */
+  carryOut?: typeof runLoantape
 }
 
 /**
@@ -149,9 +151,12 @@ interface OpenSource {
  */
 export function serveSource(
   name: string,
-  tools: Pick<Sources, 'read' | 'patienceMs'> & {isTaken: (root: string, name: string) => boolean},
+  tools: Pick<Sources, 'read' | 'patienceMs' | 'carryOut'> & {
+    isTaken: (root: string, name: string) => boolean
+  },
   world: World,
 ) {
+  const {carryOut = runLoantape} = tools
   const log = name === '' ? world.log : logFor(name, world.log)
   let open: OpenSource | undefined
   let problem: LoantapeError | undefined
@@ -198,7 +203,7 @@ export function serveSource(
           const onStarted = (pid: number) => {
             adoptRun(stateDb, {jobRunId, attempt, pid}, world.realClock.now())
           }
-          return runLoantape(args, {signal: world.signal, onStarted, ...environment})
+          return carryOut(args, {signal: world.signal, onStarted, ...environment})
         },
       },
       {...world, log},

@@ -228,6 +228,12 @@ export function openHistoryFile(
   return openDatabase({...options, attach: [{path, alias: 'history', readOnly: true}]})
 }
 
+/** What the file of a warehouse and its log look like from outside: another text as soon as anything is stored. */
+export function describeHistory({warehouse}: DataFolder): string {
+  const stats = ['', '.wal'].map((end) => statSync(`${warehouse}${end}`, {throwIfNoEntry: false}))
+  return JSON.stringify(stats.map((stat) => stat && [stat.size, stat.mtimeMs, stat.ino]))
+}
+
 /** Copies the file of a warehouse that is open for reading, and what a run that died left in its write-ahead log. */
 export async function copyHistory({warehouse}: DataFolder, copy: string): Promise<void> {
   for (const end of ['', '.wal']) {

@@ -23,7 +23,7 @@ import type {DataFolder} from '../../src/store/data-folder.ts'
 import {openDatabase} from '../../src/store/database.ts'
 import {findCurrentRelease, openRelease, requireRelease} from '../../src/store/release.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
-import {anyRow} from '../support/data.ts'
+import {anyRow, FEW_TABLES} from '../support/data.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
 let lab: Lab
@@ -33,7 +33,7 @@ const nights = new Map<string, string>()
 let beforeLast: string
 
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: FEW_TABLES})
   beforeLast = join(lab.folder.root, '../before last')
   const {store} = lab.service
   store.insert(someDeals(20))

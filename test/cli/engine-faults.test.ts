@@ -17,7 +17,7 @@ let jobsDir: string
 let settings: Record<string, string>
 
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: FEW_TABLES})
   lab.service.store.insert(someDeals(60))
   await lab.sync('2026-02-02T23:30:00-05:00', {config: {detail: 'off'}})
 })
@@ -79,7 +79,7 @@ test('a run whose engine has too little memory fails by name, the server goes on
   const model = join(settings.LOANTAPE_SQL_DIR ?? '', 'mart/big.sql')
   writeFileSync(model, BIG)
   writeJobFile(jobsDir, 'each-second', {steps: [{do: 'build'}]})
-  const serve = lab.start(['serve'], {...settings, LOANTAPE_MEMORY_MB: '150'})
+  using serve = lab.start(['serve'], {...settings, LOANTAPE_MEMORY_MB: '150'})
   const failed = await untilRun(`state = 'failed'`)
   expect(failed).toMatchObject({exit_code: 3, error_code: 'BUILD_MEMORY', attempt: 1})
   expect(failed.error).toMatch(/'mart\.big' in .* needs more memory than 150 MB allow/)

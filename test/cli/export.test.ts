@@ -4,6 +4,7 @@ import {afterAll, beforeAll, expect, test} from 'vitest'
 import {z} from 'zod'
 import {openDatabase, quoteLiteral} from '../../src/store/database.ts'
 import {digestFile} from '../../src/store/files.ts'
+import {FEW_TABLES} from '../support/data.ts'
 import {aDeal, createLab, type Ended, type Lab, someDeals} from '../support/lab.ts'
 import {readFailure, readJson} from './outcome.ts'
 
@@ -30,7 +31,7 @@ const manifestSchema = z.object({
 let lab: Lab
 
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: FEW_TABLES})
   lab.service.store.insert([
     ...someDeals(20),
     aDeal(21, {propertyAddress: ADDRESS, loanAmountCents: 123_45n}),

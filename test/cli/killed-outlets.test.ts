@@ -2,6 +2,7 @@ import {mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:
 import {join} from 'node:path'
 import {fileURLToPath} from 'node:url'
 import {afterAll, beforeAll, expect, test} from 'vitest'
+import {FEW_TABLES} from '../support/data.ts'
 import {aDeal, createLab, type Lab, someDeals, startProcess} from '../support/lab.ts'
 import {createPostgres, type PostgresServer} from '../support/postgres.ts'
 import {readJson} from './outcome.ts'
@@ -15,7 +16,7 @@ let inbox: string
 let env: Record<string, string>
 
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: FEW_TABLES})
   lab.service.store.insert(someDeals(20))
   await lab.sync('2026-02-02T23:30:00-05:00')
   inbox = join(lab.folder.root, '../inbox')

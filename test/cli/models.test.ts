@@ -2,6 +2,7 @@ import {mkdirSync, rmSync, writeFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import type {DataFolder} from '../../src/store/data-folder.ts'
+import {FEW_TABLES} from '../support/data.ts'
 import {aDeal, createLab, type Ended, type Lab, someDeals} from '../support/lab.ts'
 import {readFailure, readJson, readStanding, type Standing} from './outcome.ts'
 
@@ -11,7 +12,7 @@ let lab: Lab
 let before: Standing
 
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: FEW_TABLES})
   lab.service.store.insert(someDeals(12))
   await lab.sync('2026-02-02T23:30:00-05:00')
   before = await readStanding(lab.folder)

@@ -2,6 +2,7 @@ import {existsSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {openStateDb} from '../../src/store/state-db.ts'
+import {FEW_TABLES} from '../support/data.ts'
 import {createLab, type Lab, someDeals, startProcess} from '../support/lab.ts'
 import {createPostgres, type PostgresServer} from '../support/postgres.ts'
 import {readFailure, readJson} from './outcome.ts'
@@ -12,7 +13,7 @@ let inbox: string
 let env: Record<string, string>
 
 beforeAll(async () => {
-  ;[lab, server] = await Promise.all([createLab(), createPostgres()])
+  ;[lab, server] = await Promise.all([createLab({tables: FEW_TABLES}), createPostgres()])
   lab.service.store.insert(someDeals(20))
   await lab.sync('2026-02-02T23:30:00-05:00')
   inbox = join(lab.folder.root, '../inbox')

@@ -1,5 +1,6 @@
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {z} from 'zod'
+import {FEW_TABLES} from '../support/data.ts'
 import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
 import {readFailure, readJson} from './outcome.ts'
 
@@ -8,7 +9,7 @@ let first: string
 let second: string
 
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: FEW_TABLES})
   const {store} = lab.service
   store.insert(someDeals(8))
   first = String((await lab.sync('2026-02-02T23:30:00-05:00')).release_id)

@@ -23,7 +23,6 @@ beforeEach(async () => {
   mkdirSync(jobsDir)
   env = {LOANTAPE_JOBS_DIR: jobsDir, LOANTAPE_WEB_PORT: '0'}
   disableBuiltInJobs(jobsDir)
-  writeJob('each-second', {steps: [{do: 'ingest_rates'}]})
 })
 
 afterEach(() => lab[Symbol.asyncDispose]())
@@ -43,18 +42,16 @@ async function stop({process, ended}: Started): Promise<number | null> {
   return (await ended).code
 }
 
-test('serve runs jobs when they are due, in processes of their own, and ends well on SIGTERM', async () => {
+test('serve runs jobs when they are due, in processes of their own, says why one fails, and ends well on SIGTERM', async () => {
   writeOnceDue()
+  const failing = {schedule: '*/3 * * * * *', steps: [{do: 'publish', to: 'postgres'}]}
+  writeJob('failing', failing)
   const serve = lab.start(['serve'], env)
-  await until(
-    () =>
-      onceRuns()[0]?.state === 'done' &&
-      readRuns(`select 1 from job_run where job = 'each-second' and state = 'done'`).length > 0,
-  )
+  await until(() => onceRuns()[0]?.state === 'done' && readRuns('select 1 from alarm').length > 0)
   const url = /"url":"(http:[^"]+)","msg":"web side listens"/.exec(serve.printed().stderr)?.[1]
   expect((await fetch(`${url}/readyz`)).status).toBe(200)
-  expect((await lab.run(['status', '--max-age', '1h'])).code).toBe(0)
   expect(await stop(serve)).toBe(0)
+  expect(readRuns('select name, state from alarm')).toEqual([{name: 'job failing', state: 'CONFIG_MISSING'}])
   expect(readRuns(`select 1 from job_run where state = 'running'`)).toEqual([])
 })
 
@@ -77,7 +74,6 @@ test('a server killed together with its run leaves slot and lock to the next, wh
   const settings = {...env, LOANTAPE_BASE_URL: source.url}
   const often = {schedule: '*/3 * * * * *', timeZone: 'UTC'}
   writeJob('often', {...often, catchUp: 'none', steps: [{do: 'ingest_rates'}]})
-  writeJob('each-second', {enabled: false})
   writeOnceDue()
   const pid = await killServerDuringRun(source, settings)
   process.kill(pid, 'SIGKILL')
@@ -106,6 +102,7 @@ test('a server killed together with its run leaves slot and lock to the next, wh
 test('a run whose server was killed goes on alone: the next server starts nothing beside it, and its slot is done once', async () => {
   await using source = await startHeldSource()
   const settings = {...env, LOANTAPE_BASE_URL: source.url}
+  writeJob('each-second', {steps: [{do: 'ingest_rates'}]})
   writeOnceDue()
   const pid = await killServerDuringRun(source, settings)
   const next = lab.start(['serve', '--no-web'], settings)
@@ -131,7 +128,6 @@ test('a run whose server was killed goes on alone: the next server starts nothin
 })
 
 test('a server killed amid notifications has stored each one it acknowledged, and the next takes each once', async () => {
-  writeJob('each-second', {enabled: false})
   const secret = `whsec_${btoa('k'.repeat(32))}`
   const post = async (url: string, id: string): Promise<number> => {
     const [at, body] = [new Date(), JSON.stringify({type: 'deal.updated', data: {id: 'deal_000001'}})]
@@ -170,21 +166,6 @@ test('a server killed amid notifications has stored each one it acknowledged, an
   await using next = await startWeb(config, {stateDb, folder: lab.folder, jobs: []}, lab.createWorld())
   for (const id of sent) expect(await post(next.url, id)).toBe(stored.has(id) ? 200 : 202)
   expect(listStored().sort()).toEqual(sent.sort())
-})
-
-test('a job that fails leaves the server running, and says why', async () => {
-  makeOnceDue(lab.folder.stateDb, (schedule) =>
-    writeJob('once', {schedule, steps: [{do: 'publish', to: 'postgres'}]}),
-  )
-  const serve = lab.start(['serve', '--no-web'], env)
-  await until(
-    () =>
-      readRuns(`select 1 from job_run where job = 'once' and state = 'failed'`).length > 0 &&
-      readRuns(`select 1 from job_run where job = 'each-second' and state = 'done'`).length > 0 &&
-      readRuns('select 1 from alarm').length > 0,
-  )
-  expect(await stop(serve)).toBe(0)
-  expect(readRuns(`select name, state from alarm`)).toEqual([{name: 'job once', state: 'CONFIG_MISSING'}])
 })
 
 test('a run whose source never answers, or does so without end, is ended after its timeout, told, and the next slot runs', async () => {

@@ -1,5 +1,6 @@
 import {stripVTControlCharacters} from 'node:util'
 import {afterAll, beforeAll, expect, test} from 'vitest'
+import {FEW_TABLES} from '../support/data.ts'
 import {createLab, type Lab, MAIN, type Started, someDeals, startProcess} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 import {readFailure} from './outcome.ts'
@@ -9,7 +10,7 @@ const [CTRL_C, CTRL_D, TAB, UP] = ['\x03', '\x04', '\t', '\x1b[A']
 let lab: Lab
 
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: FEW_TABLES})
   lab.service.store.insert(someDeals(3))
   await lab.sync('2026-02-02T23:30:00-05:00')
 })

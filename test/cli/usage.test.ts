@@ -1,6 +1,7 @@
 import {mkdirSync, mkdtempSync, readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
+import {FEW_TABLES} from '../support/data.ts'
 import {createLab, type Lab, runProgram, someDeals} from '../support/lab.ts'
 import {readFailure, readJson, readStanding, type Standing} from './outcome.ts'
 
@@ -8,7 +9,7 @@ let lab: Lab
 let before: Standing
 
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: FEW_TABLES})
   lab.service.store.insert(someDeals(3))
   await lab.sync('2026-02-02T23:30:00-05:00')
   before = await readStanding(lab.folder)

@@ -4,13 +4,13 @@ import {afterAll, beforeAll, expect, test} from 'vitest'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {openDatabase} from '../../src/store/database.ts'
 import {findCurrentRelease} from '../../src/store/release.ts'
-import {anyRow} from '../support/data.ts'
+import {anyRow, FEW_TABLES} from '../support/data.ts'
 import {createSeenLab, type Lab} from '../support/lab.ts'
 
 let lab: Lab
 
 beforeAll(async () => {
-  lab = await createSeenLab()
+  lab = await createSeenLab({tables: FEW_TABLES})
   await lab.run(['export', 'csv'])
 })
 

@@ -5,6 +5,7 @@ import * as errors from '../../src/core/errors.ts'
 import {requireJob} from '../../src/schedule/job.ts'
 import {listRuns} from '../../src/store/runs.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
+import {FEW_TABLES} from '../support/data.ts'
 import {createLab, type Lab, MAIN, someDeals, startProcess} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 
@@ -21,7 +22,7 @@ const blocksOf = (text: string, language: string) =>
 let lab: Lab
 
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: FEW_TABLES})
   lab.service.store.insert(someDeals(20))
   await lab.sync('2026-02-02T23:30:00-05:00')
 })

@@ -1,6 +1,6 @@
 import {chmodSync, copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
-import {dirname, join} from 'node:path'
+import {join} from 'node:path'
 import {z} from 'zod'
 import {buildRelease} from '../../src/build/build.ts'
 import {readLastBuild} from '../../src/build/build-folder.ts'
@@ -67,18 +67,17 @@ type Night = Record<string, Row[]>
  * the same, byte by byte. Deals change, go missing and come back; records come late, are replayed or stay in quarantine; lists of
  * borrowers and documents change; clocks step back; days pass without a walk; the cache is lost or spoilt.
  *
- * A run is one history of so many nights. `sql` are files that take the place of shipped ones.
+ * A run is one history of so many nights.
  */
 export async function proveNights({
   nights = NIGHTS,
-  sql = {},
   ...request
-}: ProofRequest & {nights?: number; sql?: Record<string, string>}): Promise<Proved> {
+}: ProofRequest & {nights?: number}): Promise<Proved> {
   const tally = createTally()
   await runAll({name: 'nights'}, request, async (_run, random) => {
     const root = mkdtempSync(join(tmpdir(), 'loantape-nights-'))
     try {
-      await live(root, {random, nights, sql}, (name) => tally.add(name))
+      await live(root, {random, nights}, (name) => tally.add(name))
     } finally {
       rmSync(root, {recursive: true, force: true})
     }
@@ -94,12 +93,8 @@ export interface GrowingFolder {
   grow(): Promise<ReturnType<typeof createWorldAt>>
 }
 
-/** Makes a folder below `root` whose history is empty; `sql` are files of its own models. */
-export function createGrowingFolder(
-  root: string,
-  random: Random,
-  sql: Record<string, string> = {},
-): GrowingFolder {
+/** Makes a folder below `root` whose history is empty. */
+export function createGrowingFolder(root: string, random: Random): GrowingFolder {
   const folder = dataFolderAt(join(root, 'data'))
   const sqlDir = join(root, 'sql')
   mkdirSync(folder.root)
@@ -110,10 +105,6 @@ export function createGrowingFolder(
     join(sqlDir, 'seeds/funded_on.csv'),
     'deal_id,funded_on:date\ndeal_3,2026-01-02\ndeal_4,2026-02-01\n',
   )
-  for (const [file, text] of Object.entries(sql)) {
-    mkdirSync(dirname(join(sqlDir, file)), {recursive: true})
-    writeFileSync(join(sqlDir, file), text)
-  }
   const env = {
     LOANTAPE_DATA_DIR: folder.root,
     LOANTAPE_SQL_DIR: sqlDir,
@@ -138,10 +129,10 @@ export function createGrowingFolder(
 
 async function live(
   root: string,
-  {random, nights, sql}: {random: Random; nights: number; sql: Record<string, string>},
+  {random, nights}: {random: Random; nights: number},
   note: (name: string) => void,
 ): Promise<void> {
-  const {config, folder, grow} = createGrowingFolder(root, random, sql)
+  const {config, folder, grow} = createGrowingFolder(root, random)
   for (let night = 0; night < nights; night += 1) {
     const world = await grow()
     if (night > 0 && random.chance(0.05)) note(spoilLastBuild(folder, random))

@@ -6,7 +6,7 @@ import type {RunStep} from '../../src/core/types.ts'
 import {syncDeals} from '../../src/pipeline.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
-import {anyRow} from '../support/data.ts'
+import {anyRow, FEW_TABLES} from '../support/data.ts'
 import type {Fault} from '../support/faults.ts'
 import {aDeal, createLab, type Lab, type Row, someDeals} from '../support/lab.ts'
 import {createTally, type ProofRequest, type Proved, runAll, shuffle} from './proof.ts'
@@ -160,7 +160,7 @@ function listCases(requests: number): Case[] {
  */
 export async function proveNthAnswer(request: ProofRequest): Promise<Proved> {
   const tally = createTally()
-  await using lab = await createLab()
+  await using lab = await createLab({tables: FEW_TABLES})
   const {pages, requests, before, after} = await prepare(lab)
   const cases = shuffle(listCases(requests), request.seed)
   const runs = Math.min(request.runs, cases.length - (request.first ?? 0))

@@ -442,13 +442,8 @@ test('a run that ends by itself after it was asked to stop is no crash', async (
   expect(lastRun(scheduler.stateDb)).toMatchObject({state: 'failed', error_code: 'JOB_TIMEOUT'})
 })
 
-const ZONES = [
-  'America/New_York',
-  'Africa/Casablanca',
-  'Asia/Kolkata',
-  'Australia/Lord_Howe',
-  'Pacific/Chatham',
-]
+/** Clocks that change twice a year, four times, and by half an hour. */
+const ZONES = ['America/New_York', 'Africa/Casablanca', 'Australia/Lord_Howe']
 
 test.each(ZONES)('three years in %s: every due slot ran once or is recorded as skipped', async (timeZone) => {
   const jobs = [

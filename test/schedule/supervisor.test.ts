@@ -1,7 +1,10 @@
+import {join} from 'node:path'
+import {setImmediate as turn} from 'node:timers/promises'
 import {expect, test} from 'vitest'
-import {claimRun, recordSlot} from '../../src/schedule/job-runs.ts'
-import {serveSource} from '../../src/schedule/supervisor.ts'
-import {requireWritable} from '../../src/store/data-folder.ts'
+import type {Job} from '../../src/schedule/job.ts'
+import {adoptRun, claimRun, endRun, recordSlot} from '../../src/schedule/job-runs.ts'
+import {createSupervisor, serveSource} from '../../src/schedule/supervisor.ts'
+import {dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
 import {acquireLock} from '../../src/store/lock.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {createLab} from '../support/lab.ts'
@@ -45,4 +48,60 @@ test('a run that waits for its source for minutes gives its place to others, and
   lock.setProgress('applying')
   expect([after(0), after(600)]).toEqual([1, 1])
   await source.end()
+})
+
+test('never more runs than are allowed are under way, and a source with many jobs does not starve others', async () => {
+  await using lab = await createLab()
+  const each = (name: string): Job => ({
+    name,
+    schedule: '* * * * * *',
+    timeZone: 'UTC',
+    catchUp: 'latest',
+    graceMinutes: 60,
+    steps: [{do: 'ingest_rates'}],
+  })
+  const jobs = {busy: ['one', 'two', 'three'].map(each), a: [each('each')], b: [each('each')]}
+  const runs: Record<string, number> = {busy: 0, a: 0, b: 0}
+  let now = Date.parse('2026-06-01T00:00:00Z')
+  let [underWay, most] = [0, 0]
+  const stop = new AbortController()
+  const sleep = async (ms: number) => {
+    now += ms
+    for (let turns = 0; turns < 20; turns += 1) await turn()
+    if (now >= Date.parse('2026-06-01T00:01:00Z')) stop.abort()
+  }
+  const world = {...lab.createWorld(), signal: stop.signal, realClock: {now: () => now, sleep}}
+  const rootOf = (name: string) => join(lab.folder.root, name)
+  const supervisor = createSupervisor(
+    {
+      list: () => Object.keys(jobs),
+      read: async (name) => ({
+        config: {...lab.config, dataDir: rootOf(name)},
+        folder: dataFolderAt(rootOf(name)),
+        jobs: jobs[name as keyof typeof jobs],
+        place: {env: {}, cwd: name},
+      }),
+      runs: 2,
+      async carryOut(args, {cwd = ''}) {
+        const [jobRunId = 0, attempt = 0] = (args[args.indexOf('--claim') + 1] ?? '').split('.').map(Number)
+        using stateDb = openStateDb(dataFolderAt(rootOf(cwd)).stateDb)
+        const run = adoptRun(stateDb, {jobRunId, attempt, pid: process.pid}, now)
+        underWay += 1
+        most = Math.max(most, underWay)
+        runs[cwd] = (runs[cwd] ?? 0) + 1
+        const until = now + (cwd === 'busy' ? 3_000 : 2_000)
+        while (now < until && !stop.signal.aborted) await turn()
+        underWay -= 1
+        const well = {exitCode: 0, errorCode: null, error: null, summary: null, retryAt: null}
+        if (run) endRun(stateDb, run, well, now)
+        return {code: 0, signal: null}
+      },
+    },
+    world,
+  )
+  await supervisor.begin()
+  await supervisor.run()
+  expect(most).toBe(2)
+  expect(runs.busy).toBeGreaterThan(10)
+  expect(runs.busy).toBeLessThanOrEqual(2 * Math.min(runs.a ?? 0, runs.b ?? 0))
 })

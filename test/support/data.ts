@@ -10,7 +10,10 @@ import {type DataFolder, dataFolderAt, requireWritable} from '../../src/store/da
 /** What was compiled in this process: it serves every world of a test. */
 export const COMPILED: World['plans'] = new Map()
 
-/** What most tests read of a release: building the other thirty models takes most of a night of a few deals. */
+/** What a release needs to be one: what most tests read of it is its manifest. */
+export const LEAST_TABLES = '+core.deal_history +mart.run'
+
+/** What most tests read of a release beside that: building the other thirty models takes most of a night of a few deals. */
 export const FEW_TABLES = '+core.deal +core.deal_history +mart.portfolio_summary +mart.run'
 
 /** A data folder of its own; disposing it removes it. */

@@ -19,7 +19,7 @@ import {withRun} from '../../src/store/runs.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {openHistory} from '../../src/store/warehouse.ts'
 import {runCommand} from './command.ts'
-import {COMPILED, FEW_TABLES} from './data.ts'
+import {COMPILED, LEAST_TABLES} from './data.ts'
 import {type SpoiltService, startSpoiltService} from './spoilt-service.ts'
 import {COMPILE_CACHE} from './temporary.ts'
 
@@ -84,12 +84,12 @@ export interface Lab extends AsyncDisposable {
 
 /** What a lab is like. */
 export interface LabOptions extends Partial<ServiceOptions> {
-  /** What releases made in this process hold, as `--select` names it; `FEW_TABLES` by default, `all` for everything. */
+  /** What releases made in this process hold, as `--select` names it; `LEAST_TABLES` by default, `all` for everything. */
   tables?: string
 }
 
 /** Starts a lab; its service holds no deals. */
-export async function createLab({tables = FEW_TABLES, ...options}: LabOptions = {}): Promise<Lab> {
+export async function createLab({tables = LEAST_TABLES, ...options}: LabOptions = {}): Promise<Lab> {
   const limited = tables === 'all' ? {} : {select: tables}
   const root = mkdtempSync(join(tmpdir(), 'loantape-'))
   const folder = dataFolderAt(join(root, 'data'))

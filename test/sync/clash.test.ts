@@ -1,5 +1,6 @@
 import {join} from 'node:path'
 import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {FEW_TABLES} from '../support/data.ts'
 import {aDeal, createLab, type Lab, type Started, someDeals, startProcess} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 
@@ -14,7 +15,7 @@ let goBack: () => void
 
 /** Sixty deals released on the first day, and two more for the second. */
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: FEW_TABLES})
   lab.service.store.insert(someDeals(60))
   await lab.sync(DAY_1)
   lab.service.store.insert([aDeal(61), aDeal(62)])

@@ -4,6 +4,7 @@ import {applyEvents, syncDeals} from '../../src/pipeline.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {findLearntRate} from '../../src/sync/at-source.ts'
 import {listWaitingEvents, storeEvent} from '../../src/sync/webhook-events.ts'
+import {FEW_TABLES} from '../support/data.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
 let lab: Lab
@@ -11,7 +12,7 @@ let goBack: () => void
 const NOON = '2026-06-02T16:00:00Z'
 
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: FEW_TABLES})
   lab.service.store.insert(someDeals(5))
   await lab.walk('2026-06-01T16:00:00Z')
   goBack = lab.remember()

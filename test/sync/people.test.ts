@@ -10,6 +10,7 @@ import {openDatabase} from '../../src/store/database.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {addWebhooks} from '../../src/web/web-server.ts'
 import {startTestServer} from '../source/test-server.ts'
+import {FEW_TABLES} from '../support/data.ts'
 import {createLab, type Ended, type Lab, someDeals} from '../support/lab.ts'
 import {rawJson} from '../support/raw-json.ts'
 
@@ -20,7 +21,7 @@ const PEOPLE = ['Querfeldein', 'ada.q@example.com', '+1 203 555 0187', '998-44']
 let lab: Lab
 
 beforeEach(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: FEW_TABLES})
   lab.service.store.insert(someDeals(20))
 })
 

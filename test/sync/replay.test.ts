@@ -5,6 +5,7 @@ import {buildRelease} from '../../src/build/build.ts'
 import {dealStream} from '../../src/contract/deal.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {replayQuarantine} from '../../src/sync/replay.ts'
+import {FEW_TABLES} from '../support/data.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {readFieldAs} from '../support/schema.ts'
 
@@ -21,7 +22,7 @@ let goBack: () => void
 let spoilt: string
 
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: FEW_TABLES})
   lab.service.store.insert(someDeals(40))
   await lab.walk(DAY_1, WITHOUT_DETAILS)
   spoilNextWalk('much')

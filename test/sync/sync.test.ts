@@ -4,7 +4,7 @@ import {buildRelease} from '../../src/build/build.ts'
 import {type SyncResult, syncDeals} from '../../src/pipeline.ts'
 import type {StoredDeal} from '../../src/service/deals.ts'
 import {openRelease, requireRelease} from '../../src/store/release.ts'
-import {anyRow} from '../support/data.ts'
+import {anyRow, FEW_TABLES} from '../support/data.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
@@ -17,7 +17,7 @@ let goBack: () => void
 
 /** Forty deals, released on the first day. */
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: FEW_TABLES})
   lab.service.store.insert(someDeals(40))
   first = await lab.sync(DAY_1)
   goBack = lab.remember()

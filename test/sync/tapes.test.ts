@@ -21,6 +21,7 @@ import {ingestRates} from '../../src/sync/rates.ts'
 import {replayQuarantine} from '../../src/sync/replay.ts'
 import {openTapes} from '../../src/sync/tapes.ts'
 import {storeEvent} from '../../src/sync/webhook-events.ts'
+import {FEW_TABLES} from '../support/data.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {readFieldAs} from '../support/schema.ts'
 
@@ -33,7 +34,7 @@ let goBack: () => void
 let walkId: string
 
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: FEW_TABLES})
   lab.service.store.insert(someDeals(60))
   walkId = (await lab.walk(DAY_1, {config: {pageSize: 20}})).certificate.walkId
   goBack = lab.remember()

@@ -5,7 +5,7 @@ import {publishTo} from '../../src/export/publish.ts'
 import type {ReleaseTarget} from '../../src/export/target.ts'
 import type {Release, ReleaseManifest} from '../../src/store/release.ts'
 import {type ClickhouseServer, createClickhouse} from '../support/clickhouse.ts'
-import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
+import {createFolder, createWorldAt, FEW_TABLES, type TestFolder} from '../support/data.ts'
 import {createLab, failureOf, someDeals, startProcess} from '../support/lab.ts'
 import {publishNth, publishTypes, TYPES} from '../support/releases.ts'
 
@@ -368,7 +368,7 @@ test('a database that is not ours is never touched', async () => {
 test('a job publishes what a night has released, and the command says what became of it', async () => {
   // What the tests before have published are no whole releases.
   await server.run('truncate table if exists loantape.published')
-  await using lab = await createLab()
+  await using lab = await createLab({tables: FEW_TABLES})
   lab.service.store.insert(someDeals(30))
   await lab.sync('2026-02-02T23:30:00-05:00')
   const env = {

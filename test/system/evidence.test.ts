@@ -4,6 +4,7 @@ import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {gunzipSync, gzipSync} from 'node:zlib'
 import {afterAll, beforeAll, expect, test} from 'vitest'
+import {FEW_TABLES} from '../support/data.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
 const PROGRAMS = join(import.meta.dirname, '../../node_modules/.cache/python/bin')
@@ -27,7 +28,7 @@ const check = (dir: string) => run('python3', ['-I', join(dir, 'check.py')])
 
 beforeAll(async () => {
   root = mkdtempSync(join(tmpdir(), 'loantape-evidence-'))
-  lab = await createLab()
+  lab = await createLab({tables: FEW_TABLES})
   lab.service.store.insert(someDeals(250))
   lab.service.faults.add({
     match: {path: /^\/deals\?/, nth: 2},

@@ -5,15 +5,15 @@ import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {startWeb} from '../../src/web/web-server.ts'
 import {setAccounts} from '../support/books.ts'
-import {aDeal, createLab, runProgram} from '../support/lab.ts'
+import {aDeal, createLab} from '../support/lab.ts'
 import {PAGE_TABLES} from './page-tables.ts'
 
 test('every term of the roll-forward is on the page, booked or named as not booked, and the difference is 0', async () => {
   await using lab = await createLab({tables: PAGE_TABLES})
   lab.service.store.insert([aDeal(1, {status: 'funded'}), aDeal(2)])
-  await lab.sync('2026-03-02T23:30:00-05:00')
+  await lab.walk('2026-03-02T23:30:00-05:00')
   lab.service.store.update('deal_000002', {status: 'funded'})
-  await lab.sync('2026-03-03T23:30:00-05:00')
+  await lab.walk('2026-03-03T23:30:00-05:00')
   lab.service.store.update('deal_000001', {status: 'foreclosed'})
   lab.service.store.update('deal_000002', {status: 'paid_off'})
   const {ended, ...mapping} = DEFAULT_MAPPING
@@ -56,7 +56,7 @@ test('every term of the roll-forward is on the page, booked or named as not book
 test('the page of a month shows what its export would issue, then that it is issued', async () => {
   await using lab = await createLab({tables: PAGE_TABLES})
   lab.service.store.insert([aDeal(1), aDeal(2)])
-  await lab.sync('2026-03-02T23:30:00-05:00')
+  await lab.walk('2026-03-02T23:30:00-05:00')
   lab.service.store.update('deal_000001', {status: 'funded'})
   await lab.sync('2026-03-03T23:30:00-05:00')
   using stateDb = openStateDb(lab.folder.stateDb)
@@ -68,19 +68,19 @@ test('the page of a month shows what its export would issue, then that it is iss
   )
   const read = async () => await (await fetch(`${side.url}/books/2026-03?for=quickbooks`)).text()
   expect(await read()).toContain('loantape accounting init')
-  expect(await runProgram(['accounting', 'init'], env)).toMatchObject({code: 0})
+  expect(await lab.run(['accounting', 'init'], env)).toMatchObject({code: 0})
   expect(await read()).toContain('in angle brackets')
   setAccounts(lab.folder)
   const shown = await read()
   expect(shown.match(/\$350,000\.00/g)).toHaveLength(2)
   const [batch] = /2026-03-[0-9a-f]{12}/.exec(shown) ?? []
   expect(await (await fetch(side.url)).text()).not.toContain('not issued to')
-  const issued = await runProgram(['export', 'quickbooks', '--period', '2026-03', '--json'], env)
+  const issued = await lab.run(['export', 'quickbooks', '--period', '2026-03', '--json'], env)
   expect(JSON.parse(issued.stdout)).toMatchObject({batches: [{batch_id: batch, outcome: 'written', rows: 2}]})
   expect(await read()).toContain('All of it is issued')
 
   lab.service.store.update('deal_000002', {status: 'funded'})
-  await lab.sync('2026-03-31T23:30:00-04:00')
+  await lab.walk('2026-03-31T23:30:00-04:00')
   await lab.sync('2026-04-01T23:30:00-04:00')
   const morning = (await (await fetch(side.url)).text()).replaceAll(/<[^>]+>/g, '')
   expect(morning).toContain('1 entry of $350,000.00 of 2026-03 is not issued to quickbooks')

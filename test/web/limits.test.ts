@@ -4,8 +4,9 @@ import {findCurrentRelease} from '../../src/store/release.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {startWeb} from '../../src/web/web-server.ts'
 import {writeSqlFolder} from '../build/folder.ts'
-import {aDeal, createLab, runProgram, someDeals} from '../support/lab.ts'
+import {aDeal, createLab, someDeals} from '../support/lab.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
+import {PAGE_TABLES} from './page-tables.ts'
 
 const LIMITS = `name,dimension,bucket,scope,kind,limit_value,warn_at_pct
 Texas,state,TX,open,amount,3499999.99,
@@ -14,11 +15,11 @@ once funded,status_class,funded,funded,amount,1000000,
 `
 
 test('an exceeded limit is an alarm and stands on the page, and so does one that is near or would be exceeded', async () => {
-  await using lab = await createLab()
+  await using lab = await createLab({tables: PAGE_TABLES})
   using own = writeSqlFolder({'seeds/limit.csv': LIMITS})
   const env = {...lab.env, LOANTAPE_SQL_DIR: own.path}
   lab.service.store.insert(someDeals(10, {status: 'approved'}))
-  expect(await runProgram(['sync'], env)).toMatchObject({code: 0})
+  expect(await lab.run(['sync'], env)).toMatchObject({code: 0})
   using stateDb = openStateDb(lab.folder.stateDb)
   const alarms = () =>
     listAlarms(
@@ -50,13 +51,13 @@ test('an exceeded limit is an alarm and stands on the page, and so does one that
   expect(table).toMatch(/bridge &amp; co97\.2.%\$3,500,000\.00100\.0.%open\$3,600,000\.00\$100,000\.00–/)
 
   lab.service.store.insert([aDeal(11, {status: 'funded', loanProgram: 'dscr_30yr'})])
-  expect(await runProgram(['sync'], env)).toMatchObject({code: 0})
+  expect(await lab.run(['sync'], env)).toMatchObject({code: 0})
   // Limits are of all deals, also where others are chosen.
   for (const path of ['/', '/portfolio', '/portfolio?loan_program=dscr_30yr'])
     expect(await expectNumbersToLead(side.url, path), path).toBeGreaterThan(2)
 
   for (const id of ['deal_000001', 'deal_000011']) lab.service.store.update(id, {loanAmountCents: 1n})
-  expect(await runProgram(['sync'], env)).toMatchObject({code: 0})
+  expect(await lab.run(['sync'], env)).toMatchObject({code: 0})
   expect(alarms()).toEqual([])
   expect(await read()).not.toContain('is exceeded')
 })

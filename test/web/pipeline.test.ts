@@ -1,17 +1,17 @@
 import {expect, test} from 'vitest'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {startWeb} from '../../src/web/web-server.ts'
-import {aDeal, createLab, runProgram, someDeals} from '../support/lab.ts'
+import {aDeal, createLab, someDeals} from '../support/lab.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
 
 test('after a first walk nobody knows how long deals have been in their status, and the page says so', async () => {
-  await using lab = await createLab()
+  await using lab = await createLab({tables: 'all'})
   const created = {createdAt: Date.parse('2026-01-05T12:00:00Z')}
   lab.service.store.insert([
     ...someDeals(3, {status: 'approved', ...created}),
     ...someDeals(5, {status: 'draft', ...created}).slice(3),
   ])
-  expect(await runProgram(['sync'], lab.env)).toMatchObject({code: 0})
+  expect(await lab.run(['sync'])).toMatchObject({code: 0})
   using stateDb = openStateDb(lab.folder.stateDb)
   await using side = await startWeb(
     {...lab.config, webPort: 0},

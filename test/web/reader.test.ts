@@ -10,6 +10,7 @@ import {requireRelease} from '../../src/store/release.ts'
 import {parseFilter} from '../../src/web/filter.ts'
 import {createReader, type Reader} from '../../src/web/reader.ts'
 import {viewTable} from '../../src/web/tables.ts'
+import {FEW_TABLES} from '../support/data.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 
@@ -21,7 +22,7 @@ let reader: Reader
 const aside = mkdtempSync(join(tmpdir(), 'loantape-aside-'))
 
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: FEW_TABLES})
   lab.service.store.insert(someDeals(20))
   await lab.sync('2026-06-01T16:00:00Z')
   reader = createReader(requireRelease(lab.folder).dir, limits)
