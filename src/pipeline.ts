@@ -12,6 +12,7 @@ import {type ChildResult, syncChildren} from './sync/children.ts'
 import {fetchMissingDetails} from './sync/details.ts'
 import {type EventsResult, lookAgain} from './sync/events.ts'
 import type {Acceptance} from './sync/guard.ts'
+import {type Replayed, replayRecords} from './sync/replay.ts'
 import {previewWalk, settleWalk} from './sync/settle.ts'
 import {readToEnd} from './sync/walk.ts'
 import {certifyWalk} from './sync/walk-state.ts'
@@ -139,4 +140,23 @@ export async function applyEvents(config: Config, world: World): Promise<EventsR
   using stateDb = openStateDb(dataFolderAt(config.dataDir).stateDb)
   settleEvents(stateDb, {eventIds, outcome}, world.realClock.now())
   return {outcome, events, deals, appended}
+}
+
+/** What a replay and the release after it came to; `quarantine replay --json` prints it. */
+export interface ReplayResult extends Replayed {
+  run_id: string
+  outcome: 'released' | 'unchanged'
+  release_id: string | null
+}
+
+/** Reads the records in quarantine once more; where that tells something new, a release is built as after a sync. */
+export function replayQuarantine(config: Config, world: World): Promise<ReplayResult> {
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  return withRun(folder.stateDb, 'quarantine replay', world, async (run) => {
+    const counts = await replayRecords(folder, config, run)
+    if (counts.replayed === 0) return {run_id: run.runId, outcome: 'unchanged', ...counts, release_id: null}
+    const {outcome, release_id} = await buildRelease(config, {}, run.world)
+    return {run_id: run.runId, outcome, ...counts, release_id}
+  })
 }

@@ -2,7 +2,7 @@ import {Option} from 'commander'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
-import {applyEvents, type SyncResult, syncDeals} from '../pipeline.ts'
+import {applyEvents, replayQuarantine, type SyncResult, syncDeals} from '../pipeline.ts'
 import {webhookJob} from '../schedule/job.ts'
 import {type Claim, executeRun} from '../schedule/run-job.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
@@ -17,7 +17,6 @@ import {
   readReasons,
   showQuarantined,
 } from '../sync/quarantine.ts'
-import {replayQuarantine} from '../sync/replay.ts'
 import {renderWarnings} from './build.ts'
 import type {CliCommand, Invocation} from './command.ts'
 import {claimOption, parseCount} from './options.ts'

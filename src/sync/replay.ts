@@ -1,12 +1,9 @@
-import {buildRelease} from '../build/build.ts'
 import type {Stream} from '../contract/stream.ts'
 import {businessDateOf, formatInstant, parseInstant} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
-import type {World} from '../core/types.ts'
 import {createNormaliser} from '../source/record.ts'
-import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
-import {withRun} from '../store/runs.ts'
-import type {StateDb} from '../store/state-db.ts'
+import type {DataFolder} from '../store/data-folder.ts'
+import type {CurrentRun} from '../store/runs.ts'
 import type {Frame} from '../store/tape-format.ts'
 import {openWarehouse} from '../store/warehouse.ts'
 import {catchUpWarehouse} from './catch-up.ts'
@@ -19,12 +16,10 @@ import {
 } from './quarantine.ts'
 import {listReadableTapes, resumeWalks} from './read-back.ts'
 import {type Answer, settleBeside} from './settle.ts'
-import {findReadKey, openTapes, type Tapes} from './tapes.ts'
+import {findReadKey, openTapes} from './tapes.ts'
 
-/** What a replay came to; `quarantine replay --json` prints it. */
-interface ReplayResult {
-  run_id: string
-  outcome: 'released' | 'unchanged'
+/** What a replay came to: counts of records, and the versions they added. */
+export interface Replayed {
   /** Records that can be read now. */
   replayed: number
   /** Records that still cannot. */
@@ -33,30 +28,18 @@ interface ReplayResult {
   pruned: number
   /** Versions appended; a record that says nothing new appends none. */
   appended: number
-  release_id: string | null
 }
 
 /**
  * Reads the records in quarantine once more, after a fix of schema or code, and stores those that can be read now with
- * the instant and the business date they were observed at. Then a release is built, as after a sync.
+ * the instant and the business date they were observed at.
  */
-export async function replayQuarantine(config: Config, world: World): Promise<ReplayResult> {
-  const folder = dataFolderAt(config.dataDir)
-  requireWritable(folder)
-  return withRun(folder.stateDb, 'quarantine replay', world, async ({runId, stateDb}) => {
-    await using tapes = openTapes(config, {folder, stateDb}, world)
-    const counts = await replayAll({folder, tapes, stateDb}, config, world)
-    if (counts.replayed === 0) return {run_id: runId, outcome: 'unchanged', ...counts, release_id: null}
-    const {outcome, release_id} = await buildRelease(config, {}, world)
-    return {run_id: runId, outcome, ...counts, release_id}
-  })
-}
-
-async function replayAll(
-  {folder, tapes, stateDb}: {folder: DataFolder; tapes: Tapes; stateDb: StateDb},
+export async function replayRecords(
+  folder: DataFolder,
   config: Config,
-  world: World,
-): Promise<Pick<ReplayResult, 'replayed' | 'waiting' | 'pruned' | 'appended'>> {
+  {stateDb, world}: Pick<CurrentRun, 'stateDb' | 'world'>,
+): Promise<Replayed> {
+  await using tapes = openTapes(config, {folder, stateDb}, world)
   await using db = await openWarehouse(folder, world, config)
   await tapes.listLeft()
   await catchUpWarehouse(config, {folder, stateDb, db}, world)
