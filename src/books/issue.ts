@@ -41,127 +41,6 @@ import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {issueJournal, type JournalTarget, type OtherMonths, planMonth} from './journal-batch.ts'
 import {requireSameHistory} from './standing.ts'
 
-/** Where the files of a batch lie. */
-function batchDir(folder: DataFolder, {profile, batch_id}: IssuedBatch): string {
-  return join(folder.exports, profile, batch_id)
-}
-
-/**
- * Puts the files of an issued batch into their place, the manifest last, under a temporary name first, and notes it. The
- * bytes come from the state database: however often, they are the same.
- *
- * @returns where they lie
- */
-function handOver(stateDb: StateDb, folder: DataFolder, batch: IssuedBatch, world: World): string {
-  const final = batchDir(folder, batch)
-  const isManifest = ({name}: BatchContent) => name === 'manifest.json'
-  const files = readBatchContent(stateDb, batch).sort((a, b) => Number(isManifest(a)) - Number(isManifest(b)))
-  markHandedOver(stateDb, batch, false)
-  using written = beginBatch(final)
-  for (const {name, content} of files) {
-    writeFileSync(join(written.dir, name), content)
-    syncToDisk(join(written.dir, name))
-  }
-  world.onStep('journal written')
-  written.finish(() => isInPlace(final, files))
-  world.onStep('journal in place')
-  markHandedOver(stateDb, batch, true)
-  world.onStep('journal handed over')
-  return final
-}
-
-/**
- * Makes sure that the files of an issued batch are there; they may have been removed, or never been put there.
- *
- * @returns where they lie
- */
-export function requireHandedOver(
-  stateDb: StateDb,
-  folder: DataFolder,
-  batch: IssuedBatch,
-  world: World,
-): string {
-  return isHandedOver(folder, batch) ? batchDir(folder, batch) : handOver(stateDb, folder, batch, world)
-}
-
-/** Whether the files of an issued batch are in their place. */
-export const isHandedOver = (folder: DataFolder, batch: IssuedBatch) => isWholeBatch(batchDir(folder, batch))
-
-/** Whether exactly these files lie in a folder, byte for byte. */
-function isInPlace(dir: string, files: readonly BatchContent[]): boolean {
-  if (!existsSync(dir) || readdirSync(dir).length !== files.length) return false
-  return files.every(({name, content}) => {
-    const path = join(dir, name)
-    return existsSync(path) && readFileSync(path).equals(content)
-  })
-}
-
-/** A batch that an export would issue. */
-export interface JournalPreview {
-  /** Without a `dir`: its files are nowhere. */
-  batch: BatchResult
-  /** What it would book, by account; amounts are decimal text, USD. */
-  accounts: {account_code: string; account_name: string; lines: number; debit: string; credit: string}[]
-  /** Its files, each with its first lines. */
-  files: {name: string; head: string}[]
-}
-
-const HEAD_LINES = 5
-
-/**
- * Tells what {@link exportJournal} would issue, and issues nothing: batches go into a copy of the state database, which is removed.
- * A release that is needed for it and not there is built, and kept.
- */
-export async function previewJournal(
-  config: Config,
-  request: JournalRequest,
-  world: World,
-): Promise<JournalPreview[]> {
-  const folder = dataFolderAt(config.dataDir)
-  const dir = mkdtempSync(join(tmpdir(), 'loantape-preview-'))
-  try {
-    const copy = join(dir, 'state.sqlite')
-    {
-      using issued = openStateDb(folder.stateDb)
-      await backup(issued.db, copy)
-    }
-    using stateDb = openStateDb(copy)
-    const {name} = request.profile
-    const handOut = (batch: IssuedBatch): BatchResult => ({
-      ...measure(stateDb, batch),
-      dir: '',
-      outcome: 'written',
-    })
-    const perform = (act: Act) => applyAct(stateDb, act)
-    const issuing = {stateDb, perform, handOut, findHandedOut: () => ''}
-    const batches = await issueMonth(config, request, issuing, world)
-    const lines = listIssuedLines(stateDb, name)
-    return batches.map((batch) => ({
-      batch,
-      accounts: addUpAccounts(lines.filter(({batch_id}) => batch_id === batch.batch_id)),
-      files: readBatchContent(stateDb, {profile: name, batch_id: batch.batch_id})
-        .filter((file) => file.name !== 'manifest.json')
-        .map((file) => ({
-          name: file.name,
-          head: Buffer.from(file.content).toString().split('\n', HEAD_LINES).join('\n'),
-        })),
-    }))
-  } finally {
-    rmSync(dir, {recursive: true, force: true})
-  }
-}
-
-function addUpAccounts(lines: readonly IssuedLine[]): JournalPreview['accounts'] {
-  const accounts = Map.groupBy(lines, ({account_code}) => account_code)
-  return [...accounts].sort().map(([account_code, own]) => ({
-    account_code,
-    account_name: own[0]?.account_name ?? '',
-    lines: own.length,
-    debit: addAmounts(own.map(({debit}) => debit)),
-    credit: addAmounts(own.map(({credit}) => credit)),
-  }))
-}
-
 /** Which journal to export. */
 export interface JournalRequest {
   profile: JournalProfile
@@ -360,4 +239,125 @@ export function reissueBatch(config: Config, batchId: string, world: World): Bat
   }
   for (const {profile} of batches) requireExports(folder, profile)
   return batches.map((batch) => deliver(stateDb, folder, batch, world))
+}
+
+/** Where the files of a batch lie. */
+function batchDir(folder: DataFolder, {profile, batch_id}: IssuedBatch): string {
+  return join(folder.exports, profile, batch_id)
+}
+
+/**
+ * Puts the files of an issued batch into their place, the manifest last, under a temporary name first, and notes it. The
+ * bytes come from the state database: however often, they are the same.
+ *
+ * @returns where they lie
+ */
+function handOver(stateDb: StateDb, folder: DataFolder, batch: IssuedBatch, world: World): string {
+  const final = batchDir(folder, batch)
+  const isManifest = ({name}: BatchContent) => name === 'manifest.json'
+  const files = readBatchContent(stateDb, batch).sort((a, b) => Number(isManifest(a)) - Number(isManifest(b)))
+  markHandedOver(stateDb, batch, false)
+  using written = beginBatch(final)
+  for (const {name, content} of files) {
+    writeFileSync(join(written.dir, name), content)
+    syncToDisk(join(written.dir, name))
+  }
+  world.onStep('journal written')
+  written.finish(() => isInPlace(final, files))
+  world.onStep('journal in place')
+  markHandedOver(stateDb, batch, true)
+  world.onStep('journal handed over')
+  return final
+}
+
+/**
+ * Makes sure that the files of an issued batch are there; they may have been removed, or never been put there.
+ *
+ * @returns where they lie
+ */
+export function requireHandedOver(
+  stateDb: StateDb,
+  folder: DataFolder,
+  batch: IssuedBatch,
+  world: World,
+): string {
+  return isHandedOver(folder, batch) ? batchDir(folder, batch) : handOver(stateDb, folder, batch, world)
+}
+
+/** Whether the files of an issued batch are in their place. */
+export const isHandedOver = (folder: DataFolder, batch: IssuedBatch) => isWholeBatch(batchDir(folder, batch))
+
+/** Whether exactly these files lie in a folder, byte for byte. */
+function isInPlace(dir: string, files: readonly BatchContent[]): boolean {
+  if (!existsSync(dir) || readdirSync(dir).length !== files.length) return false
+  return files.every(({name, content}) => {
+    const path = join(dir, name)
+    return existsSync(path) && readFileSync(path).equals(content)
+  })
+}
+
+/** A batch that an export would issue. */
+export interface JournalPreview {
+  /** Without a `dir`: its files are nowhere. */
+  batch: BatchResult
+  /** What it would book, by account; amounts are decimal text, USD. */
+  accounts: {account_code: string; account_name: string; lines: number; debit: string; credit: string}[]
+  /** Its files, each with its first lines. */
+  files: {name: string; head: string}[]
+}
+
+const HEAD_LINES = 5
+
+/**
+ * Tells what {@link exportJournal} would issue, and issues nothing: batches go into a copy of the state database, which is removed.
+ * A release that is needed for it and not there is built, and kept.
+ */
+export async function previewJournal(
+  config: Config,
+  request: JournalRequest,
+  world: World,
+): Promise<JournalPreview[]> {
+  const folder = dataFolderAt(config.dataDir)
+  const dir = mkdtempSync(join(tmpdir(), 'loantape-preview-'))
+  try {
+    const copy = join(dir, 'state.sqlite')
+    {
+      using issued = openStateDb(folder.stateDb)
+      await backup(issued.db, copy)
+    }
+    using stateDb = openStateDb(copy)
+    const {name} = request.profile
+    const handOut = (batch: IssuedBatch): BatchResult => ({
+      ...measure(stateDb, batch),
+      dir: '',
+      outcome: 'written',
+    })
+    const perform = (act: Act) => applyAct(stateDb, act)
+    const issuing = {stateDb, perform, handOut, findHandedOut: () => ''}
+    const batches = await issueMonth(config, request, issuing, world)
+    const lines = listIssuedLines(stateDb, name)
+    return batches.map((batch) => ({
+      batch,
+      accounts: addUpAccounts(lines.filter(({batch_id}) => batch_id === batch.batch_id)),
+      files: readBatchContent(stateDb, {profile: name, batch_id: batch.batch_id})
+        .filter((file) => file.name !== 'manifest.json')
+        .map((file) => ({
+          name: file.name,
+          head: Buffer.from(file.content).toString().split('\n', HEAD_LINES).join('\n'),
+        })),
+    }))
+  } finally {
+    rmSync(dir, {recursive: true, force: true})
+  }
+}
+
+function addUpAccounts(lines: readonly IssuedLine[]): JournalPreview['accounts'] {
+  const accounts = Map.groupBy(lines, ({account_code}) => account_code)
+  return [...accounts].sort().map(([account_code, own]) => ({
+    account_code,
+    account_name: own[0]?.account_name ?? '',
+    lines: own.length,
+    debit: addAmounts(own.map(({debit}) => debit)),
+    credit: addAmounts(own.map(({credit}) => credit)),
+  }))
 }

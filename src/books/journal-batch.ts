@@ -38,163 +38,6 @@ import {type BatchFile, formatManifest} from '../export/batch-folder.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 
-/** A file of a journal batch, and the lines it holds. */
-export interface JournalFile {
-  name: string
-  text: string
-  lines: readonly IssuedLine[]
-}
-
-/**
- * Writes lines as the files of a batch: one, or as many as the importer's limits demand. Lines of one number are an entry
- * and stand together in one file. UTF-8, LF, a header line each.
- *
- * @returns `<profile>_<batch>.csv`, or `<profile>_<batch>_part01of03.csv`, …
- */
-export function writeJournalFiles(
-  profile: JournalProfile,
-  lines: readonly IssuedLine[],
-  context: Pick<JournalCell, 'batchId' | 'mapping'>,
-): JournalFile[] {
-  const header = stringify([Object.keys(profile.columns)])
-  const cells = Object.values(profile.columns)
-  const most = {rows: profile.limits.rows?.max ?? Infinity, bytes: profile.limits.bytes?.max ?? Infinity}
-  const parts: {text: string; bytes: number; lines: IssuedLine[]}[] = []
-  for (const entry of Map.groupBy(lines, ({journal_no}) => journal_no).values()) {
-    const text = stringify(entry.map((line, index) => cells.map((write) => write({line, index, ...context}))))
-    const bytes = Buffer.byteLength(text)
-    let part = parts.at(-1)
-    if (!part || part.lines.length + entry.length > most.rows || part.bytes + bytes > most.bytes) {
-      part = {text: header, bytes: Buffer.byteLength(header), lines: []}
-      parts.push(part)
-    }
-    part.text += text
-    part.bytes += bytes
-    part.lines.push(...entry)
-  }
-  const count = String(parts.length).padStart(2, '0')
-  return parts.map((part, index) => {
-    const suffix = parts.length === 1 ? '' : `_part${String(index + 1).padStart(count.length, '0')}of${count}`
-    return {name: `${profile.name}_${context.batchId}${suffix}.csv`, text: part.text, lines: part.lines}
-  })
-}
-
-/**
- * Reads files back as their importer would and proves them: columns, characters, limits, dates and amounts; each entry
- * whole, in one place, under a number of its own, in balance, and line by line what it was written from.
- *
- * @throws CheckError `JOURNAL_FILE` naming file, line and what was expected
- */
-export function proveJournalFiles(profile: JournalProfile, files: readonly JournalFile[]): void {
-  const numbers = new Set<string>()
-  for (const file of files) {
-    const prove = (isRight: boolean, problem: string, row?: number) => {
-      if (!isRight) throw proofError(file, problem, row)
-    }
-    const {limits} = profile
-    prove(limits.characters.pattern.test(file.text), `a character that ${profile.name} does not take`)
-    prove(Buffer.byteLength(file.text) <= (limits.bytes?.max ?? Number.POSITIVE_INFINITY), 'too many bytes')
-    const lines = readLines(profile, file)
-    prove(
-      lines.length <= (limits.rows?.max ?? Number.POSITIVE_INFINITY),
-      `${lines.length} lines: expected at most ${limits.rows?.max}`,
-    )
-    for (const [number, entryLines] of groupAdjacent(lines)) {
-      prove(!numbers.has(number), `entry '${number}' twice`)
-      numbers.add(number)
-      const balance = entryLines.reduce((sum, line) => sum + centsOf(line), 0n)
-      prove(balance === 0n && entryLines.length >= 2, `entry '${number}' is not in balance`)
-    }
-    proveSame(file, lines)
-  }
-}
-
-function readLines(profile: JournalProfile, file: JournalFile): ReadLine[] {
-  const {limits} = profile
-  const columns = Object.keys(profile.columns)
-  const [header, ...body] = attempt(file, (): string[][] => parse(file.text))
-  if (JSON.stringify(header) !== JSON.stringify(columns)) {
-    throw proofError(file, `columns ${header?.join(', ')}: expected ${columns.join(', ')}`, 1)
-  }
-  const lines: ReadLine[] = []
-  body.forEach((cells, index) => {
-    const row = index + 2
-    const prove = (isRight: boolean, problem: string) => {
-      if (!isRight) throw proofError(file, problem, row)
-    }
-    for (const [index, cell] of cells.entries()) {
-      const column = columns[index] ?? ''
-      const {max} = limits.cells[column] ?? {max: cell.length}
-      prove(cell === cell.trim(), `spaces around '${cell}' in ${column}`)
-      prove(cell.length <= max, `${cell.length} characters in ${column}: expected at most ${max}`)
-    }
-    const byColumn = Object.fromEntries(columns.map((column, index) => [column, cells[index] ?? '']))
-    const line = attempt(file, () => profile.readRow(byColumn, lines.at(-1)), row)
-    const {number, account} = line
-    prove(/^LT\d{4}-[0-9a-f]{12}$/.test(number), `number '${number}' of an entry`)
-    prove(account !== '', 'no account')
-    prove(isCalendarDate(line.date), `date '${line.date}'`)
-    prove((line.debit === '') !== (line.credit === ''), 'debit and credit: expected exactly one')
-    const amount = line.debit + line.credit
-    prove(/^\d+\.\d\d$/.test(amount) && centsOf(line) !== 0n, `amount '${amount}': expected 1234.56`)
-    prove(
-      amount.length - 3 <= (limits.digits?.max ?? amount.length),
-      `amount '${amount}': expected at most ${limits.digits?.max} digits before the point`,
-    )
-    lines.push(line)
-  })
-  return lines
-}
-
-function attempt<T>(file: JournalFile, read: () => T, row?: number): T {
-  try {
-    return read()
-  } catch (error) {
-    throw proofError(file, messageOf(error), row)
-  }
-}
-
-/** Runs of lines of one number: a number that comes back later is a run of its own. */
-function groupAdjacent(lines: readonly ReadLine[]): [number: string, lines: ReadLine[]][] {
-  const groups: [string, ReadLine[]][] = []
-  for (const line of lines) {
-    const last = groups.at(-1)
-    if (last?.[0] === line.number) last[1].push(line)
-    else groups.push([line.number, [line]])
-  }
-  return groups
-}
-
-/** What a line adds, debits positive. */
-function centsOf({debit, credit}: Pick<ReadLine, 'debit' | 'credit'>): bigint {
-  const cents = parseCents(debit === '' ? credit : debit)
-  if (typeof cents === 'string') return 0n
-  return debit === '' ? -cents : cents
-}
-
-function proveSame(file: JournalFile, lines: readonly ReadLine[]): void {
-  const wrong = file.lines.findIndex((line, index) => {
-    const read = lines[index]
-    return (
-      read?.number !== line.journal_no ||
-      read.date !== line.entry_date ||
-      read.debit !== (line.debit ?? '') ||
-      read.credit !== (line.credit ?? '') ||
-      (read.account !== line.account_code && read.account !== line.account_name)
-    )
-  })
-  if (wrong !== -1 || lines.length !== file.lines.length) {
-    throw proofError(file, `entry '${lines[wrong]?.number}' is not what was written`, wrong + 2)
-  }
-}
-
-function proofError({name}: JournalFile, problem: string, row?: number): LoantapeError {
-  return newError(
-    'JOURNAL_FILE',
-    `File '${name}'${row === undefined ? '' : `, line ${row}`} would not import: ${problem}.`,
-  )
-}
-
 /** The journal of a period that everything issued must add up to. */
 export interface JournalTarget {
   /** `YYYY-MM` */
@@ -405,4 +248,161 @@ function describeFile({columns}: JournalProfile, {name, text, lines}: JournalFil
     sum_debit: addAmounts(lines.map(({debit}) => debit)),
     sum_credit: addAmounts(lines.map(({credit}) => credit)),
   }
+}
+
+/** A file of a journal batch, and the lines it holds. */
+export interface JournalFile {
+  name: string
+  text: string
+  lines: readonly IssuedLine[]
+}
+
+/**
+ * Writes lines as the files of a batch: one, or as many as the importer's limits demand. Lines of one number are an entry
+ * and stand together in one file. UTF-8, LF, a header line each.
+ *
+ * @returns `<profile>_<batch>.csv`, or `<profile>_<batch>_part01of03.csv`, …
+ */
+export function writeJournalFiles(
+  profile: JournalProfile,
+  lines: readonly IssuedLine[],
+  context: Pick<JournalCell, 'batchId' | 'mapping'>,
+): JournalFile[] {
+  const header = stringify([Object.keys(profile.columns)])
+  const cells = Object.values(profile.columns)
+  const most = {rows: profile.limits.rows?.max ?? Infinity, bytes: profile.limits.bytes?.max ?? Infinity}
+  const parts: {text: string; bytes: number; lines: IssuedLine[]}[] = []
+  for (const entry of Map.groupBy(lines, ({journal_no}) => journal_no).values()) {
+    const text = stringify(entry.map((line, index) => cells.map((write) => write({line, index, ...context}))))
+    const bytes = Buffer.byteLength(text)
+    let part = parts.at(-1)
+    if (!part || part.lines.length + entry.length > most.rows || part.bytes + bytes > most.bytes) {
+      part = {text: header, bytes: Buffer.byteLength(header), lines: []}
+      parts.push(part)
+    }
+    part.text += text
+    part.bytes += bytes
+    part.lines.push(...entry)
+  }
+  const count = String(parts.length).padStart(2, '0')
+  return parts.map((part, index) => {
+    const suffix = parts.length === 1 ? '' : `_part${String(index + 1).padStart(count.length, '0')}of${count}`
+    return {name: `${profile.name}_${context.batchId}${suffix}.csv`, text: part.text, lines: part.lines}
+  })
+}
+
+/**
+ * Reads files back as their importer would and proves them: columns, characters, limits, dates and amounts; each entry
+ * whole, in one place, under a number of its own, in balance, and line by line what it was written from.
+ *
+ * @throws CheckError `JOURNAL_FILE` naming file, line and what was expected
+ */
+export function proveJournalFiles(profile: JournalProfile, files: readonly JournalFile[]): void {
+  const numbers = new Set<string>()
+  for (const file of files) {
+    const prove = (isRight: boolean, problem: string, row?: number) => {
+      if (!isRight) throw proofError(file, problem, row)
+    }
+    const {limits} = profile
+    prove(limits.characters.pattern.test(file.text), `a character that ${profile.name} does not take`)
+    prove(Buffer.byteLength(file.text) <= (limits.bytes?.max ?? Number.POSITIVE_INFINITY), 'too many bytes')
+    const lines = readLines(profile, file)
+    prove(
+      lines.length <= (limits.rows?.max ?? Number.POSITIVE_INFINITY),
+      `${lines.length} lines: expected at most ${limits.rows?.max}`,
+    )
+    for (const [number, entryLines] of groupAdjacent(lines)) {
+      prove(!numbers.has(number), `entry '${number}' twice`)
+      numbers.add(number)
+      const balance = entryLines.reduce((sum, line) => sum + centsOf(line), 0n)
+      prove(balance === 0n && entryLines.length >= 2, `entry '${number}' is not in balance`)
+    }
+    proveSame(file, lines)
+  }
+}
+
+function readLines(profile: JournalProfile, file: JournalFile): ReadLine[] {
+  const {limits} = profile
+  const columns = Object.keys(profile.columns)
+  const [header, ...body] = attempt(file, (): string[][] => parse(file.text))
+  if (JSON.stringify(header) !== JSON.stringify(columns)) {
+    throw proofError(file, `columns ${header?.join(', ')}: expected ${columns.join(', ')}`, 1)
+  }
+  const lines: ReadLine[] = []
+  body.forEach((cells, index) => {
+    const row = index + 2
+    const prove = (isRight: boolean, problem: string) => {
+      if (!isRight) throw proofError(file, problem, row)
+    }
+    for (const [index, cell] of cells.entries()) {
+      const column = columns[index] ?? ''
+      const {max} = limits.cells[column] ?? {max: cell.length}
+      prove(cell === cell.trim(), `spaces around '${cell}' in ${column}`)
+      prove(cell.length <= max, `${cell.length} characters in ${column}: expected at most ${max}`)
+    }
+    const byColumn = Object.fromEntries(columns.map((column, index) => [column, cells[index] ?? '']))
+    const line = attempt(file, () => profile.readRow(byColumn, lines.at(-1)), row)
+    const {number, account} = line
+    prove(/^LT\d{4}-[0-9a-f]{12}$/.test(number), `number '${number}' of an entry`)
+    prove(account !== '', 'no account')
+    prove(isCalendarDate(line.date), `date '${line.date}'`)
+    prove((line.debit === '') !== (line.credit === ''), 'debit and credit: expected exactly one')
+    const amount = line.debit + line.credit
+    prove(/^\d+\.\d\d$/.test(amount) && centsOf(line) !== 0n, `amount '${amount}': expected 1234.56`)
+    prove(
+      amount.length - 3 <= (limits.digits?.max ?? amount.length),
+      `amount '${amount}': expected at most ${limits.digits?.max} digits before the point`,
+    )
+    lines.push(line)
+  })
+  return lines
+}
+
+function attempt<T>(file: JournalFile, read: () => T, row?: number): T {
+  try {
+    return read()
+  } catch (error) {
+    throw proofError(file, messageOf(error), row)
+  }
+}
+
+/** Runs of lines of one number: a number that comes back later is a run of its own. */
+function groupAdjacent(lines: readonly ReadLine[]): [number: string, lines: ReadLine[]][] {
+  const groups: [string, ReadLine[]][] = []
+  for (const line of lines) {
+    const last = groups.at(-1)
+    if (last?.[0] === line.number) last[1].push(line)
+    else groups.push([line.number, [line]])
+  }
+  return groups
+}
+
+/** What a line adds, debits positive. */
+function centsOf({debit, credit}: Pick<ReadLine, 'debit' | 'credit'>): bigint {
+  const cents = parseCents(debit === '' ? credit : debit)
+  if (typeof cents === 'string') return 0n
+  return debit === '' ? -cents : cents
+}
+
+function proveSame(file: JournalFile, lines: readonly ReadLine[]): void {
+  const wrong = file.lines.findIndex((line, index) => {
+    const read = lines[index]
+    return (
+      read?.number !== line.journal_no ||
+      read.date !== line.entry_date ||
+      read.debit !== (line.debit ?? '') ||
+      read.credit !== (line.credit ?? '') ||
+      (read.account !== line.account_code && read.account !== line.account_name)
+    )
+  })
+  if (wrong !== -1 || lines.length !== file.lines.length) {
+    throw proofError(file, `entry '${lines[wrong]?.number}' is not what was written`, wrong + 2)
+  }
+}
+
+function proofError({name}: JournalFile, problem: string, row?: number): LoantapeError {
+  return newError(
+    'JOURNAL_FILE',
+    `File '${name}'${row === undefined ? '' : `, line ${row}`} would not import: ${problem}.`,
+  )
 }

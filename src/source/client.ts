@@ -9,185 +9,6 @@ import type {Received, World} from '../core/types.ts'
 import {createRateLimiter, type LimitedAnswer, type ResponseHeaders} from './rate-limit.ts'
 import {classifyFault, createTooLarge, type Target, withRetries} from './retry.ts'
 
-/** The text of a 2xx answer, or of a 4xx one that its caller must judge. */
-interface TextAnswer {
-  status: number
-  text: string
-  received: Received
-}
-
-/** The same, parsed. */
-export interface JsonAnswer extends Omit<TextAnswer, 'text'> {
-  /** Null for a 4xx answer that is not JSON. */
-  body: unknown
-  /** Length of the body's text. */
-  length: number
-}
-
-/** One request and its whole answer. */
-interface Exchange extends LimitedAnswer, TextAnswer {
-  /** Whether the body is UTF-8; what is not stands in the text as U+FFFD. */
-  isUtf8: boolean
-}
-
-/** Far more than any page has: a thousand records of a thousand values each. */
-const MOST_VALUES = 1_000_000
-const [QUOTE, COMMA, BRACKET, BRACE, BACKSLASH] = [0x22, 0x2c, 0x5b, 0x7b, 0x5c]
-
-/** Request Timeout and Too Early (RFC 9110, RFC 8470): they are about the connection, not about what was asked. */
-const NOT_NOW = new Set([408, 425])
-
-/**
- * Judges a whole answer.
- *
- * @param base the base URL, against which a `Location` is read
- * @throws AuthError `SOURCE_UNAUTHORIZED`; ContractError `SOURCE_REDIRECTED`, `SOURCE_NOT_UTF8`, `SOURCE_TOO_LARGE`; RetryableError on 5xx,
- * 408, 425 and on what is not JSON
- */
-function parseAnswer(exchange: Exchange, target: Target, base: URL): JsonAnswer {
-  const {status, headers, text, received} = exchange
-  requireServed(exchange, target, base)
-  if (holdsMoreValues(text, MOST_VALUES)) throw createTooLarge(target, 'more than a million values')
-  const body = parseJson(text)
-  if (body === undefined && status < 300) throw createNotJson(headers)
-  return {status, body: body ?? null, length: text.length, received}
-}
-
-/**
- * Requires an answer that is no refusal, failure or redirect.
- *
- * @throws as {@link parseAnswer} does
- */
-function requireServed({status, headers, isUtf8}: Exchange, target: Target, base: URL): void {
-  if (status === 401 || status === 403)
-    throw newError(
-      'SOURCE_UNAUTHORIZED',
-      `API key refused with status ${status} by source '${target.host}' at GET ${target.path}: expected a key that may read it.`,
-    )
-  if (status >= 500 || NOT_NOW.has(status))
-    throw new RetryableError({code: 'SOURCE_FAILING', problem: `status ${status}`})
-  if (status >= 300 && status < 400) throw createRedirected(status, headers, {target, base})
-  if (status < 300 && !isUtf8)
-    // Read with marks in place of its bytes, two ids or amounts could become one.
-    throw newError(
-      'SOURCE_NOT_UTF8',
-      `Answer of source '${target.host}' to GET ${target.path}: its bytes are not UTF-8, which JSON is written in.`,
-    )
-}
-
-/** Whether a JSON text has more values than `most`. Parsed, a value takes up to a hundred bytes, written two. */
-function holdsMoreValues(text: string, most: number): boolean {
-  if (text.length < most * 2) return false
-  let separators = 0
-  for (let index = 0; index < text.length && separators <= most; index++) {
-    const unit = text.charCodeAt(index)
-    if (unit === QUOTE) index = findStringEnd(text, index)
-    else if (unit === COMMA || unit === BRACKET || unit === BRACE) separators += 1
-  }
-  return separators > most
-}
-
-function findStringEnd(text: string, start: number): number {
-  let end = start
-  let backslashes: number
-  do {
-    end = text.indexOf('"', end + 1)
-    if (end === -1) return text.length
-    backslashes = 0
-    while (text.charCodeAt(end - 1 - backslashes) === BACKSLASH) backslashes += 1
-  } while (backslashes % 2 === 1)
-  return end
-}
-
-const CONTENT_TYPES = /^(unknown|(text|application)\/(html|plain|csv|xml|json|problem\+json|octet-stream))$/
-
-/** A successful answer that is not JSON, or only the beginning of it: worth trying again. */
-function createNotJson(headers: ResponseHeaders): RetryableError {
-  const given = String(headers['content-type'] ?? 'unknown')
-  const contentType = tellForeign(given.split(';', 1)[0] ?? '', CONTENT_TYPES)
-  return new RetryableError({code: 'SOURCE_NOT_JSON', problem: contentType})
-}
-
-/** A redirect could lead the key to another origin, so that none is followed. */
-function createRedirected(
-  status: number,
-  headers: ResponseHeaders,
-  {target, base}: {target: Target; base: URL},
-): LoantapeError {
-  const location = String(headers.location ?? '')
-  const origin = location && URL.canParse(location, base.href) ? new URL(location, base).origin : 'nowhere'
-  return newError(
-    'SOURCE_REDIRECTED',
-    `Redirect ${status} to '${origin}' from source '${target.host}' at GET ${target.path}: expected an answer; redirects are not followed, so that the key stays where it was meant for.`,
-  )
-}
-
-/** One answer as it came, whole. */
-interface Answer {
-  status: number
-  headers: ResponseHeaders
-  body: Buffer
-}
-
-/**
- * Sends a GET and receives the whole answer. Its parts are taken as they come: through a stream and a signal of its own a page takes
- * a third more time.
- *
- * @param end when it is given up: on a signal, or after a while, for a body that drips never times out between two parts
- * @throws RetryableError `SOURCE_UNREACHABLE` after that while; the signal's reason; what undici throws
- */
-export function receive(
-  pool: Dispatcher,
-  request: {path: string; headers: Record<string, string>},
-  {signal, timeoutMs}: {signal: AbortSignal; timeoutMs: number},
-): Promise<Answer> {
-  return new Promise((resolve, reject) => {
-    signal.throwIfAborted()
-    const parts: Buffer[] = []
-    let head: Omit<Answer, 'body'> = {status: 0, headers: {}}
-    let sent: Dispatcher.DispatchController | undefined
-    let isOver = false
-    const timer = setTimeout(() => {
-      fail(new RetryableError({code: 'SOURCE_UNREACHABLE', problem: 'answer not complete in time'}))
-    }, timeoutMs)
-    const stop = () => fail(signal.reason)
-    signal.addEventListener('abort', stop)
-    const finish = () => {
-      isOver = true
-      clearTimeout(timer)
-      signal.removeEventListener('abort', stop)
-    }
-    const fail = (reason: Error) => {
-      finish()
-      reject(reason)
-      sent?.abort(reason)
-    }
-    pool.dispatch(
-      {method: 'GET', ...request},
-      {
-        onRequestStart(controller) {
-          sent = controller
-          if (isOver) controller.abort(new Error('given up before it was sent'))
-        },
-        onResponseStart(_, status, headers) {
-          head = {status, headers}
-        },
-        onResponseData(_, part) {
-          parts.push(part)
-        },
-        onResponseEnd() {
-          finish()
-          resolve({...head, body: Buffer.concat(parts)})
-        },
-        onResponseError(_, error) {
-          finish()
-          reject(error)
-        },
-      },
-    )
-  })
-}
-
 /** The settings of a client. */
 export type ClientConfig = Pick<
   SourceConfig,
@@ -378,4 +199,183 @@ function buildPath(base: URL, path: string, query: Query): string {
   for (const [name, value] of base.searchParams) params.append(name, value)
   for (const [name, value] of asked) params.set(name, String(value))
   return `${pathname}?${params}`
+}
+
+/** The text of a 2xx answer, or of a 4xx one that its caller must judge. */
+interface TextAnswer {
+  status: number
+  text: string
+  received: Received
+}
+
+/** The same, parsed. */
+export interface JsonAnswer extends Omit<TextAnswer, 'text'> {
+  /** Null for a 4xx answer that is not JSON. */
+  body: unknown
+  /** Length of the body's text. */
+  length: number
+}
+
+/** One request and its whole answer. */
+interface Exchange extends LimitedAnswer, TextAnswer {
+  /** Whether the body is UTF-8; what is not stands in the text as U+FFFD. */
+  isUtf8: boolean
+}
+
+/** Far more than any page has: a thousand records of a thousand values each. */
+const MOST_VALUES = 1_000_000
+const [QUOTE, COMMA, BRACKET, BRACE, BACKSLASH] = [0x22, 0x2c, 0x5b, 0x7b, 0x5c]
+
+/** Request Timeout and Too Early (RFC 9110, RFC 8470): they are about the connection, not about what was asked. */
+const NOT_NOW = new Set([408, 425])
+
+/**
+ * Judges a whole answer.
+ *
+ * @param base the base URL, against which a `Location` is read
+ * @throws AuthError `SOURCE_UNAUTHORIZED`; ContractError `SOURCE_REDIRECTED`, `SOURCE_NOT_UTF8`, `SOURCE_TOO_LARGE`; RetryableError on 5xx,
+ * 408, 425 and on what is not JSON
+ */
+function parseAnswer(exchange: Exchange, target: Target, base: URL): JsonAnswer {
+  const {status, headers, text, received} = exchange
+  requireServed(exchange, target, base)
+  if (holdsMoreValues(text, MOST_VALUES)) throw createTooLarge(target, 'more than a million values')
+  const body = parseJson(text)
+  if (body === undefined && status < 300) throw createNotJson(headers)
+  return {status, body: body ?? null, length: text.length, received}
+}
+
+/**
+ * Requires an answer that is no refusal, failure or redirect.
+ *
+ * @throws as {@link parseAnswer} does
+ */
+function requireServed({status, headers, isUtf8}: Exchange, target: Target, base: URL): void {
+  if (status === 401 || status === 403)
+    throw newError(
+      'SOURCE_UNAUTHORIZED',
+      `API key refused with status ${status} by source '${target.host}' at GET ${target.path}: expected a key that may read it.`,
+    )
+  if (status >= 500 || NOT_NOW.has(status))
+    throw new RetryableError({code: 'SOURCE_FAILING', problem: `status ${status}`})
+  if (status >= 300 && status < 400) throw createRedirected(status, headers, {target, base})
+  if (status < 300 && !isUtf8)
+    // Read with marks in place of its bytes, two ids or amounts could become one.
+    throw newError(
+      'SOURCE_NOT_UTF8',
+      `Answer of source '${target.host}' to GET ${target.path}: its bytes are not UTF-8, which JSON is written in.`,
+    )
+}
+
+/** Whether a JSON text has more values than `most`. Parsed, a value takes up to a hundred bytes, written two. */
+function holdsMoreValues(text: string, most: number): boolean {
+  if (text.length < most * 2) return false
+  let separators = 0
+  for (let index = 0; index < text.length && separators <= most; index++) {
+    const unit = text.charCodeAt(index)
+    if (unit === QUOTE) index = findStringEnd(text, index)
+    else if (unit === COMMA || unit === BRACKET || unit === BRACE) separators += 1
+  }
+  return separators > most
+}
+
+function findStringEnd(text: string, start: number): number {
+  let end = start
+  let backslashes: number
+  do {
+    end = text.indexOf('"', end + 1)
+    if (end === -1) return text.length
+    backslashes = 0
+    while (text.charCodeAt(end - 1 - backslashes) === BACKSLASH) backslashes += 1
+  } while (backslashes % 2 === 1)
+  return end
+}
+
+const CONTENT_TYPES = /^(unknown|(text|application)\/(html|plain|csv|xml|json|problem\+json|octet-stream))$/
+
+/** A successful answer that is not JSON, or only the beginning of it: worth trying again. */
+function createNotJson(headers: ResponseHeaders): RetryableError {
+  const given = String(headers['content-type'] ?? 'unknown')
+  const contentType = tellForeign(given.split(';', 1)[0] ?? '', CONTENT_TYPES)
+  return new RetryableError({code: 'SOURCE_NOT_JSON', problem: contentType})
+}
+
+/** A redirect could lead the key to another origin, so that none is followed. */
+function createRedirected(
+  status: number,
+  headers: ResponseHeaders,
+  {target, base}: {target: Target; base: URL},
+): LoantapeError {
+  const location = String(headers.location ?? '')
+  const origin = location && URL.canParse(location, base.href) ? new URL(location, base).origin : 'nowhere'
+  return newError(
+    'SOURCE_REDIRECTED',
+    `Redirect ${status} to '${origin}' from source '${target.host}' at GET ${target.path}: expected an answer; redirects are not followed, so that the key stays where it was meant for.`,
+  )
+}
+
+/** One answer as it came, whole. */
+interface Answer {
+  status: number
+  headers: ResponseHeaders
+  body: Buffer
+}
+
+/**
+ * Sends a GET and receives the whole answer. Its parts are taken as they come: through a stream and a signal of its own a page takes
+ * a third more time.
+ *
+ * @param end when it is given up: on a signal, or after a while, for a body that drips never times out between two parts
+ * @throws RetryableError `SOURCE_UNREACHABLE` after that while; the signal's reason; what undici throws
+ */
+export function receive(
+  pool: Dispatcher,
+  request: {path: string; headers: Record<string, string>},
+  {signal, timeoutMs}: {signal: AbortSignal; timeoutMs: number},
+): Promise<Answer> {
+  return new Promise((resolve, reject) => {
+    signal.throwIfAborted()
+    const parts: Buffer[] = []
+    let head: Omit<Answer, 'body'> = {status: 0, headers: {}}
+    let sent: Dispatcher.DispatchController | undefined
+    let isOver = false
+    const timer = setTimeout(() => {
+      fail(new RetryableError({code: 'SOURCE_UNREACHABLE', problem: 'answer not complete in time'}))
+    }, timeoutMs)
+    const stop = () => fail(signal.reason)
+    signal.addEventListener('abort', stop)
+    const finish = () => {
+      isOver = true
+      clearTimeout(timer)
+      signal.removeEventListener('abort', stop)
+    }
+    const fail = (reason: Error) => {
+      finish()
+      reject(reason)
+      sent?.abort(reason)
+    }
+    pool.dispatch(
+      {method: 'GET', ...request},
+      {
+        onRequestStart(controller) {
+          sent = controller
+          if (isOver) controller.abort(new Error('given up before it was sent'))
+        },
+        onResponseStart(_, status, headers) {
+          head = {status, headers}
+        },
+        onResponseData(_, part) {
+          parts.push(part)
+        },
+        onResponseEnd() {
+          finish()
+          resolve({...head, body: Buffer.concat(parts)})
+        },
+        onResponseError(_, error) {
+          finish()
+          reject(error)
+        },
+      },
+    )
+  })
 }

@@ -9,6 +9,161 @@ import {
 import {z} from 'zod'
 import {explainError, messageOf, newError} from '../core/errors.ts'
 
+/** The run state database: a SQLite file that stays readable while a run holds the warehouse. */
+export class StateDb implements Disposable {
+  readonly db: DatabaseSync
+  readonly #statements = new Map<string, StatementSync>()
+
+  /** Opens the file; waits as long as this for another writer. */
+  constructor(path: string, patienceMs = 5000) {
+    this.db = new DatabaseSync(path, {timeout: patienceMs})
+  }
+
+  /** The rows a query finds, each as `row` parses it. */
+  all<T>(row: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T[] {
+    const found = this.#prepare(sql).all(...values)
+    return found.map((one) => row.parse(one))
+  }
+
+  /** The first row a query finds. */
+  first<T>(row: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T | undefined {
+    const found = this.#prepare(sql).get(...values)
+    return found && row.parse(found)
+  }
+
+  /** The row of a query that always finds one. */
+  one<T>(row: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T {
+    return row.parse(this.#prepare(sql).get(...values))
+  }
+
+  /** The values of a query that has one column. */
+  column<T>(value: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T[] {
+    return this.all(z.record(z.string(), value), sql, values).flatMap((row) => Object.values(row))
+  }
+
+  /** Runs a statement that finds nothing. */
+  run(sql: string, values: readonly SQLInputValue[] = []): StatementResultingChanges {
+    return this.#prepare(sql).run(...values)
+  }
+
+  /** Inserts one row, values by column; `orElse` is what SQLite does where its key is there already. */
+  insert(
+    table: string,
+    row: Record<string, SQLInputValue>,
+    orElse: 'or abort' | 'or ignore' | 'or replace' = 'or abort',
+  ): StatementResultingChanges {
+    const columns = Object.keys(row)
+    const marks = columns.map(() => '?')
+    const sql = `insert ${orElse} into ${table} (${columns.join(', ')}) values (${marks.join(', ')})`
+    return this.run(sql, Object.values(row))
+  }
+
+  [Symbol.dispose](): void {
+    this.db.close()
+  }
+
+  #prepare(sql: string): StatementSync {
+    const statement = this.#statements.get(sql) ?? this.db.prepare(sql)
+    this.#statements.set(sql, statement)
+    return statement
+  }
+}
+
+/** The folder in a data folder into which a backup is copied before its files go to their places. */
+export const RESTORING = '.restoring'
+
+/**
+ * Whether a data folder has a state database.
+ *
+ * @throws ConfigError `RESTORE_UNFINISHED` where a restore died, or is under way
+ */
+export function hasStateDb({stateDb}: {stateDb: string}): boolean {
+  requireRestored(stateDb)
+  return existsSync(stateDb)
+}
+
+function requireRestored(stateDb: string): void {
+  const root = dirname(stateDb)
+  if (!existsSync(join(root, RESTORING))) return
+  throw newError(
+    'RESTORE_UNFINISHED',
+    `Data folder '${root}' holds a part of a backup: its restore did not end.`,
+  )
+}
+
+/**
+ * Opens the state database and brings its tables up to date.
+ *
+ * @param patienceMs how long another writer is waited for, during which this process does nothing else; five seconds by default
+ * @throws UnexpectedError `DATA_NEWER` when a later version of loantape has written it, `STATE_UNREADABLE`;
+ * ConfigError `NOT_WRITABLE`, `RESTORE_UNFINISHED`; LockedError `STATE_BUSY`
+ */
+export function openStateDb(path: string, patienceMs?: number): StateDb {
+  requireRestored(path)
+  try {
+    using opening = new DisposableStack()
+    const stateDb = opening.use(new StateDb(path, patienceMs))
+    stateDb.db.exec('pragma journal_mode = wal; pragma synchronous = full')
+    migrateStateDb(stateDb)
+    opening.move()
+    return stateDb
+  } catch (error) {
+    throw explainFault(path, error)
+  }
+}
+
+/** https://sqlite.org/rescode.html */
+const [BUSY, CORRUPT, NOT_A_DATABASE, READ_ONLY, CANNOT_OPEN] = [5, 11, 26, 8, 14]
+
+/** What SQLite says of the state database's file, in our words where somebody can fix it; all else as it is. */
+function explainFault(path: string, cause: unknown): unknown {
+  // The low byte is the kind of fault, what is above it the details.
+  const fault = cause instanceof Error && 'errcode' in cause ? Number(cause.errcode) & 0xff : undefined
+  const explained = explainError(cause)
+  if (explained.code === 'TOO_MANY_FILES') return explained
+  const problem = (what: string) => `State database '${path}' cannot be ${what}: ${messageOf(cause)}.`
+  if (fault === BUSY) return newError('STATE_BUSY', problem('written'), {cause})
+  if (fault === CORRUPT || fault === NOT_A_DATABASE) {
+    return newError('STATE_UNREADABLE', problem('read'), {cause})
+  }
+  if (fault === READ_ONLY || fault === CANNOT_OPEN) {
+    const next = 'Run loantape as the user that the data folder belongs to.'
+    return newError('NOT_WRITABLE', problem('written'), {next, cause})
+  }
+  return cause
+}
+
+/** Runs `work` in one transaction, during which nobody else writes: all of it is stored, or nothing. */
+export function inStateTransaction<T>({db}: StateDb, work: () => T): T {
+  db.exec('begin immediate')
+  try {
+    const result = work()
+    db.exec('commit')
+    return result
+  } catch (error) {
+    if (db.isTransaction) db.exec('rollback')
+    throw error
+  }
+}
+
+/** Brings the tables up to date: each migration once, in order, all of them or none. */
+export function migrateStateDb(stateDb: StateDb, migrations: readonly string[] = MIGRATIONS): void {
+  const readVersion = () =>
+    stateDb.one(z.object({user_version: z.number()}), 'pragma user_version').user_version
+  // Nothing is written where nothing is to be done: a full disk keeps nobody from reading.
+  if (readVersion() === migrations.length) return
+  inStateTransaction(stateDb, () => {
+    const version = readVersion()
+    if (version > migrations.length)
+      throw newError(
+        'DATA_NEWER',
+        `Version '${version}' of the state database: this version of loantape knows ${migrations.length}.`,
+      )
+    for (const sql of migrations.slice(version)) stateDb.db.exec(sql)
+    stateDb.db.exec(`pragma user_version = ${migrations.length}`)
+  })
+}
+
 /** What makes the tables of the state database, in order. Append-only: never edit a released entry, add the next. */
 export const MIGRATIONS: readonly string[] = [
   `create table run (
@@ -275,158 +430,3 @@ export const MIGRATIONS: readonly string[] = [
      words text
    ) strict;`,
 ]
-
-/** The run state database: a SQLite file that stays readable while a run holds the warehouse. */
-export class StateDb implements Disposable {
-  readonly db: DatabaseSync
-  readonly #statements = new Map<string, StatementSync>()
-
-  /** Opens the file; waits as long as this for another writer. */
-  constructor(path: string, patienceMs = 5000) {
-    this.db = new DatabaseSync(path, {timeout: patienceMs})
-  }
-
-  /** The rows a query finds, each as `row` parses it. */
-  all<T>(row: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T[] {
-    const found = this.#prepare(sql).all(...values)
-    return found.map((one) => row.parse(one))
-  }
-
-  /** The first row a query finds. */
-  first<T>(row: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T | undefined {
-    const found = this.#prepare(sql).get(...values)
-    return found && row.parse(found)
-  }
-
-  /** The row of a query that always finds one. */
-  one<T>(row: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T {
-    return row.parse(this.#prepare(sql).get(...values))
-  }
-
-  /** The values of a query that has one column. */
-  column<T>(value: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T[] {
-    return this.all(z.record(z.string(), value), sql, values).flatMap((row) => Object.values(row))
-  }
-
-  /** Runs a statement that finds nothing. */
-  run(sql: string, values: readonly SQLInputValue[] = []): StatementResultingChanges {
-    return this.#prepare(sql).run(...values)
-  }
-
-  /** Inserts one row, values by column; `orElse` is what SQLite does where its key is there already. */
-  insert(
-    table: string,
-    row: Record<string, SQLInputValue>,
-    orElse: 'or abort' | 'or ignore' | 'or replace' = 'or abort',
-  ): StatementResultingChanges {
-    const columns = Object.keys(row)
-    const marks = columns.map(() => '?')
-    const sql = `insert ${orElse} into ${table} (${columns.join(', ')}) values (${marks.join(', ')})`
-    return this.run(sql, Object.values(row))
-  }
-
-  [Symbol.dispose](): void {
-    this.db.close()
-  }
-
-  #prepare(sql: string): StatementSync {
-    const statement = this.#statements.get(sql) ?? this.db.prepare(sql)
-    this.#statements.set(sql, statement)
-    return statement
-  }
-}
-
-/** The folder in a data folder into which a backup is copied before its files go to their places. */
-export const RESTORING = '.restoring'
-
-/**
- * Whether a data folder has a state database.
- *
- * @throws ConfigError `RESTORE_UNFINISHED` where a restore died, or is under way
- */
-export function hasStateDb({stateDb}: {stateDb: string}): boolean {
-  requireRestored(stateDb)
-  return existsSync(stateDb)
-}
-
-function requireRestored(stateDb: string): void {
-  const root = dirname(stateDb)
-  if (!existsSync(join(root, RESTORING))) return
-  throw newError(
-    'RESTORE_UNFINISHED',
-    `Data folder '${root}' holds a part of a backup: its restore did not end.`,
-  )
-}
-
-/**
- * Opens the state database and brings its tables up to date.
- *
- * @param patienceMs how long another writer is waited for, during which this process does nothing else; five seconds by default
- * @throws UnexpectedError `DATA_NEWER` when a later version of loantape has written it, `STATE_UNREADABLE`;
- * ConfigError `NOT_WRITABLE`, `RESTORE_UNFINISHED`; LockedError `STATE_BUSY`
- */
-export function openStateDb(path: string, patienceMs?: number): StateDb {
-  requireRestored(path)
-  try {
-    using opening = new DisposableStack()
-    const stateDb = opening.use(new StateDb(path, patienceMs))
-    stateDb.db.exec('pragma journal_mode = wal; pragma synchronous = full')
-    migrateStateDb(stateDb)
-    opening.move()
-    return stateDb
-  } catch (error) {
-    throw explainFault(path, error)
-  }
-}
-
-/** https://sqlite.org/rescode.html */
-const [BUSY, CORRUPT, NOT_A_DATABASE, READ_ONLY, CANNOT_OPEN] = [5, 11, 26, 8, 14]
-
-/** What SQLite says of the state database's file, in our words where somebody can fix it; all else as it is. */
-function explainFault(path: string, cause: unknown): unknown {
-  // The low byte is the kind of fault, what is above it the details.
-  const fault = cause instanceof Error && 'errcode' in cause ? Number(cause.errcode) & 0xff : undefined
-  const explained = explainError(cause)
-  if (explained.code === 'TOO_MANY_FILES') return explained
-  const problem = (what: string) => `State database '${path}' cannot be ${what}: ${messageOf(cause)}.`
-  if (fault === BUSY) return newError('STATE_BUSY', problem('written'), {cause})
-  if (fault === CORRUPT || fault === NOT_A_DATABASE) {
-    return newError('STATE_UNREADABLE', problem('read'), {cause})
-  }
-  if (fault === READ_ONLY || fault === CANNOT_OPEN) {
-    const next = 'Run loantape as the user that the data folder belongs to.'
-    return newError('NOT_WRITABLE', problem('written'), {next, cause})
-  }
-  return cause
-}
-
-/** Runs `work` in one transaction, during which nobody else writes: all of it is stored, or nothing. */
-export function inStateTransaction<T>({db}: StateDb, work: () => T): T {
-  db.exec('begin immediate')
-  try {
-    const result = work()
-    db.exec('commit')
-    return result
-  } catch (error) {
-    if (db.isTransaction) db.exec('rollback')
-    throw error
-  }
-}
-
-/** Brings the tables up to date: each migration once, in order, all of them or none. */
-export function migrateStateDb(stateDb: StateDb, migrations: readonly string[] = MIGRATIONS): void {
-  const readVersion = () =>
-    stateDb.one(z.object({user_version: z.number()}), 'pragma user_version').user_version
-  // Nothing is written where nothing is to be done: a full disk keeps nobody from reading.
-  if (readVersion() === migrations.length) return
-  inStateTransaction(stateDb, () => {
-    const version = readVersion()
-    if (version > migrations.length)
-      throw newError(
-        'DATA_NEWER',
-        `Version '${version}' of the state database: this version of loantape knows ${migrations.length}.`,
-      )
-    for (const sql of migrations.slice(version)) stateDb.db.exec(sql)
-    stateDb.db.exec(`pragma user_version = ${migrations.length}`)
-  })
-}
