@@ -13,9 +13,8 @@ import {fetchMissingDetails} from './sync/details.ts'
 import {type EventsResult, lookAgain} from './sync/events.ts'
 import type {Acceptance} from './sync/guard.ts'
 import {type Replayed, replayRecords} from './sync/replay.ts'
-import {previewWalk, settleWalk} from './sync/settle.ts'
+import {certifyWalk, previewWalk, settleWalk} from './sync/settle.ts'
 import {readToEnd} from './sync/walk.ts'
-import {certifyWalk} from './sync/walk-state.ts'
 import {listNamedDeals, settleEvents} from './sync/webhook-events.ts'
 
 /** How a sync is asked for. */

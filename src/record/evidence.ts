@@ -24,7 +24,7 @@ import {openStateDb} from '../store/state-db.ts'
 import {type Frame, formatBare, type TapeKey, type TapeLine, targetOf} from '../store/tape-format.ts'
 import {openHistory, readSetting} from '../store/warehouse.ts'
 import {listKnownFields} from '../sync/mapped-fields.ts'
-import {listReadableTapes, type ReadableTape, readUnits, type TapeUnit, textOf} from '../sync/read-back.ts'
+import {listReadableTapes, type ReadableTape, readUnits, type TapeUnit, textOf} from '../sync/tape-units.ts'
 import {requireReadKey} from '../sync/tapes.ts'
 
 const MANIFEST = 'manifest.json'

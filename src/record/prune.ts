@@ -14,7 +14,7 @@ import {withRun} from '../store/runs.ts'
 import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
 import {hasWarehouse, openHistory, openWarehouse} from '../store/warehouse.ts'
 import {type Age, countServed, forgetPlaces, pruneRecords} from '../sync/quarantine.ts'
-import {isOfHistory} from '../sync/read-back.ts'
+import {isOfHistory} from '../sync/tape-units.ts'
 import {describeGone} from './record-compare.ts'
 
 /** What was removed, or would be in a dry run. */

@@ -29,7 +29,7 @@ import {
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 import {readGroups, readTapeHeader} from '../store/tape.ts'
 import type {TapeKey} from '../store/tape-format.ts'
-import {textOf} from '../sync/read-back.ts'
+import {textOf} from '../sync/tape-units.ts'
 import {findReadKey, isHistory, listTapeFiles, parseOutcome, readLast} from '../sync/tapes.ts'
 
 /** Whether the state database has a tape as finished and kept. */

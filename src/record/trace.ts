@@ -12,7 +12,7 @@ import {openRelease, requireRelease} from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {type TapeLine, targetOf} from '../store/tape-format.ts'
 import {openHistory} from '../store/warehouse.ts'
-import {listReadableTapes, type ReadableTape, textOf} from '../sync/read-back.ts'
+import {listReadableTapes, type ReadableTape, textOf} from '../sync/tape-units.ts'
 import {requireReadKey} from '../sync/tapes.ts'
 
 /** A figure of `mart.portfolio_summary` and its deals. */

@@ -1,10 +1,11 @@
 import {hash, randomBytes, timingSafeEqual} from 'node:crypto'
 import type {FastifyInstance, FastifyRequest} from 'fastify'
 import {z} from 'zod'
+import {ENDPOINTS} from '../contract/endpoints.ts'
 import {type Clock, realClock} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
-import {type Refusal, refuse} from './requests.ts'
-import {refuseUnknown} from './routes.ts'
+import {type Refusal, refuse} from './refusal.ts'
+import {PREFIX} from './requests.ts'
 import {rowInstant, type ServiceDatabase} from './service-database.ts'
 
 /** Checks each request in this order: its key, its rate, the scope of its key, its path and method, the type of its body. */
@@ -215,4 +216,18 @@ function checkContentType(request: FastifyRequest): void {
   const sent = headers['content-type']?.split(';')[0]?.trim().toLowerCase()
   if (sent === expected) return
   throw refuse('unsupported_media_type', {detail: `Send the body as Content-Type: ${expected}.`})
+}
+
+const PATHS = Object.values(ENDPOINTS).map(({method, path}) => ({
+  method,
+  pattern: new RegExp(`^${PREFIX}${path.replace(/\{\w+\}/g, '[^/]+')}(?:\\?|$)`),
+}))
+
+/** The refusal of an unknown path or method: 405 with `Allow` if the path exists, else 404. */
+export function refuseUnknown(url: string): Error {
+  const allowed = PATHS.filter(({pattern}) => pattern.test(url)).flatMap(({method}) =>
+    method === 'GET' ? ['GET', 'HEAD'] : [method],
+  )
+  if (allowed.length === 0) return refuse('not_found')
+  return refuse('method_not_allowed', {headers: {Allow: allowed.sort().join(', ')}})
 }

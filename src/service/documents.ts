@@ -10,9 +10,11 @@ import {
 } from '../contract/document.ts'
 import {codeOf} from '../core/errors.ts'
 import {formatCents, groupThousands} from '../core/money.ts'
-import {createDealListing, requireDeal, type StoredDeal} from './deals.ts'
+import type {StoredDeal} from './deal-store.ts'
+import {createDealListing, requireDeal} from './deals.ts'
 import type {FileStore} from './files.ts'
-import {type Handlers, PREFIX, Refusal, refuse, requireFound, type ServiceWorld} from './requests.ts'
+import {Refusal, refuse, requireFound} from './refusal.ts'
+import {type Handlers, PREFIX, type ServiceWorld} from './requests.ts'
 import {createId, rowCount, rowInstant, type ServiceDatabase} from './service-database.ts'
 
 const documentRow = documentSchema.extend({

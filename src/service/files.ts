@@ -23,7 +23,7 @@ import {z} from 'zod'
 import type {ReceivedFile} from '../contract/document.ts'
 import {HOUR_MS} from '../core/clock.ts'
 import {isOtherProcess} from '../core/process.ts'
-import {refuse} from './requests.ts'
+import {refuse} from './refusal.ts'
 import type {ServiceDatabase} from './service-database.ts'
 
 /** The files of documents, named by document id; names that callers send are never used as paths. */

@@ -4,9 +4,11 @@ import {DEAL_STATUSES} from '../contract/deal.ts'
 import {type Task, taskSchema} from '../contract/other-records.ts'
 import {parseInstant} from '../core/clock.ts'
 import {formatCents} from '../core/money.ts'
-import {createDealListing, requireDeal, type StatusTotal} from './deals.ts'
-import {type Handlers, type ListKey, readListPage, requireFound, type ServiceWorld} from './requests.ts'
-import {createId, rowInstant, type ServiceDatabase} from './service-database.ts'
+import type {StatusTotal} from './deal-store.ts'
+import {createDealListing, requireDeal} from './deals.ts'
+import {requireFound} from './refusal.ts'
+import {type Handlers, readListPage, type ServiceWorld} from './requests.ts'
+import {createId, type ListKey, rowInstant, type ServiceDatabase} from './service-database.ts'
 
 const borrowerRow = borrowerSchema.extend({
   has_ssn_last_four: z.bigint().transform((flag) => flag === 1n),

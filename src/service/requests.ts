@@ -1,44 +1,14 @@
 import {createHmac, timingSafeEqual} from 'node:crypto'
-import {STATUS_CODES} from 'node:http'
 import {z} from 'zod'
 import type {Operation, OperationId, Operations} from '../contract/endpoints.ts'
 import type {ListBody, PageQuery} from '../contract/list.ts'
-import {PROBLEMS, type Problem, type ProblemCode} from '../contract/problem.ts'
 import type {WebhookEvent} from '../contract/webhook.ts'
 import type {Clock} from '../core/clock.ts'
-import type {DealStore} from './deals.ts'
+import type {DealStore} from './deal-store.ts'
 import type {FileStore} from './files.ts'
-import type {ServiceDatabase} from './service-database.ts'
-
-/** Thrown by handlers and hooks; answered as problem details. */
-export class Refusal extends Error {
-  readonly problem: Problem
-  readonly headers: Record<string, string>
-
-  constructor(problem: Problem, headers: Record<string, string> = {}) {
-    super(problem.detail ?? problem.title)
-    this.name = 'Refusal'
-    this.problem = problem
-    this.headers = headers
-  }
-}
-
-/** Makes a refusal by RFC 9457: the title is that of the status, since the type is `about:blank`; the default detail is the code's meaning. */
-export function refuse(
-  code: ProblemCode,
-  more: {detail?: string; errors?: {path: string; message: string}[]; headers?: Record<string, string>} = {},
-): Refusal {
-  const {headers, ...words} = more
-  const {status, meaning} = PROBLEMS[code]
-  const title = STATUS_CODES[status] ?? 'Error'
-  return new Refusal({type: 'about:blank', title, status, code, detail: meaning, ...words}, headers)
-}
-
-/** Requires a value. @throws Refusal of this code if it is undefined */
-export function requireFound<T>(found: T | undefined, code: ProblemCode): T {
-  if (found === undefined) throw refuse(code)
-  return found
-}
+import {refuse} from './refusal.ts'
+import type {ListKey, ServiceDatabase} from './service-database.ts'
+import {FIRST} from './service-database.ts'
 
 /** The parsed input of an operation. */
 export interface Call<Op extends Operation> {
@@ -81,12 +51,6 @@ export interface ServiceWorld {
   documentsPerDeal: number
 }
 
-/** The sort key of every list: `createdAt` (ms since the epoch), then `id`, ascending. */
-export interface ListKey {
-  createdAt: number
-  id: string
-}
-
 /** A list continues after this key; `filter` is null without one. */
 interface Cursor {
   list: string
@@ -95,8 +59,6 @@ interface Cursor {
 }
 
 const MAC_BYTES = 16
-/** Before every record. */
-export const FIRST: ListKey = {createdAt: Number.MIN_SAFE_INTEGER, id: ''}
 
 const cursorSchema = z.tuple([z.number().int(), z.string(), z.string(), z.string().nullable()])
 

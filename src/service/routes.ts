@@ -21,7 +21,8 @@ import {
   createReportHandlers,
   createTaskHandlers,
 } from './other-records.ts'
-import {type Answer, type Call, type Handlers, PREFIX, refuse, type ServiceWorld} from './requests.ts'
+import {refuse} from './refusal.ts'
+import type {Answer, Call, Handlers, ServiceWorld} from './requests.ts'
 import {rowCount, type ServiceDatabase} from './service-database.ts'
 import {
   type AddressLookup,
@@ -124,20 +125,6 @@ export function addRoutes(app: FastifyInstance, world: RouteWorld): void {
       handler: createRouteHandler(id, world),
     })
   }
-}
-
-const PATHS = Object.values(ENDPOINTS).map(({method, path}) => ({
-  method,
-  pattern: new RegExp(`^${PREFIX}${path.replace(/\{\w+\}/g, '[^/]+')}(?:\\?|$)`),
-}))
-
-/** The refusal of an unknown path or method: 405 with `Allow` if the path exists, else 404. */
-export function refuseUnknown(url: string): Error {
-  const allowed = PATHS.filter(({pattern}) => pattern.test(url)).flatMap(({method}) =>
-    method === 'GET' ? ['GET', 'HEAD'] : [method],
-  )
-  if (allowed.length === 0) return refuse('not_found')
-  return refuse('method_not_allowed', {headers: {Allow: allowed.sort().join(', ')}})
 }
 
 const paramsSchema = z.record(z.string(), z.string()).transform(Object.values<string>)

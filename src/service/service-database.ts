@@ -248,3 +248,12 @@ export function openServiceDatabase(path: string) {
     close: (): void => database.close(),
   }
 }
+
+/** The sort key of every list: `createdAt` (ms since the epoch), then `id`, ascending. */
+export interface ListKey {
+  createdAt: number
+  id: string
+}
+
+/** Before every record. */
+export const FIRST: ListKey = {createdAt: Number.MIN_SAFE_INTEGER, id: ''}

@@ -13,7 +13,8 @@ import {
 } from '../contract/webhook.ts'
 import {type Clock, DAY_MS, HOUR_MS, realClock} from '../core/clock.ts'
 import {messageOf} from '../core/errors.ts'
-import {type Handlers, PREFIX, readTablePage, refuse, requireFound, type ServiceWorld} from './requests.ts'
+import {refuse, requireFound} from './refusal.ts'
+import {type Handlers, PREFIX, readTablePage, type ServiceWorld} from './requests.ts'
 import {createId, rowCount, rowInstant, type ServiceDatabase} from './service-database.ts'
 
 const eventsOfJson = z

@@ -19,9 +19,10 @@ import {
 import {withRun} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {openHistory, openWarehouse, readSettings, writeSetting} from '../store/warehouse.ts'
-import {listReadableTapes, readTakenBack, readUnits, settleAgain, type TapeUnit} from './read-back.ts'
+import {settleAgain} from './read-back.ts'
 import {rebuildWarehouse} from './rebuild.ts'
 import {createStage} from './stream-tables.ts'
+import {listReadableTapes, readTakenBack, readUnits, type TapeUnit} from './tape-units.ts'
 import {findReadKey} from './tapes.ts'
 
 /** Where a warehouse stands: whose it is, and the last unit that it contains. */

@@ -1,22 +1,20 @@
 import {createHash} from 'node:crypto'
-import {BIGINT, DuckDBTimestampValue, type DuckDBType, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
+import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {findEnvelope} from '../contract/list.ts'
 import type {Stream} from '../contract/stream.ts'
 import {formatInstant} from '../core/clock.ts'
 import {burstOf} from '../core/config.ts'
 import {ContractError, DeferredError, GuardError, type LoantapeError} from '../core/errors.ts'
-import {type ChangeCounts, type ColumnValue, NO_CHANGES, type World} from '../core/types.ts'
+import {type ChangeCounts, NO_CHANGES, type World} from '../core/types.ts'
 import {fetchListings, type ListingAnswer} from '../source/ask-each.ts'
 import {createSealer} from '../source/record.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
-import {appendRows} from '../store/row-buffer.ts'
 import type {Frame} from '../store/tape-format.ts'
-import {askAndTake, type WalkIntake} from './intake.ts'
-import {type Answer, dropWalks, settleWalk, type WalkTools} from './settle.ts'
-import {isSettledSql, STAGE, tablesOf} from './stream-tables.ts'
+import {type Answer, askAndTake, type WalkIntake, type WalkTools} from './intake.ts'
+import {certifyWalk, dropWalks, settleWalk} from './settle.ts'
+import {isSettledSql, tablesOf} from './stream-tables.ts'
 import {beginTape, continueWalk, nameWalk} from './walk.ts'
-import {certifyWalk} from './walk-state.ts'
 
 /** Each parent's list is read again within about this many days. */
 const ROTATION_DAYS = 30
@@ -119,17 +117,6 @@ async function hasListed(db: Database, stream: Stream): Promise<boolean> {
     [stream.name],
   )
   return has_listed
-}
-
-const listingTypes: DuckDBType[] = [
-  ...Array<DuckDBType>(4).fill(VARCHAR),
-  TIMESTAMP,
-  ...Array<DuckDBType>(4).fill(BIGINT),
-]
-
-/** Stages what became of lists of single parents, a row for each, in the columns of `raw.listing`. */
-export function stageLists(db: Database, lists: readonly ColumnValue[][]): Promise<void> {
-  return appendRows(db, {...STAGE, table: 'staged_listing', types: listingTypes}, lists)
 }
 
 /** What became of one child stream in a run. */

@@ -5,9 +5,8 @@ import {burstOf} from '../core/config.ts'
 import type {WireRecord, World} from '../core/types.ts'
 import {fetchDetails} from '../source/ask-each.ts'
 import type {Database} from '../store/database.ts'
-import {askAndTake, type WalkIntake} from './intake.ts'
+import {askAndTake, type WalkIntake, type WalkTools} from './intake.ts'
 import {findAbsences} from './plan-changes.ts'
-import type {WalkTools} from './settle.ts'
 import {isSettledSql, tablesOf} from './stream-tables.ts'
 
 /** Each record is looked at again within about this many days. */

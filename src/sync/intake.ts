@@ -2,15 +2,20 @@ import {z} from 'zod'
 import {readPage} from '../contract/list.ts'
 import type {Stream} from '../contract/stream.ts'
 import {parseInstant} from '../core/clock.ts'
+import type {SourceConfig} from '../core/config.ts'
 import {messageOf} from '../core/errors.ts'
 import {isObject, parseJson} from '../core/json.ts'
-import type {ColumnValue, NormalisedPage, World} from '../core/types.ts'
+import type {ColumnValue, NormalisedPage, Received, World} from '../core/types.ts'
 import type {Asked, EachAnswer, EachSummary} from '../source/ask-each.ts'
+import type {SourceClient} from '../source/client.ts'
 import {createNormaliser} from '../source/record.ts'
 import {readAhead} from '../source/walk-pages.ts'
+import type {DataFolder} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
+import type {StateDb} from '../store/state-db.ts'
 import type {Frame, TapeLine} from '../store/tape-format.ts'
-import {stageLists} from './children.ts'
+import type {Warehouse} from '../store/warehouse.ts'
+import type {Acceptance} from './guard.ts'
 import {readStreams} from './mapped-fields.ts'
 import type {ReadBeside} from './plan-changes.ts'
 import {type RejectedRecord, stageQuarantined} from './quarantine.ts'
@@ -22,9 +27,9 @@ import {
   type RateRow,
   stageRates,
 } from './rate-feed.ts'
-import {textOf} from './read-back.ts'
-import type {Answer, WalkTools} from './settle.ts'
-import {BESIDE, clearStage, createStaged, createStagedRows} from './stream-tables.ts'
+import {BESIDE, clearStage, createStaged, createStagedRows, stageLists} from './stream-tables.ts'
+import {textOf} from './tape-units.ts'
+import type {Tapes} from './tapes.ts'
 import {type OpenWalk, startWalk} from './walk-state.ts'
 
 /** A point of a run at which answers are stored. */
@@ -481,4 +486,27 @@ export function createReader(db: Database, known: Known) {
       return {kind, problem}
     },
   }
+}
+
+/** What a run at the source works with. */
+export interface WalkTools {
+  runId: string
+  db: Warehouse
+  stateDb: StateDb
+  folder: DataFolder
+  tapes: Tapes
+  walks: OpenWalks
+  /** What is read: at first the deals, with the fields that are mapped. */
+  stream: Stream
+  client: SourceClient
+  config: SourceConfig
+  accepted: ReadonlySet<Acceptance>
+}
+
+/** A line as it is handed over, and what its body came to. */
+export interface Answer {
+  frame: Frame
+  said?: Said | undefined
+  /** As it came; undefined where nothing did. */
+  received?: Received | {body: Buffer} | undefined
 }

@@ -2,7 +2,7 @@ import {z} from 'zod'
 import type {Column, Stream} from '../contract/stream.ts'
 import type {ChangeCounts} from '../core/types.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
-import {buildMovesSql} from './guard.ts'
+import {buildMovesSql} from './movement.ts'
 import {
   amountOf,
   buildListHashSql,

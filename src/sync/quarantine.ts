@@ -13,8 +13,8 @@ import {appendRows} from '../store/row-buffer.ts'
 import {openStateDb} from '../store/state-db.ts'
 import type {TapeLine} from '../store/tape-format.ts'
 import {hasWarehouse, openHistory} from '../store/warehouse.ts'
-import {listReadableTapes, type ReadableTape, textOf} from './read-back.ts'
 import {STAGE} from './stream-tables.ts'
+import {listReadableTapes, type ReadableTape, textOf} from './tape-units.ts'
 import {findReadKey} from './tapes.ts'
 
 /**

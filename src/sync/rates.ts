@@ -12,8 +12,9 @@ import type {Database} from '../store/database.ts'
 import {withRun} from '../store/runs.ts'
 import {openWarehouse} from '../store/warehouse.ts'
 import {catchUpWarehouse} from './catch-up.ts'
+import type {Answer} from './intake.ts'
 import {createFeedError, feedsFile, parseRates, type RateFeed, type RateRow} from './rate-feed.ts'
-import {type Answer, settleBeside} from './settle.ts'
+import {settleBeside} from './settle.ts'
 import {openTapes, type Tapes} from './tapes.ts'
 
 /**

@@ -1,109 +1,14 @@
-import {existsSync} from 'node:fs'
-import {join} from 'node:path'
 import {z} from 'zod'
 import {newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
-import type {DataFolder} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
-import {listTapes, type TapeRow} from '../store/recorded.ts'
-import type {StateDb} from '../store/state-db.ts'
-import {type NumberedLine, readLines} from '../store/tape.ts'
-import type {Frame, TapeKey, TapeLine} from '../store/tape-format.ts'
 import {writeChanged, writeSetting} from '../store/warehouse.ts'
 import {createReader, instant, type Known, type ReadBack, readKnown} from './intake.ts'
-import {settleUnit} from './settle.ts'
+import {certifyWalk, settleUnit} from './settle.ts'
 import {createStage} from './stream-tables.ts'
-import {isHistory, parseOutcome, type Tapes} from './tapes.ts'
-import {certifyWalk, storeWalk} from './walk-state.ts'
-
-/** A tape that can be read: its file is kept and whole, and sealed with the key at hand. */
-export interface ReadableTape extends TapeRow {
-  /** Its absolute path. */
-  file: string
-  /** Reads it from its first line, or the lines whose text is wanted; throws UnexpectedError `TAPE_DAMAGED`. */
-  lines(isWanted?: (text: string) => boolean): Generator<NumberedLine>
-}
-
-/** The tapes that can be read, oldest first; none of them without a key. */
-export function listReadableTapes(
-  {root}: DataFolder,
-  stateDb: StateDb,
-  key: TapeKey | undefined,
-): ReadableTape[] {
-  return listTapes(stateDb).flatMap((row) => {
-    const file = join(root, row.path)
-    const isKept = row.removed_at === null && row.outcome !== 'lost' && existsSync(file)
-    return key && isKept && row.fingerprint === key.fingerprint
-      ? {...row, file, lines: (isWanted) => readLines(file, key, isWanted)}
-      : []
-  })
-}
-
-/** The body of a line as text. */
-export const textOf = ({body}: TapeLine) => new TextDecoder().decode(body)
-
-/** What stands on a tape from a `begin` to its outcome: a walk, or what was read beside the walks. */
-export interface TapeUnit {
-  tape: ReadableTape
-  /** Its lines, counted from 0; the outcome is the last. */
-  first: number
-  last: number
-  begin: Frame
-  outcome: Frame
-  /** Its number in the record, the chain of its outcome, and that of the unit before; null for the first. */
-  no: number
-  head: string
-  before: string | null
-}
-
-/** Every unit that has ended, in the order of the record. Where a tape cannot be read, those before it are left out with it. */
-export function listUnits(stateDb: StateDb, readable: readonly ReadableTape[]): TapeUnit[] {
-  const byName = new Map(readable.map((tape) => [tape.unit, tape]))
-  const all = listTapes(stateDb).filter(isOfHistory)
-  const whole = all
-    .map(({unit}) => byName.get(unit))
-    .slice(all.findLastIndex(({unit}) => !byName.has(unit)) + 1)
-    .filter((tape) => tape !== undefined)
-  const units = whole.filter(({ended_at}) => ended_at !== null).flatMap(readUnits)
-  return units.sort((a, b) => a.no - b.no)
-}
-
-/** Whether a tape may hold something of history. */
-export const isOfHistory = ({unit}: TapeRow) => !unit.startsWith('act_')
-
-/** The units of one tape that have ended, in their order. */
-export function readUnits(tape: ReadableTape): TapeUnit[] {
-  const units: TapeUnit[] = []
-  let begun: Pick<TapeUnit, 'begin' | 'first'> | undefined
-  let number = 0
-  for (const line of tape.lines()) {
-    const {frame, chain} = line
-    if (frame.frame === 'begin' && frame.kind !== 'walk') begun = undefined
-    if (frame.frame === 'begin') begun ??= {begin: frame, first: number}
-    if (frame.frame === 'outcome' && begun) {
-      const {no, previous: before} = parseOutcome(line)
-      units.push({tape, ...begun, last: number, outcome: frame, no, head: chain, before})
-    }
-    number += 1
-  }
-  return units
-}
-
-/** The lines of a unit. */
-function readUnit({tape, first, last}: TapeUnit): Iterable<TapeLine> {
-  return tape
-    .lines()
-    .drop(first)
-    .take(last + 1 - first)
-}
-
-const takenBackBegin = z.object({kind: z.literal('without'), walk: z.string(), why: z.string()})
-
-/** Why walks that were taken back count no more, by their ids. */
-export function readTakenBack(units: readonly TapeUnit[]): Map<string, string> {
-  const begins = units.flatMap(({begin}) => takenBackBegin.safeParse(begin).data ?? [])
-  return new Map(begins.map(({walk, why}) => [walk, why]))
-}
+import {readUnit, type TapeUnit} from './tape-units.ts'
+import {isHistory, type Tapes} from './tapes.ts'
+import {storeWalk} from './walk-state.ts'
 
 /**
  * Makes the stage and puts on it what runs that died had read: a walk that has not ended stands where its tape ends. Those that

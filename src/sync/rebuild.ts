@@ -14,15 +14,9 @@ import {withRun} from '../store/runs.ts'
 import {lockWarehouse, openWarehouse, prepareLoad, setAside, writeSetting} from '../store/warehouse.ts'
 import {rebuildHead} from './commit.ts'
 import {listKnownFields, readMappedFields, writeKnownFields} from './mapped-fields.ts'
-import {
-  listReadableTapes,
-  listUnits,
-  readTakenBack,
-  resumeWalks,
-  settleAgain,
-  type TapeUnit,
-} from './read-back.ts'
+import {resumeWalks, settleAgain} from './read-back.ts'
 import {createStage, tablesOf} from './stream-tables.ts'
+import {listReadableTapes, listUnits, readTakenBack, type TapeUnit} from './tape-units.ts'
 import {openTapes, requireTapeKey, type Tapes} from './tapes.ts'
 
 /** A table of the warehouse that is not the same. */

@@ -7,6 +7,7 @@ import type {CurrentRun} from '../store/runs.ts'
 import type {Frame} from '../store/tape-format.ts'
 import {openWarehouse} from '../store/warehouse.ts'
 import {catchUpWarehouse} from './catch-up.ts'
+import type {Answer} from './intake.ts'
 import {
   countPruned,
   type FoundRecord,
@@ -14,8 +15,9 @@ import {
   listWaiting,
   type QuarantineEntry,
 } from './quarantine.ts'
-import {listReadableTapes, resumeWalks} from './read-back.ts'
-import {type Answer, settleBeside} from './settle.ts'
+import {resumeWalks} from './read-back.ts'
+import {settleBeside} from './settle.ts'
+import {listReadableTapes} from './tape-units.ts'
 import {findReadKey, openTapes} from './tapes.ts'
 
 /** What a replay came to: counts of records, and the versions they added. */

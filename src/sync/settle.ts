@@ -1,50 +1,31 @@
 import {z} from 'zod'
 import {dealStream} from '../contract/deal.ts'
 import type {Stream} from '../contract/stream.ts'
-import type {SourceConfig} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
-import {type Certificate, type ChangeCounts, NO_CHANGES, type Received, type World} from '../core/types.ts'
-import type {SourceClient} from '../source/client.ts'
-import type {DataFolder} from '../store/data-folder.ts'
+import {type Certificate, type ChangeCounts, NO_CHANGES, type World} from '../core/types.ts'
 import type {Database} from '../store/database.ts'
 import type {StateDb} from '../store/state-db.ts'
-import type {Frame} from '../store/tape-format.ts'
-import type {Warehouse} from '../store/warehouse.ts'
 import {writeChanged} from '../store/warehouse.ts'
 import {applyObservations} from './apply.ts'
-import {type Acceptance, guardChanges, measureMovement} from './guard.ts'
+import {guardChanges} from './guard.ts'
 import {
+  type Answer,
   type BesideIntake,
   type Intake,
-  type OpenWalks,
   openIntake,
   readKnown,
-  type Said,
   type WalkIntake,
+  type WalkTools,
 } from './intake.ts'
-import {type ChangePlan, countUntold, planChanges} from './plan-changes.ts'
+import {measureMovement} from './movement.ts'
+import {type ChangePlan, countUntold, findAbsences, planChanges} from './plan-changes.ts'
 import {listKept, noteReplayed} from './quarantine.ts'
 import {appendRates} from './rate-feed.ts'
-import {BESIDE} from './stream-tables.ts'
+import {amountOf, BESIDE, tablesOf} from './stream-tables.ts'
 import type {Tapes} from './tapes.ts'
-import {certifyWalk, type OpenWalk, storeWalk} from './walk-state.ts'
+import {type OpenWalk, storeWalk} from './walk-state.ts'
 import {findDealsToldSince, settleWalkCoverage} from './webhook-events.ts'
-
-/** What a run at the source works with. */
-export interface WalkTools {
-  runId: string
-  db: Warehouse
-  stateDb: StateDb
-  folder: DataFolder
-  tapes: Tapes
-  walks: OpenWalks
-  /** What is read: at first the deals, with the fields that are mapped. */
-  stream: Stream
-  client: SourceClient
-  config: SourceConfig
-  accepted: ReadonlySet<Acceptance>
-}
 
 /** What a unit is settled with. */
 interface Settling {
@@ -123,14 +104,6 @@ export function settleBeside(
     await intake.stage()
     return settleUnit(db, intake, {...settling, conclude})
   })
-}
-
-/** A line as it is handed over, and what its body came to. */
-export interface Answer {
-  frame: Frame
-  said?: Said | undefined
-  /** As it came; undefined where nothing did. */
-  received?: Received | {body: Buffer} | undefined
 }
 
 /**
@@ -278,5 +251,57 @@ async function settleCoverage(
   log.info(
     {walk_id: walkId, changes: found.changes, count: found.missed},
     'changes that no webhook had told of',
+  )
+}
+
+const totalsRow = z.object({
+  listed: z.coerce.number(),
+  distinct: z.coerce.number(),
+  amountTotal: z.string(),
+})
+
+/**
+ * Certifies a walk that was read to its end: what it saw, as counts and the total of the amounts. Of records seen twice the
+ * later request counts.
+ */
+export async function certifyWalk(db: Database, stream: Stream, walk: OpenWalk): Promise<Certificate> {
+  await findAbsences(db, stream, walk)
+  const {listed, distinct, amountTotal} = await readTotals(db, stream)
+  walk.certified = {distinct, duplicates: listed - distinct, amountTotal}
+  return {
+    walkId: walk.walkId,
+    businessDate: walk.businessDate,
+    pages: walk.pages,
+    records: walk.records,
+    quarantined: walk.quarantined,
+    resumed: walk.resumed,
+    ...walk.certified,
+  }
+}
+
+/** What was listed; of records seen twice the later request counts, and only these are put in order. */
+async function readTotals(db: Database, stream: Stream): Promise<z.output<typeof totalsRow>> {
+  const {idColumn} = stream
+  const {staged} = tablesOf(stream)
+  return await db.one(
+    totalsRow,
+    `with listed as not materialized (
+       select ${idColumn}, ${amountOf(stream)} as amount, observed_at, page_no, position
+       from ${staged}
+       where source = 'list'
+     ),
+     latest as (
+       select amount from listed anti join temp.repeated using (${idColumn})
+       union all
+       select arg_max(amount, (observed_at, page_no, position))
+       from listed
+       semi join temp.repeated using (${idColumn})
+       group by ${idColumn}
+     )
+     select
+       (select count(*) from listed) as listed,
+       count(*) as "distinct",
+       coalesce(sum(amount), 0)::decimal(38,2) as "amountTotal"
+     from latest`,
   )
 }

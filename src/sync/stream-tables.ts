@@ -1,9 +1,9 @@
-import {BOOLEAN, DECIMAL, type DuckDBType, ENUM, INTEGER, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
+import {BIGINT, BOOLEAN, DECIMAL, type DuckDBType, ENUM, INTEGER, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
 import {type Column, optionalColumnsOf, type Stream} from '../contract/stream.ts'
 import {STREAMS} from '../contract/streams.ts'
 import type {ColumnValue, Observation} from '../core/types.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
-import {type AppendTarget, createRowBuffer} from '../store/row-buffer.ts'
+import {type AppendTarget, appendRows, createRowBuffer} from '../store/row-buffer.ts'
 import {canonicalSql} from '../store/sql.ts'
 
 /** Where the tables of what is staged lie. */
@@ -202,4 +202,15 @@ export async function clearStage(db: Database, stream: Stream, walkId: string): 
     `delete from ${tablesOf(stream).staged};
      delete from temp.staged_listing ${ofWalk}; delete from temp.staged_quarantine ${ofWalk}`,
   )
+}
+
+const listingTypes: DuckDBType[] = [
+  ...Array<DuckDBType>(4).fill(VARCHAR),
+  TIMESTAMP,
+  ...Array<DuckDBType>(4).fill(BIGINT),
+]
+
+/** Stages what became of lists of single parents, a row for each, in the columns of `raw.listing`. */
+export function stageLists(db: Database, lists: readonly ColumnValue[][]): Promise<void> {
+  return appendRows(db, {...STAGE, table: 'staged_listing', types: listingTypes}, lists)
 }

@@ -2,11 +2,10 @@ import {hash} from 'node:crypto'
 import {DuckDBTimestampValue, type DuckDBValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
-import type {Certificate, ChangeCounts} from '../core/types.ts'
+import type {ChangeCounts} from '../core/types.ts'
 import {type Database, inTransaction, quoteLiteral} from '../store/database.ts'
 import {replaceSetting} from '../store/warehouse.ts'
-import {findAbsences} from './plan-changes.ts'
-import {amountOf, clearStage, tablesOf} from './stream-tables.ts'
+import {clearStage, tablesOf} from './stream-tables.ts'
 
 /** What a walk asks for; a change of any of these starts anew. */
 export interface WalkRequest {
@@ -197,56 +196,4 @@ export async function findLastAsked(db: Database, stream: Stream, walk: OpenWalk
     [new DuckDBTimestampValue(walk.startedAt), new DuckDBTimestampValue(walk.endedAt ?? walk.startedAt)],
   )
   return last
-}
-
-const totalsRow = z.object({
-  listed: z.coerce.number(),
-  distinct: z.coerce.number(),
-  amountTotal: z.string(),
-})
-
-/**
- * Certifies a walk that was read to its end: what it saw, as counts and the total of the amounts. Of records seen twice the
- * later request counts.
- */
-export async function certifyWalk(db: Database, stream: Stream, walk: OpenWalk): Promise<Certificate> {
-  await findAbsences(db, stream, walk)
-  const {listed, distinct, amountTotal} = await readTotals(db, stream)
-  walk.certified = {distinct, duplicates: listed - distinct, amountTotal}
-  return {
-    walkId: walk.walkId,
-    businessDate: walk.businessDate,
-    pages: walk.pages,
-    records: walk.records,
-    quarantined: walk.quarantined,
-    resumed: walk.resumed,
-    ...walk.certified,
-  }
-}
-
-/** What was listed; of records seen twice the later request counts, and only these are put in order. */
-async function readTotals(db: Database, stream: Stream): Promise<z.output<typeof totalsRow>> {
-  const {idColumn} = stream
-  const {staged} = tablesOf(stream)
-  return await db.one(
-    totalsRow,
-    `with listed as not materialized (
-       select ${idColumn}, ${amountOf(stream)} as amount, observed_at, page_no, position
-       from ${staged}
-       where source = 'list'
-     ),
-     latest as (
-       select amount from listed anti join temp.repeated using (${idColumn})
-       union all
-       select arg_max(amount, (observed_at, page_no, position))
-       from listed
-       semi join temp.repeated using (${idColumn})
-       group by ${idColumn}
-     )
-     select
-       (select count(*) from listed) as listed,
-       count(*) as "distinct",
-       coalesce(sum(amount), 0)::decimal(38,2) as "amountTotal"
-     from latest`,
-  )
 }

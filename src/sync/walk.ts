@@ -9,9 +9,9 @@ import type {Database} from '../store/database.ts'
 import {readSetting} from '../store/warehouse.ts'
 import {countPresent} from './commit.ts'
 import {type Acceptance, mostListed} from './guard.ts'
-import {openIntake, takeDown, type WalkIntake} from './intake.ts'
-import {dropWalks, endWalk, settleWalk, type WalkTools} from './settle.ts'
-import {type AskedWalk, certifyWalk, findPast, listReadIds, type WalkRequest} from './walk-state.ts'
+import {openIntake, takeDown, type WalkIntake, type WalkTools} from './intake.ts'
+import {certifyWalk, dropWalks, endWalk, settleWalk} from './settle.ts'
+import {type AskedWalk, findPast, listReadIds, type WalkRequest} from './walk-state.ts'
 import {noteWalkBegun} from './webhook-events.ts'
 
 /**

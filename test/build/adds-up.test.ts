@@ -7,7 +7,7 @@ import {advanceDay} from '../../src/service/advance-day.ts'
 import {seedPortfolio} from '../../src/service/portfolio.ts'
 import {type Database, quoteName} from '../../src/store/database.ts'
 import {openRelease, type ReleaseModel, readReleaseModels, requireRelease} from '../../src/store/release.ts'
-import {createDealSet} from '../../src/web/release-questions.ts'
+import {createDealSet} from '../../src/web/deal-set.ts'
 import {createLab, type Lab} from '../support/lab.ts'
 
 let lab: Lab

@@ -25,7 +25,7 @@ import {type DataFolder, dataFolderAt} from '../../src/store/data-folder.ts'
 import {type Database, openDatabase, quoteLiteral} from '../../src/store/database.ts'
 import {readRelease, readReleaseModels, requireRelease} from '../../src/store/release.ts'
 import {migrate} from '../../src/store/warehouse.ts'
-import {createDealSet} from '../../src/web/release-questions.ts'
+import {createDealSet} from '../../src/web/deal-set.ts'
 import {createWorldAt} from '../support/data.ts'
 import {createTally, type ProofRequest, type Proved, runAll} from './proof.ts'
 

@@ -2,7 +2,7 @@ import type {Deal, ListedDeal} from '../../src/contract/deal.ts'
 import type {ListBody} from '../../src/contract/list.ts'
 import type {Problem} from '../../src/contract/problem.ts'
 import {createFrozenClock} from '../../src/core/clock.ts'
-import type {StoredDeal} from '../../src/service/deals.ts'
+import type {StoredDeal} from '../../src/service/deal-store.ts'
 import type {RunningService, ServiceOptions} from '../../src/service/server.ts'
 import {type SpoiltService, startSpoiltService} from '../support/spoilt-service.ts'
 

@@ -1,7 +1,7 @@
 import {expect, test} from 'vitest'
 import {dealStream} from '../../src/contract/deal.ts'
-import type {Movement} from '../../src/sync/guard.ts'
 import {type Acceptance, guardChanges, type MeasuredPlan, mostListed} from '../../src/sync/guard.ts'
+import type {Movement} from '../../src/sync/movement.ts'
 import {failureOf} from '../support/lab.ts'
 
 const limits = {shrinkLimitPct: 5, changeLimitPct: 20, growthLimitPct: 100}
