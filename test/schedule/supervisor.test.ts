@@ -79,7 +79,7 @@ test('never more runs than are allowed are under way, and a source with many job
         config: {...lab.config, dataDir: rootOf(name)},
         folder: dataFolderAt(rootOf(name)),
         jobs: jobs[name as keyof typeof jobs],
-        place: {env: {}, cwd: name},
+        environment: {env: {}, cwd: name},
       }),
       runs: 2,
       async carryOut(args, {cwd = ''}) {
