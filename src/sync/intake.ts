@@ -32,103 +32,15 @@ import {textOf} from './tape-units.ts'
 import type {Tapes} from './tapes.ts'
 import {type OpenWalk, startWalk} from './walk-state.ts'
 
-/** A point of a run at which answers are stored. */
-type StoredStep = 'pages stored' | 'details stored' | 'lists stored'
-
-/** Lines are stored together: up to this many, of bodies up to this length, or as many as arrive in this time. */
-const GROUP_LINES = 50
-const GROUP_BYTES = 8_000_000
-const GROUP_MS = 1000
-
-/**
- * Takes down what `work` reads, and takes it in: each line as it stands on the tape, with the body that is already parsed. The warehouse
- * is closed meanwhile.
- *
- * @param work hands over what belongs together at once
- */
-export async function takeDown<T>(
-  {db, tapes}: Pick<WalkTools, 'db' | 'tapes'>,
-  unit: WalkIntake,
-  step: StoredStep,
-  {realClock, onStep}: Pick<World, 'realClock' | 'onStep'>,
-  work: (take: (lines: readonly Answer[]) => Promise<void>) => Promise<T>,
-): Promise<T> {
-  const {walkId} = unit.walk
-  let [lines, bytes, since] = [0, 0, realClock.now()]
-  let storing = Promise.resolve()
-
-  async function store(): Promise<void> {
-    await tapes.store(walkId)
-    await unit.stage()
-    onStep(step)
-  }
-
-  /** Begins to store what was read; what comes after it is read meanwhile. */
-  async function beginStoring(): Promise<void> {
-    await storing
-    if (lines === 0) return
-    ;[lines, bytes, since] = [0, 0, realClock.now()]
-    storing = readAhead(store())
-  }
-
-  return db.closedWhile(async () => {
-    try {
-      return await work(async (answers) => {
-        for (const {frame, said, received} of answers) {
-          unit.take(tapes.take(walkId, frame, received), said)
-          lines += 1
-          bytes += received?.body.length ?? 0
-        }
-        const isDue = lines >= GROUP_LINES || bytes >= GROUP_BYTES || realClock.now() - since >= GROUP_MS
-        if (isDue) await beginStoring()
-      })
-    } finally {
-      await beginStoring()
-      await storing
-    }
-  })
-}
-
-/**
- * Asks for one record after the other, or what belongs to it, and takes down and in what is answered.
- *
- * @param progress `stored` is the point of the run at which lines are stored
- * @param describe the lines of an answer
- */
-export async function askAndTake<Found>(
-  tools: WalkTools,
-  unit: WalkIntake,
-  {stored, ...progress}: {stored: StoredStep; step: string; unit: string; total: number},
-  world: World,
-  {answers, summary}: Asked<Found>,
-  describe: (answer: EachAnswer<Found>) => readonly Answer[],
-): Promise<EachSummary> {
-  let done = 0
-  const report = () => world.onProgress({...progress, done, source: tools.client})
-  report()
-  await takeDown(tools, unit, stored, world, async (take) => {
-    for await (const answer of answers) {
-      done += 1
-      report()
-      await take(describe(answer))
-    }
-  })
-  const {ended, fetched, proven} = summary
-  const told = {detail: ended, count: fetched, reason: proven ? 'proven' : 'not proven'}
-  const {plural: stream} = tools.stream
-  world.log.info({stream, ...told}, `${progress.unit} ended`)
-  return summary
-}
-
 /*
- * Every answer is interpreted here, and nowhere else: a run that has just written a line to its tape hands it over with the body that
- * it has already parsed, and whoever reads a tape back hands over the same lines in the same order. What they say waits on the stage.
+ * Every answer is interpreted here and nowhere else. A run hands each line over as it writes it to the tape, with the body already
+ * parsed; who reads a tape back hands over the same lines in the same order. What they say waits on the stage.
  */
 
-/** What the body of a line came to: JSON, or rows of a feed. */
+/** The parsed body of a line: JSON, or the rows of a rate feed. */
 export type Said = {json: unknown} | {rows: RateRow[]}
 
-/** What all units are taken in by. */
+/** Common to all units. */
 interface Taking {
   /** Takes in the next line of the unit. */
   take(frame: Frame, said?: Said): void
@@ -145,7 +57,7 @@ export interface WalkIntake extends Taking {
   walk: OpenWalk
 }
 
-/** Records looked at, or replayed, beside the walks. */
+/** Records that were looked at or replayed, outside of walks. */
 export interface BesideIntake extends Taking {
   kind: 'look' | 'replay'
   stream: Stream
@@ -509,4 +421,91 @@ export interface Answer {
   said?: Said | undefined
   /** As it came; undefined where nothing did. */
   received?: Received | {body: Buffer} | undefined
+}
+
+/** A point of a run at which answers are stored. */
+type StoredStep = 'pages stored' | 'details stored' | 'lists stored'
+
+/** Lines are stored together: up to this many, of bodies up to this length, or as many as arrive in this time. */
+const GROUP_LINES = 50
+const GROUP_BYTES = 8_000_000
+const GROUP_MS = 1000
+
+/**
+ * Writes the answers that `work` reads to the tape and takes them in. The warehouse is closed meanwhile.
+ *
+ * @param work hands over answers that belong together at once
+ */
+export async function takeDown<T>(
+  {db, tapes}: Pick<WalkTools, 'db' | 'tapes'>,
+  unit: WalkIntake,
+  step: StoredStep,
+  {realClock, onStep}: Pick<World, 'realClock' | 'onStep'>,
+  work: (take: (lines: readonly Answer[]) => Promise<void>) => Promise<T>,
+): Promise<T> {
+  const {walkId} = unit.walk
+  let [lines, bytes, since] = [0, 0, realClock.now()]
+  let storing = Promise.resolve()
+
+  async function store(): Promise<void> {
+    await tapes.store(walkId)
+    await unit.stage()
+    onStep(step)
+  }
+
+  /** Begins to store what was read; what comes after it is read meanwhile. */
+  async function beginStoring(): Promise<void> {
+    await storing
+    if (lines === 0) return
+    ;[lines, bytes, since] = [0, 0, realClock.now()]
+    storing = readAhead(store())
+  }
+
+  return db.closedWhile(async () => {
+    try {
+      return await work(async (answers) => {
+        for (const {frame, said, received} of answers) {
+          unit.take(tapes.take(walkId, frame, received), said)
+          lines += 1
+          bytes += received?.body.length ?? 0
+        }
+        const isDue = lines >= GROUP_LINES || bytes >= GROUP_BYTES || realClock.now() - since >= GROUP_MS
+        if (isDue) await beginStoring()
+      })
+    } finally {
+      await beginStoring()
+      await storing
+    }
+  })
+}
+
+/**
+ * Asks for one record after the other, writes the answers to the tape and takes them in.
+ *
+ * @param progress `stored` names the step at which lines are stored
+ * @param describe makes the lines of an answer
+ */
+export async function askAndTake<Found>(
+  tools: WalkTools,
+  unit: WalkIntake,
+  {stored, ...progress}: {stored: StoredStep; step: string; unit: string; total: number},
+  world: World,
+  {answers, summary}: Asked<Found>,
+  describe: (answer: EachAnswer<Found>) => readonly Answer[],
+): Promise<EachSummary> {
+  let done = 0
+  const report = () => world.onProgress({...progress, done, source: tools.client})
+  report()
+  await takeDown(tools, unit, stored, world, async (take) => {
+    for await (const answer of answers) {
+      done += 1
+      report()
+      await take(describe(answer))
+    }
+  })
+  const {ended, fetched, proven} = summary
+  const told = {detail: ended, count: fetched, reason: proven ? 'proven' : 'not proven'}
+  const {plural: stream} = tools.stream
+  world.log.info({stream, ...told}, `${progress.unit} ended`)
+  return summary
 }
