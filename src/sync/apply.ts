@@ -11,10 +11,10 @@ import {insertWalk} from './walk-state.ts'
 /** Which rows of `change` replace the latest state. */
 const MOVES_HEAD = `not is_late and source <> 'gone'`
 
-/** What an apply needs beside the walk. */
+/** What an apply needs besides the walk. */
 interface Application {
   plan: ChangePlan
-  /** What brought the observations: a walk by default. */
+  /** Where the observations came from: a walk by default. */
   kind?: Settle['kind']
   /** Business clock, microseconds since the epoch. */
   now: bigint
@@ -122,7 +122,7 @@ function buildAppendSql(stream: Stream): string {
     join placed using (${idColumn})`
 }
 
-/** Answers of a record's own page that held the column which is confirmed, and said nothing new: no version tells of them. */
+/** Own pages that confirmed a value without changing it: they make no version. */
 function buildConfirmSql({idColumn, confirmed}: Stream, confirmation: string): string {
   return `
     insert into ${confirmation} by name
@@ -252,7 +252,7 @@ function buildBridgeSql(stream: Stream): string {
     where walk.walk_id = $1`
 }
 
-/** Of each kind the most frequent are kept: a source that uses ids as field names floods no report. */
+/** Only the most frequent of each kind are kept, so that a source with ids as field names floods no report. */
 const MOST_FINDINGS = 100
 
 /**
@@ -267,13 +267,13 @@ function recordDrift(db: Database, stream: Stream, {walkId}: {walkId: string}): 
   return db.run(buildDriftSql(stream), [walkId])
 }
 
-/** One way in which records were not as the contract has them. */
+/** One way in which records differed from the contract. */
 export type DriftFinding = z.output<typeof findingRow>
 const findingRow = z.object({
   kind: z.enum(['new_field', 'missing_field', 'unknown_value']),
   /** `borrower.name` */
   path: z.string(),
-  /** Of an `unknown_value`; else null. */
+  /** The value of an `unknown_value`; else null. */
   value: z.string().nullable(),
   records: z.coerce.number(),
 })
@@ -343,7 +343,7 @@ function buildMissingFieldSql({idColumn}: Stream, column: string): string {
     where source = 'detail' and not ${column}_present`
 }
 
-/** Without a list of its own a vocabulary is what was stored before; the first values there are surprise nobody. */
+/** A vocabulary without a fixed list is what was stored before; the first values are no drift. */
 function buildUnknownValuesSql(stream: Stream, {column, known}: Vocabulary): string {
   const {version} = tablesOf(stream)
   const value = comparedSql(stream, column)

@@ -25,13 +25,13 @@ import {findLastAsked, findPast} from './walk-state.ts'
 /** A learnt rate is forgotten after this long. */
 const KEPT_MS = 24 * 3600 * 1000
 
-/** The rate that an earlier run arrived at with this source, requests per second; undefined when there is none. */
+/** The rate that an earlier run learnt for this source, requests per second. */
 export function findLearntRate(stateDb: StateDb, baseUrl: string, world: World): number | undefined {
   const sql = 'select rate_per_second from learnt_rate where base_url = ? and learnt_at > ?'
   return stateDb.column(z.number(), sql, [baseUrl, world.realClock.now() - KEPT_MS]).at(0)
 }
 
-/** Keeps the rate this run arrived at, in place of every one that is forgotten. */
+/** Stores the rate this run learnt and deletes expired ones. */
 export function storeLearntRate(
   stateDb: StateDb,
   baseUrl: string,
@@ -44,7 +44,7 @@ export function storeLearntRate(
   stateDb.insert('learnt_rate', learnt, 'or replace')
 }
 
-/** Adds the answers a run got from its source, by HTTP status, to those of all runs. */
+/** Adds a run's answers, by HTTP status, to those of all runs. */
 function addSourceAnswers(stateDb: StateDb, answers: ReadonlyMap<number, number>): void {
   if (answers.size === 0) return
   inStateTransaction(stateDb, () => {
@@ -94,7 +94,7 @@ export async function atSource<T>(
     const [stream] = streams
     return await work({runId, db, stateDb, folder, tapes, walks, stream, client, config, accepted}, world)
   } catch (error) {
-    // The clock went back: the instants of what was read may be wrong.
+    // The clock went back, so the request times may be wrong.
     if (codeOf(error) === 'CLOCK_STEPPED') await dropWalks({db, tapes, walks}, 'clock stepped')
     throw error
   } finally {
@@ -103,7 +103,7 @@ export async function atSource<T>(
   }
 }
 
-/** Ids that an error names, and those it holds for programs. */
+/** How many ids an error names, and how many it holds for programs. */
 const NAMED = 3
 const LISTED = 100
 

@@ -25,7 +25,7 @@ import {createStage} from './stream-tables.ts'
 import {listReadableTapes, readTakenBack, readUnits, type TapeUnit} from './tape-units.ts'
 import {findReadKey} from './tapes.ts'
 
-/** Where a warehouse stands: whose it is, and the last unit that it contains. */
+/** The owner of a warehouse, and the last unit it contains. */
 type Stand = Awaited<ReturnType<typeof readStand>>
 export async function readStand(folder: DataFolder) {
   await using db = await openHistory(folder)
@@ -63,7 +63,7 @@ export async function compareWarehouse(
   return []
 }
 
-/** Whether it was done: a run that began meanwhile does it by itself. */
+/** Returns whether it was done: a run that began meanwhile does it itself. */
 async function catchUpAlone(config: Config, folder: DataFolder, world: World): Promise<boolean> {
   try {
     await withRun(folder.stateDb, 'catch-up', world, async (run) => {
@@ -78,7 +78,7 @@ async function catchUpAlone(config: Config, folder: DataFolder, world: World): P
   }
 }
 
-/** One that is damaged is the business of whoever needs it. */
+/** Undefined for a damaged warehouse: commands that need it will say so. */
 async function tryStand(folder: DataFolder): Promise<Stand | undefined> {
   try {
     return await readStand(folder)
@@ -125,7 +125,7 @@ export async function catchUpWarehouse(
   if (problem) refuse(folder, [problem])
   await createStage(db)
   for (const unit of units) await settleAgain(db, unit, without)
-  // What was last may have been given up: then it contains all there is.
+  // Its last unit may have been given up: then nothing is missing.
   await writeSetting(db, 'tape_head', expected)
   world.log.warn(
     {count: units.length, reason: `units ${units[0]?.no} to ${units.at(-1)?.no}`},
@@ -133,7 +133,7 @@ export async function catchUpWarehouse(
   )
 }
 
-/** The units that a warehouse lacks, in order; or why they cannot be had. */
+/** The units that a warehouse lacks, in order, or why they are not available. */
 function planCatchUp(
   config: Config,
   {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},

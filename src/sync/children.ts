@@ -19,7 +19,7 @@ import {beginTape, continueWalk, nameWalk} from './walk.ts'
 /** Each parent's list is read again within about this many days. */
 const ROTATION_DAYS = 30
 
-/** A parent of which the source has told something, and when: ISO 8601. */
+/** A parent that a webhook named, and when, ISO 8601. */
 interface Announcement {
   id: string
   at: string
@@ -89,7 +89,7 @@ async function listParentsInNeed(db: Database, stream: Stream, asked: ParentsAsk
   return rows.map(({id}) => id)
 }
 
-/** SQL of the parents, each with when its list was read or tried before this walk. */
+/** SQL of the parents, each with the last time its list was read or tried before this walk. */
 function buildKnownParentsSql(stream: Stream, parents: Stream): string {
   return `
     with attempt as (
@@ -119,13 +119,13 @@ async function hasListed(db: Database, stream: Stream): Promise<boolean> {
   return has_listed
 }
 
-/** What became of one child stream in a run. */
+/** The result of one child stream in a run. */
 export interface ChildResult {
   /** `borrowers` */
   stream: string
   /** `unchanged`: no list was due; `refused`: nothing was applied, `reason` says why. */
   outcome: 'applied' | 'unchanged' | 'refused'
-  /** Deals whose list was read to its end, and whose could not be. */
+  /** Deals whose list was read to its end, and deals whose list could not be read. */
   listed: number
   failed: number
   /** Why reading ended: `done`, `budget`, `not_offered`, … */
@@ -135,12 +135,12 @@ export interface ChildResult {
   reason: string | null
 }
 
-/** What the lists of one night are read with. */
+/** What reading the lists of one night needs. */
 interface ChildRun {
-  /** Of the walk of the parents. */
+  /** That of the walk of the parents. */
   businessDate: string
   budgetMs: number
-  /** Of hashed fields; streams without need none. */
+  /** The key of hashed fields; undefined for streams without any. */
   hashKey: string | undefined
   /** Deals that webhooks have named. */
   announced: readonly Announcement[]
@@ -178,7 +178,7 @@ async function readAndSettle(
   const {db, stream, config, walks} = tools
   const left = walks.get(stream.name)
   if (left && left.walk.businessDate !== run.businessDate) {
-    // Its run died on an earlier day; what it read is still an observation of that day.
+    // Its run died on an earlier day: what it read still belongs to that day.
     await settleChildren(tools, left, result, world)
   }
   const open = walks.get(stream.name)
@@ -204,7 +204,7 @@ async function readAndSettle(
   return settleChildren(tools, unit, {...result, ...counts}, world)
 }
 
-/** Reads the lists of parents: how many could be read. */
+/** Reads the lists of the parents; returns how many could be read. */
 async function readListings(
   tools: WalkTools,
   unit: WalkIntake,
@@ -217,7 +217,7 @@ async function readListings(
   const waitedBefore = client.waitedMs
   const request = {
     path: stream.listPath,
-    // Once the path has answered, one deal whose list fails must not end the night for all.
+    // Once the path has answered, the failing list of one deal must not stop the others.
     mode: (await hasListed(db, stream)) ? ('on' as const) : ('auto' as const),
     concurrency: config.detailConcurrency,
     budgetMs: Math.max(1, budgetMs),
@@ -238,9 +238,10 @@ async function readListings(
 }
 
 /**
- * The lines of a list: its pages as they came or, where it is about people, without them, with the digest of what came.
+ * The lines of a list: its pages as received. Where they are about people, the records are sealed and the line has the digest
+ * of what was received.
  *
- * @param seal makes people unreadable; undefined where there are none
+ * @param seal makes people unreadable; undefined for streams without people
  */
 function describeList(
   answer: ListingAnswer,
@@ -263,7 +264,7 @@ function describeList(
   })
 }
 
-/** Applies what was read; a walk that nobody can believe is refused alone, and its lists are read again. */
+/** Applies what was read. If a guard refuses it, only this stream is refused, and its lists are read again. */
 async function settleChildren(
   tools: WalkTools,
   unit: WalkIntake,

@@ -6,17 +6,17 @@ import {type Database, inTransaction} from '../store/database.ts'
 import {replaceSetting} from '../store/warehouse.ts'
 import {buildRowHashSql, tablesOf} from './stream-tables.ts'
 
-/** What is stored for good at once. */
+/** What one transaction stores for good. */
 export interface Settle {
   kind: 'walk' | 'look' | 'replay' | 'rates'
-  /** The walk whose lists become history with it. */
+  /** The walk whose lists are stored with it. */
   walkId: string | null
   /** Business clock, microseconds since the epoch. */
   now: bigint
 }
 
 /**
- * Takes down on a tape that something is stored at this instant, last in the transaction that stores it.
+ * Writes to a tape that something is stored at this instant; the last step of the transaction.
  *
  * @returns the chain of that line
  */
@@ -78,13 +78,13 @@ export async function findLastSettle(db: Database): Promise<bigint | null> {
   return last
 }
 
-/** An instant to record at: the business clock, but later than every one before it; microseconds since the epoch. */
+/** An instant to record at, microseconds since the epoch: the business clock, but later than every earlier record. */
 async function nextRecordedAt(db: Database, now: bigint): Promise<bigint> {
   const last = await findLastSettle(db)
   return last !== null && last >= now ? last + 1n : now
 }
 
-/** SQL: of each table how many rows were stored at `$1`, or with walk `$2`, and a digest of them that knows no order. */
+/** SQL: for each table the number of rows stored at `$1` or with walk `$2`, and a digest of them that ignores order. */
 function buildStoredSql(): string {
   const ofMoment = [
     ...STREAMS.map((stream) => tablesOf(stream).version),
@@ -106,7 +106,7 @@ function buildStoredSql(): string {
     .join(' union all ')
 }
 
-/** Makes the latest states of a stream anew, from its versions alone. */
+/** Computes the latest states of a stream anew from its versions. */
 export async function rebuildHead(db: Database, stream: Stream): Promise<void> {
   const {head} = tablesOf(stream)
   await db.run(`delete from ${head}`)
@@ -138,7 +138,7 @@ export async function countPresent(db: Database, stream: Stream): Promise<number
   return present
 }
 
-/** The latest instant at which anything that is applied was asked for, microseconds since the epoch. */
+/** The latest request time of anything applied, microseconds since the epoch. */
 export async function findLastObserved(db: Database): Promise<bigint | null> {
   const heads = STREAMS.map(
     (stream) => `(select max(greatest(observed_at, detail_at)) from ${tablesOf(stream).head})`,
@@ -153,7 +153,7 @@ export async function findLastObserved(db: Database): Promise<bigint | null> {
   return last
 }
 
-/** The records whose latest state was observed after `instant` (microseconds since the epoch), in the order of their ids. */
+/** The records whose latest state was observed after `instant` (microseconds since the epoch), by id. */
 export async function listHeadsAfter(db: Database, stream: Stream, instant: bigint): Promise<string[]> {
   const {idColumn} = stream
   const rows = await db.all(
@@ -165,7 +165,7 @@ export async function listHeadsAfter(db: Database, stream: Stream, instant: bigi
   return rows.map(({id}) => id)
 }
 
-/** SQL of the latest states: what an observation left out, and an absence all, was last shown. */
+/** SQL of the latest states. A field that an observation left out keeps its last value; an absence keeps all fields. */
 export function buildHeadSql(stream: Stream, condition = 'true'): string {
   const {idColumn} = stream
   const columns = stream.columns.map(({name, mayBeAbsent}) => {

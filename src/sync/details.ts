@@ -12,7 +12,7 @@ import {isSettledSql, tablesOf} from './stream-tables.ts'
 /** Each record is looked at again within about this many days. */
 const ROTATION_DAYS = 30
 
-/** A record whose own page is to be fetched, and what is known of it without. */
+/** A record whose own page is to be fetched. */
 interface DetailCandidate {
   id: string
   /** Wire fields known from the list row of this walk, or from the last state. */
@@ -75,12 +75,12 @@ export async function listDetailCandidates(
   })
 }
 
-/** SQL condition: a list row holds every field of the contract. */
+/** SQL condition: a list row has every field of the contract. */
 function buildWholeSql(stream: Stream): string {
   return ['true', ...optionalColumnsOf(stream).map(({name}) => `${name}_present`)].join(' and ')
 }
 
-/** Whether the list names each mapped field: a row of such a list that leaves one out has none. */
+/** Whether the list shows each mapped field; then a row without it has no value. */
 async function namesMappedFields(db: Database, {mapped = []}: Stream): Promise<boolean> {
   if (mapped.length === 0) return true
   const {named} = await db.one(
@@ -91,7 +91,7 @@ async function namesMappedFields(db: Database, {mapped = []}: Stream): Promise<b
   return named === mapped.length
 }
 
-/** SQL of absent records (need 0), new and changed ones (1), those that are as they were (2), and those that lack nothing (3). */
+/** SQL of the records by need: absent (0), new or changed (1), unchanged (2), nothing missing (3). */
 function buildCandidatesSql(stream: Stream, isWhole: string): string {
   const {idColumn} = stream
   return `
@@ -139,7 +139,7 @@ function buildWireText({name, type, precisionColumn}: Column): string {
   return `case ${precisionColumn} when 'date' then strftime(${name}, '%Y-%m-%d') else ${instant} end`
 }
 
-/** The wire fields last known of these records, by id; what a page leaves out is read from them. */
+/** The last known wire fields of these records, by id; they fill in what a page leaves out. */
 export async function listLastKnown(
   db: Database,
   stream: Stream,
@@ -166,8 +166,8 @@ export async function listLastKnown(
 export const DETAIL_PATH = '/deals/{id}'
 
 /**
- * Fetches, within the budget, the records whose own page says more than the list does, and takes in what they say.
- * A detail path that fails or is not there costs nothing but the fields it would have brought.
+ * Fetches, within the budget, the own pages that say more than the list, and takes them in. If the path fails or does not
+ * exist, only their fields are missing.
  */
 export async function fetchMissingDetails(
   tools: WalkTools,

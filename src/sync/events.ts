@@ -13,27 +13,27 @@ import {settleBeside} from './settle.ts'
 import {findBusinessDate} from './walk.ts'
 import {listWaitingEvents} from './webhook-events.ts'
 
-/** What the events that waited came to. */
+/** The result of the waiting events. */
 export interface EventsResult {
-  /** `walked`: what they were about could only be seen by a walk. */
+  /** `walked`: only a walk could show what they were about. */
   outcome: 'applied' | 'walked' | 'unchanged'
   events: number
   deals: number
-  /** Versions appended; a deal that is as it was appends none. */
+  /** Versions appended; an unchanged deal appends none. */
   appended: number
 }
 
-/** What looking again at the deals that webhooks named came to. */
+/** The result of looking at the deals that webhooks named. */
 interface Looked {
   eventIds: string[]
-  /** Deals they name, and versions appended of these. */
+  /** Deals they name, and versions appended for them. */
   deals: number
   appended: number
-  /** Whether each deal's own page was read. */
+  /** Whether every deal's own page was read. */
   isComplete: boolean
 }
 
-/** Looks again at the deals that events which wait have named, and appends what is new. */
+/** Looks at the deals that waiting events name, and appends what is new. */
 export async function lookAgain(config: Config, world: World): Promise<Looked> {
   const source = requireSource(config)
   const folder = dataFolderAt(config.dataDir)

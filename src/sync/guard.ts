@@ -4,7 +4,7 @@ import {formatCents} from '../core/money.ts'
 import type {Movement} from './movement.ts'
 import type {ChangePlan} from './plan-changes.ts'
 
-/** What a run may be told to accept. */
+/** What an operator can accept. */
 export const ACCEPTABLE = ['shrink', 'change', 'growth', 'envelope', 'source'] as const
 
 /** One of {@link ACCEPTABLE}. */
@@ -17,24 +17,24 @@ interface GuardLimits {
   growthLimitPct: number
 }
 
-/** A plan, and what would be different from the last applied walk. */
+/** A plan and its movement since the last applied walk. */
 export type MeasuredPlan = ChangePlan & {moved: Movement}
 
 const CODES = {shrink: 'GUARD_SHRINK', growth: 'GUARD_GROWTH', change: 'GUARD_CHANGE'} as const
 
-/** A guard never looks at fewer records than this: a small portfolio moves in large steps. */
+/** Fewer records than this never trip a guard: a small portfolio moves in large steps. */
 const IGNORED_RECORDS = 3
 
-/** No portfolio is known to be larger: a first walk that reads more has no end. */
+/** No known portfolio is larger: a first walk that reads more is taken for endless. */
 const LARGEST_FIRST = 10_000_000
 
-/** Room between what the guard refuses at the end and what is given up before it: records that cannot be read or came back. */
+/** How far beyond the growth limit reading goes on: unreadable and returning records do not count as growth. */
 const ENDLESS_MARGIN = {factor: 1.1, records: 1000}
 
-/** The same for what is a day's work, and rarely wrong: new records, and steps from one status to the next. */
+/** The same for everyday changes, which are rarely wrong: new records and status steps. */
 const IGNORED_STEPS = 10
 
-/** More of the pipeline than this never enters a settled status between two walks. */
+/** A larger share of the pipeline never enters a settled status between two walks. */
 const ENTERED_LIMIT_PCT = 50
 
 /**
@@ -95,7 +95,7 @@ function findShrink(plan: ChangePlan, {shrinkLimitPct}: GuardLimits, {plural}: S
   return [`${newlyAbsent} of ${known} known ${plural} are absent, more than ${shrinkLimitPct} %`]
 }
 
-/** Children are listed where something has happened: there many new ones are no news. */
+/** Lists are read where something happened, so many new children are normal. */
 function findGrowth(
   {moved: {before, after}}: MeasuredPlan,
   {growthLimitPct}: GuardLimits,

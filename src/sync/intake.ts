@@ -44,9 +44,9 @@ export type Said = {json: unknown} | {rows: RateRow[]}
 interface Taking {
   /** Takes in the next line of the unit. */
   take(frame: Frame, said?: Said): void
-  /** Reads the body of a line that stands on a tape. */
+  /** Parses the body of a line that was read from a tape. */
   parse(line: TapeLine): Said
-  /** Puts what was taken in on the stage. */
+  /** Stages what was taken in. */
   stage(): Promise<void>
 }
 
@@ -62,7 +62,7 @@ export interface BesideIntake extends Taking {
   kind: 'look' | 'replay'
   stream: Stream
   batch: ReadBeside
-  /** Of the records that could be read, in their order: ids of deals, or in quarantine. */
+  /** The readable records, in order: ids of deals, or quarantine ids. */
   entries: string[]
 }
 
@@ -75,22 +75,22 @@ interface RatesIntake extends Taking {
 /** Takes in one unit of a tape. */
 export type Intake = WalkIntake | BesideIntake | RatesIntake
 
-/** The walks that have not ended, by the name of their stream: of each there is one at most. */
+/** The open walks by stream name, at most one each. */
 export type OpenWalks = Map<string, WalkIntake>
 
-/** The streams there are, the deals first, and the walks under way. */
+/** All streams, the deals first, and the open walks. */
 export interface Known {
   streams: readonly [Stream, ...Stream[]]
   walks: OpenWalks
 }
 
-/** What is known where no walk is under way. */
+/** The streams, and no open walks. */
 export const readKnown = async (db: Database): Promise<Known> => ({
   streams: await readStreams(db),
   walks: new Map(),
 })
 
-/** An instant as a tape has it, in microseconds since the epoch. */
+/** Parses an instant of a tape into microseconds since the epoch. */
 export const instant = z.string().transform((text, context) => {
   const micros = parseInstant(text)
   if (micros === null) context.addIssue('expected an instant')
@@ -152,7 +152,7 @@ const replayFrame = z.object({
 })
 const outcomeFrame = z.object({is_complete: z.boolean().optional(), waited_ms: z.number().optional()})
 
-/** Begins to take in a unit, as its first line says; undefined of what holds no answers. */
+/** Begins a unit from its first line; undefined for units without answers. */
 export function openIntake(db: Database, known: Known, begin: Frame): Intake | undefined {
   if (!['walk', 'look', 'replay', 'rates'].includes(String(begin.kind))) return undefined
   const said = beginFrame.parse(begin)
@@ -176,7 +176,7 @@ function openWalk(
   let lists: ColumnValue[][] = []
   let list = {pages: 0, records: 0, quarantined: 0, unreadableIds: 0, observedAt: 0n}
 
-  /** Takes in the records of a page; how many there are, and how many of them cannot be read. */
+  /** Takes in the records of a page; returns how many there are, and how many are unreadable. */
   function takeRecords({observations, quarantined}: NormalisedPage, pageNo: number, place: string) {
     observations.forEach((observation, position) => {
       rows.push(observation, {source: 'list', pageNo, position})
@@ -211,7 +211,7 @@ function openWalk(
     walk.waitedMs = waited_ms
   }
 
-  /** What a record's own page said is one observation: its fields over those of its list row. */
+  /** An own page is one observation: its fields over those of the list row. */
   function takeDetail(frame: Frame, said: Said | undefined): void {
     const {requested_at: observedAt, id, outcome, listed} = detailFrame.parse(frame)
     if (outcome === 'gone') {
@@ -290,7 +290,7 @@ function openBeside(
     entries.push(id)
   }
 
-  /** A fetched record is one observation: the fields of its own page over those last known. */
+  /** A fetched record is one observation: its fields over the last known ones. */
   function takeLook(frame: Frame, said: Said | undefined): void {
     const {requested_at: observedAt, id, known} = lookFrame.parse(frame)
     push(id, normalise([{...known, ...recordOf(said)}], observedAt))
@@ -341,25 +341,25 @@ function jsonOf(said: Said | undefined): unknown {
   return said && 'json' in said ? said.json : undefined
 }
 
-/** The record of an answer about one. */
+/** The record of an answer about one record. */
 function recordOf(said: Said | undefined): object {
   const json = jsonOf(said)
   return isObject(json) ? Object(json.data) : {}
 }
 
-/** So many lines of a tape are staged together. */
+/** Lines of a tape that are staged together. */
 const LINES_AT_ONCE = 200
 
-/** What was read back of a unit. */
+/** A unit as read back. */
 export interface ReadBack {
-  /** Undefined where there is none, or it cannot be read. */
+  /** Undefined if there is none or it is unreadable. */
   intake?: Intake | undefined
   kind: string
-  /** What keeps it from being read. */
+  /** Why it is unreadable. */
   problem: string | null
 }
 
-/** Takes in the lines of a unit as its tape has them. Whatever keeps one from being read is told at the end. */
+/** Takes in the lines of a unit from its tape. The first problem is returned at the end. */
 export function createReader(db: Database, known: Known) {
   let intake: Intake | undefined
   let kind = ''
@@ -400,7 +400,7 @@ export function createReader(db: Database, known: Known) {
   }
 }
 
-/** What a run at the source works with. */
+/** What a run at the source works on. */
 export interface WalkTools {
   runId: string
   db: Warehouse
@@ -408,25 +408,25 @@ export interface WalkTools {
   folder: DataFolder
   tapes: Tapes
   walks: OpenWalks
-  /** What is read: at first the deals, with the fields that are mapped. */
+  /** The stream that is read: first the deals, with their mapped fields. */
   stream: Stream
   client: SourceClient
   config: SourceConfig
   accepted: ReadonlySet<Acceptance>
 }
 
-/** A line as it is handed over, and what its body came to. */
+/** A line with its parsed body. */
 export interface Answer {
   frame: Frame
   said?: Said | undefined
-  /** As it came; undefined where nothing did. */
+  /** The answer as received; undefined if there was none. */
   received?: Received | {body: Buffer} | undefined
 }
 
-/** A point of a run at which answers are stored. */
+/** A step of a run that stores answers. */
 type StoredStep = 'pages stored' | 'details stored' | 'lists stored'
 
-/** Lines are stored together: up to this many, of bodies up to this length, or as many as arrive in this time. */
+/** Lines are stored in groups, which end at this many lines, bytes of bodies, or milliseconds. */
 const GROUP_LINES = 50
 const GROUP_BYTES = 8_000_000
 const GROUP_MS = 1000
@@ -453,7 +453,7 @@ export async function takeDown<T>(
     onStep(step)
   }
 
-  /** Begins to store what was read; what comes after it is read meanwhile. */
+  /** Begins to store what was read, while reading goes on. */
   async function beginStoring(): Promise<void> {
     await storing
     if (lines === 0) return

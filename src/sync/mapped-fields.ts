@@ -27,7 +27,7 @@ const fieldRow = z.object({
   since: z.string().nullable(),
 })
 
-/** The fields whose values the warehouse keeps, by name. */
+/** The mapped fields of the warehouse, by name. */
 export function listKnownFields(
   db: Database,
   catalog: 'warehouse' | 'history' | 'present' = 'warehouse',
@@ -35,7 +35,7 @@ export function listKnownFields(
   return db.all(fieldRow, `select * from ${catalog}.raw.mapped_field order by name`)
 }
 
-/** Stores which fields' values are kept, in place of those before. */
+/** Replaces the mapped fields of the warehouse. */
 export function writeKnownFields(db: Database, fields: readonly KnownField[]): Promise<void> {
   return inTransaction(db, async () => {
     await db.run('delete from warehouse.raw.mapped_field')
@@ -46,7 +46,7 @@ export function writeKnownFields(db: Database, fields: readonly KnownField[]): P
   })
 }
 
-/** Every stream, the deals first and with the fields that the warehouse maps. */
+/** Every stream, the deals first, with the mapped fields of the warehouse. */
 export async function readStreams(db: Database): Promise<[Stream, ...Stream[]]> {
   const deals = {...dealStream, mapped: await listKnownFields(db)}
   return [deals, ...STREAMS.filter(({name}) => name !== deals.name)]
@@ -145,7 +145,7 @@ export async function adoptFields(
   }
 }
 
-/** The fields whose values are at hand in the warehouse there is. */
+/** The fields that the present warehouse has values of. */
 export async function findKnownFields(folder: DataFolder): Promise<KnownField[]> {
   if (!hasWarehouse(folder)) return []
   await using db = await openHistory(folder)

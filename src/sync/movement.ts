@@ -15,15 +15,15 @@ interface Size {
  * but the sizes counts records that were present then and are listed, or looked at, now.
  */
 export interface Movement {
-  /** What was present after the last walk; `pipeline` of them neither settled nor ended. */
+  /** Records present after the last walk; `pipeline`: those neither settled nor ended. */
   before: Size & {pipeline: number}
   after: Size
-  /** Another amount. */
+  /** Records whose amount changed. */
   amounts: number
-  /** From a settled status to another, and the other way round. */
+  /** Records that left, and that entered, a settled status. */
   left: number
   entered: number
-  /** By column: another value where one was known; of the settled column only what is in neither of the two above. */
+  /** By column, records whose known value changed; in the settled column without those counted above. */
   columns: Record<string, number>
 }
 
@@ -95,7 +95,7 @@ const sizesRow = z.object({
 
 const movedRow = z.record(z.string(), z.coerce.number())
 
-/** What a plan comes to, which left the tables `change` and `absence`. */
+/** Measures a plan from its tables `change` and `absence`. */
 export async function measureMovement(db: Database, stream: Stream): Promise<Movement> {
   await createLooked(db, stream)
   const sizes = await db.one(sizesRow, buildSizesSql(stream))
@@ -115,7 +115,7 @@ export async function measureMovement(db: Database, stream: Stream): Promise<Mov
 
 const IS_PRESENT = `kind in ('seen', 'missing')`
 
-/** Grows with what changed, but for sums over the latest states. */
+/** Costs as much as there are changes, except for sums over the latest states. */
 function buildSizesSql(stream: Stream): string {
   const {idColumn, settled} = stream
   const {head} = tablesOf(stream)

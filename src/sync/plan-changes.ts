@@ -13,30 +13,30 @@ import {
 } from './stream-tables.ts'
 import type {OpenWalk} from './walk-state.ts'
 
-/** What applying a walk would do, and what the guards need to know to allow it. */
+/** What applying a walk would change; guards judge by it. */
 export interface ChangePlan {
-  /** The table of what was staged. */
+  /** The staged table. */
   staged: string
   counts: ChangeCounts
-  /** Versions that would be appended, absences among them. */
+  /** Versions that would be appended, absences included. */
   appended: number
   /** Records present before that this walk covers, missing ones included. */
   known: number
   /** Records present before that would be absent now. */
   newlyAbsent: number
-  /** Records of which something earlier than what is known was observed. */
+  /** Records observed at an earlier time than their latest state. */
   late: number
 }
 
-/** Staged observations that are applied together: what a walk has read, or what was read beside walks. */
+/** Staged observations that are applied together: those of a walk, or of a look or replay. */
 export type Batch = OpenWalk | ReadBeside
 
-/** Looks and replays prove nothing about what they do not hold. */
+/** A look or replay; it proves nothing about records it does not hold. */
 export interface ReadBeside {
   walkId: null
   /** `YYYY-MM-DD` */
   businessDate: string
-  /** A walk is under way, and what it has read must not supersede this when it is applied. */
+  /** Whether a walk is open, which must not supersede this when it is applied. */
   isWalkOpen: boolean
 }
 
@@ -92,10 +92,10 @@ export async function findAbsences(
   compared.set(db.connection, {batch, answers: batch.walkId === null ? 0 : batch.answers})
 }
 
-/** What the temporary tables of a connection are of. */
+/** What the temporary tables of a connection were made from. */
 const compared = new WeakMap<Database['connection'], {batch: Batch; answers: number}>()
 
-/** Makes the temporary view `incoming`, a row for each staged record, and the table `repeated` of the ids that were staged more than once. */
+/** Makes the view `incoming`, a row per staged record, and the table `repeated` of ids that were staged more than once. */
 function createIncoming(db: Database, stream: Stream, staged: string): Promise<void> {
   const {idColumn} = stream
   return db.run(
@@ -193,7 +193,7 @@ function buildChangeSql(stream: Stream, batch: Batch): string {
   const isSame = ({name}: Column) =>
     `${comparedSql(stream, name, `h.${name}`)} is not distinct from ${comparedSql(stream, name, `(${columnsNow.get(name)})`)}`
   const flags = stream.columns.filter((c) => c.mayBeAbsent).map(({name}) => `i.${name}_present`)
-  // A record that is as it was leaves no row here: an unchanged walk costs no memory.
+  // An unchanged record leaves no row here, so an unchanged walk costs no memory.
   return `
     with joined as (
       select
@@ -326,7 +326,7 @@ function buildAbsenceSql(stream: Stream, batch: Batch): string {
       )`
 }
 
-/** A row with what of a walk decides what it proves; none for what was read beside walks. */
+/** One row of what decides what a walk proves; no row for looks and replays. */
 function buildWalkSql(batch: Batch): string {
   if (batch.walkId === null) return 'from warehouse.raw.walk where false'
   const {walkId, businessDate, startedAt, isComplete, filter, unreadableIds} = batch

@@ -76,11 +76,11 @@ const entryRow = z.object({
   /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC. */
   observed_at: z.string(),
   replayed_at: z.string().nullable(),
-  /** Where it stands on the tape of its walk; null once it is pruned, or that tape is not kept any more. */
+  /** Its place on the tape of its walk; null once it or that tape is pruned. */
   place: z.string().nullable(),
 })
 
-/** A record that is on no tape can never be read again: it waits for nothing. */
+/** SQL condition: the record is still on a tape, so that it can be replayed. */
 const WAITS = 'replayed_at is null and place is not null'
 
 /**
@@ -95,24 +95,24 @@ export function listWaiting(db: Database, catalog: 'warehouse' | 'history'): Pro
   )
 }
 
-/** Why records wait, and how many of them; instants as an entry has them. */
+/** A reason, and how many records wait for it. */
 export type WaitingReason = z.output<typeof reasonRow>
 const reasonRow = z.object({
   path: z.string(),
   reason: z.string(),
   /** Different records. */
   records: z.coerce.number(),
-  /** Times they were seen. */
+  /** How often they were seen. */
   times: z.coerce.number(),
-  /** When the first of them was seen, and the last. */
+  /** When they were first and last seen. */
   since: z.string(),
   until: z.string(),
 })
 
-/** A record that waits, once for each reason, however often it was seen. */
+/** A waiting record, once per reason. */
 export type WaitingRecord = z.output<typeof waitingRow>
 const waitingRow = z.object({
-  /** Of the last time. */
+  /** As last seen. */
   quarantine_id: z.string(),
   walk_id: z.string(),
   stream: z.string(),
@@ -124,10 +124,10 @@ const waitingRow = z.object({
   until: z.string(),
 })
 
-/** Reasons that are told; a source that breaks in more ways than these has to be looked at anyway. */
+/** Most reasons that are listed. */
 const MOST_REASONS = 100
 
-/** Why records wait, the reason of most records first. */
+/** The reasons why records wait, most records first. */
 function listReasons(db: Database, catalog: 'warehouse' | 'history'): Promise<WaitingReason[]> {
   return db.all(
     reasonRow,
@@ -170,7 +170,7 @@ export async function countWaiting(db: Database, catalog: 'warehouse' | 'history
   return waiting
 }
 
-/** How many records in quarantine were never replayed and cannot be any more: they or their tapes have been pruned. */
+/** How many records were never replayed and no longer can be, since they or their tapes were pruned. */
 export async function countPruned(db: Database, catalog: 'warehouse' | 'history'): Promise<number> {
   const {pruned} = await db.one(
     z.object({pruned: z.coerce.number()}),
@@ -179,7 +179,7 @@ export async function countPruned(db: Database, catalog: 'warehouse' | 'history'
   return pruned
 }
 
-/** Of these ids, those in quarantine, replayed or not. */
+/** Which of these ids are in quarantine, replayed or not. */
 export async function listKept(db: Database, ids: readonly string[]): Promise<Set<string>> {
   const rows = await db.all(
     z.object({quarantine_id: z.string()}),
@@ -210,14 +210,14 @@ function findQuarantined(
 
 const countRow = z.object({records: z.coerce.number()})
 
-/** So many days back; a clock that is ahead of what was stored last makes nothing older. */
+/** How far back, in days from the last stored instant or now, whichever is earlier. */
 export interface Age {
   /** `YYYY-MM-DD HH:MM:SS`, UTC. */
   now: string
   days: number
 }
 
-/** Which records had served at an {@link Age}: they were replayed, or their walk was refused or given up. */
+/** SQL condition: at an {@link Age} the record was no longer needed: replayed, or its walk refused or given up. */
 const SINCE = 'least($1::timestamp, (select max(recorded_at) from CATALOG.raw.settle)) - to_days($2::integer)'
 const SERVED = `place is not null and (
   replayed_at < ${SINCE}
@@ -228,7 +228,7 @@ const SERVED = `place is not null and (
   )
 )`
 
-/** How many quarantined records had served at an age. */
+/** How many quarantined records were no longer needed at an age. */
 export async function countServed(
   db: Database,
   catalog: 'warehouse' | 'history',
@@ -239,7 +239,7 @@ export async function countServed(
   return (await db.one(countRow, sql, [now, days])).records
 }
 
-/** Forgets where records stand on tapes that are not kept any more. */
+/** Clears the places of records on tapes that are gone. */
 export async function forgetPlaces(db: Database, walkIds: readonly string[]): Promise<void> {
   await db.run(
     `update warehouse.raw.quarantine set place = null
@@ -259,14 +259,14 @@ export async function pruneRecords(db: Database, age: Age): Promise<number> {
   return records
 }
 
-/** A record in quarantine as its source sent it; one of people as it was made unreadable. */
+/** A quarantined record as its source sent it; people's data is sealed. */
 export interface FoundRecord {
   json: unknown
-  /** Of a child: in whose list it stood. */
+  /** For a child: the parent in whose list it was. */
   parent: string | undefined
-  /** Of a deal's own page: its list row, which holds what the page leaves out. */
+  /** For an own page: the list row, which has what the page leaves out. */
   listed: object | undefined
-  /** Its text as it stands in the answer. */
+  /** Its text in the answer. */
   text(): string | undefined
 }
 
@@ -297,7 +297,7 @@ export function findQuarantinedRecords(
   return found
 }
 
-/** What stands for a record that is gone. */
+/** Shown for a record that is gone. */
 export const NOT_AT_HAND = 'not at hand: pruned, or on a tape that is missing or sealed with another key'
 
 /**
@@ -317,7 +317,7 @@ export async function showQuarantined(
   return {...entry, record: found.get(quarantineId)?.text() ?? null}
 }
 
-/** Which records in quarantine are asked for: of a field and a reason, or all; pages count from 1. */
+/** Which records are asked for: those of a field and a reason, or all. Pages count from 1. */
 export interface ReasonsRequest {
   path?: string
   reason?: string
@@ -326,7 +326,7 @@ export interface ReasonsRequest {
 
 const PER_PAGE = 50
 
-/** Why records wait in quarantine, and a page of them; what was pruned is counted. */
+/** The reasons, a page of the waiting records, and how many were pruned. */
 export async function readReasons({dataDir}: Config, {path, reason, page}: ReasonsRequest) {
   const folder = dataFolderAt(dataDir)
   if (!hasWarehouse(folder)) return {reasons: [], records: [], per_page: PER_PAGE, pruned: 0}
@@ -349,7 +349,7 @@ async function findEntry(folder: DataFolder, quarantineId: string): Promise<Quar
   })
 }
 
-/** How the quarantine names the places of a line's records: the whole of it, or all but their position; undefined where it holds none. */
+/** The place of a line's records, without their position in a list; undefined for lines without records. */
 function placeOf({frame, body}: TapeLine, pages: number): string | undefined {
   if (body === undefined) return undefined
   if (frame.frame === 'list') return `list ${pages}/`

@@ -10,10 +10,10 @@ import type {Database} from '../store/database.ts'
 import {appendRows} from '../store/row-buffer.ts'
 import {type Conclude, settle} from './commit.ts'
 
-/** A reading of a feed, whose values are staged. */
+/** A reading of a feed with staged values. */
 export interface RateReading {
   feed: string
-  /** Business clock, when reading began, microseconds since the epoch. */
+  /** When reading began, business clock, microseconds since the epoch. */
   observedAt: bigint
   businessDate: string
 }
@@ -24,7 +24,7 @@ const SELECT_SEQ = `select coalesce(max(seq), 0) as seq, (select count(*) from m
 
 const STAGED = {catalog: 'memory', schema: 'main', table: 'read_rate'}
 
-/** Stages what a feed showed; of several values of one day the latest counts. */
+/** Stages the values of a feed; the latest value of a day counts. */
 export async function stageRates(db: Database, observations: readonly RateObservation[]): Promise<void> {
   await db.run(
     'create or replace table memory.main.read_rate (rate varchar, rate_date date, value decimal(18,8))',
@@ -87,7 +87,7 @@ function pickLatest(observations: readonly RateObservation[]): RateObservation[]
 
 const text = z.string().min(1, 'expected a value').max(200, 'expected at most 200 characters')
 
-/** How the answers of a feed are read: as CSV where `rate` says whose values they are, else as pages of the service's rates. */
+/** How the answers of a feed are read: as CSV of one `rate`, else as pages of the service's rates. */
 export const feedParser = z.strictObject({
   name: z.string().regex(/^[a-z0-9][a-z0-9_-]{0,59}$/, 'expected lower-case letters, digits, - and _'),
   rate: text.optional(),
@@ -120,7 +120,7 @@ export const feedsFile = z
 /** A row of a feed: its rate; null without a value for its day; or what is wrong with it, never what it holds. */
 export type RateRow = RateObservation | string | null
 
-/** Whether a row could be read and has a value. */
+/** Whether a row is readable and has a value. */
 export function isObservation(row: RateRow): row is RateObservation {
   return row !== null && typeof row !== 'string'
 }
@@ -128,7 +128,7 @@ export function isObservation(row: RateRow): row is RateObservation {
 /**
  * Reads the rows of one answer of a feed; one that cannot be read says so alone.
  *
- * @param timeZone whose day an instant of the service is of
+ * @param timeZone the zone that turns the service's instants into days
  * @throws ContractError `RATES_FEED` when it is no CSV with the columns named; `SOURCE_ENVELOPE` when it is no page of the service
  */
 export function parseRates(feed: FeedParser, text: string, timeZone: string): RateRow[] {
@@ -177,11 +177,11 @@ function parseCsv({name, rate, date, value}: FeedParser & {rate: string}, text: 
   return [...rows, ...skipped]
 }
 
-/** A day without a value: empty, or as FRED writes holidays. */
+/** Texts for a day without a value: empty, or FRED's holidays. */
 const NO_VALUE = ['', '.']
 const COMMON_YEARS = /^(19|20|21)/
 
-/** Units of 10⁻⁸, as `decimal(18,8)` holds them. */
+/** In units of 10⁻⁸, as in `decimal(18,8)`. */
 const decimal = z
   .string()
   .regex(/^[+-]?\d{1,10}(\.\d{1,8}0*)?$/, 'expected a decimal number with at most 8 decimals')

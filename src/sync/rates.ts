@@ -18,7 +18,7 @@ import {settleBeside} from './settle.ts'
 import {openTapes, type Tapes} from './tapes.ts'
 
 /**
- * The feeds of `LOANTAPE_RATES_FILE`; none where it is not set.
+ * The feeds of `LOANTAPE_RATES_FILE`; none if it is not set.
  *
  * @throws ConfigError `RATES_FILE` naming file and field; `FLEET_DATA_SHARED`
  */
@@ -43,14 +43,14 @@ export function readRateFeeds(config: Config): RateFeed[] {
 
 const isUrl = (csv: string) => /^https?:\/\//.test(csv)
 
-/** What became of one feed. */
+/** The result of one feed. */
 interface RateFeedResult {
   feed: string
-  /** `failed`: nothing of it was stored, `problems` says why. */
+  /** `failed`: nothing was stored; `problems` says why. */
   outcome: 'read' | 'failed'
-  /** Rows it held. */
+  /** Rows of the feed. */
   rows: number
-  /** Values appended, and values known already. */
+  /** Values appended, and values that were known. */
   appended: number
   known: number
   /** Rows without a value. */
@@ -61,7 +61,7 @@ interface RateFeedResult {
   problems: string[]
 }
 
-/** What reading the rates came to. */
+/** The result of reading all feeds. */
 export interface RatesResult {
   run_id: string | null
   outcome: 'not_configured' | 'appended' | 'unchanged'
@@ -83,7 +83,7 @@ export async function ingestRates(config: Config, world: World): Promise<RatesRe
   if (feeds.length === 0) return {run_id: null, outcome: 'not_configured', faulty: 0, feeds: []}
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
-  // Before the warehouse is taken: a feed that hangs holds up nobody.
+  // Read before the warehouse is locked, so that a feed that hangs blocks nobody.
   const readings: Reading[] = []
   for (const feed of feeds) readings.push(await readFeed(feed, config, world))
   return withRun(folder.stateDb, 'rates', world, async ({runId, stateDb}) => {
@@ -103,7 +103,7 @@ export async function ingestRates(config: Config, world: World): Promise<RatesRe
   })
 }
 
-/** The answers of one feed, each with its rows; where it failed, why. */
+/** The answers of one feed, each with its rows, or why it failed. */
 interface Reading {
   feed: RateFeed
   startedAt: number
@@ -130,11 +130,11 @@ async function readFeed(feed: RateFeed, config: Config, world: World): Promise<R
   }
 }
 
-/** Most rates a page of the service has. */
+/** Rates per page of the service. */
 const PAGE_SIZE = 100
 const MOST_PAGES = 1_000
 const LARGEST_FILE_BYTES = 64 * 1024 * 1024
-/** Nobody waits longer for the limits of a feed: other runs wait for their turn meanwhile. */
+/** The longest wait for the limits of a feed, since other runs wait meanwhile. */
 const LONGEST_WAIT_MINUTES = 2
 
 async function askService(feed: RateFeed, config: Config, world: World): Promise<Received[]> {
@@ -155,7 +155,7 @@ async function readCsvSource(feed: RateFeed, csv: string, config: Config, world:
   if (!URL.canParse(csv)) throw createFeedError(feed, 'expected a URL or a file in csv')
   const {origin, pathname, search} = new URL(csv)
   const maxWaitMinutes = Math.min(config.maxWaitMinutes, LONGEST_WAIT_MINUTES)
-  // Neither the key nor the query of the source goes to another server.
+  // The key and the query of the source never go to another server.
   const client = createClient(
     {...config, baseUrl: origin, baseUrlQuery: search, apiKey: undefined, maxWaitMinutes},
     world,
@@ -169,7 +169,7 @@ async function readCsvSource(feed: RateFeed, csv: string, config: Config, world:
 function readCsvFile(feed: RateFeed, file: string, {clock, realClock}: World): Received {
   try {
     const stats = statSync(file)
-    // A pipe would never end.
+    // Reading a pipe might never end.
     if (!stats.isFile() || stats.size > LARGEST_FILE_BYTES)
       throw createFeedError(feed, `'${file}': expected a file of at most 64 MiB`)
     return {

@@ -11,8 +11,8 @@ import {isHistory, type Tapes} from './tapes.ts'
 import {storeWalk} from './walk-state.ts'
 
 /**
- * Makes the stage and puts on it what runs that died had read: a walk that has not ended stands where its tape ends. Those that
- * nobody can continue are ended on their tapes.
+ * Makes the stage and reads back what dead runs had read: an open walk stands where its tape ends. Walks that cannot be
+ * continued are ended on their tapes.
  */
 export async function resumeWalks(
   {db, tapes}: {db: Database; tapes: Tapes},
@@ -49,8 +49,7 @@ const outcomeFrame = z.object({
 const hashKeyFrame = z.object({hashKey: z.string().optional()})
 
 /**
- * Does again what a run did with a unit, at the instant at which that run did it: what it read is on the tape, and what it was
- * judged by does not matter any more. The stage is there.
+ * Settles a unit again from its tape, at the instant at which its run did; guards are not asked again. Requires the stage.
  *
  * @param without why a walk counts no more, by its id
  * @throws UnexpectedError `DATA_NEWER` where this version cannot read what stands there
@@ -80,7 +79,7 @@ export async function settleAgain(
     const how = takenBack === undefined ? String(why) : `taken back: ${takenBack}`
     await storeWalk(db, intake.stream, intake.walk, {state, how, tapeHead: unit.head})
   }
-  // A unit that stored nothing is contained, too.
+  // A unit that stored nothing counts as contained.
   await writeChanged(db, {tape_head: unit.head})
 }
 

@@ -19,16 +19,16 @@ import {createStage, tablesOf} from './stream-tables.ts'
 import {listReadableTapes, listUnits, readTakenBack, type TapeUnit} from './tape-units.ts'
 import {openTapes, requireTapeKey, type Tapes} from './tapes.ts'
 
-/** A table of the warehouse that is not the same. */
+/** A table that differs between the two warehouses. */
 interface TableDifference {
   table: string
-  /** Rows of the warehouse there is that the new one lacks, and the other way round. */
+  /** Rows that only the present warehouse has, and rows that only the new one has. */
   only_now: number
   only_rebuilt: number
 }
 
 /**
- * Makes sure that nothing was settled which no tape tells of; what a tape tells of otherwise now is a difference.
+ * Makes sure that every settle is on a tape.
  *
  * @throws UnexpectedError `REBUILD_LOSES`
  */
@@ -52,7 +52,7 @@ async function requireEverySettle(db: Database, units: readonly TapeUnit[]): Pro
 
 const countsRow = z.object({only_now: z.coerce.number(), only_rebuilt: z.coerce.number()})
 
-/** The tables that are not the same, with how many of their rows are not. */
+/** Compares the tables row by row. */
 async function compareTables(db: Database): Promise<TableDifference[]> {
   const tables = await db.all(
     z.object({name: z.string()}),
@@ -76,7 +76,7 @@ async function compareTables(db: Database): Promise<TableDifference[]> {
   return differences
 }
 
-/** What was pruned comes back with its tape; when a record's own page was asked for last is known of versions alone. */
+/** SQL of what is compared: without the time of own pages, which no version keeps, and without places that were pruned. */
 function selectCompared(catalog: 'present' | 'warehouse', table: string): string {
   const rows = `from ${catalog}.raw.${table}`
   if (table.endsWith('_head')) return `select * exclude (detail_at, list_hash) ${rows}`
@@ -114,7 +114,7 @@ async function takeOver(
   }
 }
 
-/** A field that is mapped anew is known only of what stands on the tapes. */
+/** A newly mapped field is known only from the tapes. */
 async function takeOverFields(
   db: Database,
   fields: readonly MappedField[] | undefined,
@@ -170,25 +170,25 @@ async function takeOverRows(db: Database, units: readonly TapeUnit[], since: str
 
 /** How a rebuild is asked for. */
 interface RebuildRequest {
-  /** Put the new warehouse in the place of the one there is. */
+  /** Replace the present warehouse by the new one. */
   isApplied?: boolean
   /** Takes a walk back. */
   without?: {walk: string; why: string} | undefined
-  /** Keep the fields mapped as the warehouse has them, whatever `fields.json` says by now. */
+  /** Keep the mapped fields of the warehouse, whatever `fields.json` says now. */
   keepsFields?: boolean
 }
 
-/** The engine gives back all of its memory only when it is closed: so a rebuild of years takes no more of it than one of days. */
+/** Units settled before the engine is closed, which alone gives back its memory: years need no more of it than days. */
 const UNITS_AT_ONCE = 20
 
-/** What a rebuild came to. */
+/** The result of a rebuild. */
 export interface RebuildResult {
   outcome: 'equal' | 'different' | 'rebuilt'
   /** Walks, looks, rates and replays that were settled again. */
   units: number
-  /** When the first of them was settled; what was stored before was taken over as it is. */
+  /** When the first of them was settled; earlier rows were copied as they are. */
   since: string | null
-  /** Null where the warehouse there is cannot be read. */
+  /** Null if the present warehouse cannot be read. */
   differences: TableDifference[] | null
   /** Where the files it replaced are now. */
   set_aside: string[]
@@ -207,7 +207,7 @@ export async function rebuildWarehouse(
   outside: World,
 ): Promise<RebuildResult> {
   const folder = dataFolderAt(config.dataDir)
-  // A demo's folder may be examined, too.
+  // A demo's folder can be examined too.
   if (isApplied) requireWritable(folder)
   return withRun(folder.stateDb, 'rebuild', outside, async ({stateDb, world}) => {
     world.onProgress({step: 'reading'})
@@ -229,7 +229,7 @@ export async function rebuildWarehouse(
         return {outcome: isEqual ? 'equal' : 'different', ...result, set_aside: []}
       }
       if (without) {
-        // Every rebuild after this one leaves the walk out, too.
+        // Every later rebuild leaves the walk out too.
         const now = world.clock.now()
         const said = {kind: 'without', ...without}
         await tapes.settleOfDay(businessDateOf(now, config), said, ({conclude}) =>
@@ -244,20 +244,20 @@ export async function rebuildWarehouse(
   })
 }
 
-/** What a new warehouse is computed with. */
+/** What a new warehouse is computed from. */
 interface RebuildTools {
   config: Config
   folder: DataFolder
   units: readonly TapeUnit[]
   takenBack: ReadonlyMap<string, string>
-  /** Those to be mapped; as the warehouse has them where undefined. */
+  /** The fields to map; undefined keeps those of the warehouse. */
   fields: readonly MappedField[] | undefined
-  /** Where it is. */
+  /** Its path. */
   temporary: string
   folderId: string
 }
 
-/** Computes the new warehouse, and compares it with the one there is; one that is damaged inside counts as one that does not open. */
+/** Computes the new warehouse and compares it with the present one; one with damage inside counts as unreadable. */
 async function computeAnew(
   tools: RebuildTools,
   isReadable: boolean,
@@ -337,7 +337,7 @@ async function endLeft(config: Config, folder: DataFolder, tapes: Tapes, world: 
   return false
 }
 
-/** A new warehouse, attached as `warehouse`, and the one there is, as `present`. */
+/** The new warehouse attached as `warehouse`, the present one as `present`. */
 async function openBeside(
   folder: DataFolder,
   temporary: string,
@@ -356,7 +356,7 @@ async function openBeside(
   }
 }
 
-/** Puts a warehouse in the place of the one there is. */
+/** Replaces the warehouse; returns where the old files are. */
 async function putInPlace(
   folder: DataFolder,
   temporary: string,
@@ -367,7 +367,7 @@ async function putInPlace(
   const now = world.realClock.now()
   const former = [folder.warehouse, `${folder.warehouse}.wal`].filter((file) => existsSync(file))
   const aside = former.map((file) => setAside(file, now))
-  // What mapped fields said is in no history_id: a rebuild may know more of it.
+  // No history_id covers mapped fields, and a rebuild may know more of them.
   rmSync(folder.lastBuild, {force: true})
   moveIntoPlace(temporary, folder.warehouse)
   return aside

@@ -20,7 +20,7 @@ import {settleBeside} from './settle.ts'
 import {listReadableTapes} from './tape-units.ts'
 import {findReadKey, openTapes} from './tapes.ts'
 
-/** What a replay came to: counts of records, and the versions they added. */
+/** The result of a replay: counts of records, and of versions. */
 export interface Replayed {
   /** Records that can be read now. */
   replayed: number
@@ -57,7 +57,7 @@ export async function replayRecords(
     const lines = entries.flatMap(createReader(stream, found))
     counts.replayed += lines.length
     counts.waiting += entries.length - lines.length
-    // A walk at a time, oldest first: within one a record is seen once, and the next walk compares with this one.
+    // Walk by walk, oldest first: each compares with the one before.
     for (const ofWalk of Map.groupBy(lines, ({entry}) => entry.walk_id).values()) {
       const businessDate = ofWalk[0]?.entry.business_date
       const said = {kind: 'replay', stream: stream.name, businessDate, isWalkOpen: walks.has(stream.name)}
@@ -71,7 +71,7 @@ export async function replayRecords(
   return counts
 }
 
-/** Reads records in quarantine once more: none, or the line of the one that can be read now. */
+/** Makes a function that reads a quarantined record again; it returns its line, or nothing. */
 function createReader(
   stream: Stream,
   found: ReadonlyMap<string, FoundRecord>,

@@ -27,18 +27,18 @@ import type {Tapes} from './tapes.ts'
 import {type OpenWalk, storeWalk} from './walk-state.ts'
 import {findDealsToldSince, settleWalkCoverage} from './webhook-events.ts'
 
-/** What a unit is settled with. */
+/** How a unit is settled. */
 interface Settling {
   /** Business clock, microseconds since the epoch. */
   now: bigint
-  /** Of a walk: how many records' own pages, or lists, were fetched. */
+  /** For a walk: how many own pages or lists were fetched. */
   details?: {fetched: number; failed: number} | undefined
-  /** Throws where what would change is not to be believed. */
+  /** Throws if the planned changes are not believable. */
   judge?: (plan: ChangePlan) => Promise<void>
   conclude: (recordedAt: bigint, counts: ChangeCounts) => Promise<string>
 }
 
-/** What a unit came to. */
+/** What settling stored. */
 interface Settled {
   /** Records or values that could be read. */
   read: number
@@ -47,7 +47,7 @@ interface Settled {
   counts: ChangeCounts
 }
 
-/** Stores what a unit put on the stage as history, in one transaction: now, or again as it was stored then. */
+/** Makes the staged rows of a unit history, in one transaction: now, or again as it was done then. */
 export async function settleUnit(db: Database, unit: Intake, settling: Settling): Promise<Settled> {
   const {now, details, judge, conclude} = settling
   if (unit.kind === 'rates') {
@@ -60,7 +60,7 @@ export async function settleUnit(db: Database, unit: Intake, settling: Settling)
   const batch = unit.kind === 'walk' ? unit.walk : unit.batch
   const plan = await planChanges(db, stream, batch, unit.kind === 'walk' ? undefined : `temp.${BESIDE}`)
   await judge?.(plan)
-  // One that is not believed binds nothing.
+  // A refused walk pins neither source nor envelope.
   if (unit.kind === 'walk')
     await writeChanged(db, {
       source_base_url: unit.walk.baseUrl,
@@ -77,7 +77,7 @@ export async function settleUnit(db: Database, unit: Intake, settling: Settling)
   return {read, appended: plan.appended, counts: plan.counts}
 }
 
-/** Leaves of a replay on the stage what waits in quarantine: a walk may have been taken back, or can be read by now. */
+/** Keeps only staged records that still wait in quarantine: their walk may have been taken back meanwhile. */
 async function stagesKept(db: Database, {entries}: BesideIntake): Promise<boolean> {
   const kept = await listKept(db, entries)
   const gone = entries.flatMap((id, position) => (kept.has(id) ? [] : [position]))
@@ -86,9 +86,9 @@ async function stagesKept(db: Database, {entries}: BesideIntake): Promise<boolea
 }
 
 /**
- * Takes down on the tape of its day what was read beside the walks, takes it in, and settles it.
+ * Writes a unit that is no walk to the tape of its day, takes it in, and settles it.
  *
- * @param lines each with what its body came to
+ * @param lines each with its parsed body
  */
 export function settleBeside(
   {db, tapes}: {db: Database; tapes: Tapes},
@@ -155,12 +155,12 @@ async function requireBelievable(
   guardChanges({...plan, moved: await measureMovement(db, stream)}, config, accepted, stream)
 }
 
-/** What of a walk stands in no other line of its tape. */
+/** The facts of a walk that no other line of its tape holds. */
 function describeEnd({isComplete, waitedMs, certified}: OpenWalk): Record<string, unknown> {
   return {is_complete: isComplete, waited_ms: waitedMs, is_certified: certified !== null}
 }
 
-/** Drops the walks under way, of every stream, that `isDropped` picks. */
+/** Drops the open walks of all streams that `isDropped` picks. */
 export async function dropWalks(
   tools: Pick<WalkTools, 'db' | 'tapes' | 'walks'>,
   how: string,
@@ -184,7 +184,7 @@ export async function endWalk(
 }
 
 /**
- * The certificate of a walk, and what settling it would change; the walk is dropped.
+ * Returns the certificate of a walk and what settling it would change, and drops the walk.
  *
  * @throws what {@link settleWalk} would
  */
@@ -203,12 +203,12 @@ export async function previewWalk(
   }
 }
 
-/** A walk may have this many bad records whatever their share. */
+/** So many bad records are always tolerated. */
 const TOLERATED_RECORDS = 3
 const TOLERATED_PCT = 5
 
 /**
- * Refuses a walk too many of whose records could not be read: then the source changed, not the records.
+ * Refuses a walk with too many unreadable records: then the source has changed, not the records.
  *
  * @throws ContractError `SOURCE_QUARANTINE` naming the most frequent places
  */

@@ -6,13 +6,13 @@ import {type Database, quoteLiteral} from '../store/database.ts'
 import {type AppendTarget, appendRows, createRowBuffer} from '../store/row-buffer.ts'
 import {canonicalSql} from '../store/sql.ts'
 
-/** Where the tables of what is staged lie. */
+/** The schema of the staged tables. */
 export const STAGE: Omit<AppendTarget, 'table'> = {catalog: 'temp', schema: 'main'}
 
-/** The table of what was read beside the walks. */
+/** The staged table of looks and replays. */
 export const BESIDE = 'staged_beside'
 
-/** Where a staged observation came from; `gone` says that the record's own page answered 404 or 410. */
+/** Where a staged observation came from; `gone`: the own page answered 404 or 410. */
 type StagedSource = (typeof SOURCES)[number]
 
 const SOURCES = ['list', 'detail', 'gone', 'replay', 'webhook'] as const
@@ -22,13 +22,13 @@ interface StreamTables {
   version: string
   head: string
   staged: string
-  /** Null where nothing of the stream is confirmed. */
+  /** Null if the stream confirms no values. */
   confirmation: string | null
-  /** Null where no fields of the stream can be mapped. */
+  /** Null if the stream has no mapped fields. */
   extra: string | null
 }
 
-/** The names of a stream's tables; what is staged lies in memory. */
+/** The names of a stream's tables; staged tables are in memory. */
 export function tablesOf(stream: Stream): StreamTables {
   return {
     version: `warehouse.raw.${stream.name}_version`,
@@ -116,19 +116,19 @@ export async function createStaged(
   await db.run(`create or replace temp table ${table} (${columns.join(', ')})`)
 }
 
-/** Where a staged observation belongs. */
+/** The place of a staged observation. */
 interface StagedPlace {
   source: StagedSource
   pageNo: number
   position: number
 }
 
-/** Observations on their way into a staged table. */
+/** Collects observations for a staged table. */
 interface StagedRows {
   push(observation: Observation, place: StagedPlace): void
-  /** Notes that a record's own page says it is gone. */
+  /** Adds that a record's own page says it is gone. */
   pushGone(gone: {id: string; observedAt: bigint}): void
-  /** Appends them to the staged table of the stream, or to another of its form. */
+  /** Appends them to the staged table of the stream, or to another one like it. */
   append(db: Database, table?: string): Promise<void>
 }
 
@@ -167,13 +167,13 @@ export function createStagedRows(stream: Stream): StagedRows {
   }
 }
 
-/** SQL text of the digest of what a staged row shows: its columns, and which of them it leaves out. */
+/** SQL of the digest of a staged row: its columns, and which of them it leaves out. */
 export function buildListHashSql(stream: Stream): string {
   const flags = optionalColumnsOf(stream).map(({name}) => `cast(${name}_present as varchar)`)
   return `md5_number(concat_ws(chr(31), ${[...listTexts(stream), ...flags].join(', ')}))`
 }
 
-/** SQL text of a record's digest over its contract columns; nulls and empty texts differ. */
+/** SQL of a record's digest over its contract columns; nulls and empty texts differ. */
 export function buildRowHashSql(stream: Stream): string {
   return `md5_number(concat_ws(chr(31), ${listTexts(stream).join(', ')}))`
 }
@@ -195,7 +195,7 @@ export async function createStage(db: Database): Promise<void> {
   )
 }
 
-/** Takes a walk's rows off the stage. */
+/** Removes the rows of a walk from the stage. */
 export async function clearStage(db: Database, stream: Stream, walkId: string): Promise<void> {
   const ofWalk = `where walk_id = ${quoteLiteral(walkId)}`
   await db.run(

@@ -8,15 +8,15 @@ import {type NumberedLine, readLines} from '../store/tape.ts'
 import type {Frame, TapeKey, TapeLine} from '../store/tape-format.ts'
 import {parseOutcome} from './tapes.ts'
 
-/** A tape that can be read: its file is kept and whole, and sealed with the key at hand. */
+/** A tape that can be read: its file is there and was sealed with the present key. */
 export interface ReadableTape extends TapeRow {
   /** Its absolute path. */
   file: string
-  /** Reads it from its first line, or the lines whose text is wanted; throws UnexpectedError `TAPE_DAMAGED`. */
+  /** Reads all lines, or those whose text is wanted; throws UnexpectedError `TAPE_DAMAGED`. */
   lines(isWanted?: (text: string) => boolean): Generator<NumberedLine>
 }
 
-/** The tapes that can be read, oldest first; none of them without a key. */
+/** The readable tapes, oldest first; none without a key. */
 export function listReadableTapes(
   {root}: DataFolder,
   stateDb: StateDb,
@@ -34,7 +34,7 @@ export function listReadableTapes(
 /** The body of a line as text. */
 export const textOf = ({body}: TapeLine) => new TextDecoder().decode(body)
 
-/** What stands on a tape from a `begin` to its outcome: a walk, or what was read beside the walks. */
+/** A stretch of a tape from a `begin` line to its outcome: a walk, or a look, replay or rate feed. */
 export interface TapeUnit {
   tape: ReadableTape
   /** Its lines, counted from 0; the outcome is the last. */
@@ -48,7 +48,7 @@ export interface TapeUnit {
   before: string | null
 }
 
-/** Every unit that has ended, in the order of the record. Where a tape cannot be read, those before it are left out with it. */
+/** Every unit that has ended, in the order of the record, after the last tape that cannot be read. */
 export function listUnits(stateDb: StateDb, readable: readonly ReadableTape[]): TapeUnit[] {
   const byName = new Map(readable.map((tape) => [tape.unit, tape]))
   const all = listTapes(stateDb).filter(isOfHistory)
@@ -60,10 +60,10 @@ export function listUnits(stateDb: StateDb, readable: readonly ReadableTape[]): 
   return units.sort((a, b) => a.no - b.no)
 }
 
-/** Whether a tape may hold something of history. */
+/** Whether a tape can hold history. */
 export const isOfHistory = ({unit}: TapeRow) => !unit.startsWith('act_')
 
-/** The units of one tape that have ended, in their order. */
+/** The ended units of one tape, in order. */
 export function readUnits(tape: ReadableTape): TapeUnit[] {
   const units: TapeUnit[] = []
   let begun: Pick<TapeUnit, 'begin' | 'first'> | undefined
@@ -91,7 +91,7 @@ export function readUnit({tape, first, last}: TapeUnit): Iterable<TapeLine> {
 
 const takenBackBegin = z.object({kind: z.literal('without'), walk: z.string(), why: z.string()})
 
-/** Why walks that were taken back count no more, by their ids. */
+/** Why each walk that was taken back no longer counts, by its id. */
 export function readTakenBack(units: readonly TapeUnit[]): Map<string, string> {
   const begins = units.flatMap(({begin}) => takenBackBegin.safeParse(begin).data ?? [])
   return new Map(begins.map(({walk, why}) => [walk, why]))

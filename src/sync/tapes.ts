@@ -28,13 +28,13 @@ import {createTape, readEnds, readGroups, resumeTape, type TapeEnd, type TapeWri
 import {type Frame, makeTapeKey, readTapeKey, type TapeKey, type TapeLine} from '../store/tape-format.ts'
 import type {Conclude} from './commit.ts'
 
-/** Where the key of tapes lies: the demo keeps its own, beside its folder. */
+/** The path of the tapes' key; the demo keeps its own beside its folder. */
 export function keyFileOf({tapeKeyFile, defaultKeyFile}: KeyConfig, {root, demoMark}: DataFolder): string {
   return existsSync(demoMark) ? `${root}.tape.key` : (tapeKeyFile ?? defaultKeyFile)
 }
 
 /**
- * The key that tapes can be read with; undefined where its file is not there.
+ * The key for reading tapes; undefined if its file is missing.
  *
  * @throws ConfigError `TAPE_KEY_FILE`
  */
@@ -43,7 +43,7 @@ export function findReadKey(config: KeyConfig, folder: DataFolder): TapeKey | un
 }
 
 /**
- * The key to read tapes with.
+ * The key for reading tapes.
  *
  * @throws ConfigError `TAPE_KEY_LOST`, and those of {@link findReadKey}
  */
@@ -53,11 +53,11 @@ export function requireReadKey(config: KeyConfig, folder: DataFolder): TapeKey {
   throw newError('TAPE_KEY_LOST', `Key of tapes '${keyFileOf(config, folder)}': it is not there.`)
 }
 
-/** The settings that say where the key is. */
+/** The settings that name the key. */
 export type KeyConfig = Pick<Config, 'tapeKeyFile' | 'defaultKeyFile'>
 
 /**
- * The key that tapes are sealed with, made where there has been none.
+ * The key that seals tapes, made at first use.
  *
  * @throws ConfigError `TAPE_KEY_LOST`, `TAPE_KEY_FILE`
  */
@@ -86,18 +86,18 @@ function createOtherKey(file: string, pinned: string, found: TapeKey | undefined
   )
 }
 
-/** How a unit ended: what was taken down became history, or did not. */
+/** How a unit ended, and whether it became history. */
 interface TapeOutcome {
   outcome: 'settled' | 'refused' | 'abandoned' | 'dry run'
   why?: string
-  /** Of what was settled: microseconds since the epoch. */
+  /** When it was settled, microseconds since the epoch. */
   recordedAt?: bigint
   [certificate: string]: unknown
 }
 
-/** Takes down what one run receives: each walk on a tape of its own, what else a day brings on the day's. */
+/** Writes what a run receives: each walk to a tape of its own, everything else to the tape of its day. */
 export interface Tapes extends AsyncDisposable {
-  /** Begins the tape of a walk, or says that another run continues it; returns that line. */
+  /** Begins the tape of a walk, or writes that another run continues it; returns that line. */
   begin(unit: string, date: string, said: Record<string, unknown>): Promise<Frame>
   /**
    * Begins on the tape of its day a unit of what was received beside the walks.
@@ -119,16 +119,16 @@ export interface Tapes extends AsyncDisposable {
    * @returns whether it can be continued
    */
   reopen(unit: string, take: (line: TapeLine) => Promise<void>): Promise<boolean>
-  /** Adds a line, which is on the disk once stored; returns it as it stands there, without its body. */
+  /** Adds a line, which is on the disk after `store`; returns it without its body. */
   take(unit: string, frame: Frame, received?: Received | {body: Buffer}): Frame
   store(unit: string): Promise<void>
-  /** Stores how a unit ended, before it ends so; returns the chain of that line. */
+  /** Writes how a unit ends, before it does; returns the chain of that line. */
   conclude(unit: string, outcome: TapeOutcome): Promise<string>
-  /** Nobody writes this tape any more. */
+  /** Closes the tape. */
   finish(unit: string): Promise<void>
 }
 
-/** Where a tape lies below the data folder. */
+/** The path of a tape below the data folder. */
 export function pathOfTape(unit: string, date: string): string {
   return join('tape', date.slice(0, 4), date.slice(5, 7), `${unit}.jsonl.zst`)
 }
@@ -180,7 +180,7 @@ export function openTapes(
     return begin
   }
 
-  /** Continues the tape of a day, or the next one where it is damaged. */
+  /** Continues the tape of a day, or begins another if it is damaged. */
   async function beginOfDay(
     date: string,
     said: Record<string, unknown>,
@@ -190,7 +190,7 @@ export function openTapes(
       const row = findTape(stateDb, unit)
       if (!row) return {name: unit, begin: await create(unit, date, said)}
       const {end} = await readThrough(folder, row, key)
-      // One that is damaged stays as it is, for whoever brings it back.
+      // A damaged tape stays as it is: somebody may repair it.
       if (!end || end.problem !== null || end.bytes < (row.bytes ?? 0)) continue
       noteTapeBegun(stateDb, row)
       await goOn(row, end, String(said.kind))
@@ -308,14 +308,14 @@ function describeReceived({path, query, status, headers, requestedAt, receivedAt
 
 const isBeingWritten = ({ended_at, removed_at}: TapeRow) => ended_at === null && removed_at === null
 
-/** Whether the warehouse holds something of a unit: of a walk also that it was refused. */
+/** Whether the warehouse contains a unit; it contains refused walks too. */
 export function isHistory(kind: string, outcome: string): boolean {
   return kind === 'walk' || (outcome === 'settled' && ['look', 'rates', 'replay'].includes(kind))
 }
 
 const outcomeSchema = z.object({no: z.number(), previous: z.string().nullable(), outcome: z.string()})
 
-/** Where an outcome stands in the record. */
+/** The place of an outcome in the record. */
 export const parseOutcome = ({frame}: TapeLine) => outcomeSchema.parse(frame)
 
 /**
@@ -353,7 +353,7 @@ function readEndsOf(folder: DataFolder, row: Pick<TapeRow, 'path'>, key: TapeKey
   return existsSync(path) ? readEnds(path, key) : {first: [], last: []}
 }
 
-/** The last whole line of a tape that can be read. */
+/** The last whole line of a readable tape. */
 export function readLast(folder: DataFolder, row: Pick<TapeRow, 'path'>, key: TapeKey): TapeLine | undefined {
   return readEndsOf(folder, row, key).last.at(-1)
 }
@@ -367,7 +367,7 @@ async function readThrough(
 ): Promise<{end?: TapeEnd; kind: string}> {
   const path = join(folder.root, row.path)
   let kind = ''
-  // What is sealed with a key that was lost is no longer to be had.
+  // Without its key a tape cannot be read.
   if (row.fingerprint !== key.fingerprint || !existsSync(path)) return {kind}
   const groups = readGroups(path, key)
   for (let next = groups.next(); ; next = groups.next()) {
@@ -381,7 +381,7 @@ async function readThrough(
   }
 }
 
-/** The files of tapes and their bytes, by their paths below the data folder. */
+/** The size of each tape file, by its path below the data folder. */
 export function listTapeFiles({root, tapes}: DataFolder): Map<string, number> {
   if (!existsSync(tapes)) return new Map()
   const entries = readdirSync(tapes, {recursive: true, withFileTypes: true})

@@ -7,7 +7,7 @@ import {type Database, inTransaction, quoteLiteral} from '../store/database.ts'
 import {replaceSetting} from '../store/warehouse.ts'
 import {clearStage, tablesOf} from './stream-tables.ts'
 
-/** What a walk asks for; a change of any of these starts anew. */
+/** What a walk asks for; if any of it changes, a new walk begins. */
 export interface WalkRequest {
   baseUrl: string
   pageSize: number
@@ -15,21 +15,21 @@ export interface WalkRequest {
   filter: string
 }
 
-/** A walk that is begun; `startedAt` in microseconds since the epoch. */
+/** A walk that has begun; `startedAt` in microseconds since the epoch. */
 export interface AskedWalk extends WalkRequest {
   walkId: string
   businessDate: string
   startedAt: bigint
 }
 
-/** How far a walk that is not yet applied has got; it changes as answers are staged. Instants are microseconds since the epoch. */
+/** The progress of an open walk, updated as answers are staged. Instants in microseconds since the epoch. */
 export interface OpenWalk extends AskedWalk {
   /** Start of the last request for a list. */
   endedAt: bigint | null
-  /** What its pages were asked with, in order; empty of the first. */
+  /** The cursors of its pages, in order; empty for the first. */
   cursors: string[]
   nextCursor: string | null
-  /** Real clock, when `nextCursor` was received; null before the first page. */
+  /** When `nextCursor` was received, real clock; null before the first page. */
   cursorReceivedAt: bigint | null
   envelope: string | null
   isComplete: boolean
@@ -66,7 +66,7 @@ export function startWalk(walk: AskedWalk): OpenWalk {
   }
 }
 
-/** The ids of the records a walk has read, those in quarantine included. */
+/** The ids of all records a walk has read, quarantined ones included. */
 export async function* listReadIds(db: Database, stream: Stream, walk: OpenWalk): AsyncGenerator<string> {
   if (walk.pages === 0) return
   const rows = db.stream(
@@ -96,7 +96,7 @@ export function storeWalk(
   })
 }
 
-/** Stores a walk, of one that is applied its lists, and the rejected records of all but abandoned ones. To be called in a transaction. */
+/** Stores a walk, its lists if it is applied, and its rejected records unless it was abandoned. Call it in a transaction. */
 export async function insertWalk(
   db: Database,
   stream: Stream,
@@ -119,7 +119,7 @@ export async function insertWalk(
     await db.run('insert into warehouse.raw.listing by name from temp.staged_listing where walk_id = $1', [
       walk.walkId,
     ])
-  // From that moment on they count in releases.
+  // From then on they count in releases.
   if (state !== 'abandoned')
     await db.run(
       `insert into warehouse.raw.quarantine by name
@@ -128,14 +128,14 @@ export async function insertWalk(
     )
 }
 
-/** What applying a walk came to. */
+/** The result of applying a walk. */
 interface Applied {
   counts: ChangeCounts
   details: {fetched: number; failed: number} | undefined
   recorded: DuckDBTimestampValue
 }
 
-/** The columns of `raw.walk` that say how far a walk got. */
+/** The columns of `raw.walk` about a walk's progress. */
 function describeWalk(walk: OpenWalk): Record<string, DuckDBValue> {
   const instant = (micros: bigint | null) => (micros === null ? null : new DuckDBTimestampValue(micros))
   const {certified, cursors} = walk
@@ -163,7 +163,7 @@ function describeWalk(walk: OpenWalk): Record<string, DuckDBValue> {
   }
 }
 
-/** What the walks before have left to respect: their latest start and business date. */
+/** The latest start and business date of the walks before. */
 interface WalkPast {
   businessDate: string
   startedAt: bigint
@@ -177,7 +177,7 @@ const pastRow = z
       : {businessDate: business_date, startedAt: started_us},
   )
 
-/** The walks before that were applied, or undefined before the first; of the others nothing is left to respect. */
+/** Reads them from the applied walks; undefined before the first. */
 export function findPast(db: Database, stream: Stream): Promise<WalkPast | undefined> {
   return db.one(
     pastRow,
@@ -188,7 +188,7 @@ export function findPast(db: Database, stream: Stream): Promise<WalkPast | undef
   )
 }
 
-/** The latest instant at which a walk asked for something that is staged, microseconds since the epoch. */
+/** The latest request time of what a walk has staged, microseconds since the epoch. */
 export async function findLastAsked(db: Database, stream: Stream, walk: OpenWalk): Promise<bigint> {
   const {last} = await db.one(
     z.object({last: z.coerce.bigint()}),

@@ -79,7 +79,7 @@ async function beginWalk(tools: WalkTools, isDryRun: boolean, world: World): Pro
     )
   if (walk.isComplete && isSame && isYoung(open, world)) return open
   if (walk.isComplete) {
-    // Its run died long ago, or asked for something else; it is still an observation of its day.
+    // Its run died long ago or asked for something else: what it read still belongs to that day.
     await certifyWalk(db, stream, walk)
     await settleWalk(tools, open, {fetched: 0, failed: 0}, world)
     return startAnew(tools, world)
@@ -93,7 +93,7 @@ async function beginWalk(tools: WalkTools, isDryRun: boolean, world: World): Pro
   return startAnew(tools, world)
 }
 
-/** An older cursor has most likely expired: a walk is begun anew rather than asked with it. */
+/** An older cursor has probably expired, so a new walk begins. */
 const CURSOR_MS = 30 * 60_000
 
 /** Whether the walk's last cursor may still be good. */
@@ -119,13 +119,13 @@ async function startAnew(tools: WalkTools, world: World): Promise<WalkIntake> {
   return unit
 }
 
-/** A new id for a walk of a run. */
+/** Makes the id of a walk. */
 export function nameWalk(runId: string, {random}: World): string {
   const attempt = Math.floor(random() * 0x1000000)
   return `w_${runId}_${attempt.toString(16).padStart(6, '0')}`
 }
 
-/** The day that what is read at `now`, ms since the epoch, counts for: never earlier than that of the last walk. */
+/** The business date of what is read at `now` (ms since the epoch), never earlier than that of the last walk. */
 export async function findBusinessDate(
   db: Database,
   stream: Stream,
@@ -137,7 +137,7 @@ export async function findBusinessDate(
   return past && past.businessDate > today ? past.businessDate : today
 }
 
-/** Begins a walk: takes down what it asks for, and what it will be judged by. */
+/** Begins a walk: its first line says what it asks for and what it will be judged by. */
 export async function beginTape(tools: WalkTools, asked: AskedWalk): Promise<WalkIntake> {
   const {db, tapes, stream, walks} = tools
   const begin = await tapes.begin(asked.walkId, asked.businessDate, await describeWalk(tools, asked, 0))
@@ -147,7 +147,7 @@ export async function beginTape(tools: WalkTools, asked: AskedWalk): Promise<Wal
   return unit
 }
 
-/** Notes that another run takes up a walk. */
+/** Writes to the tape that another run continues the walk. */
 export async function continueWalk(tools: WalkTools, {walk, take}: WalkIntake): Promise<void> {
   const said = await describeWalk(tools, walk, walk.resumed + 1)
   take(await tools.tapes.begin(walk.walkId, walk.businessDate, said))

@@ -1,7 +1,7 @@
 import {z} from 'zod'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 
-/** How much of what a complete walk found webhooks had told of. */
+/** How many of the changes that a complete walk found were announced by webhooks. */
 type WebhookCoverage = z.output<typeof coverageRow>
 const coverageRow = z.object({
   walk_id: z.string(),
@@ -9,18 +9,18 @@ const coverageRow = z.object({
   settled_at: z.string(),
   /** Deals the walk found created, updated, restored or newly absent. */
   changes: z.number(),
-  /** Those of them that no event since the begin of the walk before had named. */
+  /** Those that no event since the begin of the walk before named. */
   missed: z.number(),
 })
 
 const isoOf = (now: number) => new Date(now).toISOString()
 
-/** Notes that a walk begins: what is received from now on may be of deals it has read already. */
+/** Notes that a walk begins: later events may be about deals it has already read. */
 export function noteWalkBegun(stateDb: StateDb, walkId: string, now: number): void {
   stateDb.insert('webhook_coverage', {walk_id: walkId, began_at: isoOf(now)})
 }
 
-/** The deals that events have named since a walk began; undefined where no webhooks were taken when it was settled. */
+/** The deals named by events since a walk began; undefined if no webhooks were received when it was settled. */
 export function findDealsToldSince(stateDb: StateDb, walkId: string): Set<string> | undefined {
   const [beganAt] = stateDb.column(
     z.string(),
@@ -53,7 +53,7 @@ export function settleWalkCoverage(
   stateDb.run('delete from webhook_coverage where settled_at is null')
 }
 
-/** What webhooks had told of the last walk; undefined where it could not be compared. */
+/** The webhook coverage of the last walk; undefined if it could not be compared. */
 export function findLastCoverage(stateDb: StateDb): WebhookCoverage | undefined {
   const last = stateDb.first(
     z.object({...coverageRow.shape, changes: z.number().nullable(), missed: z.number().nullable()}),
@@ -113,7 +113,7 @@ export function listNamedDeals(stateDb: StateDb) {
   )
 }
 
-/** Notes what became of events, and forgets those that are settled and old. */
+/** Notes the outcome of events, and deletes old settled ones. */
 export function settleEvents(
   stateDb: StateDb,
   {eventIds, outcome}: {eventIds: readonly string[]; outcome: 'applied' | 'walked'},
