@@ -12,31 +12,31 @@ import {basename, dirname, isAbsolute, join, relative, resolve} from 'node:path'
 import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
 import {ENV_FILE} from '../core/settings.ts'
 
-/** Where everything under `--data` lies; all paths are absolute. */
+/** The paths of a data folder (`--data`), all absolute. */
 export interface DataFolder {
   root: string
   warehouse: string
-  /** Who holds it may read the warehouse, or write it. */
+  /** The lock for reading or writing the warehouse. */
   warehouseLock: string
   stateDb: string
   releases: string
   current: string
-  /** The release of the last `build --select`, which is nobody's but its builder's. */
+  /** The release of the last `build --select`. */
   scratch: string
   exports: string
-  /** What came in from outside, as it came. */
+  /** The tapes: everything received, as received. */
   tapes: string
-  /** What can be computed again: the folder can be removed at any time. */
+  /** Everything in it can be computed again, so it may be removed at any time. */
   cache: string
-  /** What the next build goes on from; without it the next build is whole. */
+  /** Says which build the next one can start from; without it the next build is whole. */
   lastBuild: string
-  /** The key of hashed personal data, where none is set. */
+  /** The key of hashed personal data, unless a setting names another. */
   hashKey: string
-  /** Which further fields of deals become columns. */
+  /** The mapping of further fields of deals to columns. */
   fields: string
   /** Queries that people saved. */
   queries: string
-  /** Where the engine puts what does not fit into its memory. */
+  /** Where the engine spills what does not fit into memory. */
   spill: string
   /** Marks a folder as a demo's. */
   demoMark: string
@@ -71,12 +71,12 @@ export function hasStores(folder: DataFolder): boolean {
   return [stateDb, tapes, warehouse, releases, exports].some((path) => existsSync(path))
 }
 
-/** What lies in a folder; nothing where it is none. */
+/** The names in a folder; none if it is no folder. */
 export function listNames(dir: string): string[] {
   return statSync(dir, {throwIfNoEntry: false})?.isDirectory() ? readdirSync(dir).sort() : []
 }
 
-/** What the mark of a demo that this process carries out says of it; ids of processes alone come again. */
+/** Identifies this process in a demo's mark; a process id alone may be reused. */
 export const DEMO_PROCESS = `pid ${process.pid} since ${performance.timeOrigin}`
 
 /** Whether a demo made this folder. */
@@ -127,12 +127,12 @@ function requireWritableFolder(name: string, path: string, more: {kept?: string;
   }
 }
 
-/** What a file in the data folder may not be called that is written for somebody: it would replace what is kept there. */
+/** Names in the data folder that `--out` may not use. */
 const KEPT_NAMES =
   /^(\.|warehouse\.|state\.|(current|scratch|releases|exports|tape|cache|queries|hash\.key|accounting\.json|fields\.json)$)/
 
 /**
- * Where a file is written that `--out` names.
+ * Checks the file that `--out` names.
  *
  * @returns its absolute path
  * @throws ConfigError `OUT_PLACE` when its folder is not there, when it is a folder or one of the files that loantape keeps
@@ -160,8 +160,7 @@ export function isInside(path: string, folder: string): boolean {
 }
 
 /**
- * Nothing that a source of a fleet names, in its settings or in a file of its own, lies in the folder of another, nor is it what the
- * fleet alone may read.
+ * Refuses a path of a fleet's source that leads into the folder of another source or to the settings of the fleet.
  *
  * @throws ConfigError `FLEET_DATA_SHARED`
  */
@@ -170,7 +169,7 @@ export function requireOwnPlace({sourceDir: dir}: {sourceDir?: string | undefine
   const [sources, fleetDir] = [dirname(dir), dirname(dirname(dir))]
   const place = resolve(dir, path)
   const named = isAbsolute(path) ? path : `${dir}/${path}`
-  // Where the system gets to, which follows a link before the `..` behind it.
+  // The system follows a link before a `..` after it, and `resolve` does not.
   const reached = existsSync(named) ? realpathSync.native(named) : place
   const isForeign = (one: string) =>
     !isInside(one, dir) && (isInside(one, sources) || isInside(one, join(fleetDir, ENV_FILE)))
@@ -178,7 +177,7 @@ export function requireOwnPlace({sourceDir: dir}: {sourceDir?: string | undefine
   throw newError('FLEET_DATA_SHARED', `Path '${place}' of source '${basename(dir)}' lies in another's.`)
 }
 
-/** The path with links followed, as far as it is there. */
+/** The path with links followed, as far as it exists. */
 function followLinks(path: string): string {
   const whole = resolve(path)
   if (existsSync(whole)) return realpathSync(whole)
@@ -202,7 +201,7 @@ function createFolder(path: string): void {
 }
 
 /**
- * Where a folder is written that is for somebody else.
+ * Checks a folder that is written outside of the data folder.
  *
  * @returns its absolute path
  * @throws ConfigError `OUT_PLACE` within the data folder, or where it holds something

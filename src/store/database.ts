@@ -27,7 +27,7 @@ export interface DatabaseOptions {
   attach?: readonly Attachment[]
   /** Catalog-qualified schemas, so that models can name tables of two files: `release.main,history.raw`. */
   searchPath?: string
-  /** By default as many as the attached files keep busy. */
+  /** By default as many as the size of the attached files calls for. */
   threads?: number
   /** How many connections; 1 by default. */
   lanes?: number
@@ -49,7 +49,7 @@ export interface Queries {
 /** An in-memory DuckDB with files attached, and a connection to it; closing it detaches and closes everything. */
 export interface Database extends Queries, AsyncDisposable {
   readonly connection: DuckDBConnection
-  /** Every connection, this one first: statements run side by side on them. */
+  /** All connections, this one first; statements on different ones run side by side. */
   readonly lanes: readonly Database[]
   /** Runs one or more statements; the last may have parameters. */
   run(sql: string, params?: DuckDBValue[]): Promise<void>
@@ -67,10 +67,10 @@ export function quoteName(name: string): string {
   return `"${name.replaceAll('"', '""')}"`
 }
 
-/** Stored bytes that keep one thread busy: with less to do for each, threads only get in each other's way. */
+/** Stored bytes per thread; with fewer, threads only get in each other's way. */
 const THREAD_BYTES = 4_000_000
 
-/** How many threads this many stored bytes keep busy, of those the machine has. */
+/** The number of threads for this many stored bytes, at most those of the machine. */
 export function threadsFor(bytes: number): number {
   return Math.min(availableParallelism(), Math.max(1, Math.floor(bytes / THREAD_BYTES)))
 }
@@ -111,7 +111,7 @@ export async function openDatabase(options: DatabaseOptions = {}): Promise<Datab
   }
 }
 
-/** What the engine says of the warehouse's file where it cannot read a part of it, in our words. */
+/** Rewords the engine's error about unreadable parts of the warehouse's file. */
 function explainDamage(cause: unknown): never {
   const words = messageOf(cause)
   const [, file] = /read enough bytes from file "([^"]*warehouse\.duckdb)"/.exec(words) ?? []
@@ -157,7 +157,7 @@ function createLane(connection: DuckDBConnection, lanes: readonly Database[]): D
   }
 }
 
-/** The rows of a result that is there whole: to fetch its chunks takes two turns of the thread pool for each query. */
+/** The rows of a materialised result: fetching chunks would take two turns of the thread pool per query. */
 function readRows(result: DuckDBMaterializedResult): Record<string, Json>[] {
   const names = result.deduplicatedColumnNames()
   const chunks = Array.from({length: result.chunkCount}, (_, index) => result.getChunk(index))
@@ -199,24 +199,24 @@ export async function inTransaction<T>(db: Database, work: () => Promise<T>): Pr
   }
 }
 
-/** Megabytes this machine has, or its container may use. */
+/** The memory of this machine or container, in megabytes. */
 function totalMb(): number {
   return Math.min(totalmem(), process.constrainedMemory() || Number.POSITIVE_INFINITY) / 1e6
 }
 
-/** Megabytes: most of what there is. */
+/** Most of the memory, in megabytes. */
 export function mostMemoryMb(): number {
   return totalMb() * 0.8
 }
 
-/** Megabytes that staging and settling may hold where nobody says otherwise; the rest spills to the disk. */
+/** The default memory of staging and settling, in megabytes; the rest spills to the disk. */
 export function loadMemoryMb(): number {
   return Math.floor(Math.min(mostMemoryMb(), Math.max(512, totalMb() / 3)))
 }
 
 /**
- * Gives back what the engine held for databases that are closed: results keep them in memory until V8 collects these, and it sees
- * no need to, for on its own heap they are small.
+ * Frees the engine's memory of closed databases: results hold it until V8 collects them, which it puts off because they are small
+ * on its own heap.
  */
 export async function giveBackMemory(): Promise<void> {
   setFlagsFromString('--expose-gc')
@@ -228,7 +228,7 @@ export async function giveBackMemory(): Promise<void> {
 /** Why a piece of work was cut short: it took too long, needed too much memory, or the process was asked to stop. */
 export type Cut = 'time' | 'memory' | 'stopped'
 
-/** How often what is interrupted is interrupted again. */
+/** The pause between two interrupts. */
 const REPEAT_MS = 20
 
 /**
@@ -248,7 +248,7 @@ function interruptUntilCleared(list: () => readonly Pick<Database, 'connection'>
  * Runs statements, interrupting the one under way when they take longer than `limitMs` or when the process is asked to
  * stop.
  *
- * @param explain words what was cut short; every other failure is thrown as it is
+ * @param explain makes the error of a cut; other failures are thrown as they are
  */
 export async function withinLimits<T>(
   db: Database,
@@ -284,7 +284,7 @@ export async function withinLimits<T>(
  * Does pieces of work side by side, one at a time on each connection, and each after those it waits for.
  *
  * @param pieces each after those it waits for, as if they were done one after the other
- * @returns what each came to, in their order
+ * @returns the results, in the order of the pieces
  * @throws what the first to fail has thrown; the others under way are interrupted then, and none is begun
  */
 export async function inLanes<P, T>(

@@ -19,8 +19,8 @@ import {setTimeout as delay} from 'node:timers/promises'
 import {codeOf} from '../core/errors.ts'
 
 /**
- * What the process creates is its user's alone (`main.ts`). This lets whoever may read a folder read a new file or folder
- * in it: for what is put elsewhere than into the data folder.
+ * Gives a new file or folder the read rights of its folder. `main.ts` makes everything private to the user, which is wrong for what
+ * is written outside of the data folder.
  */
 export function shareWithFolder(path: string): void {
   const readers = statSync(dirname(path)).mode & 0o055
@@ -28,17 +28,17 @@ export function shareWithFolder(path: string): void {
   try {
     chmodSync(path, mode)
   } catch (error) {
-    // Shares of other systems have rights of their own.
+    // Shares of other systems have their own rights.
     if (!['EPERM', 'ENOTSUP', 'EINVAL'].includes(codeOf(error))) throw error
   }
 }
 
-/** How often whoever waits looks again. */
+/** The pause between two tries. */
 const LOOK_MS = 5
 
 /**
- * Takes a lock that many readers hold together, or one writer alone; who dies gives back what it held. Everybody comes in by a
- * gate, which a writer keeps shut while it waits: so no reader comes before it that is not in yet.
+ * Takes a lock that many readers or one writer can hold; the lock of a dead process is free. Everybody enters through a gate, which
+ * a waiting writer keeps shut, so that new readers wait behind it.
  *
  * @param path an empty file, made where it is missing, as `<path>.gate` is: SQLite's locks on them are the lock
  * @returns undefined when others still held it after `waitMs`
@@ -86,14 +86,14 @@ export function syncToDisk(path: string): void {
   }
 }
 
-/** Gives a finished file or folder its final name, durably; nobody ever sees it half-written under that name. */
+/** Gives a finished file or folder its final name, durably; nobody sees it half-written. */
 export function moveIntoPlace(temporary: string, final: string): void {
   syncToDisk(temporary)
   renameSync(temporary, final)
   syncToDisk(dirname(final))
 }
 
-/** Writes a whole file under a temporary name, then renames it; whoever may read its folder may read it. */
+/** Writes a file under a temporary name and renames it; it gets the read rights of its folder. */
 export function writeFileAtomically(path: string, content: string): void {
   const temporary = `${path}.tmp-${process.pid}`
   writeFileSync(temporary, content)
@@ -101,12 +101,12 @@ export function writeFileAtomically(path: string, content: string): void {
   moveIntoPlace(temporary, path)
 }
 
-/** Writes a text that can be made again, behind its sha256. */
+/** Writes a text of the cache, preceded by its sha256. */
 export function keepText(path: string, text: string): void {
   writeFileAtomically(path, `${hash('sha256', text)}\n${text}`)
 }
 
-/** What {@link keepText} wrote; undefined where it did not, or where the disk has changed it since: that file is removed. */
+/** Reads what {@link keepText} wrote; undefined if it is missing or was damaged, and then it is removed. */
 export function readKept(path: string): string | undefined {
   if (!existsSync(path)) return undefined
   const kept = readFileSync(path, 'utf8')
@@ -116,10 +116,10 @@ export function readKept(path: string): string | undefined {
   return undefined
 }
 
-/** Bytes of a file that are held at once. */
+/** Bytes of a file that are read at once. */
 const CHUNK_BYTES = 1 << 20
 
-/** The sha256 of a file, as hex, where there is no time to let anybody in between. */
+/** The sha256 of a file, as hex, computed synchronously. */
 export function digestFileNow(path: string): string {
   const digest = createHash('sha256')
   const chunk = Buffer.allocUnsafe(Math.min(statSync(path).size + 1, CHUNK_BYTES))
@@ -136,7 +136,7 @@ export function digestFileNow(path: string): string {
 
 /** The sha256 of a file, as hex. */
 export async function digestFile(path: string): Promise<string> {
-  // A stream has a whole chunk for each small file, twice: a build had 70 MB of them collected.
+  // A stream allocates two whole chunks per small file: 70 MB of garbage in a build.
   if (statSync(path).size < CHUNK_BYTES) return digestFileNow(path)
   const digest = createHash('sha256')
   for await (const chunk of createReadStream(path, {highWaterMark: CHUNK_BYTES})) digest.update(chunk)

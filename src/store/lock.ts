@@ -9,23 +9,23 @@ import {inStateTransaction, type StateDb} from './state-db.ts'
 /** A holder on another machine is taken for dead after this long without a heartbeat. */
 const STALE_AFTER_MS = 60_000
 
-/** A process that holds something in the state database. */
+/** A process that holds a lock or a run in the state database. */
 export type Holder = z.output<typeof holderRow>
 export const holderRow = z.object({
   pid: z.number(),
   host: z.string(),
-  /** As the kernel counts it; null where that cannot be known. */
+  /** In the kernel's units; null if unknown. */
   process_started: z.string().nullable(),
   /** ms since the epoch, real clock. */
   heartbeat_at: z.number(),
 })
 
-/** A process of this machine as a holder; this one by default. */
+/** Describes a process of this machine as a holder; this one by default. */
 export function markHolder(now: number, pid: number = process.pid): Holder {
   return {pid, host: hostname(), process_started: readProcessStart(pid), heartbeat_at: now}
 }
 
-/** When the process with this pid started, as the kernel counts it; null where that cannot be known. */
+/** When the process with this pid started, in the kernel's units; null if unknown. */
 function readProcessStart(pid: number): string | null {
   try {
     // The command, field 2, may hold spaces and parentheses; the start time is field 22.
@@ -37,15 +37,15 @@ function readProcessStart(pid: number): string | null {
   }
 }
 
-/** Whether the process that holds something still runs. */
+/** Whether the holder still runs. */
 export function isHolderAlive(holder: Holder, now: number): boolean {
   if (holder.host !== hostname()) return now - holder.heartbeat_at < STALE_AFTER_MS
   if (!isProcessAlive(holder.pid)) return false
-  // A pid is used again by the system: the same number started at another time is another process.
+  // Pids are reused: the same pid with another start time is another process.
   return holder.process_started === null || holder.process_started === readProcessStart(holder.pid)
 }
 
-/** Counts a heartbeat that comes from a clock ahead of ours as of now: a living holder's beats again, a dead one's grows old. */
+/** Treats a heartbeat in the future as one of now: a living holder beats again, a dead one grows old. */
 export function datePresent(stateDb: StateDb, table: 'lock' | 'job_run', now: number): void {
   stateDb.run(`update ${table} set heartbeat_at = ?1 where heartbeat_at > ?1`, [now])
 }
@@ -63,15 +63,15 @@ const lockRow = z.object({
   progress: z.string(),
 })
 
-/** Held while nobody else may hold the same; disposing it gives it back. */
+/** A held lock; disposing it releases it. */
 export interface Lock extends Disposable {
-  /** What other processes are told this run is doing. */
+  /** Tells other processes what this run is doing. */
   setProgress(text: string): void
 }
 
 const WAREHOUSE = 'warehouse'
 
-/** Who holds the warehouse, or what is named, now, if anybody alive does. */
+/** The living holder of the warehouse, or of what is named. */
 export function findLockHolder(
   stateDb: StateDb,
   world: World,
@@ -82,7 +82,7 @@ export function findLockHolder(
 }
 
 /**
- * Takes the warehouse, or what is named, for one run, at once or not at all; a dead holder's lock is taken over.
+ * Locks the warehouse, or what is named, without waiting; the lock of a dead holder is taken over.
  *
  * @throws LockedError `RUN_IN_PROGRESS` naming the holder's pid, start and progress
  */
@@ -114,7 +114,7 @@ export function acquireLock(
         run.runId,
       ])
     } catch (error) {
-      // Thrown from a timer it would end the process; a full disk is the business of the run's own writes.
+      // An error thrown from a timer would end the process; the run's own writes report a full disk.
       world.log.warn({err: error}, 'the heartbeat could not be written')
     }
   }

@@ -40,7 +40,7 @@ export async function resolveMoment(
   return {asOf, knownAt}
 }
 
-/** When something about the days up to `asOf` was last told, by a version, a rate, a list or the first walk of a day. */
+/** The last time anything about the days up to `asOf` was stored: a version, a rate, a list or the first walk of a day. */
 async function findLastTold(db: Database, asOf: string): Promise<string | null> {
   const {known_at} = await db.one(
     knownRow,
@@ -98,7 +98,7 @@ function emptyHistory(): LoantapeError {
   return newError('HISTORY_MISSING', 'No walk has been applied yet: there is nothing to build from.')
 }
 
-/** The certificate of the last walk that counts at a moment, with its bridge to the deals that are present. */
+/** The certificate of the last walk at a moment, with its bridge to the present deals. */
 export async function readSourceBridge(db: Database, moment: Moment): Promise<SourceBridge> {
   const bridge = await db.first(
     sourceBridgeSchema,

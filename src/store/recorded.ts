@@ -17,13 +17,13 @@ const unitRow = z.object({
   chain: z.string(),
 })
 
-/** Where the record ends: the number and chain of its last unit; 0 and null before the first. */
+/** The number and chain of the last unit; 0 and null before the first. */
 interface RecordHead {
   no: number
   chain: string | null
 }
 
-/** Where the record ends, as far as this state database knows. */
+/** The last unit that this state database knows. */
 export function findHead(stateDb: StateDb): RecordHead {
   const last = stateDb.first(unitRow, 'select * from tape_unit order by no desc limit 1')
   return {no: last?.no ?? 0, chain: last?.chain ?? null}
@@ -51,12 +51,12 @@ export function findRecorded(stateDb: StateDb, chain: string): RecordedUnit | un
 
 type FactName = 'folder_id' | 'history_head' | 'stores_seen'
 
-/** A fact about the record; undefined where there is none. */
+/** A fact about the record; undefined if it is not stored. */
 export function readFact(stateDb: StateDb, name: FactName): string | undefined {
   return stateDb.column(z.string(), 'select value from record_fact where name = ?', [name])[0]
 }
 
-/** Stores a fact in place of the one before. */
+/** Stores or replaces a fact. */
 export function writeFact(stateDb: StateDb, name: FactName, value: string): void {
   stateDb.insert('record_fact', {name, value}, 'or replace')
 }
@@ -68,7 +68,7 @@ export function requireFolderId(stateDb: StateDb): string {
   return readFact(stateDb, 'folder_id') ?? id
 }
 
-/** What was given up knowingly: chains of units, ids of batches. */
+/** What was given up: chains of units, ids of batches. */
 export function listLosses(stateDb: StateDb): Set<string> {
   return new Set(stateDb.column(z.string(), 'select what from record_loss'))
 }
@@ -83,7 +83,7 @@ export function noteWentOn(stateDb: StateDb, wentOn: WentOn): void {
   stateDb.insert('went_on', wentOn)
 }
 
-/** A manifest, and what the data folder has gone on without. */
+/** Adds to a manifest what the data folder has gone on without. */
 export function tellWentOn<Manifest extends object>(
   stateDb: StateDb,
   manifest: Manifest,
@@ -96,11 +96,11 @@ export function tellWentOn<Manifest extends object>(
 export type TapeRow = z.output<typeof tapeRow>
 const tapeRow = z.object({
   tape_no: z.number(),
-  /** The walk it is of, or the day: `2026-11-22`. */
+  /** The walk or the day it belongs to: `2026-11-22`. */
   unit: z.string(),
   /** Below the data folder. */
   path: z.string(),
-  /** Of the key it is sealed with. */
+  /** The fingerprint of its key. */
   fingerprint: z.string(),
   begun_at: z.string(),
   /** Null while it is written. */
@@ -152,7 +152,7 @@ export function noteTapeEnded(stateDb: StateDb, unit: string, ended: TapeEnding)
   ])
 }
 
-/** Notes a tape as it stands there, in place of what was known of it. */
+/** Replaces what is known of a tape. */
 export function noteTape(
   stateDb: StateDb,
   row: Pick<TapeRow, 'unit' | 'path' | 'fingerprint' | 'begun_at'> & Partial<TapeRow>,
@@ -165,17 +165,17 @@ export function noteTape(
   )
 }
 
-/** Notes that a tape is not there any more, and that this is known. */
+/** Notes that a tape is lost and was given up. */
 export function noteTapeLost(stateDb: StateDb, unit: string, at: string): void {
   stateDb.run(`update tape set outcome = 'lost', removed_at = ? where unit = ?`, [at, unit])
 }
 
-/** Notes that the file of a tape was removed, as its age asks. */
+/** Notes that the file of a tape was pruned. */
 export function noteTapeRemoved(stateDb: StateDb, unit: string, removedAt: string): void {
   stateDb.run('update tape set removed_at = ? where unit = ?', [removedAt, unit])
 }
 
-/** Every tape, oldest first, those whose files were removed among them. */
+/** Every tape, oldest first, pruned ones included. */
 export function listTapes(stateDb: StateDb): TapeRow[] {
   return stateDb.all(tapeRow, 'select * from tape order by tape_no')
 }
@@ -185,13 +185,13 @@ export function findTape(stateDb: StateDb, unit: string): TapeRow | undefined {
   return stateDb.first(tapeRow, 'select * from tape where unit = ?', [unit])
 }
 
-/** The fingerprint of the key that tapes are sealed with now; undefined before the first. */
+/** The fingerprint of the present key of tapes; undefined before the first. */
 export function findTapeKey(stateDb: StateDb): string | undefined {
   const sql = 'select fingerprint from tape_key order by since desc, rowid desc limit 1'
   return stateDb.column(z.string(), sql).at(0)
 }
 
-/** Notes the key that tapes are sealed with from now on. */
+/** Stores the fingerprint of the key of new tapes. */
 export function noteTapeKey(
   stateDb: StateDb,
   key: {fingerprint: string; since: string; why: string | null},
@@ -199,12 +199,12 @@ export function noteTapeKey(
   stateDb.insert('tape_key', key)
 }
 
-/** Two stores of a data folder that do not tell the same, or one that is not this folder's. */
+/** A store that contradicts another one or belongs to another data folder. */
 export interface Disagreement {
   /** Below the data folder: `state.sqlite`, `tape`, `warehouse.duckdb`, `current`, `exports`. */
   store: string
   problem: string
-  /** What has to be given up to go on without what is missing: chains of units and ids of batches. */
+  /** What going on would give up: chains of units and ids of batches. */
   losses: string[]
 }
 
@@ -217,5 +217,5 @@ export function refuse({root}: DataFolder, [first, ...others]: readonly Disagree
   })
 }
 
-/** Beginning of a chain, as messages name it. */
+/** The beginning of a chain, for messages. */
 export const short = (chain: string | null) => (chain === null ? 'none' : chain.slice(0, 12))

@@ -15,9 +15,9 @@ const checkResult = z.object({
   severity: z.enum(['error', 'warn']),
   /** Rows that are wrong. */
   failures: z.number(),
-  /** The first few of them, as text, each led by its id. */
+  /** The first few of them as text, each beginning with its id. */
   samples: z.array(z.string()),
-  /** Sum of their column `deals`, where they have one. */
+  /** The sum of their column `deals`, if they have one. */
   deals: z.number().optional(),
   /** What to do about them. */
   next: z.string().optional(),
@@ -38,23 +38,23 @@ const releaseTable = z.object({
   file: z.string(),
   bytes: z.number(),
   sha256: z.string(),
-  /** The columns by which its Parquet file is in order. */
+  /** The columns that order its Parquet file. */
   order: z.array(z.string()),
 })
 
-/** That a data folder went on without something that was lost: tapes, units of the record or batches. */
+/** A decision to go on without lost tapes, units of the record or batches. */
 export type WentOn = z.output<typeof wentOnSchema>
 export const wentOnSchema = z.object({
   /** ISO 8601 */
   at: z.string(),
   why: z.string(),
-  /** How many of them. */
+  /** How many were given up. */
   given_up: z.number(),
 })
 
 const part = z.object({deals: z.number(), amount: z.string()})
 
-/** How the records of the last walk became the deals that are present; amounts are decimal text. */
+/** How the records of the last walk became the present deals; amounts are decimal text. */
 export type SourceBridge = z.output<typeof sourceBridgeSchema>
 export const sourceBridgeSchema = z.object({
   walk_id: z.string(),
@@ -82,13 +82,13 @@ export const releaseManifestSchema = z.object({
   as_of: z.string(),
   /** ISO 8601 with microseconds, UTC. */
   known_at: z.string(),
-  /** Of the last settle that counts: it stands for everything the release knows. */
+  /** The id of the last settle that counts; it stands for everything the release knows. */
   history_id: z.string(),
-  /** Where the tape stood that says so: it commits to every line before it. */
+  /** The chain of the tape at that settle; it covers every line before it. */
   tape_head: z.string(),
-  /** What the data folder had gone on without, oldest first; left out where nothing was lost. */
+  /** What the data folder went on without, oldest first; absent if nothing was lost. */
   went_on: z.array(wentOnSchema).optional(),
-  /** Business date of the last walk that counts. */
+  /** The business date of the last walk that counts. */
   observed_until: z.string(),
   currency: z.literal('USD'),
   time_zone: z.string(),
@@ -106,7 +106,7 @@ export interface ReleaseDatabases {
   work: string
 }
 
-/** Where the databases of a release lie in its folder. */
+/** The paths of a release's databases. */
 export function databasesOf(dir: string): ReleaseDatabases {
   return {database: join(dir, 'portfolio.duckdb'), work: join(dir, 'work.duckdb')}
 }
@@ -117,7 +117,7 @@ export interface Release extends ReleaseDatabases {
   manifest: ReleaseManifest
 }
 
-/** Reads the release in a folder; undefined when the folder holds none. */
+/** Reads the release in a folder; undefined if there is none. */
 export function readRelease(dir: string): Release | undefined {
   const path = join(dir, 'manifest.json')
   if (!existsSync(path)) return undefined
@@ -131,7 +131,7 @@ export function findCurrentRelease(folder: DataFolder): Release | undefined {
   return readRelease(folder.current)
 }
 
-/** Names the release of the last `build --select`. */
+/** The name of the release of the last `build --select`. */
 const SCRATCH = 'scratch'
 
 /**
@@ -178,12 +178,12 @@ const releaseModel = z.object({
 
 const FILE = 'models.json'
 
-/** A check as it was run on a release, with the first rows that it found. */
+/** A check that ran on a release, with the first rows it found. */
 export type ReleaseCheck = z.output<typeof releaseCheck>
 const releaseCheck = z.object({
   name: z.string(),
   severity: z.enum(['error', 'warn']),
-  /** What it demands. */
+  /** What it requires. */
   description: z.string(),
   failures: z.number(),
   rows: z.array(z.record(z.string(), z.unknown())),
@@ -191,7 +191,7 @@ const releaseCheck = z.object({
 
 const CHECKS_FILE = 'checks.json'
 
-/** Writes into a release what was checked and what was found. */
+/** Writes the checks and their findings into a release. */
 export async function writeChecks(
   dir: string,
   checks: readonly Check[],
@@ -216,7 +216,7 @@ export function readReleaseChecks(dir: string): ReleaseCheck[] {
   return checks.toSorted((a, b) => Number(b.failures > 0) - Number(a.failures > 0))
 }
 
-/** Writes into a release what its tables mean and how each was computed. */
+/** Writes into a release what its tables mean and how each is computed. */
 export async function writeModels(
   dir: string,
   {models, reads, columns}: Pick<BuildPlan, 'models' | 'reads' | 'columns'>,
@@ -248,13 +248,13 @@ const MOST_SPILLED = '4GB'
 
 /** How a release is opened. */
 interface OpenOptions {
-  /** What the engine may hold; 80 % of the memory by default. */
+  /** The engine's memory; 80 % of all memory by default. */
   memoryMb?: number | undefined
   /** Also attach its `work` tables, as `kept`, and set the variables that models use. */
   withWork?: boolean
-  /** Where queries may spill to; by default nowhere. */
+  /** Where queries may spill; nowhere by default. */
   spillDir?: string
-  /** The only file beside the release that statements can reach; by default there is none. */
+  /** The only other file that statements can reach; none by default. */
   file?: string | undefined
 }
 

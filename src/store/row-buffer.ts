@@ -23,11 +23,11 @@ export interface AppendTarget {
   table: string
 }
 
-/** Rows on their way into a table, held in the engine's own form: nothing of them but texts stays on the heap. */
+/** Collects rows for a table in the engine's own form; only texts are on the JavaScript heap. */
 interface RowBuffer {
-  /** Takes a row in; it has a value for every column. */
+  /** Adds a row, which has a value for every column. */
   push(row: readonly ColumnValue[]): void
-  /** Appends every row to a table that has these columns, once; fails where a value did not fit its column. */
+  /** Appends all rows to a table with these columns, once; fails if a value did not fit its column. */
   append(db: Database, target: AppendTarget): Promise<void>
 }
 
@@ -48,7 +48,7 @@ export function createRowBuffer(types: readonly DuckDBType[]): RowBuffer {
 
   function endChunk(): void {
     for (const vector of vectors) vector.flush()
-    // Only now: with another count a chunk forgets what its vectors hold.
+    // Set last: changing the count resets the vectors.
     const last = chunks.at(-1)
     if (last) last.rowCount = rows
     vectors = []
@@ -84,7 +84,7 @@ export function createRowBuffer(types: readonly DuckDBType[]): RowBuffer {
   }
 }
 
-/** Appends rows; every row has a value for every column of the target. */
+/** Appends rows, each with a value for every column of the target. */
 export async function appendRows(
   db: Database,
   {types, ...target}: AppendTarget & {types: readonly DuckDBType[]},

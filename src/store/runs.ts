@@ -33,11 +33,11 @@ function createRunId(world: World): string {
 export interface CurrentRun {
   runId: string
   stateDb: StateDb
-  /** A world whose progress other processes see, too. */
+  /** A world whose progress other processes see too. */
   world: World
 }
 
-/** The state database is written this often at most while a run gets on. */
+/** The shortest pause between two writes of a run's progress. */
 const NOTED_MS = 1000
 
 function watch(lock: Lock, world: World): World {
@@ -90,7 +90,7 @@ export function listRuns(stateDb: StateDb, limit: number): Run[] {
   return stateDb.all(runRow, 'select * from run order by started_at desc, run_id desc limit ?', [limit])
 }
 
-/** The latest run of `command`, whether it has ended or not. */
+/** The latest run of `command`, ended or not. */
 export function findLastRun(stateDb: StateDb, command: string): Run | undefined {
   const sql = 'select * from run where command = ? order by started_at desc, run_id desc limit 1'
   return stateDb.first(runRow, sql, [command])
@@ -116,7 +116,7 @@ export function findFailedRun(
   )
 }
 
-/** The latest run of the same command since one, but for those that waited for another or were stopped. */
+/** The latest run of the same command after another, without those that were deferred or stopped. */
 export function findOutcomeSince(stateDb: StateDb, {command, started_at, run_id}: Run): Run | undefined {
   return stateDb.first(
     runRow,

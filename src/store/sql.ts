@@ -24,7 +24,7 @@ export function readSqlFile(path: string): string {
   return text.replace(/^\uFEFF/, '').replaceAll('\r\n', '\n')
 }
 
-/** Names the first byte that is no UTF-8: decoded, it is the first character that the bytes do not have. */
+/** Finds the first byte that is no UTF-8: there the decoded text differs from the bytes. */
 function explainByte(path: string, bytes: Buffer, text: string): LoantapeError {
   const isOther = (index: number) => {
     const at = Buffer.byteLength(text.slice(0, index))
@@ -39,14 +39,14 @@ function explainByte(path: string, bytes: Buffer, text: string): LoantapeError {
   )
 }
 
-/** The files of a folder with this ending, in the order of their names; none where there is no such folder. */
+/** The files of a folder with this ending, by name; none if there is no such folder. */
 export function listFiles(folder: string, ending: string): string[] {
   if (!existsSync(folder)) return []
   const names = readdirSync(folder).filter((name) => name.endsWith(ending))
   return names.sort().map((name) => join(folder, name))
 }
 
-/** The comment lines at the top of a model or check, and the whole of it without the semicolon at its end. */
+/** Splits a model or check: the comment lines at its top, and the SQL without the final semicolon. */
 export function splitHeader(text: string): {header: string[]; sql: string} {
   const lines = text.split('\n')
   const end = lines.findIndex((line) => !line.startsWith('--'))

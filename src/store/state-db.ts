@@ -46,7 +46,7 @@ export class StateDb implements Disposable {
     return this.#prepare(sql).run(...values)
   }
 
-  /** Inserts one row, values by column; `orElse` is what SQLite does where its key is there already. */
+  /** Inserts one row, values by column; `orElse` says what happens if its key exists. */
   insert(
     table: string,
     row: Record<string, SQLInputValue>,
@@ -115,9 +115,9 @@ export function openStateDb(path: string, patienceMs?: number): StateDb {
 /** https://sqlite.org/rescode.html */
 const [BUSY, CORRUPT, NOT_A_DATABASE, READ_ONLY, CANNOT_OPEN] = [5, 11, 26, 8, 14]
 
-/** What SQLite says of the state database's file, in our words where somebody can fix it; all else as it is. */
+/** Rewords SQLite's errors that somebody can fix; others stay as they are. */
 function explainFault(path: string, cause: unknown): unknown {
-  // The low byte is the kind of fault, what is above it the details.
+  // The low byte is the kind of fault, the rest its details.
   const fault = cause instanceof Error && 'errcode' in cause ? Number(cause.errcode) & 0xff : undefined
   const explained = explainError(cause)
   if (explained.code === 'TOO_MANY_FILES') return explained
@@ -150,7 +150,7 @@ export function inStateTransaction<T>({db}: StateDb, work: () => T): T {
 export function migrateStateDb(stateDb: StateDb, migrations: readonly string[] = MIGRATIONS): void {
   const readVersion = () =>
     stateDb.one(z.object({user_version: z.number()}), 'pragma user_version').user_version
-  // Nothing is written where nothing is to be done: a full disk keeps nobody from reading.
+  // Write nothing if there is nothing to do, so that reading works on a full disk.
   if (readVersion() === migrations.length) return
   inStateTransaction(stateDb, () => {
     const version = readVersion()
@@ -164,7 +164,7 @@ export function migrateStateDb(stateDb: StateDb, migrations: readonly string[] =
   })
 }
 
-/** What makes the tables of the state database, in order. Append-only: never edit a released entry, add the next. */
+/** The migrations of the state database, in order. Append only: never edit a released one. */
 export const MIGRATIONS: readonly string[] = [
   `create table run (
      run_id text primary key,

@@ -31,9 +31,9 @@ export interface Frame {
 /** A line that was read. */
 export interface TapeLine {
   frame: Frame
-  /** Of the body, also where that was dropped. */
+  /** The sha256 of the body, even if the body was dropped. */
   sha256: string | undefined
-  /** As received, byte for byte; undefined where there was none, or it was dropped. */
+  /** The bytes as received; undefined if there were none or they were dropped. */
   body: Buffer | undefined
   /** sha256 of the chain before and of this line without its body. */
   chain: string
@@ -41,12 +41,12 @@ export interface TapeLine {
   covered: string
 }
 
-/** What the first line's chain follows. */
+/** The chain before the first line. */
 export const CHAIN_START = '0'.repeat(64)
 
-/** Ends what the chain covers. Inside the text of JSON its quotes would be escaped. */
+/** Ends the part that the chain covers. Inside JSON text its quotes would be escaped. */
 const MARK = ',"chain":"'
-/** Begins a body that stands as it was received, up to the last brace of the line. */
+/** Begins a body that is written as received, up to the last brace of the line. */
 const RAW = ',"raw":'
 
 const frameSchema = z.looseObject({
@@ -85,7 +85,7 @@ function formatBody(body: Buffer | undefined, isText: boolean): string {
 
 const requestSchema = z.looseObject({path: z.string()})
 
-/** What a line asked for: `/deals?limit=100`. */
+/** The request of a line: `/deals?limit=100`. */
 export function targetOf({request}: Frame): string {
   const {path, ...query} = requestSchema.parse(request)
   const asked = new URLSearchParams()
@@ -93,18 +93,18 @@ export function targetOf({request}: Frame): string {
   return asked.size > 0 ? `${path}?${asked}` : path
 }
 
-/** A line as it stands on its tape, but for its body. */
+/** The text of a line without its body. */
 export function formatBare({covered, chain}: TapeLine): string {
   return `${covered.slice(0, -1)}${MARK}${chain}"}`
 }
 
-/** The chain that a line says it has; undefined where it has none. */
+/** The chain that a line states; undefined if it states none. */
 export function readChain(text: string): string | undefined {
   const from = text.indexOf(MARK) + MARK.length
   return from < MARK.length ? undefined : text.slice(from, from + CHAIN_START.length)
 }
 
-/** Reads a line that follows `previous`; what is wrong with it where it does not. */
+/** Reads a line and verifies that it follows `previous`; else returns what is wrong. */
 export function parseLine(text: string, previous: string): TapeLine | {problem: string} {
   const line = readLineAlone(text)
   if (!line) return {problem: 'it has no chain'}
@@ -115,7 +115,7 @@ export function parseLine(text: string, previous: string): TapeLine | {problem: 
     : {problem: 'its body is not what was received'}
 }
 
-/** Reads a line without comparing it with what it says of itself; undefined where it has no chain. */
+/** Reads a line without verifying it; undefined if it has no chain. */
 export function readLineAlone(text: string): TapeLine | undefined {
   const end = text.indexOf(MARK)
   if (end === -1) return undefined
@@ -141,14 +141,14 @@ const [NONCE_BYTES, TAG_BYTES] = [12, 16]
 const LONGEST_GROUP = 2 ** 31 - 1
 const HEADER = /^loantape tape 1 ([0-9a-f]{16}) ([0-9a-f]{16} [0-9a-f]{16})\n$/
 
-/** Bytes of the number before a group that says how long it is. */
+/** Bytes of the length before a group. */
 export const LENGTH_BYTES = 4
 /** Bytes of a tape's first line. */
 export const HEADER_BYTES = 'loantape tape 1 '.length + 16 + 1 + 16 + 1 + 16 + 1
 
 const compress = promisify(zstdCompress)
 
-/** Where a group belongs: the ids of its data folder and tape, and its number on that tape, from 0. */
+/** The place of a group: the ids of its data folder and tape, and its number there, from 0. */
 interface GroupPlace {
   tapeId: string
   number: number
@@ -165,7 +165,7 @@ export function formatHeader({fingerprint}: TapeKey, tapeId: string): string {
   return `loantape tape 1 ${fingerprint} ${tapeId}\n`
 }
 
-/** What a header names; null where it is none. */
+/** Parses a header; null if it is none. */
 export function parseHeader(head: Buffer): {fingerprint: string; tapeId: string} | null {
   const [, fingerprint, tapeId] = HEADER.exec(head.toString('latin1')) ?? []
   return fingerprint === undefined || tapeId === undefined ? null : {fingerprint, tapeId}
@@ -175,12 +175,12 @@ const formatPlace = ({tapeId, number}: GroupPlace) => Buffer.from(`${tapeId} ${n
 
 const CHECKED = {params: {[constants.ZSTD_c_checksumFlag]: 1}}
 
-/** A group of lines as it stands in the file, its length before it. */
+/** Makes a group of lines, preceded by its length. */
 export async function sealGroup(text: string, place: GroupPlace, key: TapeKey): Promise<Buffer> {
   return seal(await compress(text, CHECKED), place, key)
 }
 
-/** The same, where nobody may come in between. */
+/** The same, synchronously. */
 export function sealGroupNow(text: string, place: GroupPlace, key: TapeKey): Buffer {
   return seal(zstdCompressSync(text, CHECKED), place, key)
 }
@@ -194,13 +194,13 @@ function seal(packed: Buffer, place: GroupPlace, key: TapeKey): Buffer {
   return Buffer.concat([length, nonce, ...sealed])
 }
 
-/** The length of the group that follows; null where it cannot be one. */
+/** The length of the next group; null if it is impossible. */
 export function parseGroupLength(head: Buffer): number | null {
   const length = head.readUInt32BE(0)
   return length > NONCE_BYTES + TAG_BYTES && length <= LONGEST_GROUP ? length : null
 }
 
-/** The lines of a group without its length; null where a byte of it is not as it was written, in another place, or under another key. */
+/** Opens a group; null if a byte was changed, or it belongs to another place or key. */
 export function openGroup(sealed: Buffer, place: GroupPlace, key: TapeKey): string | null {
   const end = sealed.length - TAG_BYTES
   const decipher = createDecipheriv(CIPHER, key.bytes, sealed.subarray(0, NONCE_BYTES))
@@ -210,7 +210,7 @@ export function openGroup(sealed: Buffer, place: GroupPlace, key: TapeKey): stri
     const packed = Buffer.concat([decipher.update(sealed.subarray(NONCE_BYTES, end)), decipher.final()])
     return zstdDecompressSync(packed).toString()
   } catch {
-    // The tag is what says so: the cause tells nothing more.
+    // The tag did not match; the cause says no more.
     return null
   }
 }
@@ -282,10 +282,10 @@ export function makeTapeKey(file: string, root: string): TapeKey {
   return createTapeKey(bytes)
 }
 
-/** What file systems without hard links say to one. */
+/** Errors of file systems without hard links. */
 const NO_LINKS = ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']
 
-/** Gives the file its name unless there is one of that name; a file system without hard links takes the last one. */
+/** Gives the file its name unless the name is taken; without hard links the last writer wins. */
 function putInPlace(temporary: string, file: string): void {
   try {
     linkSync(temporary, file)

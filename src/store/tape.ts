@@ -37,15 +37,15 @@ import {
 
 /** A tape that is being written; disposing it closes the file and drops what was not stored. */
 export interface TapeWriter extends AsyncDisposable {
-  /** Of the last line that was added. */
+  /** The chain of the last added line. */
   readonly chain: string
   /** Adds a line; it is on the tape once it has been stored. */
   add(frame: Frame, body?: Buffer): void
-  /** Writes the lines added so far to the disk as one group; more may be added meanwhile. Once it has failed it fails always. */
+  /** Writes the added lines to the disk as one group; more may be added meanwhile. After a failure it always fails. */
   store(): Promise<void>
-  /** The same at once, where nobody may come in between; nothing else is being stored. */
+  /** The same, synchronously; requires that nothing else is being stored. */
   storeNow(): void
-  /** Stores the rest and makes the file one that nobody writes any more. */
+  /** Stores the rest and makes the file read-only. */
   finish(): Promise<{sha256: string; bytes: number}>
 }
 
@@ -60,15 +60,15 @@ export async function createTape(path: string, key: TapeKey, folderId: string): 
   return createWriter(path, key, {file, tapeId, groups: 0, bytes: HEADER_BYTES, chain: CHAIN_START})
 }
 
-/** A tape of one group, as it was written. */
+/** A written tape of one group. */
 interface WholeTape {
-  /** Of its last line. */
+  /** The chain of its last line. */
   chain: string
   bytes: number
   sha256: string
 }
 
-/** Writes a whole tape of one group at once: it is there with all of its lines, or not at all. */
+/** Writes a tape of one group atomically. */
 export function writeWholeTape(
   path: string,
   lines: readonly {frame: Frame; body?: Buffer}[],
@@ -88,14 +88,14 @@ export function writeWholeTape(
   ])
   mkdirSync(dirname(path), {recursive: true, mode: 0o700})
   const temporary = `${path}.tmp`
-  // Left by a process that died here.
+  // Left by a dead process.
   rmSync(temporary, {force: true})
   writeFileSync(temporary, content, {mode: 0o400})
   moveIntoPlace(temporary, path)
   return {chain, bytes: content.length, sha256: digestFileNow(path)}
 }
 
-/** Goes on with a tape after its last whole group; what was torn behind it is cut off. */
+/** Continues a tape after its last whole group; a torn rest is cut off. */
 export async function resumeTape(path: string, key: TapeKey, end: TapeEnd): Promise<TapeWriter> {
   const file = await open(path, 'r+')
   await file.truncate(end.bytes)
@@ -125,7 +125,7 @@ function createWriter(path: string, key: TapeKey, {file, ...start}: Place): Tape
       added.push(`${line.text}\n`)
     },
     async store() {
-      // What failed may be torn: only who reads it anew knows where it ends.
+      // A failed write may be torn: the tape must be read again to find its end.
       if (failure !== undefined) throw failure
       if (added.length === 0) return
       const text = added.join('')
@@ -168,15 +168,15 @@ function createWriter(path: string, key: TapeKey, {file, ...start}: Place): Tape
 
 /** How far a tape could be read. */
 export interface TapeEnd {
-  /** Of the tape; empty where its header cannot be read. */
+  /** The id of the tape; empty if its header is unreadable. */
   tapeId: string
   groups: number
   lines: number
   /** Where its last whole group ends. */
   bytes: number
-  /** Of its last whole line. */
+  /** The chain of its last whole line. */
   chain: string
-  /** What is wrong with what follows; null where nothing does. */
+  /** What is wrong after that; null if nothing is. */
   problem: string | null
 }
 
@@ -247,7 +247,7 @@ export function* readGroups(
   }
 }
 
-/** What the first line of a tape's file says; undefined where it is no tape. */
+/** Reads the header of a tape; undefined if the file is no tape. */
 export function readTapeHeader(path: string): {fingerprint: string; folderId: string} | undefined {
   const file = openSync(path, 'r')
   try {

@@ -7,7 +7,7 @@ import type {DataFolder} from './data-folder.ts'
 import {type Database, quoteLiteral} from './database.ts'
 import {openHistory} from './warehouse.ts'
 
-/** A rule as SQL that returns the rows that break it, the first column naming each. */
+/** A rule as SQL that returns the rows that break it; the first column names each. */
 export interface Rule {
   /** Table 'raw.walk': a walk that …, to which the rows are added. */
   problem: string
@@ -17,7 +17,7 @@ export interface Rule {
 /** How many rows a finding names. */
 const NAMED = 3
 
-/** Tries each rule; a rule that cannot be tried is a fault, too. */
+/** Tries each rule; a rule that cannot run is a fault too. */
 export async function tryRules(
   db: Database,
   rules: readonly Rule[],
@@ -49,7 +49,7 @@ function describeRow(row: Record<string, unknown>): string {
 
 const WAREHOUSE_NEXT = 'Run `loantape rebuild`, which says in what the warehouse differs from the tapes.'
 
-/** Reads the warehouse whole: every table can be read, and every certificate ties out to the cent. */
+/** Verifies that every table of the warehouse is readable and every certificate ties out to the cent. */
 export async function verifyWarehouse(folder: DataFolder): Promise<{walks: number; faults: Failure[]}> {
   await using db = await openHistory(folder, {searchPath: 'history.raw'})
   const tables = await db.all(
@@ -71,7 +71,7 @@ export async function verifyWarehouse(folder: DataFolder): Promise<{walks: numbe
   return {walks, faults}
 }
 
-/** Every value of a table is read, and with it the checksum of every block. */
+/** Reads every value of a table, which verifies the checksum of every block. */
 function readRule(table: string): Rule {
   return {
     problem: `Rows of table 'raw.${table}'`,

@@ -29,9 +29,9 @@ import {moveIntoPlace, takeFileLock} from './files.ts'
 
 /** How the warehouse is opened for writing. */
 interface WarehouseConfig {
-  /** What the engine may hold; the rest spills into the data folder. */
+  /** The engine's memory; the rest spills into the data folder. */
   memoryMb?: number | undefined
-  /** How long it waits for those who read. */
+  /** How long to wait for readers. */
   maxWaitMinutes?: number
 }
 
@@ -45,10 +45,10 @@ export interface Warehouse extends Database {
   closedWhile<T>(work: () => Promise<T>): Promise<T>
 }
 
-/** Each takes memory of its own, and more of them gain little: what is settled is copied more than computed. */
+/** More threads take more memory and gain little: settling copies more than it computes. */
 const MAX_THREADS = 4
 
-/** Who only reads waits so long for a settle that is under way. */
+/** How long readers wait for a settle. */
 const MAX_WAIT_MINUTES = 10
 
 /**
@@ -72,7 +72,7 @@ export async function openWarehouse(
     await db.run(`set threads = ${await countThreads(db, folder)}`)
   }
   const letGo = async () => {
-    // One thread: whoever reads the source works beside it.
+    // One thread, since reading the source goes on meanwhile.
     await db.run('checkpoint warehouse; detach warehouse; set threads = 1')
     lock?.[Symbol.dispose]()
     lock = undefined
@@ -119,13 +119,13 @@ export async function lockWarehouse(
   throw createLocked(`File '${warehouse}': others were ${others} it for ${maxWaitMinutes} minutes.`)
 }
 
-/** Sets what the engine may do while it loads, and brings the tables up to date. */
+/** Sets the engine's limits for loading, and brings the tables up to date. */
 export async function prepareLoad(
   db: Database,
   {spill}: DataFolder,
   memoryMb: number = loadMemoryMb(),
 ): Promise<void> {
-  // To pack texts costs as much as all else of an apply.
+  // Compressing texts would take as long as the rest of an apply.
   await db.run(
     `set temp_directory = ${quoteLiteral(spill)}; set memory_limit = '${memoryMb}MB';
      set checkpoint_threshold = '1GB'; set disabled_compression_methods = 'fsst'`,
@@ -140,7 +140,7 @@ export async function prepareLoad(
  */
 function requirePresent({warehouse, tapes}: DataFolder): void {
   if (existsSync(warehouse) || !existsSync(tapes)) return
-  // What was done to books is no history.
+  // Acts are no history.
   const names = readdirSync(tapes, {recursive: true, encoding: 'utf8'}).filter((name) =>
     name.endsWith('.zst'),
   )
@@ -151,13 +151,13 @@ function requirePresent({warehouse, tapes}: DataFolder): void {
   )
 }
 
-/** Whether anything was ever stored here; throws as {@link requirePresent} does. */
+/** Whether anything was ever stored here; throws like {@link requirePresent}. */
 export function hasWarehouse(folder: DataFolder): boolean {
   requirePresent(folder)
   return existsSync(folder.warehouse)
 }
 
-/** As many threads as what is stored and what is staged keep busy. */
+/** The number of threads for what is stored and staged. */
 async function countThreads(db: Database, {warehouse}: DataFolder): Promise<number> {
   const {staged} = await db.one(
     z.object({staged: z.coerce.number()}),
@@ -166,7 +166,7 @@ async function countThreads(db: Database, {warehouse}: DataFolder): Promise<numb
   return Math.min(MAX_THREADS, threadsFor(statSync(warehouse).size + staged))
 }
 
-/** How often a file is tried that a stranger has open. */
+/** The pause between tries of a file that a stranger has open. */
 const TRY_MS = 100
 
 async function attachWarehouse(
@@ -203,7 +203,7 @@ async function attachWarehouse(
   }
 }
 
-/** Gives a damaged file another name, so that nothing is lost and nothing trips over it again; returns that name. */
+/** Renames a damaged file, so that it is kept and no longer used; returns the new name. */
 export function setAside(path: string, now: number): string {
   const stamp = new Date(now).toISOString().replace(/[-:]|\.\d+/g, '')
   const aside = `${path}.damaged-${stamp}`
@@ -211,7 +211,7 @@ export function setAside(path: string, now: number): string {
   return aside
 }
 
-/** What is thrown where the file does not open. */
+/** Makes the error of a file that does not open. */
 function describeOpenFailure(path: string, error: unknown): Error {
   const words = messageOf(error)
   if (IS_LOCKED.test(words)) {
@@ -233,7 +233,7 @@ function describeOpenFailure(path: string, error: unknown): Error {
   })
 }
 
-/** What the engine says of a file whose blocks it cannot read. */
+/** The engine's messages about unreadable blocks. */
 const IS_DAMAGED = /corrupt|checksum/i
 const IS_LOCKED = /could not set lock|conflicting lock/i
 
@@ -311,7 +311,7 @@ async function listPendingMigrations(
   return [...known.values()]
 }
 
-/** Whether there is no table at all, as a run leaves it that failed as it made the file. */
+/** Whether there are no tables: a run failed while it made the file. */
 async function isEmpty(db: Database, catalog: string): Promise<boolean> {
   return (await db.all(z.unknown(), 'from duckdb_tables() where database_name = $1', [catalog])).length === 0
 }
@@ -356,7 +356,7 @@ export function writeSetting(db: Database, name: SettingName, value: string): Pr
   return inTransaction(db, () => replaceSetting(db, name, value))
 }
 
-/** Stores those that differ from what is stored; undefined and null stand for none to store. */
+/** Stores the values that differ; undefined and null are skipped. */
 export async function writeChanged(
   db: Database,
   settings: Partial<Record<SettingName, string | null | undefined>>,
@@ -434,7 +434,7 @@ export async function openHistory(
   return openHistory(folder, options)
 }
 
-/** Opens the file of a warehouse, or a copy of it, attached as `history`. */
+/** Opens a warehouse file or a copy of it, attached as `history`. */
 export function openHistoryFile(
   path: string,
   options: Pick<DatabaseOptions, 'searchPath' | 'lanes'> = {},
@@ -442,13 +442,13 @@ export function openHistoryFile(
   return openDatabase({...options, attach: [{path, alias: 'history', readOnly: true}]})
 }
 
-/** What the file of a warehouse and its log look like from outside: another text as soon as anything is stored. */
+/** Describes size and time of a warehouse's files: the text changes whenever anything is stored. */
 export function describeHistory({warehouse}: DataFolder): string {
   const stats = ['', '.wal'].map((end) => statSync(`${warehouse}${end}`, {throwIfNoEntry: false}))
   return JSON.stringify(stats.map((stat) => stat && [stat.size, stat.mtimeMs, stat.ino]))
 }
 
-/** Copies the file of a warehouse that is open for reading, and what a run that died left in its write-ahead log. */
+/** Copies the file of a warehouse that is open for reading, with its write-ahead log. */
 export async function copyHistory({warehouse}: DataFolder, copy: string): Promise<void> {
   for (const end of ['', '.wal']) {
     if (existsSync(`${warehouse}${end}`)) {
