@@ -33,7 +33,7 @@ export interface ReleaseInputs {
   asOf: string
   /** ISO 8601 with microseconds, UTC. */
   knownAt: string
-  /** Stands for everything known by then: two folders that saw different things have different releases. */
+  /** Stands for everything known by then, so that folders with different histories have different releases. */
   historyId: string
   /** The zone and the cut-off of business dates. */
   timeZone: string
@@ -51,10 +51,10 @@ export function releaseIdOf({asOf, knownAt, historyId, ...built}: ReleaseInputs)
   return `${asOf}-${hash('sha256', inputs.join('\n')).slice(0, 12)}`
 }
 
-/** Schemas whose tables serve the build; those of every other, a user's own among them, are published. */
+/** Schemas whose tables only serve the build; all others are published, a user's own included. */
 const UNPUBLISHED_SCHEMAS = ['main', 'seed', 'work']
 
-/** The tables of the database attached as `release` that are published, in order. */
+/** The published tables of the database attached as `release`, in order. */
 async function listPublishedTables(db: Database): Promise<string[]> {
   const rows = await db.all(
     z.object({name: z.string()}),
@@ -79,7 +79,7 @@ export interface TableOrder {
   order: readonly string[]
   /** Whether its rows are stored in that order. */
   isStored: boolean
-  /** The file of the release before, where the table is the same. */
+  /** The file of the release before, if the table is the same. */
   same?: {path: string; sha256: string} | undefined
 }
 
@@ -87,7 +87,7 @@ export interface TableOrder {
  * Writes each published table as `<schema>.<table>.parquet` beside the database.
  *
  * @param orderOf how a table is written
- * @param around runs the writing of each file: where limits are kept
+ * @param around wraps the writing of each file, to keep limits
  */
 export async function writeParquetFiles(
   db: Database,
@@ -114,12 +114,12 @@ export async function writeParquetFiles(
   })
 }
 
-/** What linking fails with where the file system has no links, or the release is being removed. */
+/** Errors of linking: the file system has no links, or the release is being removed. */
 const NOT_LINKED = ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'EXDEV', 'EMLINK', 'ENOENT']
 
 /**
- * Makes each file that the release before has byte for byte one with it, where the file system can: a night takes the disk space
- * of the tables that changed.
+ * Links each file that the release before has byte for byte, if the file system can: a night takes the disk space of the changed
+ * tables alone.
  */
 export async function shareFiles(
   dir: string,
@@ -131,7 +131,7 @@ export async function shareFiles(
     const link = join(dir, `${file}.link`)
     if (before && isSame && (await linkWhole(join(before.dir, file), sha256, link))) {
       renameSync(link, join(dir, file))
-      // Of two names of one file none is renamed.
+      // Renaming one name of a file to another of it does nothing.
       rmSync(link, {force: true})
     }
   }
@@ -149,7 +149,7 @@ async function linkWhole(path: string, sha256: string, link: string): Promise<bo
   }
 }
 
-/** A new, empty folder for a release that is being built; leftovers of builds that died are removed. */
+/** Makes an empty folder for a new release and removes what dead builds left. */
 export async function createBuildFolder(folder: DataFolder, releaseId: string): Promise<string> {
   await mkdir(folder.releases, {recursive: true})
   const dir = join(folder.releases, `.building-${releaseId}${WRITER_MARK}`)
@@ -183,7 +183,7 @@ export async function publishRelease(
   return final
 }
 
-/** Puts a release of some models in the place of the last scratch release. */
+/** Replaces the scratch release. */
 export async function publishScratch(
   folder: DataFolder,
   buildDir: string,
@@ -204,7 +204,7 @@ async function sealRelease(buildDir: string, manifest: ReleaseManifest): Promise
   }
 }
 
-/** Points `current` at a release, in one step. */
+/** Points `current` at a release, atomically. */
 export function moveCurrent(folder: DataFolder, releaseDir: string): void {
   const temporary = `${folder.current}.tmp-${process.pid}`
   rmSync(temporary, {force: true})
@@ -218,7 +218,7 @@ export function discardBuild(buildDir: string): void {
   rmSync(buildDir, {recursive: true, force: true})
 }
 
-/** The build that the next one can go on from. */
+/** The build that the next one can start from. */
 export type LastBuild = z.output<typeof lastBuildSchema>
 const lastBuildSchema = z.object({
   release_id: z.string(),
@@ -226,22 +226,22 @@ const lastBuildSchema = z.object({
   history_id: z.string(),
   /** Digest of all else that a release depends on. */
   inputs: z.string(),
-  /** What `buildModels` found of the models that deals share. */
+  /** The digests of shared models that `buildModels` found. */
   shared: z.record(z.string(), z.string()),
-  /** Deals built since all of them were, as a share of all: their rows stand apart, and the file keeps the room of those they replaced. */
+  /** The share of deals that were rebuilt since the last whole build: their rows are at the end, and replaced rows still take space. */
   rebuilt: z.number(),
-  /** When a build last was whole or was compared with one, ISO 8601. */
+  /** When a build was last whole or compared with a whole one, ISO 8601. */
   whole_at: z.string(),
   /** Size and time of the release's databases, which have checksums of their own. */
   files: z.string(),
 })
 
-/** Undefined where there is none: the folder of caches can be removed at any time. */
+/** Reads the last build; undefined if the cache was removed. */
 export function readLastBuild({lastBuild}: DataFolder): LastBuild | undefined {
   return lastBuildSchema.safeParse(parseJson(readKept(lastBuild) ?? '')).data
 }
 
-/** Copies the tables of the last build, unless they are no longer what they were; says whether it did. */
+/** Copies the tables of the last build unless they have changed; returns whether it did. */
 export async function copyLastBuild(
   folder: DataFolder,
   last: LastBuild,
@@ -268,7 +268,7 @@ function stampOf({database, work}: ReleaseDatabases): string {
     .join(', ')
 }
 
-/** Notes a build that the next can go on from. */
+/** Notes a build that the next one can start from. */
 export function noteLastBuild(
   {cache, lastBuild}: DataFolder,
   last: Omit<LastBuild, 'files'>,
@@ -278,7 +278,7 @@ export function noteLastBuild(
   keepText(lastBuild, JSON.stringify({...last, files: stampOf(files)}))
 }
 
-/** Notes that a build was compared with a whole one, and is the same. */
+/** Notes that a build equals a whole one. */
 export function noteWhole(folder: DataFolder, releaseId: string, at: Date): void {
   const last = readLastBuild(folder)
   if (last?.release_id !== releaseId) return

@@ -9,7 +9,7 @@ import type {TableColumn} from '../store/sql.ts'
 import {createSqlError, WORK_SCHEMA} from './read-models.ts'
 import {loadSeed} from './seeds.ts'
 
-/** What models are built for, and how an instant becomes a day. */
+/** The moment to build for, and how instants become days. */
 export interface Counted extends Moment {
   /** IANA name of the zone of business dates. */
   timeZone: string
@@ -19,11 +19,11 @@ export interface Counted extends Moment {
 
 /** How models are built. */
 export interface BuildOptions {
-  /** Runs the building of each model; what it throws of ours goes on as it is. */
+  /** Wraps the building of each model; our own errors pass through. */
   around?: (model: Model, build: () => Promise<void>, lane: Database) => Promise<void>
-  /** Bind every model, but run none: tables stay empty and say nothing of themselves. */
+  /** Bind every model without running any: tables stay empty and without comments. */
   isDry?: boolean
-  /** The file for the `work` tables that are kept; without it they live in memory. */
+  /** The file for kept `work` tables; in memory by default. */
   work?: string | undefined
   /**
    * Go on from the build before: `release` and `kept` hold its tables, the database attached as `changed` what
@@ -32,13 +32,13 @@ export interface BuildOptions {
   before?: Shared | undefined
 }
 
-/** Digests of the models that are not built per deal and read by some that are, by name. */
+/** Digests of models that are built whole and read by models built per deal, by name. */
 type Shared = Readonly<Record<string, string>>
 
-/** A build cannot go on from the one before: every model must be built whole. The message names what has changed. */
+/** Thrown if a build cannot start from the one before. The message names what has changed. */
 export class WholeBuildNeeded extends Error {}
 
-/** What is built. While it is compiled no columns are known: tables then have the types that their models have. */
+/** The models to build. While compiling, no columns are known, and tables take the types of their models. */
 type Buildable = Pick<BuildPlan, 'models' | 'seeds' | 'reads' | 'columns'>
 
 /** A model that was built. */
@@ -48,13 +48,13 @@ export interface BuiltModel {
   duration_ms: number
 }
 
-/** What {@link buildModels} has built. */
+/** The result of {@link buildModels}. */
 interface BuiltModels {
   /** The published models in the order they were built. */
   models: BuiltModel[]
-  /** What `before` is to be next time. */
+  /** `before` of the next build. */
   shared: Shared
-  /** The tables that are row by row those of the build before, as far as it was looked for. */
+  /** Tables known to equal those of the build before. */
   same: ReadonlySet<string>
 }
 
@@ -92,7 +92,7 @@ export async function buildModels(
   }
 }
 
-/** What dies is thrown away: no log is needed to recover it. */
+/** A crashed build is deleted, so it needs no write-ahead log. */
 const KEPT_FORMAT = ` (recovery_mode no_wal_writes, storage_version 'latest')`
 
 async function createSchemas(db: Database, {models, seeds}: Buildable): Promise<void> {
@@ -110,7 +110,7 @@ async function setCounted(db: Database, {asOf, knownAt, timeZone, dayCutoff}: Co
   await db.run(`set variable day_cutoff = cast(${quoteLiteral(dayCutoff)} as interval)`)
 }
 
-/** Builds the models, those side by side that do not need each other; returns the published ones in their order. */
+/** Builds the models, independent ones side by side; returns the published ones in order. */
 async function buildEach(
   db: Database,
   {models, reads, columns}: Buildable,
@@ -142,7 +142,7 @@ async function buildEach(
       if (options.before && options.before[model.name] !== digest) throw new WholeBuildNeeded(model.name)
       shared[model.name] = digest
     }
-    // Before the next is waited for: of two that end together one alone is the last to read a table.
+    // Done before the next wait, so that of two models that end together only one is the last reader of a table.
     const served = readBy(model).filter(
       (read) =>
         !read.isPublished && !isKept(read) && ![...unbuilt].some((later) => readBy(later).includes(read)),
@@ -154,7 +154,7 @@ async function buildEach(
   return {models: built.filter((_, index) => models[index]?.isPublished), shared, same}
 }
 
-/** Whether a `work` model is kept with the release: it is built per deal, and read by one that is not. */
+/** Whether a `work` model is kept with the release: it is built per deal and read by a model built whole. */
 export function createKeptTest({
   models,
   reads,
@@ -181,13 +181,13 @@ async function digestTable(db: Database, table: string): Promise<string> {
   return digest
 }
 
-/** Where tables are found once all are built. */
+/** The search path once all tables are built. */
 export const RELEASE_PATH = 'release.main,history.raw'
 
-/** Where the tables are that are not published. */
+/** The schemas of unpublished tables. */
 const WORK_SCHEMAS = [`kept.${WORK_SCHEMA}`, `scratch.${WORK_SCHEMA}`]
 
-/** Where the tables that a model names are looked for. */
+/** The search path of a model. */
 const WHOLE_PATH = ['release.main', ...WORK_SCHEMAS, 'history.raw'].join(',')
 
 async function buildModel(
@@ -196,13 +196,13 @@ async function buildModel(
   options: BuildOptions,
 ): Promise<BuiltModel & {isSame: boolean}> {
   const startedAt = performance.now()
-  // Nobody reads a work table in order: sorting it would only cost time.
+  // Nobody reads a work table in order, so it is not sorted.
   const inOrder = model.isPublished ? `order by ${model.order.map(quoteName).join(', ')}` : ''
-  // A published ratio is wider than its model has it: made so at once, its column is written once.
+  // A published ratio is wider than in its model; widened here, the column is written only once.
   const shown = (model.isPublished ? columns : undefined)?.map(
     ({name, type}) => `${quoteName(name)}::${type} as ${quoteName(name)}`,
   ) ?? ['*']
-  // The file begins on the statement's first line: the engine's line numbers are the file's.
+  // The file begins on the first line of the statement, so the engine's line numbers are the file's.
   const select = `select ${shown.join(', ')} from (${model.sql}\n)`
   const isChanged = options.before !== undefined && model.isPerDeal
   let rows = 0
@@ -258,7 +258,7 @@ export function fingerprintModels(
   return hash('sha256', texts.join('\n'))
 }
 
-/** The column of each raw table that says which deal a row is of; a raw table without one is of no deal. */
+/** The deal column of each raw table; tables without one belong to no deal. */
 export const DEAL_COLUMNS: Readonly<Record<string, string>> = {
   ...Object.fromEntries(STREAMS.map(({name, parent}) => [`${name}_version`, parent?.column ?? DEAL_ID])),
   deal_confirmation: DEAL_ID,
@@ -268,10 +268,10 @@ export const DEAL_COLUMNS: Readonly<Record<string, string>> = {
 }
 
 /**
- * The models; one that says `per: deal_id` and reads a table of deals that is built whole is built whole, too: somebody's own may have
- * taken the place of one that was not.
+ * Marks models that are built per deal. A model with `per: deal_id` that reads a table of deals which is built whole is built whole
+ * too: a user's own model may have replaced a shipped one.
  *
- * @param models each behind what it reads
+ * @param models in the order of their dependencies
  */
 export function markPerDeal(models: readonly Model[], reads: BuildPlan['reads']): Model[] {
   const marked: Model[] = []
@@ -282,7 +282,7 @@ export function markPerDeal(models: readonly Model[], reads: BuildPlan['reads'])
   return marked
 }
 
-/** The checks; one that reads a table of deals that is built whole is run over all of them. */
+/** Marks checks that run over changed deals alone; one that reads a table of deals which is built whole runs over all. */
 export function markChecks(
   checks: readonly Check[],
   {models, checkReads}: Pick<BuildPlan, 'models' | 'checkReads'>,
@@ -301,7 +301,7 @@ function readsWholeDeals(read: readonly string[] | undefined, models: readonly M
 
 const rowsRow = z.object({rows: z.coerce.number()})
 
-/** Where tables are found so that those of models `per: deal_id` are those of the changed deals, and others in these schemas. */
+/** The search path on which models `per: deal_id` have the rows of changed deals alone, and others are in these schemas. */
 export function changedPathOf(models: readonly Model[], others: readonly string[] = []): string {
   const changed = [...schemasOf(models), 'raw'].map((schema) => `changed.${quoteName(schema)}`)
   return ['release.main', ...changed, ...others, 'history.raw'].join(',')
@@ -311,12 +311,12 @@ function schemasOf(models: readonly Model[]): string[] {
   return [...new Set(models.filter(({isPerDeal}) => isPerDeal).map(({schema}) => schema))]
 }
 
-/** SQL: whether a row of a table, or of an alias, counts at a moment. */
+/** SQL: whether a row counts at a moment. */
 function counts(row: string, {asOf, knownAt}: Moment): string {
   return `(${row}.business_date <= date ${quoteLiteral(asOf)} and ${row}.recorded_at <= timestamp ${quoteLiteral(knownAt)})`
 }
 
-/** SQL: whether it counts now and did not before; of moments that only go forward none does the reverse. */
+/** SQL: whether a row counts now and did not before; a later moment never hides a row. */
 function countsNew(row: string, before: Moment, now: Moment): string {
   return `${counts(row, now)} and not coalesce(${counts(row, before)}, false)`
 }
@@ -385,14 +385,14 @@ export async function attachChanged(
   return deals
 }
 
-/** No model can have a column of this name. */
+/** A column name that no model can have. */
 const ROW = '"row of the table"'
 
 /**
- * Puts the rows of the changed deals in the place of those that a table had of them.
+ * Replaces the rows of the changed deals in a table.
  *
  * @param changed the table of their rows
- * @returns how many rows the table has now, and whether it is as it was
+ * @returns the number of rows, and whether the table is unchanged
  */
 async function replaceChanged(
   db: Database,

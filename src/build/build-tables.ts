@@ -42,16 +42,16 @@ interface BuiltTables {
   models: BuiltModel[]
   tables: ReleaseTable[]
   outcomes: CheckOutcome[]
-  /** What the next build can go on from, but for the digests of its files. */
+  /** What the next build can start from, without the digests of its files. */
   next: Base['last']
 }
 
-/** A build that is gone on from. */
+/** A build that another one starts from. */
 export interface Base {
   last: Omit<LastBuild, 'release_id' | 'files'>
   dir: string
   manifest: Omit<ReleaseManifest, 'models'>
-  /** Whether its databases are copied, and are what they were. */
+  /** Whether its databases were copied unchanged. */
   isCopied: Promise<boolean>
 }
 
@@ -62,11 +62,11 @@ const MOST_REBUILT = {auto: 0.2, incremental: 1, whole: 0}
 const GO_ON_BYTES = 8_000_000
 
 /**
- * Builds, checks and writes the tables of a release. Where the last build had the same models and what counts has only grown
- * since, they are built for the deals that changed alone; the tables are the same.
+ * Builds, checks and writes the tables of a release. If the last build had the same models and the history has only grown since,
+ * only changed deals are built; the tables are the same.
  *
- * @param base what to go on from; by default the last build, where that is possible
- * @param onChecked is told what the checks found, before they stop the build
+ * @param base the build to start from; the last one by default, if possible
+ * @param onChecked gets what the checks found, before they stop the build
  * @throws CheckError when a model or check fails
  */
 export async function buildTables(
@@ -82,19 +82,19 @@ export async function buildTables(
   return built ?? (await build(source, undefined, world, onChecked))
 }
 
-/** Digest of what a release depends on beside history and moment. */
+/** Digest of what a release depends on besides history and moment. */
 function inputsOf({config, fingerprint, identity}: PlannedBuild): string {
   const {timeZone, dayCutoff} = config
   return hash('sha256', [fingerprint, identity.engine, GENERATOR, timeZone, dayCutoff].join('\n'))
 }
 
-/** Whether the next build may go on from this one. */
+/** Whether the next build may start from this one. */
 export function isBase({request, config, dir}: Build): boolean {
   const isLarge = config.build === 'auto' && statSync(filesOf(dir).history).size >= GO_ON_BYTES
   return isPlain(request) && (isLarge || config.build === 'incremental')
 }
 
-/** The last build, where this one can go on from it; its files are being copied. */
+/** The last build, if this one can start from it; its files are being copied. */
 function findBase(folder: DataFolder, source: PlannedBuild, world: World): Base | undefined {
   const {moment, dir} = source
   const last = isBase(source) ? readLastBuild(folder) : undefined
@@ -111,10 +111,10 @@ function findBase(folder: DataFolder, source: PlannedBuild, world: World): Base 
   return {last, dir: release.dir, manifest: release.manifest, isCopied}
 }
 
-/** What an unreadable file of the last build shows itself as, beside a model that is at fault with any. */
+/** Errors that an unreadable file of the last build causes; a wrong model can cause them too. */
 const MAY_BE_THE_FILE = ['MODEL_BUILD', 'CHECK_SQL']
 
-/** Undefined where all must be built anew: what all deals share has changed, or the last build cannot be read. */
+/** Undefined if everything must be built: a shared model has changed, or the last build is unreadable. */
 async function goOn(
   source: PlannedBuild,
   before: Base,
@@ -206,7 +206,7 @@ async function build(
 /**
  * Attaches what changed since the last build.
  *
- * @returns deals built since all of them were, as a share of all
+ * @returns the share of deals that were rebuilt since the last whole build
  * @throws WholeBuildNeeded where every model must be built whole
  */
 async function attachWhatChanged(

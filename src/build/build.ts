@@ -30,7 +30,7 @@ import {storeChecking} from './checks.ts'
 import {type Build, type BuildRequest, filesOf, isPlain, planBuild, prepareBuild} from './prepare-build.ts'
 import {markPast, noteUse, pruneReleases} from './surplus.ts'
 
-/** What a build came to. */
+/** The result of a build. */
 export interface BuildResult {
   outcome: 'released' | 'unchanged'
   release_id: string
@@ -93,7 +93,7 @@ export async function buildRelease(
   }
 }
 
-/** Builds the release of a date, where it is not there yet, and reads it. */
+/** Builds the release of a date unless it exists, and reads it. */
 export async function requireBuilt(
   config: Config,
   moment: {asOf: string; knownAt?: string | undefined},
@@ -103,7 +103,7 @@ export async function requireBuilt(
   return requireRelease(dataFolderAt(config.dataDir), release_id)
 }
 
-/** Whether no sync has told anything new since: then its own release is to be the current one, not an older. */
+/** Whether no sync has stored anything since; otherwise its own release will become current. */
 async function isLatestMoment(folder: DataFolder, moment: Moment, today: string): Promise<boolean> {
   await using db = await openHistory(folder)
   const {asOf, knownAt} = await resolveMoment(db, {}, today)
@@ -146,7 +146,7 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
   }
 }
 
-/** What checks found, in a manifest: those that passed are counted. */
+/** The findings of checks for a manifest; passed ones are only counted. */
 export function summariseChecks(outcomes: readonly CheckOutcome[]): ReleaseManifest['checks'] {
   const warned = outcomes.filter(({severity, failures}) => severity === 'warn' && failures > 0)
   return {
@@ -156,7 +156,7 @@ export function summariseChecks(outcomes: readonly CheckOutcome[]): ReleaseManif
   }
 }
 
-/** Keeps what the checks found, also where it lets nothing be released. */
+/** Stores what the checks found, even if nothing is released. */
 function recordChecking(
   folder: DataFolder,
   {identity, request}: Build,

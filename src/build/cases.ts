@@ -73,19 +73,19 @@ const caseFile = z.record(
   z.string(),
   z.strictObject({
     walks,
-    /** All rows; only the columns named here are looked at. */
+    /** All rows; only the named columns are compared. */
     rows: z
       .array(row, 'expected the rows of the table as a list, [] where it has none')
       .refine(
         (rows) => new Set(rows.map((one) => Object.keys(one).join())).size <= 1,
         'expected the same columns in each row',
       ),
-    /** A condition on the rows that are looked at. */
+    /** A condition on the compared rows. */
     where: z.string().default('true'),
     /** The business day; that of the last walk by default. */
     as_of: z.string().optional(),
     known_at: z.string().default('9999-12-31 00:00:00'),
-    /** CSV text by name, in the place of the seed of that name. */
+    /** CSV text by seed name; it replaces that seed. */
     seeds: z.record(z.string(), z.string()).default({}),
   }),
   'expected the names of cases, below each its `walks` and `rows`',
@@ -174,7 +174,7 @@ type Zone = Pick<Counted, 'timeZone' | 'dayCutoff'>
 const MINUTE = 60_000
 const timestamp = (instant: number) => new Date(instant).toISOString().replace('T', ' ').replace('Z', '')
 
-/** What a list row says again when nothing changed. */
+/** The fields of a list row, which repeats them when nothing changed. */
 const LISTED = ['property_address', 'loan_amount', 'status', 'created_at', 'created_at_precision']
 
 /** The raw rows of a case's walks. A deal seen again keeps what is not said anew, except what its list row leaves out. */
@@ -263,16 +263,16 @@ function addLists(
 type TextRow = z.output<typeof textRow>
 const textRow = z.record(z.string(), z.string().nullable())
 
-/** What became of a case. */
+/** The result of a case. */
 export interface CaseResult {
   table: string
   name: string
   file: string
   line: number
   passed: boolean
-  /** Why the table could not be built or read; null where it was. */
+  /** Why the table could not be built or read; null if it could. */
   problem: string | null
-  /** Rows that were expected and are not there, and rows that are there and were not expected. */
+  /** Expected rows that are missing, and unexpected rows. */
   missing: TextRow[]
   unexpected: TextRow[]
   duration_ms: number
@@ -282,7 +282,7 @@ export interface CaseResult {
 interface CaseBench {
   plan: BuildPlan
   zone: Zone
-  /** Limits what a database takes; returns what is put around each model. */
+  /** Sets limits for a database; returns what wraps each model. */
   limit?: (db: Database) => Promise<NonNullable<BuildOptions['around']>>
   onDone?: () => void
 }
@@ -330,7 +330,7 @@ async function runCase(
     await buildCase(db, tested, bench, options)
     return {problem: null, ...(await compareRows(db, tested, bench.plan))}
   } catch (error) {
-    // Whoever stops the run stops all of it.
+    // A stop ends the whole run.
     if (error instanceof LoantapeError && !(error instanceof CheckError)) throw error
     const problem = error instanceof LoantapeError ? error.problem : (messageOf(error).split('\n\n')[0] ?? '')
     return {problem, missing: [], unexpected: []}
@@ -351,7 +351,7 @@ async function buildCase(
   const needed = withAncestors(new Set([table]), plan.reads)
   const models = plan.models
     .filter(({name}) => needed.has(name))
-    // A model of `work`, which no release keeps, is kept to be looked at.
+    // A `work` model, which no release keeps, is kept here to be compared.
     .map((model) => (model.name === table ? {...model, isPublished: true} : model))
   const own = Object.entries(seeds).map(([name, text]) => {
     const names = plan.seeds.map((seed) => seed.name)
@@ -364,7 +364,7 @@ async function buildCase(
   await buildModels(db, {...plan, models, seeds: used}, counted, options)
 }
 
-/** The rows that only one side has; where all are there and the table has an order of its own, with their places. */
+/** The rows that only one side has. If both have the same rows in another order, rows with their places. */
 async function compareRows(
   db: Database,
   {table, where, rows}: ModelCase,
@@ -398,16 +398,16 @@ async function onlyInEach(
   return {missing: await onlyIn(expected, found), unexpected: await onlyIn(found, expected)}
 }
 
-/** A value in SQL; a number bare, so that none of its decimals is rounded away. */
+/** A value in SQL; numbers are not quoted, so that no decimal is rounded away. */
 function literalOf(text: string | null, type = 'varchar'): string {
   if (text === null) return `cast(null as ${type})`
   const isNumber = /^(DECIMAL|BIGINT|HUGEINT|DOUBLE)/.test(type) && /^-?\d+(\.\d+)?$/.test(text)
   return isNumber ? text : `cast(${quoteLiteral(text)} as ${type})`
 }
 
-/** What became of the cases. */
+/** The results of all cases. */
 export interface Tested {
-  /** Where they are looked for. */
+  /** The folders that were searched. */
   folder: string
   passed: number
   failed: number

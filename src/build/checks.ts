@@ -10,7 +10,7 @@ import type {CheckOutcome} from '../store/release.ts'
 import {listFiles, readSqlFile, splitHeader} from '../store/sql.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 
-/** A model as its header checks need it. */
+/** What header checks need of a model. */
 type CheckedModel = Pick<Model, 'name' | 'file' | 'grain' | 'order' | 'checks' | 'isPerDeal'>
 
 /** A check in a model's header. */
@@ -61,7 +61,7 @@ function describeTag(table: string, {rule, args}: CheckTag): string {
   return `${column} of ${table} is one of ${rule === 'references' ? 'those in ' : ''}${others.join(', ')}.`
 }
 
-/** What finds every wrong row that changed deals brought; null where a row of another deal can have become wrong, too. */
+/** SQL of the wrong rows of changed deals; null if a row of another deal can have become wrong too. */
 function buildChangedSql(model: CheckedModel, tag: CheckTag, models: readonly CheckedModel[]): string | null {
   if (!model.isPerDeal) return null
   const {rule, args} = tag
@@ -169,7 +169,7 @@ function headerError(place: {file: string; line: number}, problem: string): Loan
 /** Rows a message shows. */
 const SAMPLES = 5
 
-/** Rows whose ids are kept. */
+/** How many ids of wrong rows are kept. */
 const KEPT_IDS = 100
 
 const wrongRow = z.record(z.string(), z.unknown())
@@ -234,7 +234,7 @@ async function findWrongRows(db: Database, {name, severity, next, sql}: Check): 
   }
 }
 
-/** The first column is the id; the others explain. */
+/** Formats a row: the first column is the id, the others explain. */
 function formatSample(row: Record<string, unknown>): string {
   const [[id, subject] = ['', ''], ...others] = Object.entries(row)
   const named = id.endsWith('_id') ? String(subject) : shorten(String(subject))
@@ -266,7 +266,7 @@ export function requirePassed(results: readonly CheckOutcome[]): void {
   )
 }
 
-/** One time the checks of a release were run, and those that found rows. */
+/** One run of the checks of a release, with those that found rows. */
 export type Checking = z.output<typeof checkingRow> & {failed: CheckFailure[]}
 const checkingRow = z.object({
   release_id: z.string(),
@@ -276,7 +276,7 @@ const checkingRow = z.object({
   checks: z.number(),
 })
 
-/** Checkings the state database keeps. */
+/** How many check runs the state database keeps. */
 const KEPT = 100
 
 /** A check that found rows, with the ids of the first of them. */
@@ -290,7 +290,7 @@ const failureRow = z.object({
 })
 
 /**
- * Keeps what the checks of a release found; the oldest are let go.
+ * Stores what the checks of a release found, and deletes the oldest.
  *
  * @param isPlain whether the release was to become the current one
  */
@@ -309,7 +309,7 @@ export function storeChecking(stateDb: StateDb, checking: Checking, isPlain: boo
   })
 }
 
-/** The last time the checks of a release that was to become current were run. */
+/** The last check run of a release that was to become current. */
 export function findLastChecking(stateDb: StateDb): Checking | undefined {
   const last = stateDb.first(
     checkingRow.extend({checking_id: z.number()}),

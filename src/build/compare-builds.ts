@@ -14,16 +14,16 @@ import {copyDatabases, discardBuild, noteWhole, readLastBuild} from './build-fol
 import {type Base, buildTables} from './build-tables.ts'
 import {type BuildRequest, filesOf, planBuild, prepareBuild} from './prepare-build.ts'
 
-/** What a comparison came to. */
+/** The result of a comparison. */
 export interface Compared extends BuildResult {
-  /** Share of the deals that the build compared was built for; null where it had nothing to go on from. */
+  /** The share of deals that the compared build rebuilt; null if it had nothing to start from. */
   rebuilt: number | null
 }
 
-/** A build that goes on from others is compared with a whole one after so many milliseconds: a week. */
+/** After this time (a week, ms) without a whole build, one is made to compare. */
 const WHOLE_AFTER_MS = 7 * 86_400_000
 
-/** As {@link compareBuilds}, of the current release, where builds have gone on from others for a week. */
+/** Does {@link compareBuilds} for the current release if no build was whole for a week. */
 export async function compareBuildsWhereDue(config: Config, world: World): Promise<void> {
   const last = readLastBuild(dataFolderAt(config.dataDir))
   if (!last || last.rebuilt === 0 || world.realClock.now() - Date.parse(last.whole_at) < WHOLE_AFTER_MS)
@@ -64,10 +64,10 @@ export async function compareBuilds(config: Config, request: BuildRequest, world
   }
 }
 
-/** A build that can be gone on from. */
+/** A build that another one can start from. */
 type Made = Omit<Base, 'isCopied'>
 
-/** Builds beside the releases: whole, or going on from another build. */
+/** Builds in a folder of its own: whole, or from another build. */
 async function buildAside(
   {folder, config, dirs}: {folder: DataFolder; config: Config; dirs: string[]},
   {name, moment, before}: {name: string; moment: Moment; before?: Made},
@@ -87,10 +87,10 @@ async function buildAside(
   return {dir, last: next, manifest, models: source.plan.models}
 }
 
-/** Walks before a moment from which a build goes on: changes of a week. */
+/** How many walks before a moment the earlier build is: changes of a week. */
 const WALKS_BEFORE = 7
 
-/** The moment of the walk so many before another, or of the first; undefined where there is none before. */
+/** The moment of the walk so many before another, or of the first; undefined if there is none before. */
 async function findEarlier(folder: DataFolder, {asOf, knownAt}: Moment): Promise<Moment | undefined> {
   await using db = await openHistory(folder)
   const walks = await db.all(
@@ -104,7 +104,7 @@ async function findEarlier(folder: DataFolder, {asOf, knownAt}: Moment): Promise
   return walks.at(-1)
 }
 
-/** Requires the same bytes of every table, and the same findings of every check. */
+/** Requires equal bytes of every table and equal findings of every check. */
 async function requireSame(
   folder: DataFolder,
   built: Pick<Made, 'dir' | 'manifest'>,

@@ -45,7 +45,7 @@ export async function compileModels(
 /** Compiles the models whether or not their plan is known. */
 export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   await using db = await openDatabase({
-    // Nothing is run, so there is nothing to share out.
+    // Nothing runs, so more threads gain nothing.
     threads: 1,
     attach: [
       {path: ':memory:', alias: 'release'},
@@ -86,7 +86,7 @@ export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   const bindChecks = async () => {
     for (const check of source.checks) await bindCheck(db, check)
   }
-  // What the parser refuses, the binder words better.
+  // The binder words what the parser refuses better.
   const checkSelects = await parseSelects(db, source.checks).catch(async (error: unknown) => {
     await bindChecks()
     throw error
@@ -143,7 +143,7 @@ async function bindCheck(db: Database, check: Check): Promise<void> {
   }
 }
 
-/** A SELECT as the engine's own parser has it. */
+/** A SELECT as parsed by the engine. */
 interface ParsedSelect {
   statements: readonly unknown[]
   /** The line, from 1, of one of the parser's positions. */
@@ -210,7 +210,7 @@ function findTables({statements, lineAt}: ParsedSelect): Named[] {
 }
 
 /**
- * Sorts models so that each stands behind what it reads; where nothing decides, by name.
+ * Sorts models by their dependencies, else by name.
  *
  * @param selects each model's SELECT, by name
  * @param given tables that exist without a model: `raw.…` and `seed.…`
@@ -270,7 +270,7 @@ function sortByReads(byName: Map<string, Model>, reads: Map<string, Named[]>): M
   return [...ordered]
 }
 
-/** Table functions whose rows come from their arguments alone; all others read files or the engine's own state. */
+/** Table functions whose rows depend on their arguments alone; all others read files or the engine's state. */
 const PURE_TABLE_FUNCTIONS = [
   'range',
   'generate_series',
@@ -297,10 +297,10 @@ function requireTablesAlone(file: string, select: ParsedSelect | undefined): voi
   }
 }
 
-/** Functions the engine takes for constant although they ask for the time or the machine; `age` does where it has one argument. */
+/** Functions that the engine wrongly calls constant: they depend on the time or the machine (`age` with one argument). */
 const TAKEN_FOR_CONSTANT = ['current_localtime', 'current_localtimestamp', 'current_setting', 'age']
 
-/** The functions whose result changes from one statement to the next. */
+/** The functions whose result can change between statements. */
 async function listChangingFunctions(db: Database): Promise<Set<string>> {
   const rows = await db.all(
     nameRow,
@@ -326,7 +326,7 @@ async function requireRepeatable(
   {statements, lineAt}: ParsedSelect,
   changing: ReadonlySet<string>,
 ): Promise<void> {
-  // The bound plan has macros resolved, and knows the types of what is summed.
+  // In the bound plan macros are resolved and the types of sums are known.
   const {json} = await db.one(jsonRow, 'select json_serialize_plan($1::varchar)::varchar as json', [sql])
   const bound = findNodes(
     JSON.parse(json),
@@ -356,7 +356,7 @@ function createUnrepeatable(place: Place, name: string): Error {
   )
 }
 
-/** A node of the trees of the engine's parser and binder, as far as it is looked at. */
+/** The parts of a parser or binder node that are used here. */
 interface Node {
   type?: string
   query_location?: number
@@ -370,7 +370,7 @@ interface Node {
   arguments?: {id: string}[]
 }
 
-/** Every node of a tree that is wanted, from the outside in. */
+/** The wanted nodes of a tree, outer ones first. */
 function findNodes(tree: unknown, isWanted: (node: Node) => boolean, found: Node[] = []): Node[] {
   if (typeof tree !== 'object' || tree === null) return found
   if (isWanted(tree)) found.push(tree)
@@ -388,14 +388,14 @@ function sqlError(place: Place, words = 'no statement'): Error {
   return createModelError('MODEL_SQL', place, `A model must be exactly one SELECT: ${words},`)
 }
 
-/** What a build is compiled from. */
+/** What a plan is compiled from. */
 export interface ModelSource {
   models: readonly Model[]
   seeds: readonly Seed[]
   checks: readonly Check[]
 }
 
-/** Enough for the plans of the months whose accounts differ. */
+/** Enough plans for months with different accounts. */
 const KEPT_PLANS = 20
 
 const lists = z.array(z.tuple([z.string(), z.array(z.string())]))
@@ -406,7 +406,7 @@ const planFile = z.object({
   columns: z.array(z.tuple([z.string(), z.array(z.object({name: z.string(), type: z.string()}))])),
 })
 
-/** The plan of the models as they are shipped, compiled when they were written: `npm run docs` writes it. */
+/** The compiled plan of the shipped models, written by `npm run docs`. */
 export const SHIPPED_PLAN: string = join(BUILT_IN_SQL, 'plan.json')
 
 /**
@@ -423,7 +423,7 @@ export function keyOfPlan({models, checks, seeds}: ModelSource, engine: string):
   )
 }
 
-/** The text of a plan that was compiled before, here or for the package; undefined where there is none. */
+/** The text of a plan compiled earlier, here or for the package; undefined if there is none. */
 function readPlan(dir: string | undefined, key: string): string | undefined {
   const kept = dir && readKept(pathOf(dir, key))
   if (kept) return kept
@@ -431,7 +431,7 @@ function readPlan(dir: string | undefined, key: string): string | undefined {
   return shipped.startsWith(`{"key":"${key}"`) ? shipped : undefined
 }
 
-/** Makes the plan of these sources from its text; undefined where the text is not of them. */
+/** Makes the plan of these sources from its text; undefined if the text belongs to others. */
 function parsePlan(text: string, source: ModelSource): BuildPlan | undefined {
   const plan = planFile.safeParse(parseJson(text)).data
   const models = plan?.models.flatMap((name) => source.models.find((model) => model.name === name) ?? [])
@@ -446,7 +446,7 @@ function parsePlan(text: string, source: ModelSource): BuildPlan | undefined {
   }
 }
 
-/** Everything of a plan that its sources do not say. */
+/** The parts of a plan that its sources do not contain. */
 export function formatPlan(key: string, {models, reads, checkReads, columns}: BuildPlan): string {
   return JSON.stringify({
     key,
@@ -457,7 +457,7 @@ export function formatPlan(key: string, {models, reads, checkReads, columns}: Bu
   })
 }
 
-/** Keeps a plan for the next process, and the latest of those before. */
+/** Keeps a plan for later processes, beside the latest earlier ones. */
 function keepPlan(dir: string, key: string, text: string): void {
   mkdirSync(dir, {recursive: true, mode: 0o700})
   keepText(pathOf(dir, key), text)

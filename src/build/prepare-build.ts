@@ -43,21 +43,21 @@ export interface BuildRequest {
   select?: string | undefined
 }
 
-/** A release that is to be built: what of, for when, and where. */
+/** A release to build: from what, for when, and where. */
 export interface Build {
   config: Config
   request: BuildRequest
   sources: Sources
   moment: Moment
-  /** What the manifest says before anything is built. */
+  /** The part of the manifest that is known before building. */
   identity: Omit<ReleaseManifest, 'checks' | 'models' | 'tables'>
   /** Digest of models, checks and seeds. */
   fingerprint: string
-  /** The folder it is built in, with a copy of the warehouse: nobody waits while models run. */
+  /** The folder of the build, with a copy of the warehouse so that nobody waits while models run. */
   dir: string
 }
 
-/** The files of a build in its folder: what a release keeps, and what it does not. */
+/** The files of a build, those that a release does not keep included. */
 export function filesOf(dir: string): ReleaseDatabases & {history: string; spill: string} {
   return {...databasesOf(dir), history: join(dir, 'history.duckdb'), spill: join(dir, 'spill')}
 }
@@ -134,17 +134,17 @@ export async function planBuild(folder: DataFolder, build: Build, world: World):
   return {...build, ...planSelection(whole, sources.checks, request.select ?? world.select)}
 }
 
-/** What a thread needs at least, by the engine's own documentation: with more threads than that it runs out of memory. */
+/** The least memory per thread, by the engine's documentation. */
 const THREAD_MB = 125
 
-/** Enough for a million deals; with more the engine takes more, and is no faster for it. */
+/** Enough for a million deals; with more the engine takes more and is no faster. */
 const ENOUGH_MB = 3000
 
-/** Each piece that is worked on at once should have this much; more than these add little. */
+/** Memory per lane; more lanes than these gain little. */
 const LANE_MB = 1000
 const MOST_LANES = 3
 
-/** What a build works on: the file of a model, of a check, or of a table that is written. */
+/** What a build works on: a model, a check, or the file of a table. */
 type Subject = Model | Check | TableFile
 
 /** Runs the work of one model, check or file within the limits of a build. */
@@ -170,7 +170,7 @@ export async function limitBuild(
     withinLimits(lane, limits, work, (cut, cause) => describeCut(subject, config, cut, cause))
 }
 
-/** Says of a step how many of its models, checks or files are done. */
+/** Reports how many models, checks or files of a step are done. */
 export function countEach(
   limited: Limited,
   {step, total}: {step: string; total: number},
@@ -192,7 +192,7 @@ export function lanesOf(config: Pick<Config, 'memoryMb'>): number {
   return Math.max(1, Math.min(availableParallelism(), MOST_LANES, Math.floor(memoryFor(config) / LANE_MB)))
 }
 
-/** Megabytes a build may hold: as set, or enough, as far as there is as much. */
+/** The memory of a build in megabytes: as set, else enough, at most what there is. */
 function memoryFor(config: Pick<Config, 'memoryMb'>): number {
   return config.memoryMb ?? Math.floor(Math.min(ENOUGH_MB, mostMemoryMb()))
 }

@@ -6,7 +6,7 @@ import {expectOneOf} from '../core/text.ts'
 import type {Model} from '../core/types.ts'
 import {listFiles, readSqlFile, splitHeader} from '../store/sql.ts'
 
-/** A place in a file that a person can open. */
+/** A position in a file. */
 export interface Place {
   file: string
   line: number
@@ -14,7 +14,7 @@ export interface Place {
   column?: number
 }
 
-/** A place as terminals and editors open it: `sql/seeds/status.csv:3:7`. */
+/** A position in the form that terminals and editors open: `sql/seeds/status.csv:3:7`. */
 function formatPlace({file, line, column}: Place): string {
   return column === undefined ? `${file}:${line}` : `${file}:${line}:${column}`
 }
@@ -50,7 +50,7 @@ export function createSqlError(code: ErrorCode, what: string, place: Place, caus
 /** The models, seeds and checks that loantape ships. */
 export const BUILT_IN_SQL = join(import.meta.dirname, '../../sql')
 
-/** Folders beside the models that hold something else. */
+/** Folders that hold no models. */
 const OTHER_FOLDERS = new Set(['migrations', 'seeds', 'checks', 'tests', 'pages'])
 
 /** Schemas that belong to the pipeline or to the engine. */
@@ -61,7 +61,7 @@ const RESERVED_SCHEMAS = new Set([
   'temp',
   'pg_catalog',
   'information_schema',
-  // Names of databases that are attached while models are built: `history.x` could be either.
+  // Names of databases attached while building: `history.x` would be ambiguous.
   'history',
   'release',
   'scratch',
@@ -180,7 +180,7 @@ export function parseModel(source: {schema: string; name: string; file: string; 
   return model
 }
 
-/** Requires that no blank line parts the header: what follows it would be lost. */
+/** Requires a header without blank lines: lines after one would be ignored. */
 function requireUnbroken(file: string, text: string, headerLines: number): void {
   const rest = text.split('\n').slice(headerLines)
   const next = rest.find((line) => line.trim() !== '') ?? ''
@@ -197,7 +197,7 @@ function readHeaderLine(model: Model, line: string, lineNo: number): void {
   if (field) {
     const [, key = '', value = ''] = field
     if (key === 'grain') model.grain.push(...splitList(value))
-    // Columns may have these names, and follow them.
+    // Columns can have these names and follow them.
     else if (key === 'order' && model.columns.length === 0) model.order.push(...splitList(value))
     else if (key === 'per' && model.columns.length === 0) model.isPerDeal = parsePer(value, place)
     else if (key === 'adds_up' && model.columns.length === 0) model.addsUp.push(...splitList(value))
@@ -248,7 +248,7 @@ function headerError(place: Place, problem: string): Error {
   return createModelError('MODEL_HEADER', place, `Model header: ${problem},`)
 }
 
-/** What each model reads; names that are no keys are no models. */
+/** What each model reads; names without a key are no models. */
 type Reads = ReadonlyMap<string, readonly string[]>
 
 const selectorPattern = /^(?:(\d*)\+)?([a-z0-9_*?]+\.[a-z0-9_*?]+)(?:\+(\d*))?$/
@@ -294,7 +294,7 @@ function listModelsRead(name: string, reads: Reads): string[] {
   return (reads.get(name) ?? []).filter((read) => reads.has(read))
 }
 
-/** `+` stands for all steps, `2+` for two; without a plus there are none. */
+/** `+` means all steps, `2+` two, no plus none. */
 function countSteps(text: string | undefined): number {
   if (text === undefined) return 0
   return text === '' ? Infinity : Number(text)

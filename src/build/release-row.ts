@@ -9,7 +9,7 @@ const KINDS = {
   number: z.union([z.string(), z.number()]).transform(Number),
   truth: z.boolean(),
 }
-/** What a query counts or adds up: of nothing it is 0. */
+/** A count or sum; 0 for no rows. */
 const TOTALS = {
   count: KINDS.number,
   sum: z
@@ -28,7 +28,7 @@ type ValueOf<K> = K extends `${infer Plain extends Kind}?`
       ? z.output<(typeof TOTALS)[K]>
       : never
 
-/** What a query computes: a total, or a value that may be null. */
+/** A computed value: a total, or a value that may be null. */
 type Computed = Record<string, Total | `${Kind}?`>
 type Columns<T extends keyof typeof COLUMNS> = (typeof COLUMNS)[T]
 type Values<K> = {[C in keyof K]: ValueOf<K[C]>}
@@ -39,7 +39,7 @@ export type RowSchema<T> = z.ZodType<T> & {readonly [made]: true}
 /** A row that a schema parses. */
 export type RowOf<S> = S extends RowSchema<infer T> ? T : never
 
-/** Queries over a release, as pages make them: every value that may be null is so in their types. */
+/** Queries over a release, whose types say which values may be null. */
 export interface ReleaseQueries {
   all<T>(row: RowSchema<T>, sql: string, params?: DuckDBValue[]): Promise<T[]>
   first<T>(row: RowSchema<T>, sql: string, params?: DuckDBValue[]): Promise<T | undefined>
@@ -63,7 +63,7 @@ export function computedRow<X extends Computed>(computed: X): RowSchema<Values<X
 const cell = z.union([z.string(), z.number(), z.boolean(), z.null()])
 /** A value of any column. */
 export type Cell = z.output<typeof cell>
-/** A row of whatever columns there are. */
+/** A row of any columns. */
 export const anyRow = z.record(z.string(), cell) as unknown as RowSchema<Record<string, Cell>>
 
 function schemaOf<T>(kinds: Record<string, unknown>): RowSchema<T> {

@@ -13,7 +13,7 @@ import {createModelError, type Place} from './read-models.ts'
 /** Digits from which the engine multiplies a decimal by an amount without overflow: up to 18 both are whole 64-bit numbers. */
 const WIDE = 19
 
-/** Names of ratios, percentages and rates, which no amount bears. */
+/** Names of ratios, percentages and rates; no amount has such a name. */
 const RATIO_NAME = /(^|_)(pct|ltv|ratio|rate)$/
 
 /**
@@ -60,10 +60,10 @@ export function readSeeds(folders: readonly string[]): Seed[] {
   }, [])
 }
 
-/** The column of a seed that says from which day on a row replaces the one before it of the same key; empty for always. */
+/** The column that dates a row: from that day on it replaces the one before it of the same key. */
 const DATED = 'valid_from'
 
-/** The lines of a seed over those of the one before it, whose columns are the first of its own. */
+/** Puts the lines of a seed over those of the earlier one, whose columns come first. */
 function addLines(before: Seed, seed: Seed): Seed {
   const keysOf = (row: Row) => `${keyOf(seed, row, seed.columns[0])}\n${keyOf(seed, row, DATED)}`
   const ownKeys = new Set(seed.rows.map(keysOf))
@@ -79,7 +79,7 @@ const keyOf = ({columns, types}: Seed, {values}: Row, key = '') =>
 const readKey = (text: string | null, type: string | undefined) =>
   type === 'canonical' ? text?.trim().toLowerCase() : text?.trim()
 
-/** The column of a seed that names a line of the one before it: what a line of its own leaves out is as there. */
+/** The column that names a line of the earlier seed; fields left out are taken from there. */
 const LIKE = 'like'
 
 /**
@@ -128,7 +128,7 @@ function alignTo(replaced: Seed, seed: Seed): Seed {
   }
 }
 
-/** Finds the line that another is like, by its value at this place; none where there is no such place. */
+/** Finds the line that another names in `like`. */
 function createLikes(replaced: Seed, {file}: Seed, at: number): (row: Row) => Row | undefined {
   if (at === -1) return () => undefined
   const [key = ''] = replaced.columns
@@ -218,7 +218,7 @@ function readRecords({file, text}: Pick<Seed, 'file' | 'text'>): Row[] {
   }
 }
 
-/** Where a field of a row begins. */
+/** The position where a field begins. */
 function placeOf(file: string, row: Row, field: number): Place {
   let [index, fields, isQuoted] = [0, 0, false]
   for (; index < row.text.length && fields < field; index += 1) {
@@ -229,7 +229,7 @@ function placeOf(file: string, row: Row, field: number): Place {
   return {file, line: row.line + before.length - 1, column: (before.at(-1)?.length ?? 0) + 1}
 }
 
-/** Where the quote stands that is wrong: the last that opens, or the first on the line that is refused. */
+/** The position of the wrong quote: the last that opens, or the first on the refused line. */
 function placeOfQuote(file: string, text: string, {code, lines}: CsvError): Place {
   const quotes = [...text.matchAll(/"/g)].map(({index}) => index)
   const ofLine = quotes.find((index) => text.slice(0, index).split('\n').length === lines)
@@ -239,7 +239,7 @@ function placeOfQuote(file: string, text: string, {code, lines}: CsvError): Plac
 
 const wrongRow = z.object({row: z.coerce.number()})
 
-/** No column of a seed can have this name. */
+/** A column name that no seed can have. */
 const ROW = quoteName('row no')
 
 /**

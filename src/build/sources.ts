@@ -10,7 +10,7 @@ import {readChecks} from './checks.ts'
 import {BUILT_IN_SQL, parseModel, readModels, selectModels, withAncestors} from './read-models.ts'
 import {readSeeds} from './seeds.ts'
 
-/** What a release is built from beside the history. */
+/** What a release is built from besides the history. */
 export interface Sources {
   models: Model[]
   seeds: Seed[]
@@ -42,12 +42,12 @@ export function sqlFoldersOf({sqlDir}: Pick<Config, 'sqlDir'>): string[] {
   return [BUILT_IN_SQL, ...(sqlDir === undefined ? [] : [sqlDir])]
 }
 
-/** What is built for a selection. */
+/** What a selection builds. */
 export interface SelectionPlan {
   plan: Pick<BuildPlan, 'models' | 'seeds' | 'reads' | 'columns'>
-  /** The checks of the selected models that can be run on what is built. */
+  /** The checks of the selected models that can run. */
   checks: readonly Check[]
-  /** Tables that are built for the selected ones and not kept. */
+  /** Tables that are only built for the selected ones and then dropped. */
   dropped: string[]
 }
 
@@ -79,7 +79,7 @@ export function planSelection(
 
 const FILE = 'fields.json'
 
-/** The tables of mapped fields, `core.deal_extra` and its history, and the check that their values could be read; nothing without fields. */
+/** The tables of mapped fields, `core.deal_extra` and its history, with their check; nothing without fields. */
 function createMappedModels(fields: readonly KnownField[]): {models: Model[]; checks: Check[]} {
   if (fields.length === 0) return {models: [], checks: []}
   const models = [
@@ -102,7 +102,7 @@ function describe({name, path, type, meaning, since}: KnownField): string {
   return `-- ${name}: ${meaning === '' ? 'as the record says' : meaning}; '${path.join('.')}' of a deal as ${type}${from}. Null when null, never named or unreadable`
 }
 
-/** A field with its column as SQL has it: a word of the language, such as order, may name one. */
+/** A field with its quoted column: the name may be an SQL keyword. */
 type Column = KnownField & {column: string}
 
 const quote = (field: KnownField): Column => ({...field, column: quoteName(field.name)})

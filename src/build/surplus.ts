@@ -14,27 +14,27 @@ import {codeOf} from '../core/errors.ts'
 import {removeAbandoned, WRITER_MARK} from '../core/process.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 
-/** Lies in a release that was built for a past date and never was the current one: retention counts it apart. */
+/** The mark of a release of a past date that was never current; it has its own retention. */
 const MARK = '.past'
 
-/** Marks a release that is being built as one of a past date. */
+/** Marks a new release as one of a past date. */
 export function markPast(buildDir: string): void {
   writeFileSync(join(buildDir, MARK), '')
 }
 
-/** Whether a release was built for a past date, and readers never saw it as the current one. */
+/** Whether a release is of a past date and was never current. */
 export function isPast(dir: string): boolean {
   return existsSync(join(dir, MARK))
 }
 
-/** Notes that a release is used again: as one of a past date it is young again, as the current one it is none any more. */
+/** Notes the use of a release: one of a past date counts as new; one that becomes current loses its mark. */
 export function noteUse(dir: string, isCurrent: boolean, at: Date): void {
   if (!isPast(dir)) return
   if (isCurrent) rmSync(join(dir, MARK), {force: true})
   utimesSync(dir, at, at)
 }
 
-/** How many releases stay: of those that were current once, the current one among them, and of those built for past dates. */
+/** How many releases stay: of those that were ever current, and of those of past dates. */
 type Retention = Pick<Config, 'releasesKept' | 'pastReleasesKept'>
 
 /**
@@ -64,7 +64,7 @@ export function listSurplusReleases(
 }
 
 /**
- * Removes what {@link listSurplusReleases} names, and what builds that died have left.
+ * Removes what {@link listSurplusReleases} names, and what dead builds left.
  *
  * @returns the ids that were removed
  */
@@ -79,13 +79,13 @@ export function pruneReleases(
   return releases
 }
 
-/** A release is there or not: one that is half removed bears the name of a build that died. */
+/** Renames a release before removing it, so that a half-removed one looks like a dead build. */
 function removeRelease({releases}: DataFolder, name: string): void {
   const aside = join(releases, `.building-${name}${WRITER_MARK}`)
   try {
     renameSync(join(releases, name), aside)
   } catch (error) {
-    // Another process was first.
+    // Another process removed it first.
     if (codeOf(error) !== 'ENOENT') throw error
   }
   rmSync(aside, {recursive: true, force: true})

@@ -8,10 +8,10 @@ import type {Release} from '../store/release.ts'
 import {openRelease} from '../store/release.ts'
 import {type Rule, tryRules} from '../store/verify-warehouse.ts'
 
-/** What to do about a release that is not what its manifest says. */
+/** What to do about a release that differs from its manifest. */
 export const RELEASE_NEXT = 'Remove the release folder and run `loantape build`, which makes it again.'
 
-/** The files of a release that are not there or have another sha256 than the manifest says. */
+/** The files of a release that are missing or have a wrong sha256. */
 export async function verifyReleaseFiles({dir, manifest}: Release): Promise<Failure[]> {
   const faults: Failure[] = []
   for (const {file, sha256} of manifest.tables) {
@@ -30,7 +30,7 @@ export async function verifyReleaseFiles({dir, manifest}: Release): Promise<Fail
 const countRow = z.object({rows: z.coerce.number()})
 const readRow = z.object({rows: z.coerce.number(), digest: z.string().nullable()})
 
-/** Whether the tables of a release hold what its manifest says, and each deal one unbroken history. */
+/** Verifies that the tables of a release match its manifest and that each deal has one unbroken history. */
 export async function verifyReleaseTables(release: Release): Promise<Failure[]> {
   const {manifest} = release
   await using db = await openRelease(release)
@@ -59,7 +59,7 @@ async function describeRows(db: Database, table: string): Promise<string> {
     [table],
   )
   if (tables === 0) return 'is not there'
-  // The digest is of no use but to have every value read.
+  // The digest only makes the engine read every value.
   const read = `select count(*) as rows, cast(bit_xor(hash(t)) as varchar) as digest from release.${table} as t`
   try {
     return `has ${(await db.one(readRow, read)).rows} rows`
