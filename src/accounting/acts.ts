@@ -45,7 +45,7 @@ import {
 import {journalLineSchema, tiedTermSchema} from './profiles.ts'
 
 const mappingSchema = z.unknown().transform((mapping) => parseMapping(JSON.stringify(mapping), 'on a tape'))
-/** Units whose tape is gone, so that the record still has no gap. */
+/** Units whose tapes are gone, so that the record has no gap. */
 const goneTapeSchema = z.object({
   unit: z.string(),
   path: z.string(),
@@ -53,8 +53,7 @@ const goneTapeSchema = z.object({
 })
 
 /**
- * What is done for good and cannot be computed: it stands on a tape before it counts, and the state database holds what follows
- * from it.
+ * Something that is done for good and cannot be computed. It is on a tape before it counts; the state database holds its effects.
  */
 export type Act = z.output<typeof actSchema>
 export const actSchema = z.discriminatedUnion('act', [
@@ -92,16 +91,16 @@ export const actSchema = z.discriminatedUnion('act', [
     at: z.string(),
     who: z.string(),
     why: z.string(),
-    /** Tapes that are not there any more. */
+    /** Tapes that are gone. */
     tapes: z.array(goneTapeSchema),
-    /** Chains and batches that other stores name and the record does not. */
+    /** Chains and batches that other stores name and the record lacks. */
     losses: z.array(z.string()),
     /** The unit that the warehouse stands at, where it is not the one that the record says; empty where it holds nothing. */
     history_head: z.string().optional(),
   }),
 ])
 
-/** Does something for good; to be called last in a transaction of the state database. */
+/** Performs an act; call it last in a transaction of the state database. */
 export type Perform = (act: Act) => void
 
 /** Performs acts in a data folder: each is written to a tape of its own, then takes effect in the state database. */
@@ -144,7 +143,7 @@ function createPerformerUnder(
   }
 }
 
-/** Lets an act take effect in the state database, now or when it is read back. To be called in a transaction. */
+/** Applies an act to the state database, now or when it is read back. Call it in a transaction. */
 export function applyAct(stateDb: StateDb, act: Act): void {
   switch (act.act) {
     case 'batch issued':
@@ -189,8 +188,7 @@ function storeBatches(stateDb: StateDb, {at, batches}: {at: string; batches: rea
 }
 
 /**
- * Goes on with another key, where the former is lost: with the one at hand, or a new one in the place of the former, which
- * is set aside.
+ * Replaces a lost key: by the present one, or by a new one after setting the old file aside.
  *
  * @throws ConfigError `TAPE_KEY_FILE`
  */

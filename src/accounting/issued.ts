@@ -4,16 +4,16 @@ import {z} from 'zod'
 import type {StateDb} from '../store/state-db.ts'
 import {type IssuedLine, issuedLineSchema} from './profiles.ts'
 
-/** A file of a batch, its content whole. */
+/** A file of a batch with its whole content. */
 export interface BatchContent {
   name: string
   content: Uint8Array
 }
 
-/** Whether files were handed out: those of a true-up that moved no balance were not. */
+/** Whether there were files; a true-up that moves no balance has none. */
 const HAS_FILES = 'exists (select 1 from journal_file where journal_file.batch_no = journal_batch.batch_no)'
 
-/** One journal batch as the state database has it: what was handed out, once and for all. */
+/** A journal batch in the state database. */
 export type IssuedBatch = z.output<typeof batchRow>
 const batchRow = z.object({
   profile: z.string(),
@@ -26,7 +26,7 @@ const batchRow = z.object({
   history_id: z.string(),
 })
 
-/** A batch as a tape holds it: with everything needed to hand it out again, byte for byte. */
+/** A batch on a tape, with everything needed to hand it out again byte for byte. */
 export type BatchAct = z.output<typeof batchSchema>
 export const batchSchema = z.object({
   profile: z.string(),
@@ -72,7 +72,7 @@ export function storeBatch(
   for (const {name, content} of files) {
     stateDb.insert('journal_file', {batch_no, name, content: gzipSync(content)})
   }
-  // A reversal still bears the batch that it takes back: only what belongs to a line is stored.
+  // A reversal still names the batch it takes back, so only the fields of a line are stored.
   for (const line of lines) stateDb.insert('issued_line', {batch_no, ...issuedLineSchema.parse(line)})
 }
 
@@ -89,7 +89,7 @@ export function listAllBatches(
   return selectBatches(stateDb, `? or ${HAS_FILES}`, [Number(withoutFiles)])
 }
 
-/** When something was last issued of a period, whichever batch it was handed out in: the latest `known_at`, null when never. */
+/** The latest `known_at` of anything issued for a period, in whichever batch; null if nothing was. */
 export function findLastKnown(stateDb: StateDb, profile: string, period: string): string | null {
   const [knownAt = null] = stateDb.column(
     z.string().nullable(),
@@ -100,7 +100,7 @@ export function findLastKnown(stateDb: StateDb, profile: string, period: string)
   return knownAt
 }
 
-/** The batches that a run which died stored and did not hand over, oldest first. */
+/** The batches that dead runs stored but did not hand over, oldest first. */
 export function listUndelivered(stateDb: StateDb, profile: string): IssuedBatch[] {
   return selectBatches(stateDb, 'profile = ? and is_handed_over = 0', [profile])
 }
@@ -166,7 +166,7 @@ export function listIssuedLines(
   )
 }
 
-/** The months of which something was issued to a profile. */
+/** The months with anything issued to a profile. */
 export function listIssuedPeriods(stateDb: StateDb, profile: string): string[] {
   return stateDb.column(
     z.string(),
@@ -181,7 +181,7 @@ export function listIssuedProfiles(stateDb: StateDb): string[] {
   return stateDb.column(z.string(), 'select distinct profile from journal_batch order by profile')
 }
 
-/** The entries that stand issued to a profile, not taken back. */
+/** The entries issued to a profile and not taken back. */
 export function listStandingEntries(stateDb: StateDb, profile: string) {
   return stateDb.all(
     z.object({entry_id: z.string(), period: z.string(), event: z.string(), amount: z.string()}),

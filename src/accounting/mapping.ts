@@ -68,7 +68,7 @@ const endings = z.unknown().transform((value, context) => {
   >
 })
 
-/** What a schema makes of a value; what it finds wrong is found at its place. */
+/** Parses a value with a schema; problems are reported at its path. */
 function parseAs<T>(schema: z.ZodType<T>, value: unknown, context: z.RefinementCtx): T {
   const parsed = schema.safeParse(value)
   if (parsed.success) return parsed.data
@@ -121,7 +121,7 @@ export function listMappingFields(): {field: string; about: string}[] {
   }))
 }
 
-/** What holds where there is no file: one receivable account for every program, and an account for every ending. */
+/** The mapping without a file: one receivable account for all programs, and an account for every ending. */
 export const DEFAULT_MAPPING = mappingShape.parse({
   receivable: {[ANY_PROGRAM]: {code: '1200', name: 'Loans receivable'}},
   clearing: {code: '1090', name: 'Funding clearing'},
@@ -135,7 +135,7 @@ export const DEFAULT_MAPPING = mappingShape.parse({
   },
 })
 
-/** A code or name of an account that nobody has chosen yet: what it may be, in angle brackets. */
+/** A placeholder for a code or name: a hint in angle brackets. */
 const PLACEHOLDER = /^<.*>$/
 
 /** A mapping to edit: the accounts of {@link DEFAULT_MAPPING}, one for each program, all of them placeholders. */
@@ -177,7 +177,7 @@ export function parseMapping(json: string, file: string): AccountMapping {
   return parsed.data
 }
 
-/** Account codes that stand under two names, or on both sides of an entry, which would book nothing. */
+/** Account codes with two names, or on both sides of an entry, which would book nothing. */
 function findClashes(mapping: AccountMapping): string[] {
   const names = new Map<string, string>()
   const receivables = new Set(Object.values(mapping.receivable).map(({code}) => code))
@@ -190,7 +190,7 @@ function findClashes(mapping: AccountMapping): string[] {
   })
 }
 
-/** Every account of a mapping with the field it stands in. */
+/** Every account of a mapping with its field. */
 function listAccounts(mapping: AccountMapping): {field: string; account: Account}[] {
   const {receivable, clearing, opening} = mapping
   return [
@@ -203,7 +203,7 @@ function listAccounts(mapping: AccountMapping): {field: string; account: Account
   ]
 }
 
-/** Where each ending is booked that the mapping names; null where that is elsewhere. */
+/** The booking of each ending that the mapping names; null if another system books it. */
 export function listEndings({
   ended,
 }: Pick<AccountMapping, 'ended'>): {ending: Ending; account: Account | null}[] {
@@ -213,7 +213,7 @@ export function listEndings({
   })
 }
 
-/** What a mapping calls the ending that a term of the roll-forward stands for. */
+/** The name that a mapping has for a term of the roll-forward. */
 export function nameEnding(term: string): string {
   return term === 'ended_other' ? 'other' : term
 }
@@ -226,7 +226,7 @@ export function hasSameReceivables(a: AccountMapping, b: AccountMapping): boolea
   return [...programs].every((program) => codeOf(a, program) === codeOf(b, program))
 }
 
-/** Accounts of two codes and one name, as `'name' (1200, 1210)`: by its name nobody can tell which is meant. */
+/** Names shared by two account codes, as `'name' (1200, 1210)`: importers could not tell them apart. */
 export function findSharedNames(mapping: AccountMapping): string[] {
   const accounts = listAccounts(mapping).map(({account}) => account)
   return [...Map.groupBy(accounts, ({name}) => name)].flatMap(([name, those]) => {
@@ -244,7 +244,7 @@ export function findUnmapped(
   return programs.filter((program) => program === null || !Object.hasOwn(receivable, program))
 }
 
-/** Programs for a message: each in quotes, because a name may hold a comma or what a terminal obeys. */
+/** Programs for a message, each in quotes: a name may contain commas or control characters. */
 export function quotePrograms(programs: readonly (string | null)[]): string {
   return programs.map((program) => (program === null ? 'no program' : JSON.stringify(program))).join(', ')
 }

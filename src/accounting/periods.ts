@@ -12,7 +12,7 @@ import {openHistory} from '../store/warehouse.ts'
 import {type AccountMapping, FIRST_PERIOD, type MappingVersion, parseMapping} from './mapping.ts'
 import {journalLineSchema, tiedTermSchema} from './profiles.ts'
 
-/** Which months there are, and how far they are known. */
+/** The months of the history, and how far they are known. */
 export interface PeriodRange {
   /** The month of the first walk, and that of the last: `YYYY-MM`. */
   first: string
@@ -23,7 +23,7 @@ export interface PeriodRange {
   observedUntil: string
 }
 
-/** What is there of one of these months. */
+/** One of these months, and how far it is known. */
 interface PeriodSpan extends PeriodRange {
   /** Its last day, or the last business date observed where that is earlier. */
   asOf: string
@@ -37,7 +37,7 @@ export function lastDayOf(period: string): string {
 }
 
 /**
- * Which months there are.
+ * Reads the range of months.
  *
  * @throws UnexpectedError `HISTORY_MISSING`
  */
@@ -53,7 +53,7 @@ export async function readPeriodRange(config: Config, {clock}: Pick<World, 'cloc
 }
 
 /**
- * What is there of a month.
+ * Reads how far a month is known.
  *
  * @throws ConfigError `USAGE`, `PERIOD_RANGE`
  */
@@ -68,7 +68,7 @@ export async function readPeriodSpan(config: Config, period: string, world: Worl
   )
 }
 
-/** Up to which day a month is known, and whether that is all of it. */
+/** The last known day of a month, and whether the month is complete. */
 export function spanOf(
   {today, observedUntil}: PeriodRange,
   period: string,
@@ -79,7 +79,7 @@ export function spanOf(
 }
 
 /**
- * Holds a period given on the command line against its form.
+ * Checks the form of a period given on the command line.
  *
  * @throws ConfigError `USAGE`
  */
@@ -130,12 +130,12 @@ export function listClosedPeriods(stateDb: StateDb): string[] {
   return stateDb.column(z.string(), 'select period from closed_period order by period')
 }
 
-/** What was kept of a closed period; undefined when it is open. */
+/** What was kept of a closed period; undefined if it is open. */
 export function findClosedPeriod(stateDb: StateDb, period: string): ClosedPeriod | undefined {
   return stateDb.first(closedRow, 'select * from closed_period where period = ?', [period])
 }
 
-/** Keeps a period as it is now; it stands on the history of its release. */
+/** Stores a closed period, which depends on the history of its release. */
 export function storeClosedPeriod(stateDb: StateDb, closed: Omit<ClosedPeriod, 'history_id'>): void {
   const pack = (value: unknown) => gzipSync(JSON.stringify(value))
   stateDb.insert('closed_period', {
@@ -149,7 +149,7 @@ export function storeClosedPeriod(stateDb: StateDb, closed: Omit<ClosedPeriod, '
   })
 }
 
-/** The history each closed period stands on. */
+/** The history that each closed period depends on. */
 export function listClosedStands(stateDb: StateDb): {period: string; history_id: string}[] {
   return stateDb.all(
     z.object({period: z.string(), history_id: z.string()}),
@@ -162,7 +162,7 @@ export function listNeededReleases(stateDb: StateDb): Set<string> {
   return new Set(stateDb.column(z.string(), `select release ->> '$.release_id' from closed_period`))
 }
 
-/** Lets everything issued and closed stand on this history. To be called within a transaction. */
+/** Makes everything issued and closed depend on this history. Call it in a transaction. */
 export function moveStands(stateDb: StateDb, historyId: string): void {
   for (const table of ['journal_batch', 'closed_period']) {
     stateDb.run(`update ${table} set history_id = ?`, [historyId])
@@ -235,7 +235,7 @@ export function listMappingVersions(
   return versions
 }
 
-/** The first period that is open; undefined when none is closed: then all are. */
+/** The first open period; undefined if none is closed. */
 export function findFirstOpen(stateDb: StateDb): string | undefined {
   const last = listClosedPeriods(stateDb).at(-1)
   return last === undefined ? undefined : nextPeriod(last)

@@ -82,15 +82,15 @@ export function findMovedDeals(journal: readonly JournalLine[], issued: readonly
   return moved
 }
 
-/** How an entry stands that was ever issued. */
+/** The state of an entry that was issued. */
 interface Standing {
   issueNo: number
   isBooked: boolean
-  /** As they were issued last. */
+  /** As last issued. */
   lines: IssuedLine[]
 }
 
-/** How every entry stands that was ever issued, by its id. */
+/** The state of every issued entry, by its id. */
 function findStanding(issued: readonly IssuedLine[]): Map<string, Standing> {
   const entries = [...Map.groupBy(issued, ({entry_id}) => entry_id)]
   return new Map(
@@ -131,7 +131,7 @@ function reverseEntry(lines: readonly IssuedLine[], issueNo: number, dateOf: Dat
   }))
 }
 
-/** Importers refuse a number they have met: what is issued again after the first time gets one of its own. */
+/** Importers refuse a known number, so an entry that is issued again gets a new one. */
 function numberOf(entryId: string, issueNo: number): string {
   if (issueNo === 0) return entryId
   return `${entryId.slice(0, -12)}${hash('sha256', `${entryId} ${issueNo}`).slice(0, 12)}`
@@ -155,13 +155,13 @@ interface EntryTotals {
 export interface JournalBridge {
   /** The journal of the month as it is now, opening balances among it. */
   journal: EntryTotals
-  /** Of it, what batches before have booked and still holds. */
+  /** The part that earlier batches booked and that still holds. */
   issued_before: EntryTotals
-  /** Of it, what this batch books. */
+  /** The part that this batch books. */
   booked: EntryTotals
-  /** Of it, what is not booked, by reason: opening balances that nobody has asked for. */
+  /** The part that is not booked, by reason: opening balances that nobody asked for. */
   left_out: {opening: EntryTotals}
-  /** What this batch takes back: booked before, and no part of the journal any more. */
+  /** What this batch takes back: booked before and no longer in the journal. */
   reversed: EntryTotals
   /** What this batch books and takes back of other months, where what was issued of the same deals no longer holds. */
   other_months: {booked: EntryTotals; reversed: EntryTotals}
@@ -192,7 +192,7 @@ export function bridgeJournal(
   }
 }
 
-/** Whether a line takes back what was issued before. */
+/** Whether a line reverses an issued one. */
 export const isReversal = ({issue_no}: IssuedLine) => issue_no % 2 === 1
 
 function totalOf(lines: readonly JournalLine[]): EntryTotals {
@@ -208,7 +208,7 @@ export type Difference = Pick<
   'deal_id' | 'entry_date' | 'account_code' | 'account_name' | 'debit' | 'credit'
 >
 
-/** What brings a profile's books to a journal. */
+/** The lines that correct a profile's books to a journal. */
 export interface TrueUpPlan {
   /** Entry by entry, for the state database: what no longer holds is taken back, what the journal holds of the same deals is booked. */
   lines: IssuedLine[]
@@ -318,7 +318,7 @@ function netByDay(lines: readonly IssuedLine[]): Map<string, Map<string, bigint>
   return days
 }
 
-/** How much of an amount another one of the opposite sign takes away. */
+/** How much of an amount another one of opposite sign offsets. */
 function opposed(amount: bigint, by: bigint): bigint {
   return amount > 0n === by > 0n ? 0n : leastOf([amount, by].map((cents) => (cents < 0n ? -cents : cents)))
 }

@@ -22,7 +22,7 @@ export const journalLineSchema = z.object({
   loan_program: z.string().nullable(),
 })
 
-/** A journal line as it was handed out. */
+/** An issued journal line. */
 export type IssuedLine = z.output<typeof issuedLineSchema>
 export const issuedLineSchema = journalLineSchema.extend({
   /** The month the entry belongs to, whichever batch it is handed out in: `YYYY-MM`. */
@@ -43,7 +43,7 @@ export const tiedTermSchema: z.ZodType<TiedTerm> = z.object({
   difference: z.string(),
 })
 
-/** The same terms where opening balances are booked. */
+/** The same terms with opening balances booked. */
 export function bookOpenings(terms: readonly TiedTerm[]): TiedTerm[] {
   return terms.map((term) =>
     term.because === 'opening balance'
@@ -52,13 +52,13 @@ export function bookOpenings(terms: readonly TiedTerm[]): TiedTerm[] {
   )
 }
 
-/** A limit of an importer and who says so. Limits of others may change: each stands in one place. */
+/** A limit of an importer and its source. */
 interface Limit {
   max: number
   source: string
 }
 
-/** What an importer takes. */
+/** The limits of an importer. */
 interface JournalLimits {
   /** Lines in one file, the header not counted. */
   rows?: Limit
@@ -67,11 +67,11 @@ interface JournalLimits {
   digits?: Limit
   /** Characters of a cell, by column. */
   cells: Readonly<Record<string, Limit>>
-  /** What every file matches. */
+  /** The characters that a file may contain. */
   characters: {pattern: RegExp; source: string}
 }
 
-/** What a cell is written from. */
+/** The input of a cell. */
 export interface JournalCell {
   line: IssuedLine
   /** Of the line in its entry, from 0. */
@@ -90,14 +90,14 @@ export interface ReadLine {
   /** Decimal text; one of the two is empty. */
   debit: string
   credit: string
-  /** What the row below is read against, where a format needs that. */
+  /** Context for reading the next row, if a format needs it. */
   note?: string
 }
 
-/** A way to write the canonical journal: what stands in each column, and a reader that proves what was written. */
+/** How the canonical journal is written for an importer, and read back to prove it. */
 export interface JournalProfile {
   name: string
-  /** What the importer knows accounts by. */
+  /** What the importer identifies accounts by. */
   looksUpBy: 'code' | 'name'
   /** What the cells of each column hold, in the order of the columns. */
   columns: Readonly<Record<string, (cell: JournalCell) => string>>
@@ -352,7 +352,7 @@ const intacct: JournalProfile = {
   limits: {
     cells: {
       JOURNAL: {max: 4, source: INTACCT_FIELDS},
-      // Its template allows 80; what is within the smaller limit imports by both.
+      // Its template allows 80; the smaller limit satisfies both.
       DESCRIPTION: {max: DESCRIPTION, source: INTACCT_HELP},
       MEMO: {max: INTACCT_MEMO, source: INTACCT_FIELDS},
     },

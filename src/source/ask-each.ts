@@ -18,7 +18,7 @@ export interface EachRequest {
   budgetMs: number
 }
 
-/** What became of one id; `Found` is what its answer said. */
+/** The result of one id; `Found` is the content of its answer. */
 export type EachAnswer<Found> =
   | ({id: string; outcome: 'found'} & Found)
   /** 404 or 410 from a path that answered for another id in this run. */
@@ -32,7 +32,7 @@ export type EachAnswer<Found> =
  */
 type EachEnd = 'done' | 'not_offered' | 'budget' | 'interrupted' | 'rate_limited' | 'refused' | 'failing'
 
-/** What became of all of them. */
+/** The result of asking for all ids. */
 export interface EachSummary {
   /** The path answered for an id that was asked for at least once. */
   proven: boolean
@@ -55,7 +55,7 @@ const MOST_FAILURES_IN_A_ROW = 5
 /** Outstanding answers, as a multiple of the concurrency: enough that a slow one does not hold up the others. */
 const WINDOW = 2
 
-/** What one request came to: an answer, a reason to ask no more, or both. */
+/** The result of one request: an answer, a reason to stop asking, or both. */
 interface Reply<Found> {
   answer?: EachAnswer<Found>
   ended?: EachEnd
@@ -161,18 +161,18 @@ async function* answerEach<Found>(
   }
 }
 
-/** An id whose answer is of no use. */
+/** The result of an id without a usable answer. */
 function failedAs(id: string, reason: string): {id: string; outcome: 'failed'; reason: string} {
   return {id, outcome: 'failed', reason}
 }
 
-/** An id as one segment of a path; however they are written, `.` and `..` lead to another path. */
+/** An id as one path segment; throws for `.` and `..`, which lead to another path. */
 function encodeSegment(id: string): string {
   if (id === '.' || id === '..') throw new URIError('a dot segment')
   return encodeURIComponent(id)
 }
 
-/** What a record's own page says, with the answer as it came. */
+/** A record's own page, with the answer as received. */
 export type DetailAnswer = EachAnswer<Found>
 type Found = {record: WireRecord; received: Received}
 
@@ -193,7 +193,7 @@ export function fetchDetails(
   )
 }
 
-/** What an answer says of the record it was asked for. */
+/** Reads the record of an answer. */
 function readAnswer(id: string, {status, body, received}: JsonAnswer): DetailAnswer {
   if (status === 404 || status === 410) return {id, outcome: 'gone', received}
   if (status !== 200) return failedAs(id, `HTTP_${status}`)
@@ -204,11 +204,11 @@ function readAnswer(id: string, {status, body, received}: JsonAnswer): DetailAns
   return {id, outcome: 'found', record, received}
 }
 
-/** What became of one record's list: every page of it, or nothing. */
+/** The list of one record: all of its pages, or nothing. */
 export type ListingAnswer = EachAnswer<FoundList>
 type FoundList = {pages: Page[]}
 
-/** The list of one record is held in memory: one that goes on beyond this is none. */
+/** The list of one record is held in memory, so a longer one is refused. */
 const MOST_PAGES = 100
 const MOST_LENGTH = 32_000_000
 

@@ -33,12 +33,12 @@ type Query = Record<string, string | number | undefined>
 export type SourceClient = ReturnType<typeof createClient>
 
 const MEBIBYTE = 1024 * 1024
-/** A body that drips never times out between two parts: the whole of it may take this many timeouts. */
+/** A dripping body never times out between two parts, so the whole body may take this many timeouts. */
 const TIMEOUTS_PER_ANSWER = 10
 
 const NOTHING_READ = 'This run has read nothing; what was stored before is kept.'
 
-/** Creates the client of one run; disposing it cancels what is under way and closes its connections. */
+/** Creates the client of one run; disposing it cancels open requests and closes connections. */
 export function createClient(config: ClientConfig, world: World) {
   const base = new URL(`${config.baseUrl}${config.baseUrlQuery ?? ''}`)
   const timeoutMs = Math.ceil(config.requestTimeoutSeconds * 1000)
@@ -60,7 +60,7 @@ export function createClient(config: ClientConfig, world: World) {
   )
   const headers = {
     ...(config.apiKey !== undefined && {authorization: `Bearer ${config.apiKey}`}),
-    // Said nothing, a server may send any coding.
+    // Without this header a server may send any coding.
     'accept-encoding': 'identity',
     'user-agent': `loantape/${VERSION}`,
   }
@@ -171,7 +171,7 @@ export function createClient(config: ClientConfig, world: World) {
 const HTTP_DATE = /^[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GMT$/
 const OPAQUE = /^(W\/)?"?[0-9a-f-]{16,64}"?$/i
 
-/** What is kept of an answer's headers, which say something of its content, and the form in which it can name nobody. */
+/** The headers that are kept, each with a form that cannot contain personal data. */
 const KEPT_HEADERS = {
   'content-type': /^(text|application)\/(json|problem\+json|csv|plain)(; *charset=[\w-]{1,10})?$/i,
   date: HTTP_DATE,
@@ -188,7 +188,7 @@ function pickHeaders(headers: ResponseHeaders): Record<string, string> {
   )
 }
 
-/** A path may hold what must be escaped, or a query of its own. */
+/** Builds the path: it may need escaping or have a query of its own. */
 function buildPath(base: URL, path: string, query: Query): string {
   const {pathname, search} = new URL(`${base.origin}${base.pathname.replace(/\/+$/, '')}${path}`)
   const asked = Object.entries(query).filter(([, value]) => value !== undefined)
@@ -260,7 +260,7 @@ function requireServed({status, headers, isUtf8}: Exchange, target: Target, base
     throw new RetryableError({code: 'SOURCE_FAILING', problem: `status ${status}`})
   if (status >= 300 && status < 400) throw createRedirected(status, headers, {target, base})
   if (status < 300 && !isUtf8)
-    // Read with marks in place of its bytes, two ids or amounts could become one.
+    // With replacement characters two different ids could become equal.
     throw newError(
       'SOURCE_NOT_UTF8',
       `Answer of source '${target.host}' to GET ${target.path}: its bytes are not UTF-8, which JSON is written in.`,
@@ -293,14 +293,14 @@ function findStringEnd(text: string, start: number): number {
 
 const CONTENT_TYPES = /^(unknown|(text|application)\/(html|plain|csv|xml|json|problem\+json|octet-stream))$/
 
-/** A successful answer that is not JSON, or only the beginning of it: worth trying again. */
+/** A successful answer that is no JSON or is truncated: worth trying again. */
 function createNotJson(headers: ResponseHeaders): RetryableError {
   const given = String(headers['content-type'] ?? 'unknown')
   const contentType = tellForeign(given.split(';', 1)[0] ?? '', CONTENT_TYPES)
   return new RetryableError({code: 'SOURCE_NOT_JSON', problem: contentType})
 }
 
-/** A redirect could lead the key to another origin, so that none is followed. */
+/** Redirects are not followed: one could send the key to another origin. */
 function createRedirected(
   status: number,
   headers: ResponseHeaders,
@@ -314,7 +314,7 @@ function createRedirected(
   )
 }
 
-/** One answer as it came, whole. */
+/** One whole answer as received. */
 interface Answer {
   status: number
   headers: ResponseHeaders

@@ -4,7 +4,7 @@ import {capWait, parseNumber, parseRetryAfter} from '../core/retry-after.ts'
 import type {World} from '../core/types.ts'
 import {backoffMs} from './retry.ts'
 
-/** What the limiter is set to. */
+/** The settings of the limiter. */
 export interface RateLimitSettings extends BucketSettings {
   /** Time one run may wait for the source's limits. */
   maxWaitMs: number
@@ -12,7 +12,7 @@ export interface RateLimitSettings extends BucketSettings {
   host: string
 }
 
-/** What the limiter must know of an answer. */
+/** What the limiter needs of an answer. */
 export interface LimitedAnswer {
   status: number
   headers: ResponseHeaders
@@ -20,10 +20,10 @@ export interface LimitedAnswer {
   startedAt: number
 }
 
-/** The source names full seconds and its clock is not ours: a little more than it asks for. */
+/** Added to each wait: the source rounds to seconds and has another clock. */
 const SLACK_MS = 250
 
-/** Creates what lets the requests of one client start at the rate the settings and the source allow. */
+/** Creates a limiter that starts a client's requests at the rate that settings and source allow. */
 export function createRateLimiter(
   settings: RateLimitSettings,
   world: Pick<World, 'realClock' | 'random' | 'log'>,
@@ -35,7 +35,7 @@ export function createRateLimiter(
   let waitedMs = 0
   let waitingSince: number | null = null
 
-  /** What is left of the pause, which begins anew when the clock is set back. */
+  /** The rest of the pause, which restarts when the clock is set back. */
   function pausedMs(now: number): number {
     if (now < pause.from) pause = {...pause, from: now}
     return Math.max(0, pause.ms - (now - pause.from))
@@ -74,7 +74,7 @@ export function createRateLimiter(
     }
   }
 
-  /** Takes note of an answer; true when it is a limit and the request must be sent again. */
+  /** Notes an answer; returns true if it is a limit and the request must be sent again. */
   function isRefusedBy(answer: LimitedAnswer, refusals: number): boolean {
     const {retryAfterMs, exhaustedMs} = parseLimitHeaders(answer.headers, clock.now())
     const toldMs = Math.max(retryAfterMs ?? 0, exhaustedMs ?? 0)

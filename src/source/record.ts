@@ -42,7 +42,7 @@ export function createNormaliser(stream: Stream): Normaliser {
   }
 }
 
-/** Which of two values is meant nobody knows. */
+/** Rejects records that have a field twice: nobody knows which value is meant. */
 function rejectRepeated(
   record: unknown,
   [twice = [], ...more]: readonly (string | number)[][],
@@ -59,7 +59,7 @@ function rejectRepeated(
   }
 }
 
-/** The list a child stands in says whose it is; a record that names another parent is left to contradict it. */
+/** Adds the parent of the list to a child record; if the record names another parent, the field becomes unreadable. */
 function placeUnder(record: unknown, {parent}: Stream, parentId: string | undefined): unknown {
   if (!parent || parentId === undefined || !isObject(record)) return record
   const named = record[parent.column]
@@ -172,7 +172,7 @@ function hashField(value: unknown, key: string): string | null {
   return `hmac-sha256:${createHmac('sha256', key).update(canonical).digest('hex')}`
 }
 
-/** What of a value becomes a column's, as text that the engine takes for it; undefined where it is none. */
+/** Reads a value for a column, as text for the engine; undefined if it does not fit. */
 type Reader = (value: unknown) => string | undefined
 
 /** What a record said of one mapped field. */
@@ -222,10 +222,10 @@ const READERS: Readonly<Record<string, Reader>> = {
   },
 }
 
-/** A date, alone or as many services write one: the midnight with which it begins somewhere. */
+/** A date, alone or as midnight of some zone. */
 const MIDNIGHT = /^(\d{4}-\d{2}-\d{2})(?:[T ]00:00(?::00(?:\.0+)?)?\s*(?:Z|[+-]\d{2}:?\d{2})?)?$/
 
-/** A number as text, where it is the one that was sent: a double may hold another one. */
+/** A number as text, if it is exactly the one that was sent: a double may round it. */
 function readNumber(value: number): string | undefined {
   return Math.abs(value) <= Number.MAX_SAFE_INTEGER ? String(value) : undefined
 }
@@ -240,7 +240,7 @@ function readDecimal(value: unknown, digits: number, decimals: number): string |
   return (sign === '-' ? '-' : '') + (decimals === 0 ? whole || '0' : number)
 }
 
-/** A number with so many decimals, where that is all of it: of the digits a double holds the 16th may be its own. */
+/** A number with so many decimals, if that is exact: a double holds about 15 digits. */
 function readFixed(value: number, decimals: number): string | undefined {
   if (Math.abs(value) * 10 ** decimals > Number.MAX_SAFE_INTEGER) return undefined
   const text = value.toFixed(decimals)

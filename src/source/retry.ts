@@ -2,7 +2,7 @@ import {errors} from 'undici'
 import {codeOf, type LoantapeError, newError, RetryableError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 
-/** What is asked, for words in errors and logs. */
+/** The request, for errors and logs. */
 export interface Target {
   host: string
   /** Relative to the base URL, without the query. */
@@ -29,7 +29,7 @@ export function backoffMs(attempt: number, random: () => number): number {
   return Math.floor(random() * Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** attempt))
 }
 
-/** Faults of this program, not of the network: trying again does not help. */
+/** Faults of this program: retrying does not help. */
 const OWN_FAULTS = new Set([
   'UND_ERR_ABORTED',
   'UND_ERR_CLOSED',
@@ -49,14 +49,14 @@ export function classifyFault(error: unknown, target: Target, {maxAnswerMb}: {ma
     return createTooLarge(target, `more than ${maxAnswerMb} MiB`, error)
   }
   if (error instanceof errors.HTTPParserError) {
-    // Its `data` is what the source sent: never kept as a cause.
+    // Its `data` is the source's content, which no error may keep.
     return new RetryableError({code: 'SOURCE_UNREACHABLE', problem: 'HTTP_UNREADABLE'})
   }
   if (code === 'UNEXPECTED' || code.startsWith('ERR_INVALID_') || OWN_FAULTS.has(code)) return error
   return new RetryableError({code: 'SOURCE_UNREACHABLE', problem: code, cause: error})
 }
 
-/** An answer that would take more memory to read than any page is worth. */
+/** The error of an answer that is too large. */
 export function createTooLarge({host, path}: Target, size: string, cause?: unknown): LoantapeError {
   return newError(
     'SOURCE_TOO_LARGE',
@@ -65,7 +65,7 @@ export function createTooLarge({host, path}: Target, size: string, cause?: unkno
   )
 }
 
-/** What a failure becomes once the retries are used up. */
+/** The error once the retries are used up. */
 function giveUp(failure: RetryableError, policy: RetryPolicy): LoantapeError {
   const {host, path} = policy.target
   const tries = policy.retries === 0 ? 'once' : `${policy.retries + 1} times in a row`

@@ -8,7 +8,7 @@ import {tellForeign} from '../core/text.ts'
 import type {Page, World} from '../core/types.ts'
 import type {JsonAnswer, SourceClient} from './client.ts'
 
-/** What is asked for ahead may fail before anyone waits for it: whoever awaits it later gets the error, as ever. */
+/** Keeps a failed read-ahead from being an unhandled rejection; awaiting it later still throws. */
 export function readAhead<T>(answer: Promise<T>): Promise<T> {
   void Promise.allSettled([answer])
   return answer
@@ -26,7 +26,7 @@ export interface WalkRequest {
   seenIds: SeenIds
   /** The field of a record that holds its id. */
   idField: string
-  /** The walk ends without a result when the list goes on beyond so many; without it, nobody counts. */
+  /** The walk fails if the list has more records than this; no limit by default. */
   mostIds?: number
   /** Records asked for per page. */
   pageSize: number
@@ -37,7 +37,7 @@ export interface WalkRequest {
 
 /** A page may hold this many times the records asked for; one that ignores the size asked for holds the whole list. */
 const MOST_TIMES_PAGE = 10
-/** What a source answers with when it does not know a cursor, or no longer. */
+/** The statuses of an unknown or expired cursor. */
 const CURSOR_REFUSALS = new Set([400, 404, 410, 422])
 
 /**
