@@ -105,12 +105,10 @@ function addCompletion(command: CliCommand): void {
     .argument('<shell>', Object.keys(SHELLS).join(', '))
     .examines()
     .does(
-      async ({cli}, shell: string) => {
+      (_invocation, shell: string) => {
         const render = Object.hasOwn(SHELLS, shell) ? SHELLS[shell] : undefined
         if (!render) throw newError('USAGE', `Shell '${shell}': ${expectOneOf(shell, Object.keys(SHELLS))}.`)
-        // Loaded late, because it loads this file.
-        const {createProgram} = await import('./program.ts')
-        return {script: render(listCompletions(await createProgram(cli)))}
+        return {script: render(listCompletions(command.parent ?? command))}
       },
       ({script}) => script,
     )

@@ -51,7 +51,7 @@ interface CommandFile {
 /**
  * Creates the command line.
  *
- * @param args only the commands named in it are loaded; by default all are
+ * @param args only the commands named in it are loaded; by default all are, as `completion` needs them
  */
 export async function createProgram(cli: Cli, args?: readonly string[]): Promise<Command> {
   const program = new CliCommand(cli, 'loantape')
@@ -64,9 +64,10 @@ export async function createProgram(cli: Cli, args?: readonly string[]): Promise
     .exitOverride()
     .configureOutput({outputError: () => undefined})
     .addHelpText('after', '\nExit codes and settings: docs/configuration.md. Start with `loantape demo`.')
+  const needsAll = args === undefined || args.includes('completion')
   for (const [name, [summary, load]] of Object.entries(COMMANDS)) {
     const command = program.command(name).summary(summary).description(summary)
-    if (args === undefined || args.includes(name)) (await load()).commands[name]?.(command)
+    if (needsAll || args.includes(name)) (await load()).commands[name]?.(command)
   }
   return program
 }

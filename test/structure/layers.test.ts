@@ -45,12 +45,17 @@ const files = readdirSync(SRC, {recursive: true, encoding: 'utf8'})
   .filter((file) => file.endsWith('.ts'))
   .map((file) => join(SRC, file))
 
+/** The files that a file imports, at once or when they are needed. */
+function importsOf(file: string): string[] {
+  const found = readFileSync(file, 'utf8').matchAll(/(?:from |import\()'(\.[^']+\.ts)'/g)
+  return [...found].map(([, path = '']) => join(dirname(file), path))
+}
+
 test('imports run one way: a room imports only what lies below it', () => {
   const violations = files.flatMap((file) => {
     const room = roomOf(file)
-    const imports = [...readFileSync(file, 'utf8').matchAll(/(?:from |import\()'(\.[^']+\.ts)'/g)]
-    return imports
-      .map(([, path = '']) => roomOf(join(dirname(file), path)))
+    return importsOf(file)
+      .map(roomOf)
       .filter((target) => target !== room && !mayImport(room).includes(target))
       .map(
         (target) =>
@@ -58,6 +63,16 @@ test('imports run one way: a room imports only what lies below it', () => {
       )
   })
   expect(violations).toEqual([])
+})
+
+test('no file imports itself through others', () => {
+  let left = new Map(files.map((file) => [file, importsOf(file)]))
+  // Files whose imports are all settled are settled, too; what is left at the end is tied in a circle, or leads to one.
+  for (let size = -1; size !== left.size; ) {
+    size = left.size
+    left = new Map([...left].filter(([, imports]) => imports.some((file) => left.has(file))))
+  }
+  expect([...left.keys()].map((file) => relative(ROOT, file))).toEqual([])
 })
 
 test('every folder of src is a room the rule knows', () => {
