@@ -15,7 +15,7 @@ import {refuse} from './http-server.ts'
 import {beginAction, endAction, listOpenActions} from './page-actions.ts'
 import type {WebTools} from './view.ts'
 
-/** Adds routes that take forms of our pages, and nothing else; what is sent is in `body`, as text by name. */
+/** Adds routes that accept only forms; `body` holds their fields as text. */
 export function addFormRoutes(server: FastifyInstance, add: (scope: FastifyInstance) => void): void {
   server.register(async (scope) => {
     scope.removeAllContentTypeParsers()
@@ -28,7 +28,7 @@ export function addFormRoutes(server: FastifyInstance, add: (scope: FastifyInsta
   })
 }
 
-/** What an operator may have done, as a form says it. */
+/** The actions of operators, as forms name them. */
 const askedSchema = z.discriminatedUnion('do', [
   z.object({do: z.literal('run'), job: z.string()}),
   z.object({do: z.literal('replay')}),
@@ -49,7 +49,7 @@ const askedSchema = z.discriminatedUnion('do', [
 ])
 type Asked = z.output<typeof askedSchema>
 
-/** An answer waits this long, so that it mostly shows what came of it. */
+/** An answer waits this long, so that it usually shows the result. */
 const WAITED_MS = 5_000
 
 /**
@@ -68,7 +68,7 @@ export function addActions(
   const signal = AbortSignal.any([world.signal, closing.signal])
   let underWay: Promise<void> | undefined
 
-  /** Why it cannot be done now. */
+  /** Why it is not possible now. */
   function findObstacle(asked: Asked): string | undefined {
     if (asked.do === 'run') {
       if (!jobs.some(({name}) => name === asked.job)) return `no job '${asked.job}' is scheduled here`
@@ -157,14 +157,14 @@ function wordsOf(asked: Asked): string[] {
   }
 }
 
-/** What a guard held back at the last sync, in its words. */
+/** The guard's message if it refused the last sync. */
 export function findHeldBack(stateDb: StateDb) {
   const run = findLastRun(stateDb, 'sync')
   const what = ACCEPTABLE.find((one) => run?.error_code === `GUARD_${one.toUpperCase()}`)
   return what && {what, words: run?.error ?? ''}
 }
 
-/** A form that asks once before it is done: `says` is what will happen. */
+/** A form that asks for confirmation; `says` is what will happen. */
 export function askFirst(
   title: string,
   {

@@ -15,7 +15,7 @@ interface Behind {
   sql: string
 }
 
-/** Positions of a class at the end of a day, and what the first walk found. */
+/** SQL of the positions of a class at the end of a day, or found by the first walk. */
 const funded = (when: string) => `
   select deal_id, position.status as what, loan_amount as amount
   from work.position_span as position inner join seed.status on status.status = position.status
@@ -33,7 +33,7 @@ const largest = (bucket: string, join = '') => `
     select bucket from placed group by bucket order by sum(loan_amount) desc, bucket limit cast($1 as bigint)
   )`
 
-/** Deals by the state or program they lie in, of those buckets that a breakdown does not name. */
+/** SQL of the deals in the states or programs that a breakdown sums up as others. */
 const others = (column: string) => `
   with placed as (
     select deal_id, loan_amount, coalesce(${column}, 'unknown') as bucket from core.deal
@@ -152,7 +152,7 @@ const NUMBERS: Record<string, Behind> = {
 
 const isCount = (text: string) => /^\d{1,9}$/.test(text)
 
-/** What a parameter may be, so that no query fails of it. */
+/** The forms of parameters, so that no query fails because of one. */
 const FORMS: Partial<Record<Ask, (text: string) => boolean>> = {
   month: (text) => isCalendarDate(`${text}-01`),
   beyond: isCount,
@@ -170,7 +170,7 @@ const behindRow = computedRow({
 })
 type BehindRow = RowOf<typeof behindRow>
 
-/** `/behind/<number>`: the deals that a number of another page is made of, with their sum; undefined of no number. */
+/** `/behind/<number>`: the deals behind a number of another page, with their sum; undefined for an unknown number. */
 export async function viewBehind({tables, filter, query}: View, name: string): Promise<Page | undefined> {
   const behind = Object.hasOwn(NUMBERS, name) ? NUMBERS[name] : undefined
   if (!behind) return undefined

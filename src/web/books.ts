@@ -15,7 +15,7 @@ import type {Page, View} from './view.ts'
 const movedRow = rowOf('accounting.journal_line', ['period', 'event'], {entries: 'count', amount: 'sum'})
 type Moved = RowOf<typeof movedRow>
 
-/** `/books`: the months, what of them was issued, what the journal holds, and whether it ties out. */
+/** `/books`: the months, what was issued, what the journal holds, and whether it ties out. */
 export async function viewBooks(
   view: View,
   {periods, events}: Awaited<ReturnType<typeof listPeriods>>,
@@ -84,7 +84,7 @@ ${
   return {title: 'Books', body}
 }
 
-/** What a closed month was fixed at. */
+/** The facts of a closed month. */
 const CLOSING: Column<PeriodState>[] = [
   {title: 'Loans', kind: 'number', cell: ({closed}) => (closed ? count(closed.loans) : '')},
   {title: 'Funded', kind: 'number', cell: ({closed}) => (closed ? dollars(closed.amount) : '')},
@@ -107,7 +107,7 @@ type Tied = RowOf<typeof tiedRow>
 const addressOfTerm = ({month, term}: Tied, filter: Filter) =>
   term === 'opening' ? addressBehind(term, filter, {month}) : addressBehind('term', filter, {month, term})
 
-/** Every term of the roll-forward against the journal: what is booked, and by name what is not. */
+/** Every term of the roll-forward against the journal: what is booked, and what is not and why. */
 async function renderTieOut(view: View): Promise<Html> {
   const terms = await view.tables.all(
     tiedRow,
@@ -146,7 +146,7 @@ const askToClose = (period: string) =>
     inputs: html`<p><label>Remark <input name="why" maxlength="500"></label></p>`,
   })
 
-/** What of ended months is not issued, for whoever exports journals, or why that is not known. */
+/** What of ended months is not issued, or why that is unknown. */
 export async function readNotIssued({release}: View, history: History): Promise<NotIssued[] | string> {
   try {
     const found = await history.ask('notIssued')
@@ -159,7 +159,7 @@ export async function readNotIssued({release}: View, history: History): Promise<
 /** `/books/<YYYY-MM>`: what the next export of a month would hand out, for the importer that the address names. */
 export async function viewPreview({query}: View, period: string, history: History): Promise<Page> {
   const profile = JOURNAL_NAMES.find((name) => name === query.get('for')) ?? JOURNAL_NAMES[0] ?? ''
-  // An export that would be refused says why.
+  // If the export would be refused, the page says why.
   const answer = await history.ask('preview', profile, period).catch(explainError)
   return {
     title: `Journal of ${period}`,

@@ -14,7 +14,7 @@ export interface Series {
 
 /** What a chart shows. */
 export interface Chart {
-  /** What it says, for those who cannot see it. */
+  /** A description for people who cannot see it. */
   title: string
   /** An area is stacked on the one before; a waterfall goes from its first value over movements to its last. */
   shape: 'area' | 'line' | 'bar' | 'waterfall'
@@ -35,7 +35,7 @@ const UNITS = {
   number: {notation: 'compact'},
 } as const
 
-/** Digits that tell the labels of an axis from each other: the closer its ends are beside what they are, the more. */
+/** The digits that keep labels of an axis apart. */
 function countDigits(least: number, most: number): number {
   const size = Math.max(Math.abs(least), Math.abs(most))
   const step = (most - least) / 10
@@ -43,7 +43,7 @@ function countDigits(least: number, most: number): number {
   return Math.min(15, Math.max(3, Math.ceil(Math.log10(size / step)) + 1))
 }
 
-/** The ends of an axis: what it is about, and 0 where it begins there. */
+/** The ends of an axis: the range of values, with 0 if it begins there. */
 function endsOf({shape, series}: Pick<Chart, 'shape' | 'series'>): [number, number] {
   if (shape === 'waterfall') {
     const tops = levelsOf(series[0]?.values ?? []).map(([, to]) => to)
@@ -114,11 +114,11 @@ export function renderChart(chart: Chart): Html {
   }
 }
 
-/** A name beside the marks: not so long that it hides them. */
+/** A name beside a mark, shortened so that it hides none. */
 const nameOf = (name: string) =>
   showControls(name === '' ? '(blank)' : name.length > 40 ? `${name.slice(0, 39)}…` : name)
 
-/** Where each movement begins and ends. */
+/** The begin and end of each movement. */
 function levelsOf(values: Series['values']): [from: number, to: number][] {
   let level = 0
   return values.map((value, index) => {
@@ -128,7 +128,7 @@ function levelsOf(values: Series['values']): [from: number, to: number][] {
   })
 }
 
-/** Movements are small beside what moves: the axis begins not far below them. */
+/** The axis begins shortly below the movements, which are small compared with the whole. */
 function findFloor(values: Series['values']): number {
   const ends = levelsOf(values).map(([, to]) => to)
   const least = Math.min(...ends)
@@ -137,7 +137,7 @@ function findFloor(values: Series['values']): number {
   return Math.max(0, Math.floor(floor / step) * step)
 }
 
-/** Bars that stand on what nobody sees: the first and the last on the ground, each movement on where it begins or ends. */
+/** Bars on invisible ones: the first and last stand on the axis, each movement on its lower end. */
 function fallOf({name, values}: Series) {
   const levels = levelsOf(values)
   const colourOf = ([from, to]: [number, number], index: number) =>

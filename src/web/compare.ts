@@ -47,7 +47,7 @@ function offerBuild(asOf: string, knownAt: string): Html | false {
   })
 }
 
-/** Deals that are named under a total; the others are counted. */
+/** How many deals are named under a total; the others are counted. */
 const NAMED = 100
 
 const TITLES = {

@@ -28,12 +28,12 @@ const COPIES: Record<Exclude<Format, 'xlsx'>, string> = {
 
 let files = 0
 
-/** Written before an answer begins, so that most of what fails can still be told in words. */
+/** Bytes written before an answer begins, so that most failures still get an error page. */
 const FIRST_BYTES = 64 * 1024
 
 const CHUNK_BYTES = 256 * 1024
 
-/** How often what is written is looked at. */
+/** The pause between two looks at the file. */
 const LOOK_MS = 50
 
 /**
@@ -56,11 +56,11 @@ export async function sendData(
       title: 'No such data',
       problem: `No such data: expected a table of /tables and one of ${FORMATS.join(', ')}.`,
     })
-  // Shown there, and run by whoever presses the button.
+  // Shown on the SQL page, where a person runs it.
   if (asked !== null && askerOf(request) === 'person')
     return reply.redirect(addressOf('/sql', filter, {q: [asked]}), 303)
   const isSafe = known === 'csv' && query.get('exact') === null
-  // A workbook of the same rows tells when it was written.
+  // A workbook contains the time it was written, so it has no stable ETag.
   const etag = `${known === 'xlsx' ? 'W/' : ''}"${hash('sha256', [release.manifest.release_id, name, asked, isSafe, addressOf('', filter)].join('\n')).slice(0, 32)}"`
   const begin = () =>
     reply
@@ -83,7 +83,7 @@ export async function sendData(
     signal: untilClosed(reply, path),
   })
   const {socket} = request.raw
-  // Until then nothing may come for minutes: the engine sorts first.
+  // The engine may sort for minutes before the first row.
   socket.setTimeout(0)
   const ended = Promise.allSettled([written]).then(() => {
     isWritten = true
@@ -91,7 +91,7 @@ export async function sendData(
   })
   try {
     while (!isWritten && sizeOf(path) < FIRST_BYTES) await Promise.race([ended, setTimeout(LOOK_MS)])
-    // What has failed by now is told in words; what fails later breaks off.
+    // A failure so far gets an error page; a later one breaks the answer off.
     if (isWritten) await written
   } catch (error) {
     const {code, message} = explainError(error)
@@ -114,7 +114,7 @@ export async function sendData(
   return begin().send(Readable.from(readBytes()))
 }
 
-/** Removes a file once the answer is sent or the caller has hung up; then its writing is aborted, too. */
+/** Removes a file once the answer is sent, or the caller has hung up, which also aborts the writing. */
 function untilClosed({raw}: FastifyReply, path: string): AbortSignal {
   const gone = new AbortController()
   raw.once('close', () => {

@@ -20,10 +20,10 @@ import {type Html, html, prose} from './html.ts'
 import {addressOfDeal} from './portfolio.ts'
 import type {Page, View} from './view.ts'
 
-/** Rows that stand for all of a check. */
+/** How many rows of a check are shown. */
 const SAMPLES = 2
 
-/** The place of a check on the page of checks. */
+/** The anchor of a check on the page of checks. */
 const placeOf = (name: string) => name.replaceAll(/[^\w.]+/g, '-')
 
 /** `/checks`: every check of the release, those that found rows first, with the rows. */
@@ -64,7 +64,7 @@ function renderFound({name, description, failures, rows}: ReleaseCheck): Html {
 ${renderMeant(shown, addressOfDeal)}`
 }
 
-/** What the checks found that warned, each in a sentence with its rows behind it. @param but names that are told elsewhere */
+/** The warnings, each a sentence that links to its rows. @param but names of checks shown elsewhere */
 export function describeFindings({release}: Pick<View, 'release'>, but: readonly string[] = []): Html[] {
   return readReleaseChecks(release.dir)
     .filter(({name, failures}) => failures > 0 && !but.includes(name))
@@ -74,7 +74,7 @@ export function describeFindings({release}: Pick<View, 'release'>, but: readonly
     })
 }
 
-/** A row that a check found: its id, and what else it says. */
+/** A row that a check found: its id and the other columns. */
 function describeRow(row: ReleaseCheck['rows'][number]): Html {
   const [[id, subject] = ['', ''], ...others] = Object.entries(row)
   const said = others.map(([name, value]) => `${words(name)} ${formatValue({name, type: ''}, value)}`)

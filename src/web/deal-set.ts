@@ -4,11 +4,11 @@ import type {ReleaseModel} from '../store/release.ts'
 
 const seedRow = z.object({name: z.string()})
 
-/** The tables that a release would have if it knew only some of its deals. */
+/** The tables of a release as they would be with only some of its deals. */
 export interface DealSet {
   /** The database that holds them, in the release's schemas. */
   catalog: string
-  /** Makes tables, with those they are computed from, unless they are there. @param names `mart.portfolio_summary` */
+  /** Makes tables, and those they are computed from, unless they exist. @param names `mart.portfolio_summary` */
   require(names: readonly string[]): Promise<void>
 }
 
@@ -49,7 +49,7 @@ export async function createDealSet(
     const model = byName.get(name)
     const stored = `${model?.is_published === false ? 'kept' : 'release'}.${qualify(name)}`
     if (name === 'core.deal') {
-      // As a filter it is several times as fast as a join.
+      // A filter is several times as fast as a join.
       await db.run(`create view ${table} as from ${stored} as deal where ${condition}`)
     } else if (model?.is_per_deal) {
       const those = `select stored.* from ${stored} as stored semi join ${catalog}.main.deals using (deal_id)`

@@ -32,7 +32,7 @@ const SHOWN = [
 const dealRow = rowOf('core.deal', SHOWN)
 type Deal = RowOf<typeof dealRow>
 
-/** `/deals`: the deals that were filtered and searched, in any order, page by page. */
+/** `/deals`: the filtered or found deals, in the chosen order, page by page. */
 export async function viewDeals({tables, filter, query}: View): Promise<Page> {
   const search = (query.get('q') ?? '').trim()
   const sort = readSort(query.get('sort'))
@@ -101,7 +101,7 @@ const FIELDS = ['status', 'loan_amount', 'property_value', 'loan_program', 'prop
 const versionRow = rowOf('core.deal_history', ['change', 'valid_from', 'business_date', ...FIELDS])
 type Version = RowOf<typeof versionRow>
 
-/** `/deals/<id>`: what is known of a deal and how it became so; undefined where the release knows none of this id. */
+/** `/deals/<id>`: a deal and its history; undefined for an unknown id. */
 export async function viewDeal({tables, release}: View, dealId: string): Promise<Page | undefined> {
   const versions = await tables.all(
     versionRow,
@@ -134,10 +134,10 @@ ${renderOthers('Journal', lines, ['entry_date', 'debit', 'credit', 'event', 'acc
   return {title: headingOf(latest.property_address, dealId), body}
 }
 
-/** A deal is called by its address. */
+/** The heading of a deal: its address, else its id. */
 const headingOf = (address: string | null | undefined, dealId: string) => shorten(address?.trim() || dealId)
 
-/** Columns of a deal that its heading, a notice or another fact says. */
+/** Columns that the page shows elsewhere. */
 const ELSEWHERE = new Set([
   ...['deal_id', 'property_address', 'is_missing'],
   ...['status_since_is_exact', 'status_since_at_earliest', 'status_since_at_latest'],

@@ -15,7 +15,7 @@ import {count, instant, table} from './figures.ts'
 import {type Html, html, prose} from './html.ts'
 import {renderPage} from './page-frame.ts'
 
-/** The data dictionary of the models there are, with the rows and times of the current release and the last checks. */
+/** The data dictionary of all models, with the rows and times of the current release and the last checks. */
 export async function describeTables(folder: DataFolder, config: Config, world: World): Promise<string> {
   const sources = readSources(config, await findKnownFields(folder))
   const plan = await compileModels(sources, world)
@@ -40,7 +40,7 @@ function readLastChecking(folder: DataFolder): Checking | undefined {
   return findLastChecking(stateDb)
 }
 
-/** The order of the contents: what analysts read first, what serves the build last. */
+/** The order of the contents: tables for analysts first, tables of the build last. */
 const SCHEMAS = ['core', 'mart', 'accounting']
 
 function byName(a: DictionaryTable, b: DictionaryTable): number {
@@ -79,7 +79,7 @@ function describeModel(
 
 const JOURNAL_TABLES = ['accounting.journal_line', 'accounting.opening_line']
 
-/** The table profiles take every published table, the journals are made of two. */
+/** Table profiles export every published table; journals are made from two. */
 function listProfiles(table: string): string[] {
   return PROFILE_NAMES.filter((profile) => !JOURNAL_NAMES.includes(profile) || JOURNAL_TABLES.includes(table))
 }
@@ -123,7 +123,7 @@ function describeCheck(check: Check, plan: BuildPlan, checking: Checking | undef
 interface GraphNode {
   /** `core.deal` */
   name: string
-  /** Whether a model makes it; seeds and raw tables are given. */
+  /** Whether a model makes it; seeds and raw tables are inputs. */
   isModel: boolean
   reads: readonly string[]
 }
@@ -164,16 +164,16 @@ interface Point {
 
 const boxOf = (graph: Graph, name: string) => graph.node(name) as Point & {width: number; height: number}
 
-/** How far an edge goes straight on before it bends. */
+/** The straight part of an edge before it bends. */
 const STUB = 20
 
-/** From the right of one node to the left of another, smoothly by way of the points that lead around those between. */
+/** A smooth edge from the right of one node to the left of another, around the nodes between. */
 function drawEdge(graph: Graph, from: string, to: string): string {
   const [source, target] = [boxOf(graph, from), boxOf(graph, to)]
   const {points} = graph.edge(from, to) as {points: Point[]}
   const start = {x: source.x + source.width / 2, y: source.y}
   const end = {x: target.x - target.width / 2, y: target.y}
-  // Neighbours have one point between them, which is room for a label.
+  // Between neighbours there is one point, for a label.
   const around = points.length > 3 ? points.slice(1, -1) : []
   const bends = [{x: start.x + STUB, y: start.y}, ...around, {x: end.x - STUB, y: end.y}]
   const curves = bends.map((bend, index) => {
@@ -197,7 +197,7 @@ interface DictionaryTable {
   /** Models, seeds and raw tables it is built from. */
   reads: readonly string[]
   readBy: readonly string[]
-  /** Null where there is no release to count in. */
+  /** Null without a release. */
   rows: number | null
   durationMs: number | null
   /** Profiles whose files hold it. */
@@ -215,7 +215,7 @@ interface DictionaryCheck {
   ids: readonly string[]
 }
 
-/** Everything the data dictionary says. */
+/** The content of the data dictionary. */
 interface Dictionary {
   generator: string
   /** The release whose rows and times are shown. */

@@ -3,13 +3,13 @@ import {centsOf, groupThousands} from '../core/money.ts'
 import {shorten} from '../core/text.ts'
 import {type Html, html} from './html.ts'
 
-/** Exact decimal text as `$1,234.56`; a dash where there is none. */
+/** Exact decimal text as `$1,234.56`; a dash for null. */
 export function dollars(amount: string | null): string {
   if (amount === null) return '–'
   return amount.startsWith('-') ? `−$${groupThousands(amount.slice(1))}` : `$${groupThousands(amount)}`
 }
 
-/** A movement; one of nothing is a dash. */
+/** A movement with its sign; a dash for zero. */
 export function signed(amount: string): string {
   const cents = centsOf(amount)
   return cents === 0n ? '–' : `${cents > 0n ? '+' : ''}${dollars(amount)}`
@@ -38,16 +38,16 @@ export function countOf(value: number, thing: string, things = `${thing}s`): str
   return `${count(value)} ${value === 1 ? thing : things}`
 }
 
-/** A name of the data as words, no longer than a name is; a dash where there is none. */
+/** A name of the data in words, shortened; a dash for null. */
 export function words(text: string | null | undefined): string {
   if (text === '') return '(blank)'
   return shorten((text ?? '–').replaceAll('_', ' '))
 }
 
-/** A name as a heading begins. */
+/** A name with a capital letter. */
 export const capitalised = (name: string) => name.replace(/^./u, (letter) => letter.toUpperCase())
 
-/** The ways to the pages before and after one of a list; false where there is one page alone. */
+/** Links to the pages before and after; false if there is only one page. */
 export function renderPages(page: number, all: number, addressOf: (page: number) => string): Html | false {
   if (all === 1 && page === 1) return false
   return html`<nav class="pages" aria-label="Of the list">
@@ -57,7 +57,7 @@ ${page < all && html`<a rel="next" href="${addressOf(page + 1)}">next →</a>`}
 </nav>`
 }
 
-/** A percentage that is one already: `61.4 %`. */
+/** A percentage: 61.4 is `61.4 %`. */
 export function percent(value: number | null, places = 1): string {
   return value === null ? '–' : `${value.toFixed(places)} %`
 }
@@ -88,7 +88,7 @@ export function inTimeZone(markup: string, timeZone: string): string {
   })
 }
 
-/** A length of time as people say it, the two largest units. */
+/** A duration in its two largest units. */
 export function span(ms: number): string {
   const seconds = Math.max(0, Math.round(ms / 1000))
   const parts: [number, string][] = [
@@ -117,7 +117,7 @@ interface Figure {
   name: string
   value: string
   note: Html | string
-  /** The page of what it is made of. */
+  /** The page with its details. */
   href?: string | undefined
 }
 
@@ -129,10 +129,10 @@ export function figures(all: readonly Figure[]): Html {
   )}</div>`
 }
 
-/** Node takes 16 KB of headers, and a status may be as long as the source likes. */
+/** Node accepts 16 KB of headers, and a status can be of any length. */
 const LONGEST_ADDRESS = 8_000
 
-/** A value as a link to what it is made of, where there is such a page. */
+/** A value as a link to its details, if there is an address. */
 export function linked(value: Html | string, href: string | undefined): Html {
   return href === undefined || href.length > LONGEST_ADDRESS
     ? html`${value}`
@@ -147,7 +147,7 @@ export interface Column<Row> {
   cell: (row: Row) => Html | string | false
 }
 
-/** A table of rows, with a last row of totals where one is given. */
+/** A table of rows, with an optional row of totals. */
 export function table<Row>(columns: readonly Column<Row>[], rows: readonly Row[], total?: Row): Html {
   const cells = (row: Row) =>
     columns.map(({kind, cell}) => {
@@ -165,7 +165,7 @@ ${total !== undefined && html`<tfoot><tr>${cells(total)}</tr></tfoot>\n`}</table
 /** A column of a query or a table. */
 interface TypedColumn {
   name: string
-  /** As the engine names it; empty where it is not known, and values say it. */
+  /** The engine's name of the type; empty if unknown. */
   type: string
 }
 
@@ -180,7 +180,7 @@ function meaningOf({name, type}: TypedColumn): 'usd' | 'ratio' | 'percent' | 'co
     : 'text'
 }
 
-/** A value as its column means it. */
+/** Formats a value by the meaning of its column. */
 export function formatValue(column: TypedColumn, value: unknown): string {
   if (value === null || value === undefined) return '–'
   if (typeof value === 'boolean') return value ? 'yes' : 'no'
@@ -203,7 +203,7 @@ export function formatValue(column: TypedColumn, value: unknown): string {
   }
 }
 
-/** Rows of a query, each value as its column means it. @param dealLink the page of a deal */
+/** Rows of a query, formatted by the meaning of their columns. @param dealLink the page of a deal */
 export function renderMeant(
   {columns, rows}: {columns: readonly TypedColumn[]; rows: readonly (readonly unknown[])[]},
   dealLink: (dealId: string) => string,

@@ -2,10 +2,10 @@ import {isCalendarDate} from '../core/clock.ts'
 import {quoteLiteral} from '../store/database.ts'
 import {type Html, html} from './html.ts'
 
-/** What an address keeps from page to page. */
+/** The parameters that an address keeps from page to page. */
 interface Dimension {
   title: string
-  /** SQL: whether `core.deal as deal` is of one of these values; a dimension without says which release is read. */
+  /** SQL: whether `core.deal as deal` has one of these values; without it, the parameter selects a release. */
   isOf?: (values: string) => string
 }
 
@@ -31,13 +31,13 @@ const DIMENSIONS: Record<string, Dimension> = {
   },
 }
 
-/** The filter of a release alone: all deals of it. */
+/** The filter that only names a release. */
 export const ofAllDeals = ({values}: Filter): Filter => ({
   values: new Map([...values].filter(([name]) => name === 'as_of' || name === 'known_at')),
   condition: undefined,
 })
 
-/** The parts of a portfolio; what has not ended is open. */
+/** The parts of a portfolio; open is what has not ended. */
 const PARTS: Record<string, string> = {
   open: `deal.status_class not in ('ended_funded', 'ended_unfunded')`,
   ended: `deal.status_class in ('ended_funded', 'ended_unfunded')`,
@@ -45,17 +45,17 @@ const PARTS: Record<string, string> = {
   funded: `deal.status_class = 'funded'`,
 }
 
-/** What a page is about. */
+/** The deals that a page is about. */
 export interface Filter {
-  /** Values as the address has them: of each dimension any, and of all dimensions. */
+  /** The values of each dimension, as in the address. */
   values: ReadonlyMap<string, readonly string[]>
-  /** SQL over `core.deal as deal`; undefined where every deal is meant. */
+  /** SQL over `core.deal as deal`; undefined for all deals. */
   condition: string | undefined
 }
 
-/** Reads a filter from an address; other parameters are a page's own. */
+/** Reads a filter from an address; other parameters belong to the page. */
 export function parseFilter(query: URLSearchParams): Filter {
-  // A form sends an empty day where none was chosen; a status may be blank.
+  // A form sends an empty day if none was chosen; a status may really be blank.
   const entries = Object.entries(DIMENSIONS).map(([name, {isOf}]): [string, string[]] => [
     name,
     [...new Set(query.getAll(name))].filter((value) => value !== '' || isOf !== undefined),
@@ -69,9 +69,9 @@ export function parseFilter(query: URLSearchParams): Filter {
   return {values, condition: conditions.length === 0 ? undefined : conditions.join(' and ')}
 }
 
-/** What is wrong with the values of an address, in words; undefined where nothing is. */
+/** What is wrong with an address, in words; undefined if nothing is. */
 export function findFault({values}: Filter): string | undefined {
-  // The engine reads a statement up to it.
+  // The engine stops reading a statement at a NUL byte.
   const cut = [...values].find(([, entries]) => entries.some((value) => value.includes('\0')))
   if (cut) return `${titleOf(cut[0])}: a NUL character, expected text.`
   const asOf = values.get('as_of')?.find((day) => !isCalendarDate(day))
@@ -111,10 +111,10 @@ export function addressOfPart(
   return both.length === 0 ? undefined : addressOf('/deals', filter, {...changes, part: [...new Set(both)]})
 }
 
-/** What a number is of, beside the filter. No dimension has such a name: it would filter the deals before they are counted. */
+/** Parameters that say what a number counts. They differ from dimensions, which would filter the deals first. */
 export type Ask = 'against' | 'age_band' | 'beyond' | 'from' | 'in_status' | 'month' | 'term' | 'to' | 'top'
 
-/** The address of the deals behind a number, which `behind.ts` knows by this name. */
+/** The address of the deals behind a number of `behind.ts`. */
 export function addressBehind(
   number: string,
   filter: Filter,
@@ -127,7 +127,7 @@ export function addressBehind(
 /** Whether deals can be filtered by this. */
 export const isDimension = (name: string) => Object.hasOwn(DIMENSIONS, name)
 
-/** A dimension as people call it. */
+/** The title of a dimension. */
 export const titleOf = (name: string) => DIMENSIONS[name]?.title ?? name
 
 /** The filter as hidden fields of a form. */

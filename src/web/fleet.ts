@@ -7,7 +7,7 @@ import {createHttpServer, listenAt, type WebSide} from './http-server.ts'
 import {createRegistry} from './metrics.ts'
 import {renderWorkbench} from './page-frame.ts'
 
-/** How one source of a fleet is doing, or why that is not known. */
+/** The state of one source of a fleet, or why it is unknown. */
 export interface SourceRow {
   source: string
   healthy: boolean
@@ -31,7 +31,7 @@ const CLASSES = {
   healthy: 'passed',
 }
 
-/** A source in a word or two. */
+/** The state of a source in a word or two. */
 export function stateOf({
   healthy,
   is_classified,
@@ -47,7 +47,7 @@ export function stateOf({
 
 const ORDER = Object.keys(CLASSES)
 
-/** The sources that want somebody first. */
+/** Sorts sources that need somebody to the top. */
 export function sortSources(rows: readonly SourceRow[]): SourceRow[] {
   return rows.toSorted(
     (a, b) => ORDER.indexOf(stateOf(a)) - ORDER.indexOf(stateOf(b)) || a.source.localeCompare(b.source),
@@ -118,7 +118,7 @@ function renderWrongs(rows: readonly SourceRow[]): Html {
 /**
  * Serves the page, the probe and the metrics of a fleet.
  *
- * @param readRows how each source is doing now
+ * @param readRows returns the state of each source
  * @throws ConfigError `WEB_TOKEN_MISSING`, `WEB_ADDRESS`
  */
 export async function startFleetWeb(

@@ -2,20 +2,20 @@ import {flushCompileCache} from 'node:module'
 import {explainError} from '../core/errors.ts'
 import type {Told} from './reader.ts'
 
-// A process of its own, in which what a question breaks or uses up ends with it.
+// A process of its own: what a question breaks or uses up ends with it.
 
 const {questions, leave, isSpent} =
   process.argv[2] === 'history'
     ? await import('./history-questions.ts')
     : await import('./release-questions.ts')
 
-// At its end it is killed, and would keep nothing.
+// It ends by being killed, so it would keep no compile cache.
 flushCompileCache()
 
 const answers = questions as unknown as Record<string, (...about: unknown[]) => unknown>
 const tell = (told: Told) => process.send?.(told)
 
-// Whoever asked is gone, however it went: a question that never ends would outlive it.
+// The parent is gone; an endless question must not outlive it.
 process.on('disconnect', () => {
   leave()
   process.kill(process.pid, 'SIGKILL')

@@ -3,12 +3,12 @@ import {codeOf} from '../core/errors.ts'
 import type {questions} from './history-questions.ts'
 import {createHelper} from './reader.ts'
 
-/** An answer is waited for this long: a preview may build the release of a month. */
+/** How long to wait for an answer: a preview may build the release of a month. */
 const TIMEOUT_MS = 60_000
 
 type Questions = typeof questions
 
-/** What is behind the releases of a data folder. */
+/** Answers questions about history, tapes and journals. */
 export interface History {
   /**
    * Asks once.
@@ -21,12 +21,12 @@ export interface History {
   ): Promise<Awaited<ReturnType<Questions[Name]>>>
 }
 
-/** What a question is about beside the settings. */
+/** The parameters of a question besides the settings. */
 type About<Question> = Question extends (config: never, ...about: infer Rest) => unknown ? Rest : never
 
 /**
- * Reads history, tapes and journals for all pages in a process that the first question starts; disposing ends it. An answer that takes
- * too long ends it, too; what else it was asked is asked once more of the next.
+ * Answers for all pages in a process that the first question starts; disposing ends it. A question that takes too long ends it too;
+ * its other questions are asked again of the next process.
  */
 export function readHistory(config: Config): History & Disposable {
   const helper = createHelper<Questions>({
@@ -43,7 +43,7 @@ export function readHistory(config: Config): History & Disposable {
   }
 }
 
-/** Nothing, where what was asked for is unknown. */
+/** Turns `UNKNOWN_NAME` into undefined. */
 export function noneIfUnknown(error: unknown): undefined {
   if (codeOf(error) !== 'UNKNOWN_NAME') throw error
 }

@@ -3,7 +3,7 @@ export interface Html {
   readonly html: string
 }
 
-/** What may stand in a template: text is escaped, markup is not, nothing and false are left out. */
+/** The values of a template: text is escaped, markup is not, undefined and false are left out. */
 type Insert = Html | string | number | null | undefined | false | readonly Insert[]
 
 /** Markup from a template; what is put in is escaped unless it is markup itself, and shown by {@link showControls} where it is read. */
@@ -30,7 +30,7 @@ export function showControls(text: string): string {
 
 const showText = (text: string) => escapeText(showControls(text))
 
-/** Takes text for markup as it is. */
+/** Treats text as markup. */
 export function markup(text: string): Html {
   return {html: text}
 }

@@ -8,10 +8,10 @@ import type {World} from '../core/types.ts'
 import {html} from './html.ts'
 import {renderWorkbench} from './page-frame.ts'
 
-/** Where the run under way is told as it gets on. */
+/** The stream of the progress of a run. */
 export const LIVE_PATH = '/runs/live'
 
-/** The pages that every page leads to. */
+/** The navigation. */
 export const PLACES = [
   ['Morning', '/'],
   ['Portfolio', '/portfolio'],
@@ -29,7 +29,7 @@ function wantsPage({headers}: FastifyRequest): boolean {
   return headers.accept?.includes('text/html') ?? false
 }
 
-/** Why something is refused or failed: people get a page with the way to the others and back, tools its `problem` as plain text. */
+/** Answers with an error: a page with navigation for people, plain text for tools. */
 export function refuse(
   request: FastifyRequest,
   reply: FastifyReply,
@@ -53,10 +53,10 @@ export function refuse(
   return reply.type('text/html; charset=utf-8').send(page)
 }
 
-/** When to come back, where too much is under way. */
+/** Seconds until a busy server should be asked again. */
 const RETRY_SECONDS = '10'
 
-/** Says that too much is asked for at this moment, and when to come back. */
+/** Answers 503 with `Retry-After`. */
 export function refuseBusy(
   request: FastifyRequest,
   reply: FastifyReply,
@@ -66,10 +66,10 @@ export function refuseBusy(
   return refuse(request, markBusy(reply), 503, {title: 'Busy', problem, next})
 }
 
-/** Makes an answer one that says when to come back. */
+/** Sets 503 and `Retry-After`. */
 export const markBusy = (reply: FastifyReply) => reply.code(503).header('retry-after', RETRY_SECONDS)
 
-/** The page of ours that led here, or the first one. */
+/** Our page that led here, or the first one. */
 function findWayBack({headers: {referer = '', host}}: FastifyRequest): string {
   if (!URL.canParse(referer)) return '/'
   const from = new URL(referer)
@@ -78,10 +78,10 @@ function findWayBack({headers: {referer = '', host}}: FastifyRequest): string {
 
 const LOOPBACK = new Set(['127.0.0.1', '::1', 'localhost'])
 
-/** Where nobody has to show the token: probes say nothing, and webhooks bring their own signature. */
+/** Routes without a token: probes tell nothing, and webhooks are signed. */
 const OPEN_PATHS = new Set(['/healthz', '/readyz', '/webhooks/deals'])
 
-/** Whether nobody is asked for a token there. */
+/** Whether a route needs no token. */
 const isOpenPath = ({url}: FastifyRequest) => OPEN_PATHS.has(url.split('?')[0] ?? '')
 
 type Tokens = Pick<Config, 'webToken' | 'webViewerToken' | 'viewerTables'>
@@ -121,16 +121,16 @@ function requireSafeAddress({webHost, webToken, webViewerToken}: Tokens & {webHo
   )
 }
 
-/** Of every answer. */
+/** The headers of every answer. */
 const SECURITY_HEADERS = {
   'content-security-policy':
     "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
   'x-content-type-options': 'nosniff',
   'x-frame-options': 'DENY',
-  // With `no-referrer` a browser would not say of a form where it comes from.
+  // With `no-referrer` browsers send forms without their origin.
   'referrer-policy': 'same-origin',
   'cross-origin-resource-policy': 'same-origin',
-  // A page that opens ours in a window could count its frames and watch where it goes.
+  // Otherwise a page that opens ours in a window could count its frames and watch its navigation.
   'cross-origin-opener-policy': 'same-origin',
   'cache-control': 'no-store',
 }
@@ -216,7 +216,7 @@ export function askerOf({headers}: FastifyRequest): Asker {
 /** Addresses that are no pages: nobody follows a link of another site to them. */
 const NO_PAGES = /^\/(data|assets|metrics|runs\/live)\b/
 
-/** Whether a browser goes to a page of ours as a whole, as by a link. */
+/** Whether a browser navigates to a page, as by a link. */
 function isVisit(request: FastifyRequest): boolean {
   const {headers, method, routeOptions} = request
   if (method !== 'GET' || NO_PAGES.test(routeOptions.url ?? '')) return false
@@ -224,13 +224,13 @@ function isVisit(request: FastifyRequest): boolean {
   return headers['sec-fetch-mode'] === 'navigate' && headers['sec-fetch-dest'] === 'document'
 }
 
-/** The name we were asked by. Not Fastify's, which a proxy's headers change. */
+/** The host of the request; Fastify's may come from a proxy's headers. */
 function hostOf({headers}: FastifyRequest): string {
   const url = `http://${headers.host}`
   return URL.canParse(url) ? new URL(url).hostname.replace(/^\[|\]$/g, '') : ''
 }
 
-/** Whether who asks may change something: without a token everybody, else who shows it. */
+/** Whether a caller may change something: anybody if no token is set, else whoever shows it. */
 export function isOperator(request: FastifyRequest, {webToken}: Pick<Tokens, 'webToken'>): boolean {
   return webToken === undefined || isSame(readToken(request), webToken)
 }
@@ -244,14 +244,14 @@ function readToken({headers}: FastifyRequest): string {
   return pair.slice(pair.indexOf(':') + 1)
 }
 
-/** Whether a token is the one that is set, itself or as its digest; digests are of one length, so that the comparison tells nothing. */
+/** Whether a token matches the set one or its digest; digests have one length, so the comparison leaks nothing. */
 function isSame(given: string, expected: string): boolean {
   const digest = hash('sha256', given)
   const [, stored = hash('sha256', expected)] = /^sha256:([0-9a-f]{64})$/.exec(expected) ?? []
   return timingSafeEqual(Buffer.from(digest), Buffer.from(stored))
 }
 
-/** Takes a place for a caller; undefined where there is none. What is returned gives it back. */
+/** Takes a place for a caller; returns what frees it, or undefined if all are taken. */
 type Enter = (caller: string) => (() => void) | undefined
 
 /** Places for all callers together, and for each address. */
@@ -271,7 +271,7 @@ export function createPlaces({all, each}: {all: number; each: number}): Enter {
   }
 }
 
-/** Does what a caller asks for when it is its turn. */
+/** Runs a caller's work when it is its turn. */
 export type TakeTurn = <T>(caller: string, signal: AbortSignal, work: () => Promise<T>) => Promise<T>
 
 /**
@@ -290,7 +290,7 @@ export function createTurns({
   each: number
 }): TakeTurn {
   const enter = createPlaces({all: running + waiting, each})
-  /** What waits, by caller; the one whose turn was longest ago comes first. */
+  /** Waiting work by caller; the caller whose turn was longest ago comes first. */
   const queues = new Map<string, (() => void)[]>()
   let free = running
 
@@ -333,7 +333,7 @@ export function createTurns({
   }
 }
 
-/** Aborts once a caller has hung up before it had the whole answer. */
+/** A signal that aborts if the caller hangs up early. */
 export function hangUpOf({raw}: FastifyReply): AbortSignal {
   const gone = new AbortController()
   raw.once(
@@ -383,7 +383,7 @@ export interface WebSide extends AsyncDisposable {
 const BODY_LIMIT = 64 * 1024
 /** Headers and body of a request come within this time. */
 const REQUEST_MS = 10_000
-/** Connections beyond take the place of those that say nothing. */
+/** Most connections; beyond them a new one replaces an idle one. */
 const MOST_CONNECTIONS = 200
 /** Answers under way, probes, webhooks and event streams not counted: with these fewer than there are connections. */
 const ANSWERS = {all: 60, each: 20}
@@ -398,21 +398,21 @@ export function createHttpServer(config: Config, world: World): FastifyInstance 
   const server: FastifyInstance = fastify({
     bodyLimit: BODY_LIMIT,
     requestTimeout: REQUEST_MS,
-    // What comes drop by drop is looked at this often.
+    // How often slow requests are examined.
     http: {connectionsCheckingInterval: 1_000},
     trustProxy: config.webProxy?.split(/\s*,\s*/) ?? false,
-    // Longer than any answer may take, during which nothing is sent.
+    // Longer than any answer may be silent.
     connectionTimeout: 60_000,
     keepAliveTimeout: 5_000,
     forceCloseConnections: true,
-    // No hook has seen the request.
+    // This request has passed no hook.
     frameworkErrors: (error, request, reply) =>
       refuse(request, reply.headers(SECURITY_HEADERS), error.statusCode ?? 400, {
         title: 'Not understood',
         problem: error.message,
       }),
   })
-  // Node holds a request's headers to its timeout, and no body that goes on to come drop by drop.
+  // Node's timeout covers headers, but no body that keeps dripping.
   server.server.on('request', (request: IncomingMessage) => {
     const timer = setTimeout(() => request.complete || request.destroy(), REQUEST_MS)
     request.once('close', () => clearTimeout(timer))
@@ -446,7 +446,7 @@ export function createHttpServer(config: Config, world: World): FastifyInstance 
 }
 
 /**
- * Lets a server listen where the settings say.
+ * Starts listening as set.
  *
  * @returns its URL
  * @throws ConfigError `WEB_ADDRESS`

@@ -9,13 +9,13 @@ import type {WebTools} from './view.ts'
 
 const EVERY_MS = 1000
 
-/** Streams that are open at once, in all and of one address. */
+/** Most open streams, in total and per address. */
 const STREAMS = {all: 20, each: 4}
 
-/** After this long a stream ends, and a page that is still there begins another. */
+/** A stream ends after this time; an open page then begins another. */
 const LONGEST_MS = 600_000
 
-/** What is under way, in words: a run, or what somebody asked for that has not begun one or ends. */
+/** What is going on, in words: a run, or an action that has not begun one or is ending. */
 export function describeUnderWay(
   holder: LockHolder | undefined,
   action: PageAction | undefined,
@@ -36,7 +36,7 @@ export function addLive(server: FastifyInstance, {stateDb}: WebTools, world: Wor
       const news = JSON.stringify(
         describeUnderWay(findLockHolder(stateDb, world), listOpenActions(stateDb)[0]),
       )
-      // A comment keeps the connection where there is nothing new.
+      // A comment keeps the connection alive.
       yield news === told ? ':\n\n' : `data: ${news}\n\n`
       told = news
       await sleepUntilStopped(world.realClock, EVERY_MS, signal)
