@@ -30,18 +30,18 @@ import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.t
 import {openHistory} from '../store/warehouse.ts'
 import {listNotIssued, type NotIssued, requireSameHistory} from './standing.ts'
 
-/** What closing, reopening or remapping came to. */
+/** The result of closing, reopening or remapping. */
 interface PeriodResult {
   outcome: 'closed' | 'reopened' | 'remapped' | 'unchanged'
   period: string
 }
 
-/** What a closed month holds. */
+/** The content of a closed month. */
 interface Closing {
   release_id: string
   entries: number
   loans: number
-  /** What its register comes to. */
+  /** The totals of its register. */
   amount: string
   terms: TiedTerm[]
 }
@@ -186,7 +186,7 @@ export function remapPeriods(config: Config, {why}: {why: string | null}, world:
   })
 }
 
-/** Who does something to the periods, and when. */
+/** Who changes the periods, and when. */
 export function signedBy({realClock}: World): {at: string; who: string} {
   return {at: new Date(realClock.now()).toISOString(), who: nameOfUser()}
 }

@@ -80,12 +80,12 @@ export async function exportJournal(
   )
 }
 
-/** Where batches are issued, and how their files get to people. */
+/** Where batches are issued, and how their files are handed over. */
 interface Issuing {
   stateDb: StateDb
   perform: Perform
   handOut(batch: IssuedBatch): BatchResult
-  /** Where the files of a batch lie that was issued before. */
+  /** The folder of the files of an issued batch. */
   findHandedOut(batch: IssuedBatch): string
 }
 
@@ -206,7 +206,7 @@ function measure(stateDb: StateDb, batch: IssuedBatch): Omit<BatchResult, 'dir' 
   }
 }
 
-/** What there is where nothing is new: the last batch, or that there is nothing to book. */
+/** The result if nothing is new: the last batch, or that there is nothing to book. */
 function describeStanding(
   stateDb: StateDb,
   {profile, period}: Pick<JournalRequest, 'profile' | 'period'>,
@@ -241,7 +241,7 @@ export function reissueBatch(config: Config, batchId: string, world: World): Bat
   return batches.map((batch) => deliver(stateDb, folder, batch, world))
 }
 
-/** Where the files of a batch lie. */
+/** The folder of the files of a batch. */
 function batchDir(folder: DataFolder, {profile, batch_id}: IssuedBatch): string {
   return join(folder.exports, profile, batch_id)
 }
@@ -287,7 +287,7 @@ export function requireHandedOver(
 /** Whether the files of an issued batch are in their place. */
 export const isHandedOver = (folder: DataFolder, batch: IssuedBatch) => isWholeBatch(batchDir(folder, batch))
 
-/** Whether exactly these files lie in a folder, byte for byte. */
+/** Whether a folder has exactly these files, byte for byte. */
 function isInPlace(dir: string, files: readonly BatchContent[]): boolean {
   if (!existsSync(dir) || readdirSync(dir).length !== files.length) return false
   return files.every(({name, content}) => {

@@ -104,7 +104,7 @@ export function issueJournal(
 /** Issues batches for good: see {@link issueJournal}. */
 type PerformIssue = (act: {act: 'batch issued'; at: string; batches: BatchAct[]}) => void
 
-/** What batches are made from beside the journal: where it is another one, a batch may be another. */
+/** What batches are made from besides the journal; if it changes, a batch may change. */
 export function readIssueState(stateDb: StateDb): string {
   return JSON.stringify([listAllBatches(stateDb, {withoutFiles: true}), listClosedPeriods(stateDb)])
 }
@@ -200,7 +200,7 @@ export function writeBatch(batch: {
   return {...named, files: texts.map(({name, text}) => ({name, content: Buffer.from(text)}))}
 }
 
-/** Somebody else was faster. */
+/** The error if another process was faster. */
 export function describeStale(period: string): LoantapeError {
   return newError(
     'JOURNAL_STALE',
@@ -377,7 +377,7 @@ function groupAdjacent(lines: readonly ReadLine[]): [number: string, lines: Read
   return groups
 }
 
-/** What a line adds, debits positive. */
+/** The amount of a line, debits positive. */
 function centsOf({debit, credit}: Pick<ReadLine, 'debit' | 'credit'>): bigint {
   const cents = parseCents(debit === '' ? credit : debit)
   if (typeof cents === 'string') return 0n

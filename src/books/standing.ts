@@ -17,7 +17,7 @@ import {appendRows} from '../store/row-buffer.ts'
 import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
 import {openHistory} from '../store/warehouse.ts'
 
-/** How books and history stand to each other. */
+/** How the books relate to the history. */
 type Standing =
   /** The history holds everything that was known when something was issued or closed. */
   | 'whole'
@@ -70,7 +70,7 @@ export async function requireSameHistory(stateDb: StateDb, folder: DataFolder): 
   if (standing !== 'whole') throw describeLost(folder, {standing, lost})
 }
 
-/** What is said of books that stand on another history, and what to do. */
+/** Describes books that depend on another history, and what to do. */
 export function describeLost(
   {root}: Pick<DataFolder, 'root'>,
   {standing, lost}: {standing: Standing; lost: readonly string[]},

@@ -37,9 +37,9 @@ interface ProfileTrueUp {
   batch: BatchResult | null
 }
 
-/** What a true-up came to. */
+/** The result of a true-up. */
 export interface TrueUpResult {
-  /** `unchanged`: books and history stand together. */
+  /** `unchanged`: books and history agree. */
   outcome: 'dry_run' | 'issued' | 'unchanged'
   /** `YYYY-MM`, the first open month: nothing that is handed out is dated before it. */
   period: string

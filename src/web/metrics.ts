@@ -69,7 +69,7 @@ export function createMetrics(tools: WebTools, world: World) {
   function collect(): void {
     const overview = readOverview(tools, world)
     const {now, lastSync, release} = overview
-    // A gauge without labels says 0 by itself: what is not known is left out instead.
+    // A gauge without labels would report 0, so unknown values are left out.
     for (const one of [lastSuccessAge, releaseAge, missed]) one.remove()
     for (const one of [changes, releaseRows, slotLag, exportBytes, jobRuns, alarms]) one.reset()
     if (lastSync) {

@@ -51,7 +51,7 @@ export async function renderNeeds(
   const bare = await read('mart.document_coverage', `status = 'underwriting' and not has_appraisal`)
   const quarantined = lastSync?.walk.quarantined ?? 0
   const needs = [
-    // Limits are told one by one, with the deals behind them.
+    // Limits are listed one by one, each with its deals.
     ...alarms.flatMap(({name, title, words, since}) =>
       name === 'limits'
         ? []
@@ -79,12 +79,12 @@ export async function renderNeeds(
 
 export const TITLES = {open: 'Open', funded: 'Funded', pipeline: 'Pipeline'}
 
-/** What goes on while the page is asked for. */
+/** The present state of runs and alarms. */
 type Now = Pick<Overview, 'alarms' | 'lastSync' | 'next' | 'holder'> & {
   notIssued: readonly NotIssued[] | string
 }
 
-/** A moment that the figures are compared with: as an address has it, in a word, and in words. */
+/** A moment to compare with: for addresses, as a name, and in words. */
 interface Moment {
   against: string
   name: string
@@ -93,7 +93,7 @@ interface Moment {
 
 const momentOf = (day: string): Moment => ({against: day, name: day, words: day})
 
-/** What there is, and what moved it; the largest movements are named. */
+/** The figures and what moved them; the largest movements are named. */
 export async function readMorning(view: View, readBetween?: typeof readMovedBetween) {
   const summary = await view.tables.one(summaryRow, 'from mart.portfolio_summary')
   return {summary, ...(await readMoves(view, readBetween))}
@@ -131,7 +131,7 @@ async function readMoves(
     : {...found, since: undefined, totals: undefined, moved: []}
 }
 
-/** `/`: what there is, what moved it since another day, and what needs a person. */
+/** `/`: the figures, what moved them since another day, and what needs attention. */
 export async function viewMorning(
   view: View,
   overview: Now,
@@ -173,7 +173,7 @@ ${overview.holder && html`<li>running: <b>${overview.holder.command}</b>, ${over
 
 interface Moves {
   asOf: string
-  /** What it is compared with; undefined where nothing is known of it. */
+  /** The moment of comparison; undefined if nothing is known of it. */
   since: Moment | undefined
   /** The release before. */
   earlier: Moment | undefined
@@ -221,7 +221,7 @@ ${choices}
 ${totals.deals === 0 ? html`<p class="muted">Nothing: no deal has come, gone or changed its amount or class.</p>` : table(columns, rest > 0 ? [...moved, others] : moved, total)}`
 }
 
-/** What a row of totals has for a deal's own columns. */
+/** Empty values of a deal's own columns in a row of totals. */
 const NOBODY = {deal_id: '', status_before: null, status_after: null, amount_before: null, amount_after: null}
 
 const listColumns = (nameOf: (deal: Moved) => Html): Column<Moved>[] => [
@@ -236,7 +236,7 @@ const PER_PAGE = 50
 
 const placeRow = rowOf('core.deal_history', ['deal_id', 'property_address'])
 
-/** `/behind/moved`: every deal that moved the figures; undefined of a moment that they are not compared with. */
+/** `/behind/moved`: every deal that moved the figures; undefined for a moment without comparison. */
 export async function viewMoved(view: View, readBetween: typeof readMovedBetween): Promise<Page | undefined> {
   const {tables, filter, query} = view
   const numberOf = (name: Ask | 'page', least: number) =>
@@ -270,7 +270,7 @@ ${renderPages(page, pages, (other) => addressBehind('moved', filter, {...asked, 
   }
 }
 
-/** What happened to a deal between two moments at which it stood, or did not. */
+/** What happened to a deal between two moments, in words. */
 export function describeMove({
   status_before,
   status_after,

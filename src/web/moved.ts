@@ -2,12 +2,12 @@ import {computedRow, type ReleaseQueries, type RowOf, rowOf} from '../build/rele
 import {openDatabase, quoteLiteral} from '../store/database.ts'
 import type {Release} from '../store/release.ts'
 
-/** Deals that moved a total and are named; the others are counted. */
+/** How many deals are named; the others are counted. */
 export const NAMED = 12
 
 export const PARTS = ['open', 'funded', 'pipeline'] as const
 
-/** What a deal added to each part between two moments: its amount where its status is of the part. */
+/** A deal's contribution to the movement of each part between two moments. */
 export type Moved = RowOf<typeof movedRow>
 const movedRow = rowOf('core.deal', ['deal_id'], {
   status_before: 'text?',
@@ -19,17 +19,17 @@ const movedRow = rowOf('core.deal', ['deal_id'], {
   pipeline: 'sum',
 })
 
-/** What deals that moved came to, and some of them. */
+/** The totals of the movement, and some of the deals. */
 export interface Movements {
   totals: RowOf<typeof totalsRow>
   moved: Moved[]
 }
 
-/** Which of the deals that moved: the largest first, those left out that come before; by default those that are named. */
+/** Which of the deals, largest first; by default those that are named. */
 export interface Which {
-  /** This many are not counted. */
+  /** Skip this many in totals and list. */
   beyond?: number
-  /** Of those that are counted, from this one on so many are told. */
+  /** List so many of the others, from this one on. */
   offset?: number
   limit?: number
 }
@@ -83,7 +83,7 @@ async function readMoved(
   return {totals, moved}
 }
 
-/** Deals as they stood at the end of a day, and as they stand. */
+/** SQL of the deals at the end of a day, and now. */
 const SINCE = `
     select
       position.deal_id,
@@ -111,7 +111,7 @@ export async function readMovedBetween(
   {condition = 'true', ...which}: Which & {condition?: string | undefined} = {},
 ): Promise<Movements> {
   await using db = await openDatabase({attach: []})
-  // One after the other under the names that conditions know.
+  // Attached one after the other, since conditions name `release` and `kept`.
   for (const [name, {database, work}] of Object.entries({before, after})) {
     await db.run(
       `attach ${quoteLiteral(database)} as release (read_only);

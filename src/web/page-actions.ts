@@ -3,7 +3,7 @@ import type {StateDb} from '../store/state-db.ts'
 
 const text = z.string().nullable()
 
-/** What somebody did on the page; instants are ISO 8601, real clock. */
+/** An action of an operator on a page; instants are ISO 8601, real clock. */
 export type PageAction = z.output<typeof actionRow>
 const actionRow = z.object({
   action_id: z.number(),
@@ -12,15 +12,15 @@ const actionRow = z.object({
   /** The command line that does the same. */
   command: z.string(),
   began_at: z.string(),
-  /** Null while it goes on. */
+  /** Null until it ends. */
   ended_at: text,
-  /** Null also where nobody saw its end. */
+  /** Null also if nobody saw its end. */
   exit_code: z.number().nullable(),
-  /** What came of it. */
+  /** Its result. */
   words: text,
 })
 
-/** Notes that somebody does something. @returns its number */
+/** Notes the begin of an action. @returns its number */
 export function beginAction(
   stateDb: StateDb,
   {who, command}: {who: string; command: string},
@@ -30,7 +30,7 @@ export function beginAction(
   return Number(stateDb.insert('page_action', row).lastInsertRowid)
 }
 
-/** Notes what came of it. */
+/** Notes the end of an action. */
 export function endAction(
   stateDb: StateDb,
   actionId: number,
@@ -45,12 +45,12 @@ export function endAction(
   ])
 }
 
-/** What people did last, newest first. */
+/** The last actions, newest first. */
 export function listActions(stateDb: StateDb, limit: number): PageAction[] {
   return stateDb.all(actionRow, 'select * from page_action order by action_id desc limit ?', [limit])
 }
 
-/** What goes on, oldest first. */
+/** The actions that have not ended, oldest first. */
 export function listOpenActions(stateDb: StateDb): PageAction[] {
   return stateDb.all(actionRow, 'select * from page_action where ended_at is null order by action_id')
 }

@@ -39,7 +39,7 @@ ${script !== undefined && html`<script>\n${readAsset(script)}</script>\n`}</body
   return timeZone === undefined ? document.html : inTimeZone(document.html, timeZone)
 }
 
-/** What stands around every page of the workbench. */
+/** What surrounds every page of the workbench. */
 interface Frame {
   title: string
   /** The address of the page. */
@@ -47,7 +47,7 @@ interface Frame {
   places: readonly {title: string; href: string}[]
   /** What the page is about, such as a date. */
   facts: readonly (Html | false)[]
-  /** The filters that are set, each with the address of the page without it. */
+  /** The active filters, each with the address of the page without it. */
   chips: readonly {text: string; without: string}[]
   alarms: number
   /** The run under way, in words; a page without it loads no script. */
@@ -57,7 +57,7 @@ interface Frame {
   body: Html
 }
 
-/** A page of the workbench: the way to the others, what it is about, and its own part. */
+/** A page of the workbench: navigation, subject, and its own part. */
 export function renderWorkbench(page: Frame): string {
   const {title, path, places, facts, chips, alarms, live, body, timeZone} = page
   const isHere = (href: string) =>

@@ -48,7 +48,7 @@ const EXITS: Record<string, string> = {
   vanish: 'vanished',
 }
 
-/** Cohorts that the chart of funding curves shows: more lines cannot be told apart. */
+/** Most cohorts in the chart of funding curves: more lines cannot be told apart. */
 const COHORTS = 7
 
 /** `/pipeline`: how old it is, how long each status takes, what became of the deals of a month, and how many are funded. */
@@ -207,7 +207,7 @@ ${renderCurves(curves)}`
   return {title: 'Pipeline', body}
 }
 
-/** A share of which nothing is known is none of 0 %. */
+/** A share, or a dash if it is unknown: unknown is not 0 %. */
 const orUnknown = (share: number | null) => (share === null ? 'unknown' : percent(share))
 
 function orNone<Row>(rows: readonly Row[], columns: readonly Column<Row>[], none: string): Html {

@@ -22,7 +22,7 @@ import {type Html, html} from './html.ts'
 const positionRow = rowOf('mart.position_daily', ['day', 'status'], {amount: 'number?'})
 const qualityRow = rowOf('mart.data_quality', ['value', 'deals'], {measure: 'text?'})
 
-/** What there is to say of the deals whose tables these are. */
+/** Reads the portfolio report of the deals in these tables. */
 export async function readPortfolio(
   tables: ReleaseQueries,
   manifest: ReleaseManifest,
@@ -111,7 +111,7 @@ const bucketRow = rowOf('mart.portfolio_breakdown', [
 interface Links {
   /** The portfolio of a bucket. */
   bucket(dimension: string, bucket: string): string | undefined
-  /** The deals of a part of the portfolio, all of it where it is undefined, of a bucket where one is given. */
+  /** The deals of a part of the portfolio (all by default), or of one bucket of it. */
   deals(part: string | undefined, dimension?: string, bucket?: string): string | undefined
   /** The deals behind another number, as `behind.ts` names it. */
   behind(number: string, asked?: Readonly<Record<string, string>>): string
@@ -122,14 +122,14 @@ interface Links {
 interface Portfolio {
   summary: Summary
   buckets: readonly Bucket[]
-  /** None where the page is a file of its own. */
+  /** Undefined in a page that is a file of its own. */
   links?: Links | undefined
 }
 
-/** Buckets a breakdown shows by itself; the rest is one row. */
+/** How many buckets a breakdown shows; the rest is one row. */
 const SHOWN = 15
 
-/** All deals, the ended ones among them: a status is wholly the one or the other. */
+/** All deals, ended ones included: a status is either open or ended. */
 function renderStatuses({buckets, summary, links}: Portfolio): Html {
   const rows = buckets.filter(({dimension}) => dimension === 'status')
   const total: Bucket = {...summary, ...ALL, share_pct: Number(summary.amount) === 0 ? null : 100}
@@ -163,7 +163,7 @@ function barOf(rows: readonly Bucket[], shareOf: (row: Bucket) => number | null)
   }
 }
 
-/** Dimensions whose buckets have no order of their own: the largest stand by themselves, and what is behind the others. */
+/** Dimensions without an order: the largest buckets are shown, the others are one row with this page behind it. */
 const BY_AMOUNT: Record<string, string> = {loan_program: 'other_programs', state: 'other_states'}
 
 /** The buckets that hold open deals. */
@@ -205,7 +205,7 @@ function renderBreakdown(portfolio: Portfolio, dimension: string, title: string)
   return html`<div class="breakdown">${table(columns, shown, total)}</div>`
 }
 
-/** As the deals behind the others are told: by amount, exactly, then by name. */
+/** Sorts buckets by amount, then by name, as `behind.ts` does for the others. */
 function byAmount(a: Bucket, b: Bucket): number {
   const difference = centsOf(b.open_amount) - centsOf(a.open_amount)
   return difference === 0n ? (a.bucket < b.bucket ? -1 : 1) : difference > 0n ? 1 : -1
@@ -230,10 +230,10 @@ function addUp(buckets: readonly Bucket[]): Bucket {
   }
 }
 
-/** A row of a table that not every release has: values as text, by column. */
+/** A row of a table that a release may lack: values as text, by column. */
 type Cells = Record<string, string | null>
 
-/** Everything the portfolio report says. */
+/** The content of the portfolio report. */
 interface PortfolioReport extends Portfolio, ReleaseManifest {
   days: readonly string[]
   /** Amount by day of each status that is open. */
@@ -295,7 +295,7 @@ ${renderChart({title: 'Open amount by day and status', shape: 'area', unit: 'usd
 
 /** A row's value of a column that a release may lack. */
 const cellOf = (column: string) => (row: Cells) => row[column] ?? null
-/** The page of what a cell is made of. */
+/** The page behind a cell. */
 type LinkOf = (row: Cells, column: string) => string | undefined
 const money = (title: string, column: string, linkOf?: LinkOf): Column<Cells> => ({
   title,
@@ -321,7 +321,7 @@ const TAKEN = [
   ...['paid_off', 'sold', 'refinanced', 'foreclosed', 'charged_off', 'ended_other'],
 ]
 
-/** In this order they are shown. */
+/** The order in which they are shown. */
 export const TERMS: readonly string[] = ['opening', ...ADDED, ...TAKEN]
 
 function renderRollforward({rollforward: rows, links}: PortfolioReport): Html | false {

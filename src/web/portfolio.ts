@@ -15,7 +15,7 @@ const MEASURES = {
   funded_wa_ltv: 'Funded loan-to-value',
 }
 
-/** Buckets that colours tell apart, those of most at the end; the others are one, where they can be added. */
+/** The largest buckets at the end, as many as colours can tell apart; the others are summed up if they can be. */
 const SHOWN = 6
 
 const pointRow = rowOf('mart.portfolio_monthly', ['month_end'], {
@@ -25,7 +25,7 @@ const pointRow = rowOf('mart.portfolio_monthly', ['month_end'], {
 })
 type Point = RowOf<typeof pointRow>
 
-/** The portfolio at the end of each month, every deal as it was then: by what the address says in `by`, of it what `show` says. */
+/** The portfolio at the end of each month, every deal as it was then: the measure `show` by the dimension `by`. */
 async function renderOverTime({tables, filter, query}: View): Promise<Html> {
   const dimension = DIMENSIONS.find((name) => name === query.get('by')) ?? 'loan_program'
   const [measure, title] = Object.entries(MEASURES).find(([name]) => name === query.get('show')) ?? [
@@ -121,14 +121,14 @@ const limitRow = rowOf('mart.limit_status', [
   'state_if_approved_fund',
 ])
 
-/** What a limit's state is said to be. */
+/** The states of limits in words. */
 const STATES: Record<string, string> = {
   breach: ' is exceeded',
   warn: ' is nearly reached',
   ok: ' would be exceeded',
 }
 
-/** Limits are of the whole portfolio, whatever is filtered. */
+/** Limits are about the whole portfolio, whatever the filter. */
 async function listLimits(view: View): Promise<Limit[]> {
   return view.whole.all(
     limitRow,

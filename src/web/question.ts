@@ -41,9 +41,9 @@ const serialised = z.object({
   statements: z.array(z.unknown()).optional(),
 })
 
-/** What a question reads. */
+/** The facts of a question. */
 export interface Question {
-  /** Tables as it names them, `core.deal`; those of its own CTEs are among them. */
+  /** The tables it names, such as `core.deal`; names of its own CTEs included. */
   tables: string[]
   /** DESCRIBE, SHOW or SUMMARIZE. */
   isShown: boolean
@@ -65,7 +65,7 @@ export async function parseQuestion(db: Database, sql: string): Promise<Question
   const parsed = parseJson(tree)
   if (parsed === undefined) throw new Error('a number in it is too large: expected one below 1e308.')
   const {error_type, statements = []} = serialised.parse(parsed)
-  // Here the engine marks the place of an error in the text.
+  // Its error marks the place in the text.
   if (error_type === 'parser') await requireOneStatement(db.connection, sql)
   if (error_type !== undefined) throw new Error(wordRefusal(sql))
   if (statements.length !== 1) throw new Error(`${statements.length} statements: expected one SELECT.`)
@@ -88,7 +88,7 @@ const node = z.looseObject({
   schema_name: z.string().optional(),
 })
 
-/** Every node, whatever holds it: a part of the tree that this version does not know is looked at as well. */
+/** Visits every node, including parts of the tree that this version does not know. */
 function visit(part: unknown, question: Question): void {
   if (Array.isArray(part)) for (const one of part) visit(one, question)
   if (typeof part !== 'object' || part === null || Array.isArray(part)) return

@@ -14,7 +14,7 @@ import {findCurrentRelease, type Release, readRelease} from '../store/release.ts
 import type {Filter} from './filter.ts'
 import type {Asked, questions, Rows} from './release-questions.ts'
 
-/** What a helper may be asked: functions of a module that its process loads. */
+/** The questions of a helper: functions of a module that its process loads. */
 type Questions = Record<string, (...about: never[]) => unknown>
 
 /** A process of its own that answers what pages ask; disposing it ends it. */
@@ -31,29 +31,29 @@ export interface Helper<Asked extends Questions> extends Disposable {
   ): Promise<Awaited<ReturnType<Asked[Name]>>>
 }
 
-/** When an answer is given up. */
+/** When to give up an answer. */
 export interface AskLimits {
   timeoutMs: number
-  /** Nobody waits for the answer any more. */
+  /** Aborts when nobody waits for the answer. */
   signal?: AbortSignal | undefined
-  /** Says why it is given up, looked at while it is waited for. */
+  /** Asked repeatedly; a returned reason gives the answer up. */
   findReason?: (() => string | undefined) | undefined
-  /** How often it is asked where the process ends before it has answered; once by default. */
+  /** How often to ask if the process ends before it answers; once by default. */
   tries?: number
 }
 
-/** What a helper is like. */
+/** The properties of a helper. */
 export interface HelperOptions {
   /** What it loads, and what that is told. */
   args: readonly ['history' | 'release', ...string[]]
   /** The error of an answer that does not come, and its words before the reason. */
   stopped: readonly [code: ErrorCode, words: string]
-  /** A process that nobody has asked for so long is ended: it holds memory. */
+  /** An idle process is ended after this time, to free its memory. */
   idleMs?: number
   beforeStart?: () => void
 }
 
-/** What a helper sends back; after the last one it is ended. */
+/** What a helper sends back. */
 export type Told = {id: number} & ({answer: unknown} | {failure: Failure; isLast: boolean})
 
 interface Running {
@@ -65,10 +65,10 @@ interface Running {
 const ENTRY = join(import.meta.dirname, `helper-process${extname(import.meta.filename)}`)
 const NOBODY_WAITS = 'nobody waits for it'
 
-/** How often a reason to give up is looked for. */
+/** The pause between two looks for a reason to give up. */
 const WATCH_MS = 100
 
-/** Lets a process start from our compiled modules, in half the time. */
+/** The compile cache, with which a process starts in half the time. */
 function shareCompiled(): {NODE_COMPILE_CACHE?: string} {
   const dir = getCompileCacheDir()
   return dir === undefined ? {} : {NODE_COMPILE_CACHE: dirname(dir)}
@@ -87,7 +87,7 @@ export function createHelper<Asked extends Questions>(options: HelperOptions): H
     beforeStart?.()
     const process = fork(ENTRY, args, {
       serialization: 'advanced',
-      // It needs none of what may be secret.
+      // It needs no secrets.
       env: {TMPDIR: tmpdir(), ...shareCompiled()},
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
     })
@@ -154,14 +154,14 @@ export function createHelper<Asked extends Questions>(options: HelperOptions): H
   }
 }
 
-/** The releases that are kept, in no order. */
+/** The kept releases, in no order. */
 export function listReleases({releases}: Pick<DataFolder, 'releases'>): Release[] {
   if (!existsSync(releases)) return []
   const names = readdirSync(releases).filter((name) => !name.startsWith('.'))
   return names.flatMap((name) => readRelease(join(releases, name)) ?? [])
 }
 
-/** The release of the same business date that knows most. */
+/** The newest release of the same business date. */
 export function findNewest(folder: DataFolder, release: Release): Release {
   const values = new Map([['as_of', [release.manifest.as_of]]])
   return findRelease(folder, {values}) ?? release
@@ -181,12 +181,12 @@ export function findSeenBefore({dir, manifest: {release_id, known_at}}: Release)
     )
 }
 
-/** The release of a business date, as it was known at an instant; without either the current one. */
+/** The release of a business date as known at an instant; the current one by default. */
 export function findRelease(folder: DataFolder, {values}: Pick<Filter, 'values'>): Release | undefined {
   const [asOf] = values.get('as_of') ?? []
   const [knownAt] = values.get('known_at') ?? []
   if (asOf === undefined && knownAt === undefined) return findCurrentRelease(folder)
-  // An instant, or a day of which all counts.
+  // An instant, or a whole day.
   const isKnown = ({manifest}: Release) =>
     knownAt === undefined || manifest.known_at.slice(0, knownAt.length) <= knownAt
   const order = ({manifest}: Release) => `${manifest.as_of} ${manifest.known_at}`
@@ -195,9 +195,9 @@ export function findRelease(folder: DataFolder, {values}: Pick<Filter, 'values'>
     .sort((a, b) => (order(a) < order(b) ? 1 : -1))[0]
 }
 
-/** Reads one release in processes of its own; disposing it ends them. */
+/** Reads one release in separate processes; disposing it ends them. */
 export interface Reader extends Disposable {
-  /** Where files are written that were asked for. */
+  /** The folder of requested files. */
   filesDir: string
   /** Asks a person's question; `signal` ends it, or its waiting, once nobody wants the answer any more. */
   ask(asked: Asked & {signal?: AbortSignal | undefined}): Promise<Rows>
@@ -205,7 +205,7 @@ export interface Reader extends Disposable {
   tablesOf(condition?: string): Queries
 }
 
-/** How much memory an answer may take, how long it may, and how long a process waits for the next question. */
+/** The limits of answers, and how long an idle process is kept. */
 interface Limits {
   memoryMb: number
   timeoutMs: number
@@ -231,7 +231,7 @@ export function createReader(dir: string, limits: Limits): Reader {
       args: ['release', dir, filesDir, spillDir, String(limits.memoryMb)],
       stopped: ['QUERY_STOPPED', 'Query stopped'],
       idleMs: limits.idleMs,
-      // What a process left that was stopped.
+      // Left by a stopped process.
       beforeStart: () => rmSync(spillDir, {recursive: true, force: true}),
     })
   const free = Array.from({length: count}, (_, index) => startWorker(join(filesDir, `spill${index}`)))
@@ -281,7 +281,7 @@ export function createReader(dir: string, limits: Limits): Reader {
   }
 }
 
-/** Why what is being written is too large, in words. */
+/** Why a file that is being written is too large, in words. */
 function findTooLarge(dir: string, name: string, limits: Limits): string | undefined {
   const {fileBytes = Number.POSITIVE_INFINITY, folderBytes = Number.POSITIVE_INFINITY} = limits
   const sizeOf = (path: string) => statSync(path, {throwIfNoEntry: false})?.size ?? 0
@@ -298,7 +298,7 @@ const IDLE_MS = 300_000
 const PAGE_LIMITS = {memoryMb: 1024, timeoutMs: 15_000, idleMs: IDLE_MS}
 const PEOPLE_LIMITS = {memoryMb: 512, timeoutMs: 30_000, idleMs: IDLE_MS}
 
-/** A worksheet of a million rows takes many minutes, and beside it others download. */
+/** The limits of downloads: a worksheet of a million rows takes many minutes, and others download meanwhile. */
 const DOWNLOAD_LIMITS = {
   memoryMb: 512,
   timeoutMs: 3_600_000,
@@ -317,7 +317,7 @@ export interface Readers extends Disposable {
   downloads: Reader
 }
 
-/** Releases that are read at once: the current one, and those that somebody looks back at. */
+/** Most releases that are read at once: the current one and earlier ones. */
 const OPEN_RELEASES = 3
 
 /** Creates what finds the readers of a release, and opens and closes them; disposing it ends their processes. */

@@ -18,7 +18,7 @@ export interface Asked {
   condition?: string | undefined
   /** The tables that who asks can read, as `LOANTAPE_VIEWER_TABLES` names them; all by default. */
   only?: string | undefined
-  /** Rows beyond are left out. */
+  /** Most rows. */
   most?: number | undefined
   /**
    * Write the rows into this new file instead, in a format of COPY, or as the sheet of a workbook; safe, texts that a spreadsheet
@@ -27,7 +27,7 @@ export interface Asked {
   file?: {name: string; format: string; isSafe?: boolean} | {name: string; sheet: string} | undefined
 }
 
-/** A question of this program itself. */
+/** A question of our own pages. */
 type OwnQuestion = Pick<Asked, 'sql' | 'condition'> & {params: DuckDBValue[] | undefined}
 
 /** Columns and rows, in order; values are exact text where a number could not hold them. */
@@ -36,16 +36,16 @@ export interface Rows {
   rows: Json[][]
 }
 
-/** Sets whose tables are kept; the one that was not asked for longest goes. */
+/** How many sets keep their tables; the least recently used one is dropped. */
 const KEPT_SETS = 6
 
-/** What Node, and rows on their way, may take. */
+/** Memory for Node and for rows in transit. */
 const BESIDE_ENGINE_MB = 700
 
-/** How often the memory of the process is looked at. */
+/** The pause between two looks at the memory of the process. */
 const WATCH_MS = 50
 
-/** A page of more characters is of no use to a browser. */
+/** A longer page is of no use to a browser. */
 const MOST_CHARACTERS = 20_000_000
 
 const [dir = '', filesDir = '', spillDir = '', memoryMb = ''] = process.argv.slice(3)
@@ -55,7 +55,7 @@ export const release = found
 export const models = readReleaseModels(dir)
 const ALL_DEALS = 'release.main,kept.work'
 
-/** The release in an instance of the engine; what is attached here is all that its questions can read. */
+/** The release in an engine instance; questions can only read what is attached. */
 interface Instance extends AsyncDisposable {
   db: Database
   sets: Map<string, DealSet>
@@ -95,7 +95,7 @@ async function narrow(
 
 const named = z.object({schema_name: z.string(), table_name: z.string()})
 
-/** Leaves nothing in an instance but those tables of a question that may be read: the release itself is detached. */
+/** Keeps only the readable tables of a question in an instance and detaches the release. */
 async function keepOnly({db, sets}: Instance, only: string, names: readonly string[]): Promise<void> {
   const wanted = new Set(names.map((name) => name.toLowerCase()))
   const stored = await db.all(
@@ -115,7 +115,7 @@ async function keepOnly({db, sets}: Instance, only: string, names: readonly stri
   for (const catalog of ['release', 'kept', ...others]) await db.run(`detach ${catalog}`)
 }
 
-/** What pages ask is of this program: they share an instance, which keeps their sets. */
+/** Our own questions share an instance, which keeps their sets. */
 let shared: Promise<Instance> | undefined
 
 async function answerPage({sql, params, condition}: OwnQuestion): Promise<Rows> {
@@ -143,13 +143,13 @@ async function answerPerson({sql, condition, only, most, file}: Asked): Promise<
   await narrow(instance, condition, tables)
   if (only !== undefined) await keepOnly(instance, only, tables)
   if (file === undefined || path === undefined) return await readRows(db, sql, {most})
-  // Prepared as it is: errors tell of the text that was given.
+  // Prepared unchanged, so that errors quote the given text.
   const prepared = await db.connection.prepare(sql)
   prepared.destroySync()
   if (!isShown) await db.run(`create temp view asked as ${sql}`)
   const from = isShown ? `(${sql.replace(/[;\s]+$/, '')}\n)` : 'asked'
   if ('sheet' in file) {
-    // Loaded here: no page needs it.
+    // Loaded late: no page needs it.
     const {writeQueryBook} = await import('../export/xlsx.ts')
     await writeQueryBook(db, {path, title: file.sheet, from}, release.manifest)
   } else {
@@ -200,10 +200,10 @@ function wordFailure(error: unknown): string {
 
 let hasSpent = false
 
-/** Whether this process has taken more memory than it may: it answers nothing more. */
+/** Whether this process has used too much memory; then it answers nothing more. */
 export const isSpent = () => hasSpent
 
-/** Removes what was written here for people. */
+/** Removes the files written for people. */
 export const leave = () => rmSync(filesDir, {recursive: true, force: true})
 
 /** Ends a question that takes too much memory, or words what is wrong with it: the engine does not count every text towards its limit. */
@@ -223,12 +223,12 @@ async function answer(question: Promise<Rows>): Promise<Rows> {
   }
 }
 
-/** What is asked about one release. */
+/** The questions about one release. */
 export const questions = {
   page: (asked: OwnQuestion) => answer(answerPage(asked)),
   async person(asked: Asked) {
     const rows = await answer(answerPerson(asked))
-    // Rows that nobody read keep their instance open until they are collected.
+    // Unread rows keep their instance open until they are collected.
     if (rows.rows.length === asked.most) setImmediate(() => void giveBackMemory())
     return rows
   },

@@ -13,10 +13,10 @@ import {viewPortfolio} from './portfolio.ts'
 import {readPortfolio, renderQuality} from './portfolio-parts.ts'
 import type {Page, View} from './view.ts'
 
-/** A release tells nothing of what goes on. */
+/** A release contains no present state of runs. */
 const NOTHING = {alarms: [], lastSync: undefined, next: [], holder: undefined, notIssued: []}
 
-/** What a report reads. */
+/** The input of a report. */
 const NEEDED = [
   'mart.portfolio_summary',
   'mart.portfolio_breakdown',
@@ -110,10 +110,10 @@ export function describeMorning(release: Release): Promise<{title: string; words
   })
 }
 
-/** What a source put into a text must neither begin a line of its own nor turn one around. */
+/** Makes a text of the source safe for a line of text: no line breaks, no control characters. */
 const inOneLine = (text: string) => text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, ' ')
 
-/** What a piece of a page says. */
+/** The text of a piece of a page. */
 const textOf = (text: string) =>
   inOneLine(text)
     .replaceAll('<li>', '- ')
@@ -128,7 +128,7 @@ const textOf = (text: string) =>
 
 const renderPart = ({title, body}: Page): Html => html`<h2 class="part">${title}</h2>${linkless(body)}`
 
-/** Markup without its links: they lead to a server, which a file has not behind it. */
+/** Markup without links: a file has no server behind it. */
 const linkless = ({html: text}: Html): Html =>
   markup(
     text

@@ -12,16 +12,16 @@ import {type Column, count, countOf, figures, instant, span, table, words} from 
 import {type Html, html, prose} from './html.ts'
 import type {Overview, Page, View} from './view.ts'
 
-/** What the page of runs shows beside the overview. */
+/** What the page of runs shows besides the overview. */
 interface Beside {
-  /** Whether who looks may act. */
+  /** Whether the viewer may act. */
   mayAct: boolean
   heldBack: ReturnType<typeof findHeldBack>
-  /** The last walks; nothing as long as there is no release. */
+  /** The last walks; empty without a release. */
   walks: Html | undefined
 }
 
-/** The state of a data folder: alarms, release, next slots, last runs, what people did, walks, checks. */
+/** The state of a data folder: alarms, release, next slots, last runs, actions, walks, checks. */
 export function renderRuns(overview: Overview, {mayAct, heldBack, walks}: Beside): Html {
   const {now, alarms, holder, queued, jobRuns, actions, release} = overview
   return html`<ul class="facts">
@@ -125,7 +125,7 @@ const askToRun = ({name, steps}: Job) =>
     button: `Run ${name}`,
   })
 
-/** What became of a run so far, and when one that failed is tried again. */
+/** The result of a run so far, and when a failed one is tried again. */
 function describeState({state, attempt, reason, error_code, not_before}: JobRun): Html {
   const isTriedAgain = state === 'queued' && attempt > 0
   const words = html`<b class="${isTriedAgain ? 'failed' : STATE_CLASSES[state]}">${isTriedAgain ? 'failed' : state}</b>`
@@ -135,7 +135,7 @@ function describeState({state, attempt, reason, error_code, not_before}: JobRun)
   return html`${words}${why !== null && `, ${why}`}`
 }
 
-/** How a state of a run looks. */
+/** The style of each state of a run. */
 const STATE_CLASSES = {
   done: 'passed',
   failed: 'failed',
@@ -217,7 +217,7 @@ ${log === '' ? html`<p class="muted">It logged nothing.</p>` : html`<pre tabinde
 
 const lineSchema = z.looseObject({level: z.string(), time: z.string(), msg: z.string()})
 
-/** A line of the log, for people; one that is none as it is. */
+/** A line of the log, for people; other text unchanged. */
 function describeLine(line: string): Html {
   const parsed = lineSchema.safeParse(parseJson(line))
   if (!parsed.success) return html`${line}\n`
@@ -233,7 +233,7 @@ interface Fact {
   value: string | number | boolean
 }
 
-/** What a job printed: the facts of each of its steps; of what webhooks brought there are no steps. */
+/** What a job printed: the facts of each of its steps. Webhook runs have no steps. */
 function renderSummary(summary: unknown): Html | false {
   if (!isObject(summary)) return false
   const steps = Array.isArray(summary.steps) ? summary.steps.filter(isObject) : [{...summary}]
@@ -248,10 +248,10 @@ function renderSummary(summary: unknown): Html | false {
   return html`<h2>Steps</h2>${table(columns, steps)}`
 }
 
-/** Where files lie on the machine is nobody's business here, and each model of a build is too much. */
+/** Left out: paths of the machine, and the models of a build, which are too many. */
 const NOT_TOLD = new Set(['dir', 'models'])
 
-/** Every value below, named after where it stands. */
+/** All nested values, named by their paths. */
 function listFacts(value: unknown, path: readonly string[] = []): Fact[] {
   if (typeof value === 'object' && value !== null) {
     return Object.entries(value)
@@ -270,7 +270,7 @@ function describe(name: string, value: Fact['value']): string {
   return name.endsWith(' ms') ? span(value) : count(value)
 }
 
-/** Walks that are shown; the table has all. */
+/** How many walks are shown; the table has all. */
 const SHOWN = 20
 
 const walkRow = rowOf(

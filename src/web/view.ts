@@ -32,22 +32,22 @@ const syncSummary = z.object({
 /** The last sync that ended well; `endedAt` in ms since the epoch. */
 type LastSync = z.output<typeof syncSummary> & {endedAt: number}
 
-/** What the web side works with. */
+/** The tools of the web side. */
 export interface WebTools {
   stateDb: StateDb
   folder: DataFolder
   jobs: readonly Job[]
   config: Config
-  /** The environment of commands that operators ask for; by default this process's. */
+  /** The environment of operators' commands; by default that of this process. */
   env?: Record<string, string>
-  /** Whether webhooks are taken. */
+  /** Whether webhooks are received. */
   takesWebhooks: boolean
 }
 
-/** What the web side shows of a data folder. */
+/** The state of a data folder, for pages. */
 export type Overview = ReturnType<typeof readOverview>
 
-/** Reads everything that is shown: the state database and the manifest of the current release, never the warehouse. */
+/** Reads it from the state database and the manifest of the current release, never from the warehouse. */
 export function readOverview({stateDb, folder, jobs, config, takesWebhooks}: WebTools, world: World) {
   const now = world.realClock.now()
   const lastSync = readLastSync(stateDb)
@@ -58,7 +58,7 @@ export function readOverview({stateDb, folder, jobs, config, takesWebhooks}: Web
     alarms: isDemoFolder(folder) ? [] : listAlarms(stateDb, {config, release, jobs: namesOf(jobs)}, now),
     /** Who holds the warehouse. */
     holder: findLockHolder(stateDb, world),
-    /** What people did on the page, newest first. */
+    /** The last actions, newest first. */
     actions: listActions(stateDb, 20).map((action) => {
       const [, job] = /^loantape run (\S+)$/.exec(action.command) ?? []
       return {...action, run: job === undefined ? undefined : findRunOfSlot(stateDb, job, action.began_at)}
@@ -66,7 +66,7 @@ export function readOverview({stateDb, folder, jobs, config, takesWebhooks}: Web
     queued: listQueuedRuns(stateDb),
     jobRuns: listLatestJobRuns(stateDb, 20),
     lastSync,
-    /** What webhooks had told of the last walk; undefined where none are taken, or nothing was compared yet. */
+    /** The webhook coverage of the last walk; undefined without webhooks or comparison. */
     coverage: takesWebhooks ? findLastCoverage(stateDb) : undefined,
     release,
     next: listNextOfEach(jobs, now),
@@ -80,28 +80,28 @@ function readLastSync(stateDb: StateDb): LastSync | undefined {
   return summary.success ? {...summary.data, endedAt: Date.parse(run.ended_at)} : undefined
 }
 
-/** What a page is made from. */
+/** The input of a page. */
 export interface View {
   release: Release
-  /** Of the deals that the filter means. */
+  /** The tables of the filtered deals. */
   tables: ReleaseQueries
-  /** Of all deals. */
+  /** The tables of all deals. */
   whole: ReleaseQueries
   filter: Filter
-  /** Whether who asks can read a table. */
+  /** Whether the viewer can read a table. */
   mayRead(name: string): boolean
-  /** All that the address asks for. */
+  /** The query parameters. */
   query: URLSearchParams
 }
 
-/** The same, where people ask for what they like. */
+/** The input of a page with people's own questions. */
 export interface AskingView extends View {
   reader: Reader
-  /** Answers people's own questions, each in its turn. */
+  /** Answers people's own questions in turn. */
   people: Reader
 }
 
-/** A page, without what all pages have. */
+/** A page without its frame. */
 export interface Page {
   title: string
   body: Html

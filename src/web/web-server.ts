@@ -23,7 +23,7 @@ const eventSchema = z.object({
 
 const KNOWN_TYPES = new Set<string>(EVENT_TYPES)
 
-/** Those without a valid signature are told of this often. */
+/** How often the log mentions invalid signatures. */
 const TELL_MS = 60_000
 
 /** https://www.standardwebhooks.com: the id is part of what is signed. */
@@ -42,7 +42,7 @@ export function addWebhooks(
   const verifiers = webhookSecret.split(/\s*,\s*/).flatMap((secret) => (secret ? [new Webhook(secret)] : []))
   let refused = 0
   let toldAt = Number.NEGATIVE_INFINITY
-  /** A flood of them fills no log. */
+  /** Limits log lines, so that a flood does not fill the log. */
   function noteRefused(): void {
     refused += 1
     const now = world.realClock.now()
@@ -55,7 +55,7 @@ export function addWebhooks(
     toldAt = now
   }
   server.register(async (scope) => {
-    // The signature is over the bytes as they came.
+    // The signature covers the bytes as received.
     scope.removeAllContentTypeParsers()
     scope.addContentTypeParser('*', {parseAs: 'string'}, (_request, body, done) => done(null, body))
     scope.post('/webhooks/deals', async (request, reply) => {

@@ -312,7 +312,7 @@ export function addWorkbench(
 
 const NO_FILTER = parseFilter(new URLSearchParams())
 
-/** The two clocks as handles: which day, and what was known when. */
+/** The controls for the business date and for what was known when. */
 function renderClocks(path: string, filter: Filter, {as_of}: ReleaseManifest): Html {
   const [knownAt = ''] = filter.values.get('known_at') ?? []
   const others = new Map([...filter.values].filter(([name]) => name !== 'as_of' && name !== 'known_at'))
@@ -325,13 +325,13 @@ ${hiddenFields({...filter, values: others})}
 
 const queryOf = ({url}: FastifyRequest) => new URL(url, 'http://localhost').searchParams
 
-/** Who asks for a page, and what of it this may be. */
+/** The viewer of a page. */
 interface Caller {
   request: FastifyRequest
   reply: FastifyReply
-  /** Aborts once it has hung up. */
+  /** Aborts if the viewer hangs up. */
   gone: AbortSignal
-  /** The tables that can be read; undefined where all can. */
+  /** The readable tables; undefined for all. */
   only: string | undefined
 }
 
@@ -348,7 +348,7 @@ function viewOf(
   const {release, pages, people} = readers
   const {gone} = caller
   const mayRead = (name: string) => isForViewers(name, caller.only)
-  // A filter tells of deals, and so does what it leaves.
+  // A filter reveals facts about deals.
   const isShown = given.condition === undefined || mayRead('core.deal')
   const filter = isShown ? given : {...given, condition: 'false'}
   return {
