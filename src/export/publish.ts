@@ -112,11 +112,13 @@ export async function publishTo(
     }
     await using published = await readPublished(release, target, world)
     await target.begin(published)
+    // Others are sent only for totals over all lenders.
+    const released = new Set(manifest.tables.map(({name}) => name))
     let loaded = 0
     for (const table of published.tables) {
       if (await target.verify(table)) continue
       await target.load(table)
-      loaded += 1
+      if (released.has(`${table.schema}.${table.name}`)) loaded += 1
       if (await target.verify(table)) continue
       throw newError(
         'PUBLISH_INCOMPLETE',
