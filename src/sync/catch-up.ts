@@ -47,7 +47,7 @@ export async function compareWarehouse(
   if (!existsSync(folder.warehouse)) {
     if (expected === '') return []
     world.log.warn({file: folder.warehouse}, 'the warehouse is not there and is computed anew from the tapes')
-    await rebuildWarehouse(config, {isApplied: true, keepsFields: true}, world)
+    await rebuildWarehouse(config, {isApplied: true}, world)
   } else {
     const stand = await tryStand(folder)
     if (!stand) return null

@@ -119,6 +119,18 @@ test('a field mapped today appears with its past, and leaves no trace once it is
   await failureOf(lab.query('from core.deal_extra'))
 })
 
+test('a warehouse that was lost comes back by itself with its mapped fields', async () => {
+  writeFields(FIELDS)
+  lab.service.store.insert(someDeals(2))
+  listed.set(aDeal(1).id, {rate: 0.05})
+  await lab.walk(day(2))
+  const before = await lab.queryHistory('from deal_extra order by seq')
+  rmSync(lab.folder.warehouse)
+  expect((await lab.run(['build'])).code).toBe(0)
+  expect(await lab.queryHistory('from deal_extra order by seq')).toEqual(before)
+  expect(before.length).toBeGreaterThan(0)
+})
+
 test('a field may be called what the language of queries has a word for, and is exported as any other', async () => {
   writeFields({order: {path: 'terms.note_rate', type: 'text'}, group: {path: 'maturity_date', type: 'date'}})
   lab.service.store.insert(someDeals(1))
