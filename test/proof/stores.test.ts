@@ -1,5 +1,6 @@
 import {expect, test} from 'vitest'
-import {createLenders, LOSSES, nameOf} from './stores.ts'
+import {nameOf} from './damage.ts'
+import {createLenders, LOSSES} from './stores.ts'
 
 /** Of those whose outcome was wrong once, and that no other test plays, one that goes on and those that are refused. */
 const SHORT = [

@@ -1,40 +1,15 @@
 import assert from 'node:assert/strict'
-import {
-  chmodSync,
-  cpSync,
-  existsSync,
-  readdirSync,
-  rmSync,
-  statSync,
-  truncateSync,
-  writeFileSync,
-} from 'node:fs'
+import {cpSync, existsSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import {BOOK_TABLES} from '../support/books.ts'
 import {type ImportedLine, importBatches} from '../support/importer.ts'
 import {aDeal, createLab, type Ended, type Lab} from '../support/lab.ts'
+import {DAMAGES, damage, type Loss, nameOf, STORE_NAMES, type Store} from './damage.ts'
 import {createTally, type ProofRequest, type Proved, runAll} from './proof.ts'
 
-/** What a data folder keeps, by the names of its files. */
-const STORES = {
-  warehouse: ['warehouse.duckdb', 'warehouse.duckdb.wal'],
-  state: ['state.sqlite', 'state.sqlite-wal', 'state.sqlite-shm'],
-  tapes: ['tape'],
-  releases: ['releases', 'current'],
-  exports: ['exports'],
-}
-type Store = keyof typeof STORES
-const DAMAGES = ['lost', "yesterday's", "another lender's", 'cut'] as const
-type Damage = (typeof DAMAGES)[number]
-
-/** One store, or two, and what happens to each. */
-export type Loss = readonly (readonly [Store, Damage])[]
-
-const singles: Loss[] = Object.keys(STORES).flatMap((store) =>
-  DAMAGES.map((damage) => [[store as Store, damage] as const]),
-)
+const singles: Loss[] = STORE_NAMES.flatMap((store) => DAMAGES.map((how) => [[store, how] as const]))
 
 /** Every store alone, then every two of them. */
 export const LOSSES: readonly Loss[] = [
@@ -43,8 +18,6 @@ export const LOSSES: readonly Loss[] = [
     singles.filter((two) => one[0]![0] < two[0]![0]).map((two) => [...one, ...two] as const),
   ),
 ]
-
-export const nameOf = (loss: Loss): string => loss.map(([store, damage]) => `${store} ${damage}`).join(', ')
 
 /** What a loss came to. */
 export interface Played {
@@ -77,16 +50,7 @@ export async function createLenders(): Promise<Lenders> {
     rmSync(lab.folder.root, {recursive: true, force: true})
     cpSync(today.root, lab.folder.root, {recursive: true, verbatimSymlinks: true})
     const imported = readBooks(lab)
-    for (const [store, damage] of loss) {
-      const from = damage === "yesterday's" ? yesterday : other.folder.root
-      for (const name of STORES[store]) {
-        const path = join(lab.folder.root, name)
-        if (damage === 'cut') cutShort(path)
-        else rmSync(path, {recursive: true, force: true})
-        if ((damage === "yesterday's" || damage === "another lender's") && existsSync(join(from, name)))
-          cpSync(join(from, name), path, {recursive: true, verbatimSymlinks: true})
-      }
-    }
+    damage(lab.folder.root, loss, {yesterday, other: other.folder.root})
     const refused = await goOn(lab, env, imported)
     if (refused === null) {
       assert.deepEqual(balanceOf(imported), expectedOf(lab), `${nameOf(loss)}: books`)
@@ -188,19 +152,6 @@ async function goOn(lab: Lab, env: Record<string, string>, imported: Imported): 
   return null
 }
 
-/** Cuts the last file of a folder, or the file, to two thirds. */
-function cutShort(path: string): void {
-  if (!existsSync(path)) return
-  const isFolder = statSync(path).isDirectory()
-  const entries = isFolder ? readdirSync(path, {recursive: true, withFileTypes: true}) : []
-  const files = entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name))
-  const last = isFolder ? files.sort().at(-1) : path
-  if (last === undefined) return
-  const size = statSync(last).size
-  chmodSync(last, 0o600)
-  truncateSync(last, Math.floor((size * 2) / 3))
-}
-
 /** Where the whole proof writes what it saw. */
 const PAGE = join(import.meta.dirname, '../../docs/lost-stores.md')
 
@@ -244,8 +195,8 @@ function formatPage(played: readonly Played[]): string {
   const goesOn = (loss: Loss) => alone.find((one) => nameOf(one.loss) === nameOf(loss))?.refused === null
   const isExpected = ({loss, refused}: Played) => loss.every((one) => goesOn([one])) === (refused === null)
   const cells = (store: string) =>
-    DAMAGES.map((damage) => {
-      const one = alone.find(({loss}) => loss[0]?.[0] === store && loss[0][1] === damage)
+    DAMAGES.map((how) => {
+      const one = alone.find(({loss}) => loss[0]?.[0] === store && loss[0][1] === how)
       return one ? describePlayed(one) : ''
     })
   const exceptions = pairs.filter((one) => !isExpected(one))

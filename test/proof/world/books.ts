@@ -37,6 +37,10 @@ export interface StateDb {
   trueUp(walks: readonly Walk[]): void
   /** Batches imported so far. */
   count(): number
+  /** The batches imported so far, as `profile/batch`. */
+  names(): string[]
+  /** The accountant takes a batch out of the books: it was given up. */
+  forget(name: string): void
   /** Fails when what a profile's batches come to is not what was really funded, deal by deal. */
   requireBalances(profile: string, truth: Truth, booksEnded: boolean): void
 }
@@ -73,6 +77,8 @@ export function openStateDb(): StateDb {
       }
     },
     count: () => batches.size,
+    names: () => [...batches.keys()],
+    forget: (name) => void batches.delete(name),
     lacks(walks) {
       const held = new Set(walks.map(({id}) => id))
       return {

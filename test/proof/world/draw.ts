@@ -1,6 +1,7 @@
 import {RUN_STEPS, type RunStep} from '../../../src/core/types.ts'
 import type {Random} from '../../../src/service/portfolio.ts'
 import {PROFILE_NAMES} from '../../support/importer.ts'
+import {DAMAGES, STORE_NAMES, type Store} from '../damage.ts'
 import type {Reference} from './reference.ts'
 import {
   type Change,
@@ -8,6 +9,7 @@ import {
   type Event,
   type Fault,
   instantOf,
+  type Lose,
   laterDate,
   type Seeding,
   type Story,
@@ -147,7 +149,27 @@ function drawOffice(random: Random, at: string, often: number): Event[] {
   if (chance(0.03)) events.push({do: 'replay', at})
   if (chance(0.02)) events.push({do: 'look back', days: random.integer(0, 10), at})
   if (chance(0.1)) events.push({do: random.chance(0.7) ? 'close' : 'reopen', at})
+  if (chance(0.05)) events.push(drawLose(random, at))
+  if (chance(0.1)) events.push({do: 'save', part: 'folder'})
   return events
+}
+
+function drawLose(random: Random, at: string): Lose {
+  const stores = shuffleStores(random).slice(0, random.chance(0.5) ? 1 : 2)
+  return {
+    do: 'lose',
+    at,
+    loss: stores.map((store) => [store, random.pick(DAMAGES)] as const),
+    first: random.pick(['sync', 'export', 'build', 'period list'] as const),
+    remedy: random.pick(['bring back', 'go on'] as const),
+    profile: random.pick(PROFILE_NAMES as [string]),
+  }
+}
+
+function shuffleStores(random: Random): Store[] {
+  return STORE_NAMES.map((store) => ({store, place: random.next()}))
+    .sort((one, other) => one.place - other.place)
+    .map(({store}) => store)
 }
 
 function drawSeeding(random: Random, ids: readonly string[], date: string): Event {

@@ -4,14 +4,16 @@ import {join} from 'node:path'
 import {openStateDb, writeMapping} from './books.ts'
 import {runMended} from './command.ts'
 import {Finding} from './finding.ts'
+import {lose} from './lose.ts'
+import {requireRelease, sweep, turnPeriod} from './office.ts'
 import {recover, saveCopy} from './recover.ts'
 import {SHIPPED_STATUSES} from './reference.ts'
-import {currentDatabase, requireTables} from './release.ts'
+import {requireTables} from './release.ts'
 import {startSource} from './source.ts'
 import {ACCOUNTS, command, type Listener, type Stage} from './stage.ts'
-import {type Event, laterDate, localTime, type Story, type Sync} from './story.ts'
-import {listMonths, listTables} from './tables.ts'
-import {createTruth, type Truth} from './truth.ts'
+import {type Event, laterDate, type Story, type Sync} from './story.ts'
+import {listTables} from './tables.ts'
+import {createTruth} from './truth.ts'
 import {visitSource} from './visit.ts'
 
 /** What the source says beside the contract becomes a column. */
@@ -45,7 +47,10 @@ export async function play(story: Story, listener: Listener): Promise<void> {
     listener,
     saved: undefined,
     isOfTapes: true,
+    isMended: false,
+    areTapesWhole: true,
     batchesSaved: 0,
+    copied: undefined,
   }
   mkdirSync(join(root, 'sql/seeds'), {recursive: true})
   mkdirSync(data, {mode: 0o700})
@@ -78,10 +83,9 @@ async function requireWhole(stage: Stage): Promise<void> {
     stage.listener.note('compared with a whole build')
 }
 
-/** Every tape is whole; a folder that was brought back from a backup lacks those from before. */
+/** Every tape is whole, unless some were given up. */
 async function requireTapes(stage: Stage): Promise<void> {
-  const isBroughtBack = stage.story.events.some((event) => event.do === 'recover' && event.from === 'backup')
-  if (isBroughtBack || !existsSync(join(stage.data, 'tape'))) return
+  if (!stage.areTapesWhole || !existsSync(join(stage.data, 'tape'))) return
   const {code, stdout} = await command(stage, ['verify'], '2027-12-31T00:00:00Z')
   if (code !== 0) throw new Finding(`verify: expected whole tapes, seen ${stdout}`)
   stage.listener.note('tapes verified')
@@ -124,6 +128,8 @@ async function take(stage: Stage, event: Event): Promise<void> {
       return saveCopy(stage, event)
     case 'recover':
       return await recover(stage, event)
+    case 'lose':
+      return await lose(stage, event)
   }
 }
 
@@ -138,17 +144,12 @@ async function sync(stage: Stage, event: Sync): Promise<void> {
   }
 }
 
-/** The current release holds what the oracle says. */
-async function requireRelease({truth, data, story, listener}: Stage): Promise<void> {
-  await requireTables(currentDatabase(data), listTables(truth, truth.lastDay(), story.booksEnded))
-  listener.note('releases compared')
-}
-
 /** The amounts of records in quarantine are read by a schema that knows what they mean. */
 async function replay(stage: Stage, {at}: Extract<Event, {do: 'replay'}>): Promise<void> {
   const {truth, data, listener, env} = stage
-  if (!existsSync(join(data, 'warehouse.duckdb')) || truth.hasUnread()) return
+  if (!existsSync(join(data, 'warehouse.duckdb')) || truth.hasUnread() || !stage.areTapesWhole) return
   stage.isOfTapes = false
+  stage.isMended = true
   listener.command(`LOANTAPE_NOW=${at} loantape quarantine replay`)
   const {code, stderr} = await runMended(['quarantine', 'replay'], {env, at})
   if (code !== 0) throw new Finding(`replay: expected success, seen ${stderr}`)
@@ -169,66 +170,6 @@ async function lookBack(stage: Stage, {days, at}: Extract<Event, {do: 'look back
   await requireTables(out, listTables(truth, day, stage.story.booksEnded))
   rmSync(out)
   listener.note('past days compared')
-}
-
-async function sweep(stage: Stage, {at, profiles}: Extract<Event, {do: 'sweep'}>): Promise<void> {
-  const {truth, books, data, story, listener} = stage
-  const last = truth.walks.at(-1)
-  if (!last) return
-  for (const profile of profiles) {
-    let isWhole = true
-    for (const month of listMonths(truth, last.on))
-      isWhole = (await exportMonth(stage, profile, month, at)) && isWhole
-    books.importNew(join(data, 'exports'), truth.walks)
-    if (!isWhole) continue
-    books.requireBalances(profile, truth, story.booksEnded)
-    listener.note('balances compared')
-  }
-}
-
-/** NetSuite takes ten digits before the point. */
-const MOST_OF_NETSUITE = 999_999_999_999n
-
-/**
- * Exports a journal; where the history lacks what was booked from it, books and history are brought together first.
- * False where a profile does not take an amount.
- */
-async function exportMonth(stage: Stage, profile: string, month: string, at: string): Promise<boolean> {
-  const {truth, books, data, listener} = stage
-  const args = ['export', profile, '--period', month]
-  const lacks = books.lacks(truth.walks)
-  let {code, error, stderr} = await command(stage, args, at)
-  if (code === 0 && lacks.certainly)
-    throw new Finding('export: handed out from a history that lacks what was handed out before')
-  if (error === 'JOURNAL_HISTORY' && lacks.perhaps) {
-    const trueUp = await command(stage, ['period', 'true-up', '--issue'], at)
-    if (trueUp.error === 'JOURNAL_FILE' && hasHuge(truth)) return false
-    if (trueUp.code !== 0) throw new Finding(`true-up: expected success, seen ${trueUp.stderr}`)
-    listener.note('trued up')
-    books.importNew(join(data, 'exports'), truth.walks)
-    books.trueUp(truth.walks)
-    ;({code, error, stderr} = await command(stage, args, at))
-  }
-  if (error === 'JOURNAL_FILE' && profile === 'netsuite' && hasHuge(truth)) return false
-  if (code !== 0) throw new Finding(`export: expected success, seen ${error}: ${stderr}`)
-  return true
-}
-
-function hasHuge({deals}: Truth): boolean {
-  return [...deals.values()].flat().some(({fields}) => (fields?.amount ?? 0n) > MOST_OF_NETSUITE)
-}
-
-async function turnPeriod(stage: Stage, event: Extract<Event, {do: 'close' | 'reopen'}>): Promise<void> {
-  const {truth, listener} = stage
-  if (truth.walks.length === 0) return
-  const months = listMonths(truth, localTime(Date.parse(event.at)).date)
-  const why = event.do === 'reopen' ? ['--why', 'a proof'] : []
-  for (const month of event.do === 'close' ? months : months.toReversed()) {
-    const {code, stderr} = await command(stage, ['period', event.do, month, ...why], event.at)
-    if (code === 0 && event.do === 'close') stage.books.noteClosed(truth.walks)
-    if (code === 0) return listener.note(`${event.do} done`)
-    if (code !== 2) throw new Finding(`period ${event.do}: expected success or a refusal, seen ${stderr}`)
-  }
 }
 
 function writeSeed({root, truth}: Stage, {fundedOn, statuses}: Extract<Event, {do: 'seed'}>): void {

@@ -5,11 +5,20 @@ import {Finding} from './finding.ts'
 import {command, type Stage} from './stage.ts'
 import type {Event} from './story.ts'
 
-/** Copies a part of the data folder aside, as the operations guide says. */
+/** The name of the copy of the whole folder, beside it. */
+export const COPY = 'copy'
+
+/** Copies the data folder or a part of it aside, as the operations guide says. */
 export function saveCopy(stage: Stage, {part}: Extract<Event, {do: 'save'}>): void {
   const {root, data, truth, books} = stage
   const backup = join(root, 'backup')
   if (truth.walks.length === 0) return
+  if (part === 'folder') {
+    rmSync(join(root, COPY), {recursive: true, force: true})
+    cpSync(data, join(root, COPY), {recursive: true, verbatimSymlinks: true})
+    stage.copied = truth.save()
+    return
+  }
   mkdirSync(backup, {recursive: true})
   if (part === 'history') {
     copyWarehouse(data, backup)
@@ -39,6 +48,8 @@ export async function recover(stage: Stage, event: Extract<Event, {do: 'recover'
   const {root, data, saved, truth, books, batchesSaved, listener} = stage
   if (!saved) return
   stage.isOfTapes = false
+  stage.areTapesWhole = false
+  stage.copied = undefined
   const [backup, aside] = [join(root, 'backup'), join(root, 'aside')]
   // Where batches were handed out since, only the warehouse is from then.
   const isOfToday = books.count() > batchesSaved || !existsSync(join(backup, 'state.sqlite'))

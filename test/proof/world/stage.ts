@@ -25,8 +25,14 @@ export interface Stage {
   saved: Known | undefined
   /** Whether the warehouse is still what its tapes say: nothing was brought back from before, or made readable by hand. */
   isOfTapes: boolean
+  /** Whether records were made readable by hand, which no computation of the warehouse repeats. */
+  isMended: boolean
+  /** Whether no tape was given up or left behind. */
+  areTapesWhole: boolean
   /** Batches handed out when the state database was saved. */
   batchesSaved: number
+  /** What was known when the whole folder was copied; undefined without a copy of this past. */
+  copied: Known | undefined
 }
 
 /** The name of the file of accounts, beside the data folder. */

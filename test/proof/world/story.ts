@@ -1,3 +1,4 @@
+import type {Loss} from '../damage.ts'
 import type {Reference} from './reference.ts'
 
 /** What the source holds of a deal: its own page, field by field. */
@@ -88,9 +89,21 @@ export type Event =
   | {do: 'map'; receivable: Record<string, string>; isMoved: boolean; at: string}
   | Seeding
   /** A backup, in the order of the operations guide: the history first, then batches and state database. */
-  | {do: 'save'; part: 'history' | 'books'}
+  | {do: 'save'; part: 'history' | 'books' | 'folder'}
   /** The warehouse is lost, or also its copy, or the whole folder, and `restore` brings back what there is. */
   | {do: 'recover'; from: 'tapes' | 'backup'; at: string}
+  | Lose
+
+/** Stores of the data folder are lost or damaged, and a command is run. */
+export interface Lose {
+  do: 'lose'
+  at: string
+  loss: Loss
+  first: 'sync' | 'export' | 'build' | 'period list'
+  /** What is done when a command refuses: everything is brought back, or its message is followed. */
+  remedy: 'bring back' | 'go on'
+  profile: string
+}
 
 /** Reference data the lender gives: true funding dates, classes and orders of statuses beside those that ship. */
 export interface Seeding {

@@ -1,3 +1,4 @@
+import {nameOf} from '../damage.ts'
 import type {Event, Fault, Story, Sync} from './story.ts'
 
 /** A story as lines of a shell: what a person types, and as remarks what the source and the machine do meanwhile. */
@@ -35,11 +36,18 @@ function tellEvent(event: Event): string[] {
     case 'seed':
       return [`# seeds of LOANTAPE_SQL_DIR: ${JSON.stringify({...event, do: undefined})}`]
     case 'save':
+      if (event.part === 'folder') return ['rm -rf copy; cp -R data copy']
       return event.part === 'history'
         ? ['cp data/warehouse.duckdb* backup/']
         : ['cp -R data/exports backup/; sqlite3 data/state.sqlite ".backup backup/state.sqlite"']
     case 'recover':
       return LOSSES[event.from].map((words) => words.replace('rebuild', `${at(event)} loantape rebuild`))
+    case 'lose':
+      return [
+        `# lost: ${nameOf(event.loss)}; where that is refused: ${event.remedy}`,
+        `${at(event)} loantape ${event.first}`,
+        `${at(event)} loantape build; loantape export ${event.profile} --period …`,
+      ]
     case 'map':
       return [
         `# accounting.json: receivable accounts ${JSON.stringify(event.receivable)}`,

@@ -242,6 +242,8 @@ export function createTruth(): Truth {
       }
       const index = open.pages.findIndex(({next}) => next === cursor)
       open.pages.length = cursor === null ? 0 : index + 1
+      // Own pages follow the last page on the tape, and were lost with it.
+      open.own = []
       open.pages.push({at: answer.at, ...answer.page})
     },
     forgetOwnPages() {

@@ -30,8 +30,14 @@ interface Run {
 /**
  * Runs a sync as the story has it and tells the truth of what came of it; returns the code of its error, empty when it has
  * succeeded, undefined when it was killed.
+ *
+ * @param allowed further codes that it may end with
  */
-export async function visitSource(stage: Stage, event: Sync): Promise<string | undefined> {
+export async function visitSource(
+  stage: Stage,
+  event: Sync,
+  allowed: readonly string[] = [],
+): Promise<string | undefined> {
   const {truth, listener} = stage
   const {accept = []} = event
   const args = ['sync', ...accept.flatMap((word) => ['--accept', word])]
@@ -54,7 +60,7 @@ export async function visitSource(stage: Stage, event: Sync): Promise<string | u
   if (progress.refusals.length > 0)
     throw new Finding(`guard: ${progress.refusals.join('; ')}, and the walk was applied`)
   if (isKilled) return undefined
-  if (!expected.includes(ended.error)) {
+  if (![...expected, ...allowed].includes(ended.error)) {
     const words = expected.map((code) => code || 'success').join(' or ')
     throw new Finding(
       `run: expected ${words}, seen ${ended.error || 'success'}. ${ended.stderr} ${show(progress.plan)}`,

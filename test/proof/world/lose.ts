@@ -1,0 +1,186 @@
+import {cpSync, existsSync, rmSync} from 'node:fs'
+import {join} from 'node:path'
+import {DatabaseSync} from 'node:sqlite'
+import {type Damage, damage, type Loss, nameOf, STORES, type Store} from '../damage.ts'
+import {type Ended, runHere} from './command.ts'
+import {Finding} from './finding.ts'
+import {requireRelease, sweep} from './office.ts'
+import {COPY} from './recover.ts'
+import {startSource} from './source.ts'
+import {command, type Stage} from './stage.ts'
+import {businessDate, type Lose} from './story.ts'
+import {listMonths} from './tables.ts'
+import {visitSource} from './visit.ts'
+
+/** What a command says of stores that do not belong together. */
+const REFUSALS = [
+  'STORES_DISAGREE',
+  'STATE_UNREADABLE',
+  'WAREHOUSE_UNREADABLE',
+  'REBUILD_BASE',
+  'REBUILD_LOSES',
+]
+const STORE_WORDS =
+  /warehouse\.duckdb|state\.sqlite|\btapes?\b|\bcurrent\b|\bexports\b|Warehouse|State database/
+
+/** A loss under way. */
+interface Losing {
+  stage: Stage
+  event: Lose
+  loss: Loss
+  /** The data folder as it was before. */
+  whole: string
+  /** Whether something was given up. */
+  wentOn: boolean
+}
+
+/**
+ * Loses stores and runs a command: the folder comes back by itself, or the command refuses and names a store. Then the story brings
+ * everything back, or does what the message says. In the end the release and the books are right.
+ */
+export async function lose(stage: Stage, event: Lose): Promise<void> {
+  const {truth, root, data, copied, isMended, listener} = stage
+  const loss = event.loss.filter(
+    ([store, how]) => (how !== "yesterday's" || copied) && !(isMended && store === 'warehouse'),
+  )
+  if (truth.walks.length === 0 || loss.length === 0) return
+  const losing: Losing = {stage, event, loss, whole: join(root, 'whole'), wentOn: false}
+  cpSync(data, losing.whole, {recursive: true, verbatimSymlinks: true})
+  const isForeign = loss.some(([, how]) => how === "another lender's")
+  const other = isForeign ? await makeOther(stage, event.at) : ''
+  damage(data, loss, {yesterday: join(root, COPY), other})
+  listener.note(`lost ${loss.length}`)
+  await perform(losing, () => runFirst(stage, event))
+  await bringExportsBack(losing)
+  await perform(losing, () => command(stage, ['build'], event.at))
+  if (losing.wentOn) await giveUp(losing)
+  await requireRelease(stage)
+  await sweep(stage, {do: 'sweep', at: event.at, profiles: [event.profile]})
+  rmSync(losing.whole, {recursive: true})
+}
+
+/** Another lender under the same key: one night and its journal. */
+async function makeOther({root, env}: Stage, at: string): Promise<string> {
+  const other = join(root, 'other')
+  if (existsSync(other)) return other
+  await using source = await startSource()
+  const deal = {property_address: '1 Elm St', property_value: 1, loan_program: 'dscr', created_at: at}
+  for (let number = 1; number <= 7; number += 1)
+    source.change({do: 'put', id: `deal_${number}`, deal: {...deal, loan_amount: number, status: 'funded'}})
+  const own = {...env, LOANTAPE_BASE_URL: source.url, LOANTAPE_DATA_DIR: other}
+  const month = businessDate(Date.parse(at)).slice(0, 7)
+  for (const args of [['sync'], ['export', 'xero', '--period', month, '--with-opening']]) {
+    const {code, stderr} = await runHere(args, {env: own, at})
+    if (code !== 0) throw new Finding(`other lender: expected success, seen ${stderr}`)
+  }
+  return other
+}
+
+async function runFirst(stage: Stage, {first, at, profile}: Lose): Promise<Ended> {
+  const build = () => command(stage, ['build'], at)
+  if (first === 'sync') {
+    await visitSource(stage, {do: 'sync', at}, REFUSALS)
+    return await build()
+  }
+  const [month = ''] = listMonths(stage.truth, stage.truth.lastDay())
+  const args = first === 'export' ? ['export', profile, '--period', month] : first.split(' ')
+  return await command(stage, args, at)
+}
+
+/** Runs a command until it succeeds: each refusal must name a store, and is answered as the story has it. */
+async function perform(losing: Losing, run: () => Promise<Ended>): Promise<void> {
+  const {stage, event, loss} = losing
+  const name = nameOf(loss)
+  for (let tries = 0; ; tries += 1) {
+    const {code, error, stderr} = await run()
+    if (code === 0 || isOfBooks(error)) return
+    if (!REFUSALS.includes(error) || !STORE_WORDS.test(stderr))
+      throw new Finding(`lose: ${name}: expected success or a refusal that names a store, seen ${stderr}`)
+    if (isComputed(losing))
+      throw new Finding(`lose: ${name}: expected to come back by itself, seen ${stderr}`)
+    if (tries === 5) throw new Finding(`lose: ${name}: nothing helps against ${stderr}`)
+    stage.listener.note(`refused ${error}`)
+    const isFollowed = event.remedy === 'go on' && tries < 4 && (await follow(losing, error))
+    if (!isFollowed) bringBack(losing)
+  }
+}
+
+/** What a journal says that has nothing to do with stores: another amount or history than it can take. */
+const isOfBooks = (error: string) => ['JOURNAL_FILE', 'JOURNAL_HISTORY'].includes(error)
+
+/** Whether the tapes have everything that was lost. */
+function isComputed({stage, loss}: Losing): boolean {
+  const isBroughtUpToDate = ([store, how]: Loss[number]) =>
+    (['lost', "yesterday's"].includes(how) && store !== 'tapes') ||
+    (how === 'cut' && ['releases', 'exports'].includes(store))
+  return stage.isOfTapes && loss.every(isBroughtUpToDate)
+}
+
+/** Puts the whole folder back as it was. */
+function bringBack(losing: Losing): void {
+  const {stage, whole} = losing
+  rmSync(stage.data, {recursive: true})
+  cpSync(whole, stage.data, {recursive: true, verbatimSymlinks: true})
+  losing.wentOn = false
+  losing.loss = []
+  stage.listener.note('brought back')
+}
+
+/** Does what a refusal says, where the story can tell what is lost by it; whether it did. */
+async function follow(losing: Losing, error: string): Promise<boolean> {
+  const {stage, event, loss} = losing
+  const run = async (...args: string[]) => (await command(stage, args, event.at)).code === 0
+  const moveAway = (stores: readonly Store[]) => {
+    for (const name of stores.flatMap((store) => STORES[store]))
+      rmSync(join(stage.data, name), {recursive: true, force: true})
+    losing.loss = loss.map(([store, how]) => [store, stores.includes(store) ? 'lost' : how])
+    return true
+  }
+  if (error === 'STATE_UNREADABLE') return moveAway(['state'])
+  if (error === 'WAREHOUSE_UNREADABLE') return await run('rebuild', '--apply')
+  const foreign = loss.filter(([, how]) => how === "another lender's").map(([store]) => store)
+  if (foreign.length > 0) return !foreign.includes('tapes') && moveAway(foreign)
+  if (error !== 'STORES_DISAGREE' || !canGoOn(loss)) return false
+  losing.wentOn = await run('tape', 'go-on', '--why', 'a proof')
+  return losing.wentOn
+}
+
+const damageOf = (loss: Loss, store: Store): Damage | undefined => loss.find(([name]) => name === store)?.[1]
+
+/** Whether it is plain what is left after going on: tapes of one day, or every other store as it was. */
+function canGoOn(loss: Loss): boolean {
+  const isOfYesterday = damageOf(loss, 'tapes') === "yesterday's"
+  return isOfYesterday || !loss.some(([store]) => store === 'warehouse' || store === 'state')
+}
+
+/** Tells truth and books what was given up. */
+async function giveUp({stage, loss}: Losing): Promise<void> {
+  const {truth, books, data, copied, listener} = stage
+  listener.note('gone on without')
+  stage.isOfTapes = false
+  stage.areTapesWhole = false
+  stage.copied = undefined
+  const isBackThen = damageOf(loss, 'warehouse') !== undefined && copied !== undefined
+  if (isBackThen) truth.restore(copied)
+  if (damageOf(loss, 'state') === undefined) return
+  using stateDb = new DatabaseSync(join(data, 'state.sqlite'), {readOnly: true})
+  const rows = stateDb.prepare('select profile, batch_id from journal_batch').all()
+  const known = new Set(rows.map(({profile, batch_id}) => `${profile}/${batch_id}`))
+  for (const name of books.names().filter((one) => !known.has(one))) {
+    books.forget(name)
+    rmSync(join(data, 'exports', name), {recursive: true, force: true})
+  }
+}
+
+/** What was exported is not exported again: `verify` names what is lost of it, and it is brought back. */
+async function bringExportsBack({stage, event, whole, loss}: Losing): Promise<void> {
+  const {data, books} = stage
+  const how = damageOf(loss, 'exports')
+  if (how === undefined || how === "another lender's") return
+  const isThere = (name: string) => existsSync(join(data, 'exports', name, 'manifest.json'))
+  const isLost = books.names().some((name) => !isThere(name)) || (how === 'cut' && books.count() > 0)
+  if (!existsSync(join(whole, 'exports'))) return
+  const {code, stdout} = await command(stage, ['verify'], event.at)
+  if (isLost && code === 0) throw new Finding(`verify: expected lost batches, seen ${stdout}`)
+  cpSync(join(whole, 'exports'), join(data, 'exports'), {recursive: true})
+}
