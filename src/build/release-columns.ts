@@ -19,6 +19,7 @@ export const COLUMNS = {
   'mart.funded_rollforward_deal': {month: 'text', deal_id: 'text', term: 'text', amount: 'decimal', business_date: 'text'},
   'mart.funding_curve': {cohort_month: 'text', age_months: 'number', deals: 'number', funded_pct: 'number'},
   'mart.limit_status': {name: 'text', dimension: 'text', bucket: 'text', scope: 'text', kind: 'text', limit_value: 'decimal', warn_at_pct: 'decimal?', valid_from: 'text?', limit_amount: 'decimal', exposure: 'decimal', share_pct: 'number?', additional_room: 'decimal?', excess: 'decimal', state: 'text', breached_since: 'text?', exposure_if_approved_fund: 'decimal', state_if_approved_fund: 'text'},
+  'mart.movement': {day: 'text', deal_id: 'text', what: 'text', status_before: 'text?', status_after: 'text?', class_before: 'text?', class_after: 'text?', amount_before: 'decimal?', amount_after: 'decimal?', open: 'decimal', funded: 'decimal', pipeline: 'decimal'},
   'mart.origination_monthly': {month: 'text', loan_program: 'text', deals: 'number', amount: 'decimal'},
   'mart.pipeline_aging': {deal_id: 'text', status: 'text', loan_amount: 'decimal', status_since: 'text', status_since_is_exact: 'truth', days_in_status: 'number', days_in_status_at_most: 'number?', age_band: 'text', usual_days: 'number?', is_stuck: 'truth?'},
   'mart.pipeline_funnel': {cohort_month: 'text', status: 'text', reached_deals: 'number', reached_amount: 'decimal', conversion_pct: 'number'},

@@ -2,7 +2,7 @@ import {Option} from 'commander'
 import {type BuildResult, buildRelease, requireBuilt} from '../build/build.ts'
 import {type CaseResult, type Tested, testModels} from '../build/cases.ts'
 import {type Compared, compareBuilds} from '../build/compare-builds.ts'
-import {diffReleases, type MovementPart, type TotalMovement} from '../build/compare-releases.ts'
+import {diffReleases, type MovementPart, type TotalMovement} from '../build/movement.ts'
 import type {BuildRequest} from '../build/prepare-build.ts'
 import {formatInstant, isCalendarDate, parseInstant} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
@@ -203,11 +203,11 @@ async function findRelease(config: Config, name: string, world: World): Promise<
 
 /** Refuses a release of selected models without deals. */
 function requireDeals(release: Release, name: string): Release {
-  if (release.manifest.tables.some((table) => table.name === 'core.deal')) return release
+  if (release.manifest.tables.some((table) => table.name === 'mart.movement')) return release
   throw newError(
     'RELEASE_PARTIAL',
-    `Release '${name}' on the command line: expected one that holds core.deal, whose deals are compared.`,
-    {next: 'Name a whole release, or build `--select core.deal`.'},
+    `Release '${name}' on the command line: expected one that holds mart.movement, which is compared.`,
+    {next: 'Name a whole release, or build `--select +mart.movement`.'},
   )
 }
 
@@ -248,9 +248,10 @@ function renderTotal(total: TotalMovement, limit: number): string {
 const titleOf = ({total, status}: TotalMovement) =>
   status === null ? total.replace('_', ' ') : `status ${status}: ${total}`
 
-function describeChange({change, before, after}: MovementPart): string {
-  if (change === 'appeared' || change === 'left' || before === null || after === null) return change
-  return `${change.replace('_', ' ')} ${before[change]} → ${after[change]}`
+function describeChange({change, before, after, is_corrected}: MovementPart): string {
+  const isThere = change !== 'appeared' && change !== 'left' && before && after
+  const words = isThere ? `${change.replace('_', ' ')} ${before[change]} → ${after[change]}` : change
+  return is_corrected ? `${words}, corrected later` : words
 }
 
 /** The exact sum, of amounts or of counts. */

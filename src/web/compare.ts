@@ -1,4 +1,4 @@
-import type {MovementPart, TotalMovement} from '../build/compare-releases.ts'
+import type {MovementPart, TotalMovement} from '../build/movement.ts'
 import {isCalendarDate, parseInstant} from '../core/clock.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {Release} from '../store/release.ts'
@@ -101,7 +101,14 @@ const show = (total: TotalMovement['total'], value: string) =>
   total.endsWith('amount') ? dollars(value) : count(Number(value))
 
 function renderParts({total, parts, movement}: TotalMovement): Html {
-  const all: MovementPart = {deal_id: '', change: 'loan_amount', movement, before: null, after: null}
+  const all: MovementPart = {
+    deal_id: '',
+    change: 'loan_amount',
+    movement,
+    is_corrected: false,
+    before: null,
+    after: null,
+  }
   const columns: Column<MovementPart>[] = [
     {
       title: 'Deal',
@@ -115,12 +122,13 @@ function renderParts({total, parts, movement}: TotalMovement): Html {
     },
     {
       title: 'What is known now',
-      cell: ({before, after}) =>
+      cell: ({before, after, is_corrected}) =>
         describeMove({
           status_before: before?.status ?? null,
           status_after: after?.status ?? null,
           amount_before: before?.loan_amount ?? null,
           amount_after: after?.loan_amount ?? null,
+          is_corrected,
         }),
     },
   ]

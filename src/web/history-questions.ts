@@ -1,6 +1,6 @@
 import {listPeriods} from '../books/close-period.ts'
 import {listNotIssued} from '../books/standing.ts'
-import {diffReleases} from '../build/compare-releases.ts'
+import {diffReleases, readMovedBetween} from '../build/movement.ts'
 import {createBusinessClock, realClock} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {createLog} from '../core/log.ts'
@@ -11,7 +11,6 @@ import {listExportedProfiles, readJobs} from '../schedule/job.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {requireRelease} from '../store/release.ts'
 import {type ReasonsRequest, readReasons, showQuarantined} from '../sync/quarantine.ts'
-import {readMovedBetween} from './moved.ts'
 
 /** What pages ask of history, tapes and journals, answered by the functions that commands call. */
 export const questions = {

@@ -1,4 +1,13 @@
 import type {NotIssued} from '../books/standing.ts'
+import {
+  type Moved,
+  type Movements,
+  NAMED,
+  PARTS,
+  readMovedBetween,
+  readMovedSince,
+  type Which,
+} from '../build/movement.ts'
 import {computedRow, rowOf} from '../build/release-row.ts'
 import {addDays, isCalendarDate} from '../core/clock.ts'
 import {centsOf, formatCents} from '../core/money.ts'
@@ -19,15 +28,6 @@ import {
 } from './figures.ts'
 import {type Ask, addressBehind, addressOf, addressOfPart, hiddenFields} from './filter.ts'
 import {type Html, html, prose} from './html.ts'
-import {
-  type Moved,
-  type Movements,
-  NAMED,
-  PARTS,
-  readMovedBetween,
-  readMovedSince,
-  type Which,
-} from './moved.ts'
 import {addressOfDeal, listBrokenLimits} from './portfolio.ts'
 import {summaryRow} from './portfolio-parts.ts'
 import {findSeenBefore} from './reader.ts'
@@ -222,7 +222,14 @@ ${totals.deals === 0 ? html`<p class="muted">Nothing: no deal has come, gone or 
 }
 
 /** Empty values of a deal's own columns in a row of totals. */
-const NOBODY = {deal_id: '', status_before: null, status_after: null, amount_before: null, amount_after: null}
+const NOBODY = {
+  deal_id: '',
+  status_before: null,
+  status_after: null,
+  amount_before: null,
+  amount_after: null,
+  is_corrected: false,
+}
 
 const listColumns = (nameOf: (deal: Moved) => Html): Column<Moved>[] => [
   {title: 'Deal', cell: nameOf},
@@ -276,13 +283,17 @@ export function describeMove({
   status_after,
   amount_before,
   amount_after,
-}: Pick<Moved, 'status_before' | 'status_after' | 'amount_before' | 'amount_after'>): string {
+  is_corrected,
+}: Omit<Moved, 'deal_id' | (typeof PARTS)[number]>): string {
   if (status_before === null && status_after === null) return ''
-  if (status_before === null) return `came, ${words(status_after)}`
-  if (status_after === null) return `is gone, was ${words(status_before)}`
-  const parts = [
-    status_before === status_after ? '' : `${words(status_before)} → ${words(status_after)}`,
-    amount_before === amount_after ? '' : `${dollars(amount_before)} → ${dollars(amount_after)}`,
-  ]
-  return parts.filter(Boolean).join(', ')
+  const parts =
+    status_before === null
+      ? ['came', words(status_after)]
+      : status_after === null
+        ? ['is gone', `was ${words(status_before)}`]
+        : [
+            status_before !== status_after && `${words(status_before)} → ${words(status_after)}`,
+            amount_before !== amount_after && `${dollars(amount_before)} → ${dollars(amount_after)}`,
+          ]
+  return [...parts, is_corrected && 'corrected later'].filter(Boolean).join(', ')
 }

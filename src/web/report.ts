@@ -1,3 +1,4 @@
+import type {PARTS} from '../build/movement.ts'
 import {newError} from '../core/errors.ts'
 import type {Release} from '../store/release.ts'
 import {openRelease, readReleaseModels} from '../store/release.ts'
@@ -6,7 +7,6 @@ import {count, countOf, dollars, dollarsAtAGlance, instant, inTimeZone, ratio, s
 import {parseFilter} from './filter.ts'
 import {type Html, html, markup} from './html.ts'
 import {describeMove, readMorning, renderNeeds, TITLES, viewMorning} from './morning.ts'
-import type {PARTS} from './moved.ts'
 import {renderPage} from './page-frame.ts'
 import {viewPipeline} from './pipeline.ts'
 import {viewPortfolio} from './portfolio.ts'
@@ -25,7 +25,7 @@ const NEEDED = [
   'mart.pipeline_aging',
   'mart.data_quality',
   'work.deal_standing',
-  'work.position_span',
+  'mart.movement',
 ]
 
 /** @throws ConfigError `RELEASE_PARTIAL` of a release of some tables only */

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
-import {readMovements, type TotalMovement} from '../../src/build/compare-releases.ts'
+import {readMovements, type TotalMovement} from '../../src/build/movement.ts'
 import {formatCents} from '../../src/core/money.ts'
 import {openDatabase} from '../../src/store/database.ts'
 
@@ -12,22 +12,17 @@ interface Deal {
 }
 
 async function diff(before: readonly Deal[], after: readonly Deal[]): Promise<TotalMovement[]> {
-  await using db = await openDatabase({
-    attach: [
-      {path: ':memory:', alias: 'before'},
-      {path: ':memory:', alias: 'after'},
-    ],
-  })
-  for (const [alias, deals] of Object.entries({before, after})) {
+  await using db = await openDatabase({attach: []})
+  await db.run('create table memory.main.corrected (deal_id varchar)')
+  for (const [side, deals] of Object.entries({before, after})) {
     await db.run(
-      `create schema ${alias}.core;
-       create table ${alias}.core.deal (deal_id varchar, status varchar, status_class varchar, loan_amount decimal(18, 2))`,
+      `create table memory.main.deals_${side} (deal_id varchar, status varchar, status_class varchar, loan_amount decimal(18, 2))`,
     )
     const rows = deals.map(
       ({id, status, status_class, cents}) =>
         `('${id}', '${status}', '${status_class}', ${formatCents(cents)})`,
     )
-    if (rows.length > 0) await db.run(`insert into ${alias}.core.deal values ${rows.join(', ')}`)
+    if (rows.length > 0) await db.run(`insert into memory.main.deals_${side} values ${rows.join(', ')}`)
   }
   return await readMovements(db)
 }
@@ -112,6 +107,7 @@ test('a part shows the deal on both sides', async () => {
       deal_id: '1',
       change: 'loan_amount',
       movement: '0.01',
+      is_corrected: false,
       before: {status: 'draft', status_class: 'pipeline', loan_amount: '100.00'},
       after: {status: 'draft', status_class: 'pipeline', loan_amount: '100.01'},
     },

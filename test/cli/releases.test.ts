@@ -9,7 +9,7 @@ let first: string
 let second: string
 
 beforeAll(async () => {
-  lab = await createLab({tables: FEW_TABLES})
+  lab = await createLab({tables: `${FEW_TABLES} +mart.movement`})
   const {store} = lab.service
   store.insert(someDeals(8))
   first = String((await lab.sync('2026-02-02T23:30:00-05:00')).release_id)
@@ -84,7 +84,7 @@ test.concurrent('a release of some models is compared only where it holds the de
   await lab.run(['build', '--select', 'mart.run'], env)
   const failure = readFailure(await lab.run(['diff', 'scratch', 'current', '--json'], env))
   expect(failure).toMatchObject({code: 'RELEASE_PARTIAL', exitCode: 2})
-  expect(failure.message).toMatch(/'scratch'.*holds core\.deal.*`--select core\.deal`/)
+  expect(failure.message).toMatch(/'scratch'.*holds mart\.movement.*`--select \+mart\.movement`/)
 })
 
 test.concurrent('a release that is not there is refused', async () => {

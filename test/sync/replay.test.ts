@@ -22,7 +22,7 @@ let goBack: () => void
 let spoilt: string
 
 beforeAll(async () => {
-  lab = await createLab({tables: FEW_TABLES})
+  lab = await createLab({tables: `${FEW_TABLES} +mart.movement`})
   lab.service.store.insert(someDeals(40))
   await lab.walk(DAY_1, WITHOUT_DETAILS)
   spoilNextWalk('much')
@@ -63,6 +63,18 @@ const historyOfFirst = () =>
   lab.query(
     `select version, loan_amount, business_date from core.deal_history where deal_id = 'deal_000001' order by version`,
   )
+
+test('what a replay says otherwise of a day that a release told is corrected later, what happened since is not', async () => {
+  await lab.run(['build'], {LOANTAPE_NOW: DAY_2})
+  const before = lab.currentReleaseId()!
+  await replayMended(DAY_3)
+  lab.service.store.update('deal_000001', {loanAmountCents: 360_000_00n})
+  lab.service.store.update('deal_000002', {loanAmountCents: 400_000_00n})
+  await lab.sync(DAY_3, WITHOUT_DETAILS)
+  const {stdout} = await lab.run(['diff', before, 'current'])
+  expect(stdout).toMatch(/^deal_000002 +loan amount 350000\.00 → 400000\.00 +\+50,000\.00$/m)
+  expect(stdout).toMatch(/^deal_000001 +loan amount 350000\.00 → 360000\.00, corrected later +\+10,000\.00$/m)
+})
 
 test('a record that still cannot be read waits on', async () => {
   expect(await replay(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 1, appended: 0})

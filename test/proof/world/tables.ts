@@ -26,6 +26,7 @@ export function listTables(truth: Facts, asOf: string, booksEnded: boolean): Rec
     [FIRST_RUNS]: truth.walks
       .filter((walk) => walk.on <= asOf && isFirstOfDay(walk, truth.walks))
       .map(runRow),
+    'mart.movement': lives.flatMap((life) => moveRows(life, truth)),
     'mart.funded_rollforward': rollforwardRows(lives, truth, asOf),
     'mart.funded_rollforward_deal': lives.flatMap(({movements}) => movements.map(movementRow)),
     'mart.origination_monthly': originationRows(lives),
@@ -273,6 +274,66 @@ function positionRows(lives: readonly Life[], truth: Facts, asOf: string): Row[]
     }
   }
   return rows
+}
+
+/** Each day at whose end a deal stood otherwise than the day before. */
+function moveRows(life: Life, truth: Facts): Row[] {
+  const firstOn = truth.walks[0]!.on
+  const rows: Row[] = []
+  let before: Version | undefined
+  let wasEverThere = false
+  const days = [firstOn, ...life.versions.map(({on}) => on).filter((on) => on > firstOn)]
+  for (const day of [...new Set(days)].sort()) {
+    const version = versionOn(life, day)
+    const after = version?.change === 'vanished' ? undefined : version
+    if (before?.status !== after?.status || before?.amount !== after?.amount) {
+      const adds = (counts: (one: Version) => boolean) =>
+        dollars(
+          (after && counts(after) ? after.amount : 0n) - (before && counts(before) ? before.amount : 0n),
+        )
+      rows.push({
+        day,
+        deal_id: life.id,
+        what:
+          before || !after
+            ? howItMoved(before!, after, truth)
+            : wasEverThere
+              ? 'returned'
+              : day === firstOn
+                ? 'opening'
+                : 'came',
+        status_before: before?.status ?? null,
+        status_after: after?.status ?? null,
+        class_before: before?.statusClass ?? null,
+        class_after: after?.statusClass ?? null,
+        amount_before: before ? dollars(before.amount) : null,
+        amount_after: after ? dollars(after.amount) : null,
+        open: adds(({statusClass}) => statusClass !== 'ended_funded' && statusClass !== 'ended_unfunded'),
+        funded: adds(({statusClass}) => statusClass === 'funded'),
+        pipeline: adds(({statusClass}) => statusClass === 'pipeline'),
+      })
+    }
+    before = after
+    wasEverThere ||= after !== undefined
+  }
+  return rows
+}
+
+function howItMoved(before: Version, after: Version | undefined, truth: Facts): string {
+  if (!after) return 'gone'
+  const [from, to] = [before.statusClass, after.statusClass]
+  if (from === to) {
+    if (before.status !== after.status) return 'status'
+    return after.amount > before.amount ? 'increased' : 'decreased'
+  }
+  if (to === 'funded') return 'funded'
+  if (to === 'ended_funded') {
+    const named = truth.reference.statuses[after.status]?.[2]
+    return ENDINGS.find((one) => one === named) ?? 'ended_other'
+  }
+  if (from === 'funded') return 'reversed'
+  if (to === 'ended_unfunded') return 'fell_out'
+  return from === 'ended_funded' || from === 'ended_unfunded' ? 'reopened' : 'status'
 }
 
 /** Every month from the first walk to a day. */

@@ -1,0 +1,110 @@
+-- What moved the portfolio: each day at whose end a deal stood otherwise than at the end of the day before. What moved since
+-- a day are the rows of later days: by deal, the first before, the last after and the sums of what moved.
+-- grain: day, deal_id
+-- per: deal_id
+-- adds_up: open, funded, pipeline
+-- check: unique(day, deal_id)
+-- check: not_null(day, deal_id, what, open, funded, pipeline)
+-- check: accepted(what, opening, came, returned, gone, funded, paid_off, sold, refinanced, foreclosed, charged_off, ended_other, reversed, fell_out, reopened, status, increased, decreased)
+--
+-- day: business date
+-- deal_id: the service's id
+-- what: opening: there at the end of the day of the first walk. came: there for the first time. gone: confirmed gone. returned: there
+--   again after that. funded: from another class to funded. paid_off, sold, refinanced, foreclosed, charged_off: to the class
+--   ended_funded, by the status's ending in seed.status; ended_other where that is none of these. reversed: from funded to any other
+--   class. fell_out: to the class ended_unfunded. reopened: from an ended class to pipeline or unclassified. status: any other
+--   change of status. increased, decreased: another amount in the same status
+-- status_before: at the end of the day before; null where the deal was not there
+-- status_after: at the end of the day; null where the deal is gone
+-- class_before: status_class of status_before; null where that is
+-- class_after: status_class of status_after; null where that is
+-- amount_before: loan_amount at the end of the day before, USD; null where the deal was not there
+-- amount_after: loan_amount at the end of the day, USD; null where the deal is gone
+-- open: amount_after less amount_before, of each what is in a class that has not ended, USD
+-- funded: the same of the class funded, USD
+-- pipeline: the same of the class pipeline, USD
+with
+spans as (
+  select
+    span.deal_id,
+    span.from_day,
+    span.to_day,
+    span.at_first_walk,
+    span.status,
+    coalesce(status.class, 'unclassified') as class,
+    coalesce(status.ending, 'other') as ending,
+    span.loan_amount,
+    lead(span.from_day) over (partition by span.deal_id order by span.from_day) as next_day
+  from work.position_span as span
+  left join seed.status on status.status = span.status
+  where span.to_day is null or span.from_day < span.to_day
+),
+
+-- A deal comes or changes where a span begins, and is gone where one ends and none begins.
+steps as (
+  select
+    from_day as day,
+    deal_id,
+    lag(deal_id) over spells is not null as was_known,
+    at_first_walk,
+    lag(to_day) over spells is not distinct from from_day as was_there,
+    if(was_there, lag(status) over spells, null) as status_before,
+    status as status_after,
+    if(was_there, lag(class) over spells, null) as class_before,
+    class as class_after,
+    if(was_there, lag(loan_amount) over spells, null) as amount_before,
+    loan_amount as amount_after,
+    ending
+  from spans
+  window spells as (partition by deal_id order by from_day)
+  union all
+  select
+    to_day,
+    deal_id,
+    true,
+    false,
+    true,
+    status,
+    null,
+    class,
+    null,
+    loan_amount,
+    null,
+    null
+  from spans
+  where to_day is not null and next_day is distinct from to_day
+)
+
+select
+  day,
+  deal_id,
+  case
+    when status_before is null and was_known then 'returned'
+    when status_before is null then if(at_first_walk, 'opening', 'came')
+    when status_after is null then 'gone'
+    when class_before <> class_after and class_after = 'funded' then 'funded'
+    when class_before <> class_after and class_after = 'ended_funded'
+      then if(ending in ('paid_off', 'sold', 'refinanced', 'foreclosed', 'charged_off'), ending, 'ended_other')
+    when class_before <> class_after and class_before = 'funded' then 'reversed'
+    when class_before <> class_after and class_after = 'ended_unfunded' then 'fell_out'
+    when class_before <> class_after and starts_with(class_before, 'ended') then 'reopened'
+    when status_before <> status_after then 'status'
+    when amount_before < amount_after then 'increased'
+    else 'decreased'
+  end as what,
+  status_before,
+  status_after,
+  class_before,
+  class_after,
+  amount_before,
+  amount_after,
+  cast(
+    if(starts_with(class_after, 'ended'), 0, coalesce(amount_after, 0))
+    - if(starts_with(class_before, 'ended'), 0, coalesce(amount_before, 0)) as decimal(18, 2)
+  ) as open,
+  cast(if(class_after = 'funded', amount_after, 0) - if(class_before = 'funded', amount_before, 0) as decimal(18, 2)) as funded,
+  cast(
+    if(class_after = 'pipeline', amount_after, 0) - if(class_before = 'pipeline', amount_before, 0) as decimal(18, 2)
+  ) as pipeline
+from steps
+where status_before is distinct from status_after or amount_before is distinct from amount_after
