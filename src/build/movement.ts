@@ -112,8 +112,8 @@ export function readMovements(db: Database): Promise<TotalMovement[]> {
 }
 
 /**
- * Makes `deals_before` and `deals_after`, how the deals of each release stand in it, and `corrected`: the deals of which the later
- * one says otherwise what they were, as far as the earlier one had seen them.
+ * Makes `deals_before` and `deals_after`, the deals as each release has them, and `corrected`: deals whose state at the earlier
+ * release the later one tells differently.
  */
 async function readStandings(
   db: Database,
