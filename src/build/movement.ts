@@ -48,6 +48,13 @@ const SINCE = `
   where day > cast($1 as date)
   group by deal_id`
 
+/** SQL of a deal's amount in each part, as `mart.movement` counts it. */
+const AMOUNT_IN = {
+  open: (deal: string) => `if(not starts_with(${deal}.status_class, 'ended'), ${deal}.loan_amount, 0)`,
+  funded: (deal: string) => `if(${deal}.status_class = 'funded', ${deal}.loan_amount, 0)`,
+  pipeline: (deal: string) => `if(${deal}.status_class = 'pipeline', ${deal}.loan_amount, 0)`,
+}
+
 /** SQL of what moved between two releases, by deal. */
 const BETWEEN = `
   select
@@ -56,7 +63,7 @@ const BETWEEN = `
     a.status as status_after,
     b.loan_amount as amount_before,
     a.loan_amount as amount_after,
-    ${PARTS.map((part) => `coalesce(a.${part}, 0) - coalesce(b.${part}, 0) as ${part}`).join(',\n    ')},
+    ${PARTS.map((part) => `${AMOUNT_IN[part]('a')} - ${AMOUNT_IN[part]('b')} as ${part}`).join(',\n    ')},
     deal_id in (from memory.main.corrected) as is_corrected
   from memory.main.deals_before as b
   full join memory.main.deals_after as a using (deal_id)`
@@ -127,14 +134,7 @@ async function readStandings(
       `attach ${quoteLiteral(database)} as release (read_only);
        attach ${quoteLiteral(work)} as kept (read_only);
        create table memory.main.deals_${name} as
-         select deal_id, status, status_class, loan_amount, ${PARTS.join(', ')}
-         from release.core.deal as deal
-         inner join (
-           select deal_id, ${PARTS.map((part) => `sum(${part}) as ${part}`).join(', ')}
-           from release.mart.movement
-           group by deal_id
-         ) as moved using (deal_id)
-         where ${condition};
+         select deal_id, status, status_class, loan_amount from release.core.deal as deal where ${condition};
        ${name === 'before' ? 'create table memory.main.known as select deal_id, status, loan_amount from release.core.deal' : buildCorrectedSql(before, after)};
        detach release;
        detach kept`,

@@ -201,13 +201,14 @@ async function findRelease(config: Config, name: string, world: World): Promise<
   return await requireBuilt(config, {asOf: name}, world)
 }
 
-/** Refuses a release of selected models without deals. */
+/** Refuses a release of selected models without deals and their history. */
 function requireDeals(release: Release, name: string): Release {
-  if (release.manifest.tables.some((table) => table.name === 'mart.movement')) return release
+  const held = new Set(release.manifest.tables.map((table) => table.name))
+  if (held.has('core.deal') && held.has('core.deal_history')) return release
   throw newError(
     'RELEASE_PARTIAL',
-    `Release '${name}' on the command line: expected one that holds mart.movement, which is compared.`,
-    {next: 'Name a whole release, or build `--select +mart.movement`.'},
+    `Release '${name}' on the command line: expected one that holds core.deal and core.deal_history, which are compared.`,
+    {next: 'Name a whole release, or build `--select +core.deal`.'},
   )
 }
 

@@ -9,7 +9,7 @@ let first: string
 let second: string
 
 beforeAll(async () => {
-  lab = await createLab({tables: `${FEW_TABLES} +mart.movement`})
+  lab = await createLab({tables: FEW_TABLES})
   const {store} = lab.service
   store.insert(someDeals(8))
   first = String((await lab.sync('2026-02-02T23:30:00-05:00')).release_id)
@@ -79,12 +79,16 @@ test.concurrent('nothing moves from a release to itself', async () => {
   expect((await diff(first, first)).stdout).toMatch(/: no total moved\.$/m)
 })
 
-test.concurrent('a release of some models is compared only where it holds the deals', async () => {
+test.concurrent('a release of some models is compared only where it holds deals and their history', async () => {
   const env = {LOANTAPE_DATA_DIR: lab.copyFolder('diff-scratch').root, LOANTAPE_LOG_LEVEL: 'error'}
-  await lab.run(['build', '--select', 'mart.run'], env)
-  const failure = readFailure(await lab.run(['diff', 'scratch', 'current', '--json'], env))
-  expect(failure).toMatchObject({code: 'RELEASE_PARTIAL', exitCode: 2})
-  expect(failure.message).toMatch(/'scratch'.*holds mart\.movement.*`--select \+mart\.movement`/)
+  for (const models of ['mart.run', 'mart.movement', 'core.deal']) {
+    await lab.run(['build', '--select', models], env)
+    const failure = readFailure(await lab.run(['diff', 'current', 'scratch', '--json'], env))
+    expect(failure).toMatchObject({code: 'RELEASE_PARTIAL', exitCode: 2})
+    expect(failure.message).toMatch(/'scratch'.*core\.deal and core\.deal_history.*`--select \+core\.deal`/)
+  }
+  await lab.run(['build', '--select', '+core.deal'], env)
+  expect((await lab.run(['diff', 'current', 'scratch'], env)).stdout).toMatch(/: no total moved\.$/m)
 })
 
 test.concurrent('a release that is not there is refused', async () => {

@@ -22,7 +22,7 @@ let goBack: () => void
 let spoilt: string
 
 beforeAll(async () => {
-  lab = await createLab({tables: `${FEW_TABLES} +mart.movement`})
+  lab = await createLab({tables: FEW_TABLES})
   lab.service.store.insert(someDeals(40))
   await lab.walk(DAY_1, WITHOUT_DETAILS)
   spoilNextWalk('much')
