@@ -87,7 +87,8 @@ export async function writeLargeHistory(file: string, deals: number): Promise<vo
       deals as records, deals as distinct_records, 0 as duplicates, 0 as quarantined, 0 as unreadable_ids,
       amount as amount_total, deals as present_deals, amount as present_amount,
       0 as kept_quarantined_deals, 0 as kept_quarantined_amount, 0 as kept_missing_deals, 0 as kept_missing_amount,
-      0 as adjusted_deals, 0 as adjusted_amount
+      0 as adjusted_deals, 0 as adjusted_amount, false as is_shifted, 'complete' as ended_how, 0 as created, 0 as updated,
+      0 as missing, 0 as vanished, 0 as restored, deals as unchanged, 0 as details_fetched, 0 as details_failed
     from present, range(${NIGHTS}) as nights(night)`)
   await db.run('checkpoint history')
 }
