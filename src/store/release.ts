@@ -271,6 +271,7 @@ export async function openRelease(release: Release, options: OpenOptions = {}): 
       ...(withWork ? [{path: work, alias: 'kept', readOnly: true}] : []),
     ],
     searchPath: 'release.main',
+    isFresh: true,
   })
   if (withWork) {
     await db.run(

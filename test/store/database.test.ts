@@ -1,3 +1,4 @@
+import {join} from 'node:path'
 import {BIGINT, BOOLEAN, DATE, DECIMAL, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {z} from 'zod'
@@ -60,6 +61,35 @@ test('closing waits for the statements under way', async () => {
   ])
   await other[Symbol.asyncDispose]()
   expect(await work).toMatchObject([{status: 'fulfilled'}, {status: 'fulfilled', value: {rows: '3000000'}}])
+})
+
+test('what was attached, made or set in a closed database is not found in the next one', async () => {
+  const describe = async () => {
+    await using one = await openDatabase()
+    return {
+      databases: await one.all(anyRow, 'select database_name, path from duckdb_databases() order by all'),
+      tables: await one.all(anyRow, 'select table_name from duckdb_tables()'),
+      views: await one.all(anyRow, 'select view_name from duckdb_views() where not internal'),
+      macros: await one.all(anyRow, 'select function_name from duckdb_functions() where not internal'),
+      variables: await one.all(anyRow, 'from duckdb_variables()'),
+      settings: await one.all(anyRow, 'select name, value from duckdb_settings() order by name'),
+    }
+  }
+  const fresh = await describe()
+  for (const lanes of [1, 2]) {
+    await using used = await openDatabase({
+      lanes,
+      attach: [{path: join(data.folder.root, 'x.duckdb'), alias: 'x'}],
+    })
+    await used.run(`
+      create or replace table x.t as select 1 as i; create table main.t as select 1 as i; create temp table u as select 1 as i;
+      create view v as select 1 as i; create macro sum(n) as 1; create schema s; set variable as_of = 1; set threads = 2;
+      set memory_limit = '500MB'; set temp_directory = ${quoteLiteral(data.folder.root)}; set search_path = 'x.main';
+      set checkpoint_threshold = '1GB'; set disabled_compression_methods = 'fsst'; set max_temp_directory_size = '1GB'`)
+    await used[Symbol.asyncDispose]()
+    await used[Symbol.asyncDispose]()
+    expect(await describe()).toEqual(fresh)
+  }
 })
 
 test('work that fails in a transaction is rolled back and its error kept', async () => {
