@@ -7,7 +7,7 @@ import {closeWords, codeOf, explainError, messageOf, newError} from '../core/err
 import {dataFolderAt} from '../store/data-folder.ts'
 import {type Database, requireOneStatement} from '../store/database.ts'
 import {writeFileAtomically} from '../store/files.ts'
-import {openRelease} from '../store/release.ts'
+import {openForQuestions} from '../store/release.ts'
 import {readTables} from '../store/sql.ts'
 import type {CliCommand, Invocation} from './command.ts'
 import type {Cli} from './context.ts'
@@ -35,7 +35,7 @@ function addQuery(command: CliCommand): void {
   addReleaseOptions(query).does(async (call: Invocation<QueryOptions>, given: string | undefined) => {
     const {cli, config, options} = call
     const sql = readStatement(given, options.file)
-    await using db = await openRelease(await requireAskedRelease(call), {memoryMb: config.memoryMb})
+    await using db = await openForQuestions(await requireAskedRelease(call), {memoryMb: config.memoryMb})
     const result = await runQuery(db.connection, sql)
     cli.print(renderResult(result, options.json ? 'json' : options.format, cli.width))
   })
@@ -150,7 +150,7 @@ function addSql(command: CliCommand): void {
         next: '`loantape query -` answers a statement from it.',
       })
     const release = await requireAskedRelease(call)
-    await using db = await openRelease(release, {memoryMb: config.memoryMb})
+    await using db = await openForQuestions(release, {memoryMb: config.memoryMb})
     cli.print(
       `Release ${release.manifest.release_id}, as of ${release.manifest.as_of}. .help says what can be typed.`,
     )

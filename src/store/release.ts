@@ -246,8 +246,8 @@ export function readReleaseModels(dir: string): ReleaseModel[] {
 /** What queries may spill to the disk. */
 const MOST_SPILLED = '4GB'
 
-/** How a release is opened. */
-interface OpenOptions {
+/** What a question of a person may use. */
+interface QuestionOptions {
   /** The engine's memory; 80 % of all memory by default. */
   memoryMb?: number | undefined
   /** Also attach its `work` tables, as `kept`, and set the variables that models use. */
@@ -258,20 +258,18 @@ interface OpenOptions {
   file?: string | undefined
 }
 
-/**
- * Opens a release read-only, attached as `release`, its tables named `core.deal`, `mart.portfolio_summary`, … .
- * Nothing outside it can be read or written, and no statement can change that.
- */
-export async function openRelease(release: Release, options: OpenOptions = {}): Promise<Database> {
-  const {memoryMb, withWork, spillDir, file} = options
-  const {database, work, manifest} = release
+/** Opens a release read-only, attached as `release`, its tables named `core.deal`, `mart.portfolio_summary`, … . */
+export async function openRelease(
+  {database, work, manifest}: Release,
+  {withWork, isFresh}: Pick<QuestionOptions, 'withWork'> & {isFresh?: boolean} = {},
+): Promise<Database> {
   const db = await openDatabase({
     attach: [
       {path: database, alias: 'release', readOnly: true},
       ...(withWork ? [{path: work, alias: 'kept', readOnly: true}] : []),
     ],
     searchPath: 'release.main',
-    isFresh: true,
+    ...(isFresh && {isFresh}),
   })
   if (withWork) {
     await db.run(
@@ -279,6 +277,16 @@ export async function openRelease(release: Release, options: OpenOptions = {}): 
        set variable time_zone = ${quoteLiteral(manifest.time_zone)}`,
     )
   }
+  return db
+}
+
+/**
+ * Opens a release as {@link openRelease} does, for statements that somebody typed: nothing outside it can be read or written, no
+ * statement can change that, and nobody else uses the engine before or after.
+ */
+export async function openForQuestions(release: Release, options: QuestionOptions = {}): Promise<Database> {
+  const {memoryMb, withWork, spillDir, file} = options
+  const db = await openRelease(release, {withWork: withWork ?? false, isFresh: true})
   if (memoryMb !== undefined) await db.run(`set memory_limit = '${memoryMb}MB'`)
   if (spillDir !== undefined)
     await db.run(

@@ -5,7 +5,7 @@ import {z} from 'zod'
 import {closeWords, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {buildSafeRows} from '../export/csv.ts'
 import {type Database, giveBackMemory, quoteLiteral, quoteName} from '../store/database.ts'
-import {openRelease, readRelease, readReleaseModels} from '../store/release.ts'
+import {openForQuestions, readRelease, readReleaseModels} from '../store/release.ts'
 import type {TableColumn} from '../store/sql.ts'
 import {createDealSet, type DealSet} from './deal-set.ts'
 import {isForViewers, parseQuestion} from './question.ts'
@@ -62,7 +62,7 @@ interface Instance extends AsyncDisposable {
 }
 
 async function open(file?: string): Promise<Instance> {
-  const db = await openRelease(release, {memoryMb: Number(memoryMb), withWork: true, spillDir, file})
+  const db = await openForQuestions(release, {memoryMb: Number(memoryMb), withWork: true, spillDir, file})
   return {db, sets: new Map(), [Symbol.asyncDispose]: () => db[Symbol.asyncDispose]()}
 }
 

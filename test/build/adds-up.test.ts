@@ -6,7 +6,12 @@ import {z} from 'zod'
 import {advanceDay} from '../../src/service/advance-day.ts'
 import {seedPortfolio} from '../../src/service/portfolio.ts'
 import {type Database, quoteName} from '../../src/store/database.ts'
-import {openRelease, type ReleaseModel, readReleaseModels, requireRelease} from '../../src/store/release.ts'
+import {
+  openForQuestions,
+  type ReleaseModel,
+  readReleaseModels,
+  requireRelease,
+} from '../../src/store/release.ts'
 import {createDealSet} from '../../src/web/deal-set.ts'
 import {createLab, type Lab} from '../support/lab.ts'
 
@@ -54,7 +59,7 @@ test.each(['status', 'loan_program', 'ltv_band'])(
     const models = readReleaseModels(release.dir) ?? []
     const summed = models.filter(({adds_up}) => adds_up.length > 0)
     expect(summed.length).toBeGreaterThan(14)
-    await using db = await openRelease(release, {withWork: true, spillDir: join(filesDir, 'spill')})
+    await using db = await openForQuestions(release, {withWork: true, spillDir: join(filesDir, 'spill')})
     const {buckets} = await db.one(
       z.object({buckets: z.array(z.string())}),
       `select list(bucket)::varchar[] as buckets from release.mart.portfolio_breakdown where dimension = '${dimension}'`,

@@ -24,7 +24,7 @@ import {
 import {markPast, noteUse, pruneReleases} from '../../src/build/surplus.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {digestFile} from '../../src/store/files.ts'
-import {findCurrentRelease, openRelease, readRelease, requireRelease} from '../../src/store/release.ts'
+import {findCurrentRelease, openForQuestions, readRelease, requireRelease} from '../../src/store/release.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {aManifest, publishTables} from '../support/releases.ts'
@@ -244,7 +244,7 @@ test('a published release can be pruned although its files are read-only', async
 
 test('who reads a release keeps reading it when it is pruned', async () => {
   const old = await publishTables(folder, {release_id: 'old'})
-  await using db = await openRelease(old)
+  await using db = await openForQuestions(old)
   await publishTables(folder, {release_id: 'new'})
   prune(1, 2)
   expect(await db.one(anyRow, 'select count(*) as deals from core.deal')).toEqual({deals: '3'})
@@ -256,6 +256,6 @@ test.each([
   ['set enable_external_access = true', /locked|cannot/i],
   ['delete from core.deal', /read-only/],
 ])('SQL over a release cannot leave it: %s', async (sql, words) => {
-  await using db = await openRelease(await publishTables(folder))
+  await using db = await openForQuestions(await publishTables(folder))
   await expect(db.run(sql)).rejects.toThrow(words)
 })

@@ -14,7 +14,8 @@ import {bringUpToDate} from '../../src/record/record.ts'
 import type {StoredDeal} from '../../src/service/deal-store.ts'
 import type {ServiceOptions} from '../../src/service/server.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
-import {findCurrentRelease, openRelease, requireRelease} from '../../src/store/release.ts'
+import {openDatabase} from '../../src/store/database.ts'
+import {findCurrentRelease, requireRelease} from '../../src/store/release.ts'
 import {withRun} from '../../src/store/runs.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {openHistory} from '../../src/store/warehouse.ts'
@@ -147,7 +148,11 @@ export async function createLab({tables = LEAST_TABLES, ...options}: LabOptions 
       })
     },
     async query(sql, releaseId) {
-      await using db = await openRelease(requireRelease(folder, releaseId))
+      const {database} = requireRelease(folder, releaseId)
+      await using db = await openDatabase({
+        attach: [{path: database, alias: 'release', readOnly: true}],
+        searchPath: 'release.main',
+      })
       return await db.all(z.record(z.string(), z.unknown()), sql)
     },
     async queryHistory(sql) {
