@@ -237,7 +237,7 @@ function placeOfQuote(file: string, text: string, {code, lines}: CsvError): Plac
   return {file, line: before.length, column: (before.at(-1)?.length ?? 0) + 1}
 }
 
-const wrongRow = z.object({row: z.coerce.number()})
+const wrongRow = z.object({problem: z.number(), row: z.coerce.number()})
 
 /** A column name that no seed can have. */
 const ROW = quoteName('row no')
@@ -261,29 +261,31 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
     {catalog: 'temp', schema: 'main', table, types: [BIGINT, ...columns.map(() => VARCHAR)]},
     seed.rows.map(({values}, index) => [BigInt(index), ...values]),
   )
-  const refuse = async (column: string, expected: string, wrong: string) => {
-    const found = await db.first(
-      wrongRow,
-      `select ${ROW} as "row" from ${rows} ${wrong} order by ${ROW} limit 1`,
-    )
-    const row = found && seed.rows[found.row]
-    if (!row) return
-    const {file, columns} = row.origin ?? seed
-    const value = row.values[seed.columns.indexOf(column)] ?? ''
-    const problem = `Value '${value}' of seed column '${column}': expected ${expected},`
-    throw createModelError('SEED_FILE', placeOf(file, row, Math.max(0, columns.indexOf(column))), problem)
-  }
-  for (const {name, type} of columns.filter((column) => !TEXT_TYPES.includes(column.type))) {
-    const value = quoteName(name)
-    const wrong = `where ${value} is not null and try_cast(${value} as ${type}) is null`
-    await refuse(name, type, wrong)
-  }
+  const problems = columns
+    .filter(({type}) => !TEXT_TYPES.includes(type))
+    .map(({name, type}) => {
+      const value = quoteName(name)
+      const wrong = `where ${value} is not null and try_cast(${value} as ${type}) is null`
+      return {column: name, expected: type, wrong}
+    })
   const [key] = columns
   if (key) {
     const keys = columns.filter(({name}) => name === key.name || name === DATED).map(buildValueSql)
     const isTwice = `row_number() over (partition by ${keys.join(', ')} order by ${ROW}) > 1`
-    const expected = 'a key that is given and stands once'
-    await refuse(key.name, expected, `qualify ${quoteName(key.name)} is null or ${isTwice}`)
+    const wrong = `qualify ${quoteName(key.name)} is null or ${isTwice}`
+    problems.push({column: key.name, expected: 'a key that is given and stands once', wrong})
+  }
+  const asked = problems.map(
+    ({wrong}, index) => `select ${index} as problem, ${ROW} as "row" from ${rows} ${wrong}`,
+  )
+  const found = await db.first(wrongRow, `${asked.join('\nunion all ')}\norder by all limit 1`)
+  if (found) {
+    const {column, expected} = problems[found.problem] ?? {column: '', expected: ''}
+    const row = seed.rows[found.row] as Row
+    const {file, columns} = row.origin ?? seed
+    const value = row.values[seed.columns.indexOf(column)] ?? ''
+    const problem = `Value '${value}' of seed column '${column}': expected ${expected},`
+    throw createModelError('SEED_FILE', placeOf(file, row, Math.max(0, columns.indexOf(column))), problem)
   }
   const typed = columns.map((column) => `${buildValueSql(column)} as ${quoteName(column.name)}`)
   await db.run(

@@ -67,12 +67,17 @@ export function planSelection(
   const needed = withAncestors(selected, whole.reads)
   const isBuilt = (table: string) => needed.has(table) || !whole.reads.has(table)
   const models = whole.models.filter(({name}) => needed.has(name))
+  const ofSelected = checks.filter(({name}) => {
+    const tables = whole.checkReads.get(name) ?? []
+    return tables.some((table) => selected.has(table)) && tables.every(isBuilt)
+  })
+  const read = new Set([
+    ...models.flatMap(({name}) => whole.reads.get(name) ?? []),
+    ...ofSelected.flatMap(({name}) => whole.checkReads.get(name) ?? []),
+  ])
   return {
-    plan: {...whole, models},
-    checks: checks.filter(({name}) => {
-      const tables = whole.checkReads.get(name) ?? []
-      return tables.some((table) => selected.has(table)) && tables.every(isBuilt)
-    }),
+    plan: {...whole, models, seeds: whole.seeds.filter(({name}) => read.has(`seed.${name}`))},
+    checks: ofSelected,
     dropped: models.filter(({name, isPublished}) => isPublished && !selected.has(name)).map(({name}) => name),
   }
 }
