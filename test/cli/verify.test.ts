@@ -37,7 +37,7 @@ function flipBit(path: string, at?: number): void {
 }
 
 /** A DuckDB file is three headers of 4 KiB, then blocks. */
-const [HEADERS, BLOCK] = [3 * 4096, 256 * 1024]
+const [HEADERS, BLOCK] = [3 * 4096, 64 * 1024]
 
 /** Flips one bit in the middle of the block that holds the first values of a column. */
 async function flipBitOf(path: string, table: string, column: string): Promise<void> {
