@@ -1,6 +1,6 @@
 import {Option} from 'commander'
 import {type BuildResult, buildRelease, requireBuilt} from '../build/build.ts'
-import {type CaseResult, type Tested, testModels} from '../build/cases.ts'
+import type {CaseResult, Tested} from '../build/cases.ts'
 import {type Compared, compareBuilds} from '../build/compare-builds.ts'
 import {diffReleases, type MovementPart, type TotalMovement} from '../build/movement.ts'
 import type {BuildRequest} from '../build/prepare-build.ts'
@@ -12,8 +12,6 @@ import type {World} from '../core/types.ts'
 import {createDataFolder, dataFolderAt, requireOutFile} from '../store/data-folder.ts'
 import {writeFileAtomically} from '../store/files.ts'
 import {type Release, type ReleaseManifest, requireRelease} from '../store/release.ts'
-import {describeTables} from '../web/dictionary.ts'
-import {renderReport} from '../web/report.ts'
 import type {CliCommand, Invocation} from './command.ts'
 import {
   addReleaseOptions,
@@ -122,6 +120,7 @@ function addTest(command: CliCommand): void {
     .argument('[table]', 'only those of this table')
     .examines()
     .does(async ({cli, config, options, world}: Invocation, table?: string) => {
+      const {testModels} = await import('../build/cases.ts')
       const tested = await testModels(config, table, world)
       if (tested.failed > 0) cli.exitCode = CASES_FAILED
       cli.printResult(options, tested, () => renderTested(tested, cli.width))
@@ -270,6 +269,7 @@ function addDocs(command: CliCommand): void {
       async ({config, options: {out}, world}: Invocation<{out?: string}>) => {
         const folder = dataFolderAt(config.dataDir)
         const file = out === undefined ? `${folder.root}/dictionary.html` : requireOutFile(folder, out)
+        const {describeTables} = await import('../web/dictionary.ts')
         const page = await describeTables(folder, config, world)
         if (out === undefined) createDataFolder(folder)
         writeFileAtomically(file, page)
@@ -289,6 +289,7 @@ function addReport(command: CliCommand): void {
         const release = await requireAskedRelease(call)
         const {release_id} = release.manifest
         const file = out ?? `${folder.root}/report-${release_id}.html`
+        const {renderReport} = await import('../web/report.ts')
         writeFileAtomically(file, await renderReport(release))
         return {file, release_id}
       },

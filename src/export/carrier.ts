@@ -1,7 +1,6 @@
 import {accessSync, constants, createReadStream, existsSync, mkdirSync} from 'node:fs'
 import {copyFile, rm, statfs} from 'node:fs/promises'
 import {dirname, join} from 'node:path'
-import {request as send} from 'undici'
 import {codeOf, type Failure, LoantapeError, messageOf, newError, RetryableError} from '../core/errors.ts'
 import {parseRetryAfter} from '../core/retry-after.ts'
 import type {World} from '../core/types.ts'
@@ -128,7 +127,8 @@ export async function openHttp(
       const path = `${folder}/${parcel.name}`
       const url = `${base}/${path.split('/').map(encodeURIComponent).join('/')}`
       try {
-        const {statusCode, headers, body} = await send(url, {
+        const {request} = await import('undici')
+        const {statusCode, headers, body} = await request(url, {
           method: 'PUT',
           headers: {
             ...describe(parcel, path),

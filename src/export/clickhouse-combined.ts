@@ -1,15 +1,7 @@
 import {hash} from 'node:crypto'
 import {z} from 'zod'
-import {
-  createDatabases,
-  literal,
-  quote,
-  type Session,
-  STATE,
-  type Topology,
-  typeOf,
-  VISIBLE,
-} from './clickhouse-layout.ts'
+import {createDatabases, type Session, STATE, type Topology, typeOf, VISIBLE} from './clickhouse-layout.ts'
+import {literal, quote} from './clickhouse-sql.ts'
 import type {CombinedModel, PublishedRelease, TargetColumn, TargetTable} from './target.ts'
 
 /** The database that people see, and the database of the views it is made from. */

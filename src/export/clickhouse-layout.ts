@@ -2,16 +2,8 @@ import {createReadStream} from 'node:fs'
 import {createClient} from '@clickhouse/client'
 import {z} from 'zod'
 import {codeOf, LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {literal, quote} from './clickhouse-sql.ts'
 import type {TargetColumn, TargetTable} from './target.ts'
-
-const quoted = (text: string, mark: string): string =>
-  `${mark}${text.replaceAll('\\', '\\\\').replaceAll(mark, `\\${mark}`)}${mark}`
-
-/** A name quoted for ClickHouse. */
-export const quote = (name: string): string => quoted(name, '`')
-
-/** A text quoted for ClickHouse. */
-export const literal = (text: string): string => quoted(text, "'")
 
 /** A connection to ClickHouse; disposing it closes it. */
 export type Session = ReturnType<typeof openSession>

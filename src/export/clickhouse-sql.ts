@@ -1,4 +1,11 @@
-import {literal, quote} from './clickhouse-layout.ts'
+const quoted = (text: string, mark: string): string =>
+  `${mark}${text.replaceAll('\\', '\\\\').replaceAll(mark, `\\${mark}`)}${mark}`
+
+/** A name quoted for ClickHouse. */
+export const quote = (name: string): string => quoted(name, '`')
+
+/** A text quoted for ClickHouse. */
+export const literal = (text: string): string => quoted(text, "'")
 
 /** What the names of tables and variables become. */
 interface Names {

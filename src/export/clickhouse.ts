@@ -9,15 +9,14 @@ import {
   createState,
   createTables,
   isThereAlready,
-  literal,
   openSession,
-  quote,
   type Session,
   STATE,
   type Topology,
   topologyOf,
   typeOf,
 } from './clickhouse-layout.ts'
+import {literal, quote} from './clickhouse-sql.ts'
 import {
   buildTotals,
   isSameTotals,

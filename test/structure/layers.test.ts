@@ -1,5 +1,5 @@
 import {readdirSync, readFileSync} from 'node:fs'
-import {dirname, join, relative} from 'node:path'
+import {basename, dirname, join, relative} from 'node:path'
 import {expect, test} from 'vitest'
 
 const ROOT = join(import.meta.dirname, '../..')
@@ -73,6 +73,28 @@ test('no file imports itself through others', () => {
     left = new Map([...left].filter(([, imports]) => imports.some((file) => left.has(file))))
   }
   expect([...left.keys()].map((file) => relative(ROOT, file))).toEqual([])
+})
+
+test('only commands that draw pages or serve them load the libraries for it as they start', () => {
+  const heavy = ['echarts', 'fastify', 'yaml', '@clickhouse/client', 'pg', '@cj-tech-master/excelts']
+  const serving = ['serve.ts', 'service.ts']
+  const atOnce = /^(?:import|export) (?!type )[^']*? from '([^']+)'/gms
+  const loaded = (file: string, seen: Set<string>): Set<string> => {
+    for (const [, path = ''] of readFileSync(file, 'utf8').matchAll(atOnce)) {
+      const target = path.startsWith('.') ? join(dirname(file), path) : path
+      if (seen.has(target)) continue
+      seen.add(target)
+      if (path.startsWith('.')) loaded(target, seen)
+    }
+    return seen
+  }
+  const commands = files.filter((file) => roomOf(file) === 'cli' && !serving.includes(basename(file)))
+  const found = commands.flatMap((file) =>
+    [...loaded(file, new Set())]
+      .filter((name) => heavy.some((library) => name === library || name.startsWith(`${library}/`)))
+      .map((name) => `${relative(ROOT, file)} loads ${name}`),
+  )
+  expect(found).toEqual([])
 })
 
 test('every folder of src is a room the rule knows', () => {
