@@ -1,6 +1,5 @@
 import {existsSync, readFileSync} from 'node:fs'
 import {basename} from 'node:path'
-import {request} from 'undici'
 import {z} from 'zod'
 import {DAY_MS, HOUR_MS} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
@@ -152,6 +151,7 @@ const NOTICE_TIMEOUT_MS = 15_000
 async function postNotice(url: string, {title, words}: Notice): Promise<void> {
   const escapeMarkup = (text: string) =>
     text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')
+  const {request} = await import('undici')
   const {statusCode, body} = await request(url, {
     method: 'POST',
     headers: {'content-type': 'application/json'},
@@ -200,6 +200,7 @@ const PING_TIMEOUT_MS = 10_000
 export async function pingDeadMan({deadManUrl}: Config, {log}: World): Promise<void> {
   if (deadManUrl === undefined) return
   try {
+    const {request} = await import('undici')
     const {statusCode, body} = await request(deadManUrl, {
       headersTimeout: PING_TIMEOUT_MS,
       bodyTimeout: PING_TIMEOUT_MS,

@@ -5,7 +5,6 @@ import {type Clock, createSteadyClock, SMALL_STEP_MS} from '../core/clock.ts'
 import type {SourceConfig} from '../core/config.ts'
 import {codeOf, GuardError, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
-import {createClient} from '../source/client.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
 import type {CurrentRun} from '../store/runs.ts'
@@ -89,6 +88,7 @@ export async function atSource<T>(
   await requireOwnSource({db, tapes, walks}, config.baseUrl, accepted)
   const world = {...outside, clock: await createWalkClock(db, walks, outside.clock)}
   const learntRate = findLearntRate(stateDb, config.baseUrl, world)
+  const {createClient} = await import('../source/client.ts')
   await using client = createClient({...config, learntRate}, world)
   try {
     const [stream] = streams
