@@ -293,17 +293,21 @@ function findTooLarge(dir: string, name: string, limits: Limits): string | undef
   return undefined
 }
 
-/** Pages read what loantape asks; people's own questions go to a process of their own, which may take its time. */
+/** Pages read what loantape asks; people's own questions go to processes of their own, which may take their time. */
 const IDLE_MS = 300_000
 const PAGE_LIMITS = {memoryMb: 1024, timeoutMs: 15_000, idleMs: IDLE_MS}
-const PEOPLE_LIMITS = {memoryMb: 512, timeoutMs: 30_000, idleMs: IDLE_MS}
+
+/** How many questions of people, and how many downloads, run at once. */
+export const RUNNING = 2
+
+const PEOPLE_LIMITS = {memoryMb: 512, timeoutMs: 30_000, idleMs: IDLE_MS, processes: RUNNING}
 
 /** The limits of downloads: a worksheet of a million rows takes many minutes, and others download meanwhile. */
 const DOWNLOAD_LIMITS = {
   memoryMb: 512,
   timeoutMs: 3_600_000,
   idleMs: IDLE_MS,
-  processes: 2,
+  processes: RUNNING,
   // More than a million rows of any table, and no more than a small disk has.
   fileBytes: 2e9,
   folderBytes: 4e9,

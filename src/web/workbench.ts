@@ -39,7 +39,7 @@ import {renderWorkbench} from './page-frame.ts'
 import {viewPipeline} from './pipeline.ts'
 import {viewPortfolio} from './portfolio.ts'
 import {isForViewers} from './question.ts'
-import {createReaders, findNewest, findRelease, type Reader, type Readers} from './reader.ts'
+import {createReaders, findNewest, findRelease, type Reader, type Readers, RUNNING} from './reader.ts'
 import {renderRuns, renderWalks, viewRun} from './runs.ts'
 import {addSavedQueries, viewOwnPage, viewOwnPages, viewSql} from './sql.ts'
 import {viewTable, viewTables} from './tables.ts'
@@ -94,8 +94,8 @@ function findModule(name: string, importer: string): string {
 const SEEN_BY_VIEWERS = html`<p class="muted">Viewers can read all of these tables, here, on <a href="/sql">SQL</a> and as downloads: the lines of the journal and the hashes of borrowers’ e-mail addresses among them.</p>`
 
 /** What people ask for themselves, and what they download: how much at once, how much waits, how much of it of one address. */
-const QUESTIONS = {running: 2, waiting: 20, each: 4}
-const DOWNLOADS = {running: 2, waiting: 20, each: 4}
+const QUESTIONS = {running: RUNNING, waiting: 20, each: 4}
+const DOWNLOADS = {running: RUNNING, waiting: 20, each: 4}
 
 /** What pages ask of the history: whoever hangs up in its turn still holds its place, and nobody waits behind those who left. */
 const HISTORY = {running: 4, waiting: 56, each: 20}
