@@ -1,3 +1,4 @@
+import {once} from 'node:events'
 import {readFileSync, realpathSync} from 'node:fs'
 import {findPackageJSON} from 'node:module'
 import {dirname, join} from 'node:path'
@@ -298,7 +299,7 @@ export function addWorkbench(
     const view = viewOf(open, {filter, query, caller, takeTurn: takeQuestion})
     if (!open || !view)
       return refuse(request, reply, 503, {title: 'No release yet', problem: 'There is no release yet.'})
-    const reader = letInTurn(open.downloads, takeDownload, caller)
+    const reader = letDownload(open.downloads, takeDownload, caller)
     return await sendData({...view, reader}, idOf(request), request, reply)
   })
   return {
@@ -369,6 +370,24 @@ function letInTurn(reader: Reader, takeTurn: TakeTurn, caller: Caller): Reader {
   return {
     ...reader,
     ask: (asked) => inTurn(takeTurn, caller, () => reader.ask({...asked, only, signal: gone})),
+  }
+}
+
+/** The same for files: a caller keeps its place until its file is sent, so that the files of those who read slowly do not pile up. */
+function letDownload(reader: Reader, takeTurn: TakeTurn, caller: Caller): Reader {
+  const {only, gone, reply} = caller
+  const closed = once(reply.raw, 'close')
+  return {
+    ...reader,
+    ask: (asked) =>
+      new Promise((resolve, reject) => {
+        const download = async () => {
+          const written = reader.ask({...asked, only, signal: gone})
+          resolve(written)
+          await Promise.allSettled([written, closed])
+        }
+        inTurn(takeTurn, caller, download).catch(reject)
+      }),
   }
 }
 
