@@ -224,9 +224,8 @@ export interface TrueUpPlan {
 /**
  * What has to be handed out so that everything issued of a deal, over all months, comes to what the journal of all months
  * says; of the deals of which something stands that no longer holds. Deals nothing was issued of are left to exports.
- * What is taken back is dated on the day it was booked on, or on `firstOpenDay` where that is later, less what the journal
- * books of the deal anew: the latest entries stand for that first, so that months before them end as they should. What
- * is booked beyond it is dated as the earliest entry taken back.
+ * What is taken back is dated on the day it was booked on, on `firstOpenDay` where that is later, or on the day on which the journal
+ * first books something of the deal anew.
  *
  * @param journal of all months, opening balances among it
  * @param issued everything issued to the profile, in the order of issue
@@ -296,35 +295,15 @@ function netLines(lines: readonly IssuedLine[], profile: string): IssuedLine[] {
   })
 }
 
-/** Cents by account of a deal's lines, day by day: what is booked anew stands for what is taken back, the latest first. */
+/**
+ * Cents by account of a deal's lines, day by day. Of a deal that is seen anew, what was booked before stands until that day and is taken
+ * back on it: until then months end as they were booked, from then on as the journal says.
+ */
 function netByDay(lines: readonly IssuedLine[]): Map<string, Map<string, bigint>> {
-  const anew = sumByAccount(lines.filter((line) => !isReversal(line)))
-  const taken = Map.groupBy(sortLines(lines.filter(isReversal)), ({journal_no}) => journal_no)
-  const days = new Map<string, Map<string, bigint>>()
-  let day = new Map<string, bigint>()
-  for (const entry of [...taken.values()].reverse()) {
-    const date = entry[0]?.entry_date ?? ''
-    day = days.get(date) ?? new Map()
-    days.set(date, day)
-    const sums = [...sumByAccount(entry)]
-    const part = leastOf(sums.map(([code, cents]) => opposed(anew.get(code) ?? 0n, cents)))
-    for (const [code, cents] of sums) {
-      const stands = cents > 0n ? part : -part
-      add(anew, code, stands)
-      add(day, code, cents - stands)
-    }
-  }
-  for (const [code, cents] of anew) add(day, code, cents)
-  return days
-}
-
-/** How much of an amount another one of opposite sign offsets. */
-function opposed(amount: bigint, by: bigint): bigint {
-  return amount > 0n === by > 0n ? 0n : leastOf([amount, by].map((cents) => (cents < 0n ? -cents : cents)))
-}
-
-function leastOf(amounts: readonly bigint[]): bigint {
-  return amounts.toSorted((a, b) => (a < b ? -1 : 1))[0] ?? 0n
+  const anew = lines.filter((line) => !isReversal(line)).map(({entry_date}) => entry_date)
+  const [seenOn = ''] = anew.sort()
+  const dateOf = ({entry_date}: IssuedLine) => (entry_date > seenOn ? entry_date : seenOn)
+  return new Map([...Map.groupBy(lines, dateOf)].map(([day, own]) => [day, sumByAccount(own)]))
 }
 
 function sumByAccount(lines: readonly IssuedLine[]): Map<string, bigint> {

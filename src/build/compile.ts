@@ -284,9 +284,21 @@ const PURE_TABLE_FUNCTIONS = [
 /**
  * Requires that a model or check reads tables alone. To be called before the engine binds it, which opens the files it names.
  *
- * @throws CheckError `MODEL_UNREPEATABLE`, with file and line
+ * @throws CheckError `MODEL_UNREPEATABLE`, `MODEL_UNKNOWN_TABLE`, with file and line
  */
 function requireTablesAlone(file: string, select: ParsedSelect | undefined): void {
+  // Not by what is known: a CTE elsewhere in the SELECT may have the name of a file.
+  for (const {table_name = '', query_location = 0} of findNodes(
+    select?.statements,
+    ({type}) => type === 'BASE_TABLE',
+  )) {
+    if (/[./\\]/.test(table_name))
+      throw createModelError(
+        'MODEL_UNKNOWN_TABLE',
+        {file, line: select?.lineAt(query_location) ?? 1},
+        `Unknown table '${table_name}': expected a model, a seed or a raw table; files are not read,`,
+      )
+  }
   for (const {function: called, query_location = 0} of findNodes(
     select?.statements,
     ({type}) => type === 'TABLE_FUNCTION',

@@ -158,7 +158,8 @@ export function createCli(surroundings: Surroundings) {
   let progress: ReturnType<typeof repeatProgress> | undefined
   const print = (text: string) => {
     progress?.end()
-    stdout.write(text.endsWith('\n') ? text : `${text}\n`)
+    const shown = stdout.columns === undefined ? text : showControls(text)
+    stdout.write(shown.endsWith('\n') ? shown : `${shown}\n`)
   }
   const besideProgress = (text: string) => {
     progress?.hide()
@@ -214,9 +215,9 @@ export function createCli(surroundings: Surroundings) {
         },
       }
     },
-    /** Writes text to stdout. */
+    /** Writes text to stdout: into a file or a pipe as it is, on a terminal with controls escaped, which JSON stays JSON under. */
     print,
-    /** Writes one JSON object to stdout. */
+    /** Writes one JSON object to stdout, as {@link print} does. */
     printJson,
     /** Writes a result as JSON with `--json`, else by `render`. */
     printResult<T>(options: CommonOptions, value: T, render: (value: T) => string): void {

@@ -33,7 +33,7 @@ function addVerify(command: CliCommand): void {
       async (call: Invocation<{rebuild?: boolean; backup?: string}>) => {
         const {cli, config, options, world} = call
         if (options.backup !== undefined) {
-          const {paths: _, ...examined} = await examineBackup(config, options.backup)
+          const {listed: _, ...examined} = await examineBackup(config, options.backup)
           return examined
         }
         const verified = await verifyAll(config, world)

@@ -60,9 +60,10 @@ const type = z.string().transform((text, context): string => {
 const meaning = z
   .string()
   .max(500, 'expected at most 500 characters')
-  .regex(/^\P{Cc}*\S\P{Cc}*$/u, 'expected one line of text')
+  .regex(/^[^\p{Cc}\p{Zl}\p{Zp}]+$/u, 'expected one line of text')
+  .regex(/\S/, 'expected one line of text')
 
-const part = z.string().regex(/^\P{Cc}+$/u, 'expected a name without control characters')
+const part = z.string().regex(/^[^\p{Cc}\p{Zl}\p{Zp}]+$/u, 'expected a name in one line')
 const DEEPEST_PATH = 20
 const path = z
   .union([part.transform((text) => text.split('.')), z.array(part).min(1)])

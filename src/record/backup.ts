@@ -18,6 +18,7 @@ import {z} from 'zod'
 import type {Config} from '../core/config.ts'
 import {type LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {GENERATOR, removeAbandoned, WRITER_MARK} from '../core/process.ts'
+import {shorten} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import {
   type DataFolder,
@@ -236,7 +237,7 @@ export async function examineBackup(
   config: Config,
   from: string,
   {isTrusted = false}: {isTrusted?: boolean} = {},
-): Promise<BackupExamined & {paths: string[]}> {
+): Promise<BackupExamined & {listed: Manifest['files']}> {
   const dir = resolve(from)
   const manifest = readManifest(dir)
   const {files, tape_key, mac} = manifest
@@ -247,22 +248,35 @@ export async function examineBackup(
       'BACKUP_NOT_AUTHENTIC',
       `Manifest of the backup '${dir}' has no MAC of key ${key.fingerprint}: it was changed, made by somebody else, or made under another key or none.`,
     )
-  for (const {path, bytes, sha256} of files) {
-    const file = join(dir, path)
-    if (!KEPT_PATH.test(path) || !isInside(file, dir)) throw createDamaged(dir, path)
-    // A forged backup may hold a pipe or a device, which could be read for ever.
-    const stat = statSync(file, {throwIfNoEntry: false})
-    const isWhole = stat?.isFile() && stat.size === bytes && (await digestFile(file)) === sha256
-    if (!isWhole) throw createDamaged(dir, path)
-  }
+  for (const file of files) await requireWritten(dir, file)
   return {
     outcome: 'whole',
     from: dir,
     files: files.length,
     tape_key,
     authenticated,
-    paths: files.map(({path}) => path),
+    listed: files,
   }
+}
+
+/** Requires that a file of a backup is the one that its manifest names. */
+async function requireWritten(dir: string, {path, bytes, sha256}: Manifest['files'][number]): Promise<void> {
+  let isWhole = false
+  let cause: unknown
+  try {
+    const file = join(dir, path)
+    // A forged backup may hold a pipe or a device, which could be read for ever.
+    isWhole =
+      KEPT_PATH.test(path) &&
+      isInside(file, dir) &&
+      statSync(file).isFile() &&
+      statSync(file).size === bytes &&
+      (await digestFile(file)) === sha256
+  } catch (error) {
+    // It is not there, or its name is none.
+    cause = error
+  }
+  if (!isWhole) throw createDamaged(dir, path, cause)
 }
 
 /** Says whether a backup is known to be authentic. */
@@ -296,9 +310,13 @@ export async function restoreBackup(
       'RESTORE_NOT_EMPTY',
       `'${there}' in data folder '${folder.root}': expected an empty one for a backup.`,
     )
-  const {paths, ...examined} = await examineBackup(config, from, trust)
+  const {listed, ...examined} = await examineBackup(config, from, trust)
   rmSync(staging, {recursive: true, force: true})
-  for (const path of paths) await copyVerified(join(examined.from, path), join(staging, path))
+  for (const {path, sha256} of listed) {
+    // Whoever can write there may have changed it since it was examined.
+    const copied = await copyVerified(join(examined.from, path), join(staging, path))
+    if (copied !== sha256) throw createDamaged(examined.from, path)
+  }
   for (const name of KEPT_NAMES) {
     // A restore killed here has left it.
     rmSync(join(folder.root, name), {recursive: true, force: true})
@@ -330,6 +348,12 @@ function macOf({mac: _, ...fields}: Manifest, key: TapeKey): string {
   return computeMac(key, 'loantape backup manifest', JSON.stringify(fields))
 }
 
-function createDamaged(dir: string, path: string): LoantapeError {
-  return newError('BACKUP_DAMAGED', `File '${path}' of the backup '${dir}' is not the one that was written.`)
+function createDamaged(dir: string, path: string, cause?: unknown): LoantapeError {
+  return newError(
+    'BACKUP_DAMAGED',
+    `File '${shorten(path)}' of the backup '${dir}' is not the one that was written.`,
+    {
+      cause,
+    },
+  )
 }

@@ -175,29 +175,67 @@ function importBuiltIn(files: readonly string[]): Promise<JobModule[]> {
 
 const READ_MS = 5_000
 
-/** Prints a line for each module. */
-const READER = `for (const url of process.argv.slice(1)) {
+/** What a module is left with: the language, and nothing of the machine. */
+const LANGUAGE = [
+  ...[
+    'globalThis',
+    'undefined',
+    'NaN',
+    'Infinity',
+    'Object',
+    'Function',
+    'Boolean',
+    'Symbol',
+    'Math',
+    'JSON',
+  ],
+  ...['Number', 'BigInt', 'String', 'RegExp', 'Date', 'Intl', 'Array', 'Map', 'Set', 'WeakMap', 'WeakSet'],
+  ...['Promise', 'Reflect', 'Proxy', 'Iterator', 'Error', 'TypeError', 'RangeError', 'SyntaxError'],
+  ...[
+    'ReferenceError',
+    'EvalError',
+    'URIError',
+    'AggregateError',
+    'parseInt',
+    'parseFloat',
+    'isNaN',
+    'isFinite',
+  ],
+]
+
+/** Prints a line for each module. A module can neither import what is not beside it nor reach the process that reads it. */
+const READER = `import {registerHooks, stripTypeScriptTypes} from 'node:module'
+const [{stdout, argv}, kept] = [process, new Set(${JSON.stringify(LANGUAGE)})]
+registerHooks({resolve(name, context, next) {
+  if (/^(file:|[.]{0,2}[/])/.test(name)) return next(name, context)
+  throw new Error("import of '" + name + "': expected nothing but files beside it")
+}})
+// Loaded while it finds what it needs.
+stripTypeScriptTypes('')
+for (const name of Reflect.ownKeys(globalThis)) if (!kept.has(name)) delete globalThis[name]
+for (const url of argv.slice(1)) {
   const line = await import(url).then((read) => ({default: read.default ?? null}), ({message}) => ({problem: message}))
-  process.stdout.write(JSON.stringify(line) + '\\n')
+  stdout.write(JSON.stringify(line) + '\\n')
 }`
 
 /** Modules by folder, valid until a file changes: a fleet reads its jobs every few seconds. */
 const modulesByFolder = new Map<string, {state: string; modules: JobModule[]}>()
 
 /**
- * Reads a user's job files in a process that sees only their folder, no settings and no other files: a module can run any code,
- * and in a fleet it belongs to another lender.
+ * Reads a user's job files in a process that sees only their folder, no settings, no other files and no network: a module can run
+ * any code, and in a fleet it belongs to another lender.
  */
 async function readOwn(folder: string, files: readonly string[]): Promise<JobModule[]> {
   const paths = files.map((file) => join(folder, file))
   const state = JSON.stringify(paths.map((path) => [path, statSync(path).mtimeMs, statSync(path).size]))
   const known = modulesByFolder.get(folder)
   if (known?.state === state) return known.modules
-  const args = ['--permission', `--allow-fs-read=${folder}`, '--input-type=module', '--eval', READER]
+  const limits = ['--permission', `--allow-fs-read=${folder}`, '--frozen-intrinsics']
+  const args = [...limits, '--input-type=module', '--eval', READER]
   const urls = paths.map((path) => pathToFileURL(path).href)
   const printed = await new Promise<{stdout: string; isLate: boolean}>((done) => {
-    const limits = {timeout: READ_MS, killSignal: 'SIGKILL' as const, maxBuffer: 1024 * 1024}
-    execFile(process.execPath, [...args, ...urls], {...limits, env: {}}, (error, stdout) =>
+    const options = {timeout: READ_MS, killSignal: 'SIGKILL' as const, maxBuffer: 1024 * 1024, env: {}}
+    execFile(process.execPath, [...args, ...urls], options, (error, stdout) =>
       done({stdout, isLate: error?.killed ?? false}),
     )
   })

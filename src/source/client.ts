@@ -60,7 +60,7 @@ export function createClient(config: ClientConfig, world: World) {
   )
   const headers = {
     ...(config.apiKey !== undefined && {authorization: `Bearer ${config.apiKey}`}),
-    // Without this header a server may send any coding.
+    // Without this header a server may send any coding; none is decoded, so that nothing small unpacks to much.
     'accept-encoding': 'identity',
     'user-agent': `loantape/${VERSION}`,
   }
@@ -150,7 +150,7 @@ export function createClient(config: ClientConfig, world: World) {
      * @param path relative to the base URL
      * @param cancelled cancels this request alone, which then throws the signal's reason
      * @throws AuthError `SOURCE_UNAUTHORIZED` on 401 and 403; ContractError `SOURCE_REDIRECTED`, `SOURCE_NOT_JSON`,
-     * `SOURCE_NOT_UTF8`, `SOURCE_TOO_LARGE`; DeferredError `SOURCE_UNREACHABLE`, `SOURCE_FAILING`, `SOURCE_RATE_LIMITED`, `INTERRUPTED`
+     * `SOURCE_COMPRESSED`, `SOURCE_NOT_UTF8`, `SOURCE_TOO_LARGE`; DeferredError `SOURCE_UNREACHABLE`, `SOURCE_FAILING`, `SOURCE_RATE_LIMITED`, `INTERRUPTED`
      */
     getJson(path: string, query: Query = {}, cancelled?: AbortSignal): Promise<JsonAnswer> {
       return ask({path, query, accept: 'application/json', cancelled}, parseAnswer)
@@ -233,8 +233,8 @@ const NOT_NOW = new Set([408, 425])
  * Judges a whole answer.
  *
  * @param base the base URL, against which a `Location` is read
- * @throws AuthError `SOURCE_UNAUTHORIZED`; ContractError `SOURCE_REDIRECTED`, `SOURCE_NOT_UTF8`, `SOURCE_TOO_LARGE`; RetryableError on 5xx,
- * 408, 425 and on what is not JSON
+ * @throws AuthError `SOURCE_UNAUTHORIZED`; ContractError `SOURCE_REDIRECTED`, `SOURCE_COMPRESSED`, `SOURCE_NOT_UTF8`,
+ * `SOURCE_TOO_LARGE`; RetryableError on 5xx, 408, 425 and on what is not JSON
  */
 function parseAnswer(exchange: Exchange, target: Target, base: URL): JsonAnswer {
   const {status, headers, text, received} = exchange
@@ -250,7 +250,7 @@ function parseAnswer(exchange: Exchange, target: Target, base: URL): JsonAnswer 
  *
  * @throws as {@link parseAnswer} does
  */
-function requireServed({status, headers, isUtf8}: Exchange, target: Target, base: URL): void {
+function requireServed({status, headers, isUtf8, received}: Exchange, target: Target, base: URL): void {
   if (status === 401 || status === 403)
     throw newError(
       'SOURCE_UNAUTHORIZED',
@@ -259,12 +259,28 @@ function requireServed({status, headers, isUtf8}: Exchange, target: Target, base
   if (status >= 500 || NOT_NOW.has(status))
     throw new RetryableError({code: 'SOURCE_FAILING', problem: `status ${status}`})
   if (status >= 300 && status < 400) throw createRedirected(status, headers, {target, base})
-  if (status < 300 && !isUtf8)
-    // With replacement characters two different ids could become equal.
+  if (status >= 300 || isUtf8) return
+  const answer = `Answer of source '${target.host}' to GET ${target.path}`
+  const coding = findCoding(headers, received.body)
+  if (coding !== undefined)
     throw newError(
-      'SOURCE_NOT_UTF8',
-      `Answer of source '${target.host}' to GET ${target.path}: its bytes are not UTF-8, which JSON is written in.`,
+      'SOURCE_COMPRESSED',
+      `${answer}: it is compressed (${coding}), although loantape asked for 'identity'.`,
     )
+  // With replacement characters two different ids could become equal.
+  throw newError('SOURCE_NOT_UTF8', `${answer}: its bytes are not UTF-8, which JSON is written in.`)
+}
+
+/** The first bytes of compressed data: RFC 1952, RFC 1950, RFC 8878. */
+const CODINGS = {gzip: /^1f8b/, deflate: /^78(01|5e|9c|da)/, zstd: /^28b52ffd/}
+const KNOWN_CODINGS = /^(gzip|x-gzip|deflate|br|zstd|compress)$/
+
+/** How bytes that are no text are compressed, by themselves or by what the answer says of them. */
+function findCoding(headers: ResponseHeaders, body: Buffer): string | undefined {
+  const begin = body.subarray(0, 4).toString('hex')
+  const [found] = Object.entries(CODINGS).find(([, magic]) => magic.test(begin)) ?? []
+  const said = String(headers['content-encoding'] ?? 'identity').toLowerCase()
+  return found ?? (said === 'identity' ? undefined : tellForeign(said, KNOWN_CODINGS))
 }
 
 /** Whether a JSON text has more values than `most`. Parsed, a value takes up to a hundred bytes, written two. */

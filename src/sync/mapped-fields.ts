@@ -1,4 +1,4 @@
-import {existsSync, readFileSync} from 'node:fs'
+import {existsSync, readFileSync, statSync} from 'node:fs'
 import type {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {dealStream} from '../contract/deal.ts'
@@ -108,6 +108,8 @@ export async function applyMapped(
  */
 export function readMappedFields({fields: file}: DataFolder): MappedField[] {
   if (!existsSync(file)) return []
+  // A pipe would be waited for without end.
+  if (!statSync(file).isFile()) throw createFieldsError(file, 'expected a file')
   let text: string
   try {
     text = readFileSync(file, 'utf8')

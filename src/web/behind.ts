@@ -1,6 +1,16 @@
 import {computedRow, type RowOf} from '../build/release-row.ts'
 import {isCalendarDate} from '../core/clock.ts'
-import {type Column, capitalised, countOf, dollars, linked, renderPages, table, words} from './figures.ts'
+import {
+  addressLine,
+  type Column,
+  capitalised,
+  countOf,
+  dollars,
+  linked,
+  renderPages,
+  table,
+  words,
+} from './figures.ts'
 import {type Ask, addressBehind} from './filter.ts'
 import {html} from './html.ts'
 import {addressOfDeal} from './portfolio.ts'
@@ -197,7 +207,7 @@ export async function viewBehind({tables, filter, query}: View, name: string): P
     },
     {title: 'Amount', kind: 'number', cell: ({amount}) => dollars(amount)},
     {title: 'What', cell: ({what}) => (what === null ? '' : words(what))},
-    {title: 'Property', cell: ({property_address}) => property_address ?? '–'},
+    {title: 'Property', cell: ({property_address}) => addressLine(property_address)},
   ]
   const pages = Math.max(1, Math.ceil(total.rows / PER_PAGE))
   const here = Object.fromEntries(behind.asks.map((ask, index) => [ask, asked[index]]))

@@ -100,6 +100,8 @@ export async function sendData(
     return refuse(request, reply, 400, {title: 'No data', problem: message})
   }
   if (isWritten) reply.header('content-length', sizeOf(path))
+  // Whoever reads slowly need not get to the end of half a file.
+  written.catch(() => reply.raw.destroy())
   async function* readBytes(): AsyncGenerator<Buffer> {
     await using opened = await open(path)
     for (;;) {

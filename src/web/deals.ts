@@ -1,6 +1,7 @@
 import {anyRow, type Cell, computedRow, type RowOf, rowOf} from '../build/release-row.ts'
 import {shorten} from '../core/text.ts'
 import {
+  addressLine,
   type Column,
   capitalised,
   countOf,
@@ -66,7 +67,10 @@ export async function viewDeals({tables, filter, query}: View): Promise<Page> {
     },
     {title: sorted('Amount', 'loan_amount'), kind: 'number', cell: ({loan_amount}) => dollars(loan_amount)},
     {title: sorted('LTV', 'ltv'), kind: 'number', cell: ({ltv}) => ratio(ltv)},
-    {title: sorted('Property', 'property_address'), cell: ({property_address}) => property_address ?? '–'},
+    {
+      title: sorted('Property', 'property_address'),
+      cell: ({property_address}) => addressLine(property_address),
+    },
     {title: sorted('Program', 'loan_program'), cell: ({loan_program}) => words(loan_program)},
     {title: sorted('Status', 'status'), cell: ({status}) => words(status)},
     {

@@ -275,8 +275,8 @@ export function createPlaces({all, each}: {all: number; each: number}): Enter {
 export type TakeTurn = <T>(caller: string, signal: AbortSignal, work: () => Promise<T>) => Promise<T>
 
 /**
- * Lets so many callers run at once; the others wait, and each address gets one turn after the other, however much one of them asks.
- * Who hangs up gives its place back.
+ * Lets so much run at once; the rest waits, and addresses take turns, however much one of them asks. One address never has all places
+ * of several, so that others need not wait for its end. Who hangs up gives its place back.
  *
  * @throws DeferredError `WEB_BUSY` where too many wait, in all or of one address
  */
@@ -290,19 +290,19 @@ export function createTurns({
   each: number
 }): TakeTurn {
   const enter = createPlaces({all: running + waiting, each})
+  const run = createPlaces({all: running, each: Math.max(1, running - 1)})
   /** Waiting work by caller; the caller whose turn was longest ago comes first. */
-  const queues = new Map<string, (() => void)[]>()
-  let free = running
+  const queues = new Map<string, ((end: () => void) => void)[]>()
 
   function startNext(): void {
-    const [first] = queues
-    if (!first || free === 0) return
-    const [caller, queue] = first
-    queues.delete(caller)
-    const start = queue.shift()
-    if (queue.length > 0) queues.set(caller, queue)
-    free -= 1
-    start?.()
+    for (const [caller, [start, ...rest]] of queues) {
+      const end = run(caller)
+      if (!end) continue
+      queues.delete(caller)
+      if (rest.length > 0) queues.set(caller, rest)
+      start?.(end)
+      return
+    }
   }
 
   return async (caller, signal, work) => {
@@ -311,7 +311,7 @@ export function createTurns({
       throw newError('WEB_BUSY', 'Too much is asked for at this moment: expected fewer questions at once.')
     try {
       signal.throwIfAborted()
-      await new Promise<void>((start, giveUp) => {
+      const end = await new Promise<() => void>((start, giveUp) => {
         queues.set(caller, [...(queues.get(caller) ?? []), start])
         signal.addEventListener('abort', () => {
           const others = queues.get(caller)?.filter((one) => one !== start) ?? []
@@ -324,7 +324,7 @@ export function createTurns({
       try {
         return await work()
       } finally {
-        free += 1
+        end()
         startNext()
       }
     } finally {

@@ -13,6 +13,7 @@ import {addDays, isCalendarDate} from '../core/clock.ts'
 import {centsOf, formatCents} from '../core/money.ts'
 import {describeFindings} from './data-quality.ts'
 import {
+  addressLine,
   type Column,
   countOf,
   dollars,
@@ -263,7 +264,7 @@ export async function viewMoved(view: View, readBetween: typeof readMovedBetween
     ...listColumns((deal) =>
       deal === all ? html`All` : linked(html`<code>${deal.deal_id}</code>`, addressOfDeal(deal.deal_id)),
     ),
-    {title: 'Property', cell: (deal) => (deal === all ? '' : (placeOf.get(deal.deal_id) ?? '–'))},
+    {title: 'Property', cell: (deal) => (deal === all ? '' : addressLine(placeOf.get(deal.deal_id)))},
   ]
   const pages = Math.max(1, Math.ceil(totals.deals / PER_PAGE))
   const asked = {against: since.against, beyond: String(beyond)}

@@ -342,7 +342,6 @@ function renderRollforward({rollforward: rows, links}: PortfolioReport): Html | 
   ]
   return html`<h2>Funded roll-forward</h2>
 <p class="muted small">Closing = ${['opening', ...added].map(words).join(' + ')}${taken.map((term) => ` − ${words(term)}`)}; terms that never occurred are left out.</p>
-<p class="muted small">What moved it in ${rows.at(-1)?.month}; the axis does not begin at zero.</p>
 ${renderFall(rows.at(-1) ?? {})}
 ${table(columns, rows.slice(-12))}`
 }
@@ -351,7 +350,8 @@ ${table(columns, rows.slice(-12))}`
 function renderFall(row: Cells): Html {
   const amountOf = (term: string) => Number(row[term] ?? 0) * (TAKEN.includes(term) ? -1 : 1)
   const moved = [...ADDED, ...TAKEN].filter((term) => amountOf(term) !== 0)
-  return renderChart({
+  if (moved.length === 0) return html`<p class="muted small">Nothing moved it in ${row.month}.</p>`
+  const chart = renderChart({
     title: `What moved the funded book in ${row.month}`,
     shape: 'waterfall',
     unit: 'usd',
@@ -362,6 +362,8 @@ function renderFall(row: Cells): Html {
     ],
     series: [{name: 'Amount', values: ['opening', ...moved, 'closing'].map(amountOf)}],
   })
+  return html`<p class="muted small">What moved it in ${row.month}; the axis does not begin at zero.</p>
+${chart}`
 }
 
 function renderConcentration({concentration: rows, exposures, links}: PortfolioReport): Html | false {

@@ -1,5 +1,6 @@
 import {type ChildProcess, fork} from 'node:child_process'
-import {existsSync, mkdtempSync, readdirSync, realpathSync, rmSync, statSync} from 'node:fs'
+import {randomBytes} from 'node:crypto'
+import {existsSync, mkdirSync, readdirSync, realpathSync, rmSync, statSync} from 'node:fs'
 import {getCompileCacheDir} from 'node:module'
 import {tmpdir} from 'node:os'
 import {dirname, extname, join} from 'node:path'
@@ -7,7 +8,8 @@ import type {DuckDBValue} from '@duckdb/node-api'
 import pLimit from 'p-limit'
 import {isPast} from '../build/surplus.ts'
 import type {Config} from '../core/config.ts'
-import {type ErrorCode, type Failure, newError, retellError} from '../core/errors.ts'
+import {codeOf, type ErrorCode, type Failure, newError, retellError} from '../core/errors.ts'
+import {isAbandoned, WRITER_MARK} from '../core/process.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {Queries} from '../store/database.ts'
 import {findCurrentRelease, type Release, readRelease} from '../store/release.ts'
@@ -224,7 +226,7 @@ interface Limits {
  * @param dir of the release
  */
 export function createReader(dir: string, limits: Limits): Reader {
-  const filesDir = mkdtempSync(join(tmpdir(), 'loantape-reader-'))
+  const filesDir = createFilesDir()
   const count = limits.processes ?? 1
   const startWorker = (spillDir: string) =>
     createHelper<typeof questions>({
@@ -281,6 +283,25 @@ export function createReader(dir: string, limits: Limits): Reader {
   }
 }
 
+const FILES_PREFIX = 'loantape-reader-'
+const OWN_FILES = `${FILES_PREFIX}${randomBytes(6).toString('hex')}-`
+
+/** A new folder for files, in place of those that servers and their helpers left when they were killed together. */
+function createFilesDir(): string {
+  const names = readdirSync(tmpdir()).filter((name) => name.startsWith(FILES_PREFIX))
+  for (const name of names.filter((one) => !one.startsWith(OWN_FILES) && isAbandoned(join(tmpdir(), one)))) {
+    try {
+      rmSync(join(tmpdir(), name), {recursive: true, force: true})
+    } catch (error) {
+      // Another user's.
+      if (!['EACCES', 'EPERM'].includes(codeOf(error))) throw error
+    }
+  }
+  const dir = join(tmpdir(), `${OWN_FILES}${randomBytes(6).toString('hex')}${WRITER_MARK}`)
+  mkdirSync(dir, {mode: 0o700})
+  return dir
+}
+
 /** Why a file that is being written is too large, in words. */
 function findTooLarge(dir: string, name: string, limits: Limits): string | undefined {
   const {fileBytes = Number.POSITIVE_INFINITY, folderBytes = Number.POSITIVE_INFINITY} = limits
@@ -293,17 +314,21 @@ function findTooLarge(dir: string, name: string, limits: Limits): string | undef
   return undefined
 }
 
-/** Pages read what loantape asks; people's own questions go to a process of their own, which may take its time. */
+/** Pages read what loantape asks; people's own questions go to processes of their own, which may take their time. */
 const IDLE_MS = 300_000
 const PAGE_LIMITS = {memoryMb: 1024, timeoutMs: 15_000, idleMs: IDLE_MS}
-const PEOPLE_LIMITS = {memoryMb: 512, timeoutMs: 30_000, idleMs: IDLE_MS}
+
+/** How many questions of people, and how many downloads, run at once. */
+export const RUNNING = 2
+
+const PEOPLE_LIMITS = {memoryMb: 512, timeoutMs: 30_000, idleMs: IDLE_MS, processes: RUNNING}
 
 /** The limits of downloads: a worksheet of a million rows takes many minutes, and others download meanwhile. */
 const DOWNLOAD_LIMITS = {
   memoryMb: 512,
   timeoutMs: 3_600_000,
   idleMs: IDLE_MS,
-  processes: 2,
+  processes: RUNNING,
   // More than a million rows of any table, and no more than a small disk has.
   fileBytes: 2e9,
   folderBytes: 4e9,

@@ -1,3 +1,4 @@
+import {once} from 'node:events'
 import {readFileSync, realpathSync} from 'node:fs'
 import {findPackageJSON} from 'node:module'
 import {dirname, join} from 'node:path'
@@ -39,7 +40,7 @@ import {renderWorkbench} from './page-frame.ts'
 import {viewPipeline} from './pipeline.ts'
 import {viewPortfolio} from './portfolio.ts'
 import {isForViewers} from './question.ts'
-import {createReaders, findNewest, findRelease, type Reader, type Readers} from './reader.ts'
+import {createReaders, findNewest, findRelease, type Reader, type Readers, RUNNING} from './reader.ts'
 import {renderRuns, renderWalks, viewRun} from './runs.ts'
 import {addSavedQueries, viewOwnPage, viewOwnPages, viewSql} from './sql.ts'
 import {viewTable, viewTables} from './tables.ts'
@@ -94,8 +95,8 @@ function findModule(name: string, importer: string): string {
 const SEEN_BY_VIEWERS = html`<p class="muted">Viewers can read all of these tables, here, on <a href="/sql">SQL</a> and as downloads: the lines of the journal and the hashes of borrowers’ e-mail addresses among them.</p>`
 
 /** What people ask for themselves, and what they download: how much at once, how much waits, how much of it of one address. */
-const QUESTIONS = {running: 2, waiting: 20, each: 4}
-const DOWNLOADS = {running: 2, waiting: 20, each: 4}
+const QUESTIONS = {running: RUNNING, waiting: 20, each: 4}
+const DOWNLOADS = {running: RUNNING, waiting: 20, each: 4}
 
 /** What pages ask of the history: whoever hangs up in its turn still holds its place, and nobody waits behind those who left. */
 const HISTORY = {running: 4, waiting: 56, each: 20}
@@ -298,7 +299,7 @@ export function addWorkbench(
     const view = viewOf(open, {filter, query, caller, takeTurn: takeQuestion})
     if (!open || !view)
       return refuse(request, reply, 503, {title: 'No release yet', problem: 'There is no release yet.'})
-    const reader = letInTurn(open.downloads, takeDownload, caller)
+    const reader = letDownload(open.downloads, takeDownload, caller)
     return await sendData({...view, reader}, idOf(request), request, reply)
   })
   return {
@@ -369,6 +370,24 @@ function letInTurn(reader: Reader, takeTurn: TakeTurn, caller: Caller): Reader {
   return {
     ...reader,
     ask: (asked) => inTurn(takeTurn, caller, () => reader.ask({...asked, only, signal: gone})),
+  }
+}
+
+/** The same for files: a caller keeps its place until its file is sent, so that the files of those who read slowly do not pile up. */
+function letDownload(reader: Reader, takeTurn: TakeTurn, caller: Caller): Reader {
+  const {only, gone, reply} = caller
+  const closed = once(reply.raw, 'close')
+  return {
+    ...reader,
+    ask: (asked) =>
+      new Promise((resolve, reject) => {
+        const download = async () => {
+          const written = reader.ask({...asked, only, signal: gone})
+          resolve(written)
+          await Promise.allSettled([written, closed])
+        }
+        inTurn(takeTurn, caller, download).catch(reject)
+      }),
   }
 }
 

@@ -41,7 +41,7 @@ function balancesOf(lines: readonly JournalLine[], day = '9999-12-31'): Record<s
   return Object.fromEntries(Object.entries(sums).filter(([, cents]) => cents !== 0n))
 }
 
-test('whatever was lost and seen anew, each open month ends as it should, and all of it comes to the journal', () => {
+test('whatever was lost and seen anew, each open month ends as it was booked or as it is now, and all of it comes to the journal', () => {
   fc.assert(
     fc.property(fc.array(entry, {minLength: 3, maxLength: 20}), (entries) => {
       const of = (...kinds: Entry['was'][]) =>
@@ -57,11 +57,76 @@ test('whatever was lost and seen anew, each open month ends as it should, and al
         const sums = balancesOf(lines.map((line) => ({...line, account_code: ''})))
         expect(sums, number).toEqual({})
       }
+      // What is seen anew is seen on April 20.
       const anew = new Set(of('seen anew').map(({deal_id}) => deal_id))
-      const known = (lines: readonly JournalLine[]) => whole(lines).filter(({deal_id}) => !anew.has(deal_id))
       for (const day of MONTH_ENDS)
-        expect(balancesOf(known([...issued, ...net]), day), day).toEqual(balancesOf(known(journal), day))
+        for (const deal of deals) {
+          const own = (lines: readonly JournalLine[]) => lines.filter(({deal_id}) => deal_id === deal)
+          const isBefore = anew.has(deal) && day < '2026-04-20'
+          const expected = balancesOf(own(isBefore ? issued : journal), day)
+          expect(balancesOf(own([...issued, ...net]), day), day).toEqual(expected)
+        }
     }),
     {seed: 7, numRuns: 1000},
   )
+})
+
+/** An entry of deal `a`: lost ones were issued and are not in the history that came back, seen ones are there from April 20. */
+type Booked = [was: 'lost' | 'seen', date: string, debited: string, credited: string, amount: string]
+
+test.each<[string, Booked[], string[]]>([
+  [
+    'a funding and a decrease that are seen anew as one funding',
+    [
+      ['lost', '2026-03-06', '1200', '1090', '769.62'],
+      ['lost', '2026-04-06', '1090', '1200', '482.14'],
+      ['seen', '2026-04-20', '1200', '1090', '287.48'],
+    ],
+    [],
+  ],
+  [
+    'a decrease and an increase that are seen anew as one decrease',
+    [
+      ['lost', '2026-03-17', '1090', '1200', '563.14'],
+      ['lost', '2026-04-06', '1200', '1090', '365.32'],
+      ['seen', '2026-04-20', '1090', '1200', '197.82'],
+    ],
+    [],
+  ],
+  [
+    'another program and a reversal that are seen anew as a reversal under the former program',
+    [
+      ['lost', '2026-03-06', '1201', '1200', '417.17'],
+      ['lost', '2026-04-06', '1090', '1201', '417.17'],
+      ['seen', '2026-04-20', '1090', '1200', '417.17'],
+    ],
+    [],
+  ],
+  [
+    'a funding that is seen anew with another amount',
+    [
+      ['lost', '2026-03-06', '1200', '1090', '885.14'],
+      ['seen', '2026-04-20', '1200', '1090', '523.71'],
+    ],
+    ['2026-04-20'],
+  ],
+])('%s is corrected on the day it is seen anew, by the difference', (_, booked, days) => {
+  const entries = booked.map(([was, entry_date, debited, credited, amount], number) => {
+    const [debit, credit] = anEntry(number, {deal_id: 'a', entry_date, amount})
+    return {
+      was,
+      lines: [
+        {...debit!, account_code: debited},
+        {...credit!, account_code: credited},
+      ],
+    }
+  })
+  const of = (kind: Booked[0]) => entries.flatMap(({was, lines}) => (was === kind ? lines : []))
+  const {net, lines} = planTrueUp(of('seen'), issueFirst(of('lost')), {
+    profile: 'xero',
+    firstOpenDay: FIRST_OPEN_DAY,
+  })
+  expect([...new Set(net.map(({entry_date}) => entry_date))]).toEqual(days)
+  expect(balancesOf([...issueFirst(of('lost')), ...lines])).toEqual(balancesOf(of('seen')))
+  expect(balancesOf([...issueFirst(of('lost')), ...net])).toEqual(balancesOf(of('seen')))
 })

@@ -7,6 +7,7 @@ import {compileModels} from '../../src/build/compile.ts'
 import {readModels} from '../../src/build/read-models.ts'
 import {parseSeed, readSeeds, replaceSeeds} from '../../src/build/seeds.ts'
 import type {Check} from '../../src/core/types.ts'
+import {failureOf} from '../support/lab.ts'
 import {writeSqlFolder} from './folder.ts'
 import {buildRelease, builtInPlan, noRow} from './history.ts'
 
@@ -497,4 +498,15 @@ test('a folder where a model should be is named', async () => {
     exitCode: 3,
     message: expect.stringMatching(/core\/deal\.sql' cannot be read \(EISDIR\)/),
   })
+})
+
+test('neither a model nor a check reads a file, whatever else has its name', async () => {
+  using folder = writeSqlFolder({'secret.csv': 'deal_id\nstolen\n'})
+  const file = `"${join(folder.path, 'secret.csv')}"`
+  const shadowed = `select s.deal_id from (with ${file} as (select '1' as deal_id) from ${file}) as x, ${file} as s`
+  for (const sql of [`from ${file}`, shadowed, `select (select count(*) from ${file}) as deal_id`]) {
+    const refused = {code: 'MODEL_UNKNOWN_TABLE', message: expect.stringContaining('files are not read')}
+    expect(await failureOf(compile({'core/deal.sql': `${HEADER}${sql}`})), sql).toMatchObject(refused)
+    expect(await failureOf(compile({'core/deal.sql': DEAL}, [aCheck(sql)])), sql).toMatchObject(refused)
+  }
 })

@@ -6,22 +6,53 @@ import {runCommand} from '../support/command.ts'
 import {aDeal, createLab, type Lab} from '../support/lab.ts'
 import {readFailure, readStanding, type Standing} from './outcome.ts'
 
-const PAIR = 'select deal_id, loan_amount, property_value, created_at from core.deal order by deal_id'
+const PAIR = `select deal_id, loan_amount, property_value, created_at from core.deal
+  where deal_id <= 'deal_000002' order by deal_id`
+
+/** Turns a terminal's line around, colours it, and moves its cursor. */
+const TURNING = '3 \u202etS \\niaM\u202c \u009b31m\u007f'
 
 let lab: Lab
 let before: Standing
+let walkId: string
 
 beforeAll(async () => {
   lab = await createLab({tables: 'all'})
   lab.service.store.insert([
     aDeal(1, {loanAmountCents: 6_999_999_999_999_901n, propertyValueCents: null}),
     aDeal(2, {loanAmountCents: 10n, propertyAddress: '2 "Old" Mill Rd,\nAustin, TX 78701'}),
+    aDeal(3, {propertyAddress: TURNING}),
   ])
-  await lab.sync('2026-02-02T23:30:00-05:00')
+  const {walk} = await lab.sync('2026-02-02T23:30:00-05:00')
+  walkId = walk.walk_id
   before = await readStanding(lab.folder)
 })
 
 afterAll(() => lab[Symbol.asyncDispose]())
+
+test.concurrent.each([
+  ['tape', 'cat'],
+  ['query', '--format', 'csv', 'select property_address from core.deal'],
+  ['query', '--format', 'json', 'select property_address from core.deal'],
+  ['trace', 'deal_000003'],
+  ['trace', 'deal_000003', '--json'],
+])('no text of the source commands a terminal: %s %s', async (...args) => {
+  const words = args[1] === 'cat' ? [...args, walkId] : args
+  const [piped, shown] = await Promise.all(
+    [undefined, 80].map(async (width) => (await runCommand(words, lab.env, {width})).stdout),
+  )
+  expect(shown).not.toMatch(/[[\p{Cc}\p{Bidi_Control}]--\n]/v)
+  expect(shown).toContain(String.raw`\u009b31m\u007f`)
+  if (args[1] === 'cat') {
+    const readBodies = (text = '') =>
+      text
+        .split('\n')
+        .filter(Boolean)
+        .map((line) => JSON.parse(line))
+    expect(readBodies(shown)).toEqual(readBodies(piped))
+  }
+  if (args[0] !== 'trace') expect(piped).toContain('\u202e')
+})
 
 test.concurrent('rows that a terminal is too narrow for stand record below record', async () => {
   const print = async (width?: number) => (await runCommand(['query', PAIR], lab.env, {width})).stdout

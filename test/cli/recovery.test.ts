@@ -127,10 +127,10 @@ test('what became another amount, or was never funded, after a recovery is hande
     deals: 20,
     amount: '2300.01',
     differences: [
-      {...d1, account_code: '1200', debit: '300.00', credit: null},
-      {...d1, account_code: '1090', debit: null, credit: '300.00'},
       {...d2, account_code: '1090', debit: '2000.01', credit: null},
       {...d2, account_code: '1200', debit: null, credit: '2000.01'},
+      {...d1, account_code: '1200', debit: '300.00', credit: null},
+      {...d1, account_code: '1090', debit: null, credit: '300.00'},
     ],
   }
   expect(readJson(await run('period true-up', '2026-02-02'))).toMatchObject({
@@ -185,7 +185,7 @@ test('a true-up is dated no earlier than what it takes back: the end of a finish
   expect(readJson(await run('period close 2026-01', '2026-02-22'))).toMatchObject({outcome: 'closed'})
 })
 
-test('a true-up of several open months leaves the end of each as it was without what is taken back', async () => {
+test('a true-up takes back what is not seen again on its day, and corrects what is seen anew on the day it is', async () => {
   openExported()
   const saved = join(books.folder.root, 'saved')
   cpSync(books.folder.warehouse, saved)
@@ -200,20 +200,18 @@ test('a true-up of several open months leaves the end of each as it was without 
         deals: 2,
         amount: '9500.01',
         differences: [
-          {entry_date: '2026-02-10', deal_id: 'd1', account_code: '1090', debit: '4000.00'},
-          {entry_date: '2026-02-10', deal_id: 'd1', account_code: '1200', credit: '4000.00'},
           {entry_date: '2026-02-10', deal_id: 'd2', account_code: '1200', debit: '2000.01'},
           {entry_date: '2026-02-10', deal_id: 'd2', account_code: '1000', credit: '2000.01'},
-          {entry_date: '2026-03-10', deal_id: 'd1', account_code: '1090', debit: '3500.00'},
-          {entry_date: '2026-03-10', deal_id: 'd1', account_code: '1200', credit: '3500.00'},
+          {entry_date: '2026-03-12', deal_id: 'd1', account_code: '1090', debit: '7500.00'},
+          {entry_date: '2026-03-12', deal_id: 'd1', account_code: '1200', credit: '7500.00'},
         ],
-        batch: {period: '2026-02', rows: 6},
+        batch: {period: '2026-02', rows: 4},
       },
     ],
   })
   const imported = importBatches(books.folder.exports, 'xero')
-  for (const day of ['2026-01-31', '2026-02-28'])
-    expect(balancesOf(imported, day), day).toEqual({1200: FUNDED, 1090: -FUNDED})
+  expect(balancesOf(imported, '2026-01-31')).toEqual({1200: FUNDED, 1090: -FUNDED})
+  expect(balancesOf(imported, '2026-02-28')).toEqual({1200: FUNDED + 400_000n, 1090: -FUNDED - 400_000n})
   expect(balancesOf(imported)).toEqual({1200: FUNDED + 50_000n, 1090: -FUNDED - 50_000n})
   expect(readJson(await run('export xero --period 2026-03', '2026-03-12'))).not.toMatchObject({
     batches: [{outcome: 'written'}],

@@ -122,6 +122,17 @@ test.each([
   expect(readFiles(lab.folder.root).size).toBe(0)
 })
 
+test.each([
+  ['no name at all', 'tape/a\0b'],
+  ['longer than a file system has', `exports/${'a'.repeat(5000)}`],
+])('a name in a backup that is %s is refused by name', async (_, path) => {
+  await backUp(lab.config, dir, lab.createWorld(DAY_1))
+  rmSync(lab.folder.root, {recursive: true})
+  addToManifest(path, {bytes: 0, sha256: hash('sha256', '')})
+  expect(await failureOf(restore(dir, true))).toMatchObject({code: 'BACKUP_DAMAGED'})
+  expect(readFiles(lab.folder.root).size).toBe(0)
+})
+
 test('a pipe and a file of another length in a backup are not read', async () => {
   await backUp(lab.config, dir, lab.createWorld(DAY_1))
   rmSync(lab.folder.root, {recursive: true})

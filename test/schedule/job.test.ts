@@ -1,4 +1,4 @@
-import {mkdtempSync, rmSync, writeFileSync} from 'node:fs'
+import {mkdtempSync, rmSync, symlinkSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
@@ -7,12 +7,16 @@ import {readJobs, requireJob} from '../../src/schedule/job.ts'
 import {failureOf} from '../support/lab.ts'
 
 let jobsDir: string
+let aside: string
 
 beforeEach(() => {
   jobsDir = mkdtempSync(join(tmpdir(), 'loantape-jobs-'))
+  aside = mkdtempSync(join(tmpdir(), 'loantape-aside-'))
 })
 
-afterEach(() => rmSync(jobsDir, {recursive: true, force: true}))
+afterEach(() => {
+  for (const dir of [jobsDir, aside]) rmSync(dir, {recursive: true, force: true})
+})
 
 const builtIn = parseConfig({}, {readFile: () => ''})
 const withOwn = () => ({...builtIn, jobsDir})
@@ -53,6 +57,18 @@ test('a job of the same name replaces the built-in one', async () => {
   writeJob('mine.mjs', aJob({name: 'nightly'}))
   expect(await namesOf(withOwn())).toEqual(await namesOf(builtIn))
   expect(await requireJob(withOwn(), 'nightly')).toMatchObject({schedule: '0 7 1 * *'})
+})
+
+test('a job file may have types, and values from a file beside it', async () => {
+  writeFileSync(join(jobsDir, 'steps.json'), '[{"do": "sync"}]')
+  writeFileSync(
+    join(jobsDir, 'own.ts'),
+    `import type {Job} from 'loantape'
+     import steps from './steps.json' with {type: 'json'}
+     const own: Record<string, unknown> = ${JSON.stringify(aJob({name: 'own', catchUp: 'latest'}))}
+     export default {...own, steps} as unknown`,
+  )
+  expect((await readJobs(withOwn())).at(-1)).toMatchObject({name: 'own', steps: [{do: 'sync'}]})
 })
 
 test('files that are no modules are passed over', async () => {
@@ -98,18 +114,39 @@ test.each([
     'reads a file elsewhere',
     `import {readFileSync} from 'node:fs'\nreadFileSync('/etc/hostname')\nexport default ${JSON.stringify(aJob())}`,
   ],
+  [
+    'reads a file elsewhere through a link',
+    `import {readFileSync} from 'node:fs'\nthrow new Error(readFileSync(new URL('./link.txt', import.meta.url), 'utf8'))`,
+  ],
+  [
+    'kills whoever reads it',
+    `process.kill(process.ppid, 'SIGKILL')\nexport default ${JSON.stringify(aJob())}`,
+  ],
+  ['asks this machine', `export default await fetch('http://127.0.0.1:1/').then(() => null)`],
+  [
+    'opens a connection',
+    `import {connect} from 'node:net'\nconnect(1)\nexport default ${JSON.stringify(aJob())}`,
+  ],
+  ['reaches a stream', `console._stdout.destroy()\nexport default ${JSON.stringify(aJob())}`],
+  [
+    'changes what its reader uses',
+    `Object.prototype.toJSON = () => 1\nexport default ${JSON.stringify(aJob())}`,
+  ],
   ['starts a program', `import {execFileSync} from 'node:child_process'\nexecFileSync('true')`],
 ])('a file that %s is refused by name', async (_, text) => {
+  writeFileSync(join(aside, 'secret.txt'), 'of another')
+  symlinkSync(join(aside, 'secret.txt'), join(jobsDir, 'link.txt'))
   writeFileSync(join(jobsDir, 'broken.mjs'), text)
   const refusal = await failureOf(readJobs(withOwn()))
   expect(refusal).toMatchObject({code: 'JOB_INVALID', exitCode: 2})
   expect(refusal.message).toContain('broken.mjs')
+  expect(refusal.message).not.toContain('of another')
 })
 
 test('a job file sees no setting of whoever reads it', async () => {
   process.env.LOANTAPE_TEST_SECRET = 'of the fleet'
   const text = `const job = ${JSON.stringify(aJob({name: 'own'}))}
-    export default {...job, name: process.env.LOANTAPE_TEST_SECRET ? 'seen' : 'unseen'}`
+    export default {...job, name: globalThis.process?.env.LOANTAPE_TEST_SECRET ? 'seen' : 'unseen'}`
   writeFileSync(join(jobsDir, 'curious.mjs'), text)
   try {
     expect(await namesOf(withOwn())).toContain('unseen')

@@ -1,4 +1,5 @@
 import type {ServerResponse} from 'node:http'
+import {brotliCompressSync, deflateSync, gzipSync, zstdCompressSync} from 'node:zlib'
 import {expect, test} from 'vitest'
 import {VERSION} from '../../src/core/process.ts'
 import type {JsonAnswer} from '../../src/source/client.ts'
@@ -206,6 +207,33 @@ test('refuses bytes that are not UTF-8, and judges an error by its status whatev
   expect(server.requests).toHaveLength(1)
   status = 500
   expect(await failureOf(ask(server))).toMatchObject({code: 'SOURCE_FAILING'})
+})
+
+const BODY = Buffer.from('{"data":[{"id":"deal_1"}]}')
+
+test.each([
+  ['gzip, as it says', gzipSync(BODY), 'gzip'],
+  ['br, as it says', brotliCompressSync(BODY), 'br'],
+  ['gzip without saying so', gzipSync(BODY), undefined],
+  ['zlib without saying so', deflateSync(BODY), undefined],
+  ['zstd, and says that it is nothing', zstdCompressSync(BODY), 'identity'],
+  ['gzip within half an answer', gzipSync(BODY).subarray(0, 20), 'gzip'],
+])('refuses an answer that is %s as compressed unasked', async (_, body, coding) => {
+  await using server = await startTestServer((_request, response) => {
+    response.writeHead(200, {'content-type': 'application/json', ...(coding && {'content-encoding': coding})})
+    response.end(body)
+  })
+  const error = await failureOf(ask(server))
+  expect(error).toMatchObject({code: 'SOURCE_COMPRESSED', exitCode: 7})
+  expect(error.message).toMatch(/GET \/deals: it is compressed \(\w+\).*asked for 'identity'/)
+  expect(server.requests).toHaveLength(1)
+})
+
+test('takes an answer that says it is compressed and is not', async () => {
+  await using server = await startTestServer((_request, response) => {
+    response.writeHead(200, {'content-type': 'application/json', 'content-encoding': 'gzip'}).end(BODY)
+  })
+  expect(await ask(server)).toMatchObject({status: 200, body: {data: [{id: 'deal_1'}]}})
 })
 
 test('reads a long text for what it is, whatever it holds', async () => {

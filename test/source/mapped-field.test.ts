@@ -65,6 +65,9 @@ test.each([
   ['{"rate": {"type": "decimal(30,2)"}}', 'rate.type: expected text, integer'],
   ['{"rate": {"type": "text", "path": ""}}', 'rate.path'],
   ['{"rate": {"type": "text", "meaning": "two\\nlines"}}', 'rate.meaning: expected one line of text'],
+  ['{"rate": {"type": "text", "meaning": "two\u2028lines"}}', 'rate.meaning: expected one line of text'],
+  ['{"rate": {"type": "text", "meaning": " "}}', 'rate.meaning: expected one line of text'],
+  ['{"rate": {"type": "text", "path": ["a\u2029b"]}}', 'rate.path'],
   ['{"rate": {"type": "text", "from": "x"}}', 'rate: Unrecognized key'],
   [`{"rate": {"type": "text", "path": "${'a.'.repeat(20)}a"}}`, 'rate.path: expected at most 20 names'],
   [

@@ -1,3 +1,4 @@
+import {execFileSync} from 'node:child_process'
 import {mkdirSync, rmSync, writeFileSync} from 'node:fs'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {buildRelease} from '../../src/build/build.ts'
@@ -111,6 +112,9 @@ test('a field mapped today appears with its past, and leaves no trace once it is
 
   writeFileSync(lab.folder.fields, '{"note_rate": ')
   await lab.walk(day(NIGHTS, '23:50'), {config: {detail: 'off'}})
+  expect(await failureOf(rebuild(day(NIGHTS)))).toMatchObject({code: 'FIELDS_FILE'})
+  rmSync(lab.folder.fields)
+  execFileSync('mkfifo', [lab.folder.fields])
   expect(await failureOf(rebuild(day(NIGHTS)))).toMatchObject({code: 'FIELDS_FILE'})
   rmSync(lab.folder.fields)
   expect(await rebuild(day(NIGHTS))).toMatchObject({outcome: 'rebuilt'})

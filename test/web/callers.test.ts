@@ -121,6 +121,25 @@ test.each(['/sql', '/data/query.csv'])(
   },
 )
 
+test.each(['/sql', '/data/query.csv'])('one address never has all running places of %s', async (path) => {
+  const five = Array.from({length: 5}, () => get(`${path}?${ENDLESS}`))
+  const answered: (number | undefined)[] = []
+  for (const {answer} of five)
+    void answer.then(
+      ({statusCode}) => answered.push(statusCode),
+      () => undefined,
+    )
+  // The other four have arrived.
+  await until(() => answered.length > 0)
+  const answer = await get(`${path}?q=select+40%2B2`, BOB).answer
+  expect([answer.statusCode, await read(answer), answered]).toEqual([
+    200,
+    expect.stringContaining('42'),
+    [503],
+  ])
+  for (const {hangUp} of five) hangUp()
+})
+
 test('an address watches the run under way in four windows, all together in twenty, none for ever', async () => {
   const watch = async (from: string) => {
     const stream = get('/runs/live', from)

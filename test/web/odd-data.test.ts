@@ -151,11 +151,11 @@ describe('a source whose texts are hostile', () => {
   })
 
   test('a name is as long as names are, and a blank one is said to be blank', async () => {
-    for (const path of ['/portfolio', '/pipeline', '/checks']) {
-      const text = await read(side, path)
-      expect(text, path).not.toMatch(/>[^<]*x{100}/)
-      expect(text, path).toContain('(blank)')
-    }
+    const named = ['/portfolio', '/pipeline', '/checks']
+    const listed = ['/deals', '/deals?page=2']
+    for (const path of [...named, ...listed]) expect(await read(side, path), path).not.toMatch(/>[^<]*x{100}/)
+    for (const path of [...named, '/deals?sort=property_address'])
+      expect(await read(side, path), path).toContain('(blank)')
   })
 
   test.each(['/portfolio', '/portfolio?status=', '/pipeline'])(

@@ -27,6 +27,21 @@ test('after a first walk nobody knows how long deals have been in their status, 
   expect(page).toContain('Only a part of this month was observed')
 })
 
+test('a book that nothing moved is no chart of nothing', async () => {
+  await using lab = await createLab({tables: 'all'})
+  lab.service.store.insert([aDeal(1, {status: 'funded'})])
+  await lab.sync('2026-03-02T23:30:00-05:00')
+  using stateDb = openStateDb(lab.folder.stateDb)
+  const tools = {stateDb, folder: lab.folder, jobs: [], env: lab.env}
+  await using side = await startWeb({...lab.config, webPort: 0}, tools, lab.createWorld())
+  const read = async () => await (await fetch(new URL('/portfolio', side.url))).text()
+  expect(await read()).toContain('Nothing moved it in 2026-03.')
+  expect(await read()).not.toContain('What moved the funded book')
+  lab.service.store.update('deal_000001', {loanAmountCents: 1n})
+  await lab.sync('2026-03-03T23:30:00-05:00')
+  expect(await read()).toContain('What moved the funded book in 2026-03')
+})
+
 test('behind the stuck deals, and behind those that reached a status, stand just these', async () => {
   await using lab = await createLab({tables: 'all'})
   const {store} = lab.service

@@ -1,4 +1,4 @@
-import {spawn} from 'node:child_process'
+import {type ChildProcess, spawn} from 'node:child_process'
 import {once} from 'node:events'
 import {existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
@@ -207,7 +207,8 @@ test('a process that nobody asks ends, and the next question starts another', as
   expect(readersOf(hasty.filesDir)).not.toContain(pid)
 })
 
-test('a server that is killed leaves neither an endless query nor files', async () => {
+/** Starts a server of its own that reads, with a query that never ends; returns it with its folder of files. */
+async function startServer(): Promise<{server: ChildProcess; filesDir: string; readers: string[]}> {
   const script = `
     import {createReader} from '${new URL('../../src/web/reader.ts', import.meta.url)}'
     const reader = createReader('${requireRelease(lab.folder).dir}', {memoryMb: 200, timeoutMs: ${NO_LIMIT_MS}, idleMs: ${NO_LIMIT_MS}})
@@ -220,12 +221,34 @@ test('a server that is killed leaves neither an endless query nor files', async 
     stdio: ['ignore', 'pipe', 'inherit'],
   })
   const [line] = await once(server.stdout, 'data')
+  rmSync(file)
   const filesDir = String(line).trim()
-  expect(readersOf(filesDir)).toHaveLength(1)
+  const readers = readersOf(filesDir)
+  expect(readers).toHaveLength(1)
+  return {server, filesDir, readers}
+}
+
+test('a server that is killed leaves neither an endless query nor files', async () => {
+  const {server, filesDir} = await startServer()
   server.kill('SIGKILL')
   await until(() => readersOf(filesDir).length === 0)
   expect(existsSync(filesDir)).toBe(false)
-  rmSync(file)
+})
+
+test('what a server and its readers leave when they are killed together is removed by the next server', async () => {
+  const {server, filesDir, readers} = await startServer()
+  writeFileSync(join(filesDir, '1.csv'), 'half a file')
+  // Held, since it removes the files once the server is gone.
+  for (const pid of readers) process.kill(Number(pid), 'SIGSTOP')
+  const ended = once(server, 'exit')
+  server.kill('SIGKILL')
+  for (const pid of readers) process.kill(Number(pid), 'SIGKILL')
+  await ended
+  await until(() => readersOf(filesDir).length === 0)
+  expect(existsSync(filesDir)).toBe(true)
+  createReader(requireRelease(lab.folder).dir, limits)[Symbol.dispose]()
+  expect(existsSync(filesDir)).toBe(false)
+  expect(existsSync(reader.filesDir)).toBe(true)
 })
 
 /** The processes that read for this folder. */

@@ -1,6 +1,9 @@
-import {existsSync, mkdtempSync, readdirSync, readFileSync, rmSync} from 'node:fs'
+import {once} from 'node:events'
+import {existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync} from 'node:fs'
+import {type IncomingMessage, request} from 'node:http'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
+import {text} from 'node:stream/consumers'
 import {Workbook} from '@cj-tech-master/excelts'
 import axe from 'axe-core'
 import type {Browser, Page} from 'playwright-core'
@@ -372,6 +375,38 @@ test('a download begins before it is whole, takes its time, and whoever hangs up
   }
   expect((await fetch(`${patient.url}/data/query.xlsx?q=select+1+as+one`)).status).toBe(200)
   await page.close()
+})
+
+test('who reads a file slowly keeps a place until it is sent, and others have theirs', async () => {
+  const aside = mkdtempSync(join(tmpdir(), 'loantape-downloads-'))
+  vi.stubEnv('TMPDIR', aside)
+  onTestFinished(() => {
+    vi.unstubAllEnvs()
+    rmSync(aside, {recursive: true})
+  })
+  const tools = {stateDb, folder: lab.folder, jobs: [], env: lab.env}
+  await using own = await startWeb({...lab.config, webPort: 0}, tools, lab.createWorld())
+  const ask = async (q: string, localAddress: string) => {
+    const sent = request(`${own.url}/data/query.csv?${new URLSearchParams({q})}`, {localAddress}).end()
+    const [answer] = (await once(sent, 'response')) as [IncomingMessage]
+    return answer
+  }
+  const rows = 5_000_000
+  const written = () =>
+    readdirSync(aside, {recursive: true, encoding: 'utf8'})
+      .filter((name) => name.endsWith('.csv'))
+      .map((name) => statSync(join(aside, name)).size)
+  const slow = await ask(`select lpad(range::varchar, 9, '0') as n from range(${rows})`, '127.0.0.2')
+  await until(() => written()[0] === 'n\n'.length + rows * '000000001\n'.length)
+  let isNextAnswered = false
+  const next = ask('select 1 as one', '127.0.0.2').finally(() => {
+    isNextAnswered = true
+  })
+  for (let turn = 0; turn < 3; turn += 1)
+    expect(await text(await ask('select 2 as two', '127.0.0.3'))).toBe('two\n2\n')
+  expect(isNextAnswered).toBe(false)
+  slow.resume()
+  expect(await text(await next)).toBe('one\n1\n')
 })
 
 test('a download that fails when it has begun breaks off', async () => {
