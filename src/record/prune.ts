@@ -14,7 +14,7 @@ import {withRun} from '../store/runs.ts'
 import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
 import {hasWarehouse, openHistory, openWarehouse} from '../store/warehouse.ts'
 import {type Age, countServed, forgetPlaces, pruneRecords} from '../sync/quarantine.ts'
-import {isOfHistory} from '../sync/tape-units.ts'
+import {isOfActs} from '../sync/tape-units.ts'
 import {describeGone} from './record-compare.ts'
 
 /** What was removed, or would be in a dry run. */
@@ -73,7 +73,7 @@ function listOldTapes(stateDb: StateDb, now: number, days: number): TapeRow[] {
   const ended = listTapes(stateDb).map((tape) => ({tape, at: Date.parse(tape.ended_at ?? '')}))
   const last = Math.max(...ended.map(({at}) => at).filter((at) => at <= now))
   return ended
-    .filter(({tape, at}) => isOfHistory(tape) && tape.removed_at === null && at < last - days * DAY_MS)
+    .filter(({tape, at}) => !isOfActs(tape.unit) && tape.removed_at === null && at < last - days * DAY_MS)
     .map(({tape}) => tape)
 }
 
