@@ -261,10 +261,10 @@ export function readTapeHeader(path: string): {fingerprint: string; folderId: st
 }
 
 /**
- * The lines of a tape's first group and of its last whole one, without what is between: where it ends is found by the lengths of
- * its groups. Chains are not compared.
+ * The lines of a tape's first group and of its last whole one, and where that ends, without what is between: it is found by the lengths
+ * of the groups. Chains are not compared.
  */
-export function readEnds(path: string, key: TapeKey): {first: TapeLine[]; last: TapeLine[]} {
+export function readEnds(path: string, key: TapeKey): {first: TapeLine[]; last: TapeLine[]; bytes: number} {
   const file = openSync(path, 'r')
   try {
     const {size} = fstatSync(file)
@@ -275,12 +275,13 @@ export function readEnds(path: string, key: TapeKey): {first: TapeLine[]; last: 
     }
     const header = size < HEADER_BYTES ? null : parseHeader(read(0, HEADER_BYTES))
     const groups: {from: number; length: number}[] = []
-    for (let at = HEADER_BYTES; header && at + LENGTH_BYTES <= size; ) {
-      const length = parseGroupLength(read(at, LENGTH_BYTES))
-      const from = at + LENGTH_BYTES
+    let bytes = HEADER_BYTES
+    while (header && bytes + LENGTH_BYTES <= size) {
+      const length = parseGroupLength(read(bytes, LENGTH_BYTES))
+      const from = bytes + LENGTH_BYTES
       if (length === null || from + length > size) break
       groups.push({from, length})
-      at = from + length
+      bytes = from + length
     }
     const linesOf = (number: number): TapeLine[] => {
       const group = groups.at(number)
@@ -292,7 +293,7 @@ export function readEnds(path: string, key: TapeKey): {first: TapeLine[]; last: 
         .slice(0, -1)
         .flatMap((line) => readLineAlone(line) ?? [])
     }
-    return {first: linesOf(0), last: linesOf(-1)}
+    return {first: linesOf(0), last: linesOf(-1), bytes}
   } finally {
     closeSync(file)
   }

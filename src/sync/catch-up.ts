@@ -17,12 +17,14 @@ import {
 } from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
-import {openHistory, openWarehouse, readSettings, writeSetting} from '../store/warehouse.ts'
-import {settleAgain} from './read-back.ts'
+import {openHistory, openWarehouse, readSettings, type Warehouse, writeSetting} from '../store/warehouse.ts'
+import type {Known} from './intake.ts'
+import {adoptFields} from './mapped-fields.ts'
+import {resumeWalks, settleAgain} from './read-back.ts'
 import {rebuildWarehouse} from './rebuild.ts'
 import {createStage} from './stream-tables.ts'
 import {type HistoryUnit, listReadableTapes, listUnits, readTakenBack} from './tape-units.ts'
-import {findReadKey} from './tapes.ts'
+import {findReadKey, openTapes, type Tapes} from './tapes.ts'
 
 /** The owner of a warehouse, and the last unit it contains. */
 type Stand = Awaited<ReturnType<typeof readStand>>
@@ -84,11 +86,33 @@ async function tryStand(folder: DataFolder): Promise<Stand | undefined> {
 }
 
 /**
+ * Opens warehouse and tapes for a run that stores something: what dead runs had settled or read is taken up first.
+ *
+ * @throws what opening them throws; ConfigError `STORES_DISAGREE`
+ */
+export async function openToSettle(
+  config: Config,
+  {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
+  world: World,
+): Promise<Known & AsyncDisposable & {db: Warehouse; tapes: Tapes}> {
+  await using opening = new AsyncDisposableStack()
+  const db = opening.use(await openWarehouse(folder, world, config))
+  world.onStep('warehouse opened')
+  const tapes = opening.use(openTapes(config, {folder, stateDb}, world))
+  const left = tapes.listLeft()
+  await catchUpWarehouse(config, {folder, stateDb, db}, world)
+  await adoptFields(db, folder, world)
+  const known = await resumeWalks({db, tapes}, left, world)
+  const opened = opening.move()
+  return {db, tapes, ...known, [Symbol.asyncDispose]: () => opened.disposeAsync()}
+}
+
+/**
  * Settles again what the tapes hold and an open warehouse lacks: a run died before it was stored, or an older file was put back.
  *
  * @throws ConfigError `STORES_DISAGREE` where it is ahead, another folder's, or the tapes for it cannot be read
  */
-export async function catchUpWarehouse(
+async function catchUpWarehouse(
   config: Config,
   {folder, stateDb, db}: {folder: DataFolder; stateDb: StateDb; db: Database},
   world: World,

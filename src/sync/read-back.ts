@@ -14,14 +14,17 @@ import {storeWalk} from './walk-state.ts'
 /**
  * Makes the stage and reads back what dead runs had read: an open walk stands where its tape ends. Walks that cannot be
  * continued are ended on their tapes.
+ *
+ * @param left the units that {@link Tapes.listLeft} names
  */
 export async function resumeWalks(
   {db, tapes}: {db: Database; tapes: Tapes},
+  left: readonly string[],
   {log}: Pick<World, 'log'>,
 ): Promise<Known> {
   await createStage(db)
   const known = await readKnown(db)
-  for (const unit of await tapes.listLeft()) {
+  for (const unit of left) {
     const reader = createReader(db, known)
     if (!(await tapes.reopen(unit, reader.take))) continue
     const {intake, kind, problem} = await reader.finish()

@@ -4,7 +4,7 @@ import type {KnownField, MappedField} from '../contract/mapped-field.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {businessDateOf} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
-import {LoantapeError, messageOf, newError, UnexpectedError} from '../core/errors.ts'
+import {codeOf, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {type Database, giveBackMemory, openDatabase, quoteLiteral} from '../store/database.ts'
@@ -341,17 +341,16 @@ function requireWalk(units: readonly HistoryUnit[], walk: string): string {
  * say which these are. Without it what was to be settled counts as settled.
  */
 async function endLeft(config: Config, folder: DataFolder, tapes: Tapes, world: World): Promise<boolean> {
+  const left = tapes.listLeft()
+  if (!existsSync(folder.warehouse)) return false
   try {
-    if (existsSync(folder.warehouse)) {
-      await using db = await openWarehouse(folder, world, config)
-      await resumeWalks({db, tapes}, world)
-      return true
-    }
+    await using db = await openWarehouse(folder, world, config)
+    await resumeWalks({db, tapes}, left, world)
+    return true
   } catch (error) {
-    if (!(error instanceof UnexpectedError && error.code === 'WAREHOUSE_UNREADABLE')) throw error
+    if (codeOf(error) !== 'WAREHOUSE_UNREADABLE') throw error
+    return false
   }
-  await tapes.listLeft()
-  return false
 }
 
 /** The new warehouse attached as `warehouse`, the present one as `present`. */

@@ -1,4 +1,4 @@
-import {chmodSync, existsSync, readdirSync, rmSync, statSync} from 'node:fs'
+import {chmodSync, existsSync, readdirSync, rmSync, statSync, truncateSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {formatInstant} from '../core/clock.ts'
@@ -8,6 +8,7 @@ import {VERSION} from '../core/process.ts'
 import {NONE, tellForeign} from '../core/text.ts'
 import type {Received, World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
+import {digestFileNow, syncToDisk} from '../store/files.ts'
 import {
   findHead,
   findRecorded,
@@ -109,8 +110,8 @@ export interface Tapes extends AsyncDisposable {
     said: Record<string, unknown>,
     settle: (unit: {name: string; begin: Frame; conclude: Conclude}) => Promise<T>,
   ): Promise<T>
-  /** The units that runs left when they died, oldest first; tapes that end with an outcome are closed first. */
-  listLeft(): Promise<string[]>
+  /** Ends the tapes that dead runs had concluded; returns the units that they left unfinished, oldest first. */
+  listLeft(): string[]
   /**
    * Reads a tape that was left and continues it after its last whole line; one that cannot be read any more is lost, and its
    * unit with it.
@@ -198,14 +199,11 @@ export function openTapes(
     }
   }
 
-  async function goOn(row: TapeRow, end: TapeEnd, kind: string, outcome = ''): Promise<void> {
+  async function goOn(row: TapeRow, end: TapeEnd, kind: string): Promise<void> {
     const path = join(folder.root, row.path)
     chmodSync(path, 0o600)
-    open.set(row.unit, {writer: await resumeTape(path, key, end), kind, outcome})
+    open.set(row.unit, {writer: await resumeTape(path, key, end), kind, outcome: ''})
   }
-
-  const noteLost = (unit: string) =>
-    noteTapeEnded(stateDb, unit, {ended_at: now(), outcome: 'lost', head: '', bytes: 0, sha256: ''})
 
   const tapes: Tapes = {
     async begin(unit, date, said) {
@@ -226,21 +224,20 @@ export function openTapes(
         await tapes.finish(name)
       }
     },
-    async listLeft() {
-      inStateTransaction(stateDb, () => adoptEnded(folder, stateDb, key))
-      const left = listTapes(stateDb).filter(isBeingWritten)
-      for (const row of left) {
-        const last = readLast(folder, row, key)
-        if (last?.frame.frame !== 'outcome') continue
-        const {end, kind} = await readThrough(folder, row, key)
-        if (!end || end.problem !== null) {
-          noteLost(row.unit)
-          continue
-        }
-        await goOn(row, end, kind, String(last.frame.outcome))
-        await tapes.finish(row.unit)
+    listLeft() {
+      for (const {row, end, bytes} of inStateTransaction(stateDb, () => adoptEnded(folder, stateDb, key))) {
+        const path = join(folder.root, row.path)
+        chmodSync(path, 0o600)
+        truncateSync(path, bytes)
+        syncToDisk(path)
+        chmodSync(path, 0o400)
+        const {outcome} = parseOutcome(end)
+        const whole = {outcome, head: end.chain, bytes, sha256: digestFileNow(path)}
+        noteTapeEnded(stateDb, row.unit, {ended_at: now(), ...whole})
       }
-      return left.map(({unit}) => unit).filter((unit) => findTape(stateDb, unit)?.ended_at === null)
+      return listTapes(stateDb)
+        .filter(isBeingWritten)
+        .map(({unit}) => unit)
     },
     async reopen(unit, take) {
       const row = findTape(stateDb, unit)
@@ -254,7 +251,7 @@ export function openTapes(
         rmSync(join(folder.root, row.path), {force: true})
         forgetTape(stateDb, unit)
       } else {
-        noteLost(unit)
+        noteTapeEnded(stateDb, unit, {ended_at: now(), outcome: 'lost', head: '', bytes: 0, sha256: ''})
       }
       return false
     },
@@ -323,9 +320,15 @@ export const parseOutcome = ({frame}: TapeLine) => outcomeSchema.parse(frame)
  * anything is added to the record.
  *
  * @param own the tape that the caller is writing
+ * @returns the tapes that have not been ended since their last outcome, which is `end`, up to where they are whole
  * @throws ConfigError `STORES_DISAGREE` where another command wrote a tape, and died before the state database knew it
  */
-export function adoptEnded(folder: DataFolder, stateDb: StateDb, key: TapeKey, own?: string): void {
+export function adoptEnded(
+  folder: DataFolder,
+  stateDb: StateDb,
+  key: TapeKey,
+  own?: string,
+): {row: TapeRow; end: TapeLine; bytes: number}[] {
   const rows = listTapes(stateDb)
   const known = new Set(rows.map(({path}) => path))
   const unknown = listTapeFiles(folder)
@@ -337,20 +340,22 @@ export function adoptEnded(folder: DataFolder, stateDb: StateDb, key: TapeKey, o
       `Data folder '${folder.root}', state.sqlite: it does not know ${unknown}, which another command wrote meanwhile and died.`,
       {next: 'Run again: that is read first.'},
     )
-  for (const row of rows) {
-    if (!isBeingWritten(row) || row.unit === own) continue
-    const {first, last} = readEndsOf(folder, row, key)
+  const left = rows.filter((row) => isBeingWritten(row) && row.unit !== own)
+  return left.flatMap((row) => {
+    const {first, last, bytes} = readEndsOf(folder, row, key)
     const end = last.at(-1)
-    if (end?.frame.frame !== 'outcome' || findRecorded(stateDb, end.chain)) continue
+    if (end?.frame.frame !== 'outcome') return []
     const {no, outcome} = parseOutcome(end)
     const kind = String((last.findLast(({frame}) => frame.frame === 'begin') ?? first[0])?.frame.kind)
-    noteUnit(stateDb, {no, tape: row.unit, kind, chain: end.chain}, isHistory(kind, outcome))
-  }
+    if (!findRecorded(stateDb, end.chain))
+      noteUnit(stateDb, {no, tape: row.unit, kind, chain: end.chain}, isHistory(kind, outcome))
+    return [{row, end, bytes}]
+  })
 }
 
 function readEndsOf(folder: DataFolder, row: Pick<TapeRow, 'path'>, key: TapeKey) {
   const path = join(folder.root, row.path)
-  return existsSync(path) ? readEnds(path, key) : {first: [], last: []}
+  return existsSync(path) ? readEnds(path, key) : {first: [], last: [], bytes: 0}
 }
 
 /** The last whole line of a readable tape. */
