@@ -120,7 +120,9 @@ function createPerformerUnder(
 ): Perform {
   return (act) => {
     adoptEnded(folder, stateDb, key)
-    applyAct(stateDb, act)
+    const text = JSON.stringify(act)
+    // What a lost state database is computed from has the same effects, to the order of keys.
+    applyAct(stateDb, actSchema.parse(JSON.parse(text)))
     const begun_at = new Date(realClock.now()).toISOString()
     const unit = `act_${begun_at.replace(/[-:.]/g, '')}_${randomBytes(3).toString('hex')}`
     const path = pathOfTape(unit, begun_at)
@@ -129,7 +131,7 @@ function createPerformerUnder(
       join(folder.root, path),
       [
         {frame: {frame: 'begin', unit, kind: 'act', act: act.act, version: VERSION, begun_at}},
-        {frame: {frame: 'act', act: act.act}, body: Buffer.from(JSON.stringify(act))},
+        {frame: {frame: 'act', act: act.act}, body: Buffer.from(text)},
         {frame: {frame: 'outcome', outcome: 'settled', no: no + 1, previous}},
       ],
       key,

@@ -5,6 +5,7 @@ import {afterAll, beforeAll, expect, test} from 'vitest'
 import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import {closePeriod} from '../../src/books/close-period.ts'
 import {JOURNAL_STEPS} from '../../src/core/types.ts'
+import {compareBooks} from '../../src/record/verify.ts'
 import {BOOK_TABLES, type Books, openBooks} from '../support/books.ts'
 import {runCommand} from '../support/command.ts'
 import {type Ended, runProgram, startProcess} from '../support/lab.ts'
@@ -75,6 +76,17 @@ test.each(refusals)('a period %s is refused, nothing changed', async (_, args, c
   const failure = readFailure(await run(args))
   expect(failure).toMatchObject({code, exitCode: 2})
   expect(failure.message).toContain(words)
+})
+
+test('books are what the acts on the tapes make of them, once months are closed, exported and reopened, too', async () => {
+  using copy = openBooks(books)
+  const env = {LOANTAPE_DATA_DIR: copy.folder.root}
+  await copy.export('xero', '2026-01', '2026-03-03')
+  expect(compareBooks(copy.config)).toEqual([])
+  for (const args of ['close 2026-02', 'reopen 2026-02 --why again']) {
+    expect((await run(['period', ...args.split(' ')], env)).code).toBe(0)
+    expect(compareBooks(copy.config)).toEqual([])
+  }
 })
 
 test('a month that is over but not seen to its end is not closed', async () => {
