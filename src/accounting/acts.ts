@@ -128,7 +128,7 @@ function createPerformerUnder(
     const path = pathOfTape(unit, begun_at)
     const {no, chain: previous} = findHead(stateDb)
     const whole = writeWholeTape(
-      join(folder.root, path),
+      {tapes: folder.tapes, path: join(folder.root, path)},
       [
         {frame: {frame: 'begin', unit, kind: 'act', act: act.act, version: VERSION, begun_at}},
         {frame: {frame: 'act', act: act.act}, body: Buffer.from(text)},

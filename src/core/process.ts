@@ -30,6 +30,9 @@ export function isOtherProcess(pid: number): boolean {
 /** The end of the names of files that this process is still writing. */
 export const WRITER_MARK = `@${hostname()}-${process.pid}`
 
+/** The prefix of what is written and not yet whole; where its process died, the next writer removes it. */
+export const WRITING = '.writing-'
+
 /** A file of another machine or container that is unchanged for this long is abandoned. */
 const FOREIGN_MS = DAY_MS
 

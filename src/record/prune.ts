@@ -83,6 +83,12 @@ function removeTapes(
   old: readonly TapeRow[],
   world: World,
 ): string[] {
+  const remove = () => {
+    for (const {path, removed_at, outcome} of listTapes(stateDb))
+      if (removed_at !== null && outcome !== 'lost') rmSync(join(folder.root, path), {force: true})
+  }
+  // Those that a prune left when it died.
+  remove()
   if (old.length === 0) return []
   const perform = createPerformer(config, {folder, stateDb}, world)
   const recorded = listRecorded(stateDb)
@@ -90,7 +96,7 @@ function removeTapes(
   inStateTransaction(stateDb, () =>
     perform({act: 'tapes pruned', at, tapes: old.map((row) => describeGone(recorded, row))}),
   )
-  for (const {path} of old) rmSync(join(folder.root, path), {force: true})
+  remove()
   return old.map(({path}) => path)
 }
 

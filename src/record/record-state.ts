@@ -119,19 +119,6 @@ function readBacklog(
   const head = findHead(stateDb)
   let folderId = readFact(stateDb, 'folder_id')
 
-  const missing = rows.filter((row) => isMissing(folder, row))
-  if (missing.length > 0) {
-    const units = recorded.filter(({tape}) => missing.some(({unit}) => unit === tape))
-    const names = missing
-      .slice(0, 3)
-      .map(({path}) => (files.has(path) ? `${path} is cut off` : `${path} is not there`))
-    complain(
-      'tape',
-      `the state database knows ${quantity(missing.length, 'tape')} that ${missing.length === 1 ? 'is' : 'are'} missing or cut off: ${names.join(', ')}${missing.length > 3 ? ', …' : ''}. It stands at unit ${head.no} of the record (${short(head.chain)}).`,
-      units.map(({chain}) => chain),
-    )
-  }
-
   const known = new Map(rows.map((row) => [row.path, row]))
   const tapes: FoundTape[] = []
   for (const [path, size] of files) {
@@ -161,6 +148,23 @@ function readBacklog(
     const found = readFound(folder, path, key)
     if (typeof found === 'string') complain('tape', `${path}: ${found}.`)
     else tapes.push(found)
+  }
+  const givenUp = new Set(
+    tapes.flatMap(({units: own}) =>
+      own.flatMap(({act}) => (act?.act === 'went on' ? act.tapes.map(({unit}) => unit) : [])),
+    ),
+  )
+  const missing = rows.filter((row) => isMissing(folder, row) && !givenUp.has(row.unit))
+  if (missing.length > 0) {
+    const units = recorded.filter(({tape}) => missing.some(({unit}) => unit === tape))
+    const names = missing
+      .slice(0, 3)
+      .map(({path}) => (files.has(path) ? `${path} is cut off` : `${path} is not there`))
+    complain(
+      'tape',
+      `the state database knows ${quantity(missing.length, 'tape')} that ${missing.length === 1 ? 'is' : 'are'} missing or cut off: ${names.join(', ')}${missing.length > 3 ? ', …' : ''}. It stands at unit ${head.no} of the record (${short(head.chain)}).`,
+      units.map(({chain}) => chain),
+    )
   }
   if (key && problems.length === 0) checkUnfinished(folder, stateDb, key, complain)
   const {units, gaps} =

@@ -6,13 +6,13 @@ import {
   mkdirSync,
   openSync,
   readSync,
-  rmSync,
   writeFileSync,
   writeSync,
 } from 'node:fs'
 import {type FileHandle, open} from 'node:fs/promises'
-import {dirname} from 'node:path'
+import {basename, dirname, join} from 'node:path'
 import {newError} from '../core/errors.ts'
+import {removeAbandoned, WRITER_MARK, WRITING} from '../core/process.ts'
 import {digestFile, digestFileNow, moveIntoPlace, syncToDisk} from './files.ts'
 import {
   CHAIN_START,
@@ -68,9 +68,9 @@ interface WholeTape {
   sha256: string
 }
 
-/** Writes a tape of one group atomically. */
+/** Writes a tape of one group atomically, under another name in the folder of all tapes first. */
 export function writeWholeTape(
-  path: string,
+  {tapes, path}: {tapes: string; path: string},
   lines: readonly {frame: Frame; body?: Buffer}[],
   key: TapeKey,
   folderId: string,
@@ -87,9 +87,8 @@ export function writeWholeTape(
     sealGroupNow(texts.join(''), {tapeId, number: 0}, key),
   ])
   mkdirSync(dirname(path), {recursive: true, mode: 0o700})
-  const temporary = `${path}.tmp`
-  // Left by a dead process.
-  rmSync(temporary, {force: true})
+  removeAbandoned(tapes, WRITING)
+  const temporary = join(tapes, `${WRITING}${basename(path)}${WRITER_MARK}`)
   writeFileSync(temporary, content, {mode: 0o400})
   moveIntoPlace(temporary, path)
   return {chain, bytes: content.length, sha256: digestFileNow(path)}

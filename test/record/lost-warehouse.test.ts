@@ -9,6 +9,8 @@ import {
 } from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import type {World} from '../../src/core/types.ts'
+import {goOn} from '../../src/record/record-compare.ts'
 import {listTapes, noteTapeRemoved} from '../../src/store/recorded.ts'
 import {findCurrentRelease} from '../../src/store/release.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
@@ -103,6 +105,24 @@ test('what a lost tape held is given up, and what came after it is not', async (
   const [batch] = readdirSync(join(lab.folder.exports, 'csv'))
   const manifest = readFileSync(join(lab.folder.exports, 'csv', batch!, 'manifest.json'), 'utf8')
   expect(JSON.parse(manifest)).toMatchObject({went_on: wentOn})
+})
+
+test('who goes on without a lost tape and dies once that is on the tape has gone on', async () => {
+  await lab.walk(DAY_2)
+  rmSync(listTapePaths()[1]!)
+  const dying: World = {
+    ...lab.createWorld(DAY_3),
+    onStep(step) {
+      if (step === 'act written') throw new Error('killed')
+    },
+  }
+  expect((await failureOf(goOn(lab.config, 'a disk died', dying))).message).toBe('killed')
+  expect((await lab.run(['tape', 'go-on', '--why', 'again'])).stderr).toContain('RECORD_WHOLE')
+  expect(JSON.parse((await lab.run(['status', '--json'])).stdout)).toMatchObject({
+    disagreements: [],
+    given_up: 1,
+  })
+  expect((await lab.walk(DAY_3)).changes).toMatchObject({unchanged: 40})
 })
 
 /** The tapes in the order of their walks. */

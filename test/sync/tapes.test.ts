@@ -1,6 +1,7 @@
 import {createHash} from 'node:crypto'
 import {
   chmodSync,
+  copyFileSync,
   existsSync,
   readdirSync,
   readFileSync,
@@ -247,6 +248,21 @@ test('refused walks and dry runs say so on their tapes', async () => {
     why: expect.stringContaining('20 of 60 known deals are absent'),
   })
   expect((await readTape(dry?.unit ?? '')).at(-1)).toMatchObject({outcome: 'dry run'})
+})
+
+test('tapes that a killed prune left are removed by the next, and what a killed act left is no tape', async () => {
+  lab.ageTapes(401)
+  await lab.walk(DAY_2)
+  const [old = ''] = listTapeFiles()
+  const kept = join(lab.folder.root, '../kept')
+  copyFileSync(join(lab.folder.root, old), kept)
+  const prune = () => pruneData(lab.config, {isDryRun: false}, lab.createWorld(DAY_2))
+  expect((await prune()).tapes).toEqual([old])
+  copyFileSync(kept, join(lab.folder.root, old))
+  writeFileSync(join(lab.folder.tapes, '.writing-act_1.jsonl.zst@elsewhere-1'), 'half of an act')
+  expect((await verify()).problems).toEqual([])
+  expect(await prune()).toMatchObject({outcome: 'unchanged'})
+  expect(listTapeFiles()).not.toContain(old)
 })
 
 test('a tape that is missing, swapped, renamed or changed is found', async () => {
