@@ -5,6 +5,7 @@ import {proveCombined} from '../test/proof/combined.ts'
 import {PAGES_PER_RUN, proveFuzz} from '../test/proof/fuzz.ts'
 import {proveJournal} from '../test/proof/journal.ts'
 import {proveKill} from '../test/proof/kill.ts'
+import {proveKillWrites} from '../test/proof/kill-writes.ts'
 import {proveMoney} from '../test/proof/money.ts'
 import {proveNights} from '../test/proof/nights.ts'
 import {proveNthAnswer} from '../test/proof/nth-answer.ts'
@@ -49,6 +50,7 @@ const PROOFS: Record<string, {prove: Proof; tested?: number; middle: number; who
     middle: 2,
     whole: 77,
   },
+  'kill-writes': {prove: proveKillWrites, middle: 8, whole: ALL},
   'nth-answer': {prove: proveNthAnswer, tested: 2, middle: 4, whole: ALL},
   'nth-file': {
     prove: (request) => proveNthFile(isMiddle ? {...request, tables: PORTFOLIO_TABLES} : request),
