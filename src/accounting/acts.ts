@@ -6,13 +6,12 @@ import {VERSION} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {
+  changeTape,
   findHead,
   findTapeKey,
   noteLoss,
   noteTape,
   noteTapeKey,
-  noteTapeLost,
-  noteTapeRemoved,
   noteUnit,
   noteWentOn,
   requireFolderId,
@@ -169,13 +168,13 @@ export function applyAct(stateDb: StateDb, act: Act): void {
       recordPeriodEvent(stateDb, act.event)
       break
     case 'tapes pruned':
-      for (const {unit} of act.tapes) noteTapeRemoved(stateDb, unit, act.at)
+      for (const {unit} of act.tapes) changeTape(stateDb, unit, {removed_at: act.at})
       break
     case 'key replaced':
       noteTapeKey(stateDb, {fingerprint: act.fingerprint, since: act.since, why: act.why})
       break
     case 'went on':
-      for (const {unit} of act.tapes) noteTapeLost(stateDb, unit, act.at)
+      for (const {unit} of act.tapes) changeTape(stateDb, unit, {outcome: 'lost', removed_at: act.at})
       for (const loss of act.losses) noteLoss(stateDb, loss)
       noteWentOn(stateDb, {at: act.at, why: act.why, given_up: act.tapes.length + act.losses.length})
       if (act.history_head !== undefined) writeFact(stateDb, 'history_head', act.history_head)

@@ -129,11 +129,7 @@ export function markHandedOver(
   {profile, batch_id}: IssuedBatch,
   isHandedOver: boolean,
 ): void {
-  stateDb.run('update journal_batch set is_handed_over = ? where profile = ? and batch_id = ?', [
-    Number(isHandedOver),
-    profile,
-    batch_id,
-  ])
+  stateDb.update('journal_batch', {profile, batch_id}, {is_handed_over: Number(isHandedOver)})
 }
 
 /** The files of a batch as they were handed out, by name. */

@@ -299,7 +299,7 @@ function storeBacklog(folder: DataFolder, stateDb: StateDb, {folderId, units, ta
       head,
       sha256: isEnded ? digestFileNow(join(folder.root, path)) : '',
     }
-    noteTape(stateDb, isEnded ? {...row, ...ended} : row)
+    noteTape(stateDb, {...row, outcome: null, head: null, sha256: null, ...(isEnded && ended)})
   }
   for (const {previous: _, isHistory: history, act, ...unit} of units) {
     if (!findTape(stateDb, unit.tape)) noteGone(stateDb, unit.tape)

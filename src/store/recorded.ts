@@ -115,64 +115,28 @@ const tapeRow = z.object({
   removed_at: z.string().nullable(),
 })
 
-/** Notes that a tape is begun or continued. */
-export function noteTapeBegun(
+/** Notes a tape that is begun or continued, or what else is known of it. */
+export function noteTape(
   stateDb: StateDb,
-  {unit, path, fingerprint, begun_at}: Pick<TapeRow, 'unit' | 'path' | 'fingerprint' | 'begun_at'>,
+  {
+    unit,
+    path,
+    fingerprint,
+    begun_at,
+    ...more
+  }: Pick<TapeRow, 'unit' | 'path' | 'fingerprint' | 'begun_at'> & Partial<TapeRow>,
 ): void {
   stateDb.run(
     `insert into tape (unit, path, fingerprint, begun_at) values (?, ?, ?, ?)
      on conflict (unit) do update set ended_at = null`,
     [unit, path, fingerprint, begun_at],
   )
+  if (Object.keys(more).length > 0) changeTape(stateDb, unit, more)
 }
 
-/** Notes that the first lines of a tape are stored. */
-export function noteTapeStored(stateDb: StateDb, unit: string, bytes: number): void {
-  stateDb.run('update tape set bytes = ? where unit = ?', [bytes, unit])
-}
-
-/** Forgets a tape of which nothing was ever stored. */
-export function forgetTape(stateDb: StateDb, unit: string): void {
-  stateDb.run('delete from tape where unit = ? and bytes is null', [unit])
-}
-
-/** How a tape ended. */
-type TapeEnding = {ended_at: string; outcome: string; head: string; bytes: number; sha256: string}
-
-/** Notes that a tape is whole. */
-export function noteTapeEnded(stateDb: StateDb, unit: string, ended: TapeEnding): void {
-  stateDb.run('update tape set ended_at = ?, outcome = ?, head = ?, bytes = ?, sha256 = ? where unit = ?', [
-    ended.ended_at,
-    ended.outcome,
-    ended.head,
-    ended.bytes,
-    ended.sha256,
-    unit,
-  ])
-}
-
-/** Replaces what is known of a tape. */
-export function noteTape(
-  stateDb: StateDb,
-  row: Pick<TapeRow, 'unit' | 'path' | 'fingerprint' | 'begun_at'> & Partial<TapeRow>,
-): void {
-  noteTapeBegun(stateDb, row)
-  const {ended_at = null, outcome = null, head = null, bytes = null, sha256 = null, removed_at = null} = row
-  stateDb.run(
-    'update tape set ended_at = ?, outcome = ?, head = ?, bytes = ?, sha256 = ?, removed_at = ? where unit = ?',
-    [ended_at, outcome, head, bytes, sha256, removed_at, row.unit],
-  )
-}
-
-/** Notes that a tape is lost and was given up. */
-export function noteTapeLost(stateDb: StateDb, unit: string, at: string): void {
-  stateDb.run(`update tape set outcome = 'lost', removed_at = ? where unit = ?`, [at, unit])
-}
-
-/** Notes that the file of a tape was pruned. */
-export function noteTapeRemoved(stateDb: StateDb, unit: string, removedAt: string): void {
-  stateDb.run('update tape set removed_at = ? where unit = ?', [removedAt, unit])
+/** Changes what is known of a tape. */
+export function changeTape(stateDb: StateDb, unit: string, changes: Partial<TapeRow>): void {
+  stateDb.update('tape', {unit}, changes)
 }
 
 /** Every tape, oldest first, pruned ones included. */

@@ -10,16 +10,14 @@ import type {Received, World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {digestFileNow, syncToDisk} from '../store/files.ts'
 import {
+  changeTape,
   findHead,
   findRecorded,
   findTape,
   findTapeKey,
-  forgetTape,
   listTapes,
-  noteTapeBegun,
-  noteTapeEnded,
+  noteTape,
   noteTapeKey,
-  noteTapeStored,
   noteUnit,
   requireFolderId,
   type TapeRow,
@@ -171,13 +169,13 @@ export function openTapes(
 
   async function create(unit: string, date: string, said: Record<string, unknown>): Promise<Frame> {
     const row = {unit, path: pathOfTape(unit, date)}
-    noteTapeBegun(stateDb, {...row, fingerprint: key.fingerprint, begun_at: now()})
+    noteTape(stateDb, {...row, fingerprint: key.fingerprint, begun_at: now()})
     const writer = await createTape(join(folder.root, row.path), key, requireFolderId(stateDb))
     open.set(unit, {writer, kind: String(said.kind), outcome: ''})
     const begin = describeBegin(unit, said)
     writer.add(begin)
     await writer.store()
-    noteTapeStored(stateDb, unit, 0)
+    changeTape(stateDb, unit, {bytes: 0})
     return begin
   }
 
@@ -193,7 +191,7 @@ export function openTapes(
       const {end} = await readThrough(folder, row, key)
       // A damaged tape stays as it is: somebody may repair it.
       if (!end || end.problem !== null || end.bytes < (row.bytes ?? 0)) continue
-      noteTapeBegun(stateDb, row)
+      changeTape(stateDb, unit, {ended_at: null})
       await goOn(row, end, String(said.kind))
       return {name: unit, begin: tapes.take(unit, describeBegin(unit, said))}
     }
@@ -233,7 +231,7 @@ export function openTapes(
         chmodSync(path, 0o400)
         const {outcome} = parseOutcome(end)
         const whole = {outcome, head: end.chain, bytes, sha256: digestFileNow(path)}
-        noteTapeEnded(stateDb, row.unit, {ended_at: now(), ...whole})
+        changeTape(stateDb, row.unit, {ended_at: now(), ...whole})
       }
       return listTapes(stateDb)
         .filter(isBeingWritten)
@@ -249,9 +247,10 @@ export function openTapes(
       }
       if (row.bytes === null) {
         rmSync(join(folder.root, row.path), {force: true})
-        forgetTape(stateDb, unit)
+        stateDb.run('delete from tape where unit = ?', [unit])
       } else {
-        noteTapeEnded(stateDb, unit, {ended_at: now(), outcome: 'lost', head: '', bytes: 0, sha256: ''})
+        const lost = {outcome: 'lost', head: '', bytes: 0, sha256: ''}
+        changeTape(stateDb, unit, {ended_at: now(), ...lost})
       }
       return false
     },
@@ -284,7 +283,7 @@ export function openTapes(
       const {sha256, bytes} = await writer.finish()
       open.delete(unit)
       await writer[Symbol.asyncDispose]()
-      noteTapeEnded(stateDb, unit, {ended_at: now(), outcome, head: writer.chain, bytes, sha256})
+      changeTape(stateDb, unit, {ended_at: now(), outcome, head: writer.chain, bytes, sha256})
     },
     async [Symbol.asyncDispose]() {
       for (const {writer} of open.values()) await writer[Symbol.asyncDispose]()

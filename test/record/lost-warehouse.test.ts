@@ -11,7 +11,7 @@ import {join} from 'node:path'
 import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import type {World} from '../../src/core/types.ts'
 import {goOn} from '../../src/record/record-compare.ts'
-import {listTapes, noteTapeRemoved} from '../../src/store/recorded.ts'
+import {changeTape, listTapes} from '../../src/store/recorded.ts'
 import {findCurrentRelease} from '../../src/store/release.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
@@ -144,7 +144,7 @@ test('where tapes were pruned, a warehouse brought back from before is taken on 
     using stateDb = openStateDb(lab.folder.stateDb)
     const [first] = listTapes(stateDb)
     rmSync(join(lab.folder.root, first!.path))
-    noteTapeRemoved(stateDb, first!.unit, DAY_3)
+    changeTape(stateDb, first!.unit, {removed_at: DAY_3})
   }
   writeFileSync(lab.folder.warehouse, 'damaged'.repeat(1000))
   const failure = await failureOf(rebuild())

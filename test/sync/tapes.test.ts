@@ -16,7 +16,7 @@ import {dealStream} from '../../src/contract/deal.ts'
 import {NONE, tellForeign} from '../../src/core/text.ts'
 import {applyEvents, replayQuarantine} from '../../src/pipeline.ts'
 import {pruneData} from '../../src/record/prune.ts'
-import {listTapes, noteTapeBegun} from '../../src/store/recorded.ts'
+import {listTapes, noteTape} from '../../src/store/recorded.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {ingestRates} from '../../src/sync/rates.ts'
 import {openTapes} from '../../src/sync/tapes.ts'
@@ -192,9 +192,9 @@ test('a tape of which nothing was stored when its run died is no loss', async ()
     using stateDb = openStateDb(lab.folder.stateDb)
     const [{fingerprint = '', path = ''} = {}] = listTapes(stateDb)
     const torn = {unit: 'w_torn', path: path.replace(/w_[^.]+/, 'w_torn'), fingerprint, begun_at: DAY_1}
-    noteTapeBegun(stateDb, torn)
+    noteTape(stateDb, torn)
     writeFileSync(join(lab.folder.root, torn.path), 'loantape ta')
-    noteTapeBegun(stateDb, {...torn, unit: 'w_none', path: path.replace(/w_[^.]+/, 'w_none')})
+    noteTape(stateDb, {...torn, unit: 'w_none', path: path.replace(/w_[^.]+/, 'w_none')})
   }
   await lab.walk(DAY_2)
   expect(await verify()).toMatchObject({outcome: 'whole', tapes: 2, problems: []})
