@@ -27,7 +27,7 @@ import {
   writeFact,
 } from '../store/recorded.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
-import {readGroups, readTapeHeader} from '../store/tape.ts'
+import {openTape, readTapeHeader} from '../store/tape.ts'
 import type {TapeKey} from '../store/tape-format.ts'
 import {textOf} from '../sync/tape-units.ts'
 import {findReadKey, isHistory, listTapeFiles, parseOutcome, readLast} from '../sync/tapes.ts'
@@ -123,9 +123,8 @@ function readBacklog(
   const tapes: FoundTape[] = []
   for (const [path, size] of files) {
     const row = known.get(path)
+    if (row && !(isKept(row) && size > (row.bytes ?? 0))) continue
     const header = readTapeHeader(join(folder.root, path))
-    const isNew = !row || (isKept(row) && size > (row.bytes ?? 0))
-    if (row && !isNew) continue
     if (!header) {
       if (!row) complain('tape', `${path} is no tape.`)
       continue
@@ -189,48 +188,33 @@ function checkUnfinished(folder: DataFolder, stateDb: StateDb, key: TapeKey, com
 
 /** Reads a tape. @returns its units, or its problem */
 function readFound(folder: DataFolder, path: string, key: TapeKey): FoundTape | string {
-  const file = join(folder.root, path)
   const unit = basename(path, '.jsonl.zst')
-  const tape: FoundTape = {
-    ...{unit, path, fingerprint: key.fingerprint, begunAt: '', units: [], bytes: 0, chain: '', outcome: ''},
-    isEnded: false,
-  }
-  let kind = ''
+  const units: FoundUnit[] = []
+  let [kind, begunAt, outcome, isEnded] = ['', '', '', false]
   let act: Act | undefined
-  const groups = readGroups(file, key)
-  for (let next = groups.next(); ; next = groups.next()) {
-    if (next.done) {
-      const {problem, bytes, chain} = next.value
-      // The tape of a killed walk may be torn at its end, which the next run cuts off.
-      if (problem !== null && tape.isEnded) return problem
-      return tape.begunAt === '' ? 'it holds nothing' : {...tape, bytes, chain}
+  const {lines, end} = openTape(join(folder.root, path), key)
+  for (const line of lines) {
+    const {frame} = line
+    isEnded = frame.frame === 'outcome'
+    if (frame.frame === 'begin') {
+      const begin = beginSchema.parse(frame)
+      if (begin.unit !== unit) return `it is the tape of '${begin.unit}', copied or renamed`
+      begunAt ||= begin.begun_at
+      kind = begin.kind
+      act = undefined
     }
-    for (const line of next.value) {
-      const {frame} = line
-      tape.isEnded = frame.frame === 'outcome'
-      if (frame.frame === 'begin') {
-        const begin = beginSchema.parse(frame)
-        if (begin.unit !== unit) return `it is the tape of '${begin.unit}', copied or renamed`
-        tape.begunAt ||= begin.begun_at
-        kind = begin.kind
-        act = undefined
-      }
-      if (frame.frame === 'act') act = actSchema.parse(JSON.parse(textOf(line)))
-      if (frame.frame !== 'outcome') continue
-      const {no, previous, outcome} = parseOutcome(line)
-      const history = isHistory(kind, outcome)
-      tape.units.push({
-        no,
-        previous,
-        tape: unit,
-        kind,
-        chain: line.chain,
-        isHistory: history,
-        ...(act && {act}),
-      })
-      tape.outcome = outcome
-    }
+    if (frame.frame === 'act') act = actSchema.parse(JSON.parse(textOf(line)))
+    if (frame.frame !== 'outcome') continue
+    const {no, previous, outcome: how} = parseOutcome(line)
+    const isOfHistory = isHistory(kind, how)
+    units.push({no, previous, tape: unit, kind, chain: line.chain, isHistory: isOfHistory, ...(act && {act})})
+    outcome = how
   }
+  const {problem, bytes, chain} = end
+  // The tape of a killed walk may be torn at its end, which the next run cuts off.
+  if (problem !== null && isEnded) return problem
+  if (begunAt === '') return 'it holds nothing'
+  return {unit, path, fingerprint: key.fingerprint, begunAt, units, bytes, chain, outcome, isEnded}
 }
 
 /** Appends units to the record, each after the one that it names; units of tapes that were removed or given up keep their place. */

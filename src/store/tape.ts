@@ -186,14 +186,26 @@ export type NumberedLine = TapeLine & {number: number}
  * Reads a tape group by group, so that its length costs no memory.
  *
  * @param isWanted by its text; a line that is not is left out, and neither it nor its body is compared with what it says of itself
- * @returns how far it could be read, as the generator's return value
+ * @returns its lines, and how far they could be read so far
  * @throws UnexpectedError `TAPE_KEY_WRONG` when it is sealed with another key
  */
-export function* readGroups(
+export function openTape(
   path: string,
   key: TapeKey,
   isWanted: (text: string) => boolean = () => true,
-): Generator<NumberedLine[], TapeEnd, undefined> {
+): {lines: Generator<NumberedLine>; end: TapeEnd} {
+  const end: TapeEnd = {tapeId: '', groups: 0, lines: 0, bytes: 0, chain: CHAIN_START, problem: null}
+  return {lines: readWanted(path, key, {isWanted, end}), end}
+}
+
+function* readWanted(
+  path: string,
+  key: TapeKey,
+  {isWanted, end}: {isWanted: (text: string) => boolean; end: TapeEnd},
+): Generator<NumberedLine> {
+  const stop = (problem: string) => {
+    end.problem = problem
+  }
   const file = openSync(path, 'r')
   try {
     const stats = fstatSync(file)
@@ -203,10 +215,9 @@ export function* readGroups(
       readSync(file, bytes, 0, bytes.length, from)
       return bytes
     }
-    const end: TapeEnd = {tapeId: '', groups: 0, lines: 0, bytes: 0, chain: CHAIN_START, problem: null}
-    if (!stats.isFile()) return {...end, problem: 'what lies in its place is no file'}
+    if (!stats.isFile()) return stop('what lies in its place is no file')
     const header = parseHeader(read(0, HEADER_BYTES))
-    if (header === null) return {...end, problem: 'it does not begin as a tape'}
+    if (header === null) return stop('it does not begin as a tape')
     const {fingerprint, tapeId} = header
     if (fingerprint !== key.fingerprint)
       throw newError(
@@ -218,9 +229,9 @@ export function* readGroups(
     while (end.bytes < size) {
       const from = end.bytes + LENGTH_BYTES
       const length = from <= size ? parseGroupLength(read(end.bytes, LENGTH_BYTES)) : null
-      if (length === null || from + length > size) return {...end, problem: 'it is cut off'}
+      if (length === null || from + length > size) return stop('it is cut off')
       const text = openGroup(read(from, length), {tapeId, number: end.groups}, key)
-      if (text === null) return {...end, problem: 'its bytes are not those that were written'}
+      if (text === null) return stop('its bytes are not those that were written')
       const lines: NumberedLine[] = []
       let {chain, lines: number} = end
       for (const line of text.split('\n').slice(0, -1)) {
@@ -230,17 +241,13 @@ export function* readGroups(
           continue
         }
         const parsed = parseLine(line, chain)
-        if ('problem' in parsed) return {...end, problem: parsed.problem}
+        if ('problem' in parsed) return stop(parsed.problem)
         ;({chain} = parsed)
         lines.push({...parsed, number})
       }
-      end.bytes = from + length
-      end.chain = chain
-      end.groups += 1
-      end.lines = number
-      yield lines
+      Object.assign(end, {bytes: from + length, chain, groups: end.groups + 1, lines: number})
+      yield* lines
     }
-    return end
   } finally {
     closeSync(file)
   }
@@ -307,15 +314,9 @@ export function* readLines(
   path: string,
   key: TapeKey,
   isWanted?: (text: string) => boolean,
-): Generator<NumberedLine, TapeEnd, undefined> {
-  const groups = readGroups(path, key, isWanted)
-  for (let next = groups.next(); ; next = groups.next()) {
-    if (!next.done) {
-      yield* next.value
-      continue
-    }
-    const {lines, problem} = next.value
-    if (problem === null) return next.value
-    throw newError('TAPE_DAMAGED', `Tape '${path}' after line ${lines}: ${problem}.`)
-  }
+): Generator<NumberedLine> {
+  const {lines, end} = openTape(path, key, isWanted)
+  yield* lines
+  if (end.problem !== null)
+    throw newError('TAPE_DAMAGED', `Tape '${path}' after line ${end.lines}: ${end.problem}.`)
 }

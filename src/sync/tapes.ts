@@ -23,7 +23,7 @@ import {
   type TapeRow,
 } from '../store/recorded.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
-import {createTape, readEnds, readGroups, resumeTape, type TapeEnd, type TapeWriter} from '../store/tape.ts'
+import {createTape, openTape, readEnds, resumeTape, type TapeEnd, type TapeWriter} from '../store/tape.ts'
 import {type Frame, makeTapeKey, readTapeKey, type TapeKey, type TapeLine} from '../store/tape-format.ts'
 import type {Conclude} from './commit.ts'
 
@@ -373,16 +373,14 @@ async function readThrough(
   let kind = ''
   // Without its key a tape cannot be read.
   if (row.fingerprint !== key.fingerprint || !existsSync(path)) return {kind}
-  const groups = readGroups(path, key)
-  for (let next = groups.next(); ; next = groups.next()) {
-    if (next.done) return next.value.groups === 0 ? {kind} : {end: next.value, kind}
-    for (const line of next.value) {
-      const {frame, unit, kind: named} = line.frame
-      if (frame === 'begin' && unit !== row.unit) return {kind}
-      if (frame === 'begin') kind = String(named)
-      await take?.(line)
-    }
+  const {lines, end} = openTape(path, key)
+  for (const line of lines) {
+    const {frame, unit, kind: named} = line.frame
+    if (frame === 'begin' && unit !== row.unit) return {kind}
+    if (frame === 'begin') kind = String(named)
+    await take?.(line)
   }
+  return end.groups === 0 ? {kind} : {end, kind}
 }
 
 /** The size of each tape file, by its path below the data folder. */
