@@ -5,10 +5,11 @@ import {fileURLToPath} from 'node:url'
 import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import {dealStream} from '../../src/contract/deal.ts'
 import {type DataFolder, dataFolderAt} from '../../src/store/data-folder.ts'
-import {listTapes} from '../../src/store/recorded.ts'
+import {listTapes, type TapeRow} from '../../src/store/recorded.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {openHistory} from '../../src/store/warehouse.ts'
 import {listTapeFiles} from '../../src/sync/tapes.ts'
+import {storeEvent} from '../../src/sync/webhook-events.ts'
 import {BOOK_TABLES} from '../support/books.ts'
 import {anyRow} from '../support/data.ts'
 import {aDeal, createLab, type Ended, type Lab, startProcess} from '../support/lab.ts'
@@ -45,8 +46,10 @@ export const DEEDS = [
   'key replaced',
   'guard accepted',
   'quarantine replayed',
+  'event applied',
   'restored',
   'rebuilt',
+  'walk taken back',
 ] as const
 
 /** One deed and the write before which it is killed. */
@@ -113,10 +116,8 @@ async function tellLender(lab: Lab): Promise<Record<(typeof DEEDS)[number], Deed
     work(dataFolderAt(join(dir, 'data')), dir)
     return dir
   }
-  const lost = change('lost', issued, (folder) => {
-    using stateDb = openStateDb(folder.stateDb)
-    const walk = listTapes(stateDb).findLast(({unit}) => unit.startsWith('w_'))
-    rmSync(join(folder.root, walk?.path ?? ''))
+  const lost = change('lost', issued, (folder, dir) => {
+    rmSync(join(folder.root, findLastWalk(dir).path))
     cpSync(before, folder.warehouse)
   })
   const gone = change('gone', lost, () => undefined)
@@ -128,6 +129,13 @@ async function tellLender(lab: Lab): Promise<Record<(typeof DEEDS)[number], Deed
   })
   const keyless = change('keyless', open, (_, dir) => rmSync(join(dir, 'tape.key')))
   const damaged = change('damaged', open, ({warehouse}) => writeFileSync(warehouse, 'damaged'.repeat(1000)))
+
+  const told = change('told', open, (folder) => {
+    using stateDb = openStateDb(folder.stateDb)
+    storeEvent(stateDb, {eventId: 'evt_1', type: 'deal.updated', dealId: id(3)}, Date.parse(NOW))
+  })
+  store.update(id(3), {loanAmountCents: 360_000_00n})
+  const walk = findLastWalk(open)
 
   for (const number of [6, 7, 8, 9]) store.remove(id(number))
   const guarded = 'sync --accept shrink --accept change'
@@ -146,13 +154,25 @@ async function tellLender(lab: Lab): Promise<Record<(typeof DEEDS)[number], Deed
     'key replaced': {command: 'tape new-key --why lost', folder: keyless, next: [guarded]},
     'guard accepted': {command: guarded, folder: open, next: [guarded]},
     'quarantine replayed': {command: 'quarantine replay', folder: open, isMended: true},
+    'event applied': {command: 'events apply', folder: told},
     restored: {
       command: `restore ${join(root, 'backup')}`,
       folder: restored,
       refusal: 'RESTORE_NOT_EMPTY',
     },
     rebuilt: {command: 'rebuild --apply', folder: damaged},
+    'walk taken back': {
+      command: `rebuild --without ${walk.unit} --why wrong --apply`,
+      folder: open,
+    },
   }
+}
+
+function findLastWalk(dir: string): TapeRow {
+  using stateDb = openStateDb(join(dir, 'data/state.sqlite'))
+  const walk = listTapes(stateDb).findLast(({unit}) => unit.startsWith('w_'))
+  assert(walk)
+  return walk
 }
 
 const envOf = (dir: string) => ({
