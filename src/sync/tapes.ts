@@ -3,7 +3,7 @@ import {join} from 'node:path'
 import {z} from 'zod'
 import {formatInstant} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
-import {GuardError, type LoantapeError, newError} from '../core/errors.ts'
+import {GuardError, newError} from '../core/errors.ts'
 import {VERSION} from '../core/process.ts'
 import {NONE, tellForeign} from '../core/text.ts'
 import type {Received, World} from '../core/types.ts'
@@ -69,20 +69,17 @@ export function requireTapeKey(
   const file = keyFileOf(config, folder)
   const pinned = findTapeKey(stateDb)
   const found = findReadKey(config, folder)
-  if (pinned !== undefined && found?.fingerprint !== pinned) throw createOtherKey(file, pinned, found)
+  if (pinned !== undefined && found?.fingerprint !== pinned)
+    throw newError(
+      'TAPE_KEY_LOST',
+      `Key of tapes '${file}': ${found ? `it is ${found.fingerprint}` : 'it is not there'}, and the tapes of this data folder are sealed with ${pinned}.`,
+    )
   const key = found ?? makeTapeKey(file, folder.root)
   if (pinned === undefined) {
     const since = new Date(realClock.now()).toISOString()
     noteTapeKey(stateDb, {fingerprint: key.fingerprint, since, why: null})
   }
   return key
-}
-
-function createOtherKey(file: string, pinned: string, found: TapeKey | undefined): LoantapeError {
-  return newError(
-    'TAPE_KEY_LOST',
-    `Key of tapes '${file}': ${found ? `it is ${found.fingerprint}` : 'it is not there'}, and the tapes of this data folder are sealed with ${pinned}.`,
-  )
 }
 
 /** How a unit ended, and whether it became history. */
