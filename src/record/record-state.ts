@@ -1,4 +1,3 @@
-import {statSync} from 'node:fs'
 import {basename, join} from 'node:path'
 import {z} from 'zod'
 import {type Act, actSchema, applyAct} from '../accounting/acts.ts'
@@ -36,11 +35,9 @@ import {findReadKey, isHistory, listTapeFiles, parseOutcome, readLast} from '../
 const isKept = ({ended_at, removed_at, outcome}: TapeRow) =>
   ended_at !== null && removed_at === null && outcome !== 'lost'
 
-/** Whether a kept tape is not there, or cut off. */
-export function isMissing({root}: DataFolder, row: TapeRow): boolean {
-  const size = statSync(join(root, row.path), {throwIfNoEntry: false})?.size ?? 0
-  return isKept(row) && size < (row.bytes ?? 0)
-}
+/** Whether a kept tape is not among the files that are there, or cut off. */
+export const isMissing = (files: ReadonlyMap<string, number>, row: TapeRow) =>
+  isKept(row) && (files.get(row.path) ?? 0) < (row.bytes ?? 0)
 
 /**
  * Brings the state database up to date with the tapes: reads tapes that are new to it, or longer than it knows, and applies the acts
@@ -153,7 +150,7 @@ function readBacklog(
       own.flatMap(({act}) => (act?.act === 'went on' ? act.tapes.map(({unit}) => unit) : [])),
     ),
   )
-  const missing = rows.filter((row) => isMissing(folder, row) && !givenUp.has(row.unit))
+  const missing = rows.filter((row) => isMissing(files, row) && !givenUp.has(row.unit))
   if (missing.length > 0) {
     const units = recorded.filter(({tape}) => missing.some(({unit}) => unit === tape))
     const names = missing
@@ -165,7 +162,7 @@ function readBacklog(
       units.map(({chain}) => chain),
     )
   }
-  if (key && problems.length === 0) checkUnfinished(folder, stateDb, key, complain)
+  if (key && problems.length === 0) checkUnfinished(folder, {rows, recorded}, key, complain)
   const {units, gaps} =
     problems.length > 0 && !fillsGaps
       ? {units: [], gaps: []}
@@ -174,9 +171,13 @@ function readBacklog(
 }
 
 /** Complains about unfinished tapes that lack a unit of the record. */
-function checkUnfinished(folder: DataFolder, stateDb: StateDb, key: TapeKey, complain: Complain): void {
-  const recorded = listRecorded(stateDb)
-  for (const row of listTapes(stateDb)) {
+function checkUnfinished(
+  folder: DataFolder,
+  {rows, recorded}: {rows: readonly TapeRow[]; recorded: readonly RecordedUnit[]},
+  key: TapeKey,
+  complain: Complain,
+): void {
+  for (const row of rows) {
     if (row.ended_at !== null || row.removed_at !== null || row.fingerprint !== key.fingerprint) continue
     const last = recorded.findLast(({tape}) => tape === row.unit)
     // The tape of a walk ends with an outcome; that of a day may continue after one.
