@@ -9,11 +9,9 @@ import {
   changeTape,
   findHead,
   findTapeKey,
-  noteLoss,
   noteTape,
   noteTapeKey,
   noteUnit,
-  noteWentOn,
   requireFolderId,
   writeFact,
 } from '../store/recorded.ts'
@@ -175,8 +173,12 @@ export function applyAct(stateDb: StateDb, act: Act): void {
       break
     case 'went on':
       for (const {unit} of act.tapes) changeTape(stateDb, unit, {outcome: 'lost', removed_at: act.at})
-      for (const loss of act.losses) noteLoss(stateDb, loss)
-      noteWentOn(stateDb, {at: act.at, why: act.why, given_up: act.tapes.length + act.losses.length})
+      for (const what of act.losses) stateDb.insert('record_loss', {what}, 'or ignore')
+      stateDb.insert('went_on', {
+        at: act.at,
+        why: act.why,
+        given_up: act.tapes.length + act.losses.length,
+      })
       if (act.history_head !== undefined) writeFact(stateDb, 'history_head', act.history_head)
   }
 }

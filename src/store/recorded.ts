@@ -73,16 +73,6 @@ export function listLosses(stateDb: StateDb): Set<string> {
   return new Set(stateDb.column(z.string(), 'select what from record_loss'))
 }
 
-/** Gives something up. */
-export function noteLoss(stateDb: StateDb, what: string): void {
-  stateDb.insert('record_loss', {what}, 'or ignore')
-}
-
-/** Notes that the data folder goes on without what is lost. */
-export function noteWentOn(stateDb: StateDb, wentOn: WentOn): void {
-  stateDb.insert('went_on', wentOn)
-}
-
 /** Adds to a manifest what the data folder has gone on without. */
 export function tellWentOn<Manifest extends object>(
   stateDb: StateDb,
