@@ -93,9 +93,9 @@ async function requireTapes(stage: Stage): Promise<void> {
 /** Every tape is whole, and warehouse and books are what the tapes say, as long as they can be. */
 async function requireRebuilt(stage: Stage): Promise<void> {
   if (!stage.isOfTapes || !existsSync(join(stage.data, 'tape'))) return
-  const {code, stdout} = await command(stage, ['verify', '--rebuild'], '2027-12-31T00:00:00Z')
+  const {code, stdout, stderr} = await command(stage, ['verify', '--rebuild'], '2027-12-31T00:00:00Z')
   if (code !== 0 || !stdout.includes('The warehouse matches them.'))
-    throw new Finding(`rebuild: expected no difference, seen ${stdout}`)
+    throw new Finding(`rebuild: expected no difference, seen ${stdout}${stderr}`)
   stage.listener.note('rebuilt and compared')
 }
 

@@ -126,8 +126,6 @@ export async function startSource(): Promise<Source> {
     if (await failOn(response)) return
     page += 1
     await source.meanwhile(page)
-    // Who asked may have given up on a slow machine, and asked again.
-    if (response.destroyed) return
     const cursor = query.get('cursor')
     const {records, next} = listPage(cursor, Number(query.get('limit')))
     for (const fault of find('moving'))
