@@ -9,7 +9,7 @@ import type {World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {type Database, giveBackMemory, openDatabase, quoteLiteral} from '../store/database.ts'
 import {moveIntoPlace} from '../store/files.ts'
-import {listLosses, requireFolderId} from '../store/recorded.ts'
+import {requireFolderId} from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
 import {lockWarehouse, openWarehouse, prepareLoad, setAside, writeSetting} from '../store/warehouse.ts'
 import {rebuildHead} from './commit.ts'
@@ -94,13 +94,13 @@ function selectCompared(catalog: 'present' | 'warehouse', table: string): string
  */
 async function takeOver(
   db: Database,
-  {units, lastLost, fields}: Pick<RebuildTools, 'units' | 'lastLost' | 'fields'>,
+  {units, isWhole, fields}: Pick<RebuildTools, 'units' | 'isWhole' | 'fields'>,
   {since, isReadable}: {since: string | null; isReadable: boolean},
 ): Promise<void> {
   if (isReadable) {
     await takeOverFields(db, fields, since)
     await takeOverRows(db, units, since)
-  } else if (units.length > 0 && lastLost === 0) {
+  } else if (isWhole) {
     await writeKnownFields(
       db,
       (fields ?? []).map((field) => ({...field, since: null})),
@@ -217,20 +217,19 @@ export async function rebuildWarehouse(
     const key = requireTapeKey(config, folder, stateDb, world)
     await using tapes = openTapes(config, {folder, stateDb}, world)
     const isReadable = await endLeft(config, folder, tapes, world)
-    const {units, lacking} = listUnits(stateDb, listReadableTapes(folder, stateDb, key))
-    const losses = listLosses(stateDb)
-    const lost = lacking.filter(({kind, chain}) => kind !== 'act' && !losses.has(chain))
-    const [lastLacking = 0, lastLost = 0] = [lacking, lost].map((some) => some.at(-1)?.no ?? 0)
+    const {units: all, lacking} = listUnits(stateDb, listReadableTapes(folder, stateDb, key))
+    const units = all.filter(({no}) => no > (lacking.at(-1)?.no ?? 0))
+    const isWhole = units.length > 0 && lacking.length === 0
     const takenBack = readTakenBack(units)
-    const kept = units.filter(({no}) => no > lastLacking)
-    if (without) takenBack.set(requireWalk(kept, without.walk), without.why)
+    if (without) takenBack.set(requireWalk(units, without.walk), without.why)
     const temporary = `${folder.warehouse}.rebuilt`
     const fields = keepsFields ? undefined : readMappedFields(folder)
     const folderId = requireFolderId(stateDb)
-    const tools = {config, folder, units, lastLacking, lastLost, takenBack, fields, temporary, folderId}
+    const tools = {config, folder, units, isWhole, takenBack, fields, temporary, folderId}
     try {
-      const result = await computeAnew(tools, isReadable, world)
-      const isEqual = result.differences?.length === 0
+      const {since, differences} = await computeAnew(tools, isReadable, world)
+      const result = {units: units.length, since, differences}
+      const isEqual = differences?.length === 0
       if (!isApplied || isEqual) {
         return {outcome: isEqual ? 'equal' : 'different', ...result, set_aside: []}
       }
@@ -255,9 +254,8 @@ interface RebuildTools {
   config: Config
   folder: DataFolder
   units: readonly HistoryUnit[]
-  /** The number of the last unit that is on no readable tape, and of the last of them that was not given up; 0 for none. */
-  lastLacking: number
-  lastLost: number
+  /** Whether nothing was stored before them. */
+  isWhole: boolean
   takenBack: ReadonlyMap<string, string>
   /** The fields to map; undefined keeps those of the warehouse. */
   fields: readonly MappedField[] | undefined
@@ -271,12 +269,9 @@ async function computeAnew(
   tools: RebuildTools,
   isReadable: boolean,
   world: World,
-): Promise<Pick<RebuildResult, 'units' | 'since' | 'differences'>> {
-  const {config, folder, takenBack, temporary, folderId} = tools
+): Promise<Pick<RebuildResult, 'since' | 'differences'>> {
+  const {config, folder, units, takenBack, temporary, folderId} = tools
   removeDatabase(temporary)
-  // Without a warehouse to take them over from, units that were given up are left out.
-  const from = isReadable ? tools.lastLacking : tools.lastLost
-  const units = tools.units.filter(({no}) => no > from)
   const since = findFirstSettle(units)
   const told: unknown[] = []
   const work = async <T>(task: (db: Database) => Promise<T>): Promise<T> => {
@@ -290,7 +285,7 @@ async function computeAnew(
   try {
     report(0)
     await work(async (db) => {
-      await takeOver(db, {...tools, units}, {since, isReadable})
+      await takeOver(db, tools, {since, isReadable})
       await writeSetting(db, 'folder_id', folderId)
     })
     for (let next = 0; next < units.length; next += UNITS_AT_ONCE) {
@@ -305,7 +300,7 @@ async function computeAnew(
     }
     world.onProgress({step: 'comparing'})
     if (isReadable) await work((db) => requireEverySettle(db, told.flat()))
-    return {units: units.length, since, differences: isReadable ? await work(compareTables) : null}
+    return {since, differences: isReadable ? await work(compareTables) : null}
   } catch (error) {
     const isDamage = !(error instanceof LoantapeError) && /corrupt|checksum|fatal/i.test(messageOf(error))
     if (!isReadable || !isDamage) throw error

@@ -265,13 +265,16 @@ test('a batch that was issued and is gone is found by verify, and brought back b
   expect(await verify()).toEqual([])
 })
 
-test('a batch that a dead run has not handed over yet is not called gone', async () => {
+test('a batch that was issued and never handed over is found by verify, until the next export', async () => {
   openClosed()
   const [batch] = await books.export('xero', '2026-01', '2026-02-03')
   rmSync(batch?.dir ?? '', {recursive: true})
   using stateDb = openStateDb(books.folder.stateDb)
   stateDb.run('update journal_batch set is_handed_over = 0')
-  expect((await verifyAll(books.config, books.at('2026-02-03'))).problems).toEqual([])
+  const verify = async () => (await verifyAll(books.config, books.at('2026-02-03'))).problems
+  expect(await verify()).toMatchObject([{path: 'exports', problem: expect.stringContaining('is not there')}])
+  await books.export('xero', '2026-01', '2026-02-03')
+  expect(await verify()).toEqual([])
 })
 
 test('a batch is reissued byte for byte, whatever has been removed since', async () => {
