@@ -28,7 +28,7 @@ import {
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 import {openTape, readTapeHeader} from '../store/tape.ts'
 import type {TapeKey} from '../store/tape-format.ts'
-import {textOf} from '../sync/tape-units.ts'
+import {isOfActs, textOf} from '../sync/tape-units.ts'
 import {findReadKey, isHistory, listTapeFiles, parseOutcome, readLast} from '../sync/tapes.ts'
 
 /** Whether the state database has a tape as finished and kept. */
@@ -249,6 +249,16 @@ function chainUp(
   const units: FoundUnit[] = []
   const gaps: FoundUnit[] = []
   const added = [...all.values()].filter(({no}) => !standing.has(no)).sort((a, b) => a.no - b.no)
+  // Who gave them up knew them from the state database of then.
+  const unknown = added.filter(({no, tape}) => goneNos.has(no) && isOfActs(tape))
+  const [first] = unknown
+  if (first && fillsGaps) gaps.push(...unknown)
+  else if (first)
+    complain(
+      'state.sqlite',
+      `it lacks ${quantity(unknown.length, 'act')} of the record on tapes that were given up, from unit ${first.no} on: what was issued or closed by them would be so once more. Put a later state database from a backup in its place.`,
+      unknown.map(({chain}) => chain),
+    )
   let before = recorded.at(-1)
   for (const unit of added) {
     for (let no = (before?.no ?? 0) + 1; fillsGaps && no < unit.no; no += 1) {

@@ -11,6 +11,7 @@ import {reissueBatch} from '../../src/books/issue.ts'
 import {JOURNAL_STEPS, type RunStep} from '../../src/core/types.ts'
 import {exportRelease} from '../../src/export.ts'
 import {pruneData} from '../../src/record/prune.ts'
+import {goOn} from '../../src/record/record-compare.ts'
 import {verifyAll} from '../../src/record/verify.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {type Books, openBooks} from '../support/books.ts'
@@ -275,6 +276,20 @@ test('a batch that was issued and never handed over is found by verify, until th
   expect(await verify()).toMatchObject([{path: 'exports', problem: expect.stringContaining('is not there')}])
   await books.export('xero', '2026-01', '2026-02-03')
   expect(await verify()).toEqual([])
+})
+
+test('where an act was given up with its tape, a state database that is lost later is refused: nothing is issued twice', async () => {
+  await books.export('xero', '2026-01', '2026-01-21')
+  rmSync(books.folder.tapes, {recursive: true})
+  await goOn(books.config, 'a disk died', books.at('2026-01-21'))
+  expect(await books.export('xero', '2026-01', '2026-01-21')).toMatchObject([{outcome: 'unchanged'}])
+  for (const end of ['', '-wal', '-shm']) rmSync(`${books.folder.stateDb}${end}`, {force: true})
+  rmSync(books.folder.exports, {recursive: true})
+  const failure = await failureOf(books.export('xero', '2026-01', '2026-01-21'))
+  expect(failure).toMatchObject({code: 'STORES_DISAGREE', exitCode: 2})
+  expect(failure.message).toContain('state.sqlite: it lacks 1 act')
+  await goOn(books.config, 'the state database, too', books.at('2026-01-21'))
+  expect(await books.export('xero', '2026-01', '2026-01-21')).toMatchObject([{outcome: 'written'}])
 })
 
 test('a batch is reissued byte for byte, whatever has been removed since', async () => {
