@@ -5,6 +5,7 @@ import {proveCombined} from '../test/proof/combined.ts'
 import {PAGES_PER_RUN, proveFuzz} from '../test/proof/fuzz.ts'
 import {proveJournal} from '../test/proof/journal.ts'
 import {proveKill} from '../test/proof/kill.ts'
+import {proveKillWrites} from '../test/proof/kill-writes.ts'
 import {proveMoney} from '../test/proof/money.ts'
 import {proveNights} from '../test/proof/nights.ts'
 import {proveNthAnswer} from '../test/proof/nth-answer.ts'
@@ -48,6 +49,12 @@ const PROOFS: Record<string, {prove: Proof; tested?: number; middle: number; who
       proveKill(isMiddle ? {...request, randomKills: 0, tables: PORTFOLIO_TABLES} : request),
     middle: 2,
     whole: 77,
+  },
+  'kill-writes': {
+    prove: (request) =>
+      proveKillWrites(isMiddle ? {...request, deeds: ['batch issued', 'gone on', 'tapes pruned']} : request),
+    middle: 6,
+    whole: ALL,
   },
   'nth-answer': {prove: proveNthAnswer, tested: 2, middle: 4, whole: ALL},
   'nth-file': {

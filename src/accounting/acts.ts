@@ -6,15 +6,12 @@ import {VERSION} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {
+  changeTape,
   findHead,
   findTapeKey,
-  noteLoss,
   noteTape,
   noteTapeKey,
-  noteTapeLost,
-  noteTapeRemoved,
   noteUnit,
-  noteWentOn,
   requireFolderId,
   writeFact,
 } from '../store/recorded.ts'
@@ -120,16 +117,18 @@ function createPerformerUnder(
 ): Perform {
   return (act) => {
     adoptEnded(folder, stateDb, key)
-    applyAct(stateDb, act)
+    const text = JSON.stringify(act)
+    // What a lost state database is computed from has the same effects, to the order of keys.
+    applyAct(stateDb, actSchema.parse(JSON.parse(text)))
     const begun_at = new Date(realClock.now()).toISOString()
     const unit = `act_${begun_at.replace(/[-:.]/g, '')}_${randomBytes(3).toString('hex')}`
     const path = pathOfTape(unit, begun_at)
     const {no, chain: previous} = findHead(stateDb)
     const whole = writeWholeTape(
-      join(folder.root, path),
+      {tapes: folder.tapes, path: join(folder.root, path)},
       [
         {frame: {frame: 'begin', unit, kind: 'act', act: act.act, version: VERSION, begun_at}},
-        {frame: {frame: 'act', act: act.act}, body: Buffer.from(JSON.stringify(act))},
+        {frame: {frame: 'act', act: act.act}, body: Buffer.from(text)},
         {frame: {frame: 'outcome', outcome: 'settled', no: no + 1, previous}},
       ],
       key,
@@ -167,15 +166,19 @@ export function applyAct(stateDb: StateDb, act: Act): void {
       recordPeriodEvent(stateDb, act.event)
       break
     case 'tapes pruned':
-      for (const {unit} of act.tapes) noteTapeRemoved(stateDb, unit, act.at)
+      for (const {unit} of act.tapes) changeTape(stateDb, unit, {removed_at: act.at})
       break
     case 'key replaced':
       noteTapeKey(stateDb, {fingerprint: act.fingerprint, since: act.since, why: act.why})
       break
     case 'went on':
-      for (const {unit} of act.tapes) noteTapeLost(stateDb, unit, act.at)
-      for (const loss of act.losses) noteLoss(stateDb, loss)
-      noteWentOn(stateDb, {at: act.at, why: act.why, given_up: act.tapes.length + act.losses.length})
+      for (const {unit} of act.tapes) changeTape(stateDb, unit, {outcome: 'lost', removed_at: act.at})
+      for (const what of act.losses) stateDb.insert('record_loss', {what}, 'or ignore')
+      stateDb.insert('went_on', {
+        at: act.at,
+        why: act.why,
+        given_up: act.tapes.length + act.losses.length,
+      })
       if (act.history_head !== undefined) writeFact(stateDb, 'history_head', act.history_head)
   }
 }

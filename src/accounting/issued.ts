@@ -105,11 +105,6 @@ export function listUndelivered(stateDb: StateDb, profile: string): IssuedBatch[
   return selectBatches(stateDb, 'profile = ? and is_handed_over = 0', [profile])
 }
 
-/** The batches whose files were put in their place. */
-export function listHandedOver(stateDb: StateDb): IssuedBatch[] {
-  return selectBatches(stateDb, `is_handed_over = ? and ${HAS_FILES}`, [1])
-}
-
 /** The batches of this id: one, unless two profiles share it. */
 export function findBatches(stateDb: StateDb, batchId: string): IssuedBatch[] {
   return selectBatches(stateDb, `batch_id = ? and ${HAS_FILES}`, [batchId])
@@ -129,11 +124,7 @@ export function markHandedOver(
   {profile, batch_id}: IssuedBatch,
   isHandedOver: boolean,
 ): void {
-  stateDb.run('update journal_batch set is_handed_over = ? where profile = ? and batch_id = ?', [
-    Number(isHandedOver),
-    profile,
-    batch_id,
-  ])
+  stateDb.update('journal_batch', {profile, batch_id}, {is_handed_over: Number(isHandedOver)})
 }
 
 /** The files of a batch as they were handed out, by name. */

@@ -69,6 +69,9 @@ export async function trueUp(
   }
   const {standing, lost} = await readStanding(stateDb, folder)
   if (standing === 'another') throw describeLost(folder, {standing, lost})
+  if (isIssued)
+    for (const batch of profiles.flatMap((profile) => listUndelivered(stateDb, profile)))
+      deliver(stateDb, folder, batch, world)
   const state = readIssueState(stateDb)
   const range = await readPeriodRange(config, world)
   const period = findFirstOpen(stateDb) ?? range.first
@@ -86,8 +89,6 @@ export async function trueUp(
   if (!isIssued) {
     return {outcome: 'dry_run', period, lost, profiles: plans.map((plan) => describePlan(plan, null))}
   }
-  const waiting = profiles.flatMap((profile) => listUndelivered(stateDb, profile))
-  for (const batch of waiting) deliver(stateDb, folder, batch, world)
   const prepared = plans.map(({profile, plan}) => {
     // A batch is of the month in which it begins.
     const month = (plan.net[0] ?? plan.lines[0])?.entry_date.slice(0, 7) ?? period

@@ -15,7 +15,7 @@ import {dirname, join, relative} from 'node:path'
 import {z} from 'zod'
 import {codeOf} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
-import {GENERATOR, WRITER_MARK} from '../core/process.ts'
+import {GENERATOR, temporaryBeside, WRITER_MARK} from '../core/process.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
 import {digestFile, keepText, moveIntoPlace, readKept, syncToDisk} from '../store/files.ts'
@@ -206,8 +206,7 @@ async function sealRelease(buildDir: string, manifest: ReleaseManifest): Promise
 
 /** Points `current` at a release, atomically. */
 export function moveCurrent(folder: DataFolder, releaseDir: string): void {
-  const temporary = `${folder.current}.tmp-${process.pid}`
-  rmSync(temporary, {force: true})
+  const temporary = temporaryBeside(folder.current)
   symlinkSync(relative(dirname(folder.current), releaseDir), temporary)
   renameSync(temporary, folder.current)
   syncToDisk(folder.root)

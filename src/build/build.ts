@@ -2,6 +2,7 @@ import {copyFileSync, rmSync} from 'node:fs'
 import {listNeededReleases} from '../accounting/periods.ts'
 import {businessDateOf} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
+import {temporaryBeside} from '../core/process.ts'
 import type {Moment, World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, requireOutFile} from '../store/data-folder.ts'
 import {moveIntoPlace, shareWithFolder} from '../store/files.ts'
@@ -174,7 +175,7 @@ function recordChecking(
 }
 
 function copyRelease(database: string, out: string): void {
-  const temporary = `${out}.tmp-${process.pid}`
+  const temporary = temporaryBeside(out)
   copyFileSync(database, temporary)
   shareWithFolder(temporary)
   moveIntoPlace(temporary, out)

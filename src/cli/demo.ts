@@ -278,7 +278,7 @@ const DEMO_ACCOUNTS = `${JSON.stringify(
 
 /** Files that a demo, or another command on its data, makes in its folder. */
 const MADE_BY_DEMO =
-  /^(\.loantape-demo|\.spill|(warehouse|state)\..+|(current|hash\.key)(\.tmp-.+)?|scratch|releases|exports|tape|cache|queries|(report-|dictionary\.).+)$/
+  /^(\.loantape-demo|\.spill|(warehouse|state)\..+|(current|hash\.key)(\.tmp.+)?|scratch|releases|exports|tape|cache|queries|(report-|dictionary\.).+)$/
 
 /**
  * Claims an empty folder, or the folder of an earlier demo, which is emptied. The claim lasts until disposed.

@@ -1,7 +1,7 @@
 import {type ChildProcess, spawn} from 'node:child_process'
 import {existsSync, readdirSync, rmSync, statSync} from 'node:fs'
 import {hostname} from 'node:os'
-import {basename, extname, join} from 'node:path'
+import {basename, dirname, extname, join} from 'node:path'
 import packageJson from '../../package.json' with {type: 'json'}
 import {DAY_MS} from './clock.ts'
 import {codeOf} from './errors.ts'
@@ -29,6 +29,9 @@ export function isOtherProcess(pid: number): boolean {
 
 /** The end of the names of files that this process is still writing. */
 export const WRITER_MARK = `@${hostname()}-${process.pid}`
+
+/** The prefix of what is written and not yet whole; where its process died, the next writer removes it. */
+export const WRITING = '.writing-'
 
 /** A file of another machine or container that is unchanged for this long is abandoned. */
 const FOREIGN_MS = DAY_MS
@@ -164,4 +167,10 @@ function stopWith(child: ChildProcess, signal: AbortSignal): Disposable {
       signal.removeEventListener('abort', stop)
     },
   }
+}
+
+/** A name beside a file for what is not yet whole; what dead writers left under such names is removed. */
+export function temporaryBeside(path: string): string {
+  removeAbandoned(dirname(path), `${basename(path)}.tmp`)
+  return `${path}.tmp${WRITER_MARK}`
 }

@@ -3,7 +3,7 @@ import {basename, dirname, join} from 'node:path'
 import {z} from 'zod'
 import {codeOf} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
-import {GENERATOR, removeAbandoned, WRITER_MARK} from '../core/process.ts'
+import {GENERATOR, removeAbandoned, WRITER_MARK, WRITING} from '../core/process.ts'
 import {digestFile, digestFileNow, moveIntoPlace} from '../store/files.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import type {NeutralisedCell, WrittenFile} from './profile.ts'
@@ -111,9 +111,9 @@ interface BatchFolder extends Disposable {
 /** Begins a batch under a temporary name beside its final one, and removes what crashed exports left there. */
 export function beginBatch(final: string): BatchFolder {
   const parent = dirname(final)
-  removeAbandoned(parent, '.writing-')
-  const dir = join(parent, `.writing-${basename(final)}${WRITER_MARK}`)
-  const aside = join(parent, `.writing-${basename(final)}-before${WRITER_MARK}`)
+  removeAbandoned(parent, WRITING)
+  const dir = join(parent, `${WRITING}${basename(final)}${WRITER_MARK}`)
+  const aside = join(parent, `${WRITING}${basename(final)}-before${WRITER_MARK}`)
   const remove = () => {
     for (const path of [dir, aside]) rmSync(path, {recursive: true, force: true})
   }
@@ -136,7 +136,7 @@ export function beginBatch(final: string): BatchFolder {
 
 /** Removes a batch. It is renamed first, so that a half-removed batch counts as unfinished. */
 export function removeBatch(final: string): void {
-  const aside = join(dirname(final), `.writing-${basename(final)}-before${WRITER_MARK}`)
+  const aside = join(dirname(final), `${WRITING}${basename(final)}-before${WRITER_MARK}`)
   renameSync(final, aside)
   rmSync(aside, {recursive: true, force: true})
 }

@@ -3,7 +3,7 @@ import {basename, dirname, join} from 'node:path'
 import {z} from 'zod'
 import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import {newError} from '../core/errors.ts'
-import {WRITER_MARK} from '../core/process.ts'
+import {WRITER_MARK, WRITING} from '../core/process.ts'
 import {type Database, quoteName} from '../store/database.ts'
 import {moveIntoPlace} from '../store/files.ts'
 import type {ReleaseManifest} from '../store/release.ts'
@@ -134,7 +134,7 @@ export function storeContract(dir: string, columns: ColumnContract, published: r
   const path = contractAt(dir)
   if (existsSync(path) && readFileSync(path, 'utf8') === text) return
   // Named like an unfinished batch, so that the next batch removes it after a crash.
-  const temporary = join(dir, `.writing-columns${WRITER_MARK}`)
+  const temporary = join(dir, `${WRITING}columns${WRITER_MARK}`)
   writeFileSync(temporary, text)
   moveIntoPlace(temporary, path)
 }

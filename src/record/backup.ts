@@ -17,7 +17,7 @@ import {backup, DatabaseSync} from 'node:sqlite'
 import {z} from 'zod'
 import type {Config} from '../core/config.ts'
 import {type LoantapeError, messageOf, newError} from '../core/errors.ts'
-import {GENERATOR, removeAbandoned, WRITER_MARK} from '../core/process.ts'
+import {GENERATOR, removeAbandoned, WRITER_MARK, WRITING} from '../core/process.ts'
 import {shorten} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import {
@@ -171,11 +171,12 @@ async function closeWhole(folder: DataFolder, config: Config, world: World): Pro
   await db.run('checkpoint warehouse')
 }
 
-/** The files below a folder, sorted. */
+/** The files below a folder, sorted, without those that are being written. */
 export function listFiles(dir: string): string[] {
   return readdirSync(dir, {recursive: true, withFileTypes: true})
     .filter((entry) => entry.isFile())
     .map((entry) => join(entry.parentPath, entry.name))
+    .filter((path) => !path.slice(dir.length).includes(`/${WRITING}`))
     .sort()
 }
 

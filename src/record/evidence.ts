@@ -19,12 +19,13 @@ import {createNormaliser} from '../source/record.ts'
 import {type DataFolder, dataFolderAt, requireNewFolder} from '../store/data-folder.ts'
 import {moveIntoPlace} from '../store/files.ts'
 import {readHistoryId} from '../store/moment.ts'
+import {listRecorded} from '../store/recorded.ts'
 import {requireRelease, sourceBridgeSchema} from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {type Frame, formatBare, type TapeKey, type TapeLine, targetOf} from '../store/tape-format.ts'
 import {openHistory, readSetting} from '../store/warehouse.ts'
 import {listKnownFields} from '../sync/mapped-fields.ts'
-import {listReadableTapes, type ReadableTape, readUnits, type TapeUnit, textOf} from '../sync/tape-units.ts'
+import {listReadableTapes, type ReadableTape, textOf} from '../sync/tape-units.ts'
 import {requireReadKey} from '../sync/tapes.ts'
 
 const MANIFEST = 'manifest.json'
@@ -82,10 +83,8 @@ export async function writeEvidence(
       'EVIDENCE_TAPES',
       `The tape that '${of}' rests on is not kept, or sealed with another key.`,
     )
-  const isShown = (unit: TapeUnit) =>
-    from === undefined
-      ? unit.tape.unit === subject.source.walk_id
-      : String(unit.begin.businessDate ?? unit.tape.unit) >= from
+  const isShown = ({unit, businessDate}: Frame) =>
+    from === undefined ? unit === subject.source.walk_id : String(businessDate ?? unit) >= from
   removeAbandoned(dirname(dir), TEMPORARY)
   const temporary = join(dirname(dir), `${TEMPORARY}${basename(dir)}${WRITER_MARK}`)
   try {
@@ -173,9 +172,8 @@ async function readOrigin(
 /** A tape that leads to the release. */
 interface ProvingTape {
   tape: ReadableTape
-  /** How many of its lines do. */
-  lines: number
-  units: TapeUnit[]
+  /** The chain of the last of its lines that do. */
+  last: string | undefined
 }
 
 /** The tapes that lead to a head, oldest first, and the head before them, whose tape is no longer kept. */
@@ -185,21 +183,13 @@ function followBack(
   head: string,
 ): {tapes: ProvingTape[]; before: string | null} {
   using stateDb = openStateDb(folder.stateDb)
-  const ended = listReadableTapes(folder, stateDb, key).filter(({ended_at}) => ended_at !== null)
-  const units = ended.flatMap(readUnits)
-  const byHead = new Map(units.map((unit) => [unit.head, unit]))
-  const reached: TapeUnit[] = []
-  let before: string | null = head
-  for (let unit = byHead.get(head); unit; unit = byHead.get(before ?? '')) {
-    reached.push(unit)
-    before = unit.before
-  }
-  const tapes = [...Map.groupBy(reached.reverse(), ({tape}) => tape)].map(([tape, ofTape]) => ({
-    tape,
-    lines: Math.max(...ofTape.map(({last}) => last)) + 1,
-    units: ofTape,
-  }))
-  return {tapes, before}
+  const readable = new Map(listReadableTapes(folder, stateDb, key).map((tape) => [tape.unit, tape]))
+  const recorded = listRecorded(stateDb)
+  const until = recorded.slice(0, recorded.findIndex(({chain}) => chain === head) + 1)
+  const from = until.findLastIndex(({tape}) => !readable.has(tape)) + 1
+  const byTape = Map.groupBy(until.slice(from), ({tape}) => readable.get(tape))
+  const tapes = [...byTape].flatMap(([tape, units]) => (tape ? [{tape, last: units.at(-1)?.chain}] : []))
+  return {tapes, before: until[from - 1]?.chain ?? null}
 }
 
 const nameOf = ({tape}: ProvingTape): string => `${tape.unit}.jsonl`
@@ -216,7 +206,7 @@ async function writeTapes(
     allFields,
   }: {
     subject: Subject
-    isShown: (unit: TapeUnit) => boolean
+    isShown: (begin: Frame) => boolean
     baseUrl: string
     deals: Stream
     allFields: boolean
@@ -230,15 +220,16 @@ async function writeTapes(
   await archive.writeFile(formatArchiveHead(description, `${subject.known_at.slice(0, 19)}Z`))
   for (const proving of tapes) {
     const name = nameOf(proving)
-    const shown = proving.units.filter((unit) => isShown(unit) && !isClosed(unit.begin))
-    if (shown.length > 0) written.shown.push(name)
     await using file = await open(join(dir, 'tapes', name), 'wx')
-    let number = 0
-    for (const line of proving.tape.lines().take(proving.lines)) {
+    let [number, isOpen] = [0, false]
+    for (const line of proving.tape.lines()) {
       number += 1
       await file.writeFile(`${formatBare(line)}\n`)
+      if (line.frame.frame === 'begin') isOpen = isShown(line.frame) && !isClosed(line.frame)
+      if (isOpen && written.shown.at(-1) !== name) written.shown.push(name)
+      if (line.chain === proving.last) break
       // What was replayed was shown before.
-      if (shown.length === 0 || !line.body || line.frame.frame === 'replay') continue
+      if (!isOpen || !line.body || line.frame.frame === 'replay') continue
       const answer = describeAnswer(line, `${name}:${number}`, baseUrl)
       // A feed of rates names no people.
       const isWhole = allFields || line.frame.frame === 'rates'

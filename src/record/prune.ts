@@ -14,7 +14,7 @@ import {withRun} from '../store/runs.ts'
 import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
 import {hasWarehouse, openHistory, openWarehouse} from '../store/warehouse.ts'
 import {type Age, countServed, forgetPlaces, pruneRecords} from '../sync/quarantine.ts'
-import {isOfHistory} from '../sync/tape-units.ts'
+import {isOfActs} from '../sync/tape-units.ts'
 import {describeGone} from './record-compare.ts'
 
 /** What was removed, or would be in a dry run. */
@@ -73,7 +73,7 @@ function listOldTapes(stateDb: StateDb, now: number, days: number): TapeRow[] {
   const ended = listTapes(stateDb).map((tape) => ({tape, at: Date.parse(tape.ended_at ?? '')}))
   const last = Math.max(...ended.map(({at}) => at).filter((at) => at <= now))
   return ended
-    .filter(({tape, at}) => isOfHistory(tape) && tape.removed_at === null && at < last - days * DAY_MS)
+    .filter(({tape, at}) => !isOfActs(tape.unit) && tape.removed_at === null && at < last - days * DAY_MS)
     .map(({tape}) => tape)
 }
 
@@ -83,6 +83,12 @@ function removeTapes(
   old: readonly TapeRow[],
   world: World,
 ): string[] {
+  const remove = () => {
+    for (const {path, removed_at, outcome} of listTapes(stateDb))
+      if (removed_at !== null && outcome !== 'lost') rmSync(join(folder.root, path), {force: true})
+  }
+  // Those that a prune left when it died.
+  remove()
   if (old.length === 0) return []
   const perform = createPerformer(config, {folder, stateDb}, world)
   const recorded = listRecorded(stateDb)
@@ -90,7 +96,7 @@ function removeTapes(
   inStateTransaction(stateDb, () =>
     perform({act: 'tapes pruned', at, tapes: old.map((row) => describeGone(recorded, row))}),
   )
-  for (const {path} of old) rmSync(join(folder.root, path), {force: true})
+  remove()
   return old.map(({path}) => path)
 }
 

@@ -24,6 +24,7 @@ import {
 import {findCurrentRelease, type Release} from '../store/release.ts'
 import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
 import {compareWarehouse, readStand} from '../sync/catch-up.ts'
+import {listTapeFiles} from '../sync/tapes.ts'
 import {catchUpState, isMissing} from './record-state.ts'
 
 /**
@@ -75,7 +76,8 @@ export async function goOn(
   const head = existsSync(folder.warehouse) ? ((await readStand(folder)).tape_head ?? '') : ''
   const isAhead = head !== '' && losses.includes(head)
   const recorded = listRecorded(stateDb)
-  const gone = listTapes(stateDb).filter((row) => isMissing(folder, row))
+  const files = listTapeFiles(folder)
+  const gone = listTapes(stateDb).filter((row) => isMissing(files, row))
   const perform = createPerformer(config, {folder, stateDb}, world)
   const act: Act = {
     act: 'went on',

@@ -1,4 +1,3 @@
-import {statSync} from 'node:fs'
 import {basename, join} from 'node:path'
 import {z} from 'zod'
 import {type Act, actSchema, applyAct} from '../accounting/acts.ts'
@@ -27,20 +26,18 @@ import {
   writeFact,
 } from '../store/recorded.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
-import {readGroups, readTapeHeader} from '../store/tape.ts'
+import {openTape, readTapeHeader} from '../store/tape.ts'
 import type {TapeKey} from '../store/tape-format.ts'
-import {textOf} from '../sync/tape-units.ts'
+import {isOfActs, textOf} from '../sync/tape-units.ts'
 import {findReadKey, isHistory, listTapeFiles, parseOutcome, readLast} from '../sync/tapes.ts'
 
 /** Whether the state database has a tape as finished and kept. */
 const isKept = ({ended_at, removed_at, outcome}: TapeRow) =>
   ended_at !== null && removed_at === null && outcome !== 'lost'
 
-/** Whether a kept tape is not there, or cut off. */
-export function isMissing({root}: DataFolder, row: TapeRow): boolean {
-  const size = statSync(join(root, row.path), {throwIfNoEntry: false})?.size ?? 0
-  return isKept(row) && size < (row.bytes ?? 0)
-}
+/** Whether a kept tape is not among the files that are there, or cut off. */
+export const isMissing = (files: ReadonlyMap<string, number>, row: TapeRow) =>
+  isKept(row) && (files.get(row.path) ?? 0) < (row.bytes ?? 0)
 
 /**
  * Brings the state database up to date with the tapes: reads tapes that are new to it, or longer than it knows, and applies the acts
@@ -119,26 +116,12 @@ function readBacklog(
   const head = findHead(stateDb)
   let folderId = readFact(stateDb, 'folder_id')
 
-  const missing = rows.filter((row) => isMissing(folder, row))
-  if (missing.length > 0) {
-    const units = recorded.filter(({tape}) => missing.some(({unit}) => unit === tape))
-    const names = missing
-      .slice(0, 3)
-      .map(({path}) => (files.has(path) ? `${path} is cut off` : `${path} is not there`))
-    complain(
-      'tape',
-      `the state database knows ${quantity(missing.length, 'tape')} that ${missing.length === 1 ? 'is' : 'are'} missing or cut off: ${names.join(', ')}${missing.length > 3 ? ', …' : ''}. It stands at unit ${head.no} of the record (${short(head.chain)}).`,
-      units.map(({chain}) => chain),
-    )
-  }
-
   const known = new Map(rows.map((row) => [row.path, row]))
   const tapes: FoundTape[] = []
   for (const [path, size] of files) {
     const row = known.get(path)
+    if (row && !(isKept(row) && size > (row.bytes ?? 0))) continue
     const header = readTapeHeader(join(folder.root, path))
-    const isNew = !row || (isKept(row) && size > (row.bytes ?? 0))
-    if (row && !isNew) continue
     if (!header) {
       if (!row) complain('tape', `${path} is no tape.`)
       continue
@@ -162,7 +145,24 @@ function readBacklog(
     if (typeof found === 'string') complain('tape', `${path}: ${found}.`)
     else tapes.push(found)
   }
-  if (key && problems.length === 0) checkUnfinished(folder, stateDb, key, complain)
+  const givenUp = new Set(
+    tapes.flatMap(({units: own}) =>
+      own.flatMap(({act}) => (act?.act === 'went on' ? act.tapes.map(({unit}) => unit) : [])),
+    ),
+  )
+  const missing = rows.filter((row) => isMissing(files, row) && !givenUp.has(row.unit))
+  if (missing.length > 0) {
+    const units = recorded.filter(({tape}) => missing.some(({unit}) => unit === tape))
+    const names = missing
+      .slice(0, 3)
+      .map(({path}) => (files.has(path) ? `${path} is cut off` : `${path} is not there`))
+    complain(
+      'tape',
+      `the state database knows ${quantity(missing.length, 'tape')} that ${missing.length === 1 ? 'is' : 'are'} missing or cut off: ${names.join(', ')}${missing.length > 3 ? ', …' : ''}. It stands at unit ${head.no} of the record (${short(head.chain)}).`,
+      units.map(({chain}) => chain),
+    )
+  }
+  if (key && problems.length === 0) checkUnfinished(folder, {rows, recorded}, key, complain)
   const {units, gaps} =
     problems.length > 0 && !fillsGaps
       ? {units: [], gaps: []}
@@ -171,9 +171,13 @@ function readBacklog(
 }
 
 /** Complains about unfinished tapes that lack a unit of the record. */
-function checkUnfinished(folder: DataFolder, stateDb: StateDb, key: TapeKey, complain: Complain): void {
-  const recorded = listRecorded(stateDb)
-  for (const row of listTapes(stateDb)) {
+function checkUnfinished(
+  folder: DataFolder,
+  {rows, recorded}: {rows: readonly TapeRow[]; recorded: readonly RecordedUnit[]},
+  key: TapeKey,
+  complain: Complain,
+): void {
+  for (const row of rows) {
     if (row.ended_at !== null || row.removed_at !== null || row.fingerprint !== key.fingerprint) continue
     const last = recorded.findLast(({tape}) => tape === row.unit)
     // The tape of a walk ends with an outcome; that of a day may continue after one.
@@ -185,48 +189,33 @@ function checkUnfinished(folder: DataFolder, stateDb: StateDb, key: TapeKey, com
 
 /** Reads a tape. @returns its units, or its problem */
 function readFound(folder: DataFolder, path: string, key: TapeKey): FoundTape | string {
-  const file = join(folder.root, path)
   const unit = basename(path, '.jsonl.zst')
-  const tape: FoundTape = {
-    ...{unit, path, fingerprint: key.fingerprint, begunAt: '', units: [], bytes: 0, chain: '', outcome: ''},
-    isEnded: false,
-  }
-  let kind = ''
+  const units: FoundUnit[] = []
+  let [kind, begunAt, outcome, isEnded] = ['', '', '', false]
   let act: Act | undefined
-  const groups = readGroups(file, key)
-  for (let next = groups.next(); ; next = groups.next()) {
-    if (next.done) {
-      const {problem, bytes, chain} = next.value
-      // The tape of a killed walk may be torn at its end, which the next run cuts off.
-      if (problem !== null && tape.isEnded) return problem
-      return tape.begunAt === '' ? 'it holds nothing' : {...tape, bytes, chain}
+  const {lines, end} = openTape(join(folder.root, path), key)
+  for (const line of lines) {
+    const {frame} = line
+    isEnded = frame.frame === 'outcome'
+    if (frame.frame === 'begin') {
+      const begin = beginSchema.parse(frame)
+      if (begin.unit !== unit) return `it is the tape of '${begin.unit}', copied or renamed`
+      begunAt ||= begin.begun_at
+      kind = begin.kind
+      act = undefined
     }
-    for (const line of next.value) {
-      const {frame} = line
-      tape.isEnded = frame.frame === 'outcome'
-      if (frame.frame === 'begin') {
-        const begin = beginSchema.parse(frame)
-        if (begin.unit !== unit) return `it is the tape of '${begin.unit}', copied or renamed`
-        tape.begunAt ||= begin.begun_at
-        kind = begin.kind
-        act = undefined
-      }
-      if (frame.frame === 'act') act = actSchema.parse(JSON.parse(textOf(line)))
-      if (frame.frame !== 'outcome') continue
-      const {no, previous, outcome} = parseOutcome(line)
-      const history = isHistory(kind, outcome)
-      tape.units.push({
-        no,
-        previous,
-        tape: unit,
-        kind,
-        chain: line.chain,
-        isHistory: history,
-        ...(act && {act}),
-      })
-      tape.outcome = outcome
-    }
+    if (frame.frame === 'act') act = actSchema.parse(JSON.parse(textOf(line)))
+    if (frame.frame !== 'outcome') continue
+    const {no, previous, outcome: how} = parseOutcome(line)
+    const isOfHistory = isHistory(kind, how)
+    units.push({no, previous, tape: unit, kind, chain: line.chain, isHistory: isOfHistory, ...(act && {act})})
+    outcome = how
   }
+  const {problem, bytes, chain} = end
+  // The tape of a killed walk may be torn at its end, which the next run cuts off.
+  if (problem !== null && isEnded) return problem
+  if (begunAt === '') return 'it holds nothing'
+  return {unit, path, fingerprint: key.fingerprint, begunAt, units, bytes, chain, outcome, isEnded}
 }
 
 /** Appends units to the record, each after the one that it names; units of tapes that were removed or given up keep their place. */
@@ -260,6 +249,16 @@ function chainUp(
   const units: FoundUnit[] = []
   const gaps: FoundUnit[] = []
   const added = [...all.values()].filter(({no}) => !standing.has(no)).sort((a, b) => a.no - b.no)
+  // Who gave them up knew them from the state database of then.
+  const unknown = added.filter(({no, tape}) => goneNos.has(no) && isOfActs(tape))
+  const [first] = unknown
+  if (first && fillsGaps) gaps.push(...unknown)
+  else if (first)
+    complain(
+      'state.sqlite',
+      `it lacks ${quantity(unknown.length, 'act')} of the record on tapes that were given up, from unit ${first.no} on: what was issued or closed by them would be so once more. Put a later state database from a backup in its place.`,
+      unknown.map(({chain}) => chain),
+    )
   let before = recorded.at(-1)
   for (const unit of added) {
     for (let no = (before?.no ?? 0) + 1; fillsGaps && no < unit.no; no += 1) {
@@ -295,7 +294,7 @@ function storeBacklog(folder: DataFolder, stateDb: StateDb, {folderId, units, ta
       head,
       sha256: isEnded ? digestFileNow(join(folder.root, path)) : '',
     }
-    noteTape(stateDb, isEnded ? {...row, ...ended} : row)
+    noteTape(stateDb, {...row, outcome: null, head: null, sha256: null, ...(isEnded && ended)})
   }
   for (const {previous: _, isHistory: history, act, ...unit} of units) {
     if (!findTape(stateDb, unit.tape)) noteGone(stateDb, unit.tape)

@@ -4,7 +4,7 @@ import {join, relative} from 'node:path'
 import {gunzipSync} from 'node:zlib'
 import {z} from 'zod'
 import {actSchema, applyAct} from '../accounting/acts.ts'
-import {listHandedOver} from '../accounting/issued.ts'
+import {listAllBatches} from '../accounting/issued.ts'
 import {verifyReleaseFiles, verifyReleaseTables} from '../build/verify-release.ts'
 import type {Config} from '../core/config.ts'
 import {CATALOGUE, type Failure, messageOf, newError, UnexpectedError} from '../core/errors.ts'
@@ -26,7 +26,7 @@ import {readLines} from '../store/tape.ts'
 import type {TapeKey} from '../store/tape-format.ts'
 import {verifyWarehouse} from '../store/verify-warehouse.ts'
 import {hasWarehouse} from '../store/warehouse.ts'
-import {listReadableTapes, textOf} from '../sync/tape-units.ts'
+import {isOfActs, listReadableTapes, textOf} from '../sync/tape-units.ts'
 import {findReadKey, parseOutcome, requireReadKey} from '../sync/tapes.ts'
 import {listFiles} from './backup.ts'
 import {listDisagreements} from './record-compare.ts'
@@ -93,7 +93,7 @@ export async function verifyAll(config: Config, world: World): Promise<VerifyRes
 /** Issued journal batches that are missing; no command removes one. */
 function listGoneBatches({stateDb: path, exports}: DataFolder): Failure[] {
   using stateDb = openStateDb(path)
-  return listHandedOver(stateDb)
+  return listAllBatches(stateDb)
     .filter(({profile, batch_id}) => !existsSync(join(exports, profile, batch_id)))
     .map(({profile, batch_id}) => ({
       code: 'BATCH_GONE',
@@ -216,10 +216,13 @@ export function compareBooks(config: Config): string[] {
   const folder = dataFolderAt(config.dataDir)
   using stateDb = openStateDb(folder.stateDb)
   using anew = openStateDb(':memory:')
-  const tapes = listReadableTapes(folder, stateDb, findReadKey(config, folder))
-  const acts = tapes
-    .filter(({unit}) => unit.startsWith('act_'))
-    .flatMap((tape) => [...tape.lines()].filter(({frame}) => frame.frame === 'act').map(textOf))
+  const readable = listReadableTapes(folder, stateDb, findReadKey(config, folder))
+  const tapes = new Map(readable.map((tape) => [tape.unit, tape]))
+  const acts = listRecorded(stateDb)
+    .filter(({tape}) => isOfActs(tape))
+    .flatMap(({tape}) => [...(tapes.get(tape)?.lines() ?? [])])
+    .filter(({frame}) => frame.frame === 'act')
+    .map(textOf)
   for (const act of acts) applyAct(anew, actSchema.parse(JSON.parse(act)))
   return Object.entries(BOOKS)
     .filter(([table, columns]) => readBooks(stateDb, table, columns) !== readBooks(anew, table, columns))

@@ -140,10 +140,8 @@ export function adoptRun(
 
 /** Shows processes on other machines that a run is alive. */
 export function beatRun(stateDb: StateDb, run: JobRun, now: number): void {
-  stateDb.run(
-    `update job_run set heartbeat_at = ? where job_run_id = ? and attempt = ? and state = 'running'`,
-    [now, run.job_run_id, run.attempt],
-  )
+  const {job_run_id, attempt} = run
+  stateDb.update('job_run', {job_run_id, attempt, state: 'running'}, {heartbeat_at: now})
 }
 
 /** How an attempt ended; `retryAt`, ms since the epoch, queues it again. */
@@ -162,19 +160,12 @@ export function endRun(stateDb: StateDb, run: JobRun, end: AttemptEnd, now: numb
   const ended_at = isoOf(now)
   const [state, reason] =
     retryAt === null ? [exitCode === 0 ? 'done' : 'failed', null] : ['queued', 'tried again']
+  const outcome = {exit_code: exitCode, error_code: errorCode, error}
+  const row = {state, reason, not_before: retryAt ?? run.not_before, ended_at, ...outcome, summary}
   inStateTransaction(stateDb, () => {
-    const {changes} = stateDb.run(
-      `update job_run set state = ?, reason = ?, not_before = ?, ended_at = ?, exit_code = ?, error_code = ?,
-         error = ?, summary = ?
-       where job_run_id = ? and attempt = ? and state = 'running'`,
-      [
-        ...[state, reason, retryAt ?? run.not_before, ended_at, exitCode, errorCode, error, summary],
-        ...[job_run_id, attempt],
-      ],
-    )
+    const {changes} = stateDb.update('job_run', {job_run_id, attempt, state: 'running'}, row)
     if (changes === 0) return
     const started_at = run.started_at ?? ended_at
-    const outcome = {exit_code: exitCode, error_code: errorCode, error}
     stateDb.insert('job_attempt', {job_run_id, attempt, started_at, ended_at, ...outcome})
   })
 }
@@ -199,11 +190,7 @@ const KEPT_RUNS = 1000
 /** Stores the last log lines of an attempt; deletes the oldest attempts. */
 export function storeAttemptLog(stateDb: StateDb, {job_run_id, attempt}: JobRun, log: string): void {
   inStateTransaction(stateDb, () => {
-    stateDb.run('update job_attempt set log = ? where job_run_id = ? and attempt = ?', [
-      log,
-      job_run_id,
-      attempt,
-    ])
+    stateDb.update('job_attempt', {job_run_id, attempt}, {log})
     stateDb.run('delete from job_attempt where job_run_id <= ?', [job_run_id - KEPT_RUNS])
   })
 }

@@ -27,12 +27,8 @@ export async function tellPeople(stateDb: StateDb, watched: Watched<Config>, wor
       error = scrubSecrets(messageOf(thrown))
       world.log.warn({reason: error}, `an alarm could not be sent by ${notice.channel}; it is tried again`)
     }
-    const endedAt = new Date(world.realClock.now()).toISOString()
-    stateDb.run('update notice set sent_at = ?, error = ? where notice_id = ?', [
-      error === null ? endedAt : null,
-      error,
-      notice.notice_id,
-    ])
+    const sent_at = error === null ? new Date(world.realClock.now()).toISOString() : null
+    stateDb.update('notice', {notice_id: notice.notice_id}, {sent_at, error})
   }
 }
 

@@ -169,7 +169,8 @@ export function createClient(config: ClientConfig, world: World) {
 }
 
 const HTTP_DATE = /^[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GMT$/
-const OPAQUE = /^(W\/)?"?[0-9a-f-]{16,64}"?$/i
+/** Digits and letters alone could be an account. */
+const OPAQUE = /^(W\/)?"?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"?$/i
 
 /** The headers that are kept, each with a form that cannot contain personal data. */
 const KEPT_HEADERS = {

@@ -17,6 +17,7 @@ import {dirname} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
 import {setTimeout as delay} from 'node:timers/promises'
 import {codeOf} from '../core/errors.ts'
+import {temporaryBeside} from '../core/process.ts'
 
 /**
  * Gives a new file or folder the read rights of its folder. `main.ts` makes everything private to the user, which is wrong for what
@@ -95,7 +96,7 @@ export function moveIntoPlace(temporary: string, final: string): void {
 
 /** Writes a file under a temporary name and renames it; it gets the read rights of its folder. */
 export function writeFileAtomically(path: string, content: string): void {
-  const temporary = `${path}.tmp-${process.pid}`
+  const temporary = temporaryBeside(path)
   writeFileSync(temporary, content)
   shareWithFolder(temporary)
   moveIntoPlace(temporary, path)

@@ -108,11 +108,7 @@ export function acquireLock(
   let progress = 'starting'
   function beat(): void {
     try {
-      stateDb.run('update lock set progress = ?, heartbeat_at = ? where run_id = ?', [
-        progress,
-        world.realClock.now(),
-        run.runId,
-      ])
+      stateDb.update('lock', {run_id: run.runId}, {progress, heartbeat_at: world.realClock.now()})
     } catch (error) {
       // An error thrown from a timer would end the process; the run's own writes report a full disk.
       world.log.warn({err: error}, 'the heartbeat could not be written')

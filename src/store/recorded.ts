@@ -73,16 +73,6 @@ export function listLosses(stateDb: StateDb): Set<string> {
   return new Set(stateDb.column(z.string(), 'select what from record_loss'))
 }
 
-/** Gives something up. */
-export function noteLoss(stateDb: StateDb, what: string): void {
-  stateDb.insert('record_loss', {what}, 'or ignore')
-}
-
-/** Notes that the data folder goes on without what is lost. */
-export function noteWentOn(stateDb: StateDb, wentOn: WentOn): void {
-  stateDb.insert('went_on', wentOn)
-}
-
 /** Adds to a manifest what the data folder has gone on without. */
 export function tellWentOn<Manifest extends object>(
   stateDb: StateDb,
@@ -115,64 +105,28 @@ const tapeRow = z.object({
   removed_at: z.string().nullable(),
 })
 
-/** Notes that a tape is begun or continued. */
-export function noteTapeBegun(
+/** Notes a tape that is begun or continued, or what else is known of it. */
+export function noteTape(
   stateDb: StateDb,
-  {unit, path, fingerprint, begun_at}: Pick<TapeRow, 'unit' | 'path' | 'fingerprint' | 'begun_at'>,
+  {
+    unit,
+    path,
+    fingerprint,
+    begun_at,
+    ...more
+  }: Pick<TapeRow, 'unit' | 'path' | 'fingerprint' | 'begun_at'> & Partial<TapeRow>,
 ): void {
   stateDb.run(
     `insert into tape (unit, path, fingerprint, begun_at) values (?, ?, ?, ?)
      on conflict (unit) do update set ended_at = null`,
     [unit, path, fingerprint, begun_at],
   )
+  if (Object.keys(more).length > 0) changeTape(stateDb, unit, more)
 }
 
-/** Notes that the first lines of a tape are stored. */
-export function noteTapeStored(stateDb: StateDb, unit: string, bytes: number): void {
-  stateDb.run('update tape set bytes = ? where unit = ?', [bytes, unit])
-}
-
-/** Forgets a tape of which nothing was ever stored. */
-export function forgetTape(stateDb: StateDb, unit: string): void {
-  stateDb.run('delete from tape where unit = ? and bytes is null', [unit])
-}
-
-/** How a tape ended. */
-type TapeEnding = {ended_at: string; outcome: string; head: string; bytes: number; sha256: string}
-
-/** Notes that a tape is whole. */
-export function noteTapeEnded(stateDb: StateDb, unit: string, ended: TapeEnding): void {
-  stateDb.run('update tape set ended_at = ?, outcome = ?, head = ?, bytes = ?, sha256 = ? where unit = ?', [
-    ended.ended_at,
-    ended.outcome,
-    ended.head,
-    ended.bytes,
-    ended.sha256,
-    unit,
-  ])
-}
-
-/** Replaces what is known of a tape. */
-export function noteTape(
-  stateDb: StateDb,
-  row: Pick<TapeRow, 'unit' | 'path' | 'fingerprint' | 'begun_at'> & Partial<TapeRow>,
-): void {
-  noteTapeBegun(stateDb, row)
-  const {ended_at = null, outcome = null, head = null, bytes = null, sha256 = null, removed_at = null} = row
-  stateDb.run(
-    'update tape set ended_at = ?, outcome = ?, head = ?, bytes = ?, sha256 = ?, removed_at = ? where unit = ?',
-    [ended_at, outcome, head, bytes, sha256, removed_at, row.unit],
-  )
-}
-
-/** Notes that a tape is lost and was given up. */
-export function noteTapeLost(stateDb: StateDb, unit: string, at: string): void {
-  stateDb.run(`update tape set outcome = 'lost', removed_at = ? where unit = ?`, [at, unit])
-}
-
-/** Notes that the file of a tape was pruned. */
-export function noteTapeRemoved(stateDb: StateDb, unit: string, removedAt: string): void {
-  stateDb.run('update tape set removed_at = ? where unit = ?', [removedAt, unit])
+/** Changes what is known of a tape. */
+export function changeTape(stateDb: StateDb, unit: string, changes: Partial<TapeRow>): void {
+  stateDb.update('tape', {unit}, changes)
 }
 
 /** Every tape, oldest first, pruned ones included. */

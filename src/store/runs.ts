@@ -69,18 +69,15 @@ export async function withRun<T extends {outcome: string}>(
   using lock = acquireLock(stateDb, {runId, command}, world)
   const now = () => new Date(world.realClock.now()).toISOString()
   stateDb.insert('run', {run_id: runId, command, pid: process.pid, started_at: now()})
-  const finish = (...how: (string | number | null)[]) =>
-    stateDb.run(
-      'update run set ended_at = ?, exit_code = ?, outcome = ?, error_code = ?, error = ?, summary = ? where run_id = ?',
-      [now(), ...how, runId],
-    )
+  const finish = (how: Record<string, string | number>) =>
+    stateDb.update('run', {run_id: runId}, {ended_at: now(), ...how})
   try {
     const result = await work({runId, stateDb, world: watch(lock, world)})
-    finish(0, result.outcome, null, null, JSON.stringify(result))
+    finish({exit_code: 0, outcome: result.outcome, summary: JSON.stringify(result)})
     return result
   } catch (error) {
     const {code, exitCode, message} = explainError(error)
-    finish(exitCode, 'failed', code, scrubSecrets(message), null)
+    finish({exit_code: exitCode, outcome: 'failed', error_code: code, error: scrubSecrets(message)})
     throw error
   }
 }

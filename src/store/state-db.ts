@@ -58,6 +58,17 @@ export class StateDb implements Disposable {
     return this.run(sql, Object.values(row))
   }
 
+  /** Changes the rows that have these values. */
+  update(
+    table: string,
+    where: Record<string, SQLInputValue>,
+    changes: Record<string, SQLInputValue>,
+  ): StatementResultingChanges {
+    const [set, has] = [changes, where].map((row) => Object.keys(row).map((column) => `${column} = ?`))
+    const sql = `update ${table} set ${set?.join(', ')} where ${has?.join(' and ')}`
+    return this.run(sql, [...Object.values(changes), ...Object.values(where)])
+  }
+
   [Symbol.dispose](): void {
     this.db.close()
   }

@@ -6,6 +6,7 @@ import {promisify} from 'node:util'
 import {constants, zstdCompress, zstdCompressSync, zstdDecompressSync} from 'node:zlib'
 import {z} from 'zod'
 import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
+import {temporaryBeside} from '../core/process.ts'
 import {isInside} from './data-folder.ts'
 import {syncToDisk} from './files.ts'
 
@@ -265,9 +266,9 @@ export function readTapeKey(file: string, root: string): TapeKey | undefined {
 export function makeTapeKey(file: string, root: string): TapeKey {
   requireOutside(file, root)
   const bytes = randomBytes(32)
-  const temporary = `${file}.tmp-${process.pid}`
   try {
     mkdirSync(dirname(file), {recursive: true, mode: 0o700})
+    const temporary = temporaryBeside(file)
     writeFileSync(temporary, `${bytes.toString('hex')}\n`, {mode: 0o600})
     syncToDisk(temporary)
     putInPlace(temporary, file)

@@ -6,13 +6,13 @@ import {
   mkdirSync,
   openSync,
   readSync,
-  rmSync,
   writeFileSync,
   writeSync,
 } from 'node:fs'
 import {type FileHandle, open} from 'node:fs/promises'
-import {dirname} from 'node:path'
+import {basename, dirname, join} from 'node:path'
 import {newError} from '../core/errors.ts'
+import {removeAbandoned, WRITER_MARK, WRITING} from '../core/process.ts'
 import {digestFile, digestFileNow, moveIntoPlace, syncToDisk} from './files.ts'
 import {
   CHAIN_START,
@@ -68,9 +68,9 @@ interface WholeTape {
   sha256: string
 }
 
-/** Writes a tape of one group atomically. */
+/** Writes a tape of one group atomically, under another name in the folder of all tapes first. */
 export function writeWholeTape(
-  path: string,
+  {tapes, path}: {tapes: string; path: string},
   lines: readonly {frame: Frame; body?: Buffer}[],
   key: TapeKey,
   folderId: string,
@@ -87,9 +87,8 @@ export function writeWholeTape(
     sealGroupNow(texts.join(''), {tapeId, number: 0}, key),
   ])
   mkdirSync(dirname(path), {recursive: true, mode: 0o700})
-  const temporary = `${path}.tmp`
-  // Left by a dead process.
-  rmSync(temporary, {force: true})
+  removeAbandoned(tapes, WRITING)
+  const temporary = join(tapes, `${WRITING}${basename(path)}${WRITER_MARK}`)
   writeFileSync(temporary, content, {mode: 0o400})
   moveIntoPlace(temporary, path)
   return {chain, bytes: content.length, sha256: digestFileNow(path)}
@@ -187,14 +186,26 @@ export type NumberedLine = TapeLine & {number: number}
  * Reads a tape group by group, so that its length costs no memory.
  *
  * @param isWanted by its text; a line that is not is left out, and neither it nor its body is compared with what it says of itself
- * @returns how far it could be read, as the generator's return value
+ * @returns its lines, and how far they could be read so far
  * @throws UnexpectedError `TAPE_KEY_WRONG` when it is sealed with another key
  */
-export function* readGroups(
+export function openTape(
   path: string,
   key: TapeKey,
   isWanted: (text: string) => boolean = () => true,
-): Generator<NumberedLine[], TapeEnd, undefined> {
+): {lines: Generator<NumberedLine>; end: TapeEnd} {
+  const end: TapeEnd = {tapeId: '', groups: 0, lines: 0, bytes: 0, chain: CHAIN_START, problem: null}
+  return {lines: readWanted(path, key, {isWanted, end}), end}
+}
+
+function* readWanted(
+  path: string,
+  key: TapeKey,
+  {isWanted, end}: {isWanted: (text: string) => boolean; end: TapeEnd},
+): Generator<NumberedLine> {
+  const stop = (problem: string) => {
+    end.problem = problem
+  }
   const file = openSync(path, 'r')
   try {
     const stats = fstatSync(file)
@@ -204,10 +215,9 @@ export function* readGroups(
       readSync(file, bytes, 0, bytes.length, from)
       return bytes
     }
-    const end: TapeEnd = {tapeId: '', groups: 0, lines: 0, bytes: 0, chain: CHAIN_START, problem: null}
-    if (!stats.isFile()) return {...end, problem: 'what lies in its place is no file'}
+    if (!stats.isFile()) return stop('what lies in its place is no file')
     const header = parseHeader(read(0, HEADER_BYTES))
-    if (header === null) return {...end, problem: 'it does not begin as a tape'}
+    if (header === null) return stop('it does not begin as a tape')
     const {fingerprint, tapeId} = header
     if (fingerprint !== key.fingerprint)
       throw newError(
@@ -219,9 +229,9 @@ export function* readGroups(
     while (end.bytes < size) {
       const from = end.bytes + LENGTH_BYTES
       const length = from <= size ? parseGroupLength(read(end.bytes, LENGTH_BYTES)) : null
-      if (length === null || from + length > size) return {...end, problem: 'it is cut off'}
+      if (length === null || from + length > size) return stop('it is cut off')
       const text = openGroup(read(from, length), {tapeId, number: end.groups}, key)
-      if (text === null) return {...end, problem: 'its bytes are not those that were written'}
+      if (text === null) return stop('its bytes are not those that were written')
       const lines: NumberedLine[] = []
       let {chain, lines: number} = end
       for (const line of text.split('\n').slice(0, -1)) {
@@ -231,17 +241,13 @@ export function* readGroups(
           continue
         }
         const parsed = parseLine(line, chain)
-        if ('problem' in parsed) return {...end, problem: parsed.problem}
+        if ('problem' in parsed) return stop(parsed.problem)
         ;({chain} = parsed)
         lines.push({...parsed, number})
       }
-      end.bytes = from + length
-      end.chain = chain
-      end.groups += 1
-      end.lines = number
-      yield lines
+      Object.assign(end, {bytes: from + length, chain, groups: end.groups + 1, lines: number})
+      yield* lines
     }
-    return end
   } finally {
     closeSync(file)
   }
@@ -261,10 +267,10 @@ export function readTapeHeader(path: string): {fingerprint: string; folderId: st
 }
 
 /**
- * The lines of a tape's first group and of its last whole one, without what is between: where it ends is found by the lengths of
- * its groups. Chains are not compared.
+ * The lines of a tape's first group and of its last whole one, and where that ends, without what is between: it is found by the lengths
+ * of the groups. Chains are not compared.
  */
-export function readEnds(path: string, key: TapeKey): {first: TapeLine[]; last: TapeLine[]} {
+export function readEnds(path: string, key: TapeKey): {first: TapeLine[]; last: TapeLine[]; bytes: number} {
   const file = openSync(path, 'r')
   try {
     const {size} = fstatSync(file)
@@ -275,12 +281,13 @@ export function readEnds(path: string, key: TapeKey): {first: TapeLine[]; last: 
     }
     const header = size < HEADER_BYTES ? null : parseHeader(read(0, HEADER_BYTES))
     const groups: {from: number; length: number}[] = []
-    for (let at = HEADER_BYTES; header && at + LENGTH_BYTES <= size; ) {
-      const length = parseGroupLength(read(at, LENGTH_BYTES))
-      const from = at + LENGTH_BYTES
+    let bytes = HEADER_BYTES
+    while (header && bytes + LENGTH_BYTES <= size) {
+      const length = parseGroupLength(read(bytes, LENGTH_BYTES))
+      const from = bytes + LENGTH_BYTES
       if (length === null || from + length > size) break
       groups.push({from, length})
-      at = from + length
+      bytes = from + length
     }
     const linesOf = (number: number): TapeLine[] => {
       const group = groups.at(number)
@@ -292,7 +299,7 @@ export function readEnds(path: string, key: TapeKey): {first: TapeLine[]; last: 
         .slice(0, -1)
         .flatMap((line) => readLineAlone(line) ?? [])
     }
-    return {first: linesOf(0), last: linesOf(-1)}
+    return {first: linesOf(0), last: linesOf(-1), bytes}
   } finally {
     closeSync(file)
   }
@@ -307,15 +314,9 @@ export function* readLines(
   path: string,
   key: TapeKey,
   isWanted?: (text: string) => boolean,
-): Generator<NumberedLine, TapeEnd, undefined> {
-  const groups = readGroups(path, key, isWanted)
-  for (let next = groups.next(); ; next = groups.next()) {
-    if (!next.done) {
-      yield* next.value
-      continue
-    }
-    const {lines, problem} = next.value
-    if (problem === null) return next.value
-    throw newError('TAPE_DAMAGED', `Tape '${path}' after line ${lines}: ${problem}.`)
-  }
+): Generator<NumberedLine> {
+  const {lines, end} = openTape(path, key, isWanted)
+  yield* lines
+  if (end.problem !== null)
+    throw newError('TAPE_DAMAGED', `Tape '${path}' after line ${end.lines}: ${end.problem}.`)
 }

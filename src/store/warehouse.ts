@@ -14,6 +14,7 @@ import {basename, join} from 'node:path'
 import {setTimeout as delay} from 'node:timers/promises'
 import {z} from 'zod'
 import {explainError, LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {temporaryBeside} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import type {DataFolder} from './data-folder.ts'
 import {
@@ -400,7 +401,7 @@ function readOwnKey(folder: DataFolder): string | undefined {
 
 function createOwnKey(folder: DataFolder): string {
   const key = randomBytes(32).toString('hex')
-  const temporary = `${folder.hashKey}.tmp-${process.pid}`
+  const temporary = temporaryBeside(folder.hashKey)
   writeFileSync(temporary, `${key}\n`, {mode: 0o600})
   moveIntoPlace(temporary, folder.hashKey)
   return key

@@ -9,15 +9,11 @@ import type {DataFolder} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
 import type {CurrentRun} from '../store/runs.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
-import {openWarehouse} from '../store/warehouse.ts'
-import {catchUpWarehouse} from './catch-up.ts'
+import {openToSettle} from './catch-up.ts'
 import {findLastObserved, listHeadsAfter} from './commit.ts'
 import type {Acceptance} from './guard.ts'
 import type {OpenWalks, WalkTools} from './intake.ts'
-import {adoptFields} from './mapped-fields.ts'
-import {resumeWalks} from './read-back.ts'
 import {dropWalks} from './settle.ts'
-import {openTapes} from './tapes.ts'
 import {requireOwnSource} from './walk.ts'
 import {findLastAsked, findPast} from './walk-state.ts'
 
@@ -78,13 +74,8 @@ export async function atSource<T>(
 ): Promise<T> {
   const {runId, stateDb, world: outside} = run
   outside.onProgress({step: 'opening'})
-  await using db = await openWarehouse(folder, outside, config)
-  outside.onStep('warehouse opened')
-  await using tapes = openTapes(config, {folder, stateDb}, outside)
-  await tapes.listLeft()
-  await catchUpWarehouse(config, {folder, stateDb, db}, outside)
-  await adoptFields(db, folder, outside)
-  const {walks, streams} = await resumeWalks({db, tapes}, outside)
+  await using opened = await openToSettle(config, {folder, stateDb}, outside)
+  const {db, tapes, walks, streams} = opened
   await requireOwnSource({db, tapes, walks}, config.baseUrl, accepted)
   const world = {...outside, clock: await createWalkClock(db, walks, outside.clock)}
   const learntRate = findLearntRate(stateDb, config.baseUrl, world)

@@ -10,7 +10,6 @@ import {
   findHead,
   findRecorded,
   listLosses,
-  listRecorded,
   readFact,
   refuse,
   requireFolderId,
@@ -18,12 +17,14 @@ import {
 } from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
-import {openHistory, openWarehouse, readSettings, writeSetting} from '../store/warehouse.ts'
-import {settleAgain} from './read-back.ts'
+import {openHistory, openWarehouse, readSettings, type Warehouse, writeSetting} from '../store/warehouse.ts'
+import type {Known} from './intake.ts'
+import {adoptFields} from './mapped-fields.ts'
+import {resumeWalks, settleAgain} from './read-back.ts'
 import {rebuildWarehouse} from './rebuild.ts'
 import {createStage} from './stream-tables.ts'
-import {listReadableTapes, readTakenBack, readUnits, type TapeUnit} from './tape-units.ts'
-import {findReadKey} from './tapes.ts'
+import {type HistoryUnit, listReadableTapes, listUnits, readTakenBack} from './tape-units.ts'
+import {findReadKey, openTapes, type Tapes} from './tapes.ts'
 
 /** The owner of a warehouse, and the last unit it contains. */
 type Stand = Awaited<ReturnType<typeof readStand>>
@@ -51,14 +52,9 @@ export async function compareWarehouse(
   } else {
     const stand = await tryStand(folder)
     if (!stand) return null
-    const problems = judgeStand(stateDb, stand, expected)
-    if (problems.length > 0) return problems
-    if ((stand.tape_head ?? '') !== expected) {
-      const {problem} = planCatchUp(config, {folder, stateDb}, stand)
-      if (problem) return [problem]
-      const isDone = await catchUpAlone(config, folder, world)
-      if (!isDone) return null
-    }
+    const {problems} = planCatchUp(config, {folder, stateDb}, stand)
+    if (problems.length > 0 || (stand.tape_head ?? '') === expected) return problems
+    if (!(await catchUpAlone(config, folder, world))) return null
   }
   return []
 }
@@ -89,21 +85,26 @@ async function tryStand(folder: DataFolder): Promise<Stand | undefined> {
   }
 }
 
-function judgeStand(
-  stateDb: StateDb,
-  {folder_id: folderId, tape_head: head}: Stand,
-  expected: string,
-): Disagreement[] {
-  const own = readFact(stateDb, 'folder_id')
-  const store = 'warehouse.duckdb'
-  if (folderId !== undefined && folderId !== own) {
-    const problem = `it belongs to data folder ${folderId}; tapes and state database are those of ${own ?? 'none'}.`
-    return [{store, problem, losses: []}]
-  }
-  if (head === undefined || head === expected || findRecorded(stateDb, head)) return []
-  const {no, chain} = findHead(stateDb)
-  const problem = `it contains a unit of the record (${short(head)}) that neither tapes nor state database know, which end at unit ${no} (${short(chain)}).`
-  return [{store, problem, losses: [head]}]
+/**
+ * Opens warehouse and tapes for a run that stores something: what dead runs had settled or read is taken up first.
+ *
+ * @throws what opening them throws; ConfigError `STORES_DISAGREE`
+ */
+export async function openToSettle(
+  config: Config,
+  {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
+  world: World,
+): Promise<Known & AsyncDisposable & {db: Warehouse; tapes: Tapes}> {
+  await using opening = new AsyncDisposableStack()
+  const db = opening.use(await openWarehouse(folder, world, config))
+  world.onStep('warehouse opened')
+  const tapes = opening.use(openTapes(config, {folder, stateDb}, world))
+  const left = tapes.listLeft()
+  await catchUpWarehouse(config, {folder, stateDb, db}, world)
+  await adoptFields(db, folder, world)
+  const known = await resumeWalks({db, tapes}, left, world)
+  const opened = opening.move()
+  return {db, tapes, ...known, [Symbol.asyncDispose]: () => opened.disposeAsync()}
 }
 
 /**
@@ -111,50 +112,60 @@ function judgeStand(
  *
  * @throws ConfigError `STORES_DISAGREE` where it is ahead, another folder's, or the tapes for it cannot be read
  */
-export async function catchUpWarehouse(
+async function catchUpWarehouse(
   config: Config,
   {folder, stateDb, db}: {folder: DataFolder; stateDb: StateDb; db: Database},
   world: World,
 ): Promise<void> {
   const stand = await readSettings(db)
-  const expected = readFact(stateDb, 'history_head') ?? ''
-  refuse(folder, judgeStand(stateDb, stand, expected))
+  const {units, problems} = planCatchUp(config, {folder, stateDb}, stand)
+  refuse(folder, problems)
   if (stand.folder_id === undefined) await writeSetting(db, 'folder_id', requireFolderId(stateDb))
-  if ((stand.tape_head ?? '') === expected) return
-  const {units, without, problem} = planCatchUp(config, {folder, stateDb}, stand)
-  if (problem) refuse(folder, [problem])
+  const head = readFact(stateDb, 'history_head') ?? ''
+  if ((stand.tape_head ?? '') === head) return
   await createStage(db)
+  const without = readTakenBack(units)
   for (const unit of units) await settleAgain(db, unit, without)
   // Its last unit may have been given up: then nothing is missing.
-  await writeSetting(db, 'tape_head', expected)
+  await writeSetting(db, 'tape_head', head)
   world.log.warn(
     {count: units.length, reason: `units ${units[0]?.no} to ${units.at(-1)?.no}`},
     'the warehouse was behind the tapes and was brought up to date',
   )
 }
 
-/** The units that a warehouse lacks, in order, or why they are not available. */
+/** The units that a warehouse lacks, in order, or why it cannot be brought up to date. */
 function planCatchUp(
   config: Config,
   {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
-  {tape_head: head}: Stand,
-): {units: TapeUnit[]; without: ReadonlyMap<string, string>; problem?: Disagreement} {
-  const from = head === undefined ? 0 : (findRecorded(stateDb, head)?.no ?? 0)
-  const recorded = listRecorded(stateDb).filter(({no, kind}) => no > from && kind !== 'act')
-  const names = new Set(recorded.map(({tape}) => tape))
-  const units = listReadableTapes(folder, stateDb, findReadKey(config, folder))
-    .filter(({unit}) => names.has(unit))
-    .flatMap(readUnits)
-    .filter(({no}) => no > from)
-    .sort((a, b) => a.no - b.no)
-  const plan = {units, without: readTakenBack(units)}
-  const readable = new Set(units.map(({no}) => no))
+  {folder_id: folderId, tape_head: head}: Stand,
+): {units: HistoryUnit[]; problems: Disagreement[]} {
+  const own = readFact(stateDb, 'folder_id')
+  const refuseStand = (problem: string, losses: string[] = []) => ({
+    units: [],
+    problems: [{store: 'warehouse.duckdb', problem, losses}],
+  })
+  if (folderId !== undefined && folderId !== own)
+    return refuseStand(
+      `it belongs to data folder ${folderId}; tapes and state database are those of ${own ?? 'none'}.`,
+    )
+  if ((head ?? '') === (readFact(stateDb, 'history_head') ?? '')) return {units: [], problems: []}
+  const last = head === undefined ? undefined : findRecorded(stateDb, head)
+  if (head !== undefined && !last) {
+    const {no, chain} = findHead(stateDb)
+    return refuseStand(
+      `it contains a unit of the record (${short(head)}) that neither tapes nor state database know, which end at unit ${no} (${short(chain)}).`,
+      [head],
+    )
+  }
+  const tapes = listReadableTapes(folder, stateDb, findReadKey(config, folder))
+  const {units, lacking: unread} = listUnits(stateDb, tapes, last?.no)
   const losses = listLosses(stateDb)
-  const lacking = recorded.filter(
-    ({no, kind, chain}) => kind !== 'without' && !readable.has(no) && !losses.has(chain),
-  )
+  const lacking = unread.filter(({kind, chain}) => kind !== 'act' && kind !== 'without' && !losses.has(chain))
   const [first] = lacking
-  if (!first) return plan
-  const problem = `it ends before unit ${first.no} of the record, whose tape '${first.tape}' is not there or cannot be read. Put a later warehouse from a backup in its place.`
-  return {...plan, problem: {store: 'warehouse.duckdb', problem, losses: lacking.map(({chain}) => chain)}}
+  if (!first) return {units, problems: []}
+  return refuseStand(
+    `it ends before unit ${first.no} of the record, whose tape '${first.tape}' is not there or cannot be read. Put a later warehouse from a backup in its place.`,
+    lacking.map(({chain}) => chain),
+  )
 }

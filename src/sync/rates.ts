@@ -10,12 +10,11 @@ import {walkPages} from '../source/walk-pages.ts'
 import {dataFolderAt, requireOwnPlace, requireWritable} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
 import {withRun} from '../store/runs.ts'
-import {openWarehouse} from '../store/warehouse.ts'
-import {catchUpWarehouse} from './catch-up.ts'
+import {openToSettle} from './catch-up.ts'
 import type {Answer} from './intake.ts'
 import {createFeedError, feedsFile, parseRates, type RateFeed, type RateRow} from './rate-feed.ts'
 import {settleBeside} from './settle.ts'
-import {openTapes, type Tapes} from './tapes.ts'
+import type {Tapes} from './tapes.ts'
 
 /**
  * The feeds of `LOANTAPE_RATES_FILE`; none if it is not set.
@@ -87,12 +86,9 @@ export async function ingestRates(config: Config, world: World): Promise<RatesRe
   const readings: Reading[] = []
   for (const feed of feeds) readings.push(await readFeed(feed, config, world))
   return withRun(folder.stateDb, 'rates', world, async ({runId, stateDb}) => {
-    await using tapes = openTapes(config, {folder, stateDb}, world)
-    await using db = await openWarehouse(folder, world, config)
-    await tapes.listLeft()
-    await catchUpWarehouse(config, {folder, stateDb, db}, world)
+    await using opened = await openToSettle(config, {folder, stateDb}, world)
     const results: RateFeedResult[] = []
-    for (const reading of readings) results.push(await storeReading({db, tapes}, reading, config, world))
+    for (const reading of readings) results.push(await storeReading(opened, reading, config, world))
     const isChanged = results.some(({appended}) => appended > 0)
     return {
       run_id: runId,

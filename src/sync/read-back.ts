@@ -2,25 +2,29 @@ import {z} from 'zod'
 import {newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import type {Database} from '../store/database.ts'
+import type {Frame} from '../store/tape-format.ts'
 import {writeChanged, writeSetting} from '../store/warehouse.ts'
-import {createReader, instant, type Known, type ReadBack, readKnown} from './intake.ts'
+import {createReader, instant, type Known, readKnown} from './intake.ts'
 import {certifyWalk, settleUnit} from './settle.ts'
 import {createStage} from './stream-tables.ts'
-import {readUnit, type TapeUnit} from './tape-units.ts'
+import {type HistoryUnit, readUnit} from './tape-units.ts'
 import {isHistory, type Tapes} from './tapes.ts'
 import {storeWalk} from './walk-state.ts'
 
 /**
  * Makes the stage and reads back what dead runs had read: an open walk stands where its tape ends. Walks that cannot be
  * continued are ended on their tapes.
+ *
+ * @param left the units that {@link Tapes.listLeft} names
  */
 export async function resumeWalks(
   {db, tapes}: {db: Database; tapes: Tapes},
+  left: readonly string[],
   {log}: Pick<World, 'log'>,
 ): Promise<Known> {
   await createStage(db)
   const known = await readKnown(db)
-  for (const unit of await tapes.listLeft()) {
+  for (const unit of left) {
     const reader = createReader(db, known)
     if (!(await tapes.reopen(unit, reader.take))) continue
     const {intake, kind, problem} = await reader.finish()
@@ -52,45 +56,40 @@ const hashKeyFrame = z.object({hashKey: z.string().optional()})
  * Settles a unit again from its tape, at the instant at which its run did; guards are not asked again. Requires the stage.
  *
  * @param without why a walk counts no more, by its id
- * @throws UnexpectedError `DATA_NEWER` where this version cannot read what stands there
+ * @returns its outcome
+ * @throws UnexpectedError `DATA_NEWER` where this version cannot read what stands there; `TAPE_DAMAGED`
  */
 export async function settleAgain(
   db: Database,
-  unit: TapeUnit,
+  unit: HistoryUnit,
   without: ReadonlyMap<string, string>,
-): Promise<void> {
-  const {outcome, why, recorded_at: now, is_certified, details} = outcomeFrame.parse(unit.outcome)
-  const kind = String(unit.begin.kind)
-  if (!isHistory(kind, outcome)) return
-  const takenBack = without.get(unit.tape.unit)
-  const isSettled = outcome === 'settled' && now !== undefined && takenBack === undefined
-  const {intake, problem} = isSettled || kind === 'walk' ? await readBack(db, unit) : {problem: null}
+): Promise<Frame> {
+  const reader = createReader(db, await readKnown(db))
+  let hashKey: string | undefined
+  let end: Frame = {frame: 'begin'}
+  for (const line of readUnit(unit)) {
+    end = line.frame
+    if (end.frame === 'begin') ({hashKey} = hashKeyFrame.parse(end))
+    await reader.take(line)
+  }
+  const {intake, problem} = await reader.finish()
+  const {outcome, why, recorded_at: now, is_certified, details} = outcomeFrame.parse(end)
+  if (!isHistory(unit.kind, outcome)) return end
   if (outcome === 'settled' && problem !== null)
     throw newError(
       'DATA_NEWER',
       `Tape '${unit.tape.file}' of '${unit.tape.unit}' cannot be read by this version: ${problem}.`,
     )
-  const conclude = async () => unit.head
+  const takenBack = without.get(unit.tape.unit)
   if (intake?.kind === 'walk' && is_certified) await certifyWalk(db, intake.stream, intake.walk)
-  if (intake && isSettled) {
-    await settleUnit(db, intake, {now, details, conclude})
+  if (intake && outcome === 'settled' && now !== undefined && takenBack === undefined) {
+    await settleUnit(db, intake, {now, details, conclude: async () => unit.chain})
   } else if (intake?.kind === 'walk') {
     const state = outcome === 'refused' ? outcome : 'abandoned'
     const how = takenBack === undefined ? String(why) : `taken back: ${takenBack}`
-    await storeWalk(db, intake.stream, intake.walk, {state, how, tapeHead: unit.head})
+    await storeWalk(db, intake.stream, intake.walk, {state, how, tapeHead: unit.chain})
   }
   // A unit that stored nothing counts as contained.
-  await writeChanged(db, {tape_head: unit.head})
-}
-
-async function readBack(db: Database, unit: TapeUnit): Promise<ReadBack> {
-  const reader = createReader(db, await readKnown(db))
-  let hashKey: string | undefined
-  for (const line of readUnit(unit)) {
-    if (line.frame.frame === 'begin') ({hashKey} = hashKeyFrame.parse(line.frame))
-    await reader.take(line)
-  }
-  const read = await reader.finish()
-  if (read.intake) await writeChanged(db, {hash_key: hashKey})
-  return read
+  await writeChanged(db, {tape_head: unit.chain, ...(intake && {hash_key: hashKey})})
+  return end
 }

@@ -4,7 +4,7 @@ import type {KnownField, MappedField} from '../contract/mapped-field.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {businessDateOf} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
-import {LoantapeError, messageOf, newError, UnexpectedError} from '../core/errors.ts'
+import {codeOf, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {type Database, giveBackMemory, openDatabase, quoteLiteral} from '../store/database.ts'
@@ -16,7 +16,7 @@ import {rebuildHead} from './commit.ts'
 import {listKnownFields, readMappedFields, writeKnownFields} from './mapped-fields.ts'
 import {resumeWalks, settleAgain} from './read-back.ts'
 import {createStage, tablesOf} from './stream-tables.ts'
-import {listReadableTapes, listUnits, readTakenBack, type TapeUnit} from './tape-units.ts'
+import {type HistoryUnit, listReadableTapes, listUnits, readFrames, readTakenBack} from './tape-units.ts'
 import {openTapes, requireTapeKey, type Tapes} from './tapes.ts'
 
 /** A table that differs between the two warehouses. */
@@ -30,10 +30,10 @@ interface TableDifference {
 /**
  * Makes sure that every settle is on a tape.
  *
+ * @param told when those on tapes were
  * @throws UnexpectedError `REBUILD_LOSES`
  */
-async function requireEverySettle(db: Database, units: readonly TapeUnit[]): Promise<void> {
-  const told = units.flatMap(({outcome: {recorded_at}}) => recorded_at ?? [])
+async function requireEverySettle(db: Database, told: readonly unknown[]): Promise<void> {
   const lost = await db.all(
     z.object({kind: z.string(), recorded_at: z.string()}),
     `select kind, recorded_at from present.raw.settle
@@ -94,14 +94,13 @@ function selectCompared(catalog: 'present' | 'warehouse', table: string): string
  */
 async function takeOver(
   db: Database,
-  {units, fields}: {units: readonly TapeUnit[]; fields: readonly MappedField[] | undefined},
+  {units, isWhole, fields}: Pick<RebuildTools, 'units' | 'isWhole' | 'fields'>,
   {since, isReadable}: {since: string | null; isReadable: boolean},
 ): Promise<void> {
-  const isFromTheStart = units.some(({before}) => before === null)
   if (isReadable) {
     await takeOverFields(db, fields, since)
     await takeOverRows(db, units, since)
-  } else if (isFromTheStart) {
+  } else if (isWhole) {
     await writeKnownFields(
       db,
       (fields ?? []).map((field) => ({...field, since: null})),
@@ -136,7 +135,11 @@ async function takeOverFields(
   await writeKnownFields(db, (fields ?? known).map(date))
 }
 
-async function takeOverRows(db: Database, units: readonly TapeUnit[], since: string | null): Promise<void> {
+async function takeOverRows(
+  db: Database,
+  units: readonly HistoryUnit[],
+  since: string | null,
+): Promise<void> {
   const before = since === null ? 'true' : `recorded_at < ${quoteLiteral(since)}`
   const names = units.map(({tape}) => quoteLiteral(tape.unit)).join(', ') || `''`
   const isKept = 'walk_id in (select walk_id from warehouse.raw.walk)'
@@ -214,13 +217,15 @@ export async function rebuildWarehouse(
     const key = requireTapeKey(config, folder, stateDb, world)
     await using tapes = openTapes(config, {folder, stateDb}, world)
     const isReadable = await endLeft(config, folder, tapes, world)
-    const units = listUnits(stateDb, listReadableTapes(folder, stateDb, key))
+    const {units: all, lacking} = listUnits(stateDb, listReadableTapes(folder, stateDb, key))
+    const units = all.filter(({no}) => no > (lacking.at(-1)?.no ?? 0))
+    const isWhole = units.length > 0 && lacking.length === 0
     const takenBack = readTakenBack(units)
     if (without) takenBack.set(requireWalk(units, without.walk), without.why)
     const temporary = `${folder.warehouse}.rebuilt`
     const fields = keepsFields ? undefined : readMappedFields(folder)
     const folderId = requireFolderId(stateDb)
-    const tools = {config, folder, units, takenBack, fields, temporary, folderId}
+    const tools = {config, folder, units, isWhole, takenBack, fields, temporary, folderId}
     try {
       const {since, differences} = await computeAnew(tools, isReadable, world)
       const result = {units: units.length, since, differences}
@@ -248,7 +253,9 @@ export async function rebuildWarehouse(
 interface RebuildTools {
   config: Config
   folder: DataFolder
-  units: readonly TapeUnit[]
+  units: readonly HistoryUnit[]
+  /** Whether nothing was stored before them. */
+  isWhole: boolean
   takenBack: ReadonlyMap<string, string>
   /** The fields to map; undefined keeps those of the warehouse. */
   fields: readonly MappedField[] | undefined
@@ -263,10 +270,10 @@ async function computeAnew(
   isReadable: boolean,
   world: World,
 ): Promise<Pick<RebuildResult, 'since' | 'differences'>> {
-  const {config, folder, units, takenBack, fields, temporary, folderId} = tools
+  const {config, folder, units, takenBack, temporary, folderId} = tools
   removeDatabase(temporary)
-  const settled = units.find(({outcome}) => outcome.outcome === 'settled')?.outcome.recorded_at
-  const since = typeof settled === 'string' ? settled : null
+  const since = findFirstSettle(units)
+  const told: unknown[] = []
   const work = async <T>(task: (db: Database) => Promise<T>): Promise<T> => {
     await using db = await openBeside(folder, temporary, {isReadable, memoryMb: config.memoryMb})
     const result = await task(db)
@@ -278,20 +285,21 @@ async function computeAnew(
   try {
     report(0)
     await work(async (db) => {
-      await takeOver(db, {units, fields}, {since, isReadable})
+      await takeOver(db, tools, {since, isReadable})
       await writeSetting(db, 'folder_id', folderId)
     })
     for (let next = 0; next < units.length; next += UNITS_AT_ONCE) {
       await work(async (db) => {
         for (const [index, unit] of units.slice(next, next + UNITS_AT_ONCE).entries()) {
-          await settleAgain(db, unit, takenBack)
+          const {recorded_at = []} = await settleAgain(db, unit, takenBack)
+          told.push(recorded_at)
           report(next + index + 1)
         }
       })
       await giveBackMemory()
     }
     world.onProgress({step: 'comparing'})
-    if (isReadable) await work((db) => requireEverySettle(db, units))
+    if (isReadable) await work((db) => requireEverySettle(db, told.flat()))
     return {since, differences: isReadable ? await work(compareTables) : null}
   } catch (error) {
     const isDamage = !(error instanceof LoantapeError) && /corrupt|checksum|fatal/i.test(messageOf(error))
@@ -304,17 +312,26 @@ async function computeAnew(
   }
 }
 
+/** When the first of the units that were settled was. */
+function findFirstSettle(units: readonly HistoryUnit[]): string | null {
+  for (const unit of units) {
+    const {outcome, recorded_at} = readFrames(unit).outcome
+    if (outcome === 'settled' && recorded_at !== undefined) return String(recorded_at)
+  }
+  return null
+}
+
 function removeDatabase(path: string): void {
   for (const file of [path, `${path}.wal`]) rmSync(file, {force: true})
 }
 
-function requireWalk(units: readonly TapeUnit[], walk: string): string {
-  const own = units.filter(({tape}) => tape.unit === walk)
-  const unit = own.find(({outcome}) => outcome.outcome === 'settled') ?? own[0]
-  if (unit?.outcome.outcome === 'settled') return walk
+function requireWalk(units: readonly HistoryUnit[], walk: string): string {
+  const unit = units.find(({tape}) => tape.unit === walk)
+  const outcome = unit && readFrames(unit).outcome.outcome
+  if (outcome === 'settled') return walk
   throw newError(
     'UNKNOWN_NAME',
-    `Walk '${walk}' in --without: ${unit ? `it was ${unit.outcome.outcome}` : 'no tape is of it'}; expected one that was applied.`,
+    `Walk '${walk}' in --without: ${unit ? `it was ${outcome}` : 'no tape is of it'}; expected one that was applied.`,
     {next: "`loantape query 'select * from mart.run'` lists the walks."},
   )
 }
@@ -324,17 +341,16 @@ function requireWalk(units: readonly TapeUnit[], walk: string): string {
  * say which these are. Without it what was to be settled counts as settled.
  */
 async function endLeft(config: Config, folder: DataFolder, tapes: Tapes, world: World): Promise<boolean> {
+  const left = tapes.listLeft()
+  if (!existsSync(folder.warehouse)) return false
   try {
-    if (existsSync(folder.warehouse)) {
-      await using db = await openWarehouse(folder, world, config)
-      await resumeWalks({db, tapes}, world)
-      return true
-    }
+    await using db = await openWarehouse(folder, world, config)
+    await resumeWalks({db, tapes}, left, world)
+    return true
   } catch (error) {
-    if (!(error instanceof UnexpectedError && error.code === 'WAREHOUSE_UNREADABLE')) throw error
+    if (codeOf(error) !== 'WAREHOUSE_UNREADABLE') throw error
+    return false
   }
-  await tapes.listLeft()
-  return false
 }
 
 /** The new warehouse attached as `warehouse`, the present one as `present`. */

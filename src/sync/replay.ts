@@ -5,8 +5,7 @@ import {createNormaliser} from '../source/record.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {CurrentRun} from '../store/runs.ts'
 import type {Frame} from '../store/tape-format.ts'
-import {openWarehouse} from '../store/warehouse.ts'
-import {catchUpWarehouse} from './catch-up.ts'
+import {openToSettle} from './catch-up.ts'
 import type {Answer} from './intake.ts'
 import {
   countPruned,
@@ -15,10 +14,9 @@ import {
   listWaiting,
   type QuarantineEntry,
 } from './quarantine.ts'
-import {resumeWalks} from './read-back.ts'
 import {settleBeside} from './settle.ts'
 import {listReadableTapes} from './tape-units.ts'
-import {findReadKey, openTapes} from './tapes.ts'
+import {findReadKey} from './tapes.ts'
 
 /** The result of a replay: counts of records, and of versions. */
 export interface Replayed {
@@ -41,11 +39,8 @@ export async function replayRecords(
   config: Config,
   {stateDb, world}: Pick<CurrentRun, 'stateDb' | 'world'>,
 ): Promise<Replayed> {
-  await using tapes = openTapes(config, {folder, stateDb}, world)
-  await using db = await openWarehouse(folder, world, config)
-  await tapes.listLeft()
-  await catchUpWarehouse(config, {folder, stateDb, db}, world)
-  const {walks, streams} = await resumeWalks({db, tapes}, world)
+  await using opened = await openToSettle(config, {folder, stateDb}, world)
+  const {db, tapes, walks, streams} = opened
   const waiting = await listWaiting(db, 'warehouse')
   const found = findQuarantinedRecords(
     waiting,

@@ -1,12 +1,12 @@
 import {existsSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
+import {newError} from '../core/errors.ts'
 import type {DataFolder} from '../store/data-folder.ts'
-import {listTapes, type TapeRow} from '../store/recorded.ts'
+import {listRecorded, listTapes, type RecordedUnit, type TapeRow} from '../store/recorded.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {type NumberedLine, readLines} from '../store/tape.ts'
 import type {Frame, TapeKey, TapeLine} from '../store/tape-format.ts'
-import {parseOutcome} from './tapes.ts'
 
 /** A tape that can be read: its file is there and was sealed with the present key. */
 export interface ReadableTape extends TapeRow {
@@ -34,65 +34,69 @@ export function listReadableTapes(
 /** The body of a line as text. */
 export const textOf = ({body}: TapeLine) => new TextDecoder().decode(body)
 
-/** A stretch of a tape from a `begin` line to its outcome: a walk, or a look, replay or rate feed. */
-export interface TapeUnit {
+/** A unit of history whose tape can be read: a walk, a look, a replay, a feed of rates, or a walk taken back. */
+export interface HistoryUnit extends Omit<RecordedUnit, 'tape'> {
   tape: ReadableTape
-  /** Its lines, counted from 0; the outcome is the last. */
-  first: number
-  last: number
-  begin: Frame
-  outcome: Frame
-  /** Its number in the record, the chain of its outcome, and that of the unit before; null for the first. */
-  no: number
-  head: string
-  before: string | null
+  /** The chain of the unit before it on its tape. */
+  after: string | undefined
 }
 
-/** Every unit that has ended, in the order of the record, after the last tape that cannot be read. */
-export function listUnits(stateDb: StateDb, readable: readonly ReadableTape[]): TapeUnit[] {
-  const byName = new Map(readable.map((tape) => [tape.unit, tape]))
-  const all = listTapes(stateDb).filter(isOfHistory)
-  const whole = all
-    .map(({unit}) => byName.get(unit))
-    .slice(all.findLastIndex(({unit}) => !byName.has(unit)) + 1)
-    .filter((tape) => tape !== undefined)
-  const units = whole.filter(({ended_at}) => ended_at !== null).flatMap(readUnits)
-  return units.sort((a, b) => a.no - b.no)
-}
-
-/** Whether a tape can hold history. */
-export const isOfHistory = ({unit}: TapeRow) => !unit.startsWith('act_')
-
-/** The ended units of one tape, in order. */
-export function readUnits(tape: ReadableTape): TapeUnit[] {
-  const units: TapeUnit[] = []
-  let begun: Pick<TapeUnit, 'begin' | 'first'> | undefined
-  let number = 0
-  for (const line of tape.lines()) {
-    const {frame, chain} = line
-    if (frame.frame === 'begin' && frame.kind !== 'walk') begun = undefined
-    if (frame.frame === 'begin') begun ??= {begin: frame, first: number}
-    if (frame.frame === 'outcome' && begun) {
-      const {no, previous: before} = parseOutcome(line)
-      units.push({tape, ...begun, last: number, outcome: frame, no, head: chain, before})
-    }
-    number += 1
+/** The units of history after number `from` of the record, in order; `lacking` are those whose tapes cannot be read. */
+export function listUnits(
+  stateDb: StateDb,
+  readable: readonly ReadableTape[],
+  from = 0,
+): {units: HistoryUnit[]; lacking: RecordedUnit[]} {
+  const tapes = new Map(readable.map((tape) => [tape.unit, tape]))
+  const units: HistoryUnit[] = []
+  const lacking: RecordedUnit[] = []
+  const chains = new Map<string, string>()
+  for (const unit of listRecorded(stateDb)) {
+    const after = chains.get(unit.tape)
+    chains.set(unit.tape, unit.chain)
+    if (unit.no <= from || isOfActs(unit.tape)) continue
+    const tape = tapes.get(unit.tape)
+    if (tape) units.push({...unit, tape, after})
+    else lacking.push(unit)
   }
-  return units
+  return {units, lacking}
 }
 
-/** The lines of a unit. */
-export function readUnit({tape, first, last}: TapeUnit): Iterable<TapeLine> {
-  return tape
-    .lines()
-    .drop(first)
-    .take(last + 1 - first)
+/** Whether a tape holds an act, and no history. */
+export const isOfActs = (unit: string) => unit.startsWith('act_')
+
+/**
+ * The lines of a unit, its outcome last.
+ *
+ * @throws UnexpectedError `TAPE_DAMAGED`
+ */
+export function* readUnit({tape, no, chain, after}: HistoryUnit): Generator<TapeLine> {
+  let isOwn = after === undefined
+  for (const line of tape.lines()) {
+    if (isOwn) yield line
+    if (line.chain === chain) return
+    isOwn ||= line.chain === after
+  }
+  throw newError('TAPE_DAMAGED', `Tape '${tape.file}': it lacks unit ${no} of the record.`)
 }
 
-const takenBackBegin = z.object({kind: z.literal('without'), walk: z.string(), why: z.string()})
+/** The last begin of a unit, and its outcome. */
+export function readFrames(unit: HistoryUnit): {begin: Frame; outcome: Frame} {
+  let begin: Frame = {frame: 'begin'}
+  let outcome = begin
+  for (const {frame} of readUnit(unit)) {
+    if (frame.frame === 'begin') begin = frame
+    outcome = frame
+  }
+  return {begin, outcome}
+}
+
+const takenBackBegin = z.object({walk: z.string(), why: z.string()})
 
 /** Why each walk that was taken back no longer counts, by its id. */
-export function readTakenBack(units: readonly TapeUnit[]): Map<string, string> {
-  const begins = units.flatMap(({begin}) => takenBackBegin.safeParse(begin).data ?? [])
+export function readTakenBack(units: readonly HistoryUnit[]): Map<string, string> {
+  const begins = units
+    .filter(({kind}) => kind === 'without')
+    .map((unit) => takenBackBegin.parse(readFrames(unit).begin))
   return new Map(begins.map(({walk, why}) => [walk, why]))
 }

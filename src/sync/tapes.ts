@@ -1,30 +1,29 @@
-import {chmodSync, existsSync, readdirSync, rmSync, statSync} from 'node:fs'
+import {chmodSync, existsSync, readdirSync, rmSync, statSync, truncateSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {formatInstant} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
-import {GuardError, type LoantapeError, newError} from '../core/errors.ts'
+import {GuardError, newError} from '../core/errors.ts'
 import {VERSION} from '../core/process.ts'
 import {NONE, tellForeign} from '../core/text.ts'
 import type {Received, World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
+import {digestFileNow, syncToDisk} from '../store/files.ts'
 import {
+  changeTape,
   findHead,
   findRecorded,
   findTape,
   findTapeKey,
-  forgetTape,
   listTapes,
-  noteTapeBegun,
-  noteTapeEnded,
+  noteTape,
   noteTapeKey,
-  noteTapeStored,
   noteUnit,
   requireFolderId,
   type TapeRow,
 } from '../store/recorded.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
-import {createTape, readEnds, readGroups, resumeTape, type TapeEnd, type TapeWriter} from '../store/tape.ts'
+import {createTape, openTape, readEnds, resumeTape, type TapeEnd, type TapeWriter} from '../store/tape.ts'
 import {type Frame, makeTapeKey, readTapeKey, type TapeKey, type TapeLine} from '../store/tape-format.ts'
 import type {Conclude} from './commit.ts'
 
@@ -70,20 +69,17 @@ export function requireTapeKey(
   const file = keyFileOf(config, folder)
   const pinned = findTapeKey(stateDb)
   const found = findReadKey(config, folder)
-  if (pinned !== undefined && found?.fingerprint !== pinned) throw createOtherKey(file, pinned, found)
+  if (pinned !== undefined && found?.fingerprint !== pinned)
+    throw newError(
+      'TAPE_KEY_LOST',
+      `Key of tapes '${file}': ${found ? `it is ${found.fingerprint}` : 'it is not there'}, and the tapes of this data folder are sealed with ${pinned}.`,
+    )
   const key = found ?? makeTapeKey(file, folder.root)
   if (pinned === undefined) {
     const since = new Date(realClock.now()).toISOString()
     noteTapeKey(stateDb, {fingerprint: key.fingerprint, since, why: null})
   }
   return key
-}
-
-function createOtherKey(file: string, pinned: string, found: TapeKey | undefined): LoantapeError {
-  return newError(
-    'TAPE_KEY_LOST',
-    `Key of tapes '${file}': ${found ? `it is ${found.fingerprint}` : 'it is not there'}, and the tapes of this data folder are sealed with ${pinned}.`,
-  )
 }
 
 /** How a unit ended, and whether it became history. */
@@ -109,8 +105,8 @@ export interface Tapes extends AsyncDisposable {
     said: Record<string, unknown>,
     settle: (unit: {name: string; begin: Frame; conclude: Conclude}) => Promise<T>,
   ): Promise<T>
-  /** The units that runs left when they died, oldest first; tapes that end with an outcome are closed first. */
-  listLeft(): Promise<string[]>
+  /** Ends the tapes that dead runs had concluded; returns the units that they left unfinished, oldest first. */
+  listLeft(): string[]
   /**
    * Reads a tape that was left and continues it after its last whole line; one that cannot be read any more is lost, and its
    * unit with it.
@@ -170,13 +166,13 @@ export function openTapes(
 
   async function create(unit: string, date: string, said: Record<string, unknown>): Promise<Frame> {
     const row = {unit, path: pathOfTape(unit, date)}
-    noteTapeBegun(stateDb, {...row, fingerprint: key.fingerprint, begun_at: now()})
+    noteTape(stateDb, {...row, fingerprint: key.fingerprint, begun_at: now()})
     const writer = await createTape(join(folder.root, row.path), key, requireFolderId(stateDb))
     open.set(unit, {writer, kind: String(said.kind), outcome: ''})
     const begin = describeBegin(unit, said)
     writer.add(begin)
     await writer.store()
-    noteTapeStored(stateDb, unit, 0)
+    changeTape(stateDb, unit, {bytes: 0})
     return begin
   }
 
@@ -192,20 +188,17 @@ export function openTapes(
       const {end} = await readThrough(folder, row, key)
       // A damaged tape stays as it is: somebody may repair it.
       if (!end || end.problem !== null || end.bytes < (row.bytes ?? 0)) continue
-      noteTapeBegun(stateDb, row)
+      changeTape(stateDb, unit, {ended_at: null})
       await goOn(row, end, String(said.kind))
       return {name: unit, begin: tapes.take(unit, describeBegin(unit, said))}
     }
   }
 
-  async function goOn(row: TapeRow, end: TapeEnd, kind: string, outcome = ''): Promise<void> {
+  async function goOn(row: TapeRow, end: TapeEnd, kind: string): Promise<void> {
     const path = join(folder.root, row.path)
     chmodSync(path, 0o600)
-    open.set(row.unit, {writer: await resumeTape(path, key, end), kind, outcome})
+    open.set(row.unit, {writer: await resumeTape(path, key, end), kind, outcome: ''})
   }
-
-  const noteLost = (unit: string) =>
-    noteTapeEnded(stateDb, unit, {ended_at: now(), outcome: 'lost', head: '', bytes: 0, sha256: ''})
 
   const tapes: Tapes = {
     async begin(unit, date, said) {
@@ -226,21 +219,20 @@ export function openTapes(
         await tapes.finish(name)
       }
     },
-    async listLeft() {
-      inStateTransaction(stateDb, () => adoptEnded(folder, stateDb, key))
-      const left = listTapes(stateDb).filter(isBeingWritten)
-      for (const row of left) {
-        const last = readLast(folder, row, key)
-        if (last?.frame.frame !== 'outcome') continue
-        const {end, kind} = await readThrough(folder, row, key)
-        if (!end || end.problem !== null) {
-          noteLost(row.unit)
-          continue
-        }
-        await goOn(row, end, kind, String(last.frame.outcome))
-        await tapes.finish(row.unit)
+    listLeft() {
+      for (const {row, end, bytes} of inStateTransaction(stateDb, () => adoptEnded(folder, stateDb, key))) {
+        const path = join(folder.root, row.path)
+        chmodSync(path, 0o600)
+        truncateSync(path, bytes)
+        syncToDisk(path)
+        chmodSync(path, 0o400)
+        const {outcome} = parseOutcome(end)
+        const whole = {outcome, head: end.chain, bytes, sha256: digestFileNow(path)}
+        changeTape(stateDb, row.unit, {ended_at: now(), ...whole})
       }
-      return left.map(({unit}) => unit).filter((unit) => findTape(stateDb, unit)?.ended_at === null)
+      return listTapes(stateDb)
+        .filter(isBeingWritten)
+        .map(({unit}) => unit)
     },
     async reopen(unit, take) {
       const row = findTape(stateDb, unit)
@@ -252,9 +244,10 @@ export function openTapes(
       }
       if (row.bytes === null) {
         rmSync(join(folder.root, row.path), {force: true})
-        forgetTape(stateDb, unit)
+        stateDb.run('delete from tape where unit = ?', [unit])
       } else {
-        noteLost(unit)
+        const lost = {outcome: 'lost', head: '', bytes: 0, sha256: ''}
+        changeTape(stateDb, unit, {ended_at: now(), ...lost})
       }
       return false
     },
@@ -287,7 +280,7 @@ export function openTapes(
       const {sha256, bytes} = await writer.finish()
       open.delete(unit)
       await writer[Symbol.asyncDispose]()
-      noteTapeEnded(stateDb, unit, {ended_at: now(), outcome, head: writer.chain, bytes, sha256})
+      changeTape(stateDb, unit, {ended_at: now(), outcome, head: writer.chain, bytes, sha256})
     },
     async [Symbol.asyncDispose]() {
       for (const {writer} of open.values()) await writer[Symbol.asyncDispose]()
@@ -323,9 +316,15 @@ export const parseOutcome = ({frame}: TapeLine) => outcomeSchema.parse(frame)
  * anything is added to the record.
  *
  * @param own the tape that the caller is writing
+ * @returns the tapes that have not been ended since their last outcome, which is `end`, up to where they are whole
  * @throws ConfigError `STORES_DISAGREE` where another command wrote a tape, and died before the state database knew it
  */
-export function adoptEnded(folder: DataFolder, stateDb: StateDb, key: TapeKey, own?: string): void {
+export function adoptEnded(
+  folder: DataFolder,
+  stateDb: StateDb,
+  key: TapeKey,
+  own?: string,
+): {row: TapeRow; end: TapeLine; bytes: number}[] {
   const rows = listTapes(stateDb)
   const known = new Set(rows.map(({path}) => path))
   const unknown = listTapeFiles(folder)
@@ -337,20 +336,22 @@ export function adoptEnded(folder: DataFolder, stateDb: StateDb, key: TapeKey, o
       `Data folder '${folder.root}', state.sqlite: it does not know ${unknown}, which another command wrote meanwhile and died.`,
       {next: 'Run again: that is read first.'},
     )
-  for (const row of rows) {
-    if (!isBeingWritten(row) || row.unit === own) continue
-    const {first, last} = readEndsOf(folder, row, key)
+  const left = rows.filter((row) => isBeingWritten(row) && row.unit !== own)
+  return left.flatMap((row) => {
+    const {first, last, bytes} = readEndsOf(folder, row, key)
     const end = last.at(-1)
-    if (end?.frame.frame !== 'outcome' || findRecorded(stateDb, end.chain)) continue
+    if (end?.frame.frame !== 'outcome') return []
     const {no, outcome} = parseOutcome(end)
     const kind = String((last.findLast(({frame}) => frame.frame === 'begin') ?? first[0])?.frame.kind)
-    noteUnit(stateDb, {no, tape: row.unit, kind, chain: end.chain}, isHistory(kind, outcome))
-  }
+    if (!findRecorded(stateDb, end.chain))
+      noteUnit(stateDb, {no, tape: row.unit, kind, chain: end.chain}, isHistory(kind, outcome))
+    return [{row, end, bytes}]
+  })
 }
 
 function readEndsOf(folder: DataFolder, row: Pick<TapeRow, 'path'>, key: TapeKey) {
   const path = join(folder.root, row.path)
-  return existsSync(path) ? readEnds(path, key) : {first: [], last: []}
+  return existsSync(path) ? readEnds(path, key) : {first: [], last: [], bytes: 0}
 }
 
 /** The last whole line of a readable tape. */
@@ -369,16 +370,14 @@ async function readThrough(
   let kind = ''
   // Without its key a tape cannot be read.
   if (row.fingerprint !== key.fingerprint || !existsSync(path)) return {kind}
-  const groups = readGroups(path, key)
-  for (let next = groups.next(); ; next = groups.next()) {
-    if (next.done) return next.value.groups === 0 ? {kind} : {end: next.value, kind}
-    for (const line of next.value) {
-      const {frame, unit, kind: named} = line.frame
-      if (frame === 'begin' && unit !== row.unit) return {kind}
-      if (frame === 'begin') kind = String(named)
-      await take?.(line)
-    }
+  const {lines, end} = openTape(path, key)
+  for (const line of lines) {
+    const {frame, unit, kind: named} = line.frame
+    if (frame === 'begin' && unit !== row.unit) return {kind}
+    if (frame === 'begin') kind = String(named)
+    await take?.(line)
   }
+  return end.groups === 0 ? {kind} : {end, kind}
 }
 
 /** The size of each tape file, by its path below the data folder. */

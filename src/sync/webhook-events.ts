@@ -44,12 +44,7 @@ export function settleWalkCoverage(
   now: number,
 ): void {
   const {changes, missed} = found ?? {changes: null, missed: null}
-  stateDb.run('update webhook_coverage set settled_at = ?, changes = ?, missed = ? where walk_id = ?', [
-    isoOf(now),
-    changes,
-    missed,
-    walkId,
-  ])
+  stateDb.update('webhook_coverage', {walk_id: walkId}, {settled_at: isoOf(now), changes, missed})
   stateDb.run('delete from webhook_coverage where settled_at is null')
 }
 

@@ -37,12 +37,8 @@ export function endAction(
   {exitCode, words}: {exitCode: number | null; words: string},
   now: number,
 ): void {
-  stateDb.run('update page_action set ended_at = ?, exit_code = ?, words = ? where action_id = ?', [
-    new Date(now).toISOString(),
-    exitCode,
-    words,
-    actionId,
-  ])
+  const ended_at = new Date(now).toISOString()
+  stateDb.update('page_action', {action_id: actionId}, {ended_at, exit_code: exitCode, words})
 }
 
 /** The last actions, newest first. */

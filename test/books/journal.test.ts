@@ -11,6 +11,7 @@ import {reissueBatch} from '../../src/books/issue.ts'
 import {JOURNAL_STEPS, type RunStep} from '../../src/core/types.ts'
 import {exportRelease} from '../../src/export.ts'
 import {pruneData} from '../../src/record/prune.ts'
+import {goOn} from '../../src/record/record-compare.ts'
 import {verifyAll} from '../../src/record/verify.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {type Books, openBooks} from '../support/books.ts'
@@ -265,13 +266,30 @@ test('a batch that was issued and is gone is found by verify, and brought back b
   expect(await verify()).toEqual([])
 })
 
-test('a batch that a dead run has not handed over yet is not called gone', async () => {
+test('a batch that was issued and never handed over is found by verify, until the next export', async () => {
   openClosed()
   const [batch] = await books.export('xero', '2026-01', '2026-02-03')
   rmSync(batch?.dir ?? '', {recursive: true})
   using stateDb = openStateDb(books.folder.stateDb)
   stateDb.run('update journal_batch set is_handed_over = 0')
-  expect((await verifyAll(books.config, books.at('2026-02-03'))).problems).toEqual([])
+  const verify = async () => (await verifyAll(books.config, books.at('2026-02-03'))).problems
+  expect(await verify()).toMatchObject([{path: 'exports', problem: expect.stringContaining('is not there')}])
+  await books.export('xero', '2026-01', '2026-02-03')
+  expect(await verify()).toEqual([])
+})
+
+test('where an act was given up with its tape, a state database that is lost later is refused: nothing is issued twice', async () => {
+  await books.export('xero', '2026-01', '2026-01-21')
+  rmSync(books.folder.tapes, {recursive: true})
+  await goOn(books.config, 'a disk died', books.at('2026-01-21'))
+  expect(await books.export('xero', '2026-01', '2026-01-21')).toMatchObject([{outcome: 'unchanged'}])
+  for (const end of ['', '-wal', '-shm']) rmSync(`${books.folder.stateDb}${end}`, {force: true})
+  rmSync(books.folder.exports, {recursive: true})
+  const failure = await failureOf(books.export('xero', '2026-01', '2026-01-21'))
+  expect(failure).toMatchObject({code: 'STORES_DISAGREE', exitCode: 2})
+  expect(failure.message).toContain('state.sqlite: it lacks 1 act')
+  await goOn(books.config, 'the state database, too', books.at('2026-01-21'))
+  expect(await books.export('xero', '2026-01', '2026-01-21')).toMatchObject([{outcome: 'written'}])
 })
 
 test('a batch is reissued byte for byte, whatever has been removed since', async () => {

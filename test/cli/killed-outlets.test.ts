@@ -8,7 +8,7 @@ import {createPostgres, type PostgresServer} from '../support/postgres.ts'
 import {readJson} from './outcome.ts'
 
 const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
-const KILL_AT = fileURLToPath(new URL('./kill-at.ts', import.meta.url))
+const KILL_AT = fileURLToPath(new URL('../support/kill-at.ts', import.meta.url))
 const EXPORT = ['export', 'csv', 'parquet', '--table', 'core.deal', 'mart.portfolio_summary', '--json']
 
 let lab: Lab

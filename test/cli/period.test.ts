@@ -5,6 +5,8 @@ import {afterAll, beforeAll, expect, test} from 'vitest'
 import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import {closePeriod} from '../../src/books/close-period.ts'
 import {JOURNAL_STEPS} from '../../src/core/types.ts'
+import {bringUpToDate} from '../../src/record/record.ts'
+import {compareBooks} from '../../src/record/verify.ts'
 import {BOOK_TABLES, type Books, openBooks} from '../support/books.ts'
 import {runCommand} from '../support/command.ts'
 import {type Ended, runProgram, startProcess} from '../support/lab.ts'
@@ -75,6 +77,22 @@ test.each(refusals)('a period %s is refused, nothing changed', async (_, args, c
   const failure = readFailure(await run(args))
   expect(failure).toMatchObject({code, exitCode: 2})
   expect(failure.message).toContain(words)
+})
+
+test('books are what the acts on the tapes make of them, once months are closed, exported and reopened, too', async () => {
+  using copy = openBooks(books)
+  const env = {LOANTAPE_DATA_DIR: copy.folder.root}
+  await copy.export('xero', '2026-01', '2026-03-03')
+  expect(compareBooks(copy.config)).toEqual([])
+  for (const args of ['close 2026-02', 'reopen 2026-02 --why again']) {
+    expect((await run(['period', ...args.split(' ')], env)).code).toBe(0)
+    expect(compareBooks(copy.config)).toEqual([])
+  }
+  for (const profile of ['netsuite', 'quickbooks', 'intacct'])
+    for (const month of ['2026-01', '2026-02']) await copy.export(profile, month, '2026-03-03')
+  for (const end of ['', '-wal', '-shm']) rmSync(`${copy.folder.stateDb}${end}`, {force: true})
+  await bringUpToDate(copy.config, copy.at('2026-03-03'))
+  expect(compareBooks(copy.config)).toEqual([])
 })
 
 test('a month that is over but not seen to its end is not closed', async () => {

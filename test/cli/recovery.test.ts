@@ -1,13 +1,14 @@
 import {cpSync, existsSync, mkdirSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, afterEach, beforeAll, beforeEach, expect, test} from 'vitest'
+import {trueUp} from '../../src/books/true-up.ts'
 import type {WireRecord} from '../../src/core/types.ts'
 import {dataFolderAt} from '../../src/store/data-folder.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {BOOK_TABLES, type Books, openBooks} from '../support/books.ts'
 import {runCommand} from '../support/command.ts'
 import {balancesOf, importBatches} from '../support/importer.ts'
-import type {Ended} from '../support/lab.ts'
+import {type Ended, failureOf} from '../support/lab.ts'
 import {readFailure, readJson} from './outcome.ts'
 
 const DEALS = Array.from({length: 20}, (_, index) => `d${index + 1}`)
@@ -114,6 +115,19 @@ test('deals that were booked before a recovery are not booked again after it, an
     batches: [{outcome: 'written', rows: 2}],
   })
   expect(handedOut()).toEqual({1200: FUNDED + 50_000n, 1090: -FUNDED - 50_000n})
+})
+
+test('a true-up that died before its files were in place is handed out by the next', async () => {
+  openExported()
+  loseJanuary31()
+  await books.walk('2026-02-01', inStatus('draft'))
+  const dying = books.at('2026-02-02', (step) => {
+    if (step === 'journal written') throw new Error('killed')
+  })
+  const died = trueUp(books.config, {isIssued: true, why: null}, dying)
+  expect((await failureOf(died)).message).toBe('killed')
+  expect(readJson(await run('period true-up --issue', '2026-02-02'))).toMatchObject({outcome: 'unchanged'})
+  expect(handedOut()).toEqual({})
 })
 
 test('what became another amount, or was never funded, after a recovery is handed out by deal and account', async () => {

@@ -20,7 +20,7 @@ import {FEW_TABLES} from '../support/data.ts'
 import {createLab, failureOf, type Lab, someDeals, startProcess} from '../support/lab.ts'
 
 const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
-const KILL_AT = fileURLToPath(new URL('../cli/kill-at.ts', import.meta.url))
+const KILL_AT = fileURLToPath(new URL('../support/kill-at.ts', import.meta.url))
 const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
 

@@ -9,7 +9,9 @@ import {
 } from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
-import {listTapes, noteTapeRemoved} from '../../src/store/recorded.ts'
+import type {World} from '../../src/core/types.ts'
+import {goOn} from '../../src/record/record-compare.ts'
+import {changeTape, listTapes} from '../../src/store/recorded.ts'
 import {findCurrentRelease} from '../../src/store/release.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
@@ -105,6 +107,24 @@ test('what a lost tape held is given up, and what came after it is not', async (
   expect(JSON.parse(manifest)).toMatchObject({went_on: wentOn})
 })
 
+test('who goes on without a lost tape and dies once that is on the tape has gone on', async () => {
+  await lab.walk(DAY_2)
+  rmSync(listTapePaths()[1]!)
+  const dying: World = {
+    ...lab.createWorld(DAY_3),
+    onStep(step) {
+      if (step === 'act written') throw new Error('killed')
+    },
+  }
+  expect((await failureOf(goOn(lab.config, 'a disk died', dying))).message).toBe('killed')
+  expect((await lab.run(['tape', 'go-on', '--why', 'again'])).stderr).toContain('RECORD_WHOLE')
+  expect(JSON.parse((await lab.run(['status', '--json'])).stdout)).toMatchObject({
+    disagreements: [],
+    given_up: 1,
+  })
+  expect((await lab.walk(DAY_3)).changes).toMatchObject({unchanged: 40})
+})
+
 /** The tapes in the order of their walks. */
 function listTapePaths(): string[] {
   using stateDb = openStateDb(lab.folder.stateDb)
@@ -124,7 +144,7 @@ test('where tapes were pruned, a warehouse brought back from before is taken on 
     using stateDb = openStateDb(lab.folder.stateDb)
     const [first] = listTapes(stateDb)
     rmSync(join(lab.folder.root, first!.path))
-    noteTapeRemoved(stateDb, first!.unit, DAY_3)
+    changeTape(stateDb, first!.unit, {removed_at: DAY_3})
   }
   writeFileSync(lab.folder.warehouse, 'damaged'.repeat(1000))
   const failure = await failureOf(rebuild())

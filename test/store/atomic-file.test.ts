@@ -1,4 +1,5 @@
 import {mkdirSync, readdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {hostname} from 'node:os'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
@@ -19,9 +20,12 @@ afterEach(() => data[Symbol.dispose]())
 test('a file is written whole, replaces the one before and leaves nothing beside it', () => {
   const path = join(root, 'file.json')
   writeFileAtomically(path, 'first')
+  // Of writers that died, and of one that may live.
+  for (const mark of ['-999999999', `@${hostname()}-999999999`, '@elsewhere-1'])
+    writeFileSync(`${path}.tmp${mark}`, 'half')
   writeFileAtomically(path, 'second')
   expect(readFileSync(path, 'utf8')).toBe('second')
-  expect(readdirSync(root)).toEqual(['file.json'])
+  expect(readdirSync(root)).toEqual(['file.json', 'file.json.tmp@elsewhere-1'])
 })
 
 test('a folder gets its final name with everything in it', () => {

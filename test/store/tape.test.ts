@@ -3,7 +3,7 @@ import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import fc from 'fast-check'
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import {createTape, readGroups, readLines, resumeTape, type TapeEnd} from '../../src/store/tape.ts'
+import {createTape, openTape, readLines, resumeTape, type TapeEnd} from '../../src/store/tape.ts'
 import type {Frame, TapeLine} from '../../src/store/tape-format.ts'
 import {createTapeKey, makeTapeKey, readTapeKey, type TapeKey} from '../../src/store/tape-format.ts'
 import {failureOf} from '../support/lab.ts'
@@ -32,12 +32,8 @@ const aFrame: fc.Arbitrary<Frame> = fc.record({
 const aGroup = fc.array(fc.tuple(aFrame, aBody), {minLength: 1, maxLength: 4})
 
 function readAll(path: string, by: TapeKey = key): {lines: TapeLine[]; end: TapeEnd} {
-  const groups = readGroups(path, by)
-  const lines: TapeLine[] = []
-  for (let next = groups.next(); ; next = groups.next()) {
-    if (next.done) return {lines, end: next.value}
-    lines.push(...next.value)
-  }
+  const {lines, end} = openTape(path, by)
+  return {lines: [...lines], end}
 }
 
 async function writeTape(path: string, groups: [Frame, Buffer | undefined][][]): Promise<number[]> {

@@ -1,10 +1,12 @@
 import {execFileSync} from 'node:child_process'
 import {mkdirSync, rmSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {buildRelease} from '../../src/build/build.ts'
 import {applyEvents} from '../../src/pipeline.ts'
 import {pruneData} from '../../src/record/prune.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
+import {ingestRates} from '../../src/sync/rates.ts'
 import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
 import {storeEvent} from '../../src/sync/webhook-events.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
@@ -221,4 +223,20 @@ test('what no tape tells of any more is known of a field that was mapped before,
   )) as [{comment: string}]
   expect(comment).toContain('known of what was stored since 2026-02-04 04:30:00')
   expect((await lab.run(['verify', '--rebuild'])).code).toBe(0)
+})
+
+test('fields are mapped from the first night on, also where rates were stored before it', async () => {
+  writeFields({note_rate: FIELDS.note_rate})
+  const [csv, ratesFile] = ['sofr.csv', 'rates.json'].map((name) => join(lab.folder.root, name))
+  writeFileSync(csv!, 'date,value\n2026-02-01,4.31\n')
+  writeFileSync(ratesFile!, JSON.stringify({feeds: [{name: 'sofr', rate: 'SOFR', csv}]}))
+  const {outcome} = await ingestRates({...lab.config, ratesFile}, lab.createWorld(day(1)))
+  expect(outcome).toBe('appended')
+  const {id} = aDeal(1)
+  lab.service.store.insert([aDeal(1)])
+  own.set(id, {rate: 0.05})
+  await lab.sync(day(2))
+  expect(await lab.query('select deal_id, note_rate from core.deal_extra')).toEqual([
+    {deal_id: id, note_rate: '0.050000'},
+  ])
 })

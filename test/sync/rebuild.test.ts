@@ -1,13 +1,15 @@
-import {rmSync, writeFileSync} from 'node:fs'
+import {chmodSync, copyFileSync, rmSync, statSync, truncateSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {applyEvents} from '../../src/pipeline.ts'
 import {pruneData} from '../../src/record/prune.ts'
 import {listTapes} from '../../src/store/recorded.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
+import {readEnds} from '../../src/store/tape.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {ingestRates} from '../../src/sync/rates.ts'
 import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
+import {requireReadKey} from '../../src/sync/tapes.ts'
 import {storeEvent} from '../../src/sync/webhook-events.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
@@ -212,11 +214,39 @@ test('what stands on tapes that nobody can read any more is taken over, and noth
   {
     using stateDb = openStateDb(lab.folder.stateDb)
     const [lost] = listTapes(stateDb).slice(-2)
-    stateDb.run('delete from tape where unit = ?', [lost!.unit])
     rmSync(join(lab.folder.root, lost!.path))
+    expect(await rebuild()).toMatchObject({outcome: 'equal', units: 1})
+    for (const table of ['tape_unit where tape', 'tape where unit'])
+      stateDb.run(`delete from ${table} = ?`, [lost!.unit])
   }
   expect(await failureOf(rebuild({isApplied: true}))).toMatchObject({code: 'REBUILD_LOSES'})
 })
+
+test.each(['cut at its last group', 'overwritten by another', 'overwritten by another of its length'])(
+  'a tape that was %s is named before anything is computed from it',
+  async (how) => {
+    change(1, {status: 'funded'})
+    await lab.walk(day(3))
+    const settles = 'select history_id from settle order by seq'
+    const before = await lab.queryHistory(settles)
+    using stateDb = openStateDb(lab.folder.stateDb)
+    const [one = '', two = ''] = listTapes(stateDb).map(({path}) => join(lab.folder.root, path))
+    chmodSync(two, 0o600)
+    if (how === 'cut at its last group') {
+      truncateSync(two, statSync(two).size - 1)
+      truncateSync(two, readEnds(two, requireReadKey(lab.config, lab.folder)).bytes)
+    } else {
+      copyFileSync(one, two)
+    }
+    if (how.endsWith('length')) stateDb.run('update tape set bytes = ?', [statSync(two).size])
+    for (const args of [['rebuild'], ['rebuild', '--apply']]) {
+      const {code, stderr} = await lab.run(args)
+      expect(stderr).toMatch(/\btape\b/i)
+      expect(code).not.toBe(0)
+    }
+    expect(await lab.queryHistory(settles)).toEqual(before)
+  },
+)
 
 test('what was stored before the first tape that is kept is taken over', async () => {
   change(1, {status: 'funded'})

@@ -1,6 +1,7 @@
 import {createHash} from 'node:crypto'
 import {
   chmodSync,
+  copyFileSync,
   existsSync,
   readdirSync,
   readFileSync,
@@ -15,7 +16,7 @@ import {dealStream} from '../../src/contract/deal.ts'
 import {NONE, tellForeign} from '../../src/core/text.ts'
 import {applyEvents, replayQuarantine} from '../../src/pipeline.ts'
 import {pruneData} from '../../src/record/prune.ts'
-import {listTapes, noteTapeBegun} from '../../src/store/recorded.ts'
+import {listTapes, noteTape} from '../../src/store/recorded.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {ingestRates} from '../../src/sync/rates.ts'
 import {openTapes} from '../../src/sync/tapes.ts'
@@ -191,9 +192,9 @@ test('a tape of which nothing was stored when its run died is no loss', async ()
     using stateDb = openStateDb(lab.folder.stateDb)
     const [{fingerprint = '', path = ''} = {}] = listTapes(stateDb)
     const torn = {unit: 'w_torn', path: path.replace(/w_[^.]+/, 'w_torn'), fingerprint, begun_at: DAY_1}
-    noteTapeBegun(stateDb, torn)
+    noteTape(stateDb, torn)
     writeFileSync(join(lab.folder.root, torn.path), 'loantape ta')
-    noteTapeBegun(stateDb, {...torn, unit: 'w_none', path: path.replace(/w_[^.]+/, 'w_none')})
+    noteTape(stateDb, {...torn, unit: 'w_none', path: path.replace(/w_[^.]+/, 'w_none')})
   }
   await lab.walk(DAY_2)
   expect(await verify()).toMatchObject({outcome: 'whole', tapes: 2, problems: []})
@@ -231,7 +232,9 @@ test('a damaged tape of a walk that was applied is left as it is, and named', as
   writeFileSync(file, bytes)
   await lab.walk(DAY_2)
   expect(readFileSync(file).equals(bytes)).toBe(true)
-  expect((await verify()).problems).toEqual([{path, problem: 'it was not whole when its run was ended'}])
+  expect((await verify()).problems).toEqual([
+    {path, problem: expect.stringContaining('its bytes are not those that were written')},
+  ])
 })
 
 test('refused walks and dry runs say so on their tapes', async () => {
@@ -245,6 +248,21 @@ test('refused walks and dry runs say so on their tapes', async () => {
     why: expect.stringContaining('20 of 60 known deals are absent'),
   })
   expect((await readTape(dry?.unit ?? '')).at(-1)).toMatchObject({outcome: 'dry run'})
+})
+
+test('tapes that a killed prune left are removed by the next, and what a killed act left is no tape', async () => {
+  lab.ageTapes(401)
+  await lab.walk(DAY_2)
+  const [old = ''] = listTapeFiles()
+  const kept = join(lab.folder.root, '../kept')
+  copyFileSync(join(lab.folder.root, old), kept)
+  const prune = () => pruneData(lab.config, {isDryRun: false}, lab.createWorld(DAY_2))
+  expect((await prune()).tapes).toEqual([old])
+  copyFileSync(kept, join(lab.folder.root, old))
+  writeFileSync(join(lab.folder.tapes, '.writing-act_1.jsonl.zst@elsewhere-1'), 'half of an act')
+  expect((await verify()).problems).toEqual([])
+  expect(await prune()).toMatchObject({outcome: 'unchanged'})
+  expect(listTapeFiles()).not.toContain(old)
 })
 
 test('a tape that is missing, swapped, renamed or changed is found', async () => {

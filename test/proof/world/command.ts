@@ -26,6 +26,8 @@ export interface Steering {
   at: string
   clock?: {now(): number}
   onStep?: (step: string) => void
+  /** How long an answer of the source is waited for; 5 by default. */
+  requestTimeoutSeconds?: number
 }
 
 const KILLED_COMMAND = fileURLToPath(new URL('./killed-command.ts', import.meta.url))
@@ -68,10 +70,11 @@ export function runMended(args: readonly string[], steering: Steering): Promise<
 
 async function run(args: readonly string[], steering: Steering): Promise<Ended> {
   const {at, clock = {now: () => Date.parse(at)}, onStep = () => undefined} = steering
+  const {requestTimeoutSeconds = FIXED_IN_STORIES.requestTimeoutSeconds} = steering
   let [stdout, stderr] = ['', '']
   const surroundings = createCli({
     env: {...steering.env, LOANTAPE_NOW: at},
-    fixed: FIXED_IN_STORIES,
+    fixed: {...FIXED_IN_STORIES, requestTimeoutSeconds},
     stdout: {
       write(text) {
         stdout += text

@@ -1,12 +1,16 @@
 /**
  * A process of its own that runs a command line, says each step it reaches and when, and kills itself at the `KILL_NTH`
- * time that it reaches `KILL_STEP`.
+ * time that it reaches `KILL_STEP`. Its releases hold `SELECT`; with `MENDED`, what cannot be read of amounts can.
  */
 import {writeSync} from 'node:fs'
 import {createCli} from '../../../src/cli/context.ts'
 import {runProgram} from '../../../src/cli/program.ts'
+import {dealStream} from '../../../src/contract/deal.ts'
+import {readFieldAs} from '../../support/schema.ts'
+import {READABLE, UNREADABLE} from './source.ts'
 
-const {KILL_STEP, KILL_NTH = '1', FIXED = '{}'} = process.env
+const {KILL_STEP, KILL_NTH = '1', FIXED = '{}', SELECT, MENDED} = process.env
+if (MENDED) readFieldAs(dealStream, 'loan_amount', UNREADABLE, READABLE)
 const cli = createCli({
   env: process.env,
   fixed: JSON.parse(FIXED),
@@ -20,6 +24,7 @@ let left = Number(KILL_NTH)
 Object.assign(cli, {
   createWorld: (config: Parameters<typeof createWorld>[0]) => ({
     ...createWorld(config),
+    ...(SELECT !== undefined && {select: SELECT}),
     onStep(step: string) {
       writeSync(1, `reached ${performance.timeOrigin + performance.now()} ${step}\n`)
       if (step !== KILL_STEP) return

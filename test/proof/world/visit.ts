@@ -164,7 +164,12 @@ async function runInProcess(stage: Stage, event: Sync, args: string[]): Promise<
     kills += 1
     if (kills === kill.nth) throw new Killed(step)
   }
-  const ended = await command(stage, args, at, {clock, onStep})
+  // A page is answered only once another process has come to its end, however long that takes.
+  const isPatient = event.secondAt !== undefined && faults.every(({is}) => is !== 'silent')
+  const ended = await command(stage, args, at, {
+    ...{clock, onStep},
+    ...(isPatient && {requestTimeoutSeconds: 600}),
+  })
   source.meanwhile = async () => undefined
   if (progress.plan === undefined) progress.isStepped = truth.isStepped(now)
   return {ended, progress, isKilled: kill !== undefined && kills >= kill.nth}

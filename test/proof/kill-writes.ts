@@ -1,0 +1,323 @@
+import assert from 'node:assert/strict'
+import {cpSync, mkdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {dirname, join} from 'node:path'
+import {fileURLToPath} from 'node:url'
+import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
+import {dealStream} from '../../src/contract/deal.ts'
+import {type DataFolder, dataFolderAt} from '../../src/store/data-folder.ts'
+import {listTapes, type TapeRow} from '../../src/store/recorded.ts'
+import {openStateDb} from '../../src/store/state-db.ts'
+import {openHistory} from '../../src/store/warehouse.ts'
+import {listTapeFiles} from '../../src/sync/tapes.ts'
+import {storeEvent} from '../../src/sync/webhook-events.ts'
+import {BOOK_TABLES} from '../support/books.ts'
+import {anyRow} from '../support/data.ts'
+import {aDeal, createLab, type Ended, type Lab, startProcess} from '../support/lab.ts'
+import {readFieldAs} from '../support/schema.ts'
+import {createTally, type ProofRequest, type Proved, runAll, shuffle} from './proof.ts'
+import {listLeftovers, requireWholeFiles} from './soundness.ts'
+import {READABLE, UNREADABLE} from './world/source.ts'
+
+const KILL_AT = fileURLToPath(new URL('../support/kill-at.ts', import.meta.url))
+const COMMAND = fileURLToPath(new URL('./world/killed-command.ts', import.meta.url))
+const NOW = '2026-03-02T23:30:00Z'
+
+/** A command that does something for good, and the folder that it is run in. */
+interface Deed {
+  command: string
+  /** Copied with the key of tapes beside it. */
+  folder: string
+  /** How it ends once it is done. */
+  refusal?: string
+  /** What a person does next where the command must not be repeated. */
+  next?: readonly string[]
+  isMended?: boolean
+}
+
+/** The deeds, by name. */
+export const DEEDS = [
+  'batch issued',
+  'month closed',
+  'month reopened',
+  'months remapped',
+  'true-up',
+  'gone on',
+  'tapes pruned',
+  'key replaced',
+  'guard accepted',
+  'quarantine replayed',
+  'event applied',
+  'restored',
+  'rebuilt',
+  'walk taken back',
+] as const
+
+/** Of these there is nothing to compare with before they are done. */
+const UNREADABLE_BEFORE: readonly (typeof DEEDS)[number][] = ['restored', 'rebuilt']
+
+/** One deed and the write before which it is killed. */
+interface Case {
+  name: (typeof DEEDS)[number]
+  nth: number
+}
+
+/** A lender told up to the moment before each deed. */
+async function tellLender(lab: Lab): Promise<Record<(typeof DEEDS)[number], Deed>> {
+  const {store} = lab.service
+  const root = dirname(lab.folder.root)
+  const run = async (command: string, day: string) => {
+    const ended = await lab.run(command.split(' '), {LOANTAPE_NOW: `${day}T23:30:00Z`})
+    assert.equal(ended.code, 0, `${command}: ${ended.stderr}`)
+  }
+  const keep = (name: string) => {
+    mkdirSync(join(root, name))
+    cpSync(lab.folder.root, join(root, name, 'data'), {recursive: true, verbatimSymlinks: true})
+    cpSync(lab.env.LOANTAPE_TAPE_KEY_FILE ?? '', join(root, name, 'tape.key'))
+    return join(root, name)
+  }
+  const map = (code: string) => {
+    const receivable = {'*': {code, name: `Receivable ${code}`}}
+    writeFileSync(join(lab.folder.root, 'accounting.json'), JSON.stringify({...DEFAULT_MAPPING, receivable}))
+  }
+  const id = (number: number) => `deal_${String(number).padStart(6, '0')}`
+  store.insert(Array.from({length: 12}, (_, number) => aDeal(number)))
+  await run('sync', '2026-01-30')
+  map('1200')
+  for (const number of [1, 2, 3]) store.update(id(number), {status: 'funded'})
+  await run('sync', '2026-01-31')
+  const before = join(root, 'warehouse-before')
+  cpSync(lab.folder.warehouse, before)
+  store.update(id(4), {status: 'funded'})
+  lab.service.faults.add({
+    match: {path: /^\/deals/},
+    fault: {
+      kind: 'mutate',
+      change: (body) => {
+        const {data} = body as {data: Record<string, unknown> | Record<string, unknown>[]}
+        for (const deal of [data].flat()) if (deal.id === id(5)) deal.loan_amount = UNREADABLE
+        return body
+      },
+    },
+  })
+  await run('sync', '2026-03-01')
+  await run('build --as-of 2026-01-31', '2026-03-02')
+  const open = keep('open')
+  await run(`backup ${join(root, 'backup')}`, '2026-03-02')
+  for (const month of ['2026-01', '2026-03']) await run(`export xero --period ${month}`, '2026-03-02')
+  const issued = keep('issued')
+  await run('period close 2026-01', '2026-03-02')
+  const closed = keep('closed')
+  map('1300')
+  const mapped = keep('mapped')
+
+  const restored = join(root, 'restored')
+  mkdirSync(restored)
+  cpSync(join(open, 'tape.key'), join(restored, 'tape.key'))
+  const change = (name: string, from: string, work: (folder: DataFolder, dir: string) => void) => {
+    const dir = join(root, name)
+    cpSync(from, dir, {recursive: true, verbatimSymlinks: true})
+    work(dataFolderAt(join(dir, 'data')), dir)
+    return dir
+  }
+  const lost = change('lost', issued, (folder, dir) => {
+    rmSync(join(folder.root, findLastWalk(dir).path))
+    cpSync(before, folder.warehouse)
+  })
+  const gone = change('gone', lost, () => undefined)
+  const given = await lab.run(['tape', 'go-on', '--why', 'a proof'], envOf(gone))
+  assert.equal(given.code, 0, given.stderr)
+  const old = change('old', open, (folder) => {
+    using stateDb = openStateDb(folder.stateDb)
+    stateDb.run(`update tape set ended_at = '2024-01-01T00:00:00.000Z' where tape_no = 1`)
+  })
+  const keyless = change('keyless', open, (_, dir) => rmSync(join(dir, 'tape.key')))
+  const damaged = change('damaged', open, ({warehouse}) => writeFileSync(warehouse, 'damaged'.repeat(1000)))
+
+  const told = change('told', open, (folder) => {
+    using stateDb = openStateDb(folder.stateDb)
+    storeEvent(stateDb, {eventId: 'evt_1', type: 'deal.updated', dealId: id(3)}, Date.parse(NOW))
+  })
+  store.update(id(3), {loanAmountCents: 360_000_00n})
+  const walk = findLastWalk(open)
+
+  for (const number of [6, 7, 8, 9]) store.remove(id(number))
+  const guarded = 'sync --accept shrink --accept change'
+  return {
+    'batch issued': {command: 'export xero --period 2026-01', folder: open},
+    'month closed': {command: 'period close 2026-01', folder: open, refusal: 'PERIOD_CLOSED'},
+    'month reopened': {
+      command: 'period reopen 2026-01 --why again',
+      folder: closed,
+      refusal: 'PERIOD_STATE',
+    },
+    'months remapped': {command: 'period remap', folder: mapped},
+    'true-up': {command: 'period true-up --issue', folder: gone},
+    'gone on': {command: 'tape go-on --why lost', folder: lost, refusal: 'RECORD_WHOLE'},
+    'tapes pruned': {command: 'prune', folder: old},
+    'key replaced': {command: 'tape new-key --why lost', folder: keyless, next: [guarded]},
+    'guard accepted': {command: guarded, folder: open, next: [guarded]},
+    'quarantine replayed': {command: 'quarantine replay', folder: open, isMended: true},
+    'event applied': {command: 'events apply', folder: told},
+    restored: {
+      command: `restore ${join(root, 'backup')}`,
+      folder: restored,
+      refusal: 'RESTORE_NOT_EMPTY',
+    },
+    rebuilt: {command: 'rebuild --apply', folder: damaged},
+    'walk taken back': {
+      command: `rebuild --without ${walk.unit} --why wrong --apply`,
+      folder: open,
+    },
+  }
+}
+
+function findLastWalk(dir: string): TapeRow {
+  using stateDb = openStateDb(join(dir, 'data/state.sqlite'))
+  const walk = listTapes(stateDb).findLast(({unit}) => unit.startsWith('w_'))
+  assert(walk)
+  return walk
+}
+
+const envOf = (dir: string) => ({
+  LOANTAPE_DATA_DIR: join(dir, 'data'),
+  LOANTAPE_TAPE_KEY_FILE: join(dir, 'tape.key'),
+  LOANTAPE_NOW: NOW,
+})
+
+/** Runs a deed as a process of its own, killed before the nth write; how many writes there were where it came to its end. */
+async function runKilled(
+  lab: Lab,
+  dir: string,
+  {command, isMended}: Deed,
+  nth: number,
+): Promise<number | null> {
+  const counted = join(dir, 'counted')
+  const {signal, code, stderr} = await startProcess(
+    [process.execPath, '--import', KILL_AT, COMMAND, ...command.split(' ')],
+    {
+      ...lab.env,
+      ...envOf(dir),
+      SELECT: BOOK_TABLES,
+      KILL_AT: String(nth),
+      KILL_COUNTED: counted,
+      ...(isMended && {MENDED: '1'}),
+    },
+  ).ended
+  if (signal === 'SIGKILL') return null
+  assert.equal(code, 0, `${command}: ${stderr}`)
+  return Number(readFileSync(counted, 'utf8'))
+}
+
+/** What a person does when the command died: it is run again, and may say that it is done. */
+async function finish(lab: Lab, dir: string, {command, refusal, next, isMended}: Deed): Promise<void> {
+  const env = {...envOf(dir)}
+  const run = async (line: string): Promise<Ended> => {
+    using _mended = isMended ? readFieldAs(dealStream, 'loan_amount', UNREADABLE, READABLE) : undefined
+    return await lab.run(line.split(' '), env)
+  }
+  for (const line of next ?? [command]) {
+    let ended = await run(line)
+    if (ended.stderr.includes('TAPE_KEY_LOST')) {
+      const again = await run(command)
+      assert.equal(again.code, 0, again.stderr)
+      ended = await run(line)
+    }
+    const isDone = refusal !== undefined && ended.stderr.includes(refusal)
+    assert(ended.code === 0 || isDone, `${line}: ${ended.stderr}`)
+  }
+}
+
+/** What was done for good, without what differs from one time to the other. */
+async function readDone(folder: DataFolder): Promise<unknown> {
+  using stateDb = openStateDb(folder.stateDb)
+  const files = listTapeFiles(folder)
+  const rows = (sql: string) => stateDb.all(anyRow, sql)
+  await using db = await openHistory(folder)
+  return {
+    acts: rows(`select count(*) as acts from tape_unit where kind = 'act'`),
+    lines: rows(
+      `select profile, issued_line.period, entry_id, issue_no, entry_date, account_code, debit, credit
+       from issued_line join journal_batch using (batch_no)
+       order by profile, entry_id, issue_no, line_no`,
+    ),
+    handedOver: rows('select profile, period, is_handed_over from journal_batch order by profile, period'),
+    closed: rows('select period from closed_period'),
+    remapped: rows('select period from remapped_period'),
+    events: rows('select period, action from period_event order by event_id'),
+    lost: rows('select count(*) as lost from record_loss'),
+    left: listTapes(stateDb).filter(({removed_at, path}) => removed_at !== null && files.has(path)).length,
+    wentOn: rows('select given_up from went_on'),
+    removed: rows('select count(*) as removed from tape where removed_at is not null'),
+    deals: await db.all(
+      anyRow,
+      'select deal_id, kind, status, loan_amount from history.raw.deal_version order by deal_id, observed_at, seq',
+    ),
+  }
+}
+
+/** What was done, once everything in the folder is as the tapes say. */
+async function judge(lab: Lab, dir: string, {isMended}: Deed): Promise<unknown> {
+  const folder = dataFolderAt(join(dir, 'data'))
+  // What was read by another schema, no rebuild repeats.
+  const {code, stdout} = await lab.run(isMended ? ['verify'] : ['verify', '--rebuild'], envOf(dir))
+  assert.equal(code, 0, stdout)
+  await requireWholeFiles(folder)
+  // Builds wait for the next release, which removes them.
+  const left = listLeftovers(folder).filter((path) => !path.startsWith('releases/.building-'))
+  assert.deepEqual(left, [])
+  return await readDone(folder)
+}
+
+/**
+ * Kills each command that does something for good before each of its writes, of files and of databases; then it is run again. What was
+ * done is done once, and all of it.
+ *
+ * A run is one such case, in an order drawn from the seed; there are no more runs than cases.
+ */
+export async function proveKillWrites(
+  request: ProofRequest & {deeds?: readonly (typeof DEEDS)[number][]},
+): Promise<Proved> {
+  const tally = createTally()
+  await using lab = await createLab({tables: BOOK_TABLES})
+  const deeds = await tellLender(lab)
+  const root = dirname(lab.folder.root)
+  const copy = ({folder}: Deed, name: string) => {
+    const dir = join(root, name)
+    cpSync(folder, dir, {recursive: true, verbatimSymlinks: true})
+    return dir
+  }
+  const expected = new Map<string, unknown>()
+  const cases: Case[] = []
+  for (const name of request.deeds ?? DEEDS) {
+    const dir = copy(deeds[name], `whole ${name}`)
+    const before = UNREADABLE_BEFORE.includes(name)
+      ? undefined
+      : await readDone(dataFolderAt(join(dir, 'data')))
+    const writes = await runKilled(lab, dir, deeds[name], 0)
+    tally.add(`writes of '${name}'`, writes ?? 0)
+    assert(writes)
+    if (deeds[name].next) await finish(lab, dir, deeds[name])
+    expected.set(name, await judge(lab, dir, deeds[name]))
+    assert.notDeepEqual(expected.get(name), before, `${name}: nothing was done`)
+    for (let nth = 1; nth <= writes; nth += 1) cases.push({name, nth})
+  }
+  const order = shuffle(cases, request.seed)
+  const runs = Math.min(request.runs, order.length - (request.first ?? 0))
+  await runAll({name: 'kill-writes'}, {...request, runs}, async (run) => {
+    const one = order[run]
+    assert(one)
+    const deed = deeds[one.name]
+    const dir = copy(deed, `case-${run}`)
+    try {
+      const left = await runKilled(lab, dir, deed, one.nth)
+      tally.add(left === null ? 'kills' : 'ended before')
+      await finish(lab, dir, deed)
+      assert.deepEqual(await judge(lab, dir, deed), expected.get(one.name))
+    } catch (error) {
+      const words = error instanceof Error ? error.message : String(error)
+      throw new Error(`${one.name}, killed before write ${one.nth}: ${words}`, {cause: error})
+    }
+    rmSync(dir, {recursive: true, force: true})
+  })
+  return {figures: {...tally.figures, 'of cases': order.length}}
+}
