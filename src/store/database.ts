@@ -127,13 +127,12 @@ const ENGINE = {
 const spare: DuckDBInstance[] = []
 const MOST_SPARE = 1
 
-/** Every setting of an instance, not of a connection, that anybody changes. */
-const RESET = [
-  'memory_limit',
-  'temp_directory',
-  'max_temp_directory_size',
-  'checkpoint_threshold',
-  'disabled_compression_methods',
+/** Sets what an instance, not a connection, was set to otherwise. RESET would leave the old limit of memory in force. */
+const setBack = () => [
+  `set memory_limit = '${Math.floor(mostMemoryMb())}MB'`,
+  `set temp_directory = '.tmp'`,
+  'reset checkpoint_threshold',
+  'reset disabled_compression_methods',
 ]
 
 /** Makes an instance as good as new; false if that cannot be, as where a file could not be written. */
@@ -145,9 +144,8 @@ async function cleared(instance: DuckDBInstance): Promise<boolean> {
       `select database_name from duckdb_databases() where not internal and database_name <> 'blank'`,
     )
     const detach = attached.getRows().map(([name]) => `detach ${quoteName(String(name))}`)
-    const reset = RESET.map((name) => `reset ${name}`)
     await connection.run(
-      [...detach, ...reset, `attach ':memory:' as memory`, 'use memory', 'detach blank'].join('; '),
+      [...detach, ...setBack(), `attach ':memory:' as memory`, 'use memory', 'detach blank'].join('; '),
     )
     return true
   } catch {

@@ -84,11 +84,13 @@ test('what was attached, made or set in a closed database is not found in the ne
     await used.run(`
       create or replace table x.t as select 1 as i; create table main.t as select 1 as i; create temp table u as select 1 as i;
       create view v as select 1 as i; create macro sum(n) as 1; create schema s; set variable as_of = 1; set threads = 2;
-      set memory_limit = '500MB'; set temp_directory = ${quoteLiteral(data.folder.root)}; set search_path = 'x.main';
-      set checkpoint_threshold = '1GB'; set disabled_compression_methods = 'fsst'; set max_temp_directory_size = '1GB'`)
+      set memory_limit = '20MB'; set temp_directory = ''; set search_path = 'x.main';
+      set checkpoint_threshold = '1GB'; set disabled_compression_methods = 'fsst'`)
     await used[Symbol.asyncDispose]()
     await used[Symbol.asyncDispose]()
     expect(await describe()).toEqual(fresh)
+    await using next = await openDatabase()
+    await next.run('create table large as select range as n, uuid() as u from range(1000000) order by u')
   }
 })
 
