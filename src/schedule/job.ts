@@ -176,36 +176,16 @@ function importBuiltIn(files: readonly string[]): Promise<JobModule[]> {
 const READ_MS = 5_000
 
 /** What a module is left with: the language, and nothing of the machine. */
-const LANGUAGE = [
-  ...[
-    'globalThis',
-    'undefined',
-    'NaN',
-    'Infinity',
-    'Object',
-    'Function',
-    'Boolean',
-    'Symbol',
-    'Math',
-    'JSON',
-  ],
-  ...['Number', 'BigInt', 'String', 'RegExp', 'Date', 'Intl', 'Array', 'Map', 'Set', 'WeakMap', 'WeakSet'],
-  ...['Promise', 'Reflect', 'Proxy', 'Iterator', 'Error', 'TypeError', 'RangeError', 'SyntaxError'],
-  ...[
-    'ReferenceError',
-    'EvalError',
-    'URIError',
-    'AggregateError',
-    'parseInt',
-    'parseFloat',
-    'isNaN',
-    'isFinite',
-  ],
-]
+const LANGUAGE = `
+  globalThis undefined NaN Infinity Object Function Boolean Symbol Math JSON Number BigInt String
+  RegExp Date Intl Array Map Set WeakMap WeakSet Promise Reflect Proxy Iterator Error TypeError
+  RangeError SyntaxError ReferenceError EvalError URIError AggregateError parseInt parseFloat isNaN
+  isFinite
+`
 
 /** Prints a line for each module. A module can neither import what is not beside it nor reach the process that reads it. */
 const READER = `import {registerHooks, stripTypeScriptTypes} from 'node:module'
-const [{stdout, argv}, kept] = [process, new Set(${JSON.stringify(LANGUAGE)})]
+const [{stdout, argv}, kept] = [process, new Set(${JSON.stringify(LANGUAGE.trim().split(/\s+/))})]
 registerHooks({resolve(name, context, next) {
   if (/^(file:|[.]{0,2}[/])/.test(name)) return next(name, context)
   throw new Error("import of '" + name + "': expected nothing but files beside it")
