@@ -279,13 +279,17 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
     ({wrong}, index) => `select ${index} as problem, ${ROW} as "row" from ${rows} ${wrong}`,
   )
   const found = await db.first(wrongRow, `${asked.join('\nunion all ')}\norder by all limit 1`)
-  if (found) {
-    const {column, expected} = problems[found.problem] ?? {column: '', expected: ''}
-    const row = seed.rows[found.row] as Row
+  const problem = found && problems[found.problem]
+  const row = found && seed.rows[found.row]
+  if (problem && row) {
+    const {column, expected} = problem
     const {file, columns} = row.origin ?? seed
     const value = row.values[seed.columns.indexOf(column)] ?? ''
-    const problem = `Value '${value}' of seed column '${column}': expected ${expected},`
-    throw createModelError('SEED_FILE', placeOf(file, row, Math.max(0, columns.indexOf(column))), problem)
+    throw createModelError(
+      'SEED_FILE',
+      placeOf(file, row, Math.max(0, columns.indexOf(column))),
+      `Value '${value}' of seed column '${column}': expected ${expected},`,
+    )
   }
   const typed = columns.map((column) => `${buildValueSql(column)} as ${quoteName(column.name)}`)
   await db.run(
