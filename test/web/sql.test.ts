@@ -336,13 +336,19 @@ test('the catalogue names no file', async () => {
   }
 })
 
-test('a download begins before it is whole, takes its time, and whoever hangs up gives its place to others', async () => {
+/** A folder of its own for the files that servers of this test write. */
+function keepFilesAside(): string {
   const aside = mkdtempSync(join(tmpdir(), 'loantape-downloads-'))
   vi.stubEnv('TMPDIR', aside)
   onTestFinished(() => {
     vi.unstubAllEnvs()
     rmSync(aside, {recursive: true})
   })
+  return aside
+}
+
+test('a download begins before it is whole, takes its time, and whoever hangs up gives its place to others', async () => {
+  const aside = keepFilesAside()
   const tools = {stateDb, folder: lab.folder, jobs: [], env: lab.env}
   await using hasty = await startWeb(
     {...lab.config, webPort: 0, modelTimeoutSeconds: 1},
@@ -378,12 +384,7 @@ test('a download begins before it is whole, takes its time, and whoever hangs up
 })
 
 test('who reads a file slowly keeps a place until it is sent, and others have theirs', async () => {
-  const aside = mkdtempSync(join(tmpdir(), 'loantape-downloads-'))
-  vi.stubEnv('TMPDIR', aside)
-  onTestFinished(() => {
-    vi.unstubAllEnvs()
-    rmSync(aside, {recursive: true})
-  })
+  const aside = keepFilesAside()
   const tools = {stateDb, folder: lab.folder, jobs: [], env: lab.env}
   await using own = await startWeb({...lab.config, webPort: 0}, tools, lab.createWorld())
   const ask = async (q: string, localAddress: string) => {
