@@ -173,14 +173,18 @@ export function applyAct(stateDb: StateDb, act: Act): void {
       break
     case 'went on':
       for (const {unit} of act.tapes) changeTape(stateDb, unit, {outcome: 'lost', removed_at: act.at})
-      for (const what of act.losses) stateDb.insert('record_loss', {what}, 'or ignore')
-      stateDb.insert('went_on', {
-        at: act.at,
-        why: act.why,
-        given_up: act.tapes.length + act.losses.length,
-      })
+      for (const what of listGivenUp(act)) {
+        const is_in_history = act.losses.includes(what) ? 0 : 1
+        stateDb.insert('record_loss', {what, is_in_history}, 'or replace')
+      }
+      stateDb.insert('went_on', {at: act.at, why: act.why, given_up: listGivenUp(act).size})
       if (act.history_head !== undefined) writeFact(stateDb, 'history_head', act.history_head)
   }
+}
+
+/** The units and batches that were given up, by chain and name. */
+export function listGivenUp({tapes, losses}: Extract<Act, {act: 'went on'}>): Set<string> {
+  return new Set([...losses, ...tapes.flatMap(({units}) => units.map(({chain}) => chain))])
 }
 
 function storeBatches(stateDb: StateDb, {at, batches}: {at: string; batches: readonly BatchAct[]}): void {

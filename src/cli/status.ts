@@ -115,7 +115,7 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
     ...standing,
     healthy: standing.healthy && disagreements.length === 0,
     disagreements: disagreements.map(({store, problem}) => ({store, problem})),
-    /** Tapes and batches given up by `loantape tape go-on`. */
+    /** Units and batches given up by `loantape tape go-on`. */
     given_up: stateDb ? listLosses(stateDb).size : 0,
     /** The checks of the last build that was meant to become current. */
     checking: (stateDb && findLastChecking(stateDb)) ?? null,

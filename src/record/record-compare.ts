@@ -1,6 +1,6 @@
 import {existsSync} from 'node:fs'
 import {join} from 'node:path'
-import {type Act, createPerformer} from '../accounting/acts.ts'
+import {type Act, createPerformer, listGivenUp} from '../accounting/acts.ts'
 import {listAllBatches} from '../accounting/issued.ts'
 import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import {signedBy} from '../books/close-period.ts'
@@ -15,7 +15,6 @@ import {
   findRecorded,
   listLosses,
   listRecorded,
-  listTapes,
   type RecordedUnit,
   refuse,
   short,
@@ -23,9 +22,8 @@ import {
 } from '../store/recorded.ts'
 import {findCurrentRelease, type Release} from '../store/release.ts'
 import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
-import {compareWarehouse, readStand} from '../sync/catch-up.ts'
-import {listTapeFiles} from '../sync/tapes.ts'
-import {catchUpState, isMissing} from './record-state.ts'
+import {compareWarehouse, planCatchUp, readStand} from '../sync/catch-up.ts'
+import {catchUpState} from './record-state.ts'
 
 /**
  * Compares every store with the tapes; see `bringUpToDate`.
@@ -66,36 +64,40 @@ export async function goOn(
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   using stateDb = openStateDb(folder.stateDb)
-  const caught = compareTapes(config, folder, stateDb, world, {fillsGaps: true})
-  const found = [...caught.problems, ...((await compareWarehouse(config, folder, stateDb, world)) ?? [])]
+  const {problems: own, gaps, gone} = compareTapes(config, folder, stateDb, world, {fillsGaps: true})
+  const plan = await planCatchUp(
+    config,
+    {folder, stateDb},
+    world,
+    gone.map(({unit}) => unit),
+  )
+  const found = [...own, ...(plan?.problems ?? [])]
   const foreign = found.find(({losses}) => losses.length === 0)
   if (foreign) refuse(folder, [foreign])
-  if (found.length + caught.gaps.length === 0)
+  if (found.length + gaps.length === 0)
     throw newError('RECORD_WHOLE', `Data folder '${folder.root}': nothing is missing.`)
-  const losses = [...new Set(found.flatMap((one) => one.losses))]
+  // A unit whose tape is gone may well be in the warehouse, which then must not be replaced by one without it.
+  const losses = [...new Set(found.flatMap((one) => (one.store === 'tape' ? [] : one.losses)))]
   const head = existsSync(folder.warehouse) ? ((await readStand(folder)).tape_head ?? '') : ''
-  const isAhead = head !== '' && losses.includes(head)
   const recorded = listRecorded(stateDb)
-  const files = listTapeFiles(folder)
-  const gone = listTapes(stateDb).filter((row) => isMissing(files, row))
-  const perform = createPerformer(config, {folder, stateDb}, world)
-  const act: Act = {
+  const act: Extract<Act, {act: 'went on'}> = {
     act: 'went on',
     ...signedBy(world),
     why,
     tapes: [
       ...gone.map((row) => describeGone(recorded, row)),
-      ...caught.gaps.map(({no, kind, chain, tape}) => ({unit: tape, path: '', units: [{no, kind, chain}]})),
+      ...gaps.map(({no, kind, chain, tape}) => ({unit: tape, path: '', units: [{no, kind, chain}]})),
     ],
     losses,
-    history_head: isAhead ? head : undefined,
+    history_head: head !== '' && losses.includes(head) ? head : undefined,
   }
+  const perform = createPerformer(config, {folder, stateDb}, world)
   inStateTransaction(stateDb, () => perform(act))
   const problems = [
     ...found.map(({problem}) => problem),
-    ...caught.gaps.map(({no}) => `unit ${no} of the record is not there.`),
+    ...gaps.map(({no}) => `unit ${no} of the record is not there.`),
   ]
-  return {given_up: [...losses, ...caught.gaps.map(({no}) => `unit ${no}`)], problems}
+  return {given_up: [...listGivenUp(act)], problems}
 }
 
 /** Compares the state database with the tapes and, if they agree, the current release and the batches with both. */
@@ -106,8 +108,8 @@ function compareTapes(
   world: World,
   options: {fillsGaps?: boolean} = {},
 ): ReturnType<typeof catchUpState> {
-  const {problems, gaps} = catchUpState(config, folder, stateDb, world, options)
-  return {problems: problems.length > 0 ? problems : compareOutputs(folder, stateDb), gaps}
+  const found = catchUpState(config, folder, stateDb, world, options)
+  return found.problems.length > 0 ? found : {...found, problems: compareOutputs(folder, stateDb)}
 }
 
 /** A missing tape with its units of the record. */

@@ -36,7 +36,7 @@ const isKept = ({ended_at, removed_at, outcome}: TapeRow) =>
   ended_at !== null && removed_at === null && outcome !== 'lost'
 
 /** Whether a kept tape is not among the files that are there, or cut off. */
-export const isMissing = (files: ReadonlyMap<string, number>, row: TapeRow) =>
+const isMissing = (files: ReadonlyMap<string, number>, row: TapeRow) =>
   isKept(row) && (files.get(row.path) ?? 0) < (row.bytes ?? 0)
 
 /**
@@ -51,7 +51,7 @@ export function catchUpState(
   stateDb: StateDb,
   {log}: World,
   {fillsGaps = false}: {fillsGaps?: boolean} = {},
-): {problems: Disagreement[]; gaps: RecordedUnit[]} {
+): Pick<Backlog, 'problems' | 'gaps' | 'gone'> {
   const key = findReadKey(config, folder)
   return inStateTransaction(stateDb, () => {
     const backlog = readBacklog(folder, stateDb, {key, fillsGaps})
@@ -82,6 +82,8 @@ interface Backlog {
   gaps: RecordedUnit[]
   /** Tapes that are new to the state database, or longer than it knows. */
   tapes: FoundTape[]
+  /** Tapes that lack a unit that the record has. */
+  gone: TapeRow[]
   problems: Disagreement[]
 }
 
@@ -162,29 +164,29 @@ function readBacklog(
       units.map(({chain}) => chain),
     )
   }
-  if (key && problems.length === 0) checkUnfinished(folder, {rows, recorded}, key, complain)
+  const cut = key && problems.length === 0 ? checkUnfinished(folder, {rows, recorded}, key, complain) : []
   const {units, gaps} =
     problems.length > 0 && !fillsGaps
       ? {units: [], gaps: []}
       : chainUp(recorded, tapes, {complain, fillsGaps})
-  return {folderId, units, gaps, tapes, problems}
+  return {folderId, units, gaps, tapes, gone: [...missing, ...cut], problems}
 }
 
-/** Complains about unfinished tapes that lack a unit of the record. */
+/** Complains about unfinished tapes that lack a unit of the record, and returns them. */
 function checkUnfinished(
   folder: DataFolder,
   {rows, recorded}: {rows: readonly TapeRow[]; recorded: readonly RecordedUnit[]},
   key: TapeKey,
   complain: Complain,
-): void {
-  for (const row of rows) {
-    if (row.ended_at !== null || row.removed_at !== null || row.fingerprint !== key.fingerprint) continue
+): TapeRow[] {
+  return rows.filter((row) => {
+    if (row.ended_at !== null || row.removed_at !== null || row.fingerprint !== key.fingerprint) return false
     const last = recorded.findLast(({tape}) => tape === row.unit)
     // The tape of a walk ends with an outcome; that of a day may continue after one.
-    if (last?.kind !== 'walk') continue
-    if (readLast(folder, row, key)?.chain !== last.chain)
-      complain('tape', `${row.path} lacks unit ${last.no} of the record, its end.`, [last.chain])
-  }
+    if (last?.kind !== 'walk' || readLast(folder, row, key)?.chain === last.chain) return false
+    complain('tape', `${row.path} lacks unit ${last.no} of the record, its end.`, [last.chain])
+    return true
+  })
 }
 
 /** Reads a tape. @returns its units, or its problem */

@@ -73,6 +73,11 @@ export function listLosses(stateDb: StateDb): Set<string> {
   return new Set(stateDb.column(z.string(), 'select what from record_loss'))
 }
 
+/** The chains of units that the warehouse need not contain. */
+export function listHistoryLosses(stateDb: StateDb): Set<string> {
+  return new Set(stateDb.column(z.string(), 'select what from record_loss where is_in_history = 0'))
+}
+
 /** Adds to a manifest what the data folder has gone on without. */
 export function tellWentOn<Manifest extends object>(
   stateDb: StateDb,

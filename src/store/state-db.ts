@@ -414,11 +414,12 @@ export const MIGRATIONS: readonly string[] = [
      name text primary key,
      value text not null
    ) strict;
-   -- What was given up knowingly: chains of units, ids of batches.
+   -- What was given up knowingly: chains of units, ids of batches. is_in_history: only the tape of that unit is lost.
    create table record_loss (
-     what text primary key
+     what text primary key,
+     is_in_history integer not null
    ) strict;
-   -- When that was, why, and how many tapes, units and batches it was.
+   -- When that was, why, and how many units and batches it was.
    create table went_on (
      at text not null,
      why text not null,

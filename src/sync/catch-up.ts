@@ -3,13 +3,12 @@ import type {Config} from '../core/config.ts'
 import {codeOf, LoantapeError, messageOf} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
-import type {Database} from '../store/database.ts'
+import {type Database, giveBackMemory} from '../store/database.ts'
 import {findLockHolder} from '../store/lock.ts'
 import {
   type Disagreement,
   findHead,
   findRecorded,
-  listLosses,
   readFact,
   refuse,
   requireFolderId,
@@ -21,7 +20,7 @@ import {openHistory, openWarehouse, readSettings, type Warehouse, writeSetting} 
 import type {Known} from './intake.ts'
 import {adoptFields} from './mapped-fields.ts'
 import {resumeWalks, settleAgain} from './read-back.ts'
-import {rebuildWarehouse} from './rebuild.ts'
+import {rebuildWarehouse, UNITS_AT_ONCE} from './rebuild.ts'
 import {createStage} from './stream-tables.ts'
 import {type HistoryUnit, listReadableTapes, listUnits, readTakenBack} from './tape-units.ts'
 import {findReadKey, openTapes, type Tapes} from './tapes.ts'
@@ -33,29 +32,43 @@ export async function readStand(folder: DataFolder) {
   return await readSettings(db, 'history')
 }
 
+/** A catch-up of the warehouse: the units that it lacks, in order, or why it cannot be brought up to date. */
+interface CatchUp {
+  units: HistoryUnit[]
+  problems: Disagreement[]
+  isBehind: boolean
+}
+
 /**
- * Compares the warehouse with the record and settles again what it lacks; null where that is the business of a run under way, or of
- * whoever reads one that is damaged.
+ * Compares the warehouse with the record; null where that is the business of a run under way, or of whoever reads one that is damaged.
+ *
+ * @param gone tapes that do not count as there
  */
+export async function planCatchUp(
+  config: Config,
+  {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
+  world: World,
+  gone: readonly string[] = [],
+): Promise<CatchUp | null> {
+  if (findLockHolder(stateDb, world)) return null
+  const stand = existsSync(folder.warehouse) ? await tryStand(folder) : {}
+  return stand ? planFrom(stand, config, {folder, stateDb}, gone) : null
+}
+
+/** Plans a catch-up as {@link planCatchUp} does, and carries it out where nothing stands against it. */
 export async function compareWarehouse(
   config: Config,
   folder: DataFolder,
   stateDb: StateDb,
   world: World,
 ): Promise<Disagreement[] | null> {
-  const expected = readFact(stateDb, 'history_head') ?? ''
-  if (findLockHolder(stateDb, world)) return null
+  const plan = await planCatchUp(config, {folder, stateDb}, world)
+  if (!plan) return null
+  if (!plan.isBehind || plan.problems.length > 0) return plan.problems
   if (!existsSync(folder.warehouse)) {
-    if (expected === '') return []
     world.log.warn({file: folder.warehouse}, 'the warehouse is not there and is computed anew from the tapes')
     await rebuildWarehouse(config, {isApplied: true}, world)
-  } else {
-    const stand = await tryStand(folder)
-    if (!stand) return null
-    const {problems} = planCatchUp(config, {folder, stateDb}, stand)
-    if (problems.length > 0 || (stand.tape_head ?? '') === expected) return problems
-    if (!(await catchUpAlone(config, folder, world))) return null
-  }
+  } else if (!(await catchUpAlone(config, folder, world))) return null
   return []
 }
 
@@ -63,8 +76,15 @@ export async function compareWarehouse(
 async function catchUpAlone(config: Config, folder: DataFolder, world: World): Promise<boolean> {
   try {
     await withRun(folder.stateDb, 'catch-up', world, async (run) => {
-      await using db = await openWarehouse(folder, run.world, config)
-      await catchUpWarehouse(config, {folder, stateDb: run.stateDb, db}, run.world)
+      for (let isBehind = true; isBehind; await giveBackMemory()) {
+        await using db = await openWarehouse(folder, run.world, config)
+        isBehind = await catchUpWarehouse(
+          config,
+          {folder, stateDb: run.stateDb, db},
+          run.world,
+          UNITS_AT_ONCE,
+        )
+      }
       return {outcome: 'caught up'}
     })
     return true
@@ -110,46 +130,52 @@ export async function openToSettle(
 /**
  * Settles again what the tapes hold and an open warehouse lacks: a run died before it was stored, or an older file was put back.
  *
+ * @returns whether it still lacks some, after `atMost` units
  * @throws ConfigError `STORES_DISAGREE` where it is ahead, another folder's, or the tapes for it cannot be read
  */
 async function catchUpWarehouse(
   config: Config,
   {folder, stateDb, db}: {folder: DataFolder; stateDb: StateDb; db: Database},
   world: World,
-): Promise<void> {
+  atMost = Number.POSITIVE_INFINITY,
+): Promise<boolean> {
   const stand = await readSettings(db)
-  const {units, problems} = planCatchUp(config, {folder, stateDb}, stand)
-  refuse(folder, problems)
+  const plan = planFrom(stand, config, {folder, stateDb})
+  refuse(folder, plan.problems)
   if (stand.folder_id === undefined) await writeSetting(db, 'folder_id', requireFolderId(stateDb))
-  const head = readFact(stateDb, 'history_head') ?? ''
-  if ((stand.tape_head ?? '') === head) return
+  if (!plan.isBehind) return false
   await createStage(db)
-  const without = readTakenBack(units)
+  const without = readTakenBack(plan.units)
+  const units = plan.units.slice(0, atMost)
   for (const unit of units) await settleAgain(db, unit, without)
+  const isLeft = units.length < plan.units.length
   // Its last unit may have been given up: then nothing is missing.
-  await writeSetting(db, 'tape_head', head)
+  if (!isLeft) await writeSetting(db, 'tape_head', readFact(stateDb, 'history_head') ?? '')
   world.log.warn(
     {count: units.length, reason: `units ${units[0]?.no} to ${units.at(-1)?.no}`},
     'the warehouse was behind the tapes and was brought up to date',
   )
+  return isLeft
 }
 
-/** The units that a warehouse lacks, in order, or why it cannot be brought up to date. */
-function planCatchUp(
+function planFrom(
+  {folder_id: folderId, tape_head: head}: Partial<Stand>,
   config: Config,
   {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
-  {folder_id: folderId, tape_head: head}: Stand,
-): {units: HistoryUnit[]; problems: Disagreement[]} {
+  gone: readonly string[] = [],
+): CatchUp {
   const own = readFact(stateDb, 'folder_id')
+  const isBehind = (head ?? '') !== (readFact(stateDb, 'history_head') ?? '')
   const refuseStand = (problem: string, losses: string[] = []) => ({
     units: [],
     problems: [{store: 'warehouse.duckdb', problem, losses}],
+    isBehind,
   })
   if (folderId !== undefined && folderId !== own)
     return refuseStand(
       `it belongs to data folder ${folderId}; tapes and state database are those of ${own ?? 'none'}.`,
     )
-  if ((head ?? '') === (readFact(stateDb, 'history_head') ?? '')) return {units: [], problems: []}
+  if (!isBehind) return {units: [], problems: [], isBehind}
   const last = head === undefined ? undefined : findRecorded(stateDb, head)
   if (head !== undefined && !last) {
     const {no, chain} = findHead(stateDb)
@@ -159,13 +185,16 @@ function planCatchUp(
     )
   }
   const tapes = listReadableTapes(folder, stateDb, findReadKey(config, folder))
-  const {units, lacking: unread} = listUnits(stateDb, tapes, last?.no)
-  const losses = listLosses(stateDb)
-  const lacking = unread.filter(({kind, chain}) => kind !== 'act' && kind !== 'without' && !losses.has(chain))
+  const {units, lacking: unread} = listUnits(
+    stateDb,
+    tapes.filter(({unit}) => !gone.includes(unit)),
+    last?.no,
+  )
+  const lacking = unread.filter(({kind}) => kind !== 'act' && kind !== 'without')
   const [first] = lacking
-  if (!first) return {units, problems: []}
+  if (!first) return {units, problems: [], isBehind}
   return refuseStand(
-    `it ends before unit ${first.no} of the record, whose tape '${first.tape}' is not there or cannot be read. Put a later warehouse from a backup in its place.`,
+    `${head === undefined ? 'it is lost or holds nothing: it' : 'it'} lacks unit ${first.no} of the record, whose tape '${first.tape}' is not there or cannot be read. Put a later warehouse from a backup in its place.`,
     lacking.map(({chain}) => chain),
   )
 }

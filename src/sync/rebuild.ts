@@ -9,7 +9,7 @@ import type {World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {type Database, giveBackMemory, openDatabase, quoteLiteral} from '../store/database.ts'
 import {moveIntoPlace} from '../store/files.ts'
-import {requireFolderId} from '../store/recorded.ts'
+import {readFact, requireFolderId} from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
 import {lockWarehouse, openWarehouse, prepareLoad, setAside, writeSetting} from '../store/warehouse.ts'
 import {rebuildHead} from './commit.ts'
@@ -182,7 +182,7 @@ interface RebuildRequest {
 }
 
 /** Units settled before the engine is closed, which alone gives back its memory: years need no more of it than days. */
-const UNITS_AT_ONCE = 20
+export const UNITS_AT_ONCE = 20
 
 /** The result of a rebuild. */
 export interface RebuildResult {
@@ -219,7 +219,7 @@ export async function rebuildWarehouse(
     const isReadable = await endLeft(config, folder, tapes, world)
     const {units: all, lacking} = listUnits(stateDb, listReadableTapes(folder, stateDb, key))
     const units = all.filter(({no}) => no > (lacking.at(-1)?.no ?? 0))
-    const isWhole = units.length > 0 && lacking.length === 0
+    const isWhole = lacking.length === 0 && readFact(stateDb, 'history_head') !== undefined
     const takenBack = readTakenBack(units)
     if (without) takenBack.set(requireWalk(units, without.walk), without.why)
     const temporary = `${folder.warehouse}.rebuilt`

@@ -3,7 +3,13 @@ import {join} from 'node:path'
 import {z} from 'zod'
 import {newError} from '../core/errors.ts'
 import type {DataFolder} from '../store/data-folder.ts'
-import {listRecorded, listTapes, type RecordedUnit, type TapeRow} from '../store/recorded.ts'
+import {
+  listHistoryLosses,
+  listRecorded,
+  listTapes,
+  type RecordedUnit,
+  type TapeRow,
+} from '../store/recorded.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {type NumberedLine, readLines} from '../store/tape.ts'
 import type {Frame, TapeKey, TapeLine} from '../store/tape-format.ts'
@@ -41,7 +47,10 @@ export interface HistoryUnit extends Omit<RecordedUnit, 'tape'> {
   after: string | undefined
 }
 
-/** The units of history after number `from` of the record, in order; `lacking` are those whose tapes cannot be read. */
+/**
+ * The units of history after number `from` of the record, in order, but those that were given up; `lacking` are those whose tapes
+ * cannot be read.
+ */
 export function listUnits(
   stateDb: StateDb,
   readable: readonly ReadableTape[],
@@ -51,13 +60,14 @@ export function listUnits(
   const units: HistoryUnit[] = []
   const lacking: RecordedUnit[] = []
   const chains = new Map<string, string>()
+  const losses = listHistoryLosses(stateDb)
   for (const unit of listRecorded(stateDb)) {
     const after = chains.get(unit.tape)
     chains.set(unit.tape, unit.chain)
     if (unit.no <= from || isOfActs(unit.tape)) continue
     const tape = tapes.get(unit.tape)
     if (tape) units.push({...unit, tape, after})
-    else lacking.push(unit)
+    else if (!losses.has(unit.chain)) lacking.push(unit)
   }
   return {units, lacking}
 }
