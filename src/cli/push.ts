@@ -104,8 +104,8 @@ interface PushWorld {
 }
 
 const AT_ONCE = 4
-const KEPT = 'Every deal created so far is named in the result file.'
-const NEXT = 'Run the same command again: it sends the rows that are left.'
+const KEPT = 'The result file names every deal created so far.'
+const NEXT = 'Run the same command again: it sends the remaining rows.'
 
 const KNOWN_CODES = new Set([...Object.keys(PROBLEMS), 'unknown', 'answer_too_large'])
 

@@ -25,7 +25,7 @@ export interface Carrier extends AsyncDisposable {
 
 /** Said of every unfinished delivery. */
 export const UNFINISHED = {
-  kept: 'The batch on disk is as it was; files the target has already are not sent again.',
+  kept: 'The batch on disk is unchanged; files that have arrived are not sent again.',
   next: 'Run the same export with --deliver again: it sends what is missing.',
 }
 

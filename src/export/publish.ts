@@ -134,7 +134,7 @@ export async function publishTo(
   } catch (error) {
     if (!world.signal.aborted || codeOf(error) === 'PUBLISH_UNSURE') throw error
     throw newError('INTERRUPTED', `The publication was ${messageOf(world.signal.reason)}.`, {
-      kept: 'Readers still see the release published before; nothing of this one is visible.',
+      kept: 'Readers still see the previously published release and nothing of this one.',
       next: `Run \`${command}\` again.`,
       cause: world.signal.reason,
     })

@@ -293,7 +293,7 @@ test('a build that is asked to stop ends at once and says how to go on', async (
   }
   const failure = await failureOf(build(own, {}, {select: '+mart.endless', signal: stopping.signal, onStep}))
   expect(failure).toMatchObject({code: 'BUILD_STOPPED', exitCode: 6})
-  expect(failure.message).toMatch(/current still points to the release before.*`loantape build`/)
+  expect(failure.message).toMatch(/`current` still points to the previous release.*`loantape build`/)
   expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
 })
 

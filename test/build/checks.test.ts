@@ -141,7 +141,7 @@ test('a failing check stops the build with its ids; a warning does not', () => {
       details: {checks: [{name: 'sums', severity: 'error', failures: 7, ids: ['deal_7', 'deal_8']}]},
       message:
         "A check failed: 'sums' found 7 wrong rows: deal_7 (amount=1.00), …. " +
-        'Nothing was released; current still points to the release before. ' +
+        'Nothing was released; `current` still points to the previous release. ' +
         'Look at these rows in the source or correct the model, then run `loantape build`.',
     }),
   )

@@ -70,7 +70,7 @@ test.each([
 
 test('says that nothing was released', async () => {
   await expect(compile({'core/deal.sql': 'select 1'})).rejects.toThrow(
-    'Nothing was released; current still points to the release before.',
+    'Nothing was released; `current` still points to the previous release.',
   )
 })
 

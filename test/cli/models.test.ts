@@ -90,7 +90,7 @@ const broken: [behaviour: string, file: string, text: string, code: string, word
     'checks/no_small_deals.sql',
     '-- No deal is small.\n-- severity: error\nselect deal_id, loan_amount from core.deal where loan_amount < 2\n',
     'CHECK_FAILED',
-    /'no_small_deals' found 1 wrong row: deal_000013 \(loan_amount=1\.00\)\. Nothing was released; current still/,
+    /'no_small_deals' found 1 wrong row: deal_000013 \(loan_amount=1\.00\)\. Nothing was released; `current` still/,
   ],
   [
     'a check with a wrong table',
@@ -119,7 +119,7 @@ for (const [behaviour, file, text, code, words] of broken) {
     const failure = readFailure(await runOnDay2('build', folder, {LOANTAPE_SQL_DIR: sqlDir}))
     expect(failure).toMatchObject({code, exitCode: 3})
     expect(failure.message).toMatch(words)
-    expect(failure.message).toMatch(/current still points to the release before\. .*`loantape build`/)
+    expect(failure.message).toMatch(/`current` still points to the previous release\. .*`loantape build`/)
     expect(await readStanding(folder)).toEqual(before)
   })
 }

@@ -120,7 +120,7 @@ const broken: [behaviour: string, fault: Fault, page: number | undefined, code: 
     {kind: 'repeat_cursor'},
     2,
     'SOURCE_CURSOR_LOOP',
-    /cursor of GET \/deals was met before.*next run walks anew/,
+    /cursor of GET \/deals was met before.*next run new walk/,
   ],
   ['has_more that is text', {kind: 'envelope', shape: 'string_has_more'}, undefined, 'SOURCE_', /has_more.*/],
   [

@@ -391,7 +391,7 @@ test.each(refusals)(
     const refusal = await failureOf(publish(await release(1), request()))
     expect(refusal).toMatchObject({code, exitCode})
     expect(refusal.message).not.toMatch(/secret|wrong/)
-    expect(refusal.message).toContain('Readers still see the release published before')
+    expect(refusal.message).toContain('Readers still see the previously published release')
     expect(await schemas()).toEqual([])
   },
 )

@@ -23,7 +23,7 @@ test('a state database that is no database is named, left alone, and what it is 
   expect(failure.message).toContain(
     `State database '${data.folder.stateDb}' cannot be read: file is not a database.`,
   )
-  expect(failure.message).toMatch(/next command computes books and tapes anew from the tapes/)
+  expect(failure.message).toMatch(/next command computes it again from the tapes/)
   expect(readFileSync(data.folder.stateDb, 'utf8')).toContain('not a database')
 })
 

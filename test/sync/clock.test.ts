@@ -76,7 +76,7 @@ test.each([
   fundAll()
   const failure = await failureOf(lab.walk(DAY_2, {config: SMALL, world: {clock: aheadFrom(first, end)}}))
   expect(failure).toMatchObject({code: 'CLOCK_STEPPED', exitCode: 6})
-  expect(failure.message).toMatch(/Clock '2026-02-04.*2026-02-07.*Nothing.*applied.*walks anew/)
+  expect(failure.message).toMatch(/Clock '2026-02-04.*2026-02-07.*Nothing.*applied.*new walk/)
   const next = await lab.walk(DAY_2, {
     config: SMALL,
     world: {clock: aheadFrom(0, 0, '2026-02-03T23:40:00-05:00')},
