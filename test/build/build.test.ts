@@ -250,7 +250,7 @@ test('a model that takes too long is named, and nothing is left of the build', a
   const failure = await failureOf(build({...own, config}, {select: 'mart.endless'}))
   expect(failure).toMatchObject({code: 'BUILD_TIMEOUT', exitCode: 3})
   expect(failure.message).toMatch(
-    /Model 'mart\.endless' in .*endless\.sql took longer than 1 s.*current still/,
+    /Model 'mart\.endless' in .*endless\.sql took longer than 1 s.*`current` still/,
   )
   expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
 })

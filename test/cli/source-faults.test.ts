@@ -120,7 +120,7 @@ const broken: [behaviour: string, fault: Fault, page: number | undefined, code: 
     {kind: 'repeat_cursor'},
     2,
     'SOURCE_CURSOR_LOOP',
-    /cursor of GET \/deals was met before.*next run new walk/,
+    /cursor of GET \/deals was met before.*next run starts a new walk/,
   ],
   ['has_more that is text', {kind: 'envelope', shape: 'string_has_more'}, undefined, 'SOURCE_', /has_more.*/],
   [
@@ -263,7 +263,7 @@ test.concurrent('a clock before the last walk is refused', async () => {
   const failure = readFailure(await sync({LOANTAPE_NOW: '2026-02-01T23:30:00-05:00'}))
   expect(failure).toMatchObject({code: 'CLOCK_BACKWARDS', exitCode: 2})
   expect(failure.message).toMatch(
-    /in LOANTAPE_NOW: earlier than the last walk.*Nothing was changed\. Set the clock/,
+    /in LOANTAPE_NOW: earlier than the last walk.*Nothing was changed\. Correct the clock/,
   )
   expect(await readStanding(folder)).toEqual(before)
 })
