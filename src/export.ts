@@ -33,7 +33,6 @@ import type {ExportOptions} from './export/profile.ts'
 import {PROFILE_NAMES} from './export/profile.ts'
 import {type DataFolder, dataFolderAt} from './store/data-folder.ts'
 import {digestFile} from './store/files.ts'
-import {tellWentOn} from './store/recorded.ts'
 import {type Release, readRelease, requireRelease} from './store/release.ts'
 import {openStateDb, type StateDb} from './store/state-db.ts'
 
@@ -113,15 +112,13 @@ function requireMonth(profile: string, period: string | undefined): string {
 async function exportTables(config: Config, request: ExportRequest, world: World): Promise<BatchResult[]> {
   const folder = dataFolderAt(config.dataDir)
   const {release, period} = await findSource(folder, config, request, world)
-  using stateDb = openStateDb(folder.stateDb)
-  const source = {...release, manifest: tellWentOn(stateDb, release.manifest)}
   const batches: BatchResult[] = []
   const {tables, options, acceptsColumns = false} = request
   const how = {...(tables && {tables}), ...(options && {options}), ...(period && {period}), acceptsColumns}
   for (const profile of request.profiles) {
     world.onProgress({step: profile})
     try {
-      batches.push(await writeBatch(folder, source, {profile, ...how}))
+      batches.push(await writeBatch(folder, release, {profile, ...how}))
     } catch (error) {
       if (existsSync(release.dir)) throw error
       // Exports take no lock: a sync or `prune` may remove an old release while it is read.

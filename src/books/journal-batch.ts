@@ -130,7 +130,7 @@ function prepareBatch(
   const supersedes = listSuperseded(lines, [...before, ...other.before])
   const terms = leftOut.length === 0 ? bookOpenings(target.terms) : target.terms
   const bridge = bridgeJournal(wanted, leftOut, own, {elsewhere: other.lines, terms})
-  return writeBatch({profile, target, lines, handedOut: lines, supersedes, bridge})
+  return composeBatch({profile, target, lines, handedOut: lines, supersedes, bridge})
 }
 
 /** What the month's own journal asks for. */
@@ -170,7 +170,7 @@ function planElsewhere(
  * @param batch `lines` are what the state database notes, `handedOut` what the files hold; without any there are no files
  * @throws CheckError `JOURNAL_FILE`
  */
-export function writeBatch(batch: {
+export function composeBatch(batch: {
   profile: JournalProfile
   target: Pick<JournalTarget, 'period' | 'isComplete' | 'mapping' | 'source'>
   lines: readonly IssuedLine[]
@@ -185,7 +185,7 @@ export function writeBatch(batch: {
   const {known_at, history_id} = source
   const named = {profile: profile.name, batch_id: `${period}-${digest}`, period, known_at, history_id, lines}
   if (handedOut.length === 0) return {...named, files: []}
-  const files = writeJournalFiles(profile, handedOut, {batchId: named.batch_id, mapping: target.mapping})
+  const files = formatJournalFiles(profile, handedOut, {batchId: named.batch_id, mapping: target.mapping})
   proveJournalFiles(profile, files)
   const manifest = formatManifest(source, {
     batch_id: named.batch_id,
@@ -263,7 +263,7 @@ export interface JournalFile {
  *
  * @returns `<profile>_<batch>.csv`, or `<profile>_<batch>_part01of03.csv`, …
  */
-export function writeJournalFiles(
+export function formatJournalFiles(
   profile: JournalProfile,
   lines: readonly IssuedLine[],
   context: Pick<JournalCell, 'batchId' | 'mapping'>,

@@ -16,12 +16,12 @@ import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.t
 import {signedBy} from './close-period.ts'
 import {deliver} from './issue.ts'
 import {
+  composeBatch,
   describeStale,
   type JournalTarget,
   listSuperseded,
   readIssueState,
   requireOwnNames,
-  writeBatch,
 } from './journal-batch.ts'
 import {describeLost, readStanding} from './standing.ts'
 
@@ -125,11 +125,11 @@ function prepare(
   target: Pick<JournalTarget, 'period' | 'isComplete' | 'mapping' | 'source'>,
   name: string,
   {lines, net, journal}: TrueUpPlan,
-): ReturnType<typeof writeBatch> | undefined {
+): ReturnType<typeof composeBatch> | undefined {
   const profile = findJournalProfile(name)
   if (!profile || lines.length === 0) return undefined
   requireOwnNames(profile, {...target, isClosed: false})
-  return writeBatch({
+  return composeBatch({
     profile,
     target,
     lines,

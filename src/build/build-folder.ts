@@ -162,7 +162,7 @@ export async function createBuildFolder(folder: DataFolder, releaseId: string): 
  * Writes the manifest last, makes every file read-only and gives the folder its final name. Where another process has
  * published the same release in the meantime, that one stays: it may be open already.
  */
-export async function publishRelease(
+export async function placeRelease(
   folder: DataFolder,
   buildDir: string,
   manifest: ReleaseManifest,

@@ -26,8 +26,8 @@ export interface BuildOptions {
   /** The file for kept `work` tables; in memory by default. */
   work?: string | undefined
   /**
-   * Go on from the build before: `release` and `kept` hold its tables, the database attached as `changed` what
-   * `attachChanged` put there, and this what {@link buildModels} found of the models that deals share.
+   * Starts from the previous build: its tables are in `release` and `kept`, the changed deals in `changed` (`attachChanged`), and
+   * this is the `shared` that {@link buildModels} returned then.
    */
   before?: Shared | undefined
 }
@@ -38,7 +38,7 @@ type Shared = Readonly<Record<string, string>>
 /** Thrown if a build cannot start from the one before. The message names what has changed. */
 export class WholeBuildNeeded extends Error {}
 
-/** The models to build. While compiling, no columns are known, and tables take the types of their models. */
+/** The models to build. While compiling, `columns` is empty, and each table takes the types of its SELECT. */
 type Buildable = Pick<BuildPlan, 'models' | 'seeds' | 'reads' | 'columns'>
 
 /** A model that was built. */
@@ -69,7 +69,7 @@ const countRow = z.object({Count: z.coerce.number()})
  * With `before`, models `per: deal_id` are built for the deals in `changed` alone, and their rows take the place of what those
  * deals had; all others are built whole.
  *
- * @throws CheckError `MODEL_BUILD` or `SEED_…`, with file and line; WholeBuildNeeded with `before` alone
+ * @throws CheckError `MODEL_BUILD` or `SEED_…`, with file and line; WholeBuildNeeded, only with `before`
  */
 export async function buildModels(
   db: Database,
@@ -142,7 +142,7 @@ async function buildEach(
       if (options.before && options.before[model.name] !== digest) throw new WholeBuildNeeded(model.name)
       shared[model.name] = digest
     }
-    // Done before the next wait, so that of two models that end together only one is the last reader of a table.
+    // Of two models that end together, both may drop a table.
     const served = readBy(model).filter(
       (read) =>
         !read.isPublished && !isKept(read) && ![...unbuilt].some((later) => readBy(later).includes(read)),
@@ -268,8 +268,8 @@ export const DEAL_COLUMNS: Readonly<Record<string, string>> = {
 }
 
 /**
- * Marks models that are built per deal. A model with `per: deal_id` that reads a table of deals which is built whole is built whole
- * too: a user's own model may have replaced a shipped one.
+ * Marks models that are built per deal. A model with `per: deal_id` is built whole if it reads a table of deals that is built whole, as
+ * when a user's own model has replaced a shipped one.
  *
  * @param models in the order of their dependencies
  */
@@ -301,7 +301,7 @@ function readsWholeDeals(read: readonly string[] | undefined, models: readonly M
 
 const rowsRow = z.object({rows: z.coerce.number()})
 
-/** The search path on which models `per: deal_id` have the rows of changed deals alone, and others are in these schemas. */
+/** The search path for building changed deals: models `per: deal_id` have only rows of changed deals; `others` are schemas of the rest. */
 export function changedPathOf(models: readonly Model[], others: readonly string[] = []): string {
   const changed = [...schemasOf(models), 'raw'].map((schema) => `changed.${quoteName(schema)}`)
   return ['release.main', ...changed, ...others, 'history.raw'].join(',')
@@ -322,8 +322,8 @@ function countsNew(row: string, before: Moment, now: Moment): string {
 }
 
 /**
- * Whether what counts only since a moment lets every deal without a row of its own be as it was: every walk that was added ended,
- * and was stored, after all that counted before.
+ * Whether a deal without a new row is surely unchanged since a moment: every walk added since ended, and was stored, after everything
+ * that counted then.
  */
 export async function doWalksFollow(db: Database, before: Moment, now: Moment): Promise<boolean> {
   const {follow} = await db.one(

@@ -31,9 +31,9 @@ import {
   type Build,
   countEach,
   filesOf,
-  isPlain,
   lanesOf,
   limitBuild,
+  mayBecomeCurrent,
   type PlannedBuild,
 } from './prepare-build.ts'
 
@@ -91,7 +91,7 @@ function inputsOf({config, fingerprint, identity}: PlannedBuild): string {
 /** Whether the next build may start from this one. */
 export function isBase({request, config, dir}: Build): boolean {
   const isLarge = config.build === 'auto' && statSync(filesOf(dir).history).size >= GO_ON_BYTES
-  return isPlain(request) && (isLarge || config.build === 'incremental')
+  return mayBecomeCurrent(request) && (isLarge || config.build === 'incremental')
 }
 
 /** The last build, if this one can start from it; its files are being copied. */

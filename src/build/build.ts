@@ -22,13 +22,20 @@ import {
   discardBuild,
   moveCurrent,
   noteLastBuild,
-  publishRelease,
+  placeRelease,
   publishScratch,
   shareFiles,
 } from './build-folder.ts'
 import {buildTables, isBase} from './build-tables.ts'
 import {storeChecking} from './checks.ts'
-import {type Build, type BuildRequest, filesOf, isPlain, planBuild, prepareBuild} from './prepare-build.ts'
+import {
+  type Build,
+  type BuildRequest,
+  filesOf,
+  mayBecomeCurrent,
+  planBuild,
+  prepareBuild,
+} from './prepare-build.ts'
 import {markPast, noteUse, pruneReleases} from './surplus.ts'
 
 /** The result of a build. */
@@ -66,11 +73,11 @@ export async function buildRelease(
   const {moment, seen, build, existing} = await prepareBuild(folder, config, request, {today})
   const release = existing ?? (await buildAnew(folder, build, world))
   const {release_id, known_at, checks, models} = release.manifest
-  noteUse(release.dir, isPlain(request), new Date(world.realClock.now()))
+  noteUse(release.dir, mayBecomeCurrent(request), new Date(world.realClock.now()))
   const isCurrent = () => findCurrentRelease(folder)?.manifest.release_id === release_id
   const isLatest = async () =>
     describeHistory(folder) === seen || (await isLatestMoment(folder, moment, today))
-  const isMoved = isPlain(request) && !isCurrent() && (await isLatest())
+  const isMoved = mayBecomeCurrent(request) && !isCurrent() && (await isLatest())
   if (isMoved) {
     moveCurrent(folder, release.dir)
     world.onStep('current moved')
@@ -136,8 +143,8 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
       models: models.filter(({name}) => !source.dropped.includes(name)),
       tables,
     }
-    if (!isPlain(request) && request.select === undefined) markPast(buildDir)
-    const publish = request.select === undefined ? publishRelease : publishScratch
+    if (!mayBecomeCurrent(request) && request.select === undefined) markPast(buildDir)
+    const publish = request.select === undefined ? placeRelease : publishScratch
     const dir = await publish(folder, buildDir, manifest)
     world.onStep('release published')
     return {dir, ...databasesOf(dir), manifest}
@@ -171,7 +178,7 @@ function recordChecking(
     checks: outcomes.length,
     failed: outcomes.filter(({failures}) => failures > 0),
   }
-  storeChecking(stateDb, checking, isPlain(request))
+  storeChecking(stateDb, checking, mayBecomeCurrent(request))
 }
 
 function copyRelease(database: string, out: string): void {

@@ -292,12 +292,12 @@ const failureRow = z.object({
 /**
  * Stores what the checks of a release found, and deletes the oldest.
  *
- * @param isPlain whether the release was to become the current one
+ * @param mayBecomeCurrent whether the release was to become the current one
  */
-export function storeChecking(stateDb: StateDb, checking: Checking, isPlain: boolean): void {
+export function storeChecking(stateDb: StateDb, checking: Checking, mayBecomeCurrent: boolean): void {
   const {release_id, checked_at, checks, failed} = checking
   inStateTransaction(stateDb, () => {
-    const is_plain = Number(isPlain)
+    const is_plain = Number(mayBecomeCurrent)
     const {lastInsertRowid} = stateDb.insert('checking', {release_id, checked_at, checks, is_plain})
     for (const {name, severity, failures, ids} of failed) {
       const found = {name, severity, failures, ids: JSON.stringify(ids)}

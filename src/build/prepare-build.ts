@@ -63,7 +63,7 @@ export function filesOf(dir: string): ReleaseDatabases & {history: string; spill
 }
 
 /** Whether a release is to become the current one. */
-export function isPlain({asOf, knownAt, select}: BuildRequest): boolean {
+export function mayBecomeCurrent({asOf, knownAt, select}: BuildRequest): boolean {
   return asOf === undefined && knownAt === undefined && select === undefined
 }
 

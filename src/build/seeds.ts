@@ -83,9 +83,9 @@ const readKey = (text: string | null, type: string | undefined) =>
 const LIKE = 'like'
 
 /**
- * Puts seeds in the place of those of the same name. They get the columns of it, in its order and before their own: what they leave
- * out is null where it is optional, or as in the line of it that their column `like` names; types that they leave out are those of the
- * replaced.
+ * Puts seeds in the place of those of the same name. A seed gets the columns of the one it replaces first, in that order, then its own.
+ * A column that it leaves out is null if optional, else copied from the line that its column `like` names; a type that it leaves out
+ * is that of the replaced seed.
  *
  * @returns seeds by name
  * @throws CheckError `SEED_FILE`

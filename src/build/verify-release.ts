@@ -20,7 +20,7 @@ export async function verifyReleaseFiles({dir, manifest}: Release): Promise<Fail
     if (isThere && (await digestFile(path)) === sha256) continue
     faults.push({
       code: 'RELEASE_FILE',
-      problem: `File '${file}' of release ${manifest.release_id} ${isThere ? "has not the manifest's sha256" : 'is not there'}.`,
+      problem: `File '${file}' of release ${manifest.release_id} ${isThere ? 'does not have the sha256 of its manifest' : 'is not there'}.`,
       next: RELEASE_NEXT,
     })
   }

@@ -59,7 +59,7 @@ function addVerify(command: CliCommand): void {
 }
 
 function renderVerified(found: VerifyResult): string {
-  const {tapes, closed, removed, problems} = found
+  const {tapes, closed, removed, given_up, problems} = found
   return joinLines([
     tapes === 0
       ? 'There are no tapes yet.'
@@ -68,6 +68,8 @@ function renderVerified(found: VerifyResult): string {
       `${groupThousands(closed)} ${closed === 1 ? 'is' : 'are'} sealed with a key that was given up or is not at hand: only their sha256 was compared.`,
     removed > 0 &&
       `${quantity(removed, 'older tape')} ${removed === 1 ? 'was' : 'were'} removed by \`loantape prune\`.`,
+    given_up > 0 &&
+      `${quantity(given_up, 'tape')} ${given_up === 1 ? 'was' : 'were'} given up by \`loantape tape go-on\`.`,
     `${quantity(found.walks, 'applied walk')} ${found.walks === 1 ? 'adds' : 'add'} up; ${quantity(found.release_tables, 'table')} of the current release and ${quantity(found.batch_files, 'file')} of batches were compared.`,
     ...problems.map(({path, problem, next}) => `${path}: ${problem}${next === undefined ? '.' : ` ${next}`}`),
     problems.some(({next}) => next === undefined) &&

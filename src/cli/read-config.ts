@@ -2,7 +2,7 @@ import {existsSync, readdirSync, readFileSync, realpathSync, statSync} from 'nod
 import {basename, dirname, join, resolve} from 'node:path'
 import {parseEnv} from 'node:util'
 import {parseChildStreams} from '../contract/streams.ts'
-import {type Config, parseConfig} from '../core/config.ts'
+import {type Config, listPaths, parseConfig} from '../core/config.ts'
 import {codeOf, newError} from '../core/errors.ts'
 import {ENV_FILE, type Fixed, SOURCE_NAME} from '../core/settings.ts'
 import {requireOwnPlace} from '../store/data-folder.ts'
@@ -39,10 +39,10 @@ export function readConfig(
   const config = {...parsed, ...fixed}
   parseChildStreams(config.streams)
   if (!source) return config
-  const {dataDir, sqlDir, jobsDir, accountingFile, targetsFile, ratesFile, tapeKeyFile} = config
-  const named = [sqlDir, jobsDir, accountingFile, targetsFile, ratesFile, tapeKeyFile]
-  for (const path of [...named, options.data === undefined ? dataDir : undefined])
-    if (path !== undefined) requireOwnPlace({sourceDir: source.dir}, path)
+  const {dataDir, sqlDir, jobsDir} = config
+  // Who starts the command may name another data folder.
+  const named = listPaths(config).filter((path) => options.data === undefined || path !== dataDir)
+  for (const path of named) requireOwnPlace({sourceDir: source.dir}, path)
   const links = [
     ...listLinks(source.dir),
     ...listLinks(resolve(source.dir, dataDir)),

@@ -48,10 +48,15 @@ function describeValues(schema: z.ZodType): string {
   return expected.replace(/"(\w+)"/g, '`$1`').replaceAll('|', ', ')
 }
 
+const listKeys = (mark: 'isSecret' | 'isPath') =>
+  Object.entries(configSchema.shape).flatMap(([key, schema]) => (schema.meta()?.[mark] === true ? [key] : []))
+
 /** Settings that are masked and can be read from a file: `LOANTAPE_API_KEY_FILE`. */
-const SECRETS = Object.entries(configSchema.shape).flatMap(([key, schema]) =>
-  schema.meta()?.isSecret === true ? [key] : [],
-)
+const SECRETS = listKeys('isSecret')
+
+/** The folders and files that settings name. */
+export const listPaths = (config: Config): string[] =>
+  listKeys('isPath').flatMap((key) => z.string().safeParse(Reflect.get(config, key)).data ?? [])
 
 /**
  * Reads the settings from environment variables.

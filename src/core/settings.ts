@@ -45,6 +45,9 @@ const secret = (least: number) =>
     .min(least, `expected ${least} characters at least`)
     .optional()
 
+/** An optional path; in a fleet it must lie in the folder of its source. */
+const path = () => z.string().optional().meta({isPath: true})
+
 const WEBHOOK_SECRET = /^whsec_(?:[A-Za-z0-9+/]{4}){8,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/
 
 /** The file of settings in a working folder; in the folder of a fleet, the settings of all its sources. */
@@ -75,7 +78,7 @@ export const SETTINGS = {
       'expected no ? in its path: the engine ends the name of a file there',
     )
     .prefault('./data')
-    .describe('Folder that holds everything loantape writes.'),
+    .meta({description: 'Folder that holds everything loantape writes.', isPath: true}),
   ratePerSecond: number(0.01, 100_000, 5).describe('Upper bound of requests per second to the source.'),
   pageSize: integer(1, 100, 100).describe('Records asked for per page.'),
   detail: z
@@ -119,11 +122,10 @@ export const SETTINGS = {
       'Megabytes the engine may hold; the rest spills to the disk. By default a third of the memory for a walk (at least 512), 80 % for a build (at most 3000) and for `query`.',
     example: '2048',
   }),
-  sqlDir: z
-    .string()
-    .optional()
-    .describe('A folder of your own models, checks, seeds and tests, added to the built-in ones.'),
-  jobsDir: z.string().optional().describe('A folder of your own jobs, added to the built-in ones.'),
+  sqlDir: path().describe(
+    'A folder of your own models, checks, seeds and tests, added to the built-in ones.',
+  ),
+  jobsDir: path().describe('A folder of your own jobs, added to the built-in ones.'),
   webHost: z
     .string()
     .regex(/^[\w.:-]+$/, 'expected a host name or address')
@@ -197,7 +199,7 @@ export const SETTINGS = {
     example: 'https://hc-ping.com/...',
     isSecret: true,
   }),
-  accountingFile: z.string().optional().meta({
+  accountingFile: path().meta({
     description:
       'File of the accounts that journals are booked to (docs/accounting.md); by default `accounting.json` of the data folder.',
     example: './accounting.json',
@@ -235,16 +237,16 @@ export const SETTINGS = {
     .regex(SOURCE_NAME, 'expected lower-case letters, digits and _, a letter first')
     .prefault('main')
     .describe('Name of this lender there, beside those of others; in a fleet that of its folder.'),
-  targetsFile: z.string().optional().meta({
+  targetsFile: path().meta({
     description: 'JSON file of the targets of `loantape export --deliver`: docs/exports.md.',
     example: 'targets.json',
   }),
-  ratesFile: z.string().optional().meta({
+  ratesFile: path().meta({
     description:
       'JSON file of the feeds that `loantape run rates` reads reference rates from: docs/rates.md.',
     example: 'rates.json',
   }),
-  tapeKeyFile: z.string().optional().meta({
+  tapeKeyFile: path().meta({
     description:
       'File with the key of tapes, outside the data folder, made at the first walk; by default `loantape/tape.key` of the user’s configuration folder.',
     example: '/etc/loantape/tape.key',

@@ -3,7 +3,7 @@ import {basename, dirname, join} from 'node:path'
 import {z} from 'zod'
 import {codeOf} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
-import {GENERATOR, removeAbandoned, WRITER_MARK, WRITING} from '../core/process.ts'
+import {removeAbandoned, WRITER_MARK, WRITING} from '../core/process.ts'
 import {digestFile, digestFileNow, moveIntoPlace} from '../store/files.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import type {NeutralisedCell, WrittenFile} from './profile.ts'
@@ -31,11 +31,13 @@ interface BatchContent {
   neutralised?: readonly NeutralisedCell[]
 }
 
-/** The text of a batch's `manifest.json`. It is written last: a batch without it is unfinished. */
+/**
+ * The text of a batch's `manifest.json`, the same whenever it is written. It is written last: a batch without it is unfinished.
+ */
 export function formatManifest(release: ReleaseManifest, batch: BatchContent): string {
   const manifest = {
     schema_version: 1,
-    generator: GENERATOR,
+    generator: release.generator,
     batch_id: batch.batch_id,
     profile: batch.profile,
     release_id: release.release_id,
@@ -78,7 +80,7 @@ export async function findFault(
 ): Promise<string | undefined> {
   const path = join(dir, name)
   if (!existsSync(path)) return 'is not there'
-  return (await digestFile(path)) === sha256 ? undefined : "has not the manifest's sha256"
+  return (await digestFile(path)) === sha256 ? undefined : 'does not have the sha256 of its manifest'
 }
 
 /** Whether a folder holds a batch whose files all match its manifest. */

@@ -55,11 +55,11 @@ const keptRow = z.object({
 /**
  * ClickHouse as a target that several lenders share. Each table of a publication is one partition, named after the source, the digest
  * of the table's file and the publication. Views show the partitions that the source's last row of `loantape.published` names, so
- * that one row shows a whole release. A partition that a kept release has is used again. A partition that no release names is never
- * named again, because a stalled publication may still write or remove it.
+ * that one row shows a whole release. A partition of a kept release is reused. The name of one that no release lists is
+ * never used again: a stalled publication may still write or drop it.
  *
  * @throws ConfigError `PUBLISH_FOREIGN`, `CLICKHOUSE_TYPE`, `PUBLISH_PRIVILEGE`; LockedError `PUBLISH_LOCKED`; AuthError
- *   `PUBLISH_AUTH`; DeferredError `PUBLISH_LOST`, `PUBLISH_UNREACHABLE`, `PUBLISH_UNSURE`; so do all steps of the target
+ *   `PUBLISH_AUTH`; DeferredError `PUBLISH_LOST`, `PUBLISH_UNREACHABLE`, `PUBLISH_UNSURE`; the methods of the target throw the same
  */
 export async function openClickhouse(
   request: ClickhouseRequest,
@@ -116,7 +116,7 @@ export async function openClickhouse(
     async load(table) {
       const name = `${table.schema}.${table.name}`
       if ((await digestFile(table.file)) !== table.sha256)
-        throw newError('PUBLISH_INCOMPLETE', `File '${table.file}' has not the manifest's sha256.`)
+        throw newError('PUBLISH_INCOMPLETE', `File '${table.file}' does not have the sha256 of its manifest.`)
       const content = `${contentPrefix(request.source, table)}${lease?.number}`
       contents.push(content)
       const columns = table.columns.map((column) => quote(column.name)).join(', ')
@@ -158,7 +158,7 @@ export async function openClickhouse(
       throw newError(
         'PUBLISH_LOCKED',
         `Another publication of source '${request.source}' to ${session.server} has taken over from this one.`,
-        {kept: 'Readers see the previous release, or that one.'},
+        {kept: 'Readers see the previous release, or that of the other publication.'},
       )
     },
 

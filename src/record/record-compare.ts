@@ -26,7 +26,7 @@ import {compareWarehouse, planCatchUp, readStand} from '../sync/catch-up.ts'
 import {catchUpState} from './record-state.ts'
 
 /**
- * Compares every store with the tapes; see `bringUpToDate`.
+ * Compares every store with the tapes; see `bringUpToDate` (record.ts).
  *
  * @returns whether all were compared: a warehouse that is in use or damaged is left out
  * @throws ConfigError `STORES_DISAGREE`

@@ -61,7 +61,7 @@ export function catchUpState(
     if (units.length > 0)
       log.warn(
         {count: units.length, reason: `units ${units[0]?.no} to ${units.at(-1)?.no}`},
-        'the state database was behind the tapes and was brought up to date',
+        'the state database was behind the tapes: their units and acts were applied again',
       )
     return backlog
   })
@@ -251,14 +251,14 @@ function chainUp(
   const units: FoundUnit[] = []
   const gaps: FoundUnit[] = []
   const added = [...all.values()].filter(({no}) => !standing.has(no)).sort((a, b) => a.no - b.no)
-  // Who gave them up knew them from the state database of then.
+  // Their acts can only come from the state database of that time.
   const unknown = added.filter(({no, tape}) => goneNos.has(no) && isOfActs(tape))
   const [first] = unknown
   if (first && fillsGaps) gaps.push(...unknown)
   else if (first)
     complain(
       'state.sqlite',
-      `it lacks ${quantity(unknown.length, 'act')} of the record on tapes that were given up, from unit ${first.no} on: what was issued or closed by them would be so once more. Put a later state database from a backup in its place.`,
+      `it lacks ${quantity(unknown.length, 'act')} of the record on tapes that were given up, from unit ${first.no} on: their entries would be issued, or their months closed, a second time. Put a later state database from a backup in its place.`,
       unknown.map(({chain}) => chain),
     )
   let before = recorded.at(-1)

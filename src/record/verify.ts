@@ -41,6 +41,8 @@ export interface VerifyResult {
   closed: number
   /** Tapes that `prune` removed as old. */
   removed: number
+  /** Tapes that `tape go-on` gave up. */
+  given_up: number
   /** The begin of the first kept tape; only history proves what came before. */
   since: string | null
   /** Applied walks, files of batches, and tables of the current release. */
@@ -51,7 +53,7 @@ export interface VerifyResult {
   problems: {path: string; problem: string; next?: string | undefined}[]
 }
 
-const NO_TAPES = {tapes: 0, lines: 0, closed: 0, removed: 0, since: null, problems: []}
+const NO_TAPES = {tapes: 0, lines: 0, closed: 0, removed: 0, given_up: 0, since: null, problems: []}
 
 /** Examines the tapes, the certificates and every row of the warehouse, the current release, each batch, the state database. */
 export async function verifyAll(config: Config, world: World): Promise<VerifyResult> {
@@ -129,10 +131,12 @@ async function verifyTapes(
   config: Config,
   folder: DataFolder,
   world: World,
-): Promise<Pick<VerifyResult, 'tapes' | 'lines' | 'closed' | 'removed' | 'since' | 'problems'>> {
+): Promise<Pick<VerifyResult, 'tapes' | 'lines' | 'closed' | 'removed' | 'given_up' | 'since' | 'problems'>> {
   using stateDb = openStateDb(folder.stateDb)
   const rows = listTapes(stateDb)
   const kept = rows.filter(({removed_at}) => removed_at === null)
+  const gone = rows.filter(({removed_at}) => removed_at !== null)
+  const lost = gone.filter(({outcome}) => outcome === 'lost')
   const known = new Set(rows.map(({path}) => path))
   const problems = (existsSync(folder.tapes) ? listFiles(folder.tapes) : [])
     .map((path) => relative(folder.root, path))
@@ -154,7 +158,8 @@ async function verifyTapes(
     tapes: kept.length,
     lines,
     closed: kept.filter(isClosed).length,
-    removed: rows.length - kept.length,
+    removed: gone.length - lost.length,
+    given_up: lost.length,
     since: kept[0]?.begun_at ?? null,
     problems,
   }
@@ -263,7 +268,7 @@ function findPath(folder: DataFolder, unit: string): string {
   if (row && row.removed_at === null) return join(folder.root, row.path)
   throw newError(
     'UNKNOWN_NAME',
-    `Tape '${unit}': ${row ? `removed as old on ${row.removed_at}` : 'there is none of this name'}.`,
+    `Tape '${unit}': ${row ? `${row.outcome === 'lost' ? 'given up' : 'removed as old'} on ${row.removed_at}` : 'there is none of this name'}.`,
     {
       next: 'The tape of a walk has its id (`loantape query "select walk_id from mart.run"`), that of a day its date.',
     },

@@ -79,7 +79,7 @@ export function createScheduler(
     else endRun(stateDb, run, describeCrash(problem, decideRetry(job, run, end, now)), now)
   }
 
-  /** Queues other runs whose process is dead again, or gives them up. */
+  /** Queues the other runs whose process is dead once more, or gives them up. */
   function recoverRuns(now: number): void {
     for (const run of listOrphanedRuns(stateDb, now)) {
       if (run.job_run_id === current?.job_run_id) continue
@@ -176,7 +176,7 @@ function planSlots(stateDb: StateDb, jobs: readonly Job[], now: number, {log}: P
 function planJob(stateDb: StateDb, job: Job, watch: JobWatch, now: number): void {
   const seenUntil = Date.parse(watch.seen_until)
   const seen_before = now - seenUntil > JUMP_MS ? watch.seen_until : watch.seen_before
-  // Older runs are pruned at once anyway; this bounds the work after a clock that was years ahead.
+  // Older runs would be pruned at once; this also bounds the work after the clock was years ahead.
   const first = Math.max(seenUntil, now - KEPT_DAYS * DAY_MS)
   for (let from = first; from < now; from = Math.min(from + DAY_MS, now)) {
     const until = Math.min(from + DAY_MS, now)
@@ -339,7 +339,7 @@ function lastStartOf({graceMinutes}: Job, slot: string): number {
 }
 
 /**
- * When a failed attempt is retried, ms since the epoch; null if never. Retried is what waiting can fix: another run held
+ * When a failed attempt is retried, ms since the epoch; null if never. Waiting can help where another run held
  * the warehouse (4), the source was unavailable (6, within the grace), the process was stopped or killed. Everything else
  * needs a person.
  *
@@ -386,7 +386,7 @@ export function isOverdue(
 
 /** The end of an attempt that timed out. It is not retried: it would most likely hang again. */
 export function describeTimeout(job: Job): AttemptEnd {
-  const error = `It took longer than the ${timeoutMinutesOf(job)} minutes of its timeoutMinutes and was ended. What it had stored is kept; the current release stays. The log of that time shows what it waited for; give a job that needs longer a larger timeoutMinutes.`
+  const error = `It took longer than its timeout of ${timeoutMinutesOf(job)} minutes and was stopped. Everything it stored is kept; the current release is unchanged. The log of that time shows what it waited for; if the job needs longer, raise its timeoutMinutes.`
   return {exitCode: null, errorCode: 'JOB_TIMEOUT', error}
 }
 

@@ -74,8 +74,8 @@ export function createRateLimiter(
     }
   }
 
-  /** Notes an answer; returns true if it is a limit and the request must be sent again. */
-  function isRefusedBy(answer: LimitedAnswer, refusals: number): boolean {
+  /** Pauses all requests and lowers the rate if the answer is a limit; returns whether the request must be sent again. */
+  function noteAnswer(answer: LimitedAnswer, refusals: number): boolean {
     const {retryAfterMs, exhaustedMs} = parseLimitHeaders(answer.headers, clock.now())
     const toldMs = Math.max(retryAfterMs ?? 0, exhaustedMs ?? 0)
     const isOverload = answer.status === 503
@@ -117,7 +117,7 @@ export function createRateLimiter(
       for (let refusals = 0; ; refusals += 1) {
         await inTurn(() => takeToken(refusals > 0, signal))
         const answer = await request()
-        if (!isRefusedBy(answer, refusals)) return answer
+        if (!noteAnswer(answer, refusals)) return answer
       }
     },
   }

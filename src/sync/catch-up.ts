@@ -66,7 +66,7 @@ export async function compareWarehouse(
   if (!plan) return null
   if (!plan.isBehind || plan.problems.length > 0) return plan.problems
   if (!existsSync(folder.warehouse)) {
-    world.log.warn({file: folder.warehouse}, 'the warehouse is not there and is computed anew from the tapes')
+    world.log.warn({file: folder.warehouse}, 'the warehouse is missing: it is computed again from the tapes')
     await rebuildWarehouse(config, {isApplied: true}, world)
   } else if (!(await catchUpAlone(config, folder, world))) return null
   return []
@@ -153,7 +153,7 @@ async function catchUpWarehouse(
   if (!isLeft) await writeSetting(db, 'tape_head', readFact(stateDb, 'history_head') ?? '')
   world.log.warn(
     {count: units.length, reason: `units ${units[0]?.no} to ${units.at(-1)?.no}`},
-    'the warehouse was behind the tapes and was brought up to date',
+    'the warehouse was behind the tapes: their units were settled again',
   )
   return isLeft
 }

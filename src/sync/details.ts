@@ -117,8 +117,8 @@ function buildCandidatesSql(stream: Stream, isWhole: string): string {
 }
 
 /**
- * The columns as wire fields in text; what a staged row left out is null. What a record may leave out is not told from its
- * last state: it is carried on anyway, and would pass for an answer.
+ * The columns as wire fields in text; what a staged row left out is null. Optional fields are not filled in from the last state: they
+ * are carried forward anyway, and would look as if the page had said them.
  */
 function listWireFields(stream: Stream, table: 'listed' | 'absence'): string {
   const precisions = stream.columns.map(({precisionColumn}) => precisionColumn)

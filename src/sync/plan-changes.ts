@@ -76,8 +76,8 @@ export async function planChanges(
 }
 
 /**
- * Leaves the temporary table `absence` alone, and what it is found from: who is to be asked for needs no more. As long as a walk takes
- * in no answer, what was found stays.
+ * Makes only the temporary table `absence` and what it is computed from, which is enough to choose the own pages to ask for. Computed
+ * again only after the walk has taken in another answer.
  */
 export async function findAbsences(
   db: Database,

@@ -304,10 +304,7 @@ async function computeAnew(
   } catch (error) {
     const isDamage = !(error instanceof LoantapeError) && /corrupt|checksum|fatal/i.test(messageOf(error))
     if (!isReadable || !isDamage) throw error
-    world.log.warn(
-      {file: folder.warehouse, reason: messageOf(error)},
-      'the warehouse there is cannot be read',
-    )
+    world.log.warn({file: folder.warehouse, reason: messageOf(error)}, 'the present warehouse cannot be read')
     return computeAnew(tools, false, world)
   }
 }

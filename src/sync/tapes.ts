@@ -96,9 +96,9 @@ export interface Tapes extends AsyncDisposable {
   /** Begins the tape of a walk, or writes that another run continues it; returns that line. */
   begin(unit: string, date: string, said: Record<string, unknown>): Promise<Frame>
   /**
-   * Begins on the tape of its day a unit of what was received beside the walks.
+   * Begins, on the tape of its day, a unit that belongs to no walk: a look, a replay, rates.
    *
-   * @param settle takes down and stores the rest; `conclude` is what it has to do last, in its transaction
+   * @param settle writes and stores the rest; it calls `conclude` last, inside its transaction
    */
   settleOfDay<T>(
     date: string,
@@ -108,8 +108,8 @@ export interface Tapes extends AsyncDisposable {
   /** Ends the tapes that dead runs had concluded; returns the units that they left unfinished, oldest first. */
   listLeft(): string[]
   /**
-   * Reads a tape that was left and continues it after its last whole line; one that cannot be read any more is lost, and its
-   * unit with it.
+   * Reads a tape that a dead run left and continues it after its last whole line. A tape that can no longer be read is marked lost,
+   * with its unit.
    *
    * @param take gets its lines, one after the other
    * @returns whether it can be continued
@@ -118,7 +118,7 @@ export interface Tapes extends AsyncDisposable {
   /** Adds a line, which is on the disk after `store`; returns it without its body. */
   take(unit: string, frame: Frame, received?: Received | {body: Buffer}): Frame
   store(unit: string): Promise<void>
-  /** Writes how a unit ends, before it does; returns the chain of that line. */
+  /** Writes the outcome of a unit before it takes effect; returns the chain of that line. */
   conclude(unit: string, outcome: TapeOutcome): Promise<string>
   /** Closes the tape. */
   finish(unit: string): Promise<void>
@@ -312,11 +312,11 @@ const outcomeSchema = z.object({no: z.number(), previous: z.string().nullable(),
 export const parseOutcome = ({frame}: TapeLine) => outcomeSchema.parse(frame)
 
 /**
- * Adds to the record what stands on the tapes of runs that died before they had noted it there. To be called in a transaction, before
- * anything is added to the record.
+ * Adds to the record the outcomes that dead runs wrote on their tapes but not into the state database. Call it in a transaction, before
+ * anything else is added to the record.
  *
  * @param own the tape that the caller is writing
- * @returns the tapes that have not been ended since their last outcome, which is `end`, up to where they are whole
+ * @returns the tapes whose last whole line is an outcome, `end`, and which were never closed; `bytes` is where their whole lines stop
  * @throws ConfigError `STORES_DISAGREE` where another command wrote a tape, and died before the state database knew it
  */
 export function adoptEnded(
@@ -333,8 +333,8 @@ export function adoptEnded(
   if (unknown !== undefined)
     throw newError(
       'STORES_DISAGREE',
-      `Data folder '${folder.root}', state.sqlite: it does not know ${unknown}, which another command wrote meanwhile and died.`,
-      {next: 'Run again: that is read first.'},
+      `Data folder '${folder.root}', state.sqlite: it does not know ${unknown}: another command wrote that tape and died before recording it.`,
+      {next: 'Run the command again: it reads that tape first.'},
     )
   const left = rows.filter((row) => isBeingWritten(row) && row.unit !== own)
   return left.flatMap((row) => {
@@ -359,7 +359,7 @@ export function readLast(folder: DataFolder, row: Pick<TapeRow, 'path'>, key: Ta
   return readEndsOf(folder, row, key).last.at(-1)
 }
 
-/** Reads the whole lines of a tape: where they end, if there are any of its own, and the kind of its last unit. */
+/** Reads the whole lines of a tape. `end` is where they stop, undefined if none are of this unit; `kind` is that of its last unit. */
 async function readThrough(
   folder: DataFolder,
   row: Pick<TapeRow, 'unit' | 'path' | 'fingerprint'>,

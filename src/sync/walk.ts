@@ -40,8 +40,8 @@ export function requirePin(pinned: string | undefined, baseUrl: string): void {
 
 /**
  * Reads the list to its end, from where an interrupted walk got to or from the start, storing pages as they come.
- * A cursor that the source no longer takes starts the walk anew, once. A walk whose cursors led nowhere is dropped: where
- * they lead once the source is right again, nobody knows.
+ * A cursor that the source no longer takes starts a new walk, once. A walk whose cursors loop or never end is
+ * dropped: its cursors cannot be trusted once the source is repaired.
  */
 export async function readToEnd(tools: WalkTools, isDryRun: boolean, world: World): Promise<WalkIntake> {
   const unit = await beginWalk(tools, isDryRun, world)
@@ -142,7 +142,7 @@ export async function beginTape(tools: WalkTools, asked: AskedWalk): Promise<Wal
   const {db, tapes, stream, walks} = tools
   const begin = await tapes.begin(asked.walkId, asked.businessDate, await describeWalk(tools, asked, 0))
   const unit = openIntake(db, {streams: [stream], walks}, begin)
-  if (unit?.kind !== 'walk') throw new Error(`Tape '${asked.walkId}' begins as no walk does.`)
+  if (unit?.kind !== 'walk') throw new Error(`Tape '${asked.walkId}': its first line does not begin a walk.`)
   walks.set(stream.name, unit)
   return unit
 }

@@ -22,7 +22,7 @@ type Questions = Record<string, (...about: never[]) => unknown>
 /** A process of its own that answers what pages ask; disposing it ends it. */
 export interface Helper<Asked extends Questions> extends Disposable {
   /**
-   * Asks once. What takes too long, or nobody waits for, ends the process; the next question starts another.
+   * Asks once. If the answer takes too long, or nobody waits for it, the process is killed; the next question starts another.
    *
    * @throws what the function threw; the error of `stopped` where there is no answer
    */
@@ -46,9 +46,9 @@ export interface AskLimits {
 
 /** The properties of a helper. */
 export interface HelperOptions {
-  /** What it loads, and what that is told. */
+  /** The module it loads, then that module's arguments. */
   args: readonly ['history' | 'release', ...string[]]
-  /** The error of an answer that does not come, and its words before the reason. */
+  /** The code of the error when no answer comes, and its words before the reason. */
   stopped: readonly [code: ErrorCode, words: string]
   /** An idle process is ended after this time, to free its memory. */
   idleMs?: number
@@ -286,7 +286,7 @@ export function createReader(dir: string, limits: Limits): Reader {
 const FILES_PREFIX = 'loantape-reader-'
 const OWN_FILES = `${FILES_PREFIX}${randomBytes(6).toString('hex')}-`
 
-/** A new folder for files, in place of those that servers and their helpers left when they were killed together. */
+/** Creates a folder for files, and removes those of servers that were killed together with their helpers. */
 function createFilesDir(): string {
   const names = readdirSync(tmpdir()).filter((name) => name.startsWith(FILES_PREFIX))
   for (const name of names.filter((one) => !one.startsWith(OWN_FILES) && isAbandoned(join(tmpdir(), one)))) {
@@ -349,7 +349,7 @@ const OPEN_RELEASES = 3
 export function createReaders(folder: DataFolder, config: Config) {
   const opened = new Map<string, Readers>()
   return {
-    /** Those of the release that an address asks for; what was not asked for longest is closed. */
+    /** The readers of the release that an address asks for; the least recently used are closed. */
     find(filter: Filter): Readers | undefined {
       const release = findRelease(folder, filter)
       if (!release) return undefined

@@ -11,7 +11,7 @@ import {
   JOURNAL_NAMES,
   type JournalProfile,
 } from '../../src/accounting/profiles.ts'
-import {type JournalFile, proveJournalFiles, writeJournalFiles} from '../../src/books/journal-batch.ts'
+import {formatJournalFiles, type JournalFile, proveJournalFiles} from '../../src/books/journal-batch.ts'
 import {expectGolden} from '../support/golden.ts'
 import {anEntry, issueFirst} from './journal-lines.ts'
 
@@ -28,7 +28,7 @@ const context = {batchId: '2026-02-0123456789ab', mapping}
 const profiles = JOURNAL_NAMES.map((name): [string, JournalProfile] => [name, findJournalProfile(name)!])
 
 const write = (profile: JournalProfile, lines: readonly IssuedLine[]) =>
-  writeJournalFiles(profile, lines, context)
+  formatJournalFiles(profile, lines, context)
 
 /** A small journal: quotes and accents in a memo, a large amount, and a later batch that reverses one entry. */
 const journal = [
@@ -148,7 +148,7 @@ test('an entry that does not balance is refused by every profile', () => {
 test('intacct refuses a journal symbol of more than four characters', () => {
   const intacct = findJournalProfile('intacct')!
   const long = {...context, mapping: {...mapping, journal: 'GENJ1'}}
-  const files = writeJournalFiles(intacct, issueFirst(anEntry(1)), long)
+  const files = formatJournalFiles(intacct, issueFirst(anEntry(1)), long)
   expect(() => proveJournalFiles(intacct, files)).toThrow('5 characters in JOURNAL: expected at most 4')
 })
 

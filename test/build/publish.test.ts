@@ -17,7 +17,7 @@ import {
   createBuildFolder,
   discardBuild,
   moveCurrent,
-  publishRelease,
+  placeRelease,
   type ReleaseInputs,
   releaseIdOf,
 } from '../../src/build/build-folder.ts'
@@ -106,7 +106,7 @@ test('the manifest names every table with its rows, bytes and digest', async () 
 
 test('a manifest is read as it was written', async () => {
   const buildDir = await createBuildFolder(folder, aManifest().release_id)
-  const dir = await publishRelease(folder, buildDir, aManifest())
+  const dir = await placeRelease(folder, buildDir, aManifest())
   expect(readRelease(dir)?.manifest).toEqual(aManifest())
 })
 

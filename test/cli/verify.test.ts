@@ -77,7 +77,7 @@ test.concurrent('a page of the state database that is damaged is found', async (
   writeFileSync(folder.stateDb, bytes)
   expect(await findDamage(folder)).toEqual([
     expect.stringMatching(
-      /^state\.sqlite: State database '.*state\.sqlite' is damaged: Tree .*latest backup back/,
+      /^state\.sqlite: State database '.*state\.sqlite' is damaged: Tree .*restore its latest backup/,
     ),
   ])
 })
@@ -98,7 +98,7 @@ test.concurrent('a flipped bit in a release is found, and a build makes it again
   const folder = lab.copyFolder('flipped-release')
   flipBit(join(currentOf(folder), 'core.deal.parquet'))
   const words =
-    /^current: File 'core\.deal\.parquet' of release 2026-02-03-\w+ has not the manifest's sha256\. Remove the release folder and run `loantape build`/
+    /^current: File 'core\.deal\.parquet' of release 2026-02-03-\w+ does not have the sha256 of its manifest\. Remove the release folder and run `loantape build`/
   expect(await findDamage(folder)).toEqual([expect.stringMatching(words)])
   await flipBitOf(join(currentOf(folder), 'portfolio.duckdb'), 'core.deal_history', 'property_address')
   expect(await findDamage(folder)).toContainEqual(
@@ -115,7 +115,7 @@ test.concurrent('a flipped bit in an exported CSV file is found', async () => {
   const [batch = ''] = readdirSync(join(folder.exports, 'csv'))
   flipBit(join(folder.exports, 'csv', batch, 'core.deal.csv'))
   expect(await findDamage(folder)).toEqual([
-    `exports: File 'core.deal.csv' of batch 'csv/${batch}' has not the manifest's sha256. Export its release again the same way: the files come out byte for byte the same.`,
+    `exports: File 'core.deal.csv' of batch 'csv/${batch}' does not have the sha256 of its manifest. Export its release again the same way: the files come out byte for byte the same.`,
   ])
 })
 

@@ -172,7 +172,11 @@ test('a path that cannot be written is refused and leaves no torn file', async (
 })
 
 test.each([
-  ['damaged', () => writeFileSync(join(batch.dir, 'a.csv'), 'other'), "has not the manifest's sha256"],
+  [
+    'damaged',
+    () => writeFileSync(join(batch.dir, 'a.csv'), 'other'),
+    'does not have the sha256 of its manifest',
+  ],
   ['not whole', () => rmSync(join(batch.dir, 'a.csv')), 'is not there'],
 ])('a batch that is %s on disk is not sent', async (_, spoil, words) => {
   spoil()

@@ -395,7 +395,7 @@ test('a run that hangs is asked to stop after its timeout and killed ten seconds
     state: 'failed',
     attempt: 1,
     error_code: 'JOB_TIMEOUT',
-    error: expect.stringContaining('longer than the 30 minutes of its timeoutMinutes'),
+    error: expect.stringContaining('longer than its timeout of 30 minutes'),
   })
   const told = readConditions(
     scheduler.stateDb,

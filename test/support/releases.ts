@@ -3,7 +3,7 @@ import {join} from 'node:path'
 import {
   createBuildFolder,
   moveCurrent,
-  publishRelease,
+  placeRelease,
   writeParquetFiles,
 } from '../../src/build/build-folder.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
@@ -84,7 +84,7 @@ export async function publishTables(
   await writeModels(buildDir, {models: [], reads: new Map(), columns: new Map()})
   const tables = await writeParquetFiles(db, buildDir, () => ({order: [], isStored: true}))
   await db.run('checkpoint release; detach release; detach kept')
-  const dir = await publishRelease(folder, buildDir, aManifest({tables, ...fields}))
+  const dir = await placeRelease(folder, buildDir, aManifest({tables, ...fields}))
   moveCurrent(folder, dir)
   const release = readRelease(dir)
   if (!release) throw new Error('nothing was published')
