@@ -282,6 +282,19 @@ export const MIGRATIONS: readonly string[] = [
      primary key (batch_no, journal_no, line_no)
    ) strict;
    create index issued_line_by_deal on issued_line (deal_id);
+   create index issued_line_by_number on issued_line (journal_no, line_no);
+   -- Whatever planned it: a profile never gets a number twice.
+   create trigger issued_once before insert on issued_line
+   when exists (
+     select 1
+     from issued_line as line
+     inner join journal_batch as batch using (batch_no)
+     where line.journal_no = new.journal_no and line.line_no = new.line_no and line.batch_no <> new.batch_no
+       and batch.profile = (select profile from journal_batch where batch_no = new.batch_no)
+   )
+   begin
+     select raise(abort, 'this journal number is issued already');
+   end;
 
    -- By place, because a name can come to mean another one.
    create table delivery (
