@@ -9,11 +9,11 @@
 --
 -- month: YYYY-MM
 -- term: a term of mart.funded_rollforward
--- amount: what the term comes to there, USD
--- booked: entries of accounting.journal_line, USD
--- opening_balance: entries of accounting.opening_line, which are booked only by `export … --with-opening`, USD
--- elsewhere: endings that accounting.json says another system books, USD
--- no_account: entries that accounting.json names no account for, USD; until it does, the month is neither exported nor closed
+-- amount: what the term comes to there; of opening, less the closing of the month before; USD
+-- booked: its entries in accounting.journal_line that have both accounts, USD
+-- opening_balance: its entries in accounting.opening_line that have both, booked only by `export … --with-opening`, USD
+-- elsewhere: endings that accounting.json says another system books; they have no entry; USD
+-- no_account: its entries in both that lack an account, USD; until they have one, the month is neither exported nor closed
 -- difference: amount − (booked + opening_balance + elsewhere + no_account), USD; always 0
 with
 terms as (

@@ -1,6 +1,6 @@
 import {z} from 'zod'
 import {type LoantapeError, newError} from '../core/errors.ts'
-import {describeIssues, isObject} from '../core/json.ts'
+import {describeIssues, isObject, parseWritten} from '../core/json.ts'
 
 /** Before every month there is. */
 export const FIRST_PERIOD = '0000-00'
@@ -162,12 +162,7 @@ export function findPlaceholders(mapping: AccountMapping): string[] {
  * @throws ConfigError `ACCOUNTING_MAPPING` naming file and every field that is wrong
  */
 export function parseMapping(json: string, file: string): AccountMapping {
-  let content: unknown
-  try {
-    content = JSON.parse(json.replace(/^\uFEFF/, ''))
-  } catch (cause) {
-    throw mappingError(file, [`not JSON: ${cause instanceof Error ? cause.message : ''}`], cause)
-  }
+  const content = parseWritten(json, (problem, cause) => mappingError(file, [problem], cause))
   const parsed = mappingShape.safeParse(content)
   if (!parsed.success) {
     throw mappingError(file, describeIssues(parsed.error))
@@ -249,7 +244,8 @@ export function quotePrograms(programs: readonly (string | null)[]): string {
   return programs.map((program) => (program === null ? 'no program' : JSON.stringify(program))).join(', ')
 }
 
-function mappingError(file: string, problems: readonly string[], cause?: unknown): LoantapeError {
+/** The error of an account mapping that cannot be used. */
+export function mappingError(file: string, problems: readonly string[], cause?: unknown): LoantapeError {
   return newError('ACCOUNTING_MAPPING', `Account mapping '${file}': ${problems.join('; ')}.`, {
     next: 'Correct the file; docs/accounting.md describes every field.',
     cause,

@@ -1,9 +1,10 @@
-import {existsSync, readFileSync, writeFileSync} from 'node:fs'
+import {existsSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import type {Config} from '../core/config.ts'
 import {codeOf, newError} from '../core/errors.ts'
 import type {Seed} from '../core/types.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
+import {readWrittenText} from '../store/files.ts'
 import {findCurrentRelease} from '../store/release.ts'
 import {hasStateDb, openStateDb} from '../store/state-db.ts'
 import {
@@ -15,6 +16,7 @@ import {
   findPlaceholders,
   listEndings,
   type MappingVersion,
+  mappingError,
   parseMapping,
 } from './mapping.ts'
 import {listMappingVersions} from './periods.ts'
@@ -38,14 +40,10 @@ export function readAccountMapping(config: Config): AccountMapping {
 export function findOwnMapping(config: Config): AccountMapping | undefined {
   const file = mappingFileOf(config)
   if (config.accountingFile === undefined && !existsSync(file)) return undefined
-  let text: string
-  try {
-    text = readFileSync(file, 'utf8')
-  } catch (cause) {
-    const problem = `Account mapping '${file}' cannot be read (${codeOf(cause)}).`
-    throw newError('ACCOUNTING_MAPPING', problem, {cause})
-  }
-  return parseMapping(text, file)
+  return parseMapping(
+    readWrittenText(file, (problem, cause) => mappingError(file, [problem], cause)),
+    file,
+  )
 }
 
 function mappingFileOf({accountingFile, dataDir}: Pick<Config, 'accountingFile' | 'dataDir'>): string {

@@ -6,6 +6,7 @@ import {type Config, listPaths, parseConfig} from '../core/config.ts'
 import {codeOf, newError} from '../core/errors.ts'
 import {ENV_FILE, type Fixed, SOURCE_NAME} from '../core/settings.ts'
 import {requireOwnPlace} from '../store/data-folder.ts'
+import {readWritten} from '../store/files.ts'
 import type {Cli, CommonOptions} from './context.ts'
 
 const SOURCES = 'sources'
@@ -89,7 +90,11 @@ function readCommonEnv({name, dir, fleetDir}: SourceFolder): Record<string, stri
 function readEnvFile(path: string): Record<string, string | undefined> {
   try {
     // Windows editors begin a file with a byte order mark, which would become part of the first name.
-    return parseEnv(readFileSync(path, 'utf8').replace(/^\uFEFF/, ''))
+    return parseEnv(
+      readWritten(path)
+        .toString()
+        .replace(/^\uFEFF/, ''),
+    )
   } catch (error) {
     if (codeOf(error) === 'ENOENT') return {}
     throw newError(

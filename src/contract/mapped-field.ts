@@ -1,6 +1,6 @@
 import {z} from 'zod'
 import {type LoantapeError, newError} from '../core/errors.ts'
-import {describeIssues} from '../core/json.ts'
+import {describeIssues, parseWritten} from '../core/json.ts'
 
 /** A field of a deal that the contract does not know, and the column it becomes. */
 export interface MappedField {
@@ -83,12 +83,7 @@ const fieldsShape = z
  * @throws ConfigError `FIELDS_FILE` naming the file and every wrong field
  */
 export function parseMappedFields(json: string, file: string, known: readonly string[]): MappedField[] {
-  let content: unknown
-  try {
-    content = JSON.parse(json.replace(/^\uFEFF/, ''))
-  } catch (cause) {
-    throw createFieldsError(file, 'expected JSON', cause)
-  }
+  const content = parseWritten(json, (problem, cause) => createFieldsError(file, problem, cause))
   const parsed = fieldsShape.safeParse(content)
   if (!parsed.success) {
     throw createFieldsError(file, describeIssues(parsed.error).join('; '))

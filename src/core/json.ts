@@ -1,4 +1,5 @@
 import type {z} from 'zod'
+import {type LoantapeError, messageOf} from './errors.ts'
 
 /** Holds the paths of repeated names below an object. */
 const REPEATED = Symbol('repeated')
@@ -23,6 +24,27 @@ export function parseJson(text: string): unknown {
 /** The paths of names that an object has twice within a value of {@link parseJson}; a copy with `...` keeps them. */
 export function listRepeated(value: unknown): readonly (string | number)[][] {
   return isObject(value) ? (Reflect.get(value, REPEATED) ?? []) : []
+}
+
+/** Makes the error of a problem. */
+export type Refuse = (problem: string, cause?: unknown) => LoantapeError
+
+/**
+ * The value of a JSON file that people write: nothing of it is lost unsaid, as a name's first value would be and the name
+ * `__proto__`, which no schema keeps.
+ */
+export function parseWritten(text: string, refuse: Refuse): unknown {
+  let value: unknown
+  try {
+    value = JSON.parse(text.replace(/^\uFEFF/, ''))
+  } catch (cause) {
+    const [place] = /line \d+ column \d+/.exec(messageOf(cause)) ?? []
+    throw refuse(place === undefined ? 'expected JSON' : `expected JSON at ${place}`, cause)
+  }
+  const [twice] = findRepeated(text)
+  if (twice) throw refuse(`${twice.join('.')}: expected each name once in an object`)
+  if (/"__proto__"\s*:/.test(text)) throw refuse('__proto__: expected another name')
+  return value
 }
 
 /** Counts what looks like member names in a JSON text: 0.3 µs per record, a tenth of a full scan. */

@@ -1,10 +1,10 @@
-import {readFileSync} from 'node:fs'
 import {posix, resolve} from 'node:path'
 import {z} from 'zod'
-import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
-import {describeIssues} from '../core/json.ts'
+import {codeOf, newError} from '../core/errors.ts'
+import {describeIssues, parseWritten} from '../core/json.ts'
 import {expectOneOf} from '../core/text.ts'
 import {requireOwnPlace} from '../store/data-folder.ts'
+import {readWritten, readWrittenText} from '../store/files.ts'
 
 /** Where batches are delivered to. */
 export type Target = FolderTarget | SftpTarget | HttpTarget
@@ -109,27 +109,18 @@ export function readTargets(
 }
 
 function parseTargets(path: string): Record<string, Target> {
-  let content: unknown
-  try {
-    content = JSON.parse(readFileSync(path, 'utf8'))
-  } catch (error) {
-    const problem = error instanceof SyntaxError ? 'expected JSON' : `cannot be read (${codeOf(error)})`
-    throw invalid(path, problem, error)
-  }
-  const parsed = targetsSchema.safeParse(content)
+  const refuse = (problem: string, cause?: unknown) =>
+    newError('TARGETS_INVALID', `Targets in '${path}': ${problem}.`, {cause})
+  const parsed = targetsSchema.safeParse(parseWritten(readWrittenText(path, refuse), refuse))
   if (parsed.success) return parsed.data
-  throw invalid(path, describeIssues(parsed.error, '').join('; '))
-}
-
-function invalid(path: string, problem: string, cause?: unknown): LoantapeError {
-  return newError('TARGETS_INVALID', `Targets in '${path}': ${problem}.`, {cause})
+  throw refuse(describeIssues(parsed.error, '').join('; '))
 }
 
 /** The content of a secret file. @throws ConfigError `TARGETS_INVALID` */
 export function readSecret(path: string | undefined): string | undefined {
   if (path === undefined) return undefined
   try {
-    return readFileSync(path, 'utf8').trim()
+    return readWritten(path).toString().trim()
   } catch (error) {
     throw newError('TARGETS_INVALID', `Secret file '${path}' cannot be read (${codeOf(error)}).`, {
       next: 'Correct the path in the targets file, or the rights of the file.',

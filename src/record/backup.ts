@@ -29,9 +29,9 @@ import {
   requireWritable,
 } from '../store/data-folder.ts'
 import {digestFile, moveIntoPlace, syncToDisk, writeFileAtomically} from '../store/files.ts'
-import {findTapeKey} from '../store/recorded.ts'
+import {findTapeKey, listTapes} from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
-import {RESTORING} from '../store/state-db.ts'
+import {RESTORING, type StateDb} from '../store/state-db.ts'
 import {computeMac, type TapeKey} from '../store/tape-format.ts'
 import {openWarehouse} from '../store/warehouse.ts'
 import {findReadKey} from '../sync/tapes.ts'
@@ -71,7 +71,7 @@ export interface BackupResult {
  * left out, and the key of tapes, which makes the MAC of the manifest.
  *
  * @param to a new or empty folder
- * @throws ConfigError `OUT_PLACE`; UnexpectedError `BACKUP_DIFFERS`; LockedError `RUN_IN_PROGRESS`
+ * @throws ConfigError `OUT_PLACE`; UnexpectedError `BACKUP_DIFFERS`, `TAPE_DAMAGED` once the backup is made; LockedError `RUN_IN_PROGRESS`
  */
 export async function backUp(config: Config, to: string, world: World): Promise<BackupResult> {
   const folder = dataFolderAt(config.dataDir)
@@ -100,6 +100,7 @@ export async function backUp(config: Config, to: string, world: World): Promise<
       writeFileAtomically(join(temporary, MANIFEST), `${JSON.stringify(manifest, null, 2)}\n`)
       if (existsSync(dir)) rmdirSync(dir)
       moveIntoPlace(temporary, dir)
+      requireWholeTapes(stateDb, dir, files)
       const bytes = files.reduce((total, file) => total + file.bytes, 0)
       const [count, authenticated] = [files.length, manifest.mac !== null]
       const made = {dir, files: count, bytes, tape_key, authenticated}
@@ -109,6 +110,24 @@ export async function backUp(config: Config, to: string, world: World): Promise<
       throw error
     }
   })
+}
+
+/** Requires that each finished tape of a backup is the file that was finished: while one is not, no older backup is removed. */
+function requireWholeTapes(stateDb: StateDb, dir: string, files: Manifest['files']): void {
+  const finished = new Map(
+    listTapes(stateDb).flatMap(({path, ended_at, sha256}) => (ended_at && sha256 ? [[path, sha256]] : [])),
+  )
+  const damaged = files.filter(({path, sha256}) => (finished.get(path) ?? sha256) !== sha256)
+  if (damaged.length === 0) return
+  const named = damaged.map(({path}) => path).join(', ')
+  throw newError(
+    'TAPE_DAMAGED',
+    `Tapes in the backup '${dir}': ${named}: they are not the files that were finished.`,
+    {
+      kept: 'The backup was made with what they hold now; no older one was removed.',
+      next: 'Bring these files back from an older backup, then run again.',
+    },
+  )
 }
 
 /** The prefix of a backup that is being made. */
@@ -182,6 +201,8 @@ export function listFiles(dir: string): string[] {
 
 /** Copies a file and compares both. @returns their sha256 */
 async function copyVerified(from: string, to: string): Promise<string> {
+  // A pipe would be waited for without end.
+  if (!statSync(from).isFile()) throw newError('BACKUP_DIFFERS', `'${from}': expected a file to copy.`)
   mkdirSync(dirname(to), {recursive: true, mode: 0o700})
   copyFileSync(from, to, constants.COPYFILE_FICLONE)
   syncToDisk(to)

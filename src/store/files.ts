@@ -17,6 +17,7 @@ import {dirname} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
 import {setTimeout as delay} from 'node:timers/promises'
 import {codeOf} from '../core/errors.ts'
+import type {Refuse} from '../core/json.ts'
 import {temporaryBeside} from '../core/process.ts'
 
 /**
@@ -76,6 +77,34 @@ async function take(path: string, begin: string, until: number): Promise<Disposa
 }
 
 const SQLITE_BUSY = 5
+
+/** No file that people write is longer. */
+const LONGEST_WRITTEN_BYTES = 64 * 1024 * 1024
+
+/**
+ * The bytes of a file that people write. A pipe is refused, since it might be waited for without end.
+ *
+ * @throws an error with a `code` that a message can show
+ */
+export function readWritten(path: string): Buffer {
+  const stat = statSync(path)
+  if (!stat.isFIFO() && stat.size <= LONGEST_WRITTEN_BYTES) return readFileSync(path)
+  const code = stat.isFIFO() ? 'a pipe' : 'longer than 64 MiB'
+  throw Object.assign(new Error(`${code}: '${path}'`), {code})
+}
+
+/**
+ * The text of a file that people write.
+ *
+ * @param refuse makes the error of a problem
+ */
+export function readWrittenText(path: string, refuse: Refuse): string {
+  try {
+    return readWritten(path).toString()
+  } catch (cause) {
+    throw refuse(`cannot be read (${codeOf(cause)})`, cause)
+  }
+}
 
 /** Forces a file's or folder's content to the disk. */
 export function syncToDisk(path: string): void {

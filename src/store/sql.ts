@@ -1,9 +1,10 @@
 import {isUtf8} from 'node:buffer'
-import {existsSync, readdirSync, readFileSync} from 'node:fs'
+import {existsSync, readdirSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
 import type {Database, Queries} from './database.ts'
+import {readWritten} from './files.ts'
 
 /**
  * Reads a model, check or seed, which people write with any editor: without a byte order mark, lines ending in LF.
@@ -13,7 +14,7 @@ import type {Database, Queries} from './database.ts'
 export function readSqlFile(path: string): string {
   let bytes: Buffer
   try {
-    bytes = readFileSync(path)
+    bytes = readWritten(path)
   } catch (error) {
     throw newError('SQL_FILE', `File '${path}' cannot be read (${codeOf(error)}): expected a text file.`, {
       cause: error,

@@ -1,4 +1,4 @@
-import {existsSync, readFileSync, statSync} from 'node:fs'
+import {existsSync} from 'node:fs'
 import type {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {dealStream} from '../contract/deal.ts'
@@ -15,6 +15,7 @@ import {codeOf, messageOf} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {type Database, inTransaction} from '../store/database.ts'
+import {readWrittenText} from '../store/files.ts'
 import {hasWarehouse, openHistory} from '../store/warehouse.ts'
 import {findLastSettle} from './commit.ts'
 import {tablesOf} from './stream-tables.ts'
@@ -108,14 +109,7 @@ export async function applyMapped(
  */
 export function readMappedFields({fields: file}: DataFolder): MappedField[] {
   if (!existsSync(file)) return []
-  // A pipe would be waited for without end.
-  if (!statSync(file).isFile()) throw createFieldsError(file, 'expected a file')
-  let text: string
-  try {
-    text = readFileSync(file, 'utf8')
-  } catch (cause) {
-    throw createFieldsError(file, `it cannot be read (${codeOf(cause)})`, cause)
-  }
+  const text = readWrittenText(file, (problem, cause) => createFieldsError(file, problem, cause))
   return parseMappedFields(text, file, dealStream.wireFields)
 }
 

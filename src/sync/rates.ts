@@ -1,14 +1,14 @@
-import {readFileSync, statSync} from 'node:fs'
 import {createSeenIds} from '../contract/list.ts'
 import {businessDateOf, formatInstant} from '../core/clock.ts'
 import {type Config, requireSource} from '../core/config.ts'
 import {codeOf, LoantapeError, newError} from '../core/errors.ts'
-import {describeIssues, parseJson} from '../core/json.ts'
+import {describeIssues, parseWritten} from '../core/json.ts'
 import type {Received, World} from '../core/types.ts'
 import {createClient} from '../source/client.ts'
 import {walkPages} from '../source/walk-pages.ts'
 import {dataFolderAt, requireOwnPlace, requireWritable} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
+import {readWritten, readWrittenText} from '../store/files.ts'
 import {withRun} from '../store/runs.ts'
 import {openToSettle} from './catch-up.ts'
 import type {Answer} from './intake.ts'
@@ -26,15 +26,8 @@ export function readRateFeeds(config: Config): RateFeed[] {
   if (ratesFile === undefined) return []
   const refuse = (problem: string, cause?: unknown) =>
     newError('RATES_FILE', `Rate feeds in '${ratesFile}': ${problem}.`, {cause})
-  let content: string
-  try {
-    content = readFileSync(ratesFile, 'utf8')
-  } catch (cause) {
-    throw refuse(`cannot be read (${codeOf(cause)})`, cause)
-  }
-  const json = parseJson(content)
-  if (json === undefined) throw refuse('expected JSON')
-  const {data, error} = feedsFile.safeParse(json)
+  const content = parseWritten(readWrittenText(ratesFile, refuse), refuse)
+  const {data, error} = feedsFile.safeParse(content)
   if (error) throw refuse(describeIssues(error).join('; '))
   for (const {csv} of data.feeds) if (csv !== undefined && !isUrl(csv)) requireOwnPlace(config, csv)
   return data.feeds
@@ -129,7 +122,6 @@ async function readFeed(feed: RateFeed, config: Config, world: World): Promise<R
 /** Rates per page of the service. */
 const PAGE_SIZE = 100
 const MOST_PAGES = 1_000
-const LARGEST_FILE_BYTES = 64 * 1024 * 1024
 /** The longest wait for the limits of a feed, since other runs wait meanwhile. */
 const LONGEST_WAIT_MINUTES = 2
 
@@ -164,10 +156,6 @@ async function readCsvSource(feed: RateFeed, csv: string, config: Config, world:
 
 function readCsvFile(feed: RateFeed, file: string, {clock, realClock}: World): Received {
   try {
-    const stats = statSync(file)
-    // Reading a pipe might never end.
-    if (!stats.isFile() || stats.size > LARGEST_FILE_BYTES)
-      throw createFeedError(feed, `'${file}': expected a file of at most 64 MiB`)
     return {
       path: file,
       query: {},
@@ -175,10 +163,9 @@ function readCsvFile(feed: RateFeed, file: string, {clock, realClock}: World): R
       headers: {},
       requestedAt: BigInt(Math.floor(clock.now())) * 1000n,
       receivedAt: realClock.now(),
-      body: readFileSync(file),
+      body: readWritten(file),
     }
   } catch (cause) {
-    if (cause instanceof LoantapeError) throw cause
     throw createFeedError(feed, `file '${file}' cannot be read (${codeOf(cause)})`, cause)
   }
 }

@@ -1,7 +1,8 @@
 import {hash, timingSafeEqual} from 'node:crypto'
 import type {IncomingMessage, Server} from 'node:http'
-import type {AddressInfo, Socket} from 'node:net'
+import {type AddressInfo, isIPv6, type Socket} from 'node:net'
 import {type FastifyInstance, type FastifyReply, type FastifyRequest, fastify} from 'fastify'
+import {sleepUntilStopped} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {codeOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
@@ -251,6 +252,14 @@ function isSame(given: string, expected: string): boolean {
   return timingSafeEqual(Buffer.from(digest), Buffer.from(stored))
 }
 
+/** The address of a caller; of IPv6 its first 64 bits, since one machine may have any address behind them. */
+export function networkOf({ip}: Pick<FastifyRequest, 'ip'>): string {
+  if (!isIPv6(ip) || ip.includes('.')) return ip
+  const [head = [], tail = []] = ip.split('::').map((part) => part.split(':').filter((group) => group !== ''))
+  const zeros = Array<string>(8 - head.length - tail.length).fill('0')
+  return [...head, ...zeros, ...tail].slice(0, 4).join(':')
+}
+
 /** Takes a place for a caller; returns what frees it, or undefined if all are taken. */
 type Enter = (caller: string) => (() => void) | undefined
 
@@ -387,6 +396,8 @@ const REQUEST_MS = 10_000
 const MOST_CONNECTIONS = 200
 /** Answers under way, probes, webhooks and event streams not counted: with these fewer than there are connections. */
 const ANSWERS = {all: 60, each: 20}
+/** Nobody waits longer for the place of a caller that reads slowly. */
+export const LONGEST_ANSWER_MS = 3_600_000
 
 /**
  * A server that guards its pages, words its failures and answers `/healthz`; it does not listen yet.
@@ -422,13 +433,18 @@ export function createHttpServer(config: Config, world: World): FastifyInstance 
   const enter = createPlaces(ANSWERS)
   server.addHook('onRequest', async (request, reply) => {
     if (isOpenPath(request)) return
-    const leave = request.routeOptions.url === LIVE_PATH ? () => undefined : enter(request.ip)
+    const leave = request.routeOptions.url === LIVE_PATH ? () => undefined : enter(networkOf(request))
     if (!leave) return refuseBusy(request, reply)
     const unmark = markAnswered(request.raw.socket)
+    const closed = new AbortController()
     reply.raw.once('close', () => {
+      closed.abort()
       leave()
       unmark()
     })
+    void sleepUntilStopped(world.realClock, LONGEST_ANSWER_MS, closed.signal).then(
+      () => closed.signal.aborted || reply.raw.destroy(),
+    )
     return
   })
   server.setErrorHandler<Error & {statusCode?: number}>((error, request, reply) => {

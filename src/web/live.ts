@@ -3,7 +3,7 @@ import type {FastifyInstance} from 'fastify'
 import {sleepUntilStopped} from '../core/clock.ts'
 import type {World} from '../core/types.ts'
 import {findLockHolder, type LockHolder} from '../store/lock.ts'
-import {createPlaces, hangUpOf, LIVE_PATH, refuseBusy} from './http-server.ts'
+import {createPlaces, hangUpOf, LIVE_PATH, networkOf, refuseBusy} from './http-server.ts'
 import {listOpenActions, type PageAction} from './page-actions.ts'
 import type {WebTools} from './view.ts'
 
@@ -43,7 +43,7 @@ export function addLive(server: FastifyInstance, {stateDb}: WebTools, world: Wor
     }
   }
   server.get(LIVE_PATH, async (request, reply) => {
-    const leave = enter(request.ip)
+    const leave = enter(networkOf(request))
     if (!leave) return refuseBusy(request, reply, 'Too many pages watch the run under way.')
     reply.raw.once('close', leave)
     return reply.type('text/event-stream').send(Readable.from(tell(hangUpOf(reply))))

@@ -155,7 +155,7 @@ export async function viewMorning(
       name: 'Weighted loan-to-value',
       value: ratio(summary.open_wa_ltv),
       note: `of what is open; funded ${ratio(summary.funded_wa_ltv)}`,
-      href: addressOf('/portfolio', filter),
+      href: summary.open_wa_ltv === null ? undefined : addressOf('/portfolio', filter),
     },
   ])}
 ${renderMoves({asOf, since, totals, ...moves}, view)}

@@ -132,7 +132,7 @@ ${orNone(
   ],
   'No deal was seen to begin in a status yet.',
 )}
-<h2>What became of the deals of ${month ?? 'a month'}</h2>
+<h2>What became of the deals of <span class="day">${month ?? 'a month'}</span></h2>
 <p class="choices">${months.slice(0, 12).map((one) => one.month !== null && html`<a href="${addressOf('/pipeline', filter, {month: [one.month]})}"${one.month === month && html` aria-current="true"`}>${one.month}</a> `)}</p>
 ${ways[0]?.is_partial && html`<p class="muted small">Only a part of this month was observed: it is the running one, or that of the first walk.</p>`}
 ${orNone(
@@ -154,7 +154,7 @@ ${orNone(
   ],
   'No deal was there.',
 )}
-<h2>How far the deals created in ${month ?? 'a month'} got</h2>
+<h2>How far the deals created in <span class="day">${month ?? 'a month'}</span> got</h2>
 ${orNone(
   steps,
   [

@@ -1,10 +1,10 @@
-import {existsSync, mkdirSync, readdirSync, readFileSync} from 'node:fs'
+import {existsSync, mkdirSync, readdirSync} from 'node:fs'
 import {join} from 'node:path'
 import type {FastifyInstance} from 'fastify'
 import {Marked, type Tokens} from 'marked'
 import {explainError} from '../core/errors.ts'
 import type {DataFolder} from '../store/data-folder.ts'
-import {writeFileAtomically} from '../store/files.ts'
+import {readWritten, writeFileAtomically} from '../store/files.ts'
 import {readTables} from '../store/sql.ts'
 import {addFormRoutes} from './actions.ts'
 import {count, figures, formatValue, renderMeant, words} from './figures.ts'
@@ -34,7 +34,7 @@ const listSavedQueries = ({queries}: DataFolder) => listNamed(queries, '.sql')
 /** The text of a saved query; undefined of none. */
 function readSavedQuery(folder: DataFolder, name: string): string | undefined {
   if (!listSavedQueries(folder).includes(name)) return undefined
-  return readFileSync(join(folder.queries, `${name}.sql`), 'utf8')
+  return readWritten(join(folder.queries, `${name}.sql`)).toString()
 }
 
 /**
@@ -89,7 +89,7 @@ export async function viewOwnPage(
 ): Promise<Page | undefined> {
   if (!listOwnPages(sqlDir).includes(name)) return undefined
   const marked = new Marked()
-  const tokens = marked.lexer(readFileSync(join(sqlDir ?? '', 'pages', `${name}.md`), 'utf8'))
+  const tokens = marked.lexer(readWritten(join(sqlDir ?? '', 'pages', `${name}.md`)).toString())
   const heading = tokens.find(
     (token): token is Tokens.Heading => token.type === 'heading' && token.depth === 1,
   )

@@ -85,7 +85,7 @@ export async function viewTable(view: AskingView, name: string): Promise<Page | 
   const profileOf = await readProfile(view, model, isCounted)
   const readBy = models.filter(({reads}) => reads.includes(name)).map((reader) => reader.name)
   const columns: Column<ReleaseModel['columns'][number]>[] = [
-    {title: 'Column', cell: (column) => html`<code>${column.name}</code>`},
+    {title: 'Column', cell: ({name}) => html`<code>${breakable(name)}</code>`},
     {title: 'Type', cell: ({type}) => html`<span class="muted small">${type}</span>`},
     {title: 'Meaning', cell: ({meaning}) => prose(meaning)},
     {title: 'Least', cell: (column) => shorten(profileOf.get(column.name)?.least)},
@@ -144,6 +144,10 @@ function renderValue(
   if (column.name === 'deal_id') return linked(String(value), addressOfDeal(String(value)))
   return isAmount(column) ? groupThousands(String(value)) : String(value)
 }
+
+/** A name that a narrow window breaks behind its underscores, not within its words. */
+const breakable = (name: string) =>
+  name.split('_').map((part, index) => (index > 0 ? html`_<wbr>${part}` : part))
 
 /** Rows as they are: numbers to the right, deals as links. */
 function renderRows({columns, rows}: Rows): Html {

@@ -30,6 +30,7 @@ import {
   hangUpOf,
   isOperator,
   markBusy,
+  networkOf,
   PLACES,
   refuse,
   type TakeTurn,
@@ -393,7 +394,7 @@ function letDownload(reader: Reader, takeTurn: TakeTurn, caller: Caller): Reader
 
 /** Does something for a caller when it is its turn; where there is none, its answer says when to come back. */
 const inTurn = <T>(takeTurn: TakeTurn, {request, reply, gone}: Caller, work: () => Promise<T>) =>
-  takeTurn(request.ip, gone, work).catch((error: unknown) => {
+  takeTurn(networkOf(request), gone, work).catch((error: unknown) => {
     if (explainError(error).code === 'WEB_BUSY') markBusy(reply)
     throw error
   })

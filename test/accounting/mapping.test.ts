@@ -39,7 +39,17 @@ test('accounts are enough: all else has a default', () => {
 })
 
 const refused: [string, unknown, string][] = [
-  ['is not JSON', '{', 'not JSON'],
+  ['is not JSON', '{', 'expected JSON at line 1'],
+  [
+    'names a program twice',
+    JSON.stringify(smallest).replace('{"*"', `{"*":${JSON.stringify(smallest.clearing)},"*"`),
+    'receivable.*: expected each name once',
+  ],
+  [
+    'names a program that no parsed object keeps',
+    JSON.stringify(smallest).replace('"*"', '"__proto__"'),
+    '__proto__: expected another name',
+  ],
   ['lacks an account', {receivable: smallest.receivable}, 'clearing: '],
   ['lacks a name', {...smallest, clearing: {code: '2'}}, 'clearing.name: '],
   ['has an empty code', {...smallest, clearing: {code: '', name: 'C'}}, 'clearing.code: expected a value'],

@@ -1,4 +1,5 @@
-import {chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {execFileSync} from 'node:child_process'
+import {chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {fileURLToPath} from 'node:url'
 import {afterAll, beforeAll, expect, test} from 'vitest'
@@ -113,7 +114,7 @@ test('a month that is over but not seen to its end is not closed', async () => {
 })
 
 const spoilt: [string, string, string][] = [
-  ['that is not JSON', '{"receivable"', 'not JSON'],
+  ['that is not JSON', '{"receivable"', 'expected JSON'],
   ['without an account', JSON.stringify({...DEFAULT_MAPPING, clearing: undefined}), 'clearing: '],
   ['with an unknown field', JSON.stringify({...DEFAULT_MAPPING, clearnig: 1}), 'clearnig'],
 ]
@@ -134,7 +135,24 @@ test('a mapping that is not where the setting says is refused', async () => {
     await run(['export', 'xero', '--period', '2026-02'], {LOANTAPE_ACCOUNTING_FILE: 'nowhere.json'}),
   )
   expect(failure).toMatchObject({code: 'ACCOUNTING_MAPPING', exitCode: 2})
-  expect(failure.message).toContain("'nowhere.json' cannot be read (ENOENT)")
+  expect(failure.message).toContain("'nowhere.json': cannot be read (ENOENT)")
+})
+
+test('a mapping that is a pipe or has a gigabyte is refused, not waited for', async () => {
+  using copy = openBooks(books)
+  const file = join(copy.folder.root, 'accounting.json')
+  const refusal = async () => {
+    const failure = readFailure(await run(['build'], {LOANTAPE_DATA_DIR: copy.folder.root}))
+    expect(failure).toMatchObject({code: 'ACCOUNTING_MAPPING', exitCode: 2})
+    rmSync(file)
+    return failure.message
+  }
+  rmSync(file)
+  execFileSync('mkfifo', [file])
+  expect(await refusal()).toContain('cannot be read (a pipe)')
+  writeFileSync(file, '')
+  truncateSync(file, 1e9)
+  expect(await refusal()).toContain('cannot be read (longer than 64 MiB)')
 })
 
 test('programs without an account stop an export and are reported by doctor', async () => {

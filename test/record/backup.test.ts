@@ -2,6 +2,7 @@ import {execFileSync} from 'node:child_process'
 import {hash} from 'node:crypto'
 import {
   appendFileSync,
+  chmodSync,
   existsSync,
   mkdirSync,
   readdirSync,
@@ -10,10 +11,11 @@ import {
   truncateSync,
   writeFileSync,
 } from 'node:fs'
-import {dirname, join} from 'node:path'
+import {dirname, join, relative} from 'node:path'
 import {fileURLToPath} from 'node:url'
 import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
-import {backUp, backUpDated, restoreBackup} from '../../src/record/backup.ts'
+import {backUp, backUpDated, listFiles, restoreBackup} from '../../src/record/backup.ts'
+import {verifyAll} from '../../src/record/verify.ts'
 import type {Job} from '../../src/schedule/job.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
 import {FEW_TABLES} from '../support/data.ts'
@@ -284,4 +286,33 @@ test('a job backs up and keeps so many; what else lies there it leaves alone', a
   expect(removed).toHaveLength(1)
   expect(readdirSync(to)).toHaveLength(3)
   expect(readdirSync(to)).toContain('loantape-20200101T000000Z')
+})
+
+test('a damaged tape ends a backup by name, and the older ones that hold it whole stay', async () => {
+  const to = join(dir, '..')
+  const at = (minutes: number) => {
+    const world = lab.createWorld(DAY_1)
+    return {...world, realClock: {...world.realClock, now: () => Date.now() + minutes * 60_000}}
+  }
+  await backUpDated(lab.config, {to, kept: 1}, at(0))
+  const [path = ''] = listFiles(lab.folder.tapes)
+  const bytes = readFileSync(path)
+  bytes[bytes.length >> 1]! ^= 1
+  chmodSync(path, 0o600)
+  writeFileSync(path, bytes)
+  const failure = await failureOf(backUpDated(lab.config, {to, kept: 1}, at(1)))
+  expect(failure).toMatchObject({code: 'TAPE_DAMAGED', exitCode: 1})
+  expect(failure.message).toContain(relative(lab.folder.root, path))
+  const backups = readdirSync(to).map((name) => join(to, name))
+  expect(backups).toHaveLength(2)
+  rmSync(lab.folder.root, {recursive: true})
+  await restore(backups[0]!)
+  expect(await verifyAll(lab.config, lab.createWorld(DAY_1))).toMatchObject({outcome: 'whole'})
+})
+
+test('a pipe in the place of a file is not backed up, nor waited for', async () => {
+  execFileSync('mkfifo', [join(lab.folder.root, 'accounting.json')])
+  const failure = await failureOf(backUp(lab.config, dir, lab.createWorld(DAY_1)))
+  expect(failure.message).toContain("accounting.json': expected a file to copy")
+  expect(existsSync(dir)).toBe(false)
 })

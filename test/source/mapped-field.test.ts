@@ -56,6 +56,8 @@ test.each([
 
 test.each([
   ['{', 'expected JSON'],
+  ['{"rate": {"type": "text"}, "rate": {"type": "date"}}', 'rate: expected each name once'],
+  ['{"__proto__": {"type": "text"}}', '__proto__: expected another name'],
   ['{"Rate": {"type": "text"}}', 'Rate: Invalid key in record'],
   ['{"version": {"type": "text"}}', 'version: Invalid key in record'],
   ['{"check": {"type": "text"}}', 'check: Invalid key in record'],

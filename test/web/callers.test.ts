@@ -4,10 +4,9 @@ import {gzipSync} from 'node:zlib'
 import {Webhook} from 'standardwebhooks'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {z} from 'zod'
-import {realClock} from '../../src/core/clock.ts'
+import {type RealClock, realClock} from '../../src/core/clock.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
-import type {WebSide} from '../../src/web/http-server.ts'
-import {createTurns} from '../../src/web/http-server.ts'
+import {createTurns, LONGEST_ANSWER_MS, type WebSide} from '../../src/web/http-server.ts'
 import {startWeb} from '../../src/web/web-server.ts'
 import {createGate} from '../source/test-server.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
@@ -24,6 +23,8 @@ let stateDb: StateDb
 let side: WebSide
 /** How far the server's clock is ahead. */
 let ahead = 0
+/** Opens when an answer has lasted for an hour. */
+let hour = createGate()
 const warned: unknown[] = []
 
 beforeAll(async () => {
@@ -31,7 +32,9 @@ beforeAll(async () => {
   lab.service.store.insert(someDeals(3))
   await lab.sync('2026-06-01T16:00:00Z')
   stateDb = openStateDb(lab.folder.stateDb)
-  const world = {...lab.createWorld(), realClock: {...realClock, now: () => Date.now() + ahead}}
+  const sleep: RealClock['sleep'] = (ms, signal) =>
+    ms === LONGEST_ANSWER_MS ? hour.opened : realClock.sleep(ms, signal)
+  const world = {...lab.createWorld(), realClock: {now: () => Date.now() + ahead, sleep}}
   const warn = (...said: unknown[]) => void warned.push(said[0])
   world.log = {...world.log, warn}
   side = await startWeb(
@@ -138,6 +141,18 @@ test.each(['/sql', '/data/query.csv'])('one address never has all running places
     [503],
   ])
   for (const {hangUp} of five) hangUp()
+})
+
+test('who reads a download without end gives its place back after an hour', async () => {
+  const download = `/data/query.csv?q=${encodeURIComponent('select range, repeat(chr(120), 1000) as x from range(100000)')}`
+  const slow = await get(download).answer
+  expect(slow.statusCode).toBe(200)
+  const {open} = hour
+  hour = createGate()
+  const next = get('/data/query.csv?q=select+40%2B2')
+  open()
+  expect(await read(await next.answer)).toContain('42')
+  await expect(read(slow)).rejects.toThrow('aborted')
 })
 
 test('an address watches the run under way in four windows, all together in twenty, none for ever', async () => {
@@ -256,6 +271,9 @@ test('behind a proxy that is trusted each caller has places of its own, and no n
   for (let index = 0; index < 4; index += 1) expect(await watch('192.0.2.1')).toBe(200)
   expect(await watch('192.0.2.1')).toBe(503)
   expect(await watch('192.0.2.2')).toBe(200)
+  for (let index = 1; index <= 4; index += 1) expect(await watch(`2001:db8:0:7::${index}`)).toBe(200)
+  expect(await watch('2001:db8:0:7:ffff:1:2:3')).toBe(503)
+  expect(await watch('2001:db8::8:0:0:0:1')).toBe(200)
   const lied = get('/', ANN)
   expect((await lied.answer).statusCode).toBe(200)
   const {port} = new URL(behind.url)

@@ -1,3 +1,4 @@
+import {execFileSync} from 'node:child_process'
 import {once} from 'node:events'
 import {existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync} from 'node:fs'
 import {type IncomingMessage, request} from 'node:http'
@@ -442,6 +443,10 @@ test('a query is saved under a name, opened by it, and replaced only by whoever 
   expect((await lab.run(['query', '--file', file])).stdout).toContain('two')
   expect((await get('/sql', {saved: 'nothing'})).status).toBe(404)
   expect((await get('/sql', {saved: '../state'})).status).toBe(404)
+  // The server does not wait for somebody to write into a pipe.
+  execFileSync('mkfifo', [join(lab.folder.queries, 'pipe.sql')])
+  expect((await get('/sql', {saved: 'pipe'})).status).toBe(500)
+  expect((await get('/sql', {saved: 'all_one'})).status).toBe(200)
   await page.close()
 })
 
