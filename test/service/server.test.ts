@@ -5,7 +5,6 @@ import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {Agent, request} from 'undici'
 import {expect, onTestFinished, test} from 'vitest'
-import {ConfigError} from '../../src/core/errors.ts'
 import {openServiceDatabase} from '../../src/service/service-database.ts'
 import {API_KEY, aDeal, call, insertDeals, readPage, startTestService} from './client.ts'
 import {startReceiver} from './receiver.ts'
@@ -45,17 +44,6 @@ test('can be closed twice and disposed', async () => {
   await Promise.all([service.close(), service.close()])
   await service[Symbol.asyncDispose]()
   await expect(fetch(service.url)).rejects.toThrow()
-})
-
-test('says which port is taken', async () => {
-  await using service = await startTestService()
-  const port = Number(new URL(service.url).port)
-  await expect(startTestService({port})).rejects.toThrow(`127.0.0.1:${port}`)
-})
-
-test('says which database file it cannot open', async () => {
-  const dbPath = join(await makeFolder(), 'missing', 'deals.db')
-  await expect(startTestService({dbPath})).rejects.toThrow(ConfigError)
 })
 
 test('keeps deals and cursors when a file is opened again', async () => {

@@ -74,17 +74,6 @@ describe('webhooks', () => {
     expect(receiver.received[0]?.headers['content-type']).toBe('application/json')
   })
 
-  test('a signature of another secret or over another body is refused by the standard library', async () => {
-    const {secret} = await register()
-    await call(service, 'DELETE', '/deals/deal_000002')
-    await receiver.waitFor(1)
-    const [notification] = receiver.received
-    expect(verifyNotification(notification!, secret).type).toBe('deal.deleted')
-    expect(() => verifyNotification(notification!, `whsec_${btoa('x'.repeat(32))}`)).toThrow('signature')
-    const forged = {...notification!, text: notification!.text.replace('deal_000002', 'deal_000001')}
-    expect(() => verifyNotification(forged, secret)).toThrow('signature')
-  })
-
   test('an endpoint is told what it asked for only', async () => {
     const endpoint = await register({events: ['deal.deleted']})
     await call(service, 'PATCH', '/deals/deal_000001', {loan_amount: 5})
