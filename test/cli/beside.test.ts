@@ -34,7 +34,6 @@ test('beside a sync that walks for seconds, builds and looks at the status go on
     statuses.push((await lab.run(['status', '--json'])).code)
   }
   await goOn()
-  await goOn()
   expect(isUnderWay).toBe(true)
   gate.open()
   while (isUnderWay) await goOn()

@@ -50,7 +50,7 @@ test('an export that is killed anywhere leaves no torn file under a final name a
   readJson(await lab.run(deliver, {...env, LOANTAPE_DATA_DIR: whole.root}))
   const expected = {exports: readTree(whole.exports), inbox: readTree(inbox)}
   const isFinal = (path: string) => !path.includes('.writing-') && !path.endsWith('.part')
-  for (let nth = 1; ; nth += 13) {
+  for (let nth = 1; ; nth += 21) {
     const folder = lab.copyFolder(`killed-${nth}`)
     emptyInbox()
     const own = {...env, LOANTAPE_DATA_DIR: folder.root}

@@ -46,7 +46,7 @@ test('what the source put into a text neither steers the terminal, nor turns its
   lab.service.store.update('deal_000001', {status: '\u001b[2J\rHeld'})
   lab.service.store.update('deal_000002', {status: '\u202edleh'})
   lab.service.store.update('deal_000003', {status: 'x'.repeat(8000)})
-  await lab.sync(DAY_1)
+  await lab.walk(DAY_1)
   const {stdout} = await lab.run(['status'])
   expect(stdout).toContain(String.raw`Drift: unknown_value status '\u001b[2j\u000dheld' in 1 record.`)
   expect(stdout).toContain(String.raw`Drift: unknown_value status '\u202edleh' in 1 record.`)
@@ -55,7 +55,7 @@ test('what the source put into a text neither steers the terminal, nor turns its
 })
 
 test('a source that changes its contract still syncs, and status says what changed', async () => {
-  await lab.sync(DAY_1)
+  await lab.walk(DAY_1)
   expect(readJson(await lab.run(['status', '--json']))).toMatchObject({drift: [], quarantine_waiting: 0})
   changeContract()
   expect(await lab.sync(DAY_2)).toMatchObject({outcome: 'released'})
@@ -127,26 +127,20 @@ test('a field that is mapped is no drift', async () => {
       }),
     },
   })
-  await lab.sync(DAY_1)
+  await lab.walk(DAY_1)
   expect(readJson(await lab.run(['status', '--json']))).toMatchObject({
     drift: [{kind: 'new_field', path: 'terms.index'}],
   })
 })
 
 test('status answers while a sync runs, from the history before', async () => {
-  await lab.sync(DAY_1)
+  await lab.walk(DAY_1)
   changeContract()
-  await lab.sync(DAY_2)
+  await lab.walk(DAY_2)
   const {promise: asked, resolve} = Promise.withResolvers<void>()
   lab.service.faults.add({
     match: {path: '/deals?limit'},
-    fault: {
-      kind: 'mutate',
-      change: (body) => {
-        resolve()
-        return body
-      },
-    },
+    fault: {kind: 'mutate', change: (body) => Object.assign(body, resolve())},
   })
   lab.service.faults.add({match: {path: '/deals?limit'}, fault: {kind: 'slow_body', ms: 3_600_000}})
   lab.start(['sync'], {LOANTAPE_NOW: '2026-02-04T23:30:00-05:00'})
