@@ -41,9 +41,3 @@ test.each([
   expect(code).toBe(exit)
   expect(stderr).toContain(words)
 })
-
-test('a code that does not exist is answered with those like it', async () => {
-  const {code, stderr} = await explain('SOURCE_PIN')
-  expect(code).toBe(2)
-  expect(stderr).toContain("Code 'SOURCE_PIN': expected SOURCE_PINNED. Nothing was changed.")
-})

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
-import {formatCents, groupThousands, parseCents} from '../../src/core/money.ts'
+import {formatCents, groupThousands, parseCents, quantity} from '../../src/core/money.ts'
 
 const LARGEST_NUMBER_CENTS = 70_000_000_000_000_00n
 const LARGEST_DECIMAL_CENTS = 10n ** 18n - 1n
@@ -102,4 +102,13 @@ test.each([
   ['0.123456', '0.123456'],
 ])('%s reads %s', (amount, grouped) => {
   expect(groupThousands(amount)).toBe(grouped)
+})
+
+test.each([
+  [1, 'entry', '1 entry'],
+  [2, 'entry', '2 entries'],
+  [0, 'batch', '0 batches'],
+  [1234, 'day', '1,234 days'],
+])('%d %s is said %s', (count, noun, words) => {
+  expect(quantity(count, noun)).toBe(words)
 })

@@ -1,5 +1,5 @@
 import {once} from 'node:events'
-import {existsSync, readFileSync} from 'node:fs'
+import {existsSync, readdirSync, readFileSync} from 'node:fs'
 import {createServer} from 'node:http'
 import type {AddressInfo} from 'node:net'
 import {join} from 'node:path'
@@ -49,6 +49,9 @@ test('a night tells the figures of the day once, what moved them and what needs 
     expect(await night('2026-03-03T23:30:00-05:00')).toMatchObject({code: 0})
     expect(await night('2026-03-03T23:50:00-05:00')).toMatchObject({code: 0})
 
+    expect(['csv', 'parquet'].map((name) => readdirSync(join(lab.folder.exports, name)).length)).toEqual([
+      2, 2,
+    ])
     expect(posts).toHaveLength(2)
     expect(posts[1]).toContain('*Portfolio as of 2026-03-03: $1.4M open, $700K funded*')
     expect(posts[1]).toContain('Funded: $700,000.07 in 2 deals, +$350,000.07')
