@@ -6,19 +6,12 @@ const LARGEST_NUMBER_CENTS = 70_000_000_000_000_00n
 const LARGEST_DECIMAL_CENTS = 10n ** 18n - 1n
 
 test('cents up to 7e13 survive a JSON number', () => {
+  const everyday = fc.bigInt({min: 0n, max: 10_000_000_00n})
   fc.assert(
-    fc.property(fc.bigInt({min: 0n, max: LARGEST_NUMBER_CENTS}), (cents) => {
+    fc.property(fc.oneof(fc.bigInt({min: 0n, max: LARGEST_NUMBER_CENTS}), everyday), (cents) => {
       expect(parseCents(JSON.parse(formatCents(cents)))).toBe(cents)
     }),
     {numRuns: 2000},
-  )
-})
-
-test('everyday cents survive a JSON number', () => {
-  fc.assert(
-    fc.property(fc.bigInt({min: 0n, max: 10_000_000_00n}), (cents) => {
-      expect(parseCents(JSON.parse(formatCents(cents)))).toBe(cents)
-    }),
   )
 })
 
