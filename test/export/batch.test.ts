@@ -1,4 +1,3 @@
-import {spawnSync} from 'node:child_process'
 import {
   existsSync,
   mkdirSync,
@@ -165,17 +164,4 @@ test('an unknown profile or table is refused with those there are, and nothing i
     `Table 'seed.status' on the command line: expected one of core.deal, mart.portfolio_summary`,
   )
   expect(existsSync(folder.exports)).toBe(false)
-})
-
-test('what an export that died left behind is removed by the next one, what another writes now is not', async () => {
-  const dir = join(folder.exports, 'csv')
-  const {pid} = spawnSync(process.execPath, ['--version'])
-  const [dead, alive] = [
-    `.writing-2026-02-02-000000000000-${pid}`,
-    `.writing-2026-02-02-000000000000-${process.ppid}`,
-  ]
-  for (const name of [dead, alive]) mkdirSync(join(dir, name), {recursive: true})
-  writeFileSync(join(dir, dead, 'core.deal.csv'), 'deal_id,prop')
-  const {batch_id} = await write()
-  expect(readdirSync(dir).sort()).toEqual([alive, batch_id])
 })

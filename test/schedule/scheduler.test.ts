@@ -225,25 +225,15 @@ test('an event that came under a clock that was ahead is looked at when it is ri
   expect(scheduler.started.at(-1)).toMatch(/^webhooks 2026-06-01T01:01/)
 })
 
-test('a slot that falls due during another run waits its turn', async () => {
-  const scheduler = aScheduler([aJob(), aJob({name: 'rates', schedule: '31 2 * * *'})])
-  scheduler.tick()
-  now = Date.parse('2026-06-01T06:31:00Z')
-  scheduler.tick()
-  scheduler.tick()
-  expect(scheduler.started).toEqual(['nightly 2026-06-01T06:30:00.000Z'])
-  await scheduler.end()
-  scheduler.tick()
-  expect(scheduler.started[1]).toBe('rates 2026-06-01T06:31:00.000Z')
-})
-
-test('a job that is due all the time does not keep another from its turn', async () => {
+test('a slot that falls due during another run waits its turn, and a job that is due all the time keeps no other from it', async () => {
   const busy = {schedule: '* * * * *', graceMinutes: 5}
   const scheduler = aScheduler([aJob({...busy, name: 'a'}), aJob({...busy, name: 'b'})])
   scheduler.tick()
   for (let minute = 1; minute <= 6; minute += 1) {
     now = START + minute * MINUTE
     scheduler.tick()
+    scheduler.tick()
+    expect(scheduler.started).toHaveLength(minute)
     await scheduler.end()
   }
   expect(scheduler.started.map((run) => run[0])).toEqual(['a', 'b', 'a', 'b', 'a', 'b'])
@@ -264,7 +254,7 @@ test.each([
   expect(statesOf(restarted).slice(0, 2)).toEqual(['2026-06-01T06:30 skipped', '2026-06-02T06:30 skipped'])
 })
 
-test('a run whose process was killed with the scheduler is run again by the next', async () => {
+test('a run whose process was killed with the scheduler, or stopped with the server, is run again by the next', async () => {
   const jobs = [aJob()]
   const killed = aScheduler(jobs)
   killed.tick()
@@ -278,6 +268,17 @@ test('a run whose process was killed with the scheduler is run again by the next
   // What the first would still record counts no more.
   await killed.end({exitCode: 1})
   expect(statesOf(next)).toEqual(['2026-06-01T06:30 done'])
+
+  const stopping = new AbortController()
+  const stopped = aScheduler(jobs, undefined, stopping.signal)
+  now = Date.parse('2026-06-02T06:30:00Z')
+  stopped.tick()
+  stopping.abort()
+  await stopped.crash({code: null, signal: 'SIGTERM'})
+  const last = aScheduler(jobs)
+  now += 5 * MINUTE
+  last.tick()
+  expect(last.started).toEqual(['nightly 2026-06-02T06:30:00.000Z'])
 })
 
 test('how each attempt ended is kept, with what its process logged last; after three that crashed it is given up', async () => {
@@ -319,20 +320,6 @@ test('a run whose end the state database does not take ends with a later tick, a
   scheduler.tick()
   expect(scheduler.started).toHaveLength(2)
   expect(listLatestJobRuns(scheduler.stateDb, 1)[0]).toMatchObject({state: 'running', attempt: 2})
-})
-
-test('a run that was stopped with the server is run by the next one', async () => {
-  const stopping = new AbortController()
-  const stopped = aScheduler([aJob()], undefined, stopping.signal)
-  stopped.tick()
-  now = Date.parse('2026-06-01T06:30:00Z')
-  stopped.tick()
-  stopping.abort()
-  await stopped.crash({code: null, signal: 'SIGTERM'})
-  const next = aScheduler([aJob()])
-  now += 5 * MINUTE
-  next.tick()
-  expect(next.started).toEqual(['nightly 2026-06-01T06:30:00.000Z'])
 })
 
 test('a job of another schedule has slots from now on, one that is gone none', () => {

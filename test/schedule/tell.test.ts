@@ -1,8 +1,3 @@
-import {once} from 'node:events'
-import {createServer, type Server} from 'node:http'
-import type {AddressInfo} from 'node:net'
-import {buffer, text} from 'node:stream/consumers'
-import {SMTPServer} from 'smtp-server'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {type Config, parseConfig} from '../../src/core/config.ts'
 import {createSilentLog} from '../../src/core/log.ts'
@@ -12,16 +7,15 @@ import {beginRun, endRun, recordSlot} from '../../src/schedule/job-runs.ts'
 import {storeWatch} from '../../src/schedule/scheduler.ts'
 import {pingDeadMan, tellPeople} from '../../src/schedule/tell.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
+import {type Inbox, startInbox} from '../support/inbox.ts'
 
 const HOUR = 3_600_000
 
 let now: number
 let stateDb: StateDb
-let hook: Server
-let mail: SMTPServer
+let inbox: Inbox
 let posts: string[]
 let mails: string[]
-let hookStatus: number
 let config: Config
 
 const world = (): World => ({
@@ -40,39 +34,14 @@ const watched = (jobs = ['nightly']) => ({config, release: undefined, jobs})
 beforeEach(async () => {
   now = Date.parse('2026-06-01T06:00:00Z')
   stateDb = openStateDb(':memory:')
-  ;[posts, mails, hookStatus] = [[], [], 200]
-  hook = createServer(async (request, response) => {
-    posts.push(request.method === 'POST' ? String(JSON.parse(await text(request)).text) : String(request.url))
-    response.writeHead(hookStatus).end('ok')
-  }).listen(0, '127.0.0.1')
-  await once(hook, 'listening')
-  mail = new SMTPServer({
-    authOptional: true,
-    disabledCommands: ['STARTTLS'],
-    onData: async (stream, _session, done) => {
-      mails.push((await buffer(stream)).toString())
-      done()
-    },
-  })
-  const mailPort = await new Promise<number>((resolve) => {
-    const server = mail.listen(0, '127.0.0.1', () => resolve((server.address() as AddressInfo).port))
-  })
-  const hookUrl = `http://127.0.0.1:${(hook.address() as AddressInfo).port}`
-  config = parseConfig(
-    {
-      LOANTAPE_ALARM_WEBHOOK_URL: `${hookUrl}/hook`,
-      LOANTAPE_DEAD_MAN_URL: `${hookUrl}/alive`,
-      LOANTAPE_ALARM_EMAIL_TO: 'night@example.com',
-      LOANTAPE_SMTP_URL: `smtp://127.0.0.1:${mailPort}`,
-    },
-    {readFile: () => ''},
-  )
+  inbox = await startInbox()
+  ;({posts, mails} = inbox)
+  config = parseConfig(inbox.env, {readFile: () => ''})
 })
 
 afterEach(async () => {
   stateDb[Symbol.dispose]()
-  hook.close()
-  await new Promise<void>((resolve) => mail.close(() => resolve()))
+  await inbox[Symbol.asyncDispose]()
 })
 
 /** A job runs and ends; `fields` say how badly. */
@@ -207,10 +176,10 @@ test('more quarantined records than allowed are told until they are not', async 
 })
 
 test('a message that is not taken is sent again later, to that channel only', async () => {
-  hookStatus = 500
+  inbox.status = 500
   await runAndTell(shrunk)
   expect([posts.length, mails.length]).toEqual([1, 1])
-  hookStatus = 200
+  inbox.status = 200
   await tellPeople(stateDb, watched(), world())
   expect(posts).toHaveLength(1)
   now += 60_000
@@ -232,7 +201,7 @@ test('without channels alarms are kept and nothing is sent', async () => {
 test('the dead-man check is pinged, and its failure is nobody else’s', async () => {
   await pingDeadMan(config, world())
   expect(posts).toEqual(['/alive'])
-  hookStatus = 503
+  inbox.status = 503
   await pingDeadMan(config, world())
   await pingDeadMan({...config, deadManUrl: 'http://127.0.0.1:9/'}, world())
 })

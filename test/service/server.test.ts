@@ -5,9 +5,7 @@ import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {Agent, request} from 'undici'
 import {expect, onTestFinished, test} from 'vitest'
-import {openServiceDatabase} from '../../src/service/service-database.ts'
 import {API_KEY, aDeal, call, insertDeals, readPage, startTestService} from './client.ts'
-import {startReceiver} from './receiver.ts'
 
 async function makeFolder(): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'loantape-service-'))
@@ -64,37 +62,4 @@ test('keeps none of the deals when one of an insert fails', async () => {
   await using service = await startTestService()
   expect(() => service.store.insert([aDeal(1), aDeal(2), aDeal(1)])).toThrow('UNIQUE')
   expect(service.store.count()).toBe(0)
-})
-
-test('goes on with the notifications and documents an earlier service left', async () => {
-  const dbPath = join(await makeFolder(), 'deals.db')
-  await using receiver = await startReceiver()
-  receiver.answer = (turn) => (turn === 0 ? 500 : 200)
-  const webhooks = {allowPrivate: true, retryDelaysMs: [1]}
-  const first = await startTestService({dbPath, webhooks: {...webhooks, retryDelaysMs: [3_600_000]}})
-  insertDeals(first, 1)
-  await call(first, 'POST', '/webhook-endpoints', {
-    url: receiver.url,
-    events: ['deal.updated', 'document.uploaded'],
-  })
-  await call(first, 'PATCH', '/deals/deal_000001', {loan_amount: 5})
-  await receiver.waitFor(1)
-  await first.close()
-  const left = openServiceDatabase(dbPath)
-  left.run('update webhook_delivery set next_attempt_at = 0')
-  left.run(
-    `insert into document_generation (id, deal_id, template, status, created_at)
-     values ('gen_1', 'deal_000001', 'term_sheet', 'queued', 1)`,
-  )
-  left.close()
-
-  await using second = await startTestService({dbPath, webhooks})
-  await receiver.waitFor(3)
-  expect(receiver.received.map(({text}) => JSON.parse(text).type).sort()).toEqual([
-    'deal.updated',
-    'deal.updated',
-    'document.uploaded',
-  ])
-  const generation = await call(second, 'GET', '/deals/deal_000001/document-generations/gen_1')
-  expect(await generation.json()).toMatchObject({data: {status: 'completed'}})
 })

@@ -4,8 +4,9 @@ import {expect, test} from 'vitest'
 import {VERSION} from '../../src/core/process.ts'
 import type {JsonAnswer} from '../../src/source/client.ts'
 import {type ClientConfig, createClient} from '../../src/source/client.ts'
+import {failureOf} from '../support/lab.ts'
 import {createGate, type Handler, sendJson, startTestServer, type TestServer} from './test-server.ts'
-import {aClientConfig, createTestWorld, failureOf, START, TEST_KEY, type TestWorld} from './test-world.ts'
+import {aClientConfig, createTestWorld, START, TEST_KEY, type TestWorld} from './test-world.ts'
 
 /** Asks a server once, through a client of its own. */
 async function ask(

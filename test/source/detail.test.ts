@@ -3,8 +3,9 @@ import {expect, test} from 'vitest'
 import type {EachRequest, EachSummary} from '../../src/source/ask-each.ts'
 import {type DetailAnswer, fetchDetails} from '../../src/source/ask-each.ts'
 import {createClient} from '../../src/source/client.ts'
+import {failureOf} from '../support/lab.ts'
 import {createGate, type Handler, passTurns, sendJson, startTestServer} from './test-server.ts'
-import {aClientConfig, createTestWorld, failureOf, type TestWorld} from './test-world.ts'
+import {aClientConfig, createTestWorld, type TestWorld} from './test-world.ts'
 
 interface Fetched {
   answers: DetailAnswer[]

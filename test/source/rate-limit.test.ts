@@ -1,7 +1,8 @@
 import {expect, test} from 'vitest'
 import {createRateLimiter, type LimitedAnswer, type RateLimitSettings} from '../../src/source/rate-limit.ts'
+import {failureOf} from '../support/lab.ts'
 import {createGate} from './test-server.ts'
-import {createTestWorld, failureOf, START, type TestWorld} from './test-world.ts'
+import {createTestWorld, START, type TestWorld} from './test-world.ts'
 
 const SETTINGS = {ratePerSecond: 10, burst: 5, maxWaitMs: 3_600_000, host: 'deals.example.com'}
 

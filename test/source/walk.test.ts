@@ -5,9 +5,10 @@ import {createSeenIds} from '../../src/contract/list.ts'
 import type {Page} from '../../src/core/types.ts'
 import {createClient} from '../../src/source/client.ts'
 import {type WalkRequest, walkPages} from '../../src/source/walk-pages.ts'
+import {failureOf} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 import {createGate, type Handler, passTurns, sendJson, startTestServer} from './test-server.ts'
-import {aClientConfig, createTestWorld, failureOf, type TestWorld} from './test-world.ts'
+import {aClientConfig, createTestWorld, type TestWorld} from './test-world.ts'
 
 function aWalk(changes: Partial<WalkRequest> = {}): WalkRequest {
   const fresh = {cursor: null, seenCursors: [], seenIds: createSeenIds(), envelope: null}
@@ -159,27 +160,6 @@ test.each([1, 3])('ends on a loop of %d cursor(s)', async (length) => {
   expect(seen).toHaveLength(length)
 })
 
-test('ends on a cursor that an earlier run of the same walk has met', async () => {
-  const error = await withWalk(pagesUpTo(9), (walk) => failureOf(collect(walk)), {
-    request: {cursor: 'c3', seenCursors: ['c4']},
-  })
-  expect(error).toMatchObject({code: 'SOURCE_CURSOR_LOOP'})
-})
-
-test('goes past two empty pages, and past an empty last one', async () => {
-  const sizes = [0, 0, 1, 0, 0, 0]
-  const pages = await withWalk(
-    (_request, response, turn) =>
-      sendJson(response, {
-        data: Array.from({length: sizes[turn]!}, () => ({})),
-        has_more: turn < 5,
-        next_cursor: `c${turn}`,
-      }),
-    collect,
-  )
-  expect(pages.map((page) => page.records.length)).toEqual(sizes)
-})
-
 test.each([
   ['the first page', () => ['a', 'b']],
   ['pages it has shown', (turn: number) => (turn % 2 === 0 ? ['a', 'b'] : ['c', 'd'])],
@@ -218,18 +198,18 @@ test('a page of more than ten times the records asked for is refused', async () 
   })
 })
 
-test('goes past two pages of records it has shown, as when a list moves', async () => {
-  const pages = [['a', 'b'], ['b'], ['a', 'b'], ['c'], ['b'], ['a'], ['b']]
-  const seen = await withWalk(
-    (_request, response, turn) =>
-      sendJson(response, {
-        data: pages[turn]?.map((id) => ({id})),
-        has_more: turn < pages.length - 1,
-        next_cursor: `c${turn}`,
-      }),
-    collect,
-  )
-  expect(seen).toHaveLength(pages.length)
+test.each([
+  ['empty pages, and past an empty last one', [[], [], ['a'], [], [], []]],
+  [
+    'pages of records it has shown, as when a list moves',
+    [['a', 'b'], ['b'], ['a'], ['c'], ['b'], ['a'], ['b']],
+  ],
+])('goes past two %s', async (_, pages) => {
+  const seen = await withWalk((_request, response, turn) => {
+    const data = pages[turn]?.map((id) => ({id}))
+    sendJson(response, {data, has_more: turn < pages.length - 1, next_cursor: `c${turn}`})
+  }, collect)
+  expect(seen.map(({records}) => records.length)).toEqual(pages.map((page) => page.length))
 })
 
 test.each([400, 404, 410, 422])('calls a %d on a cursor a refused cursor', async (status) => {
@@ -260,6 +240,12 @@ test.each([
   const code = status === 404 ? 'SOURCE_NOT_FOUND' : 'SOURCE_REQUEST_REFUSED'
   expect(error).toMatchObject({code, exitCode: 7})
   expect(error.message).toContain(words)
+})
+
+test('ends on a cursor that an earlier run of the same walk has met', async () => {
+  const request = {cursor: 'c3', seenCursors: ['c4']}
+  const error = await withWalk(pagesUpTo(9), (walk) => failureOf(collect(walk)), {request})
+  expect(error).toMatchObject({code: 'SOURCE_CURSOR_LOOP'})
 })
 
 test('holds the first page to the pinned envelope, and later ones to that of the first', async () => {
