@@ -114,17 +114,14 @@ async function startEndpoint(
   }
 }
 
+const http = ({url}: {url: string}): Target => ({kind: 'http', url})
 const folder = (): Target => ({kind: 'folder', path: join(root, 'target')})
 
 test('a folder gets every file, once, and the state database knows', async () => {
   expect(await deliver(folder())).toMatchObject({outcome: 'delivered', sent: 3})
   expect(readTarget()).toEqual(whole)
-  expect(record()).toMatchObject({
-    target: 'bank',
-    attempts: 1,
-    delivered_at: '2026-02-02T12:00:00.000Z',
-    error: null,
-  })
+  const done = {attempts: 1, delivered_at: '2026-02-02T12:00:00.000Z', error: null}
+  expect(record()).toMatchObject({target: 'bank', ...done})
   expect(await deliver(folder())).toMatchObject({outcome: 'unchanged', sent: 0})
   expect(await deliver(folder(), {isAgain: true})).toMatchObject({outcome: 'delivered', sent: 3})
 })
@@ -134,14 +131,10 @@ test('a target that means another place gets everything, one that is only rename
   expect(await deliver(folder(), {name: 'partner'})).toMatchObject({outcome: 'unchanged'})
   mkdirSync(join(root, 'other'))
   expect(await deliver({kind: 'folder', path: join(root, 'other')})).toMatchObject({sent: 3})
-  expect(readdirSync(join(root, 'other', PLACE)).sort()).toEqual(
-    readdirSync(join(root, 'target', PLACE)).sort(),
-  )
+  const [target, other] = [join(root, 'target'), join(root, 'other')]
+  expect(readdirSync(join(other, PLACE)).sort()).toEqual(readdirSync(join(target, PLACE)).sort())
   expect(await deliver(folder())).toMatchObject({outcome: 'unchanged'})
-  expect(listDeliveries(stateDb, batch.batch_id).map(({place}) => place)).toEqual([
-    join(root, 'target'),
-    join(root, 'other'),
-  ])
+  expect(listDeliveries(stateDb, batch.batch_id).map(({place}) => place)).toEqual([target, other])
 })
 
 test('a batch that another process delivers to the same place is left to it', async () => {
@@ -151,28 +144,25 @@ test('a batch that another process delivers to the same place is left to it', as
     await refused.promise
     return 201
   })
-  const first = deliver({kind: 'http', url: endpoint.url})
+  const first = deliver(http(endpoint))
   await begun.promise
-  expect(await failureOf(deliver({kind: 'http', url: endpoint.url}))).toMatchObject({
+  expect(await failureOf(deliver(http(endpoint)))).toMatchObject({
     code: 'RUN_IN_PROGRESS',
     exitCode: 4,
   })
   refused.resolve()
   expect(await first).toMatchObject({outcome: 'delivered'})
   expect(endpoint.requests).toHaveLength(3)
-  expect(await deliver({kind: 'http', url: endpoint.url})).toMatchObject({outcome: 'unchanged'})
+  expect(await deliver(http(endpoint))).toMatchObject({outcome: 'unchanged'})
 })
 
-test('a folder that is not there is refused, not made: a share may not be mounted', async () => {
+test('a folder that is not there is refused, not made, and one that cannot be written is left without a torn file', async () => {
   const refusal = await failureOf(deliver({kind: 'folder', path: join(root, 'unmounted')}))
   expect(refusal).toMatchObject({code: 'TARGET_REFUSED', exitCode: 2})
   expect(existsSync(join(root, 'unmounted'))).toBe(false)
-})
-
-test('a path that cannot be written is refused and leaves no torn file', async () => {
   writeFileSync(join(root, 'target/csv'), 'a file where a folder must be')
-  const refusal = await failureOf(deliver(folder()))
-  expect(refusal.message).toMatch(/file 'a\.csv' cannot be written/)
+  const {message} = await failureOf(deliver(folder()))
+  expect(message).toMatch(/file 'a\.csv' cannot be written/)
   expect(readTarget()).toEqual({csv: 'a file where a folder must be'})
 })
 
@@ -190,8 +180,8 @@ test.each([
 
 test('an endpoint gets each file with its digest and a key that stays the same, the manifest last', async () => {
   await using endpoint = await startEndpoint(() => 201)
-  await deliver({kind: 'http', url: endpoint.url}, {secret: 'tok_1'})
-  await deliver({kind: 'http', url: endpoint.url}, {secret: 'tok_1', isAgain: true})
+  await deliver(http(endpoint), {secret: 'tok_1'})
+  await deliver(http(endpoint), {secret: 'tok_1', isAgain: true})
   expect(readTarget()).toEqual(whole)
   expect(endpoint.requests.map((request) => request.url)).toHaveLength(6)
   expect(endpoint.requests[2]?.url).toBe(`/in/${PLACE}/manifest.json`)
@@ -208,46 +198,34 @@ test('an endpoint gets each file with its digest and a key that stays the same, 
   expect(new Set(keys).size).toBe(3)
 })
 
-test('an endpoint that fails for a moment gets what is missing, and nothing twice', async () => {
-  const answers = [201, 503, 0, 429, 201, 201]
-  await using endpoint = await startEndpoint(() => answers.shift() ?? 500)
-  expect(await deliver({kind: 'http', url: endpoint.url})).toMatchObject({outcome: 'delivered', sent: 3})
-  expect(readTarget()).toEqual(whole)
-  expect(endpoint.requests.filter((request) => request.url?.endsWith('/a.csv'))).toHaveLength(1)
-  expect(record()).toMatchObject({attempts: 4, error: null})
-})
-
-test('an endpoint that stays down defers the delivery; the next one goes on with what is missing', async () => {
+test('an endpoint that stays down defers the delivery; the next goes on with what is missing, through failures of a moment', async () => {
   let isDown = false
+  const answers = [0, 429]
   await using endpoint = await startEndpoint((request) => {
     isDown ||= request.url?.endsWith('/b.csv') ?? false
-    return isDown && endpoint.requests.length < 7 ? 500 : 200
+    if (!isDown) return 200
+    return endpoint.requests.length < 7 ? 500 : (answers.shift() ?? 200)
   })
-  const failure = await failureOf(deliver({kind: 'http', url: endpoint.url}))
+  const failure = await failureOf(deliver(http(endpoint)))
   expect(failure).toMatchObject({code: 'TARGET_FAILED', exitCode: 6})
   expect(failure.message).toContain("file 'deep/month=2026-01/b.csv' was answered with 500")
   expect(record()).toMatchObject({attempts: 4, delivered_at: null, error: failure.message})
   expect(Object.keys(readTarget())).toEqual([`${PLACE}/a.csv`])
-  await deliver({kind: 'http', url: endpoint.url})
-  await deliver({kind: 'http', url: endpoint.url})
+  await deliver(http(endpoint))
+  await deliver(http(endpoint))
   expect(readTarget()).toEqual(whole)
   expect(endpoint.requests.filter((request) => request.url?.endsWith('/a.csv'))).toHaveLength(1)
 })
 
 test('an endpoint that names a time is left alone for it, and not waited for too long', async () => {
   const waits: number[] = []
-  const realClock = {
-    ...world.realClock,
-    sleep: async (ms: number) => {
-      waits.push(ms)
-    },
-  }
+  const realClock = {...world.realClock, sleep: async (ms: number) => void waits.push(ms)}
   const answers = [429]
   await using busy = await startEndpoint(() => answers.shift() ?? 201, {'retry-after': '120'})
-  await deliver({kind: 'http', url: busy.url}, {}, {realClock})
+  await deliver(http(busy), {}, {realClock})
   expect(waits).toEqual([120_000])
   await using closed = await startEndpoint(() => 503, {'retry-after': '3600'})
-  const failure = await failureOf(deliver({kind: 'http', url: closed.url}, {isAgain: true}, {realClock}))
+  const failure = await failureOf(deliver(http(closed), {isAgain: true}, {realClock}))
   expect(failure).toMatchObject({code: 'TARGET_FAILED', exitCode: 6})
   expect([waits.length, closed.requests.length]).toEqual([1, 1])
 })
@@ -255,7 +233,7 @@ test('an endpoint that names a time is left alone for it, and not waited for too
 test('an endpoint that hangs is given up after a while, and tried again', async () => {
   const answers = [-1, 201, 201, 201]
   await using endpoint = await startEndpoint(() => answers.shift() ?? 500)
-  expect(await deliver({kind: 'http', url: endpoint.url}, {silenceMs: 2000})).toMatchObject({
+  expect(await deliver(http(endpoint), {silenceMs: 2000})).toMatchObject({
     outcome: 'delivered',
   })
   expect(endpoint.requests[1]?.url).toBe(endpoint.requests[0]?.url)
@@ -278,11 +256,11 @@ test('a delivery that is asked to stop in the middle of a file ends at once, and
     stopping.abort(new Error('stopped by SIGTERM'))
     return -1
   })
-  const failure = await failureOf(deliver({kind: 'http', url: endpoint.url}, {}, {signal: stopping.signal}))
+  const failure = await failureOf(deliver(http(endpoint), {}, {signal: stopping.signal}))
   expect(failure).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
   expect(failure.message).toContain('stopped by SIGTERM')
   expect(Object.keys(readTarget())).toEqual([`${PLACE}/a.csv`])
-  expect(await deliver({kind: 'http', url: endpoint.url})).toMatchObject({outcome: 'delivered', sent: 2})
+  expect(await deliver(http(endpoint))).toMatchObject({outcome: 'delivered', sent: 2})
   expect(readTarget()).toEqual(whole)
 })
 
@@ -296,7 +274,7 @@ test.each([
   'an endpoint that answers %i is not tried again, and the token stays secret',
   async (status, code, exitCode) => {
     await using endpoint = await startEndpoint(() => status)
-    const failure = await failureOf(deliver({kind: 'http', url: endpoint.url}, {secret: 'tok_secret'}))
+    const failure = await failureOf(deliver(http(endpoint), {secret: 'tok_secret'}))
     expect(failure).toMatchObject({code, exitCode})
     expect(failure.message).not.toContain('tok_secret')
     expect(endpoint.requests).toHaveLength(1)
