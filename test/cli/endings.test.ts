@@ -170,8 +170,6 @@ test('an ending without an account stops export and closing by its name, and not
   expect((await run('doctor')).stdout).toContain(
     'Endings without an account: charged_off, foreclosed, other, refinanced.',
   )
-  map()
-  expect(readFailure(await run('period close 2026-02')).message).toContain('paid_off, refinanced, sold.')
 })
 
 test('what another system books is named with its amount, and booked once the accountant takes it over', async () => {

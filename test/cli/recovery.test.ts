@@ -91,10 +91,8 @@ test('deals that were booked before a recovery are not booked again after it, an
     profiles: [{batch: null}],
   })
   expect(readJson(await run('period true-up', '2026-02-02'))).toMatchObject({outcome: 'unchanged'})
-  for (const period of ['2026-01', '2026-02']) {
-    const {batches} = readJson(await run(`export xero --period ${period}`, '2026-02-02'))
-    expect(batches).not.toMatchObject([{outcome: 'written'}])
-  }
+  const {batches} = readJson(await run('export xero --period 2026-02', '2026-02-02'))
+  expect(batches).not.toMatchObject([{outcome: 'written'}])
   expect(handedOut()).toEqual({1200: FUNDED, 1090: -FUNDED})
   expect(readJson(await run('period close 2026-01', '2026-02-02'))).toMatchObject({outcome: 'closed'})
   expect(readJson(await run('export xero --period 2026-01', '2026-02-02'))).toMatchObject({
@@ -145,7 +143,7 @@ test('what became another amount, or was never funded, after a recovery is hande
   expect(issued).toMatchObject({outcome: 'issued', profiles: [{...expected, batch: {rows: 4}}]})
   const now = FUNDED + 30_000n - 200_001n
   expect(handedOut()).toEqual({1200: now, 1090: -now})
-  for (const period of ['2026-01', '2026-02']) await run(`export xero --period ${period}`, '2026-02-02')
+  await run('export xero --period 2026-02', '2026-02-02')
   expect(handedOut()).toEqual({1200: now, 1090: -now})
   expect(readJson(await run('period list', '2026-02-02'))).toMatchObject({
     events: [{action: 'true-up', period: '2026-01', why: 'recovered'}],

@@ -5,7 +5,7 @@ import {Webhook} from 'standardwebhooks'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {startWeb} from '../../src/web/web-server.ts'
-import {startTestServer, type TestServer} from '../source/test-server.ts'
+import type {TestServer} from '../source/test-server.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {
   disableBuiltInJobs,
@@ -166,27 +166,6 @@ test('a server killed amid notifications has stored each one it acknowledged, an
   await using next = await startWeb(config, {stateDb, folder: lab.folder, jobs: []}, lab.createWorld())
   for (const id of sent) expect(await post(next.url, id)).toBe(stored.has(id) ? 200 : 202)
   expect(listStored().sort()).toEqual(sent.sort())
-})
-
-test('a run whose source never answers, or does so without end, is ended after its timeout, told, and the next slot runs', async () => {
-  await using source = await startTestServer((_request, response, turn) => {
-    if (turn === 0) return
-    response.writeHead(200, {'content-type': 'application/json'})
-    const drip = setInterval(() => response.write(' '), 20)
-    response.on('close', () => clearInterval(drip))
-  })
-  writeJob('each-second', {timeoutMinutes: 0.04})
-  const serve = lab.start(['serve', '--no-web'], {...env, LOANTAPE_BASE_URL: source.url})
-  // On a machine on which a run is ended before it asks for anything it is ended all the same.
-  await until(
-    () =>
-      readRuns(`select 1 from job_run where error_code = 'JOB_TIMEOUT'`).length >= 2 &&
-      readRuns('select 1 from alarm').length > 0,
-  )
-  const ended = readRuns(`select state, attempt from job_run where error_code = 'JOB_TIMEOUT'`)
-  expect(new Set(ended.map(({state, attempt}) => `${state} ${attempt}`))).toEqual(new Set(['failed 1']))
-  expect(readRuns('select name, state from alarm')).toEqual([{name: 'job each-second', state: 'JOB_TIMEOUT'}])
-  expect(await stop(serve)).toBe(0)
 })
 
 test('a bad job file, by file and field, and an open address without a token are refused at start-up', async () => {
