@@ -67,6 +67,24 @@ test('asks with page size and filter, and hands out every page in order, each wi
   expect(new Set(pages.map((page) => page.envelope))).toEqual(new Set(['data | top level']))
 })
 
+test('has sent for the next page before the consumer is given the last', async () => {
+  let sent = 0
+  const countSent = () => {
+    sent += 1
+  }
+  subscribe('undici:client:sendHeaders', countSent)
+  try {
+    const sentAtEach = await withWalk(pagesUpTo(5), async (walk) => {
+      const counts: number[] = []
+      for await (const _page of walk) counts.push(sent)
+      return counts
+    })
+    expect(sentAtEach).toEqual([2, 3, 4, 5, 5])
+  } finally {
+    unsubscribe('undici:client:sendHeaders', countSent)
+  }
+})
+
 test('fetches one page ahead, and only one, while the consumer handles the last', async () => {
   const secondAsked = createGate()
   const pages = pagesUpTo(4)
