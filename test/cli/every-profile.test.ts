@@ -160,8 +160,10 @@ test('every file of a batch is what its manifest says, read back by another read
   }
 })
 
-test('the same export again changes no byte and says so', async () => {
+test('the same export again changes no byte and says so, and one with an unknown profile writes nothing of the others', async () => {
   const before = readTree()
+  expect(readFailure(await runThere('export csv xml')).code).toBe('UNKNOWN_NAME')
+  expect(readTree()).toEqual(before)
   const again = await exportAll()
   expect(again).toEqual(batches.map((batch) => ({...batch, outcome: 'unchanged'})))
   expect(readTree()).toEqual(before)

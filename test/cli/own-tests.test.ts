@@ -199,3 +199,9 @@ test('a table without tests, and no folder, are wrong usage', async () => {
   expect(unset).toMatchObject({code: 'SQL_DIR_MISSING', exitCode: 2})
   expect(unset.message).toMatch(/LOANTAPE_SQL_DIR is not set/)
 })
+
+test('a model that does not compile is named before any test runs', async () => {
+  const files = {'risk/watch_list.sql': MODEL.replace('status_class', 'statusclass'), [FILE]: SHOWN}
+  const failure = readFailure(await runTests(files, ['--json']))
+  expect(failure).toMatchObject({code: 'MODEL_BUILD', exitCode: 3})
+})

@@ -98,6 +98,12 @@ test.concurrent('every wrong setting is listed at once, the key masked', async (
   expect(ended.stdout + ended.stderr).not.toContain('with spaces')
 })
 
+test.concurrent('a stream that does not exist is named before anything runs', async () => {
+  const failure = readFailure(await lab.run(['status', '--json'], {LOANTAPE_STREAMS: 'deals,borowers'}))
+  expect(failure).toMatchObject({code: 'CONFIG_INVALID', exitCode: 2})
+  expect(failure.message).toContain("Value 'borowers' in LOANTAPE_STREAMS")
+})
+
 test.concurrent('a job file that is no job is named with its field', async () => {
   const jobs = join(lab.folder.root, '../jobs')
   mkdirSync(jobs)

@@ -67,6 +67,14 @@ test.each([
   expect(named.flat().filter((name) => !exported.has(name))).toEqual([])
 })
 
+test('each panel has a unit, an id of its own and the data source that is chosen', () => {
+  const panels = [...dashboard!.panels!]
+  expect(new Set(panels.map(({id}) => id)).size).toBe(panels.length)
+  expect(panels.filter(({fieldConfig}) => !fieldConfig!.defaults!.unit)).toEqual([])
+  // biome-ignore lint/suspicious/noTemplateCurlyInString: Grafana puts the data source there.
+  expect(new Set(panels.map(({datasource}) => String(datasource!.uid)))).toEqual(new Set(['${datasource}']))
+})
+
 const compose = read('clickhouse/compose.yaml').services!
 const node = read('clickhouse/node.yaml')
 

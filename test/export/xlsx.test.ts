@@ -111,6 +111,20 @@ test('the first sheet and the manifest say what the workbook is of and what each
   expect(lines).toContainEqual([link, 3, '10000000001234567.78', undefined, undefined, 'The deals'])
 })
 
+test('a sheet is printed in a size that can be read: a wide one side by side, its first column on each page', async () => {
+  const wide = await publishTables(data.folder, {
+    release_id: 'wide',
+    sql: `create schema release.core; create table release.core.narrow as select 1 as a;
+      create table release.core.wide as select ${Array.from({length: 8}, (_, i) => `repeat('x', 50) as c${i}`).join()}`,
+  })
+  const book = await openBook((await write(wide)).dir)
+  const [narrow, broad] = ['core.narrow', 'core.wide'].map((name) => book.getWorksheet(name)!.pageSetup)
+  expect(narrow).toMatchObject({orientation: 'landscape', fitToWidth: 1, fitToHeight: 0})
+  expect(broad).toMatchObject({fitToWidth: 2, printTitlesRow: '1:1', printTitlesColumn: 'A:A'})
+  const [title] = book.getWorksheet('Summary')!.getRows(1, 1)!
+  expect(title!.getCell(1).style.font).toMatchObject({name: 'Calibri', bold: true, size: 16})
+})
+
 test('a table of more rows than a sheet holds goes on in the next, header and all', async () => {
   await using db = await openDatabase({attach: [{path: release.database, alias: 'release', readOnly: true}]})
   const dir = data.folder.root

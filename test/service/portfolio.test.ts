@@ -128,6 +128,11 @@ describe('a day in the portfolio', () => {
     expect(gone.filter(({status}) => status === 'funded' || status === 'paid_off')).toEqual([])
   })
 
+  test('leaves an empty portfolio empty', () => {
+    const events = advanceDay(createDealStore(openServiceDatabase(':memory:')), {seed: 7, day: TODAY})
+    expect(new Set(Object.values(events))).toEqual(new Set([0]))
+  })
+
   test('refuses to pass the same day again and changes nothing', () => {
     const store = aPortfolio()
     const day = addDays(TODAY, 1)

@@ -83,6 +83,17 @@ test('a body that stops coming times out and is tried again', async () => {
   expect(reasons).toMatchObject([{reason: 'UND_ERR_BODY_TIMEOUT', attempt: 1}])
 })
 
+test('a body that drips for ever times out as a whole', async () => {
+  await using server = await startTestServer((_request, response) => {
+    response.writeHead(200, {'content-type': 'application/json'}).write(HALF)
+    const dripping = setInterval(() => response.write(' '), 5)
+    response.on('close', () => clearInterval(dripping))
+  })
+  const error = await failureOf(ask(server, {requestTimeoutSeconds: 0.025, retries: 0}))
+  expect(error).toMatchObject({code: 'SOURCE_UNREACHABLE', exitCode: 6})
+  expect(error.message).toContain('not complete in time')
+})
+
 test.each([500, 502, 503, 504, 408, 425])('tries %d again, and gives up with exit 6', async (status) => {
   const fail = (response: ServerResponse): void => sendJson(response, {title: 'secret detail'}, {status})
   await using mending = await startTestServer(faulty(2, fail))

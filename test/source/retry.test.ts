@@ -48,15 +48,19 @@ test('full jitter stays between nothing and a bound that doubles up to half a mi
   )
 })
 
-test.each(['ECONNRESET', 'ENOTFOUND', 'UND_ERR_SOCKET', 'UND_ERR_BODY_TIMEOUT', 'HPE_INVALID_CONSTANT'])(
-  '%s is worth trying again',
-  (code) => {
-    const fault = Object.assign(new Error('fault'), {code})
-    const classified = classifyFault(fault, TARGET, {maxAnswerMb: 32})
-    expect(classified).toBeInstanceOf(RetryableError)
-    expect(classified).toMatchObject({problem: code, cause: fault})
-  },
-)
+test.each([
+  'ECONNRESET',
+  'ECONNREFUSED',
+  'ENOTFOUND',
+  'UND_ERR_SOCKET',
+  'UND_ERR_BODY_TIMEOUT',
+  'HPE_INVALID_CONSTANT',
+])('%s is worth trying again', (code) => {
+  const fault = Object.assign(new Error('fault'), {code})
+  const classified = classifyFault(fault, TARGET, {maxAnswerMb: 32})
+  expect(classified).toBeInstanceOf(RetryableError)
+  expect(classified).toMatchObject({problem: code, cause: fault})
+})
 
 test.each([
   new TypeError('a bug'),
