@@ -36,14 +36,11 @@ test('a message says what is wrong, what is kept and what to do next', () => {
   expect(error.cause).toBe(cause)
 })
 
-test('an error nobody planned for ends the process with code 1 and keeps its own code', () => {
+test('an error nobody planned for ends the process with code 1 and keeps its own code; one of ours is explained by itself', () => {
+  const ours = new GuardError({code: 'GUARD_SHRINK', problem: 'Refused.'})
+  expect(explainError(ours)).toBe(ours)
   const error = Object.assign(new Error('broken pipe'), {code: 'EPIPE'})
   expect(explainError(error)).toMatchObject({code: 'EPIPE', exitCode: 1, cause: error})
-})
-
-test('an error of ours is explained by itself', () => {
-  const error = new GuardError({code: 'GUARD_SHRINK', problem: 'Refused.'})
-  expect(explainError(error)).toBe(error)
 })
 
 test.each([

@@ -218,7 +218,11 @@ test('stops when the budget is used up, cancelling what is under way', async () 
   await closed.opened
 })
 
-test('ends quietly when the run is asked to stop', async () => {
+test('ends quietly when the rate limit would take too long, or the run is asked to stop', async () => {
+  const limited: Handler = (_request, response) =>
+    sendJson(response, {}, {status: 429, headers: {'retry-after': '600'}})
+  const waited = await fetchFrom(dealsExcept({b: limited}), ['a', 'b', 'c'], {maxWaitMinutes: 5})
+  expect(waited.summary).toMatchObject({fetched: 1, failed: 0, ended: 'rate_limited'})
   const world = createTestWorld()
   const stop: Handler = () => world.abort()
   const {answers, summary} = await fetchFrom(dealsExcept({c: stop}), ['a', 'b', 'c', 'd', 'e'], {
@@ -227,13 +231,6 @@ test('ends quietly when the run is asked to stop', async () => {
   })
   expect(answers.map(({id}) => id)).toEqual(['a', 'b'])
   expect(summary).toEqual({proven: true, fetched: 2, gone: 0, failed: 0, ended: 'interrupted'})
-})
-
-test('ends quietly when the rate limit would take too long', async () => {
-  const limited: Handler = (_request, response) =>
-    sendJson(response, {}, {status: 429, headers: {'retry-after': '600'}})
-  const {summary} = await fetchFrom(dealsExcept({b: limited}), ['a', 'b', 'c'], {maxWaitMinutes: 5})
-  expect(summary).toEqual({proven: true, fetched: 1, gone: 0, failed: 0, ended: 'rate_limited'})
 })
 
 test('never has more requests under way than allowed, nor pulls ids far ahead', async () => {
