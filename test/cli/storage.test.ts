@@ -81,7 +81,7 @@ function syncWithFiles(folder: DataFolder, files: number): Promise<Ended> {
 test.concurrent('too few open files are called so, wherever the next one is opened', async () => {
   const folder = lab.copyFolder('few-files')
   const codes = new Set<string>()
-  for (let files = 22; files < 40; files += 6) {
+  for (let files = 22; files < 40; files += 4) {
     const ended = await syncWithFiles(folder, files)
     if (ended.code === 0) break
     // Not even the runtime could begin.
