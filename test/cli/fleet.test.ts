@@ -258,7 +258,7 @@ test('a run sees the settings of its own source and the common ones, and no secr
   expect(await stop(server)).toBe(0)
 
   // By hand in the folder of the source, settings are the same.
-  const byHand = await start(['config', '--json'], {}, dirOf('one')).ended
+  const byHand = await runHere(['config', '--json'], dirOf('one'))
   const settings = readJson(byHand)
   expect(settings).toMatchObject({LOANTAPE_TAPE_DAYS: 7, LOANTAPE_CLICKHOUSE_SOURCE: 'one'})
   expect(settings).not.toHaveProperty('LOANTAPE_WEB_TOKEN')
