@@ -240,7 +240,7 @@ const watchRow = z.object({
 })
 
 /** The watch of a job; undefined if it was never scheduled. */
-export function findWatch(stateDb: StateDb, job: string): JobWatch | undefined {
+function findWatch(stateDb: StateDb, job: string): JobWatch | undefined {
   return stateDb.first(watchRow, 'select * from job_watch where job = ?', [job])
 }
 

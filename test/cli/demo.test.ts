@@ -12,7 +12,6 @@ import {tmpdir} from 'node:os'
 import {join, resolve} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {z} from 'zod'
-import {groupThousands} from '../../src/core/money.ts'
 import {dataFolderAt} from '../../src/store/data-folder.ts'
 import {openRelease, requireRelease} from '../../src/store/release.ts'
 import {openHistory} from '../../src/store/warehouse.ts'
@@ -45,9 +44,11 @@ function demo(dataDir: string, options: readonly string[], tables = ''): Promise
   return runCommand(args, env, {select: `${TABLES} ${tables}`.trim()})
 }
 
-test('the demo agrees with its release to the cent, and run again shows people the same and what to try next', async () => {
+test('the demo agrees with its release to the cent, its journals can be looked at, and run again shows people what there is and what to try next', async () => {
   const dataDir = join(root, 'twice')
-  const first = readJson(await demo(dataDir, ['--json', '--seed', '3'], '+mart.funded_rollforward'))
+  const first = readJson(
+    await demo(dataDir, ['--json', '--seed', '3'], '+accounting.* +mart.funded_rollforward'),
+  )
   await using db = await openRelease(requireRelease(dataFolderAt(dataDir)))
   const row = z.record(z.string(), z.unknown())
   expect(first).toMatchObject({
@@ -68,15 +69,6 @@ test('the demo agrees with its release to the cent, and run again shows people t
     ),
   })
 
-  // A loan that was funded ends by its status, as the service has it: nothing else takes it off the books.
-  expect(
-    await db.one(
-      row,
-      `select paid_off = (select sum(loan_amount) from core.deal where status = 'paid_off') as is_paid_off, vanished
-       from mart.funded_rollforward`,
-    ),
-  ).toEqual({is_paid_off: true, vanished: '0.00'})
-
   // No list shows a property value: without the webhook it would be seen some night of the next thirty.
   await using history = await openHistory(dataFolderAt(dataDir))
   expect(
@@ -88,16 +80,23 @@ test('the demo agrees with its release to the cent, and run again shows people t
     ),
   ).toEqual([{day: '2026-02-03', versions: 6, values_differ: true}])
 
-  const {code, stdout, stderr} = await demo(dataDir, ['--seed', '3'], '+mart.document_coverage')
+  const preview = ['export', 'quickbooks', '--period', '2026-02', '--preview', '--data', dataDir]
+  const journal = await runCommand(preview, {
+    LOANTAPE_NOW: '2026-02-03T23:45:00-05:00',
+    LOANTAPE_LOG_LEVEL: 'error',
+  })
+  expect(journal).toMatchObject({
+    code: 0,
+    stderr: '',
+    stdout: expect.stringMatching(/^1200 +Loans receivable /m),
+  })
+
+  const again = await demo(dataDir, ['--seed', '3', '--days', '1'], '+mart.document_coverage')
+  const {code, stdout, stderr} = again
   expect({code, stderr}).toEqual({code: 0, stderr: ''})
   expect(stdout).toMatch(/^A Deal Financing Service with 60 deals listens on http/)
-  expect(stdout.match(/^Night of .* checks passed/gm)).toHaveLength(2)
-  const days = /^Day of .*: 6 events received by webhook, 6 deals read again, 6 of them changed\.$/gm
-  expect(stdout.match(days)).toHaveLength(1)
-  const {open_deals, open_amount} = z
-    .object({open_deals: z.number(), open_amount: z.string()})
-    .parse(first.summary)
-  expect(stdout).toContain(`Open:   ${open_deals} deals, $${groupThousands(open_amount)}; loan-to-value`)
+  expect(stdout.match(/^Night of .* checks passed/gm)).toHaveLength(1)
+  expect(stdout).toMatch(/^Open: {3}\d+ deals, \$[\d,.]+; loan-to-value/m)
   expect(stdout).toMatch(
     /^Funded: \d+ deals?, \$[\d,]+\.\d\d; loan-to-value \d+\.\d %\.\nEnded: {2}\d+ deals?, \$/m,
   )
@@ -129,22 +128,6 @@ test.each([
   expect(failure).toMatchObject({code: 'DEMO_FOLDER', exitCode: 2})
   expect(failure.message).toMatch(/ holds '.*': .* Nothing was changed\. .*--data/)
   expect(readFileSync(join(dataDir, 'warehouse.duckdb'), 'utf8')).toBe('years of work')
-})
-
-test("a demo's journals can be looked at, in accounts of its own, which it writes anew", async () => {
-  const dataDir = join(root, 'accounts')
-  const tables = '+accounting.* +mart.funded_rollforward'
-  await demo(dataDir, [], tables)
-  const args = ['export', 'quickbooks', '--period', '2026-02', '--preview', '--data', dataDir]
-  const ended = await runCommand(args, {
-    LOANTAPE_LOG_LEVEL: 'error',
-    LOANTAPE_NOW: '2026-02-03T23:45:00-05:00',
-  })
-  expect(ended).toMatchObject({code: 0, stderr: ''})
-  expect(ended.stdout).toMatch(/^1200 +Loans receivable /m)
-  expect((await demo(dataDir, ['--days', '1'], tables)).code).toBe(0)
-  writeFileSync(join(dataDir, 'accounting.json'), '{}')
-  expect(readFailure(await demo(dataDir, ['--json'])).message).toContain("holds 'accounting.json'")
 })
 
 test("a demo's folder is served to be looked at: nothing is due there, and no webhook is taken", async () => {
@@ -221,13 +204,8 @@ test("no other command puts data into a demo's folder", async () => {
 
 test('a long demo walks a night of each week before the last three, which alone are released', async () => {
   const dataDir = join(root, 'long')
-  const {days} = readJson(
-    await demo(
-      dataDir,
-      ['--json', '--deals', '15', '--days', '11'],
-      '+mart.run +mart.portfolio_monthly +mart.position_daily',
-    ),
-  ) as {days: unknown[]}
+  const options = ['--json', '--deals', '15', '--days', '11']
+  const {days} = readJson(await demo(dataDir, options, '+mart.run')) as {days: unknown[]}
   expect(days).toHaveLength(3)
   const folder = dataFolderAt(dataDir)
   expect(readdirSync(folder.releases)).toHaveLength(3)
@@ -238,13 +216,6 @@ test('a long demo walks a night of each week before the last three, which alone 
       `select distinct business_date as day from mart.run where stream = 'deal' and is_complete order by day`,
     ),
   ).toEqual(['24', '31', '01', '02', '03'].map((day) => ({day: expect.stringMatching(`-${day}$`)})))
-  const row = z.record(z.string(), z.unknown())
-  expect(
-    await db.one(
-      row,
-      'select count(distinct month_end) as months, min(day) as first_day from mart.portfolio_monthly, mart.position_daily',
-    ),
-  ).toEqual({months: '2', first_day: '2026-01-24'})
 })
 
 test('a demo does not empty the folder of one that is running, and takes it when that is gone', async () => {

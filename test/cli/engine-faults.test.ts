@@ -75,33 +75,28 @@ async function probe({printed}: Started): Promise<Record<string, string>> {
 
 const WELL = {health: 'ok\n', ready: 'ready\n'}
 
-test('a run whose engine has too little memory fails by name, the server goes on, and the next slot succeeds', async () => {
+test('runs whose engine has too little memory, or gives its database up for lost, fail by name, the server goes on, and the next slot succeeds', async () => {
+  lab.service.store.insert(someDeals(120).slice(60))
   const model = join(settings.LOANTAPE_SQL_DIR ?? '', 'mart/big.sql')
   writeFileSync(model, BIG)
-  writeJobFile(jobsDir, 'each-second', {steps: [{do: 'build'}]})
-  using serve = lab.start(['serve'], {...settings, LOANTAPE_MEMORY_MB: '150'})
-  const failed = await untilRun(`state = 'failed'`)
-  expect(failed).toMatchObject({exit_code: 3, error_code: 'BUILD_MEMORY', attempt: 1})
-  expect(failed.error).toMatch(/'mart\.big' in .* needs more memory than 150 MB allow/)
-  expect(await probe(serve)).toEqual(WELL)
-  rmSync(model)
-  await untilRun(`state = 'done'`)
-  expect(await probe(serve)).toEqual(WELL)
-})
-
-test('a run whose engine gives its database up for lost fails, the server goes on, and the next slot succeeds', async () => {
-  lab.service.store.insert(someDeals(120).slice(60))
   writeJobFile(jobsDir, 'each-second', {})
   const blocks = await fillWarehouse()
   // Writing on fails as on a full disk; the limit can be lifted again.
   const script = `trap '' XFSZ; ulimit -S -f ${blocks}; exec "$0" "$@"`
   using serve = startProcess(['sh', '-c', script, process.execPath, MAIN, 'serve'], {
     ...settings,
+    LOANTAPE_MEMORY_MB: '150',
     NODE_COMPILE_CACHE: '',
   })
   const failed = await untilRun(`state = 'failed'`)
-  expect(failed).toMatchObject({exit_code: 1, error_code: 'DISK_FULL'})
-  expect(failed.error).toMatch(/invalidated/)
+  expect(failed).toMatchObject({exit_code: 3, error_code: 'BUILD_MEMORY', attempt: 1})
+  expect(failed.error).toMatch(/'mart\.big' in .* needs more memory than 150 MB allow/)
+  expect(await probe(serve)).toEqual(WELL)
+  rmSync(model)
+
+  const full = await untilRun(`error_code = 'DISK_FULL'`)
+  expect(full).toMatchObject({exit_code: 1, state: 'failed'})
+  expect(full.error).toMatch(/invalidated/)
   expect(await probe(serve)).toEqual(WELL)
   execFileSync('prlimit', ['--pid', String(serve.process.pid), '--fsize=unlimited'])
   await untilRun(`state = 'done'`)

@@ -8,7 +8,9 @@ import {JOURNAL_NAMES} from '../../src/accounting/profiles.ts'
 import {verifyBatches} from '../../src/export/batch.ts'
 import {PROFILE_NAMES} from '../../src/export/profile.ts'
 import {openDatabase, quoteLiteral} from '../../src/store/database.ts'
+import {digestFile} from '../../src/store/files.ts'
 import {setAccounts} from '../support/books.ts'
+import {anyRow} from '../support/data.ts'
 import {aDeal, createLab, type Ended, type Lab, someDeals} from '../support/lab.ts'
 import {readFailure, readJson} from './outcome.ts'
 
@@ -133,8 +135,35 @@ test('every profile writes a batch of the month, and each manifest holds', async
   }
 })
 
-test('the same export again changes no byte and says so', async () => {
+test('every file of a batch is what its manifest says, read back by another reader', async () => {
+  await using db = await openDatabase()
+  for (const profile of ['csv', 'parquet']) {
+    const dir = dirOf(profile)
+    const {files, release_id} = manifestOf(profile)
+    expect(release_id).toMatch(/^2026-02-28-/)
+    const names = files.map(({name}: {name: string}) => name)
+    expect(names.concat('manifest.json').sort()).toEqual(readdirSync(dir).sort())
+    for (const file of files) {
+      const path = quoteLiteral(join(dir, file.name))
+      const reader = profile === 'csv' ? `read_csv(${path}, all_varchar = true)` : `read_parquet(${path})`
+      const rows = await db.all(anyRow, `from ${reader}`)
+      const columns = await db.all(anyRow, `select column_name from (describe from ${reader})`)
+      const read = {sha256: await digestFile(join(dir, file.name)), rows: rows.length}
+      expect({...read, columns: columns.map(({column_name}) => column_name)}, file.name).toEqual({
+        sha256: file.sha256,
+        rows: file.rows,
+        columns: file.columns,
+      })
+    }
+    const deals = files.find(({name}: {name: string}) => name.startsWith('core.deal.'))
+    expect(deals).toMatchObject({rows: 11, sum_amount: '3500100.01'})
+  }
+})
+
+test('the same export again changes no byte and says so, and one with an unknown profile writes nothing of the others', async () => {
   const before = readTree()
+  expect(readFailure(await runThere('export csv xml')).code).toBe('UNKNOWN_NAME')
+  expect(readTree()).toEqual(before)
   const again = await exportAll()
   expect(again).toEqual(batches.map((batch) => ({...batch, outcome: 'unchanged'})))
   expect(readTree()).toEqual(before)
@@ -165,16 +194,7 @@ test('an address that is a formula stays what it is, and no spreadsheet calculat
   const cell = book.getWorksheet('core.deal')!.getRow(12).getCell(2)
   expect([cell.value, cell.formula]).toEqual([FORMULA, undefined])
 
-  const args = [
-    'export',
-    'csv',
-    '--table',
-    'core.deal',
-    '--period',
-    '2026-02',
-    '--spreadsheet-safe',
-    '--json',
-  ]
-  const safe = batchesSchema.parse(readJson(await lab.run(args, {LOANTAPE_NOW: NOW}))).batches[0]
+  const args = 'export csv --table core.deal --period 2026-02 --spreadsheet-safe'
+  const safe = batchesSchema.parse(readJson(await runThere(args))).batches[0]
   expect(readCsv(safe?.dir ?? '')).toMatchObject({property_address: `'${FORMULA}`})
 })

@@ -27,27 +27,30 @@ const listFiles = (dir: string) =>
     .map((entry) => join(entry.parentPath, entry.name))
     .sort()
 
+const readLines = (text: string) =>
+  text
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line))
+const readArchive = (dir: string) =>
+  gunzipSync(readFileSync(join(dir, 'responses.warc.gz'))).toString('latin1')
+const readEvidence = (dir: string) => JSON.parse(readFileSync(join(dir, 'evidence.json'), 'utf8'))
+
 test('evidence holds every line that leads to the release, and with --all-fields the answers of its walk as they came', async () => {
   const dir = join(root, 'evidence')
   const {code, stdout} = await lab.run(['evidence', 'current', dir, '--all-fields', '--json'])
   expect(code).toBe(0)
   expect(JSON.parse(stdout)).toMatchObject({tapes: 2, batch_id: null, release_id: lab.currentReleaseId()})
-  const evidence = JSON.parse(readFileSync(join(dir, 'evidence.json'), 'utf8'))
+  const evidence = readEvidence(dir)
   const manifest = JSON.parse(readFileSync(join(lab.folder.current, 'manifest.json'), 'utf8'))
   expect(evidence).toMatchObject({tape_head: manifest.tape_head, source: manifest.source, before: null})
   expect(evidence.answers_of).toEqual([`${manifest.source.walk_id}.jsonl`])
 
-  const lines = readFileSync(join(dir, 'tapes', evidence.answers_of[0]), 'utf8')
-    .trimEnd()
-    .split('\n')
-  const frames = lines.map((line) => JSON.parse(line))
+  const frames = readLines(readFileSync(join(dir, 'tapes', evidence.answers_of[0]), 'utf8'))
   expect(frames.at(-1)).toMatchObject({frame: 'outcome', outcome: 'settled', chain: manifest.tape_head})
   const cat = await lab.run(['tape', 'cat', manifest.source.walk_id])
-  const bodies = cat.stdout
-    .trimEnd()
-    .split('\n')
-    .flatMap((line) => JSON.parse(line).body ?? [])
-  const archive = gunzipSync(readFileSync(join(dir, 'responses.warc.gz'))).toString('latin1')
+  const bodies = readLines(cat.stdout).flatMap(({body}) => body ?? [])
+  const archive = readArchive(dir)
   expect(archive.match(/^WARC-Type: response/gm)).toHaveLength(bodies.length)
   for (const body of bodies) expect(archive).toContain(`\r\n\r\n${body}\r\n\r\n`)
 
@@ -68,10 +71,7 @@ test('of people it holds nothing, whatever answers are asked for', async () => {
   expect((await lab.query('from core.borrower')).length).toBe(1)
   const dir = join(root, 'of people')
   expect((await lab.run(['evidence', 'current', dir, '--from', '2026-01-01'])).code).toBe(0)
-  expect(JSON.parse(readFileSync(join(dir, 'evidence.json'), 'utf8'))).toMatchObject({
-    tapes: {length: 4},
-    answers_of: {length: 3},
-  })
+  expect(readEvidence(dir)).toMatchObject({tapes: {length: 4}, answers_of: {length: 3}})
   const [{email_hash}] = (await lab.query('select email_hash from core.borrower')) as [{email_hash: string}]
   for (const file of listFiles(dir)) {
     const bytes = readFileSync(file)
@@ -101,17 +101,14 @@ test('of an answer the fields that the contract does not know are left out, and 
   const dir = join(root, 'reduced')
   const {stdout} = await lab.run(['evidence', 'current', dir])
   expect(stdout).toContain('without the fields that the contract does not know')
-  expect(JSON.parse(readFileSync(join(dir, 'evidence.json'), 'utf8'))).toMatchObject({reduced: true})
-  const archive = gunzipSync(readFileSync(join(dir, 'responses.warc.gz'))).toString('latin1')
+  expect(readEvidence(dir)).toMatchObject({reduced: true})
+  const archive = readArchive(dir)
   expect(archive).not.toContain('Querfeldein')
   expect(archive).not.toContain('WARC-Type: response')
   expect(archive).toContain(
     '{"data":[null,{"id":"deal_000002","property_address":"2 Main St, Austin, TX 78701",',
   )
-  const tape = readFileSync(
-    join(dir, 'tapes', JSON.parse(readFileSync(join(dir, 'evidence.json'), 'utf8')).answers_of[0]),
-    'utf8',
-  )
+  const tape = readFileSync(join(dir, 'tapes', readEvidence(dir).answers_of[0]), 'utf8')
   for (const [, digest] of archive.matchAll(/Loantape-Received-Digest: sha256:(\w+)/g))
     expect(tape).toContain(`"sha256":"${digest}"`)
 })

@@ -20,7 +20,6 @@ let folders = 0
 async function runTests(
   files: Record<string, string | Buffer>,
   args: readonly string[] = [],
-  width?: number,
 ): Promise<Ended & {folder: string}> {
   const folder = join(root, String(folders++))
   for (const [name, text] of Object.entries({'risk/watch_list.sql': MODEL, ...files})) {
@@ -28,18 +27,12 @@ async function runTests(
     writeFileSync(join(folder, name), text)
   }
   const env = {LOANTAPE_SQL_DIR: folder, LOANTAPE_DATA_DIR: join(root, 'data'), LOANTAPE_LOG_LEVEL: 'error'}
-  return {...(await runCommand(['test', ...args], env, {width})), folder}
+  return {...(await runCommand(['test', ...args], env)), folder}
 }
 
 /** A case of the watch list after one walk. */
 const aCase = (deals: string, rows: string, name = 'a case') =>
   `${name}:\n  walks:\n    2026-03-02: {${deals}}\n  rows: [${rows}]\n`
-
-test("the guide's tests pass", async () => {
-  const {code, stdout} = await runTests({[FILE]: SHOWN})
-  expect(stdout).toMatch(/^1 case of 1 table: 1 passed, in \d+\.\d s\.\n$/)
-  expect(code).toBe(0)
-})
 
 test('a failed case is shown with file, line and what differs, and the exit code is 3', async () => {
   const deals = 'a: {status: funded, loan_amount: 20000000}, b: {status: funded, loan_amount: 30000000}'
@@ -59,33 +52,12 @@ missing     c        5.00         null
 2 cases of 1 table: 1 passed, 1 failed, in 1.0 s.
 `)
   expect(code).toBe(3)
-})
-
-test('a table that is wider than the terminal is shown row below row, and a long one is cut', async () => {
-  const rows = Array.from({length: 25}, (_, index) => `{deal_id: deal number ${index}, reason: large}`)
-  const {stdout} = await runTests({[FILE]: aCase('a: {}', rows.join(', '))}, [], 25)
-  expect(stdout).toContain('row      missing\ndeal_id  deal number 0\nreason   large\n\nrow ')
-  expect(stdout).toContain('5 more; --json has all.')
-  expect(stdout).not.toContain('deal number 9')
-})
-
-test('--json has every case with what differs', async () => {
-  const files = {
-    [FILE]: SHOWN + aCase('a: {status: funded, loan_amount: 20000000}', '{deal_id: a, loan_amount: 1}'),
-  }
-  const ended = await runTests(files, ['risk.watch_list', '--json'])
-  expect(ended.code).toBe(3)
-  expect(readJson(ended)).toMatchObject({
-    passed: 1,
+  const json = readJson(await runTests({[FILE]: SHOWN + aCase(deals, rows)}, ['risk.watch_list', '--json']))
+  expect(json).toMatchObject({
     failed: 1,
     cases: [
       {table: 'risk.watch_list', line: 1, passed: true, problem: null},
-      {
-        name: 'a case',
-        passed: false,
-        missing: [{deal_id: 'a', loan_amount: '1.00'}],
-        unexpected: [{deal_id: 'a', loan_amount: '20000000.00'}],
-      },
+      {name: 'a case', passed: false, missing: [{deal_id: 'a', loan_amount: '1.00'}, {deal_id: 'c'}]},
     ],
   })
 })
@@ -156,17 +128,17 @@ test.each<[what: string, text: string, words: RegExp]>([
   [
     'a day that is none',
     'a:\n  walks: {2026-02-30: {}}\n  rows: []\n',
-    /a\.walks\.2026-02-30: expected walks by their business day such as/,
+    /a\.walks\.2026-02-30: expected walks by/,
   ],
   [
     'a fate that is none',
     aCase('d1: vanishd', ''),
-    /a case\.walks\.2026-03-02\.d1: expected columns with values, or missing, vanished/,
+    /\.d1: expected columns with values, or missing, vanished/,
   ],
   [
-    'rows of different columns',
+    'rows that differ',
     aCase('d1: {}', '{deal_id: x}, {reason: x}'),
-    /a case\.rows: expected the same columns in each row/,
+    /rows: expected the same columns in each row/,
   ],
   ['no rows', 'a:\n  walks: {}\n', /a\.rows: expected the rows .* \[\] where it has none/],
   ['two cases of one name', aCase('', '') + aCase('', ''), /Map keys must be unique at line 5, column 1/],
@@ -208,7 +180,10 @@ test.each([['tests/risk.watch_list.yml'], ['tests/risk/watch_list.yaml'], ['test
   },
 )
 
-test('where there are no tests, it says what one looks like and where it goes', async () => {
+test("the guide's tests pass; where there are none, it says what one looks like and where it goes", async () => {
+  const passed = await runTests({[FILE]: SHOWN})
+  expect(passed.stdout).toMatch(/^1 case of 1 table: 1 passed, in \d+\.\d s\.\n$/)
+  expect(passed.code).toBe(0)
   const {stdout, code, folder} = await runTests({})
   expect(stdout).toContain(`No tests in ${folder}/tests.`)
   expect(code).toBe(0)

@@ -43,30 +43,21 @@ describe('pushing deals', () => {
 
   test('creates a deal for every row, exact to the cent, and says which', async () => {
     expect(await push(CSV)).toEqual({created: 2, known: 0, invalid: 0, refused: 0})
-    expect(stored()).toEqual(
-      expect.arrayContaining([
-        {
-          propertyAddress: '12 Main St, Austin, TX 78701',
-          loanAmountCents: 35_000_010n,
-          propertyValueCents: 50_000_000n,
-          loanProgram: 'bridge_30yr',
-          status: 'draft',
-        },
-        {
-          propertyAddress: 'Lot 7; "The Mill"',
-          loanAmountCents: 100_000_000n,
-          propertyValueCents: null,
-          loanProgram: null,
-          status: 'draft',
-        },
-      ]),
-    )
+    const first = {loanAmountCents: 35_000_010n, propertyValueCents: 50_000_000n, loanProgram: 'bridge_30yr'}
+    const second = {loanAmountCents: 100_000_000n, propertyValueCents: null, loanProgram: null}
+    const addresses = ['12 Main St, Austin, TX 78701', 'Lot 7; "The Mill"']
+    const expected = [first, second].map((deal, index) => ({...deal, propertyAddress: addresses[index]}))
+    expect(stored()).toEqual(expect.arrayContaining(expected.map((deal) => ({...deal, status: 'draft'}))))
     const results = readResults().toSorted((one, other) => Number(one.line) - Number(other.line))
     expect(results.map(({line, outcome}) => `${line} ${outcome}`)).toEqual(['2 created', '3 created'])
     expect(results.map(({deal_id}) => deal_id).sort()).toEqual(service.store.ids().sort())
   })
 
-  test('creates nothing twice: not again, not without its result file, not after a torn one', async () => {
+  test('creates nothing twice: not again, not without its result file, not after a torn one, nor one a spreadsheet saved', async () => {
+    await push(CSV)
+    writeFileSync(resultFile, `\uFEFF${readFileSync(resultFile, 'utf8').replaceAll('\n', '\r\n')}`)
+    expect(await push(CSV)).toMatchObject({created: 0, known: 2})
+    rmSync(resultFile)
     await push(CSV)
     const header = readFileSync(resultFile, 'utf8').split('\n')[0]
     expect(await push(CSV)).toMatchObject({created: 0, known: 2})
@@ -74,18 +65,9 @@ describe('pushing deals', () => {
     expect(await push(CSV)).toMatchObject({created: 2, known: 0})
     appendFileSync(resultFile, '4,"crm-3,created,dea')
     expect(await push(CSV)).toMatchObject({created: 0, known: 2})
-    expect(
-      readFileSync(resultFile, 'utf8')
-        .split('\n')
-        .filter((line) => line === header),
-    ).toHaveLength(1)
+    const lines = readFileSync(resultFile, 'utf8').split('\n')
+    expect(lines.filter((line) => line === header)).toHaveLength(1)
     expect(service.store.count()).toBe(2)
-  })
-
-  test('results that a spreadsheet has saved are read', async () => {
-    await push(CSV)
-    writeFileSync(resultFile, `\uFEFF${readFileSync(resultFile, 'utf8').replaceAll('\n', '\r\n')}`)
-    expect(await push(CSV)).toMatchObject({created: 0, known: 2})
   })
 
   test('a file that holds no results is refused and stays as it is, and nothing is sent', async () => {
@@ -100,12 +82,8 @@ describe('pushing deals', () => {
 
   test('a wrong row is left out with its reason, the others go', async () => {
     const wrong = [
-      'crm-3,1 Main St,-5,,',
-      'crm-4,,5,,',
-      'crm-5,1 Main St,1.234,,',
-      'crm-1,1 Main St,5,,',
-      ',1 Main St,5,,',
-      'crm-6,1 Main St,5,80000000000000,',
+      ...['crm-3,1 Main St,-5,,', 'crm-4,,5,,', 'crm-5,1 Main St,1.234,,', 'crm-1,1 Main St,5,,'],
+      ...[',1 Main St,5,,', 'crm-6,1 Main St,5,80000000000000,'],
     ]
     expect(await push(`${CSV}${wrong.join('\n')}\n`)).toEqual({created: 2, known: 0, invalid: 6, refused: 0})
     const messages = readResults().filter(({outcome}) => outcome === 'invalid')
@@ -117,9 +95,7 @@ describe('pushing deals', () => {
       '8 external_reference',
       '9 property_value',
     ])
-    expect(messages.find(({line}) => String(line) === '7')?.message).toBe(
-      'external_reference: also in line 2',
-    )
+    expect(messages.find(({line}) => String(line) === '7')?.message).toContain('also in line 2')
   })
 
   test('a row that changed under its reference is refused, not created anew', async () => {
@@ -143,20 +119,15 @@ describe('pushing deals', () => {
     expect(() => parseDealRows('deals.csv', csv)).toThrow(words)
   })
 
-  test('a refused key and a failing service end the push; the next one goes on', async () => {
-    await expect(push(CSV, {apiKey: 'sk_test_other'})).rejects.toMatchObject({
-      code: 'PUSH_UNAUTHORIZED',
-      exitCode: 5,
-    })
+  test('a refused key, a failing service and a stop end the push; the next one goes on', async () => {
+    const refused = {code: 'PUSH_UNAUTHORIZED', exitCode: 5}
+    await expect(push(CSV, {apiKey: 'sk_test_other'})).rejects.toMatchObject(refused)
+    await expect(push(CSV, {signal: AbortSignal.abort()})).rejects.toMatchObject({code: 'INTERRUPTED'})
+    expect(service.store.count()).toBe(0)
     service.faults.add({match: {nth: 2}, fault: {kind: 'reset', when: 'mid_body'}})
     await expect(push(CSV)).rejects.toMatchObject({code: 'PUSH_UNREACHABLE', exitCode: 6})
     expect(await push(CSV)).toMatchObject({created: 1, known: 1})
     expect(service.store.count()).toBe(2)
-  })
-
-  test('a push that was asked to stop sends no more', async () => {
-    await expect(push(CSV, {signal: AbortSignal.abort()})).rejects.toMatchObject({code: 'INTERRUPTED'})
-    expect(service.store.count()).toBe(0)
   })
 
   test('the command says what came of it, also as exit code', async () => {

@@ -1,6 +1,6 @@
 import {cpSync, existsSync, mkdirSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterAll, afterEach, beforeAll, beforeEach, expect, test} from 'vitest'
+import {afterAll, afterEach, beforeAll, expect, test} from 'vitest'
 import {trueUp} from '../../src/books/true-up.ts'
 import type {WireRecord} from '../../src/core/types.ts'
 import {dataFolderAt} from '../../src/store/data-folder.ts'
@@ -34,10 +34,6 @@ beforeAll(async () => {
   await fundAndExport()
 })
 
-beforeEach(() => {
-  books = openBooks(before)
-})
-
 afterEach(() => books[Symbol.dispose]())
 
 afterAll(() => {
@@ -69,7 +65,6 @@ async function fundAndExport(): Promise<void> {
 
 /** Begins with books in which January 31 is exported. */
 function openExported(): void {
-  books[Symbol.dispose]()
   books = openBooks(exported)
 }
 
@@ -83,13 +78,8 @@ test('deals that were booked before a recovery are not booked again after it, an
   openExported()
   loseJanuary31()
   await books.walk('2026-02-01', inStatus('funded'))
-  for (const args of [
-    'export xero --period 2026-02',
-    'export xero --period 2026-01',
-    'period close 2026-01',
-  ]) {
-    await expectRefused(args, '2026-02-02')
-  }
+  const refused = ['export xero --period 2026-02', 'export xero --period 2026-01', 'period close 2026-01']
+  for (const args of refused) await expectRefused(args, '2026-02-02')
   expect((await run('doctor', '2026-02-02')).stdout).toContain('lacks what batch ')
   expect(readJson(await run('period true-up', '2026-02-02'))).toMatchObject({
     outcome: 'dry_run',
@@ -101,10 +91,8 @@ test('deals that were booked before a recovery are not booked again after it, an
     profiles: [{batch: null}],
   })
   expect(readJson(await run('period true-up', '2026-02-02'))).toMatchObject({outcome: 'unchanged'})
-  for (const period of ['2026-01', '2026-02']) {
-    const {batches} = readJson(await run(`export xero --period ${period}`, '2026-02-02'))
-    expect(batches).not.toMatchObject([{outcome: 'written'}])
-  }
+  const {batches} = readJson(await run('export xero --period 2026-02', '2026-02-02'))
+  expect(batches).not.toMatchObject([{outcome: 'written'}])
   expect(handedOut()).toEqual({1200: FUNDED, 1090: -FUNDED})
   expect(readJson(await run('period close 2026-01', '2026-02-02'))).toMatchObject({outcome: 'closed'})
   expect(readJson(await run('export xero --period 2026-01', '2026-02-02'))).toMatchObject({
@@ -155,7 +143,7 @@ test('what became another amount, or was never funded, after a recovery is hande
   expect(issued).toMatchObject({outcome: 'issued', profiles: [{...expected, batch: {rows: 4}}]})
   const now = FUNDED + 30_000n - 200_001n
   expect(handedOut()).toEqual({1200: now, 1090: -now})
-  for (const period of ['2026-01', '2026-02']) await run(`export xero --period ${period}`, '2026-02-02')
+  await run('export xero --period 2026-02', '2026-02-02')
   expect(handedOut()).toEqual({1200: now, 1090: -now})
   expect(readJson(await run('period list', '2026-02-02'))).toMatchObject({
     events: [{action: 'true-up', period: '2026-01', why: 'recovered'}],
@@ -163,40 +151,6 @@ test('what became another amount, or was never funded, after a recovery is hande
   await books.walk('2026-02-04', inStatus('approved'))
   await run('export xero --period 2026-02', '2026-02-05')
   expect(handedOut()).toEqual({})
-})
-
-test('a true-up is dated no earlier than what it takes back: the end of a finished month that is open stays right', async () => {
-  openExported()
-  const saved = join(books.folder.root, 'saved')
-  cpSync(books.folder.warehouse, saved)
-  const grown = {d1: {loan_amount: 5000.01}, d2: {loan_amount: 9000.01}}
-  await books.walk('2026-02-10', inStatus('funded', {d1: grown.d1}))
-  await books.walk('2026-02-20', inStatus('funded', grown))
-  await run('export xero --period 2026-02', '2026-02-21')
-  cpSync(saved, books.folder.warehouse)
-  await books.walk('2026-02-22', inStatus('funded'))
-  const issued = readJson(await run('period true-up --issue', '2026-02-22'))
-  const [onTenth, onTwentieth] = [{entry_date: '2026-02-10'}, {entry_date: '2026-02-20'}]
-  expect(issued).toMatchObject({
-    period: '2026-01',
-    profiles: [
-      {
-        deals: 2,
-        amount: '11000.00',
-        differences: [
-          {...onTenth, deal_id: 'd1', account_code: '1090', debit: '4000.00'},
-          {...onTenth, deal_id: 'd1', account_code: '1200', credit: '4000.00'},
-          {...onTwentieth, deal_id: 'd2', account_code: '1090', debit: '7000.00'},
-          {...onTwentieth, deal_id: 'd2', account_code: '1200', credit: '7000.00'},
-        ],
-        batch: {period: '2026-02', rows: 4},
-      },
-    ],
-  })
-  const imported = importBatches(books.folder.exports, 'xero')
-  for (const day of ['2026-01-31', '2026-02-09', '2026-02-20'])
-    expect(balancesOf(imported, day), day).toEqual({1200: FUNDED, 1090: -FUNDED})
-  expect(readJson(await run('period close 2026-01', '2026-02-22'))).toMatchObject({outcome: 'closed'})
 })
 
 test('a true-up takes back what is not seen again on its day, and corrects what is seen anew on the day it is', async () => {
@@ -254,6 +208,7 @@ test.each([
     'STORES_DISAGREE',
   ],
 ])('a backup with a run in between, %s, books nothing twice', async (_, steps, code) => {
+  books = openBooks(before)
   const {folder} = books
   const copy = dataFolderAt(join(folder.root, '../brought back'))
   mkdirSync(copy.root)
@@ -280,6 +235,7 @@ test.each([
 })
 
 test('a month that was closed before a recovery and never issued is issued as it was closed, and what differs follows', async () => {
+  books = openBooks(before)
   await books.walk('2026-01-31', inStatus('funded'))
   expect(readJson(await run('period close 2026-01', '2026-02-01'))).toMatchObject({outcome: 'closed'})
   loseJanuary31()

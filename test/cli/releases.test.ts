@@ -36,8 +36,14 @@ const shape = z.object({
   ),
 })
 
-test.concurrent('programs get every deal that moved a total, adding up to it', async () => {
-  const {before, after, totals} = shape.parse(readJson(await diff(first, second, '--json')))
+test.concurrent('programs get every deal that moved a total, adding up to it, by id, by date, or of the current release', async () => {
+  const byId = await diff(first, second, '--json')
+  for (const names of [
+    ['2026-02-02', '2026-02-03'],
+    ['2026-02-02', 'current'],
+  ])
+    expect((await diff(...names, '--json')).stdout).toBe(byId.stdout)
+  const {before, after, totals} = shape.parse(readJson(byId))
   expect([before.release_id, after.release_id]).toEqual([first, second])
   const amount = totals.find(({total, status}) => total === 'amount' && status === null)
   expect(amount).toEqual({
@@ -53,16 +59,6 @@ test.concurrent('programs get every deal that moved a total, adding up to it', a
   expect(totals.find(({total}) => total === 'funded_amount')?.parts).toEqual([
     {deal_id: 'deal_000001', change: 'status', movement: '400000.01'},
   ])
-})
-
-test.concurrent('releases are named by id, by date, or as the current one', async () => {
-  const [byId, byDate, byCurrent] = await Promise.all([
-    diff(first, second, '--json'),
-    diff('2026-02-02', '2026-02-03', '--json'),
-    diff('2026-02-02', 'current', '--json'),
-  ])
-  expect(byDate?.stdout).toBe(byId?.stdout)
-  expect(byCurrent?.stdout).toBe(byId?.stdout)
 })
 
 test.concurrent('people see the largest movements and what the others come to', async () => {
@@ -91,12 +87,6 @@ test.concurrent('a release of some models is compared only where it holds deals 
   expect((await lab.run(['diff', 'current', 'scratch'], env)).stdout).toMatch(/: no total moved\.$/m)
 })
 
-test.concurrent('a release that is not there is refused', async () => {
-  const failure = readFailure(await diff(first, '2026-02-03-000000000000', '--json'))
-  expect(failure).toMatchObject({code: 'UNKNOWN_NAME', exitCode: 2})
-  expect(failure.message).toMatch(/'2026-02-03-000000000000' is not in /)
-})
-
 test.concurrent('query and export answer for a past date and for a release as they did that night', async () => {
   const sql = 'select as_of, deals, amount from mart.portfolio_summary'
   const [byDate, byRelease, byDefault] = await Promise.all([
@@ -123,9 +113,4 @@ test.concurrent('status says how long the models of the current release took', a
     },
   })
   expect(text?.stdout).toMatch(/^Models: \d+ built in \d+ ms; slowest \w+\.\w+ \d+ ms, /m)
-})
-
-test.concurrent('a date before the first walk is refused', async () => {
-  const failure = readFailure(await diff('2026-01-01', 'current', '--json'))
-  expect(failure).toMatchObject({code: 'MOMENT_RANGE', exitCode: 2})
 })

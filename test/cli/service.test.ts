@@ -40,14 +40,10 @@ test('keys are made, listed and revoked by command, and a running service obeys'
   const statusOf = async (key: unknown): Promise<number> =>
     (await fetch(`${url}/deals`, {headers: {authorization: `Bearer ${key}`}})).status
 
-  const made = readJson(
-    await lab.run(['service', 'keys', 'create', 'CRM', '--live', '--scope', 'read', '--db', db, '--json']),
-  )
-  expect(made).toEqual({
-    id: expect.any(String),
-    api_key: expect.stringMatching(/^sk_live_/),
-    scopes: ['read'],
-  })
+  const create = ['service', 'keys', 'create', 'CRM', '--live', '--scope', 'read', '--db', db, '--json']
+  const made = readJson(await lab.run(create))
+  const api_key = expect.stringMatching(/^sk_live_/)
+  expect(made).toEqual({id: expect.any(String), api_key, scopes: ['read']})
   expect(await statusOf(made.api_key)).toBe(200)
   using kept = new DatabaseSync(db)
   expect(kept.prepare('select count(*) as deals from deal').get()).toEqual({deals: 3})

@@ -46,7 +46,7 @@ test('what the source put into a text neither steers the terminal, nor turns its
   lab.service.store.update('deal_000001', {status: '\u001b[2J\rHeld'})
   lab.service.store.update('deal_000002', {status: '\u202edleh'})
   lab.service.store.update('deal_000003', {status: 'x'.repeat(8000)})
-  await lab.sync(DAY_1)
+  await lab.walk(DAY_1)
   const {stdout} = await lab.run(['status'])
   expect(stdout).toContain(String.raw`Drift: unknown_value status '\u001b[2j\u000dheld' in 1 record.`)
   expect(stdout).toContain(String.raw`Drift: unknown_value status '\u202edleh' in 1 record.`)
@@ -55,7 +55,7 @@ test('what the source put into a text neither steers the terminal, nor turns its
 })
 
 test('a source that changes its contract still syncs, and status says what changed', async () => {
-  await lab.sync(DAY_1)
+  await lab.walk(DAY_1)
   expect(readJson(await lab.run(['status', '--json']))).toMatchObject({drift: [], quarantine_waiting: 0})
   changeContract()
   expect(await lab.sync(DAY_2)).toMatchObject({outcome: 'released'})
@@ -88,7 +88,6 @@ test("a third of the deals in no class is not healthy, says what to do, and is w
   const said =
     "Check 'status_is_classified' warned: 1 row of 10 deals: ctc (deals=10, amount=3500000.00). Give each a line in seeds/status.csv of LOANTAPE_SQL_DIR, such as `ctc,clear_to_close` under `status,like`"
   expect((await lab.run(['sync'])).stdout).toContain(said)
-  expect((await lab.run(['run', 'nightly'])).stdout).toContain(said)
   const status = await lab.run(['status'])
   expect(status).toMatchObject({code: 1, stdout: expect.stringContaining(said)})
   expect(status.stdout).toMatch(/ago\): not healthy, 10 deals of 30 in no class\./)
@@ -127,32 +126,10 @@ test('a field that is mapped is no drift', async () => {
       }),
     },
   })
-  await lab.sync(DAY_1)
+  await lab.walk(DAY_1)
   expect(readJson(await lab.run(['status', '--json']))).toMatchObject({
     drift: [{kind: 'new_field', path: 'terms.index'}],
   })
-})
-
-test('status answers while a sync runs, from the history before', async () => {
-  await lab.sync(DAY_1)
-  changeContract()
-  await lab.sync(DAY_2)
-  const {promise: asked, resolve} = Promise.withResolvers<void>()
-  lab.service.faults.add({
-    match: {path: '/deals?limit'},
-    fault: {
-      kind: 'mutate',
-      change: (body) => {
-        resolve()
-        return body
-      },
-    },
-  })
-  lab.service.faults.add({match: {path: '/deals?limit'}, fault: {kind: 'slow_body', ms: 3_600_000}})
-  lab.start(['sync'], {LOANTAPE_NOW: '2026-02-04T23:30:00-05:00'})
-  await asked
-  const status = readJson(await lab.run(['status', '--json']))
-  expect(status).toMatchObject({running: {command: 'sync'}, drift, quarantine_waiting: 1})
 })
 
 test('without a history nothing drifts and nothing waits', async () => {

@@ -5,7 +5,7 @@ import {createLab, failureOf, someDeals} from '../support/lab.ts'
 
 const quiet = {write: () => true}
 
-test.each(['details stored', 'models compiled', 'checks passed'] as const)(
+test.each(['details stored', 'checks passed'] as const)(
   'a run asked to stop ends after: %s, and the next finishes it',
   async (step) => {
     await using lab = await createLab()
@@ -33,20 +33,3 @@ test.each(['details stored', 'models compiled', 'checks passed'] as const)(
     expect(await lab.sync(new Date().toISOString())).toMatchObject({outcome: 'released'})
   },
 )
-
-test.each([
-  [true, /^Stopping: the page under way is finished first\. Ctrl-C again ends at once\.\n$/],
-  [false, /^\{"level":"warn",.*"reason":"SIGINT","msg":"asked to stop: .*"\}\n$/],
-])('Ctrl-C is answered in words on a terminal (%s), else by the log', async (isTTY, words) => {
-  await using lab = await createLab()
-  const said: string[] = []
-  let stop: (signal: string) => void = () => undefined
-  const onStop = (stopper: typeof stop) => {
-    stop = stopper
-  }
-  const stderr = {isTTY, write: (text: string) => said.push(text)}
-  const cli = createCli({env: {}, stdout: quiet, stderr, onStop})
-  cli.createWorld(lab.config)
-  stop('SIGINT')
-  expect(said.join('')).toMatch(words)
-})

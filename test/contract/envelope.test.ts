@@ -86,23 +86,14 @@ test.each([[undefined], [null], [''], [7], [{}]])('refuses has_more true with ne
   expect(() => readPage(body, findEnvelope(body))).toThrow(refuse)
 })
 
-test('names the pinned and the found envelope and how to accept it', () => {
+test('names the pinned and the found envelope and how to accept it, also when records moved or the pinned text cannot be read', () => {
+  const changed = expect.objectContaining({code: 'SOURCE_ENVELOPE_CHANGED'})
+  expect(() => readPage({data: {deals: RECORDS}, ...LAST}, 'data | top level')).toThrow(changed)
+  expect(() => readPage({data: RECORDS, ...LAST}, 'garbage')).toThrow(changed)
   const body = {data: RECORDS, meta: LAST}
   const read = (): unknown => readPage(body, 'data | top level')
   expect(read).toThrow(expect.objectContaining({code: 'SOURCE_ENVELOPE_CHANGED', exitCode: 7}))
   expect(read).toThrow(/'data \| meta'.*'data \| top level'.*--accept envelope/)
-})
-
-test('notices that the records moved', () => {
-  const body = {data: {deals: RECORDS}, ...LAST}
-  expect(() => readPage(body, 'data | top level')).toThrow(
-    expect.objectContaining({code: 'SOURCE_ENVELOPE_CHANGED'}),
-  )
-})
-
-test('a pinned text that cannot be read is a changed envelope', () => {
-  const body = {data: RECORDS, ...LAST}
-  expect(() => readPage(body, 'garbage')).toThrow(expect.objectContaining({code: 'SOURCE_ENVELOPE_CHANGED'}))
 })
 
 test('reads any JSON or refuses it with an error of its own', () => {

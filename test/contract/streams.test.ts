@@ -24,14 +24,18 @@ test.each(STREAMS.map((stream) => [stream.plural, stream] as const))(
       (
         await db.all(
           anyRow,
-          `select column_name as name from duckdb_columns()
+          `select column_name || ' ' || data_type as name from duckdb_columns()
            where database_name = 'warehouse' and table_name = '${table}' order by column_index`,
         )
       ).map(({name}) => name)
-    const own = listColumns(stream).split(', ')
+    const own = stream.columns.flatMap(({name, type, mayBeAbsent}) => [
+      `${name} ${type}`,
+      ...(mayBeAbsent ? [`${name}_present BOOLEAN`] : []),
+    ])
+    expect(own.map((column) => column.split(' ')[0])).toEqual(listColumns(stream).split(', '))
     expect((await columns(`${stream.name}_version`)).slice(10)).toEqual(own)
-    const values = stream.columns.map(({name}) => name)
-    expect((await columns(`${stream.name}_head`)).slice(7)).toEqual([...values, 'detail_at'])
+    const values = stream.columns.map(({name, type}) => `${name} ${type}`)
+    expect((await columns(`${stream.name}_head`)).slice(7)).toEqual([...values, 'detail_at TIMESTAMP'])
   },
 )
 

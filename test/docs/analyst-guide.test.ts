@@ -35,7 +35,7 @@ beforeAll(async () => {
   lab = await createLab({tables: 'all'})
   const {store} = lab.service
   const firstDay = '2026-03-02'
-  seedPortfolio(store, {deals: 700, seed: SEED, today: firstDay})
+  seedPortfolio(store, {deals: 400, seed: SEED, today: firstDay})
   for (let day = firstDay, nights = 0; nights < 57; day = addDays(day, 1), nights += 1) {
     if (day !== firstDay) advanceDay(store, {seed: SEED, day})
     const now = `${day}T23:30:00-04:00`
@@ -73,6 +73,19 @@ test('re-traded is what changed while approved, until it was funded', async () =
   ])
 })
 
+test('the paths the guide names are those of a release', async () => {
+  const named = [...page.matchAll(/data\/(current\/[\w.]+)/g)].map(([, path = '']) => path)
+  expect(named.length).toBeGreaterThan(2)
+  await using db = await openDatabase()
+  for (const path of new Set(named)) {
+    const file = join(lab.folder.root, path)
+    const sql = path.endsWith('.parquet')
+      ? `select count(*) as n from read_parquet('${file}')`
+      : `attach '${file}' as named (read_only); select deals as n from named.mart.portfolio_summary`
+    expect(Number((await db.one(anyRow, sql)).n), path).toBeGreaterThan(0)
+  }
+})
+
 test("the guide's own model and check are built, checked and released", async () => {
   const [model, check] = listBlocks('A table of your own')
   const sqlDir = join(lab.folder.root, '../my-sql')
@@ -85,20 +98,8 @@ test("the guide's own model and check are built, checked and released", async ()
   const scratch = await buildRelease(config, {select: 'risk.watch_list'}, lab.createWorld(LAST_NIGHT))
   expect(scratch.models.map(({name}) => name)).toEqual(['risk.watch_list'])
   expect(scratch.models[0]?.rows).toBeGreaterThan(0)
-  const {release_id} = await buildRelease(config, {}, lab.createWorld(LAST_NIGHT))
+  const world = {...lab.createWorld(LAST_NIGHT), select: '+risk.watch_list +mart.run'}
+  const {release_id} = await buildRelease(config, {}, world)
   const {manifest} = requireRelease(lab.folder, release_id)
   expect(manifest.tables.map(({name}) => name)).toContain('risk.watch_list')
-})
-
-test('the paths the guide names are those of a release', async () => {
-  const named = [...page.matchAll(/data\/(current\/[\w.]+)/g)].map(([, path = '']) => path)
-  expect(named.length).toBeGreaterThan(2)
-  await using db = await openDatabase()
-  for (const path of new Set(named)) {
-    const file = join(lab.folder.root, path)
-    const sql = path.endsWith('.parquet')
-      ? `select count(*) as n from read_parquet('${file}')`
-      : `attach '${file}' as named (read_only); select deals as n from named.mart.portfolio_summary`
-    expect(Number((await db.one(anyRow, sql)).n), path).toBeGreaterThan(0)
-  }
 })

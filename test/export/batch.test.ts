@@ -1,4 +1,3 @@
-import {spawnSync} from 'node:child_process'
 import {
   existsSync,
   mkdirSync,
@@ -64,17 +63,11 @@ deal_3,,300.10,2026-01-07T00:00:00.000000Z,0.1,
   )
 })
 
-test('an option of another profile changes no batch', async () => {
-  const plain = await write('parquet')
+test('Parquet is the very bytes of the release, whatever options of other profiles say', async () => {
+  const {dir, batch_id} = await write('parquet')
   const options = {lineEnding: 'crlf', isSpreadsheetSafe: true} as const
-  expect(await writeBatch(folder, release, {profile: 'parquet', options})).toMatchObject({
-    batch_id: plain.batch_id,
-    outcome: 'unchanged',
-  })
-})
-
-test('Parquet is the very bytes of the release', async () => {
-  const {dir} = await write('parquet')
+  const again = await writeBatch(folder, release, {profile: 'parquet', options})
+  expect(again).toMatchObject({batch_id, outcome: 'unchanged'})
   for (const {file} of release.manifest.tables)
     expect(readFileSync(join(dir, file)).equals(readFileSync(join(release.dir, file)))).toBe(true)
 })
@@ -101,44 +94,25 @@ test('the manifest of a batch says where it comes from and what every file holds
   }
 })
 
-test('a batch that is there is not written again', async () => {
+test('a batch of the same release is not written again, and byte-equal wherever it is written', async () => {
   const first = await write()
   const before = contentOf(first.dir)
   expect(await write()).toEqual({...first, outcome: 'unchanged'})
   expect(contentOf(first.dir)).toEqual(before)
-})
-
-test('a batch of the same release is byte-equal wherever it is written', async () => {
-  const first = await write()
-  const before = contentOf(first.dir)
   rmSync(first.dir, {recursive: true})
   const second = await write()
   expect(second.batch_id).toBe(first.batch_id)
   expect(contentOf(second.dir)).toEqual(before)
 })
 
-test('a batch of other tables is another batch, their order is not', async () => {
+test('a batch of other tables or of another release is another batch, their order is not', async () => {
   const all = await write()
   const one = await write('csv', ['core.deal'])
   expect(one).toMatchObject({files: 1, rows: 3})
   expect(one.batch_id).not.toBe(all.batch_id)
   expect((await write('csv', ['mart.portfolio_summary', 'core.deal'])).batch_id).toBe(all.batch_id)
-})
-
-test('a batch of another release is another batch', async () => {
-  const first = await write()
   const other = await publishTables(folder, {release_id: 'other'})
-  expect((await write('csv', undefined, other)).batch_id).not.toBe(first.batch_id)
-})
-
-test('what an export that died left behind is no batch and does not hinder the next', async () => {
-  const {batch_id, dir} = await write()
-  rmSync(dir, {recursive: true})
-  const torn = join(folder.exports, 'csv', `.writing-${batch_id}-${process.pid}`)
-  mkdirSync(torn)
-  writeFileSync(join(torn, 'core.deal.csv'), 'deal_id,prop')
-  expect(await write()).toMatchObject({batch_id, outcome: 'written', files: 2})
-  expect(existsSync(torn)).toBe(false)
+  expect((await write('csv', undefined, other)).batch_id).not.toBe(all.batch_id)
 })
 
 const damages: [string, (dir: string) => void][] = [
@@ -181,29 +155,13 @@ test('exports that cannot be written are refused by the name of the folder', asy
   expect(await write()).toMatchObject({outcome: 'written'})
 })
 
-test('an unknown profile is refused with those there are', async () => {
-  const refusal = await failureOf(write('pdf'))
-  expect(refusal).toMatchObject({code: 'UNKNOWN_NAME', exitCode: 2})
-  expect(refusal.message).toContain(`Profile 'pdf' on the command line: expected one of csv, parquet, xlsx`)
-})
-
-test('an unknown table is refused with those there are, and nothing is written', async () => {
+test('an unknown profile or table is refused with those there are, and nothing is written', async () => {
+  const {message} = await failureOf(write('pdf'))
+  expect(message).toContain(`Profile 'pdf' on the command line: expected one of csv, parquet, xlsx`)
   const refusal = await failureOf(write('csv', ['core.deal', 'seed.status']))
   expect(refusal).toMatchObject({code: 'UNKNOWN_NAME', exitCode: 2})
   expect(refusal.message).toContain(
     `Table 'seed.status' on the command line: expected one of core.deal, mart.portfolio_summary`,
   )
   expect(existsSync(folder.exports)).toBe(false)
-})
-
-test('what an export that died left behind is removed by the next one, what another writes now is not', async () => {
-  const dir = join(folder.exports, 'csv')
-  const {pid} = spawnSync(process.execPath, ['--version'])
-  const [dead, alive] = [
-    `.writing-2026-02-02-000000000000-${pid}`,
-    `.writing-2026-02-02-000000000000-${process.ppid}`,
-  ]
-  for (const name of [dead, alive]) mkdirSync(join(dir, name), {recursive: true})
-  const {batch_id} = await write()
-  expect(readdirSync(dir).sort()).toEqual([alive, batch_id])
 })

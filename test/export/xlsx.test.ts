@@ -48,7 +48,7 @@ const valuesOf = (book: Workbook, sheet: string) =>
     .getRows(1, book.getWorksheet(sheet)!.rowCount)!
     .map((row) => (row.values as unknown[]).slice(1))
 
-test('cells are typed: numbers, dates and truths as such, and a formula is a text', async () => {
+test('cells are typed and formatted, a formula is a text, and the header is frozen and filtered', async () => {
   const sheet = (await openBook((await write()).dir)).getWorksheet('core.deal')!
   const [first, second, third] = [2, 3, 4].map((row) => sheet.getRow(row))
   expect((first!.values as unknown[]).slice(1)).toEqual([
@@ -67,6 +67,11 @@ test('cells are typed: numbers, dates and truths as such, and a formula is a tex
   expect(second!.getCell(4).value).toBeNull()
   expect([third!.getCell(3).value, third!.getCell(6).value]).toEqual(['9999999999999999.99', '0100-01-01'])
   expect(first!.getCell(2).formula).toBeUndefined()
+  const formats = ['#,##0.00', '0.0%', '0.0"%"', 'yyyy-mm-dd', 'yyyy-mm-dd hh:mm:ss', '#,##0']
+  expect([3, 4, 5, 6, 7, 9].map((column) => first!.getCell(column).numFmt)).toEqual(formats)
+  expect(sheet.views).toMatchObject([{state: 'frozen', ySplit: 1}])
+  expect(sheet.autoFilter).toBe('A1:I4')
+  expect(sheet.getColumn(2).width).toBeGreaterThan(20)
 })
 
 test('a text that a spreadsheet would decode is escaped, a number that it would round is a text, a double neither', async () => {
@@ -90,23 +95,15 @@ test('a text that a spreadsheet would decode is escaped, a number that it would 
   ])
 })
 
-test('money, ratios, percentages, counts and dates have their formats; the header is frozen and filtered', async () => {
-  const sheet = (await openBook((await write()).dir)).getWorksheet('core.deal')!
-  expect([3, 4, 5, 6, 7, 9].map((column) => sheet.getRow(2).getCell(column).numFmt)).toEqual([
-    '#,##0.00',
-    '0.0%',
-    '0.0"%"',
-    'yyyy-mm-dd',
-    'yyyy-mm-dd hh:mm:ss',
-    '#,##0',
+test('the first sheet and the manifest say what the workbook is of and what each sheet comes to', async () => {
+  const {dir, files, rows} = await write()
+  const manifest = JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
+  expect({files, rows}).toEqual({files: 1, rows: 28})
+  expect(manifest.files[0].sheets).toMatchObject([
+    {table: 'core.deal', rows: 3, sum_amount: '10000000001234567.78'},
+    {table: 'mart.long', rows: 25, columns: ['i'], sum_amount: null},
   ])
-  expect(sheet.views).toMatchObject([{state: 'frozen', ySplit: 1}])
-  expect(sheet.autoFilter).toBe('A1:I4')
-  expect(sheet.getColumn(2).width).toBeGreaterThan(20)
-})
-
-test('the first sheet says what the workbook is of and ties the source out to it', async () => {
-  const lines = valuesOf(await openBook((await write()).dir), 'Summary')
+  const lines = valuesOf(await openBook(dir), 'Summary')
   expect(lines[0]).toEqual(['Loan portfolio as of 2026-02-02'])
   expect(lines).toContainEqual(['Release', release.manifest.release_id])
   expect(lines).toContainEqual(['Present deals', 3, 600.3])
@@ -126,16 +123,6 @@ test('a sheet is printed in a size that can be read: a wide one side by side, it
   expect(broad).toMatchObject({fitToWidth: 2, printTitlesRow: '1:1', printTitlesColumn: 'A:A'})
   const [title] = book.getWorksheet('Summary')!.getRows(1, 1)!
   expect(title!.getCell(1).style.font).toMatchObject({name: 'Calibri', bold: true, size: 16})
-})
-
-test('the manifest holds the control totals of every sheet', async () => {
-  const {dir, files, rows} = await write()
-  const manifest = JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
-  expect({files, rows}).toEqual({files: 1, rows: 28})
-  expect(manifest.files[0].sheets).toMatchObject([
-    {table: 'core.deal', rows: 3, sum_amount: '10000000001234567.78'},
-    {table: 'mart.long', rows: 25, columns: ['i'], sum_amount: null},
-  ])
 })
 
 test('a table of more rows than a sheet holds goes on in the next, header and all', async () => {
@@ -192,37 +179,23 @@ test('a text no cell can hold is refused with table and column', async () => {
   expect(refusal.message).toContain("Column 'note' of table 'core.deal' holds a text of 32768 characters")
 })
 
-test('a folder that takes no file fails the export instead of waiting for ever', async () => {
-  await using db = await openDatabase({attach: [{path: release.database, alias: 'release', readOnly: true}]})
-  const work = createXlsxWriter()(
-    db,
-    release,
-    {tables: ['core.deal'], options: {}},
-    join(data.folder.root, 'no'),
-  )
-  expect(await failureOf(work)).toMatchObject({code: 'ENOENT'})
-})
-
-test('what is no archive is refused', async () => {
+test('a folder that takes no file fails the export instead of waiting for ever, and what is no archive is refused', async () => {
   const path = join(data.folder.root, 'torn.xlsx')
   writeFileSync(path, 'x'.repeat(100))
   expect(await failureOf((async () => pinZipDates(path))())).toMatchObject({code: 'EXPORT_XLSX_TOO_LARGE'})
+  await using db = await openDatabase({attach: [{path: release.database, alias: 'release', readOnly: true}]})
+  const nowhere = join(data.folder.root, 'no')
+  const work = createXlsxWriter()(db, release, {tables: ['core.deal'], options: {}}, nowhere)
+  expect(await failureOf(work)).toMatchObject({code: 'ENOENT'})
 })
 
 test('the rows of a query are a sheet of their own, as many as it holds', async () => {
   await using db = await openDatabase()
   const path = join(data.folder.root, 'rows.xlsx')
-  const write = (rows: number) =>
-    writeQueryBook(
-      db,
-      {
-        path,
-        title: 'query',
-        from: `(select 1.50::decimal(18,2) as amount, '=a' as b from range(${rows}))`,
-      },
-      release.manifest,
-      11,
-    )
+  const write = (rows: number) => {
+    const from = `(select 1.50::decimal(18,2) as amount, '=a' as b from range(${rows}))`
+    return writeQueryBook(db, {path, title: 'query', from}, release.manifest, 11)
+  }
   for (const rows of [0, 10]) {
     await write(rows)
     const book = new Workbook()

@@ -45,19 +45,13 @@ describe('the package', () => {
   const run = (command: string[], env: Record<string, string> = {}) =>
     startProcess(command, env, project).ended
 
-  test('leaves nothing behind in the checkout and takes no sources along', () => {
+  test('leaves nothing behind in the checkout, takes no sources along, and has the settings to copy', () => {
+    const home = join(project, 'node_modules/loantape')
+    expect(readFileSync(join(home, '.env.example'), 'utf8')).toContain('LOANTAPE_BASE_URL=')
+    expect(readFileSync(join(home, 'README.md'), 'utf8')).toContain('The package needs Node 24 or later')
     expect(existsSync(join(ROOT, 'dist'))).toBe(false)
     expect(existsSync(join(project, 'node_modules/loantape/src'))).toBe(false)
     expect(existsSync(join(project, 'node_modules/loantape/test'))).toBe(false)
-  })
-
-  test('has the settings to copy that its README names', () => {
-    expect(readFileSync(join(project, 'node_modules/loantape/.env.example'), 'utf8')).toContain(
-      'LOANTAPE_BASE_URL=',
-    )
-    expect(readFileSync(join(project, 'node_modules/loantape/README.md'), 'utf8')).toContain(
-      'The package needs Node 24 or later',
-    )
   })
 
   test('npx loantape --version says which it is', async () => {
@@ -81,17 +75,11 @@ describe('the package', () => {
     using serve = startProcess([process.execPath, bin, 'serve', '--data', 'demo-data'], port, project)
     const findUrl = () => /"url":"(http:[^"]+)","msg":"web side listens"/.exec(serve.printed().stderr)?.[1]
     const url = await until(findUrl)
-    for (const path of [
-      '/',
-      '/portfolio?part=funded',
-      '/assets/workbench.js',
-      '/assets/sql-editor.js',
-      '/assets/@codemirror/view.js',
-      '/assets/echarts.js',
-      '/sql?q=select+1',
-    ]) {
+    const assets = ['workbench', 'sql-editor', '@codemirror/view', 'echarts'].map(
+      (name) => `/assets/${name}.js`,
+    )
+    for (const path of ['/', '/portfolio?part=funded', '/sql?q=select+1', ...assets])
       expect((await fetch(`${url}${path}`)).status, path).toBe(200)
-    }
   })
 
   test('says under an older Node which it needs and which it got', async () => {
@@ -132,20 +120,10 @@ describe('the package', () => {
        // @ts-expect-error: no such stage
        client.deals.list({stage: 'closed'})`,
     )
-    const options = [
-      '--noEmit',
-      '--strict',
-      '--module',
-      'nodenext',
-      '--target',
-      'es2024',
-      '--types',
-      'node',
-      '--typeRoots',
-      join(ROOT, 'node_modules/@types'),
-      '--skipLibCheck',
-    ]
-    const {code, stdout} = await run([join(ROOT, 'node_modules/.bin/tsc'), ...options, 'typed.ts'])
+    const options =
+      '--noEmit --strict --module nodenext --target es2024 --types node --skipLibCheck --typeRoots'
+    const given = [...options.split(' '), join(ROOT, 'node_modules/@types'), 'typed.ts']
+    const {code, stdout} = await run([join(ROOT, 'node_modules/.bin/tsc'), ...given])
     expect([stdout, code]).toEqual(['', 0])
   })
 })

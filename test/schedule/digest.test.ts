@@ -1,74 +1,46 @@
-import {once} from 'node:events'
-import {existsSync, readFileSync} from 'node:fs'
-import {createServer} from 'node:http'
-import type {AddressInfo} from 'node:net'
+import {existsSync, readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {buffer, text} from 'node:stream/consumers'
-import {SMTPServer} from 'smtp-server'
 import {expect, test} from 'vitest'
+import {startInbox} from '../support/inbox.ts'
 import {aDeal, createLab} from '../support/lab.ts'
 
 test('a night tells the figures of the day once, what moved them and what needs a person, with the report in the mail', async () => {
   await using lab = await createLab({tables: 'all'})
-  const posts: string[] = []
-  const mails: string[] = []
-  const hook = createServer(async (request, response) => {
-    posts.push(String(JSON.parse(await text(request)).text))
-    response.end('ok')
-  }).listen(0, '127.0.0.1')
-  await once(hook, 'listening')
-  const mail = new SMTPServer({
-    authOptional: true,
-    disabledCommands: ['STARTTLS'],
-    onData: async (stream, _session, done) => {
-      mails.push((await buffer(stream)).toString())
-      done()
-    },
-  })
-  const mailPort = await new Promise<number>((resolve) => {
-    const server = mail.listen(0, '127.0.0.1', () => resolve((server.address() as AddressInfo).port))
-  })
-  const env = {
-    LOANTAPE_ALARM_WEBHOOK_URL: `http://127.0.0.1:${(hook.address() as AddressInfo).port}/hook`,
-    LOANTAPE_ALARM_EMAIL_TO: 'desk@example.com',
-    LOANTAPE_SMTP_URL: `smtp://127.0.0.1:${mailPort}`,
-  }
+  await using inbox = await startInbox()
+  const {posts, mails} = inbox
+  const {LOANTAPE_DEAD_MAN_URL: _none, ...env} = inbox.env
   const night = (now: string) => lab.run(['run', 'nightly'], {...env, LOANTAPE_NOW: now})
-  try {
-    lab.service.store.insert([aDeal(1), aDeal(2, {status: 'funded'})])
-    expect(await night('2026-03-02T23:30:00-05:00')).toMatchObject({code: 0})
-    lab.service.store.update('deal_000001', {status: 'funded', loanAmountCents: 350_000_07n})
-    lab.service.store.insert([
-      aDeal(3, {status: 'a <b> & "c"'}),
-      aDeal(4, {
-        status: 'held\n- deal_000009: draft → funded\u202e',
-        propertyAddress: '</title><script>alert(1)</script>\n1 Main St, Austin, TX 78701',
-        loanProgram: '<img src=x onerror=alert(1)>',
-      }),
-    ])
-    expect(await night('2026-03-03T23:30:00-05:00')).toMatchObject({code: 0})
-    expect(await night('2026-03-03T23:50:00-05:00')).toMatchObject({code: 0})
+  lab.service.store.insert([aDeal(1), aDeal(2, {status: 'funded'})])
+  expect(await night('2026-03-02T23:30:00-05:00')).toMatchObject({code: 0})
+  lab.service.store.update('deal_000001', {status: 'funded', loanAmountCents: 350_000_07n})
+  lab.service.store.insert([
+    aDeal(3, {status: 'a <b> & "c"'}),
+    aDeal(4, {
+      status: 'held\n- deal_000009: draft → funded\u202e',
+      propertyAddress: '</title><script>alert(1)</script>\n1 Main St, Austin, TX 78701',
+      loanProgram: '<img src=x onerror=alert(1)>',
+    }),
+  ])
+  expect(await night('2026-03-03T23:30:00-05:00')).toMatchObject({code: 0})
+  expect(await night('2026-03-03T23:50:00-05:00')).toMatchObject({code: 0})
 
-    expect(posts).toHaveLength(2)
-    expect(posts[1]).toContain('*Portfolio as of 2026-03-03: $1.4M open, $700K funded*')
-    expect(posts[1]).toContain('Funded: $700,000.07 in 2 deals, +$350,000.07')
-    expect(posts[1]).toContain('- deal_000001: draft → funded, $350,000.00 → $350,000.07')
-    expect(posts[1]).toMatch(
-      /What needs a person:\n- .*Every status in use is listed in seed.status: not so for 2 rows, such as a &lt;b&gt; &amp; \\?"c\\?"/,
-    )
-    expect(posts[1]?.match(/^- .*/gm)).toEqual(
-      expect.not.arrayContaining([expect.stringMatching(/^- deal_000009/)]),
-    )
-    expect(posts[1]).not.toContain('\u202e')
-    const report = readFileSync(join(lab.folder.current, 'report.html'), 'utf8')
-    expect(report).toContain('&lt;img src=x')
-    expect(report).not.toMatch(/<script>alert|<img src=x|<\/title><script/)
-    expect(mails).toHaveLength(2)
-    expect(mails[1]).toContain('filename=report.html')
-    expect(existsSync(join(lab.folder.current, 'report.html'))).toBe(true)
-    expect(await lab.run(['verify'])).toMatchObject({code: 0})
-  } finally {
-    hook.close()
-    await new Promise<void>((resolve) => mail.close(() => resolve()))
-  }
+  expect(['csv', 'parquet'].map((name) => readdirSync(join(lab.folder.exports, name)).length)).toEqual([2, 2])
+  expect(posts).toHaveLength(2)
+  expect(posts[1]).toContain('*Portfolio as of 2026-03-03: $1.4M open, $700K funded*')
+  expect(posts[1]).toContain('Funded: $700,000.07 in 2 deals, +$350,000.07')
+  expect(posts[1]).toContain('- deal_000001: draft → funded, $350,000.00 → $350,000.07')
+  expect(posts[1]).toMatch(
+    /What needs a person:\n- .*Every status in use is listed in seed.status: not so for 2 rows, such as a &lt;b&gt; &amp; \\?"c\\?"/,
+  )
+  expect(posts[1]?.match(/^- .*/gm)).toEqual(
+    expect.not.arrayContaining([expect.stringMatching(/^- deal_000009/)]),
+  )
+  expect(posts[1]).not.toContain('\u202e')
+  const report = readFileSync(join(lab.folder.current, 'report.html'), 'utf8')
+  expect(report).toContain('&lt;img src=x')
+  expect(report).not.toMatch(/<script>alert|<img src=x|<\/title><script/)
+  expect(mails).toHaveLength(2)
+  expect(mails[1]).toContain('filename=report.html')
+  expect(existsSync(join(lab.folder.current, 'report.html'))).toBe(true)
+  expect(await lab.run(['verify'])).toMatchObject({code: 0})
 })

@@ -39,14 +39,12 @@ const namesOf = async (config: typeof builtIn) => (await readJobs(config)).map((
 const writeJob = (file: string, job: unknown) =>
   writeFileSync(join(jobsDir, file), `export default ${JSON.stringify(job)}\n`)
 
-test('the built-in nightly job syncs and exports', async () => {
+test("the user's own jobs stand beside the built-in ones, and files that are no modules are passed over", async () => {
+  writeFileSync(join(jobsDir, 'README.md'), '# Jobs\n')
   expect(await requireJob(builtIn, 'nightly')).toMatchObject({
     timeZone: 'America/New_York',
     steps: [{do: 'sync'}, {do: 'export', profiles: ['csv', 'parquet']}, {do: 'notify'}],
   })
-})
-
-test("the user's own jobs stand beside the built-in ones", async () => {
   writeJob('own.ts', aJob({name: 'own'}))
   const jobs = await readJobs(withOwn())
   expect(jobs.map(({name}) => name)).toEqual([...(await namesOf(builtIn)), 'own'])
@@ -71,67 +69,52 @@ test('a job file may have types, and values from a file beside it', async () => 
   expect((await readJobs(withOwn())).at(-1)).toMatchObject({name: 'own', steps: [{do: 'sync'}]})
 })
 
-test('files that are no modules are passed over', async () => {
-  writeFileSync(join(jobsDir, 'README.md'), '# Jobs\n')
-  expect(await namesOf(withOwn())).toEqual(await namesOf(builtIn))
-})
+const EXPORT = {do: 'export', profiles: ['cvs']}
 
-test.each<[string, Record<string, unknown>]>([
-  ['name', {name: 'Month End'}],
-  ['schedule', {schedule: 'nightly'}],
-  ['schedule', {schedule: '0 7 1 *'}],
-  ['minute', {schedule: '61 7 1 * *'}],
-  ['catchUp', {catchUp: 'each', steps: [{do: 'sync'}]}],
-  ['steps.0.profiles.0', {steps: [{do: 'export', profiles: ['cvs']}]}],
-  ['timeZone', {timeZone: 'Mars/Base'}],
-  ['catchUp', {catchUp: 'sometimes'}],
-  ['graceMinutes', {graceMinutes: -1}],
-  ['timeoutMinutes', {timeoutMinutes: 0}],
-  ['steps', {steps: []}],
-  ['steps.0.do', {steps: [{do: 'delete'}]}],
-  ['steps.1.profiles', {steps: [{do: 'sync'}, {do: 'export', profiles: []}]}],
-  ['retries', {retries: 3}],
-])('a bad %s is refused with file and field', async (field, fields) => {
-  writeJob('bad.mjs', aJob(fields))
+test.each<[fields: string[], wrong: Record<string, unknown>]>([
+  [
+    ['name', 'schedule', 'timeZone', 'catchUp', 'graceMinutes', 'timeoutMinutes', 'steps.0.do', 'retries'],
+    {
+      ...{
+        name: 'Month End',
+        schedule: 'nightly',
+        timeZone: 'Mars/Base',
+        catchUp: 'sometimes',
+        graceMinutes: -1,
+      },
+      ...{timeoutMinutes: 0, steps: [{do: 'delete'}], retries: 3},
+    },
+  ],
+  [['minute', 'steps.0.profiles.0'], {schedule: '61 7 1 * *', steps: [EXPORT]}],
+  [['schedule', 'steps.1.profiles'], {schedule: '0 7 1 *', steps: [{do: 'sync'}, {...EXPORT, profiles: []}]}],
+  [['steps'], {steps: []}],
+  [['catchUp'], {catchUp: 'each', steps: [{do: 'sync'}]}],
+])('a bad %s is refused with file and field', async (fields, wrong) => {
+  writeJob('bad.mjs', aJob(wrong))
   const refusal = await failureOf(readJobs(withOwn()))
   expect(refusal).toMatchObject({code: 'JOB_INVALID', exitCode: 2})
-  expect(refusal.message).toContain(join(jobsDir, 'bad.mjs'))
-  expect(refusal.message).toContain(field)
+  for (const words of [join(jobsDir, 'bad.mjs'), ...fields]) expect(refusal.message).toContain(words)
+  // The profiles there are, each once.
+  if (fields.includes('steps.0.profiles.0')) expect(refusal.message.match(/quickbooks/g)).toHaveLength(1)
 })
 
-test('an unknown profile is refused with those there are, each named once', async () => {
-  writeJob('bad.mjs', aJob({steps: [{do: 'export', profiles: ['cvs']}]}))
-  const {message} = await failureOf(readJobs(withOwn()))
-  expect(message.match(/quickbooks/g)).toHaveLength(1)
-})
+const GOOD = `export default ${JSON.stringify(aJob())}`
 
 test.each([
   ['does not parse', 'export default {'],
   ['throws', `throw new Error('no database here')`],
   ['exports nothing', 'const job = 1'],
   ['ends the process', 'process.exit(0)'],
-  [
-    'reads a file elsewhere',
-    `import {readFileSync} from 'node:fs'\nreadFileSync('/etc/hostname')\nexport default ${JSON.stringify(aJob())}`,
-  ],
+  ['reads a file elsewhere', `import {readFileSync} from 'node:fs'\nreadFileSync('/etc/hostname')\n${GOOD}`],
   [
     'reads a file elsewhere through a link',
     `import {readFileSync} from 'node:fs'\nthrow new Error(readFileSync(new URL('./link.txt', import.meta.url), 'utf8'))`,
   ],
-  [
-    'kills whoever reads it',
-    `process.kill(process.ppid, 'SIGKILL')\nexport default ${JSON.stringify(aJob())}`,
-  ],
+  ['kills whoever reads it', `process.kill(process.ppid, 'SIGKILL')\n${GOOD}`],
   ['asks this machine', `export default await fetch('http://127.0.0.1:1/').then(() => null)`],
-  [
-    'opens a connection',
-    `import {connect} from 'node:net'\nconnect(1)\nexport default ${JSON.stringify(aJob())}`,
-  ],
-  ['reaches a stream', `console._stdout.destroy()\nexport default ${JSON.stringify(aJob())}`],
-  [
-    'changes what its reader uses',
-    `Object.prototype.toJSON = () => 1\nexport default ${JSON.stringify(aJob())}`,
-  ],
+  ['opens a connection', `import {connect} from 'node:net'\nconnect(1)\n${GOOD}`],
+  ['reaches a stream', `console._stdout.destroy()\n${GOOD}`],
+  ['changes what its reader uses', `Object.prototype.toJSON = () => 1\n${GOOD}`],
   ['starts a program', `import {execFileSync} from 'node:child_process'\nexecFileSync('true')`],
 ])('a file that %s is refused by name', async (_, text) => {
   writeFileSync(join(aside, 'secret.txt'), 'of another')
@@ -162,12 +145,9 @@ test('a job file that changes is read again', async () => {
   expect(await namesOf(withOwn())).toContain('another')
 })
 
-test('a folder that is not there is refused by name', async () => {
-  const refusal = await failureOf(readJobs({...builtIn, jobsDir: '/nowhere/at/all'}))
-  expect(refusal.message).toContain(`/nowhere/at/all`)
-})
-
-test('an unknown job is refused with those there are', async () => {
+test('an unknown job is refused with those there are, and a folder that is not there by name', async () => {
+  const nowhere = await failureOf(readJobs({...builtIn, jobsDir: '/nowhere/at/all'}))
+  expect(nowhere.message).toContain(`/nowhere/at/all`)
   const refusal = await failureOf(requireJob(builtIn, 'weekly'))
   expect(refusal).toMatchObject({code: 'UNKNOWN_NAME', exitCode: 2})
   expect(refusal.message).toMatch(/Job 'weekly' on the command line: expected one of .*nightly/)

@@ -42,12 +42,14 @@ const exportCsv: Step = {do: 'export', profiles: ['csv'], tables: ['core.deal'],
 const runAt = (slot: string, now: string, ...steps: Step[]) =>
   runJob(lab.config, {job: aJob(...steps), slot: Date.parse(slot)}, lab.createWorld(now))
 
-test('a job that closes a month ends well before its business day, and before its later steps', async () => {
+test('a job that closes a month ends well before its business day, its later steps, and the first walk', async () => {
   expect(await runAt('2026-06-02T11:00:00Z', '2026-06-03T12:00:00Z', close, exportCsv)).toEqual({
     job: 'month-end',
     outcome: 'not_due',
     steps: [{do: 'close_period', result: {outcome: 'not_due', period: '2026-05'}}],
   })
+  const early = await runAt('2026-05-05T11:00:00Z', '2026-06-05T12:00:00Z', close)
+  expect(early).toMatchObject({outcome: 'not_due'})
 })
 
 test('on its business day it closes the month before and writes its files, also when run late and again', async () => {
@@ -70,22 +72,11 @@ test('after its business day it goes on with a closed month, leaves a reopened o
   ])
   reopenPeriod(lab.config, {period: '2026-05', why: 'a late correction'}, lab.createWorld())
   using stateDb = openStateDb(lab.folder.stateDb)
-  recordPeriodEvent(stateDb, {
-    period: '2026-05',
-    action: 'remap',
-    at: '2026-06-04T09:00:00Z',
-    who: 'us',
-    why: null,
-  })
+  const remap = {action: 'remap', at: '2026-06-04T09:00:00Z', who: 'us', why: null} as const
+  recordPeriodEvent(stateDb, {period: '2026-05', ...remap})
   expect(await runOnDay4()).toMatchObject({outcome: 'not_due', steps: [{do: 'close_period'}]})
   stateDb.db.exec('delete from period_event')
   expect((await runOnDay4()).steps[0]).toMatchObject({result: {outcome: 'closed', period: '2026-05'}})
-})
-
-test('a month before the first walk is not due', async () => {
-  expect(await runAt('2026-05-05T11:00:00Z', '2026-06-05T12:00:00Z', close)).toMatchObject({
-    outcome: 'not_due',
-  })
 })
 
 test('a run that catches up writes the files of the day of its slot', async () => {
@@ -106,11 +97,8 @@ test('what this run has written is delivered, by a step of its own', async () =>
 test('the shipped month-end job writes journal, register and roll-forward of the month before', async () => {
   const job = await requireJob(lab.config, 'month-end')
   expect(isEnabled(job)).toBe(false)
-  const result = await runJob(
-    lab.config,
-    {job, slot: Date.parse('2026-06-03T11:00:00Z')},
-    lab.createWorld('2026-06-05T12:00:00Z'),
-  )
+  const slot = Date.parse('2026-06-03T11:00:00Z')
+  const result = await runJob(lab.config, {job, slot}, lab.createWorld('2026-06-05T12:00:00Z'))
   expect(result.outcome).toBe('done')
   const batches = readdirSync(join(lab.folder.exports, 'csv'))
   expect(batches.length).toBeGreaterThan(1)
@@ -121,12 +109,7 @@ test('a run somebody asked for is recorded, with the words it failed with', asyn
   await failureOf(performJob(lab.config, {job}, lab.createWorld()))
   using stateDb = openStateDb(lab.folder.stateDb)
   const row = stateDb.db.prepare(`select * from job_run where job = 'to-postgres'`).get()
-  expect(row).toMatchObject({
-    slot: null,
-    state: 'failed',
-    exit_code: 2,
-    error_code: 'CONFIG_MISSING',
-  })
+  expect(row).toMatchObject({slot: null, state: 'failed', exit_code: 2, error_code: 'CONFIG_MISSING'})
 })
 
 test('a claim that was given to another process is not carried out', async () => {

@@ -121,6 +121,8 @@ function aScheduler(
   }
 }
 
+const lastRun = (stateDb: StateDb) => listLatestJobRuns(stateDb, 1)[0]
+
 const statesOf = ({stateDb}: Bench) =>
   listLatestJobRuns(stateDb, 1000)
     .map(({slot, state}) => `${slot?.slice(0, 16)} ${state}`)
@@ -223,25 +225,15 @@ test('an event that came under a clock that was ahead is looked at when it is ri
   expect(scheduler.started.at(-1)).toMatch(/^webhooks 2026-06-01T01:01/)
 })
 
-test('a slot that falls due during another run waits its turn', async () => {
-  const scheduler = aScheduler([aJob(), aJob({name: 'rates', schedule: '31 2 * * *'})])
-  scheduler.tick()
-  now = Date.parse('2026-06-01T06:31:00Z')
-  scheduler.tick()
-  scheduler.tick()
-  expect(scheduler.started).toEqual(['nightly 2026-06-01T06:30:00.000Z'])
-  await scheduler.end()
-  scheduler.tick()
-  expect(scheduler.started[1]).toBe('rates 2026-06-01T06:31:00.000Z')
-})
-
-test('a job that is due all the time does not keep another from its turn', async () => {
+test('a slot that falls due during another run waits its turn, and a job that is due all the time keeps no other from it', async () => {
   const busy = {schedule: '* * * * *', graceMinutes: 5}
   const scheduler = aScheduler([aJob({...busy, name: 'a'}), aJob({...busy, name: 'b'})])
   scheduler.tick()
   for (let minute = 1; minute <= 6; minute += 1) {
     now = START + minute * MINUTE
     scheduler.tick()
+    scheduler.tick()
+    expect(scheduler.started).toHaveLength(minute)
     await scheduler.end()
   }
   expect(scheduler.started.map((run) => run[0])).toEqual(['a', 'b', 'a', 'b', 'a', 'b'])
@@ -262,7 +254,7 @@ test.each([
   expect(statesOf(restarted).slice(0, 2)).toEqual(['2026-06-01T06:30 skipped', '2026-06-02T06:30 skipped'])
 })
 
-test('a run whose process was killed with the scheduler is run again by the next', async () => {
+test('a run whose process was killed with the scheduler, or stopped with the server, is run again by the next', async () => {
   const jobs = [aJob()]
   const killed = aScheduler(jobs)
   killed.tick()
@@ -276,25 +268,20 @@ test('a run whose process was killed with the scheduler is run again by the next
   // What the first would still record counts no more.
   await killed.end({exitCode: 1})
   expect(statesOf(next)).toEqual(['2026-06-01T06:30 done'])
+
+  const stopping = new AbortController()
+  const stopped = aScheduler(jobs, undefined, stopping.signal)
+  now = Date.parse('2026-06-02T06:30:00Z')
+  stopped.tick()
+  stopping.abort()
+  await stopped.crash({code: null, signal: 'SIGTERM'})
+  const last = aScheduler(jobs)
+  now += 5 * MINUTE
+  last.tick()
+  expect(last.started).toEqual(['nightly 2026-06-02T06:30:00.000Z'])
 })
 
-test('a run that kills its process each time is given up after three attempts', async () => {
-  const scheduler = aScheduler([aJob()])
-  scheduler.tick()
-  now = Date.parse('2026-06-01T06:30:00Z')
-  for (let attempt = 0; attempt < 5; attempt += 1) {
-    scheduler.tick()
-    if (scheduler.current()) await scheduler.crash({code: null, signal: 'SIGKILL'})
-  }
-  expect(scheduler.started).toHaveLength(3)
-  expect(listLatestJobRuns(scheduler.stateDb, 1)[0]).toMatchObject({
-    state: 'failed',
-    error_code: 'JOB_CRASHED',
-    error: 'Its process was killed by SIGKILL.',
-  })
-})
-
-test('how each attempt ended is kept, with what its process logged last', async () => {
+test('how each attempt ended is kept, with what its process logged last; after three that crashed it is given up', async () => {
   const scheduler = aScheduler([aJob()])
   scheduler.tick()
   now = Date.parse('2026-06-01T06:30:00Z')
@@ -304,15 +291,19 @@ test('how each attempt ended is kept, with what its process logged last', async 
   now += MINUTE
   await scheduler.end()
   const [run] = listLatestJobRuns(scheduler.stateDb, 1)
-  expect(listAttempts(scheduler.stateDb, run?.job_run_id ?? 0)).toEqual([
-    expect.objectContaining({attempt: 1, error_code: 'JOB_CRASHED', exit_code: null, log: 'out of memory\n'}),
-    expect.objectContaining({
-      attempt: 2,
-      error_code: null,
-      exit_code: 0,
-      ended_at: '2026-06-01T06:31:00.000Z',
-    }),
-  ])
+  const first = {attempt: 1, error_code: 'JOB_CRASHED', exit_code: null, log: 'out of memory\n'}
+  const second = {attempt: 2, error_code: null, exit_code: 0, ended_at: '2026-06-01T06:31:00.000Z'}
+  const attempts = listAttempts(scheduler.stateDb, run?.job_run_id ?? 0)
+  expect(attempts).toEqual([expect.objectContaining(first), expect.objectContaining(second)])
+
+  now = Date.parse('2026-06-02T06:30:00Z')
+  for (let attempt = 0; attempt < 5; attempt += 1) {
+    scheduler.tick()
+    if (scheduler.current()) await scheduler.crash({code: null, signal: 'SIGKILL'})
+  }
+  expect(scheduler.started).toHaveLength(2 + 3)
+  const crashed = {error_code: 'JOB_CRASHED', error: 'Its process was killed by SIGKILL.'}
+  expect(lastRun(scheduler.stateDb)).toMatchObject({state: 'failed', ...crashed})
   pruneRuns(scheduler.stateDb, 'nightly', now + 91 * DAY)
   expect(listAttempts(scheduler.stateDb, run?.job_run_id ?? 0)).toEqual([])
 })
@@ -329,20 +320,6 @@ test('a run whose end the state database does not take ends with a later tick, a
   scheduler.tick()
   expect(scheduler.started).toHaveLength(2)
   expect(listLatestJobRuns(scheduler.stateDb, 1)[0]).toMatchObject({state: 'running', attempt: 2})
-})
-
-test('a run that was stopped with the server is run by the next one', async () => {
-  const stopping = new AbortController()
-  const stopped = aScheduler([aJob()], undefined, stopping.signal)
-  stopped.tick()
-  now = Date.parse('2026-06-01T06:30:00Z')
-  stopped.tick()
-  stopping.abort()
-  await stopped.crash({code: null, signal: 'SIGTERM'})
-  const next = aScheduler([aJob()])
-  now += 5 * MINUTE
-  next.tick()
-  expect(next.started).toEqual(['nightly 2026-06-01T06:30:00.000Z'])
 })
 
 test('a job of another schedule has slots from now on, one that is gone none', () => {
@@ -367,8 +344,6 @@ async function startDeaf(): Promise<{pid: number; said: AsyncIterator<string>; e
   expect((await said.next()).value).toBe('up')
   return {pid: child.pid ?? 0, said, ended}
 }
-
-const lastRun = (stateDb: StateDb) => listLatestJobRuns(stateDb, 1)[0]
 
 test('a run that hangs is asked to stop after its timeout and killed ten seconds later; the slot has failed, the next runs', async () => {
   const scheduler = aScheduler([aJob({timeoutMinutes: 30})])
@@ -397,18 +372,10 @@ test('a run that hangs is asked to stop after its timeout and killed ten seconds
     error_code: 'JOB_TIMEOUT',
     error: expect.stringContaining('longer than its timeout of 30 minutes'),
   })
-  const told = readConditions(
-    scheduler.stateDb,
-    {config: {alarmMaxAgeHours: 26}, release: undefined, jobs: ['nightly']},
-    now,
-  )
-  expect(told).toContainEqual(
-    expect.objectContaining({
-      name: 'job nightly',
-      state: 'JOB_TIMEOUT',
-      title: 'Job nightly took too long and was ended [JOB_TIMEOUT]',
-    }),
-  )
+  const watched = {config: {alarmMaxAgeHours: 26}, release: undefined, jobs: ['nightly']}
+  const title = 'Job nightly took too long and was ended [JOB_TIMEOUT]'
+  const told = expect.objectContaining({name: 'job nightly', state: 'JOB_TIMEOUT', title})
+  expect(readConditions(scheduler.stateDb, watched, now)).toContainEqual(told)
   now += DAY
   scheduler.tick()
   expect(scheduler.started).toEqual(['nightly 2026-06-01T06:30:00.000Z', 'nightly 2026-06-02T06:30:00.000Z'])
@@ -430,16 +397,6 @@ test('a run that hangs is ended also when the server that started it is gone', a
   next.tick()
   expect(await ended).toEqual({code: null, signal: 'SIGKILL'})
   expect(lastRun(next.stateDb)).toMatchObject({state: 'failed', error_code: 'JOB_TIMEOUT'})
-})
-
-test('a run that ends by itself after it was asked to stop is no crash', async () => {
-  const scheduler = aScheduler([aJob({timeoutMinutes: 30})])
-  scheduler.tick()
-  now = Date.parse('2026-06-01T06:30:00Z')
-  scheduler.tick()
-  now += 31 * MINUTE
-  await scheduler.crash({code: null, signal: 'SIGTERM'})
-  expect(lastRun(scheduler.stateDb)).toMatchObject({state: 'failed', error_code: 'JOB_TIMEOUT'})
 })
 
 /** Clocks that change twice a year, four times, and by half an hour. */

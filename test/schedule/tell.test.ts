@@ -1,8 +1,3 @@
-import {once} from 'node:events'
-import {createServer, type Server} from 'node:http'
-import type {AddressInfo} from 'node:net'
-import {buffer, text} from 'node:stream/consumers'
-import {SMTPServer} from 'smtp-server'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {type Config, parseConfig} from '../../src/core/config.ts'
 import {createSilentLog} from '../../src/core/log.ts'
@@ -12,16 +7,15 @@ import {beginRun, endRun, recordSlot} from '../../src/schedule/job-runs.ts'
 import {storeWatch} from '../../src/schedule/scheduler.ts'
 import {pingDeadMan, tellPeople} from '../../src/schedule/tell.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
+import {type Inbox, startInbox} from '../support/inbox.ts'
 
 const HOUR = 3_600_000
 
 let now: number
 let stateDb: StateDb
-let hook: Server
-let mail: SMTPServer
+let inbox: Inbox
 let posts: string[]
 let mails: string[]
-let hookStatus: number
 let config: Config
 
 const world = (): World => ({
@@ -40,51 +34,22 @@ const watched = (jobs = ['nightly']) => ({config, release: undefined, jobs})
 beforeEach(async () => {
   now = Date.parse('2026-06-01T06:00:00Z')
   stateDb = openStateDb(':memory:')
-  ;[posts, mails, hookStatus] = [[], [], 200]
-  hook = createServer(async (request, response) => {
-    posts.push(request.method === 'POST' ? String(JSON.parse(await text(request)).text) : String(request.url))
-    response.writeHead(hookStatus).end('ok')
-  }).listen(0, '127.0.0.1')
-  await once(hook, 'listening')
-  mail = new SMTPServer({
-    authOptional: true,
-    disabledCommands: ['STARTTLS'],
-    onData: async (stream, _session, done) => {
-      mails.push((await buffer(stream)).toString())
-      done()
-    },
-  })
-  const mailPort = await new Promise<number>((resolve) => {
-    const server = mail.listen(0, '127.0.0.1', () => resolve((server.address() as AddressInfo).port))
-  })
-  const hookUrl = `http://127.0.0.1:${(hook.address() as AddressInfo).port}`
-  config = parseConfig(
-    {
-      LOANTAPE_ALARM_WEBHOOK_URL: `${hookUrl}/hook`,
-      LOANTAPE_DEAD_MAN_URL: `${hookUrl}/alive`,
-      LOANTAPE_ALARM_EMAIL_TO: 'night@example.com',
-      LOANTAPE_SMTP_URL: `smtp://127.0.0.1:${mailPort}`,
-    },
-    {readFile: () => ''},
-  )
+  inbox = await startInbox()
+  ;({posts, mails} = inbox)
+  config = parseConfig(inbox.env, {readFile: () => ''})
 })
 
 afterEach(async () => {
   stateDb[Symbol.dispose]()
-  hook.close()
-  await new Promise<void>((resolve) => mail.close(() => resolve()))
+  await inbox[Symbol.asyncDispose]()
 })
 
 /** A job runs and ends; `fields` say how badly. */
 async function runAndTell(fields: Partial<Parameters<typeof endRun>[2]> = {}): Promise<void> {
   now += HOUR / 2
   const run = beginRun(stateDb, 'nightly', now)
-  endRun(
-    stateDb,
-    run,
-    {exitCode: 0, errorCode: null, error: null, summary: null, retryAt: null, ...fields},
-    now,
-  )
+  const well = {exitCode: 0, errorCode: null, error: null, summary: null, retryAt: null}
+  endRun(stateDb, run, {...well, ...fields}, now)
   await tellPeople(stateDb, watched(), world())
 }
 
@@ -117,7 +82,7 @@ test('a run that found that it was not its day is no recovery', async () => {
   expect(posts[1]).toContain('*Recovered: job nightly is done*')
 })
 
-test('a message names the run, what is kept and what to do, and is no markup', async () => {
+test('a message names the run, what is kept, what to do and the lender of a fleet, and is no markup; another failure is another', async () => {
   await runAndTell(shrunk)
   expect(posts[0]).toContain('*Job nightly was stopped by a guard [GUARD_SHRINK]*')
   expect(posts[0]).toContain('Run 1 of job nightly')
@@ -125,12 +90,10 @@ test('a message names the run, what is kept and what to do, and is no markup', a
   expect(posts[0]).toContain('Nothing was applied. Look, then sync --accept shrink.')
   expect(mails[0]).toContain('To: night@example.com')
   expect(mails[0]).toContain('Walk <w1>')
-})
-
-test('another failure of the same job is another message', async () => {
-  await runAndTell(shrunk)
+  config = {...config, source: 'acme'}
   await runAndTell({exitCode: 3, errorCode: 'CHECKS_FAILED', error: 'A check failed.'})
-  expect(posts[1]).toContain('failed a check, nothing was released')
+  expect(posts[1]).toMatch(/^\*acme: .*failed a check, nothing was released/)
+  expect(mails[1]).toContain('Subject: loantape: acme: Job nightly')
 })
 
 test('what went wrong after that by hand is told as the cause there is now, and what went well as its end', async () => {
@@ -168,25 +131,17 @@ test('what went wrong after that by hand is told as the cause there is now, and 
   expect(posts[2]).toContain(`GUARD_SHRINK had held since ${since}.`)
 })
 
-test('what a job failed at is no alarm once there is no such job', async () => {
-  await runAndTell(shrunk)
-  expect(listAlarms(stateDb, watched(), now)).toHaveLength(1)
-  expect(listAlarms(stateDb, watched(['other']), now)).toEqual([])
-  await tellPeople(stateDb, watched(['other']), world())
-  expect(posts).toHaveLength(1)
-})
-
-test('a run that waited for another or was stopped says nothing', async () => {
-  await runAndTell(shrunk)
-  await runAndTell({exitCode: 4, errorCode: 'RUN_IN_PROGRESS', error: 'Another run.'})
-  await runAndTell({exitCode: 6, errorCode: 'INTERRUPTED', error: 'Asked to stop.'})
-  expect(posts).toHaveLength(1)
-})
-
-test('a slot that was skipped is no failure', async () => {
+test('a slot that was skipped, a run that waited for another or was stopped, and a job that is gone say nothing', async () => {
   recordSlot(stateDb, {job: 'nightly', instant: now, state: 'skipped', reason: 'missed'}, now)
   await tellPeople(stateDb, watched(), world())
   expect(posts).toEqual([])
+  await runAndTell(shrunk)
+  await runAndTell({exitCode: 4, errorCode: 'RUN_IN_PROGRESS', error: 'Another run.'})
+  await runAndTell({exitCode: 6, errorCode: 'INTERRUPTED', error: 'Asked to stop.'})
+  await tellPeople(stateDb, watched(['other']), world())
+  expect(posts).toHaveLength(1)
+  expect(listAlarms(stateDb, watched(), now)).toHaveLength(1)
+  expect(listAlarms(stateDb, watched(['other']), now)).toEqual([])
 })
 
 test('too long without a successful sync is told, also when there never was one', async () => {
@@ -206,17 +161,10 @@ test('too long without a successful sync is told, also when there never was one'
 test('more quarantined records than allowed are told until they are not', async () => {
   const syncWith = (quarantined: number) => {
     now += HOUR
-    stateDb.db
-      .prepare(
-        `insert into run (run_id, command, pid, started_at, ended_at, exit_code, outcome, summary)
-         values (?, 'sync', 1, ?, ?, 0, 'released', ?)`,
-      )
-      .run(
-        `run ${now}`,
-        new Date(now).toISOString(),
-        new Date(now).toISOString(),
-        JSON.stringify({walk: {quarantined, records: 2000}}),
-      )
+    const at = new Date(now).toISOString()
+    const summary = JSON.stringify({walk: {quarantined, records: 2000}})
+    const run = {run_id: `run ${now}`, command: 'sync', pid: 1, started_at: at, ended_at: at}
+    stateDb.insert('run', {...run, exit_code: 0, outcome: 'released', summary})
     return tellPeople(stateDb, watched(), world())
   }
   await syncWith(10)
@@ -228,10 +176,10 @@ test('more quarantined records than allowed are told until they are not', async 
 })
 
 test('a message that is not taken is sent again later, to that channel only', async () => {
-  hookStatus = 500
+  inbox.status = 500
   await runAndTell(shrunk)
   expect([posts.length, mails.length]).toEqual([1, 1])
-  hookStatus = 200
+  inbox.status = 200
   await tellPeople(stateDb, watched(), world())
   expect(posts).toHaveLength(1)
   now += 60_000
@@ -253,14 +201,7 @@ test('without channels alarms are kept and nothing is sent', async () => {
 test('the dead-man check is pinged, and its failure is nobody else’s', async () => {
   await pingDeadMan(config, world())
   expect(posts).toEqual(['/alive'])
-  hookStatus = 503
+  inbox.status = 503
   await pingDeadMan(config, world())
   await pingDeadMan({...config, deadManUrl: 'http://127.0.0.1:9/'}, world())
-})
-
-test('a message of a fleet names the lender it is about', async () => {
-  config = {...config, source: 'acme'}
-  await runAndTell(shrunk)
-  expect(posts[0]).toContain('*acme: Job nightly was stopped by a guard [GUARD_SHRINK]*')
-  expect(mails[0]).toContain('Subject: loantape: acme: Job nightly')
 })

@@ -16,34 +16,34 @@ async function aService(options: Partial<ServiceOptions> = {}): Promise<SpoiltSe
 }
 
 describe('API keys', () => {
-  test.each([undefined, 'Basic c2tfdGVzdDo=', 'Bearer', API_KEY])(
-    'asks for a key when the header is %s',
-    async (authorization) => {
-      const service = await aService()
-      const response = await fetch(`${service.url}/deals`, {headers: authorization ? {authorization} : {}})
-      expect(response.status).toBe(401)
-      expect(response.headers.get('www-authenticate')).toBe('Bearer realm="deals"')
-      expect(response.headers.get('content-type')).toMatch(/^application\/problem\+json/)
-      expect((await readProblem(response)).code).toBe('unauthorized')
-    },
-  )
+  test.each([
+    [undefined, false],
+    ['Basic c2tfdGVzdDo=', false],
+    ['Bearer', false],
+    [API_KEY, false],
+    [`Bearer ${API_KEY}x`, true],
+    [`Bearer ${API_KEY.slice(0, -1)}`, true],
+    ['Bearer sk_live_other', true],
+    [`Bearer ${API_KEY} x`, true],
+  ])('asks for a key when the header is %s', async (authorization, isToken) => {
+    const service = await aService()
+    const response = await fetch(`${service.url}/deals`, {headers: authorization ? {authorization} : {}})
+    expect(response.status).toBe(401)
+    const error = isToken ? ', error="invalid_token"' : ''
+    expect(response.headers.get('www-authenticate')).toBe(`Bearer realm="deals"${error}`)
+    expect(response.headers.get('content-type')).toMatch(/^application\/problem\+json/)
+    expect((await readProblem(response)).code).toBe(isToken ? 'invalid_token' : 'unauthorized')
+    expect((await fetch(`${service.url}/deals?api_key=${API_KEY}`)).status).toBe(401)
+  })
 
-  test.each([`${API_KEY}x`, API_KEY.slice(0, -1), 'sk_live_other', `${API_KEY} x`])(
-    'refuses the token %j as invalid',
-    async (token) => {
-      const service = await aService()
-      const response = await fetch(`${service.url}/deals`, {headers: {authorization: `Bearer ${token}`}})
-      expect(response.status).toBe(401)
-      expect(response.headers.get('www-authenticate')).toBe('Bearer realm="deals", error="invalid_token"')
-    },
-  )
-
-  test('accepts each of its keys, whatever the case of the scheme', async () => {
-    const service = await aService({apiKeys: [API_KEY, 'sk_live_second']})
-    for (const authorization of [`bearer ${API_KEY}`, 'Bearer sk_live_second']) {
-      const response = await fetch(`${service.url}/deals`, {headers: {authorization}})
-      expect(response.status).toBe(200)
-    }
+  test('accepts each of its keys, whatever the case of the scheme, each with a bucket of its own', async () => {
+    const service = await aService({
+      apiKeys: [API_KEY, 'sk_live_second'],
+      rateLimit: {perSecond: 0.1, burst: 1},
+    })
+    for (const authorization of [`bearer ${API_KEY}`, 'Bearer sk_live_second'])
+      for (const status of [200, 429])
+        expect((await fetch(`${service.url}/deals`, {headers: {authorization}})).status).toBe(status)
   })
 
   test('does not tell without a key which endpoints exist', async () => {
@@ -65,12 +65,8 @@ describe('headers', () => {
   test('refuses a body that is not said to be JSON', async () => {
     const service = await aService()
     for (const type of ['', 'text/plain', 'application/jsonp', 'application/x-www-form-urlencoded']) {
-      const response = await callWith(service, {
-        method: 'POST',
-        path: '/deals',
-        headers: {'content-type': type},
-        body: {},
-      })
+      const headers = {'content-type': type}
+      const response = await callWith(service, {method: 'POST', path: '/deals', headers, body: {}})
       expect([response.status, (await readProblem(response)).code]).toEqual([415, 'unsupported_media_type'])
     }
   })
@@ -79,7 +75,7 @@ describe('headers', () => {
     const service = await aService()
     service.store.insert([aDeal(1)])
     const task = await readData<{id: string}>(await call(service, 'POST', `${DEAL}/tasks`, {title: 'x'}))
-    for (const type of [undefined, 'application/x-www-form-urlencoded', 'application/json']) {
+    for (const type of [undefined, 'application/x-www-form-urlencoded', 'Application/JSON; charset=utf-8']) {
       const send = async (path: string): Promise<unknown[]> => {
         const authorization = `Bearer ${API_KEY}`
         const init = {method: 'POST', headers: {authorization, ...(type && {'content-type': type})}}
@@ -90,16 +86,6 @@ describe('headers', () => {
       expect(await send('/deals')).toEqual([400, 'invalid_body'])
       expect(await send(`${DEAL}/documents`)).toEqual([400, 'invalid_body'])
     }
-  })
-
-  test('accepts a JSON content type with a charset', async () => {
-    const service = await aService()
-    const response = await fetch(`${service.url}/deals`, {
-      method: 'POST',
-      headers: {authorization: `Bearer ${API_KEY}`, 'content-type': 'Application/JSON; charset=utf-8'},
-      body: JSON.stringify({property_address: '1 Main St', loan_amount: 1}),
-    })
-    expect(response.status).toBe(201)
   })
 
   test('names every answer with an id of its own, refusals and bad URLs too', async () => {
@@ -114,21 +100,9 @@ describe('headers', () => {
     ]
     const ids = answers.map((response) => response.headers.get('x-request-id'))
     expect(answers.map(({status}) => status)).toEqual([200, 404, 400, 414, 400, 401])
+    expect(answers[0]?.headers.get('ratelimit')).toBeNull()
     for (const id of ids) expect(id).toMatch(/^req_[0-9a-f-]{36}$/)
     expect(new Set(ids).size).toBe(ids.length)
-  })
-
-  test('counts the requests and shows their method and path', async () => {
-    const service = await aService()
-    await call(service, 'GET', '/deals?limit=2')
-    await call(service, 'DELETE', '/deals/deal_none')
-    expect(service.requests.count).toBe(2)
-    expect(service.requests.entries.map(({method, path}) => `${method} ${path}`)).toEqual([
-      'GET /deals?limit=2',
-      'DELETE /deals/deal_none',
-    ])
-    service.requests.clear()
-    expect(service.requests.count).toBe(0)
   })
 })
 
@@ -145,20 +119,6 @@ describe('rate limit', () => {
     expect(refused.headers.get('ratelimit')).toBe('"default";r=0;t=2')
     expect(refused.headers.get('ratelimit-policy')).toBe('"default";q=2;w=4')
     expect((await readProblem(refused)).code).toBe('rate_limited')
-  })
-
-  test('gives each key a bucket of its own', async () => {
-    const other = 'sk_live_other'
-    const service = await aService({apiKeys: [API_KEY, other], rateLimit: {perSecond: 0.1, burst: 1}})
-    await call(service, 'GET', '/deals')
-    expect((await call(service, 'GET', '/deals')).status).toBe(429)
-    const response = await fetch(`${service.url}/deals`, {headers: {authorization: `Bearer ${other}`}})
-    expect(response.status).toBe(200)
-  })
-
-  test('sends no rate-limit headers when it is off', async () => {
-    const service = await aService()
-    expect((await call(service, 'GET', '/deals')).headers.get('ratelimit')).toBeNull()
   })
 
   test('refills with time, never beyond the burst, and a refusal costs nothing', () => {

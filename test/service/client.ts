@@ -4,6 +4,7 @@ import type {Problem} from '../../src/contract/problem.ts'
 import {createFrozenClock} from '../../src/core/clock.ts'
 import type {StoredDeal} from '../../src/service/deal-store.ts'
 import type {RunningService, ServiceOptions} from '../../src/service/server.ts'
+import {aDeal as storedDeal} from '../support/lab.ts'
 import {type SpoiltService, startSpoiltService} from '../support/spoilt-service.ts'
 
 export const API_KEY = 'sk_test_service_tests'
@@ -13,39 +14,24 @@ export function startTestService(options: Partial<ServiceOptions> = {}): Promise
   return startSpoiltService({apiKeys: [API_KEY], clock: createFrozenClock(NOW), ...options})
 }
 
-/** A stored deal; the number gives its id and its place in the list. */
-export function aDeal(number: number, fields: Partial<StoredDeal> = {}): StoredDeal {
-  return {
-    id: `deal_${String(number).padStart(6, '0')}`,
-    propertyAddress: `${number} Main St, Austin, TX 78701`,
-    loanAmountCents: 350_000_00n,
-    propertyValueCents: 500_000_00n,
-    loanProgram: 'bridge_30yr',
-    status: 'draft',
-    createdAt: NOW + number,
-    ...fields,
-  }
-}
+/** A stored deal of this moment; the number gives its id and its place in the list. */
+export const aDeal = (number: number, fields: Partial<StoredDeal> = {}): StoredDeal =>
+  storedDeal(number, {createdAt: NOW + number, ...fields})
 
 export function insertDeals(service: RunningService, count: number): void {
   service.store.insert(Array.from({length: count}, (_, index) => aDeal(index + 1)))
 }
 
 /** One request with a valid key; a body goes as JSON. */
-export function call(
-  service: RunningService,
-  method: string,
-  path: string,
-  body?: unknown,
-): Promise<Response> {
-  const headers = {authorization: `Bearer ${API_KEY}`}
-  if (body === undefined) return fetch(service.url + path, {method, headers})
-  return fetch(service.url + path, {
+export const call = (service: RunningService, method: string, path: string, body?: unknown) =>
+  fetch(service.url + path, {
     method,
-    headers: {...headers, 'content-type': 'application/json'},
-    body: typeof body === 'string' ? body : JSON.stringify(body),
+    headers: {
+      authorization: `Bearer ${API_KEY}`,
+      ...(body !== undefined && {'content-type': 'application/json'}),
+    },
+    ...(body !== undefined && {body: typeof body === 'string' ? body : JSON.stringify(body)}),
   })
-}
 
 export async function readDeal(response: Response): Promise<Deal> {
   return ((await response.json()) as {data: Deal}).data
@@ -68,10 +54,8 @@ export async function walkIds(
   const ids: string[] = []
   let cursor: string | null = null
   do {
-    const page: ListBody<ListedDeal> = await readPage(
-      service,
-      `?limit=${limit}${cursor === null ? '' : `&cursor=${cursor}`}`,
-    )
+    const after: string = cursor === null ? '' : `&cursor=${cursor}`
+    const page: ListBody<ListedDeal> = await readPage(service, `?limit=${limit}${after}`)
     ids.push(...page.data.map((deal) => deal.id))
     cursor = page.next_cursor
     betweenPages()

@@ -12,21 +12,6 @@ describe('deals', () => {
   })
   afterEach(() => service.close())
 
-  test('creates a deal as a draft with an id, a location and the instant of the clock', async () => {
-    const whole = {...body, property_value: 500_000, loan_program: 'bridge_30yr'}
-    const response = await call(service, 'POST', '/deals', whole)
-    const deal = await readDeal(response)
-    expect(response.status).toBe(201)
-    expect(response.headers.get('location')).toBe(`/v1/deals/${deal.id}`)
-    expect(deal.id).toMatch(/^deal_[a-z0-9]{20}$/)
-    expect(deal).toEqual({
-      ...whole,
-      id: deal.id,
-      status: 'draft',
-      created_at: new Date(NOW).toISOString(),
-    })
-  })
-
   test('creates a deal from an address and an amount alone', async () => {
     const deal = await readDeal(await call(service, 'POST', '/deals', body))
     expect(deal).toMatchObject({...body, property_value: null, loan_program: null})
@@ -48,52 +33,31 @@ describe('deals', () => {
     expect(service.store.count()).toBe(0)
   })
 
-  test('refuses an amount as text', async () => {
-    const response = await call(service, 'POST', '/deals', {...body, loan_amount: '350000'})
-    expect((await readProblem(response)).errors?.[0]?.path).toBe('loan_amount')
-  })
-
-  test.each(['{"property_address": "12', '{"__proto__": {"loan_amount": 1}}'])(
-    'answers malformed JSON %j with a problem',
-    async (text) => {
-      const response = await call(service, 'POST', '/deals', text)
-      expect(response.status).toBe(400)
-      expect(response.headers.get('content-type')).toMatch(/^application\/problem\+json/)
-      expect((await readProblem(response)).code).toBe('malformed_json')
-    },
-  )
-
-  test.each(['null', '[]', '"deal"'])('refuses the JSON body %s', async (text) => {
+  test.each([
+    ['{"property_address": "12', 'malformed_json'],
+    ['{"__proto__": {"loan_amount": 1}}', 'malformed_json'],
+    ['null', 'invalid_body'],
+    ['[]', 'invalid_body'],
+    ['"deal"', 'invalid_body'],
+  ])('answers the body %j with a problem', async (text, code) => {
     const response = await call(service, 'POST', '/deals', text)
-    expect((await readProblem(response)).code).toBe('invalid_body')
-  })
-
-  test('shows the property value and the program of one deal', async () => {
-    service.store.insert([aDeal(1, {loanAmountCents: 1_234_567_89n})])
-    const response = await call(service, 'GET', '/deals/deal_000001')
-    expect(response.status).toBe(200)
-    expect(await readDeal(response)).toEqual({
-      id: 'deal_000001',
-      property_address: '1 Main St, Austin, TX 78701',
-      loan_amount: 1_234_567.89,
-      property_value: 500_000,
-      loan_program: 'bridge_30yr',
-      status: 'draft',
-      created_at: new Date(NOW + 1).toISOString(),
-    })
+    expect([response.status, (await readProblem(response)).code]).toEqual([400, code])
+    expect(response.headers.get('content-type')).toMatch(/^application\/problem\+json/)
   })
 
   test('changes the fields that were sent and leaves the others', async () => {
     service.store.insert([aDeal(1)])
-    const response = await call(service, 'PATCH', '/deals/deal_000001', {
-      status: 'underwriting',
-      loan_amount: 360_000.55,
-      property_value: 510_000,
-    })
-    expect(response.status).toBe(200)
-    const changed = {status: 'underwriting', loan_amount: 360_000.55, property_value: 510_000}
-    expect(await readDeal(response)).toMatchObject({...changed, loan_program: 'bridge_30yr'})
-    expect(await readDeal(await call(service, 'GET', '/deals/deal_000001'))).toMatchObject(changed)
+    const changed = {status: 'underwriting', loan_amount: 1_234_567.89, property_value: 510_000}
+    const response = await call(service, 'PATCH', '/deals/deal_000001', changed)
+    const deal = {
+      ...changed,
+      id: 'deal_000001',
+      property_address: '1 Main St, Austin, TX 78701',
+      loan_program: 'bridge_30yr',
+      created_at: new Date(NOW + 1).toISOString(),
+    }
+    expect([response.status, await readDeal(response)]).toEqual([200, deal])
+    expect(await readDeal(await call(service, 'GET', '/deals/deal_000001'))).toEqual(deal)
   })
 
   test.each([{}, {status: 'closed'}, {id: 'deal_2'}, {created_at: '2026-01-01'}, {loan_amount: null}])(
@@ -115,30 +79,23 @@ describe('deals', () => {
   })
 
   test.each(['GET', 'PATCH', 'DELETE'])('answers %s of an unknown deal with 404', async (method) => {
-    const response = await call(
-      service,
-      method,
-      '/deals/deal_none',
-      method === 'PATCH' ? {status: 'draft'} : undefined,
-    )
+    const body = method === 'PATCH' ? {status: 'draft'} : undefined
+    const response = await call(service, method, '/deals/deal_none', body)
     expect(response.status).toBe(404)
-    expect(await readProblem(response)).toMatchObject({
-      type: 'about:blank',
-      title: 'Not Found',
-      status: 404,
-      code: 'deal_not_found',
-    })
+    const problem = {type: 'about:blank', title: 'Not Found', status: 404, code: 'deal_not_found'}
+    expect(await readProblem(response)).toMatchObject(problem)
   })
 
   test('sums the portfolio per status, exact to the cent where doubles are not', async () => {
+    const readReport = async () => await (await call(service, 'GET', '/reports/portfolio')).json()
+    expect(await readReport()).toEqual({data: {deals: 0, amount: '0.00', by_status: []}})
     service.store.insert([
       aDeal(1, {status: 'funded', loanAmountCents: 69_999_999_999_999_99n}),
       aDeal(2, {status: 'funded', loanAmountCents: 69_999_999_999_999_98n}),
       aDeal(3, {status: 'draft', loanAmountCents: 10n}),
       aDeal(4, {status: 'on_hold', loanAmountCents: 5n}),
     ])
-    const response = await call(service, 'GET', '/reports/portfolio')
-    expect(await response.json()).toEqual({
+    expect(await readReport()).toEqual({
       data: {
         deals: 4,
         amount: '140000000000000.12',
@@ -149,10 +106,5 @@ describe('deals', () => {
         ],
       },
     })
-  })
-
-  test('reports an empty portfolio as zero', async () => {
-    const response = await call(service, 'GET', '/reports/portfolio')
-    expect(await response.json()).toEqual({data: {deals: 0, amount: '0.00', by_status: []}})
   })
 })

@@ -82,12 +82,7 @@ describe('documents', () => {
     const document = await readData<DealDocument>(await upload(service, DEAL, {fileName}))
     expect(document.file_name ?? '').not.toMatch(/[\\/\0\p{Bidi_Control}]/u)
     expect(listFiles()).toEqual([document.id])
-    expect(readdirSync(root).sort()).toEqual([
-      'service.db',
-      'service.db-shm',
-      'service.db-wal',
-      'service.db.files',
-    ])
+    expect(readdirSync(root).sort()).toEqual(['', '-shm', '-wal', '.files'].map((end) => `service.db${end}`))
   })
 
   test.each([
@@ -100,18 +95,13 @@ describe('documents', () => {
   })
 
   test.each([
-    ['a program', new Uint8Array([0x4d, 0x5a, 0x90, 0, 3, 0, 0, 0])],
-    ['an ELF program', new Uint8Array([0x7f, 0x45, 0x4c, 0x46, 2, 1, 1, 0])],
-    ['bytes of nothing known', new Uint8Array([0, 1, 2, 3, 255, 254])],
-  ])('%s called .pdf is refused and not kept', async (_, content) => {
-    const response = await upload(service, DEAL, {content, fileName: 'deed.pdf'})
-    expect([response.status, (await readProblem(response)).code]).toEqual([415, 'unsupported_file_type'])
-    expect(listFiles()).toEqual([])
-  })
-
-  test('a file over the limit is refused and not kept', async () => {
-    const response = await upload(service, DEAL, {content: PDF + 'x'.repeat(200_000)})
-    expect([response.status, (await readProblem(response)).code]).toEqual([413, 'body_too_large'])
+    ['a program', [0x4d, 0x5a, 0x90, 0, 3, 0, 0, 0], [415, 'unsupported_file_type']],
+    ['an ELF program', [0x7f, 0x45, 0x4c, 0x46, 2, 1, 1, 0], [415, 'unsupported_file_type']],
+    ['bytes of nothing known', [0, 1, 2, 3, 255, 254], [415, 'unsupported_file_type']],
+    ['a file over the limit', Buffer.from(PDF + 'x'.repeat(200_000)), [413, 'body_too_large']],
+  ])('%s called .pdf is refused and not kept', async (_, bytes, refusal) => {
+    const response = await upload(service, DEAL, {content: new Uint8Array(bytes), fileName: 'deed.pdf'})
+    expect([response.status, (await readProblem(response)).code]).toEqual(refusal)
     expect(listFiles()).toEqual([])
   })
 
@@ -132,7 +122,7 @@ describe('documents', () => {
     const problem = await readProblem(response)
     expect([response.status, problem.code]).toEqual([400, 'invalid_body'])
     expect(problem.errors?.map((error) => error.path)).toEqual([path])
-    expect(existsSync(`${dbPath}.files`) ? listFiles() : []).toEqual([])
+    expect(listFiles()).toEqual([])
   })
 
   const send = (body: string, type = 'multipart/form-data; boundary=x'): Promise<Response> =>
@@ -147,7 +137,6 @@ describe('documents', () => {
   test('two files, a file under another name, and unknown fields are refused', async () => {
     const fields = part('name="category"', 'appraisal') + part('name="name"', 'A')
     const file = part('name="file"; filename="a.pdf"', PDF)
-    const statuses: number[] = []
     for (const body of [
       fields + file + file,
       fields + part('name="other"; filename="a.pdf"', PDF),
@@ -156,10 +145,9 @@ describe('documents', () => {
       fields,
     ]) {
       const response = await send(`${body}--x--\r\n`)
-      statuses.push(response.status)
+      expect([400, 413]).toContain(response.status)
       expect((await readProblem(response)).code).toMatch(/^(invalid_body|malformed_body|body_too_large)$/)
     }
-    expect(statuses.filter((status) => status < 400 || status > 413)).toEqual([])
     expect(service.database.prepare('select count(*) as n from document').get()).toEqual({n: 0n})
     expect(listFiles()).toEqual([])
   })
@@ -178,16 +166,10 @@ describe('documents', () => {
   test('a connection that breaks off leaves nothing behind', async () => {
     const {port} = new URL(service.url)
     const socket = connect(Number(port), '127.0.0.1')
-    const head = [
-      `POST /v1/deals/${DEAL}/documents HTTP/1.1`,
-      'host: x',
-      `authorization: Bearer ${API_KEY}`,
-      'content-type: multipart/form-data; boundary=x',
-      'content-length: 100000',
-      '',
-      '',
-    ]
-    socket.write(head.join('\r\n') + part('name="file"; filename="a.pdf"', PDF + 'x'.repeat(50_000)))
+    const head =
+      `POST /v1/deals/${DEAL}/documents HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${API_KEY}\r\n` +
+      'content-type: multipart/form-data; boundary=x\r\ncontent-length: 100000\r\n\r\n'
+    socket.write(head + part('name="file"; filename="a.pdf"', PDF + 'x'.repeat(50_000)))
     await until(() => listFiles().length === 1)
     socket.destroy()
     await until(() => listFiles().length === 0)

@@ -23,21 +23,8 @@ interface Described {
 
 const anything = fc.oneof(
   fc.jsonValue(),
-  fc.constantFrom<unknown>(
-    '',
-    ' ',
-    null,
-    -1,
-    1e300,
-    0.001,
-    '\u0000',
-    "' or 1=1 --",
-    '../..',
-    [],
-    {},
-    'draft',
-    9e15,
-  ),
+  fc.constantFrom<unknown>('', ' ', null, -1, 1e300, 0.001, '\u0000', "' or 1=1 --"),
+  fc.constantFrom<unknown>('../..', [], {}, 'draft', 9e15),
 )
 
 /** Values of a JSON Schema: mostly as it says, sometimes not. */
@@ -198,7 +185,7 @@ test('whatever is sent, every operation answers as its description says, and nev
           checkBody(content[1].schema, JSON.parse(text))
         }
       }),
-      {numRuns: 30},
+      {numRuns: 20},
     )
   }
   const good = [...seen].filter(([, statuses]) => [...statuses].some((status) => status.startsWith('2')))

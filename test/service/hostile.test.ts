@@ -41,13 +41,12 @@ describe('hostile requests', () => {
     expect(service.store.count()).toBe(4)
   })
 
-  test.each(['a\u0000b', '\u001b[31m', '\ud800', '\u009f'])(
-    'the text %j is refused',
-    async (property_address) => {
+  test('a text with NUL or half a character is refused', async () => {
+    for (const property_address of ['a\u0000b', '\u001b[31m', '\ud800', '\u009f']) {
       const problem = await readProblem(await call(service, 'POST', '/deals', {...body, property_address}))
       expect(problem.errors?.map(({path}) => path)).toEqual(['property_address'])
-    },
-  )
+    }
+  })
 
   test('a body over 1 MiB is refused before it is read', async () => {
     const response = await call(service, 'POST', '/deals', {...body, property_address: 'x'.repeat(1_100_000)})
@@ -71,35 +70,26 @@ describe('hostile requests', () => {
     }
   })
 
-  test.each([
-    '/deals/..%2f..%2fetc%2fpasswd',
-    '/deals/%00',
-    '/deals//',
-    '/DEALS',
-    '/deals/deal_000001/nothing',
-  ])('the path %s is 404', async (path) => {
-    expect((await call(service, 'GET', path)).status).toBe(404)
+  test('a path that is none is 404', async () => {
+    for (const path of ['..%2f..%2fetc%2fpasswd', '%00', '/', '../DEALS', 'deal_000001/nothing'])
+      expect([path, (await call(service, 'GET', `/deals/${path}`)).status]).toEqual([path, 404])
   })
 
   test('parameters no endpoint knows are refused', async () => {
-    for (const path of [
+    const paths = [
       '/deals/deal_000001?expand=all',
       '/reports/portfolio?status=draft',
       '/rates?limit=5&limit=6',
-    ]) {
+    ]
+    for (const path of paths) {
       const response = await call(service, 'GET', path)
       expect([response.status, (await readProblem(response)).code]).toEqual([400, 'invalid_parameter'])
     }
   })
 
   test('deeply nested JSON and huge numbers are refused, not a crash', async () => {
-    for (const text of [
-      `{"loan_amount":${'['.repeat(50_000)}${']'.repeat(50_000)}}`,
-      '{"loan_amount":1e999}',
-    ]) {
-      const response = await call(service, 'POST', '/deals', text)
-      expect(response.status).toBe(400)
-    }
+    for (const amount of [`${'['.repeat(50_000)}${']'.repeat(50_000)}`, '1e999'])
+      expect((await call(service, 'POST', '/deals', `{"loan_amount":${amount}}`)).status).toBe(400)
   })
 
   test('raw bytes that are no HTTP get 400, and the service goes on', async () => {
@@ -110,16 +100,16 @@ describe('hostile requests', () => {
     expect((await call(service, 'GET', '/deals')).status).toBe(200)
   })
 
-  test('a thousand creates at once lose and repeat nothing', async () => {
+  test('two hundred creates at once lose and repeat nothing', async () => {
     const created = await Promise.all(
-      Array.from({length: 1_000}, async (_, index) => {
+      Array.from({length: 200}, async (_, index) => {
         const deal = {property_address: `${index} Main St`, loan_amount: index}
         const response = await call(service, 'POST', '/deals', deal)
         expect(response.status).toBe(201)
         return (await readDeal(response)).id
       }),
     )
-    expect(new Set(created).size).toBe(1_000)
+    expect(new Set(created).size).toBe(200)
     expect((await walkIds(service, 100)).sort()).toEqual(
       [...created, ...[1, 2, 3].map((n) => aDeal(n).id)].sort(),
     )

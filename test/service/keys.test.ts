@@ -34,19 +34,14 @@ describe('API keys of the database', () => {
     expect(revokeApiKey(service.database, id, NOW)).toBe(false)
   })
 
-  test('is kept as a digest alone', async () => {
+  test('is kept as a digest alone, and refused with another secret or kind', async () => {
     const {key} = make()
     const rows = service.database.prepare('select * from api_key').all()
-    expect(
-      JSON.stringify(rows, (_, value) => (typeof value === 'bigint' ? String(value) : value)),
-    ).not.toContain(key.slice(-48))
+    const texts = rows.flatMap((row) => Object.values(row)).map(String)
+    expect(texts.filter((text) => text.includes(key.slice(-48)))).toEqual([])
     expect(listApiKeys(service.database)).toMatchObject([
       {name: 'CRM', scopes: ['read', 'write'], revoked_at: null},
     ])
-  })
-
-  test('is refused with one character changed, and with a known id and another secret', async () => {
-    const {key} = make()
     const last = key.endsWith('0') ? '1' : '0'
     for (const wrong of [
       key.slice(0, -1) + last,

@@ -10,7 +10,7 @@ import type {RunningService} from '../../src/service/server.ts'
 import {call, startTestService} from './client.ts'
 
 const TODAY = '2026-03-02'
-const DEALS = 200
+const DEALS = 60
 
 const anyRow = z.record(z.string(), z.unknown())
 const readTable = (service: RunningService, table: string) =>

@@ -3,8 +3,9 @@ import {expect, test} from 'vitest'
 import type {EachRequest, EachSummary} from '../../src/source/ask-each.ts'
 import {type DetailAnswer, fetchDetails} from '../../src/source/ask-each.ts'
 import {createClient} from '../../src/source/client.ts'
+import {failureOf} from '../support/lab.ts'
 import {createGate, type Handler, passTurns, sendJson, startTestServer} from './test-server.ts'
-import {aClientConfig, createTestWorld, failureOf, type TestWorld} from './test-world.ts'
+import {aClientConfig, createTestWorld, type TestWorld} from './test-world.ts'
 
 interface Fetched {
   answers: DetailAnswer[]
@@ -20,16 +21,9 @@ async function drain({answers, summary}: ReturnType<typeof fetchDetails>): Promi
 async function fetchFrom(
   handler: Handler,
   ids: Iterable<string> | AsyncIterable<string>,
-  {
-    request = {},
-    world = createTestWorld(),
-    maxWaitMinutes = 60,
-  }: {
-    request?: Partial<EachRequest>
-    world?: TestWorld
-    maxWaitMinutes?: number
-  } = {},
+  given: {request?: Partial<EachRequest>; world?: TestWorld; maxWaitMinutes?: number} = {},
 ): Promise<Fetched> {
+  const {request = {}, world = createTestWorld(), maxWaitMinutes = 60} = given
   await using server = await startTestServer(handler)
   await using client = createClient(aClientConfig({baseUrl: server.url, retries: 1, maxWaitMinutes}), world)
   const result = await drain(fetchDetails(ids, aRequest(request), client, world))
@@ -57,20 +51,13 @@ const answer =
   (_request, response) =>
     sendJson(response, body, {status})
 
-const received = {
-  path: '/deals/1',
-  query: {},
-  status: 200,
-  headers: {},
-  requestedAt: 0n,
-  receivedAt: 0,
-  body: Buffer.alloc(0),
-}
+const asked = {path: '/deals/1', query: {}, status: 200, headers: {}}
+const received = {...asked, requestedAt: 0n, receivedAt: 0, body: Buffer.alloc(0)}
 
 test('fetches every id, in order, out of the data envelope', async () => {
-  const {answers, summary} = await fetchFrom(dealsExcept(), ['a', 'b', 'c', 'd', 'e', 'f', 'g'])
+  const {answers, summary} = await fetchFrom(dealsExcept(), 'abcdefg')
   expect(answers.map(({id, outcome}) => `${id} ${outcome}`)).toEqual(
-    ['a', 'b', 'c', 'd', 'e', 'f', 'g'].map((id) => `${id} found`),
+    [...'abcdefg'].map((id) => `${id} found`),
   )
   expect(answers[0]).toEqual({
     id: 'a',
@@ -86,7 +73,9 @@ test('fetches every id, in order, out of the data envelope', async () => {
   expect(summary).toEqual({proven: true, fetched: 7, gone: 0, failed: 0, ended: 'done'})
 })
 
-test('asks nothing when there are no ids', async () => {
+test('asks nothing when there are no ids or no budget', async () => {
+  const spent = await fetchFrom(dealsExcept(), ['a'], {request: {budgetMs: 0}})
+  expect(spent).toMatchObject({summary: {fetched: 0, ended: 'budget'}, paths: []})
   const {summary, paths} = await fetchFrom(dealsExcept(), [], {request: {mode: 'auto'}})
   expect(summary).toEqual({proven: false, fetched: 0, gone: 0, failed: 0, ended: 'done'})
   expect(paths).toEqual([])
@@ -100,12 +89,7 @@ test('any id but a dot segment becomes one segment of the path', async () => {
       const client = {
         getJson: async (path: string) => {
           asked.push(path)
-          return {
-            status: 200,
-            body: {data: {id: idOf(path)}},
-            length: 0,
-            received,
-          }
+          return {status: 200, body: {data: {id: idOf(path)}}, length: 0, received}
         },
       }
       const {answers} = await drain(fetchDetails(ids, aRequest(), client, createTestWorld()))
@@ -170,17 +154,9 @@ test.each([404, 410])('a %d is gone once the path has answered for another deal'
   expect(summary).toMatchObject({proven: true, fetched: 2, gone: 1, failed: 0, ended: 'done'})
 })
 
-test('a 404 before the path has answered waits for its proof', async () => {
-  const {answers} = await fetchFrom(dealsExcept({a: answer(404), b: answer(404)}), ['a', 'b', 'c', 'd'])
-  expect(answers.map(({id, outcome}) => `${id} ${outcome}`)).toEqual([
-    'a gone',
-    'b gone',
-    'c found',
-    'd found',
-  ])
-})
-
-test('a 404 from a path that never answered is no proof that a deal is gone', async () => {
+test('a 404 before the path has answered waits for its proof; from a path that never answers it is none', async () => {
+  const late = await fetchFrom(dealsExcept({a: answer(404), b: answer(404)}), ['a', 'b', 'c', 'd'])
+  expect(late.answers.map(({outcome}) => outcome)).toEqual(['gone', 'gone', 'found', 'found'])
   const {answers, summary} = await fetchFrom(answer(404), ['a', 'b'])
   expect(answers).toEqual([
     {id: 'a', outcome: 'failed', reason: 'NOT_PROVEN'},
@@ -190,12 +166,8 @@ test('a 404 from a path that never answered is no proof that a deal is gone', as
 })
 
 test('names why one failed and goes on', async () => {
-  const faults = {
-    b: answer(422),
-    c: answer(500),
-    d: answer(200, {data: {id: 'z'}}),
-    e: answer(200, {data: null}),
-  }
+  const [d, e] = [answer(200, {data: {id: 'z'}}), answer(200, {data: null})]
+  const faults = {b: answer(422), c: answer(500), d, e}
   const {answers, summary} = await fetchFrom(dealsExcept(faults), ['a', 'b', 'c', 'd', 'e', 'f'])
   expect(answers.map((one) => (one.outcome === 'failed' ? one.reason : one.outcome))).toEqual([
     'found',
@@ -235,12 +207,6 @@ test.each([401, 403])('a %d stops the details without losing the run', async (st
   expect(paths.length).toBeLessThan(8)
 })
 
-test('asks nothing without a budget', async () => {
-  const {summary, paths} = await fetchFrom(dealsExcept(), ['a'], {request: {budgetMs: 0}})
-  expect(summary).toMatchObject({fetched: 0, ended: 'budget'})
-  expect(paths).toEqual([])
-})
-
 test('stops when the budget is used up, cancelling what is under way', async () => {
   const closed = createGate()
   const hang: Handler = (_request, response) => void response.on('close', closed.open)
@@ -252,7 +218,11 @@ test('stops when the budget is used up, cancelling what is under way', async () 
   await closed.opened
 })
 
-test('ends quietly when the run is asked to stop', async () => {
+test('ends quietly when the rate limit would take too long, or the run is asked to stop', async () => {
+  const limited: Handler = (_request, response) =>
+    sendJson(response, {}, {status: 429, headers: {'retry-after': '600'}})
+  const waited = await fetchFrom(dealsExcept({b: limited}), ['a', 'b', 'c'], {maxWaitMinutes: 5})
+  expect(waited.summary).toMatchObject({fetched: 1, failed: 0, ended: 'rate_limited'})
   const world = createTestWorld()
   const stop: Handler = () => world.abort()
   const {answers, summary} = await fetchFrom(dealsExcept({c: stop}), ['a', 'b', 'c', 'd', 'e'], {
@@ -261,13 +231,6 @@ test('ends quietly when the run is asked to stop', async () => {
   })
   expect(answers.map(({id}) => id)).toEqual(['a', 'b'])
   expect(summary).toEqual({proven: true, fetched: 2, gone: 0, failed: 0, ended: 'interrupted'})
-})
-
-test('ends quietly when the rate limit would take too long', async () => {
-  const limited: Handler = (_request, response) =>
-    sendJson(response, {}, {status: 429, headers: {'retry-after': '600'}})
-  const {summary} = await fetchFrom(dealsExcept({b: limited}), ['a', 'b', 'c'], {maxWaitMinutes: 5})
-  expect(summary).toEqual({proven: true, fetched: 1, gone: 0, failed: 0, ended: 'rate_limited'})
 })
 
 test('never has more requests under way than allowed, nor pulls ids far ahead', async () => {

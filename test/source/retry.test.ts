@@ -1,8 +1,9 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
-import {AuthError, RetryableError} from '../../src/core/errors.ts'
+import {RetryableError} from '../../src/core/errors.ts'
 import {backoffMs, classifyFault, withRetries} from '../../src/source/retry.ts'
-import {createTestWorld, failureOf} from './test-world.ts'
+import {failureOf} from '../support/lab.ts'
+import {createTestWorld} from './test-world.ts'
 
 const TARGET = {host: 'deals.example.com', path: '/deals'}
 
@@ -21,31 +22,16 @@ function failing(times: number, error: Error): {attempt: () => Promise<number>; 
 
 const RESET = new RetryableError({code: 'SOURCE_UNREACHABLE', problem: 'ECONNRESET'})
 
-test('tries again until it works', async () => {
-  const world = createTestWorld()
-  const {attempt} = failing(3, RESET)
-  expect(await withRetries(attempt, {retries: 3, target: TARGET}, world)).toBe(4)
-  expect(world.realClock.sleeps).toEqual([250, 500, 1000])
-})
-
-test('makes one attempt more than there are retries, and keeps the last cause', async () => {
+test('makes one attempt more than there are retries, after longer and longer pauses, and keeps the last cause', async () => {
   const world = createTestWorld()
   const {attempt, count} = failing(99, RESET)
   const error = await failureOf(withRetries(attempt, {retries: 2, target: TARGET}, world))
   expect(count()).toBe(3)
+  expect(world.realClock.sleeps).toEqual([250, 500])
   expect(error).toMatchObject({code: 'SOURCE_UNREACHABLE', exitCode: 6, cause: RESET})
-  expect(error.message).toBe(
-    "Source 'deals.example.com' could not be reached at GET /deals, 3 times in a row, at last with 'ECONNRESET': expected an answer. " +
-      'Everything read so far is kept. The next run continues from there; check LOANTAPE_BASE_URL and the network if this goes on.',
+  expect(error.message).toMatch(
+    /'deals\.example\.com' .* GET \/deals, 3 times in a row, .*'ECONNRESET'.* is kept\. The next/,
   )
-})
-
-test('does not try again what is not retryable', async () => {
-  const refused = new AuthError({code: 'SOURCE_UNAUTHORIZED', problem: 'refused'})
-  const {attempt, count} = failing(99, refused)
-  const error = await failureOf(withRetries(attempt, {retries: 5, target: TARGET}, createTestWorld()))
-  expect(error).toBe(refused)
-  expect(count()).toBe(1)
 })
 
 test('full jitter stays between nothing and a bound that doubles up to half a minute', () => {
@@ -62,15 +48,19 @@ test('full jitter stays between nothing and a bound that doubles up to half a mi
   )
 })
 
-test.each(['ECONNRESET', 'ENOTFOUND', 'UND_ERR_SOCKET', 'UND_ERR_BODY_TIMEOUT', 'HPE_INVALID_CONSTANT'])(
-  '%s is worth trying again',
-  (code) => {
-    const fault = Object.assign(new Error('fault'), {code})
-    const classified = classifyFault(fault, TARGET, {maxAnswerMb: 32})
-    expect(classified).toBeInstanceOf(RetryableError)
-    expect(classified).toMatchObject({problem: code, cause: fault})
-  },
-)
+test.each([
+  'ECONNRESET',
+  'ECONNREFUSED',
+  'ENOTFOUND',
+  'UND_ERR_SOCKET',
+  'UND_ERR_BODY_TIMEOUT',
+  'HPE_INVALID_CONSTANT',
+])('%s is worth trying again', (code) => {
+  const fault = Object.assign(new Error('fault'), {code})
+  const classified = classifyFault(fault, TARGET, {maxAnswerMb: 32})
+  expect(classified).toBeInstanceOf(RetryableError)
+  expect(classified).toMatchObject({problem: code, cause: fault})
+})
 
 test.each([
   new TypeError('a bug'),

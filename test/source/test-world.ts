@@ -71,14 +71,3 @@ export function aClientConfig(changes: Partial<ClientConfig>): ClientConfig {
     ...changes,
   }
 }
-
-/** What `work` throws; fails when it doesn't. */
-export async function failureOf(work: Promise<unknown>): Promise<Error> {
-  try {
-    await work
-  } catch (error) {
-    if (error instanceof Error) return error
-    throw new Error('something that is no error was thrown', {cause: error})
-  }
-  throw new Error('nothing was thrown')
-}

@@ -5,9 +5,10 @@ import {createSeenIds} from '../../src/contract/list.ts'
 import type {Page} from '../../src/core/types.ts'
 import {createClient} from '../../src/source/client.ts'
 import {type WalkRequest, walkPages} from '../../src/source/walk-pages.ts'
+import {failureOf} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 import {createGate, type Handler, passTurns, sendJson, startTestServer} from './test-server.ts'
-import {aClientConfig, createTestWorld, failureOf, type TestWorld} from './test-world.ts'
+import {aClientConfig, createTestWorld, type TestWorld} from './test-world.ts'
 
 function aWalk(changes: Partial<WalkRequest> = {}): WalkRequest {
   const fresh = {cursor: null, seenCursors: [], seenIds: createSeenIds(), envelope: null}
@@ -47,33 +48,23 @@ async function collect(walk: AsyncGenerator<Page>): Promise<Page[]> {
   return pages
 }
 
-test('hands out every page in order, each with its cursor and envelope', async () => {
-  const pages = await withWalk(pagesUpTo(3), collect)
+test('asks with page size and filter, and hands out every page in order, each with its cursor and envelope', async () => {
+  const pages = await withWalk(
+    pagesUpTo(3),
+    async (walk, {requests}) => {
+      const collected = await collect(walk)
+      const asked = ['', '&cursor=c2', '&cursor=c3'].map((cursor) => `limit=2&status=funded${cursor}`)
+      expect(requests.map(({query}) => String(query))).toEqual(asked)
+      return collected
+    },
+    {request: {filter: {param: 'status', value: 'funded'}}},
+  )
   expect(pages.map(({cursor, nextCursor, records}) => ({cursor, nextCursor, records}))).toEqual([
     {cursor: null, nextCursor: 'c2', records: [{id: 'deal_1'}]},
     {cursor: 'c2', nextCursor: 'c3', records: [{id: 'deal_2'}]},
     {cursor: 'c3', nextCursor: null, records: [{id: 'deal_3'}]},
   ])
   expect(new Set(pages.map((page) => page.envelope))).toEqual(new Set(['data | top level']))
-})
-
-test('asks with page size and filter on every page', async () => {
-  await withWalk(
-    pagesUpTo(2),
-    async (walk, {requests}) => {
-      await collect(walk)
-      expect(requests.map(({query}) => String(query))).toEqual([
-        'limit=2&status=funded',
-        'limit=2&status=funded&cursor=c2',
-      ])
-    },
-    {request: {filter: {param: 'status', value: 'funded'}}},
-  )
-})
-
-test('goes on from a cursor', async () => {
-  const pages = await withWalk(pagesUpTo(4), collect, {request: {cursor: 'c3', seenCursors: ['c2', 'c3']}})
-  expect(pages.map((page) => page.cursor)).toEqual(['c3', 'c4'])
 })
 
 test('has sent for the next page before the consumer is given the last', async () => {
@@ -187,41 +178,11 @@ test.each([1, 3])('ends on a loop of %d cursor(s)', async (length) => {
   expect(seen).toHaveLength(length)
 })
 
-test('ends on a cursor that an earlier run of the same walk has met', async () => {
-  const error = await withWalk(pagesUpTo(9), (walk) => failureOf(collect(walk)), {
-    request: {cursor: 'c3', seenCursors: ['c4']},
-  })
-  expect(error).toMatchObject({code: 'SOURCE_CURSOR_LOOP'})
-})
-
-test('ends on three empty pages in a row', async () => {
-  await withWalk(
-    (_request, response, turn) => sendJson(response, {data: [], has_more: true, next_cursor: `c${turn}`}),
-    async (walk, {requests}) => {
-      expect(await failureOf(collect(walk))).toMatchObject({code: 'SOURCE_CURSOR_LOOP', exitCode: 7})
-      expect(requests).toHaveLength(3)
-    },
-  )
-})
-
-test('goes past two empty pages, and past an empty last one', async () => {
-  const sizes = [0, 0, 1, 0, 0, 0]
-  const pages = await withWalk(
-    (_request, response, turn) =>
-      sendJson(response, {
-        data: Array.from({length: sizes[turn]!}, () => ({})),
-        has_more: turn < 5,
-        next_cursor: `c${turn}`,
-      }),
-    collect,
-  )
-  expect(pages.map((page) => page.records.length)).toEqual(sizes)
-})
-
 test.each([
   ['the first page', () => ['a', 'b']],
   ['pages it has shown', (turn: number) => (turn % 2 === 0 ? ['a', 'b'] : ['c', 'd'])],
   ['records without ids', () => [undefined, undefined]],
+  ['no record', () => []],
 ])('ends on a list that gives fresh cursors and only ever shows %s', async (_, idsOf) => {
   await withWalk(
     (_request, response, turn) =>
@@ -255,18 +216,18 @@ test('a page of more than ten times the records asked for is refused', async () 
   })
 })
 
-test('goes past two pages of records it has shown, as when a list moves', async () => {
-  const pages = [['a', 'b'], ['b'], ['a', 'b'], ['c'], ['b'], ['a'], ['b']]
-  const seen = await withWalk(
-    (_request, response, turn) =>
-      sendJson(response, {
-        data: pages[turn]?.map((id) => ({id})),
-        has_more: turn < pages.length - 1,
-        next_cursor: `c${turn}`,
-      }),
-    collect,
-  )
-  expect(seen).toHaveLength(pages.length)
+test.each([
+  ['empty pages, and past an empty last one', [[], [], ['a'], [], [], []]],
+  [
+    'pages of records it has shown, as when a list moves',
+    [['a', 'b'], ['b'], ['a'], ['c'], ['b'], ['a'], ['b']],
+  ],
+])('goes past two %s', async (_, pages) => {
+  const seen = await withWalk((_request, response, turn) => {
+    const data = pages[turn]?.map((id) => ({id}))
+    sendJson(response, {data, has_more: turn < pages.length - 1, next_cursor: `c${turn}`})
+  }, collect)
+  expect(seen.map(({records}) => records.length)).toEqual(pages.map((page) => page.length))
 })
 
 test.each([400, 404, 410, 422])('calls a %d on a cursor a refused cursor', async (status) => {
@@ -281,15 +242,6 @@ test.each([400, 404, 410, 422])('calls a %d on a cursor a refused cursor', async
   expect(error.message).not.toContain('jane')
 })
 
-test('calls a 404 on the first page a wrong address', async () => {
-  const error = await withWalk(
-    (_request, response) => sendJson(response, {}, {status: 404}),
-    (walk) => failureOf(collect(walk)),
-  )
-  expect(error).toMatchObject({code: 'SOURCE_NOT_FOUND', exitCode: 7})
-  expect(error.message).toContain('LOANTAPE_BASE_URL')
-})
-
 test.each([
   [400, {code: 'invalid_parameter'}, 'Status 400 (invalid_parameter)'],
   [422, {title: 'Unprocessable Entity'}, 'Status 422 (Unprocessable Entity)'],
@@ -297,23 +249,27 @@ test.each([
   [409, {code: '', title: 'Jane Roe not found'}, 'Status 409 (sha256:8fe2a69c1692)'],
   [418, {code: 7, title: 'key sk_live_abc is odd'}, 'Status 418 (sha256:e1c76074c56e)'],
   [405, null, 'Status 405 from'],
-])('calls a %d on the first page a refused request', async (status, body, words) => {
+  [404, {}, 'LOANTAPE_BASE_URL'],
+])('calls a %d on the first page a refused request or a wrong address', async (status, body, words) => {
   const error = await withWalk(
     (_request, response) => sendJson(response, body, {status}),
     (walk) => failureOf(collect(walk)),
   )
-  expect(error).toMatchObject({code: 'SOURCE_REQUEST_REFUSED', exitCode: 7})
+  const code = status === 404 ? 'SOURCE_NOT_FOUND' : 'SOURCE_REQUEST_REFUSED'
+  expect(error).toMatchObject({code, exitCode: 7})
   expect(error.message).toContain(words)
 })
 
-test('holds the first page to the pinned envelope', async () => {
-  const error = await withWalk(pagesUpTo(2), (walk) => failureOf(collect(walk)), {
-    request: {envelope: 'data | pagination'},
-  })
-  expect(error).toMatchObject({code: 'SOURCE_ENVELOPE_CHANGED', exitCode: 7})
+test('ends on a cursor that an earlier run of the same walk has met', async () => {
+  const request = {cursor: 'c3', seenCursors: ['c4']}
+  const error = await withWalk(pagesUpTo(9), (walk) => failureOf(collect(walk)), {request})
+  expect(error).toMatchObject({code: 'SOURCE_CURSOR_LOOP'})
 })
 
-test('holds later pages to the envelope of the first', async () => {
+test('holds the first page to the pinned envelope, and later ones to that of the first', async () => {
+  const pinned = {request: {envelope: 'data | pagination'}}
+  const error = await withWalk(pagesUpTo(2), (walk) => failureOf(collect(walk)), pinned)
+  expect(error).toMatchObject({code: 'SOURCE_ENVELOPE_CHANGED', exitCode: 7})
   await withWalk(
     (_request, response, turn) => {
       const position = {has_more: turn === 0, next_cursor: 'c2'}

@@ -28,20 +28,14 @@ test('a file is written whole, replaces the one before and leaves nothing beside
   expect(readdirSync(root)).toEqual(['file.json', 'file.json.tmp@elsewhere-1'])
 })
 
-test('a folder gets its final name with everything in it', () => {
+test('a folder gets its final name with everything in it; what is not there cannot be moved, and the target stays', () => {
   const [temporary, final] = [join(root, '.building'), join(root, 'final')]
   mkdirSync(temporary)
   writeFileSync(join(temporary, 'a'), 'a')
   moveIntoPlace(temporary, final)
   expect(readdirSync(root)).toEqual(['final'])
+  expect(() => moveIntoPlace(join(root, 'nothing'), final)).toThrow('ENOENT')
   expect(readdirSync(final)).toEqual(['a'])
-})
-
-test('what is not there cannot be moved, and the target stays', () => {
-  const path = join(root, 'file')
-  writeFileSync(path, 'kept')
-  expect(() => moveIntoPlace(join(root, 'nothing'), path)).toThrow('ENOENT')
-  expect(readFileSync(path, 'utf8')).toBe('kept')
 })
 
 test('a file is digested by sha256', async () => {
@@ -51,13 +45,9 @@ test('a file is digested by sha256', async () => {
   )
 })
 
-test('a data folder that is missing is created with its parents', () => {
-  const folder = dataFolderAt(join(root, 'a', 'b'))
-  requireWritable(folder)
+test('a data folder that is missing is created with its parents, one that is a file is refused with the reason', async () => {
+  requireWritable(dataFolderAt(join(root, 'a', 'b')))
   expect(readdirSync(join(root, 'a'))).toEqual(['b'])
-})
-
-test('a data folder that is a file is refused with the reason', async () => {
   writeFileSync(join(root, 'file'), '')
   const refusal = await failureOf((async () => requireWritable(dataFolderAt(join(root, 'file'))))())
   expect(refusal).toMatchObject({code: 'NOT_WRITABLE', exitCode: 2})

@@ -43,11 +43,8 @@ test('counts and decimals are read as exact text, dates and timestamps as ISO te
   })
 })
 
-test('a query without rows has no first one', async () => {
+test('a query without rows has no first one, and a row that is not as expected is refused', async () => {
   expect(await db.first(anyRow, 'select 1 where false')).toBeUndefined()
-})
-
-test('a row that is not as expected is refused', async () => {
   await expect(db.one(z.object({count: z.string()}), 'select true as count')).rejects.toThrow(
     'expected string',
   )
@@ -56,7 +53,7 @@ test('a row that is not as expected is refused', async () => {
 test('closing waits for the statements under way', async () => {
   const other = await openDatabase()
   const work = Promise.allSettled([
-    other.run('create table t as select sum(sin(i)) as s from range(3000000) r(i)'),
+    other.run('create table t as select sum(sin(i)) as s from range(1000000) r(i)'),
     other.one(anyRow, 'select count(*) as rows from range(3000000)'),
   ])
   await other[Symbol.asyncDispose]()
@@ -94,27 +91,17 @@ test('what was attached, made or set in a closed database is not found in the ne
   }
 })
 
-test('work that fails in a transaction is rolled back and its error kept', async () => {
-  await db.run('create table file.t (i integer)')
-  const work = inTransaction(db, async () => {
-    await db.run('insert into file.t values (1)')
-    throw new Error('stop')
-  })
-  await expect(work).rejects.toThrow('stop')
-  expect(await db.all(anyRow, 'from file.t')).toEqual([])
-})
-
 test('a statement that fails in a transaction leaves the next one usable', async () => {
   await db.run('create table file.t (i integer)')
   await expect(inTransaction(db, () => db.run('insert into file.nowhere values (1)'))).rejects.toThrow(
     'nowhere',
   )
-  await inTransaction(db, () => db.run('insert into file.t values (2)'))
+  const insert = async () => {
+    await db.run('insert into file.t values (2)')
+    return 'done'
+  }
+  expect(await inTransaction(db, insert)).toBe('done')
   expect(await db.all(anyRow, 'from file.t')).toEqual([{i: 2}])
-})
-
-test('a transaction returns what its work returns', async () => {
-  expect(await inTransaction(db, async () => 'done')).toBe('done')
 })
 
 const types = [VARCHAR, BIGINT, DECIMAL(18, 2), TIMESTAMP, DATE, BOOLEAN, VARCHAR]
@@ -156,28 +143,16 @@ test('rows of every type are appended as they are, nulls among them', async () =
   ])
 })
 
-test.each([1, 2047, 2048, 2049, 5000])('%i rows are appended in their order', async (count) => {
-  const rows = Array.from({length: count}, (_, index): ColumnValue[] => [
-    `row ${index}`,
-    BigInt(index),
-    null,
-    null,
-    null,
-    null,
-    null,
-  ])
+test.each([0, 2048, 2049, 5000])('%i rows are appended in their order', async (count) => {
+  const nothing = Array<null>(5).fill(null)
+  const rows = Array.from({length: count}, (_, n): ColumnValue[] => [`row ${n}`, BigInt(n), ...nothing])
   await appendRows(db, target, rows)
   expect(
     await db.one(
       anyRow,
       `select count(*) as rows, max(i) as last, bool_and(t = 'row ' || i) and bool_and(i = rowid) as in_order from file.typed`,
     ),
-  ).toEqual({rows: String(count), last: String(count - 1), in_order: true})
-})
-
-test('appending nothing is no error', async () => {
-  await appendRows(db, target, [])
-  expect(await db.all(anyRow, 'from file.typed')).toEqual([])
+  ).toEqual({rows: String(count), last: count ? String(count - 1) : null, in_order: count ? true : null})
 })
 
 test('rows that were appended in a transaction that fails are not there', async () => {

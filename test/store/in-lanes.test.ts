@@ -29,12 +29,8 @@ async function run(lanes: number, pieces: Piece[]): Promise<{said: string[]; mos
   return {said, most}
 }
 
-const DIAMOND = [
-  {name: 'a'},
-  {name: 'b', after: ['a']},
-  {name: 'c', after: ['a']},
-  {name: 'd', after: ['b', 'c']},
-]
+const [b, c] = ['b', 'c'].map((name) => ({name, after: ['a']}))
+const DIAMOND = [{name: 'a'}, b!, c!, {name: 'd', after: ['b', 'c']}]
 
 test('a piece begins when those it waits for have ended, as many at once as there are connections', async () => {
   const {said, most} = await run(2, DIAMOND)

@@ -29,7 +29,9 @@ test('a run is recorded with what it came to', async () => {
     release_id: 'x',
   }))
   expect(result).toEqual({outcome: 'released', release_id: 'x'})
-  expect(listRuns(stateDb, 10)).toEqual([
+  expect(findLockHolder(stateDb, world)).toBeUndefined()
+  using again = openStateDb(data.folder.stateDb)
+  expect(listRuns(again, 10)).toEqual([
     {
       run_id: expect.stringMatching(/^20260202T233000Z-[0-9a-f]{6}$/),
       command: 'sync',
@@ -45,8 +47,8 @@ test('a run is recorded with what it came to', async () => {
   ])
 })
 
-const failRun = (error: unknown) =>
-  failureOf(withRun(data.folder.stateDb, 'sync', world, () => Promise.reject(error)))
+const failRun = (error: unknown, at = world) =>
+  failureOf(withRun(data.folder.stateDb, 'sync', at, () => Promise.reject(error)))
 
 test('a run that fails is recorded with exit code, code and words, secrets masked', async () => {
   await failRun(
@@ -56,28 +58,18 @@ test('a run that fails is recorded with exit code, code and words, secrets maske
   expect(run).toMatchObject({exit_code: 7, outcome: 'failed', error_code: 'SOURCE_ENVELOPE', summary: null})
   expect(run?.error).toContain('has no list')
   expect(run?.error).not.toContain('abc123')
-})
-
-test('an error nobody planned for is recorded with exit code 1 and thrown as it is', async () => {
-  const error = new Error('who knows')
-  expect(await failRun(error)).toBe(error)
-  expect(listRuns(stateDb, 10)).toMatchObject([{exit_code: 1, error_code: 'UNEXPECTED'}])
-})
-
-test('a run gives the warehouse back, whether it ends well or not', async () => {
-  await withRun(data.folder.stateDb, 'sync', world, async () => ({outcome: 'unchanged'}))
   expect(findLockHolder(stateDb, world)).toBeUndefined()
-  await failRun(new Error('who knows'))
-  expect(findLockHolder(stateDb, world)).toBeUndefined()
+  const unplanned = new Error('who knows')
+  expect(await failRun(unplanned, later(10))).toBe(unplanned)
+  expect(listRuns(stateDb, 10)).toContainEqual(
+    expect.objectContaining({exit_code: 1, error_code: 'UNEXPECTED'}),
+  )
 })
 
 test('a run that is refused for another leaves no record', async () => {
   using _ = acquireLock(stateDb, {runId: 'r1', command: 'sync'}, world)
-  expect(
-    await failureOf(withRun(data.folder.stateDb, 'sync', world, async () => ({outcome: 'released'}))),
-  ).toMatchObject({
-    code: 'RUN_IN_PROGRESS',
-  })
+  const refused = withRun(data.folder.stateDb, 'sync', world, async () => ({outcome: 'released'}))
+  expect(await failureOf(refused)).toMatchObject({code: 'RUN_IN_PROGRESS'})
   expect(listRuns(stateDb, 10)).toEqual([])
 })
 
@@ -93,10 +85,4 @@ test('the last success of a command passes over failures and other commands', as
   await failureOf(withRun(data.folder.stateDb, 'sync', later(20), () => Promise.reject(new Error('no'))))
   expect(findLastSuccess(stateDb, 'sync')).toMatchObject({command: 'sync', started_at: NOW})
   expect(findLastSuccess(stateDb, 'build')).toBeUndefined()
-})
-
-test('a state database that is opened again keeps its runs', async () => {
-  await withRun(data.folder.stateDb, 'sync', world, async () => ({outcome: 'released'}))
-  using again = openStateDb(data.folder.stateDb)
-  expect(listRuns(again, 10)).toHaveLength(1)
 })

@@ -4,7 +4,6 @@ import {existsSync, mkdirSync, readdirSync, readFileSync, truncateSync, writeFil
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {dealStream} from '../../src/contract/deal.ts'
 import {type Database, openDatabase} from '../../src/store/database.ts'
 import {
   MIGRATIONS_DIR,
@@ -14,7 +13,6 @@ import {
   readSetting,
   writeSetting,
 } from '../../src/store/warehouse.ts'
-import {listColumns} from '../../src/sync/stream-tables.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {until} from '../support/until.ts'
@@ -29,20 +27,15 @@ afterEach(() => data[Symbol.dispose]())
 
 const migrationsOf = (db: Database) => db.all(anyRow, 'select name from warehouse.main.migration')
 
-test('a new warehouse has every migration once, in order', async () => {
-  await using db = await openWarehouse(data.folder)
+test('a new warehouse has every migration once, in order, and keeps what is stored when it is opened again', async () => {
   const files = readdirSync(MIGRATIONS_DIR).sort()
-  expect((await migrationsOf(db)).map(({name}) => name)).toEqual(files)
-})
-
-test('a warehouse that is opened again keeps its content and is not migrated again', async () => {
-  {
+  for (const envelope of ['top level', 'pagination']) {
     await using db = await openWarehouse(data.folder)
-    await writeSetting(db, 'source_base_url', 'http://localhost/v1')
+    expect(await readSetting(db, 'envelope')).toBe(envelope === 'top level' ? undefined : 'top level')
+    await writeSetting(db, 'envelope', envelope)
+    expect(await readSetting(db, 'envelope')).toBe(envelope)
+    expect((await migrationsOf(db)).map(({name}) => name)).toEqual(files)
   }
-  await using db = await openWarehouse(data.folder)
-  expect(await migrationsOf(db)).toHaveLength(readdirSync(MIGRATIONS_DIR).length)
-  expect(await readSetting(db, 'source_base_url')).toBe('http://localhost/v1')
 })
 
 /** A folder of migrations, as the next version may have it. */
@@ -74,66 +67,31 @@ test('a migration that fails changes nothing', async () => {
   expect(await migrationsOf(db)).toHaveLength(readdirSync(MIGRATIONS_DIR).length)
 })
 
-test('a setting that is stored again is replaced', async () => {
-  await using db = await openWarehouse(data.folder)
-  expect(await readSetting(db, 'envelope')).toBeUndefined()
-  await writeSetting(db, 'envelope', 'top level')
-  await writeSetting(db, 'envelope', 'pagination')
-  expect(await readSetting(db, 'envelope')).toBe('pagination')
-})
-
-test('a warehouse of a later version is refused and left as it is', async () => {
+test.each([
+  [
+    'of a later version',
+    `insert into warehouse.main.migration values ('9999_later.sql', '')`,
+    'DATA_NEWER',
+    '9999_later.sql',
+  ],
+  [
+    'whose migration was another file',
+    `update warehouse.main.migration set sha256 = 'of another file'`,
+    'MIGRATION_CHANGED',
+    'sql/migrations/0001_warehouse.sql',
+  ],
+])('a warehouse %s is refused and left as it is', async (_, sql, code, words) => {
   {
     await using db = await openWarehouse(data.folder)
-    await db.run(`insert into warehouse.main.migration values ('9999_later.sql', '')`)
-    await db.run('checkpoint warehouse')
+    await db.run(`${sql}; checkpoint warehouse`)
   }
   const before = readFileSync(data.folder.warehouse)
-  const refusal = await failureOf(openWarehouse(data.folder))
-  expect(refusal).toMatchObject({code: 'DATA_NEWER', exitCode: 1})
-  expect(refusal.message).toContain('9999_later.sql')
-  expect(readFileSync(data.folder.warehouse).equals(before)).toBe(true)
-})
-
-test('a warehouse whose migration was another file is refused and left as it is', async () => {
-  {
-    await using db = await openWarehouse(data.folder)
-    await db.run(`update warehouse.main.migration set sha256 = 'of another file'`)
-    await db.run('checkpoint warehouse')
+  for (const open of [openWarehouse, openHistory]) {
+    const refusal = await failureOf(open(data.folder))
+    expect(refusal).toMatchObject({code, exitCode: 1})
+    expect(refusal.message).toContain(words)
   }
-  const before = readFileSync(data.folder.warehouse)
-  const refusal = await failureOf(openWarehouse(data.folder))
-  expect(refusal).toMatchObject({code: 'MIGRATION_CHANGED', exitCode: 1})
-  expect(refusal.message).toContain('sql/migrations/0001_warehouse.sql')
   expect(readFileSync(data.folder.warehouse).equals(before)).toBe(true)
-})
-
-const streamColumns = listColumns(dealStream).split(', ')
-const contentTypes = dealStream.columns.flatMap(({name, type, mayBeAbsent}) => [
-  [name, type],
-  ...(mayBeAbsent ? [[`${name}_present`, 'BOOLEAN']] : []),
-])
-
-/** The columns of a table that are a deal's content, with their types. */
-async function readContentColumns(table: string): Promise<unknown[][]> {
-  await using db = await openWarehouse(data.folder)
-  const columns = await db.all(
-    anyRow,
-    `select column_name, column_type from (describe warehouse.raw.${table})`,
-  )
-  return columns
-    .filter(({column_name}) => streamColumns.includes(String(column_name)))
-    .map(({column_name, column_type}) => [column_name, column_type])
-}
-
-test('the content columns of raw.deal_version are those of the stream, in order', async () => {
-  expect(await readContentColumns('deal_version')).toEqual(contentTypes)
-})
-
-test('the content columns of raw.deal_head are those of the stream, carried and so without their flags', async () => {
-  expect(await readContentColumns('deal_head')).toEqual(
-    dealStream.columns.map(({name, type}) => [name, type]),
-  )
 })
 
 test('reading the history before the first walk says what to do', async () => {
@@ -143,20 +101,15 @@ test('reading the history before the first walk says what to do', async () => {
   expect(existsSync(data.folder.warehouse)).toBe(false)
 })
 
-/** A file of a warehouse that has had no migration, the first one included. */
-async function writeBare(rows: string): Promise<void> {
-  await using db = await openDatabase({attach: [{path: data.folder.warehouse, alias: 'history'}]})
-  await db.run(
-    `create table history.main.migration (name varchar not null, sha256 varchar not null); ${rows}`,
-  )
-}
-
 test('a history that lacks migrations has them before it is read, and keeps what it holds', async () => {
-  await writeBare('create table history.main.kept as select 7 as value')
+  {
+    await using db = await openDatabase({attach: [{path: data.folder.warehouse, alias: 'history'}]})
+    await db.run(`create table history.main.migration (name varchar not null, sha256 varchar not null);
+      create table history.main.kept as select 7 as value`)
+  }
   await using history = await openHistory(data.folder)
-  expect(await history.all(anyRow, 'select count(*) as deals from history.raw.deal_version')).toEqual([
-    {deals: '0'},
-  ])
+  const deals = 'select count(*) as deals from history.raw.deal_version'
+  expect(await history.all(anyRow, deals)).toEqual([{deals: '0'}])
   expect(await history.all(anyRow, 'from history.main.kept')).toEqual([{value: 7}])
 })
 
@@ -169,11 +122,6 @@ test('a file without tables, left by a run whose disk failed, is filled as a new
   expect(await migrationsOf(db)).toHaveLength(readdirSync(MIGRATIONS_DIR).length)
 })
 
-test('a history of a later version is refused by name', async () => {
-  await writeBare(`insert into history.main.migration values ('9999_later.sql', '')`)
-  expect(await failureOf(openHistory(data.folder))).toMatchObject({code: 'DATA_NEWER'})
-})
-
 test('a database that is no history is refused', async () => {
   await using db = await openDatabase({attach: [{path: data.folder.warehouse, alias: 'other'}]})
   await db.run('create table other.main.thesis as select 1 as year')
@@ -183,16 +131,6 @@ test('a database that is no history is refused', async () => {
 
 const ENVELOPE = `select value from history.raw.setting where name = 'envelope'`
 
-test('who reads the history cannot write it', async () => {
-  {
-    await using db = await openWarehouse(data.folder)
-    await writeSetting(db, 'envelope', 'first')
-  }
-  await using history = await openHistory(data.folder)
-  expect(await history.all(anyRow, ENVELOPE)).toEqual([{value: 'first'}])
-  await expect(history.run('delete from history.raw.setting')).rejects.toThrow(/read-only/)
-})
-
 test('while the source is asked the history can be read, by many at once; what was read stays on the stage', async () => {
   await using db = await openWarehouse(data.folder)
   await writeSetting(db, 'envelope', 'first')
@@ -200,7 +138,10 @@ test('while the source is asked the history can be read, by many at once; what w
   await db.closedWhile(async () => {
     await using one = await openHistory(data.folder)
     await using other = await openHistory(data.folder)
-    for (const reader of [one, other]) expect(await reader.all(anyRow, ENVELOPE)).toEqual([{value: 'first'}])
+    for (const reader of [one, other]) {
+      expect(await reader.all(anyRow, ENVELOPE)).toEqual([{value: 'first'}])
+      await expect(reader.run('delete from history.raw.setting')).rejects.toThrow(/read-only/)
+    }
     await db.run('insert into staged values (8)')
   })
   await writeSetting(db, 'envelope', 'second')
@@ -309,13 +250,10 @@ const damages: [string, () => Promise<void> | void][] = [
 test.each(damages)('a warehouse file that %s is refused and left as it is', async (_, damage) => {
   await damage()
   const before = readFileSync(data.folder.warehouse)
-  const refusal = await failureOf(openWarehouse(data.folder))
-  expect(refusal).toMatchObject({code: 'WAREHOUSE_UNREADABLE', exitCode: 1})
-  expect(refusal.message).toContain(data.folder.warehouse)
+  for (const open of [openWarehouse, openHistory]) {
+    const refusal = await failureOf(open(data.folder))
+    expect(refusal).toMatchObject({code: 'WAREHOUSE_UNREADABLE', exitCode: 1})
+    expect(refusal.message).toContain(data.folder.warehouse)
+  }
   expect(readFileSync(data.folder.warehouse).equals(before)).toBe(true)
-})
-
-test('a damaged history is refused as unreadable', async () => {
-  writeFileSync(data.folder.warehouse, 'something else entirely\n'.repeat(1000))
-  expect(await failureOf(openHistory(data.folder))).toMatchObject({code: 'WAREHOUSE_UNREADABLE'})
 })

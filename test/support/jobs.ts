@@ -20,7 +20,13 @@ export function readState(path: string, sql: string): Record<string, unknown>[] 
   }
 }
 
-/** A source of two deals that answers no list before its gate is opened. */
+/** A step that waits for a held source, and builds nothing. */
+export const READ_RATES = {steps: [{do: 'ingest_rates'}]}
+
+/** The feed that it reads. */
+export const RATES_FILE: string = JSON.stringify({feeds: [{name: 'pricing'}]})
+
+/** A source of two deals and no rates that answers no list before its gate is opened. */
 export async function startHeldSource(): Promise<TestServer & {open: () => void}> {
   const gate = createGate()
   const record = {property_address: '1 Main St, Austin, TX 78701', status: 'draft'}
@@ -31,9 +37,9 @@ export async function startHeldSource(): Promise<TestServer & {open: () => void}
     created_at: '2026-01-05T15:00:00Z',
   }))
   const server = await startTestServer(async ({path}, response) => {
-    if (path !== '/v1/deals') return sendJson(response, {}, {status: 404})
+    if (path !== '/v1/deals' && path !== '/v1/rates') return sendJson(response, {}, {status: 404})
     await gate.opened
-    sendJson(response, {data, has_more: false, next_cursor: null})
+    sendJson(response, {data: path === '/v1/deals' ? data : [], has_more: false, next_cursor: null})
   })
   return {...server, open: gate.open}
 }

@@ -1,4 +1,4 @@
-import {createHash, generateKeyPairSync} from 'node:crypto'
+import {createHash, generateKeyPairSync, type KeyObject} from 'node:crypto'
 import {once} from 'node:events'
 import fs from 'node:fs'
 import {type AddressInfo, Server} from 'node:net'
@@ -18,13 +18,16 @@ export interface SftpServer extends AsyncDisposable {
   logins: number
 }
 
+/** Made once for all servers of a process: it takes longer than most tests. */
+let hostKey: KeyObject | undefined
+
 /** Starts a server that lets in the user `loantape` with this password, or with this public key. */
 export async function startSftp(
   root: string,
   access: {password?: string; publicKey?: string},
 ): Promise<SftpServer> {
-  const {privateKey} = generateKeyPairSync('rsa', {modulusLength: 2048})
-  const pem = privateKey.export({type: 'pkcs1', format: 'pem'}).toString()
+  hostKey ??= generateKeyPairSync('rsa', {modulusLength: 2048}).privateKey
+  const pem = hostKey.export({type: 'pkcs1', format: 'pem'}).toString()
   const parsed = ssh2.utils.parseKey(pem)
   if (parsed instanceof Error) throw parsed
   const allowed = access.publicKey === undefined ? undefined : ssh2.utils.parseKey(access.publicKey)
