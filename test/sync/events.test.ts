@@ -3,9 +3,9 @@ import {buildRelease} from '../../src/build/build.ts'
 import {applyEvents, syncDeals} from '../../src/pipeline.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {findLearntRate} from '../../src/sync/at-source.ts'
-import {listWaitingEvents, storeEvent} from '../../src/sync/webhook-events.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {countWaitingEvents, receiveEvents} from '../support/webhooks.ts'
 
 let lab: Lab
 let goBack: () => void
@@ -23,18 +23,8 @@ beforeEach(() => goBack())
 
 afterAll(() => lab[Symbol.asyncDispose]())
 
-function receive(...dealIds: string[]): void {
-  using stateDb = openStateDb(lab.folder.stateDb)
-  for (const dealId of dealIds) {
-    storeEvent(stateDb, {eventId: `evt_${dealId}`, type: 'deal.updated', dealId}, Date.now())
-  }
-}
-
-function countWaiting(): number {
-  using stateDb = openStateDb(lab.folder.stateDb)
-  return listWaitingEvents(stateDb).length
-}
-
+const receive = (...dealIds: string[]) => receiveEvents(lab.folder, ...dealIds)
+const countWaiting = () => countWaitingEvents(lab.folder)
 const change = (id: string, fields: Parameters<typeof lab.service.store.update>[1]) =>
   lab.service.store.update(id, fields)
 
