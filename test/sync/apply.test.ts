@@ -1,18 +1,17 @@
-import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import type {Database} from '../../src/store/database.ts'
-import {openWarehouse} from '../../src/store/warehouse.ts'
 import {applyObservations} from '../../src/sync/apply.ts'
 import {measureMovement} from '../../src/sync/movement.ts'
-import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
+import {anyRow} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
 import {
-  forgetAll,
   micros,
   readHeads,
   readVersions,
   readWalk,
   stageWalk,
   stream,
+  useWarehouse,
   walk,
 } from '../support/walks.ts'
 
@@ -24,19 +23,10 @@ const DAY_4 = '2026-02-05T23:30:00Z'
 const a = (fields = {}) => aRecord({id: 'a', ...fields})
 const b = (fields = {}) => aRecord({id: 'b', ...fields})
 
-let data: TestFolder
 let db: Database
 
-beforeAll(async () => {
-  data = createFolder()
-  db = await openWarehouse(data.folder)
-})
-
-beforeEach(() => forgetAll(db))
-
-afterAll(async () => {
-  await db[Symbol.asyncDispose]()
-  data[Symbol.dispose]()
+useWarehouse((opened) => {
+  db = opened
 })
 
 const countsOf = async (at: string, records: unknown[]) =>

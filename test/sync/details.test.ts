@@ -1,30 +1,20 @@
-import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import type {Database} from '../../src/store/database.ts'
-import {openWarehouse} from '../../src/store/warehouse.ts'
 import {applyObservations} from '../../src/sync/apply.ts'
 import {listDetailCandidates, listLastKnown} from '../../src/sync/details.ts'
-import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
+import {anyRow} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
-import {type DetailSpec, forgetAll, micros, noTape, stageWalk, stream, walk} from '../support/walks.ts'
+import {type DetailSpec, micros, noTape, stageWalk, stream, useWarehouse, walk} from '../support/walks.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
 const DAY_2 = '2026-02-03T23:30:00Z'
 
 const record = (id: string, fields = {}) => aRecord({id, ...fields})
 
-let data: TestFolder
 let db: Database
 
-beforeAll(async () => {
-  data = createFolder()
-  db = await openWarehouse(data.folder)
-})
-
-beforeEach(() => forgetAll(db))
-
-afterAll(async () => {
-  await db[Symbol.asyncDispose]()
-  data[Symbol.dispose]()
+useWarehouse((opened) => {
+  db = opened
 })
 
 /** Ids whose details a walk at `at` asks for. */

@@ -1,19 +1,18 @@
-import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import type {Database} from '../../src/store/database.ts'
-import {openWarehouse} from '../../src/store/warehouse.ts'
 import {certifyWalk} from '../../src/sync/settle.ts'
 import {findPast, listReadIds, storeWalk} from '../../src/sync/walk-state.ts'
-import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
+import {anyRow} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
 import {
   beginWalk,
-  forgetAll,
   micros,
   pagesOf,
   readWalk,
   stageLines,
   stageWalk,
   stream,
+  useWarehouse,
   walk,
 } from '../support/walks.ts'
 
@@ -23,19 +22,10 @@ const DAY_2 = '2026-02-03T23:30:00Z'
 const a = (fields = {}) => aRecord({id: 'a', ...fields})
 const b = (fields = {}) => aRecord({id: 'b', ...fields})
 
-let data: TestFolder
 let db: Database
 
-beforeAll(async () => {
-  data = createFolder()
-  db = await openWarehouse(data.folder)
-})
-
-beforeEach(() => forgetAll(db))
-
-afterAll(async () => {
-  await db[Symbol.asyncDispose]()
-  data[Symbol.dispose]()
+useWarehouse((opened) => {
+  db = opened
 })
 
 const countRows = () =>
