@@ -39,32 +39,28 @@ async function walkWithDetails(at: string, deals: Record<string, string>): Promi
   await walk(db, {at, pages: [Object.keys(deals).map((id) => record(id))], details})
 }
 
-test('every deal of the first walk is asked for, funded ones first, then by id', async () => {
+test('every deal of the first walk is asked for, funded ones first, then by id, and no more than fit', async () => {
   const records = [
     record('a'),
     record('b', {status: ' Funded'}),
     record('c'),
     record('d', {status: 'funded'}),
   ]
+  expect(await candidatesAt(DAY_1, records, undefined, {limit: 3})).toEqual(['b', 'd', 'a'])
   expect(await candidatesAt(DAY_1, records)).toEqual(['b', 'd', 'a', 'c'])
 })
 
-test('no more are asked for than fit', async () => {
-  expect(await candidatesAt(DAY_1, [record('a'), record('b'), record('c')], undefined, {limit: 2})).toEqual([
-    'a',
-    'b',
-  ])
-})
-
-test('a deal fetched in this walk is not asked for again', async () => {
-  const fetched = [{id: 'a', at: DAY_1, record: record('a', {property_value: 1})}]
-  expect(await candidatesAt(DAY_1, [record('a'), record('b')], fetched)).toEqual(['b'])
-})
-
-test('a deal found gone in this walk is not asked for again', async () => {
-  await walk(db, {at: DAY_1, pages: [[record('a'), record('b')]]})
-  const ids = await candidatesAt(DAY_2, [record('a')], [{id: 'b', at: DAY_2, record: 'gone'}])
-  expect(ids).toEqual(['a'])
+test('a deal fetched or found gone in this walk is not asked for again', async () => {
+  await walk(db, {at: DAY_1, pages: [[record('a'), record('b'), record('c')]]})
+  const ids = await candidatesAt(
+    DAY_2,
+    [record('a'), record('c')],
+    [
+      {id: 'a', at: DAY_2, record: record('a', {property_value: 1})},
+      {id: 'b', at: DAY_2, record: 'gone'},
+    ],
+  )
+  expect(ids).toEqual(['c'])
 })
 
 test('absent deals are asked for before new and changed ones, but a listed one proves the path first', async () => {
