@@ -1,4 +1,3 @@
-import {afterAll, beforeAll, beforeEach} from 'vitest'
 import {z} from 'zod'
 import {dealStream} from '../../src/contract/deal.ts'
 import type {Stream} from '../../src/contract/stream.ts'
@@ -6,14 +5,13 @@ import {formatInstant, parseInstant} from '../../src/core/clock.ts'
 import type {Certificate, WireRecord} from '../../src/core/types.ts'
 import type {Database} from '../../src/store/database.ts'
 import type {Frame} from '../../src/store/tape-format.ts'
-import {openWarehouse} from '../../src/store/warehouse.ts'
 import {applyObservations} from '../../src/sync/apply.ts'
 import {openIntake, type Said, type WalkIntake} from '../../src/sync/intake.ts'
 import {type ChangePlan, planChanges} from '../../src/sync/plan-changes.ts'
 import {certifyWalk} from '../../src/sync/settle.ts'
 import {createStage} from '../../src/sync/stream-tables.ts'
 import type {OpenWalk} from '../../src/sync/walk-state.ts'
-import {anyRow, createFolder, type TestFolder} from './data.ts'
+import {anyRow} from './data.ts'
 
 export const stream: Stream = dealStream
 
@@ -50,23 +48,8 @@ export interface WalkSpec {
 let walks = 0
 const withStage = new WeakSet<Database>()
 
-/** Opens a warehouse for the tests of a file, each of which finds it empty: that takes less time than making another. */
-export function useWarehouse(use: (db: Database) => void): void {
-  let data: TestFolder
-  let db: Database
-  beforeAll(async () => {
-    data = createFolder()
-    db = await openWarehouse(data.folder)
-    use(db)
-  })
-  beforeEach(() => forgetAll(db))
-  afterAll(async () => {
-    await db[Symbol.asyncDispose]()
-    data[Symbol.dispose]()
-  })
-}
-
-async function forgetAll(db: Database): Promise<void> {
+/** Empties a warehouse and its stage, in less time than another is made. */
+export async function forgetAll(db: Database): Promise<void> {
   const tables = await db.all(
     z.object({name: z.string()}),
     `select table_name as name from duckdb_tables() where database_name = 'warehouse' and schema_name = 'raw' and table_name <> 'setting'`,

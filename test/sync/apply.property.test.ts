@@ -2,8 +2,9 @@ import fc from 'fast-check'
 import {expect, test} from 'vitest'
 import type {Database} from '../../src/store/database.ts'
 import {anyRow} from '../support/data.ts'
-import {useWarehouse, walk} from '../support/walks.ts'
+import {walk} from '../support/walks.ts'
 import {createOracle, type Known, type ListedRecord, toWire, type Walked} from './walk-oracle.ts'
+import {useWarehouse} from './warehouse.ts'
 
 /** `HISTORIES=200` tries more of them than every run of the tests does. */
 const RUNS = Number(process.env.HISTORIES ?? 6)

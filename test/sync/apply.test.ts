@@ -4,16 +4,8 @@ import {applyObservations} from '../../src/sync/apply.ts'
 import {measureMovement} from '../../src/sync/movement.ts'
 import {anyRow} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
-import {
-  micros,
-  readHeads,
-  readVersions,
-  readWalk,
-  stageWalk,
-  stream,
-  useWarehouse,
-  walk,
-} from '../support/walks.ts'
+import {micros, readHeads, readVersions, readWalk, stageWalk, stream, walk} from '../support/walks.ts'
+import {useWarehouse} from './warehouse.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
 const DAY_2 = '2026-02-03T23:30:00Z'

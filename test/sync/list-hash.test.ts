@@ -2,7 +2,8 @@ import {beforeAll, expect, test} from 'vitest'
 import type {WireRecord} from '../../src/core/types.ts'
 import type {Database} from '../../src/store/database.ts'
 import {aRecord} from '../support/record.ts'
-import {readHeads, useWarehouse, walk} from '../support/walks.ts'
+import {readHeads, walk} from '../support/walks.ts'
+import {useWarehouse} from './warehouse.ts'
 
 const both = aRecord({property_value: 1, loan_program: 'bridge'})
 

@@ -3,7 +3,8 @@ import type {Database} from '../../src/store/database.ts'
 import {requireBoundedQuarantine} from '../../src/sync/settle.ts'
 import {failureOf} from '../support/lab.ts'
 import {aRecord} from '../support/record.ts'
-import {stageWalk, useWarehouse} from '../support/walks.ts'
+import {stageWalk} from '../support/walks.ts'
+import {useWarehouse} from './warehouse.ts'
 
 let db: Database
 

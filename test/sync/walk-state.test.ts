@@ -4,17 +4,8 @@ import {certifyWalk} from '../../src/sync/settle.ts'
 import {findPast, listReadIds, storeWalk} from '../../src/sync/walk-state.ts'
 import {anyRow} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
-import {
-  beginWalk,
-  micros,
-  pagesOf,
-  readWalk,
-  stageLines,
-  stageWalk,
-  stream,
-  useWarehouse,
-  walk,
-} from '../support/walks.ts'
+import {beginWalk, micros, pagesOf, readWalk, stageLines, stageWalk, stream, walk} from '../support/walks.ts'
+import {useWarehouse} from './warehouse.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
 const DAY_2 = '2026-02-03T23:30:00Z'
