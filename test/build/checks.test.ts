@@ -5,7 +5,7 @@ import {readChecks, requirePassed, runChecks} from '../../src/build/checks.ts'
 import {type Database, openDatabase} from '../../src/store/database.ts'
 import type {CheckOutcome, CheckResult} from '../../src/store/release.ts'
 import {writeSqlFolder} from './folder.ts'
-import {buildRelease, builtInPlan} from './history.ts'
+import {buildRelease, builtInPlan, planOf} from './history.ts'
 
 /** A model with one check in its header. */
 const tag = (rule: string, ...args: string[]) => ({
@@ -169,10 +169,26 @@ async function findings(
   await db.run(`begin; ${spoil ?? ''}`)
   const results = await runChecks(db, checks)
   await db.run('rollback')
-  return results
+  return toFindings(results)
+}
+
+/** The result of one check of a release that holds what it reads and nothing else. */
+async function findingsOf(
+  only: string,
+  history: History,
+  {spoil = '', ...counted}: Partial<Counted> & {spoil?: string} = {},
+): Promise<CheckResult[]> {
+  const checks = (await builtInPlan()).checks.filter(({name}) => name === only)
+  const plan = await planOf(checks.map(({sql}) => sql).join())
+  await using db = await buildRelease(history, counted, plan)
+  await db.run(spoil)
+  return toFindings(await runChecks(db, checks))
+}
+
+const toFindings = (results: readonly CheckOutcome[]): CheckResult[] =>
+  results
     .filter(({failures}) => failures > 0)
     .map(({name, severity, failures, samples}) => ({name, severity, failures, samples}))
-}
 
 const bridge = (row: Row): Row => ({
   distinct_records: 1,
@@ -314,16 +330,15 @@ test('warns of a loan-to-value above 1.5, and says which are taken for typos', a
   const valued = (deal_id: string, property_value: string) =>
     aVersion({deal_id, loan_amount: '150000.00', property_value})
   const versions = [valued('a', '100000.00'), valued('b', '99999.99'), valued('c', '14999.99')]
-  const found = (await findings({versions, walks: [aWalk(bridge({}))]})).find(
-    ({name}) => name === 'ltv_is_plausible',
-  )
-  expect(found).toMatchObject({
-    severity: 'warn',
-    samples: [
-      'b (loan_amount=150000.00, property_value=99999.99, ltv=above 1.5: kept, in no average)',
-      'c (loan_amount=150000.00, property_value=14999.99, ltv=above 10: taken for unknown)',
-    ],
-  })
+  expect(await findingsOf('ltv_is_plausible', {versions, walks: [aWalk(bridge({}))]})).toMatchObject([
+    {
+      severity: 'warn',
+      samples: [
+        'b (loan_amount=150000.00, property_value=99999.99, ltv=above 1.5: kept, in no average)',
+        'c (loan_amount=150000.00, property_value=14999.99, ltv=above 10: taken for unknown)',
+      ],
+    },
+  ])
 })
 
 test('warns of programs and endings that are booked and have no account', async () => {
@@ -338,18 +353,17 @@ test('warns of programs and endings that are booked and have no account', async 
 })
 
 test('the bridge must add up, and be core.deal where nothing was stored since', async () => {
+  const HOLDS = 'certificate_bridge_holds'
   const off = {...sound, walks: [aWalk(bridge({kept_missing_amount: '0.01'}))]}
-  expect(await findings(off, soon)).toMatchObject([
-    {name: 'certificate_bridge_holds', severity: 'error', failures: 1},
-  ])
+  expect(await findingsOf(HOLDS, off, soon)).toMatchObject([{name: HOLDS, severity: 'error', failures: 1}])
   const wrong = {...sound, walks: [aWalk(bridge({distinct_records: 2, present_deals: 2}))]}
-  expect(await findings(wrong, soon)).toMatchObject([{name: 'certificate_bridge_holds'}])
+  expect(await findingsOf(HOLDS, wrong, soon)).toMatchObject([{name: HOLDS}])
   const webhook = aVersion({
     deal_id: 'deal_2',
     observed_at: '2026-03-02 15:00:00',
     recorded_at: '2026-03-02 15:00:01',
   })
-  expect(await findings({...sound, versions: [aVersion(), webhook]}, soon)).toEqual([])
+  expect(await findingsOf(HOLDS, {...sound, versions: [aVersion(), webhook]}, soon)).toEqual([])
 })
 
 test('warns of statuses nobody classified', async () => {
@@ -386,7 +400,7 @@ test('warns of given funding dates that are of no deal, lie ahead or belong to n
     versions: [aVersion({status: 'funded'}), aVersion({deal_id: 'deal_2'}), aVersion({deal_id: 'deal_3'})],
     walks: [aWalk(bridge({}))],
   }
-  expect((await findings(history, soon, spoil)).filter(({name}) => name === 'funded_on_applies')).toEqual([
+  expect(await findingsOf('funded_on_applies', history, {...soon, spoil})).toEqual([
     {
       name: 'funded_on_applies',
       severity: 'warn',
@@ -399,9 +413,7 @@ test('warns of given funding dates that are of no deal, lie ahead or belong to n
     },
   ])
   const later = {...history, walks: [aWalk(), aWalk({day: '2026-03-05'})]}
-  expect(
-    (await findings(later, soon, spoil)).find(({name}) => name === 'funded_on_applies')?.samples,
-  ).toEqual([
+  expect((await findingsOf('funded_on_applies', later, {...soon, spoil}))[0]?.samples).toEqual([
     'deal_1  (funded_on=2026-03-01, problem=no such deal)',
     'deal_3 (funded_on=2026-02-03, problem=no funding it belongs to)',
   ])

@@ -31,12 +31,6 @@ const aCheck = (sql: string): Check => ({
   sql,
 })
 
-test('the built-in models compile', async () => {
-  const {plan, checks} = await builtInPlan()
-  expect(plan.models.map(({name}) => name)).toContain('mart.portfolio_summary')
-  expect(checks.map(({name}) => name)).toContain('core.deal unique(deal_id)')
-})
-
 test.each([
   [
     'no description',
@@ -66,12 +60,6 @@ test.each([
     exitCode: 3,
     message: expect.stringMatching(message),
   })
-})
-
-test('says that nothing was released', async () => {
-  await expect(compile({'core/deal.sql': 'select 1'})).rejects.toThrow(
-    'Nothing was released; `current` still points to the previous release.',
-  )
 })
 
 test.each([
@@ -342,7 +330,7 @@ test.each([
   })
 })
 
-test('writes what tables and columns mean into the release', async () => {
+test('a release says what its tables and columns mean, and keeps no work table', async () => {
   await using db = await buildRelease({})
   const comments = await db.all(
     noRow,
@@ -353,10 +341,6 @@ test('writes what tables and columns mean into the release', async () => {
     {comment: expect.stringContaining('five digits')},
     {comment: expect.stringContaining('Deals present at as_of')},
   ])
-})
-
-test('keeps no work table in the release', async () => {
-  await using db = await buildRelease({})
   const schemas = `select distinct schema_name as name from duckdb_tables() where database_name = 'release' order by 1`
   const names = (await db.all(noRow, schemas)).map(({name}) => name)
   expect(names).toContain('core')
@@ -460,36 +444,32 @@ test('refuses a seed whose bytes are no UTF-8, naming the first of them', async 
   expect(() => readSeeds([folder.path])).toThrow(/^Byte 0xE2 in .*kind\.csv:2:9: expected UTF-8/)
 })
 
-test('refuses a seed that lacks a column of the one it replaces', () => {
-  using first = writeSqlFolder({'seeds/kind.csv': 'code,since:date\n'})
-  using second = writeSqlFolder({'seeds/kind.csv': 'code,name\n'})
-  expect(() => readSeeds([first.path, second.path])).toThrow(
-    /no column 'since': expected the columns of the one it replaces, code, since, in .*kind\.csv:1\./,
+test('a seed in the place of another has its columns, but those that one marks with a question mark', () => {
+  using first = writeSqlFolder({'seeds/kind.csv': 'code,since:date?,name?,rank\n'})
+  using second = writeSqlFolder({'seeds/kind.csv': 'name,rank,code\nfirst,1,a\n'})
+  expect(readSeeds([first.path, second.path])).toMatchObject([
+    {
+      columns: ['code', 'since', 'name', 'rank'],
+      types: {since: 'date'},
+      rows: [{values: ['a', null, 'first', '1']}],
+    },
+  ])
+  using third = writeSqlFolder({'seeds/kind.csv': 'code,name\n'})
+  expect(() => readSeeds([first.path, third.path])).toThrow(
+    /no column 'rank': expected the columns of the one it replaces, code, .*rank, in .*kind\.csv:1\./,
   )
 })
 
-test('a seed in the place of another may leave out what that one marks with a question mark', () => {
-  using first = writeSqlFolder({'seeds/kind.csv': 'code,since:date?,name?\n'})
-  using second = writeSqlFolder({'seeds/kind.csv': 'name,code\nfirst,a\n'})
-  expect(readSeeds([first.path, second.path])).toMatchObject([
-    {columns: ['code', 'since', 'name'], types: {since: 'date'}, rows: [{values: ['a', null, 'first']}]},
-  ])
-})
-
-test('a model that lies in no schema is refused instead of left out', async () => {
-  await expect(compile({'deal.sql': DEAL})).rejects.toMatchObject({
-    code: 'MODEL_NAME',
-    message: expect.stringMatching(/'deal\.sql' has no schema: expected <schema>\/<name>\.sql/),
-  })
-})
-
-test('a model that lies below its schema is refused instead of left out', async () => {
-  await expect(compile({'core/deal.sql': DEAL, 'core/old/deal.sql': DEAL})).rejects.toMatchObject({
-    code: 'MODEL_NAME',
-    message: expect.stringMatching(
-      /'core\/old\/deal\.sql' lies below its schema: expected <schema>\/<name>\.sql/,
-    ),
-  })
+test.each([
+  ['in no schema', {'deal.sql': DEAL}, /'deal\.sql' has no schema: expected <schema>\/<name>\.sql/],
+  [
+    'below its schema',
+    {'core/deal.sql': DEAL, 'core/old/deal.sql': DEAL},
+    /'core\/old\/deal\.sql' lies below its schema: expected <schema>\/<name>\.sql/,
+  ],
+])('a model that lies %s is refused instead of left out', async (_, files: Record<string, string>, words) => {
+  const message = expect.stringMatching(words)
+  await expect(compile(files)).rejects.toMatchObject({code: 'MODEL_NAME', message})
 })
 
 test('a folder where a model should be is named', async () => {

@@ -54,7 +54,7 @@ export async function buildRelease(
 }
 
 /** The tables that a query names, and what they are built from. */
-async function planOf(sql: string): Promise<BuildPlan> {
+export async function planOf(sql: string): Promise<BuildPlan> {
   const {plan} = await builtInPlan()
   const named = plan.models.map(({name}) => name).filter((name) => sql.includes(name))
   const names = withAncestors(new Set(named), plan.reads)

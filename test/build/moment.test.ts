@@ -8,7 +8,9 @@ import {aRecord} from '../support/record.ts'
 import {stageWalk, type WalkSpec, walk} from '../support/walks.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
+const LATER = '2026-02-02T23:45:00Z'
 const DAY_2 = '2026-02-03T23:30:00Z'
+const DAY_3 = '2026-02-04T23:30:00Z'
 const TODAY = '2026-02-05'
 
 const same = [[aRecord()]]
@@ -22,71 +24,46 @@ beforeEach(() => {
 
 afterEach(() => data[Symbol.dispose]())
 
-/** What `read` finds in the history of these walks. */
-async function withHistory<T>(walks: readonly WalkSpec[], read: (db: Database) => Promise<T>): Promise<T> {
-  {
-    await using warehouse = await openWarehouse(data.folder)
-    for (const spec of walks) await walk(warehouse, spec)
-  }
-  await using db = await openHistory(data.folder)
-  return await read(db)
+/** Adds a walk, one that was refused without applying it. */
+async function add(spec: WalkSpec, how: 'applied' | 'refused' = 'applied'): Promise<void> {
+  await using warehouse = await openWarehouse(data.folder)
+  await (how === 'applied' ? walk(warehouse, spec) : stageWalk(warehouse, spec))
 }
 
-const momentOf = (walks: readonly WalkSpec[]) => withHistory(walks, (db) => resolveMoment(db, {}, TODAY))
+/** What `read` finds in the history. */
+async function inHistory<T>(read: (db: Database) => Promise<T>): Promise<T> {
+  await using db = await openHistory(data.folder)
+  const found = await read(db)
+  return found
+}
 
-test('by default a release is made for the last business date and the last apply that told something', async () => {
-  const walks = [
-    {at: DAY_1, pages: same},
-    {at: DAY_2, pages: changed},
-  ]
-  expect(await momentOf(walks)).toEqual({asOf: '2026-02-03', knownAt: '2026-02-03 23:30:00.000000'})
-})
+const resolve = () => inHistory((db) => resolveMoment(db, {}, TODAY))
 
-test('an unchanged walk of a new business date tells something: that day was observed', async () => {
-  const walks = [
-    {at: DAY_1, pages: same},
-    {at: DAY_2, pages: same},
-  ]
-  expect(await momentOf(walks)).toEqual({asOf: '2026-02-03', knownAt: '2026-02-03 23:30:00.000000'})
-})
-
-test('an unchanged walk of the same day tells nothing', async () => {
-  const walks = [
-    {at: DAY_1, pages: same},
-    {at: '2026-02-02T23:45:00Z', pages: same},
-  ]
-  expect(await momentOf(walks)).toEqual({asOf: '2026-02-02', knownAt: '2026-02-02 23:30:00.000000'})
-})
-
-test('a changed walk of the same day tells something', async () => {
-  const walks = [
-    {at: DAY_1, pages: same},
-    {at: '2026-02-02T23:45:00Z', pages: changed},
-  ]
-  expect(await momentOf(walks)).toMatchObject({knownAt: '2026-02-02 23:45:00.000000'})
+test('by default a release is made for the last business date and the last walk that told something', async () => {
+  {
+    await using _warehouse = await openWarehouse(data.folder)
+  }
+  const refusal = await failureOf(resolve())
+  expect(refusal).toMatchObject({code: 'HISTORY_MISSING', message: expect.stringContaining('loantape sync')})
+  const told = {asOf: '2026-02-02', knownAt: '2026-02-02 23:30:00.000000'}
+  await add({at: DAY_1, pages: same})
+  expect(await resolve()).toEqual(told)
+  // What is unchanged on the same day tells nothing.
+  await add({at: LATER, pages: same})
+  expect(await resolve()).toEqual(told)
+  await add({at: '2026-02-02T23:50:00Z', pages: changed})
+  expect(await resolve()).toEqual({...told, knownAt: '2026-02-02 23:50:00.000000'})
+  // That another day was observed is something.
+  await add({at: DAY_2, pages: changed})
+  const second = {asOf: '2026-02-03', knownAt: '2026-02-03 23:30:00.000000'}
+  expect(await resolve()).toEqual(second)
+  await add({at: DAY_3, pages: same}, 'refused')
+  expect(await resolve()).toEqual(second)
 })
 
 test('an empty first walk is something to build from', async () => {
-  expect(await momentOf([{at: DAY_1, pages: [[]]}])).toEqual({
-    asOf: '2026-02-02',
-    knownAt: '2026-02-02 23:30:00.000000',
-  })
-})
-
-test('a history without an applied walk says what to do', async () => {
-  const refusal = await failureOf(momentOf([]))
-  expect(refusal).toMatchObject({code: 'HISTORY_MISSING'})
-  expect(refusal.message).toContain('loantape sync')
-})
-
-test('a refused walk does not move the moment', async () => {
-  {
-    await using warehouse = await openWarehouse(data.folder)
-    await walk(warehouse, {at: DAY_1, pages: same})
-    await stageWalk(warehouse, {at: DAY_2, pages: changed})
-  }
-  await using db = await openHistory(data.folder)
-  expect(await resolveMoment(db, {}, TODAY)).toMatchObject({asOf: '2026-02-02'})
+  await add({at: DAY_1, pages: [[]]})
+  expect(await resolve()).toEqual({asOf: '2026-02-02', knownAt: '2026-02-02 23:30:00.000000'})
 })
 
 describe('after one walk', () => {
@@ -133,11 +110,9 @@ describe('after one walk', () => {
 })
 
 test('the bridge of a moment is that of the last walk which counts then', async () => {
-  const walks = [
-    {at: DAY_1, pages: same},
-    {at: DAY_2, pages: [[aRecord(), aRecord({id: 'b'})]]},
-  ]
-  const bridges = await withHistory(walks, async (db) => [
+  await add({at: DAY_1, pages: same})
+  await add({at: DAY_2, pages: [[aRecord(), aRecord({id: 'b'})]]})
+  const bridges = await inHistory(async (db) => [
     await readSourceBridge(db, {asOf: '2026-02-03', knownAt: '2026-02-03 23:30:00'}),
     await readSourceBridge(db, {asOf: '2026-02-02', knownAt: '2026-02-03 23:30:00'}),
     await readSourceBridge(db, {asOf: '2026-02-03', knownAt: '2026-02-03 23:29:59'}),

@@ -110,27 +110,20 @@ test('what was saved is checked before any of it is brought back', async () => {
 })
 
 test.each([
-  ['a file of settings', '.env', () => 'LOANTAPE_BASE_URL=https://evil.example.com\n'],
-  ['a job', 'jobs/evil.js', () => 'process.exit(1)\n'],
-  ['a path that leads up and back', 'exports/../.env', () => 'x'],
-  ['the release that readers open', 'current', () => 'x'],
+  ['a file of settings', '.env', 'LOANTAPE_BASE_URL=https://evil.example.com\n'],
+  ['a job', 'jobs/evil.js', 'process.exit(1)\n'],
+  ['a path that leads up and back', 'exports/../.env', 'x'],
+  ['the release that readers open', 'current', 'x'],
+  ['a name that is none', 'tape/a\0b', null],
+  ['a name longer than a file system has', `exports/${'a'.repeat(5000)}`, null],
 ])('of a backup that somebody made up, %s is not brought back', async (_, path, content) => {
   await backUp(lab.config, dir, lab.createWorld(DAY_1))
   rmSync(lab.folder.root, {recursive: true})
-  mkdirSync(dirname(join(dir, path)), {recursive: true})
-  writeFileSync(join(dir, path), content())
-  addToManifest(path, {bytes: content().length, sha256: hash('sha256', content())})
-  expect(await failureOf(restore(dir, true))).toMatchObject({code: 'BACKUP_DAMAGED'})
-  expect(readFiles(lab.folder.root).size).toBe(0)
-})
-
-test.each([
-  ['no name at all', 'tape/a\0b'],
-  ['longer than a file system has', `exports/${'a'.repeat(5000)}`],
-])('a name in a backup that is %s is refused by name', async (_, path) => {
-  await backUp(lab.config, dir, lab.createWorld(DAY_1))
-  rmSync(lab.folder.root, {recursive: true})
-  addToManifest(path, {bytes: 0, sha256: hash('sha256', '')})
+  if (content !== null) {
+    mkdirSync(dirname(join(dir, path)), {recursive: true})
+    writeFileSync(join(dir, path), content)
+  }
+  addToManifest(path, {bytes: content?.length ?? 0, sha256: hash('sha256', content ?? '')})
   expect(await failureOf(restore(dir, true))).toMatchObject({code: 'BACKUP_DAMAGED'})
   expect(readFiles(lab.folder.root).size).toBe(0)
 })

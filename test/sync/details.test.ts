@@ -1,30 +1,21 @@
-import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import type {Database} from '../../src/store/database.ts'
-import {openWarehouse} from '../../src/store/warehouse.ts'
 import {applyObservations} from '../../src/sync/apply.ts'
 import {listDetailCandidates, listLastKnown} from '../../src/sync/details.ts'
-import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
+import {anyRow} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
-import {type DetailSpec, forgetAll, micros, noTape, stageWalk, stream, walk} from '../support/walks.ts'
+import {type DetailSpec, micros, noTape, stageWalk, stream, walk} from '../support/walks.ts'
+import {useWarehouse} from './warehouse.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
 const DAY_2 = '2026-02-03T23:30:00Z'
 
 const record = (id: string, fields = {}) => aRecord({id, ...fields})
 
-let data: TestFolder
 let db: Database
 
-beforeAll(async () => {
-  data = createFolder()
-  db = await openWarehouse(data.folder)
-})
-
-beforeEach(() => forgetAll(db))
-
-afterAll(async () => {
-  await db[Symbol.asyncDispose]()
-  data[Symbol.dispose]()
+useWarehouse((opened) => {
+  db = opened
 })
 
 /** Ids whose details a walk at `at` asks for. */
@@ -49,32 +40,28 @@ async function walkWithDetails(at: string, deals: Record<string, string>): Promi
   await walk(db, {at, pages: [Object.keys(deals).map((id) => record(id))], details})
 }
 
-test('every deal of the first walk is asked for, funded ones first, then by id', async () => {
+test('every deal of the first walk is asked for, funded ones first, then by id, and no more than fit', async () => {
   const records = [
     record('a'),
     record('b', {status: ' Funded'}),
     record('c'),
     record('d', {status: 'funded'}),
   ]
+  expect(await candidatesAt(DAY_1, records, undefined, {limit: 3})).toEqual(['b', 'd', 'a'])
   expect(await candidatesAt(DAY_1, records)).toEqual(['b', 'd', 'a', 'c'])
 })
 
-test('no more are asked for than fit', async () => {
-  expect(await candidatesAt(DAY_1, [record('a'), record('b'), record('c')], undefined, {limit: 2})).toEqual([
-    'a',
-    'b',
-  ])
-})
-
-test('a deal fetched in this walk is not asked for again', async () => {
-  const fetched = [{id: 'a', at: DAY_1, record: record('a', {property_value: 1})}]
-  expect(await candidatesAt(DAY_1, [record('a'), record('b')], fetched)).toEqual(['b'])
-})
-
-test('a deal found gone in this walk is not asked for again', async () => {
-  await walk(db, {at: DAY_1, pages: [[record('a'), record('b')]]})
-  const ids = await candidatesAt(DAY_2, [record('a')], [{id: 'b', at: DAY_2, record: 'gone'}])
-  expect(ids).toEqual(['a'])
+test('a deal fetched or found gone in this walk is not asked for again', async () => {
+  await walk(db, {at: DAY_1, pages: [[record('a'), record('b'), record('c')]]})
+  const ids = await candidatesAt(
+    DAY_2,
+    [record('a'), record('c')],
+    [
+      {id: 'a', at: DAY_2, record: record('a', {property_value: 1})},
+      {id: 'b', at: DAY_2, record: 'gone'},
+    ],
+  )
+  expect(ids).toEqual(['c'])
 })
 
 test('absent deals are asked for before new and changed ones, but a listed one proves the path first', async () => {

@@ -1,26 +1,19 @@
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import type {WireRecord} from '../../src/core/types.ts'
 import type {Database} from '../../src/store/database.ts'
-import {openWarehouse} from '../../src/store/warehouse.ts'
-import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
+import {anyRow} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
 import {type WalkSpec, walk} from '../support/walks.ts'
+import {useWarehouse} from './warehouse.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
 const DAY_2 = '2026-02-03T23:30:00Z'
 const DAY_3 = '2026-02-04T23:30:00Z'
 
-let data: TestFolder
 let db: Database
 
-beforeEach(async () => {
-  data = createFolder()
-  db = await openWarehouse(data.folder)
-})
-
-afterEach(async () => {
-  await db[Symbol.asyncDispose]()
-  data[Symbol.dispose]()
+useWarehouse((opened) => {
+  db = opened
 })
 
 const findings = (walkId: string) =>

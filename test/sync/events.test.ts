@@ -3,13 +3,14 @@ import {buildRelease} from '../../src/build/build.ts'
 import {applyEvents, syncDeals} from '../../src/pipeline.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {findLearntRate} from '../../src/sync/at-source.ts'
-import {listWaitingEvents, storeEvent} from '../../src/sync/webhook-events.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {countWaitingEvents, receiveEvents} from '../support/webhooks.ts'
 
 let lab: Lab
 let goBack: () => void
 const NOON = '2026-06-02T16:00:00Z'
+const LATER = '2026-06-02T17:00:00Z'
 
 beforeAll(async () => {
   lab = await createLab({tables: FEW_TABLES})
@@ -22,52 +23,41 @@ beforeEach(() => goBack())
 
 afterAll(() => lab[Symbol.asyncDispose]())
 
-function receive(...dealIds: string[]): void {
-  using stateDb = openStateDb(lab.folder.stateDb)
-  for (const dealId of dealIds) {
-    storeEvent(stateDb, {eventId: `evt_${dealId}`, type: 'deal.updated', dealId}, Date.now())
-  }
-}
-
-function countWaiting(): number {
-  using stateDb = openStateDb(lab.folder.stateDb)
-  return listWaitingEvents(stateDb).length
-}
-
+const receive = (...dealIds: string[]) => receiveEvents(lab.folder, ...dealIds)
+const countWaiting = () => countWaitingEvents(lab.folder)
 const change = (id: string, fields: Parameters<typeof lab.service.store.update>[1]) =>
   lab.service.store.update(id, fields)
 
-test('a deal an event names is looked at again; its version is appended at once and shown by the next release', async () => {
-  const {release_id} = await buildRelease(lab.config, {}, lab.createWorld(NOON))
-  change('deal_000002', {status: 'funded'})
-  receive('deal_000002', 'deal_000003')
+test('what an event brought is no change to the next walk, which ties out; the next release shows it', async () => {
+  change('deal_000002', {status: 'funded', loanAmountCents: 400_000_00n})
+  lab.service.store.insert([someDeals(6)[5]!])
+  receive('deal_000002', 'deal_000003', 'deal_000006')
   expect(await applyEvents(lab.config, lab.createWorld(NOON))).toEqual({
     outcome: 'applied',
-    events: 2,
-    deals: 2,
-    appended: 1,
+    events: 3,
+    deals: 3,
+    appended: 2,
   })
+  const told = {source: 'webhook', walk_id: null, day: '2026-06-02'}
   expect(
     await lab.queryHistory(
-      `select deal_id, status, source, walk_id, cast(business_date as varchar) as day from deal_version where source = 'webhook'`,
+      `select deal_id, status, source, walk_id, cast(business_date as varchar) as day
+       from deal_version where source = 'webhook' order by deal_id`,
     ),
-  ).toEqual([{deal_id: 'deal_000002', status: 'funded', source: 'webhook', walk_id: null, day: '2026-06-02'}])
-  expect(lab.currentReleaseId()).toBe(release_id)
+  ).toEqual([
+    {...told, deal_id: 'deal_000002', status: 'funded'},
+    {...told, deal_id: 'deal_000006', status: 'draft'},
+  ])
+  expect(lab.currentReleaseId()).toBeUndefined()
   expect(countWaiting()).toBe(0)
 
-  await buildRelease(lab.config, {}, lab.createWorld(NOON))
-  expect(await lab.query(`select deal_id from core.deal where status = 'funded'`)).toEqual([
-    {deal_id: 'deal_000002'},
-  ])
-})
-
-test('what an event brought is no change to the next walk, which ties out', async () => {
-  change('deal_000002', {loanAmountCents: 400_000_00n})
   change('deal_000004', {status: 'funded'})
-  receive('deal_000002')
-  await applyEvents(lab.config, lab.createWorld(NOON))
-  const {changes} = await lab.walk('2026-06-02T17:00:00Z')
-  expect(changes).toMatchObject({updated: 1, unchanged: 4})
+  const {changes} = await lab.sync('2026-06-02T17:00:00Z')
+  expect(changes).toMatchObject({created: 0, updated: 1, unchanged: 5})
+  expect(await lab.query(`select deal_id from core.deal where status = 'funded' order by deal_id`)).toEqual([
+    {deal_id: 'deal_000002'},
+    {deal_id: 'deal_000004'},
+  ])
 })
 
 test('what a walk that died had read does not supersede what an event brought since, though that was nothing new', async () => {
@@ -113,13 +103,6 @@ test('a day whose walk was applied after an event of the next day can be release
   ])
 })
 
-test('a deal that is new is appended with all its fields', async () => {
-  lab.service.store.insert([someDeals(6)[5]!])
-  receive('deal_000006')
-  expect(await applyEvents(lab.config, lab.createWorld(NOON))).toMatchObject({appended: 1})
-  expect((await lab.walk('2026-06-02T17:00:00Z')).changes).toMatchObject({created: 0, unchanged: 6})
-})
-
 test('deals that become funded event by event are refused as one, until a walk is told to accept them', async () => {
   lab.service.store.insert(someDeals(45).slice(5))
   await lab.walk('2026-06-01T17:00:00Z', {accept: ['growth']})
@@ -141,40 +124,29 @@ test('deals that become funded event by event are refused as one, until a walk i
   expect(await fund(30, 5, '2026-06-03T16:00:00Z')).toMatchObject({outcome: 'applied', appended: 5})
 })
 
-test('a deal that is gone is left to a walk, which proves it', async () => {
+test('a walk is made where a deal is gone, which it proves, and without details', async () => {
   lab.service.store.remove('deal_000005')
   receive('deal_000005')
   expect(await applyEvents(lab.config, lab.createWorld(NOON))).toMatchObject({outcome: 'walked'})
-  expect(await lab.query('select count(*) as deals from core.deal')).toEqual([{deals: '4'}])
-  expect(countWaiting()).toBe(0)
-})
-
-test('without details a walk is made', async () => {
   change('deal_000002', {status: 'funded'})
   receive('deal_000002')
   const config = {...lab.config, detail: 'off' as const}
-  expect(await applyEvents(config, lab.createWorld(NOON))).toMatchObject({outcome: 'walked'})
-  expect(await lab.query(`select count(*) as deals from core.deal where status = 'funded'`)).toEqual([
-    {deals: '1'},
-  ])
+  expect(await applyEvents(config, lab.createWorld(LATER))).toMatchObject({outcome: 'walked'})
+  expect(
+    await lab.query(`select count(*) as deals, count_if(status = 'funded') as funded from core.deal`),
+  ).toEqual([{deals: '4', funded: '1'}])
+  expect(countWaiting()).toBe(0)
 })
 
-test('a source that asks to slow down is asked more slowly by the next run, too', async () => {
+test('without events nothing is done; events wait for a source that is not there; one that is busy is asked more slowly', async () => {
+  expect(await applyEvents(lab.config, lab.createWorld(NOON))).toMatchObject({outcome: 'unchanged'})
   receive('deal_000002')
+  const config = {...lab.config, apiKey: 'sk_test_wrong', retries: 0}
+  await expect(applyEvents(config, lab.createWorld(NOON))).rejects.toThrow()
+  expect(countWaiting()).toBe(1)
   lab.service.faults.add({match: {path: '/deals/', times: 1}, fault: {kind: 'status', status: 429}})
   await applyEvents(lab.config, lab.createWorld(NOON))
   using stateDb = openStateDb(lab.folder.stateDb)
   const learnt = findLearntRate(stateDb, lab.config.baseUrl ?? '', lab.createWorld())
   expect(learnt).toBeLessThan(lab.config.ratePerSecond)
-})
-
-test('events wait for a source that is not there', async () => {
-  receive('deal_000002')
-  const config = {...lab.config, apiKey: 'sk_test_wrong', retries: 0}
-  await expect(applyEvents(config, lab.createWorld(NOON))).rejects.toThrow()
-  expect(countWaiting()).toBe(1)
-})
-
-test('without events nothing is done', async () => {
-  expect(await applyEvents(lab.config, lab.createWorld(NOON))).toMatchObject({outcome: 'unchanged'})
 })

@@ -1,10 +1,9 @@
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {beforeAll, expect, test} from 'vitest'
 import type {WireRecord} from '../../src/core/types.ts'
 import type {Database} from '../../src/store/database.ts'
-import {openWarehouse} from '../../src/store/warehouse.ts'
-import {createFolder, type TestFolder} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
 import {readHeads, walk} from '../support/walks.ts'
+import {useWarehouse} from './warehouse.ts'
 
 const both = aRecord({property_value: 1, loan_program: 'bridge'})
 
@@ -30,21 +29,17 @@ const rows: Record<string, WireRecord> = {
   'a, bc': aRecord({property_address: 'a', loan_program: 'bc'}),
 }
 
-let data: TestFolder
 let db: Database
 let digests: Record<string, unknown>
 
+useWarehouse((opened) => {
+  db = opened
+})
+
 beforeAll(async () => {
-  data = createFolder()
-  db = await openWarehouse(data.folder)
   const page = Object.entries(rows).map(([id, row]) => ({...row, id}))
   await walk(db, {at: '2026-02-02T23:30:00Z', pages: [page]})
   digests = Object.fromEntries(Object.entries(await readHeads(db)).map(([id, head]) => [id, head.list_hash]))
-})
-
-afterAll(async () => {
-  await db[Symbol.asyncDispose]()
-  data[Symbol.dispose]()
 })
 
 test.each([

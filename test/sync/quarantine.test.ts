@@ -1,23 +1,15 @@
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import type {Database} from '../../src/store/database.ts'
-import {openWarehouse} from '../../src/store/warehouse.ts'
 import {requireBoundedQuarantine} from '../../src/sync/settle.ts'
-import {createFolder, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {aRecord} from '../support/record.ts'
 import {stageWalk} from '../support/walks.ts'
+import {useWarehouse} from './warehouse.ts'
 
-let data: TestFolder
 let db: Database
 
-beforeEach(async () => {
-  data = createFolder()
-  db = await openWarehouse(data.folder)
-})
-
-afterEach(async () => {
-  await db[Symbol.asyncDispose]()
-  data[Symbol.dispose]()
+useWarehouse((opened) => {
+  db = opened
 })
 
 /** A walk some of whose records cannot be read. */

@@ -1,6 +1,6 @@
-import {mkdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {mkdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {buildRelease} from '../../src/build/build.ts'
 import {readConditions} from '../../src/schedule/alarms.ts'
 import {requireJob} from '../../src/schedule/job.ts'
@@ -15,12 +15,17 @@ import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
 let lab: Lab
 
-beforeEach(async () => {
+beforeAll(async () => {
   lab = await createLab({tables: '+core.deal +mart.rate_daily +mart.run'})
-  mkdirSync(lab.folder.root)
 })
 
-afterEach(() => lab[Symbol.asyncDispose]())
+beforeEach(() => {
+  rmSync(lab.folder.root, {recursive: true, force: true})
+  mkdirSync(lab.folder.root)
+  for (const id of lab.service.store.ids()) lab.service.store.remove(id)
+})
+
+afterAll(() => lab[Symbol.asyncDispose]())
 
 const fileOf = (name: string) => join(lab.folder.root, name)
 
@@ -47,7 +52,7 @@ async function serve(handler: Handler, use: (url: string) => Promise<void>): Pro
   await use(server.url)
 }
 
-test('what is new or changed is appended once, and what was known is not', async () => {
+test('what is new or changed is appended once, what was known is not, and a deal after them is recorded later', async () => {
   writeCsv('2026-02-27,4.33', '2026-03-02,4.31')
   expect(await ingest(EVENING, csvFeed())).toMatchObject({
     outcome: 'appended',
@@ -69,6 +74,14 @@ test('what is new or changed is appended once, and what was known is not', async
     {seq: '5', rate_date: '2026-03-02', value: '4.31000000'},
   ])
   expect(await verifyWarehouse(lab.folder)).toEqual({walks: 0, faults: []})
+  lab.service.store.insert(someDeals(2))
+  // Its clock is behind that of the feed.
+  await lab.walk(EVENING)
+  expect(
+    await lab.queryHistory(
+      'select (select max(recorded_at) from walk) > max(recorded_at) as is_later from rate',
+    ),
+  ).toEqual([{is_later: true}])
 })
 
 test('the next build releases them, and a past date shows what was known then', async () => {
@@ -92,18 +105,6 @@ test('the next build releases them, and a past date shows what was known then', 
   ])
   const past = await buildRelease(lab.config, {asOf: '2026-03-02'}, lab.createWorld(NEXT_EVENING))
   expect(past).toMatchObject({outcome: 'unchanged', release_id: first.release_id})
-})
-
-test('a deal applied after rates is recorded later than they are', async () => {
-  lab.service.store.insert(someDeals(2))
-  writeCsv('2026-03-02,4.31')
-  await ingest('2026-03-09T21:00:00-05:00', csvFeed())
-  await lab.walk('2026-03-03T23:30:00-05:00')
-  expect(
-    await lab.queryHistory(
-      'select (select max(recorded_at) from walk) > max(recorded_at) as is_later from rate',
-    ),
-  ).toEqual([{is_later: true}])
 })
 
 test('a feed that fails and a row that cannot be read harm nothing else, and an alarm says so', async () => {
@@ -351,9 +352,6 @@ test.each<[object, RegExp]>([
   const config = withFeeds({...csvFeed(), ...fields})
   expect(() => readRateFeeds(config)).toThrow(words)
   expect(() => readRateFeeds(config)).toThrow(/^Rate feeds in '.*rates\.json'/)
-})
-
-test('two feeds of one name are refused', () => {
   expect(() => readRateFeeds(withFeeds(csvFeed(), csvFeed()))).toThrow(/feeds: expected each name once/)
 })
 

@@ -1,11 +1,11 @@
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import type {Database} from '../../src/store/database.ts'
-import {openWarehouse} from '../../src/store/warehouse.ts'
 import {certifyWalk} from '../../src/sync/settle.ts'
 import {findPast, listReadIds, storeWalk} from '../../src/sync/walk-state.ts'
-import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
+import {anyRow} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
 import {beginWalk, micros, pagesOf, readWalk, stageLines, stageWalk, stream, walk} from '../support/walks.ts'
+import {useWarehouse} from './warehouse.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
 const DAY_2 = '2026-02-03T23:30:00Z'
@@ -13,17 +13,10 @@ const DAY_2 = '2026-02-03T23:30:00Z'
 const a = (fields = {}) => aRecord({id: 'a', ...fields})
 const b = (fields = {}) => aRecord({id: 'b', ...fields})
 
-let data: TestFolder
 let db: Database
 
-beforeEach(async () => {
-  data = createFolder()
-  db = await openWarehouse(data.folder)
-})
-
-afterEach(async () => {
-  await db[Symbol.asyncDispose]()
-  data[Symbol.dispose]()
+useWarehouse((opened) => {
+  db = opened
 })
 
 const countRows = () =>
@@ -61,9 +54,10 @@ test('staged pages leave their records, their bad records and the next cursor, a
   expect(await db.all(anyRow, 'from warehouse.raw.walk')).toEqual([])
 })
 
-test('a walk that goes on counts all of its pages', async () => {
+test('a walk that is resumed counts all of its pages, and the ids of its bad records are read, too', async () => {
   const unit = await stageTwoPages()
   const {walk: walked} = unit
+  expect((await Array.fromAsync(listReadIds(db, stream, walked))).sort()).toEqual(['a', 'b', 'c'])
   await stageLines(unit, pagesOf({at: DAY_1, pages: [[aRecord({id: 'd'})]]}, 3))
   expect(await certifyWalk(db, stream, walked)).toEqual({
     walkId: walked.walkId,
@@ -78,11 +72,6 @@ test('a walk that goes on counts all of its pages', async () => {
   })
 })
 
-test('the ids a walk has read are those of its bad records, too', async () => {
-  const {walk: walked} = await stageTwoPages()
-  expect((await Array.fromAsync(listReadIds(db, stream, walked))).sort()).toEqual(['a', 'b', 'c'])
-})
-
 test('staging without an answer changes nothing', async () => {
   const begun = await beginWalk(db, {at: DAY_1})
   const before = structuredClone(begun.walk)
@@ -91,28 +80,24 @@ test('staging without an answer changes nothing', async () => {
   expect(await countRows()).toMatchObject({staged: '0', rejected: '0'})
 })
 
-test('the later request wins when a record is seen twice, and the walk counts as shifted', async () => {
+test('the later request, or the later place on a page, wins when a record is seen twice; a list that moved is shifted', async () => {
   const {certificate, walk: walked} = await walk(db, {
     at: DAY_1,
     pages: [[a({loan_amount: 1}), b({loan_amount: 5})], [a({loan_amount: 2})]],
   })
   expect(certificate).toMatchObject({records: 3, distinct: 2, duplicates: 1, amountTotal: '7.00'})
   expect(await readWalk(db, walked.walkId)).toMatchObject({is_shifted: true, ended_how: 'complete'})
+  const {certificate: once} = await stageWalk(db, {
+    at: DAY_2,
+    pages: [[a({loan_amount: 1}), a({loan_amount: 2})]],
+  })
+  expect(once).toMatchObject({distinct: 1, duplicates: 1, amountTotal: '2.00'})
 })
 
-test('a record twice on one page counts as its later place says', async () => {
-  const {certificate} = await stageWalk(db, {at: DAY_1, pages: [[a({loan_amount: 1}), a({loan_amount: 2})]]})
-  expect(certificate).toMatchObject({distinct: 1, duplicates: 1, amountTotal: '2.00'})
-})
-
-test('an undisturbed walk is not shifted', async () => {
-  const {walk: walked} = await walk(db, {at: DAY_1, pages: [[a()], [b()]]})
-  expect(await readWalk(db, walked.walkId)).toMatchObject({is_shifted: false, duplicates: '0'})
-})
-
-test('the certificate of an empty walk has an amount of zero', async () => {
-  const {certificate} = await stageWalk(db, {at: DAY_1, pages: [[]]})
+test('an empty walk has an amount of zero and is not shifted', async () => {
+  const {certificate, walk: walked} = await walk(db, {at: DAY_1, pages: [[]]})
   expect(certificate).toMatchObject({pages: 1, records: 0, distinct: 0, amountTotal: '0.00'})
+  expect(await readWalk(db, walked.walkId)).toMatchObject({is_shifted: false, duplicates: '0'})
 })
 
 test('the digest of the cursor chain depends on the cursors', async () => {
@@ -128,47 +113,37 @@ test('the digest of the cursor chain depends on the cursors', async () => {
   expect(longer).not.toBe(one)
 })
 
-test('a record whose id cannot be read is counted in the certificate', async () => {
-  const {walk: walked} = await walk(db, {at: DAY_1, pages: [[a(), 'no record', a({id: 5})]]})
-  expect(await readWalk(db, walked.walkId)).toMatchObject({quarantined: '2', unreadable_ids: '2'})
-})
-
-test('of bad records it is kept where they stand on the tape, nothing of what they hold', async () => {
+test('bad records are counted, and where they stand on the tape is kept, nothing of what they hold', async () => {
   const bad = a({loan_amount: 'much'})
-  await walk(db, {at: DAY_1, pages: [[bad, bad], [bad]]})
+  const {walk: walked} = await walk(db, {
+    at: DAY_1,
+    pages: [
+      [bad, bad],
+      [bad, 'no record', a({id: 5})],
+    ],
+  })
+  expect(await readWalk(db, walked.walkId)).toMatchObject({quarantined: '5', unreadable_ids: '2'})
   const rows = await db.all(
     anyRow,
-    'select quarantine_id, record_id, path, source, place, business_date, replayed_at from warehouse.raw.quarantine',
+    `select quarantine_id, record_id, path, source, place, business_date, replayed_at
+     from warehouse.raw.quarantine order by place`,
   )
-  expect(rows).toHaveLength(3)
-  expect(new Set(rows.map((row) => row.quarantine_id)).size).toBe(3)
-  for (const row of rows) {
-    expect(row).toMatchObject({
-      record_id: 'a',
-      path: 'loan_amount',
-      source: 'list',
-      business_date: '2026-02-02',
-      replayed_at: null,
-    })
-  }
-  expect(rows.map(({place}) => place).sort()).toEqual(['1/0', '1/1', '2/0'])
+  expect(new Set(rows.map((row) => row.quarantine_id)).size).toBe(5)
+  const kept = {source: 'list', business_date: '2026-02-02', replayed_at: null}
+  expect(rows).toMatchObject([
+    ...['1/0', '1/1', '2/0'].map((place) => ({...kept, place, record_id: 'a', path: 'loan_amount'})),
+    ...['2/1', '2/2'].map((place) => ({...kept, place, record_id: null})),
+  ])
 })
 
-test('an abandoned walk leaves the stage, its bad records with it', async () => {
+test.each([
+  ['an abandoned', 'abandoned', '0'],
+  ['a refused', 'refused', '1'],
+] as const)('%s walk leaves the stage; of its bad records it leaves %s', async (_, state, quarantined) => {
   const {walk: walked} = await stageTwoPages()
-  await storeWalk(db, stream, walked, {state: 'abandoned', how: 'cursor too old', tapeHead: 'a'})
-  expect(await countRows()).toEqual({staged: '0', rejected: '0', quarantined: '0'})
-  expect(await readWalk(db, walked.walkId)).toMatchObject({
-    state: 'abandoned',
-    ended_how: 'cursor too old',
-    records: '3',
-  })
-})
-
-test('a refused walk leaves its bad records as evidence', async () => {
-  const {walk: walked} = await stageTwoPages()
-  await storeWalk(db, stream, walked, {state: 'refused', how: 'too many quarantined', tapeHead: 'a'})
-  expect(await countRows()).toEqual({staged: '0', rejected: '0', quarantined: '1'})
+  await storeWalk(db, stream, walked, {state, how: 'cursor too old', tapeHead: 'a'})
+  expect(await countRows()).toEqual({staged: '0', rejected: '0', quarantined})
+  expect(await readWalk(db, walked.walkId)).toMatchObject({state, ended_how: 'cursor too old', records: '3'})
 })
 
 test('the past is that of walks that were applied: one that was refused or abandoned leaves nothing to respect', async () => {

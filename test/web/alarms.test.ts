@@ -2,24 +2,18 @@ import {rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {readJobs} from '../../src/schedule/job.ts'
-import {openStateDb} from '../../src/store/state-db.ts'
-import {startWeb} from '../../src/web/web-server.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {createLab, failureOf, someDeals} from '../support/lab.ts'
 import {PAGE_TABLES} from './page-tables.ts'
+import {serveLab} from './side.ts'
 
 test('an alarm says what is wrong now and since when, and ends once that has ended', async () => {
   await using lab = await createLab({tables: PAGE_TABLES})
   lab.service.store.insert(someDeals(40))
   await lab.sync('2026-02-02T23:30:00-05:00')
-  using stateDb = openStateDb(lab.folder.stateDb)
-  await using side = await startWeb(
-    {...lab.config, webPort: 0},
-    {stateDb, folder: lab.folder, jobs: await readJobs(lab.config)},
-    lab.createWorld(),
-  )
+  await using side = await serveLab(lab, {jobs: await readJobs(lab.config)})
   const read = async (path: string) =>
-    (await (await fetch(side.url + path)).text()).replaceAll(/<[^>]+>/g, '').replaceAll('&#39;', "'")
+    (await side.read(path)).replaceAll(/<[^>]+>/g, '').replaceAll('&#39;', "'")
   const readStatus = async () => JSON.parse((await lab.run(['status', '--json'])).stdout).alarms
   const [early, late] = [
     {LOANTAPE_NOW: '2026-02-03T23:30:00-05:00'},
@@ -32,7 +26,7 @@ test('an alarm says what is wrong now and since when, and ends once that has end
 
   for (const {id} of someDeals(20)) lab.service.store.remove(id)
   expect(await failureOf(lab.sync(early.LOANTAPE_NOW))).toMatchObject({code: 'GUARD_SHRINK'})
-  const refused = stateDb.db.prepare('select run_id, ended_at from run order by started_at desc').get()
+  const refused = side.stateDb.db.prepare('select run_id, ended_at from run order by started_at desc').get()
   expect(await readStatus()).toMatchObject([{state: 'GUARD_SHRINK', since: refused?.ended_at}])
   for (const path of ['/', '/runs']) {
     const page = await read(path)

@@ -2,11 +2,10 @@ import {writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
-import {openStateDb} from '../../src/store/state-db.ts'
-import {startWeb} from '../../src/web/web-server.ts'
 import {setAccounts} from '../support/books.ts'
 import {aDeal, createLab} from '../support/lab.ts'
 import {PAGE_TABLES} from './page-tables.ts'
+import {serveLab} from './side.ts'
 
 test('every term of the roll-forward is on the page, booked or named as not booked, and the difference is 0', async () => {
   await using lab = await createLab({tables: PAGE_TABLES})
@@ -21,14 +20,8 @@ test('every term of the roll-forward is on the page, booked or named as not book
   const accounting = {...mapping, ended: {paid_off: cash, foreclosed: 'elsewhere'}}
   writeFileSync(join(lab.folder.root, 'accounting.json'), JSON.stringify(accounting))
   await lab.sync('2026-03-04T23:30:00-05:00')
-  using stateDb = openStateDb(lab.folder.stateDb)
-  const env = {...lab.env, LOANTAPE_NOW: '2026-03-05T12:00:00-05:00'}
-  await using side = await startWeb(
-    {...lab.config, webPort: 0},
-    {stateDb, folder: lab.folder, jobs: [], env},
-    lab.createWorld(),
-  )
-  const page = await (await fetch(`${side.url}/books`)).text()
+  await using side = await serveLab(lab, {env: {...lab.env, LOANTAPE_NOW: '2026-03-05T12:00:00-05:00'}})
+  const page = await side.read('/books')
   expect(page).toContain('register of 0 loans $0.00')
   const [, tie = ''] = page.split('Roll-forward and journal')
   const rows = [...tie.split('</table>')[0]!.matchAll(/<tr>(.*?)<\/tr>/gs)].map(([, row = '']) =>
@@ -59,14 +52,9 @@ test('the page of a month shows what its export would issue, then that it is iss
   await lab.walk('2026-03-02T23:30:00-05:00')
   lab.service.store.update('deal_000001', {status: 'funded'})
   await lab.sync('2026-03-03T23:30:00-05:00')
-  using stateDb = openStateDb(lab.folder.stateDb)
   const env = {...lab.env, LOANTAPE_NOW: '2026-03-04T12:00:00-05:00'}
-  await using side = await startWeb(
-    {...lab.config, webPort: 0, now: env.LOANTAPE_NOW},
-    {stateDb, folder: lab.folder, jobs: []},
-    lab.createWorld(),
-  )
-  const read = async () => await (await fetch(`${side.url}/books/2026-03?for=quickbooks`)).text()
+  await using side = await serveLab(lab, {now: env.LOANTAPE_NOW})
+  const read = () => side.read('/books/2026-03?for=quickbooks')
   expect(await read()).toContain('loantape accounting init')
   expect(await lab.run(['accounting', 'init'], env)).toMatchObject({code: 0})
   expect(await read()).toContain('in angle brackets')
@@ -74,7 +62,7 @@ test('the page of a month shows what its export would issue, then that it is iss
   const shown = await read()
   expect(shown.match(/\$350,000\.00/g)).toHaveLength(2)
   const [batch] = /2026-03-[0-9a-f]{12}/.exec(shown) ?? []
-  expect(await (await fetch(side.url)).text()).not.toContain('not issued to')
+  expect(await side.read()).not.toContain('not issued to')
   const issued = await lab.run(['export', 'quickbooks', '--period', '2026-03', '--json'], env)
   expect(JSON.parse(issued.stdout)).toMatchObject({batches: [{batch_id: batch, outcome: 'written', rows: 2}]})
   expect(await read()).toContain('All of it is issued')
@@ -82,6 +70,6 @@ test('the page of a month shows what its export would issue, then that it is iss
   lab.service.store.update('deal_000002', {status: 'funded'})
   await lab.walk('2026-03-31T23:30:00-04:00')
   await lab.sync('2026-04-01T23:30:00-04:00')
-  const morning = (await (await fetch(side.url)).text()).replaceAll(/<[^>]+>/g, '')
+  const morning = (await side.read()).replaceAll(/<[^>]+>/g, '')
   expect(morning).toContain('1 entry of $350,000.00 of 2026-03 is not issued to quickbooks')
 })

@@ -2,7 +2,8 @@ import {mkdirSync, rmdirSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import chromium from '@sparticuz/chromium'
-import {type Browser, type LaunchOptions, chromium as playwright} from 'playwright-core'
+import axe from 'axe-core'
+import {type Browser, type LaunchOptions, type Page, chromium as playwright} from 'playwright-core'
 import {codeOf} from '../../src/core/errors.ts'
 import {until} from '../support/until.ts'
 
@@ -17,6 +18,17 @@ let shared: Promise<Browser> | undefined
 export function startBrowser(): Promise<Browser> {
   shared ??= launch()
   return shared
+}
+
+/** What of a page a screen reader cannot read, and where it is. */
+export async function listViolations(
+  page: Page,
+  impacts: readonly string[] = ['serious', 'critical'],
+): Promise<{id: string; where: string}[]> {
+  await page.evaluate(axe.source)
+  return page.evaluate(`axe.run({resultTypes: ['violations']}).then(({violations}) => violations
+    .filter(({impact}) => ${JSON.stringify(impacts)}.includes(impact))
+    .map(({id, nodes}) => ({id, where: nodes[0].html})))`)
 }
 
 async function launch(attempt = 1): Promise<Browser> {

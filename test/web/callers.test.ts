@@ -5,13 +5,12 @@ import {Webhook} from 'standardwebhooks'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {z} from 'zod'
 import {type RealClock, realClock} from '../../src/core/clock.ts'
-import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
-import {createTurns, LONGEST_ANSWER_MS, type WebSide} from '../../src/web/http-server.ts'
-import {startWeb} from '../../src/web/web-server.ts'
+import {createTurns, LONGEST_ANSWER_MS} from '../../src/web/http-server.ts'
 import {createGate} from '../source/test-server.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 import {PAGE_TABLES} from './page-tables.ts'
+import {type LabSide, serveLab} from './side.ts'
 
 const SECRET = `whsec_${Buffer.alloc(32, 1).toString('base64')}`
 const ENDLESS = `q=${encodeURIComponent('select count(*) from range(1e15::bigint) where hash(range) = 1')}`
@@ -19,8 +18,7 @@ const ENDLESS = `q=${encodeURIComponent('select count(*) from range(1e15::bigint
 const [ANN, BOB] = ['127.0.0.2', '127.0.0.3']
 
 let lab: Lab
-let stateDb: StateDb
-let side: WebSide
+let side: LabSide
 /** How far the server's clock is ahead. */
 let ahead = 0
 /** Opens when an answer has lasted for an hour. */
@@ -31,22 +29,16 @@ beforeAll(async () => {
   lab = await createLab({tables: PAGE_TABLES})
   lab.service.store.insert(someDeals(3))
   await lab.sync('2026-06-01T16:00:00Z')
-  stateDb = openStateDb(lab.folder.stateDb)
   const sleep: RealClock['sleep'] = (ms, signal) =>
     ms === LONGEST_ANSWER_MS ? hour.opened : realClock.sleep(ms, signal)
   const world = {...lab.createWorld(), realClock: {now: () => Date.now() + ahead, sleep}}
   const warn = (...said: unknown[]) => void warned.push(said[0])
   world.log = {...world.log, warn}
-  side = await startWeb(
-    {...lab.config, webPort: 0, webhookSecret: SECRET},
-    {stateDb, folder: lab.folder, jobs: [], env: lab.env},
-    world,
-  )
+  side = await serveLab(lab, {webhookSecret: SECRET, world})
 })
 
 afterAll(async () => {
   await side[Symbol.asyncDispose]()
-  stateDb[Symbol.dispose]()
   await lab[Symbol.asyncDispose]()
 })
 
@@ -108,12 +100,25 @@ test('each address has its turn, however much another one asks, and no more wait
 })
 
 test.each(['/sql', '/data/query.csv'])(
-  'of %s an address has four questions at once, and who hangs up frees their places',
+  'of %s an address has four questions at once, others and probes are answered beside them, and who hangs up frees their places',
   async (path) => {
     const five = Array.from({length: 5}, () => get(`${path}?${ENDLESS}`))
-    const refused = await Promise.race(five.map(({answer}) => answer))
-    expect([refused.statusCode, refused.headers['retry-after']]).toEqual([503, '10'])
-    expect(await read(refused)).toMatch(/at this moment/)
+    const answered: IncomingMessage[] = []
+    for (const {answer} of five)
+      void answer.then(
+        (one) => answered.push(one),
+        () => undefined,
+      )
+    // The other four have arrived.
+    await until(() => answered.length > 0)
+    const [refused] = answered
+    expect([refused?.statusCode, refused?.headers['retry-after']]).toEqual([503, '10'])
+    expect(await read(refused!)).toMatch(/at this moment/)
+    expect((await get('/healthz').answer).statusCode).toBe(200)
+    expect((await get('/tables', BOB).answer).statusCode).toBe(200)
+    const beside = await get(`${path}?q=select+40%2B2`, BOB).answer
+    expect([beside.statusCode, await read(beside)]).toEqual([200, expect.stringContaining('42')])
+    expect(answered).toHaveLength(1)
     for (const {hangUp} of five) hangUp()
     // The next is answered long before those four would have ended by themselves, one after the other.
     const answer = await until(async () => {
@@ -123,25 +128,6 @@ test.each(['/sql', '/data/query.csv'])(
     expect(await read(answer)).toContain('42')
   },
 )
-
-test.each(['/sql', '/data/query.csv'])('one address never has all running places of %s', async (path) => {
-  const five = Array.from({length: 5}, () => get(`${path}?${ENDLESS}`))
-  const answered: (number | undefined)[] = []
-  for (const {answer} of five)
-    void answer.then(
-      ({statusCode}) => answered.push(statusCode),
-      () => undefined,
-    )
-  // The other four have arrived.
-  await until(() => answered.length > 0)
-  const answer = await get(`${path}?q=select+40%2B2`, BOB).answer
-  expect([answer.statusCode, await read(answer), answered]).toEqual([
-    200,
-    expect.stringContaining('42'),
-    [503],
-  ])
-  for (const {hangUp} of five) hangUp()
-})
 
 test('who reads a download without end gives its place back after an hour', async () => {
   const download = `/data/query.csv?q=${encodeURIComponent('select range, repeat(chr(120), 1000) as x from range(100000)')}`
@@ -177,14 +163,17 @@ test('an address watches the run under way in four windows, all together in twen
   ahead = 0
 })
 
-test('probes and other addresses are answered beside as many questions as an address likes', async () => {
-  const pages = Array.from({length: 30}, () => get(`/sql?${ENDLESS}`))
-  const first = await Promise.race(pages.map(({answer}) => answer))
-  expect(first.statusCode).toBe(503)
-  expect((await get('/healthz').answer).statusCode).toBe(200)
-  expect((await get('/tables', BOB).answer).statusCode).toBe(200)
-  for (const {hangUp} of pages) hangUp()
-})
+const EVENT = JSON.stringify({type: 'deal.updated', data: {id: 'deal_000001'}})
+
+/** The headers of an event that the service has just signed. */
+function sign(id: string): Record<string, string> {
+  const at = new Date()
+  return {
+    'webhook-id': id,
+    'webhook-timestamp': String(Math.floor(at.getTime() / 1000)),
+    'webhook-signature': new Webhook(SECRET).sign(id, at, EVENT),
+  }
+}
 
 const HALF_A_REQUEST = 'GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: '
 const HALF_A_BODY = 'POST /webhooks/deals HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000\r\n\r\n{'
@@ -205,16 +194,10 @@ test.each([
   }
   expect((await get('/healthz', BOB).answer).statusCode).toBe(200)
   expect((await get('/healthz', ANN).answer).statusCode).toBe(200)
-  const at = new Date()
-  const body = JSON.stringify({type: 'deal.updated', data: {id: 'deal_000001'}})
   const answer = await fetch(`${side.url}/webhooks/deals`, {
     method: 'POST',
-    body,
-    headers: {
-      'webhook-id': `evt_${sent.length}`,
-      'webhook-timestamp': String(Math.floor(at.getTime() / 1000)),
-      'webhook-signature': new Webhook(SECRET).sign(`evt_${sent.length}`, at, body),
-    },
+    body: EVENT,
+    headers: sign(`evt_${sent.length}`),
   })
   expect(answer.status).toBe(202)
   for (const socket of sockets) socket.destroy()
@@ -223,7 +206,8 @@ test.each([
 test('a flood of webhooks that nobody signed stores nothing and fills no log, and replays of a signed one store it once', async () => {
   const send = (headers: Record<string, string>, body: string | Uint8Array<ArrayBuffer> = '{}') =>
     fetch(`${side.url}/webhooks/deals`, {method: 'POST', body, headers}).then(({status}) => status)
-  const count = () => stateDb.all(z.object({n: z.number()}), 'select count(*) as n from webhook_event')[0]?.n
+  const count = () =>
+    side.stateDb.all(z.object({n: z.number()}), 'select count(*) as n from webhook_event')[0]?.n
   const before = count()
   warned.length = 0
   for (let index = 0; index < 50; index += 1) expect(await send({})).toBe(401)
@@ -232,18 +216,12 @@ test('a flood of webhooks that nobody signed stores nothing and fills no log, an
   expect(await send({})).toBe(401)
   expect(warned.at(-1)).toEqual({code: 'WEBHOOK_REFUSED', count: 50})
   ahead = 0
-  const body = JSON.stringify({type: 'deal.updated', data: {id: 'deal_000001'}})
-  const sign = (id: string, at: Date, text: string) => ({
-    'webhook-id': id,
-    'webhook-timestamp': String(Math.floor(at.getTime() / 1000)),
-    'webhook-signature': new Webhook(SECRET).sign(id, at, text),
-  })
-  const signed = sign('evt_replayed', new Date(), body)
-  const replays = await Promise.all(Array.from({length: 50}, () => send(signed, body)))
+  const signed = sign('evt_replayed')
+  const replays = await Promise.all(Array.from({length: 50}, () => send(signed, EVENT)))
   expect(replays.filter((status) => status === 202)).toHaveLength(1)
   expect(new Set(replays)).toEqual(new Set([200, 202]))
-  expect(await send({...signed, 'webhook-id': 'evt_other'}, body)).toBe(401)
-  expect(await send({...signed, 'content-encoding': 'gzip'}, new Uint8Array(gzipSync(body)))).toBe(401)
+  expect(await send({...signed, 'webhook-id': 'evt_other'}, EVENT)).toBe(401)
+  expect(await send({...signed, 'content-encoding': 'gzip'}, new Uint8Array(gzipSync(EVENT)))).toBe(401)
   expect(await send({}, 'x'.repeat(70_000))).toBe(413)
   expect(count()).toBe((before ?? 0) + 1)
 })
@@ -260,14 +238,9 @@ test('a request whose headers or body come drop by drop is given up', async () =
 })
 
 test('behind a proxy that is trusted each caller has places of its own, and no name of the host is taken from it', async () => {
-  const config = {...lab.config, webPort: 0, webProxy: '127.0.0.0/8'}
-  await using behind = await startWeb(
-    config,
-    {stateDb, folder: lab.folder, jobs: [], env: lab.env},
-    lab.createWorld(),
-  )
+  await using behind = await serveLab(lab, {webProxy: '127.0.0.0/8'})
   const watch = (caller: string) =>
-    fetch(`${behind.url}/runs/live`, {headers: {'x-forwarded-for': caller}}).then(({status}) => status)
+    behind.get('/runs/live', {'x-forwarded-for': caller}).then(({status}) => status)
   for (let index = 0; index < 4; index += 1) expect(await watch('192.0.2.1')).toBe(200)
   expect(await watch('192.0.2.1')).toBe(503)
   expect(await watch('192.0.2.2')).toBe(200)

@@ -2,13 +2,11 @@ import {request as ask, createServer, type Server} from 'node:http'
 import type {AddressInfo} from 'node:net'
 import type {Browser, BrowserContext} from 'playwright-core'
 import {afterAll, beforeAll, describe, expect, test} from 'vitest'
-import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
-import type {WebSide} from '../../src/web/http-server.ts'
-import {startWeb} from '../../src/web/web-server.ts'
 import {createLab, type Lab, someDeals} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 import {startBrowser} from './browser.ts'
 import {PAGE_TABLES} from './page-tables.ts'
+import {type LabSide, serveLab} from './side.ts'
 
 const OPERATOR = 'a-token-of-24-characters'
 const VIEWER = 'another-token-for-those-who-look'
@@ -18,9 +16,8 @@ const ASKED = `q=${encodeURIComponent('select repeat(chr(122), 6) as answer')}`
 const FORMULA = '=HYPERLINK("http://stranger.example","1 Main St")'
 
 let lab: Lab
-let stateDb: StateDb
-let open: WebSide
-let guarded: WebSide
+let open: LabSide
+let guarded: LabSide
 let browser: Browser
 /** Serves whatever page a test has it serve. */
 let stranger: Server
@@ -31,14 +28,8 @@ beforeAll(async () => {
   lab = await createLab({tables: PAGE_TABLES})
   lab.service.store.insert(someDeals(3, {propertyAddress: FORMULA}))
   await lab.sync('2026-06-01T16:00:00Z')
-  stateDb = openStateDb(lab.folder.stateDb)
-  const tools = {stateDb, folder: lab.folder, jobs: [], env: lab.env}
-  open = await startWeb({...lab.config, webPort: 0}, tools, lab.createWorld())
-  guarded = await startWeb(
-    {...lab.config, webPort: 0, webToken: OPERATOR, webViewerToken: VIEWER},
-    tools,
-    lab.createWorld(),
-  )
+  open = await serveLab(lab)
+  guarded = await serveLab(lab, {webToken: OPERATOR, webViewerToken: VIEWER})
   stranger = createServer((_request, response) => {
     response
       .setHeader('content-type', 'text/html')
@@ -60,7 +51,6 @@ afterAll(async () => {
   }
   await open[Symbol.asyncDispose]()
   await guarded[Symbol.asyncDispose]()
-  stateDb[Symbol.dispose]()
   await lab[Symbol.asyncDispose]()
 })
 
@@ -71,7 +61,7 @@ const STRANGERS = {'cross-site': 'localhost', 'same-site': '127.0.0.1'} as const
 let answers: {path: string; status: number}[] = []
 
 /** Passes all on to a server as it came, and notes how that answered. */
-async function watch(side: WebSide): Promise<Server & {url: string}> {
+async function watch(side: LabSide): Promise<Server & {url: string}> {
   const watcher = createServer((incoming, outgoing) => {
     const {method, headers, url: path = ''} = incoming
     const passed = ask(side.url + path, {method, headers}, (answer) => {
@@ -125,13 +115,14 @@ const loadOf = (url: string): Record<string, string> => ({
 
 describe.each(Object.keys(STRANGERS) as (keyof typeof STRANGERS)[])('a %s page', (site) => {
   test.each(Object.keys(loadOf('')))('asks nothing by %s', async (kind) => {
-    for (const as of ['open', 'guarded'] as const) {
-      for (const path of [`/data/query.csv?${ASKED}`, `/sql?${ASKED}`]) {
-        const {context} = await visit((url) => loadOf(url + path)[kind] ?? '', {site, as})
-        await until(() => answers.length > 0)
-        expect(answers.map(({status}) => status)).toEqual([403])
-        await context.close()
-      }
+    for (const [as, path] of [
+      ['open', '/data/query.csv'],
+      ['guarded', '/sql'],
+    ] as const) {
+      const {context} = await visit((url) => loadOf(`${url}${path}?${ASKED}`)[kind] ?? '', {site, as})
+      await until(() => answers.length > 0)
+      expect(answers.map(({status}) => status)).toEqual([403])
+      await context.close()
     }
   })
 
@@ -252,11 +243,10 @@ test.each(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PATCH'])(
 )
 
 test('a text that is a formula is a text in what people download as CSV, and as it is for a program that says so', async () => {
-  const read = async (path: string) => await (await fetch(open.url + path)).text()
   const quoted = FORMULA.replaceAll('"', '""')
   for (const path of ['/data/core.deal.csv', '/data/core.deal.csv?status=draft']) {
-    expect(await read(path)).toContain(`,"'${quoted}",`)
-    expect(await read(`${path}${path.includes('?') ? '&' : '?'}exact=1`)).toContain(`,"${quoted}",`)
+    expect(await open.read(path)).toContain(`,"'${quoted}",`)
+    expect(await open.read(`${path}${path.includes('?') ? '&' : '?'}exact=1`)).toContain(`,"${quoted}",`)
   }
   const each = [
     `'=1+1' as a_id`,
@@ -273,9 +263,9 @@ test('a text that is a formula is a text in what people download as CSV, and as 
     `'1 Main St' as text`,
   ]
   const asked = encodeURIComponent(`select ${each.join(', ')}`)
-  const [, row] = (await read(`/data/query.csv?q=${asked}`)).split('\n')
+  const [, row] = (await open.read(`/data/query.csv?q=${asked}`)).split('\n')
   expect(row).toBe(`'=1+1,'\t=1,'＝1,'=1,'=1,['=1'],-5,-5.50,2026-01-05,"",,1 Main St`)
-  const [, exact] = (await read(`/data/query.csv?exact=1&q=${asked}`)).split('\n')
+  const [, exact] = (await open.read(`/data/query.csv?exact=1&q=${asked}`)).split('\n')
   expect(exact).toBe(`=1+1,\t=1,＝1,=1,=1,['=1'],-5,-5.50,2026-01-05,"",,1 Main St`)
-  expect(await read(`/data/query.json?q=${encodeURIComponent("select '=1' as a")}`)).toContain('"=1"')
+  expect(await open.read(`/data/query.json?q=${encodeURIComponent("select '=1' as a")}`)).toContain('"=1"')
 })

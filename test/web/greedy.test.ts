@@ -1,24 +1,16 @@
 import {expect, test} from 'vitest'
-import {openStateDb} from '../../src/store/state-db.ts'
-import {startWeb} from '../../src/web/web-server.ts'
 import {createLab, someDeals} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 import {PAGE_TABLES} from './page-tables.ts'
+import {serveLab} from './side.ts'
 
 test('queries that eat memory or never end are stopped in words while a sync goes on, which is whole', async () => {
   await using lab = await createLab({tables: PAGE_TABLES})
   lab.service.store.insert(someDeals(40))
   await lab.walk('2026-03-02T23:30:00-05:00')
   await lab.sync('2026-03-03T23:30:00-05:00')
-  using stateDb = openStateDb(lab.folder.stateDb)
-  const serve = (modelTimeoutSeconds: number) =>
-    startWeb(
-      {...lab.config, webPort: 0, memoryMb: 100, modelTimeoutSeconds},
-      {stateDb, folder: lab.folder, jobs: [], env: lab.env},
-      lab.createWorld(),
-    )
-  await using side = await serve(3600)
-  await using hasty = await serve(1)
+  await using side = await serveLab(lab, {memoryMb: 100, modelTimeoutSeconds: 3600})
+  await using hasty = await serveLab(lab, {memoryMb: 100, modelTimeoutSeconds: 1})
   const ask = async (path: string, sql: string, {url} = side) => {
     const reply = await fetch(`${url}${path}?q=${encodeURIComponent(sql)}`)
     return {status: reply.status, text: await reply.text()}
@@ -39,5 +31,5 @@ test('queries that eat memory or never end are stopped in words while a sync goe
   sync.process.kill('SIGCONT')
   const {code, stdout} = await sync.ended
   expect([code, JSON.parse(stdout)]).toMatchObject([0, {walk: {records: 40}}])
-  expect(await (await fetch(`${side.url}/portfolio`)).text()).toContain('$13,650,000.01')
+  expect(await side.read('/portfolio')).toContain('$13,650,000.01')
 })

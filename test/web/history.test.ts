@@ -3,20 +3,17 @@ import {request as ask} from 'node:http'
 import {join} from 'node:path'
 import {gunzipSync} from 'node:zlib'
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
-import type {WebSide} from '../../src/web/http-server.ts'
-import {startWeb} from '../../src/web/web-server.ts'
 import {createLab, type Lab, someDeals} from '../support/lab.ts'
 import {rawJson} from '../support/raw-json.ts'
 import {until} from '../support/until.ts'
 import {PAGE_TABLES} from './page-tables.ts'
+import {type LabSide, serveLab} from './side.ts'
 
 const DIGITS = '12345678901234567890'
 const NOW = '2026-02-03T12:00:00-05:00'
 
 let lab: Lab
-let stateDb: StateDb
-let side: WebSide
+let side: LabSide
 
 /** Every record has a number of 20 digits, and one a bad amount; the clock of a night stands still. */
 beforeAll(async () => {
@@ -37,25 +34,17 @@ beforeAll(async () => {
     },
   })
   await lab.sync('2026-02-02T23:30:00-05:00')
-  stateDb = openStateDb(lab.folder.stateDb)
-  side = await startWeb(
-    {...lab.config, webPort: 0, now: NOW},
-    {stateDb, folder: lab.folder, jobs: []},
-    lab.createWorld(NOW),
-  )
+  side = await serveLab(lab, {now: NOW, world: lab.createWorld(NOW)})
 })
 
 afterAll(async () => {
   await side[Symbol.asyncDispose]()
-  stateDb[Symbol.dispose]()
   await lab[Symbol.asyncDispose]()
 })
 
-const statusOf = async (path: string) => (await fetch(side.url + path)).status
-
 /** The texts that a page shows as received. */
 async function readReceived(path: string): Promise<string[]> {
-  const page = await (await fetch(side.url + path)).text()
+  const page = await side.read(path)
   const shown = [...page.matchAll(/<pre class="received" tabindex="0">(.*?)<\/pre>/gs)]
   return shown.map(([, text = '']) => text.replaceAll('&quot;', '"'))
 }
@@ -77,11 +66,8 @@ test('a record is shown byte for byte on the page, by the command, and in the ev
   expect((await lab.run(['evidence', 'current', evidence, '--all-fields'])).code).toBe(0)
   const archive = gunzipSync(readFileSync(join(evidence, 'responses.warc.gz'))).toString()
   for (const text of [record, bad]) expect(archive).toContain(text)
-})
-
-test('of what nobody knows there is no page', async () => {
-  expect(await statusOf('/deals/deal_x/received')).toBe(404)
-  expect(await statusOf('/quarantine/q_x')).toBe(404)
+  for (const path of ['/deals/deal_x/received', '/quarantine/q_x'])
+    expect((await side.get(path)).status).toBe(404)
 })
 
 /** The processes that read history for this one. */
@@ -100,14 +86,10 @@ const listReaders = () =>
 
 test('one process answers whatever pages ask of the history; another takes its place, and none is left', async () => {
   const before = listReaders()
-  await using own = await startWeb(
-    {...lab.config, webPort: 0, now: NOW},
-    {stateDb, folder: lab.folder, jobs: []},
-    lab.createWorld(NOW),
-  )
+  await using own = await serveLab(lab, {now: NOW, world: lab.createWorld(NOW)})
   const askAll = async () => {
     for (const path of ['/books', '/quarantine', '/deals/deal_000001/received', '/'])
-      expect((await fetch(own.url + path)).status, path).toBe(200)
+      expect((await own.get(path)).status, path).toBe(200)
   }
   const listOwn = () => listReaders().filter((pid) => !before.includes(pid))
   await askAll()
@@ -125,12 +107,8 @@ test('one process answers whatever pages ask of the history; another takes its p
 
 test('the process has no secrets of the environment, and does little for those who hang up in their turn', async () => {
   const before = listReaders()
-  await using own = await startWeb(
-    {...lab.config, webPort: 0, now: NOW},
-    {stateDb, folder: lab.folder, jobs: []},
-    lab.createWorld(NOW),
-  )
-  const read = async () => expect((await fetch(`${own.url}/books`)).status).toBe(200)
+  await using own = await serveLab(lab, {now: NOW, world: lab.createWorld(NOW)})
+  const read = async () => expect((await own.get('/books')).status).toBe(200)
   await read()
   const [pid = ''] = listReaders().filter((one) => !before.includes(one))
   const names = readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0')

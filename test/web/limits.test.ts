@@ -1,12 +1,11 @@
 import {expect, test} from 'vitest'
 import {listAlarms} from '../../src/schedule/alarms.ts'
 import {findCurrentRelease} from '../../src/store/release.ts'
-import {openStateDb} from '../../src/store/state-db.ts'
-import {startWeb} from '../../src/web/web-server.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal, createLab, someDeals} from '../support/lab.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
 import {PAGE_TABLES} from './page-tables.ts'
+import {serveLab} from './side.ts'
 
 const LIMITS = `name,dimension,bucket,scope,kind,limit_value,warn_at_pct
 Texas,state,TX,open,amount,3499999.99,
@@ -20,22 +19,16 @@ test('an exceeded limit is an alarm and stands on the page, and so does one that
   const env = {...lab.env, LOANTAPE_SQL_DIR: own.path}
   lab.service.store.insert(someDeals(10, {status: 'approved'}))
   expect(await lab.run(['sync'], env)).toMatchObject({code: 0})
-  using stateDb = openStateDb(lab.folder.stateDb)
+  await using side = await serveLab(lab)
   const alarms = () =>
     listAlarms(
-      stateDb,
+      side.stateDb,
       {config: lab.config, release: findCurrentRelease(lab.folder)?.manifest, jobs: []},
       Date.now(),
     )
   expect(alarms()).toMatchObject([{state: 'exceeded: Texas'}])
 
-  await using side = await startWeb(
-    {...lab.config, webPort: 0},
-    {stateDb, folder: lab.folder, jobs: [], env},
-    lab.createWorld(),
-  )
-  const read = async (path = '/') =>
-    (await (await fetch(new URL(path, side.url))).text()).replaceAll(/<[^>]+>/g, '')
+  const read = async (path = '/') => (await side.read(path)).replaceAll(/<[^>]+>/g, '')
   const page = await read()
   expect(page).toMatch(/Limit Texas is exceeded since \d{4}-\d\d-\d\d: \$3,500,000\.00 of \$3,499,999\.99/)
   expect(page).not.toContain('1 limit is exceeded')
@@ -53,7 +46,7 @@ test('an exceeded limit is an alarm and stands on the page, and so does one that
   lab.service.store.insert([aDeal(11, {status: 'funded', loanProgram: 'dscr_30yr'})])
   expect(await lab.run(['sync'], env)).toMatchObject({code: 0})
   // Limits are of all deals, also where others are chosen.
-  for (const path of ['/', '/portfolio', '/portfolio?loan_program=dscr_30yr'])
+  for (const path of ['/', '/portfolio?loan_program=dscr_30yr'])
     expect(await expectNumbersToLead(side.url, path), path).toBeGreaterThan(2)
 
   for (const id of ['deal_000001', 'deal_000011']) lab.service.store.update(id, {loanAmountCents: 1n})

@@ -1,10 +1,9 @@
 import {expect, test} from 'vitest'
 import {requireRelease} from '../../src/store/release.ts'
-import {openStateDb} from '../../src/store/state-db.ts'
 import {describeMorning} from '../../src/web/report.ts'
-import {startWeb} from '../../src/web/web-server.ts'
 import {aDeal, createLab, someDeals} from '../support/lab.ts'
 import {PAGE_TABLES} from './page-tables.ts'
+import {serveLab} from './side.ts'
 
 test('two walks of one day, the first there is: the second is compared with what readers saw before it', async () => {
   await using lab = await createLab({tables: PAGE_TABLES})
@@ -15,18 +14,8 @@ test('two walks of one day, the first there is: the second is compared with what
     aDeal(32, {propertyAddress: '1 Elm St, Stamford, CT 06902'}),
   ])
   const first = await lab.sync('2026-03-02T20:00:00-05:00')
-  using stateDb = openStateDb(lab.folder.stateDb)
-  await using side = await startWeb(
-    {...lab.config, webPort: 0},
-    {stateDb, folder: lab.folder, jobs: []},
-    lab.createWorld(),
-  )
-  const read = async (path: string) =>
-    (await (await fetch(side.url + path)).text())
-      .replaceAll(/<[^>]+>/g, ' ')
-      .replaceAll('&#39;', "'")
-      .replaceAll(/\s+/g, ' ')
-  expect(await read('/')).toContain('There is no earlier day or release to compare 2026-03-02 with')
+  await using side = await serveLab(lab)
+  expect(await side.readText('/')).toContain('There is no earlier day or release to compare 2026-03-02 with')
 
   for (const {id} of someDeals(10)) store.remove(id)
   store.update('deal_000031', {loanAmountCents: 400_000_00n})
@@ -36,7 +25,7 @@ test('two walks of one day, the first there is: the second is compared with what
   expect((await lab.run(['build', '--as-of', '2026-03-02', '--known-at', '2026-03-03T01:30:00Z'])).code).toBe(
     0,
   )
-  const page = await read('/')
+  const page = await side.readText('/')
   const before = 'the release before, as of 2026-03-02, known at 2026-03-02 20:00:00 EST'
   expect(page).toContain(`What moved it since ${before}`)
   expect(page).toContain('Against the release before')
@@ -49,25 +38,25 @@ test('two walks of one day, the first there is: the second is compared with what
   expect(page).toMatch(/All −\$3,450,000\.00 −\$3,150,000\.00 −\$300,000\.00/)
 
   // A filter is judged in each of the two.
-  const ofPipeline = await read('/?part=pipeline')
+  const ofPipeline = await side.readText('/?part=pipeline')
   expect(ofPipeline).toContain('deal_000032 −$350,000.00 – −$350,000.00 is gone, was draft')
   expect(ofPipeline).toMatch(/All −\$300,000\.00 – −\$300,000\.00/)
-  expect(await read('/?size_band=250–500k&state=CT')).toMatch(/deal_000032 \S+ \S+ \S+ draft → funded/)
+  expect(await side.readText('/?size_band=250–500k&state=CT')).toMatch(
+    /deal_000032 \S+ \S+ \S+ draft → funded/,
+  )
 
   // Each row leads to its deals, and all of them to theirs.
-  const [, all = ''] =
-    /<a href="(\/behind\/moved[^"]*)">All</.exec(await (await fetch(side.url)).text()) ?? []
-  const behind = await read(all.replaceAll('&amp;', '&'))
+  const [, all = ''] = /<a href="(\/behind\/moved[^"]*)">All</.exec(await side.read()) ?? []
+  const behind = await side.readText(all.replaceAll('&amp;', '&'))
   expect(behind).toContain(`Since ${before}`)
   expect(behind).toContain('12 deals, open −$3,450,000.00, funded −$3,150,000.00, pipeline −$300,000.00')
   expect(behind).toContain(
     'deal_000032 – +$350,000.00 −$350,000.00 draft → funded 1 Elm St, Stamford, CT 06902',
   )
-  expect(await read(`${all.replaceAll('&amp;', '&')}&beyond=11`)).toContain(
+  expect(await side.readText(`${all.replaceAll('&amp;', '&')}&beyond=11`)).toContain(
     '1 deal, open +$50,000.00, funded –, pipeline +$50,000.00',
   )
-  const unknown = await fetch(new URL('/behind/moved?against=2026-03-02-000000000000', side.url))
-  expect(unknown.status).toBe(404)
+  expect((await side.get('/behind/moved?against=2026-03-02-000000000000')).status).toBe(404)
 
   const {words} = await describeMorning(requireRelease(lab.folder))
   expect(words).toContain(`What moved it since ${before}, 12 deals in all:`)
@@ -76,10 +65,12 @@ test('two walks of one day, the first there is: the second is compared with what
   await lab.sync('2026-03-03T21:00:00-05:00')
   store.update('deal_000031', {loanAmountCents: 500_000_00n})
   await lab.sync('2026-03-03T22:00:00-05:00')
-  const next = await read('/')
+  const next = await side.readText('/')
   expect(next).toContain('What moved it since 2026-03-02')
-  const [, id] = /against=(2026-03-03-[0-9a-f]{12})/.exec(await (await fetch(side.url)).text()) ?? []
-  expect(await read(`/?against=${id}`)).toContain('What moved it since the release before, as of 2026-03-03')
-  expect(await read(`/?against=${id}`)).toMatch(/All \+\$100,000\.00 – \+\$100,000\.00/)
+  const [, id] = /against=(2026-03-03-[0-9a-f]{12})/.exec(await side.read()) ?? []
+  expect(await side.readText(`/?against=${id}`)).toContain(
+    'What moved it since the release before, as of 2026-03-03',
+  )
+  expect(await side.readText(`/?against=${id}`)).toMatch(/All \+\$100,000\.00 – \+\$100,000\.00/)
   expect(first.release_id).not.toBe(id)
 })

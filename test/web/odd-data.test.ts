@@ -4,13 +4,11 @@ import {COLUMNS} from '../../src/build/release-columns.ts'
 import type {WireRecord} from '../../src/core/types.ts'
 import {openDatabase} from '../../src/store/database.ts'
 import {requireRelease} from '../../src/store/release.ts'
-import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
-import type {WebSide} from '../../src/web/http-server.ts'
 import {describeMorning, renderReport} from '../../src/web/report.ts'
-import {startWeb} from '../../src/web/web-server.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
+import {type LabSide, serveLab} from './side.ts'
 
 const BARE = 'deal_000001'
 
@@ -70,14 +68,11 @@ const PAGES = [
 
 let lab: Lab
 let own: ReturnType<typeof writeSqlFolder>
-const opened: {stateDb: StateDb; side: WebSide}[] = []
+const opened: LabSide[] = []
 
-async function serve(folder: Lab['folder']): Promise<WebSide> {
-  const stateDb = openStateDb(folder.stateDb)
-  const tools = {stateDb, folder, jobs: [], env: lab.env}
-  const config = {...lab.config, dataDir: folder.root, webPort: 0, sqlDir: own.path}
-  const side = await startWeb(config, tools, lab.createWorld())
-  opened.push({stateDb, side})
+async function serve(folder: Lab['folder']): Promise<LabSide> {
+  const side = await serveLab(lab, {folder, dataDir: folder.root, sqlDir: own.path})
+  opened.push(side)
   return side
 }
 
@@ -112,17 +107,14 @@ beforeAll(async () => {
 })
 
 afterAll(async () => {
-  for (const {stateDb, side} of opened) {
-    await side[Symbol.asyncDispose]()
-    stateDb[Symbol.dispose]()
-  }
+  for (const side of opened) await side[Symbol.asyncDispose]()
   own[Symbol.dispose]()
   await lab[Symbol.asyncDispose]()
 })
 
 /** What a page says, without its markup. */
-async function read(side: WebSide, path: string): Promise<string> {
-  const answer = await fetch(side.url + path)
+async function read(side: LabSide, path: string): Promise<string> {
+  const answer = await side.get(path)
   const text = await answer.text()
   expect(answer.status, `${path}: ${text.replaceAll(/<style>.*?<\/style>/gs, '').slice(0, 3000)}`).toBe(200)
   expect(text, path).not.toMatch(/Unexpected|Not shown|invalid_type/)
@@ -130,7 +122,7 @@ async function read(side: WebSide, path: string): Promise<string> {
 }
 
 describe('a source whose texts are hostile', () => {
-  let side: WebSide
+  let side: LabSide
 
   beforeAll(async () => {
     side = await serve(lab.folder)
@@ -143,11 +135,7 @@ describe('a source whose texts are hostile', () => {
       const shown = text.replaceAll(/<(style|script|textarea)\b.*?<\/\1>/gs, '').replaceAll(/<[^>]*>/g, '')
       expect(shown, path).not.toMatch(/[[\p{Cc}\p{Bidi_Control}]--[\t\n\r]]/v)
     }
-  })
-
-  test('what turns others around is shown as what it is', async () => {
-    const text = await read(side, `/deals/${idOf(TURNED)}`)
-    expect(text).toContain('⟨U+202E⟩123 tS niaM⟨U+202C⟩')
+    expect(await read(side, `/deals/${idOf(TURNED)}`)).toContain('⟨U+202E⟩123 tS niaM⟨U+202C⟩')
   })
 
   test('a name is as long as names are, and a blank one is said to be blank', async () => {
@@ -187,7 +175,7 @@ describe('a source whose texts are hostile', () => {
 })
 
 describe('a release in which everything is null that may be', () => {
-  let side: WebSide
+  let side: LabSide
   let folder: Lab['folder']
 
   beforeAll(async () => {

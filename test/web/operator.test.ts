@@ -1,6 +1,5 @@
 import {mkdirSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import axe from 'axe-core'
 import type {Browser, Page} from 'playwright-core'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {readJobs} from '../../src/schedule/job.ts'
@@ -11,23 +10,22 @@ import {
   listLatestJobRuns,
   recordSlot,
 } from '../../src/schedule/job-runs.ts'
-import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
+import type {StateDb} from '../../src/store/state-db.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
-import type {WebSide} from '../../src/web/http-server.ts'
 import {beginAction, listActions} from '../../src/web/page-actions.ts'
-import {startWeb} from '../../src/web/web-server.ts'
 import {setAccounts} from '../support/books.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {until} from '../support/until.ts'
-import {startBrowser} from './browser.ts'
+import {listViolations, startBrowser} from './browser.ts'
 import {PAGE_TABLES} from './page-tables.ts'
+import {type LabSide, serveLab} from './side.ts'
 
 const TOKEN = 'a-token-of-24-characters'
 const VIEWER = 'another-token-for-those-who-look'
 
 let lab: Lab
 let stateDb: StateDb
-let side: WebSide
+let side: LabSide
 let browser: Browser
 
 /** February is walked, one record of it could not be read, and on March 2 most deals are gone, which a guard holds back. */
@@ -54,25 +52,19 @@ beforeAll(async () => {
   await lab.sync('2026-03-01T23:30:00-05:00')
   for (const {id} of someDeals(40)) store.remove(id)
   expect(await failureOf(lab.sync('2026-03-02T23:30:00-05:00'))).toMatchObject({code: 'GUARD_SHRINK'})
-  stateDb = openStateDb(lab.folder.stateDb)
   side = await serve({})
+  stateDb = side.stateDb
   browser = await startBrowser()
 })
 
 afterAll(async () => {
   await side[Symbol.asyncDispose]()
-  stateDb[Symbol.dispose]()
   await lab[Symbol.asyncDispose]()
 })
 
-async function serve(tokens: {webToken?: string; webViewerToken?: string}): Promise<WebSide> {
+async function serve(tokens: {webToken?: string; webViewerToken?: string}): Promise<LabSide> {
   const env = {...lab.env, LOANTAPE_NOW: '2026-03-03T17:00:00Z'}
-  const tools = {stateDb, folder: lab.folder, jobs: await readJobs(lab.config), env}
-  return await startWeb(
-    {...lab.config, ...tokens, webPort: 0, now: env.LOANTAPE_NOW},
-    tools,
-    lab.createWorld(),
-  )
+  return serveLab(lab, {...tokens, now: env.LOANTAPE_NOW, env, jobs: await readJobs(lab.config)})
 }
 
 const post = (fields: Record<string, string>, headers: Record<string, string>, at = side) =>
@@ -83,7 +75,7 @@ const RUN = {do: 'run', job: 'nightly'}
 test('nothing is done for another site, for nobody in particular, or for whoever may only look', async () => {
   await using guarded = await serve({webToken: TOKEN, webViewerToken: VIEWER})
   const own = {origin: guarded.url, authorization: `Bearer ${TOKEN}`}
-  const attempts: [string, number, Record<string, string>, WebSide][] = [
+  const attempts: [string, number, Record<string, string>, LabSide][] = [
     ['no origin', 403, {}, side],
     ['a foreign origin', 403, {origin: 'https://example.com'}, side],
     ['an origin that is hidden', 403, {origin: 'null'}, side],
@@ -102,7 +94,7 @@ test('nothing is done for another site, for nobody in particular, or for whoever
   expect(listActions(stateDb, 10)).toEqual([])
   expect(listLatestJobRuns(stateDb, 10)).toEqual([])
   const seen = async (path: string, token: string) =>
-    await (await fetch(guarded.url + path, {headers: {authorization: `Bearer ${token}`}})).text()
+    (await guarded.get(path, {authorization: `Bearer ${token}`})).text()
   expect(await seen('/quarantine/q_1', VIEWER)).toContain('for operators')
   for (const path of ['/runs', '/books', '/quarantine']) {
     expect(await seen(path, VIEWER), path).not.toContain('method="post"')
@@ -128,9 +120,7 @@ test('a demo is there to be looked at', async () => {
   await using demo = await createLab()
   mkdirSync(demo.folder.root)
   writeFileSync(demo.folder.demoMark, '')
-  using own = openStateDb(':memory:')
-  const tools = {stateDb: own, folder: demo.folder, jobs: []}
-  await using shown = await startWeb({...demo.config, webPort: 0}, tools, demo.createWorld())
+  await using shown = await serveLab(demo)
   expect((await post({do: 'replay'}, {origin: shown.url}, shown)).status).toBe(404)
 })
 
@@ -185,7 +175,7 @@ test('a job is run on demand, once, and the page of its run tells of it', async 
   expect((await readLast(page)).at(-1)).toBe(`Run ${number}: done`)
   await page.goto(`${side.url}/runs/${number}`)
   expect(await page.locator('.facts').nth(1).textContent()).toMatch(/^\s*done\s.*2 attempts/s)
-  expect((await fetch(`${side.url}/runs/999`)).status).toBe(404)
+  expect((await side.get('/runs/999')).status).toBe(404)
   await page.close()
 })
 
@@ -270,13 +260,13 @@ test('a month is closed with a remark, and what cannot be done says why', async 
   const [, , , refused] = await readLast(page)
   expect(refused).toContain('closed already')
   expect(await page.locator('#people + .scroll .failed').count()).toBe(1)
-  expect((await fetch(`${side.url}/books`).then((answer) => answer.text())).includes('--all well')).toBe(true)
+  expect(await side.read('/books')).toContain('--all well')
   await page.close()
 })
 
 test('a release that is not kept is built for whoever asks, and shown', async () => {
   const asked = '/portfolio?as_of=2026-03-01&known_at=2026-03-01'
-  const read = async () => await (await fetch(side.url + asked)).text()
+  const read = async () => await side.read(asked)
   const none = await read()
   expect(none).toContain('Build the release of 2026-03-01')
   const fields = Object.fromEntries(
@@ -322,11 +312,7 @@ test.each(['/quarantine', '/runs', '/runs/1', '/books'])(
     await page.goto(side.url + path)
     for (const question of await page.locator('details.ask summary').all()) await question.click()
     expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(390)
-    await page.evaluate(axe.source)
-    const found = (await page.evaluate(
-      'axe.run().then(({violations}) => violations.map(({id, impact, nodes}) => ({id, impact, where: nodes[0].html})))',
-    )) as {id: string; impact: string; where: string}[]
-    expect(found.filter(({impact}) => ['serious', 'critical'].includes(impact))).toEqual([])
+    expect(await listViolations(page)).toEqual([])
     await page.close()
   },
 )

@@ -1,8 +1,8 @@
 import {expect, test} from 'vitest'
-import {openStateDb} from '../../src/store/state-db.ts'
-import {startWeb} from '../../src/web/web-server.ts'
 import {aDeal, createLab, someDeals} from '../support/lab.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
+import {PAGE_TABLES} from './page-tables.ts'
+import {serveLab} from './side.ts'
 
 test('after a first walk nobody knows how long deals have been in their status, and the page says so', async () => {
   await using lab = await createLab({tables: 'all'})
@@ -12,13 +12,8 @@ test('after a first walk nobody knows how long deals have been in their status, 
     ...someDeals(5, {status: 'draft', ...created}).slice(3),
   ])
   expect(await lab.run(['sync'])).toMatchObject({code: 0})
-  using stateDb = openStateDb(lab.folder.stateDb)
-  await using side = await startWeb(
-    {...lab.config, webPort: 0},
-    {stateDb, folder: lab.folder, jobs: [], env: lab.env},
-    lab.createWorld(),
-  )
-  const page = (await (await fetch(new URL('/pipeline', side.url))).text()).replaceAll(/<[^>]+>/g, ' ')
+  await using side = await serveLab(lab)
+  const page = await side.readText('/pipeline')
   expect(page).toMatch(/draft\s+unknown \(≥ 0\)\s+2\s/)
   expect(page).toMatch(/approved\s+unknown \(≥ 0\)\s+3\s/)
   expect(page).not.toContain('≤7')
@@ -28,13 +23,11 @@ test('after a first walk nobody knows how long deals have been in their status, 
 })
 
 test('a book that nothing moved is no chart of nothing', async () => {
-  await using lab = await createLab({tables: 'all'})
+  await using lab = await createLab({tables: PAGE_TABLES})
   lab.service.store.insert([aDeal(1, {status: 'funded'})])
   await lab.sync('2026-03-02T23:30:00-05:00')
-  using stateDb = openStateDb(lab.folder.stateDb)
-  const tools = {stateDb, folder: lab.folder, jobs: [], env: lab.env}
-  await using side = await startWeb({...lab.config, webPort: 0}, tools, lab.createWorld())
-  const read = async () => await (await fetch(new URL('/portfolio', side.url))).text()
+  await using side = await serveLab(lab)
+  const read = () => side.read('/portfolio')
   expect(await read()).toContain('Nothing moved it in 2026-03.')
   expect(await read()).not.toContain('What moved the funded book')
   lab.service.store.update('deal_000001', {loanAmountCents: 1n})
@@ -46,20 +39,14 @@ test('behind the stuck deals, and behind those that reached a status, stand just
   await using lab = await createLab({tables: 'all'})
   const {store} = lab.service
   store.insert([aDeal(99, {status: 'funded'})])
-  await lab.sync('2026-03-02T23:30:00-05:00')
+  await lab.walk('2026-03-02T23:30:00-05:00')
   const created = {status: 'draft', createdAt: Date.parse('2026-03-03T12:00:00Z')}
   store.insert(someDeals(30, created))
-  await lab.sync('2026-03-03T23:30:00-05:00', {accept: ['growth']})
+  await lab.walk('2026-03-03T23:30:00-05:00', {accept: ['growth']})
   for (const {id} of someDeals(29)) store.update(id, {status: 'underwriting'})
-  await lab.sync('2026-03-04T23:30:00-05:00', {accept: ['change']})
+  await lab.walk('2026-03-04T23:30:00-05:00', {accept: ['change']})
   await lab.sync('2026-03-12T23:30:00-04:00')
-  using stateDb = openStateDb(lab.folder.stateDb)
-  await using side = await startWeb(
-    {...lab.config, webPort: 0},
-    {stateDb, folder: lab.folder, jobs: []},
-    lab.createWorld(),
-  )
-  const page = await (await fetch(new URL('/pipeline', side.url))).text()
-  expect(page.replaceAll(/<[^>]+>/g, ' ')).toMatch(/draft\s+8–14\s+1\s+\S+\s+1\s/)
+  await using side = await serveLab(lab)
+  expect(await side.readText('/pipeline')).toMatch(/draft\s+8–14\s+1\s+\S+\s+1\s/)
   expect(await expectNumbersToLead(side.url, '/pipeline')).toBeGreaterThan(5)
 })

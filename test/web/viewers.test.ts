@@ -1,54 +1,45 @@
 import {mkdirSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
-import type {WebSide} from '../../src/web/http-server.ts'
-import {startWeb} from '../../src/web/web-server.ts'
 import {createLab, type Lab, someDeals} from '../support/lab.ts'
 import {PAGE_TABLES} from './page-tables.ts'
+import {type LabSide, serveLab} from './side.ts'
 
 const OPERATOR = 'a-token-of-24-characters'
 const VIEWER = 'another-token-for-those-who-look'
 
 let lab: Lab
-let stateDb: StateDb
-let all: WebSide
-let some: WebSide
+let all: LabSide
+let some: LabSide
 
 beforeAll(async () => {
   lab = await createLab({tables: PAGE_TABLES})
   lab.service.store.insert(someDeals(3))
   await lab.sync('2026-06-01T16:00:00Z')
-  stateDb = openStateDb(lab.folder.stateDb)
   const sqlDir = join(lab.folder.root, '../sql')
   mkdirSync(join(sqlDir, 'pages'), {recursive: true})
   writeFileSync(join(sqlDir, 'pages/deals.md'), '# x\n\n```sql\nselect deal_id from core.deal\n```\n')
-  const tools = {stateDb, folder: lab.folder, jobs: [], env: lab.env}
-  const config = {...lab.config, webPort: 0, webToken: OPERATOR, webViewerToken: VIEWER, sqlDir}
-  all = await startWeb(config, tools, lab.createWorld())
-  some = await startWeb({...config, viewerTables: 'mart.*, core.deal_history'}, tools, lab.createWorld())
+  const config = {webToken: OPERATOR, webViewerToken: VIEWER, sqlDir}
+  all = await serveLab(lab, config)
+  some = await serveLab(lab, {...config, viewerTables: 'mart.*, core.deal_history'})
 })
 
 afterAll(async () => {
   await all[Symbol.asyncDispose]()
   await some[Symbol.asyncDispose]()
-  stateDb[Symbol.dispose]()
   await lab[Symbol.asyncDispose]()
 })
 
 async function read(path: string, {side = some, token = VIEWER} = {}) {
-  const answer = await fetch(side.url + path, {headers: {authorization: `Bearer ${token}`}})
+  const answer = await side.get(path, {authorization: `Bearer ${token}`})
   return {status: answer.status, url: answer.url, text: await answer.text()}
 }
 
 const query = (sql: string) => `/data/query.csv?q=${encodeURIComponent(sql)}`
 
-test('viewers are told what they can read', async () => {
+test('viewers can read the tables that they are given, by every way, and are told which', async () => {
   expect((await read('/tables', {side: all})).text).toContain('Viewers can read all of these tables')
   expect((await read('/tables')).text).not.toContain('Viewers can read all')
-})
-
-test('viewers can read the tables that they are given, by every way', async () => {
   expect(await read(query('select count(*) as n from mart.portfolio_summary'))).toMatchObject({
     text: 'n\n1\n',
   })

@@ -5,7 +5,7 @@ import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {readJobs} from '../../src/schedule/job.ts'
 import {beginRun, endRun} from '../../src/schedule/job-runs.ts'
 import {requireRelease} from '../../src/store/release.ts'
-import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
+import type {StateDb} from '../../src/store/state-db.ts'
 import {
   listNamedDeals,
   listWaitingEvents,
@@ -13,10 +13,9 @@ import {
   settleEvents,
   settleWalkCoverage,
 } from '../../src/sync/webhook-events.ts'
-import type {WebSide} from '../../src/web/http-server.ts'
-import {startWeb} from '../../src/web/web-server.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {PAGE_TABLES} from './page-tables.ts'
+import {type LabSide, serveLab} from './side.ts'
 
 const SECRET = `whsec_${Buffer.alloc(32, 1).toString('base64')}`
 const PREVIOUS = `whsec_${Buffer.alloc(32, 2).toString('base64')}`
@@ -26,18 +25,17 @@ const VIEWER = 'another-token-for-those-who-look'
 
 let lab: Lab
 let stateDb: StateDb
-let open: WebSide
-let guarded: WebSide
+let open: LabSide
+let guarded: LabSide
 
 beforeAll(async () => {
   lab = await createLab({tables: PAGE_TABLES})
   lab.service.store.insert(someDeals(3))
   await lab.sync('2026-06-01T16:00:00Z')
-  stateDb = openStateDb(lab.folder.stateDb)
-  const tools = {stateDb, folder: lab.folder, jobs: await readJobs(lab.config)}
-  const config = {...lab.config, webPort: 0, webhookSecret: `${SECRET}, ${PREVIOUS}`}
-  open = await startWeb(config, tools, lab.createWorld())
-  guarded = await startWeb({...config, webToken: TOKEN}, tools, lab.createWorld())
+  const config = {jobs: await readJobs(lab.config), webhookSecret: `${SECRET}, ${PREVIOUS}`}
+  open = await serveLab(lab, config)
+  guarded = await serveLab(lab, {...config, webToken: TOKEN})
+  stateDb = open.stateDb
 })
 
 beforeEach(() => stateDb.db.exec('delete from webhook_event'))
@@ -45,22 +43,20 @@ beforeEach(() => stateDb.db.exec('delete from webhook_event'))
 afterAll(async () => {
   await open[Symbol.asyncDispose]()
   await guarded[Symbol.asyncDispose]()
-  stateDb[Symbol.dispose]()
   await lab[Symbol.asyncDispose]()
 })
 
 const statusOf = async (path: string, headers: Record<string, string> = {}, side = guarded) =>
-  (await fetch(side.url + path, {headers})).status
+  (await side.get(path, headers)).status
 
 test('probes answer without a token; ready asks the release and the state database', async () => {
   expect(await statusOf('/healthz')).toBe(200)
-  expect(await (await fetch(`${guarded.url}/readyz`)).text()).toBe('ready\n')
+  expect(await guarded.read('/readyz')).toBe('ready\n')
 })
 
 test('a port that is taken is named with the settings that say another', async () => {
   const webPort = Number(new URL(open.url).port)
-  const tools = {stateDb, folder: lab.folder, jobs: []}
-  const failure = await failureOf(startWeb({...lab.config, webPort}, tools, lab.createWorld()))
+  const failure = await failureOf(serveLab(lab, {webPort}))
   expect(failure).toMatchObject({code: 'WEB_ADDRESS', exitCode: 2})
   expect(failure.message).toContain(`'127.0.0.1:${webPort}' (EADDRINUSE)`)
   expect(failure.message).toContain('LOANTAPE_WEB_PORT')
@@ -68,9 +64,7 @@ test('a port that is taken is named with the settings that say another', async (
 
 test('not ready without a release', async () => {
   await using empty = await createLab()
-  using own = openStateDb(':memory:')
-  const tools = {stateDb: own, folder: empty.folder, jobs: []}
-  await using side = await startWeb({...empty.config, webPort: 0}, tools, empty.createWorld())
+  await using side = await serveLab(empty)
   expect(await statusOf('/readyz', {}, side)).toBe(503)
   expect(await statusOf('/', {}, side)).toBe(200)
 })
@@ -80,14 +74,12 @@ test('a release that is damaged under the server is not ready, and is again once
   const whole = readFileSync(database)
   const world = lab.createWorld()
   let now = Date.now()
-  const tools = {stateDb, folder: lab.folder, jobs: []}
-  await using side = await startWeb({...lab.config, webPort: 0}, tools, {
-    ...world,
-    realClock: {...world.realClock, now: () => now},
+  await using side = await serveLab(lab, {
+    world: {...world, realClock: {...world.realClock, now: () => now}},
   })
   const ready = async () => {
     now += 60_000
-    const answer = await fetch(`${side.url}/readyz`)
+    const answer = await side.get('/readyz')
     return [answer.status, await answer.text()]
   }
   expect(await ready()).toEqual([200, 'ready\n'])
@@ -110,11 +102,9 @@ test('the workbench and metrics ask for the token, as Bearer or as a password', 
   }
 })
 
-test('a viewer sees all but the records as they were received, which an operator does', async () => {
-  const tools = {stateDb, folder: lab.folder, jobs: [], env: lab.env}
+test('a viewer sees all but the records as they were received; without a token only this machine is served', async () => {
   const webToken = `sha256:${hash('sha256', TOKEN)}`
-  const config = {...lab.config, webPort: 0, webToken, webViewerToken: VIEWER}
-  await using side = await startWeb(config, tools, lab.createWorld())
+  await using side = await serveLab(lab, {webToken, webViewerToken: VIEWER})
   const statusFor = (path: string, token: string) => statusOf(path, {authorization: `Bearer ${token}`}, side)
   for (const path of ['/', '/deals/deal_000001', '/data/core.deal.csv', '/sql?q=select+1']) {
     expect(await statusFor(path, VIEWER), path).toBe(200)
@@ -130,19 +120,13 @@ test('a viewer sees all but the records as they were received, which an operator
     expect(await statusFor(path, VIEWER), path).toBe(403)
     expect(await statusFor(path, TOKEN), path).toBe(200)
   }
-  const alone = startWeb({...lab.config, webPort: 0, webViewerToken: VIEWER}, tools, lab.createWorld())
-  expect(await failureOf(alone)).toMatchObject({code: 'WEB_TOKEN_MISSING', exitCode: 2})
-})
-
-test('any address but a loopback one is refused without a token', async () => {
-  const tools = {stateDb, folder: lab.folder, jobs: []}
-  const starting = startWeb({...lab.config, webPort: 0, webHost: '0.0.0.0'}, tools, lab.createWorld())
-  expect(await failureOf(starting)).toMatchObject({code: 'WEB_TOKEN_MISSING', exitCode: 2})
+  for (const wrong of [{webViewerToken: VIEWER}, {webHost: '0.0.0.0'}])
+    expect(await failureOf(serveLab(lab, wrong))).toMatchObject({code: 'WEB_TOKEN_MISSING', exitCode: 2})
 })
 
 test('every answer has the security headers, and no file is served', async () => {
   for (const path of ['/', '/state.sqlite', '/..%2f..%2fetc/passwd', '/current/manifest.json']) {
-    const answer = await fetch(open.url + path)
+    const answer = await open.get(path)
     expect(answer.headers.get('content-security-policy')).toContain("default-src 'none'")
     expect(answer.headers.get('x-content-type-options')).toBe('nosniff')
     expect(answer.status).toBe(path === '/' ? 200 : 404)
@@ -153,13 +137,13 @@ test('the page of runs escapes what they say, and loads nothing', async () => {
   const run = beginRun(stateDb, 'nightly', Date.now())
   const error = '<script>alert(1)</script>'
   endRun(stateDb, run, {exitCode: 1, errorCode: 'X', error, summary: null, retryAt: null}, Date.now())
-  const page = await (await fetch(`${open.url}/runs`)).text()
+  const page = await open.read('/runs')
   expect(page).toContain('&lt;script&gt;alert(1)')
   expect(page).not.toMatch(/<script>|src="(?!\/assets)|href="(?!data:|[/#])/)
 })
 
 test('metrics tell of the last walk, the release, and answers', async () => {
-  const text = await (await fetch(`${open.url}/metrics`)).text()
+  const text = await open.read('/metrics')
   expect(text).toContain('loantape_last_walk{what="records"} 3')
   expect(text).toMatch(/loantape_source_answers\{status="200"\} [4-9]/)
   expect(text).toContain('loantape_release_rows{table="core.deal"} 3')
@@ -169,7 +153,7 @@ test('metrics tell of the last walk, the release, and answers', async () => {
 })
 
 test("metrics are named by Prometheus' rules", async () => {
-  const text = await (await fetch(`${open.url}/metrics`)).text()
+  const text = await open.read('/metrics')
   const types = new Map(
     [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name = '', type = '']) => [name, type]),
   )
@@ -186,27 +170,23 @@ test("metrics are named by Prometheus' rules", async () => {
 })
 
 test('what webhooks missed is shown once a walk was compared, and never where none are taken', async () => {
-  const tools = {stateDb, folder: lab.folder, jobs: []}
-  await using deaf = await startWeb({...lab.config, webPort: 0}, tools, lab.createWorld())
-  const read = async (side: WebSide, path: string) => (await fetch(side.url + path)).text()
+  await using deaf = await serveLab(lab)
   const VALUE = /^loantape_webhook_missed_changes \d+$/m
-  expect(await read(open, '/metrics')).not.toMatch(VALUE)
+  expect(await open.read('/metrics')).not.toMatch(VALUE)
   noteWalkBegun(stateDb, 'w_1', Date.now())
   settleWalkCoverage(stateDb, 'w_1', {changes: 5, missed: 2}, Date.now())
-  expect(await read(open, '/metrics')).toContain('\nloantape_webhook_missed_changes 2\n')
-  expect(await read(open, '/runs')).toContain('no webhook told of 2')
-  expect(await read(deaf, '/metrics')).not.toMatch(VALUE)
-  expect(await read(deaf, '/runs')).not.toContain('no webhook')
+  expect(await open.read('/metrics')).toContain('\nloantape_webhook_missed_changes 2\n')
+  expect(await open.read('/runs')).toContain('no webhook told of 2')
+  expect(await deaf.read('/metrics')).not.toMatch(VALUE)
+  expect(await deaf.read('/runs')).not.toContain('no webhook')
 })
 
 test('what is not known yet has no value among the metrics', async () => {
   await using empty = await createLab()
-  using own = openStateDb(':memory:')
   mkdirSync(empty.folder.root)
   writeFileSync(empty.folder.stateDb, '')
-  const tools = {stateDb: own, folder: empty.folder, jobs: []}
-  await using side = await startWeb({...empty.config, webPort: 0}, tools, empty.createWorld())
-  const text = await (await fetch(`${side.url}/metrics`)).text()
+  await using side = await serveLab(empty)
+  const text = await side.read('/metrics')
   expect(text).not.toMatch(/^loantape_(last_success_age|release_age)_seconds \d/m)
 })
 
@@ -281,8 +261,7 @@ test.each([
 })
 
 test('without a secret no webhook is taken', async () => {
-  const tools = {stateDb, folder: lab.folder, jobs: []}
-  await using side = await startWeb({...lab.config, webPort: 0}, tools, lab.createWorld())
+  await using side = await serveLab(lab)
   const answer = await fetch(`${side.url}/webhooks/deals`, {method: 'POST', body: '{}'})
   expect(answer.status).toBe(404)
 })
