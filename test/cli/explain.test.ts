@@ -11,7 +11,7 @@ test('an error is explained by its code, however it is written', async () => {
     [
       'SOURCE_PINNED: exit 2, usage or configuration; nothing was started.',
       'Kept: Nothing was changed.',
-      'Next: Use another folder with --data: each source has its own. Only where the same service has moved, with all of its deals, run `loantape sync --accept source` once.',
+      'Next: Use another folder with --data: each source has its own. Only if the same service has moved, with all its deals, run `loantape sync --accept source` once.',
       '',
     ].join('\n'),
   )

@@ -36,7 +36,7 @@ test('makes one attempt more than there are retries, and keeps the last cause', 
   expect(error).toMatchObject({code: 'SOURCE_UNREACHABLE', exitCode: 6, cause: RESET})
   expect(error.message).toBe(
     "Source 'deals.example.com' could not be reached at GET /deals, 3 times in a row, at last with 'ECONNRESET': expected an answer. " +
-      'Everything read so far is kept. The next run continues from there; check LOANTAPE_BASE_URL and the network if this goes on.',
+      'Everything read so far is kept. The next run continues from there; check LOANTAPE_BASE_URL and the network if this continues.',
   )
 })
 
