@@ -142,7 +142,7 @@ test.concurrent('rows and certificates that were changed are found, each as a fi
   await spoil(join(currentOf(folder), 'portfolio.duckdb'), 'update victim.mart.run set present_deals = 2')
   expect(await findDamage(folder)).toEqual([
     expect.stringMatching(/^warehouse\.duckdb: Numbers that are not 1, 2, … .*loantape rebuild/),
-    expect.stringMatching(/^warehouse\.duckdb: Versions that stand twice .*loantape rebuild/),
+    expect.stringMatching(/^warehouse\.duckdb: Versions stored twice .*loantape rebuild/),
     expect.stringMatching(/^warehouse\.duckdb: Certificates whose records do not add up.*loantape rebuild/),
     expect.stringMatching(/^current: Control totals of table 'mart\.run'.*loantape build/),
   ])
