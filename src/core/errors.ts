@@ -188,7 +188,7 @@ export function explainError(error: unknown): LoantapeError {
   if (error instanceof SuppressedError) return explainError(error.suppressed)
   const words = messageOf(error)
   if (/no space left|ENOSPC|file too large|EFBIG|disk quota|EDQUOT|database or disk is full/i.test(words)) {
-    return newError('DISK_FULL', `The disk is full: ${words.split('\n')[0]}.`, {cause: error})
+    return newError('DISK_FULL', `The disk or its quota is full: ${words.split('\n')[0]}.`, {cause: error})
   }
   // SQLite says "disk I/O error" for every fault of the file, including a write beyond a size limit.
   if (/disk I\/O error|\bEIO\b|\bEROFS\b/i.test(words)) {

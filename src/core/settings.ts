@@ -273,7 +273,7 @@ export type Settings = z.output<z.ZodObject<typeof SETTINGS>>
 
 /** Constants that are the same for all lenders; tests may pass other values. */
 export const FIXED = {
-  /** Concurrent requests for details and lists; more would only reach the rate limit sooner. */
+  /** Concurrent requests for details and lists; more would not help: the rate limit is reached first. */
   detailConcurrency: 4,
   /** A run that waits longer for rate limits ends; the next continues it. */
   maxWaitMinutes: 60,

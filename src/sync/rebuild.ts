@@ -46,7 +46,7 @@ async function requireEverySettle(db: Database, told: readonly unknown[]): Promi
   const named = lost.slice(0, 3).map(({kind, recorded_at}) => `${kind} of ${recorded_at}`)
   throw newError(
     'REBUILD_LOSES',
-    `The tapes lack ${lost.length} settles of the warehouse: ${named.join(', ')}${lost.length > 3 ? ', …' : ''}.`,
+    `The tapes lack ${lost.length} of the warehouse's settles: ${named.join(', ')}${lost.length > 3 ? ', …' : ''}.`,
   )
 }
 
