@@ -42,19 +42,19 @@ export interface ExportRequest {
   tables?: readonly string[] | undefined
   /** The release to read; the current one by default. */
   releaseId?: string | undefined
-  /** Or the release of this date, built when it is not there. */
+  /** Or the release of this date, built if missing. */
   asOf?: string | undefined
-  /** Or of this month, `YYYY-MM`: journals need it, tables are those of its end. */
+  /** Or of this month, `YYYY-MM`: required for journals; tables are those of its end. */
   period?: string | undefined
-  /** Journals also book what was funded already at the first walk. */
+  /** Journals also book what was already funded at the first walk. */
   withOpening?: boolean | undefined
   options?: ExportOptions
-  /** Whether columns other than those of the batch before are accepted. */
+  /** Whether columns may differ from those of the previous batch. */
   acceptsColumns?: boolean
 }
 
 /**
- * Writes tables as one batch per profile; of journals what is new since the last export, which may be none or two.
+ * Writes tables as one batch per profile, and of each journal what is new since its last export: none, one or two batches.
  *
  * @throws ConfigError `UNKNOWN_NAME`, `PERIOD_…`, `ACCOUNTING_…`
  */
@@ -74,7 +74,7 @@ export async function exportRelease(
   return batches
 }
 
-/** The journals that are asked for. */
+/** The journals asked for. */
 function listJournals({profiles, period, withOpening = false}: ExportRequest): JournalRequest[] {
   return profiles
     .flatMap((name) => findJournalProfile(name) ?? [])
@@ -82,7 +82,7 @@ function listJournals({profiles, period, withOpening = false}: ExportRequest): J
 }
 
 /**
- * Tells what an export of journals would issue, and issues nothing.
+ * What an export of journals would issue; issues nothing.
  *
  * @throws what {@link exportRelease} throws
  */
@@ -104,7 +104,7 @@ function requireMonth(profile: string, period: string | undefined): string {
   throw newError(
     'UNKNOWN_NAME',
     `Profile '${profile}' on the command line: expected --period YYYY-MM, the month whose journal it writes.`,
-    {next: '`loantape period list` shows the months there are.'},
+    {next: '`loantape period list` lists the months.'},
   )
 }
 
@@ -132,7 +132,7 @@ async function exportTables(config: Config, request: ExportRequest, world: World
   return batches
 }
 
-/** A closed period is read from the release it was closed with; where that was lost, as it was known then. */
+/** A closed period is read from the release it was closed with; if that is lost, from one with the same knowledge. */
 async function findSource(
   folder: DataFolder,
   config: Config,
@@ -157,9 +157,9 @@ async function findSource(
 type NamedBatch = Pick<BatchResult, 'profile' | 'batch_id' | 'dir'>
 
 /**
- * Delivers batches to targets; with a journal's every batch of its month that a target has not got, because only all of
- * them are the journal. A target that fails does not keep the others from theirs; the first failure is thrown when all
- * have been tried, the others are logged.
+ * Delivers batches to targets; for a journal's batch, every batch of its month that a target lacks, since only together are they
+ * the journal. A target that fails does not stop the others: each failure is logged, and the first is thrown once all have been
+ * tried.
  */
 export async function deliverBatches(
   config: Config,
@@ -177,7 +177,7 @@ export async function deliverBatches(
   return results.filter((result) => result.outcome === 'delivered' || isAsked(result))
 }
 
-/** A delivery that failed would otherwise be forgotten as soon as a month has its next batch. */
+/** Otherwise a failed delivery would be forgotten once its month has another batch. */
 function withWholeJournals(
   stateDb: StateDb,
   folder: DataFolder,
@@ -219,7 +219,7 @@ async function sendBatches(
 }
 
 /**
- * Sends a batch once more: to the targets named, or to where it was sent before.
+ * Sends a batch again: to the targets named, or to where it was sent before.
  *
  * @throws ConfigError `UNKNOWN_NAME`
  */
@@ -241,7 +241,7 @@ export async function redeliverBatch(
   return await sendBatches(stateDb, {batches, targets: named, isAgain: true}, world)
 }
 
-/** The batches of this id: journals from the state database, which keeps their bytes, all others as they lie on disk. */
+/** The batches with this id: journals from the state database, which keeps their bytes, all others as they are on disk. */
 function findKeptBatches(stateDb: StateDb, folder: DataFolder, batchId: string, world: World): NamedBatch[] {
   const issued = findBatches(stateDb, batchId).map((batch) => ({
     ...batch,
@@ -254,7 +254,7 @@ function findKeptBatches(stateDb: StateDb, folder: DataFolder, batchId: string, 
   return [...new Map([...issued, ...lying].map((batch) => [batch.dir, batch])).values()]
 }
 
-/** The targets that are where a batch was sent to, whatever they are called now. */
+/** The targets at the places a batch was sent to, whatever their names now. */
 function findEarlierTargets(stateDb: StateDb, config: Config, batchId: string): NamedTarget[] {
   const before = listDeliveries(stateDb, batchId)
   const known = before.length === 0 ? [] : readTargets(config)
@@ -264,12 +264,12 @@ function findEarlierTargets(stateDb: StateDb, config: Config, batchId: string): 
     if (target) return target
     throw newError(
       'UNKNOWN_NAME',
-      `Batch '${batchId}' was sent to '${name}' (${place}), where no target is now.`,
+      `Batch '${batchId}' was sent to '${name}' (${place}), where there is no target now.`,
       {next: 'Name targets with --deliver.'},
     )
   })
   if (found.length === 0)
-    throw newError('UNKNOWN_NAME', `Batch '${batchId}' was sent to nobody yet.`, {
+    throw newError('UNKNOWN_NAME', `Batch '${batchId}' has not been sent to anybody yet.`, {
       next: 'Name targets with --deliver.',
     })
   return [...new Set(found)]

@@ -20,11 +20,11 @@ import {listNamedDeals, settleEvents} from './sync/webhook-events.ts'
 /** How a sync is asked for. */
 export interface SyncRequest {
   accept?: readonly Acceptance[]
-  /** Walk and compare, but store nothing but the walk itself. */
+  /** Walks and compares, but stores only the walk. */
   isDryRun?: boolean
 }
 
-/** What a sync came to; `sync --json` prints it. */
+/** The result of a sync; `sync --json` prints it. */
 export interface SyncResult {
   run_id: string
   outcome: 'released' | 'unchanged' | 'dry_run'
@@ -39,7 +39,7 @@ export interface SyncResult {
     resumed: number
   }
   changes: ChangeCounts
-  /** What became of the streams beside the deals, in the order they were read. */
+  /** The results of the child streams, in the order they were read. */
   streams: ChildResult[]
   release_id: string | null
   checks: ReleaseManifest['checks']
@@ -48,8 +48,8 @@ export interface SyncResult {
 }
 
 /**
- * One run, from the source to a release: walk every page, prove it complete, guard it, append what changed, and build
- * the portfolio tables. Whatever stops it, what was stored stays, and the next run goes on from there.
+ * One run, from the source to a release: walks every page, proves the walk complete, guards it, appends what changed, and builds
+ * the portfolio tables. Whatever stops it, what it stored is kept and the next run continues from there.
  *
  * @throws one of the errors of src/core/errors.ts, each with its exit code
  */
@@ -85,11 +85,11 @@ export async function syncDeals(config: Config, request: SyncRequest, world: Wor
   })
 }
 
-/** What the part of a run before its release came to. */
+/** The result of a run up to its release. */
 export interface Walked {
   certificate: Certificate
   changes: ChangeCounts
-  /** What became of the streams beside the deals, in the order they were read. */
+  /** The results of the child streams, in the order they were read. */
   streams: ChildResult[]
   waitedMs: number
 }
@@ -127,8 +127,8 @@ export function walkAndApply(
 }
 
 /**
- * Looks again at the deals that webhooks named and appends what is new; the next release shows it. Where a deal's own page
- * is not to be had, or says the deal is gone, a walk is made instead: only that proves an absence.
+ * Looks again at the deals that webhooks named and appends what is new; the next release shows it. If a deal's own page cannot
+ * be read, or says the deal is gone, a walk runs instead: only a walk proves an absence.
  */
 export async function applyEvents(config: Config, world: World): Promise<EventsResult> {
   const {eventIds, isComplete, deals, appended} = await lookAgain(config, world)
@@ -141,14 +141,14 @@ export async function applyEvents(config: Config, world: World): Promise<EventsR
   return {outcome, events, deals, appended}
 }
 
-/** What a replay and the release after it came to; `quarantine replay --json` prints it. */
+/** The result of a replay and of the release after it; `quarantine replay --json` prints it. */
 export interface ReplayResult extends Replayed {
   run_id: string
   outcome: 'released' | 'unchanged'
   release_id: string | null
 }
 
-/** Reads the records in quarantine once more; where that tells something new, a release is built as after a sync. */
+/** Reads the records in quarantine again; if that yields anything new, builds a release as a sync does. */
 export function replayQuarantine(config: Config, world: World): Promise<ReplayResult> {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)

@@ -42,7 +42,7 @@ import {
 import {journalLineSchema, tiedTermSchema} from './profiles.ts'
 
 const mappingSchema = z.unknown().transform((mapping) => parseMapping(JSON.stringify(mapping), 'on a tape'))
-/** Units whose tapes are gone, so that the record has no gap. */
+/** Tapes that are gone, with their units, so that the record has no gap. */
 const goneTapeSchema = z.object({
   unit: z.string(),
   path: z.string(),
@@ -50,7 +50,7 @@ const goneTapeSchema = z.object({
 })
 
 /**
- * Something that is done for good and cannot be computed. It is on a tape before it counts; the state database holds its effects.
+ * Something done for good that cannot be computed. It is on a tape before it counts; the state database holds its effects.
  */
 export type Act = z.output<typeof actSchema>
 export const actSchema = z.discriminatedUnion('act', [
@@ -92,7 +92,7 @@ export const actSchema = z.discriminatedUnion('act', [
     tapes: z.array(goneTapeSchema),
     /** Chains and batches that other stores name and the record lacks. */
     losses: z.array(z.string()),
-    /** The unit that the warehouse stands at, where it is not the one that the record says; empty where it holds nothing. */
+    /** The last unit in the warehouse, if it is not the one that the record names; empty if the warehouse is empty. */
     history_head: z.string().optional(),
   }),
 ])
@@ -118,7 +118,7 @@ function createPerformerUnder(
   return (act) => {
     adoptEnded(folder, stateDb, key)
     const text = JSON.stringify(act)
-    // What a lost state database is computed from has the same effects, to the order of keys.
+    // Parsed as from a tape, so that a state database computed from tapes is the same, to the order of keys.
     applyAct(stateDb, actSchema.parse(JSON.parse(text)))
     const begun_at = new Date(realClock.now()).toISOString()
     const unit = `act_${begun_at.replace(/[-:.]/g, '')}_${randomBytes(3).toString('hex')}`
@@ -195,7 +195,7 @@ function storeBatches(stateDb: StateDb, {at, batches}: {at: string; batches: rea
 }
 
 /**
- * Replaces a lost key: by the present one, or by a new one after setting the old file aside.
+ * Replaces a lost key with the present one, or with a new one after setting the old file aside.
  *
  * @throws ConfigError `TAPE_KEY_FILE`
  */

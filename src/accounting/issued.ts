@@ -22,7 +22,7 @@ const batchRow = z.object({
   period: z.string(),
   /** What was known when it was made: ISO 8601 with microseconds. */
   known_at: z.string(),
-  /** The history it stands on. */
+  /** The history it depends on. */
   history_id: z.string(),
 })
 
@@ -54,7 +54,7 @@ export function describeBatch({
   }
 }
 
-/** Stores a batch with its lines and files; it is not handed over yet. To be called within a transaction. */
+/** Stores a batch with its lines and files; it is not handed over yet. Call it in a transaction. */
 export function storeBatch(
   stateDb: StateDb,
   batch: IssuedBatch & {issued_at: string; lines: readonly IssuedLine[]; files: readonly BatchContent[]},
@@ -118,7 +118,7 @@ function selectBatches(stateDb: StateDb, where: string, values: readonly (string
   )
 }
 
-/** Notes whether a batch's files are in their place. */
+/** Records whether a batch's files are in their place. */
 export function markHandedOver(
   stateDb: StateDb,
   {profile, batch_id}: IssuedBatch,
@@ -167,12 +167,12 @@ export function listIssuedPeriods(stateDb: StateDb, profile: string): string[] {
   )
 }
 
-/** The profiles that something was ever issued to. */
+/** The profiles that anything was ever issued to. */
 export function listIssuedProfiles(stateDb: StateDb): string[] {
   return stateDb.column(z.string(), 'select distinct profile from journal_batch order by profile')
 }
 
-/** The entries issued to a profile and not taken back. */
+/** The entries issued to a profile and not reversed. */
 export function listStandingEntries(stateDb: StateDb, profile: string) {
   return stateDb.all(
     z.object({entry_id: z.string(), period: z.string(), event: z.string(), amount: z.string()}),

@@ -2,7 +2,7 @@ import {z} from 'zod'
 import {type LoantapeError, newError} from '../core/errors.ts'
 import {describeIssues, isObject, parseWritten} from '../core/json.ts'
 
-/** Before every month there is. */
+/** Sorts before every month. */
 export const FIRST_PERIOD = '0000-00'
 
 /** A mapping and the periods it holds for: from `since` until the next one's. */
@@ -28,7 +28,7 @@ const text = (longest: number) =>
 
 const given = (longest: number) => text(longest).refine((value) => value !== '', 'expected a value')
 
-/** A ledger account: what it is called, in each of the two ways accounting systems look one up. */
+/** A ledger account: some accounting systems look it up by its code, others by its name. */
 export type Account = z.output<typeof account>
 const account = z.strictObject({
   code: given(60).meta({
@@ -41,12 +41,12 @@ const account = z.strictObject({
   }),
 })
 
-/** What ends a funded deal, as `seed.status.ending` says; all others are `other`. */
+/** How a funded deal can end, as in `seed.status.ending`; anything else is `other`. */
 const ENDINGS = ['paid_off', 'sold', 'refinanced', 'foreclosed', 'charged_off', 'other'] as const
 
 type Ending = (typeof ENDINGS)[number]
 
-/** Stands for an account where another system books an ending, such as the servicing system. */
+/** Stands in for an account if another system books an ending, such as the servicing system. */
 const ELSEWHERE = 'elsewhere'
 
 /** Where an ending is booked. */
@@ -158,7 +158,7 @@ export function findPlaceholders(mapping: AccountMapping): string[] {
 /**
  * Reads an account mapping.
  *
- * @param file where it stands, for messages
+ * @param file where it is from, for messages
  * @throws ConfigError `ACCOUNTING_MAPPING` naming file and every field that is wrong
  */
 export function parseMapping(json: string, file: string): AccountMapping {
@@ -208,7 +208,7 @@ export function listEndings({
   })
 }
 
-/** The name that a mapping has for a term of the roll-forward. */
+/** The mapping's name for a term of the roll-forward. */
 export function nameEnding(term: string): string {
   return term === 'ended_other' ? 'other' : term
 }

@@ -23,7 +23,7 @@ import {listMappingVersions} from './periods.ts'
 import {readPrograms} from './read-journal.ts'
 
 /**
- * The mapping that holds for open periods: of `LOANTAPE_ACCOUNTING_FILE`, else of `accounting.json` in the data folder,
+ * The mapping for open periods: from `LOANTAPE_ACCOUNTING_FILE`, else from `accounting.json` in the data folder,
  * else the default.
  *
  * @throws ConfigError `ACCOUNTING_MAPPING` naming file and field
@@ -33,7 +33,7 @@ export function readAccountMapping(config: Config): AccountMapping {
 }
 
 /**
- * The mapping of a folder that has one of its own; undefined where there is no file.
+ * The mapping of a folder that has one of its own; undefined if there is no file.
  *
  * @throws ConfigError `ACCOUNTING_MAPPING` naming file and field
  */
@@ -61,7 +61,7 @@ export function requireOwnMapping(config: Config): AccountMapping {
   if (!mapping) {
     throw newError(
       'ACCOUNTING_NONE',
-      `Account mapping '${file}' is not there: expected the accounts of your books.`,
+      `Account mapping '${file}' does not exist: expected the accounts of your books.`,
     )
   }
   const placeholders = findPlaceholders(mapping)
@@ -88,7 +88,7 @@ export async function initAccounting(config: Config): Promise<{file: string; pro
     writeFileSync(file, `${JSON.stringify(draftMapping(programs), null, 2)}\n`, {flag: 'wx'})
   } catch (cause) {
     if (codeOf(cause) !== 'EEXIST') throw cause
-    throw newError('OUT_PLACE', `Account mapping '${file}' is there already.`, {
+    throw newError('OUT_PLACE', `Account mapping '${file}' already exists.`, {
       kept: 'It was not changed.',
       next: 'Edit it; docs/accounting.md describes every field.',
       cause,
@@ -122,7 +122,7 @@ const COLUMNS = [
 ]
 
 /**
- * `seed.account`: the accounts of every mapping, by the period from which it holds. It takes the place of
+ * `seed.account`: the accounts of every mapping, by the period from which it holds. It replaces
  * `sql/seeds/account.csv`, which is the default mapping.
  */
 export function createAccountSeed(versions: readonly MappingVersion[]): Seed {
@@ -152,12 +152,12 @@ export function createAccountSeed(versions: readonly MappingVersion[]): Seed {
   }
 }
 
-/** The part that an account plays: of one program, or of one term of the roll-forward, where it is not of all. */
+/** The role of an account: for one program, for one term of the roll-forward, or for all. */
 interface Role {
   role: string
   program?: string
   term?: string
-  /** Null where another system books it. */
+  /** Null if another system books it. */
   account: Account | null
 }
 

@@ -17,7 +17,7 @@ export interface PeriodRange {
   /** The month of the first walk, and that of the last: `YYYY-MM`. */
   first: string
   last: string
-  /** The business date of now. */
+  /** Today's business date. */
   today: string
   /** The last business date observed. */
   observedUntil: string
@@ -25,7 +25,7 @@ export interface PeriodRange {
 
 /** One of these months, and how far it is known. */
 interface PeriodSpan extends PeriodRange {
-  /** Its last day, or the last business date observed where that is earlier. */
+  /** Its last day, or the last business date observed if that is earlier. */
   asOf: string
   /** The month is over, and a walk has seen its last day or a later one. */
   isComplete: boolean
@@ -113,7 +113,7 @@ const closedRow = z
     /** Its roll-forward, as the mapping books it. */
     terms: z.string().transform((json) => z.array(tiedTermSchema).parse(JSON.parse(json))),
     register: packed(z.array(registeredLoanSchema)),
-    /** The history it stands on. */
+    /** The history it depends on. */
     history_id: z.string(),
   })
   .transform((row) => ({...row, mapping: readMapping(row)}))
@@ -169,19 +169,19 @@ export function moveStands(stateDb: StateDb, historyId: string): void {
   }
 }
 
-/** Opens a period again and forgets what was kept of it; a move of balances that followed it begins with it. */
+/** Reopens a period and deletes what was kept of it; a move of balances in the next period now happens in this one. */
 export function dropClosedPeriod(stateDb: StateDb, period: string): void {
   stateDb.run('delete from closed_period where period = ?', [period])
   const {changes} = stateDb.run('delete from remapped_period where period = ?', [nextPeriod(period)])
   if (changes > 0) storeRemap(stateDb, period)
 }
 
-/** Notes that balances are moved to the mapping that holds from this period on. */
+/** Records that balances are moved to the mapping that holds from this period on. */
 export function storeRemap(stateDb: StateDb, period: string): void {
   stateDb.insert('remapped_period', {period}, 'or ignore')
 }
 
-/** Notes what was done to a period; notes are never changed. */
+/** Records what was done to a period; such records never change. */
 export function recordPeriodEvent(stateDb: StateDb, event: PeriodEvent): void {
   stateDb.insert('period_event', event)
 }
@@ -204,7 +204,7 @@ export function listPeriodEvents(stateDb: StateDb): PeriodEvent[] {
 /**
  * Which mapping holds when: closed periods keep theirs, `current` holds from the first open period on.
  *
- * @param until only what holds in periods up to this one: later mappings move nothing in it
+ * @param until only mappings that hold in periods up to this one: later mappings move nothing in it
  */
 export function listMappingVersions(
   stateDb: StateDb,
@@ -242,7 +242,7 @@ export function findFirstOpen(stateDb: StateDb): string | undefined {
 }
 
 /**
- * The date an entry, or the reversal of one, gets: its own where its month is open, else the first day of the first that is.
+ * The date of an entry, or of the reversal of one: its own if its month is open, else the first day of the first open month.
  *
  * @param closed the closed periods in order
  */

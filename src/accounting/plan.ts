@@ -3,16 +3,16 @@ import {addAmounts, formatCents, parseCents} from '../core/money.ts'
 import type {TiedTerm} from '../core/types.ts'
 import type {IssuedLine, JournalLine} from './profiles.ts'
 
-/** The date that an entry, or the reversal of one, gets: both `YYYY-MM-DD`. */
+/** The date of an entry, or of the reversal of one: both `YYYY-MM-DD`. */
 export type DateOf = (date: string) => string
 
 /**
- * What has to be issued so that what was issued adds up to a journal: the entries that are new, and reversals of those
- * that no longer hold. An entry is the same as another when its `entry_id` is.
+ * What to issue so that everything issued adds up to a journal: the entries that are new, and reversals of those
+ * that no longer hold. Two entries are the same if they have the same `entry_id`.
  *
  * @param journal the journal as it is now, any order
  * @param issued everything issued before, in the order of issue
- * @returns lines by date, deal and number; empty when nothing has changed
+ * @returns lines by date, deal and number; empty if nothing has changed
  */
 export function planIssue(
   journal: readonly JournalLine[],
@@ -42,8 +42,8 @@ export function sortLines(lines: readonly IssuedLine[]): IssuedLine[] {
 }
 
 /**
- * Parts what is to be booked of a journal from opening balances that are not: those are booked when they are asked for,
- * and from then on belong to the journal.
+ * Separates what to book of a journal from the opening balances to leave out. Those are booked once they are asked for,
+ * and belong to the journal from then on.
  */
 export function splitOpening(
   journal: readonly JournalLine[],
@@ -58,8 +58,8 @@ export function splitOpening(
 }
 
 /**
- * The deals of which something stands that was issued and that the journal of its month no longer holds, not even under
- * other accounts or another number: what was booked there has to be compared with what is booked now.
+ * The deals with an issued entry that still stands although the journal of its month no longer holds it, not even under
+ * other accounts or another number: their bookings have to be compared with what is booked now.
  */
 export function findMovedDeals(journal: readonly JournalLine[], issued: readonly IssuedLine[]): Set<string> {
   const kindOf = ({deal_id, event, debit, credit}: JournalLine, period: string) =>
@@ -153,7 +153,7 @@ interface EntryTotals {
  * month's roll-forward.
  */
 export interface JournalBridge {
-  /** The journal of the month as it is now, opening balances among it. */
+  /** The present journal of the month, with opening balances. */
   journal: EntryTotals
   /** The part that earlier batches booked and that still holds. */
   issued_before: EntryTotals
@@ -163,13 +163,16 @@ export interface JournalBridge {
   left_out: {opening: EntryTotals}
   /** What this batch takes back: booked before and no longer in the journal. */
   reversed: EntryTotals
-  /** What this batch books and takes back of other months, where what was issued of the same deals no longer holds. */
+  /** What this batch books and takes back in other months, whose entries of the same deals no longer hold. */
   other_months: {booked: EntryTotals; reversed: EntryTotals}
-  /** The terms of the month's roll-forward: what of each the journal books, and by name what it does not; none in a true-up. */
+  /**
+   * The terms of the month's roll-forward: how much of each the journal books, and why it does not book the rest; none in a
+   * true-up.
+   */
   terms: readonly TiedTerm[]
 }
 
-/** Ties what a batch issues out to the journal. */
+/** Ties out a batch to the journal. */
 export function bridgeJournal(
   journal: readonly JournalLine[],
   leftOut: readonly JournalLine[],
@@ -210,24 +213,26 @@ export type Difference = Pick<
 
 /** The lines that correct a profile's books to a journal. */
 export interface TrueUpPlan {
-  /** Entry by entry, for the state database: what no longer holds is taken back, what the journal holds of the same deals is booked. */
+  /**
+   * Entry by entry, for the state database: entries that no longer hold are reversed, those of the journal for the same deals
+   * booked.
+   */
   lines: IssuedLine[]
-  /** The same by deal, day and account, for the books: one entry for each deal and day that come to anything. */
+  /** The same by deal, day and account, for the books: one entry for each deal and day with a balance. */
   net: IssuedLine[]
   differences: Difference[]
   /** The deals that differ, by entries if not by amounts. */
   deals: string[]
-  /** Their journal now, opening balances among it where those were issued. */
+  /** Their present journal, with opening balances if those were issued. */
   journal: JournalLine[]
 }
 
 /**
- * What has to be handed out so that everything issued of a deal, over all months, comes to what the journal of all months
- * says; of the deals of which something stands that no longer holds. Deals nothing was issued of are left to exports.
- * What is taken back is dated on the day it was booked on, on `firstOpenDay` where that is later, or on the day on which the journal
- * first books something of the deal anew.
+ * What to hand out so that everything issued for a deal, over all months, adds up to the journal of all months. It covers the
+ * deals with a standing entry that no longer holds; deals for which nothing was issued are left to exports. A reversal is dated
+ * on the latest of three days: that of its booking, `firstOpenDay`, and the day on which the journal first books the deal again.
  *
- * @param journal of all months, opening balances among it
+ * @param journal of all months, with opening balances
  * @param issued everything issued to the profile, in the order of issue
  * @param firstOpenDay of the first open month, `YYYY-MM-DD`
  */
@@ -264,7 +269,7 @@ export function planTrueUp(
   }
 }
 
-/** Lines by deal, day and account, debits first; what comes to nothing is left out. */
+/** Lines by deal, day and account, debits first; zero balances are left out. */
 function netLines(lines: readonly IssuedLine[], profile: string): IssuedLine[] {
   return [...Map.groupBy(lines, ({deal_id}) => deal_id)].flatMap(([dealId, own]) => {
     const numbers = [...new Set(own.map(({journal_no}) => journal_no))].sort()
@@ -296,8 +301,8 @@ function netLines(lines: readonly IssuedLine[], profile: string): IssuedLine[] {
 }
 
 /**
- * Cents by account of a deal's lines, day by day. Of a deal that is seen anew, what was booked before stands until that day and is taken
- * back on it: until then months end as they were booked, from then on as the journal says.
+ * Cents by account of a deal's lines, day by day. If a deal is booked again, what was booked before stands until that day and is
+ * taken back on it: earlier months end as they were booked, later ones as the journal says.
  */
 function netByDay(lines: readonly IssuedLine[]): Map<string, Map<string, bigint>> {
   const anew = lines.filter((line) => !isReversal(line)).map(({entry_date}) => entry_date)

@@ -3,7 +3,7 @@ import {addAmounts} from '../core/money.ts'
 import type {TiedTerm} from '../core/types.ts'
 import type {AccountMapping} from './mapping.ts'
 
-/** One line of the canonical journal: `accounting.journal_line`, without what no account is named for. */
+/** One line of the canonical journal: `accounting.journal_line`, without lines that have no account. */
 export type JournalLine = z.output<typeof journalLineSchema>
 export const journalLineSchema = z.object({
   entry_id: z.string(),
@@ -27,7 +27,7 @@ export type IssuedLine = z.output<typeof issuedLineSchema>
 export const issuedLineSchema = journalLineSchema.extend({
   /** The month the entry belongs to, whichever batch it is handed out in: `YYYY-MM`. */
   period: z.string(),
-  /** Unique among all that was ever issued: of the first issue the entry's own id. */
+  /** Unique among everything ever issued to a profile; the first issue has the entry's own id. */
   journal_no: z.string(),
   /** Even: the entry is booked; odd: it is reversed. */
   issue_no: z.number(),
@@ -82,7 +82,7 @@ export interface JournalCell {
 
 /** A line as an importer would read it. */
 export interface ReadLine {
-  /** `Journal No.`, `External ID`, …: that of its entry. */
+  /** `Journal No.`, `External ID`, …: the number of its entry. */
   number: string
   /** `YYYY-MM-DD` */
   date: string
@@ -107,7 +107,7 @@ export interface JournalProfile {
    *
    * @param row the cells by column
    * @param before the line of the row above: some formats name an entry on its first line only
-   * @throws Error when the row is not of the format
+   * @throws Error if the row does not have the format
    */
   readRow(row: Readonly<Record<string, string>>, before: ReadLine | undefined): ReadLine
 }
@@ -143,7 +143,7 @@ const PLAIN: Readonly<Record<string, string>> = {
   Ł: 'L',
 }
 
-/** Text an importer takes: one line, plain ASCII, at most `longest` characters; `?` for what has no plain form. */
+/** Text an importer accepts: one line, plain ASCII, at most `longest` characters; `?` for characters without a plain form. */
 export function fitText(text: string, longest: number): string {
   const plain = text
     .replace(/[‘’“”–—…ßøØæÆłŁ]/g, (character) => PLAIN[character] ?? '?')
@@ -162,7 +162,7 @@ function fitMemo(memo: string, batchId: string, longest: number): string {
   return `${fitText(memo, longest - mark.length)}${mark}`
 }
 
-/** Printable ASCII and line ends: reads alike in every encoding an importer may assume. */
+/** Printable ASCII and line ends: the same in every encoding an importer may assume. */
 const PLAIN_TEXT = /^[\x20-\x7e\n]*$/
 
 /** Printable Unicode and line ends. */
@@ -280,7 +280,7 @@ const LINE = 'Journal Entry - Line: '
 
 const NETSUITE_MEMO = 500
 
-/** NetSuite: accounts by name, with their number in front where account numbers are used. */
+/** NetSuite: accounts by name, preceded by their number if account numbers are used. */
 const netsuite: JournalProfile = {
   name: 'netsuite',
   looksUpBy: 'name',
@@ -326,7 +326,7 @@ const INTACCT_FIELDS =
 const DESCRIPTION = 30
 const INTACCT_MEMO = 500
 
-/** What names an entry: on its first line, and on no other. */
+/** The columns that identify an entry: on its first line, and on no other. */
 const ENTRY_COLUMNS: JournalProfile['columns'] = {
   JOURNAL: ({index, mapping}) => (index === 0 ? mapping.journal : ''),
   DATE: ({index, line}) => (index === 0 ? formatUsDate(line.entry_date) : ''),
@@ -334,7 +334,7 @@ const ENTRY_COLUMNS: JournalProfile['columns'] = {
   REFERENCE_NO: ({index, line}) => (index === 0 ? line.journal_no : ''),
 }
 
-/** Sage Intacct general ledger: accounts by number; what names an entry stands on its first line only. */
+/** Sage Intacct general ledger: accounts by number; only the first line of an entry identifies it. */
 const intacct: JournalProfile = {
   name: 'intacct',
   looksUpBy: 'code',

@@ -15,7 +15,7 @@ const lineRow = journalLineSchema.extend({
 })
 
 /**
- * The canonical journal of a period, opening balances among it (event `opening`).
+ * The canonical journal of a period, with opening balances (event `opening`).
  *
  * @param period `YYYY-MM`, or several of them
  * @param isClosed whether the period keeps the accounts it was closed with
@@ -65,7 +65,7 @@ export async function readJournal(
   )
 }
 
-/** The terms of a month's roll-forward, what of each is booked, and by name what is not. */
+/** The terms of a month's roll-forward: how much of each is booked, and why the rest is not. */
 export async function readTieOut(release: Release, period: string): Promise<TiedTerm[]> {
   await using db = await openRelease(release)
   return await db.all(
@@ -82,7 +82,7 @@ export async function readTieOut(release: Release, period: string): Promise<Tied
   )
 }
 
-/** The endings of a release's journal that have no account, as the mapping calls them. */
+/** The endings of a release's journal that have no account, under their names in the mapping. */
 export async function readUnmappedEndings(release: Release): Promise<string[]> {
   await using db = await openRelease(release)
   const rows = await db.all(
@@ -99,7 +99,7 @@ export async function readRegister(release: Release): Promise<RegisteredLoan[]> 
   return await db.all(registeredLoanSchema, 'from accounting.loan_register order by deal_id')
 }
 
-/** Every program of a release's deals, null among them where one has none. */
+/** Every program of a release's deals, with null if a deal has none. */
 export async function readPrograms(release: Release): Promise<(string | null)[]> {
   await using db = await openRelease(release)
   const rows = await db.all(

@@ -47,10 +47,10 @@ interface Closing {
 }
 
 /**
- * Closes a month: from now on its journal and register are what they are, whatever becomes known later. Periods are
- * closed one after the other.
+ * Closes a month: from now on its journal and register stay as they are, whatever becomes known later. Periods are
+ * closed in order.
  *
- * @returns what it holds, and the terms of its roll-forward: what of each is booked, and by name what is not
+ * @returns its content, and the terms of its roll-forward: how much of each is booked, and why the rest is not
  * @throws ConfigError `PERIOD_…`, `ACCOUNTING_…`: nothing was closed
  */
 export async function closePeriod(
@@ -105,12 +105,12 @@ function requireNext(stateDb: StateDb, period: string, first: string): void {
   throw newError(
     'PERIOD_STATE',
     `Period '${period}' cannot be closed yet: expected ${next}, the first open one.`,
-    {next: `Close ${next} first: periods are closed one after the other.`},
+    {next: `Close ${next} first: periods are closed in order.`},
   )
 }
 
 /**
- * Opens the period that was closed last.
+ * Reopens the period that was closed last.
  *
  * @throws ConfigError `PERIOD_STATE`, `USAGE`
  */
@@ -135,7 +135,7 @@ export function reopenPeriod(
     const last = closed.at(-1) ?? period
     if (period !== last) {
       throw newError('PERIOD_STATE', `Period '${period}' cannot be reopened while ${last} is closed.`, {
-        next: `Reopen ${last} first: periods are reopened one after the other, the last one first.`,
+        next: `Reopen ${last} first: periods are reopened in order, the last one first.`,
       })
     }
     perform({
@@ -147,10 +147,10 @@ export function reopenPeriod(
 }
 
 /**
- * Lets the journal of the first open period move what closed periods booked to the receivable accounts of the mapping
- * that holds now.
+ * Makes the journal of the first open period move what closed periods booked to the receivable accounts of the present
+ * mapping.
  *
- * @throws ConfigError `ACCOUNTING_…`; `PERIOD_STATE` when no period is closed, or all was booked to those accounts
+ * @throws ConfigError `ACCOUNTING_…`; `PERIOD_STATE` if no period is closed, or all was booked to those accounts
  */
 export function remapPeriods(config: Config, {why}: {why: string | null}, world: World): PeriodResult {
   const folder = dataFolderAt(config.dataDir)
@@ -191,7 +191,7 @@ export function signedBy({realClock}: World): {at: string; who: string} {
   return {at: new Date(realClock.now()).toISOString(), who: nameOfUser()}
 }
 
-/** The user of the operating system; a container's may have a number only. */
+/** The user of the operating system; in a container it may have only a number. */
 function nameOfUser(): string {
   try {
     return userInfo().username
@@ -216,7 +216,7 @@ export interface PeriodState {
     late: number
   } | null
   batches: {profile: string; batch_id: string}[]
-  /** What of its journal, as the current release has it, has not been handed out. */
+  /** The part of its journal, as the current release has it, that has not been handed out. */
   not_issued: Omit<NotIssued, 'period'>[]
 }
 

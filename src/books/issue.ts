@@ -46,16 +46,16 @@ export interface JournalRequest {
   profile: JournalProfile
   /** `YYYY-MM` */
   period: string
-  /** Also what was funded already at the first walk; once booked, it stays. */
+  /** Also book what was already funded at the first walk; once booked, it stays. */
   withOpening: boolean
 }
 
 /**
- * Brings what was issued of a period's journal up to date: issues the difference and hands its files over. A closed
- * period is issued as it was closed; what became known later follows as a batch of its own, dated in the open period.
- * What an earlier run issued and could not hand over is handed over first.
+ * Issues what is new in a period's journal and hands its files over. A closed period is issued as it was closed; what became
+ * known later follows as a batch of its own, dated in the open period. Batches that an earlier run issued but could not hand over
+ * are handed over first.
  *
- * @returns the batches handed over, and the last one of the period where none of them is
+ * @returns the batches handed over; if none is of the period, also its last one
  * @throws ConfigError `PERIOD_…`, `ACCOUNTING_…`, `NOT_WRITABLE`, `JOURNAL_…`
  */
 export async function exportJournal(
@@ -89,7 +89,7 @@ interface Issuing {
   findHandedOut(batch: IssuedBatch): string
 }
 
-/** Brings what was issued of a month up to date. */
+/** Issues what is new in a month. */
 async function issueMonth(
   config: Config,
   {profile, period, withOpening}: JournalRequest,
@@ -124,11 +124,11 @@ async function issueMonth(
       lines: closed.lines,
       terms: closed.terms,
       mapping: closed.mapping,
-      // What it stands on since: after a true-up the history that came back.
+      // The history it now depends on: after a true-up, the recovered one.
       source: tellWentOn(stateDb, {...closed.release, history_id: closed.history_id}),
       dateOf: (date: string) => date,
     })
-    // After a recovery the month may have been closed on more than what is known now: this batch is no later one.
+    // After a recovery, the month may have been closed with more knowledge than there is now: this batch is not a later one.
     for (const {batch_id} of batches) month.batchIds.add(batch_id)
   }
   const terms = await readTieOut(release, period)
@@ -148,12 +148,12 @@ async function issueMonth(
   return batches.map((batch) => (batch.period === period ? {...batch, terms: tied} : batch))
 }
 
-/** What a month is to add up to, before other months are looked at. */
+/** What a month must add up to, before other months are considered. */
 type MonthTarget = Omit<JournalTarget, 'elsewhere'>
 
 /**
- * Whether a closed month is issued as it was closed: unless something of it was issued that became known later, or it has
- * been issued and history was recovered since; then it was issued as closed before.
+ * Whether to issue a closed month as it was closed. Not if later knowledge of it was already issued, or history was recovered
+ * since it was issued: then it was issued as closed before.
  */
 function isIssuedAsClosed(
   stateDb: StateDb,
@@ -164,7 +164,7 @@ function isIssuedAsClosed(
   return knownAt === null || (knownAt <= release.known_at && history_id === release.history_id)
 }
 
-/** Today's journal of other months, of the deals this month is about to book: what was booked of them may have moved. */
+/** The present journal of other months, for the deals this month is about to book: their bookings may have moved. */
 async function readElsewhere(
   stateDb: StateDb,
   profile: JournalProfile,
@@ -182,7 +182,7 @@ async function readElsewhere(
   return {deals, lines: await readJournal(await readLatest(), periods, {deals: booked})}
 }
 
-/** Puts the files of an issued batch into their place, and says what they come to. */
+/** Puts the files of an issued batch into their place, and counts them. */
 export function deliver(stateDb: StateDb, folder: DataFolder, batch: IssuedBatch, world: World): BatchResult {
   const dir = handOver(stateDb, folder, batch, world)
   return {...measure(stateDb, batch), dir, outcome: 'written'}
@@ -218,7 +218,7 @@ function describeStanding(
 }
 
 /**
- * Writes a journal batch again, the same bytes.
+ * Writes a journal batch again, byte for byte.
  *
  * @throws ConfigError `UNKNOWN_NAME`
  */
@@ -247,10 +247,10 @@ function batchDir(folder: DataFolder, {profile, batch_id}: IssuedBatch): string 
 }
 
 /**
- * Puts the files of an issued batch into their place, the manifest last, under a temporary name first, and notes it. The
- * bytes come from the state database: however often, they are the same.
+ * Puts the files of an issued batch into their place, under a temporary name first and the manifest last, and records it. The
+ * bytes come from the state database, so they are the same every time.
  *
- * @returns where they lie
+ * @returns their folder
  */
 function handOver(stateDb: StateDb, folder: DataFolder, batch: IssuedBatch, world: World): string {
   const final = batchDir(folder, batch)
@@ -271,9 +271,9 @@ function handOver(stateDb: StateDb, folder: DataFolder, batch: IssuedBatch, worl
 }
 
 /**
- * Makes sure that the files of an issued batch are there; they may have been removed, or never been put there.
+ * Makes sure that the files of an issued batch are in their place; they may have been removed, or never put there.
  *
- * @returns where they lie
+ * @returns their folder
  */
 export function requireHandedOver(
   stateDb: StateDb,
@@ -298,7 +298,7 @@ function isInPlace(dir: string, files: readonly BatchContent[]): boolean {
 
 /** A batch that an export would issue. */
 export interface JournalPreview {
-  /** Without a `dir`: its files are nowhere. */
+  /** Its `dir` is empty: no files were written. */
   batch: BatchResult
   /** What it would book, by account; amounts are decimal text, USD. */
   accounts: {account_code: string; account_name: string; lines: number; debit: string; credit: string}[]
@@ -309,8 +309,8 @@ export interface JournalPreview {
 const HEAD_LINES = 5
 
 /**
- * Tells what {@link exportJournal} would issue, and issues nothing: batches go into a copy of the state database, which is removed.
- * A release that is needed for it and not there is built, and kept.
+ * What {@link exportJournal} would issue; issues nothing: batches go into a temporary copy of the state database. A release that
+ * is needed for it and missing is built, and kept.
  */
 export async function previewJournal(
   config: Config,

@@ -48,7 +48,7 @@ export interface JournalTarget {
   closedPeriods: readonly string[]
   /** The batches of the month when the journal was read. */
   batchIds: ReadonlySet<string>
-  /** Opening balances among them. */
+  /** With opening balances. */
   lines: readonly JournalLine[]
   /** The terms of the month's roll-forward, opening balances not booked. */
   terms: readonly TiedTerm[]
@@ -60,20 +60,20 @@ export interface JournalTarget {
   elsewhere: OtherMonths
 }
 
-/** Today's journal of the other months that were ever issued to a profile, of some deals. */
+/** The present journal of the other months that were ever issued to a profile, for some deals. */
 export interface OtherMonths {
   deals: ReadonlySet<string>
-  /** Opening balances among them. */
+  /** With opening balances. */
   lines: readonly JournalLine[]
 }
 
 /**
- * Issues what is new between a journal and what was issued of it, in one transaction of the state database that holds lines and
- * files: from then on it is issued, whatever happens to the process. `handOver` puts the files into their place.
- * The files are written and proved before, so that nobody waits for the state database meanwhile; where another export or a
- * closing was faster, all of it is done again.
+ * Issues the difference between a journal and what was already issued, in one transaction of the state database that holds lines
+ * and files: from then on it is issued, whatever happens to the process. `handOver` puts the files into their place. The files
+ * are written and proved before, so that nobody waits for the state database meanwhile; if another export or a closing was
+ * faster, all of it is done again.
  *
- * @returns undefined when there is nothing to issue
+ * @returns undefined if there is nothing to issue
  * @throws CheckError `JOURNAL_FILE`; ConfigError `JOURNAL_STALE`: nothing was issued
  */
 export function issueJournal(
@@ -120,7 +120,7 @@ function prepareBatch(
   const isStale = JSON.stringify(listClosedPeriods(stateDb)) !== JSON.stringify(closedPeriods)
   if (isStale) throw describeStale(period)
   requireOwnNames(profile, target)
-  // Another process may have issued meanwhile from what is known later.
+  // Another process may meanwhile have issued from later knowledge.
   const isLater = ({batch_id, known_at}: IssuedBatch) => !batchIds.has(batch_id) && known_at > source.known_at
   if (listBatches(stateDb, profile.name, period).some(isLater)) throw describeStale(period)
   const {wanted, leftOut, lines: own, before} = planMonth(stateDb, profile, target)
@@ -133,7 +133,7 @@ function prepareBatch(
   return composeBatch({profile, target, lines, handedOut: lines, supersedes, bridge})
 }
 
-/** What the month's own journal asks for. */
+/** The plan of the month's own journal. */
 export function planMonth(
   stateDb: StateDb,
   profile: JournalProfile,
@@ -145,8 +145,8 @@ export function planMonth(
 }
 
 /**
- * What other months ask for of the same deals: where what was issued of one of them no longer holds there, it may be what
- * this month books now.
+ * The plan of other months for the same deals: an entry issued there that no longer holds may be what this month books
+ * now.
  */
 function planElsewhere(
   stateDb: StateDb,
@@ -165,9 +165,9 @@ function planElsewhere(
 }
 
 /**
- * A batch with its files, which are proved.
+ * Makes a batch with its files, and proves them.
  *
- * @param batch `lines` are what the state database notes, `handedOut` what the files hold; without any there are no files
+ * @param batch `lines` go into the state database, `handedOut` into the files; if that is empty, there are no files
  * @throws CheckError `JOURNAL_FILE`
  */
 export function composeBatch(batch: {
@@ -227,7 +227,7 @@ export function requireOwnNames(
   )
 }
 
-/** The batches that entries now reversed were issued in. */
+/** The batches in which the entries now reversed were issued. */
 export function listSuperseded(
   lines: readonly IssuedLine[],
   issued: readonly (IssuedLine & {batch_id: string})[],
@@ -258,8 +258,8 @@ export interface JournalFile {
 }
 
 /**
- * Writes lines as the files of a batch: one, or as many as the importer's limits demand. Lines of one number are an entry
- * and stand together in one file. UTF-8, LF, a header line each.
+ * Writes lines as the files of a batch: one, or as many as the importer's limits demand. Lines with the same number are an entry
+ * and stay together in one file. UTF-8, LF, a header line each.
  *
  * @returns `<profile>_<batch>.csv`, or `<profile>_<batch>_part01of03.csv`, …
  */
@@ -293,7 +293,7 @@ export function formatJournalFiles(
 
 /**
  * Reads files back as their importer would and proves them: columns, characters, limits, dates and amounts; each entry
- * whole, in one place, under a number of its own, in balance, and line by line what it was written from.
+ * whole, in one place, under a number of its own, balanced, and line by line the same as what was written.
  *
  * @throws CheckError `JOURNAL_FILE` naming file, line and what was expected
  */
@@ -304,7 +304,7 @@ export function proveJournalFiles(profile: JournalProfile, files: readonly Journ
       if (!isRight) throw proofError(file, problem, row)
     }
     const {limits} = profile
-    prove(limits.characters.pattern.test(file.text), `a character that ${profile.name} does not take`)
+    prove(limits.characters.pattern.test(file.text), `a character that ${profile.name} does not accept`)
     prove(Buffer.byteLength(file.text) <= (limits.bytes?.max ?? Number.POSITIVE_INFINITY), 'too many bytes')
     const lines = readLines(profile, file)
     prove(
@@ -366,7 +366,7 @@ function attempt<T>(file: JournalFile, read: () => T, row?: number): T {
   }
 }
 
-/** Runs of lines of one number: a number that comes back later is a run of its own. */
+/** Runs of lines with the same number; a number that comes back later is another run. */
 function groupAdjacent(lines: readonly ReadLine[]): [number: string, lines: ReadLine[]][] {
   const groups: [string, ReadLine[]][] = []
   for (const line of lines) {

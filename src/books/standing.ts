@@ -21,14 +21,12 @@ import {openHistory} from '../store/warehouse.ts'
 type Standing =
   /** The history holds everything that was known when something was issued or closed. */
   | 'whole'
-  /** It was brought back from before: it lacks some of it. */
+  /** It was restored from an earlier state: it lacks some of that. */
   | 'recovered'
-  /** It began later: nothing earlier holds in it. */
+  /** It began later: it holds nothing from before. */
   | 'another'
 
-/**
- * Whether the history is the one that everything issued and closed was made from, or goes on from it.
- */
+/** Whether the history is the one from which everything was issued and closed, or continues it. */
 export async function readStanding(
   stateDb: StateDb,
   folder: DataFolder,
@@ -60,8 +58,8 @@ export async function readStanding(
 }
 
 /**
- * Makes sure that nothing is issued or closed from a history that lacks what was known when something was: all of it would
- * be booked once more, or taken back.
+ * Makes sure that nothing is issued or closed from a history that lacks what was known when something else was: all of that would
+ * be booked again, or taken back.
  *
  * @throws ConfigError `JOURNAL_HISTORY`
  */
@@ -80,19 +78,19 @@ export function describeLost(
   if (standing === 'another') {
     return newError(
       'JOURNAL_HISTORY',
-      `The history in '${root}' began after ${stood} made: it is another one, in whose journal nothing earlier holds.`,
+      `The history in '${root}' began after ${stood} made: it is another history, whose journal has nothing from before.`,
     )
   }
   return newError(
     'JOURNAL_HISTORY',
-    `The history in '${root}' lacks what ${stood} made from: it was brought back from before.`,
+    `The history in '${root}' lacks what ${stood} made from: it was restored from an earlier state.`,
     {
-      next: 'Where its tapes are all there, `loantape rebuild --apply` brings the rest back, else a later backup (docs/operations.md). Where neither is, `loantape period true-up` shows by how much books and history differ, and `loantape period true-up --issue` brings them together.',
+      next: 'If all its tapes exist, `loantape rebuild --apply` brings the rest back; otherwise a later backup does (docs/operations.md). If there is neither, `loantape period true-up` shows by how much books and history differ, and `loantape period true-up --issue` brings them together.',
     },
   )
 }
 
-/** What of a month's journal a profile has not been handed out: new entries, and booked ones that no longer hold. */
+/** The part of a month's journal not yet handed out to a profile: new entries, and booked ones that no longer hold. */
 export type NotIssued = z.output<typeof rowSchema> & {profile: string}
 const rowSchema = z.object({
   /** `YYYY-MM` */
@@ -103,10 +101,10 @@ const rowSchema = z.object({
 })
 
 /**
- * What has not been issued yet, by profile and month, closed months among them: the journal of the current release against
+ * What has not been issued yet, by profile and month, closed months included: the journal of the current release compared with
  * the state database. Builds nothing.
  *
- * @param exported the profiles that jobs export; those that something was ever issued to count, too
+ * @param exported the profiles that jobs export; profiles that anything was ever issued to count too
  */
 export async function listNotIssued(folder: DataFolder, exported: readonly string[]): Promise<NotIssued[]> {
   const release = findCurrentRelease(folder)

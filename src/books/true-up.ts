@@ -28,12 +28,12 @@ import {describeLost, readStanding} from './standing.ts'
 /** By how much the books of a profile and the history differ. */
 interface ProfileTrueUp {
   profile: string
-  /** Deals of which something was issued that no longer holds. */
+  /** Deals with issued entries that no longer hold. */
   deals: number
   /** Debits of what is handed out. */
   amount: string
   differences: Difference[]
-  /** What was handed out; null where nothing was. */
+  /** What was handed out; null if nothing was. */
   batch: BatchResult | null
 }
 
@@ -41,7 +41,7 @@ interface ProfileTrueUp {
 export interface TrueUpResult {
   /** `unchanged`: books and history agree. */
   outcome: 'dry_run' | 'issued' | 'unchanged'
-  /** `YYYY-MM`, the first open month: nothing that is handed out is dated before it. */
+  /** `YYYY-MM`, the first open month: nothing handed out is dated before it. */
   period: string
   /** What was issued or closed from a history that this one lacks. */
   lost: string[]
@@ -49,10 +49,10 @@ export interface TrueUpResult {
 }
 
 /**
- * Brings books and history together after a recovery: hands out, per profile, what the journal of all months says of a deal
- * less everything ever issued of it, dated in open months. From then on the books stand on this history.
+ * Brings books and history together after a recovery: hands out, for each profile and deal, the journal of all months minus
+ * everything ever issued, dated in open months. From then on the books depend on this history.
  *
- * @throws ConfigError `JOURNAL_HISTORY` when the history is another one, `ACCOUNTING_UNMAPPED`
+ * @throws ConfigError `JOURNAL_HISTORY` if the history is another one, `ACCOUNTING_UNMAPPED`
  */
 export async function trueUp(
   config: Config,
@@ -90,7 +90,7 @@ export async function trueUp(
     return {outcome: 'dry_run', period, lost, profiles: plans.map((plan) => describePlan(plan, null))}
   }
   const prepared = plans.map(({profile, plan}) => {
-    // A batch is of the month in which it begins.
+    // A batch belongs to the month in which it begins.
     const month = (plan.net[0] ?? plan.lines[0])?.entry_date.slice(0, 7) ?? period
     const isComplete = months.includes(month) && spanOf(range, month).isComplete
     return {profile, plan, batch: prepare(stateDb, {...target, period: month, isComplete}, profile, plan)}
@@ -119,7 +119,7 @@ function listMonths({first, last}: PeriodRange): string[] {
   return months
 }
 
-/** The batch of a plan; undefined where every entry holds. */
+/** The batch of a plan; undefined if every entry holds. */
 function prepare(
   stateDb: StateDb,
   target: Pick<JournalTarget, 'period' | 'isComplete' | 'mapping' | 'source'>,

@@ -178,7 +178,7 @@ function createBroken(expectation: string): LoantapeError {
   return newError('SOURCE_ENVELOPE', `Page of the source: ${expectation}.`)
 }
 
-/** So many pages in a row without a new record end the walk. */
+/** This many pages in a row without a new record end the walk. */
 const MOST_STALE_PAGES = 3
 
 /**
@@ -219,19 +219,19 @@ export function createListProgress({
       if (seen.has(nextCursor))
         throw newError(
           'SOURCE_CURSOR_LOOP',
-          `Next cursor of ${name} was met before among the ${seen.size} of this walk: expected one that leads on.`,
+          `Next cursor of ${name} was met before among the ${seen.size} of this walk: expected a new one.`,
         )
       if (stalePages === MOST_STALE_PAGES) {
         const isEmpty = records.length === 0
         throw newError(
           'SOURCE_CURSOR_LOOP',
-          `${MOST_STALE_PAGES} pages in a row of ${name} hold no record that is new${isEmpty ? ', the last none at all' : ''}, and each names another cursor: expected a list that leads on.`,
+          `${MOST_STALE_PAGES} pages in a row of ${name} hold no new record${isEmpty ? ', the last none at all' : ''}, yet each names a new cursor: expected a list that ends.`,
         )
       }
       if (seenIds.size > mostIds)
         throw newError(
           'SOURCE_ENDLESS',
-          `${seenIds.size} records of ${name} so far, and it goes on: expected a list of at most ${mostIds}.`,
+          `${seenIds.size} records of ${name} so far, and more follow: expected a list of at most ${mostIds}.`,
         )
       seen.add(nextCursor)
     },
@@ -287,7 +287,7 @@ export function createSeenIds(): SeenIds {
   }
 }
 
-/** FNV-1a over the UTF-16 units, with the last mixing of MurmurHash3; never 0. */
+/** FNV-1a over the UTF-16 units, with the final mixing of MurmurHash3; never 0. */
 function hashOf(text: string): number {
   let hash = 0x811c9dc5
   for (let index = 0; index < text.length; index++)

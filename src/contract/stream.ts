@@ -15,7 +15,7 @@ export const sourceText = z
     `expected at most ${LONGEST_SOURCE_TEXT} characters of text`,
   )
 
-/** An id of the source. Lone surrogates are stored as U+FFFD, so that ids that differ only there would collide. */
+/** An id of the source. Lone surrogates are stored as U+FFFD, so ids that differ only there would collide. */
 export const idField = sourceText
   .refine((id) => id !== '', 'expected an id')
   .refine((id) => id.isWellFormed(), 'expected well-formed Unicode')
@@ -25,7 +25,10 @@ const CONTROLS = String.raw`\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f`
 const SPACES = String.raw`\t\n\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff`
 const VISIBLE_TEXT = new RegExp(`^[${SPACES}]*[^${CONTROLS}${SPACES}][^${CONTROLS}]*$`)
 
-/** Trimmed text for people, not blank, without control characters and lone surrogates; `max` counts code points, as JSON Schema does. */
+/**
+ * Trimmed text for people, not blank, without control characters and lone surrogates; `max` counts code points, as JSON Schema
+ * does.
+ */
 export function textField(max: number) {
   return z
     .string()
@@ -67,8 +70,8 @@ const FIRST = BigInt(Date.parse('0001-01-01')) * 1000n
 const BEYOND = BigInt(Date.parse('9999-12-31')) * 1000n + 86_400_000_000n
 
 /**
- * An instant of the years 0001 to 9999 (UTC if it has no offset) or a date: microseconds since the epoch, and which of the
- * two it was.
+ * An instant of the years 0001 to 9999 (UTC if it has no offset) or a date: microseconds since the epoch, and whether it was
+ * an `instant` or a `date`.
  */
 export const instantOrDate = z.string().transform((text, context) => {
   const precision: 'date' | 'instant' = isCalendarDate(text) ? 'date' : 'instant'
@@ -105,7 +108,7 @@ export interface Vocabulary {
   known: readonly string[] | null
 }
 
-/** How the fields of a record with personal data are kept; of unknown fields only the names. */
+/** How the fields of a record with personal data are kept; unknown fields keep only their names. */
 interface Privacy {
   /** Wire fields kept as a keyed hash. */
   hashed: readonly string[]
@@ -142,12 +145,12 @@ export interface Stream {
   /** The columns whose new values are reported as drift. */
   vocabularies: readonly Vocabulary[]
   /**
-   * A guard watches records that enter or leave these values of this column, those with an `ended` value apart; the details
-   * of records in them, and what belongs to them, are fetched first.
+   * A guard watches records that enter or leave these values of this column; records with an `ended` value are not in its pipeline
+   * either. Details of records with these values, and what belongs to them, are fetched first.
    */
   settled?: {column: string; values: readonly string[]; ended: readonly string[]}
   /**
-   * The optional column for which each answer of a record's own page is kept, in `raw.<name>_confirmation` if it changes
+   * The optional column for which every answer of a record's own page is kept: in `raw.<name>_confirmation` if it changes
    * nothing.
    */
   confirmed?: string

@@ -44,7 +44,7 @@ export function createBusinessClock(now: string | undefined): Clock {
   return instant === null ? realClock : createFrozenClock(Number(instant / 1000n))
 }
 
-/** A smaller step back is a correction of the clock; a larger one means that it was wrong. */
+/** A smaller step back is a clock correction; a larger one means the clock was wrong. */
 export const SMALL_STEP_MS = 1000
 
 /**
@@ -61,7 +61,7 @@ export function createSteadyClock(clock: Clock, floor: number): Clock {
       if (last - now >= SMALL_STEP_MS)
         throw newError(
           'CLOCK_STEPPED',
-          `Clock '${new Date(now).toISOString()}': earlier than at the request before, ${new Date(last).toISOString()}; expected one that only goes forward.`,
+          `Clock '${new Date(now).toISOString()}': earlier than at the previous request, ${new Date(last).toISOString()}; expected a clock that only goes forward.`,
         )
       last = Math.max(last, now)
       return last

@@ -16,7 +16,7 @@ export interface Config extends Settings, Fixed {
   defaultKeyFile: string
   /** The name of a fleet's source; undefined outside a fleet. */
   source?: string | undefined
-  /** Its working folder, from which its paths count. */
+  /** Its working folder, which its relative paths start from. */
   sourceDir?: string | undefined
 }
 
@@ -42,7 +42,7 @@ export function listSettings() {
   })
 }
 
-/** The values of a setting, taken from its refusal of a wrong one. */
+/** The values a setting accepts, taken from its error for a wrong one. */
 function describeValues(schema: z.ZodType): string {
   const [, expected = ''] = /expected (.+)/.exec(schema.safeParse('\0').error?.issues[0]?.message ?? '') ?? []
   return expected.replace(/"(\w+)"/g, '`$1`').replaceAll('|', ', ')
@@ -159,7 +159,7 @@ function maskValue(key: string, value = ''): string {
   return scrubSecrets(key === 'baseUrl' ? value.replace(/[?#].*$/s, '?***') : value)
 }
 
-/** Requests that may be sent at once after a pause: those of one second, at least five. */
+/** Requests that may be sent at once after a pause: one second's worth, at least five. */
 export function burstOf({ratePerSecond}: Pick<Config, 'ratePerSecond'>): number {
   return Math.max(5, Math.ceil(ratePerSecond))
 }

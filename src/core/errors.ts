@@ -132,7 +132,7 @@ export function newError(
   return new (kindOf(kind))({...said, ...more, code, problem})
 }
 
-/** The same error with other words on what is kept. */
+/** The same error with another `kept` sentence. */
 export function sayKept(error: LoantapeError, kept: string): LoantapeError {
   const {code, problem, next, details, cause} = error
   return isErrorCode(code) ? newError(code, problem, {kept, next, details, cause}) : error
@@ -163,7 +163,7 @@ export function closeWords(words: string): string {
   return words.endsWith('^') ? `${words}\n` : words.replace(/[^.!?]$/, '$&.')
 }
 
-/** The message of anything thrown; of a schema error the paths and reasons, not JSON. */
+/** The message of anything thrown; for a schema error its paths and reasons, not JSON. */
 export function messageOf(error: unknown): string {
   if (error instanceof ZodError)
     return error.issues
@@ -188,11 +188,11 @@ export function explainError(error: unknown): LoantapeError {
   if (error instanceof SuppressedError) return explainError(error.suppressed)
   const words = messageOf(error)
   if (/no space left|ENOSPC|file too large|EFBIG|disk quota|EDQUOT|database or disk is full/i.test(words)) {
-    return newError('DISK_FULL', `The disk takes no more: ${words.split('\n')[0]}.`, {cause: error})
+    return newError('DISK_FULL', `The disk or its quota is full: ${words.split('\n')[0]}.`, {cause: error})
   }
-  // SQLite says "disk I/O error" for every fault of the file, also for a write beyond a size limit.
+  // SQLite says "disk I/O error" for every fault of the file, including a write beyond a size limit.
   if (/disk I\/O error|\bEIO\b|\bEROFS\b/i.test(words)) {
-    return newError('DISK_FAULT', `The disk refused to be written or read: ${words}.`, {cause: error})
+    return newError('DISK_FAULT', `The disk could not be written or read: ${words}.`, {cause: error})
   }
   if (isOutOfFiles(words)) {
     const said = words.split('\n')[0]?.replace(/\.$/, '')
@@ -209,12 +209,12 @@ export function explainError(error: unknown): LoantapeError {
   })
 }
 
-/** Files that may have been closed again before we count. */
+/** Files that may have been closed between the failure and our count. */
 const FILES_AT_ONCE = 8
 
 function isOutOfFiles(words: string): boolean {
   if (/too many open files|\bE[MN]FILE\b/i.test(words)) return true
-  // SQLite says this of every file it cannot open, whatever the reason.
+  // SQLite says this for any file it cannot open, whatever the reason.
   if (!/unable to open database file/i.test(words)) return false
   try {
     const [, most] = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? []

@@ -3,12 +3,12 @@ import {type LoantapeError, messageOf} from './errors.ts'
 
 /** Holds the paths of repeated names below an object. */
 const REPEATED = Symbol('repeated')
-/** Records are no deeper in an answer. */
+/** Records sit no deeper than this in an answer. */
 const MARKED_DEPTH = 4
 
 /**
- * The value of a JSON text; undefined if it is not JSON. If an object has a name twice, the last counts, and
- * {@link listRepeated} shows it.
+ * The value of a JSON text; undefined if it is not JSON. If an object repeats a name, the last value wins, and
+ * {@link listRepeated} lists the name.
  */
 export function parseJson(text: string): unknown {
   let value: unknown
@@ -21,7 +21,7 @@ export function parseJson(text: string): unknown {
   return value
 }
 
-/** The paths of names that an object has twice within a value of {@link parseJson}; a copy with `...` keeps them. */
+/** The paths of names that an object repeats within a value of {@link parseJson}; a copy with `...` keeps them. */
 export function listRepeated(value: unknown): readonly (string | number)[][] {
   return isObject(value) ? (Reflect.get(value, REPEATED) ?? []) : []
 }
@@ -134,8 +134,8 @@ export function describeIssues({issues}: z.ZodError, whole = '(file)'): string[]
 }
 
 /**
- * The text of a value within a JSON text, unchanged: with all digits of its numbers and the order of its names. Of a repeated
- * name the last counts, as in `JSON.parse`.
+ * The text of a value within a JSON text, unchanged: with all digits of its numbers and the order of its names. If a name is
+ * repeated, the last value wins, as in `JSON.parse`.
  *
  * @param text valid JSON
  * @param path names of members, positions of elements

@@ -60,7 +60,7 @@ export type Log = Record<
 >
 type LogFields = {[field in (typeof ALLOWED_FIELDS)[number]]?: unknown}
 
-/** Creates the log: JSON lines to `destination`, each with the name of the source of a fleet. */
+/** Creates the log: JSON lines to `destination`; in a fleet each names its source. */
 export function createLog(
   {level, source}: {level: string; source?: string | undefined},
   destination: DestinationStream,

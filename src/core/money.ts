@@ -21,7 +21,7 @@ function centsOfNumber(value: number): bigint | string {
   if (value < 0) return 'expected an amount that is not negative'
   if (value > LARGEST_EXACT_NUMBER)
     return 'expected a decimal string: cents are not exact in a JSON number above 7e13'
-  // Below 9e15 cents the division is correctly rounded, so that only the right cents give the value again.
+  // Below 9e15 cents the division is correctly rounded, so only the right cents give the value again.
   const cents = Math.round(value * 100)
   if (cents / 100 === value) return BigInt(cents)
   // Above 3.5e13, `value * 100` can round to the wrong cent; toFixed uses the exact value of the double.
@@ -38,7 +38,7 @@ function centsOfText(value: string): bigint | string {
   return BigInt(match[1] ?? '0') * 100n + BigInt((match[2] ?? '').padEnd(2, '0'))
 }
 
-/** The cents of decimal text with two places, which may be negative; the number itself if it has none. */
+/** The cents of decimal text with two decimals, possibly negative; without a point, the number itself. */
 export function centsOf(amount: string): bigint {
   return BigInt(amount.replace('.', ''))
 }

@@ -27,10 +27,10 @@ export function isOtherProcess(pid: number): boolean {
   return pid !== process.pid && isProcessAlive(pid)
 }
 
-/** The end of the names of files that this process is still writing. */
+/** Suffix of the names of files that this process is still writing. */
 export const WRITER_MARK = `@${hostname()}-${process.pid}`
 
-/** The prefix of what is written and not yet whole; where its process died, the next writer removes it. */
+/** Prefix of files and folders that are not yet whole; the next writer removes those of dead processes. */
 export const WRITING = '.writing-'
 
 /** A file of another machine or container that is unchanged for this long is abandoned. */
@@ -45,7 +45,7 @@ export function isAbandoned(path: string): boolean {
   return mtimeMs !== undefined && Date.now() - mtimeMs > FOREIGN_MS
 }
 
-/** Removes what dead processes were writing in a folder, if its name has this prefix. */
+/** Removes what dead processes left in a folder under names with this prefix. */
 export function removeAbandoned(dir: string, prefix: string): void {
   if (!existsSync(dir)) return
   for (const name of readdirSync(dir)) {
@@ -77,7 +77,7 @@ export interface ProcessEnd {
  * Runs a command of loantape in its own process, so that leaks and crashes end with it. Its log is also written to ours.
  *
  * @param limits `signal` asks it to stop, then kills it; `onStarted` gets its pid; `onPrinted` gets its output. Without
- * `onPrinted` the output is dropped, so that the process can outlive this one.
+ * `onPrinted` the output is dropped, so the process can outlive this one.
  */
 export async function runLoantape(
   args: readonly string[],
@@ -114,7 +114,7 @@ const COMPLAINT = 'loantape: '
 /**
  * Runs a command that a person asked for, without a time limit; `signal` asks it to stop.
  *
- * @returns its words for people, and its exit code; null if it was killed
+ * @returns its output, or its error message, and its exit code; null if it was killed
  */
 export async function carryOutCommand(
   args: readonly string[],
@@ -153,7 +153,7 @@ function passLogOn({stderr}: ChildProcess): () => string {
 /** From SIGTERM to SIGKILL; container engines allow ten seconds in all. */
 const TERM_MS = 8_000
 
-/** Asks a child to stop when the signal aborts, then kills it, until disposed. */
+/** When the signal aborts, asks a child to stop, then kills it; disposing it ends that. */
 function stopWith(child: ChildProcess, signal: AbortSignal): Disposable {
   const stop = () => {
     child.kill('SIGTERM')
@@ -169,7 +169,7 @@ function stopWith(child: ChildProcess, signal: AbortSignal): Disposable {
   }
 }
 
-/** A name beside a file for what is not yet whole; what dead writers left under such names is removed. */
+/** A temporary name beside a file; removes what dead writers left under such names. */
 export function temporaryBeside(path: string): string {
   removeAbandoned(dirname(path), `${basename(path)}.tmp`)
   return `${path}.tmp${WRITER_MARK}`

@@ -10,7 +10,7 @@ export function capWait(ms: number): number {
   return ms > LONGEST_WAIT_MS ? ABSURD_WAIT_MS : Math.ceil(ms)
 }
 
-/** A decimal number; null if the text is none. */
+/** A decimal number; null if the text is not one. */
 export function parseNumber(text: string): number | null {
   return /^[+-]?\d+(\.\d+)?(e\d{1,2})?$/i.test(text.trim()) ? Number(text) : null
 }

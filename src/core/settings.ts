@@ -42,7 +42,7 @@ const secret = (least: number) =>
   z
     .string()
     .regex(/^[\x21-\x7e]+$/, 'expected printable characters without spaces')
-    .min(least, `expected ${least} characters at least`)
+    .min(least, `expected at least ${least} characters`)
     .optional()
 
 /** An optional path; in a fleet it must lie in the folder of its source. */
@@ -75,7 +75,7 @@ export const SETTINGS = {
     .string()
     .refine(
       (path) => !resolve(path).includes('?'),
-      'expected no ? in its path: the engine ends the name of a file there',
+      'expected no ? in its path: the engine cuts a file name off there',
     )
     .prefault('./data')
     .meta({description: 'Folder that holds everything loantape writes.', isPath: true}),
@@ -273,11 +273,11 @@ export type Settings = z.output<z.ZodObject<typeof SETTINGS>>
 
 /** Constants that are the same for all lenders; tests may pass other values. */
 export const FIXED = {
-  /** Concurrent requests for details and lists: the rate limit is reached long before more would help. */
+  /** Concurrent requests for details and lists; more would not help: the rate limit is reached first. */
   detailConcurrency: 4,
   /** A run that waits longer for rate limits ends; the next continues it. */
   maxWaitMinutes: 60,
-  /** After so long without an answer, or between two parts of one, a request is retried. */
+  /** A request is retried after this long without an answer, or between two parts of one. */
   requestTimeoutSeconds: 30,
   /** With the pauses between them, a run survives an outage of half a minute. */
   retries: 5,

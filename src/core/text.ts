@@ -37,7 +37,7 @@ export function shorten(text: string): string {
   return text.length > 80 ? `${text.slice(0, 79)}…` : text
 }
 
-/** A foreign word as it may be logged and stored: known words unchanged, others as part of their sha256, since they could name a person. */
+/** A foreign word in a form safe to log and store: known words unchanged, others, which may be names, as part of their sha256. */
 export function tellForeign(word: string, known: ReadonlySet<string> | RegExp): string {
   const isKnown = known instanceof RegExp ? known.test(word) : known.has(word)
   return isKnown ? word : `sha256:${hash('sha256', word).slice(0, 12)}`
@@ -46,5 +46,5 @@ export function tellForeign(word: string, known: ReadonlySet<string> | RegExp): 
 /** For {@link tellForeign}: no word is known. */
 export const NONE: ReadonlySet<string> = new Set()
 
-/** The name of a field. Names of people have a space, a dot or an at sign. */
+/** A field name: it has no space, dot or at sign, as names and addresses of people do. */
 export const FIELD_NAME = /^[A-Za-z_][\w-]{0,63}$/

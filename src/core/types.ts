@@ -3,8 +3,8 @@ import type {Log} from './log.ts'
 import {groupThousands, quantity} from './money.ts'
 
 /**
- * The named points of a run, in their order; `pages stored`, `details stored` and `lists stored` come many times, and what follows
- * the last comes once more for each stream.
+ * The named points of a run, in order. `pages stored`, `details stored` and `lists stored` repeat, and each child stream repeats
+ * `changes planned` and `changes applied`.
  */
 export const RUN_STEPS = [
   'warehouse opened',
@@ -52,7 +52,7 @@ export interface Progress {
   source?: {readonly waitedMs: number; readonly waitingSince: number | null}
 }
 
-/** How much of a step is done, `1,240 of 3,000 deals`; without the unit if the step has its name. */
+/** How much of a step is done, `1,240 of 3,000 deals`; the unit is left out if it is also the step's name. */
 export function countOf({step, unit, done = 0, total}: Progress): string {
   if (unit === undefined) return ''
   const counted = groupThousands(done)
@@ -85,7 +85,7 @@ export interface World {
 export interface Moment {
   /** `YYYY-MM-DD`; rows of business days up to it count. */
   asOf: string
-  /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC; of these, rows stored by then count. */
+  /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC; of those rows, the ones stored by then count. */
   knownAt: string
 }
 
@@ -161,7 +161,7 @@ export interface Quarantined {
   path: string
   /** Why, without the value. */
   reason: string
-  /** The whole record as it was parsed; of people as it was made unreadable. */
+  /** The whole record as parsed; for people, with its personal data made unreadable. */
   record: unknown
   /** Its index in the response, from 0. */
   position: number
@@ -232,8 +232,8 @@ export interface Check {
   line: number | null
   sql: string
   /**
-   * The variant for builds in which only rows of changed deals are new and the check held before: tables it names hold only
-   * those rows, under `release.` all rows. Undefined if that would miss wrong rows.
+   * The variant for builds where only changed deals have new rows and the check passed before: a table name means only those
+   * rows, with `release.` before it all rows. Undefined if that would miss wrong rows.
    */
   changedSql?: string | undefined
 }
@@ -249,7 +249,7 @@ export interface Seed {
   columns: string[]
   /** Columns that a replacing seed may leave out, from headers such as `ending:canonical?`; they are null then. */
   optional?: string[]
-  /** The rows; an empty field is null. Each has its first line and text, and its file and columns there. */
+  /** The rows; an empty field is null. Each has the number and text of its first line, and its file and columns there. */
   rows: {
     values: (string | null)[]
     line: number

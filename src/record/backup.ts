@@ -46,7 +46,9 @@ const manifestSchema = z.object({
   /** The fingerprint of the key of tapes, which is not in the backup. */
   tape_key: z.string().nullable(),
   files: z.array(z.object({path: z.string(), bytes: z.number(), sha256: z.string()})),
-  /** HMAC-SHA256 of the other fields, so that only who has the key can make or change a backup; null when it was not at hand. */
+  /**
+   * HMAC-SHA256 of the other fields, so that only the key's owner can make or change a backup; null if the key was not at hand.
+   */
   mac: z.string().nullable(),
 })
 type Manifest = z.output<typeof manifestSchema>
@@ -66,9 +68,9 @@ export interface BackupResult {
 }
 
 /**
- * Copies everything that cannot be built again: warehouse, exports, tapes, the key of hashes, the mappings of accounts and fields,
- * saved queries, the state database. The run lock keeps the parts consistent, and each copy is read back and compared. Releases are
- * left out, and the key of tapes, which makes the MAC of the manifest.
+ * Copies everything that cannot be built again: warehouse, exports, tapes, the key of hashes, the mappings of accounts and
+ * fields, saved queries, the state database. The run lock keeps the parts consistent, and each copy is read back and compared. It
+ * leaves out releases, and the key of tapes, which makes the MAC of the manifest.
  *
  * @param to a new or empty folder
  * @throws ConfigError `OUT_PLACE`; UnexpectedError `BACKUP_DIFFERS`, `TAPE_DAMAGED` once the backup is made; LockedError `RUN_IN_PROGRESS`
@@ -84,7 +86,7 @@ export async function backUp(config: Config, to: string, world: World): Promise<
     try {
       mkdirSync(temporary, {recursive: true, mode: 0o700})
       if (existsSync(folder.warehouse)) await closeWhole(folder, config, world)
-      // Before the tapes, which bring the copy up to date with what is issued meanwhile.
+      // Copied before the tapes, which bring the copy up to date with what is issued meanwhile.
       const stateCopy = await copyStateDb(folder, temporary)
       for (const path of listKept(folder)) {
         const sha256 = await copyVerified(join(folder.root, path), join(temporary, path))
@@ -169,7 +171,7 @@ const KEPT_NAMES = [
 const KEPT_PATH =
   /^(?:warehouse\.duckdb|hash\.key|state\.sqlite|(?:fields|accounting)\.json|(?:exports|tape|queries)\/(?:(?!\.{1,2}\/)[^/\\]+\/)*[^/\\]+)$/
 
-/** The files to copy, but for the state database. */
+/** The files to copy, except the state database. */
 function listKept({root}: DataFolder): string[] {
   return KEPT_NAMES.filter((name) => name !== STATE_DB)
     .map((name) => join(root, name))
@@ -208,7 +210,7 @@ async function copyVerified(from: string, to: string): Promise<string> {
   syncToDisk(to)
   const sha256 = await digestFile(to)
   if ((await digestFile(from)) === sha256) return sha256
-  throw newError('BACKUP_DIFFERS', `Copy '${to}' is not what '${from}' holds.`)
+  throw newError('BACKUP_DIFFERS', `Copy '${to}' differs from '${from}'.`)
 }
 
 /** Copies the state database into a folder. @returns the path of the copy */
@@ -222,7 +224,7 @@ async function copyStateDb(folder: DataFolder, dir: string): Promise<string> {
   using copied = new DatabaseSync(copy)
   // The copy must not need a write-ahead log beside it.
   copied.exec('pragma journal_mode = delete')
-  // This run ends in the original only.
+  // Only the original records the end of this run.
   copied.exec('delete from lock; delete from run where ended_at is null')
   const {integrity_check} = z
     .object({integrity_check: z.string()})
@@ -281,13 +283,13 @@ export async function examineBackup(
   }
 }
 
-/** Requires that a file of a backup is the one that its manifest names. */
+/** Requires that a file of a backup is the one its manifest names. */
 async function requireWritten(dir: string, {path, bytes, sha256}: Manifest['files'][number]): Promise<void> {
   let isWhole = false
   let cause: unknown
   try {
     const file = join(dir, path)
-    // A forged backup may hold a pipe or a device, which could be read for ever.
+    // A forged backup may hold a pipe or a device, and reading those might never end.
     isWhole =
       KEPT_PATH.test(path) &&
       isInside(file, dir) &&
@@ -295,7 +297,7 @@ async function requireWritten(dir: string, {path, bytes, sha256}: Manifest['file
       statSync(file).size === bytes &&
       (await digestFile(file)) === sha256
   } catch (error) {
-    // It is not there, or its name is none.
+    // It does not exist, or its name is invalid.
     cause = error
   }
   if (!isWhole) throw createDamaged(dir, path, cause)
@@ -308,11 +310,11 @@ export const sayAuthentic = ({
 }: Pick<BackupExamined, 'authenticated' | 'tape_key'>) =>
   authenticated
     ? `Its manifest has the MAC of the key of tapes, ${tape_key}.`
-    : 'It may have been changed: no MAC by the key of tapes was compared. Whoever can write there could have made it.'
+    : 'It may have been changed: no MAC of the tape key was compared. Anybody who can write there could have made it.'
 
 /**
- * Restores a backup into a data folder that has none of its files: first all into a folder in it, then each to its place. While that
- * folder exists, only another restore opens the data folder.
+ * Restores a backup into a data folder without any of its files: first all of it into a folder inside, then each file to its
+ * place. While that folder exists, only another restore opens the data folder.
  *
  * @throws ConfigError `RESTORE_NOT_EMPTY`, `BACKUP_UNREADABLE`; UnexpectedError `BACKUP_DAMAGED`, `BACKUP_NOT_AUTHENTIC`
  */
@@ -335,12 +337,12 @@ export async function restoreBackup(
   const {listed, ...examined} = await examineBackup(config, from, trust)
   rmSync(staging, {recursive: true, force: true})
   for (const {path, sha256} of listed) {
-    // Whoever can write there may have changed it since it was examined.
+    // Whoever can write there may have changed it since it was checked.
     const copied = await copyVerified(join(examined.from, path), join(staging, path))
     if (copied !== sha256) throw createDamaged(examined.from, path)
   }
   for (const name of KEPT_NAMES) {
-    // A restore killed here has left it.
+    // A restore that was killed here left it.
     rmSync(join(folder.root, name), {recursive: true, force: true})
     if (existsSync(join(staging, name))) renameSync(join(staging, name), join(folder.root, name))
   }
@@ -354,12 +356,12 @@ const LONGEST_MANIFEST = 256 * 1024 * 1024
 function readManifest(dir: string): Manifest {
   try {
     const stat = statSync(join(dir, MANIFEST))
-    if (!stat.isFile() || stat.size > LONGEST_MANIFEST) throw new Error('no manifest of a backup')
+    if (!stat.isFile() || stat.size > LONGEST_MANIFEST) throw new Error('not the manifest of a backup')
     return manifestSchema.parse(JSON.parse(readFileSync(join(dir, MANIFEST), 'utf8')))
   } catch (cause) {
     throw newError(
       'BACKUP_UNREADABLE',
-      `Folder '${dir}' is no backup of loantape: its ${MANIFEST} cannot be read (${messageOf(cause).split('\n')[0]}).`,
+      `Folder '${dir}' is not a backup of loantape: its ${MANIFEST} cannot be read (${messageOf(cause).split('\n')[0]}).`,
       {cause},
     )
   }

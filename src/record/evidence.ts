@@ -61,8 +61,8 @@ export interface EvidenceResult {
 }
 
 /**
- * Writes a folder with which anybody can check a release without loantape: every line of the tapes without its body, the answers of
- * a walk as a WARC, whole or with the fields of the contract alone, the certificates, and a script.
+ * Writes a folder with which anybody can check a release without loantape: every line of the tapes without its body, the answers
+ * of a walk as a WARC, whole or reduced to the fields of the contract, the certificates, and a script.
  *
  * @throws ConfigError `UNKNOWN_NAME`, `EVIDENCE_HISTORY`, `OUT_PLACE`, `TAPE_KEY_LOST`; UnexpectedError
  * `EVIDENCE_TAPES`, `HISTORY_MISSING`, `TAPE_DAMAGED`
@@ -81,7 +81,7 @@ export async function writeEvidence(
   if (!tapes.some(({tape}) => tape.unit === subject.source.walk_id))
     throw newError(
       'EVIDENCE_TAPES',
-      `The tape that '${of}' rests on is not kept, or sealed with another key.`,
+      `The tape that '${of}' rests on is not kept, or is sealed with another key.`,
     )
   const isShown = ({unit, businessDate}: Frame) =>
     from === undefined ? unit === subject.source.walk_id : String(businessDate ?? unit) >= from
@@ -172,7 +172,7 @@ async function readOrigin(
 /** A tape that leads to the release. */
 interface ProvingTape {
   tape: ReadableTape
-  /** The chain of the last of its lines that do. */
+  /** The chain of its last line that does. */
   last: string | undefined
 }
 
@@ -228,7 +228,7 @@ async function writeTapes(
       if (line.frame.frame === 'begin') isOpen = isShown(line.frame) && !isClosed(line.frame)
       if (isOpen && written.shown.at(-1) !== name) written.shown.push(name)
       if (line.chain === proving.last) break
-      // What was replayed was shown before.
+      // A replayed record was shown before.
       if (!isOpen || !line.body || line.frame.frame === 'replay') continue
       const answer = describeAnswer(line, `${name}:${number}`, baseUrl)
       // A feed of rates names no people.

@@ -24,15 +24,15 @@ export interface PruneResult {
   releases: string[]
   /** `profile/batch` */
   batches: string[]
-  /** Quarantined records whose content was removed; their rows stay. */
+  /** Quarantined records whose places on tapes were cleared; their rows stay. */
   quarantined: number
   /** Tapes, below the data folder. */
   tapes: string[]
 }
 
 /**
- * Removes releases, batches, tapes and the content of quarantined records beyond what the settings keep, but never the current release
- * or what a closed period needs. Ages count back from the last stored item, so that a clock that is ahead makes nothing old.
+ * Removes releases, batches, tapes and the places of quarantined records beyond what the settings keep, but never the current
+ * release or what a closed period needs. Ages count back from the last stored item, so a clock that is ahead makes nothing old.
  *
  * @throws LockedError `RUN_IN_PROGRESS`
  */
@@ -87,7 +87,7 @@ function removeTapes(
     for (const {path, removed_at, outcome} of listTapes(stateDb))
       if (removed_at !== null && outcome !== 'lost') rmSync(join(folder.root, path), {force: true})
   }
-  // Those that a prune left when it died.
+  // Tapes that a dead prune left.
   remove()
   if (old.length === 0) return []
   const perform = createPerformer(config, {folder, stateDb}, world)

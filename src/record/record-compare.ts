@@ -42,7 +42,7 @@ export async function requireAgreement(
   return problems !== null
 }
 
-/** Lists everything that the stores do not agree on, after bringing the state database up to date if possible. */
+/** Lists everything on which the stores disagree, after bringing the state database up to date if possible. */
 export async function listDisagreements(config: Config, world: World): Promise<Disagreement[]> {
   const folder = dataFolderAt(config.dataDir)
   if (!hasStores(folder)) return []
@@ -52,9 +52,9 @@ export async function listDisagreements(config: Config, world: World): Promise<D
 }
 
 /**
- * Continues although something is missing that other stores name, and records on a tape what was given up.
+ * Continues although something that other stores name is missing, and records on a tape what was given up.
  *
- * @throws ConfigError `RECORD_WHOLE` when nothing is missing
+ * @throws ConfigError `RECORD_WHOLE` if nothing is missing
  */
 export async function goOn(
   config: Config,
@@ -95,7 +95,7 @@ export async function goOn(
   inStateTransaction(stateDb, () => perform(act))
   const problems = [
     ...found.map(({problem}) => problem),
-    ...gaps.map(({no}) => `unit ${no} of the record is not there.`),
+    ...gaps.map(({no}) => `unit ${no} of the record is missing.`),
   ]
   return {given_up: [...listGivenUp(act)], problems}
 }
@@ -132,7 +132,7 @@ function compareOutputs(folder: DataFolder, stateDb: StateDb): Disagreement[] {
     const {no, chain} = findHead(stateDb)
     found.push({
       store: 'current',
-      problem: `release '${release.manifest.release_id}' rests on a unit of the record that is not there (${short(head)}); tapes and state database end at unit ${no} (${short(chain)}).`,
+      problem: `release '${release.manifest.release_id}' rests on a unit of the record that is missing (${short(head)}); tapes and state database end at unit ${no} (${short(chain)}).`,
       losses: [head],
     })
   }

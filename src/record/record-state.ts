@@ -31,17 +31,17 @@ import type {TapeKey} from '../store/tape-format.ts'
 import {isOfActs, textOf} from '../sync/tape-units.ts'
 import {findReadKey, isHistory, listTapeFiles, parseOutcome, readLast} from '../sync/tapes.ts'
 
-/** Whether the state database has a tape as finished and kept. */
+/** Whether the state database holds a tape as finished and kept. */
 const isKept = ({ended_at, removed_at, outcome}: TapeRow) =>
   ended_at !== null && removed_at === null && outcome !== 'lost'
 
-/** Whether a kept tape is not among the files that are there, or cut off. */
+/** Whether the file of a kept tape is missing or cut off. */
 const isMissing = (files: ReadonlyMap<string, number>, row: TapeRow) =>
   isKept(row) && (files.get(row.path) ?? 0) < (row.bytes ?? 0)
 
 /**
- * Brings the state database up to date with the tapes: reads tapes that are new to it, or longer than it knows, and applies the acts
- * on them. Changes nothing if there are problems.
+ * Brings the state database up to date with the tapes: reads tapes that are new to it, or longer than it knows, and applies the
+ * acts on them. Changes nothing if there are problems.
  *
  * @param request.fillsGaps records missing units as gaps
  */
@@ -67,7 +67,7 @@ export function catchUpState(
   })
 }
 
-/** A unit as its tape has it. */
+/** A unit as found on its tape. */
 interface FoundUnit extends RecordedUnit {
   previous: string | null
   isHistory: boolean
@@ -78,11 +78,11 @@ interface Backlog {
   folderId: string | undefined
   /** The units to add to the record, in order. */
   units: FoundUnit[]
-  /** Those of them that are on no tape. */
+  /** The units among them that are on no tape. */
   gaps: RecordedUnit[]
   /** Tapes that are new to the state database, or longer than it knows. */
   tapes: FoundTape[]
-  /** Tapes that lack a unit that the record has. */
+  /** Tapes that lack a unit of the record. */
   gone: TapeRow[]
   problems: Disagreement[]
 }
@@ -125,7 +125,7 @@ function readBacklog(
     if (row && !(isKept(row) && size > (row.bytes ?? 0))) continue
     const header = readTapeHeader(join(folder.root, path))
     if (!header) {
-      if (!row) complain('tape', `${path} is no tape.`)
+      if (!row) complain('tape', `${path} is not a tape.`)
       continue
     }
     folderId ??= header.folderId
@@ -220,7 +220,9 @@ function readFound(folder: DataFolder, path: string, key: TapeKey): FoundTape | 
   return {unit, path, fingerprint: key.fingerprint, begunAt, units, bytes, chain, outcome, isEnded}
 }
 
-/** Appends units to the record, each after the one that it names; units of tapes that were removed or given up keep their place. */
+/**
+ * Appends units to the record, each after the one that it names; units of tapes that were removed or given up keep their place.
+ */
 function chainUp(
   recorded: readonly RecordedUnit[],
   tapes: readonly FoundTape[],
@@ -242,7 +244,7 @@ function chainUp(
     if (other && other.chain !== unit.chain) {
       complain(
         'state.sqlite',
-        `it has ${other.tape} as unit ${unit.no} of the record (${short(other.chain)}), and the tapes have ${unit.tape} (${short(unit.chain)}): they went on apart from each other. Where the tapes are right, move state.sqlite elsewhere: it is computed anew from them.`,
+        `it has ${other.tape} as unit ${unit.no} of the record (${short(other.chain)}), and the tapes have ${unit.tape} (${short(unit.chain)}): they diverged. If the tapes are right, move state.sqlite elsewhere: it is computed again from them.`,
       )
       return {units: [], gaps: []}
     }
@@ -274,7 +276,7 @@ function chainUp(
     if (!isNext || !isLinked) {
       complain(
         'tape',
-        `unit ${unit.no} of the record, ${unit.tape}, follows ${short(unit.previous)}, and before it there is ${before ? `unit ${before.no}, ${before.tape} (${short(before.chain)})` : 'nothing'}: the units between are not there.`,
+        `unit ${unit.no} of the record, ${unit.tape}, follows ${short(unit.previous)}, and before it there is ${before ? `unit ${before.no}, ${before.tape} (${short(before.chain)})` : 'nothing'}: the units between are missing.`,
       )
       return {units: [], gaps: []}
     }

@@ -21,7 +21,7 @@ export interface FigureTrace {
   value: string | null
   as_of: string
   release_id: string
-  /** The largest first; for an ltv the deals with an ltv of at most 1.5, for the median the deals in the middle. */
+  /** The largest first; for an LTV the deals with an LTV of at most 1.5, for the median the deals in the middle. */
   deals: RowOf<typeof dealRow>[]
 }
 
@@ -55,7 +55,7 @@ const MEASURES: Record<string, string> = {
 
 const TABLE = 'mart.portfolio_summary'
 
-/** Whether a name is that of a figure, not of a deal. */
+/** Whether a name is that of a figure, not a deal. */
 export const isFigure = (name: string) => name.startsWith(`${TABLE}.`)
 
 /**
@@ -102,7 +102,7 @@ export interface Trace {
   kind: string
   /** `list`, `detail`, `webhook` or `replay`. */
   source: string
-  /** The stored value of the requested field; null when the record left it out. */
+  /** The stored value of the requested field; null if the record left it out. */
   value?: string | null
   /** The answer's tape below the data folder, and its line from 1; null when the tape is not kept. */
   tape: string | null
@@ -167,7 +167,7 @@ export async function traceDeal(
         const {trace} = one
         const found = findRecord(line, dealId, {...trace, told_by: one.told_by})
         if (!found) continue
-        // Of two reads at one instant the later counts.
+        // Of two reads with the same instant, the later counts.
         Object.assign(trace, {tape: tape.path, line: line.number, sha256: line.sha256 ?? null, ...found})
         one.isPartial = leavesOut(found.record, line.frame.listed)
       }
@@ -227,7 +227,7 @@ async function readVersions(
   if (versions.length > 0) return versions
   throw newError(
     'UNKNOWN_NAME',
-    `Deal '${dealId}'${asOf === undefined ? '' : ` up to ${asOf}`}: the history knows none of this id.`,
+    `Deal '${dealId}'${asOf === undefined ? '' : ` up to ${asOf}`}: the history has no deal with this id.`,
     {next: "`loantape query 'select deal_id from core.deal'` lists the deals."},
   )
 }
@@ -263,7 +263,7 @@ function findRecord(
 function findListed(line: TapeLine, dealId: string): string | undefined {
   if (line.frame.frame !== 'list') return undefined
   const text = textOf(line)
-  // Most pages are another's, and parsing takes most of the time; an id may stand escaped.
+  // Most pages do not hold the deal, and parsing takes most of the time; an id may be written with escapes.
   if (!text.includes(dealId) && !text.includes('\\')) return undefined
   const {path, items} = findRecords(z.record(z.string(), z.unknown()).parse(parseJson(text)))
   const position = items.findLastIndex((item) => isObject(item) && item.id === dealId)

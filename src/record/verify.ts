@@ -43,7 +43,7 @@ export interface VerifyResult {
   removed: number
   /** Tapes that `tape go-on` gave up. */
   given_up: number
-  /** The begin of the first kept tape; only history proves what came before. */
+  /** When the first kept tape was begun; only history proves what came before. */
   since: string | null
   /** Applied walks, files of batches, and tables of the current release. */
   walks: number
@@ -99,7 +99,7 @@ function listGoneBatches({stateDb: path, exports}: DataFolder): Failure[] {
     .filter(({profile, batch_id}) => !existsSync(join(exports, profile, batch_id)))
     .map(({profile, batch_id}) => ({
       code: 'BATCH_GONE',
-      problem: `Batch '${profile}/${batch_id}' was issued and is not there.`,
+      problem: `Batch '${profile}/${batch_id}' was issued, but is missing.`,
       next: describeRepair(profile, batch_id),
     }))
 }
@@ -124,8 +124,8 @@ async function tryWarehouse(folder: DataFolder): Promise<{walks: number; faults:
 }
 
 /**
- * Examines every tape: whether it is the file that was finished, each line follows the one before, each body is what was received,
- * and each unit is that of the record.
+ * Examines every tape: whether it is the file that was finished, each line follows the one before, each body is what was
+ * received, and each unit is that of the record.
  */
 async function verifyTapes(
   config: Config,
@@ -178,7 +178,7 @@ async function examine(
 ): Promise<number | string> {
   if (row.ended_at === null) return 0
   if (!existsSync(path)) return 'it is not there'
-  if (!statSync(path).isFile()) return 'it is no file'
+  if (!statSync(path).isFile()) return 'it is not a file'
   if (key && row.fingerprint !== key.fingerprint)
     return `it is sealed with key ${row.fingerprint}, which is not at hand`
   if (row.outcome === 'lost') return key ? 'it was not whole when its run was ended' : 0
@@ -245,7 +245,7 @@ function readBooks(stateDb: StateDb, table: string, columns: string): string {
 }
 
 /**
- * The lines of one tape as they came; a body that is no text as base64.
+ * The lines of one tape as they were written; a body that is not text as base64.
  *
  * @throws ConfigError `UNKNOWN_NAME`, `TAPE_KEY_LOST`; UnexpectedError `TAPE_DAMAGED`, `TAPE_KEY_WRONG`
  */
@@ -268,7 +268,7 @@ function findPath(folder: DataFolder, unit: string): string {
   if (row && row.removed_at === null) return join(folder.root, row.path)
   throw newError(
     'UNKNOWN_NAME',
-    `Tape '${unit}': ${row ? `${row.outcome === 'lost' ? 'given up' : 'removed as old'} on ${row.removed_at}` : 'there is none of this name'}.`,
+    `Tape '${unit}': ${row ? `${row.outcome === 'lost' ? 'given up' : 'removed as old'} on ${row.removed_at}` : 'there is none with this name'}.`,
     {
       next: 'The tape of a walk has its id (`loantape query "select walk_id from mart.run"`), that of a day its date.',
     },

@@ -6,11 +6,11 @@ import type {Page, Received, WireRecord, World} from '../core/types.ts'
 import type {JsonAnswer, SourceClient} from './client.ts'
 import {readAhead, walkPages} from './walk-pages.ts'
 
-/** How single records, or what belongs to them, are asked for. */
+/** How to ask for single records, or for their lists. */
 export interface EachRequest {
   /** Path, relative to the base URL; `{id}` stands for a record's id. */
   path: string
-  /** `auto` asks for one first and goes on only when that proves the path. */
+  /** `auto` asks for one id first and continues only if that proves the path. */
   mode: 'auto' | 'on'
   /** Ids asked for at once. */
   concurrency: number
@@ -27,7 +27,7 @@ export type EachAnswer<Found> =
   | {id: string; outcome: 'failed'; reason: string}
 
 /**
- * Why asking ended: every id was asked for; the path proved to be none; the budget was used up; the run was asked
+ * Why asking ended: every id was asked for; the path proved not to exist; the budget was used up; the run was asked
  * to stop; the rate limit would have taken too long; the key may not read this; too many failures in a row.
  */
 type EachEnd = 'done' | 'not_offered' | 'budget' | 'interrupted' | 'rate_limited' | 'refused' | 'failing'
@@ -42,13 +42,13 @@ export interface EachSummary {
   ended: EachEnd
 }
 
-/** The answers in the order of the ids, and what they come to once all of them were taken. */
+/** The answers in the order of the ids; the summary is final once all were taken. */
 export interface Asked<Found> {
   answers: AsyncIterable<EachAnswer<Found>>
   summary: EachSummary
 }
 
-/** Asks for one id; what it throws is judged here. */
+/** Asks for one id; its errors are judged here. */
 type AskForOne<Found> = (id: string, path: string, signal: AbortSignal) => Promise<EachAnswer<Found>>
 
 const MOST_FAILURES_IN_A_ROW = 5
@@ -62,11 +62,11 @@ interface Reply<Found> {
 }
 
 /**
- * Asks for one id after the other and hands the answers out in the order of the ids. Whatever goes wrong with the source
- * is an outcome, never an error: this can be had later, the walk cannot. A clock that goes back is no fault of the source. The first id should be one that is known to
- * exist: a 404 means `gone` only once the path has answered for another id, and `failed` before.
+ * Asks for one id after another and yields the answers in the order of the ids. A failure of the source is an outcome, not an
+ * error: details can be fetched later, the walk cannot. A clock that steps back is thrown, since the source is not at fault. The
+ * first id should be known to exist: a 404 means `gone` once the path has answered for another id, and `failed` before.
  *
- * @param ids pulled as needed, a few times `concurrency` ahead at most
+ * @param ids pulled as needed, at most a few times `concurrency` ahead
  */
 function askEach<Found>(
   ids: Iterable<string> | AsyncIterable<string>,
@@ -176,9 +176,7 @@ function encodeSegment(id: string): string {
 export type DetailAnswer = EachAnswer<Found>
 type Found = {record: WireRecord; received: Received}
 
-/**
- * Fetches single records and hands them out in the order of their ids, see {@link askEach}.
- */
+/** Fetches single records and yields them in the order of their ids, see {@link askEach}. */
 export function fetchDetails(
   ids: Iterable<string> | AsyncIterable<string>,
   request: EachRequest,
@@ -213,8 +211,8 @@ const MOST_PAGES = 100
 const MOST_LENGTH = 32_000_000
 
 /**
- * Reads the lists of single records to their ends and hands them out in the order of the ids, see {@link askEach}. A list
- * that could not be read to its end has failed as a whole.
+ * Reads the lists of single records to their ends and yields them in the order of the ids, see {@link askEach}. A list
+ * that is not read to its end fails as a whole.
  */
 export function fetchListings(
   ids: Iterable<string>,

@@ -22,7 +22,7 @@ export type ClientConfig = Pick<
 > & {
   /** Sent as Bearer token. */
   apiKey?: string | undefined
-  /** Requests a second that an earlier run had arrived at. */
+  /** The rate that an earlier run ended with, requests per second. */
   learntRate?: number | undefined
 }
 
@@ -60,7 +60,7 @@ export function createClient(config: ClientConfig, world: World) {
   )
   const headers = {
     ...(config.apiKey !== undefined && {authorization: `Bearer ${config.apiKey}`}),
-    // Without this header a server may send any coding; none is decoded, so that nothing small unpacks to much.
+    // Without this header a server may send any coding. We decode none, so a small answer cannot unpack into a huge one.
     'accept-encoding': 'identity',
     'user-agent': `loantape/${VERSION}`,
   }
@@ -136,11 +136,11 @@ export function createClient(config: ClientConfig, world: World) {
     get waitedMs(): number {
       return limiter.waitedMs
     },
-    /** Real instant since which the source makes us wait, ms; null when it does not. */
+    /** Since when the source makes us wait, real clock, ms; null if it does not. */
     get waitingSince(): number | null {
       return limiter.waitingSince
     },
-    /** Requests a second at present: the learnt rate. */
+    /** The present rate, requests per second: what was learnt. */
     get ratePerSecond(): number {
       return limiter.ratePerSecond
     },
@@ -150,7 +150,8 @@ export function createClient(config: ClientConfig, world: World) {
      * @param path relative to the base URL
      * @param cancelled cancels this request alone, which then throws the signal's reason
      * @throws AuthError `SOURCE_UNAUTHORIZED` on 401 and 403; ContractError `SOURCE_REDIRECTED`, `SOURCE_NOT_JSON`,
-     * `SOURCE_COMPRESSED`, `SOURCE_NOT_UTF8`, `SOURCE_TOO_LARGE`; DeferredError `SOURCE_UNREACHABLE`, `SOURCE_FAILING`, `SOURCE_RATE_LIMITED`, `INTERRUPTED`
+     * `SOURCE_COMPRESSED`, `SOURCE_NOT_UTF8`, `SOURCE_TOO_LARGE`; DeferredError `SOURCE_UNREACHABLE`, `SOURCE_FAILING`,
+     * `SOURCE_RATE_LIMITED`, `INTERRUPTED`
      */
     getJson(path: string, query: Query = {}, cancelled?: AbortSignal): Promise<JsonAnswer> {
       return ask({path, query, accept: 'application/json', cancelled}, parseAnswer)
@@ -169,7 +170,7 @@ export function createClient(config: ClientConfig, world: World) {
 }
 
 const HTTP_DATE = /^[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GMT$/
-/** Digits and letters alone could be an account. */
+/** Only a UUID: other digits and letters could be an account number. */
 const OPAQUE = /^(W\/)?"?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"?$/i
 
 /** The headers that are kept, each with a form that cannot contain personal data. */
@@ -194,7 +195,7 @@ function buildPath(base: URL, path: string, query: Query): string {
   const {pathname, search} = new URL(`${base.origin}${base.pathname.replace(/\/+$/, '')}${path}`)
   const asked = Object.entries(query).filter(([, value]) => value !== undefined)
   if (asked.length === 0 && base.search === '') return `${pathname}${search}`
-  // Not those of the URL: it would be written and read again with each of them.
+  // Not `URL.searchParams`: every change to it would write and read the URL again.
   const params = new URLSearchParams(search)
   for (const name of base.searchParams.keys()) params.delete(name)
   for (const [name, value] of base.searchParams) params.append(name, value)
@@ -219,7 +220,7 @@ export interface JsonAnswer extends Omit<TextAnswer, 'text'> {
 
 /** One request and its whole answer. */
 interface Exchange extends LimitedAnswer, TextAnswer {
-  /** Whether the body is UTF-8; what is not stands in the text as U+FFFD. */
+  /** Whether the body is UTF-8; other bytes are U+FFFD in the text. */
   isUtf8: boolean
 }
 
@@ -227,15 +228,15 @@ interface Exchange extends LimitedAnswer, TextAnswer {
 const MOST_VALUES = 1_000_000
 const [QUOTE, COMMA, BRACKET, BRACE, BACKSLASH] = [0x22, 0x2c, 0x5b, 0x7b, 0x5c]
 
-/** Request Timeout and Too Early (RFC 9110, RFC 8470): they are about the connection, not about what was asked. */
+/** Request Timeout and Too Early (RFC 9110, RFC 8470): about the connection, not about the request. */
 const NOT_NOW = new Set([408, 425])
 
 /**
  * Judges a whole answer.
  *
- * @param base the base URL, against which a `Location` is read
+ * @param base the base URL that a `Location` is resolved against
  * @throws AuthError `SOURCE_UNAUTHORIZED`; ContractError `SOURCE_REDIRECTED`, `SOURCE_COMPRESSED`, `SOURCE_NOT_UTF8`,
- * `SOURCE_TOO_LARGE`; RetryableError on 5xx, 408, 425 and on what is not JSON
+ * `SOURCE_TOO_LARGE`; RetryableError on 5xx, 408, 425 and anything that is not JSON
  */
 function parseAnswer(exchange: Exchange, target: Target, base: URL): JsonAnswer {
   const {status, headers, text, received} = exchange
@@ -247,7 +248,7 @@ function parseAnswer(exchange: Exchange, target: Target, base: URL): JsonAnswer 
 }
 
 /**
- * Requires an answer that is no refusal, failure or redirect.
+ * Requires an answer that is not a refusal, failure or redirect.
  *
  * @throws as {@link parseAnswer} does
  */
@@ -268,7 +269,7 @@ function requireServed({status, headers, isUtf8, received}: Exchange, target: Ta
       'SOURCE_COMPRESSED',
       `${answer}: it is compressed (${coding}), although loantape asked for 'identity'.`,
     )
-  // With replacement characters two different ids could become equal.
+  // With replacement characters, two different ids could become equal.
   throw newError('SOURCE_NOT_UTF8', `${answer}: its bytes are not UTF-8, which JSON is written in.`)
 }
 
@@ -276,7 +277,7 @@ function requireServed({status, headers, isUtf8, received}: Exchange, target: Ta
 const CODINGS = {gzip: /^1f8b/, deflate: /^78(01|5e|9c|da)/, zstd: /^28b52ffd/}
 const KNOWN_CODINGS = /^(gzip|x-gzip|deflate|br|zstd|compress)$/
 
-/** How bytes that are no text are compressed, by themselves or by what the answer says of them. */
+/** The compression of bytes that are not text, by their first bytes or by the answer's header. */
 function findCoding(headers: ResponseHeaders, body: Buffer): string | undefined {
   const begin = body.subarray(0, 4).toString('hex')
   const [found] = Object.entries(CODINGS).find(([, magic]) => magic.test(begin)) ?? []
@@ -284,7 +285,7 @@ function findCoding(headers: ResponseHeaders, body: Buffer): string | undefined 
   return found ?? (said === 'identity' ? undefined : tellForeign(said, KNOWN_CODINGS))
 }
 
-/** Whether a JSON text has more values than `most`. Parsed, a value takes up to a hundred bytes, written two. */
+/** Whether a JSON text has more values than `most`. A value takes at least two bytes as text, and up to a hundred once parsed. */
 function holdsMoreValues(text: string, most: number): boolean {
   if (text.length < most * 2) return false
   let separators = 0
@@ -310,7 +311,7 @@ function findStringEnd(text: string, start: number): number {
 
 const CONTENT_TYPES = /^(unknown|(text|application)\/(html|plain|csv|xml|json|problem\+json|octet-stream))$/
 
-/** A successful answer that is no JSON or is truncated: worth trying again. */
+/** A successful answer that is not JSON or is truncated: worth trying again. */
 function createNotJson(headers: ResponseHeaders): RetryableError {
   const given = String(headers['content-type'] ?? 'unknown')
   const contentType = tellForeign(given.split(';', 1)[0] ?? '', CONTENT_TYPES)
@@ -327,7 +328,7 @@ function createRedirected(
   const origin = location && URL.canParse(location, base.href) ? new URL(location, base).origin : 'nowhere'
   return newError(
     'SOURCE_REDIRECTED',
-    `Redirect ${status} to '${origin}' from source '${target.host}' at GET ${target.path}: expected an answer; redirects are not followed, so that the key stays where it was meant for.`,
+    `Redirect ${status} to '${origin}' from source '${target.host}' at GET ${target.path}: expected an answer; redirects are not followed, so that the key goes nowhere else.`,
   )
 }
 
@@ -339,11 +340,10 @@ interface Answer {
 }
 
 /**
- * Sends a GET and receives the whole answer. Its parts are taken as they come: through a stream and a signal of its own a page takes
- * a third more time.
+ * Sends a GET and receives the whole answer, part by part: through a stream with its own signal, a page takes a third more time.
  *
- * @param end when it is given up: on a signal, or after a while, for a body that drips never times out between two parts
- * @throws RetryableError `SOURCE_UNREACHABLE` after that while; the signal's reason; what undici throws
+ * @param limits gives up on the signal, or after `timeoutMs`, since a dripping body never times out between two parts
+ * @throws RetryableError `SOURCE_UNREACHABLE` after `timeoutMs`; the signal's reason; what undici throws
  */
 export function receive(
   pool: Dispatcher,

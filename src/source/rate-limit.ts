@@ -96,7 +96,7 @@ export function createRateLimiter(
   }
 
   return {
-    /** Requests a second at present: what the source taught so far. */
+    /** The present rate, requests per second: what the source taught us so far. */
     get ratePerSecond(): number {
       return bucket.rate
     },
@@ -104,7 +104,7 @@ export function createRateLimiter(
     get waitedMs(): number {
       return waitedMs
     },
-    /** Real instant since which the source makes us wait, ms; null when it does not. */
+    /** Since when the source makes us wait, real clock, ms; null if it does not. */
     get waitingSince(): number | null {
       return waitingSince
     },
@@ -135,11 +135,11 @@ function createRateLimited(settings: RateLimitSettings, waitMs: number): Loantap
 /** Response headers by lower-case name, as undici hands them over. */
 export type ResponseHeaders = Record<string, string | string[] | undefined>
 
-/** What the headers of one answer say about waiting. Milliseconds; null where they say nothing. */
+/** What the headers of one answer say about waiting, in milliseconds; null if nothing. */
 interface LimitHints {
-  /** `Retry-After`; 0 when it is zero, negative or past. */
+  /** `Retry-After`; 0 if it is zero, negative or past. */
   retryAfterMs: number | null
-  /** Time until the quota is renewed, when nothing of it remains. */
+  /** Time until the quota is renewed, if none of it remains. */
   exhaustedMs: number | null
 }
 
@@ -156,7 +156,7 @@ function parseReset(text: string, now: number): number | null {
   return capWait(value * 1000)
 }
 
-/** `"default";r=0;t=3` → r 0, t 3; the policy's name and what is not a number are passed over. */
+/** `"default";r=0;t=3` → r 0, t 3; skips the policy's name and anything that is not a number. */
 function parseParameters(item: string): Map<string, number> {
   const pairs = item.split(/[;,]/).flatMap((part): [string, number][] => {
     const [name = '', text = ''] = part.split('=', 2)
@@ -199,7 +199,7 @@ function parseRemaining(headers: ResponseHeaders, prefix: string, now: number): 
 /**
  * Reads every header in use for limits: `Retry-After`, `RateLimit` and `RateLimit-Policy`
  * (draft-ietf-httpapi-ratelimit-headers, its newer and older forms), `RateLimit-*` and `X-RateLimit-*`.
- * What cannot be read says nothing.
+ * Unreadable values are ignored.
  *
  * @param now ms since the epoch
  */
@@ -221,19 +221,19 @@ export function parseLimitHeaders(headers: ResponseHeaders, now: number): LimitH
 interface BucketSettings {
   /** Upper bound, requests a second. */
   ratePerSecond: number
-  /** Requests that may follow each other at once after a pause. */
+  /** Requests that may be sent at once after a pause. */
   burst: number
-  /** Where an earlier run had arrived; kept between the least rate and the upper bound. */
+  /** The rate that an earlier run ended with; kept between the least rate and the upper bound. */
   learntRate?: number | undefined
 }
 
 const LEAST_RATE = 0.2
 const RAISE_PER_SECOND = 0.01
-/** Idle time proves nothing about the source, so that one answer never counts for more than this. */
+/** Idle time proves nothing about the source, so one answer never counts for more than this. */
 const LONGEST_RAISE_MS = 5_000
 
 /**
- * Creates a token bucket that is full at `now` and whose rate adapts: halved when the source refuses, raised slowly again.
+ * Creates a token bucket that is full at `now` and whose rate adapts: halved when the source refuses, then raised slowly.
  * All instants are ms.
  */
 export function createTokenBucket(settings: BucketSettings, now: number) {
@@ -245,7 +245,7 @@ export function createTokenBucket(settings: BucketSettings, now: number) {
   let changedAt = now
   let cutAt = Number.NEGATIVE_INFINITY
 
-  /** The clock may be set back: that never takes tokens away. */
+  /** Setting the clock back never takes tokens away. */
   function fill(instant: number): void {
     tokens = Math.min(burst, tokens + (Math.max(0, instant - filledAt) / 1000) * rate)
     filledAt = instant
@@ -265,7 +265,7 @@ export function createTokenBucket(settings: BucketSettings, now: number) {
       fill(instant)
       tokens -= 1
     },
-    /** Halves the rate, once for all requests that started before the last cut; never under 0.2/s. */
+    /** Halves the rate, once for all requests that started before the last cut; never below 0.2/s. */
     cut(instant: number, startedAt: number): void {
       fill(instant)
       tokens = Math.min(tokens, 0)

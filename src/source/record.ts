@@ -17,13 +17,13 @@ import type {NormalisedPage, Observation, Quarantined, WireRecord} from '../core
 /**
  * Turns wire records of one stream into observations.
  *
- * @param parentId the record whose list they stood in; without it a child's own parent field says so
+ * @param parentId the record whose list they are from; by default a child's own parent field
  */
 type Normaliser = (records: readonly unknown[], observedAt: bigint, parentId?: string) => NormalisedPage
 
 /**
- * Creates the normaliser of a stream: a tolerant reader that only names unknown fields and sets aside,
- * whole, each record whose id, amounts or dates it cannot read. Of streams that may hold personal data it gets what is sealed.
+ * Creates the normaliser of a stream: a tolerant reader that names unknown fields and sets aside, whole, each record whose id,
+ * amounts or dates it cannot read. Records with personal data must be sealed first.
  */
 export function createNormaliser(stream: Stream): Normaliser {
   const normalise = createRecordNormaliser(stream)
@@ -113,7 +113,7 @@ function readId(record: unknown, {idField, parent}: Stream): string | null {
   return isId(parentId) ? childIdOf(parentId, id) : null
 }
 
-/** The paths of the fields the contract does not know, one level deep, never what they hold; null where there are none. */
+/** The paths of the fields the contract does not know, one level deep, never their values; null if there are none. */
 function listUnknownFields(record: unknown, known: ReadonlySet<string>): string | null {
   if (!isObject(record)) return null
   const paths: string[] = []
@@ -130,10 +130,10 @@ function listUnknownFields(record: unknown, known: ReadonlySet<string>): string 
 const HASHED = /^hmac-sha256:[0-9a-f]{64}$/
 
 /**
- * Creates what takes personal data out of the records of a stream, before anything else sees them: hashed fields become
- * `hmac-sha256:…`, dropped ones go, and of fields the contract does not know only the names stay. What is no object
- * becomes null, and so does what says something twice: which of the two is meant nobody knows. Sealing what is sealed changes
- * nothing. Streams without privacy pass as they are.
+ * Creates the function that removes personal data from the records of a stream before anything else sees them: hashed fields
+ * become `hmac-sha256:…`, dropped ones go, and unknown fields keep only their names. Anything but an object becomes null, and so
+ * does a record that repeats a name, since nobody knows which value is meant. Sealing twice changes nothing. Records of streams
+ * without privacy stay unchanged.
  *
  * @param key of the hashes
  */
@@ -164,7 +164,7 @@ function sealKnown(value: unknown): unknown {
   return typeof value === 'object' && value !== null ? {} : value
 }
 
-/** Addresses that differ in letter case or spaces around are one person's; what is no text identifies nobody. */
+/** Addresses that differ only in case or surrounding spaces are one person's; anything but text identifies nobody. */
 function hashField(value: unknown, key: string): string | null {
   if (typeof value !== 'string' || value.trim() === '') return null
   if (HASHED.test(value)) return value
@@ -175,7 +175,7 @@ function hashField(value: unknown, key: string): string | null {
 /** Reads a value for a column, as text for the engine; undefined if it does not fit. */
 type Reader = (value: unknown) => string | undefined
 
-/** What a record said of one mapped field. */
+/** The value of one mapped field in a record. */
 interface MappedValue {
   /** The column. */
   name: string
@@ -185,8 +185,8 @@ interface MappedValue {
 }
 
 /**
- * Creates a reader of mapped fields: what a record says of them as JSON text, null where it names none. A value that does not fit
- * the type of its column is unreadable, and the record counts all the same.
+ * Creates a reader of mapped fields, which returns a record's values as JSON text, or null if it has none of them. A value that
+ * does not fit the type of its column is unreadable; the record still counts.
  */
 export function createMappedReader(fields: readonly MappedField[]): (record: unknown) => string | null {
   const readers = fields.map(({name, path, type}) => ({name, path, read: readerOf(type)}))
@@ -225,7 +225,7 @@ const READERS: Readonly<Record<string, Reader>> = {
 /** A date, alone or as midnight of some zone. */
 const MIDNIGHT = /^(\d{4}-\d{2}-\d{2})(?:[T ]00:00(?::00(?:\.0+)?)?\s*(?:Z|[+-]\d{2}:?\d{2})?)?$/
 
-/** A number as text, if it is exactly the one that was sent: a double may round it. */
+/** A number as text, unless a double may have rounded it. */
 function readNumber(value: number): string | undefined {
   return Math.abs(value) <= Number.MAX_SAFE_INTEGER ? String(value) : undefined
 }
@@ -240,7 +240,7 @@ function readDecimal(value: unknown, digits: number, decimals: number): string |
   return (sign === '-' ? '-' : '') + (decimals === 0 ? whole || '0' : number)
 }
 
-/** A number with so many decimals, if that is exact: a double holds about 15 digits. */
+/** A number with this many decimals, if that is exact: a double holds about 15 digits. */
 function readFixed(value: number, decimals: number): string | undefined {
   if (Math.abs(value) * 10 ** decimals > Number.MAX_SAFE_INTEGER) return undefined
   const text = value.toFixed(decimals)

@@ -40,8 +40,8 @@ const OWN_FAULTS = new Set([
 ])
 
 /**
- * What a failed exchange means: a reset, a failed connect, a timeout or a truncated body is worth trying again, an
- * answer beyond the size cap is a broken contract, anything else stays what it is.
+ * What a failed exchange means: a reset, a failed connect, a timeout or a truncated body is worth trying again; an
+ * answer beyond the size cap breaks the contract; anything else stays as it is.
  */
 export function classifyFault(error: unknown, target: Target, {maxAnswerMb}: {maxAnswerMb: number}): unknown {
   const code = codeOf(error)

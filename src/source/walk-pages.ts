@@ -14,15 +14,15 @@ export function readAhead<T>(answer: Promise<T>): Promise<T> {
   return answer
 }
 
-/** One walk, from its start or from where an earlier run got to. */
+/** One walk, from its start or from where an earlier run stopped. */
 export interface WalkRequest {
   /** Path of the list endpoint, relative to the base URL. */
   path: string
-  /** Where to go on; null to start. */
+  /** Where to resume; null to start. */
   cursor: string | null
-  /** Every cursor this walk has met, when it is resumed. */
+  /** Every cursor this walk has seen, if it is resumed. */
   seenCursors: Iterable<string>
-  /** The ids of the records this walk has met; those of its pages are added. */
+  /** The ids of the records this walk has seen; the walk adds those of its pages. */
   seenIds: SeenIds
   /** The field of a record that holds its id. */
   idField: string
@@ -35,14 +35,14 @@ export interface WalkRequest {
   envelope: string | null
 }
 
-/** A page may hold this many times the records asked for; one that ignores the size asked for holds the whole list. */
+/** A page may hold up to this many times the records asked for; a source that ignores the page size sends its whole list. */
 const MOST_TIMES_PAGE = 10
 /** The statuses of an unknown or expired cursor. */
 const CURSOR_REFUSALS = new Set([400, 404, 410, 422])
 
 /**
- * Walks through the pages of a list, each in the order of the source, one page being fetched ahead while the consumer
- * handles the last. A page already received is handed out even after the world's signal has aborted.
+ * Walks the pages of a list in the source's order, fetching one page ahead while the consumer handles the last. A page already
+ * received is still yielded after the world's signal has aborted.
  *
  * @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_ENDLESS`, `SOURCE_TOO_LARGE`, `SOURCE_CURSOR_REFUSED`, `SOURCE_NOT_FOUND`,
  * `SOURCE_REQUEST_REFUSED`, and those of the envelope; DeferredError `INTERRUPTED`; whatever the client throws
@@ -79,15 +79,15 @@ export async function* walkPages(
           `Page of ${records.length} records at GET ${request.path}: expected about the ${request.pageSize} asked for, at most ${MOST_TIMES_PAGE} times as many.`,
           {
             kept: 'Everything read so far is kept; nothing is concluded from this walk.',
-            next: 'Where the source always answers with so many, raise LOANTAPE_PAGE_SIZE; else report this to whoever runs it.',
+            next: 'If the source always sends pages this large, raise LOANTAPE_PAGE_SIZE; otherwise report this to whoever runs it.',
           },
         )
       progress.take(page)
       if (nextCursor !== null) {
         cursor = nextCursor
         ahead = fetchPage(cursor)
-        // It is sent when undici has found the connection to be still open, two turns of the event loop from here: a
-        // consumer at work would keep it waiting.
+        // undici sends it two turns of the event loop from now, once it knows that the connection is still open. A consumer at
+        // work would delay that.
         await nextTurn()
         await nextTurn()
       }
@@ -122,7 +122,7 @@ async function askForPage(
 
 const KNOWN_REASONS = new Set([...Object.keys(PROBLEMS), ...Object.values(STATUS_CODES).map(String)])
 
-/** `code` or `title` of problem details (RFC 9457), as far as it can be told. */
+/** `code` or `title` of problem details (RFC 9457), if it is safe to show. */
 function reasonOf(body: unknown): string {
   if (!isObject(body)) return ''
   const given = [body.code, body.title].find((text) => typeof text === 'string' && text !== '')

@@ -71,7 +71,7 @@ export function hasStores(folder: DataFolder): boolean {
   return [stateDb, tapes, warehouse, releases, exports].some((path) => existsSync(path))
 }
 
-/** The names in a folder; none if it is no folder. */
+/** The names in a folder; none if it is not a folder. */
 export function listNames(dir: string): string[] {
   return statSync(dir, {throwIfNoEntry: false})?.isDirectory() ? readdirSync(dir).sort() : []
 }
@@ -83,8 +83,7 @@ export const DEMO_PROCESS = `pid ${process.pid} since ${performance.timeOrigin}`
 export const isDemoFolder = ({demoMark}: DataFolder) => existsSync(demoMark)
 
 /**
- * Creates the folder where it is missing and makes sure it can be written: by anything but a demo's own process only
- * where no demo made it.
+ * Creates the folder if it is missing and makes sure it can be written; a demo's folder only by that demo's own process.
  *
  * @throws ConfigError `NOT_WRITABLE`, `DEMO_FOLDER`
  */
@@ -96,7 +95,7 @@ export function requireWritable(folder: DataFolder): void {
 }
 
 /**
- * Creates the folder, a demo's or not, where it is missing and makes sure it can be written.
+ * Creates the folder if it is missing, a demo's or not, and makes sure it can be written.
  *
  * @throws ConfigError `NOT_WRITABLE`
  */
@@ -113,7 +112,7 @@ export function requireExports(folder: DataFolder, profile: string): void {
   const own = join(folder.exports, profile)
   for (const path of existsSync(own) ? [folder.exports, own] : [folder.exports])
     requireWritableFolder(`Folder '${path}'`, path, {
-      kept: 'Nothing was issued or written; batches that are there are kept.',
+      kept: 'Nothing was issued or written; existing batches are kept.',
       next: 'Make it a folder that loantape may write, then export again.',
     })
 }
@@ -135,11 +134,11 @@ const KEPT_NAMES =
  * Checks the file that `--out` names.
  *
  * @returns its absolute path
- * @throws ConfigError `OUT_PLACE` when its folder is not there, when it is a folder or one of the files that loantape keeps
+ * @throws ConfigError `OUT_PLACE` if its folder does not exist, or if it is a folder or a file that loantape keeps
  */
 export function requireOutFile(folder: DataFolder, out: string): string {
   const file = resolve(out)
-  if (!existsSync(dirname(file))) throw outError(out, 'expected a folder that is there')
+  if (!existsSync(dirname(file))) throw outError(out, 'expected a folder that exists')
   if (statSync(file, {throwIfNoEntry: false})?.isDirectory()) {
     throw outError(out, 'expected a file, not a folder')
   }
@@ -169,7 +168,7 @@ export function requireOwnPlace({sourceDir: dir}: {sourceDir?: string | undefine
   const [sources, fleetDir] = [dirname(dir), dirname(dirname(dir))]
   const place = resolve(dir, path)
   const named = isAbsolute(path) ? path : `${dir}/${path}`
-  // The system follows a link before a `..` after it, and `resolve` does not.
+  // The system follows a link before it applies a `..` after it; `resolve` does not.
   const reached = existsSync(named) ? realpathSync.native(named) : place
   const isForeign = (one: string) =>
     !isInside(one, dir) && (isInside(one, sources) || isInside(one, join(fleetDir, ENV_FILE)))
@@ -189,7 +188,7 @@ function outError(out: string, expected: string): LoantapeError {
   return newError('OUT_PLACE', `File '${out}' in --out: ${expected}.`)
 }
 
-/** `mkdir -p`. Node's own never returns where the system refuses a folder with ENOENT, as /proc does. */
+/** `mkdir -p`. Node's own never returns if the system refuses a folder with ENOENT, as /proc does. */
 function createFolder(path: string): void {
   if (existsSync(path)) return
   createFolder(dirname(path))
@@ -201,10 +200,10 @@ function createFolder(path: string): void {
 }
 
 /**
- * Checks a folder that is written outside of the data folder.
+ * Checks a new folder outside the data folder.
  *
  * @returns its absolute path
- * @throws ConfigError `OUT_PLACE` within the data folder, or where it holds something
+ * @throws ConfigError `OUT_PLACE` if it is within the data folder or not empty
  */
 export function requireNewFolder(folder: DataFolder, to: string, what: 'backup' | 'evidence'): string {
   const dir = resolve(to)
@@ -212,10 +211,7 @@ export function requireNewFolder(folder: DataFolder, to: string, what: 'backup' 
     throw newError('OUT_PLACE', `Folder '${dir}' for the ${what}: expected one outside the data folder.`)
   }
   if (existsSync(dir) && !(statSync(dir).isDirectory() && readdirSync(dir).length === 0)) {
-    throw newError(
-      'OUT_PLACE',
-      `Folder '${dir}' for the ${what}: expected one that is not there yet, or is empty.`,
-    )
+    throw newError('OUT_PLACE', `Folder '${dir}' for the ${what}: expected a new or empty one.`)
   }
   return dir
 }

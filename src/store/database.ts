@@ -27,11 +27,11 @@ export interface DatabaseOptions {
   attach?: readonly Attachment[]
   /** Catalog-qualified schemas, so that models can name tables of two files: `release.main,history.raw`. */
   searchPath?: string
-  /** By default as many as the size of the attached files calls for. */
+  /** By default as many as the size of the attached files warrants. */
   threads?: number
   /** How many connections; 1 by default. */
   lanes?: number
-  /** In an engine that nobody has used, as for questions of people. */
+  /** Uses an engine that nobody has used before, for queries that people type. */
   isFresh?: boolean
 }
 
@@ -55,7 +55,7 @@ export interface Database extends Queries, AsyncDisposable {
   readonly lanes: readonly Database[]
   /** Runs one or more statements; the last may have parameters. */
   run(sql: string, params?: DuckDBValue[]): Promise<void>
-  /** The rows of a query, some thousand at a time and never all in memory; values as {@link Queries} has them. */
+  /** The rows of a query, a few thousand at a time and never all in memory; values as {@link Queries} returns them. */
   stream(sql: string): AsyncGenerator<Json[][]>
 }
 
@@ -119,15 +119,15 @@ const ENGINE = {
   threads: '1',
   autoinstall_known_extensions: 'false',
   autoload_known_extensions: 'false',
-  // A table takes a block at least: of the engine's 262,144 bytes, most of a small lender's files would be empty.
+  // A table takes at least one block: at the engine's default of 262,144 bytes, a small lender's files would be mostly empty.
   default_block_size: '65536',
 }
 
-/** Instances that can be used again: the engine takes longer to make one than to answer most of what is asked of it. */
+/** Instances to reuse: creating one takes longer than most queries. */
 const spare: DuckDBInstance[] = []
 const MOST_SPARE = 1
 
-/** Sets what an instance, not a connection, was set to otherwise. RESET would leave the old limit of memory in force. */
+/** Resets what belongs to an instance, not to a connection. RESET would leave the old memory limit in force. */
 const setBack = () => [
   `set memory_limit = '${Math.floor(mostMemoryMb())}MB'`,
   `set temp_directory = '.tmp'`,
@@ -135,7 +135,7 @@ const setBack = () => [
   'reset disabled_compression_methods',
 ]
 
-/** Makes an instance as good as new; false if that cannot be, as where a file could not be written. */
+/** Makes an instance as good as new; false if that fails, for example because a file could not be written. */
 async function cleared(instance: DuckDBInstance): Promise<boolean> {
   const connection = await instance.connect()
   try {
@@ -210,7 +210,7 @@ function readRows(result: DuckDBMaterializedResult): Record<string, Json>[] {
     .map((values) => Object.fromEntries(values.map((value, column) => [names[column] ?? '', value])))
 }
 
-/** Requires that the engine reads a text to its end. @throws Error of one with a NUL character, where it would stop */
+/** Requires a text without NUL, where the engine would stop reading. @throws Error */
 export function requireText(sql: string): void {
   if (sql.includes('\0')) throw new Error('NUL character in a statement: expected text.')
 }
@@ -220,7 +220,7 @@ export async function requireOneStatement(connection: DuckDBConnection, sql: str
   requireText(sql)
   const {count} = await connection.extractStatements(sql).catch((error: unknown) => {
     const words = messageOf(error).replace('Failed to extract statements: ', '')
-    // So the engine counts none.
+    // The engine answers this to a text without statements.
     if (words === 'Error in native callback') return {count: 0}
     throw new Error(words, {cause: error})
   })
@@ -248,7 +248,7 @@ function totalMb(): number {
   return Math.min(totalmem(), process.constrainedMemory() || Number.POSITIVE_INFINITY) / 1e6
 }
 
-/** Most of the memory, in megabytes. */
+/** The most memory to use, in megabytes. */
 export function mostMemoryMb(): number {
   return totalMb() * 0.8
 }
@@ -259,7 +259,7 @@ export function loadMemoryMb(): number {
 }
 
 /**
- * Frees the engine's memory of closed databases: results hold it until V8 collects them, which it puts off because they are small
+ * Frees the engine's memory of closed databases: results hold it until V8 collects them, which it delays because they are small
  * on its own heap.
  */
 export async function giveBackMemory(): Promise<void> {
@@ -276,7 +276,7 @@ export type Cut = 'time' | 'memory' | 'stopped'
 const REPEAT_MS = 20
 
 /**
- * Interrupts what runs on connections, again and again until it is cleared: an interrupt between two statements is lost.
+ * Interrupts connections again and again until cleared: an interrupt between two statements is lost.
  *
  * @param list the connections, asked for each time
  */
@@ -289,10 +289,9 @@ function interruptUntilCleared(list: () => readonly Pick<Database, 'connection'>
 }
 
 /**
- * Runs statements, interrupting the one under way when they take longer than `limitMs` or when the process is asked to
- * stop.
+ * Runs statements and interrupts the running one if they take longer than `limitMs` or the process is asked to stop.
  *
- * @param explain makes the error of a cut; other failures are thrown as they are
+ * @param explain makes the error of a cut; other failures are thrown unchanged
  */
 export async function withinLimits<T>(
   db: Database,
@@ -325,11 +324,11 @@ export async function withinLimits<T>(
 }
 
 /**
- * Does pieces of work side by side, one at a time on each connection, and each after those it waits for.
+ * Runs pieces of work side by side, one at a time on each connection, each after those it waits for.
  *
- * @param pieces each after those it waits for, as if they were done one after the other
+ * @param pieces in an order in which they could run one after the other
  * @returns the results, in the order of the pieces
- * @throws what the first to fail has thrown; the others under way are interrupted then, and none is begun
+ * @throws the first failure; running pieces are then interrupted, and no others start
  */
 export async function inLanes<P, T>(
   {lanes}: Database,

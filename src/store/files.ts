@@ -21,8 +21,8 @@ import type {Refuse} from '../core/json.ts'
 import {temporaryBeside} from '../core/process.ts'
 
 /**
- * Gives a new file or folder the read rights of its folder. `main.ts` makes everything private to the user, which is wrong for what
- * is written outside of the data folder.
+ * Gives a new file or folder the read rights of its folder. `main.ts` makes everything private to the user, which is wrong
+ * outside the data folder.
  */
 export function shareWithFolder(path: string): void {
   const readers = statSync(dirname(path)).mode & 0o055
@@ -30,7 +30,7 @@ export function shareWithFolder(path: string): void {
   try {
     chmodSync(path, mode)
   } catch (error) {
-    // Shares of other systems have their own rights.
+    // Network shares may have their own rights.
     if (!['EPERM', 'ENOTSUP', 'EINVAL'].includes(codeOf(error))) throw error
   }
 }
@@ -39,11 +39,11 @@ export function shareWithFolder(path: string): void {
 const LOOK_MS = 5
 
 /**
- * Takes a lock that many readers or one writer can hold; the lock of a dead process is free. Everybody enters through a gate, which
- * a waiting writer keeps shut, so that new readers wait behind it.
+ * Takes a lock that many readers or one writer can hold; the lock of a dead process is free. Everybody enters through a gate,
+ * which a waiting writer keeps shut, so new readers wait behind it.
  *
- * @param path an empty file, made where it is missing, as `<path>.gate` is: SQLite's locks on them are the lock
- * @returns undefined when others still held it after `waitMs`
+ * @param path an empty file, created if missing, like `<path>.gate`: SQLite's locks on the two are the lock
+ * @returns undefined if others still hold it after `waitMs`
  */
 export async function takeFileLock(
   path: string,
@@ -136,7 +136,7 @@ export function keepText(path: string, text: string): void {
   writeFileAtomically(path, `${hash('sha256', text)}\n${text}`)
 }
 
-/** Reads what {@link keepText} wrote; undefined if it is missing or was damaged, and then it is removed. */
+/** Reads what {@link keepText} wrote; undefined if it is missing or damaged. A damaged file is removed. */
 export function readKept(path: string): string | undefined {
   if (!existsSync(path)) return undefined
   const kept = readFileSync(path, 'utf8')

@@ -45,7 +45,7 @@ export function isHolderAlive(holder: Holder, now: number): boolean {
   return holder.process_started === null || holder.process_started === readProcessStart(holder.pid)
 }
 
-/** Treats a heartbeat in the future as one of now: a living holder beats again, a dead one grows old. */
+/** Sets heartbeats in the future to now: a living holder beats again, a dead one grows old. */
 export function datePresent(stateDb: StateDb, table: 'lock' | 'job_run', now: number): void {
   stateDb.run(`update ${table} set heartbeat_at = ?1 where heartbeat_at > ?1`, [now])
 }
@@ -71,7 +71,7 @@ export interface Lock extends Disposable {
 
 const WAREHOUSE = 'warehouse'
 
-/** The living holder of the warehouse, or of what is named. */
+/** The living holder of the warehouse, or of the lock named. */
 export function findLockHolder(
   stateDb: StateDb,
   world: World,
@@ -82,7 +82,7 @@ export function findLockHolder(
 }
 
 /**
- * Locks the warehouse, or what is named, without waiting; the lock of a dead holder is taken over.
+ * Takes the lock of the warehouse, or the one named, without waiting; the lock of a dead holder is taken over.
  *
  * @throws LockedError `RUN_IN_PROGRESS` naming the holder's pid, start and progress
  */

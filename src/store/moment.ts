@@ -9,11 +9,11 @@ const rangeRow = z.object({first: z.string().nullable(), last: z.string().nullab
 const knownRow = z.object({known_at: z.string().nullable()})
 
 /**
- * Completes what was asked for. By default `asOf` is the latest business date, and `knownAt` the last apply that told
- * something about the days up to `asOf`: that appended anything, rates included, read a list of a deal, or was the first of its date. So the release
- * of a past date is the one that was current that night, whenever it is built.
+ * Fills in what was not asked for. `asOf` is by default the latest business date. `knownAt` is by default the last apply that told
+ * something about the days up to `asOf`: it appended anything, rates included, read a list of a deal, or was the first of its
+ * date. So the release of a past date is the one that was current that night, whenever it is built.
  *
- * @param today the business date now; no release is made for a later one
+ * @param today the present business date; no release is made for a later one
  * @throws ConfigError `MOMENT_RANGE`; UnexpectedError `HISTORY_MISSING`
  */
 export async function resolveMoment(
@@ -40,7 +40,7 @@ export async function resolveMoment(
   return {asOf, knownAt}
 }
 
-/** The last time anything about the days up to `asOf` was stored: a version, a rate, a list or the first walk of a day. */
+/** When anything about the days up to `asOf` was last stored: a version, a rate, a list or the first walk of a day. */
 async function findLastTold(db: Database, asOf: string): Promise<string | null> {
   const {known_at} = await db.one(
     knownRow,
@@ -76,11 +76,11 @@ async function findLastTold(db: Database, asOf: string): Promise<string | null> 
 }
 
 /**
- * What stands for everything a release knows: the `history_id` of the last settle by then. A settle that told nothing new
- * comes after `knownAt`, so the same release is named again.
+ * The `history_id` of the last settle by `knownAt`; it stands for everything a release knows. Settles that tell nothing new come
+ * after `knownAt`, so the same release gets the same name.
  *
  * @param knownAt `YYYY-MM-DD HH:MM:SS.ssssss`, UTC
- * @returns it and where the tape stood; '' where nothing had been stored by then
+ * @returns it and the head of the tape then; both '' if nothing had been stored by then
  */
 export function readHistoryId(db: Database, knownAt: string): Promise<{historyId: string; tapeHead: string}> {
   return db.one(

@@ -6,11 +6,11 @@ import type {DataFolder} from './data-folder.ts'
 import {type WentOn, wentOnSchema} from './release.ts'
 import type {StateDb} from './state-db.ts'
 
-/** A unit of the record that has ended: `no` counts from 1 without a gap, `chain` is that of its outcome. */
+/** A finished unit of the record: `no` counts from 1 without a gap, `chain` is that of its outcome. */
 export type RecordedUnit = z.output<typeof unitRow>
 const unitRow = z.object({
   no: z.number(),
-  /** The tape it stands on. */
+  /** The tape it is on. */
   tape: z.string(),
   /** `walk`, `look`, `rates`, `replay` or `act`. */
   kind: z.string(),
@@ -30,7 +30,7 @@ export function findHead(stateDb: StateDb): RecordHead {
 }
 
 /**
- * Adds a unit to the record. To be called in a transaction.
+ * Adds a unit to the record. Call it in a transaction.
  *
  * @param isHistory whether the warehouse must contain it
  */
@@ -78,7 +78,7 @@ export function listHistoryLosses(stateDb: StateDb): Set<string> {
   return new Set(stateDb.column(z.string(), 'select what from record_loss where is_in_history = 0'))
 }
 
-/** Adds to a manifest what the data folder has gone on without. */
+/** Adds to a manifest what the data folder went on without. */
 export function tellWentOn<Manifest extends object>(
   stateDb: StateDb,
   manifest: Manifest,
@@ -110,7 +110,7 @@ const tapeRow = z.object({
   removed_at: z.string().nullable(),
 })
 
-/** Notes a tape that is begun or continued, or what else is known of it. */
+/** Records a tape that is begun or continued, and whatever else is known about it. */
 export function noteTape(
   stateDb: StateDb,
   {
@@ -129,7 +129,7 @@ export function noteTape(
   if (Object.keys(more).length > 0) changeTape(stateDb, unit, more)
 }
 
-/** Changes what is known of a tape. */
+/** Changes what is known about a tape. */
 export function changeTape(stateDb: StateDb, unit: string, changes: Partial<TapeRow>): void {
   stateDb.update('tape', {unit}, changes)
 }
@@ -144,7 +144,7 @@ export function findTape(stateDb: StateDb, unit: string): TapeRow | undefined {
   return stateDb.first(tapeRow, 'select * from tape where unit = ?', [unit])
 }
 
-/** The fingerprint of the present key of tapes; undefined before the first. */
+/** The fingerprint of the present tape key; undefined before the first. */
 export function findTapeKey(stateDb: StateDb): string | undefined {
   const sql = 'select fingerprint from tape_key order by since desc, rowid desc limit 1'
   return stateDb.column(z.string(), sql).at(0)
@@ -167,7 +167,7 @@ export interface Disagreement {
   losses: string[]
 }
 
-/** Refuses a folder whose stores do not tell the same. @throws ConfigError `STORES_DISAGREE` */
+/** Refuses a folder whose stores disagree. @throws ConfigError `STORES_DISAGREE` */
 export function refuse({root}: DataFolder, [first, ...others]: readonly Disagreement[]): void {
   if (!first) return
   const more = others.length > 0 ? ` (${quantity(others.length, 'more problem')}: \`loantape verify\`.)` : ''

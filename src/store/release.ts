@@ -102,7 +102,7 @@ export const releaseManifestSchema = z.object({
 export interface ReleaseDatabases {
   /** Its published tables. */
   database: string
-  /** The `work` tables that its pages and the next build go on from. */
+  /** The `work` tables, which its pages and the next build read. */
   work: string
 }
 
@@ -246,7 +246,7 @@ export function readReleaseModels(dir: string): ReleaseModel[] {
 /** What queries may spill to the disk. */
 const MOST_SPILLED = '4GB'
 
-/** What a question of a person may use. */
+/** The limits of a query that a person typed. */
 interface QuestionOptions {
   /** The engine's memory; 80 % of all memory by default. */
   memoryMb?: number | undefined
@@ -281,8 +281,8 @@ export async function openRelease(
 }
 
 /**
- * Opens a release as {@link openRelease} does, for statements that somebody typed: nothing outside it can be read or written, no
- * statement can change that, and nobody else uses the engine before or after.
+ * Opens a release as {@link openRelease} does, for statements that people type: they can neither read nor write anything outside
+ * it, no statement can change that, and nobody else uses the engine before or after.
  */
 export async function openForQuestions(release: Release, options: QuestionOptions = {}): Promise<Database> {
   const {memoryMb, withWork, spillDir, file} = options

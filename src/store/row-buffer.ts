@@ -23,7 +23,7 @@ export interface AppendTarget {
   table: string
 }
 
-/** Collects rows for a table in the engine's own form; only texts are on the JavaScript heap. */
+/** Collects rows for a table in the engine's own form; only texts stay on the JavaScript heap. */
 interface RowBuffer {
   /** Adds a row, which has a value for every column. */
   push(row: readonly ColumnValue[]): void

@@ -93,13 +93,13 @@ export function findLastRun(stateDb: StateDb, command: string): Run | undefined 
   return stateDb.first(runRow, sql, [command])
 }
 
-/** The latest run of `command` that ended well. */
+/** The latest run of `command` that succeeded. */
 export function findLastSuccess(stateDb: StateDb, command: string): Run | undefined {
   const sql = 'select * from run where command = ? and exit_code = 0 order by ended_at desc limit 1'
   return stateDb.first(runRow, sql, [command])
 }
 
-/** The run that ended a job: the last that failed, or died, while the job's attempt went on, and for the same reason. */
+/** The run that made a job fail: the last one during the attempt that failed with the same error, was interrupted, or died. */
 export function findFailedRun(
   stateDb: StateDb,
   attempt: {started_at: string | null; ended_at: string | null; error_code: string | null},
@@ -113,7 +113,7 @@ export function findFailedRun(
   )
 }
 
-/** The latest run of the same command after another, without those that were deferred or stopped. */
+/** The latest finished run of the same command after another, except those that were locked out or stopped. */
 export function findOutcomeSince(stateDb: StateDb, {command, started_at, run_id}: Run): Run | undefined {
   return stateDb.first(
     runRow,
@@ -134,7 +134,7 @@ const syncRow = z.object({
   changes: z.number(),
 })
 
-/** Sums the figures of all syncs that ended well. */
+/** Sums the figures of all successful syncs. */
 export function sumSyncs(stateDb: StateDb) {
   const change = (kind: string) => `coalesce(summary ->> '$.changes.${kind}', 0)`
   return stateDb.one(
@@ -150,7 +150,7 @@ export function sumSyncs(stateDb: StateDb) {
   )
 }
 
-/** Counts the runs of each job by state, and looks at the last: how late it began, what bytes of batches it wrote. */
+/** Counts the runs of each job by state; of the last run, how late it began and how many bytes of batches it wrote. */
 export function sumJobRuns(stateDb: StateDb) {
   const runs = stateDb.all(
     z.object({job: z.string(), state: z.string(), runs: z.number()}),

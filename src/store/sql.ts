@@ -7,9 +7,9 @@ import type {Database, Queries} from './database.ts'
 import {readWritten} from './files.ts'
 
 /**
- * Reads a model, check or seed, which people write with any editor: without a byte order mark, lines ending in LF.
+ * Reads a model, check or seed, which people write with any editor: drops a byte order mark, and makes line ends LF.
  *
- * @throws CheckError `SQL_FILE` when it cannot be read or is no UTF-8
+ * @throws CheckError `SQL_FILE` if it cannot be read or is not UTF-8
  */
 export function readSqlFile(path: string): string {
   let bytes: Buffer
@@ -25,7 +25,7 @@ export function readSqlFile(path: string): string {
   return text.replace(/^\uFEFF/, '').replaceAll('\r\n', '\n')
 }
 
-/** Finds the first byte that is no UTF-8: there the decoded text differs from the bytes. */
+/** Finds the first byte that is not UTF-8: there the decoded text differs from the bytes. */
 function explainByte(path: string, bytes: Buffer, text: string): LoantapeError {
   const isOther = (index: number) => {
     const at = Buffer.byteLength(text.slice(0, index))
@@ -36,11 +36,11 @@ function explainByte(path: string, bytes: Buffer, text: string): LoantapeError {
   const lines = before.split('\n')
   return newError(
     'SQL_FILE',
-    `Byte 0x${byte} in ${path}:${lines.length}:${(lines.at(-1)?.length ?? 0) + 1}: expected UTF-8, which editors and spreadsheets offer when a file is saved.`,
+    `Byte 0x${byte} in ${path}:${lines.length}:${(lines.at(-1)?.length ?? 0) + 1}: expected UTF-8; editors and spreadsheets offer it when they save a file.`,
   )
 }
 
-/** The files of a folder with this ending, by name; none if there is no such folder. */
+/** The files of a folder whose names end this way, sorted by name; none if there is no such folder. */
 export function listFiles(folder: string, ending: string): string[] {
   if (!existsSync(folder)) return []
   const names = readdirSync(folder).filter((name) => name.endsWith(ending))
@@ -54,9 +54,7 @@ export function splitHeader(text: string): {header: string[]; sql: string} {
   return {header: end === -1 ? lines : lines.slice(0, end), sql: text.replace(/;\s*$/, '\n')}
 }
 
-/**
- * SQL of a text as it is compared: in lower case, without the blanks around it, which are those of JavaScript's `trim`.
- */
+/** SQL that makes a text comparable: in lower case, without surrounding blanks, which are those of JavaScript's `trim`. */
 export function canonicalSql(text: string): string {
   return `lower(regexp_replace(${text}, '^[\\s\\x0b\\p{Z}\\x{feff}]+|[\\s\\x0b\\p{Z}\\x{feff}]+$', '', 'g'))`
 }
@@ -71,7 +69,7 @@ export function readColumns(db: Database, table: string): Promise<TableColumn[]>
 }
 
 /**
- * What a table of the database attached as `release` says of itself; empty where it says nothing.
+ * The comment of a table in the database attached as `release`; empty if it has none.
  *
  * @param table `core.deal`
  */

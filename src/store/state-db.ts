@@ -14,7 +14,7 @@ export class StateDb implements Disposable {
   readonly db: DatabaseSync
   readonly #statements = new Map<string, StatementSync>()
 
-  /** Opens the file; waits as long as this for another writer. */
+  /** Opens the file and waits up to `patienceMs` for another writer. */
   constructor(path: string, patienceMs = 5000) {
     this.db = new DatabaseSync(path, {timeout: patienceMs})
   }
@@ -41,7 +41,7 @@ export class StateDb implements Disposable {
     return this.all(z.record(z.string(), value), sql, values).flatMap((row) => Object.values(row))
   }
 
-  /** Runs a statement that finds nothing. */
+  /** Runs a statement that returns no rows. */
   run(sql: string, values: readonly SQLInputValue[] = []): StatementResultingChanges {
     return this.#prepare(sql).run(...values)
   }
@@ -80,13 +80,13 @@ export class StateDb implements Disposable {
   }
 }
 
-/** The folder in a data folder into which a backup is copied before its files go to their places. */
+/** The folder that a restore copies a backup into before its files go to their places. */
 export const RESTORING = '.restoring'
 
 /**
  * Whether a data folder has a state database.
  *
- * @throws ConfigError `RESTORE_UNFINISHED` where a restore died, or is under way
+ * @throws ConfigError `RESTORE_UNFINISHED` if a restore died or is under way
  */
 export function hasStateDb({stateDb}: {stateDb: string}): boolean {
   requireRestored(stateDb)
@@ -98,15 +98,15 @@ function requireRestored(stateDb: string): void {
   if (!existsSync(join(root, RESTORING))) return
   throw newError(
     'RESTORE_UNFINISHED',
-    `Data folder '${root}' holds a part of a backup: its restore did not end.`,
+    `Data folder '${root}' holds part of a backup: its restore did not finish.`,
   )
 }
 
 /**
  * Opens the state database and brings its tables up to date.
  *
- * @param patienceMs how long another writer is waited for, during which this process does nothing else; five seconds by default
- * @throws UnexpectedError `DATA_NEWER` when a later version of loantape has written it, `STATE_UNREADABLE`;
+ * @param patienceMs how long to wait for another writer, which blocks this process; five seconds by default
+ * @throws UnexpectedError `DATA_NEWER` if a later version of loantape has written it, `STATE_UNREADABLE`;
  * ConfigError `NOT_WRITABLE`, `RESTORE_UNFINISHED`; LockedError `STATE_BUSY`
  */
 export function openStateDb(path: string, patienceMs?: number): StateDb {
@@ -126,7 +126,7 @@ export function openStateDb(path: string, patienceMs?: number): StateDb {
 /** https://sqlite.org/rescode.html */
 const [BUSY, CORRUPT, NOT_A_DATABASE, READ_ONLY, CANNOT_OPEN] = [5, 11, 26, 8, 14]
 
-/** Rewords SQLite's errors that somebody can fix; others stay as they are. */
+/** Rewords those errors of SQLite that a user can fix; others stay as they are. */
 function explainFault(path: string, cause: unknown): unknown {
   // The low byte is the kind of fault, the rest its details.
   const fault = cause instanceof Error && 'errcode' in cause ? Number(cause.errcode) & 0xff : undefined
@@ -283,7 +283,7 @@ export const MIGRATIONS: readonly string[] = [
    ) strict;
    create index issued_line_by_deal on issued_line (deal_id);
    create index issued_line_by_number on issued_line (journal_no, line_no);
-   -- Whatever planned it: a profile never gets a number twice.
+   -- No plan, however wrong, gives a profile a number twice.
    create trigger issued_once before insert on issued_line
    when exists (
      select 1
@@ -296,7 +296,7 @@ export const MIGRATIONS: readonly string[] = [
      select raise(abort, 'this journal number is issued already');
    end;
 
-   -- By place, because a name can come to mean another one.
+   -- By place, because a target's name can be given to another place.
    create table delivery (
      place text not null,
      target text not null,
@@ -317,7 +317,7 @@ export const MIGRATIONS: readonly string[] = [
      primary key (place, profile, batch_id, name)
    ) strict;
 
-   -- Instants are ISO 8601, but not_before and heartbeat_at, ms since the epoch.
+   -- Instants are ISO 8601, except not_before and heartbeat_at: ms since the epoch.
    create table job_watch (
      job text primary key,
      schedule text not null,
@@ -391,7 +391,7 @@ export const MIGRATIONS: readonly string[] = [
      primary key (job_run_id, attempt)
    ) strict;
 
-   -- Instants of the real clock; settled_at is null while the walk goes on, changes and missed where nothing was compared.
+   -- Instants of the real clock; settled_at is null while the walk runs, changes and missed if nothing was compared.
    create table webhook_coverage (
      walk_id text primary key,
      began_at text not null,
@@ -414,7 +414,7 @@ export const MIGRATIONS: readonly string[] = [
      sha256 text,
      removed_at text
    ) strict;
-   -- Every unit that ended, in the order of the record. chain: of its outcome, which names the chain of the unit before.
+   -- Every finished unit, in the order of the record. chain: of its outcome, which names the chain of the unit before.
    create table tape_unit (
      no integer primary key,
      tape text not null,
@@ -432,7 +432,7 @@ export const MIGRATIONS: readonly string[] = [
      what text primary key,
      is_in_history integer not null
    ) strict;
-   -- When that was, why, and how many units and batches it was.
+   -- When and why it was given up, and how many units and batches.
    create table went_on (
      at text not null,
      why text not null,

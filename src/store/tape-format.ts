@@ -60,8 +60,8 @@ const bodySchema = z.object({body: z.string()})
 const digest = (content: string | Buffer) => createHash('sha256').update(content).digest('hex')
 
 /**
- * Writes a line: the frame with the sha256 of its body, the chain, the body. A body of one line of UTF-8 stands as received,
- * one of several lines as JSON text, any other as base64. The chain covers the digest, so that a body may be dropped one day.
+ * Writes a line: the frame with the sha256 of its body, the chain, the body. A body of one line of UTF-8 is written as received,
+ * one of several lines as JSON text, any other as base64. The chain covers the body's digest, so the body may be dropped later.
  */
 export function formatLine(
   frame: Frame,
@@ -105,7 +105,7 @@ export function readChain(text: string): string | undefined {
   return from < MARK.length ? undefined : text.slice(from, from + CHAIN_START.length)
 }
 
-/** Reads a line and verifies that it follows `previous`; else returns what is wrong. */
+/** Reads a line and verifies that it follows `previous`; otherwise returns what is wrong. */
 export function parseLine(text: string, previous: string): TapeLine | {problem: string} {
   const line = readLineAlone(text)
   if (!line) return {problem: 'it has no chain'}
@@ -132,9 +132,10 @@ export function readLineAlone(text: string): TapeLine | undefined {
 }
 
 /*
- * A tape is a header line `loantape tape 1 <fingerprint of its key> <id of its data folder> <its id>` and groups of lines, each: its
- * length in 4 bytes, then a nonce of 12 bytes, the lines compressed with zstd and encrypted with AES-256-GCM, and the tag of 16 bytes.
- * The two ids and the number of the group, from 0, are authenticated with it: groups cannot change places, nor go to another tape.
+ * A tape is a header line `loantape tape 1 <fingerprint of its key> <id of its data folder> <its id>` and groups of lines. A group
+ * is its length in 4 bytes, a nonce of 12 bytes, the lines compressed with zstd and encrypted with AES-256-GCM, and a tag of 16
+ * bytes. The two ids and the number of the group, from 0, are authenticated with it: no group can be moved within its tape or to
+ * another.
  */
 
 const CIPHER = 'aes-256-gcm'
@@ -166,7 +167,7 @@ export function formatHeader({fingerprint}: TapeKey, tapeId: string): string {
   return `loantape tape 1 ${fingerprint} ${tapeId}\n`
 }
 
-/** Parses a header; null if it is none. */
+/** Parses a header; null if it is not one. */
 export function parseHeader(head: Buffer): {fingerprint: string; tapeId: string} | null {
   const [, fingerprint, tapeId] = HEADER.exec(head.toString('latin1')) ?? []
   return fingerprint === undefined || tapeId === undefined ? null : {fingerprint, tapeId}
@@ -218,7 +219,7 @@ export function openGroup(sealed: Buffer, place: GroupPlace, key: TapeKey): stri
 
 /** The key that tapes are sealed with. */
 export interface TapeKey {
-  /** 32 of them. */
+  /** 32 bytes. */
   bytes: Buffer
   /** Names the key without giving it away: 16 hex digits. */
   fingerprint: string
@@ -226,23 +227,23 @@ export interface TapeKey {
 
 const KEY_TEXT = /^[0-9a-f]{64}$/
 
-/** The key of 32 bytes. */
+/** The key made of 32 bytes. */
 export function createTapeKey(bytes: Buffer): TapeKey {
   const digest = createHash('sha256').update('loantape tape key').update(bytes).digest('hex')
   return {bytes, fingerprint: digest.slice(0, 16)}
 }
 
-/** The MAC of a text under a key of its own that is derived for this purpose: 64 hex digits. */
+/** The MAC of a text under a key derived for this purpose: 64 hex digits. */
 export function computeMac({bytes}: TapeKey, purpose: string, text: string): string {
   const derived = Buffer.from(hkdfSync('sha256', bytes, '', purpose, 32))
   return createHmac('sha256', derived).update(text).digest('hex')
 }
 
 /**
- * Reads a key; undefined where its file is not there.
+ * Reads a key; undefined if its file does not exist.
  *
- * @throws ConfigError `TAPE_KEY_FILE` for a file inside the data folder, where whoever copies the folder would have both,
- * `TAPE_KEY_FILE`
+ * @throws ConfigError `TAPE_KEY_FILE` if it cannot be read, or lies inside the data folder, where a copy of the folder would
+ * include it
  */
 export function readTapeKey(file: string, root: string): TapeKey | undefined {
   requireOutside(file, root)
@@ -258,8 +259,8 @@ export function readTapeKey(file: string, root: string): TapeKey | undefined {
 }
 
 /**
- * Makes a new key, readable by its owner alone. Where another process, such as the first walk of another lender, has just made one,
- * that is the key: replaced, it would leave tapes that nobody can read.
+ * Makes a new key, readable by its owner alone. If another process, such as the first walk of another lender, has just made one,
+ * returns that key: replacing it would leave tapes that nobody can read.
  *
  * @throws ConfigError `TAPE_KEY_FILE`
  */
@@ -302,7 +303,7 @@ function requireOutside(file: string, root: string): void {
   if (!isInside(file, root)) return
   throw newError(
     'TAPE_KEY_FILE',
-    `Key of tapes '${file}' in LOANTAPE_TAPE_KEY_FILE: expected a file outside the data folder, whose copies it would open.`,
+    `Key of tapes '${file}' in LOANTAPE_TAPE_KEY_FILE: expected a file outside the data folder, so that a copy of the folder does not include it.`,
   )
 }
 

@@ -68,7 +68,7 @@ interface WholeTape {
   sha256: string
 }
 
-/** Writes a tape of one group atomically, under another name in the folder of all tapes first. */
+/** Writes a tape of one group atomically, first under another name in the folder of all tapes. */
 export function writeWholeTape(
   {tapes, path}: {tapes: string; path: string},
   lines: readonly {frame: Frame; body?: Buffer}[],
@@ -94,7 +94,7 @@ export function writeWholeTape(
   return {chain, bytes: content.length, sha256: digestFileNow(path)}
 }
 
-/** Continues a tape after its last whole group; a torn rest is cut off. */
+/** Continues a tape after its last whole group; cuts off a torn rest. */
 export async function resumeTape(path: string, key: TapeKey, end: TapeEnd): Promise<TapeWriter> {
   const file = await open(path, 'r+')
   await file.truncate(end.bytes)
@@ -183,10 +183,10 @@ export interface TapeEnd {
 export type NumberedLine = TapeLine & {number: number}
 
 /**
- * Reads a tape group by group, so that its length costs no memory.
+ * Reads a tape group by group, so its length costs no memory.
  *
- * @param isWanted by its text; a line that is not is left out, and neither it nor its body is compared with what it says of itself
- * @returns its lines, and how far they could be read so far
+ * @param isWanted judges a line by its text; unwanted lines are skipped, and neither their chain nor their body is verified
+ * @returns its lines, and how far it has been read so far
  * @throws UnexpectedError `TAPE_KEY_WRONG` when it is sealed with another key
  */
 export function openTape(
@@ -215,9 +215,9 @@ function* readWanted(
       readSync(file, bytes, 0, bytes.length, from)
       return bytes
     }
-    if (!stats.isFile()) return stop('what lies in its place is no file')
+    if (!stats.isFile()) return stop('it is not a file')
     const header = parseHeader(read(0, HEADER_BYTES))
-    if (header === null) return stop('it does not begin as a tape')
+    if (header === null) return stop('it does not begin like a tape')
     const {fingerprint, tapeId} = header
     if (fingerprint !== key.fingerprint)
       throw newError(
@@ -253,7 +253,7 @@ function* readWanted(
   }
 }
 
-/** Reads the header of a tape; undefined if the file is no tape. */
+/** Reads the header of a tape; undefined if the file is not a tape. */
 export function readTapeHeader(path: string): {fingerprint: string; folderId: string} | undefined {
   const file = openSync(path, 'r')
   try {
@@ -267,8 +267,8 @@ export function readTapeHeader(path: string): {fingerprint: string; folderId: st
 }
 
 /**
- * The lines of a tape's first group and of its last whole one, and where that ends, without what is between: it is found by the lengths
- * of the groups. Chains are not compared.
+ * The lines of a tape's first group and of its last whole one, and where the latter ends. The groups between are skipped by their
+ * lengths. Chains are not verified.
  */
 export function readEnds(path: string, key: TapeKey): {first: TapeLine[]; last: TapeLine[]; bytes: number} {
   const file = openSync(path, 'r')
@@ -306,7 +306,7 @@ export function readEnds(path: string, key: TapeKey): {first: TapeLine[]; last: 
 }
 
 /**
- * Reads every line of a tape that is whole, or those that are wanted.
+ * Reads every line of a whole tape, or only the wanted ones.
  *
  * @throws UnexpectedError `TAPE_DAMAGED`, `TAPE_KEY_WRONG`
  */

@@ -9,7 +9,7 @@ import {openHistory} from './warehouse.ts'
 
 /** A rule as SQL that returns the rows that break it; the first column names each. */
 export interface Rule {
-  /** Table 'raw.walk': a walk that …, to which the rows are added. */
+  /** What the rows have in common, such as `Certificates whose records do not add up, table 'raw.walk'`; the rows follow it. */
   problem: string
   sql: string
 }
@@ -47,7 +47,7 @@ function describeRow(row: Record<string, unknown>): string {
   return `${first?.[1]}${others.length > 0 ? ` (${others.join(', ')})` : ''}`
 }
 
-const WAREHOUSE_NEXT = 'Run `loantape rebuild`, which says in what the warehouse differs from the tapes.'
+const WAREHOUSE_NEXT = 'Run `loantape rebuild`, which says how the warehouse differs from the tapes.'
 
 /** Verifies that every table of the warehouse is readable and every certificate ties out to the cent. */
 export async function verifyWarehouse(folder: DataFolder): Promise<{walks: number; faults: Failure[]}> {
@@ -89,7 +89,7 @@ const RATE_RULES: readonly Rule[] = [
       order by all`,
   },
   {
-    problem: `Values that stand twice in table 'raw.rate'`,
+    problem: `Values stored twice in table 'raw.rate'`,
     sql: `
       select feed, rate, rate_date, value
       from rate
@@ -110,7 +110,7 @@ function listVersionRules({name, idColumn}: Stream): Rule[] {
         order by all`,
     },
     {
-      problem: `Versions that stand twice in table 'raw.${version}'`,
+      problem: `Versions stored twice in table 'raw.${version}'`,
       sql: `
         select ${idColumn}, observed_at, count(*) as copies
         from ${version}

@@ -39,9 +39,9 @@ interface WarehouseConfig {
 /** The warehouse, attached for writing as `warehouse` to an engine in memory. */
 export interface Warehouse extends Database {
   /**
-   * Closes the file as long as `work` takes, so that others may read it; tables in memory stay.
+   * Closes the file while `work` runs, so that others may read it; tables in memory stay.
    *
-   * @throws LockedError `WAREHOUSE_LOCKED` when others still read it after the longest wait
+   * @throws LockedError `WAREHOUSE_LOCKED` if others still read it after the longest wait
    */
   closedWhile<T>(work: () => Promise<T>): Promise<T>
 }
@@ -53,11 +53,11 @@ const MAX_THREADS = 4
 const MAX_WAIT_MINUTES = 10
 
 /**
- * Opens the warehouse for writing, and brings its tables up to date. Nobody else reads it meanwhile; who reads it already is
- * waited for. A write-ahead log that cannot be replayed is set aside, never deleted: what it held is on the tapes.
+ * Opens the warehouse for writing, and brings its tables up to date. Waits for those who read it, and keeps others out. A
+ * write-ahead log that cannot be replayed is set aside, never deleted: what it held is on the tapes.
  *
- * @throws LockedError `WAREHOUSE_LOCKED` when others have it open after the longest wait
- * @throws UnexpectedError `WAREHOUSE_UNREADABLE` when the file does not open, `WAREHOUSE_MISSING` when it is lost
+ * @throws LockedError `WAREHOUSE_LOCKED` if others have it open after the longest wait
+ * @throws UnexpectedError `WAREHOUSE_UNREADABLE` if the file does not open, `WAREHOUSE_MISSING` if it is lost
  */
 export async function openWarehouse(
   folder: DataFolder,
@@ -105,7 +105,7 @@ export async function openWarehouse(
 }
 
 /**
- * Makes sure that a data folder's warehouse is not written as long as this is held, or with `write` not read either.
+ * Locks a data folder's warehouse: while this is held, nobody writes it, and with `write` nobody reads it either.
  *
  * @throws LockedError `WAREHOUSE_LOCKED`
  */
@@ -135,20 +135,20 @@ export async function prepareLoad(
 }
 
 /**
- * Makes sure that a warehouse is there, or never was: a new one in place of one that is lost would begin history anew.
+ * Throws if tapes exist but the warehouse is missing: a new one would start history over.
  *
  * @throws UnexpectedError `WAREHOUSE_MISSING`
  */
 function requirePresent({warehouse, tapes}: DataFolder): void {
   if (existsSync(warehouse) || !existsSync(tapes)) return
-  // Acts are no history.
+  // Acts are not history.
   const names = readdirSync(tapes, {recursive: true, encoding: 'utf8'}).filter((name) =>
     name.endsWith('.zst'),
   )
   if (names.every((name) => basename(name).startsWith('act_'))) return
   throw newError(
     'WAREHOUSE_MISSING',
-    `File '${warehouse}' is not there, and '${tapes}' is: expected both, or none in a new data folder.`,
+    `File '${warehouse}' is missing, although '${tapes}' exists: expected both, or neither in a new data folder.`,
   )
 }
 
@@ -167,7 +167,7 @@ async function countThreads(db: Database, {warehouse}: DataFolder): Promise<numb
   return Math.min(MAX_THREADS, threadsFor(statSync(warehouse).size + staged))
 }
 
-/** The pause between tries of a file that a stranger has open. */
+/** The pause between tries to open a file that another program has open. */
 const TRY_MS = 100
 
 async function attachWarehouse(
@@ -278,10 +278,10 @@ export async function migrate(db: Database, catalog: string, dir?: string): Prom
 }
 
 /**
- * The migrations an attached database has not had yet, in order.
+ * The migrations an attached database still lacks, in order.
  *
- * @throws UnexpectedError `DATA_NEWER` when it has one this version does not know, `MIGRATION_CHANGED` when one it
- * has was another file then
+ * @throws UnexpectedError `DATA_NEWER` if it has one this version does not know, `MIGRATION_CHANGED` if the file of one it
+ * has was changed since
  */
 async function listPendingMigrations(
   db: Database,
@@ -302,7 +302,7 @@ async function listPendingMigrations(
     if (migration.sha256 !== sha256)
       throw newError(
         'MIGRATION_CHANGED',
-        `Migration '${name}' in the warehouse: expected the file it was made with, whose sha256 it keeps; this installation's is another.`,
+        `Migration '${name}' in the warehouse: expected the file it was made with; this installation's has another sha256.`,
         {
           next: `Bring back sql/migrations/${name} as it was released; what has to change goes into the next migration.`,
         },
@@ -312,7 +312,7 @@ async function listPendingMigrations(
   return [...known.values()]
 }
 
-/** Whether there are no tables: a run failed while it made the file. */
+/** Whether there are no tables, as when a run failed while creating the file. */
 async function isEmpty(db: Database, catalog: string): Promise<boolean> {
   return (await db.all(z.unknown(), 'from duckdb_tables() where database_name = $1', [catalog])).length === 0
 }
@@ -370,7 +370,7 @@ export async function writeChanged(
   })
 }
 
-/** The same within a transaction. */
+/** Stores a value, replacing the one before; call it in a transaction. */
 export async function replaceSetting(db: Database, name: SettingName, value: string): Promise<void> {
   await db.run('delete from warehouse.raw.setting where name = $1', [name])
   await db.run('insert into warehouse.raw.setting values ($1, $2)', [name, value])
@@ -378,7 +378,7 @@ export async function replaceSetting(db: Database, name: SettingName, value: str
 
 /**
  * The key of the hashes in this warehouse: the data folder's own, made when it is first needed.
- * The warehouse remembers its fingerprint: under another key the same person would be two.
+ * The warehouse remembers its fingerprint: under another key, one person would become two.
  *
  * @throws ConfigError `HASH_KEY_CHANGED`
  */
@@ -390,7 +390,7 @@ export async function requireHashKey(db: Database, folder: DataFolder): Promise<
   if (pinned === undefined || pinned === fingerprint) return key
   throw newError(
     'HASH_KEY_CHANGED',
-    `Key of hashed e-mail addresses in '${folder.hashKey}': it is not the one under which those of this data folder were hashed.`,
+    `Key of hashed e-mail addresses in '${folder.hashKey}': it is not the key that those of this data folder were hashed with.`,
   )
 }
 
@@ -408,7 +408,7 @@ function createOwnKey(folder: DataFolder): string {
 }
 
 /**
- * Opens the warehouse for reading, attached as `history`; nobody writes it meanwhile. Its tables are brought up to date first.
+ * Opens the warehouse for reading, attached as `history`; nobody can write it meanwhile. Its tables are brought up to date first.
  *
  * @throws UnexpectedError `HISTORY_MISSING` when nothing was ever stored
  */

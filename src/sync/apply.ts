@@ -63,8 +63,8 @@ export function applyObservations(
 }
 
 /**
- * Version rows: what was observed as it was observed, and for absences the state that was last known. Only ids are sorted for
- * `seq`: a window over whole rows would pass them all through one thread.
+ * Version rows: observations as they are, absences with the last known state. Only ids are sorted for `seq`: a window over whole
+ * rows would pass them all through one thread.
  */
 function buildAppendSql(stream: Stream): string {
   const {version} = tablesOf(stream)
@@ -122,7 +122,7 @@ function buildAppendSql(stream: Stream): string {
     join placed using (${idColumn})`
 }
 
-/** Own pages that confirmed a value without changing it: they make no version. */
+/** Own pages that confirmed a value without changing it; they append no version. */
 function buildConfirmSql({idColumn, confirmed}: Stream, confirmation: string): string {
   return `
     insert into ${confirmation} by name
@@ -149,7 +149,7 @@ function buildReplacedSql(stream: Stream): string {
 }
 
 /**
- * The latest states that change. Without a new version only what steers the next detail requests moves: the digest
+ * The latest states that change. Without a new version, only what decides on the next detail requests moves: the digest
  * of the list row and the instant of the last detail.
  */
 function buildNextHeadSql(stream: Stream): string {
@@ -188,9 +188,9 @@ const TERMS = ['present', 'kept_quarantined', 'kept_missing', 'adjusted']
 /**
  * SQL that completes the bridge of the certificate `$1`, in records and amount:
  * present = distinct + kept because quarantined + kept because missing + adjusted by observations outside the list.
- * Of a child stream only what belongs to the parents it listed.
+ * For a child stream, it covers only the children of parents it listed.
  *
- * Every record falls under exactly one term, so the bridge is exact; a check on the release compares both sides.
+ * Every record falls under exactly one term, so the bridge is exact; a check of the release compares both sides.
  */
 function buildBridgeSql(stream: Stream): string {
   const {idColumn} = stream
@@ -252,16 +252,16 @@ function buildBridgeSql(stream: Stream): string {
     where walk.walk_id = $1`
 }
 
-/** Only the most frequent of each kind are kept, so that a source with ids as field names floods no report. */
+/** Only the most frequent of each kind are kept, so that a source with ids as field names cannot flood a report. */
 const MOST_FINDINGS = 100
 
 /**
- * Stores in `raw.drift` where the staged records of a walk are not as the contract has them, each with the number of
- * records that show it: fields it does not know (`new_field`, one level deep as `borrower.name`), optional fields that
- * a record's own page leaves out (`missing_field`), and values outside the vocabularies (`unknown_value`). List rows
- * are known to be shorter: they miss nothing.
+ * Stores in `raw.drift` where the staged records of a walk differ from the contract, each finding with the number of records that
+ * show it: fields it does not know (`new_field`, one level deep as `borrower.name`), optional fields that a record's own page
+ * leaves out (`missing_field`), and values outside the vocabularies (`unknown_value`). List rows are shorter by design: they miss
+ * nothing.
  *
- * To be called while the walk is staged.
+ * Call it while the walk is staged.
  */
 function recordDrift(db: Database, stream: Stream, {walkId}: {walkId: string}): Promise<void> {
   return db.run(buildDriftSql(stream), [walkId])
@@ -273,7 +273,7 @@ const findingRow = z.object({
   kind: z.enum(['new_field', 'missing_field', 'unknown_value']),
   /** `borrower.name` */
   path: z.string(),
-  /** The value of an `unknown_value`; else null. */
+  /** The value of an `unknown_value`; otherwise null. */
   value: z.string().nullable(),
   records: z.coerce.number(),
 })
@@ -343,7 +343,7 @@ function buildMissingFieldSql({idColumn}: Stream, column: string): string {
     where source = 'detail' and not ${column}_present`
 }
 
-/** A vocabulary without a fixed list is what was stored before; the first values are no drift. */
+/** A vocabulary without a fixed list consists of the values stored before; the first values are not drift. */
 function buildUnknownValuesSql(stream: Stream, {column, known}: Vocabulary): string {
   const {version} = tablesOf(stream)
   const value = comparedSql(stream, column)

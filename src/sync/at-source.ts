@@ -62,10 +62,10 @@ export function listSourceAnswers(stateDb: StateDb): {status: number; answers: n
 }
 
 /**
- * Opens the warehouse, takes up what runs that died had read, and has `work` done at the source, under a clock that never goes
- * back. What the source told of its rate is kept for the next run.
+ * Opens the warehouse, takes up what dead runs had read, and runs `work` at the source, under a clock that never goes back. The
+ * rate learnt from the source is kept for the next run.
  *
- * @throws what opening them throws: ConfigError `SOURCE_PINNED`, `CLOCK_BACKWARDS`, those of the tapes' key; LockedError
+ * @throws what opening throws: ConfigError `SOURCE_PINNED`, `CLOCK_BACKWARDS`, those of the tapes' key; LockedError
  */
 export async function atSource<T>(
   config: SourceConfig,
@@ -94,13 +94,13 @@ export async function atSource<T>(
   }
 }
 
-/** How many ids an error names, and how many it holds for programs. */
+/** How many ids an error names in its text, and how many in its details. */
 const NAMED = 3
 const LISTED = 100
 
 /**
- * The clock of one run at the source: never behind what is stored, and it never goes back, from one request to the next
- * and to the instant at which a walk is settled.
+ * The clock of one run at the source: never behind what is stored, and it never goes back, neither between requests nor up to
+ * the instant at which a walk is settled.
  *
  * @throws ConfigError `CLOCK_BACKWARDS`; GuardError `CLOCK_STEPPED`; its `now` throws DeferredError `CLOCK_STEPPED`
  */
@@ -140,7 +140,7 @@ async function createAhead(db: Database, now: number, observed: bigint): Promise
   const until = formatMs(toMs(observed))
   return new GuardError({
     code: 'CLOCK_STEPPED',
-    problem: `Clock '${formatMs(now)}': ${named.join(' and ') || 'the last walk'} stored as observed later, up to ${until}; what is read now would never count.`,
+    problem: `Clock '${formatMs(now)}': ${named.join(' and ') || 'the last walk'} stored with later times, up to ${until}; what is read now would never count.`,
     kept: 'Nothing was read or changed.',
     next: `If this clock is behind, set it right. If the earlier one was ahead, run again after ${until}, or take back what was stored under it: docs/operations.md, "A walk under a wrong clock".`,
     details: {until, ...Object.fromEntries(late.map(({plural, ids}) => [plural, ids.slice(0, LISTED)]))},

@@ -40,9 +40,10 @@ interface CatchUp {
 }
 
 /**
- * Compares the warehouse with the record; null where that is the business of a run under way, or of whoever reads one that is damaged.
+ * Compares the warehouse with the record; null if a run is under way, which does this itself, or if the warehouse is damaged,
+ * which whoever reads it reports.
  *
- * @param gone tapes that do not count as there
+ * @param gone tapes to treat as missing
  */
 export async function planCatchUp(
   config: Config,
@@ -55,7 +56,7 @@ export async function planCatchUp(
   return stand ? planFrom(stand, config, {folder, stateDb}, gone) : null
 }
 
-/** Plans a catch-up as {@link planCatchUp} does, and carries it out where nothing stands against it. */
+/** Plans a catch-up as {@link planCatchUp} does, and carries it out unless there are problems. */
 export async function compareWarehouse(
   config: Config,
   folder: DataFolder,
@@ -72,7 +73,7 @@ export async function compareWarehouse(
   return []
 }
 
-/** Returns whether it was done: a run that began meanwhile does it itself. */
+/** Returns whether it was done; otherwise a run that began meanwhile does it. */
 async function catchUpAlone(config: Config, folder: DataFolder, world: World): Promise<boolean> {
   try {
     await withRun(folder.stateDb, 'catch-up', world, async (run) => {
@@ -106,7 +107,7 @@ async function tryStand(folder: DataFolder): Promise<Stand | undefined> {
 }
 
 /**
- * Opens warehouse and tapes for a run that stores something: what dead runs had settled or read is taken up first.
+ * Opens warehouse and tapes for a run that stores something; first takes up what dead runs had settled or read.
  *
  * @throws what opening them throws; ConfigError `STORES_DISAGREE`
  */
@@ -128,10 +129,11 @@ export async function openToSettle(
 }
 
 /**
- * Settles again what the tapes hold and an open warehouse lacks: a run died before it was stored, or an older file was put back.
+ * Settles again what the tapes hold and an open warehouse lacks, because a run died before storing it or an older file was put
+ * back.
  *
  * @returns whether it still lacks some, after `atMost` units
- * @throws ConfigError `STORES_DISAGREE` where it is ahead, another folder's, or the tapes for it cannot be read
+ * @throws ConfigError `STORES_DISAGREE` if it is ahead, belongs to another folder, or its tapes cannot be read
  */
 async function catchUpWarehouse(
   config: Config,
@@ -149,7 +151,7 @@ async function catchUpWarehouse(
   const units = plan.units.slice(0, atMost)
   for (const unit of units) await settleAgain(db, unit, without)
   const isLeft = units.length < plan.units.length
-  // Its last unit may have been given up: then nothing is missing.
+  // If its last units were given up, it lacks nothing.
   if (!isLeft) await writeSetting(db, 'tape_head', readFact(stateDb, 'history_head') ?? '')
   world.log.warn(
     {count: units.length, reason: `units ${units[0]?.no} to ${units.at(-1)?.no}`},
@@ -180,7 +182,7 @@ function planFrom(
   if (head !== undefined && !last) {
     const {no, chain} = findHead(stateDb)
     return refuseStand(
-      `it contains a unit of the record (${short(head)}) that neither tapes nor state database know, which end at unit ${no} (${short(chain)}).`,
+      `it contains a unit of the record (${short(head)}) that neither tapes nor state database know: they end at unit ${no} (${short(chain)}).`,
       [head],
     )
   }
@@ -194,7 +196,7 @@ function planFrom(
   const [first] = lacking
   if (!first) return {units, problems: [], isBehind}
   return refuseStand(
-    `${head === undefined ? 'it is lost or holds nothing: it' : 'it'} lacks unit ${first.no} of the record, whose tape '${first.tape}' is not there or cannot be read. Put a later warehouse from a backup in its place.`,
+    `${head === undefined ? 'it is lost or holds nothing: it' : 'it'} lacks unit ${first.no} of the record, whose tape '${first.tape}' is missing or cannot be read. Put a later warehouse from a backup in its place.`,
     lacking.map(({chain}) => chain),
   )
 }

@@ -33,10 +33,10 @@ interface ParentsAsked {
 }
 
 /**
- * The parents whose lists are to be read, in order of need: those with a child that was missed on an earlier day, those
- * never listed, or changed or announced since, then those not listed for longest; last those whose list could not be read the last
- * time, so that one of them holds up no other. It depends on the walks before alone: a walk that is taken up again goes
- * through the same parents, without those it has listed.
+ * The parents whose lists to read, in order of need: those with a child that was missed on an earlier day, those never listed, or
+ * changed or announced since, then those not listed for longest. Parents whose list could not be read last time come last, so
+ * that none of them holds up another. It depends only on earlier walks: a resumed walk goes through the same parents, without
+ * those it has listed.
  *
  * @param asked `now` on the business clock, microseconds since the epoch; at most `limit` parents
  */
@@ -125,7 +125,7 @@ export interface ChildResult {
   stream: string
   /** `unchanged`: no list was due; `refused`: nothing was applied, `reason` says why. */
   outcome: 'applied' | 'unchanged' | 'refused'
-  /** Deals whose list was read to its end, and deals whose list could not be read. */
+  /** Deals whose list was read to its end, and deals whose list could not be. */
   listed: number
   failed: number
   /** Why reading ended: `done`, `budget`, `not_offered`, … */
@@ -135,9 +135,9 @@ export interface ChildResult {
   reason: string | null
 }
 
-/** What reading the lists of one night needs. */
+/** The input of one night's lists. */
 interface ChildRun {
-  /** That of the walk of the parents. */
+  /** The business date of the parents' walk. */
   businessDate: string
   budgetMs: number
   /** The key of hashed fields; undefined for streams without any. */
@@ -147,8 +147,8 @@ interface ChildRun {
 }
 
 /**
- * Reads, within the budget, the lists of the parents in need, and applies what they say as one walk of the child stream.
- * A list that cannot be read concludes nothing; whatever fails here, the parents have long been applied.
+ * Reads, within the budget, the lists of the parents in need, and applies them as one walk of the child stream.
+ * Nothing is concluded from a list that cannot be read; whatever fails here, the parents have already been applied.
  */
 export async function syncChildren(tools: WalkTools, run: ChildRun, world: World): Promise<ChildResult> {
   const result: ChildResult = {
@@ -217,7 +217,7 @@ async function readListings(
   const waitedBefore = client.waitedMs
   const request = {
     path: stream.listPath,
-    // Once the path has answered, the failing list of one deal must not stop the others.
+    // Once the path has answered, one deal's failing list must not stop the others.
     mode: (await hasListed(db, stream)) ? ('on' as const) : ('auto' as const),
     concurrency: config.detailConcurrency,
     budgetMs: Math.max(1, budgetMs),
@@ -238,10 +238,10 @@ async function readListings(
 }
 
 /**
- * The lines of a list: its pages as received. Where they are about people, the records are sealed and the line has the digest
- * of what was received.
+ * The lines of a list: its pages as received. For people, the records are sealed and the line has the digest of what was
+ * received.
  *
- * @param seal makes people unreadable; undefined for streams without people
+ * @param seal makes personal data unreadable; undefined for streams without it
  */
 function describeList(
   answer: ListingAnswer,

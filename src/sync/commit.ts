@@ -16,7 +16,7 @@ export interface Settle {
 }
 
 /**
- * Writes to a tape that something is stored at this instant; the last step of the transaction.
+ * Writes to a tape that something is stored at this instant; it is the last step of the transaction.
  *
  * @returns the chain of that line
  */
@@ -24,10 +24,10 @@ export type Conclude = (recordedAt: bigint) => Promise<string>
 
 /**
  * Stores what becomes history, in one transaction with a row of `raw.settle`: its `history_id` stands for everything
- * stored up to here, so that two histories are the same up to a settle exactly when both have it. Where nothing was
- * appended the history is as it was, and there is no row.
+ * stored up to here, so two histories are the same up to a settle exactly when both have it. If nothing was appended, history is
+ * unchanged and gets no row.
  *
- * @param append stores rows with the `recorded_at` it is given, and tells where the tape stands then; it leaves
+ * @param append stores rows with the `recorded_at` it is given, and returns the head of the tape then; it leaves
  * nothing behind when it fails
  * @returns `recorded_at`, microseconds since the epoch; later than every one before it
  */
@@ -106,7 +106,7 @@ function buildStoredSql(): string {
     .join(' union all ')
 }
 
-/** Computes the latest states of a stream anew from its versions. */
+/** Computes the latest states of a stream again from its versions. */
 export async function rebuildHead(db: Database, stream: Stream): Promise<void> {
   const {head} = tablesOf(stream)
   await db.run(`delete from ${head}`)
@@ -114,8 +114,8 @@ export async function rebuildHead(db: Database, stream: Stream): Promise<void> {
 }
 
 /**
- * Carries on to the latest states what `change` says of earlier instants: the fields a later observation left out, and
- * all of those of a record that has been absent since.
+ * Carries late observations in `change` over to the latest states: the fields that a later observation left out, and all fields
+ * of a record that has been absent since.
  */
 export async function carryLate(db: Database, stream: Stream): Promise<void> {
   const {head} = tablesOf(stream)
@@ -165,7 +165,7 @@ export async function listHeadsAfter(db: Database, stream: Stream, instant: bigi
   return rows.map(({id}) => id)
 }
 
-/** SQL of the latest states. A field that an observation left out keeps its last value; an absence keeps all fields. */
+/** SQL of the latest states. A field that an observation left out keeps its last value; absences keep all fields. */
 export function buildHeadSql(stream: Stream, condition = 'true'): string {
   const {idColumn} = stream
   const columns = stream.columns.map(({name, mayBeAbsent}) => {

@@ -12,7 +12,7 @@ import {isSettledSql, tablesOf} from './stream-tables.ts'
 /** Each record is looked at again within about this many days. */
 const ROTATION_DAYS = 30
 
-/** A record whose own page is to be fetched. */
+/** A record whose own page to fetch. */
 interface DetailCandidate {
   id: string
   /** Wire fields known from the list row of this walk, or from the last state. */
@@ -20,13 +20,11 @@ interface DetailCandidate {
 }
 
 /**
- * The records whose own page is to be fetched, in order of need: absent ones (gone or only overlooked?), new and
- * changed ones, then those not looked at for longest. Records this walk has already fetched are left out, and in mode `auto`
- * those whose list rows lack nothing.
+ * The records whose own page to fetch, in order of need: absent ones (gone or only overlooked?), new and changed ones, then those
+ * not looked at for longest. Left out are records this walk has already fetched and, in mode `auto`, those whose list rows lack
+ * nothing. The first was listed, so that its answer proves the path.
  *
  * Reads the temporary tables of `findAbsences`.
- *
- * The first is one that was listed, so that its answer proves the path.
  *
  * @param asked `now` on the business clock, microseconds since the epoch; at most `limit` records
  */
@@ -80,7 +78,7 @@ function buildWholeSql(stream: Stream): string {
   return ['true', ...optionalColumnsOf(stream).map(({name}) => `${name}_present`)].join(' and ')
 }
 
-/** Whether the list shows each mapped field; then a row without it has no value. */
+/** Whether the list shows each mapped field; if so, a row without one has no value for it. */
 async function namesMappedFields(db: Database, {mapped = []}: Stream): Promise<boolean> {
   if (mapped.length === 0) return true
   const {named} = await db.one(
@@ -117,8 +115,8 @@ function buildCandidatesSql(stream: Stream, isWhole: string): string {
 }
 
 /**
- * The columns as wire fields in text; what a staged row left out is null. Optional fields are not filled in from the last state: they
- * are carried forward anyway, and would look as if the page had said them.
+ * The columns as wire fields in text; what a staged row left out is null. Optional fields are not filled in from the last state:
+ * they are carried forward anyway, and would look as if they were on the page.
  */
 function listWireFields(stream: Stream, table: 'listed' | 'absence'): string {
   const precisions = stream.columns.map(({precisionColumn}) => precisionColumn)
@@ -166,7 +164,7 @@ export async function listLastKnown(
 export const DETAIL_PATH = '/deals/{id}'
 
 /**
- * Fetches, within the budget, the own pages that say more than the list, and takes them in. If the path fails or does not
+ * Fetches, within the budget, the own pages that hold more than the list, and takes them in. If the path fails or does not
  * exist, only their fields are missing.
  */
 export async function fetchMissingDetails(

@@ -13,9 +13,9 @@ import {settleBeside} from './settle.ts'
 import {findBusinessDate} from './walk.ts'
 import {listWaitingEvents} from './webhook-events.ts'
 
-/** The result of the waiting events. */
+/** The result of applying the waiting events. */
 export interface EventsResult {
-  /** `walked`: only a walk could show what they were about. */
+  /** `walked`: only a walk could show what the events were about. */
   outcome: 'applied' | 'walked' | 'unchanged'
   events: number
   deals: number

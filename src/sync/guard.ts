@@ -25,21 +25,21 @@ const CODES = {shrink: 'GUARD_SHRINK', growth: 'GUARD_GROWTH', change: 'GUARD_CH
 /** Fewer records than this never trip a guard: a small portfolio moves in large steps. */
 const IGNORED_RECORDS = 3
 
-/** No known portfolio is larger: a first walk that reads more is taken for endless. */
+/** No known portfolio is larger: a first walk that reads more is considered endless. */
 const LARGEST_FIRST = 10_000_000
 
-/** How far beyond the growth limit reading goes on: unreadable and returning records do not count as growth. */
+/** How far to read beyond the growth limit: unreadable and returning records do not count as growth. */
 const ENDLESS_MARGIN = {factor: 1.1, records: 1000}
 
-/** The same for everyday changes, which are rarely wrong: new records and status steps. */
+/** The same threshold for everyday changes, which are rarely wrong: new records and status steps. */
 const IGNORED_STEPS = 10
 
 /** A larger share of the pipeline never enters a settled status between two walks. */
 const ENTERED_LIMIT_PCT = 50
 
 /**
- * Refuses what would take away, change or add more of the portfolio than a day can explain; an empty list is never
- * explained. Changes that looks have brought since the last walk count as if this plan brought them.
+ * Refuses a plan that removes, changes or adds more of the portfolio than a day can explain; an empty list is never
+ * explained. Changes from looks since the last walk count as part of this plan.
  *
  * @throws GuardError `GUARD_SHRINK`, `GUARD_GROWTH` or `GUARD_CHANGE`
  */
@@ -60,14 +60,14 @@ export function guardChanges(
     const isElsewhere = accept === 'shrink' && isForeign
     throw newError(CODES[accept], `Refused: ${findings.join('; ')}.`, {
       next: isElsewhere
-        ? 'Is that another service? Then give it a folder of its own with --data. Else ask it where they are.'
+        ? 'If this is another service, give it a folder of its own with --data. Otherwise ask the service where they are.'
         : `Ask the service ${ask}. If so, run \`loantape sync --accept ${accept}\`.`,
     })
   }
 }
 
 /**
- * How many records a list may show before it is taken for one without an end: more than {@link guardChanges} would let through.
+ * How many records a list may show before it is considered endless: more than {@link guardChanges} would let through.
  *
  * @param known records present before
  */
@@ -89,13 +89,13 @@ function countListed({counts}: ChangePlan): number {
 function findShrink(plan: ChangePlan, {shrinkLimitPct}: GuardLimits, {plural}: Stream): string[] {
   const {known, newlyAbsent, counts} = plan
   if (countListed(plan) === 0 && counts.missing + counts.vanished > IGNORED_RECORDS) {
-    return [`the walk lists no ${plural}, and ${known} are known`]
+    return [`the walk lists no ${plural}, although ${known} are known`]
   }
   if (newlyAbsent <= IGNORED_RECORDS || newlyAbsent * 100 <= known * shrinkLimitPct) return []
   return [`${newlyAbsent} of ${known} known ${plural} are absent, more than ${shrinkLimitPct} %`]
 }
 
-/** Lists are read where something happened, so many new children are normal. */
+/** A child's lists are read where something happened, so many new children are normal. */
 function findGrowth(
   {moved: {before, after}}: MeasuredPlan,
   {growthLimitPct}: GuardLimits,

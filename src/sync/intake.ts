@@ -33,8 +33,8 @@ import type {Tapes} from './tapes.ts'
 import {type OpenWalk, startWalk} from './walk-state.ts'
 
 /*
- * Every answer is interpreted here and nowhere else. A run hands each line over as it writes it to the tape, with the body already
- * parsed; who reads a tape back hands over the same lines in the same order. What they say waits on the stage.
+ * Every answer is interpreted here and nowhere else. A run hands over each line as it writes it to the tape, with the body
+ * already parsed; reading a tape back hands over the same lines in the same order. What they hold waits on the stage.
  */
 
 /** The parsed body of a line: JSON, or the rows of a rate feed. */
@@ -211,7 +211,7 @@ function openWalk(
     walk.waitedMs = waited_ms
   }
 
-  /** An own page is one observation: its fields over those of the list row. */
+  /** An own page is one observation: its fields override those of the list row. */
   function takeDetail(frame: Frame, said: Said | undefined): void {
     const {requested_at: observedAt, id, outcome, listed} = detailFrame.parse(frame)
     if (outcome === 'gone') {
@@ -234,7 +234,7 @@ function openWalk(
     const {requested_at: observedAt, page, pages, envelope} = frame
     const {records} = readPage(jsonOf(said), envelope)
     const counted = takeRecords(normalise(records, observedAt, parent), page, `${parent}/${page}`)
-    // The first page's start stamps a list: a child linked while it was read is not missed.
+    // The start of the first page dates a list: a child linked while it was read does not count as missed.
     if (page === 1) list = {pages: 0, records: 0, quarantined: 0, unreadableIds: 0, observedAt}
     count(counted, list.observedAt)
     list.pages += 1
@@ -290,7 +290,7 @@ function openBeside(
     entries.push(id)
   }
 
-  /** A fetched record is one observation: its fields over the last known ones. */
+  /** A fetched record is one observation: its fields override the last known ones. */
   function takeLook(frame: Frame, said: Said | undefined): void {
     const {requested_at: observedAt, id, known} = lookFrame.parse(frame)
     push(id, normalise([{...known, ...recordOf(said)}], observedAt))
@@ -400,7 +400,7 @@ export function createReader(db: Database, known: Known) {
   }
 }
 
-/** What a run at the source works on. */
+/** What a run needs at the source. */
 export interface WalkTools {
   runId: string
   db: Warehouse
@@ -408,7 +408,7 @@ export interface WalkTools {
   folder: DataFolder
   tapes: Tapes
   walks: OpenWalks
-  /** The stream that is read: first the deals, with their mapped fields. */
+  /** The stream being read: first the deals, with their mapped fields. */
   stream: Stream
   client: SourceClient
   config: SourceConfig
@@ -434,7 +434,7 @@ const GROUP_MS = 1000
 /**
  * Writes the answers that `work` reads to the tape and takes them in. The warehouse is closed meanwhile.
  *
- * @param work hands over answers that belong together at once
+ * @param work passes answers that belong together in one call
  */
 export async function takeDown<T>(
   {db, tapes}: Pick<WalkTools, 'db' | 'tapes'>,
@@ -453,7 +453,7 @@ export async function takeDown<T>(
     onStep(step)
   }
 
-  /** Begins to store what was read, while reading goes on. */
+  /** Begins to store what was read, while reading continues. */
   async function beginStoring(): Promise<void> {
     await storing
     if (lines === 0) return
@@ -480,7 +480,7 @@ export async function takeDown<T>(
 }
 
 /**
- * Asks for one record after the other, writes the answers to the tape and takes them in.
+ * Asks for one record after another, writes the answers to the tape and takes them in.
  *
  * @param progress `stored` names the step at which lines are stored
  * @param describe makes the lines of an answer

@@ -54,8 +54,8 @@ export async function readStreams(db: Database): Promise<[Stream, ...Stream[]]> 
 }
 
 /**
- * Stores what staged records said of mapped fields: what differs from the value before, and everything of a record of which a version
- * is appended or that was observed late, so that each value stands where it was seen.
+ * Stores the mapped fields of staged records: values that differ from the one before, and all values of a record that gets a new
+ * version or was observed late, so that each value is dated when it was seen.
  */
 export async function applyMapped(
   db: Database,
@@ -103,7 +103,7 @@ export async function applyMapped(
 }
 
 /**
- * The fields that `fields.json` of the data folder maps, by name; none where it is not there.
+ * The fields that `fields.json` of the data folder maps, by name; none if there is no such file.
  *
  * @throws ConfigError `FIELDS_FILE`
  */
@@ -114,10 +114,10 @@ export function readMappedFields({fields: file}: DataFolder): MappedField[] {
 }
 
 /**
- * A warehouse that holds nothing yet maps what `fields.json` says; every other learns of a change by a rebuild, with its past, and goes on
- * as it is until then, whatever the file says.
+ * An empty warehouse adopts the mapping of `fields.json`. Any other keeps the mapping it has, whatever the file says, until a
+ * rebuild brings the change in with its past.
  *
- * @throws ConfigError `FIELDS_FILE` where nothing is stored yet
+ * @throws ConfigError `FIELDS_FILE` if nothing is stored yet
  */
 export async function adoptFields(
   db: Database,
@@ -137,11 +137,11 @@ export async function adoptFields(
     log.warn({file: folder.fields}, 'fields.json has changed: `loantape rebuild --apply` brings it in')
   } catch (error) {
     if (codeOf(error) !== 'FIELDS_FILE') throw error
-    log.warn({reason: messageOf(error)}, 'fields.json cannot be used; the fields stay as they are mapped')
+    log.warn({reason: messageOf(error)}, 'fields.json cannot be used; the mapping stays as it is')
   }
 }
 
-/** The fields that the present warehouse has values of. */
+/** The fields for which the present warehouse has values. */
 export async function findKnownFields(folder: DataFolder): Promise<KnownField[]> {
   if (!hasWarehouse(folder)) return []
   await using db = await openHistory(folder)

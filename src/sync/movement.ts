@@ -11,11 +11,11 @@ interface Size {
 }
 
 /**
- * What would be different from the last applied walk: what a plan changes, and what looks have brought since. Every number
+ * The difference from the last applied walk: what a plan changes, and what looks have changed since. Every number
  * but the sizes counts records that were present then and are listed, or looked at, now.
  */
 export interface Movement {
-  /** Records present after the last walk; `pipeline`: those neither settled nor ended. */
+  /** Records present after the last walk; `pipeline` counts those neither settled nor ended. */
   before: Size & {pipeline: number}
   after: Size
   /** Records whose amount changed. */
@@ -23,7 +23,7 @@ export interface Movement {
   /** Records that left, and that entered, a settled status. */
   left: number
   entered: number
-  /** By column, records whose known value changed; in the settled column without those counted above. */
+  /** By column, records whose known value changed; in the settled column, except those counted above. */
   columns: Record<string, number>
 }
 
@@ -60,7 +60,7 @@ function listMovements(stream: Stream): {name: string; condition: (before: Side,
   return found
 }
 
-/** SQL of the columns of `change` that say how a record moves, `moves[name]`, and what it counted for before. */
+/** SQL of two columns of `change`: how a record moves, `moves[name]`, and the amount it had before. */
 export function buildMovesSql(stream: Stream, before: Side, after: Side): string {
   const moves = listMovements(stream).map(({name, condition}) => `"${name}": ${condition(before, after)}`)
   const amount = stream.amountColumn === undefined ? amountOf(stream) : before(stream.amountColumn)
@@ -68,8 +68,8 @@ export function buildMovesSql(stream: Stream, before: Side, after: Side): string
 }
 
 /**
- * Makes the temporary table `looked`: the records that were looked at since the last applied walk, as they were then, all
- * null where they were unknown.
+ * Makes the temporary table `looked`: the records that were looked at since the last applied walk, in their state then; all
+ * columns are null for those unknown then.
  */
 async function createLooked(db: Database, stream: Stream): Promise<void> {
   const {idColumn, name} = stream
@@ -115,7 +115,7 @@ export async function measureMovement(db: Database, stream: Stream): Promise<Mov
 
 const IS_PRESENT = `kind in ('seen', 'missing')`
 
-/** Costs as much as there are changes, except for sums over the latest states. */
+/** Its cost grows with the changes only, except for sums over the latest states. */
 function buildSizesSql(stream: Stream): string {
   const {idColumn, settled} = stream
   const {head} = tablesOf(stream)

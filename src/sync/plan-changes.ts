@@ -13,7 +13,7 @@ import {
 } from './stream-tables.ts'
 import type {OpenWalk} from './walk-state.ts'
 
-/** What applying a walk would change; guards judge by it. */
+/** What applying a walk would change; the guards judge it. */
 export interface ChangePlan {
   /** The staged table. */
   staged: string
@@ -31,12 +31,12 @@ export interface ChangePlan {
 /** Staged observations that are applied together: those of a walk, or of a look or replay. */
 export type Batch = OpenWalk | ReadBeside
 
-/** A look or replay; it proves nothing about records it does not hold. */
+/** A look or replay; it proves nothing about records outside it. */
 export interface ReadBeside {
   walkId: null
   /** `YYYY-MM-DD` */
   businessDate: string
-  /** Whether a walk is open, which must not supersede this when it is applied. */
+  /** Whether a walk is open; when applied, it must not supersede this. */
   isWalkOpen: boolean
 }
 
@@ -55,11 +55,11 @@ const planRow = z.object({
 })
 
 /**
- * Compares what was staged with the latest known states and leaves two temporary tables: `change`, a row per record
- * that was observed in a way that is stored, and `absence`, a row per record that a walk proves absent. Nothing is stored yet.
+ * Compares what was staged with the latest known states and leaves two temporary tables: `change`, a row for each observed
+ * record that leaves a trace, and `absence`, a row for each record that a walk proves absent. Nothing is stored yet.
  *
- * A field that was absent is carried from the state before; what then equals that state is not a change. What says the same in
- * another spelling is appended, and counts as unchanged.
+ * A field that was left out is carried over from the state before; a record that then equals that state has not changed. A record
+ * that says the same in another spelling is appended, and counts as unchanged.
  *
  * @param staged the table to read; the stream's own by default
  */
@@ -76,8 +76,8 @@ export async function planChanges(
 }
 
 /**
- * Makes only the temporary table `absence` and what it is computed from, which is enough to choose the own pages to ask for. Computed
- * again only after the walk has taken in another answer.
+ * Makes only the temporary table `absence` and what it is computed from, which is enough to choose the own pages to fetch. For a
+ * walk, it recomputes them only after another answer was taken in.
  */
 export async function findAbsences(
   db: Database,
@@ -106,8 +106,8 @@ function createIncoming(db: Database, stream: Stream, staged: string): Promise<v
 }
 
 /**
- * The latest staged row of each record; under one instant the record's own page counts after the list. Only records that
- * were staged more than once are ordered.
+ * The latest staged row of each record; at the same instant, the record's own page takes precedence over the list. Only records
+ * staged more than once are sorted.
  */
 function buildIncomingSql(stream: Stream, staged: string): string {
   const {idColumn} = stream
@@ -150,8 +150,8 @@ export function dropPlan(db: Database): Promise<void> {
 }
 
 /**
- * How many records a planned walk found changed since it was last looked: new, other than before, back, or newly absent; and how many
- * of them nobody had told of. One that was missing already and is now confirmed gone changed earlier.
+ * How many records a planned walk found changed since the last look: new, different, back, or newly absent; and how many of them
+ * nobody had announced. A record that was already missing and is now confirmed gone changed earlier.
  */
 export function countUntold(
   db: Database,
@@ -263,9 +263,9 @@ function buildChangeSql(stream: Stream, batch: Batch): string {
 }
 
 /**
- * Known records this walk proves absent, or whose own page said they are gone. Absence is proved only by a complete
- * walk without a filter, of a child by a list of its parent that was read to its end; each id in it must have been
- * readable. Absent twice in a row is vanished; a child on two business dates, since a list may be asked for again at once.
+ * Known records that this walk proves absent, or whose own page says they are gone. Only a complete walk without a filter proves
+ * absence; for a child, a list of its parent read to its end. Each id in it must have been readable. A record absent twice in a
+ * row has vanished; a child only if on two business dates, since a list may be read again at once.
  */
 function buildAbsenceSql(stream: Stream, batch: Batch): string {
   const {idColumn, name, parent} = stream
@@ -326,7 +326,7 @@ function buildAbsenceSql(stream: Stream, batch: Batch): string {
       )`
 }
 
-/** One row of what decides what a walk proves; no row for looks and replays. */
+/** One row of what decides what a walk proves; none for looks and replays. */
 function buildWalkSql(batch: Batch): string {
   if (batch.walkId === null) return 'from warehouse.raw.walk where false'
   const {walkId, businessDate, startedAt, isComplete, filter, unreadableIds} = batch

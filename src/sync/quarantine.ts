@@ -18,8 +18,8 @@ import {listReadableTapes, type ReadableTape, textOf} from './tape-units.ts'
 import {findReadKey} from './tapes.ts'
 
 /**
- * A rejected record and where it stands in its walk: page and position, or the deal's id where it is its own page; in a list of children the deal,
- * page and position.
+ * A rejected record. `place` is `page/position`, the id of a deal for its own page, or `deal/page/position` in a list of
+ * children.
  */
 export type RejectedRecord = Quarantined & {source: 'list' | 'detail'; place: string}
 
@@ -33,8 +33,8 @@ const stagedTypes: DuckDBType[] = [
 ]
 
 /**
- * Stages where rejected records stand on their tape, never what they hold; they count in releases from the moment at which their
- * walk is applied.
+ * Stages the places of rejected records on their tape, never their content; they count in releases once their walk is
+ * applied.
  */
 export async function stageQuarantined(
   db: Database,
@@ -68,7 +68,7 @@ const entryRow = z.object({
   /** `list` or `detail`. */
   source: z.string(),
   record_id: z.string().nullable(),
-  /** Where in the record, as a zod path. */
+  /** The place in the record, as a zod path. */
   path: z.string(),
   reason: z.string(),
   /** `YYYY-MM-DD` */
@@ -80,13 +80,13 @@ const entryRow = z.object({
   place: z.string().nullable(),
 })
 
-/** SQL condition: the record is still on a tape, so that it can be replayed. */
+/** SQL condition: the record is still on a tape, so it can be replayed. */
 const WAITS = 'replayed_at is null and place is not null'
 
 /**
  * The records in quarantine that wait to be replayed, oldest first.
  *
- * @param catalog `warehouse` where it is written, `history` where it is only read
+ * @param catalog `warehouse` when it is open for writing, `history` for reading
  */
 export function listWaiting(db: Database, catalog: 'warehouse' | 'history'): Promise<QuarantineEntry[]> {
   return db.all(
@@ -95,7 +95,7 @@ export function listWaiting(db: Database, catalog: 'warehouse' | 'history'): Pro
   )
 }
 
-/** A reason, and how many records wait for it. */
+/** A reason, and how many records wait because of it. */
 export type WaitingReason = z.output<typeof reasonRow>
 const reasonRow = z.object({
   path: z.string(),
@@ -124,7 +124,7 @@ const waitingRow = z.object({
   until: z.string(),
 })
 
-/** Most reasons that are listed. */
+/** At most this many reasons are listed. */
 const MOST_REASONS = 100
 
 /** The reasons why records wait, most records first. */
@@ -139,7 +139,7 @@ function listReasons(db: Database, catalog: 'warehouse' | 'history'): Promise<Wa
 }
 
 /**
- * Records that wait, without what they hold, the latest first.
+ * Waiting records without their content, the latest first.
  *
  * @param asked `path` and `reason` are one of {@link listReasons}; by default all
  */
@@ -170,7 +170,7 @@ export async function countWaiting(db: Database, catalog: 'warehouse' | 'history
   return waiting
 }
 
-/** How many records were never replayed and no longer can be, since they or their tapes were pruned. */
+/** How many records were never replayed and no longer can be, because they or their tapes were pruned. */
 export async function countPruned(db: Database, catalog: 'warehouse' | 'history'): Promise<number> {
   const {pruned} = await db.one(
     z.object({pruned: z.coerce.number()}),
@@ -190,7 +190,7 @@ export async function listKept(db: Database, ids: readonly string[]): Promise<Se
   return new Set(rows.map(({quarantine_id}) => quarantine_id))
 }
 
-/** Notes that records were replayed; `now` in microseconds since the epoch. */
+/** Marks records as replayed; `now` in microseconds since the epoch. */
 export function noteReplayed(db: Database, ids: readonly string[], now: bigint): Promise<void> {
   return db.run(
     `update warehouse.raw.quarantine set replayed_at = $1
@@ -217,7 +217,7 @@ export interface Age {
   days: number
 }
 
-/** SQL condition: at an {@link Age} the record was no longer needed: replayed, or its walk refused or given up. */
+/** SQL condition: the record was no longer needed at an {@link Age}: replayed, or its walk refused or abandoned. */
 const SINCE = 'least($1::timestamp, (select max(recorded_at) from CATALOG.raw.settle)) - to_days($2::integer)'
 const SERVED = `place is not null and (
   replayed_at < ${SINCE}
@@ -228,7 +228,7 @@ const SERVED = `place is not null and (
   )
 )`
 
-/** How many quarantined records were no longer needed at an age. */
+/** How many quarantined records were no longer needed at an {@link Age}. */
 export async function countServed(
   db: Database,
   catalog: 'warehouse' | 'history',
@@ -249,8 +249,8 @@ export async function forgetPlaces(db: Database, walkIds: readonly string[]): Pr
 }
 
 /**
- * Forgets what quarantined records held that had served at an age; one that can still be replayed into an
- * applied walk is kept, and no row is ever removed: releases of past dates read them.
+ * Clears the places of quarantined records that were no longer needed at an {@link Age}. A record that can still be replayed into
+ * an applied walk is kept, and no row is ever removed: releases of past dates read them.
  */
 export async function pruneRecords(db: Database, age: Age): Promise<number> {
   const records = await countServed(db, 'warehouse', age)
@@ -259,19 +259,19 @@ export async function pruneRecords(db: Database, age: Age): Promise<number> {
   return records
 }
 
-/** A quarantined record as its source sent it; people's data is sealed. */
+/** A quarantined record as its source sent it; personal data is sealed. */
 export interface FoundRecord {
   json: unknown
   /** For a child: the parent in whose list it was. */
   parent: string | undefined
-  /** For an own page: the list row, which has what the page leaves out. */
+  /** For an own page: the list row, which has the fields that the page leaves out. */
   listed: object | undefined
   /** Its text in the answer. */
   text(): string | undefined
 }
 
 /**
- * Finds records in quarantine on the tapes of their walks. What stands on a tape that cannot be read is left out.
+ * Finds quarantined records on the tapes of their walks. Records on unreadable tapes are left out.
  *
  * @returns them by their quarantine ids
  * @throws UnexpectedError `TAPE_DAMAGED`
@@ -301,7 +301,7 @@ export function findQuarantinedRecords(
 export const NOT_AT_HAND = 'not at hand: pruned, or on a tape that is missing or sealed with another key'
 
 /**
- * A record in quarantine with its text, as its source sent it; null where that is not at hand.
+ * A record in quarantine with its text, as its source sent it; the text is null if it is not at hand.
  *
  * @throws ConfigError `UNKNOWN_NAME`; UnexpectedError `HISTORY_MISSING`, `TAPE_DAMAGED`
  */
@@ -317,7 +317,7 @@ export async function showQuarantined(
   return {...entry, record: found.get(quarantineId)?.text() ?? null}
 }
 
-/** Which records are asked for: those of a field and a reason, or all. Pages count from 1. */
+/** Which records to read: those of a field and a reason, or all. Pages count from 1. */
 export interface ReasonsRequest {
   path?: string
   reason?: string

@@ -34,11 +34,11 @@ export async function stageRates(db: Database, observations: readonly RateObserv
 }
 
 /**
- * Appends the values staged that are new or differ from what was last known of their day. A value the feed no longer shows stays as
- * it was.
+ * Appends the staged values that are new or differ from the last known value of their day. A value that the feed no longer shows
+ * stays.
  *
  * @param settled `now` on the business clock, microseconds since the epoch
- * @returns how many were staged, and how many of them appended
+ * @returns how many were staged, and how many of those were appended
  */
 export async function appendRates(
   db: Database,
@@ -87,7 +87,7 @@ function pickLatest(observations: readonly RateObservation[]): RateObservation[]
 
 const text = z.string().min(1, 'expected a value').max(200, 'expected at most 200 characters')
 
-/** How the answers of a feed are read: as CSV of one `rate`, else as pages of the service's rates. */
+/** How to read the answers of a feed: as CSV of one `rate`, or without one as pages of the service's rates. */
 export const feedParser = z.strictObject({
   name: z.string().regex(/^[a-z0-9][a-z0-9_-]{0,59}$/, 'expected lower-case letters, digits, - and _'),
   rate: text.optional(),
@@ -97,7 +97,7 @@ export const feedParser = z.strictObject({
 
 type FeedParser = z.output<typeof feedParser>
 
-/** Where the rates of one provider are read; without `csv`, an http URL or a file, from `GET /rates` of the service. */
+/** Where to read the rates of one provider: `csv` is an http URL or a file; without it, `GET /rates` of the service. */
 export type RateFeed = z.output<typeof rateFeed>
 const rateFeed = feedParser
   .extend({
@@ -107,7 +107,7 @@ const rateFeed = feedParser
   })
   .refine(({csv, rate}) => (csv === undefined) === (rate === undefined), {
     path: ['rate'],
-    error: 'expected beside csv, and only there',
+    error: 'expected together with csv, and only then',
   })
 
 export const feedsFile = z
@@ -117,7 +117,7 @@ export const feedsFile = z
     error: 'expected each name once',
   })
 
-/** A row of a feed: its rate; null without a value for its day; or what is wrong with it, never what it holds. */
+/** A row of a feed: its rate; null if its day has no value; or what is wrong with it, never its content. */
 export type RateRow = RateObservation | string | null
 
 /** Whether a row is readable and has a value. */
@@ -126,10 +126,11 @@ export function isObservation(row: RateRow): row is RateObservation {
 }
 
 /**
- * Reads the rows of one answer of a feed; one that cannot be read says so alone.
+ * Reads the rows of one answer of a feed; an unreadable row affects no other.
  *
  * @param timeZone the zone that turns the service's instants into days
- * @throws ContractError `RATES_FEED` when it is no CSV with the columns named; `SOURCE_ENVELOPE` when it is no page of the service
+ * @throws ContractError `RATES_FEED` if it is not CSV with the columns named; `SOURCE_ENVELOPE` if it is not a page of the
+ * service
  */
 export function parseRates(feed: FeedParser, text: string, timeZone: string): RateRow[] {
   if (feed.rate !== undefined) return parseCsv({...feed, rate: feed.rate}, text)

@@ -75,7 +75,7 @@ export async function ingestRates(config: Config, world: World): Promise<RatesRe
   if (feeds.length === 0) return {run_id: null, outcome: 'not_configured', faulty: 0, feeds: []}
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
-  // Read before the warehouse is locked, so that a feed that hangs blocks nobody.
+  // Read before the warehouse is locked, so a feed that hangs blocks nobody.
   const readings: Reading[] = []
   for (const feed of feeds) readings.push(await readFeed(feed, config, world))
   return withRun(folder.stateDb, 'rates', world, async ({runId, stateDb}) => {
@@ -122,7 +122,7 @@ async function readFeed(feed: RateFeed, config: Config, world: World): Promise<R
 /** Rates per page of the service. */
 const PAGE_SIZE = 100
 const MOST_PAGES = 1_000
-/** The longest wait for the limits of a feed, since other runs wait meanwhile. */
+/** The longest wait for a feed's rate limits, since other runs wait meanwhile. */
 const LONGEST_WAIT_MINUTES = 2
 
 async function askService(feed: RateFeed, config: Config, world: World): Promise<Received[]> {

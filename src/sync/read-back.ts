@@ -12,7 +12,7 @@ import {isHistory, type Tapes} from './tapes.ts'
 import {storeWalk} from './walk-state.ts'
 
 /**
- * Makes the stage and reads back what dead runs had read: an open walk stands where its tape ends. Walks that cannot be
+ * Makes the stage and reads back what dead runs had read: an open walk resumes where its tape ends. Walks that cannot be
  * continued are ended on their tapes.
  *
  * @param left the units that {@link Tapes.listLeft} names
@@ -53,11 +53,11 @@ const outcomeFrame = z.object({
 const hashKeyFrame = z.object({hashKey: z.string().optional()})
 
 /**
- * Settles a unit again from its tape, at the instant at which its run did; guards are not asked again. Requires the stage.
+ * Settles a unit again from its tape, at the same instant as its run; the guards are not asked again. Requires the stage.
  *
- * @param without why a walk counts no more, by its id
+ * @param without why each walk that was taken back no longer counts, by its id
  * @returns its outcome
- * @throws UnexpectedError `DATA_NEWER` where this version cannot read what stands there; `TAPE_DAMAGED`
+ * @throws UnexpectedError `DATA_NEWER` if this version cannot read the tape; `TAPE_DAMAGED`
  */
 export async function settleAgain(
   db: Database,

@@ -30,7 +30,7 @@ interface TableDifference {
 /**
  * Makes sure that every settle is on a tape.
  *
- * @param told when those on tapes were
+ * @param told when the settles on tapes were recorded
  * @throws UnexpectedError `REBUILD_LOSES`
  */
 async function requireEverySettle(db: Database, told: readonly unknown[]): Promise<void> {
@@ -46,7 +46,7 @@ async function requireEverySettle(db: Database, told: readonly unknown[]): Promi
   const named = lost.slice(0, 3).map(({kind, recorded_at}) => `${kind} of ${recorded_at}`)
   throw newError(
     'REBUILD_LOSES',
-    `The tapes lack what was settled ${lost.length} times: ${named.join(', ')}${lost.length > 3 ? ', …' : ''}.`,
+    `The tapes lack ${lost.length} of the warehouse's settles: ${named.join(', ')}${lost.length > 3 ? ', …' : ''}.`,
   )
 }
 
@@ -76,7 +76,7 @@ async function compareTables(db: Database): Promise<TableDifference[]> {
   return differences
 }
 
-/** SQL of what is compared: without the time of own pages, which no version keeps, and without places that were pruned. */
+/** SQL of the compared rows: without the times of own pages, which no version keeps, and without pruned places. */
 function selectCompared(catalog: 'present' | 'warehouse', table: string): string {
   const rows = `from ${catalog}.raw.${table}`
   if (table.endsWith('_head')) return `select * exclude (detail_at, list_hash) ${rows}`
@@ -86,11 +86,11 @@ function selectCompared(catalog: 'present' | 'warehouse', table: string): string
 }
 
 /**
- * Takes over into the empty database `warehouse` what was stored before the first settle of the tapes.
+ * Copies into the empty database `warehouse` what was stored before the first settle of the tapes.
  *
- * @param fields those to be mapped; undefined where they stay as they are
- * @param from `since`: `recorded_at` of that settle; `isReadable`: whether the warehouse there is can be read, as `present`
- * @throws UnexpectedError `REBUILD_BASE` where it cannot be read
+ * @param fields the fields to map; undefined keeps those of the warehouse
+ * @param from `since`: `recorded_at` of that settle; `isReadable`: whether the present warehouse can be read, as `present`
+ * @throws UnexpectedError `REBUILD_BASE` if it cannot be read
  */
 async function takeOver(
   db: Database,
@@ -108,12 +108,12 @@ async function takeOver(
   } else {
     throw newError(
       'REBUILD_BASE',
-      `The warehouse cannot be read, and the tapes begin ${since === null ? 'nowhere' : `at ${since}`}: what was stored before is in no tape.`,
+      `The warehouse cannot be read, and the tapes begin ${since === null ? 'nowhere' : `at ${since}`}: what was stored before is on no tape.`,
     )
   }
 }
 
-/** A newly mapped field is known only from the tapes. */
+/** The past of a newly mapped field is known only from the tapes. */
 async function takeOverFields(
   db: Database,
   fields: readonly MappedField[] | undefined,
@@ -181,7 +181,7 @@ interface RebuildRequest {
   keepsFields?: boolean
 }
 
-/** Units settled before the engine is closed, which alone gives back its memory: years need no more of it than days. */
+/** Units settled before the engine is closed: only closing it frees its memory, so years need no more than days. */
 export const UNITS_AT_ONCE = 20
 
 /** The result of a rebuild. */
@@ -189,7 +189,7 @@ export interface RebuildResult {
   outcome: 'equal' | 'different' | 'rebuilt'
   /** Walks, looks, rates and replays that were settled again. */
   units: number
-  /** When the first of them was settled; earlier rows were copied as they are. */
+  /** When the first of them was settled; earlier rows were copied unchanged. */
   since: string | null
   /** Null if the present warehouse cannot be read. */
   differences: TableDifference[] | null
@@ -198,8 +198,8 @@ export interface RebuildResult {
 }
 
 /**
- * Computes the warehouse anew from the tapes, beside the one there is, and compares the two row by row. Each unit is settled at
- * the instant and for the date it was; what was stored before the first tape is taken over.
+ * Computes the warehouse again from the tapes, beside the present one, and compares the two row by row. Each unit is settled at
+ * its original instant and for its original date; what was stored before the first tape is copied.
  *
  * @throws ConfigError `UNKNOWN_NAME`, those of the tapes' key; UnexpectedError `DATA_NEWER`, `REBUILD_BASE`, `REBUILD_LOSES`,
  * `TAPE_DAMAGED`
@@ -249,7 +249,7 @@ export async function rebuildWarehouse(
   })
 }
 
-/** What a new warehouse is computed from. */
+/** The input of a new warehouse. */
 interface RebuildTools {
   config: Config
   folder: DataFolder
@@ -259,12 +259,12 @@ interface RebuildTools {
   takenBack: ReadonlyMap<string, string>
   /** The fields to map; undefined keeps those of the warehouse. */
   fields: readonly MappedField[] | undefined
-  /** Its path. */
+  /** The path of the new warehouse. */
   temporary: string
   folderId: string
 }
 
-/** Computes the new warehouse and compares it with the present one; one with damage inside counts as unreadable. */
+/** Computes the new warehouse and compares it with the present one; a present one with internal damage counts as unreadable. */
 async function computeAnew(
   tools: RebuildTools,
   isReadable: boolean,
@@ -309,7 +309,7 @@ async function computeAnew(
   }
 }
 
-/** When the first of the units that were settled was. */
+/** When the first unit that settled anything was recorded. */
 function findFirstSettle(units: readonly HistoryUnit[]): string | null {
   for (const unit of units) {
     const {outcome, recorded_at} = readFrames(unit).outcome
@@ -328,14 +328,14 @@ function requireWalk(units: readonly HistoryUnit[], walk: string): string {
   if (outcome === 'settled') return walk
   throw newError(
     'UNKNOWN_NAME',
-    `Walk '${walk}' in --without: ${unit ? `it was ${outcome}` : 'no tape is of it'}; expected one that was applied.`,
+    `Walk '${walk}' in --without: ${unit ? `it was ${outcome}` : 'it has no tape'}; expected one that was applied.`,
     {next: "`loantape query 'select * from mart.run'` lists the walks."},
   )
 }
 
 /**
- * Ends the tapes of runs that died once they had settled, as the next run would; whether there is a warehouse that opens to
- * say which these are. Without it what was to be settled counts as settled.
+ * Ends the tapes of dead runs that had settled, as the next run would. Returns whether the warehouse opens, which tells which
+ * those are. If it does not, what was about to be settled counts as settled.
  */
 async function endLeft(config: Config, folder: DataFolder, tapes: Tapes, world: World): Promise<boolean> {
   const left = tapes.listLeft()
@@ -380,7 +380,7 @@ async function putInPlace(
   const now = world.realClock.now()
   const former = [folder.warehouse, `${folder.warehouse}.wal`].filter((file) => existsSync(file))
   const aside = former.map((file) => setAside(file, now))
-  // No history_id covers mapped fields, and a rebuild may know more of them.
+  // No history_id covers mapped fields, and a rebuild may know more of their past.
   rmSync(folder.lastBuild, {force: true})
   moveIntoPlace(temporary, folder.warehouse)
   return aside

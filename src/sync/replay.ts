@@ -31,8 +31,8 @@ export interface Replayed {
 }
 
 /**
- * Reads the records in quarantine once more, after a fix of schema or code, and stores those that can be read now with
- * the instant and the business date they were observed at.
+ * Reads the records in quarantine again, after a fix of schema or code, and stores those that are now readable, with
+ * their original instant and business date.
  */
 export async function replayRecords(
   folder: DataFolder,
@@ -52,7 +52,7 @@ export async function replayRecords(
     const lines = entries.flatMap(createReader(stream, found))
     counts.replayed += lines.length
     counts.waiting += entries.length - lines.length
-    // Walk by walk, oldest first: each compares with the one before.
+    // Walk by walk, oldest first, since each is compared with the one before.
     for (const ofWalk of Map.groupBy(lines, ({entry}) => entry.walk_id).values()) {
       const businessDate = ofWalk[0]?.entry.business_date
       const said = {kind: 'replay', stream: stream.name, businessDate, isWalkOpen: walks.has(stream.name)}
@@ -66,7 +66,7 @@ export async function replayRecords(
   return counts
 }
 
-/** Makes a function that reads a quarantined record again; it returns its line, or nothing. */
+/** Makes a function that reads a quarantined record again; it returns its line, or none. */
 function createReader(
   stream: Stream,
   found: ReadonlyMap<string, FoundRecord>,

@@ -38,7 +38,7 @@ interface Settling {
   conclude: (recordedAt: bigint, counts: ChangeCounts) => Promise<string>
 }
 
-/** What settling stored. */
+/** The result of settling. */
 interface Settled {
   /** Records or values that could be read. */
   read: number
@@ -47,7 +47,7 @@ interface Settled {
   counts: ChangeCounts
 }
 
-/** Makes the staged rows of a unit history, in one transaction: now, or again as it was done then. */
+/** Makes the staged rows of a unit history, in one transaction: for the first time, or again from its tape. */
 export async function settleUnit(db: Database, unit: Intake, settling: Settling): Promise<Settled> {
   const {now, details, judge, conclude} = settling
   if (unit.kind === 'rates') {
@@ -77,7 +77,7 @@ export async function settleUnit(db: Database, unit: Intake, settling: Settling)
   return {read, appended: plan.appended, counts: plan.counts}
 }
 
-/** Keeps only staged records that still wait in quarantine: their walk may have been taken back meanwhile. */
+/** Drops staged records that are no longer in quarantine: their walk may have been taken back meanwhile. */
 async function stagesKept(db: Database, {entries}: BesideIntake): Promise<boolean> {
   const kept = await listKept(db, entries)
   const gone = entries.flatMap((id, position) => (kept.has(id) ? [] : [position]))
@@ -86,7 +86,7 @@ async function stagesKept(db: Database, {entries}: BesideIntake): Promise<boolea
 }
 
 /**
- * Writes a unit that is no walk to the tape of its day, takes it in, and settles it.
+ * Writes a unit that is not a walk to the tape of its day, takes it in, and settles it.
  *
  * @param lines each with its parsed body
  */
@@ -98,7 +98,7 @@ export function settleBeside(
 ): Promise<Settled> {
   return tapes.settleOfDay(date, unit.said, async ({name, begin, conclude}) => {
     const intake = openIntake(db, await readKnown(db), begin)
-    if (!intake) throw new Error(`Unit of kind '${begin.kind}': nothing of it can be settled.`)
+    if (!intake) throw new Error(`Unit of kind '${begin.kind}': it cannot be settled.`)
     for (const {frame, said, received} of unit.lines) intake.take(tapes.take(name, frame, received), said)
     await tapes.store(name)
     await intake.stage()
@@ -107,8 +107,8 @@ export function settleBeside(
 }
 
 /**
- * Applies a certified walk, unless too much of it could not be read or a guard finds it unbelievable: then nothing is
- * applied, and its certificate and its rejected records are kept.
+ * Applies a certified walk, unless too much of it is unreadable or a guard refuses it: then nothing is applied, and
+ * its certificate and its rejected records are kept.
  *
  * @throws ContractError `SOURCE_QUARANTINE`; GuardError; DeferredError `CLOCK_STEPPED`
  */
@@ -160,7 +160,7 @@ function describeEnd({isComplete, waitedMs, certified}: OpenWalk): Record<string
   return {is_complete: isComplete, waited_ms: waitedMs, is_certified: certified !== null}
 }
 
-/** Drops the open walks of all streams that `isDropped` picks. */
+/** Drops the open walks that `isDropped` picks, of any stream. */
 export async function dropWalks(
   tools: Pick<WalkTools, 'db' | 'tapes' | 'walks'>,
   how: string,
@@ -170,7 +170,7 @@ export async function dropWalks(
   for (const unit of dropped) await endWalk(tools, unit, {state: 'abandoned', how})
 }
 
-/** Ends a walk that will not be applied: its tape says so first. */
+/** Ends a walk that will not be applied, on its tape first. */
 export async function endWalk(
   {db, tapes, walks}: Pick<WalkTools, 'db' | 'tapes' | 'walks'>,
   {walk, stream}: WalkIntake,
@@ -203,12 +203,12 @@ export async function previewWalk(
   }
 }
 
-/** So many bad records are always tolerated. */
+/** This many bad records are always tolerated. */
 const TOLERATED_RECORDS = 3
 const TOLERATED_PCT = 5
 
 /**
- * Refuses a walk with too many unreadable records: then the source has changed, not the records.
+ * Refuses a walk with too many unreadable records: then the source has changed, not single records.
  *
  * @throws ContractError `SOURCE_QUARANTINE` naming the most frequent places
  */
@@ -229,9 +229,9 @@ export async function requireBoundedQuarantine(db: Database, walk: OpenWalk): Pr
 }
 
 /**
- * Compares what a planned walk of deals found with what webhooks had told of. Events count for a walk when they were received
- * after the walk before it had begun, looked at or not; the first walk under webhooks only gives the next something to count from.
- * The walk is not applied yet: if the run dies now, the run that continues it counts again.
+ * Compares what a planned walk of deals found with what webhooks announced. An event counts for a walk if it was received after
+ * the previous walk began, looked at or not; the first walk under webhooks is only a baseline for the next. The walk is not
+ * applied yet: if the run dies now, the run that continues it counts again.
  */
 async function settleCoverage(
   db: Database,
@@ -261,7 +261,7 @@ const totalsRow = z.object({
 })
 
 /**
- * Certifies a walk that was read to its end: what it saw, as counts and the total of the amounts. Of records seen twice the
+ * Certifies a walk that was read to its end: what it saw, as counts and the total of the amounts. For records seen twice, the
  * later request counts.
  */
 export async function certifyWalk(db: Database, stream: Stream, walk: OpenWalk): Promise<Certificate> {
@@ -279,7 +279,7 @@ export async function certifyWalk(db: Database, stream: Stream, walk: OpenWalk):
   }
 }
 
-/** What was listed; of records seen twice the later request counts, and only these are put in order. */
+/** What was listed; for records seen twice, the later request counts, and only those are sorted. */
 async function readTotals(db: Database, stream: Stream): Promise<z.output<typeof totalsRow>> {
   const {idColumn} = stream
   const {staged} = tablesOf(stream)

@@ -39,7 +39,7 @@ export function tablesOf(stream: Stream): StreamTables {
   }
 }
 
-/** A stream's column names as an SQL list, each with its `_present` flag where it has one. */
+/** A stream's column names as an SQL list, each with its `_present` flag if it has one. */
 export function listColumns(stream: Stream, alias?: string): string {
   const prefix = alias ? `${alias}.` : ''
   return stream.columns
@@ -48,12 +48,12 @@ export function listColumns(stream: Stream, alias?: string): string {
     .join(', ')
 }
 
-/** SQL of a stream's amount; zero where it has none. */
+/** SQL of a stream's amount; zero if it has none. */
 export function amountOf({amountColumn}: Stream): string {
   return amountColumn ?? 'cast(0 as decimal(18, 2))'
 }
 
-/** SQL of a column, or of another expression of its values, as they are compared. */
+/** SQL of a column, or of another expression of its values, in the form in which values are compared. */
 export function comparedSql({columns}: Stream, column: string, value: string = column): string {
   const {isCanonical, mayBeBlank} = columns.find(({name}) => name === column) ?? {}
   if (mayBeBlank) return `case when trim(${value}) <> '' then ${value} end`
@@ -68,7 +68,7 @@ export function isSettledSql(stream: Stream, value?: string): string {
   return `${comparedSql(stream, settled.column, value)} in (${values})`
 }
 
-/** SQL condition on a row of a stream's tables: a walk (`$1`, or a literal) could tell something about it by its lists. */
+/** SQL condition on a row of a stream's tables: the lists of a walk (`$1`, or a literal) cover it. */
 export function buildReachSql(
   {name, parent}: Stream,
   walkId: string,
@@ -87,7 +87,7 @@ const duckTypes: Record<Column['type'], DuckDBType> = {
   TIMESTAMP,
 }
 
-/** The columns of staged observations, in order. Words of closed lists are ENUMs: they cross into the engine as numbers. */
+/** The columns of staged observations, in order. Words of closed lists are ENUMs, which enter the engine as numbers. */
 function listStaged({idColumn, columns}: Stream): [name: string, type: DuckDBType][] {
   const precisions = columns.map(({precisionColumn}) => precisionColumn)
   const own = columns.flatMap(({name, type, mayBeAbsent}): [string, DuckDBType][] => [
@@ -126,7 +126,7 @@ interface StagedPlace {
 /** Collects observations for a staged table. */
 interface StagedRows {
   push(observation: Observation, place: StagedPlace): void
-  /** Adds that a record's own page says it is gone. */
+  /** Adds a record whose own page says that it is gone. */
   pushGone(gone: {id: string; observedAt: bigint}): void
   /** Appends them to the staged table of the stream, or to another one like it. */
   append(db: Database, table?: string): Promise<void>
@@ -167,7 +167,7 @@ export function createStagedRows(stream: Stream): StagedRows {
   }
 }
 
-/** SQL of the digest of a staged row: its columns, and which of them it leaves out. */
+/** SQL of the digest of a staged row: its columns, and which it leaves out. */
 export function buildListHashSql(stream: Stream): string {
   const flags = optionalColumnsOf(stream).map(({name}) => `cast(${name}_present as varchar)`)
   return `md5_number(concat_ws(chr(31), ${[...listTexts(stream), ...flags].join(', ')}))`
@@ -183,8 +183,8 @@ function listTexts(stream: Stream): string[] {
 }
 
 /**
- * Makes the stage: tables in memory that hold what walks have read, until it becomes history. What a run leaves there is gone
- * with it; the next one reads it again from the tape.
+ * Makes the stage: tables in memory that hold what walks have read, until it becomes history. They die with their run; the next
+ * run fills them again from the tape.
  */
 export async function createStage(db: Database): Promise<void> {
   for (const stream of STREAMS) await createStaged(db, stream)
@@ -210,7 +210,7 @@ const listingTypes: DuckDBType[] = [
   ...Array<DuckDBType>(4).fill(BIGINT),
 ]
 
-/** Stages what became of lists of single parents, a row for each, in the columns of `raw.listing`. */
+/** Stages the outcomes of single parents' lists, a row for each, in the columns of `raw.listing`. */
 export function stageLists(db: Database, lists: readonly ColumnValue[][]): Promise<void> {
   return appendRows(db, {...STAGE, table: 'staged_listing', types: listingTypes}, lists)
 }

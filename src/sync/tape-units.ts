@@ -14,11 +14,11 @@ import type {StateDb} from '../store/state-db.ts'
 import {type NumberedLine, readLines} from '../store/tape.ts'
 import type {Frame, TapeKey, TapeLine} from '../store/tape-format.ts'
 
-/** A tape that can be read: its file is there and was sealed with the present key. */
+/** A tape that can be read: its file exists and was sealed with the present key. */
 export interface ReadableTape extends TapeRow {
   /** Its absolute path. */
   file: string
-  /** Reads all lines, or those whose text is wanted; throws UnexpectedError `TAPE_DAMAGED`. */
+  /** Reads all lines, or only those whose text is wanted; throws UnexpectedError `TAPE_DAMAGED`. */
   lines(isWanted?: (text: string) => boolean): Generator<NumberedLine>
 }
 
@@ -48,7 +48,7 @@ export interface HistoryUnit extends Omit<RecordedUnit, 'tape'> {
 }
 
 /**
- * The units of history after number `from` of the record, in order, but those that were given up; `lacking` are those whose tapes
+ * The units of history after number `from` of the record, in order, without those given up; `lacking` are those whose tapes
  * cannot be read.
  */
 export function listUnits(
@@ -72,7 +72,7 @@ export function listUnits(
   return {units, lacking}
 }
 
-/** Whether a tape holds an act, and no history. */
+/** Whether a tape holds an act, which is not history. */
 export const isOfActs = (unit: string) => unit.startsWith('act_')
 
 /**

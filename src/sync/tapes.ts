@@ -49,7 +49,7 @@ export function findReadKey(config: KeyConfig, folder: DataFolder): TapeKey | un
 export function requireReadKey(config: KeyConfig, folder: DataFolder): TapeKey {
   const key = findReadKey(config, folder)
   if (key) return key
-  throw newError('TAPE_KEY_LOST', `Key of tapes '${keyFileOf(config, folder)}': it is not there.`)
+  throw newError('TAPE_KEY_LOST', `Key of tapes '${keyFileOf(config, folder)}': it does not exist.`)
 }
 
 /** The settings that name the key. */
@@ -72,7 +72,7 @@ export function requireTapeKey(
   if (pinned !== undefined && found?.fingerprint !== pinned)
     throw newError(
       'TAPE_KEY_LOST',
-      `Key of tapes '${file}': ${found ? `it is ${found.fingerprint}` : 'it is not there'}, and the tapes of this data folder are sealed with ${pinned}.`,
+      `Key of tapes '${file}': ${found ? `it is ${found.fingerprint}` : 'it does not exist'}, but the tapes of this data folder are sealed with ${pinned}.`,
     )
   const key = found ?? makeTapeKey(file, folder.root)
   if (pinned === undefined) {
@@ -105,13 +105,13 @@ export interface Tapes extends AsyncDisposable {
     said: Record<string, unknown>,
     settle: (unit: {name: string; begin: Frame; conclude: Conclude}) => Promise<T>,
   ): Promise<T>
-  /** Ends the tapes that dead runs had concluded; returns the units that they left unfinished, oldest first. */
+  /** Ends the tapes that dead runs had concluded; returns the units that these runs left unfinished, oldest first. */
   listLeft(): string[]
   /**
-   * Reads a tape that a dead run left and continues it after its last whole line. A tape that can no longer be read is marked lost,
-   * with its unit.
+   * Reads a tape that a dead run left and continues it after its last whole line. A tape that can no longer be read is marked as
+   * lost, with its unit.
    *
-   * @param take gets its lines, one after the other
+   * @param take gets its lines, one after another
    * @returns whether it can be continued
    */
   reopen(unit: string, take: (line: TapeLine) => Promise<void>): Promise<boolean>
@@ -131,9 +131,9 @@ export function pathOfTape(unit: string, date: string): string {
 
 interface OpenTape {
   writer: TapeWriter
-  /** Of the unit under way. */
+  /** The kind of the current unit. */
   kind: string
-  /** Of the unit concluded last; empty before. */
+  /** The outcome of the last concluded unit; empty before. */
   outcome: string
 }
 
@@ -176,7 +176,7 @@ export function openTapes(
     return begin
   }
 
-  /** Continues the tape of a day, or begins another if it is damaged. */
+  /** Continues the tape of a day, or begins a further one if it is damaged. */
   async function beginOfDay(
     date: string,
     said: Record<string, unknown>,
@@ -312,12 +312,13 @@ const outcomeSchema = z.object({no: z.number(), previous: z.string().nullable(),
 export const parseOutcome = ({frame}: TapeLine) => outcomeSchema.parse(frame)
 
 /**
- * Adds to the record the outcomes that dead runs wrote on their tapes but not into the state database. Call it in a transaction, before
- * anything else is added to the record.
+ * Adds to the record the outcomes that dead runs wrote to their tapes but not to the state database. Call it in a transaction,
+ * before anything else is added to the record.
  *
  * @param own the tape that the caller is writing
- * @returns the tapes whose last whole line is an outcome, `end`, and which were never closed; `bytes` is where their whole lines stop
- * @throws ConfigError `STORES_DISAGREE` where another command wrote a tape, and died before the state database knew it
+ * @returns the tapes that were never closed and whose last whole line is an outcome, `end`; `bytes` is where their whole lines
+ * stop
+ * @throws ConfigError `STORES_DISAGREE` if another command wrote a tape and died before recording it in the state database
  */
 export function adoptEnded(
   folder: DataFolder,
@@ -359,7 +360,7 @@ export function readLast(folder: DataFolder, row: Pick<TapeRow, 'path'>, key: Ta
   return readEndsOf(folder, row, key).last.at(-1)
 }
 
-/** Reads the whole lines of a tape. `end` is where they stop, undefined if none are of this unit; `kind` is that of its last unit. */
+/** Reads the whole lines of a tape. `end` is where they stop, undefined if none are of this unit; `kind` is its last unit's. */
 async function readThrough(
   folder: DataFolder,
   row: Pick<TapeRow, 'unit' | 'path' | 'fingerprint'>,

@@ -22,7 +22,7 @@ export interface AskedWalk extends WalkRequest {
   startedAt: bigint
 }
 
-/** The progress of an open walk, updated as answers are staged. Instants in microseconds since the epoch. */
+/** The progress of an open walk, updated as answers are taken in. Instants in microseconds since the epoch. */
 export interface OpenWalk extends AskedWalk {
   /** Start of the last request for a list. */
   endedAt: bigint | null
@@ -79,7 +79,8 @@ export async function* listReadIds(db: Database, stream: Stream, walk: OpenWalk)
 }
 
 /**
- * Stores a walk that has ended without being applied; it leaves the stage. The rejected records of a refused one stay as evidence.
+ * Stores a walk that ended without being applied, and clears it from the stage. A refused walk's rejected records stay as
+ * evidence.
  *
  * @param tapeHead chain of the line that says how it ended
  */
@@ -119,7 +120,7 @@ export async function insertWalk(
     await db.run('insert into warehouse.raw.listing by name from temp.staged_listing where walk_id = $1', [
       walk.walkId,
     ])
-  // From then on they count in releases.
+  // From here on they count in releases.
   if (state !== 'abandoned')
     await db.run(
       `insert into warehouse.raw.quarantine by name
@@ -163,7 +164,7 @@ function describeWalk(walk: OpenWalk): Record<string, DuckDBValue> {
   }
 }
 
-/** The latest start and business date of the walks before. */
+/** The latest start and business date of earlier walks. */
 interface WalkPast {
   businessDate: string
   startedAt: bigint

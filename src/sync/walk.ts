@@ -15,7 +15,7 @@ import {type AskedWalk, findPast, listReadIds, type WalkRequest} from './walk-st
 import {noteWalkBegun} from './webhook-events.ts'
 
 /**
- * Makes sure that a data folder reads the source it belongs to; what was begun at another is dropped.
+ * Makes sure that a data folder reads the source it belongs to; drops walks begun at another.
  *
  * @throws ConfigError `SOURCE_PINNED`
  */
@@ -39,9 +39,9 @@ export function requirePin(pinned: string | undefined, baseUrl: string): void {
 }
 
 /**
- * Reads the list to its end, from where an interrupted walk got to or from the start, storing pages as they come.
- * A cursor that the source no longer takes starts a new walk, once. A walk whose cursors loop or never end is
- * dropped: its cursors cannot be trusted once the source is repaired.
+ * Reads the list to its end, from the start or from where an interrupted walk stopped, storing pages as they come.
+ * A cursor that the source no longer accepts starts a new walk, once. A walk whose cursors loop or never end is
+ * dropped: its cursors cannot be trusted even once the source is repaired.
  */
 export async function readToEnd(tools: WalkTools, isDryRun: boolean, world: World): Promise<WalkIntake> {
   const unit = await beginWalk(tools, isDryRun, world)
@@ -56,7 +56,7 @@ export async function readToEnd(tools: WalkTools, isDryRun: boolean, world: Worl
     const isCursorRefused = codeOf(error) === 'SOURCE_CURSOR_REFUSED'
     const isExcusable = unit.walk.resumed > 0 || !isYoung(unit, world)
     if (!isCursorRefused || !isExcusable) throw error
-    world.log.warn({walk_id: unit.walk.walkId}, 'the source no longer takes the cursor; the walk starts anew')
+    world.log.warn({walk_id: unit.walk.walkId}, 'the source no longer accepts the cursor; a new walk begins')
     await endWalk(tools, unit, {state: 'abandoned', how: 'cursor refused'})
     const anew = await startAnew(tools, world)
     await readPages(tools, anew, world)
@@ -75,11 +75,11 @@ async function beginWalk(tools: WalkTools, isDryRun: boolean, world: World): Pro
   if (walk.isComplete && isDryRun)
     throw newError(
       'WALK_WAITING',
-      `Walk '${walk.walkId}' of ${walk.businessDate} in the warehouse: it was read to its end, and its run died before it was applied. A dry run would lose it.`,
+      `Walk '${walk.walkId}' of ${walk.businessDate} in the warehouse: it was read to its end, but its run died before it was applied. A dry run would lose it.`,
     )
   if (walk.isComplete && isSame && isYoung(open, world)) return open
   if (walk.isComplete) {
-    // Its run died long ago or asked for something else: what it read still belongs to that day.
+    // Its run died long ago or asked for something else: what it read still belongs to its day.
     await certifyWalk(db, stream, walk)
     await settleWalk(tools, open, {fetched: 0, failed: 0}, world)
     return startAnew(tools, world)
@@ -137,7 +137,7 @@ export async function findBusinessDate(
   return past && past.businessDate > today ? past.businessDate : today
 }
 
-/** Begins a walk: its first line says what it asks for and what it will be judged by. */
+/** Begins a walk: its first line holds what it asks for and the limits it will be judged by. */
 export async function beginTape(tools: WalkTools, asked: AskedWalk): Promise<WalkIntake> {
   const {db, tapes, stream, walks} = tools
   const begin = await tapes.begin(asked.walkId, asked.businessDate, await describeWalk(tools, asked, 0))

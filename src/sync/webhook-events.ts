@@ -9,18 +9,18 @@ const coverageRow = z.object({
   settled_at: z.string(),
   /** Deals the walk found created, updated, restored or newly absent. */
   changes: z.number(),
-  /** Those that no event since the begin of the walk before named. */
+  /** Those that no event has named since the previous walk began. */
   missed: z.number(),
 })
 
 const isoOf = (now: number) => new Date(now).toISOString()
 
-/** Notes that a walk begins: later events may be about deals it has already read. */
+/** Records that a walk begins: later events may be about deals it has already read. */
 export function noteWalkBegun(stateDb: StateDb, walkId: string, now: number): void {
   stateDb.insert('webhook_coverage', {walk_id: walkId, began_at: isoOf(now)})
 }
 
-/** The deals named by events since a walk began; undefined if no webhooks were received when it was settled. */
+/** The deals named by events since a walk began; undefined if its coverage was not recorded. */
 export function findDealsToldSince(stateDb: StateDb, walkId: string): Set<string> | undefined {
   const [beganAt] = stateDb.column(
     z.string(),
@@ -33,9 +33,9 @@ export function findDealsToldSince(stateDb: StateDb, walkId: string): Set<string
 }
 
 /**
- * Notes what a walk that was noted when it began came to, and forgets those that came to nothing.
+ * Stores the coverage of a walk that was recorded when it began, and deletes walks that were never settled.
  *
- * @param found null where there is nothing to compare with
+ * @param found null if there is nothing to compare with
  */
 export function settleWalkCoverage(
   stateDb: StateDb,
@@ -58,14 +58,14 @@ export function findLastCoverage(stateDb: StateDb): WebhookCoverage | undefined 
   return last && last.missed !== null ? coverageRow.parse(last) : undefined
 }
 
-/** An event is known by its id for this long: longer than any sender tries again. And until a later walk was compared with it. */
+/** Events are remembered this long, longer than any sender retries, and until a later walk was compared with them. */
 const KEPT_DAYS = 4
 
 /**
- * Keeps an event, durably when this returns. One that names no deal, such as one of a task, is noted and settled: there is
+ * Keeps an event, durably when this returns. An event that names no deal, such as one of a task, is settled at once: there is
  * nothing to look at again, and no walk would see more.
  *
- * @returns false when it was there already
+ * @returns false if it was already there
  */
 export function storeEvent(
   stateDb: StateDb,
@@ -86,7 +86,7 @@ export function storeEvent(
 }
 
 /**
- * Events not yet settled, oldest first: the deals they are about are to be looked at again. `received_at` is ISO 8601 of the
+ * Events not yet settled, oldest first: their deals are to be looked at again. `received_at` is ISO 8601 of the
  * real clock.
  */
 export function listWaitingEvents(stateDb: StateDb) {
@@ -98,7 +98,7 @@ export function listWaitingEvents(stateDb: StateDb) {
 }
 
 /**
- * The deals named by the events that are still known, settled or not, and when the last of each was received: ISO 8601, real
+ * The deals named by the events still kept, settled or not, and when the last event of each was received: ISO 8601, real
  * clock.
  */
 export function listNamedDeals(stateDb: StateDb) {
@@ -108,7 +108,7 @@ export function listNamedDeals(stateDb: StateDb) {
   )
 }
 
-/** Notes the outcome of events, and deletes old settled ones. */
+/** Stores the outcome of events, and deletes old settled ones. */
 export function settleEvents(
   stateDb: StateDb,
   {eventIds, outcome}: {eventIds: readonly string[]; outcome: 'applied' | 'walked'},

@@ -140,7 +140,7 @@ test('a history that was begun anew reverses nothing that was issued from the on
   await walkOn('2026-01-25', 100)
   const failure = await failureOf(books.export('xero', '2026-01', '2026-01-26'))
   expect(failure).toMatchObject({code: 'JOURNAL_HISTORY', exitCode: 2})
-  expect(failure.message).toContain('it is another one, in whose journal nothing earlier holds')
+  expect(failure.message).toContain('it is another history, whose journal has nothing from before')
   expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 10_000n, 1090: -10_000n})
 })
 
@@ -243,7 +243,7 @@ test('a batch that was issued and is gone is found by verify, and brought back b
   expect(await verify()).toEqual([
     {
       path: 'exports',
-      problem: `Batch 'xero/${batch?.batch_id}' was issued and is not there.`,
+      problem: `Batch 'xero/${batch?.batch_id}' was issued, but is missing.`,
       next: expect.stringContaining(`loantape export --reissue ${batch?.batch_id}`),
     },
   ])
@@ -253,7 +253,7 @@ test('a batch that was issued and is gone is found by verify, and brought back b
   rmSync(dir, {recursive: true})
   using stateDb = openStateDb(books.folder.stateDb)
   stateDb.run('update journal_batch set is_handed_over = 0')
-  expect(await verify()).toMatchObject([{path: 'exports', problem: expect.stringContaining('is not there')}])
+  expect(await verify()).toMatchObject([{path: 'exports', problem: expect.stringContaining('is missing')}])
   await books.export('xero', '2026-01', '2026-02-03')
   expect(await verify()).toEqual([])
 })

@@ -55,6 +55,6 @@ test.concurrent('a target that a job names and nobody described is found before 
 test.concurrent('a base URL that is not the one the folder belongs to is found', async () => {
   const other = {LOANTAPE_BASE_URL: 'http://127.0.0.1:9'}
   expect(await findWrong(lab.copyFolder('pinned'), other)).toEqual([
-    `source: Base URL 'http://127.0.0.1:9': this data folder belongs to '${lab.service.url}'. Use another folder with --data: each source has its own. Only where the same service has moved, with all of its deals, run \`loantape sync --accept source\` once.`,
+    `source: Base URL 'http://127.0.0.1:9': this data folder belongs to '${lab.service.url}'. Use another folder with --data: each source has its own. Only if the same service has moved, with all its deals, run \`loantape sync --accept source\` once.`,
   ])
 })

@@ -33,7 +33,7 @@ test.concurrent('a file in a folder that is not there is refused, and so is an u
   const out = join(lab.folder.root, 'nowhere/docs.html')
   const failure = readFailure(await lab.run(['docs', '--out', out, '--json']))
   expect(failure).toMatchObject({code: 'OUT_PLACE', exitCode: 2})
-  expect(failure.message).toMatch(/nowhere\/docs\.html' in --out: expected a folder that is there/)
+  expect(failure.message).toMatch(/nowhere\/docs\.html' in --out: expected a folder that exists/)
   expect(existsSync(out)).toBe(false)
   expect(readFailure(await lab.run(['report', '--release', 'x', '--json']))).toMatchObject({
     code: 'UNKNOWN_NAME',

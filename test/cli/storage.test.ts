@@ -128,7 +128,7 @@ test.concurrent('a folder in the place of a tape is called so', async () => {
   rmSync(join(folder.tapes, tape))
   mkdirSync(join(folder.tapes, tape))
   const env = environmentOf(folder)
-  expect((await lab.run(['verify'], env)).stdout).toContain('it is no file')
+  expect((await lab.run(['verify'], env)).stdout).toContain('it is not a file')
   for (const command of ['rebuild', 'trace deal_000001']) {
     const failure = readFailure(await lab.run([...command.split(' '), '--json'], env))
     expect(failure).toMatchObject({

@@ -81,5 +81,5 @@ test('a journal is delivered once more, also when its files are gone and its tar
   expect(readdirSync(join(inbox, 'xero', batch?.batch_id ?? ''))).toHaveLength(2)
   const moved = await failureOf(again({share: {kind: 'folder', path: books.folder.root}}))
   expect(moved).toMatchObject({code: 'UNKNOWN_NAME'})
-  expect(moved.message).toContain(`was sent to 'partner' (${inbox}), where no target is now`)
+  expect(moved.message).toContain(`was sent to 'partner' (${inbox}), where there is no target now`)
 })

@@ -21,7 +21,7 @@ const changes: [behaviour: string, sql: string, words: RegExp[]][] = [
     `insert into victim.raw.deal_version from victim.raw.deal_version where seq = 7`,
     [
       /Numbers that are not 1, 2, … of table 'raw\.deal_version'.*: 1 wrong, 7 \(copies=2\)\./,
-      /Versions that stand twice/,
+      /Versions stored twice/,
     ],
   ],
   [
@@ -29,7 +29,7 @@ const changes: [behaviour: string, sql: string, words: RegExp[]][] = [
     `insert into victim.raw.deal_version
      select * replace ((select max(seq) + 1 from victim.raw.deal_version) as seq)
      from victim.raw.deal_version where deal_id = 'deal_000007'`,
-    [/Versions that stand twice in table 'raw\.deal_version' in 'warehouse\.duckdb': 1 wrong, deal_000007 /],
+    [/Versions stored twice in table 'raw\.deal_version' in 'warehouse\.duckdb': 1 wrong, deal_000007 /],
   ],
   [
     'a version row that is lost',

@@ -77,7 +77,7 @@ test('while a sync runs a second is refused with its pid, and status, query and 
   expect(error).toMatchObject({code: 'RUN_IN_PROGRESS', exit_code: 4})
   expect(error.message).toMatch(
     new RegExp(
-      `sync, pid ${first.process.pid} on .*started .*Nothing was changed; that run goes on\\. Wait for it`,
+      `sync, pid ${first.process.pid} on .*started .*Nothing was changed; that run continues\\. Wait for it`,
     ),
   )
   expect(JSON.parse(status.stdout)).toMatchObject({

@@ -81,7 +81,7 @@ test.each<[string, MeasuredPlan, Acceptance[]]>([
   ['the source has changed', aPlan({newlyAbsent: 6}), ['source']],
 ])('where %s, nobody is told to accept it', async (_, plan, accepted) => {
   const refusal = await failureOf(guard(plan, accepted))
-  expect(refusal.message).toMatch(/another service\? Then give it a folder of its own with --data/)
+  expect(refusal.message).toMatch(/another service, give it a folder of its own with --data/)
   expect(refusal.message).not.toContain('--accept')
 })
 

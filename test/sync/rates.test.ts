@@ -344,8 +344,8 @@ test.each(['<html>', '', 'day,value\n2026-03-01,1\n'])(
 
 test.each<[object, RegExp]>([
   [{name: 'A b'}, /feeds\.0\.name: expected lower-case/],
-  [{csv: undefined}, /feeds\.0\.rate: expected beside csv, and only there/],
-  [{rate: undefined}, /feeds\.0\.rate: expected beside csv, and only there/],
+  [{csv: undefined}, /feeds\.0\.rate: expected together with csv, and only then/],
+  [{rate: undefined}, /feeds\.0\.rate: expected together with csv, and only then/],
   [{csv: 'https://me:hush@x.example/'}, /feeds\.0\.csv: expected a URL without user/],
   [{valeu: 'x'}, /feeds\.0: Unrecognized key/],
 ])('a wrong file of feeds is named with its field: %o', (fields, words) => {
