@@ -110,7 +110,7 @@ test('what a build went on from and was not what it should be is found, and name
     code: 'BUILD_DIFFERS',
     exitCode: 1,
     message: expect.stringMatching(
-      /Table 'core\.deal_history' \(.*core\/deal_history\.sql\) of release .* is not that of a whole build: it has the rows \{"deal_id":.*nobody lives here.*; it lacks the rows \{"deal_id":/,
+      /Table 'core\.deal_history' \(.*core\/deal_history\.sql\) of release .* differs from that of a whole build: it has the rows \{"deal_id":.*nobody lives here.*; it lacks the rows \{"deal_id":/,
     ),
   })
   expect(readLastBuild(lab.folder)).toBeUndefined()

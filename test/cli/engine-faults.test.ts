@@ -82,7 +82,7 @@ test('a run whose engine has too little memory fails by name, the server goes on
   using serve = lab.start(['serve'], {...settings, LOANTAPE_MEMORY_MB: '150'})
   const failed = await untilRun(`state = 'failed'`)
   expect(failed).toMatchObject({exit_code: 3, error_code: 'BUILD_MEMORY', attempt: 1})
-  expect(failed.error).toMatch(/'mart\.big' in .* needs more memory than 150 MB allow/)
+  expect(failed.error).toMatch(/'mart\.big' in .* needs more than 150 MB of memory/)
   expect(await probe(serve)).toEqual(WELL)
   rmSync(model)
   await untilRun(`state = 'done'`)
