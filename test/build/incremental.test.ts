@@ -233,7 +233,7 @@ test("somebody's own model that is wrongly built deal by deal is found by a comp
   expect(right).toMatchObject({
     code: 0,
     stdout: expect.stringMatching(
-      /Every table is that of a whole build, byte by byte: \d+\.\d % of the deals/,
+      /Every table equals that of a whole build, byte by byte: \d+\.\d % of the deals/,
     ),
   })
 })

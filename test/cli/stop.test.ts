@@ -35,7 +35,7 @@ test.each(['details stored', 'models compiled', 'checks passed'] as const)(
 )
 
 test.each([
-  [true, /^Stopping: the page under way is finished first\. Ctrl-C again ends at once\.\n$/],
+  [true, /^Stopping after the current page\. Ctrl-C again ends at once\.\n$/],
   [false, /^\{"level":"warn",.*"reason":"SIGINT","msg":"asked to stop: .*"\}\n$/],
 ])('Ctrl-C is answered in words on a terminal (%s), else by the log', async (isTTY, words) => {
   await using lab = await createLab()

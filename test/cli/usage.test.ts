@@ -37,7 +37,7 @@ const wrong: [behaviour: string, args: string[], code: string, words: RegExp][] 
     'two walks taken back at once',
     ['rebuild', '--without', 'w_1', '--without', 'w_2', '--why', 'wrong'],
     'USAGE',
-    /'w_2' is invalid\. Take one walk back after the other/,
+    /'w_2' is invalid\. Take walks back one at a time/,
   ],
   ['a word too many', ['sync', 'now'], 'USAGE', /too many arguments for 'sync'.*now/],
   ['a date that does not exist', ['build', '--as-of', '2026-02-30'], 'USAGE', /'2026-02-30' in --as-of/],
