@@ -11,12 +11,12 @@
 -- period: YYYY-MM; the month of the roll-forward it belongs to
 -- entry_id: LT, year and month, and a hash over deal, event, date, observed_at, accounts and amount
 -- line_no: 1 debit, 2 credit
--- entry_date: business date; of a funding its funded_on, where that lies in the same month, else the nearest day that does
+-- entry_date: business date; for a funding its funded_on if that is in the same month, else the nearest day that is
 -- event: funding, reversal, increase, decrease, ended, reclass
--- account_code: account number by the mapping of the period; null where it names no account, and then nothing is exported
--- account_name: its name; null where account_code is
--- debit: USD; null where the line is a credit
--- credit: USD; null where the line is a debit
+-- account_code: account number by the mapping of the period; null if it names none, and then nothing is exported
+-- account_name: its name; null if account_code is
+-- debit: USD; null if the line is a credit
+-- credit: USD; null if the line is a debit
 -- memo: what happened to which deal, with its address in short and its program
 -- deal_id: the service's id
 -- loan_program: the program the receivable is booked under; null when unknown

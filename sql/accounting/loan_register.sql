@@ -7,13 +7,13 @@
 -- check: not_null(deal_id, loan_amount, funded_before, funded_on_is_exact)
 --
 -- deal_id: the service's id
--- property_address: free text, as the service has it; null where it has none
+-- property_address: free text, as the service has it; null if it has none
 -- loan_program: null when unknown
 -- loan_amount: USD
--- funded_on: business date on which the current funded spell began, or the date in seed.funded_on where that belongs to
---   it; null where the deal was funded when first seen and no date is given
+-- funded_on: business date on which the current funded spell began, or the date in seed.funded_on if that belongs to
+--   it; null if the deal was funded when first seen and no date is given
 -- funded_before: business date by which it was funded: funded_on, or the date on which it was first seen
--- funded_on_is_exact: at most one day of uncertainty, or the date is from seed.funded_on; false where funded_on is not
+-- funded_on_is_exact: at most one day of uncertainty, or the date is from seed.funded_on; false if funded_on is not
 --   known
 select
   deal_id,

@@ -1,5 +1,5 @@
--- What was funded already at the first walk, as entries of the form of accounting.journal_line: booked only by
--- `export … --with-opening`. What could not be read then comes in the month in which it was first readable.
+-- What was already funded at the first walk, as entries in the form of accounting.journal_line, booked only by `export …
+-- --with-opening`. Deals that could not be read then are in the month in which they first could be.
 -- grain: entry_id, line_no
 -- order: entry_date, entry_id, line_no
 -- per: deal_id
@@ -12,10 +12,10 @@
 -- line_no: 1 debit, 2 credit
 -- entry_date: business date of that walk
 -- event: opening
--- account_code: account number by the mapping of the period; null where it names no account, and then nothing is exported
--- account_name: its name; null where account_code is
--- debit: USD; null where the line is a credit
--- credit: USD; null where the line is a debit
+-- account_code: account number by the mapping of the period; null if it names none, and then nothing is exported
+-- account_name: its name; null if account_code is
+-- debit: USD; null if the line is a credit
+-- credit: USD; null if the line is a debit
 -- memo: which deal, with its address in short and its program
 -- deal_id: the service's id
 -- loan_program: the program the receivable is booked under; null when unknown

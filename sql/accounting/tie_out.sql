@@ -1,5 +1,5 @@
--- The roll-forward against the journal: what of each term is booked, and by name what is not. Terms without an amount
--- have no row; the opening of a month that is the closing of the one before is no movement and has none either.
+-- The roll-forward against the journal: how much of each term is booked, and where the rest is. Terms without an amount have no
+-- row; nor does an opening that is the closing of the month before, because it is no movement.
 -- grain: month, term
 -- order: month, term
 -- adds_up: amount, booked, opening_balance, elsewhere, no_account

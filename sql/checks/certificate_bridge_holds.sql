@@ -1,5 +1,5 @@
--- After the last applied walk, present deals = distinct records + kept in quarantine + kept missing + adjusted, in count
--- and amount; and where nothing was stored since, nor before it for a later day, they are core.deal.
+-- After the last applied walk, present deals = distinct records + kept in quarantine + kept missing + adjusted, in count and
+-- amount; and if nothing was stored since, or before it for a later day, they equal core.deal.
 -- severity: error
 with
 last_walk as (
@@ -20,7 +20,7 @@ bridged as (
   from last_walk
 ),
 
--- A walk whose run died is applied by a later one; webhooks may have told of the day after by then.
+-- A crashed run's walk is applied by a later run; by then webhooks may have told of the day after.
 apart as (
   select count(*) as versions
   from raw.deal_version

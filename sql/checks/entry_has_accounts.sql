@@ -1,4 +1,4 @@
--- Every entry has its accounts in accounting.json; where a program or an ending has none, journals cannot be exported.
+-- Every entry has its accounts in accounting.json; if a program or an ending has none, journals cannot be exported.
 -- severity: warn
 -- next: Name an account for each in accounting.json: docs/accounting.md.
 select

@@ -1,6 +1,5 @@
--- mart.top_exposure lists the largest funded deals, and mart.concentration is of the same portfolio: the largest funded
--- deal, the five and the ten largest, and the number of funded deals up to 25; likewise the largest borrower and their
--- number.
+-- mart.top_exposure agrees with core.deal and mart.concentration: in the largest funded deal, the five and the ten largest, and
+-- the number of funded deals up to 25; likewise in the largest borrower and the number of borrowers.
 -- severity: error
 with
 top as (

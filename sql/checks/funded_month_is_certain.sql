@@ -1,5 +1,5 @@
--- The month in which each deal was funded is known. Where the last day on which a deal was not funded and the first on which it
--- was lie in different months, seed.funded_on can say it. What was funded when observation began is not asked for.
+-- The month in which each deal was funded is known. If the last day on which a deal was not funded and the first on which it was
+-- lie in different months, seed.funded_on can give the date. Deals funded when observation began are left out.
 -- severity: warn
 -- next: Name true dates in seeds/funded_on.csv of LOANTAPE_SQL_DIR: docs/analyst-guide.md#read-it-right.
 select

@@ -1,6 +1,6 @@
--- Each date given in seed.funded_on is of a deal that was ever seen, and belongs to one of its funded spells: the first that
--- began on or after it and after the one before had ended. A date that lies between as_of and the last walk known is no
--- mistake in a past date's release; one that lies ahead of both is.
+-- Each date in seed.funded_on is of a deal that was ever seen, and belongs to one of its funded spells: it is on or before the
+-- day the spell began and after the day the previous one ended. In a release of a past date, a date between as_of and the last
+-- known walk is no mistake; a date after both is.
 -- severity: warn
 -- next: Correct these lines of seeds/funded_on.csv in LOANTAPE_SQL_DIR.
 with

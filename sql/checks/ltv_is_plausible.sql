@@ -1,6 +1,5 @@
--- Loan-to-value is at most 1.5. Above, it can be land or construction: it stays, and counts in no
--- average; above 10 it is taken for a typo, such
--- as a value in thousands, and is unknown.
+-- Loan-to-value is at most 1.5. Above that it can be land or construction: it is kept, but in no average. Above 10 it is taken
+-- for a typo, such as a value in thousands, and is unknown.
 -- severity: warn
 -- next: Correct the value of the property in the source.
 select

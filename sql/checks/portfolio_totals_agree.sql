@@ -1,5 +1,5 @@
 -- Count and amount of core.deal, mart.portfolio_summary, each dimension of mart.portfolio_breakdown and the last day of
--- mart.position_daily are the same; so are the open, the ended and the funded ones, and open and ended are all.
+-- mart.position_daily are the same, for all, open, ended and funded deals; open and ended deals add up to all.
 -- severity: error
 with
 deals as (

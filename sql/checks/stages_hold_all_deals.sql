@@ -1,5 +1,5 @@
--- mart.stage_duration holds every spell of every deal ever seen, but for those that mart.data_quality counts as left out: each ended
--- in one exit or still lasts.
+-- mart.stage_duration holds every spell of every deal ever seen, except those that mart.data_quality counts as left out: each
+-- ended in one exit or is ongoing.
 -- severity: error
 with
 stages as (

@@ -1,5 +1,5 @@
--- mart.status_transition begins each month with the deals that mart.position_daily has at the end of the month before, and ends
--- it with those it has then, to the cent; what became of those it began with is all of them, by number and by amount.
+-- mart.status_transition begins each month with the deals of mart.position_daily at the end of the month before, and ends it with
+-- those at its own end, to the cent; its roll rates add up to 100 percent, by number and by amount.
 -- severity: error
 with
 began as (

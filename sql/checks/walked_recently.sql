@@ -1,5 +1,5 @@
--- The last complete walk is no more than one day older than as_of. A walk that changed nothing does not move known_at,
--- and still proves the portfolio fresh: known_at is not asked.
+-- The last complete walk is no more than one day older than as_of. It counts whatever known_at is: a walk that changed nothing
+-- does not move known_at, but still proves the portfolio fresh.
 -- severity: warn
 -- next: Run `loantape sync`; `loantape status` says how the last runs ended.
 with

@@ -8,7 +8,7 @@
 --
 -- deal_id: the service's id
 -- borrower_id: the service's id
--- person: the same for the same person in every deal: email_hash, or borrower_id where there is no e-mail address
+-- person: the same for the same person in every deal: email_hash, or borrower_id if there is no e-mail address
 -- email_hash: HMAC-SHA256 of the e-mail address in lower case, under the key of this data folder; null when unknown
 -- is_primary: the first borrower linked to the deal, who stands for it in mart.concentration
 -- linked_at: as the service has it, UTC; null when unknown

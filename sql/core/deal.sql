@@ -9,9 +9,9 @@
 -- check: references(deal_id, core.deal_history.deal_id)
 --
 -- deal_id: the service's id
--- property_address: free text, as the service has it; null where it has none
--- state: two-letter code parsed from the address; `unknown` where it does not parse
--- zip: five digits parsed from the end of the address; null where there are none
+-- property_address: free text, as the service has it; null if it has none
+-- state: two-letter code parsed from the address; `unknown` if it does not parse
+-- zip: five digits parsed from the end of the address; null if there are none
 -- loan_amount: USD
 -- property_value: USD; null when unknown
 -- ltv: loan-to-value, loan_amount / property_value as a ratio (0.65), half up at 9 decimals; null when the value is
@@ -21,35 +21,35 @@
 -- status: in lower case, without blanks around it; another spelling of it is neither a change nor another status
 -- status_text: as the service has it
 -- status_class: pipeline, funded, ended_funded, ended_unfunded; unclassified when seed.status does not list the status
--- created_at: as the service has it, UTC; midnight where it gave only a date
+-- created_at: as the service has it, UTC; midnight if it gave only a date
 -- created_on: business date of created_at, or the date the service gave
 -- first_seen_at: start of the request that first showed it, UTC
 -- last_changed_at: when the current version was first seen, UTC
 -- status_since: business date on which the current status was first seen; created_on for a deal that never left the first status of
 --   the pipeline (seed.status), in which it is created
--- status_since_is_exact: status_since is known to the day. It is not at the first walk, nor where more than a day lies between the
---   last walk that showed another status and the first that showed this one, nor of a deal first seen in another than the
---   first status
--- status_since_at_earliest: the earliest day on which it can have begun: the day after the last business date on which the deal was
---   known to be in another status, or created_on; status_since where that is exact; null when created_on is later than the day on
---   which it was first seen
--- status_since_at_latest: the latest day on which it can have begun: on it the status was first seen; status_since where that is
---   exact. as_of less this day is the least number of days in the status, as_of less status_since_at_earliest the largest
--- funded_on: business date on which the current funded spell began, or the date in seed.funded_on where that belongs to
---   this spell, which is the first that began on or after it and after the one before had ended; null when not funded,
---   and when it was funded when first seen and no date is given: it can have been funded long before it was listed
+-- status_since_is_exact: status_since is known to the day. It is not at the first walk, nor if more than a day lies between the
+--   last walk that showed another status and the first that showed this one, nor for a deal first seen in a status other than the
+--   first
+-- status_since_at_earliest: the earliest day on which it can have begun: the day after the last business date on which the deal
+--   was known to be in another status, or created_on; status_since if that is exact; null when created_on is later than the day
+--   on which it was first seen
+-- status_since_at_latest: the latest day on which it can have begun: the day the status was first seen; status_since if that is
+--   exact. as_of minus this day is the minimum number of days in the status, as_of minus status_since_at_earliest the maximum
+-- funded_on: business date on which the current funded spell began, or the date in seed.funded_on if that belongs to this
+--   spell, the first that began on or after it, after the previous one had ended; null when not funded, and when the deal was
+--   already funded when first seen and no date is given, because it can have been funded long before
 -- funded_after: last business date on which it was known not to be funded, or of the last complete walk before it
 --   first appeared; null at the first walk or when not funded
--- funded_before: business date by which it was funded: funded_on, or where that is not known the date on which it was
---   first seen; null when not funded. What was funded by a day has funded_before up to it; what was funded from a day on
---   has funded_on from it on, and may be among those without one
+-- funded_before: business date by which it was funded: funded_on, or if that is unknown the date on which it was first seen;
+--   null when not funded. Deals funded by a day have funded_before up to it; deals funded from a day on have funded_on from it
+--   on, or have none
 -- funded_on_is_exact: at most one day lies between funded_after and funded_on, or the date is from seed.funded_on; false
---   where funded_on is not known; null when not funded
--- first_funded_on: business date of its first funding, as `originated` of mart.funded_rollforward_deal books it, also
---   when it is funded no longer; null when it was never seen to be funded, and when it was funded or past it before it
---   could be seen
--- value_confirmed_on: business date of the last answer that held property_value, changed or not; of a list row counts
---   only one that changed something. Null when none ever did
+--   if funded_on is not known; null when not funded
+-- first_funded_on: business date of its first funding, as `originated` of mart.funded_rollforward_deal books it, even if it is
+--   no longer funded; null when it was never seen to be funded, and when it was already funded, or past that, before it could be
+--   seen
+-- value_confirmed_on: business date of the last answer that held property_value, changed or not; a list row counts only if it
+--   changed something. Null if none ever did
 -- is_missing: absent from the last complete walk, not yet confirmed gone
 with
 current_spell as (

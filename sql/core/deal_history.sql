@@ -11,14 +11,14 @@
 -- valid_from: start of the request that showed it, UTC
 -- valid_to: valid_from of the next version, UTC; null when nothing known supersedes this one
 -- business_date: the day this version counts for
--- property_address: free text, as the service has it; null where it has none
+-- property_address: free text, as the service has it; null if it has none
 -- loan_amount: USD
 -- property_value: USD; null when unknown
 -- loan_program: null when unknown or blank
 -- status: in lower case, without blanks around it; another spelling of it makes no version
 -- status_class: pipeline, funded, ended_funded, ended_unfunded; unclassified when seed.status does not list the status
 with
--- Where an observation changed nothing, as when a deal only went missing, versions are fewer than observations.
+-- If an observation changed nothing, such as a deal only going missing, there are fewer versions than observations.
 renumbered as (
   select
     deal_id,

@@ -8,7 +8,7 @@
 --
 -- deal_id: the service's id
 -- document_id: the service's id
--- category: as the service has it, such as appraisal; `unknown` where it has none
+-- category: as the service has it, such as appraisal; `unknown` if it has none
 -- uploaded_at: as the service has it, UTC; null when unknown
 -- first_seen_at: start of the request that first showed it, UTC
 -- is_missing: absent when the deal's documents were last listed, not yet confirmed gone

@@ -1,4 +1,4 @@
--- Every observed change of status; a deal's first appearance is none.
+-- Every observed change of status; a deal's first appearance is not one.
 -- grain: deal_id, observed_at, to_status
 -- per: deal_id
 -- check: not_null(deal_id, from_status, to_status, observed_at, observed_on)
@@ -8,8 +8,8 @@
 -- to_status: the status after
 -- observed_at: start of the request that showed it, UTC
 -- observed_on: business date of that request
--- days_in_previous: calendar days from the business date on which from_status began to observed_on, weekends included;
---   null when that spell began unseen, which is at the first walk
+-- days_in_previous: calendar days from the business date on which from_status began to observed_on, weekends included; null
+--   when that spell began unseen, as at the first walk
 select
   deal_id,
   status_before as from_status,

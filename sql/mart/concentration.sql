@@ -6,9 +6,8 @@
 -- check: between(open_hhi, 0, 10000)
 -- check: between(funded_hhi, 0, 10000)
 --
--- dimension: deal, loan_program, state, or borrower; deals whose program or state is unknown are one bucket of it,
---   `unknown`. A deal counts with its primary borrower, and by itself where none is known; the row is absent where no
---   borrower is known at all
+-- dimension: deal, loan_program, state, or borrower; deals whose program or state is unknown form one bucket, `unknown`. A deal
+--   counts with its primary borrower, or by itself if none is known; there is no row for borrowers if none is known at all
 -- open_top_1_pct: share of the largest bucket in the open amount, in percent; null when that is 0
 -- open_top_5_pct: share of the five largest together; null when the open amount is 0
 -- open_top_10_pct: share of the ten largest together; null when the open amount is 0

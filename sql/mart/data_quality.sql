@@ -1,34 +1,34 @@
--- How far the portfolio's numbers can be trusted, and where the source was not as its contract has it. Quarantine and
--- drift are those of the last walk that counts. Borrowers and documents have metrics of their own as soon as a list of
--- them has been read; what is quarantined of them is that of the last list read of each deal.
+-- How far the portfolio's numbers can be trusted, and where the source deviated from its contract. Quarantine and drift are those
+-- of the last walk that counts. Borrowers and documents have metrics of their own once a list of them has been read; their
+-- quarantine is that of the last list read of each deal.
 -- grain: scope, metric, field, found
 -- check: unique(scope, metric, field, found)
 -- check: not_null(scope, metric, deals)
 -- check: accepted(scope, deals, borrowers, documents)
 --
--- scope: deals, borrowers or documents: whose records it is of
--- metric: what is measured. `coverage`: the amount whose deals have a positive value (property_value), the deals whose value
---   an answer ever held (value_confirmed_on) and that have a program (loan_program); without a field the deals whose list of
---   borrowers or documents was read, else the records that have the field. `ltv_above_10`: their value is taken for a typo,
---   and their ltv for unknown. `ltv_above_1_5`: their ltv stands in core.deal, and is left out of every average. `unparsed`: no state was found in the address. `unclassified`: not in seed.status. `missing`:
---   absent from the last walk. `censored_funded_at_first_sight`: funded when first seen. `censored_inexact_funding_date`:
---   funded_on is not known, or more than a day after funded_after. `censored_created_before_first_walk`: of their months only the
---   deals are known that were still there. `censored_funding_curve`: their cohort is left out of mart.funding_curve. `censored_vintage`: they were funded,
---   and no cohort of mart.vintage holds them, because that was before the first walk or in the month of it, or nobody saw it.
---   `censored_stage_began_unseen`: spells of deals in a status that are left out of mart.stage_duration because nobody knows how
---   long they had lasted when first seen. `no_funnel_stage`: never
---   seen in a status of class pipeline, funded or ended_funded. `quarantined`: records that failed normalisation.
---   `drift_new_field`, `drift_missing_field`, `drift_unknown_value`: one for each finding
--- field: the column it is about, of drift the path in the source's records; null where it is about the whole record
--- found: the value that was found, of `drift_unknown_value`; null where the metric is another
--- value: percent (0 to 100), null where there is nothing to take it of: of the amount (`coverage` of property_value), of the
---   funded deals (`censored_funded_at_first_sight`, `censored_inexact_funding_date`), of all deals ever seen
---   (`censored_created_before_first_walk`, `censored_funding_curve`, `no_funnel_stage`), of all
---   deals ever funded (`censored_vintage`), of all spells in a status
---   (`censored_stage_began_unseen`), of the records of the last walk or lists (`quarantined`, drift), of the known
---   borrowers or documents (`coverage` of a field of theirs, `missing`), else of the present deals
--- deals: deals concerned, for `censored_stage_began_unseen` spells; for `coverage`, those without; for `quarantined`, drift and what is of borrowers and documents
---   but their `coverage` without a field, records
+-- scope: deals, borrowers or documents: whose records it is about
+-- metric: what is measured. `coverage`: the amount of the deals with a positive value (property_value), the deals whose value
+--   an answer ever held (value_confirmed_on), and those with a program (loan_program); for borrowers and documents, without a
+--   field the deals whose list was read, with a field the records that have it. `ltv_above_10`: the value is taken for a typo,
+--   and the ltv for unknown. `ltv_above_1_5`: the ltv is in core.deal, and left out of every average. `unparsed`: no state was
+--   found in the address. `unclassified`: not in seed.status. `missing`: absent from the last walk.
+--   `censored_funded_at_first_sight`: funded when first seen. `censored_inexact_funding_date`: funded_on is not known, or more
+--   than a day after funded_after. `censored_created_before_first_walk`: of their months, only the deals that were still there
+--   are known. `censored_funding_curve`: their cohort is left out of mart.funding_curve. `censored_vintage`: they were funded,
+--   but no cohort of mart.vintage holds them, because that was before the first walk or in its month, or nobody saw it.
+--   `censored_stage_began_unseen`: spells that are left out of mart.stage_duration because nobody knows how long they had lasted
+--   when first seen. `no_funnel_stage`: never seen in a status of class pipeline, funded or ended_funded. `quarantined`: records
+--   that failed normalisation. `drift_new_field`, `drift_missing_field`, `drift_unknown_value`: one for each finding
+-- field: the column it is about, for drift the path in the source's records; null if it is about the whole record
+-- found: the value that was found, for `drift_unknown_value`; else null
+-- value: percent (0 to 100), null if there is nothing to divide by: of the amount (`coverage` of property_value), of the funded
+--   deals (`censored_funded_at_first_sight`, `censored_inexact_funding_date`), of all deals ever seen
+--   (`censored_created_before_first_walk`, `censored_funding_curve`, `no_funnel_stage`), of all deals ever funded
+--   (`censored_vintage`), of all spells in a status (`censored_stage_began_unseen`), of the records of the last walk or lists
+--   (`quarantined`, drift), of the known borrowers or documents (`coverage` of a field of theirs, `missing`), else of the present
+--   deals
+-- deals: deals concerned; for `censored_stage_began_unseen` spells; for `coverage` those without; for `quarantined`, drift, and
+--   all metrics of borrowers and documents except their `coverage` without a field, records
 with
 last_walk as (
   select *

@@ -12,8 +12,8 @@
 -- status_since: as in core.deal
 -- listed_at: when the deal's documents were last read to the end of their list, UTC; null when they never were
 -- documents: known documents; null when they were never listed
--- has_appraisal: whether one of them is of category appraisal; null when nobody knows: they were never listed, or some
---   of the list could not be read and the rest holds none
+-- has_appraisal: whether one of them is of category appraisal; null when unknown: they were never listed, or part of the list
+--   could not be read and the rest has none
 -- last_appraisal_at: when the latest appraisal was uploaded, UTC; null when there is none
 with
 documents as (

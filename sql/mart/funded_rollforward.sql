@@ -1,5 +1,5 @@
--- The funded book by month: what it was, what moved it, and what it is. Opening and what moved it make the closing,
--- which is read from the funded positions of the month's last day, not computed from them.
+-- The funded book by month: the opening, what moved it, and the closing. The closing is read from the funded positions of the
+-- month's last day, not computed from the opening and the movements.
 -- grain: month
 -- adds_up: opening, found, originated, refunded, restored, increased, decreased, reversed, vanished
 -- adds_up: paid_off, sold, refinanced, foreclosed, charged_off, ended_other, closing
@@ -10,9 +10,9 @@
 --
 -- month: YYYY-MM; every month from the first walk to as_of
 -- opening: closing of the month before; in the first month what was funded at the first walk, USD
--- found: funded when first readable, and known from quarantine since the first walk: it was funded before, USD
+-- found: funded when first readable, and in quarantine since the first walk, so funded before, USD
 -- originated: funded for the first time, USD
--- refunded: funded again after it had left the book, as when a loan was on hold, USD
+-- refunded: funded again after it had left the book, for example after a loan was on hold, USD
 -- restored: had vanished as funded and came back as funded, USD
 -- increased: added to the amounts of funded deals, USD
 -- decreased: taken from the amounts of funded deals, USD

@@ -1,5 +1,6 @@
--- What is lent in each bucket that seed.limit limits, since when that is too much, and what it would be if all approved deals funded.
--- A limit of several dates has a row in seed.limit for each; every day is judged by the row in force on it.
+-- Exposure in each bucket that seed.limit limits, since when it has been above the limit, and what it would be if all approved
+-- deals funded. A limit that changes over time has a row in seed.limit for each date; every day is judged by the row in force on
+-- it.
 -- grain: name
 -- check: unique(name)
 -- check: not_null(name, dimension, bucket, scope, kind, limit_value, limit_amount, exposure, excess, state)
@@ -10,27 +11,26 @@
 -- check: accepted(state, ok, warn, breach)
 -- check: accepted(state_if_approved_fund, ok, warn, breach)
 --
--- name: as people call the limit; one that is not yet in force at as_of has no row
+-- name: name of the limit; a limit that is not yet in force at as_of has no row
 -- dimension: of the bucket, as in mart.portfolio_monthly
 -- bucket: what is limited, such as `TX`
 -- scope: open or funded: the deals that count
 -- kind: amount, or share of all deals that count
 -- limit_value: USD, or percent for a share
--- warn_at_pct: above this part of the limit it is a warning, in percent; null when there is no warning
--- valid_from: the day from which on this limit is in force; null when it always was
+-- warn_at_pct: above this share of the limit it is a warning, in percent; null when there is no warning
+-- valid_from: first day this limit is in force; null when it always was
 -- limit_amount: the limit L at today's total W of all deals that count, USD: L, or L × W for a share
 -- exposure: E, the sum of loan_amount of the bucket's deals that count, USD
 -- share_pct: E / W, in percent; null when W is 0
--- additional_room: what more can be lent in the bucket until it is at its limit, USD: L − E, or (L × W − E) / (1 − L) for a share,
---   since new lending enlarges W as well, in whole cents rounded down; 0 in a breach; null when the limit is a share of 100
---   percent or more, which no lending exceeds
--- excess: what is lent above the limit, USD: E − limit_amount in a breach, else 0
+-- additional_room: what can still be lent in the bucket before it reaches its limit, USD: L − E, or (L × W − E) / (1 − L) for a
+--   share, since new lending enlarges W as well, in whole cents rounded down; 0 in a breach; null when the limit is a share of
+--   100 percent or more, which no lending exceeds
+-- excess: amount above the limit, USD: E − limit_amount in a breach, else 0
 -- state: breach above the limit, warn above warn_at_pct of it, else ok
--- breached_since: business date since which it is a breach without a break, each day judged by the limit in force on it, at the
---   earliest the first walk or the first valid_from; null when it is none
--- exposure_if_approved_fund: exposure if every deal of the pipeline that is approved, or further on by seed.status, funded today,
---   USD
--- state_if_approved_fund: the state then, shares being of the total then
+-- breached_since: business date since which it has been in breach without a break, each day judged by the limit in force on it;
+--   at the earliest the first walk or the first valid_from; null when not in breach
+-- exposure_if_approved_fund: exposure if every pipeline deal that is approved, or further on by seed.status, funded today, USD
+-- state_if_approved_fund: the state in that case, with shares taken of the total in that case
 with
 dated as (
   select
@@ -160,7 +160,8 @@ exposed as (
   window so_far as (partition by limited.number order by days.day)
 ),
 
--- The day after as_of is judged by the limit of as_of. A share of the total is in whole cents: an exposure is above it where it is above the exact one.
+-- The day after as_of is judged by the limit of as_of. A share limit is rounded down to whole cents: an exposure above it is also
+-- above the exact limit.
 limits as (
   select
     *,

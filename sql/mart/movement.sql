@@ -1,5 +1,5 @@
--- What moved the portfolio: each day at whose end a deal stood otherwise than at the end of the day before. What moved since
--- a day are the rows of later days: by deal, the first before, the last after and the sums of what moved.
+-- What moved the portfolio: a row for each day at whose end a deal's status or amount differs from the end of the day before. For
+-- what moved since a day, take the rows of later days: per deal the first before, the last after and the sums of what moved.
 -- grain: day, deal_id
 -- per: deal_id
 -- adds_up: open, funded, pipeline
@@ -11,18 +11,18 @@
 -- deal_id: the service's id
 -- what: opening: there at the end of the day of the first walk. came: there for the first time. gone: confirmed gone. returned: there
 --   again after that. funded: from another class to funded. paid_off, sold, refinanced, foreclosed, charged_off: to the class
---   ended_funded, by the status's ending in seed.status; ended_other where that is none of these. reversed: from funded to any other
+--   ended_funded, by the status's ending in seed.status; ended_other if that is none of these. reversed: from funded to any other
 --   class. fell_out: to the class ended_unfunded. reopened: from an ended class to pipeline or unclassified. status: any other
 --   change of status. increased, decreased: another amount in the same status
--- status_before: at the end of the day before; null where the deal was not there
--- status_after: at the end of the day; null where the deal is gone
--- class_before: status_class of status_before; null where that is
--- class_after: status_class of status_after; null where that is
--- amount_before: loan_amount at the end of the day before, USD; null where the deal was not there
--- amount_after: loan_amount at the end of the day, USD; null where the deal is gone
--- open: amount_after less amount_before, of each what is in a class that has not ended, USD
--- funded: the same of the class funded, USD
--- pipeline: the same of the class pipeline, USD
+-- status_before: at the end of the day before; null if the deal was not there
+-- status_after: at the end of the day; null if the deal is gone
+-- class_before: status_class of status_before; null if that is
+-- class_after: status_class of status_after; null if that is
+-- amount_before: loan_amount at the end of the day before, USD; null if the deal was not there
+-- amount_after: loan_amount at the end of the day, USD; null if the deal is gone
+-- open: amount_after minus amount_before, each counted only in a class that has not ended, USD
+-- funded: the same for the class funded, USD
+-- pipeline: the same for the class pipeline, USD
 with
 spans as (
   select

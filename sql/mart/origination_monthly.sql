@@ -1,13 +1,13 @@
--- First fundings by month and program: the `originated` of mart.funded_rollforward, to the cent. A deal that is funded
--- again after it had left is no origination: it is `refunded`. What was already funded at the first walk is its opening, or
--- found when it could be read later, and stands in no month here: when it was funded is not known.
+-- First fundings by month and program: the `originated` of mart.funded_rollforward, to the cent. A deal that is funded again
+-- after it had left is not an origination but `refunded`. Deals already funded at the first walk are in its opening, or `found`
+-- if they could be read only later, and in no month here, because nobody knows when they were funded.
 -- grain: month, loan_program
 -- adds_up: deals, amount
 -- check: unique(month, loan_program)
 -- check: not_null(month, loan_program, deals, amount)
 --
 -- month: YYYY-MM of the business date on which the deal was funded for the first time
--- loan_program: as known when it was funded; `unknown` where it was not
+-- loan_program: as known when it was funded; `unknown` if it was not
 -- deals: deals funded for the first time; a deal counts in one row
 -- amount: their amounts when they were funded, USD
 select

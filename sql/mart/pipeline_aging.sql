@@ -1,5 +1,5 @@
--- How long each deal of the pipeline has been in its status, against what is usual for that status. Where nobody saw the status
--- begin, days lie between two bounds, and is_stuck uses the lower one: of a stuck deal it is certain.
+-- How long each pipeline deal has been in its status, compared with what is usual for that status. If nobody saw the status
+-- begin, the days lie between two bounds; is_stuck uses the lower one, so a deal it marks is certainly stuck.
 -- grain: deal_id
 -- adds_up: loan_amount
 -- check: unique(deal_id)
@@ -12,15 +12,15 @@
 -- loan_amount: USD
 -- status_since: as in core.deal
 -- status_since_is_exact: as in core.deal
--- days_in_status: the least number of calendar days it has been in its status, weekends included: as_of − status_since_at_latest of
---   core.deal
--- days_in_status_at_most: the largest number: as_of − status_since_at_earliest of core.deal; the same where status_since is exact;
+-- days_in_status: the minimum number of calendar days it has been in its status, weekends included: as_of −
+--   status_since_at_latest of core.deal
+-- days_in_status_at_most: the maximum number: as_of − status_since_at_earliest of core.deal; the same if status_since is exact;
 --   null when unbounded
--- age_band: ≤7, 8–14, 15–30, 31–60, 61–90 or >90 days; where the bounds lie in different bands, `unknown (≥ n)` with the least
---   number of days of the lower one's band
--- usual_days: p90_days of mart.stage_duration for any exit, which nine in ten spells do not exceed; null where fewer than 20
---   spells of the status were completed, or the curve does not fall so far
--- is_stuck: days_in_status, the lower bound, is more than usual_days; null where usual_days is null
+-- age_band: ≤7, 8–14, 15–30, 31–60, 61–90 or >90 days; if the bounds lie in different bands, `unknown (≥ n)` with the first day
+--   of the lower one's band
+-- usual_days: p90_days of mart.stage_duration for any exit, which nine in ten spells do not exceed; null if fewer than 20
+--   spells of the status were completed, or the curve does not fall that far
+-- is_stuck: days_in_status, the lower bound, is more than usual_days; null if usual_days is null
 with
 aged as (
   select

@@ -1,8 +1,8 @@
--- How far the deals of each month got. A deal reached a status when it was ever seen there or at one that comes later,
--- so that a status skipped or left again counts; vanished deals count, at their last amount. A deal seen only as
--- withdrawn, declined or the like, or in a status that seed.status does not list, reached nothing here; it counts in
--- the cohort that conversion_pct is taken of, and in `no_funnel_stage` of mart.data_quality. Of the cohorts from before
--- the first walk only those deals are known that were still there: `censored created before first walk`.
+-- How far the deals of each month got. A deal reached a status if it was ever seen in it or in a later one, so statuses that were
+-- skipped or left again count; vanished deals count at their last amount. A deal seen only as withdrawn, declined or the like, or
+-- in a status that seed.status does not list, reached nothing here; it still counts in the cohort that conversion_pct divides by,
+-- and in `no_funnel_stage` of mart.data_quality. Of cohorts from before the first walk, only deals that were still there are
+-- known (`censored_created_before_first_walk` there).
 -- grain: cohort_month, status
 -- check: unique(cohort_month, status)
 -- check: not_null(cohort_month, status, reached_deals, reached_amount, conversion_pct)

@@ -9,7 +9,7 @@
 -- check: accepted(dimension, status, loan_program, state, size_band, ltv_band, created_month)
 --
 -- dimension: status, loan_program, state, size_band, ltv_band or created_month
--- bucket: a status, program, state code, band or month (YYYY-MM); `unknown` where there is none
+-- bucket: a status, program, state code, band or month (YYYY-MM); `unknown` if there is none
 -- sort_order: place of the bucket within its dimension, from 1
 -- deals: deals of every status
 -- amount: sum of loan_amount, USD
@@ -65,7 +65,7 @@ totals as (
   group by grouping sets ((status), (loan_program), (state), (size_band), (ltv_band), (created_month))
 ),
 
--- What has no rank of its own stands in alphabetical order behind what has, `unknown` last.
+-- Buckets without a rank come after ranked ones in alphabetical order, `unknown` last.
 ordered as (
   select
     totals.*,

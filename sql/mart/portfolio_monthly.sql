@@ -1,4 +1,4 @@
--- The open and the funded portfolio at the end of every month, by seven dimensions: each deal as it was known that day to be. The
+-- The open and the funded portfolio at the end of every month, by seven dimensions: each deal as it was known that day. The
 -- buckets of a dimension add up to mart.position_daily of the day.
 -- grain: dimension, bucket, month_end
 -- order: dimension, sort_order, month_end
@@ -7,9 +7,9 @@
 -- check: not_null(month_end, dimension, bucket, sort_order, open_deals, open_amount, funded_deals, funded_amount)
 -- check: accepted(dimension, status, status_class, loan_program, state, size_band, ltv_band, created_month)
 --
--- month_end: the last day of the month, of the running one as_of; months begin with that of the first walk
+-- month_end: the last day of the month, or as_of for the current one; the first month is that of the first walk
 -- dimension: status, status_class, loan_program, state, size_band, ltv_band or created_month
--- bucket: as in mart.portfolio_breakdown; one in which nothing was open that day has no row
+-- bucket: as in mart.portfolio_breakdown; a bucket in which nothing was open that day has no row
 -- sort_order: place of the bucket among those that the dimension ever had, the same in every month
 -- open_deals: deals whose status was of class pipeline, funded or unclassified
 -- open_amount: sum of loan_amount, USD
@@ -20,8 +20,8 @@
 -- funded_wa_ltv: loan-to-value weighted by amount, as a ratio, over funded deals with an ltv of
 --   at most 1.5; null when none has one
 with
--- Deals of a bucket that stood from one month to another: few rows, whatever there are deals. At the end of the last month they no
--- longer stand.
+-- Deals of a bucket by their first and last month: few rows, however many deals there are. At the end of the last month they no
+-- longer count.
 stood as (
   select
     case

@@ -1,5 +1,5 @@
--- The portfolio at as_of in one row. Missing deals count, vanished ones do not. Every deal is open or ended: what is
--- repaid, sold, withdrawn or declined stays in deals and amount, which tie to the source.
+-- The portfolio at as_of in one row. Missing deals count, vanished ones do not. Every deal is open or ended: repaid, sold,
+-- withdrawn and declined deals stay in deals and amount, which tie to the source.
 -- grain: as_of
 -- adds_up: deals, amount, open_deals, open_amount, ended_deals, ended_amount, pipeline_deals, pipeline_amount
 -- adds_up: funded_deals, funded_amount
@@ -7,7 +7,7 @@
 -- check: not_null(as_of, deals, amount, open_deals, open_amount, ended_deals, ended_amount)
 -- check: not_null(pipeline_deals, pipeline_amount, funded_deals, funded_amount)
 --
--- as_of: business date the numbers stand for
+-- as_of: business date the numbers are for
 -- deals: deals of every status
 -- amount: sum of loan_amount, USD
 -- open_deals: deals whose status is of class pipeline, funded or unclassified
@@ -15,7 +15,7 @@
 -- open_wa_ltv: their loan-to-value weighted by amount, Σ(amount × ltv) / Σ amount, as a ratio, over those with an ltv of at
 --   most 1.5; null when none has one
 -- open_pooled_ltv: Σ amount / Σ value of the same deals, as a ratio; null when there are none
--- open_ltv_coverage_pct: share of open_amount that these two are taken of, in percent; null when open_amount is 0
+-- open_ltv_coverage_pct: share of open_amount that these two cover, in percent; null when open_amount is 0
 -- open_average_amount: open_amount / open_deals, USD, half up; null when nothing is open
 -- open_median_amount: USD, the mean of the two middle ones half up; null when nothing is open
 -- open_largest_amount: USD; null when nothing is open
@@ -27,7 +27,7 @@
 -- funded_amount: their sum, USD
 -- funded_wa_ltv: as open_wa_ltv, of the funded deals; null when none has an ltv of at most 1.5
 -- funded_pooled_ltv: as open_pooled_ltv, of the funded deals; null when none has an ltv of at most 1.5
--- funded_ltv_coverage_pct: share of funded_amount that these two are taken of, in percent; null when funded_amount is 0
+-- funded_ltv_coverage_pct: share of funded_amount that these two cover, in percent; null when funded_amount is 0
 -- funded_average_amount: funded_amount / funded_deals, USD, half up; null when nothing is funded
 -- funded_median_amount: USD, the mean of the two middle ones half up; null when nothing is funded
 -- funded_largest_amount: USD; null when nothing is funded

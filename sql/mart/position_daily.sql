@@ -1,5 +1,5 @@
--- The position at the end of every calendar day from the first walk to as_of, by status. Days without a walk carry the
--- day before.
+-- The position at the end of every calendar day from the first walk to as_of, by status. Days without a walk repeat the day
+-- before.
 -- grain: day, status
 -- adds_up: deals, amount
 -- check: unique(day, status)
@@ -17,7 +17,7 @@ walked as (
   where stream = 'deal' and is_complete
 ),
 
--- Few rows, whatever there are versions.
+-- Few rows, however many versions there are.
 spans as (
   select
     from_day,

@@ -1,9 +1,9 @@
 -- Pull-through by month and loan program, by number and amount: how much of what entered was funded and how much fell out. A
--- period's shares are its fundings, or its fallout, by its new deals; a cohort's is what became of the deals created in the
--- month. The program is the deal's as last known in every column, so that what entered and what was funded of it are of one
--- program. Months before the first walk are left out. In the first one fundings and fallout count from the first walk on, and
--- of the deals created before it only those still there: its shares are null unless the walk was on its first day.
--- Source of both words: Comptroller of the Currency, Comptroller's Handbook, Mortgage Banking (2014), glossary.
+-- month's shares divide its fundings, or its fallout, by its new deals; the cohort's share follows the deals created in the
+-- month. Every column uses the program the deal was last known to have, so its entry and its funding are in the same program.
+-- Months before the first walk are left out. In the first one, fundings and fallout count from the first walk on, and of the
+-- deals created before it only those still there: its shares are null unless the walk was on its first day. Source of both terms:
+-- Comptroller of the Currency, Comptroller's Handbook, Mortgage Banking (2014), glossary.
 -- grain: month, loan_program
 -- adds_up: entered, entered_amount, funded, funded_amount, fallout, fallout_amount, cohort_funded
 -- check: unique(month, loan_program)
@@ -11,22 +11,22 @@
 -- check: not_null(cohort_funded)
 -- check: between(cohort_pull_through_pct, 0, 100)
 --
--- month: YYYY-MM; every month from the first walk to as_of, and later ones that the source dates deals ahead to
--- loan_program: as last known; `unknown` where it is not; `(all)` for all of them together
+-- month: YYYY-MM; every month from the first walk to as_of, and later ones to which the source dates deals ahead
+-- loan_program: as last known; `unknown` if it is not; `(all)` for all programs together
 -- entered: deals created in the month (created_on)
 -- entered_amount: their amounts when they were first seen, USD
--- funded: deals funded for the first time in the month, whenever created: of `(all)` those of mart.origination_monthly
+-- funded: deals funded for the first time in the month, whenever created; for `(all)` those of mart.origination_monthly
 -- funded_amount: their amounts when they were funded, USD
--- fallout: deals out since the month without having been funded, whenever created: declined, withdrawn or in another status of
---   class ended_unfunded, or vanished; one that comes back is none any more
+-- fallout: deals that fell out in the month without having been funded, whenever created: declined, withdrawn or in another
+--   status of class ended_unfunded, or vanished; a deal that comes back no longer counts
 -- fallout_amount: their amounts before they fell out, USD
 -- pull_through_pct: funded by entered, in percent; may exceed 100; null when nothing entered, in a first month that began
 --   before the first walk, and in a month that has not begun
--- pull_through_amount_pct: funded_amount by entered_amount, in percent; null where pull_through_pct is, and when entered_amount is 0
--- fallout_pct: fallout by entered, in percent; may exceed 100; null where pull_through_pct is
--- fallout_amount_pct: fallout_amount by entered_amount, in percent; null where pull_through_amount_pct is
--- cohort_funded: of the deals created in the month, those funded by as_of, also when they no longer are
--- cohort_pull_through_pct: cohort_funded by entered, in percent; rises while the cohort ages; null where pull_through_pct is
+-- pull_through_amount_pct: funded_amount by entered_amount, in percent; null if pull_through_pct is, and when entered_amount is 0
+-- fallout_pct: fallout by entered, in percent; may exceed 100; null if pull_through_pct is
+-- fallout_amount_pct: fallout_amount by entered_amount, in percent; null if pull_through_amount_pct is
+-- cohort_funded: of the deals created in the month, those funded by as_of, even if they no longer are
+-- cohort_pull_through_pct: cohort_funded by entered, in percent; rises while the cohort ages; null if pull_through_pct is
 with
 facts as (
   select

@@ -8,7 +8,7 @@
 -- rate: name of the rate in it
 -- day: calendar day
 -- value: as of core.reference_rate
--- rate_date: the day the value is of: on a weekend the Friday before; far behind day where the feed has dried up
+-- rate_date: the day the value is for: on a weekend the Friday before; far behind day if the feed has stopped
 with
 spans as (
   select

@@ -1,6 +1,6 @@
--- The certificates: every applied walk that as_of and known_at let count, with what it changed and the exact bridge to
--- the deals that were present after it. For borrowers and documents a walk is the lists of single deals that one run
--- read, what is said of deals is said of them, and present ones are those of the deals listed.
+-- The certificates: every applied walk that counts at as_of and known_at, with what it changed and the exact bridge to the deals
+-- present after it. For borrowers and documents, a walk is the lists of single deals that one run read; what is said of deals is
+-- then said of borrowers or documents, and present ones are those of the deals listed.
 -- grain: recorded_at
 -- check: unique(walk_id)
 -- check: not_null(walk_id, stream, business_date, started_at, recorded_at, is_complete, pages, records, distinct_records, duplicates)
@@ -12,9 +12,9 @@
 -- stream: the kind of record that was walked: deal, borrower or document
 -- business_date: the day it counts for
 -- started_at: start of its first request, UTC
--- ended_at: when its last page was stored, UTC; null where no page was
+-- ended_at: when its last page was stored, UTC; null if no page was
 -- recorded_at: when its changes were applied, UTC
--- is_complete: it saw the last page; of borrowers and documents: it read every list that was due
+-- is_complete: it saw the last page; for borrowers and documents: it read every list that was due
 -- pages: responses
 -- records: records in them
 -- distinct_records: different ids that were read
@@ -22,13 +22,13 @@
 -- quarantined: records that failed normalisation
 -- amount_total: sum of loan_amount over distinct_records, USD; 0 for borrowers and documents
 -- is_shifted: the list moved while it was walked
--- resumed: how often it was taken up again
+-- resumed: how often it was resumed
 -- waited_ms: time spent waiting for rate limits
--- envelope: where the paging fields stood; null where no page was stored, and for borrowers and documents
--- cursor_digest: sha256 over the cursors in order; null where no page was stored, and for borrowers and documents
+-- envelope: where the paging fields were; null if no page was stored, and for borrowers and documents
+-- cursor_digest: sha256 over the cursors in order; null if no page was stored, and for borrowers and documents
 -- ended_how: how it ended
 -- created: deals seen for the first time
--- updated: deals whose content changed; another spelling of a status is none
+-- updated: deals whose content changed; another spelling of a status is no change
 -- missing: deals newly absent
 -- vanished: deals confirmed gone
 -- restored: vanished deals that came back

@@ -1,11 +1,11 @@
 -- How long deals stay in each status, by how they leave it, in calendar days from one business date to another, weekends
 -- included. Going missing, or vanishing and coming back, neither ends a spell nor stops its days. Quantiles are those of the
--- product-limit curve S(t) = Π (1 − exits at age i / spells at risk at age i) over the ages i ≤ t, so that spells that still last
--- count as long as they have lasted. A spell first seen at a later age, as a draft created before the first walk, is at risk
--- from that age on (left truncation); for one kind of exit, all others end the watch (censoring). Source: Kaplan and Meier,
--- Nonparametric Estimation from Incomplete Observations, JASA 53 (1958); left truncation as in Klein and Moeschberger,
--- Survival Analysis, 2nd edition, 4.6. The curve is kept in whole units of 10^-24 and read at 12 decimals. Spells of which nobody
--- knows how long they had lasted when first seen are left out: `censored_stage_began_unseen` of mart.data_quality.
+-- product-limit curve S(t) = Π (1 − exits at age i / spells at risk at age i) over the ages i ≤ t, so ongoing spells count for as
+-- long as they have lasted. A spell first seen at a later age, such as a draft created before the first walk, is at risk from
+-- that age on (left truncation); for one kind of exit, all others end the watch (censoring). Source: Kaplan and Meier,
+-- Nonparametric Estimation from Incomplete Observations, JASA 53 (1958); left truncation as in Klein and Moeschberger, Survival
+-- Analysis, 2nd edition, 4.6. The curve is kept in whole units of 10^-24 and read at 12 decimals. Spells whose age when first
+-- seen is unknown are left out: `censored_stage_began_unseen` of mart.data_quality.
 -- grain: status, exit
 -- order: status, exit
 -- adds_up: spells, completed, at_risk
@@ -14,14 +14,14 @@
 -- check: accepted(exit, advance, fallout, vanish, any)
 --
 -- status: every status ever seen
--- exit: advance (to a status further on in seed.status), fallout (to one of class ended_unfunded), vanish (the deal vanished), or
---   any of these, a step back and a step to a status that seed.status does not list
+-- exit: advance (to a status further on in seed.status), fallout (to one of class ended_unfunded), vanish (the deal vanished),
+--   or any: one of these, a step back, or a step to a status that seed.status does not list
 -- spells: spells of the status that are measured; a deal that comes back to a status has several
 -- completed: those that ended in this exit
--- at_risk: those that still last at as_of, missing deals included: what may exit next
--- median_days: the smallest number of days t with S(t) ≤ 0.5; null where the curve does not fall so far
--- p90_days: the smallest number of days t with S(t) ≤ 0.1, which nine in ten do not exceed; null where the curve does not fall so
---   far
+-- at_risk: those ongoing at as_of, missing deals included: what may exit next
+-- median_days: the smallest number of days t with S(t) ≤ 0.5; null if the curve does not fall that far
+-- p90_days: the smallest number of days t with S(t) ≤ 0.1, which nine in ten do not exceed; null if the curve does not fall
+--   that far
 with recursive
 spells as (
   select
@@ -33,7 +33,7 @@ spells as (
   where started_on is not null
 ),
 
--- Spells of one status and age are one row: what follows is short, whatever there are deals.
+-- One row per status and age: what follows is short, however many deals there are.
 ages as (
   select
     status,

@@ -1,6 +1,6 @@
 -- What became of the deals of each status from month to month. Every deal that stood in the portfolio at the end of any day of a
 -- month is in exactly one of its rows. Source of roll rates: Comptroller of the Currency, Comptroller's Handbook, Retail Lending
--- Examination Procedures, on roll rate models; here by status, which the source has, in place of days past due, which it has not.
+-- Examination Procedures, on roll rate models; here by status, because the source has no days past due.
 -- grain: month, from_status, to_status
 -- adds_up: deals, amount
 -- check: unique(month, from_status, to_status)
@@ -13,14 +13,14 @@
 --   deal that was not in the portfolio then: first seen in the month, or back after it had vanished
 -- to_status: status at the end of the month, in the last one at as_of; `(gone)` for a deal that has vanished
 -- deals: deals that went this way, or stayed
--- amount: their loan_amount at the end, of those gone the last known, USD
--- roll_rate_pct: roll rate by number: share of the deals that began the month in from_status, in percent; null where from_status
+-- amount: their loan_amount at the end, for gone deals the last known one, USD
+-- roll_rate_pct: roll rate by number: share of the deals that began the month in from_status, in percent; null if from_status
 --   is `(new)`
--- roll_rate_amount_pct: roll rate by amount: share of what these deals came to when the month began, each at its amount of then, in
---   percent; null where from_status is `(new)`, or that amount is 0
--- is_partial: the month is not observed whole: it is that of the first walk, or as_of is before its last day
+-- roll_rate_amount_pct: roll rate by amount: share of the amount these deals had when the month began, in percent; null if
+--   from_status is `(new)`, or that amount is 0
+-- is_partial: the month was not fully observed: it is that of the first walk, or as_of is before its last day
 with
--- What stood at the end of the month before; what the first walk found begins the first month with it.
+-- What stood at the end of the previous month; the first month begins with what the first walk found.
 stood as (
   select
     month.month,
@@ -62,7 +62,7 @@ months as (
   from work.month
 ),
 
--- Deals that nothing happened to are what is left of those that began the month.
+-- Deals that did not move are what remains of those that began the month.
 ways as (
   select
     month,

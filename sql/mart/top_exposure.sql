@@ -5,12 +5,12 @@
 -- check: accepted(dimension, deal, borrower)
 -- check: references(deal_id, core.deal.deal_id)
 --
--- dimension: deal, or borrower; there are no rows of borrowers where none is known
+-- dimension: deal, or borrower; there are no rows of borrowers if none is known
 -- rank: from 1, by loan_amount, largest first, then by deal_id or person
--- deal_id: the service's id; null where dimension is borrower
--- person: whose it is, as in core.borrower: of a deal its primary borrower; null when unknown
--- property_address: free text, as the service has it; null where it has none or dimension is borrower
--- loan_program: null when unknown, and where dimension is borrower
+-- deal_id: the service's id; null if dimension is borrower
+-- person: as in core.borrower: for a deal its primary borrower; null when unknown
+-- property_address: free text, as the service has it; null if it has none or dimension is borrower
+-- loan_program: null when unknown, or if dimension is borrower
 -- deals: funded deals: 1, or those of the borrower
 -- loan_amount: their sum, USD
 -- share_pct: share of the whole funded amount, in percent; null when that is zero

@@ -1,8 +1,8 @@
 -- Vintages: what became of the loans first funded in a month, by months on book. A vintage is a cohort by origination that is
--- followed by months on book, as the Risk Management Association and the rating agencies use the word. Every loan of a cohort
--- is in exactly one outcome at each age: where it stands at the end of that month, so that one which left and came back
--- is funded again. Only months that have ended by as_of are there. Cohorts whose month began before the first walk are
--- left out, and so is what was funded before anybody saw it: `censored_vintage` of mart.data_quality counts these deals.
+-- followed by months on book, as the Risk Management Association and the rating agencies use the word. Every loan of a cohort is
+-- in exactly one outcome at each age: where it stands at the end of that month, so a loan that left and came back is funded
+-- again. Only months that have ended by as_of are included. Cohorts whose month began before the first walk are left out, and so
+-- are deals funded before anybody saw them: `censored_vintage` of mart.data_quality counts these deals.
 -- grain: cohort_month, months_on_book, outcome
 -- adds_up: deals, amount, cohort_deals, cohort_amount
 -- check: unique(cohort_month, months_on_book, outcome)
@@ -12,10 +12,10 @@
 -- cohort_month: month of the first funding, YYYY-MM, as in mart.origination_monthly
 -- months_on_book: calendar months after the cohort's month, 0 being that month itself
 -- outcome: funded: still, or again, in the funded book. paid_off, sold, refinanced, foreclosed, charged_off, ended_other,
---   reversed, vanished: has left it, by the term of mart.funded_rollforward under which it last did
--- deals: deals of the cohort in this outcome; 0 where there are none
--- amount: of funded ones what they stand at, of others what last left the book, USD
--- share_pct: amount by cohort_amount, in percent: the cumulative share of the cohort's first amount; over 100 where amounts
+--   reversed, vanished: left it, by the term of mart.funded_rollforward under which it last did
+-- deals: deals of the cohort in this outcome; 0 if there are none
+-- amount: for funded deals their amount at that age, for others what last left the book, USD
+-- share_pct: amount by cohort_amount, in percent: the cumulative share of the cohort's first amount; over 100 if amounts
 --   were increased; null when cohort_amount is 0
 -- cohort_deals: deals first funded in the month; the same at every age
 -- cohort_amount: their amounts when they were first funded, USD; the same at every age

@@ -1,6 +1,5 @@
--- The movements of the funded book as amounts from one account to another, under the mapping of their month. Endings are
--- left out where the mapping says that they are booked elsewhere, changes of program where both have one account. Built
--- for other models and not kept.
+-- The movements of the funded book as amounts from one account to another, under the mapping of their month. Endings that the
+-- mapping books elsewhere are left out, and so are changes of program within one account. Built for other models and not kept.
 -- grain: deal_id, version, term
 -- per: deal_id
 --
@@ -9,14 +8,14 @@
 -- term: as in work.funded_movement
 -- event: opening, funding, increase, decrease, reversal, ended, reclass
 -- period: YYYY-MM of the business date
--- entry_date: business date; of a funding its funded_on, where that lies in the same month, else the nearest day that
---   does; where funded_on is not known the business date
+-- entry_date: business date; for a funding its funded_on if that is in the same month, else the nearest day that is; the
+--   business date if funded_on is not known
 -- observed_at: start of the request that showed it, UTC
 -- loan_program: the program the receivable is booked under; null when unknown
 -- previous_loan_program: of a reclass, the program it leaves; null when unknown
--- debit_code: account number; null where the mapping names no account
+-- debit_code: account number; null if the mapping names no account
 -- debit_name: its name
--- credit_code: account number; null where the mapping names no account
+-- credit_code: account number; null if the mapping names no account
 -- credit_name: its name
 -- amount: USD, positive
 with

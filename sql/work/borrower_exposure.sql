@@ -1,8 +1,8 @@
--- What each borrower owes: every open deal counts once, with its primary borrower. Empty where no borrower is known. Built for
+-- What each borrower owes: every open deal counts once, with its primary borrower. Empty if no borrower is known. Built for
 -- other models and not kept.
 -- grain: bucket
 --
--- bucket: the person; of a deal without a known borrower the deal itself
+-- bucket: the person, or the deal itself if it has no known borrower
 -- person: null for a deal without a known borrower
 -- open_amount: sum of its open deals, USD
 -- funded_deals: of these, funded ones

@@ -18,8 +18,8 @@
 -- first_walk_on: the day from which its lender's portfolio was observed
 -- reached_funded_on: business date on which it was first seen in class funded or ended_funded, which it can only have
 --   reached through funded; null when never
--- fell_out_on: business date since which it is out without having been funded: in a status of class ended_unfunded, or
---   vanished; null when it is in, was ever funded, or was out already at the first walk
+-- fell_out_on: business date since which it has been out without having been funded: in a status of class ended_unfunded, or
+--   vanished; null when it is not out, was ever funded, or was already out at the first walk
 -- fell_out_amount: loan_amount before it fell out, USD; null when fell_out_on is
 with
 reached as (
@@ -44,7 +44,7 @@ unfunded as (
   group by history.deal_id
 ),
 
--- What was out when first seen fell out then, unless that was at the first walk, or it had been in quarantine since.
+-- A deal that was out when first seen fell out then, unless that was at the first walk, or it had been in quarantine since.
 fallen as (
   select
     unfunded.deal_id,
@@ -83,7 +83,7 @@ latest as (
   where next_observed_at is null
 )
 
--- The day of an instant begins at the cut-off. Dates before the year 1 and after 9999 are none to most tools.
+-- The day of an instant begins at the cut-off. Most tools refuse dates before the year 1 and after 9999.
 select
   history.deal_id,
   latest.status_text,

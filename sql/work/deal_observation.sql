@@ -1,5 +1,5 @@
--- Every stored observation of a deal that as_of and known_at let count, in business time, with what was left out
--- carried on. Built for other models and not kept.
+-- Every stored observation of a deal that counts at as_of and known_at, in business time, with fields left out carried forward.
+-- Built for other models and not kept.
 -- grain: deal_id, position
 -- per: deal_id
 --
@@ -17,14 +17,14 @@
 -- status: as last seen, in the form statuses are compared in: without blanks around it, in lower case
 -- status_text: as last seen and as sent; another spelling of the same status is no change
 -- created_at: as last seen, UTC
--- created_at_precision: as last seen: instant, or date where the service gave only that
--- before: what was known of its fields before, where change is updated or restored; else null
+-- created_at_precision: as last seen: instant, or date if the service gave only that
+-- before: what was known of its fields before, if change is updated or restored; else null
 -- status_before: status at the sighting before; null before the first
 -- sighted_before: observed_at of the sighting before
 -- sighted_before_on: its business date
 -- next_observed_at: observed_at of the observation that follows; null when none does
 with
--- What every sighting shows is one struct; one field in a struct holds a null that was seen apart from one not shown.
+-- What every sighting shows is one struct. A struct of one field tells a null that was seen from a field that was not shown.
 known as (
   select
     deal_id,

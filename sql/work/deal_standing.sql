@@ -1,25 +1,25 @@
--- How each deal stood at the ends of months and stands now; with limits in seed.limit, on every day. Where it lay and what share of
--- its value is lent is decided here. Built for others and not published.
+-- How each deal stood at the ends of months and stands now; on every day if seed.limit has limits. Its state and its
+-- loan-to-value are worked out here. Built for others and not published.
 -- grain: deal_id, version
 -- per: deal_id
 --
 -- deal_id: the service's id
 -- version: of core.deal_history
 -- from_day: as in work.position_span
--- to_day: as in work.position_span; null where it still stands so
+-- to_day: as in work.position_span; null if it still stands so
 -- status: as in core.deal_history
 -- status_class: as in core.deal_history
 -- is_open: it has not ended
--- loan_program: `unknown` where it is null or blank
--- state: two-letter code parsed from the address; `unknown` where it does not parse
--- zip: five digits parsed from the end of the address; null where there are none
+-- loan_program: `unknown` if it is null or blank
+-- state: two-letter code parsed from the address; `unknown` if it does not parse
+-- zip: five digits parsed from the end of the address; null if there are none
 -- created_month: of created_on as last seen, YYYY-MM
 -- loan_amount: USD
 -- property_value: USD; null when unknown
 -- ltv: as in core.deal
--- averaged_ltv: ltv, where it counts in averages: null where it is above 1.5
+-- averaged_ltv: ltv if it counts in averages; null if it is above 1.5
 -- size_band: by loan_amount; the lower edge of a band belongs to it
--- ltv_band: by loan-to-value in percent; the upper edge of a band belongs to it; `unknown` where ltv is null
+-- ltv_band: by loan-to-value in percent; the upper edge of a band belongs to it; `unknown` if ltv is null
 with
 spans as (
   select *
@@ -103,8 +103,8 @@ located as (
     end
 ),
 
--- In whole billionths, half up: a DOUBLE would move amounts across an edge. One is at most one off, and to see whether it is
--- costs an eighth of a division of so many digits.
+-- In whole billionths, half up: a DOUBLE would move amounts across an edge. The guess is at most one off, and checking it costs
+-- an eighth of dividing so many digits.
 guessed as (
   select
     plain.*,

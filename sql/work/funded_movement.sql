@@ -1,5 +1,5 @@
--- Every movement of the funded book. A version that changes the status books only that: leaving at the amount before,
--- entering at its own. Built for other models and not kept.
+-- Every movement of the funded book. A version that changes the status books only that: a deal leaves at its previous amount and
+-- enters at its own. Built for other models and not kept.
 -- grain: deal_id, version, term
 -- per: deal_id
 --
@@ -9,19 +9,19 @@
 --   walk. originated: funded for the first time. refunded: funded again after it had left, or after it was seen in a
 --   status of class ended_funded. restored: vanished as funded and came back as funded. increased, decreased: another
 --   amount while funded. paid_off, sold, refinanced, foreclosed, charged_off: to a status of class ended_funded, by its
---   ending in seed.status; ended_other where that is none of these. reversed: to a status of any other class. vanished:
+--   ending in seed.status; ended_other if that is none of these. reversed: to a status of any other class. vanished:
 --   confirmed gone. reclass: another program while funded, which moves no total: it comes before an increase or decrease
 --   of the same version
 -- event: what the journal calls it: opening, funding, increase, decrease, reversal, ended, reclass
 -- amount: what moved, never negative, USD; of a reclass the amount before
--- previous_amount: what was in the book before, USD; null where the deal was not in it
+-- previous_amount: what was in the book before, USD; null if the deal was not in it
 -- loan_program: as of this version; the program an increase, decrease or entry is booked under
--- previous_loan_program: the program it was booked under before; null where there was none or the deal was not in the
+-- previous_loan_program: the program it was booked under before; null if there was none or the deal was not in the
 --   book
 -- observed_at: start of the request that showed it, UTC
--- business_date: the day it counts for. A replayed version never counts later than what followed it, nothing before
---   the first walk
--- funded_on: as in core.deal, of the funded spell that the movement begins, changes or ends; null where the deal was
+-- business_date: the day it counts for. A replayed version never counts later than what followed it; nothing counts before the
+--   first walk
+-- funded_on: as in core.deal, of the funded spell that the movement begins, changes or ends; null if the deal was
 --   funded when first seen and no date is given
 -- month: of business_date, YYYY-MM
 with

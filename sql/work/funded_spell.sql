@@ -8,10 +8,10 @@
 -- began_on: business date of the request that first showed it
 -- ended_on: business date of the request that first showed a status of another class; null while it lasts
 -- known_before: last business date on which the deal was known not to be in it; null when nothing before it is known
--- given_on: the date in seed.funded_on, where it belongs to this spell: it is not after began_on, and after
---   the funded spell before ended; else null
--- funded_on: given_on, or began_on; null where no date is given and the deal was funded when first seen: since when
---   is not known
+-- given_on: the date in seed.funded_on if it belongs to this spell: on or before began_on, and after the previous funded spell
+--   ended; else null
+-- funded_on: given_on, or began_on; null if no date is given and the deal was funded when first seen, because nobody knows
+--   since when
 -- funded_before: given_on, or began_on: by this business date it was funded
 with
 turns as (

@@ -7,9 +7,9 @@
 -- entry_id: LT, year and month, and a hash over what makes the entry: the same entry has the same id on every machine
 -- entry_date: business date
 -- event: opening, funding, increase, decrease, reversal, ended, reclass
--- debit_code: account number; null where the mapping names no account
+-- debit_code: account number; null if the mapping names no account
 -- debit_name: its name
--- credit_code: account number; null where the mapping names no account
+-- credit_code: account number; null if the mapping names no account
 -- credit_name: its name
 -- amount: USD, positive
 -- term: the term of the roll-forward that it books; null when it is a reclass, which moves no total
@@ -49,7 +49,7 @@ entries as (
       when 'charged_off' then 'Charge-off'
       when 'ended_other' then 'End of loan'
     end as label,
-    -- To look for what is to be replaced costs a sixth of replacing it.
+    -- Searching for something to replace costs a sixth of replacing it.
     case
       when regexp_matches(version.property_address, '\s\s|[^\S ]|^ | $')
         then trim(regexp_replace(version.property_address, '\s+', ' ', 'g'))

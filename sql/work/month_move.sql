@@ -6,12 +6,12 @@
 -- deal_id: the service's id
 -- month: YYYY-MM
 -- from_status: its status at the end of the month before, in the first month at the end of the first walk's day; null
---   where it was not in the portfolio
--- from_amount: its amount then, USD; null where it was not in the portfolio
--- to_status: its status at the end of the month; null where it was not in the portfolio
--- amount: its amount at the end of the month, of one that went the last before, USD
+--   if it was not in the portfolio
+-- from_amount: its amount then, USD; null if it was not in the portfolio
+-- to_status: its status at the end of the month; null if it was not in the portfolio
+-- amount: its amount at the end of the month, or the last one before it went, USD
 with
--- Under no month what stood at the first walk: the first month begins with it.
+-- What stood at the first walk has no month: the first month begins with it.
 spans as (
   select
     span.deal_id,
@@ -54,7 +54,7 @@ select
 from ends
 where month is not null
 union all
--- It went, and nothing of it began in that month.
+-- The deal went, and no span of it began in that month.
 select
   deal_id,
   strftime(to_day, '%Y-%m') as month,

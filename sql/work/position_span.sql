@@ -1,5 +1,5 @@
--- From which day to which a deal stood in the portfolio as one of its versions has it: what mart.position_daily counts. Built
--- for others and not published.
+-- The days on which a deal stood in the portfolio as one of its versions has it: what mart.position_daily counts. Built for
+-- others and not published.
 -- grain: deal_id, from_day
 -- per: deal_id
 --
@@ -9,9 +9,9 @@
 -- loan_amount: USD
 -- at_first_walk: it stood so at the end of the day of the first walk
 -- from_day: business date of the version, at the earliest that of the first walk
--- to_day: the first day it no longer stands for; null where it still does
+-- to_day: the first day it no longer stands so; null if it still does
 with
--- A replayed version may lie before one of an earlier day; it then never was the last word on any day.
+-- A replayed version may precede one of an earlier day; it then never was the last word on any day.
 spans as (
   select
     deal_id,

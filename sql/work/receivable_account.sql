@@ -4,7 +4,7 @@
 --
 -- since: as in work.mapping_version
 -- loan_program: every program a deal ever had; null for deals without one
--- code: account number; null where the mapping names no account
+-- code: account number; null if the mapping names no account
 -- name: its name
 with
 programs as (

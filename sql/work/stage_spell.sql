@@ -1,5 +1,5 @@
--- Every spell of a deal in a status as durations count it: since when at least and at most, from which age on it was watched, and
--- how it ended. Going missing, or vanishing and coming back, neither ends a spell nor stops its days. Built for others and not
+-- Every spell of a deal in a status as durations count it: the bounds of its start, the age from which on it was watched, and how
+-- it ended. Going missing, or vanishing and coming back, neither ends a spell nor stops its days. Built for others and not
 -- published.
 -- grain: deal_id, spell
 -- per: deal_id
@@ -12,9 +12,9 @@
 -- status_since_is_exact: as in core.deal, for every spell
 -- status_since_at_earliest: as in core.deal, for every spell
 -- status_since_at_latest: as in core.deal, for every spell
--- started_on: the day that its duration counts from; null where nobody knows how long it had lasted when it was first seen
--- watched_from: the age in days from which on an end would have been seen: 0 where its begin was, else one more than the age at
---   which it was first seen
+-- started_on: the day that its duration counts from; null if nobody knows how long it had lasted when it was first seen
+-- watched_from: the age in days from which on an end would have been seen: 0 if its start was seen, else one more than the age
+--   at which it was first seen
 -- ended_on: business date of the request that first showed the next status, or that the deal is gone; null while it lasts
 -- exit: advance (to a status further on in seed.status), fallout (to one of class ended_unfunded), vanish, or other: back, or to a
 --   status that seed.status does not list; null while it lasts
@@ -48,7 +48,7 @@ followed as (
   window spells as (partition by deal_id order by spell)
 ),
 
--- A deal begins in the first status of the pipeline when it is created; in another it may have been at any time since.
+-- A deal is created in the first status of the pipeline; it can have entered any other at any time since.
 bounded as (
   select
     followed.*,

@@ -62,7 +62,7 @@ absences as (
   )
 ),
 
--- Where a deal came back, what had first followed its last sighting.
+-- For a deal that came back: what first followed its last sighting.
 missed as (
   select
     returns.deal_id,
@@ -75,7 +75,7 @@ missed as (
   where returns.kind = 'seen' and missed.kind <> 'seen'
 ),
 
--- A record in quarantine shows no status: from then on the one before is no longer known.
+-- A record in quarantine shows no status: from then on the previous one is no longer known.
 quarantined as (
   select
     starts.deal_id,

@@ -1,5 +1,5 @@
--- When the source last said what a deal's property is worth, as far as as_of and known_at let it count: an answer that
--- changed nothing counts as well. Built for other models and not kept.
+-- When the source last said what a deal's property is worth, within as_of and known_at; an answer that changed nothing counts,
+-- too. Built for other models and not kept.
 -- grain: deal_id
 -- per: deal_id
 --

@@ -51,7 +51,7 @@ export function releaseIdOf({asOf, knownAt, historyId, ...built}: ReleaseInputs)
   return `${asOf}-${hash('sha256', inputs.join('\n')).slice(0, 12)}`
 }
 
-/** Schemas whose tables only serve the build; all others are published, a user's own included. */
+/** Schemas whose tables only serve the build; all others are published, including a user's own. */
 const UNPUBLISHED_SCHEMAS = ['main', 'seed', 'work']
 
 /** The published tables of the database attached as `release`, in order. */
@@ -79,7 +79,7 @@ export interface TableOrder {
   order: readonly string[]
   /** Whether its rows are stored in that order. */
   isStored: boolean
-  /** The file of the release before, if the table is the same. */
+  /** The previous release's file, if the table is unchanged. */
   same?: {path: string; sha256: string} | undefined
 }
 
@@ -118,8 +118,8 @@ export async function writeParquetFiles(
 const NOT_LINKED = ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'EXDEV', 'EMLINK', 'ENOENT']
 
 /**
- * Links each file that the release before has byte for byte, if the file system can: a night takes the disk space of the changed
- * tables alone.
+ * Hard-links files that are identical in the previous release, if the file system can: a night only takes disk space for the
+ * tables that changed.
  */
 export async function shareFiles(
   dir: string,
@@ -131,13 +131,13 @@ export async function shareFiles(
     const link = join(dir, `${file}.link`)
     if (before && isSame && (await linkWhole(join(before.dir, file), sha256, link))) {
       renameSync(link, join(dir, file))
-      // Renaming one name of a file to another of it does nothing.
+      // Renaming a link onto another link to the same file does nothing.
       rmSync(link, {force: true})
     }
   }
 }
 
-/** Links a file that is still what its manifest says. */
+/** Links a file if it still matches its manifest; returns whether it did. */
 async function linkWhole(path: string, sha256: string, link: string): Promise<boolean> {
   try {
     if ((await digestFile(path)) !== sha256) return false
@@ -159,8 +159,8 @@ export async function createBuildFolder(folder: DataFolder, releaseId: string): 
 }
 
 /**
- * Writes the manifest last, makes every file read-only and gives the folder its final name. Where another process has
- * published the same release in the meantime, that one stays: it may be open already.
+ * Writes the manifest last, makes every file read-only and gives the folder its final name. If another process has published the
+ * same release in the meantime, its copy stays: a reader may have it open.
  */
 export async function placeRelease(
   folder: DataFolder,
@@ -223,13 +223,13 @@ const lastBuildSchema = z.object({
   release_id: z.string(),
   moment: z.object({asOf: z.string(), knownAt: z.string()}),
   history_id: z.string(),
-  /** Digest of all else that a release depends on. */
+  /** Digest of everything else a release depends on. */
   inputs: z.string(),
   /** The digests of shared models that `buildModels` found. */
   shared: z.record(z.string(), z.string()),
   /** The share of deals that were rebuilt since the last whole build: their rows are at the end, and replaced rows still take space. */
   rebuilt: z.number(),
-  /** When a build was last whole or compared with a whole one, ISO 8601. */
+  /** When a build last was whole or was compared with a whole one, ISO 8601. */
   whole_at: z.string(),
   /** Size and time of the release's databases, which have checksums of their own. */
   files: z.string(),
@@ -252,7 +252,7 @@ export async function copyLastBuild(
   return true
 }
 
-/** Copies the tables of a build, to be changed. */
+/** Copies the tables of a build and makes the copies writable. */
 export async function copyDatabases(from: ReleaseDatabases, to: ReleaseDatabases): Promise<void> {
   for (const name of ['database', 'work'] as const) {
     await copyFile(from[name], to[name], constants.COPYFILE_FICLONE)
@@ -267,7 +267,7 @@ function stampOf({database, work}: ReleaseDatabases): string {
     .join(', ')
 }
 
-/** Notes a build that the next one can start from. */
+/** Records a build that the next one can start from. */
 export function noteLastBuild(
   {cache, lastBuild}: DataFolder,
   last: Omit<LastBuild, 'files'>,
@@ -277,7 +277,7 @@ export function noteLastBuild(
   keepText(lastBuild, JSON.stringify({...last, files: stampOf(files)}))
 }
 
-/** Notes that a build equals a whole one. */
+/** Records that a build equals a whole one. */
 export function noteWhole(folder: DataFolder, releaseId: string, at: Date): void {
   const last = readLastBuild(folder)
   if (last?.release_id !== releaseId) return

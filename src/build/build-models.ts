@@ -13,7 +13,7 @@ import {loadSeed} from './seeds.ts'
 export interface Counted extends Moment {
   /** IANA name of the zone of business dates. */
   timeZone: string
-  /** `HH:MM`, where a business day begins. */
+  /** `HH:MM`, when a business day begins. */
   dayCutoff: string
 }
 
@@ -35,7 +35,7 @@ export interface BuildOptions {
 /** Digests of models that are built whole and read by models built per deal, by name. */
 type Shared = Readonly<Record<string, string>>
 
-/** Thrown if a build cannot start from the one before. The message names what has changed. */
+/** Thrown if a build cannot start from the previous one. The message names what has changed. */
 export class WholeBuildNeeded extends Error {}
 
 /** The models to build. While compiling, `columns` is empty, and each table takes the types of its SELECT. */
@@ -54,20 +54,20 @@ interface BuiltModels {
   models: BuiltModel[]
   /** `before` of the next build. */
   shared: Shared
-  /** Tables known to equal those of the build before. */
+  /** Tables known to equal those of the previous build. */
   same: ReadonlySet<string>
 }
 
 const countRow = z.object({Count: z.coerce.number()})
 
 /**
- * Builds every model into the database attached as `release`, from the one attached as `history`. Tables are
- * written in their order, with comments on tables and columns. Models of the schema `work` live in memory, in no
- * order, as long as others are to read them. Afterwards the search path is {@link RELEASE_PATH}. Not to be called within a
- * transaction.
+ * Builds every model into the database attached as `release`, from the one attached as `history`. Published tables are sorted by
+ * their `order`, with comments on tables and columns. Models of the schema `work` are not sorted; they live in memory until their
+ * last reader is built, except those that {@link createKeptTest} keeps in `kept`. Afterwards the search path is {@link
+ * RELEASE_PATH}. Must not run inside a transaction.
  *
- * With `before`, models `per: deal_id` are built for the deals in `changed` alone, and their rows take the place of what those
- * deals had; all others are built whole.
+ * With `before`, models `per: deal_id` are built only for the deals in `changed`, and their rows replace those deals' old rows;
+ * all other models are built whole.
  *
  * @throws CheckError `MODEL_BUILD` or `SEED_…`, with file and line; WholeBuildNeeded, only with `before`
  */
@@ -142,7 +142,7 @@ async function buildEach(
       if (options.before && options.before[model.name] !== digest) throw new WholeBuildNeeded(model.name)
       shared[model.name] = digest
     }
-    // Of two models that end together, both may drop a table.
+    // Two models that end together may both drop the same table.
     const served = readBy(model).filter(
       (read) =>
         !read.isPublished && !isKept(read) && ![...unbuilt].some((later) => readBy(later).includes(read)),
@@ -198,7 +198,7 @@ async function buildModel(
   const startedAt = performance.now()
   // Nobody reads a work table in order, so it is not sorted.
   const inOrder = model.isPublished ? `order by ${model.order.map(quoteName).join(', ')}` : ''
-  // A published ratio is wider than in its model; widened here, the column is written only once.
+  // Published ratios are wider than in the model; casting here means the column is written only once.
   const shown = (model.isPublished ? columns : undefined)?.map(
     ({name, type}) => `${quoteName(name)}::${type} as ${quoteName(name)}`,
   ) ?? ['*']
@@ -240,7 +240,7 @@ async function commentOn(db: Database, model: Model): Promise<void> {
 }
 
 /**
- * What a release is built from, as one digest: it changes with a name or a content, and with nothing else.
+ * One digest of everything a release is built from; it changes only when a name or content changes.
  *
  * @returns sha256 as 64 hex digits
  */
@@ -268,8 +268,8 @@ export const DEAL_COLUMNS: Readonly<Record<string, string>> = {
 }
 
 /**
- * Marks models that are built per deal. A model with `per: deal_id` is built whole if it reads a table of deals that is built whole, as
- * when a user's own model has replaced a shipped one.
+ * Marks the models that are built per deal. One with `per: deal_id` is still built whole if it reads a deal table that is built
+ * whole, such as a user's own model that replaces a shipped one.
  *
  * @param models in the order of their dependencies
  */
@@ -282,7 +282,7 @@ export function markPerDeal(models: readonly Model[], reads: BuildPlan['reads'])
   return marked
 }
 
-/** Marks checks that run over changed deals alone; one that reads a table of deals which is built whole runs over all. */
+/** Marks checks that run only over changed deals. A check that reads a deal table built whole runs over all deals. */
 export function markChecks(
   checks: readonly Check[],
   {models, checkReads}: Pick<BuildPlan, 'models' | 'checkReads'>,
@@ -301,7 +301,10 @@ function readsWholeDeals(read: readonly string[] | undefined, models: readonly M
 
 const rowsRow = z.object({rows: z.coerce.number()})
 
-/** The search path for building changed deals: models `per: deal_id` have only rows of changed deals; `others` are schemas of the rest. */
+/**
+ * The search path for building changed deals: models `per: deal_id` hold only their rows there; `others` are the schemas of the
+ * rest.
+ */
 export function changedPathOf(models: readonly Model[], others: readonly string[] = []): string {
   const changed = [...schemasOf(models), 'raw'].map((schema) => `changed.${quoteName(schema)}`)
   return ['release.main', ...changed, ...others, 'history.raw'].join(',')
@@ -322,8 +325,8 @@ function countsNew(row: string, before: Moment, now: Moment): string {
 }
 
 /**
- * Whether a deal without a new row is surely unchanged since a moment: every walk added since ended, and was stored, after everything
- * that counted then.
+ * Whether a deal without a new row is certain to be unchanged since a moment: every walk added since then ended, and was stored,
+ * after everything that counted then.
  */
 export async function doWalksFollow(db: Database, before: Moment, now: Moment): Promise<boolean> {
   const {follow} = await db.one(
@@ -348,10 +351,10 @@ export async function doWalksFollow(db: Database, before: Moment, now: Moment): 
 }
 
 /**
- * Attaches the database `changed`: `main.deal` holds the deals with a row visible at only one of the two moments, the schema `raw` every
- * raw row of theirs, and the schemas of models `per: deal_id` are there, empty.
+ * Attaches the database `changed`: `main.deal` holds the deals with a row visible at only one of the two moments, the schema
+ * `raw` all raw rows of those deals. The schemas of models `per: deal_id` exist but are empty.
  *
- * @returns how many deals that are
+ * @returns the number of those deals
  */
 export async function attachChanged(
   db: Database,
@@ -391,7 +394,7 @@ const ROW = '"row of the table"'
 /**
  * Replaces the rows of the changed deals in a table.
  *
- * @param changed the table of their rows
+ * @param changed the table with their new rows
  * @returns the number of rows, and whether the table is unchanged
  */
 async function replaceChanged(

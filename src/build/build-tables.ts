@@ -58,12 +58,12 @@ export interface Base {
 /** Above this share of rebuilt deals, a whole build is cheaper. */
 const MOST_REBUILT = {auto: 0.2, incremental: 1, whole: 0}
 
-/** A smaller history is built whole in less time than it takes to start from the last build. */
+/** Below this size, a whole build is faster than starting from the last one. */
 const GO_ON_BYTES = 8_000_000
 
 /**
  * Builds, checks and writes the tables of a release. If the last build had the same models and the history has only grown since,
- * only changed deals are built; the tables are the same.
+ * only changed deals are built; the resulting tables are the same.
  *
  * @param base the build to start from; the last one by default, if possible
  * @param onChecked gets what the checks found, before they stop the build
@@ -94,7 +94,7 @@ export function isBase({request, config, dir}: Build): boolean {
   return mayBecomeCurrent(request) && (isLarge || config.build === 'incremental')
 }
 
-/** The last build, if this one can start from it; its files are being copied. */
+/** The last build, if this one can start from it; its files are copied in the background. */
 function findBase(folder: DataFolder, source: PlannedBuild, world: World): Base | undefined {
   const {moment, dir} = source
   const last = isBase(source) ? readLastBuild(folder) : undefined
@@ -127,7 +127,7 @@ async function goOn(
     await before.isCopied
     const isOther = error instanceof LoantapeError && !MAY_BE_THE_FILE.includes(error.code)
     if (isOther) throw error
-    world.log.info({reason: messageOf(error)}, 'built whole: could not go on from the last build')
+    world.log.info({reason: messageOf(error)}, 'building whole: could not start from the last build')
     return undefined
   }
 }
@@ -207,7 +207,7 @@ async function build(
  * Attaches what changed since the last build.
  *
  * @returns the share of deals that were rebuilt since the last whole build
- * @throws WholeBuildNeeded where every model must be built whole
+ * @throws WholeBuildNeeded if every model must be built whole
  */
 async function attachWhatChanged(
   db: Database,

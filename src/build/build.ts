@@ -54,9 +54,9 @@ export interface BuildResult {
 }
 
 /**
- * Builds every model into a new release, checks it and only then gives it its name; only a plain build moves
- * `current`, and never behind what a sync has told meanwhile. A release that is there already is not built again. With
- * `select` the models named are built into the scratch release.
+ * Builds every model into a new release, checks it, and only then gives it its final name. Only a plain build moves `current`,
+ * and never behind a sync that stored something in the meantime. An existing release is not built again. With `select`, only the
+ * selected models are built, into the scratch release.
  *
  * @throws CheckError when a model or check fails: nothing was released; DeferredError `BUILD_STOPPED`; ConfigError
  * `OUT_PLACE`
@@ -111,7 +111,7 @@ export async function requireBuilt(
   return requireRelease(dataFolderAt(config.dataDir), release_id)
 }
 
-/** Whether no sync has stored anything since; otherwise its own release will become current. */
+/** Whether no sync has stored anything since. If one has, its own release will become current. */
 async function isLatestMoment(folder: DataFolder, moment: Moment, today: string): Promise<boolean> {
   await using db = await openHistory(folder)
   const {asOf, knownAt} = await resolveMoment(db, {}, today)

@@ -62,7 +62,7 @@ export function aQuarantine({day = '2026-03-02', ...row}: Row & {day?: string} =
   }
 }
 
-/** A row of `raw.borrower_version` on a business day; its link is that of deal and borrower. */
+/** A row of `raw.borrower_version` on a business day; `link_id` is `<deal_id>/<borrower_id>`. */
 export function aBorrower({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
   const {deal_id = 'deal_1', borrower_id = 'bor_1'} = row
   return {...childOf(day, row), link_id: `${deal_id}/${borrower_id}`, deal_id, borrower_id}
@@ -159,8 +159,8 @@ export async function insertHistory(db: Database, history: History): Promise<voi
 }
 
 /**
- * Inserts rows into a raw table of the database attached as `history`. What a row does not say is null where it may be, else 0, false or
- * an empty text, `seq` its place; so are all counts and flags of a walk.
+ * Inserts rows into a raw table of the database attached as `history`. A column that a row leaves out is null if it may be, else
+ * 0, false or an empty text; `seq` is the row's position. Counts and flags of a walk are never null.
  */
 export async function insertRows(db: Database, table: string, rows: readonly Row[] = []): Promise<void> {
   if (rows.length === 0) return

@@ -51,7 +51,7 @@ const lists = z
   )
   .default({})
 
-/** What one walk showed that was new. */
+/** What was new in one walk. */
 const walk = z
   .object({
     /** Columns of `raw.walk`; `none` for what was observed between two walks. */
@@ -75,14 +75,14 @@ const caseFile = z.record(
     walks,
     /** All rows; only the named columns are compared. */
     rows: z
-      .array(row, 'expected the rows of the table as a list, [] where it has none')
+      .array(row, 'expected the rows of the table as a list, [] if it has none')
       .refine(
         (rows) => new Set(rows.map((one) => Object.keys(one).join())).size <= 1,
         'expected the same columns in each row',
       ),
     /** A condition on the compared rows. */
     where: z.string().default('true'),
-    /** The business day; that of the last walk by default. */
+    /** The business day; the case's last one by default. */
     as_of: z.string().optional(),
     known_at: z.string().default('9999-12-31 00:00:00'),
     /** CSV text by seed name; it replaces that seed. */
@@ -91,7 +91,7 @@ const caseFile = z.record(
   'expected the names of cases, below each its `walks` and `rows`',
 )
 
-/** Rows in, rows out: what one history makes of one model. */
+/** One test: a history in, the rows of one model out. */
 type ModelCase = z.output<typeof caseFile>[string] & {
   table: string
   name: string
@@ -102,7 +102,7 @@ type ModelCase = z.output<typeof caseFile>[string] & {
 /**
  * The `tests/<schema>.<table>.yaml` of a folder of models.
  *
- * @throws CheckError `TEST_FILE` where another file lies there
+ * @throws CheckError `TEST_FILE` if any other file is there
  */
 function listCaseFiles(folder: string): string[] {
   const tests = join(folder, 'tests')
@@ -116,14 +116,14 @@ function listCaseFiles(folder: string): string[] {
   const name = stray.slice(folder.length + 1).replaceAll(sep, '/')
   throw newError(
     'TEST_FILE',
-    `File '${name}' in ${folder}: expected tests/<schema>.<table>.yaml; a SELECT of rows that are wrong is a check, checks/<name>.sql.`,
+    `File '${name}' in ${folder}: expected tests/<schema>.<table>.yaml; a SELECT of wrong rows is a check and belongs in checks/<name>.sql.`,
   )
 }
 
 /**
  * Reads the cases of `<schema>.<table>.yaml` files.
  *
- * @throws CheckError `TEST_FILE` naming all that is wrong in them
+ * @throws CheckError `TEST_FILE` naming every problem in them
  */
 export function readCases(files: readonly string[], {models}: Pick<BuildPlan, 'models'>): ModelCase[] {
   const tables = models.map(({name}) => name).sort()
@@ -174,10 +174,10 @@ type Zone = Pick<Counted, 'timeZone' | 'dayCutoff'>
 const MINUTE = 60_000
 const timestamp = (instant: number) => new Date(instant).toISOString().replace('T', ' ').replace('Z', '')
 
-/** The fields of a list row, which repeats them when nothing changed. */
+/** The fields that every list row repeats. */
 const LISTED = ['property_address', 'loan_amount', 'status', 'created_at', 'created_at_precision']
 
-/** The raw rows of a case's walks. A deal seen again keeps what is not said anew, except what its list row leaves out. */
+/** The raw rows of a case's walks. A deal seen again keeps its listed fields unless the case gives new ones. */
 function buildCaseHistory(walks: ModelCase['walks'], zone: Zone): Required<History> {
   const history: Required<History> = {
     versions: [],
@@ -282,15 +282,15 @@ export interface CaseResult {
 interface CaseBench {
   plan: BuildPlan
   zone: Zone
-  /** Sets limits for a database; returns what wraps each model. */
+  /** Sets limits for a database; returns the wrapper of each model's build. */
   limit?: (db: Database) => Promise<NonNullable<BuildOptions['around']>>
   onDone?: () => void
 }
 
 /**
- * Builds the model of each case, and what it is built from, from the case's history, and compares its rows; cases run side by side.
+ * Builds each case's model and what it reads from the case's history, and compares the rows; cases run in parallel.
  *
- * @returns one result a case, in their order
+ * @returns one result per case, in their order
  */
 export async function runCases(cases: readonly ModelCase[], bench: CaseBench): Promise<CaseResult[]> {
   const results: CaseResult[] = []
@@ -369,7 +369,7 @@ async function buildCase(
   await buildModels(db, {...plan, models, seeds: used}, counted, options)
 }
 
-/** The rows that only one side has. If both have the same rows in another order, rows with their places. */
+/** The rows that only one side has. If only the order differs, rows with their positions. */
 async function compareRows(
   db: Database,
   {table, where, rows}: ModelCase,
@@ -412,7 +412,7 @@ function literalOf(text: string | null, type = 'varchar'): string {
 
 /** The results of all cases. */
 export interface Tested {
-  /** The folders that were searched. */
+  /** The folder that was searched. */
   folder: string
   passed: number
   failed: number
@@ -421,10 +421,10 @@ export interface Tested {
 }
 
 /**
- * Runs the cases of the user's own models, on models, seeds and checks compiled as a build does it; nothing is read from the warehouse.
+ * Runs the cases of the user's own models, compiled as for a build; nothing is read from the warehouse.
  *
  * @param table runs only those of this table
- * @throws ConfigError `SQL_DIR_MISSING`, `UNKNOWN_NAME`; CheckError `TEST_FILE`, or where a model does not compile
+ * @throws ConfigError `SQL_DIR_MISSING`, `UNKNOWN_NAME`; CheckError `TEST_FILE`, or if a model does not compile
  */
 export async function testModels(config: Config, table: string | undefined, world: World): Promise<Tested> {
   const startedAt = performance.now()

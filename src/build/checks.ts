@@ -10,18 +10,18 @@ import type {CheckOutcome} from '../store/release.ts'
 import {listFiles, readSqlFile, splitHeader} from '../store/sql.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 
-/** What header checks need of a model. */
+/** What header checks need from a model. */
 type CheckedModel = Pick<Model, 'name' | 'file' | 'grain' | 'order' | 'checks' | 'isPerDeal'>
 
 /** A check in a model's header. */
 type CheckTag = Model['checks'][number]
 
 /**
- * Reads the checks of the models' headers and every `checks/<name>.sql` of the folders. A later folder's file replaces
+ * Reads the checks in the models' headers and every `checks/<name>.sql` of the folders. A later folder's file replaces
  * an earlier one of the same name.
  *
- * A check file begins with what it demands and `-- severity: error` or `-- severity: warn`, and can end with `-- next:`, what to do about
- * what it finds; then follows one SELECT that returns the rows that are wrong, their id first.
+ * A check file's header says what it demands, then `-- severity: error` or `-- severity: warn`, then optionally `-- next:`, what
+ * to do about its findings. One SELECT follows; it returns the wrong rows, their id first.
  *
  * @returns checks by name
  * @throws CheckError `CHECK_SQL`, with file and line
@@ -79,7 +79,7 @@ function buildChangedSql(model: CheckedModel, tag: CheckTag, models: readonly Ch
 }
 
 /**
- * The SELECT of the rows that break a header check, led by the columns of the model's grain; on one line.
+ * The SELECT of the rows that break a header check, on one line; the columns of the model's grain come first.
  *
  * @returns null when the arguments do not fit the rule
  */
@@ -120,8 +120,8 @@ function buildTagSql(model: CheckedModel, {rule, args}: CheckTag): string | null
 }
 
 /**
- * SQL: whether rows may be alike in these columns. Where each stored row is greater than the one before it, as in a table that was
- * written in order, none are: to compare neighbours takes a sixth of what counting takes.
+ * SQL: whether there may be duplicates in these columns. There are none if each stored row is greater than the one before it, as
+ * in a sorted table; comparing neighbors takes a sixth of the time of counting.
  */
 function buildDoubtSql({name, order}: CheckedModel, columns: readonly string[]): string {
   if (!order.every((column) => columns.includes(column))) return 'true'
@@ -178,10 +178,10 @@ const countRow = z.object({rows: z.coerce.number()})
 /**
  * Runs every check on the tables just built. A check that finds rows is a result, not an error: see `requirePassed`.
  *
- * @param around runs each check, within its limits; what it throws of ours goes on as it is
- * @param changed where tables with the rows of changed deals alone are found, where whole ones, and the checks that failed before: all others held
- * for every other row
- * @returns one result a check, in their order; samples are up to 5 rows such as `deal_7f3a (loan_amount=250000.00)`
+ * @param around runs each check within its limits; our own errors pass through
+ * @param changed `path` leads to tables with only the rows of changed deals, `wholePath` to whole ones; `failed` names the checks
+ * that failed in the previous build: all others held for every other row
+ * @returns one result per check, in their order; samples are up to 5 rows such as `deal_7f3a (loan_amount=250000.00)`
  * @throws CheckError `CHECK_SQL` when the engine refuses a check
  */
 export function runChecks(
@@ -245,8 +245,8 @@ function formatSample(row: Record<string, unknown>): string {
 /**
  * Stops the build when a check of severity error found rows.
  *
- * @throws CheckError `CHECK_FAILED`, naming each failed check, how many rows, and the first of them; its details name
- * up to 100 of each
+ * @throws CheckError `CHECK_FAILED` with each failed check, its number of rows and the first of them; `details` has up to 100 ids
+ * of each
  */
 export function requirePassed(results: readonly CheckOutcome[]): void {
   const failed = results.filter(({severity, failures}) => severity === 'error' && failures > 0)

@@ -23,18 +23,18 @@ export interface Compared extends BuildResult {
 /** After this time (a week, ms) without a whole build, one is made to compare. */
 const WHOLE_AFTER_MS = 7 * 86_400_000
 
-/** Does {@link compareBuilds} for the current release if no build was whole for a week. */
+/** Runs {@link compareBuilds} for the current release if no build has been whole for a week. */
 export async function compareBuildsWhereDue(config: Config, world: World): Promise<void> {
   const last = readLastBuild(dataFolderAt(config.dataDir))
   if (!last || last.rebuilt === 0 || world.realClock.now() - Date.parse(last.whole_at) < WHOLE_AFTER_MS)
     return
   await compareBuilds(config, {}, world)
-  world.log.info({release_id: last.release_id}, 'release compared with a whole build: the same')
+  world.log.info({release_id: last.release_id}, 'release compared with a whole build: identical')
 }
 
 /**
- * Builds a release, unless it is there, and then all of it again from nothing, and compares every published table byte by byte, and
- * what the checks found. Where the release was itself built whole, one that goes on from some walks before is compared, too.
+ * Builds a release unless it exists, builds it again from scratch, and compares every published table byte by byte, and the
+ * findings of the checks. If the release itself was built whole, a build that starts from a few walks earlier is compared, too.
  *
  * @throws UnexpectedError `BUILD_DIFFERS` naming table, model and rows; the next build is whole
  */
@@ -87,10 +87,10 @@ async function buildAside(
   return {dir, last: next, manifest, models: source.plan.models}
 }
 
-/** How many walks before a moment the earlier build is: changes of a week. */
+/** How many walks back the earlier build is: a week of changes. */
 const WALKS_BEFORE = 7
 
-/** The moment of the walk so many before another, or of the first; undefined if there is none before. */
+/** The moment {@link WALKS_BEFORE} walks earlier, or of the first walk; undefined if there is no earlier one. */
 async function findEarlier(folder: DataFolder, {asOf, knownAt}: Moment): Promise<Moment | undefined> {
   await using db = await openHistory(folder)
   const walks = await db.all(
@@ -118,7 +118,7 @@ async function requireSame(
     if (built.manifest.tables.find((table) => table.name === name)?.sha256 === sha256) continue
     const difference = await describeDifference(join(built.dir, file), join(whole.dir, file))
     throw refuse(
-      `Table '${name}' (${whole.models.find((model) => model.name === name)?.file}) of release ${whole.manifest.release_id} is not that of a whole build: ${difference}`,
+      `Table '${name}' (${whole.models.find((model) => model.name === name)?.file}) of release ${whole.manifest.release_id} differs from that of a whole build: ${difference}`,
     )
   }
   const found = [built, whole].map(({manifest}) =>
@@ -129,11 +129,11 @@ async function requireSame(
   const other = found.flat().find((result) => !found.every((results) => results.includes(result)))
   if (other !== undefined)
     throw refuse(
-      `Checks of release ${whole.manifest.release_id} do not find what they find in a whole build: ${other}`,
+      `Findings of the checks of release ${whole.manifest.release_id} differ from those of a whole build: ${other}`,
     )
 }
 
-/** Rows that a message shows of each side. */
+/** Rows of each side that a message shows. */
 const ROWS_SHOWN = 3
 
 /** The first rows that only one of two files has, in words. */

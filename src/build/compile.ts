@@ -19,9 +19,9 @@ import {widenDecimals} from './seeds.ts'
  * Binds every model and every check on an empty warehouse in memory, without running any, so that a wrong name fails
  * in milliseconds and before anything is written.
  *
- * @param world its plans hold what this process compiled before
- * @param cache the folder of plans that others compiled; it can be removed at any time
- * @param engine its version
+ * @param world its `plans` hold what this process has compiled
+ * @param cache the folder of plans compiled by earlier processes; it can be removed at any time
+ * @param engine the engine's version
  * @returns the plan for `buildModels`, models in the order of their dependencies
  * @throws CheckError `MODEL_SQL`, `MODEL_UNKNOWN_TABLE`, `MODEL_CYCLE`, `MODEL_BUILD`, `MODEL_COLUMNS`, `MODEL_TYPE`,
  * `MODEL_INEXACT_SUM`, `MODEL_UNREPEATABLE`, `CHECK_SQL` or `SEED_…`, with file and line
@@ -86,7 +86,7 @@ export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   const bindChecks = async () => {
     for (const check of source.checks) await bindCheck(db, check)
   }
-  // The binder words what the parser refuses better.
+  // The binder's message for a parse error is clearer.
   const checkSelects = await parseSelects(db, source.checks).catch(async (error: unknown) => {
     await bindChecks()
     throw error
@@ -100,8 +100,8 @@ export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
 }
 
 /**
- * Holds the columns that a model came to against its header: every column is described, every description has its
- * column, and published types are plain.
+ * Checks a model's columns against its header: every column is described, every description has a column, and published types are
+ * plain.
  */
 function requireDescribedColumns(model: Model, columns: readonly TableColumn[]): void {
   const headerEnd = model.columns.at(-1)?.line ?? 1
@@ -135,7 +135,7 @@ function requireDescribedColumns(model: Model, columns: readonly TableColumn[]):
 
 async function bindCheck(db: Database, check: Check): Promise<void> {
   try {
-    // As a subquery only a SELECT is accepted, as when it runs.
+    // Wrapped as a subquery, as when it runs, so only a SELECT is accepted.
     await db.run(`explain select * from (${check.sql}\n)`)
   } catch (error) {
     const place = {file: check.file, line: check.line ?? 1}
@@ -150,7 +150,7 @@ interface ParsedSelect {
   lineAt(position: number): number
 }
 
-/** A table or function that a SELECT names, and the line at which it does. */
+/** A table or function named in a SELECT, and the line. */
 interface Named {
   name: string
   line: number
@@ -196,7 +196,7 @@ export async function parseSelects(
   return selects
 }
 
-/** The tables a SELECT reads; names of its CTEs are not among them. */
+/** The tables a SELECT reads, without its CTEs. */
 function findTables({statements, lineAt}: ParsedSelect): Named[] {
   const ctes = findNodes(statements, ({cte_map}) => cte_map !== undefined).flatMap(
     ({cte_map}) => cte_map?.map.map(({key}) => key) ?? [],
@@ -210,7 +210,7 @@ function findTables({statements, lineAt}: ParsedSelect): Named[] {
 }
 
 /**
- * Sorts models by their dependencies, else by name.
+ * Sorts models by their dependencies, then by name.
  *
  * @param selects each model's SELECT, by name
  * @param given tables that exist without a model: `raw.…` and `seed.…`
@@ -270,7 +270,7 @@ function sortByReads(byName: Map<string, Model>, reads: Map<string, Named[]>): M
   return [...ordered]
 }
 
-/** Table functions whose rows depend on their arguments alone; all others read files or the engine's state. */
+/** Table functions whose rows depend only on their arguments; all others read files or the engine's state. */
 const PURE_TABLE_FUNCTIONS = [
   'range',
   'generate_series',
@@ -282,12 +282,12 @@ const PURE_TABLE_FUNCTIONS = [
 ]
 
 /**
- * Requires that a model or check reads tables alone. To be called before the engine binds it, which opens the files it names.
+ * Requires that a model or check reads only tables. Call it before the engine binds the SELECT: binding opens the files it names.
  *
  * @throws CheckError `MODEL_UNREPEATABLE`, `MODEL_UNKNOWN_TABLE`, with file and line
  */
 function requireTablesAlone(file: string, select: ParsedSelect | undefined): void {
-  // Not by what is known: a CTE elsewhere in the SELECT may have the name of a file.
+  // Known names do not help: a CTE elsewhere in the SELECT may be named like the file.
   for (const {table_name = '', query_location = 0} of findNodes(
     select?.statements,
     ({type}) => type === 'BASE_TABLE',
@@ -326,7 +326,7 @@ async function listChangingFunctions(db: Database): Promise<Set<string>> {
 const SUMS = ['sum', 'avg', 'mean', 'fsum', 'sumkahan', 'kahan_sum', 'favg']
 
 /**
- * Requires that a model gives the same rows whenever it is built: it asks neither for the time nor for chance, and neither sums nor
+ * Requires that a model gives the same rows whenever it is built: it uses neither the time nor randomness, and neither sums nor
  * averages a DOUBLE or FLOAT.
  *
  * @param changing what {@link listChangingFunctions} found
@@ -364,7 +364,7 @@ function createUnrepeatable(place: Place, name: string): Error {
   return createModelError(
     'MODEL_UNREPEATABLE',
     place,
-    `${name}() gives another result on another day or machine: expected a release that can be built again, from models, seeds, raw tables and getvariable('as_of') alone,`,
+    `${name}() can give another result on another day or machine: expected only models, seeds, raw tables and getvariable('as_of'), so that a release can be built again,`,
   )
 }
 
@@ -422,8 +422,8 @@ const planFile = z.object({
 export const SHIPPED_PLAN: string = join(BUILT_IN_SQL, 'plan.json')
 
 /**
- * What the plan of these sources is known by. Rows of a computed seed do not count: they were validated as they were read, and no plan
- * depends on them.
+ * The key of the plan of these sources. Rows of a computed seed do not count: they were validated when read, and no plan depends
+ * on them.
  *
  * @param engine its version, such as `v1.5.6`
  */
@@ -443,7 +443,7 @@ function readPlan(dir: string | undefined, key: string): string | undefined {
   return shipped.startsWith(`{"key":"${key}"`) ? shipped : undefined
 }
 
-/** Makes the plan of these sources from its text; undefined if the text belongs to others. */
+/** Restores a plan from its text; undefined if the text belongs to other sources. */
 function parsePlan(text: string, source: ModelSource): BuildPlan | undefined {
   const plan = planFile.safeParse(parseJson(text)).data
   const models = plan?.models.flatMap((name) => source.models.find((model) => model.name === name) ?? [])
@@ -469,7 +469,7 @@ export function formatPlan(key: string, {models, reads, checkReads, columns}: Bu
   })
 }
 
-/** Keeps a plan for later processes, beside the latest earlier ones. */
+/** Keeps a plan for later processes and removes all but the latest ones. */
 function keepPlan(dir: string, key: string, text: string): void {
   mkdirSync(dir, {recursive: true, mode: 0o700})
   keepText(pathOf(dir, key), text)

@@ -23,11 +23,11 @@ export interface Movements {
 }
 const totalsRow = computedRow({deals: 'count', open: 'sum', funded: 'sum', pipeline: 'sum'})
 
-/** Which of the deals, largest first; by default those that are named. */
+/** Which deals, largest first; by default the {@link NAMED} largest. */
 export interface Which {
   /** Skip this many in totals and list. */
   beyond?: number
-  /** List so many of the others, from this one on. */
+  /** List `limit` of the others, from this one on. */
   offset?: number
   limit?: number
 }
@@ -92,9 +92,9 @@ export const readMovedSince = (tables: ReleaseQueries, day: string, which: Which
   readMoved(tables, SINCE, which, [day])
 
 /**
- * What is different in one release from another, whatever their days.
+ * What differs between two releases, whatever their dates.
  *
- * @param condition SQL over `core.deal as deal`, judged in each of them; by default every deal counts
+ * @param condition SQL over `core.deal as deal`, applied to each release; by default every deal counts
  */
 export async function readMovedBetween(
   before: Release,
@@ -119,8 +119,8 @@ export function readMovements(db: Database): Promise<TotalMovement[]> {
 }
 
 /**
- * Makes `deals_before` and `deals_after`, the deals as each release has them, and `corrected`: deals whose state at the earlier
- * release the later one tells differently.
+ * Makes `deals_before` and `deals_after`, the deals in each release, and `corrected`: deals whose state at the time of the
+ * earlier release is different in the later one.
  */
 async function readStandings(
   db: Database,
@@ -174,7 +174,7 @@ const partRow = z.object({
   change: z.enum(['appeared', 'left', 'status', 'status_class', 'loan_amount']),
   /** Decimal text, or a count. */
   movement: z.string(),
-  /** The later release says otherwise of what the earlier one knew. */
+  /** The later release contradicts what the earlier one knew. */
   is_corrected: z.boolean(),
   before: stateRow.nullable(),
   after: stateRow.nullable(),

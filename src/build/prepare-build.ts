@@ -35,7 +35,7 @@ import {planSelection, readSources, type SelectionPlan, type Sources} from './so
 export interface BuildRequest {
   /** `YYYY-MM-DD`; the latest business date by default. */
   asOf?: string | undefined
-  /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC; by default the last apply that told something new. */
+  /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC; by default the last apply that stored something new. */
   knownAt?: string | undefined
   /** Also write the DuckDB file here. */
   out?: string | undefined
@@ -43,7 +43,7 @@ export interface BuildRequest {
   select?: string | undefined
 }
 
-/** A release to build: from what, for when, and where. */
+/** A release to build: from what, for which moment, and where. */
 export interface Build {
   config: Config
   request: BuildRequest
@@ -57,7 +57,7 @@ export interface Build {
   dir: string
 }
 
-/** The files of a build, those that a release does not keep included. */
+/** The files of a build, including those that a release does not keep. */
 export function filesOf(dir: string): ReleaseDatabases & {history: string; spill: string} {
   return {...databasesOf(dir), history: join(dir, 'history.duckdb'), spill: join(dir, 'spill')}
 }
@@ -68,10 +68,10 @@ export function mayBecomeCurrent({asOf, knownAt, select}: BuildRequest): boolean
 }
 
 /**
- * Reads from the warehouse what a build needs, and copies it; a release that is there already needs no build. `seen` describes the
- * warehouse as it was then.
+ * Reads from the warehouse what a build needs, and copies it; an existing release needs no build. `seen` describes the warehouse
+ * at that time.
  *
- * @param aside builds it even so, in a folder with this in its name
+ * @param aside builds it even if it exists, in a folder with this suffix
  */
 export async function prepareBuild(
   folder: DataFolder,
@@ -137,7 +137,7 @@ export async function planBuild(folder: DataFolder, build: Build, world: World):
 /** The least memory per thread, by the engine's documentation. */
 const THREAD_MB = 125
 
-/** Enough for a million deals; with more the engine takes more and is no faster. */
+/** Enough for a million deals; given more, the engine takes more and is no faster. */
 const ENOUGH_MB = 3000
 
 /** Memory per lane; more lanes than these gain little. */
@@ -151,9 +151,9 @@ type Subject = Model | Check | TableFile
 type Limited = <T>(subject: Subject, work: () => Promise<T>, lane: Database) => Promise<T>
 
 /**
- * Sets what the engine may hold in memory and where the rest goes, and keeps the time each model, check or file may take.
+ * Sets the engine's memory limit and spill folder, and limits the time of each model, check or file.
  *
- * @param build `spillDir` is a folder of this build alone, `historyBytes` the size of what it reads
+ * @param build `spillDir` is a folder used by this build only, `historyBytes` the size of what it reads
  */
 export async function limitBuild(
   db: Database,
@@ -192,7 +192,7 @@ export function lanesOf(config: Pick<Config, 'memoryMb'>): number {
   return Math.max(1, Math.min(availableParallelism(), MOST_LANES, Math.floor(memoryFor(config) / LANE_MB)))
 }
 
-/** The memory of a build in megabytes: as set, else enough, at most what there is. */
+/** The memory of a build in megabytes: as configured, else {@link ENOUGH_MB} or what the machine has, if that is less. */
 function memoryFor(config: Pick<Config, 'memoryMb'>): number {
   return config.memoryMb ?? Math.floor(Math.min(ENOUGH_MB, mostMemoryMb()))
 }
@@ -226,7 +226,7 @@ function describeCut(
   }
   return newError(
     'BUILD_MEMORY',
-    `${what} needs more memory than ${memoryFor(config)} MB allow, spilling included: expected it to fit into LOANTAPE_MEMORY_MB.`,
+    `${what} needs more than ${memoryFor(config)} MB of memory, even with spilling: expected it to fit into LOANTAPE_MEMORY_MB.`,
     {cause},
   )
 }

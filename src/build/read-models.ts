@@ -30,9 +30,9 @@ export function createModelError(
 }
 
 /**
- * The error of an SQL file the engine refused: its first words, at the file's line.
+ * The error of an SQL file that the engine refused: the first lines of its message, at the right line of the file.
  *
- * @param firstLine the line of the file at which the engine's `LINE 1` stands
+ * @param place its line is where the engine's `LINE 1` stands
  */
 export function createSqlError(code: ErrorCode, what: string, place: Place, cause: unknown): LoantapeError {
   const words = messageOf(cause)
@@ -82,7 +82,7 @@ const CHECK_RULES = ['unique', 'not_null', 'accepted', 'references', 'between']
 
 /**
  * Reads every `<schema>/<name>.sql` of the folders as the model `<schema>.<name>`. A later folder's file replaces an
- * earlier one of the same name; one that lies in no schema's folder, or in one below, is refused.
+ * earlier one of the same name; a file outside a schema's folder, or below one, is refused.
  *
  * @returns models by name
  * @throws CheckError `MODEL_NAME` or `MODEL_HEADER`, with file and line
@@ -197,7 +197,7 @@ function readHeaderLine(model: Model, line: string, lineNo: number): void {
   if (field) {
     const [, key = '', value = ''] = field
     if (key === 'grain') model.grain.push(...splitList(value))
-    // Columns can have these names and follow them.
+    // Columns may have these names, too, but come later.
     else if (key === 'order' && model.columns.length === 0) model.order.push(...splitList(value))
     else if (key === 'per' && model.columns.length === 0) model.isPerDeal = parsePer(value, place)
     else if (key === 'adds_up' && model.columns.length === 0) model.addsUp.push(...splitList(value))
@@ -248,15 +248,15 @@ function headerError(place: Place, problem: string): Error {
   return createModelError('MODEL_HEADER', place, `Model header: ${problem},`)
 }
 
-/** What each model reads; names without a key are no models. */
+/** What each model reads; a name that is not a key is not a model. */
 type Reads = ReadonlyMap<string, readonly string[]>
 
 const selectorPattern = /^(?:(\d*)\+)?([a-z0-9_*?]+\.[a-z0-9_*?]+)(?:\+(\d*))?$/
 
 /**
- * The models a selection names. Parts are separated by commas or spaces and add up: `mart.run` one model, `mart.*` a
- * schema, `+mart.run` with everything it is built from, `mart.run+` with everything built from it, `1+mart.run+2`
- * with so many steps of each.
+ * The models that a selection names. Its parts are separated by commas or spaces and add up: `mart.run` is one model, `mart.*` a
+ * schema, `+mart.run` a model with everything it is built from, `mart.run+` with everything built from it, `1+mart.run+2` with
+ * that many steps each way.
  *
  * @returns names of models
  * @throws ConfigError `USAGE`, or `UNKNOWN_NAME` when a part names no model
@@ -285,7 +285,7 @@ function selectPart(part: string, reads: Reads): string[] {
   ]
 }
 
-/** The models that these are built from, themselves included. */
+/** The models that these are built from, including themselves. */
 export function withAncestors(names: ReadonlySet<string>, reads: Reads): ReadonlySet<string> {
   return expand([...names], (name) => listModelsRead(name, reads), Infinity)
 }

@@ -34,7 +34,7 @@ type Columns<T extends keyof typeof COLUMNS> = (typeof COLUMNS)[T]
 type Values<K> = {[C in keyof K]: ValueOf<K[C]>}
 
 declare const made: unique symbol
-/** The schema of a row of a release, made by {@link rowOf}, {@link computedRow} or {@link anyRow}: none is written by hand. */
+/** The schema of a row of a release, made by {@link rowOf}, {@link computedRow} or {@link anyRow}, never by hand. */
 export type RowSchema<T> = z.ZodType<T> & {readonly [made]: true}
 /** A row that a schema parses. */
 export type RowOf<S> = S extends RowSchema<infer T> ? T : never
@@ -46,7 +46,7 @@ export interface ReleaseQueries {
   one<T>(row: RowSchema<T>, sql: string, params?: DuckDBValue[]): Promise<T>
 }
 
-/** The schema of these columns of a table, null where its header does not say `not_null`, and of what is computed beside them. */
+/** The schema of some columns of a table, nullable unless its header says `not_null`, and of values computed beside them. */
 export function rowOf<
   T extends keyof typeof COLUMNS,
   C extends keyof Columns<T>,

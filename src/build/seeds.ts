@@ -10,15 +10,17 @@ import {appendRows} from '../store/row-buffer.ts'
 import {canonicalSql, listFiles, readColumns, readSqlFile} from '../store/sql.ts'
 import {createModelError, type Place} from './read-models.ts'
 
-/** Digits from which the engine multiplies a decimal by an amount without overflow: up to 18 both are whole 64-bit numbers. */
+/**
+ * From this many digits on, the engine multiplies a decimal by an amount without overflow: up to 18, both are 64-bit integers.
+ */
 const WIDE = 19
 
 /** Names of ratios, percentages and rates; no amount has such a name. */
 const RATIO_NAME = /(^|_)(pct|ltv|ratio|rate)$/
 
 /**
- * The type a column has once published: a ratio, percentage or rate is wide enough for `loan_amount * ltv`. DECIMAL(18,2) is
- * money and stays, unless its name says that it is none.
+ * The published type of a column: a ratio, percentage or rate gets wide enough for `loan_amount * ltv`. DECIMAL(18,2) is money
+ * and stays, unless its name says otherwise.
  */
 function widenDecimal(name: string, type: string): string {
   const [, width, scale] = /^DECIMAL\((\d+),(\d+)\)$/i.exec(type) ?? []
@@ -40,10 +42,10 @@ const SEED_TYPES = ['varchar', 'canonical', 'bigint', 'date', 'boolean', 'decima
 const TEXT_TYPES = ['varchar', 'canonical']
 
 /**
- * Reads every `seeds/<name>.csv` of the folders. The header names each column, with its type behind a colon
- * (`deal_id,funded_on:date,"limit:decimal(18,2)"`); the first column is the key, of a seed with a column `valid_from` that one, too. A
- * later folder's file adds its lines to an earlier one of the same name, each in place of the line with its key, and may leave out a
- * column that has a `?` behind its type.
+ * Reads every `seeds/<name>.csv` of the folders. The header names each column, with its type after a colon
+ * (`deal_id,funded_on:date,"limit:decimal(18,2)"`). The first column is the key, together with `valid_from` if there is one. A
+ * later folder's file adds its rows to an earlier file of the same name, replaces those with the same key, and may leave out a
+ * column whose type ends in `?`.
  *
  * @returns seeds by name
  * @throws CheckError `SEED_FILE`
@@ -60,10 +62,10 @@ export function readSeeds(folders: readonly string[]): Seed[] {
   }, [])
 }
 
-/** The column that dates a row: from that day on it replaces the one before it of the same key. */
+/** The column that dates a row: from that day on, the row replaces the previous one with its key. */
 const DATED = 'valid_from'
 
-/** Puts the lines of a seed over those of the earlier one, whose columns come first. */
+/** Adds the rows of a seed to those of the earlier one and replaces those with the same key. */
 function addLines(before: Seed, seed: Seed): Seed {
   const keysOf = (row: Row) => `${keyOf(seed, row, seed.columns[0])}\n${keyOf(seed, row, DATED)}`
   const ownKeys = new Set(seed.rows.map(keysOf))
@@ -79,13 +81,12 @@ const keyOf = ({columns, types}: Seed, {values}: Row, key = '') =>
 const readKey = (text: string | null, type: string | undefined) =>
   type === 'canonical' ? text?.trim().toLowerCase() : text?.trim()
 
-/** The column that names a line of the earlier seed; fields left out are taken from there. */
+/** The column that names a row of the earlier seed; fields left out are copied from it. */
 const LIKE = 'like'
 
 /**
- * Puts seeds in the place of those of the same name. A seed gets the columns of the one it replaces first, in that order, then its own.
- * A column that it leaves out is null if optional, else copied from the line that its column `like` names; a type that it leaves out
- * is that of the replaced seed.
+ * Replaces seeds by later ones of the same name. The columns of the replaced seed come first, then new ones. A column left out is
+ * null if optional, else copied from the row that the column `like` names; a type left out is taken from the replaced seed.
  *
  * @returns seeds by name
  * @throws CheckError `SEED_FILE`
@@ -128,7 +129,7 @@ function alignTo(replaced: Seed, seed: Seed): Seed {
   }
 }
 
-/** Finds the line that another names in `like`. */
+/** Finds the row that another one names in `like`. */
 function createLikes(replaced: Seed, {file}: Seed, at: number): (row: Row) => Row | undefined {
   if (at === -1) return () => undefined
   const [key = ''] = replaced.columns
@@ -163,11 +164,9 @@ export function parseSeed(source: Pick<Seed, 'name' | 'file' | 'text'>): Seed {
         `Seed column '${field ?? ''}': expected ${expected},`,
       )
     if (!isKnown || !/^[a-z][a-z0-9_]*$/.test(column)) {
-      throw refuse(
-        `name or name:type with a type of ${SEED_TYPES.join(', ')}, in quotes where it has a comma`,
-      )
+      throw refuse(`name or name:type with a type of ${SEED_TYPES.join(', ')}, in quotes if it has a comma`)
     }
-    if (columns.includes(column)) throw refuse('a name that stands once')
+    if (columns.includes(column)) throw refuse('a name that is used once')
     columns.push(column)
     if (type !== undefined) types[column] = type
     if (field?.endsWith('?')) optional.push(column)
@@ -189,7 +188,7 @@ function requireFields(row: Row, columns: readonly string[], file: string): void
   throw createModelError(
     'SEED_FILE',
     placeOf(file, row, Math.min(length - 1, columns.length)),
-    `Row of ${quantity(length, 'field')}, ${problem}: expected ${columns.length}, in quotes where one has a comma,`,
+    `Row of ${quantity(length, 'field')}, ${problem}: expected ${columns.length}, in quotes if one has a comma,`,
   )
 }
 
@@ -213,7 +212,7 @@ function readRecords({file, text}: Pick<Seed, 'file' | 'text'>): Row[] {
     const problem =
       cause.code === 'CSV_QUOTE_NOT_CLOSED'
         ? 'Seed has a quote that never closes: expected one more,'
-        : 'Seed has a quote beside other text of its value: expected the whole value in quotes, and two for one inside,'
+        : 'Seed has a quote next to other text: expected the whole value in quotes, and quotes inside doubled,'
     throw createModelError('SEED_FILE', placeOfQuote(file, text, cause), problem, cause)
   }
 }
@@ -273,7 +272,7 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
     const keys = columns.filter(({name}) => name === key.name || name === DATED).map(buildValueSql)
     const isTwice = `row_number() over (partition by ${keys.join(', ')} order by ${ROW}) > 1`
     const wrong = `qualify ${quoteName(key.name)} is null or ${isTwice}`
-    problems.push({column: key.name, expected: 'a key that is given and stands once', wrong})
+    problems.push({column: key.name, expected: 'a unique key that is not empty', wrong})
   }
   const asked = problems.map(
     ({wrong}, index) => `select ${index} as problem, ${ROW} as "row" from ${rows} ${wrong}`,

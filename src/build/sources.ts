@@ -20,14 +20,17 @@ export interface Sources {
 /**
  * The built-in models, checks and seeds, the user's own, the accounts of `accounting.json`, and the tables of mapped fields.
  *
- * @param fields those that the warehouse knows
- * @param asOf what the release is for: accounts of later periods are left out
- * @throws ConfigError `SQL_DIR_MISSING`; CheckError when a file of theirs cannot be read
+ * @param fields mapped fields that the warehouse knows
+ * @param asOf the date of the release: accounts of later periods are left out
+ * @throws ConfigError `SQL_DIR_MISSING`; CheckError if one of the files cannot be read
  */
 export function readSources(config: Config, fields: readonly KnownField[], asOf?: string): Sources {
   const {sqlDir} = config
   if (sqlDir !== undefined && !statSync(sqlDir, {throwIfNoEntry: false})?.isDirectory()) {
-    throw newError('SQL_DIR_MISSING', `Folder '${sqlDir}' in LOANTAPE_SQL_DIR is not there, or is no folder.`)
+    throw newError(
+      'SQL_DIR_MISSING',
+      `Folder '${sqlDir}' in LOANTAPE_SQL_DIR does not exist or is not a folder.`,
+    )
   }
   const folders = sqlFoldersOf(config)
   const mapped = createMappedModels(fields)
@@ -47,13 +50,13 @@ export interface SelectionPlan {
   plan: Pick<BuildPlan, 'models' | 'seeds' | 'reads' | 'columns'>
   /** The checks of the selected models that can run. */
   checks: readonly Check[]
-  /** Tables that are only built for the selected ones and then dropped. */
+  /** Tables that are built only for the selected ones, then dropped. */
   dropped: string[]
 }
 
 /**
- * Plans the building of some models: with them what they are built from, which is dropped again, and every check that
- * reads one of them and nothing that is not built. Without a selection all of it is built.
+ * Plans a build of selected models. They are built with everything they read, which is dropped again; a check runs if it reads a
+ * selected model and nothing that is not built. Without a selection, everything is built.
  *
  * @throws ConfigError `USAGE`, `UNKNOWN_NAME`
  */
@@ -103,7 +106,7 @@ function createMappedModels(fields: readonly KnownField[]): {models: Model[]; ch
 }
 
 function describe({name, path, type, meaning, since}: KnownField): string {
-  const from = since === null ? '' : `; known of what was stored since ${since}`
+  const from = since === null ? '' : `; known for what was stored since ${since}`
   return `-- ${name}: ${meaning === '' ? 'as the record says' : meaning}; '${path.join('.')}' of a deal as ${type}${from}. Null when null, never named or unreadable`
 }
 
@@ -176,7 +179,7 @@ window in_time as (partition by deal_id order by observed_at)
 }
 
 function buildCurrent(fields: readonly KnownField[]): string {
-  return `-- The fields that fields.json maps, of each deal of core.deal: null where nothing ever named them.
+  return `-- The fields that fields.json maps, of each deal of core.deal: null if no record ever named them.
 -- grain: deal_id
 -- per: deal_id
 -- check: unique(deal_id)

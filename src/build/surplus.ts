@@ -27,19 +27,19 @@ export function isPast(dir: string): boolean {
   return existsSync(join(dir, MARK))
 }
 
-/** Notes the use of a release: one of a past date counts as new; one that becomes current loses its mark. */
+/** Records that a release of a past date was used, so that it stays longer; if it becomes current, it loses its mark. */
 export function noteUse(dir: string, isCurrent: boolean, at: Date): void {
   if (!isPast(dir)) return
   if (isCurrent) rmSync(join(dir, MARK), {force: true})
   utimesSync(dir, at, at)
 }
 
-/** How many releases stay: of those that were ever current, and of those of past dates. */
+/** How many releases are kept: those that were ever current, and those of past dates. */
 type Retention = Pick<Config, 'releasesKept' | 'pastReleasesKept'>
 
 /**
- * The oldest releases beyond those kept, and of past dates those not used for longest; never the current one or one that
- * is needed.
+ * Releases to remove: the oldest beyond those kept and, of past dates, the least recently used; never the current one or a needed
+ * one.
  */
 export function listSurplusReleases(
   folder: DataFolder,

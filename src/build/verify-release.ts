@@ -50,7 +50,7 @@ export async function verifyReleaseTables(release: Release): Promise<Failure[]> 
   return faults
 }
 
-/** `has 7 rows`, or why it has none. */
+/** `has 7 rows`, or why its rows cannot be counted. */
 async function describeRows(db: Database, table: string): Promise<string> {
   const {rows: tables} = await db.one(
     countRow,

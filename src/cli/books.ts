@@ -20,7 +20,7 @@ function addAccounting(command: CliCommand): void {
     .command('init')
     .example('accounting init')
     .description(
-      'write an accounting.json to edit, with the programs of the current release; one that is there is kept',
+      'write an accounting.json to edit, with the programs of the current release; an existing one is kept',
     )
     .examines()
     .does(
@@ -28,7 +28,7 @@ function addAccounting(command: CliCommand): void {
       ({file, programs}) => {
         const named =
           programs.length === 0 ? "'*' for every program" : `${programs.join(', ')} and '*' for all others`
-        return `Wrote ${file}: ${named}. What stands in angle brackets is a placeholder: nothing is exported or closed until it is a code or name of your chart of accounts.`
+        return `Wrote ${file}: ${named}. Text in angle brackets is a placeholder: nothing is exported or closed until you replace it with a code or name of your chart of accounts.`
       },
     )
 }
@@ -126,14 +126,14 @@ function addRemap(period: CliCommand): void {
   period
     .command('remap')
     .example('period remap --why "accounts renumbered"')
-    .description('move what closed months booked to the receivable accounts of the mapping that holds now')
+    .description('move what closed months booked to the receivable accounts of the current mapping')
     .option('--why <text>', 'a reason, kept in the state database')
     .does(
       ({config, options: {why}, world}: Invocation<{why?: string}>) =>
         remapPeriods(config, {why: why ?? null}, world),
       ({outcome, period: month}) =>
         outcome === 'unchanged'
-          ? `The journal of ${month} moves the balances already.`
+          ? `The journal of ${month} already moves the balances.`
           : `The journal of ${month} moves the balances: export it.`,
     )
 }

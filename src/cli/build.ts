@@ -40,7 +40,7 @@ function addBuild(command: CliCommand): void {
     .addOption(
       new Option(
         '--compare',
-        'build it from an earlier build and from nothing, and compare every table byte by byte; exit 1 where they differ',
+        'build it from an earlier build and from scratch, and compare every table byte by byte; exit 1 if they differ',
       ).conflicts('select'),
     )
     .does(
@@ -83,14 +83,14 @@ function renderBuild({
     ...renderWarnings(checks),
     dir,
     rebuilt !== undefined &&
-      `Every table is that of a whole build, byte by byte: ${describeRebuilt(rebuilt)}.`,
+      `Every table equals that of a whole build, byte by byte: ${describeRebuilt(rebuilt)}.`,
   ])
 }
 
 function describeRebuilt(rebuilt: number | null): string {
   return rebuilt === null
     ? 'it was also built whole, because no earlier build could be reused'
-    : `${(rebuilt * 100).toFixed(1)} % of the deals were built anew`
+    : `${(rebuilt * 100).toFixed(1)} % of the deals were rebuilt`
 }
 
 /** An instant in DuckDB's form, UTC. */
@@ -139,7 +139,7 @@ function renderTested(
   width: number | undefined,
 ): string {
   if (cases.length === 0)
-    return `No tests in ${folder}. One of the table risk.watch_list is a few lines in ${folder}/risk.watch_list.yaml:\n\n${EXAMPLE}\n\ndocs/analyst-guide.md describes the form.`
+    return `No tests in ${folder}. A test of the table risk.watch_list takes a few lines in ${folder}/risk.watch_list.yaml:\n\n${EXAMPLE}\n\ndocs/analyst-guide.md describes the form.`
   const tables = new Set(cases.map(({table}) => table)).size
   const counts = `${passed} passed${failed > 0 ? `, ${failed} failed` : ''}`
   return [
@@ -192,7 +192,7 @@ function addDiff(command: CliCommand): void {
     }, renderDiff)
 }
 
-/** A release by id, `current` or date; that of a past date is built if necessary. */
+/** A release by id, `current` or date; the release of a past date is built if necessary. */
 async function findRelease(config: Config, name: string, world: World): Promise<Release> {
   const folder = dataFolderAt(config.dataDir)
   if (name === 'current') return requireRelease(folder)

@@ -169,7 +169,7 @@ export function createCli(surroundings: Surroundings) {
   return {
     /** The exit code when no error is thrown; a command that found something wrong sets it. */
     exitCode: 0,
-    /** The terminal's columns; undefined when stdout is no terminal. */
+    /** The terminal's columns; undefined if stdout is not a terminal. */
     width: stdout.columns,
     /** Writes a problem to stderr. */
     complain(text: string): void {
@@ -187,8 +187,7 @@ export function createCli(surroundings: Surroundings) {
       )
       const stopping = new AbortController()
       onStop((signal) => {
-        if (stderr.isTTY)
-          besideProgress('Stopping: the page under way is finished first. Ctrl-C again ends at once.\n')
+        if (stderr.isTTY) besideProgress('Stopping after the current page. Ctrl-C again ends at once.\n')
         else log.warn({reason: signal}, 'asked to stop: finishing the page, then ending')
         stopping.abort(new Error(`stopped by ${signal}`))
       })
@@ -208,14 +207,14 @@ export function createCli(surroundings: Surroundings) {
               `The run was ${messageOf(stopping.signal.reason)} after: ${step}.`,
               {
                 kept: 'What it had stored is kept; the current release stays.',
-                next: 'Run again: it goes on from there.',
+                next: 'Run it again: it continues from there.',
                 cause: stopping.signal.reason,
               },
             )
         },
       }
     },
-    /** Writes text to stdout: into a file or a pipe as it is, on a terminal with controls escaped, which JSON stays JSON under. */
+    /** Writes text to stdout: unchanged into a file or pipe, with controls escaped on a terminal, which keeps JSON valid. */
     print,
     /** Writes one JSON object to stdout, as {@link print} does. */
     printJson,

@@ -53,7 +53,7 @@ function addDemo(command: CliCommand): void {
     .option('--seed <seed>', 'the same seed gives the same portfolio', '7')
     .examines()
     .does(async ({cli, options: given}: Invocation<DemoOptions>) => {
-      // Never the data folder of the settings, whose data must last.
+      // Never the configured data folder, whose data must last.
       const options = {...given, data: given.data ?? 'demo-data'}
       const config = readConfig(cli, options)
       const world = cli.createWorld({...config, logLevel: config.logLevel ?? 'warn'})
@@ -115,7 +115,7 @@ const DESK_HOURS_MS = 6 * HOUR_MS
 /** The last nights get a whole sync and a release. */
 const RELEASED = 3
 
-/** Of the nights before, one a week is walked, for deals alone: enough to show how the portfolio grew. */
+/** Of the earlier nights, one a week is walked, deals only: enough to show how the portfolio grew. */
 const EARLY_STEP = 7
 
 async function runDemo(
@@ -153,7 +153,7 @@ async function runDemo(
   const releasedFrom = days.at(-RELEASED) ?? firstDay
   const early = days.length - RELEASED
   if (early > 0)
-    say(`Of the first ${early} nights one a week is walked, for deals alone; the last ${RELEASED} are whole.`)
+    say(`Of the first ${early} nights, one a week is walked, deals only; the last ${RELEASED} are complete.`)
   const nights: DemoResult['days'] = []
   let exportDirs: string[] = []
   for (const day of days) {
@@ -229,7 +229,7 @@ async function startReceiver(
   world: World,
 ) {
   const client = createDealClient(config)
-  // The server needs the secret of the registration, and its URL is known only afterwards.
+  // The server needs the registration's secret, but its URL is known only once it runs.
   const endpoint = await client.webhookEndpoints.create({url: service.url, events: ['deal.updated']})
   const webConfig = {...config, webHost: '127.0.0.1', webPort: 0, webhookSecret: endpoint.secret}
   const {startWeb} = await import('../web/web-server.ts')
@@ -259,7 +259,7 @@ const MARK =
 
 const ACCOUNTS_FILE = 'accounting.json'
 
-/** The accounts of the synthetic lender, so that its journals can be looked at. */
+/** The accounts of the synthetic lender, so that its journals can be viewed. */
 const DEMO_ACCOUNTS = `${JSON.stringify(
   {
     receivable: {
@@ -299,7 +299,7 @@ function claimDemoFolder(folder: DataFolder): Disposable {
   if (foreign !== undefined)
     throw newError(
       'DEMO_FOLDER',
-      `Data folder '${root}' holds '${foreign}': expected an empty folder, or one with a demo's data alone.`,
+      `Data folder '${root}' holds '${foreign}': expected an empty folder, or one with only a demo's data.`,
       {next: 'Give the demo a new folder with --data, or remove this one yourself.'},
     )
   // The mark goes last, so that a demo killed here can be started again.
@@ -367,7 +367,7 @@ function renderDemo(result: DemoResult, dataDir: string): string {
     renderTotal('Funded:', summary.funded_deals, summary.funded_amount, summary.funded_wa_ltv),
     renderTotal('Ended:', summary.ended_deals, summary.ended_amount),
     '',
-    // A status is wholly open or wholly ended, so that its table needs no such columns.
+    // A status is wholly open or wholly ended, so its table needs no such columns.
     renderTable(
       ['status', {number: 'deals'}, {number: 'amount'}, {number: 'share'}],
       result.by_status.map((share) => [

@@ -72,7 +72,7 @@ async function examine(config: Config, world: World): Promise<Finding[]> {
   return findings
 }
 
-/** Returns what is in order, in words, or what is wrong; it may also throw that. */
+/** Returns words about what is in order, or the failures; it may also throw one. */
 type Examination = (config: Config, folder: DataFolder, world: World) => Promise<string | readonly Failure[]>
 
 const EXAMINATIONS: Readonly<Record<string, Examination>> = {
@@ -102,14 +102,14 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     const [asked, known] = [readMappedFields(folder), await findKnownFields(folder)]
     if (!hasWarehouse(folder) || isSameMapping(asked, known))
       return asked.map(({name}) => name).join(', ') || 'none mapped'
-    const problem = `Fields in '${folder.fields}' are not those of the warehouse.`
+    const problem = `Fields in '${folder.fields}' differ from those of the warehouse.`
     return [
       {code: 'FIELDS_CHANGED', problem, next: '`loantape rebuild --apply` brings them in, with their past.'},
     ]
   },
   accounts: async (config, folder) => {
     if (!findOwnMapping(config))
-      return 'none: nothing is issued or closed until `loantape accounting init` has written some and you have set them'
+      return 'none: nothing is issued or closed until you run `loantape accounting init` and set them'
     const mapping = requireOwnMapping(config)
     const release = findCurrentRelease(folder)
     const unmapped = release ? findUnmapped(mapping, await readPrograms(release)) : []
@@ -151,7 +151,7 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     const {status, body} = await client.getJson(dealStream.listPath, {limit: source.pageSize})
     if (status !== 200)
       throw newError('DOCTOR_SOURCE', `Status ${status} from GET ${dealStream.listPath}: expected 200.`)
-    const words = `${source.baseUrl} answers and takes the key`
+    const words = `${source.baseUrl} answers and accepts the key`
     if (pin !== undefined) return words
     const {records, nextCursor} = readPage(body, findEnvelope(body))
     const isWhole = source.detail === 'auto' && isWholeList(records, readMappedFields(folder))
@@ -219,7 +219,7 @@ export function describeFirstSync(
   return `a first sync ${words} at ${ratePerSecond} requests/s${isWhole ? '' : rest}`
 }
 
-/** Whether list rows have every field, so that single deals need not be fetched. */
+/** Whether list rows have every field, so single deals need not be fetched. */
 function isWholeList(records: readonly unknown[], mapped: readonly MappedField[]): boolean {
   const names = (path: readonly string[]) => (record: unknown) => findValue(record, path) !== undefined
   return (

@@ -43,7 +43,7 @@ function addExport(command: CliCommand): void {
     .option('--table <name...>', 'only these tables, such as core.deal')
     .option('--with-opening', 'journals: also book what was funded already at the first walk')
     .addOption(
-      new Option('--preview', 'journals: what would be issued, and nothing is').conflicts([
+      new Option('--preview', 'journals: show what would be issued, and issue nothing').conflicts([
         'reissue',
         'redeliver',
         'deliver',
@@ -54,7 +54,7 @@ function addExport(command: CliCommand): void {
     .option('--spreadsheet-safe', "csv: put ' before texts that a spreadsheet would take for formulas")
     .addOption(new Option('--partition <by>', 'parquet: a file for each month').choices(['month']))
     .addOption(
-      new Option('--accept <what>', 'csv: go on with other columns than before').choices(['columns']),
+      new Option('--accept <what>', 'csv: accept columns that differ from before').choices(['columns']),
     )
     .option('--deliver <target...>', 'then send the batches to these targets (LOANTAPE_TARGETS_FILE)')
     .option('--redeliver <batch>', 'send a batch once more, to --deliver or to where it went before')
@@ -202,7 +202,7 @@ function addPublish(command: CliCommand): void {
       .example(`publish ${to}`)
       .description(ABOUT[to])
       .option('--release <id>', 'this release; the current one by default')
-      .option('--force', 'also where readers see a newer one')
+      .option('--force', 'even if readers see a newer one')
       .does(
         ({config, options: {release, force}, world}: Invocation<{release?: string; force?: boolean}>) =>
           publishRelease(config, {to, releaseId: release, isForced: force ?? false}, world),
@@ -212,7 +212,7 @@ function addPublish(command: CliCommand): void {
 }
 
 export function renderPublished({outcome, release_id, server, tables, rows, loaded}: PublishResult): string {
-  if (outcome === 'unchanged') return `Release ${release_id} is published at ${server} already.`
+  if (outcome === 'unchanged') return `Release ${release_id} is already published at ${server}.`
   const sent =
     loaded === tables
       ? ''

@@ -9,7 +9,7 @@ export const commands = {explain: addExplain, completion: addCompletion, config:
 
 function addExplain(command: CliCommand): void {
   command
-    .description('what an error means by its code: what is kept, what to do; all codes where none is given')
+    .description('what an error means by its code: what is kept, what to do; all codes if none is given')
     .example('explain GUARD_SHRINK')
     .argument('[code]', 'the code in brackets after a message, or a part of it')
     .examines()
@@ -99,7 +99,7 @@ ${renderBash(completions)}`,
 function addCompletion(command: CliCommand): void {
   command
     .description(
-      'print what makes a shell complete commands and options; for bash, `source <(loantape completion bash)`',
+      'print a script that makes a shell complete commands and options; for bash, `source <(loantape completion bash)`',
     )
     .example('completion bash')
     .argument('<shell>', Object.keys(SHELLS).join(', '))

@@ -23,7 +23,7 @@ function addVerify(command: CliCommand): void {
   command
     .description('examine everything that is kept: tapes, certificates, current release, batches')
     .example('verify')
-    .option('--rebuild', 'compute the warehouse anew from them, too, and compare')
+    .option('--rebuild', 'also compute the warehouse again from the tapes, and compare')
     .option(
       '--backup <dir>',
       'examine this backup instead: its files, and its manifest under the key of tapes',
@@ -91,7 +91,7 @@ function addTape(command: CliCommand): void {
     .command('new-key')
     .example('tape new-key --why "the old one was lost"')
     .examines()
-    .description('use a new key when the former is lost; tapes sealed with the former stay closed')
+    .description('use a new key when the old one is lost; tapes sealed with the old one stay closed')
     .requiredOption('--why <reason>', 'kept in the state database')
     .does(
       ({config, options, world}: Invocation<{why: string}>) => replaceTapeKey(config, options.why, world),
@@ -111,7 +111,7 @@ function addTape(command: CliCommand): void {
       ({config, options, world}: Invocation<{why: string}>) => goOn(config, options.why, world),
       ({problems, given_up}) =>
         joinLines([
-          'Noted on a tape, with the reason:',
+          'Recorded on a tape, with the reason:',
           ...problems.map((problem) => `  ${problem}`),
           `${quantity(given_up.length, 'unit or batch')} given up. \`loantape period true-up\` shows by how much books and history differ.`,
         ]),
@@ -120,11 +120,9 @@ function addTape(command: CliCommand): void {
 
 function addBackup(command: CliCommand): void {
   command
-    .description(
-      'copy everything that cannot be built again, each file compared with what it was copied from',
-    )
+    .description('copy everything that cannot be built again, each copy compared with its original')
     .example('backup /mnt/backup/loantape')
-    .argument('<dir>', 'a folder that is not there yet')
+    .argument('<dir>', 'a folder that does not exist yet')
     .does(({config, world}, dir: string) => backUp(config, dir, world), renderBackup)
 }
 
@@ -141,7 +139,7 @@ function addRestore(command: CliCommand): void {
   command
     .example('restore /mnt/backup/loantape')
     .argument('<backup>', 'what `loantape backup` has written')
-    .option('--trust', 'also a backup whose manifest has no MAC by the key of tapes at hand')
+    .option('--trust', 'also accept a backup whose manifest has no MAC by the key of tapes at hand')
     .examines()
     .does(
       ({config, options}: Invocation<{trust?: boolean}>, backup: string) =>
@@ -163,7 +161,7 @@ interface RebuildOptions {
 
 function addRebuild(command: CliCommand): void {
   command
-    .description('compute the warehouse anew from the tapes and show the differences; change nothing')
+    .description('compute the warehouse again from the tapes and show the differences; change nothing')
     .example('rebuild --apply')
     .option('--without <walk>', 'as if this walk had never been applied; one at a time', takeOne)
     .option('--why <reason>', 'why it is taken back; kept on the tape')
@@ -176,7 +174,7 @@ function addRebuild(command: CliCommand): void {
 }
 
 function takeOne(walk: string, before: string | undefined): string {
-  if (before !== undefined) throw new InvalidArgumentError('Take one walk back after the other.')
+  if (before !== undefined) throw new InvalidArgumentError('Take walks back one at a time.')
   return walk
 }
 
@@ -207,7 +205,7 @@ function renderRebuilt({outcome, units, since, differences, set_aside}: RebuildR
 function addPrune(command: CliCommand): void {
   command
     .description(
-      'remove releases, batches, tapes and what old records in quarantine held, beyond what the settings keep',
+      'remove releases, batches, tapes and the content of old quarantined records, beyond what the settings keep',
     )
     .example('prune --dry-run')
     .option('--dry-run', 'only list what would be removed')
@@ -225,6 +223,6 @@ function renderPruned({outcome, releases, batches, quarantined, tapes}: PruneRes
     ...releases.map((id) => `  release ${id}`),
     ...batches.map((batch) => `  batch ${batch}`),
     ...tapes.map((path) => `  tape ${path}`),
-    quarantined > 0 && `  what ${quantity(quarantined, 'record')} in quarantine held`,
+    quarantined > 0 && `  the content of ${quantity(quarantined, 'quarantined record')}`,
   ])
 }

@@ -45,7 +45,7 @@ export function addReleaseOptions(command: CliCommand): CliCommand {
     .addOption(dateOption('--as-of <date>', 'of the portfolio as of this business date, YYYY-MM-DD'))
 }
 
-/** The release of {@link ReleaseOptions}; that of a past date is built if necessary. */
+/** The release of {@link ReleaseOptions}; the release of a past date is built if necessary. */
 export async function requireAskedRelease(call: Invocation<ReleaseOptions>): Promise<Release> {
   const {config, options} = call
   const {asOf, release} = options

@@ -21,7 +21,7 @@ interface PushOptions {
   dryRun?: boolean
 }
 
-/** The exit code when some rows became no deal. */
+/** The exit code if some rows did not become deals. */
 const ROWS_LEFT = 3
 
 function addPush(command: CliCommand): void {
@@ -32,7 +32,7 @@ function addPush(command: CliCommand): void {
     .description(
       'create a deal for every row, once by its external_reference; exit 3 when rows were left out',
     )
-    .option('--result <file>', 'what came of each row (default: <file.csv>.result.csv)')
+    .option('--result <file>', 'the result of each row (default: <file.csv>.result.csv)')
     .option('--dry-run', 'check every row, send nothing')
     .examines()
     .does(
@@ -109,7 +109,7 @@ const NEXT = 'Run the same command again: it sends the remaining rows.'
 
 const KNOWN_CODES = new Set([...Object.keys(PROBLEMS), 'unknown', 'answer_too_large'])
 
-/** Throws errors that concern every row, which end the push; an error of one row is its result. */
+/** Throws errors that concern every row and end the push; an error of one row is its result. */
 function throwUnlessOfRow(error: ApiError): void {
   const {status} = error
   const code = tellForeign(error.code, KNOWN_CODES)
@@ -119,7 +119,7 @@ function throwUnlessOfRow(error: ApiError): void {
     throw newError('PUSH_UNAUTHORIZED', problem, {cause: error})
   }
   if (status === 0 || status === 429 || status >= 500) {
-    const problem = `The service does not take deals now: ${answer}.`
+    const problem = `The service does not accept deals now: ${answer}.`
     throw newError('PUSH_UNREACHABLE', problem, {cause: error})
   }
 }
@@ -197,7 +197,7 @@ function readHeader(file: string, header: readonly string[]): string[] {
   const repeated = names.filter((name, index) => names.indexOf(name) !== index)
   if (missing.length > 0) throw createFileError(file, `column ${missing.join(', ')} is missing`)
   if (unknown.length > 0) throw createFileError(file, `column '${unknown.join("', '")}' is not known`)
-  if (repeated.length > 0) throw createFileError(file, `column '${repeated.join("', '")}' is there twice`)
+  if (repeated.length > 0) throw createFileError(file, `column '${repeated.join("', '")}' appears twice`)
   return names
 }
 
@@ -229,7 +229,7 @@ function problemOf(error: z.ZodError): string {
 /**
  * Reads a CSV file of deals: header, then one deal a row, each with a reference of the system it comes from.
  *
- * @throws ConfigError `PUSH_FILE` when the file is no CSV or its header is wrong; a wrong row is a row with a problem
+ * @throws ConfigError `PUSH_FILE` if the file is not CSV or its header is wrong; a wrong row is a row with a problem
  */
 export function parseDealRows(file: string, text: string): DealRow[] {
   if (text.trim() === '') throw createFileError(file, 'it is empty')

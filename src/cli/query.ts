@@ -83,7 +83,7 @@ async function runQuery(connection: Connection, sql: string) {
     if (/^Out of Memory Error/i.test(messageOf(error)))
       throw newError(
         'QUERY_MEMORY',
-        'Query stopped: it needs more memory than this machine or LOANTAPE_MEMORY_MB gives.',
+        'Query stopped: it needs more memory than this machine or LOANTAPE_MEMORY_MB allows.',
         {cause: error},
       )
     throw newError(
@@ -94,7 +94,7 @@ async function runQuery(connection: Connection, sql: string) {
   }
 }
 
-/** A hint when an unknown column stands where a text was probably meant. */
+/** A hint for an unknown column where a text was probably meant. */
 function hintQuotes(sql: string, error: unknown): string {
   const [, word] = /^Binder Error: Referenced column "(\w+)" not found/.exec(messageOf(error)) ?? []
   const compared = new RegExp(`(?:[=<>]|\\blike|\\bin\\s*\\((?:[^()]*,)?)\\s*"?${word}\\b`, 'i')
@@ -145,7 +145,7 @@ function addSql(command: CliCommand): void {
   addReleaseOptions(shell).does(async (call: Invocation<ReleaseOptions>) => {
     const {cli, config} = call
     if (!process.stdin.isTTY)
-      throw newError('USAGE', 'Standard input of `sql` is no terminal.', {
+      throw newError('USAGE', 'Standard input of `sql` is not a terminal.', {
         kept: 'Nothing was started.',
         next: '`loantape query -` answers a statement from it.',
       })
@@ -159,7 +159,7 @@ function addSql(command: CliCommand): void {
 }
 
 const HELP = `A statement ends with ; and may take several lines.
-.tables  the tables there are; describe core.deal; shows the columns of one
+.tables  lists the tables; describe core.deal; shows the columns of one
 .help    this
 .quit    ends, as Ctrl-D does
 Tab completes names of tables and columns; Ctrl-C clears what was typed, or stops a query.`

@@ -41,7 +41,7 @@ export function readConfig(
   parseChildStreams(config.streams)
   if (!source) return config
   const {dataDir, sqlDir, jobsDir} = config
-  // Who starts the command may name another data folder.
+  // Whoever starts the command may name another data folder.
   const named = listPaths(config).filter((path) => options.data === undefined || path !== dataDir)
   for (const path of named) requireOwnPlace({sourceDir: source.dir}, path)
   const links = [
@@ -56,12 +56,12 @@ export function readConfig(
     throw newError(
       'FLEET_DATA_SHARED',
       `Name '${config.clickhouseSource}' in LOANTAPE_CLICKHOUSE_SOURCE of source '${source.name}': expected its own.`,
-      {next: 'Leave the setting out.'},
+      {next: 'Remove the setting.'},
     )
   return {...config, source: source.name, sourceDir: source.dir}
 }
 
-/** The links in a folder: a lender's people may put them where we read. */
+/** The links in a folder: a lender's people may put them in folders that we read. */
 function listLinks(folder: string, {recursive = false}: {recursive?: boolean} = {}): string[] {
   if (!statSync(folder, {throwIfNoEntry: false})?.isDirectory()) return []
   return readdirSync(folder, {withFileTypes: true, recursive})
@@ -101,7 +101,7 @@ function readEnvFile(path: string): Record<string, string | undefined> {
       'CONFIG_INVALID',
       `Settings '${path}' cannot be read (${codeOf(error)}): expected a text file.`,
       {
-        next: 'Correct or remove it; a container makes a folder of a mounted file that does not exist.',
+        next: 'Correct or remove it; a container creates a folder for a mounted file that does not exist.',
         cause: error,
       },
     )
@@ -117,7 +117,7 @@ function findSource(dir: string): SourceFolder | undefined {
 }
 
 /**
- * Lists the folders of a fleet's sources by name, invalid names included; names that begin with a dot are left out.
+ * Lists the folders of a fleet's sources by name, including invalid names, but not names that begin with a dot.
  *
  * @throws ConfigError `FLEET_NONE`
  */
@@ -128,7 +128,7 @@ export function listSources(fleetDir: string): string[] {
   const sources = join(fleetDir, SOURCES)
   try {
     const entries = readdirSync(sources, {withFileTypes: true})
-    // Links are listed, so that they are refused by name and not ignored.
+    // Links are listed, so that they are refused by name instead of ignored.
     const folders = entries.filter((entry) => entry.isDirectory() || entry.isSymbolicLink())
     return folders
       .map(({name}) => name)
@@ -158,5 +158,5 @@ export function requireSourceFolder(fleetDir: string, name: string): SourceFolde
   } catch (cause) {
     throw newError('FLEET_SOURCE', `Folder '${dir}' cannot be read (${codeOf(cause)}).`, {cause})
   }
-  throw newError('FLEET_SOURCE', `'${dir}': expected a folder, and no link to one.`)
+  throw newError('FLEET_SOURCE', `'${dir}': expected a folder, not a link to one.`)
 }

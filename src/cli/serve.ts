@@ -28,7 +28,7 @@ function addServe(command: CliCommand): void {
   command
     .description('run every job when it is due, and the web side, until stopped')
     .example('serve')
-    .option('--no-web', 'the scheduler alone')
+    .option('--no-web', 'only the scheduler')
     .does(async ({config: given, options, world}: Invocation<{web: boolean}>) => {
       const folder = dataFolderAt(given.dataDir)
       // A demo's data is only shown: no job is due, and no webhook is taken.
@@ -61,7 +61,7 @@ function addFleetServe(fleet: CliCommand): void {
     .command('serve')
     .example('fleet serve')
     .description('run every job of every source when it is due, and one page for all, until stopped')
-    .option('--no-web', 'the schedulers alone')
+    .option('--no-web', 'only the schedulers')
     .examines()
     .does(async (call: Invocation<{web: boolean}>) => {
       const {cli, config, options, world} = call
@@ -138,7 +138,7 @@ function addFleetVerify(fleet: CliCommand): void {
     .command('verify')
     .example('fleet verify')
     .description(
-      'whether all lenders together, in ClickHouse, are the sum of what each has published; exit 1 where they are not',
+      'check that totals over all lenders, in ClickHouse, are the sum of what each has published; exit 1 if not',
     )
     .examines()
     .does(async ({cli, config, world}: Invocation) => {
@@ -219,7 +219,7 @@ async function runJob(
 
 const inOneLine = (words: string) => words.trim().replaceAll(/\s*\n\s*/g, ' ')
 
-/** Exit codes that another attempt may fix, the more serious first. */
+/** Exit codes that another attempt may fix, the more serious one first. */
 const PASSING = [6, 4]
 
 /** The exit code of several runs: the lowest that needs a person, else one of {@link PASSING}, else 0. */
@@ -228,7 +228,7 @@ function worstOf(codes: readonly number[]): number {
   return [...order, ...PASSING].find((code) => codes.includes(code)) ?? 0
 }
 
-/** How long to wait for the state database of a source; all other sources wait meanwhile. */
+/** How long to wait for the state database of a source; all other sources wait in the meantime. */
 const PATIENCE_MS = 500
 
 /** Reading job files has a time limit, which hundreds of sources at once would exceed. */

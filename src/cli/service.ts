@@ -36,7 +36,7 @@ function addService(command: CliCommand): void {
       '--links',
       `give the deals borrowers and documents; the default up to ${groupThousands(LINKED_DEALS)} deals`,
     )
-    .option('--no-links', 'deals alone')
+    .option('--no-links', 'deals only')
     .option('--db <file>', 'keep everything in this SQLite file and a folder beside it; in memory by default')
     .option('--api-key <key>', 'the key to accept, sk_test_… or sk_live_…; a new one by default')
     .option(

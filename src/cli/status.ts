@@ -81,7 +81,7 @@ export function readStanding(
     unclassified_deals * 100 <= (release?.source.present.deals ?? 0) * TOLERATED_UNCLASSIFIED_PCT
   return {
     healthy: isClassified && ageHours !== null && ageHours <= maxAgeHours,
-    /** Deals whose status no class is known for. */
+    /** Deals whose status has no class. */
     unclassified_deals,
     is_classified: isClassified,
     max_age_hours: maxAgeHours,
@@ -132,7 +132,7 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
   }
 }
 
-/** The statuses that have a class; empty when a seed cannot be read, which `doctor` reports. */
+/** The statuses that have a class; empty if a seed cannot be read, which `doctor` reports. */
 function readKnownStatuses(config: Config): Set<string> {
   try {
     const status = readSeeds(sqlFoldersOf(config)).find(({name}) => name === 'status')
@@ -250,7 +250,7 @@ function renderStatus(status: Status): string {
       `Webhooks: missed ${webhooks.missed} of the ${webhooks.changes} changes of walk ${webhooks.walk_id}.`,
     ...status.not_issued.map((open) => `Not yet issued of ${open.period}: ${renderNotIssued(open)}.`),
     ...status.alarms.map(({title, words, since}) => `Alarm since ${since}: ${title}. ${words}`),
-    next && `Next slot, where \`loantape serve\` runs: ${next.job} at ${next.slot}.`,
+    next && `Next slot, if \`loantape serve\` runs: ${next.job} at ${next.slot}.`,
     rate !== null && `Learnt rate: ${rate.toFixed(2)} requests a second.`,
     status.runs.length > 0 && `\n${renderRuns(status)}`,
   ])

@@ -37,7 +37,7 @@ function addSync(command: CliCommand): void {
     .example('sync --dry-run')
     .option(
       '--accept <what>',
-      `go on although a guard refused: ${ACCEPTABLE.join(', ')} (comma-separated)`,
+      `continue although a guard refused: ${ACCEPTABLE.join(', ')} (comma-separated)`,
       (text: string, before: readonly Acceptance[] = []) => [...before, ...parseAcceptances(text)],
     )
     .addOption(new Option('--accept-shrink', 'the same as --accept shrink').hideHelp())
@@ -102,7 +102,7 @@ function addEvents(command: CliCommand): void {
   command
     .command('apply')
     .example('events apply')
-    .description('read the deals they name again, and store what is new; serve does it by itself')
+    .description('read the deals they name again, and store what is new; `serve` does this by itself')
     .addOption(claimOption())
     .does(
       ({config, options: {claim}, world}: Invocation<{claim?: Claim}>) =>
@@ -124,7 +124,7 @@ function addQuarantine(quarantine: CliCommand): void {
   quarantine
     .command('reasons')
     .example('quarantine reasons --path loan_amount')
-    .description('why they wait, and which, each record once')
+    .description('why records wait, and which, each record once')
     .option('--path <field>', 'only records whose field could not be read')
     .option('--reason <text>', 'only records with this reason')
     .option('--page <n>', 'which page of records, the latest first', parseCount('--page', 1_000_000), 1)

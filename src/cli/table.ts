@@ -9,7 +9,7 @@ export function showControls(text: string): string {
   )
 }
 
-/** Joins lines; values that are no text are left out. */
+/** Joins lines; values that are not text are left out. */
 export function joinLines(lines: readonly (string | false | null | undefined)[]): string {
   return lines.filter((line) => typeof line === 'string').join('\n')
 }

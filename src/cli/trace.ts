@@ -19,7 +19,7 @@ function addTrace(command: CliCommand): void {
       'where what is known of a deal comes from: each version with the record as the source sent it; or which deals are behind a figure',
     )
     .example('trace mart.portfolio_summary.funded_amount')
-    .argument('<deal or figure>', 'id of a deal, or mart.portfolio_summary.funded_amount and the like')
+    .argument('<deal or figure>', 'id of a deal, or a figure such as mart.portfolio_summary.funded_amount')
     .option('--field <name>', 'of a deal: show the value of this field, such as loan_amount')
     .addOption(dateOption('--as-of <date>', 'of a deal: only what counts up to this business date'))
     .does(
@@ -77,14 +77,14 @@ function renderTrace(trace: Trace, field: string | undefined): string {
 
 function addEvidence(command: CliCommand): void {
   command
-    .description('write a folder with which an auditor checks a release or a batch without loantape')
+    .description('write a folder that lets an auditor check a release or a batch without loantape')
     .example('evidence current evidence-june')
     .argument('<release or batch>', 'its id, or current')
-    .argument('<dir>', 'a folder that is not there yet')
+    .argument('<dir>', 'a folder that does not exist yet')
     .addOption(
       dateOption(
         '--from <date>',
-        'with the answers of all tapes from this business date on, not of the last walk alone',
+        'with the answers of all tapes from this business date on, not only of the last walk',
       ),
     )
     .option(
@@ -101,7 +101,7 @@ function addEvidence(command: CliCommand): void {
 function renderEvidence({dir, release_id, batch_id, tapes, lines, answers, reduced}: EvidenceResult): string {
   return [
     `Evidence of ${batch_id === null ? '' : `batch ${batch_id} of `}release ${release_id}: ${dir}`,
-    `${quantity(lines, 'line')} of ${quantity(tapes, 'tape')}, ${quantity(answers, 'answer')} ${reduced ? 'without the fields that the contract does not know' : 'as they came'}. It holds deals in plain: give it to nobody else.`,
+    `${quantity(lines, 'line')} of ${quantity(tapes, 'tape')}, ${quantity(answers, 'answer')} ${reduced ? 'without the fields that the contract does not know' : 'as they came'}. It holds deals in plain text: give it to nobody else.`,
     `\`python3 ${dir}/check.py\` checks it, on any machine.`,
   ].join('\n')
 }

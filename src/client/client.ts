@@ -57,7 +57,7 @@ export interface ClientOptions {
   apiKey: string
   /** How often a request is retried; default 4. */
   retries?: number
-  /** Of one attempt; default 30 s. */
+  /** The limit of one attempt; default 30 s. */
   timeoutMs?: number
   fetch?: typeof fetch
   clock?: RealClock
@@ -262,9 +262,9 @@ type Query = Record<string, string | number | boolean | undefined>
 
 /** Options of a writing request. */
 interface WriteOptions {
-  /** Of a creation: requests with the same key take effect once; by default a new key, kept over retries. */
+  /** For a creation: requests with the same key take effect once; by default a new key, kept for its retries. */
   idempotencyKey?: string
-  /** Of an update or deletion: the ETag of the record you have read. */
+  /** For an update or deletion: the ETag of the record you have read. */
   ifMatch?: string
 }
 

@@ -104,8 +104,8 @@ interface BatchFolder extends Disposable {
   /** The temporary folder for its files. */
   readonly dir: string
   /**
-   * Renames the folder to its final name and replaces what has that name. A whole batch of that name stays: another process has
-   * written it, and somebody may be reading it.
+   * Renames the folder to its final name and replaces what has that name. A complete batch of that name stays: another process
+   * has written it, and somebody may be reading it.
    */
   finish(isWhole: () => boolean): void
 }

@@ -66,8 +66,8 @@ interface BatchRequest {
 }
 
 /**
- * Writes tables of a release as one batch, the manifest last. The folder has a temporary name until all of it is on disk. A batch
- * that exists whole is not written again.
+ * Writes tables of a release as one batch, the manifest last. The folder has a temporary name until everything is on disk. A
+ * complete batch is not written again.
  *
  * @throws ConfigError `UNKNOWN_NAME`, `NOT_WRITABLE`; GuardError `EXPORT_COLUMNS`
  */
@@ -205,7 +205,7 @@ export async function verifyBatches(
     const batch = `${profile}/${id}`
     const manifest = readBatchManifest(dir)
     if (!manifest) {
-      const problem = `Batch '${batch}' has no manifest that can be read.`
+      const problem = `Batch '${batch}' has no readable manifest.`
       faults.push({code: 'BATCH_MANIFEST', problem, next})
       continue
     }

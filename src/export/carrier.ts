@@ -11,7 +11,7 @@ import {baseOf, type FolderTarget, type HttpTarget, readSecret} from './delivery
 export interface Parcel {
   /** Relative to the batch's folder, `/` between its parts. */
   name: string
-  /** Where it lies on disk. */
+  /** Its path on disk. */
   path: string
   bytes: number
   sha256: string
@@ -23,7 +23,7 @@ export interface Carrier extends AsyncDisposable {
   put(parcel: Parcel): Promise<void>
 }
 
-/** Said of every unfinished delivery. */
+/** What every error of an unfinished delivery says. */
 export const UNFINISHED = {
   kept: 'The batch on disk is unchanged; files that have arrived are not sent again.',
   next: 'Run the same export with --deliver again: it sends what is missing.',
@@ -63,8 +63,8 @@ export function unauthorised(where: string, what: string, cause?: unknown): Loan
  */
 export async function openFolder(target: FolderTarget, folder: string): Promise<Carrier> {
   const where = `folder '${target.path}'`
-  // The folder is not made, because a share may not be mounted.
-  if (!existsSync(target.path)) throw refused(where, 'it is not there')
+  // Not created if missing, because a share may just not be mounted.
+  if (!existsSync(target.path)) throw refused(where, 'it does not exist')
   return {
     async put({name, path, bytes}) {
       const final = join(target.path, folder, name)
@@ -111,8 +111,8 @@ const TYPES: Record<string, string> = {
 }
 
 /**
- * Sends files by `PUT <url>/<profile>/<batch>/<file>`, with a `Content-Digest` (RFC 9530) and an `Idempotency-Key` that depends on
- * the path and the bytes alone.
+ * Sends files by `PUT <url>/<profile>/<batch>/<file>`, with a `Content-Digest` (RFC 9530) and an `Idempotency-Key` that depends
+ * only on the path and the bytes.
  */
 export async function openHttp(
   target: HttpTarget,
@@ -148,7 +148,7 @@ export async function openHttp(
         const code = codeOf(error)
         throw UNTRUSTED.test(code)
           ? refused(where, `its certificate or TLS is not accepted (${code}), so nothing was sent`, error)
-          : failed(where, `file '${parcel.name}' was not taken (${code})`, error)
+          : failed(where, `file '${parcel.name}' was not accepted (${code})`, error)
       }
     },
     async [Symbol.asyncDispose]() {},

@@ -52,7 +52,7 @@ export async function createCombined(
     const [made, shown] = views as [View, View?]
     const digest = hash('sha256', JSON.stringify(views))
     if (there.some((view) => view.name === name && view.comment === digest)) continue
-    // The digest is written last, so that views that were half made in a crash are made again.
+    // The digest is written last, so views that a crash left half made are made again.
     if (shown) await makeView(session, topology, {...made, comment: ''})
     if (shown) await makeView(session, topology, shown)
     await makeView(session, topology, {...made, comment: digest})

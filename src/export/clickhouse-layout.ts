@@ -36,7 +36,7 @@ export function openSession(
       distributed_foreground_insert: 1,
       distributed_ddl_task_timeout: '300',
       wait_end_of_query: 1,
-      // Rows that were dropped and are sent again are no duplicates.
+      // Rows that were dropped and sent again are not duplicates.
       insert_deduplicate: 0,
       async_insert: 0,
     },
@@ -76,7 +76,7 @@ export function openSession(
   }
 }
 
-/** An error of a publication as ours. Codes: `system.errors` of ClickHouse. */
+/** An error of ClickHouse as one of ours. Codes: its `system.errors`. */
 function explainClickhouse(error: unknown, server: string): LoantapeError {
   if (error instanceof LoantapeError) return error
   const code = codeOf(error)

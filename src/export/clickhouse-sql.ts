@@ -24,7 +24,7 @@ const unknown = (what: string): never => {
 
 /**
  * Writes the SELECT of a model in the SQL of ClickHouse, from the parser's tree. Anything unknown is refused by name, never guessed.
- * Columns keep their names; their types may differ, and the caller casts them. Divisions are of DOUBLE, and halves round away from
+ * Columns keep their names; their types may differ, and the caller casts them. Divisions are done in DOUBLE, and halves round away from
  * zero, as in DuckDB.
  *
  * @param tree a statement of `json_serialize_sql`
@@ -124,13 +124,13 @@ function isUnused(value: unknown): boolean {
   return Object.values(value).every(isUnused)
 }
 
-/** Refuses a node that uses parts which are not written: they would be lost in silence. */
+/** Refuses a node with parts that are not written, because they would be lost silently. */
 function requireOnly(node: object, written: readonly string[]): void {
   for (const [part, value] of Object.entries(node))
     if (![...PLAIN, ...written].includes(part) && !isUnused(value)) unknown(part.replaceAll('_', ' '))
 }
 
-/** The parts that are written of each class of expression. */
+/** The parts that are written for each class of expression. */
 const PARTS: Record<string, string[]> = {
   CONSTANT: ['value'],
   COLUMN_REF: ['column_names'],
@@ -332,7 +332,7 @@ function writeOrders(orders: readonly Order[], names: Names): string {
     .join(', ')
 }
 
-/** The parts that are written of each type of query, beside its modifiers and CTEs. */
+/** The parts that are written for each type of query, besides its modifiers and CTEs. */
 const QUERY_PARTS: Record<string, string> = {
   SELECT_NODE:
     'select_list from_table where_clause group_expressions group_sets aggregate_handling having qualify',
@@ -394,7 +394,7 @@ function writeItems(list: readonly Node[], names: Names): string[] {
 }
 
 function writeStar({relation_name, exclude_list, replace_list}: Node): string {
-  if (replace_list.length > 0) unknown('a star that replaces')
+  if (replace_list.length > 0) unknown('a star with replace')
   const star = relation_name === '' ? '*' : `${quote(relation_name)}.*`
   return exclude_list.length === 0 ? star : `${star} except (${exclude_list.map(quote).join(', ')})`
 }
@@ -411,7 +411,7 @@ function writeGroups({group_expressions, group_sets, aggregate_handling}: Query,
 
 const JOINS: Record<string, string> = {INNER: 'inner join', LEFT: 'left join'}
 
-/** The parts that are written of each type of table. */
+/** The parts that are written for each type of table. */
 const TABLE_PARTS: Record<string, string[]> = {
   BASE_TABLE: ['schema_name', 'table_name'],
   SUBQUERY: ['subquery'],
@@ -428,6 +428,6 @@ function writeTable(table: Table, names: Names): string {
   const [left, right] = [writeTable(table.left, names), writeTable(table.right, names)]
   if (table.ref_type === 'CROSS') return `${left}\ncross join ${right}`
   if (table.ref_type !== 'REGULAR') unknown(table.ref_type)
-  const join = JOINS[table.join_type] ?? unknown(`a join that is ${table.join_type}`)
+  const join = JOINS[table.join_type] ?? unknown(`a join of type ${table.join_type}`)
   return `${left}\n${join} ${right} on ${table.condition ? write(table.condition, names) : '1 = 1'}`
 }

@@ -35,7 +35,7 @@ export interface ClickhouseRequest {
   cluster?: string | undefined
   /** The lender: lower-case letters, digits and `_`. */
   source: string
-  /** Releases of the source that are kept, the visible one included. */
+  /** Releases of the source that are kept, including the visible one. */
   releasesKept: number
   /** How long a lease holds without renewal; half a minute by default. */
   leaseMs?: number
@@ -53,10 +53,10 @@ const keptRow = z.object({
 })
 
 /**
- * ClickHouse as a target that several lenders share. Each table of a publication is one partition, named after the source, the digest
- * of the table's file and the publication. Views show the partitions that the source's last row of `loantape.published` names, so
- * that one row shows a whole release. A partition of a kept release is reused. The name of one that no release lists is
- * never used again: a stalled publication may still write or drop it.
+ * ClickHouse as a target that several lenders share. Each table of a publication is one partition, named after the source, the
+ * digest of the table's file and the publication. Views show the partitions named in the source's last row of
+ * `loantape.published`, so one inserted row makes a whole release visible. Partitions of kept releases are reused. A name that no
+ * release lists is never used again: a stalled publication may still write to that partition or drop it.
  *
  * @throws ConfigError `PUBLISH_FOREIGN`, `CLICKHOUSE_TYPE`, `PUBLISH_PRIVILEGE`; LockedError `PUBLISH_LOCKED`; AuthError
  *   `PUBLISH_AUTH`; DeferredError `PUBLISH_LOST`, `PUBLISH_UNREACHABLE`, `PUBLISH_UNSURE`; the methods of the target throw the same
@@ -146,7 +146,7 @@ export async function openClickhouse(
         if (codeOf(error) !== 'PUBLISH_LOST') throw error
         throw newError(
           'PUBLISH_UNSURE',
-          `The connection to ClickHouse at ${session.server} was lost while the release was shown to readers.`,
+          `The connection to ClickHouse at ${session.server} was lost while the release was being shown to readers.`,
           {cause: error},
         )
       })
@@ -281,7 +281,7 @@ async function takeLease(
   const timer = setInterval(() => {
     renewal = renew().catch((error: unknown) => {
       // A publication that takes over meanwhile is noticed before readers see anything.
-      log.warn({err: error}, 'the lease of ClickHouse could not be renewed')
+      log.warn({err: error}, 'the ClickHouse lease could not be renewed')
     })
   }, leaseMs / 3)
   return {
@@ -291,7 +291,7 @@ async function takeLease(
       clearInterval(timer)
       await renewal
       await setExpiry('').catch((error: unknown) => {
-        log.info({err: error}, 'the lease of ClickHouse was not returned: it will expire')
+        log.info({err: error}, 'the ClickHouse lease was not returned: it will expire')
       })
     },
   }

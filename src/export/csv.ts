@@ -61,7 +61,7 @@ const isFreeText = ({name, type}: TableColumn) => type === 'VARCHAR' && !isId(na
 /** Types whose values are never formulas. */
 const NO_TEXT = /^(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DECIMAL|FLOAT|DOUBLE|BOOLEAN|DATE|TIME|UUID|INTERVAL)\b/
 
-/** SQL of rows that are safe in a spreadsheet, ids and every other type included: for people, not for importers. */
+/** SQL of rows made safe for a spreadsheet, including ids and every other type: for people, not for importers. */
 export function buildSafeRows(columns: readonly TableColumn[], from: string): string {
   const cells = columns.map(({name, type}) => {
     const quoted = quoteName(name)
@@ -115,7 +115,7 @@ async function requireSafeColumns(
     if (cells === 0) continue
     throw newError(
       'EXPORT_CELL',
-      `Column '${name}' of table '${table}' holds ${cells} values ${isText ? 'that a spreadsheet would take for formulas: expected ids that begin with a letter or digit' : 'that are no finite number'}.`,
+      `Column '${name}' of table '${table}' holds ${cells} values ${isText ? 'that a spreadsheet would take for formulas: expected ids that begin with a letter or digit' : 'that are not finite numbers'}.`,
       {
         next: isText
           ? 'Export without --spreadsheet-safe, or as xlsx, where a text never becomes a formula.'

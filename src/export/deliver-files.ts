@@ -16,7 +16,7 @@ export interface DeliverableBatch {
   profile: string
   batch_id: string
   dir: string
-  /** The files that the manifest names, and the manifest itself at the end. */
+  /** The files that the manifest names, then the manifest itself. */
   files: {name: string; bytes: number; sha256: string}[]
   /** What to do when its files are missing or damaged. */
   repair: string
@@ -24,7 +24,7 @@ export interface DeliverableBatch {
 
 /** Where and how a batch is delivered. */
 export interface DeliveryRequest extends NamedTarget {
-  /** Sends files again that the target has. */
+  /** Sends files again that the target already has. */
   isAgain?: boolean
   /** How long an endpoint may be silent; a minute by default. */
   silenceMs?: number
@@ -44,8 +44,8 @@ const PAUSE_MS = 1000
 const LONGEST_PAUSE_MS = 300_000
 
 /**
- * Sends a batch to a target, the manifest last, so that a consumer who waits for it finds everything it names. Passing failures are
- * tried again. Files that the target has are recorded in the state database and not sent twice.
+ * Sends a batch to a target, the manifest last, so that a consumer who waits for it finds everything it names. Transient failures
+ * are retried. Files that the target has are recorded in the state database and not sent twice.
  *
  * @throws what {@link Carrier} throws; CheckError `BATCH_DAMAGED` before anything is sent; LockedError `RUN_IN_PROGRESS`
  *   while another process makes the same delivery; DeferredError `INTERRUPTED`
@@ -84,7 +84,10 @@ export async function deliverBatch(
       endAttempt(stateDb, delivery, scrubSecrets(failure.message), world)
       const pause = pauseAfter(failure, attempt, world)
       if (pause === undefined) throw failure
-      world.log.warn({code: failure.code, attempt, retry_in_ms: pause}, 'delivery failed: it is tried again')
+      world.log.warn(
+        {code: failure.code, attempt, retry_in_ms: pause},
+        'delivery failed; it will be tried again',
+      )
       await sleepUntilStopped(world.realClock, pause, world.signal)
       if (world.signal.aborted) throw stopped(world.signal)
     }
@@ -111,12 +114,12 @@ async function openCarrier(
 ): Promise<Carrier> {
   if (target.kind === 'folder') return openFolder(target, folder)
   if (target.kind === 'http') return openHttp(target, {folder, silenceMs}, world)
-  // Loaded late, because every command would start slower.
+  // Loaded late, or every command would start slower.
   const {openSftp} = await import('./sftp.ts')
   return openSftp(target, folder, world)
 }
 
-/** The wait before the next attempt, at least what the target asked for; undefined when there is none. */
+/** The wait before the next attempt, at least what the target asked for; undefined if there is no next attempt. */
 function pauseAfter(failure: LoantapeError, attempt: number, {random}: World): number | undefined {
   if (!(failure instanceof TargetFailure) || attempt === ATTEMPTS) return undefined
   if (failure.retryAfterMs > LONGEST_PAUSE_MS) return undefined

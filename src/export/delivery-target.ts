@@ -38,7 +38,7 @@ const sftpTarget = z.strictObject({
     .describe("Fingerprint of the server's host key; another key is refused"),
   private_key_file: text.optional().describe('File with the private key'),
   passphrase_file: text.optional().describe('File with the passphrase of the key'),
-  password_file: text.optional().describe('File with the password, where there is no key'),
+  password_file: text.optional().describe('File with the password, if there is no key'),
 })
 
 /** File names are appended to the URL, and messages show it. */
@@ -91,7 +91,7 @@ export function readTargets(
 ): NamedTarget[] {
   if (path === undefined) {
     throw newError('CONFIG_MISSING', 'No targets to deliver to: LOANTAPE_TARGETS_FILE not set.', {
-      next: 'Describe them in a JSON file as docs/exports.md shows and name it there.',
+      next: 'Describe them in a JSON file (see docs/exports.md) and set the variable to its path.',
     })
   }
   const targets = parseTargets(path)
@@ -123,7 +123,7 @@ export function readSecret(path: string | undefined): string | undefined {
     return readWritten(path).toString().trim()
   } catch (error) {
     throw newError('TARGETS_INVALID', `Secret file '${path}' cannot be read (${codeOf(error)}).`, {
-      next: 'Correct the path in the targets file, or the rights of the file.',
+      next: 'Correct the path in the targets file, or the permissions of the file.',
       cause: error,
     })
   }

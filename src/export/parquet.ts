@@ -31,8 +31,8 @@ export const writeParquet: ProfileWriter = async (db, source, {tables, options},
 const PARTITION_DATES = ['day', 'entry_date', 'business_date', 'observed_on', 'created_on']
 
 /**
- * Readers add the key of the path as a column. With a column of that name, pyarrow, pandas and polars refuse the file, and DuckDB,
- * which ignores case, shows the path's value instead of the column's.
+ * Readers add the key of the path as a column. If the table has a column of that name, pyarrow, pandas and polars refuse the
+ * file, and DuckDB, which ignores case, shows the path's value instead of the column's.
  */
 function choosePathKey(columns: readonly TableColumn[]): string {
   const taken = new Set(columns.map(({name}) => name.toLowerCase()))

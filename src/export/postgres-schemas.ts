@@ -11,7 +11,7 @@ function describeServer(url: string): string {
   return `${hostname}:${port || '5432'}${pathname}`
 }
 
-/** An error of a publication as ours. Codes: PostgreSQL, appendix A. */
+/** An error of PostgreSQL as one of ours. Codes: its appendix A. */
 export function explainPostgres(error: unknown, server: string): LoantapeError {
   if (error instanceof LoantapeError) return error
   const code = codeOf(error)
@@ -75,7 +75,7 @@ export async function openSession(url: string) {
       const {rows} = await client.query<unknown[]>({text: sql, values, rowMode: 'array'})
       return rows.map(([found]) => value.parse(found))
     },
-    /** The first row of a query whose columns are all texts; empty without one. */
+    /** The first row of a query whose columns are all texts; empty if there is none. */
     async row(sql: string): Promise<string[]> {
       const {rows} = await client.query<unknown[]>({text: sql, rowMode: 'array'})
       return z.array(z.string()).parse(rows[0] ?? [])
@@ -123,7 +123,7 @@ export async function dropOldSchemas(session: Session, world: Pick<World, 'log'>
   }
 }
 
-/** The tables of schemas, quoted, that of {@link STATE} first. */
+/** The tables of schemas, quoted; the one of {@link STATE} comes first. */
 export async function listTables(session: Session, schemas: readonly string[]): Promise<string[]> {
   return await session.column(
     z.string(),

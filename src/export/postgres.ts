@@ -47,7 +47,7 @@ export interface PostgresRequest {
  *
  * @throws ConfigError `PUBLISH_FOREIGN`, `POSTGRES_DEPENDENT`, `PUBLISH_PRIVILEGE`; LockedError
  *   `PUBLISH_LOCKED`; AuthError `PUBLISH_AUTH`; DeferredError `POSTGRES_BUSY`, `PUBLISH_LOST`, `PUBLISH_UNREACHABLE`,
- *   `PUBLISH_UNSURE`; so do all steps of the target
+ *   `PUBLISH_UNSURE`; the methods of the target throw the same
  */
 export async function openPostgres(
   request: PostgresRequest,
@@ -170,7 +170,10 @@ async function copyTable(session: Session, db: Database, table: TargetTable, tar
     const code = codeOf(error)
     // A message of class 22 (data exceptions) would repeat the value.
     if (!code.startsWith('22')) throw error
-    throw newError('POSTGRES_VALUE', `Table '${source}' has a value that PostgreSQL does not take (${code}).`)
+    throw newError(
+      'POSTGRES_VALUE',
+      `Table '${source}' has a value that PostgreSQL does not accept (${code}).`,
+    )
   })
   const comments = columns
     .filter(({comment}) => comment !== '')

@@ -23,7 +23,7 @@ export interface ExportSource {
   manifest: ReleaseManifest
 }
 
-/** SQL of a table's rows in the order of its Parquet file; the database has changed rows at the end. */
+/** SQL of a table's rows in the order of its Parquet file; the database stores changed rows at the end. */
 export function inOrder({manifest}: Pick<ExportSource, 'manifest'>, table: string): string {
   const order = manifest.tables.find(({name}) => name === table)?.order ?? []
   const by = order.length === 0 ? '' : ` order by ${order.map(quoteName).join(', ')}`
@@ -104,7 +104,7 @@ export async function readColumnContract(db: Database, tables: readonly string[]
   return Object.fromEntries(entries)
 }
 
-/** The contract lies beside the profile's folder, which holds nothing but batches. */
+/** The contract is beside the profile's folder, which holds only batches. */
 function contractAt(dir: string): string {
   return join(dirname(dir), `.${basename(dir)}-columns.json`)
 }
@@ -124,7 +124,7 @@ function readContract(dir: string): ColumnContract {
   }
 }
 
-/** Stores the columns of a batch; published tables it does not hold keep theirs. */
+/** Stores the columns of a batch; published tables not in it keep theirs. */
 export function storeContract(dir: string, columns: ColumnContract, published: readonly string[]): void {
   const contract = Object.entries({...readContract(dir), ...columns})
   const sorted = Object.fromEntries(

@@ -36,7 +36,7 @@ export interface PublishResult {
 }
 
 /**
- * Publishes a release, the current one by default, to a target of the settings.
+ * Publishes a release, the current one by default, to a configured target.
  *
  * @param request.isForced publishes even if readers see a newer release
  * @throws ConfigError `CONFIG_MISSING`; what {@link publishTo} throws
@@ -51,7 +51,7 @@ export async function publishRelease(
   return await publishTo(target, release, {...request, command: `loantape publish ${request.to}`}, world)
 }
 
-/** Opens a target. Loads its client late, because every command would start slower. */
+/** Opens a target. Its client is loaded late, or every command would start slower. */
 async function openTarget(config: Config, to: PublishTarget, world: World): Promise<ReleaseTarget> {
   if (to === 'clickhouse')
     return await (await import('./clickhouse.ts')).openClickhouse(clickhouseOf(config), world)
@@ -63,10 +63,10 @@ async function openTarget(config: Config, to: PublishTarget, world: World): Prom
   return await (await import('./postgres.ts')).openPostgres({url, reader}, world)
 }
 
-/** Releases kept per lender, the visible one included: somebody may still be reading the one before. */
+/** Releases kept per lender, including the visible one: somebody may still be reading the previous one. */
 const CLICKHOUSE_RELEASES = 3
 
-/** The ClickHouse of the settings. @throws ConfigError `CONFIG_MISSING` */
+/** The configured ClickHouse. @throws ConfigError `CONFIG_MISSING` */
 function clickhouseOf(config: Config): ClickhouseRequest {
   const {clickhouseUrl: url, clickhouseUser: user, clickhousePassword: password} = config
   if (url === undefined)
@@ -107,12 +107,12 @@ export async function publishTo(
       throw newError(
         'PUBLISH_OLDER',
         `Readers at ${target.server} see release ${visible.release_id}, which is newer than ${manifest.release_id}.`,
-        {next: `To show them the older one all the same: \`${command} --force\`.`},
+        {next: `To show them the older one anyway: \`${command} --force\`.`},
       )
     }
     await using published = await readPublished(release, target, world)
     await target.begin(published)
-    // Others are sent only for totals over all lenders.
+    // The other tables only serve totals over all lenders.
     const released = new Set(manifest.tables.map(({name}) => name))
     let loaded = 0
     for (const table of published.tables) {
@@ -237,7 +237,7 @@ async function describeTables(db: Database, catalog: 'release' | 'kept') {
 /** A table as an SQL identifier. */
 const nameOf = (catalog: string, table: string) => [catalog, ...table.split('.').map(quoteName)].join('.')
 
-/** A type that every target knows; unpublished tables also have others. */
+/** A type that every target knows; unpublished tables may have others. */
 function plainTypeOf(type: string): string {
   if (/^U?(TINY|SMALL)?INT(EGER)?$/.test(type)) return 'BIGINT'
   return /^(HUGE|UBIG)INT$/.test(type) ? 'DECIMAL(38,0)' : type
@@ -247,8 +247,8 @@ function plainTypeOf(type: string): string {
 const SHARED_SEEDS = ['seed.status']
 
 /**
- * Finds the marts that can be computed over all lenders from what each publishes: they describe deals, their rows are not single
- * deals, and they read nothing that belongs to one lender, such as its walks, feeds and limits.
+ * Finds the marts that can be computed over all lenders from what each publishes: marts that describe deals, whose rows are not
+ * single deals, and that read nothing of one lender alone, such as its walks, feeds and limits.
  *
  * @param release `kept` are the `work` tables that the release keeps; `nameOf` names a table, or `as_of`, at the target
  * @returns the models, and the unpublished tables they need

@@ -33,7 +33,7 @@ export async function openSftp(
     close: () => undefined,
   })
   const socket = connect({host: target.host, port: target.port, noDelay: true})
-  // An upload then fails at once and is not renamed. A polite end would wait for a server that hangs.
+  // Makes an upload fail at once, before it is renamed. A graceful end would wait for a hung server.
   const hangUp = () => void socket.destroy()
   signal.addEventListener('abort', hangUp, {once: true})
   let shown = ''
@@ -73,7 +73,9 @@ export async function openSftp(
         if (size !== bytes) throw failed(where, `file '${name}' arrived with ${size} of ${bytes} bytes`)
         await rename(client, part, final)
       } catch (error) {
-        throw error instanceof LoantapeError ? error : explain(error, where, `file '${name}' was not taken`)
+        throw error instanceof LoantapeError
+          ? error
+          : explain(error, where, `file '${name}' was not accepted`)
       }
     },
     async [Symbol.asyncDispose]() {

@@ -35,7 +35,7 @@ export interface CombinedModel {
   name: string
   comment: string
   columns: readonly TargetColumn[]
-  /** Whether people see it; the others are only read by those. */
+  /** Whether people see it; the others are only read by visible ones. */
   isShown: boolean
   /** Tables of the release, and other combined models. */
   reads: readonly string[]
@@ -49,7 +49,7 @@ export interface PublishedRelease {
   /** The DuckDB file that holds its tables. */
   database: string
   tables: readonly TargetTable[]
-  /** Each after those it reads; empty for a target that holds one lender. */
+  /** In the order of their dependencies; empty for a target that holds one lender. */
   combined: readonly CombinedModel[]
 }
 
@@ -112,7 +112,7 @@ export function buildTotals(columns: readonly TargetColumn[], quote: (name: stri
   return ['count(*)', ...totals].map((total) => `coalesce(cast(${total} as varchar), '')`)
 }
 
-/** Whether the totals of two engines are equal but for trailing zeros of decimals. */
+/** Whether the totals of two engines are equal except for trailing zeros of decimals. */
 export function isSameTotals(one: readonly string[], other: readonly string[]): boolean {
   const plain = (total: string | undefined) => total?.replace(/(\.\d*?)0+$/, '$1').replace(/\.$/, '')
   return one.length === other.length && one.every((total, index) => plain(total) === plain(other[index]))

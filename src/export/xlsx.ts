@@ -102,7 +102,7 @@ async function writeBook(
     await book.commit()
     await isDone
   }
-  // The library waits for ever when the stream fails.
+  // The library waits forever if the stream fails.
   await Promise.race([work(), isDone.then(() => new Promise<never>(() => undefined))])
 }
 
@@ -214,7 +214,7 @@ const CELL_CHARACTERS = 32_767
 /** Digits that a spreadsheet keeps; a number with more stays text, which is exact. */
 const EXACT_DIGITS = 15
 
-/** How a kind of column is shown; its width when that does not depend on the content. */
+/** How a kind of column is shown, and its width if that does not depend on the content. */
 interface Look {
   format: string | null
   width?: number

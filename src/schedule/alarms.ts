@@ -33,7 +33,7 @@ export interface Watched<Settings = Pick<Config, 'alarmMaxAgeHours'>> {
   config: Settings
   /** The current one. */
   release: ReleaseManifest | undefined
-  /** The names of the jobs: nobody will ever repair the last run of a job that was removed. */
+  /** The names of the jobs. A removed job raises no alarm: nobody will ever repair its last run. */
   jobs: readonly string[]
 }
 
@@ -182,7 +182,7 @@ function describeLimits(release: ReleaseManifest | undefined): Condition | undef
   const {failures, samples} = exceeded
   return {
     name,
-    // Another limit makes another state, so that people hear of it too.
+    // Another limit is another state, so that people are told again.
     state: `exceeded: ${samples.map((sample) => sample.split(' (')[0]).join(', ')}`,
     title: `${quantity(failures, 'limit')} ${failures === 1 ? 'is' : 'are'} exceeded`,
     words: `${of}: ${samples.join('; ')}. See mart.limit_status.`,

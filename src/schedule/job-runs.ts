@@ -5,7 +5,7 @@ import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 
 const text = z.string().nullable()
 
-/** A due slot of a job and what became of it; `slot` is null if somebody started the run by hand. */
+/** A due slot of a job and its outcome; `slot` is null if somebody started the run by hand. */
 export type JobRun = z.output<typeof jobRunRow>
 const jobRunRow = z.object({
   job_run_id: z.number(),
@@ -180,7 +180,7 @@ const attemptRow = z.object({
   exit_code: z.number().nullable(),
   error_code: text,
   error: text,
-  /** The last lines its process logged; null where no server listened. */
+  /** The last lines its process logged; null if no server listened. */
   log: text,
 })
 
@@ -224,7 +224,7 @@ export function listOrphanedRuns(stateDb: StateDb, now: number): JobRun[] {
     .map(({run}) => run)
 }
 
-/** The last attempt of each job that tells how the job is doing: it was not locked out, stopped, or not due. */
+/** The last attempt of each job that shows how the job is doing: not one that was locked out, stopped or not due. */
 export function listLastAttempts(stateDb: StateDb): JobRun[] {
   return stateDb.all(
     jobRunRow,

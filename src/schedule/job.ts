@@ -22,7 +22,7 @@ const stepSchema = z.discriminatedUnion('do', [
   z.strictObject({do: z.literal('sync')}),
   /** Build and check a release without walking. */
   z.strictObject({do: z.literal('build')}),
-  /** Read the reference rates of LOANTAPE_RATES_FILE; does nothing without. */
+  /** Read the reference rates of LOANTAPE_RATES_FILE; does nothing if it is not set. */
   z.strictObject({do: z.literal('ingest_rates')}),
   /** Write batches as of the day of the slot. */
   z.strictObject({
@@ -175,7 +175,7 @@ function importBuiltIn(files: readonly string[]): Promise<JobModule[]> {
 
 const READ_MS = 5_000
 
-/** What a module is left with: the language, and nothing of the machine. */
+/** The globals that a module may use: those of the language, none of the machine. */
 const LANGUAGE = `
   globalThis undefined NaN Infinity Object Function Boolean Symbol Math JSON Number BigInt String
   RegExp Date Intl Array Map Set WeakMap WeakSet Promise Reflect Proxy Iterator Error TypeError
@@ -183,14 +183,14 @@ const LANGUAGE = `
   isFinite
 `
 
-/** Prints a line for each module. A module can neither import what is not beside it nor reach the process that reads it. */
+/** Prints a line for each module. A module can import only files beside it and cannot reach the process that reads it. */
 const READER = `import {registerHooks, stripTypeScriptTypes} from 'node:module'
 const [{stdout, argv}, kept] = [process, new Set(${JSON.stringify(LANGUAGE.trim().split(/\s+/))})]
 registerHooks({resolve(name, context, next) {
   if (/^(file:|[.]{0,2}[/])/.test(name)) return next(name, context)
   throw new Error("import of '" + name + "': expected nothing but files beside it")
 }})
-// Loaded while it finds what it needs.
+// Loads it before the globals it needs are deleted.
 stripTypeScriptTypes('')
 for (const name of Reflect.ownKeys(globalThis)) if (!kept.has(name)) delete globalThis[name]
 for (const url of argv.slice(1)) {

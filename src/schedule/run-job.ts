@@ -25,7 +25,7 @@ import {pingDeadMan, queueDigest, tellPeople} from './tell.ts'
 /**
  * Runs a job, records how it ended, and tells people.
  *
- * @param describe a release, for people
+ * @param describe describes a release for people
  */
 export async function performJob(
   config: Config,

@@ -31,8 +31,8 @@ import {listSlots} from './slots.ts'
 export type Scheduler = ReturnType<typeof createScheduler>
 
 /**
- * Creates a scheduler. Its state is in the state database alone, so that several schedulers can share the slots and any of
- * them can die.
+ * Creates a scheduler. Its only state is in the state database, so several schedulers can share the slots and any of them can
+ * die.
  *
  * @param tools `startRun` carries out a claimed run and resolves when its process has ended
  */
@@ -70,7 +70,7 @@ export function createScheduler(
     }
   }
 
-  /** Without effect if the process has recorded its end itself. */
+  /** Has no effect if the process has recorded its own end. */
   function endUnlessRecorded(run: JobRun, problem: string): void {
     const now = world.realClock.now()
     const job = findJob(jobs, run.job)
@@ -79,7 +79,7 @@ export function createScheduler(
     else endRun(stateDb, run, describeCrash(problem, decideRetry(job, run, end, now)), now)
   }
 
-  /** Queues the other runs whose process is dead once more, or gives them up. */
+  /** Requeues the other runs whose process is dead, or gives them up. */
   function recoverRuns(now: number): void {
     for (const run of listOrphanedRuns(stateDb, now)) {
       if (run.job_run_id === current?.job_run_id) continue
@@ -100,7 +100,7 @@ export function createScheduler(
       const askedAt = asked.get(attempt)
       if (askedAt === undefined) {
         const fields = {code: 'JOB_TIMEOUT', job: run.job, slot: run.slot, pid}
-        world.log.error(fields, 'a run takes too long and is ended')
+        world.log.error(fields, 'a run takes too long and is being stopped')
         asked.set(attempt, now)
         sendSignal(pid, 'SIGTERM')
       } else if (now - askedAt >= TERM_MS) {
@@ -304,7 +304,7 @@ function describeCrash(error: string, retryAt: number | null): AttemptEnd {
   return {exitCode: null, errorCode: 'JOB_CRASHED', error, retryAt}
 }
 
-/** Events are applied together: once none has come for a while, or the first has waited for long. */
+/** Events are applied together: once none has come for a while, or once the first has waited long enough. */
 const QUIET_MS = 3_000
 const LONGEST_WAIT_MS = 60_000
 
@@ -319,14 +319,14 @@ export function planEvents(stateDb: StateDb, now: number): void {
   recordSlot(stateDb, {job: WEBHOOK_JOB, instant: now, state: 'queued', reason: null}, now)
 }
 
-/** The events still wait after a failure, so without a pause they would be run again at once, for ever. */
+/** The events still wait after a failure; without a pause they would be run again at once, forever. */
 function hasJustFailed(stateDb: StateDb, now: number): boolean {
   const last = listLastAttempts(stateDb).find(({job}) => job === WEBHOOK_JOB)
   return last?.state === 'failed' && now - Date.parse(last.ended_at ?? '') < LONGEST_PAUSE_MS
 }
 
 const MINUTE_MS = 60_000
-/** Between an attempt that failed and the next. */
+/** The longest pause after a failed attempt. */
 const LONGEST_PAUSE_MS = 30 * MINUTE_MS
 /** Attempts that may crash before the run is given up. */
 const MOST_CRASHES = 3
@@ -339,9 +339,8 @@ function lastStartOf({graceMinutes}: Job, slot: string): number {
 }
 
 /**
- * When a failed attempt is retried, ms since the epoch; null if never. Waiting can help where another run held
- * the warehouse (4), the source was unavailable (6, within the grace), the process was stopped or killed. Everything else
- * needs a person.
+ * When a failed attempt is retried, ms since the epoch; null if never. Waiting can help if another run held the warehouse (4),
+ * the source was unavailable (6, within the grace), or the process was stopped or killed. Everything else needs a person.
  *
  * @param end null if the process recorded none
  */

@@ -13,9 +13,9 @@ export function findCronProblems(expression: string): string[] {
 }
 
 /**
- * The due instants in (`after`, `until`], ascending, ms since the epoch. Where clocks are put forward, a fixed time in
- * the gap is due when the gap ends; where they are put back, it is due the first time only. A schedule whose hour field
- * begins with `*` counts elapsed time: nothing is due in the gap, and the repeated hour is due twice.
+ * The due instants in (`after`, `until`], ascending, ms since the epoch. When clocks go forward, a fixed time in the gap is due
+ * when the gap ends; when they go back, it is due only the first time. A schedule whose hour field begins with `*` counts elapsed
+ * time: nothing is due in the gap, and the repeated hour is due twice.
  */
 export function listSlots(schedule: Schedule, after: number, until: number): number[] {
   return [...new Set(listDue(schedule, after, until).map(({instant}) => instant))].sort((a, b) => a - b)
@@ -87,7 +87,7 @@ function timesOf(expression: string): Times {
   if (known) return known
   const {hour, minute, second} = parse(expression)
   const fields = expression.trim().split(/\s+/)
-  // Asked at midnight UTC of the local date, node-cron judges the date alone, its `L`, `W` and `#` included.
+  // Asked at midnight UTC of the local date, node-cron judges only the date, including its `L`, `W` and `#`.
   const day = createTask(`0 0 0 ${fields.slice(-3).join(' ')}`, () => undefined, {timezone: 'UTC'})
   void day.destroy()
   const times: Times = {
@@ -101,7 +101,7 @@ function timesOf(expression: string): Times {
   return times
 }
 
-/** No wall clock is further from UTC, a gap included. */
+/** No wall clock is further from UTC, even with a gap. */
 const MARGIN_MS = 16 * HOUR_MS
 
 function listDue({schedule, timeZone}: Schedule, after: number, until: number): Resolved[] {
@@ -186,7 +186,7 @@ interface Resolved {
   change: 'skipped' | 'repeated' | null
 }
 
-/** The instants of a wall time, ascending: one, or two where the hour is repeated. */
+/** The instants of a wall time, ascending: one, or two if the hour is repeated. */
 function resolveWallTime(wall: WallTime, {before, after, changeAt}: LocalDay): Resolved[] {
   const shown = [
     ...(wall - before < changeAt ? [wall - before] : []),

@@ -25,7 +25,7 @@ const TELL_MS = 5_000
 const WAITED_MS = 300_000
 /** The progress of runs that can wait for their source. */
 const CAN_WAIT = /^(opening|walking|details)/
-/** Waiting runs included, at most this many times the allowed runs go on at once. */
+/** At most this many times the allowed runs go on at once, including waiting ones. */
 const MOST_WITH_WAITING = 2
 
 /** One lender's setup: `serve` has one, a fleet many. */
@@ -33,7 +33,7 @@ export interface Source {
   config: Config
   folder: DataFolder
   jobs: readonly Job[]
-  /** Of its processes; by default this process's. */
+  /** The environment of its processes; by default this process's. */
   environment?: Environment
 }
 
@@ -41,11 +41,11 @@ export interface Source {
 export interface Sources {
   /** The names of the present sources. */
   list: () => readonly string[]
-  /** Reads the present setup of one; throws what is wrong with it. */
+  /** Reads the present setup of one source; throws if it is wrong. */
   read: (name: string) => Promise<Source>
   /** How many runs may go on at once, over all sources. */
   runs: number
-  /** How long to wait for the state database of one source, ms; meanwhile the others wait too. */
+  /** How long to wait for the state database of one source, ms; the others wait in the meantime. */
   patienceMs?: number
   /** How a command of a run is carried out: in a process of its own by default. */
   carryOut?: typeof runLoantape
@@ -60,7 +60,7 @@ export function createSupervisor(sources: Sources, world: World) {
   const ending = new Set<ServedSource>()
   let isListed = true
 
-  /** Serves the present sources; one that is gone ends after its run, and can come back then. */
+  /** Serves the present sources. A removed one ends after its run, and can come back then. */
   function findSources(): void {
     const names = sources.list()
     for (const [name, one] of served) {
@@ -112,7 +112,7 @@ export function createSupervisor(sources: Sources, world: World) {
           findSources()
           isListed = true
         } catch (error) {
-          // The known sources go on.
+          // The known sources keep running.
           if (isListed) logProblem(error, world.log, 'the sources cannot be listed; listing is tried again')
           isListed = false
         }
@@ -160,7 +160,7 @@ export function serveSource(
   const log = name === '' ? world.log : logFor(name, world.log)
   let open: OpenSource | undefined
   let problem: LoantapeError | undefined
-  /** It has changed and is reopened as soon as nothing runs. */
+  /** Its setup has changed; it is reopened as soon as nothing runs. */
   let isStale = false
   let isEnding = false
   let looking: Promise<void> | undefined
@@ -282,7 +282,7 @@ export function serveSource(
       startedAt = now
       return true
     },
-    /** Its running slots, those of a previous server included, and how many of them have waited long for their source. */
+    /** Its running slots, including those of a previous server, and how many of them have waited long for their source. */
     countRuns(): {running: number; waiting: number} {
       try {
         const now = world.realClock.now()

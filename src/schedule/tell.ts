@@ -9,7 +9,10 @@ import type {World} from '../core/types.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 import {type Condition, listRaised, type Raised, readConditions, sinceOf, type Watched} from './alarms.ts'
 
-/** Tells people what has changed since they were last told: one message per change and channel. A later call sends what fails now. */
+/**
+ * Tells people what has changed since they were last told: one message per change and channel. A later call retries what fails
+ * now.
+ */
 export async function tellPeople(stateDb: StateDb, watched: Watched<Config>, world: World): Promise<void> {
   const {config} = watched
   const channels = createChannels(config)
@@ -75,7 +78,7 @@ function settleAlarms(
       else stateDb.insert('alarm', {name, state, since: sinceOf(condition, raised, now)}, 'or replace')
       for (const channel of channels) insertNotice(stateDb, {channel, alarm: name, message}, now)
     }
-    // What is no longer watched, such as a deleted job, raises no alarm.
+    // Things no longer watched, such as a deleted job, raise no alarm.
     stateDb.run('delete from alarm where name not in (select value from json_each(?))', [
       JSON.stringify([...names]),
     ])
@@ -96,7 +99,7 @@ const noticeRow = z.object({
   channel: z.string(),
   title: z.string(),
   words: z.string(),
-  /** A file to attach, where the channel can. */
+  /** A file to attach, if the channel can. */
   file: z.string().nullable(),
 })
 

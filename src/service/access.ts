@@ -23,7 +23,7 @@ export function addAccessHooks(
     request.keyOwner = caller.owner
     if (limitRate) reply.headers(limitRate(caller.owner))
     if (scope) checkScope(caller, scope)
-    // Before the body: its faults do not matter where no endpoint takes it.
+    // Checked before the body, whose faults do not matter if no endpoint takes it.
     if (request.is404) throw refuseUnknown(request.url)
     checkContentType(request)
   })
@@ -37,8 +37,8 @@ export interface RateLimit {
 
 /**
  * Creates the rate limiter: it takes one token from a key's bucket and returns the headers of the answer, by
- * draft-ietf-httpapi-ratelimit-headers: `t` is the whole seconds until the next request is served (`r=0`), else until the
- * bucket is full.
+ * draft-ietf-httpapi-ratelimit-headers. `t` is the whole seconds until the next request is served if `r=0`, else until the bucket
+ * is full.
  *
  * @throws from the returned function: a Refusal (429) if the bucket is empty; a refused request costs no token
  */
@@ -138,7 +138,7 @@ export function createApiKey(
   return {id, key}
 }
 
-/** All keys, revoked ones included, oldest first. */
+/** All keys, including revoked ones, oldest first. */
 export function listApiKeys(database: ServiceDatabase): ApiKey[] {
   return database.all(keyRow, 'select * from api_key order by created_at, id')
 }
@@ -208,7 +208,7 @@ function checkContentType(request: FastifyRequest): void {
   const {method, headers, routeOptions} = request
   if (method === 'GET' || method === 'HEAD') return
   if (headers['transfer-encoding'] === undefined && Number(headers['content-length'] ?? 0) === 0) {
-    // Without a body; the framework would refuse a content type for which it has no parser.
+    // There is no body, but the framework would refuse a content type for which it has no parser.
     delete headers['content-type']
     return
   }

@@ -145,8 +145,8 @@ function createDeals(store: DealStore, count: number, options: {seed: string | n
 }
 
 /**
- * Draws changes as people make them: a new loan amount, or a new property value, which the list of deals does not show. At
- * most `count` deals and one in ten; the same seed, day and deals give the same changes. Nothing is changed here.
+ * Draws changes as people make them: a new loan amount, or a new property value, which the list of deals does not show. At most
+ * `count` deals and one in ten; the same seed, day and deals give the same changes. Changes nothing itself.
  */
 export function drawEdits(
   store: DealStore,

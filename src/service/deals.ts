@@ -65,8 +65,9 @@ function changeOf(body: DealChanges): DealChange {
 function checkTransition(from: string, to: string): void {
   const allowed = Object.entries(DEAL_TRANSITIONS).find(([status]) => status === from)?.[1]
   if (from === to || allowed === undefined || allowed.some((status) => status === to)) return
-  const ways = allowed.length > 0 ? `may go to ${allowed.join(' or ')}` : 'stays so'
-  throw refuse('invalid_transition', {detail: `A deal that is ${from} ${ways}, not to ${to}.`})
+  const ways =
+    allowed.length > 0 ? `may go to ${allowed.join(' or ')}, not to ${to}` : 'cannot change its status'
+  throw refuse('invalid_transition', {detail: `A deal that is ${from} ${ways}.`})
 }
 
 /** The fields a deal still lacks for underwriting: amount, value and program. */
@@ -81,7 +82,7 @@ export function listMissing(deal: StoredDeal): string[] {
 function checkComplete(deal: StoredDeal): void {
   const missing = listMissing(deal)
   if (missing.length === 0) return
-  const detail = `A deal that is ${deal.status} has ${missing.join(' and ')}. Send it too.`
+  const detail = `A deal that is ${deal.status} needs ${missing.join(' and ')}. Send what is missing, too.`
   throw refuse('incomplete_deal', {detail, errors: missing.map((path) => ({path, message: 'expected'}))})
 }
 

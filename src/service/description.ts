@@ -210,7 +210,7 @@ function describe(field: Field): string[] {
 /**
  * The fields of an object as an HTML table: name, type, description.
  *
- * @param use of a query the parsed type is shown; of a body the required fields are marked
+ * @param use for a query the parsed type is shown, for a body the required fields are marked
  * @returns empty text if there are no fields
  */
 function renderFieldTable(schema: z.ZodType, use: 'query' | 'body' | 'answer'): string {

@@ -98,7 +98,7 @@ export function createDocumentHandlers(world: ServiceWorld) {
   } satisfies Partial<Handlers>
 }
 
-/** A file name safe to show: without folders, control characters and characters that turn the reading direction. */
+/** A file name safe to show: without folders, control characters and characters that change the reading direction. */
 function cleanFileName(name: string | undefined): string | null {
   const cleaned = (name ?? '')
     .replace(/^.*[\\/]/, '')

@@ -84,7 +84,8 @@ async function readMediaType(path: string, isText: boolean): Promise<string> {
   const mime = (await fileTypeFromFile(path))?.mime
   if (mime !== undefined && KEPT_TYPES.has(mime)) return mime
   if (mime === undefined && isText) return 'text/plain; charset=utf-8'
-  const detail = 'Kept are PDF, JPEG, PNG, TIFF, HEIC, Word, Excel and plain text files; this is another.'
+  const detail =
+    'Accepted are PDF, JPEG, PNG, TIFF, HEIC, Word, Excel and plain text files; this file has another type.'
   throw refuse('unsupported_file_type', {detail})
 }
 

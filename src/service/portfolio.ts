@@ -247,8 +247,7 @@ function drawAmountCents(random: Random, median: number): number {
 }
 
 /**
- * An amount and a value (cents) whose loan-to-value is spread around 68 %; one deal in eight stands exactly at 65,
- * 70 or 75 %.
+ * An amount and a value (cents) whose loan-to-value is spread around 68 %; one deal in eight is exactly at 65, 70 or 75 %.
  */
 function drawAmountAndValue(random: Random, median: number): {amount: number; value: number} {
   const amount = drawAmountCents(random, median)

@@ -75,7 +75,7 @@ export function formatCursor({list, filter, after}: Cursor, secret: Buffer): str
 /** Reads a cursor of {@link formatCursor}; null if it was changed or signed with another secret. */
 export function parseCursor(cursor: string, secret: Buffer): Cursor | null {
   const bytes = Buffer.from(cursor, 'base64url')
-  // Base64 has spare bits and Buffer skips foreign characters, so that several texts decode to the same bytes.
+  // Base64 has spare bits and Buffer skips foreign characters, so several texts decode to the same bytes.
   if (bytes.length <= MAC_BYTES || bytes.toString('base64url') !== cursor) return null
   const payload = bytes.subarray(MAC_BYTES)
   if (!timingSafeEqual(bytes.subarray(0, MAC_BYTES), signCursor(payload, secret))) return null
@@ -87,8 +87,8 @@ function readCursor(text: string, list: {name: string; filter: string | null}, s
   const cursor = parseCursor(text, secret)
   if (cursor && cursor.list === list.name && cursor.filter === list.filter) return cursor.after
   const detail = cursor
-    ? 'The cursor belongs to another list or to another filter. Start this list anew.'
-    : 'The cursor was not issued by this service or was changed. Start the list anew.'
+    ? 'The cursor belongs to another list or to another filter. Start this list again.'
+    : 'The cursor was not issued by this service or was changed. Start the list again.'
   throw refuse('invalid_cursor', {detail})
 }
 

@@ -26,7 +26,7 @@ export interface ServiceOptions {
   host?: string
   /** Default 0: a free port. */
   port?: number
-  /** A SQLite file; default `:memory:`. Files of documents lie beside it. */
+  /** A SQLite file; default `:memory:`. Files of documents are stored beside it. */
   dbPath?: string
   /** `sk_live_…` or `sk_test_…`, at least one; keys of the database are accepted too. */
   apiKeys: readonly string[]
@@ -34,7 +34,7 @@ export interface ServiceOptions {
   clock: Clock
   /** None by default. */
   rateLimit?: RateLimit
-  /** Of one uploaded file; default 25 MiB. */
+  /** The limit of one uploaded file; default 25 MiB. */
   maxFileBytes?: number
   /** Default 200. */
   documentsPerDeal?: number

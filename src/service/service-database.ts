@@ -162,7 +162,7 @@ function openFile(path: string): DatabaseSync {
     // full: what was acknowledged survives a power cut.
     database.exec('pragma journal_mode = wal; pragma synchronous = full; pragma cache_size = -65536')
     database.exec('pragma foreign_keys = on')
-    // In one transaction, so that the disk is waited for once.
+    // One transaction, so it waits for the disk only once.
     database.exec(`begin immediate; ${SCHEMA}; commit`)
     return database
   } catch (cause) {

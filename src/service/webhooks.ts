@@ -399,7 +399,7 @@ export function createAddressGuard(options: {allowPrivate: boolean; lookup?: Add
       const refused = found?.some(({address}) => isRefused(address))
       const [first] = found ?? []
       if (error) callback(error, '')
-      else if (refused || !first) callback(new Error('the host leads to a private address'), '')
+      else if (refused || !first) callback(new Error('the host resolves to a private address'), '')
       else if (lookupOptions.all) callback(null, found)
       else callback(null, first.address, first.family)
     })

@@ -257,7 +257,7 @@ test('a model that is too big for the memory it may have is named, and its spill
   const config = {...own.config, memoryMb: 150}
   const failure = await failureOf(build({...own, config}, {}, {select: '+mart.big'}))
   expect(failure).toMatchObject({code: 'BUILD_MEMORY', exitCode: 3})
-  expect(failure.message).toMatch(/'mart\.big' in .*big\.sql needs more memory than 150 MB allow/)
+  expect(failure.message).toMatch(/'mart\.big' in .*big\.sql needs more than 150 MB of memory/)
   expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
 })
 

@@ -303,7 +303,7 @@ test.each([
     'a type that is cut in two',
     'code,n:decimal(18,2)\na,1\n',
     'SEED_FILE',
-    /'n:decimal\(18'.*in quotes where it has a comma.*kind\.csv:1:6/,
+    /'n:decimal\(18'.*in quotes if it has a comma.*kind\.csv:1:6/,
   ],
   ['no header', '', 'SEED_FILE', /''.*kind\.csv:1/],
   ['a column without name', 'code,,n\na,1,2\n', 'SEED_FILE', /'': expected name.*kind\.csv:1:6/],
@@ -364,24 +364,24 @@ test('the fingerprint changes with a name or a content, and with nothing else', 
 })
 
 test.each([
-  ['the time', 'select now()::varchar as deal_id', /now\(\) gives .*deal\.sql:4\./],
-  ['the day', 'select\n  current_date::varchar as deal_id', /current_date\(\) gives .*deal\.sql:5\./],
+  ['the time', 'select now()::varchar as deal_id', /now\(\) can give .*deal\.sql:4\./],
+  ['the day', 'select\n  current_date::varchar as deal_id', /current_date\(\) can give .*deal\.sql:5\./],
   [
     'the local time',
     'select localtimestamp::varchar as deal_id',
-    /current_localtimestamp\(\) gives .*deal\.sql:4\./,
+    /current_localtimestamp\(\) can give .*deal\.sql:4\./,
   ],
   [
     'the time since then',
     'select age(observed_at)::varchar as deal_id from raw.deal_version',
-    /age\(\) gives .*deal\.sql:4\./,
+    /age\(\) can give .*deal\.sql:4\./,
   ],
-  ['a setting', "select current_setting('threads')::varchar as deal_id", /current_setting\(\) gives/],
+  ['a setting', "select current_setting('threads')::varchar as deal_id", /current_setting\(\) can give/],
   ['the time through a macro', 'select ago(interval 1 day)::varchar as deal_id', /now|get_current_timestamp/],
   [
     'chance',
     'select deal_id\nfrom raw.deal_version\nwhere random() < 0.5',
-    /random\(\) gives .*deal\.sql:6\./,
+    /random\(\) can give .*deal\.sql:6\./,
   ],
   [
     'chance below a join',
@@ -391,7 +391,7 @@ test.each([
   [
     'a file',
     "select content as deal_id from read_text('/etc/hostname')",
-    /read_text\(\) gives .*deal\.sql:4\./,
+    /read_text\(\) can give .*deal\.sql:4\./,
   ],
   ['a file in a CTE', "with a as (from read_csv('/etc/hostname'))\nselect 'a' as deal_id from a", /read_csv/],
 ])('refuses a model that asks for %s', async (_, sql, message) => {
@@ -411,7 +411,7 @@ test.each([
   using folder = writeSqlFolder({'checks/curious.sql': `-- A check.\n-- severity: warn\n${sql}\n`})
   await expect(compile({'core/deal.sql': DEAL}, readChecks([], [folder.path]))).rejects.toMatchObject({
     code: 'MODEL_UNREPEATABLE',
-    message: expect.stringMatching(new RegExp(`^${name}\\(\\) gives .*curious\\.sql:3\\.`)),
+    message: expect.stringMatching(new RegExp(`^${name}\\(\\) can give .*curious\\.sql:3\\.`)),
   })
 })
 

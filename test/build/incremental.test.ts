@@ -95,7 +95,7 @@ test('what a build went on from and was not what it should be is found, and name
     code: 'BUILD_DIFFERS',
     exitCode: 1,
     message: expect.stringMatching(
-      /Table 'core\.deal_history' \(.*core\/deal_history\.sql\) of release .* is not that of a whole build: it has the rows \{"deal_id":.*nobody lives here.*; it lacks the rows \{"deal_id":/,
+      /Table 'core\.deal_history' \(.*core\/deal_history\.sql\) of release .* differs from that of a whole build: it has the rows \{"deal_id":.*nobody lives here.*; it lacks the rows \{"deal_id":/,
     ),
   })
   expect(readLastBuild(lab.folder)).toBeUndefined()
@@ -222,7 +222,7 @@ test("somebody's own model that is wrongly built deal by deal is found by a comp
   expect(right).toMatchObject({
     code: 0,
     stdout: expect.stringMatching(
-      /Every table is that of a whole build, byte by byte: \d+\.\d % of the deals/,
+      /Every table equals that of a whole build, byte by byte: \d+\.\d % of the deals/,
     ),
   })
 })

@@ -38,7 +38,7 @@ test('doctor tells it from the one page it asks for, until there is a history', 
     }
     return findings.find(({check}) => check === 'source')?.words
   }
-  const answers = `${lab.service.url} answers and takes the key`
+  const answers = `${lab.service.url} answers and accepts the key`
   lab.service.store.insert(someDeals(100))
   expect(await source()).toBe(
     `${answers}; a first sync of 100 deals with details takes about 1 s at 5000 requests/s`,

@@ -140,7 +140,7 @@ test.each<[what: string, text: string, words: RegExp]>([
     aCase('d1: {}', '{deal_id: x}, {reason: x}'),
     /rows: expected the same columns in each row/,
   ],
-  ['no rows', 'a:\n  walks: {}\n', /a\.rows: expected the rows .* \[\] where it has none/],
+  ['no rows', 'a:\n  walks: {}\n', /a\.rows: expected the rows .* \[\] if it has none/],
   ['two cases of one name', aCase('', '') + aCase('', ''), /Map keys must be unique at line 5, column 1/],
   ['a tab', 'a:\n\twalks: {}\n', /Tabs .* at line 2, column 1/],
   ['an alias of nothing', 'a: *b\n', /Unresolved alias .*b/],

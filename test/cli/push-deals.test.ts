@@ -112,7 +112,7 @@ describe('pushing deals', () => {
     ['', 'it is empty'],
     ['external_reference,loan_amount\n', 'property_address is missing'],
     [CSV.replace('loan_program', 'ssn'), "'ssn' is not known"],
-    [CSV.replace('property_value', 'loan_amount'), "'loan_amount' is there twice"],
+    [CSV.replace('property_value', 'loan_amount'), "'loan_amount' appears twice"],
     [`${CSV}crm-3,"open`, 'Quote Not Closed'],
     [`${CSV}crm-3,too,few\n`, 'Invalid Record Length'],
   ])('the file %j is refused before anything is sent', (csv, words) => {

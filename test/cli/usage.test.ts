@@ -31,7 +31,7 @@ const wrong: [args: string, code: string, words: RegExp][] = [
   [
     'rebuild --without w_1 --without w_2 --why wrong',
     'USAGE',
-    /'w_2' is invalid\. Take one walk back after the/,
+    /'w_2' is invalid\. Take walks back one at a time/,
   ],
   ['sync now', 'USAGE', /too many arguments for 'sync'.*now/],
   ['build --as-of 2026-02-30', 'USAGE', /'2026-02-30' in --as-of/],

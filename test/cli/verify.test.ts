@@ -121,6 +121,6 @@ test.concurrent('files of a batch that are missing are found, its manifest too',
   ])
   rmSync(join(folder.exports, 'csv', batch, 'manifest.json'))
   expect(await findDamage(folder)).toEqual([
-    expect.stringMatching(/^exports: Batch '.*' has no manifest that can be read/),
+    expect.stringMatching(/^exports: Batch '.*' has no readable manifest/),
   ])
 })

@@ -352,7 +352,7 @@ test('a server whose disk is full defers the delivery and holds no file under it
   const failure = await failureOf(deliver(sftp(server), {secret: 'pass'}))
   expect(failure).toMatchObject({code: 'TARGET_FAILED', exitCode: 6})
   expect(failure.message).toContain(
-    "file 'a.csv' was not taken (the server says 'Failure', as for a full disk)",
+    "file 'a.csv' was not accepted (the server says 'Failure', as for a full disk)",
   )
   expect(Object.keys(readTarget()).filter((name) => !name.endsWith('.part'))).toEqual([])
   server.onWrite = () => 'go on'

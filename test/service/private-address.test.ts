@@ -85,6 +85,6 @@ describe('private addresses', () => {
       await call(service, 'PATCH', '/deals/deal_000001', {loan_amount: 5})
       await expect
         .poll(async () => await readData(await call(service, 'GET', `/webhook-endpoints/${id}/deliveries`)))
-        .toMatchObject([{status: 'failed', last_error: 'the host leads to a private address'}])
+        .toMatchObject([{status: 'failed', last_error: 'the host resolves to a private address'}])
     }))
 })

@@ -209,7 +209,7 @@ test('what no tape tells of any more is known of a field that was mapped before,
   const [{comment}] = (await lab.query(
     `select comment from duckdb_columns() where column_name = 'maturity_date' and table_name = 'deal_extra'`,
   )) as [{comment: string}]
-  expect(comment).toContain('known of what was stored since 2026-02-04 04:30:00')
+  expect(comment).toContain('known for what was stored since 2026-02-04 04:30:00')
   expect((await lab.run(['verify', '--rebuild'])).code).toBe(0)
 })
 

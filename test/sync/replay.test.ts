@@ -162,7 +162,7 @@ test('the rejected records of a refused walk can be seen until what they held is
   await lab.walk(LATER, WITHOUT_DETAILS)
   const later = {LOANTAPE_NOW: LATER}
   const pruned = await lab.run(['prune'], later)
-  expect(pruned.stdout).toContain('what 40 records in quarantine held')
+  expect(pruned.stdout).toContain('the content of 40 quarantined records')
   expect((await lab.run(['prune'], later)).stdout).toBe('Nothing to remove.\n')
   expect((await lab.run(['quarantine', 'list'])).stdout).toMatchInlineSnapshot(`
     "No record waits in quarantine.

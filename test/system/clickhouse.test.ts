@@ -380,7 +380,9 @@ test('a job publishes what a night has released, and the command says what becam
   const published = await lab.run(['publish', 'clickhouse', '--json'], env)
   expect(published.code, published.stderr).toBe(0)
   expect(JSON.parse(published.stdout)).toMatchObject({outcome: 'published'})
-  expect((await lab.run(['publish', 'clickhouse'], env)).stdout).toContain('is published at 127.0.0.1')
+  expect((await lab.run(['publish', 'clickhouse'], env)).stdout).toContain(
+    'is already published at 127.0.0.1',
+  )
   const verified = await lab.run(['fleet', 'verify', '--json'], env)
   expect(JSON.parse(verified.stdout), verified.stderr).toMatchObject({differing: 0})
   expect(
