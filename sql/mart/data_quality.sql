@@ -20,7 +20,7 @@
 --   when first seen. `no_funnel_stage`: never seen in a status of class pipeline, funded or ended_funded. `quarantined`: records
 --   that failed normalisation. `drift_new_field`, `drift_missing_field`, `drift_unknown_value`: one for each finding
 -- field: the column it is about, for drift the path in the source's records; null if it is about the whole record
--- found: the value that was found, for `drift_unknown_value`; else null
+-- found: the value that was found, for `drift_unknown_value`; null if the metric is another
 -- value: percent (0 to 100), null if there is nothing to divide by: of the amount (`coverage` of property_value), of the funded
 --   deals (`censored_funded_at_first_sight`, `censored_inexact_funding_date`), of all deals ever seen
 --   (`censored_created_before_first_walk`, `censored_funding_curve`, `no_funnel_stage`), of all deals ever funded

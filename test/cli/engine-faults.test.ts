@@ -90,7 +90,7 @@ test('runs whose engine has too little memory, or gives its database up for lost
   })
   const failed = await untilRun(`state = 'failed'`)
   expect(failed).toMatchObject({exit_code: 3, error_code: 'BUILD_MEMORY', attempt: 1})
-  expect(failed.error).toMatch(/'mart\.big' in .* needs more memory than 150 MB allow/)
+  expect(failed.error).toMatch(/'mart\.big' in .* needs more than 150 MB of memory/)
   expect(await probe(serve)).toEqual(WELL)
   rmSync(model)
 

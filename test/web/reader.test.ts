@@ -152,7 +152,7 @@ test('the page of a table counts different values, or says that it is about so m
     }
     const {html = ''} = (await viewTable(view, 'core.deal'))?.body ?? {}
     const [, cell] =
-      /<code>deal_id<\/code>(?:(?!<\/tr>).)*?<td class="number">([^<]*)<\/td>/s.exec(html) ?? []
+      /<code>deal_<wbr>id<\/code>(?:(?!<\/tr>).)*?<td class="number">([^<]*)<\/td>/s.exec(html) ?? []
     return cell
   }
   expect(await differentOf(100_000)).toBe('20')
