@@ -9,7 +9,6 @@ import {type Column, count, countOf, dollars, instant, linked, table, words} fro
 import {addressBehind, addressOfPart, type Filter} from './filter.ts'
 import type {History} from './history.ts'
 import {type Html, html, prose} from './html.ts'
-import {TERMS} from './portfolio-parts.ts'
 import type {Page, View} from './view.ts'
 
 const movedRow = rowOf('accounting.journal_line', ['period', 'event'], {entries: 'count', amount: 'sum'})
@@ -107,12 +106,16 @@ type Tied = RowOf<typeof tiedRow>
 const addressOfTerm = ({month, term}: Tied, filter: Filter) =>
   term === 'opening' ? addressBehind(term, filter, {month}) : addressBehind('term', filter, {month, term})
 
+/** The terms of the roll-forward, in the order in which they are shown. */
+const TERMS = `opening found originated refunded restored increased decreased reversed vanished
+  paid_off sold refinanced foreclosed charged_off ended_other`
+
 /** Every term of the roll-forward against the journal: what is booked, and what is not and why. */
 async function renderTieOut(view: View): Promise<Html> {
   const terms = await view.tables.all(
     tiedRow,
-    `from accounting.tie_out order by month desc, list_position(string_split($1, ' '), term)`,
-    [TERMS.join(' ')],
+    `from accounting.tie_out order by month desc, list_position(regexp_split_to_array($1, '\\s+'), term)`,
+    [TERMS],
   )
   const amount = (title: string, column: keyof Tied): Column<Tied> => ({
     title,
