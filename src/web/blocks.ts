@@ -118,9 +118,9 @@ function cellOf(column: Shown, row: Row, linkTo: LinkTo): Html | string {
   const text = formatValue(column, value)
   const isNothing = value === null || (isNumeric(column) && Number(value) === 0)
   if (isNothing) return text
+  if (column.name === 'deal_id') return linked(html`<code>${text}</code>`, addressOfDeal(text))
   const [address, tone] = [column.beside(row, 'href'), column.beside(row, 'tone')]
-  const href =
-    column.name === 'deal_id' ? addressOfDeal(text) : address === undefined ? undefined : linkTo(address)
+  const href = address === undefined ? undefined : linkTo(address)
   if (typeof value === 'string' && value.includes(ARROW) && meaningOf(column) === 'name')
     return html`${value.split(ARROW).map((name, index) => html`${index > 0 && ARROW}<bdi>${words(name)}</bdi>`)}`
   if (href === undefined && tone === undefined) return text
@@ -253,7 +253,10 @@ function readSeries(block: Block, shape: Chart['shape']): Omit<Chart, 'shape'> |
   }
   const places = [...new Set(rows.map((row) => textOf(first, row)))]
   const shown = {unit: unitOf(numbers), places: places.map(words)}
-  if (places.length === rows.length)
+  const [text] = texts
+  const names = text ? [...new Set(rows.map((row) => textOf(text, row)))] : []
+  const isOne = numbers.length === 1 && texts.length === 1
+  if (places.length === rows.length && !(isOne && names.length === 1))
     return {
       ...shown,
       title: numbers.map(({name}) => name).join(', '),
@@ -262,10 +265,8 @@ function readSeries(block: Block, shape: Chart['shape']): Omit<Chart, 'shape'> |
         values: rows.map((row) => valueAt(row, column)),
       })),
     }
-  const [text] = texts
-  if (!text || texts.length > 1 || numbers.length > 1)
+  if (!text || !isOne)
     return `'${first.name}' has the same value in several rows: a chart needs one row for each, or beside it one text column, whose values are the series, and one number.`
-  const names = [...new Set(rows.map((row) => textOf(text, row)))]
   if (names.length > MOST_SERIES)
     return `'${text.name}' has ${names.length} values: a chart can show ${MOST_SERIES} series.`
   const rowOf = new Map(rows.map((row) => [JSON.stringify([textOf(first, row), textOf(text, row)]), row]))

@@ -175,7 +175,7 @@ export interface TypedColumn {
 }
 
 /** The endings of names that say what values mean, and are no part of a title. */
-const MEANINGS = /_(usd|ratio|pct|name)$/
+const MEANINGS = /_(usd|ratio|pct|name|id)$/
 
 /**
  * What values of a column are, by the ending of its name (`_usd`, `_ratio`, `_pct`, `_name`); otherwise DECIMAL with two places are

@@ -118,7 +118,10 @@ async function renderPageFile({name, path}: Pick<PageFile, 'name' | 'path'>, vie
       },
     },
   })
-  return {title: heading?.text ?? wordsOf(name), body: markup(marked.parser(tokens))}
+  return {
+    title: heading?.text ?? wordsOf(name),
+    body: html`<div class="written">${markup(marked.parser(tokens))}</div>`,
+  }
 }
 
 /** The page at an address of this site, with the filter; of a part of the deals, as far as the filter has some of them. */
