@@ -178,7 +178,7 @@ function renderFigures(block: Block, linkTo: LinkTo): Html {
 /** A row for each value of the first column, a column for each of the second, totals last. */
 function renderMatrix(block: Block, linkTo: LinkTo, isNewestFirst = false): Html {
   const [place, series, value] = listShown(block)
-  if (!place || !series || !value) return refuseRows('A matrix needs three columns', block, linkTo)
+  if (!place || !series || !value) return refuseRows('A matrix needs three columns.', block, linkTo)
   const keyOf = (row: Row) => JSON.stringify([isSo(block, 'is_total', row), series.of(row)])
   const names = [...new Map(block.rows.map((row) => [keyOf(row), row]))].sort(
     ([, a], [, b]) => Number(isSo(block, 'is_total', a)) - Number(isSo(block, 'is_total', b)),
