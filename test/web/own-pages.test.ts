@@ -163,6 +163,21 @@ test('a page of the name of one that comes with loantape takes its place, also i
   expect(pages).not.toContain('<summary>pages/pipeline.md</summary>')
 })
 
+test('the page that the documentation shows answers', async () => {
+  const docs = readFileSync(join(import.meta.dirname, '../../docs/workbench.md'), 'utf8')
+  const [, text = ''] = /^````markdown\n(.*?)^````$/ms.exec(docs) ?? []
+  using shown = writeSqlFolder({'pages/shown.md': text})
+  const tools = {stateDb, folder: lab.folder, jobs: [], env: lab.env}
+  await using other = await startWeb(
+    {...lab.config, webPort: 0, sqlDir: shown.path},
+    tools,
+    lab.createWorld(),
+  )
+  const page = await (await fetch(`${other.url}/pages/shown`)).text()
+  expect(page).not.toContain('class="failed"')
+  expect(page).toMatch(/<tfoot>.*All.*\$1,400,000\.01/)
+})
+
 test.each(['portfolio', 'pipeline', 'data_quality'])(
   'a copy of %s is as the page itself, whose blocks all answer',
   async (name) => {
