@@ -6,6 +6,7 @@ import {
   dollarsAtAGlance,
   figures,
   formatValue,
+  instant,
   isNumeric,
   linked,
   meaningOf,
@@ -118,6 +119,7 @@ function cellOf(column: Shown, row: Row, linkTo: LinkTo): Html | string {
   const text = formatValue(column, value)
   const isNothing = value === null || (isNumeric(column) && Number(value) === 0)
   if (isNothing) return text
+  if (column.type === 'TIMESTAMP') return instant(text)
   if (column.name === 'deal_id') return linked(html`<code>${text}</code>`, addressOfDeal(text))
   const [address, tone] = [column.beside(row, 'href'), column.beside(row, 'tone')]
   const href = address === undefined ? undefined : linkTo(address)

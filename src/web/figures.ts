@@ -175,7 +175,7 @@ export interface TypedColumn {
 }
 
 /** The endings of names that say what values mean, and are no part of a title. */
-const MEANINGS = /_(usd|ratio|pct|name|id)$/
+const MEANINGS = /_(usd|ratio|pct|ms|name|id)$/
 
 /**
  * What values of a column are, by the ending of its name (`_usd`, `_ratio`, `_pct`, `_name`); otherwise DECIMAL with two places are
@@ -184,10 +184,11 @@ const MEANINGS = /_(usd|ratio|pct|name|id)$/
 export function meaningOf({
   name,
   type,
-}: TypedColumn): 'usd' | 'ratio' | 'percent' | 'count' | 'name' | 'text' {
+}: TypedColumn): 'usd' | 'ratio' | 'percent' | 'span' | 'count' | 'name' | 'text' {
   if (name.endsWith('_usd')) return 'usd'
   if (/_ratio$|(^|_)ltv$/.test(name)) return 'ratio'
   if (name.endsWith('_pct')) return 'percent'
+  if (name.endsWith('_ms')) return 'span'
   if (/^DECIMAL\(\d+,2\)$/.test(type)) return 'usd'
   if (/^U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$/.test(type)) return 'count'
   return /(^|_)(name|status|loan_program|status_class|bucket|dimension|term|category)$/.test(name)
@@ -217,6 +218,8 @@ export function formatValue(column: TypedColumn, value: unknown): string {
       return isNumber ? ratio(text) : text
     case 'percent':
       return isNumber ? percent(Number(text)) : text
+    case 'span':
+      return isNumber ? span(Number(text)) : text
     case 'count':
       return count(text)
     case 'name':

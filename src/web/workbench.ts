@@ -40,7 +40,7 @@ import {renderWorkbench} from './page-frame.ts'
 import {viewPage, viewPages} from './pages.ts'
 import {isForViewers} from './question.ts'
 import {createReaders, findNewest, findRelease, type Reader, type Readers, RUNNING} from './reader.ts'
-import {renderRuns, renderWalks, viewRun} from './runs.ts'
+import {renderRuns, viewRun} from './runs.ts'
 import {addSavedQueries, viewSql} from './sql.ts'
 import {viewTable, viewTables} from './tables.ts'
 import {type AskingView, type Overview, type Page, readOverview, type WebTools} from './view.ts'
@@ -240,7 +240,10 @@ export function addWorkbench(
     viewCompare(view, findNewest(tools.folder, view.release), view.history, mayAct(request)),
   )
   addPage('/books', async (view, request) =>
-    viewBooks(view, await view.history.ask('periods'), mayAct(request)),
+    viewBooks(view, await view.history.ask('periods'), {
+      mayAct: mayAct(request),
+      journal: (await viewPage(config.sqlDir, 'journal', view))?.body,
+    }),
   )
   addPage('/quarantine', (view, request) => viewQuarantine(view, view.history, mayAct(request)))
   addPage('/quarantine/:id', ({history}, request) => viewQuarantined(idOf(request), history))
@@ -271,7 +274,7 @@ export function addWorkbench(
     const body = renderRuns(overview, {
       mayAct: mayAct(request),
       heldBack: findHeldBack(tools.stateDb),
-      walks: view && (await renderWalks(view)),
+      walks: view && (await viewPage(config.sqlDir, 'walks', view))?.body,
     })
     reply.type('text/html; charset=utf-8')
     return frame('/runs', {title: 'Runs', body}, filter, overview)
