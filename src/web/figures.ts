@@ -178,7 +178,7 @@ export interface TypedColumn {
 const MEANINGS = /_(usd|ratio|pct|ms|name|id)$/
 
 /**
- * What values of a column are, by the ending of its name (`_usd`, `_ratio`, `_pct`, `_name`); otherwise DECIMAL with two places are
+ * What values of a column are, by the ending of its name (`_usd`, `_ratio`, `_pct`, `_ms`, `_name`); otherwise DECIMAL with two places are
  * dollars, `ltv` ratios, whole numbers counts, and what statuses and the like are called is a name.
  */
 export function meaningOf({

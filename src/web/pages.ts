@@ -61,7 +61,7 @@ ${pages.filter(({isOwn}) => !isOwn).map((page) => html`<h3>${leadTo(page)}</h3><
 
 /** Rows of a table and of a chart that are shown. */
 const MOST_ROWS = 1000
-const MOST_PLACES = 20_000
+const MOST_PLACES = 50_000
 
 /**
  * A page by its name; undefined of none. What people wrote is asked as their questions are, a shipped page as our own, unless it is
@@ -124,10 +124,14 @@ async function renderPageFile({name, path}: Pick<PageFile, 'name' | 'path'>, vie
   }
 }
 
+/** Stands for this site where an address is read. */
+const SITE = 'http://site.invalid'
+
 /** The page at an address of this site, with the filter; of a part of the deals, as far as the filter has some of them. */
 export const linkOf = (filter: Filter) => (address: string) => {
-  if (!/^\/(?![/\\])/.test(address)) return undefined
-  const {pathname, searchParams, hash} = new URL(address, 'http://localhost')
+  const url = URL.parse(address, SITE)
+  if (!address.startsWith('/') || url?.origin !== SITE || url.pathname.startsWith('//')) return undefined
+  const {pathname, searchParams, hash} = url
   const changes = Object.fromEntries(
     [...new Set(searchParams.keys())].map((key) => [key, searchParams.getAll(key)]),
   )

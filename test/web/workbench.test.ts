@@ -458,6 +458,8 @@ test.each([
   [`/?against=${encodeURIComponent(`2026-03-02' or 1=1`)}`, 'What moved it'],
   ['/?against=2026-02-30', 'What moved it'],
   [`/portfolio?by=${encodeURIComponent(`x' or 1=1`)}&show=deal_id`, 'Month by month'],
+  ['/portfolio?by=%00&show=%00', 'Month by month'],
+  ['/pipeline?month=%00', 'What became of'],
   [`/sql?q=${encodeURIComponent('drop table core.deal')}`, 'refused'],
 ])('%s does no harm', async (path, shown) => {
   const text = await (await get(path)).text()
