@@ -54,8 +54,8 @@ export function viewPages(sqlDir: string | undefined, {filter}: View): Page {
       : html`<ul>${own.map((page) => html`<li>${leadTo(page)}</li>`)}</ul>`
   }
 <h2>Pages that come with loantape</h2>
-<p>A file of yours of the same name takes the place of one.</p>
-${pages.filter(({isOwn}) => !isOwn).map((page) => html`<h3>${leadTo(page)}</h3><details><summary>pages/${page.name}.md</summary><pre tabindex="0">${readSqlFile(page.path)}</pre></details>`)}`
+<p class="muted small">A file of yours of the same name takes the place of one.</p>
+${pages.filter(({isOwn}) => !isOwn).map((page) => html`<div class="ask">${leadTo(page)}<details><summary>pages/${page.name}.md</summary><pre tabindex="0">${readSqlFile(page.path)}</pre></details></div>`)}`
   return {title: 'Pages', body}
 }
 
