@@ -132,32 +132,27 @@ function cellOf(column: Shown, row: Row, linkTo: LinkTo): Html | string {
 /** Names on either side of it are each written in their own direction. */
 const ARROW = ' → '
 
-/** Rows, formatted by the meaning of their columns; bars stand before the numbers that they show, totals at the foot. */
+/** Rows, formatted by the meaning of their columns; bars stand before the numbers that they show, the last total at the foot. */
 export function renderMeant(block: Block, linkTo: LinkTo = () => undefined): Html {
   if (block.rows.length === 0) return html`<p class="empty">No rows.</p>`
-  const columns = listShown(block).flatMap((column): Column<Row>[] => [
-    ...(column.hasBar
-      ? [{title: '', kind: 'bar' as const, cell: (row: Row) => barOf(column.beside(row, 'bar'))}]
-      : []),
-    {
-      title: titleOfColumn(column),
-      kind: isNumeric(column) ? 'number' : undefined,
-      cell: (row) => cellOf(column, row, linkTo),
-    },
-  ])
-  const isTotal = (row: Row) => isSo(block, 'is_total', row)
-  const total = block.rows.find(isTotal)
-  const cells = table(
-    columns,
-    block.rows.filter((row) => !isTotal(row)),
-    total,
-  )
+  const total = block.rows.findLast((row) => isSo(block, 'is_total', row))
+  const columns = listShown(block).flatMap((column): Column<Row>[] => {
+    const barOf = (row: Row) => row !== total && bar(Number(column.beside(row, 'bar')) || 0)
+    return [
+      ...(column.hasBar ? [{title: '', kind: 'bar' as const, cell: barOf}] : []),
+      {
+        title: titleOfColumn(column),
+        kind: isNumeric(column) ? 'number' : undefined,
+        cell: (row) => cellOf(column, row, linkTo),
+      },
+    ]
+  })
+  const rows = block.rows.filter((row) => row !== total)
+  const cells = table(columns, rows, total)
   return total && columns.some(({kind}) => kind === 'bar')
     ? html`<div class="breakdown">${cells}</div>`
     : cells
 }
-
-const barOf = (share: string | undefined) => share !== undefined && bar(Number(share) || 0)
 
 /** One row as figures; with a note, an amount is shown at a glance. */
 function renderFigures(block: Block, linkTo: LinkTo): Html {
