@@ -7,6 +7,7 @@ RUN npm ci --omit=dev && npm cache clean --force
 COPY bin ./bin
 COPY src ./src
 COPY sql ./sql
+COPY pages ./pages
 COPY evidence ./evidence
 COPY jobs ./jobs
 RUN install -d -m 700 -o node -g node /data /key

@@ -11,4 +11,5 @@ execFileSync('tsc', ['-p', 'tsconfig.build.json'], {cwd: root, stdio: 'inherit'}
 for (const file of globSync('jobs/*.d.ts', {cwd: dist})) rmSync(join(dist, file))
 for (const file of globSync('src/web/assets/*.{css,js}', {cwd: root}))
   cpSync(join(root, file), join(dist, file))
-for (const folder of ['sql', 'evidence']) cpSync(join(root, folder), join(dist, folder), {recursive: true})
+for (const folder of ['sql', 'pages', 'evidence'])
+  cpSync(join(root, folder), join(dist, folder), {recursive: true})

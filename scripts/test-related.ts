@@ -65,6 +65,7 @@ const changed =
     : [...git('diff', '--name-only', 'HEAD'), ...git('ls-files', '-o', '--exclude-standard')]
 const related = changed.flatMap((path) => {
   if (path.startsWith('sql/')) return listTestsOfSql(path)
+  if (path.startsWith('pages/')) return ['test/web/own-pages.test.ts', 'test/web/workbench.test.ts']
   if (path.startsWith('test/models/')) return ['test/build/model-cases.test.ts']
   return path.endsWith('.ts') ? listTestsOfModule(path) : []
 })

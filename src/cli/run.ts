@@ -24,17 +24,22 @@ function addRun(command: CliCommand): void {
     .addOption(claimOption())
     .does(
       async ({config, options: {claim}, world}: Invocation<{claim?: Claim}>, name: string) =>
-        performJob(config, {job: await requireJob(config, name), claim}, world, describeDay),
+        performJob(config, {job: await requireJob(config, name), claim}, world, (release) =>
+          describeDay(release, config.sqlDir),
+        ),
       ({steps}) => steps.map(renderStep).join('\n'),
     )
 }
 
 /** The message about a release, and its report as a file. */
-async function describeDay(release: Release): Promise<{title: string; words: string; file: string}> {
+async function describeDay(
+  release: Release,
+  sqlDir: string | undefined,
+): Promise<{title: string; words: string; file: string}> {
   // Loaded late, because most jobs send no message.
   const {describeMorning, renderReport} = await import('../web/report.ts')
   const file = join(release.dir, 'report.html')
-  writeFileAtomically(file, await renderReport(release))
+  writeFileAtomically(file, await renderReport(release, sqlDir))
   return {...(await describeMorning(release)), file}
 }
 

@@ -258,6 +258,16 @@ interface QuestionOptions {
   file?: string | undefined
 }
 
+/** Values in words, for questions: `usd(1234.5)` is `$1,234.50`, exactly; `counted(2, 'deal')` is `2 deals`, `pct(61.4)` is `61.4 %`. */
+const MACROS = `
+  create temp macro usd(amount) as case
+    when amount is null then '–'
+    else if(amount < 0, '−$', '$') || format('{:,}', trunc(abs(cast(amount as decimal(38, 2))))::hugeint)
+      || '.' || right(cast(cast(amount as decimal(38, 2)) as varchar), 2)
+  end;
+  create temp macro counted(number, thing) as format('{:,} {}{}', number, thing, if(number = 1, '', 's'));
+  create temp macro pct(number) as coalesce(format('{:.1f} %', number), '–')`
+
 /** Opens a release read-only, attached as `release`, its tables named `core.deal`, `mart.portfolio_summary`, … . */
 export async function openRelease(
   {database, work, manifest}: Release,
@@ -271,6 +281,7 @@ export async function openRelease(
     searchPath: 'release.main',
     ...(isFresh && {isFresh}),
   })
+  await db.run(MACROS)
   if (withWork) {
     await db.run(
       `set variable as_of = date ${quoteLiteral(manifest.as_of)};

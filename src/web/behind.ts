@@ -11,9 +11,8 @@ import {
   table,
   words,
 } from './figures.ts'
-import {type Ask, addressBehind} from './filter.ts'
+import {type Ask, addressBehind, addressOfDeal} from './filter.ts'
 import {html} from './html.ts'
-import {addressOfDeal} from './portfolio.ts'
 import type {Page, View} from './view.ts'
 
 /** A number that names deals, and the deals it is made of. */

@@ -2,31 +2,22 @@ import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import type {listPeriods, PeriodState} from '../books/close-period.ts'
 import type {JournalPreview} from '../books/issue.ts'
 import type {NotIssued} from '../books/standing.ts'
-import {computedRow, type RowOf, rowOf} from '../build/release-row.ts'
+import {computedRow} from '../build/release-row.ts'
 import {explainError} from '../core/errors.ts'
 import {askFirst} from './actions.ts'
-import {type Column, count, countOf, dollars, instant, linked, table, words} from './figures.ts'
-import {addressBehind, addressOfPart, type Filter} from './filter.ts'
+import {type Column, count, countOf, dollars, instant, linked, table} from './figures.ts'
+import {addressOfPart} from './filter.ts'
 import type {History} from './history.ts'
 import {type Html, html, prose} from './html.ts'
-import {TERMS} from './portfolio-parts.ts'
 import type {Page, View} from './view.ts'
 
-const movedRow = rowOf('accounting.journal_line', ['period', 'event'], {entries: 'count', amount: 'sum'})
-type Moved = RowOf<typeof movedRow>
-
-/** `/books`: the months, what was issued, what the journal holds, and whether it ties out. */
+/** `/books`: the months, what was issued, what the journal holds, and whether it ties out. @param journal its own page */
 export async function viewBooks(
   view: View,
   {periods, events}: Awaited<ReturnType<typeof listPeriods>>,
-  mayAct: boolean,
+  {mayAct, journal}: {mayAct: boolean; journal: Html | undefined},
 ): Promise<Page> {
   const {tables, release, filter} = view
-  const journal = await tables.all(
-    movedRow,
-    `select period, event, count(*) as entries, sum(debit) as amount
-     from accounting.journal_line where line_no = 1 group by all order by period desc, event`,
-  )
   const ties = await tables.one(
     computedRow({funded: 'sum', register: 'sum', closing: 'decimal?', loans: 'count'}),
     `select
@@ -61,22 +52,7 @@ export async function viewBooks(
 <h2>Periods</h2>
 ${months.length === 0 ? html`<p class="empty">No month has ended yet.</p>` : table(columns, months)}
 ${mayAct && due && due.period < release.manifest.as_of.slice(0, 7) && askToClose(due.period)}
-${await renderTieOut(view)}
-<h2>Journal</h2>
-<p class="muted small">Every movement of the funded book is one balanced entry; <a href="/tables/accounting.journal_line">all lines</a>, <a href="/tables/accounting.loan_register">the register</a>, <a href="/tables/mart.funded_rollforward">the roll-forward</a>.</p>
-${
-  journal.length === 0
-    ? html`<p class="empty">Nothing has moved yet.</p>`
-    : html`<div class="narrow">${table<Moved>(
-        [
-          {title: 'Period', cell: ({period}) => period},
-          {title: 'Event', cell: ({event}) => event},
-          {title: 'Entries', kind: 'number', cell: ({entries}) => count(entries)},
-          {title: 'Amount', kind: 'number', cell: ({amount}) => dollars(amount)},
-        ],
-        journal,
-      )}</div>`
-}
+${journal}
 ${
   events.length > 0 &&
   html`<h2>What was done</h2><ul class="needs">${events.toReversed().map(({period, action, at, who, why}) => html`<li>${instant(at)}: ${who}, ${action} ${period}${why !== null && `: ${why}`}</li>`)}</ul>`
@@ -91,52 +67,6 @@ const CLOSING: Column<PeriodState>[] = [
   {title: 'Closed', cell: ({closed}) => (closed ? html`${instant(closed.at)} by ${closed.who}` : '')},
   {title: 'Known later', kind: 'number', cell: ({closed}) => (closed ? count(closed.late) : '')},
 ]
-
-const tiedRow = rowOf('accounting.tie_out', [
-  'month',
-  'term',
-  'amount',
-  'booked',
-  'opening_balance',
-  'elsewhere',
-  'no_account',
-  'difference',
-])
-type Tied = RowOf<typeof tiedRow>
-
-const addressOfTerm = ({month, term}: Tied, filter: Filter) =>
-  term === 'opening' ? addressBehind(term, filter, {month}) : addressBehind('term', filter, {month, term})
-
-/** Every term of the roll-forward against the journal: what is booked, and what is not and why. */
-async function renderTieOut(view: View): Promise<Html> {
-  const terms = await view.tables.all(
-    tiedRow,
-    `from accounting.tie_out order by month desc, list_position(string_split($1, ' '), term)`,
-    [TERMS.join(' ')],
-  )
-  const amount = (title: string, column: keyof Tied): Column<Tied> => ({
-    title,
-    kind: 'number',
-    cell: (row) => (Number(row[column]) === 0 && column !== 'difference' ? '' : dollars(row[column])),
-  })
-  const columns: Column<Tied>[] = [
-    {title: 'Month', cell: ({month}) => month},
-    {title: 'Term', cell: ({term}) => words(term)},
-    {
-      title: 'Roll-forward',
-      kind: 'number',
-      cell: (row) => linked(dollars(row.amount), addressOfTerm(row, view.filter)),
-    },
-    amount('Booked', 'booked'),
-    amount('Opening balance', 'opening_balance'),
-    amount('Booked elsewhere', 'elsewhere'),
-    amount('No account', 'no_account'),
-    amount('Difference', 'difference'),
-  ]
-  return html`<h2>Roll-forward and journal</h2>
-<p class="muted small">What of each term the journal books, and what it does not: opening balances, unless they are asked for; what <code>accounting.json</code> says another system books; what it names no account for, which stops exports and closing.</p>
-${terms.length === 0 ? html`<p class="empty">Nothing has moved yet.</p>` : table(columns, terms)}`
-}
 
 const askToClose = (period: string) =>
   askFirst(`Close ${period}`, {

@@ -3,6 +3,7 @@ import {quoteLiteral} from '../store/database.ts'
 import {type ReleaseCheck, readReleaseChecks} from '../store/release.ts'
 import {NOT_AT_HAND, type ReasonsRequest, type WaitingReason, type WaitingRecord} from '../sync/quarantine.ts'
 import {askFirst} from './actions.ts'
+import {renderMeant} from './blocks.ts'
 import {
   type Column,
   count,
@@ -10,14 +11,13 @@ import {
   formatValue,
   instant,
   linked,
-  renderMeant,
   renderPages,
   table,
   words,
 } from './figures.ts'
+import {addressOfDeal} from './filter.ts'
 import {type History, noneIfUnknown} from './history.ts'
 import {type Html, html, prose} from './html.ts'
-import {addressOfDeal} from './portfolio.ts'
 import type {Page, View} from './view.ts'
 
 /** How many rows of a check are shown. */
@@ -61,7 +61,7 @@ function renderFound({name, description, failures, rows}: ReleaseCheck): Html {
   return html`<h2 id="${placeOf(name)}">${nameOf(name)}</h2>
 <p><b class="warned">warned</b> ${prose(description)}</p>
 <p class="muted">Not so for ${countOf(failures, 'row')}${rows.length < failures && `; the first ${count(rows.length)}`}:</p>
-${renderMeant(shown, addressOfDeal)}`
+${renderMeant(shown)}`
 }
 
 /** The warnings, each a sentence that links to its rows. @param but names of checks shown elsewhere */

@@ -13,10 +13,9 @@ import {
   table,
   words,
 } from './figures.ts'
-import {addressOf, hiddenFields} from './filter.ts'
+import {addressOf, addressOfDeal, hiddenFields} from './filter.ts'
 import {type History, noneIfUnknown} from './history.ts'
 import {type Html, html} from './html.ts'
-import {addressOfDeal} from './portfolio.ts'
 import type {Page, View} from './view.ts'
 
 const PER_PAGE = 50

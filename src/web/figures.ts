@@ -168,22 +168,41 @@ ${total !== undefined && html`<tfoot><tr>${cells(total)}</tr></tfoot>\n`}</table
 }
 
 /** A column of a query or a table. */
-interface TypedColumn {
+export interface TypedColumn {
   name: string
   /** The engine's name of the type; empty if unknown. */
   type: string
 }
 
-/** What values of a column are: DECIMAL with two places are dollars, `ltv` ratios, `_pct` percentages, whole numbers counts. */
-function meaningOf({name, type}: TypedColumn): 'usd' | 'ratio' | 'percent' | 'count' | 'name' | 'text' {
-  if (/(^|_)ltv$/.test(name)) return 'ratio'
+/** The endings of names that say what values mean, and are no part of a title. */
+const MEANINGS = /_(usd|ratio|pct|ms|name|id)$/
+
+/**
+ * What values of a column are, by the ending of its name (`_usd`, `_ratio`, `_pct`, `_ms`, `_name`); otherwise DECIMAL with two places are
+ * dollars, `ltv` ratios, whole numbers counts, and what statuses and the like are called is a name.
+ */
+export function meaningOf({
+  name,
+  type,
+}: TypedColumn): 'usd' | 'ratio' | 'percent' | 'span' | 'count' | 'name' | 'text' {
+  if (name.endsWith('_usd')) return 'usd'
+  if (/_ratio$|(^|_)ltv$/.test(name)) return 'ratio'
   if (name.endsWith('_pct')) return 'percent'
+  if (name.endsWith('_ms')) return 'span'
   if (/^DECIMAL\(\d+,2\)$/.test(type)) return 'usd'
   if (/^U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$/.test(type)) return 'count'
-  return /(^|_)(status|loan_program|status_class|bucket|dimension|term|category)$/.test(name)
+  return /(^|_)(name|status|loan_program|status_class|bucket|dimension|term|category)$/.test(name)
     ? 'name'
     : 'text'
 }
+
+/** Whether values of a column are numbers. */
+export function isNumeric(column: TypedColumn): boolean {
+  return !['name', 'text'].includes(meaningOf(column)) || /^(DECIMAL|DOUBLE|FLOAT)/.test(column.type)
+}
+
+/** The title of a column: its name in words, without the ending that says what values mean. */
+export const titleOfColumn = ({name}: TypedColumn) => capitalised(words(name.replace(MEANINGS, '')))
 
 /** Formats a value by the meaning of its column. */
 export function formatValue(column: TypedColumn, value: unknown): string {
@@ -194,11 +213,13 @@ export function formatValue(column: TypedColumn, value: unknown): string {
   const isNumber = /^-?\d+(\.\d+)?(e[+-]?\d+)?$/i.test(text)
   switch (meaningOf(column)) {
     case 'usd':
-      return dollars(text)
+      return isNumber ? dollars(text) : text
     case 'ratio':
       return isNumber ? ratio(text) : text
     case 'percent':
       return isNumber ? percent(Number(text)) : text
+    case 'span':
+      return isNumber ? span(Number(text)) : text
     case 'count':
       return count(text)
     case 'name':
@@ -206,28 +227,4 @@ export function formatValue(column: TypedColumn, value: unknown): string {
     case 'text':
       return column.type === '' && /^-?\d+\.\d\d$/.test(text) ? dollars(text) : text
   }
-}
-
-/** Rows of a query, formatted by the meaning of their columns. @param dealLink the page of a deal */
-export function renderMeant(
-  {columns, rows}: {columns: readonly TypedColumn[]; rows: readonly (readonly unknown[])[]},
-  dealLink: (dealId: string) => string,
-): Html {
-  if (rows.length === 0) return html`<p class="empty">No rows.</p>`
-  return table(
-    columns.map(
-      (column, index): Column<readonly unknown[]> => ({
-        title: words(column.name),
-        kind:
-          ['name', 'text'].includes(meaningOf(column)) && !/^(DECIMAL|DOUBLE)/.test(column.type)
-            ? undefined
-            : 'number',
-        cell: (row) => {
-          const text = formatValue(column, row[index])
-          return column.name === 'deal_id' && text !== '–' ? linked(text, dealLink(text)) : text
-        },
-      }),
-    ),
-    rows,
-  )
 }

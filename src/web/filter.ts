@@ -111,6 +111,9 @@ export function addressOfPart(
   return both.length === 0 ? undefined : addressOf('/deals', filter, {...changes, part: [...new Set(both)]})
 }
 
+/** The page of a deal. */
+export const addressOfDeal = (dealId: string) => `/deals/${encodeURIComponent(dealId)}`
+
 /** Parameters that say what a number counts. They differ from dimensions, which would filter the deals first. */
 export type Ask = 'against' | 'age_band' | 'beyond' | 'from' | 'in_status' | 'month' | 'term' | 'to' | 'top'
 
@@ -123,9 +126,6 @@ export function addressBehind(
   const given = Object.entries(asked).map(([name, value]): [string, string[]] => [name, [value]])
   return addressOf(`/behind/${number}`, filter, Object.fromEntries(given))
 }
-
-/** Whether deals can be filtered by this. */
-export const isDimension = (name: string) => Object.hasOwn(DIMENSIONS, name)
 
 /** The title of a dimension. */
 export const titleOf = (name: string) => DIMENSIONS[name]?.title ?? name

@@ -27,12 +27,53 @@ import {
   table,
   words,
 } from './figures.ts'
-import {type Ask, addressBehind, addressOf, addressOfPart, hiddenFields} from './filter.ts'
+import {
+  type Ask,
+  addressBehind,
+  addressOf,
+  addressOfDeal,
+  addressOfPart,
+  hiddenFields,
+  ofAllDeals,
+} from './filter.ts'
 import {type Html, html, prose} from './html.ts'
-import {addressOfDeal, listBrokenLimits} from './portfolio.ts'
-import {summaryRow} from './portfolio-parts.ts'
 import {findSeenBefore} from './reader.ts'
 import type {Overview, Page, View} from './view.ts'
+
+const limitRow = rowOf('mart.limit_status', [
+  'name',
+  'dimension',
+  'bucket',
+  'scope',
+  'exposure',
+  'limit_amount',
+  'state',
+  'breached_since',
+  'exposure_if_approved_fund',
+  'state_if_approved_fund',
+])
+
+/** The states of limits in words. */
+const STATES: Record<string, string> = {
+  breach: ' is exceeded',
+  warn: ' is nearly reached',
+  ok: ' would be exceeded',
+}
+
+/** Limits that are exceeded, nearly reached, or would be exceeded if all that is approved funded: of all deals, whatever the filter. */
+async function listBrokenLimits({whole, filter}: View): Promise<Html[]> {
+  const broken = await whole.all(
+    limitRow,
+    `from mart.limit_status where state <> 'ok' or state_if_approved_fund = 'breach'
+     order by state <> 'breach', state <> 'warn', name`,
+  )
+  return broken.map((limit) => {
+    const {name, state, scope, dimension, bucket, exposure, limit_amount, breached_since} = limit
+    const deals = addressOf('/deals', ofAllDeals(filter), {part: [scope], [dimension]: [bucket]})
+    const then = `${dollars(limit.exposure_if_approved_fund)} if all that is approved funded`
+    return html`<b class="${state === 'breach' ? 'failed' : 'warned'}">Limit ${name}${STATES[state]}</b>${breached_since && ` since ${breached_since}`}: ${linked(dollars(exposure), Number(exposure) === 0 ? undefined : deals)} of ${dollars(limit_amount)}${limit.state_if_approved_fund === 'breach' && limit.exposure_if_approved_fund !== exposure && `, ${then}`}`
+  })
+}
 
 const needRow = computedRow({deals: 'count', amount: 'sum'})
 
@@ -93,6 +134,17 @@ interface Moment {
 }
 
 const momentOf = (day: string): Moment => ({against: day, name: day, words: day})
+
+const summaryRow = rowOf('mart.portfolio_summary', [
+  'open_deals',
+  'open_amount',
+  'open_wa_ltv',
+  'pipeline_deals',
+  'pipeline_amount',
+  'funded_deals',
+  'funded_amount',
+  'funded_wa_ltv',
+])
 
 /** The figures and what moved them; the largest movements are named. */
 export async function readMorning(view: View, readBetween?: typeof readMovedBetween) {

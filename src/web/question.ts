@@ -1,3 +1,4 @@
+import type {DuckDBPreparedStatement, DuckDBValue, Json} from '@duckdb/node-api'
 import {z} from 'zod'
 import {parseJson} from '../core/json.ts'
 import {type Database, requireOneStatement, requireText} from '../store/database.ts'
@@ -123,4 +124,56 @@ export function isForViewers(name: string, viewerTables: string | undefined): bo
   return viewerTables
     .split(/\s*,\s*/)
     .some((one) => one === name || (one.endsWith('.*') && name.startsWith(one.slice(0, -1))))
+}
+
+/** Columns and rows, in order; values are exact text where a number could not hold them. */
+export interface Rows {
+  columns: {name: string; type: string}[]
+  rows: Json[][]
+}
+
+/** A longer page is of no use to a browser. */
+const MOST_CHARACTERS = 20_000_000
+
+/**
+ * Rows of a statement, no more than asked for: it ends where nobody reads on.
+ *
+ * @param params in order, or by name; a name that has none is null
+ */
+export async function readRows(
+  {connection}: Database,
+  sql: string,
+  {
+    params,
+    most = Number.POSITIVE_INFINITY,
+  }: {params?: DuckDBValue[] | Record<string, string> | undefined; most?: number | undefined},
+): Promise<Rows> {
+  const prepared = await connection.prepare(sql)
+  if (params) prepared.bind(Array.isArray(params) ? params : namedOf(prepared, params))
+  const result = await prepared.stream().finally(() => prepared.destroySync())
+  const types = result.columnTypes()
+  const columns = result.deduplicatedColumnNames().map((name, index) => ({name, type: String(types[index])}))
+  const rows: Json[][] = []
+  let characters = 0
+  for await (const chunk of result.yieldRowsJson()) {
+    for (const row of chunk.slice(0, most - rows.length)) {
+      if (most !== Number.POSITIVE_INFINITY) characters += JSON.stringify(row).length
+      if (characters > MOST_CHARACTERS)
+        throw new Error('more than 20 MB of text: ask for fewer rows or shorter values, or download them.')
+      rows.push(row)
+    }
+    if (rows.length >= most) break
+  }
+  return {columns, rows}
+}
+
+/** A value for each parameter that a statement names. */
+function namedOf(
+  prepared: DuckDBPreparedStatement,
+  params: Record<string, string>,
+): Record<string, DuckDBValue> {
+  const names = Array.from({length: prepared.parameterCount}, (_, index) => prepared.parameterName(index + 1))
+  return Object.fromEntries(
+    names.map((name) => [name, Object.hasOwn(params, name) ? (params[name] ?? null) : null]),
+  )
 }

@@ -14,7 +14,8 @@ import type {DataFolder} from '../store/data-folder.ts'
 import type {Queries} from '../store/database.ts'
 import {findCurrentRelease, type Release, readRelease} from '../store/release.ts'
 import type {Filter} from './filter.ts'
-import type {Asked, questions, Rows} from './release-questions.ts'
+import type {Rows} from './question.ts'
+import type {Asked, questions} from './release-questions.ts'
 
 /** The questions of a helper: functions of a module that its process loads. */
 type Questions = Record<string, (...about: never[]) => unknown>
@@ -203,6 +204,8 @@ export interface Reader extends Disposable {
   filesDir: string
   /** Asks a person's question; `signal` ends it, or its waiting, once nobody wants the answer any more. */
   ask(asked: Asked & {signal?: AbortSignal | undefined}): Promise<Rows>
+  /** Asks a question of our own. */
+  page(asked: Parameters<typeof questions.page>[0]): Promise<Rows>
   /** The tables of some deals, by default of all. */
   tablesOf(condition?: string): Queries
 }
@@ -250,8 +253,11 @@ export function createReader(dir: string, limits: Limits): Reader {
         free.push(worker)
       }
     })
+  const page: Reader['page'] = (asked) =>
+    withWorker((worker) => worker.ask('page', [asked], {timeoutMs: limits.timeoutMs}))
   return {
     filesDir,
+    page,
     ask({signal, ...asked}) {
       const {name} = asked.file ?? {}
       const findReason = name === undefined ? undefined : () => findTooLarge(filesDir, name, limits)
@@ -261,10 +267,7 @@ export function createReader(dir: string, limits: Limits): Reader {
     },
     tablesOf(condition) {
       const read = async (sql: string, params?: DuckDBValue[]) => {
-        const asked = {sql, params, condition}
-        const {columns, rows} = await withWorker((worker) =>
-          worker.ask('page', [asked], {timeoutMs: limits.timeoutMs}),
-        )
+        const {columns, rows} = await page({sql, params, condition})
         return rows.map((values) => Object.fromEntries(columns.map(({name}, index) => [name, values[index]])))
       }
       return {

@@ -1,6 +1,6 @@
 import {rmSync} from 'node:fs'
 import {join} from 'node:path'
-import type {DuckDBValue, Json} from '@duckdb/node-api'
+import type {DuckDBValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {closeWords, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {buildSafeRows} from '../export/csv.ts'
@@ -8,7 +8,7 @@ import {type Database, giveBackMemory, quoteLiteral, quoteName} from '../store/d
 import {openForQuestions, readRelease, readReleaseModels} from '../store/release.ts'
 import type {TableColumn} from '../store/sql.ts'
 import {createDealSet, type DealSet} from './deal-set.ts'
-import {isForViewers, parseQuestion} from './question.ts'
+import {isForViewers, parseQuestion, type Rows, readRows} from './question.ts'
 
 /** A person's question about a release. */
 export interface Asked {
@@ -20,6 +20,8 @@ export interface Asked {
   only?: string | undefined
   /** Most rows. */
   most?: number | undefined
+  /** Values of the parameters that it names, as `$month`; without one it is null. */
+  params?: Record<string, string> | undefined
   /**
    * Write the rows into this new file instead, in a format of COPY, or as the sheet of a workbook; safe, texts that a spreadsheet
    * would take for formulas get a `'` in front.
@@ -28,12 +30,8 @@ export interface Asked {
 }
 
 /** A question of our own pages. */
-type OwnQuestion = Pick<Asked, 'sql' | 'condition'> & {params: DuckDBValue[] | undefined}
-
-/** Columns and rows, in order; values are exact text where a number could not hold them. */
-export interface Rows {
-  columns: {name: string; type: string}[]
-  rows: Json[][]
+type OwnQuestion = Pick<Asked, 'sql' | 'condition' | 'most'> & {
+  params?: DuckDBValue[] | Record<string, string> | undefined
 }
 
 /** How many sets keep their tables; the least recently used one is dropped. */
@@ -44,9 +42,6 @@ const BESIDE_ENGINE_MB = 700
 
 /** The pause between two looks at the memory of the process. */
 const WATCH_MS = 50
-
-/** A longer page is of no use to a browser. */
-const MOST_CHARACTERS = 20_000_000
 
 const [dir = '', filesDir = '', spillDir = '', memoryMb = ''] = process.argv.slice(3)
 const found = readRelease(dir)
@@ -118,7 +113,7 @@ async function keepOnly({db, sets}: Instance, only: string, names: readonly stri
 /** Our own questions share an instance, which keeps their sets. */
 let shared: Promise<Instance> | undefined
 
-async function answerPage({sql, params, condition}: OwnQuestion): Promise<Rows> {
+async function answerPage({sql, params, condition, most}: OwnQuestion): Promise<Rows> {
   shared ??= open().catch((error: unknown) => {
     shared = undefined
     throw error
@@ -126,14 +121,14 @@ async function answerPage({sql, params, condition}: OwnQuestion): Promise<Rows> 
   const instance = await shared
   const names = models.map(({name}) => name).filter((name) => sql.includes(name))
   await narrow(instance, condition, names)
-  return await readRows(instance.db, sql, {params})
+  return await readRows(instance.db, sql, {params, most})
 }
 
 /**
  * A question of a person has an instance of its own: whatever it does to it, nobody else notices. The engine runs the text that was
  * looked at, with nothing around it.
  */
-async function answerPerson({sql, condition, only, most, file}: Asked): Promise<Rows> {
+async function answerPerson({sql, condition, only, most, params, file}: Asked): Promise<Rows> {
   const path = file && join(filesDir, file.name)
   await using instance = await open(path).catch((error: unknown) => {
     throw new Error('the release cannot be read: it may have been removed meanwhile.', {cause: error})
@@ -142,7 +137,7 @@ async function answerPerson({sql, condition, only, most, file}: Asked): Promise<
   const {tables, isShown} = await parseQuestion(db, sql)
   await narrow(instance, condition, tables)
   if (only !== undefined) await keepOnly(instance, only, tables)
-  if (file === undefined || path === undefined) return await readRows(db, sql, {most})
+  if (file === undefined || path === undefined) return await readRows(db, sql, {most, params})
   // Prepared unchanged, so that errors quote the given text.
   const prepared = await db.connection.prepare(sql)
   prepared.destroySync()
@@ -164,31 +159,6 @@ const described = z.object({column_name: z.string(), column_type: z.string()})
 async function listColumns(db: Database, from: string): Promise<TableColumn[]> {
   const columns = await db.all(described, `describe from ${from}`)
   return columns.map(({column_name, column_type}) => ({name: column_name, type: column_type}))
-}
-
-/** Rows of a statement, no more than asked for: it ends where nobody reads on. */
-async function readRows(
-  {connection}: Database,
-  sql: string,
-  {params, most = Number.POSITIVE_INFINITY}: {params?: DuckDBValue[] | undefined; most?: number | undefined},
-): Promise<Rows> {
-  const prepared = await connection.prepare(sql)
-  if (params) prepared.bind(params)
-  const result = await prepared.stream().finally(() => prepared.destroySync())
-  const types = result.columnTypes()
-  const columns = result.deduplicatedColumnNames().map((name, index) => ({name, type: String(types[index])}))
-  const rows: Json[][] = []
-  let characters = 0
-  for await (const chunk of result.yieldRowsJson()) {
-    for (const row of chunk.slice(0, most - rows.length)) {
-      if (most !== Number.POSITIVE_INFINITY) characters += JSON.stringify(row).length
-      if (characters > MOST_CHARACTERS)
-        throw new Error('more than 20 MB of text: ask for fewer rows or shorter values, or download them.')
-      rows.push(row)
-    }
-    if (rows.length >= most) break
-  }
-  return {columns, rows}
 }
 
 /** What is wrong, without paths, and without advice on settings, which nobody who asks can change. */

@@ -1,16 +1,15 @@
 import type {PARTS} from '../build/movement.ts'
 import {newError} from '../core/errors.ts'
 import type {Release} from '../store/release.ts'
-import {openRelease, readReleaseModels} from '../store/release.ts'
+import {openForQuestions, readReleaseModels} from '../store/release.ts'
 import {describeFindings} from './data-quality.ts'
 import {count, countOf, dollars, dollarsAtAGlance, instant, inTimeZone, ratio, signed} from './figures.ts'
 import {parseFilter} from './filter.ts'
 import {type Html, html, markup} from './html.ts'
 import {describeMove, readMorning, renderNeeds, TITLES, viewMorning} from './morning.ts'
 import {renderPage} from './page-frame.ts'
-import {viewPipeline} from './pipeline.ts'
-import {viewPortfolio} from './portfolio.ts'
-import {readPortfolio, renderQuality} from './portfolio-parts.ts'
+import {viewPage} from './pages.ts'
+import {parseQuestion, readRows} from './question.ts'
 import type {Page, View} from './view.ts'
 
 /** A release contains no present state of runs. */
@@ -37,23 +36,39 @@ async function withView<T>(release: Release, work: (view: View) => Promise<T>): 
       'RELEASE_PARTIAL',
       `Release '${release.manifest.release_id}' has no table '${lacking}': expected a whole one.`,
     )
-  await using db = await openRelease(release, {withWork: true})
+  await using db = await openForQuestions(release, {withWork: true})
   await db.run(`set search_path = 'release.main,kept.work'`)
   const query = new URLSearchParams()
-  return await work({release, tables: db, whole: db, filter: parseFilter(query), mayRead: () => true, query})
+  return await work({
+    release,
+    tables: db,
+    whole: db,
+    async ask({sql, params, most}) {
+      await parseQuestion(db, sql)
+      return await readRows(db, sql, {params, most})
+    },
+    filter: parseFilter(query),
+    mayRead: () => true,
+    query,
+  })
 }
 
 /**
- * The pages Morning, Portfolio and Pipeline of a release as one self-contained file.
+ * The pages Morning, Portfolio, Pipeline and Data quality of a release as one self-contained file.
  *
+ * @param sqlDir the folder of own models: its pages take the place of those of their names
  * @throws ConfigError `RELEASE_PARTIAL` of a release of some tables only
  */
-export function renderReport(release: Release): Promise<string> {
+export function renderReport(release: Release, sqlDir?: string): Promise<string> {
   return withView(release, async (view) => {
     const {manifest} = release
     const {release_id, as_of, checks} = manifest
-    const pages = [await viewMorning(view, NOTHING), await viewPortfolio(view), await viewPipeline(view)]
-    const {quality} = await readPortfolio(view.tables, manifest)
+    const pages = [await viewMorning(view, NOTHING)]
+    for (const name of ['portfolio', 'pipeline', 'data_quality']) {
+      const page = await viewPage(sqlDir, name, view)
+      if (page) pages.push(page)
+    }
+    const findings = describeFindings(view)
     const body = html`<main class="sheet wide">
 <h1>Portfolio report</h1>
 <ul class="facts">
@@ -63,7 +78,7 @@ export function renderReport(release: Release): Promise<string> {
 <li>all amounts in USD</li>
 </ul>
 ${pages.map(renderPart)}
-${linkless(renderQuality(quality, describeFindings(view)))}
+${findings.length > 0 && html`<div class="notice">${findings.map((finding) => html`<p>${linkless(finding)}.</p>`)}</div>`}
 <footer>Written by <code>loantape report</code>, ${manifest.generator}, from release <span class="mono">${release_id}</span>, which holds everything known at ${instant(manifest.known_at)}.</footer>
 </main>`
     return renderPage({

@@ -1,32 +1,19 @@
-import {existsSync, mkdirSync, readdirSync} from 'node:fs'
+import {existsSync, mkdirSync} from 'node:fs'
 import {join} from 'node:path'
 import type {FastifyInstance} from 'fastify'
-import {Marked, type Tokens} from 'marked'
 import {explainError} from '../core/errors.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {readWritten, writeFileAtomically} from '../store/files.ts'
 import {readTables} from '../store/sql.ts'
 import {addFormRoutes} from './actions.ts'
-import {count, figures, formatValue, renderMeant, words} from './figures.ts'
+import {renderBlock, SHAPES} from './blocks.ts'
+import {count} from './figures.ts'
 import {addressOf, hiddenFields, parseFilter} from './filter.ts'
-import {type Html, html, markup} from './html.ts'
+import {type Html, html} from './html.ts'
 import {refuse} from './http-server.ts'
-import {addressOfDeal} from './portfolio.ts'
-import {FORMATS, renderShape, SHAPES} from './tables.ts'
+import {linkOf, listNamed, NAME} from './pages.ts'
+import {FORMATS, renderRows} from './tables.ts'
 import type {AskingView, Page, View} from './view.ts'
-
-/** What people may call a page or a query: a plain name of a file. */
-const NAME = /^[\w-]{1,100}$/
-
-/** The names of the files with an ending in a folder, which need not exist, in order. */
-function listNamed(folder: string, ending: '.md' | '.sql'): string[] {
-  if (!existsSync(folder)) return []
-  return readdirSync(folder)
-    .filter((file) => file.endsWith(ending))
-    .map((file) => file.slice(0, -ending.length))
-    .filter((name) => NAME.test(name))
-    .sort()
-}
 
 /** The names of the queries that were saved: `queries/*.sql` in the data folder. */
 const listSavedQueries = ({queries}: DataFolder) => listNamed(queries, '.sql')
@@ -62,76 +49,6 @@ export function addSavedQueries(server: FastifyInstance, folder: DataFolder): vo
       return await reply.redirect(addressOf('/sql', filter, {saved: [name]}), 303)
     })
   })
-}
-
-/** Rows of a block that are shown. */
-const MOST_ROWS_OF_OWN_PAGE = 1000
-
-/** The pages in `pages/` of the folder of own models, by name. */
-const listOwnPages = (sqlDir: string | undefined) =>
-  sqlDir === undefined ? [] : listNamed(join(sqlDir, 'pages'), '.md')
-
-/** `/pages`: the pages people wrote. */
-export function viewOwnPages(sqlDir: string | undefined, {filter}: View): Page {
-  const names = listOwnPages(sqlDir)
-  const body =
-    names.length === 0
-      ? html`<p class="empty">There are none: a file <code>pages/&lt;name&gt;.md</code> in LOANTAPE_SQL_DIR is one; docs/workbench.md shows an example.</p>`
-      : html`<ul>${names.map((name) => html`<li><a href="${addressOf(`/pages/${name}`, filter)}">${name.replaceAll('_', ' ')}</a></li>`)}</ul>`
-  return {title: 'Pages', body}
-}
-
-/** `/pages/<name>`: Markdown in which a block of SQL stands for its rows; undefined of no page. */
-export async function viewOwnPage(
-  sqlDir: string | undefined,
-  name: string,
-  view: AskingView,
-): Promise<Page | undefined> {
-  if (!listOwnPages(sqlDir).includes(name)) return undefined
-  const marked = new Marked()
-  const tokens = marked.lexer(readWritten(join(sqlDir ?? '', 'pages', `${name}.md`)).toString())
-  const heading = tokens.find(
-    (token): token is Tokens.Heading => token.type === 'heading' && token.depth === 1,
-  )
-  const answers = new Map<unknown, Html>()
-  for (const token of tokens) {
-    if (token.type !== 'code') continue
-    const [language = '', shape = 'table'] = (token.lang ?? '').split(/\s+/)
-    if (language === 'sql') answers.set(token, await answerBlock(token.text, shape, view))
-  }
-  marked.use({
-    renderer: {
-      code: (token) => (answers.get(token) ?? html`<pre tabindex="0">${token.text}</pre>`).html,
-      // The page's own heading stands above it; markup of theirs is only text.
-      heading: (token) => (token === heading ? '' : false),
-      html: ({text}) => html`${text}`.html,
-      image: ({text}) => html`${text}`.html,
-      link: ({href, text}) =>
-        (/^(https?:|mailto:|[/#?])/.test(href) ? html`<a href="${href}">${text}</a>` : html`${text}`).html,
-    },
-  })
-  return {title: heading?.text ?? name.replaceAll('_', ' '), body: markup(marked.parser(tokens))}
-}
-
-async function answerBlock(sql: string, asked: string, {reader, filter}: AskingView): Promise<Html> {
-  const shape = SHAPES.find((one) => one === asked)
-  if (!shape)
-    return html`<p class="notice failed">Block '${asked}': expected one of ${SHAPES.join(', ')}.</p>`
-  try {
-    const rows = await reader.ask({sql, condition: filter.condition, most: MOST_ROWS_OF_OWN_PAGE})
-    if (shape === 'table') return renderMeant(rows, addressOfDeal)
-    if (shape !== 'number') return renderShape(rows, shape)
-    const [first] = rows.rows
-    return figures(
-      rows.columns.map((column, index) => ({
-        name: words(column.name),
-        value: formatValue(column, first?.[index]),
-        note: '',
-      })),
-    )
-  } catch (error) {
-    return html`<pre class="failed" tabindex="0">${explainError(error).message}</pre>`
-  }
 }
 
 /** Rows that are shown; a download has all. */
@@ -178,7 +95,7 @@ ${await renderForm(view, sql, {shape, failure})}`
     body: html`${form}
 <p class="downloads">${isCut ? `The first ${count(MOST)} rows.` : `${count(shown.rows.length)} ${shown.rows.length === 1 ? 'row' : 'rows'}.`} Download all: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: [sql]})}">${format.toUpperCase()}</a> `)}</p>
 ${renderSaving(view, sql)}
-${renderShape(shown, shape)}`,
+${shape === 'table' ? renderRows(shown) : renderBlock(shown, {shape, options: {}}, linkOf(filter))}`,
   }
 }
 

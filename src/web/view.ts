@@ -15,7 +15,9 @@ import {findLastCoverage} from '../sync/webhook-events.ts'
 import type {Filter} from './filter.ts'
 import type {Html} from './html.ts'
 import {listActions} from './page-actions.ts'
+import type {Rows} from './question.ts'
 import type {Reader} from './reader.ts'
+import type {Asked} from './release-questions.ts'
 
 const syncSummary = z.object({
   walk: z.object({
@@ -88,6 +90,8 @@ export interface View {
   /** The tables of all deals. */
   whole: ReleaseQueries
   filter: Filter
+  /** Asks what a block of a page asks, of the filtered deals or all. */
+  ask(asked: Pick<Asked, 'sql' | 'params' | 'most'> & {isWhole: boolean}): Promise<Rows>
   /** Whether the viewer can read a table. */
   mayRead(name: string): boolean
   /** The query parameters. */

@@ -38,12 +38,11 @@ import {
 import {addLive, describeUnderWay} from './live.ts'
 import {viewMorning, viewMoved} from './morning.ts'
 import {renderWorkbench} from './page-frame.ts'
-import {viewPipeline} from './pipeline.ts'
-import {viewPortfolio} from './portfolio.ts'
+import {viewPage, viewPages} from './pages.ts'
 import {isForViewers} from './question.ts'
 import {createReaders, findNewest, findRelease, type Reader, type Readers, RUNNING} from './reader.ts'
-import {renderRuns, renderWalks, viewRun} from './runs.ts'
-import {addSavedQueries, viewOwnPage, viewOwnPages, viewSql} from './sql.ts'
+import {renderRuns, viewRun} from './runs.ts'
+import {addSavedQueries, viewSql} from './sql.ts'
 import {viewTable, viewTables} from './tables.ts'
 import {type AskingView, type Overview, type Page, readOverview, type WebTools} from './view.ts'
 
@@ -225,8 +224,8 @@ export function addWorkbench(
       betweenOf(view.history),
     ),
   )
-  addPage('/portfolio', viewPortfolio)
-  addPage('/pipeline', viewPipeline)
+  for (const name of ['portfolio', 'pipeline'])
+    addPage(`/${name}`, (view) => viewPage(config.sqlDir, name, view))
   addPage('/deals', viewDeals)
   addPage('/behind/moved', (view) => viewMoved(view, betweenOf(view.history)))
   addPage('/behind/:id', (view, request) => viewBehind(view, idOf(request)))
@@ -242,17 +241,15 @@ export function addWorkbench(
     viewCompare(view, findNewest(tools.folder, view.release), view.history, mayAct(request)),
   )
   addPage('/books', async (view, request) =>
-    viewBooks(view, await view.history.ask('periods'), mayAct(request)),
+    viewBooks(view, await view.history.ask('periods'), {
+      mayAct: mayAct(request),
+      journal: (await viewPage(config.sqlDir, 'journal', view))?.body,
+    }),
   )
   addPage('/quarantine', (view, request) => viewQuarantine(view, view.history, mayAct(request)))
   addPage('/quarantine/:id', ({history}, request) => viewQuarantined(idOf(request), history))
-  addPage('/pages', (view) => viewOwnPages(config.sqlDir, view))
-  addPage('/pages/:id', (view, request) =>
-    viewOwnPage(config.sqlDir, idOf(request), {
-      ...view,
-      reader: view.people,
-    }),
-  )
+  addPage('/pages', (view) => viewPages(config.sqlDir, view))
+  addPage('/pages/:id', (view, request) => viewPage(config.sqlDir, idOf(request), view, {isAmongOwn: true}))
   addPage('/tables', (view) => {
     const {title, body} = viewTables(view)
     const isAll = config.webViewerToken !== undefined && config.viewerTables === undefined
@@ -278,7 +275,7 @@ export function addWorkbench(
     const body = renderRuns(overview, {
       mayAct: mayAct(request),
       heldBack: findHeldBack(tools.stateDb),
-      walks: view && (await renderWalks(view)),
+      walks: view && (await viewPage(config.sqlDir, 'walks', view))?.body,
     })
     reply.type('text/html; charset=utf-8')
     return frame('/runs', {title: 'Runs', body}, filter, overview)
@@ -360,6 +357,10 @@ function viewOf(
     people: letInTurn(people, takeTurn, caller),
     tables: askWhileThere(pages.tablesOf(filter.condition), gone),
     whole: askWhileThere(pages.tablesOf(), gone),
+    async ask({isWhole, ...asked}) {
+      gone.throwIfAborted()
+      return await pages.page({...asked, condition: isWhole ? undefined : filter.condition})
+    },
     filter,
     query,
   }

@@ -134,7 +134,8 @@ test('every published column is checked to be never null, or its comment says wh
       const filled = checks.filter(({rule}) => rule === 'not_null').flatMap(({args}) => args)
       return columns
         .filter(
-          (column) => !filled.includes(column.name) && !/\bnull\b[^.;]* (when|where|if) /i.test(column.meaning),
+          (column) =>
+            !filled.includes(column.name) && !/\bnull\b[^.;]* (when|where|if) /i.test(column.meaning),
         )
         .map((column) => `${name}.${column.name}`)
     })

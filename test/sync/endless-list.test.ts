@@ -66,7 +66,9 @@ test('a list of ever new deals and cursors ends at the growth limit, and is read
   const before = server.requests.length
   const failure = await failureOf(lab.walk(DAY_2, {config}))
   expect(failure).toMatchObject({code: 'SOURCE_ENDLESS', exitCode: 7})
-  expect(failure.message).toMatch(/1300 .*more follow: .*at most 1231\..*Nothing is concluded.*--accept growth/)
+  expect(failure.message).toMatch(
+    /1300 .*more follow: .*at most 1231\..*Nothing is concluded.*--accept growth/,
+  )
   expect(server.requests.length - before).toBe(13)
   expect(await lab.queryHistory('select count(*) as deals from deal_head')).toEqual([{deals: '100'}])
   last = 15

@@ -147,6 +147,7 @@ test('the page of a table counts different values, or says that it is about so m
       mayRead: () => true,
       tables: reader.tablesOf(),
       whole: reader.tablesOf(),
+      ask: reader.page,
       filter: parseFilter(new URLSearchParams()),
       query: new URLSearchParams(),
     }

@@ -60,7 +60,7 @@ test('rows are shown as what was asked for, and as a table where that cannot be'
     expect(await page.locator('select').inputValue()).toBe(shape)
   }
   await show('number')
-  expect(await page.locator('.figure .name').allTextContents()).toEqual(['status', 'amount'])
+  expect(await page.locator('.figure .name').allTextContents()).toEqual(['Status', 'Amount'])
   await follow(page, '/sql?as=bar&q=select+1')
   expect(await page.locator('.notice').textContent()).toContain('A chart needs a column')
   expect(await page.locator('tbody td').allTextContents()).toEqual(['1'])

@@ -84,6 +84,15 @@ test.each([
   if (path.startsWith('/data') && !path.includes('release.')) expect(operator.status, operator.text).toBe(200)
 })
 
+test('a page that comes with loantape shows a viewer no more than a page of people', async () => {
+  const page = await read('/pages/portfolio')
+  expect(page.status).toBe(200)
+  expect(page.text).toMatch(/pages\/portfolio\.md, line \d+: Query refused/)
+  expect(page.text).not.toMatch(/deal_00000|Main St/)
+  expect(page.text).toContain('1,050,000.00')
+  expect((await read('/pages/portfolio', {token: OPERATOR})).text).toContain('1,050,000.00')
+})
+
 test('what a viewer cannot read is neither in the catalogue, nor on own pages, nor told by a filter', async () => {
   const {text} = await read(query('select distinct table_name from duckdb_columns() where not internal'))
   expect(text).not.toMatch(/deal|journal|mart/)

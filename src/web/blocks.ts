@@ -1,0 +1,285 @@
+import {type Chart, renderChart} from './chart.ts'
+import {
+  bar,
+  type Column,
+  capitalised,
+  dollarsAtAGlance,
+  figures,
+  formatValue,
+  instant,
+  isNumeric,
+  linked,
+  meaningOf,
+  type TypedColumn,
+  table,
+  titleOfColumn,
+  words,
+} from './figures.ts'
+import {addressOfDeal} from './filter.ts'
+import {type Html, html} from './html.ts'
+
+/** Columns, and rows of any values. */
+export interface Block {
+  columns: readonly TypedColumn[]
+  rows: readonly (readonly unknown[])[]
+}
+type Row = Block['rows'][number]
+
+/** Turns an address that SQL wrote into that of a link; undefined where there is none. */
+export type LinkTo = (address: string) => string | undefined
+
+type Options = Readonly<Record<string, string>>
+type Render = (block: Block, linkTo: LinkTo, options: Options) => Html
+
+/** What the rows of a block can be shown as. */
+const RENDERERS = {
+  table: renderMeant,
+  number: renderFigures,
+  line: (...block) => renderDrawn('line', ...block),
+  area: (...block) => renderDrawn('area', ...block),
+  bar: (...block) => renderDrawn('bar', ...block),
+  waterfall: (...block) => renderDrawn('waterfall', ...block),
+  matrix: (block, linkTo) => renderMatrix(block, linkTo),
+  choices: renderChoices,
+  text: (block, linkTo) => renderLines('muted small', block, linkTo),
+  notice: (block, linkTo) => renderLines('notice', block, linkTo),
+} satisfies Record<string, Render>
+type Shape = keyof typeof RENDERERS
+
+export const SHAPES = Object.keys(RENDERERS) as Shape[]
+
+const OPTIONS = ['heading', 'note', 'title', 'label', 'values', 'empty', 'deals']
+
+/** What stands behind `sql` where a block begins. */
+export interface Asked {
+  shape: Shape
+  options: Options
+}
+
+/** Reads it: `table heading="By state" empty="None."`; a string says what is wrong. */
+export function parseAsked(text: string): Asked | string {
+  const words = [...text.matchAll(/([^\s=]+)(?:=("[^"]*"|\S*))?/g)]
+  const isOption = ([, , value]: RegExpExecArray) => value !== undefined
+  const [name = 'table'] = words.filter((word) => !isOption(word)).map(([word]) => word)
+  const shape = SHAPES.find((one) => one === name)
+  if (!shape) return `Block '${name}': expected one of ${SHAPES.join(', ')}.`
+  const options = words
+    .filter(isOption)
+    .map(([, key = '', value = '']) => [key, value.replace(/^"(.*)"$/, '$1')])
+  const unknown = options.find(([key = '']) => !OPTIONS.includes(key))
+  if (unknown) return `Option '${unknown[0]}': expected one of ${OPTIONS.join(', ')}.`
+  return {shape, options: Object.fromEntries(options)}
+}
+
+/** The rows of a block under its heading; a block without rows says so, or leaves nothing where `empty` is blank. */
+export function renderBlock(block: Block, {shape, options}: Asked, linkTo: LinkTo): Html {
+  const {heading, note, empty = 'No rows.'} = options
+  const isEmpty = block.rows.length === 0
+  if (isEmpty && empty === '') return html``
+  return html`${heading !== undefined && html`<h2>${heading}</h2>\n`}${note !== undefined && !isEmpty && html`<p class="muted small">${note}</p>\n`}${isEmpty ? html`<p class="empty">${empty}</p>` : RENDERERS[shape](block, linkTo, options)}\n`
+}
+
+/** What another column says of one: its link, a bar before it, its colour, or a note below it. */
+const BESIDE = /^(.+)_(href|bar|tone|note)$/
+/** What a column says of its row. */
+const OF_ROW = ['is_total', 'is_current']
+
+interface Shown extends TypedColumn {
+  of(row: Row): unknown
+  beside(row: Row, what: 'href' | 'bar' | 'tone' | 'note'): string | undefined
+  hasBar: boolean
+}
+
+/** The columns that are shown themselves. */
+function listShown({columns}: Block): Shown[] {
+  const indexOf = (wanted: string) => columns.findIndex(({name}) => name === wanted)
+  return columns.flatMap((column, index) => {
+    const {name} = column
+    if (OF_ROW.includes(name) || indexOf(BESIDE.exec(name)?.[1] ?? '') !== -1) return []
+    return {
+      ...column,
+      hasBar: indexOf(`${name}_bar`) !== -1,
+      of: (row) => row[index],
+      beside: (row, what) => {
+        const value = row[indexOf(`${name}_${what}`)]
+        return value === undefined || value === null ? undefined : String(value)
+      },
+    }
+  })
+}
+
+/** Whether a row is a total, or the current choice. */
+function isSo({columns}: Block, name: 'is_total' | 'is_current', row: Row): boolean {
+  return row[columns.findIndex((column) => column.name === name)] === true
+}
+
+/** A value by the meaning of its column; what is not there, and nothing of a number, leads nowhere. */
+function cellOf(column: Shown, row: Row, linkTo: LinkTo): Html | string {
+  const value = column.of(row)
+  const text = formatValue(column, value)
+  const isNothing = value === null || (isNumeric(column) && Number(value) === 0)
+  if (isNothing) return text
+  if (column.type === 'TIMESTAMP') return instant(text)
+  if (column.name === 'deal_id') return linked(html`<code>${text}</code>`, addressOfDeal(text))
+  const [address, tone] = [column.beside(row, 'href'), column.beside(row, 'tone')]
+  const href = address === undefined ? undefined : linkTo(address)
+  if (typeof value === 'string' && value.includes(ARROW) && meaningOf(column) === 'name')
+    return html`${value.split(ARROW).map((name, index) => html`${index > 0 && ARROW}<bdi>${words(name)}</bdi>`)}`
+  if (href === undefined && tone === undefined) return text
+  return tone === undefined ? linked(text, href) : html`<b class="${tone}">${linked(text, href)}</b>`
+}
+
+/** Names on either side of it are each written in their own direction. */
+const ARROW = ' → '
+
+/** Rows, formatted by the meaning of their columns; bars stand before the numbers that they show, the last total at the foot. */
+export function renderMeant(block: Block, linkTo: LinkTo = () => undefined): Html {
+  if (block.rows.length === 0) return html`<p class="empty">No rows.</p>`
+  const total = block.rows.findLast((row) => isSo(block, 'is_total', row))
+  const columns = listShown(block).flatMap((column): Column<Row>[] => {
+    const barOf = (row: Row) => row !== total && bar(Number(column.beside(row, 'bar')) || 0)
+    return [
+      ...(column.hasBar ? [{title: '', kind: 'bar' as const, cell: barOf}] : []),
+      {
+        title: titleOfColumn(column),
+        kind: isNumeric(column) ? 'number' : undefined,
+        cell: (row) => cellOf(column, row, linkTo),
+      },
+    ]
+  })
+  const rows = block.rows.filter((row) => row !== total)
+  const cells = table(columns, rows, total)
+  return total && columns.some(({kind}) => kind === 'bar')
+    ? html`<div class="breakdown">${cells}</div>`
+    : cells
+}
+
+/** One row as figures; with a note, an amount is shown at a glance. */
+function renderFigures(block: Block, linkTo: LinkTo): Html {
+  const [row = []] = block.rows
+  return figures(
+    listShown(block).map((column) => {
+      const value = column.of(row)
+      const [note, address] = [column.beside(row, 'note'), column.beside(row, 'href')]
+      const isGlance = note !== undefined && meaningOf(column) === 'usd' && value !== null
+      return {
+        name: titleOfColumn(column),
+        value: isGlance ? dollarsAtAGlance(String(value)) : formatValue(column, value),
+        note: note ?? '',
+        href: address === undefined || Number(value) === 0 ? undefined : linkTo(address),
+      }
+    }),
+  )
+}
+
+/** A row for each value of the first column, a column for each of the second, totals last. */
+function renderMatrix(block: Block, linkTo: LinkTo, isNewestFirst = false): Html {
+  const [place, series, value] = listShown(block)
+  if (!place || !series || !value) return refuseRows('A matrix needs three columns.', block, linkTo)
+  const keyOf = (row: Row) => JSON.stringify([isSo(block, 'is_total', row), series.of(row)])
+  const names = [...new Map(block.rows.map((row) => [keyOf(row), row]))].sort(
+    ([, a], [, b]) => Number(isSo(block, 'is_total', a)) - Number(isSo(block, 'is_total', b)),
+  )
+  const rows = [...Map.groupBy(block.rows, (row) => place.of(row)).values()]
+  const columns: Column<readonly Row[]>[] = [
+    {title: titleOfColumn(place), cell: ([row = []]) => cellOf(place, row, linkTo)},
+    ...names.map(
+      ([key, named]): Column<readonly Row[]> => ({
+        title: capitalised(words(textOf(series, named))),
+        kind: 'number',
+        cell: (own) => {
+          const row = own.find((one) => keyOf(one) === key)
+          return row ? cellOf(value, row, linkTo) : '–'
+        },
+      }),
+    ),
+  ]
+  return table(columns, isNewestFirst ? rows.toReversed() : rows)
+}
+
+/** Links beside each other, one of which is the page itself. */
+function renderChoices(block: Block, linkTo: LinkTo, {label}: Options): Html {
+  const [column] = listShown(block)
+  return html`<p class="choices">${label !== undefined && `${label} `}${block.rows.map((row) => {
+    const text = column ? formatValue(column, column.of(row)) : ''
+    const isHere = isSo(block, 'is_current', row)
+    return html`<a href="${linkTo(column?.beside(row, 'href') ?? '') ?? ''}"${isHere && html` aria-current="true"`}>${text}</a> `
+  })}</p>`
+}
+
+/** A paragraph for each row. */
+function renderLines(kind: string, block: Block, linkTo: LinkTo): Html {
+  const [column] = listShown(block)
+  return html`${block.rows.map((row) => html`<p class="${kind}">${column && cellOf(column, row, linkTo)}</p>`)}`
+}
+
+/** A chart, with its values below it where they are asked for; of one place only the values. */
+function renderDrawn(shape: Chart['shape'], block: Block, linkTo: LinkTo, {title, values}: Options): Html {
+  const parts = {...block, rows: block.rows.filter((row) => !isSo(block, 'is_total', row))}
+  const drawn = readSeries(parts, shape)
+  if (typeof drawn === 'string') return refuseRows(drawn, block, linkTo)
+  const hasOnePlace = drawn.places.length === 1 && values !== undefined
+  return html`${!hasOnePlace && renderChart({...drawn, title: title ?? drawn.title, shape})}${values !== undefined && html`<details${hasOnePlace && html` open`}><summary>${values}</summary>${renderMatrix(block, linkTo, true)}</details>`}`
+}
+
+const refuseRows = (why: string, block: Block, linkTo: LinkTo) =>
+  html`<p class="notice">${why} The rows as a table:</p>${renderMeant(block, linkTo)}`
+
+const textOf = (column: Shown, row: Row) => String(column.of(row) ?? '–')
+
+/** Series that a chart can tell apart by colour. */
+const MOST_SERIES = 7
+
+/**
+ * What a chart shows, or why there is none: the first column names the places; the numbers after it are series or, where places come
+ * more than once, the values of the one text column are.
+ */
+function readSeries(block: Block, shape: Chart['shape']): Omit<Chart, 'shape'> | string {
+  const {rows} = block
+  const [first, ...others] = listShown(block)
+  const numbers = others.filter(isNumeric)
+  const texts = others.filter((column) => !isNumeric(column))
+  const [number] = numbers
+  if (!first || !number) return 'A chart needs a column that names the places, and numbers after it.'
+  // Stacked, nothing is none.
+  const nothing = shape === 'area' ? 0 : null
+  const valueAt = (row: Row | undefined, column: Shown) => {
+    const value = row && column.of(row)
+    if (value === undefined || value === null) return nothing
+    return meaningOf(column) === 'percent' ? Number(value) / 100 : Number(value)
+  }
+  const places = [...new Set(rows.map((row) => textOf(first, row)))]
+  const shown = {unit: unitOf(numbers), places: places.map(words)}
+  const [text] = texts
+  const names = text ? [...new Set(rows.map((row) => textOf(text, row)))] : []
+  const isOne = numbers.length === 1 && texts.length === 1
+  if (places.length === rows.length && !(isOne && names.length === 1))
+    return {
+      ...shown,
+      title: numbers.map(({name}) => name).join(', '),
+      series: numbers.map((column) => ({
+        name: words(column.name),
+        values: rows.map((row) => valueAt(row, column)),
+      })),
+    }
+  if (!text || !isOne)
+    return `'${first.name}' has the same value in several rows: a chart needs one row for each, or beside it one text column, whose values are the series, and one number.`
+  if (names.length > MOST_SERIES)
+    return `'${text.name}' has ${names.length} values: a chart can show ${MOST_SERIES} series.`
+  const rowOf = new Map(rows.map((row) => [JSON.stringify([textOf(first, row), textOf(text, row)]), row]))
+  if (rowOf.size < rows.length)
+    return `'${first.name}' and '${text.name}' have the same values in several rows: a chart needs one row for each.`
+  return {
+    ...shown,
+    title: `${number.name} by ${text.name}`,
+    series: names.map((name) => ({
+      name: words(name),
+      values: places.map((place) => valueAt(rowOf.get(JSON.stringify([place, name])), number)),
+    })),
+  }
+}
+
+function unitOf(columns: readonly Shown[]): Chart['unit'] {
+  const isAll = (...meanings: string[]) => columns.every((column) => meanings.includes(meaningOf(column)))
+  return isAll('usd') ? 'usd' : isAll('ratio', 'percent') ? 'ratio' : 'number'
+}

@@ -1,0 +1,202 @@
+import {readdirSync, readFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {requireRelease} from '../../src/store/release.ts'
+import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
+import type {WebSide} from '../../src/web/http-server.ts'
+import {renderReport} from '../../src/web/report.ts'
+import {startWeb} from '../../src/web/web-server.ts'
+import {writeSqlFolder} from '../build/folder.ts'
+import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
+import {expectNumbersToLead} from './page-numbers.ts'
+
+const SHIPPED = readdirSync(join(import.meta.dirname, '../../pages')).map((file) => file.replace(/\.md$/, ''))
+
+const FENCE = '```'
+const block = (asked: string, sql: string) => `${FENCE}sql ${asked}\n${sql}\n${FENCE}\n\n`
+
+const PAGE = `# By state & more
+
+See [Texas](/portfolio?state=TX) and [elsewhere](//example.com/x), [up](/.//example.com), [on](/\\example.com), [odd](//[).
+
+## What's open
+
+${block(
+  'table',
+  `select
+  coalesce(state, 'All') as "where_name",
+  '/deals?part=open' || coalesce('&state=' || url_encode(state), '') as "where_name_href",
+  sum(loan_amount) as amount,
+  100 * (sum(loan_amount) / max(sum(loan_amount)) over ()) as amount_bar,
+  count(*) as deals,
+  '/deals?part=open' || coalesce('&state=' || url_encode(state), '') as deals_href,
+  count(*) filter (where status = 'closing') as closing,
+  '/deals?status=closing' as closing_href,
+  'warned' as deals_tone,
+  state is null as is_total
+from core.deal
+group by rollup (state)
+order by is_total, state`,
+)}${block('table deals=all heading="All of them"', `select count(*) as deals, '/deals?part=open' as deals_href from core.deal`)}${block(
+  'number',
+  `select sum(loan_amount) as exact, sum(loan_amount) as "at a glance", usd(sum(loan_amount)) as "at a glance_note" from core.deal`,
+)}${block('choices label="Show"', `select unnest(['a', 'b']) as name, '/pages/more?show=' || name as name_href, name = $show as is_current`)}${block(
+  'text',
+  `select 'asked for ' || coalesce($show, 'nothing') || ', and ' || counted(1, 'deal') || ' of ' || pct(61.44) as words`,
+)}${block('notice empty=""', 'select 1 where false')}${block('table heading="Nothing" empty="None at all."', 'select 1 where false')}${block(
+  'line title="Two months" values="Exactly"',
+  `select * from (values ('2026-01', 'a', 0.1::decimal(38, 2), false), ('2026-01', 'All', 0.3, true), ('2026-02', 'a', 12345678901234567890123456789012.34, false)) as t(month, series, amount, is_total)`,
+)}${block('matrix', 'select 1 as x')}${block('table colour=red', 'select 1')}${block('table', 'select 1\nfrom nowhere')}`
+
+let lab: Lab
+let stateDb: StateDb
+let side: WebSide
+let own: ReturnType<typeof writeSqlFolder>
+
+beforeAll(async () => {
+  lab = await createLab({tables: 'all'})
+  const {store} = lab.service
+  store.insert([
+    ...someDeals(4, {status: 'funded'}),
+    aDeal(5, {propertyAddress: '5 Ocean Ct, Miami, FL 33101', loanAmountCents: 1n}),
+  ])
+  await lab.sync('2026-03-02T23:30:00-05:00')
+  stateDb = openStateDb(lab.folder.stateDb)
+  own = writeSqlFolder({'pages/more.md': PAGE, 'pages/pipeline.md': '# Our pipeline\n\nIt is *empty*.\n'})
+  const tools = {stateDb, folder: lab.folder, jobs: [], env: lab.env}
+  side = await startWeb({...lab.config, webPort: 0, sqlDir: own.path}, tools, lab.createWorld())
+})
+
+afterAll(async () => {
+  await side[Symbol.asyncDispose]()
+  stateDb[Symbol.dispose]()
+  own[Symbol.dispose]()
+  await lab[Symbol.asyncDispose]()
+})
+
+async function read(path: string): Promise<string> {
+  const answer = await fetch(side.url + path)
+  expect(answer.status, path).toBe(200)
+  const text = await answer.text()
+  return text.slice(text.indexOf('<main'), text.indexOf('</main>'))
+}
+
+test('a column beside another is its link, bar or colour, and a total stands at the foot', async () => {
+  const page = await read('/pages/more')
+  expect(page).toContain('<h1>By state &amp; more</h1>')
+  expect(page).toContain('<h2 id="whats-open">What&#39;s open</h2>')
+  const [table = ''] = /<table>.*?<\/table>/s.exec(page) ?? []
+  expect([...table.matchAll(/<th [^>]*>([^<]*)/g)].map(([, title]) => title)).toEqual([
+    'Where',
+    'Amount',
+    'Deals',
+    'Closing',
+  ])
+  expect(table).toContain('<a href="/deals?state=FL&amp;part=open">FL</a>')
+  expect(table).toContain('<b class="warned"><a href="/deals?state=FL&amp;part=open">1</a></b>')
+  expect(table, 'nothing leads nowhere').not.toContain('status=closing')
+  expect(table.match(/<svg/g), 'a total has no bar').toHaveLength(2)
+  expect(table).toMatch(/<tfoot><tr><td><a href="\/deals\?part=open">All<\/a><\/td>.*\$1,400,000\.01/s)
+  expect(await expectNumbersToLead(side.url, '/pages/more')).toBeGreaterThan(3)
+})
+
+test('links of a page carry the filters of the address along, those of all deals do not', async () => {
+  const page = await read('/pages/more?state=FL&part=pipeline')
+  expect(page).toContain(
+    '<a href="/portfolio?part=pipeline&amp;state=TX">Texas</a> and elsewhere, up, on, odd.',
+  )
+  expect(page).toContain('<a href="/deals?part=pipeline&amp;state=FL">1</a>')
+  expect(page).toMatch(/All of them<\/h2>.*<a href="\/deals\?part=open">5<\/a>/s)
+  expect(await expectNumbersToLead(side.url, '/pages/more?state=FL')).toBe(3)
+})
+
+test('parameters of the address are those of its SQL, whatever they hold', async () => {
+  expect(await read('/pages/more')).toContain('asked for nothing, and 1 deal of 61.4 %')
+  const chosen = await read('/pages/more?show=b')
+  expect(chosen).toContain('asked for b,')
+  expect(chosen).toContain(
+    'Show <a href="/pages/more?show=a">a</a> <a href="/pages/more?show=b" aria-current="true">b</a>',
+  )
+  expect(await read(`/pages/more?show=${encodeURIComponent(`' || (select 1) --<b>`)}`)).toContain(
+    'asked for &#39; || (select 1) --&lt;b&gt;,',
+  )
+})
+
+test('amounts are exact, and at a glance where a note has them', async () => {
+  const figures = (await read('/pages/more?state=FL')).replaceAll(/<[^>]+>/g, ' ').replaceAll(/\s+/g, ' ')
+  expect(figures).toContain('Exact $0.01 At a glance $0.01 $0.01')
+  const all = (await read('/pages/more')).replaceAll(/<[^>]+>/g, ' ').replaceAll(/\s+/g, ' ')
+  expect(all).toContain('Exact $1,400,000.01 At a glance $1.4M $1,400,000.01')
+  expect(all).toContain('2026-02 $12,345,678,901,234,567,890,123,456,789,012.34 –')
+})
+
+test('a chart leaves totals out, and its values come with them, the newest first', async () => {
+  const page = await read('/pages/more')
+  const [, option = ''] = /aria-label="Two months"[^>]* data-option="([^"]*)"/.exec(page) ?? []
+  expect(JSON.parse(option.replaceAll('&quot;', '"'))).toMatchObject({series: [{name: 'a'}]})
+  const [, values = ''] = /<summary>Exactly<\/summary>(.*?)<\/details>/s.exec(page) ?? []
+  expect(
+    values
+      .replaceAll(/<[^>]+>/g, ' ')
+      .replaceAll(/\s+/g, ' ')
+      .trim(),
+  ).toMatch(/^Month A All 2026-02 \S+ – 2026-01 \$0\.10 \$0\.30$/)
+})
+
+test('a block that fails says where and why, one without rows what it is told to, and the rest stands', async () => {
+  const page = await read('/pages/more')
+  const lineOf = (text: string) => PAGE.slice(0, PAGE.indexOf(text)).split('\n').length
+  expect(page).toContain(`pages/more.md, line ${lineOf('from nowhere')}: Query refused: Catalog Error`)
+  expect(page).toContain(
+    `pages/more.md, line ${lineOf('sql table colour')}: Option &#39;colour&#39;: expected one of`,
+  )
+  expect(page).toContain('A matrix needs three columns.')
+  expect(page).toMatch(/<h2>Nothing<\/h2>\s*<p class="empty">None at all\.<\/p>/)
+  expect(page).not.toContain('<p class="notice"></p>')
+})
+
+test('a page of the name of one that comes with loantape takes its place, also in the report', async () => {
+  expect(await read('/pipeline')).toMatch(/<h1>Our pipeline<\/h1>.*It is <em>empty<\/em>\./s)
+  expect(await read('/portfolio')).toContain('Open deals by loan program')
+  const report = await renderReport(requireRelease(lab.folder), own.path)
+  expect(report).toContain('<h2 class="part">Our pipeline</h2>')
+  expect(report).toContain('Open deals by loan program')
+  const pages = await read('/pages')
+  expect(pages).toContain('>more</a>')
+  expect(pages).toContain('<summary>pages/portfolio.md</summary>')
+  expect(pages).not.toContain('<summary>pages/pipeline.md</summary>')
+})
+
+test('the page that the documentation shows answers', async () => {
+  const docs = readFileSync(join(import.meta.dirname, '../../docs/workbench.md'), 'utf8')
+  const [, text = ''] = /^````markdown\n(.*?)^````$/ms.exec(docs) ?? []
+  using shown = writeSqlFolder({'pages/shown.md': text})
+  const tools = {stateDb, folder: lab.folder, jobs: [], env: lab.env}
+  await using other = await startWeb(
+    {...lab.config, webPort: 0, sqlDir: shown.path},
+    tools,
+    lab.createWorld(),
+  )
+  const page = await (await fetch(`${other.url}/pages/shown`)).text()
+  expect(page).not.toContain('class="failed"')
+  expect(page).toMatch(/<tfoot>.*All.*\$1,400,000\.01/)
+})
+
+test.each(SHIPPED)('a copy of %s is as the page itself, whose blocks all answer', async (name) => {
+  const text = readFileSync(join(import.meta.dirname, `../../pages/${name}.md`), 'utf8')
+  using copied = writeSqlFolder({'pages/copy.md': text})
+  const tools = {stateDb, folder: lab.folder, jobs: [], env: lab.env}
+  await using other = await startWeb(
+    {...lab.config, webPort: 0, sqlDir: copied.path},
+    tools,
+    lab.createWorld(),
+  )
+  const bodyOf = async (path: string) => {
+    const page = await (await fetch(other.url + path)).text()
+    return page.slice(page.indexOf('<div class="written">'), page.indexOf('</main>'))
+  }
+  const copy = await bodyOf('/pages/copy?part=funded')
+  expect(copy).not.toContain('class="failed"')
+  const path = ['portfolio', 'pipeline'].includes(name) ? `/${name}` : `/pages/${name}`
+  expect(copy).toBe(await bodyOf(`${path}?part=funded`))
+})
