@@ -1,29 +1,44 @@
 import {existsSync} from 'node:fs'
-import {join} from 'node:path'
-import {type Act, createPerformer, listGivenUp} from '../accounting/acts.ts'
-import {listAllBatches} from '../accounting/issued.ts'
+import {basename, join} from 'node:path'
+import {z} from 'zod'
+import {type Act, actSchema, applyAct, createPerformer, listGivenUp} from '../accounting/acts.ts'
+import {listAllBatches, markHandedOver} from '../accounting/issued.ts'
 import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import {signedBy} from '../books/close-period.ts'
+import {isHandedOver} from '../books/issue.ts'
 import type {Config} from '../core/config.ts'
 import {LoantapeError, newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import type {World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, hasStores, listNames, requireWritable} from '../store/data-folder.ts'
+import {digestFileNow} from '../store/files.ts'
 import {
   type Disagreement,
   findHead,
   findRecorded,
+  findTape,
+  findTapeKey,
   listLosses,
   listRecorded,
+  listTapes,
+  noteTape,
+  noteTapeKey,
+  noteUnit,
   type RecordedUnit,
+  readFact,
   refuse,
+  requireFolderId,
   short,
   type TapeRow,
+  writeFact,
 } from '../store/recorded.ts'
 import {findCurrentRelease, type Release} from '../store/release.ts'
 import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
+import {openTape, readTapeHeader} from '../store/tape.ts'
+import type {TapeKey} from '../store/tape-format.ts'
 import {compareWarehouse, planCatchUp, readStand} from '../sync/catch-up.ts'
-import {catchUpState} from './record-state.ts'
+import {isOfActs, textOf} from '../sync/tape-units.ts'
+import {findReadKey, isHistory, listTapeFiles, parseOutcome, readLast} from '../sync/tapes.ts'
 
 /**
  * Compares every store with the tapes; see `bringUpToDate` (record.ts).
@@ -162,4 +177,295 @@ function tryRelease(folder: DataFolder): Release | undefined {
     if (error instanceof LoantapeError) return undefined
     throw error
   }
+}
+
+/** Whether the state database holds a tape as finished and kept. */
+const isKept = ({ended_at, removed_at, outcome}: TapeRow) =>
+  ended_at !== null && removed_at === null && outcome !== 'lost'
+
+/** Whether the file of a kept tape is missing or cut off. */
+const isMissing = (files: ReadonlyMap<string, number>, row: TapeRow) =>
+  isKept(row) && (files.get(row.path) ?? 0) < (row.bytes ?? 0)
+
+/**
+ * Brings the state database up to date with the tapes: reads tapes that are new to it, or longer than it knows, and applies the
+ * acts on them. Changes nothing if there are problems.
+ *
+ * @param request.fillsGaps records missing units as gaps
+ */
+function catchUpState(
+  config: Config,
+  folder: DataFolder,
+  stateDb: StateDb,
+  {log}: World,
+  {fillsGaps = false}: {fillsGaps?: boolean} = {},
+): Pick<Backlog, 'problems' | 'gaps' | 'gone'> {
+  const key = findReadKey(config, folder)
+  return inStateTransaction(stateDb, () => {
+    const backlog = readBacklog(folder, stateDb, {key, fillsGaps})
+    if (backlog.problems.length > 0) return backlog
+    storeBacklog(folder, stateDb, backlog)
+    const {units} = backlog
+    if (units.length > 0)
+      log.warn(
+        {count: units.length, reason: `units ${units[0]?.no} to ${units.at(-1)?.no}`},
+        'the state database was behind the tapes: their units and acts were applied again',
+      )
+    return backlog
+  })
+}
+
+/** A unit as found on its tape. */
+interface FoundUnit extends RecordedUnit {
+  previous: string | null
+  isHistory: boolean
+  act?: Act
+}
+
+interface Backlog {
+  folderId: string | undefined
+  /** The units to add to the record, in order. */
+  units: FoundUnit[]
+  /** The units among them that are on no tape. */
+  gaps: RecordedUnit[]
+  /** Tapes that are new to the state database, or longer than it knows. */
+  tapes: FoundTape[]
+  /** Tapes that lack a unit of the record. */
+  gone: TapeRow[]
+  problems: Disagreement[]
+}
+
+type Complain = (store: string, problem: string, losses?: string[]) => void
+
+interface FoundTape {
+  unit: string
+  path: string
+  fingerprint: string
+  begunAt: string
+  units: FoundUnit[]
+  bytes: number
+  /** Of its last line. */
+  chain: string
+  outcome: string
+  /** Whether its last line ends a unit. */
+  isEnded: boolean
+}
+
+const beginSchema = z.object({unit: z.string(), kind: z.string(), begun_at: z.string()})
+
+function readBacklog(
+  folder: DataFolder,
+  stateDb: StateDb,
+  {key, fillsGaps}: {key: TapeKey | undefined; fillsGaps: boolean},
+): Backlog {
+  const files = listTapeFiles(folder)
+  const rows = listTapes(stateDb)
+  const problems: Disagreement[] = []
+  const complain: Complain = (store, problem, losses = []) => problems.push({store, problem, losses})
+  const recorded = listRecorded(stateDb)
+  const head = findHead(stateDb)
+  let folderId = readFact(stateDb, 'folder_id')
+
+  const known = new Map(rows.map((row) => [row.path, row]))
+  const tapes: FoundTape[] = []
+  for (const [path, size] of files) {
+    const row = known.get(path)
+    if (row && !(isKept(row) && size > (row.bytes ?? 0))) continue
+    const header = readTapeHeader(join(folder.root, path))
+    if (!header) {
+      if (!row) complain('tape', `${path} is not a tape.`)
+      continue
+    }
+    folderId ??= header.folderId
+    if (header.folderId !== folderId) {
+      complain(
+        'tape',
+        `${path} belongs to data folder ${header.folderId}; the state database is that of ${folderId}.`,
+      )
+      continue
+    }
+    if (!key || key.fingerprint !== header.fingerprint) {
+      complain(
+        'tape',
+        `the state database does not know ${path}, and its key ${header.fingerprint} is not at hand to read it.`,
+      )
+      continue
+    }
+    const found = readFound(folder, path, key)
+    if (typeof found === 'string') complain('tape', `${path}: ${found}.`)
+    else tapes.push(found)
+  }
+  const givenUp = new Set(
+    tapes.flatMap(({units: own}) =>
+      own.flatMap(({act}) => (act?.act === 'went on' ? act.tapes.map(({unit}) => unit) : [])),
+    ),
+  )
+  const missing = rows.filter((row) => isMissing(files, row) && !givenUp.has(row.unit))
+  if (missing.length > 0) {
+    const units = recorded.filter(({tape}) => missing.some(({unit}) => unit === tape))
+    const names = missing
+      .slice(0, 3)
+      .map(({path}) => (files.has(path) ? `${path} is cut off` : `${path} is not there`))
+    complain(
+      'tape',
+      `the state database knows ${quantity(missing.length, 'tape')} that ${missing.length === 1 ? 'is' : 'are'} missing or cut off: ${names.join(', ')}${missing.length > 3 ? ', …' : ''}. It stands at unit ${head.no} of the record (${short(head.chain)}).`,
+      units.map(({chain}) => chain),
+    )
+  }
+  const cut = key && problems.length === 0 ? checkUnfinished(folder, {rows, recorded}, key, complain) : []
+  const {units, gaps} =
+    problems.length > 0 && !fillsGaps
+      ? {units: [], gaps: []}
+      : chainUp(recorded, tapes, {complain, fillsGaps})
+  return {folderId, units, gaps, tapes, gone: [...missing, ...cut], problems}
+}
+
+/** Complains about unfinished tapes that lack a unit of the record, and returns them. */
+function checkUnfinished(
+  folder: DataFolder,
+  {rows, recorded}: {rows: readonly TapeRow[]; recorded: readonly RecordedUnit[]},
+  key: TapeKey,
+  complain: Complain,
+): TapeRow[] {
+  return rows.filter((row) => {
+    if (row.ended_at !== null || row.removed_at !== null || row.fingerprint !== key.fingerprint) return false
+    const last = recorded.findLast(({tape}) => tape === row.unit)
+    // The tape of a walk ends with an outcome; that of a day may continue after one.
+    if (last?.kind !== 'walk' || readLast(folder, row, key)?.chain === last.chain) return false
+    complain('tape', `${row.path} lacks unit ${last.no} of the record, its end.`, [last.chain])
+    return true
+  })
+}
+
+/** Reads a tape. @returns its units, or its problem */
+function readFound(folder: DataFolder, path: string, key: TapeKey): FoundTape | string {
+  const unit = basename(path, '.jsonl.zst')
+  const units: FoundUnit[] = []
+  let [kind, begunAt, outcome, isEnded] = ['', '', '', false]
+  let act: Act | undefined
+  const {lines, end} = openTape(join(folder.root, path), key)
+  for (const line of lines) {
+    const {frame} = line
+    isEnded = frame.frame === 'outcome'
+    if (frame.frame === 'begin') {
+      const begin = beginSchema.parse(frame)
+      if (begin.unit !== unit) return `it is the tape of '${begin.unit}', copied or renamed`
+      begunAt ||= begin.begun_at
+      kind = begin.kind
+      act = undefined
+    }
+    if (frame.frame === 'act') act = actSchema.parse(JSON.parse(textOf(line)))
+    if (frame.frame !== 'outcome') continue
+    const {no, previous, outcome: how} = parseOutcome(line)
+    const isOfHistory = isHistory(kind, how)
+    units.push({no, previous, tape: unit, kind, chain: line.chain, isHistory: isOfHistory, ...(act && {act})})
+    outcome = how
+  }
+  const {problem, bytes, chain} = end
+  // The tape of a killed walk may be torn at its end, which the next run cuts off.
+  if (problem !== null && isEnded) return problem
+  if (begunAt === '') return 'it holds nothing'
+  return {unit, path, fingerprint: key.fingerprint, begunAt, units, bytes, chain, outcome, isEnded}
+}
+
+/**
+ * Appends units to the record, each after the one that it names; units of tapes that were removed or given up keep their place.
+ */
+function chainUp(
+  recorded: readonly RecordedUnit[],
+  tapes: readonly FoundTape[],
+  {complain, fillsGaps}: {complain: Complain; fillsGaps: boolean},
+): {units: FoundUnit[]; gaps: RecordedUnit[]} {
+  const standing = new Map(recorded.map((unit) => [unit.no, unit]))
+  const found = tapes.flatMap(({units}) => units).sort((a, b) => a.no - b.no)
+  const gone = found.flatMap(({act}) =>
+    act?.act === 'tapes pruned' || act?.act === 'went on'
+      ? act.tapes.flatMap(({unit, units}) =>
+          units.map((one) => ({...one, tape: unit, previous: null, isHistory: false})),
+        )
+      : [],
+  )
+  const goneNos = new Set(gone.map(({no}) => no))
+  const all = new Map<number, FoundUnit>(gone.map((unit) => [unit.no, unit]))
+  for (const unit of found) {
+    const other = standing.get(unit.no) ?? (goneNos.has(unit.no) ? undefined : all.get(unit.no))
+    if (other && other.chain !== unit.chain) {
+      complain(
+        'state.sqlite',
+        `it has ${other.tape} as unit ${unit.no} of the record (${short(other.chain)}), and the tapes have ${unit.tape} (${short(unit.chain)}): they diverged. If the tapes are right, move state.sqlite elsewhere: it is computed again from them.`,
+      )
+      return {units: [], gaps: []}
+    }
+    all.set(unit.no, unit)
+  }
+  const units: FoundUnit[] = []
+  const gaps: FoundUnit[] = []
+  const added = [...all.values()].filter(({no}) => !standing.has(no)).sort((a, b) => a.no - b.no)
+  // Their acts can only come from the state database of that time.
+  const unknown = added.filter(({no, tape}) => goneNos.has(no) && isOfActs(tape))
+  const [first] = unknown
+  if (first && fillsGaps) gaps.push(...unknown)
+  else if (first)
+    complain(
+      'state.sqlite',
+      `it lacks ${quantity(unknown.length, 'act')} of the record on tapes that were given up, from unit ${first.no} on: their entries would be issued, or their months closed, a second time. Put a later state database from a backup in its place.`,
+      unknown.map(({chain}) => chain),
+    )
+  let before = recorded.at(-1)
+  for (const unit of added) {
+    for (let no = (before?.no ?? 0) + 1; fillsGaps && no < unit.no; no += 1) {
+      const chain = no === unit.no - 1 ? (unit.previous ?? `lost ${no}`) : `lost ${no}`
+      before = {no, tape: `lost ${no}`, kind: 'act', chain}
+      gaps.push({...before, previous: null, isHistory: false})
+      units.push({...before, previous: null, isHistory: false})
+    }
+    const isNext = unit.no === (before?.no ?? 0) + 1
+    const isLinked = goneNos.has(unit.no) || unit.previous === (before?.chain ?? null)
+    if (!isNext || !isLinked) {
+      complain(
+        'tape',
+        `unit ${unit.no} of the record, ${unit.tape}, follows ${short(unit.previous)}, and before it there is ${before ? `unit ${before.no}, ${before.tape} (${short(before.chain)})` : 'nothing'}: the units between are missing.`,
+      )
+      return {units: [], gaps: []}
+    }
+    units.push(unit)
+    before = unit
+  }
+  return {units, gaps}
+}
+
+function storeBacklog(folder: DataFolder, stateDb: StateDb, {folderId, units, tapes}: Backlog): void {
+  if (folderId !== undefined) writeFact(stateDb, 'folder_id', folderId)
+  requireFolderId(stateDb)
+  for (const tape of tapes) {
+    const {unit, path, fingerprint, begunAt: begun_at, chain: head, bytes, outcome, isEnded} = tape
+    const row = {unit, path, fingerprint, begun_at, bytes}
+    const ended = {
+      ended_at: begun_at,
+      outcome,
+      head,
+      sha256: isEnded ? digestFileNow(join(folder.root, path)) : '',
+    }
+    noteTape(stateDb, {...row, outcome: null, head: null, sha256: null, ...(isEnded && ended)})
+  }
+  for (const {previous: _, isHistory: history, act, ...unit} of units) {
+    if (!findTape(stateDb, unit.tape)) noteGone(stateDb, unit.tape)
+    noteUnit(stateDb, unit, history)
+    if (act) applyAct(stateDb, act)
+  }
+  if (units.some(({act}) => act)) {
+    for (const batch of listAllBatches(stateDb))
+      if (isHandedOver(folder, batch)) markHandedOver(stateDb, batch, true)
+  }
+  const last = tapes.toSorted((a, b) => (a.begunAt < b.begunAt ? -1 : 1)).at(-1)
+  if (last && findTapeKey(stateDb) === undefined)
+    noteTapeKey(stateDb, {fingerprint: last.fingerprint, since: last.begunAt, why: null})
+}
+
+/** Adds a tape that is known only from the act that removed it or gave it up. */
+function noteGone(stateDb: StateDb, unit: string): void {
+  noteTape(stateDb, {
+    ...{unit, path: `tape/${unit}`, fingerprint: '', begun_at: '', ended_at: '', outcome: 'removed'},
+    ...{head: '', bytes: 0, sha256: '', removed_at: ''},
+  })
 }
