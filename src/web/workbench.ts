@@ -2,16 +2,19 @@ import {once} from 'node:events'
 import {readFileSync, realpathSync} from 'node:fs'
 import {findPackageJSON} from 'node:module'
 import {dirname, join} from 'node:path'
+import {Readable} from 'node:stream'
 import {fileURLToPath, pathToFileURL} from 'node:url'
 import type {FastifyInstance, FastifyReply, FastifyRequest} from 'fastify'
 import {z} from 'zod'
 import type {readMovedBetween} from '../build/movement.ts'
+import {sleepUntilStopped} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {explainError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import type {World} from '../core/types.ts'
 import {isDemoFolder} from '../store/data-folder.ts'
 import type {Queries} from '../store/database.ts'
+import {findLockHolder, type LockHolder} from '../store/lock.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import {findHeldBack} from './actions.ts'
 import {viewBehind} from './behind.ts'
@@ -26,17 +29,20 @@ import {type History, readHistory} from './history.ts'
 import {type Html, html} from './html.ts'
 import {
   askerOf,
+  createPlaces,
   createTurns,
   hangUpOf,
   isOperator,
+  LIVE_PATH,
   markBusy,
   networkOf,
   PLACES,
   refuse,
+  refuseBusy,
   type TakeTurn,
 } from './http-server.ts'
-import {addLive, describeUnderWay} from './live.ts'
 import {viewMorning, viewMoved} from './morning.ts'
+import {listOpenActions, type PageAction} from './page-actions.ts'
 import {renderWorkbench} from './page-frame.ts'
 import {viewPage, viewPages} from './pages.ts'
 import {isForViewers} from './question.ts'
@@ -414,6 +420,54 @@ function askWhileThere({all, first, one}: Queries, gone: AbortSignal): Queries {
     async one(...asked) {
       gone.throwIfAborted()
       return await one(...asked)
+    },
+  }
+}
+
+const EVERY_MS = 1000
+
+/** Most open streams, in total and per address. */
+const STREAMS = {all: 20, each: 4}
+
+/** A stream ends after this time; an open page then begins another. */
+const LONGEST_MS = 600_000
+
+/** What is going on, in words: a run, or an action that has not begun one or is ending. */
+function describeUnderWay(
+  holder: LockHolder | undefined,
+  action: PageAction | undefined,
+): {running: boolean; words: string} {
+  if (holder) return {running: true, words: `${holder.command}: ${holder.progress}`}
+  return action ? {running: true, words: action.command} : {running: false, words: 'idle'}
+}
+
+/** Adds `/runs/live`: server-sent events of the run under way. */
+function addLive(server: FastifyInstance, {stateDb}: WebTools, world: World): Disposable {
+  const closing = new AbortController()
+  const enter = createPlaces(STREAMS)
+  async function* tell(gone: AbortSignal): AsyncGenerator<string> {
+    const until = world.realClock.now() + LONGEST_MS
+    const signal = AbortSignal.any([closing.signal, gone])
+    let told = ''
+    while (!signal.aborted && world.realClock.now() < until) {
+      const news = JSON.stringify(
+        describeUnderWay(findLockHolder(stateDb, world), listOpenActions(stateDb)[0]),
+      )
+      // A comment keeps the connection alive.
+      yield news === told ? ':\n\n' : `data: ${news}\n\n`
+      told = news
+      await sleepUntilStopped(world.realClock, EVERY_MS, signal)
+    }
+  }
+  server.get(LIVE_PATH, async (request, reply) => {
+    const leave = enter(networkOf(request))
+    if (!leave) return refuseBusy(request, reply, 'Too many pages watch the run under way.')
+    reply.raw.once('close', leave)
+    return reply.type('text/event-stream').send(Readable.from(tell(hangUpOf(reply))))
+  })
+  return {
+    [Symbol.dispose]() {
+      closing.abort()
     },
   }
 }
