@@ -4,12 +4,14 @@ import {defineConfig, type ViteUserConfig} from 'vitest/config'
 import {BaseSequencer, type TestSpecification} from 'vitest/node'
 import {COMPILE_CACHE, keepTemporaryFilesInMemory} from './test/support/temporary.ts'
 
-/** Proofs are short files that take minutes: at the end the other workers would wait for them. */
-class ProofsFirst extends BaseSequencer {
+/** Short files that take long, some before their first test: at the end, the other workers would wait for them. */
+const LONG = /\/test\/(proof\/|build\/model-cases|cli\/(fleet|serve)|web\/callers)/
+
+class LongFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
-    const isProof = ({moduleId}: TestSpecification) => moduleId.includes('/test/proof/')
+    const isLong = ({moduleId}: TestSpecification) => LONG.test(moduleId)
     const sorted = await super.sort(files)
-    return [...sorted.filter(isProof), ...sorted.filter((file) => !isProof(file))]
+    return [...sorted.filter(isLong), ...sorted.filter((file) => !isLong(file))]
   }
 }
 
@@ -28,7 +30,7 @@ const config: ViteUserConfig = defineConfig({
     isolate: false,
     // Four get into each other’s way on two cores.
     maxWorkers: 3,
-    sequence: {sequencer: ProofsFirst},
+    sequence: {sequencer: LongFirst},
     // The only limit there is: what a test waits for happens, or this ends it, on the slowest machine too.
     testTimeout: 1_800_000,
     hookTimeout: 1_800_000,
