@@ -225,7 +225,9 @@ export async function rebuildWarehouse(
     const temporary = `${folder.warehouse}.rebuilt`
     const fields = keepsFields ? undefined : readMappedFields(folder)
     const folderId = requireFolderId(stateDb)
-    const tools = {config, folder, units, isWhole, takenBack, fields, temporary, folderId}
+    // The last units may have been given up.
+    const head = units.length > 0 || isWhole ? readFact(stateDb, 'history_head') : undefined
+    const tools = {config, folder, units, isWhole, head, takenBack, fields, temporary, folderId}
     try {
       const {since, differences} = await computeAnew(tools, isReadable, world)
       const result = {units: units.length, since, differences}
@@ -256,6 +258,8 @@ interface RebuildTools {
   units: readonly HistoryUnit[]
   /** Whether nothing was stored before them. */
   isWhole: boolean
+  /** The unit at which the new warehouse stands; undefined if that of the present one. */
+  head: string | undefined
   takenBack: ReadonlyMap<string, string>
   /** The fields to map; undefined keeps those of the warehouse. */
   fields: readonly MappedField[] | undefined
@@ -270,7 +274,7 @@ async function computeAnew(
   isReadable: boolean,
   world: World,
 ): Promise<Pick<RebuildResult, 'since' | 'differences'>> {
-  const {config, folder, units, takenBack, temporary, folderId} = tools
+  const {config, folder, units, head, takenBack, temporary, folderId} = tools
   removeDatabase(temporary)
   const since = findFirstSettle(units)
   const told: unknown[] = []
@@ -298,6 +302,7 @@ async function computeAnew(
       })
       await giveBackMemory()
     }
+    if (head !== undefined) await work((db) => writeSetting(db, 'tape_head', head))
     world.onProgress({step: 'comparing'})
     if (isReadable) await work((db) => requireEverySettle(db, told.flat()))
     return {since, differences: isReadable ? await work(compareTables) : null}
