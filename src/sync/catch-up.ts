@@ -187,12 +187,11 @@ function planFrom(
     )
   }
   const tapes = listReadableTapes(folder, stateDb, findReadKey(config, folder))
-  const {units, lacking: unread} = listUnits(
+  const {units, lacking} = listUnits(
     stateDb,
     tapes.filter(({unit}) => !gone.includes(unit)),
     last?.no,
   )
-  const lacking = unread.filter(({kind}) => kind !== 'act' && kind !== 'without')
   const [first] = lacking
   if (!first) return {units, problems: [], isBehind}
   return refuseStand(

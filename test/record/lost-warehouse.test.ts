@@ -176,6 +176,28 @@ test('a warehouse is replaced by one without what a lost tape held only when som
   })
 })
 
+test('what neither tapes nor state database know any more is given up twice: for the record, then for a lost warehouse', async () => {
+  for (const [day, status] of [
+    [DAY_2, 'underwriting'],
+    [DAY_3, 'approved'],
+  ] as const) {
+    lab.service.store.update('deal_000001', {status})
+    await lab.walk(day)
+  }
+  rmSync(listTapePaths()[1]!)
+  for (const name of readdirSync(lab.folder.root).filter((file) => file.startsWith('state.sqlite')))
+    rmSync(join(lab.folder.root, name))
+  expect((await lab.run(['build'])).stderr).toContain('STORES_DISAGREE')
+  expect((await lab.run(['tape', 'go-on', '--why', 'a disk died'])).code).toBe(0)
+  expect((await lab.run(['build'])).code).toBe(0)
+  expect(await historyOf('deal_000001')).toHaveLength(3)
+  rmSync(lab.folder.warehouse)
+  expect((await lab.run(['build'])).stderr).toMatch(/lacks unit 2 of the record.*STORES_DISAGREE/)
+  expect((await lab.run(['tape', 'go-on', '--why', 'and the next'])).code).toBe(0)
+  expect((await lab.run(['build'])).code).toBe(0)
+  expect(await historyOf('deal_000001')).toHaveLength(2)
+})
+
 test('a tape that lost its end before it was closed can be given up, too', async () => {
   await lab.walk(DAY_2)
   const [, tape] = listTapePaths()
