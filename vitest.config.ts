@@ -5,7 +5,7 @@ import {BaseSequencer, type TestSpecification} from 'vitest/node'
 import {COMPILE_CACHE, keepTemporaryFilesInMemory} from './test/support/temporary.ts'
 
 /** Short files that take long, some before their first test: at the end, the other workers would wait for them. */
-const LONG = /\/test\/(proof\/|build\/model-cases|cli\/(fleet|serve)|web\/callers)/
+const LONG = /\/test\/(proof\/|build\/model-cases)/
 
 class LongFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
