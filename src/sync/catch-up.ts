@@ -151,8 +151,9 @@ async function catchUpWarehouse(
   const units = plan.units.slice(0, atMost)
   for (const unit of units) await settleAgain(db, unit, without)
   const isLeft = units.length < plan.units.length
-  // If its last units were given up, it lacks nothing.
-  if (!isLeft) await writeSetting(db, 'tape_head', readFact(stateDb, 'history_head') ?? '')
+  // Not every unit stores something, and the last may have been given up.
+  const head = isLeft ? units.at(-1)?.chain : readFact(stateDb, 'history_head')
+  await writeSetting(db, 'tape_head', head ?? '')
   world.log.warn(
     {count: units.length, reason: `units ${units[0]?.no} to ${units.at(-1)?.no}`},
     'the warehouse was behind the tapes: their units were settled again',

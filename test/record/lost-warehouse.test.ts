@@ -16,6 +16,7 @@ import {changeTape, listTapes} from '../../src/store/recorded.ts'
 import {findCurrentRelease} from '../../src/store/release.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
+import {openTapes} from '../../src/sync/tapes.ts'
 import {createLab, failureOf, type Lab, someDeals, startProcess} from '../support/lab.ts'
 
 const KILLED_RUN = join(import.meta.dirname, '../proof/killed-run.ts')
@@ -130,13 +131,7 @@ test('who goes on without a lost tape and dies once that is on the tape has gone
 test('a warehouse is replaced by one without what a lost tape held only when somebody gives that up', async () => {
   const [older, whole] = ['older', 'whole'].map((name) => join(lab.folder.root, '..', name))
   copyFileSync(lab.folder.warehouse, older!)
-  for (const [day, status] of [
-    [DAY_2, 'underwriting'],
-    [DAY_3, 'approved'],
-  ] as const) {
-    lab.service.store.update('deal_000001', {status})
-    await lab.walk(day)
-  }
+  await walkOn()
   const exportDeals = async () => {
     rmSync(lab.folder.exports, {recursive: true, force: true})
     expect((await lab.run(['export', 'csv'])).code).toBe(0)
@@ -177,13 +172,7 @@ test('a warehouse is replaced by one without what a lost tape held only when som
 })
 
 test('what neither tapes nor state database know any more is given up twice: for the record, then for a lost warehouse', async () => {
-  for (const [day, status] of [
-    [DAY_2, 'underwriting'],
-    [DAY_3, 'approved'],
-  ] as const) {
-    lab.service.store.update('deal_000001', {status})
-    await lab.walk(day)
-  }
+  await walkOn()
   rmSync(listTapePaths()[1]!)
   for (const name of readdirSync(lab.folder.root).filter((file) => file.startsWith('state.sqlite')))
     rmSync(join(lab.folder.root, name))
@@ -215,6 +204,34 @@ test('a tape that lost its end before it was closed can be given up, too', async
   expect((await lab.run(['build'])).stderr).toContain('its end')
   expect((await lab.run(['tape', 'go-on', '--why', 'a disk died'])).code).toBe(0)
   expect((await lab.walk(DAY_3)).changes).toMatchObject({unchanged: 40})
+})
+
+/** Two nights on which a deal changes its status. */
+async function walkOn(): Promise<void> {
+  for (const [day, status] of [
+    [DAY_2, 'underwriting'],
+    [DAY_3, 'approved'],
+  ] as const) {
+    lab.service.store.update('deal_000001', {status})
+    await lab.walk(day)
+  }
+}
+
+test('an older warehouse catches up over more units than are settled at once, also if they store nothing', async () => {
+  const saved = join(lab.folder.root, '../saved')
+  copyFileSync(lab.folder.warehouse, saved)
+  {
+    using stateDb = openStateDb(lab.folder.stateDb)
+    await using tapes = openTapes(lab.config, {folder: lab.folder, stateDb}, lab.createWorld(DAY_2))
+    const said = {kind: 'without', walk: 'w_none', why: 'nothing'}
+    for (let unit = 0; unit < 45; unit += 1)
+      await tapes.settleOfDay('2026-02-02', said, ({conclude}) => conclude(BigInt(Date.parse(DAY_1)) * 1000n))
+  }
+  await walkOn()
+  const before = await lab.queryHistory('select history_id from settle order by seq')
+  copyFileSync(saved, lab.folder.warehouse)
+  expect((await lab.run(['build'])).code).toBe(0)
+  expect(await lab.queryHistory('select history_id from settle order by seq')).toEqual(before)
 })
 
 /** The tapes in the order of their walks. */
