@@ -167,16 +167,19 @@ test('a page of the name of one that comes with loantape takes its place, also i
   expect(pages).not.toContain('<summary>pages/pipeline.md</summary>')
 })
 
+/** A server with a folder of own models and pages. */
+const serveOver = (sqlDir: string) =>
+  startWeb(
+    {...lab.config, webPort: 0, sqlDir},
+    {stateDb, folder: lab.folder, jobs: [], env: lab.env},
+    lab.createWorld(),
+  )
+
 test('the page that the documentation shows answers', async () => {
   const docs = readFileSync(join(import.meta.dirname, '../../docs/workbench.md'), 'utf8')
   const [, text = ''] = /^````markdown\n(.*?)^````$/ms.exec(docs) ?? []
   using shown = writeSqlFolder({'pages/shown.md': text})
-  const tools = {stateDb, folder: lab.folder, jobs: [], env: lab.env}
-  await using other = await startWeb(
-    {...lab.config, webPort: 0, sqlDir: shown.path},
-    tools,
-    lab.createWorld(),
-  )
+  await using other = await serveOver(shown.path)
   const page = await (await fetch(`${other.url}/pages/shown`)).text()
   expect(page).not.toContain('class="failed"')
   expect(page).toMatch(/<tfoot>.*All.*\$1,400,000\.01/)
@@ -185,12 +188,7 @@ test('the page that the documentation shows answers', async () => {
 test.each(SHIPPED)('a copy of %s is as the page itself, whose blocks all answer', async (name) => {
   const text = readFileSync(join(import.meta.dirname, `../../pages/${name}.md`), 'utf8')
   using copied = writeSqlFolder({'pages/copy.md': text})
-  const tools = {stateDb, folder: lab.folder, jobs: [], env: lab.env}
-  await using other = await startWeb(
-    {...lab.config, webPort: 0, sqlDir: copied.path},
-    tools,
-    lab.createWorld(),
-  )
+  await using other = await serveOver(copied.path)
   const bodyOf = async (path: string) => {
     const page = await (await fetch(other.url + path)).text()
     return page.slice(page.indexOf('<div class="written">'), page.indexOf('</main>'))
