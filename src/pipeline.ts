@@ -20,6 +20,8 @@ import {listNamedDeals, settleEvents} from './sync/webhook-events.ts'
 /** How a sync is asked for. */
 export interface SyncRequest {
   accept?: readonly Acceptance[]
+  /** Why; kept with the walk. */
+  why?: string | undefined
   /** Walks and compares, but stores only the walk. */
   isDryRun?: boolean
 }
@@ -98,12 +100,12 @@ export interface Walked {
 export function walkAndApply(
   folder: DataFolder,
   config: SourceConfig,
-  {accept, isDryRun = false}: SyncRequest,
+  {accept, why, isDryRun = false}: SyncRequest,
   run: CurrentRun,
 ): Promise<Walked> {
   const children = parseChildStreams(config.streams)
   const accepted = new Set(accept)
-  return atSource(config, {folder, run, accepted}, async (tools, world) => {
+  return atSource(config, {folder, run, accepted, why}, async (tools, world) => {
     const {db, client, stream: deals} = tools
     const needsKey = children.some(({privacy}) => privacy && privacy.hashed.length > 0)
     const hashKey = needsKey ? await requireHashKey(db, folder) : undefined

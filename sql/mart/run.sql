@@ -23,6 +23,9 @@
 -- amount_total: sum of loan_amount over distinct_records, USD; 0 for borrowers and documents
 -- is_shifted: the list moved while it was walked
 -- resumed: how often it was resumed
+-- accepted: what an operator accepted beforehand: shrink, change, growth, source or envelope; null if nothing
+-- accepted_by: the user who did; null if nobody
+-- accepted_why: the reason given; null if none
 -- waited_ms: time spent waiting for rate limits
 -- envelope: where the paging fields were; null if no page was stored, and for borrowers and documents
 -- cursor_digest: sha256 over the cursors in order; null if no page was stored, and for borrowers and documents
@@ -59,6 +62,9 @@ select
   amount_total,
   is_shifted,
   resumed,
+  accepted,
+  accepted_by,
+  accepted_why,
   waited_ms,
   envelope,
   cursor_digest,

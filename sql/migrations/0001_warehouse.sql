@@ -25,6 +25,10 @@ create table raw.walk (
   envelope varchar,
   is_complete boolean not null,
   resumed bigint not null,
+  -- what an operator accepted beforehand although a guard would refuse it
+  accepted varchar,
+  accepted_by varchar,
+  accepted_why varchar,
   waited_ms bigint not null,
   pages bigint not null,
   records bigint not null,

@@ -1,4 +1,3 @@
-import {userInfo} from 'node:os'
 import {z} from 'zod'
 import {createPerformer} from '../accounting/acts.ts'
 import {listAllBatches} from '../accounting/issued.ts'
@@ -23,6 +22,7 @@ import {requireBuilt} from '../build/build.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {addAmounts} from '../core/money.ts'
+import {nameOfUser} from '../core/process.ts'
 import type {TiedTerm, World} from '../core/types.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
@@ -189,15 +189,6 @@ export function remapPeriods(config: Config, {why}: {why: string | null}, world:
 /** Who changes the periods, and when. */
 export function signedBy({realClock}: World): {at: string; who: string} {
   return {at: new Date(realClock.now()).toISOString(), who: nameOfUser()}
-}
-
-/** The user of the operating system; in a container it may have only a number. */
-function nameOfUser(): string {
-  try {
-    return userInfo().username
-  } catch {
-    return `uid ${process.getuid?.() ?? 'unknown'}`
-  }
 }
 
 /** A period, for `period list`. */

@@ -27,6 +27,7 @@ export const commands = {sync: addSync, events: addEvents, quarantine: addQuaran
 interface SyncOptions {
   accept?: Acceptance[]
   acceptShrink?: boolean
+  why?: string
   dryRun?: boolean
   detail: boolean
 }
@@ -40,14 +41,17 @@ function addSync(command: CliCommand): void {
       `continue although a guard refused: ${ACCEPTABLE.join(', ')} (comma-separated)`,
       (text: string, before: readonly Acceptance[] = []) => [...before, ...parseAcceptances(text)],
     )
+    .option('--why <text>', 'why it is accepted; kept with the walk, your name beside it')
     .addOption(new Option('--accept-shrink', 'the same as --accept shrink').hideHelp())
     .option('--dry-run', 'walk and compare, but store and release nothing')
     .option('--no-detail', 'do not fetch single deals')
     .does(({config, options, world}: Invocation<SyncOptions>) => {
-      const {accept = [], acceptShrink, dryRun = false, detail} = options
+      const {accept = [], acceptShrink, why, dryRun = false, detail} = options
+      if (why !== undefined && accept.length === 0 && !acceptShrink)
+        throw newError('USAGE', `Option --why '${why}': it says why something is accepted; add --accept.`)
       return syncDeals(
         detail ? config : {...config, detail: 'off'},
-        {accept: acceptShrink ? [...accept, 'shrink'] : accept, isDryRun: dryRun},
+        {accept: acceptShrink ? [...accept, 'shrink'] : accept, why, isDryRun: dryRun},
         world,
       )
     }, renderSync)

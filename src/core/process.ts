@@ -1,6 +1,6 @@
 import {type ChildProcess, spawn} from 'node:child_process'
 import {existsSync, readdirSync, rmSync, statSync} from 'node:fs'
-import {hostname} from 'node:os'
+import {hostname, userInfo} from 'node:os'
 import {basename, dirname, extname, join} from 'node:path'
 import packageJson from '../../package.json' with {type: 'json'}
 import {DAY_MS} from './clock.ts'
@@ -11,6 +11,15 @@ export const VERSION = packageJson.version
 
 /** This program and its version, as manifests name it. */
 export const GENERATOR = `loantape ${VERSION}`
+
+/** The user of the operating system; in a container it may have only a number. */
+export function nameOfUser(): string {
+  try {
+    return userInfo().username
+  } catch {
+    return `uid ${process.getuid?.() ?? 'unknown'}`
+  }
+}
 
 /** Whether a process with this id runs on this machine. */
 export function isProcessAlive(pid: number): boolean {

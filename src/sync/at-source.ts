@@ -11,7 +11,6 @@ import type {CurrentRun} from '../store/runs.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 import {openToSettle} from './catch-up.ts'
 import {findLastObserved, listHeadsAfter} from './commit.ts'
-import type {Acceptance} from './guard.ts'
 import type {OpenWalks, WalkTools} from './intake.ts'
 import {dropWalks} from './settle.ts'
 import {requireOwnSource} from './walk.ts'
@@ -69,7 +68,7 @@ export function listSourceAnswers(stateDb: StateDb): {status: number; answers: n
  */
 export async function atSource<T>(
   config: SourceConfig,
-  {folder, run, accepted}: {folder: DataFolder; run: CurrentRun; accepted: ReadonlySet<Acceptance>},
+  {folder, run, accepted, why}: {folder: DataFolder; run: CurrentRun} & Pick<WalkTools, 'accepted' | 'why'>,
   work: (tools: WalkTools, world: World) => Promise<T>,
 ): Promise<T> {
   const {runId, stateDb, world: outside} = run
@@ -83,7 +82,8 @@ export async function atSource<T>(
   await using client = createClient({...config, learntRate}, world)
   try {
     const [stream] = streams
-    return await work({runId, db, stateDb, folder, tapes, walks, stream, client, config, accepted}, world)
+    const at = {runId, db, stateDb, folder, tapes, walks, stream, client, config}
+    return await work({...at, accepted, why}, world)
   } catch (error) {
     // The clock went back, so the request times may be wrong.
     if (codeOf(error) === 'CLOCK_STEPPED') await dropWalks({db, tapes, walks}, 'clock stepped')

@@ -99,6 +99,11 @@ export const instant = z.string().transform((text, context) => {
 const anyRecord = z.record(z.string(), z.unknown())
 const received = {requested_at: instant, received_at: z.iso.datetime().transform((text) => Date.parse(text))}
 
+/** What an operator accepted, who, and why; null if nothing. */
+export const acceptedSchema = z
+  .object({what: z.array(z.string()), who: z.string(), why: z.string().nullable()})
+  .nullable()
+
 const walkBegin = z.object({
   kind: z.literal('walk'),
   stream: z.string(),
@@ -109,6 +114,7 @@ const walkBegin = z.object({
   businessDate: z.string(),
   startedAt: instant,
   resumed: z.number(),
+  accepted: acceptedSchema,
 })
 const besideBegin = z.object({
   kind: z.enum(['look', 'replay']),
@@ -167,9 +173,9 @@ export function openIntake(db: Database, known: Known, begin: Frame): Intake | u
 function openWalk(
   db: Database,
   stream: Stream,
-  {unit, kind, stream: _, resumed, ...asked}: z.output<typeof walkBegin>,
+  {unit, kind, stream: _, resumed, accepted, ...asked}: z.output<typeof walkBegin>,
 ): WalkIntake {
-  const walk = {...startWalk({...asked, walkId: unit}), resumed}
+  const walk = {...startWalk({...asked, walkId: unit}), resumed, accepted}
   const normalise = createNormaliser(stream)
   let rows = createStagedRows(stream)
   let rejected: RejectedRecord[] = []
@@ -258,8 +264,10 @@ function openWalk(
     walk,
     parse: parseBody,
     take(frame, said) {
-      if (frame.frame === 'begin') walk.resumed = walkBegin.parse(frame).resumed
-      else if (frame.frame !== 'outcome') walk.answers += 1
+      if (frame.frame === 'begin') {
+        const {resumed, accepted} = walkBegin.parse(frame)
+        Object.assign(walk, {resumed, accepted})
+      } else if (frame.frame !== 'outcome') walk.answers += 1
       if (frame.frame === 'list') takePage(frame, said)
       if (frame.frame === 'detail') takeDetail(frame, said)
       if (frame.frame === 'children') takeChildren(frame, said)
@@ -413,6 +421,8 @@ export interface WalkTools {
   client: SourceClient
   config: SourceConfig
   accepted: ReadonlySet<Acceptance>
+  /** Why the operator accepts it. */
+  why?: string | undefined
 }
 
 /** A line with its parsed body. */

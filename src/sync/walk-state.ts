@@ -38,6 +38,8 @@ export interface OpenWalk extends AskedWalk {
   quarantined: number
   unreadableIds: number
   resumed: number
+  /** What an operator accepted beforehand, although a guard would refuse it. */
+  accepted: {what: string[]; who: string; why: string | null} | null
   waitedMs: number
   /** Answers taken in. */
   answers: number
@@ -60,6 +62,7 @@ export function startWalk(walk: AskedWalk): OpenWalk {
     quarantined: 0,
     unreadableIds: 0,
     resumed: 0,
+    accepted: null,
     waitedMs: 0,
     answers: 0,
     certified: null,
@@ -139,7 +142,7 @@ interface Applied {
 /** The columns of `raw.walk` about a walk's progress. */
 function describeWalk(walk: OpenWalk): Record<string, DuckDBValue> {
   const instant = (micros: bigint | null) => (micros === null ? null : new DuckDBTimestampValue(micros))
-  const {certified, cursors} = walk
+  const {certified, cursors, accepted} = walk
   return {
     walk_id: walk.walkId,
     base_url: walk.baseUrl,
@@ -151,6 +154,9 @@ function describeWalk(walk: OpenWalk): Record<string, DuckDBValue> {
     envelope: walk.envelope,
     is_complete: walk.isComplete,
     resumed: walk.resumed,
+    accepted: accepted?.what.join(', ') ?? null,
+    accepted_by: accepted?.who ?? null,
+    accepted_why: accepted?.why ?? null,
     waited_ms: walk.waitedMs,
     pages: walk.pages,
     records: walk.records,

@@ -3,6 +3,7 @@ import type {Stream} from '../contract/stream.ts'
 import {businessDateOf, formatInstant} from '../core/clock.ts'
 import type {Config, SourceConfig} from '../core/config.ts'
 import {codeOf, newError} from '../core/errors.ts'
+import {nameOfUser} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {walkPages} from '../source/walk-pages.ts'
 import type {Database} from '../store/database.ts'
@@ -154,7 +155,7 @@ export async function continueWalk(tools: WalkTools, {walk, take}: WalkIntake): 
 }
 
 async function describeWalk(
-  {db, stream, config, accepted}: WalkTools,
+  {db, stream, config, accepted, why}: WalkTools,
   {baseUrl, pageSize, filter, businessDate, startedAt}: AskedWalk,
   resumed: number,
 ): Promise<Record<string, unknown>> {
@@ -173,7 +174,7 @@ async function describeWalk(
       changePct: config.changeLimitPct,
       growthPct: config.growthLimitPct,
     },
-    accepted: [...accepted],
+    accepted: accepted.size === 0 ? null : {what: [...accepted], who: nameOfUser(), why: why ?? null},
     hashKey: await readSetting(db, 'hash_key'),
   }
 }

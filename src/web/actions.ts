@@ -28,15 +28,18 @@ export function addFormRoutes(server: FastifyInstance, add: (scope: FastifyInsta
   })
 }
 
+/** The reason somebody gives; may be empty. */
+const why = z.string().trim().max(500).default('')
+
 /** The actions of operators, as forms name them. */
 const askedSchema = z.discriminatedUnion('do', [
   z.object({do: z.literal('run'), job: z.string()}),
   z.object({do: z.literal('replay')}),
-  z.object({do: z.literal('accept'), what: z.enum(ACCEPTABLE)}),
+  z.object({do: z.literal('accept'), what: z.enum(ACCEPTABLE), why}),
   z.object({
     do: z.literal('close'),
     period: z.string().regex(/^\d{4}-\d\d$/),
-    why: z.string().trim().max(500).default(''),
+    why,
   }),
   z.object({
     do: z.literal('build'),
@@ -136,6 +139,8 @@ export function addActions(
   }
 }
 
+const becauseOf = (asked: {why: string}) => (asked.why === '' ? [] : [`--why=${asked.why}`])
+
 /** The command line that does it. */
 function wordsOf(asked: Asked): string[] {
   switch (asked.do) {
@@ -144,7 +149,7 @@ function wordsOf(asked: Asked): string[] {
     case 'replay':
       return ['quarantine', 'replay']
     case 'accept':
-      return ['sync', '--accept', asked.what]
+      return ['sync', '--accept', asked.what, ...becauseOf(asked)]
     case 'build':
       return [
         'build',
@@ -153,7 +158,7 @@ function wordsOf(asked: Asked): string[] {
         ...(asked.known_at === '' ? [] : ['--known-at', asked.known_at]),
       ]
     case 'close':
-      return ['period', 'close', asked.period, ...(asked.why === '' ? [] : [`--why=${asked.why}`])]
+      return ['period', 'close', asked.period, ...becauseOf(asked)]
   }
 }
 

@@ -45,6 +45,7 @@ function renderHeldBack({what, words}: NonNullable<Beside['heldBack']>, mayAct: 
   const form = askFirst('Accept it', {
     asked: {do: 'accept', what},
     says: html`Walks the source again and takes what it shows although it is more than a day explains (<code>loantape sync --accept ${what}</code>).`,
+    inputs: html`<p><label>Why <input name="why" maxlength="500"></label></p>`,
     button: 'Walk again and accept',
   })
   return html`<div class="notice"><b class="failed">The last walk was refused.</b> ${prose(words)}${mayAct && form}</div>`

@@ -77,6 +77,7 @@ export async function beginWalk(db: Database, spec: Omit<WalkSpec, 'pages'>): Pr
       businessDate: spec.businessDate ?? spec.at.slice(0, 10),
       startedAt: formatInstant(micros(spec.at)),
       resumed: 0,
+      accepted: null,
     },
   )
   if (unit?.kind !== 'walk') throw new Error('no walk')

@@ -113,7 +113,11 @@ async function liveThroughMuch(): Promise<void> {
   lab.service.faults.clear()
   for (const number of [7, 8, 9, 10, 11, 12]) change(number, {loanAmountCents: 100n})
   await failureOf(lab.walk(day(5), {config: {...config, changeLimitPct: 5}}))
-  await lab.walk(day(5, '23:40'), {config: {...config, changeLimitPct: 5}, accept: ['change']})
+  await lab.walk(day(5, '23:40'), {
+    config: {...config, changeLimitPct: 5},
+    accept: ['change'],
+    why: 'a pool was sold',
+  })
   lab.service.store.remove(idOf(20))
   await failureOf(lab.walk(day(6), {config, world: dyingAt('walk certified')}))
   await lab.walk(day(7), {config: all})
@@ -135,6 +139,8 @@ test('a warehouse computed anew from the tapes is the same to the last row, what
     set_aside: [expect.stringContaining(lab.folder.warehouse)],
   })
   expect(await lab.queryHistory(settles)).toEqual(before)
+  const accepted = `select accepted, accepted_why from walk where accepted_by is not null and stream = 'deal'`
+  expect(await lab.queryHistory(accepted)).toEqual([{accepted: 'change', accepted_why: 'a pool was sold'}])
   expect(await lab.sync(day(11))).toMatchObject({outcome: 'released'})
 })
 

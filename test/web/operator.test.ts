@@ -285,14 +285,16 @@ test('a release that is not kept is built for whoever asks, and shown', async ()
 test('what a guard held back is accepted, and is then no more to be accepted', async () => {
   const page = await open('/runs')
   expect(await page.locator('.notice').textContent()).toContain('Refused: ')
+  await page.locator('summary:text-is("Accept it")').click()
+  await page.locator('input[name="why"]').fill('the pilot book was sold')
+  await page.locator('summary:text-is("Accept it")').click()
   await act(page, 'Accept it', 'Walk again and accept')
   const [, , what, words] = await readLast(page)
-  expect(what).toBe('loantape sync --accept shrink')
+  expect(what).toBe('loantape sync --accept shrink --why=the pilot book was sold')
   expect(words).toContain('Walk of 2026-03-03 complete')
   expect(await page.locator('summary:text-is("Accept it")').count()).toBe(0)
-  expect(await page.locator('h2:has-text("Last walks") ~ .scroll').first().textContent()).toContain(
-    '2026-03-03',
-  )
+  const walks = await page.locator('h2:has-text("Last walks") ~ .scroll').first().textContent()
+  expect(walks).toMatch(/2026-03-03.*shrink accepted by .*: the pilot book was sold/)
   await page.close()
 })
 
