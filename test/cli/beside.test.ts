@@ -4,10 +4,10 @@ import {createLab, someDeals} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 import {readJson} from './outcome.ts'
 
-test('beside a sync that walks for seconds, builds and looks at the status go on, and it waits for none of them for long', async () => {
+test('builds and status run beside a long sync and wait only briefly for it', async () => {
   await using lab = await createLab()
   lab.service.store.insert(someDeals(30))
-  // In front of the service: the last page of a walk of pages of ten waits for the gate.
+  // In front of the service: the last page of any walk with a page size of ten waits for the gate.
   const gate = createGate()
   await using source = await startTestServer(async ({path, query, headers}, response) => {
     if (query.get('limit') === '10' && query.has('cursor')) await gate.opened
@@ -37,6 +37,6 @@ test('beside a sync that walks for seconds, builds and looks at the status go on
     outcome: 'released',
     changes: {updated: 1, unchanged: 29},
   })
-  // Without a current release it says 1; who is turned away gets 4.
+  // Exit code 1 means no current release; 4 would mean the lock turned it away.
   expect(statuses).not.toContain(4)
 })

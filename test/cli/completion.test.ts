@@ -32,14 +32,14 @@ test.each([
   expect(printed.trim()).toBe(completed)
 })
 
-test('every shell is told of every command', async () => {
+test("every shell's script names every command", async () => {
   for (const shell of ['bash', 'zsh', 'fish']) {
     const script = await printFor(shell)
     for (const name of Object.keys(COMMANDS)) expect(script, shell).toMatch(new RegExp(`[' ]${name}[' ]`))
   }
 })
 
-test('a shell that is not known is answered with those that are', async () => {
+test('an unknown shell is answered with the known ones', async () => {
   expect(readFailure(await runCommand(['completion', 'tcsh', '--json'], {}))).toMatchObject({
     code: 'USAGE',
     message: expect.stringContaining("Shell 'tcsh': expected one of bash, zsh, fish"),

@@ -20,11 +20,11 @@ import {createLab, type Ended, MAIN, runProgram, someDeals, startProcess} from '
 import {until} from '../support/until.ts'
 import {readFailure, readJson} from './outcome.ts'
 
-/** What a demo reads of its releases. */
+/** The tables a demo reads from its releases. */
 const TABLES = '+core.deal +mart.portfolio_summary +mart.portfolio_breakdown'
 
 let root: string
-/** Where a newcomer has run the demo, as a process of its own: everything is in `demo-data`. */
+/** Where a newcomer ran the demo in a process of its own: everything is in `demo-data`. */
 let home: string
 
 beforeAll(async () => {
@@ -37,14 +37,14 @@ afterAll(() => rmSync(root, {recursive: true, force: true}))
 
 const startAt = (cwd: string, ...args: string[]) => runProgram(args, {LOANTAPE_LOG_LEVEL: 'error'}, cwd)
 
-/** Runs a demo in this process; its releases hold what a demo reads, and these tables. */
+/** Runs a demo in this process; its releases hold the tables a demo reads and the given ones. */
 function demo(dataDir: string, options: readonly string[], tables = ''): Promise<Ended> {
   const args = ['demo', '--data', dataDir, '--deals', '60', '--days', '2', ...options]
   const env = {LOANTAPE_LOG_LEVEL: 'error', LOANTAPE_NOW: '2026-02-03T23:30:00-05:00'}
   return runCommand(args, env, {select: `${TABLES} ${tables}`.trim()})
 }
 
-test('the demo agrees with its release to the cent, its journals can be looked at, and run again shows people what there is and what to try next', async () => {
+test('the demo agrees with its release to the cent, its journals can be read, and a second run shows what there is and what to try next', async () => {
   const dataDir = join(root, 'twice')
   const first = readJson(
     await demo(dataDir, ['--json', '--seed', '3'], '+accounting.* +mart.funded_rollforward'),
@@ -69,7 +69,7 @@ test('the demo agrees with its release to the cent, its journals can be looked a
     ),
   })
 
-  // No list shows a property value: without the webhook it would be seen some night of the next thirty.
+  // No list shows a property value: without the webhook it would appear on one of the next thirty nights.
   await using history = await openHistory(dataFolderAt(dataDir))
   expect(
     await history.all(
@@ -119,7 +119,7 @@ test('the demo agrees with its release to the cent, its journals can be looked a
 
 test.each([
   ['without a mark', {}],
-  ['with the mark of somebody else', {'.loantape-demo': 'mine\n'}],
+  ['with the mark of another', {'.loantape-demo': 'mine\n'}],
 ])('the demo leaves a folder %s alone', async (_whose, mark) => {
   const dataDir = mkdtempSync(join(root, 'mine-'))
   const files = {...mark, 'warehouse.duckdb': 'years of work'}
@@ -130,7 +130,7 @@ test.each([
   expect(readFileSync(join(dataDir, 'warehouse.duckdb'), 'utf8')).toBe('years of work')
 })
 
-test("a demo's folder is served to be looked at: nothing is due there, and no webhook is taken", async () => {
+test('a demo folder is served read-only: no job is due, and no webhook is accepted', async () => {
   const dataDir = join(root, 'served')
   cpSync(join(home, 'demo-data'), dataDir, {recursive: true, verbatimSymlinks: true})
   const env = {
@@ -148,7 +148,7 @@ test("a demo's folder is served to be looked at: nothing is due there, and no we
   expect((await serve.ended).code).toBe(0)
 })
 
-test("from the demo to a service of one's own, as the README goes, nothing is lost", async () => {
+test("following the README from the demo to one's own service loses nothing", async () => {
   await using lab = await createLab()
   lab.service.store.insert(someDeals(7))
   expect(readdirSync(home)).toEqual(['demo-data', 'demo-data.tape.key'])
@@ -175,7 +175,7 @@ test("from the demo to a service of one's own, as the README goes, nothing is lo
   expect(kept.stdout).toBe('deals\n7\n')
 })
 
-test("no other command puts data into a demo's folder", async () => {
+test('no other command writes into a demo folder', async () => {
   const dataDir = mkdtempSync(join(root, 'marked-'))
   writeFileSync(join(dataDir, '.loantape-demo'), `This folder belongs to a demo.\npid ${process.pid}\n`)
   const env = {
@@ -202,7 +202,7 @@ test("no other command puts data into a demo's folder", async () => {
   expect(existsSync(join(dataDir, 'warehouse.duckdb'))).toBe(false)
 })
 
-test('a long demo walks a night of each week before the last three, which alone are released', async () => {
+test('a long demo walks one night a week before its last three nights and releases only those', async () => {
   const dataDir = join(root, 'long')
   const options = ['--json', '--deals', '15', '--days', '11']
   const {days} = readJson(await demo(dataDir, options, '+mart.run')) as {days: unknown[]}
@@ -218,7 +218,7 @@ test('a long demo walks a night of each week before the last three, which alone 
   ).toEqual(['24', '31', '01', '02', '03'].map((day) => ({day: expect.stringMatching(`-${day}$`)})))
 })
 
-test('a demo does not empty the folder of one that is running, and takes it when that is gone', async () => {
+test('a demo does not empty the folder of a running one, and takes it over once that one is gone', async () => {
   const dataDir = join(root, 'shared')
   using first = startProcess(
     [process.execPath, MAIN, 'demo', '--data', dataDir, '--deals', '20', '--days', '300'],

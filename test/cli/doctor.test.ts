@@ -33,7 +33,7 @@ test.concurrent('a sound folder is healthy, and so is an empty one', async () =>
   expect(await findWrong({...lab.folder, root: empty})).toEqual([])
 })
 
-test.concurrent('a target that a job names and nobody described is found before its night', async () => {
+test.concurrent('doctor finds a target that a job names but nobody defined', async () => {
   const root = join(lab.folder.root, '../doctor-targets')
   const [jobs, targets] = [join(root, 'jobs'), join(root, 'targets.json')]
   mkdirSync(jobs, {recursive: true})
@@ -52,7 +52,7 @@ test.concurrent('a target that a job names and nobody described is found before 
   expect(await findWrong(lab.folder, {...env, LOANTAPE_TARGETS_FILE: targets})).toEqual([])
 })
 
-test.concurrent('a base URL that is not the one the folder belongs to is found', async () => {
+test.concurrent("doctor finds a base URL other than the folder's own", async () => {
   const other = {LOANTAPE_BASE_URL: 'http://127.0.0.1:9'}
   expect(await findWrong(lab.copyFolder('pinned'), other)).toEqual([
     `source: Base URL 'http://127.0.0.1:9': this data folder belongs to '${lab.service.url}'. Use another folder with --data: each source has its own. Only if the same service has moved, with all its deals, run \`loantape sync --accept source\` once.`,

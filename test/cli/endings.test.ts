@@ -8,7 +8,7 @@ import {balancesOf, importBatches, PROFILE_NAMES} from '../support/importer.ts'
 import type {Ended} from '../support/lab.ts'
 import {readFailure, readJson} from './outcome.ts'
 
-/** How six loans end in February, each with its amount; what `matured` means nobody says. */
+/** How six loans end in February, each with its amount; nobody says what `matured` means. */
 const ENDED: [status: string, amount: number][] = [
   ['paid_off', 2_121_063.75],
   ['sold', 100_000.01],
@@ -29,7 +29,7 @@ charged_off,ended_funded,150,charged_off
 matured,ended_funded,160,
 `
 
-/** `deal_1` to `deal_6` are those above, `deal_7` stays funded; `deal_8` was funded at the first walk. */
+/** `deal_1` to `deal_6` are the ones above, `deal_7` stays funded; `deal_8` was funded at the first walk. */
 const deals = (statusOf: (index: number) => string) =>
   Object.fromEntries([
     ...[...ENDED, ['', 7.77] as const].map(([, amount], index) => [
@@ -96,7 +96,7 @@ const exported = z.object({
   batches: z.array(z.object({outcome: z.string(), dir: z.string()}).extend(withTerms.shape)),
 })
 
-/** The terms of a month as closing and each export say them: the same, and each adds up. */
+/** The terms of a month as closing and each export state them: the same, and each adds up. */
 async function closeAndExport(month: string, profiles = ['xero']): Promise<z.output<typeof term>[]> {
   const {terms} = withTerms.parse(readJson(await run(`period close ${month}`)))
   for (const profile of profiles) {
@@ -115,7 +115,7 @@ async function closeAndExport(month: string, profiles = ['xero']): Promise<z.out
 
 const centsOf = (amount: string) => BigInt(amount.replace('.', ''))
 
-/** Cents by account that importers' books hold, without what was funded in January. */
+/** Cents by account in the importers' books, without what was funded in January. */
 function expectBooked(balances: Record<string, bigint>, profiles = ['xero']): void {
   const funded = 224_452_167n
   for (const profile of profiles) {
@@ -157,7 +157,7 @@ test('each ending is booked to its account, to the cent, in the books of every i
   expect(opened?.terms[0]).toMatchObject({term: 'opening', booked: '0.88', unbooked: '0.00', because: null})
 })
 
-test('an ending without an account stops export and closing by its name, and nothing is written', async () => {
+test('an ending without an account stops export and close by name and writes nothing', async () => {
   map({paid_off: account('1000', 'Cash'), sold: 'elsewhere'})
   expect((await run('period close 2026-01')).code).toBe(0)
   for (const args of ['period close 2026-02', 'export xero --period 2026-02']) {
@@ -172,7 +172,7 @@ test('an ending without an account stops export and closing by its name, and not
   )
 })
 
-test('what another system books is named with its amount, and booked once the accountant takes it over', async () => {
+test('amounts booked by another system are named, and booked once the accountant takes them over', async () => {
   map('elsewhere')
   await closeAndExport('2026-01')
   const terms = await closeAndExport('2026-02')
@@ -185,7 +185,7 @@ test('what another system books is named with its amount, and booked once the ac
   expect(stdout).toContain('xero: nothing to book in 2026-02')
   expect(stdout).toMatch(/^Not booked: .*foreclosed 3,000\.03 \(booked elsewhere\), paid_off 2,121,063\.75/m)
 
-  // A closed month keeps what it was; once it is reopened, one account stands for every ending.
+  // A closed month keeps its state; after reopening, one account takes every ending.
   map(account('1900', 'Ended loans'))
   const [batch] = exported.parse(readJson(await run('export xero --period 2026-02'))).batches
   expect(batch).toMatchObject({
@@ -197,7 +197,7 @@ test('what another system books is named with its amount, and booked once the ac
   expectBooked({1900: 224_451_390n})
 })
 
-test('accounting init writes a line for every ending, which closes nothing before it is set', async () => {
+test('accounting init writes a line for every ending and closes nothing until they are set', async () => {
   const file = join(books.folder.root, 'accounting.json')
   rmSync(file)
   expect((await run('accounting init')).code).toBe(0)

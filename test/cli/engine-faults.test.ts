@@ -39,14 +39,14 @@ beforeEach(({task}) => {
   }
 })
 
-/** A folder of the user's own models, empty. */
+/** An empty folder for the user's own models. */
 function sqlDir(): string {
   const dir = join(folder.root, 'own-sql')
   mkdirSync(join(dir, 'mart'), {recursive: true})
   return dir
 }
 
-/** A model that the memory of a build does not hold. */
+/** A model too big for a build's memory. */
 const BIG = `-- Too much.
 -- grain: deal_id
 -- deal_id: All of them.
@@ -54,7 +54,7 @@ select list(repeat(r.range || deal.deal_id, 50))::varchar as deal_id
 from core.deal as deal, range(10000) as r
 `
 
-/** Makes the warehouse longer than anything else a load writes; its length in blocks of 512 bytes. */
+/** Makes the warehouse longer than anything else a load writes; returns its length in 512-byte blocks. */
 async function fillWarehouse(): Promise<number> {
   const {warehouse} = folder
   await using db = await openDatabase({attach: [{path: warehouse, alias: 'warehouse'}]})
@@ -66,7 +66,7 @@ async function fillWarehouse(): Promise<number> {
 const untilRun = (where: string) =>
   until(() => readState(folder.stateDb, `select * from job_run where ${where} order by job_run_id`)[0])
 
-/** What the probes of a server answer. */
+/** What a server's probes answer. */
 async function probe({printed}: Started): Promise<Record<string, string>> {
   const url = /"url":"(http:[^"]+)","msg":"web side listens"/.exec(printed().stderr)?.[1]
   const ask = async (path: string) => (await fetch(url + path)).text()
@@ -75,13 +75,13 @@ async function probe({printed}: Started): Promise<Record<string, string>> {
 
 const WELL = {health: 'ok\n', ready: 'ready\n'}
 
-test('runs whose engine has too little memory, or gives its database up for lost, fail by name, the server goes on, and the next slot succeeds', async () => {
+test('runs that lack memory or lose the database fail by name, the server stays up, and the next slot succeeds', async () => {
   lab.service.store.insert(someDeals(120).slice(60))
   const model = join(settings.LOANTAPE_SQL_DIR ?? '', 'mart/big.sql')
   writeFileSync(model, BIG)
   writeJobFile(jobsDir, 'each-second', {})
   const blocks = await fillWarehouse()
-  // Writing on fails as on a full disk; the limit can be lifted again.
+  // Further writes fail as on a full disk; the limit can be lifted again.
   const script = `trap '' XFSZ; ulimit -S -f ${blocks}; exec "$0" "$@"`
   using serve = startProcess(['sh', '-c', script, process.execPath, MAIN, 'serve'], {
     ...settings,

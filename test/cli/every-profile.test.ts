@@ -30,7 +30,7 @@ let begun: Ended
 let untouched: Ended[]
 let doctors: Ended[]
 
-/** Ten deals and one whose address is a formula; all are funded within the month, and the month is over. */
+/** Ten deals and one whose address is a formula; all are funded within the month, which is over. */
 beforeAll(async () => {
   lab = await createLab({
     tables:
@@ -56,7 +56,7 @@ afterAll(() => lab[Symbol.asyncDispose]())
 
 const runThere = (args: string) => lab.run([...args.split(' '), '--json'], {LOANTAPE_NOW: NOW})
 
-test('nothing is issued or closed under accounts that nobody chose; accounting init writes some to edit, once', async () => {
+test('nothing is issued or closed under accounts that nobody chose; accounting init writes a template once', async () => {
   for (const ended of refused) {
     const failure = readFailure(ended)
     expect(failure).toMatchObject({code: 'ACCOUNTING_NONE', exitCode: 2})
@@ -73,7 +73,7 @@ test('nothing is issued or closed under accounts that nobody chose; accounting i
   expect(readFileSync(file, 'utf8')).toBe(before)
 })
 
-test('accounts that accounting init made up are refused until somebody has set them, and doctor tells what is there', () => {
+test('template accounts are refused until somebody sets them, and doctor says which are left', () => {
   for (const ended of untouched) {
     const failure = readFailure(ended)
     expect(failure).toMatchObject({code: 'ACCOUNTING_PLACEHOLDER', exitCode: 2})
@@ -119,7 +119,7 @@ test('Intacct descriptions have at most 30 characters, and MEMO holds the whole 
   }
 })
 
-test('every profile writes a batch of the month, and each manifest holds', async () => {
+test('every profile writes a batch for the month, and each manifest is right', async () => {
   expect(batches.map(({profile, outcome}) => [profile, outcome])).toEqual(
     PROFILE_NAMES.map((name) => [name, 'written']),
   )
@@ -160,7 +160,7 @@ test('every file of a batch is what its manifest says, read back by another read
   }
 })
 
-test('the same export again changes no byte and says so, and one with an unknown profile writes nothing of the others', async () => {
+test('repeating an export changes no byte and says so, and an unknown profile keeps the others from being written', async () => {
   const before = readTree()
   expect(readFailure(await runThere('export csv xml')).code).toBe('UNKNOWN_NAME')
   expect(readTree()).toEqual(before)

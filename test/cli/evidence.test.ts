@@ -36,7 +36,7 @@ const readArchive = (dir: string) =>
   gunzipSync(readFileSync(join(dir, 'responses.warc.gz'))).toString('latin1')
 const readEvidence = (dir: string) => JSON.parse(readFileSync(join(dir, 'evidence.json'), 'utf8'))
 
-test('evidence holds every line that leads to the release, and with --all-fields the answers of its walk as they came', async () => {
+test("evidence holds every line that leads to the release; with --all-fields also its walk's answers as received", async () => {
   const dir = join(root, 'evidence')
   const {code, stdout} = await lab.run(['evidence', 'current', dir, '--all-fields', '--json'])
   expect(code).toBe(0)
@@ -62,7 +62,7 @@ test('evidence holds every line that leads to the release, and with --all-fields
   }
 })
 
-test('of people it holds nothing, whatever answers are asked for', async () => {
+test('evidence never names people, whatever answers it holds', async () => {
   lab.service.database.run(
     `insert into borrower (id, deal_id, first_name, last_name, email, has_ssn_last_four, created_at)
      values ('bor_1', 'deal_000001', 'Adalbert', 'Querfeldein', 'ada.q@example.com', 1, 1767000000000)`,
@@ -82,7 +82,7 @@ test('of people it holds nothing, whatever answers are asked for', async () => {
   }
 })
 
-test('of an answer the fields that the contract does not know are left out, and the rest is not said to be what was received', async () => {
+test('evidence omits fields the contract does not know and does not claim the rest is what was received', async () => {
   lab.service.faults.add({
     match: {path: /^\/deals/},
     fault: {
@@ -113,7 +113,7 @@ test('of an answer the fields that the contract does not know are left out, and 
     expect(tape).toContain(`"sha256":"${digest}"`)
 })
 
-test('what cannot be proved is refused in words, and nothing is written', async () => {
+test('a refused request for evidence says why and writes nothing', async () => {
   const dir = join(root, 'refused')
   const refused = async (code: string, args = ['current', dir]) => {
     const {stderr, code: exit} = await lab.run(['evidence', ...args])

@@ -4,7 +4,7 @@ import {runCommand} from '../support/command.ts'
 
 const explain = (...args: string[]) => runCommand(['explain', ...args], {})
 
-test('an error is explained by its code, however it is written', async () => {
+test('explain finds an error by its code in any spelling', async () => {
   expect(await explain('source_pinned')).toMatchObject({
     code: 0,
     stdout: expect.stringMatching(
@@ -17,7 +17,7 @@ test('an error is explained by its code, however it is written', async () => {
   })
 })
 
-test('without a code every code is listed by how the program exits', async () => {
+test('without a code, explain lists every code by exit code', async () => {
   const {code, stdout} = await explain()
   expect(code).toBe(0)
   expect(stdout).toMatch(

@@ -16,7 +16,7 @@ test.each<[deals: number | undefined, env: Record<string, string>, words: string
     'of 2,500 deals takes about 8 min at 5 requests/s',
   ],
   [1, {LOANTAPE_DETAIL: 'off'}, 'of 1 deal takes about 1 s at 5 requests/s'],
-  // What does not fit into the budget of a run is told, and not counted.
+  // What does not fit into a run's budget is mentioned but not counted.
   [100_000, {}, `of 100,000 deals with details takes about 23 min at 5 requests/s${PARTLY}`],
   [2500, {LOANTAPE_DETAIL_BUDGET_MINUTES: '0'}, 'of 2,500 deals takes about 4 s at 5 requests/s'],
   [
@@ -30,7 +30,7 @@ test.each<[deals: number | undefined, env: Record<string, string>, words: string
   expect(describeFirstSync(parseConfig(env, {readFile: () => ''}), deals)).toBe(`a first sync ${words}`)
 })
 
-test('doctor tells it from the one page it asks for, until there is a history', async () => {
+test('doctor estimates a first sync from one page until there is a history', async () => {
   await using lab = await createLab()
   const source = async () => {
     const {findings} = readJson(await lab.run(['doctor', '--json'])) as {

@@ -34,7 +34,7 @@ type Fields = Record<string, unknown>
 let fleet: string
 let started: Started[]
 let lab: Lab
-/** What a source needs to read the service of the lab. */
+/** The settings a source needs to read the lab's service. */
 let settings: Record<string, string>
 
 beforeAll(async () => {
@@ -72,7 +72,7 @@ const writeCommon = (settings: Record<string, string>) => writeEnv(join(fleet, '
 
 const newDirOf = (name: string) => join(fleet, `.${name}`)
 
-/** Writes a source that the fleet does not see yet: its jobs are the ones named, and none of the built-in ones is due. */
+/** Writes a source the fleet does not see yet: it has only the named jobs, and no built-in one is due. */
 function writeSource(name: string, settings: Record<string, string>, jobs: Record<string, Fields>): void {
   const jobsDir = join(newDirOf(name), 'jobs')
   mkdirSync(jobsDir, {recursive: true})
@@ -87,7 +87,7 @@ function addSource(name: string, settings: Record<string, string>, jobs: Record<
   renameSync(newDirOf(name), dirOf(name))
 }
 
-/** Adds a source whose job `once` was due five minutes ago, and will not be again this year. */
+/** Adds a source whose job `once` was due five minutes ago and is not due again this year. */
 function addOnceDue(name: string, settings: Record<string, string>, once: Fields = {}): void {
   makeOnceDue(join(newDirOf(name), 'data/state.sqlite'), (schedule) =>
     writeSource(name, settings, {once: {...once, schedule}}),
@@ -95,7 +95,7 @@ function addOnceDue(name: string, settings: Record<string, string>, once: Fields
   renameSync(newDirOf(name), dirOf(name))
 }
 
-/** Gives a source that the fleet does not see yet a data folder in which a sync finds nothing new. */
+/** Gives a source the fleet does not see yet a data folder in which a sync finds nothing new. */
 const copyData = (name: string) =>
   cpSync(lab.folder.root, join(newDirOf(name), 'data'), {recursive: true, verbatimSymlinks: true})
 
@@ -112,10 +112,10 @@ function start(args: readonly string[], env: Record<string, string> = {}, cwd = 
   return one
 }
 
-/** Settings of a source that no test asks for anything. */
+/** Settings of a source that no test sends a request to. */
 const NOBODY = settingsFor({url: 'http://127.0.0.1:9/v1'})
 
-/** Runs a command line in this process as if it were started in a folder. */
+/** Runs a command line in this process as if started in a folder. */
 const runHere = (args: readonly string[], dir = fleet): Promise<Ended> =>
   runCommand(args, {PATH: process.env.PATH ?? ''}, {envFile: join(dir, '.env')})
 const serve = (env: Record<string, string> = {}) =>
@@ -143,7 +143,7 @@ async function readStatus(): Promise<{code: number | null; sources: Record<strin
   return {code: ended.code, sources: Object.fromEntries(sources.map((row) => [row.source, row]))}
 }
 
-test('a source that is set up wrongly, damaged or never answers harms no other, and status and page say all', async () => {
+test('a source that is set up wrongly, damaged or never answers harms no other, and status and page report it', async () => {
   await using hung = await startTestServer(() => undefined)
   copyData('good')
   addOnceDue('good', settings)
@@ -198,7 +198,7 @@ test('a source that is set up wrongly, damaged or never answers harms no other, 
 
   renameSync(dirOf('good'), join(fleet, '.good'))
   await until(() => server.printed().stderr.includes('"source":"good","msg":"source is gone'))
-  // Settings are read again every 15 seconds. Where no file of rates is set, a step that reads them does nothing.
+  // Settings are read again every 15 seconds. Without a file of rates, the step that reads them does nothing.
   await until(() => countDone('wrong') > 0)
   addOnceDue('late', settings, READ_RATES)
   await until(() => doneOnce('late'))
@@ -206,7 +206,7 @@ test('a source that is set up wrongly, damaged or never answers harms no other, 
   for (const name of ['hung', 'wrong', 'late']) expect(running(name)).toEqual([])
 })
 
-test('a fleet killed with runs under way loses no slot, and the next one counts what still runs', async () => {
+test('a killed fleet loses no slot, and the next one counts the runs that are still going', async () => {
   await using source = await startHeldSource()
   const names = ['killed', 'left', 'waiting']
   for (const name of names) addOnceDue(name, settingsFor(source), READ_RATES)
@@ -233,7 +233,7 @@ test('a fleet killed with runs under way loses no slot, and the next one counts 
   ])
 })
 
-test('a run sees the settings of its own source and the common ones, and no secret of another or of the fleet', async () => {
+test('a run sees the settings of its own source and the common ones, and no secret of another source or the fleet', async () => {
   await using source = await startHeldSource()
   const secret = 'secret-of-another-source'
   addOnceDue('one', settingsFor(source), READ_RATES)
@@ -257,7 +257,7 @@ test('a run sees the settings of its own source and the common ones, and no secr
   source.open()
   expect(await stop(server)).toBe(0)
 
-  // By hand in the folder of the source, settings are the same.
+  // Run by hand in the source's folder, the settings are the same.
   const byHand = await runHere(['config', '--json'], dirOf('one'))
   const settings = readJson(byHand)
   expect(settings).toMatchObject({LOANTAPE_TAPE_DAYS: 7, LOANTAPE_CLICKHOUSE_SOURCE: 'one'})
@@ -268,7 +268,7 @@ test('a run sees the settings of its own source and the common ones, and no secr
   for (const file of [server.printed().stderr, byHand.stdout]) expect(file).not.toContain('secret-of')
 })
 
-test('a source whose folder, file or name is of another gets nothing of it, nor of the fleet', async () => {
+test("a source whose settings point at another's folder, file or name gets nothing from it or the fleet", async () => {
   addSource('theirs', {LOANTAPE_BASE_URL: 'https://theirs.example.com', LOANTAPE_API_KEY: 'sk_of_theirs'})
   mkdirSync(join(dirOf('theirs'), 'data'))
   writeFileSync(join(dirOf('theirs'), 'targets.json'), '[]')
@@ -354,7 +354,7 @@ test.each([
   expect(readFailure(inside)).toMatchObject({code: 'FLEET_DATA_SHARED', exitCode: 2})
 })
 
-test('fleet run runs a job now for each source and ends with the code of the worst', async () => {
+test('fleet run runs a job now for each source and exits with the worst code', async () => {
   await using refusing = await startTestServer((_request, response) => sendJson(response, {}, {status: 401}))
   const job = {daily: {enabled: false}}
   copyData('good')
@@ -380,7 +380,7 @@ test('fleet run runs a job now for each source and ends with the code of the wor
   expect(unknown.message).toContain(`'good'`)
 })
 
-test('what is no fleet is said, and no data folder is taken for one', async () => {
+test('fleet commands refuse a folder that is no fleet, and --data', async () => {
   expect(readFailure(await runHere(['fleet', 'status', '--json']))).toMatchObject({
     code: 'FLEET_NONE',
     exitCode: 2,

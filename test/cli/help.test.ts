@@ -3,7 +3,7 @@ import {expect, test} from 'vitest'
 import {createCli} from '../../src/cli/context.ts'
 import {createProgram} from '../../src/cli/program.ts'
 
-/** The program with nothing behind its commands, so that an example is only parsed. */
+/** The program with nothing behind its commands, so an example is only parsed. */
 async function createShell(): Promise<Command> {
   const program = await createProgram(
     createCli({
@@ -27,7 +27,7 @@ function listLeaves(command: Command): Command[] {
 const nameOf = (command: Command): string =>
   command.parent ? `${nameOf(command.parent)} ${command.name()}` : command.name()
 
-/** All that `--help` prints, what is added behind it included. */
+/** Everything `--help` prints, including text added after it. */
 function readHelp(command: Command): string {
   const words: string[] = []
   command.configureOutput({writeOut: (text) => void words.push(text)})
@@ -37,7 +37,7 @@ function readHelp(command: Command): string {
 
 const names = listLeaves(await createShell()).map(nameOf)
 
-test.each(names)('`%s --help` lists --data and --json, and an example that can be typed', async (name) => {
+test.each(names)('`%s --help` lists --data, --json and an example that parses', async (name) => {
   const program = await createShell()
   const command = listLeaves(program).find((leaf) => nameOf(leaf) === name)
   const help = readHelp(command!)

@@ -1,4 +1,4 @@
-/** A process of its own that closes the month `CLOSE`, or exports February to Xero, and kills itself at `KILL_STEP`; it builds `SELECT`. */
+/** A process that closes the month `CLOSE`, or exports February to Xero, and kills itself at `KILL_STEP`; it builds `SELECT`. */
 
 import {closePeriod} from '../../src/books/close-period.ts'
 import {createCli} from '../../src/cli/context.ts'

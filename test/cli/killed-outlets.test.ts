@@ -42,7 +42,7 @@ function emptyInbox(): void {
   mkdirSync(inbox)
 }
 
-test('an export that is killed anywhere leaves no torn file under a final name and is made good by the next', async () => {
+test('an export killed at any point leaves no torn file under a final name, and the next one completes it', async () => {
   const deliver = [...EXPORT, '--deliver', 'share']
   const whole = lab.copyFolder('undisturbed')
   emptyInbox()

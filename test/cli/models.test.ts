@@ -40,13 +40,13 @@ const broken: [behaviour: string, text: string, code: string, words: RegExp, fil
     /'mart\.small' did not build: .*loan_amonut.*mart\/small\.sql:8\. Nothing was released/,
   ],
   [
-    'a model that is no SELECT',
+    'a model that is not a SELECT',
     `${HEADER}delete from core.deal\n`,
     'MODEL_SQL',
     /A model must be exactly one SELECT.*mart\/small\.sql:\d+\. Nothing was released/,
   ],
   [
-    'a model that reads a table nobody makes',
+    'a model that reads a table nobody builds',
     `${HEADER}select deal_id\nfrom core.deals\n`,
     'MODEL_UNKNOWN_TABLE',
     /Unknown table 'core\.deals': expected a model, .*the nearest is 'core\.deal'.*mart\/small\.sql:6\. Nothing was/,
@@ -58,7 +58,7 @@ const broken: [behaviour: string, text: string, code: string, words: RegExp, fil
     /blank line before '-- deal_id: the service's id': it ends the header.*mart\/small\.sql:3\. Nothing was released/,
   ],
   [
-    'a model that reads itself by way of another',
+    'a model that reads itself through another',
     `-- Versions.\n-- grain: deal_id\n--\n-- deal_id: the id\nselect deal_id\nfrom core.deal\n`,
     'MODEL_CYCLE',
     /in a cycle, core\.deal_history → core\.deal → (.* → )?core\.deal_history: .*:\d+\. Nothing was released/,
@@ -145,7 +145,7 @@ where a.range + b.range = walk.pages - 1000\n`,
   expect(await readStanding(folder)).toEqual(before)
 })
 
-test.concurrent('a selection that names no model is refused with what there is', async () => {
+test.concurrent('a selection that matches no model is refused with a suggestion', async () => {
   const failure = readFailure(await lab.run(['build', '--select', 'mart.concentrations+', '--json']))
   expect(failure).toMatchObject({code: 'UNKNOWN_NAME', exitCode: 2})
   expect(failure.message).toMatch(
@@ -153,7 +153,7 @@ test.concurrent('a selection that names no model is refused with what there is',
   )
 })
 
-test.concurrent('a selection is built beside the releases, and people see its rows and where it is', async () => {
+test.concurrent('a selection is built beside the releases and shows its rows and its path', async () => {
   const folder = lab.copyFolder('selection')
   const env = {LOANTAPE_DATA_DIR: folder.root}
   const built = await lab.run(['build', '--select', '1+mart.portfolio_summary'], env)
@@ -165,7 +165,7 @@ test.concurrent('a selection is built beside the releases, and people see its ro
   expect(readJson(await lab.run(count, env))).toEqual({rows: [{deals: 13}]})
 })
 
-test.concurrent('an SQL folder that is not there is a wrong setting, and the next sync without it releases', async () => {
+test.concurrent('a missing SQL folder is a wrong setting, and the next sync without it releases', async () => {
   const folder = lab.copyFolder('no-sql-folder')
   const failure = readFailure(await runOnDay2('sync', folder, {LOANTAPE_SQL_DIR: '/nowhere/sql'}))
   expect(failure).toMatchObject({code: 'SQL_DIR_MISSING', exitCode: 2})
@@ -181,7 +181,7 @@ test.concurrent('an SQL folder that is not there is a wrong setting, and the nex
   expect((await readStanding(folder)).summary).toMatchObject([{deals: '13', amount: '4200001.00'}])
 })
 
-test.concurrent('a failing check that is taken away lets the next sync release', async () => {
+test.concurrent('removing a failing check lets the next sync release', async () => {
   const folder = lab.copyFolder('mended')
   const checks = join(lab.folder.root, '../sql-mended/checks')
   const env = {LOANTAPE_SQL_DIR: dirname(checks)}

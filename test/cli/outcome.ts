@@ -19,7 +19,7 @@ export function readJson({stdout, stderr}: Ended): Record<string, unknown> {
   return z.record(z.string(), z.unknown()).parse(JSON.parse(stdout))
 }
 
-/** How a process started with `--json` says it failed; the same words stand on stderr for people. */
+/** How a process started with `--json` reports its failure; stderr has the same words for people. */
 export function readFailure(ended: Ended): {
   code: string
   exitCode: number
@@ -32,7 +32,7 @@ export function readFailure(ended: Ended): {
   return {code: error.code, exitCode: error.exit_code, message: error.message, details: error.details}
 }
 
-/** What a data folder holds for those who only read: the current release and its totals. */
+/** What readers see of a data folder: the current release and its totals. */
 export interface Standing {
   releaseId: string | undefined
   summary: unknown

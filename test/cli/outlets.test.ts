@@ -43,7 +43,7 @@ afterAll(async () => {
 const run = (args: string[], changes: Record<string, string> = {}) =>
   lab.run([...args, '--json'], {...env, ...changes})
 
-test('an export is delivered where it is to go, then sent once more on demand', async () => {
+test('an export is delivered to its targets, and again on demand', async () => {
   const first = readJson(await run(['export', 'csv', 'xlsx', '--deliver', 'share']))
   expect(first.deliveries).toMatchObject([
     {target: 'share', profile: 'csv', outcome: 'delivered'},
@@ -58,7 +58,7 @@ test('an export is delivered where it is to go, then sent once more on demand', 
   expect(again.deliveries).toMatchObject([{target: 'share', profile: 'xlsx', outcome: 'delivered', sent: 2}])
 })
 
-test('a target that fails keeps no other from its batch, and the batch on disk is as it was', async () => {
+test('a failing target keeps the batch from no other, and the batch on disk is unchanged', async () => {
   const failure = readFailure(
     await run(['export', 'csv', '--line-ending', 'crlf', '--deliver', 'gone', 'share']),
   )
@@ -75,7 +75,7 @@ test.each([
   expect(readFailure(await run(args))).toMatchObject({code, exitCode: 2})
 })
 
-test('a job hands out by file and by table; a release that is published already is unchanged', async () => {
+test('a job exports files and publishes tables; publishing the same release again changes nothing', async () => {
   expect(readJson(await run(['run', 'hand-out']))).toMatchObject({
     outcome: 'done',
     steps: [
@@ -89,7 +89,7 @@ test('a job hands out by file and by table; a release that is published already 
   ).toEqual([{deals: 20, amount: '7000000.00'}])
 })
 
-test('the password of the server never shows', async () => {
+test('the database password is never shown', async () => {
   const refused = await run(['publish', 'postgres'], {
     LOANTAPE_POSTGRES_URL: server.urlOf('postgres', 'x', 'hush hush'),
   })
@@ -99,14 +99,14 @@ test('the password of the server never shows', async () => {
 })
 
 test.each(['csv', 'xlsx'])(
-  'a disk that is full in the middle of %s leaves no batch and says so',
+  'a disk that fills up in the middle of %s leaves no batch and says so',
   async (profile) => {
     const folder = lab.copyFolder(`full-${profile}`)
     rmSync(folder.exports, {recursive: true, force: true})
     expect((await lab.run(['build'], {LOANTAPE_DATA_DIR: folder.root})).code).toBe(0)
     // The state database is open already: its index would not fit.
     using _stateDb = openStateDb(folder.stateDb)
-    // No file of the process may grow beyond 1,024 bytes: writing more fails as on a full disk.
+    // No file of the process may exceed 1,024 bytes: further writes fail as on a full disk.
     const command = `ulimit -f 1; exec "$0" "$@"`
     const program = ['bash', '-c', command, process.execPath, MAIN, 'export', profile, '--json']
     const own = {...lab.env, LOANTAPE_DATA_DIR: folder.root, NODE_COMPILE_CACHE: ''}

@@ -34,7 +34,7 @@ async function runTests(
 const aCase = (deals: string, rows: string, name = 'a case') =>
   `${name}:\n  walks:\n    2026-03-02: {${deals}}\n  rows: [${rows}]\n`
 
-test('a failed case is shown with file, line and what differs, and the exit code is 3', async () => {
+test('a failed case shows file, line and difference, and the exit code is 3', async () => {
   const deals = 'a: {status: funded, loan_amount: 20000000}, b: {status: funded, loan_amount: 30000000}'
   const rows = "{deal_id: a, loan_amount: 1, reason: ''}, {deal_id: c, loan_amount: 5, reason: null}"
   const {code, stdout, folder} = await runTests({[FILE]: SHOWN + aCase(deals, rows)})
@@ -62,7 +62,7 @@ missing     c        5.00         null
   })
 })
 
-test('seeds of the folder and of a case reach the model, and built-in models have tests, too', async () => {
+test('seeds of the folder and of a case reach the model, and built-in models can be tested, too', async () => {
   const mine = readFileSync(join(import.meta.dirname, '../../sql/seeds/status.csv'), 'utf8')
   const {stdout, code} = await runTests({
     'seeds/status.csv': `${mine}signed,funded,95,\n`,
@@ -75,7 +75,7 @@ test('seeds of the folder and of a case reach the model, and built-in models hav
   expect(code).toBe(0)
 })
 
-test('a value is compared as the column has it, without rounding, and rows as often as they stand', async () => {
+test("values are compared in the column's type without rounding, and duplicate rows count", async () => {
   const deals = 'a: {status: funded, loan_amount: 20000000}'
   const {stdout} = await runTests({
     [FILE]:
@@ -90,7 +90,7 @@ test('a value is compared as the column has it, without rounding, and rows as of
   expect(stdout).toMatch(/^missing +'a '$/m)
 })
 
-test('where a table has an order of its own, rows that stand elsewhere differ', async () => {
+test('if a table declares an order, rows in another order differ', async () => {
   const model = MODEL.replace('-- grain: deal_id\n', '-- grain: deal_id\n-- order: loan_amount\n')
   const deals = 'a: {status: funded, loan_amount: 30000000}, b: {status: funded, loan_amount: 20000000}'
   const files = (rows: string) => ({'risk/watch_list.sql': model, [FILE]: aCase(deals, rows)})
@@ -126,15 +126,11 @@ test('a case whose table cannot be built or read fails alone', async () => {
 test.each<[what: string, text: string, words: RegExp]>([
   ['an unknown name', 'a:\n  walk: {}\n  walks: {}\n  rows: []\n', /: a: Unrecognized key: "walk"/],
   [
-    'a day that is none',
+    'a date that does not exist',
     'a:\n  walks: {2026-02-30: {}}\n  rows: []\n',
     /a\.walks\.2026-02-30: expected walks by/,
   ],
-  [
-    'a fate that is none',
-    aCase('d1: vanishd', ''),
-    /\.d1: expected columns with values, or missing, vanished/,
-  ],
+  ['an unknown fate', aCase('d1: vanishd', ''), /\.d1: expected columns with values, or missing, vanished/],
   [
     'rows that differ',
     aCase('d1: {}', '{deal_id: x}, {reason: x}'),
@@ -144,7 +140,7 @@ test.each<[what: string, text: string, words: RegExp]>([
   ['two cases of one name', aCase('', '') + aCase('', ''), /Map keys must be unique at line 5, column 1/],
   ['a tab', 'a:\n\twalks: {}\n', /Tabs .* at line 2, column 1/],
   ['an alias of nothing', 'a: *b\n', /Unresolved alias .*b/],
-  ['nothing in it', '# later\n', /expected the names of cases, below each its `walks` and `rows`/],
+  ['no content', '# later\n', /expected the names of cases, below each its `walks` and `rows`/],
   ['a list', '- walks: {}\n', /expected the names of cases/],
 ])('a file with %s is refused before anything runs', async (_what, text, words) => {
   const failure = readFailure(await runTests({[FILE]: text}, ['--json']))
@@ -153,7 +149,7 @@ test.each<[what: string, text: string, words: RegExp]>([
   expect(failure.message).toMatch(/risk\.watch_list\.yaml: .*Nothing was tested/s)
 })
 
-test('all that is wrong in all files is named at once', async () => {
+test('all faults of all files are named at once', async () => {
   const {message} = readFailure(
     await runTests(
       {
@@ -171,7 +167,7 @@ test('all that is wrong in all files is named at once', async () => {
 })
 
 test.each([['tests/risk.watch_list.yml'], ['tests/risk/watch_list.yaml'], ['tests/no_odd_ltv.sql']])(
-  '%s is refused instead of left out',
+  '%s is refused, not ignored',
   async (name) => {
     const failure = readFailure(await runTests({[name]: SHOWN, 'compose.yaml': 'services: {}\n'}, ['--json']))
     expect(failure.code).toBe('TEST_FILE')
@@ -180,7 +176,7 @@ test.each([['tests/risk.watch_list.yml'], ['tests/risk/watch_list.yaml'], ['test
   },
 )
 
-test("the guide's tests pass; where there are none, it says what one looks like and where it goes", async () => {
+test("the guide's tests pass; without tests, it shows an example and where it goes", async () => {
   const passed = await runTests({[FILE]: SHOWN})
   expect(passed.stdout).toMatch(/^1 case of 1 table: 1 passed, in \d+\.\d s\.\n$/)
   expect(passed.code).toBe(0)
@@ -191,7 +187,7 @@ test("the guide's tests pass; where there are none, it says what one looks like 
   expect((await runTests({[FILE]: example})).code).toBe(0)
 })
 
-test('a table without tests, and no folder, are wrong usage', async () => {
+test('a table without tests, and a missing folder, are wrong usage', async () => {
   const unknown = readFailure(await runTests({[FILE]: SHOWN}, ['risk.watchlist', '--json']))
   expect(unknown).toMatchObject({code: 'UNKNOWN_NAME', exitCode: 2})
   expect(unknown.message).toMatch(/'risk\.watchlist' has no tests\/.*nearest is 'risk\.watch_list'/)

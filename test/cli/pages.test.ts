@@ -14,7 +14,7 @@ beforeAll(async () => {
 
 afterAll(() => lab[Symbol.asyncDispose]())
 
-test.concurrent('the report and the dictionary are written into the data folder, and where is said', async () => {
+test.concurrent('the report and the dictionary are written into the data folder, and the command says where', async () => {
   const [report, docs] = await Promise.all([lab.run(['report', '--json']), lab.run(['docs'])])
   const file = join(lab.folder.root, `report-${lab.currentReleaseId()}.html`)
   expect(readJson(report)).toEqual({file, release_id: lab.currentReleaseId()})
@@ -23,13 +23,13 @@ test.concurrent('the report and the dictionary are written into the data folder,
   expect(readFileSync(join(lab.folder.root, 'dictionary.html'), 'utf8')).toContain('id="core.deal"')
 })
 
-test.concurrent('the report of a date and of a release is written where it is asked for', async () => {
+test.concurrent('the report of a date or a release is written to the path given', async () => {
   const out = join(lab.folder.root, '../february.html')
   expect(await lab.run(['report', '--as-of', '2026-02-02', '--out', out])).toMatchObject({code: 0})
   expect(readFileSync(out, 'utf8')).toContain('as of <b>2026-02-02</b>')
 })
 
-test.concurrent('a file in a folder that is not there is refused, and so is an unknown release', async () => {
+test.concurrent('an output file in a missing folder is refused, and so is an unknown release', async () => {
   const out = join(lab.folder.root, 'nowhere/docs.html')
   const failure = readFailure(await lab.run(['docs', '--out', out, '--json']))
   expect(failure).toMatchObject({code: 'OUT_PLACE', exitCode: 2})
@@ -40,7 +40,7 @@ test.concurrent('a file in a folder that is not there is refused, and so is an u
   })
 })
 
-test.concurrent('a release of some models has no report, and says which table is missing', async () => {
+test.concurrent('a release of some models has no report; the error names the missing table', async () => {
   const env = {LOANTAPE_DATA_DIR: lab.copyFolder('report-scratch').root}
   await lab.run(['build', '--select', 'mart.run'], env)
   const failure = readFailure(await lab.run(['report', '--release', 'scratch', '--json'], env))

@@ -15,7 +15,7 @@ import {readFailure, readJson} from './outcome.ts'
 
 let books: Books
 
-/** January and February are walked, January is closed; it is March 3. */
+/** January and February are walked, January is closed, and it is March 3. */
 beforeAll(async () => {
   books = openBooks()
   const deals = (amount: number, status: string) => ({
@@ -26,7 +26,7 @@ beforeAll(async () => {
   await books.walk('2026-02-10', deals(130, 'funded'))
   await books.walk('2026-03-02', deals(130, 'funded'))
   await closePeriod(books.config, {period: '2026-01'}, books.at('2026-03-03'))
-  // The release of February is there for each copy.
+  // Every copy has the release of February.
   await books.readJournal('2026-02', '2026-03-03')
 })
 
@@ -70,7 +70,7 @@ test.each(refusals)('`%s` is refused', async (args, code, words) => {
   expect(failure.message).toContain(words)
 })
 
-test('books are what the acts on the tapes make of them, once months are closed, exported and reopened, too', async () => {
+test('books are what the acts on the tapes make of them, even after months are closed, exported and reopened', async () => {
   using copy = openBooks(books)
   const env = {LOANTAPE_DATA_DIR: copy.folder.root}
   await copy.export('xero', '2026-01', '2026-03-03')
@@ -86,7 +86,7 @@ test('books are what the acts on the tapes make of them, once months are closed,
   expect(compareBooks(copy.config)).toEqual([])
 })
 
-test('a month that is over but not seen to its end is not closed', async () => {
+test('a month that has ended but is not observed to its end cannot be closed', async () => {
   using late = openBooks(books)
   const env = {LOANTAPE_DATA_DIR: late.folder.root, LOANTAPE_NOW: '2026-04-03T17:00:00Z'}
   const closed = {outcome: 'closed', period: '2026-02', entries: 1, loans: 1, amount: '130.00'}
@@ -105,7 +105,7 @@ const spoilt: [string, string, string][] = [
 ]
 
 test.each(spoilt)(
-  'a mapping %s is refused by name and field, and so is one that is not where the setting says',
+  'a mapping %s is refused by name and field, and so is a missing one',
   async (_, text, words) => {
     using copy = openBooks(books)
     const file = join(copy.folder.root, 'accounting.json')
@@ -121,7 +121,7 @@ test.each(spoilt)(
   },
 )
 
-test('a mapping that is a pipe or has a gigabyte is refused, not waited for', async () => {
+test('a mapping that is a pipe or a gigabyte long is refused at once', async () => {
   using copy = openBooks(books)
   const file = join(copy.folder.root, 'accounting.json')
   const refusal = async () => {
@@ -138,7 +138,7 @@ test('a mapping that is a pipe or has a gigabyte is refused, not waited for', as
   expect(await refusal()).toContain('cannot be read (longer than 64 MiB)')
 })
 
-test('programs without an account stop an export and are reported by doctor', async () => {
+test('programs without an account stop an export, and doctor reports them', async () => {
   using copy = openBooks(books)
   const {'*': any, ...others} = DEFAULT_MAPPING.receivable
   copy.map({...DEFAULT_MAPPING, receivable: {...others, dscr: any!}})
@@ -151,7 +151,7 @@ test('programs without an account stop an export and are reported by doctor', as
   expect(doctor.stdout).toContain('Programs without a receivable account: \\"bridge\\".')
 })
 
-test('a batch beyond the limits of its importer is not issued', async () => {
+test("a batch beyond its importer's limits is not issued", async () => {
   using copy = openBooks(books)
   copy.map({...DEFAULT_MAPPING, clearing: {code: '1090-FUNDING', name: 'Clearing'}})
   const env = {LOANTAPE_DATA_DIR: copy.folder.root}
@@ -161,7 +161,7 @@ test('a batch beyond the limits of its importer is not issued', async () => {
   expect(readJson(await run(['period', 'list'], env))).toMatchObject({periods: [{}, {batches: []}, {}]})
 })
 
-test('two closings at once close once; the other is told so', async () => {
+test('of two closings at once one closes the month, and the other is told so', async () => {
   using copy = openBooks(books)
   const env = {LOANTAPE_DATA_DIR: copy.folder.root}
   const close = ['period', 'close', '2026-02', '--json']
@@ -173,7 +173,7 @@ test('two closings at once close once; the other is told so', async () => {
   expect(events).toHaveLength(2)
 })
 
-test('what is not yet issued is said by profile and month, of closed months, too', async () => {
+test('entries not yet issued are listed by profile and month, closed months included', async () => {
   using copy = openBooks(books)
   const env = {LOANTAPE_DATA_DIR: copy.folder.root, LOANTAPE_RATE_PER_SECOND: '5000'}
   await copy.export('xero', '2026-01', '2026-03-03')
@@ -181,7 +181,7 @@ test('what is not yet issued is said by profile and month, of closed months, too
   const february = {profile: 'xero', period: '2026-02', entries: 1, amount: '30.00'}
   expect(readJson(await run(['status'], env))).toMatchObject({not_issued: [february]})
   expect((await run(['doctor'], env)).stdout).toContain('not yet issued: xero 1 entry, 30.00 of 2026-02')
-  // A true funding date that becomes known after January was closed.
+  // A true funding date becomes known after January was closed.
   const seeds = join(copy.folder.root, 'sql/seeds')
   mkdirSync(seeds, {recursive: true})
   writeFileSync(join(seeds, 'funded_on.csv'), 'deal_id,funded_on:date\na,2026-01-18\n')
@@ -218,7 +218,7 @@ test.each(JOURNAL_STEPS)("a process killed at '%s' is caught up by the next expo
   expect(readdirSync(join(copy.folder.exports, 'xero')).filter((name) => name.startsWith('.'))).toEqual([])
 })
 
-test('a process killed as it closes a month has not closed it, and the next does', async () => {
+test('a process killed while closing a month leaves it open, and the next one closes it', async () => {
   using copy = openBooks(books)
   const env = {LOANTAPE_DATA_DIR: copy.folder.root, ...NOW}
   rmSync(copy.folder.releases, {recursive: true})
@@ -233,7 +233,7 @@ test('a process killed as it closes a month has not closed it, and the next does
   expect(readJson(await run(['period', 'close', '2026-02'], env))).toMatchObject({outcome: 'closed'})
 })
 
-test('a damaged batch is found by verify and written again by --reissue', async () => {
+test('verify finds a damaged batch, and --reissue writes it again', async () => {
   using copy = openBooks(books)
   const [batch] = await copy.export('intacct', '2026-02', '2026-03-03')
   const file = join(batch?.dir ?? '', `intacct_${batch?.batch_id}.csv`)

@@ -13,28 +13,28 @@ afterEach(() => {
   vi.useRealTimers()
 })
 
-/** A terminal of one line, and a progress line on it. */
+/** A one-line terminal with a progress line on it. */
 function openTerminal(columns = 80) {
   const written: string[] = []
   const terminal = {columns, write: (text: string) => written.push(text)}
   const progress = repeatProgress(createProgressLine(terminal, clock))
   return {
     ...progress,
-    /** What stands there now: what was written last, without what moves the cursor and erases the rest. */
+    /** What is on screen now: the last text written, without its cursor and erase codes. */
     shown: () => written.at(-1)?.replace(/^\r/, '').replace('\x1b[K', ''),
-    /** How often it was written to since this was asked last. */
+    /** How many writes there were since the last call. */
     countWrites: () => written.splice(0).length,
   }
 }
 
-/** A source that asks nobody to wait. */
+/** A source that makes nobody wait. */
 function createSource(): {waitedMs: number; waitingSince: number | null} {
   return {waitedMs: 0, waitingSince: null}
 }
 
 const details: Progress = {step: 'details', unit: 'details', done: 0, total: 2500}
 
-/** Reports `perSecond` more units for each of so many seconds. */
+/** Reports `perSecond` more units for each of the given seconds. */
 function go(report: (progress: Progress) => void, from: Progress, perSecond: number, seconds: number): void {
   report(from)
   for (let unit = 1; unit <= perSecond * seconds; unit += 1) {
@@ -43,14 +43,14 @@ function go(report: (progress: Progress) => void, from: Progress, perSecond: num
   }
 }
 
-test('a step stands there with its own unit, time, rate and the time left', () => {
+test('a step shows its own unit, elapsed time, rate and time left', () => {
   const {report, shown} = openTerminal()
   go(report, details, 5, 20)
   vi.advanceTimersByTime(500)
   expect(shown()).toMatch(/^details {7}100 of 2,500 {3}0:20 {3}(4\.[89]|5\.0)\/s {2}8:[0-2]\d left$/)
 })
 
-test('pages are counted, and where nobody knows how many there are, no time left is told; the next step begins anew', () => {
+test('pages are counted, an unknown total shows no time left, and the next step starts from zero', () => {
   const {report, shown} = openTerminal()
   go(report, {step: 'walking', unit: 'deals', done: 0, total: null, pages: 1}, 100, 2)
   vi.advanceTimersByTime(500)
@@ -59,7 +59,7 @@ test('pages are counted, and where nobody knows how many there are, no time left
   expect(shown()).toBe('models       0 of 43   0:00')
 })
 
-test('the rate is that of the last seconds, so that what a run found done, and a slow start, do not count', () => {
+test('the rate covers the last seconds, so work a run found done and a slow start do not count', () => {
   const {report, shown} = openTerminal()
   go(report, {...details, done: 1000}, 1, 60)
   go(report, {...details, done: 1060}, 10, 12)
@@ -67,7 +67,7 @@ test('the rate is that of the last seconds, so that what a run found done, and a
   expect(shown()).toMatch(/ {2}(9\.[5-9]|10)\/s {2}2:1\d left$/)
 })
 
-test('a line is drawn at least once a second while nothing moves, and ten times a second at most', () => {
+test('the line is redrawn at least once a second, even if nothing moves, and at most ten times a second', () => {
   const {report, shown, countWrites} = openTerminal()
   go(report, details, 200, 5)
   expect(countWrites()).toBeLessThanOrEqual(62)
@@ -81,7 +81,7 @@ test('a line is drawn at least once a second while nothing moves, and ten times 
   expect(seen.at(-1)).toBe('models      12 of 43   1:10')
 })
 
-test('waiting for the rate limit is told as long as it lasts, and says nothing of the rate after it', () => {
+test('waiting for the rate limit is shown while it lasts and does not affect the rate after it', () => {
   const {report, shown} = openTerminal()
   const source = createSource()
   go(report, {...details, source}, 5, 5)
@@ -98,7 +98,7 @@ test('waiting for the rate limit is told as long as it lasts, and says nothing o
   expect(shown()).toMatch(/^details +55 of 2,500 {3}0:39 {3}6\.\d\/s {2}6:\d\d left$/)
 })
 
-test.each([20, 40, 60, 80])('a terminal of %i columns never wraps and shows what matters most', (columns) => {
+test.each([20, 40, 60, 80])('a %i-column terminal never wraps and shows what matters most', (columns) => {
   const {report, shown} = openTerminal(columns)
   const source = createSource()
   go(report, {step: 'walking', unit: 'deals', done: 0, total: 1_000_000, pages: 1000, source}, 500, 30)
@@ -110,7 +110,7 @@ test.each([20, 40, 60, 80])('a terminal of %i columns never wraps and shows what
   if (columns >= 40) expect(shown()).toMatch(/0:32.* waiting: rate limit$/)
 })
 
-test('nothing is drawn after the end, and a line that was taken away for a moment comes back', () => {
+test('nothing is drawn after the end, and a hidden line comes back', () => {
   const {report, hide, end, shown, countWrites} = openTerminal()
   report(details)
   hide()
@@ -127,7 +127,7 @@ test('nothing is drawn after the end, and a line that was taken away for a momen
   end()
 })
 
-test('off a terminal the same facts are logged every 5 seconds at most, also while nothing moves', () => {
+test('off a terminal the same facts are logged at most every 5 seconds, even if nothing moves', () => {
   const lines: Record<string, unknown>[] = []
   const log = createLog({level: 'info'}, {write: (text) => lines.push(JSON.parse(text))})
   const {report, end} = repeatProgress(createProgressLog(log, clock))

@@ -41,7 +41,7 @@ describe('pushing deals', () => {
     parse(readFileSync(resultFile, 'utf8'), {columns: true}) as RowResult[]
   const stored = () => service.store.list({limit: 100}).map(({id, createdAt, ...deal}) => deal)
 
-  test('creates a deal for every row, exact to the cent, and says which', async () => {
+  test('creates a deal for every row, exact to the cent, and reports its id', async () => {
     expect(await push(CSV)).toEqual({created: 2, known: 0, invalid: 0, refused: 0})
     const first = {loanAmountCents: 35_000_010n, propertyValueCents: 50_000_000n, loanProgram: 'bridge_30yr'}
     const second = {loanAmountCents: 100_000_000n, propertyValueCents: null, loanProgram: null}
@@ -53,7 +53,7 @@ describe('pushing deals', () => {
     expect(results.map(({deal_id}) => deal_id).sort()).toEqual(service.store.ids().sort())
   })
 
-  test('creates nothing twice: not again, not without its result file, not after a torn one, nor one a spreadsheet saved', async () => {
+  test('creates nothing twice: not on a second run, nor when the result file is missing, torn or saved by a spreadsheet', async () => {
     await push(CSV)
     writeFileSync(resultFile, `\uFEFF${readFileSync(resultFile, 'utf8').replaceAll('\n', '\r\n')}`)
     expect(await push(CSV)).toMatchObject({created: 0, known: 2})
@@ -70,7 +70,7 @@ describe('pushing deals', () => {
     expect(service.store.count()).toBe(2)
   })
 
-  test('a file that holds no results is refused and stays as it is, and nothing is sent', async () => {
+  test('an existing file that holds no results is refused and left as it is, and nothing is sent', async () => {
     const file = join(folder, 'deals.csv')
     writeFileSync(file, CSV.trimEnd())
     const env = {LOANTAPE_BASE_URL: service.url, LOANTAPE_API_KEY: API_KEY}
@@ -80,7 +80,7 @@ describe('pushing deals', () => {
     expect(service.store.count()).toBe(0)
   })
 
-  test('a wrong row is left out with its reason, the others go', async () => {
+  test('a wrong row is left out with its reason, and the others are sent', async () => {
     const wrong = [
       ...['crm-3,1 Main St,-5,,', 'crm-4,,5,,', 'crm-5,1 Main St,1.234,,', 'crm-1,1 Main St,5,,'],
       ...[',1 Main St,5,,', 'crm-6,1 Main St,5,80000000000000,'],
@@ -98,7 +98,7 @@ describe('pushing deals', () => {
     expect(messages.find(({line}) => String(line) === '7')?.message).toContain('also in line 2')
   })
 
-  test('a row that changed under its reference is refused, not created anew', async () => {
+  test('a row that changed under its reference is refused, not created again', async () => {
     await push(CSV)
     rmSync(resultFile)
     expect(await push(CSV.replace('350000.10', '360000'))).toMatchObject({created: 1, refused: 1})
@@ -119,7 +119,7 @@ describe('pushing deals', () => {
     expect(() => parseDealRows('deals.csv', csv)).toThrow(words)
   })
 
-  test('a refused key, a failing service and a stop end the push; the next one goes on', async () => {
+  test('a refused key, a failing service and a stop end the push, and the next one resumes', async () => {
     const refused = {code: 'PUSH_UNAUTHORIZED', exitCode: 5}
     await expect(push(CSV, {apiKey: 'sk_test_other'})).rejects.toMatchObject(refused)
     await expect(push(CSV, {signal: AbortSignal.abort()})).rejects.toMatchObject({code: 'INTERRUPTED'})
@@ -130,7 +130,7 @@ describe('pushing deals', () => {
     expect(service.store.count()).toBe(2)
   })
 
-  test('the command says what came of it, also as exit code', async () => {
+  test('the command reports the outcome, also in its exit code', async () => {
     const file = join(folder, 'deals.csv')
     writeFileSync(file, `\uFEFF${CSV}crm-3,1 Main St,x,,\n`)
     const env = {LOANTAPE_BASE_URL: service.url, LOANTAPE_API_KEY: API_KEY}

@@ -9,7 +9,7 @@ import {readFailure, readStanding, type Standing} from './outcome.ts'
 const PAIR = `select deal_id, loan_amount, property_value, created_at from core.deal
   where deal_id <= 'deal_000002' order by deal_id`
 
-/** Turns a terminal's line around, colours it, and moves its cursor. */
+/** Reverses a terminal's line, colors it, and moves its cursor. */
 const TURNING = '3 \u202etS \\niaM\u202c \u009b31m\u007f'
 
 let lab: Lab
@@ -54,7 +54,7 @@ test.concurrent.each([
   if (args[0] !== 'trace') expect(piped).toContain('\u202e')
 })
 
-test.concurrent('rows that a terminal is too narrow for stand record below record', async () => {
+test.concurrent('rows too wide for the terminal are printed one record below the other', async () => {
   const print = async (width?: number) => (await runCommand(['query', PAIR], lab.env, {width})).stdout
   const table = await print()
   const [, rule = ''] = table.split('\n')
@@ -75,7 +75,7 @@ test.concurrent('rows that a terminal is too narrow for stand record below recor
   )
 })
 
-test.concurrent('a statement is read from a file or from standard input as well', async () => {
+test.concurrent('a statement can also come from a file or from standard input', async () => {
   const dir = mkdtempSync(join(tmpdir(), 'loantape-query-'))
   const file = join(dir, 'statement.sql')
   writeFileSync(file, `-- two deals\n${PAIR};\n`)
@@ -109,7 +109,7 @@ test.concurrent('decimals beyond a double are exact in every format', async () =
   })
 })
 
-test.concurrent('quotes, commas and line ends in CSV are as RFC 4180 has them', async () => {
+test.concurrent('quotes, commas and line ends in CSV follow RFC 4180', async () => {
   const {stdout} = await lab.run([
     'query',
     `select property_address as a from core.deal where deal_id = 'deal_000002'`,
@@ -119,7 +119,7 @@ test.concurrent('quotes, commas and line ends in CSV are as RFC 4180 has them', 
   expect(stdout).toBe('a\n"2 ""Old"" Mill Rd,\nAustin, TX 78701"\n')
 })
 
-test.concurrent('a table shows control characters of a text, so that it can neither break a line nor steer a terminal', async () => {
+test.concurrent('a table shows control characters as escapes, so a text cannot break a line or steer a terminal', async () => {
   const {stdout} = await lab.run([
     'query',
     `select 'a' || chr(27) || '[31m' || chr(10) || chr(155) || 'b' as a, 1 as b`,
@@ -139,7 +139,7 @@ const refused: [behaviour: string, sql: string, words: RegExp][] = [
   ['writes a file', `copy core.deal to 'stolen.csv'`, /disabled/],
   ['attaches a database', `attach 'other.duckdb'`, /disabled/],
   ['unlocks the settings', 'set enable_external_access = true', /locked/],
-  ['is two', 'select 1; select 2', /2 statements: expected one/],
+  ['has two statements', 'select 1; select 2', /2 statements: expected one/],
   ['is empty', '', /0 statements: expected one/],
   [
     'compares with a bare word',
@@ -151,11 +151,7 @@ const refused: [behaviour: string, sql: string, words: RegExp][] = [
     'select 1 from core.deal where status in (funded, draft)',
     /Put a text in single quotes: 'funded'\.\n/,
   ],
-  [
-    'has a wrong column where it compares',
-    'select 1 from core.deal where loan_amuont > 1',
-    /\^\nThe release/,
-  ],
+  ['has a wrong column in a comparison', 'select 1 from core.deal where loan_amuont > 1', /\^\nThe release/],
   ['has a wrong column', 'select loan_amonut from core.deal', /loan_amount/],
 ]
 
@@ -172,7 +168,7 @@ for (const [behaviour, sql, words] of refused) {
   })
 }
 
-test.concurrent('what a refused query says to look at fits a terminal', async () => {
+test.concurrent('the commands a refused query suggests fit a terminal', async () => {
   const {message} = readFailure(await lab.run(['query', 'select 1 from core.deals', '--json']))
   const commands = [...message.matchAll(/`loantape query "([^"]+)"`/g)].map(([, sql = '']) => sql)
   expect(commands).toHaveLength(2)

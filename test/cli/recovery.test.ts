@@ -22,7 +22,7 @@ const inStatus = (status: string, changes: Record<string, WireRecord> = {}): Rec
 /** 20 deals at 1,000.01 to 20,000.01, in cents. */
 const FUNDED = 21_000_020n
 
-/** As of January 30, which is what is brought back, and as of January 31, when all deals are funded and booked. */
+/** As of January 30, the state to restore, and as of January 31, when all deals are funded and booked. */
 let [before, exported]: Books[] = []
 let books: Books
 
@@ -48,10 +48,10 @@ const run = (args: string, day: string, root = books.folder.root): Promise<Ended
     {select: BOOK_TABLES},
   )
 
-/** Cents by account of everything ever handed out to Xero. */
+/** Cents by account of everything ever issued to Xero. */
 const handedOut = () => books.sumBatches('xero', '')
 
-/** Loses the warehouse and the tapes; what was saved on January 30 is put in its place. */
+/** Loses the warehouse and the tapes; the backup of January 30 takes their place. */
 function loseJanuary31(): void {
   cpSync(before?.folder.warehouse ?? '', books.folder.warehouse)
 }
@@ -63,7 +63,7 @@ async function fundAndExport(): Promise<void> {
   })
 }
 
-/** Begins with books in which January 31 is exported. */
+/** Starts with books in which January 31 is exported. */
 function openExported(): void {
   books = openBooks(exported)
 }
@@ -74,7 +74,7 @@ async function expectRefused(args: string, day: string): Promise<void> {
   expect(failure.message).toContain('`loantape period true-up`')
 }
 
-test('deals that were booked before a recovery are not booked again after it, and a true-up brings both together', async () => {
+test('deals booked before a recovery are not booked again after it, and a true-up reconciles both', async () => {
   openExported()
   loseJanuary31()
   await books.walk('2026-02-01', inStatus('funded'))
@@ -105,7 +105,7 @@ test('deals that were booked before a recovery are not booked again after it, an
   expect(handedOut()).toEqual({1200: FUNDED + 50_000n, 1090: -FUNDED - 50_000n})
 })
 
-test('a true-up that died before its files were in place is handed out by the next', async () => {
+test('a true-up that dies before its files are in place is issued by the next', async () => {
   openExported()
   loseJanuary31()
   await books.walk('2026-02-01', inStatus('draft'))
@@ -118,7 +118,7 @@ test('a true-up that died before its files were in place is handed out by the ne
   expect(handedOut()).toEqual({})
 })
 
-test('what became another amount, or was never funded, after a recovery is handed out by deal and account', async () => {
+test('an amount that changed and a deal never funded after a recovery are issued by deal and account', async () => {
   openExported()
   loseJanuary31()
   const changes = {d1: {loan_amount: 1300.01}, d2: {status: 'approved'}}
@@ -153,7 +153,7 @@ test('what became another amount, or was never funded, after a recovery is hande
   expect(handedOut()).toEqual({})
 })
 
-test('a true-up takes back what is not seen again on its day, and corrects what is seen anew on the day it is', async () => {
+test('a true-up reverses what is not seen again on its own date, and corrects what is seen again today', async () => {
   openExported()
   const saved = join(books.folder.root, 'saved')
   cpSync(books.folder.warehouse, saved)
@@ -186,7 +186,7 @@ test('a true-up takes back what is not seen again on its day, and corrects what 
   })
 })
 
-test('a true-up of what is closed is dated on the first day of the first open month', async () => {
+test('a true-up of a closed month is dated the first day of the first open month', async () => {
   openExported()
   await books.walk('2026-02-05', inStatus('funded'))
   expect((await run('period close 2026-01', '2026-02-06')).code).toBe(0)
@@ -200,8 +200,8 @@ test('a true-up of what is closed is dated on the first day of the first open mo
 })
 
 test.each([
-  ['history first, the state database last', ['history', 'run', 'exports', 'state'], 'JOURNAL_HISTORY'],
-  ['exports first, the history last', ['exports', 'state', 'run', 'history'], undefined],
+  ['history first, state database last', ['history', 'run', 'exports', 'state'], 'JOURNAL_HISTORY'],
+  ['exports first, history last', ['exports', 'state', 'run', 'history'], undefined],
   [
     'exports first, a run before the state database',
     ['exports', 'run', 'state', 'history'],
@@ -234,7 +234,7 @@ test.each([
   else expect(readJson(exported)).toMatchObject({batches: [{outcome: 'empty'}]})
 })
 
-test('a month that was closed before a recovery and never issued is issued as it was closed, and what differs follows', async () => {
+test('a month closed before a recovery but not issued is issued as closed, and the difference follows', async () => {
   books = openBooks(before)
   await books.walk('2026-01-31', inStatus('funded'))
   expect(readJson(await run('period close 2026-01', '2026-02-01'))).toMatchObject({outcome: 'closed'})

@@ -36,7 +36,7 @@ const shape = z.object({
   ),
 })
 
-test.concurrent('programs get every deal that moved a total, adding up to it, by id, by date, or of the current release', async () => {
+test.concurrent('JSON lists every deal that moved a total, adding up to it, by id, by date, or for the current release', async () => {
   const byId = await diff(first, second, '--json')
   for (const names of [
     ['2026-02-02', '2026-02-03'],
@@ -61,7 +61,7 @@ test.concurrent('programs get every deal that moved a total, adding up to it, by
   ])
 })
 
-test.concurrent('people see the largest movements and what the others come to', async () => {
+test.concurrent('people see the largest movements and the sum of the others', async () => {
   const {stdout, code} = await diff(first, second, '--limit', '1')
   expect(code).toBe(0)
   expect(stdout).toMatch(/^amount +2,800,000\.00 +2,850,000\.10 +\+50,000\.10 +3$/m)
@@ -71,11 +71,11 @@ test.concurrent('people see the largest movements and what the others come to', 
   expect(stdout).toMatch(/^deal_000001 +status draft → funded +\+400,000\.01$/m)
 })
 
-test.concurrent('nothing moves from a release to itself', async () => {
+test.concurrent('a release compared with itself shows no movement', async () => {
   expect((await diff(first, first)).stdout).toMatch(/: no total moved\.$/m)
 })
 
-test.concurrent('a release of some models is compared only where it holds deals and their history', async () => {
+test.concurrent('a release of some models is compared only if it holds deals and their history', async () => {
   const env = {LOANTAPE_DATA_DIR: lab.copyFolder('diff-scratch').root, LOANTAPE_LOG_LEVEL: 'error'}
   for (const models of ['mart.run', 'mart.movement', 'core.deal']) {
     await lab.run(['build', '--select', models], env)
@@ -87,7 +87,7 @@ test.concurrent('a release of some models is compared only where it holds deals 
   expect((await lab.run(['diff', 'current', 'scratch'], env)).stdout).toMatch(/: no total moved\.$/m)
 })
 
-test.concurrent('query and export answer for a past date and for a release as they did that night', async () => {
+test.concurrent('query and export for a past date or release answer as they did that night', async () => {
   const sql = 'select as_of, deals, amount from mart.portfolio_summary'
   const [byDate, byRelease, byDefault] = await Promise.all([
     lab.run(['query', '--as-of', '2026-02-02', sql, '--json']),

@@ -15,7 +15,7 @@ let lab: Lab
 let env: Record<string, string>
 const ended: Ended[] = []
 
-/** A gateway before the service that lets in who brings the key, and fails when told to. */
+/** A gateway before the service that admits whoever brings the key, and fails when told to. */
 const gateway = createServer(async (request, response) => {
   const url = new URL(request.url ?? '', new URL(lab.service.url).origin)
   const isKnown = url.searchParams.get('key')?.startsWith('SECRET')
@@ -56,14 +56,14 @@ async function run(args: readonly string[], changes?: Record<string, string>): P
   return one
 }
 
-/** The files below a folder that hold a text, whatever their format. */
+/** The files in a folder that contain a text, whatever their format. */
 function listHolding(dir: string, text: string): string[] {
   return readdirSync(dir, {recursive: true, encoding: 'utf8'})
     .filter((name) => statSync(join(dir, name)).isFile() && readFileSync(join(dir, name)).includes(text))
     .map((name) => join(dir, name))
 }
 
-test('what a base URL carries beside its name is sent, and neither printed nor stored', async () => {
+test('credentials in a base URL are sent, but neither printed nor stored', async () => {
   expect(readJson(await run(['sync', '--json'], {LOANTAPE_NOW: DAY_1}))).toMatchObject({outcome: 'released'})
   isFailing = true
   expect(await run(['sync'], {LOANTAPE_NOW: DAY_2})).toMatchObject({code: 6})

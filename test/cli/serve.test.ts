@@ -41,7 +41,7 @@ const writeJob = (name: string, fields: Record<string, unknown>) =>
 
 const readRuns = (sql: string) => readState(lab.folder.stateDb, sql)
 
-/** A job that was due once, five minutes ago, and will not be again this year. */
+/** A job that was due once, five minutes ago, and is not due again this year. */
 const writeOnceDue = (fields = {}) =>
   makeOnceDue(lab.folder.stateDb, (schedule) => writeJob('once', {schedule, ...fields}))
 
@@ -52,7 +52,7 @@ async function stop({process, ended}: Started): Promise<number | null> {
   return (await ended).code
 }
 
-test('serve runs jobs when they are due, in processes of their own, says why one fails, and ends well on SIGTERM', async () => {
+test('serve runs jobs when they are due, each in its own process, says why one fails, and exits cleanly on SIGTERM', async () => {
   await lab.sync(new Date().toISOString())
   writeOnceDue()
   writeJob('failing', {schedule: '*/10 * * * * *', steps: [{do: 'publish', to: 'postgres'}]})
@@ -65,12 +65,12 @@ test('serve runs jobs when they are due, in processes of their own, says why one
   expect(readRuns(`select 1 from job_run where state = 'running'`)).toEqual([])
 })
 
-/** Starts a server and kills it, and nothing else, as soon as the run of `once` waits for the source. */
+/** Starts a server and kills only it, as soon as the run of `once` waits for the source. */
 async function killServerDuringRun(source: TestServer, settings: Record<string, string>): Promise<number> {
   const server = lab.start(['serve', '--no-web'], settings)
   await until(() => source.requests.length > 0)
   server.process.kill('SIGKILL')
-  // The run goes on, with nobody to read its log.
+  // The run continues, with nobody reading its log.
   await once(server.process, 'exit')
   const [run] = readRuns(`select pid from job_run where job = 'once' and state = 'running'`)
   expect(run?.pid).not.toBe(server.process.pid)
@@ -79,7 +79,7 @@ async function killServerDuringRun(source: TestServer, settings: Record<string, 
 
 const syncRuns = () => readRuns(`select pid, outcome from run where command = 'sync' order by started_at`)
 
-test('a server killed together with its run leaves slot and lock to the next, which runs that slot to its end once', async () => {
+test('a server killed with its run leaves slot and lock to the next, which completes that slot once', async () => {
   await using source = await startHeldSource()
   const settings = {...env, LOANTAPE_BASE_URL: source.url}
   writeOnceDue()
@@ -101,7 +101,7 @@ test('a server killed together with its run leaves slot and lock to the next, wh
   expect(await lab.query('select count(*) as deals from core.deal')).toEqual([{deals: '2'}])
 })
 
-test('a run whose server was killed goes on alone: the next server starts nothing beside it, and its slot is done once', async () => {
+test('a run whose server was killed continues alone; the next server starts nothing beside it, and its slot is done once', async () => {
   await using source = await startHeldSource()
   const settings = {...env, LOANTAPE_BASE_URL: source.url}
   writeJob('each-second', READ_RATES)
@@ -127,7 +127,7 @@ test('a run whose server was killed goes on alone: the next server starts nothin
   expect(onceRuns()).toEqual([{state: 'done', attempt: 1, exit_code: 0}])
 })
 
-test('a server killed amid notifications has stored each one it acknowledged, and the next takes each once', async () => {
+test('a server killed amid notifications has stored each one it acknowledged, and the next accepts each once', async () => {
   const secret = `whsec_${btoa('k'.repeat(32))}`
   const post = async (url: string, id: string): Promise<number> => {
     const [at, body] = [new Date(), JSON.stringify({type: 'deal.updated', data: {id: 'deal_000001'}})]
@@ -168,7 +168,7 @@ test('a server killed amid notifications has stored each one it acknowledged, an
   expect(listStored().sort()).toEqual(sent.sort())
 })
 
-test('a bad job file, by file and field, and an open address without a token are refused at start-up', async () => {
+test('a bad job file, and a public address without a token, are refused at start-up', async () => {
   const open = readFailure(await lab.run(['serve', '--json'], {...env, LOANTAPE_WEB_HOST: '0.0.0.0'}))
   expect(open).toMatchObject({code: 'WEB_TOKEN_MISSING', exitCode: 2})
   writeJob('bad', {schedule: '0 7 1 * *', catchUp: 'each'})
@@ -177,7 +177,7 @@ test('a bad job file, by file and field, and an open address without a token are
   expect(failure.message).toMatch(/bad\.mjs.*catchUp: 'each' with a sync step/)
 })
 
-test('jobs list shows the next five slots of each job in local time and UTC, and which are not enabled', async () => {
+test('jobs list shows the next five slots of each job in local time and UTC, and which jobs are disabled', async () => {
   const early = {schedule: '30 2 * * *', timeZone: 'America/New_York', catchUp: 'none', timeoutMinutes: 45}
   writeJob('early', early)
   const {jobs} = readJson(

@@ -37,7 +37,7 @@ function ask(url: string, body?: object | FormData): Promise<Response> {
   })
 }
 
-/** Begins an upload and never ends it; resolves when some of it, more than any whole file, lies in the folder. */
+/** Starts an upload and never ends it; resolves when more of it than any whole file is in the folder. */
 async function uploadHalf(url: string, dealId: string, folder: string): Promise<void> {
   const {port, pathname} = new URL(url)
   const socket = connect(Number(port), '127.0.0.1')
@@ -47,7 +47,7 @@ async function uploadHalf(url: string, dealId: string, folder: string): Promise<
     'content-type: multipart/form-data; boundary=x\r\ncontent-length: 1000000\r\n\r\n'
   const part = '--x\r\ncontent-disposition: form-data; name="file"; filename="half.txt"\r\n\r\n'
   socket.write(head + part + 'half '.repeat(20_000))
-  // Uploads that end are moved away meanwhile.
+  // Finished uploads are moved away meanwhile.
   const isLarge = (name: string) =>
     (statSync(join(folder, name), {throwIfNoEntry: false})?.size ?? 0) > LARGEST_FILE
   await until(() => readdirSync(folder).some(isLarge))
@@ -68,7 +68,7 @@ test('a service killed amid uploads, deliveries and generation loses nothing it 
     generations: new Set<string>(),
   }
   let secret = ''
-  // The service is killed while these notifications wait for their answer.
+  // The service is killed while these notifications wait for an answer.
   const unanswered = new Set<number>()
   receiver.answer = (turn) => {
     if (turn % 5 === 4) unanswered.add(turn)

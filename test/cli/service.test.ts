@@ -6,7 +6,7 @@ import {createLab} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 import {readFailure, readJson} from './outcome.ts'
 
-test('the local service says where it listens, takes its key alone, and ends on SIGTERM', async () => {
+test('the local service prints its address, accepts only its key, and ends on SIGTERM', async () => {
   await using lab = await createLab()
   using service = lab.start(['service', '--deals', '5', '--json'])
   await until(() => service.printed().stdout.endsWith('\n'))
@@ -14,7 +14,7 @@ test('the local service says where it listens, takes its key alone, and ends on 
   expect(rest).toEqual({})
   expect(api_key).toMatch(/^sk_test_/)
 
-  // A connection that is kept may be closed by the one as the other, slow, sends on it.
+  // A kept-alive connection may be closed by one side just as the other, being slow, sends on it.
   const list = (path: string, key: string) =>
     fetch(`${url}/deals${path}`, {headers: {authorization: `Bearer ${key}`, connection: 'close'}})
   expect((await list('?limit=3', 'sk_test_other')).status).toBe(401)
@@ -31,7 +31,7 @@ test('the local service says where it listens, takes its key alone, and ends on 
   expect(await service.ended).toMatchObject({code: 0, signal: null})
 })
 
-test('keys are made, listed and revoked by command, and a running service obeys', async () => {
+test('keys are created, listed and revoked by command, and a running service obeys', async () => {
   await using lab = await createLab()
   const db = join(lab.folder.root, '..', 'service.db')
   using service = lab.start(['service', '--deals', '3', '--no-links', '--db', db, '--json'])

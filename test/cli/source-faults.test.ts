@@ -22,7 +22,7 @@ beforeAll(async () => {
 
 afterAll(() => lab[Symbol.asyncDispose]())
 
-/** One test's own copy of the data folder, and faults that only its runs meet: its page size tells them apart. */
+/** One test's own copy of the data folder, and faults only its runs meet: its page size tells them apart. */
 interface Case {
   folder: DataFolder
   /** Syncs the second day. */
@@ -73,7 +73,7 @@ function spoilAmounts(deals: number): Fault {
 const broken: [behaviour: string, fault: Fault, page: number, code: string, words: RegExp][] = [
   ['a web page instead of JSON', {kind: 'html'}, 1, 'SOURCE_NOT_JSON', /text\/html.*LOANTAPE_BASE_URL/],
   [
-    'a cursor that leads back',
+    'a cursor that loops back',
     {kind: 'repeat_cursor'},
     2,
     'SOURCE_CURSOR_LOOP',
@@ -96,7 +96,7 @@ for (const [behaviour, fault, page, code, words] of broken) {
   })
 }
 
-test.concurrent('a source that fails for ever defers the run, and the next goes on from the last page', async () => {
+test.concurrent('a source that keeps failing defers the run, and the next resumes from the last page', async () => {
   const {folder, sync, spoilPages} = openCase()
   spoilPages({kind: 'status', status: 500}, {nth: [2, 3]})
   const failure = readFailure(await sync())
@@ -108,7 +108,7 @@ test.concurrent('a source that fails for ever defers the run, and the next goes 
   expect(readJson(await sync())).toMatchObject({outcome: 'released', walk: {resumed: 1, records: 60}})
 })
 
-test.concurrent('paging fields that moved are refused until accepted, and are then the new normal', async () => {
+test.concurrent('moved paging fields are refused until accepted, and are the new normal from then on', async () => {
   const {folder, sync, spoilPages} = openCase()
   spoilPages({kind: 'envelope', shape: 'pagination'})
   const failure = readFailure(await sync())
@@ -154,7 +154,7 @@ test.concurrent.each<[what: string, accept: string, fault: Fault, words: RegExp]
     /60 deals become funded, more than half of the 60 in the pipeline/,
   ],
   [
-    'every address, value and program is another',
+    'every address, value and program changes',
     'change',
     spoilDeals((deal) => [{...deal, property_address: 'X', property_value: 1, loan_program: 'y'}]),
     /60 of 60 known deals change their property_address.*60.* property_value.*60.* loan_program, more than 20 %/,
@@ -175,7 +175,7 @@ test.concurrent.each<[what: string, accept: string, fault: Fault, words: RegExp]
   expect(readJson(await sync({}, '--accept', accept))).toMatchObject({outcome: 'released'})
 })
 
-test.concurrent('texts that no workbook or database takes are quarantined, and the night is exported without them', async () => {
+test.concurrent('texts no workbook or database accepts are quarantined, and the night is exported without them', async () => {
   const {folder, sync, spoilPages} = openCase()
   const bad = ['secret\0', 'secret'.padEnd(8193, 'x')]
   let told = 0
@@ -189,7 +189,7 @@ test.concurrent('texts that no workbook or database takes are quarantined, and t
   expect(await lab.run(['export', 'xlsx'], env)).toMatchObject({code: 0})
 })
 
-test.concurrent('a clock before the last walk is refused', async () => {
+test.concurrent('a clock behind the last walk is refused', async () => {
   const {folder, sync} = openCase()
   const failure = readFailure(await sync({LOANTAPE_NOW: '2026-02-01T23:30:00-05:00'}))
   expect(failure).toMatchObject({code: 'CLOCK_BACKWARDS', exitCode: 2})
@@ -199,7 +199,7 @@ test.concurrent('a clock before the last walk is refused', async () => {
   expect(await readStanding(folder)).toEqual(before)
 })
 
-test.concurrent('a first run at a mistyped address does not bind the folder to it', async () => {
+test.concurrent('a first run against a mistyped address does not bind the folder to it', async () => {
   const {folder, sync} = openCase()
   const fresh = {LOANTAPE_DATA_DIR: `${folder.root}-fresh`}
   const mistyped = readFailure(

@@ -17,7 +17,7 @@ beforeAll(async () => {
 
 afterAll(() => lab[Symbol.asyncDispose]())
 
-/** The shell on a terminal of 120 columns, which `script` makes. */
+/** The shell on a terminal of 120 columns, provided by `script`. */
 function startShell(): Started {
   const shell = `stty cols 120 rows 40; '${process.execPath}' '${MAIN}' sql`
   const args =
@@ -25,14 +25,14 @@ function startShell(): Started {
   return startProcess(['script', ...args], {...lab.env, TERM: 'xterm'})
 }
 
-/** Types, and waits until what is then printed has a text. */
+/** Types, and waits until the new output contains a text. */
 async function type({process, printed}: Started, text: string, shown: string): Promise<void> {
   const before = printed().stdout.length
   process.stdin?.write(text)
   await until(() => stripVTControlCharacters(printed().stdout.slice(before)).includes(shown))
 }
 
-test('statements are typed over several lines, completed, corrected and cleared, and remembered', async () => {
+test('statements span several lines and are completed, corrected, cleared and remembered', async () => {
   {
     using shell = startShell()
     await type(shell, '', 'as of 2026-02-02')
@@ -62,7 +62,7 @@ test('statements are typed over several lines, completed, corrected and cleared,
   expect((await shell.ended).code).toBe(0)
 })
 
-test('off a terminal it leads to `query`', async () => {
+test('off a terminal it points to `query`', async () => {
   const ended = await lab.start(['sql', '--json']).ended
   expect(readFailure(ended)).toMatchObject({
     code: 'USAGE',

@@ -16,7 +16,7 @@ beforeEach(async () => {
 
 afterEach(() => lab[Symbol.asyncDispose]())
 
-/** The source changes its contract: a field more, a new status and program, and an amount that cannot be read. */
+/** The source changes its contract: a new field, a new status and program, and an unreadable amount. */
 function changeContract(): void {
   lab.service.store.update('deal_000001', {status: 'on_hold'})
   lab.service.store.update('deal_000002', {status: 'underwriting', loanProgram: 'moonshot'})
@@ -42,7 +42,7 @@ const drift = [
   {kind: 'unknown_value', path: 'status', value: 'on_hold', records: 1},
 ]
 
-test('what the source put into a text neither steers the terminal, nor turns its text, nor fills it', async () => {
+test('text from the source can neither steer nor reverse nor flood the terminal', async () => {
   lab.service.store.update('deal_000001', {status: '\u001b[2J\rHeld'})
   lab.service.store.update('deal_000002', {status: '\u202edleh'})
   lab.service.store.update('deal_000003', {status: 'x'.repeat(8000)})
@@ -79,7 +79,7 @@ test('a source that changes its contract still syncs, and status says what chang
   ])
 })
 
-test("a third of the deals in no class is not healthy, says what to do, and is with lines of one's own", async () => {
+test("a third of the deals in no class is unhealthy, says what to do, and is healthy once one's own seed classes them", async () => {
   await lab[Symbol.asyncDispose]()
   lab = await createLab({tables: '+core.deal +mart.portfolio_summary'})
   lab.service.store.insert(someDeals(30))
@@ -113,7 +113,7 @@ test("a third of the deals in no class is not healthy, says what to do, and is w
   ])
 })
 
-test('a field that is mapped is no drift', async () => {
+test('a mapped field is not drift', async () => {
   mkdirSync(lab.folder.root, {recursive: true})
   writeFileSync(lab.folder.fields, '{"note_rate": {"path": "terms.note_rate", "type": "decimal(9,6)"}}')
   lab.service.faults.add({
@@ -132,7 +132,7 @@ test('a field that is mapped is no drift', async () => {
   })
 })
 
-test('without a history nothing drifts and nothing waits', async () => {
+test('without a history there is no drift and no quarantine', async () => {
   const ended = await lab.run(['status', '--json'])
   expect(ended.code).toBe(1)
   expect(readJson(ended)).toMatchObject({healthy: false, drift: [], quarantine_waiting: 0})

@@ -6,7 +6,7 @@ import {createLab, failureOf, someDeals} from '../support/lab.ts'
 const quiet = {write: () => true}
 
 test.each(['details stored', 'checks passed'] as const)(
-  'a run asked to stop ends after: %s, and the next finishes it',
+  'a run asked to stop ends after: %s, and the next one finishes it',
   async (step) => {
     await using lab = await createLab()
     lab.service.store.insert(someDeals(3))

@@ -30,7 +30,7 @@ function environmentOf(folder: DataFolder): Record<string, string> {
   }
 }
 
-/** Syncs on a disk that takes no file longer than this: writing on fails as on a full one. */
+/** Syncs on a disk that takes no file longer than this: further writes fail as on a full one. */
 function syncOnSmallDisk(folder: DataFolder, kib: number): Promise<Ended> {
   const script = `trap '' XFSZ; ulimit -f ${kib * 2}; exec "$0" "$@"`
   const program = [process.execPath, MAIN, 'sync', '--accept', 'growth', '--json']
@@ -40,12 +40,12 @@ function syncOnSmallDisk(folder: DataFolder, kib: number): Promise<Ended> {
 
 const disks: [behaviour: string, kib: number, code: string][] = [
   ['the state database does not fit', 4, 'DISK_FAULT'],
-  ['what the walk stores does not fit', 400, 'DISK_FULL'],
+  ['the stored walk does not fit', 400, 'DISK_FULL'],
   ['the checkpoint does not fit', 1600, 'DISK_FULL'],
 ]
 
 for (const [behaviour, kib, code] of disks) {
-  test.concurrent(`a disk that fills up where ${behaviour} ends the run, and the next completes it`, async () => {
+  test.concurrent(`a disk on which ${behaviour} ends the run, and the next completes it`, async () => {
     const folder = lab.copyFolder(`disk-${kib}`)
     const failure = readFailure(await syncOnSmallDisk(folder, kib))
     expect(failure).toMatchObject({code, exitCode: 1})
@@ -71,20 +71,20 @@ test.concurrent('a data folder that cannot be written is refused', async () => {
   }
 })
 
-/** Syncs where a process may have so few files open. */
+/** Syncs in a process limited to this many open files. */
 function syncWithFiles(folder: DataFolder, files: number): Promise<Ended> {
   const program = [process.execPath, MAIN, 'sync', '--accept', 'growth', '--json']
   const script = `ulimit -n ${files}; exec "$0" "$@"`
   return startProcess(['sh', '-c', script, ...program], environmentOf(folder)).ended
 }
 
-test.concurrent('too few open files are called so, wherever the next one is opened', async () => {
+test.concurrent('too few open files are reported as such, wherever the next one is opened', async () => {
   const folder = lab.copyFolder('few-files')
   const codes = new Set<string>()
   for (let files = 22; files < 40; files += 4) {
     const ended = await syncWithFiles(folder, files)
     if (ended.code === 0) break
-    // Not even the runtime could begin.
+    // The runtime itself could not start.
     if (ended.stderr.includes('Node.js v')) continue
     const failure = readFailure(ended)
     expect(failure.message).toMatch(/open no more files: .*ulimit -n/)
@@ -93,7 +93,7 @@ test.concurrent('too few open files are called so, wherever the next one is open
   expect([...codes]).toEqual(['TOO_MANY_FILES'])
 })
 
-/** What a process of another user than root sees of a file that its mode keeps from it. */
+/** Runs a command as a user other than root, who is bound by file modes. */
 const asOther = (folder: DataFolder, args: readonly string[]) => {
   const owner = process.getuid?.() === 0 ? 65534 : undefined
   const script = `chmod 400 "$FILE"${owner ? ` && chown -R ${owner} "$LOANTAPE_DATA_DIR" "$KEY" && chmod 755 "$BESIDE"` : ''}`
@@ -110,7 +110,7 @@ const asOther = (folder: DataFolder, args: readonly string[]) => {
   ).ended
 }
 
-test.concurrent('a warehouse that may not be written is called so, and nobody is told to rebuild it', async () => {
+test.concurrent('a read-only warehouse is reported as such, and nobody is told to rebuild it', async () => {
   const folder = lab.copyFolder('read-only-warehouse')
   const failure = readFailure(await asOther(folder, ['sync', '--json']))
   expect(failure).toMatchObject({code: 'WAREHOUSE_NOT_WRITABLE', exitCode: 2})
@@ -120,7 +120,7 @@ test.concurrent('a warehouse that may not be written is called so, and nobody is
   expect(failure.message).not.toContain('rebuild')
 })
 
-test.concurrent('a folder in the place of a tape is called so', async () => {
+test.concurrent('a folder in place of a tape is reported as such', async () => {
   const folder = lab.copyFolder('folder-for-tape')
   const [tape = ''] = readdirSync(folder.tapes, {recursive: true, encoding: 'utf8'}).filter((path) =>
     path.endsWith('.zst'),

@@ -24,7 +24,7 @@ async function trace(id: string, ...options: string[]): Promise<Trace[]> {
   return JSON.parse(stdout).versions
 }
 
-/** The body of a line of a tape. */
+/** The body of a tape line. */
 async function readBody({tape, line}: Trace): Promise<string> {
   const unit = /([^/]+)\.jsonl\.zst$/.exec(tape ?? '')?.[1] ?? ''
   const {stdout} = await lab.run(['tape', 'cat', unit])
@@ -72,7 +72,7 @@ test('every version of every deal leads to the record as the source sent it', as
   expect(await trace(idOf(5), '--as-of', '2026-02-02')).toHaveLength(1)
 })
 
-test('where a deal’s own page leaves out a field, its list row is shown, too', async () => {
+test('if a deal’s own page leaves out a field, its list row is shown, too', async () => {
   lab.service.faults.add({
     match: {path: /^\/deals\/deal_/},
     fault: {

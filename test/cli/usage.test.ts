@@ -56,7 +56,7 @@ const wrong: [args: string, code: string, words: RegExp][] = [
 ]
 
 test.concurrent.each(wrong)(
-  '`%s` is refused as wrong usage, as one JSON object where asked for',
+  '`%s` is refused as wrong usage, as one JSON object on request',
   async (args, code, words) => {
     const failure = readFailure(await lab.run([...args.split(' ').filter(Boolean), '--json']))
     expect(failure).toMatchObject({code, exitCode: 2})
@@ -64,7 +64,7 @@ test.concurrent.each(wrong)(
   },
 )
 
-test.concurrent('a misspelt command is told to people on stderr alone', async () => {
+test.concurrent('a misspelled command is reported to people on stderr only', async () => {
   expect(await lab.start(['qeury', 'select 1']).ended).toMatchObject({
     code: 2,
     stdout: '',
@@ -72,7 +72,7 @@ test.concurrent('a misspelt command is told to people on stderr alone', async ()
   })
 })
 
-test.concurrent('every wrong setting is listed at once, the key masked', async () => {
+test.concurrent('every wrong setting is listed at once, with the key masked', async () => {
   const ended = await lab.run(['sync', '--json'], {
     LOANTAPE_BASE_URL: 'deals.example.com',
     LOANTAPE_API_KEY: 'sk_test with spaces',
@@ -98,13 +98,13 @@ test.concurrent('every wrong setting is listed at once, the key masked', async (
   expect(ended.stdout + ended.stderr).not.toContain('with spaces')
 })
 
-test.concurrent('a stream that does not exist is named before anything runs', async () => {
+test.concurrent('an unknown stream is named before anything runs', async () => {
   const failure = readFailure(await lab.run(['status', '--json'], {LOANTAPE_STREAMS: 'deals,borowers'}))
   expect(failure).toMatchObject({code: 'CONFIG_INVALID', exitCode: 2})
   expect(failure.message).toContain("Value 'borowers' in LOANTAPE_STREAMS")
 })
 
-test.concurrent('a job file that is no job is named with its field', async () => {
+test.concurrent('an invalid job file is named with its field', async () => {
   const jobs = join(lab.folder.root, '../jobs')
   mkdirSync(jobs)
   writeFileSync(join(jobs, 'weekly.mjs'), `export default {name: 'weekly', steps: [{do: 'pray'}]}`)
@@ -136,7 +136,7 @@ test.concurrent('the version is the package version', async () => {
   expect(await lab.start(['--version']).ended).toMatchObject({code: 0, stdout: `${version}\n`})
 })
 
-test.concurrent('settings come from .env in the working folder, and the environment goes before it', async () => {
+test.concurrent('settings come from .env in the working folder, and the environment overrides it', async () => {
   const cwd = mkdtempSync(join(lab.folder.root, '../env-'))
   // A byte order mark hides no setting.
   writeFileSync(join(cwd, '.env'), '\uFEFFLOANTAPE_PAGE_SIZE=7\nLOANTAPE_TAPE_DAYS=3\n')
@@ -144,7 +144,7 @@ test.concurrent('settings come from .env in the working folder, and the environm
   expect(settings).toMatchObject({LOANTAPE_PAGE_SIZE: 7, LOANTAPE_TAPE_DAYS: 4})
 })
 
-test.concurrent('a folder where .env should be is named, and help needs no settings', async () => {
+test.concurrent('a folder in the place of .env is named, and help needs no settings', async () => {
   const cwd = mkdtempSync(join(lab.folder.root, '../env-'))
   mkdirSync(join(cwd, '.env'))
   const failure = readFailure(await runProgram(['config', '--json'], {}, cwd))

@@ -39,7 +39,7 @@ function flipBit(path: string, at?: number): void {
 /** A DuckDB file is three headers of 4 KiB, then blocks. */
 const [HEADERS, BLOCK] = [3 * 4096, 64 * 1024]
 
-/** Flips one bit in the middle of the block that holds the first values of a column. */
+/** Flips one bit in the middle of the block with a column's first values. */
 async function flipBitOf(path: string, table: string, column: string): Promise<void> {
   const {block} = await readOne(
     path,
@@ -63,7 +63,7 @@ test.concurrent('a sound folder is whole, and so is an empty one', async () => {
   expect(await findDamage({...lab.folder, root: empty})).toEqual([])
 })
 
-test.concurrent('a page of the state database that is damaged is found', async () => {
+test.concurrent('a damaged page of the state database is found', async () => {
   const folder = lab.copyFolder('damaged-state database')
   const bytes = readFileSync(folder.stateDb)
   bytes.fill(0xff, 4096, 4296)
@@ -75,7 +75,7 @@ test.concurrent('a page of the state database that is damaged is found', async (
   ])
 })
 
-test.concurrent('a flipped bit in the warehouse is found before a sync trips over it, and a rebuild ends it', async () => {
+test.concurrent('a flipped bit in the warehouse is found before a sync fails on it, and a rebuild repairs it', async () => {
   const folder = lab.copyFolder('flipped-warehouse')
   await flipBitOf(folder.warehouse, 'raw.deal_version', 'property_address')
   expect(await findDamage(folder)).toContainEqual(
@@ -87,7 +87,7 @@ test.concurrent('a flipped bit in the warehouse is found before a sync trips ove
   expect(await findDamage(folder)).toEqual([])
 })
 
-test.concurrent('a flipped bit in a release is found, and a build makes it again', async () => {
+test.concurrent('a flipped bit in a release is found, and a build repairs it', async () => {
   const folder = lab.copyFolder('flipped-release')
   flipBit(join(currentOf(folder), 'core.deal.parquet'))
   const words =
@@ -112,7 +112,7 @@ test.concurrent('a flipped bit in an exported CSV file is found', async () => {
   ])
 })
 
-test.concurrent('files of a batch that are missing are found, its manifest too', async () => {
+test.concurrent('missing files of a batch are found, even its manifest', async () => {
   const folder = lab.copyFolder('lost-export')
   const [batch = ''] = readdirSync(join(folder.exports, 'csv'))
   rmSync(join(folder.exports, 'csv', batch, 'core.deal.csv'))

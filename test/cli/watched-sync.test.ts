@@ -7,10 +7,10 @@ import {openStateDb} from '../../src/store/state-db.ts'
 import {COMPILED, FEW_TABLES} from '../support/data.ts'
 import {createLab, type Lab, someDeals} from '../support/lab.ts'
 
-/** Everything a sync asks for, so slowly that each step is seen. */
+/** Everything a sync asks for, slow enough to see each step. */
 const ALL = {LOANTAPE_STREAMS: 'deals,borrowers,documents', LOANTAPE_PAGE_SIZE: '10'}
 
-/** Runs a command line whose stderr is a terminal; what was written where, in its order. */
+/** Runs a command line whose stderr is a terminal; returns its output in order, with its stream. */
 async function watch(lab: Lab, args: readonly string[], columns = 80) {
   const written: {to: 'stdout' | 'stderr'; text: string}[] = []
   const write = (to: 'stdout' | 'stderr') => (text: string) => written.push({to, text})
@@ -29,7 +29,7 @@ async function watch(lab: Lab, args: readonly string[], columns = 80) {
   return {code, written, lines}
 }
 
-test('a sync on a terminal shows one step after the other, log lines alone, and nothing wider or after its result', async () => {
+test('a sync on a terminal shows one step after the other, log lines on their own, nothing too wide, and nothing after its result', async () => {
   await using lab = await createLab()
   lab.service.store.insert(someDeals(12))
   lab.env.LOANTAPE_LOG_LEVEL = 'info'
@@ -59,7 +59,7 @@ test('a sync on a terminal shows one step after the other, log lines alone, and 
   expect(before).toEqual({to: 'stderr', text: '\r\x1b[K'})
 })
 
-test('a build, a rebuild, a verify and an export say what they are at', async () => {
+test('build, rebuild, verify and export show their steps', async () => {
   await using lab = await createLab()
   lab.service.store.insert(someDeals(12))
   await watch(lab, ['sync'])
@@ -76,7 +76,7 @@ test('a build, a rebuild, a verify and an export say what they are at', async ()
   expect(await stepsOf('export', 'csv', 'parquet')).toBe('csv parquet')
 })
 
-test('another process is told the step and what it counts, details and lists with every answer', async () => {
+test('another process sees the step and its counts, details and lists with every answer', async () => {
   await using lab = await createLab()
   lab.service.store.insert(someDeals(12))
   await lab.sync('2026-02-02T23:30:00-05:00')
