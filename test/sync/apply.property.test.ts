@@ -6,7 +6,7 @@ import {walk} from '../support/walks.ts'
 import {createOracle, type Known, type ListedRecord, toWire, type Walked} from './walk-oracle.ts'
 import {useWarehouse} from './warehouse.ts'
 
-/** `HISTORIES=200` tries more of them than every run of the tests does. */
+/** `HISTORIES=200` tries more of them than an ordinary test run. */
 const RUNS = Number(process.env.HISTORIES ?? 6)
 
 let db: Database
@@ -43,7 +43,7 @@ const CONTENT =
 
 const contentOf = ({kind, amount, status, program, value}: Known) => ({kind, amount, status, program, value})
 
-/** Rows in which the latest states differ from those made anew from the versions alone. */
+/** Rows whose latest state differs from the one recomputed from the versions alone. */
 const HEAD_DIFFERS = `
   with carried as (
     select
@@ -76,7 +76,7 @@ const UNTIED_WALKS = `
     or present_deals <> distinct_records + kept_quarantined_deals + kept_missing_deals + adjusted_deals
     or present_amount <> amount_total + kept_quarantined_amount + kept_missing_amount + adjusted_amount`
 
-/** Neighbouring versions of a deal that are the same: one is stored after a quarantined record or while it stays missing. */
+/** Adjacent equal versions of a deal: one is stored after a quarantined record or while the deal stays missing. */
 const SAME_NEIGHBOURS = `
   with pair as (
     select *, lag(kind) over deal as kind_before, lag(row_hash) over deal as hash_before,
@@ -119,7 +119,7 @@ test('any sequence of walks leaves what the rules say, tied out to the cent', as
         [...oracle.known].sort().map(([id, state]) => ({deal_id: id, ...contentOf(state)})),
       )
       for (const [id, states] of stored) {
-        // A version leaves out what its record left out: the oracle's value and program are compared with the head only.
+        // A version omits what its record left out, so the oracle's value and program are compared with the head only.
         const versions = await db.all(
           anyRow,
           `select ${CONTENT} from warehouse.raw.deal_version where deal_id = $1 order by seq`,

@@ -25,7 +25,7 @@ const countsOf = async (at: string, records: unknown[]) =>
   (await walk(db, {at, pages: [records]})).plan.counts
 const nothing = {created: 0, updated: 0, missing: 0, vanished: 0, restored: 0, unchanged: 0}
 
-/** What a second record says after a first, whether that is a change, and what is known then. */
+/** What a second record says after a first, whether that counts as a change, and what is known then. */
 const SECOND_RECORDS: [string, object, object, 'changed' | 'same', object?][] = [
   ['nothing new', {}, {}, 'same'],
   ['a field the contract does not know', {}, {borrower: 'someone'}, 'same'],
@@ -60,7 +60,7 @@ const SECOND_RECORDS: [string, object, object, 'changed' | 'same', object?][] = 
   ],
 ]
 
-test('a deal is updated by each field that changed, and by no other; what a record leaves out is carried', async () => {
+test('a deal is updated by each changed field and no other; a field a record omits is carried over', async () => {
   const say = (which: 1 | 2) => SECOND_RECORDS.map((one) => aRecord({id: one[0], ...one[which]}))
   expect(await countsOf(DAY_1, say(1))).toEqual({...nothing, created: SECOND_RECORDS.length})
   const changed = SECOND_RECORDS.filter(([, , , is]) => is === 'changed').map(([id]) => id)
@@ -74,7 +74,7 @@ test('a deal is updated by each field that changed, and by no other; what a reco
   for (const [id, , , , known = {}] of SECOND_RECORDS) expect(heads[id], id).toMatchObject(known)
 })
 
-test('a version holds what its record said and when, a field left out as absent', async () => {
+test('a version holds what its record said and when, and omitted fields as absent', async () => {
   await walk(db, {at: DAY_1, pages: [[a({property_value: 500_000})]]})
   await walk(db, {at: DAY_2, pages: [[a({status: 'funded'})]]})
   const columns =
@@ -100,18 +100,18 @@ test('a version holds what its record said and when, a field left out as absent'
   ])
 })
 
-/** What four walks say of a deal, and the kinds of version that makes; `-` is an absence. */
+/** What four walks say of a deal, and the kinds of version they produce; `-` is an absence. */
 const FATES: [string, (object | '-')[], string[]][] = [
   ['stays', [{}, {}, {}, {}], ['seen']],
   ['is absent once', [{}, '-', {}, {}], ['seen', 'missing', 'seen']],
   ['comes back changed', [{}, '-', {loan_amount: 1}, {loan_amount: 1}], ['seen', 'missing', 'seen']],
   ['goes', [{}, '-', '-', '-'], ['seen', 'missing', 'vanished']],
   ['goes and comes back', [{}, '-', '-', {}], ['seen', 'missing', 'vanished', 'seen']],
-  // It may have changed meanwhile: what is seen next is stored.
+  // It may have changed meanwhile, so the next record seen is stored.
   ['cannot be read once', [{}, {loan_amount: 'much'}, {}, {}], ['seen', 'seen']],
 ]
 
-test('a deal absent once is missing, absent twice vanished, then restored; one that cannot be read is not absent', async () => {
+test('a deal absent once is missing, absent twice vanished, then restored; an unreadable one is not absent', async () => {
   const counts = []
   for (const [night, at] of [DAY_1, DAY_2, DAY_3, DAY_4].entries()) {
     const present = FATES.flatMap(([id, says]) => {
@@ -136,7 +136,7 @@ test('a deal absent once is missing, absent twice vanished, then restored; one t
     ).toEqual(kinds)
 })
 
-test('two absences with a walk between them that proves none do not make a deal vanish', async () => {
+test('two absences around a walk that proves none do not make a deal vanish', async () => {
   await walk(db, {at: DAY_1, pages: [[a(), b()]]})
   await walk(db, {at: DAY_2, pages: [[a()]]})
   await walk(db, {at: '2026-02-04T10:00:00Z', pages: [[a()]], filter: 'status=draft'})
@@ -169,7 +169,7 @@ test('a deal whose own page says it is gone vanishes at once, listed or not, and
   })
 })
 
-test('a deal whose own page said it was gone before it was last observed is still there', async () => {
+test('a deal observed after its own page said it was gone is still there', async () => {
   await walk(db, {at: DAY_2, pages: [[a()]]})
   const {plan} = await walk(db, {
     at: DAY_1,
@@ -181,7 +181,7 @@ test('a deal whose own page said it was gone before it was last observed is stil
   expect((await readHeads(db)).a).toMatchObject({kind: 'seen'})
 })
 
-test('what moves is counted by kind: amounts, settled statuses left and entered, other columns', async () => {
+test('changes are counted by kind: amounts, settled statuses left and entered, other columns', async () => {
   const known = {property_value: 500_000, loan_program: 'bridge'}
   const funded = ['a', 'b', 'c', 'd'].map((id) => aRecord({id, status: 'Funded', ...known}))
   const open = ['e', 'f', 'g'].map((id) => aRecord({id, status: 'approved'}))
@@ -195,7 +195,7 @@ test('what moves is counted by kind: amounts, settled statuses left and entered,
         {...a, loan_amount: 1, status: 'servicing'},
         {...b, status: 'draft'},
         {...c, property_address: 'elsewhere', property_value: null, status: ' funded'},
-        // What was not known before is no change, and neither is another spelling.
+        // A value not known before is no change, and neither is another spelling.
         {...e, ...known, status: 'APPROVED'},
         {...f, status: 'funded'},
         {...g, status: 'closing', created_at: '2026-01-06'},
@@ -239,7 +239,7 @@ test('another spelling is stored, counts as unchanged, and the walk ties out', a
   })
 })
 
-test('the own page of a deal counts over its list row; one that shows nothing new still counts as looked at', async () => {
+test('the own page of a deal overrides its list row, and counts as looked at even if it shows nothing new', async () => {
   const record = a({property_value: 500_000, loan_program: 'bridge'})
   await walk(db, {at: DAY_1, pages: [[a()]], details: [{id: 'a', at: '2026-02-02T23:31:00Z', record}]})
   await walk(db, {at: DAY_2, pages: [[a()]], details: [{id: 'a', at: DAY_2, record}]})
@@ -265,7 +265,7 @@ test('an observation older than the latest state is stored and supersedes nothin
   ])
 })
 
-test('an absent deal has what an observation older than its absence says', async () => {
+test('an absent deal shows what an observation older than its absence says', async () => {
   await walk(db, {at: DAY_1, pages: [[a(), b()]]})
   await walk(db, {at: DAY_3, pages: [[b()]]})
   await walk(db, {at: DAY_2, pages: [[a({loan_amount: 360_000})]], filter: 'status=draft', appliedAt: DAY_3})
@@ -281,7 +281,7 @@ test('an absent deal has what an observation older than its absence says', async
   })
 })
 
-test('what later observations left out is carried from one older than them, and a null then takes it away', async () => {
+test('a field later observations omit is carried over from an older one, and a null then clears it', async () => {
   await walk(db, {at: DAY_2, pages: [[a()]]})
   await walk(db, {at: DAY_1, pages: [[a({property_value: 500_000})]], appliedAt: DAY_3})
   const {a: state} = await readHeads(db)
@@ -290,7 +290,7 @@ test('what later observations left out is carried from one older than them, and 
   expect(await countsOf(DAY_4, [a({property_value: null})])).toEqual({...nothing, updated: 1})
 })
 
-test('a quarantined record that was replayed no longer asks for the next one to be stored', async () => {
+test('a replayed quarantined record no longer forces the next one to be stored', async () => {
   await walk(db, {at: DAY_1, pages: [[a()]]})
   await walk(db, {at: DAY_2, pages: [[a({loan_amount: 'much'})]]})
   await db.run(`update warehouse.raw.quarantine set replayed_at = '2026-02-04 10:00:00'`)
@@ -312,7 +312,7 @@ test('a deal last observed after the walk began is not absent from it', async ()
   expect((await readHeads(db)).b).toMatchObject({kind: 'seen'})
 })
 
-test('an absence on the very day of the first walk counts even when the clock stands still', async () => {
+test('an absence on the day of the first walk counts even if the clock stands still', async () => {
   await walk(db, {at: DAY_1, pages: [[a(), b()]]})
   expect(await countsOf(DAY_1, [a()])).toEqual({...nothing, missing: 1, unchanged: 1})
 })
@@ -374,7 +374,7 @@ test('the bridge explains every present deal and every cent, and nothing stays s
   expect(await db.one(anyRow, left)).toEqual({rows: '0'})
 })
 
-test('an apply that fails stores nothing of it', async () => {
+test('a failed apply stores nothing', async () => {
   await walk(db, {at: DAY_1, pages: [[a()]]})
   const before = {versions: await readVersions(db, '*'), heads: await readHeads(db)}
   const staged = await stageWalk(db, {at: DAY_2, pages: [[a({status: 'funded'}), b()]]})

@@ -39,7 +39,7 @@ function countPageRequests(): number {
   return lab.service.requests.entries.filter(({path}) => path.startsWith('/deals?')).length
 }
 
-/** Another program that has the current release open: it counts the deals now, and again for every line it is sent. */
+/** Another program with the current release open: it counts the deals at once, and again for every line sent to it. */
 function openAsAnalyst(): Started {
   const engine = join(import.meta.dirname, '../../node_modules/@duckdb/node-api/lib/index.js')
   const script = `
@@ -61,7 +61,7 @@ async function waitForPrint(run: Started, text: string): Promise<void> {
   expect(run.printed().stdout).toBe(text)
 }
 
-test('while a sync runs a second is refused with its pid, and status, query and other programs read', async () => {
+test('while a sync runs, a second is refused with its pid, and status, query and other programs can read', async () => {
   const releaseId = lab.currentReleaseId()
   const first = await startHeldSync(3)
   using analyst = openAsAnalyst()
@@ -99,7 +99,7 @@ test('while a sync runs a second is refused with its pid, and status, query and 
   expect(JSON.parse(next.stdout)).toMatchObject({walk: {distinct: 62}, changes: {created: 2}})
 })
 
-test('SIGTERM ends a walk amid a request that nobody answers, its progress kept, and the next run goes on from there', async () => {
+test('SIGTERM ends a walk amid a request that nobody answers, keeping its progress, and the next run resumes there', async () => {
   const first = await startHeldSync(4)
   first.process.kill('SIGTERM')
   const ended = await first.ended
@@ -122,7 +122,7 @@ test('SIGTERM ends a walk amid a request that nobody answers, its progress kept,
   ])
 })
 
-test('a release that was opened before a sync can be read to its end, even when it is pruned', async () => {
+test('a release that was opened before a sync can be read to its end, even if it is pruned', async () => {
   using analyst = openAsAnalyst()
   await waitForPrint(analyst, '60;')
   const sync = await lab.run(['sync', '--json'], {...DAY_2, LOANTAPE_RELEASES_KEPT: '1'})

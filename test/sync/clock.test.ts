@@ -8,7 +8,7 @@ const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
 const DAY_3 = '2026-02-04T23:30:00-05:00'
 const THREE_DAYS = 3 * 86_400_000
-/** Ten deals are five pages; ten own pages are asked for one after the other. */
+/** Ten deals are five pages; ten own pages are fetched one after the other. */
 const SMALL = {pageSize: 2, detailConcurrency: 1}
 
 let lab: Lab
@@ -25,7 +25,7 @@ beforeEach(() => goBack())
 
 afterAll(() => lab[Symbol.asyncDispose]())
 
-/** Starts at `start`, runs a second per request, and is off by what `offsetOf` says of the requests sent before. */
+/** Starts at `start`, advances a second per request, and is off by `offsetOf` the number of requests sent. */
 function createOffClock(start: string, offsetOf: (requests: number) => number): Clock {
   const before = lab.service.requests.count
   return {
@@ -36,7 +36,7 @@ function createOffClock(start: string, offsetOf: (requests: number) => number): 
   }
 }
 
-/** Three days ahead from request `first` to the one before `end`, counted from 0. */
+/** Three days ahead from request `first` until just before `end`, counted from 0. */
 function aheadFrom(first: number, end: number, start: string = DAY_2): Clock {
   return createOffClock(start, (requests) => (requests >= first && requests < end ? THREE_DAYS : 0))
 }
@@ -61,7 +61,7 @@ const SECOND = {business_date: '2026-02-03', versions: '10', funded: '10', is_of
 test.each([
   ['the first page', 0, 1],
   ['the last request, for one deal,', 14, 15],
-])('a clock that is days ahead for %s costs the walk, and the next is made anew', async (_, first, end) => {
+])('a clock that is days ahead for %s costs the walk, and the next starts afresh', async (_, first, end) => {
   fundAll()
   const failure = await failureOf(lab.walk(DAY_2, {config: SMALL, world: {clock: aheadFrom(first, end)}}))
   expect(failure).toMatchObject({code: 'CLOCK_STEPPED', exitCode: 6})
@@ -74,7 +74,7 @@ test.each([
   expect(await listNights()).toEqual([FIRST, SECOND])
 })
 
-test('a clock that is set back by less than a second costs nothing: the instant before is held', async () => {
+test('a clock set back by less than a second costs nothing: the previous instant is held', async () => {
   fundAll()
   const clock = createOffClock(DAY_2, (requests) => (requests % 2 === 1 ? -1900 : 0))
   await lab.walk(DAY_2, {config: SMALL, world: {clock}})
@@ -85,7 +85,7 @@ test('a clock that is set back by less than a second costs nothing: the instant 
   expect(first).toEqual({instants: '6'})
 })
 
-test('a walk that a kill left under a clock that was ahead is not resumed', async () => {
+test('a walk killed while the clock was ahead is not resumed', async () => {
   fundAll()
   const onStep = () => {
     if (lab.service.requests.count > 2) throw new Error('died')
@@ -102,7 +102,7 @@ test('a walk that a kill left under a clock that was ahead is not resumed', asyn
   expect(await listNights()).toEqual([FIRST, SECOND])
 })
 
-test('where the clock is ahead up to the end, the next run names the deals, until its instant has come', async () => {
+test('if the clock stays ahead to the end, the next run names the deals until that instant has come', async () => {
   lab.service.store.update(aDeal(9).id, {status: 'approved'})
   lab.service.store.update(aDeal(10).id, {status: 'approved'})
   await lab.walk(DAY_2, {config: SMALL, world: {clock: aheadFrom(4, 99)}})
@@ -112,7 +112,7 @@ test('where the clock is ahead up to the end, the next run names the deals, unti
   expect(failure).toMatchObject({
     code: 'CLOCK_STEPPED',
     exitCode: 8,
-    // The first was looked at as one of those whose turn it was.
+    // The first was looked at because its turn had come.
     details: {deals: [aDeal(1).id, aDeal(9).id, aDeal(10).id]},
   })
   expect(failure.message).toMatch(
@@ -122,7 +122,7 @@ test('where the clock is ahead up to the end, the next run names the deals, unti
   expect((await lab.walk('2026-02-07T05:00:00Z', {config: SMALL})).changes).toMatchObject({updated: 10})
 })
 
-test('a look at a clock that was ahead stops the next run, and is taken back by a rebuild without it', async () => {
+test('a look under a clock that was ahead stops the next run, and a rebuild without it removes it', async () => {
   await lab.walk(DAY_2, {config: SMALL})
   fundAll()
   receive(aDeal(3).id)

@@ -32,7 +32,7 @@ async function candidatesAt(
 /** A list row with every field of the contract. */
 const wholeRecord = (id: string) => record(id, {property_value: 500_000, loan_program: null})
 
-/** A walk whose deals were all fetched at `at`; their list rows stay as they were. */
+/** A walk whose deals were all fetched at the given times; their list rows are unchanged. */
 async function walkWithDetails(at: string, deals: Record<string, string>): Promise<void> {
   const details = Object.entries(deals).map(([id, fetchedAt]) => {
     return {id, at: fetchedAt, record: record(id, {property_value: 1, loan_program: 'bridge'})}
@@ -40,7 +40,7 @@ async function walkWithDetails(at: string, deals: Record<string, string>): Promi
   await walk(db, {at, pages: [Object.keys(deals).map((id) => record(id))], details})
 }
 
-test('every deal of the first walk is asked for, funded ones first, then by id, and no more than fit', async () => {
+test('every deal of the first walk is asked for, funded ones first, then by id, up to the limit', async () => {
   const records = [
     record('a'),
     record('b', {status: ' Funded'}),
@@ -70,23 +70,23 @@ test('absent deals are asked for before new and changed ones, but a listed one p
   expect(ids).toEqual(['d', 'c', 'a', 'b'])
 })
 
-test('one unchanged deal proves the path when all that is asked for is absent', async () => {
+test('one unchanged deal proves the path when every candidate is absent', async () => {
   await walkWithDetails(DAY_1, {a: DAY_1, b: DAY_1, c: DAY_1})
   expect(await candidatesAt(DAY_2, [record('a'), record('b')])).toEqual(['a', 'c'])
 })
 
-test('nothing is asked for again while nothing changed and the round of thirty days is kept', async () => {
+test('nothing is asked for again while nothing changed and the thirty-day round is on schedule', async () => {
   await walkWithDetails(DAY_1, {a: '2026-02-02T23:31:00Z', b: DAY_1, c: DAY_1})
   expect(await candidatesAt('2026-02-03T12:00:00Z', [record('a'), record('b'), record('c')])).toEqual([])
 })
 
-test('a deal whose list row lacks nothing is asked for only where all are', async () => {
+test('a deal whose list row is complete is asked for only if all are', async () => {
   const records = [wholeRecord('a'), record('b', {property_value: 1}), wholeRecord('c')]
   expect(await candidatesAt(DAY_1, records)).toEqual(['b'])
   expect(await candidatesAt(DAY_1, records, undefined, {mode: 'on'})).toEqual(['a', 'b', 'c'])
 })
 
-test('one deal of a list that lacks nothing proves the path when another is absent', async () => {
+test('one deal of a complete list proves the path when another is absent', async () => {
   await walk(db, {at: DAY_1, pages: [[wholeRecord('a'), wholeRecord('b'), wholeRecord('c')]]})
   expect(await candidatesAt(DAY_2, [wholeRecord('b'), wholeRecord('c')])).toEqual(['b', 'a'])
 })
@@ -103,7 +103,7 @@ test('a day later a thirtieth is asked for again, the longest unseen first', asy
   ).toEqual(['d17', 'd00'])
 })
 
-test('what was not looked at for thirty days is asked for whatever the quota', async () => {
+test('a deal not looked at for thirty days is asked for whatever the quota', async () => {
   await walkWithDetails(DAY_1, {a: DAY_1, b: DAY_1, c: DAY_1})
   expect(await candidatesAt('2026-03-05T23:30:00Z', [record('a'), record('b'), record('c')])).toEqual([
     'a',
@@ -112,7 +112,7 @@ test('what was not looked at for thirty days is asked for whatever the quota', a
   ])
 })
 
-test('a candidate carries what its list row said', async () => {
+test('a candidate carries the values of its list row', async () => {
   const row = record('a', {created_at: '2026-01-05', property_value: 500_000.5})
   await stageWalk(db, {at: DAY_1, pages: [[row]]})
   const [candidate] = await listDetailCandidates(db, stream, {now: micros(DAY_1), limit: 10, mode: 'auto'})
@@ -129,7 +129,7 @@ test('a candidate carries what its list row said', async () => {
   })
 })
 
-test('a detail that cannot be read is quarantined under the id that was asked for', async () => {
+test('an unreadable detail is quarantined under the id that was asked for', async () => {
   const bad = {id: 'a', at: DAY_1, record: record('b', {loan_amount: 'much'})}
   await walk(db, {at: DAY_1, pages: [[record('a')]], details: [bad]})
   expect(await db.all(anyRow, 'select record_id, source, path from warehouse.raw.quarantine')).toEqual([
@@ -137,7 +137,7 @@ test('a detail that cannot be read is quarantined under the id that was asked fo
   ])
 })
 
-test('an answer that holds the value and changes nothing is kept, one that leaves it out is not', async () => {
+test('an answer that holds the value but changes nothing is kept; one that omits it is not', async () => {
   await walkWithDetails(DAY_1, {a: '2026-02-02T23:31:00Z', b: '2026-02-02T23:31:00Z'})
   const [known] = (await listLastKnown(db, stream, ['a'])).values()
   expect(known).not.toHaveProperty('property_value')

@@ -23,7 +23,7 @@ const findings = (walkId: string) =>
     [walkId],
   )
 
-/** What the report of a walk says. */
+/** The report of a walk. */
 async function walkAndReport(spec: WalkSpec): Promise<Record<string, unknown>[]> {
   return findings((await walk(db, spec)).walk.walkId)
 }
@@ -31,12 +31,12 @@ async function walkAndReport(spec: WalkSpec): Promise<Record<string, unknown>[]>
 const record = (id: string, fields: WireRecord = {}) => aRecord({id, ...fields})
 const detail = (id: string, fields: WireRecord) => ({id, at: DAY_1, record: record(id, fields)})
 
-test('records as the contract has them show no drift, nor do list rows without value and program', async () => {
+test('records that follow the contract show no drift, nor do list rows without value and program', async () => {
   const details = [detail('a', {property_value: 1, loan_program: null})]
   expect(await walkAndReport({at: DAY_1, pages: [[record('a'), record('b')]], details})).toEqual([])
 })
 
-test('an unknown field whose text was cut in the middle of an emoji is reported as any other', async () => {
+test('an unknown field whose text was cut in the middle of an emoji is reported like any other', async () => {
   const pages = [[record('a', {note: 'cut \ud83d', '\ud83d': {'\ud83d': 1, '\udc00': 2}})]]
   expect(await walkAndReport({at: DAY_1, pages})).toEqual([
     {kind: 'new_field', path: 'note', value: null, records: '1'},
@@ -44,7 +44,7 @@ test('an unknown field whose text was cut in the middle of an emoji is reported 
   ])
 })
 
-test('unknown fields are reported by name, one level deep, and never with what they hold', async () => {
+test('unknown fields are reported by name, one level deep, and never with their content', async () => {
   const pages = [
     [record('a', {borrower: {name: 'Jane Doe', address: {zip: '1'}}, 'Roe, Jane': [1]})],
     [record('b', {borrower: {name: 'John Doe'}}), record('c', {borrower: null}), record('d')],
@@ -73,7 +73,7 @@ test('optional fields that own pages leave out are reported', async () => {
   )
 })
 
-test('a status the contract does not list is reported in every walk that shows it', async () => {
+test('a status outside the contract is reported in every walk that shows it', async () => {
   const pages = [
     [record('a', {status: 'on_hold'}), record('b', {status: 'On_Hold '}), record('c', {status: 'Draft'})],
   ]
@@ -82,7 +82,7 @@ test('a status the contract does not list is reported in every walk that shows i
   expect(await walkAndReport({at: DAY_2, pages})).toEqual(expected)
 })
 
-test('a program is reported in the walk that first shows it, once there were others', async () => {
+test('a program new since the first walk is reported once, by the walk that shows it', async () => {
   const walkWith = (at: string, ...programs: (string | null)[]) =>
     walkAndReport({at, pages: [programs.map((loan_program, index) => record(`d${index}`, {loan_program}))]})
   expect(await walkWith(DAY_1, 'bridge', 'rental')).toEqual([])
@@ -92,7 +92,7 @@ test('a program is reported in the walk that first shows it, once there were oth
   expect(await walkWith(DAY_3, 'bridge', 'fix_and_flip')).toEqual([])
 })
 
-test('a source that uses ids as field names floods no report', async () => {
+test('a source that uses ids as field names does not flood the report', async () => {
   const fields = Object.fromEntries(Array.from({length: 300}, (_, index) => [`field_${index}`, index]))
   const pages = [[record('a', {...fields, often: 1}), record('b', {often: 1})]]
   const report = await walkAndReport({at: DAY_1, pages})

@@ -16,7 +16,7 @@ beforeEach(async () => {
 
 afterEach(() => lab[Symbol.asyncDispose]())
 
-/** Every page shows the records of the first, with the cursor of the true one. */
+/** Every page shows the first page's records with the true page's cursor. */
 function createStuckList(): Fault {
   let first: unknown
   return {
@@ -31,7 +31,7 @@ function createStuckList(): Fault {
 const countRequests = (path: RegExp) =>
   lab.service.requests.entries.filter((one) => path.test(one.path)).length
 
-test('a list that ignores its cursor ends the walk after three pages, also one that is resumed, and the next is made anew', async () => {
+test('a list that ignores its cursor ends the walk after three pages, even when resumed, and the next starts afresh', async () => {
   lab.service.faults.add({match: {path: '/deals?'}, fault: createStuckList()})
   lab.service.faults.add({match: {path: '/deals?', nth: 3}, fault: {kind: 'status', status: 500}})
   expect(await failureOf(lab.walk(DAY_1, {config: SMALL}))).toMatchObject({code: 'SOURCE_FAILING'})
@@ -47,7 +47,7 @@ test('a list that ignores its cursor ends the walk after three pages, also one t
   })
 })
 
-test('a list of ever new deals and cursors ends at the growth limit, and is read on where growth is accepted', async () => {
+test('a list of ever new deals and cursors ends at the growth limit, and resumes once growth is accepted', async () => {
   let last = 1
   await using server = await startTestServer((request, response) => {
     const page = Number(request.query.get('cursor') ?? 1)
@@ -76,7 +76,7 @@ test('a list of ever new deals and cursors ends at the growth limit, and is read
   expect((await lab.walk(DAY_2, {config, accept: ['growth']})).changes).toMatchObject({created: 1400})
 })
 
-test('a list of borrowers that ignores its cursor is no list: nothing is concluded for its deal', async () => {
+test('a list of borrowers that ignores its cursor concludes nothing for its deal', async () => {
   const [first] = lab.service.store.ids()
   const insert = lab.service.database
   for (let number = 1; number <= 12; number += 1) {
@@ -99,7 +99,7 @@ test('a list of borrowers that ignores its cursor is no list: nothing is conclud
   expect(countRequests(/borrowers\?/)).toBe(4)
 })
 
-test('a page of far more records than were asked for is refused before one of them is read', async () => {
+test('a page of far more records than were asked for is refused before any is read', async () => {
   lab.service.faults.add({
     match: {path: '/deals?'},
     fault: {kind: 'mutate', change: (page) => ({...page, data: Array.from({length: 500_000}, () => ({}))})},

@@ -28,7 +28,7 @@ const countWaiting = () => countWaitingEvents(lab.folder)
 const change = (id: string, fields: Parameters<typeof lab.service.store.update>[1]) =>
   lab.service.store.update(id, fields)
 
-test('what an event brought is no change to the next walk, which ties out; the next release shows it', async () => {
+test('what an event brought is no change to the next walk, which ties out, and the next release shows it', async () => {
   change('deal_000002', {status: 'funded', loanAmountCents: 400_000_00n})
   lab.service.store.insert([someDeals(6)[5]!])
   receive('deal_000002', 'deal_000003', 'deal_000006')
@@ -60,7 +60,7 @@ test('what an event brought is no change to the next walk, which ties out; the n
   ])
 })
 
-test('what a walk that died had read does not supersede what an event brought since, though that was nothing new', async () => {
+test('data read by a walk that died does not supersede a later event, even one that brought nothing new', async () => {
   const onStep = (step: string) => {
     if (step === 'walk certified') throw new Error('died')
   }
@@ -103,7 +103,7 @@ test('a day whose walk was applied after an event of the next day can be release
   ])
 })
 
-test('deals that become funded event by event are refused as one, until a walk is told to accept them', async () => {
+test('deals that become funded event by event are refused together until a walk accepts them', async () => {
   lab.service.store.insert(someDeals(45).slice(5))
   await lab.walk('2026-06-01T17:00:00Z', {accept: ['growth']})
   const fund = (first: number, count: number, now = NOON) => {
@@ -124,7 +124,7 @@ test('deals that become funded event by event are refused as one, until a walk i
   expect(await fund(30, 5, '2026-06-03T16:00:00Z')).toMatchObject({outcome: 'applied', appended: 5})
 })
 
-test('a walk is made where a deal is gone, which it proves, and without details', async () => {
+test('a walk runs if a deal is gone, to prove it, and if details are off', async () => {
   lab.service.store.remove('deal_000005')
   receive('deal_000005')
   expect(await applyEvents(lab.config, lab.createWorld(NOON))).toMatchObject({outcome: 'walked'})
@@ -138,7 +138,7 @@ test('a walk is made where a deal is gone, which it proves, and without details'
   expect(countWaiting()).toBe(0)
 })
 
-test('without events nothing is done; events wait for a source that is not there; one that is busy is asked more slowly', async () => {
+test('without events nothing happens; events wait for an unavailable source; a busy one is asked more slowly', async () => {
   expect(await applyEvents(lab.config, lab.createWorld(NOON))).toMatchObject({outcome: 'unchanged'})
   receive('deal_000002')
   const config = {...lab.config, apiKey: 'sk_test_wrong', retries: 0}

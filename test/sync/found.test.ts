@@ -2,7 +2,7 @@ import {expect, test} from 'vitest'
 import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import {openBooks} from '../support/books.ts'
 
-test('neither a deal that was unreadable at the first walk nor another spelling of funded is booked as a funding', async () => {
+test('neither a deal unreadable at the first walk nor another spelling of funded is booked as a funding', async () => {
   using books = openBooks()
   books.map({...DEFAULT_MAPPING, opening: {code: '3900', name: 'Opening balances'}})
   await books.walk('2026-01-30', {

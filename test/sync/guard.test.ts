@@ -14,7 +14,7 @@ interface PlanSpec extends Partial<Omit<MeasuredPlan, 'counts' | 'moved'>> {
 /** Deals of 1,000.00 each. */
 const size = (records: number) => ({records, amountCents: BigInt(records) * 1000_00n})
 
-/** A plan over 100 known deals, 40 of them in the pipeline, all of them listed and unchanged. */
+/** A plan over 100 known deals, 40 of them in the pipeline, all listed and unchanged. */
 function aPlan({counts, moved, known = 100, ...plan}: PlanSpec = {}): MeasuredPlan {
   return {
     counts: {created: 0, updated: 0, missing: 0, vanished: 0, restored: 0, unchanged: 100, ...counts},
@@ -47,9 +47,9 @@ test.each([
   ['three changed of four', aPlan({known: 4, moved: {amounts: 3, columns: {loan_program: 3}}})],
   ['half of the pipeline funded', aPlan({moved: {entered: 20}})],
   ['ten of ten funded', aPlan({known: 12, moved: {before: {...size(12), pipeline: 10}, entered: 10}})],
-  ['ten of twenty that take a step', aPlan({known: 20, moved: {columns: {status: 10}}})],
+  ['ten of twenty changing status', aPlan({known: 20, moved: {columns: {status: 10}}})],
   ['twice as many', aPlan({moved: {after: size(200)}})],
-  ['three that become ten', aPlan({known: 3, moved: {after: size(10)}})],
+  ['three growing to ten', aPlan({known: 3, moved: {after: size(10)}})],
   ['a first walk', aPlan({known: 0, counts: {created: 500, unchanged: 0}, moved: {after: size(500)}})],
   ['an empty first walk', aPlan({known: 0, counts: {unchanged: 0}})],
   [
@@ -63,7 +63,7 @@ test.each([
 test.each([
   ['one more than the limit', aPlan({newlyAbsent: 6})],
   ['four of ten', aPlan({known: 10, newlyAbsent: 4})],
-])('%s newly absent is refused with what is known', async (_, plan) => {
+])('more absences than allowed (%s) are refused with the figures', async (_, plan) => {
   const refusal = await failureOf(guard(plan))
   expect(refusal).toMatchObject({code: 'GUARD_SHRINK', exitCode: 8})
   expect(refusal.message).toContain(
@@ -79,7 +79,7 @@ test.each<[string, MeasuredPlan, Acceptance[]]>([
     [],
   ],
   ['the source has changed', aPlan({newlyAbsent: 6}), ['source']],
-])('where %s, nobody is told to accept it', async (_, plan, accepted) => {
+])('when %s, nobody is told to accept it', async (_, plan, accepted) => {
   const refusal = await failureOf(guard(plan, accepted))
   expect(refusal.message).toMatch(/another service, give it a folder of its own with --data/)
   expect(refusal.message).not.toContain('--accept')
@@ -97,7 +97,7 @@ test.each([
   expect(refusal.message).toContain(words)
 })
 
-test('each kind of change that goes too far is named with its number', async () => {
+test('each kind of change beyond its limit is named with its number', async () => {
   const columns = {property_address: 90, property_value: 5, loan_program: 80}
   const {message} = await failureOf(guard(aPlan({moved: {amounts: 30, entered: 40, columns}})))
   expect(message).toContain(
@@ -128,14 +128,14 @@ const secondEmptyWalk = aPlan({counts: {vanished: 100, unchanged: 0}})
 test.each([
   ['an empty walk', emptyWalk],
   ['a second empty walk', secondEmptyWalk],
-])('%s where there were deals is refused whatever the limit', async (_, plan) => {
+])('%s is refused whatever the limit if deals were known', async (_, plan) => {
   expect(await failureOf(guard(plan, [], {shrinkLimitPct: 100}))).toMatchObject({
     code: 'GUARD_SHRINK',
     exitCode: 8,
   })
 })
 
-test('an accepted shrink is let through, a change beside it is not', async () => {
+test('an accepted shrink is let through, but not a change with it', async () => {
   await expect(guard(aPlan({newlyAbsent: 50}), ['shrink'])).resolves.toBeUndefined()
   await expect(guard(emptyWalk, ['shrink'])).resolves.toBeUndefined()
   expect(await failureOf(guard(aPlan({newlyAbsent: 50, moved: {amounts: 50}}), ['shrink']))).toMatchObject({
@@ -143,14 +143,14 @@ test('an accepted shrink is let through, a change beside it is not', async () =>
   })
 })
 
-test('an accepted change is let through, a shrink beside it is not', async () => {
+test('an accepted change is let through, but not a shrink with it', async () => {
   await expect(guard(aPlan({moved: {amounts: 50}}), ['change'])).resolves.toBeUndefined()
   expect(await failureOf(guard(aPlan({newlyAbsent: 50, moved: {amounts: 50}}), ['change']))).toMatchObject({
     code: 'GUARD_SHRINK',
   })
 })
 
-test('a list may show what the growth guard lets through, with room; 10 million where nothing is known', () => {
+test('a list may be as long as the growth guard allows, with some room; 10 million if nothing is known', () => {
   for (const known of [1, 250, 100_000]) {
     expect(mostListed(known, limits, new Set())).toBeGreaterThan(known * 2 + 1000)
     expect(mostListed(known, limits, new Set())).toBeLessThan(known * 2.3 + 1100)

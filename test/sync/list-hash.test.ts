@@ -7,7 +7,7 @@ import {useWarehouse} from './warehouse.ts'
 
 const both = aRecord({property_value: 1, loan_program: 'bridge'})
 
-/** List rows, each under an id that names it; the digest leaves the id out. */
+/** List rows, each under an id that names it; the digest ignores the id. */
 const rows: Record<string, WireRecord> = {
   plain: aRecord(),
   'another amount notation': aRecord({loan_amount: '350000.00'}),
@@ -50,7 +50,7 @@ test.each([
   expect(digests[row]).toBe(digests[same])
 })
 
-test('the digest of a list row changes with every field, with null and absence, and with their borders', () => {
+test('the digest of a list row changes with every field, with null or absence, and with field boundaries', () => {
   const different = Object.keys(rows).filter(
     (row) => !['another amount notation', 'an unknown field', 'both, fields in another order'].includes(row),
   )

@@ -16,10 +16,10 @@ const FIELDS = {
   maturity_date: {type: 'date'},
 }
 
-/** What the source says of a deal beside the contract's fields; null where it names nothing. */
+/** What the source says of a deal beyond the contract's fields; null if nothing. */
 type Said = {rate?: unknown; maturity?: unknown} | null
 
-/** Tried with 27, too. */
+/** Also tried with 27. */
 const NIGHTS = 3
 
 const day = (number: number, time = '23:30') => `2026-02-${String(number).padStart(2, '0')}T${time}:00-05:00`
@@ -69,9 +69,9 @@ const rebuild = (now: string, request = {isApplied: true}) =>
 const build = (now: string, request = {}) => buildRelease(lab.config, request, lab.createWorld(now))
 const EXTRA = 'select deal_id, note_rate, maturity_date, unreadable from core.deal_extra order by deal_id'
 
-test('a field mapped today appears with its past, and leaves no trace once it is mapped no more', async () => {
+test('a newly mapped field appears with its past, and leaves no trace once it is unmapped', async () => {
   lab.service.store.insert(someDeals(6))
-  /** `deal day rate`: what was said on the nights on which it was another rate than before. */
+  /** `deal day rate`: the rate on each night it differed from the one before. */
   const expected: string[] = []
   for (let night = 1; night <= NIGHTS; night++) {
     for (let number = 1; number <= 6; number++) {
@@ -122,7 +122,7 @@ test('a field mapped today appears with its past, and leaves no trace once it is
   await failureOf(lab.query('from core.deal_extra'))
 })
 
-test('a warehouse that was lost comes back by itself with its mapped fields', async () => {
+test('a lost warehouse comes back by itself with its mapped fields', async () => {
   writeFields(FIELDS)
   lab.service.store.insert(someDeals(2))
   listed.set(aDeal(1).id, {rate: 0.05})
@@ -134,7 +134,7 @@ test('a warehouse that was lost comes back by itself with its mapped fields', as
   expect(before.length).toBeGreaterThan(0)
 })
 
-test('a field may be called what the language of queries has a word for, and is exported as any other', async () => {
+test('a field named like an SQL keyword is exported like any other', async () => {
   writeFields({order: {path: 'terms.note_rate', type: 'text'}, group: {path: 'maturity_date', type: 'date'}})
   lab.service.store.insert(someDeals(1))
   listed.set(aDeal(1).id, {rate: 'first', maturity: '2027-03-01'})
@@ -173,7 +173,7 @@ test('mapped fields come from lists, own pages, looks and replays, and a rebuild
   await lab.sync(day(3), {config: {pageSize: 2}})
   expect((await lab.query(EXTRA))[0]).toMatchObject({note_rate: '0.055000', maturity_date: '2027-03-01'})
 
-  // A look tells of another date, and of nothing else that is new.
+  // A look shows another date and nothing else new.
   listed.set(first, {rate: 0.055})
   own.set(second, {rate: '0.061', maturity: '2029-09-09'})
   receiveEvents(lab.folder, second)
@@ -184,7 +184,7 @@ test('mapped fields come from lists, own pages, looks and replays, and a rebuild
   expect((await rebuild(day(5), {isApplied: false})).outcome).toBe('equal')
 })
 
-test('what no tape tells of any more is known of a field that was mapped before, and of no other', async () => {
+test('what is no longer on any tape is known only for fields that were mapped before', async () => {
   writeFields({note_rate: FIELDS.note_rate})
   lab.service.store.insert(someDeals(2))
   const [deal] = [aDeal(1).id]
@@ -213,7 +213,7 @@ test('what no tape tells of any more is known of a field that was mapped before,
   expect((await lab.run(['verify', '--rebuild'])).code).toBe(0)
 })
 
-test('fields are mapped from the first night on, also where rates were stored before it', async () => {
+test('fields are mapped from the first night on, even if rates were stored before it', async () => {
   writeFields({note_rate: FIELDS.note_rate})
   const [csv, ratesFile] = ['sofr.csv', 'rates.json'].map((name) => join(lab.folder.root, name))
   writeFileSync(csv!, 'date,value\n2026-02-01,4.31\n')

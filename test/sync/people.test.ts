@@ -26,7 +26,7 @@ beforeEach(async () => {
 
 afterEach(() => lab[Symbol.asyncDispose]())
 
-/** What a file holds, as text: of a database or a Parquet file every value. */
+/** The content of a file as text: every value of a database or a Parquet file. */
 async function readText(path: string): Promise<string> {
   const bytes = readFileSync(path)
   if (!/\.(duckdb|parquet)$/.test(path)) return bytes.toString('latin1')
@@ -48,7 +48,7 @@ async function readText(path: string): Promise<string> {
   return texts.join('\n')
 }
 
-/** A name, an address or a number in each place where a source can put one. */
+/** A name, an address or a number in each place a source can put one. */
 const CANARIES = {
   'a title': 'Zebulon Quackenbush not found',
   'a code': 'zebulon_quackenbush',
@@ -83,7 +83,7 @@ const digitsOf = (text: string, count: number) =>
     .toString()
     .slice(0, count)
 
-/** What a source may write a person as: what is told of an answer must not depend on it. */
+/** The forms in which a source may write a person: no report of an answer may depend on them. */
 const SHAPES: readonly ((text: string) => string)[] = [
   (text) => text,
   (text) => text.toUpperCase(),
@@ -107,7 +107,7 @@ const SHAPES: readonly ((text: string) => string)[] = [
   (text) => `Dear Mr. ${text} (born 1948-02-29), `,
 ]
 
-/** What stands in a place, in one of the shapes. */
+/** The text of a place in one of the shapes. */
 const canary = (place: Place, shape = 0) => SHAPES[shape % SHAPES.length]!(CANARIES[place])
 const inHeader = (place: Place, shape: number) => encodeURI(canary(place, shape))
 
@@ -173,7 +173,7 @@ async function listTexts(root: string): Promise<[string, string][]> {
   return Promise.all(files.map(async (file) => [file, await read(file)]))
 }
 
-test('wherever a source names people, only the sealed tapes hold it: no file, no log line, no message, no evidence', async () => {
+test('wherever a source names people, only the sealed tapes hold it: no file, log line, message or evidence does', async () => {
   let shape = 0
   const pages = (last: readonly string[]) => (path: string, cursor: string | null) => {
     if (path === '/deals') return cursor === null ? formatFirst(shape) : formatPage(last, null)
@@ -298,7 +298,7 @@ test('wherever a source names people, only the sealed tapes hold it: no file, no
     await Promise.all([lab.folder.root, beside('backup'), beside('evidence')].map(listTexts))
   ).flat()
   expect(kept.length).toBeGreaterThan(20)
-  // A field is reported by its name, where that is one; digits alone are an amount.
+  // A field is reported by its name if it is a real name; digits alone are an amount.
   const isTold = (place: Place, text: string) =>
     place === 'an amount that is none' ? /^\d+$/.test(text) : /name/.test(place) && FIELD_NAME.test(text)
   const people = (Object.keys(CANARIES) as Place[]).flatMap((place) =>
@@ -307,7 +307,7 @@ test('wherever a source names people, only the sealed tapes hold it: no file, no
       .map((text) => [place, text] as const),
   )
   const isMeant = ([what]: [string, string]) => /^(trace|quarantine show) /.test(what)
-  // A backup holds the same files once more.
+  // A backup holds the same files again.
   const texts = new Map(
     [...kept, ...printed.filter((one) => !isMeant(one))].map(([where, text]) => [text, where]),
   )
@@ -322,7 +322,7 @@ test('wherever a source names people, only the sealed tapes hold it: no file, no
   expect(traced).toContain(canary('a field', 1))
 })
 
-test('a record in quarantine is shown as it came: every digit of its numbers, however deep it nests', async () => {
+test('a record in quarantine is shown as received: every digit of its numbers, however deeply it nests', async () => {
   const records = [
     '{"id": "exact", "loan_amount": 12345678901234567890.123456789012345678901}',
     `{"id": "deep", "loan_amount": ${'['.repeat(9000)}${']'.repeat(9000)}}`,

@@ -12,7 +12,7 @@ useWarehouse((opened) => {
   db = opened
 })
 
-/** A walk some of whose records cannot be read. */
+/** A walk with some unreadable records. */
 async function walkWith(records: number, bad: number): Promise<number> {
   const page = Array.from({length: records}, (_, index) =>
     aRecord({id: `deal_${index}`, ...(index < bad && {loan_amount: 'about 4711'})}),
@@ -26,7 +26,7 @@ test.each([
   [3, 3],
   [80, 4],
   [100, 5],
-])('of %i records, %i that cannot be read are let through', async (records, bad) => {
+])('of %i records, %i unreadable ones are let through', async (records, bad) => {
   expect(await walkWith(records, bad)).toBe(bad)
 })
 
@@ -35,7 +35,7 @@ test.each([
   [79, 4],
   [100, 6],
 ])(
-  'of %i records, %i that cannot be read are refused with their place, never with a value',
+  'of %i records, %i unreadable ones are refused with their place, never with a value',
   async (records, bad) => {
     const refusal = await failureOf(walkWith(records, bad))
     expect(refusal).toMatchObject({code: 'SOURCE_QUARANTINE', exitCode: 7})

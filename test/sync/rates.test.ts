@@ -52,7 +52,7 @@ async function serve(handler: Handler, use: (url: string) => Promise<void>): Pro
   await use(server.url)
 }
 
-test('what is new or changed is appended once, what was known is not, and a deal after them is recorded later', async () => {
+test('new and changed rates are appended once, known ones are not, and a later deal is recorded later', async () => {
   writeCsv('2026-02-27,4.33', '2026-03-02,4.31')
   expect(await ingest(EVENING, csvFeed())).toMatchObject({
     outcome: 'appended',
@@ -75,7 +75,7 @@ test('what is new or changed is appended once, what was known is not, and a deal
   ])
   expect(await verifyWarehouse(lab.folder)).toEqual({walks: 0, faults: []})
   lab.service.store.insert(someDeals(2))
-  // Its clock is behind that of the feed.
+  // Its clock is behind the feed's.
   await lab.walk(EVENING)
   expect(
     await lab.queryHistory(
@@ -107,7 +107,7 @@ test('the next build releases them, and a past date shows what was known then', 
   expect(past).toMatchObject({outcome: 'unchanged', release_id: first.release_id})
 })
 
-test('a feed that fails and a row that cannot be read harm nothing else, and an alarm says so', async () => {
+test('a failing feed and an unreadable row harm nothing else, and an alarm reports them', async () => {
   writeCsv('2026-03-02,4.31', '2026-03-03,oops')
   await serve(endWith(200, '<html>'), async (url) => {
     const gone = {...csvFeed(), name: 'gone', csv: '/nowhere/x.csv'}
@@ -144,11 +144,11 @@ const hangUp: Handler = (_request, response) => {
 }
 
 test.each<[string, Handler, RegExp]>([
-  ['is not there', endWith(404), /RATES_FEED.*status 404/],
+  ['does not exist', endWith(404), /RATES_FEED.*status 404/],
   ['refuses the key', endWith(401), /SOURCE_UNAUTHORIZED/],
   ['fails', endWith(503), /SOURCE_FAILING/],
   ['hangs up', hangUp, /SOURCE_UNREACHABLE/],
-])('a feed that %s is reported, and no query of its URL is repeated', async (_name, handler, words) => {
+])('a feed that %s is reported without the query of its URL', async (_name, handler, words) => {
   await serve(handler, async (url) => {
     const {feeds} = await ingest(EVENING, urlFeed(`${url}/x?api_key=hush`))
     expect(feeds).toMatchObject([{outcome: 'failed', problems: [expect.stringMatching(words)]}])
@@ -156,7 +156,7 @@ test.each<[string, Handler, RegExp]>([
   })
 })
 
-test('rates of the service are read to their last page with the key of the source', async () => {
+test("the service's rates are read to the last page with the source's key", async () => {
   const call = (body: object) =>
     fetch(`${lab.service.url}/rates`, {
       method: 'POST',
@@ -176,7 +176,7 @@ test('rates of the service are read to their last page with the key of the sourc
   ])
 })
 
-test('pages of the service that do not lead on end its feed', async () => {
+test('pages of the service that lead nowhere end its feed', async () => {
   await serve(
     (_request, response) => sendJson(response, {data: [], has_more: true, next_cursor: 'again'}),
     async (baseUrl) => {
@@ -189,7 +189,7 @@ test('pages of the service that do not lead on end its feed', async () => {
   )
 })
 
-test('key and query of the source go to the service alone, and along no redirect', async () => {
+test("the source's key and query go to the service alone and follow no redirect", async () => {
   await using other = await startTestServer(endWith(200, 'date,value\n'))
   await using source = await startTestServer((_request, response) => {
     response.writeHead(302, {location: `${other.url}/stolen`}).end()
@@ -220,7 +220,7 @@ test('key and query of the source go to the service alone, and along no redirect
   ])
 })
 
-test('a feed is asked for as its URL says, names that repeat included', async () => {
+test('a feed is requested exactly as its URL says, repeated names included', async () => {
   await using server = await startTestServer(endWith(200, 'date,value\n'))
   await ingest(EVENING, urlFeed(`${server.url}/x/?series=A&series=B`))
   expect(server.requests).toMatchObject([{path: '/v1/x/'}])
@@ -241,7 +241,7 @@ test('without feeds the shipped job says so and does nothing', async () => {
   })
 })
 
-test('rates wait for nobody: while another run holds the warehouse they are refused', async () => {
+test('rates do not queue: they are refused while another run holds the warehouse', async () => {
   using stateDb = openStateDb(lab.folder.stateDb)
   using _lock = acquireLock(stateDb, {runId: 'other', command: 'sync'}, lab.createWorld())
   writeCsv('2026-03-02,4.31')
@@ -267,7 +267,7 @@ test('a feed that hangs keeps nobody from the warehouse', async () => {
   )
 })
 
-test('run rates prints what became of each feed', async () => {
+test('run rates prints the outcome of each feed', async () => {
   writeCsv('2026-03-02,4.31', '2026-03-03,oops')
   withFeeds(csvFeed())
   const none = lab.run(['run', 'rates'])
@@ -282,7 +282,7 @@ test('run rates prints what became of each feed', async () => {
 
 const read = (csv: string) => parseRates(feedParser.parse(SOFR), csv, 'America/New_York')
 
-test('values are exact, however many digits a double could not hold', () => {
+test('values are exact, however many digits they have', () => {
   const csv = 'date,value\n2026-03-02,1234567890.12345678\n2026-03-03,-0.1\n2026-03-04,5.3300000000\n'
   expect(read(csv)).toMatchObject([
     {units: 123_456_789_012_345_678n},
@@ -299,7 +299,7 @@ test.each([
   ['2026-02-30,4.31', /^row 2: date: expected a day/],
   ['0026-03-02,4.31', /^row 2: date/],
   ['2026-03-02', /CSV_RECORD_INCONSISTENT/],
-])('the row %s is rejected alone, and its value is not repeated', (row, words) => {
+])('the row %s is rejected alone without repeating its value', (row, words) => {
   const rows = read(`date,value\n2026-03-01,4.30\n${row}\n2026-03-03,4.32\n`)
   expect(rows.filter((one) => typeof one === 'object')).toMatchObject([
     {rateDate: '2026-03-01'},
@@ -313,7 +313,7 @@ test('a text that means no value is neither a value nor a fault', () => {
   expect(read('date,value\n2026-03-01,.\n2026-03-02,\n')).toEqual([null, null])
 })
 
-test('rates of the service are of the day their instant is of, and one that cannot be read says so alone', () => {
+test('rates of the service are dated by their instant, and an unreadable one is reported alone', () => {
   const rate = {
     provider: 'acme',
     loan_program: 'bridge',
@@ -336,7 +336,7 @@ test('rates of the service are of the day their instant is of, and one that cann
 })
 
 test.each(['<html>', '', 'day,value\n2026-03-01,1\n'])(
-  'what is no CSV with the columns is refused: %s',
+  'a text that is not a CSV with the columns is refused: %s',
   (csv) => {
     expect(() => read(csv)).toThrow(/^Feed 'sofr': column 'date' is not in its header/)
   },
@@ -348,7 +348,7 @@ test.each<[object, RegExp]>([
   [{rate: undefined}, /feeds\.0\.rate: expected together with csv, and only then/],
   [{csv: 'https://me:hush@x.example/'}, /feeds\.0\.csv: expected a URL without user/],
   [{valeu: 'x'}, /feeds\.0: Unrecognized key/],
-])('a wrong file of feeds is named with its field: %o', (fields, words) => {
+])('a wrong feeds file is named with its field: %o', (fields, words) => {
   const config = withFeeds({...csvFeed(), ...fields})
   expect(() => readRateFeeds(config)).toThrow(words)
   expect(() => readRateFeeds(config)).toThrow(/^Rate feeds in '.*rates\.json'/)

@@ -66,7 +66,7 @@ function linkPeople(): void {
   }
 }
 
-/** A step at which a run dies, the first or a later time it comes. */
+/** A step at which a run dies, on its first or a later occurrence. */
 function dyingAt(step: string, nth = 1): {onStep: (step: string) => void} {
   let times = 0
   return {
@@ -77,7 +77,7 @@ function dyingAt(step: string, nth = 1): {onStep: (step: string) => void} {
   }
 }
 
-/** Makes amounts of the next page unreadable. */
+/** Makes the given amounts of the next page unreadable. */
 function spoil(...places: number[]): void {
   lab.service.faults.add({
     match: {path: /^\/deals\?/, nth: 1},
@@ -92,7 +92,7 @@ function spoil(...places: number[]): void {
   })
 }
 
-/** Nights on which much happens: what is refused, dies, is looked at, comes and goes. */
+/** Eventful nights: walks are refused or die, deals are looked at, come and go. */
 async function liveThroughMuch(): Promise<void> {
   const config = {streams: 'deals,borrowers', pageSize: 7}
   const all = {...config, streams: 'deals,borrowers,documents'}
@@ -128,7 +128,7 @@ async function liveThroughMuch(): Promise<void> {
   await lab.walk(day(10), {config: {...config, detail: 'off'}})
 }
 
-test('a warehouse computed anew from the tapes is the same to the last row, whatever happened to it', async () => {
+test('a warehouse rebuilt from the tapes is the same to the last row, whatever happened to it', async () => {
   await liveThroughMuch()
   const settles = 'select history_id from settle order by seq'
   const before = await lab.queryHistory(settles)
@@ -144,13 +144,13 @@ test('a warehouse computed anew from the tapes is the same to the last row, what
   expect(await lab.sync(day(11))).toMatchObject({outcome: 'released'})
 })
 
-/** A cent more stands in the warehouse than was ever observed. */
+/** The warehouse holds one cent more than was ever observed. */
 async function changeAmount(): Promise<void> {
   await using db = await openWarehouse(lab.folder)
   await db.run('update warehouse.raw.deal_version set loan_amount = loan_amount + 0.01 where seq = 17')
 }
 
-test('one walk is taken back as if it had never been, for every rebuild after it', async () => {
+test('one walk is undone as if it had never been, for every later rebuild', async () => {
   change(2, {status: 'funded'})
   await lab.walk(day(4))
   const without = {walk: certificate.walkId, why: 'the clock was wrong'}
@@ -169,7 +169,7 @@ test('one walk is taken back as if it had never been, for every rebuild after it
 })
 
 test.each(['readable', 'damaged'])(
-  'a walk whose run died as it was settled is settled once, with a warehouse that is %s',
+  'a walk whose run died while settling is settled once, with a warehouse that is %s',
   async (state) => {
     change(2, {status: 'funded'})
     await failureOf(lab.walk(day(4), {world: dyingAt('changes applied')}))
@@ -185,7 +185,7 @@ test.each(['readable', 'damaged'])(
   },
 )
 
-test('what a refused walk could not read counts from when it was refused; an amount that was changed is found', async () => {
+test('records a refused walk could not read count from the refusal on; a changed amount is found', async () => {
   for (const number of [1, 2, 3, 4, 5, 6]) change(number, {loanAmountCents: 100n})
   spoil(10)
   await failureOf(lab.walk(day(4), {config: {changeLimitPct: 5}}))
@@ -203,7 +203,7 @@ test('what a refused walk could not read counts from when it was refused; an amo
   })
 })
 
-test('what stands on tapes that nobody can read any more is taken over, and nothing of it lost', async () => {
+test('what only unreadable tapes hold is carried over; a rebuild that would lose it is refused', async () => {
   rmSync(lab.env.LOANTAPE_TAPE_KEY_FILE ?? '')
   expect((await lab.run(['tape', 'new-key', '--why', 'lost'])).code).toBe(0)
   change(2, {status: 'funded'})
@@ -248,7 +248,7 @@ test.each(['cut at its last group', 'overwritten by another of its length'])(
   },
 )
 
-test('what was stored before the first tape that is kept is taken over', async () => {
+test('what was stored before the first tape kept is carried over', async () => {
   lab.ageTapes(401)
   change(2, {loanAmountCents: 500n})
   await lab.walk(day(4))

@@ -53,13 +53,13 @@ function spoilNextWalk(amount: unknown): void {
 
 const replay = (now: string) => replayQuarantine(lab.config, lab.createWorld(now))
 
-/** Replays what 'much' was in, after a fix of the schema that knows how much that is. */
+/** Replays the record with 'much', after a schema fix that reads it as an amount. */
 async function replayMended(now: string): ReturnType<typeof replay> {
   using _mended = readFieldAs(dealStream, 'loan_amount', 'much', 360_000)
   return await replay(now)
 }
 
-test('what a replay says otherwise of a day that a release told is corrected later, what happened since is not', async () => {
+test('a replay corrects a day already released, and what happened since is not called a correction', async () => {
   await lab.run(['build'], {LOANTAPE_NOW: DAY_2})
   const before = lab.currentReleaseId()!
   await replayMended(DAY_3)
@@ -71,7 +71,7 @@ test('what a replay says otherwise of a day that a release told is corrected lat
   expect(stdout).toMatch(/^deal_000001 +loan amount 350000\.00 → 360000\.00, corrected later +\+10,000\.00$/m)
 })
 
-test('later truth is never overwritten by a replay: a record takes the place in time at which it was observed, once', async () => {
+test('later truth is never overwritten by a replay: a record takes its place in time, once', async () => {
   const waits = {outcome: 'unchanged', replayed: 0, waiting: 1, appended: 0}
   expect(await replay(DAY_3)).toMatchObject(waits)
   lab.service.store.update('deal_000001', {loanAmountCents: 370_000_00n})
@@ -91,7 +91,7 @@ test('later truth is never overwritten by a replay: a record takes the place in 
   expect(next.changes).toMatchObject({updated: 0, unchanged: 40})
 })
 
-test('a record whose tape is missing waits on, and is shown without what it held', async () => {
+test('a record whose tape is missing keeps waiting and is shown without its content', async () => {
   rmSync(join(lab.folder.tapes, '2026/02', `${spoilt}.jsonl.zst`))
   expect((await lab.run(['tape', 'go-on', '--why', 'a disk died'])).code).toBe(0)
   expect(await replayMended(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 1})
@@ -100,7 +100,7 @@ test('a record whose tape is missing waits on, and is shown without what it held
   expect(shown).toMatchObject({code: 0, stdout: expect.stringContaining('record: not at hand')})
 })
 
-test('a rebuild replays a record whose walk has no tape any more', async () => {
+test('a rebuild replays a record whose walk no longer has a tape', async () => {
   using _mended = readFieldAs(dealStream, 'loan_amount', 'much', 360_000)
   await replay(DAY_3)
   rmSync(join(lab.folder.tapes, '2026/02', `${spoilt}.jsonl.zst`))
@@ -111,7 +111,7 @@ test('a rebuild replays a record whose walk has no tape any more', async () => {
   })
 })
 
-test('a release made before a replay is made again byte by byte, after the replay and after a prune', async () => {
+test('a release made before a replay is remade byte for byte, after the replay and after a prune', async () => {
   lab.service.store.update('deal_000001', {status: 'funded'})
   const {release_id} = await lab.sync(DAY_3, WITHOUT_DETAILS)
   const before = requireRelease(lab.folder, release_id ?? '')
@@ -135,7 +135,7 @@ test('a release made before a replay is made again byte by byte, after the repla
   await remake()
 })
 
-test('the rejected records of a refused walk can be seen until what they held is pruned', async () => {
+test('the rejected records of a refused walk can be viewed until their content is pruned', async () => {
   rmSync(lab.folder.root, {recursive: true})
   await lab.walk(DAY_1)
   lab.service.faults.add({

@@ -30,7 +30,7 @@ async function readRates(db: Database, day: string): Promise<{read: number; appe
   return appendRates(db, reading, {now: at, conclude: noTape})
 }
 
-test('whatever is stored for good has a row of its own; what stores nothing has none', async () => {
+test('everything stored for good has a settle row; a run that stores nothing has none', async () => {
   await using db = await openWarehouse(data.folder)
   await walkAmount(db, '2026-02-02', 100)
   expect(await readRates(db, '2026-02-02')).toEqual({read: 1, appended: 1})

@@ -30,7 +30,7 @@ beforeEach(async () => {
 
 afterEach(() => lab[Symbol.asyncDispose]())
 
-/** The borrowers known of, by deal, and what the last list of their deal says of each. */
+/** The known borrowers by deal, with what the last list of their deal says of each. */
 const readBorrowers = async (where = 'true') =>
   (
     await lab.queryHistory(
@@ -91,7 +91,7 @@ const unlink = (id: string) => lab.service.database.run('delete from borrower wh
 const listRequests = (what: string) =>
   lab.service.requests.entries.filter(({path}) => new RegExp(`^/deals/[^/]+/${what}`).test(path)).length
 
-test('only deals are synced by default: the tables of the others are there and empty', async () => {
+test('only deals are synced by default: the tables of other streams exist and are empty', async () => {
   lab.service.store.insert(someDeals(3, {status: 'funded'}))
   link(1)
   attach(1)
@@ -111,7 +111,7 @@ test('only deals are synced by default: the tables of the others are there and e
   ])
 })
 
-test('borrowers and documents of every deal are read with the first walk, and tell who owes and what lacks', async () => {
+test('borrowers and documents of every deal are read with the first walk, and show who owes and what is lacking', async () => {
   lab.service.store.insert(someDeals(4, {status: 'underwriting'}))
   lab.service.store.update(aDeal(1).id, {status: 'funded'})
   lab.service.store.update(aDeal(2).id, {status: 'funded'})
@@ -166,7 +166,7 @@ test('the next night reads the lists of deals that changed or that a webhook nam
   expect((await lab.walk(DAY_3, ALL)).streams).toMatchObject([{listed: 1}, {listed: 1}])
 })
 
-test('a borrower absent from a whole list is missing, still counts, and vanishes on the next day it is absent', async () => {
+test('a borrower absent from a whole list is missing, still counts, and vanishes if absent the next day', async () => {
   lab.service.store.insert(someDeals(2))
   const gone = link(1)
   link(2)
@@ -174,7 +174,7 @@ test('a borrower absent from a whole list is missing, still counts, and vanishes
   unlink(gone)
   lab.service.store.update(aDeal(1).id, {status: 'underwriting'})
   expect((await lab.walk(DAY_2, BORROWERS)).streams[0]).toMatchObject({changes: {missing: 1, vanished: 0}})
-  // Asked for again on the same day it would prove nothing more.
+  // Asking again on the same day would prove nothing more.
   lab.service.store.update(aDeal(1).id, {status: 'approved'})
   await lab.sync('2026-02-03T23:31:00-05:00', BORROWERS)
   const missing = `select borrower_id, is_missing from core.borrower where deal_id = '${aDeal(1).id}'`
@@ -205,7 +205,7 @@ test('a path of borrowers that fails, is gone or is refused loses no walk and ma
   expect(await readBorrowers(`kind = 'seen'`)).toHaveLength(6)
 })
 
-test('one deal whose list cannot be read concludes nothing for itself and holds up no other', async () => {
+test('a deal whose list cannot be read concludes nothing for itself and holds up no other', async () => {
   lab.service.store.insert(someDeals(8))
   const [first, second] = [link(1), link(2)]
   await lab.walk(DAY_1, BORROWERS)
@@ -280,7 +280,7 @@ test('a record that names another deal, or cannot be read, is quarantined sealed
   ])
 })
 
-test('a quarantined borrower is replayed from what was sealed, and restored with the deals', async () => {
+test('a quarantined borrower is replayed from its sealed record, and restored with the deals', async () => {
   lab.service.store.insert(someDeals(2))
   link(1, {email: 'pat@example.com'})
   link(2, {email: 'PAT@example.com'})
@@ -302,7 +302,7 @@ test('a quarantined borrower is replayed from what was sealed, and restored with
   expect(await readHeads()).toEqual(before)
 })
 
-/** Every byte below a folder. */
+/** Every byte in a folder. */
 function readWhole(root: string): {name: string; text: string}[] {
   return readdirSync(root, {recursive: true, withFileTypes: true})
     .filter((entry) => entry.isFile())
@@ -361,7 +361,7 @@ test('no name, address or digit of a person reaches the data folder, whatever th
   expect(leaks.map(({name}) => name)).toEqual([])
 })
 
-test('under another key nothing is synced: the same person would be two', async () => {
+test('under another key nothing is synced, for it would make one person two', async () => {
   lab.service.store.insert(someDeals(2))
   await lab.walk(DAY_1, BORROWERS)
   const key = readFileSync(lab.folder.hashKey)
@@ -404,7 +404,7 @@ test('a process killed between two groups of lists resumes with the next deal', 
 const AMID_LISTS: [string, string, Fault, Partial<Config>][] = [
   ['the time budget', 'budget', {kind: 'delay', ms: 60_000}, {detailBudgetMinutes: 2 / 60}],
   [
-    'the time to wait for the rate limit',
+    'the rate-limit wait',
     'rate_limited',
     {kind: 'status', status: 429, headers: {'retry-after': '3600'}},
     {maxWaitMinutes: 1},
@@ -412,7 +412,7 @@ const AMID_LISTS: [string, string, Fault, Partial<Config>][] = [
 ]
 
 test.each(AMID_LISTS)(
-  'when %s ends between the pages of a list, nothing is concluded for that deal and those behind it, and the next run goes on there',
+  'when %s ends between the pages of a list, nothing is concluded for that deal and later ones, and the next run resumes there',
   async (_, end, fault, limits) => {
     lab.service.store.insert(someDeals(6))
     const numbers = [1, 2, 3, 4, 5, 6]

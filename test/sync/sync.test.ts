@@ -24,7 +24,7 @@ beforeAll(async () => {
 
 beforeEach(() => goBack())
 
-/** As if no deal were known, and the source had these. */
+/** As if no deal were known and the source had these. */
 function beginAnew(deals: StoredDeal[]): void {
   rmSync(lab.folder.root, {recursive: true})
   for (const id of lab.service.store.ids()) lab.service.store.remove(id)
@@ -48,7 +48,7 @@ test('the first walk loads every deal with its value and program from its own pa
   ).toEqual([{deals: '50', amount: '17500000.00', value: '25000000.00', program: 'bridge_30yr'}])
 })
 
-test('a list that holds every field is all that is asked for, until a deal is absent', async () => {
+test('if the list holds every field, no own page is fetched until a deal is absent', async () => {
   lab.service.faults.add({
     match: {path: '/deals?'},
     fault: {
@@ -72,7 +72,7 @@ test('a list that holds every field is all that is asked for, until a deal is ab
   expect(ownPages()).toEqual(['/deals/deal_000001', '/deals/deal_000004'])
 })
 
-test('a status in another spelling is unchanged for whoever counts: the sync, its certificate, and the history', async () => {
+test('a status in another spelling is unchanged to the sync, its certificate and the history', async () => {
   lab.service.store.update('deal_000001', {status: ' Draft'})
   lab.service.store.update('deal_000002', {status: 'funded'})
   const {changes} = await lab.sync(DAY_2)
@@ -85,7 +85,7 @@ test('a status in another spelling is unchanged for whoever counts: the sync, it
   ])
 })
 
-test('a walk that sees the same is released for a new day alone; what own pages say again is confirmed that day', async () => {
+test('an unchanged walk is released only for a new day; what own pages repeat is confirmed that day', async () => {
   const again = await lab.sync(DAY_1)
   expect(again).toMatchObject({outcome: 'unchanged', release_id: first.release_id, changes: {unchanged: 40}})
   await lab.sync('2026-03-10T23:30:00-04:00', {world: {select: '+core.deal +mart.position_daily'}})
@@ -101,7 +101,7 @@ test('a walk that sees the same is released for a new day alone; what own pages 
   expect(await lab.query(confirmed, release_id)).toEqual([{value_confirmed_on: '2026-02-02'}])
 })
 
-test('a changed amount and status become a new version, the history keeps the old one', async () => {
+test('a changed amount and status become a new version, and the history keeps the old one', async () => {
   lab.service.store.update('deal_000001', {status: 'underwriting', loanAmountCents: 351_000_10n})
   const {changes} = await lab.sync(DAY_2)
   expect(changes).toMatchObject({updated: 1, unchanged: 39})
@@ -128,7 +128,7 @@ test('without details an absent deal is missing first, still counts, and vanishe
   expect(await lab.query('select deals from mart.portfolio_summary')).toEqual([{deals: '39'}])
 })
 
-test('a deal that its own page says is gone vanishes at once, and is restored when it returns', async () => {
+test('a deal whose own page says it is gone vanishes at once, and is restored when it returns', async () => {
   lab.service.store.remove('deal_000004')
   expect((await lab.sync(DAY_2)).changes).toMatchObject({missing: 0, vanished: 1, unchanged: 39})
   expect(await lab.query('select deals, amount from mart.portfolio_summary')).toEqual([
@@ -141,7 +141,7 @@ test('a deal that its own page says is gone vanishes at once, and is restored wh
   ).toEqual([{change: 'created'}, {change: 'vanished'}, {change: 'restored'}])
 })
 
-test('a bad record is quarantined whole and its deal is neither lost nor missing', async () => {
+test('a bad record is quarantined whole, and its deal is neither lost nor missing', async () => {
   lab.service.faults.add({
     match: {path: /^\/deals(\?|$)/, nth: 1},
     fault: {
@@ -188,7 +188,7 @@ test('a run that died between apply and release is finished by the next', async 
   expect(await lab.query('select deals from mart.portfolio_summary')).toEqual([{deals: '41'}])
 })
 
-test('a dry run says what would change, or be refused, and leaves everything as it was', async () => {
+test('a dry run says what would change or be refused, and changes nothing', async () => {
   lab.service.store.update('deal_000001', {status: 'underwriting'})
   const dry = await lab.sync(DAY_2, {isDryRun: true})
   expect(dry).toMatchObject({outcome: 'dry_run', release_id: null, changes: {updated: 1, unchanged: 39}})
@@ -205,7 +205,7 @@ test('a dry run says what would change, or be refused, and leaves everything as 
   expect(changes).toMatchObject({updated: 1, vanished: 8, unchanged: 31})
 })
 
-test('a dry run binds the folder neither to its source nor to its envelope nor to its day', async () => {
+test('a dry run binds the folder to no source, envelope or day', async () => {
   await using elsewhere = await createLab()
   beginAnew(someDeals(3))
   elsewhere.service.store.insert(someDeals(3))
@@ -215,7 +215,7 @@ test('a dry run binds the folder neither to its source nor to its envelope nor t
   expect((await lab.walk(DAY_1)).certificate).toMatchObject({businessDate: '2026-02-02', records: 3})
 })
 
-test('a dry run neither applies nor loses the walk of a run that died before it was applied', async () => {
+test('a dry run neither applies nor loses the walk of a run that died before applying it', async () => {
   beginAnew(someDeals(3))
   const onStep = (step: string) => {
     if (step === 'walk certified') throw new Error('died')

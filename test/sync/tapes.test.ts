@@ -69,20 +69,20 @@ async function readTape(unit: string): Promise<Line[]> {
 
 const verify = async () => JSON.parse((await lab.run(['verify', '--json'])).stdout)
 
-/** Every file of the tape folder, below the data folder. */
+/** Every file of the tape folder, relative to the data folder. */
 const listTapeFiles = () =>
   readdirSync(join(lab.folder.root, 'tape'), {recursive: true, encoding: 'utf8'})
     .filter((name) => name.endsWith('.zst'))
     .map((name) => join('tape', name))
     .sort()
 
-/** A deal becomes funded, and a webhook tells of it. */
+/** A deal becomes funded, and a webhook reports it. */
 function change(dealId: string): void {
   lab.service.store.update(dealId, {status: 'funded'})
   receiveEvents(lab.folder, dealId)
 }
 
-test('a walk puts every answer on its tape as it came, and how it ended', async () => {
+test('a walk puts every answer on its tape as it came, and its own outcome', async () => {
   const lines = await readTape(walkId)
   expect(lines[0]).toMatchObject({
     frame: 'begin',
@@ -111,7 +111,7 @@ test('a walk puts every answer on its tape as it came, and how it ended', async 
   expect(String(lines.at(-1)?.recorded_at)).toContain(row?.at)
 })
 
-/** A walk of 60 pages that dies once it is read; its tape. */
+/** A walk of 60 pages that dies after reading them; its tape. */
 async function dieCertified(): Promise<string> {
   beginAnew()
   const onStep = (step: string) => {
@@ -121,7 +121,7 @@ async function dieCertified(): Promise<string> {
   return listTapeFiles()[0] ?? ''
 }
 
-test('a killed walk whose tape is gone begins anew, and the tape is named from then on', async () => {
+test('a killed walk whose tape is gone starts afresh, and the missing tape is named from then on', async () => {
   const path = await dieCertified()
   rmSync(join(lab.folder.root, path))
   const {certificate} = await lab.walk(DAY_1, {config: {pageSize: 1}})
@@ -132,7 +132,7 @@ test('a killed walk whose tape is gone begins anew, and the tape is named from t
   expect((await verify()).problems).toEqual([{path, problem: 'it is not there'}])
 })
 
-test('a killed walk whose tape is cut is resumed after its last whole page', async () => {
+test('a killed walk whose tape is cut resumes after its last whole page', async () => {
   const path = await dieCertified()
   const file = join(lab.folder.root, path)
   const whole = readFileSync(file)
@@ -149,7 +149,7 @@ test('a killed walk whose tape is cut is resumed after its last whole page', asy
   expect(await verify()).toMatchObject({outcome: 'whole', problems: []})
 })
 
-test('a walk whose tape this version cannot read begins anew, and its tape says why; a torn tape is no loss', async () => {
+test('a walk whose tape this version cannot read starts afresh, and its tape says why; a torn tape is no loss', async () => {
   {
     using stateDb = openStateDb(lab.folder.stateDb)
     const [{fingerprint = '', path = ''} = {}] = listTapes(stateDb)
@@ -172,7 +172,7 @@ test('a walk whose tape this version cannot read begins anew, and its tape says 
   expect(await verify()).toMatchObject({outcome: 'whole', tapes: 3, problems: []})
 })
 
-test('a damaged tape of a walk that was applied is left as it is, and named', async () => {
+test('a damaged tape of an applied walk is left untouched and named', async () => {
   {
     using stateDb = openStateDb(lab.folder.stateDb)
     // As if the run had died before it ended the tape.
@@ -204,7 +204,7 @@ test('refused walks and dry runs say so on their tapes', async () => {
   expect((await readTape(dry?.unit ?? '')).at(-1)).toMatchObject({outcome: 'dry run'})
 })
 
-test('prune removes tapes when their days are over, also those a killed prune left, and verify says so', async () => {
+test('prune removes expired tapes, even those a killed prune left, and verify reports them as removed', async () => {
   lab.ageTapes(401)
   await lab.walk(DAY_2)
   const [old = ''] = listTapeFiles()
@@ -212,7 +212,7 @@ test('prune removes tapes when their days are over, also those a killed prune le
   copyFileSync(join(lab.folder.root, old), kept)
   const prune = () => pruneData(lab.config, {isDryRun: false}, lab.createWorld(DAY_2))
   expect((await prune()).tapes).toEqual([old])
-  // That it was removed is an act.
+  // The removal itself is an act.
   expect(listTapeFiles()).toHaveLength(2)
   expect(await verify()).toMatchObject({outcome: 'whole', tapes: 2, removed: 1})
   expect((await lab.run(['tape', 'cat', walkId])).stderr).toContain('removed as old')
@@ -278,7 +278,7 @@ test('without the key everything but the tapes works, and a sync says what is lo
   expect(await verify()).toMatchObject({outcome: 'damaged', closed: 0})
 })
 
-test('with another key, what a dead run had begun and what the day holds already hold nothing up', async () => {
+test("after a key change, neither a dead run's walk nor the day's earlier tape holds anything up", async () => {
   change('deal_000002')
   const noon = lab.createWorld('2026-02-03T12:00:00-05:00')
   await applyEvents(lab.config, noon)
@@ -298,7 +298,7 @@ test('with another key, what a dead run had begun and what the day holds already
   expect(listTapeFiles().map((path) => path.split('/').at(-1))).toContain('2026-02-03.2.jsonl.zst')
 })
 
-test('a key inside the data folder, or one that is no key, is refused', async () => {
+test('a key inside the data folder, or an invalid one, is refused', async () => {
   beginAnew()
   const inside = join(lab.folder.root, 'tape.key')
   expect(await failureOf(lab.sync(DAY_1, {config: {tapeKeyFile: inside}}))).toMatchObject({
@@ -309,7 +309,7 @@ test('a key inside the data folder, or one that is no key, is refused', async ()
   expect(await failureOf(lab.sync(DAY_1))).toMatchObject({code: 'TAPE_KEY_FILE'})
 })
 
-test('what webhooks, feeds and replays bring shares the tape of its day', async () => {
+test('webhooks, feeds and replays share one tape per day', async () => {
   beginAnew()
   lab.service.faults.add({
     match: {path: /^\/deals\?/, nth: 1},

@@ -8,7 +8,7 @@ export interface ListedRecord {
   /** Undefined when the record leaves the field out. */
   value: number | null | undefined
   program: string | null | undefined
-  /** What about it cannot be read. */
+  /** The part of it that cannot be read. */
   bad: 'amount' | 'id' | null
 }
 
@@ -18,7 +18,7 @@ export interface Walked {
   pages: ListedRecord[][]
 }
 
-/** A deal as it is known. */
+/** A deal as currently known. */
 export interface Known {
   kind: 'seen' | 'missing' | 'vanished'
   amount: number
@@ -30,7 +30,7 @@ export interface Known {
   page: number
 }
 
-/** What a walk must come to. */
+/** The result a walk must have. */
 export interface Expected {
   counts: ChangeCounts
   /** Versions this walk appends, by deal. */
@@ -50,7 +50,7 @@ export function toWire({id, amount, status, value, program, bad}: ListedRecord):
   }
 }
 
-/** The rules of apply once more, record by record and without SQL. */
+/** A second implementation of the apply rules, record by record and without SQL. */
 export function createOracle(): {known: Map<string, Known>; apply: (walked: Walked) => Expected} {
   const known = new Map<string, Known>()
   const quarantined: {id: string; walk: number; page: number}[] = []
@@ -86,7 +86,7 @@ export function createOracle(): {known: Map<string, Known>; apply: (walked: Walk
       const followsQuarantine =
         before !== undefined &&
         quarantined.some((q) => q.id === id && (q.walk - before.walk || q.page - before.page) > 0)
-      // What is spelled otherwise is kept as it was sent, and counts as unchanged.
+      // Another spelling is stored as sent and counts as unchanged.
       const isRespelled = before !== undefined && (before.status !== status || before.program !== program)
       if (content === 'unchanged' && before?.kind === 'seen' && !followsQuarantine && !isRespelled) continue
       appended.set(id, {kind: 'seen', amount, status, value, program, walk, page})
@@ -106,7 +106,7 @@ export function createOracle(): {known: Map<string, Known>; apply: (walked: Walk
   return {known, apply}
 }
 
-/** Another spelling is no other status, and a blank program none. */
+/** Another spelling is the same status, and a blank program is none. */
 const plain = (status: string) => status.trim().toLowerCase()
 
 function contentOf(

@@ -36,7 +36,7 @@ async function stageTwoPages() {
   return begun
 }
 
-test('staged pages leave their records, their bad records and the next cursor, and nothing in the warehouse', async () => {
+test('staged pages leave their records, bad records and next cursor on the stage, and nothing in the warehouse', async () => {
   const {walk: walked} = await stageTwoPages()
   expect(await countRows()).toEqual({staged: '2', rejected: '1', quarantined: '0'})
   expect(walked).toMatchObject({
@@ -54,7 +54,7 @@ test('staged pages leave their records, their bad records and the next cursor, a
   expect(await db.all(anyRow, 'from warehouse.raw.walk')).toEqual([])
 })
 
-test('a walk that is resumed counts all of its pages, and the ids of its bad records are read, too', async () => {
+test('a resumed walk counts all of its pages, and the ids of its bad records are read, too', async () => {
   const unit = await stageTwoPages()
   const {walk: walked} = unit
   expect((await Array.fromAsync(listReadIds(db, stream, walked))).sort()).toEqual(['a', 'b', 'c'])
@@ -80,7 +80,7 @@ test('staging without an answer changes nothing', async () => {
   expect(await countRows()).toMatchObject({staged: '0', rejected: '0'})
 })
 
-test('the later request, or the later place on a page, wins when a record is seen twice; a list that moved is shifted', async () => {
+test('if a record is seen twice, the later request or page position wins, and a list that moved is shifted', async () => {
   const {certificate, walk: walked} = await walk(db, {
     at: DAY_1,
     pages: [[a({loan_amount: 1}), b({loan_amount: 5})], [a({loan_amount: 2})]],
@@ -113,7 +113,7 @@ test('the digest of the cursor chain depends on the cursors', async () => {
   expect(longer).not.toBe(one)
 })
 
-test('bad records are counted, and where they stand on the tape is kept, nothing of what they hold', async () => {
+test('bad records are counted and located on the tape, and nothing they hold is kept', async () => {
   const bad = a({loan_amount: 'much'})
   const {walk: walked} = await walk(db, {
     at: DAY_1,
@@ -139,14 +139,14 @@ test('bad records are counted, and where they stand on the tape is kept, nothing
 test.each([
   ['an abandoned', 'abandoned', '0'],
   ['a refused', 'refused', '1'],
-] as const)('%s walk leaves the stage; of its bad records it leaves %s', async (_, state, quarantined) => {
+] as const)('%s walk leaves the stage and keeps this many bad records: %s', async (_, state, quarantined) => {
   const {walk: walked} = await stageTwoPages()
   await storeWalk(db, stream, walked, {state, how: 'cursor too old', tapeHead: 'a'})
   expect(await countRows()).toEqual({staged: '0', rejected: '0', quarantined})
   expect(await readWalk(db, walked.walkId)).toMatchObject({state, ended_how: 'cursor too old', records: '3'})
 })
 
-test('the past is that of walks that were applied: one that was refused or abandoned leaves nothing to respect', async () => {
+test('only applied walks make the past: a refused or abandoned one leaves nothing to respect', async () => {
   expect(await findPast(db, stream)).toBeUndefined()
   await walk(db, {at: DAY_1, pages: [[a(), b()]]})
   const {walk: refused} = await stageWalk(db, {at: DAY_2, pages: [[]]})

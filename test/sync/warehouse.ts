@@ -4,7 +4,7 @@ import {openWarehouse} from '../../src/store/warehouse.ts'
 import {createFolder, type TestFolder} from '../support/data.ts'
 import {forgetAll} from '../support/walks.ts'
 
-/** Opens a warehouse for the tests of a file, each of which finds it empty: that takes less time than making another. */
+/** Opens one warehouse for a file's tests and empties it before each: faster than making a new one. */
 export function useWarehouse(use: (db: Database) => void): void {
   let data: TestFolder
   let db: Database

@@ -50,7 +50,7 @@ const applyWaiting = () => applyEvents({...lab.config, ...config}, lab.createWor
 
 const fund = (id: string) => lab.service.store.update(id, {status: 'funded'})
 
-test('a walk counts the changes no event told it of; an event counts for the next walk alone', async () => {
+test('a walk counts the changes no event announced; an event counts for the next walk alone', async () => {
   fund('deal_000001')
   receive('deal_000001')
   await applyWaiting()
@@ -59,7 +59,7 @@ test('a walk counts the changes no event told it of; an event counts for the nex
   const {certificate} = await walk()
   expect(lastCoverage()).toMatchObject({walk_id: certificate.walkId, changes: 1, missed: 0})
 
-  // One is new, one changed, one went; the fourth was told of.
+  // One is new, one changed, one is gone; the fourth was announced.
   lab.service.store.insert([aDeal(7)])
   fund('deal_000003')
   lab.service.store.remove('deal_000004')
@@ -83,13 +83,13 @@ test('a walk counts the changes no event told it of; an event counts for the nex
   expect((await lab.run(['status'], env)).stdout).toContain(words)
   expect(readJson(await lab.run(['status', '--json'])).webhooks).toBeNull()
 
-  // A refused walk is compared with nothing.
+  // A refused walk is not compared.
   for (const {id} of someDeals(7)) lab.service.store.remove(id)
   await expect(walk({...config, shrinkLimitPct: 5})).rejects.toThrow()
   expect(lastCoverage()).toMatchObject(counted)
 })
 
-test('an absence is missed once: that it is confirmed by the next walk is no other change', async () => {
+test('an absence is missed once: its confirmation by the next walk is no further change', async () => {
   const withoutDetails = {...config, detail: 'off' as const}
   lab.service.store.remove('deal_000004')
   expect((await walk(withoutDetails)).changes).toMatchObject({missing: 1})
@@ -98,7 +98,7 @@ test('an absence is missed once: that it is confirmed by the next walk is no oth
   expect(lastCoverage()).toMatchObject({changes: 0, missed: 0})
 })
 
-test('an event that came while a walk had read its deal already counts for the next', async () => {
+test('an event that arrives after a walk has read its deal already counts for the next one', async () => {
   lab.service.faults.add({
     match: {path: '/deals?limit'},
     fault: {
@@ -116,7 +116,7 @@ test('an event that came while a walk had read its deal already counts for the n
   expect(lastCoverage()).toMatchObject({changes: 1, missed: 0})
 })
 
-test('an event older than senders try again is kept until a walk was compared with it', async () => {
+test("an event older than senders' retries is kept until a walk was compared with it", async () => {
   using stateDb = openStateDb(lab.folder.stateDb)
   stateDb.db.exec(`update webhook_coverage set began_at = '2020-01-01T00:00:00.000Z'`)
   const eventId = receive('deal_000001', 'deal.updated', Date.now() - 10 * 86_400_000)
@@ -128,7 +128,7 @@ test('an event older than senders try again is kept until a walk was compared wi
   expect(stateDb.db.prepare('select * from webhook_event').all()).toEqual([])
 })
 
-test('the first walk under webhooks, and one after a walk without them, only begin to count', async () => {
+test('the first walk under webhooks, and one after a walk without them, only start the count', async () => {
   expect(lastCoverage()).toBeUndefined()
   fund('deal_000001')
   await walk({})

@@ -16,7 +16,7 @@ function renderDeal(number: number): string {
   return `{"id":"deal_${number}","property_address":"${number} Main St, Austin, TX 78701","loan_amount":100.10,"status":"funded","created_at":"2026-01-10T12:00:00Z","notes":"${note}"}`
 }
 
-test('records of 30 KB are loaded, also by a run that has not read them itself', async () => {
+test('records of 30 KB are loaded, even by a run that has not read them itself', async () => {
   await using server = await startTestServer(({query}, response) => {
     const start = Number(query.get('cursor') ?? 0)
     const end = Math.min(start + PAGE_SIZE, DEALS)
