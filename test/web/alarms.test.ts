@@ -7,7 +7,7 @@ import {createLab, failureOf, someDeals} from '../support/lab.ts'
 import {PAGE_TABLES} from './page-tables.ts'
 import {serveLab} from './side.ts'
 
-test('an alarm says what is wrong now and since when, and ends once that has ended', async () => {
+test('an alarm says what is wrong now and since when, and ends with its cause', async () => {
   await using lab = await createLab({tables: PAGE_TABLES})
   lab.service.store.insert(someDeals(40))
   await lab.sync('2026-02-02T23:30:00-05:00')
@@ -45,7 +45,7 @@ test('an alarm says what is wrong now and since when, and ends once that has end
   expect(await read('/')).not.toContain('Job nightly')
 })
 
-test('what a job failed at is no alarm any more once its file is removed', async () => {
+test("removing a job's file ends the alarm about its failure", async () => {
   await using lab = await createLab({tables: PAGE_TABLES})
   using own = writeSqlFolder({})
   const env = {LOANTAPE_JOBS_DIR: own.path}

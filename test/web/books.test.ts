@@ -7,7 +7,7 @@ import {aDeal, createLab} from '../support/lab.ts'
 import {PAGE_TABLES} from './page-tables.ts'
 import {serveLab} from './side.ts'
 
-test('every term of the roll-forward is on the page, booked or named as not booked, and the difference is 0', async () => {
+test('the page lists every term of the roll-forward, booked or named as not booked, with a difference of 0', async () => {
   await using lab = await createLab({tables: PAGE_TABLES})
   lab.service.store.insert([aDeal(1, {status: 'funded'}), aDeal(2)])
   await lab.walk('2026-03-02T23:30:00-05:00')

@@ -7,20 +7,20 @@ import {type Browser, type LaunchOptions, type Page, chromium as playwright} fro
 import {codeOf} from '../../src/core/errors.ts'
 import {until} from '../support/until.ts'
 
-/** A browser that crashes as it starts says nothing about our pages: it is started again, this often at most. */
+/** A browser that crashes on start says nothing about our pages, so it is started again, at most this often. */
 const ATTEMPTS = 3
 
 const UNWANTED = /^--(single-process|no-zygote|use-gl|use-angle|enable-unsafe-swiftshader)\b/
 
 let shared: Promise<Browser> | undefined
 
-/** A headless Chromium that all files of a worker share and that ends with it: the one npm brings on Linux, else the machine's own Chrome. */
+/** A headless Chromium shared by all files of a worker: the one npm brings on Linux, else the machine's own Chrome. */
 export function startBrowser(): Promise<Browser> {
   shared ??= launch()
   return shared
 }
 
-/** What of a page a screen reader cannot read, and where it is. */
+/** The parts of a page that a screen reader cannot read, and where they are. */
 export async function listViolations(
   page: Page,
   impacts: readonly string[] = ['serious', 'critical'],
@@ -39,14 +39,14 @@ async function launch(attempt = 1): Promise<Browser> {
   const newPage = browser.newPage.bind(browser)
   browser.newPage = async (options) => {
     const page = await newPage(options)
-    // What a test waits for happens, or the suite's own limit ends it.
+    // Either the awaited thing happens, or the suite's own limit ends the test.
     page.setDefaultTimeout(0)
     return page
   }
   return browser
 }
 
-/** Unpacks the browser, one worker at a time: another that finds it half unpacked would start that. */
+/** Unpacks the browser, one worker at a time: another worker would start a half-unpacked one. */
 async function unpackBrowser(): Promise<string> {
   const turn = join(tmpdir(), 'chromium.turn')
   await until(() => {
@@ -69,7 +69,7 @@ async function findBrowser(): Promise<LaunchOptions> {
   if (process.platform !== 'linux') return {channel: 'chrome', timeout: 0}
   return {
     executablePath: await unpackBrowser(),
-    // As a single process it ends with its first page; a GPU in software takes longer than none.
+    // In single-process mode the browser ends with its first page; a software GPU is slower than none.
     args: [...chromium.args.filter((arg) => !UNWANTED.test(arg)), '--disable-gpu'],
     headless: true,
     timeout: 0,

@@ -14,14 +14,14 @@ import {type LabSide, serveLab} from './side.ts'
 
 const SECRET = `whsec_${Buffer.alloc(32, 1).toString('base64')}`
 const ENDLESS = `q=${encodeURIComponent('select count(*) from range(1e15::bigint) where hash(range) = 1')}`
-/** Addresses of this machine: to the server each is a caller of its own. */
+/** Addresses of this machine: to the server each is a separate caller. */
 const [ANN, BOB] = ['127.0.0.2', '127.0.0.3']
 
 let lab: Lab
 let side: LabSide
-/** How far the server's clock is ahead. */
+/** How far ahead the server's clock is. */
 let ahead = 0
-/** Opens when an answer has lasted for an hour. */
+/** Opens when an answer has taken an hour. */
 let hour = createGate()
 const warned: unknown[] = []
 
@@ -63,7 +63,7 @@ async function read(answer: IncomingMessage): Promise<string> {
   return text
 }
 
-test('each address has its turn, however much another one asks, and no more waits than may', async () => {
+test('each address gets its turn, however much another asks, and no more wait than allowed', async () => {
   const takeTurn = createTurns({running: 1, waiting: 5, each: 4})
   const gates = new Map<string, ReturnType<typeof createGate>>()
   const begun: string[] = []
@@ -87,7 +87,7 @@ test('each address has its turn, however much another one asks, and no more wait
   expect(await failureOf(go('ann', 'a5'))).toMatchObject({code: 'WEB_BUSY', exitCode: 6})
   const last = go('bob', 'b2')
   expect(await failureOf(go('cid', 'c1'))).toMatchObject({code: 'WEB_BUSY'})
-  // Who hangs up while it waits makes room at once.
+  // A waiting caller that hangs up makes room at once.
   gone.abort()
   await all[2]
   const next = go('cid', 'c2')
@@ -100,7 +100,7 @@ test('each address has its turn, however much another one asks, and no more wait
 })
 
 test.each(['/sql', '/data/query.csv'])(
-  'of %s an address has four questions at once, others and probes are answered beside them, and who hangs up frees their places',
+  'an address may ask four questions of %s at once; others and probes are answered meanwhile, and hanging up frees its places',
   async (path) => {
     const five = Array.from({length: 5}, () => get(`${path}?${ENDLESS}`))
     const answered: IncomingMessage[] = []
@@ -120,7 +120,7 @@ test.each(['/sql', '/data/query.csv'])(
     expect([beside.statusCode, await read(beside)]).toEqual([200, expect.stringContaining('42')])
     expect(answered).toHaveLength(1)
     for (const {hangUp} of five) hangUp()
-    // The next is answered long before those four would have ended by themselves, one after the other.
+    // The next is answered long before those four would have ended on their own, one after the other.
     const answer = await until(async () => {
       const one = await get(`${path}?q=select+40%2B2`).answer
       return one.statusCode === 200 ? one : undefined
@@ -129,7 +129,7 @@ test.each(['/sql', '/data/query.csv'])(
   },
 )
 
-test('who reads a download without end gives its place back after an hour', async () => {
+test('a download read without end loses its place after an hour', async () => {
   const download = `/data/query.csv?q=${encodeURIComponent('select range, repeat(chr(120), 1000) as x from range(100000)')}`
   const slow = await get(download).answer
   expect(slow.statusCode).toBe(200)
@@ -141,7 +141,7 @@ test('who reads a download without end gives its place back after an hour', asyn
   await expect(read(slow)).rejects.toThrow('aborted')
 })
 
-test('an address watches the run under way in four windows, all together in twenty, none for ever', async () => {
+test('an address may watch the current run in four windows, all addresses in twenty, none forever', async () => {
   const watch = async (from: string) => {
     const stream = get('/runs/live', from)
     return {...stream, status: (await stream.answer).statusCode}
@@ -203,7 +203,7 @@ test.each([
   for (const socket of sockets) socket.destroy()
 })
 
-test('a flood of webhooks that nobody signed stores nothing and fills no log, and replays of a signed one store it once', async () => {
+test('a flood of unsigned webhooks stores nothing and fills no log, and replays of a signed one store it once', async () => {
   const send = (headers: Record<string, string>, body: string | Uint8Array<ArrayBuffer> = '{}') =>
     fetch(`${side.url}/webhooks/deals`, {method: 'POST', body, headers}).then(({status}) => status)
   const count = () =>
@@ -226,7 +226,7 @@ test('a flood of webhooks that nobody signed stores nothing and fills no log, an
   expect(count()).toBe((before ?? 0) + 1)
 })
 
-test('a request whose headers or body come drop by drop is given up', async () => {
+test('a request whose headers or body arrive drop by drop is dropped', async () => {
   const slow = [HALF_A_REQUEST, HALF_A_BODY].map((sent) => {
     const socket = connect({port: Number(new URL(side.url).port), host: '127.0.0.1'}).resume()
     const drops = setInterval(() => socket.write('x'), 100)
@@ -237,7 +237,7 @@ test('a request whose headers or body come drop by drop is given up', async () =
   await until(() => slow.every(({closed}) => closed))
 })
 
-test('behind a proxy that is trusted each caller has places of its own, and no name of the host is taken from it', async () => {
+test("behind a trusted proxy each caller has its own places, and the proxy's host name is not trusted", async () => {
   await using behind = await serveLab(lab, {webProxy: '127.0.0.0/8'})
   const watch = (caller: string) =>
     behind.get('/runs/live', {'x-forwarded-for': caller}).then(({status}) => status)

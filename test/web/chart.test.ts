@@ -22,7 +22,7 @@ test.each([
   expect(new Set(labels).size).toBe(labels.length)
 })
 
-test('the names of series stand beside the drawing, however many and long they are, and hide none of it', () => {
+test('the series names stand beside the drawing, however many and long, and hide none of it', () => {
   const series = Array.from({length: 14}, (_, index) => ({
     name: index === 0 ? '' : `series ${index} `.repeat(9),
     values: [1, 2],

@@ -10,7 +10,7 @@ import {type LabSide, serveLab} from './side.ts'
 
 const OPERATOR = 'a-token-of-24-characters'
 const VIEWER = 'another-token-for-those-who-look'
-/** Its text shows whether it was run: it does not hold the answer, nor does the id of a release, which is hexadecimal. */
+/** The answer shows that it was run: neither the query's text nor a release id, which is hexadecimal, contains it. */
 const ASKED = `q=${encodeURIComponent('select repeat(chr(122), 6) as answer')}`
 
 const FORMULA = '=HYPERLINK("http://stranger.example","1 Main St")'
@@ -19,7 +19,7 @@ let lab: Lab
 let open: LabSide
 let guarded: LabSide
 let browser: Browser
-/** Serves whatever page a test has it serve. */
+/** Serves whatever page a test gives it. */
 let stranger: Server
 let strangersPage = ''
 const watched: Partial<Record<'open' | 'guarded', Server & {url: string}>> = {}
@@ -57,10 +57,10 @@ afterAll(async () => {
 /** The stranger's page under a name that is another site, or the same site with another origin. */
 const STRANGERS = {'cross-site': 'localhost', 'same-site': '127.0.0.1'} as const
 
-/** What was answered, as it left our servers: a browser does not tell of all that it blocks. */
+/** The answers as they left our servers: a browser does not report everything it blocks. */
 let answers: {path: string; status: number}[] = []
 
-/** Passes all on to a server as it came, and notes how that answered. */
+/** Passes every request on to a server unchanged, and records its answer. */
 async function watch(side: LabSide): Promise<Server & {url: string}> {
   const watcher = createServer((incoming, outgoing) => {
     const {method, headers, url: path = ''} = incoming
@@ -82,7 +82,7 @@ async function listen(server: Server): Promise<string> {
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
 }
 
-/** Opens the stranger's page, and notes how our server answered what it asked for. */
+/** Opens the stranger's page, and records how our server answered its requests. */
 async function visit(
   body: (url: string) => string,
   {site = 'cross-site', as = 'open'}: {site?: keyof typeof STRANGERS; as?: 'open' | 'guarded'} = {},
@@ -91,7 +91,7 @@ async function visit(
   strangersPage = body(url)
   answers = []
   const context: BrowserContext = await browser.newContext({
-    // What a viewer's browser has kept.
+    // Credentials that a viewer's browser has stored.
     ...(as === 'guarded' && {httpCredentials: {username: 'me', password: VIEWER}}),
   })
   context.setDefaultTimeout(0)
@@ -126,7 +126,7 @@ describe.each(Object.keys(STRANGERS) as (keyof typeof STRANGERS)[])('a %s page',
     }
   })
 
-  test('downloads nothing by a link, and nothing by a window', async () => {
+  test('downloads nothing by a link or a window', async () => {
     for (const body of [
       '<a id="a" href="URL">x</a><script>a.click()</script>',
       '<a id="a" href="URL" target="_blank">x</a><script>a.click()</script>',
@@ -139,7 +139,7 @@ describe.each(Object.keys(STRANGERS) as (keyof typeof STRANGERS)[])('a %s page',
     }
   })
 
-  test('leads to a page by a link, where a query is shown and not run until somebody does', async () => {
+  test('leads to a page by a link, where a query is shown but not run until somebody runs it', async () => {
     const {context, page} = await visit((url) => `<a href="${url}/sql?${ASKED}">x</a>`, {site, as: 'guarded'})
     await page.getByRole('link').click()
     await page.waitForURL(/\/sql/)
@@ -153,7 +153,7 @@ describe.each(Object.keys(STRANGERS) as (keyof typeof STRANGERS)[])('a %s page',
     await context.close()
   })
 
-  test('that opens a page of ours in a window learns nothing of it', async () => {
+  test('learns nothing of our page that it opens in a window', async () => {
     const {context, page} = await visit(
       (url) => `<button onclick="opened = window.open('${url}/sql?${ASKED}')">open</button>`,
       {site},
@@ -169,7 +169,7 @@ describe.each(Object.keys(STRANGERS) as (keyof typeof STRANGERS)[])('a %s page',
   })
 })
 
-test('an address that somebody types or opens from a message shows its query, and a download of one leads there', async () => {
+test('a typed or messaged address shows its query, and a download address leads to that page', async () => {
   const page = await browser.newPage()
   for (const path of [`/sql?${ASKED}`, `/data/query.csv?${ASKED}&part=funded`]) {
     await page.goto(open.url + path)
@@ -212,7 +212,7 @@ test.each([
     false,
   ],
   ['a request of a hidden origin', {...AS_A_BROWSER, accept: '*/*', origin: 'null'}, 403, false],
-])('where browsers do not say which site asks, for want of TLS: %s', async (_, headers, status, isRun) => {
+])('without TLS, browsers do not say which site asks: %s', async (_, headers, status, isRun) => {
   const said = Object.entries(headers).map(([name, value]) => [name, value.replace('HERE', open.url)])
   const answer = await fetch(`${open.url}/sql?${ASKED}`, {headers: Object.fromEntries(said)})
   expect(answer.status).toBe(status)
@@ -242,7 +242,7 @@ test.each(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PATCH'])(
   },
 )
 
-test('a text that is a formula is a text in what people download as CSV, and as it is for a program that says so', async () => {
+test('a text that is a formula is escaped in CSV that people download, and exact for a program that asks for it', async () => {
   const quoted = FORMULA.replaceAll('"', '""')
   for (const path of ['/data/core.deal.csv', '/data/core.deal.csv?status=draft']) {
     expect(await open.read(path)).toContain(`,"'${quoted}",`)

@@ -4,7 +4,7 @@ import {until} from '../support/until.ts'
 import {PAGE_TABLES} from './page-tables.ts'
 import {serveLab} from './side.ts'
 
-test('queries that eat memory or never end are stopped in words while a sync goes on, which is whole', async () => {
+test('queries that eat memory or never end are stopped with a reason, while a sync completes', async () => {
   await using lab = await createLab({tables: PAGE_TABLES})
   lab.service.store.insert(someDeals(40))
   await lab.walk('2026-03-02T23:30:00-05:00')

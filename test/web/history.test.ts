@@ -15,7 +15,7 @@ const NOW = '2026-02-03T12:00:00-05:00'
 let lab: Lab
 let side: LabSide
 
-/** Every record has a number of 20 digits, and one a bad amount; the clock of a night stands still. */
+/** Every record has a 20-digit number, and one a bad amount; the clock of a night stands still. */
 beforeAll(async () => {
   lab = await createLab({tables: PAGE_TABLES})
   lab.service.store.insert(someDeals(30))
@@ -42,7 +42,7 @@ afterAll(async () => {
   await lab[Symbol.asyncDispose]()
 })
 
-/** The texts that a page shows as received. */
+/** The texts a page shows as received. */
 async function readReceived(path: string): Promise<string[]> {
   const page = await side.read(path)
   const shown = [...page.matchAll(/<pre class="received" tabindex="0">(.*?)<\/pre>/gs)]
@@ -84,7 +84,7 @@ const listReaders = () =>
       }
     })
 
-test('one process answers whatever pages ask of the history; another takes its place, and none is left', async () => {
+test('one process answers every question about history; another replaces it, and none is left behind', async () => {
   const before = listReaders()
   await using own = await serveLab(lab, {now: NOW, world: lab.createWorld(NOW)})
   const askAll = async () => {
@@ -105,7 +105,7 @@ test('one process answers whatever pages ask of the history; another takes its p
   await until(() => listOwn().length === 0)
 })
 
-test('the process has no secrets of the environment, and does little for those who hang up in their turn', async () => {
+test('the process has no secrets in its environment, and does little for callers who hang up while waiting', async () => {
   const before = listReaders()
   await using own = await serveLab(lab, {now: NOW, world: lab.createWorld(NOW)})
   const read = async () => expect((await own.get('/books')).status).toBe(200)
@@ -113,7 +113,7 @@ test('the process has no secrets of the environment, and does little for those w
   const [pid = ''] = listReaders().filter((one) => !before.includes(one))
   const names = readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0')
   expect(names.filter((line) => /^(HOME|PATH|LOANTAPE_\w+)=/.test(line))).toEqual([])
-  /** The processor time that it has taken, in ticks. */
+  /** The CPU time it has used, in ticks. */
   const ticks = () => {
     const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? []
     return Number(fields[11]) + Number(fields[12])
@@ -130,7 +130,7 @@ test('the process has no secrets of the environment, and does little for those w
       one.once('response', ({statusCode}) => statuses.push(statusCode)).on('error', () => undefined)
       return one.end()
     })
-    // An address has twenty pages under way at once: so the others have come, and wait.
+    // An address may have twenty pages in progress, so the others have arrived and wait.
     await until(() => statuses.includes(503))
     for (const one of sent) one.destroy()
     await until(

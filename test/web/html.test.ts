@@ -12,14 +12,14 @@ import {
 } from '../../src/web/figures.ts'
 import {html, prose} from '../../src/web/html.ts'
 
-test('what is put into a template is escaped, markup is not', () => {
+test('values put into a template are escaped, markup is not', () => {
   const inner = html`<b>${'a < b & "c"'}</b>`
   expect(html`<p title="${'"\'>'}">${inner}${[1, ' ', html`<i></i>`]}${null}${false}</p>`.html).toBe(
     '<p title="&quot;&#39;&gt;"><b>a &lt; b &amp; &quot;c&quot;</b>1 <i></i></p>',
   )
 })
 
-test('words between backticks are code, and escaped as well', () => {
+test('words between backticks become code and are escaped, too', () => {
   expect(prose('is `<null>` & more').html).toBe('is <code>&lt;null&gt;</code> &amp; more')
 })
 
@@ -62,7 +62,7 @@ test.each([1, 2, 400])(
   },
 )
 
-test('an instant is written in the time zone of its page, which it names', () => {
+test("an instant is shown in its page's time zone, with the zone's name", () => {
   const text = html`since ${instant('2026-11-21T06:02:15.257000Z')} and ${instant('2026-07-01 00:30:00')}`
     .html
   const read = (markup: string) => markup.replaceAll(/<[^>]*>/g, '')

@@ -13,7 +13,7 @@ bridge & co,loan_program,bridge_30yr,open,amount,3600000,90
 once funded,status_class,funded,funded,amount,1000000,
 `
 
-test('an exceeded limit is an alarm and stands on the page, and so does one that is near or would be exceeded', async () => {
+test('an exceeded limit raises an alarm and is on the page, as is one that is near or would be exceeded', async () => {
   await using lab = await createLab({tables: PAGE_TABLES})
   using own = writeSqlFolder({'seeds/limit.csv': LIMITS})
   const env = {...lab.env, LOANTAPE_SQL_DIR: own.path}
@@ -45,7 +45,7 @@ test('an exceeded limit is an alarm and stands on the page, and so does one that
 
   lab.service.store.insert([aDeal(11, {status: 'funded', loanProgram: 'dscr_30yr'})])
   expect(await lab.run(['sync'], env)).toMatchObject({code: 0})
-  // Limits are of all deals, also where others are chosen.
+  // Limits cover all deals, even if only some are chosen.
   for (const path of ['/', '/portfolio?loan_program=dscr_30yr'])
     expect(await expectNumbersToLead(side.url, path), path).toBeGreaterThan(2)
 

@@ -5,7 +5,7 @@ import {aDeal, createLab, someDeals} from '../support/lab.ts'
 import {PAGE_TABLES} from './page-tables.ts'
 import {serveLab} from './side.ts'
 
-test('two walks of one day, the first there is: the second is compared with what readers saw before it', async () => {
+test('the second of two walks on the first day is compared with what readers saw before it', async () => {
   await using lab = await createLab({tables: PAGE_TABLES})
   const {store} = lab.service
   store.insert([
@@ -21,7 +21,7 @@ test('two walks of one day, the first there is: the second is compared with what
   store.update('deal_000031', {loanAmountCents: 400_000_00n})
   store.update('deal_000032', {status: 'funded'})
   await lab.sync('2026-03-02T21:00:00-05:00', {accept: ['shrink']})
-  // A release of a past moment is none that readers saw.
+  // A release of a past moment is not one that readers saw.
   expect((await lab.run(['build', '--as-of', '2026-03-02', '--known-at', '2026-03-03T01:30:00Z'])).code).toBe(
     0,
   )
@@ -29,7 +29,7 @@ test('two walks of one day, the first there is: the second is compared with what
   const before = 'the release before, as of 2026-03-02, known at 2026-03-02 20:00:00 EST'
   expect(page).toContain(`What moved it since ${before}`)
   expect(page).toContain('Against the release before')
-  // Ten of 350,000 went, 50,000 came, and 350,000 went from the pipeline to funded.
+  // Ten of 350,000 left, 50,000 were added, and 350,000 moved from the pipeline to funded.
   expect(page).toContain('−$3,450,000.00 since the release before')
   expect(page).toContain('−$3,150,000.00 since the release before')
   expect(page).toContain('−$300,000.00 since the release before')
@@ -37,7 +37,7 @@ test('two walks of one day, the first there is: the second is compared with what
   expect(page).toContain('deal_000031 +$50,000.00 – +$50,000.00 $350,000.00 → $400,000.00')
   expect(page).toMatch(/All −\$3,450,000\.00 −\$3,150,000\.00 −\$300,000\.00/)
 
-  // A filter is judged in each of the two.
+  // A filter is applied to each of the two.
   const ofPipeline = await side.readText('/?part=pipeline')
   expect(ofPipeline).toContain('deal_000032 −$350,000.00 – −$350,000.00 is gone, was draft')
   expect(ofPipeline).toMatch(/All −\$300,000\.00 – −\$300,000\.00/)
@@ -45,7 +45,7 @@ test('two walks of one day, the first there is: the second is compared with what
     /deal_000032 \S+ \S+ \S+ draft → funded/,
   )
 
-  // Each row leads to its deals, and all of them to theirs.
+  // Each row leads to its deals, and the total to all of them.
   const [, all = ''] = /<a href="(\/behind\/moved[^"]*)">All</.exec(await side.read()) ?? []
   const behind = await side.readText(all.replaceAll('&amp;', '&'))
   expect(behind).toContain(`Since ${before}`)

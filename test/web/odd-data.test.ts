@@ -14,7 +14,7 @@ const BARE = 'deal_000001'
 
 const TURNED = '\u202e123 tS niaM\u202c'
 
-/** What a source may send as a text, and no page may show as anything else. */
+/** Texts a source may send, which no page may show as anything but text. */
 const HOSTILE = [
   '<script>document.title="stolen"</script>',
   '"><img src=x onerror=alert(1)>',
@@ -37,7 +37,7 @@ const READABLE = HOSTILE.filter((text) => text.length <= 8192)
 
 const idOf = (text: string) => `deal_${String(HOSTILE.indexOf(text) + 100).padStart(6, '0')}`
 
-/** Beside what every page has: no text of the data is left out of these. */
+/** Besides the parts every page has: these leave out no text of the data. */
 const PAGES = [
   '/',
   '/?against=2026-03-02',
@@ -83,7 +83,7 @@ beforeAll(async () => {
     ...someDeals(80, {status: 'funded'}),
     ...HOSTILE.map((text, index) => aDeal(index + 100, {propertyAddress: text, loanProgram: text})),
   ])
-  // What the local service would not store: no address at all, and a text of any kind as a status.
+  // Data the local service would not store: no address at all, and any text as a status.
   const spoil = (deal: WireRecord): WireRecord => ({
     ...deal,
     ...(deal.id === BARE && {property_address: null}),
@@ -112,7 +112,7 @@ afterAll(async () => {
   await lab[Symbol.asyncDispose]()
 })
 
-/** What a page says, without its markup. */
+/** The text of a page, without its markup. */
 async function read(side: LabSide, path: string): Promise<string> {
   const answer = await side.get(path)
   const text = await answer.text()
@@ -128,7 +128,7 @@ describe('a source whose texts are hostile', () => {
     side = await serve(lab.folder)
   })
 
-  test('every page opens, shows its texts as texts, and no character of them moves others', async () => {
+  test('every page opens and shows its texts as texts, and none of their characters moves others', async () => {
     for (const path of PAGES) {
       const text = await read(side, path)
       expect(text, path).not.toMatch(/<script>|<img|<b>x/)
@@ -138,7 +138,7 @@ describe('a source whose texts are hostile', () => {
     expect(await read(side, `/deals/${idOf(TURNED)}`)).toContain('⟨U+202E⟩123 tS niaM⟨U+202C⟩')
   })
 
-  test('a name is as long as names are, and a blank one is said to be blank', async () => {
+  test('a name is cut to a sensible length, and a blank one is called blank', async () => {
     const named = ['/portfolio', '/pipeline', '/checks']
     const listed = ['/deals', '/deals?page=2']
     for (const path of [...named, ...listed]) expect(await read(side, path), path).not.toMatch(/>[^<]*x{100}/)
@@ -147,13 +147,13 @@ describe('a source whose texts are hostile', () => {
   })
 
   test.each(['/portfolio', '/portfolio?status=', '/pipeline'])(
-    'every number of %s that is a link leads to its deals, whatever their status is called',
+    'every linked number of %s leads to its deals, whatever their status is called',
     async (path) => {
       expect(await expectNumbersToLead(side.url, path)).toBeGreaterThan(2)
     },
   )
 
-  test('a deal says between which days something began, and in signs how it moved', async () => {
+  test('a deal says between which days something began, and with signs how it moved', async () => {
     const deal = await read(side, '/deals/deal_000003')
     expect(deal).toMatch(/funded on<\/dt><dd><bdi>by 2026-03-02</)
     expect(deal).toMatch(/status since<\/dt><dd><bdi>from 2026-01-05 to 2026-03-02</)
@@ -174,7 +174,7 @@ describe('a source whose texts are hostile', () => {
   })
 })
 
-describe('a release in which everything is null that may be', () => {
+describe('a release in which everything nullable is null', () => {
   let side: LabSide
   let folder: Lab['folder']
 

@@ -28,7 +28,7 @@ let stateDb: StateDb
 let side: LabSide
 let browser: Browser
 
-/** February is walked, one record of it could not be read, and on March 2 most deals are gone, which a guard holds back. */
+/** February is walked with one unreadable record, and on March 2 most deals are gone, which a guard refuses. */
 beforeAll(async () => {
   lab = await createLab({tables: PAGE_TABLES})
   const {store, faults} = lab.service
@@ -72,7 +72,7 @@ const post = (fields: Record<string, string>, headers: Record<string, string>, a
 
 const RUN = {do: 'run', job: 'nightly'}
 
-test('nothing is done for another site, for nobody in particular, or for whoever may only look', async () => {
+test('nothing is done for another site, an anonymous caller or a viewer', async () => {
   await using guarded = await serve({webToken: TOKEN, webViewerToken: VIEWER})
   const own = {origin: guarded.url, authorization: `Bearer ${TOKEN}`}
   const attempts: [string, number, Record<string, string>, LabSide][] = [
@@ -105,18 +105,18 @@ test('nothing is done for another site, for nobody in particular, or for whoever
 test.each([
   ['no form', {}, 400],
   ['a command of another kind', {do: 'prune'}, 400],
-  ['a month that is none', {do: 'close', period: '2026-02 --why=x'}, 400],
-  ['a day that is none', {do: 'build', as_of: '2026-02-30'}, 400],
-  ['a moment that is none', {do: 'build', as_of: '2026-02-28', known_at: '--verify'}, 400],
+  ['a month that does not exist', {do: 'close', period: '2026-02 --why=x'}, 400],
+  ['a day that does not exist', {do: 'build', as_of: '2026-02-30'}, 400],
+  ['an invalid moment', {do: 'build', as_of: '2026-02-28', known_at: '--verify'}, 400],
   ['a job nobody knows', {do: 'run', job: 'nope'}, 409],
   ['a change that no guard held back', {do: 'accept', what: 'growth'}, 409],
-])('of %s nothing is done', async (_, fields, status) => {
+])('%s does nothing', async (_, fields, status) => {
   const before = listActions(stateDb, 10)
   expect((await post(fields as Record<string, string>, {origin: side.url})).status).toBe(status)
   expect(listActions(stateDb, 10)).toEqual(before)
 })
 
-test('a demo is there to be looked at', async () => {
+test('a demo is read-only', async () => {
   await using demo = await createLab()
   mkdirSync(demo.folder.root)
   writeFileSync(demo.folder.demoMark, '')
@@ -131,7 +131,7 @@ async function open(path: string): Promise<Page> {
   return page
 }
 
-/** Opens a question on a page, and answers it with its button. */
+/** Opens a question on a page and answers it with its button. */
 async function act(page: Page, question: string, answer: string): Promise<void> {
   const asked = page.locator('details.ask').filter({has: page.locator(`summary:text-is("${question}")`)})
   await asked.locator('summary').click()
@@ -139,14 +139,14 @@ async function act(page: Page, question: string, answer: string): Promise<void> 
   expect(page.url()).toBe(`${side.url}/runs#people`)
 }
 
-/** The line of what people did last, once it has come to its end. */
+/** The last line of what people did, once it has ended. */
 async function readLast(page: Page): Promise<string[]> {
   await until(() => listActions(stateDb, 1)[0]?.ended_at)
   await page.goto(`${side.url}/runs`)
   return await page.locator('#people + .scroll tbody tr').first().locator('td').allTextContents()
 }
 
-test('a job is run on demand, once, and the page of its run tells of it', async () => {
+test('a job is run on demand, once, and the page of its run reports it', async () => {
   const page = await open('/runs')
   await act(page, 'Run nightly', 'Run nightly')
   const [run] = listLatestJobRuns(stateDb, 10)
@@ -179,7 +179,7 @@ test('a job is run on demand, once, and the page of its run tells of it', async 
   await page.close()
 })
 
-test('what is refused is a page with the way to the others and back for people, and plain text for tools', async () => {
+test('a refusal is a page with links to the others and back for people, and plain text for tools', async () => {
   await using guarded = await serve({webToken: TOKEN, webViewerToken: VIEWER})
   recordSlot(stateDb, {job: 'nightly', instant: 1, state: 'queued', reason: 'by a test'}, 1)
   const asked = new URLSearchParams(RUN)
@@ -216,7 +216,7 @@ test('what is refused is a page with the way to the others and back for people, 
   stateDb.run(`delete from job_run where reason = 'by a test'`)
 })
 
-test('the records in quarantine are shown by reason, and read once more when an operator says so', async () => {
+test('quarantined records are shown by reason and replayed when an operator asks', async () => {
   const page = await open('/quarantine')
   const cells = async (table: number) =>
     await page.locator('tbody').nth(table).locator('tr').first().locator('td').allTextContents()
@@ -246,7 +246,7 @@ test('the records in quarantine are shown by reason, and read once more when an 
   await page.close()
 })
 
-test('a month is closed with a remark, and what cannot be done says why', async () => {
+test('a month is closed with a remark, and a refused closing says why', async () => {
   expect((await lab.run(['accounting', 'init'])).code).toBe(0)
   setAccounts(lab.folder)
   const page = await open('/books')
@@ -264,7 +264,7 @@ test('a month is closed with a remark, and what cannot be done says why', async 
   await page.close()
 })
 
-test('a release that is not kept is built for whoever asks, and shown', async () => {
+test('a release that is not kept is built on request, and shown', async () => {
   const asked = '/portfolio?as_of=2026-03-01&known_at=2026-03-01'
   const read = async () => await side.read(asked)
   const none = await read()
@@ -282,7 +282,7 @@ test('a release that is not kept is built for whoever asks, and shown', async ()
   expect(await read()).toContain('as of <b>2026-03-01</b>')
 })
 
-test('what a guard held back is accepted, and is then no more to be accepted', async () => {
+test('a walk refused by a guard is accepted, and can then not be accepted again', async () => {
   const page = await open('/runs')
   expect(await page.locator('.notice').textContent()).toContain('Refused: ')
   await page.locator('summary:text-is("Accept it")').click()
@@ -298,7 +298,7 @@ test('what a guard held back is accepted, and is then no more to be accepted', a
   await page.close()
 })
 
-test('what a server left unfinished that was killed is said so by the next', async () => {
+test('the next server reports what a killed one left unfinished', async () => {
   beginAction(stateDb, {who: 'web 127.0.0.1', command: 'loantape quarantine replay'}, Date.now())
   await using _next = await serve({})
   expect(listActions(stateDb, 1)[0]).toMatchObject({
@@ -319,7 +319,7 @@ test.each(['/quarantine', '/runs', '/runs/1', '/books'])(
   },
 )
 
-test('a hundred thousand records in quarantine are counted, and shown a page at a time', async () => {
+test('a hundred thousand quarantined records are counted, and shown a page at a time', async () => {
   {
     await using db = await openWarehouse(lab.folder)
     await db.run(
@@ -341,7 +341,7 @@ test('a hundred thousand records in quarantine are counted, and shown a page at 
   await page.close()
 })
 
-test('a server carries out the run that was asked for, and keeps what it logged', async () => {
+test('a server performs the requested run and keeps its log', async () => {
   const jobsDir = join(lab.folder.root, '../jobs')
   mkdirSync(jobsDir)
   const far = new Date(Date.now() + 180 * 86_400_000)

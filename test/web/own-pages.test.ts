@@ -81,7 +81,7 @@ async function read(path: string): Promise<string> {
   return text.slice(text.indexOf('<main'), text.indexOf('</main>'))
 }
 
-test('a column beside another is its link, bar or colour, and a total stands at the foot', async () => {
+test('a column beside another becomes its link, bar or color, and a total is in the foot', async () => {
   const page = await read('/pages/more')
   expect(page).toContain('<h1>By state &amp; more</h1>')
   expect(page).toContain('<h2 id="whats-open">What&#39;s open</h2>')
@@ -100,7 +100,7 @@ test('a column beside another is its link, bar or colour, and a total stands at 
   expect(await expectNumbersToLead(side.url, '/pages/more')).toBeGreaterThan(3)
 })
 
-test('links of a page carry the filters of the address along, those of all deals do not', async () => {
+test('links of a page keep the filters of the address; links to all deals do not', async () => {
   const page = await read('/pages/more?state=FL&part=pipeline')
   expect(page).toContain(
     '<a href="/portfolio?part=pipeline&amp;state=TX">Texas</a> and elsewhere, up, on, odd.',
@@ -110,7 +110,7 @@ test('links of a page carry the filters of the address along, those of all deals
   expect(await expectNumbersToLead(side.url, '/pages/more?state=FL')).toBe(3)
 })
 
-test('parameters of the address are those of its SQL, whatever they hold', async () => {
+test('parameters of the address are those of its SQL, whatever they contain', async () => {
   expect(await read('/pages/more')).toContain('asked for nothing, and 1 deal of 61.4 %')
   const chosen = await read('/pages/more?show=b')
   expect(chosen).toContain('asked for b,')
@@ -122,7 +122,7 @@ test('parameters of the address are those of its SQL, whatever they hold', async
   )
 })
 
-test('amounts are exact, and at a glance where a note has them', async () => {
+test('amounts are exact, and rounded only if a note gives the exact ones', async () => {
   const figures = (await read('/pages/more?state=FL')).replaceAll(/<[^>]+>/g, ' ').replaceAll(/\s+/g, ' ')
   expect(figures).toContain('Exact $0.01 At a glance $0.01 $0.01')
   const all = (await read('/pages/more')).replaceAll(/<[^>]+>/g, ' ').replaceAll(/\s+/g, ' ')
@@ -130,7 +130,7 @@ test('amounts are exact, and at a glance where a note has them', async () => {
   expect(all).toContain('2026-02 $12,345,678,901,234,567,890,123,456,789,012.34 –')
 })
 
-test('a chart leaves totals out, and its values come with them, the newest first', async () => {
+test('a chart leaves totals out, and its values are listed with it, newest first', async () => {
   const page = await read('/pages/more')
   const [, option = ''] = /aria-label="Two months"[^>]* data-option="([^"]*)"/.exec(page) ?? []
   expect(JSON.parse(option.replaceAll('&quot;', '"'))).toMatchObject({series: [{name: 'a'}]})
@@ -143,7 +143,7 @@ test('a chart leaves totals out, and its values come with them, the newest first
   ).toMatch(/^Month A All 2026-02 \S+ – 2026-01 \$0\.10 \$0\.30$/)
 })
 
-test('a block that fails says where and why, one without rows what it is told to, and the rest stands', async () => {
+test('a failing block says where and why, an empty one shows its own text, and the rest is unaffected', async () => {
   const page = await read('/pages/more')
   const lineOf = (text: string) => PAGE.slice(0, PAGE.indexOf(text)).split('\n').length
   expect(page).toContain(`pages/more.md, line ${lineOf('from nowhere')}: Query refused: Catalog Error`)
@@ -155,7 +155,7 @@ test('a block that fails says where and why, one without rows what it is told to
   expect(page).not.toContain('<p class="notice"></p>')
 })
 
-test('a page of the name of one that comes with loantape takes its place, also in the report', async () => {
+test("a page named like one of loantape's replaces it, even in the report", async () => {
   expect(await read('/pipeline')).toMatch(/<h1>Our pipeline<\/h1>.*It is <em>empty<\/em>\./s)
   expect(await read('/portfolio')).toContain('Open deals by loan program')
   const report = await renderReport(requireRelease(lab.folder), own.path)
@@ -167,7 +167,7 @@ test('a page of the name of one that comes with loantape takes its place, also i
   expect(pages).not.toContain('<summary>pages/pipeline.md</summary>')
 })
 
-/** A server with a folder of own models and pages. */
+/** A server with a folder of one's own models and pages. */
 const serveOver = (sqlDir: string) =>
   startWeb(
     {...lab.config, webPort: 0, sqlDir},
@@ -185,7 +185,7 @@ test('the page that the documentation shows answers', async () => {
   expect(page).toMatch(/<tfoot>.*All.*\$1,400,000\.01/)
 })
 
-test.each(SHIPPED)('a copy of %s is as the page itself, whose blocks all answer', async (name) => {
+test.each(SHIPPED)('a copy of %s equals the page itself, and all of its blocks answer', async (name) => {
   const text = readFileSync(join(import.meta.dirname, `../../pages/${name}.md`), 'utf8')
   using copied = writeSqlFolder({'pages/copy.md': text})
   await using other = await serveOver(copied.path)

@@ -1,6 +1,6 @@
 import {expect} from 'vitest'
 
-/** The numbers of a page that are links: of cells, figures and sentences. */
+/** The numbers of a page that are links: in cells, figures and sentences. */
 function listNumbers(text: string): {href: string; shown: string}[] {
   const links = text.matchAll(/<a href="(\/(?:deals|behind)[^"]*)">([^<]*)<\/a>/g)
   return [...links].flatMap(([, href = '', shown = '']) =>

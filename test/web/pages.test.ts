@@ -12,7 +12,7 @@ import {listViolations, startBrowser} from './browser.ts'
 
 const ODD = '<img src=x onerror="document.title=`stolen`">'
 
-/** The texts of cells that reach beyond their own box, over the next one. */
+/** The texts of cells that overflow into the next one. */
 const CELLS_OVER_THE_NEXT =
   '[...document.querySelectorAll("td, th")].filter((cell) => cell.scrollWidth > cell.clientWidth + 1).map((cell) => cell.textContent)'
 
@@ -33,7 +33,7 @@ const HEALTHY = {
   next_slot: {job: 'nightly', slot: '2026-02-05T04:30:00Z'},
 }
 
-/** A fleet of which one source is well, and the others each are not in their own way. */
+/** A fleet with one healthy source, and others each unhealthy in its own way. */
 const FLEET: SourceRow[] = [
   {...HEALTHY, source: 'acme_capital'},
   {
@@ -100,7 +100,7 @@ afterAll(async () => {
   await lab[Symbol.asyncDispose]()
 })
 
-/** Opens a page, noting what it complains about and what it asks for beside itself. */
+/** Opens a page, recording its complaints and the requests it makes elsewhere. */
 async function open(
   name: string,
   options: {width?: number; colorScheme?: 'light' | 'dark'} = {},
@@ -134,7 +134,7 @@ describe.each(['dictionary', 'report', 'fleet'])('the %s', (name) => {
     await page.close()
   })
 
-  test('can be read by a screen reader, and shows what stands in the data as text, whatever it is', async () => {
+  test('can be read by a screen reader, and shows the data as text, whatever it is', async () => {
     const {page} = await open(name)
     expect(await listViolations(page)).toEqual([])
     expect(await page.locator('img').count()).toBe(0)
@@ -165,7 +165,7 @@ test('the dictionary describes every table and column of the release, with its r
   await page.close()
 })
 
-test('the search leaves what has every word, and a table in the graph leads to its entry', async () => {
+test('the search keeps entries that have every word, and a table in the graph leads to its entry', async () => {
   const {page} = await open('dictionary')
   const shown = () => page.locator('.entry:visible').count()
   const all = await shown()
@@ -184,7 +184,7 @@ test('the search leaves what has every word, and a table in the graph leads to i
   await page.close()
 })
 
-test("the dictionary shows what the last checks found, also a user's own", async () => {
+test("the dictionary shows what the last checks found, a user's own included", async () => {
   const {page} = await open('dictionary')
   const row = page.locator('#checks ~ .scroll tr', {hasText: 'status_is_classified'}).first()
   expect(await row.textContent()).toMatch(/warned: 1 row/)
@@ -209,7 +209,7 @@ test('the report has the exact figures of its release', async () => {
   await page.close()
 })
 
-test('the report goes from Morning over the portfolio and the pipeline to what limits the numbers', async () => {
+test('the report goes from Morning over the portfolio and the pipeline to the limits of the numbers', async () => {
   const {page} = await open('report')
   const headings = await page.locator('h2, h3').allTextContents()
   expect(headings[0]).toBe('Morning')
@@ -235,7 +235,7 @@ test('the report goes from Morning over the portfolio and the pipeline to what l
   await page.close()
 })
 
-test('the report of an empty portfolio has shares of nothing', async () => {
+test('the report of an empty portfolio shows no shares', async () => {
   await using empty = await createLab({tables: 'all'})
   await empty.sync('2026-02-02T23:30:00-05:00')
   const text = await renderReport(requireRelease(empty.folder))
@@ -243,7 +243,7 @@ test('the report of an empty portfolio has shares of nothing', async () => {
   expect(text).not.toMatch(/\d %/)
 })
 
-test('no link of the report leads to a server, and none of its choices stands there', async () => {
+test("no link of the report leads to a server, and it has none of the pages' choices", async () => {
   const text = readFileSync(files.report ?? '', 'utf8')
   expect(text).toContain('Month by month')
   expect(text).not.toMatch(/<a [^>]*href="(?!#)|<form|class="choices"/)

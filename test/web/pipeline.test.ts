@@ -4,7 +4,7 @@ import {expectNumbersToLead} from './page-numbers.ts'
 import {PAGE_TABLES} from './page-tables.ts'
 import {serveLab} from './side.ts'
 
-test('after a first walk nobody knows how long deals have been in their status, and the page says so', async () => {
+test('after a first walk the page says that time in status is unknown', async () => {
   await using lab = await createLab({tables: 'all'})
   const created = {createdAt: Date.parse('2026-01-05T12:00:00Z')}
   lab.service.store.insert([
@@ -17,12 +17,12 @@ test('after a first walk nobody knows how long deals have been in their status, 
   expect(page).toMatch(/draft\s+unknown \(≥ 0\)\s+2\s/)
   expect(page).toMatch(/approved\s+unknown \(≥ 0\)\s+3\s/)
   expect(page).not.toContain('≤7')
-  // Nothing can be said of how long it takes.
+  // How long it takes is unknown.
   expect(page).not.toMatch(/approved\s+all/)
   expect(page).toContain('Only a part of this month was observed')
 })
 
-test('a book that nothing moved is no chart of nothing', async () => {
+test('a book that did not move has no chart', async () => {
   await using lab = await createLab({tables: PAGE_TABLES})
   lab.service.store.insert([aDeal(1, {status: 'funded'})])
   await lab.sync('2026-03-02T23:30:00-05:00')
@@ -37,7 +37,7 @@ test('a book that nothing moved is no chart of nothing', async () => {
   expect(moved).toContain('What moved the funded book')
 })
 
-test('behind the stuck deals, and behind those that reached a status, stand just these', async () => {
+test('the numbers of stuck deals and of deals that reached a status lead to exactly those', async () => {
   await using lab = await createLab({tables: 'all'})
   const {store} = lab.service
   store.insert([aDeal(99, {status: 'funded'})])

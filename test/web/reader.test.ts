@@ -47,7 +47,7 @@ test('a query that never ends is stopped, and the next one is answered', async (
   expect(await countDeals()).toEqual([['20']])
 })
 
-test('a query that nobody waits for is stopped, in its turn or before it, and the next one is answered', async () => {
+test('a query whose caller hangs up is stopped, running or waiting, and the next one is answered', async () => {
   const first = new AbortController()
   const second = new AbortController()
   const endless = ask('select count(*) from range(1e12::bigint) as a, range(1e12::bigint) as b', first.signal)
@@ -63,19 +63,19 @@ test('a query that nobody waits for is stopped, in its turn or before it, and th
   expect(await last).toEqual([['20']])
 })
 
-test('a query that needs more memory than it may have is refused, and the next one is answered', async () => {
+test('a query that needs more memory than allowed is refused, and the next one is answered', async () => {
   const failure = await failureOf(ask('select list(md5(range::varchar)) from range(5000000)'))
   expect(failure.message).toMatch(/Out of Memory/)
   expect(existsSync('.tmp')).toBe(false)
   expect(await countDeals()).toEqual([['20']])
 })
 
-test('questions that are asked at once are answered each', async () => {
+test('questions asked at once are each answered', async () => {
   const answers = await Promise.all([1, 2, 3, 4, 5].map((number) => ask(`select ${number} as number`)))
   expect(answers.map(({rows}) => rows[0]?.[0])).toEqual([1, 2, 3, 4, 5])
 })
 
-test('what is no question is refused, alone and into a file, and changes nothing', async () => {
+test('a statement that is no question is refused, alone and into a file, and changes nothing', async () => {
   writeFileSync(join(aside, 'secret.csv'), 'a\n1\n')
   for (const sql of [
     `attach '${aside}/own.duckdb' as own`,
@@ -90,7 +90,7 @@ test('what is no question is refused, alone and into a file, and changes nothing
   expect(await countDeals()).toEqual([['20']])
 })
 
-test('however many questions are asked, the process holds no more files and threads', async () => {
+test('however many questions are asked, the process keeps no more files and threads', async () => {
   const askOften = async () => {
     for (let index = 0; index < 15; index += 1)
       await ask(index % 3 === 0 ? 'from core.deal order by deal_id limit 3' : 'from core.deal')
@@ -98,20 +98,20 @@ test('however many questions are asked, the process holds no more files and thre
     return ['fd', 'task'].map((kind) => readdirSync(`/proc/${pid}/${kind}`).length)
   }
   const [files = 0, threads = 0] = await askOften()
-  // One instance more may be about to be given back.
+  // One more instance may be about to be released.
   await until(async () => {
     const [filesThen = 0, threadsThen = 0] = await askOften()
     return filesThen <= files && threadsThen <= threads
   })
 })
 
-test('texts that the engine does not count as memory are not piled up, and the next question is answered', async () => {
+test('texts the engine does not count as memory do not pile up, and the next question is answered', async () => {
   const failure = await failureOf(ask(`select repeat('x', 100000000) from range(1000)`))
   expect(failure.message).toContain('Out of Memory: its texts take more')
   expect(await countDeals()).toEqual([['20']])
 })
 
-test('rows beyond what was asked for are left out, and a file has all', async () => {
+test('rows beyond the limit asked for are left out, and a file has all', async () => {
   expect((await ask('from core.deal')).rows).toHaveLength(10)
   await reader.ask({
     sql: 'select deal_id from core.deal',
@@ -120,7 +120,7 @@ test('rows beyond what was asked for are left out, and a file has all', async ()
   expect(readFileSync(join(reader.filesDir, 'all.csv'), 'utf8').trim().split('\n')).toHaveLength(21)
 })
 
-test('a file, and all files together, are bounded while they are written', async () => {
+test('one file, and all files together, are bounded while being written', async () => {
   const endless = {sql: 'select range as number from range(1e12::bigint)'}
   const stopped = async (bounds: {fileBytes?: number; folderBytes?: number}, files: number) => {
     using bounded = createReader(requireRelease(lab.folder).dir, {...limits, processes: 2, ...bounds})
@@ -136,7 +136,7 @@ test('a file, and all files together, are bounded while they are written', async
   )
 })
 
-test('the page of a table counts different values, or says that it is about so many', async () => {
+test('the page of a table counts distinct values, or says that the number is approximate', async () => {
   const release = requireRelease(lab.folder)
   const differentOf = async (rows: number) => {
     const tables = release.manifest.tables.map((table) => ({...table, rows}))
@@ -160,7 +160,7 @@ test('the page of a table counts different values, or says that it is about so m
   expect(await differentOf(100_001)).toMatch(/^about \d+$/)
 })
 
-test('the tables of some deals are those of these deals', async () => {
+test('the tables of some deals hold those deals only', async () => {
   const none = reader.tablesOf(`deal.status = 'nothing has this'`)
   const {rows} = await reader.ask({
     sql: 'select deals, amount from mart.portfolio_summary',
@@ -174,7 +174,7 @@ test('the tables of some deals are those of these deals', async () => {
   expect(await none.all(z.unknown(), 'from core.deal_history')).toEqual([])
 })
 
-test('once closed it answers no more and leaves nothing', async () => {
+test('once closed it answers nothing and leaves nothing behind', async () => {
   const other = createReader(requireRelease(lab.folder).dir, {
     memoryMb: 200,
     timeoutMs: NO_LIMIT_MS,
@@ -186,7 +186,7 @@ test('once closed it answers no more and leaves nothing', async () => {
   expect(() => readdirSync(other.filesDir)).toThrow('ENOENT')
 })
 
-test('a process that nobody asks ends, and the next question starts another', async () => {
+test('an idle process ends, and the next question starts another', async () => {
   using hasty = createReader(requireRelease(lab.folder).dir, {
     memoryMb: 200,
     timeoutMs: NO_LIMIT_MS,
@@ -200,7 +200,7 @@ test('a process that nobody asks ends, and the next question starts another', as
   expect(readersOf(hasty.filesDir)).not.toContain(pid)
 })
 
-/** Starts a server of its own that reads, with a query that never ends; returns it with its folder of files. */
+/** Starts another server whose reader runs an endless query; returns it with its folder of files. */
 async function startServer(): Promise<{server: ChildProcess; filesDir: string; readers: string[]}> {
   const script = `
     import {createReader} from '${new URL('../../src/web/reader.ts', import.meta.url)}'
@@ -221,17 +221,17 @@ async function startServer(): Promise<{server: ChildProcess; filesDir: string; r
   return {server, filesDir, readers}
 }
 
-test('a server that is killed leaves neither an endless query nor files', async () => {
+test('a killed server leaves neither an endless query nor files', async () => {
   const {server, filesDir} = await startServer()
   server.kill('SIGKILL')
   await until(() => readersOf(filesDir).length === 0)
   expect(existsSync(filesDir)).toBe(false)
 })
 
-test('what a server and its readers leave when they are killed together is removed by the next server', async () => {
+test('the next server removes what a server and its readers left when killed together', async () => {
   const {server, filesDir, readers} = await startServer()
   writeFileSync(join(filesDir, '1.csv'), 'half a file')
-  // Held, since it removes the files once the server is gone.
+  // Stopped, because they remove the files once the server is gone.
   for (const pid of readers) process.kill(Number(pid), 'SIGSTOP')
   const ended = once(server, 'exit')
   server.kill('SIGKILL')
@@ -252,7 +252,7 @@ function readersOf(filesDir: string): string[] {
       try {
         return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(filesDir)
       } catch (error) {
-        // It ended while it was looked at.
+        // It ended while being looked at.
         if (['ENOENT', 'ESRCH'].includes(codeOf(error))) return false
         throw error
       }

@@ -8,13 +8,13 @@ import type {Lab} from '../support/lab.ts'
 
 type Tools = Parameters<typeof startWeb>[1]
 
-/** A web side over a lab's data folder, with a state database of its own; disposing it closes both. */
+/** A web side over a lab's data folder, with its own state database; disposing it closes both. */
 export interface LabSide extends WebSide {
   stateDb: StateDb
   get(path: string, headers?: Record<string, string>): Promise<Response>
-  /** What a path answers. */
+  /** The body of a path's answer. */
   read(path?: string): Promise<string>
-  /** What a page says, without its markup. */
+  /** The text of a page, without its markup. */
   readText(path?: string): Promise<string>
 }
 

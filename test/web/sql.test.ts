@@ -43,12 +43,12 @@ async function open(query: Record<string, string> = {}): Promise<Page> {
   return page
 }
 
-/** Goes on as by a link of the page that is shown: a query that comes from nowhere is not run. */
+/** Follows a link of the current page: a query without a referrer is not run. */
 async function follow(page: Page, path: string): Promise<void> {
   await Promise.all([page.waitForEvent('load'), page.evaluate(`location.href = ${JSON.stringify(path)}`)])
 }
 
-test('rows are shown as what was asked for, and as a table where that cannot be', async () => {
+test('rows are shown in the form asked for, or as a table if that is impossible', async () => {
   const page = await open({q: BY_STATUS})
   const show = async (shape: string) => {
     await page.selectOption('select', shape)
@@ -69,7 +69,7 @@ test('rows are shown as what was asked for, and as a table where that cannot be'
   await page.close()
 })
 
-test('rows in long form are drawn with the text as series, or it is said why not', async () => {
+test('rows in long form are drawn with the text as series, or the page says why not', async () => {
   const show = async (rows: string) => {
     const page = await open({as: 'line', q: `select * from (values ${rows}) as t(month_end, bucket, amount)`})
     const chart = page.locator('figure.chart')
@@ -102,7 +102,7 @@ test('rows in long form are drawn with the text as series, or it is said why not
   expect(await show(many)).toContain(`'bucket' has 8 values: a chart can show 7 series.`)
 })
 
-test('an error quotes the text that was given, its line is marked, and what to do next stands below', async () => {
+test('an error quotes the given text, marks its line, and says what to do next', async () => {
   const page = await open({q: 'select deal_id\nfrom core.deal\nwhere nothing = 1;'})
   const words = (await page.locator('pre.failed').textContent()) ?? ''
   expect(words).toContain('\n\nLINE 3: where nothing = 1;\n              ^\nThe release is read-only')
@@ -131,7 +131,7 @@ test('the editor completes tables and columns, runs by keys, and Tab leaves it',
   const complete = async (text: string, label: string) => {
     await page.keyboard.type(text)
     await until(async () => (await choice.allTextContents())[0] === label)
-    // In its first moment a completion is not taken.
+    // A new completion ignores input at first.
     await until(async () => {
       if (await choice.isVisible()) await choice.dispatchEvent('mousedown')
       return !(await choice.isVisible())
@@ -162,7 +162,7 @@ test('the editor completes tables and columns, runs by keys, and Tab leaves it',
   await page.close()
 })
 
-test('without scripts the field is there, and is the form of the same address', async () => {
+test('without scripts the field still works, as a form of the same address', async () => {
   const page = await browser.newPage({javaScriptEnabled: false})
   await page.goto(`${side.url}/sql`)
   await page.getByRole('textbox').fill(`${BY_STATUS};`)
@@ -193,7 +193,7 @@ test.each([
   expect(amounts).toEqual(expected.map(({loan_amount, amount}) => Number(loan_amount ?? amount)))
 })
 
-test('a download that is refused says why', async () => {
+test('a refused download says why', async () => {
   for (const format of ['csv', 'xlsx']) {
     const answer = await get(`/data/query.${format}`, {q: 'select nothing'})
     expect(answer.status).toBe(400)
@@ -217,7 +217,7 @@ const REFUSED = [
   'prepare p as select 1',
   'with x as (insert into core.deal select * from core.deal returning *) from x',
   'from (pivot core.deal on status)',
-  // What is no SELECT.
+  // Statements other than SELECT.
   ...['drop table core.deal', 'delete from core.deal', 'detach kept', "attach ':memory:' as own", 'use kept'],
   ...[
     'begin',
@@ -229,7 +229,7 @@ const REFUSED = [
   ],
   ...["copy core.deal to '1.csv'", "export database 'x'", 'call enable_logging()', 'pragma enable_profiling'],
   ...['explain select 1', 'explain analyze select 1', 'execute p', 'select 1 into x'],
-  // Functions that change the engine, wherever they stand.
+  // Functions that change the engine, wherever they appear.
   "from enable_logging('QueryLog')",
   'select * from Enable_Profiling()',
   'describe from enable_logging()',
@@ -238,7 +238,7 @@ const REFUSED = [
   'select * from range(3) as t(x), lateral (from truncate_duckdb_logs())',
   'select list(x order by (select count(*) from checkpoint())) from range(3) as t(x)',
   "select write_log('x')",
-  // A statement in a text.
+  // A statement inside a text.
   "from query('from enable_logging()')",
   "from query_table('duckdb_databases')",
   "from json_execute_serialized_sql(json_serialize_sql('select 42'))",
@@ -293,10 +293,10 @@ const ON_A_PAGE = [
   'nothing',
 ]
 
-test('what is no question about the release is refused in words, and the next one is answered as before', async () => {
+test('a statement that is no question about the release is refused with a reason, and the next is answered as before', async () => {
   const [sum] = await lab.query(SUM)
   for (const sql of REFUSED) {
-    // A page refuses as a download does, which takes less.
+    // A page refuses just as a download does, which is faster.
     if (ON_A_PAGE.some((text) => sql.includes(text))) {
       const page = await (await get('/sql', {q: sql})).text()
       expect(page, sql).toContain('<pre class="failed"')
@@ -311,7 +311,7 @@ test('what is no question about the release is refused in words, and the next on
   )
 })
 
-test('questions in any form of a SELECT are answered, and their download is the same rows', async () => {
+test('questions in any form of a SELECT are answered, and their download has the same rows', async () => {
   for (const [sql, csv] of [
     ['select 1 as a; -- end', 'a\n1\n'],
     ['select\u2003count(*) as deals from\u00a0core.deal', 'deals\n60\n'],
@@ -345,7 +345,7 @@ test('the catalogue names no file', async () => {
   }
 })
 
-/** A folder of its own for the files that servers of this test write. */
+/** A separate folder for the files this test's servers write. */
 function keepFilesAside(): string {
   const aside = mkdtempSync(join(tmpdir(), 'loantape-downloads-'))
   vi.stubEnv('TMPDIR', aside)
@@ -356,7 +356,7 @@ function keepFilesAside(): string {
   return aside
 }
 
-test('a download begins before it is whole, takes its time, and whoever hangs up gives its place to others', async () => {
+test('a download begins before it is complete, may take its time, and frees its place if the caller hangs up', async () => {
   const aside = keepFilesAside()
   await using hasty = await serveLab(lab, {modelTimeoutSeconds: 1})
   const ask = (path: string, q: string) => hasty.get(`${path}?${new URLSearchParams({q})}`)
@@ -368,7 +368,7 @@ test('a download begins before it is whole, takes its time, and whoever hangs up
   expect([large.status, large.headers.get('content-length')]).toEqual([200, null])
   expect((await large.text()).split('\n')).toHaveLength(2_000_002)
 
-  // Its page has to come, on a machine that is slow to start a process, too.
+  // Its page must arrive, even on a machine that is slow to start a process.
   await using patient = await serveLab(lab)
   const leftFiles = () =>
     readdirSync(aside, {recursive: true, encoding: 'utf8'}).filter((name) => /\.\w+$/.test(name))
@@ -387,7 +387,7 @@ test('a download begins before it is whole, takes its time, and whoever hangs up
   await page.close()
 })
 
-test('who reads a file slowly keeps a place until it is sent, and others have theirs', async () => {
+test('a slow reader of a file keeps its place until the file is sent, and others have theirs', async () => {
   const aside = keepFilesAside()
   await using own = await serveLab(lab)
   const ask = async (q: string, localAddress: string) => {
@@ -413,7 +413,7 @@ test('who reads a file slowly keeps a place until it is sent, and others have th
   expect(await text(await next)).toBe('one\n1\n')
 })
 
-test('a download that fails when it has begun breaks off', async () => {
+test('a download that fails after it has begun is cut off', async () => {
   const answer = await get('/data/query.json', {
     q: `select if(range = 999999, error('boom'), range) as number from range(1000000)`,
   })
@@ -421,7 +421,7 @@ test('a download that fails when it has begun breaks off', async () => {
   await expect(answer.text()).rejects.toThrow('terminated')
 })
 
-test('a query is saved under a name, opened by it, and replaced only by whoever is asked', async () => {
+test('a query is saved under a name, opened by it, and replaced only after a question', async () => {
   const page = await open({q: 'select 1 as one', part: 'funded'})
   const save = async (name: string) => {
     await page.locator('summary:has-text("Save this query")').click()

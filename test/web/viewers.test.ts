@@ -37,7 +37,7 @@ async function read(path: string, {side = some, token = VIEWER} = {}) {
 
 const query = (sql: string) => `/data/query.csv?q=${encodeURIComponent(sql)}`
 
-test('viewers can read the tables that they are given, by every way, and are told which', async () => {
+test('viewers can read the tables they are given, in every way, and are told which', async () => {
   expect((await read('/tables', {side: all})).text).toContain('Viewers can read all of these tables')
   expect((await read('/tables')).text).not.toContain('Viewers can read all')
   expect(await read(query('select count(*) as n from mart.portfolio_summary'))).toMatchObject({
@@ -84,7 +84,7 @@ test.each([
   if (path.startsWith('/data') && !path.includes('release.')) expect(operator.status, operator.text).toBe(200)
 })
 
-test('a page that comes with loantape shows a viewer no more than a page of people', async () => {
+test("a page that comes with loantape shows a viewer no more than one's own page", async () => {
   const page = await read('/pages/portfolio')
   expect(page.status).toBe(200)
   expect(page.text).toMatch(/pages\/portfolio\.md, line \d+: Query refused/)
@@ -93,7 +93,7 @@ test('a page that comes with loantape shows a viewer no more than a page of peop
   expect((await read('/pages/portfolio', {token: OPERATOR})).text).toContain('1,050,000.00')
 })
 
-test('what a viewer cannot read is neither in the catalogue, nor on own pages, nor told by a filter', async () => {
+test('a table a viewer cannot read is not in the catalogue, on own pages, or revealed by a filter', async () => {
   const {text} = await read(query('select distinct table_name from duckdb_columns() where not internal'))
   expect(text).not.toMatch(/deal|journal|mart/)
   const page = await read('/pages/deals')

@@ -49,12 +49,12 @@ afterAll(async () => {
 const statusOf = async (path: string, headers: Record<string, string> = {}, side = guarded) =>
   (await side.get(path, headers)).status
 
-test('probes answer without a token; ready asks the release and the state database', async () => {
+test('probes answer without a token; ready checks the release and the state database', async () => {
   expect(await statusOf('/healthz')).toBe(200)
   expect(await guarded.read('/readyz')).toBe('ready\n')
 })
 
-test('a port that is taken is named with the settings that say another', async () => {
+test('a port that is taken is named with the settings to change it', async () => {
   const webPort = Number(new URL(open.url).port)
   const failure = await failureOf(serveLab(lab, {webPort}))
   expect(failure).toMatchObject({code: 'WEB_ADDRESS', exitCode: 2})
@@ -69,7 +69,7 @@ test('not ready without a release', async () => {
   expect(await statusOf('/', {}, side)).toBe(200)
 })
 
-test('a release that is damaged under the server is not ready, and is again once it is repaired', async () => {
+test('a release damaged under the server is not ready until it is repaired', async () => {
   const {database} = requireRelease(lab.folder)
   const whole = readFileSync(database)
   const world = lab.createWorld()
@@ -102,7 +102,7 @@ test('the workbench and metrics ask for the token, as Bearer or as a password', 
   }
 })
 
-test('a viewer sees all but the records as they were received; without a token only this machine is served', async () => {
+test('a viewer sees all but the records as received; without a token only this machine is served', async () => {
   const webToken = `sha256:${hash('sha256', TOKEN)}`
   await using side = await serveLab(lab, {webToken, webViewerToken: VIEWER})
   const statusFor = (path: string, token: string) => statusOf(path, {authorization: `Bearer ${token}`}, side)
@@ -133,7 +133,7 @@ test('every answer has the security headers, and no file is served', async () =>
   }
 })
 
-test('the page of runs escapes what they say, and loads nothing', async () => {
+test('the page of runs escapes their messages, and loads nothing', async () => {
   const run = beginRun(stateDb, 'nightly', Date.now())
   const error = '<script>alert(1)</script>'
   endRun(stateDb, run, {exitCode: 1, errorCode: 'X', error, summary: null, retryAt: null}, Date.now())
@@ -142,7 +142,7 @@ test('the page of runs escapes what they say, and loads nothing', async () => {
   expect(page).not.toMatch(/<script>|src="(?!\/assets)|href="(?!data:|[/#])/)
 })
 
-test('metrics tell of the last walk, the release, and answers', async () => {
+test('metrics report the last walk, the release, and answers', async () => {
   const text = await open.read('/metrics')
   expect(text).toContain('loantape_last_walk{what="records"} 3')
   expect(text).toMatch(/loantape_source_answers\{status="200"\} [4-9]/)
@@ -161,7 +161,7 @@ test("metrics are named by Prometheus' rules", async () => {
   const names = [...types.keys()]
   expect(names.filter((name) => !/^loantape(_[a-z0-9]+)+$/.test(name))).toEqual([])
   expect(names.filter((name) => !new RegExp(`^# HELP ${name} \\S`, 'm').test(text))).toEqual([])
-  // Seconds and bytes, whole words; no type, and nothing that a histogram adds.
+  // Whole words of seconds and bytes; no type, and no suffix that a histogram adds.
   const NOT_BASE = /_(ms|s|m|h|kb|mb|pct|milliseconds|minutes|hours|days|kilobytes|megabytes|percent)(_|$)/
   const ADDED = /_(counter|gauge|histogram|summary)(_|$)|_(count|sum|bucket)$/
   expect(names.filter((name) => NOT_BASE.test(name) || ADDED.test(name))).toEqual([])
@@ -169,7 +169,7 @@ test("metrics are named by Prometheus' rules", async () => {
   expect(text).toContain('loantape_sync_total{what="records"} 3')
 })
 
-test('what webhooks missed is shown once a walk was compared, and never where none are taken', async () => {
+test('what webhooks missed is shown once a walk was compared, and never if webhooks are off', async () => {
   await using deaf = await serveLab(lab)
   const VALUE = /^loantape_webhook_missed_changes \d+$/m
   expect(await open.read('/metrics')).not.toMatch(VALUE)
@@ -222,8 +222,8 @@ test('a signed event is stored before it is acknowledged, and once', async () =>
 
 test.each([
   ['of a task', {type: 'task.completed', data: {id: 'task_000001'}}],
-  ['of what nobody knows', {type: 'office.moved', data: {}}],
-])('an event %s that names no deal is noted, and nothing waits for it', async (_, event) => {
+  ['of an unknown kind', {type: 'office.moved', data: {}}],
+])('an event %s that names no deal is recorded, and nothing waits for it', async (_, event) => {
   const body = JSON.stringify(event)
   expect(await sendEvent({body})).toBe(202)
   expect(await sendEvent({body})).toBe(200)
@@ -235,14 +235,14 @@ test.each([
   expect(waiting()).toEqual(['evt_2 deal_1'])
 })
 
-test('an event that was settled is still known when it is sent again', async () => {
+test('a settled event is recognized when it is sent again', async () => {
   await sendEvent()
   settleEvents(stateDb, {eventIds: ['evt_1'], outcome: 'applied'}, Date.now())
   expect(await sendEvent()).toBe(200)
   expect(waiting()).toEqual([])
 })
 
-test('while secrets are rotated the one before counts, too', async () => {
+test('during a rotation the previous secret counts, too', async () => {
   expect(await sendEvent({secret: PREVIOUS})).toBe(202)
 })
 
@@ -251,16 +251,16 @@ test.each([
   ['over another body', {sent: '{"type":"deal.deleted","data":{"id":"deal_000002"}}'}, 401],
   ['of six minutes ago', {shiftMs: -360_000}, 401],
   ['of six minutes ahead', {shiftMs: 360_000}, 401],
-  ['over what is no event', {body: '[]'}, 400],
-  ['over what is no JSON', {body: 'deal_000001'}, 400],
+  ['over something other than an event', {body: '[]'}, 400],
+  ['over something other than JSON', {body: 'deal_000001'}, 400],
   ['over an event that names no deal', {body: '{"type":"deal.updated","data":{}}'}, 400],
-  ['over too much', {body: `"${'x'.repeat(70_000)}"`}, 413],
+  ['over too long a body', {body: `"${'x'.repeat(70_000)}"`}, 413],
 ])('a signature %s is refused and nothing is stored', async (_, fields, status) => {
   expect(await sendEvent(fields)).toBe(status)
   expect(waiting()).toEqual([])
 })
 
-test('without a secret no webhook is taken', async () => {
+test('without a secret webhooks are refused', async () => {
   await using side = await serveLab(lab)
   const answer = await fetch(`${side.url}/webhooks/deals`, {method: 'POST', body: '{}'})
   expect(answer.status).toBe(404)

@@ -76,10 +76,10 @@ afterAll(async () => {
   await lab[Symbol.asyncDispose]()
 })
 
-/** One of each kind, opened again and again. */
+/** One of each kind, used again and again. */
 const pages = new Map<string, Page>()
 
-/** Opens a page, noting what it complains about and whom it asks beside its own server. */
+/** Opens a page, recording its complaints and requests to other servers. */
 async function open(
   path: string,
   {width = 1280, colorScheme = 'light'}: {width?: number; colorScheme?: 'light' | 'dark'} = {},
@@ -100,7 +100,7 @@ async function open(
     await page.getByRole('button', {name: 'Run'}).click()
     await page.locator('.downloads').waitFor()
   }
-  // A script draws charts again after the page has come.
+  // A script redraws charts after the page has loaded.
   const blank = page.locator('figure.chart:not(:has(> [role=img] > div svg))')
   await until(async () => (await blank.count()) === 0)
   return {page, complaints}
@@ -135,10 +135,10 @@ const PAGES = [
   '/runs',
 ]
 
-/** Pages on which a phone shows each deal and its first amount side by side as one scrolls. */
+/** Pages on which a phone shows each deal next to its first amount while scrolling. */
 const SCROLLED = ['/', '/deals', '/behind/closing?month=2026-03']
 
-test.each(PAGES)('%s fits a desk, can be read to somebody and complains of nothing', async (path) => {
+test.each(PAGES)('%s fits a desk, can be read aloud and complains of nothing', async (path) => {
   const {page, complaints} = await open(path)
   expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(1280)
   expect(await page.title()).not.toBe('stolen')
@@ -149,7 +149,7 @@ test.each(PAGES)('%s fits a desk, can be read to somebody and complains of nothi
 })
 
 test.each(PAGES)(
-  '%s fits a phone: no first amount of a row is cut off, and no day is broken',
+  '%s fits a phone: no first amount of a row is cut off, and no date is broken',
   async (path) => {
     const {page, complaints} = await open(path, {width: 390, colorScheme: 'dark'})
     expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(390)
@@ -190,7 +190,7 @@ test('a printed page has its figures and no navigation', async () => {
   await page.emulateMedia({media: null})
 })
 
-test('the checks lead to what each demands, those that found rows with the rows', async () => {
+test('each check leads to its condition, and to its rows if it found any', async () => {
   const {page} = await open('/')
   await page.locator('a[href="/checks"]').first().click()
   const manifest = requireRelease(lab.folder).manifest
@@ -206,7 +206,7 @@ test('the checks lead to what each demands, those that found rows with the rows'
   expect(await page.locator('.needs').textContent()).toMatch(/: not so for 1 row, such as/)
 })
 
-test('figures are those of the summary, and each leads to the deals it is made of', async () => {
+test('figures are those of the summary, and each leads to its deals', async () => {
   const [summary] = await lab.query('from mart.portfolio_summary')
   const {page} = await open('/')
   for (const part of ['open', 'funded', 'pipeline']) {
@@ -225,11 +225,11 @@ test('figures are those of the summary, and each leads to the deals it is made o
 })
 
 test.each(['Funded', 'Weighted loan-to-value'])(
-  'from %s on Morning clicks lead to a record as it was received',
+  'clicks from %s on Morning lead to a record as it was received',
   async (figure) => {
     const {page, complaints} = await open('/')
     await page.locator('.figure', {hasText: figure}).first().locator('a').first().click()
-    // A ratio is of the whole portfolio: its parts lead on.
+    // A ratio covers the whole portfolio; its parts lead on.
     if (figure.startsWith('Weighted')) {
       await page.locator('.breakdown').nth(1).locator('a').first().click()
       await page.locator('.figure a').first().click()
@@ -270,7 +270,7 @@ test('what moved the figures adds up to their difference', async () => {
   }
 })
 
-test('how much is funded of a month that began before the first walk is shown as unknown, not as nothing', async () => {
+test('the funded share of a month that began before the first walk is shown as unknown, not as nothing', async () => {
   const {page} = await open('/pipeline')
   const table = page.locator('h2:has-text("How much of it is funded") ~ .scroll').first()
   const titles = await table.locator('th').allTextContents()
@@ -290,11 +290,11 @@ test.each([
   '/portfolio?part=funded',
   '/pipeline?loan_program=bridge_12mo',
   '/books',
-])('every number of %s that is a link leads to the deals that count or add up to it', async (path) => {
+])('every linked number of %s leads to the deals that count or add up to it', async (path) => {
   expect(await expectNumbersToLead(side.url, path)).toBeGreaterThan(2)
 })
 
-test('behind all that moved the figures, and behind the others that are not named, stand these deals', async () => {
+test('the total of what moved the figures, and the row of the others, lead to exactly those deals', async () => {
   const text = await side.read('/?against=2026-03-02')
   const [, href = '', row = ''] =
     /<tfoot><tr><td><a href="([^"]*)">All<\/a><\/td>(.*?)<\/tr>/s.exec(text) ?? []
@@ -309,7 +309,7 @@ test('behind all that moved the figures, and behind the others that are not name
   expect(Number(/id="total">(\d+)/.exec(others)?.[1])).toBe(Number.parseInt(total, 10) - 1)
 })
 
-test('what adds up, adds up over the deals of each status', async () => {
+test('additive figures add up over the deals of each status', async () => {
   const buckets = await lab.query(
     `select bucket, amount, funded_amount from mart.portfolio_breakdown where dimension = 'status'`,
   )
@@ -345,7 +345,7 @@ test('a bucket of the portfolio leads to the portfolio of its deals, and a chip 
   expect(page.url()).toBe(`${side.url}/portfolio`)
 })
 
-test('as of an earlier day there is what its release says; of a day that is not kept there are those that are', async () => {
+test('an earlier day shows what its release says; a day that is not kept lists those that are', async () => {
   const earlier = await lab.query('select open_amount from mart.portfolio_summary', releaseOf('2026-03-03'))
   const [shown] = await json('/data/mart.portfolio_summary.json?as_of=2026-03-03')
   expect(cents(shown?.open_amount)).toBe(cents(earlier[0]?.open_amount))
@@ -358,7 +358,7 @@ test('as of an earlier day there is what its release says; of a day that is not 
 
 const releaseOf = (asOf: string) => readdirSync(lab.folder.releases).find((name) => name.startsWith(asOf))
 
-test('a page of our own shows what its blocks ask for, of the deals that are filtered, and nothing it should not', async () => {
+test("one's own page shows what its blocks ask for, filtered like the others, and nothing it should not", async () => {
   const {page} = await open('/pages/our_book?part=funded')
   expect(await page.locator('h1').allTextContents()).toEqual(['Our book'])
   const [funded] = await lab.query(`select count(*) as deals from core.deal where status_class = 'funded'`)
@@ -398,7 +398,7 @@ test('deals are found by id and address, sorted, and paged through', async () =>
   expect(idsOf(await side.read(`/deals?q=${encodeURIComponent('<IMG SRC=X')}`))).toEqual(['deal_000001'])
 })
 
-test('an address whose day, moment, part or text is none says so, on pages and in downloads', async () => {
+test('an invalid day, moment, part or text in an address is named, on pages and in downloads', async () => {
   for (const [query, said] of [
     ['as_of=garbage', "As of 'garbage': expected a day such as 2026-03-31."],
     ['as_of=2026-02-30', "As of '2026-02-30': expected a day such as 2026-03-31."],
@@ -416,7 +416,7 @@ test('an address whose day, moment, part or text is none says so, on pages and i
   expect((await side.get('/?known_at=2026-03-04T12:00')).status).toBe(200)
 })
 
-test('a download is the table, and is asked for again only when it has changed', async () => {
+test('a download is the table, and is sent again only when it has changed', async () => {
   const answer = await side.get('/data/core.deal.csv')
   const rows = await lab.query('from core.deal order by deal_id')
   const lines = (await answer.text()).trim().split('\n')
@@ -451,7 +451,7 @@ test.each([
   expect(text).not.toContain('<script>')
 })
 
-test('nothing but tables and queries is data', async () => {
+test('only tables and queries can be downloaded', async () => {
   for (const path of ['core.deal', 'core.nope.csv', 'core.deal.exe', '..%2fstate.csv', 'query.csv'])
     expect((await side.get(`/data/${path}`)).status, path).toBe(404)
 })
@@ -475,7 +475,7 @@ test.each(['loan_program', 'created_month'])(
 )
 
 test.each(['/books', '/sql?q=from seed.status'])(
-  '%s of some deals can be the first page that is asked for',
+  '%s of some deals can be the first page requested',
   async (path) => {
     await using fresh = await serveLab(lab)
     const reply = await fresh.get(`${path}${path.includes('?') ? '&' : '?'}state=TX`)
@@ -484,7 +484,7 @@ test.each(['/books', '/sql?q=from seed.status'])(
   },
 )
 
-test('what is known of a day now is told from what was known of it then, deal by deal', async () => {
+test('what is known of a day now is compared with what was known then, deal by deal', async () => {
   await using other = await createLab({tables: PAGE_TABLES})
   other.service.store.insert([aDeal(1), aDeal(2), aDeal(3, {status: 'funded'})])
   await other.sync('2026-03-02T21:00:00-05:00')
@@ -504,7 +504,7 @@ test('what is known of a day now is told from what was known of it then, deal by
   )
 })
 
-test('the run under way is shown as it gets on, and the page of runs again once it has ended', async () => {
+test('the current run is shown as it progresses, and the page of runs reloads once it has ended', async () => {
   const {page, complaints} = await open('/runs')
   const live = page.locator('#live')
   const untilShown = (text: string) => until(async () => (await live.textContent()) === text)
