@@ -37,7 +37,7 @@ afterAll(async () => {
 
 const row = z.record(z.string(), z.unknown())
 
-/** What the columns of a table that add up come to, by its grain; rows of nothing left out. */
+/** The sums of a table's additive columns, by its grain; rows of nothing left out. */
 async function readSums(db: Database, catalog: string, {name, grain, adds_up}: ReleaseModel) {
   const key = grain.map((column) => `cast(${quoteName(column)} as varchar)`).join(', ')
   const sums = adds_up.map(
@@ -53,7 +53,7 @@ async function readSums(db: Database, catalog: string, {name, grain, adds_up}: R
 const cents = (amount: string) => BigInt(amount.replace('.', ''))
 
 test.each(['status', 'ltv_band'])(
-  'columns that add up do, over the parts by %s, in every table that says so',
+  'additive columns add up over the parts by %s, in every table that declares them',
   async (dimension) => {
     const release = requireRelease(lab.folder)
     const models = readReleaseModels(release.dir) ?? []

@@ -3,7 +3,7 @@ import {expect, test} from 'vitest'
 import {writeLargeHistory, writeNight} from '../../scripts/bench/large-history.ts'
 import {createLab} from '../support/lab.ts'
 
-test('the history that benchmarks build passes every check, and so does the night after it', async () => {
+test('the history built for benchmarks passes every check, and so does the night after it', async () => {
   await using lab = await createLab({tables: 'all'})
   mkdirSync(lab.folder.root)
   await writeLargeHistory(lab.folder.warehouse, 160)

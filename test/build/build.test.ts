@@ -47,7 +47,7 @@ beforeAll(async () => {
 
 afterAll(() => lab[Symbol.asyncDispose]())
 
-/** Writes the user's own SQL, unless it is there; returns the settings that name it, and a folder of its own. */
+/** Writes the user's own SQL unless it exists; returns the settings that name it, and a separate data folder. */
 function withSql(name: string, files: Record<string, string>): {folder: DataFolder; config: Config} {
   copies += 1
   const folder = lab.copyFolder(`${name}-${copies}`)
@@ -76,7 +76,7 @@ const ENDLESS = `${HEADER}select cast(count(*) as varchar) as deal_id
 from raw.walk as walk, range(100000000) as a, range(100000000) as b
 where a.range + b.range = walk.pages - 1000\n`
 
-/** Models and a check of which a test selects one: they are compiled once. */
+/** Models and a check from which each test selects one, so they are compiled once. */
 const withLarge = () =>
   withSql('large', {
     'mart/endless.sql': ENDLESS,
@@ -89,27 +89,27 @@ from (select r.range || deal.deal_id as n from core.deal as deal, range(1000000)
     'mart/wide.sql': `${HEADER}select md5(range::varchar) as deal_id from range(700000)\n`,
   })
 
-/** With a check that finds twenty deals. */
+/** Has a check that finds twenty deals. */
 const withFailing = () =>
   withSql('failing', {
     'checks/no_draft.sql':
       "-- No draft.\n-- severity: error\nselect deal_id from core.deal where status = 'draft'\n",
   })
 
-/** What a release's tables are, byte for byte. */
+/** A release's tables, byte for byte. */
 const digestsOf = ({dir}: BuildResult) =>
   readdirSync(dir)
     .filter((file) => file.endsWith('.parquet'))
     .map((file) => [file, readFileSync(join(dir, file)).toString('base64')])
 
-/** Every file below a folder, byte for byte. */
+/** Every file in a folder, byte for byte. */
 const digestFolder = (root: string) =>
   readdirSync(root, {recursive: true, withFileTypes: true})
     .filter((entry) => entry.isFile())
     .map(({parentPath, name}) => [parentPath, name, hash('sha256', readFileSync(join(parentPath, name)))])
     .toSorted()
 
-test('the release of a past date is the one that was current that night, and built again it has the same bytes', async () => {
+test('the release of a past date is the one that was current that night, and a rebuild has the same bytes', async () => {
   const first = await build(plain(), {asOf: '2026-02-03'})
   expect(first).toMatchObject({
     outcome: 'unchanged',
@@ -155,7 +155,7 @@ test('a day without a walk has the numbers of the day before under its own date'
   ])
 })
 
-test('a selection is built into the scratch release with what it needs left out, and moves nothing', async () => {
+test('a selection is built into the scratch release without its inputs, and current does not move', async () => {
   const releases = readdirSync(lab.folder.releases)
   const out = join(lab.folder.root, '../some.duckdb')
   const result = await build(plain(), {select: 'mart.portfolio_summary, core.status_change', out})
@@ -175,7 +175,7 @@ test('a selection is built into the scratch release with what it needs left out,
   await expect(copy.run('from copy.core.deal')).rejects.toThrow(/does not exist/)
 })
 
-test('a build writes its file for somebody else, never over what the data folder holds', async () => {
+test('a build writes its output file for others, but never over a file of the data folder', async () => {
   const folder = lab.copyFolder('out')
   mkdirSync(folder.exports, {recursive: true})
   const before = digestFolder(folder.root)
@@ -195,7 +195,7 @@ test('a build writes its file for somebody else, never over what the data folder
   }
 })
 
-test("a build writes a file of one's own into the data folder, and over it again", async () => {
+test("a build writes one's own file into the data folder, and overwrites it later", async () => {
   const out = join(lab.folder.root, 'for-audit.duckdb')
   for (const asOf of ['2026-02-03', '2026-02-05']) await build(plain(), {asOf, out})
   await using copy = await openDatabase({attach: [{path: out, alias: 'copy', readOnly: true}]})
@@ -218,7 +218,7 @@ test("a user's own schema is released, checked, and commented like the built-in 
   expect(await build(own, {}, few)).toMatchObject({outcome: 'unchanged', is_current: true})
 })
 
-test('what tables and columns mean is in the release, for any client', async () => {
+test('the meaning of tables and columns is in the release, for any client', async () => {
   await using db = await openDatabase({
     attach: [{path: join(lab.folder.current, 'portfolio.duckdb'), alias: 'portfolio', readOnly: true}],
   })
@@ -239,7 +239,7 @@ test('what tables and columns mean is in the release, for any client', async () 
   ).toEqual({comment: 'USD'})
 })
 
-test('a model or a check that takes too long is named, and nothing is left of the build', async () => {
+test('a model or check that takes too long is named, and the build leaves nothing behind', async () => {
   const own = withLarge()
   const config = {...own.config, modelTimeoutSeconds: 1}
   const failure = await failureOf(build({...own, config}, {select: 'mart.endless'}))
@@ -252,7 +252,7 @@ test('a model or a check that takes too long is named, and nothing is left of th
   expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
 })
 
-test('a model that is too big for the memory it may have is named, and its spill goes with the build', async () => {
+test('a model that exceeds its memory limit is named, and its spill goes with the build', async () => {
   const own = withLarge()
   const config = {...own.config, memoryMb: 150}
   const failure = await failureOf(build({...own, config}, {}, {select: '+mart.big'}))
@@ -261,7 +261,7 @@ test('a model that is too big for the memory it may have is named, and its spill
   expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
 })
 
-test('a sort larger than the memory it may have spills into the build folder, which is gone afterwards', async () => {
+test('a sort larger than its memory limit spills into the build folder, which is removed afterwards', async () => {
   const own = withLarge()
   const result = await build({...own, config: {...own.config, memoryMb: 150}}, {select: 'mart.sorted'})
   expect(result.models).toMatchObject([{name: 'mart.sorted', rows: 1_320_000}])
@@ -275,7 +275,7 @@ test('a sort larger than the memory it may have spills into the build folder, wh
   ])
 })
 
-test('a build that is asked to stop ends at once and says how to go on', async () => {
+test('a build asked to stop ends at once and says how to continue', async () => {
   const own = withLarge()
   const stopping = new AbortController()
   const onStep = (step: string) => {
@@ -287,7 +287,7 @@ test('a build that is asked to stop ends at once and says how to go on', async (
   expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
 })
 
-test('a build that is asked to stop while a file is written is cut short and leaves nothing', async () => {
+test('a build asked to stop while writing a file is cut short and leaves nothing', async () => {
   const own = withLarge()
   const stopping = new AbortController()
   const onStep = (step: string) => {
@@ -301,7 +301,7 @@ test('a build that is asked to stop while a file is written is cut short and lea
   expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
 })
 
-test('the ids a check found are kept, also where it let nothing be released; a selection is checked for what it builds', async () => {
+test('the ids a check found are kept, even if it blocked the release; a selection gets only its own checks', async () => {
   const own = withFailing()
   expect(await build(own, {select: 'core.deal_history'})).toMatchObject({outcome: 'released'})
   expect(await failureOf(build(own, {select: 'core.deal'}))).toMatchObject({code: 'CHECK_FAILED'})
@@ -320,7 +320,7 @@ test('the ids a check found are kept, also where it let nothing be released; a s
   expect(findLastChecking(stateDb)).toMatchObject({failed: [{name: 'no_draft'}]})
 })
 
-test('a file of a table that did not change is one with that of the release before, if that is whole', async () => {
+test("an unchanged table's file is shared with the previous release, if that file is whole", async () => {
   const folder = lab.copyFolder('shared')
   const placeOf = (dir: string, table: string) => statSync(join(dir, `${table}.parquet`)).ino
   const released = join(folder.releases, String(nights.get('2026-02-05')))

@@ -17,7 +17,7 @@ const tag = (rule: string, ...args: string[]) => ({
   isPerDeal: false,
 })
 
-test('a header check says in words what it demands', () => {
+test('a header check states its condition in words', () => {
   const tags = [
     tag('unique', 'deal_id', 'status'),
     tag('not_null', 'amount'),
@@ -62,12 +62,12 @@ test.each([
   ['one row', `('a', 1)`, 0],
   ['rows in order', `('a', 1), ('a', 2), ('b', 1)`, 0],
   ['rows in no order', `('b', 1), ('a', 2), ('a', 1)`, 0],
-  ['neighbours that are alike', `('a', 1), ('a', 1), ('b', 1)`, 1],
-  ['rows far apart that are alike', `('b', 1), ('a', 1), ('b', 1)`, 1],
-  ['nothing known, twice', `('a', 1), (null, null), (null, null)`, 1],
-  ['half of it unknown, twice', `('a', null), ('a', null), ('b', 1)`, 1],
-  ['something unknown, once', `(null, 1), ('a', null), ('b', 1)`, 0],
-])('rows that are alike are found wherever they stand: %s', async (_, rows, failures) => {
+  ['equal neighbors', `('a', 1), ('a', 1), ('b', 1)`, 1],
+  ['equal rows far apart', `('b', 1), ('a', 1), ('b', 1)`, 1],
+  ['all null, twice', `('a', 1), (null, null), (null, null)`, 1],
+  ['half null, twice', `('a', null), ('a', null), ('b', 1)`, 1],
+  ['a null, once', `(null, 1), ('a', null), ('b', 1)`, 0],
+])('equal rows are found wherever they are: %s', async (_, rows, failures) => {
   await using db = await openDatabase()
   await db.run('create schema core; create table core.deal (deal_id varchar, version bigint)')
   if (rows !== '') await db.run(`insert into core.deal values ${rows}`)
@@ -84,7 +84,7 @@ test.each([
   expect(() => readChecks([tested], [])).toThrow(/sql\/core\/deal\.sql:4\./)
 })
 
-test('a check of an editor that marks files and ends lines its own way is read', () => {
+test('a check with a byte order mark and other line ends is read', () => {
   using folder = writeSqlFolder({'checks/odd.sql': '\uFEFF-- Demands.\r\n-- severity: warn\r\nselect 1\r\n'})
   expect(readChecks([], [folder.path])).toMatchObject([{severity: 'warn', description: 'Demands.'}])
 })
@@ -147,14 +147,14 @@ test('a failing check stops the build with its ids; a warning does not', () => {
   )
 })
 
-/** Each release is built once: what a test spoils is taken back. */
+/** Each release is built once; a test's damage is undone. */
 const built = new Map<string, Promise<Database>>()
 
 afterAll(async () => {
   for (const db of built.values()) await (await db)[Symbol.asyncDispose]()
 })
 
-/** The results of the built-in checks, or of the one of a name, that found rows. */
+/** The built-in checks, or the one of a name, that found rows. */
 async function findings(
   history: History,
   counted?: Partial<Counted>,
@@ -172,7 +172,7 @@ async function findings(
   return toFindings(results)
 }
 
-/** The result of one check of a release that holds what it reads and nothing else. */
+/** The result of one check of a release that holds only what it reads. */
 async function findingsOf(
   only: string,
   history: History,
@@ -341,7 +341,7 @@ test('warns of a loan-to-value above 1.5, and says which are taken for typos', a
   ])
 })
 
-test('warns of programs and endings that are booked and have no account', async () => {
+test('warns of booked programs and endings that have no account', async () => {
   const set = 'update release.accounting.journal_line set account_code = null'
   expect(await findings(booked, soon, `${set} where account_code = '1200'`)).toMatchObject([
     {name: 'entry_has_accounts', severity: 'warn', samples: ['bridge (entries=1)']},
@@ -352,7 +352,7 @@ test('warns of programs and endings that are booked and have no account', async 
   ])
 })
 
-test('the bridge must add up, and be core.deal where nothing was stored since', async () => {
+test('the bridge must add up, and equal core.deal if nothing was stored since', async () => {
   const HOLDS = 'certificate_bridge_holds'
   const off = {...sound, walks: [aWalk(bridge({kept_missing_amount: '0.01'}))]}
   expect(await findingsOf(HOLDS, off, soon)).toMatchObject([{name: HOLDS, severity: 'error', failures: 1}])
@@ -392,7 +392,7 @@ test('warns of a funding date that is uncertain across a month end', async () =>
   ])
 })
 
-test('warns of given funding dates that are of no deal, lie ahead or belong to no funding', async () => {
+test('warns of given funding dates that have no deal, lie ahead or belong to no funding', async () => {
   const spoil = `insert into release.seed.funded_on values
     ('deal_1', date '2026-03-02'), ('deal_1 ', date '2026-03-01'), ('deal_2', date '2026-03-04'),
     ('deal_3', date '2026-02-03')`

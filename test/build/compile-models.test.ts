@@ -21,7 +21,7 @@ async function compile(files: Record<string, string>, checks: Check[] = []): Pro
   return plan.models.map(({name}) => name)
 }
 
-/** A check as its file, `checks/typo.sql`, has it. */
+/** A check as read from its file, `checks/typo.sql`. */
 const aCheck = (sql: string): Check => ({
   name: 'typo',
   severity: 'error',
@@ -45,7 +45,7 @@ test.each([
     /described twice.*deal\.sql:4\./,
   ],
   [
-    'a grain that is no column',
+    'a grain that is not a column',
     '-- Deals.\n-- grain: id\n-- deal_id: x\nselect 1',
     /'id' is not described.*:3\./,
   ],
@@ -138,7 +138,7 @@ test.each([
   })
 })
 
-test('a model built deal by deal has a column that names the deal', async () => {
+test('a model built deal by deal must have a column that names the deal', async () => {
   const text =
     '-- Statuses.\n-- grain: status\n-- per: deal_id\n-- status: of a deal\nselect status from raw.deal_version'
   await expect(compile({'core/x.sql': text})).rejects.toMatchObject({
@@ -155,12 +155,12 @@ test('sums and averages of decimals and counts are exact, and a DOUBLE may be co
   expect(names).toEqual(['mart.x'])
 })
 
-test('runs no model: one that would never end compiles', async () => {
+test('compiling runs no model: even an endless one compiles', async () => {
   const sql = `select 'a' || count(*) as deal_id from range(100000000) as a, range(100000000) as b where a.range + b.range = -1`
   expect(await compile({'core/endless.sql': `${HEADER}${sql}`})).toEqual(['core.endless'])
 })
 
-test('orders models by what they read, inside joins, subqueries and CTEs', async () => {
+test('orders models by what they read, even in joins, subqueries and CTEs', async () => {
   const names = await compile({
     'core/a.sql': `${HEADER}with deal as (select * from mart.z) select deal.deal_id from deal join core.b using (deal_id)`,
     'core/b.sql': `${HEADER}select deal_id from raw.deal_version where exists (select 1 from mart.z) -- end\n;\n`,
@@ -199,7 +199,7 @@ test('binds checks, at the line of the file or of the tag', async () => {
   await expect(compile({'core/deal.sql': DEAL}, [tag])).rejects.toThrow(/checks\/typo\.sql:7\./)
 })
 
-test("a user's model replaces the built-in one of the same name, and lines of a seed those of the same key", async () => {
+test("a user's model replaces the built-in one of that name, and its seed lines those with the same key", async () => {
   using first = writeSqlFolder({
     'core/deal.sql': DEAL,
     'seeds/kind.csv': 'code:canonical,since:date\na,2026-01-01\nb,2026-01-02\n',
@@ -219,7 +219,7 @@ test("a user's model replaces the built-in one of the same name, and lines of a 
   ])
 })
 
-test('a line of a seed can be like another, in all that it does not say itself', async () => {
+test('a line of a seed can copy another in everything it does not set itself', async () => {
   const built = {
     'core/deal.sql': DEAL,
     'seeds/kind.csv': 'code:canonical,class,rank:bigint\na,old,1\nb,new,2\n',
@@ -289,9 +289,9 @@ test.each([
     'SEED_FILE',
     /'soon'.*kind\.csv:6:3\./,
   ],
-  ['a key that stands twice', 'code,n:bigint\na,1\na,2\n', 'SEED_FILE', /'a'.*'code'.*kind\.csv:3:1\./],
+  ['a repeated key', 'code,n:bigint\na,1\na,2\n', 'SEED_FILE', /'a'.*'code'.*kind\.csv:3:1\./],
   [
-    'a key that stands twice from one day on',
+    'a repeated key from one day on',
     'code,valid_from:date\na,\na,2026-01-01\na,2026-01-01\n',
     'SEED_FILE',
     /'a'.*'code'.*kind\.csv:4:1\./,
@@ -300,14 +300,14 @@ test.each([
   ['a row without key', 'code,n:bigint\na,1\n,2\n', 'SEED_FILE', /'' of seed column 'code'.*kind\.csv:3:1/],
   ['an unknown type', 'code,n:float\na,1\n', 'SEED_FILE', /'n:float'.*kind\.csv:1:6/],
   [
-    'a type that is cut in two',
+    'a type cut in two',
     'code,n:decimal(18,2)\na,1\n',
     'SEED_FILE',
     /'n:decimal\(18'.*in quotes if it has a comma.*kind\.csv:1:6/,
   ],
   ['no header', '', 'SEED_FILE', /''.*kind\.csv:1/],
   ['a column without name', 'code,,n\na,1,2\n', 'SEED_FILE', /'': expected name.*kind\.csv:1:6/],
-  ['a column that stands twice', 'code,n,n:date\n', 'SEED_FILE', /'n:date'.*once, in .*kind\.csv:1:8/],
+  ['a repeated column', 'code,n,n:date\n', 'SEED_FILE', /'n:date'.*once, in .*kind\.csv:1:8/],
   [
     'too few fields',
     'code,n,m\na,1\n',
@@ -330,7 +330,7 @@ test.each([
   })
 })
 
-test('a release says what its tables and columns mean, and keeps no work table', async () => {
+test('a release describes its tables and columns, and keeps no work table', async () => {
   await using db = await buildRelease({})
   const comments = await db.all(
     noRow,
@@ -415,19 +415,19 @@ test.each([
   })
 })
 
-test('a model may make rows of its own, ask what it is built for, and how long it is from one time to another', async () => {
+test("a model may generate rows, ask for the build's variables, and measure the time between two instants", async () => {
   const sql = `${HEADER}select (range + unnest([1]))::varchar || getvariable('as_of') as deal_id from range(3)\n`
   expect(await compile({'core/deal.sql': sql})).toEqual(['core.deal'])
   const age = `${HEADER}select age(observed_at, created_at)::varchar as deal_id from raw.deal_version\n`
   expect(await compile({'core/deal.sql': age})).toEqual(['core.deal'])
 })
 
-test('refuses a model that reads the latest states, which are no history', async () => {
+test('refuses a model that reads the latest states, which are not history', async () => {
   const sql = `${HEADER}select '' as deal_id from raw.deal_head\n`
   await expect(compile({'core/deal.sql': sql})).rejects.toMatchObject({code: 'MODEL_UNKNOWN_TABLE'})
 })
 
-test('files of an editor that marks them and ends lines its own way are the same models and seeds', () => {
+test('byte order marks and other line ends leave models and seeds the same', () => {
   const files = {'core/deal.sql': DEAL, 'seeds/kind.csv': 'kind,rank:bigint\na,1\n'}
   const read = (texts: Record<string, string>) => {
     using folder = writeSqlFolder(texts)
@@ -437,14 +437,14 @@ test('files of an editor that marks them and ends lines its own way are the same
   expect(read(Object.fromEntries(marked))).toBe(read(files))
 })
 
-test('refuses a seed whose bytes are no UTF-8, naming the first of them', async () => {
+test('refuses a seed that is not UTF-8, naming the first bad byte', async () => {
   using folder = writeSqlFolder({'seeds/kind.csv': ''})
   const bytes = Buffer.concat([Buffer.from('code\n\uFFFD, Neuch'), Buffer.from([0xe2]), Buffer.from('tel\n')])
   writeFileSync(join(folder.path, 'seeds/kind.csv'), bytes)
   expect(() => readSeeds([folder.path])).toThrow(/^Byte 0xE2 in .*kind\.csv:2:9: expected UTF-8/)
 })
 
-test('a seed in the place of another has its columns, but those that one marks with a question mark', () => {
+test('a seed that replaces another needs all of its columns except those marked with a question mark', () => {
   using first = writeSqlFolder({'seeds/kind.csv': 'code,since:date?,name?,rank\n'})
   using second = writeSqlFolder({'seeds/kind.csv': 'name,rank,code\nfirst,1,a\n'})
   expect(readSeeds([first.path, second.path])).toMatchObject([
@@ -467,12 +467,12 @@ test.each([
     {'core/deal.sql': DEAL, 'core/old/deal.sql': DEAL},
     /'core\/old\/deal\.sql' lies below its schema: expected <schema>\/<name>\.sql/,
   ],
-])('a model that lies %s is refused instead of left out', async (_, files: Record<string, string>, words) => {
+])('a model that lies %s is refused, not ignored', async (_, files: Record<string, string>, words) => {
   const message = expect.stringMatching(words)
   await expect(compile(files)).rejects.toMatchObject({code: 'MODEL_NAME', message})
 })
 
-test('a folder where a model should be is named', async () => {
+test('a folder in the place of a model is named', async () => {
   await expect(compile({'core/deal.sql/readme': ''})).rejects.toMatchObject({
     code: 'SQL_FILE',
     exitCode: 3,
@@ -480,7 +480,7 @@ test('a folder where a model should be is named', async () => {
   })
 })
 
-test('neither a model nor a check reads a file, whatever else has its name', async () => {
+test('neither a model nor a check reads a file, whatever else has that name', async () => {
   using folder = writeSqlFolder({'secret.csv': 'deal_id\nstolen\n'})
   const file = `"${join(folder.path, 'secret.csv')}"`
   const shadowed = `select s.deal_id from (with ${file} as (select '1' as deal_id) from ${file}) as x, ${file} as s`

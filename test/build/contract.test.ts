@@ -3,7 +3,7 @@ import {z} from 'zod'
 import {canonicalSql} from '../../src/store/sql.ts'
 import {buildRelease, builtInPlan} from './history.ts'
 
-/** What analysts' queries rely on: every published table, its columns in order, their types. */
+/** The names analysts' queries rely on: every published table, its columns in order, their types. */
 const TABLES: Record<string, string> = {
   'accounting.journal_line': `period VARCHAR, entry_id VARCHAR, line_no BIGINT, entry_date DATE, event VARCHAR,
     account_code VARCHAR, account_name VARCHAR, debit DECIMAL(18,2), credit DECIMAL(18,2), memo VARCHAR,
@@ -120,13 +120,13 @@ test('models compare statuses as the load does', async () => {
   expect(model?.sql).toContain(`'status': ${canonicalSql('status')},`)
 })
 
-test('the quarantine is read through work.quarantined alone, which counts what as_of and known_at let count', async () => {
+test('the quarantine is read only through work.quarantined, which applies as_of and known_at', async () => {
   const {plan} = await builtInPlan()
   const readers = [...plan.reads, ...plan.checkReads].filter(([, read]) => read.includes('raw.quarantine'))
   expect(readers.map(([name]) => name)).toEqual(['work.quarantined'])
 })
 
-test('every published column is checked to be never null, or its comment says when it is', async () => {
+test('every published column is checked as not null, or its comment says when it is null', async () => {
   const {plan} = await builtInPlan()
   const silent = plan.models
     .filter(({isPublished}) => isPublished)

@@ -36,7 +36,7 @@ const aDeal = (fields: Partial<Deal> = {}): Deal => ({
 })
 const funded = {status: 'funded', status_class: 'funded'}
 
-/** One line a total, one line a part. */
+/** One line per total, one line per part. */
 const render = (movements: readonly TotalMovement[]) =>
   movements.flatMap(({total, status, before, after, movement, parts}) => [
     `${total}${status === null ? '' : ` ${status}`}: ${before} → ${after} = ${movement}`,
@@ -47,7 +47,7 @@ test('nothing moves between a release and itself', async () => {
   expect(await diff([aDeal()], [aDeal()])).toEqual([])
 })
 
-test('a deal that appeared and one that left move count and amount, of all and of their status', async () => {
+test('a deal that appeared and one that left move count and amount, in total and by status', async () => {
   expect(render(await diff([aDeal()], [aDeal({id: 2, cents: 30_01n, ...funded})]))).toEqual([
     'deals: 1 → 1 = 0',
     '  1 left -1',
@@ -70,7 +70,7 @@ test('a deal that appeared and one that left move count and amount, of all and o
   ])
 })
 
-test('a deal that was funded with another amount leaves at the old and enters at the new', async () => {
+test('a deal funded with another amount leaves at the old and enters at the new amount', async () => {
   expect(render(await diff([aDeal()], [aDeal({cents: 110_00n, ...funded})]))).toEqual([
     'amount: 100.00 → 110.00 = 10.00',
     '  1 loan_amount 10.00',
@@ -89,7 +89,7 @@ test('a deal that was funded with another amount leaves at the old and enters at
   ])
 })
 
-test('a status that is classified otherwise moves the funded totals alone, and says so', async () => {
+test('a reclassified status moves the funded totals only, and says so', async () => {
   expect(render(await diff([aDeal({status: 'serviced'})], [aDeal({...funded, status: 'serviced'})]))).toEqual(
     [
       'funded_deals: 0 → 1 = 1',
@@ -124,7 +124,7 @@ const deals = fc.uniqueArray(
   {selector: ({id}) => id, maxLength: 12},
 )
 
-test('the parts of every total add up to its movement, and every total that moved is there', async () => {
+test('the parts of every total add up to its movement, and every total that moved is listed', async () => {
   const cents = (text: string) => BigInt(text.replace('.', ''))
   const sum = (values: readonly bigint[]) => values.reduce((total, value) => total + value, 0n)
   await fc.assert(

@@ -9,10 +9,10 @@ import type {BuildPlan, Check} from '../../src/core/types.ts'
 import {type Database, openDatabase} from '../../src/store/database.ts'
 import {migrate} from '../../src/store/warehouse.ts'
 
-/** The zone and the cut-off of business dates in tests, as they are set by default. */
+/** The time zone and cut-off of business dates in tests: the defaults. */
 export const ZONE = {timeZone: 'America/New_York', dayCutoff: '06:00'}
 
-/** What a release counts; by default everything until the end of March 2026, by {@link ZONE}. */
+/** What a release counts: by default everything until the end of March 2026, by {@link ZONE}. */
 const ALL: Counted = {asOf: '2026-03-31', knownAt: '2026-12-31 00:00:00', ...ZONE}
 
 export const noRow: z.ZodType<Record<string, unknown>> = z.record(z.string(), z.unknown())
@@ -53,7 +53,7 @@ export async function buildRelease(
   return db
 }
 
-/** The tables that a query names, and what they are built from. */
+/** The tables a query names, and what they are built from. */
 export async function planOf(sql: string): Promise<BuildPlan> {
   const {plan} = await builtInPlan()
   const named = plan.models.map(({name}) => name).filter((name) => sql.includes(name))

@@ -20,7 +20,7 @@ import {writeSqlFolder} from './folder.ts'
 
 const DAY = '2026-02-26'
 
-/** A lab whose builds go on from each other, after some nights; its share of changed deals stays small. */
+/** Syncs and builds incrementally for some nights, with a small share of changed deals. */
 async function live(lab: Lab, nights: number, from = 0): Promise<void> {
   for (let night = from; night < from + nights; night += 1) {
     const day = addDays(DAY, night)
@@ -32,7 +32,7 @@ async function live(lab: Lab, nights: number, from = 0): Promise<void> {
 
 const worldAfter = (lab: Lab, nights: number) => lab.createWorld(`${addDays(DAY, nights)}T03:30:00Z`)
 
-test('a night builds the deals that changed, and its files are those of a whole build', async () => {
+test('a night builds only the deals that changed, and its files equal those of a whole build', async () => {
   await using lab = await createLab({tables: 'all'})
   const config = {...lab.config, build: 'incremental'} as const
   await live(lab, 1)
@@ -64,7 +64,7 @@ beforeEach(() => {
 
 afterAll(() => lab[Symbol.asyncDispose]())
 
-test('a table of which nothing changed is the file of the night before', async () => {
+test('a table without changes is the file of the night before', async () => {
   const file = 'core.field_change.parquet'
   const before = statSync(join(lab.folder.current, file))
   const [deal] = await lab.query(`select deal_id from core.deal where status = 'draft'`)
@@ -77,7 +77,7 @@ test('a table of which nothing changed is the file of the night before', async (
   expect(readdirSync(dir).sort()).toEqual([...manifest.tables.map((table) => table.file), ...others].sort())
 })
 
-test('what a build went on from and was not what it should be is found, and named by table and row', async () => {
+test('a wrong base of an incremental build is found, and named by table and row', async () => {
   const config = {...lab.config, build: 'incremental'} as const
   const release = requireRelease(lab.folder)
   chmodSync(release.database, 0o600)
@@ -101,7 +101,7 @@ test('what a build went on from and was not what it should be is found, and name
   expect(readLastBuild(lab.folder)).toBeUndefined()
 })
 
-test('a release whose databases were touched is never gone on from', async () => {
+test('a release whose databases were touched is never built upon', async () => {
   for (const [index, name] of (['work', 'database'] as const).entries()) {
     utimesSync(requireRelease(lab.folder)[name], new Date(0), new Date(0))
     await live(lab, 1, 1 + index)
@@ -111,7 +111,7 @@ test('a release whose databases were touched is never gone on from', async () =>
   expect(readLastBuild(lab.folder)?.rebuilt).toBeGreaterThan(0)
 })
 
-test('somebody whose own models are not per deal has the same releases, and what reads them is built whole', async () => {
+test('own models that are not per deal give the same releases, and their readers are built whole', async () => {
   const notPerDeal = (name: string) =>
     readFileSync(join(BUILT_IN_SQL, `${name}.sql`), 'utf8').replace('-- per: deal_id\n', '')
   using own = writeSqlFolder({
@@ -126,7 +126,7 @@ test('somebody whose own models are not per deal has the same releases, and what
   expect(readLastBuild(lab.folder)?.rebuilt).toBeGreaterThan(0)
 })
 
-test('a whole build, and what follows a rebuild, is built from nothing', async () => {
+test('a whole build, and a build after a rebuild, starts from nothing', async () => {
   for (const path of [lab.folder.cache, lab.folder.current, lab.folder.releases])
     rmSync(path, {recursive: true})
   await buildRelease({...lab.config, build: 'whole'}, {}, worldAfter(lab, 1))
@@ -156,7 +156,7 @@ test('a job compares a release with a whole build once a week', async () => {
   expect(Date.parse(wholeAt()) - Date.parse(first)).toBe(7.1 * 86_400_000)
 })
 
-test('a record that was in quarantine long before what followed moves what is known of a deal that did not change', async () => {
+test('a record quarantined long before the next one changes what is known of an unchanged deal', async () => {
   const days = [1, 2, 3, 4, 5].map((night) => addDays(DAY, night))
   const [first = '', , , fourth = '', fifth = ''] = days
   const tell = async (rows: Record<string, Parameters<typeof insertRows>[2]>) => {
@@ -198,7 +198,7 @@ test('a record that was in quarantine long before what followed moves what is kn
   expect(await fundedAfter()).toEqual([{funded_after: first}])
 })
 
-test("somebody's own model that is wrongly built deal by deal is found by a comparison, and a right one passes", async () => {
+test('comparing finds an own model wrongly built deal by deal, and passes a right one', async () => {
   await using own = await createLab()
   own.service.store.insert(someDeals(12))
   await own.sync('2026-02-02T23:30:00-05:00')

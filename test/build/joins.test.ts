@@ -7,7 +7,7 @@ import {type Database, openDatabase} from '../../src/store/database.ts'
 import {migrate} from '../../src/store/warehouse.ts'
 import {anyRow} from '../support/data.ts'
 
-/** A join that the engine can only work out by comparing every row with every other: minutes for 100,000 deals. */
+/** A join the engine can only do by comparing every row with every other: minutes for 100,000 deals. */
 const COMPARES_ALL = /BLOCKWISE_NL_JOIN/
 
 async function isQuadratic(db: Database, sql: string): Promise<boolean> {

@@ -24,13 +24,13 @@ beforeEach(() => {
 
 afterEach(() => data[Symbol.dispose]())
 
-/** Adds a walk, one that was refused without applying it. */
+/** Adds a walk; a refused one is not applied. */
 async function add(spec: WalkSpec, how: 'applied' | 'refused' = 'applied'): Promise<void> {
   await using warehouse = await openWarehouse(data.folder)
   await (how === 'applied' ? walk(warehouse, spec) : stageWalk(warehouse, spec))
 }
 
-/** What `read` finds in the history. */
+/** The result of `read` on the history. */
 async function inHistory<T>(read: (db: Database) => Promise<T>): Promise<T> {
   await using db = await openHistory(data.folder)
   const found = await read(db)
@@ -39,7 +39,7 @@ async function inHistory<T>(read: (db: Database) => Promise<T>): Promise<T> {
 
 const resolve = () => inHistory((db) => resolveMoment(db, {}, TODAY))
 
-test('by default a release is made for the last business date and the last walk that told something', async () => {
+test('by default a release is made for the last business date and the last walk that brought something new', async () => {
   {
     await using _warehouse = await openWarehouse(data.folder)
   }
@@ -48,12 +48,12 @@ test('by default a release is made for the last business date and the last walk 
   const told = {asOf: '2026-02-02', knownAt: '2026-02-02 23:30:00.000000'}
   await add({at: DAY_1, pages: same})
   expect(await resolve()).toEqual(told)
-  // What is unchanged on the same day tells nothing.
+  // An unchanged walk on the same day brings nothing new.
   await add({at: LATER, pages: same})
   expect(await resolve()).toEqual(told)
   await add({at: '2026-02-02T23:50:00Z', pages: changed})
   expect(await resolve()).toEqual({...told, knownAt: '2026-02-02 23:50:00.000000'})
-  // That another day was observed is something.
+  // Observing another day does.
   await add({at: DAY_2, pages: changed})
   const second = {asOf: '2026-02-03', knownAt: '2026-02-03 23:30:00.000000'}
   expect(await resolve()).toEqual(second)
@@ -61,7 +61,7 @@ test('by default a release is made for the last business date and the last walk 
   expect(await resolve()).toEqual(second)
 })
 
-test('an empty first walk is something to build from', async () => {
+test('an empty first walk is enough to build from', async () => {
   await add({at: DAY_1, pages: [[]]})
   expect(await resolve()).toEqual({asOf: '2026-02-02', knownAt: '2026-02-02 23:30:00.000000'})
 })
@@ -84,7 +84,7 @@ describe('after one walk', () => {
     once[Symbol.dispose]()
   })
 
-  test('what was asked for is kept', async () => {
+  test('a requested moment is used as given', async () => {
     const asked = {asOf: '2026-02-02', knownAt: '2026-02-02 23:59:00'}
     expect(await resolveMoment(db, asked, TODAY)).toEqual(asked)
   })
@@ -96,7 +96,7 @@ describe('after one walk', () => {
     },
   )
 
-  test.each(['2026-02-01', '2026-02-06'])('no release is made for %s, outside of that', async (asOf) => {
+  test.each(['2026-02-01', '2026-02-06'])('no release is made for %s, outside that range', async (asOf) => {
     const refusal = await failureOf(resolveMoment(db, {asOf}, TODAY))
     expect(refusal).toMatchObject({code: 'MOMENT_RANGE', exitCode: 2})
     expect(refusal.message).toContain(`Date '${asOf}': expected 2026-02-02 (the first walk) to 2026-02-05`)
@@ -109,7 +109,7 @@ describe('after one walk', () => {
   })
 })
 
-test('the bridge of a moment is that of the last walk which counts then', async () => {
+test('the bridge of a moment is that of the last walk that counts then', async () => {
   await add({at: DAY_1, pages: same})
   await add({at: DAY_2, pages: [[aRecord(), aRecord({id: 'b'})]]})
   const bridges = await inHistory(async (db) => [

@@ -20,7 +20,7 @@ import {builtInPlan, ZONE} from './history.ts'
 const tableRow = z.object({name: z.string()})
 const countRow = z.object({rows: z.coerce.number()})
 
-/** How many rows each table of two releases has that the other has not. */
+/** How many rows each table of two releases has that the other lacks. */
 async function compareReleases(left: string, right: string): Promise<Record<string, number>> {
   await using db = await openDatabase({
     attach: [
@@ -45,7 +45,7 @@ async function compareReleases(left: string, right: string): Promise<Record<stri
   return differences
 }
 
-test('a release built for a past day is, table by table, the one made on that day', async () => {
+test('a release built for a past day equals, table by table, the one made on that day', async () => {
   await using lab = await createLab({tables: 'all'})
   const days = ['2026-02-28', '2026-03-01']
   seedPortfolio(lab.service.store, {deals: 100, seed: 'past', today: '2026-02-28'})
@@ -68,7 +68,7 @@ test('a release built for a past day is, table by table, the one made on that da
   expect(left).toEqual(expect.arrayContaining(made.map((dir) => basename(dir))))
 })
 
-test('tables and Parquet files are the same, byte by byte, however often, with how many threads and how many at once they are built', async () => {
+test('tables and Parquet files are the same bytes, however often, with however many threads and lanes they are built', async () => {
   await using folder = await mkdtempDisposable(join(tmpdir(), 'loantape-'))
   const history = join(folder.path, 'history.duckdb')
   await writeLargeHistory(history, {deals: 13_000, days: 13})
@@ -86,7 +86,7 @@ test('tables and Parquet files are the same, byte by byte, however often, with h
     return await writeParquetFiles(db, folder.path, () => ({order: [], isStored: true}))
   }
   const once = await build(1)
-  // More than one row group, so that every thread has work.
+  // More than one row group, so every thread has work.
   expect(once.find(({name}) => name === 'core.deal_history')?.rows).toBeGreaterThan(122_880)
   expect(await build(4, 3)).toEqual(once)
 })

@@ -28,7 +28,7 @@ function readSource(change: (sql: string) => string = (sql) => sql): ModelSource
 const compile = (source: ModelSource, dir: string, engine = 'v1') =>
   compileModels(source, undefined, dir, engine)
 
-test('a plan is compiled once, and anew where its source, its engine or its file is another', async () => {
+test('a plan is compiled once, and again if its source, engine or file changes', async () => {
   await using folder = await mkdtempDisposable(join(tmpdir(), 'loantape-'))
   const dir = join(folder.path, 'cache')
   const source = readSource()
@@ -58,7 +58,7 @@ test('a plan is compiled once, and anew where its source, its engine or its file
   expect(await readdir(dir)).toHaveLength(3)
 })
 
-test('whichever bit of a kept plan is flipped, it is compiled anew and kept again', async () => {
+test('whichever bit of a cached plan is flipped, it is compiled and cached again', async () => {
   await using folder = await mkdtempDisposable(join(tmpdir(), 'loantape-'))
   const source = readSource()
   const compiled = await compile(source, folder.path)
@@ -74,7 +74,7 @@ test('whichever bit of a kept plan is flipped, it is compiled anew and kept agai
   }
 })
 
-test('the plan that is shipped, and what pages know of columns, are those of the shipped models: `npm run docs` writes both', async () => {
+test("the shipped plan and the pages' column list match the shipped models: `npm run docs` writes both", async () => {
   const config = parseConfig({LOANTAPE_DATA_DIR: tmpdir()}, {readFile: () => ''})
   const sources = readSources(config, [])
   const plan = await compileAnew(sources)

@@ -64,7 +64,7 @@ test('a release id is its date and twelve hex digits, which change with each inp
   expect(new Set(ids.map((id) => id.slice(11))).size).toBe(ids.length)
 })
 
-test('a published release holds its database, its tables and its manifest, all of them read-only', async () => {
+test('a published release holds its database, tables and manifest, all read-only', async () => {
   const {dir} = await publishTables(folder)
   expect(readdirSync(dir).sort()).toEqual([
     'core.deal.parquet',
@@ -78,7 +78,7 @@ test('a published release holds its database, its tables and its manifest, all o
   expect(readdirSync(folder.releases)).toEqual([aManifest().release_id])
 })
 
-test('a release that is there already stays; what is none under its name makes room', async () => {
+test('an existing release stays; anything else under its name is replaced', async () => {
   const {dir} = await publishTables(folder)
   const manifest = join(dir, 'manifest.json')
   const {ino} = statSync(manifest)
@@ -90,7 +90,7 @@ test('a release that is there already stays; what is none under its name makes r
   expect(readdirSync(folder.releases)).toEqual([aManifest().release_id])
 })
 
-test('the manifest is read as it was written, and names every table with its rows, bytes and digest', async () => {
+test('the manifest reads back as written, and names every table with its rows, bytes and digest', async () => {
   const {dir, manifest} = await publishTables(folder)
   expect(manifest.tables.map(({name, rows}) => [name, rows])).toEqual([
     ['core.deal', 3],
@@ -131,7 +131,7 @@ test('current is a relative link that follows the release it is pointed to', asy
   expect(readdirSync(folder.root).sort()).toEqual(['current', 'releases'])
 })
 
-test('a leftover of a swap that died does not hinder the next', async () => {
+test('the leftover of a swap that died does not block the next', async () => {
   symlinkSync('nowhere', `${folder.current}.tmp-${process.pid}`)
   await publishTables(folder, {release_id: 'first'})
   expect(lstatSync(folder.current).isSymbolicLink()).toBe(true)
@@ -155,7 +155,7 @@ test.each(['2026-01-01-000000000000', '../releases', ''])(
   },
 )
 
-test('a build folder begins empty, and a build that failed leaves nothing', async () => {
+test('a build folder starts empty, and a failed build leaves nothing', async () => {
   writeFileSync(join(await createBuildFolder(folder, 'x'), 'leftover'), '')
   const buildDir = await createBuildFolder(folder, 'x')
   expect(readdirSync(buildDir)).toEqual([])
@@ -164,7 +164,7 @@ test('a build folder begins empty, and a build that failed leaves nothing', asyn
   expect(readdirSync(folder.releases)).toEqual([])
 })
 
-/** Folders of releases, each an hour older than the one before. */
+/** Release folders, each an hour older than the one before. */
 function someReleases(names: readonly string[]): void {
   names.forEach((name, index) => {
     const dir = join(folder.releases, name)
@@ -176,7 +176,7 @@ function someReleases(names: readonly string[]): void {
 const prune = (releasesKept: number, pastReleasesKept: number) =>
   pruneReleases(folder, {releasesKept, pastReleasesKept}, new Set())
 
-test('pruning keeps the newest releases and the current one, however old, and says which it removed', () => {
+test('pruning keeps the newest releases and the current one, however old, and lists what it removed', () => {
   expect(prune(7, 2)).toEqual([])
   someReleases(['d', 'c', 'b', 'a'])
   expect(prune(7, 2)).toEqual([])
@@ -186,7 +186,7 @@ test('pruning keeps the newest releases and the current one, however old, and sa
   expect(readdirSync(folder.releases).sort()).toEqual(['a', 'd'])
 })
 
-test('releases of past dates are counted apart, those not used for longest go first', () => {
+test('releases of past dates are counted separately, and the least recently used go first', () => {
   someReleases(['night_2', 'past_3', 'night_1', 'past_2', 'past_1'])
   for (const name of ['past_1', 'past_2', 'past_3']) {
     const dir = join(folder.releases, name)
@@ -201,7 +201,7 @@ test('releases of past dates are counted apart, those not used for longest go fi
   expect(prune(3, 1)).toEqual([])
 })
 
-test('builds that died are removed, also one whose process had our number, and one that goes on is not', () => {
+test('builds that died are removed, even one of a process with our pid, and one still running is not', () => {
   const dead = join(folder.releases, '.building-x-4194999')
   const ours = join(folder.releases, `.building-x-${process.pid}`)
   const alive = join(folder.releases, `.building-x-${process.ppid}`)
@@ -210,7 +210,7 @@ test('builds that died are removed, also one whose process had our number, and o
   expect([dead, ours, alive].map((dir) => existsSync(dir))).toEqual([false, false, true])
 })
 
-test('who reads a release keeps reading it when it is pruned', async () => {
+test('a reader of a release keeps reading it when it is pruned', async () => {
   const old = await publishTables(folder, {release_id: 'old'})
   await using db = await openForQuestions(old)
   await publishTables(folder, {release_id: 'new'})

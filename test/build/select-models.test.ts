@@ -43,7 +43,7 @@ test.each([
   )
 })
 
-test('what a model is built from is all of its ancestors, seeds and raw tables left out', () => {
+test('the inputs of a model are all its ancestors, without seeds and raw tables', () => {
   expect([...withAncestors(new Set(['mart.d']), reads)].sort()).toEqual([
     'core.a',
     'core.b',

@@ -14,10 +14,10 @@ import {buildRelease, builtInPlan, noRow} from './history.ts'
 const FIRST_DAY = '2026-03-02'
 const dateOf = (day: number) => addDays(FIRST_DAY, day)
 
-/** The ends of March and April and what lies around them. */
+/** The ends of March and April and the days around them. */
 const DAYS = [0, 0, 0, 1, 2, 28, 29, 30, 31, 45, 58, 59, 60, 61, 70] as const
 
-/** When each deal was created, and how exactly the source says it. */
+/** When each deal was created, and how precisely the source says so. */
 const CREATIONS = [
   ['2026-02-10 12:00:00', 'instant'],
   ['2026-04-01 03:30:00', 'instant'],
@@ -27,7 +27,7 @@ const CREATIONS = [
 ] as const
 const creationOf = (deal: number) => CREATIONS[deal % CREATIONS.length]!
 
-/** One of them is no shipped status, and ends a loan in a way that no term is named after. */
+/** One of them is no shipped status, and ends a loan in a way no term is named after. */
 const STATUSES: Reference['statuses'] = {
   draft: ['pipeline', 10],
   approved: ['pipeline', 60],
@@ -73,7 +73,7 @@ const cents = fc.oneof(
   fc.constantFrom(24_999_999n, 25_000_000n, 50_000_000n, 6_500n, 10_000n, 0n, 100n),
 )
 
-/** One observation; a field that is undefined was not shown. */
+/** One observation; an undefined field was not shown. */
 const shown = fc.record({
   deal: fc.integer({min: 1, max: 10}),
   day: fc.constantFrom(...DAYS),
@@ -129,7 +129,7 @@ function toVersions(shown: readonly Shown[]): RawRow[] {
   }))
 }
 
-/** The same as the world's oracle knows it: a walk that shows nothing new of a deal saw it again as it was. */
+/** The same facts for the world's oracle: a walk that shows nothing new of a deal saw it again unchanged. */
 function toFacts(drawn: Drawn): Facts {
   const days = walkDaysOf(drawn)
   const deals = new Map<string, Sighting[]>()
@@ -146,7 +146,7 @@ function toFacts(drawn: Drawn): Facts {
     for (const {deal, minute, kind, amount, value, program, status, state} of today) {
       const id = `deal_${deal}`
       const known = deals.get(id)
-      // Of a deal that nobody has seen, nothing is known.
+      // Nothing is known of a deal that nobody has seen.
       if (!known && kind !== 'seen') continue
       const [createdAt, precision] = creationOf(deal)
       const fields = {
@@ -192,10 +192,10 @@ function toFacts(drawn: Drawn): Facts {
   }
 }
 
-/** `HISTORIES=200` compares more of them than every run of the tests does. */
+/** `HISTORIES=200` compares more of them than an ordinary test run. */
 const RUNS = Number(process.env.HISTORIES ?? 5)
 
-test('every table agrees with random sightings told one by one', async () => {
+test('every table agrees with an oracle that takes random sightings one by one', async () => {
   const {checks, plan} = await builtInPlan()
   await fc.assert(
     fc.asyncProperty(history, fc.constantFrom(...DAYS), async (drawn, day) => {

@@ -16,7 +16,7 @@ beforeAll(async () => {
 
 afterAll(() => lab[Symbol.asyncDispose]())
 
-test('a release as it was published is what its manifest says', async () => {
+test('a release as published matches its manifest', async () => {
   expect(await verifyReleaseTables(requireRelease(lab.folder))).toEqual([])
 })
 
@@ -30,19 +30,19 @@ const changes: [behaviour: string, sql: string, words: RegExp[]][] = [
     ],
   ],
   [
-    'a certificate that was changed',
+    'a changed certificate',
     `update victim.mart.run set amount_total = 1, present_deals = 2`,
     [
       /Control totals of table 'mart\.run' that are not the manifest's .*amount_total \(found=1\.00, manifest=35000000\.00\)/,
     ],
   ],
   [
-    'an amount that was changed',
+    'a changed amount',
     `update victim.core.deal set loan_amount = loan_amount + 0.01 where deal_id = 'deal_000007'`,
     [/Totals of table 'mart\.portfolio_summary' that are not those of 'core\.deal'/],
   ],
   [
-    'a table that is lost',
+    'a lost table',
     'drop table victim.core.field_change',
     [/Table 'core\.field_change' of release .* is not there: its manifest says/],
   ],

@@ -53,7 +53,7 @@ const history: History = {
 
 const columnRow = z.object({place: z.string(), name: z.string(), type: z.string()})
 
-test('every published ratio, percentage and rate can be multiplied by the largest amount and added up', async () => {
+test('every published ratio, percentage and rate can be multiplied by the largest amount and summed', async () => {
   using folder = writeSqlFolder({
     'risk/limits.sql': MINE,
     'seeds/state_limit.csv': 'state,"limit_pct:decimal(18,2)"\nTX,99.99\n',
