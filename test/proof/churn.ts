@@ -14,7 +14,7 @@ import {createQuickWorld, untilStopped} from './quick-world.ts'
 import {readPortfolio, requireSound} from './soundness.ts'
 
 const DEALS = 60
-/** Walks of one folder: under changes and quiet in turn; the last one goes on to a release. */
+/** Walks of one folder, with and without changes in turn; the last one continues to a release. */
 const WALKS = 6
 const DAY_MS = 86_400_000
 
@@ -22,7 +22,7 @@ const DAY_MS = 86_400_000
 interface Witness {
   /** Every state it was in. */
   states: Set<string>
-  /** It was there from the first request to the last. */
+  /** It existed from the first request to the last. */
   wasThroughout: boolean
 }
 
@@ -30,9 +30,9 @@ function stateOf({loanAmountCents, status, propertyAddress}: StoredDeal): string
   return [formatCents(loanAmountCents), status, propertyAddress].join(' | ')
 }
 
-/** Changes a source at random and notes what any request could have seen. */
+/** Changes a source at random and records what any request could have seen. */
 interface Churner {
-  /** Forgets what was noted. */
+  /** Clears what was recorded. */
   begin(): void
   churn(): void
   witnesses: Map<string, Witness>
@@ -45,7 +45,7 @@ function createChurner(source: MovingSource, random: Random): Churner {
 
   function insert(): void {
     born += 1
-    // Anywhere in the list of a source that orders by the time of creation.
+    // Anywhere in the list of a source that orders by creation time.
     const deal = aDeal(born, {createdAt: Date.parse('2026-01-05T15:00:00Z') + random.integer(0, 90_000)})
     witnesses.set(deal.id, {states: new Set([stateOf(deal)]), wasThroughout: false})
     source.insert(deal)
@@ -109,7 +109,7 @@ interface Mode {
   hasDetail: boolean
 }
 
-/** Fails when a walk concluded what nobody could have seen. */
+/** Fails if a walk concluded something nobody could have seen. */
 function judgeWalk(
   heads: Map<string, Head>,
   before: Map<string, Head>,
@@ -136,11 +136,10 @@ function judgeWalk(
 }
 
 /**
- * Walks lists that change between two pages. Every deal that was there throughout is there once, in a state it had;
- * a list that pages by offset may hide a deal, which is then missing and never vanished, and stands there again after
- * a walk that nobody disturbs.
+ * Walks lists that change between two pages. Every deal that existed throughout is there once, in a state it had; a list that
+ * pages by offset may hide a deal, which is then missing, never vanished, and is back after an undisturbed walk.
  *
- * A run is one folder walked so many times; keyset and offset, with deals' own pages and without, in turn.
+ * A run is one folder walked several times; keyset and offset, with and without own pages, in turn.
  */
 export async function proveChurn({
   walks = WALKS,

@@ -16,8 +16,9 @@ import {createTally, type ProofRequest, type Proved, runAll} from './proof.ts'
 const NIGHTS = 6
 
 /**
- * Publishes random histories to ClickHouse. Of one lender every table over all is, row by row, the lender's own; of several every column
- * that adds up is the sum of theirs. The SQL over all is rewritten for another engine, so that each is an oracle of the other.
+ * Publishes random histories to ClickHouse. With one lender every table over all equals, row by row, the lender's own; with
+ * several, every additive column is the sum of theirs. The SQL over all is rewritten for another engine, so each is an oracle
+ * of the other.
  *
  * A run is one, two or three lenders.
  */
@@ -48,21 +49,21 @@ export async function proveCombined(request: ProofRequest): Promise<Proved> {
   return tally
 }
 
-/** Publishes a release as that of a lender. */
+/** Publishes a release as a lender's. */
 async function publish(server: ClickhouseServer, source: string, release: Release): Promise<void> {
   const world = createWorldAt('2026-02-02T12:00:00Z')
   await using target = await openClickhouse({...server.request, source, releasesKept: 1}, world)
   await publishTo(target, release, {command: 'loantape publish clickhouse'}, world)
 }
 
-/** Requires that what the only lender says is what is computed over all. @returns how many cells were compared */
+/** Requires the only lender's tables to equal those over all. @returns how many cells were compared */
 export async function requireSame(server: ClickhouseServer, source: string): Promise<number> {
   const views = await server.query(`select name from system.tables where database = 'fleet' order by name`)
   assert.ok(views.length >= 13, `${views.length} tables over all`)
   let cells = 0
   for (const {name} of views) {
     const rows = await server.query(`select * from fleet.\`${String(name)}\``)
-    // Over all, ids say whose they are.
+    // Over all, ids are prefixed with their lender.
     const textOf = ({source: _, ...row}: Record<string, unknown>) =>
       JSON.stringify(row).replace(`"deal_id":"${source}/`, '"deal_id":"')
     const [own, all] = [
@@ -76,7 +77,7 @@ export async function requireSame(server: ClickhouseServer, source: string): Pro
   return cells
 }
 
-/** Requires that columns that add up do so. @returns how many sums were compared */
+/** Requires additive columns to add up. @returns how many sums were compared */
 async function requireSums(server: ClickhouseServer, {dir}: Release): Promise<number> {
   await using session = openSession(server.request, new AbortController().signal)
   const models = (readReleaseModels(dir) ?? []).map(({name, grain, adds_up}) => ({

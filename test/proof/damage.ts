@@ -1,7 +1,7 @@
 import {chmodSync, cpSync, existsSync, readdirSync, rmSync, statSync, truncateSync} from 'node:fs'
 import {join} from 'node:path'
 
-/** What a data folder keeps, by the names of its files. */
+/** The stores of a data folder, by the names of their files. */
 export const STORES = {
   warehouse: ['warehouse.duckdb', 'warehouse.duckdb.wal'],
   state: ['state.sqlite', 'state.sqlite-wal', 'state.sqlite-shm'],
@@ -19,7 +19,7 @@ export type Loss = readonly (readonly [Store, Damage])[]
 
 export const nameOf = (loss: Loss): string => loss.map(([store, damage]) => `${store} ${damage}`).join(', ')
 
-/** Does to a data folder what a loss says, with the stores of two other folders. */
+/** Applies a loss to a data folder, with the stores of two other folders. */
 export function damage(root: string, loss: Loss, from: {yesterday: string; other: string}): void {
   for (const [store, how] of loss) {
     if (how === "yesterday's") putStore(store, from.yesterday, root)
@@ -29,7 +29,7 @@ export function damage(root: string, loss: Loss, from: {yesterday: string; other
   }
 }
 
-/** Replaces a store by that of another folder, which may have none. */
+/** Replaces a store with that of another folder, which may have none. */
 function putStore(store: Store, from: string, to: string): void {
   for (const name of STORES[store]) {
     remove(join(to, name))
@@ -40,7 +40,7 @@ function putStore(store: Store, from: string, to: string): void {
 
 const remove = (path: string) => rmSync(path, {recursive: true, force: true})
 
-/** Cuts the last file of a folder, or the file, to two thirds. */
+/** Cuts a file, or the last file of a folder, to two thirds. */
 function cutShort(path: string): void {
   if (!existsSync(path)) return
   const isFolder = statSync(path).isDirectory()

@@ -1,14 +1,14 @@
 import fs from 'node:fs'
 import {syncBuiltinESMExports} from 'node:module'
 
-/** An error of the system as file operations throw it. */
+/** A system error as file operations throw it. */
 export type FileErrorCode = 'EIO' | 'ENOSPC'
 
-/** Lets file operations of this process fail. */
+/** Makes file operations of this process fail. */
 export interface FailingFiles {
-  /** Counts from 0 again and lets the nth operation fail, or every one from it on. */
+  /** Counts from 0 again and makes the nth operation fail, or every one from it on. */
   arm(nth: number, code: FileErrorCode, isForEver: boolean): void
-  /** Lets all of them through; returns how many there were. */
+  /** Lets all of them succeed; returns how many there were. */
   disarm(): number
 }
 
@@ -36,7 +36,7 @@ const CHANGING = [
   'cp',
   'open',
 ]
-/** Those of an open file. */
+/** The same on an open file. */
 const CHANGING_OPEN = ['write', 'sync', 'datasync', 'truncate']
 
 /** Writes half of what `write` of an open file was given, then fails. */
@@ -56,10 +56,10 @@ function isOperation(value: unknown): value is Operation {
 }
 
 /**
- * Replaces, in this process, the functions of `node:fs` and `node:fs/promises` that change files, and those of open files. One that fails while
- * it writes or copies leaves half of the file behind, as a real disk does.
+ * Replaces, in this process, the functions of `node:fs` and `node:fs/promises` that change files, and those of open files.
+ * A failing write or copy leaves half of the file behind, as a real disk does.
  *
- * What DuckDB and SQLite write is native and passes by: full disks for them are in test/cli/storage.test.ts.
+ * DuckDB and SQLite write natively and bypass this: test/cli/storage.test.ts tests full disks for them.
  */
 export async function installFailingFiles(): Promise<FailingFiles> {
   const {writeFileSync, readFileSync} = fs

@@ -22,7 +22,7 @@ const WALKS = 5
 const normalise = createNormaliser(dealStream)
 const amountIndex = dealStream.columns.findIndex(({name}) => name === dealStream.amountColumn)
 
-/** Reads a spoilt page as a walk would; undefined where it is refused in words of ours. */
+/** Reads a spoilt page as a walk would; undefined if it is refused with one of our errors. */
 function readSpoilt(text: string, tally: Tally): unknown[] | undefined {
   const body: unknown = JSON.parse(text)
   tally.add('pages')
@@ -35,7 +35,7 @@ function readSpoilt(text: string, tally: Tally): unknown[] | undefined {
   }
 }
 
-/** The pages of one walk; where absence is to be concluded, none with an id that cannot be read. */
+/** The pages of one walk; if it is to prove absence, every id in them is readable. */
 function drawPages(random: Random, tally: Tally): unknown[][] {
   const keepsIds = random.chance(0.6)
   const pages: unknown[][] = []
@@ -48,14 +48,14 @@ function drawPages(random: Random, tally: Tally): unknown[][] {
   return pages
 }
 
-/** A deal as it must be known. */
+/** The expected state of a deal. */
 interface Known {
   kind: 'seen' | 'missing' | 'vanished'
   cents: bigint
   walk: number
 }
 
-/** Applies a walk by the rules, without SQL; says what its certificate must say. */
+/** Applies a walk by the rules, without SQL; returns the expected certificate. */
 function applyByHand(
   known: Map<string, Known>,
   pages: readonly NormalisedPage[],
@@ -101,8 +101,8 @@ async function requireKnown(db: Database, known: ReadonlyMap<string, Known>): Pr
 }
 
 /**
- * Feeds spoilt pages to everything between the answer and the warehouse. Whatever stands in them, a page is refused in
- * words of ours or stored; every certificate and every state is what the rules say, to the cent.
+ * Feeds spoilt pages to everything between the answer and the warehouse. Whatever a page contains, it is stored or refused with
+ * one of our errors; every certificate and every state follows the rules, to the cent.
  *
  * A run is {@link PAGES_PER_RUN} pages in a few walks of one warehouse.
  */

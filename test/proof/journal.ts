@@ -27,7 +27,7 @@ type Step =
   | {do: 'map' | 'remap'; codes: [string, string]}
   | {do: 'export'; back: number}
   | {do: 'close' | 'reopen'}
-  /** Loses both databases; the copy from before the last run comes back, and the books may be brought up to it. */
+  /** Loses both databases; the copy from before the last run is restored, and the books may be trued up to it. */
   | {do: 'recover'; truesUp: boolean}
 
 const deal = fc.record({
@@ -102,7 +102,7 @@ async function recover(books: Books, {truesUp}: {truesUp: boolean}, day: string)
   if (truesUp) await trueUp(books.config, {isIssued: true, why: null}, books.at(addDays(day, 1)))
 }
 
-/** Cents by deal and account, nothing where they cancel out. */
+/** Cents by deal and account, without those that cancel out. */
 function sumByDeal(lines: readonly JournalLine[]): Record<string, bigint> {
   const sums: Record<string, bigint> = {}
   for (const {event, deal_id, account_code, debit, credit} of lines) {
@@ -131,7 +131,7 @@ async function live(one: Step[], tally: Tally): Promise<void> {
       await take(books, next, day)
       tally.add(next.do)
     } catch (error) {
-      // Out of order, not finished, nothing to move: refused, and nothing changed.
+      // Out of order, unfinished, or nothing to move: refused without any change.
       if (!(error instanceof LoantapeError) || error.exitCode !== 2) throw error
       tally.add('refused')
     }
@@ -154,7 +154,7 @@ async function live(one: Step[], tally: Tally): Promise<void> {
   assert.deepEqual(books.sumBatches('xero', ''), sumByAccount(all), 'all batches together')
 }
 
-/** A run: months of random walks, later knowledge, mappings, exports, closings, reopenings and moves of balances. */
+/** A run: months of random walks, late knowledge, mappings, exports, closings, reopenings and true-ups. */
 export async function proveJournal(request: ProofRequest): Promise<Proved> {
   const tally = createTally()
   await runAll({name: 'journal'}, request, async (_run, random) => {

@@ -22,14 +22,14 @@ const KILL_AT = fileURLToPath(new URL('../support/kill-at.ts', import.meta.url))
 const COMMAND = fileURLToPath(new URL('./world/killed-command.ts', import.meta.url))
 const NOW = '2026-03-02T23:30:00Z'
 
-/** A command that does something for good, and the folder that it is run in. */
+/** A command with permanent effect, and the folder it runs in. */
 interface Deed {
   command: string
-  /** Copied with the key of tapes beside it. */
+  /** Copied together with the tape key. */
   folder: string
-  /** How it ends once it is done. */
+  /** The error it ends with if it is already done. */
   refusal?: string
-  /** What a person does next where the command must not be repeated. */
+  /** What a person does next if the command must not be repeated. */
   next?: readonly string[]
   isMended?: boolean
 }
@@ -52,16 +52,16 @@ export const DEEDS = [
   'walk taken back',
 ] as const
 
-/** Of these there is nothing to compare with before they are done. */
+/** Before these there is nothing readable to compare with. */
 const UNREADABLE_BEFORE: readonly (typeof DEEDS)[number][] = ['restored', 'rebuilt']
 
-/** One deed and the write before which it is killed. */
+/** One deed, and the write before which it is killed. */
 interface Case {
   name: (typeof DEEDS)[number]
   nth: number
 }
 
-/** A lender told up to the moment before each deed. */
+/** A lender's history up to the moment before each deed. */
 async function tellLender(lab: Lab): Promise<Record<(typeof DEEDS)[number], Deed>> {
   const {store} = lab.service
   const root = dirname(lab.folder.root)
@@ -184,7 +184,7 @@ const envOf = (dir: string) => ({
   LOANTAPE_NOW: NOW,
 })
 
-/** Runs a deed as a process of its own, killed before the nth write; how many writes there were where it came to its end. */
+/** Runs a deed in a separate process, killed before the nth write; returns the number of writes if it finished. */
 async function runKilled(
   lab: Lab,
   dir: string,
@@ -208,7 +208,7 @@ async function runKilled(
   return Number(readFileSync(counted, 'utf8'))
 }
 
-/** What a person does when the command died: it is run again, and may say that it is done. */
+/** What a person does after a crash: runs the command again, which may say that it is done. */
 async function finish(lab: Lab, dir: string, {command, refusal, next, isMended}: Deed): Promise<void> {
   const env = {...envOf(dir)}
   const run = async (line: string): Promise<Ended> => {
@@ -227,7 +227,7 @@ async function finish(lab: Lab, dir: string, {command, refusal, next, isMended}:
   }
 }
 
-/** What was done for good, without what differs from one time to the other. */
+/** The permanent effects, without what differs from one run to another. */
 async function readDone(folder: DataFolder): Promise<unknown> {
   using stateDb = openStateDb(folder.stateDb)
   const files = listTapeFiles(folder)
@@ -255,22 +255,22 @@ async function readDone(folder: DataFolder): Promise<unknown> {
   }
 }
 
-/** What was done, once everything in the folder is as the tapes say. */
+/** The permanent effects, once the whole folder agrees with its tapes. */
 async function judge(lab: Lab, dir: string, {isMended}: Deed): Promise<unknown> {
   const folder = dataFolderAt(join(dir, 'data'))
-  // What was read by another schema, no rebuild repeats.
+  // A rebuild does not repeat what another schema read.
   const {code, stdout} = await lab.run(isMended ? ['verify'] : ['verify', '--rebuild'], envOf(dir))
   assert.equal(code, 0, stdout)
   await requireWholeFiles(folder)
-  // Builds wait for the next release, which removes them.
+  // Unfinished builds wait for the next release, which removes them.
   const left = listLeftovers(folder).filter((path) => !path.startsWith('releases/.building-'))
   assert.deepEqual(left, [])
   return await readDone(folder)
 }
 
 /**
- * Kills each command that does something for good before each of its writes, of files and of databases; then it is run again. What was
- * done is done once, and all of it.
+ * Kills each command with permanent effect before each of its writes, to files and databases, then runs it again. Its effect is
+ * there once, and complete.
  *
  * A run is one such case, in an order drawn from the seed; there are no more runs than cases.
  */

@@ -11,7 +11,7 @@ import {aDeal, createLab, type Lab, startProcess} from '../support/lab.ts'
 import {createTally, type ProofRequest, type Proved, runAll, type Tally} from './proof.ts'
 import {listLeftovers, readPortfolio, requireSoundWarehouse, requireWholeFiles} from './soundness.ts'
 
-/** The points of a run and of the exports after it, in their order. */
+/** The points of a run and of the exports after it, in order. */
 const KILL_STEPS: readonly string[] = [...RUN_STEPS, 'csv exported', 'parquet exported']
 
 const KILLED_RUN = fileURLToPath(new URL('./killed-run.ts', import.meta.url))
@@ -22,13 +22,13 @@ const STREAMS = 'deals,borrowers,documents'
 /** Where a process is killed: at a named point, or after this share of a run's time. */
 type Kill = {step: string; nth: number} | {share: number}
 
-/** What is killed beside what every proof asks for. */
+/** What is killed, besides what every proof requests. */
 export interface KillRequest extends ProofRequest {
   /** The named points, all by default. */
   points?: readonly string[]
-  /** Kills at random moments on the second day, two by default; what they meet depends on the machine. */
+  /** Kills at random moments on the second day, two by default; what they hit depends on the machine. */
   randomKills?: number
-  /** What releases hold, as `--select` names it; everything by default. */
+  /** The tables of a release, as `--select` names them; all by default. */
   tables?: string
   /** A multiple of 60; 300 by default. */
   deals?: number
@@ -44,7 +44,7 @@ function planKills(
   const named = ofRun.flatMap((step): Kill[] => {
     if (step === 'pages stored') return [{step, nth: random.integer(1, PAGE_GROUPS)}]
     if (step !== 'lists stored') return [{step, nth: 1}]
-    // The stream whose lists were stored is then the second to be applied, after the deals.
+    // The stream whose lists were stored is then the second one applied, after the deals.
     return [
       {step, nth: random.integer(1, 2)},
       {step: 'changes applied', nth: 2},
@@ -54,7 +54,7 @@ function planKills(
   return [named, shares.map((share): Kill => ({share}))].filter((kills) => kills.length > 0)
 }
 
-/** New, changed and deleted deals, so that every phase of the day's run has something to do. */
+/** New, changed and deleted deals, so that every phase of the day's run has work. */
 function passDay(store: DealStore, day: number, random: Random): void {
   store.transaction(() => {
     for (const id of store.ids()) {
@@ -64,7 +64,7 @@ function passDay(store: DealStore, day: number, random: Random): void {
       if (chance < 0.01) store.remove(id)
       else if (chance < 0.04) store.update(id, {loanAmountCents: deal.loanAmountCents + 12_345n})
       else if (chance < 0.08) store.update(id, {status: 'funded'})
-      // A value shows in no list row: the address, which does, makes every run ask for it on the same day.
+      // No list row shows a value; the address, which it does show, makes every run ask for it on the same day.
       else if (chance < 0.12) {
         const propertyAddress = `${random.integer(1, 999)} Elm St, Austin, TX 78701`
         store.update(id, {propertyAddress, propertyValueCents: BigInt(random.integer(1, 9_999_999_99))})
@@ -74,7 +74,7 @@ function passDay(store: DealStore, day: number, random: Random): void {
   })
 }
 
-/** What is killed, and what it is measured by. */
+/** What is killed, and what it is measured against. */
 interface Trial {
   lab: Lab
   folder: DataFolder
@@ -84,7 +84,7 @@ interface Trial {
   steps: Set<string>
 }
 
-/** Runs to the kill, or to the end where the process is faster. */
+/** Runs until killed, or to the end if the process is faster. */
 async function runUntilKilled(trial: Trial, kill: Kill, runMs: number): Promise<void> {
   const settings: Record<string, string> =
     'step' in kill ? {KILL_STEP: kill.step, KILL_NTH: String(kill.nth)} : {}
@@ -119,7 +119,7 @@ async function runToEnd(
   return {runMs: performance.now() - startedAt, outcome}
 }
 
-/** What died leaves nothing behind; only builds may wait for the next release, which removes them. */
+/** A crash leaves nothing behind except builds, which wait for the next release to remove them. */
 function requireTidy(folder: DataFolder, outcome: SyncResult['outcome']): void {
   const left = listLeftovers(folder)
   assert.deepEqual(
@@ -129,19 +129,18 @@ function requireTidy(folder: DataFolder, outcome: SyncResult['outcome']): void {
 }
 
 /**
- * Kills syncs at every named point and at random moments, several times on one folder and over several days, and
- * completes each day afterwards. What then stands there is what a folder that nobody disturbed holds; nothing under a
- * final name is ever torn; the warehouse is sound after every kill.
+ * Kills syncs at every named point and at random moments, several times on one folder and over several days, and completes
+ * each day afterwards. The result equals that of an undisturbed folder; nothing under a final name is ever torn; the warehouse
+ * is sound after every kill.
  *
- * A run is one folder: every second named point, or those that are asked for, on the first day, random moments on the
- * second.
+ * A run is one folder: every second named point, or the requested ones, on the first day, random moments on the second.
  */
 export async function proveKill(request: KillRequest): Promise<Proved> {
   const {tables = 'all', deals = 300} = request
   const pageSize = deals / PAGES
   const tally = createTally()
   const steps = new Set<string>()
-  // As many side by side as the machine for which the suite is measured has cores.
+  // As many in parallel as the machine the suite is measured on has cores.
   await runAll({name: 'kill', atOnce: 2}, request, async (run, random) => {
     await using lab = await createLab({tables})
     const {store} = lab.service

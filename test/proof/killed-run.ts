@@ -1,6 +1,6 @@
 /**
- * A process of its own that syncs and exports, and kills itself at a named point: at the `KILL_NTH` time that it
- * reaches `KILL_STEP`. Its release holds `KILL_TABLES`. It says `ready` when nothing but the run is left to do.
+ * A separate process that syncs and exports, and kills itself the `KILL_NTH` time it reaches `KILL_STEP`.
+ * Its release holds `KILL_TABLES`. It prints `ready` when only the run is left to do.
  */
 import {createCli} from '../../src/cli/context.ts'
 import {readConfig} from '../../src/cli/read-config.ts'

@@ -20,7 +20,7 @@ const REJECTED_SHARE = 0.008
 const LARGEST_NUMBER_CENTS = 7_000_000_000_000_000n
 const LARGEST_CENTS = 999_999_999_999_999_999n
 
-/** An amount as it stands in the JSON; `cents` is null where it is none that can be read. */
+/** An amount as written in the JSON; `cents` is null if it is unreadable. */
 interface WireAmount {
   text: string
   cents: bigint | null
@@ -33,7 +33,7 @@ function drawBelow(random: Random, most: bigint): bigint {
 
 function drawCents(random: Random): bigint {
   switch (random.integer(0, 6)) {
-    // 0.10, 0.20, 0.70, …: their binary sums are not what they seem.
+    // 0.10, 0.20, 0.70, …: their binary sums are inexact.
     case 0:
       return BigInt(random.integer(0, 99)) * 10n
     case 1:
@@ -65,7 +65,7 @@ const REJECTED: [string, ...string[]] = [
   '[1]',
 ]
 
-/** The ways in which one amount can be written; a number only where its cents survive `JSON.parse`. */
+/** The ways to write one amount; as a number only if its cents survive `JSON.parse`. */
 function drawAmount(random: Random): WireAmount {
   if (random.chance(REJECTED_SHARE)) return {text: random.pick(REJECTED), cents: null}
   const cents = drawCents(random)
@@ -78,7 +78,7 @@ function drawAmount(random: Random): WireAmount {
   return {text: isNumber ? random.pick([plain, short, `${plain}0`]) : random.pick(asText), cents}
 }
 
-/** One deal on the wire and what must be read from it. */
+/** One deal on the wire and the expected reading. */
 interface WireDeal {
   id: string
   text: string
@@ -120,7 +120,7 @@ function readCsvColumns(path: string, names: readonly string[]): string[][] {
   const [header = '', ...lines] = readFileSync(path, 'utf8').trimEnd().split('\n')
   const indexes = names.map((name) => header.split(',').indexOf(name))
   return lines.map((line) => {
-    // The address alone holds commas, in quotes.
+    // Only the address contains commas, in quotes.
     const cells = line.replace(/"[^"]*"/g, 'quoted').split(',')
     return indexes.map((index) => cells[index] ?? '')
   })
@@ -166,8 +166,8 @@ async function judge(data: TestFolder, deals: readonly WireDeal[], batchDir: str
 }
 
 /**
- * Sends random amounts, as numbers and as texts, through walk, warehouse, release and CSV, and compares each of them
- * and every total with sums over whole cents.
+ * Sends random amounts, as numbers and as texts, through walk, warehouse, release and CSV, and compares each of them and every
+ * total with sums in whole cents.
  *
  * A run is one portfolio of 400 deals, from the wire to the files.
  */

@@ -8,19 +8,19 @@ import {startSpoiltService} from '../support/spoilt-service.ts'
 /** A source whose deals can be changed while it is walked. */
 export interface MovingSource extends AsyncDisposable {
   url: string
-  /** Every deal there is now. */
+  /** All deals it has now. */
   all(): StoredDeal[]
   insert(deal: StoredDeal): void
   update(id: string, change: DealChange): void
   remove(id: string): void
-  /** Called after what an answer holds has been fixed and before it is sent. */
+  /** Called after an answer's content is fixed and before it is sent. */
   onAnswer: () => void
 }
 
-/** What a client of a moving source says it is. */
+/** The key that clients of a moving source use. */
 export const MOVING_KEY = 'sk_test_moving'
 
-/** The local service: it pages by key, so that no change shifts a page. */
+/** The local service: it pages by key, so no change shifts a page. */
 export async function startKeysetSource(): Promise<MovingSource> {
   const service = await startSpoiltService({apiKeys: [MOVING_KEY], clock: realClock})
   const {store} = service
@@ -46,8 +46,8 @@ export async function startKeysetSource(): Promise<MovingSource> {
 }
 
 /**
- * A source that pages by offset over a list in no lasting order: new deals stand anywhere, a changed deal may move, and
- * every insert and delete shifts the pages behind it, so that a walk meets a deal twice or never.
+ * A source that pages by offset over an unordered list: new deals appear anywhere, a changed deal may move, and every insert and
+ * delete shifts the pages after it, so a walk meets a deal twice or never.
  */
 export async function startOffsetSource(random: Random): Promise<MovingSource> {
   const deals: StoredDeal[] = []

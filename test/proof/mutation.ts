@@ -3,7 +3,7 @@ import type {Random} from '../../src/service/portfolio.ts'
 /** Anything JSON can say, and {@link Raw} text. */
 type Json = null | boolean | number | string | Json[] | {[name: string]: Json}
 
-/** Marks text that stands in the JSON as it is: numbers that no JavaScript number is. */
+/** Marks text to be put into the JSON verbatim: numbers JavaScript cannot represent. */
 const raw = (text: string) => `\u0001raw:${text}\u0001`
 const RAW = /"\\u0001raw:([^"\\]*)\\u0001"/g
 
@@ -107,7 +107,7 @@ function isContainer(value: Json | undefined): value is Container {
   return typeof value === 'object' && value !== null
 }
 
-/** Every place of a body: the containers below it, itself among them. */
+/** Every place in a body: itself and the containers inside it. */
 function listContainers(body: Json): Container[] {
   if (!isContainer(body)) return []
   return [body, ...Object.values(body).flatMap(listContainers)]
@@ -183,8 +183,8 @@ function mutate(body: Json, random: Random, isAllowed: (place: Container) => boo
 }
 
 /**
- * One page of a list as JSON text: valid, then changed in up to three places: types, fields dropped, renamed and
- * doubled, numbers no amount can be, texts of every kind, depth, another envelope, records repeated and cut off.
+ * One page of a list as JSON text: valid, then changed in up to three places: types, fields dropped, renamed and doubled,
+ * impossible amounts, texts of every kind, depth, another envelope, records repeated and cut off.
  */
 export function spoilPage(random: Random): string {
   const body: Json = {
@@ -193,7 +193,7 @@ export function spoilPage(random: Random): string {
     next_cursor: random.chance(0.9) ? random.text(8) : null,
   }
   const changes = random.integer(0, 3)
-  // Most pages keep their envelope: what is refused at once tells nothing about records.
+  // Most pages keep their envelope: an immediate refusal says nothing about records.
   const keepsEnvelope = random.chance(0.8)
   for (let done = 0; done < changes; done += 1)
     mutate(body, random, (place) => !keepsEnvelope || (place !== body && place !== body.data))

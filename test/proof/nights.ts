@@ -35,7 +35,7 @@ const NIGHTS = 6
 const FIRST_DAY = '2026-01-20'
 const DEALS = 80
 
-/** What the rows were made from does not tie out to a certificate: this one check has nothing to say here. */
+/** The source rows do not tie out to a certificate, so this check is replaced by an empty one. */
 const NO_BRIDGE = '-- Says nothing.\n-- severity: error\nselect walk_id from mart.run where false\n'
 
 const STATUSES = [
@@ -50,7 +50,7 @@ const STATUSES = [
 ] as const
 const PROGRAMS = ['bridge', 'dscr', null, undefined] as const
 
-/** A history as it grows: rows by raw table. */
+/** A growing history: rows by raw table. */
 interface Growing {
   random: Random
   seq: number
@@ -63,11 +63,11 @@ interface Growing {
 type Night = Record<string, Row[]>
 
 /**
- * Lets random histories grow night by night, and builds each night from the one before and from nothing: every published table must be
- * the same, byte by byte. Deals change, go missing and come back; records come late, are replayed or stay in quarantine; lists of
- * borrowers and documents change; clocks step back; days pass without a walk; the cache is lost or spoilt.
+ * Grows random histories night by night, and builds each night from the one before and from nothing: every published table must
+ * be the same, byte by byte. Deals change, go missing and come back; records come late, are replayed or stay in quarantine;
+ * lists of borrowers and documents change; clocks step back; days pass without a walk; the cache is lost or damaged.
  *
- * A run is one history of so many nights.
+ * A run is one history of several nights.
  */
 export async function proveNights({
   nights = NIGHTS,
@@ -85,7 +85,7 @@ export async function proveNights({
   return tally
 }
 
-/** A lender's folder, and a history in it that grows by a random night at a time. */
+/** A lender's folder whose history grows by one random night at a time. */
 export interface GrowingFolder {
   config: Config
   folder: DataFolder
@@ -93,7 +93,7 @@ export interface GrowingFolder {
   grow(): Promise<ReturnType<typeof createWorldAt>>
 }
 
-/** Makes a folder below `root` whose history is empty. */
+/** Makes a folder below `root` with an empty history. */
 export function createGrowingFolder(root: string, random: Random): GrowingFolder {
   const folder = dataFolderAt(join(root, 'data'))
   const sqlDir = join(root, 'sql')
@@ -145,12 +145,12 @@ async function live(
   note(await proveDealSet(root, config, random))
 }
 
-/** Half of the deals, as a set of the last release, have the tables of a whole build of a history that knows no others. */
+/** A set of half the deals of the last release has the same tables as a whole build of a history with only those deals. */
 async function proveDealSet(root: string, config: Config, random: Random): Promise<string> {
   const folder = dataFolderAt(config.dataDir)
   const release = requireRelease(folder)
   const models = readReleaseModels(release.dir) ?? []
-  // A release that is opened for readers reaches no other file.
+  // A release opened for readers can reach no other file.
   await using db = await openDatabase({
     attach: [
       {path: release.database, alias: 'release', readOnly: true},
@@ -178,7 +178,7 @@ async function proveDealSet(root: string, config: Config, random: Random): Promi
   }
   const {dir} = await buildRelease(
     {...config, dataDir: other.root, build: 'whole'},
-    // What was stored last may be of the other half alone.
+    // The last thing stored may concern the other half only.
     {asOf: release.manifest.as_of},
     createWorldAt(`${addDays(release.manifest.as_of, 1)}T04:00:00Z`),
   )
@@ -199,7 +199,7 @@ async function proveDealSet(root: string, config: Config, random: Random): Promi
 
 async function store(db: Database, night: Night, random: Random): Promise<void> {
   for (const [table, rows] of Object.entries(night)) await insertRows(db, table, rows)
-  // A history that was taken back and grew again is another, though all its rows were the same.
+  // A history that was undone and grew again is a different one, even if all its rows are the same.
   if (random.chance(0.03)) await db.run(`update history.raw.settle set history_id = history_id || 'x'`)
 }
 
@@ -359,7 +359,7 @@ function drawNight(growing: Growing, night: number): Night {
       ...stored,
       business_date: day,
       started_at: stamp(0),
-      // A clock that was set back ends a walk before what was seen already.
+      // A clock set back ends a walk before what was already seen.
       ended_at: earlier ? `${earlier.day} 00:30:00` : stamp(10),
       is_complete: night === 0 || random.chance(0.9),
       present_deals: DEALS,

@@ -17,18 +17,18 @@ const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
 const DAY_3 = '2026-02-04T23:30:00-05:00'
 const PAGE_SIZE = 10
-/** Every so many cases the run after the failure goes on to a release. */
+/** Every this many cases, the run after the failure continues to a release. */
 const RELEASE_EVERY = 12
-/** More requests than any run makes: a fault from the nth on is one for ever. */
+/** More requests than any run makes: a fault from the nth on is permanent. */
 const FOR_EVER = 5_000
 
-/** How an answer fails, and how a run must end when one page of the list fails so for ever. */
+/** How an answer fails, and how a run must end if one list page keeps failing that way. */
 interface Kind {
   name: string
   fault: Fault
   code: string
   exitCode: number
-  /** Trying again is no use: once is for ever. */
+  /** Retrying is no use: once is forever. */
   isFinal?: true
 }
 
@@ -77,7 +77,7 @@ const KINDS: readonly Kind[] = [
   {name: 'web page', fault: {kind: 'html'}, code: 'SOURCE_NOT_JSON', exitCode: 7},
 ]
 
-/** Which answer fails how. */
+/** Which answer fails, and how. */
 interface Case {
   kind: Kind
   nth: number
@@ -90,13 +90,13 @@ async function sync(lab: Lab, folder: DataFolder, now: string, stopAt?: RunStep)
     dataDir: folder.root,
     pageSize: PAGE_SIZE,
     maxWaitMinutes: 3,
-    // One after the other, so that the nth answer is the same in every run.
+    // One at a time, so that the nth answer is the same in every run.
     detailConcurrency: 1,
   }
   await syncDeals(config, {}, createQuickWorld({now, stopAt}))
 }
 
-/** Syncs up to the apply; says how it failed, if it did. */
+/** Syncs up to the apply; returns how it failed, if it did. */
 async function trySync(lab: Lab, folder: DataFolder): Promise<{code: string; exitCode: number} | undefined> {
   try {
     await sync(lab, folder, DAY_2, 'changes applied')
@@ -108,7 +108,7 @@ async function trySync(lab: Lab, folder: DataFolder): Promise<{code: string; exi
   throw new Error('the run went on behind the step at which it was to end')
 }
 
-/** The latest states in a warehouse that must be sound; `listed` leaves out what only a deal's own page says. */
+/** The latest states in a warehouse that must be sound; `listed` omits what only a deal's own page shows. */
 async function readHeads(folder: DataFolder): Promise<{listed: Row[]; all: Row[]}> {
   await using db = await openWarehouse(folder)
   await requireSound(db)
@@ -122,7 +122,7 @@ async function readHeads(folder: DataFolder): Promise<{listed: Row[]; all: Row[]
 
 type Heads = Awaited<ReturnType<typeof readHeads>>
 
-/** A folder after its first day, and a source that has moved on since. */
+/** A folder after its first day, and a source that has changed since. */
 async function prepare(lab: Lab): Promise<{pages: number; requests: number; before: Heads; after: Heads}> {
   const {store} = lab.service
   store.insert(someDeals(28))
@@ -152,9 +152,9 @@ function listCases(requests: number): Case[] {
 }
 
 /**
- * Lets the nth answer of a small run fail, for every n, in every way, once and for ever. A page that fails once is asked
- * for again; one that fails for ever ends the run with the code its kind stands for, and what was stored before stays;
- * the page of a single deal never ends a run. The next run makes of it what an undisturbed one does.
+ * Makes the nth answer of a small run fail, for every n, in every way, once and permanently. A page that fails once is
+ * retried; one that keeps failing ends the run with its kind's code, and stored data stays; the page of a single deal never
+ * ends a run. The next run reaches the same result as an undisturbed one.
  *
  * A run is one such case, in an order drawn from the seed; there are no more runs than cases.
  */
@@ -184,7 +184,7 @@ export async function proveNthAnswer(request: ProofRequest): Promise<Proved> {
     await untilStopped(sync(lab, folder, DAY_3, goesOn ? undefined : 'changes applied'))
     const heads = await readHeads(folder)
     assert.deepEqual(heads.listed, after.listed, `the run after: ${words}`)
-    // Where a deal's own page failed, what it alone says may come as late as the deal's turn in the rotation.
+    // If a deal's own page failed, what only that page shows may arrive as late as the deal's turn in the rotation.
     const isLate = nth > pages && (isForEver || kind.isFinal === true)
     if (!isLate) assert.deepEqual(heads.all, after.all, `the run after: ${words}`)
     else if (!isDeepStrictEqual(heads.all, after.all)) tally.add('details late')

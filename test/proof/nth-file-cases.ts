@@ -1,4 +1,4 @@
-/** A process of its own, whose file operations fail: proves the cases that nth-file.ts asks it for. */
+/** A separate process with failing file operations: proves the cases requested by nth-file.ts. */
 import assert from 'node:assert/strict'
 import {existsSync, rmSync} from 'node:fs'
 import {explainError, type LoantapeError} from '../../src/core/errors.ts'
@@ -13,10 +13,10 @@ import {readPortfolio, requireSoundWarehouse, requireWholeFiles} from './soundne
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
-/** The documented codes for a disk that fails: in the run, and where the folder itself is refused. */
+/** The documented codes for a failing disk: during the run, and if the folder itself is refused. */
 const CODES: Record<FileErrorCode, string> = {EIO: 'DISK_FAULT', ENOSPC: 'DISK_FULL'}
 
-/** Which file operation fails how, in a folder that is new or has been filled on the day before. */
+/** Which file operation fails, and how, in a new folder or one filled on the day before. */
 interface Case {
   isNew: boolean
   nth: number
@@ -33,7 +33,7 @@ async function runDay(lab: Lab, folder: DataFolder): Promise<void> {
   await exportRelease(config, {profiles: ['csv', 'parquet']}, world)
 }
 
-/** Runs while files fail; says how the run failed, if it did, and how many operations there were. */
+/** Runs while files fail; returns how the run failed, if it did, and how many operations there were. */
 async function runFailing(
   files: FailingFiles,
   one: Case,

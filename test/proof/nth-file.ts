@@ -13,12 +13,12 @@ const lineSchema = z.union([
 ])
 
 /**
- * Lets the nth file operation of a sync and its exports fail, for every n, with EIO and ENOSPC, once and for ever, in a
- * new folder and in a filled one. The run ends with a documented code and clear words, nothing under a final name is
- * torn, the warehouse is sound, and the next run makes of it what an undisturbed one does.
+ * Makes the nth file operation of a sync and its exports fail, for every n, with EIO and ENOSPC, once and permanently, in a new
+ * folder and in a filled one. The run ends with a documented code and a clear message, nothing under a final name is torn, the
+ * warehouse is sound, and the next run reaches the same result as an undisturbed one.
  *
- * A run is one such case, in an order drawn from the seed; there are no more runs than cases. All of them run in one
- * process of their own, because the functions of `node:fs` are replaced there.
+ * A run is one such case, in an order drawn from the seed; there are no more runs than cases. All of them run in one separate
+ * process, because the functions of `node:fs` are replaced there.
  */
 export async function proveNthFile(request: ProofRequest & {tables?: string | undefined}): Promise<Proved> {
   const {onRun, ...asked} = request

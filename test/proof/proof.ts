@@ -1,30 +1,30 @@
 import {createRandom, type Random} from '../../src/service/portfolio.ts'
 
-/** How long and with which numbers a proof runs. */
+/** How long and with which seed a proof runs. */
 export interface ProofRequest {
-  /** How many runs; what one is, each proof says. */
+  /** How many runs; each proof defines what a run is. */
   runs: number
   seed: string
   /** The first run, from 0; with `runs` 1 it replays a single one. */
   first?: number
-  /** Is told how far the proof has got. */
+  /** Called with the proof's progress. */
   onRun?: (run: number) => void
 }
 
-/** What a proof came to. */
+/** The result of a proof. */
 export interface Proved {
-  /** What was counted, by name. */
+  /** Counts by name. */
   figures: Record<string, number>
 }
 
-/** Shows that a promise holds under many random or many possible disturbances; throws at the first one that breaks it. */
+/** Shows that a promise holds under many random or possible disturbances; throws at the first that breaks it. */
 export type Proof = (request: ProofRequest) => Promise<Proved>
 
-/** Something to do again and again; each run draws from random numbers of its own, so that it can be replayed alone. */
+/** One repetition of a proof; each run draws its own random numbers, so it can be replayed alone. */
 type Run = (run: number, random: Random) => Promise<void>
 
 /**
- * Runs `work` so often, `atOnce` side by side.
+ * Runs `work` the requested number of times, `atOnce` in parallel.
  *
  * @throws Error that names the run and how to replay it
  */

@@ -4,23 +4,23 @@ import {createSilentLog} from '../../src/core/log.ts'
 import type {RunStep, World} from '../../src/core/types.ts'
 import {COMPILED, FEW_TABLES} from '../support/data.ts'
 
-/** Thrown at the step at which a run was to end. */
+/** Thrown at the step where a run was to end. */
 export class Stopped extends Error {}
 
-/** What `readPortfolio` reads. */
+/** The tables `readPortfolio` reads. */
 export const PORTFOLIO_TABLES: string = `${FEW_TABLES} +core.borrower +core.document`
 
 /** A world for runs in this process. */
 export interface QuickWorld {
-  /** The business clock: an instant, ISO 8601, or ms that move on by 10 with each look. */
+  /** The business clock: an instant, ISO 8601, or ms that advance by 10 with each reading. */
   now: string | {from: number}
-  /** The run ends here, with {@link Stopped}: it saves what follows, such as the release. */
+  /** The run ends here, with {@link Stopped}, to save the rest, such as the release. */
   stopAt?: RunStep | undefined
-  /** What a release holds, as `--select` names it: `PORTFOLIO_TABLES` by default, `all` for everything. */
+  /** The tables of a release, as `--select` names them: `PORTFOLIO_TABLES` by default, or `all`. */
   tables?: string | undefined
 }
 
-/** Creates a world in which waiting takes no time: what would be waited is added to the real clock. */
+/** Creates a world in which waiting takes no time: a wait is added to the real clock instead. */
 export function createQuickWorld({now, stopAt, tables = PORTFOLIO_TABLES}: QuickWorld): World {
   let skippedMs = 0
   let instant = typeof now === 'string' ? Date.parse(now) : now.from
@@ -51,7 +51,7 @@ export function createQuickWorld({now, stopAt, tables = PORTFOLIO_TABLES}: Quick
   }
 }
 
-/** Waits for a run that may end at the step it was to end at. */
+/** Waits for a run that may end at its stop step. */
 export async function untilStopped(run: Promise<unknown>): Promise<void> {
   try {
     await run

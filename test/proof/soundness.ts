@@ -9,7 +9,7 @@ import {openRelease, readRelease, requireRelease} from '../../src/store/release.
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {anyRow} from '../support/data.ts'
 
-/** What must hold of a warehouse at any time between two runs, as SQL that returns what is wrong. */
+/** What must hold for a warehouse at any time between two runs, as SQL that returns violations. */
 const INVARIANTS: Record<string, string> = {
   'every applied walk explains its records and the present deals to the cent': `
     select * from warehouse.raw.walk
@@ -48,14 +48,14 @@ const INVARIANTS: Record<string, string> = {
     select walk_id from warehouse.raw.walk where state not in ('applied', 'refused', 'abandoned')`,
 }
 
-/** Fails when an invariant of the open warehouse does not hold. */
+/** Fails if an invariant of the open warehouse is violated. */
 export async function requireSound(db: Database): Promise<void> {
   for (const [promise, sql] of Object.entries(INVARIANTS)) {
     assert.deepEqual(await db.all(anyRow, sql), [], promise)
   }
 }
 
-/** Fails when an invariant of the warehouse in a folder does not hold. */
+/** Fails if an invariant of a folder's warehouse is violated. */
 export async function requireSoundWarehouse(folder: DataFolder): Promise<void> {
   await using db = await openWarehouse(folder)
   await requireSound(db)
@@ -65,7 +65,7 @@ const batchManifest = z.object({
   files: z.array(z.object({name: z.string(), bytes: z.number(), sha256: z.string()})),
 })
 
-/** Fails when something under the final name of a release or a batch is not whole. */
+/** Fails if anything under the final name of a release or batch is incomplete. */
 export async function requireWholeFiles(folder: DataFolder): Promise<void> {
   for (const dir of listFinal(folder.releases)) {
     const release = readRelease(dir)
@@ -83,7 +83,7 @@ export async function requireWholeFiles(folder: DataFolder): Promise<void> {
   if (existsSync(folder.releases) && readdirSync(folder.root).includes('current')) requireRelease(folder)
 }
 
-/** The entries of a folder that bear a final name. */
+/** The entries of a folder that have a final name. */
 function listFinal(dir: string): string[] {
   if (!existsSync(dir)) return []
   return readdirSync(dir)
@@ -98,7 +98,7 @@ export function listLeftovers(folder: DataFolder): string[] {
   )
 }
 
-/** What the deals of the current release are and were, without instants and ids of walks. */
+/** The deals of the current release and their history, without instants and walk ids. */
 export async function readPortfolio(folder: DataFolder): Promise<unknown[]> {
   await using db = await openRelease(requireRelease(folder))
   return [

@@ -2,7 +2,7 @@ import {expect, test} from 'vitest'
 import {nameOf} from './damage.ts'
 import {createLenders, LOSSES} from './stores.ts'
 
-/** Of those whose outcome was wrong once, and that no other test plays, one that goes on and those that are refused. */
+/** Losses whose outcome was once wrong and that no other test plays: one that continues, and some that are refused. */
 const SHORT = [
   'state lost',
   "state yesterday's, tapes yesterday's",

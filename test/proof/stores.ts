@@ -11,7 +11,7 @@ import {createTally, type ProofRequest, type Proved, runAll} from './proof.ts'
 
 const singles: Loss[] = STORE_NAMES.flatMap((store) => DAMAGES.map((how) => [[store, how] as const]))
 
-/** Every store alone, then every two of them. */
+/** Every store alone, then every pair. */
 export const LOSSES: readonly Loss[] = [
   ...singles,
   ...singles.flatMap((one) =>
@@ -19,10 +19,10 @@ export const LOSSES: readonly Loss[] = [
   ),
 ]
 
-/** What a loss came to. */
+/** The outcome of a loss. */
 export interface Played {
   loss: Loss
-  /** What the first command that refused said; null where all went on. */
+  /** The message of the first command that refused; null if all succeeded. */
   refused: {command: string; code: string; message: string} | null
 }
 
@@ -31,12 +31,12 @@ const refusal = z.object({error: z.object({code: z.string(), message: z.string()
 const NIGHTS = ['2026-01-30', '2026-01-31', '2026-02-02', '2026-03-02'] as const
 const DEALS = 12
 
-/** Two lenders under one key of tapes, each with three nights; `yesterday` is the folder before the third. */
+/** Two lenders under one tape key, each with three nights; `yesterday` is the folder before the third. */
 export interface Lenders extends AsyncDisposable {
   play(loss: Loss): Promise<Played>
 }
 
-/** Tells the two lenders' three nights. */
+/** Plays the two lenders' three nights. */
 export async function createLenders(): Promise<Lenders> {
   const lab = await createLab({tables: BOOK_TABLES})
   const other = await createLab({tables: BOOK_TABLES})
@@ -69,7 +69,7 @@ export async function createLenders(): Promise<Lenders> {
   }
 }
 
-/** What every batch that was ever handed out says, by the number of its entry: an importer takes each once. */
+/** The lines of every batch ever issued, by entry number: an importer takes each once. */
 type Imported = Map<string, ImportedLine[]>
 
 function readBooks(lab: Lab, imported: Imported = new Map()): Imported {
@@ -92,7 +92,7 @@ function balanceOf(imported: Imported): Record<string, bigint> {
   )
 }
 
-/** The same by the source itself: nothing was funded at the first walk. */
+/** The same according to the source itself: nothing was funded at the first walk. */
 function expectedOf(lab: Lab): Record<string, bigint> {
   const funded = lab.service.store.list({status: 'funded', limit: 1000})
   return Object.fromEntries(funded.map(({id, loanAmountCents}) => [id, loanAmountCents] as const).sort())
@@ -130,7 +130,7 @@ async function runAllOf(
 const run = (lab: Lab, env: Record<string, string>, day: string, command: string): Promise<Ended> =>
   lab.run([...command.split(' '), '--json'], {...env, LOANTAPE_NOW: `${day}T23:30:00Z`})
 
-/** What an operator and an accountant do next: the night, each month, a closing; what is not refused of it is imported. */
+/** What an operator and an accountant do next: the night, each month, a closing; whatever is issued gets imported. */
 const NEXT = [
   'sync',
   'export xero --period 2026-02',
@@ -139,7 +139,7 @@ const NEXT = [
   'period close 2026-02',
 ]
 
-/** Does all of it, until a command refuses. */
+/** Does all of it until a command refuses. */
 async function goOn(lab: Lab, env: Record<string, string>, imported: Imported): Promise<Played['refused']> {
   for (const command of NEXT) {
     const ended = await run(lab, env, NIGHTS[3], command)
@@ -152,12 +152,12 @@ async function goOn(lab: Lab, env: Record<string, string>, imported: Imported): 
   return null
 }
 
-/** Where the whole proof writes what it saw. */
+/** Where the full proof writes its results. */
 const PAGE = join(import.meta.dirname, '../../docs/lost-stores.md')
 
 /**
- * Plays losses, each from the same three nights on: books equal the source's to the cent, or a command refuses by name. Played whole it
- * writes the page that says what is lost when.
+ * Plays losses, each starting from the same three nights: either the books equal the source's to the cent, or a command names
+ * the store and refuses. The full proof writes the page that says what is lost when.
  */
 export async function proveStores(request: ProofRequest): Promise<Proved> {
   const tally = createTally()
@@ -173,7 +173,7 @@ export async function proveStores(request: ProofRequest): Promise<Proved> {
   return {figures: tally.figures}
 }
 
-/** What a store is called on the page. */
+/** The name of a store on the page. */
 const NAMES: Record<Store, string> = {
   warehouse: '`warehouse.duckdb`',
   state: '`state.sqlite`',
@@ -182,7 +182,7 @@ const NAMES: Record<Store, string> = {
   exports: '`exports/`',
 }
 
-/** What the page says of a loss: that the next commands go on, or the code of the error and the store that it names. */
+/** The page's words for a loss: the next commands succeed, or the error code and the store it names. */
 function describePlayed({refused}: Played): string {
   if (refused === null) return 'goes on, books right'
   const [, store] = /data', ([\w.]+):/.exec(refused.message) ?? []

@@ -16,9 +16,9 @@ export interface WorldRequest extends ProofRequest {
 }
 
 /**
- * Lives stories of a lender, each drawn from a seed: a source that changes, fails and lies, a clock that steps, kills,
- * closings, mappings. After every run an oracle that knows what the source said to each request, and nothing of the
- * product, compares tables and books. A story that fails is shrunk and told as commands.
+ * Plays stories of a lender, each drawn from a seed: a source that changes, fails and lies, a clock that steps, kills, closings,
+ * mappings. After every run an oracle that knows the source's answer to each request, and nothing of the product, compares
+ * tables and books. A failing story is shrunk and printed as commands.
  *
  * A run is one story of `days` days.
  */

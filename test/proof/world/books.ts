@@ -6,12 +6,12 @@ import {ENDINGS, listLives} from './life.ts'
 import {dollars, isFirstOfDay, sum} from './tables.ts'
 import type {Truth, Walk} from './truth.ts'
 
-/** Numbers of accounts that are no receivable. */
+/** Account numbers that are not receivables. */
 const CLEARING = '1090'
 const ENDED = '1900'
 const OPENING = '3000'
 
-/** accounting.json with these numbers as receivable accounts by program; each account's name holds its number. */
+/** accounting.json with these numbers as receivable accounts by program; each account's name contains its number. */
 export function writeMapping(receivable: Record<string, string>, booksEnded: boolean): string {
   const account = (code: string) => ({code, name: `Account ${code}`})
   return JSON.stringify({
@@ -22,26 +22,26 @@ export function writeMapping(receivable: Record<string, string>, booksEnded: boo
   })
 }
 
-/** The books into which every batch ever handed out was imported, once. */
+/** The books into which every batch ever issued was imported, once. */
 export interface StateDb {
-  /** Takes over the batches that are new in a folder of exports, made from a history with these walks. */
+  /** Imports the new batches of a folder of exports, made from a history with these walks. */
   importNew(exports: string, walks: readonly Walk[]): void
   /**
-   * Whether a history with these walks lacks what a batch was made from, the last day of its month or before that was
-   * walked; or any walk that a batch or a closing may stand on.
+   * Whether a history with these walks certainly lacks the basis of a batch, a walk on or before the last day of its month,
+   * or perhaps lacks any walk that a batch or a closing may rest on.
    */
   lacks(walks: readonly Walk[]): {certainly: boolean; perhaps: boolean}
   /** A month was closed on a history with these walks. */
   noteClosed(walks: readonly Walk[]): void
-  /** From now on the books stand on another history. */
+  /** From now on the books rest on another history. */
   trueUp(walks: readonly Walk[]): void
   /** Batches imported so far. */
   count(): number
   /** The batches imported so far, as `profile/batch`. */
   names(): string[]
-  /** The accountant takes a batch out of the books: it was given up. */
+  /** The accountant removes a given-up batch from the books. */
   forget(name: string): void
-  /** Fails when what a profile's batches come to is not what was really funded, deal by deal. */
+  /** Fails if a profile's batches do not add up to what was really funded, deal by deal. */
   requireBalances(profile: string, truth: Truth, booksEnded: boolean): void
 }
 
@@ -114,7 +114,7 @@ export function openStateDb(): StateDb {
   }
 }
 
-/** What the receivable accounts must hold of each deal, its opening left out. */
+/** The expected balance of each deal on the receivable accounts, without its opening. */
 function listBalances(truth: Truth, booksEnded: boolean): Map<string, bigint> {
   const signs: Record<string, bigint> = {
     originated: 1n,

@@ -10,7 +10,7 @@ import {startProcess} from '../../support/lab.ts'
 import {readFieldAs} from '../../support/schema.ts'
 import {READABLE, UNREADABLE} from './source.ts'
 
-/** What a command came to. */
+/** The outcome of a command. */
 export interface Ended {
   code: number
   /** The error's stable code; empty without one. */
@@ -19,28 +19,28 @@ export interface Ended {
   stderr: string
 }
 
-/** How a command is run: under which clock, and who is told of its steps. */
+/** How a command is run: under which clock, and who hears of its steps. */
 export interface Steering {
   env: Record<string, string>
   /** Business clock at its start, ISO 8601. */
   at: string
   clock?: {now(): number}
   onStep?: (step: string) => void
-  /** How long an answer of the source is waited for; 5 by default. */
+  /** How long to wait for an answer of the source; 5 by default. */
   requestTimeoutSeconds?: number
 }
 
 const KILLED_COMMAND = fileURLToPath(new URL('./killed-command.ts', import.meta.url))
 
-/** Constants of stories: they build night by night, and fail soon. */
+/** Constants of stories: builds are incremental and failures come soon. */
 const FIXED_IN_STORIES = {build: 'incremental', retries: 2, requestTimeoutSeconds: 5} as const
 
 const codeIn = (stderr: string) => /\[([A-Z\d_]+)\]\s*$/.exec(stderr)?.[1] ?? ''
 
-/** The commands under way in this process, of whatever story. */
+/** The commands running in this process, of any story. */
 const underWay = new Set<Promise<Ended>>()
 
-/** The last command that was run with a mended schema. */
+/** The last command that was run with a fixed schema. */
 let mended: Promise<unknown> = Promise.resolve()
 
 /** Runs one command line to its end in this process; waiting takes no time. */
@@ -58,7 +58,7 @@ export async function runHere(args: readonly string[], steering: Steering): Prom
   }
 }
 
-/** The same while the schema reads what it cannot, which every story in this process shares: no other command is under way. */
+/** The same with a schema that reads the unreadable, which all stories in this process share: no other command may run. */
 export function runMended(args: readonly string[], steering: Steering): Promise<Ended> {
   const ended = Promise.allSettled([mended, ...underWay]).then(async () => {
     using _mended = readFieldAs(dealStream, 'loan_amount', UNREADABLE, READABLE)
@@ -111,20 +111,20 @@ async function run(args: readonly string[], steering: Steering): Promise<Ended> 
   return {code, error: codeIn(stderr), stdout, stderr}
 }
 
-/** A step that a process of its own reached, by the machine's clock. */
+/** A step that a separate process reached, by the machine's clock. */
 export interface Reached {
   step: string
   at: number
 }
 
-/** How a process of its own may come to its end early. */
+/** How a separate process may end early. */
 export interface Trouble {
   kill?: {step: string; nth: number} | undefined
-  /** The disk takes no file longer than so many KiB. */
+  /** The disk takes no file longer than this many KiB. */
   diskKib?: number | undefined
 }
 
-/** Runs one command line as a process of its own, which kills itself at the `nth` time it reaches a step; its clock stands. */
+/** Runs one command line in a separate process that kills itself the `nth` time it reaches a step; its clock stands still. */
 export async function runThere(
   args: readonly string[],
   {env, at}: Steering,
@@ -136,7 +136,7 @@ export async function runThere(
     LOANTAPE_LOG_LEVEL: 'silent',
     FIXED: JSON.stringify(FIXED_IN_STORIES),
     ...(kill && {KILL_STEP: kill.step, KILL_NTH: String(kill.nth)}),
-    // Node would write it at the end, beyond what the disk takes.
+    // Node would write it at the end, beyond the disk's limit.
     ...(diskKib !== undefined && {NODE_COMPILE_CACHE: ''}),
   }
   const command = [process.execPath, KILLED_COMMAND, ...args]

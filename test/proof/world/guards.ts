@@ -1,39 +1,39 @@
 import type {Sync} from './story.ts'
 import type {Plan} from './truth.ts'
 
-/** What a run came to, as far as one must know it to say how it has to end. */
+/** The outcome of a run, as far as needed to say how it must end. */
 export interface Judged {
   event: Sync
   /** What was known of clocks when it began. */
   before: {startedAt: number; endedAt: number}
-  /** What settling the walk would come to; undefined where the run did not get there. */
+  /** The expected result of settling the walk; undefined if the run did not get there. */
   plan: Plan | undefined
-  /** Whether a walk was applied, which may be that of the run before. */
+  /** Whether a walk was applied, possibly that of the run before. */
   isApplied: boolean
-  /** Whether the clock went back under the walk. */
+  /** Whether the clock went back during the walk. */
   isStepped: boolean
 }
 
 const RETRIES = 2
 const SHRINK_PCT = 5
 const CHANGE_PCT = 20
-/** A clock that goes back by less is being set right. */
+/** A clock that goes back by less is being corrected. */
 const SMALL_STEP_MS = 1000
 
-/** The error codes with which a run may end that nobody killed; empty text is success. */
+/** The error codes with which a run may end that was not killed; empty text is success. */
 export function listExpected({event, before, plan, isApplied, isStepped}: Judged): string[] {
   const {ahead} = event
   const now = Date.parse(event.at) + (ahead?.page === 1 ? ahead.hours * 3_600_000 : 0)
   if (now + SMALL_STEP_MS <= before.startedAt) return ['CLOCK_BACKWARDS']
   if (now + SMALL_STEP_MS <= before.endedAt) return ['CLOCK_STEPPED']
-  // A list may lead nowhere before the clock has gone back.
+  // A list may fail before the clock has gone back.
   const early = plan ? [] : listEnds({event, plan, isApplied}).filter((code) => code !== '')
   if (isStepped) return ['CLOCK_STEPPED', ...early]
   const ends = listEnds({event, plan, isApplied})
   return event.diskKib === undefined ? ends : [...new Set([...ends, '', 'DISK_FULL', 'DISK_FAULT'])]
 }
 
-/** How a run ends whose clock and disk are as they should be. */
+/** How a run ends with a sound clock and disk. */
 function listEnds({event, plan, isApplied}: Pick<Judged, 'event' | 'plan' | 'isApplied'>): string[] {
   const {faults = []} = event
   if (!plan) {
@@ -54,7 +54,7 @@ function listEnds({event, plan, isApplied}: Pick<Judged, 'event' | 'plan' | 'isA
   return refusals.length > 0 ? refusals : ['']
 }
 
-/** The codes with which a walk must be refused; none where it must be applied. */
+/** The codes with which a walk must be refused; none if it must be applied. */
 export function listRefusals(plan: Plan | undefined, accept: readonly string[] = []): string[] {
   if (!plan) return []
   if (plan.quarantined > 3 && plan.quarantined * 20 > plan.records) return ['SOURCE_QUARANTINE']

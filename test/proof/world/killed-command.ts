@@ -1,6 +1,6 @@
 /**
- * A process of its own that runs a command line, says each step it reaches and when, and kills itself at the `KILL_NTH`
- * time that it reaches `KILL_STEP`. Its releases hold `SELECT`; with `MENDED`, what cannot be read of amounts can.
+ * A separate process that runs a command line, prints each step it reaches and when, and kills itself the `KILL_NTH` time it
+ * reaches `KILL_STEP`. Its releases hold `SELECT`; with `MENDED`, unreadable amounts can be read.
  */
 import {writeSync} from 'node:fs'
 import {createCli} from '../../../src/cli/context.ts'

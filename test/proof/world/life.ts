@@ -18,17 +18,17 @@ export interface Version {
   statusClass: Class
 }
 
-/** An unbroken time in one status. */
+/** An uninterrupted time in one status. */
 export interface Spell {
   status: string
   statusClass: Class
   at: number
   on: string
-  /** The last business date on which the deal was known not to be in it; null when nothing is known before it. */
+  /** The last business date on which the deal was known not to be in it; null if nothing is known before it. */
   after: string | null
 }
 
-/** How a funded deal comes to its end. */
+/** How a funded deal ends. */
 export const ENDINGS = ['paid_off', 'sold', 'refinanced', 'foreclosed', 'charged_off', 'ended_other'] as const
 export type Ending = (typeof ENDINGS)[number]
 
@@ -52,7 +52,7 @@ export interface Movement {
   program: string | null
 }
 
-/** Everything that follows from what one deal was seen to be. */
+/** Everything that follows from the sightings of one deal. */
 export interface Life {
   id: string
   versions: Version[]
@@ -66,7 +66,7 @@ export interface Life {
 
 type Content = Omit<Version, 'number' | 'change' | 'from' | 'to' | 'on' | 'statusClass'>
 
-/** What a status counts as. */
+/** The class of a status. */
 function classOf(status: string, {statuses}: Reference): Class {
   return statuses[status]?.[0] ?? 'unclassified'
 }
@@ -139,7 +139,7 @@ function listSpells(id: string, sightings: readonly Sighting[], truth: Facts): S
   return spells
 }
 
-/** The last date before a sighting of which it is known that the deal was not yet as it shows. */
+/** The last date before a sighting on which the deal was known to be different. */
 function knownBefore(
   id: string,
   sighting: Sighting,
@@ -186,12 +186,12 @@ function listMovements(id: string, versions: readonly Version[], truth: Facts): 
   return movements
 }
 
-/** Whether a deal stands in the funded book. */
+/** Whether a deal is in the funded book. */
 export function isInBook({change, statusClass}: Version): boolean {
   return change !== 'vanished' && statusClass === 'funded'
 }
 
-/** The lives of all deals as far as they are known up to a day. */
+/** The lives of all deals as known up to a day. */
 export function listLives(truth: Facts, asOf: string): Life[] {
   return [...truth.deals].flatMap(([id, all]) => {
     const sightings = all.filter(({on}) => on <= asOf)

@@ -4,7 +4,7 @@ import {laterDate} from './story.ts'
 import {dollars, isOpen, listPresent, type Row} from './tables.ts'
 import type {Facts} from './truth.ts'
 
-/** One line of `seed.limit`: an amount in cents or a share in hundredths of a percent, as the warning is. */
+/** One line of `seed.limit`: an amount in cents or a share in hundredths of a percent, like the warning. */
 export interface Limit {
   name: string
   dimension: string
@@ -34,7 +34,7 @@ export function formatLimits(limits: readonly Limit[]): string {
   return ['name,dimension,bucket,scope,kind,limit_value,warn_at_pct,valid_from', ...lines].join('\n')
 }
 
-/** What is lent under each limit on a day, and since when it is broken, judged on each day by the limit of that day. */
+/** The exposure under each limit on a day, and since when it is exceeded, judged each day by that day's limit. */
 export function limitRows(limits: readonly Limit[], truth: Facts, asOf: string): Row[] {
   const days: {day: string; present: Life[]}[] = []
   for (let day = truth.walks[0]!.on; day <= asOf; day = laterDate(day, 1))
@@ -92,7 +92,7 @@ function expose({dimension, bucket, scope, kind, limit, warn}: Limit, present: r
   return {whole, most, exposure, state: exposure > most ? 'breach' : isWarned ? 'warn' : 'ok'}
 }
 
-/** A deal as it would stand if every deal that is approved, or farther, were funded. */
+/** A deal as it would be if every approved or later deal were funded. */
 function asFunded({reference: {statuses}}: Facts): (life: Life) => Life {
   return (life) => {
     const order = statuses[life.last.status]?.[1] ?? -1

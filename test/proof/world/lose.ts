@@ -12,7 +12,7 @@ import {businessDate, type Lose} from './story.ts'
 import {listMonths} from './tables.ts'
 import {visitSource} from './visit.ts'
 
-/** What a command says of stores that do not belong together. */
+/** The errors for stores that do not belong together. */
 const REFUSALS = [
   'STORES_DISAGREE',
   'STATE_UNREADABLE',
@@ -23,7 +23,7 @@ const REFUSALS = [
 const STORE_WORDS =
   /warehouse\.duckdb|state\.sqlite|\btapes?\b|\bcurrent\b|\bexports\b|Warehouse|State database/
 
-/** A loss under way. */
+/** A loss in progress. */
 interface Losing {
   stage: Stage
   event: Lose
@@ -35,8 +35,8 @@ interface Losing {
 }
 
 /**
- * Loses stores and runs a command: the folder comes back by itself, or the command refuses and names a store. Then the story brings
- * everything back, or does what the message says. In the end the release and the books are right.
+ * Loses stores and runs a command: the folder recovers by itself, or the command refuses and names a store. Then the story
+ * restores everything, or follows the message. In the end the release and the books are right.
  */
 export async function lose(stage: Stage, event: Lose): Promise<void> {
   const {truth, root, data, copied, isMended, listener} = stage
@@ -87,7 +87,7 @@ async function runFirst(stage: Stage, {first, at, profile}: Lose): Promise<Ended
   return await command(stage, args, at)
 }
 
-/** Runs a command until it succeeds: each refusal must name a store, and is answered as the story has it. */
+/** Runs a command until it succeeds: each refusal must name a store, and is answered as the story says. */
 async function perform(losing: Losing, run: () => Promise<Ended>): Promise<void> {
   const {stage, event, loss} = losing
   const name = nameOf(loss)
@@ -105,7 +105,7 @@ async function perform(losing: Losing, run: () => Promise<Ended>): Promise<void>
   }
 }
 
-/** What a journal says that has nothing to do with stores: another amount or history than it can take. */
+/** Journal refusals that have nothing to do with stores: an amount or a history it cannot take. */
 const isOfBooks = (error: string) => ['JOURNAL_FILE', 'JOURNAL_HISTORY'].includes(error)
 
 /** Whether the tapes have everything that was lost. */
@@ -116,7 +116,7 @@ function isComputed({stage, loss}: Losing): boolean {
   return stage.isOfTapes && loss.every(isBroughtUpToDate)
 }
 
-/** Puts the whole folder back as it was. */
+/** Restores the whole folder as it was. */
 function bringBack(losing: Losing): void {
   const {stage, whole} = losing
   rmSync(stage.data, {recursive: true})
@@ -126,7 +126,7 @@ function bringBack(losing: Losing): void {
   stage.listener.note('brought back')
 }
 
-/** Does what a refusal says, where the story can tell what is lost by it; whether it did. */
+/** Follows a refusal's message if the story can tell what is lost by it; returns whether it did. */
 async function follow(losing: Losing, error: string): Promise<boolean> {
   const {stage, event, loss} = losing
   const run = async (...args: string[]) => (await command(stage, args, event.at)).code === 0
@@ -147,13 +147,13 @@ async function follow(losing: Losing, error: string): Promise<boolean> {
 
 const damageOf = (loss: Loss, store: Store): Damage | undefined => loss.find(([name]) => name === store)?.[1]
 
-/** Whether it is plain what is left after going on: tapes of one day, or every other store as it was. */
+/** Whether it is clear what remains after continuing: tapes of one day, or every other store intact. */
 function canGoOn(loss: Loss): boolean {
   const isOfYesterday = damageOf(loss, 'tapes') === "yesterday's"
   return isOfYesterday || !loss.some(([store]) => store === 'warehouse' || store === 'state')
 }
 
-/** Tells truth and books what was given up. */
+/** Removes from truth and books what was given up. */
 async function giveUp({stage, loss}: Losing): Promise<void> {
   const {truth, books, data, copied, listener} = stage
   listener.note('gone on without')
@@ -172,7 +172,7 @@ async function giveUp({stage, loss}: Losing): Promise<void> {
   }
 }
 
-/** What was exported is not exported again: `verify` names what is lost of it, and it is brought back. */
+/** Exports are not repeated: `verify` names the lost ones, and they are restored. */
 async function bringExportsBack({stage, event, whole, loss}: Losing): Promise<void> {
   const {data, books} = stage
   const how = damageOf(loss, 'exports')

@@ -18,14 +18,14 @@ import type {Facts} from './truth.ts'
 
 export const amountOf = (lives: readonly Life[]): bigint => sum(lives.map(({last}) => last.amount))
 export const fundedOf = (lives: readonly Life[]): Life[] => lives.filter(({last}) => isInBook(last))
-/** A share of a whole in percent; null where there is nothing to take it of. */
+/** A share of a whole in percent; null for a whole of zero. */
 export const percent = (part: bigint, whole: bigint): number | null => {
   const share = ratio(part * 100n, whole)
   return share === null ? null : Math.round(share * 1e6) / 1e6
 }
 export const percentOf = (part: number, whole: number): number | null => percent(BigInt(part), BigInt(whole))
 
-/** The tables about the whole portfolio and about its past, as the lives of deals have them. */
+/** The tables about the whole portfolio and its past, computed from the lives of deals. */
 export function listMarts(lives: readonly Life[], truth: Facts, asOf: string): Record<string, Row[]> {
   const present = listPresent(lives)
   return {
@@ -76,7 +76,7 @@ export const BUCKETS: Record<string, (life: Pick<Life, 'last' | 'createdOn'>) =>
   created_month: ({createdOn}) => createdOn.slice(0, 7),
 }
 
-/** The state an address names; there is none called ZZ. */
+/** The state an address names; ZZ is not one. */
 export function stateOf({address}: Pick<Version, 'address'>): string {
   const state = /, ([A-Z]{2}) \d{5}$/.exec(address ?? '')?.[1]
   return state === undefined || state === 'ZZ' ? 'unknown' : state
@@ -176,7 +176,7 @@ function exposureRows(present: readonly Life[]): Row[] {
     .map(({id, last}, index) => ({rank: String(index + 1), deal_id: id, loan_amount: dollars(last.amount)}))
 }
 
-/** The farthest a deal got, of the statuses that lead to a funded loan or follow it. */
+/** The farthest a deal got among the statuses that lead to a funded loan or follow it. */
 export function reachedOrder({spells}: Life, truth: Facts): number {
   const orders = spells
     .filter(({statusClass}) => ['pipeline', 'funded', 'ended_funded'].includes(statusClass))
@@ -209,7 +209,7 @@ function firstFundedOn({spells}: Life): string | undefined {
   return spells.find(({statusClass}) => statusClass === 'funded' || statusClass === 'ended_funded')?.on
 }
 
-/** Since when a deal that was never funded is out, and what it stood at before; undefined when it is in, or was out from the first. */
+/** Since when a never-funded deal is out, and its amount before; undefined if it is in, or was out from the start. */
 function falloutOf(life: Life): {on: string; amount: bigint} | undefined {
   const isIn = ({change, statusClass}: Version) =>
     change !== 'vanished' && (statusClass === 'pipeline' || statusClass === 'unclassified')
@@ -222,7 +222,7 @@ function falloutOf(life: Life): {on: string; amount: bigint} | undefined {
 function pullThroughRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] {
   const programOf = ({last}: Life) => last.program ?? 'unknown'
   const last = asOf.slice(0, 7)
-  // A source may say that a deal was created in a month to come.
+  // A source may give a creation date in a future month.
   const later = lives.map(({createdOn}) => createdOn.slice(0, 7)).filter((month) => month > last)
   return [...listMonths(truth, asOf), ...new Set(later)].flatMap((month) =>
     ['(all)', ...new Set(lives.map(programOf))].map((loan_program) => {
@@ -237,7 +237,7 @@ function pullThroughRows(lives: readonly Life[], truth: Facts, asOf: string): Ro
         sum(parts.map((one) => one.amount)),
       )
       const later = cohort.filter(firstFundedOn).length
-      // Of a month that began before the first walk nobody knows the whole.
+      // A month that began before the first walk is only partly known.
       const known = <T>(share: T) => (`${month}-01` < truth.walks[0]!.on || month > last ? null : share)
       return {
         month,
@@ -261,7 +261,7 @@ function pullThroughRows(lives: readonly Life[], truth: Facts, asOf: string): Ro
 
 const OUTCOMES = ['funded', ...ENDINGS, 'reversed', 'vanished']
 
-/** What became of the loans first funded in a month, by the end of that month and of each later one that has ended. */
+/** The outcome of the loans first funded in a month, at the end of that month and of each later month that has ended. */
 function vintageRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] {
   const loans = lives.flatMap((life) => {
     const origination = life.movements.find(({term}) => term === 'originated')
@@ -299,7 +299,7 @@ function vintageRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] 
   })
 }
 
-/** What became of the deals of each status from month to month, told by where each stood at the end of every day. */
+/** The outcome of each status's deals from month to month, by where each was at the end of every day. */
 function transitionRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] {
   const first = truth.walks[0]!.on
   return listMonths(truth, asOf).flatMap((month) => {

@@ -32,8 +32,8 @@ export async function sweep(stage: Stage, {at, profiles}: Extract<Event, {do: 's
 const MOST_OF_NETSUITE = 999_999_999_999n
 
 /**
- * Exports a journal; where the history lacks what was booked from it, books and history are brought together first.
- * False where a profile does not take an amount.
+ * Exports a journal; if the history lacks what was booked from it, books and history are reconciled first.
+ * False if a profile does not take an amount.
  */
 async function exportMonth(stage: Stage, profile: string, month: string, at: string): Promise<boolean> {
   const {truth, books, data, listener} = stage

@@ -16,10 +16,10 @@ import {listTables} from './tables.ts'
 import {createTruth} from './truth.ts'
 import {visitSource} from './visit.ts'
 
-/** What the source says beside the contract becomes a column. */
+/** A field the source adds to the contract becomes a column. */
 const FIELDS = {note_rate: {path: 'terms.note_rate', type: 'decimal(9,6)'}}
 
-/** Plays a story to its end. Throws a {@link Finding} at the first thing that is not as it must be. */
+/** Plays a story to its end. Throws a {@link Finding} at the first violation. */
 export async function play(story: Story, listener: Listener): Promise<void> {
   const root = mkdtempSync(join(tmpdir(), 'loantape-world-'))
   await using source = await startSource()
@@ -73,7 +73,7 @@ export async function play(story: Story, listener: Listener): Promise<void> {
   }
 }
 
-/** The last release, built from the one before it, is one that is built from nothing. */
+/** The last release, built from the one before it, equals one built from nothing. */
 async function requireWhole(stage: Stage): Promise<void> {
   const {code, stdout, stderr} = await command(stage, ['build', '--compare'], '2027-12-31T00:00:00Z')
   if (stderr.includes('BUILD_DIFFERS'))
@@ -90,7 +90,7 @@ async function requireTapes(stage: Stage): Promise<void> {
   stage.listener.note('tapes verified')
 }
 
-/** Every tape is whole, and warehouse and books are what the tapes say, as long as they can be. */
+/** Every tape is whole, and warehouse and books are what the tapes say, as long as that is possible. */
 async function requireRebuilt(stage: Stage): Promise<void> {
   if (!stage.isOfTapes || !existsSync(join(stage.data, 'tape'))) return
   const {code, stdout, stderr} = await command(stage, ['verify', '--rebuild'], '2027-12-31T00:00:00Z')
@@ -132,7 +132,7 @@ async function take(stage: Stage, event: Event): Promise<void> {
   }
 }
 
-/** Runs a sync; what a guard refuses is accepted, as its message says, unless it was a lie. */
+/** Runs a sync; a guard's refusal is accepted as its message says, unless the source lied. */
 async function sync(stage: Stage, event: Sync): Promise<void> {
   const accept = [...(event.accept ?? [])]
   for (;;) {
@@ -143,7 +143,7 @@ async function sync(stage: Stage, event: Sync): Promise<void> {
   }
 }
 
-/** The amounts of records in quarantine are read by a schema that knows what they mean. */
+/** A schema that understands the quarantined amounts reads them. */
 async function replay(stage: Stage, {at}: Extract<Event, {do: 'replay'}>): Promise<void> {
   const {truth, data, listener, env} = stage
   if (!existsSync(join(data, 'warehouse.duckdb')) || truth.hasUnread() || !stage.areTapesWhole) return
@@ -180,7 +180,7 @@ function writeSeed({root, truth}: Stage, {fundedOn, statuses}: Extract<Event, {d
   }
   if (statuses) {
     const rows = Object.entries({...SHIPPED_STATUSES, ...statuses})
-    // A lender who says nothing of endings leaves the column out.
+    // A lender who says nothing of endings omits the column.
     const width = Object.values(statuses).some((row) => row.length === 3) ? 3 : 2
     truth.reference.statuses = Object.fromEntries(
       rows.map(([status, [statusClass, order, ending]]) => [

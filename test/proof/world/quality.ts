@@ -4,7 +4,7 @@ import {listStays} from './stays.ts'
 import {billionths, isFirstOfDay, type Row} from './tables.ts'
 import type {Facts} from './truth.ts'
 
-/** How far the numbers can be trusted, in those metrics that follow from the lives of deals. */
+/** How far the numbers can be trusted, in the metrics that follow from the lives of deals. */
 export function listQualities(lives: readonly Life[], truth: Facts, asOf: string): Record<string, Row[]> {
   const present = lives.filter(({last}) => last.change !== 'vanished')
   const funded = fundedOf(present)
@@ -77,7 +77,7 @@ export function listQualities(lives: readonly Life[], truth: Facts, asOf: string
   return {[`mart.data_quality where scope = 'deals' and (metric, coalesce(field, '')) in (${names})`]: rows}
 }
 
-/** A metric, and the field it is about behind a blank. */
+/** A metric, and its field after a blank. */
 function named(name: string): {scope: string; metric: string; field: string | null; found: null} {
   const [metric = '', field = null] = name.split(' ')
   return {scope: 'deals', metric, field, found: null}

@@ -11,7 +11,7 @@ export interface Shown {
   createdAt: string
 }
 
-/** Reads an amount as the contract has it: a number up to 7e13 or decimal text, two places; cents. */
+/** Reads an amount by the contract: a number up to 7e13 or decimal text, two places; cents. */
 function readCents(value: unknown): bigint | null {
   const text = typeof value === 'number' ? (value > 7e13 ? '' : formatNumber(value)) : value
   if (typeof text !== 'string') return null
@@ -24,7 +24,7 @@ function formatNumber(value: number): string {
   return Number(text) === value ? text : ''
 }
 
-/** What a record of the source shows; null where it cannot be read. */
+/** What a record of the source shows; null if unreadable. */
 export function readRecord(record: WireRecord): Shown | null {
   const {id, property_address, loan_amount, status, created_at} = record
   const amount = readCents(loan_amount)

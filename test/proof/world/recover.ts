@@ -8,7 +8,7 @@ import type {Event} from './story.ts'
 /** The name of the copy of the whole folder, beside it. */
 export const COPY = 'copy'
 
-/** Copies the data folder or a part of it aside, as the operations guide says. */
+/** Copies the data folder or a part of it, as the operations guide says. */
 export function saveCopy(stage: Stage, {part}: Extract<Event, {do: 'save'}>): void {
   const {root, data, truth, books} = stage
   const backup = join(root, 'backup')
@@ -34,7 +34,7 @@ export function saveCopy(stage: Stage, {part}: Extract<Event, {do: 'save'}>): vo
   stage.batchesSaved = books.count()
 }
 
-/** The file and what a run that died left in its write-ahead log. */
+/** The file, and the write-ahead log a crashed run left. */
 function copyWarehouse(from: string, to: string): void {
   for (const name of ['warehouse.duckdb', 'warehouse.duckdb.wal']) {
     rmSync(join(to, name), {force: true})
@@ -42,7 +42,7 @@ function copyWarehouse(from: string, to: string): void {
   }
 }
 
-/** Loses the warehouse, in one of several ways, and brings back what the operations guide says. */
+/** Loses the warehouse, in one of several ways, and restores it as the operations guide says. */
 export async function recover(stage: Stage, event: Extract<Event, {do: 'recover'}>): Promise<void> {
   if (event.from === 'tapes') return await recoverFromTapes(stage, event.at)
   const {root, data, saved, truth, books, batchesSaved, listener} = stage
@@ -51,7 +51,7 @@ export async function recover(stage: Stage, event: Extract<Event, {do: 'recover'
   stage.areTapesWhole = false
   stage.copied = undefined
   const [backup, aside] = [join(root, 'backup'), join(root, 'aside')]
-  // Where batches were handed out since, only the warehouse is from then.
+  // If batches were issued since, only the warehouse is from then.
   const isOfToday = books.count() > batchesSaved || !existsSync(join(backup, 'state.sqlite'))
   cpSync(data, aside, {recursive: true, verbatimSymlinks: true})
   rmSync(data, {recursive: true})
@@ -69,7 +69,7 @@ export async function recover(stage: Stage, event: Extract<Event, {do: 'recover'
   listener.note('restored from backup')
 }
 
-/** Nothing is lost but what was made readable by hand, or brought back without its tapes. */
+/** Nothing is lost except records made readable by hand, or restored without their tapes. */
 async function recoverFromTapes(stage: Stage, at: string): Promise<void> {
   const {data, isOfTapes, listener} = stage
   if (!isOfTapes || readdirSync(data).every((name) => name !== 'tape')) return

@@ -1,4 +1,4 @@
-/** Class of a status: what it counts as. */
+/** What a status counts as. */
 export type Class = 'pipeline' | 'funded' | 'ended_funded' | 'ended_unfunded' | 'unclassified'
 
 /** Classes and orders of statuses, and true funding dates. */
@@ -8,7 +8,7 @@ export interface Reference {
   fundedOn: Record<string, string>
 }
 
-/** The statuses that stories use, as they ship. */
+/** The statuses that stories use, as shipped. */
 export const SHIPPED_STATUSES: Reference['statuses'] = {
   draft: ['pipeline', 10],
   underwriting: ['pipeline', 40],

@@ -4,7 +4,7 @@ import {DuckDBInstance} from '@duckdb/node-api'
 import {Finding} from './finding.ts'
 import type {Row} from './tables.ts'
 
-/** Fails at the first table of a release that does not hold the rows it must; the columns that are named are looked at. */
+/** Fails at the first table of a release with wrong rows; only the named columns are compared. */
 export async function requireTables(file: string, tables: Record<string, Row[]>): Promise<void> {
   if (!existsSync(file)) throw new Finding(`release: '${file}' is not there`)
   const instance = await DuckDBInstance.create(':memory:')
@@ -30,7 +30,7 @@ export function currentDatabase(root: string): string {
   return join(root, 'current', 'portfolio.duckdb')
 }
 
-/** How rows differ from those there must be, in words; null where they are the same. */
+/** How rows differ from the expected ones, in words; null if they are equal. */
 export function findDifference(expected: readonly Row[], seen: readonly Row[]): string | null {
   const [wanted, found] = [expected, seen].map((rows) => rows.toSorted(byText)) as [Row[], Row[]]
   for (let index = 0; index < Math.max(wanted.length, found.length); index += 1) {
@@ -41,7 +41,7 @@ export function findDifference(expected: readonly Row[], seen: readonly Row[]): 
   return null
 }
 
-/** What differs, and what names the row. */
+/** The difference, and the row's key. */
 function showRow(row: Row | undefined, other: Row | undefined): string {
   if (row === undefined) return 'none there'
   const isShown = ([name, value]: [string, Row[string]], place: number) =>
@@ -54,7 +54,7 @@ function isSame(one: Row[string] | undefined, other: Row[string] | undefined): b
   return Math.abs(one - other) <= 2e-6 * Math.max(1, Math.abs(one))
 }
 
-/** In the order of exact values: a share stands for one that is close to it. */
+/** Ordered by exact values: a share counts as equal to one close to it. */
 function byText(one: Row, other: Row): number {
   const key = (row: Row) =>
     JSON.stringify(

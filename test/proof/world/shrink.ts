@@ -8,7 +8,7 @@ export interface Failed {
   finding: Finding
 }
 
-/** The finding a story ends in; undefined when all is as it must be. */
+/** The finding a story ends in; undefined if all is right. */
 async function findIn(story: Story): Promise<Finding | undefined> {
   try {
     await play(story, {note: () => undefined, command: () => undefined})
@@ -22,8 +22,8 @@ async function findIn(story: Story): Promise<Finding | undefined> {
 const kindOf = ({message}: Finding) => message.split(':')[0]
 
 /**
- * The shortest story found in so much time that still ends in a finding of the same kind: events are left out, many at
- * once first, then what a run meets, one thing after the other.
+ * The shortest story found within the time budget that still ends in a finding of the same kind: events are removed, many at
+ * once first, then the disturbances of a run, one after the other.
  */
 export async function shrinkStory(failed: Failed, budgetMs: number): Promise<Failed> {
   const endsAt = performance.now() + budgetMs
@@ -51,12 +51,12 @@ export async function shrinkStory(failed: Failed, budgetMs: number): Promise<Fai
   return best
 }
 
-/** What comes after the event at which something was wrong had no part in it. */
+/** The events after the finding had no part in it. */
 export function cutAfter(story: Story, place: number | undefined): Story {
   return place === undefined ? story : {...story, events: story.events.slice(0, place + 1)}
 }
 
-/** The same event with one thing less to it. */
+/** The same event with one disturbance less. */
 function* simplify(event: Event | undefined): Generator<Event> {
   if (event?.do !== 'sync') return
   const {faults, ahead, kill, ...plain} = event

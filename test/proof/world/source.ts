@@ -6,7 +6,7 @@ import type {Change, Deal, Fault} from './story.ts'
 /** A record as it goes over the wire. */
 export type WireRecord = Record<string, unknown>
 
-/** What the source said to one request, noted as it said it. */
+/** The source's answer to one request, as recorded. */
 export type Answer = {
   /** The world's business clock when the request came, ms since the epoch. */
   at: number
@@ -15,31 +15,31 @@ export type Answer = {
   | {own: {id: string; status: number; record?: WireRecord}}
 )
 
-/** A source that does what a story tells. */
+/** A source that follows a story. */
 export interface Source extends AsyncDisposable {
   url: string
   change(change: Change): void
-  /** What the next run meets, and whose clock it is told by. */
+  /** The next run's faults, and the clock it sees. */
   begin(faults: readonly Fault[], clock: {now(): number; afterPage(page: number): void}): void
   onAnswer: (answer: Answer) => void
-  /** What happens while a page is asked for. */
+  /** What happens while a page is requested. */
   meanwhile: (page: number) => Promise<void>
 }
 
 const REPLACED = {property_address: '1 Test St, Austin, TX 78701'}
 const REPLACED_MORE = {property_value: 1_000_000, loan_program: 'test'}
 
-/** An amount that is none; once the schema is fixed it reads as {@link READABLE}. */
+/** An unreadable amount; once the schema is fixed it reads as {@link READABLE}. */
 export const UNREADABLE = 'about a million'
 export const READABLE = '1000000.00'
 
-/** Nobody asks for so many in one run, unless a list leads nowhere. */
+/** No run asks for this many unless a list is endless. */
 const MOST_PAGES = 300
 
 /** Starts a source without deals. It pages by key, in the order of ids. */
 export async function startSource(): Promise<Source> {
   const deals = new Map<string, Deal>()
-  /** What a replica that lags behind shows: the deals as they were when the run before began. */
+  /** What a lagging replica shows: the deals as they were when the previous run began. */
   let before = new Map<string, Deal>()
   let atLastRun = new Map<string, Deal>()
   let faults: readonly Fault[] = []
@@ -58,7 +58,7 @@ export async function startSource(): Promise<Source> {
       Object.assign(shown, isListed ? REPLACED : {...REPLACED, ...REPLACED_MORE})
     for (const {how} of find('spelling')) shown.status = spell(deal.status, how)
     for (const {ids} of find('unreadable')) if (ids.includes(id)) shown.loan_amount = UNREADABLE
-    // No column of the contract: it changes by itself, and on some days no column can hold it.
+    // Not a column of the contract: it changes by itself, and on some days no column can hold it.
     const week = Math.floor(clock.now() / 86_400_000 + Number.parseInt(id.slice(5), 10) / 7) % 7
     shown.terms = {note_rate: week === 0 ? 'none' : week / 100}
     return shown

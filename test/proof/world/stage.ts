@@ -4,16 +4,16 @@ import type {Source} from './source.ts'
 import type {Story} from './story.ts'
 import type {Known, Truth} from './truth.ts'
 
-/** Is told what a story comes to, and which commands a person would have typed. */
+/** Hears how a story goes, and which commands a person would have typed. */
 export interface Listener {
   note(name: string): void
   command(words: string): void
 }
 
-/** A story under way. */
+/** A story in progress. */
 export interface Stage {
   story: Story
-  /** Holds the data folder and what lies beside it. */
+  /** Holds the data folder and what is beside it. */
   root: string
   data: string
   source: Source
@@ -21,21 +21,21 @@ export interface Stage {
   books: StateDb
   env: Record<string, string>
   listener: Listener
-  /** What the warehouse held when it was saved. */
+  /** The warehouse's content when it was saved. */
   saved: Known | undefined
-  /** Whether the warehouse is still what its tapes say: nothing was brought back from before, or made readable by hand. */
+  /** Whether the warehouse is still what its tapes say: nothing was restored from before or made readable by hand. */
   isOfTapes: boolean
-  /** Whether records were made readable by hand, which no computation of the warehouse repeats. */
+  /** Whether records were made readable by hand, which no rebuild repeats. */
   isMended: boolean
   /** Whether no tape was given up or left behind. */
   areTapesWhole: boolean
-  /** Batches handed out when the state database was saved. */
+  /** Batches issued when the state database was saved. */
   batchesSaved: number
   /** What was known when the whole folder was copied; undefined without a copy of this past. */
   copied: Known | undefined
 }
 
-/** The name of the file of accounts, beside the data folder. */
+/** The name of the accounts file, beside the data folder. */
 export const ACCOUNTS = 'accounting.json'
 
 /** Runs one command line in this process. */

@@ -10,7 +10,7 @@ interface Stay {
   isExact: boolean
   earliest: string | null
   latest: string
-  /** Null where nobody knows how long it had lasted when first seen. */
+  /** Null if it is unknown how long it had lasted when first seen. */
   days: number | null
   /** The age at which an end would first have been seen. */
   watchedFrom: number
@@ -94,7 +94,7 @@ const BANDS = [
   ['>90', 91, Infinity],
 ] as const
 
-/** How long each deal of the pipeline has been in its status at least and at most. */
+/** The minimum and maximum time each pipeline deal has been in its status. */
 export function agingRows(
   present: readonly Life[],
   lives: readonly Life[],

@@ -1,7 +1,7 @@
 import type {Loss} from '../damage.ts'
 import type {Reference} from './reference.ts'
 
-/** What the source holds of a deal: its own page, field by field. */
+/** The source's data of a deal: its own page, field by field. */
 export interface Deal {
   property_address: string | null
   loan_amount: number | string
@@ -11,29 +11,29 @@ export interface Deal {
   created_at: string
 }
 
-/** What goes wrong with the `page`-th answer of a list, counted from 1 within one run; `times` attempts in a row. */
+/** A fault of the `page`-th answer of a list, counted from 1 within one run, for `times` attempts in a row. */
 export type Fault =
   | {is: '500' | '429' | 'reset' | 'truncated' | 'silent'; page: number; times: number}
-  /** The bytes of this page are no UTF-8. */
+  /** The bytes of this page are not UTF-8. */
   | {is: 'bytes'; page: number}
-  /** Deals change after this page has been fixed and before it is sent. */
+  /** Deals change after this page is fixed and before it is sent. */
   | {is: 'moving'; page: number; changes: Change[]}
   /** The page shows its deals as they were before the last changes. */
   | {is: 'stale'; page: number}
-  /** From this page on the cursor leads back to the same page, or is a fresh one each time that does so. */
+  /** From this page on the cursor leads back to the same page, either unchanged or fresh each time. */
   | {is: 'stuck' | 'endless'; page: number}
-  /** Every status has another spelling. */
+  /** Every status is spelled differently. */
   | {is: 'spelling'; how: 'title' | 'upper' | 'padded'}
   /** Every deal has this status; or another address, value and program. */
   | {is: 'mass'; status: string}
   | {is: 'replaced'}
-  /** Records of these deals cannot be read: their amount is no amount. */
+  /** Records of these deals are unreadable: their amount is not an amount. */
   | {is: 'unreadable'; ids: string[]}
-  /** No deal has a page of its own; or only these have none, or fail. */
+  /** No deal has its own page; or only these have none, or fail. */
   | {is: 'no pages'}
   | {is: 'no page' | 'page fails'; ids: string[]}
 
-/** What happens at the source. */
+/** A change at the source. */
 export type Change =
   | {do: 'put'; id: string; deal: Deal}
   | {do: 'set'; id: string; fields: Partial<Deal>}
@@ -46,51 +46,51 @@ export interface Sync {
   at: string
   accept?: string[]
   faults?: Fault[]
-  /** The clock is ahead by so many hours while this page is asked for, and stays there where `forGood`. */
+  /** The clock is ahead by this many hours while this page is requested, and stays there if `forGood`. */
   ahead?: {page: number; hours: number; forGood?: boolean}
-  /** The run dies at the `nth` time it reaches a step, in this process or as a process of its own. */
+  /** The run dies the `nth` time it reaches a step, in this process or in a separate one. */
   kill?: {step: string; nth: number; isReal?: boolean}
-  /** The disk takes no file longer than so many KiB. */
+  /** The disk takes no file longer than this many KiB. */
   diskKib?: number
   /** Another process is started while this page is answered. */
   secondAt?: number
 }
 
-/** Journals of every month so far, handed out to these profiles. */
+/** Journals of every month so far, issued to these profiles. */
 export interface Sweep {
   do: 'sweep'
   at: string
   profiles: string[]
 }
 
-/** A fix of the schema, after which amounts can be read that could not: what waits in quarantine is replayed. */
+/** A schema fix that makes amounts readable; quarantined records are replayed. */
 export interface Replay {
   do: 'replay'
   at: string
 }
 
-/** The portfolio as it stood so many days before the last walk. */
+/** The portfolio as it was this many days before the last walk. */
 export interface LookBack {
   do: 'look back'
   days: number
   at: string
 }
 
-/** One thing that happens: plain data, of use whatever happened before it. */
+/** One event: plain data, valid whatever happened before it. */
 export type Event =
   | Change
   | Sync
   | Sweep
   | Replay
   | LookBack
-  /** Closes the first open month, reopens the last closed one. */
+  /** Closes the first open month, or reopens the last closed one. */
   | {do: 'close' | 'reopen'; at: string}
   /** accounting.json from now on: number of the receivable account by program. */
   | {do: 'map'; receivable: Record<string, string>; isMoved: boolean; at: string}
   | Seeding
   /** A backup, in the order of the operations guide: the history first, then batches and state database. */
   | {do: 'save'; part: 'history' | 'books' | 'folder'}
-  /** The warehouse is lost, or also its copy, or the whole folder, and `restore` brings back what there is. */
+  /** The warehouse is lost, maybe with its copy or the whole folder, and `restore` brings back what there is. */
   | {do: 'recover'; from: 'tapes' | 'backup'; at: string}
   | Lose
 
@@ -100,19 +100,19 @@ export interface Lose {
   at: string
   loss: Loss
   first: 'sync' | 'export' | 'build' | 'period list'
-  /** What is done when a command refuses: everything is brought back, or its message is followed. */
+  /** The answer to a refusal: everything is restored, or its message is followed. */
   remedy: 'bring back' | 'go on'
   profile: string
 }
 
-/** Reference data the lender gives: true funding dates, classes and orders of statuses beside those that ship. */
+/** Reference data from the lender: true funding dates, classes and orders of statuses beyond the shipped ones. */
 export interface Seeding {
   do: 'seed'
   fundedOn?: Record<string, string>
   statuses?: Reference['statuses']
 }
 
-/** A lender's days, as plain data: what was drawn, and what is left of it when it is shrunk. */
+/** A lender's days, as plain data: as drawn, or as shrunk. */
 export interface Story {
   pageSize: number
   /** Paid-off loans are booked, too. */
@@ -120,7 +120,7 @@ export interface Story {
   events: Event[]
 }
 
-/** The time zone and the cut-off of every story. */
+/** The time zone and cut-off of every story. */
 const TIME_ZONE = 'America/New_York'
 const CUTOFF_HOUR = 6
 
@@ -144,12 +144,12 @@ export function localTime(instant: number): {date: string; hour: number; minute:
   }
 }
 
-/** The calendar date so many days later. */
+/** The calendar date this many days later. */
 export function laterDate(date: string, days: number): string {
   return new Date(Date.parse(`${date}T00:00:00Z`) + days * 86_400_000).toISOString().slice(0, 10)
 }
 
-/** The instant at which the clocks of the time zone show this date and time; the first of two, the next after a gap. */
+/** The instant at which the zone's clocks show this date and time; the first of two, the next after a gap. */
 export function instantOf(date: string, time: string): number {
   const guess = Date.parse(`${date}T${time}:00Z`)
   for (const offset of [4, 5, 3]) {
@@ -161,7 +161,7 @@ export function instantOf(date: string, time: string): number {
   return guess + 5 * 3_600_000
 }
 
-/** The day an instant counts for. */
+/** The business date of an instant. */
 export function businessDate(instant: number): string {
   const {date, hour} = localTime(instant)
   return hour < CUTOFF_HOUR ? laterDate(date, -1) : date

@@ -5,13 +5,13 @@ import {listStays} from './stays.ts'
 import {laterDate} from './story.ts'
 import type {Facts, Walk} from './truth.ts'
 
-/** A row as it must stand in a table: the columns that are looked at, exact values as text, shares as numbers. */
+/** An expected table row: the compared columns, exact values as text, shares as numbers. */
 export type Row = Record<string, string | number | boolean | null>
 
 /**
- * What every table of a release must hold.
+ * The expected content of every table of a release.
  *
- * @param booksEnded whether the mapping has an account for what ended; else another system books it
+ * @param booksEnded whether the mapping has an account for endings; else another system books them
  */
 export function listTables(truth: Facts, asOf: string, booksEnded: boolean): Record<string, Row[]> {
   const lives = listLives(truth, asOf)
@@ -39,7 +39,7 @@ export function listTables(truth: Facts, asOf: string, booksEnded: boolean): Rec
   }
 }
 
-/** The deals that are there. */
+/** The present deals. */
 export function listPresent(lives: readonly Life[]): Life[] {
   return lives.filter(({last}) => last.change !== 'vanished')
 }
@@ -59,7 +59,7 @@ export const sum = (amounts: readonly bigint[]): bigint => amounts.reduce((one, 
 
 const isFunded = ({last}: Life) => last.statusClass === 'funded'
 
-/** The loan-to-value of a deal in billionths, half up; null where it is unknown or no ratio one believes. */
+/** The loan-to-value of a deal in billionths, rounded half up; null if unknown or implausible. */
 export function billionths({last: {amount, value}}: Pick<Life, 'last'>): bigint | null {
   if (value === null || value <= 0n || amount > value * 10n) return null
   return (2n * amount * 1_000_000_000n + value) / (2n * value)
@@ -161,11 +161,11 @@ function fieldRows({id, versions}: Life): Row[] {
   return rows
 }
 
-/** A later walk of a day that told nothing new makes no release: the first of each day are always there. */
+/** A later walk of a day that brings nothing new makes no release: only the first of each day is certain. */
 const FIRST_RUNS =
   '(from mart.run qualify row_number() over (partition by business_date order by recorded_at) = 1)'
 
-/** Whether no walk before it counted for its day. */
+/** Whether no earlier walk counted for its day. */
 export function isFirstOfDay(walk: Walk, walks: readonly Walk[]): boolean {
   return walks.find(({on}) => on === walk.on) === walk
 }
@@ -188,7 +188,7 @@ function runRow(walk: Walk): Row {
   }
 }
 
-/** One integer by another, half up. */
+/** One integer divided by another, rounded half up. */
 const half = (part: bigint, whole: bigint) => (2n * part + whole) / (2n * whole)
 
 function summaryRow(present: readonly Life[], asOf: string): Row {
@@ -228,17 +228,17 @@ function averages(part: string, lives: readonly Life[]): Row {
   }
 }
 
-/** A ratio of cents as a number; null where there is nothing to take it of. */
+/** A ratio of cents as a number; null for a whole of zero. */
 export function ratio(part: bigint, whole: bigint): number | null {
   return whole === 0n ? null : Number((part * 1_000_000_000_000n) / whole) / 1e12
 }
 
-/** Whether a deal has not come to its end. */
+/** Whether a deal has not ended. */
 export function isOpen({last}: Life): boolean {
   return !last.statusClass.startsWith('ended')
 }
 
-/** Above 1.5 a loan-to-value is left out of averages. */
+/** A loan-to-value above 1.5 is left out of averages. */
 const listValued = (lives: readonly Life[]) =>
   lives.filter((life) => (billionths(life) ?? 2n ** 64n) <= 1_500_000_000n)
 
@@ -249,13 +249,13 @@ export function weighted(lives: readonly Life[]): number | null {
   return ratio(weights, sum(valued.map(({last}) => last.amount)) * 1_000_000_000n)
 }
 
-/** Amounts by values, over the deals that have a loan-to-value. */
+/** Amounts divided by values, over the deals that have a loan-to-value. */
 export function pooled(lives: readonly Life[]): number | null {
   const valued = listValued(lives)
   return ratio(sum(valued.map(({last}) => last.amount)), sum(valued.map(({last}) => last.value!)))
 }
 
-/** The version a deal stood in at the end of a day. */
+/** The version of a deal at the end of a day. */
 export function versionOn({versions}: Life, day: string): Version | undefined {
   return versions.findLast(({on}) => on <= day)
 }
@@ -276,7 +276,7 @@ function positionRows(lives: readonly Life[], truth: Facts, asOf: string): Row[]
   return rows
 }
 
-/** Each day at whose end a deal stood otherwise than the day before. */
+/** Each day at whose end a deal differs from the day before. */
 function moveRows(life: Life, truth: Facts): Row[] {
   const firstOn = truth.walks[0]!.on
   const rows: Row[] = []
@@ -380,7 +380,7 @@ function movementRow({deal, month, on, term, amount}: Movement): Row {
   return {month, deal_id: deal, term, amount: dollars(amount), business_date: on}
 }
 
-/** How each term that moved anything is booked: opening balances are not, endings where there is an account. */
+/** How each term that moved anything is booked: openings are not, endings only if there is an account. */
 function tiedRows(lives: readonly Life[], booksEnded: boolean): Row[] {
   const movements = lives.flatMap((life) => life.movements.filter(({amount}) => amount > 0n))
   return [...Map.groupBy(movements, ({month, term}) => `${month} ${term}`).values()].map((those) => {

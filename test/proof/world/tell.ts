@@ -1,7 +1,7 @@
 import {nameOf} from '../damage.ts'
 import type {Event, Fault, Story, Sync} from './story.ts'
 
-/** A story as lines of a shell: what a person types, and as remarks what the source and the machine do meanwhile. */
+/** A story as shell lines: what a person types, with the source's and machine's events as comments. */
 export function tellStory(story: Story): string[] {
   const paid = story.booksEnded ? 'with' : 'without'
   return [
@@ -56,7 +56,7 @@ function tellEvent(event: Event): string[] {
   }
 }
 
-/** How a warehouse is lost. */
+/** The ways to lose a warehouse. */
 const LOSSES = {
   tapes: ['echo damaged > data/warehouse.duckdb', 'rebuild --apply'],
   backup: [

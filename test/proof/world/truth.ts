@@ -4,55 +4,55 @@ import {type Reference, SHIPPED_STATUSES} from './reference.ts'
 import {type Answer, READABLE, UNREADABLE, type WireRecord} from './source.ts'
 import {businessDate} from './story.ts'
 
-/** A deal as one walk knows it: what it was shown to be, or that it was not there. */
+/** A deal as one walk knows it: as seen, or as absent. */
 export interface Sighting {
   kind: 'seen' | 'missing' | 'vanished'
   at: number
   on: string
   walk: number
-  /** Of what was seen; a field that was not shown is left out. */
+  /** Only if seen; a field that was not shown is left out. */
   fields?: Shown
 }
 
 /** A walk that was read to its end and applied. */
 export interface Walk {
-  /** Unlike that of any other walk, of those that a restore took back as well. */
+  /** Unique among all walks, even those a restore undid. */
   id: number
   startedAt: number
-  /** The last instant at which it asked for anything that was there: of the rest nothing is stored. */
+  /** The last instant at which it asked for something that existed: nothing is stored of the rest. */
   endedAt: number
   on: string
   pages: number
   records: number
   distinct: number
   quarantined: number
-  /** What its records that could be read come to. */
+  /** The sum of its readable records. */
   amount: bigint
-  /** Deals by what the walk said of them, and what was there after it. */
+  /** Deals by the walk's outcome, and how many were present after it. */
   counts: Record<'created' | 'updated' | 'restored' | 'unchanged' | 'missing' | 'vanished', number>
   present: number
   presentAmount: bigint
 }
 
-/** A record that could not be read. */
+/** An unreadable record. */
 export interface Unread {
   id: string | null
   at: number
   on: string
-  /** Number of the walk that showed it; of one that was refused, that of the next. */
+  /** Number of the walk that showed it; for a refused walk, that of the next. */
   walk: number
   isOfRefused: boolean
-  /** Unlike that of any other walk, refused ones among them. */
+  /** Unique among all walks, refused ones included. */
   batch: number
   record: WireRecord
-  /** It stood on the deal's own page. */
+  /** It was on the deal's own page. */
   isOwn: boolean
   isReplayed: boolean
   /** Its tape is gone. */
   isLost?: boolean
 }
 
-/** What settling a walk would come to. */
+/** The expected result of settling a walk. */
 export interface Plan {
   known: number
   newlyAbsent: number
@@ -81,21 +81,21 @@ interface OpenWalk {
   own: {run: number; at: number; id: string; status: number; record?: WireRecord}[]
 }
 
-/** What a warehouse holds: replaced as a whole when it is restored. */
+/** The content of a warehouse: replaced as a whole by a restore. */
 export interface Known {
-  /** Every sighting of each deal, in the order of time. */
+  /** Every sighting of each deal, in time order. */
   deals: Map<string, Sighting[]>
   walks: Walk[]
   quarantine: Unread[]
 }
 
-/** All that tables are told from. */
+/** Everything the tables are computed from. */
 export interface Facts extends Readonly<Known> {
-  /** Reference data as the lender has given it. */
+  /** Reference data as the lender gave it. */
   reference: Reference
 }
 
-/** What is known, told by what the source said to each request. */
+/** The known facts, according to the source's answers. */
 export interface Truth extends Facts {
   /** @param now business clock, ms since the epoch */
   beginRun(now: number): void
@@ -107,25 +107,25 @@ export interface Truth extends Facts {
   /** Whether the requests of the open walk went back in time, or beyond its end. */
   isStepped(endedAt: number): boolean
   plan(): Plan
-  /** The open walk ends: of one that is refused, what could not be read is kept; one that is abandoned leaves nothing. */
+  /** Ends the open walk: a refused one keeps its unreadable records, an abandoned one leaves nothing. */
   settle(end: 'applied' | 'refused' | 'abandoned'): void
-  /** The last business date anything is known of. */
+  /** The last business date with any knowledge. */
   lastDay(): string
-  /** Whether the walk under way was shown records that it could not read. */
+  /** Whether the open walk was shown unreadable records. */
   hasUnread(): boolean
-  /** What waits in quarantine is read by a schema that takes {@link UNREADABLE} for an amount; how many records it reads. */
+  /** Reads the quarantine with a schema that takes {@link UNREADABLE} for an amount; returns how many records it reads. */
   replay(): number
-  /** What is known now, to come back to. */
+  /** The current knowledge, to return to later. */
   save(): Known
-  /** What was known then is all that is known; the tapes are lost, and the walk under way with them. */
+  /** Returns to earlier knowledge; the tapes are lost, and the open walk with them. */
   restore(known: Known): void
 }
 
-/** Statuses between which a guard tells deals that are in the pipeline, funded, or past it. */
+/** Statuses by which a guard distinguishes deals in the pipeline, funded, or past it. */
 const SETTLED = ['funded', 'servicing']
 const ENDED = ['paid_off', 'withdrawn']
 
-/** What is known of a deal after one more sighting: a field that was not shown stays. */
+/** The knowledge of a deal after one more sighting: a field that was not shown stays. */
 function carryShown(before: Shown | undefined, {fields}: Sighting): Shown | undefined {
   return fields ? carry(fields, before) : before
 }
@@ -188,7 +188,7 @@ export function createTruth(): Truth {
   const lastOf = (id: string) => deals.get(id)?.at(-1)
   const lastSeen = (id: string) => deals.get(id)?.findLast(({kind}) => kind === 'seen')?.fields
 
-  /** What the open walk proves of each deal that is not shown in it. */
+  /** What the open walk proves of each deal it does not show. */
   function listAbsent(walk: OpenWalk, {shown, unread}: ReturnType<typeof read>) {
     const absent: {id: string; kind: 'missing' | 'vanished'; at: number}[] = []
     const unreadIds = new Set(unread.map(({id}) => id))
@@ -227,7 +227,7 @@ export function createTruth(): Truth {
       lastAt = now
     },
     hear(heard) {
-      // A clock that is set right by less than a second is held until it has caught up.
+      // A clock corrected by less than a second is held until it has caught up.
       const isHeld = heard.at < lastAt && lastAt - heard.at < 1000
       const answer = isHeld ? {...heard, at: lastAt} : heard
       lastAt = answer.at
@@ -291,7 +291,7 @@ export function createTruth(): Truth {
         if (!was && is) plan.entered += 1
         for (const field of ['address', 'value', 'program', 'status'] as const) {
           const [then, now] = [before[field], after[field]]
-          // What was not known before is learnt, not changed; steps into `funded` and out of it have their own count.
+          // A value not known before is learned, not changed; steps into and out of `funded` are counted separately.
           if (now === undefined || now === then || (then ?? null) === null) continue
           if (field !== 'status' || was === is) plan.fields[field] = (plan.fields[field] ?? 0) + 1
         }
@@ -326,7 +326,7 @@ export function createTruth(): Truth {
       const counts = {created: 0, updated: 0, restored: 0, unchanged: 0, missing: 0, vanished: 0}
       for (const [id, seen] of result.shown) {
         if (!result.listed.has(id)) continue
-        // Listed, and gone when it was asked for: the list showed nothing new.
+        // Listed, and gone when asked for: the list showed nothing new.
         if ('gone' in seen) counts.unchanged += 1
         if ('gone' in seen) continue
         const last = lastOf(id)

@@ -8,7 +8,7 @@ import type {Plan} from './truth.ts'
 
 class Killed extends Error {}
 
-/** What a run at the source has come to so far, told by its steps. */
+/** The progress of a run at the source, according to its steps. */
 interface Progress {
   plan: Plan | undefined
   isApplied: boolean
@@ -16,11 +16,11 @@ interface Progress {
   isStepped: boolean
   /** Guards that should have refused what was applied. */
   refusals: string[]
-  /** What the source was asked that it must not be. */
+  /** A request the source must never get. */
   wrong?: Finding
 }
 
-/** A run under way. */
+/** A run in progress. */
 interface Run {
   stage: Stage
   event: Sync
@@ -28,8 +28,7 @@ interface Run {
 }
 
 /**
- * Runs a sync as the story has it and tells the truth of what came of it; returns the code of its error, empty when it has
- * succeeded, undefined when it was killed.
+ * Runs a sync as the story says and tells the truth its outcome; returns its error code, empty on success, undefined if killed.
  *
  * @param allowed further codes that it may end with
  */
@@ -70,12 +69,12 @@ export async function visitSource(
   return ended.error
 }
 
-/** Whether a run needs a process of its own. */
+/** Whether a run needs a separate process. */
 function isOfItsOwn({kill, diskKib}: Sync): boolean {
   return kill?.isReal === true || diskKib !== undefined
 }
 
-/** What is refused is dropped. */
+/** A refused walk is dropped. */
 function isRefused({error}: Ended): boolean {
   return error.startsWith('GUARD_') || error === 'SOURCE_QUARANTINE'
 }
@@ -90,7 +89,7 @@ function createProgress(): Progress {
   }
 }
 
-/** Takes in what the source said. */
+/** Records an answer of the source. */
 function hear({stage, progress}: Run, answer: Answer): void {
   try {
     stage.truth.hear(answer)
@@ -104,7 +103,7 @@ function show(plan: Plan | undefined): string {
   return JSON.stringify(plan, (_, value) => (typeof value === 'bigint' ? String(value) : value))
 }
 
-/** Takes in that a run reached a step. */
+/** Records that a run reached a step. */
 function reach({stage, event, progress}: Run, step: string, now: number): void {
   const {truth} = stage
   if (step === 'details stored') progress.hasOwnPages = true
@@ -164,7 +163,7 @@ async function runInProcess(stage: Stage, event: Sync, args: string[]): Promise<
     kills += 1
     if (kills === kill.nth) throw new Killed(step)
   }
-  // A page is answered only once another process has come to its end, however long that takes.
+  // A page is answered only once another process has ended, however long that takes.
   const isPatient = event.secondAt !== undefined && faults.every(({is}) => is !== 'silent')
   const ended = await command(stage, args, at, {
     ...{clock, onStep},
@@ -175,7 +174,7 @@ async function runInProcess(stage: Stage, event: Sync, args: string[]): Promise<
   return {ended, progress, isKilled: kill !== undefined && kills >= kill.nth}
 }
 
-/** The clock of a process of its own stands; what it reached and what it was told are put in their order afterwards. */
+/** A separate process has a fixed clock; its steps and answers are put in order afterwards. */
 async function runAsProcess(stage: Stage, event: Sync, args: string[]): Promise<Visited> {
   const {truth, source, env, listener} = stage
   const {at, faults = [], kill, diskKib} = event
