@@ -36,7 +36,7 @@ describe('API keys', () => {
     expect((await fetch(`${service.url}/deals?api_key=${API_KEY}`)).status).toBe(401)
   })
 
-  test('accepts each of its keys, whatever the case of the scheme, each with a bucket of its own', async () => {
+  test('accepts each of its keys, whatever the case of the scheme, each with its own bucket', async () => {
     const service = await aService({
       apiKeys: [API_KEY, 'sk_live_second'],
       rateLimit: {perSecond: 0.1, burst: 1},
@@ -46,7 +46,7 @@ describe('API keys', () => {
         expect((await fetch(`${service.url}/deals`, {headers: {authorization}})).status).toBe(status)
   })
 
-  test('does not tell without a key which endpoints exist', async () => {
+  test('does not reveal without a key which endpoints exist', async () => {
     const service = await aService()
     expect((await fetch(`${service.url}/nothing`)).status).toBe(401)
     const response = await call(service, 'GET', '/nothing')
@@ -62,7 +62,7 @@ describe('API keys', () => {
 })
 
 describe('headers', () => {
-  test('refuses a body that is not said to be JSON', async () => {
+  test('refuses a body that is not declared as JSON', async () => {
     const service = await aService()
     for (const type of ['', 'text/plain', 'application/jsonp', 'application/x-www-form-urlencoded']) {
       const headers = {'content-type': type}
@@ -71,7 +71,7 @@ describe('headers', () => {
     }
   })
 
-  test('asks nothing of the type of a body that is not there', async () => {
+  test('ignores the content type of an empty body', async () => {
     const service = await aService()
     service.store.insert([aDeal(1)])
     const task = await readData<{id: string}>(await call(service, 'POST', `${DEAL}/tasks`, {title: 'x'}))
@@ -88,7 +88,7 @@ describe('headers', () => {
     }
   })
 
-  test('names every answer with an id of its own, refusals and bad URLs too', async () => {
+  test('gives every answer its own id, refusals and bad URLs included', async () => {
     const service = await aService()
     const answers = [
       await call(service, 'GET', '/deals'),
@@ -107,7 +107,7 @@ describe('headers', () => {
 })
 
 describe('rate limit', () => {
-  test('refuses what exceeds the burst and says when to come back', async () => {
+  test('refuses requests above the burst and says when to come back', async () => {
     const service = await aService({rateLimit: {perSecond: 0.5, burst: 2}})
     const first = await call(service, 'GET', '/deals')
     await call(service, 'GET', '/deals')

@@ -14,7 +14,7 @@ export function startTestService(options: Partial<ServiceOptions> = {}): Promise
   return startSpoiltService({apiKeys: [API_KEY], clock: createFrozenClock(NOW), ...options})
 }
 
-/** A stored deal of this moment; the number gives its id and its place in the list. */
+/** A stored deal of this moment; the number sets its id and its place in the list. */
 export const aDeal = (number: number, fields: Partial<StoredDeal> = {}): StoredDeal =>
   storedDeal(number, {createdAt: NOW + number, ...fields})
 
@@ -22,7 +22,7 @@ export function insertDeals(service: RunningService, count: number): void {
   service.store.insert(Array.from({length: count}, (_, index) => aDeal(index + 1)))
 }
 
-/** One request with a valid key; a body goes as JSON. */
+/** One request with a valid key; a body is sent as JSON. */
 export const call = (service: RunningService, method: string, path: string, body?: unknown) =>
   fetch(service.url + path, {
     method,
@@ -45,7 +45,7 @@ export async function readPage(service: RunningService, query = ''): Promise<Lis
   return (await (await call(service, 'GET', `/deals${query}`)).json()) as ListBody<ListedDeal>
 }
 
-/** The ids of all pages, in the order they came. */
+/** The ids of all pages, in order. */
 export async function walkIds(
   service: RunningService,
   limit: number,
@@ -68,7 +68,7 @@ export async function readData<T>(response: Response): Promise<T> {
   return ((await response.json()) as {data: T}).data
 }
 
-/** One JSON request with headers of its own. */
+/** One JSON request with its own headers. */
 export function callWith(
   service: RunningService,
   {
@@ -86,7 +86,7 @@ export function callWith(
   })
 }
 
-/** The smallest file that is a PDF to those who look at its bytes. */
+/** The smallest file whose bytes identify it as a PDF. */
 export const PDF: string = '%PDF-1.4\n1 0 obj<<>>endobj\ntrailer<<>>\n%%EOF\n'
 
 /** Uploads one file; a field that is null is left out. */

@@ -22,7 +22,7 @@ import {
   walkIds,
 } from './client.ts'
 
-// The comments quote the sentences of the specification; what is not here is held by the other files of this folder.
+// The comments quote the specification; the other files of this folder cover the rest.
 let service: RunningService
 
 beforeEach(async () => {
@@ -174,7 +174,7 @@ test('Link a borrower to a deal, upload a document to a deal', async () => {
   expect((await upload(service, 'deal_none')).status).toBe(404)
 })
 
-// "Every endpoint requires an API key sent as a Bearer token" is held by access.test.ts.
+// access.test.ts covers "Every endpoint requires an API key sent as a Bearer token".
 test('Authentication', async () => {
   // "Live keys carry the prefix `sk_live_`."
   const {key} = createApiKey(service.database, {kind: 'live', name: 'x', scopes: ['read'], now: NOW})

@@ -5,7 +5,7 @@ import {expect, onTestFinished, test} from 'vitest'
 import {startProcess} from '../support/lab.ts'
 import {API_KEY, insertDeals, startTestService} from './client.ts'
 
-test('the curl commands of docs/service.md run as they are written', async () => {
+test('the curl commands of docs/service.md run as written', async () => {
   const page = readFileSync(join(import.meta.dirname, '../../docs/service.md'), 'utf8')
   const script = /^```sh curl\n(.*?)^```$/ms.exec(page)?.[1] ?? ''
   await using service = await startTestService({webhooks: {allowPrivate: true}})

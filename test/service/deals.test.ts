@@ -12,7 +12,7 @@ describe('deals', () => {
   })
   afterEach(() => service.close())
 
-  test('creates a deal from an address and an amount alone', async () => {
+  test('creates a deal from only an address and an amount', async () => {
     const deal = await readDeal(await call(service, 'POST', '/deals', body))
     expect(deal).toMatchObject({...body, property_value: null, loan_program: null})
   })
@@ -45,7 +45,7 @@ describe('deals', () => {
     expect(response.headers.get('content-type')).toMatch(/^application\/problem\+json/)
   })
 
-  test('changes the fields that were sent and leaves the others', async () => {
+  test('changes the fields sent and leaves the others', async () => {
     service.store.insert([aDeal(1)])
     const changed = {status: 'underwriting', loan_amount: 1_234_567.89, property_value: 510_000}
     const response = await call(service, 'PATCH', '/deals/deal_000001', changed)
@@ -86,7 +86,7 @@ describe('deals', () => {
     expect(await readProblem(response)).toMatchObject(problem)
   })
 
-  test('sums the portfolio per status, exact to the cent where doubles are not', async () => {
+  test('sums the portfolio by status, exact to the cent even where doubles are not', async () => {
     const readReport = async () => await (await call(service, 'GET', '/reports/portfolio')).json()
     expect(await readReport()).toEqual({data: {deals: 0, amount: '0.00', by_status: []}})
     service.store.insert([

@@ -33,7 +33,7 @@ describe('documents', () => {
     rmSync(root, {recursive: true})
   })
 
-  test('an upload is kept byte for byte and can be downloaded, also after a restart', async () => {
+  test('an upload is kept byte for byte and can be downloaded, even after a restart', async () => {
     const content = new Uint8Array(150_000).map((_, index) => (index * 7919) % 256)
     content.set(new TextEncoder().encode(PDF))
     const response = await upload(service, DEAL, {content, fileName: 'Gutachten "ä".pdf'})
@@ -86,7 +86,7 @@ describe('documents', () => {
   })
 
   test.each([
-    ['%PDF-1.7 named otherwise', 'photo.png', 'application/pdf'],
+    ['%PDF-1.7 named differently', 'photo.png', 'application/pdf'],
     ['address,amount\n1 Main St,5\n', 'rent-roll.csv', 'text/plain; charset=utf-8'],
     ['<html><script>alert(1)</script></html>', 'page.html', 'text/plain; charset=utf-8'],
   ])('the type of %j is read from its bytes', async (content, fileName, mediaType) => {
@@ -97,9 +97,9 @@ describe('documents', () => {
   test.each([
     ['a program', [0x4d, 0x5a, 0x90, 0, 3, 0, 0, 0], [415, 'unsupported_file_type']],
     ['an ELF program', [0x7f, 0x45, 0x4c, 0x46, 2, 1, 1, 0], [415, 'unsupported_file_type']],
-    ['bytes of nothing known', [0, 1, 2, 3, 255, 254], [415, 'unsupported_file_type']],
+    ['unknown bytes', [0, 1, 2, 3, 255, 254], [415, 'unsupported_file_type']],
     ['a file over the limit', Buffer.from(PDF + 'x'.repeat(200_000)), [413, 'body_too_large']],
-  ])('%s called .pdf is refused and not kept', async (_, bytes, refusal) => {
+  ])('%s named .pdf is refused and not kept', async (_, bytes, refusal) => {
     const response = await upload(service, DEAL, {content: new Uint8Array(bytes), fileName: 'deed.pdf'})
     expect([response.status, (await readProblem(response)).code]).toEqual(refusal)
     expect(listFiles()).toEqual([])
@@ -117,7 +117,7 @@ describe('documents', () => {
     ['category', {category: 'Not a Word'}],
     ['name', {name: null}],
     ['file', {content: ''}],
-  ])('a missing or wrong %s is refused and nothing kept', async (path, parts) => {
+  ])('a missing or wrong %s is refused and nothing is kept', async (path, parts) => {
     const response = await upload(service, DEAL, parts)
     const problem = await readProblem(response)
     expect([response.status, problem.code]).toEqual([400, 'invalid_body'])
@@ -163,7 +163,7 @@ describe('documents', () => {
     expect(response.headers.get('content-type')).toMatch(/^application\/problem\+json/)
   })
 
-  test('a connection that breaks off leaves nothing behind', async () => {
+  test('a broken connection leaves nothing behind', async () => {
     const {port} = new URL(service.url)
     const socket = connect(Number(port), '127.0.0.1')
     const head =
@@ -176,14 +176,14 @@ describe('documents', () => {
     expect((await upload(service, DEAL)).status).toBe(201)
   })
 
-  test('the files of a deleted deal go with it', async () => {
+  test('a deleted deal takes its files with it', async () => {
     await upload(service, DEAL)
     const other = await readData<DealDocument>(await upload(service, 'deal_000002'))
     await call(service, 'DELETE', `/deals/${DEAL}`)
     expect(listFiles()).toEqual([other.id])
   })
 
-  test('what a killed service left is removed by the next, what another one is receiving is not', async () => {
+  test('the next service removes what a killed one left, but not what another one is receiving', async () => {
     const {id} = await readData<DealDocument>(await upload(service, DEAL))
     await service.close()
     const others = `incoming-${process.ppid}-a`

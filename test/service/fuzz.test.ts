@@ -27,7 +27,7 @@ const anything = fc.oneof(
   fc.constantFrom<unknown>('../..', [], {}, 'draft', 9e15),
 )
 
-/** Values of a JSON Schema: mostly as it says, sometimes not. */
+/** Values for a JSON Schema: mostly valid, sometimes not. */
 function valuesOf(schema: Json, schemas: Record<string, Json>): fc.Arbitrary<unknown> {
   return fc.oneof({weight: 9, arbitrary: goodValuesOf(schema, schemas)}, {weight: 1, arbitrary: anything})
 }
@@ -124,7 +124,7 @@ function requestsOf({path, parameters, requestBody}: Described) {
   })
 }
 
-/** A made-up object may have a `toString` that is none. */
+/** A made-up object may have a `toString` that is not a function. */
 const textOf = (value: unknown): string => (typeof value === 'object' ? JSON.stringify(value) : String(value))
 
 async function send(
@@ -151,7 +151,7 @@ async function send(
   })
 }
 
-/** Validates a body by the schema that the description gives for its status. */
+/** Validates a body against the schema the description gives for its status. */
 function checkBody(schema: Json, body: unknown): void {
   const {$ref} = schema
   const whole = {...schema, $defs: schemas}
@@ -162,7 +162,7 @@ function checkBody(schema: Json, body: unknown): void {
 
 test('whatever is sent, every operation answers as its description says, and never fails', async () => {
   const seen = new Map<string, Set<string>>()
-  // What deletes comes last, so that the others find something.
+  // Deletions come last, so that the others find something.
   const inOrder = operations.toSorted(
     (one, other) => Number(one.method === 'DELETE') - Number(other.method === 'DELETE'),
   )

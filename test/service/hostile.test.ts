@@ -41,7 +41,7 @@ describe('hostile requests', () => {
     expect(service.store.count()).toBe(4)
   })
 
-  test('a text with NUL or half a character is refused', async () => {
+  test('a text with NUL or half a surrogate pair is refused', async () => {
     for (const property_address of ['a\u0000b', '\u001b[31m', '\ud800', '\u009f']) {
       const problem = await readProblem(await call(service, 'POST', '/deals', {...body, property_address}))
       expect(problem.errors?.map(({path}) => path)).toEqual(['property_address'])
@@ -70,12 +70,12 @@ describe('hostile requests', () => {
     }
   })
 
-  test('a path that is none is 404', async () => {
+  test('an invalid path is 404', async () => {
     for (const path of ['..%2f..%2fetc%2fpasswd', '%00', '/', '../DEALS', 'deal_000001/nothing'])
       expect([path, (await call(service, 'GET', `/deals/${path}`)).status]).toEqual([path, 404])
   })
 
-  test('parameters no endpoint knows are refused', async () => {
+  test('unknown parameters are refused', async () => {
     const paths = [
       '/deals/deal_000001?expand=all',
       '/reports/portfolio?status=draft',
@@ -87,12 +87,12 @@ describe('hostile requests', () => {
     }
   })
 
-  test('deeply nested JSON and huge numbers are refused, not a crash', async () => {
+  test('deeply nested JSON and huge numbers are refused without a crash', async () => {
     for (const amount of [`${'['.repeat(50_000)}${']'.repeat(50_000)}`, '1e999'])
       expect((await call(service, 'POST', '/deals', `{"loan_amount":${amount}}`)).status).toBe(400)
   })
 
-  test('raw bytes that are no HTTP get 400, and the service goes on', async () => {
+  test('raw bytes that are not HTTP get 400, and the service stays up', async () => {
     const socket = connect(Number(new URL(service.url).port), '127.0.0.1')
     socket.end('GARBAGE\r\n\r\n')
     const [answer] = await once(socket, 'data')
@@ -100,7 +100,7 @@ describe('hostile requests', () => {
     expect((await call(service, 'GET', '/deals')).status).toBe(200)
   })
 
-  test('two hundred creates at once lose and repeat nothing', async () => {
+  test('two hundred simultaneous creates lose and repeat nothing', async () => {
     const created = await Promise.all(
       Array.from({length: 200}, async (_, index) => {
         const deal = {property_address: `${index} Main St`, loan_amount: index}
@@ -115,7 +115,7 @@ describe('hostile requests', () => {
     )
   })
 
-  test('a failure inside answers 500 without a word of what failed', async () => {
+  test('an internal failure answers 500 without revealing what failed', async () => {
     service.database.prepare('drop table borrower').run()
     const response = await call(service, 'POST', '/deals/deal_000001/borrowers', {
       first_name: 'Ada',

@@ -17,7 +17,7 @@ describe('Idempotency-Key', () => {
   const create = (key: string, sent: object = body): Promise<Response> =>
     callWith(service, {method: 'POST', path: '/deals', body: sent, headers: {'idempotency-key': key}})
 
-  test('gives the same answer again and creates once', async () => {
+  test('repeats the same answer and creates once', async () => {
     const first = await create('row-1')
     const second = await create('row-1')
     expect([first.status, second.status]).toEqual([201, 201])
@@ -50,7 +50,7 @@ describe('Idempotency-Key', () => {
     expect(service.store.count()).toBe(1)
   })
 
-  test('keeps no refusal: a request that was mended goes through', async () => {
+  test('keeps no refusal: a corrected request goes through', async () => {
     expect((await create('row-1', {...body, loan_amount: -1})).status).toBe(400)
     expect((await create('row-1')).status).toBe(201)
   })
@@ -65,7 +65,7 @@ describe('Idempotency-Key', () => {
     expect(service.store.count()).toBe(2)
   })
 
-  test('knows an upload by the bytes of its file', async () => {
+  test('identifies an upload by the bytes of its file', async () => {
     service.store.insert([aDeal(1)])
     const headers = {'idempotency-key': 'doc-1'}
     const first = await upload(service, 'deal_000001', {}, headers)

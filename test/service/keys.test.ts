@@ -34,7 +34,7 @@ describe('API keys of the database', () => {
     expect(revokeApiKey(service.database, id, NOW)).toBe(false)
   })
 
-  test('is kept as a digest alone, and refused with another secret or kind', async () => {
+  test('is stored only as a digest, and refused with another secret or kind', async () => {
     const {key} = make()
     const rows = service.database.prepare('select * from api_key').all()
     const texts = rows.flatMap((row) => Object.values(row)).map(String)
@@ -54,7 +54,7 @@ describe('API keys of the database', () => {
   test.each([
     ['read' as const, 'GET', 'PATCH'],
     ['write' as const, 'PATCH', 'GET'],
-  ])('with the scope %s alone may %s and not %s', async (scope, allowed, refused) => {
+  ])('with only the scope %s, a key may %s but not %s', async (scope, allowed, refused) => {
     const {key} = make([scope])
     expect((await ask(key, allowed)).status).toBe(200)
     const response = await ask(key, refused)

@@ -21,7 +21,7 @@ function seed(service: RunningService, seed = 7): void {
   linkPortfolio(service, {seed, since: 0, until: Date.parse(TODAY)})
 }
 
-describe('what a synthetic portfolio is given', () => {
+describe('the links of a synthetic portfolio', () => {
   let root: string
   let dbPath: string
   let service: RunningService
@@ -40,7 +40,7 @@ describe('what a synthetic portfolio is given', () => {
   const listDocuments = async (id: string): Promise<DealDocument[]> =>
     ((await (await call(service, 'GET', `/deals/${id}/documents`)).json()) as {data: DealDocument[]}).data
 
-  test('is the same for the same seed and date, and another for others', async () => {
+  test('are the same for the same seed and date, and different for others', async () => {
     await using again = await startTestService()
     seed(again)
     await using other = await startTestService()
@@ -51,7 +51,7 @@ describe('what a synthetic portfolio is given', () => {
     }
   })
 
-  test('is a borrower or two for every deal, and what a lender has on file for its status', () => {
+  test('are one or two borrowers for every deal, and what a lender has on file for its status', () => {
     const borrowers = service.database.all(anyRow, 'select count(*) as n from borrower group by deal_id')
     expect(borrowers).toHaveLength(DEALS)
     expect(new Set(borrowers.map(({n}) => n))).toEqual(new Set([1n, 2n]))
@@ -64,7 +64,7 @@ describe('what a synthetic portfolio is given', () => {
     expect(service.database.all(anyRow, late, Date.parse(TODAY))).toEqual([])
   })
 
-  test('every document downloads as its record says: bytes, length, type and digest, also after a restart', async () => {
+  test('every document downloads as its record says: bytes, length, type and digest, even after a restart', async () => {
     await service.close()
     service = await startTestService({dbPath})
     const documents = (await Promise.all(service.store.ids().map(listDocuments))).flat()
@@ -92,7 +92,7 @@ describe('what a synthetic portfolio is given', () => {
     expect(existsSync(`${dbPath}.files`)).toBe(false)
   })
 
-  test('goes with its deal', async () => {
+  test('are deleted with their deal', async () => {
     const documents = (await Promise.all(service.store.ids('draft').map(listDocuments))).flat()
     const {deal_id, id} = documents[0]!
     expect((await call(service, 'DELETE', `/deals/${deal_id}`)).status).toBe(204)

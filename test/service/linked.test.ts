@@ -11,7 +11,7 @@ import {aDeal, call, NOW, readData, readProblem, startTestService} from './clien
 
 const DEAL = '/deals/deal_000001'
 
-describe('what is linked to a deal', () => {
+describe('the links of a deal', () => {
   let service: RunningService
   let now: number
   let logged: string
@@ -37,7 +37,7 @@ describe('what is linked to a deal', () => {
   const list = async <T>(path: string): Promise<ListBody<T>> =>
     (await (await call(service, 'GET', path)).json()) as ListBody<T>
 
-  test('a borrower is returned with all but the digits, which are stored and logged nowhere', async () => {
+  test('a borrower is returned with everything but the digits, which are never stored or logged', async () => {
     const response = await call(service, 'POST', `${DEAL}/borrowers`, borrower)
     expect(response.status).toBe(201)
     const {ssn_last_four, ...shown} = borrower
@@ -79,7 +79,7 @@ describe('what is linked to a deal', () => {
     },
   )
 
-  test('a task is open until it is completed, once; one without a title or with a wrong date is refused', async () => {
+  test('a task is open until completed, once; one without a title or with a wrong date is refused', async () => {
     const created = await call(service, 'POST', `${DEAL}/tasks`, {title: 'Order title', due_on: '2026-04-01'})
     const task = await readData<Task>(created)
     const open = {title: 'Order title', due_on: '2026-04-01', status: 'open', completed_at: null}
@@ -100,7 +100,7 @@ describe('what is linked to a deal', () => {
     expect((await call(service, 'POST', '/tasks/task_none/complete', {})).status).toBe(404)
   })
 
-  test('lists of what is linked are paged with cursors of their own', async () => {
+  test('lists of links are paged with their own cursors', async () => {
     for (let n = 1; n <= 5; n++) await call(service, 'POST', `${DEAL}/tasks`, {title: `Task ${n}`})
     await call(service, 'POST', '/deals/deal_000002/tasks', {title: 'Other'})
     const titles: string[] = []
@@ -120,7 +120,7 @@ describe('what is linked to a deal', () => {
   })
 
   test.each(['term_sheet', 'closing_checklist'])(
-    'a %s is made in the background and attached',
+    'a %s is generated in the background and attached',
     async (template) => {
       const poem = await call(service, 'POST', `${DEAL}/document-generations`, {template: 'poem'})
       expect((await readProblem(poem)).code).toBe('invalid_body')
@@ -161,7 +161,7 @@ describe('what is linked to a deal', () => {
       await readData<Rate>(await call(service, 'POST', '/rates', rate))
     const aRate = {provider: 'acme', loan_program: 'bridge_30yr', rate_pct: 7.125}
 
-    test('are kept as they came, with history', async () => {
+    test('are kept as received, with history', async () => {
       const first = await push(aRate)
       const second = await push({...aRate, rate_pct: 7.0625})
       expect([first.rate_pct, second.rate_pct]).toEqual([7.125, 7.0625])
@@ -169,7 +169,7 @@ describe('what is linked to a deal', () => {
       expect((await list<Rate>('/rates?provider=other')).data).toEqual([])
     })
 
-    test('in force are the latest that have taken effect, of each provider and program', async () => {
+    test('in force are the latest that have taken effect, for each provider and program', async () => {
       await push({...aRate, effective_at: '2026-01-01T00:00:00Z'})
       const inForce = await push({...aRate, rate_pct: 7, effective_at: '2026-03-01T00:00:00-05:00'})
       await push({...aRate, rate_pct: 6, effective_at: '2026-02-01T00:00:00Z'})

@@ -12,7 +12,7 @@ describe('list of deals', () => {
   })
   afterEach(() => service.close())
 
-  test('ends with has_more false and a null cursor, also when the last page is full', async () => {
+  test('ends with has_more false and a null cursor, even when the last page is full', async () => {
     expect(await readPage(service)).toEqual({data: [], has_more: false, next_cursor: null})
     insertDeals(service, 4)
     const first = await readPage(service, '?limit=2')
@@ -32,7 +32,7 @@ describe('list of deals', () => {
     expect(problem.errors?.[0]?.path).toBe(query.split('=')[0])
   })
 
-  test('walks every deal once at any page size, with many created at the same instant', async () => {
+  test('walks every deal once at any page size, even with many created at the same instant', async () => {
     const deals = Array.from({length: 60}, (_, index) => aDeal(index, {createdAt: 1_000 + (index % 3)}))
     service.store.insert(deals)
     const inOrder = deals.toSorted((one, other) => one.createdAt - other.createdAt).map(({id}) => id)
@@ -52,7 +52,7 @@ describe('list of deals', () => {
     for (let number = 8; number <= 40; number++) expect(ids).toContain(aDeal(number).id)
   })
 
-  test('goes on behind a deal that was deleted after its page', async () => {
+  test('continues after a deal that was deleted after its page', async () => {
     insertDeals(service, 4)
     const {next_cursor} = await readPage(service, '?limit=2')
     service.store.remove('deal_000002')
@@ -68,7 +68,7 @@ describe('list of deals', () => {
     expect(second.has_more).toBe(false)
   })
 
-  test('refuses a cursor that is none, or is of a list with another filter or of another service', async () => {
+  test('refuses an invalid cursor, and one from another filter or another service', async () => {
     insertDeals(service, 4)
     const all = await readPage(service, '?limit=2')
     const drafts = await readPage(service, '?limit=2&status=draft')

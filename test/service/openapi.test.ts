@@ -58,7 +58,7 @@ describe('the description of the API', () => {
     const patterns = [...JSON.stringify(described).matchAll(/"pattern":("(?:[^"\\]|\\.)*")/g)]
     const texts = new Set(patterns.map(([, text = '']) => String(JSON.parse(text))))
     expect(texts.size).toBeGreaterThan(4)
-    // Classes by property, short classes (Unicode's digits in Python), flags and names are read differently or not at all.
+    // Languages differ on property classes, short classes (Unicode's digits in Python), flags and names.
     expect(
       [...texts].filter((text) =>
         /\\[pPdDwWsSkuU](?!\\u[0-9a-f]{4})|\(\?[a-z<P]/.test(text.replace(/\\u[0-9a-f]{4}/g, '')),
@@ -71,7 +71,7 @@ describe('the description of the API', () => {
     expect(JSON.stringify(others)).not.toContain('"ssn_last_four"')
   })
 
-  test('is a page for people, too, that loads nothing from elsewhere', async () => {
+  test('is also a page for people that loads nothing from elsewhere', async () => {
     const response = await fetch(`${root()}/docs`)
     expect(response.headers.get('content-type')).toBe('text/html; charset=utf-8')
     expect(response.headers.get('content-security-policy')).toContain("default-src 'none'")

@@ -25,7 +25,7 @@ function dayOf(deal: StoredDeal): string {
 describe('synthetic portfolio', () => {
   const deals = readAll(aPortfolio())
 
-  test('is the same for the same seed and date, and another for others', () => {
+  test('is the same for the same seed and date, and different for others', () => {
     expect(readAll(aPortfolio())).toEqual(deals)
     expect(readAll(aPortfolio(2_500, 8))).not.toEqual(deals)
   })
@@ -41,7 +41,7 @@ describe('synthetic portfolio', () => {
     for (const group of statuses.values()) expect(group.length).toBeGreaterThan(50)
   })
 
-  test('has programs, amounts and values as a lender has, missing ones and limits met exactly among them', () => {
+  test("has programs, amounts and values like a lender's, including missing ones and exact limits", () => {
     const programs = new Set(deals.map(({loanProgram}) => loanProgram))
     expect([programs.size, programs.has('bridge_30yr'), programs.has(null)]).toEqual([8, true, true])
     const valued = deals.filter(({propertyValueCents}) => propertyValueCents !== null)
@@ -79,7 +79,7 @@ describe('synthetic portfolio', () => {
 })
 
 describe('a day in the portfolio', () => {
-  test('brings every kind of event, every day, and little churn', () => {
+  test('brings every kind of event every day, with little churn', () => {
     const store = aPortfolio()
     for (let ahead = 1; ahead <= 20; ahead++) {
       const before = store.count()

@@ -4,7 +4,7 @@ import type {RunningService} from '../../src/service/server.ts'
 import {type AddressLookup, createAddressGuard, isPrivateAddress} from '../../src/service/webhooks.ts'
 import {aDeal, call, readData, readProblem, startTestService} from './client.ts'
 
-/** Names of a test, each with its addresses for the first, second, … question. */
+/** Names for a test, each with its addresses for the first, second, … lookup. */
 function createNames(names: Record<string, string[][]>): AddressLookup {
   return (name, _options, callback) => {
     const answers = names[name]
@@ -67,7 +67,7 @@ describe('private addresses', () => {
     await work(service)
   }
 
-  test('registering one is refused, changing to one, too', () =>
+  test('a private address can be neither registered nor set later', () =>
     withService(async (service) => {
       const refused = await call(service, 'POST', '/webhook-endpoints', {url: 'https://inside.example'})
       const problem = await readProblem(refused)
@@ -78,7 +78,7 @@ describe('private addresses', () => {
       expect(change.status).toBe(400)
     }))
 
-  test('a name that leads inside only once it is connected to is refused then', () =>
+  test('a name that turns out private only on connection is refused then', () =>
     withService(async (service) => {
       const created = await call(service, 'POST', '/webhook-endpoints', {url: 'https://rebinding.example'})
       const {id} = await readData<{id: string}>(created)

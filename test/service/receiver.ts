@@ -4,18 +4,18 @@ import {Webhook} from 'standardwebhooks'
 import type {WebhookEvent} from '../../src/contract/webhook.ts'
 import {until} from '../support/until.ts'
 
-/** One notification as it arrived. */
+/** One notification as received. */
 export interface Notification {
   id: string
   headers: IncomingHttpHeaders
   text: string
 }
 
-/** A server that takes notifications. */
+/** A server that receives notifications. */
 export interface Receiver extends AsyncDisposable {
   url: string
   received: Notification[]
-  /** The status of the next answers, by the count of those before; 200 unless told, 0 for no answer ever. */
+  /** The status of each answer, by the number of earlier ones; 200 by default, 0 for no answer ever. */
   answer: (turn: number) => number
   /** Resolves when this many have arrived. */
   waitFor(count: number): Promise<void>
@@ -49,7 +49,7 @@ export async function startReceiver(): Promise<Receiver> {
   return receiver
 }
 
-/** The event of a notification whose signature is good. */
+/** The event of a notification with a valid signature. */
 export function verifyNotification({headers, text}: Notification, secret: string): WebhookEvent {
   return new Webhook(secret).verify(text, headers as Record<string, string>) as WebhookEvent
 }

@@ -13,7 +13,7 @@ async function makeFolder(): Promise<string> {
   return folder
 }
 
-test('closes at once with keep-alive, half-open and busy connections, however often it is told', async () => {
+test('closes at once with keep-alive, half-open and busy connections, however often it is told to', async () => {
   const service = await startTestService()
   const agent = new Agent({keepAliveTimeout: 60_000})
   onTestFinished(() => agent.close())
@@ -53,7 +53,7 @@ test('keeps deals and cursors when a file is opened again', async () => {
   expect(second.store.get('deal_000003')).toEqual(aDeal(3, {status: 'underwriting', loanAmountCents: 29n}))
 })
 
-test('keeps none of the deals when one of an insert fails', async () => {
+test('keeps none of the deals if one of an insert fails', async () => {
   await using service = await startTestService()
   expect(() => service.store.insert([aDeal(1), aDeal(2), aDeal(1)])).toThrow('UNIQUE')
   expect(service.store.count()).toBe(0)

@@ -24,7 +24,7 @@ describe('status transitions', () => {
   ])
   const pairs = DEAL_STATUSES.flatMap((from) => DEAL_STATUSES.map((to) => ({from, to})))
 
-  test('every status follows another as the table says', async () => {
+  test('every status follows another only as the table says', async () => {
     const service = await aService('draft')
     for (const [index, {from, to}] of pairs.entries()) {
       const deal = aDeal(index + 2, {status: from})
@@ -49,7 +49,7 @@ describe('status transitions', () => {
     expect(await readDeal(await call(service, 'PATCH', PATH, whole))).toMatchObject(whole)
   })
 
-  test('what underwriting rests on cannot be taken away again', async () => {
+  test('the fields underwriting rests on cannot be removed again', async () => {
     const service = await aService('approved')
     for (const change of [{property_value: null}, {loan_program: null}]) {
       const response = await call(service, 'PATCH', PATH, change)
@@ -84,7 +84,7 @@ describe('If-Match', () => {
     expect((await change('*', 4)).status).toBe(200)
   })
 
-  test('guards deletion, too', async () => {
+  test('protects deletion, too', async () => {
     const service = await aService('draft')
     const path = PATH
     const stale = await callWith(service, {method: 'DELETE', path, headers: {'if-match': '"old"'}})

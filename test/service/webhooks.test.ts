@@ -67,7 +67,7 @@ describe('webhooks', () => {
     expect(receiver.received[0]?.headers['content-type']).toBe('application/json')
   })
 
-  test('an endpoint is told what it asked for only, and of no change that is refused', async () => {
+  test('an endpoint hears only what it asked for, and of no refused change', async () => {
     const endpoint = await register({events: ['deal.deleted', 'deal.created']})
     await call(service, 'POST', '/deals', {loan_amount: 1})
     await call(service, 'PATCH', '/deals/deal_000001', {loan_amount: 5})
@@ -76,14 +76,14 @@ describe('webhooks', () => {
     expect((await deliveriesOf(endpoint)).map(({event_type}) => event_type)).toEqual(['deal.deleted'])
   })
 
-  test('a change whose notification cannot be stored is not made', async () => {
+  test('a change is not made if its notification cannot be stored', async () => {
     await register()
     service.database.prepare('alter table webhook_delivery rename to elsewhere').run()
     expect((await call(service, 'PATCH', '/deals/deal_000001', {loan_amount: 5})).status).toBe(500)
     expect(service.store.get('deal_000001')).toEqual(aDeal(1))
   })
 
-  test('what fails is sent again under the same id until it is taken', async () => {
+  test('a failed delivery is sent again under the same id until accepted', async () => {
     receiver.answer = (turn) => [500, 302, 200][turn] ?? 200
     const endpoint = await register()
     await call(service, 'DELETE', '/deals/deal_000002')
@@ -95,7 +95,7 @@ describe('webhooks', () => {
     for (const notification of receiver.received) verifyNotification(notification, endpoint.secret)
   })
 
-  test('what fails to the end of the schedule has failed, and can be sent again by hand', async () => {
+  test('a delivery that fails through the whole schedule is marked failed, and can be resent by hand', async () => {
     receiver.answer = () => 503
     const endpoint = await register()
     await call(service, 'DELETE', '/deals/deal_000002')
@@ -159,7 +159,7 @@ describe('webhooks', () => {
     expect((await call(service, 'GET', path)).status).toBe(404)
   })
 
-  test('what ended 30 days ago is forgotten, what is pending is not', async () => {
+  test('deliveries that ended 30 days ago are forgotten, pending ones are not', async () => {
     const endpoint = await register()
     await call(service, 'DELETE', '/deals/deal_000002')
     await settled(endpoint, 1)
