@@ -8,7 +8,7 @@ import {failureOf} from '../support/lab.ts'
 import {createGate, type Handler, sendJson, startTestServer, type TestServer} from './test-server.ts'
 import {aClientConfig, createTestWorld, START, TEST_KEY, type TestWorld} from './test-world.ts'
 
-/** Asks a server once, through a client of its own. */
+/** Asks a server once, through a new client. */
 async function ask(
   server: TestServer,
   changes: Partial<ClientConfig> = {},
@@ -50,7 +50,7 @@ const FAULTS: Record<string, (response: ServerResponse) => void> = {
 }
 
 test.each(Object.entries(FAULTS))(
-  'asks again for an answer that is %s, and gives up with exit 6',
+  'retries an answer that is %s, and gives up with exit 6',
   async (_, fault) => {
     await using mending = await startTestServer(faulty(2, fault))
     expect(await ask(mending)).toMatchObject({status: 200, body: {turn: 2}})
@@ -72,7 +72,7 @@ test('a source that never answers times out', async () => {
   expect(error.message).toContain("'UND_ERR_HEADERS_TIMEOUT'")
 })
 
-test('a body that stops coming times out and is tried again', async () => {
+test('a stalled body times out and is retried', async () => {
   await using server = await startTestServer(
     faulty(1, (response) => void response.writeHead(200, {'content-type': 'application/json'}).write(HALF)),
   )
@@ -83,7 +83,7 @@ test('a body that stops coming times out and is tried again', async () => {
   expect(reasons).toMatchObject([{reason: 'UND_ERR_BODY_TIMEOUT', attempt: 1}])
 })
 
-test('a body that drips for ever times out as a whole', async () => {
+test('a body that drips forever times out as a whole', async () => {
   await using server = await startTestServer((_request, response) => {
     response.writeHead(200, {'content-type': 'application/json'}).write(HALF)
     const dripping = setInterval(() => response.write(' '), 5)
@@ -94,7 +94,7 @@ test('a body that drips for ever times out as a whole', async () => {
   expect(error.message).toContain('not complete in time')
 })
 
-test.each([500, 502, 503, 504, 408, 425])('tries %d again, and gives up with exit 6', async (status) => {
+test.each([500, 502, 503, 504, 408, 425])('retries %d, and gives up with exit 6', async (status) => {
   const fail = (response: ServerResponse): void => sendJson(response, {title: 'secret detail'}, {status})
   await using mending = await startTestServer(faulty(2, fail))
   expect((await ask(mending)).body).toEqual({turn: 2})
@@ -109,7 +109,7 @@ test.each([
   ['HTML', 'text/html; charset=utf-8', '<html>Jane Roe, sk_live_abc</html>'],
   ['half of a JSON text', 'application/json', HALF],
   ['empty', 'unknown', ''],
-])('a 200 that is %s is tried again, then exit 7 without quoting it', async (_name, contentType, body) => {
+])('a 200 that is %s is retried, then exit 7 without quoting it', async (_name, contentType, body) => {
   const answer = (response: ServerResponse): void => {
     response.writeHead(200, contentType === 'unknown' ? {} : {'content-type': contentType}).end(body)
   }
@@ -204,12 +204,12 @@ test('refuses bytes that are not UTF-8, and judges an error by its status whatev
 const BODY = Buffer.from('{"data":[{"id":"deal_1"}]}')
 
 test.each([
-  ['gzip, as it says', gzipSync(BODY), 'gzip'],
-  ['br, as it says', brotliCompressSync(BODY), 'br'],
+  ['gzip and says so', gzipSync(BODY), 'gzip'],
+  ['br and says so', brotliCompressSync(BODY), 'br'],
   ['gzip without saying so', gzipSync(BODY), undefined],
   ['zlib without saying so', deflateSync(BODY), undefined],
-  ['zstd, and says that it is nothing', zstdCompressSync(BODY), 'identity'],
-  ['gzip within half an answer', gzipSync(BODY).subarray(0, 20), 'gzip'],
+  ['zstd but says identity', zstdCompressSync(BODY), 'identity'],
+  ['gzip cut in half', gzipSync(BODY).subarray(0, 20), 'gzip'],
 ])('refuses an answer that is %s as compressed unasked', async (_, body, coding) => {
   await using server = await startTestServer((_request, response) => {
     response.writeHead(200, {'content-type': 'application/json', ...(coding && {'content-encoding': coding})})
@@ -221,7 +221,7 @@ test.each([
   expect(server.requests).toHaveLength(1)
 })
 
-test('reads a long text for what it is, whatever it holds and says of its coding', async () => {
+test('reads a long text as it is, whatever it contains and claims about its coding', async () => {
   const data = ['{[,'.repeat(1_000_000), '\\"[,', '\\']
   await using server = await startTestServer((_request, response) =>
     sendJson(response, {data}, {headers: {'content-encoding': 'gzip'}}),
@@ -246,7 +246,7 @@ test('sends key, version and the queries of base URL, path and call under the pr
   })
 })
 
-test('keeps its connections for requests that follow each other', async () => {
+test('reuses its connections for successive requests', async () => {
   const ports = new Set<number | undefined>()
   await using server = await startTestServer((_request, response) => {
     ports.add(response.socket?.remotePort)
@@ -286,12 +286,12 @@ test('a limit is waited for without spending a retry', async () => {
   expect(client.ratePerSecond).toBeLessThan(100)
 })
 
-test('starts from a learnt rate', async () => {
+test('starts from a learned rate', async () => {
   await using client = createClient(aClientConfig({ratePerSecond: 5, learntRate: 1.5}), createTestWorld())
   expect(client.ratePerSecond).toBe(1.5)
 })
 
-test('an abort cancels the request under way', async () => {
+test('an abort cancels the current request', async () => {
   const arrived = createGate()
   const closed = createGate()
   await using server = await startTestServer((_request, response) => {
@@ -308,7 +308,7 @@ test('an abort cancels the request under way', async () => {
   await closed.opened
 })
 
-test('an abort ends the wait before a retry, and nothing is asked after it', async () => {
+test('an abort ends the wait before a retry, and nothing is requested after it', async () => {
   const world = createTestWorld()
   await using server = await startTestServer((_request, response) => {
     world.abort()
@@ -319,7 +319,7 @@ test('an abort ends the wait before a retry, and nothing is asked after it', asy
   expect(server.requests).toHaveLength(1)
 })
 
-test('a caller can cancel its own request alone', async () => {
+test('a caller can cancel only its own request', async () => {
   const arrived = createGate()
   await using server = await startTestServer((_request, response, turn) =>
     turn === 0 ? arrived.open() : sendJson(response, {turn}),

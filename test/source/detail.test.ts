@@ -17,7 +17,7 @@ async function drain({answers, summary}: ReturnType<typeof fetchDetails>): Promi
   return {answers: await Array.fromAsync(answers), summary}
 }
 
-/** Fetches details from a server of its own. */
+/** Fetches details from a new server. */
 async function fetchFrom(
   handler: Handler,
   ids: Iterable<string> | AsyncIterable<string>,
@@ -36,7 +36,7 @@ function aRequest(changes: Partial<EachRequest> = {}): EachRequest {
 
 const idOf = (path: string): string => decodeURIComponent(path.split('/').at(-1) ?? '')
 
-/** Answers for every deal, except those that are named. */
+/** Answers for every deal, except the named ones. */
 function dealsExcept(faults: Record<string, (...inputs: Parameters<Handler>) => void> = {}): Handler {
   return (request, response, turn) => {
     const id = idOf(request.path)
@@ -73,7 +73,7 @@ test('fetches every id, in order, out of the data envelope', async () => {
   expect(summary).toEqual({proven: true, fetched: 7, gone: 0, failed: 0, ended: 'done'})
 })
 
-test('asks nothing when there are no ids or no budget', async () => {
+test('asks nothing without ids or budget', async () => {
   const spent = await fetchFrom(dealsExcept(), ['a'], {request: {budgetMs: 0}})
   expect(spent).toMatchObject({summary: {fetched: 0, ended: 'budget'}, paths: []})
   const {summary, paths} = await fetchFrom(dealsExcept(), [], {request: {mode: 'auto'}})
@@ -101,7 +101,7 @@ test('any id but a dot segment becomes one segment of the path', async () => {
 })
 
 test.each(['\ud800', '.', '..'])(
-  'the id %o, which cannot stand in a path, fails, and the others go on',
+  'the id %o, which no path can contain, fails, and the others continue',
   async (id) => {
     const {answers} = await fetchFrom(dealsExcept(), ['a', id, 'b'])
     expect(answers.map(({outcome}) => outcome)).toEqual(['found', 'failed', 'found'])
@@ -148,13 +148,13 @@ test.each<[string, Handler]>([
   expect(new Set(paths)).toEqual(new Set(['/v1/deals/a']))
 })
 
-test.each([404, 410])('a %d is gone once the path has answered for another deal', async (status) => {
+test.each([404, 410])('a %d means gone once the path has answered for another deal', async (status) => {
   const {answers, summary} = await fetchFrom(dealsExcept({b: answer(status)}), ['a', 'b', 'c'])
   expect(answers[1]).toMatchObject({id: 'b', outcome: 'gone', received: {status}})
   expect(summary).toMatchObject({proven: true, fetched: 2, gone: 1, failed: 0, ended: 'done'})
 })
 
-test('a 404 before the path has answered waits for its proof; from a path that never answers it is none', async () => {
+test('a 404 before the path has answered waits for proof; if the path never answers, it proves nothing', async () => {
   const late = await fetchFrom(dealsExcept({a: answer(404), b: answer(404)}), ['a', 'b', 'c', 'd'])
   expect(late.answers.map(({outcome}) => outcome)).toEqual(['gone', 'gone', 'found', 'found'])
   const {answers, summary} = await fetchFrom(answer(404), ['a', 'b'])
@@ -165,7 +165,7 @@ test('a 404 before the path has answered waits for its proof; from a path that n
   expect(summary).toEqual({proven: false, fetched: 0, gone: 0, failed: 2, ended: 'done'})
 })
 
-test('names why one failed and goes on', async () => {
+test('names why one failed and continues', async () => {
   const [d, e] = [answer(200, {data: {id: 'z'}}), answer(200, {data: null})]
   const faults = {b: answer(422), c: answer(500), d, e}
   const {answers, summary} = await fetchFrom(dealsExcept(faults), ['a', 'b', 'c', 'd', 'e', 'f'])
@@ -207,7 +207,7 @@ test.each([401, 403])('a %d stops the details without losing the run', async (st
   expect(paths.length).toBeLessThan(8)
 })
 
-test('stops when the budget is used up, cancelling what is under way', async () => {
+test('stops when the budget is used up, cancelling requests in progress', async () => {
   const closed = createGate()
   const hang: Handler = (_request, response) => void response.on('close', closed.open)
   const {answers, summary} = await fetchFrom(dealsExcept({b: hang}), ['a', 'b', 'c'], {
@@ -218,7 +218,7 @@ test('stops when the budget is used up, cancelling what is under way', async () 
   await closed.opened
 })
 
-test('ends quietly when the rate limit would take too long, or the run is asked to stop', async () => {
+test('ends quietly if the rate limit would take too long, or the run is asked to stop', async () => {
   const limited: Handler = (_request, response) =>
     sendJson(response, {}, {status: 429, headers: {'retry-after': '600'}})
   const waited = await fetchFrom(dealsExcept({b: limited}), ['a', 'b', 'c'], {maxWaitMinutes: 5})
@@ -233,7 +233,7 @@ test('ends quietly when the rate limit would take too long, or the run is asked 
   expect(summary).toEqual({proven: true, fetched: 2, gone: 0, failed: 0, ended: 'interrupted'})
 })
 
-test('never has more requests under way than allowed, nor pulls ids far ahead', async () => {
+test('never has more concurrent requests than allowed, nor pulls ids far ahead', async () => {
   let underWay = 0
   let most = 0
   let pulled = 0
@@ -263,7 +263,7 @@ test('never has more requests under way than allowed, nor pulls ids far ahead', 
   expect(furthest).toBeLessThanOrEqual(6)
 })
 
-test('a consumer that stops cancels what is under way and closes its source of ids', async () => {
+test('a consumer that stops cancels requests in progress and closes its source of ids', async () => {
   const asked = createGate()
   const closed = createGate()
   let isReturned = false
@@ -289,7 +289,7 @@ test('a consumer that stops cancels what is under way and closes its source of i
   await closed.opened
 })
 
-test('a fault of our own is not taken for a failing source', async () => {
+test('our own bug is not taken for a failing source', async () => {
   const bug = new TypeError('a bug')
   const client = {getJson: () => Promise.reject(bug)}
   expect(await failureOf(drain(fetchDetails(['a', 'b', 'c'], aRequest(), client, createTestWorld())))).toBe(

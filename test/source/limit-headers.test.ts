@@ -58,7 +58,7 @@ test.each([
   expect(parseLimitHeaders(headers, NOW).exhaustedMs).toBe(expected)
 })
 
-test('reads Retry-After beside a quota', () => {
+test('reads Retry-After next to a quota', () => {
   const headers = {'retry-after': '2', ratelimit: '"default";r=0;t=5'}
   expect(parseLimitHeaders(headers, NOW)).toEqual({retryAfterMs: 2000, exhaustedMs: 5000})
 })

@@ -2,7 +2,7 @@ import {expect, test} from 'vitest'
 import {parseMappedFields} from '../../src/contract/mapped-field.ts'
 import {createMappedReader} from '../../src/source/record.ts'
 
-/** What a record with this value says of one field of this type: its text, null, `unreadable`, or undefined where it says nothing. */
+/** The reading of one field of this type with this value: its text, null, `unreadable`, or undefined if absent. */
 function read(type: string, value: unknown): string | null | undefined {
   const fields = parseMappedFields(JSON.stringify({it: {type, path: 'terms.it'}}), 'fields.json', [])
   const text = createMappedReader(fields)({terms: {it: value}})

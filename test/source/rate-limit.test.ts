@@ -11,7 +11,7 @@ function setUp(changes: Partial<RateLimitSettings> = {}) {
   return {limiter: createRateLimiter({...SETTINGS, ...changes}, world), world}
 }
 
-/** A request that gets these answers, one after the other, the last for ever. */
+/** A request that gets these answers in turn, and then the last one forever. */
 function answering(
   world: TestWorld,
   answers: {status: number; headers?: LimitedAnswer['headers']}[],
@@ -25,7 +25,7 @@ function answering(
   return {send, sentAt}
 }
 
-test('keeps to the rate and does not call that waiting for the source', async () => {
+test('keeps to the rate without counting that as waiting for the source', async () => {
   const {limiter, world} = setUp()
   const {send, sentAt} = answering(world, [{status: 200}])
   for (let count = 0; count < 8; count += 1) await limiter.send(send, world.signal)
@@ -33,7 +33,7 @@ test('keeps to the rate and does not call that waiting for the source', async ()
   expect(limiter.waitedMs).toBe(0)
 })
 
-test('waits as long as a 429 asks, a little more, says since when, and sends again', async () => {
+test('waits slightly longer than a 429 asks, reports since when, and sends again', async () => {
   const {limiter, world} = setUp()
   const {send, sentAt} = answering(world, [{status: 429, headers: {'retry-after': '7'}}, {status: 200}])
   const {sleep} = world.realClock
@@ -85,7 +85,7 @@ test('halves the rate on a 429 and raises it again with answers', async () => {
   expect(limiter.ratePerSecond).toBe(10)
 })
 
-test('waits for a 503 that names a wait, and hands one without back as a failure', async () => {
+test('waits for a 503 that names a wait, and returns one without as a failure', async () => {
   const named = setUp()
   const waiting = answering(named.world, [{status: 503, headers: {'retry-after': '2'}}, {status: 200}])
   expect((await named.limiter.send(waiting.send, named.world.signal)).status).toBe(200)
@@ -109,7 +109,7 @@ test('holds every request back while the quota of a good answer is exhausted', a
   expect(limiter.waitedMs).toBe(3000)
 })
 
-test('waits no longer than was asked when the clock is set back by a day meanwhile', async () => {
+test('waits no longer than asked if the clock is set back by a day meanwhile', async () => {
   const {limiter, world} = setUp()
   const {send} = answering(world, [{status: 200, headers: {'retry-after': '10'}}, {status: 200}])
   await limiter.send(send, world.signal)
@@ -119,7 +119,7 @@ test('waits no longer than was asked when the clock is set back by a day meanwhi
   expect(limiter.waitedMs).toBe(10_000)
 })
 
-test('counts the waiting of several requests once', async () => {
+test('counts the simultaneous waiting of several requests once', async () => {
   const {limiter, world} = setUp({burst: 2})
   const bothSent = createGate()
   let sent = 0
@@ -136,7 +136,7 @@ test('counts the waiting of several requests once', async () => {
   expect(limiter.waitedMs).toBeLessThan(11_000)
 })
 
-test('gives up before a wait that would pass the most a run may wait', async () => {
+test("gives up before a wait that would exceed the run's limit", async () => {
   const {limiter, world} = setUp({maxWaitMs: 60_000})
   const {send, sentAt} = answering(world, [{status: 429, headers: {'retry-after': '25'}}])
   const error = await failureOf(limiter.send(send, world.signal))
@@ -147,7 +147,7 @@ test('gives up before a wait that would pass the most a run may wait', async () 
   expect(limiter.waitedMs).toBeLessThan(60_000)
 })
 
-test('gives up on a source that refuses for ever with Retry-After 0', async () => {
+test('gives up on a source that keeps refusing with Retry-After 0', async () => {
   const {limiter, world} = setUp({maxWaitMs: 60_000})
   const {send, sentAt} = answering(world, [{status: 429, headers: {'retry-after': '0'}}])
   await expect(limiter.send(send, world.signal)).rejects.toMatchObject({code: 'SOURCE_RATE_LIMITED'})

@@ -9,7 +9,7 @@ import {receive} from '../../src/source/client.ts'
 const LONG = 60_000
 const request = {path: '/deals', headers: {accept: 'application/json'}}
 
-/** A server on loopback and a pool of connections to it. */
+/** A server on loopback and a connection pool to it. */
 async function startServer(answer: (response: ServerResponse) => void) {
   const server = createServer((_, response) => answer(response)).listen(0, '127.0.0.1')
   await once(server, 'listening')
@@ -36,7 +36,7 @@ test('an answer in many parts is received whole, byte for byte', async () => {
   expect(answer.body.equals(Buffer.concat(parts))).toBe(true)
 })
 
-test('given up amid the body, the connection is closed and the reason thrown', async () => {
+test('an abort amid the body closes the connection and throws the reason', async () => {
   const closed = Promise.withResolvers<void>()
   const stop = new AbortController()
   await using server = await startServer((response) => {
@@ -52,7 +52,7 @@ test('given up amid the body, the connection is closed and the reason thrown', a
   await closed.promise
 })
 
-test('a body that drips on and on is given up after a while', async () => {
+test('a body that keeps dripping is given up after a while', async () => {
   await using server = await startServer((response) => {
     const drip = setInterval(() => response.write(' '), 10)
     response.on('close', () => clearInterval(drip))
@@ -62,7 +62,7 @@ test('a body that drips on and on is given up after a while', async () => {
   ).rejects.toMatchObject({code: 'SOURCE_UNREACHABLE', problem: 'answer not complete in time'})
 })
 
-test('whoever waits for a connection that never comes is let go at once', async () => {
+test('waiting for a connection that never comes ends at once on abort', async () => {
   await using pool = Object.assign(new Pool('http://127.0.0.1:9', {connect: () => undefined}), {
     [Symbol.asyncDispose]: () => pool.destroy(),
   })

@@ -19,17 +19,17 @@ test('a list row becomes an observation with exact cents and microseconds', () =
   expect(columnOf(observation, 'created_at_precision')).toBe('instant')
 })
 
-test('of fields the contract does not know only the names are kept, one level deep', () => {
+test('only the names of unknown fields are kept, one level deep', () => {
   const {unknownFields} = observe(aRecord({borrower: {name: 'A', ssn: {last: 1}}, tags: ['x'], none: {}}))
   expect(unknownFields).toBe('borrower.name\nborrower.ssn\ntags\nnone')
 })
 
-test('a text of 8,192 characters with line breaks and other controls is taken', () => {
+test('a text of 8,192 characters with line breaks and other controls is accepted', () => {
   const address = '1 Main St\n\u0001\uffff'.padEnd(8192, '🏚')
   expect(columnOf(observe(aRecord({property_address: address})), 'property_address')).toBe(address)
 })
 
-test('texts of children are bounded as those of deals are', () => {
+test('texts of child records have the same bounds as those of deals', () => {
   const normalise = createNormaliser(documentStream)
   const records = [{id: 'a\0'}, {id: 'a', category: 'x'.repeat(8193)}]
   expect(normalise(records, 0n, 'deal_1').quarantined).toMatchObject([
@@ -42,7 +42,7 @@ test('a status the contract does not know is accepted', () => {
   expect(columnOf(observe(aRecord({status: 'on_hold'})), 'status')).toBe('on_hold')
 })
 
-test.each(['property_value', 'loan_program'])('an absent %s is told apart from a null one', (field) => {
+test.each(['property_value', 'loan_program'])('an absent %s differs from a null one', (field) => {
   expect(isPresent(aRecord(), field)).toBe(false)
   expect(isPresent(aRecord({[field]: null}), field)).toBe(true)
   expect(columnOf(observe(aRecord({[field]: null})), field)).toBeNull()
@@ -54,7 +54,7 @@ test('an amount given as a decimal string is read exactly', () => {
   expect(columnOf(observation, 'property_value')).toBe(35_000_010n)
 })
 
-test('a date without a time is kept as that date and marked as one; without an offset a time is UTC', () => {
+test('a date without a time is kept and marked as a date; a time without an offset is UTC', () => {
   const observation = observe(aRecord({created_at: '2026-01-05'}))
   expect(columnOf(observation, 'created_at')).toBe(parseInstant('2026-01-05T00:00:00Z'))
   expect(columnOf(observation, 'created_at_precision')).toBe('date')
@@ -96,7 +96,7 @@ test.each<[string, WireRecord]>([
   expect(rejected.record).toEqual(record)
 })
 
-test('a quarantined record keeps its id where that can be read', () => {
+test('a quarantined record keeps its id if that is readable', () => {
   expect(reject(aRecord({loan_amount: -1})).id).toBe('deal_000001')
   for (const id of [17, '', 'deal_\0', 'deal_\ud83d', 'd'.repeat(8193)])
     expect(reject(aRecord({id})).id).toBeNull()
@@ -114,7 +114,7 @@ test('the reason for a quarantine never repeats the value', () => {
 })
 
 test.each([null, 'deal', 42, true, ['deal_000001']])(
-  'a record that is no object is quarantined whole: %o',
+  'a record that is not an object is quarantined whole: %o',
   (record) => {
     expect(reject(record)).toEqual({
       id: null,
@@ -127,20 +127,20 @@ test.each([null, 'deal', 42, true, ['deal_000001']])(
   },
 )
 
-test('good records are kept in order beside a bad one', () => {
+test('good records next to a bad one are kept in order', () => {
   const records = [aRecord({id: 'a'}), aRecord({id: 'b', loan_amount: -1}), aRecord({id: 'c'})]
   const page = createNormaliser(dealStream)(records, 0n)
   expect(page.observations.map(({id}) => id)).toEqual(['a', 'c'])
   expect(page.quarantined.map(({id}) => id)).toEqual(['b'])
 })
 
-test('a record that nests deeper than can be written as JSON is taken as any other', () => {
+test('a record nested too deeply to be written as JSON is handled like any other', () => {
   const deep: unknown = JSON.parse(`${'['.repeat(20_000)}${']'.repeat(20_000)}`)
   expect(reject(aRecord({loan_amount: deep}))).toMatchObject({id: 'deal_000001', path: 'loan_amount'})
   expect(observe(aRecord({notes: deep})).unknownFields).toBe('notes')
 })
 
-test('an unknown field of any name is named', () => {
+test('an unknown field is named, whatever its name', () => {
   const record: unknown = JSON.parse(`{"__proto__": {"a": 1}, ${JSON.stringify(aRecord()).slice(1)}`)
   expect(observe(record).unknownFields).toBe('__proto__.a')
 })

@@ -7,7 +7,7 @@ import {createTestWorld} from './test-world.ts'
 
 const TARGET = {host: 'deals.example.com', path: '/deals'}
 
-/** An attempt that fails so many times, then returns how often it was made. */
+/** An attempt that fails this many times, then returns how often it was made. */
 function failing(times: number, error: Error): {attempt: () => Promise<number>; count: () => number} {
   let made = 0
   return {
@@ -22,7 +22,7 @@ function failing(times: number, error: Error): {attempt: () => Promise<number>; 
 
 const RESET = new RetryableError({code: 'SOURCE_UNREACHABLE', problem: 'ECONNRESET'})
 
-test('makes one attempt more than there are retries, after longer and longer pauses, and keeps the last cause', async () => {
+test('makes one attempt more than there are retries, after growing pauses, and keeps the last cause', async () => {
   const world = createTestWorld()
   const {attempt, count} = failing(99, RESET)
   const error = await failureOf(withRetries(attempt, {retries: 2, target: TARGET}, world))
@@ -34,7 +34,7 @@ test('makes one attempt more than there are retries, after longer and longer pau
   )
 })
 
-test('full jitter stays between nothing and a bound that doubles up to half a minute', () => {
+test('full jitter stays between zero and a bound that doubles up to half a minute', () => {
   fc.assert(
     fc.property(
       fc.integer({min: 0, max: 200}),
@@ -55,7 +55,7 @@ test.each([
   'UND_ERR_SOCKET',
   'UND_ERR_BODY_TIMEOUT',
   'HPE_INVALID_CONSTANT',
-])('%s is worth trying again', (code) => {
+])('%s is worth retrying', (code) => {
   const fault = Object.assign(new Error('fault'), {code})
   const classified = classifyFault(fault, TARGET, {maxAnswerMb: 32})
   expect(classified).toBeInstanceOf(RetryableError)
@@ -67,6 +67,6 @@ test.each([
   Object.assign(new Error('bad path'), {code: 'UND_ERR_INVALID_ARG'}),
   Object.assign(new TypeError('bad argument'), {code: 'ERR_INVALID_ARG_TYPE'}),
   Object.assign(new Error('used after its end'), {code: 'UND_ERR_DESTROYED'}),
-])('a fault of our own stays what it is: %s', (fault) => {
+])('our own bug is passed on as it is: %s', (fault) => {
   expect(classifyFault(fault, TARGET, {maxAnswerMb: 32})).toBe(fault)
 })

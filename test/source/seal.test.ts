@@ -9,13 +9,13 @@ const KEY = 'a key of this test'
 const seal = createSealer(borrowerStream, KEY)
 const hashOf = (text: string) => createHmac('sha256', KEY).update(text).digest('hex')
 
-test('an address becomes its keyed hash, whatever its letter case and the spaces around it', () => {
+test('an address becomes its keyed hash, whatever its case and surrounding spaces', () => {
   const expected = {email: `hmac-sha256:${hashOf('pat@example.com')}`}
   for (const email of ['pat@example.com', ' Pat@Example.COM\n']) expect(seal({email})).toEqual(expected)
   expect(createSealer(borrowerStream, 'another')({email: 'pat@example.com'})).not.toEqual(expected)
 })
 
-test('names and digits go, unknown fields leave their names, and sealing again changes nothing', () => {
+test('names and digits are removed, unknown fields keep their names, and sealing again changes nothing', () => {
   const sealed = seal({
     id: 'bor_1',
     first_name: 'Pat',
@@ -40,14 +40,14 @@ test.each([null, '', '  ', 7, {address: 'pat@example.com'}, ['pat@example.com']]
   },
 )
 
-test('what is no record at all, or names a field twice, is quarantined without what it holds', () => {
+test('a record that is none, or repeats a field, is quarantined without its content', () => {
   const twice = parseJson('{"id": "bor_1", "email": "pat@example.com", "email": "sam@example.com"}')
   const records = ['pat@example.com', ['pat'], twice].map(seal)
   expect(records).toEqual([null, null, null])
   expect(createNormaliser(borrowerStream)(records, 0n, 'deal_1').quarantined).toHaveLength(3)
 })
 
-test('borrowers are not sealed without a key, and not read unless sealed; documents, which have no hashes, are', () => {
+test('borrowers are not sealed without a key, nor read unsealed; documents, which have no hashes, are', () => {
   const open = createNormaliser(borrowerStream)([{id: 'bor_1', email: 'pat@example.com'}], 0n, 'deal_1')
   expect(open.quarantined).toMatchObject([{path: 'email'}])
   expect(() => createSealer(borrowerStream, undefined)).toThrow(/no key/)

@@ -49,12 +49,12 @@ export function sendJson(
   response.writeHead(status, {'content-type': 'application/json', ...headers}).end(JSON.stringify(body))
 }
 
-/** Lets whatever is on its way on loopback arrive, without a clock. */
+/** Lets everything in transit on loopback arrive, without a clock. */
 export async function passTurns(): Promise<void> {
   for (let turn = 0; turn < 200; turn += 1) await new Promise(setImmediate)
 }
 
-/** A promise to be settled from outside, for ordering requests without sleeping. */
+/** A promise settled from outside, for ordering requests without sleeping. */
 export function createGate(): {opened: Promise<void>; open: () => void} {
   const {promise, resolve} = Promise.withResolvers<void>()
   return {opened: promise, open: resolve}

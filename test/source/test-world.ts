@@ -4,7 +4,7 @@ import {createSilentLog} from '../../src/core/log.ts'
 import type {World} from '../../src/core/types.ts'
 import type {ClientConfig} from '../../src/source/client.ts'
 
-/** A clock on which sleeping takes no time and moves the hands. */
+/** A clock on which sleeping takes no time and advances the hands. */
 interface TestClock extends RealClock {
   /** Every sleep, in ms. */
   readonly sleeps: number[]
@@ -39,7 +39,7 @@ export interface TestWorld extends World {
   abort: () => void
 }
 
-/** A world whose waits are instant and whose jitter is always half of the most. */
+/** A world whose waits are instant and whose jitter is always half the maximum. */
 export function createTestWorld(changes: Partial<World> = {}): TestWorld {
   const stop = new AbortController()
   return {
@@ -58,7 +58,7 @@ export function createTestWorld(changes: Partial<World> = {}): TestWorld {
 
 export const TEST_KEY = 'sk_test_source'
 
-/** Settings of a client that is in no hurry to give up, and never slow by itself. */
+/** Settings of a client that does not give up early and is never slow by itself. */
 export function aClientConfig(changes: Partial<ClientConfig>): ClientConfig {
   return {
     baseUrl: 'http://127.0.0.1:1/v1',

@@ -24,7 +24,7 @@ test('a clock set back takes no token away and adds none', () => {
   expect(bucket.msUntilToken(0)).toBe(1000)
 })
 
-test('halves on a refusal and is empty then, once for requests that were under way together', () => {
+test('halves on a refusal and is then empty, once for all requests in progress together', () => {
   const bucket = createTokenBucket({ratePerSecond: 8, burst: 5}, 0)
   for (const startedAt of [100, 110, 120]) bucket.cut(200, startedAt)
   expect([bucket.rate, bucket.msUntilToken(200)]).toEqual([4, 250])
@@ -32,7 +32,7 @@ test('halves on a refusal and is empty then, once for requests that were under w
   expect(bucket.rate).toBe(2)
 })
 
-test('never falls under 0.2 a second, nor under a setting that is lower still', () => {
+test('never falls below 0.2 a second, nor below a lower setting', () => {
   const bucket = createTokenBucket({ratePerSecond: 5, burst: 5}, 0)
   const slow = createTokenBucket({ratePerSecond: 0.05, burst: 5}, 0)
   for (let now = 1; now < 20; now += 1) {
@@ -43,7 +43,7 @@ test('never falls under 0.2 a second, nor under a setting that is lower still', 
   expect(slow.rate).toBe(0.05)
 })
 
-test('is raised by a hundredth of the setting a second, up to the setting', () => {
+test('rises by a hundredth of the setting per second, up to the setting', () => {
   const bucket = createTokenBucket({ratePerSecond: 10, burst: 5}, 0)
   bucket.cut(0, 0)
   bucket.raise(1000)
@@ -54,7 +54,7 @@ test('is raised by a hundredth of the setting a second, up to the setting', () =
   expect(bucket.rate).toBe(10)
 })
 
-test('counts an answer after a long silence for five seconds at most', () => {
+test('counts an answer after a long silence as five seconds at most', () => {
   const bucket = createTokenBucket({ratePerSecond: 10, burst: 5}, 0)
   bucket.cut(0, 0)
   bucket.raise(3_600_000)
@@ -66,7 +66,7 @@ test.each([
   [50, 10],
   [0.001, 0.2],
   [undefined, 10],
-])('starts from a learnt rate of %j at %j', (learntRate, expected) => {
+])('starts from a learned rate of %j at %j', (learntRate, expected) => {
   expect(createTokenBucket({ratePerSecond: 10, burst: 5, learntRate}, 0).rate).toBe(expected)
 })
 

@@ -15,7 +15,7 @@ function aWalk(changes: Partial<WalkRequest> = {}): WalkRequest {
   return {path: '/deals', ...fresh, pageSize: 2, idField: 'id', ...changes}
 }
 
-/** A walk over a server of its own. */
+/** A walk over a new server. */
 async function withWalk<T>(
   handler: Handler,
   use: (
@@ -29,7 +29,7 @@ async function withWalk<T>(
   return await use(walkPages(aWalk(request), client, world), {requests: server.requests, world})
 }
 
-/** Pages `c1` → `c2` → … of one record each; page n is asked for with cursor `c<n>`, the first without. */
+/** Pages `c1` → `c2` → … of one record each; page n is requested with cursor `c<n>`, the first without. */
 function pagesUpTo(count: number): Handler {
   return (request, response) => {
     const number = Number((request.query.get('cursor') ?? 'c1').slice(1))
@@ -48,7 +48,7 @@ async function collect(walk: AsyncGenerator<Page>): Promise<Page[]> {
   return pages
 }
 
-test('asks with page size and filter, and hands out every page in order, each with its cursor and envelope', async () => {
+test('asks with page size and filter, and yields every page in order, with its cursor and envelope', async () => {
   const pages = await withWalk(
     pagesUpTo(3),
     async (walk, {requests}) => {
@@ -67,7 +67,7 @@ test('asks with page size and filter, and hands out every page in order, each wi
   expect(new Set(pages.map((page) => page.envelope))).toEqual(new Set(['data | top level']))
 })
 
-test('has sent for the next page before the consumer is given the last', async () => {
+test('sends for the next page before the consumer gets the current one', async () => {
   let sent = 0
   const countSent = () => {
     sent += 1
@@ -85,7 +85,7 @@ test('has sent for the next page before the consumer is given the last', async (
   }
 })
 
-test('fetches one page ahead, and only one, while the consumer handles the last', async () => {
+test('fetches exactly one page ahead while the consumer handles the current one', async () => {
   const secondAsked = createGate()
   const pages = pagesUpTo(4)
   await withWalk(
@@ -123,7 +123,7 @@ test('cancels the read-ahead when the consumer stops', async () => {
   )
 })
 
-test('a consumer that throws gets its own error, though the read-ahead fails', async () => {
+test('a consumer that throws gets its own error, even if the read-ahead fails', async () => {
   const failed = createGate()
   const fault = new Error('disk full')
   await withWalk(
@@ -230,7 +230,7 @@ test.each([
   expect(seen.map(({records}) => records.length)).toEqual(pages.map((page) => page.length))
 })
 
-test.each([400, 404, 410, 422])('calls a %d on a cursor a refused cursor', async (status) => {
+test.each([400, 404, 410, 422])('reports a %d on a cursor as a refused cursor', async (status) => {
   const error = await withWalk(
     (_request, response) =>
       sendJson(response, {code: 'invalid_cursor', detail: 'jane@example.com'}, {status}),
@@ -250,7 +250,7 @@ test.each([
   [418, {code: 7, title: 'key sk_live_abc is odd'}, 'Status 418 (sha256:e1c76074c56e)'],
   [405, null, 'Status 405 from'],
   [404, {}, 'LOANTAPE_BASE_URL'],
-])('calls a %d on the first page a refused request or a wrong address', async (status, body, words) => {
+])('reports a %d on the first page as a refused request or a wrong address', async (status, body, words) => {
   const error = await withWalk(
     (_request, response) => sendJson(response, body, {status}),
     (walk) => failureOf(collect(walk)),
@@ -319,7 +319,7 @@ test('an abort cancels the page that is being fetched', async () => {
   )
 })
 
-test('sees every record once, in order, however many there are and wherever the walk is resumed', async () => {
+test('sees every record once, in order, however many there are and wherever the walk resumes', async () => {
   const world = createTestWorld()
   let records: number[] = []
   await using server = await startTestServer((request, response) => {
