@@ -21,7 +21,7 @@ function place(dir: string, text: string): void {
 
 const read = () => readFileSync(join(final, 'a.csv'), 'utf8')
 
-test('a batch appears whole when it is finished, and not before', () => {
+test('a batch appears whole when finished, and not before', () => {
   {
     using batch = beginBatch(final)
     place(batch.dir, 'new')
@@ -32,7 +32,7 @@ test('a batch appears whole when it is finished, and not before', () => {
   expect(readdirSync(parent)).toEqual(['batch'])
 })
 
-test('a batch that is not finished leaves what was there', () => {
+test('an unfinished batch leaves the old content in place', () => {
   place(final, 'before')
   {
     using batch = beginBatch(final)
@@ -64,14 +64,14 @@ test('a batch that another process has finished meanwhile stays', () => {
   expect(readdirSync(parent)).toEqual(['batch'])
 })
 
-test('a batch that another process finishes in the very moment stays', () => {
+test('a batch that another process finishes at that very moment stays', () => {
   {
     using batch = beginBatch(final)
     place(batch.dir, 'ours')
     place(final, 'torn')
     let asked = 0
     batch.finish(() => {
-      // Between the first look and the move the other one puts the torn batch aside, too, and its own in place.
+      // Between the first look and the move, the other one sets the torn batch aside, too, and puts its own in place.
       if (asked++ === 0) rmSync(batch.dir, {recursive: true})
       else place(final, 'theirs')
       return asked > 1
@@ -80,7 +80,7 @@ test('a batch that another process finishes in the very moment stays', () => {
   expect(read()).toBe('theirs')
 })
 
-test('what exports that died left behind goes, what others are writing stays', () => {
+test('leftovers of dead exports are removed, work in progress of others is not', () => {
   place(join(parent, '.writing-other-999999999'), 'dead')
   place(join(parent, `.writing-other-${process.pid}`), 'dead, in a container of the same numbers')
   place(join(parent, `.writing-other-${process.ppid}`), 'alive')

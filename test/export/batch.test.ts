@@ -35,13 +35,13 @@ afterAll(() => data[Symbol.dispose]())
 const write = (profile = 'csv', tables?: string[], from = release) =>
   writeBatch(folder, from, {profile, ...(tables && {tables})})
 
-/** Every file of a folder with its content. */
+/** Every file of a folder, with its content. */
 const contentOf = (dir: string) =>
   Object.fromEntries(readdirSync(dir).map((name) => [name, readFileSync(join(dir, name), 'hex')]))
 
 const manifestOf = (dir: string) => JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
 
-test('a batch holds every published table and says what it came to', async () => {
+test('a batch holds every published table and reports its totals', async () => {
   const batch = await write()
   expect(batch).toMatchObject({profile: 'csv', files: 2, rows: 4, outcome: 'written'})
   expect(batch.dir).toBe(join(folder.exports, 'csv', batch.batch_id))
@@ -52,7 +52,7 @@ test('a batch holds every published table and says what it came to', async () =>
   ])
 })
 
-test('CSV has a header, exact decimals, ISO instants, quotes doubled, and null told apart from empty', async () => {
+test('CSV has a header, exact decimals, ISO instants, doubled quotes, and distinguishes null from empty', async () => {
   const {dir} = await write()
   expect(readFileSync(join(dir, 'core.deal.csv'), 'utf8')).toBe(
     `deal_id,property_address,loan_amount,created_at,ltv,is_missing
@@ -63,7 +63,7 @@ deal_3,,300.10,2026-01-07T00:00:00.000000Z,0.1,
   )
 })
 
-test('Parquet is the very bytes of the release, whatever options of other profiles say', async () => {
+test("Parquet is byte for byte that of the release, whatever other profiles' options say", async () => {
   const {dir, batch_id} = await write('parquet')
   const options = {lineEnding: 'crlf', isSpreadsheetSafe: true} as const
   const again = await writeBatch(folder, release, {profile: 'parquet', options})
@@ -72,7 +72,7 @@ test('Parquet is the very bytes of the release, whatever options of other profil
     expect(readFileSync(join(dir, file)).equals(readFileSync(join(release.dir, file)))).toBe(true)
 })
 
-test('the manifest of a batch says where it comes from and what every file holds', async () => {
+test('the manifest of a batch names its source and the content of every file', async () => {
   const {dir, batch_id} = await write()
   const manifest = manifestOf(dir)
   expect(manifest).toMatchObject({
@@ -94,7 +94,7 @@ test('the manifest of a batch says where it comes from and what every file holds
   }
 })
 
-test('a batch of the same release is not written again, and byte-equal wherever it is written', async () => {
+test('a batch of the same release is not written again, and has the same bytes wherever it is written', async () => {
   const first = await write()
   const before = contentOf(first.dir)
   expect(await write()).toEqual({...first, outcome: 'unchanged'})
@@ -105,7 +105,7 @@ test('a batch of the same release is not written again, and byte-equal wherever 
   expect(contentOf(second.dir)).toEqual(before)
 })
 
-test('a batch of other tables or of another release is another batch, their order is not', async () => {
+test('other tables or another release make another batch, another order of tables does not', async () => {
   const all = await write()
   const one = await write('csv', ['core.deal'])
   expect(one).toMatchObject({files: 1, rows: 3})
@@ -116,12 +116,12 @@ test('a batch of other tables or of another release is another batch, their orde
 })
 
 const damages: [string, (dir: string) => void][] = [
-  ['whose manifest is gone', (dir) => rmSync(join(dir, 'manifest.json'))],
-  ['whose manifest is cut short', (dir) => truncateSync(join(dir, 'manifest.json'), 100)],
-  ['a file of which is gone', (dir) => rmSync(join(dir, 'core.deal.csv'))],
-  ['a file of which is cut short', (dir) => truncateSync(join(dir, 'core.deal.csv'), 10)],
+  ['without its manifest', (dir) => rmSync(join(dir, 'manifest.json'))],
+  ['with a cut manifest', (dir) => truncateSync(join(dir, 'manifest.json'), 100)],
+  ['without a file', (dir) => rmSync(join(dir, 'core.deal.csv'))],
+  ['with a cut file', (dir) => truncateSync(join(dir, 'core.deal.csv'), 10)],
   [
-    'a byte of which was changed',
+    'with a changed byte',
     (dir) => {
       const path = join(dir, 'core.deal.csv')
       writeFileSync(path, readFileSync(path, 'utf8').replace('100.10', '900.10'))
@@ -129,7 +129,7 @@ const damages: [string, (dir: string) => void][] = [
   ],
 ]
 
-test.each(damages)('a batch %s is written again, byte-equal', async (_, damage) => {
+test.each(damages)('a batch %s is written again with the same bytes', async (_, damage) => {
   const {dir} = await write()
   const before = contentOf(dir)
   damage(dir)
@@ -137,12 +137,12 @@ test.each(damages)('a batch %s is written again, byte-equal', async (_, damage) 
   expect(contentOf(dir)).toEqual(before)
 })
 
-test('an export that fails leaves no batch', async () => {
+test('a failed export leaves no batch', async () => {
   await failureOf(write('csv', undefined, {...release, database: join(folder.root, 'nowhere.duckdb')}))
   expect(readdirSync(join(folder.exports, 'csv'))).toEqual([])
 })
 
-test('exports that cannot be written are refused by the name of the folder', async () => {
+test('an export folder that cannot be written is refused by name', async () => {
   writeFileSync(folder.exports, 'a file where a folder should be')
   const refusal = await failureOf(write())
   expect(refusal).toMatchObject({code: 'NOT_WRITABLE', exitCode: 2})
@@ -155,7 +155,7 @@ test('exports that cannot be written are refused by the name of the folder', asy
   expect(await write()).toMatchObject({outcome: 'written'})
 })
 
-test('an unknown profile or table is refused with those there are, and nothing is written', async () => {
+test('an unknown profile or table is refused with the known ones, and nothing is written', async () => {
   const {message} = await failureOf(write('pdf'))
   expect(message).toContain(`Profile 'pdf' on the command line: expected one of csv, parquet, xlsx`)
   const refusal = await failureOf(write('csv', ['core.deal', 'seed.status']))

@@ -5,7 +5,7 @@ import {findCurrentRelease, readReleaseModels} from '../../src/store/release.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {createLab, someDeals} from '../support/lab.ts'
 
-test('every mart that tells of deals, and not of one alone, has a total over all lenders, and those of people where it can', async () => {
+test("every mart about more than one deal has a total over all lenders, and so has one's own mart where possible", async () => {
   await using lab = await createLab({tables: 'all'})
   lab.service.store.insert(someDeals(3))
   using own = writeSqlFolder({

@@ -46,7 +46,7 @@ test('spreadsheet-safe puts a quote before texts that would be formulas, and the
   )
 })
 
-test('spreadsheet-safe leaves negative numbers and dates as they are', async () => {
+test('spreadsheet-safe leaves negative numbers and dates unchanged', async () => {
   const release = await publish(
     `select 'd_1' as deal_id, -1.50::decimal(18,2) as amount, -0.5::double as ratio, -7::bigint as days, date '2026-01-02' as day`,
   )
@@ -65,13 +65,13 @@ test.each([
   expect(readdirSync(join(data.folder.exports, 'csv'))).toEqual([])
 })
 
-test('a table may have more cells to neutralise than a call takes arguments', async () => {
+test('a table may have more cells to escape than a call takes arguments', async () => {
   const release = await publish(`select 'd' as deal_id, '+1' as phone from range(150000)`)
   const {dir} = await write(release, {isSpreadsheetSafe: true})
   expect(manifestOf(dir).neutralised).toHaveLength(150_000)
 })
 
-test('without it every byte is that of the data; lines end with CRLF where that is asked for, within a text they stay', async () => {
+test("without it every byte is the data's; CRLF line ends are optional and never change a text", async () => {
   const release = await publish(`select '=1' as a, E'x\\ny' as b`)
   const [lf, crlf] = [await write(release), await write(release, {lineEnding: 'crlf'})]
   expect(textOf(crlf.dir)).toBe('a,b\r\n=1,"x\ny"\r\n')
@@ -80,13 +80,13 @@ test('without it every byte is that of the data; lines end with CRLF where that 
 })
 
 const changes: [string, string, string][] = [
-  ['that comes', 'select 1 as a, 2 as b, 3 as c', "'core.deal' with c INTEGER"],
-  ['that goes', 'select 1 as a', "'core.deal' without b INTEGER"],
+  ['that is added', 'select 1 as a, 2 as b, 3 as c', "'core.deal' with c INTEGER"],
+  ['that is removed', 'select 1 as a', "'core.deal' without b INTEGER"],
   ['of another type', 'select 1 as a, 2::bigint as b', "'core.deal' without b INTEGER, with b BIGINT"],
   ['in another place', 'select 2 as b, 1 as a', "'core.deal' in another order"],
 ]
 
-test.each(changes)('a column %s is refused until it is accepted, then known', async (_, select, words) => {
+test.each(changes)('a column %s is refused until accepted, then known', async (_, select, words) => {
   await write(await publish('select 1 as a, 2 as b'))
   const other = await publish(select, 'two')
   const before = readdirSync(join(data.folder.exports, 'csv'))
@@ -99,7 +99,7 @@ test.each(changes)('a column %s is refused until it is accepted, then known', as
   expect(await write(other, {lineEnding: 'crlf'})).toMatchObject({outcome: 'written'})
 })
 
-test('a table that is gone is refused until it is accepted', async () => {
+test('a table that is gone is refused until accepted', async () => {
   await write(await publish('select 1 as a; create table release.core.extra as select 1 as a'))
   const refusal = await failureOf(write(await publish('select 1 as a', 'two')))
   expect(refusal.message).toContain("'core.extra' is no longer published")
@@ -107,7 +107,7 @@ test('a table that is gone is refused until it is accepted', async () => {
   expect(await write(await publish('select 1 as a', 'three'))).toMatchObject({outcome: 'written'})
 })
 
-test('a column contract that cannot be read is said so', async () => {
+test('an unreadable column contract is reported', async () => {
   const {dir} = await write(await publish('select 1 as a'))
   writeFileSync(join(dir, '../../.csv-columns.json'), '{')
   rmSync(dir, {recursive: true})

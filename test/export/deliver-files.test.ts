@@ -64,7 +64,7 @@ const deliver = (
   return deliverBatch(stateDb, batch, {name: 'bank', target, ...fields}, {...world, ...changes})
 }
 
-/** What lies below the target's folder, by path. */
+/** The content of the target's folder, by path. */
 function readTarget(): Record<string, string> {
   const dir = join(root, 'target')
   const names = readdirSync(dir, {recursive: true, withFileTypes: true}).filter((entry) => entry.isFile())
@@ -81,7 +81,7 @@ const whole = Object.fromEntries(
 )
 const record = () => listDeliveries(stateDb, batch.batch_id)[0]
 
-/** An HTTP endpoint that keeps what is put; `answer` decides the status before anything is kept: 0 hangs up, -1 hangs. */
+/** An HTTP endpoint that keeps what is put; `answer` decides the status first: 0 hangs up, -1 hangs. */
 async function startEndpoint(
   answer: (request: IncomingMessage) => number | Promise<number>,
   headers: Record<string, string> = {},
@@ -117,7 +117,7 @@ async function startEndpoint(
 const http = ({url}: {url: string}): Target => ({kind: 'http', url})
 const folder = (): Target => ({kind: 'folder', path: join(root, 'target')})
 
-test('a folder gets every file, once, and the state database knows', async () => {
+test('a folder gets every file once, and the state database records it', async () => {
   expect(await deliver(folder())).toMatchObject({outcome: 'delivered', sent: 3})
   expect(readTarget()).toEqual(whole)
   const done = {attempts: 1, delivered_at: '2026-02-02T12:00:00.000Z', error: null}
@@ -126,7 +126,7 @@ test('a folder gets every file, once, and the state database knows', async () =>
   expect(await deliver(folder(), {isAgain: true})).toMatchObject({outcome: 'delivered', sent: 3})
 })
 
-test('a target that means another place gets everything, one that is only renamed gets nothing twice', async () => {
+test('a target that now names another place gets everything; a renamed one gets nothing twice', async () => {
   await deliver(folder())
   expect(await deliver(folder(), {name: 'partner'})).toMatchObject({outcome: 'unchanged'})
   mkdirSync(join(root, 'other'))
@@ -156,7 +156,7 @@ test('a batch that another process delivers to the same place is left to it', as
   expect(await deliver(http(endpoint))).toMatchObject({outcome: 'unchanged'})
 })
 
-test('a folder that is not there is refused, not made, and one that cannot be written is left without a torn file', async () => {
+test('a missing folder is refused, not created, and an unwritable one gets no torn file', async () => {
   const refusal = await failureOf(deliver({kind: 'folder', path: join(root, 'unmounted')}))
   expect(refusal).toMatchObject({code: 'TARGET_REFUSED', exitCode: 2})
   expect(existsSync(join(root, 'unmounted'))).toBe(false)
@@ -172,7 +172,7 @@ test.each([
     () => writeFileSync(join(batch.dir, 'a.csv'), 'other'),
     'does not have the sha256 of its manifest',
   ],
-  ['not whole', () => rmSync(join(batch.dir, 'a.csv')), 'is not there'],
+  ['incomplete', () => rmSync(join(batch.dir, 'a.csv')), 'is not there'],
 ])('a batch that is %s on disk is not sent', async (_, spoil, words) => {
   spoil()
   const failure = await failureOf(deliver(folder()))
@@ -182,7 +182,7 @@ test.each([
   expect(readTarget()).toEqual({})
 })
 
-test('an endpoint gets each file with its digest and a key that stays the same, the manifest last', async () => {
+test('an endpoint gets each file with its digest and a stable key, the manifest last', async () => {
   await using endpoint = await startEndpoint(() => 201)
   await deliver(http(endpoint), {secret: 'tok_1'})
   await deliver(http(endpoint), {secret: 'tok_1', isAgain: true})
@@ -202,7 +202,7 @@ test('an endpoint gets each file with its digest and a key that stays the same, 
   expect(new Set(keys).size).toBe(3)
 })
 
-test('an endpoint that stays down defers the delivery; the next goes on with what is missing, through failures of a moment', async () => {
+test('an endpoint that stays down defers the delivery; the next sends the missing files despite brief failures', async () => {
   let isDown = false
   const answers = [0, 429]
   await using endpoint = await startEndpoint((request) => {
@@ -221,7 +221,7 @@ test('an endpoint that stays down defers the delivery; the next goes on with wha
   expect(endpoint.requests.filter((request) => request.url?.endsWith('/a.csv'))).toHaveLength(1)
 })
 
-test('an endpoint that names a time is left alone for it, and not waited for too long', async () => {
+test('an endpoint that names a time is left alone for it, but not waited for too long', async () => {
   const waits: number[] = []
   const realClock = {...world.realClock, sleep: async (ms: number) => void waits.push(ms)}
   const answers = [429]
@@ -234,7 +234,7 @@ test('an endpoint that names a time is left alone for it, and not waited for too
   expect([waits.length, closed.requests.length]).toEqual([1, 1])
 })
 
-test('an endpoint that hangs is given up after a while, and tried again', async () => {
+test('an endpoint that hangs is abandoned after a while, and tried again', async () => {
   const answers = [-1, 201, 201, 201]
   await using endpoint = await startEndpoint(() => answers.shift() ?? 500)
   expect(await deliver(http(endpoint), {silenceMs: 2000})).toMatchObject({
@@ -244,7 +244,7 @@ test('an endpoint that hangs is given up after a while, and tried again', async 
   expect(readTarget()).toEqual(whole)
 })
 
-test('an endpoint whose TLS cannot be trusted gets nothing and is not tried again', async () => {
+test('an endpoint with untrusted TLS gets nothing and is not tried again', async () => {
   await using endpoint = await startEndpoint(() => 201)
   const target: Target = {kind: 'http', url: endpoint.url.replace('http:', 'https:')}
   const failure = await failureOf(deliver(target, {secret: 'tok_secret'}))
@@ -253,7 +253,7 @@ test('an endpoint whose TLS cannot be trusted gets nothing and is not tried agai
   expect([endpoint.requests.length, record()?.attempts]).toEqual([0, 1])
 })
 
-test('a delivery that is asked to stop in the middle of a file ends at once, and goes on with the next', async () => {
+test('a delivery asked to stop in the middle of a file ends at once, and the next resumes', async () => {
   const stopping = new AbortController()
   await using endpoint = await startEndpoint((request) => {
     if (!request.url?.endsWith('/b.csv') || stopping.signal.aborted) return 201
@@ -302,7 +302,7 @@ function writeSecret(name: string, content: string): string {
   return path
 }
 
-test('an SFTP server gets every file under another name first, the manifest last', async () => {
+test('an SFTP server gets every file under a temporary name first, the manifest last', async () => {
   await using server = await startSftp(join(root, 'target'), {password: 'pass'})
   const target = sftp(server, {password_file: writeSecret('password', 'pass\n')})
   expect(await deliver(target)).toMatchObject({outcome: 'delivered', sent: 3})
@@ -312,7 +312,7 @@ test('an SFTP server gets every file under another name first, the manifest last
   expect(readTarget()).toEqual(whole)
 })
 
-test('a key with a passphrase opens the door, too', async () => {
+test('a key with a passphrase works, too', async () => {
   const locked = {passphrase: 'open', cipher: 'aes256-cbc', rounds: 1}
   const pair = ssh2.utils.generateKeyPairSync('ed25519', locked)
   await using server = await startSftp(join(root, 'target'), {publicKey: pair.public})
@@ -324,7 +324,7 @@ test('a key with a passphrase opens the door, too', async () => {
   expect(readTarget()).toEqual(whole)
 })
 
-test('a connection that breaks in the middle of a file leaves no torn one under its name, and is made anew', async () => {
+test('a connection that breaks in the middle of a file leaves no torn file under its name, and is reopened', async () => {
   await using server = await startSftp(join(root, 'target'), {password: 'pass'})
   let breaks = 1
   server.onWrite = () => (breaks-- > 0 ? 'break' : 'go on')
@@ -333,7 +333,7 @@ test('a connection that breaks in the middle of a file leaves no torn one under 
   expect(readTarget()).toEqual(whole)
 })
 
-test('an upload that is asked to stop leaves no file under its name', async () => {
+test('an upload asked to stop leaves no file under its final name', async () => {
   await using server = await startSftp(join(root, 'target'), {password: 'pass'})
   const stopping = new AbortController()
   server.onWrite = () => {
@@ -346,7 +346,7 @@ test('an upload that is asked to stop leaves no file under its name', async () =
   expect(record()).toMatchObject({attempts: 1, delivered_at: null})
 })
 
-test('a server whose disk is full defers the delivery and holds no file under its final name', async () => {
+test('a server whose disk is full defers the delivery and has no file under its final name', async () => {
   await using server = await startSftp(join(root, 'target'), {password: 'pass'})
   server.onWrite = () => 'full'
   const failure = await failureOf(deliver(sftp(server), {secret: 'pass'}))
@@ -360,7 +360,7 @@ test('a server whose disk is full defers the delivery and holds no file under it
   expect(readTarget()).toEqual(whole)
 })
 
-test('a server that shows another host key gets nothing, no password either', async () => {
+test('a server that shows another host key gets nothing, not even a password', async () => {
   await using server = await startSftp(join(root, 'target'), {password: 'pass'})
   const pinned = `SHA256:${'A'.repeat(43)}`
   const failure = await failureOf(deliver(sftp(server, {host_key: pinned}), {secret: 'pass'}))
@@ -384,14 +384,14 @@ test.each([
   [() => ({}), /neither private_key_file nor password_file/],
   [() => ({password_file: 'nowhere'}), /Secret file 'nowhere' cannot be read \(ENOENT\)/],
   [() => ({private_key_file: writeSecret('key', 'not a key')}), /^(?!.*not a key)/],
-])('an SFTP target without a readable secret is said so (%#)', async (fields, words) => {
+])('an SFTP target without a readable secret is reported (%#)', async (fields, words) => {
   await using server = await startSftp(join(root, 'target'), {password: 'pass'})
   const failure = await failureOf(deliver(sftp(server, fields())))
   expect(failure.exitCode).toBe(2)
   expect(failure.message).toMatch(words)
 })
 
-test('a server that is not there defers the delivery', async () => {
+test('an unreachable server defers the delivery', async () => {
   const target = sftp({port: 1, hostKey: `SHA256:${'A'.repeat(43)}`} as SftpServer)
   const failure = await failureOf(deliver(target, {secret: 'pass'}))
   expect(failure).toMatchObject({code: 'TARGET_FAILED', exitCode: 6})

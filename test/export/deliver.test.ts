@@ -47,7 +47,7 @@ test('a journal batch that could not be delivered goes with the next one', async
   expect(await exportAndDeliver('2026-01-26')).toMatchObject([{outcome: 'unchanged'}])
 })
 
-test('a journal batch whose files are gone is put there again before it is named or delivered', async () => {
+test('a journal batch whose files are gone is restored before it is named or delivered', async () => {
   const [batch] = await books.export('xero', '2026-01', '2026-01-26')
   const all = books.readBatches('xero', '2026-01')
   rmSync(books.folder.exports, {recursive: true})
@@ -64,7 +64,7 @@ test('a journal with nothing to book has nothing to deliver', async () => {
   expect(await deliverBatches(config, {batches, targets: ['share']}, books.at('2026-02-03'))).toEqual([])
 })
 
-test('a journal is delivered once more, also when its files are gone and its target has another name', async () => {
+test('a journal can be redelivered, even if its files are gone and its target is renamed', async () => {
   mkdirSync(inbox, {recursive: true})
   const [batch] = await books.export('xero', '2026-01', '2026-01-26')
   await deliverBatches(config, {batches: [batch!], targets: ['share']}, books.at('2026-01-26'))

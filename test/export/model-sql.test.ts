@@ -19,7 +19,7 @@ test.each([
     'select `d`.`a` as `a`, `b` as `c` from all_of(core.deal) as `d`',
   ],
   [
-    'a division, which is of DOUBLE',
+    'a division, which yields a DOUBLE',
     'select a / nullif(b, 0) as r',
     'select (toFloat64(`a`) / toFloat64(nullif(`b`, 0))) as `r`',
   ],
@@ -31,7 +31,7 @@ test.each([
     'select toInt64(count() filter (where `a`)) as `n`',
   ],
   [
-    'what groups',
+    'grouping',
     'select a, count(distinct b) as n from t group by all',
     'select `a` as `a`, toInt64(count(distinct `b`)) as `n` from `t` as `t` group by all',
   ],
@@ -47,7 +47,7 @@ test.each([
   ],
   ['an anti-slash and a quote', "select 'a''\\b' as t", "select 'a\\'\\\\b' as `t`"],
   [
-    'days from one to another',
+    'the days between two dates',
     'select unnest(generate_series(a, b, interval 1 day)) as day',
     "select arrayJoin(arrayMap(step -> addDays(`a`, step), range(toUInt64(greatest(0, dateDiff('day', assumeNotNull(`a`), assumeNotNull(`b`)) + 1))))) as `day`",
   ],
@@ -86,7 +86,7 @@ test.each([
   ['select a from t natural join u', 'NATURAL'],
   ['select sum(a order by b) as c from t', 'order'],
   ['select x -> x + 1 as c', 'LAMBDA'],
-])('refuses by name what it does not know: %s', async (sql, what) => {
+])('refuses unknown constructs by name: %s', async (sql, what) => {
   const refused = await rewrite(sql).then(
     (written) => new Error(`was written as ${written}`),
     (error: Error) => error,

@@ -38,7 +38,7 @@ afterAll(() => data[Symbol.dispose]())
 const write = (partition?: 'month') =>
   writeBatch(data.folder, release, {profile: 'parquet', options: {...(partition && {partition})}})
 
-test('by month each table with a date has a file for each month, and control totals for each', async () => {
+test('by month, each table with a date has a file per month, with control totals for each', async () => {
   const {dir} = await write('month')
   const {files} = JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
   const seen = files.map(({name, rows, sum_amount}: Record<string, unknown>) => [name, rows, sum_amount])
@@ -53,7 +53,7 @@ test('by month each table with a date has a file for each month, and control tot
   ])
 })
 
-test('the months together are the table to readers of Hive partitions, whose key is no column of the file', async () => {
+test('the months together are the table for Hive readers, whose key is no column of the file', async () => {
   const {dir} = await write('month')
   await using db = await openDatabase()
   const months = z.object({month: z.string().nullable(), rows: z.string()})
@@ -79,7 +79,7 @@ test('the months together are the table to readers of Hive partitions, whose key
 })
 
 test.each([undefined, 'month'] as const)(
-  'every file is zstd and names no release: that of an unchanged table stays as it is (partition %s)',
+  'every file is zstd and names no release, so that of an unchanged table stays the same (partition %s)',
   async (partition) => {
     const {dir} = await write(partition)
     await using db = await openDatabase()

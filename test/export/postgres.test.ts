@@ -103,7 +103,7 @@ test('every table arrives with its rows, types and comments', async () => {
   ])
 })
 
-test('values as wide as their types arrive as they are', async () => {
+test('values as wide as their types arrive unchanged', async () => {
   const wide = await publishTables(data.folder, {
     release_id: 'wide',
     sql: `
@@ -137,7 +137,7 @@ test('values as wide as their types arrive as they are', async () => {
   ])
 })
 
-test('a value that is not taken, and a cent that is lost on the way, however large the sum, are told by the table', async () => {
+test('a rejected value, and a cent lost on the way, however large the sum, are reported with the table', async () => {
   const sql = `create schema release.core; create table release.core.deal as select 'private' || chr(0) as note`
   const refused = await failureOf(publish(await publishTables(data.folder, {release_id: 'odd', sql})))
   expect(refused).toMatchObject({code: 'POSTGRES_VALUE', exitCode: 1})
@@ -162,7 +162,7 @@ test('a value that is not taken, and a cent that is lost on the way, however lar
   expect(await schemas()).toEqual([])
 })
 
-test('a release that is published already is unchanged, another takes its place, and nothing is left over, no schema either', async () => {
+test('a release published already is unchanged, another replaces it, and nothing is left over, not even a schema', async () => {
   const [one, two] = [await release(1), await release(2)]
   await publish(one)
   expect(await publish(one)).toMatchObject({outcome: 'unchanged', release_id: 'release_1'})
@@ -236,7 +236,7 @@ test('a reader in the middle of a transaction finds the new rows, not an empty t
   expect(rows).toEqual([{rows: 2000, nth: 2}])
 })
 
-test('a long query keeps its release, which is dropped by the next publication', async () => {
+test('a long query keeps its release, which the next publication drops', async () => {
   await publish(await release(1))
   const client = await server.connect(database)
   await client.query('begin')
@@ -249,7 +249,7 @@ test('a long query keeps its release, which is dropped by the next publication',
   expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
 })
 
-test('a reader that holds its release for too long defers the publication, and nothing changes', async () => {
+test('a reader that holds its release too long defers the publication, and nothing changes', async () => {
   await publish(await release(1))
   const client = await server.connect(database)
   await client.query('begin; select release_id from loantape.release')
@@ -277,7 +277,7 @@ test('the reader role may read everything and change nothing', async () => {
   expect(rights).toEqual([{reads: true, knows: true, enters: true, writes: false}])
 })
 
-test('a reader that is named later may read the release that is there, and an older one published again', async () => {
+test('a reader named later may read the current release, and an older one published again', async () => {
   const [one, two] = [await release(1), await release(2)]
   await publish(one)
   await publish(two)
@@ -289,7 +289,7 @@ test('a reader that is named later may read the release that is there, and an ol
   expect(await server.query(database, 'select distinct nth::int from core.deal')).toEqual([{nth: 1}])
 })
 
-test('a release that is older than the one readers see is refused unless it is forced', async () => {
+test('a release older than the one readers see is refused unless forced', async () => {
   const older = await publishTables(data.folder, {release_id: 'older', as_of: '2026-02-01'})
   await publish(await release(1))
   expect(await failureOf(publish(older))).toMatchObject({code: 'PUBLISH_OLDER', exitCode: 2})
@@ -300,7 +300,7 @@ test('a release that is older than the one readers see is refused unless it is f
   })
 })
 
-test('what is not ours is never touched', async () => {
+test('foreign objects are never touched', async () => {
   await server.query(database, 'create schema core; create table core.deal as select 7 as a')
   const refusal = await failureOf(publish(await release(1)))
   expect(refusal).toMatchObject({code: 'PUBLISH_FOREIGN', exitCode: 2})
@@ -308,7 +308,7 @@ test('what is not ours is never touched', async () => {
   expect(await server.query(database, 'select a from core.deal')).toEqual([{a: 7}])
 })
 
-test('views and functions on published tables are named instead of going stale or being dropped', async () => {
+test('views and functions on published tables are named rather than going stale or being dropped', async () => {
   await publish(await release(1))
   await server.query(
     database,
@@ -321,7 +321,7 @@ test('views and functions on published tables are named instead of going stale o
   expect(await server.query(database, 'select distinct nth::int from own.big')).toEqual([{nth: 1}])
 })
 
-test('a view that is made while a release is published is not dropped with the old one', async () => {
+test('a view created during a publication is not dropped with the old release', async () => {
   await publish(await release(1))
   const reader = await server.connect(database)
   await reader.query('begin; select release_id from loantape.release')
@@ -340,7 +340,7 @@ test('a view that is made while a release is published is not dropped with the o
   expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
 })
 
-test('a publication that is asked to stop leaves the old release and nothing else', async () => {
+test('a publication asked to stop leaves the old release and nothing else', async () => {
   await publish(await release(1))
   const reader = await server.connect(database)
   await reader.query('begin; select release_id from loantape.release')
@@ -355,7 +355,7 @@ test('a publication that is asked to stop leaves the old release and nothing els
   expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
 })
 
-test('two publications at once: the second is told of the first', async () => {
+test('of two simultaneous publications the second is told of the first', async () => {
   const client = await server.connect(database)
   await client.query(`select pg_advisory_lock(hashtext('loantape publish'))`)
   expect(await failureOf(publish(await release(1)))).toMatchObject({code: 'PUBLISH_LOCKED', exitCode: 4})
@@ -370,14 +370,14 @@ const refusals: [string, () => Partial<PostgresRequest>, string, number][] = [
   ['an unknown reader', () => ({reader: 'no_such_role'}), 'POSTGRES_UNKNOWN_NAME', 2],
   ['a missing privilege', () => ({url: server.urlOf(database, 'reader')}), 'PUBLISH_PRIVILEGE', 2],
   [
-    'a server that is not there',
+    'a server that cannot be reached',
     () => ({url: 'postgres://u:secret@127.0.0.1:1/x'}),
     'PUBLISH_UNREACHABLE',
     6,
   ],
 ]
 
-test('a server that refuses, or is not there, is said so, without the secret, and nothing is left', async () => {
+test('a refusing or unreachable server is reported without the secret, and nothing is left behind', async () => {
   for (const [what, request, code, exitCode] of refusals) {
     const refusal = await failureOf(publish(await release(1), request()))
     expect(refusal, what).toMatchObject({code, exitCode})
@@ -415,7 +415,7 @@ test('a connection killed in the middle of the swap leaves the old release', asy
   ])
 })
 
-test('a server that dies in the middle is said so; once it is back, the old release is there and the new one follows', async () => {
+test('a server that dies midway is reported; once it is back, the old release is there and the new one follows', async () => {
   await publish(await release(1))
   const blocker = await server.connect(database)
   await blocker.query('begin; lock table loantape.release in access share mode')

@@ -45,7 +45,7 @@ test.each([
     {a: {...lake, url: 'https://me:hush@lake.example'}},
     'a.url: expected no query',
   ],
-  ['whose URL is none', {a: {...lake, url: 'lake'}}, 'a.url: expected an http or https URL'],
+  ['with an invalid URL', {a: {...lake, url: 'lake'}}, 'a.url: expected an http or https URL'],
 ])('targets %s are refused by field, without their values', async (_, content, words) => {
   const failure = await failureOf(read(content))
   expect(failure).toMatchObject({code: 'TARGETS_INVALID', exitCode: 2})

@@ -74,7 +74,7 @@ test('cells are typed and formatted, a formula is a text, and the header is froz
   expect(sheet.getColumn(2).width).toBeGreaterThan(20)
 })
 
-test('a text that a spreadsheet would decode is escaped, a number that it would round is a text, a double neither', async () => {
+test('a text a spreadsheet would decode is escaped, a number it would round is a text, a double neither', async () => {
   const odd = await publishTables(data.folder, {
     release_id: 'odd',
     sql: `create schema release.core; create table release.core.deal as select
@@ -95,7 +95,7 @@ test('a text that a spreadsheet would decode is escaped, a number that it would 
   ])
 })
 
-test('the first sheet and the manifest say what the workbook is of and what each sheet comes to', async () => {
+test('the first sheet and the manifest say what the workbook contains and what each sheet totals', async () => {
   const {dir, files, rows} = await write()
   const manifest = JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
   expect({files, rows}).toEqual({files: 1, rows: 28})
@@ -111,7 +111,7 @@ test('the first sheet and the manifest say what the workbook is of and what each
   expect(lines).toContainEqual([link, 3, '10000000001234567.78', undefined, undefined, 'The deals'])
 })
 
-test('a sheet is printed in a size that can be read: a wide one side by side, its first column on each page', async () => {
+test('a sheet prints at a readable size: a wide one side by side, its first column on each page', async () => {
   const wide = await publishTables(data.folder, {
     release_id: 'wide',
     sql: `create schema release.core; create table release.core.narrow as select 1 as a;
@@ -125,7 +125,7 @@ test('a sheet is printed in a size that can be read: a wide one side by side, it
   expect(title!.getCell(1).style.font).toMatchObject({name: 'Calibri', bold: true, size: 16})
 })
 
-test('a table of more rows than a sheet holds goes on in the next, header and all', async () => {
+test('a table with more rows than a sheet holds continues on the next, header included', async () => {
   await using db = await openDatabase({attach: [{path: release.database, alias: 'release', readOnly: true}]})
   const dir = data.folder.root
   await createXlsxWriter(11)(db, release, {tables: ['mart.long'], options: {}}, dir)
@@ -141,7 +141,7 @@ test('a table of more rows than a sheet holds goes on in the next, header and al
   expect(numbers.flatMap(([, ...rest]) => rest)).toEqual(Array.from({length: 25}, (_, index) => index))
 })
 
-test('tables whose names a sheet cannot tell apart have sheets of their own', async () => {
+test('tables whose names a sheet cannot tell apart get separate sheets', async () => {
   const long = 'mart.a_table_with_a_name_of_too_many_'
   const other = await publishTables(data.folder, {
     release_id: 'names',
@@ -153,7 +153,7 @@ test('tables whose names a sheet cannot tell apart have sheets of their own', as
   expect(names.every((name) => name.length <= 31)).toBe(true)
 })
 
-test('the same release is the same bytes, whenever it is written', async () => {
+test('the same release has the same bytes, whenever it is written', async () => {
   const [here, there] = [createFolder(), createFolder()]
   using _one = here
   using _two = there
@@ -164,7 +164,7 @@ test('the same release is the same bytes, whenever it is written', async () => {
   }
   const [one, two] = await Promise.all(paths.map(digestFile))
   expect(one).toBe(two)
-  // Nothing but the entries' times could differ: they are those of no clock.
+  // Only the entries' times could differ, so they come from no clock.
   const bytes = readFileSync(paths[0] ?? '')
   expect(bytes.readUInt32LE(10)).toBe(0x00210000)
 })
@@ -179,7 +179,7 @@ test('a text no cell can hold is refused with table and column', async () => {
   expect(refusal.message).toContain("Column 'note' of table 'core.deal' holds a text of 32768 characters")
 })
 
-test('a folder that takes no file fails the export instead of waiting for ever, and what is no archive is refused', async () => {
+test('a folder that takes no file fails the export instead of hanging, and a file that is no archive is refused', async () => {
   const path = join(data.folder.root, 'torn.xlsx')
   writeFileSync(path, 'x'.repeat(100))
   expect(await failureOf((async () => pinZipDates(path))())).toMatchObject({code: 'EXPORT_XLSX_TOO_LARGE'})
@@ -189,7 +189,7 @@ test('a folder that takes no file fails the export instead of waiting for ever, 
   expect(await failureOf(work)).toMatchObject({code: 'ENOENT'})
 })
 
-test('the rows of a query are a sheet of their own, as many as it holds', async () => {
+test('the rows of a query get their own sheet, as many as it holds', async () => {
   await using db = await openDatabase()
   const path = join(data.folder.root, 'rows.xlsx')
   const write = (rows: number) => {
