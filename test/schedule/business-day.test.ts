@@ -8,7 +8,7 @@ const holidaysOf = (year: number) =>
   )
 
 // https://www.frbservices.org/about/holiday-schedules
-test('the holidays of 2027 are those the Federal Reserve keeps', () => {
+test('the holidays of 2027 are those of the Federal Reserve', () => {
   const weekdays = holidaysOf(2027).filter((day) => ![0, 6].includes(new Date(day).getUTCDay()))
   expect(weekdays).toEqual([
     '2027-01-01',
@@ -23,7 +23,7 @@ test('the holidays of 2027 are those the Federal Reserve keeps', () => {
   ])
 })
 
-test('the third business day passes over weekends and holidays', () => {
+test('the third business day skips weekends and holidays', () => {
   expect(findBusinessDay('2026-06', 3, 'us-federal')).toBe('2026-06-03')
   expect(findBusinessDay('2026-09', 5, 'us-federal')).toBe('2026-09-08')
   expect(findBusinessDay('2027-01', 3, 'us-federal')).toBe('2027-01-06')

@@ -7,7 +7,7 @@ const slotsOf = (schedule: string, timeZone: string, from: string, to: string) =
     new Date(instant).toISOString().slice(0, 16),
   )
 
-test('a time in the gap of spring is due when the gap ends, two times in one gap once', () => {
+test('a time in the spring gap is due when the gap ends, and two times in one gap only once', () => {
   expect(slotsOf('0,30 2,3 * * *', NEW_YORK, '2027-03-14T00:00Z', '2027-03-14T12:00Z')).toEqual([
     '2027-03-14T07:00',
     '2027-03-14T07:30',
@@ -26,7 +26,7 @@ test('a time in the repeated hour of autumn is due the first time only', () => {
   ])
 })
 
-test('a schedule of every hour counts elapsed time through both changes', () => {
+test('an hourly schedule counts elapsed time through both changes', () => {
   const hoursOf = (day: string) =>
     slotsOf('15 * * * *', NEW_YORK, `${day}T04:00Z`, `${day}T09:00Z`).map((slot) => slot.slice(11))
   const everyHour = ['04:15', '05:15', '06:15', '07:15', '08:15']
@@ -66,7 +66,7 @@ test('the next slots of a rare schedule are found years ahead', () => {
   ])
 })
 
-test('what daylight saving will do within a year is said in words', () => {
+test('the effects of daylight saving within a year are described in words', () => {
   const now = Date.parse('2026-10-30T00:00Z')
   expect(describeClockChanges({schedule: '30 1,2 * * *', timeZone: NEW_YORK}, now)).toEqual([
     '2026-11-01: the clock shows 01:30 twice: due the first time only',

@@ -4,7 +4,7 @@ import {expect, test} from 'vitest'
 import {startInbox} from '../support/inbox.ts'
 import {aDeal, createLab} from '../support/lab.ts'
 
-test('a night tells the figures of the day once, what moved them and what needs a person, with the report in the mail', async () => {
+test("a night reports the day's figures once, what moved them and what needs a person, with the report in the mail", async () => {
   await using lab = await createLab({tables: 'all'})
   await using inbox = await startInbox()
   const {posts, mails} = inbox

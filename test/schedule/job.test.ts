@@ -21,7 +21,7 @@ afterEach(() => {
 const builtIn = parseConfig({}, {readFile: () => ''})
 const withOwn = () => ({...builtIn, jobsDir})
 
-/** A job as a file of `jobs/` holds it. */
+/** A job as a file of `jobs/` contains it. */
 function aJob(fields: Record<string, unknown> = {}): Record<string, unknown> {
   return {
     name: 'month-end',
@@ -39,7 +39,7 @@ const namesOf = async (config: typeof builtIn) => (await readJobs(config)).map((
 const writeJob = (file: string, job: unknown) =>
   writeFileSync(join(jobsDir, file), `export default ${JSON.stringify(job)}\n`)
 
-test("the user's own jobs stand beside the built-in ones, and files that are no modules are passed over", async () => {
+test("the user's own jobs join the built-in ones, and files that are not modules are skipped", async () => {
   writeFileSync(join(jobsDir, 'README.md'), '# Jobs\n')
   expect(await requireJob(builtIn, 'nightly')).toMatchObject({
     timeZone: 'America/New_York',
@@ -57,7 +57,7 @@ test('a job of the same name replaces the built-in one', async () => {
   expect(await requireJob(withOwn(), 'nightly')).toMatchObject({schedule: '0 7 1 * *'})
 })
 
-test('a job file may have types, and values from a file beside it', async () => {
+test('a job file may have types, and values from a neighboring file', async () => {
   writeFileSync(join(jobsDir, 'steps.json'), '[{"do": "sync"}]')
   writeFileSync(
     join(jobsDir, 'own.ts'),
@@ -94,7 +94,7 @@ test.each<[fields: string[], wrong: Record<string, unknown>]>([
   const refusal = await failureOf(readJobs(withOwn()))
   expect(refusal).toMatchObject({code: 'JOB_INVALID', exitCode: 2})
   for (const words of [join(jobsDir, 'bad.mjs'), ...fields]) expect(refusal.message).toContain(words)
-  // The profiles there are, each once.
+  // The profiles that exist, each once.
   if (fields.includes('steps.0.profiles.0')) expect(refusal.message.match(/quickbooks/g)).toHaveLength(1)
 })
 
@@ -105,12 +105,12 @@ test.each([
   ['throws', `throw new Error('no database here')`],
   ['exports nothing', 'const job = 1'],
   ['ends the process', 'process.exit(0)'],
-  ['reads a file elsewhere', `import {readFileSync} from 'node:fs'\nreadFileSync('/etc/hostname')\n${GOOD}`],
+  ['reads an outside file', `import {readFileSync} from 'node:fs'\nreadFileSync('/etc/hostname')\n${GOOD}`],
   [
-    'reads a file elsewhere through a link',
+    'reads an outside file through a link',
     `import {readFileSync} from 'node:fs'\nthrow new Error(readFileSync(new URL('./link.txt', import.meta.url), 'utf8'))`,
   ],
-  ['kills whoever reads it', `process.kill(process.ppid, 'SIGKILL')\n${GOOD}`],
+  ['kills its reader', `process.kill(process.ppid, 'SIGKILL')\n${GOOD}`],
   ['asks this machine', `export default await fetch('http://127.0.0.1:1/').then(() => null)`],
   ['opens a connection', `import {connect} from 'node:net'\nconnect(1)\n${GOOD}`],
   ['reaches a stream', `console._stdout.destroy()\n${GOOD}`],
@@ -126,7 +126,7 @@ test.each([
   expect(refusal.message).not.toContain('of another')
 })
 
-test('a job file sees no setting of whoever reads it', async () => {
+test('a job file sees no setting of its reader', async () => {
   process.env.LOANTAPE_TEST_SECRET = 'of the fleet'
   const text = `const job = ${JSON.stringify(aJob({name: 'own'}))}
     export default {...job, name: globalThis.process?.env.LOANTAPE_TEST_SECRET ? 'seen' : 'unseen'}`
@@ -145,7 +145,7 @@ test('a job file that changes is read again', async () => {
   expect(await namesOf(withOwn())).toContain('another')
 })
 
-test('an unknown job is refused with those there are, and a folder that is not there by name', async () => {
+test('an unknown job is refused with the known ones, and a missing folder by name', async () => {
   const nowhere = await failureOf(readJobs({...builtIn, jobsDir: '/nowhere/at/all'}))
   expect(nowhere.message).toContain(`/nowhere/at/all`)
   const refusal = await failureOf(requireJob(builtIn, 'weekly'))

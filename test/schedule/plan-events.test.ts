@@ -32,7 +32,7 @@ function runTo(exitCode: number, at: number): void {
   endRun(stateDb, run!, {...end, retryAt: null}, at)
 }
 
-test('events are run together when none has come for a while, or the first has waited long', () => {
+test('events are run together once none has come for a while, or the first has waited long', () => {
   receive('evt_1', START)
   expect(isQueued(START + 2 * SECOND)).toBe(false)
   expect(isQueued(START + 3 * SECOND)).toBe(true)
@@ -43,7 +43,7 @@ test('events are run together when none has come for a while, or the first has w
   expect(isQueued(START + 60 * SECOND)).toBe(true)
 })
 
-test('events whose run has failed are not run again and again: the next run is made half an hour later', () => {
+test('events whose run failed are not retried again and again: the next run is half an hour later', () => {
   receive('evt_1', START)
   expect(isQueued(START + 5 * SECOND)).toBe(true)
   runTo(8, START + 10 * SECOND)
@@ -53,7 +53,7 @@ test('events whose run has failed are not run again and again: the next run is m
   expect(isQueued(START + 31 * MINUTE)).toBe(true)
 })
 
-test('a run that somebody asked for and that ended well ends the pause', () => {
+test('a manually requested run that succeeds ends the pause', () => {
   receive('evt_1', START)
   isQueued(START + 5 * SECOND)
   runTo(8, START + 10 * SECOND)

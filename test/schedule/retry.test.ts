@@ -19,7 +19,7 @@ const minutesUntilRetry = (exitCode: number, attempt: number, minutesLate: numbe
   return at === null ? null : (at - now) / MINUTE
 }
 
-test('a source that does not answer is asked again after longer and longer pauses, within the grace', () => {
+test('a source that does not answer is retried after growing pauses, within the grace', () => {
   expect([1, 2, 3, 4, 5, 6, 7].map((attempt) => minutesUntilRetry(6, attempt, 0))).toEqual([
     1, 2, 4, 8, 16, 30, 30,
   ])
@@ -27,7 +27,7 @@ test('a source that does not answer is asked again after longer and longer pause
   expect(minutesUntilRetry(6, 6, 61)).toBeNull()
 })
 
-test('a warehouse that is taken is waited for, an hour at least whatever the grace', () => {
+test('a locked warehouse is waited for, at least an hour whatever the grace', () => {
   expect(minutesUntilRetry(4, 9, 80)).toBe(1)
   const strict = {...job, graceMinutes: 0}
   const end = {exitCode: 4, errorCode: 'RUN_IN_PROGRESS'}
@@ -35,11 +35,11 @@ test('a warehouse that is taken is waited for, an hour at least whatever the gra
   expect(decideRetry(strict, runOf(1), end, SLOT + 60 * MINUTE)).toBeNull()
 })
 
-test.each([1, 2, 3, 5, 7, 8])('exit code %i wants somebody to look and is not tried again', (exitCode) => {
+test.each([1, 2, 3, 5, 7, 8])('exit code %i needs a person and is not retried', (exitCode) => {
   expect(minutesUntilRetry(exitCode, 1, 0)).toBeNull()
 })
 
-test('a run somebody asked for, or whose job is gone, is not tried again', () => {
+test('a manually requested run, or one whose job is gone, is not retried', () => {
   const end = {exitCode: 6, errorCode: 'SOURCE_FAILING'}
   expect(decideRetry(job, {slot: null, attempt: 1}, end, SLOT)).toBeNull()
   expect(decideRetry(undefined, runOf(1), end, SLOT)).toBeNull()

@@ -42,7 +42,7 @@ const exportCsv: Step = {do: 'export', profiles: ['csv'], tables: ['core.deal'],
 const runAt = (slot: string, now: string, ...steps: Step[]) =>
   runJob(lab.config, {job: aJob(...steps), slot: Date.parse(slot)}, lab.createWorld(now))
 
-test('a job that closes a month ends well before its business day, its later steps, and the first walk', async () => {
+test('a job that closes a month ends successfully before its business day, its later steps and the first walk', async () => {
   expect(await runAt('2026-06-02T11:00:00Z', '2026-06-03T12:00:00Z', close, exportCsv)).toEqual({
     job: 'month-end',
     outcome: 'not_due',
@@ -52,7 +52,7 @@ test('a job that closes a month ends well before its business day, its later ste
   expect(early).toMatchObject({outcome: 'not_due'})
 })
 
-test('on its business day it closes the month before and writes its files, also when run late and again', async () => {
+test('on its business day it closes the previous month and writes its files, even if run late and again', async () => {
   const late = '2026-06-05T12:00:00Z'
   const first = await runAt('2026-06-03T11:00:00Z', late, close, exportCsv)
   expect(first.steps[0]).toEqual({
@@ -64,7 +64,7 @@ test('on its business day it closes the month before and writes its files, also 
   expect(again.steps).toMatchObject([{result: {outcome: 'unchanged'}}, {result: [{outcome: 'unchanged'}]}])
 })
 
-test('after its business day it goes on with a closed month, leaves a reopened one alone, and closes one that was missed', async () => {
+test('after its business day it continues with a closed month, leaves a reopened one alone, and closes a missed one', async () => {
   const runOnDay4 = () => runAt('2026-06-04T11:00:00Z', '2026-06-05T12:00:00Z', close, exportCsv)
   expect((await runOnDay4()).steps).toMatchObject([
     {result: {outcome: 'unchanged'}},
@@ -79,7 +79,7 @@ test('after its business day it goes on with a closed month, leaves a reopened o
   expect((await runOnDay4()).steps[0]).toMatchObject({result: {outcome: 'closed', period: '2026-05'}})
 })
 
-test('a run that catches up writes the files of the day of its slot', async () => {
+test('a run that catches up writes the files for the day of its slot', async () => {
   const step: Step = {do: 'export', profiles: ['csv'], tables: ['core.deal']}
   const {steps} = await runAt('2026-06-01T03:30:00Z', '2026-06-03T12:00:00Z', step)
   expect(steps[0]).toMatchObject({result: [{batch_id: expect.stringMatching(/^2026-05-31-/)}]})
@@ -87,14 +87,14 @@ test('a run that catches up writes the files of the day of its slot', async () =
   expect(onTime.steps[0]).toMatchObject({result: [{batch_id: expect.stringMatching(/^2026-06-02-/)}]})
 })
 
-test('what this run has written is delivered, by a step of its own', async () => {
+test('a separate step delivers what this run has written', async () => {
   const failure = await failureOf(
     runAt('2026-06-03T12:00:00Z', '2026-06-03T12:00:10Z', exportCsv, {do: 'deliver', targets: ['nobody']}),
   )
   expect(failure).toMatchObject({exitCode: 2})
 })
 
-test('the shipped month-end job writes journal, register and roll-forward of the month before', async () => {
+test('the shipped month-end job writes journal, register and roll-forward of the previous month', async () => {
   const job = await requireJob(lab.config, 'month-end')
   expect(isEnabled(job)).toBe(false)
   const slot = Date.parse('2026-06-03T11:00:00Z')
@@ -104,7 +104,7 @@ test('the shipped month-end job writes journal, register and roll-forward of the
   expect(batches.length).toBeGreaterThan(1)
 })
 
-test('a run somebody asked for is recorded, with the words it failed with', async () => {
+test('a manually requested run is recorded, with its error message', async () => {
   const job = {...aJob({do: 'publish', to: 'postgres'}), name: 'to-postgres'}
   await failureOf(performJob(lab.config, {job}, lab.createWorld()))
   using stateDb = openStateDb(lab.folder.stateDb)
@@ -112,7 +112,7 @@ test('a run somebody asked for is recorded, with the words it failed with', asyn
   expect(row).toMatchObject({slot: null, state: 'failed', exit_code: 2, error_code: 'CONFIG_MISSING'})
 })
 
-test('a claim that was given to another process is not carried out', async () => {
+test('a claim given to another process is not executed', async () => {
   const failure = await failureOf(
     performJob(lab.config, {job: aJob(close), claim: {jobRunId: 999, attempt: 1}}, lab.createWorld()),
   )

@@ -68,7 +68,7 @@ function aJob(fields: Partial<Job> = {}): Job {
 interface Bench extends Scheduler {
   stateDb: StateDb
   started: string[]
-  /** Ends the run under way. */
+  /** Ends the current run. */
   end(end?: Partial<Parameters<typeof endRun>[2]>): Promise<void>
   /** Ends its process without a word. */
   crash(end: ProcessEnd): Promise<void>
@@ -80,7 +80,7 @@ function openStateAt(name: string): StateDb {
   return stateDb
 }
 
-/** A scheduler as one process has it; runs end when the test says so. */
+/** A scheduler as in one process; runs end when the test says so. */
 function aScheduler(
   jobs: Job[],
   stateDb = openStateAt('state.sqlite'),
@@ -128,7 +128,7 @@ const statesOf = ({stateDb}: Bench) =>
     .map(({slot, state}) => `${slot?.slice(0, 16)} ${state}`)
     .sort()
 
-test('a slot is run when it is due, once', async () => {
+test('a slot runs once, when it is due', async () => {
   const scheduler = aScheduler([aJob()])
   scheduler.tick()
   now = Date.parse('2026-06-01T06:29:59Z')
@@ -142,7 +142,7 @@ test('a slot is run when it is due, once', async () => {
   expect(scheduler.started).toEqual(['nightly 2026-06-01T06:30:00.000Z'])
 })
 
-test('as long as nothing is due the state database is written once a minute, not with every look', () => {
+test('while nothing is due, the state database is written once a minute, not on every tick', () => {
   const scheduler = aScheduler([aJob(), aJob({name: 'rates', schedule: '30 3 * * *'})])
   const reader = openStateAt('state.sqlite')
   const readVersion = () => reader.db.prepare('pragma data_version').get()?.data_version
@@ -171,7 +171,7 @@ test.each([
   ['400 days', 400 * DAY],
   ['a day', DAY],
 ])(
-  'a clock that was ahead by %s for an hour silences no job, runs no slot twice and says so',
+  'a clock that was ahead by %s for an hour silences no job, runs no slot twice and is reported',
   async (_, ahead) => {
     const jobs = [aJob(), aJob({name: 'often', schedule: '*/10 * * * *', catchUp: 'none'})]
     const warnings: unknown[] = []
@@ -212,7 +212,7 @@ test.each([
   },
 )
 
-test('an event that came under a clock that was ahead is looked at when it is right again', () => {
+test('an event received under a clock that was ahead is processed once the clock is right again', () => {
   const scheduler = aScheduler([aJob()])
   scheduler.tick()
   now = START + 400 * DAY
@@ -225,7 +225,7 @@ test('an event that came under a clock that was ahead is looked at when it is ri
   expect(scheduler.started.at(-1)).toMatch(/^webhooks 2026-06-01T01:01/)
 })
 
-test('a slot that falls due during another run waits its turn, and a job that is due all the time keeps no other from it', async () => {
+test('a slot that falls due during another run waits its turn, and a constantly due job does not block it', async () => {
   const busy = {schedule: '* * * * *', graceMinutes: 5}
   const scheduler = aScheduler([aJob({...busy, name: 'a'}), aJob({...busy, name: 'b'})])
   scheduler.tick()
@@ -265,7 +265,7 @@ test('a run whose process was killed with the scheduler, or stopped with the ser
   next.tick()
   expect(next.started).toEqual(['nightly 2026-06-01T06:30:00.000Z'])
   await next.end()
-  // What the first would still record counts no more.
+  // Whatever the first would still record no longer counts.
   await killed.end({exitCode: 1})
   expect(statesOf(next)).toEqual(['2026-06-01T06:30 done'])
 
@@ -281,7 +281,7 @@ test('a run whose process was killed with the scheduler, or stopped with the ser
   expect(last.started).toEqual(['nightly 2026-06-02T06:30:00.000Z'])
 })
 
-test('how each attempt ended is kept, with what its process logged last; after three that crashed it is given up', async () => {
+test('the end of each attempt is kept with its last log lines; after three crashes it is given up', async () => {
   const scheduler = aScheduler([aJob()])
   scheduler.tick()
   now = Date.parse('2026-06-01T06:30:00Z')
@@ -308,7 +308,7 @@ test('how each attempt ended is kept, with what its process logged last; after t
   expect(listAttempts(scheduler.stateDb, run?.job_run_id ?? 0)).toEqual([])
 })
 
-test('a run whose end the state database does not take ends with a later tick, and holds up nobody for ever', async () => {
+test('a run whose end cannot be stored ends on a later tick, and blocks nobody forever', async () => {
   const scheduler = aScheduler([aJob()])
   scheduler.tick()
   now = Date.parse('2026-06-01T06:30:00Z')
@@ -322,7 +322,7 @@ test('a run whose end the state database does not take ends with a later tick, a
   expect(listLatestJobRuns(scheduler.stateDb, 1)[0]).toMatchObject({state: 'running', attempt: 2})
 })
 
-test('a job of another schedule has slots from now on, one that is gone none', () => {
+test('a job with a new schedule has slots from now on, a removed one none', () => {
   const first = aScheduler([aJob(), aJob({name: 'rates', schedule: '30 3 * * *'})])
   first.tick()
   now = START + 5 * HOUR
@@ -333,7 +333,7 @@ test('a job of another schedule has slots from now on, one that is gone none', (
   expect(second.started).toEqual(['nightly 2026-06-01T07:00:00.000Z'])
 })
 
-/** A process that hangs and takes no notice of being asked to stop. */
+/** A process that hangs and ignores requests to stop. */
 async function startDeaf(): Promise<{pid: number; said: AsyncIterator<string>; ended: Promise<ProcessEnd>}> {
   const code = `process.on('SIGTERM', () => console.log('asked')); setInterval(() => {}, 1000); console.log('up')`
   const child = spawn(process.execPath, ['-e', code], {stdio: ['ignore', 'pipe', 'inherit']})
@@ -345,7 +345,7 @@ async function startDeaf(): Promise<{pid: number; said: AsyncIterator<string>; e
   return {pid: child.pid ?? 0, said, ended}
 }
 
-test('a run that hangs is asked to stop after its timeout and killed ten seconds later; the slot has failed, the next runs', async () => {
+test('a run that hangs is asked to stop after its timeout and killed ten seconds later; its slot fails, the next runs', async () => {
   const scheduler = aScheduler([aJob({timeoutMinutes: 30})])
   scheduler.tick()
   now = Date.parse('2026-06-01T06:30:00Z')
@@ -359,7 +359,7 @@ test('a run that hangs is asked to stop after its timeout and killed ten seconds
     scheduler.tick()
     now += 1000
   }
-  // The first word after `up`: nothing was said to it before its time, and nothing killed it before the ten seconds.
+  // The first word after `up`: it was not asked before its time, nor killed before the ten seconds.
   expect((await said.next()).value).toBe('asked')
   expect(lastRun(scheduler.stateDb)).toMatchObject({state: 'running'})
   scheduler.tick()
@@ -381,7 +381,7 @@ test('a run that hangs is asked to stop after its timeout and killed ten seconds
   expect(scheduler.started).toEqual(['nightly 2026-06-01T06:30:00.000Z', 'nightly 2026-06-02T06:30:00.000Z'])
 })
 
-test('a run that hangs is ended also when the server that started it is gone', async () => {
+test('a run that hangs is ended even if the server that started it is gone', async () => {
   const jobs = [aJob({timeoutMinutes: 30})]
   const gone = aScheduler(jobs)
   gone.tick()
@@ -399,7 +399,7 @@ test('a run that hangs is ended also when the server that started it is gone', a
   expect(lastRun(next.stateDb)).toMatchObject({state: 'failed', error_code: 'JOB_TIMEOUT'})
 })
 
-/** Clocks that change twice a year, four times, and by half an hour. */
+/** Zones whose clocks change twice a year, four times, and by half an hour. */
 const ZONES = ['America/New_York', 'Africa/Casablanca', 'Australia/Lord_Howe']
 
 test.each(ZONES)('three years in %s: every due slot ran once or is recorded as skipped', async (timeZone) => {
@@ -410,7 +410,7 @@ test.each(ZONES)('three years in %s: every due slot ran once or is recorded as s
   ]
   const end = START + 3 * 365 * DAY
   let scheduler = aScheduler(jobs, openStateAt(':memory:'))
-  // What is forgotten after 90 days counts here, too.
+  // Rows removed after 90 days count here, too.
   scheduler.stateDb.db.exec(
     `create table forgotten as select job, slot, state from job_run limit 0;
      create trigger keep before delete on job_run
@@ -445,7 +445,7 @@ test.each(ZONES)('three years in %s: every due slot ran once or is recorded as s
   expect(days.length).toBeGreaterThanOrEqual(3 * 365 - 1)
 })
 
-/** Another process goes on with the state database of one that was killed. */
+/** Another process takes over the state database of a killed one. */
 function restart(killed: Bench, jobs: Job[]): Bench {
   killed.stateDb.db.exec(`update job_run set pid = 4000000 where state = 'running'`)
   const next = aScheduler(jobs, killed.stateDb)

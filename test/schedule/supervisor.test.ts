@@ -9,7 +9,7 @@ import {acquireLock} from '../../src/store/lock.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {createLab} from '../support/lab.ts'
 
-test('a run that waits for its source for minutes gives its place to others, and takes it again as soon as it gets on', async () => {
+test('a run that waits minutes for its source yields its place to others, and retakes it once it progresses', async () => {
   await using lab = await createLab()
   let now = Date.now()
   const world = {...lab.createWorld(), realClock: {...lab.createWorld().realClock, now: () => now}}
@@ -44,13 +44,13 @@ test('a run that waits for its source for minutes gives its place to others, and
   expect([after(0), after(4), after(1), after(600)]).toEqual([1, 1, 0, 0])
   lock.setProgress('walking: 400 deals')
   expect([after(0), after(4), after(2)]).toEqual([1, 1, 0])
-  // It works, however long: on a large model, or on what a walk has brought.
+  // It is working, however long: on a large model, or on a walk's data.
   lock.setProgress('applying')
   expect([after(0), after(600)]).toEqual([1, 1])
   await source.end()
 })
 
-test('never more runs than are allowed are under way, and a source with many jobs does not starve others', async () => {
+test('never more runs than allowed are active, and a source with many jobs does not starve others', async () => {
   await using lab = await createLab()
   const each = (name: string): Job => ({
     name,

@@ -74,7 +74,7 @@ test('a failed run is told once by each channel, however often it fails, and so 
   expect(mails[1]).toContain('Subject: loantape: Recovered')
 })
 
-test('a run that found that it was not its day is no recovery', async () => {
+test('a run that found it was not due is no recovery', async () => {
   await runAndTell(shrunk)
   await runAndTell({summary: JSON.stringify({job: 'nightly', outcome: 'not_due', steps: []})})
   expect(posts).toHaveLength(1)
@@ -82,7 +82,7 @@ test('a run that found that it was not its day is no recovery', async () => {
   expect(posts[1]).toContain('*Recovered: job nightly is done*')
 })
 
-test('a message names the run, what is kept, what to do and the lender of a fleet, and is no markup; another failure is another', async () => {
+test("a message names the run, what is kept, what to do and the fleet's lender, contains no markup, and is new for each failure", async () => {
   await runAndTell(shrunk)
   expect(posts[0]).toContain('*Job nightly was stopped by a guard [GUARD_SHRINK]*')
   expect(posts[0]).toContain('Run 1 of job nightly')
@@ -96,7 +96,7 @@ test('a message names the run, what is kept, what to do and the lender of a flee
   expect(mails[1]).toContain('Subject: loantape: acme: Job nightly')
 })
 
-test('what went wrong after that by hand is told as the cause there is now, and what went well as its end', async () => {
+test('a later failure by hand is reported as the present cause, and a success as its end', async () => {
   const isoNow = () => new Date(now).toISOString()
   const sync = (exitCode: number, errorCode: string | null) => {
     now += HOUR
@@ -131,7 +131,7 @@ test('what went wrong after that by hand is told as the cause there is now, and 
   expect(posts[2]).toContain(`GUARD_SHRINK had held since ${since}.`)
 })
 
-test('a slot that was skipped, a run that waited for another or was stopped, and a job that is gone say nothing', async () => {
+test('a skipped slot, a run that waited or was stopped, and a removed job send no message', async () => {
   recordSlot(stateDb, {job: 'nightly', instant: now, state: 'skipped', reason: 'missed'}, now)
   await tellPeople(stateDb, watched(), world())
   expect(posts).toEqual([])
@@ -144,7 +144,7 @@ test('a slot that was skipped, a run that waited for another or was stopped, and
   expect(listAlarms(stateDb, watched(['other']), now)).toEqual([])
 })
 
-test('too long without a successful sync is told, also when there never was one', async () => {
+test('too long without a successful sync is told, even if there never was one', async () => {
   const at = new Date(now).toISOString()
   const seen = {watched_from: at, seen_until: at, seen_before: null}
   storeWatch(stateDb, {job: 'nightly', schedule: '0 0 * * *', time_zone: 'UTC', ...seen})
@@ -158,7 +158,7 @@ test('too long without a successful sync is told, also when there never was one'
   expect(posts[0]).toContain('No sync has succeeded for 26 hours')
 })
 
-test('more quarantined records than allowed are told until they are not', async () => {
+test('too many quarantined records are told until there are fewer', async () => {
   const syncWith = (quarantined: number) => {
     now += HOUR
     const at = new Date(now).toISOString()
@@ -175,7 +175,7 @@ test('more quarantined records than allowed are told until they are not', async 
   expect(posts[1]).toContain('Recovered')
 })
 
-test('a message that is not taken is sent again later, to that channel only', async () => {
+test('a message that fails is sent again later, to that channel only', async () => {
   inbox.status = 500
   await runAndTell(shrunk)
   expect([posts.length, mails.length]).toEqual([1, 1])
@@ -198,7 +198,7 @@ test('without channels alarms are kept and nothing is sent', async () => {
   ])
 })
 
-test('the dead-man check is pinged, and its failure is nobody else’s', async () => {
+test('the dead-man check is pinged, and its failure affects nothing else', async () => {
   await pingDeadMan(config, world())
   expect(posts).toEqual(['/alive'])
   inbox.status = 503
