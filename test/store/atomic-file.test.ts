@@ -17,10 +17,10 @@ beforeEach(() => {
 
 afterEach(() => data[Symbol.dispose]())
 
-test('a file is written whole, replaces the one before and leaves nothing beside it', () => {
+test('a file is written whole, replaces its predecessor and leaves nothing beside it', () => {
   const path = join(root, 'file.json')
   writeFileAtomically(path, 'first')
-  // Of writers that died, and of one that may live.
+  // Left by dead writers, and by one that may be alive.
   for (const mark of ['-999999999', `@${hostname()}-999999999`, '@elsewhere-1'])
     writeFileSync(`${path}.tmp${mark}`, 'half')
   writeFileAtomically(path, 'second')
@@ -28,7 +28,7 @@ test('a file is written whole, replaces the one before and leaves nothing beside
   expect(readdirSync(root)).toEqual(['file.json', 'file.json.tmp@elsewhere-1'])
 })
 
-test('a folder gets its final name with everything in it; what is not there cannot be moved, and the target stays', () => {
+test('a folder gets its final name with its whole content; if it is missing, the target stays', () => {
   const [temporary, final] = [join(root, '.building'), join(root, 'final')]
   mkdirSync(temporary)
   writeFileSync(join(temporary, 'a'), 'a')
@@ -45,7 +45,7 @@ test('a file is digested by sha256', async () => {
   )
 })
 
-test('a data folder that is missing is created with its parents, one that is a file is refused with the reason', async () => {
+test('a missing data folder is created with its parents, and a file in its place is refused with the reason', async () => {
   requireWritable(dataFolderAt(join(root, 'a', 'b')))
   expect(readdirSync(join(root, 'a'))).toEqual(['b'])
   writeFileSync(join(root, 'file'), '')
@@ -54,7 +54,7 @@ test('a data folder that is missing is created with its parents, one that is a f
   expect(refusal.message).toMatch(/cannot be written \(E[A-Z]+\)/)
 })
 
-test('a text that can be made again is read as it was written, or not at all', () => {
+test('a cached text is read back exactly as written, or not at all', () => {
   const path = join(root, 'kept')
   expect(readKept(path)).toBeUndefined()
   for (const text of ['', '{"known_at": "2026-02-02"}', 'two\nlines\n']) {

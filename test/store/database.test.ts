@@ -43,14 +43,14 @@ test('counts and decimals are read as exact text, dates and timestamps as ISO te
   })
 })
 
-test('a query without rows has no first one, and a row that is not as expected is refused', async () => {
+test('a query without rows has no first one, and an unexpected row is refused', async () => {
   expect(await db.first(anyRow, 'select 1 where false')).toBeUndefined()
   await expect(db.one(z.object({count: z.string()}), 'select true as count')).rejects.toThrow(
     'expected string',
   )
 })
 
-test('closing waits for the statements under way', async () => {
+test('closing waits for running statements', async () => {
   const other = await openDatabase()
   const work = Promise.allSettled([
     other.run('create table t as select sum(sin(i)) as s from range(1000000) r(i)'),
@@ -60,7 +60,7 @@ test('closing waits for the statements under way', async () => {
   expect(await work).toMatchObject([{status: 'fulfilled'}, {status: 'fulfilled', value: {rows: '3000000'}}])
 })
 
-test('what was attached, made or set in a closed database is not found in the next one', async () => {
+test('what was attached, created or set in a closed database is absent from the next one', async () => {
   const describe = async () => {
     await using one = await openDatabase()
     return {
@@ -113,7 +113,7 @@ beforeEach(() =>
   ),
 )
 
-test('rows of every type are appended as they are, nulls among them', async () => {
+test('rows of every type are appended unchanged, nulls included', async () => {
   const rows: ColumnValue[][] = [
     [
       'é\n"',
@@ -143,7 +143,7 @@ test('rows of every type are appended as they are, nulls among them', async () =
   ])
 })
 
-test.each([0, 2048, 2049, 5000])('%i rows are appended in their order', async (count) => {
+test.each([0, 2048, 2049, 5000])('%i rows are appended in order', async (count) => {
   const nothing = Array<null>(5).fill(null)
   const rows = Array.from({length: count}, (_, n): ColumnValue[] => [`row ${n}`, BigInt(n), ...nothing])
   await appendRows(db, target, rows)
@@ -155,7 +155,7 @@ test.each([0, 2048, 2049, 5000])('%i rows are appended in their order', async (c
   ).toEqual({rows: String(count), last: count ? String(count - 1) : null, in_order: count ? true : null})
 })
 
-test('rows that were appended in a transaction that fails are not there', async () => {
+test('rows appended in a failed transaction are gone', async () => {
   const work = inTransaction(db, async () => {
     await appendRows(db, target, [['a', 1n, null, null, null, null, null]])
     throw new Error('stop')
@@ -164,14 +164,14 @@ test('rows that were appended in a transaction that fails are not there', async 
   expect(await db.all(anyRow, 'from file.typed')).toEqual([])
 })
 
-test('texts and names are quoted whatever they hold', async () => {
+test('texts and names are quoted whatever they contain', async () => {
   const awkward = `it's a "name"; drop table x --`
   expect(await db.one(anyRow, `select ${quoteLiteral(awkward)} as ${quoteName(awkward)}`)).toEqual({
     [awkward]: awkward,
   })
 })
 
-test('a file that is attached read-only is not written', async () => {
+test('a file attached read-only cannot be written', async () => {
   await using source = await openDatabase({
     attach: [{path: `${data.folder.root}/other.duckdb`, alias: 'other'}],
   })

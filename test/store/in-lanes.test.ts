@@ -2,7 +2,7 @@ import {expect, test} from 'vitest'
 import {z} from 'zod'
 import {inLanes, openDatabase} from '../../src/store/database.ts'
 
-/** A piece that waits for others and says when it began and ended. */
+/** A piece that waits for others and reports when it begins and ends. */
 interface Piece {
   name: string
   after?: string[]
@@ -32,7 +32,7 @@ async function run(lanes: number, pieces: Piece[]): Promise<{said: string[]; mos
 const [b, c] = ['b', 'c'].map((name) => ({name, after: ['a']}))
 const DIAMOND = [{name: 'a'}, b!, c!, {name: 'd', after: ['b', 'c']}]
 
-test('a piece begins when those it waits for have ended, as many at once as there are connections', async () => {
+test('a piece begins once those it waits for have ended, as many at once as there are connections', async () => {
   const {said, most} = await run(2, DIAMOND)
   expect(most).toBe(2)
   expect(said.slice(0, 4)).toEqual(['a begins', 'a ends', 'b begins', 'c begins'])
@@ -43,7 +43,7 @@ test('a piece begins when those it waits for have ended, as many at once as ther
   expect((await run(3, [])).said).toEqual([])
 })
 
-test('after a failure nothing is begun, and what is under way is interrupted', async () => {
+test('after a failure nothing new begins, and running pieces are interrupted', async () => {
   await using db = await openDatabase({lanes: 2})
   const begun: string[] = []
   const work = async (name: string, lane: typeof db) => {

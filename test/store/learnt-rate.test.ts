@@ -22,7 +22,7 @@ afterEach(() => {
 
 const SOURCE = 'http://localhost/v1'
 
-test('the rate a run arrived at is remembered for its source, for 24 hours', () => {
+test('the rate a run arrived at is remembered for its source for 24 hours', () => {
   storeLearntRate(stateDb, SOURCE, 2.5, world)
   storeLearntRate(stateDb, SOURCE, 1.25, world)
   expect(findLearntRate(stateDb, SOURCE, later(24 * 3600 - 1))).toBe(1.25)

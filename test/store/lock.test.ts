@@ -28,7 +28,7 @@ afterEach(() => {
 
 const acquire = async (runId = 'r2', at = world) => acquireLock(stateDb, {runId, command: 'sync'}, at)
 
-/** Rewrites who holds the lock. */
+/** Rewrites the lock's holder. */
 function pretendHolder(changes: Record<string, string | number | null>): void {
   for (const [column, value] of Object.entries(changes))
     stateDb.db.prepare(`update lock set ${column} = ?`).run(value)
@@ -44,7 +44,7 @@ test('a second run is refused while the first holds the warehouse, and told who 
   )
 })
 
-test('other connections see who holds the warehouse and how the run gets on', async () => {
+test("other connections see who holds the warehouse and the run's progress", async () => {
   using lock = await acquire('r1')
   lock.setProgress('applying')
   using other = openStateDb(data.folder.stateDb)
@@ -63,7 +63,7 @@ async function endedProcess(): Promise<ChildProcess> {
   return child
 }
 
-test('the lock of a process that is no more, or whose number another one has now, is taken over', async () => {
+test('the lock of a process that is gone, or whose pid was reused, is taken over', async () => {
   for (const changes of [{pid: (await endedProcess()).pid ?? 0}, {process_started: '1'}]) {
     using _ = await acquire('r1')
     pretendHolder(changes)
@@ -78,7 +78,7 @@ test('the lock of a process that is no more, or whose number another one has now
 const DAYS_AHEAD = {host: 'elsewhere', pid: 1, heartbeat_at: Date.parse(NOW) + 10 * 86_400_000}
 
 test.each([
-  ['as ours', {host: 'elsewhere', pid: 1}],
+  ['equal to ours', {host: 'elsewhere', pid: 1}],
   ['days ahead', DAYS_AHEAD],
 ])(
   'a holder on another machine whose clock is %s is taken over a minute after its last heartbeat',
@@ -92,7 +92,7 @@ test.each([
   },
 )
 
-test('a scheduled run that died under a clock that was ahead is found a minute later', () => {
+test('a scheduled run that died while the clock was ahead is found a minute later', () => {
   const claim = {process_started: null, state: 'running', attempt: 1, not_before: 0}
   stateDb.insert('job_run', {job: 'nightly', ...claim, ...DAYS_AHEAD})
   const listOrphans = (seconds: number) => listOrphanedRuns(stateDb, Date.parse(NOW) + seconds * 1000)
@@ -100,7 +100,7 @@ test('a scheduled run that died under a clock that was ahead is found a minute l
   expect(listOrphans(60)).toMatchObject([{job: 'nightly'}])
 })
 
-test('a holder on another machine whose clock is ahead is believed while its heart beats', async () => {
+test('a holder on another machine whose clock is ahead is trusted while its heart beats', async () => {
   using _ = await acquire('r1')
   for (const seconds of [0, 50, 100]) {
     pretendHolder(DAYS_AHEAD)
@@ -108,7 +108,7 @@ test('a holder on another machine whose clock is ahead is believed while its hea
   }
 })
 
-test('a run whose lock was taken over does not give back the new one', async () => {
+test('a run whose lock was taken over does not release the new one', async () => {
   const first = await acquire('r1')
   pretendHolder({process_started: '1'})
   using _ = await acquire()
@@ -117,7 +117,7 @@ test('a run whose lock was taken over does not give back the new one', async () 
   expect(findLockHolder(stateDb, world)).toMatchObject({run_id: 'r2', progress: 'starting'})
 })
 
-test('the heart beats while a run goes on, and a beat that cannot be written does not end the run', async () => {
+test('the heart beats during a run, and a beat that cannot be written does not end the run', async () => {
   vi.useFakeTimers({now: Date.parse(NOW), toFake: ['setInterval', 'clearInterval', 'Date']})
   try {
     using _ = await acquire('r1', {...world, realClock})

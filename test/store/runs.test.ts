@@ -23,7 +23,7 @@ afterEach(() => {
   data[Symbol.dispose]()
 })
 
-test('a run is recorded with what it came to', async () => {
+test('a run is recorded with its outcome', async () => {
   const result = await withRun(data.folder.stateDb, 'sync', world, async () => ({
     outcome: 'released',
     release_id: 'x',
@@ -50,7 +50,7 @@ test('a run is recorded with what it came to', async () => {
 const failRun = (error: unknown, at = world) =>
   failureOf(withRun(data.folder.stateDb, 'sync', at, () => Promise.reject(error)))
 
-test('a run that fails is recorded with exit code, code and words, secrets masked', async () => {
+test('a failed run is recorded with exit code, error code and message, secrets masked', async () => {
   await failRun(
     new ContractError({code: 'SOURCE_ENVELOPE', problem: 'Answer to Bearer sk_live_abc123 has no list.'}),
   )
@@ -66,20 +66,20 @@ test('a run that fails is recorded with exit code, code and words, secrets maske
   )
 })
 
-test('a run that is refused for another leaves no record', async () => {
+test('a run refused because of another leaves no record', async () => {
   using _ = acquireLock(stateDb, {runId: 'r1', command: 'sync'}, world)
   const refused = withRun(data.folder.stateDb, 'sync', world, async () => ({outcome: 'released'}))
   expect(await failureOf(refused)).toMatchObject({code: 'RUN_IN_PROGRESS'})
   expect(listRuns(stateDb, 10)).toEqual([])
 })
 
-test('runs are listed newest first, as many as asked for', async () => {
+test('runs are listed newest first, up to the limit', async () => {
   for (const seconds of [0, 10, 20])
     await withRun(data.folder.stateDb, `run ${seconds}`, later(seconds), async () => ({outcome: 'unchanged'}))
   expect(listRuns(stateDb, 2).map(({command}) => command)).toEqual(['run 20', 'run 10'])
 })
 
-test('the last success of a command passes over failures and other commands', async () => {
+test('the last success of a command ignores failures and other commands', async () => {
   await withRun(data.folder.stateDb, 'sync', world, async () => ({outcome: 'released'}))
   await withRun(data.folder.stateDb, 'replay', later(10), async () => ({outcome: 'released'}))
   await failureOf(withRun(data.folder.stateDb, 'sync', later(20), () => Promise.reject(new Error('no'))))

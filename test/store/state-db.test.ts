@@ -5,7 +5,7 @@ import {MIGRATIONS, migrateStateDb, openStateDb} from '../../src/store/state-db.
 import {createFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 
-test('a state database that a later version has written is refused and left as it is', async () => {
+test('a state database written by a later version is refused and left as it is', async () => {
   using data = createFolder()
   using stateDb = openStateDb(data.folder.stateDb)
   const readVersion = () => stateDb.db.prepare('pragma user_version').get()
@@ -15,7 +15,7 @@ test('a state database that a later version has written is refused and left as i
   expect(readVersion()).toEqual({user_version: 1000})
 })
 
-test('a state database that is no database is named, left alone, and what it is needed for is said', async () => {
+test('a state file that is no database is named and left alone, with its purpose explained', async () => {
   using data = createFolder()
   writeFileSync(data.folder.stateDb, 'not a database, but long enough to be taken for the header of one')
   const failure = await failureOf((async () => openStateDb(data.folder.stateDb))())
@@ -27,7 +27,7 @@ test('a state database that is no database is named, left alone, and what it is 
   expect(readFileSync(data.folder.stateDb, 'utf8')).toContain('not a database')
 })
 
-test('a state database that cannot be opened for writing is a matter of rights', async () => {
+test('a state database that cannot be opened for writing is a matter of permissions', async () => {
   using data = createFolder()
   const path = join(data.folder.root, 'not-there', 'state.sqlite')
   const failure = await failureOf((async () => openStateDb(path))())
@@ -38,7 +38,7 @@ test('a state database that cannot be opened for writing is a matter of rights',
   expect(failure.message).toContain('the user that the data folder belongs to')
 })
 
-test('a migration is applied once, and what is stored stays', () => {
+test('a migration is applied once, and stored data stays', () => {
   using data = createFolder()
   using stateDb = openStateDb(data.folder.stateDb)
   stateDb.insert('remapped_period', {period: '2026-01'})

@@ -14,14 +14,14 @@ afterAll(() => db[Symbol.asyncDispose]())
 const explain = (cut: Cut) => new Error(`cut: ${cut}`)
 const unlimited = {limitMs: 60_000, signal: new AbortController().signal}
 
-test('a statement that takes too long is interrupted, and the connection goes on', async () => {
+test('a statement that takes too long is interrupted, and the connection stays usable', async () => {
   await expect(withinLimits(db, {...unlimited, limitMs: 20}, () => db.run(ENDLESS), explain)).rejects.toThrow(
     'cut: time',
   )
   await expect(withinLimits(db, unlimited, () => db.run('select 1'), explain)).resolves.toBeUndefined()
 })
 
-test('the statement under way is interrupted when the process is asked to stop', async () => {
+test('the running statement is interrupted when the process is asked to stop', async () => {
   const stopping = new AbortController()
   const limits = {...unlimited, signal: stopping.signal}
   const work = withinLimits(db, limits, () => db.run(ENDLESS), explain)
@@ -37,7 +37,7 @@ test('a later statement of the work is interrupted, too', async () => {
   await expect(withinLimits(db, {...unlimited, limitMs: 20}, work, explain)).rejects.toThrow('cut: time')
 })
 
-test('work that needs more memory than there is is told from other failures', async () => {
+test('work that runs out of memory is distinguished from other failures', async () => {
   await using small = await openDatabase()
   await small.run(`set memory_limit = '20MB'; set temp_directory = ''`)
   const sort = () =>

@@ -17,7 +17,7 @@ beforeAll(() => {
 
 afterAll(() => rmSync(root, {recursive: true, force: true}))
 
-/** Bodies of every kind: empty, text with what ends lines and closes quotes, bytes that are no text. */
+/** Bodies of every kind: empty, text with line ends and quotes, bytes that are not text. */
 const aBody = fc.oneof(
   fc.constant(undefined),
   fc.string({unit: 'binary'}).map((text) => Buffer.from(text)),
@@ -68,7 +68,7 @@ test('what is written is read back, byte for byte', async () => {
   )
 })
 
-test('cut off at any byte, it keeps what was stored, shows nothing torn, and goes on', async () => {
+test('cut off at any byte, it keeps what was stored, shows nothing torn, and can be continued', async () => {
   const path = join(root, 'cut')
   const groups = [
     [[{frame: 'begin', unit: 'w_1'}, undefined]],
@@ -96,7 +96,7 @@ test('cut off at any byte, it keeps what was stored, shows nothing torn, and goe
   }
 })
 
-test('every one of a thousand flipped bits is found', async () => {
+test('each of a thousand flipped bits is found', async () => {
   const path = join(root, 'flipped')
   const groups = Array.from({length: 8}, (_, index) => [
     [{frame: 'list', cursor: `c${index}`}, Buffer.from(`{"data":[${index}]}`.repeat(10))],
@@ -114,7 +114,7 @@ test('every one of a thousand flipped bits is found', async () => {
   }
 })
 
-test('a group is opened on its own tape and in its own place alone', async () => {
+test('a group opens only on its own tape and in its own place', async () => {
   const [one, other] = [join(root, 'one'), join(root, 'other')]
   const group = (name: string) =>
     [[{frame: 'list', cursor: name}, Buffer.from('{"data":[]}')]] as [Frame, Buffer][]
@@ -147,7 +147,7 @@ test('without its key a tape says which key it needs', async () => {
   expect(error.message).toContain(key.fingerprint)
 })
 
-test('a key that another process has made meanwhile is taken, not replaced', () => {
+test('a key that another process has made meanwhile is used, not replaced', () => {
   const file = join(root, 'keys/tape.key')
   const data = join(root, 'data')
   const first = makeTapeKey(file, data)

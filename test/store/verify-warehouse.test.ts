@@ -11,13 +11,13 @@ beforeAll(async () => {
 
 afterAll(() => lab[Symbol.asyncDispose]())
 
-test('a history as it was stored breaks no rule', async () => {
+test('a history as stored breaks no rule', async () => {
   expect(await verifyWarehouse(lab.folder)).toEqual({walks: 2, faults: []})
 })
 
 const changes: [behaviour: string, sql: string, words: RegExp[]][] = [
   [
-    'a version row that stands twice',
+    'a repeated version row',
     `insert into victim.raw.deal_version from victim.raw.deal_version where seq = 7`,
     [
       /Numbers that are not 1, 2, … of table 'raw\.deal_version'.*: 1 wrong, 7 \(copies=2\)\./,
@@ -25,34 +25,34 @@ const changes: [behaviour: string, sql: string, words: RegExp[]][] = [
     ],
   ],
   [
-    'a version row that stands twice under another number',
+    'a version row repeated under another number',
     `insert into victim.raw.deal_version
      select * replace ((select max(seq) + 1 from victim.raw.deal_version) as seq)
      from victim.raw.deal_version where deal_id = 'deal_000007'`,
     [/Versions stored twice in table 'raw\.deal_version' in 'warehouse\.duckdb': 1 wrong, deal_000007 /],
   ],
   [
-    'a version row that is lost',
+    'a lost version row',
     `delete from victim.raw.deal_version where seq = 7`,
     [/Numbers that are not 1, 2, …/, /Certificate of the last walk that does not count the deals/],
   ],
   [
-    'an amount that was changed',
+    'a changed amount',
     `update victim.raw.deal_version set loan_amount = loan_amount + 0.01 where seq = 7`,
     [/Certificate of the last walk .*present_amount=350000000\.00, amount=350000000\.01/],
   ],
   [
-    'a certificate whose records were changed',
+    'a certificate with changed records',
     `update victim.raw.walk set records = records + 1 where created > 0`,
     [/Certificates whose records do not add up, table 'raw\.walk' .*records=1001, explained=1000/],
   ],
   [
-    'a certificate whose bridge was changed',
+    'a certificate with a changed bridge',
     `update victim.raw.walk set kept_missing_amount = kept_missing_amount + 0.01 where created = 0`,
     [/Certificates whose bridge to the present deals does not add up, .*explained_amount=350000000\.01/],
   ],
   [
-    'a walk that is lost',
+    'a lost walk',
     `delete from victim.raw.walk where created > 0`,
     [/Versions of no applied walk in table 'raw\.deal_version'.*versions=1000/],
   ],

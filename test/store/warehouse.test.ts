@@ -27,7 +27,7 @@ afterEach(() => data[Symbol.dispose]())
 
 const migrationsOf = (db: Database) => db.all(anyRow, 'select name from warehouse.main.migration')
 
-test('a new warehouse has every migration once, in order, and keeps what is stored when it is opened again', async () => {
+test('a new warehouse has every migration once, in order, and keeps its data when reopened', async () => {
   const files = readdirSync(MIGRATIONS_DIR).sort()
   for (const envelope of ['top level', 'pagination']) {
     await using db = await openWarehouse(data.folder)
@@ -48,7 +48,7 @@ function writeMigrations(sql: string): string {
   return dir
 }
 
-test('a migration is applied once, and what is stored stays', async () => {
+test('a migration is applied once, and stored data stays', async () => {
   await using db = await openWarehouse(data.folder)
   await writeSetting(db, 'envelope', 'top level')
   const dir = writeMigrations("alter table raw.setting add column since varchar default 'ever'")
@@ -59,7 +59,7 @@ test('a migration is applied once, and what is stored stays', async () => {
   expect((await migrationsOf(db)).at(-1)).toEqual({name: '0002_since.sql'})
 })
 
-test('a migration that fails changes nothing', async () => {
+test('a failed migration changes nothing', async () => {
   await using db = await openWarehouse(data.folder)
   const dir = writeMigrations('create table raw.more (value integer); from nowhere')
   await expect(migrate(db, 'warehouse', dir)).rejects.toThrow('nowhere')
@@ -101,7 +101,7 @@ test('reading the history before the first walk says what to do', async () => {
   expect(existsSync(data.folder.warehouse)).toBe(false)
 })
 
-test('a history that lacks migrations has them before it is read, and keeps what it holds', async () => {
+test('a history that lacks migrations gets them before it is read, and keeps its data', async () => {
   {
     await using db = await openDatabase({attach: [{path: data.folder.warehouse, alias: 'history'}]})
     await db.run(`create table history.main.migration (name varchar not null, sha256 varchar not null);
@@ -113,7 +113,7 @@ test('a history that lacks migrations has them before it is read, and keeps what
   expect(await history.all(anyRow, 'from history.main.kept')).toEqual([{value: 7}])
 })
 
-test('a file without tables, left by a run whose disk failed, is filled as a new one', async () => {
+test('a file without tables, left by a run whose disk failed, is filled like a new one', async () => {
   {
     await using _made = await openDatabase({attach: [{path: data.folder.warehouse, alias: 'warehouse'}]})
   }
@@ -122,7 +122,7 @@ test('a file without tables, left by a run whose disk failed, is filled as a new
   expect(await migrationsOf(db)).toHaveLength(readdirSync(MIGRATIONS_DIR).length)
 })
 
-test('a database that is no history is refused', async () => {
+test('a database that is not a history is refused', async () => {
   await using db = await openDatabase({attach: [{path: data.folder.warehouse, alias: 'other'}]})
   await db.run('create table other.main.thesis as select 1 as year')
   await db[Symbol.asyncDispose]()
@@ -131,7 +131,7 @@ test('a database that is no history is refused', async () => {
 
 const ENVELOPE = `select value from history.raw.setting where name = 'envelope'`
 
-test('while the source is asked the history can be read, by many at once; what was read stays on the stage', async () => {
+test('while the source is asked, many can read the history at once, and the stage stays', async () => {
   await using db = await openWarehouse(data.folder)
   await writeSetting(db, 'envelope', 'first')
   await db.run('create temp table staged as select 7 as value')
@@ -160,7 +160,7 @@ function isHeld(path: string): boolean {
   }
 }
 
-test('who writes waits for those who read, lets nobody in before, and who waited reads what was written', async () => {
+test('a writer waits for current readers and blocks new ones, who then read what was written', async () => {
   const told: string[] = []
   {
     await using db = await openWarehouse(data.folder)
@@ -186,7 +186,7 @@ test('who writes waits for those who read, lets nobody in before, and who waited
   expect(told).toEqual(['writes', 'reads'])
 })
 
-test('who waits for readers too long is refused, and what it has in memory is kept', async () => {
+test('a writer that waits for readers too long is refused, and keeps what it has in memory', async () => {
   await (await openWarehouse(data.folder))[Symbol.asyncDispose]()
   await using _reader = await openHistory(data.folder)
   const refusal = await failureOf(openWarehouse(data.folder, undefined, {maxWaitMinutes: 0.001}))
@@ -196,7 +196,7 @@ test('who waits for readers too long is refused, and what it has in memory is ke
 
 const DATABASE_MODULE = join(import.meta.dirname, '../../src/store/database.ts')
 
-/** Opens a file for writing, says so, and holds it until it is ended. */
+/** Opens a file for writing, prints a word, and holds it until ended. */
 const HOLD_FILE = `
   const {openDatabase} = await import(${JSON.stringify(DATABASE_MODULE)})
   await openDatabase({attach: [{path: process.argv[1], alias: 'held'}]})
@@ -212,7 +212,7 @@ async function holdFile(path: string): Promise<ChildProcess> {
   return holder
 }
 
-test('a warehouse that another process has open is refused with its pid', async () => {
+test('a warehouse opened by another process is refused with its pid', async () => {
   const holder = await holdFile(data.folder.warehouse)
   try {
     const refusal = await failureOf(openWarehouse(data.folder, undefined, {maxWaitMinutes: 0.001}))
@@ -224,7 +224,7 @@ test('a warehouse that another process has open is refused with its pid', async 
   }
 })
 
-test('what a killed process had committed is there when the warehouse is opened again', async () => {
+test("a killed process's commits are there when the warehouse is reopened", async () => {
   {
     await using db = await openWarehouse(data.folder)
     await writeSetting(db, 'envelope', 'before')
@@ -237,7 +237,7 @@ test('what a killed process had committed is there when the warehouse is opened 
 })
 
 const damages: [string, () => Promise<void> | void][] = [
-  ['is no database', () => writeFileSync(data.folder.warehouse, 'something else entirely\n'.repeat(1000))],
+  ['is not a database', () => writeFileSync(data.folder.warehouse, 'something else entirely\n'.repeat(1000))],
   [
     'is cut short',
     async () => {
