@@ -47,7 +47,7 @@ beforeEach(() => {
 
 afterAll(() => lab[Symbol.asyncDispose]())
 
-/** Every file below a folder, with its bytes. */
+/** Every file in a folder, with its bytes. */
 function readFiles(root: string): Map<string, Buffer> {
   const entries = readdirSync(root, {recursive: true, withFileTypes: true}).filter((entry) => entry.isFile())
   const paths = entries.map((entry) => join(entry.parentPath, entry.name)).sort()
@@ -56,7 +56,7 @@ function readFiles(root: string): Map<string, Buffer> {
 
 const restore = (backup: string, isTrusted = false) => restoreBackup(lab.config, backup, {isTrusted})
 
-test('a backup brings everything back that cannot be built again, and the next night goes on from there', async () => {
+test('a backup restores everything that cannot be rebuilt, and the next night continues from there', async () => {
   const config = {streams: 'deals,borrowers'}
   lab.service.database.run(
     `insert into borrower (id, deal_id, first_name, last_name, email, has_ssn_last_four, created_at)
@@ -87,7 +87,7 @@ test('a backup brings everything back that cannot be built again, and the next n
   expect(night.changes).toMatchObject({updated: 1, unchanged: 29})
 })
 
-test('what was saved is checked before any of it is brought back', async () => {
+test('a backup is checked before any of it is restored', async () => {
   await backUp(lab.config, dir, lab.createWorld(DAY_1))
   rmSync(lab.folder.root, {recursive: true})
   const warehouse = join(dir, 'warehouse.duckdb')
@@ -112,11 +112,11 @@ test('what was saved is checked before any of it is brought back', async () => {
 test.each([
   ['a file of settings', '.env', 'LOANTAPE_BASE_URL=https://evil.example.com\n'],
   ['a job', 'jobs/evil.js', 'process.exit(1)\n'],
-  ['a path that leads up and back', 'exports/../.env', 'x'],
-  ['the release that readers open', 'current', 'x'],
-  ['a name that is none', 'tape/a\0b', null],
+  ['a path that goes up and back', 'exports/../.env', 'x'],
+  ['the current release', 'current', 'x'],
+  ['an invalid name', 'tape/a\0b', null],
   ['a name longer than a file system has', `exports/${'a'.repeat(5000)}`, null],
-])('of a backup that somebody made up, %s is not brought back', async (_, path, content) => {
+])('from a forged backup, %s is not restored', async (_, path, content) => {
   await backUp(lab.config, dir, lab.createWorld(DAY_1))
   rmSync(lab.folder.root, {recursive: true})
   if (content !== null) {
@@ -128,7 +128,7 @@ test.each([
   expect(readFiles(lab.folder.root).size).toBe(0)
 })
 
-test('a pipe and a file of another length in a backup are not read', async () => {
+test('a pipe, or a file with a wrong length, in a backup is not read', async () => {
   await backUp(lab.config, dir, lab.createWorld(DAY_1))
   rmSync(lab.folder.root, {recursive: true})
   execFileSync('mkfifo', [join(dir, 'fields.json')])
@@ -150,7 +150,7 @@ function addToManifest(path: string, said: {bytes: number; sha256: string}): voi
   )
 }
 
-test('what somebody without the key of tapes changed, or made, is not brought back unless it is trusted', async () => {
+test('a backup changed or forged without the tape key is not restored unless trusted', async () => {
   await backUp(lab.config, dir, lab.createWorld(DAY_1))
   const manifest = join(dir, 'manifest.json')
   const text = readFileSync(manifest, 'utf8')
@@ -189,7 +189,7 @@ test('what somebody without the key of tapes changed, or made, is not brought ba
   expect((await lab.run(['restore', dir])).stdout).toContain('Its manifest has the MAC of the key of tapes')
 })
 
-test('without the key of tapes a backup is made, and says that nobody can tell whether it was changed', async () => {
+test('without the tape key a backup is made, but says that changes to it cannot be detected', async () => {
   const elsewhere = {LOANTAPE_TAPE_KEY_FILE: join(lab.folder.root, '../no.key')}
   expect((await lab.run(['backup', dir], elsewhere)).stdout).toContain('carries no MAC')
   rmSync(lab.folder.root, {recursive: true})
@@ -197,7 +197,7 @@ test('without the key of tapes a backup is made, and says that nobody can tell w
   expect((await lab.run(['restore', '--trust', dir])).code).toBe(0)
 })
 
-/** Runs a command that kills itself before it changes a file for the nth time; false where it came to its end. */
+/** Runs a command that kills itself before its nth change to a file; false if it finished. */
 async function isKilledAt(nth: number, args: readonly string[]): Promise<boolean> {
   const command = [process.execPath, '--import', KILL_AT, MAIN, ...args]
   const {signal, code, stderr} = await startProcess(command, {...lab.env, KILL_AT: String(nth)}).ended
@@ -205,7 +205,7 @@ async function isKilledAt(nth: number, args: readonly string[]): Promise<boolean
   return signal !== null
 }
 
-test('a restore that is killed anywhere leaves nothing that a command opens, and the next brings everything back', async () => {
+test('a restore killed at any point leaves nothing a command opens, and the next restores everything', async () => {
   mkdirSync(lab.folder.queries)
   writeFileSync(join(lab.folder.queries, 'mine.sql'), 'select 1\n')
   await backUp(lab.config, dir, lab.createWorld(DAY_1))
@@ -232,7 +232,7 @@ test('a restore that is killed anywhere leaves nothing that a command opens, and
   expect(readRestored()).toEqual(kept)
 })
 
-test('a backup that is killed leaves nothing beside the next', async () => {
+test('a killed backup leaves nothing beside the next', async () => {
   const to = dirname(dir)
   mkdirSync(to)
   writeFileSync(join(to, '.backing-up-mine'), '')
@@ -257,7 +257,7 @@ test('a backup goes into a folder of its own, outside the data', async () => {
   expect(readdirSync(dir)).toEqual(['mine'])
 })
 
-test('a job backs up and keeps so many; what else lies there it leaves alone', async () => {
+test('a job backs up, keeps the given number, and touches nothing else there', async () => {
   const to = join(dir, '..')
   mkdirSync(join(to, 'loantape-20200101T000000Z'), {recursive: true})
   const job: Job = {
@@ -281,7 +281,7 @@ test('a job backs up and keeps so many; what else lies there it leaves alone', a
   expect(readdirSync(to)).toContain('loantape-20200101T000000Z')
 })
 
-test('a damaged tape ends a backup by name, and the older ones that hold it whole stay', async () => {
+test('a damaged tape ends a backup by name, and older backups with the whole tape stay', async () => {
   const to = join(dir, '..')
   const at = (minutes: number) => {
     const world = lab.createWorld(DAY_1)
@@ -303,7 +303,7 @@ test('a damaged tape ends a backup by name, and the older ones that hold it whol
   expect(await verifyAll(lab.config, lab.createWorld(DAY_1))).toMatchObject({outcome: 'whole'})
 })
 
-test('a pipe in the place of a file is not backed up, nor waited for', async () => {
+test('a pipe in the place of a file is neither backed up nor waited for', async () => {
   execFileSync('mkfifo', [join(lab.folder.root, 'accounting.json')])
   const failure = await failureOf(backUp(lab.config, dir, lab.createWorld(DAY_1)))
   expect(failure.message).toContain("accounting.json': expected a file to copy")

@@ -48,7 +48,7 @@ const historyOf = (deal: string) =>
 test.each<[string, (path: string) => void]>([
   ['a truncated', (path) => truncateSync(path, 9000)],
   ['a foreign', (path) => writeFileSync(path, 'this is no database '.repeat(1000))],
-])('%s warehouse is named, kept, and made again from the tapes', async (_kind, damage) => {
+])('%s warehouse is named, kept, and rebuilt from the tapes', async (_kind, damage) => {
   damage(lab.folder.warehouse)
   const damaged = readFileSync(lab.folder.warehouse)
   const failure = await failureOf(lab.sync(DAY_2))
@@ -66,7 +66,7 @@ test.each<[string, (path: string) => void]>([
   ])
 })
 
-test('a warehouse that is lost is computed anew from the tapes by the next command, whichever it is', async () => {
+test('a lost warehouse is rebuilt from the tapes by the next command, whichever it is', async () => {
   const before = await lab.queryHistory('select * from settle')
   rmSync(lab.folder.warehouse)
   expect((await lab.run(['build'])).code).toBe(0)
@@ -74,7 +74,7 @@ test('a warehouse that is lost is computed anew from the tapes by the next comma
   expect((await lab.walk(DAY_2)).changes).toMatchObject({created: 0, unchanged: 40})
 })
 
-test('what a lost tape held is given up, and what came after it is not', async () => {
+test('the data of a lost tape is given up, but not what came after it', async () => {
   const saved = join(lab.folder.root, '../saved')
   copyFileSync(lab.folder.warehouse, saved)
   for (const [day, status] of [
@@ -110,7 +110,7 @@ test('what a lost tape held is given up, and what came after it is not', async (
   expect(JSON.parse(manifest)).toMatchObject({went_on: wentOn})
 })
 
-test('who goes on without a lost tape and dies once that is on the tape has gone on', async () => {
+test('giving up a lost tape counts once it is on the tape, even if the command then dies', async () => {
   await lab.walk(DAY_2)
   rmSync(listTapePaths()[1]!)
   const dying: World = {
@@ -128,7 +128,7 @@ test('who goes on without a lost tape and dies once that is on the tape has gone
   expect((await lab.walk(DAY_3)).changes).toMatchObject({unchanged: 40})
 })
 
-test('a warehouse is replaced by one without what a lost tape held only when somebody gives that up', async () => {
+test("a warehouse is replaced by one without a lost tape's data only if somebody gives it up", async () => {
   const [older, whole] = ['older', 'whole'].map((name) => join(lab.folder.root, '..', name))
   copyFileSync(lab.folder.warehouse, older!)
   await walkOn()
@@ -143,7 +143,7 @@ test('a warehouse is replaced by one without what a lost tape held only when som
   rmSync(listTapePaths()[1]!)
   expect((await lab.run(['tape', 'go-on', '--why', 'a disk died'])).code).toBe(0)
   expect((await lab.run(['verify'])).stdout).toContain('1 tape was given up by `loantape tape go-on`.')
-  // The release is still the one from before, and so is its batch to the last byte.
+  // The release is still the previous one, and so is its batch, to the last byte.
   expect(await exportDeals()).toBe(exported)
   copyFileSync(lab.folder.warehouse, whole!)
   const refused = /warehouse\.duckdb: .*lacks unit 2 of the record.* go-on.*STORES_DISAGREE/
@@ -171,7 +171,7 @@ test('a warehouse is replaced by one without what a lost tape held only when som
   })
 })
 
-test('what neither tapes nor state database know any more is given up twice: for the record, then for a lost warehouse', async () => {
+test('data that neither tapes nor state database know is given up twice: for the record, then for a lost warehouse', async () => {
   await walkOn()
   rmSync(listTapePaths()[1]!)
   for (const name of readdirSync(lab.folder.root).filter((file) => file.startsWith('state.sqlite')))
@@ -217,7 +217,7 @@ async function walkOn(): Promise<void> {
   }
 }
 
-test('an older warehouse catches up over more units than are settled at once, also if they store nothing', async () => {
+test('an older warehouse catches up over more units than are settled at once, even if they store nothing', async () => {
   const saved = join(lab.folder.root, '../saved')
   copyFileSync(lab.folder.warehouse, saved)
   {
@@ -240,7 +240,7 @@ function listTapePaths(): string[] {
   return listTapes(stateDb).map(({path}) => join(lab.folder.root, path))
 }
 
-test('where tapes were pruned, a warehouse brought back from before is taken on by those since', async () => {
+test('after pruning, a restored older warehouse catches up from the tapes since', async () => {
   const saved = join(lab.folder.root, '../saved')
   copyFileSync(lab.folder.warehouse, saved)
   for (const day of [DAY_2, DAY_3]) {
@@ -264,7 +264,7 @@ test('where tapes were pruned, a warehouse brought back from before is taken on 
   expect(await lab.queryHistory(settles)).toEqual(before)
 })
 
-test('a write-ahead log that cannot be replayed is set aside, and the walk is made again', async () => {
+test('a write-ahead log that cannot be replayed is set aside, and the walk is repeated', async () => {
   const env = {...lab.env, LOANTAPE_PAGE_SIZE: '1', LOANTAPE_NOW: DAY_2, KILL_STEP: 'changes applied'}
   using killed = startProcess([process.execPath, KILLED_RUN], env)
   expect(await killed.ended).toMatchObject({signal: 'SIGKILL'})

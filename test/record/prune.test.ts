@@ -48,7 +48,7 @@ const prune = (isDryRun: boolean) =>
     lab.createWorld('2026-02-03T12:00:00Z'),
   )
 
-test('releases and batches beyond the policy go, never the current release nor what a closed period needs', async () => {
+test('releases and batches beyond the policy go, but not the current release or what a closed period needs', async () => {
   const before = [readdirSync(lab.folder.releases), readdirSync(join(lab.folder.exports, 'csv'))]
   const listed = await prune(true)
   expect(listed).toMatchObject({outcome: 'dry_run', releases: ['r_3', 'r_2']})
@@ -65,7 +65,7 @@ test('releases and batches beyond the policy go, never the current release nor w
   expect(await prune(false)).toMatchObject({outcome: 'unchanged', releases: [], batches: [], quarantined: 0})
 })
 
-test('texts of records that were replayed or refused long ago go, and their rows stay', async () => {
+test('the texts of records replayed or refused long ago go, and their rows stay', async () => {
   await prune(false)
   await using db = await openWarehouse(lab.folder, lab.createWorld())
   const texts = 'select quarantine_id, place is null as is_pruned from warehouse.raw.quarantine order by all'
@@ -78,7 +78,7 @@ test('texts of records that were replayed or refused long ago go, and their rows
   ])
 })
 
-test('a clock that runs 500 days ahead of the last walk makes nothing old', async () => {
+test('a clock 500 days ahead of the last walk makes nothing old', async () => {
   const ahead = lab.createWorld('2027-06-18T12:00:00Z')
   ahead.realClock = {...ahead.realClock, now: () => Date.now() + 500 * DAY_MS}
   const config = {...lab.config, tapeDays: 400, quarantineDays: 365}
@@ -88,7 +88,7 @@ test('a clock that runs 500 days ahead of the last walk makes nothing old', asyn
   expect((await lab.run(['verify', '--json'])).stdout).toContain('"removed":0')
 })
 
-test('what a closed period needs does not count against the releases kept', async () => {
+test("a closed period's needs do not count toward the releases kept", async () => {
   pruneReleases(lab.folder, {releasesKept: 1, pastReleasesKept: 2}, new Set(['r_1']))
   expect(readdirSync(lab.folder.releases).sort()).toEqual(['r_1', 'r_4'])
   rmSync(lab.folder.exports, {recursive: true})
@@ -102,7 +102,7 @@ test('batches of accounting periods stay, however many there are', async () => {
   expect((await prune(true)).batches.filter((batch) => batch.startsWith('xlsx/'))).toEqual([])
 })
 
-test('a release that goes while it is exported is named, and no batch is left', async () => {
+test('a release removed during its export is named, and no batch is left', async () => {
   const {dir} = await publishTables(lab.folder, {release_id: 'r_5'})
   const exporting = exportRelease(lab.config, {profiles: ['parquet']}, lab.createWorld())
   rmSync(dir, {recursive: true})
