@@ -25,7 +25,7 @@ let begun: Books
 let closed: Books
 let books: Books
 
-/** Two deals: one funded from the start, one funded on January 20; the release of that day is there. */
+/** Two deals: one funded from the start, one funded on January 20; that day's release exists. */
 beforeAll(async () => {
   begun = openBooks()
   await begun.walk('2026-01-05', {a: {loan_amount: 500, status: 'funded'}, b: {loan_amount: 100}})
@@ -50,13 +50,13 @@ afterAll(() => {
   closed[Symbol.dispose]()
 })
 
-/** Goes on with books whose January was issued to Xero and closed on February 3. */
+/** Replaces the books by ones whose January was issued to Xero and closed on February 3. */
 function openClosed(): void {
   books[Symbol.dispose]()
   books = openBooks(closed)
 }
 
-/** The same deals, `b` with this amount. */
+/** The same deals, with this amount for `b`. */
 const walkOn = (day: string, amount: number) =>
   books.walk(day, {a: {loan_amount: 500, status: 'funded'}, b: {loan_amount: amount, status: 'funded'}})
 
@@ -65,7 +65,7 @@ const contentOf = (dir: string) =>
 
 const manifestOf = (dir: string) => JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
 
-test('an export issues what is new since the last one, and nothing when nothing is', async () => {
+test('an export issues what is new since the last one, and nothing if nothing is', async () => {
   const [first] = await books.export('xero', '2026-01', '2026-01-21')
   expect(first).toMatchObject({outcome: 'written', rows: 2, files: 1, period: '2026-01'})
   expect(manifestOf(first?.dir ?? '')).toMatchObject({
@@ -101,7 +101,7 @@ test('an export issues what is new since the last one, and nothing when nothing 
   expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 63_000n, 1090: -63_000n})
 })
 
-test('a state database older than the last batch issues nothing twice: it is brought up to date from the tapes', async () => {
+test('a state database older than the last batch catches up from the tapes and issues nothing twice', async () => {
   const backup = join(books.folder.root, 'state.backup')
   await books.export('xero', '2026-01', '2026-01-21')
   cpSync(books.folder.stateDb, backup)
@@ -114,7 +114,7 @@ test('a state database older than the last batch issues nothing twice: it is bro
   expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 15_000n, 1090: -15_000n})
 })
 
-test('what a command that died wrote down is not issued again by one that went on beside it', async () => {
+test('what a dead command wrote down is not issued again by one that continued beside it', async () => {
   const january = {profiles: ['xero'], period: '2026-01', withOpening: false}
   const die = (step: RunStep) => {
     if (step === 'act written') throw new Error('killed')
@@ -134,7 +134,7 @@ function loseHistory(): void {
   }
 }
 
-test('a history that was begun anew reverses nothing that was issued from the one before', async () => {
+test('a restarted history reverses nothing that was issued from the one before', async () => {
   await books.export('xero', '2026-01', '2026-01-21')
   loseHistory()
   await walkOn('2026-01-25', 100)
@@ -144,7 +144,7 @@ test('a history that was begun anew reverses nothing that was issued from the on
   expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 10_000n, 1090: -10_000n})
 })
 
-test('the id of a batch is a hash over profile, month and its numbers, whenever and wherever it is made', async () => {
+test('the id of a batch is a hash of profile, month and entry numbers, whenever and wherever it is made', async () => {
   const [batch] = await books.export('netsuite', '2026-01', '2026-01-21', true)
   const numbers = books.readBatches('netsuite', '2026-01')[batch?.batch_id ?? '']!.map(({number}) => number)
   const parts = ['netsuite', '2026-01', ...[...new Set(numbers)].sort()]
@@ -162,7 +162,7 @@ test('whatever plans it, a profile never gets a journal number twice', async () 
   storeBatch(stateDb, {...again, profile: 'intacct', lines})
 })
 
-test('a journal that cannot be written is not issued, and neither is what is issued written again', async () => {
+test('a journal that cannot be written is not issued, and an issued one is not reissued', async () => {
   writeFileSync(books.folder.exports, 'a file where a folder should be')
   const refusal = await failureOf(books.export('xero', '2026-01', '2026-01-21'))
   expect(refusal).toMatchObject({code: 'NOT_WRITABLE', exitCode: 2})
@@ -176,7 +176,7 @@ test('a journal that cannot be written is not issued, and neither is what is iss
   expect(await failureOf(reissuing())).toMatchObject({code: 'NOT_WRITABLE'})
 })
 
-test('another mapping of an open period reverses what was booked to the old accounts', async () => {
+test('a new mapping of an open period reverses what was booked to the old accounts', async () => {
   const [first] = await books.export('xero', '2026-01', '2026-01-21')
   books.map({...DEFAULT_MAPPING, receivable: {'*': {code: '1300', name: 'Other'}}})
   const [second] = await books.export('xero', '2026-01', '2026-01-21')
@@ -191,7 +191,7 @@ test('another mapping of an open period reverses what was booked to the old acco
   expect(books.sumBatches('xero', '2026-01')).toEqual({1300: 10_000n, 1090: -10_000n})
 })
 
-test('a closed period keeps dates and bytes; what becomes known later is dated in the open period', async () => {
+test('a closed period keeps dates and bytes; later knowledge is dated in the open period', async () => {
   openClosed()
   const [before] = await books.export('xero', '2026-01', '2026-02-03')
   await books.learnLate('2026-01-22', '2026-02-04', 'b', '150.00')
@@ -210,7 +210,7 @@ test('a closed period keeps dates and bytes; what becomes known later is dated i
   })
 })
 
-test('a profile that is exported for the first time after later knowledge gets the closed journal first', async () => {
+test('a profile first exported after later knowledge gets the closed journal first', async () => {
   openClosed()
   const [now] = await books.export('xero', '2026-01', '2026-02-03')
   const bytes = readFileSync(join(now?.dir ?? '', `xero_${now?.batch_id}.csv`), 'utf8')
@@ -231,7 +231,7 @@ test('a profile that is exported for the first time after later knowledge gets t
   expect(readFileSync(join(again?.dir ?? '', `xero_${again?.batch_id}.csv`), 'utf8')).toBe(bytes)
 })
 
-test('a batch that was issued and is gone is found by verify, and brought back by --reissue or by the next export', async () => {
+test('a lost issued batch is found by verify, and restored by --reissue or by the next export', async () => {
   openClosed()
   const [batch] = await books.export('xero', '2026-01', '2026-02-03')
   const dir = batch?.dir ?? ''
@@ -258,7 +258,7 @@ test('a batch that was issued and is gone is found by verify, and brought back b
   expect(await verify()).toEqual([])
 })
 
-test('where an act was given up with its tape, a state database that is lost later is refused: nothing is issued twice', async () => {
+test('after an act was given up with its tape, a state database lost later is refused: nothing is issued twice', async () => {
   await books.export('xero', '2026-01', '2026-01-21')
   rmSync(books.folder.tapes, {recursive: true})
   await goOn(books.config, 'a disk died', books.at('2026-01-21'))
@@ -272,7 +272,7 @@ test('where an act was given up with its tape, a state database that is lost lat
   expect(await books.export('xero', '2026-01', '2026-01-21')).toMatchObject([{outcome: 'written'}])
 })
 
-test('a batch is put back byte for byte: changed, by the next export; removed, by --reissue', async () => {
+test('a batch is restored byte for byte: if changed, by the next export; if removed, by --reissue', async () => {
   const [batch] = await books.export('netsuite', '2026-01', '2026-01-21')
   const before = contentOf(batch?.dir ?? '')
   const file = join(batch?.dir ?? '', `netsuite_${batch?.batch_id}.csv`)
@@ -287,7 +287,7 @@ test('a batch is put back byte for byte: changed, by the next export; removed, b
   expect(contentOf(batch?.dir ?? '')).toEqual(before)
 })
 
-test('a closed period keeps its mapping; balances move with remap only', async () => {
+test('a closed period keeps its mapping; balances move only with remap', async () => {
   openClosed()
   books.map({...DEFAULT_MAPPING, receivable: {'*': {code: '1300', name: 'Other'}}})
   expect(await books.export('xero', '2026-01', '2026-02-03')).toMatchObject([{outcome: 'unchanged'}])
@@ -304,7 +304,7 @@ test('a closed period keeps its mapping; balances move with remap only', async (
   expect(books.sumBatches('xero', '2026-02')).toEqual({1300: 60_000n, 1200: -60_000n})
 })
 
-test('balances move also when months were closed with the new accounts before', async () => {
+test('balances move even if months were closed with the new accounts before', async () => {
   openClosed()
   books.map({...DEFAULT_MAPPING, receivable: {'*': {code: '1300', name: 'Other'}}})
   await walkOn('2026-02-10', 130)
@@ -337,7 +337,7 @@ test('one name for two accounts stops the profiles that look accounts up by name
   expect(await books.export('xero', '2026-01', '2026-01-21')).toMatchObject([{outcome: 'written'}])
 })
 
-test('a program that becomes known in a closed period can be named when that is reopened', async () => {
+test('a program that becomes known in a closed period can be mapped once that is reopened', async () => {
   books[Symbol.dispose]()
   books = openBooks()
   const mapped = {...DEFAULT_MAPPING, receivable: {bridge: {code: '1210', name: 'Bridge'}}}
@@ -360,7 +360,7 @@ test('a program that becomes known in a closed period can be named when that is 
   expect(books.sumBatches('xero', '2026-01')).toMatchObject({1220: 10_000n, 1090: -10_000n})
 })
 
-test('a reopened period is booked anew, and everything done to it is kept', async () => {
+test('a reopened period is booked again, and everything done to it is kept', async () => {
   openClosed()
   await books.learnLate('2026-01-22', '2026-02-04', 'b', '150.00')
   reopenPeriod(books.config, {period: '2026-01', why: 'late invoice'}, books.at('2026-02-05'))
@@ -410,7 +410,7 @@ test('tables of a closed period are those it was closed with', async () => {
   expect(manifestOf(february?.dir ?? '')).toMatchObject({as_of: '2026-02-02', period_complete: false})
 })
 
-test('what was known before something issued is not issued after it', async () => {
+test('earlier knowledge is not issued after later knowledge', async () => {
   const early = books.folder.warehouse
   const copy = readFileSync(early)
   await walkOn('2026-01-25', 130)
@@ -421,7 +421,7 @@ test('what was known before something issued is not issued after it', async () =
   })
 })
 
-/** Exports January to Xero; does something as soon as the batch is planned for the first time. */
+/** Exports January to Xero; calls `interfere` once, when the batch is first planned. */
 function exportWhile(interfere: () => void) {
   let isDone = false
   const world = books.at('2026-02-05', (step) => {
@@ -432,7 +432,7 @@ function exportWhile(interfere: () => void) {
   return exportRelease(books.config, {profiles: ['xero'], period: '2026-01'}, world)
 }
 
-test('what another export issues meanwhile is neither issued twice nor taken back', async () => {
+test('what another export issues meanwhile is neither issued twice nor reversed', async () => {
   const env = {LOANTAPE_DATA_DIR: books.folder.root, LOANTAPE_NOW: '2026-01-21T17:00:00Z'}
   const batches = await exportWhile(() => {
     const args = [MAIN, 'export', 'xero', '--period', '2026-01', '--with-opening']
@@ -453,7 +453,7 @@ test('a journal whose period is reopened meanwhile is not issued', async () => {
   expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 10_000n, 1090: -10_000n})
 })
 
-/** Fails an export at a point of it. */
+/** Fails an export at a given step. */
 async function failAt(failing: RunStep): Promise<void> {
   const world = books.at('2026-01-21', (step) => {
     if (step === failing) throw new Error('the disk is gone')
@@ -475,7 +475,7 @@ test.each(JOURNAL_STEPS)(
   },
 )
 
-test('what was issued and not handed over comes first, what became known meanwhile follows', async () => {
+test('what was issued but not handed over comes first, and later knowledge follows', async () => {
   await failAt('journal issued')
   await walkOn('2026-01-25', 130)
   expect(await books.export('xero', '2026-01', '2026-01-26')).toMatchObject([

@@ -23,7 +23,7 @@ afterEach(() => books[Symbol.dispose]())
 const preview = (profile: string, day: string, withOpening = false) =>
   previewExport(books.config, {profiles: [profile], period: '2026-01', withOpening}, books.at(day))
 
-/** What was ever issued, and every file that was handed out. */
+/** Everything ever issued, and every file handed out. */
 function readIssued() {
   using stateDb = openStateDb(books.folder.stateDb)
   const tables = ['journal_batch', 'journal_file', 'issued_line'].map((name) =>
@@ -34,7 +34,7 @@ function readIssued() {
 }
 
 test.each(['xero', 'intacct'])(
-  'a preview for %s is what the export then issues, and issues nothing itself',
+  'a preview for %s equals what the export then issues, and issues nothing itself',
   async (profile) => {
     const before = readIssued()
     const [shown, ...others] = await preview(profile, '2026-01-21')
@@ -54,7 +54,7 @@ test.each(['xero', 'intacct'])(
   },
 )
 
-test('a preview of a closed month has what it was closed with and what became known later, and leaves no copy', async () => {
+test('a preview of a closed month has its closed journal and later knowledge, and leaves no copy', async () => {
   await books.walk('2026-02-02', {
     a: {loan_amount: 500, status: 'funded'},
     b: {loan_amount: 100, status: 'funded'},
@@ -68,7 +68,7 @@ test('a preview of a closed month has what it was closed with and what became kn
   expect(shown[0]?.accounts.map(({account_code}) => account_code)).toContain('1200')
 })
 
-test('a month that nothing moved in has nothing to issue', async () => {
+test('a month without movements has nothing to issue', async () => {
   using other = openBooks()
   await other.walk('2026-01-05', {a: {loan_amount: 500}})
   const shown = await previewExport(
