@@ -24,7 +24,7 @@ export function anEntry(
   return [line, {...line, ...other, line_no: 2}]
 }
 
-/** Lines as they are issued for the first time. */
+/** Lines as issued for the first time. */
 export function issueFirst(lines: readonly JournalLine[]): IssuedLine[] {
   return lines.map((line) => ({
     ...line,

@@ -8,7 +8,7 @@ import {anEntry} from './journal-lines.ts'
 const ownDates = {dateOf: (date: string) => date}
 const laterDates = {dateOf: () => '2026-03-01'}
 
-/** Cents by account and deal, nothing where they cancel out. */
+/** Cents by account and deal, without those that cancel out. */
 function balancesOf(lines: readonly JournalLine[]): Record<string, bigint> {
   const sums: Record<string, bigint> = {}
   for (const {account_code, deal_id, debit, credit} of lines) {
@@ -23,7 +23,7 @@ const journalOf = (numbers: readonly number[]) =>
     anEntry(number, {amount: `${number * 10}.01`, deal_id: `d${number % 3}`}),
   )
 
-test('whatever a journal was before, what is issued adds up to what it is, under numbers of their own', () => {
+test('whatever a journal was before, the issued entries add up to it, each under its own number', () => {
   fc.assert(
     fc.property(fc.array(fc.array(fc.integer({min: 1, max: 6}))), (journals) => {
       const issued: IssuedLine[] = []
@@ -47,7 +47,7 @@ test('the order of a journal does not matter', () => {
   expect(planIssue(journal.toReversed(), [], ownDates)).toEqual(planIssue(journal, [], ownDates))
 })
 
-test('a reversal swaps the sides, names what it reverses, and begins with the debit', () => {
+test('a reversal swaps the sides, names what it reverses, and starts with the debit', () => {
   const issued = planIssue(anEntry(1), [], ownDates)
   expect(planIssue([], issued, laterDates)).toMatchObject([
     {line_no: 1, account_code: '1090', debit: '1234.56', credit: null, entry_date: '2026-03-01', issue_no: 1},
@@ -58,7 +58,7 @@ test('a reversal swaps the sides, names what it reverses, and begins with the de
   )
 })
 
-test('an entry that is dated later says of which day it is', () => {
+test('an entry dated later says which day it belongs to', () => {
   expect(planIssue(anEntry(1), [], laterDates)[0]).toMatchObject({
     entry_date: '2026-03-01',
     memo: 'Funding deal_1, 12 Main St, Austin (bridge), of 2026-02-03',

@@ -42,7 +42,7 @@ const journal = [
 const corrected = planIssue(anEntry(1), issueFirst(journal), {dateOf: () => '2026-03-01'})
 
 describe.each(profiles)('%s', (name, profile) => {
-  test('writes what its importer takes', () => {
+  test('writes what its importer accepts', () => {
     const [file] = write(profile, issueFirst(journal))
     expectGolden(`journal/${name}.csv`, file?.text ?? '')
     const [correction] = write(profile, corrected)
@@ -53,14 +53,14 @@ describe.each(profiles)('%s', (name, profile) => {
     for (const lines of [issueFirst(journal), corrected]) proveJournalFiles(profile, write(profile, lines))
   })
 
-  test('cuts a memo of any length to what its importer takes', () => {
+  test('cuts a memo of any length to what its importer accepts', () => {
     const memo = `Funding deal_1 (${'x'.repeat(5000)})`
     const files = write(profile, issueFirst(anEntry(1, {memo})))
     proveJournalFiles(profile, files)
     expect(files[0]?.text).toContain(context.batchId)
   })
 
-  test('splits between entries at the limit of lines, and every part stands alone', () => {
+  test('splits between entries at the line limit, and every part stands alone', () => {
     const limit = profile.limits.rows?.max ?? 1000
     const lines = issueFirst(Array.from({length: limit + 1}, (_, index) => anEntry(index + 1)).flat())
     const files = write(profile, lines)
@@ -79,13 +79,13 @@ describe.each(profiles)('%s', (name, profile) => {
     ['one cent less', (text) => text.replace('1234.56', '1234.55')],
     ['an amount without cents', (text) => text.replaceAll('1234.56', '1234')],
     ['a thousands separator', (text) => text.replaceAll('1234.56', '"1,234.56"')],
-    ['a line that is gone', (text) => text.split('\n').toSpliced(2, 1).join('\n')],
-    ['an entry that is gone', (text) => text.split('\n').toSpliced(1, 2).join('\n')],
+    ['a missing line', (text) => text.split('\n').toSpliced(2, 1).join('\n')],
+    ['a missing entry', (text) => text.split('\n').toSpliced(1, 2).join('\n')],
     ['another number', (text) => text.replaceAll('LT2602-000000000001', 'LT2602-000000000003')],
-    ['a number twice', (text) => text.replaceAll('LT2602-000000000002', 'LT2602-000000000001')],
+    ['a repeated number', (text) => text.replaceAll('LT2602-000000000002', 'LT2602-000000000001')],
     ['another account', (text) => text.replace(/1210|Loans receivable:Bridge/, '9999')],
     ['another date', (text) => text.replace(/02\/03\/2026|03 Feb 2026/, (date) => date.replace('03', '04'))],
-    ['a date of another form', (text) => text.replace(/02\/03\/2026|03 Feb 2026/, '2026-02-03')],
+    ['a date in another format', (text) => text.replace(/02\/03\/2026|03 Feb 2026/, '2026-02-03')],
     ['an altered header', (text) => text.replace(/^([^\n]*?)([A-Z])/, '$1X$2')],
     ['a byte order mark', (text) => `\uFEFF${text}`],
     ['a line end within a cell', (text) => text.replace('Main St', 'Main\r\nSt')],
@@ -102,14 +102,14 @@ describe.each(profiles)('%s', (name, profile) => {
 })
 
 const misshapen: [string, string, (text: string) => string][] = [
-  ['intacct', 'a line number left out', (text) => text.replace(',,,,2,', ',,,,3,')],
+  ['intacct', 'a missing line number', (text) => text.replace(',,,,2,', ',,,,3,')],
   ['intacct', 'a journal on the second line', (text) => text.replace('\n,,,,2,', '\nGJ,,,,2,')],
   ['intacct', 'a date on the second line', (text) => text.replace('\n,,,,2,', '\n,02/03/2026,,,2,')],
   ['intacct', 'no description', (text) => text.replace(/"Funding[^"]*",LT/, ',LT')],
   ['xero', 'two narrations in one entry', (text) => text.replace('Funding deal_1,', 'Funding deal_9,')],
   [
     'netsuite',
-    'lines of one entry apart',
+    'separated lines of one entry',
     (text) => {
       const [head, one, two, three, ...rest] = text.split('\n')
       return [head, one, three, two, ...rest].join('\n')
@@ -131,7 +131,7 @@ const tooMuch: [string, string, Parameters<typeof anEntry>[1]][] = [
   ['intacct', 'character', {account_code: '12–10'}],
 ]
 
-test.each(tooMuch)('%s refuses what is beyond its limits: %s', (name, words, fields) => {
+test.each(tooMuch)('%s refuses what exceeds its limits: %s', (name, words, fields) => {
   const profile = findJournalProfile(name)!
   const files = write(profile, issueFirst(anEntry(1, fields)))
   expect(() => proveJournalFiles(profile, files)).toThrow(new RegExp(`${name}_.*would not import.*${words}`))
@@ -152,7 +152,7 @@ test('intacct refuses a journal symbol of more than four characters', () => {
   expect(() => proveJournalFiles(intacct, files)).toThrow('5 characters in JOURNAL: expected at most 4')
 })
 
-test('every limit names who says so', () => {
+test('every limit names its source', () => {
   for (const [, {limits}] of profiles) {
     const {cells, characters, ...others} = limits
     for (const limit of [...Object.values(cells), characters, ...Object.values(others)])

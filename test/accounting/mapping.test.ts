@@ -18,7 +18,7 @@ import {readSeeds} from '../../src/build/seeds.ts'
 const ROOT = join(import.meta.dirname, '../..')
 const smallest = {receivable: {'*': {code: '1', name: 'Loans'}}, clearing: {code: '2', name: 'Clearing'}}
 
-/** What parsing says of a mapping. */
+/** The error that parsing a mapping gives. */
 function refusalOf(mapping: unknown): string {
   try {
     parseMapping(typeof mapping === 'string' ? mapping : JSON.stringify(mapping), 'books/accounting.json')
@@ -28,7 +28,7 @@ function refusalOf(mapping: unknown): string {
   return 'accepted'
 }
 
-test('accounts are enough: all else has a default', () => {
+test('accounts are enough: everything else has a default', () => {
   expect(parseMapping(JSON.stringify(smallest), 'f')).toMatchObject({
     journal: 'GJ',
     currency: 'USD',
@@ -53,7 +53,7 @@ const refused: [string, unknown, string][] = [
   ['lacks an account', {receivable: smallest.receivable}, 'clearing: '],
   ['lacks a name', {...smallest, clearing: {code: '2'}}, 'clearing.name: '],
   ['has an empty code', {...smallest, clearing: {code: '', name: 'C'}}, 'clearing.code: expected a value'],
-  ['has a field nobody knows', {...smallest, clearance: 1}, 'clearance'],
+  ['has an unknown field', {...smallest, clearance: 1}, 'clearance'],
   ['has spaces around a name', {...smallest, class: ' A'}, 'class: expected no spaces around'],
   ['has a line end in a name', {...smallest, location: 'A\nB'}, 'location: expected no line ends'],
   [
@@ -66,7 +66,7 @@ const refused: [string, unknown, string][] = [
     {...smallest, ended: {sold: {code: '3', name: 'x'.repeat(101)}}},
     'ended.sold.name: expected at most 100 characters',
   ],
-  ['has an ending nobody knows', {...smallest, ended: {payoff: {code: '3', name: 'C'}}}, 'payoff'],
+  ['has an unknown ending', {...smallest, ended: {payoff: {code: '3', name: 'C'}}}, 'payoff'],
   ['has no account for an ending', {...smallest, ended: {sold: 'nowhere'}}, 'ended.sold: '],
   [
     'has three tracking categories',
@@ -79,12 +79,12 @@ const refused: [string, unknown, string][] = [
     "clearing.name: 'Cash', but account 1 is 'Loans' above",
   ],
   [
-    'books an ending to what it takes it from',
+    'books an ending to the account it comes from',
     {...smallest, ended: {paid_off: smallest.receivable['*']}},
     'ended.paid_off.code: 1 is a receivable account',
   ],
   [
-    'books fundings to what it takes them from',
+    'books fundings to the account they come from',
     {...smallest, clearing: smallest.receivable['*']},
     'clearing.code: 1 is a receivable account',
   ],
@@ -96,7 +96,7 @@ test.each(refused)('a mapping that %s is refused, naming file and field', (_, ma
   expect(refusal).toContain(words)
 })
 
-test('a program without an account of its own has that of `*`, if there is one', () => {
+test('a program without its own account uses that of `*`, if there is one', () => {
   const named = parseMapping(
     JSON.stringify({...smallest, receivable: {bridge: {code: '1', name: 'Loans'}}}),
     'f',
@@ -105,7 +105,7 @@ test('a program without an account of its own has that of `*`, if there is one',
   expect(findUnmapped(DEFAULT_MAPPING, ['dscr', null])).toEqual([])
 })
 
-test('one account or `elsewhere` stands for every ending, and a mapping that was read is read again', () => {
+test('one account or `elsewhere` may cover every ending, and a parsed mapping can be parsed again', () => {
   const ended = {code: '3', name: 'Ended'}
   const read = (mapping: unknown) => parseMapping(JSON.stringify(mapping), 'f')
   const one = read({...smallest, ended})
@@ -119,13 +119,13 @@ test('one account or `elsewhere` stands for every ending, and a mapping that was
   })
 })
 
-test('programs are told apart in a message, whatever is in their names', () => {
+test('programs in a message can be told apart, whatever their names contain', () => {
   expect(quotePrograms(['bridge', 'fix, flip', '\u001b[2J', null])).toBe(
     '"bridge", "fix, flip", "\\u001b[2J", no program',
   )
 })
 
-test('the seed that ships is the default mapping', () => {
+test('the shipped seed is the default mapping', () => {
   const seed = createAccountSeed([{since: FIRST_PERIOD, mapping: DEFAULT_MAPPING, movesBalances: false}])
   const shipped = readSeeds([BUILT_IN_SQL]).find(({name}) => name === seed.name)
   const valuesOf = ({rows}: Pick<typeof seed, 'rows'>) => rows.map(({values}) => values)
@@ -136,14 +136,14 @@ test('the seed that ships is the default mapping', () => {
   })
 })
 
-test('docs/accounting.md shows the default and says what every field means', () => {
+test('docs/accounting.md shows the default and explains every field', () => {
   const page = readFileSync(join(ROOT, 'docs/accounting.md'), 'utf8')
   const shown = /```json\n([\s\S]*?)```/.exec(page)?.[1] ?? ''
   expect(parseMapping(shown, 'docs/accounting.md')).toEqual(DEFAULT_MAPPING)
   for (const {field, about} of listMappingFields()) expect(page).toContain(`| \`${field}\` | ${about} |`)
 })
 
-test('a program without an account of its own is booked to that of all others', () => {
+test('a program without its own account is booked to that of all others', () => {
   const receivablesOf = (codes: Record<string, string>): AccountMapping => ({
     ...DEFAULT_MAPPING,
     receivable: Object.fromEntries(

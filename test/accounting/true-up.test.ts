@@ -13,7 +13,7 @@ const entry = fc.record({
   date: fc.constantFrom('2026-01-10', '2026-02-01', '2026-02-10', '2026-03-10', '2026-03-20', '2026-04-10'),
   accounts: fc.shuffledSubarray(['1200', '1201', '1090', '1000'], {minLength: 2, maxLength: 2}),
   amount: fc.constantFrom('10.00', '20.00', '30.01'),
-  /** Whether it was issued, and whether the journal of the history that came back holds it. */
+  /** Whether it was issued, and whether the recovered history's journal has it. */
   was: fc.constantFrom('issued and held', 'issued and lost', 'seen anew'),
 })
 
@@ -21,7 +21,7 @@ type Entry = typeof entry extends fc.Arbitrary<infer T> ? T : never
 
 function linesOf({deal, date, accounts, amount, was}: Entry, number: number): JournalLine[] {
   const [debited = '', credited = ''] = accounts
-  // What is seen anew is seen after the recovery.
+  // An entry seen again is dated after the recovery.
   const entry_date = was === 'seen anew' ? '2026-04-20' : date
   const [debit, credit] = anEntry(number, {deal_id: deal, entry_date, amount})
   return [
@@ -30,7 +30,7 @@ function linesOf({deal, date, accounts, amount, was}: Entry, number: number): Jo
   ]
 }
 
-/** Cents by deal and account up to the end of a day, nothing where they cancel out. */
+/** Cents by deal and account up to the end of a day, without those that cancel out. */
 function balancesOf(lines: readonly JournalLine[], day = '9999-12-31'): Record<string, bigint> {
   const sums: Record<string, bigint> = {}
   for (const {account_code, deal_id, entry_date, debit, credit} of lines) {
@@ -41,7 +41,7 @@ function balancesOf(lines: readonly JournalLine[], day = '9999-12-31'): Record<s
   return Object.fromEntries(Object.entries(sums).filter(([, cents]) => cents !== 0n))
 }
 
-test('whatever was lost and seen anew, each open month ends as it was booked or as it is now, and all of it comes to the journal', () => {
+test('whatever was lost or seen again, each open month ends as booked or as it is now, and all of it adds up to the journal', () => {
   fc.assert(
     fc.property(fc.array(entry, {minLength: 3, maxLength: 20}), (entries) => {
       const of = (...kinds: Entry['was'][]) =>
@@ -57,7 +57,7 @@ test('whatever was lost and seen anew, each open month ends as it was booked or 
         const sums = balancesOf(lines.map((line) => ({...line, account_code: ''})))
         expect(sums, number).toEqual({})
       }
-      // What is seen anew is seen on April 20.
+      // What is seen again is seen on April 20.
       const anew = new Set(of('seen anew').map(({deal_id}) => deal_id))
       for (const day of MONTH_ENDS)
         for (const deal of deals) {
@@ -71,12 +71,12 @@ test('whatever was lost and seen anew, each open month ends as it was booked or 
   )
 })
 
-/** An entry of deal `a`: lost ones were issued and are not in the history that came back, seen ones are there from April 20. */
+/** An entry of deal `a`: lost ones were issued but are not in the recovered history; seen ones are there from April 20. */
 type Booked = [was: 'lost' | 'seen', date: string, debited: string, credited: string, amount: string]
 
 test.each<[string, Booked[], string[]]>([
   [
-    'a funding and a decrease that are seen anew as one funding',
+    'a funding and a decrease seen again as one funding',
     [
       ['lost', '2026-03-06', '1200', '1090', '769.62'],
       ['lost', '2026-04-06', '1090', '1200', '482.14'],
@@ -85,7 +85,7 @@ test.each<[string, Booked[], string[]]>([
     [],
   ],
   [
-    'a decrease and an increase that are seen anew as one decrease',
+    'a decrease and an increase seen again as one decrease',
     [
       ['lost', '2026-03-17', '1090', '1200', '563.14'],
       ['lost', '2026-04-06', '1200', '1090', '365.32'],
@@ -94,7 +94,7 @@ test.each<[string, Booked[], string[]]>([
     [],
   ],
   [
-    'another program and a reversal that are seen anew as a reversal under the former program',
+    'another program and a reversal seen again as a reversal under the former program',
     [
       ['lost', '2026-03-06', '1201', '1200', '417.17'],
       ['lost', '2026-04-06', '1090', '1201', '417.17'],
@@ -103,14 +103,14 @@ test.each<[string, Booked[], string[]]>([
     [],
   ],
   [
-    'a funding that is seen anew with another amount',
+    'a funding seen again with another amount',
     [
       ['lost', '2026-03-06', '1200', '1090', '885.14'],
       ['seen', '2026-04-20', '1200', '1090', '523.71'],
     ],
     ['2026-04-20'],
   ],
-])('%s is corrected on the day it is seen anew, by the difference', (_, booked, days) => {
+])('%s is corrected on the day it is seen again, by the difference', (_, booked, days) => {
   const entries = booked.map(([was, entry_date, debited, credited, amount], number) => {
     const [debit, credit] = anEntry(number, {deal_id: 'a', entry_date, amount})
     return {
