@@ -34,7 +34,7 @@ test.each([
   expect(dateIn(instant, {timeZone, dayCutoff})).toBe(date)
 })
 
-test('business dates never go backwards as time goes on', () => {
+test('business dates never go backwards as time passes', () => {
   const instant = fc.integer({min: Date.parse('2025-01-01'), max: Date.parse('2029-01-01')})
   fc.assert(
     fc.property(instant, fc.nat(40 * 24 * 3_600_000), (start, later) => {
@@ -74,11 +74,11 @@ test.each([
   '2026-01-31T23:00:00.1234567890Z',
   '20260131T230000Z',
   '1770000000',
-])("'%s' is no instant", (text) => {
+])("'%s' is not an instant", (text) => {
   expect(parseInstant(text)).toBeNull()
 })
 
-test('an instant that is printed reads back as itself', () => {
+test('a printed instant reads back as itself', () => {
   const [first, last] = [BigInt(Date.parse('0001-01-01')) * 1000n, BigInt(Date.parse('9999-12-31')) * 1000n]
   fc.assert(
     fc.property(fc.bigInt({min: first, max: last}), (micros) => {

@@ -76,7 +76,7 @@ test.each([
   expect((await refusalOf({[name]: value})).message).toContain(name)
 })
 
-test('a key, and password and query of a URL, are masked in the error, under the wrong name, too', async () => {
+test('a key, and password and query of a URL, are masked in the error, even under a wrong name', async () => {
   const key = await refusalOf({LOANTAPE_API_KEY: 'my secret key', LOANTAPE_BASE_URL: 'sk_live_abc123'})
   expect(key.message).toContain(`LOANTAPE_API_KEY '***'`)
   expect(key.message).not.toMatch(/secret|abc123/)
@@ -85,7 +85,7 @@ test('a key, and password and query of a URL, are masked in the error, under the
   expect(refusal.message).not.toContain('hunter2')
 })
 
-test('the key can stand in a file that can be read, whose line end is dropped; the environment goes before it', async () => {
+test('the key can be in a readable file, whose line end is dropped; the environment overrides it', async () => {
   const config = parseConfig(
     {LOANTAPE_API_KEY_FILE: '/run/secrets/key'},
     {readFile: (path) => `key of ${path}\n`.replaceAll(' ', '-')},
@@ -121,7 +121,7 @@ test.each([
   expect((await refusalOf(env)).message).toContain(words)
 })
 
-test('masking hides the key and what a base URL carries beside its name, and keeps the rest', () => {
+test('masking hides the key and the credentials in a base URL, and keeps the rest', () => {
   const config = parse({
     LOANTAPE_API_KEY: 'sk_live_abc123',
     LOANTAPE_BASE_URL: 'https://user:hunter2@deals.example.com/v1//?key=hunter2#hunter2',
@@ -139,13 +139,13 @@ test.each([
   [{}, 'LOANTAPE_BASE_URL and LOANTAPE_API_KEY not set'],
   [{LOANTAPE_API_KEY: 'sk_test_1'}, 'No source to read: LOANTAPE_BASE_URL not set'],
   [{LOANTAPE_BASE_URL: 'http://localhost/v1'}, 'No source to read: LOANTAPE_API_KEY not set'],
-])('a source that is not configured names what is missing: %o', async (env, words) => {
+])('an unconfigured source names what is missing: %o', async (env, words) => {
   const refusal = await failureOf((async () => requireSource(parse(env)))())
   expect(refusal).toMatchObject({code: 'CONFIG_MISSING', exitCode: 2})
   expect(refusal.message).toContain(words)
 })
 
-test('every setting is described, and takes its own default; an empty variable counts as one that is not set', () => {
+test('every setting is described and accepts its own default; an empty variable counts as unset', () => {
   expect(listSettings().filter(({about}) => about === '')).toEqual([])
   const empty = {LOANTAPE_BASE_URL: '', LOANTAPE_PAGE_SIZE: '', LOANTAPE_API_KEY_FILE: ''}
   expect(parse(empty)).toEqual(parse({}))
@@ -155,7 +155,7 @@ test('every setting is described, and takes its own default; an empty variable c
   expect(parse(env)).toEqual(parse({}))
 })
 
-test('a date option that is no calendar date is refused with its name and value', async () => {
+test('a date option that is not a calendar date is refused with its name and value', async () => {
   const refusal = await failureOf((async () => parseDateOption('--as-of', '2026-02-29'))())
   expect(refusal).toMatchObject({code: 'USAGE', exitCode: 2})
   expect(refusal.message).toContain(`Date '2026-02-29' in --as-of`)

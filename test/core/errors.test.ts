@@ -36,7 +36,7 @@ test('a message says what is wrong, what is kept and what to do next', () => {
   expect(error.cause).toBe(cause)
 })
 
-test('an error nobody planned for ends the process with code 1 and keeps its own code; one of ours is explained by itself', () => {
+test('an unexpected error ends the process with code 1 and keeps its own code; one of ours explains itself', () => {
   const ours = new GuardError({code: 'GUARD_SHRINK', problem: 'Refused.'})
   expect(explainError(ours)).toBe(ours)
   const error = Object.assign(new Error('broken pipe'), {code: 'EPIPE'})
@@ -51,17 +51,17 @@ test.each([
   ['disk I/O error', 'DISK_FAULT'],
   ['EIO: i/o error, fsync', 'DISK_FAULT'],
   ['EROFS: read-only file system, open', 'DISK_FAULT'],
-])('a disk that is full or fails is said plainly: %s', (words, code) => {
+])('a full or failing disk is reported plainly: %s', (words, code) => {
   expect(explainError(new Error(words))).toMatchObject({code, exitCode: 1})
 })
 
-test('where cleaning up failed as well, the first error is explained', () => {
+test('if cleaning up fails as well, the first error is explained', () => {
   const full = new Error('ENOSPC: no space left on device, write')
   const both = new SuppressedError(new Error('disk I/O error'), full)
   expect(explainError(both)).toMatchObject({code: 'DISK_FULL', cause: full})
 })
 
-test('what a schema refuses is said in words, with its place', () => {
+test("a schema's refusal is put into words, with its place", () => {
   const {error} = z
     .object({amount: z.string(), rows: z.array(z.number())})
     .safeParse({amount: null, rows: ['x']})
@@ -70,7 +70,7 @@ test('what a schema refuses is said in words, with its place', () => {
   )
 })
 
-test('what is thrown without being an error still has a message and a code', () => {
+test('a thrown value that is not an error still has a message and a code', () => {
   expect(messageOf('just text')).toBe('just text')
   expect(codeOf('just text')).toBe('UNEXPECTED')
 })

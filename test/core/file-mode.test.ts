@@ -10,10 +10,10 @@ const modeOf = (path: string) => (statSync(path).mode & 0o777).toString(8)
 test.each([
   ['everybody', 0o755, {file: '644', folder: '755'}],
   ['a group', 0o2770, {file: '640', folder: '750'}],
-  ['its user alone', 0o700, {file: '600', folder: '700'}],
-  ['everybody, to write as well', 0o1777, {file: '644', folder: '755'}],
+  ['only its user', 0o700, {file: '600', folder: '700'}],
+  ['everybody, even to write', 0o1777, {file: '644', folder: '755'}],
 ])(
-  'what is put into a folder of %s can be read by whoever may read it, and written by nobody else',
+  'a file written into a folder open to %s is readable by the same users and writable by no others',
   async (_whose, mode, expected) => {
     const root = mkdtempSync(join(tmpdir(), 'loantape-mode-'))
     const before = process.umask(0o077)

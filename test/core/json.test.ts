@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import {expect, test} from 'vitest'
 import {listRepeated, parseJson, sliceJson} from '../../src/core/json.ts'
 
-/** JSON in somebody else's hand: blanks anywhere, escapes that nobody needs, and a note of what each value stands as. */
+/** JSON as others write it: blanks anywhere, needless escapes, and a note of how each value is written. */
 const written = fc.letrec((tie) => ({
   blank: fc.constantFrom('', ' ', '\n', '\t '),
   value: fc.oneof(
@@ -32,7 +32,7 @@ const written = fc.letrec((tie) => ({
   ),
 })).value as fc.Arbitrary<string>
 
-test('every value of a JSON text is found as it stands there', () => {
+test('every value of a JSON text is found as written', () => {
   function compare(text: string, value: unknown, path: (string | number)[]): void {
     const found = sliceJson(text, path)
     expect(found).toBeDefined()
@@ -56,7 +56,7 @@ test('every value of a JSON text is found as it stands there', () => {
   )
 })
 
-test('digits, order and spelling stay, and of a name that comes twice the last counts', () => {
+test('digits, order and spelling stay, and of a repeated name the last counts', () => {
   const text = '{"data": [{"b":1, "n" : 12345678901234567890,"a":"\\u0041"} , {"n":1,"n":2.50}]}'
   expect(sliceJson(text, ['data', 0])).toBe('{"b":1, "n" : 12345678901234567890,"a":"\\u0041"}')
   expect(sliceJson(text, ['data', 1, 'n'])).toBe('2.50')
@@ -70,7 +70,7 @@ test('a value may nest deeper than calls can', () => {
 
 const NAMES = ['a', 'b', 'deep']
 
-/** JSON whose objects repeat names now and then, and the paths at which they do. */
+/** JSON whose objects sometimes repeat names, and the paths at which they do. */
 const repeating = fc.letrec<{value: {text: string; paths: (string | number)[][]}}>((tie) => ({
   value: fc.oneof(
     {depthSize: 'small', withCrossShrink: true},
@@ -93,7 +93,7 @@ const repeating = fc.letrec<{value: {text: string; paths: (string | number)[][]}
   ),
 })).value
 
-test('tells of each name that comes twice in an object, and of no other', () => {
+test('reports each repeated name in an object, and no other', () => {
   fc.assert(
     fc.property(repeating, ({text, paths}) => {
       const value = parseJson(text)
@@ -107,6 +107,6 @@ test('tells of each name that comes twice in an object, and of no other', () => 
   )
 })
 
-test('a name that is escaped in another way is the same name', () => {
+test('a name escaped differently is the same name', () => {
   expect(listRepeated(parseJson('{"deals": [{"id": 1, "i\\u0064": 2}]}'))).toEqual([['deals', 0, 'id']])
 })

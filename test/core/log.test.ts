@@ -16,10 +16,10 @@ function linesOf(write: (log: Log) => void): {text: string; lines: Record<string
 
 test.each([
   ['an API key', 'key sk_live_abc123 refused', 'key sk_live_*** refused'],
-  ['an API key of another kind', 'key sk_abc123 refused', 'key sk_*** refused'],
+  ['another kind of API key', 'key sk_abc123 refused', 'key sk_*** refused'],
   ['a webhook secret', 'whsec_ab+/c=', 'whsec_***'],
   ['a bearer token', 'Authorization: Bearer abc.def', 'Authorization: Bearer ***'],
-  ['a bearer token in other letters', 'authorization: bearer abc', 'authorization: Bearer ***'],
+  ['a bearer token in another case', 'authorization: bearer abc', 'authorization: Bearer ***'],
   ['a URL password', 'postgres://user:hunter2@db/x', 'postgres://user:***@db/x'],
   ['a URL password with an @', 'postgres://user:hunt@er2@db/x', 'postgres://user:***@db/x'],
   ['a URL password without a user', 'redis://:hunter2@db', 'redis://:***@db'],
@@ -50,7 +50,7 @@ test('a secret in an error, its cause and its stack is masked', () => {
   expect(text).not.toContain('hunter2')
 })
 
-test('a secret in a message, a later line of it or an allowed field is masked, and the line is still JSON', () => {
+test('a secret in a message, even in a later line, or in an allowed field is masked, and the line stays JSON', () => {
   const {text} = linesOf((log) => {
     log.info('headers:\nsk_live_abc123\twhsec_abc123\nBearer abc123')
     log.info({detail: {headers: [{authorization: 'Bearer abc123'}]}}, 'sent')
@@ -60,7 +60,7 @@ test('a secret in a message, a later line of it or an allowed field is masked, a
   expect(lines).toMatchObject([{msg: 'sent "Bearer ***" and "sk_live_***"'}])
 })
 
-test('fields that are not on the list are dropped, and lines under the level are not written', () => {
+test('unlisted fields are dropped, and lines below the level are not written', () => {
   const written: string[] = []
   createLog({level: 'warn'}, {write: (line) => written.push(line)}).info('read')
   expect(written).toEqual([])

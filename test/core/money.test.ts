@@ -102,6 +102,6 @@ test.each([
   [2, 'entry', '2 entries'],
   [0, 'batch', '0 batches'],
   [1234, 'day', '1,234 days'],
-])('%d %s is said %s', (count, noun, words) => {
+])('%d %s is written %s', (count, noun, words) => {
   expect(quantity(count, noun)).toBe(words)
 })

@@ -16,20 +16,20 @@ const DEAD = 999_999_999
 const TWO_DAYS_AGO = new Date(Date.now() - 2 * 86_400_000)
 
 test.each([
-  ['of a process that is gone', `@${hostname()}-${DEAD}`, true],
-  ['of a process that was gone when names had no machine', `-${DEAD}`, true],
-  ['of one before us that had our number', WRITER_MARK, true],
-  ['of a process that runs', `@${hostname()}-${process.ppid}`, false],
-  ['of a machine where numbers mean others', `@${hostname()}-2-${DEAD}`, false],
-  ['of nobody', '', false],
-])('what bears the mark %s is abandoned or not', (_, mark, expected) => {
+  ['of a dead process', `@${hostname()}-${DEAD}`, true],
+  ['of a dead process, without a host', `-${DEAD}`, true],
+  ['of a predecessor with our pid', WRITER_MARK, true],
+  ['of a running process', `@${hostname()}-${process.ppid}`, false],
+  ['of another machine', `@${hostname()}-2-${DEAD}`, false],
+  ['of no process', '', false],
+])('whether a path with the mark %s is abandoned', (_, mark, expected) => {
   const path = join(root, `.building-2026-02-02-0123456789ab${mark}`)
   mkdirSync(path)
   utimesSync(path, new Date(), new Date())
   expect(isAbandoned(path)).toBe(expected)
 })
 
-test('what another machine has not touched for a day is abandoned, what is gone meanwhile is not', () => {
+test('a path another machine left untouched for a day is abandoned, one removed meanwhile is not', () => {
   const path = join(root, `.building-x@${hostname()}-2-${process.ppid}`)
   mkdirSync(path)
   utimesSync(path, TWO_DAYS_AGO, TWO_DAYS_AGO)
