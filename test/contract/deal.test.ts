@@ -10,7 +10,7 @@ test('a parsed record has a value for every column and the id, and nothing else'
   expect(Object.keys(parsed).sort()).toEqual([dealStream.idColumn, ...columnNames].sort())
 })
 
-test('exactly the fields that list rows lack may be absent', () => {
+test('only the fields that list rows lack may be absent', () => {
   const missing = dealStream.wireFields.filter((field) => !(field in aRecord()))
   expect(optionalColumnsOf(dealStream).map(({name}) => name)).toEqual(missing)
 })
@@ -24,6 +24,6 @@ test('the columns that the descriptor names exist', () => {
   expect(columnNames).toEqual(expect.arrayContaining(named))
 })
 
-test('the id field is a field of the wire', () => {
+test('the id field is a wire field', () => {
   expect(dealStream.wireFields).toContain(dealStream.idField)
 })

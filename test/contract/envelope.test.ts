@@ -46,7 +46,7 @@ test('finds the same envelope whatever the order of the fields', () => {
   )
 })
 
-test('takes the cursor from where it stands when has_more stands in two places', () => {
+test('takes the cursor from its own place if has_more is in two places', () => {
   const body = {data: RECORDS, has_more: true, pagination: MORE}
   const envelope = findEnvelope(body)
   expect(envelope).toBe('data | pagination')
@@ -86,7 +86,7 @@ test.each([[undefined], [null], [''], [7], [{}]])('refuses has_more true with ne
   expect(() => readPage(body, findEnvelope(body))).toThrow(refuse)
 })
 
-test('names the pinned and the found envelope and how to accept it, also when records moved or the pinned text cannot be read', () => {
+test('names the pinned and the found envelope and how to accept it, even if records moved or the pinned text is unreadable', () => {
   const changed = expect.objectContaining({code: 'SOURCE_ENVELOPE_CHANGED'})
   expect(() => readPage({data: {deals: RECORDS}, ...LAST}, 'data | top level')).toThrow(changed)
   expect(() => readPage({data: RECORDS, ...LAST}, 'garbage')).toThrow(changed)
@@ -96,7 +96,7 @@ test('names the pinned and the found envelope and how to accept it, also when re
   expect(read).toThrow(/'data \| meta'.*'data \| top level'.*--accept envelope/)
 })
 
-test('reads any JSON or refuses it with an error of its own', () => {
+test('reads any JSON or refuses it with one of our errors', () => {
   fc.assert(
     fc.property(fc.jsonValue(), (body) => {
       try {

@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import {expect, test} from 'vitest'
 import {createSeenIds} from '../../src/contract/list.ts'
 
-test('tells new ids from known ones, whatever they are', () => {
+test('distinguishes new ids from known ones, whatever they are', () => {
   fc.assert(
     fc.property(fc.array(fc.string({unit: 'binary', maxLength: 4}), {maxLength: 100}), (ids) => {
       const seen = createSeenIds()
@@ -13,7 +13,7 @@ test('tells new ids from known ones, whatever they are', () => {
   )
 })
 
-test('takes hardly any of 200,000 new ids for known ones, and none of the known for new', () => {
+test('takes hardly any of 200,000 new ids for known ones, and no known one for new', () => {
   const seen = createSeenIds()
   const ids = Array.from({length: 200_000}, (_, index) => `deal_${String(index).padStart(8, '0')}`)
   expect(ids.filter((id) => !seen.add(id)).length).toBeLessThan(20)

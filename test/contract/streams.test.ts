@@ -12,11 +12,11 @@ import {anyRow} from '../support/data.ts'
 
 const children = STREAMS.filter(({parent}) => parent)
 
-/** The least that a record of a child stream holds. */
+/** The minimal content of a record of a child stream. */
 const least = ({idField, parent}: Stream) => ({[idField]: 'x', [parent?.column ?? '']: 'deal_1'})
 
 test.each(STREAMS.map((stream) => [stream.plural, stream] as const))(
-  'the tables of %s have the columns of its descriptor, in its order',
+  'the tables of %s have the columns of its descriptor, in order',
   async (_plural, stream) => {
     await using db = await openDatabase({attach: [{path: ':memory:', alias: 'warehouse'}]})
     await migrate(db, 'warehouse')
@@ -40,7 +40,7 @@ test.each(STREAMS.map((stream) => [stream.plural, stream] as const))(
 )
 
 test.each(children.map((stream) => [stream.plural, stream] as const))(
-  'a record of %s needs no more than its id, and gives a value to every column',
+  'a record of %s needs only its id, and gives a value to every column',
   (_plural, stream) => {
     const parsed = stream.schema.parse(least(stream))
     expect(Object.keys(parsed).sort()).toEqual(
@@ -60,7 +60,7 @@ test('the setting names the deals and any of the others, in any order', () => {
   for (const text of ['', 'borrowers', 'deals,tenants']) expect(() => names(text)).toThrow(ConfigError)
 })
 
-test('the guard of deals takes the statuses that count as funded or ended from the shipped seed', () => {
+test('the guard of deals takes its funded and ended statuses from the shipped seed', () => {
   const rows = readFileSync(join(import.meta.dirname, '../../sql/seeds/status.csv'), 'utf8')
     .trim()
     .split('\n')
