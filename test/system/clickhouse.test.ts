@@ -13,7 +13,7 @@ const KILLED = fileURLToPath(new URL('./killed-publication.ts', import.meta.url)
 
 let server: ClickhouseServer
 let data: TestFolder
-/** Each test publishes as a lender of its own. */
+/** Each test publishes as a separate lender. */
 let source: string
 let number = 0
 
@@ -35,7 +35,7 @@ beforeEach(() => {
 const world = createWorldAt('2026-02-02T12:00:00Z')
 const command = 'loantape publish clickhouse'
 
-/** A table that every release has alike. */
+/** A table that is the same in every release. */
 const SAME = `create table release.core.same as select 'as ever' as word;`
 const release = (nth: number, fields: Partial<ReleaseManifest> & {deals?: number; sql?: string} = {}) => {
   const {deals = 2000, sql = ''} = fields
@@ -105,7 +105,7 @@ test('every table arrives with its rows, types and comments', async () => {
   ).toEqual([{comment: "What\\s's there."}])
 })
 
-test('another release takes the place of the one before; what is the same is not sent again, what is old goes', async () => {
+test('a new release replaces the last; equal tables are not sent again, and old releases are removed', async () => {
   expect(await publish(await release(1))).toMatchObject({outcome: 'published', loaded: 3})
   expect(await publish(await release(1))).toMatchObject({outcome: 'unchanged', loaded: 0})
   expect(await publish(await release(2))).toMatchObject({outcome: 'published', loaded: 2})
@@ -117,12 +117,12 @@ test('another release takes the place of the one before; what is the same is not
   expect(
     await server.query(`select distinct nth from core.deal_local where source = '${source}' order by nth`),
   ).toEqual([{nth: 2}, {nth: 3}])
-  // What is still there is not sent again either.
+  // A table still on the server is not sent again either.
   expect(await publish(await release(2))).toMatchObject({outcome: 'published', loaded: 0})
   expect(await seen()).toEqual(wholeOf(2))
 })
 
-test('two lenders stand side by side, and neither sees or moves the other', async () => {
+test('two lenders coexist, and neither sees nor moves the other', async () => {
   const other = `${source}_too`
   await publish(await release(1))
   await publish(await release(7, {deals: 500}), {source: other})
@@ -140,7 +140,7 @@ test('two lenders stand side by side, and neither sees or moves the other', asyn
   ])
 })
 
-test('a release of another version brings columns and leaves some out: rows of others have nulls there', async () => {
+test("a release of another version may add and drop columns; other lenders' rows have nulls there", async () => {
   const other = `${source}_too`
   await publish(await release(1))
   const sql =
@@ -157,7 +157,7 @@ test('a release of another version brings columns and leaves some out: rows of o
   ])
 })
 
-test('an older release is refused unless it is forced', async () => {
+test('an older release is refused unless forced', async () => {
   await publish(await release(2, {as_of: '2026-02-02'}))
   const older = await release(1, {as_of: '2026-02-01'})
   const refusal = await failureOf(publish(older))
@@ -190,11 +190,11 @@ test.each([
     `alter table core.deal_local update loan_amount = loan_amount + 0.01 where deal_id = 'deal_7' and source = '{source}'`,
   ],
   [
-    'a text that is gone',
+    'a lost text',
     `alter table core.deal_local update deal_id = null where deal_id = 'deal_7' and source = '{source}'`,
   ],
   [
-    'a row twice',
+    'a repeated row',
     `insert into core.deal_local select * from core.deal_local where deal_id = 'deal_7' and source = '{source}'`,
   ],
 ])('%s is noticed before anybody sees it', async (_, sql) => {
@@ -212,7 +212,7 @@ test.each([
   const refusal = await isWrong
   expect(refusal).toMatchObject({code: 'PUBLISH_INCOMPLETE', exitCode: 1})
   expect(refusal.message).toContain("Table 'core.deal'")
-  // What was done to the rows of the release before is done: it is sent anew.
+  // The previous release's rows were changed for good, so they are sent again.
   expect(await publish(await release(2))).toMatchObject({outcome: 'published'})
   expect(await seen()).toEqual(wholeOf(2))
   const [{total} = {}] = await server.query(
@@ -221,7 +221,7 @@ test.each([
   expect(total).toBe('200200')
 })
 
-test('a second publication of a lender is refused while the first says that it goes on', async () => {
+test("a lender's second publication is refused while the first renews its lease", async () => {
   await publish(await release(1))
   let second: Error | undefined
   await publish(await release(2), {
@@ -237,7 +237,7 @@ test('a second publication of a lender is refused while the first says that it g
   expect(await seen()).toEqual(wholeOf(2))
 })
 
-/** As if the publication under way had been stopped: its right is no more renewed, and has ended. */
+/** As if the current publication had been stopped: its lease is no longer renewed and has ended. */
 async function endLease(): Promise<void> {
   const [{name = ''} = {}] = await server.query(
     `select name from system.tables where database = 'loantape' and name like 'lease_${source}_%'`,
@@ -263,7 +263,7 @@ test('a publication that slept while another took over shows nothing', async () 
   expect(await seen()).toEqual(wholeOf(3))
 })
 
-test('a publication that was held up before it sent changes nothing of what the one after it shows, though both have the same rows', async () => {
+test('a publication held up before sending changes nothing the next one shows, even with equal rows', async () => {
   await publish(await release(1))
   const next = await release(2)
   let isHeldUp = false
@@ -286,7 +286,7 @@ test('a publication that was held up before it sent changes nothing of what the 
   expect(await seen()).toEqual(wholeOf(2))
 })
 
-test('whatever request a publication dies at, readers keep the old release whole, and the next publication finishes', async () => {
+test('whatever request a publication dies at, readers keep the old release whole, and the next publication completes', async () => {
   const request = {...server.request, source, releasesKept: 2, leaseMs: 400}
   const run = async (releaseId: string, ...kill: string[]) => {
     using started = startProcess(
@@ -350,14 +350,14 @@ test('readers who join tables all the while never see two releases at once, in f
 
 test.each([
   ['a wrong password', {password: 'wrong'}, 'PUBLISH_AUTH', 5],
-  ['a server that is not there', {url: 'http://127.0.0.1:1'}, 'PUBLISH_UNREACHABLE', 6],
-])('%s is said so', async (_, request, code, exitCode) => {
+  ['an unreachable server', {url: 'http://127.0.0.1:1'}, 'PUBLISH_UNREACHABLE', 6],
+])('%s is reported', async (_, request, code, exitCode) => {
   const refusal = await failureOf(publish(await release(1), request))
   expect(refusal).toMatchObject({code, exitCode})
   expect(refusal.message).not.toContain('wrong')
 })
 
-test('a database that is not ours is never touched', async () => {
+test('a foreign database is never touched', async () => {
   await server.run('create database own')
   const sql = 'create schema release.own; create table release.own.deal as select 1 as a'
   const refusal = await failureOf(publish(await release(1, {sql})))
@@ -365,8 +365,8 @@ test('a database that is not ours is never touched', async () => {
   expect(await server.query(`select name from system.tables where database = 'own'`)).toEqual([])
 })
 
-test('a job publishes what a night has released, and the command says what became of it', async () => {
-  // What the tests before have published are no whole releases.
+test("a job publishes a night's release, and the command reports the outcome", async () => {
+  // The releases published by earlier tests are not whole.
   await server.run('truncate table if exists loantape.published')
   await using lab = await createLab({tables: FEW_TABLES})
   lab.service.store.insert(someDeals(30))

@@ -4,7 +4,7 @@ import {startProcess} from '../support/lab.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 
-/** Where tests read the clock of the machine: schedules, ages, locks, due slots, business days. */
+/** Tests that read the machine's clock: schedules, ages, locks, due slots, business days. */
 const FILES = [
   ...['kernel', 'state', 'alarm'].map((folder) => `test/${folder}/`),
   // The scheduler's own tests hold their clock.
@@ -15,7 +15,7 @@ const FILES = [
 ]
 
 test.each(['2026-12-31 23:59:30', '2028-02-28 23:59:30'])(
-  'tests pass while the clock of the machine passes midnight after %s',
+  "tests pass while the machine's clock passes midnight after %s",
   async (instant) => {
     const vitest = join(ROOT, 'node_modules/.bin/vitest')
     const command = ['faketime', '-m', instant, vitest, 'run', '--reporter=dot', ...FILES]

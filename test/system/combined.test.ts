@@ -10,7 +10,7 @@ import {runProgram} from '../support/lab.ts'
 
 const seed = process.env.PROOF_SEED ?? '2026'
 
-test(`marts over all lenders are those of one lender, and sums of those of several (seed ${seed})`, {
+test(`marts over all lenders are those of a single lender, and the sums of several (seed ${seed})`, {
   timeout: 300_000,
 }, async () => {
   const {figures} = await proveCombined({runs: 2, seed})
@@ -18,7 +18,7 @@ test(`marts over all lenders are those of one lender, and sums of those of sever
   expect(figures['sums of several lenders']).toBeGreaterThan(25)
 })
 
-test("two lenders' demos in one ClickHouse, command by command, are what both are together", async () => {
+test("two lenders' demos in one ClickHouse, command by command, add up to both together", async () => {
   await using server = await createClickhouse()
   using root = mkdtempDisposableSync(join(tmpdir(), 'loantape-demos-'))
   const env = {
@@ -34,13 +34,13 @@ test("two lenders' demos in one ClickHouse, command by command, are what both ar
     return ended.stdout
   }
   const names = ['deals', 'amount', 'funded_deals', 'funded_amount']
-  // In cents: the sums of these are exact.
+  // In cents: their sums are exact.
   const figures = names.map((name) => `cast(${name} * 100 as bigint) as ${name}_100`)
   const told: unknown[][] = []
   for (const [index, source] of ['east', 'west'].entries()) {
     const at = ['--data', join(root.path, source)]
     await start(source, 'demo', ...at, '--seed', String(index), '--deals', `${index + 3}0`, '--days', '2')
-    // Tables that only totals need are sent, too, but are none of the release's.
+    // Tables that only totals need are sent, too, but do not count as the release's.
     expect(await start(source, 'publish', 'clickhouse', ...at)).toMatch(/: \d+ tables, [\d,]+ rows\.\n$/)
     if (source === 'east') expect(await requireSame(server, source)).toBeGreaterThan(1000)
     const sql = `select ${figures.join(', ')} from mart.portfolio_summary`
@@ -59,7 +59,7 @@ test("two lenders' demos in one ClickHouse, command by command, are what both ar
   expect(sums[0]).toBe(7100)
 })
 
-test('sums count the ages that every lender has whole, and one that differs is found', async () => {
+test('sums count the ages that every lender has whole, and a difference is found', async () => {
   await using server = await createClickhouse()
   await using session = openSession(server.request, new AbortController().signal)
   for (const sql of [
@@ -68,7 +68,7 @@ test('sums count the ages that every lender has whole, and one that differs is f
     'create table loantape.release (source String, as_of Date32) engine = MergeTree order by source',
     "insert into loantape.release values ('east', '2026-03-10'), ('west', '2026-04-02')",
     'create table fleet.funding_curve (source String, cohort_month String, age_months Int64, deals Int64) engine = MergeTree order by source',
-    // West alone has the end of March.
+    // Only West has the end of March.
     `insert into fleet.funding_curve values
        ('east', '2026-01', 0, 5), ('(all)', '2026-01', 0, 5), ('west', '2026-02', 1, 7), ('(all)', '2026-02', 1, 9)`,
     'create table fleet.own_curve (source String, age_months Int64, deals Int64) engine = MergeTree order by source',

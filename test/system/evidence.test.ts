@@ -14,7 +14,7 @@ const day = (number: number, time = '23:30') => `2026-02-${String(number).padSta
 let lab: Lab
 let root: string
 
-/** Ends with what a program printed, and its exit code. */
+/** Runs a program; returns its output and exit code. */
 function run(program: string, args: readonly string[]): Promise<{code: number; told: string}> {
   return new Promise((resolve) => {
     // Nothing of this process: the script needs neither packages nor settings.
@@ -58,7 +58,7 @@ afterAll(async () => {
   rmSync(root, {recursive: true, force: true})
 })
 
-/** Writes evidence into a new folder; returns where. */
+/** Writes evidence into a new folder; returns its path. */
 async function write(name: string, of: string, ...options: string[]): Promise<string> {
   const dir = join(root, name)
   const {code, stderr} = await lab.run(['evidence', of, dir, ...options])
@@ -84,7 +84,7 @@ test('the script proves a release and a batch, and stock tools read the answers'
   expect(words).toContain('PROVEN')
 })
 
-test('answers without the fields that the contract does not know add up, and are not said to be those received', async () => {
+test('answers without unknown fields add up, and are not claimed to be as received', async () => {
   const dir = await write('reduced', 'current', '--from', '2026-02-01')
   const {code, told} = await check(dir)
   expect(code, told).toBe(0)
@@ -103,7 +103,7 @@ test('answers without the fields that the contract does not know add up, and are
   expect(spoilt.code, spoilt.told).toBe(1)
 })
 
-test('whatever is changed, left out or put in, nothing is proven any more', async () => {
+test('whatever is changed, left out or added, nothing is proved any more', async () => {
   const dir = await write('spoilt', 'current', '--all-fields')
   const [tape = ''] = readdirSync(join(dir, 'tapes'))
   const walk = JSON.parse(readFileSync(join(dir, 'evidence.json'), 'utf8')).answers_of[0]

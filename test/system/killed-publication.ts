@@ -5,7 +5,7 @@ import {dataFolderAt} from '../../src/store/data-folder.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {createWorldAt} from '../support/data.ts'
 
-// Publishes a release and dies as the nth request is made, or, with `after`, when its answer is there.
+// Publishes a release and dies on the nth request, or, with `after`, on its answer.
 const [dataDir = '', releaseId, request = '{}', nth, when] = process.argv.slice(2)
 let asked = 0
 const {prototype} = createClient({}).constructor as {

@@ -9,7 +9,7 @@ import {createFolder} from '../support/data.ts'
 const PROGRAM = join(import.meta.dirname, '../../node_modules/.cache/python/bin/schemathesis')
 const CONFIG = join(import.meta.dirname, 'schemathesis.toml')
 
-test('Schemathesis finds nothing in the service that its own description does not say', async () => {
+test('Schemathesis finds nothing in the service that its description does not mention', async () => {
   using data = createFolder()
   await using service = await startTestService({
     webhooks: {

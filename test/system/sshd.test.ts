@@ -29,7 +29,7 @@ const at = (name: string) => join(data.folder.root, name)
 const makeKey = (name: string) =>
   execFileSync('ssh-keygen', ['-q', '-t', 'ed25519', '-N', '', '-f', at(name)], {stdio: 'pipe'})
 
-/** OpenSSH's own server on loopback, with a configuration, keys and port of its own. */
+/** OpenSSH's own server on loopback, with its own configuration, keys and port. */
 async function startSshd(port: number, {hostKey = 'host', flags = ''} = {}): Promise<ChildProcess> {
   writeFileSync(
     at('config'),
@@ -65,7 +65,7 @@ async function stopSshd(server: ChildProcess): Promise<void> {
   await gone
 }
 
-/** Ends the processes that serve connections, as a crash does; the server itself goes on. */
+/** Ends the processes that serve connections, as a crash does; the server itself stays up. */
 function killSessions(server: ChildProcess): void {
   const children = (pid: number): number[] => {
     const found = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').filter(Boolean)
@@ -79,7 +79,7 @@ beforeAll(async () => {
   for (const name of ['host', 'other-host', 'user', 'stranger']) makeKey(name)
   mkdirSync(at('inbox'))
   writeFileSync(at('authorized'), readFileSync(at('user.pub')))
-  // Where sshd drops its rights when root starts it.
+  // Where sshd drops its privileges if started by root.
   if (userInfo().uid === 0) mkdirSync('/run/sshd', {recursive: true})
   const port = await findFreePort()
   sshd = await startSshd(port)
@@ -120,7 +120,7 @@ function deliver(batch: DeliverableBatch, fields: Partial<SftpTarget> = {}, isAg
   return deliverBatch(stateDb, batch, request, world).finally(() => stateDb[Symbol.dispose]())
 }
 
-test('OpenSSH takes a batch, and takes it again over what is there', async () => {
+test('OpenSSH accepts a batch, and accepts it again over the existing one', async () => {
   const batch = makeBatch('one')
   expect(await deliver(batch)).toMatchObject({outcome: 'delivered', sent: 2})
   expect(await deliver(batch, {}, true)).toMatchObject({outcome: 'delivered', sent: 2})
@@ -130,7 +130,7 @@ test('OpenSSH takes a batch, and takes it again over what is there', async () =>
     expect(readFileSync(join(inbox, name)).equals(readFileSync(join(batch.dir, name)))).toBe(true)
 })
 
-test('OpenSSH that refuses the key is named, and so is one that is not the pinned server', async () => {
+test('an OpenSSH server that refuses the key is named, and so is one that is not the pinned server', async () => {
   const batch = makeBatch('two')
   const stranger = await failureOf(deliver(batch, {private_key_file: join(data.folder.root, 'stranger')}))
   expect(stranger).toMatchObject({code: 'TARGET_AUTH', exitCode: 5})
@@ -139,7 +139,7 @@ test('OpenSSH that refuses the key is named, and so is one that is not the pinne
   expect(other.message).toContain(target.host_key)
 })
 
-test('a server process killed in the middle of a file leaves no torn one under its name, and is asked anew', async () => {
+test('a server process killed in the middle of a file leaves no torn file under its name, and is reconnected', async () => {
   const batch = makeBatch('killed', 60_000_000)
   const inbox = join(target.path, 'csv/killed')
   mkdirSync(inbox, {recursive: true})
@@ -158,7 +158,7 @@ test('a server process killed in the middle of a file leaves no torn one under i
   expect(statSync(join(inbox, 'core.deal.csv')).size).toBe(60_000_003)
 })
 
-test('a server that comes back with another host key, or takes nothing, is named and gets nothing', async () => {
+test('a server that returns with another host key, or is read-only, is named and gets nothing', async () => {
   const batch = makeBatch('four')
   await stopSshd(sshd)
   sshd = await startSshd(target.port, {hostKey: 'other-host'})
@@ -174,7 +174,7 @@ test('a server that comes back with another host key, or takes nothing, is named
   expect(await deliver(batch)).toMatchObject({outcome: 'delivered', sent: 2})
 })
 
-test('a folder that cannot be made on the server is refused', async () => {
+test('a folder that cannot be created on the server is refused', async () => {
   writeFileSync(join(data.folder.root, 'file'), '')
   const failure = await failureOf(deliver(makeBatch('three'), {path: join(data.folder.root, 'file')}))
   expect(failure.code).toMatch(/^TARGET_(FAILED|REFUSED)$/)

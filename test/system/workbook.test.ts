@@ -26,7 +26,7 @@ beforeAll(async () => {
 
 afterAll(() => data[Symbol.dispose]())
 
-/** What LibreOffice prints of the workbook. */
+/** The text LibreOffice prints of the workbook. */
 function printBook(): string {
   const profile = pathToFileURL(join(data.folder.root, 'office')).href
   const args = [
