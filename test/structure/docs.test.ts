@@ -23,7 +23,7 @@ const PAGES = [
 
 const readPage = (page: string) => readFileSync(join(ROOT, page), 'utf8')
 
-test('the configuration page and .env.example are what the settings say: npm run docs', () => {
+test('the configuration page and .env.example match the settings: npm run docs', () => {
   expect(readPage('docs/configuration.md')).toBe(renderConfigurationPage())
   expect(readPage('.env.example')).toBe(renderEnvExample())
 })
@@ -86,7 +86,7 @@ test('every npm script that a page names exists', () => {
   expect(named.filter((name) => !scripts.includes(name))).toEqual([])
 })
 
-test('what the image is made of is there, and is not kept from it', () => {
+test("the image's inputs exist, and .dockerignore lets them in", () => {
   const copied = [...readPage('Dockerfile').matchAll(/^COPY (.+) \S+$/gm)].flatMap(([, names = '']) =>
     names.split(' '),
   )
@@ -110,7 +110,7 @@ test('every error of the catalogue is thrown somewhere', () => {
   expect(Object.keys(CATALOGUE).filter((name) => !code.includes(`'${name}'`))).toEqual([])
 })
 
-test('the composed service has every setting of .env, and the folder its paths may name', () => {
+test('the composed service reads .env and fixes only its paths and address', () => {
   const {services} = parse(readPage('compose.yaml')) as {
     services: {
       loantape: {env_file: string[]; environment: object; volumes: string[]; healthcheck: {test: string[]}}
@@ -135,7 +135,7 @@ test('the lockfile names no registry', () => {
   expect(readPage('package-lock.json')).not.toContain('"resolved": "http')
 })
 
-test('no file that git tracks names a path of one machine', () => {
+test('no tracked file contains the path of one machine', () => {
   const tracked = execFileSync('git', ['ls-files', 'src', 'sql', 'jobs', 'scripts'], {
     cwd: ROOT,
     encoding: 'utf8',

@@ -7,7 +7,7 @@ const page = readFileSync(join(ROOT, 'docs/invariants.md'), 'utf8')
 const items = page.split(/^(?=\d+\. )/m).slice(1)
 const HOLDER = /^ +- `(test\/[\w/.-]+\.test\.ts)` › "(.+)"$/gm
 
-/** The names of a file's tests; `…` stands for what is put in. */
+/** The names of a file's tests; `…` stands for inserted values. */
 function listTests(file: string): string[] {
   const path = join(ROOT, file)
   if (!existsSync(path)) return []
@@ -16,7 +16,7 @@ function listTests(file: string): string[] {
   return [...calls].map(([, , name = '']) => name.replace(/\$\{[^}]*\}|%[a-z]/g, '…').replaceAll("\\'", "'"))
 }
 
-test('every promise is numbered and names tests that exist, each by the beginning of its name', () => {
+test('every promise is numbered and names existing tests by the beginning of their names', () => {
   expect(items.map((item) => Number.parseInt(item, 10))).toEqual(items.map((_, index) => index + 1))
   const unheld = items.filter((item) => [...item.matchAll(HOLDER)].length === 0)
   expect(unheld).toEqual([])

@@ -5,7 +5,7 @@ import {expect, test} from 'vitest'
 const ROOT = join(import.meta.dirname, '../..')
 const SRC = join(ROOT, 'src')
 
-/** The rooms, lowest first: each may import those before it. */
+/** The rooms, lowest first: each may import the ones before it. */
 const ROOMS = [
   'core',
   'contract',
@@ -26,7 +26,7 @@ const ROOMS = [
   'main',
 ]
 
-/** Rooms that stand alone: what they may import beside themselves. */
+/** Rooms that stand alone: what they may import besides themselves. */
 const ALONE: Record<string, readonly string[]> = {
   source: ['core', 'contract'],
   service: ['core', 'contract'],
@@ -45,13 +45,13 @@ const files = readdirSync(SRC, {recursive: true, encoding: 'utf8'})
   .filter((file) => file.endsWith('.ts'))
   .map((file) => join(SRC, file))
 
-/** The files that a file imports, at once or when they are needed. */
+/** The files that a file imports, statically or dynamically. */
 function importsOf(file: string): string[] {
   const found = readFileSync(file, 'utf8').matchAll(/(?:from |import\()'(\.[^']+\.ts)'/g)
   return [...found].map(([, path = '']) => join(dirname(file), path))
 }
 
-test('imports run one way: a room imports only what lies below it', () => {
+test('imports run one way: a room imports only those below it', () => {
   const violations = files.flatMap((file) => {
     const room = roomOf(file)
     return importsOf(file)
@@ -67,7 +67,7 @@ test('imports run one way: a room imports only what lies below it', () => {
 
 test('no file imports itself through others', () => {
   let left = new Map(files.map((file) => [file, importsOf(file)]))
-  // Files whose imports are all settled are settled, too; what is left at the end is tied in a circle, or leads to one.
+  // Files whose imports are all settled are settled, too; the rest form a cycle or lead to one.
   for (let size = -1; size !== left.size; ) {
     size = left.size
     left = new Map([...left].filter(([, imports]) => imports.some((file) => left.has(file))))
@@ -75,7 +75,7 @@ test('no file imports itself through others', () => {
   expect([...left.keys()].map((file) => relative(ROOT, file))).toEqual([])
 })
 
-test('only commands that draw pages or serve them load the libraries for it as they start', () => {
+test('only commands that draw or serve pages load the libraries for it at startup', () => {
   const heavy = ['echarts', 'fastify', 'yaml', '@clickhouse/client', 'pg', '@cj-tech-master/excelts']
   const serving = ['serve.ts', 'service.ts']
   const atOnce = /^(?:import|export) (?!type )[^']*? from '([^']+)'/gms
@@ -97,7 +97,7 @@ test('only commands that draw pages or serve them load the libraries for it as t
   expect(found).toEqual([])
 })
 
-test('every folder of src is a room the rule knows', () => {
+test('every folder of src is a known room', () => {
   expect([...new Set(files.map(roomOf))].filter((room) => !ROOMS.includes(room))).toEqual([])
 })
 
