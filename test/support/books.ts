@@ -22,20 +22,20 @@ import {createWorldAt} from './data.ts'
 import {aRecord} from './record.ts'
 import {micros, walk} from './walks.ts'
 
-/** A lender's data folder whose days a test tells; disposing it removes it. */
+/** A lender's data folder whose days a test defines; disposing it removes it. */
 export interface Books extends Disposable {
   folder: DataFolder
   config: Config
   /** Walks at 23:30 UTC of a day: every deal as it is then. */
   walk(day: string, deals: Record<string, WireRecord>): Promise<void>
-  /** Stores today what was observed on an earlier day at noon, as a replay does. */
+  /** Stores today what was observed at noon of an earlier day, as a replay does. */
   learnLate(day: string, today: string, dealId: string, amount: string, program?: string): Promise<void>
   /** Writes accounting.json. */
   map(mapping: AccountMapping): void
-  /** A world at noon UTC of a day; `onStep` is told the points of an export. */
+  /** A world at noon UTC of a day; `onStep` hears the steps of an export. */
   at(day: string, onStep?: (step: RunStep) => void): World
   export(profile: string, period: string, day: string, withOpening?: boolean): Promise<BatchResult[]>
-  /** Cents by account that all batches of a profile come to for a period, or for all (''), read from their files. */
+  /** Cents by account over all of a profile's batches for a period, or for all (''), read from their files. */
   sumBatches(profile: string, period: string): Record<string, bigint>
   /** Every line of every batch of a profile for a period, by batch. */
   readBatches(profile: string, period: string): Record<string, ReadLine[]>
@@ -45,10 +45,10 @@ export interface Books extends Disposable {
   sumJournal(period: string, day: string): Promise<Record<string, bigint>>
 }
 
-/** What is read of a release to keep books. */
+/** The tables of a release that bookkeeping reads. */
 export const BOOK_TABLES = '+accounting.* +mart.portfolio_summary +mart.run'
 
-/** Begins empty books, or a copy of others; their releases hold `BOOK_TABLES`. */
+/** Starts with empty books, or a copy of others; their releases hold `BOOK_TABLES`. */
 export function openBooks(copied?: Books | DataFolder): Books {
   const root = mkdtempSync(join(tmpdir(), 'loantape-'))
   const folder = dataFolderAt(join(root, 'data'))
@@ -59,7 +59,7 @@ export function openBooks(copied?: Books | DataFolder): Books {
   if (!existsSync(accounts)) writeFileSync(accounts, JSON.stringify(DEFAULT_MAPPING))
   const env = {LOANTAPE_DATA_DIR: folder.root, XDG_CONFIG_HOME: process.env.XDG_CONFIG_HOME}
   const config = parseConfig(env, {readFile: () => ''})
-  // Two runs of one instant have ids of their own.
+  // Two runs at one instant have different ids.
   const at: Books['at'] = (day, onStep = () => undefined) => ({
     ...createWorldAt(`${day}T17:00:00Z`),
     random: Math.random,
@@ -124,7 +124,7 @@ export function openBooks(copied?: Books | DataFolder): Books {
       await bringUpToDate(config, at(day))
       return exportRelease(config, {profiles: [profile], period, withOpening}, at(day))
     },
-    // An entry's number says which month it belongs to, whichever batch it came in.
+    // An entry's number names its month, whichever batch it came in.
     sumBatches: (name, period) =>
       sumLines(
         Object.values(readBatches(name, ''))
@@ -145,7 +145,7 @@ export function setAccounts({root}: Pick<DataFolder, 'root'>): void {
   writeFileSync(file, readFileSync(file, 'utf8').replaceAll(/[<>]/g, ''))
 }
 
-/** Cents by account of lines of the journal, opening balances left out. */
+/** Cents by account of journal lines, without opening balances. */
 export function sumByAccount(lines: readonly JournalLine[]): Record<string, bigint> {
   return sumLines(
     lines

@@ -7,7 +7,7 @@ import {openSession} from '../../src/export/clickhouse-layout.ts'
 
 const COMPOSE = join(import.meta.dirname, '../../deploy/clickhouse/compose.yaml')
 
-/** The nodes of `deploy/clickhouse/compose.yaml` and where each listens. */
+/** The nodes of `deploy/clickhouse/compose.yaml` and their addresses. */
 export const NODE_URLS = {
   'node-1-1': 'http://127.0.0.1:8123',
   'node-1-2': 'http://127.0.0.1:8124',
@@ -23,11 +23,11 @@ type Row = Record<string, unknown>
 export interface ClickhouseCluster extends AsyncDisposable {
   /** How to publish through a node. */
   requestOf(node: NodeName): {url: string; user: string; password: string; cluster: string}
-  /** The rows that a node answers the user `reader` with. */
+  /** The rows a node returns to the user `reader`. */
   read(node: NodeName, sql: string): Promise<Row[]>
-  /** The rows that a node answers the user who publishes with. */
+  /** The rows a node returns to the publishing user. */
   inspect(node: NodeName, sql: string): Promise<Row[]>
-  /** Ends a node at once, as a power cut does. */
+  /** Ends a node at once, like a power cut. */
   kill(node: NodeName): Promise<void>
   /** Starts it again and waits until it answers. */
   restart(node: NodeName): Promise<void>

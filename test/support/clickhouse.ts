@@ -15,7 +15,7 @@ type Row = Record<string, unknown>
 /** ClickHouse's engine behind HTTP on loopback, empty; disposing it ends it and removes its data. */
 export interface ClickhouseServer extends AsyncDisposable {
   request: Pick<ClickhouseRequest, 'url' | 'user' | 'password'>
-  /** The rows of a query, as JSON has them. */
+  /** The rows of a query, as JSON. */
   query(sql: string): Promise<Row[]>
   run(sql: string): Promise<void>
 }

@@ -5,11 +5,11 @@ import {COMPILED} from './data.ts'
 import type {Ended} from './lab.ts'
 
 /**
- * Runs one command line to its end as `main.ts` does, but in this process; with no other settings than `env`.
+ * Runs one command line to its end as `main.ts` does, but in this process; with no settings besides `env`.
  *
- * @param width columns of the terminal that stdout is
- * @param select what releases hold: everything by default
- * @param fixed other constants than those of every lender
+ * @param width columns of the terminal on stdout
+ * @param select the tables of releases: all by default
+ * @param fixed constants other than the usual ones
  * @param envFile settings of the working folder; none by default
  */
 export async function runCommand(

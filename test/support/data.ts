@@ -7,16 +7,16 @@ import {createSilentLog} from '../../src/core/log.ts'
 import type {World} from '../../src/core/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
 
-/** What was compiled in this process: it serves every world of a test. */
+/** Plans compiled in this process, shared by every world of a test. */
 export const COMPILED: World['plans'] = new Map()
 
-/** What a release needs to be one: what most tests read of it is its manifest. */
+/** The minimum a release needs: most tests read only its manifest. */
 export const LEAST_TABLES = '+core.deal_history +mart.run'
 
-/** What most tests read of a release beside that: building the other thirty models takes most of a night of a few deals. */
+/** What most tests read of a release besides that: building the other thirty models takes most of a small night. */
 export const FEW_TABLES = '+core.deal +core.deal_history +mart.portfolio_summary +mart.run'
 
-/** A data folder of its own; disposing it removes it. */
+/** A separate data folder; disposing it removes it. */
 export interface TestFolder extends Disposable {
   folder: DataFolder
 }
@@ -32,7 +32,7 @@ export function createFolder(): TestFolder {
 /** A row of a query's result, values as DuckDB prints them: counts and decimals are text. */
 export const anyRow: z.ZodType<Record<string, unknown>> = z.record(z.string(), z.unknown())
 
-/** A world both of whose clocks stand at an instant (ISO 8601). */
+/** A world with both clocks at one instant (ISO 8601). */
 export function createWorldAt(now: string): World {
   const clock = createFrozenClock(Date.parse(now))
   return {

@@ -46,9 +46,9 @@ function repeatCursor(body: WireRecord, cursor: string | undefined): WireRecord 
 }
 
 /**
- * Applies one fault to a JSON body. Faults of lists leave other bodies alone.
+ * Applies one fault to a JSON body. List faults leave other bodies alone.
  *
- * @param askedCursor the cursor the request was sent with
+ * @param askedCursor the cursor of the request
  */
 function spoilBody(body: WireRecord, due: DueFault, askedCursor: string | undefined): unknown {
   const {fault, firstCursor} = due
@@ -59,7 +59,7 @@ function spoilBody(body: WireRecord, due: DueFault, askedCursor: string | undefi
   return repeatCursor(body, fault.which === 'first' ? firstCursor : askedCursor)
 }
 
-/** Applies every fault in turn to the JSON text of a body; text that is no JSON object stays as it is. */
+/** Applies every fault in turn to the JSON text of a body; text that is not a JSON object is unchanged. */
 function spoilJson(text: string, due: readonly DueFault[], askedCursor: string | undefined): string {
   let body: unknown = JSON.parse(text)
   for (const one of due) {
@@ -68,7 +68,7 @@ function spoilJson(text: string, due: readonly DueFault[], askedCursor: string |
   return JSON.stringify(body)
 }
 
-/** Sends an answer in the place of the endpoint's; false when the fault leaves that to the endpoint. */
+/** Sends an answer instead of the endpoint's; false if the fault leaves that to the endpoint. */
 function answerInstead(fault: Fault, reply: FastifyReply): boolean {
   switch (fault.kind) {
     case 'status': {
@@ -96,7 +96,7 @@ function answerInstead(fault: Fault, reply: FastifyReply): boolean {
   }
 }
 
-/** Resolves when this many more bytes have left for the network, or the connection is gone. */
+/** Resolves once this many more bytes are sent, or the connection is gone. */
 async function waitUntilSent(socket: Socket, bytes: number): Promise<void> {
   const target = socket.bytesWritten + bytes
   while (!socket.destroyed && (socket.bytesWritten < target || socket.writableLength > 0))
@@ -123,7 +123,7 @@ async function* dribbleBody(body: Buffer, ms: number, signal: AbortSignal): Asyn
   }
 }
 
-/** Sends a finished body in a spoilt way; returns it as it is when the fault is of another kind. */
+/** Sends a finished body in a spoilt way; returns it unchanged if the fault is of another kind. */
 function spoilSending(
   payload: string | Readable,
   fault: Fault,
@@ -145,7 +145,7 @@ function spoilSending(
   return Readable.from(spoilt, {objectMode: false})
 }
 
-/** The cursor that shows the deals from one earlier. */
+/** The cursor whose page starts one deal earlier. */
 function rewindCursor(cursor: string, database: ServiceDatabase): string {
   const place = parseCursor(cursor, database.secret)
   if (place?.list !== 'deals') return cursor

@@ -2,21 +2,21 @@ import type {WireRecord} from '../../src/core/types.ts'
 
 /** How an answer is spoilt. */
 export type Fault =
-  /** Answers with this status and without asking the endpoint; the body defaults to problem details. */
+  /** Answers with this status without asking the endpoint; the body defaults to problem details. */
   | {kind: 'status'; status: number; headers?: Record<string, string>; body?: string | object}
-  /** Waits before the request is looked at. */
+  /** Waits before handling the request. */
   | {kind: 'delay'; ms: number}
   /** Resets the connection before the answer, or after half of its body. */
   | {kind: 'reset'; when: 'before_headers' | 'mid_body'}
-  /** Sends the true status, half of the body, and closes; the framing is `content-length` unless told. */
+  /** Sends the true status, half of the body, and closes; the framing is `content-length` by default. */
   | {kind: 'truncate'; framing?: 'content-length' | 'chunked'}
   /** 200 with a body that is not JSON, in correct framing. */
   | {kind: 'wrong_json'}
   /** 200 with a web page. */
   | {kind: 'html'}
-  /** A list that says it goes on at the cursor it was asked with, or at the first one its rule ever saw. */
+  /** A list that claims to continue at the cursor of the request, or at the first one its rule ever saw. */
   | {kind: 'repeat_cursor'; which?: 'asked' | 'first'}
-  /** A page behind the first begins with the last record of the page before, as if a deal had moved down the list. */
+  /** A later page begins with the last record of the page before, as if a deal had moved down the list. */
   | {kind: 'shift'}
   /** Moves `has_more` and `next_cursor` of a list elsewhere, or breaks them. */
   | {kind: 'envelope'; shape: EnvelopeShape}
@@ -37,24 +37,24 @@ export type EnvelopeShape =
   | 'string_has_more'
   | 'no_cursor'
 
-/** Which requests a rule is for; a rule without it is for all. */
+/** The requests a rule is for; without it, all. */
 interface FaultMatch {
   method?: string
   /** A prefix or a pattern of the path with its query, relative to the base URL: `/deals?limit=100`. */
   path?: string | RegExp
-  /** Only the nth of the requests that match, from 1. */
+  /** Only the nth matching request, from 1. */
   nth?: number | readonly number[]
-  /** At most so often. */
+  /** At most this often. */
   times?: number
 }
 
-/** One fault and the requests it is for. */
+/** One fault and its requests. */
 export interface FaultRule {
   match?: FaultMatch
   fault: Fault
 }
 
-/** The faults of a running service; every rule that matches a request applies, in the order added. */
+/** The faults of a running service; every matching rule applies, in the order added. */
 export interface Faults {
   add(rule: FaultRule): void
   clear(): void
@@ -71,13 +71,13 @@ interface FaultSubject {
 /** A fault that applies to one request. */
 export interface DueFault {
   fault: Fault
-  /** The cursor that the first request of this rule with a cursor was asked with. */
+  /** The cursor of this rule's first request with a cursor. */
   firstCursor: string | undefined
 }
 
-/** The rules, and the count of what they matched. */
+/** The rules, and how many requests each matched. */
 export interface FaultBook extends Faults {
-  /** The faults that apply to this request; asking counts it. */
+  /** The faults that apply to this request; calling counts it. */
   takeDue(subject: FaultSubject): DueFault[]
 }
 

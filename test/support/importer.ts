@@ -1,21 +1,21 @@
 import {readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 
-/** A line of a batch as an accounting system imports it; the reader shares no code with what wrote it. */
+/** A line of a batch as an accounting system imports it; the reader shares no code with the writer. */
 export interface ImportedLine {
   number: string
   /** `YYYY-MM-DD` */
   date: string
-  /** The deal that the memo names, `?` where it names none of the form `deal_1`. */
+  /** The deal named in the memo, `?` if it names none of the form `deal_1`. */
   deal: string
-  /** The digits that the account's number or name ends with. */
+  /** The digits at the end of the account's number or name. */
   account: string
   memo: string
   /** Debits positive. */
   cents: bigint
 }
 
-/** The columns of each profile: the entry's number, its date, the account, what it says of the deal, and the amounts. */
+/** The columns of each profile: the entry's number, its date, the account, the memo, and the amounts. */
 const PROFILES: Record<
   string,
   {number: string; date: string; account: string; memo: string; debit: string; credit?: string}
@@ -53,7 +53,7 @@ const PROFILES: Record<
   },
 }
 
-/** The names of the profiles that journals are handed out in. */
+/** The names of the profiles for journals. */
 export const PROFILE_NAMES: string[] = Object.keys(PROFILES)
 
 /** Every line of every batch of a profile in a folder of exports, each batch once. */
@@ -65,7 +65,7 @@ export function importBatches(exports: string, profile: string): ImportedLine[] 
     .flatMap((file) => readBatchFile(profile, readFileSync(join(dir, file), 'utf8')))
 }
 
-/** Balances in cents by account as of the end of a day (all days by default); none where they are zero. */
+/** Balances in cents by account at the end of a day (all days by default), without zeros. */
 export function balancesOf(lines: readonly ImportedLine[], day = '9999-12-31'): Record<string, bigint> {
   const sums: Record<string, bigint> = {}
   for (const {account, date, cents} of lines) if (date <= day) sums[account] = (sums[account] ?? 0n) + cents

@@ -6,10 +6,10 @@ import {SMTPServer} from 'smtp-server'
 
 /** Where alarms arrive: a webhook and a mail server on loopback. */
 export interface Inbox extends AsyncDisposable {
-  /** The texts of messages, and the paths of what else was asked for. */
+  /** The texts of messages, and the paths of other requests. */
   posts: string[]
   mails: string[]
-  /** What the webhook answers. */
+  /** The webhook's answer. */
   status: number
   /** Settings that send everything here. */
   env: Record<string, string>

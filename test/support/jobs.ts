@@ -5,11 +5,11 @@ import {storeWatch} from '../../src/schedule/scheduler.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {createGate, sendJson, startTestServer, type TestServer} from '../source/test-server.ts'
 
-/** What the state database holds; nothing before a process has made it. */
+/** Rows of the state database; none before a process has created it. */
 export function readState(path: string, sql: string): Record<string, unknown>[] {
   let db: DatabaseSync | undefined
   try {
-    // A process that recovers what a killed one left holds the file for a moment.
+    // A process recovering after a crash holds the file for a moment.
     db = new DatabaseSync(path, {readOnly: true, timeout: 1_800_000})
     return db.prepare(sql).all()
   } catch (error) {
@@ -23,10 +23,10 @@ export function readState(path: string, sql: string): Record<string, unknown>[] 
 /** A step that waits for a held source, and builds nothing. */
 export const READ_RATES = {steps: [{do: 'ingest_rates'}]}
 
-/** The feed that it reads. */
+/** The feed it reads. */
 export const RATES_FILE: string = JSON.stringify({feeds: [{name: 'pricing'}]})
 
-/** A source of two deals and no rates that answers no list before its gate is opened. */
+/** A source of two deals and no rates that answers no list until its gate is opened. */
 export async function startHeldSource(): Promise<TestServer & {open: () => void}> {
   const gate = createGate()
   const record = {property_address: '1 Main St, Austin, TX 78701', status: 'draft'}
@@ -44,19 +44,19 @@ export async function startHeldSource(): Promise<TestServer & {open: () => void}
   return {...server, open: gate.open}
 }
 
-/** Writes a job; where nothing else is said it walks, and the latest slot of the last hour counts. */
+/** Writes a job; by default it walks, and catches up the latest slot of the last hour. */
 export function writeJobFile(dir: string, name: string, fields: Record<string, unknown>): void {
   const usual = {timeZone: 'UTC', catchUp: 'latest', graceMinutes: 60, steps: [{do: 'sync'}]}
   const job = {name, schedule: '* * * * * *', ...usual, ...fields}
   writeFileSync(join(dir, `${name}.mjs`), `export default ${JSON.stringify(job)}`)
 }
 
-/** Lets none of the jobs that are built in come due, whenever a test runs. */
+/** Keeps the built-in jobs from coming due, whenever a test runs. */
 export function disableBuiltInJobs(dir: string): void {
   for (const name of ['nightly', 'hourly-refresh', 'rates']) writeJobFile(dir, name, {enabled: false})
 }
 
-/** Lets the job `once` be due: five minutes ago, and not again this year. @param write its file, with this schedule */
+/** Makes the job `once` due: five minutes ago, and not again this year. @param write its file, with this schedule */
 export function makeOnceDue(statePath: string, write: (schedule: string) => void): void {
   const due = new Date(Date.now() - 5 * 60_000)
   const schedule = `${due.getUTCMinutes()} ${due.getUTCHours()} ${due.getUTCDate()} ${due.getUTCMonth() + 1} *`

@@ -1,6 +1,6 @@
 /**
- * Loaded before the program by `--import`: the process kills itself before the nth time it changes a file, `KILL_AT`. With
- * `KILL_COUNTED`, a file into which it writes how often that was, what it writes to open files and databases counts, too.
+ * Loaded by `--import` before the program: the process kills itself before its nth change to a file, `KILL_AT`. With
+ * `KILL_COUNTED`, a file that receives the count, writes to open files and databases count, too.
  */
 import fs from 'node:fs'
 import {syncBuiltinESMExports} from 'node:module'

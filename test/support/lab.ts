@@ -26,7 +26,7 @@ import {COMPILE_CACHE} from './temporary.ts'
 
 const API_KEY = 'sk_test_lab'
 
-/** A source that fails is given up soon, one that is slow on a machine under load is not. */
+/** A failing source is abandoned soon, a slow one on a loaded machine is not. */
 const PATIENT = {retries: 2, requestTimeoutSeconds: 600}
 
 /** The program's entry, for tests that start it as a process. */
@@ -35,7 +35,7 @@ export const MAIN: string = join(import.meta.dirname, '../../bin/loantape.js')
 /** A row of a query's result, values as DuckDB prints them: counts and decimals are text. */
 export type Row = Record<string, unknown>
 
-/** What a process left behind. */
+/** The outcome of a process. */
 export interface Ended {
   code: number | null
   signal: NodeJS.Signals | null
@@ -43,7 +43,7 @@ export interface Ended {
   stderr: string
 }
 
-/** A process under way; disposing it kills it. */
+/** A running process; disposing it kills it. */
 export interface Started extends Disposable {
   process: ChildProcess
   /** Everything it has printed so far. */
@@ -54,16 +54,16 @@ export interface Started extends Disposable {
 /** How a lab's night differs from the usual one. */
 type NightRequest = SyncRequest & {config?: Partial<Config>; signal?: AbortSignal; world?: Partial<World>}
 
-/** A local service and a data folder of their own; disposing it ends the one and removes the other. */
+/** A separate local service and data folder; disposing it ends the one and removes the other. */
 export interface Lab extends AsyncDisposable {
   service: SpoiltService
   folder: DataFolder
   config: Config
   /** The environment a process needs to read this service into this folder. */
   env: Record<string, string>
-  /** Syncs in this process, the business clock standing at `now` (ISO 8601). */
+  /** Syncs in this process, with the business clock fixed at `now` (ISO 8601). */
   sync(now: string, request?: NightRequest): Promise<SyncResult>
-  /** A sync that ends before its release: the night is in the history, and the next sync or build releases it. */
+  /** A sync that ends before its release: the night is in history, and the next sync or build releases it. */
   walk(now: string, request?: NightRequest): Promise<Walked>
   createWorld(now?: string): World
   /** SQL over a release; the current one by default. */
@@ -73,19 +73,19 @@ export interface Lab extends AsyncDisposable {
   currentReleaseId(): string | undefined
   /** Runs a command line to its end, in this process. */
   run(args: readonly string[], env?: Record<string, string>, fixed?: Partial<Fixed>): Promise<Ended>
-  /** Starts the program as a process of its own; disposing the lab kills it if it still runs. */
+  /** Starts the program as a separate process; disposing the lab kills it if it still runs. */
   start(args: readonly string[], env?: Record<string, string>): Started
-  /** A new folder beside the data folder, holding a copy of what it holds now. */
+  /** A copy of the data folder's present content in a new folder beside it. */
   copyFolder(name: string): DataFolder
-  /** Makes the tapes that are there so many days older. */
+  /** Makes the existing tapes this many days older. */
   ageTapes(days: number): void
-  /** Keeps what folder, tape key and service hold now; what it returns brings all of it back and forgets faults. */
+  /** Saves the state of folder, tape key and service; the returned function restores it and forgets faults. */
   remember(): () => void
 }
 
-/** What a lab is like. */
+/** How a lab is set up. */
 export interface LabOptions extends Partial<ServiceOptions> {
-  /** What releases made in this process hold, as `--select` names it; `LEAST_TABLES` by default, `all` for everything. */
+  /** The tables of releases made in this process, as `--select` names them; `LEAST_TABLES` by default, or `all`. */
   tables?: string
 }
 
@@ -200,7 +200,7 @@ export async function createLab({tables = LEAST_TABLES, ...options}: LabOptions 
   }
 }
 
-/** A lab with 1,000 deals after two nights, of which the second was released and saw one of them change. */
+/** A lab with 1,000 deals after two nights; the second was released and saw one of them change. */
 export async function createSeenLab(options: LabOptions = {}): Promise<Lab> {
   const lab = await createLab(options)
   lab.service.store.insert(someDeals(1000))
@@ -211,7 +211,7 @@ export async function createSeenLab(options: LabOptions = {}): Promise<Lab> {
   return lab
 }
 
-/** Runs the program as a process of its own to its end, with no other settings than `env`. */
+/** Runs the program to its end as a separate process, with no settings besides `env`. */
 export function runProgram(
   args: readonly string[],
   env: Record<string, string>,
@@ -220,17 +220,17 @@ export function runProgram(
   return startProgram(args, env, cwd).ended
 }
 
-/** Starts the program, with no other settings than `env`. */
+/** Starts the program, with no settings besides `env`. */
 function startProgram(args: readonly string[], env: Record<string, string>, cwd: string): Started {
   return startProcess([process.execPath, MAIN, ...args], env, cwd)
 }
 
-/** The clock that this process was given by `faketime`, if it was: its children keep the same one. */
+/** The clock `faketime` gave this process, if any: its children keep it. */
 const GIVEN_CLOCK = Object.fromEntries(
   Object.entries(process.env).filter(([name]) => /^(FAKETIME|LD_PRELOAD)/.test(name)),
 )
 
-/** Starts a process, with no other settings than `env`. */
+/** Starts a process, with no settings besides `env`. */
 export function startProcess(
   [command = '', ...args]: readonly string[],
   env: Record<string, string>,
@@ -266,7 +266,7 @@ export function startProcess(
   }
 }
 
-/** A stored deal; the number gives its id and its place in the list. */
+/** A stored deal; the number sets its id and its place in the list. */
 export function aDeal(number: number, fields: Partial<StoredDeal> = {}): StoredDeal {
   return {
     id: `deal_${String(number).padStart(6, '0')}`,
@@ -285,7 +285,7 @@ export function someDeals(count: number, fields: Partial<StoredDeal> = {}): Stor
   return Array.from({length: count}, (_, index) => aDeal(index + 1, fields))
 }
 
-/** What `work` throws; fails when it does not. */
+/** The error `work` throws; fails if it throws none. */
 export async function failureOf(
   work: Promise<unknown>,
 ): Promise<Error & Partial<Failure> & {exitCode?: number}> {

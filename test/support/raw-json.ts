@@ -4,5 +4,5 @@ declare global {
   }
 }
 
-/** A value that `JSON.stringify` writes as this text: a number with more digits than a number of a program holds. */
+/** A value that `JSON.stringify` writes as this text: a number with more digits than JavaScript can hold. */
 export const rawJson = (text: string): unknown => JSON.rawJSON(text)

@@ -2,7 +2,7 @@ import {dealStream} from '../../src/contract/deal.ts'
 import type {ColumnValue, Observation, Quarantined, WireRecord} from '../../src/core/types.ts'
 import {createNormaliser} from '../../src/source/record.ts'
 
-/** A deal as a list row shows it on the wire: without value and program. */
+/** A deal as a list row on the wire: without value and program. */
 export function aRecord(fields: WireRecord = {}): WireRecord {
   return {
     id: 'deal_000001',
@@ -16,14 +16,14 @@ export function aRecord(fields: WireRecord = {}): WireRecord {
 
 const normalise = createNormaliser(dealStream)
 
-/** A record as the observation it must become. */
+/** A record as the expected observation. */
 export function observe(record: unknown, observedAt = 0n): Observation {
   const {observations, quarantined} = normalise([record], observedAt)
   if (!observations[0]) throw new Error(`quarantined: ${quarantined[0]?.path} ${quarantined[0]?.reason}`)
   return observations[0]
 }
 
-/** A record as the quarantined one it must become. */
+/** A record as the expected quarantined one. */
 export function reject(record: unknown, observedAt = 0n): Quarantined {
   const {quarantined} = normalise([record], observedAt)
   if (!quarantined[0]) throw new Error('not quarantined')

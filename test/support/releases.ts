@@ -52,7 +52,7 @@ export function aManifest(fields: Partial<ReleaseManifest> = {}): ReleaseManifes
   }
 }
 
-/** The tables of a small release; what stands in `seed` and `work` is not published. */
+/** The tables of a small release; `seed` and `work` are not published. */
 const TABLES = `
   create schema release.core;
   create schema release.mart;
@@ -66,7 +66,7 @@ const TABLES = `
   create table release.mart.portfolio_summary as select date '2026-02-02' as as_of, 3::bigint as deals;
   create table release.seed.status as select 'draft' as status`
 
-/** Publishes a small release and makes it the current one; `sql` makes other tables than the usual ones. */
+/** Publishes a small release and makes it current; `sql` replaces the usual tables. */
 export async function publishTables(
   folder: DataFolder,
   {sql = TABLES, ...fields}: Partial<ReleaseManifest> & {sql?: string} = {},
@@ -91,7 +91,7 @@ export async function publishTables(
   return release
 }
 
-/** Publishes the nth release: `deals` rows that say so, and a summary that says how many and that it is the nth. */
+/** Publishes the nth release: `deals` rows marked with n, and a summary with their count and n. */
 export const publishNth = (
   folder: DataFolder,
   nth: number,
@@ -110,7 +110,7 @@ export const publishNth = (
       comment on column release.core.deal.loan_amount is 'What is lent, USD.'; ${sql}`,
   })
 
-/** Publishes `kinds.row`: a column of every type, and values that are easily changed on the way. */
+/** Publishes `kinds.row`: a column of every type, with values that are easily altered in transit. */
 export const publishTypes = (folder: DataFolder): Promise<Release> =>
   publishTables(folder, {
     release_id: 'types',
@@ -126,7 +126,7 @@ export const publishTypes = (folder: DataFolder): Promise<Release> =>
       comment on column release.kinds.row.money is 'USD, ''exact''';`,
   })
 
-/** Its rows, as a query that makes texts of numbers, days and instants has them. */
+/** Its rows, as a query returns them with numbers, days and instants as text. */
 export const TYPES = [
   {
     text: "a\\b\tc\nd\re\rf'`",

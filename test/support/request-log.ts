@@ -7,11 +7,11 @@ export interface LoggedRequest {
   at: number
 }
 
-/** What the service was asked, oldest first. */
+/** The requests to the service, oldest first. */
 export interface RequestLog {
   /** All requests since the start or the last clear. */
   readonly count: number
-  /** The latest of them: at least 50,000, so that a long-lived service does not grow. */
+  /** The latest of them, at least 50,000; bounded so that a long-lived service does not grow. */
   readonly entries: readonly LoggedRequest[]
   clear(): void
 }

@@ -1,7 +1,7 @@
 import {z} from 'zod'
 import type {Stream} from '../../src/contract/stream.ts'
 
-/** What a fix of the schema would do: until it is disposed, a record whose field says `from` is read as if it said `to`. */
+/** Acts like a schema fix: until disposed, a record whose field is `from` is read as if it were `to`. */
 export function readFieldAs(stream: Stream, field: string, from: unknown, to: unknown): Disposable {
   const {schema} = stream
   const mend = (record: unknown) => {

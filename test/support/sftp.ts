@@ -7,12 +7,12 @@ import ssh2 from 'ssh2'
 
 const {OPEN_MODE, STATUS_CODE} = ssh2.utils.sftp
 
-/** An SFTP server of its own on loopback, over a folder. */
+/** A separate SFTP server on loopback, over a folder. */
 export interface SftpServer extends AsyncDisposable {
   readonly port: number
   /** `SHA256:…` */
   readonly hostKey: string
-  /** Bytes written so far; a test may break the connection from here. */
+  /** Called on each write; a test may break the connection here. */
   onWrite: (path: string) => 'go on' | 'break' | 'full'
   readonly renamed: string[]
   logins: number
@@ -21,7 +21,7 @@ export interface SftpServer extends AsyncDisposable {
 /** Made once for all servers of a process: it takes longer than most tests. */
 let hostKey: KeyObject | undefined
 
-/** Starts a server that lets in the user `loantape` with this password, or with this public key. */
+/** Starts a server that admits the user `loantape` with this password, or with this public key. */
 export async function startSftp(
   root: string,
   access: {password?: string; publicKey?: string},
@@ -55,14 +55,14 @@ export async function startSftp(
       })
     })
   })
-  // Without this each answer waits for an acknowledgement of the one before.
+  // Without this each answer waits for the acknowledgment of the one before.
   const sockets: unknown = Reflect.get(server, '_srv')
   if (sockets instanceof Server) sockets.on('connection', (socket) => socket.setNoDelay(true))
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
 
   function serve(sftp: ssh2.SFTPWrapper, client: ssh2.Connection): void {
-    // The types know the client's side only; the names of the server's events are those of the protocol.
+    // The types cover only the client's side; the server's events are named as in the protocol.
     const stream = sftp as unknown as {
       on(event: string, listener: (id: number, ...args: never[]) => void): void
       status(id: number, code: number): void

@@ -6,7 +6,7 @@ import {addFaultHooks} from './fault-hooks.ts'
 import {createFaultBook, type Faults} from './faults.ts'
 import {createRequestLog, type RequestLog} from './request-log.ts'
 
-/** A local service whose answers can be spoilt, and which remembers what it was asked. */
+/** A local service whose answers can be spoilt, and which logs its requests. */
 export interface SpoiltService extends RunningService {
   faults: Faults
   requests: RequestLog
@@ -17,7 +17,7 @@ function pathOf({url}: FastifyRequest): string {
   return url.startsWith(`${PREFIX}/`) ? url.slice(PREFIX.length) : url
 }
 
-/** Starts a local service; without a fault it answers as ever. */
+/** Starts a local service; without faults it answers normally. */
 export async function startSpoiltService(options: ServiceOptions): Promise<SpoiltService> {
   const faults = createFaultBook()
   const requests = createRequestLog()

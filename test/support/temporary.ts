@@ -1,14 +1,14 @@
 import {chmodSync, existsSync, mkdtempSync, rmSync, statfsSync} from 'node:fs'
 import {join} from 'node:path'
 
-/** Compiled modules of this process and those it starts: they start in half the time. */
+/** A cache of compiled modules for this process and its children: they start in half the time. */
 export const COMPILE_CACHE: string = join(import.meta.dirname, '../../node_modules/.cache/loantape-test')
 
 const MEMORY = '/dev/shm'
 const ENOUGH_BYTES = 8_000_000_000
 
 /**
- * Puts the temporary files of a test run into memory, where there is room: they are gigabytes, and the tests would wait for the
+ * Keeps the temporary files of a test run in memory, if there is room: they are gigabytes, and the tests would wait for the
  * disk. They are removed when the run ends.
  */
 export function keepTemporaryFilesInMemory(): void {

@@ -1,6 +1,6 @@
 import {setTimeout as delay} from 'node:timers/promises'
 
-/** What `read` returns once that is something: asked again and again, and ended by nothing but the suite's own limit. */
+/** Polls `read` until it returns something, and returns that; only the suite's own limit ends it. */
 export async function until<T>(
   read: () => T | Promise<T>,
 ): Promise<Exclude<T, undefined | null | false | 0 | ''>> {

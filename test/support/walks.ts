@@ -22,7 +22,7 @@ export function micros(instant: string): bigint {
   return parsed
 }
 
-/** What one deal's own page says: its record, `gone`, or a record that cannot be read. */
+/** What one deal's own page shows: its record, `gone`, or an unreadable record. */
 export interface DetailSpec {
   id: string
   /** ISO 8601 */
@@ -48,7 +48,7 @@ export interface WalkSpec {
 let walks = 0
 const withStage = new WeakSet<Database>()
 
-/** Empties a warehouse and its stage, in less time than another is made. */
+/** Empties a warehouse and its stage, which is faster than creating another. */
 export async function forgetAll(db: Database): Promise<void> {
   const tables = await db.all(
     z.object({name: z.string()}),
@@ -58,7 +58,7 @@ export async function forgetAll(db: Database): Promise<void> {
   withStage.delete(db)
 }
 
-/** Begins a walk, nothing of it stored yet. */
+/** Begins a walk; nothing of it is stored yet. */
 export async function beginWalk(db: Database, spec: Omit<WalkSpec, 'pages'>): Promise<WalkIntake> {
   if (!withStage.has(db)) await createStage(db)
   withStage.add(db)
@@ -84,7 +84,7 @@ export async function beginWalk(db: Database, spec: Omit<WalkSpec, 'pages'>): Pr
   return unit
 }
 
-/** Lines as they stand on a tape, each with its body. */
+/** Lines as on a tape, each with its body. */
 export type Lines = readonly {frame: Frame; said?: Said}[]
 
 const received = (observedAt: bigint) => ({
@@ -104,13 +104,13 @@ export function pagesOf(spec: Pick<WalkSpec, 'at' | 'pages'>, first = 1, isLast 
   })
 }
 
-/** Stages lines that follow what is staged of a walk. */
+/** Stages further lines of a walk. */
 export async function stageLines(unit: WalkIntake, lines: Lines): Promise<void> {
   for (const {frame, said} of lines) unit.take(frame, said)
   await unit.stage()
 }
 
-/** What was staged of a walk, and what applying it would do. */
+/** The staged walk, and what applying it would do. */
 export interface StagedWalk {
   unit: WalkIntake
   walk: OpenWalk
@@ -118,7 +118,7 @@ export interface StagedWalk {
   plan: ChangePlan
 }
 
-/** Stages a walk whole, certifies it and plans its changes. */
+/** Stages a whole walk, certifies it and plans its changes. */
 export async function stageWalk(db: Database, spec: WalkSpec): Promise<StagedWalk> {
   const unit = await beginWalk(db, spec)
   const {walk} = unit
@@ -134,7 +134,7 @@ function toLine({id, at, record}: DetailSpec): Lines[number] {
   return record === 'gone' ? {frame} : {frame, said: {json: {data: record}}}
 }
 
-/** What is stored without a tape stands nowhere. */
+/** Without a tape there is no tape head. */
 export const noTape = async () => ''
 
 /** Stages and applies a walk. */
@@ -160,7 +160,7 @@ export function readVersions(db: Database, columns: string): Promise<Record<stri
   return db.all(anyRow, `select ${columns} from warehouse.raw.deal_version order by seq`)
 }
 
-/** The certificate of a walk as it is stored. */
+/** The stored certificate of a walk. */
 export function readWalk(db: Database, walkId: string): Promise<Record<string, unknown>> {
   return db.one(anyRow, 'from warehouse.raw.walk where walk_id = $1', [walkId])
 }

@@ -3,7 +3,7 @@ import type {DataFolder} from '../../src/store/data-folder.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {listWaitingEvents, storeEvent} from '../../src/sync/webhook-events.ts'
 
-/** Webhooks say that these deals changed. */
+/** Receives webhooks saying that these deals changed. */
 export function receiveEvents({stateDb}: DataFolder, ...dealIds: string[]): void {
   using db = openStateDb(stateDb)
   for (const dealId of dealIds)
