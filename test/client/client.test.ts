@@ -45,7 +45,7 @@ describe('the client', () => {
   })
   afterEach(() => service.close())
 
-  test('lists every deal over all pages, filtered by stage, and asks for no page it does not need', async () => {
+  test('lists every deal over all pages, filtered by stage, and requests no page it does not need', async () => {
     insertDeals(service, 7)
     service.store.update('deal_000003', {status: 'underwriting'})
     const ids = async (list: AsyncIterable<{id: string}>) => (await Array.fromAsync(list)).map(({id}) => id)
@@ -57,7 +57,7 @@ describe('the client', () => {
   })
 
   test.each(['pagination', 'meta', 'data_object'] as const)(
-    'reads a list whose paging fields stand in %s',
+    'reads a list whose paging fields are in %s',
     async (shape) => {
       insertDeals(service, 5)
       service.faults.add({match: {path: '/deals?'}, fault: {kind: 'envelope', shape}})
@@ -66,11 +66,11 @@ describe('the client', () => {
   )
 
   const stuck: [string, FaultRule['fault'], RegExp][] = [
-    ['has no cursor though it goes on', {kind: 'envelope', shape: 'no_cursor'}, /'next_cursor'/],
-    ['does not say whether it goes on', {kind: 'envelope', shape: 'missing_has_more'}, /'has_more'/],
-    ['names the cursor it was asked with', {kind: 'repeat_cursor'}, /met before/],
+    ['has more but no cursor', {kind: 'envelope', shape: 'no_cursor'}, /'next_cursor'/],
+    ['does not say if it has more', {kind: 'envelope', shape: 'missing_has_more'}, /'has_more'/],
+    ['repeats its own cursor', {kind: 'repeat_cursor'}, /met before/],
     [
-      'shows the same records for ever',
+      'shows the same records forever',
       {kind: 'mutate', change: (page) => ({...page, data: [{id: 'deal_000001'}]})},
       /3 pages in a row/,
     ],
@@ -83,7 +83,7 @@ describe('the client', () => {
     expect(failure).toMatchObject({status: 200, code: 'broken_list', message: expect.stringMatching(words)})
   })
 
-  test('does everything the API does with a deal', async () => {
+  test('does everything the API offers for a deal', async () => {
     const deal = await client.deals.create(newDeal)
     expect(await client.deals.get(deal.id)).toEqual(deal)
     const changed = await client.deals.update(deal.id, {status: 'underwriting'})
@@ -142,7 +142,7 @@ describe('the client', () => {
     expect(waits).toEqual([7000, 7000, 125, 250])
   })
 
-  test('an answer that unpacks to more than there can be is given up, once', async () => {
+  test('an answer that unpacks beyond the limit is abandoned, once', async () => {
     const packed = gzipSync(Buffer.alloc(100 * 1024 * 1024, ' '))
     let asked = 0
     const bomb = createServer((_request, response) => {
@@ -158,7 +158,7 @@ describe('the client', () => {
     bomb.close()
   })
 
-  test('sends no change twice when it cannot know whether the first took effect', async () => {
+  test('sends no change twice if the first may have taken effect', async () => {
     insertDeals(service, 1)
     service.faults.add({fault: {kind: 'reset', when: 'before_headers'}})
     const lost = client.deals.update('deal_000001', {loan_amount: 2})
@@ -166,7 +166,7 @@ describe('the client', () => {
     expect(service.requests.count).toBe(1)
   })
 
-  test('waits are capped, read dates, and jitter over a doubling span', () => {
+  test('waits are capped, accept dates, and use jitter over a doubling span', () => {
     const world = {now: Date.parse('2026-03-02T00:00:00Z'), random: () => 1}
     expect(waitBefore(0, 'Mon, 02 Mar 2026 00:00:09 GMT', world)).toBe(9000)
     expect(waitBefore(0, '86400', world)).toBe(60_000)
@@ -175,7 +175,7 @@ describe('the client', () => {
     expect([0, 1, 2, 20].map((attempt) => waitBefore(attempt, null, world))).toEqual([250, 500, 1000, 60_000])
   })
 
-  test('reads what the service signed, and nothing else', async () => {
+  test('reads only what the service signed', async () => {
     await using receiver = await startReceiver()
     const {id, secret} = await client.webhookEndpoints.create({url: receiver.url, events: ['deal.created']})
     const deal = await client.deals.create(newDeal)

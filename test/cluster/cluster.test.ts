@@ -29,10 +29,10 @@ const world = createWorldAt('2026-02-02T12:00:00Z')
 const command = 'loantape publish clickhouse'
 const DEALS = 2000
 
-/** The nth release of a lender: each deal says that it is the nth, and a summary says how many they are. */
+/** The nth release of a lender: each deal is marked with n, and a summary has their number. */
 async function releaseOf(source: string, nth: number): Promise<Release> {
   const release = await publishNth(data.folder, nth, {release_id: `${source}_${nth}`, deals: DEALS})
-  // What a table is in order of decides which shard its rows go to.
+  // A table's sort order decides which shard its rows go to.
   const tables = release.manifest.tables.map((table) => ({
     ...table,
     order: [table.name === 'core.deal' ? 'deal_id' : 'nth'],
@@ -60,18 +60,18 @@ const seenAt = (node: NodeName, source: string) =>
   )
 const wholeOf = (nth: number) => [{deals: DEALS, least: nth, most: nth, nth, told: DEALS}]
 
-/** Other nodes learn of a release a moment after the one it was published through. */
+/** Other nodes learn of a release a moment after the node it was published through. */
 const untilSeen = (node: NodeName, source: string, nth: number) =>
   expect.poll(() => seenAt(node, source), {timeout: 60_000, message: node}).toEqual(wholeOf(nth))
 
-/** Reads at every node until told to stop. @returns each answer that is not one of these releases, whole */
+/** Reads at every node until stopped. @returns each answer that is not one of these whole releases */
 function watch(source: string, releases: readonly number[], nodes: readonly NodeName[]) {
   const wanted = new Set(releases.map((nth) => JSON.stringify(wholeOf(nth))))
   const wrong: unknown[] = []
   let isOver = false
   const reading = nodes.map(async (node) => {
     while (!isOver) {
-      // A query that a node dies in fails: what counts is what is answered.
+      // A query fails if its node dies in it: only answers count.
       const rows = await seenAt(node, source).catch(() => undefined)
       if (rows && !wanted.has(JSON.stringify(rows))) wrong.push({node, rows})
       await world.realClock.sleep(20)
@@ -93,7 +93,7 @@ test('two lenders publish, and every node shows both whole', async () => {
   }
 })
 
-test('rows are spread over the shards, and both replicas of a shard hold the same', async () => {
+test('rows are spread over the shards, and both replicas of a shard are equal', async () => {
   const held = new Map<NodeName, number>()
   for (const node of NODES) {
     const [row] = await cluster!.inspect(
@@ -108,20 +108,20 @@ test('rows are spread over the shards, and both replicas of a shard hold the sam
   expect(Number(held.get('node-1-1')) + Number(held.get('node-2-1'))).toBe(DEALS)
 })
 
-test('readers at every node see one release whole while another is published', async () => {
+test('readers at every node see one whole release while another is published', async () => {
   const stop = watch('first', [1, 2], NODES)
   await publish('first', await releaseOf('first', 2))
   for (const node of NODES) await untilSeen(node, 'first', 2)
   expect(await stop()).toEqual([])
 })
 
-test('a replica that dies while a release is published leaves readers one release whole, and catches up', async () => {
+test('a replica that dies during a publication leaves readers one whole release, and catches up', async () => {
   const lost = 'node-2-2'
   const living = NODES.filter((node) => node !== lost)
   const release = await releaseOf('first', 3)
   let isLost = false
   const stop = watch('first', [2, 3], living)
-  // Published or refused: either is right, and a mixture is not.
+  // Published or refused: either is right, but a mixture is not.
   await publish('first', release, (target) => ({
     async load(table) {
       await target.load(table)

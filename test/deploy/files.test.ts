@@ -17,7 +17,7 @@ import {createFolder, createWorldAt} from '../support/data.ts'
 const DEPLOY = join(import.meta.dirname, '../../deploy')
 const files = readdirSync(DEPLOY, {recursive: true, encoding: 'utf8'}).filter((file) => /\.\w+$/.test(file))
 const textOf = (file: string) => readFileSync(join(DEPLOY, file), 'utf8')
-/** What a file holds, as it is read: the tests say what it must be. */
+/** The parsed content of a file: the tests say what it must be. */
 type Tree = {readonly [name: string]: Tree} & Iterable<Tree>
 const read = (file: string): Tree => parse(textOf(file), {merge: true}) as Tree
 const textsOf = (list: Iterable<Tree>) => [...list].map(String)
@@ -28,9 +28,9 @@ test.each(files)('%s can be read', (file) => {
   else expect(parseAllDocuments(textOf(file), {merge: true}).flatMap(({errors}) => errors)).toEqual([])
 })
 
-test('every setting that a file names is one', () => {
+test('every setting that a file names exists', () => {
   const named = new Set(files.flatMap((file) => textOf(file).match(/\bLOANTAPE_[A-Z_]+/g) ?? []))
-  // Not a setting, but what one would be taken for: the manifest says so.
+  // Not a setting, but easily taken for one, as the manifest says.
   named.delete('LOANTAPE_PORT')
   expect(named.size).toBeGreaterThan(6)
   const unknown = [...named].filter((name) => {
@@ -67,7 +67,7 @@ test.each([
   expect(named.flat().filter((name) => !exported.has(name))).toEqual([])
 })
 
-test('each panel has a unit, an id of its own and the data source that is chosen', () => {
+test('each panel has a unit, its own id and the selected data source', () => {
   const panels = [...dashboard!.panels!]
   expect(new Set(panels.map(({id}) => id)).size).toBe(panels.length)
   expect(panels.filter(({fieldConfig}) => !fieldConfig!.defaults!.unit)).toEqual([])
@@ -78,7 +78,7 @@ test('each panel has a unit, an id of its own and the data source that is chosen
 const compose = read('clickhouse/compose.yaml').services!
 const node = read('clickhouse/node.yaml')
 
-test('the cluster has four nodes, each in its shard and under a name of its own', () => {
+test('the cluster has four nodes, each in its shard and under its own name', () => {
   const shards = [...node.remote_servers!.loantape!.shard!]
   expect(shards).toMatchObject(Array(2).fill({internal_replication: true, replica: [{}, {}]}))
   const hosts = shards.flatMap(({replica}, index) =>
@@ -93,7 +93,7 @@ test('the cluster has four nodes, each in its shard and under a name of its own'
     })
 })
 
-test('what the tables are named after in Keeper is known to every node', () => {
+test("every node knows the macros in the tables' Keeper paths", () => {
   const {engine} = topologyOf('loantape')
   const macros = new Set(`${engine('shards')} ${engine('everywhere')}`.match(/(?<=\{)\w+(?=\})/g))
   for (const own of ['uuid', 'database', 'table']) macros.delete(own)
@@ -103,7 +103,7 @@ test('what the tables are named after in Keeper is known to every node', () => {
       expect(compose[host]?.environment?.[String(name)]).toBeDefined()
 })
 
-test('every Keeper is one of the quorum, and nodes ask all of them', () => {
+test('every Keeper belongs to the quorum, and nodes ask all of them', () => {
   const keepers = [...read('clickhouse/keeper.yaml').keeper_server!.raft_configuration!.server!]
   for (const {id, hostname} of keepers)
     expect(compose[String(hostname)]).toMatchObject({hostname, environment: {KEEPER_ID: String(id)}})
@@ -112,7 +112,7 @@ test('every Keeper is one of the quorum, and nodes ask all of them', () => {
   expect(Object.keys(compose)).toHaveLength(keepers.length + Object.keys(NODE_URLS).length)
 })
 
-test('images have a version, and nothing listens but on loopback', () => {
+test('images have a version, and everything listens only on loopback', () => {
   for (const {image, ports} of Object.values(compose)) {
     expect(image).toMatch(/^clickhouse\/clickhouse-(server|keeper):\d+\.\d+$/)
     for (const port of ports ?? []) expect(port).toMatch(/^127\.0\.0\.1:/)
@@ -135,7 +135,7 @@ beforeAll(() => {
 })
 afterAll(() => rmSync(jobsDir, {recursive: true}))
 
-test('what the pods run are commands', async () => {
+test('the pods run existing commands', async () => {
   const quiet = {write: () => true}
   const program = await createProgram(
     createCli({env: {}, stdout: quiet, stderr: quiet, onStop: () => undefined}),
@@ -146,7 +146,7 @@ test('what the pods run are commands', async () => {
   expect(commands).toEqual(expect.arrayContaining(runs.map(([name]) => name)))
 })
 
-test('the cron job runs when the job it runs is due, as late and as long', async () => {
+test('the cron job runs when its job is due, with the same grace and time limit', async () => {
   const config = parseConfig({LOANTAPE_JOBS_DIR: jobsDir}, {readFile: () => ''})
   const job = await requireJob(config, 'nightly')
   expect(cron).toMatchObject({
@@ -170,7 +170,7 @@ test('the settings of each pod are complete', () => {
   }
 })
 
-test('one pod at a time has the data, and either has the same rights', () => {
+test('one pod at a time has the data, and both have the same rights', () => {
   expect(find('PersistentVolumeClaim').spec!.accessModes).toEqual(['ReadWriteOncePod'])
   expect([server.replicas, cron.suspend]).toEqual([1, true])
   const [one, other] = pods.map((pod) => {
@@ -187,7 +187,7 @@ test('one pod at a time has the data, and either has the same rights', () => {
   expect(one?.image).toMatch(new RegExp(`:${VERSION.replaceAll('.', '\\.')}@sha256:[0-9a-f]{64}$`))
 })
 
-test('nobody but the controller of the Ingress, which speaks TLS, and Prometheus reaches the server', () => {
+test('only the Ingress controller, which speaks TLS, and Prometheus reach the server', () => {
   const {tls, rules} = find('Ingress').spec!
   expect([...tls!].flatMap(({hosts}) => textsOf(hosts!))).toEqual([...rules!].map(({host}) => host))
   const service = find('Service')
@@ -195,7 +195,7 @@ test('nobody but the controller of the Ingress, which speaks TLS, and Prometheus
   for (const {http} of rules!) for (const path of http!.paths!) expect(path.backend!.service).toEqual(backend)
   const {podSelector, policyTypes, ingress, egress} = find('NetworkPolicy').spec!
   expect(policyTypes).toEqual(['Ingress', 'Egress'])
-  // The policy is of every pod, the Service of the server's alone.
+  // The policy covers every pod, the Service only the server's.
   const labels = templates.map(({metadata}) => metadata!.labels!)
   expect(labels).toMatchObject([podSelector!.matchLabels, podSelector!.matchLabels])
   expect(labels.map((each) => isOf(service.spec!.selector!, each))).toEqual([true, false])

@@ -14,7 +14,7 @@ import {createLab, type Lab} from '../support/lab.ts'
 
 const page = readFileSync(join(import.meta.dirname, '../../docs/analyst-guide.md'), 'utf8')
 
-/** The SQL blocks below a heading, each with the heading it stands under. */
+/** The SQL blocks under a heading, each with its own heading. */
 function listBlocks(heading: string): {title: string; sql: string}[] {
   const section = page.split(/^## /m).find((text) => text.startsWith(heading)) ?? ''
   return section.split(/^### /m).flatMap((part) =>
@@ -55,7 +55,7 @@ test.each(questions)('question $title has an answer', async ({sql}) => {
   expect(rows.length).toBeGreaterThan(0)
 })
 
-test('re-traded is what changed while approved, until it was funded', async () => {
+test('re-traded means changed while approved, until funded', async () => {
   const sql = questions.find(({title}) => title.includes('re-traded'))?.sql ?? ''
   const change = (deal_id: string, status: string, next: string) => [
     aVersion({deal_id, status}),
@@ -73,7 +73,7 @@ test('re-traded is what changed while approved, until it was funded', async () =
   ])
 })
 
-test('the paths the guide names are those of a release', async () => {
+test('the paths the guide names exist in a release', async () => {
   const named = [...page.matchAll(/data\/(current\/[\w.]+)/g)].map(([, path = '']) => path)
   expect(named.length).toBeGreaterThan(2)
   await using db = await openDatabase()

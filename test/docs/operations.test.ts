@@ -29,18 +29,18 @@ beforeAll(async () => {
 
 afterAll(() => lab[Symbol.asyncDispose]())
 
-/** Every command line the page names, but those that do not end and those that are no whole one. */
+/** Every command line the page names, except endless and incomplete ones. */
 const commands = new Set(
   [...page.matchAll(/`npx loantape ([^`]+)`/g)]
     .map(([, words = '']) => words)
     .filter((words) => !['serve', 'run', 'restore'].includes(words)),
 )
 
-test.each([...commands])('npx loantape %s runs as it is written', async (words) => {
+test.each([...commands])('npx loantape %s runs as written', async (words) => {
   expect(await lab.run(words.split(' '))).toMatchObject({code: 0})
 })
 
-test('what the page says to save brings everything back as it says', async () => {
+test('a backup made as the page says restores everything as it says', async () => {
   const [save, bringBack] = blocksOf(sectionOf('Backup and restore'), 'sh')
   const root = join(lab.folder.root, '..')
   const bin = join(root, 'bin')
@@ -69,7 +69,7 @@ test('what the page says to save brings everything back as it says', async () =>
   expect([walk.records, changes.unchanged]).toEqual([20, 20])
 })
 
-test('the job on the page is the shipped one, its defaults written out', async () => {
+test('the job on the page is the shipped one with its defaults spelled out', async () => {
   const jobsDir = join(lab.folder.root, '../jobs')
   mkdirSync(jobsDir)
   writeFileSync(join(jobsDir, 'nightly.ts'), blocksOf(page, 'ts')[0] ?? '')
@@ -92,7 +92,7 @@ test('each exit code has its row', () => {
   expect(rows).toEqual([...codes].sort())
 })
 
-test('the command of the systemd unit starts a server that ends well on SIGTERM', async () => {
+test('the command of the systemd unit starts a server that exits cleanly on SIGTERM', async () => {
   const [unit = ''] = blocksOf(page, 'ini')
   const readSetting = (name: string) => new RegExp(`^${name}=(.+)$`, 'm').exec(unit)?.[1] ?? ''
   const place = (text: string) =>

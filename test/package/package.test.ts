@@ -20,7 +20,7 @@ const PROGRAM = 'node_modules/.bin/loantape'
 describe('the package', () => {
   let project: string
 
-  // As npm installs it, but for the dependencies, which are those of this checkout.
+  // As npm installs it, except that the dependencies are those of this checkout.
   beforeAll(() => {
     project = mkdtempSync(join(tmpdir(), 'loantape-package-'))
     const printed = execFileSync('npm', ['pack', '--json', '--pack-destination', project], {
@@ -45,7 +45,7 @@ describe('the package', () => {
   const run = (command: string[], env: Record<string, string> = {}) =>
     startProcess(command, env, project).ended
 
-  test('leaves nothing behind in the checkout, takes no sources along, and has the settings to copy', () => {
+  test('leaves nothing behind in the checkout, ships no sources, and has the settings to copy', () => {
     const home = join(project, 'node_modules/loantape')
     expect(readFileSync(join(home, '.env.example'), 'utf8')).toContain('LOANTAPE_BASE_URL=')
     expect(readFileSync(join(home, 'README.md'), 'utf8')).toContain('The package needs Node 24 or later')
@@ -54,7 +54,7 @@ describe('the package', () => {
     expect(existsSync(join(project, 'node_modules/loantape/test'))).toBe(false)
   })
 
-  test('npx loantape --version says which it is', async () => {
+  test('npx loantape --version prints the version', async () => {
     const {code, stdout} = await run(['npx', 'loantape', '--version'])
     expect([code, stdout.trim()]).toEqual([0, VERSION])
   })
@@ -82,7 +82,7 @@ describe('the package', () => {
       expect((await fetch(`${url}${path}`)).status, path).toBe(200)
   })
 
-  test('says under an older Node which it needs and which it got', async () => {
+  test('an older Node is told which version is needed and which it is', async () => {
     const preload = join(project, 'old.cjs')
     writeFileSync(preload, "Object.defineProperty(process.versions, 'node', {value: '20.20.2'})")
     const bin = join(project, 'node_modules/loantape/bin/loantape.js')
@@ -94,11 +94,11 @@ describe('the package', () => {
     expect(JSON.parse(ended.stdout)).toMatchObject({error: {code: 'NODE_VERSION', exit_code: 2}})
     const text = readFileSync(bin, 'utf8')
     expect(engines.node).toBe(`>=${/LEAST = (\d+)/.exec(text)?.[1]}.0.0`)
-    // Neither a static import nor a top-level await: Node 14 could not read them, and would say only that.
+    // Neither a static import nor a top-level await: Node 14 could not parse them, and would say only that.
     expect(text).not.toMatch(/^(import|export) |^\S.*await |\?\.|\?\?/m)
   })
 
-  test('lends its client to a program of the project', async () => {
+  test('offers its client to a program of the project', async () => {
     await using service = await startTestService()
     insertDeals(service, 3)
     writeFileSync(

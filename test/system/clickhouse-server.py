@@ -100,7 +100,7 @@ server = ThreadingHTTPServer(('127.0.0.1', 0), Handler)
 server.daemon_threads = True
 print(server.server_port, flush=True)
 threading.Thread(target=server.serve_forever, daemon=True).start()
-# Ends with whoever started it.
+# Ends with its parent.
 sys.stdin.read()
 # At once: the engine may take minutes to end by itself.
 os._exit(0)
