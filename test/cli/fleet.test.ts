@@ -380,7 +380,7 @@ test('fleet run runs a job now for each source and exits with the worst code', a
   expect(unknown.message).toContain(`'good'`)
 })
 
-test('fleet commands refuse a folder that is no fleet, and --data', async () => {
+test('fleet commands refuse --data and a folder that is not a fleet', async () => {
   expect(readFailure(await runHere(['fleet', 'status', '--json']))).toMatchObject({
     code: 'FLEET_NONE',
     exitCode: 2,

@@ -130,7 +130,7 @@ describe('pushing deals', () => {
     expect(service.store.count()).toBe(2)
   })
 
-  test('the command reports the outcome, also in its exit code', async () => {
+  test('the command reports the outcome, in its exit code, too', async () => {
     const file = join(folder, 'deals.csv')
     writeFileSync(file, `\uFEFF${CSV}crm-3,1 Main St,x,,\n`)
     const env = {LOANTAPE_BASE_URL: service.url, LOANTAPE_API_KEY: API_KEY}

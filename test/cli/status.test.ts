@@ -79,7 +79,7 @@ test('a source that changes its contract still syncs, and status says what chang
   ])
 })
 
-test("a third of the deals in no class is unhealthy, says what to do, and is healthy once one's own seed classes them", async () => {
+test("a third of the deals in no class is unhealthy and says what to do, until one's own seed classes them", async () => {
   await lab[Symbol.asyncDispose]()
   lab = await createLab({tables: '+core.deal +mart.portfolio_summary'})
   lab.service.store.insert(someDeals(30))

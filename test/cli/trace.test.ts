@@ -95,7 +95,7 @@ test('if a deal’s own page leaves out a field, its list row is shown, too', as
   )
 })
 
-test('what no tape tells of any more is said so, and what nobody knows is refused', async () => {
+test('a version whose tape is gone says so, and an unknown deal or field is refused', async () => {
   await lab.walk(day(2))
   lab.ageTapes(401)
   await lab.walk(day(3))
@@ -112,7 +112,7 @@ test('what no tape tells of any more is said so, and what nobody knows is refuse
   })
 })
 
-test('behind every figure of the portfolio stand the deals it is made of', async () => {
+test('every figure of the portfolio traces to its deals', async () => {
   const {store} = lab.service
   const statuses = ['draft', 'approved', 'funded', 'funded', 'paid_off', 'withdrawn', 'strange']
   someDeals(30).forEach((_, index) => {

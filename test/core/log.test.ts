@@ -39,7 +39,7 @@ test.each([
   'a@b.example',
   'Is x=1? Then y=2.',
   'GET /deals?cursor',
-])('%s is no secret', (text) => {
+])('%s is not a secret', (text) => {
   expect(scrubSecrets(text)).toBe(text)
 })
 

@@ -82,7 +82,7 @@ describe('the package', () => {
       expect((await fetch(`${url}${path}`)).status, path).toBe(200)
   })
 
-  test('an older Node is told which version is needed and which it is', async () => {
+  test('an older Node is refused with the version needed and the one found', async () => {
     const preload = join(project, 'old.cjs')
     writeFileSync(preload, "Object.defineProperty(process.versions, 'node', {value: '20.20.2'})")
     const bin = join(project, 'node_modules/loantape/bin/loantape.js')

@@ -40,7 +40,7 @@ test.each([null, '', '  ', 7, {address: 'pat@example.com'}, ['pat@example.com']]
   },
 )
 
-test('a record that is none, or repeats a field, is quarantined without its content', () => {
+test('a non-record, or one that repeats a field, is quarantined without its content', () => {
   const twice = parseJson('{"id": "bor_1", "email": "pat@example.com", "email": "sam@example.com"}')
   const records = ['pat@example.com', ['pat'], twice].map(seal)
   expect(records).toEqual([null, null, null])

@@ -15,7 +15,7 @@ test('a state database written by a later version is refused and left as it is',
   expect(readVersion()).toEqual({user_version: 1000})
 })
 
-test('a state file that is no database is named and left alone, with its purpose explained', async () => {
+test('a state file that is not a database is named and left alone, and its purpose explained', async () => {
   using data = createFolder()
   writeFileSync(data.folder.stateDb, 'not a database, but long enough to be taken for the header of one')
   const failure = await failureOf((async () => openStateDb(data.folder.stateDb))())
