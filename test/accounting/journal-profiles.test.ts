@@ -49,7 +49,7 @@ describe.each(profiles)('%s', (name, profile) => {
     expectGolden(`journal/${name}-reversal.csv`, correction?.text ?? '')
   })
 
-  test('what it writes can be proved', () => {
+  test('its files can be proved', () => {
     for (const lines of [issueFirst(journal), corrected]) proveJournalFiles(profile, write(profile, lines))
   })
 
@@ -168,7 +168,7 @@ test('docs/accounting.md says how many lines a file of each profile holds', () =
   }
 })
 
-test('text is made to fit: one plain line, cut with a mark', () => {
+test('text is fitted: one plain line, cut with a mark', () => {
   expect(fitText(' Café\n“Łódź” — 5\u200b% 漢 ', 80)).toBe('Cafe "Lodz" - 5% ?')
   expect(fitText('x'.repeat(81), 80)).toBe(`${'x'.repeat(77)}...`)
 })

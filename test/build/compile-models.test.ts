@@ -372,19 +372,19 @@ test.each([
     /current_localtimestamp\(\) can give .*deal\.sql:4\./,
   ],
   [
-    'the time since then',
+    'the age of an instant',
     'select age(observed_at)::varchar as deal_id from raw.deal_version',
     /age\(\) can give .*deal\.sql:4\./,
   ],
   ['a setting', "select current_setting('threads')::varchar as deal_id", /current_setting\(\) can give/],
   ['the time through a macro', 'select ago(interval 1 day)::varchar as deal_id', /now|get_current_timestamp/],
   [
-    'chance',
+    'randomness',
     'select deal_id\nfrom raw.deal_version\nwhere random() < 0.5',
     /random\(\) can give .*deal\.sql:6\./,
   ],
   [
-    'chance below a join',
+    'randomness below a join',
     'select a.deal_id from raw.deal_version as a join raw.walk as b on uuid()::varchar = b.walk_id',
     /uuid/,
   ],

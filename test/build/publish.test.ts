@@ -107,7 +107,7 @@ test('the manifest reads back as written, and names every table with its rows, b
 test.each([
   ['is of another version', '{"schema_version": 2}', 'schema_version'],
   ['is torn', '{"schema_version": 1, "gen', 'expected object'],
-])('a manifest that %s is named with what is wrong', async (_, text, words) => {
+])('a manifest that %s is named with its fault', async (_, text, words) => {
   mkdirSync(join(folder.releases, 'odd'), {recursive: true})
   writeFileSync(join(folder.releases, 'odd', 'manifest.json'), text)
   const refusal = await failureOf((async () => requireRelease(folder, 'odd'))())

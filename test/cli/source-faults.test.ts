@@ -160,7 +160,7 @@ test.concurrent.each<[what: string, accept: string, fault: Fault, words: RegExp]
     /60 of 60 known deals change their property_address.*60.* property_value.*60.* loan_program, more than 20 %/,
   ],
   [
-    'every deal comes nine times, under other ids',
+    'every deal appears nine times, under other ids',
     'growth',
     spoilDeals((deal) => Array.from({length: 9}, (_, n) => ({...deal, ...(n > 0 && {id: randomUUID()})}))),
     /540 deals where there were 60, more than 100 % more; an amount of 189000000\.00 where there were 21000000\.00/,

@@ -19,7 +19,7 @@ beforeAll(async () => {
 afterAll(async () => {
   const [after, requests] = [await readStanding(lab.folder), lab.service.requests.count]
   await lab[Symbol.asyncDispose]()
-  expect(after, 'what was stored before').toEqual(before)
+  expect(after, 'the stored data is unchanged').toEqual(before)
   expect(requests, 'nothing was started').toBe(0)
 })
 

@@ -52,7 +52,7 @@ test.each([
     "select arrayJoin(arrayMap(step -> addDays(`a`, step), range(toUInt64(greatest(0, dateDiff('day', assumeNotNull(`a`), assumeNotNull(`b`)) + 1))))) as `day`",
   ],
   [
-    'lists side by side',
+    'parallel lists',
     'select unnest([1, 2]) as a, unnest([3, 4]) as b',
     'select tupleElement(arrayJoin(arrayZip([1, 2], [3, 4])), 1) as `a`, tupleElement(arrayJoin(arrayZip([1, 2], [3, 4])), 2) as `b`',
   ],

@@ -99,7 +99,7 @@ async function readHeads(data: TestFolder): Promise<Map<string, Head>> {
     `select deal_id, kind, concat_ws(' | ', loan_amount, status, property_address) as state
      from warehouse.raw.deal_head`,
   )
-  assert.equal(new Set(heads.map(({deal_id}) => deal_id)).size, heads.length, 'a deal stands there twice')
+  assert.equal(new Set(heads.map(({deal_id}) => deal_id)).size, heads.length, 'a deal is there twice')
   return new Map(heads.map((head) => [head.deal_id, head]))
 }
 
@@ -124,14 +124,14 @@ function judgeWalk(
       if (wasThroughout || isNews) assert(states.has(head.state), `${id} was never ${head.state}`)
     }
     if (!wasThroughout) continue
-    assert.notEqual(head?.kind, 'vanished', `${id} was there and has vanished`)
+    assert.notEqual(head?.kind, 'vanished', `${id} existed and vanished`)
     if (head?.kind === 'seen') continue
     const mayBeHidden = mode.paging === 'offset' && !isQuiet && !(mode.hasDetail && head)
     assert(mayBeHidden, `${id} was there throughout and is ${head?.kind ?? 'unknown'}`)
     hidden += 1
   }
   for (const [id, {kind}] of heads)
-    if (!witnesses.has(id)) assert.notEqual(kind, 'seen', `${id} was gone before the walk and is seen`)
+    if (!witnesses.has(id)) assert.notEqual(kind, 'seen', `${id} was gone before the walk but is seen`)
   return {hidden}
 }
 

@@ -105,7 +105,7 @@ async function trySync(lab: Lab, folder: DataFolder): Promise<{code: string; exi
     const {code, exitCode} = explainError(error)
     return {code, exitCode}
   }
-  throw new Error('the run went on behind the step at which it was to end')
+  throw new Error('the run continued past its stop step')
 }
 
 /** The latest states in a warehouse that must be sound; `listed` omits what only a deal's own page shows. */

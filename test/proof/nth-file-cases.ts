@@ -64,7 +64,7 @@ async function listCases(lab: Lab, files: FailingFiles): Promise<Case[]> {
 }
 
 function judgeFailure(failure: LoantapeError | undefined, one: Case): void {
-  assert(failure, 'the run went on as if nothing had failed')
+  assert(failure, 'the run continued as if nothing had failed')
   const isRefused = failure.code.endsWith('_NOT_WRITABLE')
   assert.equal(failure.exitCode, isRefused ? 2 : 1, failure.message)
   if (isRefused) assert.match(failure.message, new RegExp(`cannot be written \\(${one.code}\\)`))

@@ -20,7 +20,7 @@ const INVARIANTS: Record<string, string> = {
       or present_amount is distinct from
         amount_total + kept_quarantined_amount + kept_missing_amount + adjusted_amount
     )`,
-  'the last applied walk tells what is present': `
+  'the last applied walk gives the present deals': `
     with present as (
       select count(*) as deals, coalesce(sum(loan_amount), 0) as amount
       from warehouse.raw.deal_head where kind in ('seen', 'missing')
@@ -34,7 +34,7 @@ const INVARIANTS: Record<string, string> = {
     select count(*) as versions, count(distinct seq) as numbers, max(seq) as last
     from warehouse.raw.deal_version
     having count(*) <> count(distinct seq) or count(*) <> coalesce(max(seq), 0)`,
-  'a deal has one latest state, and a version of it': `
+  'a deal has one latest state and a version': `
     select deal_id from warehouse.raw.deal_head group by deal_id having count(*) > 1
     union all
     (select deal_id from warehouse.raw.deal_head except select deal_id from warehouse.raw.deal_version)

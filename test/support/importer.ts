@@ -98,7 +98,7 @@ function dateOf(text: string): string {
 
 function centsOf(text: string): bigint {
   if (text === '') return 0n
-  if (!/^-?\d+\.\d\d$/.test(text)) throw new Error(`batch: '${text}' is no amount`)
+  if (!/^-?\d+\.\d\d$/.test(text)) throw new Error(`batch: '${text}' is not an amount`)
   return BigInt(text.replace('.', ''))
 }
 

@@ -293,7 +293,7 @@ export async function failureOf(
     await work
   } catch (error) {
     if (error instanceof Error) return error
-    throw new Error('something that is no error was thrown', {cause: error})
+    throw new Error('something other than an error was thrown', {cause: error})
   }
   throw new Error('nothing was thrown')
 }

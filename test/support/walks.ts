@@ -18,7 +18,7 @@ export const stream: Stream = dealStream
 /** ISO 8601 as microseconds since the epoch. */
 export function micros(instant: string): bigint {
   const parsed = parseInstant(instant)
-  if (parsed === null) throw new Error(`no instant: ${instant}`)
+  if (parsed === null) throw new Error(`not an instant: ${instant}`)
   return parsed
 }
 
@@ -80,7 +80,7 @@ export async function beginWalk(db: Database, spec: Omit<WalkSpec, 'pages'>): Pr
       accepted: null,
     },
   )
-  if (unit?.kind !== 'walk') throw new Error('no walk')
+  if (unit?.kind !== 'walk') throw new Error('not a walk')
   return unit
 }
 

@@ -53,7 +53,7 @@ test.each([
   ['a first walk', aPlan({known: 0, counts: {created: 500, unchanged: 0}, moved: {after: size(500)}})],
   ['an empty first walk', aPlan({known: 0, counts: {unchanged: 0}})],
   [
-    'an empty walk where three deals were known',
+    'an empty walk with three deals known',
     aPlan({known: 3, newlyAbsent: 3, counts: {missing: 3, unchanged: 0}}),
   ],
 ])('%s is let through', async (_, plan) => {

@@ -114,7 +114,7 @@ const loadOf = (url: string): Record<string, string> => ({
 })
 
 describe.each(Object.keys(STRANGERS) as (keyof typeof STRANGERS)[])('a %s page', (site) => {
-  test.each(Object.keys(loadOf('')))('asks nothing by %s', async (kind) => {
+  test.each(Object.keys(loadOf('')))('sends no query by %s', async (kind) => {
     for (const [as, path] of [
       ['open', '/data/query.csv'],
       ['guarded', '/sql'],

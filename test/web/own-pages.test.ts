@@ -94,7 +94,7 @@ test('a column beside another becomes its link, bar or color, and a total is in 
   ])
   expect(table).toContain('<a href="/deals?state=FL&amp;part=open">FL</a>')
   expect(table).toContain('<b class="warned"><a href="/deals?state=FL&amp;part=open">1</a></b>')
-  expect(table, 'nothing leads nowhere').not.toContain('status=closing')
+  expect(table, 'no link leads nowhere').not.toContain('status=closing')
   expect(table.match(/<svg/g), 'a total has no bar').toHaveLength(2)
   expect(table).toMatch(/<tfoot><tr><td><a href="\/deals\?part=open">All<\/a><\/td>.*\$1,400,000\.01/s)
   expect(await expectNumbersToLead(side.url, '/pages/more')).toBeGreaterThan(3)

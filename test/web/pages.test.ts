@@ -124,7 +124,7 @@ describe.each(['dictionary', 'report', 'fleet'])('the %s', (name) => {
   test.each([
     [1280, 'light'],
     [400, 'dark'],
-  ] as const)('fits %s pixels in %s, loads nothing and complains of nothing', async (width, colorScheme) => {
+  ] as const)('fits %s pixels in %s, loads nothing and reports no error', async (width, colorScheme) => {
     const {page, complaints} = await open(name, {width, colorScheme})
     expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(width)
     expect(await page.evaluate(CELLS_OVER_THE_NEXT)).toEqual([])

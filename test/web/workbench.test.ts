@@ -138,7 +138,7 @@ const PAGES = [
 /** Pages on which a phone shows each deal next to its first amount while scrolling. */
 const SCROLLED = ['/', '/deals', '/behind/closing?month=2026-03']
 
-test.each(PAGES)('%s fits a desk, can be read aloud and complains of nothing', async (path) => {
+test.each(PAGES)('%s fits a desk, can be read aloud and reports no error', async (path) => {
   const {page, complaints} = await open(path)
   expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(1280)
   expect(await page.title()).not.toBe('stolen')

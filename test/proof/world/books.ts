@@ -63,7 +63,7 @@ export function openStateDb(): StateDb {
           const key = `${profile}/${name}`
           const known = batches.get(key)
           if (known && known.text !== text)
-            throw new Finding(`batch ${key}: has other bytes than when handed out`)
+            throw new Finding(`batch ${key}: its bytes changed since it was issued`)
           if (known) continue
           const lines = files.flatMap((file) =>
             readBatchFile(profile, readFileSync(join(dir, name, file), 'utf8')),
@@ -107,7 +107,7 @@ export function openStateDb(): StateDb {
         const [have, want] = [booked.get(deal) ?? 0n, wanted.get(deal) ?? 0n]
         if (have === want) continue
         throw new Finding(
-          `balance: ${profile} handed out ${dollars(have)} for ${deal}, of which ${dollars(want)} was funded`,
+          `balance: ${profile} issued ${dollars(have)} for ${deal}, of which ${dollars(want)} was funded`,
         )
       }
     },

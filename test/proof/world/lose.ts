@@ -96,9 +96,8 @@ async function perform(losing: Losing, run: () => Promise<Ended>): Promise<void>
     if (code === 0 || isOfBooks(error)) return
     if (!REFUSALS.includes(error) || !STORE_WORDS.test(stderr))
       throw new Finding(`lose: ${name}: expected success or a refusal that names a store, seen ${stderr}`)
-    if (isComputed(losing))
-      throw new Finding(`lose: ${name}: expected to come back by itself, seen ${stderr}`)
-    if (tries === 5) throw new Finding(`lose: ${name}: nothing helps against ${stderr}`)
+    if (isComputed(losing)) throw new Finding(`lose: ${name}: expected to recover by itself, seen ${stderr}`)
+    if (tries === 5) throw new Finding(`lose: ${name}: no remedy helps: ${stderr}`)
     stage.listener.note(`refused ${error}`)
     const isFollowed = event.remedy === 'go on' && tries < 4 && (await follow(losing, error))
     if (!isFollowed) bringBack(losing)

@@ -41,7 +41,7 @@ async function exportMonth(stage: Stage, profile: string, month: string, at: str
   const lacks = books.lacks(truth.walks)
   let {code, error, stderr} = await command(stage, args, at)
   if (code === 0 && lacks.certainly)
-    throw new Finding('export: handed out from a history that lacks what was handed out before')
+    throw new Finding('export: issued from a history that lacks what was issued before')
   if (error === 'JOURNAL_HISTORY' && lacks.perhaps) {
     const trueUp = await command(stage, ['period', 'true-up', '--issue'], at)
     if (trueUp.error === 'JOURNAL_FILE' && hasHuge(truth)) return false

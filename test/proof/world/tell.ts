@@ -5,7 +5,7 @@ import type {Event, Fault, Story, Sync} from './story.ts'
 export function tellStory(story: Story): string[] {
   const paid = story.booksEnded ? 'with' : 'without'
   return [
-    `# settings: LOANTAPE_PAGE_SIZE=${story.pageSize}; accounting.json ${paid} an account for what ended`,
+    `# settings: LOANTAPE_PAGE_SIZE=${story.pageSize}; accounting.json ${paid} an account for endings`,
     ...story.events.flatMap(tellEvent),
   ]
 }
@@ -13,7 +13,7 @@ export function tellStory(story: Story): string[] {
 function tellEvent(event: Event): string[] {
   switch (event.do) {
     case 'put':
-      return [`# source: ${event.id} is there: ${JSON.stringify(event.deal)}`]
+      return [`# source: ${event.id} exists: ${JSON.stringify(event.deal)}`]
     case 'set':
       return [`# source: ${event.id} changes: ${JSON.stringify(event.fields)}`]
     case 'remove':
@@ -44,7 +44,7 @@ function tellEvent(event: Event): string[] {
       return LOSSES[event.from].map((words) => words.replace('rebuild', `${at(event)} loantape rebuild`))
     case 'lose':
       return [
-        `# lost: ${nameOf(event.loss)}; where that is refused: ${event.remedy}`,
+        `# lost: ${nameOf(event.loss)}; if refused: ${event.remedy}`,
         `${at(event)} loantape ${event.first}`,
         `${at(event)} loantape build; loantape export ${event.profile} --period …`,
       ]
@@ -61,7 +61,7 @@ const LOSSES = {
   tapes: ['echo damaged > data/warehouse.duckdb', 'rebuild --apply'],
   backup: [
     'mv data aside; mkdir data; cp backup/warehouse.duckdb* data/',
-    'cp -R backup/exports backup/state.sqlite data/   # those of aside/ where batches were handed out since',
+    'cp -R backup/exports backup/state.sqlite data/   # those of aside/ if batches were issued since',
     "tape go-on --why 'a proof'",
   ],
 }
@@ -98,15 +98,15 @@ function tellFault(fault: Fault): string {
     case 'endless':
       return `from page ${fault.page} on fresh cursors lead to the same page`
     case 'bytes':
-      return `the bytes of page ${fault.page} are no UTF-8`
+      return `the bytes of page ${fault.page} are not UTF-8`
     case 'spelling':
-      return `statuses are written in another way: ${fault.how}`
+      return `statuses are spelled differently: ${fault.how}`
     case 'mass':
       return `every deal is '${fault.status}'`
     case 'replaced':
       return 'every deal has another address, value and program'
     case 'no pages':
-      return 'no deal has a page of its own (404)'
+      return 'no deal has its own page (404)'
     case 'unreadable':
     case 'no page':
     case 'page fails':

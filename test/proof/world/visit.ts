@@ -65,7 +65,7 @@ export async function visitSource(
       `run: expected ${words}, seen ${ended.error || 'success'}. ${ended.stderr} ${show(progress.plan)}`,
     )
   }
-  if (ended.code === 0 && truth.walks.length === walks) throw new Finding('run: a success without a walk')
+  if (ended.code === 0 && truth.walks.length === walks) throw new Finding('run: succeeded without a walk')
   return ended.error
 }
 
