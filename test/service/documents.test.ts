@@ -86,7 +86,7 @@ describe('documents', () => {
   })
 
   test.each([
-    ['%PDF-1.7 named differently', 'photo.png', 'application/pdf'],
+    ['%PDF-1.7 named otherwise', 'photo.png', 'application/pdf'],
     ['address,amount\n1 Main St,5\n', 'rent-roll.csv', 'text/plain; charset=utf-8'],
     ['<html><script>alert(1)</script></html>', 'page.html', 'text/plain; charset=utf-8'],
   ])('the type of %j is read from its bytes', async (content, fileName, mediaType) => {
