@@ -3,7 +3,7 @@ import {proveKill} from './kill.ts'
 import {PORTFOLIO_TABLES} from './quick-world.ts'
 
 const seed = process.env.PROOF_SEED ?? '2026'
-/** One of each phase; the long proofs kill at all of them. */
+/** One of each phase; longer proofs kill at all of them. */
 const POINTS = ['pages stored', 'changes applied', 'release published']
 
 test(`a run killed at any moment and run again ends as if it had never been killed (seed ${seed})`, async () => {

@@ -237,7 +237,7 @@ test('a request whose headers or body arrive drop by drop is dropped', async () 
   await until(() => slow.every(({closed}) => closed))
 })
 
-test("behind a trusted proxy each caller has its own places, and the proxy's host name is not trusted", async () => {
+test('behind a trusted proxy each caller has its own places, and a forwarded host name is not trusted', async () => {
   await using behind = await serveLab(lab, {webProxy: '127.0.0.0/8'})
   const watch = (caller: string) =>
     behind.get('/runs/live', {'x-forwarded-for': caller}).then(({status}) => status)
