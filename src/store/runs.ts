@@ -82,20 +82,20 @@ export async function withRun<T extends {outcome: string}>(
   }
 }
 
-/** The latest runs, newest first. */
+/** The latest runs, newest first, in the order they began: a clock that was set back changes nothing. */
 export function listRuns(stateDb: StateDb, limit: number): Run[] {
-  return stateDb.all(runRow, 'select * from run order by started_at desc, run_id desc limit ?', [limit])
+  return stateDb.all(runRow, 'select * from run order by rowid desc limit ?', [limit])
 }
 
 /** The latest run of `command`, ended or not. */
 export function findLastRun(stateDb: StateDb, command: string): Run | undefined {
-  const sql = 'select * from run where command = ? order by started_at desc, run_id desc limit 1'
+  const sql = 'select * from run where command = ? order by rowid desc limit 1'
   return stateDb.first(runRow, sql, [command])
 }
 
 /** The latest run of `command` that succeeded. */
 export function findLastSuccess(stateDb: StateDb, command: string): Run | undefined {
-  const sql = 'select * from run where command = ? and exit_code = 0 order by ended_at desc limit 1'
+  const sql = 'select * from run where command = ? and exit_code = 0 order by rowid desc limit 1'
   return stateDb.first(runRow, sql, [command])
 }
 
@@ -108,20 +108,20 @@ export function findFailedRun(
     runRow,
     `select * from run
      where started_at between ? and ? and exit_code is not 0 and (exit_code is null or error_code is ? or error_code = 'INTERRUPTED')
-     order by started_at desc, run_id desc limit 1`,
+     order by rowid desc limit 1`,
     [attempt.started_at, attempt.ended_at, attempt.error_code],
   )
 }
 
 /** The latest finished run of the same command after another, except those that were locked out or stopped. */
-export function findOutcomeSince(stateDb: StateDb, {command, started_at, run_id}: Run): Run | undefined {
+export function findOutcomeSince(stateDb: StateDb, {command, run_id}: Run): Run | undefined {
   return stateDb.first(
     runRow,
     `select * from run
-     where command = ? and (started_at, run_id) > (?, ?) and exit_code is not null and exit_code <> 4
+     where command = ? and rowid > (select rowid from run where run_id = ?) and exit_code is not null and exit_code <> 4
        and error_code is not 'INTERRUPTED'
-     order by started_at desc, run_id desc limit 1`,
-    [command, started_at, run_id],
+     order by rowid desc limit 1`,
+    [command, run_id],
   )
 }
 

@@ -1,7 +1,7 @@
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {ContractError} from '../../src/core/errors.ts'
 import {acquireLock, findLockHolder} from '../../src/store/lock.ts'
-import {findLastSuccess, listRuns, withRun} from '../../src/store/runs.ts'
+import {findLastRun, findLastSuccess, listRuns, withRun} from '../../src/store/runs.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
@@ -45,6 +45,16 @@ test('a run is recorded with its outcome', async () => {
       summary: '{"outcome":"released","release_id":"x"}',
     },
   ])
+})
+
+test('the last run is the one that began last, even if the clock was set back', async () => {
+  const run = (seconds: number, outcome: string) =>
+    withRun(data.folder.stateDb, 'sync', later(seconds), async () => ({outcome}))
+  await run(0, 'first')
+  await run(-3600, 'second')
+  expect(listRuns(stateDb, 10).map(({outcome}) => outcome)).toEqual(['second', 'first'])
+  expect(findLastRun(stateDb, 'sync')?.outcome).toBe('second')
+  expect(findLastSuccess(stateDb, 'sync')?.outcome).toBe('second')
 })
 
 const failRun = (error: unknown, at = world) =>
