@@ -1,18 +1,20 @@
+import {existsSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {startProcess} from '../support/lab.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 
-/** Tests that read the machine's clock: schedules, ages, locks, due slots, business days. */
+/** Tests that read the machine's clock: schedules, ages, locks, due slots, alarms, business days. The scheduler's own hold theirs. */
 const FILES = [
-  ...['kernel', 'state', 'alarm'].map((folder) => `test/${folder}/`),
-  // The scheduler's own tests hold their clock.
-  ...['schedule/digest', 'schedule/job', 'schedule/run-job'].map((name) => `test/${name}.test.ts`),
-  ...['cli/serve', 'cli/status', 'pipeline/clock', 'pipeline/webhook-watch', 'web/web'].map(
-    (name) => `test/${name}.test.ts`,
-  ),
-]
+  ...['core/process', 'store/lock', 'store/runs', 'sync/clock', 'sync/webhook-watch', 'record/prune'],
+  ...['schedule/digest', 'schedule/job', 'schedule/run-job', 'schedule/tell'],
+  ...['cli/serve', 'cli/status', 'web/alarms', 'web/operator', 'web/web'],
+].map((name) => `test/${name}.test.ts`)
+
+test('every file that is run past midnight exists', () => {
+  expect(FILES.filter((file) => !existsSync(join(ROOT, file)))).toEqual([])
+})
 
 test.each(['2026-12-31 23:59:30', '2028-02-28 23:59:30'])(
   "tests pass while the machine's clock passes midnight after %s",
