@@ -85,7 +85,8 @@ export async function buildRelease(
   if (existing === undefined || isMoved) {
     using stateDb = openStateDb(folder.stateDb)
     const pruned = pruneReleases(folder, config, listNeededReleases(stateDb))
-    world.log.info({release_id, count: pruned.length}, 'released; older releases removed')
+    if (pruned.length === 0) world.log.info({release_id}, 'released')
+    else world.log.info({release_id, count: pruned.length}, 'released; older releases removed')
   }
   if (out !== undefined) copyRelease(release.database, out)
   return {

@@ -1,10 +1,11 @@
+import {readFileSync} from 'node:fs'
 import {posix, resolve} from 'node:path'
 import {z} from 'zod'
 import {codeOf, newError} from '../core/errors.ts'
 import {describeIssues, parseWritten} from '../core/json.ts'
 import {expectOneOf} from '../core/text.ts'
 import {requireOwnPlace} from '../store/data-folder.ts'
-import {readWritten, readWrittenText} from '../store/files.ts'
+import {readWrittenText} from '../store/files.ts'
 
 /** Where batches are delivered to. */
 export type Target = FolderTarget | SftpTarget | HttpTarget
@@ -116,11 +117,11 @@ function parseTargets(path: string): Record<string, Target> {
   throw refuse(describeIssues(parsed.error, '').join('; '))
 }
 
-/** The content of a secret file. @throws ConfigError `TARGETS_INVALID` */
+/** The content of a secret file, or of a pipe, as secret managers give it. @throws ConfigError `TARGETS_INVALID` */
 export function readSecret(path: string | undefined): string | undefined {
   if (path === undefined) return undefined
   try {
-    return readWritten(path).toString().trim()
+    return readFileSync(path, 'utf8').trim()
   } catch (error) {
     throw newError('TARGETS_INVALID', `Secret file '${path}' cannot be read (${codeOf(error)}).`, {
       next: 'Correct the path in the targets file, or the permissions of the file.',

@@ -24,6 +24,8 @@ interface Behind {
   sql: string
 }
 
+const DAYS = `days_in_status || if(days_in_status = 1, ' day', ' days')`
+
 /** SQL of the positions of a class at the end of a day, or found by the first walk. */
 const funded = (when: string) => `
   select deal_id, position.status as what, loan_amount as amount
@@ -58,7 +60,7 @@ const NUMBERS: Record<string, Behind> = {
   stuck: {
     title: 'In their status for longer than usual',
     asks: [],
-    sql: `select deal_id, status || ', ' || days_in_status || ' days' as what, loan_amount as amount
+    sql: `select deal_id, status || ', ' || ${DAYS} as what, loan_amount as amount
       from mart.pipeline_aging where is_stuck`,
   },
   without_appraisal: {
@@ -68,15 +70,15 @@ const NUMBERS: Record<string, Behind> = {
       from mart.document_coverage where status = 'underwriting' and not has_appraisal`,
   },
   aging: {
-    title: '$1 for $2 days',
+    title: '$1, days in it: $2',
     asks: ['in_status', 'age_band'],
-    sql: `select deal_id, days_in_status || ' days' as what, loan_amount as amount
+    sql: `select deal_id, ${DAYS} as what, loan_amount as amount
       from mart.pipeline_aging where status = $1 and age_band = $2`,
   },
   aging_stuck: {
-    title: '$1 for $2 days, longer than usual',
+    title: '$1, days in it: $2, longer than usual',
     asks: ['in_status', 'age_band'],
-    sql: `select deal_id, days_in_status || ' days' as what, loan_amount as amount
+    sql: `select deal_id, ${DAYS} as what, loan_amount as amount
       from mart.pipeline_aging where status = $1 and age_band = $2 and is_stuck`,
   },
   term: {
@@ -206,11 +208,14 @@ export async function viewBehind({tables, filter, query}: View, name: string): P
     },
     {title: 'Amount', kind: 'number', cell: ({amount}) => dollars(amount)},
     {title: 'What', cell: ({what}) => (what === null ? '' : words(what))},
-    {title: 'Property', cell: ({property_address}) => addressLine(property_address)},
+    {
+      title: 'Property',
+      cell: ({deal_id, property_address}) => (deal_id === null ? '' : addressLine(property_address)),
+    },
   ]
   const pages = Math.max(1, Math.ceil(total.rows / PER_PAGE))
   const here = Object.fromEntries(behind.asks.map((ask, index) => [ask, asked[index]]))
-  const all = pages === 1 ? {...total, deal_id: null, what: null, property_address: ''} : undefined
+  const all = pages === 1 ? {...total, deal_id: null, what: null, property_address: null} : undefined
   return {
     title: capitalised(
       behind.title.replaceAll(/\$(\d)/g, (_, place: string) => words(asked[Number(place) - 1])),

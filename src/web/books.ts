@@ -111,7 +111,7 @@ function renderPreview({batch, accounts, files}: JournalPreview): Html {
   if (batch.outcome === 'unchanged')
     return html`<p class="passed">All of it is issued; the last batch was <code>${batch.batch_id}</code>.</p>`
   return html`<h2>Batch <code>${batch.batch_id}</code></h2>
-<p class="muted">${count(batch.rows)} lines in ${count(batch.files)} ${batch.files === 1 ? 'file' : 'files'}, for ${batch.period}.</p>
+<p class="muted">${countOf(batch.rows, 'line')} in ${countOf(batch.files, 'file')}, for ${batch.period}.</p>
 <div class="narrow">${table(COLUMNS, accounts)}</div>
 ${files.map(({name, head}) => html`<h3>${name} begins</h3><pre tabindex="0">${head}</pre>`)}`
 }

@@ -143,7 +143,7 @@ const instantOf = (text: string) => html`<span class="day">${instant(text)}</spa
 
 const REASON_COLUMNS: Column<WaitingReason>[] = [
   {title: 'Field', cell: ({path}) => html`<code>${path}</code>`},
-  {title: 'Reason', cell: (one) => linked(one.reason, addressOfReason(one))},
+  {title: 'Reason', cell: (one) => html`<div>${linked(one.reason, addressOfReason(one))}</div>`},
   {title: 'Records', kind: 'number', cell: ({records}) => count(records)},
   {title: 'Times', kind: 'number', cell: ({times}) => count(times)},
   {title: 'Since', cell: ({since}) => instantOf(since)},
@@ -159,7 +159,7 @@ const columnsOf = (deals: ReadonlySet<string>): Column<WaitingRecord>[] => [
         : html`${stream !== 'deal' && `${stream} `}${linked(html`<code>${record_id}</code>`, deals.has(record_id) ? addressOfDeal(record_id) : undefined)}`,
   },
   {title: 'Field', cell: ({path}) => html`<code>${path}</code>`},
-  {title: 'Reason', cell: ({reason}) => reason},
+  {title: 'Reason', cell: ({reason}) => html`<div>${reason}</div>`},
   {title: 'Since', cell: ({since}) => instantOf(since)},
   {title: 'Times', kind: 'number', cell: ({times}) => count(times)},
   {title: 'Last walk', cell: ({walk_id}) => html`<span class="mono small">${walk_id}</span>`},
@@ -175,7 +175,7 @@ export async function viewQuarantined(id: string, history: History): Promise<Pag
   if (!found) return undefined
   const {record, ...entry} = found
   const body = html`<p class="muted">As its source sent it. <a href="/quarantine">All that wait</a>.</p>
-<dl class="deal">${Object.entries(entry).map(([name, value]) => html`<div><dt>${words(name)}</dt><dd>${value ?? '–'}</dd></div>`)}</dl>
+<dl class="deal">${Object.entries(entry).map(([name, value]) => html`<div><dt>${words(name)}</dt><dd>${name.endsWith('_at') && value !== null ? instant(value) : (value ?? '–')}</dd></div>`)}</dl>
 ${record === null ? html`<p class="notice">${NOT_AT_HAND}</p>` : html`<pre class="received" tabindex="0">${record}</pre>`}`
   return {title: `In quarantine: ${id}`, body}
 }

@@ -111,8 +111,9 @@ export function addressOfPart(
   return both.length === 0 ? undefined : addressOf('/deals', filter, {...changes, part: [...new Set(both)]})
 }
 
-/** The page of a deal. */
-export const addressOfDeal = (dealId: string) => `/deals/${encodeURIComponent(dealId)}`
+/** The page of a deal. Browsers take `.` and `..` out of an address, also encoded: `~` before them keeps them. */
+export const addressOfDeal = (dealId: string) =>
+  `/deals/${encodeURIComponent(dealId.replace(/^(?=~|\.{1,2}$)/, '~'))}`
 
 /** Parameters that say what a number counts. They differ from dimensions, which would filter the deals first. */
 export type Ask = 'against' | 'age_band' | 'beyond' | 'from' | 'in_status' | 'month' | 'term' | 'to' | 'top'

@@ -408,6 +408,8 @@ export function createHttpServer(config: Config, world: World): FastifyInstance 
   requireSafeAddress(config)
   const server: FastifyInstance = fastify({
     bodyLimit: BODY_LIMIT,
+    // As long as the headers of a request may be.
+    routerOptions: {maxParamLength: 16_384},
     requestTimeout: REQUEST_MS,
     // How often slow requests are examined.
     http: {connectionsCheckingInterval: 1_000},

@@ -1,5 +1,5 @@
 import type {PARTS} from '../build/movement.ts'
-import {newError} from '../core/errors.ts'
+import {closeWords, messageOf, newError} from '../core/errors.ts'
 import type {Release} from '../store/release.ts'
 import {openForQuestions, readReleaseModels} from '../store/release.ts'
 import {describeFindings} from './data-quality.ts'
@@ -44,8 +44,14 @@ async function withView<T>(release: Release, work: (view: View) => Promise<T>): 
     tables: db,
     whole: db,
     async ask({sql, params, most}) {
-      await parseQuestion(db, sql)
-      return await readRows(db, sql, {params, most})
+      try {
+        await parseQuestion(db, sql)
+        return await readRows(db, sql, {params, most})
+      } catch (error) {
+        const problem = `Query refused: ${closeWords(messageOf(error))}`
+        // The report says the rest once.
+        throw newError('QUERY_FAILED', problem, {kept: undefined, next: undefined})
+      }
     },
     filter: parseFilter(query),
     mayRead: () => true,
@@ -57,7 +63,7 @@ async function withView<T>(release: Release, work: (view: View) => Promise<T>): 
  * The pages Morning, Portfolio, Pipeline and Data quality of a release as one self-contained file.
  *
  * @param sqlDir the folder of own models: its pages take the place of those of their names
- * @throws ConfigError `RELEASE_PARTIAL` of a release of some tables only
+ * @throws ConfigError `RELEASE_PARTIAL` of a release of some tables only, `QUERY_FAILED` of a page with a block that fails
  */
 export function renderReport(release: Release, sqlDir?: string): Promise<string> {
   return withView(release, async (view) => {
@@ -66,6 +72,8 @@ export function renderReport(release: Release, sqlDir?: string): Promise<string>
     const pages = [await viewMorning(view, NOTHING)]
     for (const name of ['portfolio', 'pipeline', 'data_quality']) {
       const page = await viewPage(sqlDir, name, view)
+      const [, problem] = /<pre class="failed"[^>]*>(.*?)<\/pre>/s.exec(page?.body.html ?? '') ?? []
+      if (problem !== undefined) throw newError('QUERY_FAILED', textOf(problem))
       if (page) pages.push(page)
     }
     const findings = describeFindings(view)

@@ -247,8 +247,8 @@ function renderSummary(summary: unknown): Html | false {
   return html`<h2>Steps</h2>${table(columns, steps)}`
 }
 
-/** Left out: paths of the machine, and the models of a build, which are too many. */
-const NOT_TOLD = new Set(['dir', 'models'])
+/** Left out: paths of the machine, and models and rows that checks found, which are too many. */
+const NOT_TOLD = new Set(['dir', 'models', 'results'])
 
 /** All nested values, named by their paths. */
 function listFacts(value: unknown, path: readonly string[] = []): Fact[] {

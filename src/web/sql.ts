@@ -7,7 +7,7 @@ import {readWritten, writeFileAtomically} from '../store/files.ts'
 import {readTables} from '../store/sql.ts'
 import {addFormRoutes} from './actions.ts'
 import {renderBlock, SHAPES} from './blocks.ts'
-import {count} from './figures.ts'
+import {count, countOf} from './figures.ts'
 import {addressOf, hiddenFields, parseFilter} from './filter.ts'
 import {type Html, html} from './html.ts'
 import {refuse} from './http-server.ts'
@@ -93,7 +93,7 @@ ${await renderForm(view, sql, {shape, failure})}`
   return {
     title: 'SQL',
     body: html`${form}
-<p class="downloads">${isCut ? `The first ${count(MOST)} rows.` : `${count(shown.rows.length)} ${shown.rows.length === 1 ? 'row' : 'rows'}.`} Download all: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: [sql]})}">${format.toUpperCase()}</a> `)}</p>
+<p class="downloads">${isCut ? `The first ${count(MOST)} rows.` : `${countOf(shown.rows.length, 'row')}.`} Download all: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: [sql]})}">${format.toUpperCase()}</a> `)}</p>
 ${renderSaving(view, sql)}
 ${shape === 'table' ? renderRows(shown) : renderBlock(shown, {shape, options: {}}, linkOf(filter))}`,
   }

@@ -2,7 +2,7 @@ import {z} from 'zod'
 import {groupThousands} from '../core/money.ts'
 import {quoteName} from '../store/database.ts'
 import {type ReleaseModel, readReleaseModels} from '../store/release.ts'
-import {type Column, count, linked, table} from './figures.ts'
+import {type Column, count, countOf, linked, table} from './figures.ts'
 import {addressOf, addressOfDeal} from './filter.ts'
 import {type Html, html, prose} from './html.ts'
 import type {Rows} from './question.ts'
@@ -30,7 +30,8 @@ export function viewTables(view: View): Page {
   const columns: Column<ReleaseModel>[] = [
     {
       title: 'Table',
-      cell: ({name}) => html`<a href="${addressOf(`/tables/${name}`, view.filter)}"><code>${name}</code></a>`,
+      cell: ({name}) =>
+        html`<a href="${addressOf(`/tables/${name}`, view.filter)}"><code>${breakable(name)}</code></a>`,
     },
     {title: 'What it is', cell: ({description}) => prose(description)},
     {title: 'Rows', kind: 'number', cell: ({name}) => count(rows.get(name) ?? null)},
@@ -108,7 +109,7 @@ ${model.adds_up.length > 0 && html`<li>adds up over parts of a portfolio: <b>${m
 ${readBy.length > 0 && html`<li>read by ${nameAll(readBy, models)}</li>`}
 </ul>
 <p class="downloads">Download ${FORMATS.map((format) => html`<a href="${addressOf(`/data/${name}.${format}`, filter)}">${format.toUpperCase()}</a> `)}</p>
-${checks.map(({name: check, failures}) => html`<p class="notice"><code>${check}</code>: ${count(failures)} rows are not as they should be.</p>`)}
+${checks.map(({name: check, failures}) => html`<p class="notice"><code>${check}</code>: not so for ${countOf(failures, 'row')}.</p>`)}
 <h2>Columns</h2>
 ${table(columns, model.columns)}
 <h2>First rows</h2>
@@ -143,9 +144,9 @@ function renderValue(
   return isAmount(column) ? groupThousands(String(value)) : String(value)
 }
 
-/** A name that a narrow window breaks behind its underscores, not within its words. */
+/** A name that a narrow window breaks behind its dots and underscores, not within its words. */
 const breakable = (name: string) =>
-  name.split('_').map((part, index) => (index > 0 ? html`_<wbr>${part}` : part))
+  name.split(/(?<=[._])/).map((part, index) => (index > 0 ? html`<wbr>${part}` : part))
 
 /** Rows as they are: numbers to the right, deals as links. */
 export function renderRows({columns, rows}: Rows): Html {

@@ -236,8 +236,9 @@ export function addWorkbench(
   addPage('/behind/moved', (view) => viewMoved(view, betweenOf(view.history)))
   addPage('/behind/:id', (view, request) => viewBehind(view, idOf(request)))
   addPage('/checks', viewChecks)
-  addPage('/deals/:id', (view, request) => viewDeal(view, idOf(request)))
-  addPage('/deals/:id/received', (view, request) => viewReceived(view, idOf(request), view.history))
+  const dealOf = (request: FastifyRequest) => idOf(request).replace(/^~/, '')
+  addPage('/deals/:id', (view, request) => viewDeal(view, dealOf(request)))
+  addPage('/deals/:id/received', (view, request) => viewReceived(view, dealOf(request), view.history))
   addPage('/books/:id', (view, request) =>
     /^\d{4}-(0[1-9]|1[0-2])$/.test(idOf(request))
       ? viewPreview(view, idOf(request), view.history)

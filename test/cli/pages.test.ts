@@ -1,6 +1,7 @@
 import {existsSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
+import {writeSqlFolder} from '../build/folder.ts'
 import {createLab, type Lab, someDeals} from '../support/lab.ts'
 import {readFailure, readJson} from './outcome.ts'
 
@@ -38,6 +39,16 @@ test.concurrent('an output file in a missing folder is refused, and so is an unk
   expect(readFailure(await lab.run(['report', '--release', 'x', '--json']))).toMatchObject({
     code: 'UNKNOWN_NAME',
   })
+})
+
+test.concurrent('a report with a failing own page is not written; the error says where and why', async () => {
+  using own = writeSqlFolder({'pages/pipeline.md': '# Ours\n\n```sql\nselect 1\nfrom nowhere\n```\n'})
+  const out = join(lab.folder.root, '../failed.html')
+  const ended = await lab.run(['report', '--out', out, '--json'], {LOANTAPE_SQL_DIR: own.path})
+  const failure = readFailure(ended)
+  expect(failure).toMatchObject({code: 'QUERY_FAILED', exitCode: 2})
+  expect(failure.message).toMatch(/pages\/pipeline\.md, line 5: Query refused: Catalog Error: .*nowhere/)
+  expect(existsSync(out)).toBe(false)
 })
 
 test.concurrent('a release of some models has no report; the error names the missing table', async () => {

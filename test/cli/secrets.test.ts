@@ -1,3 +1,4 @@
+import {execFileSync, spawn} from 'node:child_process'
 import {once} from 'node:events'
 import {readdirSync, readFileSync, statSync, writeFileSync} from 'node:fs'
 import {createServer} from 'node:http'
@@ -5,6 +6,7 @@ import type {AddressInfo} from 'node:net'
 import {join} from 'node:path'
 import {text} from 'node:stream/consumers'
 import {afterAll, beforeAll, expect, test} from 'vitest'
+import {readSecret} from '../../src/export/delivery-target.ts'
 import {createLab, type Ended, type Lab, someDeals} from '../support/lab.ts'
 import {readJson} from './outcome.ts'
 
@@ -78,4 +80,19 @@ test('credentials in a base URL are sent, but neither printed nor stored', async
   }
   expect(ended.map(({stdout, stderr}) => stdout + stderr).join('')).not.toContain('SECRET')
   expect(listHolding(lab.folder.root, 'SECRET')).toEqual([])
+})
+
+test('a key and the secret of a target may come out of a pipe', async () => {
+  const pipe = join(lab.folder.root, '../secret.pipe')
+  execFileSync('mkfifo', [pipe])
+  const pour = (secret: string) => spawn('sh', ['-c', 'printf "%s\\n" "$1" > "$0"', pipe, secret])
+  pour(lab.env.LOANTAPE_API_KEY ?? '')
+  const env = {
+    LOANTAPE_API_KEY: '',
+    LOANTAPE_API_KEY_FILE: pipe,
+    LOANTAPE_DATA_DIR: join(lab.folder.root, '../piped'),
+  }
+  expect(await lab.run(['sync'], env)).toMatchObject({code: 0})
+  pour('pass word')
+  expect(readSecret(pipe)).toBe('pass word')
 })

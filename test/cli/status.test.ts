@@ -87,7 +87,8 @@ test("a third of the deals in no class is unhealthy and says what to do, until o
   lab.service.store.update('deal_000011', {status: 'clear_to_close'})
   const said =
     "Check 'status_is_classified' warned: 1 row of 10 deals: ctc (deals=10, amount=3500000.00). Give each a line in seeds/status.csv of LOANTAPE_SQL_DIR, such as `ctc,clear_to_close` under `status,like`"
-  expect((await lab.run(['sync'])).stdout).toContain(said)
+  for (const command of [['sync'], ['run', 'hourly-refresh']])
+    expect((await lab.run(command)).stdout, command.join(' ')).toContain(said)
   const status = await lab.run(['status'])
   expect(status).toMatchObject({code: 1, stdout: expect.stringContaining(said)})
   expect(status.stdout).toMatch(/ago\): not healthy, 10 deals of 30 in no class\./)

@@ -62,6 +62,7 @@ test('a record is shown byte for byte on the page, by the command, and in the ev
   expect(bad).toContain(`"loan_amount":"much"`)
   expect(bad).toContain(`"servicer":${DIGITS}`)
   expect(await readReceived(`/quarantine/${id}`)).toEqual([bad])
+  expect(await side.readText(`/quarantine/${id}`)).toContain('observed at 2026-02-02 23:30:00 EST')
   const evidence = join(lab.folder.root, '../evidence')
   expect((await lab.run(['evidence', 'current', evidence, '--all-fields'])).code).toBe(0)
   const archive = gunzipSync(readFileSync(join(evidence, 'responses.warc.gz'))).toString()

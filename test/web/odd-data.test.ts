@@ -4,6 +4,7 @@ import {COLUMNS} from '../../src/build/release-columns.ts'
 import type {WireRecord} from '../../src/core/types.ts'
 import {openDatabase} from '../../src/store/database.ts'
 import {requireRelease} from '../../src/store/release.ts'
+import {html} from '../../src/web/html.ts'
 import {describeMorning, renderReport} from '../../src/web/report.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
@@ -11,6 +12,23 @@ import {expectNumbersToLead} from './page-numbers.ts'
 import {type LabSide, serveLab} from './side.ts'
 
 const BARE = 'deal_000001'
+
+/** Ids that an address cannot hold as they are. */
+const ODD_IDS = [
+  '.',
+  '..',
+  '...',
+  '~',
+  '~.',
+  'a/b',
+  '/',
+  'a?b#c',
+  '%2F',
+  '%2e%2e',
+  '"<b>',
+  ' ',
+  'x'.repeat(200),
+]
 
 const TURNED = '\u202e123 tS niaM\u202c'
 
@@ -82,6 +100,7 @@ beforeAll(async () => {
   store.insert([
     ...someDeals(80, {status: 'funded'}),
     ...HOSTILE.map((text, index) => aDeal(index + 100, {propertyAddress: text, loanProgram: text})),
+    ...ODD_IDS.map((id, index) => aDeal(index + 200, {id, propertyAddress: id, loanAmountCents: 7n})),
   ])
   // Data the local service would not store: no address at all, and any text as a status.
   const spoil = (deal: WireRecord): WireRecord => ({
@@ -155,6 +174,7 @@ describe('a source whose texts are hostile', () => {
 
   test('a deal says between which days something began, and with signs how it moved', async () => {
     const deal = await read(side, '/deals/deal_000003')
+    expect(deal).toContain('<h1>3 Main St, Austin, TX 78701</h1>')
     expect(deal).toMatch(/funded on<\/dt><dd><bdi>by 2026-03-02</)
     expect(deal).toMatch(/status since<\/dt><dd><bdi>from 2026-01-05 to 2026-03-02</)
     expect(deal).not.toMatch(/is exact|at earliest|is missing/)
@@ -162,6 +182,20 @@ describe('a source whose texts are hostile', () => {
     expect(moved).toContain('pipeline –')
     expect(moved).toContain('$350,000.00 → $0.01')
     expect(moved).not.toMatch(/\$0\.00|page 1 of 1/)
+  })
+
+  test('whatever the id of a deal is, the list and its records lead to its page', async () => {
+    const links = (text: string) =>
+      [...text.matchAll(/href="(\/deals\/[^"?]+)"/g)].map(([, href = '']) => href.replaceAll('&#39;', "'"))
+    const listed = links(await read(side, '/deals?sort=loan_amount')).slice(1, ODD_IDS.length + 1)
+    const found = await Promise.all(
+      listed.map(async (href) => {
+        const [, id] = /<p class="lead"><code>(.*?)<\/code>/s.exec(await read(side, href)) ?? []
+        expect(links(await read(side, `${href}/received`)), href).toEqual([href])
+        return id
+      }),
+    )
+    expect(found.sort()).toEqual(ODD_IDS.map((id) => html`${id}`.html).sort())
   })
 
   test('a deal without an address is called by its id, in the list, on its own page and in the report', async () => {
@@ -207,6 +241,6 @@ describe('a release in which everything nullable is null', () => {
     ])
       expect(await lab.run(args, env), args.join(' ')).toMatchObject({code: 0})
     const {code, stdout} = await lab.run(['status'], env)
-    expect({code, stdout}).toEqual({code: 1, stdout: expect.stringContaining('13 deals of 94 in no class')})
+    expect({code, stdout}).toEqual({code: 1, stdout: expect.stringContaining('13 deals of 107 in no class')})
   })
 })

@@ -24,7 +24,7 @@ test('after a first walk the page says that time in status is unknown', async ()
 
 test('a book that did not move has no chart', async () => {
   await using lab = await createLab({tables: PAGE_TABLES})
-  lab.service.store.insert([aDeal(1, {status: 'funded'})])
+  lab.service.store.insert([aDeal(1, {status: 'funded'}), aDeal(2)])
   await lab.sync('2026-03-02T23:30:00-05:00')
   await using side = await serveLab(lab)
   const read = () => side.read('/portfolio')
@@ -35,6 +35,20 @@ test('a book that did not move has no chart', async () => {
   const moved = await read()
   expect(moved).toContain('What moved it in 2026-03')
   expect(moved).toContain('What moved the funded book')
+  for (const path of [
+    '/',
+    '/portfolio',
+    '/deals',
+    '/deals/deal_000001',
+    '/books',
+    '/checks',
+    '/runs',
+    '/compare',
+    `/behind/aging?in_status=draft&age_band=${encodeURIComponent('unknown (≥ 0)')}`,
+  ])
+    expect(await side.readText(path), path).not.toMatch(
+      /\b1 (deals|loans|rows|records|days|checks|entries|versions)\b/,
+    )
 })
 
 test('the numbers of stuck deals and of deals that reached a status lead to exactly those', async () => {
@@ -49,6 +63,9 @@ test('the numbers of stuck deals and of deals that reached a status lead to exac
   await lab.walk('2026-03-04T23:30:00-05:00', {accept: ['change']})
   await lab.sync('2026-03-12T23:30:00-04:00')
   await using side = await serveLab(lab)
+  const aging = await side.readText('/behind/aging?in_status=draft&age_band=8–14')
+  expect(aging).toMatch(/ Draft, days in it: 8–14 .* 1 deal, .* 9 days .* All \$350,000\.00 /)
+  expect(aging).not.toContain('(blank)')
   expect(await side.readText('/pipeline')).toMatch(/draft\s+8–14\s+1\s+\S+\s+1\s/)
   expect(await expectNumbersToLead(side.url, '/pipeline')).toBeGreaterThan(5)
 })

@@ -14,6 +14,7 @@ import {PAGE_TABLES} from './page-tables.ts'
 import {type LabSide, serveLab} from './side.ts'
 
 const ODD = '<img src=x onerror="document.title=`stolen`">'
+const LONG = 'w'.repeat(80)
 
 let lab: Lab
 let side: LabSide
@@ -58,7 +59,7 @@ beforeAll(async () => {
   lab = await createLab({tables: 'all'})
   const {store} = lab.service
   seedPortfolio(store, {deals: 120, seed: 'page', today: '2026-03-02'})
-  store.insert([aDeal(1, {status: ODD, propertyAddress: ODD, loanAmountCents: 123_456n})])
+  store.insert([aDeal(1, {status: ODD, propertyAddress: ODD, loanProgram: LONG, loanAmountCents: 123_456n})])
   await lab.sync('2026-03-02T23:30:00-05:00')
   for (const day of ['2026-03-03', '2026-03-04']) {
     advanceDay(store, {seed: 'page', day})
@@ -149,7 +150,7 @@ test.each(PAGES)('%s fits a desk, can be read aloud and reports no error', async
 })
 
 test.each(PAGES)(
-  '%s fits a phone: no first amount of a row is cut off, and no date is broken',
+  '%s fits a phone: no first amount is cut off, no date is broken, no column is wider than the page',
   async (path) => {
     const {page, complaints} = await open(path, {width: 390, colorScheme: 'dark'})
     expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(390)
@@ -165,7 +166,8 @@ test.each(PAGES)(
         range.selectNodeContents(cell)
         return range.getBoundingClientRect().height > 26
       })
-      return [...(isCut ? [amount] : []), ...broken].map((cell) => cell.textContent)
+      const wide = cells.filter((cell) => cell.offsetWidth > scroll.clientWidth)
+      return [...(isCut ? [amount] : []), ...broken, ...wide].map((cell) => cell.textContent)
     }))`)
     expect(found).toEqual([])
     if (!SCROLLED.includes(path)) return
