@@ -27,6 +27,7 @@ import {
   threadsFor,
 } from './database.ts'
 import {moveIntoPlace, takeFileLock} from './files.ts'
+import {listFiles} from './sql.ts'
 
 /** How the warehouse is opened for writing. */
 interface WarehouseConfig {
@@ -318,10 +319,9 @@ async function isEmpty(db: Database, catalog: string): Promise<boolean> {
 }
 
 function readMigrations(dir: string): Migration[] {
-  const names = readdirSync(dir).filter((file) => file.endsWith('.sql'))
-  return names.sort().map((name) => {
-    const sql = readFileSync(join(dir, name), 'utf8')
-    return {name, sql, sha256: hash('sha256', sql)}
+  return listFiles(dir, '.sql').map((file) => {
+    const sql = readFileSync(file, 'utf8')
+    return {name: basename(file), sql, sha256: hash('sha256', sql)}
   })
 }
 

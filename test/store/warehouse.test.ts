@@ -25,16 +25,17 @@ beforeEach(() => {
 
 afterEach(() => data[Symbol.dispose]())
 
+const MIGRATIONS = readdirSync(MIGRATIONS_DIR).filter((name) => name.endsWith('.sql'))
+
 const migrationsOf = (db: Database) => db.all(anyRow, 'select name from warehouse.main.migration')
 
 test('a new warehouse has every migration once, in order, and keeps what is stored when it is opened again', async () => {
-  const files = readdirSync(MIGRATIONS_DIR).sort()
   for (const envelope of ['top level', 'pagination']) {
     await using db = await openWarehouse(data.folder)
     expect(await readSetting(db, 'envelope')).toBe(envelope === 'top level' ? undefined : 'top level')
     await writeSetting(db, 'envelope', envelope)
     expect(await readSetting(db, 'envelope')).toBe(envelope)
-    expect((await migrationsOf(db)).map(({name}) => name)).toEqual(files)
+    expect((await migrationsOf(db)).map(({name}) => name)).toEqual(MIGRATIONS.toSorted())
   }
 })
 
@@ -42,8 +43,7 @@ test('a new warehouse has every migration once, in order, and keeps what is stor
 function writeMigrations(sql: string): string {
   const dir = join(data.folder.root, 'migrations')
   mkdirSync(dir, {recursive: true})
-  for (const name of readdirSync(MIGRATIONS_DIR))
-    writeFileSync(join(dir, name), readFileSync(join(MIGRATIONS_DIR, name)))
+  for (const name of MIGRATIONS) writeFileSync(join(dir, name), readFileSync(join(MIGRATIONS_DIR, name)))
   writeFileSync(join(dir, '0002_since.sql'), sql)
   return dir
 }
@@ -64,7 +64,7 @@ test('a migration that fails changes nothing', async () => {
   const dir = writeMigrations('create table raw.more (value integer); from nowhere')
   await expect(migrate(db, 'warehouse', dir)).rejects.toThrow('nowhere')
   await expect(db.run('from warehouse.raw.more')).rejects.toThrow('more')
-  expect(await migrationsOf(db)).toHaveLength(readdirSync(MIGRATIONS_DIR).length)
+  expect(await migrationsOf(db)).toHaveLength(MIGRATIONS.length)
 })
 
 test.each([
@@ -119,7 +119,7 @@ test('a file without tables, left by a run whose disk failed, is filled as a new
   }
   expect(existsSync(data.folder.warehouse)).toBe(true)
   await using db = await openWarehouse(data.folder)
-  expect(await migrationsOf(db)).toHaveLength(readdirSync(MIGRATIONS_DIR).length)
+  expect(await migrationsOf(db)).toHaveLength(MIGRATIONS.length)
 })
 
 test('a database that is no history is refused', async () => {
