@@ -1,4 +1,3 @@
-import {createSeenIds} from '../contract/list.ts'
 import {businessDateOf, formatInstant} from '../core/clock.ts'
 import {type Config, requireSource} from '../core/config.ts'
 import {codeOf, LoantapeError, newError} from '../core/errors.ts'
@@ -128,9 +127,8 @@ const LONGEST_WAIT_MINUTES = 2
 async function askService(feed: RateFeed, config: Config, world: World): Promise<Received[]> {
   const maxWaitMinutes = Math.min(config.maxWaitMinutes, LONGEST_WAIT_MINUTES)
   await using client = createClient({...requireSource(config), maxWaitMinutes}, world)
-  const fresh = {cursor: null, seenCursors: [], seenIds: createSeenIds(), envelope: null}
   const answers: Received[] = []
-  const request = {path: '/rates', idField: 'id', pageSize: PAGE_SIZE, ...fresh}
+  const request = {path: '/rates', idField: 'id', pageSize: PAGE_SIZE}
   for await (const {received} of walkPages(request, client, world)) {
     if (answers.length === MOST_PAGES) throw createFeedError(feed, `more than ${MOST_PAGES} pages`)
     answers.push(received)
