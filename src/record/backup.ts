@@ -1,3 +1,4 @@
+import {createHmac, hkdfSync} from 'node:crypto'
 import {
   closeSync,
   constants,
@@ -32,9 +33,8 @@ import {digestFile, moveIntoPlace, syncToDisk, writeFileAtomically} from '../sto
 import {findTapeKey, listTapes} from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
 import {RESTORING, type StateDb} from '../store/state-db.ts'
-import {computeMac, type TapeKey} from '../store/tape-format.ts'
+import {findReadKey, type TapeKey} from '../store/tape-key.ts'
 import {openWarehouse} from '../store/warehouse.ts'
-import {findReadKey} from '../sync/tapes.ts'
 
 const MANIFEST = 'manifest.json'
 const FORMAT = 'loantape backup 1'
@@ -367,9 +367,10 @@ function readManifest(dir: string): Manifest {
   }
 }
 
-/** The MAC of a manifest, over its fields in the order of the schema. */
+/** The MAC of a manifest under a key derived for it, over its fields in the order of the schema. */
 function macOf({mac: _, ...fields}: Manifest, key: TapeKey): string {
-  return computeMac(key, 'loantape backup manifest', JSON.stringify(fields))
+  const derived = hkdfSync('sha256', key.bytes, '', 'loantape backup manifest', 32)
+  return createHmac('sha256', Buffer.from(derived)).update(JSON.stringify(fields)).digest('hex')
 }
 
 function createDamaged(dir: string, path: string, cause?: unknown): LoantapeError {

@@ -18,6 +18,7 @@ import {
   findRecorded,
   findTape,
   findTapeKey,
+  isOfActs,
   listLosses,
   listRecorded,
   listTapes,
@@ -35,10 +36,10 @@ import {
 import {findCurrentRelease, type Release} from '../store/release.ts'
 import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
 import {openTape, readTapeHeader} from '../store/tape.ts'
-import type {TapeKey} from '../store/tape-format.ts'
+import {textOf} from '../store/tape-format.ts'
+import {findReadKey, type TapeKey} from '../store/tape-key.ts'
 import {compareWarehouse, planCatchUp, readStand} from '../sync/catch-up.ts'
-import {isOfActs, textOf} from '../sync/tape-units.ts'
-import {findReadKey, isHistory, listTapeFiles, parseOutcome, readLast} from '../sync/tapes.ts'
+import {isHistory, listTapeFiles, parseOutcome, readEndOf} from '../sync/tapes.ts'
 
 /**
  * Compares every store with the tapes; see `bringUpToDate` (record.ts).
@@ -251,7 +252,7 @@ interface FoundTape {
   isEnded: boolean
 }
 
-const beginSchema = z.object({unit: z.string(), kind: z.string(), begun_at: z.string()})
+const beginSchema = z.object({unit: z.string(), begun_at: z.string()})
 
 function readBacklog(
   folder: DataFolder,
@@ -331,7 +332,7 @@ function checkUnfinished(
     if (row.ended_at !== null || row.removed_at !== null || row.fingerprint !== key.fingerprint) return false
     const last = recorded.findLast(({tape}) => tape === row.unit)
     // The tape of a walk ends with an outcome; that of a day may continue after one.
-    if (last?.kind !== 'walk' || readLast(folder, row, key)?.chain === last.chain) return false
+    if (last?.kind !== 'walk' || readEndOf(folder, row, key).last?.chain === last.chain) return false
     complain('tape', `${row.path} lacks unit ${last.no} of the record, its end.`, [last.chain])
     return true
   })
@@ -341,7 +342,7 @@ function checkUnfinished(
 function readFound(folder: DataFolder, path: string, key: TapeKey): FoundTape | string {
   const unit = basename(path, '.jsonl.zst')
   const units: FoundUnit[] = []
-  let [kind, begunAt, outcome, isEnded] = ['', '', '', false]
+  let [begunAt, outcome, isEnded] = ['', '', false]
   let act: Act | undefined
   const {lines, end} = openTape(join(folder.root, path), key)
   for (const line of lines) {
@@ -351,15 +352,14 @@ function readFound(folder: DataFolder, path: string, key: TapeKey): FoundTape | 
       const begin = beginSchema.parse(frame)
       if (begin.unit !== unit) return `it is the tape of '${begin.unit}', copied or renamed`
       begunAt ||= begin.begun_at
-      kind = begin.kind
       act = undefined
     }
     if (frame.frame === 'act') act = actSchema.parse(JSON.parse(textOf(line)))
     if (frame.frame !== 'outcome') continue
-    const {no, previous, outcome: how} = parseOutcome(line)
-    const isOfHistory = isHistory(kind, how)
-    units.push({no, previous, tape: unit, kind, chain: line.chain, isHistory: isOfHistory, ...(act && {act})})
-    outcome = how
+    const {no, previous, kind, ...ended} = parseOutcome(line)
+    outcome = ended.outcome
+    const own = {no, previous, tape: unit, kind, chain: line.chain, isHistory: isHistory(kind, outcome)}
+    units.push({...own, ...(act && {act})})
   }
   const {problem, bytes, chain} = end
   // The tape of a killed walk may be torn at its end, which the next run cuts off.

@@ -15,6 +15,7 @@ import {digestFile} from '../store/files.ts'
 import {
   findTape,
   findTapeKey,
+  isOfActs,
   listRecorded,
   listTapes,
   type RecordedUnit,
@@ -23,11 +24,11 @@ import {
 import {findCurrentRelease} from '../store/release.ts'
 import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
 import {readLines} from '../store/tape.ts'
-import type {TapeKey} from '../store/tape-format.ts'
+import {textOf} from '../store/tape-format.ts'
+import {findReadKey, requireReadKey, type TapeKey} from '../store/tape-key.ts'
 import {verifyWarehouse} from '../store/verify-warehouse.ts'
 import {hasWarehouse} from '../store/warehouse.ts'
-import {isOfActs, listReadableTapes, textOf} from '../sync/tape-units.ts'
-import {findReadKey, parseOutcome, requireReadKey} from '../sync/tapes.ts'
+import {listReadableTapes, parseOutcome} from '../sync/tapes.ts'
 import {listFiles} from './backup.ts'
 import {listDisagreements} from './record-compare.ts'
 

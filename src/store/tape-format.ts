@@ -1,14 +1,6 @@
 import {isUtf8} from 'node:buffer'
-import {createCipheriv, createDecipheriv, createHash, createHmac, hkdfSync, randomBytes} from 'node:crypto'
-import {existsSync, linkSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync} from 'node:fs'
-import {dirname} from 'node:path'
-import {promisify} from 'node:util'
-import {constants, zstdCompress, zstdCompressSync, zstdDecompressSync} from 'node:zlib'
+import {hash} from 'node:crypto'
 import {z} from 'zod'
-import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
-import {temporaryBeside} from '../core/process.ts'
-import {isInside} from './data-folder.ts'
-import {syncToDisk} from './files.ts'
 
 /** What a line of a tape says: how a unit began, what was received or done, how it ended. */
 const FRAME_KINDS = [
@@ -42,6 +34,9 @@ export interface TapeLine {
   covered: string
 }
 
+/** The body of a line as text. */
+export const textOf = ({body}: TapeLine) => new TextDecoder().decode(body)
+
 /** The chain before the first line. */
 export const CHAIN_START = '0'.repeat(64)
 
@@ -57,7 +52,7 @@ const frameSchema = z.looseObject({
 })
 const bodySchema = z.object({body: z.string()})
 
-const digest = (content: string | Buffer) => createHash('sha256').update(content).digest('hex')
+const digest = (content: string | Buffer) => hash('sha256', content)
 
 /**
  * Writes a line: the frame with the sha256 of its body, the chain, the body. A body of one line of UTF-8 is written as received,
@@ -129,186 +124,4 @@ export function readLineAlone(text: string): TapeLine | undefined {
     ? said.slice(RAW.length, -1)
     : bodySchema.parse(JSON.parse(`{${said.slice(1)}`)).body
   return {frame, sha256, body: Buffer.from(body, encoding ?? 'utf8'), chain, covered}
-}
-
-/*
- * A tape is a header line `loantape tape 1 <fingerprint of its key> <id of its data folder> <its id>` and groups of lines. A group
- * is its length in 4 bytes, a nonce of 12 bytes, the lines compressed with zstd and encrypted with AES-256-GCM, and a tag of 16
- * bytes. The two ids and the number of the group, from 0, are authenticated with it: no group can be moved within its tape or to
- * another.
- */
-
-const CIPHER = 'aes-256-gcm'
-const [NONCE_BYTES, TAG_BYTES] = [12, 16]
-const LONGEST_GROUP = 2 ** 31 - 1
-const HEADER = /^loantape tape 1 ([0-9a-f]{16}) ([0-9a-f]{16} [0-9a-f]{16})\n$/
-
-/** Bytes of the length before a group. */
-export const LENGTH_BYTES = 4
-/** Bytes of a tape's first line. */
-export const HEADER_BYTES = 'loantape tape 1 '.length + 16 + 1 + 16 + 1 + 16 + 1
-
-const compress = promisify(zstdCompress)
-
-/** The place of a group: the ids of its data folder and tape, and its number there, from 0. */
-interface GroupPlace {
-  tapeId: string
-  number: number
-}
-
-/** The ids of a data folder and of a new tape in it. */
-export const createTapeId = (folderId: string) => `${folderId} ${randomBytes(8).toString('hex')}`
-
-/** The data folder that a tape belongs to. */
-export const folderOf = (tapeId: string) => tapeId.slice(0, 16)
-
-/** The first line of a tape. */
-export function formatHeader({fingerprint}: TapeKey, tapeId: string): string {
-  return `loantape tape 1 ${fingerprint} ${tapeId}\n`
-}
-
-/** Parses a header; null if it is not one. */
-export function parseHeader(head: Buffer): {fingerprint: string; tapeId: string} | null {
-  const [, fingerprint, tapeId] = HEADER.exec(head.toString('latin1')) ?? []
-  return fingerprint === undefined || tapeId === undefined ? null : {fingerprint, tapeId}
-}
-
-const formatPlace = ({tapeId, number}: GroupPlace) => Buffer.from(`${tapeId} ${number}`)
-
-const CHECKED = {params: {[constants.ZSTD_c_checksumFlag]: 1}}
-
-/** Makes a group of lines, preceded by its length. */
-export async function sealGroup(text: string, place: GroupPlace, key: TapeKey): Promise<Buffer> {
-  return seal(await compress(text, CHECKED), place, key)
-}
-
-/** The same, synchronously. */
-export function sealGroupNow(text: string, place: GroupPlace, key: TapeKey): Buffer {
-  return seal(zstdCompressSync(text, CHECKED), place, key)
-}
-
-function seal(packed: Buffer, place: GroupPlace, key: TapeKey): Buffer {
-  const nonce = randomBytes(NONCE_BYTES)
-  const cipher = createCipheriv(CIPHER, key.bytes, nonce).setAAD(formatPlace(place))
-  const sealed = [cipher.update(packed), cipher.final(), cipher.getAuthTag()]
-  const length = Buffer.alloc(LENGTH_BYTES)
-  length.writeUInt32BE(sealed.reduce((total, part) => total + part.length, NONCE_BYTES))
-  return Buffer.concat([length, nonce, ...sealed])
-}
-
-/** The length of the next group; null if it is impossible. */
-export function parseGroupLength(head: Buffer): number | null {
-  const length = head.readUInt32BE(0)
-  return length > NONCE_BYTES + TAG_BYTES && length <= LONGEST_GROUP ? length : null
-}
-
-/** Opens a group; null if a byte was changed, or it belongs to another place or key. */
-export function openGroup(sealed: Buffer, place: GroupPlace, key: TapeKey): string | null {
-  const end = sealed.length - TAG_BYTES
-  const decipher = createDecipheriv(CIPHER, key.bytes, sealed.subarray(0, NONCE_BYTES))
-    .setAAD(formatPlace(place))
-    .setAuthTag(sealed.subarray(end))
-  try {
-    const packed = Buffer.concat([decipher.update(sealed.subarray(NONCE_BYTES, end)), decipher.final()])
-    return zstdDecompressSync(packed).toString()
-  } catch {
-    // The tag did not match; the cause says no more.
-    return null
-  }
-}
-
-/** The key that tapes are sealed with. */
-export interface TapeKey {
-  /** 32 bytes. */
-  bytes: Buffer
-  /** Names the key without giving it away: 16 hex digits. */
-  fingerprint: string
-}
-
-const KEY_TEXT = /^[0-9a-f]{64}$/
-
-/** The key made of 32 bytes. */
-export function createTapeKey(bytes: Buffer): TapeKey {
-  const digest = createHash('sha256').update('loantape tape key').update(bytes).digest('hex')
-  return {bytes, fingerprint: digest.slice(0, 16)}
-}
-
-/** The MAC of a text under a key derived for this purpose: 64 hex digits. */
-export function computeMac({bytes}: TapeKey, purpose: string, text: string): string {
-  const derived = Buffer.from(hkdfSync('sha256', bytes, '', purpose, 32))
-  return createHmac('sha256', derived).update(text).digest('hex')
-}
-
-/**
- * Reads a key; undefined if its file does not exist.
- *
- * @throws ConfigError `TAPE_KEY_FILE` if it cannot be read, or lies inside the data folder, where a copy of the folder would
- * include it
- */
-export function readTapeKey(file: string, root: string): TapeKey | undefined {
-  requireOutside(file, root)
-  if (!existsSync(file)) return undefined
-  let text: string
-  try {
-    text = readFileSync(file, 'utf8').trim()
-  } catch (cause) {
-    throw createUnreadable(file, `cannot be read (${codeOf(cause)})`, cause)
-  }
-  if (!KEY_TEXT.test(text)) throw createUnreadable(file, 'expected 64 hex digits')
-  return createTapeKey(Buffer.from(text, 'hex'))
-}
-
-/**
- * Makes a new key, readable by its owner alone. If another process, such as the first walk of another lender, has just made one,
- * returns that key: replacing it would leave tapes that nobody can read.
- *
- * @throws ConfigError `TAPE_KEY_FILE`
- */
-export function makeTapeKey(file: string, root: string): TapeKey {
-  requireOutside(file, root)
-  const bytes = randomBytes(32)
-  try {
-    mkdirSync(dirname(file), {recursive: true, mode: 0o700})
-    const temporary = temporaryBeside(file)
-    writeFileSync(temporary, `${bytes.toString('hex')}\n`, {mode: 0o600})
-    syncToDisk(temporary)
-    putInPlace(temporary, file)
-    syncToDisk(dirname(file))
-  } catch (cause) {
-    const other = codeOf(cause) === 'EEXIST' ? readTapeKey(file, root) : undefined
-    if (other) return other
-    throw newError('TAPE_KEY_FILE', `Key of tapes '${file}' cannot be written (${codeOf(cause)}).`, {
-      cause,
-    })
-  }
-  return createTapeKey(bytes)
-}
-
-/** Errors of file systems without hard links. */
-const NO_LINKS = ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']
-
-/** Gives the file its name unless the name is taken; without hard links the last writer wins. */
-function putInPlace(temporary: string, file: string): void {
-  try {
-    linkSync(temporary, file)
-  } catch (error) {
-    if (!NO_LINKS.includes(codeOf(error))) throw error
-    renameSync(temporary, file)
-  } finally {
-    rmSync(temporary, {force: true})
-  }
-}
-
-function requireOutside(file: string, root: string): void {
-  if (!isInside(file, root)) return
-  throw newError(
-    'TAPE_KEY_FILE',
-    `Key of tapes '${file}' in LOANTAPE_TAPE_KEY_FILE: expected a file outside the data folder, so that a copy of the folder does not include it.`,
-  )
-}
-
-function createUnreadable(file: string, problem: string, cause?: unknown): LoantapeError {
-  return newError('TAPE_KEY_FILE', `Key of tapes '${file}' in LOANTAPE_TAPE_KEY_FILE: ${problem}.`, {
-    cause,
-  })
 }

@@ -2,64 +2,56 @@ import type {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {optionalColumnsOf, type Stream, type Vocabulary} from '../contract/stream.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
-import {type Conclude, carryLate, type Settle, settle} from './commit.ts'
 import {applyMapped} from './mapped-fields.ts'
 import {type Batch, type ChangePlan, dropPlan} from './plan-changes.ts'
-import {amountOf, buildReachSql, clearStage, comparedSql, listColumns, tablesOf} from './stream-tables.ts'
-import {insertWalk} from './walk-state.ts'
+import {
+  amountOf,
+  buildReachSql,
+  carryLate,
+  clearStage,
+  comparedSql,
+  listColumns,
+  tablesOf,
+} from './stream-tables.ts'
+import {type Fetched, insertWalk} from './walk-state.ts'
 
 /** Which rows of `change` replace the latest state. */
 const MOVES_HEAD = `not is_late and source <> 'gone'`
 
-/** What an apply needs besides the walk. */
-interface Application {
-  plan: ChangePlan
-  /** Where the observations came from: a walk by default. */
-  kind?: Settle['kind']
-  /** Business clock, microseconds since the epoch. */
-  now: bigint
-  details?: {fetched: number; failed: number} | undefined
-  conclude: Conclude
-}
-
 /**
- * Stores what `planChanges` found, in one transaction: versions are appended, the latest states replaced, the
- * certificate completed with its bridge, and the staged rows dropped.
+ * Stores what `planChanges` found: versions are appended, the latest states replaced, the certificate completed with its bridge,
+ * and the staged rows dropped. Call it in {@link settle}.
  *
- * @returns `recorded_at` of this apply, microseconds since the epoch; later than every one before it
+ * @param applied `details`: for a walk, how many own pages or lists were fetched
  */
-export function applyObservations(
+export async function applyObservations(
   db: Database,
   stream: Stream,
   batch: Batch,
-  {plan, kind = 'walk', now, details, conclude}: Application,
-): Promise<bigint> {
+  {
+    plan,
+    details,
+    recorded,
+  }: {plan: ChangePlan; details?: Fetched | undefined; recorded: DuckDBTimestampValue},
+): Promise<void> {
   const {head, confirmation} = tablesOf(stream)
-  const store = async (recorded: DuckDBTimestampValue) => {
-    if (batch.walkId !== null) {
-      const applied = {counts: plan.counts, details, recorded}
-      await insertWalk(db, stream, batch, {state: 'applied', how: 'complete', applied})
-      await recordDrift(db, stream, batch)
-    }
-    await db.run(buildAppendSql(stream), [batch.walkId, batch.businessDate, recorded])
-    if (confirmation !== null) {
-      await db.run(buildConfirmSql(stream, confirmation), [batch.businessDate, recorded])
-    }
-    await db.run(buildReplacedSql(stream))
-    await db.run(`insert into ${head} by name ${buildNextHeadSql(stream)}`, [
-      batch.walkId,
-      batch.businessDate,
-    ])
-    if (plan.late > 0) await carryLate(db, stream)
-    await applyMapped(db, stream, {staged: plan.staged, businessDate: batch.businessDate, recorded})
-    if (batch.walkId !== null) {
-      await db.run(buildBridgeSql(stream), [batch.walkId])
-      await clearStage(db, stream, batch.walkId)
-    }
-    await dropPlan(db)
-    return conclude(recorded.micros)
+  const {walkId, businessDate} = batch
+  if (walkId !== null) {
+    const applied = {counts: plan.counts, details, recorded}
+    await insertWalk(db, stream, batch, {state: 'applied', how: 'complete', applied})
+    await recordDrift(db, stream, batch)
   }
-  return settle(db, {kind, walkId: batch.walkId, now}, store)
+  await db.run(buildAppendSql(stream), [walkId, businessDate, recorded])
+  if (confirmation !== null) await db.run(buildConfirmSql(stream, confirmation), [businessDate, recorded])
+  await db.run(buildReplacedSql(stream))
+  await db.run(`insert into ${head} by name ${buildNextHeadSql(stream)}`, [walkId, businessDate])
+  if (plan.late > 0) await carryLate(db, stream)
+  await applyMapped(db, stream, {staged: plan.staged, businessDate, recorded})
+  if (walkId !== null) {
+    await db.run(buildBridgeSql(stream), [walkId])
+    await clearStage(db, stream, walkId)
+  }
+  await dropPlan(db)
 }
 
 /**

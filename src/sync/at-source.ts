@@ -1,5 +1,7 @@
+import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {dealStream} from '../contract/deal.ts'
+import type {Stream} from '../contract/stream.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {type Clock, createSteadyClock, SMALL_STEP_MS} from '../core/clock.ts'
 import type {SourceConfig} from '../core/config.ts'
@@ -10,10 +12,10 @@ import type {Database} from '../store/database.ts'
 import type {CurrentRun} from '../store/runs.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 import {openToSettle} from './catch-up.ts'
-import {findLastObserved, listHeadsAfter} from './commit.ts'
 import type {Acceptance} from './guard.ts'
 import type {OpenWalks, WalkTools} from './intake.ts'
 import {dropWalks} from './settle.ts'
+import {tablesOf} from './stream-tables.ts'
 import {requireOwnSource} from './walk.ts'
 import {findLastAsked, findPast} from './walk-state.ts'
 
@@ -92,6 +94,33 @@ export async function atSource<T>(
     storeLearntRate(stateDb, config.baseUrl, client.ratePerSecond, world)
     addSourceAnswers(stateDb, client.answers)
   }
+}
+
+/** The latest request time of anything applied, microseconds since the epoch. */
+async function findLastObserved(db: Database): Promise<bigint | null> {
+  const heads = STREAMS.map(
+    (stream) => `(select max(greatest(observed_at, detail_at)) from ${tablesOf(stream).head})`,
+  )
+  const {last} = await db.one(
+    z.object({last: z.coerce.bigint().nullable()}),
+    `select epoch_us(greatest(
+       ${heads.join(',\n       ')},
+       (select max(ended_at) from warehouse.raw.walk where state = 'applied')
+     )) as last`,
+  )
+  return last
+}
+
+/** The records whose latest state was observed after `instant` (microseconds since the epoch), by id. */
+async function listHeadsAfter(db: Database, stream: Stream, instant: bigint): Promise<string[]> {
+  const {idColumn} = stream
+  const rows = await db.all(
+    z.object({id: z.string()}),
+    `select ${idColumn} as id from ${tablesOf(stream).head}
+     where greatest(observed_at, detail_at) > $1 order by id`,
+    [new DuckDBTimestampValue(instant)],
+  )
+  return rows.map(({id}) => id)
 }
 
 /** How many ids an error names in its text, and how many in its details. */

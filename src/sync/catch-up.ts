@@ -16,14 +16,14 @@ import {
 } from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
+import {findReadKey} from '../store/tape-key.ts'
 import {openHistory, openWarehouse, readSettings, type Warehouse, writeSetting} from '../store/warehouse.ts'
 import type {Known} from './intake.ts'
 import {adoptFields} from './mapped-fields.ts'
-import {resumeWalks, settleAgain} from './read-back.ts'
+import {type HistoryUnit, listUnits, readTakenBack, resumeWalks, settleAgain} from './read-back.ts'
 import {rebuildWarehouse, UNITS_AT_ONCE} from './rebuild.ts'
 import {createStage} from './stream-tables.ts'
-import {type HistoryUnit, listReadableTapes, listUnits, readTakenBack} from './tape-units.ts'
-import {findReadKey, openTapes, type Tapes} from './tapes.ts'
+import {listReadableTapes, openTapes, type Tapes} from './tapes.ts'
 
 /** The owner of a warehouse, and the last unit it contains. */
 type Stand = Awaited<ReturnType<typeof readStand>>

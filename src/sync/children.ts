@@ -256,11 +256,11 @@ function describeList(
   const pages = answer.pages.length
   return answer.pages.map(({records, envelope, body, received}, index): Answer => {
     const frame: Frame = {frame: 'children', parent, outcome: 'listed', page: index + 1, pages, envelope}
-    if (!seal) return {frame, said: {json: body}, received}
-    const json = {data: records.map(seal), has_more: false}
+    if (!seal) return {frame, body, received}
+    const shown = {data: records.map(seal), has_more: false}
     const received_sha256 = createHash('sha256').update(received.body).digest('hex')
-    const sealed = {...received, body: Buffer.from(JSON.stringify(json))}
-    return {frame: {...frame, envelope: findEnvelope(json), received_sha256}, said: {json}, received: sealed}
+    const sealed = {...received, body: Buffer.from(JSON.stringify(shown))}
+    return {frame: {...frame, envelope: findEnvelope(shown), received_sha256}, body: shown, received: sealed}
   })
 }
 

@@ -199,8 +199,8 @@ export async function fetchMissingDetails(
     (answer) => {
       if (answer.outcome === 'failed') return []
       const {id, outcome, received} = answer
-      const said = answer.outcome === 'found' ? {json: {data: answer.record}} : undefined
-      return [{frame: {frame: 'detail', id, outcome, listed: known.get(id)}, said, received}]
+      const body = answer.outcome === 'found' ? {data: answer.record} : undefined
+      return [{frame: {frame: 'detail', id, outcome, listed: known.get(id)}, body, received}]
     },
   )
 }

@@ -79,7 +79,7 @@ async function look(
   const foundIds = found.map(({id}) => id)
   const known = await listLastKnown(db, deals, foundIds)
   const lines = found.map(({id, record, received}): Answer => {
-    return {frame: {frame: 'look', id, known: known.get(id)}, said: {json: {data: record}}, received}
+    return {frame: {frame: 'look', id, known: known.get(id)}, body: {data: record}, received}
   })
   const said = {kind: 'look', stream: deals.name, businessDate, isWalkOpen: walks.has(deals.name)}
   const {appended, read} = await settleBeside(

@@ -1,8 +1,7 @@
 import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
-import {buildHeadSql} from './commit.ts'
-import {amountOf, comparedSql, isSettledSql, tablesOf} from './stream-tables.ts'
+import {amountOf, buildHeadSql, comparedSql, isSettledSql, tablesOf} from './stream-tables.ts'
 
 /** Records with the sum of their amounts, in cents. */
 interface Size {

@@ -11,11 +11,11 @@ import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
 import {appendRows} from '../store/row-buffer.ts'
 import {openStateDb} from '../store/state-db.ts'
-import type {TapeLine} from '../store/tape-format.ts'
+import {type TapeLine, textOf} from '../store/tape-format.ts'
+import {findReadKey} from '../store/tape-key.ts'
 import {hasWarehouse, openHistory} from '../store/warehouse.ts'
 import {STAGE} from './stream-tables.ts'
-import {listReadableTapes, type ReadableTape, textOf} from './tape-units.ts'
-import {findReadKey} from './tapes.ts'
+import {listReadableTapes, type ReadableTape} from './tapes.ts'
 
 /**
  * A rejected record. `place` is `page/position`, the id of a deal for its own page, or `deal/page/position` in a list of

@@ -91,11 +91,12 @@ export async function ingestRates(config: Config, world: World): Promise<RatesRe
   })
 }
 
-/** The answers of one feed, each with its rows, or why it failed. */
+/** The answers of one feed and their rows, or why it failed. */
 interface Reading {
   feed: RateFeed
   startedAt: number
-  answers: {received: Received; rows: RateRow[]}[]
+  answers: {received: Received; text: string}[]
+  rows: RateRow[]
   failure?: string
 }
 
@@ -106,15 +107,13 @@ async function readFeed(feed: RateFeed, config: Config, world: World): Promise<R
       feed.csv === undefined
         ? await askService(feed, config, world)
         : [await readCsvSource(feed, feed.csv, config, world)]
-    const answers = read.map((received) => ({
-      received,
-      rows: parseRates(feed, new TextDecoder().decode(received.body), config.timeZone),
-    }))
-    return {...reading, answers}
+    const answers = read.map((received) => ({received, text: new TextDecoder().decode(received.body)}))
+    const rows = answers.flatMap(({text}) => parseRates(feed, text, config.timeZone))
+    return {...reading, answers, rows}
   } catch (error) {
     if (!(error instanceof LoantapeError) || world.signal.aborted) throw error
     world.log.warn({stream: feed.name, code: error.code, reason: error.problem}, 'feed of rates not read')
-    return {...reading, answers: [], failure: `[${error.code}] ${error.problem}`}
+    return {...reading, answers: [], rows: [], failure: `[${error.code}] ${error.problem}`}
   }
 }
 
@@ -170,12 +169,11 @@ function readCsvFile(feed: RateFeed, file: string, {clock, realClock}: World): R
 
 async function storeReading(
   {db, tapes}: {db: Database; tapes: Tapes},
-  {feed: {csv: _, ...parser}, startedAt, answers, failure}: Reading,
+  {feed: {csv: _, ...parser}, startedAt, answers, rows, failure}: Reading,
   config: Config,
   world: World,
 ): Promise<RateFeedResult> {
   const {name: feed} = parser
-  const rows = answers.flatMap((answer) => answer.rows)
   const rejected = rows.filter((row) => typeof row === 'string')
   const counts = {
     rows: rows.length,
@@ -190,8 +188,8 @@ async function storeReading(
   const businessDate = businessDateOf(startedAt, config)
   const observedAt = BigInt(Math.floor(startedAt)) * 1000n
   const said = {kind: 'rates', feed: parser, businessDate, startedAt: formatInstant(observedAt), timeZone}
-  const lines = answers.map(({received, rows}): Answer => {
-    return {frame: {frame: 'rates', feed}, said: {rows}, received}
+  const lines = answers.map(({received, text}): Answer => {
+    return {frame: {frame: 'rates', feed}, body: text, received}
   })
   const now = BigInt(Math.floor(world.clock.now())) * 1000n
   const {read, appended} = await settleBeside({db, tapes}, businessDate, {said, lines}, {now})

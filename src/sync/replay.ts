@@ -15,8 +15,7 @@ import {
   type QuarantineEntry,
 } from './quarantine.ts'
 import {settleBeside} from './settle.ts'
-import {listReadableTapes} from './tape-units.ts'
-import {findReadKey} from './tapes.ts'
+import {listReadableTapes} from './tapes.ts'
 
 /** The result of a replay: counts of records, and of versions. */
 export interface Replayed {
@@ -42,10 +41,7 @@ export async function replayRecords(
   await using opened = await openToSettle(config, {folder, stateDb}, world)
   const {db, tapes, walks, streams} = opened
   const waiting = await listWaiting(db, 'warehouse')
-  const found = findQuarantinedRecords(
-    waiting,
-    listReadableTapes(folder, stateDb, findReadKey(config, folder)),
-  )
+  const found = findQuarantinedRecords(waiting, listReadableTapes(folder, stateDb, tapes.key))
   const counts = {replayed: 0, waiting: 0, pruned: await countPruned(db, 'warehouse'), appended: 0}
   for (const stream of streams) {
     const entries = waiting.filter((entry) => entry.stream === stream.name)
@@ -85,6 +81,6 @@ function createReader(
       ...{frame: 'replay', quarantine_id, observed_at: formatInstant(observedAt)},
       ...{parent, listed},
     }
-    return [{entry, frame, said: {json}, received: {body: Buffer.from(text)}}]
+    return [{entry, frame, body: json, received: {body: Buffer.from(text)}}]
   }
 }

@@ -182,6 +182,62 @@ function listTexts(stream: Stream): string[] {
   return stream.columns.map(({name}) => `coalesce(cast(${name} as varchar), chr(0))`)
 }
 
+/** Computes the latest states of a stream again from its versions. */
+export async function rebuildHead(db: Database, stream: Stream): Promise<void> {
+  const {head} = tablesOf(stream)
+  await db.run(`delete from ${head}`)
+  await db.run(`insert into ${head} by name ${buildHeadSql(stream)}`)
+}
+
+/**
+ * Carries late observations in `change` over to the latest states: the fields that a later observation left out, and all fields
+ * of a record that has been absent since.
+ */
+export async function carryLate(db: Database, stream: Stream): Promise<void> {
+  const {head} = tablesOf(stream)
+  const {idColumn} = stream
+  const carried = [...stream.columns.map(({name}) => name), 'row_hash']
+  const late = `${idColumn} in (select ${idColumn} from temp.change where is_late)`
+  await db.run(
+    `update ${head} as head set ${carried.map((name) => `${name} = made.${name}`).join(', ')}
+     from (${buildHeadSql(stream, late)}) as made
+     where head.${idColumn} = made.${idColumn}`,
+  )
+}
+
+/** SQL of the latest states. A field that an observation left out keeps its last value; absences keep all fields. */
+export function buildHeadSql(stream: Stream, condition = 'true'): string {
+  const {idColumn} = stream
+  const columns = stream.columns.map(({name, mayBeAbsent}) => {
+    const isShown = mayBeAbsent ? `${name}_present` : `kind = 'seen'`
+    return `last_value(case when ${isShown} then {'it': ${name}} end ignore nulls) over so_far as ${name}`
+  })
+  const values = stream.columns.map(({name}) => `${name}.it as ${name}`)
+  return `
+    with carried as (
+      select
+        ${idColumn},
+        kind,
+        walk_id,
+        observed_at,
+        business_date,
+        list_hash,
+        ${columns.join(', ')},
+        max(observed_at) filter (where source in ('detail', 'webhook')) over so_far as detail_at,
+        row_number() over (partition by ${idColumn} order by observed_at desc, seq desc) as recency
+      from ${tablesOf(stream).version}
+      where ${condition}
+      window so_far as (partition by ${idColumn} order by observed_at, seq)
+    ),
+    latest as (
+      select * exclude (recency) replace (${values.join(', ')})
+      from carried
+      where recency = 1
+    )
+    select *, ${buildRowHashSql(stream)} as row_hash
+    from latest`
+}
+
 /**
  * Makes the stage: tables in memory that hold what walks have read, until it becomes history. They die with their run; the next
  * run fills them again from the tape.

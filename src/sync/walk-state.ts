@@ -129,10 +129,16 @@ export async function insertWalk(
     )
 }
 
+/** How many own pages or lists were fetched for a walk. */
+export interface Fetched {
+  fetched: number
+  failed: number
+}
+
 /** The result of applying a walk. */
 interface Applied {
   counts: ChangeCounts
-  details: {fetched: number; failed: number} | undefined
+  details: Fetched | undefined
   recorded: DuckDBTimestampValue
 }
 

@@ -1,3 +1,4 @@
+import {z} from 'zod'
 import {createSeenIds} from '../contract/list.ts'
 import type {Stream} from '../contract/stream.ts'
 import {businessDateOf, formatInstant} from '../core/clock.ts'
@@ -7,10 +8,10 @@ import type {World} from '../core/types.ts'
 import {walkPages} from '../source/walk-pages.ts'
 import type {Database} from '../store/database.ts'
 import {readSetting} from '../store/warehouse.ts'
-import {countPresent} from './commit.ts'
 import {type Acceptance, mostListed} from './guard.ts'
 import {openIntake, takeDown, type WalkIntake, type WalkTools} from './intake.ts'
 import {certifyWalk, dropWalks, endWalk, settleWalk} from './settle.ts'
+import {tablesOf} from './stream-tables.ts'
 import {type AskedWalk, findPast, listReadIds, type WalkRequest} from './walk-state.ts'
 import {noteWalkBegun} from './webhook-events.ts'
 
@@ -178,6 +179,15 @@ async function describeWalk(
   }
 }
 
+/** Records that count as present: those listed last, and missing ones. */
+async function countPresent(db: Database, stream: Stream): Promise<number> {
+  const {present} = await db.one(
+    z.object({present: z.coerce.number()}),
+    `select count(*) as present from ${tablesOf(stream).head} where kind in ('seen', 'missing')`,
+  )
+  return present
+}
+
 async function readPages(tools: WalkTools, unit: WalkIntake, world: World): Promise<void> {
   const {db, client, config, accepted} = tools
   const {stream, walk} = unit
@@ -205,7 +215,7 @@ async function readPages(tools: WalkTools, unit: WalkIntake, world: World): Prom
   await takeDown(tools, unit, 'pages stored', world, async (take) => {
     for await (const {envelope, received, body} of walkPages(request, client, world)) {
       const waited_ms = client.waitedMs - waitedBefore
-      await take([{frame: {frame: 'list', envelope, waited_ms}, said: {json: body}, received}])
+      await take([{frame: {frame: 'list', envelope, waited_ms}, body, received}])
       report()
     }
   })

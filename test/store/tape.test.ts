@@ -5,7 +5,7 @@ import fc from 'fast-check'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {createTape, openTape, readLines, resumeTape, type TapeEnd} from '../../src/store/tape.ts'
 import type {Frame, TapeLine} from '../../src/store/tape-format.ts'
-import {createTapeKey, makeTapeKey, readTapeKey, type TapeKey} from '../../src/store/tape-format.ts'
+import {createTapeKey, makeTapeKey, readTapeKey, type TapeKey} from '../../src/store/tape-key.ts'
 import {failureOf} from '../support/lab.ts'
 
 let root: string
