@@ -24,7 +24,7 @@ import {requireRelease, sourceBridgeSchema} from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {type Frame, formatBare, type TapeLine, targetOf, textOf} from '../store/tape-format.ts'
 import {requireReadKey, type TapeKey} from '../store/tape-key.ts'
-import {openHistory, readSetting} from '../store/warehouse.ts'
+import {openHistory, readSettings} from '../store/warehouse.ts'
 import {listKnownFields} from '../sync/mapped-fields.ts'
 import {listReadableTapes, type ReadableTape} from '../sync/tapes.ts'
 
@@ -160,7 +160,7 @@ async function readOrigin(
   if (history_id === historyId)
     return {
       tapeHead,
-      baseUrl: (await readSetting(db, 'source_base_url', 'history')) ?? '',
+      baseUrl: (await readSettings(db, 'history')).source_base_url ?? '',
       deals: {...dealStream, mapped: await listKnownFields(db, 'history')},
     }
   throw newError(

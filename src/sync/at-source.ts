@@ -11,12 +11,12 @@ import type {DataFolder} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
 import type {CurrentRun} from '../store/runs.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
+import {readSettings} from '../store/warehouse.ts'
 import {openToSettle} from './catch-up.ts'
 import type {Acceptance} from './guard.ts'
 import type {OpenWalks, WalkTools} from './intake.ts'
 import {dropWalks} from './settle.ts'
 import {tablesOf} from './stream-tables.ts'
-import {requireOwnSource} from './walk.ts'
 import {findLastAsked, findPast} from './walk-state.ts'
 
 /** A learnt rate is forgotten after this long. */
@@ -121,6 +121,30 @@ async function listHeadsAfter(db: Database, stream: Stream, instant: bigint): Pr
     [new DuckDBTimestampValue(instant)],
   )
   return rows.map(({id}) => id)
+}
+
+/**
+ * Makes sure that a data folder reads the source it belongs to; drops walks begun at another.
+ *
+ * @throws ConfigError `SOURCE_PINNED`
+ */
+async function requireOwnSource(
+  tools: Pick<WalkTools, 'db' | 'tapes' | 'walks'>,
+  baseUrl: string,
+  accepted: ReadonlySet<Acceptance>,
+): Promise<void> {
+  if (!accepted.has('source')) requirePin((await readSettings(tools.db)).source_base_url, baseUrl)
+  await dropWalks(tools, 'another source', (walk) => walk.baseUrl !== baseUrl)
+}
+
+/**
+ * Makes sure that a data folder is pinned to this source, or to none yet.
+ *
+ * @throws ConfigError `SOURCE_PINNED`
+ */
+export function requirePin(pinned: string | undefined, baseUrl: string): void {
+  if (pinned === undefined || pinned === baseUrl) return
+  throw newError('SOURCE_PINNED', `Base URL '${baseUrl}': this data folder belongs to '${pinned}'.`)
 }
 
 /** How many ids an error names in its text, and how many in its details. */

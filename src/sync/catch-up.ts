@@ -17,7 +17,7 @@ import {
 import {withRun} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {findReadKey} from '../store/tape-key.ts'
-import {openHistory, openWarehouse, readSettings, type Warehouse, writeSetting} from '../store/warehouse.ts'
+import {openHistory, openWarehouse, readSettings, type Warehouse, writeSettings} from '../store/warehouse.ts'
 import type {Known} from './intake.ts'
 import {adoptFields} from './mapped-fields.ts'
 import {type HistoryUnit, listUnits, readTakenBack, resumeWalks, settleAgain} from './read-back.ts'
@@ -144,7 +144,7 @@ async function catchUpWarehouse(
   const stand = await readSettings(db)
   const plan = planFrom(stand, config, {folder, stateDb})
   refuse(folder, plan.problems)
-  if (stand.folder_id === undefined) await writeSetting(db, 'folder_id', requireFolderId(stateDb))
+  if (stand.folder_id === undefined) await writeSettings(db, {folder_id: requireFolderId(stateDb)})
   if (!plan.isBehind) return false
   await createStage(db)
   const without = readTakenBack(plan.units)
@@ -153,7 +153,7 @@ async function catchUpWarehouse(
   const isLeft = units.length < plan.units.length
   // Not every unit stores something, and the last may have been given up.
   const head = isLeft ? units.at(-1)?.chain : readFact(stateDb, 'history_head')
-  await writeSetting(db, 'tape_head', head ?? '')
+  await writeSettings(db, {tape_head: head ?? ''})
   world.log.warn(
     {count: units.length, reason: `units ${units[0]?.no} to ${units.at(-1)?.no}`},
     'the warehouse was behind the tapes: their units were settled again',

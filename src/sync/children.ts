@@ -14,7 +14,7 @@ import type {Frame} from '../store/tape-format.ts'
 import {type Answer, askAndTake, type WalkIntake, type WalkTools} from './intake.ts'
 import {certifyWalk, dropWalks, settleWalk} from './settle.ts'
 import {isSettledSql, tablesOf} from './stream-tables.ts'
-import {beginTape, continueWalk, nameWalk} from './walk.ts'
+import {continueWalk, startWalk} from './walk.ts'
 
 /** Each parent's list is read again within about this many days. */
 const ROTATION_DAYS = 30
@@ -190,16 +190,7 @@ async function readAndSettle(
     return run.budgetMs > 0 ? result : {...result, ended: 'budget'}
   }
   if (open) await continueWalk(tools, open)
-  const unit =
-    open ??
-    (await beginTape(tools, {
-      walkId: nameWalk(tools.runId, world),
-      baseUrl: config.baseUrl,
-      pageSize: config.pageSize,
-      filter: '',
-      businessDate: run.businessDate,
-      startedAt: now,
-    }))
+  const unit = open ?? (await startWalk(tools, {businessDate: run.businessDate, startedAt: now}, world))
   const counts = await readListings(tools, unit, {...run, parents}, world)
   return settleChildren(tools, unit, {...result, ...counts}, world)
 }

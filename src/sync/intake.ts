@@ -28,7 +28,7 @@ import {
 } from './rate-feed.ts'
 import {BESIDE, createStaged, createStagedRows, stageLists} from './stream-tables.ts'
 import type {Tapes} from './tapes.ts'
-import {type OpenWalk, startWalk} from './walk-state.ts'
+import {NOT_ASKED, type OpenWalk} from './walk-state.ts'
 
 /*
  * Every answer is interpreted here and nowhere else. A run hands over each line as it writes it to the tape, with the body
@@ -160,9 +160,9 @@ export function openIntake(db: Database, known: Known, begin: Frame): Intake | u
 function openWalk(
   db: Database,
   stream: Stream,
-  {unit, kind, stream: _, resumed, ...asked}: z.output<typeof walkBegin>,
+  {unit, kind, stream: _, ...asked}: z.output<typeof walkBegin>,
 ): WalkIntake {
-  const walk = {...startWalk({...asked, walkId: unit}), resumed}
+  const walk: OpenWalk = {...NOT_ASKED, ...asked, walkId: unit, cursors: []}
   const normalise = createNormaliser(stream)
   let rows = createStagedRows(stream)
   let rejected: RejectedRecord[] = []

@@ -2,7 +2,6 @@ import {z} from 'zod'
 import type {Column, Stream} from '../contract/stream.ts'
 import type {ChangeCounts} from '../core/types.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
-import {buildMovesSql} from './movement.ts'
 import {
   amountOf,
   buildListHashSql,
@@ -212,11 +211,6 @@ function buildChangeSql(stream: Stream, batch: Batch): string {
         h.detail_at as head_detail_at,
         coalesce(i.observed_at < h.observed_at, false) as is_late,
         ${stream.columns.map(isSame).join(' and ')} as is_same,
-        ${buildMovesSql(
-          stream,
-          (name) => `h.${name}`,
-          (name) => columnsNow.get(name) ?? '',
-        )},
         exists (
           from (
             select record_id, observed_at

@@ -5,7 +5,7 @@ import type {Database} from '../store/database.ts'
 import {isOfActs, listRecorded, type RecordedUnit} from '../store/recorded.ts'
 import type {StateDb} from '../store/state-db.ts'
 import type {Frame, TapeLine} from '../store/tape-format.ts'
-import {writeChanged, writeSetting} from '../store/warehouse.ts'
+import {writeSettings} from '../store/warehouse.ts'
 import {type Intake, instant, type Known, openIntake, parseBody, readKnown} from './intake.ts'
 import {certifyWalk, settleUnit} from './settle.ts'
 import {clearStage, createStage} from './stream-tables.ts'
@@ -152,7 +152,7 @@ export async function resumeWalks(
     const why = problem ?? 'its run died'
     const tapeHead = await tapes.conclude(unit, {outcome: 'abandoned', why})
     if (walk) await storeWalk(db, walk.stream, walk.walk, {state: 'abandoned', how: why, tapeHead})
-    else if (isHistory(kind, 'abandoned')) await writeSetting(db, 'tape_head', tapeHead)
+    else if (isHistory(kind, 'abandoned')) await writeSettings(db, {tape_head: tapeHead})
     await tapes.finish(unit)
   }
   return known
@@ -205,6 +205,6 @@ export async function settleAgain(
     await storeWalk(db, intake.stream, intake.walk, {state, how, tapeHead: unit.chain})
   }
   // A unit that stored nothing counts as contained.
-  await writeChanged(db, {tape_head: unit.chain, ...(intake && {hash_key: hashKey})})
+  await writeSettings(db, {tape_head: unit.chain, ...(intake && {hash_key: hashKey})})
   return end
 }

@@ -11,7 +11,7 @@ import {type Database, giveBackMemory, openDatabase, quoteLiteral} from '../stor
 import {moveIntoPlace} from '../store/files.ts'
 import {readFact, requireFolderId} from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
-import {lockWarehouse, openWarehouse, prepareLoad, setAside, writeSetting} from '../store/warehouse.ts'
+import {lockWarehouse, openWarehouse, prepareLoad, setAside, writeSettings} from '../store/warehouse.ts'
 import {listKnownFields, readMappedFields, writeKnownFields} from './mapped-fields.ts'
 import {
   type HistoryUnit,
@@ -294,7 +294,7 @@ async function computeAnew(
     report(0)
     await work(async (db) => {
       await takeOver(db, tools, {since, isReadable})
-      await writeSetting(db, 'folder_id', folderId)
+      await writeSettings(db, {folder_id: folderId})
     })
     for (let next = 0; next < units.length; next += UNITS_AT_ONCE) {
       await work(async (db) => {
@@ -306,7 +306,7 @@ async function computeAnew(
       })
       await giveBackMemory()
     }
-    if (head !== undefined) await work((db) => writeSetting(db, 'tape_head', head))
+    if (head !== undefined) await work((db) => writeSettings(db, {tape_head: head}))
     world.onProgress({step: 'comparing'})
     if (isReadable) await work((db) => requireEverySettle(db, told.flat()))
     return {since, differences: isReadable ? await work(compareTables) : null}

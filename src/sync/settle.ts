@@ -8,9 +8,9 @@ import {quantity} from '../core/money.ts'
 import {type Certificate, type ChangeCounts, NO_CHANGES, type World} from '../core/types.ts'
 import {type Database, inTransaction} from '../store/database.ts'
 import type {StateDb} from '../store/state-db.ts'
-import {replaceSetting, writeChanged} from '../store/warehouse.ts'
+import {writeSettings} from '../store/warehouse.ts'
 import {applyObservations} from './apply.ts'
-import {guardChanges} from './guard.ts'
+import {judgePlan} from './guard.ts'
 import {
   type Answer,
   type BesideIntake,
@@ -21,7 +21,6 @@ import {
   type WalkTools,
 } from './intake.ts'
 import {findLastSettle} from './mapped-fields.ts'
-import {measureMovement} from './movement.ts'
 import {type ChangePlan, countUntold, findAbsences, planChanges} from './plan-changes.ts'
 import {listKept, noteReplayed} from './quarantine.ts'
 import {appendRates} from './rate-feed.ts'
@@ -73,7 +72,7 @@ export function settle(
        where (select sum(records) from stored) > 0`,
       [recorded, walkId, kind, tapeHead],
     )
-    await replaceSetting(db, 'tape_head', tapeHead)
+    await writeSettings(db, {tape_head: tapeHead})
     return recordedAt
   })
 }
@@ -145,7 +144,7 @@ export async function settleUnit(db: Database, unit: Intake, settling: Settling)
   await judge?.(plan)
   // A refused walk pins neither source nor envelope.
   if (unit.kind === 'walk')
-    await writeChanged(db, {
+    await writeSettings(db, {
       source_base_url: unit.walk.baseUrl,
       ...(!stream.parent && {envelope: unit.walk.envelope}),
     })
@@ -233,7 +232,7 @@ async function requireBelievable(
   plan: ChangePlan,
 ): Promise<void> {
   await requireBoundedQuarantine(db, walk)
-  guardChanges({...plan, moved: await measureMovement(db, stream)}, config, accepted, stream)
+  await judgePlan(db, stream, plan, config, accepted)
 }
 
 /** The facts of a walk that no other line of its tape holds. */

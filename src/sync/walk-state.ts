@@ -4,7 +4,7 @@ import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
 import type {ChangeCounts} from '../core/types.ts'
 import {type Database, inTransaction, quoteLiteral} from '../store/database.ts'
-import {replaceSetting} from '../store/warehouse.ts'
+import {writeSettings} from '../store/warehouse.ts'
 import {clearStage, tablesOf} from './stream-tables.ts'
 
 /** What a walk asks for; if any of it changes, a new walk begins. */
@@ -45,25 +45,20 @@ export interface OpenWalk extends AskedWalk {
   certified: {distinct: number; duplicates: number; amountTotal: string} | null
 }
 
-/** Begins a walk. */
-export function startWalk(walk: AskedWalk): OpenWalk {
-  return {
-    ...walk,
-    endedAt: null,
-    cursors: [],
-    nextCursor: null,
-    cursorReceivedAt: null,
-    envelope: null,
-    isComplete: false,
-    pages: 0,
-    records: 0,
-    quarantined: 0,
-    unreadableIds: 0,
-    resumed: 0,
-    waitedMs: 0,
-    answers: 0,
-    certified: null,
-  }
+/** The progress of a walk that has asked for nothing. */
+export const NOT_ASKED: Omit<OpenWalk, keyof AskedWalk | 'cursors' | 'resumed'> = {
+  endedAt: null,
+  nextCursor: null,
+  cursorReceivedAt: null,
+  envelope: null,
+  isComplete: false,
+  pages: 0,
+  records: 0,
+  quarantined: 0,
+  unreadableIds: 0,
+  waitedMs: 0,
+  answers: 0,
+  certified: null,
 }
 
 /** The ids of all records a walk has read, quarantined ones included. */
@@ -92,7 +87,7 @@ export function storeWalk(
 ): Promise<void> {
   return inTransaction(db, async () => {
     await insertWalk(db, stream, walk, end)
-    await replaceSetting(db, 'tape_head', tapeHead)
+    await writeSettings(db, {tape_head: tapeHead})
     await clearStage(db, stream, walk.walkId)
   })
 }

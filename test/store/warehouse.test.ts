@@ -10,8 +10,8 @@ import {
   migrate,
   openHistory,
   openWarehouse,
-  readSetting,
-  writeSetting,
+  readSettings,
+  writeSettings,
 } from '../../src/store/warehouse.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
@@ -32,9 +32,9 @@ const migrationsOf = (db: Database) => db.all(anyRow, 'select name from warehous
 test('a new warehouse has every migration once, in order, and keeps what is stored when it is opened again', async () => {
   for (const envelope of ['top level', 'pagination']) {
     await using db = await openWarehouse(data.folder)
-    expect(await readSetting(db, 'envelope')).toBe(envelope === 'top level' ? undefined : 'top level')
-    await writeSetting(db, 'envelope', envelope)
-    expect(await readSetting(db, 'envelope')).toBe(envelope)
+    expect((await readSettings(db)).envelope).toBe(envelope === 'top level' ? undefined : 'top level')
+    await writeSettings(db, {envelope})
+    expect((await readSettings(db)).envelope).toBe(envelope)
     expect((await migrationsOf(db)).map(({name}) => name)).toEqual(MIGRATIONS.toSorted())
   }
 })
@@ -50,7 +50,7 @@ function writeMigrations(sql: string): string {
 
 test('a migration is applied once, and what is stored stays', async () => {
   await using db = await openWarehouse(data.folder)
-  await writeSetting(db, 'envelope', 'top level')
+  await writeSettings(db, {envelope: 'top level'})
   const dir = writeMigrations("alter table raw.setting add column since varchar default 'ever'")
   for (let time = 0; time < 2; time += 1) await migrate(db, 'warehouse', dir)
   expect(await db.all(anyRow, 'from warehouse.raw.setting')).toEqual([
@@ -133,7 +133,7 @@ const ENVELOPE = `select value from history.raw.setting where name = 'envelope'`
 
 test('while the source is asked the history can be read, by many at once; what was read stays on the stage', async () => {
   await using db = await openWarehouse(data.folder)
-  await writeSetting(db, 'envelope', 'first')
+  await writeSettings(db, {envelope: 'first'})
   await db.run('create temp table staged as select 7 as value')
   await db.closedWhile(async () => {
     await using one = await openHistory(data.folder)
@@ -144,7 +144,7 @@ test('while the source is asked the history can be read, by many at once; what w
     }
     await db.run('insert into staged values (8)')
   })
-  await writeSetting(db, 'envelope', 'second')
+  await writeSettings(db, {envelope: 'second'})
   expect(await db.all(anyRow, 'from staged')).toEqual([{value: 7}, {value: 8}])
 })
 
@@ -164,12 +164,12 @@ test('who writes waits for those who read, lets nobody in before, and who waited
   const told: string[] = []
   {
     await using db = await openWarehouse(data.folder)
-    await writeSetting(db, 'envelope', 'first')
+    await writeSettings(db, {envelope: 'first'})
   }
   const reader = await openHistory(data.folder)
   const writing = openWarehouse(data.folder).then(async (db) => {
     told.push('writes')
-    await writeSetting(db, 'envelope', 'second')
+    await writeSettings(db, {envelope: 'second'})
     await db[Symbol.asyncDispose]()
   })
   await until(() => isHeld(`${data.folder.warehouseLock}.gate`))
@@ -227,13 +227,13 @@ test('a warehouse that another process has open is refused with its pid', async 
 test('what a killed process had committed is there when the warehouse is opened again', async () => {
   {
     await using db = await openWarehouse(data.folder)
-    await writeSetting(db, 'envelope', 'before')
+    await writeSettings(db, {envelope: 'before'})
   }
   const holder = await holdFile(data.folder.warehouse)
   holder.kill('SIGKILL')
   await once(holder, 'exit')
   await using db = await openWarehouse(data.folder)
-  expect(await readSetting(db, 'envelope')).toBe('before')
+  expect((await readSettings(db)).envelope).toBe('before')
 })
 
 const damages: [string, () => Promise<void> | void][] = [

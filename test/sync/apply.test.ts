@@ -1,6 +1,6 @@
 import {expect, test} from 'vitest'
 import type {Database} from '../../src/store/database.ts'
-import {measureMovement} from '../../src/sync/movement.ts'
+import {measureMovement} from '../../src/sync/guard.ts'
 import {anyRow} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
 import {applyStaged, readHeads, readVersions, readWalk, stageWalk, stream, walk} from '../support/walks.ts'
