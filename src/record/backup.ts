@@ -235,20 +235,15 @@ async function copyStateDb(folder: DataFolder, dir: string): Promise<string> {
   })
 }
 
-/** The result of a restore. */
-interface RestoreResult {
-  outcome: 'restored'
+/** A backup whose files are those of its manifest. */
+interface BackupExamined {
+  outcome: 'whole'
   /** The backup. */
   from: string
   files: number
+  tape_key: string | null
   /** Whether its manifest has a MAC by the key at hand. */
   authenticated: boolean
-}
-
-/** The result of examining a backup. */
-interface BackupExamined extends Omit<RestoreResult, 'outcome'> {
-  outcome: 'whole'
-  tape_key: string | null
 }
 
 /**
@@ -273,14 +268,7 @@ export async function examineBackup(
       `Manifest of the backup '${dir}' has no MAC of key ${key.fingerprint}: it was changed, made by somebody else, or made under another key or none.`,
     )
   for (const file of files) await requireWritten(dir, file)
-  return {
-    outcome: 'whole',
-    from: dir,
-    files: files.length,
-    tape_key,
-    authenticated,
-    listed: files,
-  }
+  return {outcome: 'whole', from: dir, files: files.length, tape_key, authenticated, listed: files}
 }
 
 /** Requires that a file of a backup is the one its manifest names. */
@@ -322,7 +310,7 @@ export async function restoreBackup(
   config: Config,
   from: string,
   trust: {isTrusted?: boolean} = {},
-): Promise<RestoreResult & Pick<BackupExamined, 'tape_key'>> {
+): Promise<Omit<BackupExamined, 'outcome'> & {outcome: 'restored'}> {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   const staging = join(folder.root, RESTORING)
@@ -374,11 +362,6 @@ function macOf({mac: _, ...fields}: Manifest, key: TapeKey): string {
 }
 
 function createDamaged(dir: string, path: string, cause?: unknown): LoantapeError {
-  return newError(
-    'BACKUP_DAMAGED',
-    `File '${shorten(path)}' of the backup '${dir}' is not the one that was written.`,
-    {
-      cause,
-    },
-  )
+  const problem = `File '${shorten(path)}' of the backup '${dir}' is not the one that was written.`
+  return newError('BACKUP_DAMAGED', problem, {cause})
 }

@@ -49,12 +49,12 @@ import {isHistory, listTapeFiles, parseOutcome, readEndOf} from '../sync/tapes.t
  */
 export async function requireAgreement(
   config: Config,
-  {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
+  stores: {folder: DataFolder; stateDb: StateDb},
   world: World,
 ): Promise<boolean> {
-  refuse(folder, compareTapes(config, folder, stateDb, world).problems)
-  const problems = await compareWarehouse(config, folder, stateDb, world)
-  refuse(folder, problems ?? [])
+  refuse(stores.folder, compareTapes(config, stores, world).problems)
+  const problems = await compareWarehouse(config, stores, world)
+  refuse(stores.folder, problems ?? [])
   return problems !== null
 }
 
@@ -63,8 +63,8 @@ export async function listDisagreements(config: Config, world: World): Promise<D
   const folder = dataFolderAt(config.dataDir)
   if (!hasStores(folder)) return []
   using stateDb = openStateDb(folder.stateDb)
-  const {problems} = compareTapes(config, folder, stateDb, world)
-  return [...problems, ...((await compareWarehouse(config, folder, stateDb, world)) ?? [])]
+  const {problems} = compareTapes(config, {folder, stateDb}, world)
+  return [...problems, ...((await compareWarehouse(config, {folder, stateDb}, world)) ?? [])]
 }
 
 /**
@@ -80,13 +80,9 @@ export async function goOn(
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   using stateDb = openStateDb(folder.stateDb)
-  const {problems: own, gaps, gone} = compareTapes(config, folder, stateDb, world, {fillsGaps: true})
-  const plan = await planCatchUp(
-    config,
-    {folder, stateDb},
-    world,
-    gone.map(({unit}) => unit),
-  )
+  const {problems: own, gaps, gone} = compareTapes(config, {folder, stateDb}, world, true)
+  const lost = gone.map(({unit}) => unit)
+  const plan = await planCatchUp(config, {folder, stateDb}, world, lost)
   const found = [...own, ...(plan?.problems ?? [])]
   const foreign = found.find(({losses}) => losses.length === 0)
   if (foreign) refuse(folder, [foreign])
@@ -114,18 +110,6 @@ export async function goOn(
     ...gaps.map(({no}) => `unit ${no} of the record is missing.`),
   ]
   return {given_up: [...listGivenUp(act)], problems}
-}
-
-/** Compares the state database with the tapes and, if they agree, the current release and the batches with both. */
-function compareTapes(
-  config: Config,
-  folder: DataFolder,
-  stateDb: StateDb,
-  world: World,
-  options: {fillsGaps?: boolean} = {},
-): ReturnType<typeof catchUpState> {
-  const found = catchUpState(config, folder, stateDb, world, options)
-  return found.problems.length > 0 ? found : {...found, problems: compareOutputs(folder, stateDb)}
 }
 
 /** A missing tape with its units of the record. */
@@ -190,30 +174,30 @@ const isMissing = (files: ReadonlyMap<string, number>, row: TapeRow) =>
 
 /**
  * Brings the state database up to date with the tapes: reads tapes that are new to it, or longer than it knows, and applies the
- * acts on them. Changes nothing if there are problems.
+ * acts on them. If they agree, compares the current release and the batches with both. Changes nothing if there are problems.
  *
- * @param request.fillsGaps records missing units as gaps
+ * @param fillsGaps records missing units as gaps
  */
-function catchUpState(
+function compareTapes(
   config: Config,
-  folder: DataFolder,
-  stateDb: StateDb,
+  {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
   {log}: World,
-  {fillsGaps = false}: {fillsGaps?: boolean} = {},
+  fillsGaps = false,
 ): Pick<Backlog, 'problems' | 'gaps' | 'gone'> {
   const key = findReadKey(config, folder)
-  return inStateTransaction(stateDb, () => {
-    const backlog = readBacklog(folder, stateDb, {key, fillsGaps})
-    if (backlog.problems.length > 0) return backlog
-    storeBacklog(folder, stateDb, backlog)
-    const {units} = backlog
-    if (units.length > 0)
-      log.warn(
-        {count: units.length, reason: `units ${units[0]?.no} to ${units.at(-1)?.no}`},
-        'the state database was behind the tapes: their units and acts were applied again',
-      )
-    return backlog
+  const backlog = inStateTransaction(stateDb, () => {
+    const found = readBacklog(folder, stateDb, {key, fillsGaps})
+    if (found.problems.length === 0) storeBacklog(folder, stateDb, found)
+    return found
   })
+  const {units, problems} = backlog
+  if (problems.length > 0) return backlog
+  if (units.length > 0)
+    log.warn(
+      {count: units.length, reason: `units ${units[0]?.no} to ${units.at(-1)?.no}`},
+      'the state database was behind the tapes: their units and acts were applied again',
+    )
+  return {...backlog, problems: compareOutputs(folder, stateDb)}
 }
 
 /** A unit as found on its tape. */

@@ -132,7 +132,7 @@ async function verifyTapes(
   config: Config,
   folder: DataFolder,
   world: World,
-): Promise<Pick<VerifyResult, 'tapes' | 'lines' | 'closed' | 'removed' | 'given_up' | 'since' | 'problems'>> {
+): Promise<Omit<VerifyResult, 'outcome' | 'walks' | 'batch_files' | 'release_tables'>> {
   using stateDb = openStateDb(folder.stateDb)
   const rows = listTapes(stateDb)
   const kept = rows.filter(({removed_at}) => removed_at === null)

@@ -270,25 +270,17 @@ const findingRow = z.object({
   records: z.coerce.number(),
 })
 
-/**
- * The drift of the last applied walk.
- *
- * @param catalog `warehouse`, or `history` for its copy
- */
-export function listLastDrift(
-  db: Database,
-  catalog: 'warehouse' | 'history',
-  stream: Stream,
-): Promise<DriftFinding[]> {
+/** The drift of the last applied walk; the warehouse is open for reading. */
+export function listLastDrift(db: Database, {name}: Stream): Promise<DriftFinding[]> {
   return db.all(
     findingRow,
     `select kind, path, value, records
-     from ${catalog}.raw.drift
+     from history.raw.drift
      where stream = $1 and walk_id = (
-       select arg_max(walk_id, recorded_at) from ${catalog}.raw.walk where stream = $1 and state = 'applied'
+       select arg_max(walk_id, recorded_at) from history.raw.walk where stream = $1 and state = 'applied'
      )
      order by kind, path, value`,
-    [stream.name],
+    [name],
   )
 }
 

@@ -8,7 +8,7 @@ import type {Frame} from '../store/tape-format.ts'
 import {openToSettle} from './catch-up.ts'
 import type {Answer} from './intake.ts'
 import {
-  countPruned,
+  countUnreplayed,
   type FoundRecord,
   findQuarantinedRecords,
   listWaiting,
@@ -42,7 +42,8 @@ export async function replayRecords(
   const {db, tapes, walks, streams} = opened
   const waiting = await listWaiting(db, 'warehouse')
   const found = findQuarantinedRecords(waiting, listReadableTapes(folder, stateDb, tapes.key))
-  const counts = {replayed: 0, waiting: 0, pruned: await countPruned(db, 'warehouse'), appended: 0}
+  const {pruned} = await countUnreplayed(db, 'warehouse')
+  const counts = {replayed: 0, waiting: 0, pruned, appended: 0}
   for (const stream of streams) {
     const entries = waiting.filter((entry) => entry.stream === stream.name)
     const lines = entries.flatMap(createReader(stream, found))
