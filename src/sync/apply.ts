@@ -1,9 +1,12 @@
-import type {DuckDBTimestampValue} from '@duckdb/node-api'
+import {hash} from 'node:crypto'
+import {DuckDBTimestampValue, type DuckDBValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {optionalColumnsOf, type Stream, type Vocabulary} from '../contract/stream.ts'
-import {type Database, quoteLiteral} from '../store/database.ts'
+import type {ChangeCounts} from '../core/types.ts'
+import {type Database, inTransaction, quoteLiteral} from '../store/database.ts'
+import {writeSettings} from '../store/warehouse.ts'
 import {applyMapped} from './mapped-fields.ts'
-import {type Batch, type ChangePlan, dropPlan} from './plan-changes.ts'
+import {type Batch, type ChangePlan, dropPlan, type OpenWalk} from './plan-changes.ts'
 import {
   amountOf,
   buildReachSql,
@@ -13,7 +16,6 @@ import {
   listColumns,
   tablesOf,
 } from './stream-tables.ts'
-import {type Fetched, insertWalk} from './walk-state.ts'
 
 /** Which rows of `change` replace the latest state. */
 const MOVES_HEAD = `not is_late and source <> 'gone'`
@@ -173,6 +175,98 @@ function buildNextHeadSql(stream: Stream): string {
       ${columns},
       detail_at
     from absence`
+}
+
+/**
+ * Stores a walk that ended without being applied, and clears it from the stage. A refused walk's rejected records stay as
+ * evidence.
+ *
+ * @param tapeHead chain of the line that says how it ended
+ */
+export function storeWalk(
+  db: Database,
+  stream: Stream,
+  walk: OpenWalk,
+  {tapeHead, ...end}: {state: 'refused' | 'abandoned'; how: string; tapeHead: string},
+): Promise<void> {
+  return inTransaction(db, async () => {
+    await insertWalk(db, stream, walk, end)
+    await writeSettings(db, {tape_head: tapeHead})
+    await clearStage(db, stream, walk.walkId)
+  })
+}
+
+/** Stores a walk, its lists if it is applied, and its rejected records unless it was abandoned. Call it in a transaction. */
+async function insertWalk(
+  db: Database,
+  stream: Stream,
+  walk: OpenWalk,
+  {state, how, applied}: {state: 'applied' | 'refused' | 'abandoned'; how: string; applied?: Applied},
+): Promise<void> {
+  const {counts, details, recorded} = applied ?? {}
+  const row = {
+    ...describeWalk(walk),
+    ...{stream: stream.name, state, ended_how: how, ...counts},
+    ...(recorded && {recorded_at: recorded}),
+    ...(applied && {details_fetched: details?.fetched ?? 0, details_failed: details?.failed ?? 0}),
+  }
+  const names = Object.keys(row)
+  await db.run(
+    `insert into warehouse.raw.walk (${names.join(', ')}) values (${names.map((_, index) => `$${index + 1}`).join(', ')})`,
+    Object.values(row),
+  )
+  if (state === 'applied')
+    await db.run('insert into warehouse.raw.listing by name from temp.staged_listing where walk_id = $1', [
+      walk.walkId,
+    ])
+  // From here on they count in releases.
+  if (state !== 'abandoned')
+    await db.run(
+      `insert into warehouse.raw.quarantine by name
+       select * replace ($2 as recorded_at) from temp.staged_quarantine where walk_id = $1`,
+      [walk.walkId, recorded ?? null],
+    )
+}
+
+/** How many own pages or lists were fetched for a walk. */
+export interface Fetched {
+  fetched: number
+  failed: number
+}
+
+/** The result of applying a walk. */
+interface Applied {
+  counts: ChangeCounts
+  details: Fetched | undefined
+  recorded: DuckDBTimestampValue
+}
+
+/** The columns of `raw.walk` about a walk's progress. */
+function describeWalk(walk: OpenWalk): Record<string, DuckDBValue> {
+  const instant = (micros: bigint | null) => (micros === null ? null : new DuckDBTimestampValue(micros))
+  const {certified, cursors} = walk
+  return {
+    walk_id: walk.walkId,
+    base_url: walk.baseUrl,
+    page_size: walk.pageSize,
+    filter: walk.filter,
+    business_date: walk.businessDate,
+    started_at: instant(walk.startedAt),
+    ended_at: instant(walk.endedAt),
+    envelope: walk.envelope,
+    is_complete: walk.isComplete,
+    resumed: walk.resumed,
+    waited_ms: walk.waitedMs,
+    pages: walk.pages,
+    records: walk.records,
+    quarantined: walk.quarantined,
+    unreadable_ids: walk.unreadableIds,
+    distinct_records: certified?.distinct ?? null,
+    duplicates: certified?.duplicates ?? null,
+    amount_total: certified?.amountTotal ?? null,
+    is_shifted: certified && certified.duplicates > 0,
+    cursor_digest: certified && cursors.length > 0 ? hash('sha256', cursors.join('\n')) : null,
+  }
 }
 
 const TERMS = ['present', 'kept_quarantined', 'kept_missing', 'adjusted']

@@ -15,9 +15,10 @@ import {readSettings} from '../store/warehouse.ts'
 import {openToSettle} from './catch-up.ts'
 import type {Acceptance} from './guard.ts'
 import type {OpenWalks, WalkTools} from './intake.ts'
+import type {OpenWalk} from './plan-changes.ts'
 import {dropWalks} from './settle.ts'
 import {tablesOf} from './stream-tables.ts'
-import {findLastAsked, findPast} from './walk-state.ts'
+import {findPast} from './walk.ts'
 
 /** A learnt rate is forgotten after this long. */
 const KEPT_MS = 24 * 3600 * 1000
@@ -145,6 +146,16 @@ async function requireOwnSource(
 export function requirePin(pinned: string | undefined, baseUrl: string): void {
   if (pinned === undefined || pinned === baseUrl) return
   throw newError('SOURCE_PINNED', `Base URL '${baseUrl}': this data folder belongs to '${pinned}'.`)
+}
+
+/** The latest request time of what a walk has staged, microseconds since the epoch. */
+async function findLastAsked(db: Database, stream: Stream, walk: OpenWalk): Promise<bigint> {
+  const {last} = await db.one(
+    z.object({last: z.coerce.bigint()}),
+    `select epoch_us(greatest($1, $2, (select max(observed_at) from ${tablesOf(stream).staged}))) as last`,
+    [new DuckDBTimestampValue(walk.startedAt), new DuckDBTimestampValue(walk.endedAt ?? walk.startedAt)],
+  )
+  return last
 }
 
 /** How many ids an error names in its text, and how many in its details. */

@@ -16,7 +16,7 @@ import {type Frame, type TapeLine, textOf} from '../store/tape-format.ts'
 import type {Warehouse} from '../store/warehouse.ts'
 import type {Acceptance} from './guard.ts'
 import {readStreams} from './mapped-fields.ts'
-import type {ReadBeside} from './plan-changes.ts'
+import type {AskedWalk, OpenWalk, ReadBeside} from './plan-changes.ts'
 import {type RejectedRecord, stageQuarantined} from './quarantine.ts'
 import {
   feedParser,
@@ -28,7 +28,6 @@ import {
 } from './rate-feed.ts'
 import {BESIDE, createStaged, createStagedRows, stageLists} from './stream-tables.ts'
 import type {Tapes} from './tapes.ts'
-import {NOT_ASKED, type OpenWalk} from './walk-state.ts'
 
 /*
  * Every answer is interpreted here and nowhere else. A run hands over each line as it writes it to the tape, with the body
@@ -155,6 +154,22 @@ export function openIntake(db: Database, known: Known, begin: Frame): Intake | u
   if (said.kind !== 'walk') return openBeside(db, stream, said)
   if (known.walks.has(stream.name)) throw new Error(`another walk of the ${stream.plural} is under way`)
   return openWalk(db, stream, said)
+}
+
+/** The progress of a walk that has asked for nothing. */
+const NOT_ASKED: Omit<OpenWalk, keyof AskedWalk | 'cursors' | 'resumed'> = {
+  endedAt: null,
+  nextCursor: null,
+  cursorReceivedAt: null,
+  envelope: null,
+  isComplete: false,
+  pages: 0,
+  records: 0,
+  quarantined: 0,
+  unreadableIds: 0,
+  waitedMs: 0,
+  answers: 0,
+  certified: null,
 }
 
 function openWalk(

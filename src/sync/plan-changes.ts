@@ -10,7 +10,6 @@ import {
   comparedSql,
   tablesOf,
 } from './stream-tables.ts'
-import type {OpenWalk} from './walk-state.ts'
 
 /** What applying a walk would change; the guards judge it. */
 export interface ChangePlan {
@@ -25,6 +24,44 @@ export interface ChangePlan {
   newlyAbsent: number
   /** Records observed at an earlier time than their latest state. */
   late: number
+}
+
+/** What a walk asks for; if any of it changes, a new walk begins. */
+export interface WalkRequest {
+  baseUrl: string
+  pageSize: number
+  /** `status=underwriting`, or empty for every record. */
+  filter: string
+}
+
+/** A walk that has begun; `startedAt` in microseconds since the epoch. */
+export interface AskedWalk extends WalkRequest {
+  walkId: string
+  businessDate: string
+  startedAt: bigint
+}
+
+/** The progress of an open walk, updated as answers are taken in. Instants in microseconds since the epoch. */
+export interface OpenWalk extends AskedWalk {
+  /** Start of the last request for a list. */
+  endedAt: bigint | null
+  /** The cursors of its pages, in order; empty for the first. */
+  cursors: string[]
+  nextCursor: string | null
+  /** When `nextCursor` was received, real clock; null before the first page. */
+  cursorReceivedAt: bigint | null
+  envelope: string | null
+  isComplete: boolean
+  pages: number
+  records: number
+  quarantined: number
+  unreadableIds: number
+  resumed: number
+  waitedMs: number
+  /** Answers taken in. */
+  answers: number
+  /** What `certifyWalk` found; null before. */
+  certified: {distinct: number; duplicates: number; amountTotal: string} | null
 }
 
 /** Staged observations that are applied together: those of a walk, or of a look or replay. */

@@ -6,11 +6,11 @@ import {isOfActs, listRecorded, type RecordedUnit} from '../store/recorded.ts'
 import type {StateDb} from '../store/state-db.ts'
 import type {Frame, TapeLine} from '../store/tape-format.ts'
 import {writeSettings} from '../store/warehouse.ts'
+import {storeWalk} from './apply.ts'
 import {type Intake, instant, type Known, openIntake, parseBody, readKnown} from './intake.ts'
 import {certifyWalk, settleUnit} from './settle.ts'
 import {clearStage, createStage} from './stream-tables.ts'
 import {isHistory, type ReadableTape, type Tapes} from './tapes.ts'
-import {storeWalk} from './walk-state.ts'
 
 /** A unit of history whose tape can be read: a walk, a look, a replay, a feed of rates, or a walk taken back. */
 export interface HistoryUnit extends Omit<RecordedUnit, 'tape'> {

@@ -9,7 +9,7 @@ import {type Certificate, type ChangeCounts, NO_CHANGES, type World} from '../co
 import {type Database, inTransaction} from '../store/database.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {writeSettings} from '../store/warehouse.ts'
-import {applyObservations} from './apply.ts'
+import {applyObservations, type Fetched, storeWalk} from './apply.ts'
 import {judgePlan} from './guard.ts'
 import {
   type Answer,
@@ -21,12 +21,11 @@ import {
   type WalkTools,
 } from './intake.ts'
 import {findLastSettle} from './mapped-fields.ts'
-import {type ChangePlan, countUntold, findAbsences, planChanges} from './plan-changes.ts'
+import {type ChangePlan, countUntold, findAbsences, type OpenWalk, planChanges} from './plan-changes.ts'
 import {listKept, noteReplayed} from './quarantine.ts'
 import {appendRates} from './rate-feed.ts'
 import {amountOf, BESIDE, tablesOf} from './stream-tables.ts'
 import type {Tapes} from './tapes.ts'
-import {type Fetched, type OpenWalk, storeWalk} from './walk-state.ts'
 import {findDealsToldSince, settleWalkCoverage} from './webhook-events.ts'
 
 /**

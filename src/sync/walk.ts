@@ -6,13 +6,13 @@ import type {Config, SourceConfig} from '../core/config.ts'
 import {codeOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {walkPages} from '../source/walk-pages.ts'
-import type {Database} from '../store/database.ts'
+import {type Database, quoteLiteral} from '../store/database.ts'
 import {readSettings} from '../store/warehouse.ts'
 import {mostListed} from './guard.ts'
 import {openIntake, takeDown, type WalkIntake, type WalkTools} from './intake.ts'
+import type {AskedWalk, OpenWalk, WalkRequest} from './plan-changes.ts'
 import {certifyWalk, endWalk, settleWalk} from './settle.ts'
 import {tablesOf} from './stream-tables.ts'
-import {type AskedWalk, findPast, listReadIds, type WalkRequest} from './walk-state.ts'
 import {noteWalkBegun} from './webhook-events.ts'
 
 /**
@@ -93,6 +93,31 @@ async function startAnew(tools: WalkTools, world: World): Promise<WalkIntake> {
   return unit
 }
 
+/** The latest start and business date of earlier walks. */
+interface WalkPast {
+  businessDate: string
+  startedAt: bigint
+}
+
+const pastRow = z
+  .object({business_date: z.string().nullable(), started_us: z.coerce.bigint().nullable()})
+  .transform(({business_date, started_us}): WalkPast | undefined =>
+    business_date === null || started_us === null
+      ? undefined
+      : {businessDate: business_date, startedAt: started_us},
+  )
+
+/** Reads them from the applied walks; undefined before the first. */
+export function findPast(db: Database, stream: Stream): Promise<WalkPast | undefined> {
+  return db.one(
+    pastRow,
+    `select max(business_date) as business_date, epoch_us(max(started_at)) as started_us
+     from warehouse.raw.walk
+     where stream = $1 and state = 'applied'`,
+    [stream.name],
+  )
+}
+
 /** The business date of what is read at `now` (ms since the epoch), never earlier than that of the last walk. */
 export async function findBusinessDate(
   db: Database,
@@ -160,6 +185,18 @@ async function countPresent(db: Database, stream: Stream): Promise<number> {
     `select count(*) as present from ${tablesOf(stream).head} where kind in ('seen', 'missing')`,
   )
   return present
+}
+
+/** The ids of all records a walk has read, quarantined ones included. */
+export async function* listReadIds(db: Database, stream: Stream, walk: OpenWalk): AsyncGenerator<string> {
+  if (walk.pages === 0) return
+  const rows = db.stream(
+    `select ${stream.idColumn} from ${tablesOf(stream).staged}
+     union all
+     select record_id from temp.staged_quarantine
+     where walk_id = ${quoteLiteral(walk.walkId)} and record_id is not null`,
+  )
+  for await (const ids of rows) yield* ids.map(String)
 }
 
 async function readPages(tools: WalkTools, unit: WalkIntake, world: World): Promise<void> {

@@ -7,10 +7,9 @@ import type {Database} from '../../src/store/database.ts'
 import type {Frame} from '../../src/store/tape-format.ts'
 import {applyObservations} from '../../src/sync/apply.ts'
 import {openIntake, type WalkIntake} from '../../src/sync/intake.ts'
-import {type ChangePlan, planChanges} from '../../src/sync/plan-changes.ts'
+import {type ChangePlan, type OpenWalk, planChanges} from '../../src/sync/plan-changes.ts'
 import {certifyWalk, settle} from '../../src/sync/settle.ts'
 import {createStage} from '../../src/sync/stream-tables.ts'
-import type {OpenWalk} from '../../src/sync/walk-state.ts'
 import {anyRow} from './data.ts'
 
 export const stream: Stream = dealStream
