@@ -14,7 +14,7 @@ import type {Acceptance} from './sync/guard.ts'
 import {type Replayed, replayRecords} from './sync/replay.ts'
 import {certifyWalk, previewWalk, settleWalk} from './sync/settle.ts'
 import {readToEnd} from './sync/walk.ts'
-import {listNamedDeals, listWaitingEvents, settleEvents} from './sync/webhook-events.ts'
+import {listWaitingEvents, settleEvents} from './sync/webhook-events.ts'
 
 /** How a sync is asked for. */
 export interface SyncRequest {
@@ -114,11 +114,10 @@ export function walkAndApply(
     const budgetEndsAt = world.realClock.now() + config.detailBudgetMinutes * 60_000
     const details = await fetchMissingDetails(tools, unit, world)
     const changes = await settleWalk(tools, unit, details, world)
-    const announced = listNamedDeals(run.stateDb).map((deal) => ({id: deal.deal_id, at: deal.received_at}))
     const streams: ChildResult[] = []
     for (const stream of children) {
       const budgetMs = budgetEndsAt - world.realClock.now()
-      const asked = {businessDate: certificate.businessDate, budgetMs, hashKey, announced}
+      const asked = {businessDate: certificate.businessDate, budgetMs, hashKey}
       streams.push(await syncChildren({...tools, stream}, asked, world))
     }
     return {certificate, changes, streams, waitedMs: client.waitedMs}

@@ -232,7 +232,7 @@ export function fetchListings(
       let length = 0
       try {
         for await (const page of walkPages({path, pageSize, idField}, cancellable, world)) {
-          length += page.length
+          length += page.received.body.length
           if (pages.length === MOST_PAGES || length > MOST_LENGTH) return failedAs(id, 'TOO_MANY_PAGES')
           pages.push(page)
         }

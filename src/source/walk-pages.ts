@@ -68,10 +68,10 @@ export async function* walkPages(
     while (ahead) {
       const current: Promise<JsonAnswer> = ahead
       ahead = null
-      const {body, length, received} = await current
+      const {body, received} = await current
       envelope ??= findEnvelope(body)
       const {records, nextCursor} = readPage(body, envelope)
-      const page: Page = {records, nextCursor, cursor, envelope, length, body, received}
+      const page: Page = {records, nextCursor, cursor, envelope, body, received}
       if (records.length > request.pageSize * MOST_TIMES_PAGE)
         throw newError(
           'SOURCE_TOO_LARGE',

@@ -15,22 +15,10 @@ import {type Answer, askAndTake, type WalkIntake, type WalkTools} from './intake
 import {certifyWalk, dropWalks, settleWalk} from './settle.ts'
 import {isSettledSql, tablesOf} from './stream-tables.ts'
 import {continueWalk, startWalk} from './walk.ts'
+import {listNamedDeals} from './webhook-events.ts'
 
 /** Each parent's list is read again within about this many days. */
 const ROTATION_DAYS = 30
-
-/** A parent that a webhook named, and when, ISO 8601. */
-interface Announcement {
-  id: string
-  at: string
-}
-
-interface ParentsAsked {
-  businessDate: string
-  now: bigint
-  limit: number
-  announced: readonly Announcement[]
-}
 
 /**
  * The parents whose lists to read, in order of need: those with a child that was missed on an earlier day, those never listed, or
@@ -40,7 +28,10 @@ interface ParentsAsked {
  *
  * @param asked `now` on the business clock, microseconds since the epoch; at most `limit` parents
  */
-async function listParentsInNeed(db: Database, stream: Stream, asked: ParentsAsked): Promise<string[]> {
+async function listParentsInNeed(
+  {db, stateDb, stream}: WalkTools,
+  asked: {businessDate: string; now: bigint; limit: number},
+): Promise<string[]> {
   const {parent} = stream
   if (!parent) return []
   const rows = await db.all(
@@ -52,7 +43,7 @@ async function listParentsInNeed(db: Database, stream: Stream, asked: ParentsAsk
        where kind = 'missing' and business_date < cast($2 as date)
      ),
      announced as (
-       select deal ->> 'id' as id, cast(deal ->> 'at' as timestamp) as announced_at
+       select deal ->> 'deal_id' as id, cast(deal ->> 'received_at' as timestamp) as announced_at
        from (select unnest(cast($3 as json[])) as deal)
      ),
      quota as (
@@ -84,7 +75,7 @@ async function listParentsInNeed(db: Database, stream: Stream, asked: ParentsAsk
        attempted_at nulls first,
        id
      limit ${asked.limit}`,
-    [new DuckDBTimestampValue(asked.now), asked.businessDate, JSON.stringify(asked.announced)],
+    [new DuckDBTimestampValue(asked.now), asked.businessDate, JSON.stringify(listNamedDeals(stateDb))],
   )
   return rows.map(({id}) => id)
 }
@@ -142,8 +133,6 @@ interface ChildRun {
   budgetMs: number
   /** The key of hashed fields; undefined for streams without any. */
   hashKey: string | undefined
-  /** Deals that webhooks have named. */
-  announced: readonly Announcement[]
 }
 
 /**
@@ -175,7 +164,7 @@ async function readAndSettle(
   result: ChildResult,
   world: World,
 ): Promise<ChildResult> {
-  const {db, stream, config, walks} = tools
+  const {stream, config, walks} = tools
   const left = walks.get(stream.name)
   if (left && left.walk.businessDate !== run.businessDate) {
     // Its run died on an earlier day: what it read still belongs to that day.
@@ -184,8 +173,8 @@ async function readAndSettle(
   const open = walks.get(stream.name)
   const now = BigInt(world.clock.now()) * 1000n
   const limit = Math.ceil((run.budgetMs / 1000) * config.ratePerSecond) + burstOf(config)
-  const asked = {businessDate: run.businessDate, now, limit, announced: run.announced}
-  const parents = run.budgetMs > 0 ? await listParentsInNeed(db, stream, asked) : []
+  const asked = {businessDate: run.businessDate, now, limit}
+  const parents = run.budgetMs > 0 ? await listParentsInNeed(tools, asked) : []
   if (open === undefined && parents.length === 0) {
     return run.budgetMs > 0 ? result : {...result, ended: 'budget'}
   }

@@ -156,6 +156,9 @@ export function openIntake(db: Database, known: Known, begin: Frame): Intake | u
   return openWalk(db, stream, said)
 }
 
+const NOTHING_READ = {pages: 0, records: 0, quarantined: 0, unreadableIds: 0}
+type Counts = typeof NOTHING_READ
+
 /** The progress of a walk that has asked for nothing. */
 const NOT_ASKED: Omit<OpenWalk, keyof AskedWalk | 'cursors' | 'resumed'> = {
   endedAt: null,
@@ -163,10 +166,7 @@ const NOT_ASKED: Omit<OpenWalk, keyof AskedWalk | 'cursors' | 'resumed'> = {
   cursorReceivedAt: null,
   envelope: null,
   isComplete: false,
-  pages: 0,
-  records: 0,
-  quarantined: 0,
-  unreadableIds: 0,
+  ...NOTHING_READ,
   waitedMs: 0,
   answers: 0,
   certified: null,
@@ -182,25 +182,25 @@ function openWalk(
   let rows = createStagedRows(stream)
   let rejected: RejectedRecord[] = []
   let lists: ColumnValue[][] = []
-  let list = {pages: 0, records: 0, quarantined: 0, unreadableIds: 0, observedAt: 0n}
+  let list = {...NOTHING_READ, observedAt: 0n}
 
-  /** Takes in the records of a page; returns how many there are, and how many are unreadable. */
-  function takeRecords({observations, quarantined}: NormalisedPage, pageNo: number, place: string) {
+  /** Takes in the records of a page and counts them. */
+  function takeRecords({observations, quarantined}: NormalisedPage, pageNo: number, place: string): Counts {
     observations.forEach((observation, position) => {
       rows.push(observation, {source: 'list', pageNo, position})
     })
     for (const record of quarantined)
       rejected.push({...record, source: 'list', place: `${place}/${record.position}`})
     const unreadableIds = quarantined.filter(({id}) => id === null).length
-    return {records: observations.length + quarantined.length, quarantined: quarantined.length, unreadableIds}
+    const records = observations.length + quarantined.length
+    return {pages: 1, records, quarantined: quarantined.length, unreadableIds}
   }
 
-  function count(read: ReturnType<typeof takeRecords>, observedAt: bigint): void {
-    walk.pages += 1
-    walk.records += read.records
-    walk.quarantined += read.quarantined
-    walk.unreadableIds += read.unreadableIds
-    noteAsked(observedAt)
+  function add(to: Counts, read: Counts): void {
+    to.pages += read.pages
+    to.records += read.records
+    to.quarantined += read.quarantined
+    to.unreadableIds += read.unreadableIds
   }
 
   function noteAsked(observedAt: bigint): void {
@@ -210,7 +210,9 @@ function openWalk(
   function takePage(frame: Frame, body: unknown): void {
     const {requested_at: observedAt, received_at: receivedAt, envelope, waited_ms} = listFrame.parse(frame)
     const {records, nextCursor} = readPage(body, envelope)
-    count(takeRecords(normalise(records, observedAt), walk.pages + 1, `${walk.pages + 1}`), observedAt)
+    const pageNo = walk.pages + 1
+    add(walk, takeRecords(normalise(records, observedAt), pageNo, `${pageNo}`))
+    noteAsked(observedAt)
     walk.cursors.push(walk.nextCursor ?? '')
     walk.nextCursor = nextCursor
     walk.cursorReceivedAt = BigInt(receivedAt) * 1000n
@@ -241,14 +243,12 @@ function openWalk(
     }
     const {requested_at: observedAt, page, pages, envelope} = frame
     const {records} = readPage(body, envelope)
-    const counted = takeRecords(normalise(records, observedAt, parent), page, `${parent}/${page}`)
+    const read = takeRecords(normalise(records, observedAt, parent), page, `${parent}/${page}`)
     // The start of the first page dates a list: a child linked while it was read does not count as missed.
-    if (page === 1) list = {pages: 0, records: 0, quarantined: 0, unreadableIds: 0, observedAt}
-    count(counted, list.observedAt)
-    list.pages += 1
-    list.records += counted.records
-    list.quarantined += counted.quarantined
-    list.unreadableIds += counted.unreadableIds
+    if (page === 1) list = {...NOTHING_READ, observedAt}
+    add(walk, read)
+    add(list, read)
+    noteAsked(list.observedAt)
     if (page < pages) return
     const counts = [list.pages, list.records, list.quarantined, list.unreadableIds].map(BigInt)
     lists.push([walk.walkId, stream.name, parent, outcome, list.observedAt, ...counts])

@@ -141,13 +141,10 @@ async function readCsvSource(feed: RateFeed, csv: string, config: Config, world:
   const {origin, pathname, search} = new URL(csv)
   const maxWaitMinutes = Math.min(config.maxWaitMinutes, LONGEST_WAIT_MINUTES)
   // The key and the query of the source never go to another server.
-  const client = createClient(
-    {...config, baseUrl: origin, baseUrlQuery: search, apiKey: undefined, maxWaitMinutes},
-    world,
-  )
-  await using _client = client
-  const {status, received} = await client.getText(pathname)
-  if (status >= 400) throw createFeedError(feed, `status ${status}: expected CSV`)
+  const ofFeed = {baseUrl: origin, baseUrlQuery: search, apiKey: undefined, maxWaitMinutes}
+  await using client = createClient({...config, ...ofFeed}, world)
+  const received = await client.getText(pathname)
+  if (received.status >= 400) throw createFeedError(feed, `status ${received.status}: expected CSV`)
   return received
 }
 
