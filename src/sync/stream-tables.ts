@@ -13,29 +13,18 @@ export const STAGE: Omit<AppendTarget, 'table'> = {catalog: 'temp', schema: 'mai
 export const BESIDE = 'staged_beside'
 
 /** Where a staged observation came from; `gone`: the own page answered 404 or 410. */
-type StagedSource = (typeof SOURCES)[number]
-
 const SOURCES = ['list', 'detail', 'gone', 'replay', 'webhook'] as const
 
-/** The tables of a stream, catalog and schema included. */
-interface StreamTables {
-  version: string
-  head: string
-  staged: string
-  /** Null if the stream confirms no values. */
-  confirmation: string | null
-  /** Null if the stream has no mapped fields. */
-  extra: string | null
-}
-
-/** The names of a stream's tables; staged tables are in memory. */
-export function tablesOf(stream: Stream): StreamTables {
+/** The names of a stream's tables, catalog and schema included; staged tables are in memory. */
+export function tablesOf({name, confirmed, mapped}: Stream) {
   return {
-    version: `warehouse.raw.${stream.name}_version`,
-    head: `warehouse.raw.${stream.name}_head`,
-    staged: `temp.staged_${stream.name}`,
-    confirmation: stream.confirmed === undefined ? null : `warehouse.raw.${stream.name}_confirmation`,
-    extra: stream.mapped === undefined ? null : `warehouse.raw.${stream.name}_extra`,
+    version: `warehouse.raw.${name}_version`,
+    head: `warehouse.raw.${name}_head`,
+    staged: `temp.staged_${name}`,
+    /** Null if the stream confirms no values. */
+    confirmation: confirmed === undefined ? null : `warehouse.raw.${name}_confirmation`,
+    /** Null if the stream has no mapped fields. */
+    extra: mapped === undefined ? null : `warehouse.raw.${name}_extra`,
   }
 }
 
@@ -118,22 +107,13 @@ export async function createStaged(
 
 /** The place of a staged observation. */
 interface StagedPlace {
-  source: StagedSource
+  source: (typeof SOURCES)[number]
   pageNo: number
   position: number
 }
 
-/** Collects observations for a staged table. */
-interface StagedRows {
-  push(observation: Observation, place: StagedPlace): void
-  /** Adds a record whose own page says that it is gone. */
-  pushGone(gone: {id: string; observedAt: bigint}): void
-  /** Appends them to the staged table of the stream, or to another one like it. */
-  append(db: Database, table?: string): Promise<void>
-}
-
-/** Creates an empty batch of staged rows. */
-export function createStagedRows(stream: Stream): StagedRows {
+/** Creates an empty batch of observations for a staged table. */
+export function createStagedRows(stream: Stream) {
   const rows = createRowBuffer(listStaged(stream).map(([, type]) => type))
   const optional = optionalColumnsOf(stream)
 
@@ -151,17 +131,13 @@ export function createStagedRows(stream: Stream): StagedRows {
 
   return {
     push,
-    pushGone({id, observedAt}) {
-      const nothing = {
-        id,
-        values: [],
-        present: optional.map(() => false),
-        unknownFields: null,
-        observedAt,
-      }
+    /** Adds a record whose own page says that it is gone. */
+    pushGone({id, observedAt}: {id: string; observedAt: bigint}): void {
+      const nothing = {id, values: [], present: optional.map(() => false), unknownFields: null, observedAt}
       push(nothing, {source: 'gone', pageNo: 0, position: 0})
     },
-    append(db, table = `staged_${stream.name}`) {
+    /** Appends them to the staged table of the stream, or to another one like it. */
+    append(db: Database, table = `staged_${stream.name}`): Promise<void> {
       return rows.append(db, {...STAGE, table})
     },
   }
