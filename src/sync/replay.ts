@@ -4,7 +4,7 @@ import type {Config} from '../core/config.ts'
 import {createNormaliser} from '../source/record.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {CurrentRun} from '../store/runs.ts'
-import type {Frame} from '../store/tape-format.ts'
+import type {Frame} from '../store/tape.ts'
 import {openToSettle} from './catch-up.ts'
 import type {Answer} from './intake.ts'
 import {

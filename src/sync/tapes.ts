@@ -22,15 +22,16 @@ import {
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 import {
   createTape,
+  type Frame,
   type NumberedLine,
   openTape,
   readEnd,
   readLines,
   resumeTape,
   type TapeEnd,
+  type TapeLine,
   type TapeWriter,
 } from '../store/tape.ts'
-import type {Frame, TapeLine} from '../store/tape-format.ts'
 import {type KeyConfig, requireTapeKey, type TapeKey} from '../store/tape-key.ts'
 
 /** How a unit ended, and whether it became history. */
