@@ -222,17 +222,9 @@ interface Backlog {
 type Complain = (store: string, problem: string, losses?: string[]) => void
 
 interface FoundTape {
-  unit: string
-  path: string
-  fingerprint: string
-  begunAt: string
+  /** What the state database is to hold of it. */
+  row: Omit<TapeRow, 'tape_no' | 'removed_at' | 'ended_at'> & {ended_at?: string}
   units: FoundUnit[]
-  bytes: number
-  /** Of its last line. */
-  chain: string
-  outcome: string
-  /** Whether its last line ends a unit. */
-  isEnded: boolean
 }
 
 const beginSchema = z.object({unit: z.string(), begun_at: z.string()})
@@ -348,7 +340,11 @@ function readFound(folder: DataFolder, path: string, key: TapeKey): FoundTape | 
   // The tape of a killed walk may be torn at its end, which the next run cuts off.
   if (problem !== null && isEnded) return problem
   if (begunAt === '') return 'it holds nothing'
-  return {unit, path, fingerprint: key.fingerprint, begunAt, units, bytes, chain, outcome, isEnded}
+  const row = {unit, path, fingerprint: key.fingerprint, begun_at: begunAt, bytes}
+  // The tape of a dead run stays open: the next run continues or ends it.
+  if (!isEnded) return {row: {...row, outcome: null, head: null, sha256: null}, units}
+  const sha256 = digestFileNow(join(folder.root, path))
+  return {row: {...row, ended_at: begunAt, outcome, head: chain, sha256}, units}
 }
 
 /**
@@ -420,17 +416,8 @@ function chainUp(
 function storeBacklog(folder: DataFolder, stateDb: StateDb, {folderId, units, tapes}: Backlog): void {
   if (folderId !== undefined) writeFact(stateDb, 'folder_id', folderId)
   requireFolderId(stateDb)
-  for (const tape of tapes) {
-    const {unit, path, fingerprint, begunAt: begun_at, chain: head, bytes, outcome, isEnded} = tape
-    const row = {unit, path, fingerprint, begun_at, bytes}
-    const ended = {
-      ended_at: begun_at,
-      outcome,
-      head,
-      sha256: isEnded ? digestFileNow(join(folder.root, path)) : '',
-    }
-    noteTape(stateDb, {...row, outcome: null, head: null, sha256: null, ...(isEnded && ended)})
-  }
+  const rows = tapes.map(({row}) => row)
+  for (const row of rows) noteTape(stateDb, row)
   for (const {previous: _, isHistory: history, act, ...unit} of units) {
     if (!findTape(stateDb, unit.tape)) noteGone(stateDb, unit.tape)
     noteUnit(stateDb, unit, history)
@@ -440,9 +427,9 @@ function storeBacklog(folder: DataFolder, stateDb: StateDb, {folderId, units, ta
     for (const batch of listAllBatches(stateDb))
       if (isHandedOver(folder, batch)) markHandedOver(stateDb, batch, true)
   }
-  const last = tapes.toSorted((a, b) => (a.begunAt < b.begunAt ? -1 : 1)).at(-1)
+  const last = rows.toSorted((a, b) => (a.begun_at < b.begun_at ? -1 : 1)).at(-1)
   if (last && findTapeKey(stateDb) === undefined)
-    noteTapeKey(stateDb, {fingerprint: last.fingerprint, since: last.begunAt, why: null})
+    noteTapeKey(stateDb, {fingerprint: last.fingerprint, since: last.begun_at, why: null})
 }
 
 /** Adds a tape that is known only from the act that removed it or gave it up. */

@@ -178,30 +178,22 @@ async function attachWarehouse(
   world?: Pick<World, 'log' | 'realClock'>,
 ): Promise<void> {
   const until = performance.now() + maxWaitMinutes * 60_000
-  const attach = async (): Promise<void> => {
+  const log = `${warehouse}.wal`
+  for (;;) {
     try {
       // The newest format is smaller and written faster.
-      await db.run(`attach ${quoteLiteral(warehouse)} as warehouse (storage_version 'latest')`)
+      return await db.run(`attach ${quoteLiteral(warehouse)} as warehouse (storage_version 'latest')`)
     } catch (error) {
-      if (!IS_LOCKED.test(messageOf(error)) || performance.now() >= until) throw error
-      await delay(TRY_MS)
-      await attach()
+      const reason = messageOf(error)
+      if (IS_LOCKED.test(reason) && performance.now() < until) {
+        await delay(TRY_MS)
+      } else if (/replaying WAL/i.test(reason) && existsSync(log)) {
+        const aside = setAside(log, world?.realClock.now() ?? Date.now())
+        world?.log.warn({file: aside, reason}, 'a damaged write-ahead log was set aside')
+      } else {
+        throw describeOpenFailure(warehouse, error)
+      }
     }
-  }
-  const log = `${warehouse}.wal`
-  try {
-    return await attach()
-  } catch (error) {
-    if (!existsSync(log) || !/replaying WAL/i.test(messageOf(error))) {
-      throw describeOpenFailure(warehouse, error)
-    }
-    const aside = setAside(log, world?.realClock.now() ?? Date.now())
-    world?.log.warn({file: aside, reason: messageOf(error)}, 'a damaged write-ahead log was set aside')
-  }
-  try {
-    await attach()
-  } catch (error) {
-    throw describeOpenFailure(warehouse, error)
   }
 }
 
