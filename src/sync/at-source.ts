@@ -86,7 +86,7 @@ export async function atSource<T>(
   await using client = createClient({...config, learntRate}, world)
   try {
     const [stream] = streams
-    return await work({runId, db, stateDb, folder, tapes, walks, stream, client, config, accepted}, world)
+    return await work({runId, db, stateDb, tapes, walks, stream, client, config, accepted}, world)
   } catch (error) {
     // The clock went back, so the request times may be wrong.
     if (codeOf(error) === 'CLOCK_STEPPED') await dropWalks({db, tapes, walks}, 'clock stepped')

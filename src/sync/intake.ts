@@ -9,7 +9,6 @@ import type {Asked, EachAnswer, EachSummary} from '../source/ask-each.ts'
 import type {SourceClient} from '../source/client.ts'
 import {createNormaliser} from '../source/record.ts'
 import {readAhead} from '../source/walk-pages.ts'
-import type {DataFolder} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {type Frame, type TapeLine, textOf} from '../store/tape.ts'
@@ -354,7 +353,6 @@ export interface WalkTools {
   runId: string
   db: Warehouse
   stateDb: StateDb
-  folder: DataFolder
   tapes: Tapes
   walks: OpenWalks
   /** The stream being read: first the deals, with their mapped fields. */

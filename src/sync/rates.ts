@@ -108,8 +108,7 @@ async function readFeed(feed: RateFeed, config: Config, world: World): Promise<R
         ? await askService(feed, config, world)
         : [await readCsvSource(feed, feed.csv, config, world)]
     const answers = read.map((received) => ({received, text: new TextDecoder().decode(received.body)}))
-    const rows = answers.flatMap(({text}) => parseRates(feed, text, config.timeZone))
-    return {...reading, answers, rows}
+    return {...reading, answers, rows: answers.flatMap(({text}) => parseRates(feed, text, config.timeZone))}
   } catch (error) {
     if (!(error instanceof LoantapeError) || world.signal.aborted) throw error
     world.log.warn({stream: feed.name, code: error.code, reason: error.problem}, 'feed of rates not read')

@@ -29,11 +29,9 @@ export function tablesOf({name, confirmed, mapped}: Stream) {
 }
 
 /** A stream's column names as an SQL list, each with its `_present` flag if it has one. */
-export function listColumns(stream: Stream, alias?: string): string {
-  const prefix = alias ? `${alias}.` : ''
-  return stream.columns
-    .flatMap(({name, mayBeAbsent}) => [name, ...(mayBeAbsent ? [`${name}_present`] : [])])
-    .map((name) => prefix + name)
+export function listColumns({columns}: Stream): string {
+  return columns
+    .flatMap(({name, mayBeAbsent}) => (mayBeAbsent ? [name, `${name}_present`] : [name]))
     .join(', ')
 }
 
