@@ -9,13 +9,12 @@ import {openStateDb} from './store/state-db.ts'
 import {requireHashKey} from './store/warehouse.ts'
 import {atSource} from './sync/at-source.ts'
 import {type ChildResult, syncChildren} from './sync/children.ts'
-import {fetchMissingDetails} from './sync/details.ts'
-import {type EventsResult, lookAgain} from './sync/events.ts'
+import {fetchMissingDetails, lookAt} from './sync/details.ts'
 import type {Acceptance} from './sync/guard.ts'
 import {type Replayed, replayRecords} from './sync/replay.ts'
 import {certifyWalk, previewWalk, settleWalk} from './sync/settle.ts'
 import {readToEnd} from './sync/walk.ts'
-import {listNamedDeals, settleEvents} from './sync/webhook-events.ts'
+import {listWaitingEvents, settleEvents} from './sync/webhook-events.ts'
 
 /** How a sync is asked for. */
 export interface SyncRequest {
@@ -117,15 +116,24 @@ export function walkAndApply(
     const budgetEndsAt = world.realClock.now() + config.detailBudgetMinutes * 60_000
     const details = await fetchMissingDetails(tools, unit, world)
     const changes = await settleWalk(tools, unit, details, world)
-    const announced = listNamedDeals(run.stateDb).map((deal) => ({id: deal.deal_id, at: deal.received_at}))
     const streams: ChildResult[] = []
     for (const stream of children) {
       const budgetMs = budgetEndsAt - world.realClock.now()
-      const asked = {businessDate: certificate.businessDate, budgetMs, hashKey, announced}
+      const asked = {businessDate: certificate.businessDate, budgetMs, hashKey}
       streams.push(await syncChildren({...tools, stream}, asked, world))
     }
     return {certificate, changes, streams, waitedMs: client.waitedMs}
   })
+}
+
+/** The result of applying the waiting events. */
+export interface EventsResult {
+  /** `walked`: only a walk could show what the events were about. */
+  outcome: 'applied' | 'walked' | 'unchanged'
+  events: number
+  deals: number
+  /** Versions appended; an unchanged deal appends none. */
+  appended: number
 }
 
 /**
@@ -133,14 +141,28 @@ export function walkAndApply(
  * be read, or says the deal is gone, a walk runs instead: only a walk proves an absence.
  */
 export async function applyEvents(config: Config, world: World): Promise<EventsResult> {
-  const {eventIds, isComplete, deals, appended} = await lookAgain(config, world)
-  const events = eventIds.length
-  if (events === 0) return {outcome: 'unchanged', events, deals, appended}
+  const source = requireSource(config)
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  using stateDb = openStateDb(folder.stateDb)
+  const waiting = listWaitingEvents(stateDb)
+  const ids = [...new Set(waiting.map(({deal_id}) => deal_id))]
+  const found = {events: waiting.length, deals: ids.length}
+  if (waiting.length === 0) return {outcome: 'unchanged', ...found, appended: 0}
+  const look = (run: CurrentRun) =>
+    atSource(source, {folder, run, accepted: new Set()}, async (tools, steady) => ({
+      outcome: 'applied',
+      ...found,
+      ...(await lookAt(tools, ids, steady)),
+    }))
+  const {isComplete, appended} =
+    source.detail === 'off'
+      ? {isComplete: false, appended: 0}
+      : await withRun(folder.stateDb, 'events', world, look)
   if (!isComplete) await syncDeals(config, {}, world)
   const outcome = isComplete ? 'applied' : 'walked'
-  using stateDb = openStateDb(dataFolderAt(config.dataDir).stateDb)
-  settleEvents(stateDb, {eventIds, outcome}, world.realClock.now())
-  return {outcome, events, deals, appended}
+  settleEvents(stateDb, {eventIds: waiting.map(({event_id}) => event_id), outcome}, world.realClock.now())
+  return {outcome, ...found, appended}
 }
 
 /** The result of a replay and of the release after it; `quarantine replay --json` prints it. */

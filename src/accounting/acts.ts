@@ -18,16 +18,16 @@ import {
 import {releaseManifestSchema} from '../store/release.ts'
 import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
 import {writeWholeTape} from '../store/tape.ts'
-import {makeTapeKey, type TapeKey} from '../store/tape-format.ts'
-import {setAside} from '../store/warehouse.ts'
 import {
-  adoptEnded,
   findReadKey,
   type KeyConfig,
   keyFileOf,
-  pathOfTape,
+  makeTapeKey,
   requireTapeKey,
-} from '../sync/tapes.ts'
+  type TapeKey,
+} from '../store/tape-key.ts'
+import {setAside} from '../store/warehouse.ts'
+import {adoptEnded, pathOfTape} from '../sync/tapes.ts'
 import {type BatchAct, batchSchema, storeBatch} from './issued.ts'
 import {parseMapping} from './mapping.ts'
 import {
@@ -129,7 +129,7 @@ function createPerformerUnder(
       [
         {frame: {frame: 'begin', unit, kind: 'act', act: act.act, version: VERSION, begun_at}},
         {frame: {frame: 'act', act: act.act}, body: Buffer.from(text)},
-        {frame: {frame: 'outcome', outcome: 'settled', no: no + 1, previous}},
+        {frame: {frame: 'outcome', kind: 'act', outcome: 'settled', no: no + 1, previous}},
       ],
       key,
       requireFolderId(stateDb),

@@ -25,11 +25,11 @@ import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-fold
 import {findTapeKey} from '../store/recorded.ts'
 import {findCurrentRelease} from '../store/release.ts'
 import {hasStateDb, openStateDb} from '../store/state-db.ts'
-import {hasWarehouse, openHistory, readSetting} from '../store/warehouse.ts'
+import {keyFileOf, requireTapeKey} from '../store/tape-key.ts'
+import {hasWarehouse, openHistory, readSettings} from '../store/warehouse.ts'
+import {requirePin} from '../sync/at-source.ts'
 import {findKnownFields, readMappedFields} from '../sync/mapped-fields.ts'
 import {readRateFeeds} from '../sync/rates.ts'
-import {keyFileOf, requireTapeKey} from '../sync/tapes.ts'
-import {requirePin} from '../sync/walk.ts'
 import {renderNotIssued} from './books.ts'
 import type {CliCommand} from './command.ts'
 
@@ -177,7 +177,7 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
 async function readPin(folder: DataFolder): Promise<string | undefined> {
   if (!hasWarehouse(folder)) return undefined
   await using db = await openHistory(folder)
-  return await readSetting(db, 'source_base_url', 'history')
+  return (await readSettings(db, 'history')).source_base_url
 }
 
 function listTargets(step: Step): string[] {

@@ -24,7 +24,7 @@ import {hasWarehouse, openHistory} from '../store/warehouse.ts'
 import {type DriftFinding, listLastDrift} from '../sync/apply.ts'
 import {findLearntRate} from '../sync/at-source.ts'
 import {listKnownFields} from '../sync/mapped-fields.ts'
-import {countWaiting} from '../sync/quarantine.ts'
+import {countUnreplayed} from '../sync/quarantine.ts'
 import {findLastCoverage} from '../sync/webhook-events.ts'
 import {renderNotIssued} from './books.ts'
 import {renderWarnings} from './build.ts'
@@ -161,11 +161,11 @@ async function readHistoryStatus(
       ? mapped.some((field) => field === path || field.startsWith(`${path}.`))
       : path === 'status' && statuses.has(value ?? '')
   for (const stream of STREAMS) {
-    const all = await listLastDrift(db, 'history', stream)
+    const all = await listLastDrift(db, stream)
     const found = stream.parent ? all : all.filter((one) => !isKnown(one))
     drift.push(...found.map((one) => (stream.parent ? {...one, path: `${stream.plural}: ${one.path}`} : one)))
   }
-  return {drift, quarantine_waiting: await countWaiting(db, 'history')}
+  return {drift, quarantine_waiting: (await countUnreplayed(db, 'history')).waiting}
 }
 
 /** Models whose build time is shown. */

@@ -10,7 +10,7 @@ import {hasWarehouse, openHistory} from '../store/warehouse.ts'
 import type {ChildResult} from '../sync/children.ts'
 import {ACCEPTABLE, type Acceptance} from '../sync/guard.ts'
 import {
-  countPruned,
+  countUnreplayed,
   listWaiting,
   NOT_AT_HAND,
   type ReasonsRequest,
@@ -171,7 +171,7 @@ async function readWaiting({dataDir}: Config) {
   await using db = await openHistory(folder)
   const entries = await listWaiting(db, 'history')
   const records = entries.map(({place: _, ...entry}) => entry)
-  return {records, pruned: await countPruned(db, 'history')}
+  return {records, pruned: (await countUnreplayed(db, 'history')).pruned}
 }
 
 function renderReasons({reasons, records, pruned}: Awaited<ReturnType<typeof readReasons>>): string {

@@ -4,14 +4,7 @@ import type {NewBorrower} from '../contract/borrower.ts'
 import type {DealChanges, DealStatus, NewDeal} from '../contract/deal.ts'
 import type {NewDocumentGeneration} from '../contract/document.ts'
 import {ENDPOINTS, type OperationId, type Operations} from '../contract/endpoints.ts'
-import {
-  createListProgress,
-  createSeenIds,
-  findEnvelope,
-  type ListBody,
-  type PageBody,
-  readPage,
-} from '../contract/list.ts'
+import {createListProgress, findEnvelope, type ListBody, type PageBody, readPage} from '../contract/list.ts'
 import type {NewRate, NewTask} from '../contract/other-records.ts'
 import {type Problem, problemSchema} from '../contract/problem.ts'
 import {
@@ -322,12 +315,7 @@ async function* readPages<T>(
   askForPage: (query: Query) => Promise<ListBody<T>>,
   {limit = 100, ...filter}: Query = {},
 ): AsyncGenerator<T, void, undefined> {
-  const progress = createListProgress({
-    name: 'the list',
-    cursors: [],
-    seenIds: createSeenIds(),
-    idField: 'id',
-  })
+  const progress = createListProgress({name: 'the list', idField: 'id'})
   let envelope: string | undefined
   let cursor: string | null = null
   do {

@@ -1,10 +1,11 @@
 import {z} from 'zod'
 import {dealStream} from './deal.ts'
+import {type Endpoint, endpointsOf} from './endpoint.ts'
 import {childIdOf, idField, instantField, instantOrDate, type Stream, textField} from './stream.ts'
 
 /** A body of `POST /deals/{id}/borrowers`. */
 export type NewBorrower = z.output<typeof newBorrowerSchema>
-export const newBorrowerSchema = z
+const newBorrowerSchema = z
   .strictObject({
     first_name: textField(100),
     last_name: textField(100),
@@ -74,3 +75,22 @@ export const borrowerStream: Stream = {
     created_at_precision: created_at?.precision ?? null,
   })),
 }
+
+const {list, post} = endpointsOf('Borrowers')
+
+/** The endpoints of borrowers. */
+export const borrowerEndpoints = {
+  linkBorrower: {
+    ...post,
+    path: '/deals/{id}/borrowers',
+    summary: 'Link a borrower to a deal',
+    body: newBorrowerSchema,
+    record: borrowerSchema,
+  },
+  listBorrowers: {
+    ...list,
+    path: '/deals/{id}/borrowers',
+    summary: 'List the borrowers of a deal',
+    record: borrowerSchema,
+  },
+} satisfies Record<string, Endpoint>

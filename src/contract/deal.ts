@@ -1,5 +1,6 @@
 import {z} from 'zod'
 import {parseCents} from '../core/money.ts'
+import {type Endpoint, endpointsOf} from './endpoint.ts'
 import {pageFields} from './list.ts'
 import {
   idField,
@@ -111,21 +112,21 @@ export const newDealSchema = z
 
 /** A body of `PATCH /deals/{id}`: null clears the property value or the program. */
 export type DealChanges = z.output<typeof dealChangesSchema>
-export const dealChangesSchema = newDealSchema
+const dealChangesSchema = newDealSchema
   .extend({status: statusField})
   .partial()
   .refine((body) => Object.keys(body).length > 0, {message: 'expected at least one field to change'})
   .meta({id: 'DealChanges', minProperties: 1})
 
 /** The query of `GET /deals`. */
-export const dealQuerySchema = z.strictObject({
+const dealQuerySchema = z.strictObject({
   ...pageFields,
   status: statusField.optional(),
 })
 
 /** A row of `GET /deals`: these five fields and no others. */
 export type ListedDeal = z.output<typeof listedDealSchema>
-export const listedDealSchema = z
+const listedDealSchema = z
   .object({
     id: z.string().meta({examples: ['deal_7f3a9c0e51b2d4886a10']}),
     property_address: z.string(),
@@ -137,6 +138,49 @@ export const listedDealSchema = z
 
 /** One deal as `POST /deals` and `GET /deals/{id}` return it. */
 export type Deal = z.output<typeof dealRecordSchema>
-export const dealRecordSchema = listedDealSchema
+const dealRecordSchema = listedDealSchema
   .extend({property_value: z.number().nullable(), loan_program: z.string().nullable()})
   .meta({id: 'Deal'})
+
+const {get, list, post, patch, remove} = endpointsOf('Deals')
+
+/** The endpoints of deals. */
+export const dealEndpoints = {
+  listDeals: {
+    ...list,
+    path: '/deals',
+    summary: 'List deals, oldest first',
+    query: dealQuerySchema,
+    record: listedDealSchema,
+  },
+  createDeal: {
+    ...post,
+    path: '/deals',
+    summary: 'Create a deal as a draft',
+    body: newDealSchema,
+    record: dealRecordSchema,
+    hasEtag: true,
+  },
+  getDeal: {
+    ...get,
+    path: '/deals/{id}',
+    summary: 'Retrieve a deal',
+    record: dealRecordSchema,
+    hasEtag: true,
+  },
+  updateDeal: {
+    ...patch,
+    path: '/deals/{id}',
+    summary: 'Change the fields that are sent, the status among them',
+    body: dealChangesSchema,
+    record: dealRecordSchema,
+    hasEtag: true,
+    problems: ['invalid_transition', 'incomplete_deal', 'precondition_failed'],
+  },
+  deleteDeal: {
+    ...remove,
+    path: '/deals/{id}',
+    summary: 'Delete a deal with everything linked to it',
+    problems: ['deal_funded', 'precondition_failed'],
+  },
+} satisfies Record<string, Endpoint>

@@ -1,5 +1,6 @@
 import {z} from 'zod'
 import {dealStream} from './deal.ts'
+import {type Endpoint, endpointsOf} from './endpoint.ts'
 import {
   childIdOf,
   idField,
@@ -29,7 +30,7 @@ const isReceivedFile = (value: unknown): boolean =>
   typeof value === 'object' && value !== null && 'sha256' in value
 
 /** The parts of `POST /deals/{id}/documents`, after the file has been received. */
-export const newDocumentSchema = z
+const newDocumentSchema = z
   .strictObject({
     file: z
       .custom<ReceivedFile>(isReceivedFile, 'expected a file')
@@ -57,7 +58,7 @@ export const documentSchema = z
 
 /** A body of `POST /deals/{id}/document-generations`. */
 export type NewDocumentGeneration = z.output<typeof newDocumentGenerationSchema>
-export const newDocumentGenerationSchema = z
+const newDocumentGenerationSchema = z
   .strictObject({template: z.enum(TEMPLATES)})
   .meta({id: 'NewDocumentGeneration'})
 
@@ -111,3 +112,57 @@ export const documentStream: Stream = {
     created_at_precision: created_at?.precision ?? null,
   })),
 }
+
+const document = endpointsOf('Documents')
+const generation = endpointsOf('Document generation')
+
+/** The endpoints of documents, uploaded or made from templates. */
+export const documentEndpoints = {
+  uploadDocument: {
+    ...document.post,
+    path: '/deals/{id}/documents',
+    summary: 'Upload a document to a deal',
+    body: newDocumentSchema,
+    isMultipart: true,
+    record: documentSchema,
+    problems: ['too_many_documents', 'unsupported_file_type'],
+  },
+  listDocuments: {
+    ...document.list,
+    path: '/deals/{id}/documents',
+    summary: 'List the documents of a deal',
+    record: documentSchema,
+  },
+  getDocument: {
+    ...document.get,
+    path: '/deals/{id}/documents/{document_id}',
+    summary: 'Retrieve the metadata of a document',
+    record: documentSchema,
+  },
+  downloadDocument: {
+    ...document.get,
+    path: '/deals/{id}/documents/{document_id}/content',
+    summary: "Download a document's file",
+    record: null,
+  },
+  requestDocumentGeneration: {
+    ...generation.post,
+    path: '/deals/{id}/document-generations',
+    summary: 'Request a document made from a template; it is attached to the deal when ready',
+    body: newDocumentGenerationSchema,
+    status: 202,
+    record: documentGenerationSchema,
+  },
+  listDocumentGenerations: {
+    ...generation.list,
+    path: '/deals/{id}/document-generations',
+    summary: 'List the document generations of a deal',
+    record: documentGenerationSchema,
+  },
+  getDocumentGeneration: {
+    ...generation.get,
+    path: '/deals/{id}/document-generations/{generation_id}',
+    summary: 'Retrieve a document generation',
+    record: documentGenerationSchema,
+  },
+} satisfies Record<string, Endpoint>

@@ -181,28 +181,28 @@ function createBroken(expectation: string): LoantapeError {
 /** This many pages in a row without a new record end the walk. */
 const MOST_STALE_PAGES = 3
 
-/**
- * Creates the check that a list makes progress from page to page.
- *
- * @param name for errors: `GET /deals`
- * @param cursors those read so far; null is the first page
- * @param seenIds the ids read so far; the check adds those of each page
- * @param idField the field of a record that holds its id
- * @param mostIds a list longer than this is taken as endless
- */
+/** A list that is read page by page. */
+interface ListRead {
+  /** For errors: `GET /deals`. */
+  name: string
+  /** The field of a record that holds its id. */
+  idField: string
+  /** The cursors read so far; null is the first page. */
+  cursors?: Iterable<string | null>
+  /** The ids read so far; those of each page are added. */
+  seenIds?: SeenIds | undefined
+  /** A list longer than this is taken as endless. */
+  mostIds?: number | undefined
+}
+
+/** Creates the check that a list makes progress from page to page. */
 export function createListProgress({
   name,
-  cursors,
-  seenIds,
   idField,
+  cursors = [],
+  seenIds = createSeenIds(),
   mostIds = Number.POSITIVE_INFINITY,
-}: {
-  name: string
-  cursors: Iterable<string | null>
-  seenIds: SeenIds
-  idField: string
-  mostIds?: number | undefined
-}) {
+}: ListRead) {
   const seen = new Set(cursors)
   seen.delete(null)
   let stalePages = 0
@@ -244,55 +244,30 @@ function idOf(record: unknown, idField: string): string {
   return typeof id === 'string' ? id : JSON.stringify(record)
 }
 
-/** A set of ids at four to eight bytes each: a million take 8 MB, in a Set 100 MB. */
-export interface SeenIds {
-  /** Whether the id is new. Among millions of ids, one new id in thousands is taken as known. */
-  add(id: string): boolean
-  readonly size: number
-}
+/** A set of ids, kept as numbers: a million take 20 MB, as texts 100 MB. */
+export type SeenIds = ReturnType<typeof createSeenIds>
 
-const SMALLEST = 64
-
-/** Creates an empty set of ids: 32-bit hashes in a table with open addressing, at most half full. */
-export function createSeenIds(): SeenIds {
-  let slots = new Uint32Array(SMALLEST)
-  let size = 0
-
-  /** The slot of the hash, or the free slot for it. */
-  function findSlot(hash: number): number {
-    let slot = hash % slots.length
-    while (slots[slot] !== 0 && slots[slot] !== hash) slot = (slot + 1) % slots.length
-    return slot
-  }
-
-  function grow(): void {
-    const before = slots
-    slots = new Uint32Array(before.length * 2)
-    for (const hash of before) if (hash !== 0) slots[findSlot(hash)] = hash
-  }
-
+/** Creates an empty set of ids. */
+export function createSeenIds() {
+  const hashes = new Set<number>()
   return {
-    get size() {
-      return size
+    get size(): number {
+      return hashes.size
     },
-    add(id) {
-      const hash = hashOf(id)
-      const slot = findSlot(hash)
-      if (slots[slot] === hash) return false
-      slots[slot] = hash
-      size += 1
-      if (size * 2 > slots.length) grow()
-      return true
+    /** Whether the id is new. Among millions of ids, one new id in thousands is taken as known. */
+    add(id: string): boolean {
+      const before = hashes.size
+      return hashes.add(hashOf(id)).size > before
     },
   }
 }
 
-/** FNV-1a over the UTF-16 units, with the final mixing of MurmurHash3; never 0. */
+/** FNV-1a over the UTF-16 units, with the final mixing of MurmurHash3. */
 function hashOf(text: string): number {
   let hash = 0x811c9dc5
   for (let index = 0; index < text.length; index++)
     hash = Math.imul(hash ^ text.charCodeAt(index), 0x01000193)
   hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b)
   hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2ae35)
-  return (hash ^ (hash >>> 16)) >>> 0 || 1
+  return hash ^ (hash >>> 16)
 }

@@ -1,5 +1,6 @@
 import {z} from 'zod'
 import {parseInstant} from '../core/clock.ts'
+import {type Endpoint, endpointsOf} from './endpoint.ts'
 import {pageFields} from './list.ts'
 import {dateField, instantField, textField, wordField} from './stream.ts'
 
@@ -12,7 +13,7 @@ const ratePct = z
 
 /** A body of `POST /rates`: one pricing update of a provider. */
 export type NewRate = z.output<typeof newRateSchema>
-export const newRateSchema = z
+const newRateSchema = z
   .strictObject({
     provider: wordField,
     loan_program: wordField.meta({examples: ['bridge_30yr']}),
@@ -28,7 +29,7 @@ export const newRateSchema = z
 
 /** A received pricing update. */
 export type Rate = z.output<typeof rateSchema>
-export const rateSchema = z
+const rateSchema = z
   .object({
     id: z.string(),
     provider: z.string(),
@@ -40,7 +41,7 @@ export const rateSchema = z
   .meta({id: 'Rate'})
 
 /** The query of `GET /rates`. */
-export const rateQuerySchema = z.strictObject({
+const rateQuerySchema = z.strictObject({
   ...pageFields,
   provider: wordField.optional(),
   loan_program: wordField.optional(),
@@ -54,7 +55,7 @@ export const rateQuerySchema = z.strictObject({
 
 /** A body of `POST /deals/{id}/tasks`. */
 export type NewTask = z.output<typeof newTaskSchema>
-export const newTaskSchema = z
+const newTaskSchema = z
   .strictObject({title: textField(200), due_on: dateField.nullish()})
   .meta({id: 'NewTask'})
 
@@ -75,6 +76,54 @@ export const taskSchema = z
 const totals = {deals: z.number().int(), amount: z.string()}
 
 /** What `GET /reports/portfolio` returns: amounts are decimal text, exact to the cent. */
-export const portfolioReportSchema = z
+const portfolioReportSchema = z
   .object({...totals, by_status: z.array(z.object({status: z.string(), ...totals}))})
   .meta({id: 'PortfolioReport', description: 'Amounts are decimal text, exact to the cent.'})
+
+const task = endpointsOf('Tasks')
+const rate = endpointsOf('Rates')
+const report = endpointsOf('Reports')
+
+/** The endpoints of tasks, rates and reports. */
+export const otherEndpoints = {
+  createTask: {
+    ...task.post,
+    path: '/deals/{id}/tasks',
+    summary: 'Create a task on a deal',
+    body: newTaskSchema,
+    record: taskSchema,
+  },
+  listTasks: {
+    ...task.list,
+    path: '/deals/{id}/tasks',
+    summary: 'List the tasks of a deal',
+    record: taskSchema,
+  },
+  completeTask: {
+    ...task.post,
+    path: '/tasks/{id}/complete',
+    summary: 'Complete a task; doing so again changes nothing',
+    status: 200,
+    record: taskSchema,
+  },
+  pushRate: {
+    ...rate.post,
+    path: '/rates',
+    summary: 'Push a pricing update',
+    body: newRateSchema,
+    record: rateSchema,
+  },
+  listRates: {
+    ...rate.list,
+    path: '/rates',
+    summary: 'List pricing updates, oldest first: the whole history, or the rates in force',
+    query: rateQuerySchema,
+    record: rateSchema,
+  },
+  getPortfolioReport: {
+    ...report.get,
+    path: '/reports/portfolio',
+    summary: 'Total the portfolio by status',
+    record: portfolioReportSchema,
+  },
+} satisfies Record<string, Endpoint>

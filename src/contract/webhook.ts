@@ -1,4 +1,5 @@
 import {z} from 'zod'
+import {type Endpoint, endpointsOf} from './endpoint.ts'
 import {instantField, textField} from './stream.ts'
 
 /** The events that send notifications. */
@@ -15,7 +16,7 @@ export type EventType = (typeof EVENT_TYPES)[number]
 
 /** A body of `POST /webhook-endpoints`. */
 export type NewWebhookEndpoint = z.output<typeof newWebhookEndpointSchema>
-export const newWebhookEndpointSchema = z
+const newWebhookEndpointSchema = z
   .strictObject({
     url: z
       .url({protocol: /^https?$/, error: 'expected an https URL'})
@@ -29,7 +30,7 @@ export const newWebhookEndpointSchema = z
 
 /** A body of `PATCH /webhook-endpoints/{id}`. */
 export type WebhookEndpointChanges = z.output<typeof webhookEndpointChangesSchema>
-export const webhookEndpointChangesSchema = newWebhookEndpointSchema
+const webhookEndpointChangesSchema = newWebhookEndpointSchema
   .extend({status: z.enum(['enabled', 'disabled'])})
   .partial()
   .refine((body) => Object.keys(body).length > 0, {message: 'expected at least one field to change'})
@@ -51,7 +52,7 @@ export const webhookEndpointSchema = z
 
 /** An endpoint with the secret that signs its notifications; returned once, on creation. */
 export type CreatedWebhookEndpoint = z.output<typeof createdWebhookEndpointSchema>
-export const createdWebhookEndpointSchema = webhookEndpointSchema
+const createdWebhookEndpointSchema = webhookEndpointSchema
   .extend({secret: z.string()})
   .meta({id: 'CreatedWebhookEndpoint'})
 
@@ -86,3 +87,53 @@ export const webhookEventSchema = z
     }),
   })
   .meta({id: 'WebhookEvent'})
+
+const {get, list, post, patch, remove} = endpointsOf('Webhooks')
+
+/** The endpoints of webhooks. */
+export const webhookEndpoints = {
+  createWebhookEndpoint: {
+    ...post,
+    path: '/webhook-endpoints',
+    summary: 'Register an endpoint for notifications; only this answer shows its secret',
+    body: newWebhookEndpointSchema,
+    record: createdWebhookEndpointSchema,
+  },
+  listWebhookEndpoints: {
+    ...list,
+    path: '/webhook-endpoints',
+    summary: 'List the registered endpoints',
+    record: webhookEndpointSchema,
+  },
+  getWebhookEndpoint: {
+    ...get,
+    path: '/webhook-endpoints/{id}',
+    summary: 'Retrieve an endpoint',
+    record: webhookEndpointSchema,
+  },
+  updateWebhookEndpoint: {
+    ...patch,
+    path: '/webhook-endpoints/{id}',
+    summary: 'Change an endpoint, or enable it again',
+    body: webhookEndpointChangesSchema,
+    record: webhookEndpointSchema,
+  },
+  deleteWebhookEndpoint: {
+    ...remove,
+    path: '/webhook-endpoints/{id}',
+    summary: 'Remove an endpoint with its deliveries',
+  },
+  listWebhookDeliveries: {
+    ...list,
+    path: '/webhook-endpoints/{id}/deliveries',
+    summary: 'List the notifications to an endpoint with their outcome',
+    record: webhookDeliverySchema,
+  },
+  redeliverWebhook: {
+    ...post,
+    path: '/webhook-endpoints/{id}/deliveries/{delivery_id}/redeliver',
+    summary: 'Send a notification again',
+    status: 202,
+    record: webhookDeliverySchema,
+  },
+} satisfies Record<string, Endpoint>

@@ -102,8 +102,6 @@ export interface Page {
   nextCursor: string | null
   /** Where `has_more` and `next_cursor` were: `top level` or the path of the object. */
   envelope: string
-  /** Length of the answer's text. */
-  length: number
   /** The whole answer, parsed. */
   body: unknown
   received: Received

@@ -1,3 +1,4 @@
+import {createHmac, hkdfSync} from 'node:crypto'
 import {
   closeSync,
   constants,
@@ -32,9 +33,8 @@ import {digestFile, moveIntoPlace, syncToDisk, writeFileAtomically} from '../sto
 import {findTapeKey, listTapes} from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
 import {RESTORING, type StateDb} from '../store/state-db.ts'
-import {computeMac, type TapeKey} from '../store/tape-format.ts'
+import {findReadKey, type TapeKey} from '../store/tape-key.ts'
 import {openWarehouse} from '../store/warehouse.ts'
-import {findReadKey} from '../sync/tapes.ts'
 
 const MANIFEST = 'manifest.json'
 const FORMAT = 'loantape backup 1'
@@ -235,20 +235,15 @@ async function copyStateDb(folder: DataFolder, dir: string): Promise<string> {
   })
 }
 
-/** The result of a restore. */
-interface RestoreResult {
-  outcome: 'restored'
+/** A backup whose files are those of its manifest. */
+interface BackupExamined {
+  outcome: 'whole'
   /** The backup. */
   from: string
   files: number
+  tape_key: string | null
   /** Whether its manifest has a MAC by the key at hand. */
   authenticated: boolean
-}
-
-/** The result of examining a backup. */
-interface BackupExamined extends Omit<RestoreResult, 'outcome'> {
-  outcome: 'whole'
-  tape_key: string | null
 }
 
 /**
@@ -273,14 +268,7 @@ export async function examineBackup(
       `Manifest of the backup '${dir}' has no MAC of key ${key.fingerprint}: it was changed, made by somebody else, or made under another key or none.`,
     )
   for (const file of files) await requireWritten(dir, file)
-  return {
-    outcome: 'whole',
-    from: dir,
-    files: files.length,
-    tape_key,
-    authenticated,
-    listed: files,
-  }
+  return {outcome: 'whole', from: dir, files: files.length, tape_key, authenticated, listed: files}
 }
 
 /** Requires that a file of a backup is the one its manifest names. */
@@ -322,7 +310,7 @@ export async function restoreBackup(
   config: Config,
   from: string,
   trust: {isTrusted?: boolean} = {},
-): Promise<RestoreResult & Pick<BackupExamined, 'tape_key'>> {
+): Promise<Omit<BackupExamined, 'outcome'> & {outcome: 'restored'}> {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   const staging = join(folder.root, RESTORING)
@@ -367,17 +355,13 @@ function readManifest(dir: string): Manifest {
   }
 }
 
-/** The MAC of a manifest, over its fields in the order of the schema. */
+/** The MAC of a manifest under a key derived for it, over its fields in the order of the schema. */
 function macOf({mac: _, ...fields}: Manifest, key: TapeKey): string {
-  return computeMac(key, 'loantape backup manifest', JSON.stringify(fields))
+  const derived = hkdfSync('sha256', key.bytes, '', 'loantape backup manifest', 32)
+  return createHmac('sha256', Buffer.from(derived)).update(JSON.stringify(fields)).digest('hex')
 }
 
 function createDamaged(dir: string, path: string, cause?: unknown): LoantapeError {
-  return newError(
-    'BACKUP_DAMAGED',
-    `File '${shorten(path)}' of the backup '${dir}' is not the one that was written.`,
-    {
-      cause,
-    },
-  )
+  const problem = `File '${shorten(path)}' of the backup '${dir}' is not the one that was written.`
+  return newError('BACKUP_DAMAGED', problem, {cause})
 }

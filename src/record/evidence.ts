@@ -22,11 +22,11 @@ import {readHistoryId} from '../store/moment.ts'
 import {listRecorded} from '../store/recorded.ts'
 import {requireRelease, sourceBridgeSchema} from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
-import {type Frame, formatBare, type TapeKey, type TapeLine, targetOf} from '../store/tape-format.ts'
-import {openHistory, readSetting} from '../store/warehouse.ts'
+import {type Frame, formatBare, type TapeLine, targetOf, textOf} from '../store/tape.ts'
+import {requireReadKey, type TapeKey} from '../store/tape-key.ts'
+import {openHistory, readSettings} from '../store/warehouse.ts'
 import {listKnownFields} from '../sync/mapped-fields.ts'
-import {listReadableTapes, type ReadableTape, textOf} from '../sync/tape-units.ts'
-import {requireReadKey} from '../sync/tapes.ts'
+import {listReadableTapes, type ReadableTape} from '../sync/tapes.ts'
 
 const MANIFEST = 'manifest.json'
 
@@ -160,7 +160,7 @@ async function readOrigin(
   if (history_id === historyId)
     return {
       tapeHead,
-      baseUrl: (await readSetting(db, 'source_base_url', 'history')) ?? '',
+      baseUrl: (await readSettings(db, 'history')).source_base_url ?? '',
       deals: {...dealStream, mapped: await listKnownFields(db, 'history')},
     }
   throw newError(
@@ -230,13 +230,9 @@ async function writeTapes(
       if (line.chain === proving.last) break
       // A replayed record was shown before.
       if (!isOpen || !line.body || line.frame.frame === 'replay') continue
-      const answer = describeAnswer(line, `${name}:${number}`, baseUrl)
       // A feed of rates names no people.
-      const isWhole = allFields || line.frame.frame === 'rates'
-      const record = isWhole
-        ? formatAnswer(answer)
-        : formatReduced(answer, {shown: reduce(line), sha256: line.sha256 ?? ''})
-      await archive.writeFile(record)
+      const reduced = allFields || line.frame.frame === 'rates' ? undefined : reduce(line)
+      await archive.writeFile(formatAnswer(line, {place: `${name}:${number}`, baseUrl, reduced}))
       written.answers += 1
     }
     written.lines += number
@@ -290,20 +286,6 @@ function createReducer(deals: Stream): (line: TapeLine) => string {
   }
 }
 
-const answerFrame = z.object({
-  status: z.number(),
-  headers: z.record(z.string(), z.string()),
-  received_at: z.string(),
-})
-
-function describeAnswer({frame, body}: TapeLine, place: string, baseUrl: string): ArchivedAnswer {
-  const {status, headers, received_at: receivedAt} = answerFrame.parse(frame)
-  const target = targetOf(frame)
-  const uri =
-    frame.frame === 'rates' ? `urn:loantape:rates:${encodeURIComponent(target)}` : `${baseUrl}${target}`
-  return {place, uri, receivedAt, status, headers, body: body ?? Buffer.alloc(0)}
-}
-
 /** The certificates of the walks, and the records of their pages that could not be read. */
 async function listCertificates(folder: DataFolder, tapes: readonly ProvingTape[]): Promise<unknown[]> {
   await using db = await openHistory(folder)
@@ -331,18 +313,6 @@ async function listCertificates(folder: DataFolder, tapes: readonly ProvingTape[
 const writeJson = (dir: string, name: string, content: unknown): Promise<void> =>
   writeFile(join(dir, name), `${JSON.stringify(content, null, 2)}\n`)
 
-/** An answer for the archive. */
-interface ArchivedAnswer {
-  /** `<tape>:<line>`, which identifies it. */
-  place: string
-  uri: string
-  /** ISO 8601. */
-  receivedAt: string
-  status: number
-  headers: Record<string, string>
-  body: Buffer
-}
-
 /** The first record of an archive (ISO 28500, WARC 1.1): its writer and subject. */
 function formatArchiveHead(fields: Record<string, string>, date: string): Buffer {
   return formatRecord(
@@ -352,36 +322,39 @@ function formatArchiveHead(fields: Record<string, string>, date: string): Buffer
   )
 }
 
-/** The record of a whole answer. Length and encoding headers describe the stored body. */
-function formatAnswer({place, uri, receivedAt, status, headers, body}: ArchivedAnswer): Buffer {
+const answerFrame = z.object({
+  status: z.number(),
+  headers: z.record(z.string(), z.string()),
+  received_at: z.string(),
+})
+
+/**
+ * The record of an answer: whole, where length and encoding headers describe the stored body, or reduced, with the sha256 of the
+ * received one.
+ *
+ * @param place `<tape>:<line>`, which identifies it
+ */
+function formatAnswer(
+  {frame, body = Buffer.alloc(0), sha256}: TapeLine,
+  {place, baseUrl, reduced}: {place: string; baseUrl: string; reduced: string | undefined},
+): Buffer {
+  const {status, headers, received_at: date} = answerFrame.parse(frame)
+  const target = targetOf(frame)
+  const isOfRates = frame.frame === 'rates'
+  const uri = isOfRates ? `urn:loantape:rates:${encodeURIComponent(target)}` : `${baseUrl}${target}`
+  const named = {'WARC-Target-URI': uri, 'Loantape-Line': place}
+  if (reduced !== undefined) {
+    const fields = {...named, 'Loantape-Received-Digest': `sha256:${sha256}`}
+    return formatRecord({type: 'conversion', place, date, fields}, 'application/json', reduced)
+  }
   const own = Object.entries(headers).filter(
     ([name]) => !['content-length', 'content-encoding', 'transfer-encoding'].includes(name),
   )
   const said = formatHeaders({...Object.fromEntries(own), 'content-length': String(body.length)})
   const head = Buffer.from(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\n${said}\r\n`)
-  const fields = {
-    'WARC-Target-URI': uri,
-    'WARC-Payload-Digest': `sha256:${hash('sha256', body)}`,
-    'Loantape-Line': place,
-  }
-  return formatRecord(
-    {type: 'response', place, date: receivedAt, fields},
-    'application/http; msgtype=response',
-    Buffer.concat([head, body]),
-  )
-}
-
-/** The record of a reduced answer, with the sha256 of the received one. */
-function formatReduced(
-  {place, uri, receivedAt}: Pick<ArchivedAnswer, 'place' | 'uri' | 'receivedAt'>,
-  {shown, sha256}: {shown: string; sha256: string},
-): Buffer {
-  const fields = {
-    'WARC-Target-URI': uri,
-    'Loantape-Line': place,
-    'Loantape-Received-Digest': `sha256:${sha256}`,
-  }
-  return formatRecord({type: 'conversion', place, date: receivedAt, fields}, 'application/json', shown)
+  const fields = {...named, 'WARC-Payload-Digest': `sha256:${sha256}`}
+  const content = Buffer.concat([head, body])
+  return formatRecord({type: 'response', place, date, fields}, 'application/http; msgtype=response', content)
 }
 
 function formatRecord(

@@ -9,12 +9,11 @@ import type {World} from '../core/types.ts'
 import {listSurplusBatches} from '../export/batch.ts'
 import {removeBatch} from '../export/batch-folder.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
-import {listRecorded, listTapes, type TapeRow} from '../store/recorded.ts'
+import {isOfActs, listRecorded, listTapes, type TapeRow} from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
 import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
 import {hasWarehouse, openHistory, openWarehouse} from '../store/warehouse.ts'
-import {type Age, countServed, forgetPlaces, pruneRecords} from '../sync/quarantine.ts'
-import {isOfActs} from '../sync/tape-units.ts'
+import {type Age, countServed, pruneRecords} from '../sync/quarantine.ts'
 import {describeGone} from './record-compare.ts'
 
 /** What was removed, or would be in a dry run. */
@@ -113,7 +112,6 @@ async function forgetRecords(
 ): Promise<number> {
   if (tapes.length === 0 && (await countServedRecords(folder, age)) === 0) return 0
   await using db = await openWarehouse(folder, world, config)
-  const walkIds = tapes.map(({unit}) => unit)
-  await forgetPlaces(db, walkIds)
-  return await pruneRecords(db, age)
+  const gone = tapes.map(({unit}) => unit)
+  return await pruneRecords(db, age, gone)
 }

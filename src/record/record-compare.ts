@@ -18,6 +18,7 @@ import {
   findRecorded,
   findTape,
   findTapeKey,
+  isOfActs,
   listLosses,
   listRecorded,
   listTapes,
@@ -34,11 +35,10 @@ import {
 } from '../store/recorded.ts'
 import {findCurrentRelease, type Release} from '../store/release.ts'
 import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
-import {openTape, readTapeHeader} from '../store/tape.ts'
-import type {TapeKey} from '../store/tape-format.ts'
+import {openTape, readTapeHeader, textOf} from '../store/tape.ts'
+import {findReadKey, type TapeKey} from '../store/tape-key.ts'
 import {compareWarehouse, planCatchUp, readStand} from '../sync/catch-up.ts'
-import {isOfActs, textOf} from '../sync/tape-units.ts'
-import {findReadKey, isHistory, listTapeFiles, parseOutcome, readLast} from '../sync/tapes.ts'
+import {isHistory, listTapeFiles, parseOutcome, readEndOf} from '../sync/tapes.ts'
 
 /**
  * Compares every store with the tapes; see `bringUpToDate` (record.ts).
@@ -48,12 +48,12 @@ import {findReadKey, isHistory, listTapeFiles, parseOutcome, readLast} from '../
  */
 export async function requireAgreement(
   config: Config,
-  {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
+  stores: {folder: DataFolder; stateDb: StateDb},
   world: World,
 ): Promise<boolean> {
-  refuse(folder, compareTapes(config, folder, stateDb, world).problems)
-  const problems = await compareWarehouse(config, folder, stateDb, world)
-  refuse(folder, problems ?? [])
+  refuse(stores.folder, compareTapes(config, stores, world).problems)
+  const problems = await compareWarehouse(config, stores, world)
+  refuse(stores.folder, problems ?? [])
   return problems !== null
 }
 
@@ -62,8 +62,8 @@ export async function listDisagreements(config: Config, world: World): Promise<D
   const folder = dataFolderAt(config.dataDir)
   if (!hasStores(folder)) return []
   using stateDb = openStateDb(folder.stateDb)
-  const {problems} = compareTapes(config, folder, stateDb, world)
-  return [...problems, ...((await compareWarehouse(config, folder, stateDb, world)) ?? [])]
+  const {problems} = compareTapes(config, {folder, stateDb}, world)
+  return [...problems, ...((await compareWarehouse(config, {folder, stateDb}, world)) ?? [])]
 }
 
 /**
@@ -79,13 +79,9 @@ export async function goOn(
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   using stateDb = openStateDb(folder.stateDb)
-  const {problems: own, gaps, gone} = compareTapes(config, folder, stateDb, world, {fillsGaps: true})
-  const plan = await planCatchUp(
-    config,
-    {folder, stateDb},
-    world,
-    gone.map(({unit}) => unit),
-  )
+  const {problems: own, gaps, gone} = compareTapes(config, {folder, stateDb}, world, true)
+  const lost = gone.map(({unit}) => unit)
+  const plan = await planCatchUp(config, {folder, stateDb}, world, lost)
   const found = [...own, ...(plan?.problems ?? [])]
   const foreign = found.find(({losses}) => losses.length === 0)
   if (foreign) refuse(folder, [foreign])
@@ -113,18 +109,6 @@ export async function goOn(
     ...gaps.map(({no}) => `unit ${no} of the record is missing.`),
   ]
   return {given_up: [...listGivenUp(act)], problems}
-}
-
-/** Compares the state database with the tapes and, if they agree, the current release and the batches with both. */
-function compareTapes(
-  config: Config,
-  folder: DataFolder,
-  stateDb: StateDb,
-  world: World,
-  options: {fillsGaps?: boolean} = {},
-): ReturnType<typeof catchUpState> {
-  const found = catchUpState(config, folder, stateDb, world, options)
-  return found.problems.length > 0 ? found : {...found, problems: compareOutputs(folder, stateDb)}
 }
 
 /** A missing tape with its units of the record. */
@@ -189,30 +173,30 @@ const isMissing = (files: ReadonlyMap<string, number>, row: TapeRow) =>
 
 /**
  * Brings the state database up to date with the tapes: reads tapes that are new to it, or longer than it knows, and applies the
- * acts on them. Changes nothing if there are problems.
+ * acts on them. If they agree, compares the current release and the batches with both. Changes nothing if there are problems.
  *
- * @param request.fillsGaps records missing units as gaps
+ * @param fillsGaps records missing units as gaps
  */
-function catchUpState(
+function compareTapes(
   config: Config,
-  folder: DataFolder,
-  stateDb: StateDb,
+  {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
   {log}: World,
-  {fillsGaps = false}: {fillsGaps?: boolean} = {},
+  fillsGaps = false,
 ): Pick<Backlog, 'problems' | 'gaps' | 'gone'> {
   const key = findReadKey(config, folder)
-  return inStateTransaction(stateDb, () => {
-    const backlog = readBacklog(folder, stateDb, {key, fillsGaps})
-    if (backlog.problems.length > 0) return backlog
-    storeBacklog(folder, stateDb, backlog)
-    const {units} = backlog
-    if (units.length > 0)
-      log.warn(
-        {count: units.length, reason: `units ${units[0]?.no} to ${units.at(-1)?.no}`},
-        'the state database was behind the tapes: their units and acts were applied again',
-      )
-    return backlog
+  const backlog = inStateTransaction(stateDb, () => {
+    const found = readBacklog(folder, stateDb, {key, fillsGaps})
+    if (found.problems.length === 0) storeBacklog(folder, stateDb, found)
+    return found
   })
+  const {units, problems} = backlog
+  if (problems.length > 0) return backlog
+  if (units.length > 0)
+    log.warn(
+      {count: units.length, reason: `units ${units[0]?.no} to ${units.at(-1)?.no}`},
+      'the state database was behind the tapes: their units and acts were applied again',
+    )
+  return {...backlog, problems: compareOutputs(folder, stateDb)}
 }
 
 /** A unit as found on its tape. */
@@ -238,20 +222,12 @@ interface Backlog {
 type Complain = (store: string, problem: string, losses?: string[]) => void
 
 interface FoundTape {
-  unit: string
-  path: string
-  fingerprint: string
-  begunAt: string
+  /** What the state database is to hold of it. */
+  row: Omit<TapeRow, 'tape_no' | 'removed_at' | 'ended_at'> & {ended_at?: string}
   units: FoundUnit[]
-  bytes: number
-  /** Of its last line. */
-  chain: string
-  outcome: string
-  /** Whether its last line ends a unit. */
-  isEnded: boolean
 }
 
-const beginSchema = z.object({unit: z.string(), kind: z.string(), begun_at: z.string()})
+const beginSchema = z.object({unit: z.string(), begun_at: z.string()})
 
 function readBacklog(
   folder: DataFolder,
@@ -331,7 +307,7 @@ function checkUnfinished(
     if (row.ended_at !== null || row.removed_at !== null || row.fingerprint !== key.fingerprint) return false
     const last = recorded.findLast(({tape}) => tape === row.unit)
     // The tape of a walk ends with an outcome; that of a day may continue after one.
-    if (last?.kind !== 'walk' || readLast(folder, row, key)?.chain === last.chain) return false
+    if (last?.kind !== 'walk' || readEndOf(folder, row, key).last?.chain === last.chain) return false
     complain('tape', `${row.path} lacks unit ${last.no} of the record, its end.`, [last.chain])
     return true
   })
@@ -341,7 +317,7 @@ function checkUnfinished(
 function readFound(folder: DataFolder, path: string, key: TapeKey): FoundTape | string {
   const unit = basename(path, '.jsonl.zst')
   const units: FoundUnit[] = []
-  let [kind, begunAt, outcome, isEnded] = ['', '', '', false]
+  let [begunAt, outcome, isEnded] = ['', '', false]
   let act: Act | undefined
   const {lines, end} = openTape(join(folder.root, path), key)
   for (const line of lines) {
@@ -351,21 +327,24 @@ function readFound(folder: DataFolder, path: string, key: TapeKey): FoundTape | 
       const begin = beginSchema.parse(frame)
       if (begin.unit !== unit) return `it is the tape of '${begin.unit}', copied or renamed`
       begunAt ||= begin.begun_at
-      kind = begin.kind
       act = undefined
     }
     if (frame.frame === 'act') act = actSchema.parse(JSON.parse(textOf(line)))
     if (frame.frame !== 'outcome') continue
-    const {no, previous, outcome: how} = parseOutcome(line)
-    const isOfHistory = isHistory(kind, how)
-    units.push({no, previous, tape: unit, kind, chain: line.chain, isHistory: isOfHistory, ...(act && {act})})
-    outcome = how
+    const {no, previous, kind, ...ended} = parseOutcome(line)
+    outcome = ended.outcome
+    const own = {no, previous, tape: unit, kind, chain: line.chain, isHistory: isHistory(kind, outcome)}
+    units.push({...own, ...(act && {act})})
   }
   const {problem, bytes, chain} = end
   // The tape of a killed walk may be torn at its end, which the next run cuts off.
   if (problem !== null && isEnded) return problem
   if (begunAt === '') return 'it holds nothing'
-  return {unit, path, fingerprint: key.fingerprint, begunAt, units, bytes, chain, outcome, isEnded}
+  const row = {unit, path, fingerprint: key.fingerprint, begun_at: begunAt, bytes}
+  // The tape of a dead run stays open: the next run continues or ends it.
+  if (!isEnded) return {row: {...row, outcome: null, head: null, sha256: null}, units}
+  const sha256 = digestFileNow(join(folder.root, path))
+  return {row: {...row, ended_at: begunAt, outcome, head: chain, sha256}, units}
 }
 
 /**
@@ -437,17 +416,8 @@ function chainUp(
 function storeBacklog(folder: DataFolder, stateDb: StateDb, {folderId, units, tapes}: Backlog): void {
   if (folderId !== undefined) writeFact(stateDb, 'folder_id', folderId)
   requireFolderId(stateDb)
-  for (const tape of tapes) {
-    const {unit, path, fingerprint, begunAt: begun_at, chain: head, bytes, outcome, isEnded} = tape
-    const row = {unit, path, fingerprint, begun_at, bytes}
-    const ended = {
-      ended_at: begun_at,
-      outcome,
-      head,
-      sha256: isEnded ? digestFileNow(join(folder.root, path)) : '',
-    }
-    noteTape(stateDb, {...row, outcome: null, head: null, sha256: null, ...(isEnded && ended)})
-  }
+  const rows = tapes.map(({row}) => row)
+  for (const row of rows) noteTape(stateDb, row)
   for (const {previous: _, isHistory: history, act, ...unit} of units) {
     if (!findTape(stateDb, unit.tape)) noteGone(stateDb, unit.tape)
     noteUnit(stateDb, unit, history)
@@ -457,9 +427,9 @@ function storeBacklog(folder: DataFolder, stateDb: StateDb, {folderId, units, ta
     for (const batch of listAllBatches(stateDb))
       if (isHandedOver(folder, batch)) markHandedOver(stateDb, batch, true)
   }
-  const last = tapes.toSorted((a, b) => (a.begunAt < b.begunAt ? -1 : 1)).at(-1)
+  const last = rows.toSorted((a, b) => (a.begun_at < b.begun_at ? -1 : 1)).at(-1)
   if (last && findTapeKey(stateDb) === undefined)
-    noteTapeKey(stateDb, {fingerprint: last.fingerprint, since: last.begunAt, why: null})
+    noteTapeKey(stateDb, {fingerprint: last.fingerprint, since: last.begun_at, why: null})
 }
 
 /** Adds a tape that is known only from the act that removed it or gave it up. */

@@ -10,10 +10,10 @@ import {expectOneOf} from '../core/text.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {openRelease, requireRelease} from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
-import {type TapeLine, targetOf} from '../store/tape-format.ts'
+import {type TapeLine, targetOf, textOf} from '../store/tape.ts'
+import {requireReadKey} from '../store/tape-key.ts'
 import {openHistory} from '../store/warehouse.ts'
-import {listReadableTapes, type ReadableTape, textOf} from '../sync/tape-units.ts'
-import {requireReadKey} from '../sync/tapes.ts'
+import {listReadableTapes, type ReadableTape} from '../sync/tapes.ts'
 
 /** A figure of `mart.portfolio_summary` and its deals. */
 export interface FigureTrace {

@@ -15,6 +15,7 @@ import {digestFile} from '../store/files.ts'
 import {
   findTape,
   findTapeKey,
+  isOfActs,
   listRecorded,
   listTapes,
   type RecordedUnit,
@@ -22,12 +23,11 @@ import {
 } from '../store/recorded.ts'
 import {findCurrentRelease} from '../store/release.ts'
 import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
-import {readLines} from '../store/tape.ts'
-import type {TapeKey} from '../store/tape-format.ts'
+import {readLines, textOf} from '../store/tape.ts'
+import {findReadKey, requireReadKey, type TapeKey} from '../store/tape-key.ts'
 import {verifyWarehouse} from '../store/verify-warehouse.ts'
 import {hasWarehouse} from '../store/warehouse.ts'
-import {isOfActs, listReadableTapes, textOf} from '../sync/tape-units.ts'
-import {findReadKey, parseOutcome, requireReadKey} from '../sync/tapes.ts'
+import {listReadableTapes, parseOutcome} from '../sync/tapes.ts'
 import {listFiles} from './backup.ts'
 import {listDisagreements} from './record-compare.ts'
 
@@ -131,7 +131,7 @@ async function verifyTapes(
   config: Config,
   folder: DataFolder,
   world: World,
-): Promise<Pick<VerifyResult, 'tapes' | 'lines' | 'closed' | 'removed' | 'given_up' | 'since' | 'problems'>> {
+): Promise<Omit<VerifyResult, 'outcome' | 'walks' | 'batch_files' | 'release_tables'>> {
   using stateDb = openStateDb(folder.stateDb)
   const rows = listTapes(stateDb)
   const kept = rows.filter(({removed_at}) => removed_at === null)

@@ -1,6 +1,7 @@
 import type {FastifyInstance, FastifyRequest} from 'fastify'
 import {z} from 'zod'
-import {ENDPOINTS, type Endpoint, IDEMPOTENCY_KEY, noBodySchema, problemsOf} from '../contract/endpoints.ts'
+import {type Endpoint, IDEMPOTENCY_KEY, noBodySchema, problemsOf} from '../contract/endpoint.ts'
+import {ENDPOINTS} from '../contract/endpoints.ts'
 import {PROBLEMS, problemSchema} from '../contract/problem.ts'
 import {EVENT_TYPES, webhookEventSchema} from '../contract/webhook.ts'
 import {groupThousands} from '../core/money.ts'

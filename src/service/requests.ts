@@ -1,6 +1,7 @@
 import {createHmac, timingSafeEqual} from 'node:crypto'
 import {z} from 'zod'
-import type {Operation, OperationId, Operations} from '../contract/endpoints.ts'
+import type {Operation} from '../contract/endpoint.ts'
+import type {OperationId, Operations} from '../contract/endpoints.ts'
 import type {ListBody, PageQuery} from '../contract/list.ts'
 import type {WebhookEvent} from '../contract/webhook.ts'
 import type {Clock} from '../core/clock.ts'

@@ -4,14 +4,8 @@ import type {FastifyInstance, FastifyReply, FastifyRequest} from 'fastify'
 import {z} from 'zod'
 import {borrowerSchema} from '../contract/borrower.ts'
 import {DEAL_STATUSES} from '../contract/deal.ts'
-import {
-  ENDPOINTS,
-  type Endpoint,
-  IDEMPOTENCY_KEY,
-  noBodySchema,
-  type OperationId,
-  type Operations,
-} from '../contract/endpoints.ts'
+import {type Endpoint, IDEMPOTENCY_KEY, noBodySchema} from '../contract/endpoint.ts'
+import {ENDPOINTS, type OperationId, type Operations} from '../contract/endpoints.ts'
 import {type Task, taskSchema} from '../contract/other-records.ts'
 import {DAY_MS, parseInstant, realClock} from '../core/clock.ts'
 import {formatCents} from '../core/money.ts'

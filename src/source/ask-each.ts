@@ -1,5 +1,4 @@
 import pLimit from 'p-limit'
-import {createSeenIds} from '../contract/list.ts'
 import {AuthError, ContractError, LoantapeError} from '../core/errors.ts'
 import {isObject, listRepeated} from '../core/json.ts'
 import type {Page, Received, WireRecord, World} from '../core/types.ts'
@@ -232,10 +231,8 @@ export function fetchListings(
       const pages: Page[] = []
       let length = 0
       try {
-        const fresh = {cursor: null, seenCursors: [], seenIds: createSeenIds(), envelope: null}
-        const walk = {path, ...fresh, pageSize, idField}
-        for await (const page of walkPages(walk, cancellable, world)) {
-          length += page.length
+        for await (const page of walkPages({path, pageSize, idField}, cancellable, world)) {
+          length += page.received.body.length
           if (pages.length === MOST_PAGES || length > MOST_LENGTH) return failedAs(id, 'TOO_MANY_PAGES')
           pages.push(page)
         }

@@ -82,8 +82,6 @@ export function createClient(config: ClientConfig, world: World) {
       return {
         status,
         headers: answer.headers,
-        text: new TextDecoder().decode(body),
-        isUtf8: isUtf8(body),
         startedAt,
         received: {
           path: target.path,
@@ -157,10 +155,10 @@ export function createClient(config: ClientConfig, world: World) {
       return ask({path, query, accept: 'application/json', cancelled}, parseAnswer)
     },
     /** Asks for one resource that need not be JSON; throws as `getJson` does. */
-    getText(path: string, query: Query = {}): Promise<TextAnswer> {
-      return ask({path, query, accept: 'application/json, text/csv, */*;q=0.1'}, (answer, target) => {
+    getText(path: string): Promise<Received> {
+      return ask({path, query: {}, accept: 'application/json, text/csv, */*;q=0.1'}, (answer, target) => {
         requireServed(answer, target, base)
-        return answer
+        return answer.received
       })
     },
     async [Symbol.asyncDispose](): Promise<void> {
@@ -203,25 +201,17 @@ function buildPath(base: URL, path: string, query: Query): string {
   return `${pathname}?${params}`
 }
 
-/** The text of a 2xx answer, or of a 4xx one that its caller must judge. */
-interface TextAnswer {
+/** A 2xx answer, or a 4xx one that its caller must judge. */
+export interface JsonAnswer {
   status: number
-  text: string
+  /** Parsed; null for a 4xx answer that is not JSON. */
+  body: unknown
   received: Received
 }
 
-/** The same, parsed. */
-export interface JsonAnswer extends Omit<TextAnswer, 'text'> {
-  /** Null for a 4xx answer that is not JSON. */
-  body: unknown
-  /** Length of the body's text. */
-  length: number
-}
-
 /** One request and its whole answer. */
-interface Exchange extends LimitedAnswer, TextAnswer {
-  /** Whether the body is UTF-8; other bytes are U+FFFD in the text. */
-  isUtf8: boolean
+interface Exchange extends LimitedAnswer {
+  received: Received
 }
 
 /** Far more than any page has: a thousand records of a thousand values each. */
@@ -239,12 +229,13 @@ const NOT_NOW = new Set([408, 425])
  * `SOURCE_TOO_LARGE`; RetryableError on 5xx, 408, 425 and anything that is not JSON
  */
 function parseAnswer(exchange: Exchange, target: Target, base: URL): JsonAnswer {
-  const {status, headers, text, received} = exchange
+  const {status, headers, received} = exchange
   requireServed(exchange, target, base)
+  const text = new TextDecoder().decode(received.body)
   if (holdsMoreValues(text, MOST_VALUES)) throw createTooLarge(target, 'more than a million values')
   const body = parseJson(text)
   if (body === undefined && status < 300) throw createNotJson(headers)
-  return {status, body: body ?? null, length: text.length, received}
+  return {status, body: body ?? null, received}
 }
 
 /**
@@ -252,7 +243,7 @@ function parseAnswer(exchange: Exchange, target: Target, base: URL): JsonAnswer 
  *
  * @throws as {@link parseAnswer} does
  */
-function requireServed({status, headers, isUtf8, received}: Exchange, target: Target, base: URL): void {
+function requireServed({status, headers, received}: Exchange, target: Target, base: URL): void {
   if (status === 401 || status === 403)
     throw newError(
       'SOURCE_UNAUTHORIZED',
@@ -261,7 +252,7 @@ function requireServed({status, headers, isUtf8, received}: Exchange, target: Ta
   if (status >= 500 || NOT_NOW.has(status))
     throw new RetryableError({code: 'SOURCE_FAILING', problem: `status ${status}`})
   if (status >= 300 && status < 400) throw createRedirected(status, headers, {target, base})
-  if (status >= 300 || isUtf8) return
+  if (status >= 300 || isUtf8(received.body)) return
   const answer = `Answer of source '${target.host}' to GET ${target.path}`
   const coding = findCoding(headers, received.body)
   if (coding !== undefined)

@@ -76,8 +76,7 @@ export function createRateLimiter(
 
   /** Pauses all requests and lowers the rate if the answer is a limit; returns whether the request must be sent again. */
   function noteAnswer(answer: LimitedAnswer, refusals: number): boolean {
-    const {retryAfterMs, exhaustedMs} = parseLimitHeaders(answer.headers, clock.now())
-    const toldMs = Math.max(retryAfterMs ?? 0, exhaustedMs ?? 0)
+    const toldMs = parseWait(answer.headers, clock.now())
     const isOverload = answer.status === 503
     if (answer.status !== 429 && !isOverload) {
       if (answer.status < 500) bucket.raise(clock.now())
@@ -135,25 +134,14 @@ function createRateLimited(settings: RateLimitSettings, waitMs: number): Loantap
 /** Response headers by lower-case name, as undici hands them over. */
 export type ResponseHeaders = Record<string, string | string[] | undefined>
 
-/** What the headers of one answer say about waiting, in milliseconds; null if nothing. */
-interface LimitHints {
-  /** `Retry-After`; 0 if it is zero, negative or past. */
-  retryAfterMs: number | null
-  /** Time until the quota is renewed, if none of it remains. */
-  exhaustedMs: number | null
-}
-
-function firstOf(value: string | string[] | undefined): string | undefined {
-  return Array.isArray(value) ? value.join(', ') : value
-}
+const textOf = (value: string | string[] = '') => (Array.isArray(value) ? value.join(', ') : value)
 
 /** A reset is given as seconds from now, as an epoch in seconds or milliseconds, or as a date. */
-function parseReset(text: string, now: number): number | null {
+function parseReset(text: string, now: number): number {
   const value = parseNumber(text)
-  if (value === null) return parseRetryAfter(text, now)
+  if (value === null) return parseRetryAfter(text, now) ?? 0
   if (value >= 1e12) return capWait(value - now)
-  if (value >= 1e9) return capWait(value * 1000 - now)
-  return capWait(value * 1000)
+  return capWait(value >= 1e9 ? value * 1000 - now : value * 1000)
 }
 
 /** `"default";r=0;t=3` → r 0, t 3; skips the policy's name and anything that is not a number. */
@@ -167,33 +155,18 @@ function parseParameters(item: string): Map<string, number> {
 }
 
 /** The newer form is a list with one item for each policy, the older one a single set of `name=value`. */
-function splitItems(header: string): string[] {
-  return /\b(remaining|reset)\s*=/i.test(header) ? [header] : header.split(',')
+function listItems(header: string): Map<string, number>[] {
+  const items = /\b(remaining|reset)\s*=/i.test(header) ? [header] : header.split(',')
+  return items.map(parseParameters)
 }
 
-function longest(waits: (number | null)[]): number | null {
-  return waits.reduce((longer, wait) => (wait !== null && wait > (longer ?? -1) ? wait : longer), null)
-}
-
-/** Time until renewal by `RateLimit`; a missing time is taken from the window of `RateLimit-Policy`. */
-function parseRateLimit(header: string, policy: string): number | null {
-  const windows = splitItems(policy).map((item) => parseParameters(item).get('w') ?? null)
-  const window = longest(windows)
-  const waits = splitItems(header).map((item) => {
-    const parameters = parseParameters(item)
-    const remaining = parameters.get('r') ?? parameters.get('remaining')
-    const seconds = parameters.get('t') ?? parameters.get('reset') ?? window
-    if (remaining === undefined || remaining > 0 || seconds === null) return null
-    return capWait(seconds * 1000)
+/** Times until renewal by `RateLimit`; a missing time is taken from the window of `RateLimit-Policy`. */
+function listRenewals(header: string, policy: string): number[] {
+  const window = Math.max(0, ...listItems(policy).map((item) => item.get('w') ?? 0))
+  return listItems(header).map((item) => {
+    const remaining = item.get('r') ?? item.get('remaining') ?? 1
+    return remaining > 0 ? 0 : capWait((item.get('t') ?? item.get('reset') ?? window) * 1000)
   })
-  return longest(waits)
-}
-
-function parseRemaining(headers: ResponseHeaders, prefix: string, now: number): number | null {
-  const remaining = parseNumber(firstOf(headers[`${prefix}-remaining`]) ?? '')
-  const reset = firstOf(headers[`${prefix}-reset`])
-  if (remaining === null || remaining > 0 || reset === undefined) return null
-  return parseReset(reset, now)
 }
 
 /**
@@ -202,19 +175,16 @@ function parseRemaining(headers: ResponseHeaders, prefix: string, now: number): 
  * Unreadable values are ignored.
  *
  * @param now ms since the epoch
+ * @returns the longest wait they ask for, ms, because none of a quota remains or at any rate; 0 if none
  */
-export function parseLimitHeaders(headers: ResponseHeaders, now: number): LimitHints {
-  const retryAfter = firstOf(headers['retry-after'])
-  const rateLimit = firstOf(headers.ratelimit) ?? ''
-  const policy = firstOf(headers['ratelimit-policy']) ?? ''
-  return {
-    retryAfterMs: retryAfter === undefined ? null : parseRetryAfter(retryAfter, now),
-    exhaustedMs: longest([
-      parseRateLimit(rateLimit, policy),
-      parseRemaining(headers, 'ratelimit', now),
-      parseRemaining(headers, 'x-ratelimit', now),
-    ]),
-  }
+export function parseWait(headers: ResponseHeaders, now: number): number {
+  const said = (name: string) => textOf(headers[name])
+  const resets = ['ratelimit', 'x-ratelimit'].map((prefix) => {
+    const remaining = parseNumber(said(`${prefix}-remaining`)) ?? 1
+    return remaining > 0 ? 0 : parseReset(said(`${prefix}-reset`), now)
+  })
+  const retryAfter = parseRetryAfter(said('retry-after'), now) ?? 0
+  return Math.max(retryAfter, ...listRenewals(said('ratelimit'), said('ratelimit-policy')), ...resets)
 }
 
 /** How fast requests may follow each other. */

@@ -18,12 +18,12 @@ export function readAhead<T>(answer: Promise<T>): Promise<T> {
 export interface WalkRequest {
   /** Path of the list endpoint, relative to the base URL. */
   path: string
-  /** Where to resume; null to start. */
-  cursor: string | null
+  /** Where to resume; by default at the start. */
+  cursor?: string | null
   /** Every cursor this walk has seen, if it is resumed. */
-  seenCursors: Iterable<string>
+  seenCursors?: Iterable<string>
   /** The ids of the records this walk has seen; the walk adds those of its pages. */
-  seenIds: SeenIds
+  seenIds?: SeenIds
   /** The field of a record that holds its id. */
   idField: string
   /** The walk fails if the list has more records than this; no limit by default. */
@@ -31,8 +31,8 @@ export interface WalkRequest {
   /** Records asked for per page. */
   pageSize: number
   filter?: {param: string; value: string} | undefined
-  /** The pinned envelope as {@link findEnvelope} names it; null to find it on the first page. */
-  envelope: string | null
+  /** The pinned envelope as {@link findEnvelope} names it; by default that of the first page. */
+  envelope?: string | null
 }
 
 /** A page may hold up to this many times the records asked for; a source that ignores the page size sends its whole list. */
@@ -56,23 +56,22 @@ export async function* walkPages(
   const progress = createListProgress({
     ...request,
     name: `GET ${request.path}`,
-    cursors: [...request.seenCursors, request.cursor],
+    cursors: [...(request.seenCursors ?? []), request.cursor ?? null],
   })
-  let {envelope} = request
+  let {cursor = null, envelope = null} = request
 
   const fetchPage = (cursor: string | null) =>
     readAhead(askForPage({...request, cursor}, client, consumer.signal))
 
-  let cursor = request.cursor
   let ahead: Promise<JsonAnswer> | null = fetchPage(cursor)
   try {
     while (ahead) {
       const current: Promise<JsonAnswer> = ahead
       ahead = null
-      const {body, length, received} = await current
+      const {body, received} = await current
       envelope ??= findEnvelope(body)
       const {records, nextCursor} = readPage(body, envelope)
-      const page: Page = {records, nextCursor, cursor, envelope, length, body, received}
+      const page: Page = {records, nextCursor, cursor, envelope, body, received}
       if (records.length > request.pageSize * MOST_TIMES_PAGE)
         throw newError(
           'SOURCE_TOO_LARGE',
@@ -116,7 +115,7 @@ async function askForPage(
     cursor: cursor ?? undefined,
   }
   const answer = await client.getJson(path, query, signal)
-  if (answer.status >= 400) throw createRefused(path, answer, cursor !== null)
+  if (answer.status >= 400) throw createRefused(path, answer, query.cursor !== undefined)
   return answer
 }
 

@@ -17,14 +17,11 @@ const unitRow = z.object({
   chain: z.string(),
 })
 
-/** The number and chain of the last unit; 0 and null before the first. */
-interface RecordHead {
-  no: number
-  chain: string | null
-}
+/** Whether a tape holds an act, which is not history. */
+export const isOfActs = (tape: string) => tape.startsWith('act_')
 
-/** The last unit that this state database knows. */
-export function findHead(stateDb: StateDb): RecordHead {
+/** Number and chain of the last unit that this state database knows; 0 and null before the first. */
+export function findHead(stateDb: StateDb): {no: number; chain: string | null} {
   const last = stateDb.first(unitRow, 'select * from tape_unit order by no desc limit 1')
   return {no: last?.no ?? 0, chain: last?.chain ?? null}
 }
@@ -71,11 +68,6 @@ export function requireFolderId(stateDb: StateDb): string {
 /** What was given up: chains of units, ids of batches. */
 export function listLosses(stateDb: StateDb): Set<string> {
   return new Set(stateDb.column(z.string(), 'select what from record_loss'))
-}
-
-/** The chains of units that the warehouse need not contain. */
-export function listHistoryLosses(stateDb: StateDb): Set<string> {
-  return new Set(stateDb.column(z.string(), 'select what from record_loss where is_in_history = 0'))
 }
 
 /** Adds to a manifest what the data folder went on without. */

@@ -23,16 +23,11 @@ export interface AppendTarget {
   table: string
 }
 
-/** Collects rows for a table in the engine's own form; only texts stay on the JavaScript heap. */
-interface RowBuffer {
-  /** Adds a row, which has a value for every column. */
-  push(row: readonly ColumnValue[]): void
-  /** Appends all rows to a table with these columns, once; fails if a value did not fit its column. */
-  append(db: Database, target: AppendTarget): Promise<void>
-}
-
-/** Creates an empty buffer for rows of these column types, in order. */
-export function createRowBuffer(types: readonly DuckDBType[]): RowBuffer {
+/**
+ * Creates an empty buffer for rows of these column types, in order. It collects rows in the engine's own form; only texts stay on
+ * the JavaScript heap.
+ */
+export function createRowBuffer(types: readonly DuckDBType[]) {
   const converters = types.map(createConverter)
   const chunks: DuckDBDataChunk[] = []
   let vectors: DuckDBVector[] = []
@@ -55,7 +50,8 @@ export function createRowBuffer(types: readonly DuckDBType[]): RowBuffer {
   }
 
   return {
-    push(row) {
+    /** Adds a row, which has a value for every column. */
+    push(row: readonly ColumnValue[]): void {
       if (rows === CHUNK_ROWS) {
         endChunk()
         startChunk()
@@ -69,7 +65,8 @@ export function createRowBuffer(types: readonly DuckDBType[]): RowBuffer {
         misfit = {cause}
       }
     },
-    async append(db, {table, schema, catalog}) {
+    /** Appends all rows to a table with these columns, once; fails if a value did not fit its column. */
+    async append(db: Database, {table, schema, catalog}: AppendTarget): Promise<void> {
       if (misfit) throw misfit.cause
       if (chunks.length === 0) return
       endChunk()

@@ -1,3 +1,5 @@
+import {isUtf8} from 'node:buffer'
+import {createCipheriv, createDecipheriv, hash, randomBytes} from 'node:crypto'
 import {
   chmodSync,
   closeSync,
@@ -11,29 +13,187 @@ import {
 } from 'node:fs'
 import {type FileHandle, open} from 'node:fs/promises'
 import {basename, dirname, join} from 'node:path'
+import {promisify} from 'node:util'
+import {constants, zstdCompress, zstdCompressSync, zstdDecompressSync} from 'node:zlib'
+import {z} from 'zod'
 import {newError} from '../core/errors.ts'
 import {removeAbandoned, WRITER_MARK, WRITING} from '../core/process.ts'
 import {digestFile, digestFileNow, moveIntoPlace, syncToDisk} from './files.ts'
-import {
-  CHAIN_START,
-  createTapeId,
-  type Frame,
-  folderOf,
-  formatHeader,
-  formatLine,
-  HEADER_BYTES,
-  LENGTH_BYTES,
-  openGroup,
-  parseGroupLength,
-  parseHeader,
-  parseLine,
-  readChain,
-  readLineAlone,
-  sealGroup,
-  sealGroupNow,
-  type TapeKey,
-  type TapeLine,
-} from './tape-format.ts'
+import type {TapeKey} from './tape-key.ts'
+
+/** What a line of a tape says: how a unit began, what was received or done, how it ended. */
+const FRAME_KINDS = [
+  'begin',
+  'list',
+  'detail',
+  'children',
+  'look',
+  'rates',
+  'replay',
+  'act',
+  'outcome',
+] as const
+
+/** One line of a tape without its body. */
+export interface Frame {
+  frame: (typeof FRAME_KINDS)[number]
+  [field: string]: unknown
+}
+
+/** A line that was read. */
+export interface TapeLine {
+  frame: Frame
+  /** The sha256 of the body, even if the body was dropped. */
+  sha256: string | undefined
+  /** The bytes as received; undefined if there were none or they were dropped. */
+  body: Buffer | undefined
+  /** sha256 of the chain before and of this line without its body. */
+  chain: string
+  /** The text that the chain covers. */
+  covered: string
+}
+
+/** The body of a line as text. */
+export const textOf = ({body}: TapeLine) => new TextDecoder().decode(body)
+
+/** The chain before the first line. */
+const CHAIN_START = '0'.repeat(64)
+
+/** Ends the part that the chain covers. Inside JSON text its quotes would be escaped. */
+const MARK = ',"chain":"'
+/** Begins a body that is written as received, up to the last brace of the line. */
+const RAW = ',"raw":'
+
+const frameSchema = z.looseObject({
+  frame: z.enum(FRAME_KINDS),
+  sha256: z.string().optional(),
+  encoding: z.literal('base64').optional(),
+})
+const bodySchema = z.object({body: z.string()})
+
+const digest = (content: string | Buffer) => hash('sha256', content)
+
+/**
+ * Writes a line: the frame with the sha256 of its body, the chain, the body. A body of one line of UTF-8 is written as received,
+ * one of several lines as JSON text, any other as base64. The chain covers the body's digest, so the body may be dropped later.
+ */
+function formatLine(frame: Frame, body: Buffer | undefined, previous: string): {text: string; chain: string} {
+  const isText = body === undefined || isUtf8(body)
+  const covered = JSON.stringify({
+    ...frame,
+    ...(body && {sha256: digest(body)}),
+    ...(!isText && {encoding: 'base64'}),
+  })
+  const chain = digest(`${previous}\n${covered}`)
+  return {text: `${covered.slice(0, -1)}${MARK}${chain}"${formatBody(body, isText)}}`, chain}
+}
+
+function formatBody(body: Buffer | undefined, isText: boolean): string {
+  if (body === undefined) return ''
+  const text = body.toString(isText ? 'utf8' : 'base64')
+  return isText && !text.includes('\n') ? `${RAW}${text}` : `,"body":${JSON.stringify(text)}`
+}
+
+const requestSchema = z.looseObject({path: z.string()})
+
+/** The request of a line: `/deals?limit=100`. */
+export function targetOf({request}: Frame): string {
+  const {path, ...query} = requestSchema.parse(request)
+  const asked = new URLSearchParams()
+  for (const [name, value] of Object.entries(query)) asked.set(name, String(value))
+  return asked.size > 0 ? `${path}?${asked}` : path
+}
+
+/** The text of a line without its body. */
+export function formatBare({covered, chain}: TapeLine): string {
+  return `${covered.slice(0, -1)}${MARK}${chain}"}`
+}
+
+/** The chain that a line states; undefined if it states none. */
+function readChain(text: string): string | undefined {
+  const from = text.indexOf(MARK) + MARK.length
+  return from < MARK.length ? undefined : text.slice(from, from + CHAIN_START.length)
+}
+
+/** Reads a line and verifies that it follows `previous`; otherwise returns what is wrong. */
+function parseLine(text: string, previous: string): TapeLine | {problem: string} {
+  const line = readLineAlone(text)
+  if (!line) return {problem: 'it has no chain'}
+  if (line.chain !== digest(`${previous}\n${line.covered}`))
+    return {problem: 'it does not follow the line before'}
+  return line.body === undefined || digest(line.body) === line.sha256
+    ? line
+    : {problem: 'its body is not what was received'}
+}
+
+/** Reads a line without verifying it; undefined if it has no chain. */
+function readLineAlone(text: string): TapeLine | undefined {
+  const end = text.indexOf(MARK)
+  if (end === -1) return undefined
+  const covered = `${text.slice(0, end)}}`
+  const chain = text.slice(end + MARK.length, end + MARK.length + CHAIN_START.length)
+  const {sha256, encoding, ...frame} = frameSchema.parse(JSON.parse(covered))
+  const said = text.slice(end + MARK.length + chain.length + 1)
+  if (sha256 === undefined || said === '}') return {frame, sha256, body: undefined, chain, covered}
+  const body = said.startsWith(RAW)
+    ? said.slice(RAW.length, -1)
+    : bodySchema.parse(JSON.parse(`{${said.slice(1)}`)).body
+  return {frame, sha256, body: Buffer.from(body, encoding ?? 'utf8'), chain, covered}
+}
+
+/*
+ * A tape is a header line `loantape tape 1 <fingerprint of its key> <id of its data folder> <its id>` and groups of lines. A group
+ * is its length in 4 bytes, a nonce of 12 bytes, the lines compressed with zstd and encrypted with AES-256-GCM, and a tag of 16
+ * bytes. The two ids and the number of the group, from 0, are authenticated with it: no group can be moved within its tape or to
+ * another.
+ */
+
+const CIPHER = 'aes-256-gcm'
+const [LENGTH_BYTES, NONCE_BYTES, TAG_BYTES] = [4, 12, 16]
+const LONGEST_GROUP = 2 ** 31 - 1
+const HEADER = /^loantape tape 1 ([0-9a-f]{16}) (([0-9a-f]{16}) [0-9a-f]{16})\n$/
+const HEADER_BYTES = 'loantape tape 1 '.length + 16 + 1 + 16 + 1 + 16 + 1
+
+/** The ids of a data folder and of a new tape in it. */
+const createTapeId = (folderId: string) => `${folderId} ${randomBytes(8).toString('hex')}`
+
+const formatHeader = ({fingerprint}: TapeKey, tapeId: string) => `loantape tape 1 ${fingerprint} ${tapeId}\n`
+
+const compress = promisify(zstdCompress)
+const CHECKED = {params: {[constants.ZSTD_c_checksumFlag]: 1}}
+
+/** The place of a group: the ids of its data folder and tape, and its number there, from 0. */
+interface GroupPlace {
+  tapeId: string
+  number: number
+}
+
+const formatPlace = ({tapeId, number}: GroupPlace) => Buffer.from(`${tapeId} ${number}`)
+
+/** Makes a group of compressed lines, preceded by its length. */
+function seal(packed: Buffer, place: GroupPlace, key: TapeKey): Buffer {
+  const nonce = randomBytes(NONCE_BYTES)
+  const cipher = createCipheriv(CIPHER, key.bytes, nonce).setAAD(formatPlace(place))
+  const sealed = [cipher.update(packed), cipher.final(), cipher.getAuthTag()]
+  const length = Buffer.alloc(LENGTH_BYTES)
+  length.writeUInt32BE(sealed.reduce((total, part) => total + part.length, NONCE_BYTES))
+  return Buffer.concat([length, nonce, ...sealed])
+}
+
+/** The lines of a group; null if a byte was changed, or it belongs to another place or key. */
+function unseal(sealed: Buffer, place: GroupPlace, key: TapeKey): string[] | null {
+  const end = sealed.length - TAG_BYTES
+  const decipher = createDecipheriv(CIPHER, key.bytes, sealed.subarray(0, NONCE_BYTES))
+    .setAAD(formatPlace(place))
+    .setAuthTag(sealed.subarray(end))
+  try {
+    const packed = Buffer.concat([decipher.update(sealed.subarray(NONCE_BYTES, end)), decipher.final()])
+    return zstdDecompressSync(packed).toString().split('\n').slice(0, -1)
+  } catch {
+    // The tag did not match; the cause says no more.
+    return null
+  }
+}
 
 /** A tape that is being written; disposing it closes the file and drops what was not stored. */
 export interface TapeWriter extends AsyncDisposable {
@@ -60,21 +220,13 @@ export async function createTape(path: string, key: TapeKey, folderId: string): 
   return createWriter(path, key, {file, tapeId, groups: 0, bytes: HEADER_BYTES, chain: CHAIN_START})
 }
 
-/** A written tape of one group. */
-interface WholeTape {
-  /** The chain of its last line. */
-  chain: string
-  bytes: number
-  sha256: string
-}
-
 /** Writes a tape of one group atomically, first under another name in the folder of all tapes. */
 export function writeWholeTape(
   {tapes, path}: {tapes: string; path: string},
   lines: readonly {frame: Frame; body?: Buffer}[],
   key: TapeKey,
   folderId: string,
-): WholeTape {
+): {chain: string; bytes: number; sha256: string} {
   const tapeId = createTapeId(folderId)
   let chain = CHAIN_START
   const texts = lines.map(({frame, body}) => {
@@ -82,10 +234,8 @@ export function writeWholeTape(
     ;({chain} = line)
     return `${line.text}\n`
   })
-  const content = Buffer.concat([
-    Buffer.from(formatHeader(key, tapeId)),
-    sealGroupNow(texts.join(''), {tapeId, number: 0}, key),
-  ])
+  const group = seal(zstdCompressSync(texts.join(''), CHECKED), {tapeId, number: 0}, key)
+  const content = Buffer.concat([Buffer.from(formatHeader(key, tapeId)), group])
   mkdirSync(dirname(path), {recursive: true, mode: 0o700})
   removeAbandoned(tapes, WRITING)
   const temporary = join(tapes, `${WRITING}${basename(path)}${WRITER_MARK}`)
@@ -102,18 +252,33 @@ export async function resumeTape(path: string, key: TapeKey, end: TapeEnd): Prom
   return createWriter(path, key, {file, ...end})
 }
 
-interface Place {
+interface Place extends Pick<TapeEnd, 'tapeId' | 'groups' | 'bytes' | 'chain'> {
   file: FileHandle
-  tapeId: string
-  groups: number
-  bytes: number
-  chain: string
 }
 
-function createWriter(path: string, key: TapeKey, {file, ...start}: Place): TapeWriter {
+function createWriter(path: string, key: TapeKey, {file, tapeId, ...start}: Place): TapeWriter {
   let {groups, bytes, chain} = start
-  let added: string[] = []
+  const added: string[] = []
   let failure: unknown
+
+  function takeAdded(): string {
+    // A failed write may be torn: the tape must be read again to find its end.
+    if (failure !== undefined) throw failure
+    return added.splice(0).join('')
+  }
+
+  const sealNext = (packed: Buffer) => seal(packed, {tapeId, number: groups}, key)
+
+  function noteStored(sealed: Buffer): void {
+    groups += 1
+    bytes += sealed.length
+  }
+
+  function fail(error: unknown): never {
+    failure = error
+    throw error
+  }
+
   const writer: TapeWriter = {
     get chain() {
       return chain
@@ -124,34 +289,26 @@ function createWriter(path: string, key: TapeKey, {file, ...start}: Place): Tape
       added.push(`${line.text}\n`)
     },
     async store() {
-      // A failed write may be torn: the tape must be read again to find its end.
-      if (failure !== undefined) throw failure
-      if (added.length === 0) return
-      const text = added.join('')
-      added = []
+      const text = takeAdded()
+      if (text === '') return
       try {
-        const sealed = await sealGroup(text, {tapeId: start.tapeId, number: groups}, key)
+        const sealed = sealNext(await compress(text, CHECKED))
         await file.write(sealed, 0, sealed.length, bytes)
         await file.datasync()
-        groups += 1
-        bytes += sealed.length
+        noteStored(sealed)
       } catch (error) {
-        failure = error
-        throw error
+        fail(error)
       }
     },
     storeNow() {
-      if (failure !== undefined) throw failure
+      const text = takeAdded()
       try {
-        const sealed = sealGroupNow(added.join(''), {tapeId: start.tapeId, number: groups}, key)
-        added = []
+        const sealed = sealNext(zstdCompressSync(text, CHECKED))
         writeSync(file.fd, sealed, 0, sealed.length, bytes)
         fdatasyncSync(file.fd)
-        groups += 1
-        bytes += sealed.length
+        noteStored(sealed)
       } catch (error) {
-        failure = error
-        throw error
+        fail(error)
       }
     },
     async finish() {
@@ -163,6 +320,42 @@ function createWriter(path: string, key: TapeKey, {file, ...start}: Place): Tape
     [Symbol.asyncDispose]: () => file.close(),
   }
   return writer
+}
+
+/** A tape file that is open for reading. */
+interface TapeFile extends Disposable {
+  isFile: boolean
+  size: number
+  /** Undefined if the file does not begin like a tape. */
+  header: {fingerprint: string; tapeId: string; folderId: string} | undefined
+  read(from: number, length: number): Buffer
+}
+
+function openTapeFile(path: string): TapeFile {
+  const file = openSync(path, 'r')
+  const stats = fstatSync(file)
+  const {size} = stats
+  const read = (from: number, length: number) => {
+    const bytes = Buffer.alloc(Math.min(length, size - from))
+    readSync(file, bytes, 0, bytes.length, from)
+    return bytes
+  }
+  const head = stats.isFile() ? read(0, HEADER_BYTES).toString('latin1') : ''
+  const [, fingerprint, tapeId, folderId] = HEADER.exec(head) ?? []
+  const header = fingerprint && tapeId && folderId ? {fingerprint, tapeId, folderId} : undefined
+  return {isFile: stats.isFile(), size, header, read, [Symbol.dispose]: () => closeSync(file)}
+}
+
+/** The whole groups of a tape, by their lengths alone: where each begins and ends. */
+function* listGroups({size, read}: TapeFile): Generator<{number: number; from: number; to: number}> {
+  let at = HEADER_BYTES
+  for (let number = 0; at + LENGTH_BYTES <= size; number += 1) {
+    const from = at + LENGTH_BYTES
+    const length = read(at, LENGTH_BYTES).readUInt32BE(0)
+    if (length <= NONCE_BYTES + TAG_BYTES || length > LONGEST_GROUP || from + length > size) return
+    at = from + length
+    yield {number, from, to: at}
+  }
 }
 
 /** How far a tape could be read. */
@@ -206,103 +399,59 @@ function* readWanted(
   const stop = (problem: string) => {
     end.problem = problem
   }
-  const file = openSync(path, 'r')
-  try {
-    const stats = fstatSync(file)
-    const {size} = stats
-    const read = (from: number, length: number) => {
-      const bytes = Buffer.alloc(Math.min(length, size - from))
-      readSync(file, bytes, 0, bytes.length, from)
-      return bytes
-    }
-    if (!stats.isFile()) return stop('it is not a file')
-    const header = parseHeader(read(0, HEADER_BYTES))
-    if (header === null) return stop('it does not begin like a tape')
-    const {fingerprint, tapeId} = header
-    if (fingerprint !== key.fingerprint)
-      throw newError(
-        'TAPE_KEY_WRONG',
-        `Tape '${path}' is sealed with key ${fingerprint}: the key at hand is ${key.fingerprint}.`,
-      )
-    end.tapeId = tapeId
-    end.bytes = HEADER_BYTES
-    while (end.bytes < size) {
-      const from = end.bytes + LENGTH_BYTES
-      const length = from <= size ? parseGroupLength(read(end.bytes, LENGTH_BYTES)) : null
-      if (length === null || from + length > size) return stop('it is cut off')
-      const text = openGroup(read(from, length), {tapeId, number: end.groups}, key)
-      if (text === null) return stop('its bytes are not those that were written')
-      const lines: NumberedLine[] = []
-      let {chain, lines: number} = end
-      for (const line of text.split('\n').slice(0, -1)) {
-        number += 1
-        if (!isWanted(line)) {
-          chain = readChain(line) ?? ''
-          continue
-        }
-        const parsed = parseLine(line, chain)
-        if ('problem' in parsed) return stop(parsed.problem)
-        ;({chain} = parsed)
-        lines.push({...parsed, number})
+  using file = openTapeFile(path)
+  const {isFile, size, header, read} = file
+  if (!isFile) return stop('it is not a file')
+  if (!header) return stop('it does not begin like a tape')
+  const {fingerprint, tapeId} = header
+  if (fingerprint !== key.fingerprint)
+    throw newError(
+      'TAPE_KEY_WRONG',
+      `Tape '${path}' is sealed with key ${fingerprint}: the key at hand is ${key.fingerprint}.`,
+    )
+  Object.assign(end, {tapeId, bytes: HEADER_BYTES})
+  for (const {number: group, from, to} of listGroups(file)) {
+    const texts = unseal(read(from, to - from), {tapeId, number: group}, key)
+    if (texts === null) return stop('its bytes are not those that were written')
+    const lines: NumberedLine[] = []
+    let {chain, lines: number} = end
+    for (const text of texts) {
+      number += 1
+      if (!isWanted(text)) {
+        chain = readChain(text) ?? ''
+        continue
       }
-      Object.assign(end, {bytes: from + length, chain, groups: end.groups + 1, lines: number})
-      yield* lines
+      const parsed = parseLine(text, chain)
+      if ('problem' in parsed) return stop(parsed.problem)
+      ;({chain} = parsed)
+      lines.push({...parsed, number})
     }
-  } finally {
-    closeSync(file)
+    Object.assign(end, {bytes: to, chain, groups: group + 1, lines: number})
+    yield* lines
   }
+  if (end.bytes < size) stop('it is cut off')
 }
 
-/** Reads the header of a tape; undefined if the file is not a tape. */
-export function readTapeHeader(path: string): {fingerprint: string; folderId: string} | undefined {
-  const file = openSync(path, 'r')
-  try {
-    const head = Buffer.alloc(HEADER_BYTES)
-    readSync(file, head, 0, HEADER_BYTES, 0)
-    const header = parseHeader(head)
-    return header ? {fingerprint: header.fingerprint, folderId: folderOf(header.tapeId)} : undefined
-  } finally {
-    closeSync(file)
-  }
+/** The key and the data folder of a tape; undefined if the file is not a tape. */
+export function readTapeHeader(path: string): TapeFile['header'] {
+  using file = openTapeFile(path)
+  return file.header
 }
 
 /**
- * The lines of a tape's first group and of its last whole one, and where the latter ends. The groups between are skipped by their
- * lengths. Chains are not verified.
+ * The last whole line of a tape, if it can be read, and where its last whole group ends. The groups before are skipped by their
+ * lengths, and no chain is verified.
  */
-export function readEnds(path: string, key: TapeKey): {first: TapeLine[]; last: TapeLine[]; bytes: number} {
-  const file = openSync(path, 'r')
-  try {
-    const {size} = fstatSync(file)
-    const read = (from: number, length: number) => {
-      const bytes = Buffer.alloc(length)
-      readSync(file, bytes, 0, length, from)
-      return bytes
-    }
-    const header = size < HEADER_BYTES ? null : parseHeader(read(0, HEADER_BYTES))
-    const groups: {from: number; length: number}[] = []
-    let bytes = HEADER_BYTES
-    while (header && bytes + LENGTH_BYTES <= size) {
-      const length = parseGroupLength(read(bytes, LENGTH_BYTES))
-      const from = bytes + LENGTH_BYTES
-      if (length === null || from + length > size) break
-      groups.push({from, length})
-      bytes = from + length
-    }
-    const linesOf = (number: number): TapeLine[] => {
-      const group = groups.at(number)
-      if (!header || !group || header.fingerprint !== key.fingerprint) return []
-      const place = {tapeId: header.tapeId, number: (number + groups.length) % groups.length}
-      const text = openGroup(read(group.from, group.length), place, key) ?? ''
-      return text
-        .split('\n')
-        .slice(0, -1)
-        .flatMap((line) => readLineAlone(line) ?? [])
-    }
-    return {first: linesOf(0), last: linesOf(-1), bytes}
-  } finally {
-    closeSync(file)
-  }
+export function readEnd(path: string, key: TapeKey): {last: TapeLine | undefined; bytes: number} {
+  using file = openTapeFile(path)
+  const {header, read} = file
+  const group = header && [...listGroups(file)].at(-1)
+  if (!group) return {last: undefined, bytes: HEADER_BYTES}
+  const {number, from, to} = group
+  const isOpen = header.fingerprint === key.fingerprint
+  const texts = isOpen ? unseal(read(from, to - from), {tapeId: header.tapeId, number}, key) : null
+  const text = texts?.at(-1)
+  return {last: text === undefined ? undefined : readLineAlone(text), bytes: to}
 }
 
 /**

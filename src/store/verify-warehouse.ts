@@ -79,15 +79,19 @@ function readRule(table: string): Rule {
   }
 }
 
-const RATE_RULES: readonly Rule[] = [
-  {
-    problem: `Numbers that are not 1, 2, … of table 'raw.rate'`,
+function numberRule(table: string): Rule {
+  return {
+    problem: `Numbers that are not 1, 2, … of table 'raw.${table}'`,
     sql: `
-      select seq, count(*) as copies from rate group by seq having count(*) > 1
+      select seq, count(*) as copies from ${table} group by seq having count(*) > 1
       union all
-      select max(seq), count(*) from rate having max(seq) <> count(distinct seq) or min(seq) <> 1
+      select max(seq), count(*) from ${table} having max(seq) <> count(distinct seq) or min(seq) <> 1
       order by all`,
-  },
+  }
+}
+
+const RATE_RULES: readonly Rule[] = [
+  numberRule('rate'),
   {
     problem: `Values stored twice in table 'raw.rate'`,
     sql: `
@@ -101,14 +105,7 @@ const RATE_RULES: readonly Rule[] = [
 function listVersionRules({name, idColumn}: Stream): Rule[] {
   const version = `${name}_version`
   return [
-    {
-      problem: `Numbers that are not 1, 2, … of table 'raw.${version}'`,
-      sql: `
-        select seq, count(*) as copies from ${version} group by seq having count(*) > 1
-        union all
-        select max(seq), count(*) from ${version} having max(seq) <> count(distinct seq) or min(seq) <> 1
-        order by all`,
-    },
+    numberRule(version),
     {
       problem: `Versions stored twice in table 'raw.${version}'`,
       sql: `

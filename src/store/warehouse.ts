@@ -27,6 +27,7 @@ import {
   threadsFor,
 } from './database.ts'
 import {moveIntoPlace, takeFileLock} from './files.ts'
+import {listFiles} from './sql.ts'
 
 /** How the warehouse is opened for writing. */
 interface WarehouseConfig {
@@ -177,30 +178,22 @@ async function attachWarehouse(
   world?: Pick<World, 'log' | 'realClock'>,
 ): Promise<void> {
   const until = performance.now() + maxWaitMinutes * 60_000
-  const attach = async (): Promise<void> => {
+  const log = `${warehouse}.wal`
+  for (;;) {
     try {
       // The newest format is smaller and written faster.
-      await db.run(`attach ${quoteLiteral(warehouse)} as warehouse (storage_version 'latest')`)
+      return await db.run(`attach ${quoteLiteral(warehouse)} as warehouse (storage_version 'latest')`)
     } catch (error) {
-      if (!IS_LOCKED.test(messageOf(error)) || performance.now() >= until) throw error
-      await delay(TRY_MS)
-      await attach()
+      const reason = messageOf(error)
+      if (IS_LOCKED.test(reason) && performance.now() < until) {
+        await delay(TRY_MS)
+      } else if (/replaying WAL/i.test(reason) && existsSync(log)) {
+        const aside = setAside(log, world?.realClock.now() ?? Date.now())
+        world?.log.warn({file: aside, reason}, 'a damaged write-ahead log was set aside')
+      } else {
+        throw describeOpenFailure(warehouse, error)
+      }
     }
-  }
-  const log = `${warehouse}.wal`
-  try {
-    return await attach()
-  } catch (error) {
-    if (!existsSync(log) || !/replaying WAL/i.test(messageOf(error))) {
-      throw describeOpenFailure(warehouse, error)
-    }
-    const aside = setAside(log, world?.realClock.now() ?? Date.now())
-    world?.log.warn({file: aside, reason: messageOf(error)}, 'a damaged write-ahead log was set aside')
-  }
-  try {
-    await attach()
-  } catch (error) {
-    throw describeOpenFailure(warehouse, error)
   }
 }
 
@@ -318,10 +311,9 @@ async function isEmpty(db: Database, catalog: string): Promise<boolean> {
 }
 
 function readMigrations(dir: string): Migration[] {
-  const names = readdirSync(dir).filter((file) => file.endsWith('.sql'))
-  return names.sort().map((name) => {
-    const sql = readFileSync(join(dir, name), 'utf8')
-    return {name, sql, sha256: hash('sha256', sql)}
+  return listFiles(dir, '.sql').map((file) => {
+    const sql = readFileSync(file, 'utf8')
+    return {name: basename(file), sql, sha256: hash('sha256', sql)}
   })
 }
 
@@ -331,17 +323,7 @@ function readMigrations(dir: string): Migration[] {
  */
 type SettingName = 'source_base_url' | 'envelope' | 'hash_key' | 'folder_id' | 'tape_head'
 
-const valueRow = z.object({value: z.string()})
-const settingRow = valueRow.extend({name: z.string()})
-
-/** The stored value, if there is one. */
-export async function readSetting(
-  db: Database,
-  name: SettingName,
-  catalog: 'warehouse' | 'history' = 'warehouse',
-): Promise<string | undefined> {
-  return (await db.first(valueRow, `select value from ${catalog}.raw.setting where name = $1`, [name]))?.value
-}
+const settingRow = z.object({name: z.string(), value: z.string()})
 
 /** Every stored value, by name. */
 export async function readSettings(
@@ -352,28 +334,20 @@ export async function readSettings(
   return Object.fromEntries(rows.map(({name, value}) => [name, value]))
 }
 
-/** Stores a value, replacing the one before. */
-export function writeSetting(db: Database, name: SettingName, value: string): Promise<void> {
-  return inTransaction(db, () => replaceSetting(db, name, value))
-}
-
-/** Stores the values that differ; undefined and null are skipped. */
-export async function writeChanged(
+/** Stores values, replacing those before; undefined and null are skipped. */
+export async function writeSettings(
   db: Database,
   settings: Partial<Record<SettingName, string | null | undefined>>,
 ): Promise<void> {
-  const stored: Record<string, string> = await readSettings(db)
-  const changed = Object.entries(settings).filter(([name, value]) => value && stored[name] !== value)
-  if (changed.length === 0) return
-  await inTransaction(db, async () => {
-    for (const [name, value] of changed) await replaceSetting(db, name as SettingName, String(value))
-  })
-}
-
-/** Stores a value, replacing the one before; call it in a transaction. */
-export async function replaceSetting(db: Database, name: SettingName, value: string): Promise<void> {
-  await db.run('delete from warehouse.raw.setting where name = $1', [name])
-  await db.run('insert into warehouse.raw.setting values ($1, $2)', [name, value])
+  const given = Object.entries(settings).flatMap(([name, value]) => (value == null ? [] : [{name, value}]))
+  await db.run(
+    `merge into warehouse.raw.setting as setting
+     using (select unnest(from_json($1, '[{"name":"varchar","value":"varchar"}]'), max_depth := 2)) as given
+     on setting.name = given.name
+     when matched and setting.value <> given.value then update set value = given.value
+     when not matched then insert (name, value) values (given.name, given.value)`,
+    [JSON.stringify(given)],
+  )
 }
 
 /**
@@ -383,10 +357,10 @@ export async function replaceSetting(db: Database, name: SettingName, value: str
  * @throws ConfigError `HASH_KEY_CHANGED`
  */
 export async function requireHashKey(db: Database, folder: DataFolder): Promise<string> {
-  const pinned = await readSetting(db, 'hash_key')
+  const {hash_key: pinned} = await readSettings(db)
   const key = readOwnKey(folder) ?? (pinned === undefined ? createOwnKey(folder) : '')
   const fingerprint = createHmac('sha256', key).update('loantape').digest('hex').slice(0, 16)
-  if (pinned === undefined) await writeSetting(db, 'hash_key', fingerprint)
+  if (pinned === undefined) await writeSettings(db, {hash_key: fingerprint})
   if (pinned === undefined || pinned === fingerprint) return key
   throw newError(
     'HASH_KEY_CHANGED',

@@ -1,65 +1,59 @@
-import type {DuckDBTimestampValue} from '@duckdb/node-api'
+import {hash} from 'node:crypto'
+import {DuckDBTimestampValue, type DuckDBValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {optionalColumnsOf, type Stream, type Vocabulary} from '../contract/stream.ts'
-import {type Database, quoteLiteral} from '../store/database.ts'
-import {type Conclude, carryLate, type Settle, settle} from './commit.ts'
+import type {ChangeCounts} from '../core/types.ts'
+import {type Database, inTransaction, quoteLiteral} from '../store/database.ts'
+import {writeSettings} from '../store/warehouse.ts'
 import {applyMapped} from './mapped-fields.ts'
-import {type Batch, type ChangePlan, dropPlan} from './plan-changes.ts'
-import {amountOf, buildReachSql, clearStage, comparedSql, listColumns, tablesOf} from './stream-tables.ts'
-import {insertWalk} from './walk-state.ts'
+import {type Batch, type ChangePlan, dropPlan, type OpenWalk} from './plan-changes.ts'
+import {
+  amountOf,
+  buildReachSql,
+  carryLate,
+  clearStage,
+  comparedSql,
+  listColumns,
+  tablesOf,
+} from './stream-tables.ts'
 
 /** Which rows of `change` replace the latest state. */
 const MOVES_HEAD = `not is_late and source <> 'gone'`
 
-/** What an apply needs besides the walk. */
-interface Application {
-  plan: ChangePlan
-  /** Where the observations came from: a walk by default. */
-  kind?: Settle['kind']
-  /** Business clock, microseconds since the epoch. */
-  now: bigint
-  details?: {fetched: number; failed: number} | undefined
-  conclude: Conclude
-}
-
 /**
- * Stores what `planChanges` found, in one transaction: versions are appended, the latest states replaced, the
- * certificate completed with its bridge, and the staged rows dropped.
+ * Stores what `planChanges` found: versions are appended, the latest states replaced, the certificate completed with its bridge,
+ * and the staged rows dropped. Call it in {@link settle}.
  *
- * @returns `recorded_at` of this apply, microseconds since the epoch; later than every one before it
+ * @param applied `details`: for a walk, how many own pages or lists were fetched
  */
-export function applyObservations(
+export async function applyObservations(
   db: Database,
   stream: Stream,
   batch: Batch,
-  {plan, kind = 'walk', now, details, conclude}: Application,
-): Promise<bigint> {
+  {
+    plan,
+    details,
+    recorded,
+  }: {plan: ChangePlan; details?: Fetched | undefined; recorded: DuckDBTimestampValue},
+): Promise<void> {
   const {head, confirmation} = tablesOf(stream)
-  const store = async (recorded: DuckDBTimestampValue) => {
-    if (batch.walkId !== null) {
-      const applied = {counts: plan.counts, details, recorded}
-      await insertWalk(db, stream, batch, {state: 'applied', how: 'complete', applied})
-      await recordDrift(db, stream, batch)
-    }
-    await db.run(buildAppendSql(stream), [batch.walkId, batch.businessDate, recorded])
-    if (confirmation !== null) {
-      await db.run(buildConfirmSql(stream, confirmation), [batch.businessDate, recorded])
-    }
-    await db.run(buildReplacedSql(stream))
-    await db.run(`insert into ${head} by name ${buildNextHeadSql(stream)}`, [
-      batch.walkId,
-      batch.businessDate,
-    ])
-    if (plan.late > 0) await carryLate(db, stream)
-    await applyMapped(db, stream, {staged: plan.staged, businessDate: batch.businessDate, recorded})
-    if (batch.walkId !== null) {
-      await db.run(buildBridgeSql(stream), [batch.walkId])
-      await clearStage(db, stream, batch.walkId)
-    }
-    await dropPlan(db)
-    return conclude(recorded.micros)
+  const {walkId, businessDate} = batch
+  if (walkId !== null) {
+    const applied = {counts: plan.counts, details, recorded}
+    await insertWalk(db, stream, batch, {state: 'applied', how: 'complete', applied})
+    await recordDrift(db, stream, batch)
   }
-  return settle(db, {kind, walkId: batch.walkId, now}, store)
+  await db.run(buildAppendSql(stream), [walkId, businessDate, recorded])
+  if (confirmation !== null) await db.run(buildConfirmSql(stream, confirmation), [businessDate, recorded])
+  await db.run(buildReplacedSql(stream))
+  await db.run(`insert into ${head} by name ${buildNextHeadSql(stream)}`, [walkId, businessDate])
+  if (plan.late > 0) await carryLate(db, stream)
+  await applyMapped(db, stream, {staged: plan.staged, businessDate, recorded})
+  if (walkId !== null) {
+    await db.run(buildBridgeSql(stream), [walkId])
+    await clearStage(db, stream, walkId)
+  }
+  await dropPlan(db)
 }
 
 /**
@@ -183,6 +177,101 @@ function buildNextHeadSql(stream: Stream): string {
     from absence`
 }
 
+/**
+ * Stores a walk that ended without being applied, and clears it from the stage. A refused walk's rejected records stay as
+ * evidence.
+ *
+ * @param tapeHead chain of the line that says how it ended
+ */
+export function storeWalk(
+  db: Database,
+  stream: Stream,
+  walk: OpenWalk,
+  {tapeHead, ...end}: {state: 'refused' | 'abandoned'; how: string; tapeHead: string},
+): Promise<void> {
+  return inTransaction(db, async () => {
+    await insertWalk(db, stream, walk, end)
+    await writeSettings(db, {tape_head: tapeHead})
+    await clearStage(db, stream, walk.walkId)
+  })
+}
+
+/** Stores a walk, its lists if it is applied, and its rejected records unless it was abandoned. Call it in a transaction. */
+async function insertWalk(
+  db: Database,
+  stream: Stream,
+  walk: OpenWalk,
+  {state, how, applied}: {state: 'applied' | 'refused' | 'abandoned'; how: string; applied?: Applied},
+): Promise<void> {
+  const {counts, details, recorded} = applied ?? {}
+  const row = {
+    ...describeWalk(walk),
+    ...{stream: stream.name, state, ended_how: how, ...counts},
+    ...(recorded && {recorded_at: recorded}),
+    ...(applied && {details_fetched: details?.fetched ?? 0, details_failed: details?.failed ?? 0}),
+  }
+  const names = Object.keys(row)
+  await db.run(
+    `insert into warehouse.raw.walk (${names.join(', ')}) values (${names.map((_, index) => `$${index + 1}`).join(', ')})`,
+    Object.values(row),
+  )
+  if (state === 'applied')
+    await db.run('insert into warehouse.raw.listing by name from temp.staged_listing where walk_id = $1', [
+      walk.walkId,
+    ])
+  // From here on they count in releases.
+  if (state !== 'abandoned')
+    await db.run(
+      `insert into warehouse.raw.quarantine by name
+       select * replace ($2 as recorded_at) from temp.staged_quarantine where walk_id = $1`,
+      [walk.walkId, recorded ?? null],
+    )
+}
+
+/** How many own pages or lists were fetched for a walk. */
+export interface Fetched {
+  fetched: number
+  failed: number
+}
+
+/** The result of applying a walk. */
+interface Applied {
+  counts: ChangeCounts
+  details: Fetched | undefined
+  recorded: DuckDBTimestampValue
+}
+
+/** The columns of `raw.walk` about a walk's progress. */
+function describeWalk(walk: OpenWalk): Record<string, DuckDBValue> {
+  const instant = (micros: bigint | null) => (micros === null ? null : new DuckDBTimestampValue(micros))
+  const {certified, cursors, accepted} = walk
+  return {
+    walk_id: walk.walkId,
+    base_url: walk.baseUrl,
+    page_size: walk.pageSize,
+    filter: walk.filter,
+    business_date: walk.businessDate,
+    started_at: instant(walk.startedAt),
+    ended_at: instant(walk.endedAt),
+    envelope: walk.envelope,
+    is_complete: walk.isComplete,
+    resumed: walk.resumed,
+    accepted: accepted?.what.join(', ') ?? null,
+    accepted_by: accepted?.who ?? null,
+    accepted_why: accepted?.why ?? null,
+    waited_ms: walk.waitedMs,
+    pages: walk.pages,
+    records: walk.records,
+    quarantined: walk.quarantined,
+    unreadable_ids: walk.unreadableIds,
+    distinct_records: certified?.distinct ?? null,
+    duplicates: certified?.duplicates ?? null,
+    amount_total: certified?.amountTotal ?? null,
+    is_shifted: certified && certified.duplicates > 0,
+    cursor_digest: certified && cursors.length > 0 ? hash('sha256', cursors.join('\n')) : null,
+  }
+}
+
 const TERMS = ['present', 'kept_quarantined', 'kept_missing', 'adjusted']
 
 /**
@@ -278,25 +367,17 @@ const findingRow = z.object({
   records: z.coerce.number(),
 })
 
-/**
- * The drift of the last applied walk.
- *
- * @param catalog `warehouse`, or `history` for its copy
- */
-export function listLastDrift(
-  db: Database,
-  catalog: 'warehouse' | 'history',
-  stream: Stream,
-): Promise<DriftFinding[]> {
+/** The drift of the last applied walk; the warehouse is open for reading. */
+export function listLastDrift(db: Database, {name}: Stream): Promise<DriftFinding[]> {
   return db.all(
     findingRow,
     `select kind, path, value, records
-     from ${catalog}.raw.drift
+     from history.raw.drift
      where stream = $1 and walk_id = (
-       select arg_max(walk_id, recorded_at) from ${catalog}.raw.walk where stream = $1 and state = 'applied'
+       select arg_max(walk_id, recorded_at) from history.raw.walk where stream = $1 and state = 'applied'
      )
      order by kind, path, value`,
-    [stream.name],
+    [name],
   )
 }
 

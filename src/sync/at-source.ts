@@ -1,5 +1,7 @@
+import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {dealStream} from '../contract/deal.ts'
+import type {Stream} from '../contract/stream.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {type Clock, createSteadyClock, SMALL_STEP_MS} from '../core/clock.ts'
 import type {SourceConfig} from '../core/config.ts'
@@ -9,12 +11,14 @@ import type {DataFolder} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
 import type {CurrentRun} from '../store/runs.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
+import {readSettings} from '../store/warehouse.ts'
 import {openToSettle} from './catch-up.ts'
-import {findLastObserved, listHeadsAfter} from './commit.ts'
+import type {Acceptance} from './guard.ts'
 import type {OpenWalks, WalkTools} from './intake.ts'
+import type {OpenWalk} from './plan-changes.ts'
 import {dropWalks} from './settle.ts'
-import {requireOwnSource} from './walk.ts'
-import {findLastAsked, findPast} from './walk-state.ts'
+import {tablesOf} from './stream-tables.ts'
+import {findPast} from './walk.ts'
 
 /** A learnt rate is forgotten after this long. */
 const KEPT_MS = 24 * 3600 * 1000
@@ -82,7 +86,7 @@ export async function atSource<T>(
   await using client = createClient({...config, learntRate}, world)
   try {
     const [stream] = streams
-    const at = {runId, db, stateDb, folder, tapes, walks, stream, client, config}
+    const at = {runId, db, stateDb, tapes, walks, stream, client, config}
     return await work({...at, accepted, why}, world)
   } catch (error) {
     // The clock went back, so the request times may be wrong.
@@ -92,6 +96,67 @@ export async function atSource<T>(
     storeLearntRate(stateDb, config.baseUrl, client.ratePerSecond, world)
     addSourceAnswers(stateDb, client.answers)
   }
+}
+
+/** The latest request time of anything applied, microseconds since the epoch. */
+async function findLastObserved(db: Database): Promise<bigint | null> {
+  const heads = STREAMS.map(
+    (stream) => `(select max(greatest(observed_at, detail_at)) from ${tablesOf(stream).head})`,
+  )
+  const {last} = await db.one(
+    z.object({last: z.coerce.bigint().nullable()}),
+    `select epoch_us(greatest(
+       ${heads.join(',\n       ')},
+       (select max(ended_at) from warehouse.raw.walk where state = 'applied')
+     )) as last`,
+  )
+  return last
+}
+
+/** The records whose latest state was observed after `instant` (microseconds since the epoch), by id. */
+async function listHeadsAfter(db: Database, stream: Stream, instant: bigint): Promise<string[]> {
+  const {idColumn} = stream
+  const rows = await db.all(
+    z.object({id: z.string()}),
+    `select ${idColumn} as id from ${tablesOf(stream).head}
+     where greatest(observed_at, detail_at) > $1 order by id`,
+    [new DuckDBTimestampValue(instant)],
+  )
+  return rows.map(({id}) => id)
+}
+
+/**
+ * Makes sure that a data folder reads the source it belongs to; drops walks begun at another.
+ *
+ * @throws ConfigError `SOURCE_PINNED`
+ */
+async function requireOwnSource(
+  tools: Pick<WalkTools, 'db' | 'tapes' | 'walks'>,
+  baseUrl: string,
+  accepted: ReadonlySet<Acceptance>,
+): Promise<void> {
+  if (!accepted.has('source')) requirePin((await readSettings(tools.db)).source_base_url, baseUrl)
+  await dropWalks(tools, 'another source', (walk) => walk.baseUrl !== baseUrl)
+}
+
+/**
+ * Makes sure that a data folder is pinned to this source, or to none yet.
+ *
+ * @throws ConfigError `SOURCE_PINNED`
+ */
+export function requirePin(pinned: string | undefined, baseUrl: string): void {
+  if (pinned === undefined || pinned === baseUrl) return
+  throw newError('SOURCE_PINNED', `Base URL '${baseUrl}': this data folder belongs to '${pinned}'.`)
+}
+
+/** The latest request time of what a walk has staged, microseconds since the epoch. */
+async function findLastAsked(db: Database, stream: Stream, walk: OpenWalk): Promise<bigint> {
+  const {last} = await db.one(
+    z.object({last: z.coerce.bigint()}),
+    `select epoch_us(greatest($1, $2, (select max(observed_at) from ${tablesOf(stream).staged}))) as last`,
+    [new DuckDBTimestampValue(walk.startedAt), new DuckDBTimestampValue(walk.endedAt ?? walk.startedAt)],
+  )
+  return last
 }
 
 /** How many ids an error names in its text, and how many in its details. */

@@ -16,14 +16,14 @@ import {
 } from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
-import {openHistory, openWarehouse, readSettings, type Warehouse, writeSetting} from '../store/warehouse.ts'
+import {findReadKey, type TapeKey} from '../store/tape-key.ts'
+import {openHistory, openWarehouse, readSettings, type Warehouse, writeSettings} from '../store/warehouse.ts'
 import type {Known} from './intake.ts'
 import {adoptFields} from './mapped-fields.ts'
-import {resumeWalks, settleAgain} from './read-back.ts'
+import {type HistoryUnit, listUnits, readTakenBack, resumeWalks, settleAgain} from './read-back.ts'
 import {rebuildWarehouse, UNITS_AT_ONCE} from './rebuild.ts'
 import {createStage} from './stream-tables.ts'
-import {type HistoryUnit, listReadableTapes, listUnits, readTakenBack} from './tape-units.ts'
-import {findReadKey, openTapes, type Tapes} from './tapes.ts'
+import {listReadableTapes, openTapes, type Tapes} from './tapes.ts'
 
 /** The owner of a warehouse, and the last unit it contains. */
 type Stand = Awaited<ReturnType<typeof readStand>>
@@ -53,14 +53,13 @@ export async function planCatchUp(
 ): Promise<CatchUp | null> {
   if (findLockHolder(stateDb, world)) return null
   const stand = existsSync(folder.warehouse) ? await tryStand(folder) : {}
-  return stand ? planFrom(stand, config, {folder, stateDb}, gone) : null
+  return stand ? planFrom(stand, findReadKey(config, folder), {folder, stateDb}, gone) : null
 }
 
 /** Plans a catch-up as {@link planCatchUp} does, and carries it out unless there are problems. */
 export async function compareWarehouse(
   config: Config,
-  folder: DataFolder,
-  stateDb: StateDb,
+  {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
   world: World,
 ): Promise<Disagreement[] | null> {
   const plan = await planCatchUp(config, {folder, stateDb}, world)
@@ -69,28 +68,21 @@ export async function compareWarehouse(
   if (!existsSync(folder.warehouse)) {
     world.log.warn({file: folder.warehouse}, 'the warehouse is missing: it is computed again from the tapes')
     await rebuildWarehouse(config, {isApplied: true}, world)
-  } else if (!(await catchUpAlone(config, folder, world))) return null
-  return []
-}
-
-/** Returns whether it was done; otherwise a run that began meanwhile does it. */
-async function catchUpAlone(config: Config, folder: DataFolder, world: World): Promise<boolean> {
+    return []
+  }
   try {
     await withRun(folder.stateDb, 'catch-up', world, async (run) => {
+      const key = findReadKey(config, folder)
       for (let isBehind = true; isBehind; await giveBackMemory()) {
         await using db = await openWarehouse(folder, run.world, config)
-        isBehind = await catchUpWarehouse(
-          config,
-          {folder, stateDb: run.stateDb, db},
-          run.world,
-          UNITS_AT_ONCE,
-        )
+        isBehind = await catchUpWarehouse(key, {folder, stateDb: run.stateDb, db}, run.world, UNITS_AT_ONCE)
       }
       return {outcome: 'caught up'}
     })
-    return true
+    return []
   } catch (error) {
-    if (codeOf(error) === 'RUN_IN_PROGRESS') return false
+    // A run that began meanwhile does it.
+    if (codeOf(error) === 'RUN_IN_PROGRESS') return null
     throw error
   }
 }
@@ -121,7 +113,7 @@ export async function openToSettle(
   world.onStep('warehouse opened')
   const tapes = opening.use(openTapes(config, {folder, stateDb}, world))
   const left = tapes.listLeft()
-  await catchUpWarehouse(config, {folder, stateDb, db}, world)
+  await catchUpWarehouse(tapes.key, {folder, stateDb, db}, world)
   await adoptFields(db, folder, world)
   const known = await resumeWalks({db, tapes}, left, world)
   const opened = opening.move()
@@ -136,15 +128,15 @@ export async function openToSettle(
  * @throws ConfigError `STORES_DISAGREE` if it is ahead, belongs to another folder, or its tapes cannot be read
  */
 async function catchUpWarehouse(
-  config: Config,
+  key: TapeKey | undefined,
   {folder, stateDb, db}: {folder: DataFolder; stateDb: StateDb; db: Database},
   world: World,
   atMost = Number.POSITIVE_INFINITY,
 ): Promise<boolean> {
   const stand = await readSettings(db)
-  const plan = planFrom(stand, config, {folder, stateDb})
+  const plan = planFrom(stand, key, {folder, stateDb})
   refuse(folder, plan.problems)
-  if (stand.folder_id === undefined) await writeSetting(db, 'folder_id', requireFolderId(stateDb))
+  if (stand.folder_id === undefined) await writeSettings(db, {folder_id: requireFolderId(stateDb)})
   if (!plan.isBehind) return false
   await createStage(db)
   const without = readTakenBack(plan.units)
@@ -153,7 +145,7 @@ async function catchUpWarehouse(
   const isLeft = units.length < plan.units.length
   // Not every unit stores something, and the last may have been given up.
   const head = isLeft ? units.at(-1)?.chain : readFact(stateDb, 'history_head')
-  await writeSetting(db, 'tape_head', head ?? '')
+  await writeSettings(db, {tape_head: head ?? ''})
   world.log.warn(
     {count: units.length, reason: `units ${units[0]?.no} to ${units.at(-1)?.no}`},
     'the warehouse was behind the tapes: their units were settled again',
@@ -163,7 +155,7 @@ async function catchUpWarehouse(
 
 function planFrom(
   {folder_id: folderId, tape_head: head}: Partial<Stand>,
-  config: Config,
+  key: TapeKey | undefined,
   {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
   gone: readonly string[] = [],
 ): CatchUp {
@@ -187,12 +179,8 @@ function planFrom(
       [head],
     )
   }
-  const tapes = listReadableTapes(folder, stateDb, findReadKey(config, folder))
-  const {units, lacking} = listUnits(
-    stateDb,
-    tapes.filter(({unit}) => !gone.includes(unit)),
-    last?.no,
-  )
+  const tapes = listReadableTapes(folder, stateDb, key).filter(({unit}) => !gone.includes(unit))
+  const {units, lacking} = listUnits(stateDb, tapes, last?.no)
   const [first] = lacking
   if (!first) return {units, problems: [], isBehind}
   return refuseStand(

@@ -10,27 +10,15 @@ import {type ChangeCounts, NO_CHANGES, type World} from '../core/types.ts'
 import {fetchListings, type ListingAnswer} from '../source/ask-each.ts'
 import {createSealer} from '../source/record.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
-import type {Frame} from '../store/tape-format.ts'
+import type {Frame} from '../store/tape.ts'
 import {type Answer, askAndTake, type WalkIntake, type WalkTools} from './intake.ts'
 import {certifyWalk, dropWalks, settleWalk} from './settle.ts'
 import {isSettledSql, tablesOf} from './stream-tables.ts'
-import {beginTape, continueWalk, nameWalk} from './walk.ts'
+import {continueWalk, startWalk} from './walk.ts'
+import {listNamedDeals} from './webhook-events.ts'
 
 /** Each parent's list is read again within about this many days. */
 const ROTATION_DAYS = 30
-
-/** A parent that a webhook named, and when, ISO 8601. */
-interface Announcement {
-  id: string
-  at: string
-}
-
-interface ParentsAsked {
-  businessDate: string
-  now: bigint
-  limit: number
-  announced: readonly Announcement[]
-}
 
 /**
  * The parents whose lists to read, in order of need: those with a child that was missed on an earlier day, those never listed, or
@@ -40,7 +28,10 @@ interface ParentsAsked {
  *
  * @param asked `now` on the business clock, microseconds since the epoch; at most `limit` parents
  */
-async function listParentsInNeed(db: Database, stream: Stream, asked: ParentsAsked): Promise<string[]> {
+async function listParentsInNeed(
+  {db, stateDb, stream}: WalkTools,
+  asked: {businessDate: string; now: bigint; limit: number},
+): Promise<string[]> {
   const {parent} = stream
   if (!parent) return []
   const rows = await db.all(
@@ -52,7 +43,7 @@ async function listParentsInNeed(db: Database, stream: Stream, asked: ParentsAsk
        where kind = 'missing' and business_date < cast($2 as date)
      ),
      announced as (
-       select deal ->> 'id' as id, cast(deal ->> 'at' as timestamp) as announced_at
+       select deal ->> 'deal_id' as id, cast(deal ->> 'received_at' as timestamp) as announced_at
        from (select unnest(cast($3 as json[])) as deal)
      ),
      quota as (
@@ -84,7 +75,7 @@ async function listParentsInNeed(db: Database, stream: Stream, asked: ParentsAsk
        attempted_at nulls first,
        id
      limit ${asked.limit}`,
-    [new DuckDBTimestampValue(asked.now), asked.businessDate, JSON.stringify(asked.announced)],
+    [new DuckDBTimestampValue(asked.now), asked.businessDate, JSON.stringify(listNamedDeals(stateDb))],
   )
   return rows.map(({id}) => id)
 }
@@ -142,8 +133,6 @@ interface ChildRun {
   budgetMs: number
   /** The key of hashed fields; undefined for streams without any. */
   hashKey: string | undefined
-  /** Deals that webhooks have named. */
-  announced: readonly Announcement[]
 }
 
 /**
@@ -175,7 +164,7 @@ async function readAndSettle(
   result: ChildResult,
   world: World,
 ): Promise<ChildResult> {
-  const {db, stream, config, walks} = tools
+  const {stream, config, walks} = tools
   const left = walks.get(stream.name)
   if (left && left.walk.businessDate !== run.businessDate) {
     // Its run died on an earlier day: what it read still belongs to that day.
@@ -184,22 +173,13 @@ async function readAndSettle(
   const open = walks.get(stream.name)
   const now = BigInt(world.clock.now()) * 1000n
   const limit = Math.ceil((run.budgetMs / 1000) * config.ratePerSecond) + burstOf(config)
-  const asked = {businessDate: run.businessDate, now, limit, announced: run.announced}
-  const parents = run.budgetMs > 0 ? await listParentsInNeed(db, stream, asked) : []
+  const asked = {businessDate: run.businessDate, now, limit}
+  const parents = run.budgetMs > 0 ? await listParentsInNeed(tools, asked) : []
   if (open === undefined && parents.length === 0) {
     return run.budgetMs > 0 ? result : {...result, ended: 'budget'}
   }
   if (open) await continueWalk(tools, open)
-  const unit =
-    open ??
-    (await beginTape(tools, {
-      walkId: nameWalk(tools.runId, world),
-      baseUrl: config.baseUrl,
-      pageSize: config.pageSize,
-      filter: '',
-      businessDate: run.businessDate,
-      startedAt: now,
-    }))
+  const unit = open ?? (await startWalk(tools, {businessDate: run.businessDate, startedAt: now}, world))
   const counts = await readListings(tools, unit, {...run, parents}, world)
   return settleChildren(tools, unit, {...result, ...counts}, world)
 }
@@ -256,11 +236,11 @@ function describeList(
   const pages = answer.pages.length
   return answer.pages.map(({records, envelope, body, received}, index): Answer => {
     const frame: Frame = {frame: 'children', parent, outcome: 'listed', page: index + 1, pages, envelope}
-    if (!seal) return {frame, said: {json: body}, received}
-    const json = {data: records.map(seal), has_more: false}
+    if (!seal) return {frame, body, received}
+    const shown = {data: records.map(seal), has_more: false}
     const received_sha256 = createHash('sha256').update(received.body).digest('hex')
-    const sealed = {...received, body: Buffer.from(JSON.stringify(json))}
-    return {frame: {...frame, envelope: findEnvelope(json), received_sha256}, said: {json}, received: sealed}
+    const sealed = {...received, body: Buffer.from(JSON.stringify(shown))}
+    return {frame: {...frame, envelope: findEnvelope(shown), received_sha256}, body: shown, received: sealed}
   })
 }
 

@@ -3,11 +3,14 @@ import {z} from 'zod'
 import {type Column, optionalColumnsOf, type Stream} from '../contract/stream.ts'
 import {burstOf} from '../core/config.ts'
 import type {WireRecord, World} from '../core/types.ts'
-import {fetchDetails} from '../source/ask-each.ts'
+import {type DetailAnswer, fetchDetails} from '../source/ask-each.ts'
 import type {Database} from '../store/database.ts'
-import {askAndTake, type WalkIntake, type WalkTools} from './intake.ts'
-import {findAbsences} from './plan-changes.ts'
+import {judgePlan} from './guard.ts'
+import {type Answer, askAndTake, type WalkIntake, type WalkTools} from './intake.ts'
+import {type ChangePlan, findAbsences} from './plan-changes.ts'
+import {settleBeside} from './settle.ts'
 import {isSettledSql, tablesOf} from './stream-tables.ts'
+import {findBusinessDate} from './walk.ts'
 
 /** Each record is looked at again within about this many days. */
 const ROTATION_DAYS = 30
@@ -161,7 +164,7 @@ export async function listLastKnown(
 }
 
 /** The path of one deal, below the base URL. */
-export const DETAIL_PATH = '/deals/{id}'
+const DETAIL_PATH = '/deals/{id}'
 
 /**
  * Fetches, within the budget, the own pages that hold more than the list, and takes them in. If the path fails or does not
@@ -199,8 +202,53 @@ export async function fetchMissingDetails(
     (answer) => {
       if (answer.outcome === 'failed') return []
       const {id, outcome, received} = answer
-      const said = answer.outcome === 'found' ? {json: {data: answer.record}} : undefined
-      return [{frame: {frame: 'detail', id, outcome, listed: known.get(id)}, said, received}]
+      const body = answer.outcome === 'found' ? {data: answer.record} : undefined
+      return [{frame: {frame: 'detail', id, outcome, listed: known.get(id)}, body, received}]
     },
   )
+}
+
+/**
+ * Looks at deals on their own pages and appends what is new.
+ *
+ * @returns how many versions were appended, and whether every page could be read
+ */
+export async function lookAt(
+  {db, stream: deals, tapes, walks, client, config}: WalkTools,
+  ids: readonly string[],
+  world: World,
+): Promise<{appended: number; isComplete: boolean}> {
+  const answers: DetailAnswer[] = []
+  const request = {
+    path: DETAIL_PATH,
+    mode: 'on' as const,
+    concurrency: config.detailConcurrency,
+    budgetMs: config.detailBudgetMinutes * 60_000,
+  }
+  await db.closedWhile(async () => {
+    const report = () => {
+      const [done, total] = [answers.length, ids.length]
+      world.onProgress({step: 'details', unit: 'details', done, total, source: client})
+    }
+    report()
+    for await (const answer of fetchDetails(ids, request, client, world).answers) {
+      answers.push(answer)
+      report()
+    }
+  })
+  const businessDate = await findBusinessDate(db, deals, config, world.clock.now())
+  const found = answers.filter((answer) => answer.outcome === 'found')
+  const known = await listLastKnown(
+    db,
+    deals,
+    found.map(({id}) => id),
+  )
+  const lines = found.map(({id, record, received}): Answer => {
+    return {frame: {frame: 'look', id, known: known.get(id)}, body: {data: record}, received}
+  })
+  const said = {kind: 'look', stream: deals.name, businessDate, isWalkOpen: walks.has(deals.name)}
+  const now = BigInt(world.clock.now()) * 1000n
+  const judge = (plan: ChangePlan) => judgePlan(db, deals, plan, config, new Set())
+  const {appended, read} = await settleBeside({db, tapes}, businessDate, {said, lines}, {now, judge})
+  return {appended, isComplete: read === ids.length}
 }

@@ -1,8 +1,10 @@
+import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
 import {newError} from '../core/errors.ts'
 import {formatCents} from '../core/money.ts'
-import type {Movement} from './movement.ts'
+import {type Database, quoteLiteral} from '../store/database.ts'
 import type {ChangePlan} from './plan-changes.ts'
+import {amountOf, buildHeadSql, comparedSql, isSettledSql, tablesOf} from './stream-tables.ts'
 
 /** What an operator can accept. */
 export const ACCEPTABLE = ['shrink', 'change', 'growth', 'envelope', 'source'] as const
@@ -36,6 +38,17 @@ const IGNORED_STEPS = 10
 
 /** A larger share of the pipeline never enters a settled status between two walks. */
 const ENTERED_LIMIT_PCT = 50
+
+/** Measures a plan from its temporary tables and judges it as {@link guardChanges} does. */
+export async function judgePlan(
+  db: Database,
+  stream: Stream,
+  plan: ChangePlan,
+  limits: GuardLimits,
+  accepted: ReadonlySet<Acceptance>,
+): Promise<void> {
+  guardChanges({...plan, moved: await measureMovement(db, stream)}, limits, accepted, stream)
+}
 
 /**
  * Refuses a plan that removes, changes or adds more of the portfolio than a day can explain; an empty list is never
@@ -137,4 +150,136 @@ function findChanges({moved}: MeasuredPlan, {changeLimitPct}: GuardLimits, strea
     judge(records, isStep ? IGNORED_STEPS : IGNORED_RECORDS, `change their ${column}`)
   }
   return findings
+}
+
+/** Records with the sum of their amounts, in cents. */
+interface Size {
+  records: number
+  amountCents: bigint
+}
+
+/**
+ * The difference from the last applied walk: what a plan changes, and what looks have changed since. Every number
+ * but the sizes counts records that were present then and are listed, or looked at, now.
+ */
+export interface Movement {
+  /** Records present after the last walk; `pipeline` counts those neither settled nor ended. */
+  before: Size & {pipeline: number}
+  after: Size
+  /** Records whose amount changed. */
+  amounts: number
+  /** Records that left, and that entered, a settled status. */
+  left: number
+  entered: number
+  /** By column, records whose known value changed; in the settled column, except those counted above. */
+  columns: Record<string, number>
+}
+
+/** The kinds of movement of a stream, each as an SQL condition on a record before, `b`, and after, `a`. */
+function listMovements(stream: Stream): [name: string, condition: string][] {
+  const {amountColumn, settled, parent} = stream
+  const differs = (column: string) => {
+    const [before, after] = ['b', 'a'].map((side) => comparedSql(stream, column, `${side}.${column}`))
+    return `${before} is distinct from ${after}`
+  }
+  const found: [string, string][] = []
+  if (amountColumn !== undefined) found.push(['amounts', differs(amountColumn)])
+  if (settled) {
+    const {column} = settled
+    const is = (side: string) => `coalesce(${isSettledSql(stream, `${side}.${column}`)}, false)`
+    found.push(
+      ['left', `${is('b')} and not ${is('a')}`],
+      ['entered', `not ${is('b')} and ${is('a')}`],
+      [`column ${column}`, `${is('b')} = ${is('a')} and ${differs(column)}`],
+    )
+  }
+  const counted = new Set([amountColumn, settled?.column, parent?.column])
+  for (const {name, precisionColumn} of stream.columns) {
+    const isDate = precisionColumn !== undefined || stream.columns.some((c) => c.precisionColumn === name)
+    if (!isDate && !counted.has(name))
+      found.push([`column ${name}`, `b.${name} is not null and ${differs(name)}`])
+  }
+  return found
+}
+
+/**
+ * Makes the temporary table `looked`: the records that were looked at since the last applied walk, in their state then; all
+ * columns are null for those unknown then.
+ */
+async function createLooked(db: Database, stream: Stream): Promise<void> {
+  const {idColumn, name} = stream
+  const {version} = tablesOf(stream)
+  const lastAt = `(select max(recorded_at) from warehouse.raw.walk
+    where stream = ${quoteLiteral(name)} and state = 'applied')`
+  const ids = `select distinct ${idColumn} from ${version} where source = 'webhook' and recorded_at > ${lastAt}`
+  await db.run(`create or replace temp table looked as
+    select *
+    from (${ids})
+    left join (${buildHeadSql(stream, `${idColumn} in (${ids}) and recorded_at <= ${lastAt}`)}) using (${idColumn})`)
+}
+
+/** Measures a plan from its tables `change` and `absence`. */
+export async function measureMovement(db: Database, stream: Stream): Promise<Movement> {
+  await createLooked(db, stream)
+  const row = await db.one(z.record(z.string(), z.string()), buildMovementSql(stream))
+  const count = (name: string) => Number(row[name] ?? 0)
+  const cents = (name: string) => BigInt((row[name] ?? '0').replace('.', ''))
+  const columns = Object.keys(row).flatMap((name) => /^column (.*)/.exec(name)?.[1] ?? [])
+  return {
+    before: {
+      records: count('known'),
+      amountCents: cents('known_amount'),
+      pipeline: count('known_pipeline'),
+    },
+    after: {records: count('next'), amountCents: cents('next_amount')},
+    amounts: count('amounts'),
+    left: count('left'),
+    entered: count('entered'),
+    columns: Object.fromEntries(columns.map((name) => [name, count(`column ${name}`)])),
+  }
+}
+
+const IS_PRESENT = `kind in ('seen', 'missing')`
+
+/** Only records that changed or were looked at are compared; the others add to the sums. */
+function buildMovementSql(stream: Stream): string {
+  const {idColumn, settled, columns} = stream
+  const {head} = tablesOf(stream)
+  const fields = [idColumn, ...columns.map(({name}) => name)].join(', ')
+  const notIn = (table: string) => `${idColumn} not in (select ${idColumn} from ${table})`
+  const ended = settled ? [...settled.values, ...settled.ended].map(quoteLiteral).join(', ') : ''
+  const isPipeline = settled
+    ? `coalesce(${comparedSql(stream, settled.column)} not in (${ended}), true)`
+    : 'false'
+  const sizes = (name: string) =>
+    `count(*) as ${name}, cast(coalesce(sum(${amountOf(stream)}), 0) as decimal(38, 2)) as ${name}_amount`
+  const moves = listMovements(stream).map(
+    ([name, condition]) => `count(*) filter (${condition}) as "${name}"`,
+  )
+  return `
+    with changed as (select ${fields} from change where not is_late and source <> 'gone'),
+    known as (
+      select ${fields} from ${head} where ${IS_PRESENT} and ${notIn('looked')}
+      union all by name
+      select ${fields} from looked where ${IS_PRESENT}
+    ),
+    next as (
+      select ${fields} from ${head}
+      where ${IS_PRESENT} and ${notIn('changed')} and ${notIn(`absence where kind = 'vanished'`)}
+      union all by name
+      from changed
+    ),
+    moved as (
+      select ${moves.join(',\n        ')}
+      from (from known where ${idColumn} in (select ${idColumn} from changed union all select ${idColumn} from looked)) b
+      join (
+        from changed
+        union all by name
+        select ${fields} from ${head} where ${idColumn} in (select ${idColumn} from looked) and ${notIn('changed')}
+      ) a using (${idColumn})
+    )
+    select *
+    from (select ${sizes('known')}, count(*) filter (${isPipeline}) as known_pipeline from known),
+      (select ${sizes('next')} from next),
+      moved`
 }

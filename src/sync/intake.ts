@@ -3,21 +3,19 @@ import {readPage} from '../contract/list.ts'
 import type {Stream} from '../contract/stream.ts'
 import {parseInstant} from '../core/clock.ts'
 import type {SourceConfig} from '../core/config.ts'
-import {messageOf} from '../core/errors.ts'
 import {isObject, parseJson} from '../core/json.ts'
 import type {ColumnValue, NormalisedPage, Received, World} from '../core/types.ts'
 import type {Asked, EachAnswer, EachSummary} from '../source/ask-each.ts'
 import type {SourceClient} from '../source/client.ts'
 import {createNormaliser} from '../source/record.ts'
 import {readAhead} from '../source/walk-pages.ts'
-import type {DataFolder} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
 import type {StateDb} from '../store/state-db.ts'
-import type {Frame, TapeLine} from '../store/tape-format.ts'
+import {type Frame, type TapeLine, textOf} from '../store/tape.ts'
 import type {Warehouse} from '../store/warehouse.ts'
 import type {Acceptance} from './guard.ts'
 import {readStreams} from './mapped-fields.ts'
-import type {ReadBeside} from './plan-changes.ts'
+import type {AskedWalk, OpenWalk, ReadBeside} from './plan-changes.ts'
 import {type RejectedRecord, stageQuarantined} from './quarantine.ts'
 import {
   feedParser,
@@ -27,25 +25,18 @@ import {
   type RateRow,
   stageRates,
 } from './rate-feed.ts'
-import {BESIDE, clearStage, createStaged, createStagedRows, stageLists} from './stream-tables.ts'
-import {textOf} from './tape-units.ts'
+import {BESIDE, createStaged, createStagedRows, stageLists} from './stream-tables.ts'
 import type {Tapes} from './tapes.ts'
-import {type OpenWalk, startWalk} from './walk-state.ts'
 
 /*
  * Every answer is interpreted here and nowhere else. A run hands over each line as it writes it to the tape, with the body
  * already parsed; reading a tape back hands over the same lines in the same order. What they hold waits on the stage.
  */
 
-/** The parsed body of a line: JSON, or the rows of a rate feed. */
-export type Said = {json: unknown} | {rows: RateRow[]}
-
 /** Common to all units. */
 interface Taking {
-  /** Takes in the next line of the unit. */
-  take(frame: Frame, said?: Said): void
-  /** Parses the body of a line that was read from a tape. */
-  parse(line: TapeLine): Said
+  /** Takes in the next line of the unit, with its body as {@link parseBody} returns it. */
+  take(frame: Frame, body?: unknown): void
   /** Stages what was taken in. */
   stage(): Promise<void>
 }
@@ -99,11 +90,6 @@ export const instant = z.string().transform((text, context) => {
 const anyRecord = z.record(z.string(), z.unknown())
 const received = {requested_at: instant, received_at: z.iso.datetime().transform((text) => Date.parse(text))}
 
-/** What an operator accepted, who, and why; null if nothing. */
-export const acceptedSchema = z
-  .object({what: z.array(z.string()), who: z.string(), why: z.string().nullable()})
-  .nullable()
-
 const walkBegin = z.object({
   kind: z.literal('walk'),
   stream: z.string(),
@@ -114,7 +100,7 @@ const walkBegin = z.object({
   businessDate: z.string(),
   startedAt: instant,
   resumed: z.number(),
-  accepted: acceptedSchema,
+  accepted: z.object({what: z.array(z.string()), who: z.string(), why: z.string().nullable()}).nullable(),
 })
 const besideBegin = z.object({
   kind: z.enum(['look', 'replay']),
@@ -170,45 +156,63 @@ export function openIntake(db: Database, known: Known, begin: Frame): Intake | u
   return openWalk(db, stream, said)
 }
 
+const NOTHING_READ = {pages: 0, records: 0, quarantined: 0, unreadableIds: 0}
+type Counts = typeof NOTHING_READ
+
+/** The progress of a walk that has asked for nothing. */
+const NOT_ASKED: Omit<OpenWalk, keyof AskedWalk | 'cursors' | 'resumed' | 'accepted'> = {
+  endedAt: null,
+  nextCursor: null,
+  cursorReceivedAt: null,
+  envelope: null,
+  isComplete: false,
+  ...NOTHING_READ,
+  waitedMs: 0,
+  answers: 0,
+  certified: null,
+}
+
 function openWalk(
   db: Database,
   stream: Stream,
-  {unit, kind, stream: _, resumed, accepted, ...asked}: z.output<typeof walkBegin>,
+  {unit, kind, stream: _, ...asked}: z.output<typeof walkBegin>,
 ): WalkIntake {
-  const walk = {...startWalk({...asked, walkId: unit}), resumed, accepted}
+  const walk: OpenWalk = {...NOT_ASKED, ...asked, walkId: unit, cursors: []}
   const normalise = createNormaliser(stream)
   let rows = createStagedRows(stream)
   let rejected: RejectedRecord[] = []
   let lists: ColumnValue[][] = []
-  let list = {pages: 0, records: 0, quarantined: 0, unreadableIds: 0, observedAt: 0n}
+  let list = {...NOTHING_READ, observedAt: 0n}
 
-  /** Takes in the records of a page; returns how many there are, and how many are unreadable. */
-  function takeRecords({observations, quarantined}: NormalisedPage, pageNo: number, place: string) {
+  /** Takes in the records of a page and counts them. */
+  function takeRecords({observations, quarantined}: NormalisedPage, pageNo: number, place: string): Counts {
     observations.forEach((observation, position) => {
       rows.push(observation, {source: 'list', pageNo, position})
     })
     for (const record of quarantined)
       rejected.push({...record, source: 'list', place: `${place}/${record.position}`})
     const unreadableIds = quarantined.filter(({id}) => id === null).length
-    return {records: observations.length + quarantined.length, quarantined: quarantined.length, unreadableIds}
+    const records = observations.length + quarantined.length
+    return {pages: 1, records, quarantined: quarantined.length, unreadableIds}
   }
 
-  function count(read: ReturnType<typeof takeRecords>, observedAt: bigint): void {
-    walk.pages += 1
-    walk.records += read.records
-    walk.quarantined += read.quarantined
-    walk.unreadableIds += read.unreadableIds
-    noteAsked(observedAt)
+  function add(to: Counts, read: Counts): void {
+    to.pages += read.pages
+    to.records += read.records
+    to.quarantined += read.quarantined
+    to.unreadableIds += read.unreadableIds
   }
 
   function noteAsked(observedAt: bigint): void {
     if (walk.endedAt === null || observedAt > walk.endedAt) walk.endedAt = observedAt
   }
 
-  function takePage(frame: Frame, said: Said | undefined): void {
+  function takePage(frame: Frame, body: unknown): void {
     const {requested_at: observedAt, received_at: receivedAt, envelope, waited_ms} = listFrame.parse(frame)
-    const {records, nextCursor} = readPage(jsonOf(said), envelope)
-    count(takeRecords(normalise(records, observedAt), walk.pages + 1, `${walk.pages + 1}`), observedAt)
+    const {records, nextCursor} = readPage(body, envelope)
+    const pageNo = walk.pages + 1
+    add(walk, takeRecords(normalise(records, observedAt), pageNo, `${pageNo}`))
+    noteAsked(observedAt)
     walk.cursors.push(walk.nextCursor ?? '')
     walk.nextCursor = nextCursor
     walk.cursorReceivedAt = BigInt(receivedAt) * 1000n
@@ -218,18 +222,18 @@ function openWalk(
   }
 
   /** An own page is one observation: its fields override those of the list row. */
-  function takeDetail(frame: Frame, said: Said | undefined): void {
+  function takeDetail(frame: Frame, body: unknown): void {
     const {requested_at: observedAt, id, outcome, listed} = detailFrame.parse(frame)
     if (outcome === 'gone') {
       rows.pushGone({id, observedAt})
       return
     }
-    const {observations, quarantined} = normalise([{...listed, ...recordOf(said)}], observedAt)
+    const {observations, quarantined} = normalise([{...listed, ...recordOf(body)}], observedAt)
     for (const observation of observations) rows.push(observation, {source: 'detail', pageNo: 0, position: 0})
     for (const record of quarantined) rejected.push({...record, id, source: 'detail', place: id})
   }
 
-  function takeChildren(line: Frame, said: Said | undefined): void {
+  function takeChildren(line: Frame, body: unknown): void {
     const frame = childrenFrame.parse(line)
     const {parent, outcome} = frame
     if (outcome !== 'listed') {
@@ -238,15 +242,13 @@ function openWalk(
       return
     }
     const {requested_at: observedAt, page, pages, envelope} = frame
-    const {records} = readPage(jsonOf(said), envelope)
-    const counted = takeRecords(normalise(records, observedAt, parent), page, `${parent}/${page}`)
+    const {records} = readPage(body, envelope)
+    const read = takeRecords(normalise(records, observedAt, parent), page, `${parent}/${page}`)
     // The start of the first page dates a list: a child linked while it was read does not count as missed.
-    if (page === 1) list = {pages: 0, records: 0, quarantined: 0, unreadableIds: 0, observedAt}
-    count(counted, list.observedAt)
-    list.pages += 1
-    list.records += counted.records
-    list.quarantined += counted.quarantined
-    list.unreadableIds += counted.unreadableIds
+    if (page === 1) list = {...NOTHING_READ, observedAt}
+    add(walk, read)
+    add(list, read)
+    noteAsked(list.observedAt)
     if (page < pages) return
     const counts = [list.pages, list.records, list.quarantined, list.unreadableIds].map(BigInt)
     lists.push([walk.walkId, stream.name, parent, outcome, list.observedAt, ...counts])
@@ -262,15 +264,14 @@ function openWalk(
     kind,
     stream,
     walk,
-    parse: parseBody,
-    take(frame, said) {
+    take(frame, body) {
       if (frame.frame === 'begin') {
         const {resumed, accepted} = walkBegin.parse(frame)
         Object.assign(walk, {resumed, accepted})
       } else if (frame.frame !== 'outcome') walk.answers += 1
-      if (frame.frame === 'list') takePage(frame, said)
-      if (frame.frame === 'detail') takeDetail(frame, said)
-      if (frame.frame === 'children') takeChildren(frame, said)
+      if (frame.frame === 'list') takePage(frame, body)
+      if (frame.frame === 'detail') takeDetail(frame, body)
+      if (frame.frame === 'children') takeChildren(frame, body)
       if (frame.frame === 'outcome') takeEnd(frame)
     },
     async stage() {
@@ -299,14 +300,14 @@ function openBeside(
   }
 
   /** A fetched record is one observation: its fields override the last known ones. */
-  function takeLook(frame: Frame, said: Said | undefined): void {
+  function takeLook(frame: Frame, body: unknown): void {
     const {requested_at: observedAt, id, known} = lookFrame.parse(frame)
-    push(id, normalise([{...known, ...recordOf(said)}], observedAt))
+    push(id, normalise([{...known, ...recordOf(body)}], observedAt))
   }
 
-  function takeReplay(frame: Frame, said: Said | undefined): void {
+  function takeReplay(frame: Frame, body: unknown): void {
     const {quarantine_id, observed_at, parent, listed} = replayFrame.parse(frame)
-    const record = listed ? {...listed, ...Object(jsonOf(said))} : jsonOf(said)
+    const record = listed ? {...listed, ...Object(body)} : body
     push(quarantine_id, normalise([record], observed_at, parent))
   }
 
@@ -315,10 +316,9 @@ function openBeside(
     stream,
     batch: {walkId: null, businessDate, isWalkOpen},
     entries,
-    parse: parseBody,
-    take(frame, said) {
-      if (frame.frame === 'look') takeLook(frame, said)
-      if (frame.frame === 'replay') takeReplay(frame, said)
+    take(frame, body) {
+      if (frame.frame === 'look') takeLook(frame, body)
+      if (frame.frame === 'replay') takeReplay(frame, body)
     },
     async stage() {
       await createStaged(db, stream, BESIDE)
@@ -335,85 +335,27 @@ function openRates(
   return {
     kind,
     reading: {feed: feed.name, observedAt: startedAt, businessDate},
-    parse: (line) => ({rows: line.frame.frame === 'rates' ? parseRates(feed, textOf(line), timeZone) : []}),
-    take(_, said) {
-      if (said && 'rows' in said) rows.push(...said.rows)
+    take(frame, body) {
+      if (frame.frame === 'rates') rows.push(...parseRates(feed, String(body), timeZone))
     },
     stage: () => stageRates(db, rows.filter(isObservation)),
   }
 }
 
-const parseBody = (line: TapeLine): Said => ({json: line.body && parseJson(textOf(line))})
-
-function jsonOf(said: Said | undefined): unknown {
-  return said && 'json' in said ? said.json : undefined
+/** The body of a line: JSON, but the text of a rate feed. */
+export function parseBody(line: TapeLine): unknown {
+  if (line.body === undefined) return undefined
+  return line.frame.frame === 'rates' ? textOf(line) : parseJson(textOf(line))
 }
 
 /** The record of an answer about one record. */
-function recordOf(said: Said | undefined): object {
-  const json = jsonOf(said)
-  return isObject(json) ? Object(json.data) : {}
-}
-
-/** Lines of a tape that are staged together. */
-const LINES_AT_ONCE = 200
-
-/** A unit as read back. */
-export interface ReadBack {
-  /** Undefined if there is none or it is unreadable. */
-  intake?: Intake | undefined
-  kind: string
-  /** Why it is unreadable. */
-  problem: string | null
-}
-
-/** Takes in the lines of a unit from its tape. The first problem is returned at the end. */
-export function createReader(db: Database, known: Known) {
-  let intake: Intake | undefined
-  let kind = ''
-  let waiting = 0
-  let problem: string | null = null
-
-  async function read(line: TapeLine): Promise<void> {
-    const {frame} = line
-    if (frame.frame === 'begin' && intake?.kind !== 'walk') {
-      kind = String(frame.kind)
-      intake = openIntake(db, known, frame)
-      return
-    }
-    intake?.take(frame, line.body && intake.parse(line))
-    waiting += 1
-    if (intake?.kind !== 'walk' || waiting < LINES_AT_ONCE) return
-    waiting = 0
-    await intake.stage()
-  }
-
-  async function attempt(work: () => Promise<void> | undefined): Promise<void> {
-    if (problem !== null) return
-    try {
-      await work()
-    } catch (error) {
-      problem = messageOf(error)
-    }
-  }
-
-  return {
-    take: (line: TapeLine) => attempt(() => read(line)),
-    async finish(): Promise<ReadBack> {
-      await attempt(() => intake?.stage())
-      if (problem === null) return {intake, kind, problem}
-      if (intake?.kind === 'walk') await clearStage(db, intake.stream, intake.walk.walkId)
-      return {kind, problem}
-    },
-  }
-}
+const recordOf = (body: unknown): object => (isObject(body) ? Object(body.data) : {})
 
 /** What a run needs at the source. */
 export interface WalkTools {
   runId: string
   db: Warehouse
   stateDb: StateDb
-  folder: DataFolder
   tapes: Tapes
   walks: OpenWalks
   /** The stream being read: first the deals, with their mapped fields. */
@@ -428,7 +370,7 @@ export interface WalkTools {
 /** A line with its parsed body. */
 export interface Answer {
   frame: Frame
-  said?: Said | undefined
+  body?: unknown
   /** The answer as received; undefined if there was none. */
   received?: Received | {body: Buffer} | undefined
 }
@@ -474,8 +416,8 @@ export async function takeDown<T>(
   return db.closedWhile(async () => {
     try {
       return await work(async (answers) => {
-        for (const {frame, said, received} of answers) {
-          unit.take(tapes.take(walkId, frame, received), said)
+        for (const {frame, body, received} of answers) {
+          unit.take(tapes.take(walkId, frame, received), body)
           lines += 1
           bytes += received?.body.length ?? 0
         }

@@ -17,7 +17,6 @@ import type {DataFolder} from '../store/data-folder.ts'
 import {type Database, inTransaction} from '../store/database.ts'
 import {readWrittenText} from '../store/files.ts'
 import {hasWarehouse, openHistory} from '../store/warehouse.ts'
-import {findLastSettle} from './commit.ts'
 import {tablesOf} from './stream-tables.ts'
 
 const fieldRow = z.object({
@@ -111,6 +110,15 @@ export function readMappedFields({fields: file}: DataFolder): MappedField[] {
   if (!existsSync(file)) return []
   const text = readWrittenText(file, (problem, cause) => createFieldsError(file, problem, cause))
   return parseMappedFields(text, file, dealStream.wireFields)
+}
+
+/** `recorded_at` of the last settle, microseconds since the epoch; null before the first. */
+export async function findLastSettle(db: Database): Promise<bigint | null> {
+  const {last} = await db.one(
+    z.object({last: z.coerce.bigint().nullable()}),
+    'select epoch_us(max(recorded_at)) as last from warehouse.raw.settle',
+  )
+  return last
 }
 
 /**

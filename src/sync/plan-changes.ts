@@ -2,7 +2,6 @@ import {z} from 'zod'
 import type {Column, Stream} from '../contract/stream.ts'
 import type {ChangeCounts} from '../core/types.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
-import {buildMovesSql} from './movement.ts'
 import {
   amountOf,
   buildListHashSql,
@@ -11,7 +10,6 @@ import {
   comparedSql,
   tablesOf,
 } from './stream-tables.ts'
-import type {OpenWalk} from './walk-state.ts'
 
 /** What applying a walk would change; the guards judge it. */
 export interface ChangePlan {
@@ -26,6 +24,46 @@ export interface ChangePlan {
   newlyAbsent: number
   /** Records observed at an earlier time than their latest state. */
   late: number
+}
+
+/** What a walk asks for; if any of it changes, a new walk begins. */
+export interface WalkRequest {
+  baseUrl: string
+  pageSize: number
+  /** `status=underwriting`, or empty for every record. */
+  filter: string
+}
+
+/** A walk that has begun; `startedAt` in microseconds since the epoch. */
+export interface AskedWalk extends WalkRequest {
+  walkId: string
+  businessDate: string
+  startedAt: bigint
+}
+
+/** The progress of an open walk, updated as answers are taken in. Instants in microseconds since the epoch. */
+export interface OpenWalk extends AskedWalk {
+  /** Start of the last request for a list. */
+  endedAt: bigint | null
+  /** The cursors of its pages, in order; empty for the first. */
+  cursors: string[]
+  nextCursor: string | null
+  /** When `nextCursor` was received, real clock; null before the first page. */
+  cursorReceivedAt: bigint | null
+  envelope: string | null
+  isComplete: boolean
+  pages: number
+  records: number
+  quarantined: number
+  unreadableIds: number
+  resumed: number
+  /** What an operator accepted beforehand, although a guard would refuse it. */
+  accepted: {what: string[]; who: string; why: string | null} | null
+  waitedMs: number
+  /** Answers taken in. */
+  answers: number
+  /** What `certifyWalk` found; null before. */
+  certified: {distinct: number; duplicates: number; amountTotal: string} | null
 }
 
 /** Staged observations that are applied together: those of a walk, or of a look or replay. */
@@ -212,11 +250,6 @@ function buildChangeSql(stream: Stream, batch: Batch): string {
         h.detail_at as head_detail_at,
         coalesce(i.observed_at < h.observed_at, false) as is_late,
         ${stream.columns.map(isSame).join(' and ')} as is_same,
-        ${buildMovesSql(
-          stream,
-          (name) => `h.${name}`,
-          (name) => columnsNow.get(name) ?? '',
-        )},
         exists (
           from (
             select record_id, observed_at

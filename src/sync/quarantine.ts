@@ -11,11 +11,11 @@ import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
 import {appendRows} from '../store/row-buffer.ts'
 import {openStateDb} from '../store/state-db.ts'
-import type {TapeLine} from '../store/tape-format.ts'
+import {type TapeLine, textOf} from '../store/tape.ts'
+import {findReadKey} from '../store/tape-key.ts'
 import {hasWarehouse, openHistory} from '../store/warehouse.ts'
 import {STAGE} from './stream-tables.ts'
-import {listReadableTapes, type ReadableTape, textOf} from './tape-units.ts'
-import {findReadKey} from './tapes.ts'
+import {listReadableTapes, type ReadableTape} from './tapes.ts'
 
 /**
  * A rejected record. `place` is `page/position`, the id of a deal for its own page, or `deal/page/position` in a list of
@@ -128,12 +128,12 @@ const waitingRow = z.object({
 const MOST_REASONS = 100
 
 /** The reasons why records wait, most records first. */
-function listReasons(db: Database, catalog: 'warehouse' | 'history'): Promise<WaitingReason[]> {
+function listReasons(db: Database): Promise<WaitingReason[]> {
   return db.all(
     reasonRow,
     `select path, reason, count(distinct concat(stream, ' ', coalesce(record_id, quarantine_id))) as records,
        count(*) as times, min(observed_at) as since, max(observed_at) as until
-     from ${catalog}.raw.quarantine where ${WAITS}
+     from history.raw.quarantine where ${WAITS}
      group by path, reason order by records desc, path, reason limit ${MOST_REASONS}`,
   )
 }
@@ -145,14 +145,13 @@ function listReasons(db: Database, catalog: 'warehouse' | 'history'): Promise<Wa
  */
 function listWaitingRecords(
   db: Database,
-  catalog: 'warehouse' | 'history',
   asked: {path?: string | undefined; reason?: string | undefined; limit: number; offset: number},
 ): Promise<WaitingRecord[]> {
   return db.all(
     waitingRow,
     `select arg_max(quarantine_id, observed_at) as quarantine_id, arg_max(walk_id, observed_at) as walk_id,
        stream, record_id, path, reason, count(*) as times, min(observed_at) as since, max(observed_at) as until
-     from ${catalog}.raw.quarantine
+     from history.raw.quarantine
      where ${WAITS} and path = coalesce($1, path) and reason = coalesce($2, reason)
      group by stream, record_id, coalesce(record_id, quarantine_id), path, reason
      order by until desc, stream, record_id, quarantine_id
@@ -161,22 +160,16 @@ function listWaitingRecords(
   )
 }
 
-/** How many records in quarantine wait to be replayed. */
-export async function countWaiting(db: Database, catalog: 'warehouse' | 'history'): Promise<number> {
-  const {waiting} = await db.one(
-    z.object({waiting: z.coerce.number()}),
-    `select count(*) as waiting from ${catalog}.raw.quarantine where ${WAITS}`,
+/** How many records wait to be replayed, and how many no longer can be, because they or their tapes were pruned. */
+export function countUnreplayed(
+  db: Database,
+  catalog: 'warehouse' | 'history',
+): Promise<{waiting: number; pruned: number}> {
+  return db.one(
+    z.object({waiting: z.coerce.number(), pruned: z.coerce.number()}),
+    `select count(place) as waiting, count(*) - count(place) as pruned
+     from ${catalog}.raw.quarantine where replayed_at is null`,
   )
-  return waiting
-}
-
-/** How many records were never replayed and no longer can be, because they or their tapes were pruned. */
-export async function countPruned(db: Database, catalog: 'warehouse' | 'history'): Promise<number> {
-  const {pruned} = await db.one(
-    z.object({pruned: z.coerce.number()}),
-    `select count(*) as pruned from ${catalog}.raw.quarantine where replayed_at is null and place is null`,
-  )
-  return pruned
 }
 
 /** Which of these ids are in quarantine, replayed or not. */
@@ -199,17 +192,6 @@ export function noteReplayed(db: Database, ids: readonly string[], now: bigint):
   )
 }
 
-/** The record of this id in quarantine, replayed or not. */
-function findQuarantined(
-  db: Database,
-  catalog: 'warehouse' | 'history',
-  quarantineId: string,
-): Promise<QuarantineEntry | undefined> {
-  return db.first(entryRow, `from ${catalog}.raw.quarantine where quarantine_id = $1`, [quarantineId])
-}
-
-const countRow = z.object({records: z.coerce.number()})
-
 /** How far back, in days from the last stored instant or now, whichever is earlier. */
 export interface Age {
   /** `YYYY-MM-DD HH:MM:SS`, UTC. */
@@ -218,15 +200,17 @@ export interface Age {
 }
 
 /** SQL condition: the record was no longer needed at an {@link Age}: replayed, or its walk refused or abandoned. */
-const SINCE = 'least($1::timestamp, (select max(recorded_at) from CATALOG.raw.settle)) - to_days($2::integer)'
-const SERVED = `place is not null and (
-  replayed_at < ${SINCE}
-  or (
-    replayed_at is null
-    and observed_at < ${SINCE}
-    and walk_id in (select walk_id from CATALOG.raw.walk where state in ('refused', 'abandoned'))
-  )
-)`
+function servedSql(catalog: 'warehouse' | 'history'): string {
+  const since = `least($1::timestamp, (select max(recorded_at) from ${catalog}.raw.settle)) - to_days($2::integer)`
+  return `place is not null and (
+    replayed_at < ${since}
+    or (
+      replayed_at is null
+      and observed_at < ${since}
+      and walk_id in (select walk_id from ${catalog}.raw.walk where state in ('refused', 'abandoned'))
+    )
+  )`
+}
 
 /** How many quarantined records were no longer needed at an {@link Age}. */
 export async function countServed(
@@ -234,29 +218,26 @@ export async function countServed(
   catalog: 'warehouse' | 'history',
   {now, days}: Age,
 ): Promise<number> {
-  const where = SERVED.replaceAll('CATALOG', catalog)
-  const sql = `select count(*) as records from ${catalog}.raw.quarantine where ${where}`
-  return (await db.one(countRow, sql, [now, days])).records
-}
-
-/** Clears the places of records on tapes that are gone. */
-export async function forgetPlaces(db: Database, walkIds: readonly string[]): Promise<void> {
-  await db.run(
-    `update warehouse.raw.quarantine set place = null
-     where walk_id in (select unnest(from_json($1, '["varchar"]'))) and place is not null`,
-    [JSON.stringify(walkIds)],
+  const {served} = await db.one(
+    z.object({served: z.coerce.number()}),
+    `select count(*) as served from ${catalog}.raw.quarantine where ${servedSql(catalog)}`,
+    [now, days],
   )
+  return served
 }
 
 /**
- * Clears the places of quarantined records that were no longer needed at an {@link Age}. A record that can still be replayed into
- * an applied walk is kept, and no row is ever removed: releases of past dates read them.
+ * Clears the places of records of walks whose tapes are gone, and of those that were no longer needed at an {@link Age}. A record
+ * that can still be replayed into an applied walk is kept, and no row is ever removed: releases of past dates read them.
+ *
+ * @returns how many of the latter there were
  */
-export async function pruneRecords(db: Database, age: Age): Promise<number> {
-  const records = await countServed(db, 'warehouse', age)
-  const where = SERVED.replaceAll('CATALOG', 'warehouse')
-  await db.run(`update warehouse.raw.quarantine set place = null where ${where}`, [age.now, age.days])
-  return records
+export async function pruneRecords(db: Database, age: Age, gone: readonly string[]): Promise<number> {
+  const clear = 'update warehouse.raw.quarantine set place = null where'
+  await db.run(`${clear} walk_id in (select unnest(from_json($1, '["varchar"]')))`, [JSON.stringify(gone)])
+  const served = await countServed(db, 'warehouse', age)
+  await db.run(`${clear} ${servedSql('warehouse')}`, [age.now, age.days])
+  return served
 }
 
 /** A quarantined record as its source sent it; personal data is sealed. */
@@ -333,16 +314,17 @@ export async function readReasons({dataDir}: Config, {path, reason, page}: Reaso
   await using db = await openHistory(folder)
   const asked = {path, reason, limit: PER_PAGE, offset: Math.max(0, page - 1) * PER_PAGE}
   return {
-    reasons: await listReasons(db, 'history'),
-    records: await listWaitingRecords(db, 'history', asked),
+    reasons: await listReasons(db),
+    records: await listWaitingRecords(db, asked),
     per_page: PER_PAGE,
-    pruned: await countPruned(db, 'history'),
+    pruned: (await countUnreplayed(db, 'history')).pruned,
   }
 }
 
 async function findEntry(folder: DataFolder, quarantineId: string): Promise<QuarantineEntry> {
   await using db = await openHistory(folder)
-  const entry = await findQuarantined(db, 'history', quarantineId)
+  const sql = 'from history.raw.quarantine where quarantine_id = $1'
+  const entry = await db.first(entryRow, sql, [quarantineId])
   if (entry) return entry
   throw newError('UNKNOWN_NAME', `Record '${quarantineId}' is not in quarantine.`, {
     next: '`loantape quarantine list` shows those that wait.',

@@ -8,7 +8,6 @@ import {describeIssues, parseJson} from '../core/json.ts'
 import type {RateObservation} from '../core/types.ts'
 import type {Database} from '../store/database.ts'
 import {appendRows} from '../store/row-buffer.ts'
-import {type Conclude, settle} from './commit.ts'
 
 /** A reading of a feed with staged values. */
 export interface RateReading {
@@ -17,10 +16,6 @@ export interface RateReading {
   observedAt: bigint
   businessDate: string
 }
-
-const seqRow = z.object({seq: z.coerce.number(), staged: z.coerce.number()})
-const SELECT_SEQ = `select coalesce(max(seq), 0) as seq, (select count(*) from memory.main.read_rate) as staged
-  from warehouse.raw.rate`
 
 const STAGED = {catalog: 'memory', schema: 'main', table: 'read_rate'}
 
@@ -37,42 +32,43 @@ export async function stageRates(db: Database, observations: readonly RateObserv
  * Appends the staged values that are new or differ from the last known value of their day. A value that the feed no longer shows
  * stays.
  *
- * @param settled `now` on the business clock, microseconds since the epoch
  * @returns how many were staged, and how many of those were appended
  */
 export async function appendRates(
   db: Database,
   {feed, observedAt, businessDate}: RateReading,
-  {now, conclude}: {now: bigint; conclude: Conclude},
+  recorded: DuckDBTimestampValue,
 ): Promise<{read: number; appended: number}> {
-  const before = await db.one(seqRow, SELECT_SEQ)
-  await settle(db, {kind: 'rates', walkId: null, now}, async (recordedAt) => {
-    await db.run(
-      `insert into warehouse.raw.rate by name
-       with known as (
-         select rate, rate_date, arg_max(value, seq) as value
-         from warehouse.raw.rate
-         where feed = $1
-         group by rate, rate_date
-       )
-       select
-         $5::bigint + row_number() over (order by read_rate.rate, read_rate.rate_date) as seq,
-         $1 as feed,
-         read_rate.rate,
-         read_rate.rate_date,
-         read_rate.value,
-         $2 as observed_at,
-         cast($3 as date) as business_date,
-         $4 as recorded_at
-       from memory.main.read_rate as read_rate
-       left join known on known.rate = read_rate.rate and known.rate_date = read_rate.rate_date
-       where known.value is distinct from read_rate.value`,
-      [feed, new DuckDBTimestampValue(observedAt), businessDate, recordedAt, before.seq],
-    )
-    return conclude(recordedAt.micros)
-  })
-  const after = await db.one(seqRow, SELECT_SEQ)
-  return {read: after.staged, appended: after.seq - before.seq}
+  await db.run(
+    `insert into warehouse.raw.rate by name
+     with known as (
+       select rate, rate_date, arg_max(value, seq) as value
+       from warehouse.raw.rate
+       where feed = $1
+       group by rate, rate_date
+     )
+     select
+       (select coalesce(max(seq), 0) from warehouse.raw.rate)
+         + row_number() over (order by read_rate.rate, read_rate.rate_date) as seq,
+       $1 as feed,
+       read_rate.rate,
+       read_rate.rate_date,
+       read_rate.value,
+       $2 as observed_at,
+       cast($3 as date) as business_date,
+       $4 as recorded_at
+     from memory.main.read_rate as read_rate
+     left join known on known.rate = read_rate.rate and known.rate_date = read_rate.rate_date
+     where known.value is distinct from read_rate.value`,
+    [feed, new DuckDBTimestampValue(observedAt), businessDate, recorded],
+  )
+  return db.one(
+    z.object({read: z.coerce.number(), appended: z.coerce.number()}),
+    `select
+       (select count(*) from memory.main.read_rate) as read,
+       (select count(*) from warehouse.raw.rate where recorded_at = $1) as appended`,
+    [recorded],
+  )
 }
 
 function pickLatest(observations: readonly RateObservation[]): RateObservation[] {

@@ -1,4 +1,3 @@
-import {createSeenIds} from '../contract/list.ts'
 import {businessDateOf, formatInstant} from '../core/clock.ts'
 import {type Config, requireSource} from '../core/config.ts'
 import {codeOf, LoantapeError, newError} from '../core/errors.ts'
@@ -92,11 +91,12 @@ export async function ingestRates(config: Config, world: World): Promise<RatesRe
   })
 }
 
-/** The answers of one feed, each with its rows, or why it failed. */
+/** The answers of one feed and their rows, or why it failed. */
 interface Reading {
   feed: RateFeed
   startedAt: number
-  answers: {received: Received; rows: RateRow[]}[]
+  answers: {received: Received; text: string}[]
+  rows: RateRow[]
   failure?: string
 }
 
@@ -107,15 +107,12 @@ async function readFeed(feed: RateFeed, config: Config, world: World): Promise<R
       feed.csv === undefined
         ? await askService(feed, config, world)
         : [await readCsvSource(feed, feed.csv, config, world)]
-    const answers = read.map((received) => ({
-      received,
-      rows: parseRates(feed, new TextDecoder().decode(received.body), config.timeZone),
-    }))
-    return {...reading, answers}
+    const answers = read.map((received) => ({received, text: new TextDecoder().decode(received.body)}))
+    return {...reading, answers, rows: answers.flatMap(({text}) => parseRates(feed, text, config.timeZone))}
   } catch (error) {
     if (!(error instanceof LoantapeError) || world.signal.aborted) throw error
     world.log.warn({stream: feed.name, code: error.code, reason: error.problem}, 'feed of rates not read')
-    return {...reading, answers: [], failure: `[${error.code}] ${error.problem}`}
+    return {...reading, answers: [], rows: [], failure: `[${error.code}] ${error.problem}`}
   }
 }
 
@@ -128,9 +125,8 @@ const LONGEST_WAIT_MINUTES = 2
 async function askService(feed: RateFeed, config: Config, world: World): Promise<Received[]> {
   const maxWaitMinutes = Math.min(config.maxWaitMinutes, LONGEST_WAIT_MINUTES)
   await using client = createClient({...requireSource(config), maxWaitMinutes}, world)
-  const fresh = {cursor: null, seenCursors: [], seenIds: createSeenIds(), envelope: null}
   const answers: Received[] = []
-  const request = {path: '/rates', idField: 'id', pageSize: PAGE_SIZE, ...fresh}
+  const request = {path: '/rates', idField: 'id', pageSize: PAGE_SIZE}
   for await (const {received} of walkPages(request, client, world)) {
     if (answers.length === MOST_PAGES) throw createFeedError(feed, `more than ${MOST_PAGES} pages`)
     answers.push(received)
@@ -144,13 +140,10 @@ async function readCsvSource(feed: RateFeed, csv: string, config: Config, world:
   const {origin, pathname, search} = new URL(csv)
   const maxWaitMinutes = Math.min(config.maxWaitMinutes, LONGEST_WAIT_MINUTES)
   // The key and the query of the source never go to another server.
-  const client = createClient(
-    {...config, baseUrl: origin, baseUrlQuery: search, apiKey: undefined, maxWaitMinutes},
-    world,
-  )
-  await using _client = client
-  const {status, received} = await client.getText(pathname)
-  if (status >= 400) throw createFeedError(feed, `status ${status}: expected CSV`)
+  const ofFeed = {baseUrl: origin, baseUrlQuery: search, apiKey: undefined, maxWaitMinutes}
+  await using client = createClient({...config, ...ofFeed}, world)
+  const received = await client.getText(pathname)
+  if (received.status >= 400) throw createFeedError(feed, `status ${received.status}: expected CSV`)
   return received
 }
 
@@ -172,12 +165,11 @@ function readCsvFile(feed: RateFeed, file: string, {clock, realClock}: World): R
 
 async function storeReading(
   {db, tapes}: {db: Database; tapes: Tapes},
-  {feed: {csv: _, ...parser}, startedAt, answers, failure}: Reading,
+  {feed: {csv: _, ...parser}, startedAt, answers, rows, failure}: Reading,
   config: Config,
   world: World,
 ): Promise<RateFeedResult> {
   const {name: feed} = parser
-  const rows = answers.flatMap((answer) => answer.rows)
   const rejected = rows.filter((row) => typeof row === 'string')
   const counts = {
     rows: rows.length,
@@ -192,8 +184,8 @@ async function storeReading(
   const businessDate = businessDateOf(startedAt, config)
   const observedAt = BigInt(Math.floor(startedAt)) * 1000n
   const said = {kind: 'rates', feed: parser, businessDate, startedAt: formatInstant(observedAt), timeZone}
-  const lines = answers.map(({received, rows}): Answer => {
-    return {frame: {frame: 'rates', feed}, said: {rows}, received}
+  const lines = answers.map(({received, text}): Answer => {
+    return {frame: {frame: 'rates', feed}, body: text, received}
   })
   const now = BigInt(Math.floor(world.clock.now())) * 1000n
   const {read, appended} = await settleBeside({db, tapes}, businessDate, {said, lines}, {now})

@@ -1,15 +1,130 @@
 import {z} from 'zod'
-import {newError} from '../core/errors.ts'
+import {messageOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import type {Database} from '../store/database.ts'
-import type {Frame} from '../store/tape-format.ts'
-import {writeChanged, writeSetting} from '../store/warehouse.ts'
-import {createReader, instant, type Known, readKnown} from './intake.ts'
+import {isOfActs, listRecorded, type RecordedUnit} from '../store/recorded.ts'
+import type {StateDb} from '../store/state-db.ts'
+import type {Frame, TapeLine} from '../store/tape.ts'
+import {writeSettings} from '../store/warehouse.ts'
+import {storeWalk} from './apply.ts'
+import {type Intake, instant, type Known, openIntake, parseBody, readKnown} from './intake.ts'
 import {certifyWalk, settleUnit} from './settle.ts'
-import {createStage} from './stream-tables.ts'
-import {type HistoryUnit, readUnit} from './tape-units.ts'
-import {isHistory, type Tapes} from './tapes.ts'
-import {storeWalk} from './walk-state.ts'
+import {clearStage, createStage} from './stream-tables.ts'
+import {isHistory, type ReadableTape, type Tapes} from './tapes.ts'
+
+/** A unit of history whose tape can be read: a walk, a look, a replay, a feed of rates, or a walk taken back. */
+export interface HistoryUnit extends Omit<RecordedUnit, 'tape'> {
+  tape: ReadableTape
+  /** The chain of the unit before it on its tape. */
+  after: string | undefined
+}
+
+/**
+ * The units of history after number `from` of the record, in order, without those given up; `lacking` are those whose tapes
+ * cannot be read.
+ */
+export function listUnits(
+  stateDb: StateDb,
+  readable: readonly ReadableTape[],
+  from = 0,
+): {units: HistoryUnit[]; lacking: RecordedUnit[]} {
+  const tapes = new Map(readable.map((tape) => [tape.unit, tape]))
+  const units: HistoryUnit[] = []
+  const lacking: RecordedUnit[] = []
+  const chains = new Map<string, string>()
+  const sql = 'select what from record_loss where is_in_history = 0'
+  const losses = new Set(stateDb.column(z.string(), sql))
+  for (const unit of listRecorded(stateDb)) {
+    const after = chains.get(unit.tape)
+    chains.set(unit.tape, unit.chain)
+    if (unit.no <= from || isOfActs(unit.tape)) continue
+    const tape = tapes.get(unit.tape)
+    if (tape) units.push({...unit, tape, after})
+    else if (!losses.has(unit.chain)) lacking.push(unit)
+  }
+  return {units, lacking}
+}
+
+/**
+ * The lines of a unit, its outcome last.
+ *
+ * @throws UnexpectedError `TAPE_DAMAGED`
+ */
+function* readUnit({tape, no, chain, after}: HistoryUnit): Generator<TapeLine> {
+  let isOwn = after === undefined
+  for (const line of tape.lines()) {
+    if (isOwn) yield line
+    if (line.chain === chain) return
+    isOwn ||= line.chain === after
+  }
+  throw newError('TAPE_DAMAGED', `Tape '${tape.file}': it lacks unit ${no} of the record.`)
+}
+
+/** The last begin of a unit, and its outcome. */
+export function readFrames(unit: HistoryUnit): {begin: Frame; outcome: Frame} {
+  let begin: Frame = {frame: 'begin'}
+  let outcome = begin
+  for (const {frame} of readUnit(unit)) {
+    if (frame.frame === 'begin') begin = frame
+    outcome = frame
+  }
+  return {begin, outcome}
+}
+
+const takenBackBegin = z.object({walk: z.string(), why: z.string()})
+
+/** Why each walk that was taken back no longer counts, by its id. */
+export function readTakenBack(units: readonly HistoryUnit[]): Map<string, string> {
+  const begins = units
+    .filter(({kind}) => kind === 'without')
+    .map((unit) => takenBackBegin.parse(readFrames(unit).begin))
+  return new Map(begins.map(({walk, why}) => [walk, why]))
+}
+
+/** Lines of a tape that are staged together. */
+const LINES_AT_ONCE = 200
+
+/** Takes in the lines of a unit from its tape. */
+function createReader(db: Database, known: Known) {
+  let intake: Intake | undefined
+  let kind = ''
+  let waiting = 0
+  let problem: string | null = null
+
+  async function read(line: TapeLine): Promise<void> {
+    const {frame} = line
+    if (frame.frame === 'begin' && intake?.kind !== 'walk') {
+      kind = String(frame.kind)
+      intake = openIntake(db, known, frame)
+      return
+    }
+    intake?.take(frame, parseBody(line))
+    waiting += 1
+    if (intake?.kind !== 'walk' || waiting < LINES_AT_ONCE) return
+    waiting = 0
+    await intake.stage()
+  }
+
+  async function attempt(work: () => Promise<void> | undefined): Promise<void> {
+    if (problem !== null) return
+    try {
+      await work()
+    } catch (error) {
+      problem = messageOf(error)
+    }
+  }
+
+  return {
+    take: (line: TapeLine) => attempt(() => read(line)),
+    /** Its kind; the unit, if it is readable and has answers; the first problem. */
+    async finish(): Promise<{intake?: Intake | undefined; kind: string; problem: string | null}> {
+      await attempt(() => intake?.stage())
+      if (problem === null) return {intake, kind, problem}
+      if (intake?.kind === 'walk') await clearStage(db, intake.stream, intake.walk.walkId)
+      return {kind, problem}
+    },
+  }
+}
 
 /**
  * Makes the stage and reads back what dead runs had read: an open walk resumes where its tape ends. Walks that cannot be
@@ -37,7 +152,7 @@ export async function resumeWalks(
     const why = problem ?? 'its run died'
     const tapeHead = await tapes.conclude(unit, {outcome: 'abandoned', why})
     if (walk) await storeWalk(db, walk.stream, walk.walk, {state: 'abandoned', how: why, tapeHead})
-    else if (isHistory(kind, 'abandoned')) await writeSetting(db, 'tape_head', tapeHead)
+    else if (isHistory(kind, 'abandoned')) await writeSettings(db, {tape_head: tapeHead})
     await tapes.finish(unit)
   }
   return known
@@ -90,6 +205,6 @@ export async function settleAgain(
     await storeWalk(db, intake.stream, intake.walk, {state, how, tapeHead: unit.chain})
   }
   // A unit that stored nothing counts as contained.
-  await writeChanged(db, {tape_head: unit.chain, ...(intake && {hash_key: hashKey})})
+  await writeSettings(db, {tape_head: unit.chain, ...(intake && {hash_key: hashKey})})
   return end
 }

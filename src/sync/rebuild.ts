@@ -11,13 +11,18 @@ import {type Database, giveBackMemory, openDatabase, quoteLiteral} from '../stor
 import {moveIntoPlace} from '../store/files.ts'
 import {readFact, requireFolderId} from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
-import {lockWarehouse, openWarehouse, prepareLoad, setAside, writeSetting} from '../store/warehouse.ts'
-import {rebuildHead} from './commit.ts'
+import {lockWarehouse, openWarehouse, prepareLoad, setAside, writeSettings} from '../store/warehouse.ts'
 import {listKnownFields, readMappedFields, writeKnownFields} from './mapped-fields.ts'
-import {resumeWalks, settleAgain} from './read-back.ts'
-import {createStage, tablesOf} from './stream-tables.ts'
-import {type HistoryUnit, listReadableTapes, listUnits, readFrames, readTakenBack} from './tape-units.ts'
-import {openTapes, requireTapeKey, type Tapes} from './tapes.ts'
+import {
+  type HistoryUnit,
+  listUnits,
+  readFrames,
+  readTakenBack,
+  resumeWalks,
+  settleAgain,
+} from './read-back.ts'
+import {createStage, rebuildHead, tablesOf} from './stream-tables.ts'
+import {listReadableTapes, openTapes, type Tapes} from './tapes.ts'
 
 /** A table that differs between the two warehouses. */
 interface TableDifference {
@@ -214,10 +219,9 @@ export async function rebuildWarehouse(
   if (isApplied) requireWritable(folder)
   return withRun(folder.stateDb, 'rebuild', outside, async ({stateDb, world}) => {
     world.onProgress({step: 'reading'})
-    const key = requireTapeKey(config, folder, stateDb, world)
     await using tapes = openTapes(config, {folder, stateDb}, world)
     const isReadable = await endLeft(config, folder, tapes, world)
-    const {units: all, lacking} = listUnits(stateDb, listReadableTapes(folder, stateDb, key))
+    const {units: all, lacking} = listUnits(stateDb, listReadableTapes(folder, stateDb, tapes.key))
     const units = all.filter(({no}) => no > (lacking.at(-1)?.no ?? 0))
     const isWhole = lacking.length === 0 && readFact(stateDb, 'history_head') !== undefined
     const takenBack = readTakenBack(units)
@@ -290,7 +294,7 @@ async function computeAnew(
     report(0)
     await work(async (db) => {
       await takeOver(db, tools, {since, isReadable})
-      await writeSetting(db, 'folder_id', folderId)
+      await writeSettings(db, {folder_id: folderId})
     })
     for (let next = 0; next < units.length; next += UNITS_AT_ONCE) {
       await work(async (db) => {
@@ -302,7 +306,7 @@ async function computeAnew(
       })
       await giveBackMemory()
     }
-    if (head !== undefined) await work((db) => writeSetting(db, 'tape_head', head))
+    if (head !== undefined) await work((db) => writeSettings(db, {tape_head: head}))
     world.onProgress({step: 'comparing'})
     if (isReadable) await work((db) => requireEverySettle(db, told.flat()))
     return {since, differences: isReadable ? await work(compareTables) : null}

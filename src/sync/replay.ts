@@ -4,19 +4,18 @@ import type {Config} from '../core/config.ts'
 import {createNormaliser} from '../source/record.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {CurrentRun} from '../store/runs.ts'
-import type {Frame} from '../store/tape-format.ts'
+import type {Frame} from '../store/tape.ts'
 import {openToSettle} from './catch-up.ts'
 import type {Answer} from './intake.ts'
 import {
-  countPruned,
+  countUnreplayed,
   type FoundRecord,
   findQuarantinedRecords,
   listWaiting,
   type QuarantineEntry,
 } from './quarantine.ts'
 import {settleBeside} from './settle.ts'
-import {listReadableTapes} from './tape-units.ts'
-import {findReadKey} from './tapes.ts'
+import {listReadableTapes} from './tapes.ts'
 
 /** The result of a replay: counts of records, and of versions. */
 export interface Replayed {
@@ -42,11 +41,9 @@ export async function replayRecords(
   await using opened = await openToSettle(config, {folder, stateDb}, world)
   const {db, tapes, walks, streams} = opened
   const waiting = await listWaiting(db, 'warehouse')
-  const found = findQuarantinedRecords(
-    waiting,
-    listReadableTapes(folder, stateDb, findReadKey(config, folder)),
-  )
-  const counts = {replayed: 0, waiting: 0, pruned: await countPruned(db, 'warehouse'), appended: 0}
+  const found = findQuarantinedRecords(waiting, listReadableTapes(folder, stateDb, tapes.key))
+  const {pruned} = await countUnreplayed(db, 'warehouse')
+  const counts = {replayed: 0, waiting: 0, pruned, appended: 0}
   for (const stream of streams) {
     const entries = waiting.filter((entry) => entry.stream === stream.name)
     const lines = entries.flatMap(createReader(stream, found))
@@ -85,6 +82,6 @@ function createReader(
       ...{frame: 'replay', quarantine_id, observed_at: formatInstant(observedAt)},
       ...{parent, listed},
     }
-    return [{entry, frame, said: {json}, received: {body: Buffer.from(text)}}]
+    return [{entry, frame, body: json, received: {body: Buffer.from(text)}}]
   }
 }

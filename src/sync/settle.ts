@@ -1,14 +1,16 @@
+import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {dealStream} from '../contract/deal.ts'
 import type {Stream} from '../contract/stream.ts'
+import {STREAMS} from '../contract/streams.ts'
 import {newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import {type Certificate, type ChangeCounts, NO_CHANGES, type World} from '../core/types.ts'
-import type {Database} from '../store/database.ts'
+import {type Database, inTransaction} from '../store/database.ts'
 import type {StateDb} from '../store/state-db.ts'
-import {writeChanged} from '../store/warehouse.ts'
-import {applyObservations} from './apply.ts'
-import {guardChanges} from './guard.ts'
+import {writeSettings} from '../store/warehouse.ts'
+import {applyObservations, type Fetched, storeWalk} from './apply.ts'
+import {judgePlan} from './guard.ts'
 import {
   type Answer,
   type BesideIntake,
@@ -18,23 +20,98 @@ import {
   type WalkIntake,
   type WalkTools,
 } from './intake.ts'
-import {measureMovement} from './movement.ts'
-import {type ChangePlan, countUntold, findAbsences, planChanges} from './plan-changes.ts'
+import {findLastSettle} from './mapped-fields.ts'
+import {type ChangePlan, countUntold, findAbsences, type OpenWalk, planChanges} from './plan-changes.ts'
 import {listKept, noteReplayed} from './quarantine.ts'
 import {appendRates} from './rate-feed.ts'
 import {amountOf, BESIDE, tablesOf} from './stream-tables.ts'
 import type {Tapes} from './tapes.ts'
-import {type OpenWalk, storeWalk} from './walk-state.ts'
 import {findDealsToldSince, settleWalkCoverage} from './webhook-events.ts'
+
+/**
+ * Stores what becomes history, in one transaction with a row of `raw.settle`: its `history_id` stands for everything
+ * stored up to here, so two histories are the same up to a settle exactly when both have it. If nothing was appended, history is
+ * unchanged and gets no row.
+ *
+ * @param what `walkId`: the walk whose lists are stored with it; `now`: business clock, microseconds since the epoch
+ * @param append stores rows with the `recorded_at` it is given, and returns the head of the tape then; it leaves
+ * nothing behind when it fails
+ * @returns `recorded_at`, microseconds since the epoch; later than every one before it
+ */
+export function settle(
+  db: Database,
+  {kind, walkId, now}: {kind: Intake['kind']; walkId: string | null; now: bigint},
+  append: (recordedAt: DuckDBTimestampValue) => Promise<string>,
+): Promise<bigint> {
+  return inTransaction(db, async () => {
+    const recordedAt = await nextRecordedAt(db, now)
+    const recorded = new DuckDBTimestampValue(recordedAt)
+    const tapeHead = await append(recorded)
+    await db.run(
+      `insert into warehouse.raw.settle by name
+       with stored as (${buildStoredSql()}),
+       before as (
+         select coalesce(max(seq), 0) as seq, coalesce(arg_max(history_id, seq), '') as history_id
+         from warehouse.raw.settle
+       )
+       select
+         before.seq + 1 as seq,
+         $3 as kind,
+         $1 as recorded_at,
+         sha256(
+           concat_ws(
+             ' ',
+             before.history_id,
+             epoch_us($1::timestamp),
+             (select string_agg(concat_ws(' ', name, records, digest), ' ' order by name) from stored)
+           )
+         ) as history_id,
+         $4 as tape_head
+       from before
+       where (select sum(records) from stored) > 0`,
+      [recorded, walkId, kind, tapeHead],
+    )
+    await writeSettings(db, {tape_head: tapeHead})
+    return recordedAt
+  })
+}
+
+/** An instant to record at, microseconds since the epoch: the business clock, but later than every earlier record. */
+async function nextRecordedAt(db: Database, now: bigint): Promise<bigint> {
+  const last = await findLastSettle(db)
+  return last !== null && last >= now ? last + 1n : now
+}
+
+/** SQL: for each table the number of rows stored at `$1` or with walk `$2`, and a digest of them that ignores order. */
+function buildStoredSql(): string {
+  const ofMoment = [
+    ...STREAMS.map((stream) => tablesOf(stream).version),
+    ...STREAMS.map((stream) => tablesOf(stream).confirmation).filter((table) => table !== null),
+    'warehouse.raw.rate',
+    'warehouse.raw.quarantine',
+  ].map((table) => [table, 'hash(told)', 'recorded_at = $1'] as const)
+  const certificate =
+    'hash(walk_id, stream, business_date, is_complete, records, quarantined, amount_total, cursor_digest)'
+  return [
+    ...ofMoment,
+    ['warehouse.raw.walk', certificate, 'recorded_at = $1'] as const,
+    ['warehouse.raw.listing', 'hash(told)', 'walk_id = $2'] as const,
+  ]
+    .map(
+      ([table, digest, condition]) =>
+        `select '${table}' as name, count(*) as records, bit_xor(${digest}) as digest from ${table} as told where ${condition}`,
+    )
+    .join(' union all ')
+}
 
 /** How a unit is settled. */
 interface Settling {
   /** Business clock, microseconds since the epoch. */
   now: bigint
-  /** For a walk: how many own pages or lists were fetched. */
-  details?: {fetched: number; failed: number} | undefined
+  details?: Fetched | undefined
   /** Throws if the planned changes are not believable. */
   judge?: (plan: ChangePlan) => Promise<void>
+  /** Writes to the tape that it is stored at this instant; returns the chain of that line. */
   conclude: (recordedAt: bigint, counts: ChangeCounts) => Promise<string>
 }
 
@@ -50,28 +127,30 @@ interface Settled {
 /** Makes the staged rows of a unit history, in one transaction: for the first time, or again from its tape. */
 export async function settleUnit(db: Database, unit: Intake, settling: Settling): Promise<Settled> {
   const {now, details, judge, conclude} = settling
+  const nothing = {read: 0, appended: 0, counts: NO_CHANGES}
   if (unit.kind === 'rates') {
-    const stored = {now, conclude: (recordedAt: bigint) => conclude(recordedAt, NO_CHANGES)}
-    return {...(await appendRates(db, unit.reading, stored)), counts: NO_CHANGES}
+    let counted = {read: 0, appended: 0}
+    await settle(db, {kind: unit.kind, walkId: null, now}, async (recorded) => {
+      counted = await appendRates(db, unit.reading, recorded)
+      return conclude(recorded.micros, NO_CHANGES)
+    })
+    return {...nothing, ...counted}
   }
   const {kind, stream} = unit
-  if (unit.kind === 'replay' && !(await stagesKept(db, unit)))
-    return {read: 0, appended: 0, counts: NO_CHANGES}
+  if (unit.kind === 'replay' && !(await stagesKept(db, unit))) return nothing
   const batch = unit.kind === 'walk' ? unit.walk : unit.batch
   const plan = await planChanges(db, stream, batch, unit.kind === 'walk' ? undefined : `temp.${BESIDE}`)
   await judge?.(plan)
   // A refused walk pins neither source nor envelope.
   if (unit.kind === 'walk')
-    await writeChanged(db, {
+    await writeSettings(db, {
       source_base_url: unit.walk.baseUrl,
       ...(!stream.parent && {envelope: unit.walk.envelope}),
     })
-  await applyObservations(db, stream, batch, {
-    ...{plan, kind, now, details},
-    async conclude(recordedAt) {
-      if (unit.kind === 'replay') await noteReplayed(db, unit.entries, now)
-      return conclude(recordedAt, plan.counts)
-    },
+  await settle(db, {kind, walkId: batch.walkId, now}, async (recorded) => {
+    await applyObservations(db, stream, batch, {plan, details, recorded})
+    if (unit.kind === 'replay') await noteReplayed(db, unit.entries, now)
+    return conclude(recorded.micros, plan.counts)
   })
   const read = unit.kind === 'walk' ? unit.walk.records - unit.walk.quarantined : unit.entries.length
   return {read, appended: plan.appended, counts: plan.counts}
@@ -99,7 +178,7 @@ export function settleBeside(
   return tapes.settleOfDay(date, unit.said, async ({name, begin, conclude}) => {
     const intake = openIntake(db, await readKnown(db), begin)
     if (!intake) throw new Error(`Unit of kind '${begin.kind}': it cannot be settled.`)
-    for (const {frame, said, received} of unit.lines) intake.take(tapes.take(name, frame, received), said)
+    for (const {frame, body, received} of unit.lines) intake.take(tapes.take(name, frame, received), body)
     await tapes.store(name)
     await intake.stage()
     return settleUnit(db, intake, {...settling, conclude})
@@ -115,7 +194,7 @@ export function settleBeside(
 export async function settleWalk(
   tools: WalkTools,
   unit: WalkIntake,
-  details: {fetched: number; failed: number},
+  details: Fetched,
   world: World,
 ): Promise<ChangeCounts> {
   const {db, stateDb, config, tapes} = tools
@@ -152,7 +231,7 @@ async function requireBelievable(
   plan: ChangePlan,
 ): Promise<void> {
   await requireBoundedQuarantine(db, walk)
-  guardChanges({...plan, moved: await measureMovement(db, stream)}, config, accepted, stream)
+  await judgePlan(db, stream, plan, config, accepted)
 }
 
 /** The facts of a walk that no other line of its tape holds. */

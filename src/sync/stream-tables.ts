@@ -13,38 +13,25 @@ export const STAGE: Omit<AppendTarget, 'table'> = {catalog: 'temp', schema: 'mai
 export const BESIDE = 'staged_beside'
 
 /** Where a staged observation came from; `gone`: the own page answered 404 or 410. */
-type StagedSource = (typeof SOURCES)[number]
-
 const SOURCES = ['list', 'detail', 'gone', 'replay', 'webhook'] as const
 
-/** The tables of a stream, catalog and schema included. */
-interface StreamTables {
-  version: string
-  head: string
-  staged: string
-  /** Null if the stream confirms no values. */
-  confirmation: string | null
-  /** Null if the stream has no mapped fields. */
-  extra: string | null
-}
-
-/** The names of a stream's tables; staged tables are in memory. */
-export function tablesOf(stream: Stream): StreamTables {
+/** The names of a stream's tables, catalog and schema included; staged tables are in memory. */
+export function tablesOf({name, confirmed, mapped}: Stream) {
   return {
-    version: `warehouse.raw.${stream.name}_version`,
-    head: `warehouse.raw.${stream.name}_head`,
-    staged: `temp.staged_${stream.name}`,
-    confirmation: stream.confirmed === undefined ? null : `warehouse.raw.${stream.name}_confirmation`,
-    extra: stream.mapped === undefined ? null : `warehouse.raw.${stream.name}_extra`,
+    version: `warehouse.raw.${name}_version`,
+    head: `warehouse.raw.${name}_head`,
+    staged: `temp.staged_${name}`,
+    /** Null if the stream confirms no values. */
+    confirmation: confirmed === undefined ? null : `warehouse.raw.${name}_confirmation`,
+    /** Null if the stream has no mapped fields. */
+    extra: mapped === undefined ? null : `warehouse.raw.${name}_extra`,
   }
 }
 
 /** A stream's column names as an SQL list, each with its `_present` flag if it has one. */
-export function listColumns(stream: Stream, alias?: string): string {
-  const prefix = alias ? `${alias}.` : ''
-  return stream.columns
-    .flatMap(({name, mayBeAbsent}) => [name, ...(mayBeAbsent ? [`${name}_present`] : [])])
-    .map((name) => prefix + name)
+export function listColumns({columns}: Stream): string {
+  return columns
+    .flatMap(({name, mayBeAbsent}) => (mayBeAbsent ? [name, `${name}_present`] : [name]))
     .join(', ')
 }
 
@@ -118,22 +105,13 @@ export async function createStaged(
 
 /** The place of a staged observation. */
 interface StagedPlace {
-  source: StagedSource
+  source: (typeof SOURCES)[number]
   pageNo: number
   position: number
 }
 
-/** Collects observations for a staged table. */
-interface StagedRows {
-  push(observation: Observation, place: StagedPlace): void
-  /** Adds a record whose own page says that it is gone. */
-  pushGone(gone: {id: string; observedAt: bigint}): void
-  /** Appends them to the staged table of the stream, or to another one like it. */
-  append(db: Database, table?: string): Promise<void>
-}
-
-/** Creates an empty batch of staged rows. */
-export function createStagedRows(stream: Stream): StagedRows {
+/** Creates an empty batch of observations for a staged table. */
+export function createStagedRows(stream: Stream) {
   const rows = createRowBuffer(listStaged(stream).map(([, type]) => type))
   const optional = optionalColumnsOf(stream)
 
@@ -151,17 +129,13 @@ export function createStagedRows(stream: Stream): StagedRows {
 
   return {
     push,
-    pushGone({id, observedAt}) {
-      const nothing = {
-        id,
-        values: [],
-        present: optional.map(() => false),
-        unknownFields: null,
-        observedAt,
-      }
+    /** Adds a record whose own page says that it is gone. */
+    pushGone({id, observedAt}: {id: string; observedAt: bigint}): void {
+      const nothing = {id, values: [], present: optional.map(() => false), unknownFields: null, observedAt}
       push(nothing, {source: 'gone', pageNo: 0, position: 0})
     },
-    append(db, table = `staged_${stream.name}`) {
+    /** Appends them to the staged table of the stream, or to another one like it. */
+    append(db: Database, table = `staged_${stream.name}`): Promise<void> {
       return rows.append(db, {...STAGE, table})
     },
   }
@@ -180,6 +154,62 @@ export function buildRowHashSql(stream: Stream): string {
 
 function listTexts(stream: Stream): string[] {
   return stream.columns.map(({name}) => `coalesce(cast(${name} as varchar), chr(0))`)
+}
+
+/** Computes the latest states of a stream again from its versions. */
+export async function rebuildHead(db: Database, stream: Stream): Promise<void> {
+  const {head} = tablesOf(stream)
+  await db.run(`delete from ${head}`)
+  await db.run(`insert into ${head} by name ${buildHeadSql(stream)}`)
+}
+
+/**
+ * Carries late observations in `change` over to the latest states: the fields that a later observation left out, and all fields
+ * of a record that has been absent since.
+ */
+export async function carryLate(db: Database, stream: Stream): Promise<void> {
+  const {head} = tablesOf(stream)
+  const {idColumn} = stream
+  const carried = [...stream.columns.map(({name}) => name), 'row_hash']
+  const late = `${idColumn} in (select ${idColumn} from temp.change where is_late)`
+  await db.run(
+    `update ${head} as head set ${carried.map((name) => `${name} = made.${name}`).join(', ')}
+     from (${buildHeadSql(stream, late)}) as made
+     where head.${idColumn} = made.${idColumn}`,
+  )
+}
+
+/** SQL of the latest states. A field that an observation left out keeps its last value; absences keep all fields. */
+export function buildHeadSql(stream: Stream, condition = 'true'): string {
+  const {idColumn} = stream
+  const columns = stream.columns.map(({name, mayBeAbsent}) => {
+    const isShown = mayBeAbsent ? `${name}_present` : `kind = 'seen'`
+    return `last_value(case when ${isShown} then {'it': ${name}} end ignore nulls) over so_far as ${name}`
+  })
+  const values = stream.columns.map(({name}) => `${name}.it as ${name}`)
+  return `
+    with carried as (
+      select
+        ${idColumn},
+        kind,
+        walk_id,
+        observed_at,
+        business_date,
+        list_hash,
+        ${columns.join(', ')},
+        max(observed_at) filter (where source in ('detail', 'webhook')) over so_far as detail_at,
+        row_number() over (partition by ${idColumn} order by observed_at desc, seq desc) as recency
+      from ${tablesOf(stream).version}
+      where ${condition}
+      window so_far as (partition by ${idColumn} order by observed_at, seq)
+    ),
+    latest as (
+      select * exclude (recency) replace (${values.join(', ')})
+      from carried
+      where recency = 1
+    )
+    select *, ${buildRowHashSql(stream)} as row_hash
+    from latest`
 }
 
 /**

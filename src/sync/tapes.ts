@@ -2,7 +2,6 @@ import {chmodSync, existsSync, readdirSync, rmSync, statSync, truncateSync} from
 import {join} from 'node:path'
 import {z} from 'zod'
 import {formatInstant} from '../core/clock.ts'
-import type {Config} from '../core/config.ts'
 import {GuardError, newError} from '../core/errors.ts'
 import {VERSION} from '../core/process.ts'
 import {NONE, tellForeign} from '../core/text.ts'
@@ -14,73 +13,26 @@ import {
   findHead,
   findRecorded,
   findTape,
-  findTapeKey,
   listTapes,
   noteTape,
-  noteTapeKey,
   noteUnit,
   requireFolderId,
   type TapeRow,
 } from '../store/recorded.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
-import {createTape, openTape, readEnds, resumeTape, type TapeEnd, type TapeWriter} from '../store/tape.ts'
-import {type Frame, makeTapeKey, readTapeKey, type TapeKey, type TapeLine} from '../store/tape-format.ts'
-import type {Conclude} from './commit.ts'
-
-/** The path of the tapes' key; the demo keeps its own beside its folder. */
-export function keyFileOf({tapeKeyFile, defaultKeyFile}: KeyConfig, {root, demoMark}: DataFolder): string {
-  return existsSync(demoMark) ? `${root}.tape.key` : (tapeKeyFile ?? defaultKeyFile)
-}
-
-/**
- * The key for reading tapes; undefined if its file is missing.
- *
- * @throws ConfigError `TAPE_KEY_FILE`
- */
-export function findReadKey(config: KeyConfig, folder: DataFolder): TapeKey | undefined {
-  return readTapeKey(keyFileOf(config, folder), folder.root)
-}
-
-/**
- * The key for reading tapes.
- *
- * @throws ConfigError `TAPE_KEY_LOST`, and those of {@link findReadKey}
- */
-export function requireReadKey(config: KeyConfig, folder: DataFolder): TapeKey {
-  const key = findReadKey(config, folder)
-  if (key) return key
-  throw newError('TAPE_KEY_LOST', `Key of tapes '${keyFileOf(config, folder)}': it does not exist.`)
-}
-
-/** The settings that name the key. */
-export type KeyConfig = Pick<Config, 'tapeKeyFile' | 'defaultKeyFile'>
-
-/**
- * The key that seals tapes, made at first use.
- *
- * @throws ConfigError `TAPE_KEY_LOST`, `TAPE_KEY_FILE`
- */
-export function requireTapeKey(
-  config: KeyConfig,
-  folder: DataFolder,
-  stateDb: StateDb,
-  {realClock}: Pick<World, 'realClock'>,
-): TapeKey {
-  const file = keyFileOf(config, folder)
-  const pinned = findTapeKey(stateDb)
-  const found = findReadKey(config, folder)
-  if (pinned !== undefined && found?.fingerprint !== pinned)
-    throw newError(
-      'TAPE_KEY_LOST',
-      `Key of tapes '${file}': ${found ? `it is ${found.fingerprint}` : 'it does not exist'}, but the tapes of this data folder are sealed with ${pinned}.`,
-    )
-  const key = found ?? makeTapeKey(file, folder.root)
-  if (pinned === undefined) {
-    const since = new Date(realClock.now()).toISOString()
-    noteTapeKey(stateDb, {fingerprint: key.fingerprint, since, why: null})
-  }
-  return key
-}
+import {
+  createTape,
+  type Frame,
+  type NumberedLine,
+  openTape,
+  readEnd,
+  readLines,
+  resumeTape,
+  type TapeEnd,
+  type TapeLine,
+  type TapeWriter,
+} from '../store/tape.ts'
+import {type KeyConfig, requireTapeKey, type TapeKey} from '../store/tape-key.ts'
 
 /** How a unit ended, and whether it became history. */
 interface TapeOutcome {
@@ -91,8 +43,17 @@ interface TapeOutcome {
   [certificate: string]: unknown
 }
 
+/**
+ * Writes to a tape that something is stored at this instant; it is the last step of the transaction.
+ *
+ * @returns the chain of that line
+ */
+type Conclude = (recordedAt: bigint) => Promise<string>
+
 /** Writes what a run receives: each walk to a tape of its own, everything else to the tape of its day. */
 export interface Tapes extends AsyncDisposable {
+  /** The key they are sealed with. */
+  readonly key: TapeKey
   /** Begins the tape of a walk, or writes that another run continues it; returns that line. */
   begin(unit: string, date: string, said: Record<string, unknown>): Promise<Frame>
   /**
@@ -201,6 +162,7 @@ export function openTapes(
   }
 
   const tapes: Tapes = {
+    key,
     async begin(unit, date, said) {
       if (!open.has(unit)) return create(unit, date, said)
       const begin = tapes.take(unit, describeBegin(unit, said))
@@ -265,7 +227,7 @@ export function openTapes(
         adoptEnded(folder, stateDb, key, unit)
         const {no, chain: previous} = findHead(stateDb)
         const when = recordedAt === undefined ? {} : {recorded_at: formatInstant(recordedAt)}
-        writer.add({frame: 'outcome', ...outcome, ...when, no: no + 1, previous})
+        writer.add({frame: 'outcome', kind, ...outcome, ...when, no: no + 1, previous})
         writer.storeNow()
         tape.outcome = outcome.outcome
         const recorded = {no: no + 1, tape: unit, kind, chain: writer.chain}
@@ -306,9 +268,14 @@ export function isHistory(kind: string, outcome: string): boolean {
   return kind === 'walk' || (outcome === 'settled' && ['look', 'rates', 'replay'].includes(kind))
 }
 
-const outcomeSchema = z.object({no: z.number(), previous: z.string().nullable(), outcome: z.string()})
+const outcomeSchema = z.object({
+  no: z.number(),
+  previous: z.string().nullable(),
+  kind: z.string(),
+  outcome: z.string(),
+})
 
-/** The place of an outcome in the record. */
+/** What an outcome says of its unit, and its place in the record. */
 export const parseOutcome = ({frame}: TapeLine) => outcomeSchema.parse(frame)
 
 /**
@@ -339,25 +306,19 @@ export function adoptEnded(
     )
   const left = rows.filter((row) => isBeingWritten(row) && row.unit !== own)
   return left.flatMap((row) => {
-    const {first, last, bytes} = readEndsOf(folder, row, key)
-    const end = last.at(-1)
+    const {last: end, bytes} = readEndOf(folder, row, key)
     if (end?.frame.frame !== 'outcome') return []
-    const {no, outcome} = parseOutcome(end)
-    const kind = String((last.findLast(({frame}) => frame.frame === 'begin') ?? first[0])?.frame.kind)
+    const {no, kind, outcome} = parseOutcome(end)
     if (!findRecorded(stateDb, end.chain))
       noteUnit(stateDb, {no, tape: row.unit, kind, chain: end.chain}, isHistory(kind, outcome))
     return [{row, end, bytes}]
   })
 }
 
-function readEndsOf(folder: DataFolder, row: Pick<TapeRow, 'path'>, key: TapeKey) {
-  const path = join(folder.root, row.path)
-  return existsSync(path) ? readEnds(path, key) : {first: [], last: [], bytes: 0}
-}
-
-/** The last whole line of a readable tape. */
-export function readLast(folder: DataFolder, row: Pick<TapeRow, 'path'>, key: TapeKey): TapeLine | undefined {
-  return readEndsOf(folder, row, key).last.at(-1)
+/** The last whole line of a tape, if it can be read, and where its whole lines stop. */
+export function readEndOf({root}: DataFolder, {path}: {path: string}, key: TapeKey) {
+  const file = join(root, path)
+  return existsSync(file) ? readEnd(file, key) : {last: undefined, bytes: 0}
 }
 
 /** Reads the whole lines of a tape. `end` is where they stop, undefined if none are of this unit; `kind` is its last unit's. */
@@ -389,4 +350,27 @@ export function listTapeFiles({root, tapes}: DataFolder): Map<string, number> {
     .filter((entry) => entry.isFile() && entry.name.endsWith('.jsonl.zst'))
     .map((entry) => join(entry.parentPath, entry.name))
   return new Map(paths.map((path) => [path.slice(root.length + 1), statSync(path).size]))
+}
+
+/** A tape that can be read: its file exists and was sealed with the present key. */
+export interface ReadableTape extends TapeRow {
+  /** Its absolute path. */
+  file: string
+  /** Reads all lines, or only those whose text is wanted; throws UnexpectedError `TAPE_DAMAGED`. */
+  lines(isWanted?: (text: string) => boolean): Generator<NumberedLine>
+}
+
+/** The readable tapes, oldest first; none without a key. */
+export function listReadableTapes(
+  {root}: DataFolder,
+  stateDb: StateDb,
+  key: TapeKey | undefined,
+): ReadableTape[] {
+  return listTapes(stateDb).flatMap((row) => {
+    const file = join(root, row.path)
+    const isKept = row.removed_at === null && row.outcome !== 'lost' && existsSync(file)
+    return key && isKept && row.fingerprint === key.fingerprint
+      ? {...row, file, lines: (isWanted) => readLines(file, key, isWanted)}
+      : []
+  })
 }

@@ -1,3 +1,4 @@
+import {z} from 'zod'
 import {createSeenIds} from '../contract/list.ts'
 import type {Stream} from '../contract/stream.ts'
 import {businessDateOf, formatInstant} from '../core/clock.ts'
@@ -6,38 +7,14 @@ import {codeOf, newError} from '../core/errors.ts'
 import {nameOfUser} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {walkPages} from '../source/walk-pages.ts'
-import type {Database} from '../store/database.ts'
-import {readSetting} from '../store/warehouse.ts'
-import {countPresent} from './commit.ts'
-import {type Acceptance, mostListed} from './guard.ts'
+import {type Database, quoteLiteral} from '../store/database.ts'
+import {readSettings} from '../store/warehouse.ts'
+import {mostListed} from './guard.ts'
 import {openIntake, takeDown, type WalkIntake, type WalkTools} from './intake.ts'
-import {certifyWalk, dropWalks, endWalk, settleWalk} from './settle.ts'
-import {type AskedWalk, findPast, listReadIds, type WalkRequest} from './walk-state.ts'
+import type {AskedWalk, OpenWalk, WalkRequest} from './plan-changes.ts'
+import {certifyWalk, endWalk, settleWalk} from './settle.ts'
+import {tablesOf} from './stream-tables.ts'
 import {noteWalkBegun} from './webhook-events.ts'
-
-/**
- * Makes sure that a data folder reads the source it belongs to; drops walks begun at another.
- *
- * @throws ConfigError `SOURCE_PINNED`
- */
-export async function requireOwnSource(
-  tools: Pick<WalkTools, 'db' | 'tapes' | 'walks'>,
-  baseUrl: string,
-  accepted: ReadonlySet<Acceptance>,
-): Promise<void> {
-  if (!accepted.has('source')) requirePin(await readSetting(tools.db, 'source_base_url'), baseUrl)
-  await dropWalks(tools, 'another source', (walk) => walk.baseUrl !== baseUrl)
-}
-
-/**
- * Makes sure that a data folder is pinned to this source, or to none yet.
- *
- * @throws ConfigError `SOURCE_PINNED`
- */
-export function requirePin(pinned: string | undefined, baseUrl: string): void {
-  if (pinned === undefined || pinned === baseUrl) return
-  throw newError('SOURCE_PINNED', `Base URL '${baseUrl}': this data folder belongs to '${pinned}'.`)
-}
 
 /**
  * Reads the list to its end, from the start or from where an interrupted walk stopped, storing pages as they come.
@@ -70,7 +47,7 @@ async function beginWalk(tools: WalkTools, isDryRun: boolean, world: World): Pro
   const open = walks.get(stream.name)
   if (!open) return startAnew(tools, world)
   const {walk} = open
-  const request = requestOf(config)
+  const request = requestOf(stream, config)
   const isSame =
     walk.baseUrl === request.baseUrl && walk.pageSize === request.pageSize && walk.filter === request.filter
   if (walk.isComplete && isDryRun)
@@ -103,27 +80,43 @@ function isYoung({walk}: WalkIntake, world: World): boolean {
   return ageMs <= CURSOR_MS
 }
 
-function requestOf(config: SourceConfig): WalkRequest {
-  const filter = config.stage === undefined ? '' : `status=${config.stage}`
-  return {baseUrl: config.baseUrl, pageSize: config.pageSize, filter}
+function requestOf({parent}: Stream, {baseUrl, pageSize, stage}: SourceConfig): WalkRequest {
+  return {baseUrl, pageSize, filter: parent || stage === undefined ? '' : `status=${stage}`}
 }
 
 async function startAnew(tools: WalkTools, world: World): Promise<WalkIntake> {
-  const {db, stateDb, stream, config, runId} = tools
+  const {db, stateDb, stream, config} = tools
   const now = world.clock.now()
   const businessDate = await findBusinessDate(db, stream, config, now)
-  const walkId = nameWalk(runId, world)
-  if (config.webhookSecret !== undefined) noteWalkBegun(stateDb, walkId, world.realClock.now())
-  const startedAt = BigInt(now) * 1000n
-  const unit = await beginTape(tools, {...requestOf(config), walkId, businessDate, startedAt})
+  const unit = await startWalk(tools, {businessDate, startedAt: BigInt(now) * 1000n}, world)
+  if (config.webhookSecret !== undefined) noteWalkBegun(stateDb, unit.walk.walkId, world.realClock.now())
   world.onStep('walk begun')
   return unit
 }
 
-/** Makes the id of a walk. */
-export function nameWalk(runId: string, {random}: World): string {
-  const attempt = Math.floor(random() * 0x1000000)
-  return `w_${runId}_${attempt.toString(16).padStart(6, '0')}`
+/** The latest start and business date of earlier walks. */
+interface WalkPast {
+  businessDate: string
+  startedAt: bigint
+}
+
+const pastRow = z
+  .object({business_date: z.string().nullable(), started_us: z.coerce.bigint().nullable()})
+  .transform(({business_date, started_us}): WalkPast | undefined =>
+    business_date === null || started_us === null
+      ? undefined
+      : {businessDate: business_date, startedAt: started_us},
+  )
+
+/** Reads them from the applied walks; undefined before the first. */
+export function findPast(db: Database, stream: Stream): Promise<WalkPast | undefined> {
+  return db.one(
+    pastRow,
+    `select max(business_date) as business_date, epoch_us(max(started_at)) as started_us
+     from warehouse.raw.walk
+     where stream = $1 and state = 'applied'`,
+    [stream.name],
+  )
 }
 
 /** The business date of what is read at `now` (ms since the epoch), never earlier than that of the last walk. */
@@ -139,11 +132,18 @@ export async function findBusinessDate(
 }
 
 /** Begins a walk: its first line holds what it asks for and the limits it will be judged by. */
-export async function beginTape(tools: WalkTools, asked: AskedWalk): Promise<WalkIntake> {
-  const {db, tapes, stream, walks} = tools
-  const begin = await tapes.begin(asked.walkId, asked.businessDate, await describeWalk(tools, asked, 0))
+export async function startWalk(
+  tools: WalkTools,
+  when: Pick<AskedWalk, 'businessDate' | 'startedAt'>,
+  {random}: Pick<World, 'random'>,
+): Promise<WalkIntake> {
+  const {runId, db, tapes, stream, config, walks} = tools
+  const attempt = Math.floor(random() * 0x1000000).toString(16)
+  const walkId = `w_${runId}_${attempt.padStart(6, '0')}`
+  const asked = {...requestOf(stream, config), ...when, walkId}
+  const begin = await tapes.begin(walkId, asked.businessDate, await describeWalk(tools, asked, 0))
   const unit = openIntake(db, {streams: [stream], walks}, begin)
-  if (unit?.kind !== 'walk') throw new Error(`Tape '${asked.walkId}': its first line does not begin a walk.`)
+  if (unit?.kind !== 'walk') throw new Error(`Tape '${walkId}': its first line does not begin a walk.`)
   walks.set(stream.name, unit)
   return unit
 }
@@ -175,14 +175,35 @@ async function describeWalk(
       growthPct: config.growthLimitPct,
     },
     accepted: accepted.size === 0 ? null : {what: [...accepted], who: nameOfUser(), why: why ?? null},
-    hashKey: await readSetting(db, 'hash_key'),
+    hashKey: (await readSettings(db)).hash_key,
   }
+}
+
+/** Records that count as present: those listed last, and missing ones. */
+async function countPresent(db: Database, stream: Stream): Promise<number> {
+  const {present} = await db.one(
+    z.object({present: z.coerce.number()}),
+    `select count(*) as present from ${tablesOf(stream).head} where kind in ('seen', 'missing')`,
+  )
+  return present
+}
+
+/** The ids of all records a walk has read, quarantined ones included. */
+export async function* listReadIds(db: Database, stream: Stream, walk: OpenWalk): AsyncGenerator<string> {
+  if (walk.pages === 0) return
+  const rows = db.stream(
+    `select ${stream.idColumn} from ${tablesOf(stream).staged}
+     union all
+     select record_id from temp.staged_quarantine
+     where walk_id = ${quoteLiteral(walk.walkId)} and record_id is not null`,
+  )
+  for await (const ids of rows) yield* ids.map(String)
 }
 
 async function readPages(tools: WalkTools, unit: WalkIntake, world: World): Promise<void> {
   const {db, client, config, accepted} = tools
   const {stream, walk} = unit
-  const envelope = accepted.has('envelope') ? null : ((await readSetting(db, 'envelope')) ?? null)
+  const envelope = accepted.has('envelope') ? null : ((await readSettings(db)).envelope ?? null)
   const present = await countPresent(db, stream)
   const waitedBefore = client.waitedMs - walk.waitedMs
   const report = () => {
@@ -206,7 +227,7 @@ async function readPages(tools: WalkTools, unit: WalkIntake, world: World): Prom
   await takeDown(tools, unit, 'pages stored', world, async (take) => {
     for await (const {envelope, received, body} of walkPages(request, client, world)) {
       const waited_ms = client.waitedMs - waitedBefore
-      await take([{frame: {frame: 'list', envelope, waited_ms}, said: {json: body}, received}])
+      await take([{frame: {frame: 'list', envelope, waited_ms}, body, received}])
       report()
     }
   })

@@ -50,12 +50,12 @@ export function settleWalkCoverage(
 
 /** The webhook coverage of the last walk; undefined if it could not be compared. */
 export function findLastCoverage(stateDb: StateDb): WebhookCoverage | undefined {
-  const last = stateDb.first(
-    z.object({...coverageRow.shape, changes: z.number().nullable(), missed: z.number().nullable()}),
-    `select walk_id, settled_at, changes, missed from webhook_coverage
-     where settled_at is not null order by settled_at desc, rowid desc limit 1`,
+  return stateDb.first(
+    coverageRow,
+    `select walk_id, settled_at, changes, missed
+     from (select * from webhook_coverage where settled_at is not null order by settled_at desc, rowid desc limit 1)
+     where missed is not null`,
   )
-  return last && last.missed !== null ? coverageRow.parse(last) : undefined
 }
 
 /** Events are remembered this long, longer than any sender retries, and until a later walk was compared with them. */

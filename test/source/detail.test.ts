@@ -89,7 +89,7 @@ test('any id but a dot segment becomes one segment of the path', async () => {
       const client = {
         getJson: async (path: string) => {
           asked.push(path)
-          return {status: 200, body: {data: {id: idOf(path)}}, length: 0, received}
+          return {status: 200, body: {data: {id: idOf(path)}}, received}
         },
       }
       const {answers} = await drain(fetchDetails(ids, aRequest(), client, createTestWorld()))
@@ -251,7 +251,7 @@ test('never has more concurrent requests than allowed, nor pulls ids far ahead',
       most = Math.max(most, underWay)
       await new Promise((resolve) => setImmediate(resolve))
       underWay -= 1
-      return {status: 200, body: {data: {id: idOf(path)}}, length: 0, received}
+      return {status: 200, body: {data: {id: idOf(path)}}, received}
     },
   }
   const {answers} = fetchDetails(ids(), aRequest({concurrency: 3}), client, createTestWorld())

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
 import {parseRetryAfter} from '../../src/core/retry-after.ts'
-import {parseLimitHeaders} from '../../src/source/rate-limit.ts'
+import {parseWait} from '../../src/source/rate-limit.ts'
 
 const NOW = Date.parse('2026-01-31T12:00:00Z')
 const DAY_MS = 86_400_000
@@ -29,38 +29,39 @@ test.each([
   [{ratelimit: '"default";r=0;t=3'}, 3000],
   [{ratelimit: '"default"; r=0; t=3'}, 3000],
   [{ratelimit: 'default;t=3;r=0'}, 3000],
-  [{ratelimit: '"default";r=1;t=3'}, null],
+  [{ratelimit: '"default";r=1;t=3'}, 0],
   [{ratelimit: '"burst";r=0;t=2, "day";r=0;t=9'}, 9000],
   [{ratelimit: '"burst";r=0;t=2, "day";r=70;t=900'}, 2000],
   [{ratelimit: ['"burst";r=0;t=2', '"day";r=0;t=9']}, 9000],
-  [{ratelimit: '"default";r=0'}, null],
+  [{ratelimit: '"default";r=0'}, 0],
   [{ratelimit: '"default";r=0', 'ratelimit-policy': '"default";q=100;w=60'}, 60_000],
   [{ratelimit: '"default";r=0;t=0', 'ratelimit-policy': '"default";q=100;w=60'}, 0],
-  [{'ratelimit-policy': '"default";q=100;w=60'}, null],
+  [{'ratelimit-policy': '"default";q=100;w=60'}, 0],
   [{ratelimit: 'limit=100, remaining=0, reset=3'}, 3000],
-  [{ratelimit: 'limit=100,remaining=7,reset=3'}, null],
-  [{ratelimit: 'limit=100, remaining=0'}, null],
+  [{ratelimit: 'limit=100,remaining=7,reset=3'}, 0],
+  [{ratelimit: 'limit=100, remaining=0'}, 0],
   [{'ratelimit-limit': '10', 'ratelimit-remaining': '0', 'ratelimit-reset': '4'}, 4000],
   [{'x-ratelimit-remaining': '0', 'x-ratelimit-reset': '4'}, 4000],
-  [{'x-ratelimit-remaining': '3', 'x-ratelimit-reset': '4'}, null],
+  [{'x-ratelimit-remaining': '3', 'x-ratelimit-reset': '4'}, 0],
   [{'x-ratelimit-remaining': '0', 'x-ratelimit-reset': String(NOW / 1000 + 5)}, 5000],
   [{'x-ratelimit-remaining': '0', 'x-ratelimit-reset': String(NOW + 6000)}, 6000],
   [{'x-ratelimit-remaining': '0', 'x-ratelimit-reset': String(NOW / 1000 - 5)}, 0],
   [{'x-ratelimit-remaining': '0', 'x-ratelimit-reset': '2026-01-31T12:00:08Z'}, 8000],
-  [{'x-ratelimit-remaining': '0'}, null],
-  [{'x-ratelimit-remaining': '0', 'x-ratelimit-reset': 'later'}, null],
+  [{'x-ratelimit-remaining': '0'}, 0],
+  [{'x-ratelimit-remaining': '0', 'x-ratelimit-reset': 'later'}, 0],
   [{'x-ratelimit-remaining': '-1', 'x-ratelimit-reset': '1'}, 1000],
   [{ratelimit: '"a";r=0;t=1', 'x-ratelimit-remaining': '0', 'x-ratelimit-reset': '2'}, 2000],
   [{ratelimit: '"a";r=0;t=999999999999'}, 60_000],
-  [{ratelimit: ';;==,,"'}, null],
-  [{}, null],
+  [{ratelimit: ';;==,,"'}, 0],
+  [{}, 0],
 ])('reads the quota of %j as %j ms to wait', (headers, expected) => {
-  expect(parseLimitHeaders(headers, NOW).exhaustedMs).toBe(expected)
+  expect(parseWait(headers, NOW)).toBe(expected)
 })
 
-test('reads Retry-After next to a quota', () => {
-  const headers = {'retry-after': '2', ratelimit: '"default";r=0;t=5'}
-  expect(parseLimitHeaders(headers, NOW)).toEqual({retryAfterMs: 2000, exhaustedMs: 5000})
+test('the longer wait of Retry-After and a quota counts', () => {
+  const quota = {ratelimit: '"default";r=0;t=5'}
+  expect(parseWait({'retry-after': '2', ...quota}, NOW)).toBe(5000)
+  expect(parseWait({'retry-after': '8', ...quota}, NOW)).toBe(8000)
 })
 
 test('never throws and never asks for more than a day, whatever the headers say', () => {
@@ -83,13 +84,10 @@ test('never throws and never asks for more than a day, whatever the headers say'
   )
   fc.assert(
     fc.property(fc.dictionary(names, fc.oneof(headerText, fc.array(headerText))), (headers) => {
-      const hints = parseLimitHeaders(headers, NOW)
-      for (const waitMs of [hints.retryAfterMs, hints.exhaustedMs]) {
-        if (waitMs === null) continue
-        expect(Number.isInteger(waitMs)).toBe(true)
-        expect(waitMs).toBeGreaterThanOrEqual(0)
-        expect(waitMs).toBeLessThanOrEqual(DAY_MS)
-      }
+      const waitMs = parseWait(headers, NOW)
+      expect(Number.isInteger(waitMs)).toBe(true)
+      expect(waitMs).toBeGreaterThanOrEqual(0)
+      expect(waitMs).toBeLessThanOrEqual(DAY_MS)
     }),
   )
 })

@@ -1,7 +1,6 @@
 import {subscribe, unsubscribe} from 'node:diagnostics_channel'
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
-import {createSeenIds} from '../../src/contract/list.ts'
 import type {Page} from '../../src/core/types.ts'
 import {createClient} from '../../src/source/client.ts'
 import {type WalkRequest, walkPages} from '../../src/source/walk-pages.ts'
@@ -11,8 +10,7 @@ import {createGate, type Handler, passTurns, sendJson, startTestServer} from './
 import {aClientConfig, createTestWorld, type TestWorld} from './test-world.ts'
 
 function aWalk(changes: Partial<WalkRequest> = {}): WalkRequest {
-  const fresh = {cursor: null, seenCursors: [], seenIds: createSeenIds(), envelope: null}
-  return {path: '/deals', ...fresh, pageSize: 2, idField: 'id', ...changes}
+  return {path: '/deals', pageSize: 2, idField: 'id', ...changes}
 }
 
 /** A walk over a new server. */

@@ -1,7 +1,7 @@
-import {readFileSync, writeFileSync} from 'node:fs'
+import {cpSync, readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
-import {MIGRATIONS, migrateStateDb, openStateDb} from '../../src/store/state-db.ts'
+import {migrateStateDb, openStateDb, STATE_MIGRATIONS} from '../../src/store/state-db.ts'
 import {createFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 
@@ -42,7 +42,9 @@ test('a migration is applied once, and stored data stays', () => {
   using data = createFolder()
   using stateDb = openStateDb(data.folder.stateDb)
   stateDb.insert('remapped_period', {period: '2026-01'})
-  const next = [...MIGRATIONS, "alter table remapped_period add column why text default 'none'"]
+  const next = join(data.folder.root, 'next')
+  cpSync(STATE_MIGRATIONS, next, {recursive: true})
+  writeFileSync(join(next, '0002_why.sql'), "alter table remapped_period add column why text default 'none';")
   for (let time = 0; time < 2; time += 1) migrateStateDb(stateDb, next)
   expect(stateDb.db.prepare('select * from remapped_period').all()).toEqual([
     {period: '2026-01', why: 'none'},

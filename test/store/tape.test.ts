@@ -3,9 +3,16 @@ import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import fc from 'fast-check'
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import {createTape, openTape, readLines, resumeTape, type TapeEnd} from '../../src/store/tape.ts'
-import type {Frame, TapeLine} from '../../src/store/tape-format.ts'
-import {createTapeKey, makeTapeKey, readTapeKey, type TapeKey} from '../../src/store/tape-format.ts'
+import {
+  createTape,
+  type Frame,
+  openTape,
+  readLines,
+  resumeTape,
+  type TapeEnd,
+  type TapeLine,
+} from '../../src/store/tape.ts'
+import {createTapeKey, makeTapeKey, readTapeKey, type TapeKey} from '../../src/store/tape-key.ts'
 import {failureOf} from '../support/lab.ts'
 
 let root: string

@@ -10,8 +10,8 @@ import {
   migrate,
   openHistory,
   openWarehouse,
-  readSetting,
-  writeSetting,
+  readSettings,
+  writeSettings,
 } from '../../src/store/warehouse.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
@@ -25,16 +25,17 @@ beforeEach(() => {
 
 afterEach(() => data[Symbol.dispose]())
 
+const MIGRATIONS = readdirSync(MIGRATIONS_DIR).filter((name) => name.endsWith('.sql'))
+
 const migrationsOf = (db: Database) => db.all(anyRow, 'select name from warehouse.main.migration')
 
 test('a new warehouse has every migration once, in order, and keeps its data when reopened', async () => {
-  const files = readdirSync(MIGRATIONS_DIR).sort()
   for (const envelope of ['top level', 'pagination']) {
     await using db = await openWarehouse(data.folder)
-    expect(await readSetting(db, 'envelope')).toBe(envelope === 'top level' ? undefined : 'top level')
-    await writeSetting(db, 'envelope', envelope)
-    expect(await readSetting(db, 'envelope')).toBe(envelope)
-    expect((await migrationsOf(db)).map(({name}) => name)).toEqual(files)
+    expect((await readSettings(db)).envelope).toBe(envelope === 'top level' ? undefined : 'top level')
+    await writeSettings(db, {envelope})
+    expect((await readSettings(db)).envelope).toBe(envelope)
+    expect((await migrationsOf(db)).map(({name}) => name)).toEqual(MIGRATIONS.toSorted())
   }
 })
 
@@ -42,15 +43,14 @@ test('a new warehouse has every migration once, in order, and keeps its data whe
 function writeMigrations(sql: string): string {
   const dir = join(data.folder.root, 'migrations')
   mkdirSync(dir, {recursive: true})
-  for (const name of readdirSync(MIGRATIONS_DIR))
-    writeFileSync(join(dir, name), readFileSync(join(MIGRATIONS_DIR, name)))
+  for (const name of MIGRATIONS) writeFileSync(join(dir, name), readFileSync(join(MIGRATIONS_DIR, name)))
   writeFileSync(join(dir, '0002_since.sql'), sql)
   return dir
 }
 
 test('a migration is applied once, and stored data stays', async () => {
   await using db = await openWarehouse(data.folder)
-  await writeSetting(db, 'envelope', 'top level')
+  await writeSettings(db, {envelope: 'top level'})
   const dir = writeMigrations("alter table raw.setting add column since varchar default 'ever'")
   for (let time = 0; time < 2; time += 1) await migrate(db, 'warehouse', dir)
   expect(await db.all(anyRow, 'from warehouse.raw.setting')).toEqual([
@@ -64,7 +64,7 @@ test('a failed migration changes nothing', async () => {
   const dir = writeMigrations('create table raw.more (value integer); from nowhere')
   await expect(migrate(db, 'warehouse', dir)).rejects.toThrow('nowhere')
   await expect(db.run('from warehouse.raw.more')).rejects.toThrow('more')
-  expect(await migrationsOf(db)).toHaveLength(readdirSync(MIGRATIONS_DIR).length)
+  expect(await migrationsOf(db)).toHaveLength(MIGRATIONS.length)
 })
 
 test.each([
@@ -119,7 +119,7 @@ test('a file without tables, left by a run whose disk failed, is filled like a n
   }
   expect(existsSync(data.folder.warehouse)).toBe(true)
   await using db = await openWarehouse(data.folder)
-  expect(await migrationsOf(db)).toHaveLength(readdirSync(MIGRATIONS_DIR).length)
+  expect(await migrationsOf(db)).toHaveLength(MIGRATIONS.length)
 })
 
 test('a database that is not a history is refused', async () => {
@@ -133,7 +133,7 @@ const ENVELOPE = `select value from history.raw.setting where name = 'envelope'`
 
 test('while the source is asked, many can read the history at once, and the stage stays', async () => {
   await using db = await openWarehouse(data.folder)
-  await writeSetting(db, 'envelope', 'first')
+  await writeSettings(db, {envelope: 'first'})
   await db.run('create temp table staged as select 7 as value')
   await db.closedWhile(async () => {
     await using one = await openHistory(data.folder)
@@ -144,7 +144,7 @@ test('while the source is asked, many can read the history at once, and the stag
     }
     await db.run('insert into staged values (8)')
   })
-  await writeSetting(db, 'envelope', 'second')
+  await writeSettings(db, {envelope: 'second'})
   expect(await db.all(anyRow, 'from staged')).toEqual([{value: 7}, {value: 8}])
 })
 
@@ -164,12 +164,12 @@ test('a writer waits for current readers and blocks new ones, who then read what
   const told: string[] = []
   {
     await using db = await openWarehouse(data.folder)
-    await writeSetting(db, 'envelope', 'first')
+    await writeSettings(db, {envelope: 'first'})
   }
   const reader = await openHistory(data.folder)
   const writing = openWarehouse(data.folder).then(async (db) => {
     told.push('writes')
-    await writeSetting(db, 'envelope', 'second')
+    await writeSettings(db, {envelope: 'second'})
     await db[Symbol.asyncDispose]()
   })
   await until(() => isHeld(`${data.folder.warehouseLock}.gate`))
@@ -227,13 +227,13 @@ test('a warehouse opened by another process is refused with its pid', async () =
 test("a killed process's commits are there when the warehouse is reopened", async () => {
   {
     await using db = await openWarehouse(data.folder)
-    await writeSetting(db, 'envelope', 'before')
+    await writeSettings(db, {envelope: 'before'})
   }
   const holder = await holdFile(data.folder.warehouse)
   holder.kill('SIGKILL')
   await once(holder, 'exit')
   await using db = await openWarehouse(data.folder)
-  expect(await readSetting(db, 'envelope')).toBe('before')
+  expect((await readSettings(db)).envelope).toBe('before')
 })
 
 const damages: [string, () => Promise<void> | void][] = [

@@ -4,13 +4,12 @@ import type {Stream} from '../../src/contract/stream.ts'
 import {formatInstant, parseInstant} from '../../src/core/clock.ts'
 import type {Certificate, WireRecord} from '../../src/core/types.ts'
 import type {Database} from '../../src/store/database.ts'
-import type {Frame} from '../../src/store/tape-format.ts'
+import type {Frame} from '../../src/store/tape.ts'
 import {applyObservations} from '../../src/sync/apply.ts'
-import {openIntake, type Said, type WalkIntake} from '../../src/sync/intake.ts'
-import {type ChangePlan, planChanges} from '../../src/sync/plan-changes.ts'
-import {certifyWalk} from '../../src/sync/settle.ts'
+import {openIntake, type WalkIntake} from '../../src/sync/intake.ts'
+import {type ChangePlan, type OpenWalk, planChanges} from '../../src/sync/plan-changes.ts'
+import {certifyWalk, settle} from '../../src/sync/settle.ts'
 import {createStage} from '../../src/sync/stream-tables.ts'
-import type {OpenWalk} from '../../src/sync/walk-state.ts'
 import {anyRow} from './data.ts'
 
 export const stream: Stream = dealStream
@@ -85,7 +84,7 @@ export async function beginWalk(db: Database, spec: Omit<WalkSpec, 'pages'>): Pr
 }
 
 /** Lines as on a tape, each with its body. */
-export type Lines = readonly {frame: Frame; said?: Said}[]
+export type Lines = readonly {frame: Frame; body?: unknown}[]
 
 const received = (observedAt: bigint) => ({
   requested_at: formatInstant(observedAt),
@@ -100,13 +99,13 @@ export function pagesOf(spec: Pick<WalkSpec, 'at' | 'pages'>, first = 1, isLast 
     const observedAt = micros(spec.at) + BigInt(number - 1) * 1_000_000n
     const json = {data: records, has_more: !isEnd, next_cursor: isEnd ? null : `c${number}`}
     const frame = {frame: 'list' as const, envelope: 'data | top level', waited_ms: 250}
-    return {frame: {...frame, ...received(observedAt)}, said: {json}}
+    return {frame: {...frame, ...received(observedAt)}, body: json}
   })
 }
 
 /** Stages further lines of a walk. */
 export async function stageLines(unit: WalkIntake, lines: Lines): Promise<void> {
-  for (const {frame, said} of lines) unit.take(frame, said)
+  for (const {frame, body} of lines) unit.take(frame, body)
   await unit.stage()
 }
 
@@ -131,22 +130,29 @@ export async function stageWalk(db: Database, spec: WalkSpec): Promise<StagedWal
 function toLine({id, at, record}: DetailSpec): Lines[number] {
   const outcome = record === 'gone' ? record : 'found'
   const frame = {frame: 'detail' as const, id, outcome, listed: {}, ...received(micros(at))}
-  return record === 'gone' ? {frame} : {frame, said: {json: {data: record}}}
+  return record === 'gone' ? {frame} : {frame, body: {data: record}}
 }
 
 /** Without a tape there is no tape head. */
-export const noTape = async () => ''
+const noTape = async () => ''
 
 /** Stages and applies a walk. */
 export async function walk(db: Database, spec: WalkSpec): Promise<StagedWalk & {recordedAt: bigint}> {
   const staged = await stageWalk(db, spec)
-  const recordedAt = await applyObservations(db, stream, staged.walk, {
-    plan: staged.plan,
-    now: micros(spec.appliedAt ?? spec.at),
-    details: {fetched: 0, failed: 0},
-    conclude: noTape,
+  return {...staged, recordedAt: await applyStaged(db, staged, spec.appliedAt ?? spec.at)}
+}
+
+/** Applies a staged walk at an instant. */
+export function applyStaged(
+  db: Database,
+  {walk, plan}: StagedWalk,
+  at: string,
+  conclude = noTape,
+): Promise<bigint> {
+  return settle(db, {kind: 'walk', walkId: walk.walkId, now: micros(at)}, async (recorded) => {
+    await applyObservations(db, stream, walk, {plan, details: {fetched: 0, failed: 0}, recorded})
+    return conclude()
   })
-  return {...staged, recordedAt}
 }
 
 /** The latest state of each deal, by id. */

@@ -1,10 +1,9 @@
 import {expect, test} from 'vitest'
 import type {Database} from '../../src/store/database.ts'
-import {applyObservations} from '../../src/sync/apply.ts'
-import {measureMovement} from '../../src/sync/movement.ts'
+import {measureMovement} from '../../src/sync/guard.ts'
 import {anyRow} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
-import {micros, readHeads, readVersions, readWalk, stageWalk, stream, walk} from '../support/walks.ts'
+import {applyStaged, readHeads, readVersions, readWalk, stageWalk, stream, walk} from '../support/walks.ts'
 import {useWarehouse} from './warehouse.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
@@ -379,8 +378,7 @@ test('a failed apply stores nothing', async () => {
   const before = {versions: await readVersions(db, '*'), heads: await readHeads(db)}
   const staged = await stageWalk(db, {at: DAY_2, pages: [[a({status: 'funded'}), b()]]})
   const conclude = () => Promise.reject(new Error('no tape'))
-  const application = {plan: staged.plan, now: micros(DAY_2), conclude}
-  await expect(applyObservations(db, stream, staged.walk, application)).rejects.toThrow('no tape')
+  await expect(applyStaged(db, staged, DAY_2, conclude)).rejects.toThrow('no tape')
   expect({versions: await readVersions(db, '*'), heads: await readHeads(db)}).toEqual(before)
   const walks = await db.all(anyRow, 'select 1 from warehouse.raw.walk where walk_id = $1', [
     staged.walk.walkId,

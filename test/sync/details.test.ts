@@ -1,10 +1,9 @@
 import {expect, test} from 'vitest'
 import type {Database} from '../../src/store/database.ts'
-import {applyObservations} from '../../src/sync/apply.ts'
 import {listDetailCandidates, listLastKnown} from '../../src/sync/details.ts'
 import {anyRow} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
-import {type DetailSpec, micros, noTape, stageWalk, stream, walk} from '../support/walks.ts'
+import {applyStaged, type DetailSpec, micros, stageWalk, stream, walk} from '../support/walks.ts'
 import {useWarehouse} from './warehouse.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
@@ -146,9 +145,9 @@ test('an answer that holds the value but changes nothing is kept; one that omits
     {id: 'a', at, record: record('a', {property_value: 1, loan_program: 'bridge'})},
     {id: 'b', at, record: record('b', {loan_program: 'bridge'})},
   ]
-  const {walk: begun, plan} = await stageWalk(db, {at: DAY_2, pages: [[record('a'), record('b')]], details})
-  expect(plan.appended).toBe(0)
-  await applyObservations(db, stream, begun, {plan, now: micros(DAY_2), conclude: noTape})
+  const staged = await stageWalk(db, {at: DAY_2, pages: [[record('a'), record('b')]], details})
+  expect(staged.plan.appended).toBe(0)
+  await applyStaged(db, staged, DAY_2)
   expect(
     await db.all(
       anyRow,

@@ -1,7 +1,12 @@
 import {expect, test} from 'vitest'
 import {dealStream} from '../../src/contract/deal.ts'
-import {type Acceptance, guardChanges, type MeasuredPlan, mostListed} from '../../src/sync/guard.ts'
-import type {Movement} from '../../src/sync/movement.ts'
+import {
+  type Acceptance,
+  guardChanges,
+  type MeasuredPlan,
+  type Movement,
+  mostListed,
+} from '../../src/sync/guard.ts'
 import {failureOf} from '../support/lab.ts'
 
 const limits = {shrinkLimitPct: 5, changeLimitPct: 20, growthLimitPct: 100}

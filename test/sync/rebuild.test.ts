@@ -6,11 +6,11 @@ import {applyEvents} from '../../src/pipeline.ts'
 import {pruneData} from '../../src/record/prune.ts'
 import {listTapes} from '../../src/store/recorded.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
-import {readEnds} from '../../src/store/tape.ts'
+import {readEnd} from '../../src/store/tape.ts'
+import {requireReadKey} from '../../src/store/tape-key.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {ingestRates} from '../../src/sync/rates.ts'
 import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
-import {requireReadKey} from '../../src/sync/tapes.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {receiveEvents} from '../support/webhooks.ts'
 
@@ -234,7 +234,7 @@ test.each(['cut at its last group', 'overwritten by another of its length'])(
     chmodSync(two, 0o600)
     if (how === 'cut at its last group') {
       truncateSync(two, statSync(two).size - 1)
-      truncateSync(two, readEnds(two, requireReadKey(lab.config, lab.folder)).bytes)
+      truncateSync(two, readEnd(two, requireReadKey(lab.config, lab.folder)).bytes)
     } else {
       copyFileSync(one, two)
       stateDb.run('update tape set bytes = ?', [statSync(two).size])

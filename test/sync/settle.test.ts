@@ -5,9 +5,10 @@ import type {Database} from '../../src/store/database.ts'
 import {readHistoryId} from '../../src/store/moment.ts'
 import {openHistory, openWarehouse} from '../../src/store/warehouse.ts'
 import {appendRates, stageRates} from '../../src/sync/rate-feed.ts'
+import {settle} from '../../src/sync/settle.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
-import {micros, noTape, walk} from '../support/walks.ts'
+import {micros, walk} from '../support/walks.ts'
 
 let data: TestFolder
 
@@ -27,7 +28,12 @@ async function readRates(db: Database, day: string): Promise<{read: number; appe
   const at = micros(`${day}T23:40:00Z`)
   await stageRates(db, [{rate: 'SOFR', rateDate: '2026-02-02', instant: 0n, units: 430_000_000n}])
   const reading = {feed: 'ny-fed', observedAt: at, businessDate: day}
-  return appendRates(db, reading, {now: at, conclude: noTape})
+  let counted = {read: 0, appended: 0}
+  await settle(db, {kind: 'rates', walkId: null, now: at}, async (recorded) => {
+    counted = await appendRates(db, reading, recorded)
+    return ''
+  })
+  return counted
 }
 
 test('everything stored for good has a settle row; a run that stores nothing has none', async () => {

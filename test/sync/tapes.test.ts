@@ -16,7 +16,7 @@ import {dealStream} from '../../src/contract/deal.ts'
 import {NONE, tellForeign} from '../../src/core/text.ts'
 import {applyEvents, replayQuarantine} from '../../src/pipeline.ts'
 import {pruneData} from '../../src/record/prune.ts'
-import {listTapes, noteTape} from '../../src/store/recorded.ts'
+import {listRecorded, listTapes, noteTape} from '../../src/store/recorded.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {ingestRates} from '../../src/sync/rates.ts'
 import {openTapes} from '../../src/sync/tapes.ts'
@@ -170,6 +170,23 @@ test('a walk whose tape this version cannot read starts afresh, and its tape say
     why: expect.stringContaining('baseUrl'),
   })
   expect(await verify()).toMatchObject({outcome: 'whole', tapes: 3, problems: []})
+})
+
+test('a unit that a dead run settled on the tape of a day keeps its kind, whatever that tape began with', async () => {
+  using stateDb = openStateDb(lab.folder.stateDb)
+  const tools = {folder: lab.folder, stateDb}
+  const said = [{kind: 'without', walk: 'w_none', why: 'nothing'}, {kind: 'look'}]
+  {
+    await using tapes = openTapes(lab.config, tools, lab.createWorld(DAY_2))
+    for (const begin of said) await tapes.settleOfDay('2026-02-03', begin, ({conclude}) => conclude(1n))
+  }
+  // As if the run had died between the tape and the state database.
+  stateDb.db.exec(`
+    delete from tape_unit where no = (select max(no) from tape_unit);
+    update tape set ended_at = null where unit = '2026-02-03'`)
+  await using tapes = openTapes(lab.config, tools, lab.createWorld(DAY_2))
+  expect(tapes.listLeft()).toEqual([])
+  expect(listRecorded(stateDb).at(-1)?.kind).toBe('look')
 })
 
 test('a damaged tape of an applied walk is left untouched and named', async () => {
@@ -340,16 +357,16 @@ test('webhooks, feeds and replays share one tape per day', async () => {
   }
 
   const lines = await readTape('2026-02-03')
-  expect(lines.map(({frame, kind, outcome}) => [frame, kind ?? outcome])).toEqual([
-    ['begin', 'look'],
-    ['look', undefined],
-    ['outcome', 'settled'],
-    ['begin', 'rates'],
-    ['rates', undefined],
-    ['outcome', 'settled'],
-    ['begin', 'replay'],
-    ['replay', undefined],
-    ['outcome', 'settled'],
+  expect(lines.map(({frame, kind, outcome}) => [frame, kind, outcome])).toEqual([
+    ['begin', 'look', undefined],
+    ['look', undefined, undefined],
+    ['outcome', 'look', 'settled'],
+    ['begin', 'rates', undefined],
+    ['rates', undefined, undefined],
+    ['outcome', 'rates', 'settled'],
+    ['begin', 'replay', undefined],
+    ['replay', undefined, undefined],
+    ['outcome', 'replay', 'settled'],
   ])
   expect(lines[1]?.body).toContain('"status":"funded"')
   expect(lines[4]?.body).toBe('date,value\n2026-02-02,0.05\n')

@@ -1,0 +1,145 @@
+import {hash, randomBytes} from 'node:crypto'
+import {existsSync, linkSync, mkdirSync, renameSync, rmSync, writeFileSync} from 'node:fs'
+import {dirname} from 'node:path'
+import type {Config} from '../core/config.ts'
+import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
+import {temporaryBeside} from '../core/process.ts'
+import type {World} from '../core/types.ts'
+import {type DataFolder, isInside} from './data-folder.ts'
+import {readWrittenText, syncToDisk} from './files.ts'
+import {findTapeKey, noteTapeKey} from './recorded.ts'
+import type {StateDb} from './state-db.ts'
+
+/** The key that tapes are sealed with. */
+export interface TapeKey {
+  /** 32 bytes. */
+  bytes: Buffer
+  /** Names the key without giving it away: 16 hex digits. */
+  fingerprint: string
+}
+
+/** The key made of 32 bytes. */
+export function createTapeKey(bytes: Buffer): TapeKey {
+  const digest = hash('sha256', Buffer.concat([Buffer.from('loantape tape key'), bytes]))
+  return {bytes, fingerprint: digest.slice(0, 16)}
+}
+
+/**
+ * Reads a key; undefined if its file does not exist.
+ *
+ * @throws ConfigError `TAPE_KEY_FILE` if it cannot be read, or lies inside the data folder, where a copy of the folder would
+ * include it
+ */
+export function readTapeKey(file: string, root: string): TapeKey | undefined {
+  requireOutside(file, root)
+  if (!existsSync(file)) return undefined
+  const text = readWrittenText(file, (problem, cause) => createKeyError(file, problem, cause)).trim()
+  if (!/^[0-9a-f]{64}$/.test(text)) throw createKeyError(file, 'expected 64 hex digits')
+  return createTapeKey(Buffer.from(text, 'hex'))
+}
+
+/**
+ * Makes a new key, readable by its owner alone. If another process, such as the first walk of another lender, has just made one,
+ * returns that key: replacing it would leave tapes that nobody can read.
+ *
+ * @throws ConfigError `TAPE_KEY_FILE`
+ */
+export function makeTapeKey(file: string, root: string): TapeKey {
+  requireOutside(file, root)
+  const bytes = randomBytes(32)
+  try {
+    mkdirSync(dirname(file), {recursive: true, mode: 0o700})
+    const temporary = temporaryBeside(file)
+    writeFileSync(temporary, `${bytes.toString('hex')}\n`, {mode: 0o600})
+    syncToDisk(temporary)
+    putInPlace(temporary, file)
+    syncToDisk(dirname(file))
+  } catch (cause) {
+    const other = codeOf(cause) === 'EEXIST' ? readTapeKey(file, root) : undefined
+    if (other) return other
+    throw createKeyError(file, `cannot be written (${codeOf(cause)})`, cause)
+  }
+  return createTapeKey(bytes)
+}
+
+/** Errors of file systems without hard links. */
+const NO_LINKS = ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']
+
+/** Gives the file its name unless the name is taken; without hard links the last writer wins. */
+function putInPlace(temporary: string, file: string): void {
+  try {
+    linkSync(temporary, file)
+  } catch (error) {
+    if (!NO_LINKS.includes(codeOf(error))) throw error
+    renameSync(temporary, file)
+  } finally {
+    rmSync(temporary, {force: true})
+  }
+}
+
+function requireOutside(file: string, root: string): void {
+  if (isInside(file, root))
+    throw createKeyError(
+      file,
+      'expected a file outside the data folder, so that a copy of the folder does not include it',
+    )
+}
+
+function createKeyError(file: string, problem: string, cause?: unknown): LoantapeError {
+  return newError('TAPE_KEY_FILE', `Key of tapes '${file}' in LOANTAPE_TAPE_KEY_FILE: ${problem}.`, {cause})
+}
+
+/** The settings that name the key. */
+export type KeyConfig = Pick<Config, 'tapeKeyFile' | 'defaultKeyFile'>
+
+/** The path of the tapes' key; the demo keeps its own beside its folder. */
+export function keyFileOf({tapeKeyFile, defaultKeyFile}: KeyConfig, {root, demoMark}: DataFolder): string {
+  return existsSync(demoMark) ? `${root}.tape.key` : (tapeKeyFile ?? defaultKeyFile)
+}
+
+/**
+ * The key for reading tapes; undefined if its file is missing.
+ *
+ * @throws ConfigError `TAPE_KEY_FILE`
+ */
+export function findReadKey(config: KeyConfig, folder: DataFolder): TapeKey | undefined {
+  return readTapeKey(keyFileOf(config, folder), folder.root)
+}
+
+/**
+ * The key for reading tapes.
+ *
+ * @throws ConfigError `TAPE_KEY_LOST`, and those of {@link findReadKey}
+ */
+export function requireReadKey(config: KeyConfig, folder: DataFolder): TapeKey {
+  const key = findReadKey(config, folder)
+  if (key) return key
+  throw newError('TAPE_KEY_LOST', `Key of tapes '${keyFileOf(config, folder)}': it does not exist.`)
+}
+
+/**
+ * The key that seals tapes, made at first use.
+ *
+ * @throws ConfigError `TAPE_KEY_LOST`, `TAPE_KEY_FILE`
+ */
+export function requireTapeKey(
+  config: KeyConfig,
+  folder: DataFolder,
+  stateDb: StateDb,
+  {realClock}: Pick<World, 'realClock'>,
+): TapeKey {
+  const file = keyFileOf(config, folder)
+  const pinned = findTapeKey(stateDb)
+  const found = findReadKey(config, folder)
+  if (pinned !== undefined && found?.fingerprint !== pinned)
+    throw newError(
+      'TAPE_KEY_LOST',
+      `Key of tapes '${file}': ${found ? `it is ${found.fingerprint}` : 'it does not exist'}, but the tapes of this data folder are sealed with ${pinned}.`,
+    )
+  const key = found ?? makeTapeKey(file, folder.root)
+  if (pinned === undefined) {
+    const since = new Date(realClock.now()).toISOString()
+    noteTapeKey(stateDb, {fingerprint: key.fingerprint, since, why: null})
+  }
+  return key
+}
