@@ -28,7 +28,7 @@ import {
   pathOfTape,
   requireTapeKey,
 } from '../sync/tapes.ts'
-import {type BatchAct, batchSchema, storeBatch} from './issued.ts'
+import {batchSchema, storeBatch} from './issued.ts'
 import {parseMapping} from './mapping.ts'
 import {
   dropClosedPeriod,
@@ -146,10 +146,10 @@ function createPerformerUnder(
 export function applyAct(stateDb: StateDb, act: Act): void {
   switch (act.act) {
     case 'batch issued':
-      storeBatches(stateDb, act)
+      for (const batch of act.batches) storeBatch(stateDb, {...batch, issued_at: act.at})
       break
     case 'true-up':
-      storeBatches(stateDb, act)
+      for (const batch of act.batches) storeBatch(stateDb, {...batch, issued_at: act.at})
       moveStands(stateDb, act.history_id)
       recordPeriodEvent(stateDb, act.event)
       break
@@ -185,13 +185,6 @@ export function applyAct(stateDb: StateDb, act: Act): void {
 /** The units and batches that were given up, by chain and name. */
 export function listGivenUp({tapes, losses}: Extract<Act, {act: 'went on'}>): Set<string> {
   return new Set([...losses, ...tapes.flatMap(({units}) => units.map(({chain}) => chain))])
-}
-
-function storeBatches(stateDb: StateDb, {at, batches}: {at: string; batches: readonly BatchAct[]}): void {
-  for (const {files, ...batch} of batches) {
-    const contents = files.map(({name, text}) => ({name, content: Buffer.from(text)}))
-    storeBatch(stateDb, {...batch, issued_at: at, files: contents})
-  }
 }
 
 /**

@@ -83,9 +83,16 @@ export async function findFault(
   return (await digestFile(path)) === sha256 ? undefined : 'does not have the sha256 of its manifest'
 }
 
-/** Whether a folder holds a batch whose files all match its manifest. */
-export function isWholeBatch(dir: string): boolean {
-  return readBatchManifest(dir)?.files.every((file) => isAsWritten(dir, file)) ?? false
+/**
+ * Whether a folder holds a batch whose files all match its manifest.
+ *
+ * @param text its manifest's; any by default
+ */
+export function isWholeBatch(dir: string, text?: string): boolean {
+  const manifest = readBatchManifest(dir)
+  if (!manifest || (text !== undefined && readFileSync(join(dir, 'manifest.json'), 'utf8') !== text))
+    return false
+  return manifest.files.every((file) => isAsWritten(dir, file))
 }
 
 function isAsWritten(dir: string, {name, bytes, sha256}: z.output<typeof namedFile>): boolean {
