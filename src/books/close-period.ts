@@ -2,8 +2,7 @@ import {userInfo} from 'node:os'
 import {z} from 'zod'
 import {createPerformer} from '../accounting/acts.ts'
 import {listAllBatches} from '../accounting/issued.ts'
-import {hasSameReceivables} from '../accounting/mapping.ts'
-import {requireOwnMapping} from '../accounting/own-mapping.ts'
+import {hasSameReceivables, requireOwnMapping} from '../accounting/mapping.ts'
 import {
   type ClosedPeriod,
   findClosedPeriod,

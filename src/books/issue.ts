@@ -15,7 +15,7 @@ import {
   markHandedOver,
   readBatchFiles,
 } from '../accounting/issued.ts'
-import {requireOwnMapping} from '../accounting/own-mapping.ts'
+import {requireOwnMapping} from '../accounting/mapping.ts'
 import {type ClosedPeriod, createDating, findClosedPeriod, readPeriodSpan} from '../accounting/periods.ts'
 import {bookOpenings, type IssuedLine, type JournalProfile} from '../accounting/profiles.ts'
 import {readJournal, readTieOut} from '../accounting/read-journal.ts'

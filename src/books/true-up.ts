@@ -1,7 +1,7 @@
 import {isDeepStrictEqual} from 'node:util'
 import {createPerformer} from '../accounting/acts.ts'
 import {listIssuedLines, listIssuedProfiles, listUndelivered} from '../accounting/issued.ts'
-import {readAccountMapping, requireOwnMapping} from '../accounting/own-mapping.ts'
+import {requireOwnMapping} from '../accounting/mapping.ts'
 import {findFirstOpen, nextPeriod, readPeriodRange, spanOf} from '../accounting/periods.ts'
 import {findJournalProfile, type IssuedLine} from '../accounting/profiles.ts'
 import {readJournal} from '../accounting/read-journal.ts'
@@ -61,7 +61,7 @@ export async function trueUp(
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   using stateDb = openStateDb(folder.stateDb)
-  if (isIssued) requireOwnMapping(config)
+  const mapping = isIssued ? requireOwnMapping(config) : undefined
   const profiles = listIssuedProfiles(stateDb)
   for (const profile of profiles) {
     if (isIssued) requireExports(folder, profile)
@@ -78,7 +78,6 @@ export async function trueUp(
   const release = await requireBuilt(config, {asOf: range.observedUntil}, world)
   const months: string[] = []
   for (let month = range.first; month <= range.last; month = nextPeriod(month)) months.push(month)
-  const target = {mapping: readAccountMapping(config), source: tellWentOn(stateDb, release.manifest)}
   const issued = profiles.map((profile) => ({profile, lines: listIssuedLines(stateDb, profile)}))
   const deals = new Set(issued.flatMap(({lines}) => lines.map(({deal_id}) => deal_id)))
   const journal = await readJournal(release, months, {deals})
@@ -87,9 +86,10 @@ export async function trueUp(
     lines,
     plan: planTrueUp(journal, lines, {profile, firstOpenDay: `${period}-01`}),
   }))
-  if (!isIssued) {
+  if (!mapping) {
     return {outcome: 'dry_run', period, lost, profiles: plans.map((plan) => describePlan(plan, null))}
   }
+  const target = {mapping, source: tellWentOn(stateDb, release.manifest)}
   const prepared = plans.map(({profile, lines, plan}) => {
     // A batch belongs to the month in which it begins.
     const month = (plan.net[0] ?? plan.lines[0])?.entry_date.slice(0, 7) ?? period

@@ -1,5 +1,6 @@
 import {statSync} from 'node:fs'
-import {createAccountSeed, readMappingVersions} from '../accounting/own-mapping.ts'
+import {createAccountSeed} from '../accounting/mapping.ts'
+import {readMappingVersions} from '../accounting/periods.ts'
 import type {KnownField} from '../contract/mapped-field.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
