@@ -1,11 +1,6 @@
-import {existsSync, readFileSync, writeFileSync} from 'node:fs'
-import {basename, dirname, join} from 'node:path'
 import {z} from 'zod'
 import {JOURNAL_NAMES} from '../accounting/profiles.ts'
-import {newError} from '../core/errors.ts'
-import {WRITER_MARK, WRITING} from '../core/process.ts'
 import {type Database, quoteName} from '../store/database.ts'
-import {moveIntoPlace} from '../store/files.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import {readColumns} from '../store/sql.ts'
 
@@ -89,84 +84,4 @@ export async function readControlTotals(db: Database, table: string, where = 'tr
      from release.${table} where ${where}`,
   )
   return {...totals, columns}
-}
-
-/** The columns of each table that importers rely on: `name TYPE`, in order. */
-type ColumnContract = z.output<typeof contractSchema>
-const contractSchema = z.record(z.string(), z.array(z.string()))
-
-/** The present columns of tables in the database attached as `release`. */
-export async function readColumnContract(db: Database, tables: readonly string[]): Promise<ColumnContract> {
-  const entries = await Array.fromAsync(tables, async (table) => {
-    const columns = await readColumns(db, `release.${table}`)
-    return [table, columns.map(({name, type}) => `${name} ${type}`)] as const
-  })
-  return Object.fromEntries(entries)
-}
-
-/** The contract is beside the profile's folder, which holds only batches. */
-function contractAt(dir: string): string {
-  return join(dirname(dir), `.${basename(dir)}-columns.json`)
-}
-
-/** The columns that the batches of a profile have had so far; empty before the first. */
-function readContract(dir: string): ColumnContract {
-  const path = contractAt(dir)
-  if (!existsSync(path)) return {}
-  try {
-    return contractSchema.parse(JSON.parse(readFileSync(path, 'utf8')))
-  } catch (error) {
-    throw newError(
-      'EXPORT_CONTRACT',
-      `Column contract '${path}' cannot be read: expected JSON of tables and their columns.`,
-      {cause: error},
-    )
-  }
-}
-
-/** Stores the columns of a batch; published tables not in it keep theirs. */
-export function storeContract(dir: string, columns: ColumnContract, published: readonly string[]): void {
-  const contract = Object.entries({...readContract(dir), ...columns})
-  const sorted = Object.fromEntries(
-    contract.filter(([table]) => published.includes(table)).sort(([a], [b]) => (a < b ? -1 : 1)),
-  )
-  const text = `${JSON.stringify(sorted, null, 2)}\n`
-  const path = contractAt(dir)
-  if (existsSync(path) && readFileSync(path, 'utf8') === text) return
-  // Named like an unfinished batch, so that the next batch removes it after a crash.
-  const temporary = join(dir, `${WRITING}columns${WRITER_MARK}`)
-  writeFileSync(temporary, text)
-  moveIntoPlace(temporary, path)
-}
-
-/**
- * Refuses a batch in which importers would not find the columns they know: one was added, removed, moved or changed its type, or a
- * table of the previous batch is no longer in `published`.
- *
- * @throws GuardError `EXPORT_COLUMNS` naming table and columns
- */
-export function requireContract(dir: string, columns: ColumnContract, published: readonly string[]): void {
-  const contract = readContract(dir)
-  const changes = Object.entries(contract).flatMap(([table, before]) => {
-    const now = columns[table]
-    if (now) return describeChange(table, before, now)
-    return published.includes(table) ? [] : [`'${table}' is no longer published`]
-  })
-  if (changes.length === 0) return
-  throw newError(
-    'EXPORT_COLUMNS',
-    `Columns in '${dir}' would change: ${changes.join('; ')}: expected those of the previous batch.`,
-  )
-}
-
-function describeChange(table: string, before: readonly string[], now: readonly string[]): string[] {
-  if (before.join() === now.join()) return []
-  const gone = before.filter((column) => !now.includes(column))
-  const come = now.filter((column) => !before.includes(column))
-  const words = [
-    gone.length > 0 && `without ${gone.join(', ')}`,
-    come.length > 0 && `with ${come.join(', ')}`,
-    gone.length + come.length === 0 && 'in another order',
-  ]
-  return [`'${table}' ${words.filter(Boolean).join(', ')}`]
 }
