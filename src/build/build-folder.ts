@@ -73,33 +73,23 @@ export interface TableFile {
   file: string
 }
 
-/** How a table is written. */
-export interface TableOrder {
-  /** The columns that order its file. */
-  order: readonly string[]
-  /** Whether its rows are stored in that order. */
-  isStored: boolean
-  /** The previous release's file, if the table is unchanged. */
-  same?: {path: string; sha256: string} | undefined
-}
-
 /**
  * Writes each published table as `<schema>.<table>.parquet` beside the database.
  *
- * @param orderOf how a table is written
+ * @param orderOf the columns that order a table's file, and whether its rows are stored in that order
  * @param around wraps the writing of each file, to keep limits
  */
 export async function writeParquetFiles(
   db: Database,
   dir: string,
-  orderOf: (table: string) => TableOrder,
+  orderOf: (table: string) => {order: readonly string[]; isStored: boolean},
   around: <T>(table: TableFile, write: () => Promise<T>, lane: Database) => Promise<T> = (_table, write) =>
     write(),
 ): Promise<ReleaseTable[]> {
   return inLanes(db, await listPublishedTables(db), async (name, lane) => {
     const file = `${name}.parquet`
     const path = join(dir, file)
-    const {order, isStored, same} = orderOf(name)
+    const {order, isStored} = orderOf(name)
     const by = isStored ? '' : ` order by ${order.map(quoteName).join(', ')}`
     const write = () =>
       lane.one(
@@ -107,9 +97,7 @@ export async function writeParquetFiles(
         `copy (from release.${name}${by}) to ${quoteLiteral(path)}
          (format parquet, compression zstd, compression_level 1)`,
       )
-    const count = () => lane.one(countRow, `select count(*) as "Count" from release.${name}`)
-    const isThere = same !== undefined && (await linkWhole(same.path, same.sha256, path))
-    const {Count: rows} = await around({name, file}, isThere ? count : write, lane)
+    const {Count: rows} = await around({name, file}, write, lane)
     return {name, rows, file, bytes: statSync(path).size, sha256: await digestFile(path), order: [...order]}
   })
 }
@@ -126,26 +114,20 @@ export async function shareFiles(
   tables: readonly ReleaseTable[],
   before: Release | undefined,
 ): Promise<void> {
-  for (const {file, sha256} of tables) {
+  for (const {file, sha256} of before ? tables : []) {
     const isSame = before?.manifest.tables.some((table) => table.file === file && table.sha256 === sha256)
+    const former = join(before?.dir ?? '', file)
     const link = join(dir, `${file}.link`)
-    if (before && isSame && (await linkWhole(join(before.dir, file), sha256, link))) {
-      renameSync(link, join(dir, file))
-      // Renaming a link onto another link to the same file does nothing.
-      rmSync(link, {force: true})
+    try {
+      if (!isSame || (await digestFile(former)) !== sha256) continue
+      linkSync(former, link)
+    } catch (error) {
+      if (NOT_LINKED.includes(codeOf(error))) continue
+      throw error
     }
-  }
-}
-
-/** Links a file if it still matches its manifest; returns whether it did. */
-async function linkWhole(path: string, sha256: string, link: string): Promise<boolean> {
-  try {
-    if ((await digestFile(path)) !== sha256) return false
-    linkSync(path, link)
-    return true
-  } catch (error) {
-    if (!NOT_LINKED.includes(codeOf(error))) throw error
-    return false
+    renameSync(link, join(dir, file))
+    // Renaming a link onto another link to the same file does nothing.
+    rmSync(link, {force: true})
   }
 }
 

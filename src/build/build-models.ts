@@ -54,8 +54,6 @@ interface BuiltModels {
   models: BuiltModel[]
   /** `before` of the next build. */
   shared: Shared
-  /** Tables known to equal those of the previous build. */
-  same: ReadonlySet<string>
 }
 
 const countRow = z.object({Count: z.coerce.number()})
@@ -124,19 +122,13 @@ async function buildEach(
   const unbuilt = new Set(models)
   const paths = new Map<Database, string>()
   const shared: Record<string, string> = {}
-  const same = new Set<string>()
   const build = async (model: Model, lane: Database) => {
     const table = tableOf(model, isKept(model))
     const path = options.before && model.isPerDeal ? changedPath : WHOLE_PATH
     if (paths.get(lane) !== path) await lane.run(`set search_path = ${quoteLiteral(path)}`)
     paths.set(lane, path)
-    const {isSame, ...built} = await buildModel(
-      lane,
-      {model, table, columns: columns.get(model.name)},
-      options,
-    )
+    const built = await buildModel(lane, {model, table, columns: columns.get(model.name)}, options)
     unbuilt.delete(model)
-    if (isSame) same.add(model.name)
     if (isShared(model) && !options.isDry) {
       const digest = await digestTable(lane, table)
       if (options.before && options.before[model.name] !== digest) throw new WholeBuildNeeded(model.name)
@@ -151,7 +143,7 @@ async function buildEach(
     return built
   }
   const built = await inLanes(db, models, build, readBy)
-  return {models: built.filter((_, index) => models[index]?.isPublished), shared, same}
+  return {models: built.filter((_, index) => models[index]?.isPublished), shared}
 }
 
 /** Whether a `work` model is kept with the release: it is built per deal and read by a model built whole. */
@@ -194,7 +186,7 @@ async function buildModel(
   db: Database,
   {model, table, columns}: {model: Model; table: string; columns: readonly TableColumn[] | undefined},
   options: BuildOptions,
-): Promise<BuiltModel & {isSame: boolean}> {
+): Promise<BuiltModel> {
   const startedAt = performance.now()
   // Nobody reads a work table in order, so it is not sorted.
   const inOrder = model.isPublished ? `order by ${model.order.map(quoteName).join(', ')}` : ''
@@ -206,12 +198,11 @@ async function buildModel(
   const select = `select ${shown.join(', ')} from (${model.sql}\n)`
   const isChanged = options.before !== undefined && model.isPerDeal
   let rows = 0
-  let isSame = false
   const build = async () => {
     if (isChanged) {
       const changed = qualify('changed', model)
       await db.run(`create table ${changed} as ${select}`)
-      if (!table.startsWith('scratch.')) ({rows, isSame} = await replaceChanged(db, changed, table))
+      if (!table.startsWith('scratch.')) rows = await replaceChanged(db, changed, table)
     } else {
       const sql = `create or replace table ${table} as ${select} ${inOrder}${options.isDry ? ' with no data' : ''}`
       rows = (await db.first(countRow, sql))?.Count ?? 0
@@ -225,7 +216,7 @@ async function buildModel(
     throw createSqlError('MODEL_BUILD', `Model '${model.name}' did not build`, place, error)
   }
   if (model.isPublished && !isChanged && !options.isDry) await commentOn(db, model)
-  return {name: model.name, rows, isSame, duration_ms: Math.round(performance.now() - startedAt)}
+  return {name: model.name, rows, duration_ms: Math.round(performance.now() - startedAt)}
 }
 
 async function commentOn(db: Database, model: Model): Promise<void> {
@@ -298,8 +289,6 @@ function readsWholeDeals(read: readonly string[] | undefined, models: readonly M
       !isPerDeal && read?.includes(name) && columns.some((column) => column.name === DEAL_ID),
   )
 }
-
-const rowsRow = z.object({rows: z.coerce.number()})
 
 /**
  * The search path for building changed deals: models `per: deal_id` hold only their rows there; `others` are the schemas of the
@@ -388,33 +377,9 @@ export async function attachChanged(
   return deals
 }
 
-/** A column name that no model can have. */
-const ROW = '"row of the table"'
-
-/**
- * Replaces the rows of the changed deals in a table.
- *
- * @param changed the table with their new rows
- * @returns the number of rows, and whether the table is unchanged
- */
-async function replaceChanged(
-  db: Database,
-  changed: string,
-  table: string,
-): Promise<{rows: number; isSame: boolean}> {
-  const before = `changed.main.${quoteName(table)}`
-  await db.run(
-    `create table ${before} as select rowid as ${ROW}, * from ${table} where ${DEAL_ID} in (select ${DEAL_ID} from changed.main.deal)`,
-  )
-  const those = `select * exclude (${ROW}) from ${before}`
-  const count = async (rows: string) =>
-    (await db.one(rowsRow, `select count(*) as "rows" from (${rows})`)).rows
-  const differences = await count(
-    `((${those}) except all (from ${changed})) union all ((from ${changed}) except all (${those}))`,
-  )
-  if (differences > 0) {
-    await db.run(`delete from ${table} where rowid in (select ${ROW} from ${before})`)
-    await db.run(`insert into ${table} by name from ${changed}`)
-  }
-  return {rows: await count(`from ${table}`), isSame: differences === 0}
+/** Replaces the rows of the changed deals in a table by those of `changed`; returns how many rows it has then. */
+async function replaceChanged(db: Database, changed: string, table: string): Promise<number> {
+  await db.run(`delete from ${table} where ${DEAL_ID} in (select ${DEAL_ID} from changed.main.deal)`)
+  await db.run(`insert into ${table} by name from ${changed}`)
+  return (await db.one(countRow, `select count(*) as "Count" from ${table}`)).Count
 }

@@ -10,13 +10,7 @@ import {readHistoryId} from '../store/moment.ts'
 import type {CheckOutcome, ReleaseManifest, ReleaseTable} from '../store/release.ts'
 import {readRelease} from '../store/release.ts'
 import {openHistoryFile} from '../store/warehouse.ts'
-import {
-  copyLastBuild,
-  type LastBuild,
-  readLastBuild,
-  type TableOrder,
-  writeParquetFiles,
-} from './build-folder.ts'
+import {copyLastBuild, type LastBuild, readLastBuild, writeParquetFiles} from './build-folder.ts'
 import {
   attachChanged,
   type BuiltModel,
@@ -27,18 +21,15 @@ import {
   WholeBuildNeeded,
 } from './build-models.ts'
 import {requirePassed, runChecks} from './checks.ts'
-import {
-  type Build,
-  countEach,
-  filesOf,
-  lanesOf,
-  limitBuild,
-  mayBecomeCurrent,
-  type PlannedBuild,
-} from './prepare-build.ts'
+import {compileModels} from './compile.ts'
+import {type Build, countEach, filesOf, lanesOf, limitBuild, mayBecomeCurrent} from './prepare-build.ts'
+import {planSelection, type SelectionPlan} from './sources.ts'
 
-/** Tables that were built. */
-interface BuiltTables {
+/** A build whose models are compiled. */
+type PlannedBuild = Build & SelectionPlan
+
+/** Tables that were built, and what from. */
+interface BuiltTables extends SelectionPlan {
   models: BuiltModel[]
   tables: ReleaseTable[]
   outcomes: CheckOutcome[]
@@ -62,28 +53,31 @@ const MOST_REBUILT = {auto: 0.2, incremental: 1, whole: 0}
 const GO_ON_BYTES = 8_000_000
 
 /**
- * Builds, checks and writes the tables of a release. If the last build had the same models and the history has only grown since,
- * only changed deals are built; the resulting tables are the same.
+ * Compiles, builds, checks and writes the tables of a release, or those that were asked for. If the last build had the same models
+ * and the history has only grown since, only changed deals are built; the resulting tables are the same.
  *
- * @param base the build to start from; the last one by default, if possible
- * @param onChecked gets what the checks found, before they stop the build
+ * @param how `base` is the build to start from, by default the last one, if possible; `onChecked` gets what the checks found,
+ * before they stop the build
  * @throws CheckError when a model or check fails
  */
 export async function buildTables(
   folder: DataFolder,
-  source: PlannedBuild,
+  prepared: Build,
   world: World,
-  {
-    base = findBase(folder, source, world),
-    onChecked = () => undefined,
-  }: {base?: Base | undefined; onChecked?: (outcomes: CheckOutcome[]) => void},
+  how: {base?: Base | undefined; onChecked?: (outcomes: CheckOutcome[]) => void},
 ): Promise<BuiltTables> {
+  const {sources, request} = prepared
+  world.onProgress({step: 'compiling'})
+  const whole = await compileModels(sources, world)
+  const source = {...prepared, ...planSelection(whole, sources.checks, request.select ?? world.select)}
+  world.onStep('models compiled')
+  const {base = findBase(folder, prepared, world), onChecked = () => undefined} = how
   const built = base && (await goOn(source, base, world, onChecked))
   return built ?? (await build(source, undefined, world, onChecked))
 }
 
 /** Digest of what a release depends on besides history and moment. */
-function inputsOf({config, fingerprint, identity}: PlannedBuild): string {
+function inputsOf({config, fingerprint, identity}: Build): string {
   const {timeZone, dayCutoff} = config
   return hash('sha256', [fingerprint, identity.engine, GENERATOR, timeZone, dayCutoff].join('\n'))
 }
@@ -95,7 +89,7 @@ export function isBase({request, config, dir}: Build): boolean {
 }
 
 /** The last build, if this one can start from it; its files are copied in the background. */
-function findBase(folder: DataFolder, source: PlannedBuild, world: World): Base | undefined {
+function findBase(folder: DataFolder, source: Build, world: World): Base | undefined {
   const {moment, dir} = source
   const last = isBase(source) ? readLastBuild(folder) : undefined
   const isForward =
@@ -153,7 +147,7 @@ async function build(
   // A crashed build is deleted, so it needs no write-ahead log.
   await db.run(`attach ${quoteLiteral(files.database)} as release (recovery_mode no_wal_writes)`)
   const counted = (step: string, total: number) => countEach(limited, {step, total}, world)
-  const {models, shared, same} = await buildModels(
+  const {models, shared} = await buildModels(
     db,
     plan,
     {...moment, timeZone, dayCutoff},
@@ -178,17 +172,9 @@ async function build(
   requirePassed(outcomes)
   world.onStep('checks passed')
   for (const name of dropped) await db.run(`drop table release.${name}`)
-  const orderOf = (table: string): TableOrder => {
+  const orderOf = (table: string) => {
     const model = plan.models.find(({name}) => name === table)
-    const written = before?.manifest.tables.find(({name}) => name === table)
-    return {
-      order: model?.order ?? [],
-      isStored: !before || !model?.isPerDeal,
-      same:
-        before && written && same.has(table)
-          ? {path: join(before.dir, written.file), sha256: written.sha256}
-          : undefined,
-    }
+    return {order: model?.order ?? [], isStored: !before || !model?.isPerDeal}
   }
   const tables = await writeParquetFiles(db, dir, orderOf, counted('tables', models.length - dropped.length))
   await db.run('use memory.main; checkpoint release; detach release; detach history')
@@ -200,7 +186,7 @@ async function build(
     rebuilt,
     whole_at: before?.last.whole_at ?? new Date(world.realClock.now()).toISOString(),
   }
-  return {models, tables, outcomes, next}
+  return {plan, checks, dropped, models, tables, outcomes, next}
 }
 
 /**

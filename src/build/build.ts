@@ -28,14 +28,7 @@ import {
 } from './build-folder.ts'
 import {buildTables, isBase} from './build-tables.ts'
 import {storeChecking} from './checks.ts'
-import {
-  type Build,
-  type BuildRequest,
-  filesOf,
-  mayBecomeCurrent,
-  planBuild,
-  prepareBuild,
-} from './prepare-build.ts'
+import {type Build, type BuildRequest, filesOf, mayBecomeCurrent, prepareBuild} from './prepare-build.ts'
 import {markPast, noteUse, pruneReleases} from './surplus.ts'
 
 /** The result of a build. */
@@ -123,14 +116,11 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
   const files = filesOf(buildDir)
   try {
     world.onStep('history copied')
-    world.onProgress({step: 'compiling'})
-    const source = await planBuild(folder, build, world)
-    world.onStep('models compiled')
-    const {models, tables, outcomes, next} = await buildTables(folder, source, world, {
+    const {plan, checks, dropped, models, tables, outcomes, next} = await buildTables(folder, build, world, {
       onChecked: (found) => recordChecking(folder, build, found, world),
     })
-    await writeModels(buildDir, source.plan)
-    await writeChecks(buildDir, source.checks, outcomes)
+    await writeModels(buildDir, plan)
+    await writeChecks(buildDir, checks, outcomes)
     await shareFiles(buildDir, tables, findCurrentRelease(folder))
     world.onProgress({step: 'publishing'})
     if (isBase(build)) noteLastBuild(folder, {...next, release_id: identity.release_id}, files)
@@ -140,7 +130,7 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
     const manifest: ReleaseManifest = {
       ...identity,
       checks: summariseChecks(outcomes),
-      models: models.filter(({name}) => !source.dropped.includes(name)),
+      models: models.filter(({name}) => !dropped.includes(name)),
       tables,
     }
     if (!mayBecomeCurrent(request) && request.select === undefined) markPast(buildDir)

@@ -12,7 +12,7 @@ import {openHistory} from '../store/warehouse.ts'
 import {type BuildResult, buildRelease, summariseChecks} from './build.ts'
 import {copyDatabases, discardBuild, noteWhole, readLastBuild} from './build-folder.ts'
 import {type Base, buildTables} from './build-tables.ts'
-import {type BuildRequest, filesOf, planBuild, prepareBuild} from './prepare-build.ts'
+import {type BuildRequest, filesOf, prepareBuild} from './prepare-build.ts'
 
 /** The result of a comparison. */
 export interface Compared extends BuildResult {
@@ -81,10 +81,9 @@ async function buildAside(
   dirs.push(dir)
   if (before) await copyDatabases(databasesOf(before.dir), filesOf(dir))
   const base = before && {...before, isCopied: Promise.resolve(true)}
-  const source = await planBuild(folder, build, world)
-  const {tables, outcomes, next} = await buildTables(folder, source, world, {base})
+  const {plan, tables, outcomes, next} = await buildTables(folder, build, world, {base})
   const manifest = {...identity, tables, checks: summariseChecks(outcomes)}
-  return {dir, last: next, manifest, models: source.plan.models}
+  return {dir, last: next, manifest, models: plan.models}
 }
 
 /** How many walks back the earlier build is: a week of changes. */

@@ -1,5 +1,5 @@
 import {hash} from 'node:crypto'
-import {existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync} from 'node:fs'
+import {existsSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {version} from '@duckdb/node-api'
 import {z} from 'zod'
@@ -8,7 +8,6 @@ import {GENERATOR} from '../core/process.ts'
 import {findNearest} from '../core/text.ts'
 import type {BuildPlan, Check, Model, Seed, World} from '../core/types.ts'
 import {type Database, openDatabase, quoteName} from '../store/database.ts'
-import {keepText, readKept} from '../store/files.ts'
 import {readColumns, type TableColumn} from '../store/sql.ts'
 import {migrate} from '../store/warehouse.ts'
 import {buildModels, createKeptTest, fingerprintModels, markPerDeal, tableOf} from './build-models.ts'
@@ -19,9 +18,7 @@ import {widenDecimals} from './seeds.ts'
  * Binds every model and every check on an empty warehouse in memory, without running any, so that a wrong name fails
  * in milliseconds and before anything is written.
  *
- * @param world its `plans` hold what this process has compiled
- * @param cache the folder of plans compiled by earlier processes; it can be removed at any time
- * @param engine the engine's version
+ * @param world its `plans` hold what this process has compiled; the shipped models are compiled already
  * @returns the plan for `buildModels`, models in the order of their dependencies
  * @throws CheckError `MODEL_SQL`, `MODEL_UNKNOWN_TABLE`, `MODEL_CYCLE`, `MODEL_BUILD`, `MODEL_COLUMNS`, `MODEL_TYPE`,
  * `MODEL_INEXACT_SUM`, `MODEL_UNREPEATABLE`, `CHECK_SQL` or `SEED_…`, with file and line
@@ -29,16 +26,11 @@ import {widenDecimals} from './seeds.ts'
 export async function compileModels(
   source: ModelSource,
   {plans}: Pick<World, 'plans'> = {plans: new Map()},
-  cache?: string,
-  engine: string = version(),
 ): Promise<BuildPlan> {
-  const key = keyOfPlan(source, engine)
-  const known = plans.get(key) ?? readPlan(cache, key)
-  const kept = known === undefined ? undefined : parsePlan(known, source)
-  const plan = kept ?? (await compileAnew(source))
-  const text = kept && known ? known : formatPlan(key, plan)
-  if (cache && !kept) keepPlan(cache, key, text)
-  plans.set(key, text)
+  const key = keyOfPlan(source)
+  const known = plans.get(key) ?? readShippedPlan(key)
+  const plan = (known === undefined ? undefined : parsePlan(known, source)) ?? (await compileAnew(source))
+  plans.set(key, known ?? formatPlan(key, plan))
   return plan
 }
 
@@ -407,9 +399,6 @@ export interface ModelSource {
   checks: readonly Check[]
 }
 
-/** Enough plans for months with different accounts. */
-const KEPT_PLANS = 20
-
 const lists = z.array(z.tuple([z.string(), z.array(z.string())]))
 const planFile = z.object({
   models: z.array(z.string()),
@@ -422,23 +411,16 @@ const planFile = z.object({
 export const SHIPPED_PLAN: string = join(BUILT_IN_SQL, 'plan.json')
 
 /**
- * The key of the plan of these sources. Rows of a computed seed do not count: they were validated when read, and no plan depends
- * on them.
- *
- * @param engine its version, such as `v1.5.6`
+ * The key of the plan of these sources under this engine. Rows of a computed seed do not count: they were validated when read, and
+ * no plan depends on them.
  */
-export function keyOfPlan({models, checks, seeds}: ModelSource, engine: string): string {
+export function keyOfPlan({models, checks, seeds}: ModelSource): string {
   const shapes = seeds.map((seed) => (seed.isComputed ? {...seed, text: seed.columns.join()} : seed))
-  return hash('sha256', [fingerprintModels(models, checks, shapes), engine, GENERATOR].join('\n')).slice(
-    0,
-    16,
-  )
+  const parts = [fingerprintModels(models, checks, shapes), version(), GENERATOR]
+  return hash('sha256', parts.join('\n')).slice(0, 16)
 }
 
-/** The text of a plan compiled earlier, here or for the package; undefined if there is none. */
-function readPlan(dir: string | undefined, key: string): string | undefined {
-  const kept = dir && readKept(pathOf(dir, key))
-  if (kept) return kept
+function readShippedPlan(key: string): string | undefined {
   const shipped = existsSync(SHIPPED_PLAN) ? readFileSync(SHIPPED_PLAN, 'utf8') : ''
   return shipped.startsWith(`{"key":"${key}"`) ? shipped : undefined
 }
@@ -467,22 +449,6 @@ export function formatPlan(key: string, {models, reads, checkReads, columns}: Bu
     checkReads: [...checkReads],
     columns: [...columns],
   })
-}
-
-/** Keeps a plan for later processes and removes all but the latest ones. */
-function keepPlan(dir: string, key: string, text: string): void {
-  mkdirSync(dir, {recursive: true, mode: 0o700})
-  keepText(pathOf(dir, key), text)
-  const kept = readdirSync(dir)
-    .filter((name) => name.startsWith('plan-'))
-    .map((name) => join(dir, name))
-    .map((path) => ({path, at: statSync(path, {throwIfNoEntry: false})?.mtimeMs ?? 0}))
-    .sort((a, b) => b.at - a.at)
-  for (const {path} of kept.slice(KEPT_PLANS)) rmSync(path, {force: true})
-}
-
-function pathOf(dir: string, key: string): string {
-  return join(dir, `plan-${key}.json`)
 }
 
 /** Types that every tool reading a release understands. */

@@ -28,8 +28,7 @@ import {copyHistory, describeHistory, openHistory} from '../store/warehouse.ts'
 import {listKnownFields} from '../sync/mapped-fields.ts'
 import {createBuildFolder, discardBuild, releaseIdOf, type TableFile} from './build-folder.ts'
 import {fingerprintModels} from './build-models.ts'
-import {compileModels} from './compile.ts'
-import {planSelection, readSources, type SelectionPlan, type Sources} from './sources.ts'
+import {readSources, type Sources} from './sources.ts'
 
 /** Which release to build. */
 export interface BuildRequest {
@@ -122,16 +121,6 @@ export async function prepareBuild(
     discardBuild(dir)
     throw error
   }
-}
-
-/** A build whose models are compiled. */
-export type PlannedBuild = Build & SelectionPlan
-
-/** Compiles the models of a build, and selects those that were asked for. */
-export async function planBuild(folder: DataFolder, build: Build, world: World): Promise<PlannedBuild> {
-  const {sources, request} = build
-  const whole = await compileModels(sources, world, folder.cache)
-  return {...build, ...planSelection(whole, sources.checks, request.select ?? world.select)}
 }
 
 /** The least memory per thread, by the engine's documentation. */
