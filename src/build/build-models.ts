@@ -1,11 +1,10 @@
 import {hash} from 'node:crypto'
 import {z} from 'zod'
 import {DEAL_ID} from '../contract/deal.ts'
-import {STREAMS} from '../contract/streams.ts'
 import {LoantapeError} from '../core/errors.ts'
 import type {BuildPlan, Check, Model, Moment, Seed} from '../core/types.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
-import type {TableColumn} from '../store/sql.ts'
+import {countRows, type TableColumn} from '../store/sql.ts'
 import {createSqlError, WORK_SCHEMA} from './read-models.ts'
 import {loadSeed} from './seeds.ts'
 
@@ -249,15 +248,6 @@ export function fingerprintModels(
   return hash('sha256', texts.join('\n'))
 }
 
-/** The deal column of each raw table; tables without one belong to no deal. */
-export const DEAL_COLUMNS: Readonly<Record<string, string>> = {
-  ...Object.fromEntries(STREAMS.map(({name, parent}) => [`${name}_version`, parent?.column ?? DEAL_ID])),
-  deal_confirmation: DEAL_ID,
-  deal_extra: DEAL_ID,
-  listing: 'parent_id',
-  quarantine: 'record_id',
-}
-
 /**
  * Marks the models that are built per deal. One with `per: deal_id` is still built whole if it reads a deal table that is built
  * whole, such as a user's own model that replaces a shipped one.
@@ -299,87 +289,14 @@ export function changedPathOf(models: readonly Model[], others: readonly string[
   return ['release.main', ...changed, ...others, 'history.raw'].join(',')
 }
 
-function schemasOf(models: readonly Model[]): string[] {
+/** The schemas of models built per deal. */
+export function schemasOf(models: readonly Model[]): string[] {
   return [...new Set(models.filter(({isPerDeal}) => isPerDeal).map(({schema}) => schema))]
-}
-
-/** SQL: whether a row counts at a moment. */
-function counts(row: string, {asOf, knownAt}: Moment): string {
-  return `(${row}.business_date <= date ${quoteLiteral(asOf)} and ${row}.recorded_at <= timestamp ${quoteLiteral(knownAt)})`
-}
-
-/** SQL: whether a row counts now and did not before; a later moment never hides a row. */
-function countsNew(row: string, before: Moment, now: Moment): string {
-  return `${counts(row, now)} and not coalesce(${counts(row, before)}, false)`
-}
-
-/**
- * Whether a deal without a new row is certain to be unchanged since a moment: every walk added since then ended, and was stored,
- * after everything that counted then.
- */
-export async function doWalksFollow(db: Database, before: Moment, now: Moment): Promise<boolean> {
-  const {follow} = await db.one(
-    z.object({follow: z.boolean()}),
-    `with known as (
-       select observed_at, recorded_at from history.raw.deal_version as version where ${counts('version', before)}
-       union all
-       select observed_at, recorded_at from history.raw.quarantine as record where ${counts('record', before)}
-     ),
-     added as (
-       select min(coalesce(ended_at, started_at)) as ended_at, min(recorded_at) as recorded_at
-       from history.raw.walk as walk
-       where state = 'applied' and ${countsNew('walk', before, now)}
-     )
-     select coalesce(
-       (select ended_at from added) >= (select max(observed_at) from known)
-       and (select recorded_at from added) >= (select max(recorded_at) from known),
-       true
-     ) as follow`,
-  )
-  return follow
-}
-
-/**
- * Attaches the database `changed`: `main.deal` holds the deals with a row visible at only one of the two moments, the schema
- * `raw` all raw rows of those deals. The schemas of models `per: deal_id` exist but are empty.
- *
- * @returns the number of those deals
- */
-export async function attachChanged(
-  db: Database,
-  models: readonly Model[],
-  before: Moment,
-  now: Moment,
-): Promise<number> {
-  const schemas = ['raw', ...schemasOf(models)]
-  await db.run(`attach ':memory:' as changed`)
-  for (const schema of schemas) await db.run(`create schema changed.${quoteName(schema)}`)
-  const tables = Object.entries(DEAL_COLUMNS)
-  const parts = tables.map(([table, column]) =>
-    table === 'listing'
-      ? `select listing.${column} as ${DEAL_ID} from history.raw.listing as listing
-         join history.raw.walk as walk on walk.walk_id = listing.walk_id
-         where ${countsNew('walk', before, now)}`
-      : `select ${column} as ${DEAL_ID} from history.raw.${table} as version where ${countsNew('version', before, now)}`,
-  )
-  await db.run(
-    `create table changed.main.deal as select distinct ${DEAL_ID} from (${parts.join(' union all ')}) where ${DEAL_ID} is not null`,
-  )
-  for (const [table, column] of tables) {
-    await db.run(
-      `create table changed.raw.${table} as from history.raw.${table} where ${column} in (select ${DEAL_ID} from changed.main.deal)`,
-    )
-  }
-  const {deals} = await db.one(
-    z.object({deals: z.coerce.number()}),
-    'select count(*) as deals from changed.main.deal',
-  )
-  return deals
 }
 
 /** Replaces the rows of the changed deals in a table by those of `changed`; returns how many rows it has then. */
 async function replaceChanged(db: Database, changed: string, table: string): Promise<number> {
   await db.run(`delete from ${table} where ${DEAL_ID} in (select ${DEAL_ID} from changed.main.deal)`)
   await db.run(`insert into ${table} by name from ${changed}`)
-  return (await db.one(countRow, `select count(*) as "Count" from ${table}`)).Count
+  return await countRows(db, table)
 }

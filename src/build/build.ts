@@ -17,7 +17,7 @@ import {
   writeModels,
 } from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
-import {describeHistory, openHistory} from '../store/warehouse.ts'
+import {openHistory} from '../store/warehouse.ts'
 import {
   discardBuild,
   moveCurrent,
@@ -63,14 +63,12 @@ export async function buildRelease(
   const out = request.out === undefined ? undefined : requireOutFile(folder, request.out)
   const today = businessDateOf(world.clock.now(), config)
   world.onProgress({step: 'preparing'})
-  const {moment, seen, build, existing} = await prepareBuild(folder, config, request, {today})
+  const {moment, build, existing} = await prepareBuild(folder, config, request, {today})
   const release = existing ?? (await buildAnew(folder, build, world))
   const {release_id, known_at, checks, models} = release.manifest
   noteUse(release.dir, mayBecomeCurrent(request), new Date(world.realClock.now()))
   const isCurrent = () => findCurrentRelease(folder)?.manifest.release_id === release_id
-  const isLatest = async () =>
-    describeHistory(folder) === seen || (await isLatestMoment(folder, moment, today))
-  const isMoved = mayBecomeCurrent(request) && !isCurrent() && (await isLatest())
+  const isMoved = mayBecomeCurrent(request) && !isCurrent() && (await isLatestMoment(folder, moment, today))
   if (isMoved) {
     moveCurrent(folder, release.dir)
     world.onStep('current moved')

@@ -7,8 +7,9 @@ import {shorten} from '../core/text.ts'
 import type {Check, Model} from '../core/types.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
 import type {CheckOutcome} from '../store/release.ts'
-import {listFiles, readSqlFile, splitHeader} from '../store/sql.ts'
+import {countRows, listFiles, readSqlFile, splitHeader} from '../store/sql.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
+import {createModelError} from './read-models.ts'
 
 /** What header checks need from a model. */
 type CheckedModel = Pick<Model, 'name' | 'file' | 'grain' | 'order' | 'checks' | 'isPerDeal'>
@@ -42,9 +43,10 @@ function parseTag(model: CheckedModel, tag: CheckTag, models: readonly CheckedMo
   const demand = `${tag.rule}(${tag.args.join(', ')})`
   const sql = buildTagSql(model, tag)
   if (sql === null) {
-    throw headerError(
+    throw createModelError(
+      'CHECK_SQL',
       {file, line},
-      `Check '${demand}' of model '${model.name}': expected unique(a, …), not_null(a, …), accepted(a, value, …), references(a, schema.table.column) or between(a, low, high)`,
+      `Check '${demand}' of model '${model.name}': expected unique(a, …), not_null(a, …), accepted(a, value, …), references(a, schema.table.column) or between(a, low, high),`,
     )
   }
   const description = describeTag(model.name, tag)
@@ -135,11 +137,16 @@ function parseCheck(file: string, text: string): Check {
   const index = severities.findIndex((severity) => severity !== undefined)
   const description = wordsOf(header.slice(0, index === -1 ? undefined : index))
   if (description === '')
-    throw headerError({file, line: 1}, 'Check has no description: expected `-- what it demands`')
+    throw createModelError(
+      'CHECK_SQL',
+      {file, line: 1},
+      'Check has no description: expected `-- what it demands`,',
+    )
   if (index === -1) {
-    throw headerError(
+    throw createModelError(
+      'CHECK_SQL',
       {file, line: header.length},
-      'Check has no severity: expected `-- severity: error` or `-- severity: warn`',
+      'Check has no severity: expected `-- severity: error` or `-- severity: warn`,',
     )
   }
   const next = header.findIndex((line) => line.startsWith('-- next: '))
@@ -162,10 +169,6 @@ function wordsOf(header: readonly string[]): string {
     .trim()
 }
 
-function headerError(place: {file: string; line: number}, problem: string): LoantapeError {
-  return newError('CHECK_SQL', `${problem}, in ${place.file}:${place.line}.`)
-}
-
 /** Rows a message shows. */
 const SAMPLES = 5
 
@@ -173,7 +176,6 @@ const SAMPLES = 5
 const KEPT_IDS = 100
 
 const wrongRow = z.record(z.string(), z.unknown())
-const countRow = z.object({rows: z.coerce.number()})
 
 /**
  * Runs every check on the tables just built. A check that finds rows is a result, not an error: see `requirePassed`.
@@ -218,10 +220,7 @@ export function runChecks(
 
 async function findWrongRows(db: Database, {name, severity, next, sql}: Check): Promise<CheckOutcome> {
   const rows = await db.all(wrongRow, `select * from (${sql}\n) order by all limit ${KEPT_IDS}`)
-  const isAll = rows.length < KEPT_IDS
-  const failures = isAll
-    ? rows.length
-    : (await db.one(countRow, `select count(*) as rows from (${sql}\n)`)).rows
+  const failures = rows.length < KEPT_IDS ? rows.length : await countRows(db, `(${sql}\n)`)
   return {
     name,
     severity,

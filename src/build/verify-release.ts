@@ -6,6 +6,7 @@ import {type Database, quoteLiteral} from '../store/database.ts'
 import {digestFile} from '../store/files.ts'
 import type {Release} from '../store/release.ts'
 import {openRelease} from '../store/release.ts'
+import {readTables} from '../store/sql.ts'
 import {type Rule, tryRules} from '../store/verify-warehouse.ts'
 
 /** What to do about a release that differs from its manifest. */
@@ -27,7 +28,6 @@ export async function verifyReleaseFiles({dir, manifest}: Release): Promise<Fail
   return faults
 }
 
-const countRow = z.object({rows: z.coerce.number()})
 const readRow = z.object({rows: z.coerce.number(), digest: z.string().nullable()})
 
 /** Verifies that the tables of a release match its manifest and that each deal has one unbroken history. */
@@ -52,13 +52,7 @@ export async function verifyReleaseTables(release: Release): Promise<Failure[]> 
 
 /** `has 7 rows`, or why its rows cannot be counted. */
 async function describeRows(db: Database, table: string): Promise<string> {
-  const {rows: tables} = await db.one(
-    countRow,
-    `select count(*) as rows from duckdb_tables()
-     where database_name = 'release' and schema_name || '.' || table_name = $1`,
-    [table],
-  )
-  if (tables === 0) return 'is not there'
+  if (!(await readTables(db)).has(table)) return 'is not there'
   // The digest only makes the engine read every value.
   const read = `select count(*) as rows, cast(bit_xor(hash(t)) as varchar) as digest from release.${table} as t`
   try {

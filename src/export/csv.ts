@@ -2,7 +2,7 @@ import {join} from 'node:path'
 import {z} from 'zod'
 import {newError} from '../core/errors.ts'
 import {type Database, quoteLiteral, quoteName} from '../store/database.ts'
-import {readColumns, type TableColumn} from '../store/sql.ts'
+import {countRows, readColumns, type TableColumn} from '../store/sql.ts'
 import {
   inOrder,
   type NeutralisedCell,
@@ -107,11 +107,8 @@ async function requireSafeColumns(
     const isText = type === 'VARCHAR' && isId(name)
     if (!isText && type !== 'DOUBLE') continue
     const quoted = quoteName(name)
-    const {cells} = await db.one(
-      z.object({cells: z.coerce.number()}),
-      `select count(*) as cells from release.${table}
-       where ${isText ? isFormula(quoted) : `${quoted} is not null and not isfinite(${quoted})`}`,
-    )
+    const isWrong = isText ? isFormula(quoted) : `${quoted} is not null and not isfinite(${quoted})`
+    const cells = await countRows(db, `release.${table} where ${isWrong}`)
     if (cells === 0) continue
     throw newError(
       'EXPORT_CELL',

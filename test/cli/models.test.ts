@@ -156,7 +156,7 @@ test.concurrent('a selection that names no model is refused with what there is',
 test.concurrent('a selection is built beside the releases, and people see its rows and where it is', async () => {
   const folder = lab.copyFolder('selection')
   const env = {LOANTAPE_DATA_DIR: folder.root}
-  const built = await lab.run(['build', '--select', '1+mart.portfolio_summary'], env)
+  const built = await lab.run(['build', '--select', '+mart.portfolio_summary'], env)
   expect(built).toMatchObject({code: 0})
   expect(built.stdout).toMatch(/^core\.deal +13 +\d+$/m)
   expect(built.stdout).toMatch(/scratch\/portfolio\.duckdb/)

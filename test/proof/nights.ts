@@ -4,7 +4,7 @@ import {join} from 'node:path'
 import {z} from 'zod'
 import {buildRelease} from '../../src/build/build.ts'
 import {readLastBuild} from '../../src/build/build-folder.ts'
-import {DEAL_COLUMNS} from '../../src/build/build-models.ts'
+import {DEAL_COLUMNS} from '../../src/build/build-tables.ts'
 import {
   aBorrower,
   aDocument,
