@@ -103,18 +103,10 @@ export type Perform = (act: Act) => void
 /** Performs acts in a data folder: each is written to a tape of its own, then takes effect in the state database. */
 export function createPerformer(
   config: KeyConfig,
-  {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
-  world: Pick<World, 'realClock' | 'onStep'>,
-): Perform {
-  const key = requireTapeKey(config, folder, stateDb, world)
-  return createPerformerUnder(key, {folder, stateDb}, world)
-}
-
-function createPerformerUnder(
-  key: TapeKey,
-  {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
+  {folder, stateDb, newKey}: {folder: DataFolder; stateDb: StateDb; newKey?: TapeKey},
   {realClock, onStep}: Pick<World, 'realClock' | 'onStep'>,
 ): Perform {
+  const key = newKey ?? requireTapeKey(config, folder, stateDb, {realClock})
   return (act) => {
     adoptEnded(folder, stateDb, key)
     const text = JSON.stringify(act)
@@ -206,7 +198,7 @@ export function replaceTapeKey(
   const former = found && isFormer ? setAside(file, realClock.now()) : null
   const key = found && !isFormer ? found : makeTapeKey(file, folder.root)
   const since = new Date(realClock.now()).toISOString()
-  const perform = createPerformerUnder(key, {folder, stateDb}, {realClock, onStep})
+  const perform = createPerformer(config, {folder, stateDb, newKey: key}, {realClock, onStep})
   inStateTransaction(stateDb, () => perform({act: 'key replaced', fingerprint: key.fingerprint, since, why}))
   return {file, fingerprint: key.fingerprint, set_aside: former}
 }

@@ -3,7 +3,6 @@ import {z} from 'zod'
 import type {StateDb} from '../store/state-db.ts'
 import {type IssuedLine, issuedLineSchema} from './profiles.ts'
 
-/** Whether there were files; a true-up that moves no balance has none. */
 const HAS_FILES = 'exists (select 1 from journal_file where journal_file.batch_no = journal_batch.batch_no)'
 
 /** A journal batch in the state database. */
@@ -43,17 +42,24 @@ export function storeBatch(stateDb: StateDb, batch: BatchAct & {issued_at: strin
   for (const line of lines) stateDb.insert('issued_line', {batch_no, ...issuedLineSchema.parse(line)})
 }
 
-/** The batches of a profile for a period that were handed out, oldest first. */
-export function listBatches(stateDb: StateDb, profile: string, period: string): IssuedBatch[] {
-  return selectBatches(stateDb, `profile = ? and period = ? and ${HAS_FILES}`, [profile, period])
-}
-
-/** Every journal batch, oldest first. */
-export function listAllBatches(
+/**
+ * Journal batches, oldest first: all, or those of a profile, a period, an id (one, unless two profiles share it), or those that
+ * dead runs stored but did not hand over.
+ *
+ * @param withoutFiles also those of true-ups that move no balance, which have no files
+ */
+export function listBatches(
   stateDb: StateDb,
+  only: {profile?: string; period?: string; batch_id?: string; is_handed_over?: 0} = {},
   {withoutFiles = false}: {withoutFiles?: boolean} = {},
 ): IssuedBatch[] {
-  return selectBatches(stateDb, `? or ${HAS_FILES}`, [Number(withoutFiles)])
+  const asked = Object.keys(only).map((column) => `${column} = ?`)
+  const where = [...asked, withoutFiles ? 'true' : HAS_FILES].join(' and ')
+  return stateDb.all(
+    batchRow,
+    `select profile, batch_id, period, known_at, history_id from journal_batch where ${where} order by batch_no`,
+    Object.values(only),
+  )
 }
 
 /** The latest `known_at` of anything issued for a period, in whichever batch; null if nothing was. */
@@ -65,24 +71,6 @@ export function findLastKnown(stateDb: StateDb, profile: string, period: string)
     [profile, period],
   )
   return knownAt
-}
-
-/** The batches that dead runs stored but did not hand over, oldest first. */
-export function listUndelivered(stateDb: StateDb, profile: string): IssuedBatch[] {
-  return selectBatches(stateDb, 'profile = ? and is_handed_over = 0', [profile])
-}
-
-/** The batches of this id: one, unless two profiles share it. */
-export function findBatches(stateDb: StateDb, batchId: string): IssuedBatch[] {
-  return selectBatches(stateDb, `batch_id = ? and ${HAS_FILES}`, [batchId])
-}
-
-function selectBatches(stateDb: StateDb, where: string, values: readonly (string | number)[]): IssuedBatch[] {
-  return stateDb.all(
-    batchRow,
-    `select profile, batch_id, period, known_at, history_id from journal_batch where ${where} order by batch_no`,
-    values,
-  )
 }
 
 /** Records whether a batch's files are in their place. */

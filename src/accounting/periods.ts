@@ -20,7 +20,7 @@ import {
 import {journalLineSchema, tiedTermSchema} from './profiles.ts'
 
 /** The months of the history, and how far they are known. */
-export interface PeriodRange {
+interface PeriodRange {
   /** The month of the first walk, and that of the last: `YYYY-MM`. */
   first: string
   last: string

@@ -1,6 +1,6 @@
 import {userInfo} from 'node:os'
 import {createPerformer} from '../accounting/acts.ts'
-import {listAllBatches} from '../accounting/issued.ts'
+import {listBatches} from '../accounting/issued.ts'
 import {hasSameReceivables, requireOwnMapping} from '../accounting/mapping.ts'
 import {
   type ClosedPeriod,
@@ -233,7 +233,7 @@ export async function listPeriods(
   const {first, last} = await readPeriodRange(config, world)
   using stateDb = openStateDb(folder.stateDb)
   const events = listPeriodEvents(stateDb)
-  const batches = listAllBatches(stateDb)
+  const batches = listBatches(stateDb)
   const notIssued = await listNotIssued(folder, exported)
   const periods: PeriodState[] = []
   await using db = await openHistory(folder)

@@ -6,12 +6,10 @@ import {isDeepStrictEqual} from 'node:util'
 import {z} from 'zod'
 import {applyAct, createPerformer, type Perform} from '../accounting/acts.ts'
 import {
-  findBatches,
   findLastKnown,
   type IssuedBatch,
   listBatches,
   listIssuedLines,
-  listUndelivered,
   markHandedOver,
   readBatchFiles,
 } from '../accounting/issued.ts'
@@ -98,7 +96,10 @@ async function issueMonth(
   const {profile, period, withOpening} = request
   const {stateDb, perform, handOut, findHandedOut} = issuing
   const folder = dataFolderAt(config.dataDir)
-  const batches = [...earlier, ...listUndelivered(stateDb, profile.name).map(handOut)]
+  const batches = [
+    ...earlier,
+    ...listBatches(stateDb, {profile: profile.name, is_handed_over: 0}).map(handOut),
+  ]
   const own = requireOwnMapping(config)
   const span = await readPeriodSpan(config, period, world)
   await requireSameHistory(stateDb, folder)
@@ -202,7 +203,7 @@ function describeStanding(
   {profile, period}: Pick<JournalRequest, 'profile' | 'period'>,
   findHandedOut: Issuing['findHandedOut'],
 ): BatchResult {
-  const last = listBatches(stateDb, profile.name, period).at(-1)
+  const last = listBatches(stateDb, {profile: profile.name, period}).at(-1)
   if (last) return {...measure(stateDb, last), dir: findHandedOut(last), outcome: 'unchanged'}
   return {profile: profile.name, period, batch_id: '', dir: '', files: 0, rows: 0, bytes: 0, outcome: 'empty'}
 }
@@ -216,7 +217,7 @@ export function reissueBatch(config: Config, batchId: string, world: World): Bat
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   using stateDb = openStateDb(folder.stateDb)
-  const batches = findBatches(stateDb, batchId)
+  const batches = listBatches(stateDb, {batch_id: batchId})
   if (batches.length === 0) {
     throw newError(
       'UNKNOWN_NAME',

@@ -2,7 +2,7 @@ import {hash} from 'node:crypto'
 import {
   type BatchAct,
   type IssuedBatch,
-  listAllBatches,
+  listBatches,
   listIssuedLines,
   listIssuedPeriods,
 } from '../accounting/issued.ts'
@@ -113,11 +113,11 @@ function composeBatch(
 }
 
 /** What a batch is made for. */
-export type BatchTarget = Pick<JournalTarget, 'profile' | 'period' | 'isComplete' | 'mapping' | 'source'>
+type BatchTarget = Pick<JournalTarget, 'profile' | 'period' | 'isComplete' | 'mapping' | 'source'>
 
 /** What batches are made from besides the journal; if it changes, a batch may change. */
 export function readIssueState(stateDb: StateDb): {closed: string[]; batches: IssuedBatch[]} {
-  return {closed: listClosedPeriods(stateDb), batches: listAllBatches(stateDb, {withoutFiles: true})}
+  return {closed: listClosedPeriods(stateDb), batches: listBatches(stateDb, {}, {withoutFiles: true})}
 }
 
 /** The error if another process was faster. */

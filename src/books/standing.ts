@@ -1,10 +1,5 @@
 import {z} from 'zod'
-import {
-  type IssuedBatch,
-  listAllBatches,
-  listIssuedProfiles,
-  listStandingEntries,
-} from '../accounting/issued.ts'
+import {type IssuedBatch, listBatches, listIssuedProfiles, listStandingEntries} from '../accounting/issued.ts'
 import {listClosedStands} from '../accounting/periods.ts'
 import {findJournalProfile} from '../accounting/profiles.ts'
 import {type LoantapeError, newError} from '../core/errors.ts'
@@ -28,7 +23,7 @@ export async function readStanding(
   stateDb: StateDb,
   folder: DataFolder,
 ): Promise<{standing: Standing; lost: string[]}> {
-  const batches = listAllBatches(stateDb, {withoutFiles: true})
+  const batches = listBatches(stateDb, {}, {withoutFiles: true})
   const nameOf = ({profile, batch_id}: IssuedBatch) => `batch '${batch_id}' of ${profile}`
   const stands = [
     ...batches.map((batch) => ({what: nameOf(batch), history_id: batch.history_id})),

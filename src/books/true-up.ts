@@ -1,6 +1,6 @@
 import {isDeepStrictEqual} from 'node:util'
 import {createPerformer} from '../accounting/acts.ts'
-import {listIssuedLines, listIssuedProfiles, listUndelivered} from '../accounting/issued.ts'
+import {listBatches, listIssuedLines, listIssuedProfiles} from '../accounting/issued.ts'
 import {requireOwnMapping} from '../accounting/mapping.ts'
 import {findFirstOpen, nextPeriod, readPeriodRange, spanOf} from '../accounting/periods.ts'
 import {findJournalProfile, type IssuedLine} from '../accounting/profiles.ts'
@@ -69,7 +69,7 @@ export async function trueUp(
   const {standing, lost} = await readStanding(stateDb, folder)
   if (standing === 'another') throw describeLost(folder, {standing, lost})
   if (isIssued)
-    for (const batch of profiles.flatMap((profile) => listUndelivered(stateDb, profile)))
+    for (const batch of profiles.flatMap((profile) => listBatches(stateDb, {profile, is_handed_over: 0})))
       deliver(stateDb, folder, batch, world)
   const state = readIssueState(stateDb)
   const range = await readPeriodRange(config, world)

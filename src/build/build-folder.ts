@@ -142,15 +142,21 @@ export async function createBuildFolder(folder: DataFolder, releaseId: string): 
 
 /**
  * Writes the manifest last, makes every file read-only and gives the folder its final name. If another process has published the
- * same release in the meantime, its copy stays: a reader may have it open.
+ * same release in the meantime, its copy stays: a reader may have it open. The scratch release is replaced.
  */
 export async function placeRelease(
   folder: DataFolder,
   buildDir: string,
   manifest: ReleaseManifest,
+  {isScratch = false}: {isScratch?: boolean} = {},
 ): Promise<string> {
-  await sealRelease(buildDir, manifest)
-  const final = join(folder.releases, manifest.release_id)
+  await writeFile(join(buildDir, 'manifest.json'), `${JSON.stringify(manifest, null, 2)}\n`)
+  for (const file of readdirSync(buildDir)) {
+    await chmod(join(buildDir, file), 0o400)
+    syncToDisk(join(buildDir, file))
+  }
+  const final = isScratch ? folder.scratch : join(folder.releases, manifest.release_id)
+  if (isScratch) rmSync(final, {recursive: true, force: true})
   try {
     moveIntoPlace(buildDir, final)
   } catch (error) {
@@ -163,27 +169,6 @@ export async function placeRelease(
     }
   }
   return final
-}
-
-/** Replaces the scratch release. */
-export async function publishScratch(
-  folder: DataFolder,
-  buildDir: string,
-  manifest: ReleaseManifest,
-): Promise<string> {
-  await sealRelease(buildDir, manifest)
-  rmSync(folder.scratch, {recursive: true, force: true})
-  moveIntoPlace(buildDir, folder.scratch)
-  return folder.scratch
-}
-
-/** Writes the manifest last and makes every file read-only and durable. */
-async function sealRelease(buildDir: string, manifest: ReleaseManifest): Promise<void> {
-  await writeFile(join(buildDir, 'manifest.json'), `${JSON.stringify(manifest, null, 2)}\n`)
-  for (const file of readdirSync(buildDir)) {
-    await chmod(join(buildDir, file), 0o400)
-    syncToDisk(join(buildDir, file))
-  }
 }
 
 /** Points `current` at a release, atomically. */

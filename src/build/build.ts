@@ -18,14 +18,7 @@ import {
 } from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {openHistory} from '../store/warehouse.ts'
-import {
-  discardBuild,
-  moveCurrent,
-  noteLastBuild,
-  placeRelease,
-  publishScratch,
-  shareFiles,
-} from './build-folder.ts'
+import {discardBuild, moveCurrent, noteLastBuild, placeRelease, shareFiles} from './build-folder.ts'
 import {buildTables, isBase} from './build-tables.ts'
 import {storeChecking} from './checks.ts'
 import {type Build, type BuildRequest, filesOf, mayBecomeCurrent, prepareBuild} from './prepare-build.ts'
@@ -115,7 +108,15 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
   try {
     world.onStep('history copied')
     const {plan, checks, dropped, models, tables, outcomes, next} = await buildTables(folder, build, world, {
-      onChecked: (found) => recordChecking(folder, build, found, world),
+      onChecked(found) {
+        using stateDb = openStateDb(folder.stateDb)
+        const at = new Date(world.realClock.now())
+        storeChecking(
+          stateDb,
+          {release_id: identity.release_id, isPlain: mayBecomeCurrent(request), at},
+          found,
+        )
+      },
     })
     await writeModels(buildDir, plan)
     await writeChecks(buildDir, checks, outcomes)
@@ -132,8 +133,7 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
       tables,
     }
     if (!mayBecomeCurrent(request) && request.select === undefined) markPast(buildDir)
-    const publish = request.select === undefined ? placeRelease : publishScratch
-    const dir = await publish(folder, buildDir, manifest)
+    const dir = await placeRelease(folder, buildDir, manifest, {isScratch: request.select !== undefined})
     world.onStep('release published')
     return {dir, ...databasesOf(dir), manifest}
   } catch (error) {
@@ -150,23 +150,6 @@ export function summariseChecks(outcomes: readonly CheckOutcome[]): ReleaseManif
     warned: warned.length,
     results: warned.map(({ids: _ids, ...result}) => result),
   }
-}
-
-/** Stores what the checks found, even if nothing is released. */
-function recordChecking(
-  folder: DataFolder,
-  {identity, request}: Build,
-  outcomes: CheckOutcome[],
-  world: World,
-): void {
-  using stateDb = openStateDb(folder.stateDb)
-  const checking = {
-    release_id: identity.release_id,
-    checked_at: new Date(world.realClock.now()).toISOString(),
-    checks: outcomes.length,
-    failed: outcomes.filter(({failures}) => failures > 0),
-  }
-  storeChecking(stateDb, checking, mayBecomeCurrent(request))
 }
 
 function copyRelease(database: string, out: string): void {

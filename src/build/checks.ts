@@ -41,26 +41,16 @@ function parseTag(model: CheckedModel, tag: CheckTag, models: readonly CheckedMo
   const {file} = model
   const {line} = tag
   const demand = `${tag.rule}(${tag.args.join(', ')})`
-  const sql = buildTagSql(model, tag)
-  if (sql === null) {
+  const demanded = demandOf(model, tag)
+  if (!demanded) {
     throw createModelError(
       'CHECK_SQL',
       {file, line},
       `Check '${demand}' of model '${model.name}': expected unique(a, …), not_null(a, …), accepted(a, value, …), references(a, schema.table.column) or between(a, low, high),`,
     )
   }
-  const description = describeTag(model.name, tag)
   const changedSql = buildChangedSql(model, tag, models) ?? undefined
-  return {name: `${model.name} ${demand}`, severity: 'error', description, file, line, sql, changedSql}
-}
-
-function describeTag(table: string, {rule, args}: CheckTag): string {
-  const [column = '', ...others] = args
-  const all = args.join(', ')
-  if (rule === 'unique') return `No two rows of ${table} have the same ${all}.`
-  if (rule === 'not_null') return `No row of ${table} lacks ${all}.`
-  if (rule === 'between') return `${column} of ${table} lies between ${others.join(' and ')}.`
-  return `${column} of ${table} is one of ${rule === 'references' ? 'those in ' : ''}${others.join(', ')}.`
+  return {name: `${model.name} ${demand}`, severity: 'error', ...demanded, file, line, changedSql}
 }
 
 /** SQL of the wrong rows of changed deals; null if a row of another deal can have become wrong too. */
@@ -77,44 +67,57 @@ function buildChangedSql(model: CheckedModel, tag: CheckTag, models: readonly Ch
     args[0] === DEAL_ID &&
     key === DEAL_ID &&
     models.some((other) => other.isPerDeal && other.name === `${schema}.${name}`)
-  return rule === 'references' && !isOwnDeal ? null : buildTagSql(model, tag)
+  return rule === 'references' && !isOwnDeal ? null : (demandOf(model, tag)?.sql ?? null)
 }
 
 /**
- * The SELECT of the rows that break a header check, on one line; the columns of the model's grain come first.
+ * What a header check demands, and the SELECT of the rows that break it, on one line; the columns of the model's grain come first.
  *
  * @returns null when the arguments do not fit the rule
  */
-function buildTagSql(model: CheckedModel, {rule, args}: CheckTag): string | null {
+function demandOf(model: CheckedModel, {rule, args}: CheckTag): Pick<Check, 'description' | 'sql'> | null {
+  const {name: table, grain} = model
   const columns = args.map(quoteName)
   const [name = ''] = columns
-  const [, ...rest] = args
-  const selectRows = (shown: readonly string[], isWrong: string) => {
-    const named = new Set([...model.grain.map(quoteName), ...shown])
-    return `select ${[...named].join(', ')} from ${model.name} where ${isWrong}`
+  const [column = '', ...rest] = args
+  const demand = (description: string, isWrong: string) => {
+    const shown = new Set([...grain.map(quoteName), ...(rule === 'not_null' ? columns : [name])])
+    return {description, sql: `select ${[...shown].join(', ')} from ${table} where ${isWrong}`}
   }
   switch (rule) {
     case 'unique':
       if (args.length === 0) return null
-      return `select ${columns.join(', ')}, count(*) as copies from ${model.name} where ${buildDoubtSql(model, args)} group by all having count(*) > 1`
+      return {
+        description: `No two rows of ${table} have the same ${args.join(', ')}.`,
+        sql: `select ${columns.join(', ')}, count(*) as copies from ${table} where ${buildDoubtSql(model, args)} group by all having count(*) > 1`,
+      }
     case 'not_null':
       if (args.length === 0) return null
-      return selectRows(columns, columns.map((each) => `${each} is null`).join(' or '))
+      return demand(
+        `No row of ${table} lacks ${args.join(', ')}.`,
+        columns.map((each) => `${each} is null`).join(' or '),
+      )
     case 'accepted':
       if (rest.length === 0) return null
-      return selectRows([name], `cast(${name} as varchar) not in (${rest.map(quoteLiteral).join(', ')})`)
+      return demand(
+        `${column} of ${table} is one of ${rest.join(', ')}.`,
+        `cast(${name} as varchar) not in (${rest.map(quoteLiteral).join(', ')})`,
+      )
     case 'references': {
       const [schema, other, key, ...more] = rest.join('.').split('.').map(quoteName)
       if (rest.length !== 1 || key === undefined || more.length > 0) return null
-      return selectRows(
-        [name],
+      return demand(
+        `${column} of ${table} is one of those in ${rest.join(', ')}.`,
         `${name} is not null and ${name} not in (select ${key} from ${schema}.${other} where ${key} is not null)`,
       )
     }
     case 'between': {
       const [low, high] = rest
       if (rest.length !== 2 || low === undefined || high === undefined) return null
-      return selectRows([name], `${name} not between ${quoteLiteral(low)} and ${quoteLiteral(high)}`)
+      return demand(
+        `${column} of ${table} lies between ${low} and ${high}.`,
+        `${name} not between ${quoteLiteral(low)} and ${quoteLiteral(high)}`,
+      )
     }
     default:
       return null
@@ -289,16 +292,19 @@ const failureRow = z.object({
 })
 
 /**
- * Stores what the checks of a release found, and deletes the oldest.
+ * Stores what the checks of a release found, even if nothing is released, and deletes the oldest.
  *
- * @param mayBecomeCurrent whether the release was to become the current one
+ * @param isPlain whether the release was to become the current one
  */
-export function storeChecking(stateDb: StateDb, checking: Checking, mayBecomeCurrent: boolean): void {
-  const {release_id, checked_at, checks, failed} = checking
+export function storeChecking(
+  stateDb: StateDb,
+  {release_id, isPlain, at}: {release_id: string; isPlain: boolean; at: Date},
+  outcomes: readonly CheckOutcome[],
+): void {
   inStateTransaction(stateDb, () => {
-    const is_plain = Number(mayBecomeCurrent)
-    const {lastInsertRowid} = stateDb.insert('checking', {release_id, checked_at, checks, is_plain})
-    for (const {name, severity, failures, ids} of failed) {
+    const checked = {release_id, checked_at: at.toISOString(), checks: outcomes.length}
+    const {lastInsertRowid} = stateDb.insert('checking', {...checked, is_plain: Number(isPlain)})
+    for (const {name, severity, failures, ids} of outcomes.filter((one) => one.failures > 0)) {
       const found = {name, severity, failures, ids: JSON.stringify(ids)}
       stateDb.insert('check_failure', {checking_id: lastInsertRowid, ...found})
     }

@@ -6,7 +6,7 @@ import {parseJson} from '../core/json.ts'
 import {removeAbandoned, WRITER_MARK, WRITING} from '../core/process.ts'
 import {digestFile, digestFileNow, moveIntoPlace} from '../store/files.ts'
 import type {ReleaseManifest} from '../store/release.ts'
-import type {NeutralisedCell, WrittenFile} from './profile.ts'
+import type {NeutralisedCell, WrittenFile} from './table-files.ts'
 
 /** One file of a batch. */
 export interface BatchFile extends WrittenFile {

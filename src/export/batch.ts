@@ -19,8 +19,6 @@ import {
   isWholeBatch,
   readBatchManifest,
 } from './batch-folder.ts'
-import {writeCsv} from './csv.ts'
-import {writeParquet} from './parquet.ts'
 import {
   type ExportOptions,
   type ExportSource,
@@ -28,7 +26,9 @@ import {
   TABLE_PROFILE_NAMES,
   type TableProfileName,
   type WrittenFile,
-} from './profile.ts'
+  writeCsv,
+  writeParquet,
+} from './table-files.ts'
 import {createXlsxWriter} from './xlsx.ts'
 
 /** The month a batch was requested for. */
@@ -58,9 +58,9 @@ export interface BatchResult {
 interface BatchRequest {
   profile: string
   /** All published tables by default. */
-  tables?: readonly string[]
-  period?: PeriodMark
-  options?: ExportOptions
+  tables?: readonly string[] | undefined
+  period?: PeriodMark | undefined
+  options?: ExportOptions | undefined
   /** Accepts columns that differ from the previous batch. */
   acceptsColumns?: boolean
 }

@@ -428,7 +428,7 @@ async function dropOldSchemas(session: Session, world: Pick<World, 'log'>): Prom
 }
 
 /** The tables of schemas, quoted; the one of {@link STATE} comes first. */
-export async function listTables(session: Session, schemas: readonly string[]): Promise<string[]> {
+async function listTables(session: Session, schemas: readonly string[]): Promise<string[]> {
   return await session.column(
     z.string(),
     `select format('%I.%I', schemaname, tablename) as name from pg_tables

@@ -216,22 +216,25 @@ async function readPublished(
   return {...published, combined: plan.models, [Symbol.asyncDispose]: () => folder.remove()}
 }
 
-const columnRow = z.object({table: z.string(), name: z.string(), type: z.string(), comment: z.string()})
+const tableRow = z.object({
+  table: z.string(),
+  comment: z.string(),
+  columns: z.array(z.object({name: z.string(), type: z.string(), comment: z.string()})),
+})
 
 /** The comments and columns of the tables in the database attached under this name. */
 async function describeTables(db: Database, catalog: 'release' | 'kept') {
-  const columns = await db.all(
-    columnRow,
-    `select concat(schema_name, '.', table_name) as "table", column_name as name, data_type as type, coalesce(comment, '') as comment
-     from duckdb_columns() where database_name = '${catalog}' order by column_index`,
-  )
   const tables = await db.all(
-    columnRow.pick({table: true, comment: true}),
-    `select concat(schema_name, '.', table_name) as "table", coalesce(comment, '') as comment
-     from duckdb_tables() where database_name = '${catalog}'`,
+    tableRow,
+    `select
+       concat(schema_name, '.', table_name) as "table",
+       coalesce(any_value(t.comment), '') as comment,
+       list({name: column_name, type: data_type, comment: coalesce(c.comment, '')} order by column_index) as columns
+     from duckdb_columns() as c inner join duckdb_tables() as t using (database_name, schema_name, table_name)
+     where database_name = '${catalog}'
+     group by all`,
   )
-  const byTable = Map.groupBy(columns, ({table}) => table)
-  return new Map(tables.map(({table, comment}) => [table, {comment, columns: byTable.get(table) ?? []}]))
+  return new Map(tables.map(({table, ...about}) => [table, about]))
 }
 
 /** A table as an SQL identifier. */
