@@ -20,12 +20,7 @@ const batchRow = z.object({
 
 /** A batch on a tape, with everything needed to hand it out again byte for byte. */
 export type BatchAct = z.output<typeof batchSchema>
-export const batchSchema = z.object({
-  profile: z.string(),
-  batch_id: z.string(),
-  period: z.string(),
-  known_at: z.string(),
-  history_id: z.string(),
+export const batchSchema = batchRow.extend({
   lines: z.array(issuedLineSchema),
   files: z.array(z.object({name: z.string(), sha256: z.string(), text: z.string()})),
 })

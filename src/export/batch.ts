@@ -99,13 +99,12 @@ export async function writeBatch(
     if (!request.acceptsColumns) requireContract(parent, contract, published)
     const written = await write(db, source, {tables, options}, batch.dir)
     const files = await Array.fromAsync(written.files, (file) => measureFile(batch.dir, file))
-    const [month, isComplete] = period ? [period.period, period.isComplete] : [null, null]
     const content = {
       ...written,
       batch_id: batchId,
       profile,
-      period: month,
-      period_complete: isComplete,
+      period: period?.period ?? null,
+      period_complete: period?.isComplete ?? null,
       files,
     }
     const path = join(batch.dir, 'manifest.json')

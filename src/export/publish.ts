@@ -16,7 +16,6 @@ import type {CombinedTotal} from './clickhouse-combined.ts'
 import {NotRewritten, toClickhouseSql} from './clickhouse-sql.ts'
 import {
   buildTotals,
-  type CombinedModel,
   type PublishedRelease,
   type PublishTarget,
   type ReleaseTarget,
@@ -263,7 +262,7 @@ export async function planCombined(
     nameOf: (table: string) => string
   },
   {log}: Pick<World, 'log'>,
-): Promise<{models: CombinedModel[]; inputs: string[]}> {
+): Promise<{models: ReleaseModel[]; inputs: string[]}> {
   const {models, kept, nameOf} = release
   await using db = await openDatabase({threads: 1})
   const ofDeals = new Set(models.filter(({grain}) => grain.includes('deal_id')).map(({name}) => name))
@@ -276,8 +275,9 @@ export async function planCombined(
     db,
     models.map(({name, sql}) => ({name, file: name, sql})),
   )
-  const found = new Map<string, CombinedModel & {describesDeals: boolean}>()
-  for (const {name, description, reads, columns, is_published} of models) {
+  const found = new Map<string, ReleaseModel & {describesDeals: boolean}>()
+  for (const model of models) {
+    const {name, reads, is_published} = model
     const isKnown = reads.every((read) => given.has(read) || found.has(read))
     if (given.has(name) || name.startsWith('accounting.') || !isKnown || ofDeals.has(name)) continue
     const describesDeals = reads.some((read) => ofDeals.has(read) || found.get(read)?.describesDeals)
@@ -290,9 +290,7 @@ export async function planCombined(
           throw new NotRewritten(`the variable ${variable}`)
         },
       })
-      const described = columns.map(({name, type, meaning}) => ({name, type, comment: meaning}))
-      const shown = {comment: description, columns: described, isShown: is_published}
-      found.set(name, {name, ...shown, reads, describesDeals, sql})
+      found.set(name, {...model, describesDeals, sql})
     } catch (error) {
       if (!(error instanceof NotRewritten)) throw error
       log.info({reason: `${name}: ${error.message}`}, 'a model is not computed over all lenders')
@@ -304,7 +302,7 @@ export async function planCombined(
     needed.add(name)
     for (const read of found.get(name)?.reads ?? []) need(read)
   }
-  for (const {name, isShown} of found.values()) if (isShown) need(name)
+  for (const {name, is_published} of found.values()) if (is_published) need(name)
   return {
     models: [...found.values()].filter(({name}) => needed.has(name)),
     inputs: [...needed].filter((name) => SHARED_SEEDS.includes(name) || kept.includes(name)).sort(),

@@ -26,7 +26,7 @@ test('every mart that tells of deals, and not of one alone, has a total over all
   const plan = await planCombined({models, kept, nameOf: (table) => table}, {log})
   expect(
     plan.models
-      .filter(({isShown}) => isShown)
+      .filter(({is_published}) => is_published)
       .map(({name}) => name)
       .sort(),
   ).toEqual([
