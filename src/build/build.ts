@@ -18,11 +18,19 @@ import {
 } from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {openHistory} from '../store/warehouse.ts'
-import {discardBuild, moveCurrent, noteLastBuild, placeRelease, shareFiles} from './build-folder.ts'
+import {
+  discardBuild,
+  markPast,
+  moveCurrent,
+  noteLastBuild,
+  noteUse,
+  placeRelease,
+  pruneReleases,
+  shareFiles,
+} from './build-folder.ts'
 import {buildTables, isBase} from './build-tables.ts'
 import {storeChecking} from './checks.ts'
 import {type Build, type BuildRequest, filesOf, mayBecomeCurrent, prepareBuild} from './prepare-build.ts'
-import {markPast, noteUse, pruneReleases} from './surplus.ts'
 
 /** The result of a build. */
 export interface BuildResult {
