@@ -1,9 +1,8 @@
-import {existsSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {type Failure, messageOf} from '../core/errors.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
-import {digestFile} from '../store/files.ts'
+import {findFileFault} from '../store/files.ts'
 import type {Release} from '../store/release.ts'
 import {openRelease} from '../store/release.ts'
 import {readTables} from '../store/sql.ts'
@@ -16,14 +15,10 @@ export const RELEASE_NEXT = 'Remove the release folder and run `loantape build`,
 export async function verifyReleaseFiles({dir, manifest}: Release): Promise<Failure[]> {
   const faults: Failure[] = []
   for (const {file, sha256} of manifest.tables) {
-    const path = join(dir, file)
-    const isThere = existsSync(path)
-    if (isThere && (await digestFile(path)) === sha256) continue
-    faults.push({
-      code: 'RELEASE_FILE',
-      problem: `File '${file}' of release ${manifest.release_id} ${isThere ? 'does not have the sha256 of its manifest' : 'is not there'}.`,
-      next: RELEASE_NEXT,
-    })
+    const fault = await findFileFault(join(dir, file), sha256)
+    if (fault === undefined) continue
+    const problem = `File '${file}' of release ${manifest.release_id} ${fault}.`
+    faults.push({code: 'RELEASE_FILE', problem, next: RELEASE_NEXT})
   }
   return faults
 }

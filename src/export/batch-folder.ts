@@ -4,7 +4,7 @@ import {z} from 'zod'
 import {codeOf} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import {removeAbandoned, WRITER_MARK, WRITING} from '../core/process.ts'
-import {digestFile, digestFileNow, moveIntoPlace} from '../store/files.ts'
+import {digestFileNow, moveIntoPlace} from '../store/files.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import type {NeutralisedCell, WrittenFile} from './table-files.ts'
 
@@ -71,16 +71,6 @@ export function readBatchManifest(dir: string): z.output<typeof writtenManifest>
   const path = join(dir, 'manifest.json')
   if (!existsSync(path)) return undefined
   return writtenManifest.safeParse(parseJson(readFileSync(path, 'utf8'))).data
-}
-
-/** Describes how a file differs from its manifest; undefined when it does not. */
-export async function findFault(
-  dir: string,
-  {name, sha256}: {name: string; sha256: string},
-): Promise<string | undefined> {
-  const path = join(dir, name)
-  if (!existsSync(path)) return 'is not there'
-  return (await digestFile(path)) === sha256 ? undefined : 'does not have the sha256 of its manifest'
 }
 
 /**

@@ -8,17 +8,10 @@ import {expectOneOf} from '../core/text.ts'
 import type {TiedTerm} from '../core/types.ts'
 import {type DataFolder, requireExports} from '../store/data-folder.ts'
 import {type Database, openDatabase} from '../store/database.ts'
-import {digestFile, moveIntoPlace, syncToDisk} from '../store/files.ts'
+import {digestFile, findFileFault, moveIntoPlace, syncToDisk} from '../store/files.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import {readColumns} from '../store/sql.ts'
-import {
-  type BatchFile,
-  beginBatch,
-  findFault,
-  formatManifest,
-  isWholeBatch,
-  readBatchManifest,
-} from './batch-folder.ts'
+import {type BatchFile, beginBatch, formatManifest, isWholeBatch, readBatchManifest} from './batch-folder.ts'
 import {
   type ExportOptions,
   type ExportSource,
@@ -290,7 +283,7 @@ export async function verifyBatches(
     }
     count += manifest.files.length
     for (const file of manifest.files) {
-      const fault = await findFault(dir, file)
+      const fault = await findFileFault(join(dir, file.name), file.sha256)
       if (fault === undefined) continue
       faults.push({code: 'BATCH_FILE', problem: `File '${file.name}' of batch '${batch}' ${fault}.`, next})
     }

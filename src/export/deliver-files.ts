@@ -18,10 +18,9 @@ import {
 import {scrubSecrets} from '../core/log.ts'
 import {parseRetryAfter} from '../core/retry-after.ts'
 import type {World} from '../core/types.ts'
-import {moveIntoPlace, shareWithFolder} from '../store/files.ts'
+import {findFileFault, moveIntoPlace, shareWithFolder} from '../store/files.ts'
 import {acquireLock} from '../store/lock.ts'
 import type {StateDb} from '../store/state-db.ts'
-import {findFault} from './batch-folder.ts'
 import {
   baseOf,
   type FolderTarget,
@@ -118,7 +117,7 @@ export async function deliverBatch(
 /** The files in sending order, each compared with the manifest. */
 async function packBatch({dir, files, batch_id, repair}: DeliverableBatch): Promise<Parcel[]> {
   for (const file of files) {
-    const fault = await findFault(dir, file)
+    const fault = await findFileFault(join(dir, file.name), file.sha256)
     if (fault === undefined) continue
     throw newError('BATCH_DAMAGED', `File '${file.name}' of batch '${batch_id}' ${fault}.`, {
       kept: 'Nothing was sent.',
