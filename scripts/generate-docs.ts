@@ -1,6 +1,5 @@
 import {writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {version} from '@duckdb/node-api'
 import {compileAnew, formatPlan, keyOfPlan, SHIPPED_PLAN} from '../src/build/compile.ts'
 import {readSources} from '../src/build/sources.ts'
 import {parseConfig} from '../src/core/config.ts'
@@ -13,5 +12,5 @@ writeFileSync(join(root, '.env.example'), renderEnvExample())
 
 const sources = readSources(parseConfig({}, {readFile: () => ''}), [])
 const plan = await compileAnew(sources)
-writeFileSync(SHIPPED_PLAN, `${formatPlan(keyOfPlan(sources, version()), plan)}\n`)
+writeFileSync(SHIPPED_PLAN, `${formatPlan(keyOfPlan(sources), plan)}\n`)
 writeFileSync(join(root, 'src/build/release-columns.ts'), renderReleaseColumns(plan))

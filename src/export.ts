@@ -1,6 +1,6 @@
 import {existsSync, readdirSync, statSync} from 'node:fs'
 import {join} from 'node:path'
-import {findBatches, listBatches} from './accounting/issued.ts'
+import {listBatches} from './accounting/issued.ts'
 import {findClosedPeriod, readPeriodSpan} from './accounting/periods.ts'
 import {findJournalProfile} from './accounting/profiles.ts'
 import {
@@ -29,8 +29,8 @@ import {
   listDeliveries,
 } from './export/deliver-files.ts'
 import {type NamedTarget, placeOf, readTargets} from './export/delivery-target.ts'
-import type {ExportOptions} from './export/profile.ts'
-import {PROFILE_NAMES} from './export/profile.ts'
+import type {ExportOptions} from './export/table-files.ts'
+import {PROFILE_NAMES} from './export/table-files.ts'
 import {type DataFolder, dataFolderAt} from './store/data-folder.ts'
 import {digestFile} from './store/files.ts'
 import {type Release, readRelease, requireRelease} from './store/release.ts'
@@ -114,11 +114,10 @@ async function exportTables(config: Config, request: ExportRequest, world: World
   const {release, period} = await findSource(folder, config, request, world)
   const batches: BatchResult[] = []
   const {tables, options, acceptsColumns = false} = request
-  const how = {...(tables && {tables}), ...(options && {options}), ...(period && {period}), acceptsColumns}
   for (const profile of request.profiles) {
     world.onProgress({step: profile})
     try {
-      batches.push(await writeBatch(folder, release, {profile, ...how}))
+      batches.push(await writeBatch(folder, release, {profile, tables, period, options, acceptsColumns}))
     } catch (error) {
       if (existsSync(release.dir)) throw error
       // Exports take no lock: a sync or `prune` may remove an old release while it is read.
@@ -185,9 +184,9 @@ function withWholeJournals(
   world: World,
 ): NamedBatch[] {
   const named = asked.flatMap((batch) => {
-    const issued = findBatches(stateDb, batch.batch_id).find(({profile}) => profile === batch.profile)
+    const issued = listBatches(stateDb, {profile: batch.profile, batch_id: batch.batch_id})[0]
     if (!issued) return [batch]
-    const parts = listBatches(stateDb, issued.profile, issued.period)
+    const parts = listBatches(stateDb, {profile: issued.profile, period: issued.period})
     return parts.map((part) => ({...part, dir: requireHandedOver(stateDb, folder, part, world)}))
   })
   return [...new Map(named.map((batch) => [batch.dir, batch])).values()]
@@ -243,7 +242,7 @@ export async function redeliverBatch(
 
 /** The batches with this id: journals from the state database, which keeps their bytes, all others as they are on disk. */
 function findKeptBatches(stateDb: StateDb, folder: DataFolder, batchId: string, world: World): NamedBatch[] {
-  const issued = findBatches(stateDb, batchId).map((batch) => ({
+  const issued = listBatches(stateDb, {batch_id: batchId}).map((batch) => ({
     ...batch,
     dir: requireHandedOver(stateDb, folder, batch, world),
   }))

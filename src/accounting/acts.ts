@@ -28,7 +28,7 @@ import {
 } from '../store/tape-key.ts'
 import {setAside} from '../store/warehouse.ts'
 import {adoptEnded, pathOfTape} from '../sync/tapes.ts'
-import {type BatchAct, batchSchema, storeBatch} from './issued.ts'
+import {batchSchema, storeBatch} from './issued.ts'
 import {parseMapping} from './mapping.ts'
 import {
   dropClosedPeriod,
@@ -103,18 +103,10 @@ export type Perform = (act: Act) => void
 /** Performs acts in a data folder: each is written to a tape of its own, then takes effect in the state database. */
 export function createPerformer(
   config: KeyConfig,
-  {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
-  world: Pick<World, 'realClock' | 'onStep'>,
-): Perform {
-  const key = requireTapeKey(config, folder, stateDb, world)
-  return createPerformerUnder(key, {folder, stateDb}, world)
-}
-
-function createPerformerUnder(
-  key: TapeKey,
-  {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
+  {folder, stateDb, newKey}: {folder: DataFolder; stateDb: StateDb; newKey?: TapeKey},
   {realClock, onStep}: Pick<World, 'realClock' | 'onStep'>,
 ): Perform {
+  const key = newKey ?? requireTapeKey(config, folder, stateDb, {realClock})
   return (act) => {
     adoptEnded(folder, stateDb, key)
     const text = JSON.stringify(act)
@@ -146,10 +138,10 @@ function createPerformerUnder(
 export function applyAct(stateDb: StateDb, act: Act): void {
   switch (act.act) {
     case 'batch issued':
-      storeBatches(stateDb, act)
+      for (const batch of act.batches) storeBatch(stateDb, {...batch, issued_at: act.at})
       break
     case 'true-up':
-      storeBatches(stateDb, act)
+      for (const batch of act.batches) storeBatch(stateDb, {...batch, issued_at: act.at})
       moveStands(stateDb, act.history_id)
       recordPeriodEvent(stateDb, act.event)
       break
@@ -187,13 +179,6 @@ export function listGivenUp({tapes, losses}: Extract<Act, {act: 'went on'}>): Se
   return new Set([...losses, ...tapes.flatMap(({units}) => units.map(({chain}) => chain))])
 }
 
-function storeBatches(stateDb: StateDb, {at, batches}: {at: string; batches: readonly BatchAct[]}): void {
-  for (const {files, ...batch} of batches) {
-    const contents = files.map(({name, text}) => ({name, content: Buffer.from(text)}))
-    storeBatch(stateDb, {...batch, issued_at: at, files: contents})
-  }
-}
-
 /**
  * Replaces a lost key with the present one, or with a new one after setting the old file aside.
  *
@@ -213,7 +198,7 @@ export function replaceTapeKey(
   const former = found && isFormer ? setAside(file, realClock.now()) : null
   const key = found && !isFormer ? found : makeTapeKey(file, folder.root)
   const since = new Date(realClock.now()).toISOString()
-  const perform = createPerformerUnder(key, {folder, stateDb}, {realClock, onStep})
+  const perform = createPerformer(config, {folder, stateDb, newKey: key}, {realClock, onStep})
   inStateTransaction(stateDb, () => perform({act: 'key replaced', fingerprint: key.fingerprint, since, why}))
   return {file, fingerprint: key.fingerprint, set_aside: former}
 }

@@ -1,16 +1,8 @@
-import {hash} from 'node:crypto'
 import {gunzipSync, gzipSync} from 'node:zlib'
 import {z} from 'zod'
 import type {StateDb} from '../store/state-db.ts'
 import {type IssuedLine, issuedLineSchema} from './profiles.ts'
 
-/** A file of a batch with its whole content. */
-export interface BatchContent {
-  name: string
-  content: Uint8Array
-}
-
-/** Whether there were files; a true-up that moves no balance has none. */
 const HAS_FILES = 'exists (select 1 from journal_file where journal_file.batch_no = journal_batch.batch_no)'
 
 /** A journal batch in the state database. */
@@ -28,65 +20,41 @@ const batchRow = z.object({
 
 /** A batch on a tape, with everything needed to hand it out again byte for byte. */
 export type BatchAct = z.output<typeof batchSchema>
-export const batchSchema = z.object({
-  profile: z.string(),
-  batch_id: z.string(),
-  period: z.string(),
-  known_at: z.string(),
-  history_id: z.string(),
+export const batchSchema = batchRow.extend({
   lines: z.array(issuedLineSchema),
   files: z.array(z.object({name: z.string(), sha256: z.string(), text: z.string()})),
 })
 
-/** A batch as a tape holds it. */
-export function describeBatch({
-  files,
-  ...batch
-}: IssuedBatch & {lines: readonly IssuedLine[]; files: readonly BatchContent[]}): BatchAct {
-  return {
-    ...batch,
-    lines: [...batch.lines],
-    files: files.map(({name, content}) => ({
-      name,
-      sha256: hash('sha256', content),
-      text: Buffer.from(content).toString(),
-    })),
-  }
-}
-
 /** Stores a batch with its lines and files; it is not handed over yet. Call it in a transaction. */
-export function storeBatch(
-  stateDb: StateDb,
-  batch: IssuedBatch & {issued_at: string; lines: readonly IssuedLine[]; files: readonly BatchContent[]},
-): void {
-  const {profile, batch_id, period, known_at, history_id, issued_at, lines, files} = batch
-  const {lastInsertRowid: batch_no} = stateDb.insert('journal_batch', {
-    profile,
-    batch_id,
-    period,
-    known_at,
-    history_id,
-    issued_at,
-    is_handed_over: Number(files.length === 0),
-  })
-  for (const {name, content} of files) {
-    stateDb.insert('journal_file', {batch_no, name, content: gzipSync(content)})
+export function storeBatch(stateDb: StateDb, batch: BatchAct & {issued_at: string}): void {
+  const {lines, files, ...named} = batch
+  const is_handed_over = Number(files.length === 0)
+  const {lastInsertRowid: batch_no} = stateDb.insert('journal_batch', {...named, is_handed_over})
+  for (const {name, text} of files) {
+    stateDb.insert('journal_file', {batch_no, name, content: gzipSync(text)})
   }
   // A reversal still names the batch it takes back, so only the fields of a line are stored.
   for (const line of lines) stateDb.insert('issued_line', {batch_no, ...issuedLineSchema.parse(line)})
 }
 
-/** The batches of a profile for a period that were handed out, oldest first. */
-export function listBatches(stateDb: StateDb, profile: string, period: string): IssuedBatch[] {
-  return selectBatches(stateDb, `profile = ? and period = ? and ${HAS_FILES}`, [profile, period])
-}
-
-/** Every journal batch, oldest first. */
-export function listAllBatches(
+/**
+ * Journal batches, oldest first: all, or those of a profile, a period, an id (one, unless two profiles share it), or those that
+ * dead runs stored but did not hand over.
+ *
+ * @param withoutFiles also those of true-ups that move no balance, which have no files
+ */
+export function listBatches(
   stateDb: StateDb,
+  only: {profile?: string; period?: string; batch_id?: string; is_handed_over?: 0} = {},
   {withoutFiles = false}: {withoutFiles?: boolean} = {},
 ): IssuedBatch[] {
-  return selectBatches(stateDb, `? or ${HAS_FILES}`, [Number(withoutFiles)])
+  const asked = Object.keys(only).map((column) => `${column} = ?`)
+  const where = [...asked, withoutFiles ? 'true' : HAS_FILES].join(' and ')
+  return stateDb.all(
+    batchRow,
+    `select profile, batch_id, period, known_at, history_id from journal_batch where ${where} order by batch_no`,
+    Object.values(only),
+  )
 }
 
 /** The latest `known_at` of anything issued for a period, in whichever batch; null if nothing was. */
@@ -100,24 +68,6 @@ export function findLastKnown(stateDb: StateDb, profile: string, period: string)
   return knownAt
 }
 
-/** The batches that dead runs stored but did not hand over, oldest first. */
-export function listUndelivered(stateDb: StateDb, profile: string): IssuedBatch[] {
-  return selectBatches(stateDb, 'profile = ? and is_handed_over = 0', [profile])
-}
-
-/** The batches of this id: one, unless two profiles share it. */
-export function findBatches(stateDb: StateDb, batchId: string): IssuedBatch[] {
-  return selectBatches(stateDb, `batch_id = ? and ${HAS_FILES}`, [batchId])
-}
-
-function selectBatches(stateDb: StateDb, where: string, values: readonly (string | number)[]): IssuedBatch[] {
-  return stateDb.all(
-    batchRow,
-    `select profile, batch_id, period, known_at, history_id from journal_batch where ${where} order by batch_no`,
-    values,
-  )
-}
-
 /** Records whether a batch's files are in their place. */
 export function markHandedOver(
   stateDb: StateDb,
@@ -127,18 +77,18 @@ export function markHandedOver(
   stateDb.update('journal_batch', {profile, batch_id}, {is_handed_over: Number(isHandedOver)})
 }
 
-/** The files of a batch as they were handed out, by name. */
-export function readBatchContent(
+/** The files of a batch as they were handed out, by name; the manifest is the last. */
+export function readBatchFiles(
   stateDb: StateDb,
   {profile, batch_id}: Pick<IssuedBatch, 'profile' | 'batch_id'>,
-): BatchContent[] {
+): {name: string; text: string}[] {
   const files = stateDb.all(
     z.object({name: z.string(), content: z.instanceof(Uint8Array)}),
     `select name, content from journal_file join journal_batch using (batch_no)
-     where profile = ? and batch_id = ? order by name`,
+     where profile = ? and batch_id = ? order by name = 'manifest.json', name`,
     [profile, batch_id],
   )
-  return files.map(({name, content}) => ({name, content: gunzipSync(content)}))
+  return files.map(({name, content}) => ({name, text: gunzipSync(content).toString()}))
 }
 
 /** The lines issued to a profile in the order of issue, each with its batch: all, or those of a month or of some deals. */

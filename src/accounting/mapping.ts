@@ -1,6 +1,13 @@
+import {existsSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
 import {z} from 'zod'
-import {type LoantapeError, newError} from '../core/errors.ts'
+import type {Config} from '../core/config.ts'
+import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
 import {describeIssues, isObject, parseWritten} from '../core/json.ts'
+import type {Seed} from '../core/types.ts'
+import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
+import {readWrittenText} from '../store/files.ts'
+import {findCurrentRelease, openRelease, type Release} from '../store/release.ts'
 
 /** Sorts before every month. */
 export const FIRST_PERIOD = '0000-00'
@@ -29,7 +36,7 @@ const text = (longest: number) =>
 const given = (longest: number) => text(longest).refine((value) => value !== '', 'expected a value')
 
 /** A ledger account: some accounting systems look it up by its code, others by its name. */
-export type Account = z.output<typeof account>
+type Account = z.output<typeof account>
 const account = z.strictObject({
   code: given(60).meta({
     description:
@@ -43,8 +50,6 @@ const account = z.strictObject({
 
 /** How a funded deal can end, as in `seed.status.ending`; anything else is `other`. */
 const ENDINGS = ['paid_off', 'sold', 'refinanced', 'foreclosed', 'charged_off', 'other'] as const
-
-type Ending = (typeof ENDINGS)[number]
 
 /** Stands in for an account if another system books an ending, such as the servicing system. */
 const ELSEWHERE = 'elsewhere'
@@ -139,7 +144,7 @@ export const DEFAULT_MAPPING = mappingShape.parse({
 const PLACEHOLDER = /^<.*>$/
 
 /** A mapping to edit: the accounts of {@link DEFAULT_MAPPING}, one for each program, all of them placeholders. */
-export function draftMapping(programs: readonly string[]): AccountMapping {
+function draftMapping(programs: readonly string[]): AccountMapping {
   const {receivable, ...others} = DEFAULT_MAPPING
   const named = Object.fromEntries(programs.map((program) => [program, receivable[ANY_PROGRAM]]))
   const marked = JSON.stringify({receivable: {...named, ...receivable}, ...others}, (key, value) =>
@@ -149,7 +154,7 @@ export function draftMapping(programs: readonly string[]): AccountMapping {
 }
 
 /** The fields of a mapping that hold placeholders. */
-export function findPlaceholders(mapping: AccountMapping): string[] {
+function findPlaceholders(mapping: AccountMapping): string[] {
   return listAccounts(mapping).flatMap(({field, account: {code, name}}) =>
     PLACEHOLDER.test(code) || PLACEHOLDER.test(name) ? [field] : [],
   )
@@ -185,28 +190,40 @@ function findClashes(mapping: AccountMapping): string[] {
   })
 }
 
-/** Every account of a mapping with its field. */
-function listAccounts(mapping: AccountMapping): {field: string; account: Account}[] {
-  const {receivable, clearing, opening} = mapping
+/** An account of a mapping: its field, and what it is for: one program, one term of the roll-forward, or all. */
+interface Role {
+  field: string
+  role: 'receivable' | 'clearing' | 'opening' | 'ended' | 'elsewhere'
+  program?: string
+  term?: string
+  /** Null if another system books it. */
+  account: Account | null
+}
+
+function listRoles({receivable, clearing, opening, ended}: AccountMapping): Role[] {
   return [
-    ...Object.entries(receivable).map(([program, account]) => ({field: `receivable.${program}`, account})),
-    {field: 'clearing', account: clearing},
-    ...listEndings(mapping).flatMap(({ending, account}) =>
-      account ? [{field: `ended.${ending}`, account}] : [],
+    ...Object.entries(receivable).map(
+      ([program, account]): Role => ({
+        field: `receivable.${program}`,
+        role: 'receivable',
+        program,
+        account,
+      }),
     ),
-    ...(opening ? [{field: 'opening', account: opening}] : []),
+    {field: 'clearing', role: 'clearing', account: clearing},
+    ...(opening ? [{field: 'opening', role: 'opening', account: opening} as const] : []),
+    ...ENDINGS.flatMap((ending): Role[] => {
+      const account = ended[ending]
+      if (account === undefined) return []
+      const about = {field: `ended.${ending}`, term: ending === 'other' ? 'ended_other' : ending}
+      if (account === ELSEWHERE) return [{...about, role: 'elsewhere', account: null}]
+      return [{...about, role: 'ended', account}]
+    }),
   ]
 }
 
-/** The booking of each ending that the mapping names; null if another system books it. */
-export function listEndings({
-  ended,
-}: Pick<AccountMapping, 'ended'>): {ending: Ending; account: Account | null}[] {
-  return ENDINGS.flatMap((ending) => {
-    const account = ended[ending]
-    return account === undefined ? [] : [{ending, account: account === ELSEWHERE ? null : account}]
-  })
-}
+const listAccounts = (mapping: AccountMapping) =>
+  listRoles(mapping).flatMap(({field, account}) => (account ? [{field, account}] : []))
 
 /** The mapping's name for a term of the roll-forward. */
 export function nameEnding(term: string): string {
@@ -245,9 +262,120 @@ export function quotePrograms(programs: readonly (string | null)[]): string {
 }
 
 /** The error of an account mapping that cannot be used. */
-export function mappingError(file: string, problems: readonly string[], cause?: unknown): LoantapeError {
+function mappingError(file: string, problems: readonly string[], cause?: unknown): LoantapeError {
   return newError('ACCOUNTING_MAPPING', `Account mapping '${file}': ${problems.join('; ')}.`, {
     next: 'Correct the file; docs/accounting.md describes every field.',
     cause,
   })
+}
+
+/**
+ * The mapping for open periods: from `LOANTAPE_ACCOUNTING_FILE`, else from `accounting.json` in the data folder; undefined if
+ * there is no file.
+ *
+ * @throws ConfigError `ACCOUNTING_MAPPING` naming file and field
+ */
+export function findOwnMapping(config: Config): AccountMapping | undefined {
+  const file = mappingFileOf(config)
+  if (config.accountingFile === undefined && !existsSync(file)) return undefined
+  return parseMapping(
+    readWrittenText(file, (problem, cause) => mappingError(file, [problem], cause)),
+    file,
+  )
+}
+
+function mappingFileOf({accountingFile, dataDir}: Pick<Config, 'accountingFile' | 'dataDir'>): string {
+  return accountingFile ?? join(dataFolderAt(dataDir).root, 'accounting.json')
+}
+
+/**
+ * The mapping of a folder whose accounts somebody has set: nothing is issued or closed under accounts that nobody chose.
+ *
+ * @throws ConfigError `ACCOUNTING_NONE`, `ACCOUNTING_MAPPING`, `ACCOUNTING_PLACEHOLDER` naming the fields
+ */
+export function requireOwnMapping(config: Config): AccountMapping {
+  const mapping = findOwnMapping(config)
+  const file = mappingFileOf(config)
+  if (!mapping) {
+    throw newError(
+      'ACCOUNTING_NONE',
+      `Account mapping '${file}' does not exist: expected the accounts of your books.`,
+    )
+  }
+  const placeholders = findPlaceholders(mapping)
+  if (placeholders.length === 0) return mapping
+  throw newError(
+    'ACCOUNTING_PLACEHOLDER',
+    `Account mapping '${file}': ${placeholders.join(', ')} still in angle brackets: expected the code and name of an account of your books.`,
+  )
+}
+
+/**
+ * Writes a mapping to edit: an account for each program of the book, all of them placeholders.
+ *
+ * @throws ConfigError `OUT_PLACE`
+ */
+export async function initAccounting(config: Config): Promise<{file: string; programs: string[]}> {
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  const file = mappingFileOf(config)
+  const release = findCurrentRelease(folder)
+  const found = release ? await readPrograms(release) : []
+  const programs = found.filter((program) => program !== null)
+  try {
+    writeFileSync(file, `${JSON.stringify(draftMapping(programs), null, 2)}\n`, {flag: 'wx'})
+  } catch (cause) {
+    if (codeOf(cause) !== 'EEXIST') throw cause
+    throw newError('OUT_PLACE', `Account mapping '${file}' already exists.`, {
+      kept: 'It was not changed.',
+      next: 'Edit it; docs/accounting.md describes every field.',
+      cause,
+    })
+  }
+  return {file, programs}
+}
+
+/** Every program of a release's deals, with null if a deal has none. */
+export async function readPrograms(release: Release): Promise<(string | null)[]> {
+  await using db = await openRelease(release)
+  const rows = await db.all(
+    z.object({loan_program: z.string().nullable()}),
+    'select distinct loan_program from core.deal order by loan_program',
+  )
+  return rows.map(({loan_program}) => loan_program)
+}
+
+const COLUMNS = [
+  'account',
+  'since',
+  'role',
+  'loan_program',
+  'term',
+  'account_code',
+  'account_name',
+  'moves_balances',
+]
+
+/**
+ * `seed.account`: the accounts of every mapping, by the period from which it holds. It replaces
+ * `sql/seeds/account.csv`, which is the default mapping.
+ */
+export function createAccountSeed(versions: readonly MappingVersion[]): Seed {
+  const rows = versions.flatMap(({since, mapping, movesBalances}) =>
+    listRoles({...mapping, opening: mapping.opening ?? mapping.clearing}).map((one) => {
+      const {role, program = null, term = null, account} = one
+      const key = `${since} ${role} ${program ?? term ?? ''}`.trim()
+      const booked = account ? [account.code, account.name] : [null, null]
+      return [key, since, role, program, term, ...booked, `${movesBalances}`]
+    }),
+  )
+  return {
+    name: 'account',
+    file: 'accounting.json',
+    text: JSON.stringify(rows),
+    types: {moves_balances: 'boolean'},
+    columns: COLUMNS,
+    isComputed: true,
+    rows: rows.map((values) => ({values, line: 1, text: ''})),
+  }
 }

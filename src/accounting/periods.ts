@@ -7,13 +7,20 @@ import type {World} from '../core/types.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {resolveMoment} from '../store/moment.ts'
 import {releaseManifestSchema} from '../store/release.ts'
-import type {StateDb} from '../store/state-db.ts'
+import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
 import {openHistory} from '../store/warehouse.ts'
-import {type AccountMapping, FIRST_PERIOD, type MappingVersion, parseMapping} from './mapping.ts'
+import {
+  type AccountMapping,
+  DEFAULT_MAPPING,
+  FIRST_PERIOD,
+  findOwnMapping,
+  type MappingVersion,
+  parseMapping,
+} from './mapping.ts'
 import {journalLineSchema, tiedTermSchema} from './profiles.ts'
 
 /** The months of the history, and how far they are known. */
-export interface PeriodRange {
+interface PeriodRange {
   /** The month of the first walk, and that of the last: `YYYY-MM`. */
   first: string
   last: string
@@ -199,6 +206,19 @@ export const periodEventSchema = z.object({
 /** Everything that was done to periods, oldest first. */
 export function listPeriodEvents(stateDb: StateDb): PeriodEvent[] {
   return stateDb.all(periodEventSchema, 'select * from period_event order by event_id')
+}
+
+/**
+ * Every mapping with the periods it holds for, as far as they matter to a release.
+ *
+ * @param asOf `YYYY-MM-DD`; all of them by default
+ */
+export function readMappingVersions(config: Config, asOf = '9999-12-31'): MappingVersion[] {
+  const mapping = findOwnMapping(config) ?? DEFAULT_MAPPING
+  const folder = dataFolderAt(config.dataDir)
+  if (!hasStateDb(folder)) return [{since: FIRST_PERIOD, mapping, movesBalances: false}]
+  using stateDb = openStateDb(folder.stateDb)
+  return listMappingVersions(stateDb, mapping, asOf.slice(0, 7))
 }
 
 /**

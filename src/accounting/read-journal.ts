@@ -98,13 +98,3 @@ export async function readRegister(release: Release): Promise<RegisteredLoan[]> 
   await using db = await openRelease(release)
   return await db.all(registeredLoanSchema, 'from accounting.loan_register order by deal_id')
 }
-
-/** Every program of a release's deals, with null if a deal has none. */
-export async function readPrograms(release: Release): Promise<(string | null)[]> {
-  await using db = await openRelease(release)
-  const rows = await db.all(
-    z.object({loan_program: z.string().nullable()}),
-    'select distinct loan_program from core.deal order by loan_program',
-  )
-  return rows.map(({loan_program}) => loan_program)
-}

@@ -1,8 +1,6 @@
-import {z} from 'zod'
 import {createPerformer} from '../accounting/acts.ts'
-import {listAllBatches} from '../accounting/issued.ts'
-import {hasSameReceivables} from '../accounting/mapping.ts'
-import {requireOwnMapping} from '../accounting/own-mapping.ts'
+import {listBatches} from '../accounting/issued.ts'
+import {hasSameReceivables, requireOwnMapping} from '../accounting/mapping.ts'
 import {
   type ClosedPeriod,
   findClosedPeriod,
@@ -25,7 +23,8 @@ import {addAmounts} from '../core/money.ts'
 import {nameOfUser} from '../core/process.ts'
 import type {TiedTerm, World} from '../core/types.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
-import type {Database} from '../store/database.ts'
+import {type Database, quoteLiteral} from '../store/database.ts'
+import {countRows} from '../store/sql.ts'
 import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
 import {openHistory} from '../store/warehouse.ts'
 import {listNotIssued, type NotIssued, requireSameHistory} from './standing.ts'
@@ -225,7 +224,7 @@ export async function listPeriods(
   const {first, last} = await readPeriodRange(config, world)
   using stateDb = openStateDb(folder.stateDb)
   const events = listPeriodEvents(stateDb)
-  const batches = listAllBatches(stateDb)
+  const batches = listBatches(stateDb)
   const notIssued = await listNotIssued(folder, exported)
   const periods: PeriodState[] = []
   await using db = await openHistory(folder)
@@ -259,16 +258,11 @@ async function describeClosing(
     known_at: release.known_at,
     loans: register.length,
     amount: addAmounts(register.map(({loan_amount}) => loan_amount)),
-    late: await countLate(db, period, release.known_at),
+    late: await countRows(
+      db,
+      `history.raw.deal_version
+       where business_date <= date ${quoteLiteral(lastDayOf(period))}
+         and recorded_at > timestamp ${quoteLiteral(release.known_at.replace('Z', ''))}`,
+    ),
   }
-}
-
-async function countLate(db: Database, period: string, knownAt: string): Promise<number> {
-  const {late} = await db.one(
-    z.object({late: z.coerce.number()}),
-    `select count(*) as late from history.raw.deal_version
-     where business_date <= cast($1 as date) and recorded_at > cast($2 as timestamp)`,
-    [lastDayOf(period), knownAt.replace('Z', '')],
-  )
-  return late
 }

@@ -1,29 +1,20 @@
-import {existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {mkdtempSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {backup} from 'node:sqlite'
+import {isDeepStrictEqual} from 'node:util'
 import {z} from 'zod'
-import {type Act, applyAct, createPerformer, type Perform} from '../accounting/acts.ts'
+import {applyAct, createPerformer, type Perform} from '../accounting/acts.ts'
 import {
-  type BatchContent,
-  findBatches,
   findLastKnown,
   type IssuedBatch,
   listBatches,
   listIssuedLines,
-  listIssuedPeriods,
-  listUndelivered,
   markHandedOver,
-  readBatchContent,
+  readBatchFiles,
 } from '../accounting/issued.ts'
-import {requireOwnMapping} from '../accounting/own-mapping.ts'
-import {
-  type ClosedPeriod,
-  createDating,
-  findClosedPeriod,
-  listClosedPeriods,
-  readPeriodSpan,
-} from '../accounting/periods.ts'
+import {requireOwnMapping} from '../accounting/mapping.ts'
+import {type ClosedPeriod, createDating, findClosedPeriod, readPeriodSpan} from '../accounting/periods.ts'
 import {bookOpenings, type IssuedLine, type JournalProfile} from '../accounting/profiles.ts'
 import {readJournal, readTieOut} from '../accounting/read-journal.ts'
 import {requireBuilt} from '../build/build.ts'
@@ -36,9 +27,8 @@ import {beginBatch, isWholeBatch} from '../export/batch-folder.ts'
 import {type DataFolder, dataFolderAt, requireExports, requireWritable} from '../store/data-folder.ts'
 import {syncToDisk} from '../store/files.ts'
 import {tellWentOn} from '../store/recorded.ts'
-import type {Release} from '../store/release.ts'
-import {openStateDb, type StateDb} from '../store/state-db.ts'
-import {issueJournal, type JournalTarget, type OtherMonths, planMonth} from './journal-batch.ts'
+import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
+import {describeStale, type JournalTarget, prepareBatch, readIssueState} from './journal-batch.ts'
 import {requireSameHistory} from './standing.ts'
 
 /** Which journal to export. */
@@ -89,36 +79,60 @@ interface Issuing {
   findHandedOut(batch: IssuedBatch): string
 }
 
-/** Issues what is new in a month. */
+/**
+ * Issues what is new in a month. Nobody waits for the state database while batches are made: each is stored in a transaction, with
+ * lines and files, if nothing was issued meanwhile; otherwise all of it is done again. Once stored it is issued, whatever happens
+ * to the process.
+ *
+ * @param earlier what was handed out before it is done again
+ */
 async function issueMonth(
   config: Config,
-  {profile, period, withOpening}: JournalRequest,
-  {stateDb, perform, handOut, findHandedOut}: Issuing,
+  request: JournalRequest,
+  issuing: Issuing,
   world: World,
+  earlier: readonly BatchResult[] = [],
 ): Promise<BatchResult[]> {
+  const {profile, period, withOpening} = request
+  const {stateDb, perform, handOut, findHandedOut} = issuing
   const folder = dataFolderAt(config.dataDir)
-  const batches = listUndelivered(stateDb, profile.name).map(handOut)
+  const batches = [
+    ...earlier,
+    ...listBatches(stateDb, {profile: profile.name, is_handed_over: 0}).map(handOut),
+  ]
   const own = requireOwnMapping(config)
   const span = await readPeriodSpan(config, period, world)
   await requireSameHistory(stateDb, folder)
+  let state = readIssueState(stateDb)
   const closed = findClosedPeriod(stateDb, period)
   const release = await requireBuilt(config, {asOf: span.asOf}, world)
-  const readLatest = async () =>
-    span.asOf === span.observedUntil ? release : await requireBuilt(config, {asOf: span.observedUntil}, world)
-  const month = {
-    period,
-    isClosed: closed !== undefined,
-    closedPeriods: listClosedPeriods(stateDb),
-    batchIds: new Set(listBatches(stateDb, profile.name, period).map(({batch_id}) => batch_id)),
-    withOpening,
+  const issue = async (target: JournalTarget): Promise<boolean> => {
+    const batch = await prepareBatch(stateDb, target, async (months, deals) => {
+      const {asOf, observedUntil} = span
+      const latest =
+        asOf === observedUntil ? release : await requireBuilt(config, {asOf: observedUntil}, world)
+      return await readJournal(latest, months, {deals})
+    })
+    if (!batch) return true
+    world.onStep('journal planned')
+    const isStored = inStateTransaction(stateDb, () => {
+      const now = readIssueState(stateDb)
+      if (!isDeepStrictEqual(now.closed, state.closed)) throw describeStale(period)
+      if (!isDeepStrictEqual(now, state)) return false
+      perform({act: 'batch issued', at: new Date(world.realClock.now()).toISOString(), batches: [batch]})
+      state = readIssueState(stateDb)
+      return true
+    })
+    if (!isStored) return false
+    world.onStep('journal issued')
+    batches.push(handOut(batch))
+    return true
   }
-  const issue = async (target: MonthTarget) => {
-    const elsewhere = await readElsewhere(stateDb, profile, target, readLatest)
-    const batch = issueJournal(stateDb, {profile, target: {...target, elsewhere}, perform}, world)
-    if (batch) batches.push(handOut(batch))
-  }
-  if (closed && isIssuedAsClosed(stateDb, profile, closed)) {
-    await issue({
+  const month = {profile, period, isClosed: closed !== undefined, withOpening}
+  const isDoneAsClosed =
+    !closed ||
+    !isIssuedAsClosed(stateDb, profile, closed) ||
+    (await issue({
       ...month,
       isComplete: true,
       lines: closed.lines,
@@ -127,29 +141,26 @@ async function issueMonth(
       // The history it now depends on: after a true-up, the recovered one.
       source: tellWentOn(stateDb, {...closed.release, history_id: closed.history_id}),
       dateOf: (date: string) => date,
-    })
-    // After a recovery, the month may have been closed with more knowledge than there is now: this batch is not a later one.
-    for (const {batch_id} of batches) month.batchIds.add(batch_id)
-  }
+    }))
   const terms = await readTieOut(release, period)
-  await issue({
-    ...month,
-    isComplete: span.isComplete,
-    terms,
-    lines: await readJournal(release, period, {isClosed: month.isClosed}),
-    mapping: closed?.mapping ?? own,
-    source: tellWentOn(stateDb, release.manifest),
-    dateOf: createDating(month.closedPeriods),
-  })
+  const isDone =
+    isDoneAsClosed &&
+    (await issue({
+      ...month,
+      isComplete: span.isComplete,
+      terms,
+      lines: await readJournal(release, period, {isClosed: month.isClosed}),
+      mapping: closed?.mapping ?? own,
+      source: tellWentOn(stateDb, release.manifest),
+      dateOf: createDating(state.closed),
+    }))
+  if (!isDone) return await issueMonth(config, request, issuing, world, batches)
   if (!batches.some((batch) => batch.period === period))
-    batches.push(describeStanding(stateDb, {profile, period}, findHandedOut))
+    batches.push(describeStanding(stateDb, request, findHandedOut))
   const issued = listIssuedLines(stateDb, profile.name, {period})
   const tied = issued.some(({event}) => event === 'opening') ? bookOpenings(terms) : terms
   return batches.map((batch) => (batch.period === period ? {...batch, terms: tied} : batch))
 }
-
-/** What a month must add up to, before other months are considered. */
-type MonthTarget = Omit<JournalTarget, 'elsewhere'>
 
 /**
  * Whether to issue a closed month as it was closed. Not if later knowledge of it was already issued, or history was recovered
@@ -164,24 +175,6 @@ function isIssuedAsClosed(
   return knownAt === null || (knownAt <= release.known_at && history_id === release.history_id)
 }
 
-/** The present journal of other months, for the deals this month is about to book: their bookings may have moved. */
-async function readElsewhere(
-  stateDb: StateDb,
-  profile: JournalProfile,
-  target: MonthTarget,
-  readLatest: () => Promise<Release>,
-): Promise<OtherMonths> {
-  const {lines} = planMonth(stateDb, profile, target)
-  const deals = new Set(lines.map(({deal_id}) => deal_id))
-  const issued = listIssuedLines(stateDb, profile.name, {deals}).filter(
-    ({period}) => period !== target.period,
-  )
-  if (issued.length === 0) return {deals, lines: []}
-  const periods = listIssuedPeriods(stateDb, profile.name).filter((period) => period !== target.period)
-  const booked = new Set(issued.map(({deal_id}) => deal_id))
-  return {deals, lines: await readJournal(await readLatest(), periods, {deals: booked})}
-}
-
 /** Puts the files of an issued batch into their place, and counts them. */
 export function deliver(stateDb: StateDb, folder: DataFolder, batch: IssuedBatch, world: World): BatchResult {
   const dir = handOver(stateDb, folder, batch, world)
@@ -192,17 +185,15 @@ const rowsOfFiles = z.object({files: z.array(z.object({rows: z.number()}))})
 
 function measure(stateDb: StateDb, batch: IssuedBatch): Omit<BatchResult, 'dir' | 'outcome'> {
   const {profile, period, batch_id} = batch
-  const written = readBatchContent(stateDb, batch)
-  const files = written.filter(({name}) => name !== 'manifest.json')
-  const manifest = written.find(({name}) => name === 'manifest.json')
-  const counted = rowsOfFiles.parse(JSON.parse(Buffer.from(manifest?.content ?? '{}').toString()))
+  const files = readBatchFiles(stateDb, batch)
+  const counted = rowsOfFiles.parse(JSON.parse(files.pop()?.text ?? ''))
   return {
     profile,
     period,
     batch_id,
     files: files.length,
     rows: counted.files.reduce((sum, {rows}) => sum + rows, 0),
-    bytes: files.reduce((sum, {content}) => sum + content.length, 0),
+    bytes: files.reduce((sum, {text}) => sum + Buffer.byteLength(text), 0),
   }
 }
 
@@ -212,7 +203,7 @@ function describeStanding(
   {profile, period}: Pick<JournalRequest, 'profile' | 'period'>,
   findHandedOut: Issuing['findHandedOut'],
 ): BatchResult {
-  const last = listBatches(stateDb, profile.name, period).at(-1)
+  const last = listBatches(stateDb, {profile: profile.name, period}).at(-1)
   if (last) return {...measure(stateDb, last), dir: findHandedOut(last), outcome: 'unchanged'}
   return {profile: profile.name, period, batch_id: '', dir: '', files: 0, rows: 0, bytes: 0, outcome: 'empty'}
 }
@@ -226,7 +217,7 @@ export function reissueBatch(config: Config, batchId: string, world: World): Bat
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   using stateDb = openStateDb(folder.stateDb)
-  const batches = findBatches(stateDb, batchId)
+  const batches = listBatches(stateDb, {batch_id: batchId})
   if (batches.length === 0) {
     throw newError(
       'UNKNOWN_NAME',
@@ -254,16 +245,15 @@ function batchDir(folder: DataFolder, {profile, batch_id}: IssuedBatch): string 
  */
 function handOver(stateDb: StateDb, folder: DataFolder, batch: IssuedBatch, world: World): string {
   const final = batchDir(folder, batch)
-  const isManifest = ({name}: BatchContent) => name === 'manifest.json'
-  const files = readBatchContent(stateDb, batch).sort((a, b) => Number(isManifest(a)) - Number(isManifest(b)))
+  const files = readBatchFiles(stateDb, batch)
   markHandedOver(stateDb, batch, false)
   using written = beginBatch(final)
-  for (const {name, content} of files) {
-    writeFileSync(join(written.dir, name), content)
+  for (const {name, text} of files) {
+    writeFileSync(join(written.dir, name), text)
     syncToDisk(join(written.dir, name))
   }
   world.onStep('journal written')
-  written.finish(() => isInPlace(final, files))
+  written.finish(() => isWholeBatch(final, files.at(-1)?.text))
   world.onStep('journal in place')
   markHandedOver(stateDb, batch, true)
   world.onStep('journal handed over')
@@ -286,15 +276,6 @@ export function requireHandedOver(
 
 /** Whether the files of an issued batch are in their place. */
 export const isHandedOver = (folder: DataFolder, batch: IssuedBatch) => isWholeBatch(batchDir(folder, batch))
-
-/** Whether a folder has exactly these files, byte for byte. */
-function isInPlace(dir: string, files: readonly BatchContent[]): boolean {
-  if (!existsSync(dir) || readdirSync(dir).length !== files.length) return false
-  return files.every(({name, content}) => {
-    const path = join(dir, name)
-    return existsSync(path) && readFileSync(path).equals(content)
-  })
-}
 
 /** A batch that an export would issue. */
 export interface JournalPreview {
@@ -326,25 +307,20 @@ export async function previewJournal(
       await backup(issued.db, copy)
     }
     using stateDb = openStateDb(copy)
-    const {name} = request.profile
-    const handOut = (batch: IssuedBatch): BatchResult => ({
-      ...measure(stateDb, batch),
-      dir: '',
-      outcome: 'written',
-    })
-    const perform = (act: Act) => applyAct(stateDb, act)
-    const issuing = {stateDb, perform, handOut, findHandedOut: () => ''}
+    const issuing: Issuing = {
+      stateDb,
+      perform: (act) => applyAct(stateDb, act),
+      handOut: (batch) => ({...measure(stateDb, batch), dir: '', outcome: 'written'}),
+      findHandedOut: () => '',
+    }
     const batches = await issueMonth(config, request, issuing, world)
-    const lines = listIssuedLines(stateDb, name)
+    const lines = listIssuedLines(stateDb, request.profile.name)
     return batches.map((batch) => ({
       batch,
       accounts: addUpAccounts(lines.filter(({batch_id}) => batch_id === batch.batch_id)),
-      files: readBatchContent(stateDb, {profile: name, batch_id: batch.batch_id})
-        .filter((file) => file.name !== 'manifest.json')
-        .map((file) => ({
-          name: file.name,
-          head: Buffer.from(file.content).toString().split('\n', HEAD_LINES).join('\n'),
-        })),
+      files: readBatchFiles(stateDb, batch)
+        .slice(0, -1)
+        .map(({name, text}) => ({name, head: text.split('\n', HEAD_LINES).join('\n')})),
     }))
   } finally {
     rmSync(dir, {recursive: true, force: true})

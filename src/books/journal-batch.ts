@@ -1,53 +1,29 @@
 import {hash} from 'node:crypto'
-import {parse} from 'csv-parse/sync'
-import {stringify} from 'csv-stringify/sync'
 import {
   type BatchAct,
-  type BatchContent,
-  describeBatch,
   type IssuedBatch,
-  listAllBatches,
   listBatches,
   listIssuedLines,
+  listIssuedPeriods,
 } from '../accounting/issued.ts'
 import {type AccountMapping, findSharedNames} from '../accounting/mapping.ts'
 import {createDating, listClosedPeriods} from '../accounting/periods.ts'
-import {
-  bridgeJournal,
-  type DateOf,
-  findMovedDeals,
-  isReversal,
-  type JournalBridge,
-  planIssue,
-  sortLines,
-  splitOpening,
-} from '../accounting/plan.ts'
-import {
-  bookOpenings,
-  type IssuedLine,
-  type JournalCell,
-  type JournalLine,
-  type JournalProfile,
-  type ReadLine,
-} from '../accounting/profiles.ts'
-import {isCalendarDate} from '../core/clock.ts'
-import {type LoantapeError, messageOf, newError} from '../core/errors.ts'
-import {addAmounts, parseCents} from '../core/money.ts'
-import type {TiedTerm, World} from '../core/types.ts'
-import {type BatchFile, formatManifest} from '../export/batch-folder.ts'
+import {bookOpenings, type IssuedLine, type JournalLine, type JournalProfile} from '../accounting/profiles.ts'
+import {type LoantapeError, newError} from '../core/errors.ts'
+import {addAmounts, centsOf, formatCents} from '../core/money.ts'
+import type {TiedTerm} from '../core/types.ts'
+import {formatManifest} from '../export/batch-folder.ts'
 import type {ReleaseManifest} from '../store/release.ts'
-import {inStateTransaction, type StateDb} from '../store/state-db.ts'
+import type {StateDb} from '../store/state-db.ts'
+import {describeFile, formatJournalFiles, proveJournalFiles} from './journal-files.ts'
 
-/** The journal of a period that everything issued must add up to. */
+/** The journal of a month that everything issued to a profile must add up to. */
 export interface JournalTarget {
+  profile: JournalProfile
   /** `YYYY-MM` */
   period: string
   isComplete: boolean
   isClosed: boolean
-  /** The closed months when the journal was read. */
-  closedPeriods: readonly string[]
-  /** The batches of the month when the journal was read. */
-  batchIds: ReadonlySet<string>
   /** With opening balances. */
   lines: readonly JournalLine[]
   /** The terms of the month's roll-forward, opening balances not booked. */
@@ -57,147 +33,91 @@ export interface JournalTarget {
   mapping: AccountMapping
   source: ReleaseManifest
   dateOf: DateOf
-  elsewhere: OtherMonths
 }
 
-/** The present journal of the other months that were ever issued to a profile, for some deals. */
-export interface OtherMonths {
-  deals: ReadonlySet<string>
-  /** With opening balances. */
-  lines: readonly JournalLine[]
-}
+/** Reads the present journal of other months for some deals, with opening balances. */
+type ReadOther = (periods: readonly string[], deals: ReadonlySet<string>) => Promise<JournalLine[]>
 
 /**
- * Issues the difference between a journal and what was already issued, in one transaction of the state database that holds lines
- * and files: from then on it is issued, whatever happens to the process. `handOver` puts the files into their place. The files
- * are written and proved before, so that nobody waits for the state database meanwhile; if another export or a closing was
- * faster, all of it is done again.
+ * The batch that is the difference between a journal and what was already issued, its files proved. Entries issued in other months
+ * for the same deals, which no longer hold, may be what this month books now: they are taken back with it.
  *
  * @returns undefined if there is nothing to issue
- * @throws CheckError `JOURNAL_FILE`; ConfigError `JOURNAL_STALE`: nothing was issued
+ * @throws CheckError `JOURNAL_FILE`; ConfigError `ACCOUNTING_MAPPING`
  */
-export function issueJournal(
+export async function prepareBatch(
   stateDb: StateDb,
-  {perform, ...issue}: {profile: JournalProfile; target: JournalTarget; perform: PerformIssue},
-  world: World,
-): IssuedBatch | undefined {
-  for (;;) {
-    const state = readIssueState(stateDb)
-    const batch = prepareBatch(stateDb, issue)
-    if (!batch) return undefined
-    world.onStep('journal planned')
-    const isStored = inStateTransaction(stateDb, () => {
-      if (readIssueState(stateDb) !== state) return false
-      perform({
-        act: 'batch issued',
-        at: new Date(world.realClock.now()).toISOString(),
-        batches: [describeBatch(batch)],
-      })
-      return true
-    })
-    if (!isStored) continue
-    world.onStep('journal issued')
-    return batch
-  }
-}
-
-/** Issues batches for good: see {@link issueJournal}. */
-type PerformIssue = (act: {act: 'batch issued'; at: string; batches: BatchAct[]}) => void
-
-/** What batches are made from besides the journal; if it changes, a batch may change. */
-export function readIssueState(stateDb: StateDb): string {
-  return JSON.stringify([listAllBatches(stateDb, {withoutFiles: true}), listClosedPeriods(stateDb)])
-}
-
-/** A batch that is ready to be stored. */
-type PreparedBatch = IssuedBatch & {lines: readonly IssuedLine[]; files: readonly BatchContent[]}
-
-function prepareBatch(
-  stateDb: StateDb,
-  {profile, target}: {profile: JournalProfile; target: JournalTarget},
-): PreparedBatch | undefined {
-  const {period, closedPeriods, batchIds, source} = target
-  const isStale = JSON.stringify(listClosedPeriods(stateDb)) !== JSON.stringify(closedPeriods)
-  if (isStale) throw describeStale(period)
-  requireOwnNames(profile, target)
-  // Another process may meanwhile have issued from later knowledge.
-  const isLater = ({batch_id, known_at}: IssuedBatch) => !batchIds.has(batch_id) && known_at > source.known_at
-  if (listBatches(stateDb, profile.name, period).some(isLater)) throw describeStale(period)
-  const {wanted, leftOut, lines: own, before} = planMonth(stateDb, profile, target)
-  const other = planElsewhere(stateDb, profile, target, own)
-  const lines = sortLines([...own, ...other.lines])
-  if (lines.length === 0) return undefined
-  const supersedes = listSuperseded(lines, [...before, ...other.before])
-  const terms = leftOut.length === 0 ? bookOpenings(target.terms) : target.terms
-  const bridge = bridgeJournal(wanted, leftOut, own, {elsewhere: other.lines, terms})
-  return composeBatch({profile, target, lines, handedOut: lines, supersedes, bridge})
-}
-
-/** The plan of the month's own journal. */
-export function planMonth(
-  stateDb: StateDb,
-  profile: JournalProfile,
-  target: Pick<JournalTarget, 'period' | 'lines' | 'withOpening' | 'dateOf'>,
-) {
-  const before = listIssuedLines(stateDb, profile.name, {period: target.period})
+  target: JournalTarget,
+  readOther: ReadOther,
+): Promise<BatchAct | undefined> {
+  const {profile, period} = target
+  requireOwnNames(target)
+  const before = listIssuedLines(stateDb, profile.name, {period})
   const {wanted, leftOut} = splitOpening(target.lines, before, target.withOpening)
-  return {wanted, leftOut, lines: planIssue(wanted, before, target), before}
-}
-
-/**
- * The plan of other months for the same deals: an entry issued there that no longer holds may be what this month books
- * now.
- */
-function planElsewhere(
-  stateDb: StateDb,
-  profile: JournalProfile,
-  {period, elsewhere, closedPeriods}: JournalTarget,
-  own: readonly IssuedLine[],
-) {
+  const own = planIssue(wanted, before, target)
   const deals = new Set(own.map(({deal_id}) => deal_id))
   const issued = listIssuedLines(stateDb, profile.name, {deals}).filter((line) => line.period !== period)
-  if (issued.some(({deal_id}) => !elsewhere.deals.has(deal_id))) throw describeStale(period)
-  const {wanted} = splitOpening(elsewhere.lines, issued, false)
-  const moved = findMovedDeals(wanted, issued)
+  const months = listIssuedPeriods(stateDb, profile.name).filter((month) => month !== period)
+  const other = issued.length > 0 ? await readOther(months, new Set(issued.map(({deal_id}) => deal_id))) : []
+  const {wanted: present} = splitOpening(other, issued, false)
+  const moved = findMovedDeals(present, issued)
   const isMoved = ({deal_id}: JournalLine) => moved.has(deal_id)
-  const before = issued.filter(isMoved)
-  return {lines: planIssue(wanted.filter(isMoved), before, {dateOf: createDating(closedPeriods)}), before}
+  const superseded = issued.filter(isMoved)
+  const dateOf = createDating(listClosedPeriods(stateDb))
+  const elsewhere = planIssue(present.filter(isMoved), superseded, {dateOf})
+  const lines = sortLines([...own, ...elsewhere])
+  if (lines.length === 0) return undefined
+  const terms = leftOut.length === 0 ? bookOpenings(target.terms) : target.terms
+  const bridge = bridgeJournal(wanted, leftOut, own, {elsewhere, terms})
+  return composeBatch(target, {lines, handedOut: lines, before: [...before, ...superseded], bridge})
 }
 
 /**
  * Makes a batch with its files, and proves them.
  *
- * @param batch `lines` go into the state database, `handedOut` into the files; if that is empty, there are no files
+ * @param batch `lines` go into the state database, `handedOut` into the files; if that is empty, there are no files. `before` was
+ *   issued earlier
  * @throws CheckError `JOURNAL_FILE`
  */
-export function composeBatch(batch: {
-  profile: JournalProfile
-  target: Pick<JournalTarget, 'period' | 'isComplete' | 'mapping' | 'source'>
-  lines: readonly IssuedLine[]
-  handedOut: readonly IssuedLine[]
-  supersedes: string[]
-  bridge: JournalBridge
-}): PreparedBatch {
-  const {profile, target, lines, handedOut} = batch
-  const {period, source} = target
+function composeBatch(
+  {profile, period, isComplete, mapping, source}: BatchTarget,
+  batch: {
+    lines: readonly IssuedLine[]
+    handedOut: readonly IssuedLine[]
+    before: readonly (IssuedLine & {batch_id: string})[]
+    bridge: JournalBridge
+  },
+): BatchAct {
+  const {lines, handedOut, before, bridge} = batch
   const numbers = [...new Set(lines.map(({journal_no}) => journal_no))].sort()
   const digest = hash('sha256', [profile.name, period, ...numbers].join('\n')).slice(0, 12)
   const {known_at, history_id} = source
-  const named = {profile: profile.name, batch_id: `${period}-${digest}`, period, known_at, history_id, lines}
+  const batch_id = `${period}-${digest}`
+  const named = {profile: profile.name, batch_id, period, known_at, history_id, lines: [...lines]}
   if (handedOut.length === 0) return {...named, files: []}
-  const files = formatJournalFiles(profile, handedOut, {batchId: named.batch_id, mapping: target.mapping})
+  const files = formatJournalFiles(profile, handedOut, {batchId: batch_id, mapping})
   proveJournalFiles(profile, files)
+  const reversed = new Set(lines.filter(isReversal).map(({entry_id}) => entry_id))
+  const superseded = before.filter(({entry_id}) => reversed.has(entry_id))
   const manifest = formatManifest(source, {
-    batch_id: named.batch_id,
+    batch_id,
     profile: profile.name,
     period,
-    period_complete: target.isComplete,
+    period_complete: isComplete,
     files: files.map((file) => describeFile(profile, file)),
-    supersedes: batch.supersedes,
-    bridge: batch.bridge,
+    supersedes: [...new Set(superseded.map(({batch_id}) => batch_id))],
+    bridge,
   })
   const texts = [...files, {name: 'manifest.json', text: manifest}]
-  return {...named, files: texts.map(({name, text}) => ({name, content: Buffer.from(text)}))}
+  return {...named, files: texts.map(({name, text}) => ({name, sha256: hash('sha256', text), text}))}
+}
+
+/** What a batch is made for. */
+type BatchTarget = Pick<JournalTarget, 'profile' | 'period' | 'isComplete' | 'mapping' | 'source'>
+
+/** What batches are made from besides the journal; if it changes, a batch may change. */
+export function readIssueState(stateDb: StateDb): {closed: string[]; batches: IssuedBatch[]} {
+  return {closed: listClosedPeriods(stateDb), batches: listBatches(stateDb, {}, {withoutFiles: true})}
 }
 
 /** The error if another process was faster. */
@@ -213,10 +133,12 @@ export function describeStale(period: string): LoantapeError {
  *
  * @throws ConfigError `ACCOUNTING_MAPPING`
  */
-export function requireOwnNames(
-  {name, looksUpBy}: JournalProfile,
-  {period, isClosed, mapping}: Pick<JournalTarget, 'period' | 'isClosed' | 'mapping'>,
-): void {
+function requireOwnNames({
+  profile: {name, looksUpBy},
+  period,
+  isClosed,
+  mapping,
+}: Pick<JournalTarget, 'profile' | 'period' | 'isClosed' | 'mapping'>): void {
   const shared = looksUpBy === 'name' ? findSharedNames(mapping) : []
   if (shared.length === 0) return
   const reopen = isClosed ? `Reopen ${period}, which keeps the accounts it was closed with: give` : 'Give'
@@ -227,182 +149,303 @@ export function requireOwnNames(
   )
 }
 
-/** The batches in which the entries now reversed were issued. */
-export function listSuperseded(
-  lines: readonly IssuedLine[],
-  issued: readonly (IssuedLine & {batch_id: string})[],
-): string[] {
-  const reversed = new Set(lines.filter(isReversal).map(({entry_id}) => entry_id))
-  return [...new Set(issued.filter(({entry_id}) => reversed.has(entry_id)).map(({batch_id}) => batch_id))]
-}
-
-function describeFile({columns}: JournalProfile, {name, text, lines}: JournalFile): BatchFile {
-  const content = Buffer.from(text)
-  return {
-    name,
-    bytes: content.length,
-    sha256: hash('sha256', content),
-    rows: lines.length,
-    columns: Object.keys(columns),
-    sum_amount: null,
-    sum_debit: addAmounts(lines.map(({debit}) => debit)),
-    sum_credit: addAmounts(lines.map(({credit}) => credit)),
-  }
-}
-
-/** A file of a journal batch, and the lines it holds. */
-export interface JournalFile {
-  name: string
-  text: string
-  lines: readonly IssuedLine[]
-}
+/** The date of an entry, or of the reversal of one: both `YYYY-MM-DD`. */
+type DateOf = (date: string) => string
 
 /**
- * Writes lines as the files of a batch: one, or as many as the importer's limits demand. Lines with the same number are an entry
- * and stay together in one file. UTF-8, LF, a header line each.
+ * What to issue so that everything issued adds up to a journal: the entries that are new, and reversals of those
+ * that no longer hold. Two entries are the same if they have the same `entry_id`.
  *
- * @returns `<profile>_<batch>.csv`, or `<profile>_<batch>_part01of03.csv`, …
+ * @param journal the journal as it is now, any order
+ * @param issued everything issued before, in the order of issue
+ * @returns lines by date, deal and number; empty if nothing has changed
  */
-export function formatJournalFiles(
-  profile: JournalProfile,
-  lines: readonly IssuedLine[],
-  context: Pick<JournalCell, 'batchId' | 'mapping'>,
-): JournalFile[] {
-  const header = stringify([Object.keys(profile.columns)])
-  const cells = Object.values(profile.columns)
-  const most = {rows: profile.limits.rows?.max ?? Infinity, bytes: profile.limits.bytes?.max ?? Infinity}
-  const parts: {text: string; bytes: number; lines: IssuedLine[]}[] = []
-  for (const entry of Map.groupBy(lines, ({journal_no}) => journal_no).values()) {
-    const text = stringify(entry.map((line, index) => cells.map((write) => write({line, index, ...context}))))
-    const bytes = Buffer.byteLength(text)
-    let part = parts.at(-1)
-    if (!part || part.lines.length + entry.length > most.rows || part.bytes + bytes > most.bytes) {
-      part = {text: header, bytes: Buffer.byteLength(header), lines: []}
-      parts.push(part)
-    }
-    part.text += text
-    part.bytes += bytes
-    part.lines.push(...entry)
-  }
-  const count = String(parts.length).padStart(2, '0')
-  return parts.map((part, index) => {
-    const suffix = parts.length === 1 ? '' : `_part${String(index + 1).padStart(count.length, '0')}of${count}`
-    return {name: `${profile.name}_${context.batchId}${suffix}.csv`, text: part.text, lines: part.lines}
-  })
+export function planIssue(
+  journal: readonly JournalLine[],
+  issued: readonly IssuedLine[],
+  {dateOf}: {dateOf: DateOf},
+): IssuedLine[] {
+  const wanted = Map.groupBy(journal, ({entry_id}) => entry_id)
+  const standing = findStanding(issued)
+  const booked = [...wanted]
+    .filter(([id]) => !standing.get(id)?.isBooked)
+    .map(([id, lines]) => bookEntry(lines, (standing.get(id)?.issueNo ?? -1) + 1, dateOf))
+  const reversed = [...standing]
+    .filter(([id, {isBooked}]) => isBooked && !wanted.has(id))
+    .map(([, {lines, issueNo}]) => reverseEntry(lines, issueNo + 1, dateOf))
+  return sortLines([...booked, ...reversed].flat())
 }
 
-/**
- * Reads files back as their importer would and proves them: columns, characters, limits, dates and amounts; each entry
- * whole, in one place, under a number of its own, balanced, and line by line the same as what was written.
- *
- * @throws CheckError `JOURNAL_FILE` naming file, line and what was expected
- */
-export function proveJournalFiles(profile: JournalProfile, files: readonly JournalFile[]): void {
-  const numbers = new Set<string>()
-  for (const file of files) {
-    const prove = (isRight: boolean, problem: string, row?: number) => {
-      if (!isRight) throw proofError(file, problem, row)
-    }
-    const {limits} = profile
-    prove(limits.characters.pattern.test(file.text), `a character that ${profile.name} does not accept`)
-    prove(Buffer.byteLength(file.text) <= (limits.bytes?.max ?? Number.POSITIVE_INFINITY), 'too many bytes')
-    const lines = readLines(profile, file)
-    prove(
-      lines.length <= (limits.rows?.max ?? Number.POSITIVE_INFINITY),
-      `${lines.length} lines: expected at most ${limits.rows?.max}`,
-    )
-    for (const [number, entryLines] of groupAdjacent(lines)) {
-      prove(!numbers.has(number), `entry '${number}' twice`)
-      numbers.add(number)
-      const balance = entryLines.reduce((sum, line) => sum + centsOf(line), 0n)
-      prove(balance === 0n && entryLines.length >= 2, `entry '${number}' is not in balance`)
-    }
-    proveSame(file, lines)
-  }
-}
-
-function readLines(profile: JournalProfile, file: JournalFile): ReadLine[] {
-  const {limits} = profile
-  const columns = Object.keys(profile.columns)
-  const [header, ...body] = attempt(file, (): string[][] => parse(file.text))
-  if (JSON.stringify(header) !== JSON.stringify(columns)) {
-    throw proofError(file, `columns ${header?.join(', ')}: expected ${columns.join(', ')}`, 1)
-  }
-  const lines: ReadLine[] = []
-  body.forEach((cells, index) => {
-    const row = index + 2
-    const prove = (isRight: boolean, problem: string) => {
-      if (!isRight) throw proofError(file, problem, row)
-    }
-    for (const [index, cell] of cells.entries()) {
-      const column = columns[index] ?? ''
-      const {max} = limits.cells[column] ?? {max: cell.length}
-      prove(cell === cell.trim(), `spaces around '${cell}' in ${column}`)
-      prove(cell.length <= max, `${cell.length} characters in ${column}: expected at most ${max}`)
-    }
-    const byColumn = Object.fromEntries(columns.map((column, index) => [column, cells[index] ?? '']))
-    const line = attempt(file, () => profile.readRow(byColumn, lines.at(-1)), row)
-    const {number, account} = line
-    prove(/^LT\d{4}-[0-9a-f]{12}$/.test(number), `number '${number}' of an entry`)
-    prove(account !== '', 'no account')
-    prove(isCalendarDate(line.date), `date '${line.date}'`)
-    prove((line.debit === '') !== (line.credit === ''), 'debit and credit: expected exactly one')
-    const amount = line.debit + line.credit
-    prove(/^\d+\.\d\d$/.test(amount) && centsOf(line) !== 0n, `amount '${amount}': expected 1234.56`)
-    prove(
-      amount.length - 3 <= (limits.digits?.max ?? amount.length),
-      `amount '${amount}': expected at most ${limits.digits?.max} digits before the point`,
-    )
-    lines.push(line)
-  })
-  return lines
-}
-
-function attempt<T>(file: JournalFile, read: () => T, row?: number): T {
-  try {
-    return read()
-  } catch (error) {
-    throw proofError(file, messageOf(error), row)
-  }
-}
-
-/** Runs of lines with the same number; a number that comes back later is another run. */
-function groupAdjacent(lines: readonly ReadLine[]): [number: string, lines: ReadLine[]][] {
-  const groups: [string, ReadLine[]][] = []
-  for (const line of lines) {
-    const last = groups.at(-1)
-    if (last?.[0] === line.number) last[1].push(line)
-    else groups.push([line.number, [line]])
-  }
-  return groups
-}
-
-/** The amount of a line, debits positive. */
-function centsOf({debit, credit}: Pick<ReadLine, 'debit' | 'credit'>): bigint {
-  const cents = parseCents(debit === '' ? credit : debit)
-  if (typeof cents === 'string') return 0n
-  return debit === '' ? -cents : cents
-}
-
-function proveSame(file: JournalFile, lines: readonly ReadLine[]): void {
-  const wrong = file.lines.findIndex((line, index) => {
-    const read = lines[index]
-    return (
-      read?.number !== line.journal_no ||
-      read.date !== line.entry_date ||
-      read.debit !== (line.debit ?? '') ||
-      read.credit !== (line.credit ?? '') ||
-      (read.account !== line.account_code && read.account !== line.account_name)
-    )
-  })
-  if (wrong !== -1 || lines.length !== file.lines.length) {
-    throw proofError(file, `entry '${lines[wrong]?.number}' is not what was written`, wrong + 2)
-  }
-}
-
-function proofError({name}: JournalFile, problem: string, row?: number): LoantapeError {
-  return newError(
-    'JOURNAL_FILE',
-    `File '${name}'${row === undefined ? '' : `, line ${row}`} would not import: ${problem}.`,
+/** Lines by date, deal and number. */
+function sortLines(lines: readonly IssuedLine[]): IssuedLine[] {
+  return [...lines].sort(
+    (a, b) =>
+      compare(a.entry_date, b.entry_date) ||
+      compare(a.deal_id, b.deal_id) ||
+      compare(a.journal_no, b.journal_no) ||
+      a.line_no - b.line_no,
   )
+}
+
+/**
+ * Separates what to book of a journal from the opening balances to leave out. Those are booked once they are asked for,
+ * and belong to the journal from then on.
+ */
+function splitOpening(
+  journal: readonly JournalLine[],
+  issued: readonly IssuedLine[],
+  withOpening: boolean,
+): {wanted: JournalLine[]; leftOut: JournalLine[]} {
+  const isBooked = withOpening || issued.some(({event}) => event === 'opening')
+  const {wanted = [], leftOut = []} = Object.groupBy(journal, ({event}) =>
+    event === 'opening' && !isBooked ? 'leftOut' : 'wanted',
+  )
+  return {wanted, leftOut}
+}
+
+/**
+ * The deals with an issued entry that still stands although the journal of its month no longer holds it, not even under
+ * other accounts or another number: their bookings have to be compared with what is booked now.
+ */
+function findMovedDeals(journal: readonly JournalLine[], issued: readonly IssuedLine[]): Set<string> {
+  const kindOf = ({deal_id, event, debit, credit}: JournalLine, period: string) =>
+    JSON.stringify([deal_id, period, event, debit ?? credit])
+  const held = new Map<string, number>()
+  for (const line of journal) {
+    if (line.line_no !== 1) continue
+    const kind = kindOf(line, line.entry_date.slice(0, 7))
+    held.set(kind, (held.get(kind) ?? 0) + 1)
+  }
+  const moved = new Set<string>()
+  for (const {isBooked, lines} of findStanding(issued).values()) {
+    const [line] = lines
+    if (!isBooked || !line) continue
+    const kind = kindOf(line, line.period)
+    const left = held.get(kind) ?? 0
+    if (left === 0) moved.add(line.deal_id)
+    held.set(kind, left - 1)
+  }
+  return moved
+}
+
+/** The state of an entry that was issued. */
+interface Standing {
+  issueNo: number
+  isBooked: boolean
+  /** As last issued. */
+  lines: IssuedLine[]
+}
+
+/** The state of every issued entry, by its id. */
+function findStanding(issued: readonly IssuedLine[]): Map<string, Standing> {
+  const entries = [...Map.groupBy(issued, ({entry_id}) => entry_id)]
+  return new Map(
+    entries.map(([id, lines]) => {
+      const issueNo = Math.max(...lines.map(({issue_no}) => issue_no))
+      const last = lines.filter(({issue_no}) => issue_no === issueNo)
+      return [id, {issueNo, isBooked: issueNo % 2 === 0, lines: last}]
+    }),
+  )
+}
+
+function bookEntry(lines: readonly JournalLine[], issueNo: number, dateOf: DateOf): IssuedLine[] {
+  const inOrder = lines.toSorted((a, b) => a.line_no - b.line_no)
+  return inOrder.map((line) => {
+    const date = dateOf(line.entry_date)
+    return {
+      ...line,
+      period: line.entry_date.slice(0, 7),
+      entry_date: date,
+      memo: date === line.entry_date ? line.memo : `${line.memo}, of ${line.entry_date}`,
+      journal_no: numberOf(line.entry_id, issueNo),
+      issue_no: issueNo,
+    }
+  })
+}
+
+function reverseEntry(lines: readonly IssuedLine[], issueNo: number, dateOf: DateOf): IssuedLine[] {
+  const inOrder = lines.toSorted((a, b) => b.line_no - a.line_no)
+  return inOrder.map((line, index) => ({
+    ...line,
+    line_no: index + 1,
+    entry_date: dateOf(line.entry_date),
+    debit: line.credit,
+    credit: line.debit,
+    memo: `Reverses ${line.journal_no}: ${line.memo}`,
+    journal_no: numberOf(line.entry_id, issueNo),
+    issue_no: issueNo,
+  }))
+}
+
+/** Importers refuse a known number, so an entry that is issued again gets a new one. */
+function numberOf(entryId: string, issueNo: number): string {
+  if (issueNo === 0) return entryId
+  return `${entryId.slice(0, -12)}${hash('sha256', `${entryId} ${issueNo}`).slice(0, 12)}`
+}
+
+function compare(a: string, b: string): number {
+  if (a === b) return 0
+  return a < b ? -1 : 1
+}
+
+/** Entries and the sum of their debits. */
+interface EntryTotals {
+  entries: number
+  amount: string
+}
+
+/**
+ * How a batch ties out to the journal of its month: `journal` = `issued_before` + `booked` + `left_out`; and the journal to the
+ * month's roll-forward.
+ */
+interface JournalBridge {
+  /** The present journal of the month, with opening balances. */
+  journal: EntryTotals
+  /** The part that earlier batches booked and that still holds. */
+  issued_before: EntryTotals
+  /** The part that this batch books. */
+  booked: EntryTotals
+  /** The part that is not booked, by reason: opening balances that nobody asked for. */
+  left_out: {opening: EntryTotals}
+  /** What this batch takes back: booked before and no longer in the journal. */
+  reversed: EntryTotals
+  /** What this batch books and takes back in other months, whose entries of the same deals no longer hold. */
+  other_months: {booked: EntryTotals; reversed: EntryTotals}
+  /**
+   * The terms of the month's roll-forward: how much of each the journal books, and why it does not book the rest; none in a
+   * true-up.
+   */
+  terms: readonly TiedTerm[]
+}
+
+/** Ties out a batch to the journal. */
+function bridgeJournal(
+  journal: readonly JournalLine[],
+  leftOut: readonly JournalLine[],
+  issued: readonly IssuedLine[],
+  {elsewhere = [], terms = []}: {elsewhere?: readonly IssuedLine[]; terms?: readonly TiedTerm[]} = {},
+): JournalBridge {
+  const booked = issued.filter((line) => !isReversal(line))
+  const now = new Set(booked.map(({entry_id}) => entry_id))
+  return {
+    journal: totalOf([...journal, ...leftOut]),
+    issued_before: totalOf(journal.filter(({entry_id}) => !now.has(entry_id))),
+    booked: totalOf(booked),
+    left_out: {opening: totalOf(leftOut)},
+    reversed: totalOf(issued.filter(isReversal)),
+    other_months: {
+      booked: totalOf(elsewhere.filter((line) => !isReversal(line))),
+      reversed: totalOf(elsewhere.filter(isReversal)),
+    },
+    terms,
+  }
+}
+
+/** Whether a line reverses an issued one. */
+const isReversal = ({issue_no}: IssuedLine) => issue_no % 2 === 1
+
+function totalOf(lines: readonly JournalLine[]): EntryTotals {
+  return {
+    entries: new Set(lines.map(({entry_id}) => entry_id)).size,
+    amount: addAmounts(lines.map(({debit}) => debit)),
+  }
+}
+
+/** The lines that correct a profile's books to a journal. */
+export interface TrueUpPlan {
+  /**
+   * Entry by entry, for the state database: entries that no longer hold are reversed, those of the journal for the same deals
+   * booked.
+   */
+  lines: IssuedLine[]
+  /** The same by deal, day and account, for the books: one entry for each deal and day with a balance. */
+  net: IssuedLine[]
+  /** The deals that differ, by entries if not by amounts. */
+  deals: string[]
+  /** Their present journal, with opening balances if those were issued. */
+  journal: JournalLine[]
+}
+
+/**
+ * What to hand out so that everything issued for a deal, over all months, adds up to the journal of all months. It covers the
+ * deals with a standing entry that no longer holds; deals for which nothing was issued are left to exports. A reversal is dated
+ * on the latest of three days: that of its booking, `firstOpenDay`, and the day on which the journal first books the deal again.
+ *
+ * @param journal of all months, with opening balances
+ * @param issued everything issued to the profile, in the order of issue
+ * @param firstOpenDay of the first open month, `YYYY-MM-DD`
+ */
+export function planTrueUp(
+  journal: readonly JournalLine[],
+  issued: readonly IssuedLine[],
+  {profile, firstOpenDay}: {profile: string; firstOpenDay: string},
+): TrueUpPlan {
+  const {wanted} = splitOpening(journal, issued, false)
+  const held = new Set(wanted.map(({entry_id}) => entry_id))
+  const gone = [...findStanding(issued)].filter(([id, {isBooked}]) => isBooked && !held.has(id))
+  const deals = new Set(gone.flatMap(([, {lines}]) => lines.map(({deal_id}) => deal_id)))
+  const isOfDeals = ({deal_id}: JournalLine) => deals.has(deal_id)
+  const mine = wanted.filter(isOfDeals)
+  const lines = planIssue(mine, issued.filter(isOfDeals), {dateOf: (date) => latest(date, firstOpenDay)})
+  return {lines, net: sortLines(netLines(lines, profile)), deals: [...deals].sort(), journal: mine}
+}
+
+const latest = (one: string, other: string) => (one > other ? one : other)
+
+/**
+ * Lines by deal, day and account, debits first; zero balances are left out. If a deal is booked again, what was booked before
+ * stands until that day and is taken back on it: earlier months end as they were booked, later ones as the journal says.
+ */
+function netLines(lines: readonly IssuedLine[], profile: string): IssuedLine[] {
+  return [...Map.groupBy(lines, ({deal_id}) => deal_id)].flatMap(([dealId, own]) => {
+    const numbers = [...new Set(own.map(({journal_no}) => journal_no))].sort()
+    const booked = own.filter((line) => !isReversal(line)).map(({entry_date}) => entry_date)
+    const [seenOn = ''] = booked.sort()
+    const days = Map.groupBy(own, ({entry_date}) => latest(entry_date, seenOn))
+    return [...days].flatMap(([date, ofDay]) => {
+      const digest = hash('sha256', ['true-up', profile, dealId, date, ...numbers].join('\n')).slice(0, 12)
+      const number = `LT${date.slice(2, 4)}${date.slice(5, 7)}-${digest}`
+      return [...Map.groupBy(ofDay, ({account_code}) => account_code)]
+        .map(([code, those]) => ({
+          account_code: code,
+          account_name: own.findLast(({account_code}) => account_code === code)?.account_name ?? '',
+          cents: those.reduce(
+            (sum, {debit, credit}) => sum + centsOf(debit ?? '') - centsOf(credit ?? ''),
+            0n,
+          ),
+        }))
+        .filter(({cents}) => cents !== 0n)
+        .sort((a, b) => Number(a.cents < 0n) - Number(b.cents < 0n))
+        .map(({cents, ...account}, index) => ({
+          entry_id: number,
+          journal_no: number,
+          issue_no: 0,
+          line_no: index + 1,
+          period: date.slice(0, 7),
+          entry_date: date,
+          event: 'true-up',
+          ...account,
+          debit: cents > 0n ? formatCents(cents) : null,
+          credit: cents < 0n ? formatCents(-cents) : null,
+          memo: `True-up ${dealId}, after a recovery of history`,
+          deal_id: dealId,
+          loan_program: null,
+        }))
+    })
+  })
+}
+
+/**
+ * The batch of a true-up; undefined if every entry holds.
+ *
+ * @throws CheckError `JOURNAL_FILE`; ConfigError `ACCOUNTING_MAPPING`
+ */
+export function prepareTrueUp(
+  target: BatchTarget,
+  {lines, net, journal}: TrueUpPlan,
+  before: readonly (IssuedLine & {batch_id: string})[],
+): BatchAct | undefined {
+  if (lines.length === 0) return undefined
+  requireOwnNames({...target, isClosed: false})
+  return composeBatch(target, {lines, handedOut: net, before, bridge: bridgeJournal(journal, [], lines)})
 }

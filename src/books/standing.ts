@@ -1,19 +1,11 @@
-import {DECIMAL, VARCHAR} from '@duckdb/node-api'
 import {z} from 'zod'
-import {
-  type IssuedBatch,
-  listAllBatches,
-  listIssuedProfiles,
-  listStandingEntries,
-} from '../accounting/issued.ts'
+import {type IssuedBatch, listBatches, listIssuedProfiles, listStandingEntries} from '../accounting/issued.ts'
 import {listClosedStands} from '../accounting/periods.ts'
 import {findJournalProfile} from '../accounting/profiles.ts'
 import {type LoantapeError, newError} from '../core/errors.ts'
-import {parseCents} from '../core/money.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
 import {findCurrentRelease, openRelease} from '../store/release.ts'
-import {appendRows} from '../store/row-buffer.ts'
 import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
 import {openHistory} from '../store/warehouse.ts'
 
@@ -31,7 +23,7 @@ export async function readStanding(
   stateDb: StateDb,
   folder: DataFolder,
 ): Promise<{standing: Standing; lost: string[]}> {
-  const batches = listAllBatches(stateDb, {withoutFiles: true})
+  const batches = listBatches(stateDb, {}, {withoutFiles: true})
   const nameOf = ({profile, batch_id}: IssuedBatch) => `batch '${batch_id}' of ${profile}`
   const stands = [
     ...batches.map((batch) => ({what: nameOf(batch), history_id: batch.history_id})),
@@ -124,30 +116,26 @@ export async function listNotIssued(folder: DataFolder, exported: readonly strin
 
 async function compareProfile(db: Database, stateDb: StateDb, profile: string) {
   const standing = listStandingEntries(stateDb, profile)
-  await db.run(
-    'create or replace table memory.main.standing (entry_id varchar, period varchar, amount decimal(18, 2))',
-  )
-  await appendRows(
-    db,
-    {catalog: 'memory', schema: 'main', table: 'standing', types: [VARCHAR, VARCHAR, DECIMAL(18, 2)]},
-    standing.map(({entry_id, period, amount}) => [entry_id, period, BigInt(parseCents(amount))]),
-  )
   const openings = standing.some(({event}) => event === 'opening')
     ? 'union all select entry_id, period, debit from accounting.opening_line where line_no = 1'
     : ''
   return await db.all(
     rowSchema,
-    `with journal as (
+    `with standing as (
+       select unnest(from_json($1, '[{"entry_id": "varchar", "period": "varchar", "amount": "decimal(18,2)"}]'), recursive := true)
+     ),
+     journal as (
        select entry_id, period, debit as amount from accounting.journal_line where line_no = 1 ${openings}
      ),
      open as (
-       select * from journal anti join memory.main.standing using (entry_id)
+       select * from journal anti join standing using (entry_id)
        union all
-       select * from memory.main.standing anti join journal using (entry_id)
+       select * from standing anti join journal using (entry_id)
      )
      select period, count(*) as entries, cast(sum(amount) as decimal(38, 2)) as amount
      from open
      group by period
      order by period`,
+    [JSON.stringify(standing.map(({entry_id, period, amount}) => ({entry_id, period, amount})))],
   )
 }

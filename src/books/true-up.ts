@@ -1,9 +1,9 @@
+import {isDeepStrictEqual} from 'node:util'
 import {createPerformer} from '../accounting/acts.ts'
-import {describeBatch, listIssuedLines, listIssuedProfiles, listUndelivered} from '../accounting/issued.ts'
-import {readAccountMapping, requireOwnMapping} from '../accounting/own-mapping.ts'
-import {findFirstOpen, nextPeriod, type PeriodRange, readPeriodRange, spanOf} from '../accounting/periods.ts'
-import {bridgeJournal, type Difference, planTrueUp, type TrueUpPlan} from '../accounting/plan.ts'
-import {findJournalProfile} from '../accounting/profiles.ts'
+import {listBatches, listIssuedLines, listIssuedProfiles} from '../accounting/issued.ts'
+import {requireOwnMapping} from '../accounting/mapping.ts'
+import {findFirstOpen, nextPeriod, readPeriodRange, spanOf} from '../accounting/periods.ts'
+import {findJournalProfile, type IssuedLine} from '../accounting/profiles.ts'
 import {readJournal} from '../accounting/read-journal.ts'
 import {requireBuilt} from '../build/build.ts'
 import type {Config} from '../core/config.ts'
@@ -12,18 +12,17 @@ import type {World} from '../core/types.ts'
 import type {BatchResult} from '../export/batch.ts'
 import {dataFolderAt, requireExports, requireWritable} from '../store/data-folder.ts'
 import {tellWentOn} from '../store/recorded.ts'
-import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
+import {inStateTransaction, openStateDb} from '../store/state-db.ts'
 import {signedBy} from './close-period.ts'
 import {deliver} from './issue.ts'
-import {
-  composeBatch,
-  describeStale,
-  type JournalTarget,
-  listSuperseded,
-  readIssueState,
-  requireOwnNames,
-} from './journal-batch.ts'
+import {describeStale, planTrueUp, prepareTrueUp, readIssueState, type TrueUpPlan} from './journal-batch.ts'
 import {describeLost, readStanding} from './standing.ts'
+
+/** By how much books and history differ for a deal in an account, from a day on; one of debit and credit is null. */
+type Difference = Pick<
+  IssuedLine,
+  'deal_id' | 'entry_date' | 'account_code' | 'account_name' | 'debit' | 'credit'
+>
 
 /** By how much the books of a profile and the history differ. */
 interface ProfileTrueUp {
@@ -62,7 +61,7 @@ export async function trueUp(
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   using stateDb = openStateDb(folder.stateDb)
-  if (isIssued) requireOwnMapping(config)
+  const mapping = isIssued ? requireOwnMapping(config) : undefined
   const profiles = listIssuedProfiles(stateDb)
   for (const profile of profiles) {
     if (isIssued) requireExports(folder, profile)
@@ -70,39 +69,43 @@ export async function trueUp(
   const {standing, lost} = await readStanding(stateDb, folder)
   if (standing === 'another') throw describeLost(folder, {standing, lost})
   if (isIssued)
-    for (const batch of profiles.flatMap((profile) => listUndelivered(stateDb, profile)))
+    for (const batch of profiles.flatMap((profile) => listBatches(stateDb, {profile, is_handed_over: 0})))
       deliver(stateDb, folder, batch, world)
   const state = readIssueState(stateDb)
   const range = await readPeriodRange(config, world)
   const period = findFirstOpen(stateDb) ?? range.first
   if (standing === 'whole') return {outcome: 'unchanged', period, lost, profiles: []}
   const release = await requireBuilt(config, {asOf: range.observedUntil}, world)
-  const months = listMonths(range)
-  const target = {mapping: readAccountMapping(config), source: tellWentOn(stateDb, release.manifest)}
+  const months: string[] = []
+  for (let month = range.first; month <= range.last; month = nextPeriod(month)) months.push(month)
   const issued = profiles.map((profile) => ({profile, lines: listIssuedLines(stateDb, profile)}))
   const deals = new Set(issued.flatMap(({lines}) => lines.map(({deal_id}) => deal_id)))
   const journal = await readJournal(release, months, {deals})
   const plans = issued.map(({profile, lines}) => ({
     profile,
+    lines,
     plan: planTrueUp(journal, lines, {profile, firstOpenDay: `${period}-01`}),
   }))
-  if (!isIssued) {
+  if (!mapping) {
     return {outcome: 'dry_run', period, lost, profiles: plans.map((plan) => describePlan(plan, null))}
   }
-  const prepared = plans.map(({profile, plan}) => {
+  const target = {mapping, source: tellWentOn(stateDb, release.manifest)}
+  const prepared = plans.map(({profile, lines, plan}) => {
     // A batch belongs to the month in which it begins.
     const month = (plan.net[0] ?? plan.lines[0])?.entry_date.slice(0, 7) ?? period
     const isComplete = months.includes(month) && spanOf(range, month).isComplete
-    return {profile, plan, batch: prepare(stateDb, {...target, period: month, isComplete}, profile, plan)}
+    const known = findJournalProfile(profile)
+    const of = known && {...target, profile: known, period: month, isComplete}
+    return {profile, plan, batch: of && prepareTrueUp(of, plan, lines)}
   })
   const perform = createPerformer(config, {folder, stateDb}, world)
   inStateTransaction(stateDb, () => {
-    if (readIssueState(stateDb) !== state) throw describeStale(period)
+    if (!isDeepStrictEqual(readIssueState(stateDb), state)) throw describeStale(period)
     const signed = signedBy(world)
     perform({
       act: 'true-up',
       at: signed.at,
-      batches: prepared.flatMap(({batch}) => (batch ? [describeBatch(batch)] : [])),
+      batches: prepared.flatMap(({batch}) => batch ?? []),
       history_id: release.manifest.history_id,
       event: {period, action: 'true-up', ...signed, why},
     })
@@ -113,37 +116,18 @@ export async function trueUp(
   return {outcome: 'issued', period, lost, profiles: handedOut}
 }
 
-function listMonths({first, last}: PeriodRange): string[] {
-  const months: string[] = []
-  for (let month = first; month <= last; month = nextPeriod(month)) months.push(month)
-  return months
-}
-
-/** The batch of a plan; undefined if every entry holds. */
-function prepare(
-  stateDb: StateDb,
-  target: Pick<JournalTarget, 'period' | 'isComplete' | 'mapping' | 'source'>,
-  name: string,
-  {lines, net, journal}: TrueUpPlan,
-): ReturnType<typeof composeBatch> | undefined {
-  const profile = findJournalProfile(name)
-  if (!profile || lines.length === 0) return undefined
-  requireOwnNames(profile, {...target, isClosed: false})
-  return composeBatch({
-    profile,
-    target,
-    lines,
-    handedOut: net,
-    supersedes: listSuperseded(lines, listIssuedLines(stateDb, name)),
-    bridge: bridgeJournal(journal, [], lines),
-  })
-}
-
 function describePlan(
-  {profile, plan}: {profile: string; plan: TrueUpPlan},
+  {profile, plan: {deals, net}}: {profile: string; plan: TrueUpPlan},
   batch: BatchResult | null,
 ): ProfileTrueUp {
-  const {deals, differences} = plan
-  const amount = addAmounts(differences.map(({debit}) => debit))
+  const differences = net.map(({deal_id, entry_date, account_code, account_name, debit, credit}) => ({
+    deal_id,
+    entry_date,
+    account_code,
+    account_name,
+    debit,
+    credit,
+  }))
+  const amount = addAmounts(net.map(({debit}) => debit))
   return {profile, deals: deals.length, amount, differences, batch}
 }

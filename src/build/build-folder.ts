@@ -5,17 +5,21 @@ import {
   linkSync,
   mkdirSync,
   readdirSync,
+  readlinkSync,
   renameSync,
   rmSync,
   statSync,
   symlinkSync,
+  utimesSync,
+  writeFileSync,
 } from 'node:fs'
 import {chmod, copyFile, mkdir, writeFile} from 'node:fs/promises'
-import {dirname, join, relative} from 'node:path'
+import {basename, dirname, join, relative} from 'node:path'
 import {z} from 'zod'
+import type {Config} from '../core/config.ts'
 import {codeOf} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
-import {GENERATOR, temporaryBeside, WRITER_MARK} from '../core/process.ts'
+import {GENERATOR, removeAbandoned, temporaryBeside, WRITER_MARK} from '../core/process.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
 import {digestFile, keepText, moveIntoPlace, readKept, syncToDisk} from '../store/files.ts'
@@ -73,33 +77,23 @@ export interface TableFile {
   file: string
 }
 
-/** How a table is written. */
-export interface TableOrder {
-  /** The columns that order its file. */
-  order: readonly string[]
-  /** Whether its rows are stored in that order. */
-  isStored: boolean
-  /** The previous release's file, if the table is unchanged. */
-  same?: {path: string; sha256: string} | undefined
-}
-
 /**
  * Writes each published table as `<schema>.<table>.parquet` beside the database.
  *
- * @param orderOf how a table is written
+ * @param orderOf the columns that order a table's file, and whether its rows are stored in that order
  * @param around wraps the writing of each file, to keep limits
  */
 export async function writeParquetFiles(
   db: Database,
   dir: string,
-  orderOf: (table: string) => TableOrder,
+  orderOf: (table: string) => {order: readonly string[]; isStored: boolean},
   around: <T>(table: TableFile, write: () => Promise<T>, lane: Database) => Promise<T> = (_table, write) =>
     write(),
 ): Promise<ReleaseTable[]> {
   return inLanes(db, await listPublishedTables(db), async (name, lane) => {
     const file = `${name}.parquet`
     const path = join(dir, file)
-    const {order, isStored, same} = orderOf(name)
+    const {order, isStored} = orderOf(name)
     const by = isStored ? '' : ` order by ${order.map(quoteName).join(', ')}`
     const write = () =>
       lane.one(
@@ -107,9 +101,7 @@ export async function writeParquetFiles(
         `copy (from release.${name}${by}) to ${quoteLiteral(path)}
          (format parquet, compression zstd, compression_level 1)`,
       )
-    const count = () => lane.one(countRow, `select count(*) as "Count" from release.${name}`)
-    const isThere = same !== undefined && (await linkWhole(same.path, same.sha256, path))
-    const {Count: rows} = await around({name, file}, isThere ? count : write, lane)
+    const {Count: rows} = await around({name, file}, write, lane)
     return {name, rows, file, bytes: statSync(path).size, sha256: await digestFile(path), order: [...order]}
   })
 }
@@ -126,26 +118,20 @@ export async function shareFiles(
   tables: readonly ReleaseTable[],
   before: Release | undefined,
 ): Promise<void> {
-  for (const {file, sha256} of tables) {
+  for (const {file, sha256} of before ? tables : []) {
     const isSame = before?.manifest.tables.some((table) => table.file === file && table.sha256 === sha256)
+    const former = join(before?.dir ?? '', file)
     const link = join(dir, `${file}.link`)
-    if (before && isSame && (await linkWhole(join(before.dir, file), sha256, link))) {
-      renameSync(link, join(dir, file))
-      // Renaming a link onto another link to the same file does nothing.
-      rmSync(link, {force: true})
+    try {
+      if (!isSame || (await digestFile(former)) !== sha256) continue
+      linkSync(former, link)
+    } catch (error) {
+      if (NOT_LINKED.includes(codeOf(error))) continue
+      throw error
     }
-  }
-}
-
-/** Links a file if it still matches its manifest; returns whether it did. */
-async function linkWhole(path: string, sha256: string, link: string): Promise<boolean> {
-  try {
-    if ((await digestFile(path)) !== sha256) return false
-    linkSync(path, link)
-    return true
-  } catch (error) {
-    if (!NOT_LINKED.includes(codeOf(error))) throw error
-    return false
+    renameSync(link, join(dir, file))
+    // Renaming a link onto another link to the same file does nothing.
+    rmSync(link, {force: true})
   }
 }
 
@@ -160,15 +146,21 @@ export async function createBuildFolder(folder: DataFolder, releaseId: string): 
 
 /**
  * Writes the manifest last, makes every file read-only and gives the folder its final name. If another process has published the
- * same release in the meantime, its copy stays: a reader may have it open.
+ * same release in the meantime, its copy stays: a reader may have it open. The scratch release is replaced.
  */
 export async function placeRelease(
   folder: DataFolder,
   buildDir: string,
   manifest: ReleaseManifest,
+  {isScratch = false}: {isScratch?: boolean} = {},
 ): Promise<string> {
-  await sealRelease(buildDir, manifest)
-  const final = join(folder.releases, manifest.release_id)
+  await writeFile(join(buildDir, 'manifest.json'), `${JSON.stringify(manifest, null, 2)}\n`)
+  for (const file of readdirSync(buildDir)) {
+    await chmod(join(buildDir, file), 0o400)
+    syncToDisk(join(buildDir, file))
+  }
+  const final = isScratch ? folder.scratch : join(folder.releases, manifest.release_id)
+  if (isScratch) rmSync(final, {recursive: true, force: true})
   try {
     moveIntoPlace(buildDir, final)
   } catch (error) {
@@ -181,27 +173,6 @@ export async function placeRelease(
     }
   }
   return final
-}
-
-/** Replaces the scratch release. */
-export async function publishScratch(
-  folder: DataFolder,
-  buildDir: string,
-  manifest: ReleaseManifest,
-): Promise<string> {
-  await sealRelease(buildDir, manifest)
-  rmSync(folder.scratch, {recursive: true, force: true})
-  moveIntoPlace(buildDir, folder.scratch)
-  return folder.scratch
-}
-
-/** Writes the manifest last and makes every file read-only and durable. */
-async function sealRelease(buildDir: string, manifest: ReleaseManifest): Promise<void> {
-  await writeFile(join(buildDir, 'manifest.json'), `${JSON.stringify(manifest, null, 2)}\n`)
-  for (const file of readdirSync(buildDir)) {
-    await chmod(join(buildDir, file), 0o400)
-    syncToDisk(join(buildDir, file))
-  }
 }
 
 /** Points `current` at a release, atomically. */
@@ -282,4 +253,81 @@ export function noteWhole(folder: DataFolder, releaseId: string, at: Date): void
   const last = readLastBuild(folder)
   if (last?.release_id !== releaseId) return
   keepText(folder.lastBuild, JSON.stringify({...last, whole_at: at.toISOString()}))
+}
+
+/** The mark of a release of a past date that was never current; it has its own retention. */
+const MARK = '.past'
+
+/** Marks a new release as one of a past date. */
+export function markPast(buildDir: string): void {
+  writeFileSync(join(buildDir, MARK), '')
+}
+
+/** Whether a release is of a past date and was never current. */
+export function isPast(dir: string): boolean {
+  return existsSync(join(dir, MARK))
+}
+
+/** Records that a release of a past date was used, so that it stays longer; if it becomes current, it loses its mark. */
+export function noteUse(dir: string, isCurrent: boolean, at: Date): void {
+  if (!isPast(dir)) return
+  if (isCurrent) rmSync(join(dir, MARK), {force: true})
+  utimesSync(dir, at, at)
+}
+
+/** How many releases are kept: those that were ever current, and those of past dates. */
+type Retention = Pick<Config, 'releasesKept' | 'pastReleasesKept'>
+
+/**
+ * Releases to remove: the oldest beyond those kept and, of past dates, the least recently used; never the current one or a needed
+ * one.
+ */
+export function listSurplusReleases(
+  folder: DataFolder,
+  {releasesKept, pastReleasesKept}: Retention,
+  needed: ReadonlySet<string>,
+): string[] {
+  if (!existsSync(folder.releases)) return []
+  const current = existsSync(folder.current) ? basename(readlinkSync(folder.current)) : undefined
+  const releases = readdirSync(folder.releases)
+    .filter((name) => !name.startsWith('.') && name !== current && !needed.has(name))
+    .map((name) => ({name, usedAt: statSync(join(folder.releases, name)).mtimeMs}))
+    .sort((a, b) => b.usedAt - a.usedAt || (a.name < b.name ? 1 : -1))
+    .map(({name}) => name)
+  const {past = [], nightly = []} = Object.groupBy(releases, (name) =>
+    isPast(join(folder.releases, name)) ? 'past' : 'nightly',
+  )
+  const surplus = [
+    ...nightly.slice(Math.max(0, current === undefined ? releasesKept : releasesKept - 1)),
+    ...past.slice(pastReleasesKept),
+  ]
+  return releases.filter((name) => surplus.includes(name))
+}
+
+/**
+ * Removes what {@link listSurplusReleases} names, and what dead builds left.
+ *
+ * @returns the ids that were removed
+ */
+export function pruneReleases(
+  folder: DataFolder,
+  retention: Retention,
+  needed: ReadonlySet<string>,
+): string[] {
+  const releases = listSurplusReleases(folder, retention, needed)
+  for (const name of releases) removeRelease(folder, name)
+  removeAbandoned(folder.releases, '.building-')
+  return releases
+}
+
+/** Renames a release before removing it, so that a half-removed one looks like a dead build. */
+function removeRelease({releases}: DataFolder, name: string): void {
+  const aside = join(releases, `.building-${name}${WRITER_MARK}`)
+  try {
+    renameSync(join(releases, name), aside)
+  } catch (error) {
+    // Another process removed it first.
+    if (codeOf(error) !== 'ENOENT') throw error
+  }
+  rmSync(aside, {recursive: true, force: true})
 }

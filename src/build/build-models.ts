@@ -1,11 +1,10 @@
 import {hash} from 'node:crypto'
 import {z} from 'zod'
 import {DEAL_ID} from '../contract/deal.ts'
-import {STREAMS} from '../contract/streams.ts'
 import {LoantapeError} from '../core/errors.ts'
 import type {BuildPlan, Check, Model, Moment, Seed} from '../core/types.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
-import type {TableColumn} from '../store/sql.ts'
+import {countRows, type TableColumn} from '../store/sql.ts'
 import {createSqlError, WORK_SCHEMA} from './read-models.ts'
 import {loadSeed} from './seeds.ts'
 
@@ -54,8 +53,6 @@ interface BuiltModels {
   models: BuiltModel[]
   /** `before` of the next build. */
   shared: Shared
-  /** Tables known to equal those of the previous build. */
-  same: ReadonlySet<string>
 }
 
 const countRow = z.object({Count: z.coerce.number()})
@@ -124,19 +121,13 @@ async function buildEach(
   const unbuilt = new Set(models)
   const paths = new Map<Database, string>()
   const shared: Record<string, string> = {}
-  const same = new Set<string>()
   const build = async (model: Model, lane: Database) => {
     const table = tableOf(model, isKept(model))
     const path = options.before && model.isPerDeal ? changedPath : WHOLE_PATH
     if (paths.get(lane) !== path) await lane.run(`set search_path = ${quoteLiteral(path)}`)
     paths.set(lane, path)
-    const {isSame, ...built} = await buildModel(
-      lane,
-      {model, table, columns: columns.get(model.name)},
-      options,
-    )
+    const built = await buildModel(lane, {model, table, columns: columns.get(model.name)}, options)
     unbuilt.delete(model)
-    if (isSame) same.add(model.name)
     if (isShared(model) && !options.isDry) {
       const digest = await digestTable(lane, table)
       if (options.before && options.before[model.name] !== digest) throw new WholeBuildNeeded(model.name)
@@ -151,7 +142,7 @@ async function buildEach(
     return built
   }
   const built = await inLanes(db, models, build, readBy)
-  return {models: built.filter((_, index) => models[index]?.isPublished), shared, same}
+  return {models: built.filter((_, index) => models[index]?.isPublished), shared}
 }
 
 /** Whether a `work` model is kept with the release: it is built per deal and read by a model built whole. */
@@ -194,7 +185,7 @@ async function buildModel(
   db: Database,
   {model, table, columns}: {model: Model; table: string; columns: readonly TableColumn[] | undefined},
   options: BuildOptions,
-): Promise<BuiltModel & {isSame: boolean}> {
+): Promise<BuiltModel> {
   const startedAt = performance.now()
   // Nobody reads a work table in order, so it is not sorted.
   const inOrder = model.isPublished ? `order by ${model.order.map(quoteName).join(', ')}` : ''
@@ -206,12 +197,11 @@ async function buildModel(
   const select = `select ${shown.join(', ')} from (${model.sql}\n)`
   const isChanged = options.before !== undefined && model.isPerDeal
   let rows = 0
-  let isSame = false
   const build = async () => {
     if (isChanged) {
       const changed = qualify('changed', model)
       await db.run(`create table ${changed} as ${select}`)
-      if (!table.startsWith('scratch.')) ({rows, isSame} = await replaceChanged(db, changed, table))
+      if (!table.startsWith('scratch.')) rows = await replaceChanged(db, changed, table)
     } else {
       const sql = `create or replace table ${table} as ${select} ${inOrder}${options.isDry ? ' with no data' : ''}`
       rows = (await db.first(countRow, sql))?.Count ?? 0
@@ -225,7 +215,7 @@ async function buildModel(
     throw createSqlError('MODEL_BUILD', `Model '${model.name}' did not build`, place, error)
   }
   if (model.isPublished && !isChanged && !options.isDry) await commentOn(db, model)
-  return {name: model.name, rows, isSame, duration_ms: Math.round(performance.now() - startedAt)}
+  return {name: model.name, rows, duration_ms: Math.round(performance.now() - startedAt)}
 }
 
 async function commentOn(db: Database, model: Model): Promise<void> {
@@ -256,15 +246,6 @@ export function fingerprintModels(
   ]
   const texts = parts.map((part) => JSON.stringify(part)).sort()
   return hash('sha256', texts.join('\n'))
-}
-
-/** The deal column of each raw table; tables without one belong to no deal. */
-export const DEAL_COLUMNS: Readonly<Record<string, string>> = {
-  ...Object.fromEntries(STREAMS.map(({name, parent}) => [`${name}_version`, parent?.column ?? DEAL_ID])),
-  deal_confirmation: DEAL_ID,
-  deal_extra: DEAL_ID,
-  listing: 'parent_id',
-  quarantine: 'record_id',
 }
 
 /**
@@ -299,8 +280,6 @@ function readsWholeDeals(read: readonly string[] | undefined, models: readonly M
   )
 }
 
-const rowsRow = z.object({rows: z.coerce.number()})
-
 /**
  * The search path for building changed deals: models `per: deal_id` hold only their rows there; `others` are the schemas of the
  * rest.
@@ -310,111 +289,14 @@ export function changedPathOf(models: readonly Model[], others: readonly string[
   return ['release.main', ...changed, ...others, 'history.raw'].join(',')
 }
 
-function schemasOf(models: readonly Model[]): string[] {
+/** The schemas of models built per deal. */
+export function schemasOf(models: readonly Model[]): string[] {
   return [...new Set(models.filter(({isPerDeal}) => isPerDeal).map(({schema}) => schema))]
 }
 
-/** SQL: whether a row counts at a moment. */
-function counts(row: string, {asOf, knownAt}: Moment): string {
-  return `(${row}.business_date <= date ${quoteLiteral(asOf)} and ${row}.recorded_at <= timestamp ${quoteLiteral(knownAt)})`
-}
-
-/** SQL: whether a row counts now and did not before; a later moment never hides a row. */
-function countsNew(row: string, before: Moment, now: Moment): string {
-  return `${counts(row, now)} and not coalesce(${counts(row, before)}, false)`
-}
-
-/**
- * Whether a deal without a new row is certain to be unchanged since a moment: every walk added since then ended, and was stored,
- * after everything that counted then.
- */
-export async function doWalksFollow(db: Database, before: Moment, now: Moment): Promise<boolean> {
-  const {follow} = await db.one(
-    z.object({follow: z.boolean()}),
-    `with known as (
-       select observed_at, recorded_at from history.raw.deal_version as version where ${counts('version', before)}
-       union all
-       select observed_at, recorded_at from history.raw.quarantine as record where ${counts('record', before)}
-     ),
-     added as (
-       select min(coalesce(ended_at, started_at)) as ended_at, min(recorded_at) as recorded_at
-       from history.raw.walk as walk
-       where state = 'applied' and ${countsNew('walk', before, now)}
-     )
-     select coalesce(
-       (select ended_at from added) >= (select max(observed_at) from known)
-       and (select recorded_at from added) >= (select max(recorded_at) from known),
-       true
-     ) as follow`,
-  )
-  return follow
-}
-
-/**
- * Attaches the database `changed`: `main.deal` holds the deals with a row visible at only one of the two moments, the schema
- * `raw` all raw rows of those deals. The schemas of models `per: deal_id` exist but are empty.
- *
- * @returns the number of those deals
- */
-export async function attachChanged(
-  db: Database,
-  models: readonly Model[],
-  before: Moment,
-  now: Moment,
-): Promise<number> {
-  const schemas = ['raw', ...schemasOf(models)]
-  await db.run(`attach ':memory:' as changed`)
-  for (const schema of schemas) await db.run(`create schema changed.${quoteName(schema)}`)
-  const tables = Object.entries(DEAL_COLUMNS)
-  const parts = tables.map(([table, column]) =>
-    table === 'listing'
-      ? `select listing.${column} as ${DEAL_ID} from history.raw.listing as listing
-         join history.raw.walk as walk on walk.walk_id = listing.walk_id
-         where ${countsNew('walk', before, now)}`
-      : `select ${column} as ${DEAL_ID} from history.raw.${table} as version where ${countsNew('version', before, now)}`,
-  )
-  await db.run(
-    `create table changed.main.deal as select distinct ${DEAL_ID} from (${parts.join(' union all ')}) where ${DEAL_ID} is not null`,
-  )
-  for (const [table, column] of tables) {
-    await db.run(
-      `create table changed.raw.${table} as from history.raw.${table} where ${column} in (select ${DEAL_ID} from changed.main.deal)`,
-    )
-  }
-  const {deals} = await db.one(
-    z.object({deals: z.coerce.number()}),
-    'select count(*) as deals from changed.main.deal',
-  )
-  return deals
-}
-
-/** A column name that no model can have. */
-const ROW = '"row of the table"'
-
-/**
- * Replaces the rows of the changed deals in a table.
- *
- * @param changed the table with their new rows
- * @returns the number of rows, and whether the table is unchanged
- */
-async function replaceChanged(
-  db: Database,
-  changed: string,
-  table: string,
-): Promise<{rows: number; isSame: boolean}> {
-  const before = `changed.main.${quoteName(table)}`
-  await db.run(
-    `create table ${before} as select rowid as ${ROW}, * from ${table} where ${DEAL_ID} in (select ${DEAL_ID} from changed.main.deal)`,
-  )
-  const those = `select * exclude (${ROW}) from ${before}`
-  const count = async (rows: string) =>
-    (await db.one(rowsRow, `select count(*) as "rows" from (${rows})`)).rows
-  const differences = await count(
-    `((${those}) except all (from ${changed})) union all ((from ${changed}) except all (${those}))`,
-  )
-  if (differences > 0) {
-    await db.run(`delete from ${table} where rowid in (select ${ROW} from ${before})`)
-    await db.run(`insert into ${table} by name from ${changed}`)
-  }
-  return {rows: await count(`from ${table}`), isSame: differences === 0}
+/** Replaces the rows of the changed deals in a table by those of `changed`; returns how many rows it has then. */
+async function replaceChanged(db: Database, changed: string, table: string): Promise<number> {
+  await db.run(`delete from ${table} where ${DEAL_ID} in (select ${DEAL_ID} from changed.main.deal)`)
+  await db.run(`insert into ${table} by name from ${changed}`)
+  return await countRows(db, table)
 }

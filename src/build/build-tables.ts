@@ -1,44 +1,38 @@
 import {hash} from 'node:crypto'
 import {rmSync, statSync} from 'node:fs'
 import {join} from 'node:path'
+import {z} from 'zod'
+import {DEAL_ID} from '../contract/deal.ts'
+import {STREAMS} from '../contract/streams.ts'
 import {LoantapeError, messageOf} from '../core/errors.ts'
 import {GENERATOR} from '../core/process.ts'
-import type {World} from '../core/types.ts'
+import type {Model, Moment, World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
-import {type Database, quoteLiteral} from '../store/database.ts'
+import {type Database, quoteLiteral, quoteName} from '../store/database.ts'
 import {readHistoryId} from '../store/moment.ts'
 import type {CheckOutcome, ReleaseManifest, ReleaseTable} from '../store/release.ts'
 import {readRelease} from '../store/release.ts'
+import {countRows} from '../store/sql.ts'
 import {openHistoryFile} from '../store/warehouse.ts'
+import {copyLastBuild, type LastBuild, readLastBuild, writeParquetFiles} from './build-folder.ts'
 import {
-  copyLastBuild,
-  type LastBuild,
-  readLastBuild,
-  type TableOrder,
-  writeParquetFiles,
-} from './build-folder.ts'
-import {
-  attachChanged,
   type BuiltModel,
   buildModels,
   changedPathOf,
-  doWalksFollow,
   RELEASE_PATH,
+  schemasOf,
   WholeBuildNeeded,
 } from './build-models.ts'
 import {requirePassed, runChecks} from './checks.ts'
-import {
-  type Build,
-  countEach,
-  filesOf,
-  lanesOf,
-  limitBuild,
-  mayBecomeCurrent,
-  type PlannedBuild,
-} from './prepare-build.ts'
+import {compileModels} from './compile.ts'
+import {type Build, countEach, filesOf, lanesOf, limitBuild, mayBecomeCurrent} from './prepare-build.ts'
+import {planSelection, type SelectionPlan} from './sources.ts'
 
-/** Tables that were built. */
-interface BuiltTables {
+/** A build whose models are compiled. */
+type PlannedBuild = Build & SelectionPlan
+
+/** Tables that were built, and what from. */
+interface BuiltTables extends SelectionPlan {
   models: BuiltModel[]
   tables: ReleaseTable[]
   outcomes: CheckOutcome[]
@@ -62,28 +56,31 @@ const MOST_REBUILT = {auto: 0.2, incremental: 1, whole: 0}
 const GO_ON_BYTES = 8_000_000
 
 /**
- * Builds, checks and writes the tables of a release. If the last build had the same models and the history has only grown since,
- * only changed deals are built; the resulting tables are the same.
+ * Compiles, builds, checks and writes the tables of a release, or those that were asked for. If the last build had the same models
+ * and the history has only grown since, only changed deals are built; the resulting tables are the same.
  *
- * @param base the build to start from; the last one by default, if possible
- * @param onChecked gets what the checks found, before they stop the build
+ * @param how `base` is the build to start from, by default the last one, if possible; `onChecked` gets what the checks found,
+ * before they stop the build
  * @throws CheckError when a model or check fails
  */
 export async function buildTables(
   folder: DataFolder,
-  source: PlannedBuild,
+  prepared: Build,
   world: World,
-  {
-    base = findBase(folder, source, world),
-    onChecked = () => undefined,
-  }: {base?: Base | undefined; onChecked?: (outcomes: CheckOutcome[]) => void},
+  how: {base?: Base | undefined; onChecked?: (outcomes: CheckOutcome[]) => void},
 ): Promise<BuiltTables> {
+  const {sources, request} = prepared
+  world.onProgress({step: 'compiling'})
+  const whole = await compileModels(sources, world)
+  const source = {...prepared, ...planSelection(whole, sources.checks, request.select ?? world.select)}
+  world.onStep('models compiled')
+  const {base = findBase(folder, prepared, world), onChecked = () => undefined} = how
   const built = base && (await goOn(source, base, world, onChecked))
   return built ?? (await build(source, undefined, world, onChecked))
 }
 
 /** Digest of what a release depends on besides history and moment. */
-function inputsOf({config, fingerprint, identity}: PlannedBuild): string {
+function inputsOf({config, fingerprint, identity}: Build): string {
   const {timeZone, dayCutoff} = config
   return hash('sha256', [fingerprint, identity.engine, GENERATOR, timeZone, dayCutoff].join('\n'))
 }
@@ -95,7 +92,7 @@ export function isBase({request, config, dir}: Build): boolean {
 }
 
 /** The last build, if this one can start from it; its files are copied in the background. */
-function findBase(folder: DataFolder, source: PlannedBuild, world: World): Base | undefined {
+function findBase(folder: DataFolder, source: Build, world: World): Base | undefined {
   const {moment, dir} = source
   const last = isBase(source) ? readLastBuild(folder) : undefined
   const isForward =
@@ -153,7 +150,7 @@ async function build(
   // A crashed build is deleted, so it needs no write-ahead log.
   await db.run(`attach ${quoteLiteral(files.database)} as release (recovery_mode no_wal_writes)`)
   const counted = (step: string, total: number) => countEach(limited, {step, total}, world)
-  const {models, shared, same} = await buildModels(
+  const {models, shared} = await buildModels(
     db,
     plan,
     {...moment, timeZone, dayCutoff},
@@ -178,17 +175,9 @@ async function build(
   requirePassed(outcomes)
   world.onStep('checks passed')
   for (const name of dropped) await db.run(`drop table release.${name}`)
-  const orderOf = (table: string): TableOrder => {
+  const orderOf = (table: string) => {
     const model = plan.models.find(({name}) => name === table)
-    const written = before?.manifest.tables.find(({name}) => name === table)
-    return {
-      order: model?.order ?? [],
-      isStored: !before || !model?.isPerDeal,
-      same:
-        before && written && same.has(table)
-          ? {path: join(before.dir, written.file), sha256: written.sha256}
-          : undefined,
-    }
+    return {order: model?.order ?? [], isStored: !before || !model?.isPerDeal}
   }
   const tables = await writeParquetFiles(db, dir, orderOf, counted('tables', models.length - dropped.length))
   await db.run('use memory.main; checkpoint release; detach release; detach history')
@@ -200,7 +189,7 @@ async function build(
     rebuilt,
     whole_at: before?.last.whole_at ?? new Date(world.realClock.now()).toISOString(),
   }
-  return {models, tables, outcomes, next}
+  return {plan, checks, dropped, models, tables, outcomes, next}
 }
 
 /**
@@ -222,4 +211,83 @@ async function attachWhatChanged(
   if (rebuilt > MOST_REBUILT[config.build]) throw new WholeBuildNeeded('rebuilt')
   if (!(await isCopied)) throw new WholeBuildNeeded('files')
   return rebuilt
+}
+
+/** The deal column of each raw table; tables without one belong to no deal. */
+export const DEAL_COLUMNS: Readonly<Record<string, string>> = {
+  ...Object.fromEntries(STREAMS.map(({name, parent}) => [`${name}_version`, parent?.column ?? DEAL_ID])),
+  deal_confirmation: DEAL_ID,
+  deal_extra: DEAL_ID,
+  listing: 'parent_id',
+  quarantine: 'record_id',
+}
+
+/** SQL: whether a row counts at a moment. */
+function counts(row: string, {asOf, knownAt}: Moment): string {
+  return `(${row}.business_date <= date ${quoteLiteral(asOf)} and ${row}.recorded_at <= timestamp ${quoteLiteral(knownAt)})`
+}
+
+/** SQL: whether a row counts now and did not before; a later moment never hides a row. */
+function countsNew(row: string, before: Moment, now: Moment): string {
+  return `${counts(row, now)} and not coalesce(${counts(row, before)}, false)`
+}
+
+/**
+ * Whether a deal without a new row is certain to be unchanged since a moment: every walk added since then ended, and was stored,
+ * after everything that counted then.
+ */
+async function doWalksFollow(db: Database, before: Moment, now: Moment): Promise<boolean> {
+  const {follow} = await db.one(
+    z.object({follow: z.boolean()}),
+    `with known as (
+       select observed_at, recorded_at from history.raw.deal_version as version where ${counts('version', before)}
+       union all
+       select observed_at, recorded_at from history.raw.quarantine as record where ${counts('record', before)}
+     ),
+     added as (
+       select min(coalesce(ended_at, started_at)) as ended_at, min(recorded_at) as recorded_at
+       from history.raw.walk as walk
+       where state = 'applied' and ${countsNew('walk', before, now)}
+     )
+     select coalesce(
+       (select ended_at from added) >= (select max(observed_at) from known)
+       and (select recorded_at from added) >= (select max(recorded_at) from known),
+       true
+     ) as follow`,
+  )
+  return follow
+}
+
+/**
+ * Attaches the database `changed`: `main.deal` holds the deals with a row visible at only one of the two moments, the schema
+ * `raw` all raw rows of those deals. The schemas of models `per: deal_id` exist but are empty.
+ *
+ * @returns the number of those deals
+ */
+async function attachChanged(
+  db: Database,
+  models: readonly Model[],
+  before: Moment,
+  now: Moment,
+): Promise<number> {
+  const schemas = ['raw', ...schemasOf(models)]
+  await db.run(`attach ':memory:' as changed`)
+  for (const schema of schemas) await db.run(`create schema changed.${quoteName(schema)}`)
+  const tables = Object.entries(DEAL_COLUMNS)
+  const parts = tables.map(([table, column]) =>
+    table === 'listing'
+      ? `select listing.${column} as ${DEAL_ID} from history.raw.listing as listing
+         join history.raw.walk as walk on walk.walk_id = listing.walk_id
+         where ${countsNew('walk', before, now)}`
+      : `select ${column} as ${DEAL_ID} from history.raw.${table} as version where ${countsNew('version', before, now)}`,
+  )
+  await db.run(
+    `create table changed.main.deal as select distinct ${DEAL_ID} from (${parts.join(' union all ')}) where ${DEAL_ID} is not null`,
+  )
+  for (const [table, column] of tables) {
+    await db.run(
+      `create table changed.raw.${table} as from history.raw.${table} where ${column} in (select ${DEAL_ID} from changed.main.deal)`,
+    )
+  }
+  return await countRows(db, 'changed.main.deal')
 }

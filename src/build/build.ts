@@ -1,10 +1,14 @@
 import {copyFileSync, rmSync} from 'node:fs'
+import {join} from 'node:path'
+import {z} from 'zod'
 import {listNeededReleases} from '../accounting/periods.ts'
 import {businessDateOf} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
+import {newError} from '../core/errors.ts'
 import {temporaryBeside} from '../core/process.ts'
-import type {Moment, World} from '../core/types.ts'
+import type {Model, Moment, World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, requireOutFile} from '../store/data-folder.ts'
+import {openDatabase, quoteLiteral} from '../store/database.ts'
 import {moveIntoPlace, shareWithFolder} from '../store/files.ts'
 import {resolveMoment} from '../store/moment.ts'
 import type {CheckOutcome, ReleaseManifest} from '../store/release.ts'
@@ -17,26 +21,23 @@ import {
   writeModels,
 } from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
-import {describeHistory, openHistory} from '../store/warehouse.ts'
+import {openHistory} from '../store/warehouse.ts'
 import {
+  copyDatabases,
   discardBuild,
+  markPast,
   moveCurrent,
   noteLastBuild,
+  noteUse,
+  noteWhole,
   placeRelease,
-  publishScratch,
+  pruneReleases,
+  readLastBuild,
   shareFiles,
 } from './build-folder.ts'
-import {buildTables, isBase} from './build-tables.ts'
+import {type Base, buildTables, isBase} from './build-tables.ts'
 import {storeChecking} from './checks.ts'
-import {
-  type Build,
-  type BuildRequest,
-  filesOf,
-  mayBecomeCurrent,
-  planBuild,
-  prepareBuild,
-} from './prepare-build.ts'
-import {markPast, noteUse, pruneReleases} from './surplus.ts'
+import {type Build, type BuildRequest, filesOf, mayBecomeCurrent, prepareBuild} from './prepare-build.ts'
 
 /** The result of a build. */
 export interface BuildResult {
@@ -70,14 +71,12 @@ export async function buildRelease(
   const out = request.out === undefined ? undefined : requireOutFile(folder, request.out)
   const today = businessDateOf(world.clock.now(), config)
   world.onProgress({step: 'preparing'})
-  const {moment, seen, build, existing} = await prepareBuild(folder, config, request, {today})
+  const {moment, build, existing} = await prepareBuild(folder, config, request, {today})
   const release = existing ?? (await buildAnew(folder, build, world))
   const {release_id, known_at, checks, models} = release.manifest
   noteUse(release.dir, mayBecomeCurrent(request), new Date(world.realClock.now()))
   const isCurrent = () => findCurrentRelease(folder)?.manifest.release_id === release_id
-  const isLatest = async () =>
-    describeHistory(folder) === seen || (await isLatestMoment(folder, moment, today))
-  const isMoved = mayBecomeCurrent(request) && !isCurrent() && (await isLatest())
+  const isMoved = mayBecomeCurrent(request) && !isCurrent() && (await isLatestMoment(folder, moment, today))
   if (isMoved) {
     moveCurrent(folder, release.dir)
     world.onStep('current moved')
@@ -124,14 +123,19 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
   const files = filesOf(buildDir)
   try {
     world.onStep('history copied')
-    world.onProgress({step: 'compiling'})
-    const source = await planBuild(folder, build, world)
-    world.onStep('models compiled')
-    const {models, tables, outcomes, next} = await buildTables(folder, source, world, {
-      onChecked: (found) => recordChecking(folder, build, found, world),
+    const {plan, checks, dropped, models, tables, outcomes, next} = await buildTables(folder, build, world, {
+      onChecked(found) {
+        using stateDb = openStateDb(folder.stateDb)
+        const at = new Date(world.realClock.now())
+        storeChecking(
+          stateDb,
+          {release_id: identity.release_id, isPlain: mayBecomeCurrent(request), at},
+          found,
+        )
+      },
     })
-    await writeModels(buildDir, source.plan)
-    await writeChecks(buildDir, source.checks, outcomes)
+    await writeModels(buildDir, plan)
+    await writeChecks(buildDir, checks, outcomes)
     await shareFiles(buildDir, tables, findCurrentRelease(folder))
     world.onProgress({step: 'publishing'})
     if (isBase(build)) noteLastBuild(folder, {...next, release_id: identity.release_id}, files)
@@ -141,12 +145,11 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
     const manifest: ReleaseManifest = {
       ...identity,
       checks: summariseChecks(outcomes),
-      models: models.filter(({name}) => !source.dropped.includes(name)),
+      models: models.filter(({name}) => !dropped.includes(name)),
       tables,
     }
     if (!mayBecomeCurrent(request) && request.select === undefined) markPast(buildDir)
-    const publish = request.select === undefined ? placeRelease : publishScratch
-    const dir = await publish(folder, buildDir, manifest)
+    const dir = await placeRelease(folder, buildDir, manifest, {isScratch: request.select !== undefined})
     world.onStep('release published')
     return {dir, ...databasesOf(dir), manifest}
   } catch (error) {
@@ -156,7 +159,7 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
 }
 
 /** The findings of checks for a manifest; passed ones are only counted. */
-export function summariseChecks(outcomes: readonly CheckOutcome[]): ReleaseManifest['checks'] {
+function summariseChecks(outcomes: readonly CheckOutcome[]): ReleaseManifest['checks'] {
   const warned = outcomes.filter(({severity, failures}) => severity === 'warn' && failures > 0)
   return {
     passed: outcomes.length - warned.length,
@@ -165,26 +168,146 @@ export function summariseChecks(outcomes: readonly CheckOutcome[]): ReleaseManif
   }
 }
 
-/** Stores what the checks found, even if nothing is released. */
-function recordChecking(
-  folder: DataFolder,
-  {identity, request}: Build,
-  outcomes: CheckOutcome[],
-  world: World,
-): void {
-  using stateDb = openStateDb(folder.stateDb)
-  const checking = {
-    release_id: identity.release_id,
-    checked_at: new Date(world.realClock.now()).toISOString(),
-    checks: outcomes.length,
-    failed: outcomes.filter(({failures}) => failures > 0),
-  }
-  storeChecking(stateDb, checking, mayBecomeCurrent(request))
-}
-
 function copyRelease(database: string, out: string): void {
   const temporary = temporaryBeside(out)
   copyFileSync(database, temporary)
   shareWithFolder(temporary)
   moveIntoPlace(temporary, out)
+}
+
+/** The result of a comparison. */
+export interface Compared extends BuildResult {
+  /** The share of deals that the compared build rebuilt; null if it had nothing to start from. */
+  rebuilt: number | null
+}
+
+/** After this time (a week, ms) without a whole build, one is made to compare. */
+const WHOLE_AFTER_MS = 7 * 86_400_000
+
+/** Runs {@link compareBuilds} for the current release if no build has been whole for a week. */
+export async function compareBuildsWhereDue(config: Config, world: World): Promise<void> {
+  const last = readLastBuild(dataFolderAt(config.dataDir))
+  if (!last || last.rebuilt === 0 || world.realClock.now() - Date.parse(last.whole_at) < WHOLE_AFTER_MS)
+    return
+  await compareBuilds(config, {}, world)
+  world.log.info({release_id: last.release_id}, 'release compared with a whole build: identical')
+}
+
+/**
+ * Builds a release unless it exists, builds it again from scratch, and compares every published table byte by byte, and the
+ * findings of the checks. If the release itself was built whole, a build that starts from a few walks earlier is compared, too.
+ *
+ * @throws UnexpectedError `BUILD_DIFFERS` naming table, model and rows; the next build is whole
+ */
+export async function compareBuilds(config: Config, request: BuildRequest, world: World): Promise<Compared> {
+  const folder = dataFolderAt(config.dataDir)
+  const result = await buildRelease(config, request, world)
+  const release = requireRelease(folder, result.release_id)
+  const {as_of: asOf, known_at: knownAt} = release.manifest
+  const moment = {asOf, knownAt: knownAt.replace('T', ' ').replace('Z', '')}
+  const bench = {folder, config, dirs: []}
+  try {
+    const whole = await buildAside(bench, {name: 'whole', moment}, world)
+    await requireSame(folder, release, whole)
+    const last = readLastBuild(folder)
+    let rebuilt = last?.release_id === result.release_id && last.rebuilt > 0 ? last.rebuilt : null
+    const earlier = rebuilt === null ? await findEarlier(folder, moment) : undefined
+    if (earlier) {
+      const before = await buildAside(bench, {name: 'before', moment: earlier}, world)
+      const onward = await buildAside(bench, {name: 'onward', moment, before}, world)
+      await requireSame(folder, onward, whole)
+      rebuilt = onward.last.rebuilt || null
+    }
+    noteWhole(folder, result.release_id, new Date(world.realClock.now()))
+    return {...result, rebuilt}
+  } finally {
+    bench.dirs.forEach(discardBuild)
+  }
+}
+
+/** A build that another one can start from. */
+type Made = Omit<Base, 'isCopied'>
+
+/** Builds in a folder of its own: whole, or from another build. */
+async function buildAside(
+  {folder, config, dirs}: {folder: DataFolder; config: Config; dirs: string[]},
+  {name, moment, before}: {name: string; moment: Moment; before?: Made},
+  world: World,
+): Promise<Made & {models: readonly Model[]}> {
+  const how = {...config, build: before ? ('incremental' as const) : ('whole' as const)}
+  const today = businessDateOf(world.clock.now(), config)
+  const {build} = await prepareBuild(folder, how, moment, {today, aside: name})
+  if (!build) throw new Error('nothing was prepared')
+  const {dir, identity} = build
+  dirs.push(dir)
+  if (before) await copyDatabases(databasesOf(before.dir), filesOf(dir))
+  const base = before && {...before, isCopied: Promise.resolve(true)}
+  const {plan, tables, outcomes, next} = await buildTables(folder, build, world, {base})
+  const manifest = {...identity, tables, checks: summariseChecks(outcomes)}
+  return {dir, last: next, manifest, models: plan.models}
+}
+
+/** How many walks back the earlier build is: a week of changes. */
+const WALKS_BEFORE = 7
+
+/** The moment {@link WALKS_BEFORE} walks earlier, or of the first walk; undefined if there is no earlier one. */
+async function findEarlier(folder: DataFolder, {asOf, knownAt}: Moment): Promise<Moment | undefined> {
+  await using db = await openHistory(folder)
+  const walks = await db.all(
+    z.object({asOf: z.string(), knownAt: z.string()}),
+    `select business_date as "asOf", strftime(recorded_at, '%Y-%m-%d %H:%M:%S.%f') as "knownAt"
+     from history.raw.walk
+     where state = 'applied' and stream = 'deal' and business_date <= cast($1 as date) and recorded_at < cast($2 as timestamp)
+     order by recorded_at desc limit ${WALKS_BEFORE}`,
+    [asOf, knownAt],
+  )
+  return walks.at(-1)
+}
+
+/** Requires equal bytes of every table and equal findings of every check. */
+async function requireSame(
+  folder: DataFolder,
+  built: Pick<Made, 'dir' | 'manifest'>,
+  whole: Pick<Made, 'dir' | 'manifest'> & {models: readonly Model[]},
+): Promise<void> {
+  const refuse = (problem: string) => {
+    rmSync(folder.lastBuild, {force: true})
+    return newError('BUILD_DIFFERS', `${problem}.`)
+  }
+  for (const {name, file, sha256} of whole.manifest.tables) {
+    if (built.manifest.tables.find((table) => table.name === name)?.sha256 === sha256) continue
+    const difference = await describeDifference(join(built.dir, file), join(whole.dir, file))
+    throw refuse(
+      `Table '${name}' (${whole.models.find((model) => model.name === name)?.file}) of release ${whole.manifest.release_id} differs from that of a whole build: ${difference}`,
+    )
+  }
+  const found = [built, whole].map(({manifest}) =>
+    manifest.checks.results.map(
+      ({name, failures, samples}) => `'${name}' ${failures}: ${samples.join(', ')}`,
+    ),
+  )
+  const other = found.flat().find((result) => !found.every((results) => results.includes(result)))
+  if (other !== undefined)
+    throw refuse(
+      `Findings of the checks of release ${whole.manifest.release_id} differ from those of a whole build: ${other}`,
+    )
+}
+
+/** Rows of each side that a message shows. */
+const ROWS_SHOWN = 3
+
+/** The first rows that only one of two files has, in words. */
+async function describeDifference(built: string, whole: string): Promise<string> {
+  await using db = await openDatabase()
+  const rowsOnlyIn = async (one: string, other: string) => {
+    const [these, those] = [one, other].map((path) => `from read_parquet(${quoteLiteral(path)})`)
+    const rows = await db.all(
+      z.object({row: z.string()}),
+      `select cast(to_json(t) as varchar) as row from ((${these}) except all (${those})) as t order by row limit ${ROWS_SHOWN}`,
+    )
+    return rows.map(({row}) => row).join(', ')
+  }
+  const [more, less] = [await rowsOnlyIn(built, whole), await rowsOnlyIn(whole, built)]
+  const parts = [more && `it has the rows ${more}`, less && `it lacks the rows ${less}`].filter(Boolean)
+  return parts.join('; ') || 'it has the same rows in another order'
 }

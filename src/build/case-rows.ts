@@ -6,16 +6,24 @@ type Value = string | number | boolean | null | undefined
 /** One row of a raw table. */
 export type Row = Record<string, Value>
 
-/** A row of `raw.deal_version` on a business day; optional fields are present exactly when they are given. */
-export function aVersion({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
+/** A row to be, and the business day on which it was observed. */
+type Draft = Row & {day?: string}
+
+/** When and where the walk of a business day observed something. */
+const observedOn = (day: string, stored = '02:30:00') => ({
+  walk_id: `walk ${day}`,
+  observed_at: `${day} 02:05:00`,
+  business_date: day,
+  recorded_at: `${day} ${stored}`,
+})
+
+/** A row of `raw.deal_version`; optional fields are present exactly when they are given. */
+export function aVersion({day = '2026-03-02', ...row}: Draft = {}): Row {
   return {
+    ...observedOn(day),
     deal_id: 'deal_1',
     kind: 'seen',
     source: 'list',
-    walk_id: `walk ${day}`,
-    observed_at: `${day} 02:05:00`,
-    business_date: day,
-    recorded_at: `${day} 02:30:00`,
     property_address: '12 Main St, Austin, TX 78701',
     loan_amount: '100000.00',
     property_value_present: 'property_value' in row,
@@ -27,87 +35,71 @@ export function aVersion({day = '2026-03-02', ...row}: Row & {day?: string} = {}
   }
 }
 
-/** A row of `raw.walk`: the certificate of an applied, complete walk on a business day. */
-export function aWalk({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
+/** A row of `raw.walk`: the certificate of an applied, complete walk. */
+export function aWalk({day = '2026-03-02', ...row}: Draft = {}): Row {
+  const {walk_id, business_date, recorded_at} = observedOn(day)
   return {
-    walk_id: `walk ${day}`,
+    walk_id,
+    business_date,
+    recorded_at,
     stream: 'deal',
     state: 'applied',
-    business_date: day,
     started_at: `${day} 02:00:00`,
     ended_at: `${day} 02:10:00`,
     is_complete: true,
     pages: 1,
     ended_how: 'complete',
-    recorded_at: `${day} 02:30:00`,
     ...row,
   }
 }
 
-/** A row of `raw.quarantine` on a business day. */
-export function aQuarantine({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
+/** A row of `raw.quarantine`. */
+export function aQuarantine({day = '2026-03-02', ...row}: Draft = {}): Row {
   return {
+    ...observedOn(day),
     quarantine_id: `q ${day}`,
     stream: 'deal',
-    walk_id: `walk ${day}`,
     source: 'list',
     record_id: 'deal_1',
     path: 'loan_amount',
     reason: 'expected a number',
     place: '1/0',
-    observed_at: `${day} 02:05:00`,
-    business_date: day,
-    recorded_at: `${day} 02:30:00`,
     ...row,
   }
 }
 
-/** A row of `raw.borrower_version` on a business day; `link_id` is `<deal_id>/<borrower_id>`. */
-export function aBorrower({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
+/** A row of `raw.borrower_version`; `link_id` is `<deal_id>/<borrower_id>`. */
+export function aBorrower(row: Draft = {}): Row {
   const {deal_id = 'deal_1', borrower_id = 'bor_1'} = row
-  return {...childOf(day, row), link_id: `${deal_id}/${borrower_id}`, deal_id, borrower_id}
+  return {...aChild(row), link_id: `${deal_id}/${borrower_id}`, deal_id, borrower_id}
 }
 
-/** A row of `raw.document_version` on a business day. */
-export function aDocument({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
+/** A row of `raw.document_version`. */
+export function aDocument(row: Draft = {}): Row {
   const {deal_id = 'deal_1', document_id = 'doc_1'} = row
-  return {
-    category: 'appraisal',
-    ...childOf(day, row),
-    attachment_id: `${deal_id}/${document_id}`,
-    deal_id,
-    document_id,
-  }
+  const attachment_id = `${deal_id}/${document_id}`
+  return {category: 'appraisal', ...aChild(row), attachment_id, deal_id, document_id}
 }
 
-function childOf(day: string, row: Row): Row {
+function aChild({day = '2026-03-02', ...row}: Draft): Row {
   return {
+    ...observedOn(day, '02:40:00'),
     kind: 'seen',
     source: 'list',
-    walk_id: `walk ${day}`,
-    observed_at: `${day} 02:05:00`,
-    business_date: day,
-    recorded_at: `${day} 02:40:00`,
     created_at: '2026-02-11 12:00:00',
     created_at_precision: 'instant',
     ...row,
   }
 }
 
-/** A row of `raw.listing`: a list that the walk of a business day read to its end. */
-export function aListing({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
-  return {
-    walk_id: `walk ${day}`,
-    stream: 'document',
-    parent_id: 'deal_1',
-    outcome: 'listed',
-    observed_at: `${day} 02:05:00`,
-    ...row,
-  }
+/** A row of `raw.listing`: a list that a walk read to its end. */
+export function aListing({day = '2026-03-02', ...row}: Draft = {}): Row {
+  const {walk_id, observed_at} = observedOn(day)
+  return {walk_id, observed_at, stream: 'document', parent_id: 'deal_1', outcome: 'listed', ...row}
 }
 
-/** A row of `raw.rate`, read on a business day. */
-export function aRate({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
+/** A row of `raw.rate`. */
+export function aRate({day = '2026-03-02', ...row}: Draft = {}): Row {
   return {
     feed: 'fed',
     rate: 'SOFR',
@@ -120,8 +112,8 @@ export function aRate({day = '2026-03-02', ...row}: Row & {day?: string} = {}): 
   }
 }
 
-/** A row of `raw.drift`: what the walk of a business day found. */
-export function aDrift({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
+/** A row of `raw.drift`: what a walk found. */
+export function aDrift({day = '2026-03-02', ...row}: Draft = {}): Row {
   return {
     walk_id: `walk ${day}`,
     stream: 'deal',
@@ -132,30 +124,24 @@ export function aDrift({day = '2026-03-02', ...row}: Row & {day?: string} = {}):
   }
 }
 
-/** The raw rows of a history, in the order they were stored. */
-export interface History {
-  versions?: Row[]
-  confirmations?: Row[]
-  walks?: Row[]
-  quarantine?: Row[]
-  drift?: Row[]
-  borrowers?: Row[]
-  documents?: Row[]
-  listings?: Row[]
-  rates?: Row[]
-}
+/** Tables of the schema `raw`. */
+type RawTable =
+  | 'deal_version'
+  | 'deal_confirmation'
+  | 'borrower_version'
+  | 'document_version'
+  | 'listing'
+  | 'rate'
+  | 'walk'
+  | 'quarantine'
+  | 'drift'
+
+/** The rows of a history by table, in the order they were stored. */
+export type History = {[T in RawTable]?: Row[]}
 
 /** Inserts a history into the database attached as `history`. */
 export async function insertHistory(db: Database, history: History): Promise<void> {
-  await insertRows(db, 'deal_version', history.versions)
-  await insertRows(db, 'deal_confirmation', history.confirmations)
-  await insertRows(db, 'borrower_version', history.borrowers)
-  await insertRows(db, 'document_version', history.documents)
-  await insertRows(db, 'rate', history.rates)
-  await insertRows(db, 'listing', history.listings)
-  await insertRows(db, 'walk', history.walks)
-  await insertRows(db, 'quarantine', history.quarantine)
-  await insertRows(db, 'drift', history.drift)
+  for (const [table, rows] of Object.entries(history)) await insertRows(db, table, rows)
 }
 
 /**

@@ -26,6 +26,7 @@ import {
   aWalk,
   type History,
   insertHistory,
+  type Row,
 } from './case-rows.ts'
 import {compileModels} from './compile.ts'
 import {limitBuild} from './prepare-build.ts'
@@ -178,17 +179,10 @@ const timestamp = (instant: number) => new Date(instant).toISOString().replace('
 const LISTED = ['property_address', 'loan_amount', 'status', 'created_at', 'created_at_precision']
 
 /** The raw rows of a case's walks. A deal seen again keeps its listed fields unless the case gives new ones. */
-function buildCaseHistory(walks: ModelCase['walks'], zone: Zone): Required<History> {
-  const history: Required<History> = {
-    versions: [],
-    confirmations: [],
-    walks: [],
-    quarantine: [],
-    drift: [],
-    borrowers: [],
-    documents: [],
-    listings: [],
-    rates: [],
+function buildCaseHistory(walks: ModelCase['walks'], zone: Zone): History {
+  const history: History = {}
+  const add: AddRow = (table, row) => {
+    history[table] = [...(history[table] ?? []), row]
   }
   const lastSeen = new Map<string, z.output<typeof row>>()
   for (const [key, {certificate, drift, rates, borrowers, documents, ...deals}] of Object.entries(walks)) {
@@ -200,33 +194,33 @@ function buildCaseHistory(walks: ModelCase['walks'], zone: Zone): Required<Histo
     const times = {observed_at, recorded_at}
     const walk_id = `walk ${key}`
     if (certificate !== 'none')
-      history.walks.push(aWalk({day, walk_id, started_at, ended_at, recorded_at, ...certificate}))
+      add('walk', aWalk({day, walk_id, started_at, ended_at, recorded_at, ...certificate}))
     for (const {stream = 'deal', ...found} of drift)
-      history.drift.push(
-        aDrift({stream, walk_id: stream === 'deal' ? walk_id : `walk ${day} ${stream}`, ...found}),
-      )
-    history.rates.push(...rates.map((rate) => aRate({day, ...rate})))
+      add('drift', aDrift({stream, walk_id: stream === 'deal' ? walk_id : `walk ${day} ${stream}`, ...found}))
+    for (const rate of rates) add('rate', aRate({day, ...rate}))
     for (const [deal_id, fate] of Object.entries(deals)) {
       if (fate === 'quarantined') {
         const settled = certificate === 'none' ? null : {recorded_at, ...certificate}.recorded_at
-        history.quarantine.push(aQuarantine({day, record_id: deal_id, observed_at, recorded_at: settled}))
-      } else if (fate === 'confirmed') history.confirmations.push({deal_id, business_date: day, ...times})
+        add('quarantine', aQuarantine({day, record_id: deal_id, observed_at, recorded_at: settled}))
+      } else if (fate === 'confirmed') add('deal_confirmation', {deal_id, business_date: day, ...times})
       else {
         const told = {...lastSeen.get(deal_id), ...(typeof fate === 'string' ? {kind: fate} : fate)}
-        history.versions.push(aVersion({day, deal_id, ...times, ...told}))
+        add('deal_version', aVersion({day, deal_id, ...times, ...told}))
         const listed = Object.entries(told).filter(([column]) => LISTED.includes(column))
         if (typeof fate !== 'string') lastSeen.set(deal_id, Object.fromEntries(listed))
       }
     }
-    addLists(history, 'borrower', borrowers, {day, startedAt})
-    addLists(history, 'document', documents, {day, startedAt})
+    addLists(add, 'borrower', borrowers, {day, startedAt})
+    addLists(add, 'document', documents, {day, startedAt})
   }
   return history
 }
 
+type AddRow = (table: keyof History, row: Row) => void
+
 /** Adds the raw rows of the lists that one walk of a child stream read. */
 function addLists(
-  history: Required<History>,
+  add: AddRow,
   stream: 'borrower' | 'document',
   read: Lists,
   {day, startedAt}: {day: string; startedAt: number},
@@ -234,29 +228,24 @@ function addLists(
   if (Object.keys(read).length === 0) return
   const [observed_at, recorded_at] = [15, 40].map((minute) => timestamp(startedAt + minute * MINUTE))
   const walk_id = `walk ${day} ${stream}`
-  const listings = Object.entries(read).map(([parent_id, list]) => {
-    const records = list === 'failed' ? [] : Object.entries(list)
-    const count = (...fates: unknown[]) => records.filter(([, fate]) => fates.includes(fate)).length
-    for (const [id, fate] of records) {
+  let inAll = 0
+  for (const [parent_id, list] of Object.entries(read)) {
+    const children = list === 'failed' ? [] : Object.entries(list)
+    const count = (...fates: unknown[]) => children.filter(([, fate]) => fates.includes(fate)).length
+    for (const [id, fate] of children) {
+      if (fate === 'quarantined') continue
       const told = typeof fate === 'string' ? {kind: fate} : fate
       const of = {day, walk_id, deal_id: parent_id, observed_at, recorded_at, ...told}
-      if (fate === 'quarantined') continue
-      if (stream === 'borrower') history.borrowers.push(aBorrower({borrower_id: id, ...of}))
-      else history.documents.push(aDocument({document_id: id, ...of}))
+      if (stream === 'borrower') add('borrower_version', aBorrower({borrower_id: id, ...of}))
+      else add('document_version', aDocument({document_id: id, ...of}))
     }
-    return aListing({
-      walk_id,
-      stream,
-      parent_id,
-      observed_at,
-      outcome: list === 'failed' ? 'failed' : 'listed',
-      records: records.length - count('missing', 'vanished'),
-      quarantined: count('quarantined'),
-    })
-  })
-  history.listings.push(...listings)
-  const records = listings.reduce((sum, listing) => sum + Number(listing.records), 0)
-  history.walks.push(aWalk({day, walk_id, stream, records, started_at: observed_at, recorded_at}))
+    const outcome = list === 'failed' ? 'failed' : 'listed'
+    const records = children.length - count('missing', 'vanished')
+    const counted = {records, quarantined: count('quarantined')}
+    add('listing', aListing({walk_id, stream, parent_id, observed_at, outcome, ...counted}))
+    inAll += records
+  }
+  add('walk', aWalk({day, walk_id, stream, records: inAll, started_at: observed_at, recorded_at}))
 }
 
 /** A row as text by column; null where the table has a null. */
@@ -347,7 +336,8 @@ async function buildCase(
 ): Promise<void> {
   const history = buildCaseHistory(walks, zone)
   await insertHistory(db, history)
-  const days = [...history.walks, ...history.versions].map(({business_date}) => String(business_date)).sort()
+  const dated = [...(history.walk ?? []), ...(history.deal_version ?? [])]
+  const days = dated.map(({business_date}) => String(business_date)).sort()
   const needed = withAncestors(new Set([table]), plan.reads)
   const models = plan.models
     .filter(({name}) => needed.has(name))

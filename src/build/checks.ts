@@ -7,8 +7,9 @@ import {shorten} from '../core/text.ts'
 import type {Check, Model} from '../core/types.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
 import type {CheckOutcome} from '../store/release.ts'
-import {listFiles, readSqlFile, splitHeader} from '../store/sql.ts'
+import {countRows, listFiles, readSqlFile, splitHeader} from '../store/sql.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
+import {createModelError} from './read-models.ts'
 
 /** What header checks need from a model. */
 type CheckedModel = Pick<Model, 'name' | 'file' | 'grain' | 'order' | 'checks' | 'isPerDeal'>
@@ -40,25 +41,16 @@ function parseTag(model: CheckedModel, tag: CheckTag, models: readonly CheckedMo
   const {file} = model
   const {line} = tag
   const demand = `${tag.rule}(${tag.args.join(', ')})`
-  const sql = buildTagSql(model, tag)
-  if (sql === null) {
-    throw headerError(
+  const demanded = demandOf(model, tag)
+  if (!demanded) {
+    throw createModelError(
+      'CHECK_SQL',
       {file, line},
-      `Check '${demand}' of model '${model.name}': expected unique(a, …), not_null(a, …), accepted(a, value, …), references(a, schema.table.column) or between(a, low, high)`,
+      `Check '${demand}' of model '${model.name}': expected unique(a, …), not_null(a, …), accepted(a, value, …), references(a, schema.table.column) or between(a, low, high),`,
     )
   }
-  const description = describeTag(model.name, tag)
   const changedSql = buildChangedSql(model, tag, models) ?? undefined
-  return {name: `${model.name} ${demand}`, severity: 'error', description, file, line, sql, changedSql}
-}
-
-function describeTag(table: string, {rule, args}: CheckTag): string {
-  const [column = '', ...others] = args
-  const all = args.join(', ')
-  if (rule === 'unique') return `No two rows of ${table} have the same ${all}.`
-  if (rule === 'not_null') return `No row of ${table} lacks ${all}.`
-  if (rule === 'between') return `${column} of ${table} lies between ${others.join(' and ')}.`
-  return `${column} of ${table} is one of ${rule === 'references' ? 'those in ' : ''}${others.join(', ')}.`
+  return {name: `${model.name} ${demand}`, severity: 'error', ...demanded, file, line, changedSql}
 }
 
 /** SQL of the wrong rows of changed deals; null if a row of another deal can have become wrong too. */
@@ -75,44 +67,57 @@ function buildChangedSql(model: CheckedModel, tag: CheckTag, models: readonly Ch
     args[0] === DEAL_ID &&
     key === DEAL_ID &&
     models.some((other) => other.isPerDeal && other.name === `${schema}.${name}`)
-  return rule === 'references' && !isOwnDeal ? null : buildTagSql(model, tag)
+  return rule === 'references' && !isOwnDeal ? null : (demandOf(model, tag)?.sql ?? null)
 }
 
 /**
- * The SELECT of the rows that break a header check, on one line; the columns of the model's grain come first.
+ * What a header check demands, and the SELECT of the rows that break it, on one line; the columns of the model's grain come first.
  *
  * @returns null when the arguments do not fit the rule
  */
-function buildTagSql(model: CheckedModel, {rule, args}: CheckTag): string | null {
+function demandOf(model: CheckedModel, {rule, args}: CheckTag): Pick<Check, 'description' | 'sql'> | null {
+  const {name: table, grain} = model
   const columns = args.map(quoteName)
   const [name = ''] = columns
-  const [, ...rest] = args
-  const selectRows = (shown: readonly string[], isWrong: string) => {
-    const named = new Set([...model.grain.map(quoteName), ...shown])
-    return `select ${[...named].join(', ')} from ${model.name} where ${isWrong}`
+  const [column = '', ...rest] = args
+  const demand = (description: string, isWrong: string) => {
+    const shown = new Set([...grain.map(quoteName), ...(rule === 'not_null' ? columns : [name])])
+    return {description, sql: `select ${[...shown].join(', ')} from ${table} where ${isWrong}`}
   }
   switch (rule) {
     case 'unique':
       if (args.length === 0) return null
-      return `select ${columns.join(', ')}, count(*) as copies from ${model.name} where ${buildDoubtSql(model, args)} group by all having count(*) > 1`
+      return {
+        description: `No two rows of ${table} have the same ${args.join(', ')}.`,
+        sql: `select ${columns.join(', ')}, count(*) as copies from ${table} where ${buildDoubtSql(model, args)} group by all having count(*) > 1`,
+      }
     case 'not_null':
       if (args.length === 0) return null
-      return selectRows(columns, columns.map((each) => `${each} is null`).join(' or '))
+      return demand(
+        `No row of ${table} lacks ${args.join(', ')}.`,
+        columns.map((each) => `${each} is null`).join(' or '),
+      )
     case 'accepted':
       if (rest.length === 0) return null
-      return selectRows([name], `cast(${name} as varchar) not in (${rest.map(quoteLiteral).join(', ')})`)
+      return demand(
+        `${column} of ${table} is one of ${rest.join(', ')}.`,
+        `cast(${name} as varchar) not in (${rest.map(quoteLiteral).join(', ')})`,
+      )
     case 'references': {
       const [schema, other, key, ...more] = rest.join('.').split('.').map(quoteName)
       if (rest.length !== 1 || key === undefined || more.length > 0) return null
-      return selectRows(
-        [name],
+      return demand(
+        `${column} of ${table} is one of those in ${rest.join(', ')}.`,
         `${name} is not null and ${name} not in (select ${key} from ${schema}.${other} where ${key} is not null)`,
       )
     }
     case 'between': {
       const [low, high] = rest
       if (rest.length !== 2 || low === undefined || high === undefined) return null
-      return selectRows([name], `${name} not between ${quoteLiteral(low)} and ${quoteLiteral(high)}`)
+      return demand(
+        `${column} of ${table} lies between ${low} and ${high}.`,
+        `${name} not between ${quoteLiteral(low)} and ${quoteLiteral(high)}`,
+      )
     }
     default:
       return null
@@ -135,11 +140,16 @@ function parseCheck(file: string, text: string): Check {
   const index = severities.findIndex((severity) => severity !== undefined)
   const description = wordsOf(header.slice(0, index === -1 ? undefined : index))
   if (description === '')
-    throw headerError({file, line: 1}, 'Check has no description: expected `-- what it demands`')
+    throw createModelError(
+      'CHECK_SQL',
+      {file, line: 1},
+      'Check has no description: expected `-- what it demands`,',
+    )
   if (index === -1) {
-    throw headerError(
+    throw createModelError(
+      'CHECK_SQL',
       {file, line: header.length},
-      'Check has no severity: expected `-- severity: error` or `-- severity: warn`',
+      'Check has no severity: expected `-- severity: error` or `-- severity: warn`,',
     )
   }
   const next = header.findIndex((line) => line.startsWith('-- next: '))
@@ -162,10 +172,6 @@ function wordsOf(header: readonly string[]): string {
     .trim()
 }
 
-function headerError(place: {file: string; line: number}, problem: string): LoantapeError {
-  return newError('CHECK_SQL', `${problem}, in ${place.file}:${place.line}.`)
-}
-
 /** Rows a message shows. */
 const SAMPLES = 5
 
@@ -173,7 +179,6 @@ const SAMPLES = 5
 const KEPT_IDS = 100
 
 const wrongRow = z.record(z.string(), z.unknown())
-const countRow = z.object({rows: z.coerce.number()})
 
 /**
  * Runs every check on the tables just built. A check that finds rows is a result, not an error: see `requirePassed`.
@@ -218,10 +223,7 @@ export function runChecks(
 
 async function findWrongRows(db: Database, {name, severity, next, sql}: Check): Promise<CheckOutcome> {
   const rows = await db.all(wrongRow, `select * from (${sql}\n) order by all limit ${KEPT_IDS}`)
-  const isAll = rows.length < KEPT_IDS
-  const failures = isAll
-    ? rows.length
-    : (await db.one(countRow, `select count(*) as rows from (${sql}\n)`)).rows
+  const failures = rows.length < KEPT_IDS ? rows.length : await countRows(db, `(${sql}\n)`)
   return {
     name,
     severity,
@@ -290,16 +292,19 @@ const failureRow = z.object({
 })
 
 /**
- * Stores what the checks of a release found, and deletes the oldest.
+ * Stores what the checks of a release found, even if nothing is released, and deletes the oldest.
  *
- * @param mayBecomeCurrent whether the release was to become the current one
+ * @param isPlain whether the release was to become the current one
  */
-export function storeChecking(stateDb: StateDb, checking: Checking, mayBecomeCurrent: boolean): void {
-  const {release_id, checked_at, checks, failed} = checking
+export function storeChecking(
+  stateDb: StateDb,
+  {release_id, isPlain, at}: {release_id: string; isPlain: boolean; at: Date},
+  outcomes: readonly CheckOutcome[],
+): void {
   inStateTransaction(stateDb, () => {
-    const is_plain = Number(mayBecomeCurrent)
-    const {lastInsertRowid} = stateDb.insert('checking', {release_id, checked_at, checks, is_plain})
-    for (const {name, severity, failures, ids} of failed) {
+    const checked = {release_id, checked_at: at.toISOString(), checks: outcomes.length}
+    const {lastInsertRowid} = stateDb.insert('checking', {...checked, is_plain: Number(isPlain)})
+    for (const {name, severity, failures, ids} of outcomes.filter((one) => one.failures > 0)) {
       const found = {name, severity, failures, ids: JSON.stringify(ids)}
       stateDb.insert('check_failure', {checking_id: lastInsertRowid, ...found})
     }

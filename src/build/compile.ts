@@ -1,14 +1,14 @@
 import {hash} from 'node:crypto'
-import {existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync} from 'node:fs'
+import {existsSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {version} from '@duckdb/node-api'
 import {z} from 'zod'
+import type {LoantapeError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import {GENERATOR} from '../core/process.ts'
 import {findNearest} from '../core/text.ts'
 import type {BuildPlan, Check, Model, Seed, World} from '../core/types.ts'
 import {type Database, openDatabase, quoteName} from '../store/database.ts'
-import {keepText, readKept} from '../store/files.ts'
 import {readColumns, type TableColumn} from '../store/sql.ts'
 import {migrate} from '../store/warehouse.ts'
 import {buildModels, createKeptTest, fingerprintModels, markPerDeal, tableOf} from './build-models.ts'
@@ -19,9 +19,7 @@ import {widenDecimals} from './seeds.ts'
  * Binds every model and every check on an empty warehouse in memory, without running any, so that a wrong name fails
  * in milliseconds and before anything is written.
  *
- * @param world its `plans` hold what this process has compiled
- * @param cache the folder of plans compiled by earlier processes; it can be removed at any time
- * @param engine the engine's version
+ * @param world its `plans` hold what this process has compiled; the shipped models are compiled already
  * @returns the plan for `buildModels`, models in the order of their dependencies
  * @throws CheckError `MODEL_SQL`, `MODEL_UNKNOWN_TABLE`, `MODEL_CYCLE`, `MODEL_BUILD`, `MODEL_COLUMNS`, `MODEL_TYPE`,
  * `MODEL_INEXACT_SUM`, `MODEL_UNREPEATABLE`, `CHECK_SQL` or `SEED_…`, with file and line
@@ -29,16 +27,11 @@ import {widenDecimals} from './seeds.ts'
 export async function compileModels(
   source: ModelSource,
   {plans}: Pick<World, 'plans'> = {plans: new Map()},
-  cache?: string,
-  engine: string = version(),
 ): Promise<BuildPlan> {
-  const key = keyOfPlan(source, engine)
-  const known = plans.get(key) ?? readPlan(cache, key)
-  const kept = known === undefined ? undefined : parsePlan(known, source)
-  const plan = kept ?? (await compileAnew(source))
-  const text = kept && known ? known : formatPlan(key, plan)
-  if (cache && !kept) keepPlan(cache, key, text)
-  plans.set(key, text)
+  const key = keyOfPlan(source)
+  const known = plans.get(key) ?? readShippedPlan(key)
+  const plan = (known === undefined ? undefined : parsePlan(known, source)) ?? (await compileAnew(source))
+  plans.set(key, known ?? formatPlan(key, plan))
   return plan
 }
 
@@ -60,7 +53,7 @@ export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   )
   const given = new Set([...rawTables.map(({name}) => name), ...source.seeds.map(({name}) => `seed.${name}`)])
   const selects = await parseSelects(db, source.models)
-  for (const model of source.models) requireTablesAlone(model.file, selects.get(model.name))
+  requireTablesAlone(source.models, selects)
   const {models: ordered, reads} = orderModels(source.models, selects, given)
   const models = markPerDeal(ordered, reads)
   const columns = new Map<string, TableColumn[]>()
@@ -86,15 +79,15 @@ export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   const bindChecks = async () => {
     for (const check of source.checks) await bindCheck(db, check)
   }
-  // The binder's message for a parse error is clearer.
   const checkSelects = await parseSelects(db, source.checks).catch(async (error: unknown) => {
+    // The binder's message for a parse error is clearer.
     await bindChecks()
     throw error
   })
-  for (const check of source.checks) requireTablesAlone(check.file, checkSelects.get(check.name))
+  requireTablesAlone(source.checks, checkSelects)
   await bindChecks()
   const checkReads = new Map(
-    [...checkSelects].map(([check, select]) => [check, findTables(select).map(({name}) => name)]),
+    [...checkSelects].map(([check, {tables}]) => [check, tables.map(({name}) => name)]),
   )
   return {models, seeds: source.seeds, reads, checkReads, columns}
 }
@@ -146,6 +139,8 @@ async function bindCheck(db: Database, check: Check): Promise<void> {
 /** A SELECT as parsed by the engine. */
 interface ParsedSelect {
   statements: readonly unknown[]
+  /** The tables it reads, without its CTEs. */
+  tables: readonly Named[]
   /** The line, from 1, of one of the parser's positions. */
   lineAt(position: number): number
 }
@@ -191,13 +186,12 @@ export async function parseSelects(
     }
     const statements = parsed.statements ?? []
     if (statements.length !== 1) throw sqlError({file, line: 1}, `${statements.length} statements`)
-    selects.set(name, {statements, lineAt})
+    selects.set(name, {statements, tables: findTables(statements, lineAt), lineAt})
   }
   return selects
 }
 
-/** The tables a SELECT reads, without its CTEs. */
-function findTables({statements, lineAt}: ParsedSelect): Named[] {
+function findTables(statements: readonly unknown[], lineAt: ParsedSelect['lineAt']): Named[] {
   const ctes = findNodes(statements, ({cte_map}) => cte_map !== undefined).flatMap(
     ({cte_map}) => cte_map?.map.map(({key}) => key) ?? [],
   )
@@ -223,51 +217,39 @@ function orderModels(
   given: ReadonlySet<string>,
 ): Pick<BuildPlan, 'models' | 'reads'> {
   const byName = new Map(models.map((model) => [model.name, model]))
-  const references = new Map<string, Named[]>()
-  for (const model of models) {
-    const select = selects.get(model.name)
-    const read = [...(select ? findTables(select) : []), ...model.declaredDependencies]
-    const unknown = read.find(({name}) => !byName.has(name) && !given.has(name))
-    if (unknown) {
-      const nearest = findNearest(unknown.name, [...byName.keys(), ...given])
-      throw createModelError(
-        'MODEL_UNKNOWN_TABLE',
-        {file: model.file, line: unknown.line},
-        `Unknown table '${unknown.name}': expected a model, a seed or a raw table, written as schema.table${nearest === undefined ? '' : `; the nearest is '${nearest}'`},`,
-      )
-    }
-    references.set(model.name, read)
-  }
-  const reads = [...references].map(
-    ([name, read]) => [name, [...new Set(read.map((table) => table.name))]] as const,
-  )
-  return {models: sortByReads(byName, references), reads: new Map(reads)}
-}
-
-function sortByReads(byName: Map<string, Model>, reads: Map<string, Named[]>): Model[] {
+  const tablesOf = ({name}: Model) => selects.get(name)?.tables ?? []
   const ordered = new Set<Model>()
   const visit = (model: Model, path: readonly string[]): void => {
     if (ordered.has(model)) return
     const chain = [...path, model.name]
-    for (const {name, line} of reads.get(model.name) ?? []) {
+    for (const {name, line} of tablesOf(model)) {
+      const place = {file: model.file, line}
       if (chain.includes(name)) {
         const cycle = [...chain.slice(chain.indexOf(name)), name].join(' → ')
-        throw createModelError(
-          'MODEL_CYCLE',
-          {file: model.file, line},
-          `Models read each other in a cycle, ${cycle}: expected an order,`,
-        )
+        const problem = `Models read each other in a cycle, ${cycle}: expected an order,`
+        throw createModelError('MODEL_CYCLE', place, problem)
       }
       const read = byName.get(name)
       if (read) visit(read, chain)
+      else if (!given.has(name)) throw createUnknown(name, place, [...byName.keys(), ...given])
     }
     ordered.add(model)
   }
-  for (const name of [...byName.keys()].sort()) {
-    const model = byName.get(name)
-    if (model) visit(model, [])
-  }
-  return [...ordered]
+  for (const model of models.toSorted((a, b) => (a.name < b.name ? -1 : 1))) visit(model, [])
+  const reads = models.map(
+    (model) => [model.name, [...new Set(tablesOf(model).map(({name}) => name))]] as const,
+  )
+  return {models: [...ordered], reads: new Map(reads)}
+}
+
+function createUnknown(name: string, place: Place, known: readonly string[]): LoantapeError {
+  const nearest = findNearest(name, known)
+  const hint = nearest === undefined ? '' : `; the nearest is '${nearest}'`
+  return createModelError(
+    'MODEL_UNKNOWN_TABLE',
+    place,
+    `Unknown table '${name}': expected a model, a seed or a raw table, written as schema.table${hint},`,
+  )
 }
 
 /** Table functions whose rows depend only on their arguments; all others read files or the engine's state. */
@@ -282,30 +264,27 @@ const PURE_TABLE_FUNCTIONS = [
 ]
 
 /**
- * Requires that a model or check reads only tables. Call it before the engine binds the SELECT: binding opens the files it names.
+ * Requires that models or checks read only tables. Call it before the engine binds them: binding opens the files they name.
  *
  * @throws CheckError `MODEL_UNREPEATABLE`, `MODEL_UNKNOWN_TABLE`, with file and line
  */
-function requireTablesAlone(file: string, select: ParsedSelect | undefined): void {
-  // Known names do not help: a CTE elsewhere in the SELECT may be named like the file.
-  for (const {table_name = '', query_location = 0} of findNodes(
-    select?.statements,
-    ({type}) => type === 'BASE_TABLE',
-  )) {
-    if (/[./\\]/.test(table_name))
-      throw createModelError(
-        'MODEL_UNKNOWN_TABLE',
-        {file, line: select?.lineAt(query_location) ?? 1},
-        `Unknown table '${table_name}': expected a model, a seed or a raw table; files are not read,`,
-      )
-  }
-  for (const {function: called, query_location = 0} of findNodes(
-    select?.statements,
-    ({type}) => type === 'TABLE_FUNCTION',
-  )) {
-    const name = called?.function_name.toLowerCase() ?? ''
-    if (!PURE_TABLE_FUNCTIONS.includes(name))
-      throw createUnrepeatable({file, line: select?.lineAt(query_location) ?? 1}, name)
+function requireTablesAlone(
+  sources: readonly {name: string; file: string}[],
+  selects: ReadonlyMap<string, ParsedSelect>,
+): void {
+  for (const {name: source, file} of sources) {
+    const {statements, lineAt = () => 1} = selects.get(source) ?? {}
+    const isRead = ({type}: Node) => type === 'BASE_TABLE' || type === 'TABLE_FUNCTION'
+    for (const {table_name = '', function: called, query_location = 0} of findNodes(statements, isRead)) {
+      const place = {file, line: lineAt(query_location)}
+      // Known names do not help: a CTE elsewhere in the SELECT may be named like the file.
+      if (/[./\\]/.test(table_name)) {
+        const problem = `Unknown table '${table_name}': expected a model, a seed or a raw table; files are not read,`
+        throw createModelError('MODEL_UNKNOWN_TABLE', place, problem)
+      }
+      const name = called?.function_name.toLowerCase()
+      if (name !== undefined && !PURE_TABLE_FUNCTIONS.includes(name)) throw createUnrepeatable(place, name)
+    }
   }
 }
 
@@ -400,15 +379,12 @@ function sqlError(place: Place, words = 'no statement'): Error {
   return createModelError('MODEL_SQL', place, `A model must be exactly one SELECT: ${words},`)
 }
 
-/** What a plan is compiled from. */
+/** What a release is built from besides the history. */
 export interface ModelSource {
   models: readonly Model[]
   seeds: readonly Seed[]
   checks: readonly Check[]
 }
-
-/** Enough plans for months with different accounts. */
-const KEPT_PLANS = 20
 
 const lists = z.array(z.tuple([z.string(), z.array(z.string())]))
 const planFile = z.object({
@@ -422,23 +398,16 @@ const planFile = z.object({
 export const SHIPPED_PLAN: string = join(BUILT_IN_SQL, 'plan.json')
 
 /**
- * The key of the plan of these sources. Rows of a computed seed do not count: they were validated when read, and no plan depends
- * on them.
- *
- * @param engine its version, such as `v1.5.6`
+ * The key of the plan of these sources under this engine. Rows of a computed seed do not count: they were validated when read, and
+ * no plan depends on them.
  */
-export function keyOfPlan({models, checks, seeds}: ModelSource, engine: string): string {
+export function keyOfPlan({models, checks, seeds}: ModelSource): string {
   const shapes = seeds.map((seed) => (seed.isComputed ? {...seed, text: seed.columns.join()} : seed))
-  return hash('sha256', [fingerprintModels(models, checks, shapes), engine, GENERATOR].join('\n')).slice(
-    0,
-    16,
-  )
+  const parts = [fingerprintModels(models, checks, shapes), version(), GENERATOR]
+  return hash('sha256', parts.join('\n')).slice(0, 16)
 }
 
-/** The text of a plan compiled earlier, here or for the package; undefined if there is none. */
-function readPlan(dir: string | undefined, key: string): string | undefined {
-  const kept = dir && readKept(pathOf(dir, key))
-  if (kept) return kept
+function readShippedPlan(key: string): string | undefined {
   const shipped = existsSync(SHIPPED_PLAN) ? readFileSync(SHIPPED_PLAN, 'utf8') : ''
   return shipped.startsWith(`{"key":"${key}"`) ? shipped : undefined
 }
@@ -467,22 +436,6 @@ export function formatPlan(key: string, {models, reads, checkReads, columns}: Bu
     checkReads: [...checkReads],
     columns: [...columns],
   })
-}
-
-/** Keeps a plan for later processes and removes all but the latest ones. */
-function keepPlan(dir: string, key: string, text: string): void {
-  mkdirSync(dir, {recursive: true, mode: 0o700})
-  keepText(pathOf(dir, key), text)
-  const kept = readdirSync(dir)
-    .filter((name) => name.startsWith('plan-'))
-    .map((name) => join(dir, name))
-    .map((path) => ({path, at: statSync(path, {throwIfNoEntry: false})?.mtimeMs ?? 0}))
-    .sort((a, b) => b.at - a.at)
-  for (const {path} of kept.slice(KEPT_PLANS)) rmSync(path, {force: true})
-}
-
-function pathOf(dir: string, key: string): string {
-  return join(dir, `plan-${key}.json`)
 }
 
 /** Types that every tool reading a release understands. */

@@ -24,12 +24,12 @@ import {
   readRelease,
 } from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
-import {copyHistory, describeHistory, openHistory} from '../store/warehouse.ts'
+import {copyHistory, openHistory} from '../store/warehouse.ts'
 import {listKnownFields} from '../sync/mapped-fields.ts'
 import {createBuildFolder, discardBuild, releaseIdOf, type TableFile} from './build-folder.ts'
 import {fingerprintModels} from './build-models.ts'
-import {compileModels} from './compile.ts'
-import {planSelection, readSources, type SelectionPlan, type Sources} from './sources.ts'
+import type {ModelSource} from './compile.ts'
+import {readSources} from './sources.ts'
 
 /** Which release to build. */
 export interface BuildRequest {
@@ -47,7 +47,7 @@ export interface BuildRequest {
 export interface Build {
   config: Config
   request: BuildRequest
-  sources: Sources
+  sources: ModelSource
   moment: Moment
   /** The part of the manifest that is known before building. */
   identity: Omit<ReleaseManifest, 'checks' | 'models' | 'tables'>
@@ -68,8 +68,7 @@ export function mayBecomeCurrent({asOf, knownAt, select}: BuildRequest): boolean
 }
 
 /**
- * Reads from the warehouse what a build needs, and copies it; an existing release needs no build. `seen` describes the warehouse
- * at that time.
+ * Reads from the warehouse what a build needs, and copies it; an existing release needs no build.
  *
  * @param aside builds it even if it exists, in a folder with this suffix
  */
@@ -79,13 +78,9 @@ export async function prepareBuild(
   request: BuildRequest,
   {today, aside}: {today: string; aside?: string},
 ): Promise<
-  {moment: Moment; seen: string} & (
-    | {existing: Release; build?: undefined}
-    | {existing?: undefined; build: Build}
-  )
+  {moment: Moment} & ({existing: Release; build?: undefined} | {existing?: undefined; build: Build})
 > {
   await using db = await openHistory(folder)
-  const seen = describeHistory(folder)
   const moment = await resolveMoment(db, request, today)
   const sources = readSources(config, await listKnownFields(db, 'history'), moment.asOf)
   const {engine} = await db.one(z.object({engine: z.string()}), 'select version() as engine')
@@ -97,7 +92,7 @@ export async function prepareBuild(
     request.select === undefined && aside === undefined
       ? readRelease(join(folder.releases, releaseId))
       : undefined
-  if (existing) return {moment, seen, existing}
+  if (existing) return {moment, existing}
   const source = await readSourceBridge(db, moment)
   using stateDb = openStateDb(folder.stateDb)
   const identity: Build['identity'] = tellWentOn(stateDb, {
@@ -117,21 +112,11 @@ export async function prepareBuild(
   const dir = await createBuildFolder(folder, aside === undefined ? releaseId : `${releaseId}-${aside}`)
   try {
     await copyHistory(folder, filesOf(dir).history)
-    return {moment, seen, build: {config, request, sources, moment, identity, fingerprint, dir}}
+    return {moment, build: {config, request, sources, moment, identity, fingerprint, dir}}
   } catch (error) {
     discardBuild(dir)
     throw error
   }
-}
-
-/** A build whose models are compiled. */
-export type PlannedBuild = Build & SelectionPlan
-
-/** Compiles the models of a build, and selects those that were asked for. */
-export async function planBuild(folder: DataFolder, build: Build, world: World): Promise<PlannedBuild> {
-  const {sources, request} = build
-  const whole = await compileModels(sources, world, folder.cache)
-  return {...build, ...planSelection(whole, sources.checks, request.select ?? world.select)}
 }
 
 /** The least memory per thread, by the engine's documentation. */

@@ -135,7 +135,6 @@ function nameError(file: string, problem: string): Error {
  * -- order: status, deal_id
  * -- per: deal_id
  * -- check: unique(deal_id)
- * -- depends_on: core.deal
  * -- deal_id: the service's id
  * -- status: as the service says it;
  * --   a line indented by two more spaces continues the one above
@@ -157,7 +156,6 @@ export function parseModel(source: {schema: string; name: string; file: string; 
     order: [],
     columns: [],
     checks: [],
-    declaredDependencies: [],
     isPublished: schema !== WORK_SCHEMA,
     isPerDeal: false,
     addsUp: [],
@@ -202,9 +200,7 @@ function readHeaderLine(model: Model, line: string, lineNo: number): void {
     else if (key === 'per' && model.columns.length === 0) model.isPerDeal = parsePer(value, place)
     else if (key === 'adds_up' && model.columns.length === 0) model.addsUp.push(...splitList(value))
     else if (key === 'check') model.checks.push({...parseCheck(value, place), line: lineNo})
-    else if (key === 'depends_on') {
-      model.declaredDependencies.push(...splitList(value).map((name) => ({name, line: lineNo})))
-    } else if (model.columns.some(({name}) => name === key)) {
+    else if (model.columns.some(({name}) => name === key)) {
       throw headerError(place, `column '${key}' is described twice: expected one line for each column`)
     } else model.columns.push({name: key, meaning: value, line: lineNo})
     return
@@ -218,7 +214,7 @@ function readHeaderLine(model: Model, line: string, lineNo: number): void {
   } else {
     throw headerError(
       place,
-      `header line '${line}': expected \`-- column: meaning\`, \`-- grain:\`, \`-- order:\`, \`-- per: ${DEAL_ID}\`, \`-- adds_up:\`, \`-- check:\` or \`-- depends_on:\``,
+      `header line '${line}': expected \`-- column: meaning\`, \`-- grain:\`, \`-- order:\`, \`-- per: ${DEAL_ID}\`, \`-- adds_up:\` or \`-- check:\``,
     )
   }
 }
@@ -251,12 +247,11 @@ function headerError(place: Place, problem: string): Error {
 /** What each model reads; a name that is not a key is not a model. */
 type Reads = ReadonlyMap<string, readonly string[]>
 
-const selectorPattern = /^(?:(\d*)\+)?([a-z0-9_*?]+\.[a-z0-9_*?]+)(?:\+(\d*))?$/
+const selectorPattern = /^(\+?)([a-z0-9_*?]+\.[a-z0-9_*?]+)(\+?)$/
 
 /**
  * The models that a selection names. Its parts are separated by commas or spaces and add up: `mart.run` is one model, `mart.*` a
- * schema, `+mart.run` a model with everything it is built from, `mart.run+` with everything built from it, `1+mart.run+2` with
- * that many steps each way.
+ * schema, `+mart.run` a model with everything it is built from, `mart.run+` with everything built from it.
  *
  * @returns names of models
  * @throws ConfigError `USAGE`, or `UNKNOWN_NAME` when a part names no model
@@ -280,37 +275,21 @@ function selectPart(part: string, reads: Reads): string[] {
     )
   const listReaders = (name: string) => [...reads.keys()].filter((other) => reads.get(other)?.includes(name))
   return [
-    ...expand(named, (name) => listModelsRead(name, reads), countSteps(parents)),
-    ...expand(named, listReaders, countSteps(children)),
+    ...named,
+    ...(parents === '' ? [] : withAncestors(new Set(named), reads)),
+    ...(children === '' ? [] : expand(named, listReaders)),
   ]
 }
 
 /** The models that these are built from, including themselves. */
 export function withAncestors(names: ReadonlySet<string>, reads: Reads): ReadonlySet<string> {
-  return expand([...names], (name) => listModelsRead(name, reads), Infinity)
+  return expand([...names], (name) => (reads.get(name) ?? []).filter((read) => reads.has(read)))
 }
 
-function listModelsRead(name: string, reads: Reads): string[] {
-  return (reads.get(name) ?? []).filter((read) => reads.has(read))
-}
-
-/** `+` means all steps, `2+` two, no plus none. */
-function countSteps(text: string | undefined): number {
-  if (text === undefined) return 0
-  return text === '' ? Infinity : Number(text)
-}
-
-function expand(
-  names: readonly string[],
-  next: (name: string) => readonly string[],
-  steps: number,
-): Set<string> {
+function expand(names: readonly string[], next: (name: string) => readonly string[]): Set<string> {
   const reached = new Set(names)
-  let edge = names
-  for (let step = 0; step < steps && edge.length > 0; step += 1) {
-    edge = [...new Set(edge.flatMap(next))].filter((name) => !reached.has(name))
-    for (const name of edge) reached.add(name)
-  }
+  // A set also visits what is added meanwhile.
+  for (const name of reached) for (const other of next(name)) reached.add(other)
   return reached
 }
 

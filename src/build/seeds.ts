@@ -1,12 +1,10 @@
 import {basename, join} from 'node:path'
-import {BIGINT, VARCHAR} from '@duckdb/node-api'
 import {CsvError, parse} from 'csv-parse/sync'
 import {z} from 'zod'
 import {quantity} from '../core/money.ts'
 import {expectOneOf} from '../core/text.ts'
 import type {Seed} from '../core/types.ts'
 import {type Database, quoteName} from '../store/database.ts'
-import {appendRows} from '../store/row-buffer.ts'
 import {canonicalSql, listFiles, readColumns, readSqlFile} from '../store/sql.ts'
 import {createModelError, type Place} from './read-models.ts'
 
@@ -247,18 +245,17 @@ const ROW = quoteName('row no')
  * @throws CheckError `SEED_FILE`, with file, line and column
  */
 export async function loadSeed(db: Database, seed: Seed): Promise<void> {
-  const table = `seed_${seed.name}`
-  const rows = quoteName(table)
+  const rows = quoteName(`seed_${seed.name}`)
   const columns = seed.columns.map((name) => ({
     name,
     type: widenDecimal(name, seed.types[name] ?? 'varchar'),
   }))
-  const described = columns.map(({name}) => `${quoteName(name)} varchar`)
-  await db.run(`create or replace temp table ${rows} (${ROW} bigint, ${described.join(', ')})`)
-  await appendRows(
-    db,
-    {catalog: 'temp', schema: 'main', table, types: [BIGINT, ...columns.map(() => VARCHAR)]},
-    seed.rows.map(({values}, index) => [BigInt(index), ...values]),
+  const cells = columns.map(({name}, index) => `row[${index + 2}] as ${quoteName(name)}`)
+  await db.run(
+    `create or replace temp table ${rows} as
+     select cast(row[1] as bigint) as ${ROW}, ${cells.join(', ')}
+     from (select unnest(from_json($1::varchar, '[["varchar"]]')) as row)`,
+    [JSON.stringify(seed.rows.map(({values}, index) => [index, ...values]))],
   )
   const problems = columns
     .filter(({type}) => !TEXT_TYPES.includes(type))

@@ -1,21 +1,16 @@
 import {statSync} from 'node:fs'
-import {createAccountSeed, readMappingVersions} from '../accounting/own-mapping.ts'
+import {createAccountSeed} from '../accounting/mapping.ts'
+import {readMappingVersions} from '../accounting/periods.ts'
 import type {KnownField} from '../contract/mapped-field.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
-import type {BuildPlan, Check, Model, Seed} from '../core/types.ts'
+import type {BuildPlan, Check, Model} from '../core/types.ts'
 import {quoteName} from '../store/database.ts'
 import {markChecks} from './build-models.ts'
 import {readChecks} from './checks.ts'
+import type {ModelSource} from './compile.ts'
 import {BUILT_IN_SQL, parseModel, readModels, selectModels, withAncestors} from './read-models.ts'
 import {readSeeds} from './seeds.ts'
-
-/** What a release is built from besides the history. */
-export interface Sources {
-  models: Model[]
-  seeds: Seed[]
-  checks: Check[]
-}
 
 /**
  * The built-in models, checks and seeds, the user's own, the accounts of `accounting.json`, and the tables of mapped fields.
@@ -24,7 +19,7 @@ export interface Sources {
  * @param asOf the date of the release: accounts of later periods are left out
  * @throws ConfigError `SQL_DIR_MISSING`; CheckError if one of the files cannot be read
  */
-export function readSources(config: Config, fields: readonly KnownField[], asOf?: string): Sources {
+export function readSources(config: Config, fields: readonly KnownField[], asOf?: string): ModelSource {
   const {sqlDir} = config
   if (sqlDir !== undefined && !statSync(sqlDir, {throwIfNoEntry: false})?.isDirectory()) {
     throw newError(

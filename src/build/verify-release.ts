@@ -1,11 +1,11 @@
-import {existsSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {type Failure, messageOf} from '../core/errors.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
-import {digestFile} from '../store/files.ts'
+import {findFileFault} from '../store/files.ts'
 import type {Release} from '../store/release.ts'
 import {openRelease} from '../store/release.ts'
+import {readTables} from '../store/sql.ts'
 import {type Rule, tryRules} from '../store/verify-warehouse.ts'
 
 /** What to do about a release that differs from its manifest. */
@@ -15,19 +15,14 @@ export const RELEASE_NEXT = 'Remove the release folder and run `loantape build`,
 export async function verifyReleaseFiles({dir, manifest}: Release): Promise<Failure[]> {
   const faults: Failure[] = []
   for (const {file, sha256} of manifest.tables) {
-    const path = join(dir, file)
-    const isThere = existsSync(path)
-    if (isThere && (await digestFile(path)) === sha256) continue
-    faults.push({
-      code: 'RELEASE_FILE',
-      problem: `File '${file}' of release ${manifest.release_id} ${isThere ? 'does not have the sha256 of its manifest' : 'is not there'}.`,
-      next: RELEASE_NEXT,
-    })
+    const fault = await findFileFault(join(dir, file), sha256)
+    if (fault === undefined) continue
+    const problem = `File '${file}' of release ${manifest.release_id} ${fault}.`
+    faults.push({code: 'RELEASE_FILE', problem, next: RELEASE_NEXT})
   }
   return faults
 }
 
-const countRow = z.object({rows: z.coerce.number()})
 const readRow = z.object({rows: z.coerce.number(), digest: z.string().nullable()})
 
 /** Verifies that the tables of a release match its manifest and that each deal has one unbroken history. */
@@ -52,13 +47,7 @@ export async function verifyReleaseTables(release: Release): Promise<Failure[]> 
 
 /** `has 7 rows`, or why its rows cannot be counted. */
 async function describeRows(db: Database, table: string): Promise<string> {
-  const {rows: tables} = await db.one(
-    countRow,
-    `select count(*) as rows from duckdb_tables()
-     where database_name = 'release' and schema_name || '.' || table_name = $1`,
-    [table],
-  )
-  if (tables === 0) return 'is not there'
+  if (!(await readTables(db)).has(table)) return 'is not there'
   // The digest only makes the engine read every value.
   const read = `select count(*) as rows, cast(bit_xor(hash(t)) as varchar) as digest from release.${table} as t`
   try {

@@ -1,4 +1,4 @@
-import {initAccounting} from '../accounting/own-mapping.ts'
+import {initAccounting} from '../accounting/mapping.ts'
 import {
   closePeriod,
   listPeriods,

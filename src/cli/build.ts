@@ -1,7 +1,6 @@
 import {Option} from 'commander'
-import {type BuildResult, buildRelease, requireBuilt} from '../build/build.ts'
+import {type BuildResult, buildRelease, type Compared, compareBuilds, requireBuilt} from '../build/build.ts'
 import type {CaseResult, Tested} from '../build/cases.ts'
-import {type Compared, compareBuilds} from '../build/compare-builds.ts'
 import {diffReleases, type MovementPart, type TotalMovement} from '../build/movement.ts'
 import type {BuildRequest} from '../build/prepare-build.ts'
 import {formatInstant, isCalendarDate, parseInstant} from '../core/clock.ts'

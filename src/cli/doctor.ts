@@ -1,8 +1,13 @@
 import {lstatSync} from 'node:fs'
 import {statfs} from 'node:fs/promises'
-import {findUnmapped, quotePrograms} from '../accounting/mapping.ts'
-import {findOwnMapping, requireOwnMapping} from '../accounting/own-mapping.ts'
-import {readPrograms, readUnmappedEndings} from '../accounting/read-journal.ts'
+import {
+  findOwnMapping,
+  findUnmapped,
+  quotePrograms,
+  readPrograms,
+  requireOwnMapping,
+} from '../accounting/mapping.ts'
+import {readUnmappedEndings} from '../accounting/read-journal.ts'
 import {describeLost, listNotIssued, readStanding} from '../books/standing.ts'
 import {compileModels} from '../build/compile.ts'
 import {readSources} from '../build/sources.ts'

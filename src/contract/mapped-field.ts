@@ -30,7 +30,7 @@ export function isSameMapping(a: readonly MappedField[], b: readonly MappedField
 const TAKEN = new Set([
   ...['deal_id', 'version', 'valid_from', 'valid_to', 'business_date', 'unreadable'],
   ...['observed_at', 'recorded_at', 'seq', 'name', 'value', 'is_readable'],
-  ...['grain', 'check', 'depends_on'],
+  ...['grain', 'check'],
 ])
 
 const TYPES: Readonly<Record<string, string>> = {

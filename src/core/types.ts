@@ -208,8 +208,6 @@ export interface Model {
   columns: {name: string; meaning: string; line: number}[]
   /** The checks of its header; `rule` is `unique`, `not_null`, `accepted`, `references` or `between`, `line` from 1. */
   checks: {rule: string; args: string[]; line: number}[]
-  /** Names after `-- depends_on:`, for dependencies the parser cannot see. */
-  declaredDependencies: {name: string; line: number}[]
   isPublished: boolean
   /** `-- per: deal_id`: each row depends only on rows of its own deal. */
   isPerDeal: boolean

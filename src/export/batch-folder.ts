@@ -4,9 +4,9 @@ import {z} from 'zod'
 import {codeOf} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import {removeAbandoned, WRITER_MARK, WRITING} from '../core/process.ts'
-import {digestFile, digestFileNow, moveIntoPlace} from '../store/files.ts'
+import {digestFileNow, moveIntoPlace} from '../store/files.ts'
 import type {ReleaseManifest} from '../store/release.ts'
-import type {NeutralisedCell, WrittenFile} from './profile.ts'
+import type {NeutralisedCell, WrittenFile} from './table-files.ts'
 
 /** One file of a batch. */
 export interface BatchFile extends WrittenFile {
@@ -73,19 +73,16 @@ export function readBatchManifest(dir: string): z.output<typeof writtenManifest>
   return writtenManifest.safeParse(parseJson(readFileSync(path, 'utf8'))).data
 }
 
-/** Describes how a file differs from its manifest; undefined when it does not. */
-export async function findFault(
-  dir: string,
-  {name, sha256}: {name: string; sha256: string},
-): Promise<string | undefined> {
-  const path = join(dir, name)
-  if (!existsSync(path)) return 'is not there'
-  return (await digestFile(path)) === sha256 ? undefined : 'does not have the sha256 of its manifest'
-}
-
-/** Whether a folder holds a batch whose files all match its manifest. */
-export function isWholeBatch(dir: string): boolean {
-  return readBatchManifest(dir)?.files.every((file) => isAsWritten(dir, file)) ?? false
+/**
+ * Whether a folder holds a batch whose files all match its manifest.
+ *
+ * @param text its manifest's; any by default
+ */
+export function isWholeBatch(dir: string, text?: string): boolean {
+  const manifest = readBatchManifest(dir)
+  if (!manifest || (text !== undefined && readFileSync(join(dir, 'manifest.json'), 'utf8') !== text))
+    return false
+  return manifest.files.every((file) => isAsWritten(dir, file))
 }
 
 function isAsWritten(dir: string, {name, bytes, sha256}: z.output<typeof namedFile>): boolean {

@@ -1,34 +1,27 @@
 import {hash} from 'node:crypto'
-import {existsSync, readdirSync, statSync, writeFileSync} from 'node:fs'
-import {dirname, join} from 'node:path'
+import {existsSync, readdirSync, readFileSync, statSync, writeFileSync} from 'node:fs'
+import {basename, dirname, join} from 'node:path'
+import {z} from 'zod'
 import {type Failure, type LoantapeError, newError} from '../core/errors.ts'
+import {WRITER_MARK, WRITING} from '../core/process.ts'
 import {expectOneOf} from '../core/text.ts'
 import type {TiedTerm} from '../core/types.ts'
 import {type DataFolder, requireExports} from '../store/data-folder.ts'
-import {openDatabase} from '../store/database.ts'
-import {digestFile, syncToDisk} from '../store/files.ts'
+import {type Database, openDatabase} from '../store/database.ts'
+import {digestFile, findFileFault, moveIntoPlace, syncToDisk} from '../store/files.ts'
 import type {ReleaseManifest} from '../store/release.ts'
-import {
-  type BatchFile,
-  beginBatch,
-  findFault,
-  formatManifest,
-  isWholeBatch,
-  readBatchManifest,
-} from './batch-folder.ts'
-import {writeCsv} from './csv.ts'
-import {writeParquet} from './parquet.ts'
+import {readColumns} from '../store/sql.ts'
+import {type BatchFile, beginBatch, formatManifest, isWholeBatch, readBatchManifest} from './batch-folder.ts'
 import {
   type ExportOptions,
   type ExportSource,
   type ProfileWriter,
-  readColumnContract,
-  requireContract,
-  storeContract,
   TABLE_PROFILE_NAMES,
   type TableProfileName,
   type WrittenFile,
-} from './profile.ts'
+  writeCsv,
+  writeParquet,
+} from './table-files.ts'
 import {createXlsxWriter} from './xlsx.ts'
 
 /** The month a batch was requested for. */
@@ -58,9 +51,9 @@ export interface BatchResult {
 interface BatchRequest {
   profile: string
   /** All published tables by default. */
-  tables?: readonly string[]
-  period?: PeriodMark
-  options?: ExportOptions
+  tables?: readonly string[] | undefined
+  period?: PeriodMark | undefined
+  options?: ExportOptions | undefined
   /** Accepts columns that differ from the previous batch. */
   acceptsColumns?: boolean
 }
@@ -99,13 +92,12 @@ export async function writeBatch(
     if (!request.acceptsColumns) requireContract(parent, contract, published)
     const written = await write(db, source, {tables, options}, batch.dir)
     const files = await Array.fromAsync(written.files, (file) => measureFile(batch.dir, file))
-    const [month, isComplete] = period ? [period.period, period.isComplete] : [null, null]
     const content = {
       ...written,
       batch_id: batchId,
       profile,
-      period: month,
-      period_complete: isComplete,
+      period: period?.period ?? null,
+      period_complete: period?.isComplete ?? null,
       files,
     }
     const path = join(batch.dir, 'manifest.json')
@@ -178,6 +170,86 @@ async function measureFile(dir: string, file: WrittenFile): Promise<BatchFile> {
   return {...file, bytes: statSync(path).size, sha256: await digestFile(path)}
 }
 
+/** The columns of each table that importers rely on: `name TYPE`, in order. */
+type ColumnContract = z.output<typeof contractSchema>
+const contractSchema = z.record(z.string(), z.array(z.string()))
+
+/** The present columns of tables in the database attached as `release`. */
+async function readColumnContract(db: Database, tables: readonly string[]): Promise<ColumnContract> {
+  const entries = await Array.fromAsync(tables, async (table) => {
+    const columns = await readColumns(db, `release.${table}`)
+    return [table, columns.map(({name, type}) => `${name} ${type}`)] as const
+  })
+  return Object.fromEntries(entries)
+}
+
+/** The contract is beside the profile's folder, which holds only batches. */
+function contractAt(dir: string): string {
+  return join(dirname(dir), `.${basename(dir)}-columns.json`)
+}
+
+/** The columns that the batches of a profile have had so far; empty before the first. */
+function readContract(dir: string): ColumnContract {
+  const path = contractAt(dir)
+  if (!existsSync(path)) return {}
+  try {
+    return contractSchema.parse(JSON.parse(readFileSync(path, 'utf8')))
+  } catch (error) {
+    throw newError(
+      'EXPORT_CONTRACT',
+      `Column contract '${path}' cannot be read: expected JSON of tables and their columns.`,
+      {cause: error},
+    )
+  }
+}
+
+/** Stores the columns of a batch; published tables not in it keep theirs. */
+function storeContract(dir: string, columns: ColumnContract, published: readonly string[]): void {
+  const contract = Object.entries({...readContract(dir), ...columns})
+  const sorted = Object.fromEntries(
+    contract.filter(([table]) => published.includes(table)).sort(([a], [b]) => (a < b ? -1 : 1)),
+  )
+  const text = `${JSON.stringify(sorted, null, 2)}\n`
+  const path = contractAt(dir)
+  if (existsSync(path) && readFileSync(path, 'utf8') === text) return
+  // Named like an unfinished batch, so that the next batch removes it after a crash.
+  const temporary = join(dir, `${WRITING}columns${WRITER_MARK}`)
+  writeFileSync(temporary, text)
+  moveIntoPlace(temporary, path)
+}
+
+/**
+ * Refuses a batch in which importers would not find the columns they know: one was added, removed, moved or changed its type, or a
+ * table of the previous batch is no longer in `published`.
+ *
+ * @throws GuardError `EXPORT_COLUMNS` naming table and columns
+ */
+function requireContract(dir: string, columns: ColumnContract, published: readonly string[]): void {
+  const contract = readContract(dir)
+  const changes = Object.entries(contract).flatMap(([table, before]) => {
+    const now = columns[table]
+    if (now) return describeChange(table, before, now)
+    return published.includes(table) ? [] : [`'${table}' is no longer published`]
+  })
+  if (changes.length === 0) return
+  throw newError(
+    'EXPORT_COLUMNS',
+    `Columns in '${dir}' would change: ${changes.join('; ')}: expected those of the previous batch.`,
+  )
+}
+
+function describeChange(table: string, before: readonly string[], now: readonly string[]): string[] {
+  if (before.join() === now.join()) return []
+  const gone = before.filter((column) => !now.includes(column))
+  const come = now.filter((column) => !before.includes(column))
+  const words = [
+    gone.length > 0 && `without ${gone.join(', ')}`,
+    come.length > 0 && `with ${come.join(', ')}`,
+    gone.length + come.length === 0 && 'in another order',
+  ]
+  return [`'${table}' ${words.filter(Boolean).join(', ')}`]
+}
+
 /** The finished batches of every profile, by name; unfinished ones begin with a dot. */
 function listBatchFolders({exports}: DataFolder): {profile: string; id: string; dir: string}[] {
   return listFolders(exports).flatMap((profile) =>
@@ -211,7 +283,7 @@ export async function verifyBatches(
     }
     count += manifest.files.length
     for (const file of manifest.files) {
-      const fault = await findFault(dir, file)
+      const fault = await findFileFault(join(dir, file.name), file.sha256)
       if (fault === undefined) continue
       faults.push({code: 'BATCH_FILE', problem: `File '${file.name}' of batch '${batch}' ${fault}.`, next})
     }

@@ -1,8 +1,9 @@
 import {hash} from 'node:crypto'
 import {z} from 'zod'
+import type {ReleaseModel} from '../store/release.ts'
 import {createDatabases, type Session, STATE, type Topology, typeOf, VISIBLE} from './clickhouse-layout.ts'
 import {literal, quote} from './clickhouse-sql.ts'
-import type {CombinedModel, PublishedRelease, TargetColumn, TargetTable} from './target.ts'
+import type {PublishedRelease, TargetTable} from './target.ts'
 
 /** The database that people see, and the database of the views it is made from. */
 const [SHOWN, MADE] = ['fleet', 'total']
@@ -79,19 +80,19 @@ function viewOfAll({schema, name, columns}: TargetTable): View {
 }
 
 /** The view of a model over all lenders; for a shown model also the view that adds each lender's rows. */
-function viewsOf(model: CombinedModel): View[] {
-  const cast = (column: TargetColumn) =>
+function viewsOf(model: ReleaseModel): View[] {
+  const cast = (column: {name: string; type: string}) =>
     `cast(${quote(column.name)} as ${typeOf(column, model.name)}) as ${quote(column.name)}`
-  const cells = model.isShown ? model.columns.map(cast).join(', ') : '*'
+  const cells = model.is_published ? model.columns.map(cast).join(', ') : '*'
   const made = {
     name: combinedName(model.name),
     select: `select ${cells} from (\n${model.sql}\n) ${SETTINGS}`,
     comment: '',
   }
-  if (!model.isShown) return [made]
+  if (!model.is_published) return [made]
   const columns = model.columns.map(({name}) => quote(name)).join(', ')
   const described = model.columns.map(
-    (column) => `${quote(column.name)} ${typeOf(column, model.name)} comment ${literal(column.comment)}`,
+    (column) => `${quote(column.name)} ${typeOf(column, model.name)} comment ${literal(column.meaning)}`,
   )
   const own = model.name.split('.').map(quote).join('.')
   return [
@@ -102,7 +103,7 @@ function viewsOf(model: CombinedModel): View[] {
       select: `select source, ${columns} from ${own}
         union all
         select ${literal(ALL)} as source, ${columns} from ${made.name}`,
-      comment: model.comment,
+      comment: model.description,
     },
   ]
 }

@@ -16,7 +16,6 @@ import type {CombinedTotal} from './clickhouse-combined.ts'
 import {NotRewritten, toClickhouseSql} from './clickhouse-sql.ts'
 import {
   buildTotals,
-  type CombinedModel,
   type PublishedRelease,
   type PublishTarget,
   type ReleaseTarget,
@@ -216,22 +215,25 @@ async function readPublished(
   return {...published, combined: plan.models, [Symbol.asyncDispose]: () => folder.remove()}
 }
 
-const columnRow = z.object({table: z.string(), name: z.string(), type: z.string(), comment: z.string()})
+const tableRow = z.object({
+  table: z.string(),
+  comment: z.string(),
+  columns: z.array(z.object({name: z.string(), type: z.string(), comment: z.string()})),
+})
 
 /** The comments and columns of the tables in the database attached under this name. */
 async function describeTables(db: Database, catalog: 'release' | 'kept') {
-  const columns = await db.all(
-    columnRow,
-    `select concat(schema_name, '.', table_name) as "table", column_name as name, data_type as type, coalesce(comment, '') as comment
-     from duckdb_columns() where database_name = '${catalog}' order by column_index`,
-  )
   const tables = await db.all(
-    columnRow.pick({table: true, comment: true}),
-    `select concat(schema_name, '.', table_name) as "table", coalesce(comment, '') as comment
-     from duckdb_tables() where database_name = '${catalog}'`,
+    tableRow,
+    `select
+       concat(schema_name, '.', table_name) as "table",
+       coalesce(any_value(t.comment), '') as comment,
+       list({name: column_name, type: data_type, comment: coalesce(c.comment, '')} order by column_index) as columns
+     from duckdb_columns() as c inner join duckdb_tables() as t using (database_name, schema_name, table_name)
+     where database_name = '${catalog}'
+     group by all`,
   )
-  const byTable = Map.groupBy(columns, ({table}) => table)
-  return new Map(tables.map(({table, comment}) => [table, {comment, columns: byTable.get(table) ?? []}]))
+  return new Map(tables.map(({table, ...about}) => [table, about]))
 }
 
 /** A table as an SQL identifier. */
@@ -260,7 +262,7 @@ export async function planCombined(
     nameOf: (table: string) => string
   },
   {log}: Pick<World, 'log'>,
-): Promise<{models: CombinedModel[]; inputs: string[]}> {
+): Promise<{models: ReleaseModel[]; inputs: string[]}> {
   const {models, kept, nameOf} = release
   await using db = await openDatabase({threads: 1})
   const ofDeals = new Set(models.filter(({grain}) => grain.includes('deal_id')).map(({name}) => name))
@@ -273,8 +275,9 @@ export async function planCombined(
     db,
     models.map(({name, sql}) => ({name, file: name, sql})),
   )
-  const found = new Map<string, CombinedModel & {describesDeals: boolean}>()
-  for (const {name, description, reads, columns, is_published} of models) {
+  const found = new Map<string, ReleaseModel & {describesDeals: boolean}>()
+  for (const model of models) {
+    const {name, reads, is_published} = model
     const isKnown = reads.every((read) => given.has(read) || found.has(read))
     if (given.has(name) || name.startsWith('accounting.') || !isKnown || ofDeals.has(name)) continue
     const describesDeals = reads.some((read) => ofDeals.has(read) || found.get(read)?.describesDeals)
@@ -287,9 +290,7 @@ export async function planCombined(
           throw new NotRewritten(`the variable ${variable}`)
         },
       })
-      const described = columns.map(({name, type, meaning}) => ({name, type, comment: meaning}))
-      const shown = {comment: description, columns: described, isShown: is_published}
-      found.set(name, {name, ...shown, reads, describesDeals, sql})
+      found.set(name, {...model, describesDeals, sql})
     } catch (error) {
       if (!(error instanceof NotRewritten)) throw error
       log.info({reason: `${name}: ${error.message}`}, 'a model is not computed over all lenders')
@@ -301,7 +302,7 @@ export async function planCombined(
     needed.add(name)
     for (const read of found.get(name)?.reads ?? []) need(read)
   }
-  for (const {name, isShown} of found.values()) if (isShown) need(name)
+  for (const {name, is_published} of found.values()) if (is_published) need(name)
   return {
     models: [...found.values()].filter(({name}) => needed.has(name)),
     inputs: [...needed].filter((name) => SHARED_SEEDS.includes(name) || kept.includes(name)).sort(),

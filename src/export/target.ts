@@ -1,4 +1,4 @@
-import type {ReleaseManifest} from '../store/release.ts'
+import type {ReleaseManifest, ReleaseModel} from '../store/release.ts'
 
 /** Where releases are published. */
 export const PUBLISH_TARGETS = ['postgres', 'clickhouse'] as const
@@ -30,27 +30,17 @@ export interface TargetTable {
   totals: readonly string[]
 }
 
-/** A model computed over the releases of all lenders. */
-export interface CombinedModel {
-  name: string
-  comment: string
-  columns: readonly TargetColumn[]
-  /** Whether people see it; the others are only read by visible ones. */
-  isShown: boolean
-  /** Tables of the release, and other combined models. */
-  reads: readonly string[]
-  /** A SELECT in ClickHouse's SQL; its types may differ from `columns`. */
-  sql: string
-}
-
 /** A release to publish. */
 export interface PublishedRelease {
   manifest: ReleaseManifest
   /** The DuckDB file that holds its tables. */
   database: string
   tables: readonly TargetTable[]
-  /** In the order of their dependencies; empty for a target that holds one lender. */
-  combined: readonly CombinedModel[]
+  /**
+   * Models over all lenders, in the order of their dependencies; empty for a target that holds one lender. Their `sql` is
+   * ClickHouse's, and its types may differ from `columns`. Unpublished ones are only read by others.
+   */
+  combined: readonly ReleaseModel[]
 }
 
 /** The release that readers of a target see. */

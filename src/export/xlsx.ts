@@ -8,8 +8,8 @@ import {newError} from '../core/errors.ts'
 import {groupThousands} from '../core/money.ts'
 import {type Database, quoteName} from '../store/database.ts'
 import type {ReleaseManifest} from '../store/release.ts'
-import {readColumns, readTableComment, type TableColumn} from '../store/sql.ts'
-import {type ControlTotals, inOrder, type ProfileWriter, readControlTotals} from './profile.ts'
+import {countRows, readColumns, readTableComment, type TableColumn} from '../store/sql.ts'
+import {type ControlTotals, inOrder, type ProfileWriter, readControlTotals} from './table-files.ts'
 
 /** Rows of one worksheet (Excel specifications and limits). */
 const SHEET_ROWS = 1_048_576
@@ -62,8 +62,7 @@ export async function writeQueryBook(
   // The rows are read twice, for the widths of columns and for the cells, but computed once.
   await db.run(`create temp table sheet_row as from ${from} limit ${sheetRows}`)
   try {
-    const {rows} = await db.one(z.object({rows: z.coerce.number()}), 'select count(*) as rows from sheet_row')
-    if (rows === sheetRows)
+    if ((await countRows(db, 'sheet_row')) === sheetRows)
       throw new Error(
         `more than ${groupThousands(sheetRows - 1)} rows, the most a worksheet holds: ask for fewer, or for CSV or Parquet.`,
       )

@@ -2,7 +2,7 @@ import {existsSync} from 'node:fs'
 import {basename, join} from 'node:path'
 import {z} from 'zod'
 import {type Act, actSchema, applyAct, createPerformer, listGivenUp} from '../accounting/acts.ts'
-import {listAllBatches, markHandedOver} from '../accounting/issued.ts'
+import {listBatches, markHandedOver} from '../accounting/issued.ts'
 import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import {signedBy} from '../books/close-period.ts'
 import {isHandedOver} from '../books/issue.ts'
@@ -135,7 +135,7 @@ function compareOutputs(folder: DataFolder, stateDb: StateDb): Disagreement[] {
       losses: [head],
     })
   }
-  const issued = new Set(listAllBatches(stateDb).map(({profile, batch_id}) => `${profile}/${batch_id}`))
+  const issued = new Set(listBatches(stateDb).map(({profile, batch_id}) => `${profile}/${batch_id}`))
   const unknown = JOURNAL_NAMES.flatMap((name) =>
     listNames(join(folder.exports, name)).map((id) => ({name, id})),
   )
@@ -424,7 +424,7 @@ function storeBacklog(folder: DataFolder, stateDb: StateDb, {folderId, units, ta
     if (act) applyAct(stateDb, act)
   }
   if (units.some(({act}) => act)) {
-    for (const batch of listAllBatches(stateDb))
+    for (const batch of listBatches(stateDb))
       if (isHandedOver(folder, batch)) markHandedOver(stateDb, batch, true)
   }
   const last = rows.toSorted((a, b) => (a.begun_at < b.begun_at ? -1 : 1)).at(-1)

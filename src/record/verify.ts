@@ -4,7 +4,7 @@ import {join, relative} from 'node:path'
 import {gunzipSync} from 'node:zlib'
 import {z} from 'zod'
 import {actSchema, applyAct} from '../accounting/acts.ts'
-import {listAllBatches} from '../accounting/issued.ts'
+import {listBatches} from '../accounting/issued.ts'
 import {verifyReleaseFiles, verifyReleaseTables} from '../build/verify-release.ts'
 import type {Config} from '../core/config.ts'
 import {CATALOGUE, type Failure, messageOf, newError, UnexpectedError} from '../core/errors.ts'
@@ -95,7 +95,7 @@ export async function verifyAll(config: Config, world: World): Promise<VerifyRes
 /** Issued journal batches that are missing; no command removes one. */
 function listGoneBatches({stateDb: path, exports}: DataFolder): Failure[] {
   using stateDb = openStateDb(path)
-  return listAllBatches(stateDb)
+  return listBatches(stateDb)
     .filter(({profile, batch_id}) => !existsSync(join(exports, profile, batch_id)))
     .map(({profile, batch_id}) => ({
       code: 'BATCH_GONE',

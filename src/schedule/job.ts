@@ -8,7 +8,7 @@ import type {Config} from '../core/config.ts'
 import {type LoantapeError, newError} from '../core/errors.ts'
 import {describeIssues, parseJson} from '../core/json.ts'
 import {expectOneOf} from '../core/text.ts'
-import {PROFILE_NAMES} from '../export/profile.ts'
+import {PROFILE_NAMES} from '../export/table-files.ts'
 import {PUBLISH_TARGETS} from '../export/target.ts'
 import {findCronProblems} from './slots.ts'
 

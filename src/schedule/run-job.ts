@@ -1,7 +1,6 @@
 import {listPeriodEvents} from '../accounting/periods.ts'
 import {closePeriod} from '../books/close-period.ts'
-import {buildRelease} from '../build/build.ts'
-import {compareBuildsWhereDue} from '../build/compare-builds.ts'
+import {buildRelease, compareBuildsWhereDue} from '../build/build.ts'
 import {addDays, businessDateOf, dateOfWallTime, wallTimeOf} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {ConfigError, explainError, messageOf, newError} from '../core/errors.ts'

@@ -172,3 +172,9 @@ export async function digestFile(path: string): Promise<string> {
   for await (const chunk of createReadStream(path, {highWaterMark: CHUNK_BYTES})) digest.update(chunk)
   return digest.digest('hex')
 }
+
+/** How a file differs from what a manifest says of it, in words; undefined if it does not. */
+export async function findFileFault(path: string, sha256: string): Promise<string | undefined> {
+  if (!existsSync(path)) return 'is not there'
+  return (await digestFile(path)) === sha256 ? undefined : 'does not have the sha256 of its manifest'
+}

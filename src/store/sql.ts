@@ -68,6 +68,11 @@ export function readColumns(db: Database, table: string): Promise<TableColumn[]>
   return db.all(columnRow, `select column_name as name, column_type as type from (describe ${table})`)
 }
 
+/** How many rows a table or subquery has. */
+export async function countRows(db: Queries, from: string): Promise<number> {
+  return (await db.one(z.object({rows: z.coerce.number()}), `select count(*) as "rows" from ${from}`)).rows
+}
+
 /**
  * The comment of a table in the database attached as `release`; empty if it has none.
  *

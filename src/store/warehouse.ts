@@ -417,12 +417,6 @@ export function openHistoryFile(
   return openDatabase({...options, attach: [{path, alias: 'history', readOnly: true}]})
 }
 
-/** Describes size and time of a warehouse's files: the text changes whenever anything is stored. */
-export function describeHistory({warehouse}: DataFolder): string {
-  const stats = ['', '.wal'].map((end) => statSync(`${warehouse}${end}`, {throwIfNoEntry: false}))
-  return JSON.stringify(stats.map((stat) => stat && [stat.size, stat.mtimeMs, stat.ino]))
-}
-
 /** Copies the file of a warehouse that is open for reading, with its write-ahead log. */
 export async function copyHistory({warehouse}: DataFolder, copy: string): Promise<void> {
   for (const end of ['', '.wal']) {

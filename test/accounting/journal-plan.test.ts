@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
-import {planIssue} from '../../src/accounting/plan.ts'
 import type {IssuedLine, JournalLine} from '../../src/accounting/profiles.ts'
+import {planIssue} from '../../src/books/journal-batch.ts'
 import {parseCents} from '../../src/core/money.ts'
 import {anEntry} from './journal-lines.ts'
 

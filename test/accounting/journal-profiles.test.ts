@@ -3,7 +3,6 @@ import {join} from 'node:path'
 import {parse} from 'csv-parse/sync'
 import {describe, expect, test} from 'vitest'
 import {type AccountMapping, DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
-import {planIssue} from '../../src/accounting/plan.ts'
 import type {IssuedLine} from '../../src/accounting/profiles.ts'
 import {
   findJournalProfile,
@@ -11,7 +10,8 @@ import {
   JOURNAL_NAMES,
   type JournalProfile,
 } from '../../src/accounting/profiles.ts'
-import {formatJournalFiles, type JournalFile, proveJournalFiles} from '../../src/books/journal-batch.ts'
+import {planIssue} from '../../src/books/journal-batch.ts'
+import {formatJournalFiles, type JournalFile, proveJournalFiles} from '../../src/books/journal-files.ts'
 import {expectGolden} from '../support/golden.ts'
 import {anEntry, issueFirst} from './journal-lines.ts'
 

@@ -3,6 +3,7 @@ import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {
   type AccountMapping,
+  createAccountSeed,
   DEFAULT_MAPPING,
   FIRST_PERIOD,
   findUnmapped,
@@ -11,7 +12,6 @@ import {
   parseMapping,
   quotePrograms,
 } from '../../src/accounting/mapping.ts'
-import {createAccountSeed} from '../../src/accounting/own-mapping.ts'
 import {BUILT_IN_SQL} from '../../src/build/read-models.ts'
 import {readSeeds} from '../../src/build/seeds.ts'
 

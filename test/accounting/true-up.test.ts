@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
-import {planTrueUp} from '../../src/accounting/plan.ts'
 import type {JournalLine} from '../../src/accounting/profiles.ts'
+import {planTrueUp} from '../../src/books/journal-batch.ts'
 import {parseCents} from '../../src/core/money.ts'
 import {anEntry, issueFirst} from './journal-lines.ts'
 

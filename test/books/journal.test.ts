@@ -5,7 +5,7 @@ import {userInfo} from 'node:os'
 import {join} from 'node:path'
 import {fileURLToPath} from 'node:url'
 import {afterAll, afterEach, beforeAll, beforeEach, expect, test} from 'vitest'
-import {listAllBatches, listIssuedLines, storeBatch} from '../../src/accounting/issued.ts'
+import {listBatches, listIssuedLines, storeBatch} from '../../src/accounting/issued.ts'
 import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import {closePeriod, listPeriods, remapPeriods, reopenPeriod} from '../../src/books/close-period.ts'
 import {reissueBatch} from '../../src/books/issue.ts'
@@ -155,7 +155,7 @@ test('the id of a batch is a hash of profile, month and entry numbers, whenever 
 test('whatever plans it, a profile never gets a journal number twice', async () => {
   await books.export('xero', '2026-01', '2026-01-21')
   using stateDb = openStateDb(books.folder.stateDb)
-  const [batch] = listAllBatches(stateDb)
+  const [batch] = listBatches(stateDb)
   const again = {...batch!, batch_id: '2026-01-other', issued_at: '', files: []}
   const lines = listIssuedLines(stateDb, 'xero', {period: '2026-01'})
   expect(() => storeBatch(stateDb, {...again, lines})).toThrow('issued already')

@@ -41,7 +41,7 @@ test('a release dates an instant as the clock does, in every zone and with every
           created_at: new Date(created).toISOString().replace('T', ' ').replace('Z', ''),
         }),
       )
-      await using db = await buildRelease({versions}, zone, {...plan, models})
+      await using db = await buildRelease({deal_version: versions}, zone, {...plan, models})
       const rows = await db.all(noRow, 'select created_on from core.deal order by deal_id')
       expect(rows).toEqual(instants.map((created) => ({created_on: businessDateOf(created, zone)})))
     }),

@@ -203,7 +203,7 @@ const bridge = (row: Row): Row => ({
   present_amount: '100000.00',
   ...row,
 })
-const sound: History = {versions: [aVersion()], walks: [aWalk(bridge({}))]}
+const sound: History = {deal_version: [aVersion()], walk: [aWalk(bridge({}))]}
 const soon: Partial<Counted> = {asOf: '2026-03-03'}
 
 test('a sound release passes every check', async () => {
@@ -241,14 +241,14 @@ test.each([
 
 const day = (number: number) => ({day: `2026-03-0${number}`, created_at: '2026-03-01 12:00:00'})
 const book: History = {
-  walks: [1, 2, 3].map((number) => aWalk({day: `2026-03-0${number}`})),
-  versions: [
+  walk: [1, 2, 3].map((number) => aWalk({day: `2026-03-0${number}`})),
+  deal_version: [
     aVersion({...day(1), deal_id: 'a', status: 'funded'}),
     aVersion({...day(2), deal_id: 'b', status: 'draft'}),
     aVersion({...day(2), deal_id: 'a', status: 'funded', loan_amount: '90000.00'}),
     aVersion({...day(3), deal_id: 'b', status: 'funded'}),
   ],
-  borrowers: [aBorrower({...day(1), deal_id: 'a', email_hash: 'ab12'})],
+  borrower_version: [aBorrower({...day(1), deal_id: 'a', email_hash: 'ab12'})],
 }
 
 test.each([
@@ -304,8 +304,8 @@ test.each([
 })
 
 const booked: History = {
-  versions: [aVersion(), aVersion({day: '2026-03-03', status: 'funded', loan_program: 'bridge'})],
-  walks: [aWalk(), aWalk({day: '2026-03-03', ...bridge({})})],
+  deal_version: [aVersion(), aVersion({day: '2026-03-03', status: 'funded', loan_program: 'bridge'})],
+  walk: [aWalk(), aWalk({day: '2026-03-03', ...bridge({})})],
 }
 
 test.each([
@@ -330,7 +330,9 @@ test('warns of a loan-to-value above 1.5, and says which are taken for typos', a
   const valued = (deal_id: string, property_value: string) =>
     aVersion({deal_id, loan_amount: '150000.00', property_value})
   const versions = [valued('a', '100000.00'), valued('b', '99999.99'), valued('c', '14999.99')]
-  expect(await findingsOf('ltv_is_plausible', {versions, walks: [aWalk(bridge({}))]})).toMatchObject([
+  expect(
+    await findingsOf('ltv_is_plausible', {deal_version: versions, walk: [aWalk(bridge({}))]}),
+  ).toMatchObject([
     {
       severity: 'warn',
       samples: [
@@ -354,20 +356,20 @@ test('warns of booked programs and endings that have no account', async () => {
 
 test('the bridge must add up, and equal core.deal if nothing was stored since', async () => {
   const HOLDS = 'certificate_bridge_holds'
-  const off = {...sound, walks: [aWalk(bridge({kept_missing_amount: '0.01'}))]}
+  const off = {...sound, walk: [aWalk(bridge({kept_missing_amount: '0.01'}))]}
   expect(await findingsOf(HOLDS, off, soon)).toMatchObject([{name: HOLDS, severity: 'error', failures: 1}])
-  const wrong = {...sound, walks: [aWalk(bridge({distinct_records: 2, present_deals: 2}))]}
+  const wrong = {...sound, walk: [aWalk(bridge({distinct_records: 2, present_deals: 2}))]}
   expect(await findingsOf(HOLDS, wrong, soon)).toMatchObject([{name: HOLDS}])
   const webhook = aVersion({
     deal_id: 'deal_2',
     observed_at: '2026-03-02 15:00:00',
     recorded_at: '2026-03-02 15:00:01',
   })
-  expect(await findingsOf(HOLDS, {...sound, versions: [aVersion(), webhook]}, soon)).toEqual([])
+  expect(await findingsOf(HOLDS, {...sound, deal_version: [aVersion(), webhook]}, soon)).toEqual([])
 })
 
 test('warns of statuses nobody classified', async () => {
-  const history = {...sound, versions: [aVersion({status: 'on_the_moon'})]}
+  const history = {...sound, deal_version: [aVersion({status: 'on_the_moon'})]}
   expect(await findings(history, soon)).toEqual([
     {
       name: 'status_is_classified',
@@ -380,8 +382,8 @@ test('warns of statuses nobody classified', async () => {
 
 test('warns of a funding date that is uncertain across a month end', async () => {
   const history = {
-    versions: [aVersion({day: '2026-02-26'}), aVersion({day: '2026-03-03', status: 'funded'})],
-    walks: [aWalk({day: '2026-02-26'}), aWalk({day: '2026-03-03', ...bridge({})})],
+    deal_version: [aVersion({day: '2026-02-26'}), aVersion({day: '2026-03-03', status: 'funded'})],
+    walk: [aWalk({day: '2026-02-26'}), aWalk({day: '2026-03-03', ...bridge({})})],
   }
   expect(await findings(history, soon)).toMatchObject([
     {
@@ -397,8 +399,12 @@ test('warns of given funding dates that have no deal, lie ahead or belong to no 
     ('deal_1', date '2026-03-02'), ('deal_1 ', date '2026-03-01'), ('deal_2', date '2026-03-04'),
     ('deal_3', date '2026-02-03')`
   const history = {
-    versions: [aVersion({status: 'funded'}), aVersion({deal_id: 'deal_2'}), aVersion({deal_id: 'deal_3'})],
-    walks: [aWalk(bridge({}))],
+    deal_version: [
+      aVersion({status: 'funded'}),
+      aVersion({deal_id: 'deal_2'}),
+      aVersion({deal_id: 'deal_3'}),
+    ],
+    walk: [aWalk(bridge({}))],
   }
   expect(await findingsOf('funded_on_applies', history, {...soon, spoil})).toEqual([
     {
@@ -412,7 +418,7 @@ test('warns of given funding dates that have no deal, lie ahead or belong to no 
       ],
     },
   ])
-  const later = {...history, walks: [aWalk(), aWalk({day: '2026-03-05'})]}
+  const later = {...history, walk: [aWalk(), aWalk({day: '2026-03-05'})]}
   expect((await findingsOf('funded_on_applies', later, {...soon, spoil}))[0]?.samples).toEqual([
     'deal_1  (funded_on=2026-03-01, problem=no such deal)',
     'deal_3 (funded_on=2026-02-03, problem=no funding it belongs to)',

@@ -16,11 +16,13 @@ import {afterEach, beforeEach, expect, test} from 'vitest'
 import {
   createBuildFolder,
   discardBuild,
+  markPast,
   moveCurrent,
+  noteUse,
+  pruneReleases,
   type ReleaseInputs,
   releaseIdOf,
 } from '../../src/build/build-folder.ts'
-import {markPast, noteUse, pruneReleases} from '../../src/build/surplus.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {digestFile} from '../../src/store/files.ts'
 import {findCurrentRelease, openForQuestions, readRelease, requireRelease} from '../../src/store/release.ts'

@@ -17,9 +17,6 @@ test.each([
   ['mart.c+', 'mart.c mart.d'],
   ['+mart.c', 'core.a core.b mart.c'],
   ['+mart.c+', 'core.a core.b mart.c mart.d'],
-  ['1+mart.d', 'mart.c mart.d'],
-  ['core.a+1', 'core.a core.b mart.e'],
-  ['0+mart.c', 'mart.c'],
   ['+core.b,mart.e', 'core.a core.b mart.e'],
   ['core.a  mart.d, mart.e', 'core.a mart.d mart.e'],
 ])('%s selects %s', (selection, expected) => {

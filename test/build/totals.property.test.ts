@@ -202,8 +202,8 @@ test('every table agrees with an oracle that takes random sightings one by one',
       const facts = toFacts(drawn)
       const asOf = dateOf(day)
       const raw = {
-        versions: toVersions(drawn.shown),
-        walks: walkDaysOf(drawn).map((each) => aWalk({day: dateOf(each)})),
+        deal_version: toVersions(drawn.shown),
+        walk: walkDaysOf(drawn).map((each) => aWalk({day: dateOf(each)})),
         quarantine: drawn.quarantined.map((deal) => aQuarantine({day: FIRST_DAY, record_id: `deal_${deal}`})),
       }
       const dates = Object.entries(facts.reference.fundedOn).map((date) => date.join(','))

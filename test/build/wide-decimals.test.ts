@@ -29,8 +29,8 @@ from seed.state_limit
 `
 
 const history: History = {
-  walks: [aWalk(), aWalk({day: '2026-03-03'})],
-  versions: [
+  walk: [aWalk(), aWalk({day: '2026-03-03'})],
+  deal_version: [
     aVersion({
       deal_id: 'a',
       status: 'funded',
@@ -46,9 +46,9 @@ const history: History = {
     aVersion({deal_id: 'c', loan_amount: '650000.00', property_value: '1000000.00'}),
     aVersion({deal_id: 'c', day: '2026-03-03', loan_amount: '650000.00', status: 'approved'}),
   ],
-  rates: [aRate({value: '9999999999.99999999'})],
-  borrowers: [aBorrower({deal_id: 'a', email_hash: 'ab12'})],
-  listings: [aListing({stream: 'borrower', parent_id: 'a'})],
+  rate: [aRate({value: '9999999999.99999999'})],
+  borrower_version: [aBorrower({deal_id: 'a', email_hash: 'ab12'})],
+  listing: [aListing({stream: 'borrower', parent_id: 'a'})],
 }
 
 const columnRow = z.object({place: z.string(), name: z.string(), type: z.string()})

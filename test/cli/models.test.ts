@@ -156,7 +156,7 @@ test.concurrent('a selection that matches no model is refused with a suggestion'
 test.concurrent('a selection is built beside the releases and shows its rows and its path', async () => {
   const folder = lab.copyFolder('selection')
   const env = {LOANTAPE_DATA_DIR: folder.root}
-  const built = await lab.run(['build', '--select', '1+mart.portfolio_summary'], env)
+  const built = await lab.run(['build', '--select', '+mart.portfolio_summary'], env)
   expect(built).toMatchObject({code: 0})
   expect(built.stdout).toMatch(/^core\.deal +13 +\d+$/m)
   expect(built.stdout).toMatch(/scratch\/portfolio\.duckdb/)

@@ -67,7 +67,7 @@ test('re-traded means changed while approved, until funded', async () => {
     ...change('deal_at_funding', 'approved', 'funded'),
     ...change('deal_funded', 'funded', 'funded'),
   ]
-  expect(await query({versions}, sql)).toMatchObject([
+  expect(await query({deal_version: versions}, sql)).toMatchObject([
     {deal_id: 'deal_approved', old_amount: '100000.00', new_amount: '90000.00', difference: '-10000.00'},
     {deal_id: 'deal_at_funding'},
   ])

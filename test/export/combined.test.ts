@@ -26,7 +26,7 @@ test("every mart about more than one deal has a total over all lenders, and so h
   const plan = await planCombined({models, kept, nameOf: (table) => table}, {log})
   expect(
     plan.models
-      .filter(({isShown}) => isShown)
+      .filter(({is_published}) => is_published)
       .map(({name}) => name)
       .sort(),
   ).toEqual([

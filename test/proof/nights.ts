@@ -2,9 +2,9 @@ import {chmodSync, copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync} 
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
-import {buildRelease} from '../../src/build/build.ts'
+import {buildRelease, compareBuilds} from '../../src/build/build.ts'
 import {readLastBuild} from '../../src/build/build-folder.ts'
-import {DEAL_COLUMNS} from '../../src/build/build-models.ts'
+import {DEAL_COLUMNS} from '../../src/build/build-tables.ts'
 import {
   aBorrower,
   aDocument,
@@ -17,7 +17,6 @@ import {
   insertRows,
   type Row,
 } from '../../src/build/case-rows.ts'
-import {compareBuilds} from '../../src/build/compare-builds.ts'
 import {addDays} from '../../src/core/clock.ts'
 import {type Config, parseConfig} from '../../src/core/config.ts'
 import type {Random} from '../../src/service/portfolio.ts'

@@ -1,7 +1,7 @@
 import {existsSync, readdirSync, rmSync, utimesSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import {pruneReleases} from '../../src/build/surplus.ts'
+import {pruneReleases} from '../../src/build/build-folder.ts'
 import {DAY_MS} from '../../src/core/clock.ts'
 import {writeBatch} from '../../src/export/batch.ts'
 import {exportRelease} from '../../src/export.ts'

@@ -1,7 +1,7 @@
 import {readdirSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import {initAccounting} from '../../src/accounting/own-mapping.ts'
+import {initAccounting} from '../../src/accounting/mapping.ts'
 import {recordPeriodEvent} from '../../src/accounting/periods.ts'
 import {reopenPeriod} from '../../src/books/close-period.ts'
 import {isEnabled, type Job, requireJob, type Step} from '../../src/schedule/job.ts'
