@@ -1,7 +1,6 @@
 import type {DealChanges, DealStatus} from '../contract/deal.ts'
 import {newError} from '../core/errors.ts'
-import type {DealStore, StoredDeal} from './deal-store.ts'
-import {changeDeal, listMissing} from './deals.ts'
+import {changeDeal, type DealStore, listMissing, type StoredDeal} from './deals.ts'
 import {buildDeal, createRandom, drawInstant, type Random} from './portfolio.ts'
 
 /** The daily share of deals per event; removals and repricings stay far below the guards of a sync. */

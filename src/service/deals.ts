@@ -1,12 +1,116 @@
 import {hash} from 'node:crypto'
-import type {z} from 'zod'
+import {z} from 'zod'
 import {DEAL_TRANSITIONS, type Deal, type DealChanges, type ListedDeal} from '../contract/deal.ts'
 import type {PageQuery} from '../contract/list.ts'
 import {parseCents} from '../core/money.ts'
-import type {DealChange, DealStore, StoredDeal} from './deal-store.ts'
-import {refuse, requireFound} from './refusal.ts'
-import {type Handlers, PREFIX, readListPage, readTablePage, type ServiceWorld} from './requests.ts'
-import {createId, type ListKey} from './service-database.ts'
+import {
+  type Handlers,
+  PREFIX,
+  readListPage,
+  readTablePage,
+  refuse,
+  requireFound,
+  type ServiceWorld,
+} from './requests.ts'
+import {createId, FIRST, type ListKey, type ServiceDatabase} from './service-database.ts'
+
+/** A column of cents: at most 7e15, as the contract allows, which a number holds exactly. */
+const rowCents = z.number().transform(BigInt)
+
+/** A stored deal. Amounts are cents, `createdAt` ms since the epoch. */
+export type StoredDeal = z.output<typeof dealRow>
+
+const dealRow = z.object({
+  id: z.string(),
+  propertyAddress: z.string(),
+  loanAmountCents: rowCents,
+  propertyValueCents: rowCents.nullable(),
+  loanProgram: z.string().nullable(),
+  status: z.string(),
+  createdAt: z.number(),
+})
+
+/** The fields of a deal that may change; `undefined` leaves a field as it is. */
+export type DealChange = {
+  [Field in Exclude<keyof StoredDeal, 'id' | 'createdAt'>]?: StoredDeal[Field] | undefined
+}
+
+/** Deals and their amount (cents), per status. */
+export type StatusTotal = z.output<typeof totalRow>
+
+const totalRow = z.object({
+  status: z.string(),
+  deals: z.number(),
+  // Text: a sum can be larger than a number holds exactly.
+  amountCents: z.string().transform(BigInt),
+})
+
+const SELECT = `
+  select id, property_address as propertyAddress, loan_amount_cents as loanAmountCents,
+    property_value_cents as propertyValueCents, loan_program as loanProgram, status, created_at as createdAt
+  from deal`
+
+const columnsOf = (deal: StoredDeal) => ({
+  property_address: deal.propertyAddress,
+  loan_amount_cents: deal.loanAmountCents,
+  property_value_cents: deal.propertyValueCents,
+  loan_program: deal.loanProgram,
+  status: deal.status,
+})
+
+const PAGE = '(created_at, id) > (?, ?) order by created_at, id limit ?'
+
+/** The service's deals in SQLite. */
+export type DealStore = ReturnType<typeof createDealStore>
+
+/** Creates the store of deals over the service's database. */
+export function createDealStore(database: ServiceDatabase) {
+  const {transaction} = database
+  const selectIds = database.prepare('select id from deal order by created_at, id')
+  const selectStatusIds = database.prepare('select id from deal where status = ? order by created_at, id')
+  const get = (id: string): StoredDeal | undefined => database.get(dealRow, `${SELECT} where id = ?`, id)
+  return {
+    get,
+    transaction,
+    /** Inserts all or none of the deals. */
+    insert: (deals: Iterable<StoredDeal>): void =>
+      transaction(() => {
+        for (const deal of deals) {
+          database.insert('deal', {id: deal.id, created_at: deal.createdAt, ...columnsOf(deal)})
+        }
+      }),
+    /** At most `limit` deals after `after`, in list order. */
+    list({after = FIRST, status, limit}: {after?: ListKey; status?: string | undefined; limit: number}) {
+      const page = [after.createdAt, after.id, limit]
+      return status === undefined
+        ? database.all(dealRow, `${SELECT} where ${PAGE}`, ...page)
+        : database.all(dealRow, `${SELECT} where status = ? and ${PAGE}`, status, ...page)
+    },
+    /** The ids of all deals, or of those in this status, in list order. */
+    ids: (status?: string): string[] =>
+      (status === undefined ? selectIds.all() : selectStatusIds.all(status)).map((row) => String(row.id)),
+    /** Changes a deal and returns it; undefined if there is none. */
+    update(id: string, change: DealChange): StoredDeal | undefined {
+      const found = get(id)
+      if (!found) return undefined
+      const set = Object.fromEntries(Object.entries(change).filter(([, value]) => value !== undefined))
+      const deal: StoredDeal = {...found, ...set}
+      database.update('deal', id, columnsOf(deal))
+      return deal
+    },
+    /** Whether there was such a deal. */
+    remove: (id: string): boolean => database.run('delete from deal where id = ?', id) > 0,
+    count: (): number =>
+      database.get(z.object({deals: z.number()}), 'select count(*) as deals from deal')?.deals ?? 0,
+    /** The statuses that occur, alphabetically. */
+    totals: (): StatusTotal[] =>
+      database.all(
+        totalRow,
+        `select status, count(*) as deals, cast(sum(loan_amount_cents) as text) as amountCents
+         from deal group by status order by status`,
+      ),
+  }
+}
 
 /** The deal with this id. @throws Refusal (404) */
 export function requireDeal(store: DealStore, id: string): StoredDeal {
@@ -15,14 +119,13 @@ export function requireDeal(store: DealStore, id: string): StoredDeal {
 
 /** Creates the operation that lists a deal's rows of a table. */
 export function createDealListing<T extends {id: string; created_at: string}>(
-  {store, database}: ServiceWorld,
+  {database}: ServiceWorld,
   name: string,
   row: z.ZodType<T>,
 ) {
-  return ({id, query}: {id: string; query: PageQuery}) => {
-    requireDeal(store, id)
-    return {body: readTablePage(query, {name, row, parent: {deal_id: id}}, database)}
-  }
+  return ({id, query}: {id: string; query: PageQuery}) => ({
+    body: readTablePage(query, {name, row, parent: {deal_id: id}}, database),
+  })
 }
 
 /** A row of `GET /deals`: amounts as JSON numbers with cents. */

@@ -16,33 +16,28 @@ import {type Task, taskSchema} from '../contract/other-records.ts'
 import {DAY_MS, parseInstant, realClock} from '../core/clock.ts'
 import {formatCents} from '../core/money.ts'
 import type {Scope} from './access.ts'
-import type {StatusTotal} from './deal-store.ts'
-import {createDealHandlers, createDealListing, etagOf, requireDeal} from './deals.ts'
-import {createDocumentHandlers, createGenerationHandlers, createGenerator, receiveParts} from './documents.ts'
-import {openFileStore} from './files.ts'
-import {refuse, requireFound} from './refusal.ts'
-import {type Answer, type Call, type Handlers, readListPage, type ServiceWorld} from './requests.ts'
-import {createId, type ListKey, rowCount, rowInstant, type ServiceDatabase} from './service-database.ts'
+import {createDealHandlers, createDealListing, etagOf, requireDeal, type StatusTotal} from './deals.ts'
 import {
-  type AddressLookup,
-  createAddressGuard,
-  createOutbox,
-  createWebhookHandlers,
-  pruneDeliveries,
-  RETRY_DELAYS_MS,
-} from './webhooks.ts'
-
-/** How a service sends webhooks. */
-export interface WebhookOptions {
-  /** Allows webhooks to this machine and its networks, and over plain http; default false. */
-  allowPrivate?: boolean
-  /** The waits before the second and each further attempt; default those of Standard Webhooks. */
-  retryDelaysMs?: readonly number[]
-  lookup?: AddressLookup
-}
+  createDocumentHandlers,
+  createGenerationHandlers,
+  createGenerator,
+  openFileStore,
+  receiveParts,
+} from './documents.ts'
+import {
+  type Answer,
+  type Call,
+  type Handlers,
+  readListPage,
+  refuse,
+  requireFound,
+  type ServiceWorld,
+} from './requests.ts'
+import {createId, type ListKey, rowInstant, type ServiceDatabase} from './service-database.ts'
+import {createWebhooks, type WebhookOptions} from './webhooks.ts'
 
 /**
- * Joins handlers, files, outbox and generator.
+ * Joins handlers, files, webhooks and the generator of documents.
  *
  * @param parts.onError gets errors of background work
  */
@@ -52,11 +47,9 @@ export function buildApi(
     onError: (error: unknown) => void
   },
 ) {
-  const {database, webhooks = {}, clock, onError} = parts
-  const guard = createAddressGuard({allowPrivate: false, ...webhooks})
-  const retryDelaysMs = webhooks.retryDelaysMs ?? RETRY_DELAYS_MS
-  const outbox = createOutbox({database, guard, clock, retryDelaysMs, onError})
-  const world: ServiceWorld = {...parts, files: openFileStore(database), emit: outbox.emit}
+  const {database, onError} = parts
+  const webhooks = createWebhooks(parts.webhooks ?? {}, parts)
+  const world: ServiceWorld = {...parts, files: openFileStore(database), emit: webhooks.emit}
   const generator = createGenerator(world, onError)
   const handlers: Handlers = {
     ...createDealHandlers(world),
@@ -66,7 +59,7 @@ export function buildApi(
     ...createGenerationHandlers(world, generator.wake),
     ...createRateHandlers(world),
     ...createReportHandlers(world),
-    ...createWebhookHandlers(world, outbox.wake),
+    ...webhooks.handlers,
   }
   return {
     ...world,
@@ -74,18 +67,17 @@ export function buildApi(
     async checkBody(id: OperationId, body: unknown) {
       if (id !== 'createWebhookEndpoint' && id !== 'updateWebhookEndpoint') return
       const {url} = z.object({url: z.string().optional()}).parse(body)
-      const problem = url === undefined ? null : await guard.findProblem(url)
+      const problem = url === undefined ? null : await webhooks.findProblem(url)
       if (problem !== null) throw refuse('invalid_body', {errors: [{path: 'url', message: problem}]})
     },
     /** Continues the background work of an earlier service. */
     start() {
-      pruneDeliveries(database, clock.now())
       generator.wake()
-      outbox.wake()
+      webhooks.start()
     },
     async stop() {
       generator.stop()
-      await outbox.stop()
+      await webhooks.stop()
       world.files.close()
     },
   }
@@ -145,7 +137,7 @@ function createRouteHandler<Id extends OperationId>(id: Id, world: RouteWorld) {
         ifMatch: request.headers['if-match'],
       }
       if (endpoint.method === 'GET') {
-        const answer = world.handlers[id](call)
+        const answer = answerCall(id, call, world)
         if (answer.body instanceof Readable) return reply.headers(answer.headers ?? {}).send(answer.body)
         return sendAnswer(formatAnswer<Id>(answer, endpoint), reply)
       }
@@ -156,6 +148,16 @@ function createRouteHandler<Id extends OperationId>(id: Id, world: RouteWorld) {
       if (parts?.file) world.files.discard(parts.file)
     }
   }
+}
+
+/** Calls a handler. What lies below a deal is not found if its deal is not. */
+function answerCall<Id extends OperationId>(
+  id: Id,
+  call: Call<Operations[Id]>,
+  {handlers, store}: RouteWorld,
+): Answer<Operations[Id]> {
+  if (ENDPOINTS[id].path.startsWith('/deals/{id}')) requireDeal(store, call.id)
+  return handlers[id](call)
 }
 
 /** Parses input of a request. @throws Refusal naming every wrong path, never a value */
@@ -191,9 +193,9 @@ function answerWriting<Id extends OperationId>(
   {call, digested, request}: {call: Call<Operations[Id]>; digested: unknown; request: FastifyRequest},
   world: RouteWorld,
 ): KeptAnswer {
-  const {database, handlers} = world
+  const {database} = world
   const {method, url, keyOwner} = request
-  const work = (): KeptAnswer => formatAnswer<Id>(handlers[id](call), ENDPOINTS[id])
+  const work = (): KeptAnswer => formatAnswer<Id>(answerCall(id, call, world), ENDPOINTS[id])
   const key = method === 'POST' ? request.headers['idempotency-key'] : undefined
   if (key === undefined) return database.transaction(work)
   if (typeof key !== 'string' || !IDEMPOTENCY_KEY.test(key)) throw refuse('invalid_idempotency_key')
@@ -209,7 +211,7 @@ const KEPT_MS = DAY_MS
 type KeptAnswer = Omit<z.output<typeof answerRow>, 'fingerprint'>
 const answerRow = z.object({
   fingerprint: z.string(),
-  status: rowCount,
+  status: z.number(),
   headers: z.string().transform((text) => z.record(z.string(), z.string()).parse(JSON.parse(text))),
   /** JSON text. */
   body: z.string(),
@@ -252,29 +254,18 @@ export function answerOnce(
 }
 
 const borrowerRow = borrowerSchema.extend({
-  has_ssn_last_four: z.bigint().transform((flag) => flag === 1n),
+  has_ssn_last_four: z.number().transform(Boolean),
   created_at: rowInstant,
 })
 
 /** Creates the operations on borrowers; the digits of the national id are checked and dropped. */
 function createBorrowerHandlers(world: ServiceWorld) {
-  const {store, database, clock} = world
+  const {database, clock} = world
   return {
-    linkBorrower: ({id: dealId, body}) => {
-      requireDeal(store, dealId)
-      const {ssn_last_four, ...given} = body
-      const id = createId('bor')
-      const has_ssn_last_four = ssn_last_four !== undefined
-      const now = clock.now()
-      database.insert('borrower', {
-        id,
-        deal_id: dealId,
-        ...given,
-        has_ssn_last_four: Number(has_ssn_last_four),
-        created_at: now,
-      })
-      const created_at = new Date(now).toISOString()
-      return {body: {data: {id, deal_id: dealId, ...given, has_ssn_last_four, created_at}}}
+    linkBorrower: ({id: deal_id, body: {ssn_last_four, ...given}}) => {
+      const has_ssn_last_four = Number(ssn_last_four !== undefined)
+      const row = {id: createId('bor'), deal_id, ...given, has_ssn_last_four, created_at: clock.now()}
+      return {body: {data: database.create(borrowerRow, 'borrower', row)}}
     },
     listBorrowers: createDealListing(world, 'borrower', borrowerRow),
   } satisfies Partial<Handlers>
@@ -291,14 +282,11 @@ function requireTask(database: ServiceDatabase, id: string): Task {
 
 /** Creates the operations on tasks. */
 function createTaskHandlers(world: ServiceWorld) {
-  const {store, database, clock, emit} = world
+  const {database, clock, emit} = world
   return {
-    createTask: ({id: dealId, body}) => {
-      requireDeal(store, dealId)
-      const id = createId('task')
-      const {title, due_on = null} = body
-      database.insert('task', {id, deal_id: dealId, title, due_on, status: 'open', created_at: clock.now()})
-      return {body: {data: requireTask(database, id)}}
+    createTask: ({id: deal_id, body: {title, due_on = null}}) => {
+      const row = {id: createId('task'), deal_id, title, due_on, status: 'open', created_at: clock.now()}
+      return {body: {data: database.create(taskRow, 'task', row)}}
     },
     listTasks: createDealListing(world, 'task', taskRow),
     completeTask: ({id}) => {
@@ -345,11 +333,11 @@ const rateRow = z
     id: z.string(),
     provider: z.string(),
     loan_program: z.string(),
-    rate_pct_e4: z.bigint(),
+    rate_pct_e4: z.number(),
     effective_at: rowInstant,
     created_at: rowInstant,
   })
-  .transform(({rate_pct_e4, ...rate}) => ({...rate, rate_pct: Number(rate_pct_e4) / 10_000}))
+  .transform(({rate_pct_e4, ...rate}) => ({...rate, rate_pct: rate_pct_e4 / 10_000}))
 
 // In force: the latest rate in effect; of two with the same instant, the one received last.
 const SELECT_PAGE = `
@@ -372,20 +360,18 @@ const SELECT_PAGE = `
 function createRateHandlers(world: ServiceWorld) {
   const {database, clock} = world
   return {
-    pushRate: ({body}) => {
-      const createdAt = clock.now()
-      const given = body.effective_at === undefined ? null : parseInstant(body.effective_at)
-      const effectiveAt = given === null ? createdAt : Number(given / 1000n)
-      const {provider, loan_program, rate_pct} = body
-      const named = {id: createId('rate'), provider, loan_program}
-      database.insert('rate', {
-        ...named,
+    pushRate: ({body: {provider, loan_program, rate_pct, effective_at}}) => {
+      const created_at = clock.now()
+      const given = effective_at === undefined ? null : parseInstant(effective_at)
+      const data = database.create(rateRow, 'rate', {
+        id: createId('rate'),
+        provider,
+        loan_program,
         rate_pct_e4: Math.round(rate_pct * 10_000),
-        effective_at: effectiveAt,
-        created_at: createdAt,
+        effective_at: given === null ? created_at : Number(given / 1000n),
+        created_at,
       })
-      const effective_at = new Date(effectiveAt).toISOString()
-      return {body: {data: {...named, rate_pct, effective_at, created_at: new Date(createdAt).toISOString()}}}
+      return {body: {data}}
     },
     listRates: ({query}) => {
       const {provider = null, loan_program = null, current = false} = query

@@ -12,13 +12,13 @@ import type {Clock} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
 import {createSilentLog, type Log} from '../core/log.ts'
 import {addAccessHooks, type RateLimit, refuseUnknown} from './access.ts'
-import {createDealStore, type DealStore} from './deal-store.ts'
+import {createDealStore, type DealStore} from './deals.ts'
 import {addDescription} from './description.ts'
-import type {FileStore} from './files.ts'
-import {Refusal, refuse} from './refusal.ts'
-import {PREFIX} from './requests.ts'
-import {addRoutes, buildApi, type WebhookOptions} from './routes.ts'
+import type {FileStore} from './documents.ts'
+import {PREFIX, Refusal, refuse} from './requests.ts'
+import {addRoutes, buildApi} from './routes.ts'
 import {openServiceDatabase, type ServiceDatabase} from './service-database.ts'
+import type {WebhookOptions} from './webhooks.ts'
 
 /** How to run a local Deal Financing Service. */
 export interface ServiceOptions {

@@ -1,6 +1,7 @@
 import {randomBytes} from 'node:crypto'
 import {type LookupAddress, type LookupOptions, lookup as systemLookup} from 'node:dns'
-import {BlockList, isIP, type LookupFunction} from 'node:net'
+import {isIP, type LookupFunction} from 'node:net'
+import ipaddr from 'ipaddr.js'
 import {Webhook} from 'standardwebhooks'
 import {Agent, request} from 'undici'
 import {z} from 'zod'
@@ -13,9 +14,8 @@ import {
 } from '../contract/webhook.ts'
 import {type Clock, DAY_MS, HOUR_MS, realClock} from '../core/clock.ts'
 import {messageOf} from '../core/errors.ts'
-import {refuse, requireFound} from './refusal.ts'
-import {type Handlers, PREFIX, readTablePage, type ServiceWorld} from './requests.ts'
-import {createId, rowCount, rowInstant, type ServiceDatabase} from './service-database.ts'
+import {type Handlers, PREFIX, readTablePage, refuse, requireFound} from './requests.ts'
+import {createId, rowInstant, type ServiceDatabase} from './service-database.ts'
 
 const eventsOfJson = z
   .string()
@@ -28,8 +28,6 @@ const endpointRow = webhookEndpointSchema.extend({
 })
 
 const deliveryRow = webhookDeliverySchema.extend({
-  attempts: rowCount,
-  last_status: rowCount.nullable(),
   next_attempt_at: rowInstant.nullable(),
   created_at: rowInstant,
 })
@@ -44,9 +42,44 @@ function writeEvents(events: WebhookEndpoint['events'] | undefined): string {
   return JSON.stringify([...new Set(events ?? EVENT_TYPES)])
 }
 
+/** How a service sends webhooks. */
+export interface WebhookOptions {
+  /** Allows webhooks to this machine and its networks, and over plain http; default false. */
+  allowPrivate?: boolean
+  /** The waits before the second and each further attempt; default those of Standard Webhooks. */
+  retryDelaysMs?: readonly number[]
+  lookup?: AddressLookup
+}
+
+/** What webhooks work on. */
+interface WebhookWorld {
+  database: ServiceDatabase
+  /** Stamps events; attempts and signatures use the real time. */
+  clock: Clock
+  /** Gets errors of background work. */
+  onError: (error: unknown) => void
+}
+
+/** Creates the webhooks of a service: their operations, and the sending of events. */
+export function createWebhooks(options: WebhookOptions, world: WebhookWorld) {
+  const guard = createAddressGuard(options)
+  const outbox = createOutbox(guard, options, world)
+  return {
+    handlers: createWebhookHandlers(outbox.wake, world),
+    emit: outbox.emit,
+    stop: outbox.stop,
+    /** Why webhooks cannot go to this URL, or null. */
+    findProblem: guard.findProblem,
+    /** Sends what an earlier service left. */
+    start(): void {
+      pruneDeliveries(world.database, world.clock.now())
+      outbox.wake()
+    },
+  }
+}
+
 /** Creates the operations on webhook endpoints; `onDue` is called if a delivery may have become due. */
-export function createWebhookHandlers(world: ServiceWorld, onDue: () => void) {
-  const {database, clock} = world
+function createWebhookHandlers(onDue: () => void, {database, clock}: WebhookWorld) {
   const requireEndpoint = (id: string): WebhookEndpoint =>
     requireFound(
       database.get(endpointRow, 'select * from webhook_endpoint where id = ?', id),
@@ -54,11 +87,10 @@ export function createWebhookHandlers(world: ServiceWorld, onDue: () => void) {
     )
   return {
     createWebhookEndpoint: ({body}) => {
-      const id = createId('whe')
       const secret = `whsec_${randomBytes(32).toString('base64')}`
       const {url, events, description = null} = body
-      database.insert('webhook_endpoint', {
-        id,
+      const endpoint = database.create(endpointRow, 'webhook_endpoint', {
+        id: createId('whe'),
         url,
         events: writeEvents(events),
         description,
@@ -66,8 +98,8 @@ export function createWebhookHandlers(world: ServiceWorld, onDue: () => void) {
         secret,
         created_at: clock.now(),
       })
-      const data = {...requireEndpoint(id), secret}
-      return {body: {data}, headers: {Location: `${PREFIX}/webhook-endpoints/${id}`}}
+      const headers = {Location: `${PREFIX}/webhook-endpoints/${endpoint.id}`}
+      return {body: {data: {...endpoint, secret}}, headers}
     },
     listWebhookEndpoints: ({query}) => ({
       body: readTablePage(query, {name: 'webhook_endpoint', row: endpointRow}, database),
@@ -136,7 +168,7 @@ const dueRow = z.object({
   id: z.string(),
   endpoint_id: z.string(),
   event_id: z.string(),
-  attempts: rowCount,
+  attempts: z.number(),
   url: z.string(),
   secret: z.string(),
   payload: z.string(),
@@ -267,15 +299,11 @@ async function send(
  * Creates the outbox: events are stored in the transaction of the change and sent until they are accepted, at least once and
  * in no fixed order; `webhook-id` stays the same over all attempts.
  */
-export function createOutbox(options: {
-  database: ServiceDatabase
-  guard: AddressGuard
-  /** Stamps events; attempts and signatures use the real time. */
-  clock: Clock
-  retryDelaysMs: readonly number[]
-  onError: (error: unknown) => void
-}) {
-  const {database, guard, clock, retryDelaysMs, onError} = options
+function createOutbox(
+  guard: AddressGuard,
+  {retryDelaysMs = RETRY_DELAYS_MS}: WebhookOptions,
+  {database, clock, onError}: WebhookWorld,
+) {
   const stopping = new AbortController()
   const {signal} = stopping
   const agent = new Agent({connect: {lookup: guard.lookup, timeout: 10_000}, pipelining: 1})
@@ -288,7 +316,7 @@ export function createOutbox(options: {
   }
 
   function setTimer(now: number): void {
-    const at = database.get(z.object({at: rowCount.nullable()}), SELECT_NEXT, now)?.at ?? null
+    const at = database.get(z.object({at: z.number().nullable()}), SELECT_NEXT, now)?.at ?? null
     if (at === null) return
     timer = setTimeout(wake, Math.min(LONGEST_TIMER_MS, Math.max(1, at - realClock.now())))
     timer.unref()
@@ -343,47 +371,13 @@ export type AddressLookup = (
 /** Keeps webhooks away from private networks (server-side request forgery). */
 type AddressGuard = ReturnType<typeof createAddressGuard>
 
-// https://www.iana.org/assignments/iana-ipv4-special-registry and …/iana-ipv6-special-registry
-const PRIVATE: readonly [network: string, prefix: number][] = [
-  ['0.0.0.0', 8],
-  ['10.0.0.0', 8],
-  ['100.64.0.0', 10],
-  ['127.0.0.0', 8],
-  ['169.254.0.0', 16],
-  ['172.16.0.0', 12],
-  ['192.0.0.0', 24],
-  ['192.0.2.0', 24],
-  ['192.88.99.0', 24],
-  ['192.168.0.0', 16],
-  ['198.18.0.0', 15],
-  ['198.51.100.0', 24],
-  ['203.0.113.0', 24],
-  ['224.0.0.0', 3],
-  ['::', 127],
-  ['64:ff9b::', 96],
-  ['64:ff9b:1::', 48],
-  ['100::', 64],
-  ['2001::', 23],
-  ['2001:db8::', 32],
-  ['2002::', 16],
-  ['3fff::', 20],
-  ['fc00::', 7],
-  ['fe80::', 9],
-  ['ff00::', 8],
-]
-
-const blocked = new BlockList()
-for (const [network, prefix] of PRIVATE)
-  blocked.addSubnet(network, prefix, network.includes(':') ? 'ipv6' : 'ipv4')
-
 /** Whether an IP address is not on the public internet; IPv4 in IPv6 counts as IPv4. */
 export function isPrivateAddress(address: string): boolean {
-  return blocked.check(address, isIP(address) === 6 ? 'ipv6' : 'ipv4')
+  return ipaddr.process(address).range() !== 'unicast'
 }
 
 /** Creates the guard; `allowPrivate` allows every address and plain http. */
-export function createAddressGuard(options: {allowPrivate: boolean; lookup?: AddressLookup}) {
-  const {allowPrivate, lookup = systemLookup} = options
+export function createAddressGuard({allowPrivate = false, lookup = systemLookup}: WebhookOptions) {
   const isRefused = (address: string): boolean => !allowPrivate && isPrivateAddress(address)
 
   const findAddresses = (name: string): Promise<string[] | null> =>
