@@ -41,37 +41,26 @@ export interface RateLimit {
  *
  * @throws from the returned function: a Refusal (429) if the bucket is empty; a refused request costs no token
  */
-export function createRateLimiter(limit: RateLimit, clock: Clock): (key: string) => Record<string, string> {
+export function createRateLimiter(
+  {perSecond, burst}: RateLimit,
+  clock: Clock,
+): (key: string) => Record<string, string> {
   const buckets = new Map<string, {tokens: number; filledAt: number}>()
-  const window = Math.max(1, Math.ceil(limit.burst / limit.perSecond))
-  const policy = {'RateLimit-Policy': `"default";q=${limit.burst};w=${window}`}
-
-  function fillBucket(key: string): {tokens: number} {
-    const now = clock.now()
-    const bucket = buckets.get(key) ?? {tokens: limit.burst, filledAt: now}
-    const elapsedMs = Math.max(0, now - bucket.filledAt)
-    bucket.tokens = Math.min(limit.burst, bucket.tokens + (elapsedMs / 1000) * limit.perSecond)
-    bucket.filledAt = now
-    buckets.set(key, bucket)
-    return bucket
-  }
-
-  function secondsUntil(bucket: {tokens: number}, tokens: number): number {
-    return Math.max(1, Math.ceil((tokens - bucket.tokens) / limit.perSecond))
-  }
-
+  const policy = `"default";q=${burst};w=${Math.max(1, Math.ceil(burst / perSecond))}`
   return (key) => {
-    const bucket = fillBucket(key)
-    if (bucket.tokens < 1) {
-      const wait = secondsUntil(bucket, 1)
-      const detail = `More than ${limit.perSecond} requests per second. Try again in ${wait} s.`
-      const state = {RateLimit: `"default";r=0;t=${wait}`, 'Retry-After': String(wait)}
-      throw refuse('rate_limited', {detail, headers: {...policy, ...state}})
-    }
-    bucket.tokens -= 1
-    const remaining = Math.floor(bucket.tokens)
-    const reset = secondsUntil(bucket, remaining === 0 ? 1 : limit.burst)
-    return {...policy, RateLimit: `"default";r=${remaining};t=${reset}`}
+    const now = clock.now()
+    const before = buckets.get(key) ?? {tokens: burst, filledAt: now}
+    const elapsedMs = Math.max(0, now - before.filledAt)
+    const filled = Math.min(burst, before.tokens + (elapsedMs / 1000) * perSecond)
+    const isServed = filled >= 1
+    const tokens = isServed ? filled - 1 : filled
+    buckets.set(key, {tokens, filledAt: now})
+    const remaining = Math.floor(tokens)
+    const wait = Math.max(1, Math.ceil(((remaining === 0 ? 1 : burst) - tokens) / perSecond))
+    const headers = {'RateLimit-Policy': policy, RateLimit: `"default";r=${remaining};t=${wait}`}
+    if (isServed) return headers
+    const detail = `More than ${perSecond} requests per second. Try again in ${wait} s.`
+    throw refuse('rate_limited', {detail, headers: {...headers, 'Retry-After': String(wait)}})
   }
 }
 

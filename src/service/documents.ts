@@ -318,6 +318,8 @@ const generationRow = documentGenerationSchema.extend({
 
 const SELECT_ONE = 'select * from document_generation where id = ? and deal_id = ?'
 const SELECT_QUEUED = `select * from document_generation where status = 'queued' order by created_at, id limit 1`
+type Linked = z.output<typeof linkedRow>
+const linkedRow = z.object({borrowers: z.number(), open_tasks: z.number()})
 const COUNT_LINKED = `select
   (select count(*) from borrower where deal_id = ?1) as borrowers,
   (select count(*) from task where deal_id = ?1 and status = 'open') as open_tasks`
@@ -351,12 +353,12 @@ function generateOne(
   const {database, store, files, clock} = world
   const finish = (status: string, document_id: string | null): void =>
     database.update('document_generation', id, {status, document_id, finished_at: clock.now()})
-  const linked = database.get(z.object({borrowers: z.number(), open_tasks: z.number()}), COUNT_LINKED, dealId)
-  const counts = {borrowers: linked?.borrowers ?? 0, openTasks: linked?.open_tasks ?? 0}
-  const {content, ...document} = renderTemplate(template, requireDeal(store, dealId), counts)
-  const file = files.write(content)
+  const {name, render} = TEMPLATES[template]
+  const linked = linkedRow.parse(database.get(linkedRow, COUNT_LINKED, dealId))
+  const file = files.write([`# ${name}`, '', ...render(requireDeal(store, dealId), linked), ''].join('\n'))
+  const document = {dealId, category: template, name, file}
   try {
-    database.transaction(() => finish('completed', attachDocument({...document, dealId, file}, world).id))
+    database.transaction(() => finish('completed', attachDocument(document, world).id))
   } catch (error) {
     finish('failed', null)
     onError(error)
@@ -402,50 +404,42 @@ function formatLtv({loanAmountCents, propertyValueCents}: StoredDeal): string {
   return `${formatCents(hundredths)} %`
 }
 
-function renderTermSheet(deal: StoredDeal): string {
-  return [
-    '# Term sheet',
-    '',
-    `| | |`,
-    `|---|---|`,
-    `| Deal | ${deal.id} |`,
-    `| Property | ${plain(deal.propertyAddress)} |`,
-    `| Loan amount | ${dollars(deal.loanAmountCents)} |`,
-    `| Property value | ${dollars(deal.propertyValueCents)} |`,
-    `| Loan to value | ${formatLtv(deal)} |`,
-    `| Loan program | ${plain(deal.loanProgram ?? 'to be determined')} |`,
-    `| Status | ${deal.status} |`,
-    '',
-    'For discussion only: no commitment to lend.',
-    '',
-  ].join('\n')
-}
-
-function renderClosingChecklist(deal: StoredDeal, counts: {borrowers: number; openTasks: number}): string {
-  const box = (isDone: boolean, words: string): string => `- [${isDone ? 'x' : ' '}] ${words}`
-  const isFunded = deal.status === 'funded' || deal.status === 'paid_off'
-  return [
-    '# Closing checklist',
-    '',
-    `Deal ${deal.id}, ${plain(deal.propertyAddress)}`,
-    '',
-    box(counts.borrowers > 0, `Borrowers linked: ${counts.borrowers}`),
-    box(deal.propertyValueCents !== null, `Property value: ${dollars(deal.propertyValueCents)}`),
-    box(deal.loanProgram !== null, `Loan program: ${plain(deal.loanProgram ?? 'to be determined')}`),
-    box(counts.openTasks === 0, `Open tasks: ${counts.openTasks}`),
-    box(isFunded || deal.status === 'approved', 'Approved'),
-    box(isFunded, `Funded: ${dollars(deal.loanAmountCents)}`),
-    '',
-  ].join('\n')
-}
-
-/** Renders a document of a deal in Markdown. */
-function renderTemplate(
-  template: NewDocumentGeneration['template'],
-  deal: StoredDeal,
-  counts: {borrowers: number; openTasks: number},
-) {
-  if (template === 'term_sheet')
-    return {category: template, name: 'Term sheet', content: renderTermSheet(deal)}
-  return {category: template, name: 'Closing checklist', content: renderClosingChecklist(deal, counts)}
+/** The documents that can be made of a deal, in Markdown. */
+const TEMPLATES: Record<
+  NewDocumentGeneration['template'],
+  {name: string; render(deal: StoredDeal, linked: Linked): string[]}
+> = {
+  term_sheet: {
+    name: 'Term sheet',
+    render: (deal) => [
+      '| | |',
+      '|---|---|',
+      `| Deal | ${deal.id} |`,
+      `| Property | ${plain(deal.propertyAddress)} |`,
+      `| Loan amount | ${dollars(deal.loanAmountCents)} |`,
+      `| Property value | ${dollars(deal.propertyValueCents)} |`,
+      `| Loan to value | ${formatLtv(deal)} |`,
+      `| Loan program | ${plain(deal.loanProgram ?? 'to be determined')} |`,
+      `| Status | ${deal.status} |`,
+      '',
+      'For discussion only: no commitment to lend.',
+    ],
+  },
+  closing_checklist: {
+    name: 'Closing checklist',
+    render: (deal, {borrowers, open_tasks}) => {
+      const box = (isDone: boolean, words: string) => `- [${isDone ? 'x' : ' '}] ${words}`
+      const isFunded = deal.status === 'funded' || deal.status === 'paid_off'
+      return [
+        `Deal ${deal.id}, ${plain(deal.propertyAddress)}`,
+        '',
+        box(borrowers > 0, `Borrowers linked: ${borrowers}`),
+        box(deal.propertyValueCents !== null, `Property value: ${dollars(deal.propertyValueCents)}`),
+        box(deal.loanProgram !== null, `Loan program: ${plain(deal.loanProgram ?? 'to be determined')}`),
+        box(open_tasks === 0, `Open tasks: ${open_tasks}`),
+        box(isFunded || deal.status === 'approved', 'Approved'),
+        box(isFunded, `Funded: ${dollars(deal.loanAmountCents)}`),
+      ]
+    },
+  },
 }
