@@ -30,7 +30,6 @@ import type {EventsResult} from '../sync/events.ts'
 import {listWaitingEvents} from '../sync/webhook-events.ts'
 import {dollars, percent, ratio} from '../web/figures.ts'
 import type {CliCommand, Invocation} from './command.ts'
-import {parseCount} from './options.ts'
 import {readConfig} from './read-config.ts'
 import {renderTable, signed} from './table.ts'
 
@@ -48,8 +47,8 @@ function addDemo(command: CliCommand): void {
       'everything on a local service with a synthetic portfolio, in ./demo-data; needs nothing else',
     )
     .example('demo --days 5')
-    .option('--deals <count>', 'deals to begin with', parseCount('--deals', 1_000_000), 2500)
-    .option('--days <count>', 'nights to simulate', parseCount('--days', 800), 3)
+    .countOption('--deals <count>', 'deals to begin with', 1_000_000, 2500)
+    .countOption('--days <count>', 'nights to simulate', 800, 3)
     .option('--seed <seed>', 'the same seed gives the same portfolio', '7')
     .examines()
     .does(async ({cli, options: given}: Invocation<DemoOptions>) => {
@@ -372,7 +371,7 @@ function renderDemo(result: DemoResult, dataDir: string): string {
       ['status', {number: 'deals'}, {number: 'amount'}, {number: 'share'}],
       result.by_status.map((share) => [
         share.bucket,
-        String(share.deals),
+        share.deals,
         dollars(share.amount),
         percent(share.share_pct),
       ]),
@@ -385,7 +384,7 @@ function renderDemo(result: DemoResult, dataDir: string): string {
       ],
       result.by_program.map((share) => [
         share.bucket,
-        String(share.open_deals),
+        share.open_deals,
         dollars(share.open_amount),
         dollars(share.funded_amount),
         percent(share.funded_share_pct),

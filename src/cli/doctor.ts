@@ -49,13 +49,12 @@ function addDoctor(command: CliCommand): void {
     .example('doctor')
     .examines()
     .does(
-      async ({cli, config, world}) => {
+      async ({config, world}) => {
         const findings = await examine(config, world)
-        const healthy = findings.every(({ok}) => ok)
-        if (!healthy) cli.exitCode = 1
-        return {healthy, findings}
+        return {healthy: findings.every(({ok}) => ok), findings}
       },
       ({findings}) => findings.map(({check, ok, words}) => `${ok ? '✓' : '✗'} ${check}: ${words}`).join('\n'),
+      ({healthy}) => (healthy ? 0 : 1),
     )
 }
 

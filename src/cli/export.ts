@@ -2,7 +2,7 @@ import {Option} from 'commander'
 import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import {type JournalPreview, reissueBatch} from '../books/issue.ts'
 import {type LoantapeError, newError} from '../core/errors.ts'
-import {groupThousands, quantity} from '../core/money.ts'
+import {quantity} from '../core/money.ts'
 import type {BatchResult} from '../export/batch.ts'
 import type {DeliveryResult} from '../export/deliver-files.ts'
 import {readTargets} from '../export/delivery-target.ts'
@@ -11,7 +11,6 @@ import {type PublishResult, publishRelease} from '../export/publish.ts'
 import {PUBLISH_TARGETS} from '../export/target.ts'
 import {deliverBatches, type ExportRequest, exportRelease, previewExport, redeliverBatch} from '../export.ts'
 import type {CliCommand, Invocation} from './command.ts'
-import {dateOption} from './options.ts'
 import {renderTable, renderTerms} from './table.ts'
 
 export const commands = {export: addExport, publish: addPublish}
@@ -37,8 +36,7 @@ function addExport(command: CliCommand): void {
     .description('write a release, or the journal of a month, as files with a manifest')
     .example('export csv --as-of 2026-06-30')
     .argument('[profile...]', PROFILE_NAMES.join(', '))
-    .addOption(dateOption('--as-of <date>', 'of the portfolio as of this business date, YYYY-MM-DD'))
-    .option('--release <id>', 'of this release; the current one by default')
+    .releaseOptions()
     .option('--period <month>', 'journals: of this month, YYYY-MM; tables: as of its end')
     .option('--table <name...>', 'only these tables, such as core.deal')
     .option('--with-opening', 'journals: also book what was funded already at the first walk')
@@ -148,13 +146,7 @@ function renderPreview({batch, accounts, files}: JournalPreview): string {
   if (outcome !== 'written') return renderBatch(batch)
   const table = renderTable(
     ['account', 'name', {number: 'lines'}, {number: 'debit'}, {number: 'credit'}],
-    accounts.map(({account_code, account_name, lines, debit, credit}) => [
-      account_code,
-      account_name,
-      String(lines),
-      groupThousands(debit),
-      groupThousands(credit),
-    ]),
+    accounts.map((one) => [one.account_code, one.account_name, one.lines, one.debit, one.credit]),
   )
   const heads = files.map(({name, head}) => `${name} begins:\n${head}`)
   return [

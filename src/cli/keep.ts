@@ -31,7 +31,7 @@ function addVerify(command: CliCommand): void {
     .examines()
     .does(
       async (call: Invocation<{rebuild?: boolean; backup?: string}>) => {
-        const {cli, config, options, world} = call
+        const {config, options, world} = call
         if (options.backup !== undefined) {
           const {listed: _, ...examined} = await examineBackup(config, options.backup)
           return examined
@@ -40,8 +40,6 @@ function addVerify(command: CliCommand): void {
         const isRebuilt = options.rebuild && !verified.problems.some(({path}) => path.startsWith('tape/'))
         const rebuilt = isRebuilt ? await rebuildWarehouse(config, {keepsFields: true}, world) : undefined
         const books = rebuilt && compareBooks(config)
-        const isOther = rebuilt?.outcome === 'different' || (books && books.length > 0)
-        if (verified.outcome === 'damaged' || isOther) cli.exitCode = 1
         return {...verified, ...(rebuilt && {rebuilt, books})}
       },
       (found) => {
@@ -54,6 +52,11 @@ function addVerify(command: CliCommand): void {
           books?.length === 0 && 'The books match the acts on the tapes.',
           ...(books ?? []).map((table) => `state.sqlite: ${table} differs from the acts on the tapes.`),
         ])
+      },
+      (found) => {
+        if ('from' in found) return 0
+        const {outcome, rebuilt, books = []} = found
+        return outcome === 'damaged' || rebuilt?.outcome === 'different' || books.length > 0 ? 1 : 0
       },
     )
 }

@@ -36,14 +36,11 @@ function addPush(command: CliCommand): void {
     .option('--dry-run', 'check every row, send nothing')
     .examines()
     .does(
-      async (call: Invocation<PushOptions>, file: string) => {
-        const result = await pushFile(call, file)
-        if (result.invalid + result.refused > 0) call.cli.exitCode = ROWS_LEFT
-        return result
-      },
+      (call: Invocation<PushOptions>, file: string) => pushFile(call, file),
       ({created, known, invalid, refused, result_file}) =>
         `${quantity(created, 'deal')} created, ${known} known from before, ${quantity(invalid, 'row')} invalid, ${refused} refused.\n` +
         `Row by row: ${result_file}`,
+      ({invalid, refused}) => (invalid + refused > 0 ? ROWS_LEFT : 0),
     )
 }
 

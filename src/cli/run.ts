@@ -11,7 +11,6 @@ import {renderWarnings} from './build.ts'
 import type {CliCommand, Invocation} from './command.ts'
 import {renderBatch, renderDelivery, renderPublished} from './export.ts'
 import {renderBackup} from './keep.ts'
-import {claimOption} from './options.ts'
 import {renderSync} from './sync.ts'
 import {renderTable, renderTerms} from './table.ts'
 
@@ -21,7 +20,7 @@ function addRun(command: CliCommand): void {
   command
     .example('run nightly')
     .argument('<job>', 'such as nightly')
-    .addOption(claimOption())
+    .claimOption()
     .does(
       async ({config, options: {claim}, world}: Invocation<{claim?: Claim}>, name: string) =>
         performJob(config, {job: await requireJob(config, name), claim}, world, (release) =>

@@ -4,7 +4,7 @@ import pLimit from 'p-limit'
 import {requireSource} from '../core/config.ts'
 import {EXIT_CODES, explainError, newError} from '../core/errors.ts'
 import {scrubSecrets} from '../core/log.ts'
-import {groupThousands, quantity} from '../core/money.ts'
+import {quantity} from '../core/money.ts'
 import {carryOutCommand} from '../core/process.ts'
 import {ENV_FILE} from '../core/settings.ts'
 import {expectOneOf} from '../core/text.ts'
@@ -99,11 +99,10 @@ function addFleetStatus(fleet: CliCommand): void {
         const sources = await Promise.all(
           requireSources(fleetDir).map((name) => readStatus(call, {fleetDir, name, maxAgeHours})),
         )
-        const healthy = sources.every((row) => row.healthy)
-        if (!healthy) call.cli.exitCode = 1
-        return {healthy, sources}
+        return {healthy: sources.every((row) => row.healthy), sources}
       },
       ({sources}) => renderRows(sources),
+      ({healthy}) => (healthy ? 0 : 1),
     )
 }
 
@@ -118,18 +117,18 @@ function addFleetRun(fleet: CliCommand): void {
     .does(
       async (call: Invocation<{source?: string[]}>, job: string) => {
         const fleetDir = findFleet(call)
-        const {cli, config, options, world} = call
+        const {config, options, world} = call
         const inTurn = pLimit(config.fleetRuns)
         const runs = await Promise.all(
           requireSources(fleetDir, options.source).map((name) =>
             inTurn(() => runJob(call, {fleetDir, name, job}, world)),
           ),
         )
-        cli.exitCode = worstOf(runs.map(({exit_code}) => exit_code))
         return {runs}
       },
       ({runs}) =>
         runs.map(({source, exit_code, words}) => `${source}: exit ${exit_code}. ${words}`).join('\n'),
+      ({runs}) => worstOf(runs.map(({exit_code}) => exit_code)),
     )
 }
 
@@ -141,12 +140,14 @@ function addFleetVerify(fleet: CliCommand): void {
       'check that totals over all lenders, in ClickHouse, are the sum of what each has published; exit 1 if not',
     )
     .examines()
-    .does(async ({cli, config, world}: Invocation) => {
-      const {verifyCombined} = await import('../export/publish.ts')
-      const verified = await verifyCombined(config, world)
-      if (verified.differing > 0) cli.exitCode = 1
-      return verified
-    }, renderVerified)
+    .does(
+      async ({config, world}: Invocation) => {
+        const {verifyCombined} = await import('../export/publish.ts')
+        return verifyCombined(config, world)
+      },
+      renderVerified,
+      ({differing}) => (differing > 0 ? 1 : 0),
+    )
 }
 
 function renderVerified({server, totals, differing}: CombinedVerification): string {
@@ -345,13 +346,13 @@ function renderRows(rows: readonly SourceRow[]): string {
     return [
       source,
       stateOf(row),
-      last_success ? `${last_success.age_hours} h ago` : '',
-      release?.as_of ?? '',
-      release ? groupThousands(release.deals) : '',
-      release ? groupThousands(release.amount) : '',
-      running ?? '',
+      last_success && `${last_success.age_hours} h ago`,
+      release?.as_of,
+      release?.deals,
+      release?.amount,
+      running,
       row.error?.code ?? alarms.map(({name, state}) => `${name}: ${state}`).join(', '),
-      next ? `${next.job} ${next.slot}` : '',
+      next && `${next.job} ${next.slot}`,
     ]
   })
   return joinLines([

@@ -7,7 +7,6 @@ import {createApiKey, listApiKeys, revokeApiKey, SCOPES, type Scope} from '../se
 import {linkPortfolio, seedPortfolio} from '../service/portfolio.ts'
 import {openServiceDatabase, type ServiceDatabase} from '../service/service-database.ts'
 import type {CliCommand, Invocation} from './command.ts'
-import {parseCount} from './options.ts'
 import {renderTable} from './table.ts'
 
 export const commands = {service: addService}
@@ -29,8 +28,8 @@ const LINKED_DEALS = 100_000
 function addService(command: CliCommand): void {
   const service = command
     .example('service --deals 500')
-    .option('--port <port>', 'port to listen on; 0 takes a free one', parseCount('--port', 65_535), 0)
-    .option('--deals <count>', 'deals to begin with', parseCount('--deals', 10_000_000), 2500)
+    .countOption('--port <port>', 'port to listen on; 0 takes a free one', 65_535, 0)
+    .countOption('--deals <count>', 'deals to begin with', 10_000_000, 2500)
     .option('--seed <seed>', 'the same seed gives the same portfolio', '7')
     .option(
       '--links',
@@ -39,10 +38,10 @@ function addService(command: CliCommand): void {
     .option('--no-links', 'deals only')
     .option('--db <file>', 'keep everything in this SQLite file and a folder beside it; in memory by default')
     .option('--api-key <key>', 'the key to accept, sk_test_… or sk_live_…; a new one by default')
-    .option(
+    .countOption(
       '--rate <per-second>',
       'answer 429 above this many requests a second of one key; 0 for no limit',
-      parseCount('--rate', 100_000),
+      100_000,
       100,
     )
     .option(
@@ -127,7 +126,7 @@ function addServiceKeys(service: CliCommand): void {
             name,
             prefix,
             scopes.join(','),
-            revoked_at ?? '',
+            revoked_at,
           ]),
         ),
     )

@@ -19,7 +19,6 @@ import {
 } from '../sync/quarantine.ts'
 import {renderWarnings} from './build.ts'
 import type {CliCommand, Invocation} from './command.ts'
-import {claimOption, parseCount} from './options.ts'
 import {joinLines, renderTable} from './table.ts'
 
 export const commands = {sync: addSync, events: addEvents, quarantine: addQuarantine}
@@ -103,7 +102,7 @@ function addEvents(command: CliCommand): void {
     .command('apply')
     .example('events apply')
     .description('read the deals they name again, and store what is new; `serve` does this by itself')
-    .addOption(claimOption())
+    .claimOption()
     .does(
       ({config, options: {claim}, world}: Invocation<{claim?: Claim}>) =>
         executeRun(config, {job: webhookJob, claim}, world, () => applyEvents(config, world)),
@@ -127,7 +126,7 @@ function addQuarantine(quarantine: CliCommand): void {
     .description('why records wait, and which, each record once')
     .option('--path <field>', 'only records whose field could not be read')
     .option('--reason <text>', 'only records with this reason')
-    .option('--page <n>', 'which page of records, the latest first', parseCount('--page', 1_000_000), 1)
+    .countOption('--page <n>', 'which page of records, the latest first', 1_000_000, 1)
     .does(({config, options}: Invocation<ReasonsRequest>) => readReasons(config, options), renderReasons)
   quarantine
     .command('show')
@@ -175,7 +174,7 @@ function renderReasons({reasons, records, pruned}: Awaited<ReturnType<typeof rea
   return joinLines([
     renderTable(
       ['field', 'reason', {number: 'records'}, {number: 'times'}, 'since'],
-      reasons.map((one) => [one.path, one.reason, String(one.records), String(one.times), one.since]),
+      reasons.map((one) => [one.path, one.reason, one.records, one.times, one.since]),
     ),
     '',
     renderTable(
@@ -184,7 +183,7 @@ function renderReasons({reasons, records, pruned}: Awaited<ReturnType<typeof rea
         one.quarantine_id,
         one.record_id ?? '(unreadable)',
         one.path,
-        String(one.times),
+        one.times,
         one.since,
         one.walk_id,
       ]),

@@ -1,7 +1,6 @@
 import {homedir} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
-import {isCalendarDate} from './clock.ts'
 import {codeOf, newError} from './errors.ts'
 import {scrubSecrets} from './log.ts'
 import {quantity} from './money.ts'
@@ -182,14 +181,4 @@ export function requireSource(config: Config): SourceConfig {
   throw newError('CONFIG_MISSING', `No source to read: ${missing.filter(Boolean).join(' and ')} not set.`, {
     next: 'Set them in the environment or in .env (see .env.example), or run `loantape demo`, which brings its own service.',
   })
-}
-
-/**
- * Reads a date given on the command line.
- *
- * @throws ConfigError `USAGE` if it is not a calendar date
- */
-export function parseDateOption(name: string, text: string): string {
-  if (isCalendarDate(text)) return text
-  throw newError('USAGE', `Date '${text}' in ${name}: expected a calendar date YYYY-MM-DD.`)
 }

@@ -211,8 +211,14 @@ function checkIfMatch(ifMatch: string | undefined, body: unknown): void {
   if (!tags.includes(etagOf(body))) throw refuse('precondition_failed')
 }
 
+/** What operations on deals work on. */
+export interface DealWorld extends ServiceWorld {
+  store: DealStore
+  files: {removeOfDeal(dealId: string): void}
+}
+
 /** Creates the operations on deals. */
-export function createDealHandlers(world: ServiceWorld) {
+export function createDealHandlers(world: DealWorld) {
   const {store, database, files, clock, emit} = world
   return {
     listDeals: ({query}) => {

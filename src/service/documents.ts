@@ -33,8 +33,8 @@ import {HOUR_MS} from '../core/clock.ts'
 import {codeOf} from '../core/errors.ts'
 import {formatCents, groupThousands} from '../core/money.ts'
 import {isOtherProcess} from '../core/process.ts'
-import {createDealListing, requireDeal, type StoredDeal} from './deals.ts'
-import {type Handlers, PREFIX, Refusal, refuse, requireFound, type ServiceWorld} from './requests.ts'
+import {createDealListing, type DealWorld, requireDeal, type StoredDeal} from './deals.ts'
+import {type Handlers, PREFIX, Refusal, refuse, requireFound} from './requests.ts'
 import {createId, rowInstant, type ServiceDatabase} from './service-database.ts'
 
 /** The files of documents, named by document id; names that callers send are never used as paths. */
@@ -198,6 +198,11 @@ export function openFileStore(database: ServiceDatabase) {
   }
 }
 
+/** What operations on documents work on. */
+export interface DocumentWorld extends DealWorld {
+  files: FileStore
+}
+
 const documentRow = documentSchema.extend({created_at: rowInstant})
 
 function requireDocument(database: ServiceDatabase, dealId: string, id: string): DealDocument {
@@ -208,7 +213,7 @@ function requireDocument(database: ServiceDatabase, dealId: string, id: string):
 /** Attaches a received file to a deal, within the current transaction. */
 function attachDocument(
   {dealId, category, name, file}: {dealId: string; category: string; name: string; file: ReceivedFile},
-  {database, files, clock, emit}: ServiceWorld,
+  {database, files, clock, emit}: DocumentWorld,
 ): DealDocument {
   const id = createId('doc')
   files.keep(file, id)
@@ -236,7 +241,7 @@ function formatDisposition({file_name, name}: DealDocument): string {
 }
 
 /** Creates the operations on documents. */
-export function createDocumentHandlers(world: ServiceWorld) {
+export function createDocumentHandlers(world: DocumentWorld) {
   const {database, files, documentsPerDeal} = world
   return {
     uploadDocument: ({id: dealId, body}) => {
@@ -325,7 +330,7 @@ const COUNT_LINKED = `select
   (select count(*) from task where deal_id = ?1 and status = 'open') as open_tasks`
 
 /** Creates the operations on document generations; `onRequested` is called once one is committed. */
-export function createGenerationHandlers(world: ServiceWorld, onRequested: () => void) {
+export function createGenerationHandlers(world: DocumentWorld, onRequested: () => void) {
   const {database, clock} = world
   return {
     requestDocumentGeneration: ({id: deal_id, body: {template}}) => {
@@ -346,7 +351,7 @@ export function createGenerationHandlers(world: ServiceWorld, onRequested: () =>
 /** Makes the document of one generation: file, row and event are stored together or not at all. */
 function generateOne(
   generation: DocumentGeneration,
-  world: ServiceWorld,
+  world: DocumentWorld,
   onError: (error: unknown) => void,
 ): void {
   const {id, deal_id: dealId, template} = generation
@@ -368,7 +373,7 @@ function generateOne(
 }
 
 /** Makes documents in the background; the next service continues after a kill. */
-export function createGenerator(world: ServiceWorld, onError: (error: unknown) => void) {
+export function createGenerator(world: DocumentWorld, onError: (error: unknown) => void) {
   let scheduled: NodeJS.Immediate | undefined
   const wake = (): void => {
     scheduled ??= setImmediate(() => {

@@ -6,8 +6,6 @@ import type {ListBody, PageQuery} from '../contract/list.ts'
 import {PROBLEMS, type Problem, type ProblemCode} from '../contract/problem.ts'
 import type {WebhookEvent} from '../contract/webhook.ts'
 import type {Clock} from '../core/clock.ts'
-import type {DealStore} from './deals.ts'
-import type {FileStore} from './documents.ts'
 import {FIRST, type ListKey, type ServiceDatabase} from './service-database.ts'
 
 /** Thrown by handlers and hooks; answered as problem details. */
@@ -71,8 +69,6 @@ export const PREFIX = '/v1'
 /** What handlers work on. */
 export interface ServiceWorld {
   database: ServiceDatabase
-  store: DealStore
-  files: FileStore
   /** Stamps what is created. */
   clock: Clock
   /** Notifies every endpoint subscribed to this type, once the transaction is committed. */

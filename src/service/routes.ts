@@ -21,6 +21,7 @@ import {
   createDocumentHandlers,
   createGenerationHandlers,
   createGenerator,
+  type DocumentWorld,
   openFileStore,
   receiveParts,
 } from './documents.ts'
@@ -42,14 +43,14 @@ import {createWebhooks, type WebhookOptions} from './webhooks.ts'
  * @param parts.onError gets errors of background work
  */
 export function buildApi(
-  parts: Omit<ServiceWorld, 'files' | 'emit'> & {
+  parts: Omit<DocumentWorld, 'files' | 'emit'> & {
     webhooks?: WebhookOptions
     onError: (error: unknown) => void
   },
 ) {
   const {database, onError} = parts
   const webhooks = createWebhooks(parts.webhooks ?? {}, parts)
-  const world: ServiceWorld = {...parts, files: openFileStore(database), emit: webhooks.emit}
+  const world: DocumentWorld = {...parts, files: openFileStore(database), emit: webhooks.emit}
   const generator = createGenerator(world, onError)
   const handlers: Handlers = {
     ...createDealHandlers(world),
@@ -98,7 +99,7 @@ declare module 'fastify' {
 }
 
 /** What routes work on. */
-interface RouteWorld extends ServiceWorld {
+interface RouteWorld extends DocumentWorld {
   handlers: Handlers
   /** Checks that need the network, before the transaction begins. @throws Refusal */
   checkBody(id: OperationId, body: unknown): Promise<void>
@@ -310,7 +311,7 @@ function stageOf({status}: StatusTotal): number {
 }
 
 /** Creates the reports. */
-function createReportHandlers({store}: ServiceWorld) {
+function createReportHandlers({store}: DocumentWorld) {
   return {
     getPortfolioReport: () => {
       const totals = store.totals().sort((one, other) => stageOf(one) - stageOf(other))
