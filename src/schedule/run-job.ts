@@ -16,11 +16,10 @@ import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {findCurrentRelease, type Release} from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {ingestRates} from '../sync/rates.ts'
+import {pingDeadMan, queueDigest, tellPeople} from './alarms.ts'
 import {type Job, namesOf, readJobs, type Step} from './job.ts'
-import {adoptRun, beginRun, endRun} from './job-runs.ts'
-import {decideRetry, describeTimeout, isOverdue} from './scheduler.ts'
+import {adoptRun, beginRun, decideRetry, describeTimeout, endRun, isOverdue} from './job-runs.ts'
 import {findBusinessDay} from './slots.ts'
-import {pingDeadMan, queueDigest, tellPeople} from './tell.ts'
 
 /**
  * Runs a job, records how it ended, and tells people.
