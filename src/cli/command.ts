@@ -63,7 +63,8 @@ export class CliCommand extends Command {
 
   /** Adds {@link ReleaseOptions}. */
   releaseOptions(): this {
-    return this.option('--release <id>', 'of this release; the current one by default').dateOption(
+    const release = new Option('--release <id>', 'of this release; the current one by default')
+    return this.addOption(release.conflicts('asOf')).dateOption(
       '--as-of <date>',
       'of the portfolio as of this business date, YYYY-MM-DD',
     )

@@ -31,23 +31,32 @@ interface CliOptions {
   preview?: boolean
 }
 
+/** What says nothing about a batch that is there. */
+const NO_BATCH = ['asOf', 'release', 'period', 'preview']
+
 function addExport(command: CliCommand): void {
   command
     .description('write a release, or the journal of a month, as files with a manifest')
     .example('export csv --as-of 2026-06-30')
     .argument('[profile...]', PROFILE_NAMES.join(', '))
     .releaseOptions()
-    .option('--period <month>', 'journals: of this month, YYYY-MM; tables: as of its end')
+    .addOption(
+      new Option('--period <month>', 'journals: of this month, YYYY-MM; tables: as of its end').conflicts([
+        'asOf',
+        'release',
+      ]),
+    )
     .option('--table <name...>', 'only these tables, such as core.deal')
     .option('--with-opening', 'journals: also book what was funded already at the first walk')
     .addOption(
-      new Option('--preview', 'journals: show what would be issued, and issue nothing').conflicts([
-        'reissue',
+      new Option('--preview', 'journals: show what would be issued, and issue nothing').conflicts('deliver'),
+    )
+    .addOption(
+      new Option('--reissue <batch>', 'write a journal batch again, the same bytes').conflicts([
         'redeliver',
-        'deliver',
+        ...NO_BATCH,
       ]),
     )
-    .option('--reissue <batch>', 'write a journal batch again, the same bytes')
     .addOption(new Option('--line-ending <kind>', 'csv: how lines end').choices(['lf', 'crlf']))
     .option('--spreadsheet-safe', "csv: put ' before texts that a spreadsheet would take for formulas")
     .addOption(new Option('--partition <by>', 'parquet: a file for each month').choices(['month']))
@@ -55,7 +64,12 @@ function addExport(command: CliCommand): void {
       new Option('--accept <what>', 'csv: accept columns that differ from before').choices(['columns']),
     )
     .option('--deliver <target...>', 'then send the batches to these targets (LOANTAPE_TARGETS_FILE)')
-    .option('--redeliver <batch>', 'send a batch once more, to --deliver or to where it went before')
+    .addOption(
+      new Option(
+        '--redeliver <batch>',
+        'send a batch once more, to --deliver or to where it went before',
+      ).conflicts(NO_BATCH),
+    )
     .does(exportFiles, ({batches = [], deliveries = [], previews = []}) =>
       [...batches.map(renderBatch), ...deliveries.map(renderDelivery), ...previews.map(renderPreview)].join(
         '\n',
@@ -97,27 +111,11 @@ function readRequest(profiles: string[], options: CliOptions): ExportRequest {
   }
 }
 
-/** Requires one subject: a batch, or profiles of at most one moment. */
+/** Requires one subject, a batch or profiles, and refuses options without effect, which nobody would notice. */
 function requireOneSubject(profiles: readonly string[], options: CliOptions): void {
-  const {reissue, redeliver, asOf, release, period} = options
-  const named = Object.entries({reissue, redeliver}).flatMap(([name, id]) =>
-    id === undefined ? [] : [`--${name}`],
-  )
-  const moments = (['--as-of', '--release', '--period'] as const).filter(
-    (_, index) => [asOf, release, period][index] !== undefined,
-  )
-  if (named.length === 0 && profiles.length === 0) {
-    throw usageError(`expected a profile (${PROFILE_NAMES.join(', ')}), --reissue or --redeliver`)
-  }
-  if (named.length > 0 && profiles.length > 0) throw usageError(`expected no profile with ${named[0]}`)
-  if (named.length > 0 && moments.length > 0) throw usageError(`expected no ${moments[0]} with ${named[0]}`)
-  if (named.length > 1) throw usageError(`expected one of ${named.join(', ')}`)
-  if (moments.length > 1) throw usageError(`expected one of ${moments.join(', ')}`)
-  requireTakers(profiles, options)
-}
-
-/** Refuses options without effect, which nobody would notice. */
-function requireTakers(profiles: readonly string[], options: CliOptions): void {
+  const isBatch = (options.reissue ?? options.redeliver) !== undefined
+  if (isBatch !== (profiles.length === 0))
+    throw usageError(`expected either a profile (${PROFILE_NAMES.join(', ')}), --reissue or --redeliver`)
   const table = TABLE_PROFILE_NAMES.find((name) => profiles.includes(name))
   if (options.preview && table !== undefined)
     throw usageError(
