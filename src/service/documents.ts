@@ -240,8 +240,14 @@ function formatDisposition({file_name, name}: DealDocument): string {
   return `attachment; filename*=UTF-8''${encoded}`
 }
 
+/** Creates the operations on documents and their generations, and the generator. @param onError gets errors of background work */
+export function createDocuments(world: DocumentWorld, onError: (error: unknown) => void) {
+  const {wake, stop} = createGenerator(world, onError)
+  return {handlers: {...createDocumentHandlers(world), ...createGenerationHandlers(world, wake)}, wake, stop}
+}
+
 /** Creates the operations on documents. */
-export function createDocumentHandlers(world: DocumentWorld) {
+function createDocumentHandlers(world: DocumentWorld) {
   const {database, files, documentsPerDeal} = world
   return {
     uploadDocument: ({id: dealId, body}) => {
@@ -330,7 +336,7 @@ const COUNT_LINKED = `select
   (select count(*) from task where deal_id = ?1 and status = 'open') as open_tasks`
 
 /** Creates the operations on document generations; `onRequested` is called once one is committed. */
-export function createGenerationHandlers(world: DocumentWorld, onRequested: () => void) {
+function createGenerationHandlers(world: DocumentWorld, onRequested: () => void) {
   const {database, clock} = world
   return {
     requestDocumentGeneration: ({id: deal_id, body: {template}}) => {
@@ -373,7 +379,7 @@ function generateOne(
 }
 
 /** Makes documents in the background; the next service continues after a kill. */
-export function createGenerator(world: DocumentWorld, onError: (error: unknown) => void) {
+function createGenerator(world: DocumentWorld, onError: (error: unknown) => void) {
   let scheduled: NodeJS.Immediate | undefined
   const wake = (): void => {
     scheduled ??= setImmediate(() => {
