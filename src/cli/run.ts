@@ -2,7 +2,7 @@ import {join} from 'node:path'
 import {quantity} from '../core/money.ts'
 import {isEnabled, type Job, readJobs, requireJob} from '../schedule/job.ts'
 import {timeoutMinutesOf} from '../schedule/job-runs.ts'
-import {type Claim, performJob, type StepResult} from '../schedule/run-job.ts'
+import {type Claim, performJob} from '../schedule/run-job.ts'
 import {describeClockChanges, formatLocal, listNextSlots} from '../schedule/slots.ts'
 import {writeFileAtomically} from '../store/files.ts'
 import type {Release} from '../store/release.ts'
@@ -41,6 +41,8 @@ async function describeDay(
   writeFileAtomically(file, await renderReport(release, sqlDir))
   return {...(await describeMorning(release)), file}
 }
+
+type StepResult = Awaited<ReturnType<typeof performJob>>['steps'][number]
 
 function renderStep(step: StepResult): string {
   if (step.do === 'sync') return renderSync(step.result)

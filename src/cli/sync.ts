@@ -1,10 +1,8 @@
-import {Option} from 'commander'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
-import {applyEvents, replayQuarantine, type SyncResult, syncDeals} from '../pipeline.ts'
-import {webhookJob} from '../schedule/job.ts'
-import {type Claim, executeRun} from '../schedule/run-job.ts'
+import {replayQuarantine, type SyncResult, syncDeals} from '../pipeline.ts'
+import {type Claim, performEvents} from '../schedule/run-job.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {hasWarehouse, openHistory} from '../store/warehouse.ts'
 import type {ChildResult} from '../sync/children.ts'
@@ -23,13 +21,6 @@ import {joinLines, renderTable} from './table.ts'
 
 export const commands = {sync: addSync, events: addEvents, quarantine: addQuarantine}
 
-interface SyncOptions {
-  accept?: Acceptance[]
-  acceptShrink?: boolean
-  dryRun?: boolean
-  detail: boolean
-}
-
 function addSync(command: CliCommand): void {
   command
     .description('walk the source, load what changed, build, check and release the portfolio tables')
@@ -39,17 +30,12 @@ function addSync(command: CliCommand): void {
       `continue although a guard refused: ${ACCEPTABLE.join(', ')} (comma-separated)`,
       (text: string, before: readonly Acceptance[] = []) => [...before, ...parseAcceptances(text)],
     )
-    .addOption(new Option('--accept-shrink', 'the same as --accept shrink').hideHelp())
     .option('--dry-run', 'walk and compare, but store and release nothing')
-    .option('--no-detail', 'do not fetch single deals')
-    .does(({config, options, world}: Invocation<SyncOptions>) => {
-      const {accept = [], acceptShrink, dryRun = false, detail} = options
-      return syncDeals(
-        detail ? config : {...config, detail: 'off'},
-        {accept: acceptShrink ? [...accept, 'shrink'] : accept, isDryRun: dryRun},
-        world,
-      )
-    }, renderSync)
+    .does(
+      ({config, options, world}: Invocation<{accept?: Acceptance[]; dryRun?: boolean}>) =>
+        syncDeals(config, {accept: options.accept ?? [], isDryRun: options.dryRun ?? false}, world),
+      renderSync,
+    )
 }
 
 function parseAcceptances(text: string): Acceptance[] {
@@ -104,8 +90,7 @@ function addEvents(command: CliCommand): void {
     .description('read the deals they name again, and store what is new; `serve` does this by itself')
     .claimOption()
     .does(
-      ({config, options: {claim}, world}: Invocation<{claim?: Claim}>) =>
-        executeRun(config, {job: webhookJob, claim}, world, () => applyEvents(config, world)),
+      ({config, options: {claim}, world}: Invocation<{claim?: Claim}>) => performEvents(config, claim, world),
       ({outcome, events, deals, appended}) => {
         if (outcome === 'unchanged') return 'No event is waiting.'
         const words = outcome === 'walked' ? 'a walk was made' : `${quantity(appended, 'version')} appended`

@@ -10,14 +10,15 @@ import type {TiedTerm, World} from '../core/types.ts'
 import type {BatchResult} from '../export/batch.ts'
 import {publishRelease} from '../export/publish.ts'
 import {deliverBatches, exportRelease} from '../export.ts'
-import {syncDeals} from '../pipeline.ts'
+import {applyEvents, syncDeals} from '../pipeline.ts'
 import {backUpDated} from '../record/backup.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {findCurrentRelease, type Release} from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
+import type {EventsResult} from '../sync/events.ts'
 import {ingestRates} from '../sync/rates.ts'
 import {pingDeadMan, queueDigest, tellPeople} from './alarms.ts'
-import {type Job, namesOf, readJobs, type Step} from './job.ts'
+import {type Job, namesOf, readJobs, type Step, webhookJob} from './job.ts'
 import {adoptRun, beginRun, decideRetry, describeTimeout, endRun, isOverdue} from './job-runs.ts'
 import {findBusinessDay} from './slots.ts'
 
@@ -59,6 +60,11 @@ export async function performJob(
   }
 }
 
+/** Applies what webhooks have brought, as a run of a job. */
+export function performEvents(config: Config, claim: Claim | undefined, world: World): Promise<EventsResult> {
+  return executeRun(config, {job: webhookJob, claim}, world, () => applyEvents(config, world))
+}
+
 /** A run the scheduler has claimed for this process. */
 export interface Claim {
   jobRunId: number
@@ -71,7 +77,7 @@ export interface Claim {
  * @param work gets the slot, ms since the epoch; undefined if somebody started the run by hand
  * @throws ConfigError `RUN_TAKEN` if another process has taken over the claim; whatever `work` throws
  */
-export async function executeRun<T>(
+async function executeRun<T>(
   config: Config,
   {job, claim}: {job: Job; claim?: Claim | undefined},
   world: World,
@@ -137,7 +143,7 @@ export async function runJob(config: Config, request: JobRequest, world: World):
 }
 
 /** The result of one step. */
-export type StepResult = Awaited<ReturnType<typeof runStep>>
+type StepResult = Awaited<ReturnType<typeof runStep>>
 
 type StepOf<Name extends Step['do']> = Extract<Step, {do: Name}>
 

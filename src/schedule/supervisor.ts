@@ -38,7 +38,7 @@ export interface Source {
 }
 
 /** What is supervised. */
-export interface Sources {
+interface Sources {
   /** The names of the present sources. */
   list: () => readonly string[]
   /** Reads the present setup of one source; throws if it is wrong. */
