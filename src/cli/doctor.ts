@@ -164,7 +164,11 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
   },
   release: async (_config, folder) => {
     const release = findCurrentRelease(folder)
-    if (!release) return describeNoRelease(folder)
+    if (!release) {
+      if (!lstatSync(folder.current, {throwIfNoEntry: false})) return 'none yet'
+      const problem = `Link '${folder.current}' points to no release with a manifest.`
+      return [{code: 'RELEASE_DANGLING', problem, next: RELEASE_NEXT}]
+    }
     const faults = await verifyReleaseFiles(release)
     const {release_id, tables} = release.manifest
     return faults.length > 0
@@ -182,12 +186,6 @@ async function readPin(folder: DataFolder): Promise<string | undefined> {
 function listTargets(step: Step): string[] {
   if (step.do === 'deliver') return step.targets
   return step.do === 'export' ? (step.deliver ?? []) : []
-}
-
-function describeNoRelease(folder: DataFolder): string | readonly Failure[] {
-  if (!lstatSync(folder.current, {throwIfNoEntry: false})) return 'none yet'
-  const problem = `Link '${folder.current}' points to no release with a manifest.`
-  return [{code: 'RELEASE_DANGLING', problem, next: RELEASE_NEXT}]
 }
 
 /** The time of a first sync is given for this many deals when their number is unknown. */

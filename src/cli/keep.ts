@@ -166,27 +166,24 @@ function addRebuild(command: CliCommand): void {
   command
     .description('compute the warehouse again from the tapes and show the differences; change nothing')
     .example('rebuild --apply')
-    .option('--without <walk>', 'as if this walk had never been applied; one at a time', takeOne)
+    .option(
+      '--without <walk>',
+      'as if this walk had never been applied; one at a time',
+      (walk: string, before?: string) => {
+        if (before === undefined) return walk
+        throw new InvalidArgumentError('Take walks back one at a time.')
+      },
+    )
     .option('--why <reason>', 'why it is taken back; kept on the tape')
     .option('--apply', 'replace the warehouse with the new one; the old one is set aside')
-    .does(
-      ({config, options, world}: Invocation<RebuildOptions>) =>
-        rebuildWarehouse(config, {isApplied: options.apply ?? false, without: readWithout(options)}, world),
-      renderRebuilt,
-    )
-}
-
-function takeOne(walk: string, before: string | undefined): string {
-  if (before !== undefined) throw new InvalidArgumentError('Take walks back one at a time.')
-  return walk
-}
-
-function readWithout({without, why}: RebuildOptions): {walk: string; why: string} | undefined {
-  if (without === undefined) return undefined
-  if (why !== undefined) return {walk: without, why}
-  throw newError('USAGE', `Walk '${without}' in --without: expected --why with it.`, {
-    next: "Say why: `--why 'the clock was a day ahead'`.",
-  })
+    .does(({config, options, world}: Invocation<RebuildOptions>) => {
+      const {apply: isApplied = false, without: walk, why} = options
+      if (walk === undefined) return rebuildWarehouse(config, {isApplied}, world)
+      if (why !== undefined) return rebuildWarehouse(config, {isApplied, without: {walk, why}}, world)
+      throw newError('USAGE', `Walk '${walk}' in --without: expected --why with it.`, {
+        next: "Say why: `--why 'the clock was a day ahead'`.",
+      })
+    }, renderRebuilt)
 }
 
 function renderRebuilt({outcome, units, since, differences, set_aside}: RebuildResult): string {

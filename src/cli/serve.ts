@@ -50,13 +50,6 @@ function addServe(command: CliCommand): void {
 }
 
 function addFleet(fleet: CliCommand): void {
-  addFleetServe(fleet)
-  addFleetStatus(fleet)
-  addFleetRun(fleet)
-  addFleetVerify(fleet)
-}
-
-function addFleetServe(fleet: CliCommand): void {
   fleet
     .command('serve')
     .example('fleet serve')
@@ -79,9 +72,6 @@ function addFleetServe(fleet: CliCommand): void {
       if (web) world.log.info({url: web.url}, 'web side listens')
       await supervisor.run()
     })
-}
-
-function addFleetStatus(fleet: CliCommand): void {
   fleet
     .command('status')
     .example('fleet status --max-age 26h')
@@ -104,9 +94,6 @@ function addFleetStatus(fleet: CliCommand): void {
       ({sources}) => renderRows(sources),
       ({healthy}) => (healthy ? 0 : 1),
     )
-}
-
-function addFleetRun(fleet: CliCommand): void {
   fleet
     .command('run')
     .example('fleet run nightly')
@@ -130,9 +117,6 @@ function addFleetRun(fleet: CliCommand): void {
         runs.map(({source, exit_code, words}) => `${source}: exit ${exit_code}. ${words}`).join('\n'),
       ({runs}) => worstOf(runs.map(({exit_code}) => exit_code)),
     )
-}
-
-function addFleetVerify(fleet: CliCommand): void {
   fleet
     .command('verify')
     .example('fleet verify')

@@ -166,11 +166,6 @@ const LONGEST_WAIT_MS = 60_000
 const OVERLOADED = new Set([429, 503])
 const FAILING = new Set([500, 502, 503, 504])
 
-/** Whether sending twice does no harm: it is a read or has an Idempotency-Key. */
-function isRepeatable({method, headers}: Outgoing): boolean {
-  return method === 'GET' || 'idempotency-key' in headers
-}
-
 /**
  * The wait before attempt `attempt` + 1: the service's `Retry-After` (seconds or date), else full jitter over a doubling
  * span.
@@ -239,8 +234,9 @@ function createSender(options: ClientOptions): (outgoing: Outgoing) => Promise<R
       const answer = await attempt(outgoing)
       if (answer instanceof Response && answer.ok) return answer
       const {status} = answer
-      const mayRepeat =
-        OVERLOADED.has(status) || ((status === 0 || FAILING.has(status)) && isRepeatable(outgoing))
+      // Sending twice does no harm: it is a read or has an Idempotency-Key.
+      const isRepeatable = outgoing.method === 'GET' || 'idempotency-key' in outgoing.headers
+      const mayRepeat = OVERLOADED.has(status) || ((status === 0 || FAILING.has(status)) && isRepeatable)
       const refusal = answer instanceof Response ? await refusalOf(answer) : answer
       if (!mayRepeat || count >= retries) throw refusal
       const retryAfter = answer instanceof Response ? answer.headers.get('retry-after') : null
@@ -349,11 +345,6 @@ function readWhole(read: () => PageBody): PageBody {
 /** Headers of Node's `http` or the Fetch API. */
 type WebhookHeaders = Headers | Record<string, string | string[] | undefined>
 
-function textsOf(headers: WebhookHeaders): Record<string, string> {
-  const entries = headers instanceof Headers ? [...headers] : Object.entries(headers)
-  return Object.fromEntries(entries.map(([name, value]) => [name.toLowerCase(), String(value)]))
-}
-
 /**
  * Reads a notification of the service, signed by Standard Webhooks.
  *
@@ -362,5 +353,7 @@ function textsOf(headers: WebhookHeaders): Record<string, string> {
  * @throws WebhookVerificationError if the signature does not match this secret or is older than five minutes
  */
 export function verifyWebhook(body: string, headers: WebhookHeaders, secret: string): WebhookEvent {
-  return webhookEventSchema.parse(new Webhook(secret).verify(body, textsOf(headers)))
+  const entries = headers instanceof Headers ? [...headers] : Object.entries(headers)
+  const texts = Object.fromEntries(entries.map(([name, value]) => [name.toLowerCase(), String(value)]))
+  return webhookEventSchema.parse(new Webhook(secret).verify(body, texts))
 }

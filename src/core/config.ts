@@ -87,7 +87,12 @@ export function parseConfig(
     const key = String(issue.path[0])
     problems.push(`${envNameOf(key)} '${maskValue(key, given[key])}': ${issue.message}`)
   }
-  problems.push(...findHalfSetMail(given), ...findUnknownNames(env))
+  // Half of the mail settings would send no alarms, which looks like a quiet night.
+  const mail = ['smtpUrl', 'alarmEmailTo'] as const
+  for (const [half, other] of [mail, mail.toReversed()] as const)
+    if (given[half] !== undefined && given[other] === undefined)
+      problems.push(`${envNameOf(half)}: sends nothing without ${envNameOf(other)}`)
+  problems.push(...findUnknownNames(env))
   if (!parsed.success || problems.length > 0) {
     throw newError(
       'CONFIG_INVALID',
@@ -112,14 +117,6 @@ function splitSourceAddress(url: string): {name: string; query: string} {
     name: name.replace(/^(\w+:\/\/)[^/]*@/, '$1').replace(/\/+$/, ''),
     query: query === '?' ? '' : query,
   }
-}
-
-/** Half of the mail settings would send no alarms, which looks like a quiet night. */
-function findHalfSetMail({alarmEmailTo, smtpUrl}: Record<string, string>): string[] {
-  if ((alarmEmailTo === undefined) === (smtpUrl === undefined)) return []
-  const [given, missing] =
-    alarmEmailTo === undefined ? ['smtpUrl', 'alarmEmailTo'] : ['alarmEmailTo', 'smtpUrl']
-  return [`${envNameOf(given)}: sends nothing without ${envNameOf(missing)}`]
 }
 
 const PREFIX = 'LOANTAPE_'

@@ -219,7 +219,10 @@ async function closePreviousMonth(
   const period = previousMonthOf(instant, job)
   const day = dateOfWallTime(wallTimeOf(instant, job.timeZone))
   const dueOn = findBusinessDay(day.slice(0, 7), step.businessDay, step.holidays)
-  if (day < dueOn || (day > dueOn && isReopened(config, period))) return {outcome: 'not_due', period}
+  using stateDb = openStateDb(dataFolderAt(config.dataDir).stateDb)
+  const acts = listPeriodEvents(stateDb).filter((act) => act.period === period && act.action !== 'remap')
+  const isReopened = acts.at(-1)?.action === 'reopen'
+  if (day < dueOn || (day > dueOn && isReopened)) return {outcome: 'not_due', period}
   try {
     const {terms} = await closePeriod(config, {period, why: `job ${job.name}`}, world)
     return {outcome: 'closed', period, terms}
@@ -229,12 +232,4 @@ async function closePreviousMonth(
     if (error.code === 'PERIOD_RANGE') return {outcome: 'not_due', period}
     throw error
   }
-}
-
-function isReopened(config: Config, period: string): boolean {
-  using stateDb = openStateDb(dataFolderAt(config.dataDir).stateDb)
-  const last = listPeriodEvents(stateDb).findLast(
-    (event) => event.period === period && event.action !== 'remap',
-  )
-  return last?.action === 'reopen'
 }

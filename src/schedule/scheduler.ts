@@ -50,12 +50,22 @@ export function createScheduler(
 
   async function carryOut(run: JobRun): Promise<void> {
     world.log.info({job: run.job, slot: run.slot, attempt: run.attempt}, 'run begins')
-    const end = await startRun(run).catch((error: unknown) => ({
-      problem: `Its process did not start: ${messageOf(error)} (${codeOf(error)}).`,
-    }))
+    const {problem, log} = await startRun(run).then(
+      ({code, signal, log}) => ({
+        problem:
+          signal === null
+            ? `Its process ended with exit code ${code} and recorded no result.`
+            : `Its process was killed by ${signal}.`,
+        log,
+      }),
+      (error: unknown) => ({
+        problem: `Its process did not start: ${messageOf(error)} (${codeOf(error)}).`,
+        log: undefined,
+      }),
+    )
     recordEnd = () => {
-      endUnlessRecorded(run, 'problem' in end ? end.problem : describeExit(end))
-      if ('log' in end) storeAttemptLog(stateDb, run, end.log)
+      endUnlessRecorded(run, problem)
+      if (log !== undefined) storeAttemptLog(stateDb, run, log)
       current = undefined
       recordEnd = undefined
     }
@@ -125,7 +135,9 @@ export function createScheduler(
       recoverRuns(now)
       endOverdue(now)
       if (current) {
-        beatRun(stateDb, current, now)
+        // Shows processes on other machines that the run is alive.
+        const {job_run_id, attempt} = current
+        stateDb.update('job_run', {job_run_id, attempt, state: 'running'}, {heartbeat_at: now})
         return
       }
       if (!mayStart) return
@@ -134,11 +146,6 @@ export function createScheduler(
     },
   }
 }
-
-const describeExit = ({code, signal}: ProcessEnd) =>
-  signal === null
-    ? `Its process ended with exit code ${code} and recorded no result.`
-    : `Its process was killed by ${signal}.`
 
 /** A slot found later than this was missed: the scheduler was down or slept. */
 const ON_TIME_MS = 60_000
@@ -158,7 +165,7 @@ function planSlots(stateDb: StateDb, jobs: readonly Job[], now: number, {log}: P
   const at = isoOf(now)
   for (const job of jobs) {
     const {name, schedule, timeZone: time_zone} = job
-    const watch = findWatch(stateDb, name)
+    const watch = stateDb.first(watchRow, 'select * from job_watch where job = ?', [name])
     if (watch?.schedule === schedule && watch.time_zone === time_zone) planJob(stateDb, job, watch, now)
     else
       storeWatch(stateDb, {
@@ -239,11 +246,6 @@ const watchRow = z.object({
   seen_before: z.string().nullable(),
 })
 
-/** The watch of a job; undefined if it was never scheduled. */
-function findWatch(stateDb: StateDb, job: string): JobWatch | undefined {
-  return stateDb.first(watchRow, 'select * from job_watch where job = ?', [job])
-}
-
 /** Stores the watch of a job. */
 export function storeWatch(stateDb: StateDb, watch: JobWatch): void {
   stateDb.insert('job_watch', watch, 'or replace')
@@ -315,14 +317,11 @@ export function planEvents(stateDb: StateDb, now: number): void {
   if (!first || !last) return
   const isQuiet = now - Date.parse(last.received_at) >= QUIET_MS
   if (!isQuiet && now - Date.parse(first.received_at) < LONGEST_WAIT_MS) return
-  if (hasPendingRun(stateDb, WEBHOOK_JOB) || hasJustFailed(stateDb, now)) return
+  if (hasPendingRun(stateDb, WEBHOOK_JOB)) return
+  const run = listLastAttempts(stateDb).find(({job}) => job === WEBHOOK_JOB)
+  // The events still wait after a failure; without a pause they would be run again at once, forever.
+  if (run?.state === 'failed' && now - Date.parse(run.ended_at ?? '') < LONGEST_PAUSE_MS) return
   recordSlot(stateDb, {job: WEBHOOK_JOB, instant: now, state: 'queued', reason: null}, now)
-}
-
-/** The events still wait after a failure; without a pause they would be run again at once, forever. */
-function hasJustFailed(stateDb: StateDb, now: number): boolean {
-  const last = listLastAttempts(stateDb).find(({job}) => job === WEBHOOK_JOB)
-  return last?.state === 'failed' && now - Date.parse(last.ended_at ?? '') < LONGEST_PAUSE_MS
 }
 
 /**
@@ -354,12 +353,6 @@ function dropRun(stateDb: StateDb, run: JobRun, reason: string, now: number): vo
      where job_run_id = ? and state = 'queued'`,
     [reason, isoOf(now), run.job_run_id],
   )
-}
-
-/** Shows processes on other machines that a run is alive. */
-function beatRun(stateDb: StateDb, run: JobRun, now: number): void {
-  const {job_run_id, attempt} = run
-  stateDb.update('job_run', {job_run_id, attempt, state: 'running'}, {heartbeat_at: now})
 }
 
 /** Running runs whose process is gone: it was killed, or its machine went down. */
