@@ -102,9 +102,9 @@ function addServiceKeys(service: CliCommand): void {
     .does(
       ({options}: Invocation<KeyOptions>, name: string) => {
         const {live, scope: scopes} = options
-        const {id, key} = withDatabase(options, (database) =>
-          createApiKey(database, {kind: live ? 'live' : 'test', name, scopes, now: realClock.now()}),
-        )
+        using database = openKeys(options)
+        const kind = live ? 'live' : 'test'
+        const {id, key} = createApiKey(database, {kind, name, scopes, now: realClock.now()})
         return {id, api_key: key, scopes}
       },
       ({id, api_key}) => `Key ${id}, shown this once:\n  LOANTAPE_API_KEY=${api_key}`,
@@ -117,7 +117,10 @@ function addServiceKeys(service: CliCommand): void {
     .option(...DB_OPTION)
     .examines()
     .does(
-      ({options}: Invocation<KeyOptions>) => ({keys: withDatabase(options, listApiKeys)}),
+      ({options}: Invocation<KeyOptions>) => {
+        using database = openKeys(options)
+        return {keys: listApiKeys(database)}
+      },
       (result) =>
         renderTable(
           ['id', 'name', 'begins with', 'scopes', 'revoked'],
@@ -139,8 +142,8 @@ function addServiceKeys(service: CliCommand): void {
     .examines()
     .does(
       ({options}: Invocation<KeyOptions>, id: string) => {
-        if (withDatabase(options, (database) => revokeApiKey(database, id, realClock.now())))
-          return {id, revoked: true}
+        using database = openKeys(options)
+        if (revokeApiKey(database, id, realClock.now())) return {id, revoked: true}
         throw newError(
           'UNKNOWN_NAME',
           `Key '${id}' in '${options.db}': expected the id of a key that is not revoked.`,
@@ -158,13 +161,7 @@ function parseScopes(text: string): Scope[] {
   throw newError('USAGE', `Value '${text}' in --scope: expected read, write or read,write.`)
 }
 
-function withDatabase<T>({db}: KeyOptions, work: (database: ServiceDatabase) => T): T {
-  if (db === undefined)
-    throw newError('USAGE', 'Option --db is missing: expected the SQLite file of the service.')
-  const database = openServiceDatabase(db)
-  try {
-    return work(database)
-  } finally {
-    database.close()
-  }
+function openKeys({db}: KeyOptions): ServiceDatabase {
+  if (db !== undefined) return openServiceDatabase(db)
+  throw newError('USAGE', 'Option --db is missing: expected the SQLite file of the service.')
 }

@@ -251,6 +251,7 @@ export function openServiceDatabase(path: string) {
       else work()
     },
     close: (): void => database.close(),
+    [Symbol.dispose]: (): void => database.close(),
   }
 }
 

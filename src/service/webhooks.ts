@@ -210,34 +210,24 @@ interface Outcome {
   error: string | null
 }
 
+const INSERT_DELIVERIES = `
+  insert into webhook_delivery (id, endpoint_id, event_id, status, attempts, next_attempt_at, created_at)
+  select 'dlv_' || lower(hex(randomblob(10))), id, ?, 'pending', 0, ?, ?
+  from webhook_endpoint
+  where status = 'enabled' and exists (select 1 from json_each(events) where value = ?)`
+
+/** Stores an event with a delivery for each endpoint subscribed to it; false if there is none. */
 function storeEvent(
-  event: Omit<WebhookEvent, 'timestamp'>,
+  {type, data}: Omit<WebhookEvent, 'timestamp'>,
   database: ServiceDatabase,
   {now, dueAt}: {now: number; dueAt: number},
 ): boolean {
-  const endpoints = database.all(
-    z.object({id: z.string()}),
-    `select id from webhook_endpoint
-     where status = 'enabled' and exists (select 1 from json_each(events) where value = ?)`,
-    event.type,
-  )
-  if (endpoints.length === 0) return false
-  const eventId = createId('evt')
-  const {type, data} = event
+  const id = createId('evt')
   const payload = JSON.stringify({type, timestamp: new Date(now).toISOString(), data})
-  database.insert('event', {id: eventId, type, payload, created_at: now})
-  for (const {id} of endpoints) {
-    database.insert('webhook_delivery', {
-      id: createId('dlv'),
-      endpoint_id: id,
-      event_id: eventId,
-      status: 'pending',
-      attempts: 0,
-      next_attempt_at: dueAt,
-      created_at: now,
-    })
-  }
-  return true
+  database.insert('event', {id, type, payload, created_at: now})
+  const isSent = database.run(INSERT_DELIVERIES, id, dueAt, now, type) > 0
+  if (!isSent) database.run('delete from event where id = ?', id)
+  return isSent
 }
 
 function storeOutcome(
