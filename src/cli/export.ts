@@ -70,17 +70,19 @@ function addExport(command: CliCommand): void {
         'send a batch once more, to --deliver or to where it went before',
       ).conflicts(NO_BATCH),
     )
-    .does(exportFiles, ({batches = [], deliveries = [], previews = []}) =>
-      [...batches.map(renderBatch), ...deliveries.map(renderDelivery), ...previews.map(renderPreview)].join(
-        '\n',
-      ),
-    )
+    .does(exportFiles, renderExported)
+}
+
+interface Exported {
+  batches?: readonly BatchResult[]
+  deliveries?: readonly DeliveryResult[]
+  previews?: readonly JournalPreview[]
 }
 
 async function exportFiles(
   {config, options, world}: Invocation<CliOptions>,
   profiles: string[],
-): Promise<{batches?: BatchResult[]; deliveries?: DeliveryResult[]; previews?: JournalPreview[]}> {
+): Promise<Exported> {
   requireOneSubject(profiles, options)
   if (options.preview) return {previews: await previewExport(config, readRequest(profiles, options), world)}
   const {reissue, redeliver, deliver: targets = []} = options
@@ -139,6 +141,12 @@ function usageError(words: string): LoantapeError {
   return newError('USAGE', `Command line: ${words}.`)
 }
 
+/** What was written, sent, or would be issued. */
+export function renderExported({batches = [], deliveries = [], previews = []}: Exported): string {
+  const lines = [...batches.map(renderBatch), ...deliveries.map(renderDelivery)]
+  return [...lines, ...previews.map(renderPreview)].join('\n')
+}
+
 function renderPreview({batch, accounts, files}: JournalPreview): string {
   const {profile, period, batch_id, outcome} = batch
   if (outcome !== 'written') return renderBatch(batch)
@@ -156,21 +164,13 @@ function renderPreview({batch, accounts, files}: JournalPreview): string {
   ].join('\n')
 }
 
-export function renderDelivery({target, profile, batch_id, outcome, sent}: DeliveryResult): string {
+function renderDelivery({target, profile, batch_id, outcome, sent}: DeliveryResult): string {
   const words = outcome === 'unchanged' ? 'has everything already' : `took ${quantity(sent, 'file')}`
   return `${target}: ${words} of ${profile}/${batch_id}`
 }
 
-export function renderBatch({
-  profile,
-  period,
-  batch_id,
-  outcome,
-  files,
-  rows,
-  dir,
-  terms,
-}: BatchResult): string {
+function renderBatch(batch: BatchResult): string {
+  const {profile, period, batch_id, outcome, files, rows, dir, terms} = batch
   if (outcome === 'empty') return `${profile}: nothing to book in ${period}${renderTerms(terms)}`
   const words = {
     written: 'written',

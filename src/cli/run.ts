@@ -9,7 +9,7 @@ import type {Release} from '../store/release.ts'
 import type {RatesResult} from '../sync/rates.ts'
 import {renderWarnings} from './build.ts'
 import type {CliCommand, Invocation} from './command.ts'
-import {renderBatch, renderDelivery, renderPublished} from './export.ts'
+import {renderExported, renderPublished} from './export.ts'
 import {renderBackup} from './keep.ts'
 import {renderSync} from './sync.ts'
 import {renderTable, renderTerms} from './table.ts'
@@ -58,9 +58,9 @@ function renderStep(step: StepResult): string {
     return [`Release ${release_id}: ${outcome}.`, ...renderWarnings(checks)].join('\n')
   }
   if (step.do === 'ingest_rates') return renderRates(step.result)
-  if (step.do === 'deliver') return step.result.map(renderDelivery).join('\n')
+  if (step.do === 'deliver') return renderExported({deliveries: step.result})
   if (step.do === 'publish') return renderPublished(step.result)
-  return [...step.result.map(renderBatch), ...(step.deliveries ?? []).map(renderDelivery)].join('\n')
+  return renderExported({batches: step.result, ...(step.deliveries && {deliveries: step.deliveries})})
 }
 
 function renderRates({outcome, feeds}: RatesResult): string {

@@ -45,22 +45,16 @@ export function listNextOfEach<Job extends Schedule>(jobs: readonly Job[], now: 
 
 /** What daylight saving will do to a schedule within a year of `now`, in words; one line per change and kind. */
 export function describeClockChanges(schedule: Schedule, now: number): string[] {
-  const {timeZone} = schedule
   if (timesOf(schedule.schedule).isInterval) return []
   const notes = new Map<string, string>()
-  const today = Math.floor(wallTimeOf(now, timeZone) / DAY_MS) * DAY_MS
-  for (let midnight = today; midnight < today + 366 * DAY_MS; midnight += DAY_MS) {
-    if (listOffsets(midnight, timeZone).length === 1) continue
-    const date = dateOfWallTime(midnight)
-    for (const {instant, wall, change} of listDue(schedule, midnight - DAY_MS, midnight + 2 * DAY_MS)) {
-      if (change === null || dateOfWallTime(wall) !== date) continue
-      const time = new Date(wall).toISOString().slice(11, 16)
-      const words =
-        change === 'skipped'
-          ? `the clock skips ${time}: due at ${formatLocal(instant, timeZone).slice(11, 16)} instead`
-          : `the clock shows ${time} twice: due the first time only`
-      notes.set(`${date} ${change}`, `${date}: ${words}`)
-    }
+  for (const {instant, wall, change} of listDue(schedule, now, now + 366 * DAY_MS)) {
+    if (change === null) continue
+    const [date, time] = [dateOfWallTime(wall), new Date(wall).toISOString().slice(11, 16)]
+    const words =
+      change === 'skipped'
+        ? `the clock skips ${time}: due at ${formatLocal(instant, schedule.timeZone).slice(11, 16)} instead`
+        : `the clock shows ${time} twice: due the first time only`
+    notes.set(`${date} ${change}`, `${date}: ${words}`)
   }
   return [...notes.values()]
 }

@@ -50,25 +50,19 @@ function buildParameters(endpoint: Endpoint): Json[] {
   }))
   const query = z.toJSONSchema(endpoint.query, {io: 'output'}).properties ?? {}
   const inQuery = Object.entries(query).map(([name, schema]) => ({name, in: 'query', schema}))
-  const header = (name: string, description: string, more: Json = {}): Json => ({
-    name,
-    in: 'header',
-    description,
-    schema: {type: 'string', ...more},
-  })
   const headers = [
-    ...(endpoint.method === 'POST'
-      ? [
-          header('Idempotency-Key', 'Requests with the same key take effect once, within 24 hours.', {
-            pattern: IDEMPOTENCY_KEY.source,
-          }),
-        ]
-      : []),
-    ...(endpoint.problems.includes('precondition_failed')
-      ? [header('If-Match', 'The ETag of the deal as you know it, or *.')]
-      : []),
-  ]
-  return [...inPath, ...inQuery, ...headers]
+    endpoint.method === 'POST' && {
+      name: 'Idempotency-Key',
+      description: 'Requests with the same key take effect once, within 24 hours.',
+      schema: {type: 'string', pattern: IDEMPOTENCY_KEY.source},
+    },
+    endpoint.problems.includes('precondition_failed') && {
+      name: 'If-Match',
+      description: 'The ETag of the deal as you know it, or *.',
+      schema: {type: 'string'},
+    },
+  ].filter((header) => header !== false)
+  return [...inPath, ...inQuery, ...headers.map((header) => ({...header, in: 'header'}))]
 }
 
 function buildAnswerContent({record, isList, status}: Endpoint): Json | undefined {

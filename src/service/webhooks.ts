@@ -1,6 +1,7 @@
 import {randomBytes} from 'node:crypto'
 import {type LookupAddress, type LookupOptions, lookup as systemLookup} from 'node:dns'
 import {isIP, type LookupFunction} from 'node:net'
+import {promisify} from 'node:util'
 import ipaddr from 'ipaddr.js'
 import {Webhook} from 'standardwebhooks'
 import {Agent, request} from 'undici'
@@ -370,13 +371,6 @@ export function isPrivateAddress(address: string): boolean {
 export function createAddressGuard({allowPrivate = false, lookup = systemLookup}: WebhookOptions) {
   const isRefused = (address: string): boolean => !allowPrivate && isPrivateAddress(address)
 
-  const findAddresses = (name: string): Promise<string[] | null> =>
-    new Promise((resolve) => {
-      lookup(name, {all: true}, (error, found) => {
-        resolve(error ? null : found.map(({address}) => address))
-      })
-    })
-
   /** The lookup of sockets: it checks again, since a name can change its address after the first check. */
   const guardedLookup: LookupFunction = (name, lookupOptions, callback) => {
     lookup(name, {...lookupOptions, all: true}, (error, found) => {
@@ -397,9 +391,11 @@ export function createAddressGuard({allowPrivate = false, lookup = systemLookup}
       if (allowPrivate) return null
       if (protocol !== 'https:') return 'expected an https URL'
       const host = hostname.replace(/^\[|\]$/g, '')
-      const addresses = isIP(host) ? [host] : await findAddresses(host)
-      if (addresses === null || addresses.length === 0) return 'expected a host that can be resolved'
-      return addresses.some(isRefused) ? 'expected a host on the public internet' : null
+      const found = isIP(host)
+        ? [{address: host}]
+        : await promisify(lookup)(host, {all: true}).catch(() => [])
+      if (found.length === 0) return 'expected a host that can be resolved'
+      return found.some(({address}) => isRefused(address)) ? 'expected a host on the public internet' : null
     },
     lookup: guardedLookup,
   }
