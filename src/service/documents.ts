@@ -1,4 +1,5 @@
-import {createHash, hash, randomUUID} from 'node:crypto'
+import {isUtf8} from 'node:buffer'
+import {hash, randomUUID} from 'node:crypto'
 import {
   closeSync,
   createReadStream,
@@ -14,12 +15,13 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs'
+import {readFile} from 'node:fs/promises'
 import {tmpdir} from 'node:os'
 import {basename, join} from 'node:path'
 import {Readable} from 'node:stream'
 import {pipeline} from 'node:stream/promises'
 import type {FastifyRequest} from 'fastify'
-import {fileTypeFromFile} from 'file-type'
+import {fileTypeFromBuffer} from 'file-type'
 import {z} from 'zod'
 import {
   type DealDocument,
@@ -67,37 +69,10 @@ function syncPath(path: string): void {
   }
 }
 
-/** Measures a stream while it passes. */
-function createMeter() {
-  const digest = createHash('sha256')
-  const decoder = new TextDecoder('utf-8', {fatal: true})
-  let [bytes, isText] = [0, true]
-  const readText = (chunk?: Buffer): void => {
-    try {
-      if (isText) isText = !decoder.decode(chunk, {stream: chunk !== undefined}).includes('\0')
-    } catch (error) {
-      if (!(error instanceof TypeError)) throw error
-      isText = false
-    }
-  }
-  return {
-    async *measure(stream: AsyncIterable<Buffer>) {
-      for await (const chunk of stream) {
-        digest.update(chunk)
-        bytes += chunk.length
-        readText(chunk)
-        yield chunk
-      }
-      readText()
-    },
-    result: () => ({bytes, sha256: digest.digest('hex'), isText}),
-  }
-}
-
-async function readMediaType(path: string, isText: boolean): Promise<string> {
-  const mime = (await fileTypeFromFile(path))?.mime
+async function readMediaType(content: Buffer): Promise<string> {
+  const mime = (await fileTypeFromBuffer(content))?.mime
   if (mime !== undefined && KEPT_TYPES.has(mime)) return mime
-  if (mime === undefined && isText) return 'text/plain; charset=utf-8'
+  if (mime === undefined && isUtf8(content) && !content.includes(0)) return 'text/plain; charset=utf-8'
   const detail =
     'Accepted are PDF, JPEG, PNG, TIFF, HEIC, Word, Excel and plain text files; this file has another type.'
   throw refuse('unsupported_file_type', {detail})
@@ -145,11 +120,11 @@ export function openFileStore(database: ServiceDatabase) {
     /** Streams a file to the disk under a temporary name. @throws Refusal (415) if its type is refused */
     async receive(stream: Readable): Promise<Omit<ReceivedFile, 'fileName'>> {
       const path = temporaryPath()
-      const meter = createMeter()
       try {
-        await pipeline(stream, meter.measure, createWriteStream(path, {flush: true}))
-        const {bytes, sha256, isText} = meter.result()
-        return {path, bytes, sha256, mediaType: await readMediaType(path, isText)}
+        await pipeline(stream, createWriteStream(path, {flush: true}))
+        const content = await readFile(path)
+        const mediaType = await readMediaType(content)
+        return {path, bytes: content.length, sha256: hash('sha256', content), mediaType}
       } catch (error) {
         discard({path})
         throw error
