@@ -163,7 +163,8 @@ export const RETRY_DELAYS_MS: readonly number[] = [
 const TIMEOUT_MS = 15_000
 /** Deliveries at once per endpoint, so that one that hangs does not delay the others. */
 const MOST_PER_ENDPOINT = 4
-const LONGEST_TIMER_MS = 2 ** 31 - 1
+/** How often deliveries that are tried again are looked for. */
+const LOOK_MS = 250
 
 const dueRow = z.object({
   id: z.string(),
@@ -188,12 +189,6 @@ const SELECT_DUE = `
     where d.status = 'pending' and d.next_attempt_at <= ? and e.status = 'enabled'
   )
   where nth <= ${MOST_PER_ENDPOINT}`
-
-const SELECT_NEXT = `
-  select min(d.next_attempt_at) as at
-  from webhook_delivery as d
-  join webhook_endpoint as e on e.id = d.endpoint_id
-  where d.status = 'pending' and d.next_attempt_at > ? and e.status = 'enabled'`
 
 const KEPT_MS = 30 * DAY_MS
 
@@ -298,19 +293,11 @@ function createOutbox(
   const stopping = new AbortController()
   const {signal} = stopping
   const agent = new Agent({connect: {lookup: guard.lookup, timeout: 10_000}, pipelining: 1})
-  let timer: NodeJS.Timeout | undefined
   const sending = new Map<string, Promise<void>>()
 
   async function deliver(due: Due): Promise<void> {
     const outcome = await send(due, {guard, agent, signal})
     if (!signal.aborted) storeOutcome(due, outcome, database, {now: realClock.now(), retryDelaysMs})
-  }
-
-  function setTimer(now: number): void {
-    const at = database.get(z.object({at: z.number().nullable()}), SELECT_NEXT, now)?.at ?? null
-    if (at === null) return
-    timer = setTimeout(wake, Math.min(LONGEST_TIMER_MS, Math.max(1, at - realClock.now())))
-    timer.unref()
   }
 
   function start(due: Due): void {
@@ -324,18 +311,17 @@ function createOutbox(
 
   function wake(): void {
     if (signal.aborted) return
-    clearTimeout(timer)
     try {
-      const now = realClock.now()
-      for (const due of database.all(dueRow, SELECT_DUE, now)) if (!sending.has(due.id)) start(due)
-      setTimer(now)
+      const found = database.all(dueRow, SELECT_DUE, realClock.now())
+      for (const due of found) if (!sending.has(due.id)) start(due)
     } catch (error) {
       onError(error)
     }
   }
 
+  const timer = setInterval(wake, LOOK_MS).unref()
   return {
-    /** Sends what is due and sets a timer for the rest. */
+    /** Sends what is due. */
     wake,
     /** Stores an event and its deliveries in the current transaction; they are sent once it is committed. */
     emit: (event: Omit<WebhookEvent, 'timestamp'>): void => {
@@ -345,7 +331,7 @@ function createOutbox(
     /** Aborts what is being sent; the next service sends it again. */
     stop: async () => {
       stopping.abort(new Error('The service is closing.'))
-      clearTimeout(timer)
+      clearInterval(timer)
       await Promise.all(sending.values())
       await agent.destroy()
     },
