@@ -268,12 +268,13 @@ function readRow(
   {stateDb, maxAgeHours}: {stateDb: StateDb | undefined; maxAgeHours?: number | undefined},
   world: World,
 ): SourceRow {
-  const standing = readStanding(
-    folder,
-    {config, stateDb, jobs, maxAgeHours: maxAgeHours ?? config.alarmMaxAgeHours},
-    world,
-  )
-  const {running: holder, release, last_success} = standing
+  const watched = {config, stateDb, jobs, maxAgeHours: maxAgeHours ?? config.alarmMaxAgeHours}
+  const {
+    running: holder,
+    release,
+    next_slots: [next_slot = null],
+    ...standing
+  } = readStanding(folder, watched, world)
   const [run] = stateDb ? listLiveRuns(stateDb, world.realClock.now()) : []
   const running = [run?.job ?? holder?.command, holder?.progress].filter((part) => part !== undefined)
   return {
@@ -281,16 +282,11 @@ function readRow(
     healthy: standing.healthy,
     is_classified: standing.is_classified,
     error: null,
-    last_success: last_success && {ended_at: last_success.ended_at, age_hours: last_success.age_hours},
-    release: release && {
-      as_of: release.as_of,
-      known_at: release.known_at,
-      deals: release.source.present.deals,
-      amount: release.source.present.amount,
-    },
+    last_success: standing.last_success,
+    release: release && {as_of: release.as_of, known_at: release.known_at, ...release.source.present},
     running: running.length > 0 ? running.join(': ') : null,
     alarms: standing.alarms,
-    next_slot: standing.next_slots[0] ?? null,
+    next_slot,
   }
 }
 
