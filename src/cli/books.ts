@@ -33,15 +33,12 @@ function addAccounting(command: CliCommand): void {
     )
 }
 
-function addPeriod(period: CliCommand): void {
-  addList(period)
-  addClose(period)
-  addReopen(period)
-  addRemap(period)
-  addTrueUp(period)
-}
+type PeriodCall = Invocation<{why?: string | null; issue?: boolean}>
 
-function addList(period: CliCommand): void {
+const WHY = '--why <text>'
+const KEPT = 'the reason, kept in the state database with your name and the time'
+
+function addPeriod(period: CliCommand): void {
   period
     .command('list')
     .example('period list')
@@ -57,6 +54,57 @@ function addList(period: CliCommand): void {
               `${at} ${who}: ${action} ${month}${why === null ? '' : `: ${why}`}`,
           ),
         ]),
+    )
+  period
+    .command('close')
+    .example('period close 2026-06')
+    .description(
+      'fix the journal and register of a finished month; what becomes known later is booked in the next',
+    )
+    .argument('<month>', 'YYYY-MM, the first open one')
+    .option(WHY, KEPT)
+    .does(
+      ({config, options: {why = null}, world}: PeriodCall, month: string) =>
+        closePeriod(config, {period: month, why}, world),
+      ({period: month, entries, loans, amount, release_id, terms}) =>
+        `Closed ${month}: ${quantity(entries, 'entry')}, ${quantity(loans, 'funded loan')}, ${groupThousands(amount)} (release ${release_id}).${renderTerms(terms)}`,
+    )
+  period
+    .command('reopen')
+    .example('period reopen 2026-06 --why "a fee was missing"')
+    .description('open the month that was closed last')
+    .argument('<month>', 'YYYY-MM')
+    .requiredOption(WHY, KEPT)
+    .does(
+      ({config, options: {why}, world}: Invocation<{why: string}>, month: string) =>
+        reopenPeriod(config, {period: month, why}, world),
+      ({period: month}) => `Reopened ${month}.`,
+    )
+  period
+    .command('remap')
+    .example('period remap --why "accounts renumbered"')
+    .description('move what closed months booked to the receivable accounts of the current mapping')
+    .option(WHY, KEPT)
+    .does(
+      ({config, options: {why = null}, world}: PeriodCall) => remapPeriods(config, {why}, world),
+      ({outcome, period: month}) =>
+        outcome === 'unchanged'
+          ? `The journal of ${month} already moves the balances.`
+          : `The journal of ${month} moves the balances: export it.`,
+    )
+  period
+    .command('true-up')
+    .example('period true-up --issue')
+    .description('after a recovery: by how much books and history differ, per deal and account')
+    .option(
+      '--issue',
+      'issue the difference, dated in open months; from then on the books rest on this history',
+    )
+    .option(WHY, KEPT)
+    .does(
+      ({config, options: {issue: isIssued = false, why = null}, world}: PeriodCall) =>
+        trueUp(config, {isIssued, why}, world),
+      renderTrueUp,
     )
 }
 
@@ -74,14 +122,12 @@ function renderPeriods(periods: readonly PeriodState[]): string {
     periods.flatMap(({period, state, closed, batches, not_issued}) => {
       const issued = batches.map(({profile, batch_id}) => `${profile} ${batch_id}`)
       const open = not_issued.map(renderNotIssued)
-      const figures = closed
-        ? [String(closed.loans), groupThousands(closed.amount), String(closed.late)]
-        : ['', '', '']
-      const rows = Math.max(1, issued.length, open.length)
-      return Array.from({length: rows}, (_, row) => {
-        const lead = row === 0 ? [period, state, ...figures] : ['', '', '', '', '']
-        return [...lead, open[row] ?? '', issued[row] ?? '']
-      })
+      const lead = [period, state, closed?.loans, closed?.amount, closed?.late]
+      const more = Array.from({length: Math.max(issued.length, open.length) - 1}, (_, row) => row + 1)
+      return [
+        [...lead, open[0], issued[0]],
+        ...more.map((row) => [...lead.map(() => null), open[row], issued[row]]),
+      ]
     }),
   )
 }
@@ -91,80 +137,16 @@ export function renderNotIssued({profile, entries, amount}: Omit<NotIssued, 'per
   return `${profile} ${quantity(entries, 'entry')}, ${groupThousands(amount)}`
 }
 
-function addClose(period: CliCommand): void {
-  period
-    .command('close')
-    .example('period close 2026-06')
-    .description(
-      'fix the journal and register of a finished month; what becomes known later is booked in the next',
-    )
-    .argument('<month>', 'YYYY-MM, the first open one')
-    .option('--why <text>', 'a remark, kept in the state database with your name and the time')
-    .does(
-      ({config, options: {why}, world}: Invocation<{why?: string}>, month: string) =>
-        closePeriod(config, {period: month, why: why ?? null}, world),
-      ({period: month, entries, loans, amount, release_id, terms}) =>
-        `Closed ${month}: ${quantity(entries, 'entry')}, ${quantity(loans, 'funded loan')}, ${groupThousands(amount)} (release ${release_id}).${renderTerms(terms)}`,
-    )
-}
-
-function addReopen(period: CliCommand): void {
-  period
-    .command('reopen')
-    .example('period reopen 2026-06 --why "a fee was missing"')
-    .description('open the month that was closed last')
-    .argument('<month>', 'YYYY-MM')
-    .requiredOption('--why <text>', 'the reason, kept in the state database with your name and the time')
-    .does(
-      ({config, options: {why}, world}: Invocation<{why: string}>, month: string) =>
-        reopenPeriod(config, {period: month, why}, world),
-      ({period: month}) => `Reopened ${month}.`,
-    )
-}
-
-function addRemap(period: CliCommand): void {
-  period
-    .command('remap')
-    .example('period remap --why "accounts renumbered"')
-    .description('move what closed months booked to the receivable accounts of the current mapping')
-    .option('--why <text>', 'a reason, kept in the state database')
-    .does(
-      ({config, options: {why}, world}: Invocation<{why?: string}>) =>
-        remapPeriods(config, {why: why ?? null}, world),
-      ({outcome, period: month}) =>
-        outcome === 'unchanged'
-          ? `The journal of ${month} already moves the balances.`
-          : `The journal of ${month} moves the balances: export it.`,
-    )
-}
-
-function addTrueUp(period: CliCommand): void {
-  period
-    .command('true-up')
-    .example('period true-up --issue')
-    .description('after a recovery: by how much books and history differ, per deal and account')
-    .option(
-      '--issue',
-      'issue the difference, dated in open months; from then on the books rest on this history',
-    )
-    .option('--why <text>', 'a reason, kept in the state database with your name and the time')
-    .does(
-      ({config, options: {issue = false, why}, world}: Invocation<{issue?: boolean; why?: string}>) =>
-        trueUp(config, {isIssued: issue, why: why ?? null}, world),
-      renderTrueUp,
-    )
-}
-
 function renderTrueUp({outcome, lost, profiles}: TrueUpResult): string {
   if (outcome === 'unchanged') return 'Books and history agree: there is nothing to bring up to date.'
   const differences = profiles.flatMap(({profile, differences: own}) =>
-    own.map(({deal_id, entry_date, account_code, account_name, debit, credit}) => [
+    own.map((one) => [
       profile,
-      deal_id,
-      entry_date,
-      `${account_code} ${account_name}`,
-      debit === null ? '' : groupThousands(debit),
-      credit === null ? '' : groupThousands(credit),
+      one.deal_id,
+      one.entry_date,
+      `${one.account_code} ${one.account_name}`,
+      one.debit,
+      one.credit,
     ]),
   )
   const columns = ['profile', 'deal', 'date', 'account', {number: 'debit'}, {number: 'credit'}]

@@ -11,15 +11,8 @@ import type {World} from '../core/types.ts'
 import {createDataFolder, dataFolderAt, requireOutFile} from '../store/data-folder.ts'
 import {writeFileAtomically} from '../store/files.ts'
 import {type Release, type ReleaseManifest, requireRelease} from '../store/release.ts'
-import type {CliCommand, Invocation} from './command.ts'
-import {
-  addReleaseOptions,
-  dateOption,
-  parseCount,
-  type ReleaseOptions,
-  requireAskedRelease,
-} from './options.ts'
-import {fitTable, joinLines, renderTable, signed} from './table.ts'
+import {type CliCommand, type Invocation, type ReleaseOptions, requireAskedRelease} from './command.ts'
+import {joinLines, renderTable, signed} from './table.ts'
 
 export const commands = {build: addBuild, test: addTest, diff: addDiff, report: addReport, docs: addDocs}
 
@@ -29,7 +22,7 @@ function addBuild(command: CliCommand): void {
   command
     .description('build and check a release without walking; only a plain build moves `current`')
     .example('build --as-of 2026-06-30')
-    .addOption(dateOption('--as-of <date>', 'the portfolio as of this business date, YYYY-MM-DD'))
+    .dateOption('--as-of <date>', 'the portfolio as of this business date, YYYY-MM-DD')
     .option('--known-at <time>', 'with only what was stored by this instant, ISO 8601', parseKnownAt)
     .option('--out <file>', 'also write the DuckDB file here')
     .option(
@@ -72,24 +65,21 @@ function renderBuild({
   if (is_scratch) {
     const table = renderTable(
       ['model', {number: 'rows'}, {number: 'ms'}],
-      models.map(({name, rows, duration_ms}) => [name, groupThousands(rows), String(duration_ms)]),
+      models.map(({name, rows, duration_ms}) => [name, rows, duration_ms]),
     )
     return `${joinLines([`Built into the scratch release: ${passed}`, ...renderWarnings(checks)])}\n\n${table}\n\n${dir}/portfolio.duckdb, or \`loantape query --release scratch\``
   }
   const words = outcome === 'released' ? 'Built' : 'Nothing new:'
+  const reused =
+    rebuilt == null
+      ? 'no earlier build could be reused'
+      : `${(rebuilt * 100).toFixed(1)} % of the deals were rebuilt`
   return joinLines([
     `${words} release ${release_id} (${is_current ? 'current' : 'beside the current one'}): ${passed}`,
     ...renderWarnings(checks),
     dir,
-    rebuilt !== undefined &&
-      `Every table equals that of a whole build, byte by byte: ${describeRebuilt(rebuilt)}.`,
+    rebuilt !== undefined && `Every table equals that of a whole build, byte by byte: ${reused}.`,
   ])
-}
-
-function describeRebuilt(rebuilt: number | null): string {
-  return rebuilt === null
-    ? 'it was also built whole, because no earlier build could be reused'
-    : `${(rebuilt * 100).toFixed(1)} % of the deals were rebuilt`
 }
 
 /** An instant in DuckDB's form, UTC. */
@@ -118,12 +108,14 @@ function addTest(command: CliCommand): void {
     .example('test mart.portfolio_summary')
     .argument('[table]', 'only those of this table')
     .examines()
-    .does(async ({cli, config, options, world}: Invocation, table?: string) => {
-      const {testModels} = await import('../build/cases.ts')
-      const tested = await testModels(config, table, world)
-      if (tested.failed > 0) cli.exitCode = CASES_FAILED
-      cli.printResult(options, tested, () => renderTested(tested, cli.width))
-    })
+    .does(
+      async ({config, world}: Invocation, table?: string) => {
+        const {testModels} = await import('../build/cases.ts')
+        return testModels(config, table, world)
+      },
+      (tested, _options, width) => renderTested(tested, width),
+      ({failed}) => (failed > 0 ? CASES_FAILED : 0),
+    )
 }
 
 const EXAMPLE = `a large funded deal is on the list:
@@ -161,7 +153,7 @@ function renderFailure(
     `✗ ${table}: ${name}\n  ${file}:${line}`,
     problem !== null && `\n${problem}`,
     rows.length > 0 &&
-      `\n${fitTable(['row', ...Object.keys(missing[0] ?? unexpected[0] ?? {})], rows.slice(0, MOST_ROWS), width)}`,
+      `\n${renderTable(['row', ...Object.keys(missing[0] ?? unexpected[0] ?? {})], rows.slice(0, MOST_ROWS), width)}`,
     more > 0 && `${groupThousands(more)} more; --json has all.`,
   ])
 }
@@ -178,12 +170,7 @@ function addDiff(command: CliCommand): void {
     .example('diff 2026-06-29 2026-06-30')
     .argument('<before>', 'a release id, a date YYYY-MM-DD, or `current`')
     .argument('<after>', 'another')
-    .option(
-      '--limit <count>',
-      'deals shown of each total; --json has all',
-      parseCount('--limit', 1_000_000),
-      20,
-    )
+    .countOption('--limit <count>', 'deals shown of each total; --json has all', 1_000_000, 20)
     .does(async ({config, world}: Invocation<{limit: number}>, before: string, after: string) => {
       const left = await findRelease(config, before, world)
       const right = await findRelease(config, after, world)
@@ -222,10 +209,10 @@ function renderDiff(
     ['total', {number: 'before'}, {number: 'after'}, {number: 'movement'}, {number: 'deals'}],
     totals.map((total) => [
       titleOf(total),
-      groupThousands(total.before),
-      groupThousands(total.after),
+      total.before,
+      total.after,
       signed(total.movement),
-      String(total.parts.length),
+      total.parts.length,
     ]),
   )
   return [`${heading}:`, '', overview, ...totals.map((total) => renderTotal(total, limit))].join('\n')
@@ -279,7 +266,9 @@ function addDocs(command: CliCommand): void {
 }
 
 function addReport(command: CliCommand): void {
-  addReleaseOptions(command.example('report --as-of 2026-06-30'))
+  command
+    .example('report --as-of 2026-06-30')
+    .releaseOptions()
     .option('--out <file>', 'where to write it; report-<release>.html in the data folder by default')
     .does(
       async (call: Invocation<ReleaseOptions & {out?: string}>) => {

@@ -1,6 +1,11 @@
-import {Command} from 'commander'
+import {Command, Option} from 'commander'
+import {isCalendarDate} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
+import {newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
+import type {Claim} from '../schedule/run-job.ts'
+import {dataFolderAt} from '../store/data-folder.ts'
+import type {Release} from '../store/release.ts'
 import type {Cli, CommonOptions} from './context.ts'
 
 /** One call of a command. `config` and `world` are created on first use. */
@@ -10,6 +15,12 @@ export interface Invocation<Options = object> {
   readonly config: Config
   /** Once it exists, signals abort the command instead of ending the process. */
   readonly world: World
+}
+
+/** The options of a command that reads a release. */
+export interface ReleaseOptions {
+  release?: string
+  asOf?: string
 }
 
 /** A command of loantape. */
@@ -31,16 +42,55 @@ export class CliCommand extends Command {
     return this.addHelpText('after', `\nExample:\n  loantape ${call}`)
   }
 
+  /** Adds an option that takes a date. */
+  dateOption(flags: string, description: string): this {
+    const [name] = flags.split(' ')
+    return this.option(flags, description, (text) => {
+      if (isCalendarDate(text)) return text
+      throw newError('USAGE', `Date '${text}' in ${name}: expected a calendar date YYYY-MM-DD.`)
+    })
+  }
+
+  /** Adds an option that takes a whole number from 0 to `most`. */
+  countOption(flags: string, description: string, most: number, fallback: number): this {
+    const [name] = flags.split(' ')
+    const parse = (text: string) => {
+      if (/^\d+$/.test(text) && Number(text) <= most) return Number(text)
+      throw newError('USAGE', `Value '${text}' in ${name}: expected a whole number from 0 to ${most}.`)
+    }
+    return this.option(flags, description, parse, fallback)
+  }
+
+  /** Adds {@link ReleaseOptions}. */
+  releaseOptions(): this {
+    const release = new Option('--release <id>', 'of this release; the current one by default')
+    return this.addOption(release.conflicts('asOf')).dateOption(
+      '--as-of <date>',
+      'of the portfolio as of this business date, YYYY-MM-DD',
+    )
+  }
+
+  /** Adds the option that names the scheduled run of this process. */
+  claimOption(): this {
+    const option = new Option('--claim <run.attempt>', 'given by the scheduler')
+    return this.addOption(option.argParser(parseClaim).hideHelp())
+  }
+
   /** Skips the check of the data folder's stores: the command examines them itself, or reads none. */
   examines(): this {
     this.#isChecked = false
     return this
   }
 
-  /** Sets the work of the command. Its result is printed by `render`, or as JSON; nothing is printed without `render`. */
+  /**
+   * Sets the work of the command. Its result is printed by `render`, or as JSON; nothing is printed without `render`.
+   *
+   * @param exitCodeOf the exit code of a result; 0 by default
+   */
   does<Options extends object, Args extends unknown[], T>(
     work: (call: Invocation<Options>, ...args: Args) => T | Promise<T>,
-    render?: (value: T, options: Options) => string,
+    render?: (value: T, options: Options, width: number | undefined) => string,
+    exitCodeOf: (value: T) => number = () => 0,
   ): this {
     const cli = this.#cli
     return this.action(async (...args: Args) => {
@@ -65,7 +115,25 @@ export class CliCommand extends Command {
         await bringUpToDate(call.config, call.world)
       }
       const value = await work(call, ...args)
-      if (render) cli.printResult(options, value, (result) => render(result, options))
+      cli.exitCode = exitCodeOf(value)
+      if (render) cli.printResult(options, value, (result) => render(result, options, cli.width))
     })
   }
+}
+
+function parseClaim(text: string): Claim {
+  const [, jobRunId, attempt] = /^(\d+)\.(\d+)$/.exec(text) ?? []
+  if (jobRunId !== undefined) return {jobRunId: Number(jobRunId), attempt: Number(attempt)}
+  throw newError('USAGE', `Value '${text}' in --claim: expected <run>.<attempt>, as the scheduler passes it.`)
+}
+
+/** The release of {@link ReleaseOptions}; the release of a past date is built if necessary. */
+export async function requireAskedRelease(call: Invocation<ReleaseOptions>): Promise<Release> {
+  const {config, options} = call
+  const {asOf, release} = options
+  // Loaded late: help needs neither, and most commands read a release that exists.
+  const {requireRelease} = await import('../store/release.ts')
+  if (asOf === undefined) return requireRelease(dataFolderAt(config.dataDir), release)
+  const {requireBuilt} = await import('../build/build.ts')
+  return await requireBuilt(config, {asOf}, call.world)
 }

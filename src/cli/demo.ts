@@ -1,6 +1,6 @@
 import {existsSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join, relative} from 'node:path'
-import {type RowOf, rowOf} from '../build/release-row.ts'
+import {rowOf} from '../build/release-row.ts'
 import {createDealClient} from '../client/client.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {
@@ -30,7 +30,6 @@ import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {listWaitingEvents} from '../sync/webhook-events.ts'
 import {dollars, percent, ratio} from '../web/figures.ts'
 import type {CliCommand, Invocation} from './command.ts'
-import {parseCount} from './options.ts'
 import {readConfig} from './read-config.ts'
 import {renderTable, signed} from './table.ts'
 
@@ -48,8 +47,8 @@ function addDemo(command: CliCommand): void {
       'everything on a local service with a synthetic portfolio, in ./demo-data; needs nothing else',
     )
     .example('demo --days 5')
-    .option('--deals <count>', 'deals to begin with', parseCount('--deals', 1_000_000), 2500)
-    .option('--days <count>', 'nights to simulate', parseCount('--days', 800), 3)
+    .countOption('--deals <count>', 'deals to begin with', 1_000_000, 2500)
+    .countOption('--days <count>', 'nights to simulate', 800, 3)
     .option('--seed <seed>', 'the same seed gives the same portfolio', '7')
     .examines()
     .does(async ({cli, options: given}: Invocation<DemoOptions>) => {
@@ -67,23 +66,8 @@ function addDemo(command: CliCommand): void {
 }
 
 /** The result of a demo; `demo --json` prints it. */
-interface DemoResult {
-  /** `webhooks`: changes received since the night before. */
-  days: {
-    day: string
-    release_id: string | null
-    changes: ChangeCounts
-    webhooks: EventsResult | null
-  }[]
-  summary: Summary
-  previous: Summary | null
-  by_status: Share[]
-  by_program: Share[]
-  release_dir: string
-  export_dirs: string[]
-}
+type DemoResult = Awaited<ReturnType<typeof runDemo>>
 
-type Summary = RowOf<typeof shownSummary>
 const shownSummary = rowOf('mart.portfolio_summary', [
   'deals',
   'amount',
@@ -97,7 +81,6 @@ const shownSummary = rowOf('mart.portfolio_summary', [
   'funded_wa_ltv',
 ])
 
-type Share = RowOf<typeof shareRow>
 const shareRow = rowOf('mart.portfolio_breakdown', [
   'bucket',
   'deals',
@@ -118,14 +101,8 @@ const RELEASED = 3
 /** Of the earlier nights, one a week is walked, deals only: enough to show how the portfolio grew. */
 const EARLY_STEP = 7
 
-async function runDemo(
-  config: Config,
-  options: DemoOptions,
-  world: World,
-  say: (words: string) => void,
-): Promise<DemoResult> {
-  const now = world.clock.now()
-  const today = businessDateOf(now, config)
+async function runDemo(config: Config, options: DemoOptions, world: World, say: (words: string) => void) {
+  const today = businessDateOf(world.clock.now(), config)
   const days = Array.from({length: options.days}, (_, index) => addDays(today, index + 1 - options.days))
   const apiKey = 'sk_test_demo'
   const {startService} = await import('../service/server.ts')
@@ -154,7 +131,13 @@ async function runDemo(
   const early = days.length - RELEASED
   if (early > 0)
     say(`Of the first ${early} nights, one a week is walked, deals only; the last ${RELEASED} are complete.`)
-  const nights: DemoResult['days'] = []
+  const nights: {
+    day: string
+    release_id: string | null
+    changes: ChangeCounts
+    /** Changes received since the night before. */
+    webhooks: EventsResult | null
+  }[] = []
   let exportDirs: string[] = []
   for (const day of days) {
     if (day !== firstDay) advanceDay(service.store, {seed: options.seed, day})
@@ -162,8 +145,12 @@ async function runDemo(
       day === today ? world : {...world, clock: createFrozenClock(instant)}
     const evening = eveningOf(day, config)
     if (day < releasedFrom) {
+      // A sync without a release, which can be built later.
       if (days.indexOf(day) % EARLY_STEP === 0)
-        await walkNight({...demoConfig, streams: 'deals'}, worldAt(evening))
+        await withRun(folder.stateDb, 'sync', worldAt(evening), async (run) => ({
+          outcome: 'walked',
+          ...(await walkAndApply(folder, requireSource({...demoConfig, streams: 'deals'}), {}, run)),
+        }))
       continue
     }
     const morning = Date.parse(day)
@@ -176,17 +163,18 @@ async function runDemo(
       day === firstDay
         ? null
         : await receiver.passDay({seed: options.seed, day}, worldAt(evening - DESK_HOURS_MS))
-    if (webhooks) say(renderDay(day, webhooks))
+    if (webhooks) {
+      const {events, deals, appended} = webhooks
+      say(
+        `Day of ${day}: ${quantity(events, 'event')} received by webhook, ${quantity(deals, 'deal')} read again, ${appended} of them changed.`,
+      )
+    }
     const startedAt = performance.now()
     const result = await runJob(demoConfig, {job: nightly}, worldAt(evening))
     const sync = result.steps.find((step) => step.do === 'sync')?.result
+    const {release_id = null, changes = NO_CHANGES} = sync ?? {}
     exportDirs = result.steps.flatMap((step) => (step.do === 'export' ? step.result.map(({dir}) => dir) : []))
-    nights.push({
-      day,
-      release_id: sync?.release_id ?? null,
-      changes: sync?.changes ?? NO_CHANGES,
-      webhooks,
-    })
+    nights.push({day, release_id, changes, webhooks})
     say(sync ? renderNight(day, sync, performance.now() - startedAt) : `Night of ${day}: done.`)
   }
   const release = requireRelease(folder)
@@ -198,15 +186,6 @@ async function runDemo(
     release_dir: folder.current,
     export_dirs: exportDirs,
   }
-}
-
-/** A sync without a release, which can be built later. */
-async function walkNight(config: Config, world: World): Promise<void> {
-  const folder = dataFolderAt(config.dataDir)
-  await withRun(folder.stateDb, 'sync', world, async (run) => ({
-    outcome: 'walked',
-    ...(await walkAndApply(folder, requireSource(config), {}, run)),
-  }))
 }
 
 /** The last full hour, in UTC, that counts for a business date. */
@@ -322,9 +301,7 @@ function describeRunning(root: string, pid: string): LoantapeError {
 }
 
 /** Totals and shares of a release. */
-async function readPortfolio(
-  release: Release,
-): Promise<Pick<DemoResult, 'summary' | 'by_status' | 'by_program'>> {
+async function readPortfolio(release: Release) {
   await using db = await openRelease(release)
   const readShares = (dimension: string) =>
     db.all(shareRow, `from mart.portfolio_breakdown where dimension = $1 order by sort_order, bucket`, [
@@ -335,11 +312,6 @@ async function readPortfolio(
     by_status: await readShares('status'),
     by_program: await readShares('loan_program'),
   }
-}
-
-/** One line about the webhooks between two nights. */
-function renderDay(day: string, {events, deals, appended}: EventsResult): string {
-  return `Day of ${day}: ${quantity(events, 'event')} received by webhook, ${quantity(deals, 'deal')} read again, ${appended} of them changed.`
 }
 
 /** One line about a night's sync. */
@@ -372,7 +344,7 @@ function renderDemo(result: DemoResult, dataDir: string): string {
       ['status', {number: 'deals'}, {number: 'amount'}, {number: 'share'}],
       result.by_status.map((share) => [
         share.bucket,
-        String(share.deals),
+        share.deals,
         dollars(share.amount),
         percent(share.share_pct),
       ]),
@@ -385,7 +357,7 @@ function renderDemo(result: DemoResult, dataDir: string): string {
       ],
       result.by_program.map((share) => [
         share.bucket,
-        String(share.open_deals),
+        share.open_deals,
         dollars(share.open_amount),
         dollars(share.funded_amount),
         percent(share.funded_share_pct),

@@ -54,13 +54,12 @@ function addDoctor(command: CliCommand): void {
     .example('doctor')
     .examines()
     .does(
-      async ({cli, config, world}) => {
+      async ({config, world}) => {
         const findings = await examine(config, world)
-        const healthy = findings.every(({ok}) => ok)
-        if (!healthy) cli.exitCode = 1
-        return {healthy, findings}
+        return {healthy: findings.every(({ok}) => ok), findings}
       },
       ({findings}) => findings.map(({check, ok, words}) => `${ok ? '✓' : '✗'} ${check}: ${words}`).join('\n'),
+      ({healthy}) => (healthy ? 0 : 1),
     )
 }
 
@@ -170,7 +169,11 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
   },
   release: async (_config, folder) => {
     const release = findCurrentRelease(folder)
-    if (!release) return describeNoRelease(folder)
+    if (!release) {
+      if (!lstatSync(folder.current, {throwIfNoEntry: false})) return 'none yet'
+      const problem = `Link '${folder.current}' points to no release with a manifest.`
+      return [{code: 'RELEASE_DANGLING', problem, next: RELEASE_NEXT}]
+    }
     const faults = await verifyReleaseFiles(release)
     const {release_id, tables} = release.manifest
     return faults.length > 0
@@ -188,12 +191,6 @@ async function readPin(folder: DataFolder): Promise<string | undefined> {
 function listTargets(step: Step): string[] {
   if (step.do === 'deliver') return step.targets
   return step.do === 'export' ? (step.deliver ?? []) : []
-}
-
-function describeNoRelease(folder: DataFolder): string | readonly Failure[] {
-  if (!lstatSync(folder.current, {throwIfNoEntry: false})) return 'none yet'
-  const problem = `Link '${folder.current}' points to no release with a manifest.`
-  return [{code: 'RELEASE_DANGLING', problem, next: RELEASE_NEXT}]
 }
 
 /** The time of a first sync is given for this many deals when their number is unknown. */

@@ -2,7 +2,7 @@ import {Option} from 'commander'
 import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import {type JournalPreview, reissueBatch} from '../books/issue.ts'
 import {type LoantapeError, newError} from '../core/errors.ts'
-import {groupThousands, quantity} from '../core/money.ts'
+import {quantity} from '../core/money.ts'
 import type {BatchResult} from '../export/batch.ts'
 import type {DeliveryResult} from '../export/deliver-files.ts'
 import {readTargets} from '../export/delivery-target.ts'
@@ -11,7 +11,6 @@ import {PROFILE_NAMES, TABLE_PROFILE_NAMES} from '../export/table-files.ts'
 import {PUBLISH_TARGETS} from '../export/target.ts'
 import {deliverBatches, type ExportRequest, exportRelease, previewExport, redeliverBatch} from '../export.ts'
 import type {CliCommand, Invocation} from './command.ts'
-import {dateOption} from './options.ts'
 import {renderTable, renderTerms} from './table.ts'
 
 export const commands = {export: addExport, publish: addPublish}
@@ -32,24 +31,32 @@ interface CliOptions {
   preview?: boolean
 }
 
+/** What says nothing about a batch that is there. */
+const NO_BATCH = ['asOf', 'release', 'period', 'preview']
+
 function addExport(command: CliCommand): void {
   command
     .description('write a release, or the journal of a month, as files with a manifest')
     .example('export csv --as-of 2026-06-30')
     .argument('[profile...]', PROFILE_NAMES.join(', '))
-    .addOption(dateOption('--as-of <date>', 'of the portfolio as of this business date, YYYY-MM-DD'))
-    .option('--release <id>', 'of this release; the current one by default')
-    .option('--period <month>', 'journals: of this month, YYYY-MM; tables: as of its end')
+    .releaseOptions()
+    .addOption(
+      new Option('--period <month>', 'journals: of this month, YYYY-MM; tables: as of its end').conflicts([
+        'asOf',
+        'release',
+      ]),
+    )
     .option('--table <name...>', 'only these tables, such as core.deal')
     .option('--with-opening', 'journals: also book what was funded already at the first walk')
     .addOption(
-      new Option('--preview', 'journals: show what would be issued, and issue nothing').conflicts([
-        'reissue',
+      new Option('--preview', 'journals: show what would be issued, and issue nothing').conflicts('deliver'),
+    )
+    .addOption(
+      new Option('--reissue <batch>', 'write a journal batch again, the same bytes').conflicts([
         'redeliver',
-        'deliver',
+        ...NO_BATCH,
       ]),
     )
-    .option('--reissue <batch>', 'write a journal batch again, the same bytes')
     .addOption(new Option('--line-ending <kind>', 'csv: how lines end').choices(['lf', 'crlf']))
     .option('--spreadsheet-safe', "csv: put ' before texts that a spreadsheet would take for formulas")
     .addOption(new Option('--partition <by>', 'parquet: a file for each month').choices(['month']))
@@ -57,18 +64,25 @@ function addExport(command: CliCommand): void {
       new Option('--accept <what>', 'csv: accept columns that differ from before').choices(['columns']),
     )
     .option('--deliver <target...>', 'then send the batches to these targets (LOANTAPE_TARGETS_FILE)')
-    .option('--redeliver <batch>', 'send a batch once more, to --deliver or to where it went before')
-    .does(exportFiles, ({batches = [], deliveries = [], previews = []}) =>
-      [...batches.map(renderBatch), ...deliveries.map(renderDelivery), ...previews.map(renderPreview)].join(
-        '\n',
-      ),
+    .addOption(
+      new Option(
+        '--redeliver <batch>',
+        'send a batch once more, to --deliver or to where it went before',
+      ).conflicts(NO_BATCH),
     )
+    .does(exportFiles, renderExported)
+}
+
+interface Exported {
+  batches?: readonly BatchResult[]
+  deliveries?: readonly DeliveryResult[]
+  previews?: readonly JournalPreview[]
 }
 
 async function exportFiles(
   {config, options, world}: Invocation<CliOptions>,
   profiles: string[],
-): Promise<{batches?: BatchResult[]; deliveries?: DeliveryResult[]; previews?: JournalPreview[]}> {
+): Promise<Exported> {
   requireOneSubject(profiles, options)
   if (options.preview) return {previews: await previewExport(config, readRequest(profiles, options), world)}
   const {reissue, redeliver, deliver: targets = []} = options
@@ -99,27 +113,11 @@ function readRequest(profiles: string[], options: CliOptions): ExportRequest {
   }
 }
 
-/** Requires one subject: a batch, or profiles of at most one moment. */
+/** Requires one subject, a batch or profiles, and refuses options without effect, which nobody would notice. */
 function requireOneSubject(profiles: readonly string[], options: CliOptions): void {
-  const {reissue, redeliver, asOf, release, period} = options
-  const named = Object.entries({reissue, redeliver}).flatMap(([name, id]) =>
-    id === undefined ? [] : [`--${name}`],
-  )
-  const moments = (['--as-of', '--release', '--period'] as const).filter(
-    (_, index) => [asOf, release, period][index] !== undefined,
-  )
-  if (named.length === 0 && profiles.length === 0) {
-    throw usageError(`expected a profile (${PROFILE_NAMES.join(', ')}), --reissue or --redeliver`)
-  }
-  if (named.length > 0 && profiles.length > 0) throw usageError(`expected no profile with ${named[0]}`)
-  if (named.length > 0 && moments.length > 0) throw usageError(`expected no ${moments[0]} with ${named[0]}`)
-  if (named.length > 1) throw usageError(`expected one of ${named.join(', ')}`)
-  if (moments.length > 1) throw usageError(`expected one of ${moments.join(', ')}`)
-  requireTakers(profiles, options)
-}
-
-/** Refuses options without effect, which nobody would notice. */
-function requireTakers(profiles: readonly string[], options: CliOptions): void {
+  const isBatch = (options.reissue ?? options.redeliver) !== undefined
+  if (isBatch !== (profiles.length === 0))
+    throw usageError(`expected either a profile (${PROFILE_NAMES.join(', ')}), --reissue or --redeliver`)
   const table = TABLE_PROFILE_NAMES.find((name) => profiles.includes(name))
   if (options.preview && table !== undefined)
     throw usageError(
@@ -143,18 +141,18 @@ function usageError(words: string): LoantapeError {
   return newError('USAGE', `Command line: ${words}.`)
 }
 
+/** What was written, sent, or would be issued. */
+export function renderExported({batches = [], deliveries = [], previews = []}: Exported): string {
+  const lines = [...batches.map(renderBatch), ...deliveries.map(renderDelivery)]
+  return [...lines, ...previews.map(renderPreview)].join('\n')
+}
+
 function renderPreview({batch, accounts, files}: JournalPreview): string {
   const {profile, period, batch_id, outcome} = batch
   if (outcome !== 'written') return renderBatch(batch)
   const table = renderTable(
     ['account', 'name', {number: 'lines'}, {number: 'debit'}, {number: 'credit'}],
-    accounts.map(({account_code, account_name, lines, debit, credit}) => [
-      account_code,
-      account_name,
-      String(lines),
-      groupThousands(debit),
-      groupThousands(credit),
-    ]),
+    accounts.map((one) => [one.account_code, one.account_name, one.lines, one.debit, one.credit]),
   )
   const heads = files.map(({name, head}) => `${name} begins:\n${head}`)
   return [
@@ -166,21 +164,13 @@ function renderPreview({batch, accounts, files}: JournalPreview): string {
   ].join('\n')
 }
 
-export function renderDelivery({target, profile, batch_id, outcome, sent}: DeliveryResult): string {
+function renderDelivery({target, profile, batch_id, outcome, sent}: DeliveryResult): string {
   const words = outcome === 'unchanged' ? 'has everything already' : `took ${quantity(sent, 'file')}`
   return `${target}: ${words} of ${profile}/${batch_id}`
 }
 
-export function renderBatch({
-  profile,
-  period,
-  batch_id,
-  outcome,
-  files,
-  rows,
-  dir,
-  terms,
-}: BatchResult): string {
+function renderBatch(batch: BatchResult): string {
+  const {profile, period, batch_id, outcome, files, rows, dir, terms} = batch
   if (outcome === 'empty') return `${profile}: nothing to book in ${period}${renderTerms(terms)}`
   const words = {
     written: 'written',

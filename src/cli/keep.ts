@@ -31,7 +31,7 @@ function addVerify(command: CliCommand): void {
     .examines()
     .does(
       async (call: Invocation<{rebuild?: boolean; backup?: string}>) => {
-        const {cli, config, options, world} = call
+        const {config, options, world} = call
         if (options.backup !== undefined) {
           const {listed: _, ...examined} = await examineBackup(config, options.backup)
           return examined
@@ -40,8 +40,6 @@ function addVerify(command: CliCommand): void {
         const isRebuilt = options.rebuild && !verified.problems.some(({path}) => path.startsWith('tape/'))
         const rebuilt = isRebuilt ? await rebuildWarehouse(config, {keepsFields: true}, world) : undefined
         const books = rebuilt && compareBooks(config)
-        const isOther = rebuilt?.outcome === 'different' || (books && books.length > 0)
-        if (verified.outcome === 'damaged' || isOther) cli.exitCode = 1
         return {...verified, ...(rebuilt && {rebuilt, books})}
       },
       (found) => {
@@ -54,6 +52,11 @@ function addVerify(command: CliCommand): void {
           books?.length === 0 && 'The books match the acts on the tapes.',
           ...(books ?? []).map((table) => `state.sqlite: ${table} differs from the acts on the tapes.`),
         ])
+      },
+      (found) => {
+        if ('from' in found) return 0
+        const {outcome, rebuilt, books = []} = found
+        return outcome === 'damaged' || rebuilt?.outcome === 'different' || books.length > 0 ? 1 : 0
       },
     )
 }
@@ -163,27 +166,24 @@ function addRebuild(command: CliCommand): void {
   command
     .description('compute the warehouse again from the tapes and show the differences; change nothing')
     .example('rebuild --apply')
-    .option('--without <walk>', 'as if this walk had never been applied; one at a time', takeOne)
+    .option(
+      '--without <walk>',
+      'as if this walk had never been applied; one at a time',
+      (walk: string, before?: string) => {
+        if (before === undefined) return walk
+        throw new InvalidArgumentError('Take walks back one at a time.')
+      },
+    )
     .option('--why <reason>', 'why it is taken back; kept on the tape')
     .option('--apply', 'replace the warehouse with the new one; the old one is set aside')
-    .does(
-      ({config, options, world}: Invocation<RebuildOptions>) =>
-        rebuildWarehouse(config, {isApplied: options.apply ?? false, without: readWithout(options)}, world),
-      renderRebuilt,
-    )
-}
-
-function takeOne(walk: string, before: string | undefined): string {
-  if (before !== undefined) throw new InvalidArgumentError('Take walks back one at a time.')
-  return walk
-}
-
-function readWithout({without, why}: RebuildOptions): {walk: string; why: string} | undefined {
-  if (without === undefined) return undefined
-  if (why !== undefined) return {walk: without, why}
-  throw newError('USAGE', `Walk '${without}' in --without: expected --why with it.`, {
-    next: "Say why: `--why 'the clock was a day ahead'`.",
-  })
+    .does(({config, options, world}: Invocation<RebuildOptions>) => {
+      const {apply: isApplied = false, without: walk, why} = options
+      if (walk === undefined) return rebuildWarehouse(config, {isApplied}, world)
+      if (why !== undefined) return rebuildWarehouse(config, {isApplied, without: {walk, why}}, world)
+      throw newError('USAGE', `Walk '${walk}' in --without: expected --why with it.`, {
+        next: "Say why: `--why 'the clock was a day ahead'`.",
+      })
+    }, renderRebuilt)
 }
 
 function renderRebuilt({outcome, units, since, differences, set_aside}: RebuildResult): string {

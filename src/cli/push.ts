@@ -9,6 +9,7 @@ import {IDEMPOTENCY_KEY} from '../contract/endpoint.ts'
 import {PROBLEMS} from '../contract/problem.ts'
 import {requireSource} from '../core/config.ts'
 import {ConfigError, codeOf, type LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {describeIssues} from '../core/json.ts'
 import {parseCents, quantity} from '../core/money.ts'
 import {tellForeign} from '../core/text.ts'
 import {shareWithFolder} from '../store/files.ts'
@@ -24,8 +25,7 @@ interface PushOptions {
 /** The exit code if some rows did not become deals. */
 const ROWS_LEFT = 3
 
-function addPush(command: CliCommand): void {
-  const push = command
+function addPush(push: CliCommand): void {
   push
     .command('deals <file.csv>')
     .example('push deals deals.csv --dry-run')
@@ -36,141 +36,127 @@ function addPush(command: CliCommand): void {
     .option('--dry-run', 'check every row, send nothing')
     .examines()
     .does(
-      async (call: Invocation<PushOptions>, file: string) => {
-        const result = await pushFile(call, file)
-        if (result.invalid + result.refused > 0) call.cli.exitCode = ROWS_LEFT
-        return result
-      },
+      pushFile,
       ({created, known, invalid, refused, result_file}) =>
         `${quantity(created, 'deal')} created, ${known} known from before, ${quantity(invalid, 'row')} invalid, ${refused} refused.\n` +
         `Row by row: ${result_file}`,
+      ({invalid, refused}) => (invalid + refused > 0 ? ROWS_LEFT : 0),
     )
 }
 
-async function pushFile(call: Invocation<PushOptions>, file: string): Promise<PushResult> {
+/** The number of rows by outcome; `push deals --json` prints it. */
+async function pushFile(call: Invocation<PushOptions>, file: string) {
   const {cli, options} = call
   const rows = parseDealRows(file, readCsv(file))
-  const resultFile = options.result ?? `${file}.result.csv`
+  const result_file = options.result ?? `${file}.result.csv`
   if (options.dryRun) {
-    const invalid = rows.filter((row) => 'problem' in row)
-    for (const row of invalid) cli.complain(`line ${row.line}: ${'problem' in row ? row.problem : ''}`)
-    return {created: 0, known: 0, invalid: invalid.length, refused: 0, result_file: resultFile}
+    const problems = rows.flatMap((row) => ('problem' in row ? `line ${row.line}: ${row.problem}` : []))
+    for (const words of problems) cli.complain(words)
+    return {created: 0, known: 0, invalid: problems.length, refused: 0, result_file}
   }
   const {baseUrl, baseUrlQuery = '', apiKey, retries, requestTimeoutSeconds} = requireSource(call.config)
   const {signal, realClock, random} = call.world
-  const timeoutMs = requestTimeoutSeconds * 1000
-  const counts = await pushDeals(rows, {
-    client: createDealClient({
-      baseUrl,
-      apiKey,
-      retries,
-      timeoutMs,
-      clock: realClock,
-      random,
-      fetch: (url, options) => fetch(addQuery(String(url), baseUrlQuery), options),
-    }),
-    known: readCreated(resultFile),
-    onResult: (result) => appendResult(resultFile, result),
-    signal,
+  const client = createDealClient({
+    baseUrl,
+    apiKey,
+    retries,
+    timeoutMs: requestTimeoutSeconds * 1000,
+    clock: realClock,
+    random,
+    fetch: (url, asked) => {
+      const query = String(url).includes('?') ? baseUrlQuery.replace('?', '&') : baseUrlQuery
+      return fetch(url + query, asked)
+    },
   })
-  return {...counts, result_file: resultFile}
-}
-
-function addQuery(url: string, query: string): string {
-  return url + (url.includes('?') ? query.replace('?', '&') : query)
+  return {...(await pushDeals(rows, {client, resultFile: result_file, signal})), result_file}
 }
 
 function readCsv(file: string): string {
   try {
     return readFileSync(file, 'utf8')
   } catch (cause) {
-    throw newError(
-      'PUSH_FILE',
-      `File '${file}' cannot be read (${codeOf(cause)}): expected a CSV file of deals.`,
-      {cause},
-    )
+    const problem = `File '${file}' cannot be read (${codeOf(cause)}): expected a CSV file of deals.`
+    throw newError('PUSH_FILE', problem, {cause})
   }
-}
-
-/** The number of rows by outcome; `push deals --json` prints it. */
-type PushResult = Record<RowResult['outcome'], number> & {result_file: string}
-
-interface PushWorld {
-  client: Pick<DealClient, 'deals'>
-  /** The deals of earlier pushes, by external reference. */
-  known: ReadonlyMap<string, string>
-  onResult: (result: RowResult) => void
-  signal: AbortSignal
 }
 
 const AT_ONCE = 4
-const KEPT = 'The result file names every deal created so far.'
-const NEXT = 'Run the same command again: it sends the remaining rows.'
-
-const KNOWN_CODES = new Set([...Object.keys(PROBLEMS), 'unknown', 'answer_too_large'])
-
-/** Throws errors that concern every row and end the push; an error of one row is its result. */
-function throwUnlessOfRow(error: ApiError): void {
-  const {status} = error
-  const code = tellForeign(error.code, KNOWN_CODES)
-  const answer = status === 0 ? 'no answer came' : `status ${status} (${code})`
-  if (status === 401 || status === 403) {
-    const problem = `The service refused the API key: ${answer}.`
-    throw newError('PUSH_UNAUTHORIZED', problem, {cause: error})
-  }
-  if (status === 0 || status === 429 || status >= 500) {
-    const problem = `The service does not accept deals now: ${answer}.`
-    throw newError('PUSH_UNREACHABLE', problem, {cause: error})
-  }
-}
-
-function explainRefusal({message, errors}: ApiError): string {
-  return [message, ...errors.map((error) => `${error.path}: ${error.message}`)].join('; ')
-}
-
-async function pushRow(row: DealRow, {client, known}: PushWorld): Promise<RowResult> {
-  const {line, reference} = row
-  const base = {line, external_reference: reference, deal_id: '', message: ''}
-  if ('problem' in row) return {...base, outcome: 'invalid', message: row.problem}
-  const knownId = known.get(reference)
-  if (knownId !== undefined) return {...base, outcome: 'known', deal_id: knownId}
-  try {
-    const {id} = await client.deals.create(row.deal, {idempotencyKey: reference})
-    return {...base, outcome: 'created', deal_id: id}
-  } catch (error) {
-    if (!(error instanceof ApiError)) throw error
-    throwUnlessOfRow(error)
-    return {...base, outcome: 'refused', message: explainRefusal(error)}
-  }
-}
 
 /**
  * Creates the deal of every row once: its external reference is the Idempotency-Key, and rows of earlier pushes are not sent.
  *
- * @throws AuthError `PUSH_UNAUTHORIZED`; DeferredError `PUSH_UNREACHABLE`, `INTERRUPTED`, when the same command can send the rest
+ * @param world.resultFile gets the result of each row, and has those of earlier pushes
+ * @throws ConfigError `PUSH_FILE`; AuthError `PUSH_UNAUTHORIZED`; DeferredError `PUSH_UNREACHABLE`, `INTERRUPTED`, when the same
+ * command can send the rest
  */
 export async function pushDeals(
   rows: readonly DealRow[],
-  world: PushWorld,
-): Promise<Record<RowResult['outcome'], number>> {
+  {client, resultFile, signal}: {client: Pick<DealClient, 'deals'>; resultFile: string; signal: AbortSignal},
+) {
+  const known = readCreated(resultFile)
   const counts = {created: 0, known: 0, invalid: 0, refused: 0}
   const limit = pLimit(AT_ONCE)
   let failure: unknown
   const pushOne = async (row: DealRow): Promise<void> => {
-    if (failure !== undefined || world.signal.aborted) return
+    if (failure !== undefined || signal.aborted) return
     try {
-      const result = await pushRow(row, world)
-      world.onResult(result)
-      counts[result.outcome]++
+      const {outcome, deal_id = '', message = ''} = await pushRow(row, known, client)
+      counts[outcome]++
+      const {line, reference} = row
+      appendResult(resultFile, {line, external_reference: reference, outcome, deal_id, message})
     } catch (error) {
       failure ??= error
     }
   }
   await Promise.all(rows.map((row) => limit(() => pushOne(row))))
   if (failure !== undefined) throw failure
-  if (world.signal.aborted)
-    throw newError('INTERRUPTED', 'The push was asked to stop.', {kept: KEPT, next: NEXT})
+  if (signal.aborted)
+    throw newError('INTERRUPTED', 'The push was asked to stop.', {
+      kept: 'The result file names every deal created so far.',
+      next: 'Run the same command again: it sends the remaining rows.',
+    })
   return counts
+}
+
+/** `created` and `known` rows have a deal; `invalid` ones were not sent, `refused` ones were. */
+interface RowResult {
+  outcome: 'created' | 'known' | 'invalid' | 'refused'
+  deal_id?: string
+  message?: string
+}
+
+async function pushRow(
+  row: DealRow,
+  known: ReadonlyMap<string, string>,
+  client: Pick<DealClient, 'deals'>,
+): Promise<RowResult> {
+  if ('problem' in row) return {outcome: 'invalid', message: row.problem}
+  const deal_id = known.get(row.reference)
+  if (deal_id !== undefined) return {outcome: 'known', deal_id}
+  try {
+    const {id} = await client.deals.create(row.deal, {idempotencyKey: row.reference})
+    return {outcome: 'created', deal_id: id}
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error
+    throwUnlessOfRow(error)
+    const {message, errors} = error
+    return {outcome: 'refused', message: [message, ...errors.map(wordsOf)].join('; ')}
+  }
+}
+
+const wordsOf = ({path, message}: {path: string; message: string}) => `${path}: ${message}`
+
+const KNOWN_CODES = new Set([...Object.keys(PROBLEMS), 'unknown', 'answer_too_large'])
+
+/** Throws errors that concern every row and end the push; an error of one row is its result. */
+function throwUnlessOfRow(cause: ApiError): void {
+  const {status} = cause
+  const answer =
+    status === 0 ? 'no answer came' : `status ${status} (${tellForeign(cause.code, KNOWN_CODES)})`
+  if (status === 401 || status === 403)
+    throw newError('PUSH_UNAUTHORIZED', `The service refused the API key: ${answer}.`, {cause})
+  if (status === 0 || status === 429 || status >= 500)
+    throw newError('PUSH_UNREACHABLE', `The service does not accept deals now: ${answer}.`, {cause})
 }
 
 /** A row of the file: the deal to create, or its problem. */
@@ -222,10 +208,6 @@ const rowSchema = z
   .transform(({external_reference, ...deal}): unknown => deal)
   .pipe(newDealSchema)
 
-function problemOf(error: z.ZodError): string {
-  return error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`).join('; ')
-}
-
 /**
  * Reads a CSV file of deals: header, then one deal a row, each with a reference of the system it comes from.
  *
@@ -253,63 +235,42 @@ export function parseDealRows(file: string, text: string): DealRow[] {
     const parsed = rowSchema.safeParse(record)
     return parsed.success
       ? {line, reference, deal: parsed.data}
-      : {line, reference, problem: problemOf(parsed.error)}
+      : {line, reference, problem: describeIssues(parsed.error).join('; ')}
   })
-}
-
-/** The result of one row. */
-export interface RowResult {
-  line: number
-  external_reference: string
-  /** `created` and `known` rows have a deal; `invalid` ones were not sent, `refused` ones were. */
-  outcome: 'created' | 'known' | 'invalid' | 'refused'
-  deal_id: string
-  message: string
 }
 
 const RESULT_COLUMNS = ['line', 'external_reference', 'outcome', 'deal_id', 'message'] as const
 const HEADER = `${RESULT_COLUMNS.join(',')}\n`
 
-const createdRow = z.object({external_reference: z.string(), outcome: z.string(), deal_id: z.string()})
+const createdRow = z.object({
+  external_reference: z.string(),
+  outcome: z.literal('created'),
+  deal_id: z.string().startsWith('deal_'),
+})
 
-/**
- * Reads the deals that earlier pushes created, by external reference; cuts off half a line at the end.
- *
- * @throws ConfigError `PUSH_FILE` when the file is something else
- */
-export function readCreated(path: string): Map<string, string> {
+/** Reads the deals that earlier pushes created, by external reference; cuts off half a line at the end. */
+function readCreated(path: string): Map<string, string> {
   if (!existsSync(path)) return new Map()
   const text = readFileSync(path, 'utf8')
   // A spreadsheet may have saved it.
-  const begins = text
-    .slice(0, 2 * HEADER.length)
-    .replace(/^\uFEFF/, '')
-    .replaceAll('\r\n', '\n')
-  if (!begins.startsWith(HEADER) && !HEADER.startsWith(begins)) {
+  const plain = text.replace(/^\uFEFF/, '').replaceAll('\r\n', '\n')
+  if (!HEADER.startsWith(plain.slice(0, HEADER.length)))
     throw newError(
       'PUSH_FILE',
       `File '${path}' holds no results of a push: expected one that begins with ${RESULT_COLUMNS.join(',')}.`,
       {next: 'Name another file with --result.'},
     )
-  }
   // A push that was killed may have left half a line; the service still knows its Idempotency-Key.
   const whole = text.slice(0, text.lastIndexOf('\n') + 1)
   if (whole.length < text.length) truncateSync(path, Buffer.byteLength(whole))
-  const rows = z.array(z.unknown()).parse(parse(whole, {bom: true, columns: true, relax_column_count: true}))
-  const created = rows.flatMap((row) => {
-    const parsed = createdRow.safeParse(row)
-    const isWhole =
-      parsed.success && parsed.data.outcome === 'created' && parsed.data.deal_id.startsWith('deal_')
-    return isWhole ? [parsed.data] : []
-  })
+  const rows: unknown[] = parse(whole, {bom: true, columns: true, relax_column_count: true})
+  const created = rows.flatMap((row) => createdRow.safeParse(row).data ?? [])
   return new Map(created.map((row) => [row.external_reference, row.deal_id]))
 }
 
 /** Appends the result of one row, durably; the file is never rewritten. */
-export function appendResult(path: string, result: RowResult): void {
+function appendResult(path: string, result: Record<(typeof RESULT_COLUMNS)[number], string | number>): void {
   const header = (statSync(path, {throwIfNoEntry: false})?.size ?? 0) === 0
-  appendFileSync(path, stringify([result], {header, columns: [...RESULT_COLUMNS]}), {
-    flush: true,
-  })
+  appendFileSync(path, stringify([result], {header, columns: [...RESULT_COLUMNS]}), {flush: true})
   if (header) shareWithFolder(path)
 }

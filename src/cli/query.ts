@@ -9,10 +9,9 @@ import {type Database, requireOneStatement} from '../store/database.ts'
 import {writeFileAtomically} from '../store/files.ts'
 import {openForQuestions} from '../store/release.ts'
 import {readTables} from '../store/sql.ts'
-import type {CliCommand, Invocation} from './command.ts'
+import {type CliCommand, type Invocation, type ReleaseOptions, requireAskedRelease} from './command.ts'
 import type {Cli} from './context.ts'
-import {addReleaseOptions, type ReleaseOptions, requireAskedRelease} from './options.ts'
-import {fitTable} from './table.ts'
+import {renderTable} from './table.ts'
 
 export const commands = {query: addQuery, sql: addSql}
 
@@ -22,7 +21,7 @@ interface QueryOptions extends ReleaseOptions {
 }
 
 function addQuery(command: CliCommand): void {
-  const query = command
+  command
     .description('SQL over a release, read-only; tables are named core.deal, mart.portfolio_summary, …')
     .example('query "select * from mart.portfolio_summary"')
     .argument('[sql]', 'one statement; - reads it from standard input')
@@ -32,13 +31,14 @@ function addQuery(command: CliCommand): void {
         .choices(['table', 'csv', 'json'])
         .default('table'),
     )
-  addReleaseOptions(query).does(async (call: Invocation<QueryOptions>, given: string | undefined) => {
-    const {cli, config, options} = call
-    const sql = readStatement(given, options.file)
-    await using db = await openForQuestions(await requireAskedRelease(call), {memoryMb: config.memoryMb})
-    const result = await runQuery(db.connection, sql)
-    cli.print(renderResult(result, options.json ? 'json' : options.format, cli.width))
-  })
+    .releaseOptions()
+    .does(async (call: Invocation<QueryOptions>, given: string | undefined) => {
+      const {cli, config, options} = call
+      const sql = readStatement(given, options.file)
+      await using db = await openForQuestions(await requireAskedRelease(call), {memoryMb: config.memoryMb})
+      const result = await runQuery(db.connection, sql)
+      cli.print(renderResult(result, options.json ? 'json' : options.format, cli.width))
+    })
 }
 
 const STANDARD_INPUT = 0
@@ -120,8 +120,8 @@ function renderResult(
   }
   // The result of EXPLAIN is a drawing.
   if (columns[0]?.name === 'explain_key') return texts().flat().join('\n')
-  return fitTable(
-    columns.map(({name, type}) => (numeric.test(type) ? {number: name} : name)),
+  return renderTable(
+    columns.map(({name, type}) => (numeric.test(type) ? {digits: name} : name)),
     texts(),
     width,
   )
@@ -139,23 +139,23 @@ function toJson(value: unknown, type: string): unknown {
 }
 
 function addSql(command: CliCommand): void {
-  const shell = command
+  command
     .description('a shell for SQL over a release, read-only: statements end with ; and Tab completes names')
     .example('sql')
-  addReleaseOptions(shell).does(async (call: Invocation<ReleaseOptions>) => {
-    const {cli, config} = call
-    if (!process.stdin.isTTY)
-      throw newError('USAGE', 'Standard input of `sql` is not a terminal.', {
-        kept: 'Nothing was started.',
-        next: '`loantape query -` answers a statement from it.',
-      })
-    const release = await requireAskedRelease(call)
-    await using db = await openForQuestions(release, {memoryMb: config.memoryMb})
-    cli.print(
-      `Release ${release.manifest.release_id}, as of ${release.manifest.as_of}. .help says what can be typed.`,
-    )
-    await runShell(db, join(dataFolderAt(config.dataDir).cache, 'sql-history'), cli)
-  })
+    .releaseOptions()
+    .does(async (call: Invocation<ReleaseOptions>) => {
+      const {cli, config} = call
+      if (!process.stdin.isTTY)
+        throw newError('USAGE', 'Standard input of `sql` is not a terminal.', {
+          kept: 'Nothing was started.',
+          next: '`loantape query -` answers a statement from it.',
+        })
+      const release = await requireAskedRelease(call)
+      const {release_id, as_of} = release.manifest
+      await using db = await openForQuestions(release, {memoryMb: config.memoryMb})
+      cli.print(`Release ${release_id}, as of ${as_of}. .help says what can be typed.`)
+      await runShell(db, join(dataFolderAt(config.dataDir).cache, 'sql-history'), cli)
+    })
 }
 
 const HELP = `A statement ends with ; and may take several lines.

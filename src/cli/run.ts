@@ -1,17 +1,16 @@
 import {join} from 'node:path'
 import {quantity} from '../core/money.ts'
 import {isEnabled, type Job, readJobs, requireJob} from '../schedule/job.ts'
-import {type Claim, performJob, type StepResult} from '../schedule/run-job.ts'
-import {timeoutMinutesOf} from '../schedule/scheduler.ts'
+import {timeoutMinutesOf} from '../schedule/job-runs.ts'
+import {type Claim, performJob} from '../schedule/run-job.ts'
 import {describeClockChanges, formatLocal, listNextSlots} from '../schedule/slots.ts'
 import {writeFileAtomically} from '../store/files.ts'
 import type {Release} from '../store/release.ts'
 import type {RatesResult} from '../sync/rates.ts'
 import {renderWarnings} from './build.ts'
 import type {CliCommand, Invocation} from './command.ts'
-import {renderBatch, renderDelivery, renderPublished} from './export.ts'
+import {renderExported, renderPublished} from './export.ts'
 import {renderBackup} from './keep.ts'
-import {claimOption} from './options.ts'
 import {renderSync} from './sync.ts'
 import {renderTable, renderTerms} from './table.ts'
 
@@ -21,7 +20,7 @@ function addRun(command: CliCommand): void {
   command
     .example('run nightly')
     .argument('<job>', 'such as nightly')
-    .addOption(claimOption())
+    .claimOption()
     .does(
       async ({config, options: {claim}, world}: Invocation<{claim?: Claim}>, name: string) =>
         performJob(config, {job: await requireJob(config, name), claim}, world, (release) =>
@@ -43,6 +42,8 @@ async function describeDay(
   return {...(await describeMorning(release)), file}
 }
 
+type StepResult = Awaited<ReturnType<typeof performJob>>['steps'][number]
+
 function renderStep(step: StepResult): string {
   if (step.do === 'sync') return renderSync(step.result)
   if (step.do === 'backup') return renderBackup(step.result)
@@ -57,9 +58,9 @@ function renderStep(step: StepResult): string {
     return [`Release ${release_id}: ${outcome}.`, ...renderWarnings(checks)].join('\n')
   }
   if (step.do === 'ingest_rates') return renderRates(step.result)
-  if (step.do === 'deliver') return step.result.map(renderDelivery).join('\n')
+  if (step.do === 'deliver') return renderExported({deliveries: step.result})
   if (step.do === 'publish') return renderPublished(step.result)
-  return [...step.result.map(renderBatch), ...(step.deliveries ?? []).map(renderDelivery)].join('\n')
+  return renderExported({batches: step.result, ...(step.deliveries && {deliveries: step.deliveries})})
 }
 
 function renderRates({outcome, feeds}: RatesResult): string {

@@ -4,7 +4,7 @@ import pLimit from 'p-limit'
 import {requireSource} from '../core/config.ts'
 import {EXIT_CODES, explainError, newError} from '../core/errors.ts'
 import {scrubSecrets} from '../core/log.ts'
-import {groupThousands, quantity} from '../core/money.ts'
+import {quantity} from '../core/money.ts'
 import {carryOutCommand} from '../core/process.ts'
 import {ENV_FILE} from '../core/settings.ts'
 import {expectOneOf} from '../core/text.ts'
@@ -50,13 +50,6 @@ function addServe(command: CliCommand): void {
 }
 
 function addFleet(fleet: CliCommand): void {
-  addFleetServe(fleet)
-  addFleetStatus(fleet)
-  addFleetRun(fleet)
-  addFleetVerify(fleet)
-}
-
-function addFleetServe(fleet: CliCommand): void {
   fleet
     .command('serve')
     .example('fleet serve')
@@ -79,9 +72,6 @@ function addFleetServe(fleet: CliCommand): void {
       if (web) world.log.info({url: web.url}, 'web side listens')
       await supervisor.run()
     })
-}
-
-function addFleetStatus(fleet: CliCommand): void {
   fleet
     .command('status')
     .example('fleet status --max-age 26h')
@@ -99,15 +89,11 @@ function addFleetStatus(fleet: CliCommand): void {
         const sources = await Promise.all(
           requireSources(fleetDir).map((name) => readStatus(call, {fleetDir, name, maxAgeHours})),
         )
-        const healthy = sources.every((row) => row.healthy)
-        if (!healthy) call.cli.exitCode = 1
-        return {healthy, sources}
+        return {healthy: sources.every((row) => row.healthy), sources}
       },
       ({sources}) => renderRows(sources),
+      ({healthy}) => (healthy ? 0 : 1),
     )
-}
-
-function addFleetRun(fleet: CliCommand): void {
   fleet
     .command('run')
     .example('fleet run nightly')
@@ -118,22 +104,19 @@ function addFleetRun(fleet: CliCommand): void {
     .does(
       async (call: Invocation<{source?: string[]}>, job: string) => {
         const fleetDir = findFleet(call)
-        const {cli, config, options, world} = call
+        const {config, options, world} = call
         const inTurn = pLimit(config.fleetRuns)
         const runs = await Promise.all(
           requireSources(fleetDir, options.source).map((name) =>
             inTurn(() => runJob(call, {fleetDir, name, job}, world)),
           ),
         )
-        cli.exitCode = worstOf(runs.map(({exit_code}) => exit_code))
         return {runs}
       },
       ({runs}) =>
         runs.map(({source, exit_code, words}) => `${source}: exit ${exit_code}. ${words}`).join('\n'),
+      ({runs}) => worstOf(runs.map(({exit_code}) => exit_code)),
     )
-}
-
-function addFleetVerify(fleet: CliCommand): void {
   fleet
     .command('verify')
     .example('fleet verify')
@@ -141,12 +124,14 @@ function addFleetVerify(fleet: CliCommand): void {
       'check that totals over all lenders, in ClickHouse, are the sum of what each has published; exit 1 if not',
     )
     .examines()
-    .does(async ({cli, config, world}: Invocation) => {
-      const {verifyCombined} = await import('../export/publish.ts')
-      const verified = await verifyCombined(config, world)
-      if (verified.differing > 0) cli.exitCode = 1
-      return verified
-    }, renderVerified)
+    .does(
+      async ({config, world}: Invocation) => {
+        const {verifyCombined} = await import('../export/publish.ts')
+        return verifyCombined(config, world)
+      },
+      renderVerified,
+      ({differing}) => (differing > 0 ? 1 : 0),
+    )
 }
 
 function renderVerified({server, totals, differing}: CombinedVerification): string {
@@ -283,12 +268,13 @@ function readRow(
   {stateDb, maxAgeHours}: {stateDb: StateDb | undefined; maxAgeHours?: number | undefined},
   world: World,
 ): SourceRow {
-  const standing = readStanding(
-    folder,
-    {config, stateDb, jobs, maxAgeHours: maxAgeHours ?? config.alarmMaxAgeHours},
-    world,
-  )
-  const {running: holder, release, last_success} = standing
+  const watched = {config, stateDb, jobs, maxAgeHours: maxAgeHours ?? config.alarmMaxAgeHours}
+  const {
+    running: holder,
+    release,
+    next_slots: [next_slot = null],
+    ...standing
+  } = readStanding(folder, watched, world)
   const [run] = stateDb ? listLiveRuns(stateDb, world.realClock.now()) : []
   const running = [run?.job ?? holder?.command, holder?.progress].filter((part) => part !== undefined)
   return {
@@ -296,16 +282,11 @@ function readRow(
     healthy: standing.healthy,
     is_classified: standing.is_classified,
     error: null,
-    last_success: last_success && {ended_at: last_success.ended_at, age_hours: last_success.age_hours},
-    release: release && {
-      as_of: release.as_of,
-      known_at: release.known_at,
-      deals: release.source.present.deals,
-      amount: release.source.present.amount,
-    },
+    last_success: standing.last_success,
+    release: release && {as_of: release.as_of, known_at: release.known_at, ...release.source.present},
     running: running.length > 0 ? running.join(': ') : null,
     alarms: standing.alarms,
-    next_slot: standing.next_slots[0] ?? null,
+    next_slot,
   }
 }
 
@@ -345,13 +326,13 @@ function renderRows(rows: readonly SourceRow[]): string {
     return [
       source,
       stateOf(row),
-      last_success ? `${last_success.age_hours} h ago` : '',
-      release?.as_of ?? '',
-      release ? groupThousands(release.deals) : '',
-      release ? groupThousands(release.amount) : '',
-      running ?? '',
+      last_success && `${last_success.age_hours} h ago`,
+      release?.as_of,
+      release?.deals,
+      release?.amount,
+      running,
       row.error?.code ?? alarms.map(({name, state}) => `${name}: ${state}`).join(', '),
-      next ? `${next.job} ${next.slot}` : '',
+      next && `${next.job} ${next.slot}`,
     ]
   })
   return joinLines([

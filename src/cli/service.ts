@@ -7,7 +7,6 @@ import {createApiKey, listApiKeys, revokeApiKey, SCOPES, type Scope} from '../se
 import {linkPortfolio, seedPortfolio} from '../service/portfolio.ts'
 import {openServiceDatabase, type ServiceDatabase} from '../service/service-database.ts'
 import type {CliCommand, Invocation} from './command.ts'
-import {parseCount} from './options.ts'
 import {renderTable} from './table.ts'
 
 export const commands = {service: addService}
@@ -29,8 +28,8 @@ const LINKED_DEALS = 100_000
 function addService(command: CliCommand): void {
   const service = command
     .example('service --deals 500')
-    .option('--port <port>', 'port to listen on; 0 takes a free one', parseCount('--port', 65_535), 0)
-    .option('--deals <count>', 'deals to begin with', parseCount('--deals', 10_000_000), 2500)
+    .countOption('--port <port>', 'port to listen on; 0 takes a free one', 65_535, 0)
+    .countOption('--deals <count>', 'deals to begin with', 10_000_000, 2500)
     .option('--seed <seed>', 'the same seed gives the same portfolio', '7')
     .option(
       '--links',
@@ -39,10 +38,10 @@ function addService(command: CliCommand): void {
     .option('--no-links', 'deals only')
     .option('--db <file>', 'keep everything in this SQLite file and a folder beside it; in memory by default')
     .option('--api-key <key>', 'the key to accept, sk_test_… or sk_live_…; a new one by default')
-    .option(
+    .countOption(
       '--rate <per-second>',
       'answer 429 above this many requests a second of one key; 0 for no limit',
-      parseCount('--rate', 100_000),
+      100_000,
       100,
     )
     .option(
@@ -103,9 +102,9 @@ function addServiceKeys(service: CliCommand): void {
     .does(
       ({options}: Invocation<KeyOptions>, name: string) => {
         const {live, scope: scopes} = options
-        const {id, key} = withDatabase(options, (database) =>
-          createApiKey(database, {kind: live ? 'live' : 'test', name, scopes, now: realClock.now()}),
-        )
+        using database = openKeys(options)
+        const kind = live ? 'live' : 'test'
+        const {id, key} = createApiKey(database, {kind, name, scopes, now: realClock.now()})
         return {id, api_key: key, scopes}
       },
       ({id, api_key}) => `Key ${id}, shown this once:\n  LOANTAPE_API_KEY=${api_key}`,
@@ -118,7 +117,10 @@ function addServiceKeys(service: CliCommand): void {
     .option(...DB_OPTION)
     .examines()
     .does(
-      ({options}: Invocation<KeyOptions>) => ({keys: withDatabase(options, listApiKeys)}),
+      ({options}: Invocation<KeyOptions>) => {
+        using database = openKeys(options)
+        return {keys: listApiKeys(database)}
+      },
       (result) =>
         renderTable(
           ['id', 'name', 'begins with', 'scopes', 'revoked'],
@@ -127,7 +129,7 @@ function addServiceKeys(service: CliCommand): void {
             name,
             prefix,
             scopes.join(','),
-            revoked_at ?? '',
+            revoked_at,
           ]),
         ),
     )
@@ -140,8 +142,8 @@ function addServiceKeys(service: CliCommand): void {
     .examines()
     .does(
       ({options}: Invocation<KeyOptions>, id: string) => {
-        if (withDatabase(options, (database) => revokeApiKey(database, id, realClock.now())))
-          return {id, revoked: true}
+        using database = openKeys(options)
+        if (revokeApiKey(database, id, realClock.now())) return {id, revoked: true}
         throw newError(
           'UNKNOWN_NAME',
           `Key '${id}' in '${options.db}': expected the id of a key that is not revoked.`,
@@ -159,13 +161,7 @@ function parseScopes(text: string): Scope[] {
   throw newError('USAGE', `Value '${text}' in --scope: expected read, write or read,write.`)
 }
 
-function withDatabase<T>({db}: KeyOptions, work: (database: ServiceDatabase) => T): T {
-  if (db === undefined)
-    throw newError('USAGE', 'Option --db is missing: expected the SQLite file of the service.')
-  const database = openServiceDatabase(db)
-  try {
-    return work(database)
-  } finally {
-    database.close()
-  }
+function openKeys({db}: KeyOptions): ServiceDatabase {
+  if (db !== undefined) return openServiceDatabase(db)
+  throw newError('USAGE', 'Option --db is missing: expected the SQLite file of the service.')
 }

@@ -39,11 +39,12 @@ function addStatus(command: CliCommand): void {
     .example('status --max-age 26h')
     .option('--max-age <hours>', 'oldest last success that is still healthy, such as 26h', '26h')
     .examines()
-    .does(async ({cli, config, options, world}: Invocation<{maxAge: string}>) => {
-      const status = await readStatus(config, parseHours(options.maxAge), world)
-      if (!status.healthy) cli.exitCode = 1
-      return status
-    }, renderStatus)
+    .does(
+      ({config, options, world}: Invocation<{maxAge: string}>) =>
+        readStatus(config, parseHours(options.maxAge), world),
+      renderStatus,
+      ({healthy}) => (healthy ? 0 : 1),
+    )
 }
 
 /** Reads `--max-age`. @throws ConfigError `USAGE` */
@@ -208,7 +209,7 @@ function renderRuns({runs, running}: Status): string {
       run.command,
       run.started_at,
       run.error_code ?? run.outcome ?? (run.run_id === running?.run_id ? 'running' : 'died'),
-      String(run.exit_code ?? ''),
+      run.exit_code,
     ]),
   )
 }

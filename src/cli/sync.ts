@@ -2,9 +2,8 @@ import {Option} from 'commander'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
-import {applyEvents, replayQuarantine, type SyncResult, syncDeals} from '../pipeline.ts'
-import {webhookJob} from '../schedule/job.ts'
-import {type Claim, executeRun} from '../schedule/run-job.ts'
+import {replayQuarantine, type SyncResult, syncDeals} from '../pipeline.ts'
+import {type Claim, performEvents} from '../schedule/run-job.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {hasWarehouse, openHistory} from '../store/warehouse.ts'
 import type {ChildResult} from '../sync/children.ts'
@@ -19,7 +18,6 @@ import {
 } from '../sync/quarantine.ts'
 import {renderWarnings} from './build.ts'
 import type {CliCommand, Invocation} from './command.ts'
-import {claimOption, parseCount} from './options.ts'
 import {joinLines, renderTable} from './table.ts'
 
 export const commands = {sync: addSync, events: addEvents, quarantine: addQuarantine}
@@ -107,10 +105,9 @@ function addEvents(command: CliCommand): void {
     .command('apply')
     .example('events apply')
     .description('read the deals they name again, and store what is new; `serve` does this by itself')
-    .addOption(claimOption())
+    .claimOption()
     .does(
-      ({config, options: {claim}, world}: Invocation<{claim?: Claim}>) =>
-        executeRun(config, {job: webhookJob, claim}, world, () => applyEvents(config, world)),
+      ({config, options: {claim}, world}: Invocation<{claim?: Claim}>) => performEvents(config, claim, world),
       ({outcome, events, deals, appended}) => {
         if (outcome === 'unchanged') return 'No event is waiting.'
         const words = outcome === 'walked' ? 'a walk was made' : `${quantity(appended, 'version')} appended`
@@ -131,7 +128,7 @@ function addQuarantine(quarantine: CliCommand): void {
     .description('why records wait, and which, each record once')
     .option('--path <field>', 'only records whose field could not be read')
     .option('--reason <text>', 'only records with this reason')
-    .option('--page <n>', 'which page of records, the latest first', parseCount('--page', 1_000_000), 1)
+    .countOption('--page <n>', 'which page of records, the latest first', 1_000_000, 1)
     .does(({config, options}: Invocation<ReasonsRequest>) => readReasons(config, options), renderReasons)
   quarantine
     .command('show')
@@ -179,7 +176,7 @@ function renderReasons({reasons, records, pruned}: Awaited<ReturnType<typeof rea
   return joinLines([
     renderTable(
       ['field', 'reason', {number: 'records'}, {number: 'times'}, 'since'],
-      reasons.map((one) => [one.path, one.reason, String(one.records), String(one.times), one.since]),
+      reasons.map((one) => [one.path, one.reason, one.records, one.times, one.since]),
     ),
     '',
     renderTable(
@@ -188,7 +185,7 @@ function renderReasons({reasons, records, pruned}: Awaited<ReturnType<typeof rea
         one.quarantine_id,
         one.record_id ?? '(unreadable)',
         one.path,
-        String(one.times),
+        one.times,
         one.since,
         one.walk_id,
       ]),

@@ -20,17 +20,33 @@ export function signed(value: number | string): string {
   return text.startsWith('-') ? text : `+${text}`
 }
 
-/** The title of a printed column; numbers are right-aligned. */
-type PrintedColumn = string | {number: string}
+/** The title of a printed column: numbers and exact digits are right-aligned, numbers with separators. */
+type PrintedColumn = string | {number: string} | {digits: string}
 
-const titleOf = (column: PrintedColumn) => (typeof column === 'string' ? column : column.number)
+/** What a cell holds; null is an empty one. */
+type Cell = string | number | null | undefined
 
-/** Renders rows as a table. */
-export function renderTable(columns: readonly PrintedColumn[], rows: readonly (readonly string[])[]): string {
-  const [titles = [], ...lines] = [columns.map(titleOf), ...rows].map((row) => row.map(toCell))
+const titleOf = (column: PrintedColumn): string =>
+  typeof column === 'string' ? column : Object.values(column).join()
+
+/** Renders rows as a table or, if that is wider than `width`, as records with a line for each column. */
+export function renderTable(
+  columns: readonly PrintedColumn[],
+  rows: readonly (readonly Cell[])[],
+  width = Number.POSITIVE_INFINITY,
+): string {
+  const titles = columns.map((column) => toCell(titleOf(column)))
+  const lines = rows.map((row) => columns.map((column, index) => toCell(row[index], column)))
   const widths = titles.map((title, index) =>
     lines.reduce((widest, line) => Math.max(widest, [...(line[index] ?? '')].length), title.length),
   )
+  const rule = widths.map((width) => '─'.repeat(width)).join('  ')
+  if (rows.length > 0 && rule.length > width) {
+    const widest = Math.max(...titles.map(({length}) => length))
+    const renderRecord = (row: readonly Cell[]) =>
+      titles.map((title, index) => `${title.padEnd(widest)}  ${toCell(row[index])}`.trimEnd()).join('\n')
+    return rows.map(renderRecord).join('\n\n')
+  }
   const renderLine = (cells: readonly string[]) =>
     columns
       .map((column, index) => {
@@ -40,32 +56,14 @@ export function renderTable(columns: readonly PrintedColumn[], rows: readonly (r
       })
       .join('  ')
       .trimEnd()
-  const rule = widths.map((width) => '─'.repeat(width)).join('  ')
   return [renderLine(titles), rule, ...lines.map(renderLine)].join('\n')
 }
 
-/** Renders rows as a table or, if that is wider than `width`, as records with a line for each column. */
-export function fitTable(
-  columns: readonly PrintedColumn[],
-  rows: readonly (readonly string[])[],
-  width: number | undefined,
-): string {
-  const table = renderTable(columns, rows)
-  const [, rule = ''] = table.split('\n', 2)
-  return rows.length > 0 && width !== undefined && rule.length > width ? renderRecords(columns, rows) : table
-}
-
-function renderRecords(columns: readonly PrintedColumn[], rows: readonly (readonly string[])[]): string {
-  const titles = columns.map((column) => toCell(titleOf(column)))
-  const widest = Math.max(...titles.map(({length}) => length))
-  const renderRecord = (row: readonly string[]) =>
-    titles.map((title, index) => `${title.padEnd(widest)}  ${toCell(row[index] ?? '')}`.trimEnd()).join('\n')
-  return rows.map(renderRecord).join('\n\n')
-}
-
 /** A cell in one line. */
-function toCell(text: string): string {
-  return showControls(text).replaceAll('\n', '\\n')
+function toCell(cell: Cell, column?: PrintedColumn): string {
+  const text = String(cell ?? '')
+  const isNumber = typeof column === 'object' && 'number' in column
+  return showControls(isNumber ? groupThousands(text) : text).replaceAll('\n', '\\n')
 }
 
 /** A month's roll-forward with its booked and unbooked amounts; empty if nothing moved. */
@@ -85,9 +83,11 @@ export function renderTerms(terms: readonly TiedTerm[] = []): string {
     ],
     terms.map(({term, amount, booked, unbooked, because, difference}) => [
       term,
-      ...[amount, booked, unbooked].map(groupThousands),
-      because ?? '',
-      groupThousands(difference),
+      amount,
+      booked,
+      unbooked,
+      because,
+      difference,
     ]),
   )
   return `${unbooked.length > 0 ? `\nNot booked: ${unbooked.join(', ')}.` : ''}\n${table}`

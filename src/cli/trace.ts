@@ -3,7 +3,6 @@ import {groupThousands, quantity} from '../core/money.ts'
 import {type EvidenceResult, writeEvidence} from '../record/evidence.ts'
 import {type FigureTrace, isFigure, type Trace, traceDeal, traceFigure} from '../record/trace.ts'
 import type {CliCommand, Invocation} from './command.ts'
-import {dateOption} from './options.ts'
 import {joinLines, renderTable} from './table.ts'
 
 export const commands = {trace: addTrace, evidence: addEvidence}
@@ -21,7 +20,7 @@ function addTrace(command: CliCommand): void {
     .example('trace mart.portfolio_summary.funded_amount')
     .argument('<deal or figure>', 'id of a deal, or a figure such as mart.portfolio_summary.funded_amount')
     .option('--field <name>', 'of a deal: show the value of this field, such as loan_amount')
-    .addOption(dateOption('--as-of <date>', 'of a deal: only what counts up to this business date'))
+    .dateOption('--as-of <date>', 'of a deal: only what counts up to this business date')
     .does(
       async ({config, options: {field, asOf}}: Invocation<TraceOptions>, traced: string) => {
         if (!isFigure(traced))
@@ -47,13 +46,13 @@ function renderFigure({figure, value, as_of, deals}: FigureTrace): string {
     {number: 'ltv'},
     'unchanged since (UTC)',
   ]
-  const rows = deals.map(({deal_id, status, loan_amount, property_value, ltv, last_changed_at}) => [
-    deal_id,
-    status,
-    groupThousands(loan_amount),
-    groupThousands(property_value ?? ''),
-    ltv === null ? '' : String(ltv),
-    last_changed_at,
+  const rows = deals.map((deal) => [
+    deal.deal_id,
+    deal.status,
+    deal.loan_amount,
+    deal.property_value,
+    deal.ltv,
+    deal.last_changed_at,
   ])
   return joinLines([
     `${figure} is ${value === null ? 'not known' : groupThousands(value)} as of ${as_of}: ${quantity(deals.length, 'deal')}.`,
@@ -81,11 +80,9 @@ function addEvidence(command: CliCommand): void {
     .example('evidence current evidence-june')
     .argument('<release or batch>', 'its id, or current')
     .argument('<dir>', 'a folder that does not exist yet')
-    .addOption(
-      dateOption(
-        '--from <date>',
-        'with the answers of all tapes from this business date on, not only of the last walk',
-      ),
+    .dateOption(
+      '--from <date>',
+      'with the answers of all tapes from this business date on, not only of the last walk',
     )
     .option(
       '--all-fields',

@@ -83,71 +83,63 @@ export type DealClient = ReturnType<typeof createDealClient>
  * for await (const deal of client.deals.list({stage: 'underwriting'})) console.log(deal.id)
  */
 export function createDealClient(options: ClientOptions) {
-  const {call, open} = createCaller(createSender(options))
+  const {open, remove, one, list} = createCaller(createSender(options))
   return {
     deals: {
       list: ({stage, ...paging}: Paging & {stage?: DealStatus} = {}) =>
-        readPages((query) => call('listDeals', {query}), {...paging, status: stage}),
-      create: async (deal: NewDeal, more?: WriteOptions) =>
-        (await call('createDeal', {...more, body: deal})).data,
-      get: async (id: string) => (await call('getDeal', {ids: [id]})).data,
-      update: async (id: string, changes: DealChanges, more?: WriteOptions) =>
-        (await call('updateDeal', {...more, ids: [id], body: changes})).data,
-      delete: (id: string, more?: WriteOptions) => call('deleteDeal', {...more, ids: [id]}),
+        list('listDeals', [], {...paging, status: stage}),
+      create: (deal: NewDeal, more?: WriteOptions) => one('createDeal', {...more, body: deal}),
+      get: (id: string) => one('getDeal', {ids: [id]}),
+      update: (id: string, changes: DealChanges, more?: WriteOptions) =>
+        one('updateDeal', {...more, ids: [id], body: changes}),
+      delete: (id: string, more?: WriteOptions) => remove('deleteDeal', {...more, ids: [id]}),
     },
     borrowers: {
-      link: async (dealId: string, borrower: NewBorrower, more?: WriteOptions) =>
-        (await call('linkBorrower', {...more, ids: [dealId], body: borrower})).data,
-      list: (dealId: string, paging?: Paging) =>
-        readPages((query) => call('listBorrowers', {ids: [dealId], query}), paging),
+      link: (dealId: string, borrower: NewBorrower, more?: WriteOptions) =>
+        one('linkBorrower', {...more, ids: [dealId], body: borrower}),
+      list: (dealId: string, paging?: Paging) => list('listBorrowers', [dealId], paging),
     },
     documents: {
-      async upload(dealId: string, document: DocumentUpload, more?: WriteOptions) {
+      upload(dealId: string, document: DocumentUpload, more?: WriteOptions) {
         const {file, fileName = 'file', category, name} = document
         const body = new FormData()
         body.set('category', category)
         body.set('name', name)
         body.set('file', file instanceof Blob ? file : new Blob([file]), fileName)
-        return (await call('uploadDocument', {...more, ids: [dealId], body})).data
+        return one('uploadDocument', {...more, ids: [dealId], body})
       },
-      list: (dealId: string, paging?: Paging) =>
-        readPages((query) => call('listDocuments', {ids: [dealId], query}), paging),
+      list: (dealId: string, paging?: Paging) => list('listDocuments', [dealId], paging),
       download: async (dealId: string, documentId: string) =>
         await (await open('downloadDocument', {ids: [dealId, documentId]})).blob(),
     },
     documentGenerations: {
-      request: async (dealId: string, asked: NewDocumentGeneration, more?: WriteOptions) =>
-        (await call('requestDocumentGeneration', {...more, ids: [dealId], body: asked})).data,
-      get: async (dealId: string, id: string) =>
-        (await call('getDocumentGeneration', {ids: [dealId, id]})).data,
+      request: (dealId: string, asked: NewDocumentGeneration, more?: WriteOptions) =>
+        one('requestDocumentGeneration', {...more, ids: [dealId], body: asked}),
+      get: (dealId: string, id: string) => one('getDocumentGeneration', {ids: [dealId, id]}),
     },
     tasks: {
-      create: async (dealId: string, task: NewTask, more?: WriteOptions) =>
-        (await call('createTask', {...more, ids: [dealId], body: task})).data,
-      list: (dealId: string, paging?: Paging) =>
-        readPages((query) => call('listTasks', {ids: [dealId], query}), paging),
-      complete: async (id: string) => (await call('completeTask', {ids: [id]})).data,
+      create: (dealId: string, task: NewTask, more?: WriteOptions) =>
+        one('createTask', {...more, ids: [dealId], body: task}),
+      list: (dealId: string, paging?: Paging) => list('listTasks', [dealId], paging),
+      complete: (id: string) => one('completeTask', {ids: [id]}),
     },
     rates: {
-      push: async (rate: NewRate, more?: WriteOptions) =>
-        (await call('pushRate', {...more, body: rate})).data,
+      push: (rate: NewRate, more?: WriteOptions) => one('pushRate', {...more, body: rate}),
       list: (filter?: Paging & {provider?: string; loan_program?: string; current?: boolean}) =>
-        readPages((query) => call('listRates', {query}), filter),
+        list('listRates', [], filter),
     },
     reports: {
-      portfolio: async () => (await call('getPortfolioReport')).data,
+      portfolio: () => one('getPortfolioReport'),
     },
     webhookEndpoints: {
-      create: async (endpoint: NewWebhookEndpoint, more?: WriteOptions) =>
-        (await call('createWebhookEndpoint', {...more, body: endpoint})).data,
-      list: (paging?: Paging) => readPages((query) => call('listWebhookEndpoints', {query}), paging),
-      update: async (id: string, changes: WebhookEndpointChanges) =>
-        (await call('updateWebhookEndpoint', {ids: [id], body: changes})).data,
-      delete: (id: string) => call('deleteWebhookEndpoint', {ids: [id]}),
-      deliveries: (id: string, paging?: Paging) =>
-        readPages((query) => call('listWebhookDeliveries', {ids: [id], query}), paging),
-      redeliver: async (id: string, deliveryId: string) =>
-        (await call('redeliverWebhook', {ids: [id, deliveryId]})).data,
+      create: (endpoint: NewWebhookEndpoint, more?: WriteOptions) =>
+        one('createWebhookEndpoint', {...more, body: endpoint}),
+      list: (paging?: Paging) => list('listWebhookEndpoints', [], paging),
+      update: (id: string, changes: WebhookEndpointChanges) =>
+        one('updateWebhookEndpoint', {ids: [id], body: changes}),
+      delete: (id: string) => remove('deleteWebhookEndpoint', {ids: [id]}),
+      deliveries: (id: string, paging?: Paging) => list('listWebhookDeliveries', [id], paging),
+      redeliver: (id: string, deliveryId: string) => one('redeliverWebhook', {ids: [id, deliveryId]}),
     },
     webhooks: {verify: verifyWebhook},
   }
@@ -166,11 +158,6 @@ const BACKOFF_MS = 250
 const LONGEST_WAIT_MS = 60_000
 const OVERLOADED = new Set([429, 503])
 const FAILING = new Set([500, 502, 503, 504])
-
-/** Whether sending twice does no harm: it is a read or has an Idempotency-Key. */
-function isRepeatable({method, headers}: Outgoing): boolean {
-  return method === 'GET' || 'idempotency-key' in headers
-}
 
 /**
  * The wait before attempt `attempt` + 1: the service's `Retry-After` (seconds or date), else full jitter over a doubling
@@ -240,8 +227,9 @@ function createSender(options: ClientOptions): (outgoing: Outgoing) => Promise<R
       const answer = await attempt(outgoing)
       if (answer instanceof Response && answer.ok) return answer
       const {status} = answer
-      const mayRepeat =
-        OVERLOADED.has(status) || ((status === 0 || FAILING.has(status)) && isRepeatable(outgoing))
+      // Sending twice does no harm: it is a read or has an Idempotency-Key.
+      const isRepeatable = outgoing.method === 'GET' || 'idempotency-key' in outgoing.headers
+      const mayRepeat = OVERLOADED.has(status) || ((status === 0 || FAILING.has(status)) && isRepeatable)
       const refusal = answer instanceof Response ? await refusalOf(answer) : answer
       if (!mayRepeat || count >= retries) throw refusal
       const retryAfter = answer instanceof Response ? answer.headers.get('retry-after') : null
@@ -291,45 +279,50 @@ function buildRequest(id: OperationId, parts: CallParts): Outgoing {
   }
 }
 
-/** Creates the calls of operations. */
+type DataOf<Id extends OperationId> = Operations[Id]['answer'] extends {data: infer Data} ? Data : never
+type ItemOf<Id extends OperationId> = Operations[Id]['answer'] extends ListBody<infer Item> ? Item : never
+
+/** Creates the calls of operations. Answers are typed by the contract but not parsed: new fields must not break a client. */
 function createCaller(send: (outgoing: Outgoing) => Promise<Response>) {
   const open = (id: OperationId, parts: CallParts = {}) => send(buildRequest(id, parts))
+  const readBody = async (id: OperationId, parts?: CallParts) =>
+    JSON.parse(await (await open(id, parts)).text())
   return {
     /** The raw answer, for files. */
     open,
-    async call<Id extends OperationId>(id: Id, parts?: CallParts): Promise<Operations[Id]['answer']> {
-      const text = await (await open(id, parts)).text()
-      // Typed by the contract but not parsed: new fields and words must not break a client.
-      const answer = text === '' ? undefined : JSON.parse(text)
-      return answer
+    /** An operation without an answer. */
+    async remove(id: OperationId, parts: CallParts): Promise<void> {
+      await open(id, parts)
+    },
+    /** The record of an answer. */
+    one: async <Id extends OperationId>(id: Id, parts?: CallParts): Promise<DataOf<Id>> =>
+      (await readBody(id, parts)).data,
+    /**
+     * The records of a list; pages of 100 by default are fetched as they are read.
+     *
+     * @throws ApiError `broken_list` if a page does not say how the list continues, or the list makes no progress
+     */
+    async *list<Id extends OperationId>(
+      id: Id,
+      ids: readonly string[],
+      {limit = 100, ...filter}: Query = {},
+    ): AsyncGenerator<ItemOf<Id>, void, undefined> {
+      const progress = createListProgress({name: 'the list', idField: 'id'})
+      let envelope: string | undefined
+      let cursor: string | null = null
+      do {
+        const body = await readBody(id, {ids, query: {limit, ...filter, cursor: cursor ?? undefined}})
+        const page: PageBody = readWhole(() => {
+          envelope ??= findEnvelope(body)
+          const read = readPage(body, envelope)
+          progress.take(read)
+          return read
+        })
+        yield* page.records as ItemOf<Id>[]
+        cursor = page.nextCursor
+      } while (cursor !== null)
     },
   }
-}
-
-/**
- * The records of a list; pages of 100 by default are fetched as they are read.
- *
- * @throws ApiError `broken_list` if a page does not say how the list continues, or the list makes no progress
- */
-async function* readPages<T>(
-  askForPage: (query: Query) => Promise<ListBody<T>>,
-  {limit = 100, ...filter}: Query = {},
-): AsyncGenerator<T, void, undefined> {
-  const progress = createListProgress({name: 'the list', idField: 'id'})
-  let envelope: string | undefined
-  let cursor: string | null = null
-  do {
-    const body: ListBody<T> = await askForPage({limit, ...filter, cursor: cursor ?? undefined})
-    const page: PageBody = readWhole(() => {
-      envelope ??= findEnvelope(body)
-      const read = readPage(body, envelope)
-      progress.take(read)
-      return read
-    })
-    // Typed by the contract like every answer.
-    yield* page.records as T[]
-    cursor = page.nextCursor
-  } while (cursor !== null)
 }
 
 function readWhole(read: () => PageBody): PageBody {
@@ -344,11 +337,6 @@ function readWhole(read: () => PageBody): PageBody {
 /** Headers of Node's `http` or the Fetch API. */
 type WebhookHeaders = Headers | Record<string, string | string[] | undefined>
 
-function textsOf(headers: WebhookHeaders): Record<string, string> {
-  const entries = headers instanceof Headers ? [...headers] : Object.entries(headers)
-  return Object.fromEntries(entries.map(([name, value]) => [name.toLowerCase(), String(value)]))
-}
-
 /**
  * Reads a notification of the service, signed by Standard Webhooks.
  *
@@ -357,5 +345,7 @@ function textsOf(headers: WebhookHeaders): Record<string, string> {
  * @throws WebhookVerificationError if the signature does not match this secret or is older than five minutes
  */
 export function verifyWebhook(body: string, headers: WebhookHeaders, secret: string): WebhookEvent {
-  return webhookEventSchema.parse(new Webhook(secret).verify(body, textsOf(headers)))
+  const entries = headers instanceof Headers ? [...headers] : Object.entries(headers)
+  const texts = Object.fromEntries(entries.map(([name, value]) => [name.toLowerCase(), String(value)]))
+  return webhookEventSchema.parse(new Webhook(secret).verify(body, texts))
 }

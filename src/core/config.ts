@@ -1,7 +1,6 @@
 import {homedir} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
-import {isCalendarDate} from './clock.ts'
 import {codeOf, newError} from './errors.ts'
 import {scrubSecrets} from './log.ts'
 import {quantity} from './money.ts'
@@ -88,7 +87,12 @@ export function parseConfig(
     const key = String(issue.path[0])
     problems.push(`${envNameOf(key)} '${maskValue(key, given[key])}': ${issue.message}`)
   }
-  problems.push(...findHalfSetMail(given), ...findUnknownNames(env))
+  // Half of the mail settings would send no alarms, which looks like a quiet night.
+  const mail = ['smtpUrl', 'alarmEmailTo'] as const
+  for (const [half, other] of [mail, mail.toReversed()] as const)
+    if (given[half] !== undefined && given[other] === undefined)
+      problems.push(`${envNameOf(half)}: sends nothing without ${envNameOf(other)}`)
+  problems.push(...findUnknownNames(env))
   if (!parsed.success || problems.length > 0) {
     throw newError(
       'CONFIG_INVALID',
@@ -113,14 +117,6 @@ function splitSourceAddress(url: string): {name: string; query: string} {
     name: name.replace(/^(\w+:\/\/)[^/]*@/, '$1').replace(/\/+$/, ''),
     query: query === '?' ? '' : query,
   }
-}
-
-/** Half of the mail settings would send no alarms, which looks like a quiet night. */
-function findHalfSetMail({alarmEmailTo, smtpUrl}: Record<string, string>): string[] {
-  if ((alarmEmailTo === undefined) === (smtpUrl === undefined)) return []
-  const [given, missing] =
-    alarmEmailTo === undefined ? ['smtpUrl', 'alarmEmailTo'] : ['alarmEmailTo', 'smtpUrl']
-  return [`${envNameOf(given)}: sends nothing without ${envNameOf(missing)}`]
 }
 
 const PREFIX = 'LOANTAPE_'
@@ -182,14 +178,4 @@ export function requireSource(config: Config): SourceConfig {
   throw newError('CONFIG_MISSING', `No source to read: ${missing.filter(Boolean).join(' and ')} not set.`, {
     next: 'Set them in the environment or in .env (see .env.example), or run `loantape demo`, which brings its own service.',
   })
-}
-
-/**
- * Reads a date given on the command line.
- *
- * @throws ConfigError `USAGE` if it is not a calendar date
- */
-export function parseDateOption(name: string, text: string): string {
-  if (isCalendarDate(text)) return text
-  throw newError('USAGE', `Date '${text}' in ${name}: expected a calendar date YYYY-MM-DD.`)
 }

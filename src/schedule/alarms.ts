@@ -1,15 +1,20 @@
+import {existsSync, readFileSync} from 'node:fs'
+import {basename} from 'node:path'
 import {z} from 'zod'
-import {HOUR_MS} from '../core/clock.ts'
+import {DAY_MS, HOUR_MS} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
+import {messageOf, newError} from '../core/errors.ts'
+import {scrubSecrets} from '../core/log.ts'
 import {quantity} from '../core/money.ts'
+import type {World} from '../core/types.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import {findFailedRun, findLastSuccess, findOutcomeSince, type Run} from '../store/runs.ts'
-import type {StateDb} from '../store/state-db.ts'
-import {type JobRun, listLastAttempts} from './job-runs.ts'
+import {inStateTransaction, type StateDb} from '../store/state-db.ts'
+import {isoOf, type JobRun, listLastAttempts} from './job-runs.ts'
 import {findFirstWatch} from './scheduler.ts'
 
 /** The present state of one thing that is watched. */
-export interface Condition {
+interface Condition {
   /** Stable: `job nightly`, `freshness`, `quarantine`. */
   name: string
   /** `ok`, or what is wrong: people are told when it changes. */
@@ -29,7 +34,7 @@ export interface Alarm extends Condition {
 }
 
 /** What is watched beside the state database. */
-export interface Watched<Settings = Pick<Config, 'alarmMaxAgeHours'>> {
+interface Watched<Settings = Pick<Config, 'alarmMaxAgeHours'>> {
   config: Settings
   /** The current one. */
   release: ReleaseManifest | undefined
@@ -47,7 +52,7 @@ export function listAlarms(stateDb: StateDb, watched: Watched, now: number): Ala
 }
 
 /** An alarm that people were told of. */
-export type Raised = z.output<typeof alarmRow>
+type Raised = z.output<typeof alarmRow>
 const alarmRow = z.object({
   name: z.string(),
   state: z.string(),
@@ -56,14 +61,14 @@ const alarmRow = z.object({
 })
 
 /** The alarms that people were told of. */
-export function listRaised(stateDb: StateDb): Raised[] {
+function listRaised(stateDb: StateDb): Raised[] {
   return stateDb.all(alarmRow, 'select * from alarm')
 }
 
 /** Since when a condition has its state: what people were told, else what the data says, else now. */
-export function sinceOf({name, state, since}: Condition, raised: readonly Raised[], now: number): string {
+function sinceOf({name, state, since}: Condition, raised: readonly Raised[], now: number): string {
   const told = raised.find((alarm) => alarm.name === name && alarm.state === state)
-  return told?.since ?? since ?? new Date(now).toISOString()
+  return told?.since ?? since ?? isoOf(now)
 }
 
 /** Everything that is watched, as the state database, the current release and the jobs show it. */
@@ -80,6 +85,8 @@ export function readConditions(stateDb: StateDb, {config, release, jobs}: Watche
   ].filter((condition) => condition !== undefined)
 }
 
+const ok = (name: string, title: string, words: string): Condition => ({name, state: 'ok', title, words})
+
 /** What a job did, by its exit code. */
 const FAILURES: Record<number, string> = {
   2: 'is set up wrongly',
@@ -94,14 +101,12 @@ function describeJob(stateDb: StateDb, run: JobRun): Condition {
   const name = `job ${run.job}`
   const origin = run.slot === null ? 'started by hand' : `due ${run.slot}`
   const which = `Run ${run.job_run_id} of job ${run.job}, ${origin}`
-  if (run.exit_code === 0) {
-    return {name, state: 'ok', title: `job ${run.job} is done`, words: `${which}, ended ${run.ended_at}.`}
-  }
+  if (run.exit_code === 0) return ok(name, `job ${run.job} is done`, `${which}, ended ${run.ended_at}.`)
   const failed = findFailedRun(stateDb, run)
   const later = failed && findOutcomeSince(stateDb, failed)
   if (later?.exit_code === 0) {
     const words = `${which}, failed; run ${later.run_id} has since done that step. The steps after it run at the next slot of the job.`
-    return {name, state: 'ok', title: `${failed?.command} of job ${run.job} is done`, words}
+    return ok(name, `${failed?.command} of job ${run.job} is done`, words)
   }
   const {exit_code, error_code, error, ended_at} = later ?? run
   const problem =
@@ -136,11 +141,10 @@ function describeFreshness(
   const last = lastSync
     ? `The last was run ${lastSync.run_id}, ended ${lastSync.ended_at}.`
     : 'There was none yet.'
-  const name = 'freshness'
   const staleAt = since + alarmMaxAgeHours * HOUR_MS
-  if (now <= staleAt) return {name, state: 'ok', title: 'a sync has succeeded', words: last}
+  if (now <= staleAt) return ok('freshness', 'a sync has succeeded', last)
   return {
-    name,
+    name: 'freshness',
     state: 'stale',
     title: `No sync has succeeded for ${alarmMaxAgeHours} hours`,
     words: `${last} The current release and all exports are kept as they are. See \`loantape status\`.`,
@@ -159,13 +163,11 @@ const MOST_QUARANTINED = 10
 function describeQuarantine(lastSync: Run | undefined): Condition | undefined {
   const {walk} = summaryOf(lastSync, syncSummary) ?? {}
   if (!lastSync || !walk) return undefined
-  const name = 'quarantine'
   const counted = `Run ${lastSync.run_id}: ${walk.quarantined} of ${walk.records} records could not be read.`
-  if (walk.quarantined <= MOST_QUARANTINED) {
-    return {name, state: 'ok', title: 'the quarantine is within its bounds', words: counted}
-  }
+  if (walk.quarantined <= MOST_QUARANTINED)
+    return ok('quarantine', 'the quarantine is within its bounds', counted)
   return {
-    name,
+    name: 'quarantine',
     state: 'above',
     title: `More than ${MOST_QUARANTINED} records in quarantine`,
     words: `${counted} They are kept whole, and their deals count as last known. See \`loantape quarantine list\`.`,
@@ -175,13 +177,12 @@ function describeQuarantine(lastSync: Run | undefined): Condition | undefined {
 
 function describeLimits(release: ReleaseManifest | undefined): Condition | undefined {
   if (!release) return undefined
-  const name = 'limits'
   const exceeded = release.checks.results.find((check) => check.name === 'limit_is_kept')
   const of = `Release ${release.release_id}, as of ${release.as_of}`
-  if (!exceeded) return {name, state: 'ok', title: 'all limits are kept', words: `${of}.`}
+  if (!exceeded) return ok('limits', 'all limits are kept', `${of}.`)
   const {failures, samples} = exceeded
   return {
-    name,
+    name: 'limits',
     // Another limit is another state, so that people are told again.
     state: `exceeded: ${samples.map((sample) => sample.split(' (')[0]).join(', ')}`,
     title: `${quantity(failures, 'limit')} ${failures === 1 ? 'is' : 'are'} exceeded`,
@@ -199,15 +200,216 @@ function describeRates(lastRates: Run | undefined): Condition | undefined {
   const summary = summaryOf(lastRates, ratesSummary)
   if (!lastRates || !summary) return undefined
   const {faulty, feeds} = summary
-  const name = 'rates'
-  const words = `Run ${lastRates.run_id} read them.`
-  if (faulty === 0) return {name, state: 'ok', title: 'all rates are read', words}
+  if (faulty === 0) return ok('rates', 'all rates are read', `Run ${lastRates.run_id} read them.`)
   const named = feeds.flatMap(({feed, problems}) => problems.slice(0, 1).map((words) => `${feed}: ${words}`))
   return {
-    name,
+    name: 'rates',
     state: 'faulty',
     title: `${faulty} of ${quantity(feeds.length, 'rate feed')} could not be read whole`,
     words: `Run ${lastRates.run_id}: ${named.join(' ')} Everything else was stored. See docs/rates.md.`,
     since: lastRates.ended_at,
+  }
+}
+
+/**
+ * Tells people what has changed since they were last told: one message per change and channel. A later call retries what fails
+ * now.
+ */
+export async function tellPeople(stateDb: StateDb, watched: Watched<Config>, world: World): Promise<void> {
+  const {config} = watched
+  const channels = createChannels(config)
+  const now = world.realClock.now()
+  settleAlarms(stateDb, readConditions(stateDb, watched, now), [...channels.keys()], now)
+  for (;;) {
+    const notice = claimNotice(stateDb, [...channels.keys()], now)
+    const send = notice && channels.get(notice.channel)
+    if (!send) return
+    const title = config.source === undefined ? notice.title : `${config.source}: ${notice.title}`
+    let error: string | null = null
+    try {
+      await send({...notice, title})
+    } catch (thrown) {
+      error = scrubSecrets(messageOf(thrown))
+      world.log.warn({reason: error}, `an alarm could not be sent by ${notice.channel}; it is tried again`)
+    }
+    const sent_at = error === null ? new Date(world.realClock.now()).toISOString() : null
+    stateDb.update('notice', {notice_id: notice.notice_id}, {sent_at, error})
+  }
+}
+
+/** Queues the figures of a day for each channel, once a day; {@link tellPeople} sends them. */
+export function queueDigest(
+  stateDb: StateDb,
+  config: Config,
+  {day, ...message}: {day: string; title: string; words: string; file: string},
+  now: number,
+): void {
+  const alarm = `digest ${day}`
+  inStateTransaction(stateDb, () => {
+    if (stateDb.column(z.number(), 'select 1 from notice where alarm = ? limit 1', [alarm]).length > 0) return
+    for (const channel of createChannels(config).keys()) insertNotice(stateDb, {channel, alarm, message}, now)
+  })
+}
+
+/**
+ * Updates the raised alarms and queues a notice per channel for each change, in one transaction: however many processes
+ * look, each change is told once.
+ */
+function settleAlarms(
+  stateDb: StateDb,
+  conditions: readonly Condition[],
+  channels: readonly string[],
+  now: number,
+): void {
+  const listChanged = (raised: readonly Raised[]) =>
+    conditions.filter(
+      ({name, state}) => state !== (raised.find((alarm) => alarm.name === name)?.state ?? 'ok'),
+    )
+  const names = new Set(conditions.map(({name}) => name))
+  const known = listRaised(stateDb)
+  if (listChanged(known).length === 0 && known.every(({name}) => names.has(name))) return
+  inStateTransaction(stateDb, () => {
+    const raised = listRaised(stateDb)
+    for (const condition of listChanged(raised)) {
+      const {name, state, title, words} = condition
+      const before = raised.find((alarm) => alarm.name === name)
+      const held = before ? `${before.state} had held since ${before.since}. ` : ''
+      const message =
+        state === 'ok' ? {title: `Recovered: ${title}`, words: `${held}${words}`} : {title, words}
+      if (state === 'ok') stateDb.run('delete from alarm where name = ?', [name])
+      else stateDb.insert('alarm', {name, state, since: sinceOf(condition, raised, now)}, 'or replace')
+      for (const channel of channels) insertNotice(stateDb, {channel, alarm: name, message}, now)
+    }
+    // Things no longer watched, such as a deleted job, raise no alarm.
+    stateDb.run('delete from alarm where name not in (select value from json_each(?))', [
+      JSON.stringify([...names]),
+    ])
+    stateDb.run('delete from notice where created_at < ?', [new Date(now - KEPT_DAYS * DAY_MS).toISOString()])
+  })
+}
+
+const KEPT_DAYS = 30
+/** After this long a notice that cannot be sent is given up. */
+const SENT_WITHIN_DAYS = 3
+/** The pause after a failed sending; it doubles each time. */
+const FIRST_PAUSE_MS = 60_000
+
+/** A message on its way to one channel. */
+type Notice = z.output<typeof noticeRow>
+const noticeRow = z.object({
+  notice_id: z.number(),
+  channel: z.string(),
+  title: z.string(),
+  words: z.string(),
+  /** A file to attach, if the channel can. */
+  file: z.string().nullable(),
+})
+
+function insertNotice(
+  stateDb: StateDb,
+  {channel, alarm, message}: {channel: string; alarm: string; message: object},
+  now: number,
+): void {
+  const untried = {attempts: 0, next_attempt_at: now, created_at: isoOf(now)}
+  stateDb.insert('notice', {channel, alarm, message: JSON.stringify(message), ...untried})
+}
+
+/** Takes the next notice to send; no other process gets it before its next attempt is due. */
+function claimNotice(stateDb: StateDb, channels: readonly string[], now: number): Notice | undefined {
+  return stateDb.first(
+    noticeRow,
+    `update notice set
+       attempts = attempts + 1,
+       next_attempt_at = ?1 + min(${FIRST_PAUSE_MS} << min(attempts, 6), ${HOUR_MS})
+     where notice_id = (
+       select notice_id from notice
+       where sent_at is null and next_attempt_at <= ?1 and created_at > ?2
+         and channel in (select value from json_each(?3))
+       order by notice_id limit 1
+     )
+     returning notice_id, channel, message ->> '$.title' as title, message ->> '$.words' as words, message ->> '$.file' as file`,
+    [now, new Date(now - SENT_WITHIN_DAYS * DAY_MS).toISOString(), JSON.stringify(channels)],
+  )
+}
+
+/** The configured channels by name; each sends a notice and rejects if it was not accepted. */
+function createChannels(config: Config): Map<string, (notice: Notice) => Promise<void>> {
+  const {alarmWebhookUrl, smtpUrl, alarmEmailTo, alarmEmailFrom} = config
+  const channels = new Map<string, (notice: Notice) => Promise<void>>()
+  if (alarmWebhookUrl !== undefined) {
+    channels.set('webhook', (notice) => postNotice(alarmWebhookUrl, notice))
+  }
+  if (smtpUrl !== undefined && alarmEmailTo !== undefined) {
+    const address = {from: alarmEmailFrom, to: alarmEmailTo}
+    channels.set('email', (notice) => mailNotice(smtpUrl, address, notice))
+  }
+  return channels
+}
+
+const NOTICE_TIMEOUT_MS = 15_000
+
+/** https://api.slack.com/messaging/webhooks: `text`, in which these three characters are markup. */
+async function postNotice(url: string, {title, words}: Notice): Promise<void> {
+  const escapeMarkup = (text: string) =>
+    text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')
+  const status = await ask(url, {
+    method: 'POST',
+    headers: {'content-type': 'application/json'},
+    body: JSON.stringify({text: `*${escapeMarkup(title)}*\n${escapeMarkup(words)}`}),
+  })
+  if (status >= 200 && status < 300) return
+  throw newError('ALARM_REFUSED', `Alarm webhook answered ${status}: expected 2xx.`)
+}
+
+/** The status of an answer. */
+async function ask(
+  url: string,
+  asked: {method?: 'POST'; headers?: Record<string, string>; body?: string} = {},
+) {
+  // Imported here: at the top it would slow down the start of every command.
+  const {request} = await import('undici')
+  const limits = {headersTimeout: NOTICE_TIMEOUT_MS, bodyTimeout: NOTICE_TIMEOUT_MS}
+  const {statusCode, body} = await request(url, {...limits, ...asked})
+  await body.dump()
+  return statusCode
+}
+
+async function mailNotice(
+  url: string,
+  address: {from: string; to: string},
+  {title, words, file}: Notice,
+): Promise<void> {
+  const {createTransport} = await import('nodemailer')
+  const transport = createTransport({
+    url,
+    connectionTimeout: NOTICE_TIMEOUT_MS,
+    greetingTimeout: NOTICE_TIMEOUT_MS,
+    socketTimeout: NOTICE_TIMEOUT_MS,
+    disableFileAccess: true,
+    disableUrlAccess: true,
+  })
+  try {
+    // Retention may have removed the file while the mail server did not answer.
+    const attachments =
+      file !== null && existsSync(file) ? [{filename: basename(file), content: readFileSync(file)}] : []
+    await transport.sendMail({
+      ...address,
+      subject: `loantape: ${title}`,
+      text: `${title}\n\n${words}\n`,
+      attachments,
+    })
+  } finally {
+    transport.close()
+  }
+}
+
+/** Tells the service that watches for our silence that all is well; the run succeeds even if the ping fails. */
+export async function pingDeadMan({deadManUrl}: Config, {log}: World): Promise<void> {
+  if (deadManUrl === undefined) return
+  try {
+    const status = await ask(deadManUrl)
+    if (status >= 300) log.warn({status}, 'the dead-man check did not take the ping')
+  } catch (error) {
+    log.warn({reason: scrubSecrets(messageOf(error))}, 'the dead-man check could not be reached')
   }
 }

@@ -1,13 +1,14 @@
 import {z} from 'zod'
-import {DAY_MS} from '../core/clock.ts'
-import {datePresent, type Holder, holderRow, isHolderAlive, markHolder} from '../store/lock.ts'
+import {type Holder, holderRow, isHolderAlive, markHolder} from '../store/lock.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
+import type {Job} from './job.ts'
 
 const text = z.string().nullable()
 
 /** A due slot of a job and its outcome; `slot` is null if somebody started the run by hand. */
 export type JobRun = z.output<typeof jobRunRow>
-const jobRunRow = z.object({
+/** The row of a {@link JobRun}. */
+export const jobRunRow = z.object({
   job_run_id: z.number(),
   job: z.string(),
   /** ISO 8601, UTC. */
@@ -30,7 +31,8 @@ const jobRunRow = z.object({
   summary: text,
 })
 
-const isoOf = (now: number) => new Date(now).toISOString()
+/** An instant, ms since the epoch, as ISO 8601. */
+export const isoOf = (now: number): string => new Date(now).toISOString()
 
 /** Records a slot once, however many processes find it. */
 export function recordSlot(
@@ -42,15 +44,6 @@ export function recordSlot(
   const ended_at = state === 'skipped' ? isoOf(now) : null
   const row = {job, slot: isoOf(instant), state, reason, attempt: 0, not_before: instant, ended_at}
   stateDb.insert('job_run', row, 'or ignore')
-}
-
-/** Gives up a queued run: `skipped` if it never started, `failed` if it did. */
-export function dropRun(stateDb: StateDb, run: JobRun, reason: string, now: number): void {
-  stateDb.run(
-    `update job_run set state = case attempt when 0 then 'skipped' else 'failed' end, reason = ?, ended_at = ?
-     where job_run_id = ? and state = 'queued'`,
-    [reason, isoOf(now), run.job_run_id],
-  )
 }
 
 /** Queued runs, oldest slot first. */
@@ -80,28 +73,6 @@ export function listLatestJobRuns(stateDb: StateDb, limit: number): JobRun[] {
     jobRunRow,
     'select * from job_run order by coalesce(ended_at, started_at, slot) desc, job_run_id desc limit ?',
     [limit],
-  )
-}
-
-/**
- * Claims the next queued run that may start, unless a slot is already running: one at a time in a data folder, however many
- * processes there are. The job that started longest ago goes first, so that a busy job does not starve the others.
- */
-export function claimRun(stateDb: StateDb, now: number): JobRun | undefined {
-  const {pid, host, process_started, heartbeat_at} = markHolder(now)
-  return stateDb.first(
-    jobRunRow,
-    `update job_run set state = 'running', attempt = attempt + 1, pid = ?, host = ?, process_started = ?,
-       heartbeat_at = ?, started_at = ?
-     where job_run_id = (
-         select job_run_id from job_run as waiting
-         where state = 'queued' and not_before <= ?
-         order by (select max(started_at) from job_run where job = waiting.job) nulls first, slot, job_run_id
-         limit 1
-       )
-       and not exists (select 1 from job_run where state = 'running' and slot is not null)
-     returning *`,
-    [pid, host, process_started, heartbeat_at, isoOf(now), now],
   )
 }
 
@@ -136,12 +107,6 @@ export function adoptRun(
      returning *`,
     [pid, host, process_started, heartbeat_at, claim.jobRunId, claim.attempt],
   )
-}
-
-/** Shows processes on other machines that a run is alive. */
-export function beatRun(stateDb: StateDb, run: JobRun, now: number): void {
-  const {job_run_id, attempt} = run
-  stateDb.update('job_run', {job_run_id, attempt, state: 'running'}, {heartbeat_at: now})
 }
 
 /** How an attempt ended; `retryAt`, ms since the epoch, queues it again. */
@@ -184,17 +149,6 @@ const attemptRow = z.object({
   log: text,
 })
 
-/** Attempts are kept for this many runs. */
-const KEPT_RUNS = 1000
-
-/** Stores the last log lines of an attempt; deletes the oldest attempts. */
-export function storeAttemptLog(stateDb: StateDb, {job_run_id, attempt}: JobRun, log: string): void {
-  inStateTransaction(stateDb, () => {
-    stateDb.update('job_attempt', {job_run_id, attempt}, {log})
-    stateDb.run('delete from job_attempt where job_run_id <= ?', [job_run_id - KEPT_RUNS])
-  })
-}
-
 /** The ended attempts of a run, oldest first. */
 export function listAttempts(stateDb: StateDb, jobRunId: number): JobAttempt[] {
   return stateDb.all(attemptRow, 'select * from job_attempt where job_run_id = ? order by attempt', [
@@ -216,14 +170,6 @@ export function listLiveRuns(stateDb: StateDb, now: number): JobRun[] {
     .map(({run}) => run)
 }
 
-/** Running runs whose process is gone: it was killed, or its machine went down. */
-export function listOrphanedRuns(stateDb: StateDb, now: number): JobRun[] {
-  datePresent(stateDb, 'job_run', now)
-  return listRunning(stateDb)
-    .filter(({holder}) => !isHolderAlive(holder, now))
-    .map(({run}) => run)
-}
-
 /** The last attempt of each job that shows how the job is doing: not one that was locked out, stopped or not due. */
 export function listLastAttempts(stateDb: StateDb): JobRun[] {
   return stateDb.all(
@@ -242,14 +188,64 @@ export function listLastAttempts(stateDb: StateDb): JobRun[] {
   )
 }
 
-/** Runs are kept this long. Slots before the last look are never planned again, so nothing older is needed. */
-export const KEPT_DAYS = 90
+const MINUTE_MS = 60_000
+/** The longest pause after a failed attempt. */
+export const LONGEST_PAUSE_MS = 30 * MINUTE_MS
+/** Attempts that may crash before the run is given up. */
+const MOST_CRASHES = 3
+/** A slot waits at least this long for other runs, whatever its grace. */
+const LEAST_WAIT_MS = 60 * MINUTE_MS
 
-/** Deletes old runs of a job and their attempts. */
-export function pruneRuns(stateDb: StateDb, job: string, now: number): void {
-  stateDb.run(`delete from job_run where job = ? and slot < ? and state in ('done', 'failed', 'skipped')`, [
-    job,
-    isoOf(now - KEPT_DAYS * DAY_MS),
-  ])
-  stateDb.run('delete from job_attempt where job_run_id not in (select job_run_id from job_run)')
+/** Until when a slot delayed by other runs may start, ms since the epoch. */
+export function lastStartOf({graceMinutes}: Job, slot: string): number {
+  return Date.parse(slot) + Math.max(graceMinutes * MINUTE_MS, LEAST_WAIT_MS)
+}
+
+/**
+ * When a failed attempt is retried, ms since the epoch; null if never. Waiting can help if another run held the warehouse (4),
+ * the source was unavailable (6, within the grace), or the process was stopped or killed. Everything else needs a person.
+ *
+ * @param end null if the process recorded none
+ */
+export function decideRetry(
+  job: Job | undefined,
+  {slot, attempt}: Pick<JobRun, 'slot' | 'attempt'>,
+  end: {exitCode: number; errorCode: string} | null,
+  now: number,
+): number | null {
+  if (!job || slot === null) return null
+  if (end === null) return attempt < MOST_CRASHES ? now : null
+  if (end.errorCode === 'INTERRUPTED') return now
+  if (end.exitCode === 4) return beforeOrNever(now + MINUTE_MS, lastStartOf(job, slot))
+  if (end.exitCode !== 6) return null
+  const pauseMs = Math.min(MINUTE_MS * 2 ** (attempt - 1), LONGEST_PAUSE_MS)
+  return beforeOrNever(now + pauseMs, Date.parse(slot) + job.graceMinutes * MINUTE_MS)
+}
+
+function beforeOrNever(instant: number, last: number): number | null {
+  return instant <= last ? instant : null
+}
+
+/** Shorter than the grace of the nightly job, so that a run that hangs never costs a night. */
+const DEFAULT_MINUTES = 240
+
+/** How long one attempt of a job may take. */
+export function timeoutMinutesOf({timeoutMinutes}: Job): number {
+  return timeoutMinutes ?? DEFAULT_MINUTES
+}
+
+/** Whether an attempt has exceeded its timeout; a run started by hand has none. */
+export function isOverdue(
+  job: Job | undefined,
+  {slot, started_at}: Pick<JobRun, 'slot' | 'started_at'>,
+  now: number,
+): boolean {
+  if (!job || slot === null || started_at === null) return false
+  return now - Date.parse(started_at) >= timeoutMinutesOf(job) * 60_000
+}
+
+/** The end of an attempt that timed out. It is not retried: it would most likely hang again. */
+export function describeTimeout(job: Job): AttemptEnd {
+  const error = `It took longer than its timeout of ${timeoutMinutesOf(job)} minutes and was stopped. Everything it stored is kept; the current release is unchanged. The log of that time shows what it waited for; if the job needs longer, raise its timeoutMinutes.`
+  return {exitCode: null, errorCode: 'JOB_TIMEOUT', error}
 }

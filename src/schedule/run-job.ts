@@ -9,17 +9,16 @@ import type {TiedTerm, World} from '../core/types.ts'
 import type {BatchResult} from '../export/batch.ts'
 import {publishRelease} from '../export/publish.ts'
 import {deliverBatches, exportRelease} from '../export.ts'
-import {syncDeals} from '../pipeline.ts'
+import {applyEvents, type EventsResult, syncDeals} from '../pipeline.ts'
 import {backUpDated} from '../record/backup.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {findCurrentRelease, type Release} from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {ingestRates} from '../sync/rates.ts'
-import {type Job, namesOf, readJobs, type Step} from './job.ts'
-import {adoptRun, beginRun, endRun} from './job-runs.ts'
-import {decideRetry, describeTimeout, isOverdue} from './scheduler.ts'
+import {pingDeadMan, queueDigest, tellPeople} from './alarms.ts'
+import {type Job, namesOf, readJobs, type Step, webhookJob} from './job.ts'
+import {adoptRun, beginRun, decideRetry, describeTimeout, endRun, isOverdue} from './job-runs.ts'
 import {findBusinessDay} from './slots.ts'
-import {pingDeadMan, queueDigest, tellPeople} from './tell.ts'
 
 /**
  * Runs a job, records how it ended, and tells people.
@@ -59,6 +58,11 @@ export async function performJob(
   }
 }
 
+/** Applies what webhooks have brought, as a run of a job. */
+export function performEvents(config: Config, claim: Claim | undefined, world: World): Promise<EventsResult> {
+  return executeRun(config, {job: webhookJob, claim}, world, () => applyEvents(config, world))
+}
+
 /** A run the scheduler has claimed for this process. */
 export interface Claim {
   jobRunId: number
@@ -71,7 +75,7 @@ export interface Claim {
  * @param work gets the slot, ms since the epoch; undefined if somebody started the run by hand
  * @throws ConfigError `RUN_TAKEN` if another process has taken over the claim; whatever `work` throws
  */
-export async function executeRun<T>(
+async function executeRun<T>(
   config: Config,
   {job, claim}: {job: Job; claim?: Claim | undefined},
   world: World,
@@ -137,7 +141,7 @@ export async function runJob(config: Config, request: JobRequest, world: World):
 }
 
 /** The result of one step. */
-export type StepResult = Awaited<ReturnType<typeof runStep>>
+type StepResult = Awaited<ReturnType<typeof runStep>>
 
 type StepOf<Name extends Step['do']> = Extract<Step, {do: Name}>
 
@@ -213,7 +217,10 @@ async function closePreviousMonth(
   const period = previousMonthOf(instant, job)
   const day = dateOfWallTime(wallTimeOf(instant, job.timeZone))
   const dueOn = findBusinessDay(day.slice(0, 7), step.businessDay, step.holidays)
-  if (day < dueOn || (day > dueOn && isReopened(config, period))) return {outcome: 'not_due', period}
+  using stateDb = openStateDb(dataFolderAt(config.dataDir).stateDb)
+  const acts = listPeriodEvents(stateDb).filter((act) => act.period === period && act.action !== 'remap')
+  const isReopened = acts.at(-1)?.action === 'reopen'
+  if (day < dueOn || (day > dueOn && isReopened)) return {outcome: 'not_due', period}
   try {
     const {terms} = await closePeriod(config, {period, why: `job ${job.name}`}, world)
     return {outcome: 'closed', period, terms}
@@ -223,12 +230,4 @@ async function closePreviousMonth(
     if (error.code === 'PERIOD_RANGE') return {outcome: 'not_due', period}
     throw error
   }
-}
-
-function isReopened(config: Config, period: string): boolean {
-  using stateDb = openStateDb(dataFolderAt(config.dataDir).stateDb)
-  const last = listPeriodEvents(stateDb).findLast(
-    (event) => event.period === period && event.action !== 'remap',
-  )
-  return last?.action === 'reopen'
 }

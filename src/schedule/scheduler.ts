@@ -4,26 +4,26 @@ import {DAY_MS} from '../core/clock.ts'
 import {codeOf, messageOf} from '../core/errors.ts'
 import type {ProcessEnd} from '../core/process.ts'
 import type {World} from '../core/types.ts'
-import {isHolderAlive} from '../store/lock.ts'
+import {datePresent, isHolderAlive, markHolder} from '../store/lock.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 import {listWaitingEvents} from '../sync/webhook-events.ts'
 import {findJob, type Job, WEBHOOK_JOB} from './job.ts'
 import {
   type AttemptEnd,
-  beatRun,
-  claimRun,
-  dropRun,
+  decideRetry,
+  describeTimeout,
   endRun,
   hasPendingRun,
+  isOverdue,
+  isoOf,
   type JobRun,
-  KEPT_DAYS,
+  jobRunRow,
+  LONGEST_PAUSE_MS,
+  lastStartOf,
   listLastAttempts,
-  listOrphanedRuns,
   listQueuedRuns,
   listRunning,
-  pruneRuns,
   recordSlot,
-  storeAttemptLog,
 } from './job-runs.ts'
 import {listSlots} from './slots.ts'
 
@@ -50,12 +50,22 @@ export function createScheduler(
 
   async function carryOut(run: JobRun): Promise<void> {
     world.log.info({job: run.job, slot: run.slot, attempt: run.attempt}, 'run begins')
-    const end = await startRun(run).catch((error: unknown) => ({
-      problem: `Its process did not start: ${messageOf(error)} (${codeOf(error)}).`,
-    }))
+    const {problem, log} = await startRun(run).then(
+      ({code, signal, log}) => ({
+        problem:
+          signal === null
+            ? `Its process ended with exit code ${code} and recorded no result.`
+            : `Its process was killed by ${signal}.`,
+        log,
+      }),
+      (error: unknown) => ({
+        problem: `Its process did not start: ${messageOf(error)} (${codeOf(error)}).`,
+        log: undefined,
+      }),
+    )
     recordEnd = () => {
-      endUnlessRecorded(run, 'problem' in end ? end.problem : describeExit(end))
-      if ('log' in end) storeAttemptLog(stateDb, run, end.log)
+      endUnlessRecorded(run, problem)
+      if (log !== undefined) storeAttemptLog(stateDb, run, log)
       current = undefined
       recordEnd = undefined
     }
@@ -125,7 +135,9 @@ export function createScheduler(
       recoverRuns(now)
       endOverdue(now)
       if (current) {
-        beatRun(stateDb, current, now)
+        // Shows processes on other machines that the run is alive.
+        const {job_run_id, attempt} = current
+        stateDb.update('job_run', {job_run_id, attempt, state: 'running'}, {heartbeat_at: now})
         return
       }
       if (!mayStart) return
@@ -134,11 +146,6 @@ export function createScheduler(
     },
   }
 }
-
-const describeExit = ({code, signal}: ProcessEnd) =>
-  signal === null
-    ? `Its process ended with exit code ${code} and recorded no result.`
-    : `Its process was killed by ${signal}.`
 
 /** A slot found later than this was missed: the scheduler was down or slept. */
 const ON_TIME_MS = 60_000
@@ -152,13 +159,13 @@ const STORED_MS = 60_000
 function planSlots(stateDb: StateDb, jobs: readonly Job[], now: number, {log}: Pick<World, 'log'>): void {
   const ahead = undoFutureSlots(stateDb, now)
   if (ahead !== null) {
-    const reason = `slots had been planned until ${new Date(ahead).toISOString()}; they are planned again`
+    const reason = `slots had been planned until ${isoOf(ahead)}; they are planned again`
     log.warn({code: 'CLOCK_STEPPED', reason}, 'the clock has gone back')
   }
-  const at = new Date(now).toISOString()
+  const at = isoOf(now)
   for (const job of jobs) {
     const {name, schedule, timeZone: time_zone} = job
-    const watch = findWatch(stateDb, name)
+    const watch = stateDb.first(watchRow, 'select * from job_watch where job = ?', [name])
     if (watch?.schedule === schedule && watch.time_zone === time_zone) planJob(stateDb, job, watch, now)
     else
       storeWatch(stateDb, {
@@ -186,7 +193,7 @@ function planJob(stateDb: StateDb, job: Job, watch: JobWatch, now: number): void
       for (const instant of due) {
         recordSlot(stateDb, {job: job.name, instant, ...judgeSlot(job, instant, now)}, now)
       }
-      storeWatch(stateDb, {...watch, seen_until: new Date(until).toISOString(), seen_before})
+      storeWatch(stateDb, {...watch, seen_until: isoOf(until), seen_before})
       pruneRuns(stateDb, job.name, now)
     })
   }
@@ -239,11 +246,6 @@ const watchRow = z.object({
   seen_before: z.string().nullable(),
 })
 
-/** The watch of a job; undefined if it was never scheduled. */
-function findWatch(stateDb: StateDb, job: string): JobWatch | undefined {
-  return stateDb.first(watchRow, 'select * from job_watch where job = ?', [job])
-}
-
 /** Stores the watch of a job. */
 export function storeWatch(stateDb: StateDb, watch: JobWatch): void {
   stateDb.insert('job_watch', watch, 'or replace')
@@ -258,7 +260,7 @@ export function storeWatch(stateDb: StateDb, watch: JobWatch): void {
 function undoFutureSlots(stateDb: StateDb, now: number): number | null {
   const latest = findInstant(stateDb, 'select max(seen_until) from job_watch')
   if (latest === undefined || latest - now <= JUMP_MS) return null
-  const at = new Date(now).toISOString()
+  const at = isoOf(now)
   inStateTransaction(stateDb, () => {
     stateDb.run(
       `update job_watch set watched_from = min(watched_from, ?1), seen_until = min(?1, coalesce(seen_before, ?1)),
@@ -315,79 +317,77 @@ export function planEvents(stateDb: StateDb, now: number): void {
   if (!first || !last) return
   const isQuiet = now - Date.parse(last.received_at) >= QUIET_MS
   if (!isQuiet && now - Date.parse(first.received_at) < LONGEST_WAIT_MS) return
-  if (hasPendingRun(stateDb, WEBHOOK_JOB) || hasJustFailed(stateDb, now)) return
+  if (hasPendingRun(stateDb, WEBHOOK_JOB)) return
+  const run = listLastAttempts(stateDb).find(({job}) => job === WEBHOOK_JOB)
+  // The events still wait after a failure; without a pause they would be run again at once, forever.
+  if (run?.state === 'failed' && now - Date.parse(run.ended_at ?? '') < LONGEST_PAUSE_MS) return
   recordSlot(stateDb, {job: WEBHOOK_JOB, instant: now, state: 'queued', reason: null}, now)
 }
 
-/** The events still wait after a failure; without a pause they would be run again at once, forever. */
-function hasJustFailed(stateDb: StateDb, now: number): boolean {
-  const last = listLastAttempts(stateDb).find(({job}) => job === WEBHOOK_JOB)
-  return last?.state === 'failed' && now - Date.parse(last.ended_at ?? '') < LONGEST_PAUSE_MS
-}
-
-const MINUTE_MS = 60_000
-/** The longest pause after a failed attempt. */
-const LONGEST_PAUSE_MS = 30 * MINUTE_MS
-/** Attempts that may crash before the run is given up. */
-const MOST_CRASHES = 3
-/** A slot waits at least this long for other runs, whatever its grace. */
-const LEAST_WAIT_MS = 60 * MINUTE_MS
-
-/** Until when a slot delayed by other runs may start, ms since the epoch. */
-function lastStartOf({graceMinutes}: Job, slot: string): number {
-  return Date.parse(slot) + Math.max(graceMinutes * MINUTE_MS, LEAST_WAIT_MS)
-}
-
 /**
- * When a failed attempt is retried, ms since the epoch; null if never. Waiting can help if another run held the warehouse (4),
- * the source was unavailable (6, within the grace), or the process was stopped or killed. Everything else needs a person.
- *
- * @param end null if the process recorded none
+ * Claims the next queued run that may start, unless a slot is already running: one at a time in a data folder, however many
+ * processes there are. The job that started longest ago goes first, so that a busy job does not starve the others.
  */
-export function decideRetry(
-  job: Job | undefined,
-  {slot, attempt}: Pick<JobRun, 'slot' | 'attempt'>,
-  end: {exitCode: number; errorCode: string} | null,
-  now: number,
-): number | null {
-  if (!job || slot === null) return null
-  if (end === null) return attempt < MOST_CRASHES ? now : null
-  if (end.errorCode === 'INTERRUPTED') return now
-  if (end.exitCode === 4) return beforeOrNever(now + MINUTE_MS, lastStartOf(job, slot))
-  if (end.exitCode !== 6) return null
-  const pauseMs = Math.min(MINUTE_MS * 2 ** (attempt - 1), LONGEST_PAUSE_MS)
-  return beforeOrNever(now + pauseMs, Date.parse(slot) + job.graceMinutes * MINUTE_MS)
+export function claimRun(stateDb: StateDb, now: number): JobRun | undefined {
+  const {pid, host, process_started, heartbeat_at} = markHolder(now)
+  return stateDb.first(
+    jobRunRow,
+    `update job_run set state = 'running', attempt = attempt + 1, pid = ?, host = ?, process_started = ?,
+       heartbeat_at = ?, started_at = ?
+     where job_run_id = (
+         select job_run_id from job_run as waiting
+         where state = 'queued' and not_before <= ?
+         order by (select max(started_at) from job_run where job = waiting.job) nulls first, slot, job_run_id
+         limit 1
+       )
+       and not exists (select 1 from job_run where state = 'running' and slot is not null)
+     returning *`,
+    [pid, host, process_started, heartbeat_at, isoOf(now), now],
+  )
 }
 
-function beforeOrNever(instant: number, last: number): number | null {
-  return instant <= last ? instant : null
+/** Gives up a queued run: `skipped` if it never started, `failed` if it did. */
+function dropRun(stateDb: StateDb, run: JobRun, reason: string, now: number): void {
+  stateDb.run(
+    `update job_run set state = case attempt when 0 then 'skipped' else 'failed' end, reason = ?, ended_at = ?
+     where job_run_id = ? and state = 'queued'`,
+    [reason, isoOf(now), run.job_run_id],
+  )
 }
 
-/** Shorter than the grace of the nightly job, so that a run that hangs never costs a night. */
-const DEFAULT_MINUTES = 240
+/** Running runs whose process is gone: it was killed, or its machine went down. */
+export function listOrphanedRuns(stateDb: StateDb, now: number): JobRun[] {
+  datePresent(stateDb, 'job_run', now)
+  return listRunning(stateDb)
+    .filter(({holder}) => !isHolderAlive(holder, now))
+    .map(({run}) => run)
+}
+
+/** Attempts are kept for this many runs. */
+const KEPT_RUNS = 1000
+
+/** Stores the last log lines of an attempt; deletes the oldest attempts. */
+function storeAttemptLog(stateDb: StateDb, {job_run_id, attempt}: JobRun, log: string): void {
+  inStateTransaction(stateDb, () => {
+    stateDb.update('job_attempt', {job_run_id, attempt}, {log})
+    stateDb.run('delete from job_attempt where job_run_id <= ?', [job_run_id - KEPT_RUNS])
+  })
+}
+
+/** Runs are kept this long. Slots before the last look are never planned again, so nothing older is needed. */
+const KEPT_DAYS = 90
+
+/** Deletes old runs of a job and their attempts. */
+export function pruneRuns(stateDb: StateDb, job: string, now: number): void {
+  stateDb.run(`delete from job_run where job = ? and slot < ? and state in ('done', 'failed', 'skipped')`, [
+    job,
+    isoOf(now - KEPT_DAYS * DAY_MS),
+  ])
+  stateDb.run('delete from job_attempt where job_run_id not in (select job_run_id from job_run)')
+}
+
 /** From SIGTERM to SIGKILL. */
 const TERM_MS = 10_000
-
-/** How long one attempt of a job may take. */
-export function timeoutMinutesOf({timeoutMinutes}: Job): number {
-  return timeoutMinutes ?? DEFAULT_MINUTES
-}
-
-/** Whether an attempt has exceeded its timeout; a run started by hand has none. */
-export function isOverdue(
-  job: Job | undefined,
-  {slot, started_at}: Pick<JobRun, 'slot' | 'started_at'>,
-  now: number,
-): boolean {
-  if (!job || slot === null || started_at === null) return false
-  return now - Date.parse(started_at) >= timeoutMinutesOf(job) * 60_000
-}
-
-/** The end of an attempt that timed out. It is not retried: it would most likely hang again. */
-export function describeTimeout(job: Job): AttemptEnd {
-  const error = `It took longer than its timeout of ${timeoutMinutesOf(job)} minutes and was stopped. Everything it stored is kept; the current release is unchanged. The log of that time shows what it waited for; if the job needs longer, raise its timeoutMinutes.`
-  return {exitCode: null, errorCode: 'JOB_TIMEOUT', error}
-}
 
 function sendSignal(pid: number, signal: NodeJS.Signals): void {
   try {

@@ -45,22 +45,16 @@ export function listNextOfEach<Job extends Schedule>(jobs: readonly Job[], now: 
 
 /** What daylight saving will do to a schedule within a year of `now`, in words; one line per change and kind. */
 export function describeClockChanges(schedule: Schedule, now: number): string[] {
-  const {timeZone} = schedule
   if (timesOf(schedule.schedule).isInterval) return []
   const notes = new Map<string, string>()
-  const today = Math.floor(wallTimeOf(now, timeZone) / DAY_MS) * DAY_MS
-  for (let midnight = today; midnight < today + 366 * DAY_MS; midnight += DAY_MS) {
-    if (readLocalDay(midnight, timeZone).changeAt === Infinity) continue
-    const date = dateOfWallTime(midnight)
-    for (const {instant, wall, change} of listDue(schedule, midnight - DAY_MS, midnight + 2 * DAY_MS)) {
-      if (change === null || dateOfWallTime(wall) !== date) continue
-      const time = new Date(wall).toISOString().slice(11, 16)
-      const words =
-        change === 'skipped'
-          ? `the clock skips ${time}: due at ${formatLocal(instant, timeZone).slice(11, 16)} instead`
-          : `the clock shows ${time} twice: due the first time only`
-      notes.set(`${date} ${change}`, `${date}: ${words}`)
-    }
+  for (const {instant, wall, change} of listDue(schedule, now, now + 366 * DAY_MS)) {
+    if (change === null) continue
+    const [date, time] = [dateOfWallTime(wall), new Date(wall).toISOString().slice(11, 16)]
+    const words =
+      change === 'skipped'
+        ? `the clock skips ${time}: due at ${formatLocal(instant, schedule.timeZone).slice(11, 16)} instead`
+        : `the clock shows ${time} twice: due the first time only`
+    notes.set(`${date} ${change}`, `${date}: ${words}`)
   }
   return [...notes.values()]
 }
@@ -104,96 +98,63 @@ function timesOf(expression: string): Times {
 /** No wall clock is further from UTC, even with a gap. */
 const MARGIN_MS = 16 * HOUR_MS
 
-function listDue({schedule, timeZone}: Schedule, after: number, until: number): Resolved[] {
+function listDue({schedule, timeZone}: Schedule, after: number, until: number): Due[] {
   const times = timesOf(schedule)
-  const due: Resolved[] = []
+  const due: Due[] = []
   const first = Math.floor((after - MARGIN_MS) / DAY_MS) * DAY_MS
   for (let midnight = first; midnight <= until + MARGIN_MS; midnight += DAY_MS) {
     if (!times.isDue(midnight)) continue
-    const day = readLocalDay(midnight, timeZone)
+    const offsets = listOffsets(midnight, timeZone)
     for (const hour of times.hours) {
       const wall = midnight + hour * HOUR_MS
-      const isOutside =
-        wall - Math.max(day.before, day.after) > until ||
-        wall - Math.min(day.before, day.after) + HOUR_MS <= after
-      if (!isOutside) due.push(...listDueInHour(times, day, wall))
+      const isOutside = wall - Math.max(...offsets) > until || wall - Math.min(...offsets) + HOUR_MS <= after
+      if (!isOutside) due.push(...listDueInHour(times, wall, (at) => listInstants(at, offsets, timeZone)))
     }
   }
   return due.filter(({instant}) => instant > after && instant <= until)
 }
 
-function listDueInHour(times: Times, day: LocalDay, hour: WallTime): Resolved[] {
-  return times.minutes.flatMap((minute) =>
-    times.seconds.flatMap((second) => {
-      const resolved = resolveWallTime(hour + minute * MINUTE_MS + second * 1000, day)
-      return times.isInterval ? resolved.filter(({change}) => change !== 'skipped') : resolved.slice(0, 1)
-    }),
-  )
-}
-
 /** Wall time without a zone, as ms since the epoch if it were UTC. */
 type WallTime = number
 
-const MINUTE_MS = 60_000
-
-/** What the wall clock of a zone does around one day. */
-interface LocalDay {
-  /** How far it is ahead of UTC before and after the change, ms. */
-  before: number
-  after: number
-  /** The instant at which the clock is changed; `Infinity` on most days. */
-  changeAt: number
-}
-
-const localDays = new Map<string, LocalDay>()
-/** The scheduler asks for the same few days every second. */
-const MOST_DAYS_KEPT = 1000
-
-function readLocalDay(midnight: WallTime, timeZone: string): LocalDay {
-  const key = `${timeZone} ${midnight}`
-  const known = localDays.get(key)
-  if (known) return known
-  if (localDays.size >= MOST_DAYS_KEPT) localDays.clear()
-  const day = findChange(midnight - DAY_MS, midnight + 2 * DAY_MS, timeZone)
-  localDays.set(key, day)
-  return day
-}
-
-/** Finds the one change of the clock in (low, high], to the minute. */
-function findChange(low: number, high: number, timeZone: string): LocalDay {
-  const [before, after] = [offsetAt(low, timeZone), offsetAt(high, timeZone)]
-  if (before === after) return {before, after, changeAt: Infinity}
-  let [unchanged, changed] = [Math.floor(low / MINUTE_MS), Math.ceil(high / MINUTE_MS)]
-  while (changed - unchanged > 1) {
-    const middle = Math.floor((unchanged + changed) / 2)
-    if (offsetAt(middle * MINUTE_MS, timeZone) === after) changed = middle
-    else unchanged = middle
-  }
-  return {before, after, changeAt: changed * MINUTE_MS}
-}
-
-/** How far the wall clock is ahead of UTC, ms. */
-function offsetAt(instant: number, timeZone: string): number {
-  const second = Math.floor(instant / 1000) * 1000
-  return wallTimeOf(second, timeZone) - second
-}
-
 /** An instant at which a wall time is due. */
-interface Resolved {
+interface Due {
   instant: number
   wall: WallTime
   /** `skipped`: the clock never shows this time, `instant` is the end of the gap; `repeated`: it shows it twice. */
   change: 'skipped' | 'repeated' | null
 }
 
-/** The instants of a wall time, ascending: one, or two if the hour is repeated. */
-function resolveWallTime(wall: WallTime, {before, after, changeAt}: LocalDay): Resolved[] {
-  const shown = [
-    ...(wall - before < changeAt ? [wall - before] : []),
-    ...(wall - after >= changeAt ? [wall - after] : []),
-  ]
-  if (shown.length === 0) return [{instant: changeAt, wall, change: 'skipped'}]
-  return shown.map((instant) => ({instant, wall, change: shown.length === 2 ? 'repeated' : null}))
+const MINUTE_MS = 60_000
+
+function listDueInHour(times: Times, hour: WallTime, shownAt: (wall: WallTime) => number[]): Due[] {
+  return times.minutes.flatMap((minute) => {
+    const start = hour + minute * MINUTE_MS
+    return times.seconds.flatMap((second): Due[] => {
+      const wall = start + second * 1000
+      const instants = shownAt(wall)
+      if (instants.length > 0) {
+        const change = instants.length > 1 ? 'repeated' : null
+        return instants.slice(0, times.isInterval ? 2 : 1).map((instant) => ({instant, wall, change}))
+      }
+      if (times.isInterval) return []
+      let end = start
+      while (shownAt(end).length === 0) end += MINUTE_MS
+      return shownAt(end).map((instant) => ({instant, wall, change: 'skipped'}))
+    })
+  })
+}
+
+/** How far the wall clock is ahead of UTC around a day, ms, the most first: one offset, or two if the clock is changed. */
+function listOffsets(midnight: WallTime, timeZone: string): number[] {
+  const offsets = [midnight - DAY_MS, midnight + 2 * DAY_MS].map((at) => wallTimeOf(at, timeZone) - at)
+  return [...new Set(offsets)].sort((a, b) => b - a)
+}
+
+/** The instants at which the clock shows a wall time, ascending: none in a gap, two in a repeated hour. */
+function listInstants(wall: WallTime, offsets: readonly number[], timeZone: string): number[] {
+  const instants = offsets.map((offset) => wall - offset)
+  return offsets.length === 1 ? instants : instants.filter((at) => wallTimeOf(at, timeZone) === wall)
 }
 
 /**

@@ -9,10 +9,10 @@ import {type DataFolder, requireWritable} from '../store/data-folder.ts'
 import {findLockHolder} from '../store/lock.ts'
 import {findCurrentRelease} from '../store/release.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
+import {tellPeople} from './alarms.ts'
 import {isEnabled, type Job, namesOf, WEBHOOK_JOB} from './job.ts'
 import {adoptRun, listLiveRuns} from './job-runs.ts'
 import {createScheduler, type Scheduler} from './scheduler.ts'
-import {tellPeople} from './tell.ts'
 
 const TICK_MS = 1_000
 /** How often settings and jobs of a source are read again. */
@@ -38,7 +38,7 @@ export interface Source {
 }
 
 /** What is supervised. */
-export interface Sources {
+interface Sources {
   /** The names of the present sources. */
   list: () => readonly string[]
   /** Reads the present setup of one source; throws if it is wrong. */

@@ -1,11 +1,10 @@
-import {hash, randomBytes, timingSafeEqual} from 'node:crypto'
+import {hash, randomBytes} from 'node:crypto'
 import type {FastifyInstance, FastifyRequest} from 'fastify'
 import {z} from 'zod'
 import {ENDPOINTS} from '../contract/endpoints.ts'
 import {type Clock, realClock} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
-import {type Refusal, refuse} from './refusal.ts'
-import {PREFIX} from './requests.ts'
+import {PREFIX, type Refusal, refuse} from './requests.ts'
 import {rowInstant, type ServiceDatabase} from './service-database.ts'
 
 /** Checks each request in this order: its key, its rate, the scope of its key, its path and method, the type of its body. */
@@ -42,37 +41,26 @@ export interface RateLimit {
  *
  * @throws from the returned function: a Refusal (429) if the bucket is empty; a refused request costs no token
  */
-export function createRateLimiter(limit: RateLimit, clock: Clock): (key: string) => Record<string, string> {
+export function createRateLimiter(
+  {perSecond, burst}: RateLimit,
+  clock: Clock,
+): (key: string) => Record<string, string> {
   const buckets = new Map<string, {tokens: number; filledAt: number}>()
-  const window = Math.max(1, Math.ceil(limit.burst / limit.perSecond))
-  const policy = {'RateLimit-Policy': `"default";q=${limit.burst};w=${window}`}
-
-  function fillBucket(key: string): {tokens: number} {
-    const now = clock.now()
-    const bucket = buckets.get(key) ?? {tokens: limit.burst, filledAt: now}
-    const elapsedMs = Math.max(0, now - bucket.filledAt)
-    bucket.tokens = Math.min(limit.burst, bucket.tokens + (elapsedMs / 1000) * limit.perSecond)
-    bucket.filledAt = now
-    buckets.set(key, bucket)
-    return bucket
-  }
-
-  function secondsUntil(bucket: {tokens: number}, tokens: number): number {
-    return Math.max(1, Math.ceil((tokens - bucket.tokens) / limit.perSecond))
-  }
-
+  const policy = `"default";q=${burst};w=${Math.max(1, Math.ceil(burst / perSecond))}`
   return (key) => {
-    const bucket = fillBucket(key)
-    if (bucket.tokens < 1) {
-      const wait = secondsUntil(bucket, 1)
-      const detail = `More than ${limit.perSecond} requests per second. Try again in ${wait} s.`
-      const state = {RateLimit: `"default";r=0;t=${wait}`, 'Retry-After': String(wait)}
-      throw refuse('rate_limited', {detail, headers: {...policy, ...state}})
-    }
-    bucket.tokens -= 1
-    const remaining = Math.floor(bucket.tokens)
-    const reset = secondsUntil(bucket, remaining === 0 ? 1 : limit.burst)
-    return {...policy, RateLimit: `"default";r=${remaining};t=${reset}`}
+    const now = clock.now()
+    const before = buckets.get(key) ?? {tokens: burst, filledAt: now}
+    const elapsedMs = Math.max(0, now - before.filledAt)
+    const filled = Math.min(burst, before.tokens + (elapsedMs / 1000) * perSecond)
+    const isServed = filled >= 1
+    const tokens = isServed ? filled - 1 : filled
+    buckets.set(key, {tokens, filledAt: now})
+    const remaining = Math.floor(tokens)
+    const wait = Math.max(1, Math.ceil(((remaining === 0 ? 1 : burst) - tokens) / perSecond))
+    const headers = {'RateLimit-Policy': policy, RateLimit: `"default";r=${remaining};t=${wait}`}
+    if (isServed) return headers
+    const detail = `More than ${perSecond} requests per second. Try again in ${wait} s.`
+    throw refuse('rate_limited', {detail, headers: {...headers, 'Retry-After': String(wait)}})
   }
 }
 
@@ -82,15 +70,7 @@ export const SCOPES = ['read', 'write'] as const
 /** A scope of {@link SCOPES}. */
 export type Scope = (typeof SCOPES)[number]
 
-/** Who sent a request; `owner` names the rate-limit bucket and the idempotency keys. */
-interface Caller {
-  owner: string
-  scopes: readonly Scope[]
-}
-
 const KEY_FORM = /^sk_(?:live|test)_[A-Za-z0-9_-]+$/
-/** Prefix, id, secret. */
-const STORED_FORM = /^(sk_(?:live|test)_([0-9a-f]{12}))([0-9a-f]{48})$/
 
 const scopesOfText = z
   .string()
@@ -109,7 +89,9 @@ const keyRow = z.object({
   revoked_at: rowInstant.nullable(),
 })
 
-const digestRow = z.object({id: z.string(), digest: z.instanceof(Uint8Array), scopes: scopesOfText})
+/** Who sent a request; `owner` names the rate-limit bucket and the idempotency keys. */
+type Caller = z.output<typeof callerRow>
+const callerRow = z.object({owner: z.string(), scopes: scopesOfText})
 
 function digestOf(text: string): Buffer {
   return hash('sha256', text, 'buffer')
@@ -154,10 +136,8 @@ function refuseKey(code: 'unauthorized' | 'invalid_token', challenge: string): R
 }
 
 /**
- * Creates the check of an `Authorization` header against the given keys and those of the database.
- *
- * A key of the database is found by its id, which is not secret; digests are compared in constant time, also if there is
- * no such id.
+ * Creates the check of an `Authorization` header against the given keys and those of the database. Keys are looked up by their
+ * digest, which nobody can choose: how long that takes tells nothing of a key.
  *
  * @param apiKeys `sk_live_…` or `sk_test_…`, at least one; they have every scope
  * @throws ConfigError if a key has another form; the check itself throws a Refusal (401)
@@ -172,24 +152,14 @@ function createKeyCheck(
       'An API key of the service is missing or has the wrong form: expected sk_live_… or sk_test_….',
       {next: 'Give at least one key that begins with sk_test_.'},
     )
-  const digests = apiKeys.map(digestOf)
-  const noDigest = digestOf('')
-
-  function findStored(token: string, sent: Buffer): Caller | undefined {
-    const id = STORED_FORM.exec(token)?.[2] ?? ''
-    const stored = database.get(digestRow, 'select * from api_key where id = ? and revoked_at is null', id)
-    const isSame = timingSafeEqual(stored?.digest ?? noDigest, sent)
-    return stored && isSame ? {owner: stored.id, scopes: stored.scopes} : undefined
-  }
-
+  const given = new Set(apiKeys.map((key) => digestOf(key).toString('hex')))
+  const stored = 'select id as owner, scopes from api_key where digest = ? and revoked_at is null'
   return (authorization) => {
     const token = /^Bearer +(.*)$/i.exec(authorization ?? '')?.[1]
     if (token === undefined) throw refuseKey('unauthorized', 'Bearer realm="deals"')
-    const sent = digestOf(token)
-    // All digests are compared, so that the time does not show which one matched.
-    const matches = digests.filter((digest) => timingSafeEqual(digest, sent))
-    const caller =
-      matches.length > 0 ? {owner: sent.toString('hex'), scopes: SCOPES} : findStored(token, sent)
+    const digest = digestOf(token)
+    const owner = digest.toString('hex')
+    const caller = given.has(owner) ? {owner, scopes: [...SCOPES]} : database.get(callerRow, stored, digest)
     if (!caller) throw refuseKey('invalid_token', 'Bearer realm="deals", error="invalid_token"')
     return caller
   }

@@ -1,7 +1,6 @@
 import type {DealChanges, DealStatus} from '../contract/deal.ts'
 import {newError} from '../core/errors.ts'
-import type {DealStore, StoredDeal} from './deal-store.ts'
-import {changeDeal, listMissing} from './deals.ts'
+import {changeDeal, type DealStore, listMissing, type StoredDeal} from './deals.ts'
 import {buildDeal, createRandom, drawInstant, type Random} from './portfolio.ts'
 
 /** The daily share of deals per event; removals and repricings stay far below the guards of a sync. */
@@ -64,15 +63,13 @@ function drawCount(random: Random, total: number, share: number): number {
 
 /** Draws up to `count` of the deals with these ids; changes the array. */
 function drawDeals(store: DealStore, random: Random, ids: string[], count: number): StoredDeal[] {
-  const drawn: string[] = []
-  while (drawn.length < count && ids.length > 0) {
+  const drawn = Array.from({length: Math.min(count, ids.length)}, () => {
     const index = random.integer(0, ids.length - 1)
-    const last = ids.pop()
+    const last = ids.pop() ?? ''
     const picked = ids[index] ?? last
-    if (picked === undefined || last === undefined) break
     if (index < ids.length) ids[index] = last
-    drawn.push(picked)
-  }
+    return picked
+  })
   return drawn.flatMap((id) => store.get(id) ?? [])
 }
 

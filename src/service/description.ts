@@ -51,25 +51,19 @@ function buildParameters(endpoint: Endpoint): Json[] {
   }))
   const query = z.toJSONSchema(endpoint.query, {io: 'output'}).properties ?? {}
   const inQuery = Object.entries(query).map(([name, schema]) => ({name, in: 'query', schema}))
-  const header = (name: string, description: string, more: Json = {}): Json => ({
-    name,
-    in: 'header',
-    description,
-    schema: {type: 'string', ...more},
-  })
   const headers = [
-    ...(endpoint.method === 'POST'
-      ? [
-          header('Idempotency-Key', 'Requests with the same key take effect once, within 24 hours.', {
-            pattern: IDEMPOTENCY_KEY.source,
-          }),
-        ]
-      : []),
-    ...(endpoint.problems.includes('precondition_failed')
-      ? [header('If-Match', 'The ETag of the deal as you know it, or *.')]
-      : []),
-  ]
-  return [...inPath, ...inQuery, ...headers]
+    endpoint.method === 'POST' && {
+      name: 'Idempotency-Key',
+      description: 'Requests with the same key take effect once, within 24 hours.',
+      schema: {type: 'string', pattern: IDEMPOTENCY_KEY.source},
+    },
+    endpoint.problems.includes('precondition_failed') && {
+      name: 'If-Match',
+      description: 'The ETag of the deal as you know it, or *.',
+      schema: {type: 'string'},
+    },
+  ].filter((header) => header !== false)
+  return [...inPath, ...inQuery, ...headers.map((header) => ({...header, in: 'header'}))]
 }
 
 function buildAnswerContent({record, isList, status}: Endpoint): Json | undefined {
@@ -165,90 +159,68 @@ function buildOpenApi({version, serverUrl}: {version: string; serverUrl: string}
 type Field = z.core.JSONSchema._JSONSchema
 
 /** The schema `true` allows anything. */
-function partsOf(field: Field): z.core.JSONSchema.BaseSchema {
-  return typeof field === 'boolean' ? {} : field
-}
+const partsOf = (field: Field): z.core.JSONSchema.BaseSchema => (typeof field === 'boolean' ? {} : field)
 
-function escapeHtml(text: string): string {
-  return text.replace(/[&<>"]/g, (letter) => `&#${letter.charCodeAt(0)};`)
-}
+const escapeHtml = (text: string): string => text.replace(/[&<>"]/g, (letter) => `&#${letter.charCodeAt(0)};`)
 
 const code = (value: unknown): string => `<code>${escapeHtml(String(value))}</code>`
 
-const FORMATS: Record<string, string> = {
-  'date-time': 'instant, ISO 8601',
-  date: 'date, YYYY-MM-DD',
-  email: 'e-mail address',
-  uri: 'URL',
-}
-
 function nameType(field: Field): string {
-  const {type, format = '', anyOf, items, properties, ...rest} = partsOf(field)
+  const {type = 'any', format, anyOf, items, properties, ...rest} = partsOf(field)
   if (anyOf) return anyOf.map(nameType).join(' or ')
   if (rest.enum) return rest.enum.map(code).join(', ')
   if (rest.contentMediaType) return 'file'
   if (items && !Array.isArray(items)) return `list of ${nameType(items)}`
   if (properties) return `{${Object.keys(properties).map(code).join(', ')}}`
-  return FORMATS[format] ?? [type ?? 'any'].flat().join(' or ')
+  return format ?? [type].flat().join(' or ')
 }
 
 /** What to say about a field beside its type; the limits of the number type itself are left out. */
-function describe(field: Field): string[] {
-  const {description, format, minimum, maximum, maxLength, pattern, examples, anyOf, ...rest} = partsOf(field)
+function describe(field: Field): string {
+  const {description = '', minimum, maximum, maxLength, anyOf = [], ...rest} = partsOf(field)
   const isLimited = minimum !== undefined && maximum !== undefined && maximum < Number.MAX_SAFE_INTEGER
-  const isReadable = pattern !== undefined && format === undefined && !pattern.includes('\\x')
   return [
-    ...(description ? [escapeHtml(description)] : []),
-    ...(anyOf?.flatMap(describe) ?? []),
-    ...(isLimited ? [`${minimum} to ${groupThousands(String(maximum))}.`] : []),
-    ...(maxLength ? [`At most ${groupThousands(String(maxLength))} characters.`] : []),
-    ...(isReadable ? [`Matches ${code(pattern)}.`] : []),
-    ...(rest.default === undefined ? [] : [`Default ${code(rest.default)}.`]),
-    ...(Array.isArray(examples) ? [`Such as ${examples.map(code).join(', ')}.`] : []),
+    escapeHtml(description),
+    ...anyOf.map(describe),
+    isLimited ? `${minimum} to ${groupThousands(maximum)}.` : '',
+    maxLength ? `At most ${groupThousands(maxLength)} characters.` : '',
+    rest.default === undefined ? '' : `Default ${code(rest.default)}.`,
   ]
+    .filter(Boolean)
+    .join(' ')
 }
 
 /**
- * The fields of an object as an HTML table: name, type, description.
+ * The fields of an object as an HTML table: name, type, description. Empty if there are no fields.
  *
  * @param use for a query the parsed type is shown, for a body the required fields are marked
- * @returns empty text if there are no fields
  */
-function renderFieldTable(schema: z.ZodType, use: 'query' | 'body' | 'answer'): string {
+function renderFields(title: string, schema: z.ZodType, use: 'query' | 'body' | 'answer'): string {
   const io = use === 'query' ? 'output' : 'input'
   const {$defs, ...whole} = z.toJSONSchema(schema, {io, unrepresentable: 'any'})
   const {properties = {}, required = []} = partsOf(Object.values($defs ?? {})[0] ?? whole)
   const rows = Object.entries(properties).map(([name, field]) => {
-    const isRequired = use === 'body' && required.includes(name)
-    const words = [...(isRequired ? ['Required.'] : []), ...describe(field)]
-    return `<tr><td>${code(name)}<td>${nameType(field)}<td>${words.join(' ')}`
+    const mark = use === 'body' && required.includes(name) ? 'Required. ' : ''
+    return `<tr><td>${code(name)}<td>${nameType(field)}<td>${mark}${describe(field)}`
   })
-  return rows.length === 0 ? '' : `<table>${rows.join('')}</table>`
-}
-
-function titled(title: string, table: string): string {
-  return table === '' ? '' : `<h3>${title}</h3>${table}`
+  return rows.length === 0 ? '' : `<h3>${title}</h3><table>${rows.join('')}</table>`
 }
 
 function renderEndpoint(id: string, endpoint: Endpoint): string {
   const {method, path, summary, body, record, status, isList, isMultipart, query} = endpoint
-  const codes = problemsOf(endpoint).map(
-    (code) =>
-      `<tr><td>${PROBLEMS[code].status}<td><code>${code}</code><td>${escapeHtml(PROBLEMS[code].meaning).replace(/`(\w+)`/g, '<code>$1</code>')}`,
-  )
+  const problems = problemsOf(endpoint).map((name) => {
+    const meaning = escapeHtml(PROBLEMS[name].meaning).replace(/`(\w+)`/g, '<code>$1</code>')
+    return `<tr><td>${PROBLEMS[name].status}<td>${code(name)}<td>${meaning}`
+  })
+  const answer = `Answer ${status}`
   return [
-    `<details id="${id}"><summary><b class="${method}">${method}</b> <code>${path}</code> ${escapeHtml(summary)}</summary>`,
-    titled('Query', renderFieldTable(query, 'query')),
-    body === noBodySchema
-      ? ''
-      : titled(`Body, ${isMultipart ? 'multipart/form-data' : 'JSON'}`, renderFieldTable(body, 'body')),
+    `<details id="${id}"><summary><b class="${method}">${method}</b> ${code(path)} ${escapeHtml(summary)}</summary>`,
+    renderFields('Query', query, 'query'),
+    renderFields(`Body, ${isMultipart ? 'multipart/form-data' : 'JSON'}`, body, 'body'),
     record
-      ? titled(
-          `Answer ${status}: ${isList ? 'each of ' : ''}<code>data</code>`,
-          renderFieldTable(record, 'answer'),
-        )
-      : `<h3>Answer ${status}</h3>`,
-    `<h3>Problems</h3><table>${codes.join('')}</table></details>`,
+      ? renderFields(`${answer}: ${isList ? 'each of ' : ''}<code>data</code>`, record, 'answer')
+      : `<h3>${answer}</h3>`,
+    `<h3>Problems</h3><table>${problems.join('')}</table></details>`,
   ].join('')
 }
 

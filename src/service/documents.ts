@@ -1,4 +1,27 @@
+import {isUtf8} from 'node:buffer'
+import {hash, randomUUID} from 'node:crypto'
+import {
+  closeSync,
+  createReadStream,
+  createWriteStream,
+  existsSync,
+  fsyncSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
+import {readFile} from 'node:fs/promises'
+import {tmpdir} from 'node:os'
+import {basename, join} from 'node:path'
+import {Readable} from 'node:stream'
+import {pipeline} from 'node:stream/promises'
 import type {FastifyRequest} from 'fastify'
+import {fileTypeFromBuffer} from 'file-type'
 import {z} from 'zod'
 import {
   type DealDocument,
@@ -8,19 +31,154 @@ import {
   type NewDocumentGeneration,
   type ReceivedFile,
 } from '../contract/document.ts'
+import {HOUR_MS} from '../core/clock.ts'
 import {codeOf} from '../core/errors.ts'
 import {formatCents, groupThousands} from '../core/money.ts'
-import type {StoredDeal} from './deal-store.ts'
-import {createDealListing, requireDeal} from './deals.ts'
-import type {FileStore} from './files.ts'
-import {Refusal, refuse, requireFound} from './refusal.ts'
-import {type Handlers, PREFIX, type ServiceWorld} from './requests.ts'
-import {createId, rowCount, rowInstant, type ServiceDatabase} from './service-database.ts'
+import {isOtherProcess} from '../core/process.ts'
+import {createDealListing, type DealWorld, requireDeal, type StoredDeal} from './deals.ts'
+import {type Handlers, PREFIX, Refusal, refuse, requireFound} from './requests.ts'
+import {createId, rowInstant, type ServiceDatabase} from './service-database.ts'
 
-const documentRow = documentSchema.extend({
-  bytes: rowCount,
-  created_at: rowInstant,
-})
+/** The files of documents, named by document id; names that callers send are never used as paths. */
+export type FileStore = ReturnType<typeof openFileStore>
+
+const idRow = z.object({id: z.string()})
+const SELECT_IDS = 'select id from document where deal_id = ?'
+
+/** PDF, scans and office documents; plain text is recognised by its bytes. */
+const KEPT_TYPES = new Set([
+  'application/pdf',
+  'image/jpeg',
+  'image/png',
+  'image/tiff',
+  'image/heic',
+  'application/vnd.openxmlformats-officedocument.wordprocessingml.document',
+  'application/vnd.openxmlformats-officedocument.spreadsheetml.sheet',
+  'application/x-cfb',
+])
+
+/** No upload takes longer; after this, the pid may belong to another program. */
+const LONGEST_UPLOAD_MS = HOUR_MS
+
+function syncPath(path: string): void {
+  const handle = openSync(path, 'r')
+  try {
+    fsyncSync(handle)
+  } finally {
+    closeSync(handle)
+  }
+}
+
+async function readMediaType(content: Buffer): Promise<string> {
+  const mime = (await fileTypeFromBuffer(content))?.mime
+  if (mime !== undefined && KEPT_TYPES.has(mime)) return mime
+  if (mime === undefined && isUtf8(content) && !content.includes(0)) return 'text/plain; charset=utf-8'
+  const detail =
+    'Accepted are PDF, JPEG, PNG, TIFF, HEIC, Word, Excel and plain text files; this file has another type.'
+  throw refuse('unsupported_file_type', {detail})
+}
+
+/** Whether another running service is receiving this file, named `incoming-<pid>-…`. */
+function isIncoming(path: string): boolean {
+  const pid = Number(/^incoming-(\d+)-/.exec(basename(path))?.[1] ?? process.pid)
+  if (!isOtherProcess(pid)) return false
+  const {mtimeMs = 0} = statSync(path, {throwIfNoEntry: false}) ?? {}
+  return Date.now() - mtimeMs < LONGEST_UPLOAD_MS
+}
+
+/**
+ * Removes files that a killed service left behind: partial uploads, and files whose document was never committed or is
+ * deleted. The transaction keeps other services from naming a file before they commit its row.
+ */
+function removeOrphans(folder: string, database: ServiceDatabase): void {
+  database.transaction(() => {
+    const rows = database.all(idRow, 'select id from document')
+    const known = new Set(rows.map(({id}) => id))
+    for (const name of readdirSync(folder)) {
+      const path = join(folder, name)
+      if (!known.has(name) && !isIncoming(path)) rmSync(path, {force: true})
+    }
+  })
+}
+
+/** Opens the files beside the database file; for a database in memory, in a temporary folder. */
+export function openFileStore(database: ServiceDatabase) {
+  const isKept = database.path !== ':memory:'
+  let folder: string | undefined
+  const openFolder = (): string => {
+    if (folder !== undefined) return folder
+    folder = isKept ? `${database.path}.files` : mkdtempSync(join(tmpdir(), 'loantape-service-files-'))
+    mkdirSync(folder, {recursive: true, mode: 0o700})
+    return folder
+  }
+  const temporaryPath = (): string => join(openFolder(), `incoming-${process.pid}-${randomUUID()}`)
+  if (isKept && existsSync(`${database.path}.files`)) removeOrphans(openFolder(), database)
+  /** Removes a received file unless it was kept. */
+  const discard = ({path}: {path: string}): void => rmSync(path, {force: true})
+
+  return {
+    /** Streams a file to the disk under a temporary name. @throws Refusal (415) if its type is refused */
+    async receive(stream: Readable): Promise<Omit<ReceivedFile, 'fileName'>> {
+      const path = temporaryPath()
+      try {
+        await pipeline(stream, createWriteStream(path, {flush: true}))
+        const content = await readFile(path)
+        const mediaType = await readMediaType(content)
+        return {path, bytes: content.length, sha256: hash('sha256', content), mediaType}
+      } catch (error) {
+        discard({path})
+        throw error
+      }
+    },
+    /** Gives a received file its final name, durably; if its row is rolled back it is an orphan. */
+    keep({path}: ReceivedFile, documentId: string): void {
+      renameSync(path, join(openFolder(), documentId))
+      syncPath(openFolder())
+    },
+    /** Stores the file of a synthetic document in the database, within the current transaction. */
+    place(documentId: string, content: string): void {
+      database.insert('made_up_file', {document_id: documentId, content})
+    },
+    /** Writes a generated file. */
+    write(content: string): ReceivedFile {
+      const path = temporaryPath()
+      writeFileSync(path, content, {flush: true})
+      return {
+        path,
+        fileName: null,
+        bytes: Buffer.byteLength(content),
+        sha256: hash('sha256', content),
+        mediaType: 'text/markdown; charset=utf-8',
+      }
+    },
+    open(documentId: string): Readable {
+      const madeUp = database.get(
+        z.object({content: z.string()}),
+        'select content from made_up_file where document_id = ?',
+        documentId,
+      )
+      return madeUp ? Readable.from([madeUp.content]) : createReadStream(join(openFolder(), documentId))
+    },
+    discard,
+    /** Removes the files of a deal's documents once the transaction is committed. */
+    removeOfDeal(dealId: string): void {
+      const ids = database.all(idRow, SELECT_IDS, dealId)
+      database.afterCommit(() => {
+        for (const {id} of ids) rmSync(join(openFolder(), id), {force: true})
+      })
+    },
+    close(): void {
+      if (folder !== undefined && !isKept) rmSync(folder, {recursive: true, force: true})
+    },
+  }
+}
+
+/** What operations on documents work on. */
+export interface DocumentWorld extends DealWorld {
+  files: FileStore
+}
+
+const documentRow = documentSchema.extend({created_at: rowInstant})
 
 function requireDocument(database: ServiceDatabase, dealId: string, id: string): DealDocument {
   const sql = 'select * from document where id = ? and deal_id = ?'
@@ -30,11 +188,12 @@ function requireDocument(database: ServiceDatabase, dealId: string, id: string):
 /** Attaches a received file to a deal, within the current transaction. */
 function attachDocument(
   {dealId, category, name, file}: {dealId: string; category: string; name: string; file: ReceivedFile},
-  {database, files, clock, emit}: ServiceWorld,
+  {database, files, clock, emit}: DocumentWorld,
 ): DealDocument {
   const id = createId('doc')
   files.keep(file, id)
-  database.insert('document', {
+  emit({type: 'document.uploaded', data: {id, deal_id: dealId, category}})
+  return database.create(documentRow, 'document', {
     id,
     deal_id: dealId,
     category,
@@ -45,8 +204,6 @@ function attachDocument(
     sha256: file.sha256,
     created_at: clock.now(),
   })
-  emit({type: 'document.uploaded', data: {id, deal_id: dealId, category}})
-  return requireDocument(database, dealId, id)
 }
 
 /** `attachment` with a name in any script (RFC 6266, RFC 8187). */
@@ -58,32 +215,27 @@ function formatDisposition({file_name, name}: DealDocument): string {
   return `attachment; filename*=UTF-8''${encoded}`
 }
 
+/** Creates the operations on documents and their generations, and the generator. @param onError gets errors of background work */
+export function createDocuments(world: DocumentWorld, onError: (error: unknown) => void) {
+  const {wake, stop} = createGenerator(world, onError)
+  return {handlers: {...createDocumentHandlers(world), ...createGenerationHandlers(world, wake)}, wake, stop}
+}
+
 /** Creates the operations on documents. */
-export function createDocumentHandlers(world: ServiceWorld) {
-  const {store, database, files, documentsPerDeal} = world
+function createDocumentHandlers(world: DocumentWorld) {
+  const {database, files, documentsPerDeal} = world
   return {
     uploadDocument: ({id: dealId, body}) => {
-      requireDeal(store, dealId)
-      const count = database.get(
-        z.object({documents: rowCount}),
-        'select count(*) as documents from document where deal_id = ?',
-        dealId,
-      )
-      if ((count?.documents ?? 0) >= documentsPerDeal)
-        throw refuse('too_many_documents', {
-          detail: `A deal has at most ${documentsPerDeal} documents.`,
-        })
+      const ids = database.all(idRow, SELECT_IDS, dealId)
+      if (ids.length >= documentsPerDeal)
+        throw refuse('too_many_documents', {detail: `A deal has at most ${documentsPerDeal} documents.`})
       const document = attachDocument({...body, dealId}, world)
       const location = `${PREFIX}/deals/${dealId}/documents/${document.id}`
       return {body: {data: document}, headers: {Location: location}}
     },
     listDocuments: createDealListing(world, 'document', documentRow),
-    getDocument: ({id, childId}) => {
-      requireDeal(store, id)
-      return {body: {data: requireDocument(database, id, childId)}}
-    },
+    getDocument: ({id, childId}) => ({body: {data: requireDocument(database, id, childId)}}),
     downloadDocument: ({id, childId}) => {
-      requireDeal(store, id)
       const document = requireDocument(database, id, childId)
       const headers = {
         'Content-Type': document.media_type,
@@ -152,34 +304,27 @@ const generationRow = documentGenerationSchema.extend({
 
 const SELECT_ONE = 'select * from document_generation where id = ? and deal_id = ?'
 const SELECT_QUEUED = `select * from document_generation where status = 'queued' order by created_at, id limit 1`
+type Linked = z.output<typeof linkedRow>
+const linkedRow = z.object({borrowers: z.number(), open_tasks: z.number()})
 const COUNT_LINKED = `select
   (select count(*) from borrower where deal_id = ?1) as borrowers,
   (select count(*) from task where deal_id = ?1 and status = 'open') as open_tasks`
 
 /** Creates the operations on document generations; `onRequested` is called once one is committed. */
-export function createGenerationHandlers(world: ServiceWorld, onRequested: () => void) {
-  const {store, database, clock} = world
-  const requireGeneration = (dealId: string, id: string): DocumentGeneration =>
-    requireFound(database.get(generationRow, SELECT_ONE, id, dealId), 'document_generation_not_found')
+function createGenerationHandlers(world: DocumentWorld, onRequested: () => void) {
+  const {database, clock} = world
   return {
-    requestDocumentGeneration: ({id: dealId, body}) => {
-      requireDeal(store, dealId)
-      const id = createId('gen')
-      database.insert('document_generation', {
-        id,
-        deal_id: dealId,
-        template: body.template,
-        status: 'queued',
-        created_at: clock.now(),
-      })
+    requestDocumentGeneration: ({id: deal_id, body: {template}}) => {
+      const row = {id: createId('gen'), deal_id, template, status: 'queued', created_at: clock.now()}
+      const data = database.create(generationRow, 'document_generation', row)
       database.afterCommit(onRequested)
-      const location = `${PREFIX}/deals/${dealId}/document-generations/${id}`
-      return {body: {data: requireGeneration(dealId, id)}, headers: {Location: location}}
+      const Location = `${PREFIX}/deals/${deal_id}/document-generations/${data.id}`
+      return {body: {data}, headers: {Location}}
     },
     listDocumentGenerations: createDealListing(world, 'document_generation', generationRow),
     getDocumentGeneration: ({id, childId}) => {
-      requireDeal(store, id)
-      return {body: {data: requireGeneration(id, childId)}}
+      const found = database.get(generationRow, SELECT_ONE, childId, id)
+      return {body: {data: requireFound(found, 'document_generation_not_found')}}
     },
   } satisfies Partial<Handlers>
 }
@@ -187,19 +332,19 @@ export function createGenerationHandlers(world: ServiceWorld, onRequested: () =>
 /** Makes the document of one generation: file, row and event are stored together or not at all. */
 function generateOne(
   generation: DocumentGeneration,
-  world: ServiceWorld,
+  world: DocumentWorld,
   onError: (error: unknown) => void,
 ): void {
   const {id, deal_id: dealId, template} = generation
   const {database, store, files, clock} = world
   const finish = (status: string, document_id: string | null): void =>
     database.update('document_generation', id, {status, document_id, finished_at: clock.now()})
-  const linked = database.get(z.object({borrowers: rowCount, open_tasks: rowCount}), COUNT_LINKED, dealId)
-  const counts = {borrowers: linked?.borrowers ?? 0, openTasks: linked?.open_tasks ?? 0}
-  const {content, ...document} = renderTemplate(template, requireDeal(store, dealId), counts)
-  const file = files.write(content)
+  const {name, render} = TEMPLATES[template]
+  const linked = linkedRow.parse(database.get(linkedRow, COUNT_LINKED, dealId))
+  const file = files.write([`# ${name}`, '', ...render(requireDeal(store, dealId), linked), ''].join('\n'))
+  const document = {dealId, category: template, name, file}
   try {
-    database.transaction(() => finish('completed', attachDocument({...document, dealId, file}, world).id))
+    database.transaction(() => finish('completed', attachDocument(document, world).id))
   } catch (error) {
     finish('failed', null)
     onError(error)
@@ -209,7 +354,7 @@ function generateOne(
 }
 
 /** Makes documents in the background; the next service continues after a kill. */
-export function createGenerator(world: ServiceWorld, onError: (error: unknown) => void) {
+function createGenerator(world: DocumentWorld, onError: (error: unknown) => void) {
   let scheduled: NodeJS.Immediate | undefined
   const wake = (): void => {
     scheduled ??= setImmediate(() => {
@@ -245,50 +390,42 @@ function formatLtv({loanAmountCents, propertyValueCents}: StoredDeal): string {
   return `${formatCents(hundredths)} %`
 }
 
-function renderTermSheet(deal: StoredDeal): string {
-  return [
-    '# Term sheet',
-    '',
-    `| | |`,
-    `|---|---|`,
-    `| Deal | ${deal.id} |`,
-    `| Property | ${plain(deal.propertyAddress)} |`,
-    `| Loan amount | ${dollars(deal.loanAmountCents)} |`,
-    `| Property value | ${dollars(deal.propertyValueCents)} |`,
-    `| Loan to value | ${formatLtv(deal)} |`,
-    `| Loan program | ${plain(deal.loanProgram ?? 'to be determined')} |`,
-    `| Status | ${deal.status} |`,
-    '',
-    'For discussion only: no commitment to lend.',
-    '',
-  ].join('\n')
-}
-
-function renderClosingChecklist(deal: StoredDeal, counts: {borrowers: number; openTasks: number}): string {
-  const box = (isDone: boolean, words: string): string => `- [${isDone ? 'x' : ' '}] ${words}`
-  const isFunded = deal.status === 'funded' || deal.status === 'paid_off'
-  return [
-    '# Closing checklist',
-    '',
-    `Deal ${deal.id}, ${plain(deal.propertyAddress)}`,
-    '',
-    box(counts.borrowers > 0, `Borrowers linked: ${counts.borrowers}`),
-    box(deal.propertyValueCents !== null, `Property value: ${dollars(deal.propertyValueCents)}`),
-    box(deal.loanProgram !== null, `Loan program: ${plain(deal.loanProgram ?? 'to be determined')}`),
-    box(counts.openTasks === 0, `Open tasks: ${counts.openTasks}`),
-    box(isFunded || deal.status === 'approved', 'Approved'),
-    box(isFunded, `Funded: ${dollars(deal.loanAmountCents)}`),
-    '',
-  ].join('\n')
-}
-
-/** Renders a document of a deal in Markdown. */
-function renderTemplate(
-  template: NewDocumentGeneration['template'],
-  deal: StoredDeal,
-  counts: {borrowers: number; openTasks: number},
-) {
-  if (template === 'term_sheet')
-    return {category: template, name: 'Term sheet', content: renderTermSheet(deal)}
-  return {category: template, name: 'Closing checklist', content: renderClosingChecklist(deal, counts)}
+/** The documents that can be made of a deal, in Markdown. */
+const TEMPLATES: Record<
+  NewDocumentGeneration['template'],
+  {name: string; render(deal: StoredDeal, linked: Linked): string[]}
+> = {
+  term_sheet: {
+    name: 'Term sheet',
+    render: (deal) => [
+      '| | |',
+      '|---|---|',
+      `| Deal | ${deal.id} |`,
+      `| Property | ${plain(deal.propertyAddress)} |`,
+      `| Loan amount | ${dollars(deal.loanAmountCents)} |`,
+      `| Property value | ${dollars(deal.propertyValueCents)} |`,
+      `| Loan to value | ${formatLtv(deal)} |`,
+      `| Loan program | ${plain(deal.loanProgram ?? 'to be determined')} |`,
+      `| Status | ${deal.status} |`,
+      '',
+      'For discussion only: no commitment to lend.',
+    ],
+  },
+  closing_checklist: {
+    name: 'Closing checklist',
+    render: (deal, {borrowers, open_tasks}) => {
+      const box = (isDone: boolean, words: string) => `- [${isDone ? 'x' : ' '}] ${words}`
+      const isFunded = deal.status === 'funded' || deal.status === 'paid_off'
+      return [
+        `Deal ${deal.id}, ${plain(deal.propertyAddress)}`,
+        '',
+        box(borrowers > 0, `Borrowers linked: ${borrowers}`),
+        box(deal.propertyValueCents !== null, `Property value: ${dollars(deal.propertyValueCents)}`),
+        box(deal.loanProgram !== null, `Loan program: ${plain(deal.loanProgram ?? 'to be determined')}`),
+        box(open_tasks === 0, `Open tasks: ${open_tasks}`),
+        box(isFunded || deal.status === 'approved', 'Approved'),
+        box(isFunded, `Funded: ${dollars(deal.loanAmountCents)}`),
+      ]
+    },
+  },
 }

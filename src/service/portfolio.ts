@@ -1,8 +1,8 @@
 import {hash} from 'node:crypto'
 import {z} from 'zod'
 import {addDays, DAY_MS, HOUR_MS} from '../core/clock.ts'
-import type {DealStore, StoredDeal} from './deal-store.ts'
-import type {FileStore} from './files.ts'
+import type {DealStore, StoredDeal} from './deals.ts'
+import type {FileStore} from './documents.ts'
 import type {ServiceDatabase} from './service-database.ts'
 
 /**

@@ -1,15 +1,43 @@
 import {createHmac, timingSafeEqual} from 'node:crypto'
+import {STATUS_CODES} from 'node:http'
 import {z} from 'zod'
 import type {Operation} from '../contract/endpoint.ts'
 import type {OperationId, Operations} from '../contract/endpoints.ts'
 import type {ListBody, PageQuery} from '../contract/list.ts'
+import {PROBLEMS, type Problem, type ProblemCode} from '../contract/problem.ts'
 import type {WebhookEvent} from '../contract/webhook.ts'
 import type {Clock} from '../core/clock.ts'
-import type {DealStore} from './deal-store.ts'
-import type {FileStore} from './files.ts'
-import {refuse} from './refusal.ts'
-import type {ListKey, ServiceDatabase} from './service-database.ts'
-import {FIRST} from './service-database.ts'
+import {FIRST, type ListKey, type ServiceDatabase} from './service-database.ts'
+
+/** Thrown by handlers and hooks; answered as problem details. */
+export class Refusal extends Error {
+  readonly problem: Problem
+  readonly headers: Record<string, string>
+
+  constructor(problem: Problem, headers: Record<string, string> = {}) {
+    super(problem.detail ?? problem.title)
+    this.name = 'Refusal'
+    this.problem = problem
+    this.headers = headers
+  }
+}
+
+/** Makes a refusal by RFC 9457: the title is that of the status, since the type is `about:blank`; the default detail is the code's meaning. */
+export function refuse(
+  code: ProblemCode,
+  more: {detail?: string; errors?: {path: string; message: string}[]; headers?: Record<string, string>} = {},
+): Refusal {
+  const {headers, ...words} = more
+  const {status, meaning} = PROBLEMS[code]
+  const title = STATUS_CODES[status] ?? 'Error'
+  return new Refusal({type: 'about:blank', title, status, code, detail: meaning, ...words}, headers)
+}
+
+/** Requires a value. @throws Refusal of this code if it is undefined */
+export function requireFound<T>(found: T | undefined, code: ProblemCode): T {
+  if (found === undefined) throw refuse(code)
+  return found
+}
 
 /** The parsed input of an operation. */
 export interface Call<Op extends Operation> {
@@ -42,8 +70,6 @@ export const PREFIX = '/v1'
 /** What handlers work on. */
 export interface ServiceWorld {
   database: ServiceDatabase
-  store: DealStore
-  files: FileStore
   /** Stamps what is created. */
   clock: Clock
   /** Notifies every endpoint subscribed to this type, once the transaction is committed. */
@@ -52,24 +78,23 @@ export interface ServiceWorld {
   documentsPerDeal: number
 }
 
-/** A list continues after this key; `filter` is null without one. */
-interface Cursor {
-  list: string
-  filter: string | null
-  after: ListKey
-}
-
 const MAC_BYTES = 16
 
-const cursorSchema = z.tuple([z.number().int(), z.string(), z.string(), z.string().nullable()])
+/** A list continues after this key; `filter` is null without one. */
+type Cursor = z.output<typeof cursorSchema>
+const cursorSchema = z.object({
+  list: z.string(),
+  filter: z.string().nullable(),
+  after: z.object({createdAt: z.number().int(), id: z.string()}),
+})
 
 function signCursor(payload: Buffer, secret: Buffer): Buffer {
   return createHmac('sha256', secret).update(payload).digest().subarray(0, MAC_BYTES)
 }
 
 /** Writes an opaque, signed cursor (base64url). */
-export function formatCursor({list, filter, after}: Cursor, secret: Buffer): string {
-  const payload = Buffer.from(JSON.stringify([after.createdAt, after.id, list, filter]))
+export function formatCursor(cursor: Cursor, secret: Buffer): string {
+  const payload = Buffer.from(JSON.stringify(cursor))
   return Buffer.concat([signCursor(payload, secret), payload]).toString('base64url')
 }
 
@@ -80,8 +105,7 @@ export function parseCursor(cursor: string, secret: Buffer): Cursor | null {
   if (bytes.length <= MAC_BYTES || bytes.toString('base64url') !== cursor) return null
   const payload = bytes.subarray(MAC_BYTES)
   if (!timingSafeEqual(bytes.subarray(0, MAC_BYTES), signCursor(payload, secret))) return null
-  const [createdAt, id, list, filter] = cursorSchema.parse(JSON.parse(payload.toString()))
-  return {list, filter, after: {createdAt, id}}
+  return cursorSchema.parse(JSON.parse(payload.toString()))
 }
 
 function readCursor(text: string, list: {name: string; filter: string | null}, secret: Buffer): ListKey {

@@ -1,4 +1,5 @@
-import {randomUUID} from 'node:crypto'
+import {createHmac, randomUUID} from 'node:crypto'
+import {Readable} from 'node:stream'
 import multipart from '@fastify/multipart'
 import {
   type FastifyError,
@@ -7,18 +8,26 @@ import {
   type FastifyRequest,
   fastify,
 } from 'fastify'
+import {z} from 'zod'
+import {type Endpoint, IDEMPOTENCY_KEY, noBodySchema} from '../contract/endpoint.ts'
+import {ENDPOINTS, type OperationId, type Operations} from '../contract/endpoints.ts'
 import type {ProblemCode} from '../contract/problem.ts'
-import type {Clock} from '../core/clock.ts'
+import {type Clock, DAY_MS, realClock} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
 import {createSilentLog, type Log} from '../core/log.ts'
-import {addAccessHooks, type RateLimit, refuseUnknown} from './access.ts'
-import {createDealStore, type DealStore} from './deal-store.ts'
+import {addAccessHooks, type RateLimit, refuseUnknown, type Scope} from './access.ts'
+import {createDealHandlers, createDealStore, type DealStore, etagOf, requireDeal} from './deals.ts'
 import {addDescription} from './description.ts'
-import type {FileStore} from './files.ts'
-import {Refusal, refuse} from './refusal.ts'
-import {PREFIX} from './requests.ts'
-import {addRoutes, buildApi, type WebhookOptions} from './routes.ts'
+import {
+  createDocuments,
+  type DocumentWorld,
+  type FileStore,
+  openFileStore,
+  receiveParts,
+} from './documents.ts'
+import {type Answer, type Call, type Handlers, PREFIX, Refusal, refuse} from './requests.ts'
 import {openServiceDatabase, type ServiceDatabase} from './service-database.ts'
+import {createWebhooks, type WebhookOptions} from './webhooks.ts'
 
 /** How to run a local Deal Financing Service. */
 export interface ServiceOptions {
@@ -113,6 +122,66 @@ export async function startService(options: ServiceOptions): Promise<RunningServ
   }
 }
 
+/**
+ * Joins deals, documents and webhooks.
+ *
+ * @param parts.onError gets errors of background work
+ */
+function buildApi(
+  parts: Omit<DocumentWorld, 'files' | 'emit'> & {
+    webhooks?: WebhookOptions
+    onError: (error: unknown) => void
+  },
+) {
+  const {database, onError} = parts
+  const webhooks = createWebhooks(parts.webhooks ?? {}, parts)
+  const world: DocumentWorld = {...parts, files: openFileStore(database), emit: webhooks.emit}
+  const documents = createDocuments(world, onError)
+  const handlers: Handlers = {
+    ...createDealHandlers(world),
+    ...documents.handlers,
+    ...webhooks.handlers,
+  }
+  return {
+    ...world,
+    handlers,
+    /** Checks that need the network, before the transaction begins. @throws Refusal */
+    async checkBody(id: OperationId, body: unknown): Promise<void> {
+      if (id !== 'createWebhookEndpoint' && id !== 'updateWebhookEndpoint') return
+      const {url} = z.object({url: z.string().optional()}).parse(body)
+      const problem = url === undefined ? null : await webhooks.findProblem(url)
+      if (problem !== null) throw refuse('invalid_body', {errors: [{path: 'url', message: problem}]})
+    },
+    /** Continues the background work of an earlier service. */
+    start() {
+      documents.wake()
+      webhooks.start()
+    },
+    async stop() {
+      documents.stop()
+      await webhooks.stop()
+      world.files.close()
+    },
+  }
+}
+
+/** What routes work on. */
+type Api = ReturnType<typeof buildApi>
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    scope?: Scope
+    isMultipart?: boolean
+    takesNoBody?: boolean
+    /** Needs no key. */
+    isPublic?: true
+  }
+  interface FastifyRequest {
+    /** The owner of the request's key. */
+    keyOwner: string
+  }
+}
+
 const PROBLEM_CODES: Record<string, ProblemCode> = {
   FST_ERR_CTP_INVALID_JSON_BODY: 'malformed_json',
   FST_ERR_CTP_EMPTY_JSON_BODY: 'malformed_json',
@@ -172,4 +241,153 @@ function addBodyParsers(app: FastifyInstance, maxFileBytes: number): void {
     limits: {fileSize: maxFileBytes, files: 1, fields: 10, fieldSize: 1_000, fieldNameSize: 100, parts: 12},
     throwFileSizeLimit: false,
   })
+}
+
+/** Adds a route for every endpoint of the contract. */
+function addRoutes(app: FastifyInstance, world: Api): void {
+  const isOperationId = (id: string): id is OperationId => id in ENDPOINTS
+  for (const id of Object.keys(ENDPOINTS).filter(isOperationId)) {
+    const {method, path, body, isMultipart = false} = ENDPOINTS[id]
+    app.route({
+      method,
+      url: path.replace(/\{(\w+)\}/g, ':$1'),
+      config: {scope: method === 'GET' ? 'read' : 'write', isMultipart, takesNoBody: body === noBodySchema},
+      handler: createRouteHandler(id, world),
+    })
+  }
+}
+
+const paramsSchema = z.record(z.string(), z.string()).transform(Object.values<string>)
+
+function createRouteHandler<Id extends OperationId>(id: Id, world: Api) {
+  const endpoint: Endpoint<Operations[Id]> = ENDPOINTS[id]
+  return async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
+    const [ownId = '', childId = ''] = paramsSchema.parse(request.params)
+    const query = parseInput(endpoint.query, request.query, 'invalid_parameter')
+    const parts = request.isMultipart() ? await receiveParts(request, world.files) : undefined
+    try {
+      const sent = parts ? {...parts.fields, file: parts.file} : request.body
+      const body = parseInput(endpoint.body, sent, 'invalid_body')
+      const call: Call<Operations[Id]> = {
+        id: ownId,
+        childId,
+        query,
+        body,
+        ifMatch: request.headers['if-match'],
+      }
+      if (endpoint.method === 'GET') {
+        const answer = answerCall(id, call, world)
+        if (answer.body instanceof Readable) return reply.headers(answer.headers ?? {}).send(answer.body)
+        return sendAnswer(formatAnswer<Id>(answer, endpoint), reply)
+      }
+      await world.checkBody(id, body)
+      const digested = parts ? {...parts.fields, file: parts.file?.sha256} : request.body
+      return sendAnswer(answerWriting(id, {call, digested, request}, world), reply)
+    } finally {
+      if (parts?.file) world.files.discard(parts.file)
+    }
+  }
+}
+
+/** Calls a handler. What lies below a deal is not found if its deal is not. */
+function answerCall<Id extends OperationId>(
+  id: Id,
+  call: Call<Operations[Id]>,
+  {handlers, store}: Api,
+): Answer<Operations[Id]> {
+  if (ENDPOINTS[id].path.startsWith('/deals/{id}')) requireDeal(store, call.id)
+  return handlers[id](call)
+}
+
+/** Parses input of a request. @throws Refusal naming every wrong path, never a value */
+function parseInput<T>(schema: z.ZodType<T>, value: unknown, code: 'invalid_body' | 'invalid_parameter'): T {
+  const parsed = schema.safeParse(value)
+  if (parsed.success) return parsed.data
+  const errors = parsed.error.issues.flatMap((issue) => {
+    const path = issue.path.join('.')
+    if (issue.code !== 'unrecognized_keys') return [{path, message: issue.message}]
+    return issue.keys.map((key) => ({path: path ? `${path}.${key}` : key, message: 'unknown field'}))
+  })
+  const where = code === 'invalid_body' ? 'body' : 'query'
+  const paths = [...new Set(errors.map(({path}) => path || where))].join(', ')
+  throw refuse(code, {detail: `Not as expected: ${paths}. See errors.`, errors})
+}
+
+function formatAnswer<Id extends OperationId>(
+  {body, headers = {}}: Answer<Operations[Id]>,
+  {status, hasEtag}: Endpoint<Operations[Id]>,
+): KeptAnswer {
+  const etag = hasEtag ? {ETag: etagOf(body)} : {}
+  return {status, headers: {...headers, ...etag}, body: body === undefined ? '' : JSON.stringify(body)}
+}
+
+function sendAnswer({status, headers, body}: KeptAnswer, reply: FastifyReply): FastifyReply {
+  reply.code(status).headers(headers)
+  return body === '' ? reply.send() : reply.type('application/json; charset=utf-8').send(body)
+}
+
+/** Writes in one transaction: the change, its events, and the answer kept for an Idempotency-Key. */
+function answerWriting<Id extends OperationId>(
+  id: Id,
+  {call, digested, request}: {call: Call<Operations[Id]>; digested: unknown; request: FastifyRequest},
+  world: Api,
+): KeptAnswer {
+  const {database} = world
+  const {method, url, keyOwner} = request
+  const work = (): KeptAnswer => formatAnswer<Id>(answerCall(id, call, world), ENDPOINTS[id])
+  const key = method === 'POST' ? request.headers['idempotency-key'] : undefined
+  if (key === undefined) return database.transaction(work)
+  if (typeof key !== 'string' || !IDEMPOTENCY_KEY.test(key)) throw refuse('invalid_idempotency_key')
+  // Keyed: four digits of a national id could be guessed from a plain digest.
+  const digest = createHmac('sha256', database.secret).update(JSON.stringify([method, url, digested ?? null]))
+  const keyed = {owner: keyOwner, key, fingerprint: digest.digest('base64url')}
+  return database.transaction(() => answerOnce(keyed, work, {database, now: realClock.now()}))
+}
+
+const KEPT_MS = DAY_MS
+
+/** An answer kept for an Idempotency-Key. */
+type KeptAnswer = Omit<z.output<typeof answerRow>, 'fingerprint'>
+const answerRow = z.object({
+  fingerprint: z.string(),
+  status: z.number(),
+  headers: z.string().transform((text) => z.record(z.string(), z.string()).parse(JSON.parse(text))),
+  /** JSON text. */
+  body: z.string(),
+})
+
+/**
+ * Runs `work` once per owner and Idempotency-Key; its answer is stored in the same transaction and repeated for 24 hours.
+ *
+ * @throws Refusal (422) if the key was used with another request
+ */
+export function answerOnce(
+  keyed: {owner: string; key: string; fingerprint: string},
+  work: () => KeptAnswer,
+  {database, now}: {database: ServiceDatabase; now: number},
+): KeptAnswer {
+  const {owner, key, fingerprint} = keyed
+  database.run('delete from idempotent_answer where created_at < ?', now - KEPT_MS)
+  const known = database.get(
+    answerRow,
+    'select * from idempotent_answer where owner = ? and key = ?',
+    owner,
+    key,
+  )
+  if (known) {
+    if (known.fingerprint !== fingerprint) throw refuse('idempotency_key_reused')
+    return {...known, headers: {...known.headers, 'Idempotency-Replayed': 'true'}}
+  }
+  const answer = work()
+  const {status, headers, body} = answer
+  database.insert('idempotent_answer', {
+    owner,
+    key,
+    fingerprint,
+    status,
+    headers: JSON.stringify(headers),
+    body,
+    created_at: now,
+  })
+  return answer
 }

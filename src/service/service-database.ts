@@ -142,7 +142,7 @@ create table if not exists cursor_secret (
 ) strict;
 `
 
-/** The service's SQLite database; integers come back as bigint. */
+/** The service's SQLite database. */
 export type ServiceDatabase = ReturnType<typeof openServiceDatabase>
 
 /** An id of the service: `deal_` and 80 random bits. */
@@ -151,14 +151,11 @@ export function createId(prefix: string): string {
 }
 
 /** A column of ms since the epoch as ISO 8601. */
-export const rowInstant = z.bigint().transform((ms) => new Date(Number(ms)).toISOString())
-
-/** A column of a whole number. */
-export const rowCount = z.bigint().transform(Number)
+export const rowInstant = z.number().transform((ms) => new Date(ms).toISOString())
 
 function openFile(path: string): DatabaseSync {
   try {
-    const database = new DatabaseSync(path, {readBigInts: true, timeout: 5_000})
+    const database = new DatabaseSync(path, {timeout: 5_000})
     // full: what was acknowledged survives a power cut.
     database.exec('pragma journal_mode = wal; pragma synchronous = full; pragma cache_size = -65536')
     database.exec('pragma foreign_keys = on')
@@ -216,6 +213,12 @@ export function openServiceDatabase(path: string) {
     }
   }
 
+  const get = <T>(row: z.ZodType<T>, sql: string, ...values: SQLInputValue[]): T | undefined =>
+    row.optional().parse(prepare(sql).get(...values))
+
+  const buildInsert = (table: string, names: readonly string[]): string =>
+    `insert into ${table} (${names.join(', ')}) values (${names.map(() => '?').join(', ')})`
+
   return {
     /** The file, or `:memory:`. */
     path,
@@ -225,15 +228,17 @@ export function openServiceDatabase(path: string) {
     transaction,
     all: <T>(row: z.ZodType<T>, sql: string, ...values: SQLInputValue[]): T[] =>
       z.array(row).parse(prepare(sql).all(...values)),
-    get: <T>(row: z.ZodType<T>, sql: string, ...values: SQLInputValue[]): T | undefined =>
-      row.optional().parse(prepare(sql).get(...values)),
+    get,
     /** Returns the number of changed rows. */
     run: (sql: string, ...values: SQLInputValue[]): number => Number(prepare(sql).run(...values).changes),
     /** Inserts one row, its values by column. */
     insert(table: string, row: Record<string, SQLInputValue>): void {
-      const names = Object.keys(row)
-      const places = names.map(() => '?').join(', ')
-      prepare(`insert into ${table} (${names.join(', ')}) values (${places})`).run(...Object.values(row))
+      prepare(buildInsert(table, Object.keys(row))).run(...Object.values(row))
+    },
+    /** Inserts one row and returns it as it is stored. */
+    create<T>(schema: z.ZodType<T>, table: string, row: Record<string, SQLInputValue>): T {
+      const sql = `${buildInsert(table, Object.keys(row))} returning *`
+      return schema.parse(prepare(sql).get(...Object.values(row)))
     },
     /** Sets columns of the row with this id. */
     update(table: string, id: string, columns: Record<string, SQLInputValue>): void {
@@ -246,6 +251,7 @@ export function openServiceDatabase(path: string) {
       else work()
     },
     close: (): void => database.close(),
+    [Symbol.dispose]: (): void => database.close(),
   }
 }
 

@@ -1,6 +1,8 @@
 import {randomBytes} from 'node:crypto'
 import {type LookupAddress, type LookupOptions, lookup as systemLookup} from 'node:dns'
-import {BlockList, isIP, type LookupFunction} from 'node:net'
+import {isIP, type LookupFunction} from 'node:net'
+import {promisify} from 'node:util'
+import ipaddr from 'ipaddr.js'
 import {Webhook} from 'standardwebhooks'
 import {Agent, request} from 'undici'
 import {z} from 'zod'
@@ -13,9 +15,8 @@ import {
 } from '../contract/webhook.ts'
 import {type Clock, DAY_MS, HOUR_MS, realClock} from '../core/clock.ts'
 import {messageOf} from '../core/errors.ts'
-import {refuse, requireFound} from './refusal.ts'
-import {type Handlers, PREFIX, readTablePage, type ServiceWorld} from './requests.ts'
-import {createId, rowCount, rowInstant, type ServiceDatabase} from './service-database.ts'
+import {type Handlers, PREFIX, readTablePage, refuse, requireFound} from './requests.ts'
+import {createId, rowInstant, type ServiceDatabase} from './service-database.ts'
 
 const eventsOfJson = z
   .string()
@@ -28,8 +29,6 @@ const endpointRow = webhookEndpointSchema.extend({
 })
 
 const deliveryRow = webhookDeliverySchema.extend({
-  attempts: rowCount,
-  last_status: rowCount.nullable(),
   next_attempt_at: rowInstant.nullable(),
   created_at: rowInstant,
 })
@@ -44,9 +43,44 @@ function writeEvents(events: WebhookEndpoint['events'] | undefined): string {
   return JSON.stringify([...new Set(events ?? EVENT_TYPES)])
 }
 
+/** How a service sends webhooks. */
+export interface WebhookOptions {
+  /** Allows webhooks to this machine and its networks, and over plain http; default false. */
+  allowPrivate?: boolean
+  /** The waits before the second and each further attempt; default those of Standard Webhooks. */
+  retryDelaysMs?: readonly number[]
+  lookup?: AddressLookup
+}
+
+/** What webhooks work on. */
+interface WebhookWorld {
+  database: ServiceDatabase
+  /** Stamps events; attempts and signatures use the real time. */
+  clock: Clock
+  /** Gets errors of background work. */
+  onError: (error: unknown) => void
+}
+
+/** Creates the webhooks of a service: their operations, and the sending of events. */
+export function createWebhooks(options: WebhookOptions, world: WebhookWorld) {
+  const guard = createAddressGuard(options)
+  const outbox = createOutbox(guard, options, world)
+  return {
+    handlers: createWebhookHandlers(outbox.wake, world),
+    emit: outbox.emit,
+    stop: outbox.stop,
+    /** Why webhooks cannot go to this URL, or null. */
+    findProblem: guard.findProblem,
+    /** Sends what an earlier service left. */
+    start(): void {
+      pruneDeliveries(world.database, world.clock.now())
+      outbox.wake()
+    },
+  }
+}
+
 /** Creates the operations on webhook endpoints; `onDue` is called if a delivery may have become due. */
-export function createWebhookHandlers(world: ServiceWorld, onDue: () => void) {
-  const {database, clock} = world
+function createWebhookHandlers(onDue: () => void, {database, clock}: WebhookWorld) {
   const requireEndpoint = (id: string): WebhookEndpoint =>
     requireFound(
       database.get(endpointRow, 'select * from webhook_endpoint where id = ?', id),
@@ -54,11 +88,10 @@ export function createWebhookHandlers(world: ServiceWorld, onDue: () => void) {
     )
   return {
     createWebhookEndpoint: ({body}) => {
-      const id = createId('whe')
       const secret = `whsec_${randomBytes(32).toString('base64')}`
       const {url, events, description = null} = body
-      database.insert('webhook_endpoint', {
-        id,
+      const endpoint = database.create(endpointRow, 'webhook_endpoint', {
+        id: createId('whe'),
         url,
         events: writeEvents(events),
         description,
@@ -66,8 +99,8 @@ export function createWebhookHandlers(world: ServiceWorld, onDue: () => void) {
         secret,
         created_at: clock.now(),
       })
-      const data = {...requireEndpoint(id), secret}
-      return {body: {data}, headers: {Location: `${PREFIX}/webhook-endpoints/${id}`}}
+      const headers = {Location: `${PREFIX}/webhook-endpoints/${endpoint.id}`}
+      return {body: {data: {...endpoint, secret}}, headers}
     },
     listWebhookEndpoints: ({query}) => ({
       body: readTablePage(query, {name: 'webhook_endpoint', row: endpointRow}, database),
@@ -130,13 +163,14 @@ export const RETRY_DELAYS_MS: readonly number[] = [
 const TIMEOUT_MS = 15_000
 /** Deliveries at once per endpoint, so that one that hangs does not delay the others. */
 const MOST_PER_ENDPOINT = 4
-const LONGEST_TIMER_MS = 2 ** 31 - 1
+/** How often deliveries that are tried again are looked for. */
+const LOOK_MS = 250
 
 const dueRow = z.object({
   id: z.string(),
   endpoint_id: z.string(),
   event_id: z.string(),
-  attempts: rowCount,
+  attempts: z.number(),
   url: z.string(),
   secret: z.string(),
   payload: z.string(),
@@ -156,12 +190,6 @@ const SELECT_DUE = `
   )
   where nth <= ${MOST_PER_ENDPOINT}`
 
-const SELECT_NEXT = `
-  select min(d.next_attempt_at) as at
-  from webhook_delivery as d
-  join webhook_endpoint as e on e.id = d.endpoint_id
-  where d.status = 'pending' and d.next_attempt_at > ? and e.status = 'enabled'`
-
 const KEPT_MS = 30 * DAY_MS
 
 /** Deletes ended deliveries older than 30 days. */
@@ -178,34 +206,24 @@ interface Outcome {
   error: string | null
 }
 
+const INSERT_DELIVERIES = `
+  insert into webhook_delivery (id, endpoint_id, event_id, status, attempts, next_attempt_at, created_at)
+  select 'dlv_' || lower(hex(randomblob(10))), id, ?, 'pending', 0, ?, ?
+  from webhook_endpoint
+  where status = 'enabled' and exists (select 1 from json_each(events) where value = ?)`
+
+/** Stores an event with a delivery for each endpoint subscribed to it; false if there is none. */
 function storeEvent(
-  event: Omit<WebhookEvent, 'timestamp'>,
+  {type, data}: Omit<WebhookEvent, 'timestamp'>,
   database: ServiceDatabase,
   {now, dueAt}: {now: number; dueAt: number},
 ): boolean {
-  const endpoints = database.all(
-    z.object({id: z.string()}),
-    `select id from webhook_endpoint
-     where status = 'enabled' and exists (select 1 from json_each(events) where value = ?)`,
-    event.type,
-  )
-  if (endpoints.length === 0) return false
-  const eventId = createId('evt')
-  const {type, data} = event
+  const id = createId('evt')
   const payload = JSON.stringify({type, timestamp: new Date(now).toISOString(), data})
-  database.insert('event', {id: eventId, type, payload, created_at: now})
-  for (const {id} of endpoints) {
-    database.insert('webhook_delivery', {
-      id: createId('dlv'),
-      endpoint_id: id,
-      event_id: eventId,
-      status: 'pending',
-      attempts: 0,
-      next_attempt_at: dueAt,
-      created_at: now,
-    })
-  }
-  return true
+  database.insert('event', {id, type, payload, created_at: now})
+  const isSent = database.run(INSERT_DELIVERIES, id, dueAt, now, type) > 0
+  if (!isSent) database.run('delete from event where id = ?', id)
+  return isSent
 }
 
 function storeOutcome(
@@ -267,31 +285,19 @@ async function send(
  * Creates the outbox: events are stored in the transaction of the change and sent until they are accepted, at least once and
  * in no fixed order; `webhook-id` stays the same over all attempts.
  */
-export function createOutbox(options: {
-  database: ServiceDatabase
-  guard: AddressGuard
-  /** Stamps events; attempts and signatures use the real time. */
-  clock: Clock
-  retryDelaysMs: readonly number[]
-  onError: (error: unknown) => void
-}) {
-  const {database, guard, clock, retryDelaysMs, onError} = options
+function createOutbox(
+  guard: AddressGuard,
+  {retryDelaysMs = RETRY_DELAYS_MS}: WebhookOptions,
+  {database, clock, onError}: WebhookWorld,
+) {
   const stopping = new AbortController()
   const {signal} = stopping
   const agent = new Agent({connect: {lookup: guard.lookup, timeout: 10_000}, pipelining: 1})
-  let timer: NodeJS.Timeout | undefined
   const sending = new Map<string, Promise<void>>()
 
   async function deliver(due: Due): Promise<void> {
     const outcome = await send(due, {guard, agent, signal})
     if (!signal.aborted) storeOutcome(due, outcome, database, {now: realClock.now(), retryDelaysMs})
-  }
-
-  function setTimer(now: number): void {
-    const at = database.get(z.object({at: rowCount.nullable()}), SELECT_NEXT, now)?.at ?? null
-    if (at === null) return
-    timer = setTimeout(wake, Math.min(LONGEST_TIMER_MS, Math.max(1, at - realClock.now())))
-    timer.unref()
   }
 
   function start(due: Due): void {
@@ -305,18 +311,17 @@ export function createOutbox(options: {
 
   function wake(): void {
     if (signal.aborted) return
-    clearTimeout(timer)
     try {
-      const now = realClock.now()
-      for (const due of database.all(dueRow, SELECT_DUE, now)) if (!sending.has(due.id)) start(due)
-      setTimer(now)
+      const found = database.all(dueRow, SELECT_DUE, realClock.now())
+      for (const due of found) if (!sending.has(due.id)) start(due)
     } catch (error) {
       onError(error)
     }
   }
 
+  const timer = setInterval(wake, LOOK_MS).unref()
   return {
-    /** Sends what is due and sets a timer for the rest. */
+    /** Sends what is due. */
     wake,
     /** Stores an event and its deliveries in the current transaction; they are sent once it is committed. */
     emit: (event: Omit<WebhookEvent, 'timestamp'>): void => {
@@ -326,7 +331,7 @@ export function createOutbox(options: {
     /** Aborts what is being sent; the next service sends it again. */
     stop: async () => {
       stopping.abort(new Error('The service is closing.'))
-      clearTimeout(timer)
+      clearInterval(timer)
       await Promise.all(sending.values())
       await agent.destroy()
     },
@@ -343,55 +348,14 @@ export type AddressLookup = (
 /** Keeps webhooks away from private networks (server-side request forgery). */
 type AddressGuard = ReturnType<typeof createAddressGuard>
 
-// https://www.iana.org/assignments/iana-ipv4-special-registry and …/iana-ipv6-special-registry
-const PRIVATE: readonly [network: string, prefix: number][] = [
-  ['0.0.0.0', 8],
-  ['10.0.0.0', 8],
-  ['100.64.0.0', 10],
-  ['127.0.0.0', 8],
-  ['169.254.0.0', 16],
-  ['172.16.0.0', 12],
-  ['192.0.0.0', 24],
-  ['192.0.2.0', 24],
-  ['192.88.99.0', 24],
-  ['192.168.0.0', 16],
-  ['198.18.0.0', 15],
-  ['198.51.100.0', 24],
-  ['203.0.113.0', 24],
-  ['224.0.0.0', 3],
-  ['::', 127],
-  ['64:ff9b::', 96],
-  ['64:ff9b:1::', 48],
-  ['100::', 64],
-  ['2001::', 23],
-  ['2001:db8::', 32],
-  ['2002::', 16],
-  ['3fff::', 20],
-  ['fc00::', 7],
-  ['fe80::', 9],
-  ['ff00::', 8],
-]
-
-const blocked = new BlockList()
-for (const [network, prefix] of PRIVATE)
-  blocked.addSubnet(network, prefix, network.includes(':') ? 'ipv6' : 'ipv4')
-
 /** Whether an IP address is not on the public internet; IPv4 in IPv6 counts as IPv4. */
 export function isPrivateAddress(address: string): boolean {
-  return blocked.check(address, isIP(address) === 6 ? 'ipv6' : 'ipv4')
+  return ipaddr.process(address).range() !== 'unicast'
 }
 
 /** Creates the guard; `allowPrivate` allows every address and plain http. */
-export function createAddressGuard(options: {allowPrivate: boolean; lookup?: AddressLookup}) {
-  const {allowPrivate, lookup = systemLookup} = options
+export function createAddressGuard({allowPrivate = false, lookup = systemLookup}: WebhookOptions) {
   const isRefused = (address: string): boolean => !allowPrivate && isPrivateAddress(address)
-
-  const findAddresses = (name: string): Promise<string[] | null> =>
-    new Promise((resolve) => {
-      lookup(name, {all: true}, (error, found) => {
-        resolve(error ? null : found.map(({address}) => address))
-      })
-    })
 
   /** The lookup of sockets: it checks again, since a name can change its address after the first check. */
   const guardedLookup: LookupFunction = (name, lookupOptions, callback) => {
@@ -413,9 +377,11 @@ export function createAddressGuard(options: {allowPrivate: boolean; lookup?: Add
       if (allowPrivate) return null
       if (protocol !== 'https:') return 'expected an https URL'
       const host = hostname.replace(/^\[|\]$/g, '')
-      const addresses = isIP(host) ? [host] : await findAddresses(host)
-      if (addresses === null || addresses.length === 0) return 'expected a host that can be resolved'
-      return addresses.some(isRefused) ? 'expected a host on the public internet' : null
+      const found = isIP(host)
+        ? [{address: host}]
+        : await promisify(lookup)(host, {all: true}).catch(() => [])
+      if (found.length === 0) return 'expected a host that can be resolved'
+      return found.some(({address}) => isRefused(address)) ? 'expected a host on the public internet' : null
     },
     lookup: guardedLookup,
   }

@@ -128,7 +128,7 @@ test.concurrent('too many unreadable records are refused, naming the field', asy
   expect(await readStanding(folder)).toEqual(before)
 })
 
-test.concurrent.each([[['--accept-shrink']], [['--accept', 'growth,shrink', '--accept', 'change']]])(
+test.concurrent.each([[['--accept', 'shrink']], [['--accept', 'growth,shrink', '--accept', 'change']]])(
   'a walk that lost more deals than a day can explain is refused until accepted: %j',
   async (accept) => {
     const {folder, sync, spoilPages} = openCase()

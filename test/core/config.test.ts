@@ -1,5 +1,5 @@
 import {expect, test} from 'vitest'
-import {listSettings, maskConfig, parseConfig, parseDateOption, requireSource} from '../../src/core/config.ts'
+import {listSettings, maskConfig, parseConfig, requireSource} from '../../src/core/config.ts'
 import {FIXED} from '../../src/core/settings.ts'
 import {failureOf} from '../support/lab.ts'
 
@@ -153,10 +153,4 @@ test('every setting is described and accepts its own default; an empty variable 
     listSettings().flatMap((setting) => (setting.default ? [[setting.env, setting.default]] : [])),
   )
   expect(parse(env)).toEqual(parse({}))
-})
-
-test('a date option that is not a calendar date is refused with its name and value', async () => {
-  const refusal = await failureOf((async () => parseDateOption('--as-of', '2026-02-29'))())
-  expect(refusal).toMatchObject({code: 'USAGE', exitCode: 2})
-  expect(refusal.message).toContain(`Date '2026-02-29' in --as-of`)
 })

@@ -1,5 +1,5 @@
 import {realClock} from '../../src/core/clock.ts'
-import type {DealChange, StoredDeal} from '../../src/service/deal-store.ts'
+import type {DealChange, StoredDeal} from '../../src/service/deals.ts'
 import {formatDeal, formatListedDeal} from '../../src/service/deals.ts'
 import type {Random} from '../../src/service/portfolio.ts'
 import {sendJson, startTestServer} from '../source/test-server.ts'

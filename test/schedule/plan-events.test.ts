@@ -1,7 +1,7 @@
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {WEBHOOK_JOB} from '../../src/schedule/job.ts'
-import {beginRun, claimRun, endRun, listQueuedRuns} from '../../src/schedule/job-runs.ts'
-import {planEvents} from '../../src/schedule/scheduler.ts'
+import {beginRun, endRun, listQueuedRuns} from '../../src/schedule/job-runs.ts'
+import {claimRun, planEvents} from '../../src/schedule/scheduler.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {storeEvent} from '../../src/sync/webhook-events.ts'
 

@@ -1,6 +1,6 @@
 import {expect, test} from 'vitest'
 import type {Job} from '../../src/schedule/job.ts'
-import {decideRetry} from '../../src/schedule/scheduler.ts'
+import {decideRetry} from '../../src/schedule/job-runs.ts'
 
 const MINUTE = 60_000
 const SLOT = Date.parse('2026-06-01T06:30:00Z')

@@ -9,15 +9,8 @@ import type {ProcessEnd} from '../../src/core/process.ts'
 import type {World} from '../../src/core/types.ts'
 import {readConditions} from '../../src/schedule/alarms.ts'
 import type {Job} from '../../src/schedule/job.ts'
-import {
-  adoptRun,
-  endRun,
-  type JobRun,
-  listAttempts,
-  listLatestJobRuns,
-  pruneRuns,
-} from '../../src/schedule/job-runs.ts'
-import {createScheduler, type Scheduler} from '../../src/schedule/scheduler.ts'
+import {adoptRun, endRun, type JobRun, listAttempts, listLatestJobRuns} from '../../src/schedule/job-runs.ts'
+import {createScheduler, pruneRuns, type Scheduler} from '../../src/schedule/scheduler.ts'
 import {formatLocal, listSlots} from '../../src/schedule/slots.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {storeEvent} from '../../src/sync/webhook-events.ts'

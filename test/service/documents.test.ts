@@ -148,7 +148,7 @@ describe('documents', () => {
       expect([400, 413]).toContain(response.status)
       expect((await readProblem(response)).code).toMatch(/^(invalid_body|malformed_body|body_too_large)$/)
     }
-    expect(service.database.prepare('select count(*) as n from document').get()).toEqual({n: 0n})
+    expect(service.database.prepare('select count(*) as n from document').get()).toEqual({n: 0})
     expect(listFiles()).toEqual([])
   })
 

@@ -1,7 +1,7 @@
 import {afterEach, beforeEach, describe, expect, test} from 'vitest'
 import {createApiKey} from '../../src/service/access.ts'
-import {answerOnce} from '../../src/service/routes.ts'
 import type {RunningService} from '../../src/service/server.ts'
+import {answerOnce} from '../../src/service/server.ts'
 import {aDeal, callWith, NOW, readDeal, readProblem, startTestService, upload} from './client.ts'
 
 const body = {property_address: '12 Main St', loan_amount: 350_000}

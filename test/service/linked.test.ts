@@ -153,7 +153,7 @@ describe('the links of a deal', () => {
     const task = await readData<Task>(await call(service, 'POST', `${DEAL}/tasks`, {title: 'x'}))
     expect((await call(service, 'DELETE', DEAL)).status).toBe(204)
     expect((await call(service, 'POST', `/tasks/${task.id}/complete`, {})).status).toBe(404)
-    expect(service.database.prepare('select count(*) as n from borrower').get()).toEqual({n: 0n})
+    expect(service.database.prepare('select count(*) as n from borrower').get()).toEqual({n: 0})
   })
 
   describe('rates', () => {

@@ -2,7 +2,7 @@ import {describe, expect, test} from 'vitest'
 import {addDays} from '../../src/core/clock.ts'
 import {ConfigError} from '../../src/core/errors.ts'
 import {advanceDay} from '../../src/service/advance-day.ts'
-import {createDealStore, type DealStore, type StoredDeal} from '../../src/service/deal-store.ts'
+import {createDealStore, type DealStore, type StoredDeal} from '../../src/service/deals.ts'
 import {seedPortfolio} from '../../src/service/portfolio.ts'
 import {openServiceDatabase} from '../../src/service/service-database.ts'
 

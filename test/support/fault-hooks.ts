@@ -9,7 +9,7 @@ import {realClock} from '../../src/core/clock.ts'
 import {isObject} from '../../src/core/json.ts'
 import type {WireRecord} from '../../src/core/types.ts'
 import {formatCursor, parseCursor} from '../../src/service/requests.ts'
-import {rowCount, type ServiceDatabase} from '../../src/service/service-database.ts'
+import type {ServiceDatabase} from '../../src/service/service-database.ts'
 import type {DueFault, EnvelopeShape, Fault, FaultBook} from './faults.ts'
 
 const WEB_PAGE = '<!doctype html><html><body><h1>Down for maintenance</h1></body></html>'
@@ -151,7 +151,7 @@ function rewindCursor(cursor: string, database: ServiceDatabase): string {
   if (place?.list !== 'deals') return cursor
   const {createdAt, id} = place.after
   const before = database.get(
-    z.object({createdAt: rowCount, id: z.string()}),
+    z.object({createdAt: z.number(), id: z.string()}),
     `select created_at as createdAt, id from deal
      where (created_at, id) < (?1, ?2) and status = coalesce(?3, status)
      order by created_at desc, id desc limit 1`,

@@ -2,7 +2,7 @@ import {rmSync} from 'node:fs'
 import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {buildRelease} from '../../src/build/build.ts'
 import {type SyncResult, syncDeals} from '../../src/pipeline.ts'
-import type {StoredDeal} from '../../src/service/deal-store.ts'
+import type {StoredDeal} from '../../src/service/deals.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 

@@ -3,13 +3,8 @@ import {join} from 'node:path'
 import type {Browser, Page} from 'playwright-core'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {readJobs} from '../../src/schedule/job.ts'
-import {
-  type AttemptEnd,
-  claimRun,
-  endRun,
-  listLatestJobRuns,
-  recordSlot,
-} from '../../src/schedule/job-runs.ts'
+import {type AttemptEnd, endRun, listLatestJobRuns, recordSlot} from '../../src/schedule/job-runs.ts'
+import {claimRun} from '../../src/schedule/scheduler.ts'
 import type {StateDb} from '../../src/store/state-db.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {beginAction, listActions} from '../../src/web/page-actions.ts'
