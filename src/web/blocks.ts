@@ -41,6 +41,8 @@ const RENDERERS = {
   waterfall: (...block) => renderDrawn('waterfall', ...block),
   matrix: (block, linkTo) => renderMatrix(block, linkTo),
   choices: renderChoices,
+  facts: renderFacts,
+  lead: (block, linkTo) => renderLines('lead', block, linkTo),
   text: (block, linkTo) => renderLines('muted small', block, linkTo),
   notice: (block, linkTo) => renderLines('notice', block, linkTo),
 } satisfies Record<string, Render>
@@ -48,11 +50,14 @@ type Shape = keyof typeof RENDERERS
 
 export const SHAPES = Object.keys(RENDERERS) as Shape[]
 
-const OPTIONS = ['heading', 'note', 'title', 'label', 'values', 'empty', 'deals']
+/** What else a block of a page can be: its title, or a list of deals in pages. */
+const OF_PAGES = ['title', 'deals'] as const
+
+const OPTIONS = ['heading', 'note', 'title', 'label', 'values', 'empty', 'deals', 'needs']
 
 /** What stands behind `sql` where a block begins. */
 export interface Asked {
-  shape: Shape
+  shape: Shape | (typeof OF_PAGES)[number]
   options: Options
 }
 
@@ -61,8 +66,9 @@ export function parseAsked(text: string): Asked | string {
   const words = [...text.matchAll(/([^\s=]+)(?:=("[^"]*"|\S*))?/g)]
   const isOption = ([, , value]: RegExpExecArray) => value !== undefined
   const [name = 'table'] = words.filter((word) => !isOption(word)).map(([word]) => word)
-  const shape = SHAPES.find((one) => one === name)
-  if (!shape) return `Block '${name}': expected one of ${SHAPES.join(', ')}.`
+  const shapes = [...SHAPES, ...OF_PAGES]
+  const shape = shapes.find((one) => one === name)
+  if (!shape) return `Block '${name}': expected one of ${shapes.join(', ')}.`
   const options = words
     .filter(isOption)
     .map(([, key = '', value = '']) => [key, value.replace(/^"(.*)"$/, '$1')])
@@ -72,7 +78,11 @@ export function parseAsked(text: string): Asked | string {
 }
 
 /** The rows of a block under its heading; a block without rows says so, or leaves nothing where `empty` is blank. */
-export function renderBlock(block: Block, {shape, options}: Asked, linkTo: LinkTo): Html {
+export function renderBlock(
+  block: Block,
+  {shape, options}: {shape: Shape; options: Options},
+  linkTo: LinkTo,
+): Html {
   const {heading, note, empty = 'No rows.'} = options
   const isEmpty = block.rows.length === 0
   if (isEmpty && empty === '') return html``
@@ -123,8 +133,10 @@ function cellOf(column: Shown, row: Row, linkTo: LinkTo): Html | string {
   if (column.name === 'deal_id') return linked(html`<code>${text}</code>`, addressOfDeal(text))
   const [address, tone] = [column.beside(row, 'href'), column.beside(row, 'tone')]
   const href = address === undefined ? undefined : linkTo(address)
-  if (typeof value === 'string' && value.includes(ARROW) && meaningOf(column) === 'name')
-    return html`${value.split(ARROW).map((name, index) => html`${index > 0 && ARROW}<bdi>${words(name)}</bdi>`)}`
+  if (typeof value === 'string' && value.includes(ARROW)) {
+    const write = meaningOf(column) === 'name' ? words : String
+    return html`<span class="lines">${value.split(ARROW).map((part, index) => html`${index > 0 && ARROW}<bdi>${write(part)}</bdi>`)}</span>`
+  }
   if (href === undefined && tone === undefined) return text
   return tone === undefined ? linked(text, href) : html`<b class="${tone}">${linked(text, href)}</b>`
 }
@@ -170,6 +182,12 @@ function renderFigures(block: Block, linkTo: LinkTo): Html {
       }
     }),
   )
+}
+
+/** One row as a list of names and values. */
+function renderFacts(block: Block, linkTo: LinkTo): Html {
+  const [row = []] = block.rows
+  return html`<dl class="deal">${listShown(block).map((column) => html`<div><dt>${titleOfColumn(column).toLowerCase()}</dt><dd><bdi>${cellOf(column, row, linkTo)}</bdi></dd></div>`)}</dl>`
 }
 
 /** A row for each value of the first column, a column for each of the second, totals last. */

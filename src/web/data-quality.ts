@@ -11,6 +11,7 @@ import {
   formatValue,
   instant,
   linked,
+  pageOf,
   renderPages,
   table,
   words,
@@ -85,9 +86,8 @@ function describeRow(row: ReleaseCheck['rows'][number]): Html {
 
 /** Which records `/quarantine` is asked for. */
 function readAsked(query: URLSearchParams): ReasonsRequest {
-  const page = Math.max(1, Math.min(1_000_000, Number.parseInt(query.get('page') ?? '1', 10) || 1))
   const [path, reason] = [query.get('path'), query.get('reason')]
-  return {page, ...(path !== null && {path}), ...(reason !== null && {reason})}
+  return {page: pageOf(query), ...(path !== null && {path}), ...(reason !== null && {reason})}
 }
 
 /** `/quarantine`: the records that could not be read, by reason, and page by page. */

@@ -52,6 +52,10 @@ export function words(text: string | null | undefined): string {
 /** A name with a capital letter. */
 export const capitalised = (name: string) => name.replace(/^./u, (letter) => letter.toUpperCase())
 
+/** The page of a list that an address asks for. */
+export const pageOf = (query: URLSearchParams) =>
+  Math.max(1, Math.min(1_000_000, Number.parseInt(query.get('page') ?? '', 10) || 1))
+
 /** Links to the pages before and after; false if there is only one page. */
 export function renderPages(page: number, all: number, addressOf: (page: number) => string): Html | false {
   if (all === 1 && page === 1) return false

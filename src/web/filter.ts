@@ -117,7 +117,7 @@ export const addressOfDeal = (dealId: string) => `/deals/${encodeURIComponent(de
 /** Parameters that say what a number counts. They differ from dimensions, which would filter the deals first. */
 export type Ask = 'against' | 'age_band' | 'beyond' | 'from' | 'in_status' | 'month' | 'term' | 'to' | 'top'
 
-/** The address of the deals behind a number of `behind.ts`. */
+/** The address of the deals behind a number, a page of `pages/behind/`. */
 export function addressBehind(
   number: string,
   filter: Filter,

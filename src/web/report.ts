@@ -28,7 +28,11 @@ const NEEDED = [
 ]
 
 /** @throws ConfigError `RELEASE_PARTIAL` of a release of some tables only */
-async function withView<T>(release: Release, work: (view: View) => Promise<T>): Promise<T> {
+async function withView<T>(
+  release: Release,
+  sqlDir: string | undefined,
+  work: (view: View) => Promise<T>,
+): Promise<T> {
   const names = new Set(readReleaseModels(release.dir).map(({name}) => name))
   const lacking = NEEDED.find((name) => !names.has(name))
   if (lacking !== undefined)
@@ -50,6 +54,7 @@ async function withView<T>(release: Release, work: (view: View) => Promise<T>): 
     filter: parseFilter(query),
     mayRead: () => true,
     query,
+    sqlDir,
   })
 }
 
@@ -60,12 +65,12 @@ async function withView<T>(release: Release, work: (view: View) => Promise<T>): 
  * @throws ConfigError `RELEASE_PARTIAL` of a release of some tables only
  */
 export function renderReport(release: Release, sqlDir?: string): Promise<string> {
-  return withView(release, async (view) => {
+  return withView(release, sqlDir, async (view) => {
     const {manifest} = release
     const {release_id, as_of, checks} = manifest
     const pages = [await viewMorning(view, NOTHING)]
     for (const name of ['portfolio', 'pipeline', 'data_quality']) {
-      const page = await viewPage(sqlDir, name, view)
+      const page = await viewPage(name, view)
       if (page) pages.push(page)
     }
     const findings = describeFindings(view)
@@ -95,8 +100,8 @@ ${findings.length > 0 && html`<div class="notice">${findings.map((finding) => ht
  *
  * @throws ConfigError `RELEASE_PARTIAL`
  */
-export function describeMorning(release: Release): Promise<{title: string; words: string}> {
-  return withView(release, async (view) => {
+export function describeMorning(release: Release, sqlDir?: string): Promise<{title: string; words: string}> {
+  return withView(release, sqlDir, async (view) => {
     const {as_of, time_zone} = release.manifest
     const say = (part: Html) => textOf(inTimeZone(part.html, time_zone))
     const {summary, since, totals, moved} = await readMorning(view)

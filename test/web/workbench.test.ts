@@ -236,7 +236,7 @@ test.each(['Funded', 'Weighted loan-to-value'])(
     }
     const id = await page.locator('tbody td:first-child').first().textContent()
     await page.locator('tbody a').first().click()
-    expect(await page.locator('.lead code').textContent()).toBe(id)
+    expect(await page.locator('.lead').textContent()).toBe(id)
     const amount = await page.locator('dd').filter({hasText: '$'}).first().textContent()
     await page.locator('a[href$="/received"]').click()
     const record = JSON.parse((await page.locator('pre').last().textContent()) ?? '') as Record<
