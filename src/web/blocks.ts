@@ -42,6 +42,7 @@ const RENDERERS = {
   matrix: (block, linkTo) => renderMatrix(block, linkTo),
   choices: renderChoices,
   facts: renderFacts,
+  list: renderList,
   lead: (block, linkTo) => renderLines('lead', block, linkTo),
   text: (block, linkTo) => renderLines('muted small', block, linkTo),
   notice: (block, linkTo) => renderLines('notice', block, linkTo),
@@ -188,6 +189,12 @@ function renderFigures(block: Block, linkTo: LinkTo): Html {
 function renderFacts(block: Block, linkTo: LinkTo): Html {
   const [row = []] = block.rows
   return html`<dl class="deal">${listShown(block).map((column) => html`<div><dt>${titleOfColumn(column).toLowerCase()}</dt><dd><bdi>${cellOf(column, row, linkTo)}</bdi></dd></div>`)}</dl>`
+}
+
+/** A sentence for each row: its values one after the other. */
+function renderList(block: Block, linkTo: LinkTo): Html {
+  const columns = listShown(block)
+  return html`<ul class="needs">${block.rows.map((row) => html`<li>${columns.map((column) => cellOf(column, row, linkTo))}</li>`)}</ul>`
 }
 
 /** A row for each value of the first column, a column for each of the second, totals last. */

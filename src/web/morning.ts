@@ -27,55 +27,11 @@ import {
   table,
   words,
 } from './figures.ts'
-import {
-  type Ask,
-  addressBehind,
-  addressOf,
-  addressOfDeal,
-  addressOfPart,
-  hiddenFields,
-  ofAllDeals,
-} from './filter.ts'
+import {type Ask, addressBehind, addressOf, addressOfDeal, addressOfPart, hiddenFields} from './filter.ts'
 import {type Html, html, prose} from './html.ts'
+import {viewPage} from './pages.ts'
 import {findSeenBefore} from './reader.ts'
 import type {Overview, Page, View} from './view.ts'
-
-const limitRow = rowOf('mart.limit_status', [
-  'name',
-  'dimension',
-  'bucket',
-  'scope',
-  'exposure',
-  'limit_amount',
-  'state',
-  'breached_since',
-  'exposure_if_approved_fund',
-  'state_if_approved_fund',
-])
-
-/** The states of limits in words. */
-const STATES: Record<string, string> = {
-  breach: ' is exceeded',
-  warn: ' is nearly reached',
-  ok: ' would be exceeded',
-}
-
-/** Limits that are exceeded, nearly reached, or would be exceeded if all that is approved funded: of all deals, whatever the filter. */
-async function listBrokenLimits({whole, filter}: View): Promise<Html[]> {
-  const broken = await whole.all(
-    limitRow,
-    `from mart.limit_status where state <> 'ok' or state_if_approved_fund = 'breach'
-     order by state <> 'breach', state <> 'warn', name`,
-  )
-  return broken.map((limit) => {
-    const {name, state, scope, dimension, bucket, exposure, limit_amount, breached_since} = limit
-    const deals = addressOf('/deals', ofAllDeals(filter), {part: [scope], [dimension]: [bucket]})
-    const then = `${dollars(limit.exposure_if_approved_fund)} if all that is approved funded`
-    return html`<b class="${state === 'breach' ? 'failed' : 'warned'}">Limit ${name}${STATES[state]}</b>${breached_since && ` since ${breached_since}`}: ${linked(dollars(exposure), Number(exposure) === 0 ? undefined : deals)} of ${dollars(limit_amount)}${limit.state_if_approved_fund === 'breach' && limit.exposure_if_approved_fund !== exposure && `, ${then}`}`
-  })
-}
-
-const needRow = computedRow({deals: 'count', amount: 'sum'})
 
 /** What a person has to look at, the most urgent first. */
 export async function renderNeeds(
@@ -86,24 +42,8 @@ export async function renderNeeds(
     notIssued,
   }: Pick<Overview, 'alarms' | 'lastSync'> & {notIssued: readonly NotIssued[] | string},
 ): Promise<Html> {
-  const {tables, filter} = view
-  const read = (name: string, where: string) =>
-    tables.one(needRow, `select count(*) as deals, sum(loan_amount) as amount from ${name} where ${where}`)
-  const stuck = await read('mart.pipeline_aging', 'is_stuck')
-  const bare = await read('mart.document_coverage', `status = 'underwriting' and not has_appraisal`)
   const quarantined = lastSync?.walk.quarantined ?? 0
-  const needs = [
-    // Limits are listed one by one, each with its deals.
-    ...alarms.flatMap(({name, title, words, since}) =>
-      name === 'limits'
-        ? []
-        : html`<b class="failed">${title}</b> since ${instant(since)}. ${prose(words)} See <a href="/runs">runs</a>.`,
-    ),
-    ...(await listBrokenLimits(view)),
-    stuck.deals > 0 &&
-      html`<a href="${addressBehind('stuck', filter)}">${countOf(stuck.deals, 'deal')}</a> of ${dollars(stuck.amount)} ${stuck.deals === 1 ? 'is in its' : 'are in their'} status for longer than nine in ten were, even counted from when it was first seen`,
-    bare.deals > 0 &&
-      html`<a href="${addressBehind('without_appraisal', filter)}">${countOf(bare.deals, 'deal')}</a> of ${dollars(bare.amount)} ${bare.deals === 1 ? 'is' : 'are'} in underwriting without an appraisal`,
+  const others = [
     quarantined > 0 &&
       html`<a href="/quarantine">${countOf(quarantined, 'record')}</a> of the last walk could not be read`,
     typeof notIssued === 'string' &&
@@ -113,10 +53,18 @@ export async function renderNeeds(
         html`<a href="/books/${period}?for=${profile}">${countOf(entries, 'entry', 'entries')}</a> of ${dollars(amount)} of ${period} ${entries === 1 ? 'is' : 'are'} not issued to ${profile}`,
     ),
     ...describeFindings(view, ['limit_is_kept']),
-  ].filter((need) => need !== false && need !== undefined)
-  return needs.length === 0
-    ? html`<p class="passed">Nothing.</p>`
-    : html`<ul class="needs">${needs.map((need) => html`<li>${need}</li>`)}</ul>`
+  ]
+  // Limits are listed one by one, each with its deals.
+  const raised = alarms
+    .filter(({name}) => name !== 'limits')
+    .map(
+      ({title, words, since}) =>
+        html`<b class="failed">${title}</b> since ${instant(since)}. ${prose(words)} See <a href="/runs">runs</a>.`,
+    )
+  const listed = (needs: readonly (Html | false)[]) =>
+    needs.some(Boolean) && html`<ul class="needs">${needs.map((need) => need && html`<li>${need}</li>`)}</ul>`
+  const all = html`${listed(raised)}${(await viewPage('parts/needs', view))?.body}${listed(others)}`
+  return /<li>|class="failed"/.test(all.html) ? all : html`<p class="passed">Nothing.</p>`
 }
 
 export const TITLES = {open: 'Open', funded: 'Funded', pipeline: 'Pipeline'}
