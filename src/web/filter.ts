@@ -114,19 +114,6 @@ export function addressOfPart(
 /** The page of a deal. */
 export const addressOfDeal = (dealId: string) => `/deals/${encodeURIComponent(dealId)}`
 
-/** Parameters that say what a number counts. They differ from dimensions, which would filter the deals first. */
-export type Ask = 'against' | 'age_band' | 'beyond' | 'from' | 'in_status' | 'month' | 'term' | 'to' | 'top'
-
-/** The address of the deals behind a number, a page of `pages/behind/`. */
-export function addressBehind(
-  number: string,
-  filter: Filter,
-  asked: Readonly<Partial<Record<Ask | 'page', string>>> = {},
-): string {
-  const given = Object.entries(asked).map(([name, value]): [string, string[]] => [name, [value]])
-  return addressOf(`/behind/${number}`, filter, Object.fromEntries(given))
-}
-
 /** The title of a dimension. */
 export const titleOf = (name: string) => DIMENSIONS[name]?.title ?? name
 

@@ -68,6 +68,9 @@ ${pages.filter(({isOwn}) => !isOwn).map((page) => html`<div class="ask">${leadTo
   return {title: 'Pages', body}
 }
 
+/** Values that SQL names as `$month`; one without is null. */
+type Params = Record<string, string | undefined>
+
 /** Rows of a table and of a chart that are shown. */
 const MOST_ROWS = 1000
 const MOST_PLACES = 50_000
@@ -76,12 +79,12 @@ const MOST_PLACES = 50_000
  * A page by its name; undefined of none, and where its title has no rows. What people wrote is asked as their questions are, a shipped page as our own, unless it is
  * one among people's pages.
  *
- * @param params of its SQL, beside those of the address
+ * @param params of its SQL, in place of those of the address
  */
 export async function viewPage(
   name: string,
   view: View & Partial<Pick<AskingView, 'people'>>,
-  {isAmongOwn = false, params = {}}: {isAmongOwn?: boolean; params?: Record<string, string>} = {},
+  {isAmongOwn = false, params = {}}: {isAmongOwn?: boolean; params?: Params} = {},
 ): Promise<Page | undefined> {
   const page = listPages(view.sqlDir).find((one) => one.name === name)
   if (!page) return undefined
@@ -97,7 +100,7 @@ export async function viewPage(
 async function renderPageFile(
   {name, path}: Pick<PageFile, 'name' | 'path'>,
   view: View,
-  params: Record<string, string>,
+  params: Params,
 ): Promise<Page | undefined> {
   const marked = new Marked()
   const tokens = marked.lexer(readSqlFile(path))
@@ -151,6 +154,8 @@ export const linkOf = (filter: Filter) => (address: string) => {
   const url = URL.parse(address, SITE)
   if (!address.startsWith('/') || url?.origin !== SITE || url.pathname.startsWith('//')) return undefined
   const {pathname, searchParams, hash} = url
+  // A deal that is none of the filtered ones has a page, too.
+  if (pathname.startsWith('/deals/')) return address
   const changes = Object.fromEntries(
     [...new Set(searchParams.keys())].map((key) => [key, searchParams.getAll(key)]),
   )
@@ -163,7 +168,7 @@ export const linkOf = (filter: Filter) => (address: string) => {
 /** What a block shows, or the title it is; undefined of a title without rows. */
 async function answerBlock(
   {text, lang = ''}: Tokens.Code,
-  {name, line, params}: {name: string; line: number; params: Record<string, string>},
+  {name, line, params}: {name: string; line: number; params: Params},
   {ask, filter, query, release}: View,
 ): Promise<Html | {title: string} | undefined> {
   const failed = (problem: string, at = 0) =>

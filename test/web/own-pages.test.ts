@@ -19,10 +19,12 @@ const PARTS: Record<string, string> = {
   needs: '/',
 }
 
+/** What these show is given to them. */
+const GIVEN = ['parts/compare.md', 'parts/moved.md', 'behind/moved.md']
+
 /** The pages that come with loantape, each with the address at which it is shown, whole or as a part of another. */
 const SHIPPED = readdirSync(SHIPPED_DIR, {recursive: true, encoding: 'utf8'})
-  // What it compares is given to it.
-  .filter((file) => file.endsWith('.md') && file !== 'parts/compare.md')
+  .filter((file) => file.endsWith('.md') && !GIVEN.includes(file))
   .map((file): [string, string] => {
     const name = file.replace(/\.md$/, '')
     const [folder, part = ''] = name.split('/')
