@@ -3,30 +3,92 @@ import {
   bar,
   type Column,
   capitalised,
+  count,
+  dollars,
   dollarsAtAGlance,
   figures,
-  formatValue,
   instant,
-  isNumeric,
   linked,
-  meaningOf,
-  type TypedColumn,
+  percent,
+  ratio,
+  span,
   table,
-  titleOfColumn,
   words,
 } from './figures.ts'
 import {addressOfDeal} from './filter.ts'
 import {type Html, html} from './html.ts'
 
+/** A column of a query or a table. */
+interface TypedColumn {
+  name: string
+  /** The engine's name of the type; empty if unknown. */
+  type: string
+}
+
+/** The endings of names that say what values mean, and are no part of a title. */
+const MEANINGS = /_(usd|ratio|pct|ms|name|id)$/
+
+/**
+ * What values of a column are, by the ending of its name (`_usd`, `_ratio`, `_pct`, `_ms`, `_name`); otherwise DECIMAL with two places are
+ * dollars, `ltv` ratios, whole numbers counts, and what statuses and the like are called is a name.
+ */
+function meaningOf({
+  name,
+  type,
+}: TypedColumn): 'usd' | 'ratio' | 'percent' | 'span' | 'count' | 'name' | 'text' {
+  if (name.endsWith('_usd')) return 'usd'
+  if (/_ratio$|(^|_)ltv$/.test(name)) return 'ratio'
+  if (name.endsWith('_pct')) return 'percent'
+  if (name.endsWith('_ms')) return 'span'
+  if (/^DECIMAL\(\d+,2\)$/.test(type)) return 'usd'
+  if (/^U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$/.test(type)) return 'count'
+  return /(^|_)(name|status|loan_program|status_class|bucket|dimension|term|category)$/.test(name)
+    ? 'name'
+    : 'text'
+}
+
+/** Whether values of a column are numbers. */
+function isNumeric(column: TypedColumn): boolean {
+  return !['name', 'text'].includes(meaningOf(column)) || /^(DECIMAL|DOUBLE|FLOAT)/.test(column.type)
+}
+
+/** The title of a column: its name in words, without the ending that says what values mean. */
+const titleOfColumn = ({name}: TypedColumn) => capitalised(words(name.replace(MEANINGS, '')))
+
+/** Formats a value by the meaning of its column. */
+export function formatValue(column: TypedColumn, value: unknown): string {
+  if (value === null || value === undefined) return '–'
+  if (typeof value === 'boolean') return value ? 'yes' : 'no'
+  if (typeof value === 'object') return JSON.stringify(value)
+  const text = String(value)
+  const isNumber = /^-?\d+(\.\d+)?(e[+-]?\d+)?$/i.test(text)
+  switch (meaningOf(column)) {
+    case 'usd':
+      return isNumber ? dollars(text) : text
+    case 'ratio':
+      return isNumber ? ratio(text) : text
+    case 'percent':
+      return isNumber ? percent(Number(text)) : text
+    case 'span':
+      return isNumber ? span(Number(text)) : text
+    case 'count':
+      return count(text)
+    case 'name':
+      return words(text)
+    case 'text':
+      return column.type === '' && /^-?\d+\.\d\d$/.test(text) ? dollars(text) : text
+  }
+}
+
 /** Columns, and rows of any values. */
-export interface Block {
+interface Block {
   columns: readonly TypedColumn[]
   rows: readonly (readonly unknown[])[]
 }
 type Row = Block['rows'][number]
 
 /** Turns an address that SQL wrote into that of a link; undefined where there is none. */
-export type LinkTo = (address: string) => string | undefined
+type LinkTo = (address: string) => string | undefined
 
 type Options = Readonly<Record<string, string>>
 type Render = (block: Block, linkTo: LinkTo, options: Options) => Html
@@ -57,7 +119,7 @@ const OF_PAGES = ['title', 'deals'] as const
 const OPTIONS = ['heading', 'note', 'title', 'label', 'values', 'empty', 'deals', 'needs']
 
 /** What stands behind `sql` where a block begins. */
-export interface Asked {
+interface Asked {
   shape: Shape | (typeof OF_PAGES)[number]
   options: Options
 }

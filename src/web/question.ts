@@ -43,7 +43,7 @@ const serialised = z.object({
 })
 
 /** The facts of a question. */
-export interface Question {
+interface Question {
   /** The tables it names, such as `core.deal`; names of its own CTEs included. */
   tables: string[]
   /** DESCRIBE, SHOW or SUMMARIZE. */

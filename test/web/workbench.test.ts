@@ -251,7 +251,7 @@ test.each(['Funded', 'Weighted loan-to-value'])(
 
 test('what moved the figures adds up to their difference', async () => {
   const {page} = await open('/?against=2026-03-02')
-  const cells = page.locator('h2:has-text("What moved it") ~ .scroll').first()
+  const cells = page.locator('h2:has-text("What moved it") ~ .written .scroll').first()
   const column = async (row: string, index: number) =>
     (await cells.locator(`${row} td:nth-child(${index})`).allTextContents()).map((text) =>
       text === '–' ? 0n : cents(text.replace(/[$,+]/g, '').replace('−', '-')),
