@@ -91,7 +91,7 @@ type Row = Block['rows'][number]
 type LinkTo = (address: string) => string | undefined
 
 type Options = Readonly<Record<string, string>>
-type Render = (block: Block, linkTo: LinkTo, options: Options) => Html
+type Render = (block: Block, linkTo: LinkTo, options: Options) => Html | Html[]
 
 /** What the rows of a block can be shown as. */
 const RENDERERS = {
@@ -104,10 +104,11 @@ const RENDERERS = {
   matrix: (block, linkTo) => renderMatrix(block, linkTo),
   choices: renderChoices,
   facts: renderFacts,
-  list: renderList,
-  lead: (block, linkTo) => renderLines('lead', block, linkTo),
-  text: (block, linkTo) => renderLines('muted small', block, linkTo),
-  notice: (block, linkTo) => renderLines('notice', block, linkTo),
+  list: (block, linkTo) =>
+    html`<ul class="needs">${writeLines(block, linkTo).map((line) => html`<li>${line}</li>`)}</ul>`,
+  lead: (block, linkTo) => writeLines(block, linkTo).map((line) => html`<p class="lead">${line}</p>`),
+  text: (block, linkTo) => writeLines(block, linkTo).map((line) => html`<p class="muted small">${line}</p>`),
+  notice: (block, linkTo) => writeLines(block, linkTo).map((line) => html`<p class="notice">${line}</p>`),
 } satisfies Record<string, Render>
 type Shape = keyof typeof RENDERERS
 
@@ -196,7 +197,7 @@ function cellOf(column: Shown, row: Row, linkTo: LinkTo): Html | string {
   if (column.name === 'deal_id') return linked(html`<code>${text}</code>`, addressOfDeal(text))
   const [address, tone] = [column.beside(row, 'href'), column.beside(row, 'tone')]
   const href = address === undefined ? undefined : linkTo(address)
-  if (typeof value === 'string' && value.includes(ARROW)) {
+  if (typeof value === 'string' && / → |\n/.test(value)) {
     const write = meaningOf(column) === 'name' ? words : String
     return html`<span class="lines">${value.split(ARROW).map((part, index) => html`${index > 0 && ARROW}<bdi>${write(part)}</bdi>`)}</span>`
   }
@@ -254,9 +255,9 @@ function renderFacts(block: Block, linkTo: LinkTo): Html {
 }
 
 /** A sentence for each row: its values one after the other. */
-function renderList(block: Block, linkTo: LinkTo): Html {
+function writeLines(block: Block, linkTo: LinkTo): Html[] {
   const columns = listShown(block)
-  return html`<ul class="needs">${block.rows.map((row) => html`<li>${columns.map((column) => cellOf(column, row, linkTo))}</li>`)}</ul>`
+  return block.rows.map((row) => html`${columns.map((column) => cellOf(column, row, linkTo))}`)
 }
 
 /** A row for each value of the first column, a column for each of the second, totals last. */
@@ -292,12 +293,6 @@ function renderChoices(block: Block, linkTo: LinkTo, {label}: Options): Html {
     const isHere = isSo(block, 'is_current', row)
     return html`<a href="${linkTo(column?.beside(row, 'href') ?? '') ?? ''}"${isHere && html` aria-current="true"`}>${text}</a> `
   })}</p>`
-}
-
-/** A paragraph for each row. */
-function renderLines(kind: string, block: Block, linkTo: LinkTo): Html {
-  const [column] = listShown(block)
-  return html`${block.rows.map((row) => html`<p class="${kind}">${column && cellOf(column, row, linkTo)}</p>`)}`
 }
 
 /** A chart, with its values below it where they are asked for; of one place only the values. */

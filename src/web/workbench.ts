@@ -246,10 +246,7 @@ export function addWorkbench(
     viewCompare(view, findNewest(tools.folder, view.release), view.history, mayAct(request)),
   )
   addPage('/books', async (view, request) =>
-    viewBooks(view, await view.history.ask('periods'), {
-      mayAct: mayAct(request),
-      journal: (await viewPage('parts/journal', view))?.body,
-    }),
+    viewBooks(view, await view.history.ask('periods'), mayAct(request)),
   )
   addPage('/quarantine', (view, request) => viewQuarantine(view, view.history, mayAct(request)))
   addPage('/quarantine/:id', ({history}, request) => viewQuarantined(idOf(request), history))
