@@ -47,13 +47,16 @@ function meaningOf({
     : 'text'
 }
 
+export const isDollars = (column: TypedColumn) => meaningOf(column) === 'usd'
+
 /** Whether values of a column are numbers. */
 function isNumeric(column: TypedColumn): boolean {
   return !['name', 'text'].includes(meaningOf(column)) || /^(DECIMAL|DOUBLE|FLOAT)/.test(column.type)
 }
 
 /** The title of a column: its name in words, without the ending that says what values mean. */
-const titleOfColumn = ({name}: TypedColumn) => capitalised(words(name.replace(MEANINGS, '')))
+const titleOfColumn = ({name}: TypedColumn) =>
+  capitalised(words(name.replace(MEANINGS, ''))).replace(/^Ltv\b/, 'LTV')
 
 /** Formats a value by the meaning of its column. */
 export function formatValue(column: TypedColumn, value: unknown): string {
@@ -95,7 +98,7 @@ type Render = (block: Block, linkTo: LinkTo, options: Options) => Html | Html[]
 
 /** What the rows of a block can be shown as. */
 const RENDERERS = {
-  table: renderMeant,
+  table: (block, linkTo) => renderMeant(block, linkTo),
   number: renderFigures,
   line: (...block) => renderDrawn('line', ...block),
   area: (...block) => renderDrawn('area', ...block),
@@ -197,19 +200,24 @@ function cellOf(column: Shown, row: Row, linkTo: LinkTo): Html | string {
   if (column.name === 'deal_id') return linked(html`<code>${text}</code>`, addressOfDeal(text))
   const [address, tone] = [column.beside(row, 'href'), column.beside(row, 'tone')]
   const href = address === undefined ? undefined : linkTo(address)
-  if (typeof value === 'string' && / → |\n/.test(value)) {
-    const write = meaningOf(column) === 'name' ? words : String
-    return html`<span class="lines">${value.split(ARROW).map((part, index) => html`${index > 0 && ARROW}<bdi>${write(part)}</bdi>`)}</span>`
-  }
-  if (href === undefined && tone === undefined) return text
-  return tone === undefined ? linked(text, href) : html`<b class="${tone}">${linked(text, href)}</b>`
+  const write = meaningOf(column) === 'name' ? words : String
+  const shown =
+    typeof value === 'string' && / → |\n/.test(value)
+      ? html`<span class="lines">${value.split(ARROW).map((part, index) => html`${index > 0 && ARROW}<bdi>${write(part)}</bdi>`)}</span>`
+      : text
+  if (href === undefined && tone === undefined) return shown
+  return tone === undefined ? linked(shown, href) : html`<b class="${tone}">${linked(shown, href)}</b>`
 }
 
 /** Names on either side of it are each written in their own direction. */
 const ARROW = ' → '
 
 /** Rows, formatted by the meaning of their columns; bars stand before the numbers that they show, the last total at the foot. */
-export function renderMeant(block: Block, linkTo: LinkTo = () => undefined): Html {
+export function renderMeant(
+  block: Block,
+  linkTo: LinkTo = () => undefined,
+  titleOf: (title: string, column: TypedColumn) => Html | string = (title) => title,
+): Html {
   if (block.rows.length === 0) return html`<p class="empty">No rows.</p>`
   const total = block.rows.findLast((row) => isSo(block, 'is_total', row))
   const columns = listShown(block).flatMap((column): Column<Row>[] => {
@@ -217,7 +225,7 @@ export function renderMeant(block: Block, linkTo: LinkTo = () => undefined): Htm
     return [
       ...(column.hasBar ? [{title: '', kind: 'bar' as const, cell: barOf}] : []),
       {
-        title: titleOfColumn(column),
+        title: titleOf(titleOfColumn(column), column),
         kind: isNumeric(column) ? 'number' : undefined,
         cell: (row) => cellOf(column, row, linkTo),
       },

@@ -38,11 +38,6 @@ export function countOf(value: number, thing: string, things = `${thing}s`): str
   return `${count(value)} ${value === 1 ? thing : things}`
 }
 
-/** An address in a list, shortened; a dash for null. Only a deal's own page has all of a longer one. */
-export function addressLine(address: string | null | undefined): string {
-  return shorten(address?.trim() === '' ? '(blank)' : (address ?? '–'))
-}
-
 /** A name of the data in words, shortened; a dash for null. */
 export function words(text: string | null | undefined): string {
   if (text === '') return '(blank)'

@@ -3,8 +3,9 @@ import {join} from 'node:path'
 import {Marked, type Token, type Tokens} from 'marked'
 import {explainError} from '../core/errors.ts'
 import {shorten} from '../core/text.ts'
+import {quoteName} from '../store/database.ts'
 import {readSqlFile} from '../store/sql.ts'
-import {parseAsked, renderBlock, renderMeant} from './blocks.ts'
+import {isDollars, parseAsked, renderBlock, renderMeant} from './blocks.ts'
 import {count, linked, pageOf, renderPages} from './figures.ts'
 import {addressOf, addressOfPart, type Filter, ofAllDeals} from './filter.ts'
 import {type Html, html, markup} from './html.ts'
@@ -182,7 +183,7 @@ async function answerBlock(
   const isWhole = options.deals === 'all'
   const read = (sql: string) => ask({sql, params, isWhole, most: most + 1})
   try {
-    if (shape === 'deals') return await renderListed(text, read, query)
+    if (shape === 'deals') return await renderListed(text, read, {query, empty: options.empty})
     const {columns, rows} = await read(text)
     if (shape === 'title') return rows[0] && {title: shorten(String(rows[0][0]))}
     const shown = renderBlock(
@@ -200,30 +201,56 @@ async function answerBlock(
 /** Deals that a page of a list holds. */
 const PER_PAGE = 50
 
-/** The deals of a statement that selects `deal_id`, `what` and `amount`, the largest first, with their number and sum; a deal may have several rows. */
+/**
+ * The rows of a statement that selects `deal_id`, an amount and, where a deal has several rows, `what_name`: page by page, with the number
+ * of deals and their sum, in the order that the address asks for, by default the largest first. The property stands beside each.
+ */
 async function renderListed(
   sql: string,
   read: (sql: string) => Promise<Rows>,
-  query: URLSearchParams,
+  {query, empty = 'There are none.'}: {query: URLSearchParams; empty: string | undefined},
 ): Promise<Html> {
-  const page = pageOf(query)
   // Errors name lines of the statement: nothing stands above it.
-  const from = `from (${sql.replace(/[;\s]+$/, '')}\n) as listed`
+  const own = `(${sql.replace(/[;\s]+$/, '')}\n)`
+  const {columns} = await read(`from ${own} limit 0`)
+  const amount = columns.find(isDollars)?.name ?? 'amount'
+  const has = (name: string) => columns.some((column) => column.name === name)
+  // Counting different deals takes many times as long; what tells rows of one deal apart is `what_name`.
+  const deals = has('what_name') ? 'count(distinct deal_id)' : 'count(*)'
   const total = await read(
-    `select count(*), counted(count(distinct deal_id), 'deal') || ', ' || usd(coalesce(sum(amount), 0)) ${from}`,
+    `select count(*), counted(${deals}, 'deal') || ', ' || usd(coalesce(sum(${quoteName(amount)}), 0)) from ${own}`,
   )
   const [rows, sum] = total.rows[0] ?? []
+  const [, sign = '-', sorted = amount] = /^(-?)(.*)$/.exec(query.get('sort') ?? '') ?? []
+  const isKnown = sorted === 'property_address' || has(sorted)
+  const sort = isKnown ? {name: sorted, isDown: sign === '-'} : {name: amount, isDown: true}
+  const key = quoteName(sort.name)
+  const order = [
+    `${isKnown ? key : `abs(${key})`} ${sort.isDown ? 'desc' : 'asc'} nulls last`,
+    'deal_id',
+    ...(has('what_name') ? ['what_name'] : []),
+  ]
+  const page = pageOf(query)
+  const beside = has('property_address')
+    ? own
+    : `(select listed.*, property_address from ${own} as listed
+        left join core.deal_history as history on history.deal_id = listed.deal_id and valid_to is null)`
   const listed = await read(
-    `select listed.deal_id, amount, if(what is null, '', words(what)) as what, brief(property_address) as property ${from}
-     left join core.deal_history as history on history.deal_id = listed.deal_id and valid_to is null
-     order by abs(amount) desc, listed.deal_id, listed.what limit ${PER_PAGE} offset ${(page - 1) * PER_PAGE}`,
+    `select * replace (brief(property_address) as property_address)
+     from (from ${beside} order by ${order.join(', ')} limit ${PER_PAGE} offset ${(page - 1) * PER_PAGE})`,
   )
-  const addressOfPage = (other: number) => {
+  const addressWith = (name: string, value: string) => {
     const changed = new URLSearchParams(query)
-    changed.set('page', String(other))
+    changed.delete('page')
+    changed.set(name, value)
     return `?${changed}`
   }
+  const titleOf = (title: string, {name}: {name: string}) => {
+    const isSorted = name === sort.name
+    const arrow = isSorted ? (sort.isDown ? ' ↓' : ' ↑') : ''
+    return linked(`${title}${arrow}`, addressWith('sort', isSorted && !sort.isDown ? `-${name}` : name))
+  }
   return html`<p class="muted" id="total">${String(sum)}</p>
-${listed.rows.length === 0 ? html`<p class="empty">There are none.</p>` : renderMeant(listed)}
-${renderPages(page, Math.max(1, Math.ceil(Number(rows) / PER_PAGE)), addressOfPage)}`
+${listed.rows.length === 0 ? html`<p class="empty">${empty}</p>` : renderMeant(listed, undefined, titleOf)}
+${renderPages(page, Math.max(1, Math.ceil(Number(rows) / PER_PAGE)), (other) => addressWith('page', String(other)))}`
 }

@@ -13,10 +13,13 @@ import {expectNumbersToLead} from './page-numbers.ts'
 const SHIPPED_DIR = join(import.meta.dirname, '../../pages')
 
 const PARTS: Record<string, string> = {
-  journal: '/books',
-  walks: '/runs',
   deal: '/deals/deal_000001',
+  deals: '/deals',
+  journal: '/books',
+  morning: '/',
   needs: '/',
+  ties: '/books',
+  walks: '/runs',
 }
 
 /** What these show is given to them. */

@@ -433,7 +433,7 @@ test('a download is the table, and is asked for again only when it has changed',
 test.each([
   [`/deals?status=${encodeURIComponent(`x') or 1=1 --`)}`, 'No deal is like that'],
   [`/deals?q=${encodeURIComponent(`' or 1=1 --`)}`, 'No deal is like that'],
-  ['/deals?sort=(select 1)', 'Amount ↓'],
+  ['/deals?sort=(select 1)', 'Loan amount ↓'],
   ['/deals?page=-1', 'page 1 of'],
   ['/deals?part=all', 'Part &#39;all&#39;: expected one of open, ended, pipeline, funded.'],
   ['/tables/core.deal;drop', 'Not found'],
