@@ -1,20 +1,32 @@
 import {z} from 'zod'
 import {type Database, openDatabase, quoteLiteral} from '../store/database.ts'
-import type {Release} from '../store/release.ts'
+import {MACROS, type Release} from '../store/release.ts'
 import {computedRow, type ReleaseQueries, type RowOf, rowOf} from './release-row.ts'
 
 /** How many deals are named; the others are counted. */
-export const NAMED = 12
+const NAMED = 12
 
 export const PARTS = ['open', 'funded', 'pipeline'] as const
 
-/** A deal's contribution to the movement of each part between two moments. */
+/** A deal's contribution to the movement of each part between two moments, and what happened to it in words. */
 export type Moved = RowOf<typeof movedRow>
-const movedRow = rowOf(
-  'mart.movement',
-  ['deal_id', 'status_before', 'status_after', 'amount_before', 'amount_after'],
-  {open: 'sum', funded: 'sum', pipeline: 'sum', is_corrected: 'truth?'},
-)
+const movedRow = rowOf('mart.movement', ['deal_id'], {
+  open: 'sum',
+  funded: 'sum',
+  pipeline: 'sum',
+  what: 'text?',
+})
+
+/** SQL of what happened to a deal, in words. */
+const WHAT = `concat_ws(', ',
+  case
+    when coalesce(status_before, status_after) is null then null
+    when status_before is null then 'came, ' || words(status_after)
+    when status_after is null then 'is gone, was ' || words(status_before)
+    when status_before <> status_after then words(status_before) || ' → ' || words(status_after)
+  end,
+  if(amount_before <> amount_after, usd(amount_before) || ' → ' || usd(amount_after), null),
+  if(is_corrected, 'corrected later', null))`
 
 /** The totals of the movement, and some of the deals. */
 export interface Movements {
@@ -83,7 +95,11 @@ async function readMoved(
       `select count(*) as deals, ${sums.join(', ')} from (${largest} offset ${beyond})`,
       params,
     ),
-    moved: await tables.all(movedRow, `${largest} limit ${limit} offset ${beyond + offset}`, params),
+    moved: await tables.all(
+      movedRow,
+      `select deal_id, open, funded, pipeline, ${WHAT} as what ${largest} limit ${limit} offset ${beyond + offset}`,
+      params,
+    ),
   }
 }
 
@@ -102,6 +118,7 @@ export async function readMovedBetween(
   {condition = 'true', ...which}: Which & {condition?: string | undefined} = {},
 ): Promise<Movements> {
   await using db = await openDatabase({attach: []})
+  await db.run(MACROS)
   await readStandings(db, before, after, condition)
   return await readMoved(db, BETWEEN, which)
 }

@@ -34,7 +34,7 @@ type Columns<T extends keyof typeof COLUMNS> = (typeof COLUMNS)[T]
 type Values<K> = {[C in keyof K]: ValueOf<K[C]>}
 
 declare const made: unique symbol
-/** The schema of a row of a release, made by {@link rowOf}, {@link computedRow} or {@link anyRow}, never by hand. */
+/** The schema of a row of a release, made by {@link rowOf} or {@link computedRow}, never by hand. */
 export type RowSchema<T> = z.ZodType<T> & {readonly [made]: true}
 /** A row that a schema parses. */
 export type RowOf<S> = S extends RowSchema<infer T> ? T : never
@@ -59,12 +59,6 @@ export function rowOf<
 export function computedRow<X extends Computed>(computed: X): RowSchema<Values<X>> {
   return schemaOf(computed)
 }
-
-const cell = z.union([z.string(), z.number(), z.boolean(), z.null()])
-/** A value of any column. */
-export type Cell = z.output<typeof cell>
-/** A row of any columns. */
-export const anyRow = z.record(z.string(), cell) as unknown as RowSchema<Record<string, Cell>>
 
 function schemaOf<T>(kinds: Record<string, unknown>): RowSchema<T> {
   const schemas = Object.entries(kinds).map(([name, kind]) => {

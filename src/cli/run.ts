@@ -39,7 +39,7 @@ async function describeDay(
   const {describeMorning, renderReport} = await import('../web/report.ts')
   const file = join(release.dir, 'report.html')
   writeFileAtomically(file, await renderReport(release, sqlDir))
-  return {...(await describeMorning(release)), file}
+  return {...(await describeMorning(release, sqlDir)), file}
 }
 
 type StepResult = Awaited<ReturnType<typeof performJob>>['steps'][number]

@@ -96,7 +96,7 @@ export function listWaiting(db: Database, catalog: 'warehouse' | 'history'): Pro
 }
 
 /** A reason, and how many records wait because of it. */
-export type WaitingReason = z.output<typeof reasonRow>
+type WaitingReason = z.output<typeof reasonRow>
 const reasonRow = z.object({
   path: z.string(),
   reason: z.string(),
@@ -110,7 +110,7 @@ const reasonRow = z.object({
 })
 
 /** A waiting record, once per reason. */
-export type WaitingRecord = z.output<typeof waitingRow>
+type WaitingRecord = z.output<typeof waitingRow>
 const waitingRow = z.object({
   /** As last seen. */
   quarantine_id: z.string(),

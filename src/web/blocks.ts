@@ -3,37 +3,102 @@ import {
   bar,
   type Column,
   capitalised,
+  count,
+  dollars,
   dollarsAtAGlance,
   figures,
-  formatValue,
   instant,
-  isNumeric,
   linked,
-  meaningOf,
-  type TypedColumn,
+  percent,
+  ratio,
+  span,
   table,
-  titleOfColumn,
   words,
 } from './figures.ts'
 import {addressOfDeal} from './filter.ts'
 import {type Html, html} from './html.ts'
 
+/** A column of a query or a table. */
+interface TypedColumn {
+  name: string
+  /** The engine's name of the type; empty if unknown. */
+  type: string
+}
+
+/** The endings of names that say what values mean, and are no part of a title. */
+const MEANINGS = /_(usd|ratio|pct|ms|name|id)$/
+
+/**
+ * What values of a column are, by the ending of its name (`_usd`, `_ratio`, `_pct`, `_ms`, `_name`); otherwise DECIMAL with two places are
+ * dollars, `ltv` ratios, whole numbers counts, and what statuses and the like are called is a name.
+ */
+function meaningOf({
+  name,
+  type,
+}: TypedColumn): 'usd' | 'ratio' | 'percent' | 'span' | 'count' | 'name' | 'text' {
+  if (name.endsWith('_usd')) return 'usd'
+  if (/_ratio$|(^|_)ltv$/.test(name)) return 'ratio'
+  if (name.endsWith('_pct')) return 'percent'
+  if (name.endsWith('_ms')) return 'span'
+  if (/^DECIMAL\(\d+,2\)$/.test(type)) return 'usd'
+  if (/^U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$/.test(type)) return 'count'
+  return /(^|_)(name|status|loan_program|status_class|bucket|dimension|term|category)$/.test(name)
+    ? 'name'
+    : 'text'
+}
+
+export const isDollars = (column: TypedColumn) => meaningOf(column) === 'usd'
+
+/** Whether values of a column are numbers. */
+function isNumeric(column: TypedColumn): boolean {
+  return !['name', 'text'].includes(meaningOf(column)) || /^(DECIMAL|DOUBLE|FLOAT)/.test(column.type)
+}
+
+/** The title of a column: its name in words, without the ending that says what values mean. */
+const titleOfColumn = ({name}: TypedColumn) =>
+  capitalised(words(name.replace(MEANINGS, ''))).replace(/^Ltv\b/, 'LTV')
+
+/** Formats a value by the meaning of its column. */
+export function formatValue(column: TypedColumn, value: unknown): string {
+  if (value === null || value === undefined) return '–'
+  if (typeof value === 'boolean') return value ? 'yes' : 'no'
+  if (typeof value === 'object') return JSON.stringify(value)
+  const text = String(value)
+  const isNumber = /^-?\d+(\.\d+)?(e[+-]?\d+)?$/i.test(text)
+  switch (meaningOf(column)) {
+    case 'usd':
+      return isNumber ? dollars(text) : text
+    case 'ratio':
+      return isNumber ? ratio(text) : text
+    case 'percent':
+      return isNumber ? percent(Number(text)) : text
+    case 'span':
+      return isNumber ? span(Number(text)) : text
+    case 'count':
+      return count(text)
+    case 'name':
+      return words(text)
+    case 'text':
+      return column.type === '' && /^-?\d+\.\d\d$/.test(text) ? dollars(text) : text
+  }
+}
+
 /** Columns, and rows of any values. */
-export interface Block {
+interface Block {
   columns: readonly TypedColumn[]
   rows: readonly (readonly unknown[])[]
 }
 type Row = Block['rows'][number]
 
 /** Turns an address that SQL wrote into that of a link; undefined where there is none. */
-export type LinkTo = (address: string) => string | undefined
+type LinkTo = (address: string) => string | undefined
 
 type Options = Readonly<Record<string, string>>
-type Render = (block: Block, linkTo: LinkTo, options: Options) => Html
+type Render = (block: Block, linkTo: LinkTo, options: Options) => Html | Html[]
 
 /** What the rows of a block can be shown as. */
 const RENDERERS = {
-  table: renderMeant,
+  table: (block, linkTo) => renderMeant(block, linkTo),
   number: renderFigures,
   line: (...block) => renderDrawn('line', ...block),
   area: (...block) => renderDrawn('area', ...block),
@@ -41,18 +106,25 @@ const RENDERERS = {
   waterfall: (...block) => renderDrawn('waterfall', ...block),
   matrix: (block, linkTo) => renderMatrix(block, linkTo),
   choices: renderChoices,
-  text: (block, linkTo) => renderLines('muted small', block, linkTo),
-  notice: (block, linkTo) => renderLines('notice', block, linkTo),
+  facts: renderFacts,
+  list: (block, linkTo) =>
+    html`<ul class="needs">${writeLines(block, linkTo).map((line) => html`<li>${line}</li>`)}</ul>`,
+  lead: (block, linkTo) => writeLines(block, linkTo).map((line) => html`<p class="lead">${line}</p>`),
+  text: (block, linkTo) => writeLines(block, linkTo).map((line) => html`<p class="muted small">${line}</p>`),
+  notice: (block, linkTo) => writeLines(block, linkTo).map((line) => html`<p class="notice">${line}</p>`),
 } satisfies Record<string, Render>
 type Shape = keyof typeof RENDERERS
 
 export const SHAPES = Object.keys(RENDERERS) as Shape[]
 
-const OPTIONS = ['heading', 'note', 'title', 'label', 'values', 'empty', 'deals']
+/** What else a block of a page can be: its title, or a list of deals in pages. */
+const OF_PAGES = ['title', 'deals'] as const
+
+const OPTIONS = ['heading', 'note', 'title', 'label', 'values', 'empty', 'deals', 'needs']
 
 /** What stands behind `sql` where a block begins. */
-export interface Asked {
-  shape: Shape
+interface Asked {
+  shape: Shape | (typeof OF_PAGES)[number]
   options: Options
 }
 
@@ -61,8 +133,9 @@ export function parseAsked(text: string): Asked | string {
   const words = [...text.matchAll(/([^\s=]+)(?:=("[^"]*"|\S*))?/g)]
   const isOption = ([, , value]: RegExpExecArray) => value !== undefined
   const [name = 'table'] = words.filter((word) => !isOption(word)).map(([word]) => word)
-  const shape = SHAPES.find((one) => one === name)
-  if (!shape) return `Block '${name}': expected one of ${SHAPES.join(', ')}.`
+  const shapes = [...SHAPES, ...OF_PAGES]
+  const shape = shapes.find((one) => one === name)
+  if (!shape) return `Block '${name}': expected one of ${shapes.join(', ')}.`
   const options = words
     .filter(isOption)
     .map(([, key = '', value = '']) => [key, value.replace(/^"(.*)"$/, '$1')])
@@ -72,7 +145,11 @@ export function parseAsked(text: string): Asked | string {
 }
 
 /** The rows of a block under its heading; a block without rows says so, or leaves nothing where `empty` is blank. */
-export function renderBlock(block: Block, {shape, options}: Asked, linkTo: LinkTo): Html {
+export function renderBlock(
+  block: Block,
+  {shape, options}: {shape: Shape; options: Options},
+  linkTo: LinkTo,
+): Html {
   const {heading, note, empty = 'No rows.'} = options
   const isEmpty = block.rows.length === 0
   if (isEmpty && empty === '') return html``
@@ -123,17 +200,24 @@ function cellOf(column: Shown, row: Row, linkTo: LinkTo): Html | string {
   if (column.name === 'deal_id') return linked(html`<code>${text}</code>`, addressOfDeal(text))
   const [address, tone] = [column.beside(row, 'href'), column.beside(row, 'tone')]
   const href = address === undefined ? undefined : linkTo(address)
-  if (typeof value === 'string' && value.includes(ARROW) && meaningOf(column) === 'name')
-    return html`${value.split(ARROW).map((name, index) => html`${index > 0 && ARROW}<bdi>${words(name)}</bdi>`)}`
-  if (href === undefined && tone === undefined) return text
-  return tone === undefined ? linked(text, href) : html`<b class="${tone}">${linked(text, href)}</b>`
+  const write = meaningOf(column) === 'name' ? words : String
+  const shown =
+    typeof value === 'string' && / → |\n/.test(value)
+      ? html`<span class="lines">${value.split(ARROW).map((part, index) => html`${index > 0 && ARROW}<bdi>${write(part)}</bdi>`)}</span>`
+      : text
+  if (href === undefined && tone === undefined) return shown
+  return tone === undefined ? linked(shown, href) : html`<b class="${tone}">${linked(shown, href)}</b>`
 }
 
 /** Names on either side of it are each written in their own direction. */
 const ARROW = ' → '
 
 /** Rows, formatted by the meaning of their columns; bars stand before the numbers that they show, the last total at the foot. */
-export function renderMeant(block: Block, linkTo: LinkTo = () => undefined): Html {
+export function renderMeant(
+  block: Block,
+  linkTo: LinkTo = () => undefined,
+  titleOf: (title: string, column: TypedColumn) => Html | string = (title) => title,
+): Html {
   if (block.rows.length === 0) return html`<p class="empty">No rows.</p>`
   const total = block.rows.findLast((row) => isSo(block, 'is_total', row))
   const columns = listShown(block).flatMap((column): Column<Row>[] => {
@@ -141,7 +225,7 @@ export function renderMeant(block: Block, linkTo: LinkTo = () => undefined): Htm
     return [
       ...(column.hasBar ? [{title: '', kind: 'bar' as const, cell: barOf}] : []),
       {
-        title: titleOfColumn(column),
+        title: titleOf(titleOfColumn(column), column),
         kind: isNumeric(column) ? 'number' : undefined,
         cell: (row) => cellOf(column, row, linkTo),
       },
@@ -170,6 +254,18 @@ function renderFigures(block: Block, linkTo: LinkTo): Html {
       }
     }),
   )
+}
+
+/** One row as a list of names and values. */
+function renderFacts(block: Block, linkTo: LinkTo): Html {
+  const [row = []] = block.rows
+  return html`<dl class="deal">${listShown(block).map((column) => html`<div><dt>${titleOfColumn(column).toLowerCase()}</dt><dd><bdi>${cellOf(column, row, linkTo)}</bdi></dd></div>`)}</dl>`
+}
+
+/** A sentence for each row: its values one after the other. */
+function writeLines(block: Block, linkTo: LinkTo): Html[] {
+  const columns = listShown(block)
+  return block.rows.map((row) => html`${columns.map((column) => cellOf(column, row, linkTo))}`)
 }
 
 /** A row for each value of the first column, a column for each of the second, totals last. */
@@ -205,12 +301,6 @@ function renderChoices(block: Block, linkTo: LinkTo, {label}: Options): Html {
     const isHere = isSo(block, 'is_current', row)
     return html`<a href="${linkTo(column?.beside(row, 'href') ?? '') ?? ''}"${isHere && html` aria-current="true"`}>${text}</a> `
   })}</p>`
-}
-
-/** A paragraph for each row. */
-function renderLines(kind: string, block: Block, linkTo: LinkTo): Html {
-  const [column] = listShown(block)
-  return html`${block.rows.map((row) => html`<p class="${kind}">${column && cellOf(column, row, linkTo)}</p>`)}`
 }
 
 /** A chart, with its values below it where they are asked for; of one place only the values. */

@@ -2,31 +2,20 @@ import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import type {listPeriods, PeriodState} from '../books/close-period.ts'
 import type {JournalPreview} from '../books/issue.ts'
 import type {NotIssued} from '../books/standing.ts'
-import {computedRow} from '../build/release-row.ts'
 import {explainError} from '../core/errors.ts'
 import {askFirst} from './actions.ts'
-import {type Column, count, countOf, dollars, instant, linked, table} from './figures.ts'
-import {addressOfPart} from './filter.ts'
+import {type Column, count, countOf, dollars, instant, table} from './figures.ts'
 import type {History} from './history.ts'
 import {type Html, html, prose} from './html.ts'
+import {viewPage} from './pages.ts'
 import type {Page, View} from './view.ts'
 
-/** `/books`: the months, what was issued, what the journal holds, and whether it ties out. @param journal its own page */
+/** `/books`: the months, what was issued, what the journal holds, and whether it ties out. */
 export async function viewBooks(
   view: View,
   {periods, events}: Awaited<ReturnType<typeof listPeriods>>,
-  {mayAct, journal}: {mayAct: boolean; journal: Html | undefined},
+  mayAct: boolean,
 ): Promise<Page> {
-  const {tables, release, filter} = view
-  const ties = await tables.one(
-    computedRow({funded: 'sum', register: 'sum', closing: 'decimal?', loans: 'count'}),
-    `select
-       (select funded_amount from mart.portfolio_summary) as funded,
-       (select sum(loan_amount) from accounting.loan_register) as register,
-       (select count(*) from accounting.loan_register) as loans,
-       (select arg_max(closing, month) from mart.funded_rollforward) as closing`,
-  )
-  const isTied = ties.funded === ties.register && (ties.closing === null || ties.closing === ties.funded)
   const months = periods.toReversed()
   const due = periods.find(({state}) => state === 'open')
   const columns: Column<PeriodState>[] = [
@@ -48,11 +37,13 @@ export async function viewBooks(
         html`${batches.map(({profile, batch_id}) => html`<div>${profile} <code>${batch_id}</code></div>`)}`,
     },
   ]
-  const body = html`<p class="${isTied ? 'passed' : 'failed'}">${isTied ? 'It ties out' : 'It does not tie out'}: funded ${dollars(ties.funded)}, register of ${linked(countOf(ties.loans, 'loan'), ties.loans > 0 ? addressOfPart(filter, 'funded') : undefined)} ${dollars(ties.register)}, closing of the roll-forward ${dollars(ties.closing)}.</p>
+  const ties = await viewPage('parts/ties', view)
+  const journal = await viewPage('parts/journal', view)
+  const body = html`${ties?.body}
 <h2>Periods</h2>
 ${months.length === 0 ? html`<p class="empty">No month has ended yet.</p>` : table(columns, months)}
-${mayAct && due && due.period < release.manifest.as_of.slice(0, 7) && askToClose(due.period)}
-${journal}
+${mayAct && due && due.period < view.release.manifest.as_of.slice(0, 7) && askToClose(due.period)}
+${journal?.body}
 ${
   events.length > 0 &&
   html`<h2>What was done</h2><ul class="needs">${events.toReversed().map(({period, action, at, who, why}) => html`<li>${instant(at)}: ${who}, ${action} ${period}${why !== null && `: ${why}`}</li>`)}</ul>`

@@ -6,10 +6,11 @@ import {Readable} from 'node:stream'
 import {setTimeout} from 'node:timers/promises'
 import type {FastifyReply, FastifyRequest} from 'fastify'
 import {explainError} from '../core/errors.ts'
+import {quoteName} from '../store/database.ts'
 import {addressOf} from './filter.ts'
 import {askerOf, refuse, refuseBusy} from './http-server.ts'
-import {FORMATS, hasTable, orderOf} from './tables.ts'
-import type {AskingView} from './view.ts'
+import {FORMATS} from './tables.ts'
+import type {AskingView, View} from './view.ts'
 
 type Format = (typeof FORMATS)[number]
 
@@ -127,3 +128,13 @@ function untilClosed({raw}: FastifyReply, path: string): AbortSignal {
 }
 
 const sizeOf = (path: string) => statSync(path, {throwIfNoEntry: false})?.size ?? 0
+
+/** Whether a release has a table of this name; only such a name may stand in SQL. */
+const hasTable = ({release, mayRead}: View, name: string) =>
+  mayRead(name) && release.manifest.tables.some((entry) => entry.name === name)
+
+/** The columns that order a table, as SQL. */
+function orderOf({release}: View, name: string): string {
+  const order = release.manifest.tables.find((entry) => entry.name === name)?.order ?? []
+  return order.length === 0 ? '' : `order by ${order.map(quoteName).join(', ')}`
+}

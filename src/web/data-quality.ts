@@ -1,23 +1,12 @@
-import {rowOf} from '../build/release-row.ts'
-import {quoteLiteral} from '../store/database.ts'
 import {type ReleaseCheck, readReleaseChecks} from '../store/release.ts'
-import {NOT_AT_HAND, type ReasonsRequest, type WaitingReason, type WaitingRecord} from '../sync/quarantine.ts'
+import {NOT_AT_HAND, type ReasonsRequest} from '../sync/quarantine.ts'
 import {askFirst} from './actions.ts'
-import {renderMeant} from './blocks.ts'
-import {
-  type Column,
-  count,
-  countOf,
-  formatValue,
-  instant,
-  linked,
-  renderPages,
-  table,
-  words,
-} from './figures.ts'
+import {formatValue, renderMeant} from './blocks.ts'
+import {count, countOf, instant, linked, pageOf, renderPages, words} from './figures.ts'
 import {addressOfDeal} from './filter.ts'
 import {type History, noneIfUnknown} from './history.ts'
 import {type Html, html, prose} from './html.ts'
+import {viewPage} from './pages.ts'
 import type {Page, View} from './view.ts'
 
 /** How many rows of a check are shown. */
@@ -85,30 +74,25 @@ function describeRow(row: ReleaseCheck['rows'][number]): Html {
 
 /** Which records `/quarantine` is asked for. */
 function readAsked(query: URLSearchParams): ReasonsRequest {
-  const page = Math.max(1, Math.min(1_000_000, Number.parseInt(query.get('page') ?? '1', 10) || 1))
   const [path, reason] = [query.get('path'), query.get('reason')]
-  return {page, ...(path !== null && {path}), ...(reason !== null && {reason})}
+  return {page: pageOf(query), ...(path !== null && {path}), ...(reason !== null && {reason})}
 }
 
 /** `/quarantine`: the records that could not be read, by reason, and page by page. */
-export async function viewQuarantine(
-  {tables, query}: View,
-  history: History,
-  mayAct: boolean,
-): Promise<Page> {
-  const asked = readAsked(query)
+export async function viewQuarantine(view: View, history: History, mayAct: boolean): Promise<Page> {
+  const asked = readAsked(view.query)
   const {reasons, records, per_page, pruned} = await history.ask('reasons', asked)
-  const ids = records.map(({record_id}) => quoteLiteral(record_id ?? ''))
-  const known = await tables.all(
-    rowOf('core.deal_history', ['deal_id']),
-    `select distinct deal_id from core.deal_history where deal_id in (${ids.join(', ') || `''`})`,
-  )
-  const deals = new Set(known.map(({deal_id}) => deal_id))
-  const isAsked = ({path, reason}: WaitingReason) =>
+  const list = await viewPage('parts/quarantine', view, {
+    params: {reasons: JSON.stringify(reasons), records: JSON.stringify(records)},
+  })
+  const isAsked = ({path, reason}: (typeof reasons)[number]) =>
     path === (asked.path ?? path) && reason === (asked.reason ?? reason)
   const shown = reasons.filter(isAsked).reduce((sum, one) => sum + one.records, 0)
-  const pages = Math.max(1, Math.ceil(shown / per_page))
-  const address = (page: number) => addressOfReason(asked, page)
+  const addressOfPage = (page: number) => {
+    const {path, reason} = asked
+    const query = {...(path !== undefined && {path}), ...(reason !== undefined && {reason})}
+    return `/quarantine?${new URLSearchParams({...query, page: String(page)})}`
+  }
   const replay = askFirst('Read them once more', {
     asked: {do: 'replay'},
     says: html`After a fix of schema or code: reads every record once more and stores those that can be read now, then builds a release (<code>loantape quarantine replay</code>).`,
@@ -120,54 +104,12 @@ ${
   reasons.length === 0
     ? html`<p class="passed">No record waits: all that came could be read.</p>`
     : html`${mayAct && replay}
-<h2>Why</h2>
-${table(REASON_COLUMNS, reasons)}
-<h2>${asked.reason === undefined ? 'Records' : html`Records: <code>${asked.path}</code>, ${asked.reason}`}</h2>
-${asked.reason !== undefined && html`<p class="chips"><a href="/quarantine">all reasons</a></p>`}
-${records.length === 0 ? html`<p class="empty">No record is like that.</p>` : table(columnsOf(deals), records)}
-${renderPages(asked.page, pages, address)}`
+${asked.reason !== undefined && html`<p class="chips"><code>${asked.path}</code>, ${asked.reason}: <a href="/quarantine">all reasons</a></p>`}
+${list?.body}
+${renderPages(asked.page, Math.max(1, Math.ceil(shown / per_page)), addressOfPage)}`
 }`
   return {title: 'Quarantine', body}
 }
-
-function addressOfReason({path, reason}: Omit<ReasonsRequest, 'page'>, page = 1): string {
-  const query = new URLSearchParams({
-    ...(path !== undefined && {path}),
-    ...(reason !== undefined && {reason}),
-    ...(page > 1 && {page: String(page)}),
-  })
-  return query.size === 0 ? '/quarantine' : `/quarantine?${query}`
-}
-
-const instantOf = (text: string) => html`<span class="day">${instant(text)}</span>`
-
-const REASON_COLUMNS: Column<WaitingReason>[] = [
-  {title: 'Field', cell: ({path}) => html`<code>${path}</code>`},
-  {title: 'Reason', cell: (one) => html`<div>${linked(one.reason, addressOfReason(one))}</div>`},
-  {title: 'Records', kind: 'number', cell: ({records}) => count(records)},
-  {title: 'Times', kind: 'number', cell: ({times}) => count(times)},
-  {title: 'Since', cell: ({since}) => instantOf(since)},
-  {title: 'Last', cell: ({until}) => instantOf(until)},
-]
-
-const columnsOf = (deals: ReadonlySet<string>): Column<WaitingRecord>[] => [
-  {
-    title: 'Record',
-    cell: ({stream, record_id}) =>
-      record_id === null
-        ? html`<span class="muted">${stream} without an id</span>`
-        : html`${stream !== 'deal' && `${stream} `}${linked(html`<code>${record_id}</code>`, deals.has(record_id) ? addressOfDeal(record_id) : undefined)}`,
-  },
-  {title: 'Field', cell: ({path}) => html`<code>${path}</code>`},
-  {title: 'Reason', cell: ({reason}) => html`<div>${reason}</div>`},
-  {title: 'Since', cell: ({since}) => instantOf(since)},
-  {title: 'Times', kind: 'number', cell: ({times}) => count(times)},
-  {title: 'Last walk', cell: ({walk_id}) => html`<span class="mono small">${walk_id}</span>`},
-  {
-    title: 'As received',
-    cell: ({quarantine_id}) => html`<a href="/quarantine/${quarantine_id}">${quarantine_id}</a>`,
-  },
-]
 
 /** `/quarantine/<id>`: one record whole, byte for byte as its source sent it. */
 export async function viewQuarantined(id: string, history: History): Promise<Page | undefined> {

@@ -38,11 +38,6 @@ export function countOf(value: number, thing: string, things = `${thing}s`): str
   return `${count(value)} ${value === 1 ? thing : things}`
 }
 
-/** An address in a list, shortened; a dash for null. Only a deal's own page has all of a longer one. */
-export function addressLine(address: string | null | undefined): string {
-  return shorten(address?.trim() === '' ? '(blank)' : (address ?? '–'))
-}
-
 /** A name of the data in words, shortened; a dash for null. */
 export function words(text: string | null | undefined): string {
   if (text === '') return '(blank)'
@@ -51,6 +46,10 @@ export function words(text: string | null | undefined): string {
 
 /** A name with a capital letter. */
 export const capitalised = (name: string) => name.replace(/^./u, (letter) => letter.toUpperCase())
+
+/** The page of a list that an address asks for. */
+export const pageOf = (query: URLSearchParams) =>
+  Math.max(1, Math.min(1_000_000, Number.parseInt(query.get('page') ?? '', 10) || 1))
 
 /** Links to the pages before and after; false if there is only one page. */
 export function renderPages(page: number, all: number, addressOf: (page: number) => string): Html | false {
@@ -165,66 +164,4 @@ export function table<Row>(columns: readonly Column<Row>[], rows: readonly Row[]
 <tbody>
 ${rows.map((row) => html`<tr>${cells(row)}</tr>\n`)}</tbody>
 ${total !== undefined && html`<tfoot><tr>${cells(total)}</tr></tfoot>\n`}</table></div>`
-}
-
-/** A column of a query or a table. */
-export interface TypedColumn {
-  name: string
-  /** The engine's name of the type; empty if unknown. */
-  type: string
-}
-
-/** The endings of names that say what values mean, and are no part of a title. */
-const MEANINGS = /_(usd|ratio|pct|ms|name|id)$/
-
-/**
- * What values of a column are, by the ending of its name (`_usd`, `_ratio`, `_pct`, `_ms`, `_name`); otherwise DECIMAL with two places are
- * dollars, `ltv` ratios, whole numbers counts, and what statuses and the like are called is a name.
- */
-export function meaningOf({
-  name,
-  type,
-}: TypedColumn): 'usd' | 'ratio' | 'percent' | 'span' | 'count' | 'name' | 'text' {
-  if (name.endsWith('_usd')) return 'usd'
-  if (/_ratio$|(^|_)ltv$/.test(name)) return 'ratio'
-  if (name.endsWith('_pct')) return 'percent'
-  if (name.endsWith('_ms')) return 'span'
-  if (/^DECIMAL\(\d+,2\)$/.test(type)) return 'usd'
-  if (/^U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$/.test(type)) return 'count'
-  return /(^|_)(name|status|loan_program|status_class|bucket|dimension|term|category)$/.test(name)
-    ? 'name'
-    : 'text'
-}
-
-/** Whether values of a column are numbers. */
-export function isNumeric(column: TypedColumn): boolean {
-  return !['name', 'text'].includes(meaningOf(column)) || /^(DECIMAL|DOUBLE|FLOAT)/.test(column.type)
-}
-
-/** The title of a column: its name in words, without the ending that says what values mean. */
-export const titleOfColumn = ({name}: TypedColumn) => capitalised(words(name.replace(MEANINGS, '')))
-
-/** Formats a value by the meaning of its column. */
-export function formatValue(column: TypedColumn, value: unknown): string {
-  if (value === null || value === undefined) return '–'
-  if (typeof value === 'boolean') return value ? 'yes' : 'no'
-  if (typeof value === 'object') return JSON.stringify(value)
-  const text = String(value)
-  const isNumber = /^-?\d+(\.\d+)?(e[+-]?\d+)?$/i.test(text)
-  switch (meaningOf(column)) {
-    case 'usd':
-      return isNumber ? dollars(text) : text
-    case 'ratio':
-      return isNumber ? ratio(text) : text
-    case 'percent':
-      return isNumber ? percent(Number(text)) : text
-    case 'span':
-      return isNumber ? span(Number(text)) : text
-    case 'count':
-      return count(text)
-    case 'name':
-      return words(text)
-    case 'text':
-      return column.type === '' && /^-?\d+\.\d\d$/.test(text) ? dollars(text) : text
-  }
 }

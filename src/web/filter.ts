@@ -115,19 +115,6 @@ export function addressOfPart(
 export const addressOfDeal = (dealId: string) =>
   `/deals/${encodeURIComponent(dealId.replace(/^(?=~|\.{1,2}$)/, '~'))}`
 
-/** Parameters that say what a number counts. They differ from dimensions, which would filter the deals first. */
-export type Ask = 'against' | 'age_band' | 'beyond' | 'from' | 'in_status' | 'month' | 'term' | 'to' | 'top'
-
-/** The address of the deals behind a number of `behind.ts`. */
-export function addressBehind(
-  number: string,
-  filter: Filter,
-  asked: Readonly<Partial<Record<Ask | 'page', string>>> = {},
-): string {
-  const given = Object.entries(asked).map(([name, value]): [string, string[]] => [name, [value]])
-  return addressOf(`/behind/${number}`, filter, Object.fromEntries(given))
-}
-
 /** The title of a dimension. */
 export const titleOf = (name: string) => DIMENSIONS[name]?.title ?? name
 

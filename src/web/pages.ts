@@ -2,11 +2,14 @@ import {existsSync, readdirSync} from 'node:fs'
 import {join} from 'node:path'
 import {Marked, type Token, type Tokens} from 'marked'
 import {explainError} from '../core/errors.ts'
+import {shorten} from '../core/text.ts'
+import {quoteName} from '../store/database.ts'
 import {readSqlFile} from '../store/sql.ts'
-import {parseAsked, renderBlock} from './blocks.ts'
-import {count} from './figures.ts'
+import {isDollars, parseAsked, renderBlock, renderMeant} from './blocks.ts'
+import {count, linked, pageOf, renderPages} from './figures.ts'
 import {addressOf, addressOfPart, type Filter, ofAllDeals} from './filter.ts'
 import {type Html, html, markup} from './html.ts'
+import type {Rows} from './question.ts'
 import type {AskingView, Page, View} from './view.ts'
 
 /** What people may call a page or a query: a plain name of a file. */
@@ -22,7 +25,7 @@ export function listNamed(folder: string, ending: '.md' | '.sql'): string[] {
     .sort()
 }
 
-/** The pages that come with loantape. */
+/** The pages that come with loantape; those of `parts/` and `behind/` are shown at other addresses. */
 const SHIPPED = join(import.meta.dirname, '../../pages')
 
 /** A page: Markdown in which blocks of SQL stand for their rows. */
@@ -33,9 +36,16 @@ interface PageFile {
   isOwn: boolean
 }
 
+const FOLDERS = ['', 'parts/', 'behind/']
+
 function listPages(sqlDir: string | undefined): PageFile[] {
-  const listIn = (folder: string, isOwn: boolean) =>
-    listNamed(folder, '.md').map((name) => ({name, path: join(folder, `${name}.md`), isOwn}))
+  const listIn = (root: string, isOwn: boolean) =>
+    FOLDERS.flatMap((folder) =>
+      listNamed(join(root, folder), '.md').map((file) => {
+        const name = `${folder}${file}`
+        return {name, path: join(root, `${name}.md`), isOwn}
+      }),
+    )
   const own = sqlDir === undefined ? [] : listIn(join(sqlDir, 'pages'), true)
   return [...own, ...listIn(SHIPPED, false).filter(({name}) => own.every((page) => page.name !== name))]
 }
@@ -43,11 +53,11 @@ function listPages(sqlDir: string | undefined): PageFile[] {
 const wordsOf = (name: string) => name.replaceAll('_', ' ')
 
 /** `/pages`: the pages people wrote, and those that came with loantape as they are written. */
-export function viewPages(sqlDir: string | undefined, {filter}: View): Page {
+export function viewPages({sqlDir, filter}: View): Page {
   const pages = listPages(sqlDir)
   const own = pages.filter(({isOwn}) => isOwn)
   const leadTo = ({name}: PageFile) =>
-    html`<a href="${addressOf(`/pages/${name}`, filter)}">${wordsOf(name)}</a>`
+    linked(wordsOf(name), name.includes('/') ? undefined : addressOf(`/pages/${name}`, filter))
   const body = html`${
     own.length === 0
       ? html`<p class="empty">You wrote none: a file <code>pages/&lt;name&gt;.md</code> in LOANTAPE_SQL_DIR is one.</p>`
@@ -59,42 +69,55 @@ ${pages.filter(({isOwn}) => !isOwn).map((page) => html`<div class="ask">${leadTo
   return {title: 'Pages', body}
 }
 
+/** Values that SQL names as `$month`; one without is null. */
+type Params = Record<string, string | undefined>
+
 /** Rows of a table and of a chart that are shown. */
 const MOST_ROWS = 1000
 const MOST_PLACES = 50_000
 
 /**
- * A page by its name; undefined of none. What people wrote is asked as their questions are, a shipped page as our own, unless it is
+ * A page by its name; undefined of none, and where its title has no rows. What people wrote is asked as their questions are, a shipped page as our own, unless it is
  * one among people's pages.
+ *
+ * @param params of its SQL, in place of those of the address
  */
 export async function viewPage(
-  sqlDir: string | undefined,
   name: string,
   view: View & Partial<Pick<AskingView, 'people'>>,
-  {isAmongOwn = false} = {},
+  {isAmongOwn = false, params = {}}: {isAmongOwn?: boolean; params?: Params} = {},
 ): Promise<Page | undefined> {
-  const page = listPages(sqlDir).find((one) => one.name === name)
+  const page = listPages(view.sqlDir).find((one) => one.name === name)
   if (!page) return undefined
   const {people, filter} = view
-  if (!people || (!page.isOwn && !isAmongOwn)) return await renderPageFile(page, view)
-  return await renderPageFile(page, {
-    ...view,
-    ask: ({isWhole, ...asked}) => people.ask({...asked, condition: isWhole ? undefined : filter.condition}),
-  })
+  const given = {...Object.fromEntries(view.query), ...params}
+  if (!people || (!page.isOwn && !isAmongOwn)) return await renderPageFile(page, view, given)
+  const ask: View['ask'] = ({isWhole, ...asked}) =>
+    people.ask({...asked, condition: isWhole ? undefined : filter.condition})
+  return await renderPageFile(page, {...view, ask}, given)
 }
 
 /** A page with the rows of its blocks. */
-async function renderPageFile({name, path}: Pick<PageFile, 'name' | 'path'>, view: View): Promise<Page> {
+async function renderPageFile(
+  {name, path}: Pick<PageFile, 'name' | 'path'>,
+  view: View,
+  params: Params,
+): Promise<Page | undefined> {
   const marked = new Marked()
   const tokens = marked.lexer(readSqlFile(path))
   const heading = tokens.find(
     (token): token is Tokens.Heading => token.type === 'heading' && token.depth === 1,
   )
+  let title = heading?.text ?? wordsOf(name)
   const answers = new Map<Token, Html>()
   let line = 1
   for (const token of tokens) {
-    const isBlock = token.type === 'code' && /^sql\b/.test(token.lang ?? '')
-    if (isBlock) answers.set(token, await answerBlock(token as Tokens.Code, {name, line}, view))
+    if (token.type === 'code' && /^sql\b/.test(token.lang ?? '')) {
+      const answer = await answerBlock(token as Tokens.Code, {name, line, params}, view)
+      if (answer === undefined) return undefined
+      if ('title' in answer) title = answer.title
+      answers.set(token, 'title' in answer ? html`` : answer)
+    }
     line += token.raw.split('\n').length - 1
   }
   const linkTo = linkOf(view.filter)
@@ -119,7 +142,7 @@ async function renderPageFile({name, path}: Pick<PageFile, 'name' | 'path'>, vie
     },
   })
   return {
-    title: heading?.text ?? wordsOf(name),
+    title,
     body: html`<div class="written">${markup(marked.parser(tokens))}</div>`,
   }
 }
@@ -132,6 +155,8 @@ export const linkOf = (filter: Filter) => (address: string) => {
   const url = URL.parse(address, SITE)
   if (!address.startsWith('/') || url?.origin !== SITE || url.pathname.startsWith('//')) return undefined
   const {pathname, searchParams, hash} = url
+  // A deal that is none of the filtered ones has a page, too.
+  if (pathname.startsWith('/deals/')) return address
   const changes = Object.fromEntries(
     [...new Set(searchParams.keys())].map((key) => [key, searchParams.getAll(key)]),
   )
@@ -141,22 +166,29 @@ export const linkOf = (filter: Filter) => (address: string) => {
     : `${addressOf(pathname, filter, changes)}${hash}`
 }
 
+/** What a block shows, or the title it is; undefined of a title without rows. */
 async function answerBlock(
   {text, lang = ''}: Tokens.Code,
-  {name, line}: {name: string; line: number},
-  {ask, filter, query}: View,
-): Promise<Html> {
+  {name, line, params}: {name: string; line: number; params: Params},
+  {ask, filter, query, release}: View,
+): Promise<Html | {title: string} | undefined> {
   const failed = (problem: string, at = 0) =>
     html`<pre class="failed" tabindex="0">pages/${name}.md, line ${line + at}: ${problem}</pre>`
   const asked = parseAsked(lang.replace(/^sql\s*/, ''))
   if (typeof asked === 'string') return failed(asked)
-  const most = ['line', 'area'].includes(asked.shape) ? MOST_PLACES : MOST_ROWS
-  const isWhole = asked.options.deals === 'all'
+  const {shape, options} = asked
+  if (options.needs !== undefined && release.manifest.tables.every((table) => table.name !== options.needs))
+    return html``
+  const most = ['line', 'area'].includes(shape) ? MOST_PLACES : MOST_ROWS
+  const isWhole = options.deals === 'all'
+  const read = (sql: string) => ask({sql, params, isWhole, most: most + 1})
   try {
-    const {columns, rows} = await ask({sql: text, params: Object.fromEntries(query), isWhole, most: most + 1})
+    if (shape === 'deals') return await renderListed(text, read, {query, empty: options.empty})
+    const {columns, rows} = await read(text)
+    if (shape === 'title') return rows[0] && {title: shorten(String(rows[0][0]))}
     const shown = renderBlock(
       {columns, rows: rows.slice(0, most)},
-      asked,
+      {shape, options},
       linkOf(isWhole ? ofAllDeals(filter) : filter),
     )
     return html`${shown}${rows.length > most && html`<p class="muted small">The first ${count(most)} rows.</p>`}`
@@ -164,4 +196,61 @@ async function answerBlock(
     const {message} = explainError(error)
     return failed(message, Number(/^LINE (\d+): /m.exec(message)?.[1] ?? 0))
   }
+}
+
+/** Deals that a page of a list holds. */
+const PER_PAGE = 50
+
+/**
+ * The rows of a statement that selects `deal_id`, an amount and, where a deal has several rows, `what_name`: page by page, with the number
+ * of deals and their sum, in the order that the address asks for, by default the largest first. The property stands beside each.
+ */
+async function renderListed(
+  sql: string,
+  read: (sql: string) => Promise<Rows>,
+  {query, empty = 'There are none.'}: {query: URLSearchParams; empty: string | undefined},
+): Promise<Html> {
+  // Errors name lines of the statement: nothing stands above it.
+  const own = `(${sql.replace(/[;\s]+$/, '')}\n)`
+  const {columns} = await read(`from ${own} limit 0`)
+  const amount = columns.find(isDollars)?.name ?? 'amount'
+  const has = (name: string) => columns.some((column) => column.name === name)
+  // Counting different deals takes many times as long; what tells rows of one deal apart is `what_name`.
+  const deals = has('what_name') ? 'count(distinct deal_id)' : 'count(*)'
+  const total = await read(
+    `select count(*), counted(${deals}, 'deal') || ', ' || usd(coalesce(sum(${quoteName(amount)}), 0)) from ${own}`,
+  )
+  const [rows, sum] = total.rows[0] ?? []
+  const [, sign = '-', sorted = amount] = /^(-?)(.*)$/.exec(query.get('sort') ?? '') ?? []
+  const isKnown = sorted === 'property_address' || has(sorted)
+  const sort = isKnown ? {name: sorted, isDown: sign === '-'} : {name: amount, isDown: true}
+  const key = quoteName(sort.name)
+  const order = [
+    `${isKnown ? key : `abs(${key})`} ${sort.isDown ? 'desc' : 'asc'} nulls last`,
+    'deal_id',
+    ...(has('what_name') ? ['what_name'] : []),
+  ]
+  const page = pageOf(query)
+  const beside = has('property_address')
+    ? own
+    : `(select listed.*, property_address from ${own} as listed
+        left join core.deal_history as history on history.deal_id = listed.deal_id and valid_to is null)`
+  const listed = await read(
+    `select * replace (brief(property_address) as property_address)
+     from (from ${beside} order by ${order.join(', ')} limit ${PER_PAGE} offset ${(page - 1) * PER_PAGE})`,
+  )
+  const addressWith = (name: string, value: string) => {
+    const changed = new URLSearchParams(query)
+    changed.delete('page')
+    changed.set(name, value)
+    return `?${changed}`
+  }
+  const titleOf = (title: string, {name}: {name: string}) => {
+    const isSorted = name === sort.name
+    const arrow = isSorted ? (sort.isDown ? ' ↓' : ' ↑') : ''
+    return linked(`${title}${arrow}`, addressWith('sort', isSorted && !sort.isDown ? `-${name}` : name))
+  }
+  return html`<p class="muted" id="total">${String(sum)}</p>
+${listed.rows.length === 0 ? html`<p class="empty">${empty}</p>` : renderMeant(listed, undefined, titleOf)}
+${renderPages(page, Math.max(1, Math.ceil(Number(rows) / PER_PAGE)), (other) => addressWith('page', String(other)))}`
 }

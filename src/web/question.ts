@@ -43,7 +43,7 @@ const serialised = z.object({
 })
 
 /** The facts of a question. */
-export interface Question {
+interface Question {
   /** The tables it names, such as `core.deal`; names of its own CTEs included. */
   tables: string[]
   /** DESCRIBE, SHOW or SUMMARIZE. */
@@ -146,7 +146,7 @@ export async function readRows(
   {
     params,
     most = Number.POSITIVE_INFINITY,
-  }: {params?: DuckDBValue[] | Record<string, string> | undefined; most?: number | undefined},
+  }: {params?: DuckDBValue[] | Record<string, string | undefined> | undefined; most?: number | undefined},
 ): Promise<Rows> {
   const prepared = await connection.prepare(sql)
   if (params) prepared.bind(Array.isArray(params) ? params : namedOf(prepared, params))
@@ -170,7 +170,7 @@ export async function readRows(
 /** A value for each parameter that a statement names. */
 function namedOf(
   prepared: DuckDBPreparedStatement,
-  params: Record<string, string>,
+  params: Record<string, string | undefined>,
 ): Record<string, DuckDBValue> {
   const names = Array.from({length: prepared.parameterCount}, (_, index) => prepared.parameterName(index + 1))
   return Object.fromEntries(

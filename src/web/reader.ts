@@ -21,7 +21,7 @@ import type {Asked, questions} from './release-questions.ts'
 type Questions = Record<string, (...about: never[]) => unknown>
 
 /** A process of its own that answers what pages ask; disposing it ends it. */
-export interface Helper<Asked extends Questions> extends Disposable {
+interface Helper<Asked extends Questions> extends Disposable {
   /**
    * Asks once. If the answer takes too long, or nobody waits for it, the process is killed; the next question starts another.
    *
@@ -35,7 +35,7 @@ export interface Helper<Asked extends Questions> extends Disposable {
 }
 
 /** When to give up an answer. */
-export interface AskLimits {
+interface AskLimits {
   timeoutMs: number
   /** Aborts when nobody waits for the answer. */
   signal?: AbortSignal | undefined
@@ -46,7 +46,7 @@ export interface AskLimits {
 }
 
 /** The properties of a helper. */
-export interface HelperOptions {
+interface HelperOptions {
   /** The module it loads, then that module's arguments. */
   args: readonly ['history' | 'release', ...string[]]
   /** The code of the error when no answer comes, and its words before the reason. */

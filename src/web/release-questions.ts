@@ -21,7 +21,7 @@ export interface Asked {
   /** Most rows. */
   most?: number | undefined
   /** Values of the parameters that it names, as `$month`; without one it is null. */
-  params?: Record<string, string> | undefined
+  params?: Record<string, string | undefined> | undefined
   /**
    * Write the rows into this new file instead, in a format of COPY, or as the sheet of a workbook; safe, texts that a spreadsheet
    * would take for formulas get a `'` in front.
@@ -31,7 +31,7 @@ export interface Asked {
 
 /** A question of our own pages. */
 type OwnQuestion = Pick<Asked, 'sql' | 'condition' | 'most'> & {
-  params?: DuckDBValue[] | Record<string, string> | undefined
+  params?: DuckDBValue[] | Record<string, string | undefined> | undefined
 }
 
 /** How many sets keep their tables; the least recently used one is dropped. */

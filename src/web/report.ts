@@ -1,12 +1,23 @@
-import type {PARTS} from '../build/movement.ts'
+import {PARTS} from '../build/movement.ts'
+import {rowOf} from '../build/release-row.ts'
 import {closeWords, messageOf, newError} from '../core/errors.ts'
 import type {Release} from '../store/release.ts'
 import {openForQuestions, readReleaseModels} from '../store/release.ts'
 import {describeFindings} from './data-quality.ts'
-import {count, countOf, dollars, dollarsAtAGlance, instant, inTimeZone, ratio, signed} from './figures.ts'
+import {
+  capitalised,
+  count,
+  countOf,
+  dollars,
+  dollarsAtAGlance,
+  instant,
+  inTimeZone,
+  ratio,
+  signed,
+} from './figures.ts'
 import {parseFilter} from './filter.ts'
 import {type Html, html, markup} from './html.ts'
-import {describeMove, readMorning, renderNeeds, TITLES, viewMorning} from './morning.ts'
+import {readMoves, renderNeeds, viewMorning} from './morning.ts'
 import {renderPage} from './page-frame.ts'
 import {viewPage} from './pages.ts'
 import {parseQuestion, readRows} from './question.ts'
@@ -28,7 +39,11 @@ const NEEDED = [
 ]
 
 /** @throws ConfigError `RELEASE_PARTIAL` of a release of some tables only */
-async function withView<T>(release: Release, work: (view: View) => Promise<T>): Promise<T> {
+async function withView<T>(
+  release: Release,
+  sqlDir: string | undefined,
+  work: (view: View) => Promise<T>,
+): Promise<T> {
   const names = new Set(readReleaseModels(release.dir).map(({name}) => name))
   const lacking = NEEDED.find((name) => !names.has(name))
   if (lacking !== undefined)
@@ -56,6 +71,7 @@ async function withView<T>(release: Release, work: (view: View) => Promise<T>): 
     filter: parseFilter(query),
     mayRead: () => true,
     query,
+    sqlDir,
   })
 }
 
@@ -66,12 +82,12 @@ async function withView<T>(release: Release, work: (view: View) => Promise<T>): 
  * @throws ConfigError `RELEASE_PARTIAL` of a release of some tables only, `QUERY_FAILED` of a page with a block that fails
  */
 export function renderReport(release: Release, sqlDir?: string): Promise<string> {
-  return withView(release, async (view) => {
+  return withView(release, sqlDir, async (view) => {
     const {manifest} = release
     const {release_id, as_of, checks} = manifest
     const pages = [await viewMorning(view, NOTHING)]
     for (const name of ['portfolio', 'pipeline', 'data_quality']) {
-      const page = await viewPage(sqlDir, name, view)
+      const page = await viewPage(name, view)
       const [, problem] = /<pre class="failed"[^>]*>(.*?)<\/pre>/s.exec(page?.body.html ?? '') ?? []
       if (problem !== undefined) throw newError('QUERY_FAILED', textOf(problem))
       if (page) pages.push(page)
@@ -98,36 +114,46 @@ ${findings.length > 0 && html`<div class="notice">${findings.map((finding) => ht
   })
 }
 
+const summaryRow = rowOf('mart.portfolio_summary', [
+  'open_deals',
+  'open_amount',
+  'open_wa_ltv',
+  'pipeline_deals',
+  'pipeline_amount',
+  'funded_deals',
+  'funded_amount',
+  'funded_wa_ltv',
+])
+
 /**
  * The morning's figures of a release, what moved them and what needs a person, as text.
  *
  * @throws ConfigError `RELEASE_PARTIAL`
  */
-export function describeMorning(release: Release): Promise<{title: string; words: string}> {
-  return withView(release, async (view) => {
+export function describeMorning(release: Release, sqlDir?: string): Promise<{title: string; words: string}> {
+  return withView(release, sqlDir, async (view) => {
     const {as_of, time_zone} = release.manifest
     const say = (part: Html) => textOf(inTimeZone(part.html, time_zone))
-    const {summary, since, totals, moved} = await readMorning(view)
-    const line = (part: (typeof PARTS)[number], deals: number, amount: string) =>
-      `${TITLES[part]}: ${dollars(amount)} in ${countOf(deals, 'deal')}${totals ? `, ${signed(totals[part])}` : ''}`
-    const needs = say(await renderNeeds(view, NOTHING))
+    const summary = await view.tables.one(summaryRow, 'from mart.portfolio_summary')
+    const {since, totals, moved} = await readMoves(view)
+    const figures = PARTS.map(
+      (part) =>
+        `${capitalised(part)}: ${dollars(summary[`${part}_amount`])} in ${countOf(summary[`${part}_deals`], 'deal')}${totals ? `, ${signed(totals[part])}` : ''}`,
+    )
+    const heading = totals && [
+      '',
+      `What moved it since ${say(html`${since?.words}`)}, ${countOf(totals.deals, 'deal')} in all:`,
+    ]
     return {
       title: `Portfolio as of ${as_of}: ${dollarsAtAGlance(summary.open_amount)} open, ${dollarsAtAGlance(summary.funded_amount)} funded`,
       words: [
-        line('open', summary.open_deals, summary.open_amount),
-        line('funded', summary.funded_deals, summary.funded_amount),
-        line('pipeline', summary.pipeline_deals, summary.pipeline_amount),
+        ...figures,
         `Weighted loan-to-value: ${ratio(summary.open_wa_ltv)} of what is open, ${ratio(summary.funded_wa_ltv)} of what is funded`,
-        ...(totals
-          ? [
-              '',
-              `What moved it since ${say(html`${since?.words}`)}, ${countOf(totals.deals, 'deal')} in all:`,
-            ]
-          : []),
-        ...moved.map((deal) => inOneLine(`- ${deal.deal_id}: ${describeMove(deal)}`)),
+        ...(heading ?? []),
+        ...moved.map(({deal_id, what}) => inOneLine(`- ${deal_id}: ${what}`)),
         '',
         'What needs a person:',
-        needs,
+        say(await renderNeeds(view, NOTHING)),
       ].join('\n'),
     }
   })

@@ -163,13 +163,3 @@ export function renderRows({columns, rows}: Rows): Html {
   )
   return html`<div class="rows">${cells}</div>`
 }
-
-/** Whether a release has a table of this name; only such a name may stand in SQL. */
-export const hasTable = ({release, mayRead}: View, name: string) =>
-  mayRead(name) && release.manifest.tables.some((entry) => entry.name === name)
-
-/** The columns that order a table, as SQL. */
-export function orderOf({release}: View, name: string): string {
-  const order = release.manifest.tables.find((entry) => entry.name === name)?.order ?? []
-  return order.length === 0 ? '' : `order by ${order.map(quoteName).join(', ')}`
-}

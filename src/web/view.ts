@@ -96,6 +96,8 @@ export interface View {
   mayRead(name: string): boolean
   /** The query parameters. */
   query: URLSearchParams
+  /** The folder of own models, whose `pages/` take the place of ours. */
+  sqlDir: string | undefined
 }
 
 /** The input of a page with people's own questions. */

@@ -17,12 +17,11 @@ import type {Queries} from '../store/database.ts'
 import {findLockHolder, type LockHolder} from '../store/lock.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import {findHeldBack} from './actions.ts'
-import {viewBehind} from './behind.ts'
 import {readNotIssued, viewBooks, viewPreview} from './books.ts'
 import {describeNone, viewCompare} from './compare.ts'
 import {sendData} from './data-api.ts'
 import {viewChecks, viewQuarantine, viewQuarantined} from './data-quality.ts'
-import {viewDeal, viewDeals, viewReceived} from './deals.ts'
+import {viewDeals, viewReceived} from './deals.ts'
 import {instant, words} from './figures.ts'
 import {addressOf, type Filter, findFault, hiddenFields, parseFilter, titleOf} from './filter.ts'
 import {type History, readHistory} from './history.ts'
@@ -50,7 +49,7 @@ import {createReaders, findNewest, findRelease, type Reader, type Readers, RUNNI
 import {renderRuns, viewRun} from './runs.ts'
 import {addSavedQueries, viewSql} from './sql.ts'
 import {viewTable, viewTables} from './tables.ts'
-import {type AskingView, type Overview, type Page, readOverview, type WebTools} from './view.ts'
+import {type AskingView, type Overview, type Page, readOverview, type View, type WebTools} from './view.ts'
 
 const OWN = join(import.meta.dirname, 'assets')
 
@@ -114,6 +113,7 @@ export function addWorkbench(
   tools: WebTools,
   world: World,
 ): Disposable {
+  const {sqlDir} = config
   const readers = createReaders(tools.folder, config)
   const history = readHistory(config)
   const live = addLive(server, tools, world)
@@ -188,7 +188,7 @@ export function addWorkbench(
         return frame(here, {title: 'Not shown', body}, NO_FILTER, overview)
       }
       const caller = callerOf(request, reply)
-      const view = viewOf(readers.find(filter), {filter, query, caller, takeTurn: takeQuestion})
+      const view = viewOf(readers.find(filter), {filter, query, caller, takeTurn: takeQuestion, sqlDir})
       if (!view) {
         if (overview.release) reply.code(404)
         return frame(here, describeNone(tools.folder, filter, mayAct(request)), filter, overview)
@@ -230,14 +230,13 @@ export function addWorkbench(
       betweenOf(view.history),
     ),
   )
-  for (const name of ['portfolio', 'pipeline'])
-    addPage(`/${name}`, (view) => viewPage(config.sqlDir, name, view))
+  for (const name of ['portfolio', 'pipeline']) addPage(`/${name}`, (view) => viewPage(name, view))
   addPage('/deals', viewDeals)
   addPage('/behind/moved', (view) => viewMoved(view, betweenOf(view.history)))
-  addPage('/behind/:id', (view, request) => viewBehind(view, idOf(request)))
+  addPage('/behind/:id', (view, request) => viewPage(`behind/${idOf(request)}`, view))
   addPage('/checks', viewChecks)
   const dealOf = (request: FastifyRequest) => idOf(request).replace(/^~/, '')
-  addPage('/deals/:id', (view, request) => viewDeal(view, dealOf(request)))
+  addPage('/deals/:id', (view, request) => viewPage('parts/deal', view, {params: {deal_id: dealOf(request)}}))
   addPage('/deals/:id/received', (view, request) => viewReceived(view, dealOf(request), view.history))
   addPage('/books/:id', (view, request) =>
     /^\d{4}-(0[1-9]|1[0-2])$/.test(idOf(request))
@@ -248,15 +247,12 @@ export function addWorkbench(
     viewCompare(view, findNewest(tools.folder, view.release), view.history, mayAct(request)),
   )
   addPage('/books', async (view, request) =>
-    viewBooks(view, await view.history.ask('periods'), {
-      mayAct: mayAct(request),
-      journal: (await viewPage(config.sqlDir, 'journal', view))?.body,
-    }),
+    viewBooks(view, await view.history.ask('periods'), mayAct(request)),
   )
   addPage('/quarantine', (view, request) => viewQuarantine(view, view.history, mayAct(request)))
   addPage('/quarantine/:id', ({history}, request) => viewQuarantined(idOf(request), history))
-  addPage('/pages', (view) => viewPages(config.sqlDir, view))
-  addPage('/pages/:id', (view, request) => viewPage(config.sqlDir, idOf(request), view, {isAmongOwn: true}))
+  addPage('/pages', viewPages)
+  addPage('/pages/:id', (view, request) => viewPage(idOf(request), view, {isAmongOwn: true}))
   addPage('/tables', (view) => {
     const {title, body} = viewTables(view)
     const isAll = config.webViewerToken !== undefined && config.viewerTables === undefined
@@ -272,17 +268,14 @@ export function addWorkbench(
   addSavedQueries(server, tools.folder)
   server.get('/runs', async (request, reply) => {
     const overview = readOverview(tools, world)
-    const filter = parseFilter(queryOf(request))
-    const view = viewOf(readers.find(filter), {
-      filter,
-      query: queryOf(request),
-      caller: callerOf(request, reply),
-      takeTurn: takeQuestion,
-    })
+    const query = queryOf(request)
+    const filter = parseFilter(query)
+    const caller = callerOf(request, reply)
+    const view = viewOf(readers.find(filter), {filter, query, caller, takeTurn: takeQuestion, sqlDir})
     const body = renderRuns(overview, {
       mayAct: mayAct(request),
       heldBack: findHeldBack(tools.stateDb),
-      walks: view && (await viewPage(config.sqlDir, 'walks', view))?.body,
+      walks: view && (await viewPage('parts/walks', view))?.body,
     })
     reply.type('text/html; charset=utf-8')
     return frame('/runs', {title: 'Runs', body}, filter, overview)
@@ -301,7 +294,7 @@ export function addWorkbench(
     const fault = findFault(filter)
     if (fault !== undefined) return refuse(request, reply, 400, {title: 'No data', problem: fault})
     const open = readers.find(filter)
-    const view = viewOf(open, {filter, query, caller, takeTurn: takeQuestion})
+    const view = viewOf(open, {filter, query, caller, takeTurn: takeQuestion, sqlDir})
     if (!open || !view)
       return refuse(request, reply, 503, {title: 'No release yet', problem: 'There is no release yet.'})
     const reader = letDownload(open.downloads, takeDownload, caller)
@@ -348,7 +341,8 @@ function viewOf(
     query,
     caller,
     takeTurn,
-  }: {filter: Filter; query: URLSearchParams; caller: Caller; takeTurn: TakeTurn},
+    sqlDir,
+  }: Pick<View, 'query' | 'sqlDir'> & {filter: Filter; caller: Caller; takeTurn: TakeTurn},
 ): AskingView | undefined {
   if (!readers) return undefined
   const {release, pages, people} = readers
@@ -370,6 +364,7 @@ function viewOf(
     },
     filter,
     query,
+    sqlDir,
   }
 }
 

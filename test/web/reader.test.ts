@@ -150,6 +150,7 @@ test('the page of a table counts distinct values, or says that the number is app
       ask: reader.page,
       filter: parseFilter(new URLSearchParams()),
       query: new URLSearchParams(),
+      sqlDir: undefined,
     }
     const {html = ''} = (await viewTable(view, 'core.deal'))?.body ?? {}
     const [, cell] =

@@ -238,7 +238,7 @@ test.each(['Funded', 'Weighted loan-to-value'])(
     }
     const id = await page.locator('tbody td:first-child').first().textContent()
     await page.locator('tbody a').first().click()
-    expect(await page.locator('.lead code').textContent()).toBe(id)
+    expect(await page.locator('.lead').textContent()).toBe(id)
     const amount = await page.locator('dd').filter({hasText: '$'}).first().textContent()
     await page.locator('a[href$="/received"]').click()
     const record = JSON.parse((await page.locator('pre').last().textContent()) ?? '') as Record<
@@ -253,7 +253,7 @@ test.each(['Funded', 'Weighted loan-to-value'])(
 
 test('what moved the figures adds up to their difference', async () => {
   const {page} = await open('/?against=2026-03-02')
-  const cells = page.locator('h2:has-text("What moved it") ~ .scroll').first()
+  const cells = page.locator('h2:has-text("What moved it") ~ .written .scroll').first()
   const column = async (row: string, index: number) =>
     (await cells.locator(`${row} td:nth-child(${index})`).allTextContents()).map((text) =>
       text === '–' ? 0n : cents(text.replace(/[$,+]/g, '').replace('−', '-')),
@@ -435,7 +435,7 @@ test('a download is the table, and is sent again only when it has changed', asyn
 test.each([
   [`/deals?status=${encodeURIComponent(`x') or 1=1 --`)}`, 'No deal is like that'],
   [`/deals?q=${encodeURIComponent(`' or 1=1 --`)}`, 'No deal is like that'],
-  ['/deals?sort=(select 1)', 'Amount ↓'],
+  ['/deals?sort=(select 1)', 'Loan amount ↓'],
   ['/deals?page=-1', 'page 1 of'],
   ['/deals?part=all', 'Part &#39;all&#39;: expected one of open, ended, pipeline, funded.'],
   ['/tables/core.deal;drop', 'Not found'],
