@@ -278,7 +278,7 @@ function addReport(command: CliCommand): void {
         const {release_id} = release.manifest
         const file = out ?? `${folder.root}/report-${release_id}.html`
         const {renderReport} = await import('../web/report.ts')
-        writeFileAtomically(file, await renderReport(release, call.config.sqlDir))
+        writeFileAtomically(file, await renderReport(release, call.config.sqlDir, {isFlawless: true}))
         return {file, release_id}
       },
       ({file}) => `The portfolio report: ${file}`,

@@ -79,9 +79,10 @@ async function withView<T>(
  * The pages Morning, Portfolio, Pipeline and Data quality of a release as one self-contained file.
  *
  * @param sqlDir the folder of own models: its pages take the place of those of their names
- * @throws ConfigError `RELEASE_PARTIAL` of a release of some tables only, `QUERY_FAILED` of a page with a block that fails
+ * @param isFlawless whether a block that fails ends it; else what is wrong stands in the place of the block
+ * @throws ConfigError `RELEASE_PARTIAL` of a release of some tables only, `QUERY_FAILED`
  */
-export function renderReport(release: Release, sqlDir?: string): Promise<string> {
+export function renderReport(release: Release, sqlDir?: string, {isFlawless = false} = {}): Promise<string> {
   return withView(release, sqlDir, async (view) => {
     const {manifest} = release
     const {release_id, as_of, checks} = manifest
@@ -89,7 +90,7 @@ export function renderReport(release: Release, sqlDir?: string): Promise<string>
     for (const name of ['portfolio', 'pipeline', 'data_quality']) {
       const page = await viewPage(name, view)
       const [, problem] = /<pre class="failed"[^>]*>(.*?)<\/pre>/s.exec(page?.body.html ?? '') ?? []
-      if (problem !== undefined) throw newError('QUERY_FAILED', textOf(problem))
+      if (isFlawless && problem !== undefined) throw newError('QUERY_FAILED', textOf(problem))
       if (page) pages.push(page)
     }
     const findings = describeFindings(view)

@@ -1,6 +1,7 @@
 import {existsSync, readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
+import {writeSqlFolder} from '../build/folder.ts'
 import {startInbox} from '../support/inbox.ts'
 import {aDeal, createLab} from '../support/lab.ts'
 
@@ -43,4 +44,17 @@ test("a night reports the day's figures once, what moved them and what needs a p
   expect(mails[1]).toContain('filename=report.html')
   expect(existsSync(join(lab.folder.current, 'report.html'))).toBe(true)
   expect(await lab.run(['verify'])).toMatchObject({code: 0})
+})
+
+test('a page of one’s own that fails keeps nobody from the figures of the day', async () => {
+  await using lab = await createLab({tables: 'all'})
+  await using inbox = await startInbox()
+  using own = writeSqlFolder({'pages/pipeline.md': '# Ours\n\n```sql\nfrom nowhere\n```\n'})
+  const {LOANTAPE_DEAD_MAN_URL: _none, ...env} = inbox.env
+  lab.service.store.insert([aDeal(1)])
+  expect(await lab.run(['run', 'nightly'], {...env, LOANTAPE_SQL_DIR: own.path})).toMatchObject({code: 0})
+  expect(inbox.posts[0]).toContain('Pipeline: $350,000.00 in 1 deal')
+  expect(readFileSync(join(lab.folder.current, 'report.html'), 'utf8')).toContain(
+    'pages/pipeline.md, line 4: Query refused: Catalog Error',
+  )
 })
