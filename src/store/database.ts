@@ -53,6 +53,10 @@ export interface Database extends Queries, AsyncDisposable {
   readonly connection: DuckDBConnection
   /** All connections, this one first; statements on different ones run side by side. */
   readonly lanes: readonly Database[]
+  /** The values of a query that has one column, parsed. */
+  column<T>(value: z.ZodType<T>, sql: string, params?: DuckDBValue[]): Promise<T[]>
+  /** The value of a query that always has one row and one column, parsed. */
+  value<T>(value: z.ZodType<T>, sql: string, params?: DuckDBValue[]): Promise<T>
   /** Runs one or more statements; the last may have parameters. */
   run(sql: string, params?: DuckDBValue[]): Promise<void>
   /** The rows of a query, a few thousand at a time and never all in memory; values as {@link Queries} returns them. */
@@ -188,6 +192,12 @@ function createLane(connection: DuckDBConnection, lanes: readonly Database[]): D
     },
     async one(row, sql, params) {
       return row.parse((await read(sql, params))[0])
+    },
+    async column(value, sql, params) {
+      return (await read(sql, params)).map((values) => value.parse(Object.values(values)[0]))
+    },
+    async value(value, sql, params) {
+      return value.parse(Object.values((await read(sql, params))[0] ?? {})[0])
     },
     async *stream(sql) {
       const work = connection.stream(sql)

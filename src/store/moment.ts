@@ -6,7 +6,6 @@ import type {Database} from './database.ts'
 import {type SourceBridge, sourceBridgeSchema} from './release.ts'
 
 const rangeRow = z.object({first: z.string().nullable(), last: z.string().nullable()})
-const knownRow = z.object({known_at: z.string().nullable()})
 
 /**
  * Fills in what was not asked for. `asOf` is by default the latest business date. `knownAt` is by default the last apply that told
@@ -41,9 +40,9 @@ export async function resolveMoment(
 }
 
 /** When anything about the days up to `asOf` was last stored: a version, a rate, a list or the first walk of a day. */
-async function findLastTold(db: Database, asOf: string): Promise<string | null> {
-  const {known_at} = await db.one(
-    knownRow,
+function findLastTold(db: Database, asOf: string): Promise<string | null> {
+  return db.value(
+    z.string().nullable(),
     `with told as (
        ${STREAMS.map(
          ({name}) => `select max(recorded_at) as recorded_at
@@ -69,10 +68,9 @@ async function findLastTold(db: Database, asOf: string): Promise<string | null> 
        join history.raw.listing on listing.walk_id = walk.walk_id and listing.outcome = 'listed'
        where walk.state = 'applied' and walk.business_date <= cast($1 as date)
      )
-     select strftime(max(recorded_at), '%Y-%m-%d %H:%M:%S.%f') as known_at from told`,
+     select strftime(max(recorded_at), '%Y-%m-%d %H:%M:%S.%f') from told`,
     [asOf],
   )
-  return known_at
 }
 
 /**

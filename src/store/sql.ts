@@ -79,8 +79,8 @@ export async function countRows(db: Queries, from: string): Promise<number> {
  * @param table `core.deal`
  */
 export async function readTableComment(db: Database, table: string): Promise<string> {
-  const {comment} = await db.one(
-    z.object({comment: z.string().nullable()}),
+  const comment = await db.value(
+    z.string().nullable(),
     `select comment from duckdb_tables()
      where database_name = 'release' and concat(schema_name, '.', table_name) = $1`,
     [table],

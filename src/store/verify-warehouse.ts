@@ -52,22 +52,19 @@ const WAREHOUSE_NEXT = 'Run `loantape rebuild`, which says how the warehouse dif
 /** Verifies that every table of the warehouse is readable and every certificate ties out to the cent. */
 export async function verifyWarehouse(folder: DataFolder): Promise<{walks: number; faults: Failure[]}> {
   await using db = await openHistory(folder, {searchPath: 'history.raw'})
-  const tables = await db.all(
-    z.object({name: z.string()}),
-    `select table_name as name from duckdb_tables()
-     where database_name = 'history' and schema_name = 'raw' order by name`,
+  const tables = await db.column(
+    z.string(),
+    `select table_name from duckdb_tables()
+     where database_name = 'history' and schema_name = 'raw' order by table_name`,
   )
   const rules = [
-    ...tables.map(({name}) => readRule(name)),
+    ...tables.map(readRule),
     ...STREAMS.flatMap(listVersionRules),
     ...STREAMS.flatMap(listCertificateRules),
     ...RATE_RULES,
   ]
   const faults = await tryRules(db, rules, {file: basename(folder.warehouse), next: WAREHOUSE_NEXT})
-  const {walks} = await db.one(
-    z.object({walks: z.coerce.number()}),
-    `select count(*) as walks from walk where state = 'applied'`,
-  )
+  const walks = await db.value(z.coerce.number(), `select count(*) from walk where state = 'applied'`)
   return {walks, faults}
 }
 

@@ -161,9 +161,9 @@ export function hasWarehouse(folder: DataFolder): boolean {
 
 /** The number of threads for what is stored and staged. */
 async function countThreads(db: Database, {warehouse}: DataFolder): Promise<number> {
-  const {staged} = await db.one(
-    z.object({staged: z.coerce.number()}),
-    `select coalesce(sum(memory_usage_bytes), 0)::bigint as staged from duckdb_memory() where tag = 'IN_MEMORY_TABLE'`,
+  const staged = await db.value(
+    z.coerce.number(),
+    `select coalesce(sum(memory_usage_bytes), 0)::bigint from duckdb_memory() where tag = 'IN_MEMORY_TABLE'`,
   )
   return Math.min(MAX_THREADS, threadsFor(statSync(warehouse).size + staged))
 }

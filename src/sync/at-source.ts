@@ -99,30 +99,25 @@ export async function atSource<T>(
 }
 
 /** The latest request time of anything applied, microseconds since the epoch. */
-async function findLastObserved(db: Database): Promise<bigint | null> {
+function findLastObserved(db: Database): Promise<bigint | null> {
   const heads = STREAMS.map(
     (stream) => `(select max(greatest(observed_at, detail_at)) from ${tablesOf(stream).head})`,
   )
-  const {last} = await db.one(
-    z.object({last: z.coerce.bigint().nullable()}),
+  return db.value(
+    z.coerce.bigint().nullable(),
     `select epoch_us(greatest(
        ${heads.join(',\n       ')},
        (select max(ended_at) from warehouse.raw.walk where state = 'applied')
-     )) as last`,
+     ))`,
   )
-  return last
 }
 
 /** The records whose latest state was observed after `instant` (microseconds since the epoch), by id. */
-async function listHeadsAfter(db: Database, stream: Stream, instant: bigint): Promise<string[]> {
+function listHeadsAfter(db: Database, stream: Stream, instant: bigint): Promise<string[]> {
   const {idColumn} = stream
-  const rows = await db.all(
-    z.object({id: z.string()}),
-    `select ${idColumn} as id from ${tablesOf(stream).head}
-     where greatest(observed_at, detail_at) > $1 order by id`,
-    [new DuckDBTimestampValue(instant)],
-  )
-  return rows.map(({id}) => id)
+  const sql = `select ${idColumn} from ${tablesOf(stream).head}
+    where greatest(observed_at, detail_at) > $1 order by ${idColumn}`
+  return db.column(z.string(), sql, [new DuckDBTimestampValue(instant)])
 }
 
 /**
@@ -150,13 +145,13 @@ export function requirePin(pinned: string | undefined, baseUrl: string): void {
 }
 
 /** The latest request time of what a walk has staged, microseconds since the epoch. */
-async function findLastAsked(db: Database, stream: Stream, walk: OpenWalk): Promise<bigint> {
-  const {last} = await db.one(
-    z.object({last: z.coerce.bigint()}),
-    `select epoch_us(greatest($1, $2, (select max(observed_at) from ${tablesOf(stream).staged}))) as last`,
-    [new DuckDBTimestampValue(walk.startedAt), new DuckDBTimestampValue(walk.endedAt ?? walk.startedAt)],
+function findLastAsked(db: Database, stream: Stream, walk: OpenWalk): Promise<bigint> {
+  const asked = [walk.startedAt, walk.endedAt ?? walk.startedAt]
+  return db.value(
+    z.coerce.bigint(),
+    `select epoch_us(greatest($1, $2, (select max(observed_at) from ${tablesOf(stream).staged})))`,
+    asked.map((micros) => new DuckDBTimestampValue(micros)),
   )
-  return last
 }
 
 /** How many ids an error names in its text, and how many in its details. */

@@ -34,8 +34,8 @@ async function listParentsInNeed(
 ): Promise<string[]> {
   const {parent} = stream
   if (!parent) return []
-  const rows = await db.all(
-    z.object({id: z.string()}),
+  return db.column(
+    z.string(),
     `with known as materialized (${buildKnownParentsSql(stream, parent.stream)}),
      doubted as (
        select distinct ${parent.column} as id
@@ -77,7 +77,6 @@ async function listParentsInNeed(
      limit ${asked.limit}`,
     [new DuckDBTimestampValue(asked.now), asked.businessDate, JSON.stringify(listNamedDeals(stateDb))],
   )
-  return rows.map(({id}) => id)
 }
 
 /** SQL of the parents, each with the last time its list was read or tried before this walk. */
@@ -99,15 +98,14 @@ function buildKnownParentsSql(stream: Stream, parents: Stream): string {
 }
 
 /** Whether a list of this stream has ever been read to its end. */
-async function hasListed(db: Database, stream: Stream): Promise<boolean> {
-  const {has_listed} = await db.one(
-    z.object({has_listed: z.boolean()}),
+function hasListed(db: Database, stream: Stream): Promise<boolean> {
+  return db.value(
+    z.boolean(),
     `select exists (
        from (from warehouse.raw.listing union all from temp.staged_listing) where stream = $1 and outcome = 'listed'
-     ) as has_listed`,
+     )`,
     [stream.name],
   )
-  return has_listed
 }
 
 /** The result of one child stream in a run. */

@@ -84,9 +84,9 @@ function buildWholeSql(stream: Stream): string {
 /** Whether the list shows each mapped field; if so, a row without one has no value for it. */
 async function namesMappedFields(db: Database, {mapped = []}: Stream): Promise<boolean> {
   if (mapped.length === 0) return true
-  const {named} = await db.one(
-    z.object({named: z.coerce.number()}),
-    `select count(distinct said.name) as named
+  const named = await db.value(
+    z.coerce.number(),
+    `select count(distinct said.name)
      from (select unnest(from_json(mapped, '[{"name":"varchar"}]')) as said from incoming where source = 'list')`,
   )
   return named === mapped.length

@@ -113,12 +113,9 @@ export function readMappedFields({fields: file}: DataFolder): MappedField[] {
 }
 
 /** `recorded_at` of the last settle, microseconds since the epoch; null before the first. */
-export async function findLastSettle(db: Database): Promise<bigint | null> {
-  const {last} = await db.one(
-    z.object({last: z.coerce.bigint().nullable()}),
-    'select epoch_us(max(recorded_at)) as last from warehouse.raw.settle',
-  )
-  return last
+export function findLastSettle(db: Database): Promise<bigint | null> {
+  const sql = 'select epoch_us(max(recorded_at)) from warehouse.raw.settle'
+  return db.value(z.coerce.bigint().nullable(), sql)
 }
 
 /**

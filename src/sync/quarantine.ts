@@ -174,13 +174,13 @@ export function countUnreplayed(
 
 /** Which of these ids are in quarantine, replayed or not. */
 export async function listKept(db: Database, ids: readonly string[]): Promise<Set<string>> {
-  const rows = await db.all(
-    z.object({quarantine_id: z.string()}),
+  const kept = await db.column(
+    z.string(),
     `select quarantine_id from warehouse.raw.quarantine
      where quarantine_id in (select unnest(from_json($1, '["varchar"]')))`,
     [JSON.stringify(ids)],
   )
-  return new Set(rows.map(({quarantine_id}) => quarantine_id))
+  return new Set(kept)
 }
 
 /** Marks records as replayed; `now` in microseconds since the epoch. */
@@ -213,17 +213,13 @@ function servedSql(catalog: 'warehouse' | 'history'): string {
 }
 
 /** How many quarantined records were no longer needed at an {@link Age}. */
-export async function countServed(
+export function countServed(
   db: Database,
   catalog: 'warehouse' | 'history',
   {now, days}: Age,
 ): Promise<number> {
-  const {served} = await db.one(
-    z.object({served: z.coerce.number()}),
-    `select count(*) as served from ${catalog}.raw.quarantine where ${servedSql(catalog)}`,
-    [now, days],
-  )
-  return served
+  const sql = `select count(*) from ${catalog}.raw.quarantine where ${servedSql(catalog)}`
+  return db.value(z.coerce.number(), sql, [now, days])
 }
 
 /**

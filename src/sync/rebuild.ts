@@ -59,13 +59,13 @@ const countsRow = z.object({only_now: z.coerce.number(), only_rebuilt: z.coerce.
 
 /** Compares the tables row by row. */
 async function compareTables(db: Database): Promise<TableDifference[]> {
-  const tables = await db.all(
-    z.object({name: z.string()}),
-    `select table_name as name from duckdb_tables()
-     where database_name = 'warehouse' and schema_name = 'raw' order by name`,
+  const tables = await db.column(
+    z.string(),
+    `select table_name from duckdb_tables()
+     where database_name = 'warehouse' and schema_name = 'raw' order by table_name`,
   )
   const differences: TableDifference[] = []
-  for (const {name: table} of tables) {
+  for (const table of tables) {
     const [now, rebuilt] = [
       `(${selectCompared('present', table)})`,
       `(${selectCompared('warehouse', table)})`,
@@ -125,9 +125,9 @@ async function takeOverFields(
   since: string | null,
 ): Promise<void> {
   const known = await listKnownFields(db, 'present')
-  const {is_older} = await db.one(
-    z.object({is_older: z.boolean()}),
-    'select exists (from present.raw.settle where $1::timestamp is null or recorded_at < $1::timestamp) as is_older',
+  const isOlder = await db.value(
+    z.boolean(),
+    'select exists (from present.raw.settle where $1::timestamp is null or recorded_at < $1::timestamp)',
     [since],
   )
   const date = (field: MappedField): KnownField => {
@@ -135,7 +135,7 @@ async function takeOverFields(
       ({name, type, path}) =>
         name === field.name && type === field.type && path.join('\n') === field.path.join('\n'),
     )
-    return {...field, since: before ? before.since : is_older ? since : null}
+    return {...field, since: before ? before.since : isOlder ? since : null}
   }
   await writeKnownFields(db, (fields ?? known).map(date))
 }

@@ -318,9 +318,9 @@ async function settleCoverage(
   {walkId}: {walkId: string},
   {realClock, log}: World,
 ): Promise<void> {
-  const {before} = await db.one(
-    z.object({before: z.string().nullable()}),
-    `select arg_max(walk_id, recorded_at) as before from warehouse.raw.walk
+  const before = await db.value(
+    z.string().nullable(),
+    `select arg_max(walk_id, recorded_at) from warehouse.raw.walk
      where stream = '${dealStream.name}' and state = 'applied'`,
   )
   const told = before === null ? undefined : findDealsToldSince(stateDb, before)

@@ -180,12 +180,9 @@ async function describeWalk(
 }
 
 /** Records that count as present: those listed last, and missing ones. */
-async function countPresent(db: Database, stream: Stream): Promise<number> {
-  const {present} = await db.one(
-    z.object({present: z.coerce.number()}),
-    `select count(*) as present from ${tablesOf(stream).head} where kind in ('seen', 'missing')`,
-  )
-  return present
+function countPresent(db: Database, stream: Stream): Promise<number> {
+  const sql = `select count(*) from ${tablesOf(stream).head} where kind in ('seen', 'missing')`
+  return db.value(z.coerce.number(), sql)
 }
 
 /** The ids of all records a walk has read, quarantined ones included. */

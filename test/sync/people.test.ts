@@ -245,7 +245,7 @@ test('wherever a source names people, only the sealed tapes hold it: no file, lo
     expect(synced.code, synced.stderr).toBe(0)
   }
   const {records} = JSON.parse((await run('quarantine', 'list', '--json')).stdout) as {
-    records: {path: string; quarantine_id: string}[]
+    records: {path: string; quarantine_id: string; record_id: string | null}[]
   }
   const told = new Set(records.map(({path}) => path).filter((path) => !FIELD_NAME.test(path)))
   expect([...told]).toEqual([...told].map(() => expect.stringMatching(/^sha256:/)))
@@ -284,7 +284,8 @@ test('wherever a source names people, only the sealed tapes hold it: no file, lo
     'verify',
     'quarantine replay',
     'export csv parquet',
-    `quarantine show ${records[0]?.quarantine_id}`,
+    // Digits alone as a name would come first in their object.
+    `quarantine show ${records.find(({record_id}) => record_id === 'deal_100')?.quarantine_id}`,
     'trace deal_1 --json',
     'docs',
   ])
