@@ -96,7 +96,6 @@ export function requirePeriodName(period: string): void {
 }
 
 /** A funded loan as the register of a closed period has it; amounts are decimal text. */
-export type RegisteredLoan = z.output<typeof registeredLoanSchema>
 export const registeredLoanSchema = z.object({
   deal_id: z.string(),
   property_address: z.string().nullable(),

@@ -4,7 +4,7 @@ import type {TiedTerm} from '../core/types.ts'
 import type {Release} from '../store/release.ts'
 import {openRelease} from '../store/release.ts'
 import {nameEnding, quotePrograms} from './mapping.ts'
-import {type RegisteredLoan, registeredLoanSchema} from './periods.ts'
+import {registeredLoanSchema} from './periods.ts'
 import {type JournalLine, journalLineSchema, tiedTermSchema} from './profiles.ts'
 
 const lineRow = journalLineSchema.extend({
@@ -94,7 +94,7 @@ export async function readUnmappedEndings(release: Release): Promise<string[]> {
 }
 
 /** The funded loans of a release. */
-export async function readRegister(release: Release): Promise<RegisteredLoan[]> {
+export async function readRegister(release: Release) {
   await using db = await openRelease(release)
   return await db.all(registeredLoanSchema, 'from accounting.loan_register order by deal_id')
 }

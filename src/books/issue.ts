@@ -6,6 +6,7 @@ import {isDeepStrictEqual} from 'node:util'
 import {z} from 'zod'
 import {applyAct, createPerformer, type Perform} from '../accounting/acts.ts'
 import {
+  type BatchAct,
   findLastKnown,
   type IssuedBatch,
   listBatches,
@@ -14,7 +15,13 @@ import {
   readBatchFiles,
 } from '../accounting/issued.ts'
 import {requireOwnMapping} from '../accounting/mapping.ts'
-import {type ClosedPeriod, createDating, findClosedPeriod, readPeriodSpan} from '../accounting/periods.ts'
+import {
+  type ClosedPeriod,
+  createDating,
+  findClosedPeriod,
+  listClosedPeriods,
+  readPeriodSpan,
+} from '../accounting/periods.ts'
 import {bookOpenings, type IssuedLine, type JournalProfile} from '../accounting/profiles.ts'
 import {readJournal, readTieOut} from '../accounting/read-journal.ts'
 import {requireBuilt} from '../build/build.ts'
@@ -27,6 +34,7 @@ import {beginBatch, isWholeBatch} from '../export/batch-folder.ts'
 import {type DataFolder, dataFolderAt, requireExports, requireWritable} from '../store/data-folder.ts'
 import {syncToDisk} from '../store/files.ts'
 import {tellWentOn} from '../store/recorded.ts'
+import type {Release} from '../store/release.ts'
 import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
 import {describeStale, type JournalTarget, prepareBatch, readIssueState} from './journal-batch.ts'
 import {requireSameHistory} from './standing.ts'
@@ -93,29 +101,26 @@ async function issueMonth(
   world: World,
   earlier: readonly BatchResult[] = [],
 ): Promise<BatchResult[]> {
-  const {profile, period, withOpening} = request
+  const {profile, period} = request
   const {stateDb, perform, handOut, findHandedOut} = issuing
   const folder = dataFolderAt(config.dataDir)
   const batches = [
     ...earlier,
     ...listBatches(stateDb, {profile: profile.name, is_handed_over: 0}).map(handOut),
   ]
-  const own = requireOwnMapping(config)
+  const mapping = requireOwnMapping(config)
   const span = await readPeriodSpan(config, period, world)
   await requireSameHistory(stateDb, folder)
   let state = readIssueState(stateDb)
-  const closed = findClosedPeriod(stateDb, period)
   const release = await requireBuilt(config, {asOf: span.asOf}, world)
-  const issue = async (target: JournalTarget): Promise<boolean> => {
-    const batch = await prepareBatch(stateDb, target, async (months, deals) => {
-      const {asOf, observedUntil} = span
-      const latest =
-        asOf === observedUntil ? release : await requireBuilt(config, {asOf: observedUntil}, world)
-      return await readJournal(latest, months, {deals})
-    })
-    if (!batch) return true
-    world.onStep('journal planned')
-    const isStored = inStateTransaction(stateDb, () => {
+  const terms = await readTieOut(release, period)
+  const readOther = async (months: readonly string[], deals: Iterable<string>) => {
+    const {asOf, observedUntil} = span
+    const latest = asOf === observedUntil ? release : await requireBuilt(config, {asOf: observedUntil}, world)
+    return await readJournal(latest, months, {deals})
+  }
+  const store = (batch: BatchAct) =>
+    inStateTransaction(stateDb, () => {
       const now = readIssueState(stateDb)
       if (!isDeepStrictEqual(now.closed, state.closed)) throw describeStale(period)
       if (!isDeepStrictEqual(now, state)) return false
@@ -123,16 +128,33 @@ async function issueMonth(
       state = readIssueState(stateDb)
       return true
     })
-    if (!isStored) return false
+  const present = {release, terms, isComplete: span.isComplete, mapping}
+  for await (const target of listTargets(stateDb, request, present)) {
+    const batch = await prepareBatch(stateDb, target, readOther)
+    if (!batch) continue
+    world.onStep('journal planned')
+    if (!store(batch)) return await issueMonth(config, request, issuing, world, batches)
     world.onStep('journal issued')
     batches.push(handOut(batch))
-    return true
   }
+  if (!batches.some((batch) => batch.period === period))
+    batches.push(describeStanding(stateDb, request, findHandedOut))
+  const issued = listIssuedLines(stateDb, profile.name, {period})
+  const tied = issued.some(({event}) => event === 'opening') ? bookOpenings(terms) : terms
+  return batches.map((batch) => (batch.period === period ? {...batch, terms: tied} : batch))
+}
+
+/** What a month must add up to: what it was closed with, if that was not issued yet, and what its journal is now. */
+async function* listTargets(
+  stateDb: StateDb,
+  {profile, period, withOpening}: JournalRequest,
+  present: Pick<JournalTarget, 'terms' | 'isComplete' | 'mapping'> & {release: Release},
+): AsyncGenerator<JournalTarget> {
+  const {release, terms, isComplete, mapping} = present
+  const closed = findClosedPeriod(stateDb, period)
   const month = {profile, period, isClosed: closed !== undefined, withOpening}
-  const isDoneAsClosed =
-    !closed ||
-    !isIssuedAsClosed(stateDb, profile, closed) ||
-    (await issue({
+  if (closed && isIssuedAsClosed(stateDb, profile, closed)) {
+    yield {
       ...month,
       isComplete: true,
       lines: closed.lines,
@@ -140,26 +162,18 @@ async function issueMonth(
       mapping: closed.mapping,
       // The history it now depends on: after a true-up, the recovered one.
       source: tellWentOn(stateDb, {...closed.release, history_id: closed.history_id}),
-      dateOf: (date: string) => date,
-    }))
-  const terms = await readTieOut(release, period)
-  const isDone =
-    isDoneAsClosed &&
-    (await issue({
-      ...month,
-      isComplete: span.isComplete,
-      terms,
-      lines: await readJournal(release, period, {isClosed: month.isClosed}),
-      mapping: closed?.mapping ?? own,
-      source: tellWentOn(stateDb, release.manifest),
-      dateOf: createDating(state.closed),
-    }))
-  if (!isDone) return await issueMonth(config, request, issuing, world, batches)
-  if (!batches.some((batch) => batch.period === period))
-    batches.push(describeStanding(stateDb, request, findHandedOut))
-  const issued = listIssuedLines(stateDb, profile.name, {period})
-  const tied = issued.some(({event}) => event === 'opening') ? bookOpenings(terms) : terms
-  return batches.map((batch) => (batch.period === period ? {...batch, terms: tied} : batch))
+      dateOf: (date) => date,
+    }
+  }
+  yield {
+    ...month,
+    isComplete,
+    terms,
+    lines: await readJournal(release, period, {isClosed: month.isClosed}),
+    mapping: closed?.mapping ?? mapping,
+    source: tellWentOn(stateDb, release.manifest),
+    dateOf: createDating(listClosedPeriods(stateDb)),
+  }
 }
 
 /**

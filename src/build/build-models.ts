@@ -4,6 +4,7 @@ import {DEAL_ID} from '../contract/deal.ts'
 import {LoantapeError} from '../core/errors.ts'
 import type {BuildPlan, Check, Model, Moment, Seed} from '../core/types.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
+import type {ReleaseManifest} from '../store/release.ts'
 import {countRows, type TableColumn} from '../store/sql.ts'
 import {createSqlError, WORK_SCHEMA} from './read-models.ts'
 import {loadSeed} from './seeds.ts'
@@ -40,17 +41,10 @@ export class WholeBuildNeeded extends Error {}
 /** The models to build. While compiling, `columns` is empty, and each table takes the types of its SELECT. */
 type Buildable = Pick<BuildPlan, 'models' | 'seeds' | 'reads' | 'columns'>
 
-/** A model that was built. */
-export interface BuiltModel {
-  name: string
-  rows: number
-  duration_ms: number
-}
-
 /** The result of {@link buildModels}. */
 interface BuiltModels {
   /** The published models in the order they were built. */
-  models: BuiltModel[]
+  models: ReleaseManifest['models']
   /** `before` of the next build. */
   shared: Shared
 }
@@ -185,7 +179,7 @@ async function buildModel(
   db: Database,
   {model, table, columns}: {model: Model; table: string; columns: readonly TableColumn[] | undefined},
   options: BuildOptions,
-): Promise<BuiltModel> {
+): Promise<ReleaseManifest['models'][number]> {
   const startedAt = performance.now()
   // Nobody reads a work table in order, so it is not sorted.
   const inOrder = model.isPublished ? `order by ${model.order.map(quoteName).join(', ')}` : ''

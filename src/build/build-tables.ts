@@ -15,14 +15,7 @@ import {readRelease} from '../store/release.ts'
 import {countRows} from '../store/sql.ts'
 import {openHistoryFile} from '../store/warehouse.ts'
 import {copyLastBuild, type LastBuild, readLastBuild, writeParquetFiles} from './build-folder.ts'
-import {
-  type BuiltModel,
-  buildModels,
-  changedPathOf,
-  RELEASE_PATH,
-  schemasOf,
-  WholeBuildNeeded,
-} from './build-models.ts'
+import {buildModels, changedPathOf, RELEASE_PATH, schemasOf, WholeBuildNeeded} from './build-models.ts'
 import {requirePassed, runChecks} from './checks.ts'
 import {compileModels} from './compile.ts'
 import {type Build, countEach, filesOf, lanesOf, limitBuild, mayBecomeCurrent} from './prepare-build.ts'
@@ -33,7 +26,7 @@ type PlannedBuild = Build & SelectionPlan
 
 /** Tables that were built, and what from. */
 interface BuiltTables extends SelectionPlan {
-  models: BuiltModel[]
+  models: ReleaseManifest['models']
   tables: ReleaseTable[]
   outcomes: CheckOutcome[]
   /** What the next build can start from, without the digests of its files. */
