@@ -40,12 +40,6 @@ import type {CliCommand} from './command.ts'
 
 export const commands = {doctor: addDoctor}
 
-interface Finding {
-  check: string
-  ok: boolean
-  words: string
-}
-
 function addDoctor(command: CliCommand): void {
   command
     .description(
@@ -63,9 +57,9 @@ function addDoctor(command: CliCommand): void {
     )
 }
 
-async function examine(config: Config, world: World): Promise<Finding[]> {
+async function examine(config: Config, world: World) {
   const folder = dataFolderAt(config.dataDir)
-  const findings: Finding[] = []
+  const findings: {check: string; ok: boolean; words: string}[] = []
   for (const [check, look] of Object.entries(EXAMINATIONS)) {
     const found = await look(config, folder, world).catch((error: unknown) => [explainError(error)])
     if (typeof found === 'string') findings.push({check, ok: true, words: found})

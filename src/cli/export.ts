@@ -116,8 +116,9 @@ function readRequest(profiles: string[], options: CliOptions): ExportRequest {
 /** Requires one subject, a batch or profiles, and refuses options without effect, which nobody would notice. */
 function requireOneSubject(profiles: readonly string[], options: CliOptions): void {
   const isBatch = (options.reissue ?? options.redeliver) !== undefined
-  if (isBatch !== (profiles.length === 0))
-    throw usageError(`expected either a profile (${PROFILE_NAMES.join(', ')}), --reissue or --redeliver`)
+  if (isBatch && profiles.length > 0) throw usageError('expected no profile with --reissue or --redeliver')
+  if (!isBatch && profiles.length === 0)
+    throw usageError(`expected a profile (${PROFILE_NAMES.join(', ')}), --reissue or --redeliver`)
   const table = TABLE_PROFILE_NAMES.find((name) => profiles.includes(name))
   if (options.preview && table !== undefined)
     throw usageError(

@@ -156,12 +156,6 @@ function addRestore(command: CliCommand): void {
     )
 }
 
-interface RebuildOptions {
-  apply?: boolean
-  without?: string
-  why?: string
-}
-
 function addRebuild(command: CliCommand): void {
   command
     .description('compute the warehouse again from the tapes and show the differences; change nothing')
@@ -176,7 +170,7 @@ function addRebuild(command: CliCommand): void {
     )
     .option('--why <reason>', 'why it is taken back; kept on the tape')
     .option('--apply', 'replace the warehouse with the new one; the old one is set aside')
-    .does(({config, options, world}: Invocation<RebuildOptions>) => {
+    .does(({config, options, world}: Invocation<{apply?: boolean; without?: string; why?: string}>) => {
       const {apply: isApplied = false, without: walk, why} = options
       if (walk === undefined) return rebuildWarehouse(config, {isApplied}, world)
       if (why !== undefined) return rebuildWarehouse(config, {isApplied, without: {walk, why}}, world)

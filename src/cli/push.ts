@@ -17,11 +17,6 @@ import type {CliCommand, Invocation} from './command.ts'
 
 export const commands = {push: addPush}
 
-interface PushOptions {
-  result?: string
-  dryRun?: boolean
-}
-
 /** The exit code if some rows did not become deals. */
 const ROWS_LEFT = 3
 
@@ -45,7 +40,7 @@ function addPush(push: CliCommand): void {
 }
 
 /** The number of rows by outcome; `push deals --json` prints it. */
-async function pushFile(call: Invocation<PushOptions>, file: string) {
+async function pushFile(call: Invocation<{result?: string; dryRun?: boolean}>, file: string) {
   const {cli, options} = call
   const rows = parseDealRows(file, readCsv(file))
   const result_file = options.result ?? `${file}.result.csv`

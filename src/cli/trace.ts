@@ -7,11 +7,6 @@ import {joinLines, renderTable} from './table.ts'
 
 export const commands = {trace: addTrace, evidence: addEvidence}
 
-interface TraceOptions {
-  field?: string
-  asOf?: string
-}
-
 function addTrace(command: CliCommand): void {
   command
     .description(
@@ -22,7 +17,10 @@ function addTrace(command: CliCommand): void {
     .option('--field <name>', 'of a deal: show the value of this field, such as loan_amount')
     .dateOption('--as-of <date>', 'of a deal: only what counts up to this business date')
     .does(
-      async ({config, options: {field, asOf}}: Invocation<TraceOptions>, traced: string) => {
+      async (
+        {config, options: {field, asOf}}: Invocation<{field?: string; asOf?: string}>,
+        traced: string,
+      ) => {
         if (!isFigure(traced))
           return {deal_id: traced, versions: await traceDeal(config, traced, {field, asOf})}
         if (field === undefined && asOf === undefined) return traceFigure(config, traced)

@@ -47,7 +47,7 @@ export function listNextOfEach<Job extends Schedule>(jobs: readonly Job[], now: 
 export function describeClockChanges(schedule: Schedule, now: number): string[] {
   if (timesOf(schedule.schedule).isInterval) return []
   const notes = new Map<string, string>()
-  for (const {instant, wall, change} of listDue(schedule, now, now + 366 * DAY_MS)) {
+  for (const {instant, wall, change} of listDue(schedule, now, now + 365 * DAY_MS)) {
     if (change === null) continue
     const [date, time] = [dateOfWallTime(wall), new Date(wall).toISOString().slice(11, 16)]
     const words =

@@ -8,11 +8,11 @@ import type {World} from '../core/types.ts'
 import {type DataFolder, requireWritable} from '../store/data-folder.ts'
 import {findLockHolder} from '../store/lock.ts'
 import {findCurrentRelease} from '../store/release.ts'
-import {openStateDb, type StateDb} from '../store/state-db.ts'
+import {openStateDb} from '../store/state-db.ts'
 import {tellPeople} from './alarms.ts'
 import {isEnabled, type Job, namesOf, WEBHOOK_JOB} from './job.ts'
 import {adoptRun, listLiveRuns} from './job-runs.ts'
-import {createScheduler, type Scheduler} from './scheduler.ts'
+import {createScheduler} from './scheduler.ts'
 
 const TICK_MS = 1_000
 /** How often settings and jobs of a source are read again. */
@@ -133,16 +133,6 @@ function logProblem(error: unknown, log: Log, words: string): void {
 /** A source that is served; its problems are shown and affect no other. */
 export type ServedSource = ReturnType<typeof serveSource>
 
-interface OpenSource {
-  source: Source
-  /** Its settings and jobs as JSON, to notice a change. */
-  text: string
-  /** Its data folder, links followed. */
-  root: string
-  stateDb: StateDb
-  scheduler: Scheduler
-}
-
 /**
  * Serves one source.
  *
@@ -158,7 +148,7 @@ export function serveSource(
 ) {
   const {carryOut = runLoantape} = tools
   const log = name === '' ? world.log : logFor(name, world.log)
-  let open: OpenSource | undefined
+  let open: ReturnType<typeof openAs> | undefined
   let problem: LoantapeError | undefined
   /** Its setup has changed; it is reopened as soon as nothing runs. */
   let isStale = false
@@ -185,7 +175,8 @@ export function serveSource(
     closing?.stateDb[Symbol.dispose]()
   }
 
-  function openAs(source: Source, text: string): OpenSource {
+  /** @param text its settings and jobs as JSON, to notice a change */
+  function openAs(source: Source, text: string) {
     const {folder, jobs, environment} = source
     requireWritable(folder)
     const root = realpathSync(folder.root)
@@ -231,7 +222,7 @@ export function serveSource(
     }
   }
 
-  async function tell({source: {config, folder, jobs}, stateDb}: OpenSource): Promise<void> {
+  async function tell({source: {config, folder, jobs}, stateDb}: ReturnType<typeof openAs>): Promise<void> {
     try {
       const release = findCurrentRelease(folder)?.manifest
       await tellPeople(stateDb, {config, release, jobs: namesOf(jobs)}, {...world, log})

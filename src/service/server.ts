@@ -16,15 +16,9 @@ import {type Clock, DAY_MS, realClock} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
 import {createSilentLog, type Log} from '../core/log.ts'
 import {addAccessHooks, type RateLimit, refuseUnknown, type Scope} from './access.ts'
-import {createDealHandlers, createDealStore, type DealStore, etagOf, requireDeal} from './deals.ts'
+import {createDealHandlers, createDealStore, etagOf, requireDeal} from './deals.ts'
 import {addDescription} from './description.ts'
-import {
-  createDocuments,
-  type DocumentWorld,
-  type FileStore,
-  openFileStore,
-  receiveParts,
-} from './documents.ts'
+import {createDocuments, type DocumentWorld, openFileStore, receiveParts} from './documents.ts'
 import {type Answer, type Call, type Handlers, PREFIX, Refusal, refuse} from './requests.ts'
 import {openServiceDatabase, type ServiceDatabase} from './service-database.ts'
 import {createWebhooks, type WebhookOptions} from './webhooks.ts'
@@ -54,17 +48,7 @@ export interface ServiceOptions {
 }
 
 /** A running service. */
-export interface RunningService extends AsyncDisposable {
-  /** The base URL with the prefix: `http://127.0.0.1:4010/v1`. */
-  url: string
-  store: DealStore
-  /** Holds the deals and everything else. */
-  database: ServiceDatabase
-  /** The files of documents. */
-  files: FileStore
-  /** Ends every connection at once, busy or idle, and closes the store. */
-  close(): Promise<void>
-}
+export type RunningService = Awaited<ReturnType<typeof startService>>
 
 const MAX_FILE_BYTES = 25 * 1024 * 1024
 const DOCUMENTS_PER_DEAL = 200
@@ -74,7 +58,7 @@ const DOCUMENTS_PER_DEAL = 200
  *
  * @throws ConfigError if a key has the wrong form, the database cannot be opened or the port is taken
  */
-export async function startService(options: ServiceOptions): Promise<RunningService> {
+export async function startService(options: ServiceOptions) {
   const {host = '127.0.0.1', port = 0, dbPath = ':memory:', log = createSilentLog()} = options
   const app = createApp(log)
   const database = openServiceDatabase(dbPath)
@@ -88,6 +72,7 @@ export async function startService(options: ServiceOptions): Promise<RunningServ
     onError,
   })
   let closed: Promise<void> | undefined
+  /** Ends every connection at once, busy or idle, and closes the store. */
   const close = (): Promise<void> => {
     // First, so that a waiting request sees a closed connection, not an error from the abort.
     app.server.closeAllConnections()
@@ -113,6 +98,7 @@ export async function startService(options: ServiceOptions): Promise<RunningServ
         {cause},
       )
     })
+    /** The base URL with the prefix: `http://127.0.0.1:4010/v1`. */
     const url = address + PREFIX
     api.start()
     return {url, store, database, files: api.files, close, [Symbol.asyncDispose]: close}

@@ -56,7 +56,7 @@ const refusals: [args: string, code: string, words: string][] = [
   ['export csv --period 2026-02 --as-of 2026-02-03', 'USAGE', '--as-of'],
   ['export', 'USAGE', 'expected a profile'],
   ['export --reissue 2026-02-x', 'UNKNOWN_NAME', "'2026-02-x'"],
-  ['export --reissue x --period 2026-02', 'USAGE', 'no --period'],
+  ['export --reissue x --period 2026-02', 'USAGE', "cannot be used with option '--period <month>'"],
   ['export xero --period 2026-02 --table core.deal', 'USAGE', '--table'],
   ['export csv --with-opening', 'USAGE', 'with quickbooks, xero'],
   ['export parquet --line-ending lf', 'USAGE', 'with csv'],
