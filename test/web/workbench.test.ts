@@ -219,6 +219,7 @@ test('figures are those of the summary, and each leads to the deals it is made o
          order by loan_amount desc, deal_id limit 50)`,
     )
     await figure.locator('a').click()
+    await page.waitForURL('**/deals?*')
     expect((await page.locator('tbody td:first-child').allTextContents()).join()).toBe(deals?.ids)
     await page.goBack()
   }
