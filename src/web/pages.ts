@@ -65,7 +65,7 @@ export function viewPages({sqlDir, filter}: View): Page {
   }
 <h2>Pages that come with loantape</h2>
 <p class="muted small">A file of yours of the same name takes the place of one.</p>
-${pages.filter(({isOwn}) => !isOwn).map((page) => html`<div class="ask">${leadTo(page)}<details><summary>pages/${page.name}.md</summary><pre tabindex="0">${readSqlFile(page.path)}</pre></details></div>`)}`
+${pages.filter(({isOwn}) => !isOwn).map((page) => html`<div class="ask">${!page.name.includes('/') && leadTo(page)}<details><summary>pages/${page.name}.md</summary><pre tabindex="0">${readSqlFile(page.path)}</pre></details></div>`)}`
   return {title: 'Pages', body}
 }
 

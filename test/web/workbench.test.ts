@@ -221,6 +221,7 @@ test('figures are those of the summary, and each leads to its deals', async () =
          order by loan_amount desc, deal_id limit 50)`,
     )
     await figure.locator('a').click()
+    await page.waitForURL('**/deals?*')
     expect((await page.locator('tbody td:first-child').allTextContents()).join()).toBe(deals?.ids)
     await page.goBack()
   }
