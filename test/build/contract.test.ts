@@ -80,7 +80,7 @@ const TABLES: Record<string, string> = {
   'mart.rate_daily': 'feed VARCHAR, rate VARCHAR, day DATE, value DECIMAL(19,8), rate_date DATE',
   'mart.run': `walk_id VARCHAR, stream VARCHAR, business_date DATE, started_at TIMESTAMP, ended_at TIMESTAMP,
     recorded_at TIMESTAMP, is_complete BOOLEAN, pages BIGINT, records BIGINT, distinct_records BIGINT,
-    duplicates BIGINT, quarantined BIGINT, amount_total DECIMAL(38,2), is_shifted BOOLEAN, resumed BIGINT,
+    duplicates BIGINT, quarantined BIGINT, amount_total DECIMAL(38,2), is_shifted BOOLEAN, resumed BIGINT, accepted VARCHAR, accepted_by VARCHAR, accepted_why VARCHAR,
     waited_ms BIGINT, envelope VARCHAR, cursor_digest VARCHAR, ended_how VARCHAR, created BIGINT, updated BIGINT,
     missing BIGINT, vanished BIGINT, restored BIGINT, unchanged BIGINT, present_deals BIGINT,
     present_amount DECIMAL(38,2), kept_quarantined_deals BIGINT, kept_quarantined_amount DECIMAL(38,2),

@@ -190,7 +190,7 @@ describe('a source whose texts are hostile', () => {
     const listed = links(await read(side, '/deals?sort=loan_amount')).slice(1, ODD_IDS.length + 1)
     const found = await Promise.all(
       listed.map(async (href) => {
-        const [, id] = /<p class="lead"><code>(.*?)<\/code>/s.exec(await read(side, href)) ?? []
+        const [, id] = /<p class="lead">(?:<bdi>)?(.*?)(?:<\/bdi>)?<\/p>/s.exec(await read(side, href)) ?? []
         expect(links(await read(side, `${href}/received`)), href).toEqual([href])
         return id
       }),
