@@ -17,6 +17,8 @@ class LongFirst extends BaseSequencer {
 
 keepTemporaryFilesInMemory()
 process.env.NODE_COMPILE_CACHE = COMPILE_CACHE
+// Four threads for the engine’s queries, as by default, cost 6 % more on two cores.
+process.env.UV_THREADPOOL_SIZE = '2'
 
 const config: ViteUserConfig = defineConfig({
   test: {
