@@ -1,5 +1,5 @@
 import {type ChildProcess, spawn} from 'node:child_process'
-import {existsSync, readdirSync, rmSync, statSync} from 'node:fs'
+import {existsSync, readdirSync, readFileSync, rmSync, statSync} from 'node:fs'
 import {hostname, userInfo} from 'node:os'
 import {basename, dirname, extname, join} from 'node:path'
 import packageJson from '../../package.json' with {type: 'json'}
@@ -36,8 +36,26 @@ export function isOtherProcess(pid: number): boolean {
   return pid !== process.pid && isProcessAlive(pid)
 }
 
-/** Suffix of the names of files that this process is still writing. */
-export const WRITER_MARK = `@${hostname()}-${process.pid}`
+/** When the process with this pid started, in the kernel's units; null if unknown. */
+export function readProcessStart(pid: number): string | null {
+  try {
+    // The command, field 2, may hold spaces and parentheses; the start time is field 22.
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? null
+  } catch (error) {
+    if (['ENOENT', 'ESRCH', 'EACCES'].includes(codeOf(error))) return null
+    throw error
+  }
+}
+
+/** Pids are reused: the same pid with another start time is another process. False if either is unknown. */
+export function hasOtherStart(pid: number, start: string | null | undefined): boolean {
+  const known = readProcessStart(pid)
+  return !!start && known !== null && known !== start
+}
+
+/** Suffix of the names of files that this process is still writing: host, pid and, where known, when it started. */
+export const WRITER_MARK = `@${hostname()}-${process.pid}~${readProcessStart(process.pid) ?? ''}`
 
 /** Prefix of files and folders that are not yet whole; the next writer removes those of dead processes. */
 export const WRITING = '.writing-'
@@ -47,9 +65,9 @@ const FOREIGN_MS = DAY_MS
 
 /** Whether the writer of a file or folder is gone, by the {@link WRITER_MARK} at the end of its name. */
 export function isAbandoned(path: string): boolean {
-  const [, host = hostname(), pid] = /(?:@([^@]+))?-(\d+)$/.exec(basename(path)) ?? []
+  const [, host = hostname(), pid, start] = /(?:@([^@]+))?-(\d+)(?:~(\d*))?$/.exec(basename(path)) ?? []
   if (pid === undefined) return false
-  if (host === hostname()) return !isOtherProcess(Number(pid))
+  if (host === hostname()) return !isOtherProcess(Number(pid)) || hasOtherStart(Number(pid), start)
   const {mtimeMs} = statSync(path, {throwIfNoEntry: false}) ?? {}
   return mtimeMs !== undefined && Date.now() - mtimeMs > FOREIGN_MS
 }

@@ -1,8 +1,7 @@
-import {readFileSync} from 'node:fs'
 import {hostname} from 'node:os'
 import {z} from 'zod'
-import {codeOf, newError} from '../core/errors.ts'
-import {isProcessAlive} from '../core/process.ts'
+import {newError} from '../core/errors.ts'
+import {hasOtherStart, isProcessAlive, readProcessStart} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {inStateTransaction, type StateDb} from './state-db.ts'
 
@@ -25,24 +24,10 @@ export function markHolder(now: number, pid: number = process.pid): Holder {
   return {pid, host: hostname(), process_started: readProcessStart(pid), heartbeat_at: now}
 }
 
-/** When the process with this pid started, in the kernel's units; null if unknown. */
-function readProcessStart(pid: number): string | null {
-  try {
-    // The command, field 2, may hold spaces and parentheses; the start time is field 22.
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
-    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? null
-  } catch (error) {
-    if (['ENOENT', 'ESRCH', 'EACCES'].includes(codeOf(error))) return null
-    throw error
-  }
-}
-
 /** Whether the holder still runs. */
 export function isHolderAlive(holder: Holder, now: number): boolean {
   if (holder.host !== hostname()) return now - holder.heartbeat_at < STALE_AFTER_MS
-  if (!isProcessAlive(holder.pid)) return false
-  // Pids are reused: the same pid with another start time is another process.
-  return holder.process_started === null || holder.process_started === readProcessStart(holder.pid)
+  return isProcessAlive(holder.pid) && !hasOtherStart(holder.pid, holder.process_started)
 }
 
 /** Sets heartbeats in the future to now: a living holder beats again, a dead one grows old. */

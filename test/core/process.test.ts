@@ -2,7 +2,7 @@ import {mkdirSync, mkdtempSync, rmSync, utimesSync} from 'node:fs'
 import {hostname, tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {isAbandoned, WRITER_MARK} from '../../src/core/process.ts'
+import {isAbandoned, readProcessStart, WRITER_MARK} from '../../src/core/process.ts'
 
 let root: string
 
@@ -19,6 +19,12 @@ test.each([
   ['of a dead process', `@${hostname()}-${DEAD}`, true],
   ['of a dead process, without a host', `-${DEAD}`, true],
   ['of a predecessor with our pid', WRITER_MARK, true],
+  ['of a dead process whose pid was reused', `@${hostname()}-${process.ppid}~1`, true],
+  [
+    'of a running process that started then',
+    `@${hostname()}-${process.ppid}~${readProcessStart(process.ppid)}`,
+    false,
+  ],
   ['of a running process', `@${hostname()}-${process.ppid}`, false],
   ['of another machine', `@${hostname()}-2-${DEAD}`, false],
   ['of no process', '', false],
