@@ -194,8 +194,7 @@ function isSo({columns}: Block, name: 'is_total' | 'is_current', row: Row): bool
 function cellOf(column: Shown, row: Row, linkTo: LinkTo): Html | string {
   const value = column.of(row)
   const text = formatValue(column, value)
-  const isNothing = value === null || (isNumeric(column) && Number(value) === 0)
-  if (isNothing) return text
+  if (value === null || (isNumeric(column) && Number(value) === 0)) return text
   if (column.type === 'TIMESTAMP') return instant(text)
   if (column.name === 'deal_id') return linked(html`<code>${text}</code>`, addressOfDeal(text))
   const [address, tone] = [column.beside(row, 'href'), column.beside(row, 'tone')]
@@ -220,13 +219,14 @@ export function renderMeant(
 ): Html {
   if (block.rows.length === 0) return html`<p class="empty">No rows.</p>`
   const total = block.rows.findLast((row) => isSo(block, 'is_total', row))
+  const isLong = ({of}: Shown) => block.rows.some((row) => String(of(row)).length > 40)
   const columns = listShown(block).flatMap((column): Column<Row>[] => {
     const barOf = (row: Row) => row !== total && bar(Number(column.beside(row, 'bar')) || 0)
     return [
       ...(column.hasBar ? [{title: '', kind: 'bar' as const, cell: barOf}] : []),
       {
         title: titleOf(titleOfColumn(column), column),
-        kind: isNumeric(column) ? 'number' : undefined,
+        kind: isNumeric(column) ? 'number' : isLong(column) ? 'long' : undefined,
         cell: (row) => cellOf(column, row, linkTo),
       },
     ]
@@ -281,7 +281,7 @@ function renderMatrix(block: Block, linkTo: LinkTo, isNewestFirst = false): Html
     {title: titleOfColumn(place), cell: ([row = []]) => cellOf(place, row, linkTo)},
     ...names.map(
       ([key, named]): Column<readonly Row[]> => ({
-        title: capitalised(words(textOf(series, named))),
+        title: words(textOf(series, named)),
         kind: 'number',
         cell: (own) => {
           const row = own.find((one) => keyOf(one) === key)

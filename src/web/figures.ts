@@ -147,7 +147,7 @@ export function linked(value: Html | string, href: string | undefined): Html {
 export interface Column<Row> {
   /** Empty where the column is drawn. */
   title: Html | string
-  kind?: 'number' | 'bar' | undefined
+  kind?: 'number' | 'bar' | 'long' | undefined
   cell: (row: Row) => Html | string | false
 }
 

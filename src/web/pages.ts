@@ -6,7 +6,7 @@ import {shorten} from '../core/text.ts'
 import {quoteName} from '../store/database.ts'
 import {readSqlFile} from '../store/sql.ts'
 import {isDollars, parseAsked, renderBlock, renderMeant} from './blocks.ts'
-import {count, linked, pageOf, renderPages} from './figures.ts'
+import {capitalised, count, linked, pageOf, renderPages} from './figures.ts'
 import {addressOf, addressOfPart, type Filter, ofAllDeals} from './filter.ts'
 import {type Html, html, markup} from './html.ts'
 import type {Rows} from './question.ts'
@@ -50,7 +50,7 @@ function listPages(sqlDir: string | undefined): PageFile[] {
   return [...own, ...listIn(SHIPPED, false).filter(({name}) => own.every((page) => page.name !== name))]
 }
 
-const wordsOf = (name: string) => name.replaceAll('_', ' ')
+const wordsOf = (name: string) => capitalised(name.replaceAll('_', ' '))
 
 /** `/pages`: the pages people wrote, and those that came with loantape as they are written. */
 export function viewPages({sqlDir, filter}: View): Page {
@@ -202,7 +202,7 @@ async function answerBlock(
 const PER_PAGE = 50
 
 /**
- * The rows of a statement that selects `deal_id`, an amount and, where a deal has several rows, `what_name`: page by page, with the number
+ * The rows of a statement that selects `deal_id`, an amount and, where a deal has several rows, a `day`: page by page, with the number
  * of deals and their sum, in the order that the address asks for, by default the largest first. The property stands beside each.
  */
 async function renderListed(
@@ -215,8 +215,8 @@ async function renderListed(
   const {columns} = await read(`from ${own} limit 0`)
   const amount = columns.find(isDollars)?.name ?? 'amount'
   const has = (name: string) => columns.some((column) => column.name === name)
-  // Counting different deals takes many times as long; what tells rows of one deal apart is `what_name`.
-  const deals = has('what_name') ? 'count(distinct deal_id)' : 'count(*)'
+  // Counting different deals takes many times as long; what tells rows of one deal apart is their `day`.
+  const deals = has('day') ? 'count(distinct deal_id)' : 'count(*)'
   const total = await read(
     `select count(*), counted(${deals}, 'deal') || ', ' || usd(coalesce(sum(${quoteName(amount)}), 0)) from ${own}`,
   )
@@ -228,7 +228,7 @@ async function renderListed(
   const order = [
     `${isKnown ? key : `abs(${key})`} ${sort.isDown ? 'desc' : 'asc'} nulls last`,
     'deal_id',
-    ...(has('what_name') ? ['what_name'] : []),
+    ...(has('day') ? ['day'] : []),
   ]
   const page = pageOf(query)
   const beside = has('property_address')

@@ -166,7 +166,7 @@ test('a chart leaves totals out, and its values are listed with it, newest first
       .replaceAll(/<[^>]+>/g, ' ')
       .replaceAll(/\s+/g, ' ')
       .trim(),
-  ).toMatch(/^Month A All 2026-02 \S+ – 2026-01 \$0\.10 \$0\.30$/)
+  ).toMatch(/^Month a All 2026-02 \S+ – 2026-01 \$0\.10 \$0\.30$/)
 })
 
 test('a failing block says where and why, an empty one shows its own text, and the rest is unaffected', async () => {
@@ -188,7 +188,7 @@ test("a page named like one of loantape's replaces it, even in the report", asyn
   expect(report).toContain('<h2 class="part">Our pipeline</h2>')
   expect(report).toContain('Open deals by loan program')
   const pages = await read('/pages')
-  expect(pages).toContain('>more</a>')
+  expect(pages).toContain('>More</a>')
   expect(pages).toContain('<summary>pages/portfolio.md</summary>')
   expect(pages).not.toContain('<summary>pages/pipeline.md</summary>')
 })

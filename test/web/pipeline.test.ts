@@ -49,6 +49,24 @@ test('a book that did not move has no chart', async () => {
     expect(await side.readText(path), path).not.toMatch(
       /\b1 (deals|loans|rows|records|days|checks|entries|versions)\b/,
     )
+  for (const [of, title] of [
+    ['deal', 'The largest funded deal ·'],
+    ['loan_program', 'Funded, of the largest loan program ·'],
+    ['state', 'Funded, in the largest state ·'],
+  ])
+    expect(await side.readText(`/behind/largest_${of}?top=1`)).toContain(title)
+  expect(await side.readText('/behind/largest_deal?top=5')).toContain('The 5 largest funded deals ·')
+})
+
+test('without deals no loan-to-value is spoken of', async () => {
+  await using lab = await createLab({tables: PAGE_TABLES})
+  await lab.sync('2026-03-02T23:30:00-05:00')
+  await using side = await serveLab(lab)
+  for (const path of ['/', '/portfolio']) {
+    const page = await side.readText(path)
+    expect(page).toContain('0 deals, $0.00')
+    expect(page).not.toContain('of what is open')
+  }
 })
 
 test('the numbers of stuck deals and of deals that reached a status lead to exactly those', async () => {
@@ -64,7 +82,7 @@ test('the numbers of stuck deals and of deals that reached a status lead to exac
   await lab.sync('2026-03-12T23:30:00-04:00')
   await using side = await serveLab(lab)
   const aging = await side.readText('/behind/aging?in_status=draft&age_band=8–14')
-  expect(aging).toMatch(/ Draft, days in it: 8–14 .* 1 deal, \$350,000\.00 .* 9 days /)
+  expect(aging).toMatch(/ Draft, days in it: 8–14 .* 1 deal, \$350,000\.00 .* Days in status .* 9 /)
   expect(aging).not.toContain('(blank)')
   expect(await side.readText('/pipeline')).toMatch(/draft\s+8–14\s+1\s+\S+\s+1\s/)
   expect(await expectNumbersToLead(side.url, '/pipeline')).toBeGreaterThan(5)

@@ -386,7 +386,7 @@ test("one's own page shows what its blocks ask for, filtered like the others, an
   expect(text).toContain('Query refused')
   expect(text).toContain('{"a": "&lt;b&gt;"}')
   await page.goto(`${side.url}/pages`)
-  expect(await page.locator('main li a').allTextContents()).toContain('our book')
+  expect(await page.locator('main li a').allTextContents()).toContain('Our book')
   expect((await side.get('/pages/nope')).status).toBe(404)
   expect((await side.get('/pages/..%2fseeds%2fx')).status).toBe(404)
 })
