@@ -3,7 +3,7 @@ import {parseChildStreams} from './contract/streams.ts'
 import {type Config, requireSource, type SourceConfig} from './core/config.ts'
 import type {Certificate, ChangeCounts, World} from './core/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from './store/data-folder.ts'
-import type {ReleaseManifest} from './store/release.ts'
+import {findCurrentRelease, type ReleaseManifest} from './store/release.ts'
 import {type CurrentRun, withRun} from './store/runs.ts'
 import {openStateDb} from './store/state-db.ts'
 import {requireHashKey} from './store/warehouse.ts'
@@ -178,8 +178,10 @@ export function replayQuarantine(config: Config, world: World): Promise<ReplayRe
   requireWritable(folder)
   return withRun(folder.stateDb, 'quarantine replay', world, async (run) => {
     const counts = await replayRecords(folder, config, run)
-    if (counts.replayed === 0) return {run_id: run.runId, outcome: 'unchanged', ...counts, release_id: null}
+    // A killed replay may have stored records that no release shows yet.
+    if (counts.replayed === 0 && !findCurrentRelease(folder))
+      return {run_id: run.runId, outcome: 'unchanged', ...counts, release_id: null}
     const {outcome, release_id} = await buildRelease(config, {}, run.world)
-    return {run_id: run.runId, outcome, ...counts, release_id}
+    return {run_id: run.runId, outcome, ...counts, release_id: outcome === 'unchanged' ? null : release_id}
   })
 }

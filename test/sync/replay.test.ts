@@ -71,6 +71,22 @@ test('a replay corrects a day already released, and what happened since is not c
   expect(stdout).toMatch(/^deal_000001 +loan amount 350000\.00 → 360000\.00, corrected later +\+10,000\.00$/m)
 })
 
+test('what a replay stored before it died is released by the next', async () => {
+  await lab.run(['build'], {LOANTAPE_NOW: DAY_2})
+  const before = lab.currentReleaseId()
+  {
+    using _mended = readFieldAs(dealStream, 'loan_amount', 'much', 360_000)
+    const onStep = (step: string) => {
+      if (step === 'history copied') throw new Error('died')
+    }
+    await failureOf(replayQuarantine(lab.config, {...lab.createWorld(DAY_3), onStep}))
+  }
+  expect(lab.currentReleaseId()).toBe(before)
+  expect(await replay(DAY_3)).toMatchObject({outcome: 'released', replayed: 0})
+  expect(lab.currentReleaseId()).not.toBe(before)
+  expect(await replay(DAY_3)).toMatchObject({outcome: 'unchanged', release_id: null})
+})
+
 test('later truth is never overwritten by a replay: a record takes its place in time, once', async () => {
   const waits = {outcome: 'unchanged', replayed: 0, waiting: 1, appended: 0}
   expect(await replay(DAY_3)).toMatchObject(waits)
