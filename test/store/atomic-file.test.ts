@@ -1,21 +1,17 @@
-import {mkdirSync, readdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {readdirSync, readFileSync, writeFileSync} from 'node:fs'
 import {hostname} from 'node:os'
 import {join} from 'node:path'
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
-import {digestFile, keepText, moveIntoPlace, readKept, writeFileAtomically} from '../../src/store/files.ts'
-import {createFolder, type TestFolder} from '../support/data.ts'
+import {keepText, readKept, writeFileAtomically} from '../../src/store/files.ts'
 import {failureOf} from '../support/lab.ts'
+import {useFolder} from '../support/set-up.ts'
 
-let data: TestFolder
 let root: string
 
-beforeEach(() => {
-  data = createFolder()
-  root = data.folder.root
+useFolder(({folder}) => {
+  root = folder.root
 })
-
-afterEach(() => data[Symbol.dispose]())
 
 test('a file is written whole, replaces its predecessor and leaves nothing beside it', () => {
   const path = join(root, 'file.json')
@@ -26,23 +22,6 @@ test('a file is written whole, replaces its predecessor and leaves nothing besid
   writeFileAtomically(path, 'second')
   expect(readFileSync(path, 'utf8')).toBe('second')
   expect(readdirSync(root)).toEqual(['file.json', 'file.json.tmp@elsewhere-1'])
-})
-
-test('a folder gets its final name with its whole content; if it is missing, the target stays', () => {
-  const [temporary, final] = [join(root, '.building'), join(root, 'final')]
-  mkdirSync(temporary)
-  writeFileSync(join(temporary, 'a'), 'a')
-  moveIntoPlace(temporary, final)
-  expect(readdirSync(root)).toEqual(['final'])
-  expect(() => moveIntoPlace(join(root, 'nothing'), final)).toThrow('ENOENT')
-  expect(readdirSync(final)).toEqual(['a'])
-})
-
-test('a file is digested by sha256', async () => {
-  writeFileSync(join(root, 'abc'), 'abc')
-  expect(await digestFile(join(root, 'abc'))).toBe(
-    'ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad',
-  )
 })
 
 test('a missing data folder is created with its parents, and a file in its place is refused with the reason', async () => {

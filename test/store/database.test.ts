@@ -1,14 +1,17 @@
 import {join} from 'node:path'
 import {BIGINT, BOOLEAN, DATE, DECIMAL, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {afterAll, beforeAll, expect, test} from 'vitest'
 import {z} from 'zod'
 import type {ColumnValue} from '../../src/core/types.ts'
 import {
+  type Cut,
   type Database,
+  inLanes,
   inTransaction,
   openDatabase,
   quoteLiteral,
   quoteName,
+  withinLimits,
 } from '../../src/store/database.ts'
 import {appendRows} from '../../src/store/row-buffer.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
@@ -16,38 +19,14 @@ import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
 let data: TestFolder
 let db: Database
 
-beforeEach(async () => {
+beforeAll(async () => {
   data = createFolder()
   db = await openDatabase({attach: [{path: data.folder.warehouse, alias: 'file'}]})
 })
 
-afterEach(async () => {
+afterAll(async () => {
   await db[Symbol.asyncDispose]()
   data[Symbol.dispose]()
-})
-
-test('counts and decimals are read as exact text, dates and timestamps as ISO text in UTC', async () => {
-  expect(
-    await db.one(
-      anyRow,
-      `select 9007199254740993 as count, 9999999999999999.99::decimal(18,2) as amount, date '2026-02-03' as day,
-         timestamptz '2026-02-03 23:30:00.000001-05:00'::timestamp as instant, true as truth, null as nothing`,
-    ),
-  ).toEqual({
-    count: '9007199254740993',
-    amount: '9999999999999999.99',
-    day: '2026-02-03',
-    instant: '2026-02-04 04:30:00.000001',
-    truth: true,
-    nothing: null,
-  })
-})
-
-test('a query without rows has no first one, and an unexpected row is refused', async () => {
-  expect(await db.first(anyRow, 'select 1 where false')).toBeUndefined()
-  await expect(db.one(z.object({count: z.string()}), 'select true as count')).rejects.toThrow(
-    'expected string',
-  )
 })
 
 test('closing waits for running statements', async () => {
@@ -91,43 +70,24 @@ test('what was attached, created or set in a closed database is absent from the 
   }
 })
 
-test('a statement that fails in a transaction leaves the next one usable', async () => {
-  await db.run('create table file.t (i integer)')
-  await expect(inTransaction(db, () => db.run('insert into file.nowhere values (1)'))).rejects.toThrow(
-    'nowhere',
-  )
-  const insert = async () => {
-    await db.run('insert into file.t values (2)')
-    return 'done'
-  }
-  expect(await inTransaction(db, insert)).toBe('done')
-  expect(await db.all(anyRow, 'from file.t')).toEqual([{i: 2}])
-})
-
-const types = [VARCHAR, BIGINT, DECIMAL(18, 2), TIMESTAMP, DATE, BOOLEAN, VARCHAR]
-const target = {catalog: 'file', schema: 'main', table: 'typed', types}
-
-beforeEach(() =>
-  db.run(
+test('rows are appended in order and read as exact text, nulls included; those of a failed transaction are gone', async () => {
+  const types = [VARCHAR, BIGINT, DECIMAL(18, 2), TIMESTAMP, DATE, BOOLEAN, VARCHAR]
+  const target = {catalog: 'file', schema: 'main', table: 'typed', types}
+  await db.run(
     'create table file.typed (t varchar, i bigint, d decimal(18,2), ts timestamp, day date, b boolean, j json)',
-  ),
-)
-
-test('rows of every type are appended unchanged, nulls included', async () => {
+  )
+  const [count, amount, instant] = [9_007_199_254_740_993n, 999_999_999_999_999_999n, 1_770_000_000_000_001n]
   const rows: ColumnValue[][] = [
-    [
-      'é\n"',
-      9_007_199_254_740_993n,
-      999_999_999_999_999_999n,
-      1_770_000_000_000_001n,
-      '2028-02-29',
-      true,
-      '{"a": 1}',
-    ],
+    ['é\n"', count, amount, instant, '2028-02-29', true, '{"a": 1}'],
     ['', -1n, 0n, -1n, '1969-12-31', false, 'null'],
     [null, null, null, null, null, null, null],
   ]
-  await appendRows(db, target, rows)
+  const failing = inTransaction(db, async () => {
+    await appendRows(db, target, rows)
+    await db.run('insert into file.nowhere values (1)')
+  })
+  await expect(failing).rejects.toThrow('nowhere')
+  await inTransaction(db, () => appendRows(db, target, rows))
   expect(await db.all(anyRow, 'from file.typed')).toEqual([
     {
       t: 'é\n"',
@@ -141,27 +101,14 @@ test('rows of every type are appended unchanged, nulls included', async () => {
     {t: '', i: '-1', d: '0.00', ts: '1969-12-31 23:59:59.999999', day: '1969-12-31', b: false, j: 'null'},
     {t: null, i: null, d: null, ts: null, day: null, b: null, j: null},
   ])
-})
 
-test.each([0, 2048, 2049, 5000])('%i rows are appended in order', async (count) => {
-  const nothing = Array<null>(5).fill(null)
-  const rows = Array.from({length: count}, (_, n): ColumnValue[] => [`row ${n}`, BigInt(n), ...nothing])
-  await appendRows(db, target, rows)
-  expect(
-    await db.one(
-      anyRow,
-      `select count(*) as rows, max(i) as last, bool_and(t = 'row ' || i) and bool_and(i = rowid) as in_order from file.typed`,
-    ),
-  ).toEqual({rows: String(count), last: count ? String(count - 1) : null, in_order: count ? true : null})
-})
-
-test('rows appended in a failed transaction are gone', async () => {
-  const work = inTransaction(db, async () => {
-    await appendRows(db, target, [['a', 1n, null, null, null, null, null]])
-    throw new Error('stop')
-  })
-  await expect(work).rejects.toThrow('stop')
-  expect(await db.all(anyRow, 'from file.typed')).toEqual([])
+  const inOrder = `select count(*) as rows, bool_and(t = 'row ' || i and i = rowid) as is_in_order from file.typed`
+  for (const length of [0, 2048, 2049, 5000]) {
+    await db.run('create or replace table file.typed as from file.typed limit 0')
+    const many = Array.from({length}, (_, n) => [`row ${n}`, BigInt(n), null, null, null, null, null])
+    await appendRows(db, target, many)
+    expect(await db.one(anyRow, inOrder)).toEqual({rows: `${length}`, is_in_order: length ? true : null})
+  }
 })
 
 test('texts and names are quoted whatever they contain', async () => {
@@ -171,14 +118,82 @@ test('texts and names are quoted whatever they contain', async () => {
   })
 })
 
-test('a file attached read-only cannot be written', async () => {
-  await using source = await openDatabase({
-    attach: [{path: `${data.folder.root}/other.duckdb`, alias: 'other'}],
-  })
-  await source.run('create table other.t as select 1 as i')
-  await source[Symbol.asyncDispose]()
-  await using reader = await openDatabase({
-    attach: [{path: `${data.folder.root}/other.duckdb`, alias: 'other', readOnly: true}],
-  })
-  await expect(reader.run('insert into other.t values (2)')).rejects.toThrow(/read-only/)
+const ENDLESS = 'select count(*) from range(10000000) as a, range(10000000) as b where a.range + b.range = -1'
+const unlimited = {limitMs: 60_000, signal: new AbortController().signal}
+const explain = (cut: Cut) => new Error(`cut: ${cut}`)
+
+test('work that takes too long is interrupted, in its first statement or later, and the connection stays usable', async () => {
+  const endlessWorks = [
+    () => db.run(ENDLESS),
+    async () => {
+      for (;;) await db.run('select 1')
+    },
+  ]
+  for (const work of endlessWorks)
+    await expect(withinLimits(db, {...unlimited, limitMs: 20}, work, explain)).rejects.toThrow('cut: time')
+  await expect(withinLimits(db, unlimited, () => db.run('select 1'), explain)).resolves.toBeUndefined()
+})
+
+test('the running statement is interrupted when the process is asked to stop', async () => {
+  const stopping = new AbortController()
+  const limits = {...unlimited, signal: stopping.signal}
+  const work = withinLimits(db, limits, () => db.run(ENDLESS), explain)
+  setImmediate(() => stopping.abort(new Error('SIGTERM')))
+  await expect(work).rejects.toThrow('cut: stopped')
+  await expect(withinLimits(db, limits, () => db.run('select 1'), explain)).rejects.toThrow('cut: stopped')
+})
+
+test('work that runs out of memory is distinguished from other failures', async () => {
+  await using small = await openDatabase()
+  await small.run(`set memory_limit = '20MB'; set temp_directory = ''`)
+  const sort = () =>
+    small.run('create table t as select range as n, uuid() as u from range(3000000) order by u')
+  await expect(withinLimits(small, unlimited, sort, explain)).rejects.toThrow('cut: memory')
+  const misspelt = withinLimits(small, unlimited, () => small.run('selec 1'), explain)
+  await expect(misspelt).rejects.toThrow(/syntax error/)
+})
+
+/** A piece that waits for others and reports when it begins and ends. */
+interface Piece {
+  name: string
+  after?: string[]
+}
+
+async function runInLanes(lanes: number, pieces: Piece[]): Promise<string[]> {
+  await using wide = await openDatabase({lanes})
+  const said: string[] = []
+  const work = async ({name}: Piece, lane: Database) => {
+    said.push(`${name} begins`)
+    const sql = 'select count(*) as rows from range(500000) r(i) where sin(i) > 2'
+    const rows = await lane.value(z.string(), sql)
+    said.push(`${name} ends`)
+    return `${name} ${rows}`
+  }
+  const waitsFor = ({after = []}: Piece) => pieces.filter(({name}) => after.includes(name))
+  expect(await inLanes(wide, pieces, work, waitsFor)).toEqual(pieces.map(({name}) => `${name} 0`))
+  return said
+}
+
+test('a piece begins once those it waits for have ended, as many at once as there are connections', async () => {
+  const [b, c] = ['b', 'c'].map((name) => ({name, after: ['a']}))
+  const diamond = [{name: 'a'}, b!, c!, {name: 'd', after: ['b', 'c']}]
+  const said = await runInLanes(2, diamond)
+  expect(said.slice(0, 4)).toEqual(['a begins', 'a ends', 'b begins', 'c begins'])
+  expect(said.slice(-2)).toEqual(['d begins', 'd ends'])
+  const inTurn = ['a', 'b', 'c', 'd'].flatMap((name) => [`${name} begins`, `${name} ends`])
+  expect(await runInLanes(1, diamond)).toEqual(inTurn)
+  expect(await runInLanes(3, [])).toEqual([])
+})
+
+test('after a failure nothing new begins, and running pieces are interrupted', async () => {
+  await using wide = await openDatabase({lanes: 2})
+  const begun: string[] = []
+  const work = async (name: string, lane: Database) => {
+    begun.push(name)
+    await lane.run(name === 'endless' ? ENDLESS : 'select 1')
+    throw new Error(`${name} failed`)
+  }
+  await expect(inLanes(wide, ['endless', 'short', 'third'], work)).rejects.toThrow('short failed')
+  expect(begun).toEqual(['endless', 'short'])
+  expect(await inLanes(wide, [1, 2, 3], async (piece) => piece * 2)).toEqual([2, 4, 6])
 })

@@ -1,10 +1,17 @@
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {type ChildProcess, spawn} from 'node:child_process'
+import {once} from 'node:events'
+import {hostname} from 'node:os'
+import {afterEach, beforeEach, expect, test, vi} from 'vitest'
+import {realClock} from '../../src/core/clock.ts'
 import {ContractError} from '../../src/core/errors.ts'
+import {listOrphanedRuns} from '../../src/schedule/scheduler.ts'
 import {acquireLock, findLockHolder} from '../../src/store/lock.ts'
 import {findLastRun, findLastSuccess, listRuns, withRun} from '../../src/store/runs.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
-import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
+import {findLearntRate, storeLearntRate} from '../../src/sync/at-source.ts'
+import {createWorldAt, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
+import {useFolder} from '../support/set-up.ts'
 
 const NOW = '2026-02-02T23:30:00.000Z'
 const world = createWorldAt(NOW)
@@ -13,86 +20,156 @@ const later = (seconds: number) => createWorldAt(new Date(Date.parse(NOW) + seco
 let data: TestFolder
 let stateDb: StateDb
 
+useFolder((made) => {
+  data = made
+})
+
 beforeEach(() => {
-  data = createFolder()
   stateDb = openStateDb(data.folder.stateDb)
 })
 
-afterEach(() => {
-  stateDb[Symbol.dispose]()
-  data[Symbol.dispose]()
-})
+afterEach(() => stateDb[Symbol.dispose]())
 
-test('a run is recorded with its outcome', async () => {
-  const result = await withRun(data.folder.stateDb, 'sync', world, async () => ({
-    outcome: 'released',
-    release_id: 'x',
-  }))
-  expect(result).toEqual({outcome: 'released', release_id: 'x'})
-  expect(findLockHolder(stateDb, world)).toBeUndefined()
-  using again = openStateDb(data.folder.stateDb)
-  expect(listRuns(again, 10)).toEqual([
-    {
-      run_id: expect.stringMatching(/^20260202T233000Z-[0-9a-f]{6}$/),
-      command: 'sync',
-      pid: process.pid,
-      started_at: NOW,
-      ended_at: NOW,
-      exit_code: 0,
-      outcome: 'released',
-      error_code: null,
-      error: null,
-      summary: '{"outcome":"released","release_id":"x"}',
-    },
-  ])
-})
+const acquire = async (runId = 'r2', at = world) => acquireLock(stateDb, {runId, command: 'sync'}, at)
 
-test('the last run is the one that began last, even if the clock was set back', async () => {
-  const run = (seconds: number, outcome: string) =>
-    withRun(data.folder.stateDb, 'sync', later(seconds), async () => ({outcome}))
-  await run(0, 'first')
-  await run(-3600, 'second')
-  expect(listRuns(stateDb, 10).map(({outcome}) => outcome)).toEqual(['second', 'first'])
-  expect(findLastRun(stateDb, 'sync')?.outcome).toBe('second')
-  expect(findLastSuccess(stateDb, 'sync')?.outcome).toBe('second')
-})
+/** Rewrites the lock's holder. */
+function pretendHolder(changes: Record<string, string | number | null>): void {
+  for (const [column, value] of Object.entries(changes))
+    stateDb.db.prepare(`update lock set ${column} = ?`).run(value)
+}
 
-const failRun = (error: unknown, at = world) =>
-  failureOf(withRun(data.folder.stateDb, 'sync', at, () => Promise.reject(error)))
-
-test('a failed run is recorded with exit code, error code and message, secrets masked', async () => {
-  await failRun(
-    new ContractError({code: 'SOURCE_ENVELOPE', problem: 'Answer to Bearer sk_live_abc123 has no list.'}),
+test('a second run is refused while the first holds the warehouse, and told who does what; it leaves no record', async () => {
+  using first = await acquire('r1')
+  first.setProgress('walking: 7 pages, 700 deals')
+  const refusal = await failureOf(run('sync', 0, {outcome: 'released'}))
+  expect(refusal).toMatchObject({code: 'RUN_IN_PROGRESS', exitCode: 4})
+  expect(refusal.message).toContain(
+    `sync, pid ${process.pid} on ${hostname()}, started ${NOW}, walking: 7 pages, 700 deals.`,
   )
-  const [run] = listRuns(stateDb, 10)
-  expect(run).toMatchObject({exit_code: 7, outcome: 'failed', error_code: 'SOURCE_ENVELOPE', summary: null})
-  expect(run?.error).toContain('has no list')
-  expect(run?.error).not.toContain('abc123')
-  expect(findLockHolder(stateDb, world)).toBeUndefined()
-  const unplanned = new Error('who knows')
-  expect(await failRun(unplanned, later(10))).toBe(unplanned)
-  expect(listRuns(stateDb, 10)).toContainEqual(
-    expect.objectContaining({exit_code: 1, error_code: 'UNEXPECTED'}),
-  )
-})
-
-test('a run refused because of another leaves no record', async () => {
-  using _ = acquireLock(stateDb, {runId: 'r1', command: 'sync'}, world)
-  const refused = withRun(data.folder.stateDb, 'sync', world, async () => ({outcome: 'released'}))
-  expect(await failureOf(refused)).toMatchObject({code: 'RUN_IN_PROGRESS'})
+  using other = openStateDb(data.folder.stateDb)
+  const progress = 'walking: 7 pages, 700 deals'
+  expect(findLockHolder(other, world)).toMatchObject({run_id: 'r1', command: 'sync', progress})
   expect(listRuns(stateDb, 10)).toEqual([])
 })
 
-test('runs are listed newest first, up to the limit', async () => {
-  for (const seconds of [0, 10, 20])
-    await withRun(data.folder.stateDb, `run ${seconds}`, later(seconds), async () => ({outcome: 'unchanged'}))
-  expect(listRuns(stateDb, 2).map(({command}) => command)).toEqual(['run 20', 'run 10'])
+/** A process that has ended. */
+async function endedProcess(): Promise<ChildProcess> {
+  const child = spawn(process.execPath, ['--version'], {stdio: 'ignore'})
+  await once(child, 'exit')
+  return child
+}
+
+test('the lock of a process that is gone, or whose pid was reused, is taken over, and not released by its old run', async () => {
+  for (const changes of [{pid: (await endedProcess()).pid ?? 0}, {process_started: '1'}]) {
+    const first = await acquire('r1')
+    pretendHolder(changes)
+    {
+      using _second = await acquire()
+      first.setProgress('still here')
+      first[Symbol.dispose]()
+      expect(findLockHolder(stateDb, world)).toMatchObject({run_id: 'r2', progress: 'starting'})
+    }
+    expect(findLockHolder(stateDb, world)).toBeUndefined()
+  }
 })
 
-test('the last success of a command ignores failures and other commands', async () => {
-  await withRun(data.folder.stateDb, 'sync', world, async () => ({outcome: 'released'}))
-  await withRun(data.folder.stateDb, 'replay', later(10), async () => ({outcome: 'released'}))
-  await failureOf(withRun(data.folder.stateDb, 'sync', later(20), () => Promise.reject(new Error('no'))))
-  expect(findLastSuccess(stateDb, 'sync')).toMatchObject({command: 'sync', started_at: NOW})
+const DAYS_AHEAD = {host: 'elsewhere', pid: 1, heartbeat_at: Date.parse(NOW) + 10 * 86_400_000}
+
+test('a holder on another machine, its clock equal to ours or days ahead, is taken over a minute after its last heartbeat', async () => {
+  for (const changes of [{host: 'elsewhere', pid: 1}, DAYS_AHEAD]) {
+    using _first = await acquire('r1')
+    pretendHolder(changes)
+    for (const seconds of [0, 59])
+      expect(await failureOf(acquire('r2', later(seconds)))).toMatchObject({code: 'RUN_IN_PROGRESS'})
+    using second = await acquire('r2', later(60))
+    expect(second).toBeDefined()
+  }
+  using _first = await acquire('r1')
+  for (const seconds of [0, 50, 100]) {
+    // Its heart beats.
+    pretendHolder(DAYS_AHEAD)
+    expect(await failureOf(acquire('r2', later(seconds)))).toMatchObject({code: 'RUN_IN_PROGRESS'})
+  }
+})
+
+test('a scheduled run that died while the clock was ahead is found a minute later', () => {
+  const claim = {process_started: null, state: 'running', attempt: 1, not_before: 0}
+  stateDb.insert('job_run', {job: 'nightly', ...claim, ...DAYS_AHEAD})
+  const listOrphans = (seconds: number) => listOrphanedRuns(stateDb, Date.parse(NOW) + seconds * 1000)
+  expect(listOrphans(0)).toEqual([])
+  expect(listOrphans(60)).toMatchObject([{job: 'nightly'}])
+})
+
+test('the heart beats during a run, and a beat that cannot be written does not end the run', async () => {
+  vi.useFakeTimers({now: Date.parse(NOW), toFake: ['setInterval', 'clearInterval', 'Date']})
+  try {
+    using _ = await acquire('r1', {...world, realClock})
+    const beatAt = () => findLockHolder(stateDb, world)?.heartbeat_at
+    vi.advanceTimersByTime(60_000)
+    expect(beatAt()).toBe(Date.parse(NOW) + 60_000)
+    stateDb.db.exec('pragma query_only = true')
+    expect(() => vi.advanceTimersByTime(60_000)).not.toThrow()
+    stateDb.db.exec('pragma query_only = false')
+    vi.advanceTimersByTime(60_000)
+    expect(beatAt()).toBe(Date.parse(NOW) + 180_000)
+  } finally {
+    vi.useRealTimers()
+  }
+})
+
+/** A run that begins some seconds after the first and ends with a result or an error. */
+const run = (command: string, seconds: number, result: {outcome: string} | Error) =>
+  withRun(data.folder.stateDb, command, later(seconds), async () => {
+    if (result instanceof Error) throw result
+    return result
+  })
+
+test('a run is recorded with its outcome, a failed one with its codes and its message, secrets masked', async () => {
+  const problem = 'Answer to Bearer sk_live_abc123 has no list.'
+  const unplanned = new Error('who knows')
+  expect(await run('sync', 0, {outcome: 'released'})).toEqual({outcome: 'released'})
+  await failureOf(run('sync', 10, new ContractError({code: 'SOURCE_ENVELOPE', problem})))
+  expect(await failureOf(run('sync', 20, unplanned))).toBe(unplanned)
+  expect(findLockHolder(stateDb, world)).toBeUndefined()
+  const [unexpected, refused, released] = listRuns(stateDb, 10)
+  expect(unexpected).toMatchObject({exit_code: 1, error_code: 'UNEXPECTED'})
+  expect(refused).toMatchObject({
+    exit_code: 7,
+    outcome: 'failed',
+    error_code: 'SOURCE_ENVELOPE',
+    error: expect.stringContaining('has no list'),
+    summary: null,
+  })
+  expect(refused?.error).not.toContain('abc123')
+  expect(released).toEqual({
+    run_id: expect.stringMatching(/^20260202T233000Z-[0-9a-f]{6}$/),
+    command: 'sync',
+    pid: process.pid,
+    started_at: NOW,
+    ended_at: NOW,
+    exit_code: 0,
+    outcome: 'released',
+    error_code: null,
+    error: null,
+    summary: '{"outcome":"released"}',
+  })
+})
+
+test('the last run began last, even if the clock was set back; the last success is no failure and no other command', async () => {
+  await run('sync', 0, {outcome: 'first'})
+  await run('sync', -3600, {outcome: 'second'})
+  await run('replay', 10, {outcome: 'third'})
+  await failureOf(run('sync', 20, new Error('no')))
+  expect(listRuns(stateDb, 3).map(({outcome}) => outcome)).toEqual(['failed', 'third', 'second'])
+  expect(findLastRun(stateDb, 'sync')).toMatchObject({outcome: 'failed'})
+  expect(findLastSuccess(stateDb, 'sync')).toMatchObject({outcome: 'second'})
   expect(findLastSuccess(stateDb, 'build')).toBeUndefined()
+})
+
+test('the rate a run arrived at is remembered for its source for 24 hours', () => {
+  const source = 'http://localhost/v1'
+  for (const rate of [2.5, 1.25]) storeLearntRate(stateDb, source, rate, world)
+  expect(findLearntRate(stateDb, source, later(24 * 3600 - 1))).toBe(1.25)
+  expect(findLearntRate(stateDb, source, later(24 * 3600))).toBeUndefined()
+  expect(findLearntRate(stateDb, 'http://elsewhere/v1', later(60))).toBeUndefined()
 })

@@ -5,37 +5,32 @@ import {migrateStateDb, openStateDb, STATE_MIGRATIONS} from '../../src/store/sta
 import {createFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 
-test('a state database written by a later version is refused and left as it is', async () => {
+test('a state database of a later version, no database, or one that cannot be written is refused and left as it is', async () => {
   using data = createFolder()
-  using stateDb = openStateDb(data.folder.stateDb)
-  const readVersion = () => stateDb.db.prepare('pragma user_version').get()
-  stateDb.db.exec('pragma user_version = 1000')
-  const failure = await failureOf((async () => openStateDb(data.folder.stateDb))())
-  expect(failure).toMatchObject({code: 'DATA_NEWER', exitCode: 1})
-  expect(readVersion()).toEqual({user_version: 1000})
-})
+  const {stateDb: path, root} = data.folder
+  const openAt = (place: string) => failureOf((async () => openStateDb(place))())
+  {
+    using stateDb = openStateDb(path)
+    stateDb.db.exec('pragma user_version = 1000')
+    expect(await openAt(path)).toMatchObject({code: 'DATA_NEWER', exitCode: 1})
+    expect(stateDb.db.prepare('pragma user_version').get()).toEqual({user_version: 1000})
+  }
 
-test('a state file that is not a database is named and left alone, and its purpose explained', async () => {
-  using data = createFolder()
-  writeFileSync(data.folder.stateDb, 'not a database, but long enough to be taken for the header of one')
-  const failure = await failureOf((async () => openStateDb(data.folder.stateDb))())
-  expect(failure).toMatchObject({code: 'STATE_UNREADABLE', exitCode: 1})
-  expect(failure.message).toContain(
-    `State database '${data.folder.stateDb}' cannot be read: file is not a database.`,
-  )
-  expect(failure.message).toMatch(/next command computes it again from the tapes/)
-  expect(readFileSync(data.folder.stateDb, 'utf8')).toContain('not a database')
-})
+  const foreign = join(root, 'foreign.sqlite')
+  const text = 'not a database, but long enough to be taken for the header of one'
+  writeFileSync(foreign, text)
+  const unreadable = await openAt(foreign)
+  expect(unreadable).toMatchObject({code: 'STATE_UNREADABLE', exitCode: 1})
+  expect(unreadable.message).toContain(`State database '${foreign}' cannot be read: file is not a database.`)
+  expect(unreadable.message).toMatch(/next command computes it again from the tapes/)
+  expect(readFileSync(foreign, 'utf8')).toBe(text)
 
-test('a state database that cannot be opened for writing is a matter of permissions', async () => {
-  using data = createFolder()
-  const path = join(data.folder.root, 'not-there', 'state.sqlite')
-  const failure = await failureOf((async () => openStateDb(path))())
-  expect(failure).toMatchObject({code: 'NOT_WRITABLE', exitCode: 2})
-  expect(failure.message).toContain(
-    `State database '${path}' cannot be written: unable to open database file.`,
+  const nowhere = join(root, 'not-there', 'state.sqlite')
+  const unwritable = await openAt(nowhere)
+  expect(unwritable).toMatchObject({code: 'NOT_WRITABLE', exitCode: 2})
+  expect(unwritable.message).toContain(
+    `State database '${nowhere}' cannot be written: unable to open database file.`,
   )
-  expect(failure.message).toContain('the user that the data folder belongs to')
 })
 
 test('a migration is applied once, and stored data stays', () => {

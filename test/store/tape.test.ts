@@ -1,8 +1,7 @@
-import {mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync} from 'node:fs'
-import {tmpdir} from 'node:os'
+import {readdirSync, readFileSync, rmSync, statSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import fc from 'fast-check'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {
   createTape,
   type Frame,
@@ -14,15 +13,14 @@ import {
 } from '../../src/store/tape.ts'
 import {createTapeKey, makeTapeKey, readTapeKey, type TapeKey} from '../../src/store/tape-key.ts'
 import {failureOf} from '../support/lab.ts'
+import {useFolder} from '../support/set-up.ts'
 
 let root: string
 const key = createTapeKey(Buffer.alloc(32, 7))
 
-beforeAll(() => {
-  root = mkdtempSync(join(tmpdir(), 'loantape-tape-'))
+useFolder(({folder}) => {
+  root = folder.root
 })
-
-afterAll(() => rmSync(root, {recursive: true, force: true}))
 
 /** Bodies of every kind: empty, text with line ends and quotes, bytes that are not text. */
 const aBody = fc.oneof(
@@ -145,20 +143,14 @@ test('a group opens only on its own tape and in its own place', async () => {
   }
 })
 
-test('without its key a tape says which key it needs', async () => {
-  const path = join(root, 'locked')
-  await writeTape(path, [[[{frame: 'begin'}, undefined]]])
-  const other = createTapeKey(Buffer.alloc(32, 8))
-  const error = await failureOf(Promise.resolve().then(() => readAll(path, other)))
-  expect(error).toMatchObject({code: 'TAPE_KEY_WRONG'})
-  expect(error.message).toContain(key.fingerprint)
-})
-
-test('a key that another process has made meanwhile is used, not replaced', () => {
-  const file = join(root, 'keys/tape.key')
-  const data = join(root, 'data')
+test('a key that another process has made meanwhile is used; without its key a tape says which key it needs', async () => {
+  const [file, data] = [join(root, 'keys/tape.key'), join(root, 'data')]
   const first = makeTapeKey(file, data)
   expect(makeTapeKey(file, data)).toEqual(first)
   expect(readTapeKey(file, data)).toEqual(first)
   expect(readdirSync(join(root, 'keys'))).toEqual(['tape.key'])
+  const path = join(root, 'locked')
+  await writeTape(path, [[[{frame: 'begin'}, undefined]]])
+  const error = await failureOf(Promise.resolve().then(() => readAll(path, first)))
+  expect(error).toMatchObject({code: 'TAPE_KEY_WRONG', message: expect.stringContaining(key.fingerprint)})
 })

@@ -58,21 +58,13 @@ const changes: [behaviour: string, sql: string, words: RegExp[]][] = [
   ],
 ]
 
-for (const [index, [behaviour, sql, words]] of changes.entries()) {
-  test(`${behaviour} is found`, async () => {
-    const folder = lab.copyFolder(`history-${index}`)
-    {
-      await using db = await openDatabase({attach: [{path: folder.warehouse, alias: 'victim'}]})
-      await db.run(sql)
-    }
-    const {faults} = await verifyWarehouse(folder)
-    expect(faults).toEqual(
-      words.map((pattern) =>
-        expect.objectContaining({
-          problem: expect.stringMatching(pattern),
-          next: expect.stringContaining('`loantape rebuild`'),
-        }),
-      ),
-    )
-  })
-}
+test.each(changes)('%s is found', async (behaviour, sql, words) => {
+  const folder = lab.copyFolder(behaviour)
+  {
+    await using db = await openDatabase({attach: [{path: folder.warehouse, alias: 'victim'}]})
+    await db.run(sql)
+  }
+  const next = expect.stringContaining('`loantape rebuild`')
+  const expected = words.map((pattern) => ({problem: expect.stringMatching(pattern), next}))
+  expect((await verifyWarehouse(folder)).faults).toMatchObject(expected)
+})

@@ -1,9 +1,10 @@
-import {type ChildProcess, spawn} from 'node:child_process'
+import {spawn} from 'node:child_process'
 import {once} from 'node:events'
 import {existsSync, mkdirSync, readdirSync, readFileSync, truncateSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
+import {z} from 'zod'
 import {type Database, openDatabase} from '../../src/store/database.ts'
 import {
   MIGRATIONS_DIR,
@@ -13,21 +14,23 @@ import {
   readSettings,
   writeSettings,
 } from '../../src/store/warehouse.ts'
-import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
+import {anyRow, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
+import {useFolder} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 
 let data: TestFolder
 
-beforeEach(() => {
-  data = createFolder()
+useFolder((made) => {
+  data = made
 })
 
-afterEach(() => data[Symbol.dispose]())
+const MIGRATIONS = readdirSync(MIGRATIONS_DIR)
+  .filter((name) => name.endsWith('.sql'))
+  .sort()
 
-const MIGRATIONS = readdirSync(MIGRATIONS_DIR).filter((name) => name.endsWith('.sql'))
-
-const migrationsOf = (db: Database) => db.all(anyRow, 'select name from warehouse.main.migration')
+const listMigrations = (db: Database) =>
+  db.column(z.string(), 'select name from warehouse.main.migration order by rowid')
 
 test('a new warehouse has every migration once, in order, and keeps its data when reopened', async () => {
   for (const envelope of ['top level', 'pagination']) {
@@ -35,7 +38,7 @@ test('a new warehouse has every migration once, in order, and keeps its data whe
     expect((await readSettings(db)).envelope).toBe(envelope === 'top level' ? undefined : 'top level')
     await writeSettings(db, {envelope})
     expect((await readSettings(db)).envelope).toBe(envelope)
-    expect((await migrationsOf(db)).map(({name}) => name)).toEqual(MIGRATIONS.toSorted())
+    expect(await listMigrations(db)).toEqual(MIGRATIONS)
   }
 })
 
@@ -48,85 +51,86 @@ function writeMigrations(sql: string): string {
   return dir
 }
 
-test('a migration is applied once, and stored data stays', async () => {
+test('a migration is applied once, and stored data stays; a failed one changes nothing', async () => {
   await using db = await openWarehouse(data.folder)
   await writeSettings(db, {envelope: 'top level'})
+  const failing = writeMigrations('create table raw.more (value integer); from nowhere')
+  await expect(migrate(db, 'warehouse', failing)).rejects.toThrow('nowhere')
+  await expect(db.run('from warehouse.raw.more')).rejects.toThrow('more')
+  expect(await listMigrations(db)).toEqual(MIGRATIONS)
   const dir = writeMigrations("alter table raw.setting add column since varchar default 'ever'")
   for (let time = 0; time < 2; time += 1) await migrate(db, 'warehouse', dir)
   expect(await db.all(anyRow, 'from warehouse.raw.setting')).toEqual([
     {name: 'envelope', value: 'top level', since: 'ever'},
   ])
-  expect((await migrationsOf(db)).at(-1)).toEqual({name: '0002_since.sql'})
+  expect(await listMigrations(db)).toEqual([...MIGRATIONS, '0002_since.sql'])
 })
 
-test('a failed migration changes nothing', async () => {
-  await using db = await openWarehouse(data.folder)
-  const dir = writeMigrations('create table raw.more (value integer); from nowhere')
-  await expect(migrate(db, 'warehouse', dir)).rejects.toThrow('nowhere')
-  await expect(db.run('from warehouse.raw.more')).rejects.toThrow('more')
-  expect(await migrationsOf(db)).toHaveLength(MIGRATIONS.length)
-})
+const changeBy = (sql: string) => async (path: string) => {
+  await (await openWarehouse(data.folder))[Symbol.asyncDispose]()
+  await using db = await openDatabase({attach: [{path, alias: 'warehouse'}]})
+  await db.run(sql)
+}
 
-test.each([
+test.each<[string, (path: string) => Promise<void> | void, string, string]>([
   [
     'of a later version',
-    `insert into warehouse.main.migration values ('9999_later.sql', '')`,
+    changeBy(`insert into warehouse.main.migration values ('9999_later.sql', '')`),
     'DATA_NEWER',
     '9999_later.sql',
   ],
   [
     'whose migration was another file',
-    `update warehouse.main.migration set sha256 = 'of another file'`,
+    changeBy(`update warehouse.main.migration set sha256 = 'of another file'`),
     'MIGRATION_CHANGED',
     'sql/migrations/0001_warehouse.sql',
   ],
-])('a warehouse %s is refused and left as it is', async (_, sql, code, words) => {
-  {
-    await using db = await openWarehouse(data.folder)
-    await db.run(`${sql}; checkpoint warehouse`)
-  }
+  [
+    'that is no database',
+    (path) => writeFileSync(path, 'something else entirely\n'.repeat(1000)),
+    'WAREHOUSE_UNREADABLE',
+    'warehouse.duckdb',
+  ],
+  [
+    'that is cut short',
+    async (path) => {
+      await changeBy('select 1')(path)
+      truncateSync(path, 10_000)
+    },
+    'WAREHOUSE_UNREADABLE',
+    'warehouse.duckdb',
+  ],
+])('a warehouse %s is refused and left as it is', async (_, damage, code, words) => {
+  await damage(data.folder.warehouse)
   const before = readFileSync(data.folder.warehouse)
   for (const open of [openWarehouse, openHistory]) {
     const refusal = await failureOf(open(data.folder))
-    expect(refusal).toMatchObject({code, exitCode: 1})
-    expect(refusal.message).toContain(words)
+    expect(refusal).toMatchObject({code, exitCode: 1, message: expect.stringContaining(words)})
   }
   expect(readFileSync(data.folder.warehouse).equals(before)).toBe(true)
 })
 
-test('reading the history before the first walk says what to do', async () => {
-  const refusal = await failureOf(openHistory(data.folder))
-  expect(refusal).toMatchObject({code: 'HISTORY_MISSING'})
-  expect(refusal.message).toContain('loantape sync')
+/** A database file with these tables, beside any that the warehouse has. */
+async function writeDatabase(sql: string): Promise<void> {
+  await using db = await openDatabase({attach: [{path: data.folder.warehouse, alias: 'history'}]})
+  await db.run(sql)
+}
+
+test('before the first walk and of another database no history is read, and the reader says what to do', async () => {
+  const missing = await failureOf(openHistory(data.folder))
+  expect(missing).toMatchObject({code: 'HISTORY_MISSING', message: expect.stringContaining('loantape sync')})
   expect(existsSync(data.folder.warehouse)).toBe(false)
+  await writeDatabase('create table history.main.thesis as select 1 as year')
+  expect(await failureOf(openHistory(data.folder))).toMatchObject({code: 'WAREHOUSE_UNREADABLE'})
 })
 
 test('a history that lacks migrations gets them before it is read, and keeps its data', async () => {
-  {
-    await using db = await openDatabase({attach: [{path: data.folder.warehouse, alias: 'history'}]})
-    await db.run(`create table history.main.migration (name varchar not null, sha256 varchar not null);
-      create table history.main.kept as select 7 as value`)
-  }
+  await writeDatabase(`create table history.main.migration (name varchar not null, sha256 varchar not null);
+    create table history.main.kept as select 7 as value`)
   await using history = await openHistory(data.folder)
   const deals = 'select count(*) as deals from history.raw.deal_version'
   expect(await history.all(anyRow, deals)).toEqual([{deals: '0'}])
   expect(await history.all(anyRow, 'from history.main.kept')).toEqual([{value: 7}])
-})
-
-test('a file without tables, left by a run whose disk failed, is filled like a new one', async () => {
-  {
-    await using _made = await openDatabase({attach: [{path: data.folder.warehouse, alias: 'warehouse'}]})
-  }
-  expect(existsSync(data.folder.warehouse)).toBe(true)
-  await using db = await openWarehouse(data.folder)
-  expect(await migrationsOf(db)).toHaveLength(MIGRATIONS.length)
-})
-
-test('a database that is not a history is refused', async () => {
-  await using db = await openDatabase({attach: [{path: data.folder.warehouse, alias: 'other'}]})
-  await db.run('create table other.main.thesis as select 1 as year')
-  await db[Symbol.asyncDispose]()
-  expect(await failureOf(openHistory(data.folder))).toMatchObject({code: 'WAREHOUSE_UNREADABLE'})
 })
 
 const ENVELOPE = `select value from history.raw.setting where name = 'envelope'`
@@ -186,13 +190,7 @@ test('a writer waits for current readers and blocks new ones, who then read what
   expect(told).toEqual(['writes', 'reads'])
 })
 
-test('a writer that waits for readers too long is refused, and keeps what it has in memory', async () => {
-  await (await openWarehouse(data.folder))[Symbol.asyncDispose]()
-  await using _reader = await openHistory(data.folder)
-  const refusal = await failureOf(openWarehouse(data.folder, undefined, {maxWaitMinutes: 0.001}))
-  expect(refusal).toMatchObject({code: 'WAREHOUSE_LOCKED', exitCode: 4})
-  expect(refusal.message).toContain('reading or writing')
-})
+const refusedAtOnce = async () => failureOf(openWarehouse(data.folder, undefined, {maxWaitMinutes: 0.001}))
 
 const DATABASE_MODULE = join(import.meta.dirname, '../../src/store/database.ts')
 
@@ -203,57 +201,32 @@ const HOLD_FILE = `
   console.log('open')
   setInterval(() => undefined, 60_000)`
 
-/** Another process that has a file open. */
-async function holdFile(path: string): Promise<ChildProcess> {
-  const holder = spawn(process.execPath, ['--input-type=module', '--eval', HOLD_FILE, path], {
-    stdio: ['ignore', 'pipe', 'inherit'],
-  })
-  await once(holder.stdout!, 'data')
-  return holder
-}
-
-test('a warehouse opened by another process is refused with its pid', async () => {
-  const holder = await holdFile(data.folder.warehouse)
-  try {
-    const refusal = await failureOf(openWarehouse(data.folder, undefined, {maxWaitMinutes: 0.001}))
-    expect(refusal).toMatchObject({code: 'WAREHOUSE_LOCKED', exitCode: 4})
-    expect(refusal.message).toContain(`(pid ${holder.pid})`)
-  } finally {
-    holder.kill('SIGKILL')
-    await once(holder, 'exit')
-  }
-})
-
-test("a killed process's commits are there when the warehouse is reopened", async () => {
+test("a writer is refused while another reads too long, or has it open, by its pid; a killed one's commits are there", async () => {
   {
     await using db = await openWarehouse(data.folder)
     await writeSettings(db, {envelope: 'before'})
   }
-  const holder = await holdFile(data.folder.warehouse)
-  holder.kill('SIGKILL')
-  await once(holder, 'exit')
+  const locked = {code: 'WAREHOUSE_LOCKED', exitCode: 4}
+  {
+    await using _reader = await openHistory(data.folder)
+    expect(await refusedAtOnce()).toMatchObject({
+      ...locked,
+      message: expect.stringContaining('reading or writing'),
+    })
+  }
+
+  const args = ['--input-type=module', '--eval', HOLD_FILE, data.folder.warehouse]
+  const holder = spawn(process.execPath, args, {stdio: ['ignore', 'pipe', 'inherit']})
+  try {
+    await once(holder.stdout, 'data')
+    expect(await refusedAtOnce()).toMatchObject({
+      ...locked,
+      message: expect.stringContaining(`(pid ${holder.pid})`),
+    })
+  } finally {
+    holder.kill('SIGKILL')
+    await once(holder, 'exit')
+  }
   await using db = await openWarehouse(data.folder)
   expect((await readSettings(db)).envelope).toBe('before')
-})
-
-const damages: [string, () => Promise<void> | void][] = [
-  ['is not a database', () => writeFileSync(data.folder.warehouse, 'something else entirely\n'.repeat(1000))],
-  [
-    'is cut short',
-    async () => {
-      await (await openWarehouse(data.folder))[Symbol.asyncDispose]()
-      truncateSync(data.folder.warehouse, 10_000)
-    },
-  ],
-]
-
-test.each(damages)('a warehouse file that %s is refused and left as it is', async (_, damage) => {
-  await damage()
-  const before = readFileSync(data.folder.warehouse)
-  for (const open of [openWarehouse, openHistory]) {
-    const refusal = await failureOf(open(data.folder))
-    expect(refusal).toMatchObject({code: 'WAREHOUSE_UNREADABLE', exitCode: 1})
-    expect(refusal.message).toContain(data.folder.warehouse)
-  }
-  expect(readFileSync(data.folder.warehouse).equals(before)).toBe(true)
 })
