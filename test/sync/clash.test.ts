@@ -1,7 +1,8 @@
 import {join} from 'node:path'
-import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {FEW_TABLES} from '../support/data.ts'
 import {aDeal, createLab, type Lab, type Started, someDeals, startProcess} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
@@ -11,20 +12,15 @@ const DAY_2 = {LOANTAPE_NOW: '2026-02-03T23:30:00-05:00', LOANTAPE_PAGE_SIZE: '1
 const HELD_MS = 3_600_000
 
 let lab: Lab
-let goBack: () => void
 
 /** Sixty deals released on the first day, and two more for the second. */
-beforeAll(async () => {
+useLab(async () => {
   lab = await createLab({tables: FEW_TABLES})
   lab.service.store.insert(someDeals(60))
   await lab.sync(DAY_1)
   lab.service.store.insert([aDeal(61), aDeal(62)])
-  goBack = lab.remember()
+  return lab
 })
-
-beforeEach(() => goBack())
-
-afterAll(() => lab[Symbol.asyncDispose]())
 
 /** Starts a sync of the second day whose request for page `nth` is not answered. */
 async function startHeldSync(nth: number): Promise<Started> {
@@ -75,11 +71,8 @@ test('while a sync runs, a second is refused with its pid, and status, query and
   expect(second.code).toBe(4)
   const {error} = JSON.parse(second.stdout)
   expect(error).toMatchObject({code: 'RUN_IN_PROGRESS', exit_code: 4})
-  expect(error.message).toMatch(
-    new RegExp(
-      `sync, pid ${first.process.pid} on .*started .*Nothing was changed; that run continues\\. Wait for it`,
-    ),
-  )
+  const holder = `sync, pid ${first.process.pid} on .*started .*`
+  expect(error.message).toMatch(new RegExp(`${holder}Nothing was changed; that run continues\\. Wait for it`))
   expect(JSON.parse(status.stdout)).toMatchObject({
     running: {command: 'sync', pid: first.process.pid},
     release: {release_id: releaseId},

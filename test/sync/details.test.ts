@@ -1,10 +1,11 @@
 import {expect, test} from 'vitest'
+import type {WireRecord} from '../../src/core/types.ts'
 import type {Database} from '../../src/store/database.ts'
 import {listDetailCandidates, listLastKnown} from '../../src/sync/details.ts'
 import {anyRow} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
-import {applyStaged, type DetailSpec, micros, stageWalk, stream, walk} from '../support/walks.ts'
-import {useWarehouse} from './warehouse.ts'
+import {useWarehouse} from '../support/set-up.ts'
+import {applyStaged, type DetailSpec, micros, readHeads, stageWalk, stream, walk} from '../support/walks.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
 const DAY_2 = '2026-02-03T23:30:00Z'
@@ -28,6 +29,8 @@ async function candidatesAt(
   return (await listDetailCandidates(db, stream, {now: micros(at), limit, mode})).map(({id}) => id)
 }
 
+const ALL_THREE = [record('a'), record('b'), record('c')]
+
 /** A list row with every field of the contract. */
 const wholeRecord = (id: string) => record(id, {property_value: 500_000, loan_program: null})
 
@@ -40,52 +43,40 @@ async function walkWithDetails(at: string, deals: Record<string, string>): Promi
 }
 
 test('every deal of the first walk is asked for, funded ones first, then by id, up to the limit', async () => {
-  const records = [
-    record('a'),
-    record('b', {status: ' Funded'}),
-    record('c'),
-    record('d', {status: 'funded'}),
-  ]
+  const [funded, spelt] = [{status: 'funded'}, {status: ' Funded'}]
+  const records = [record('a'), record('b', spelt), record('c'), record('d', funded)]
   expect(await candidatesAt(DAY_1, records, undefined, {limit: 3})).toEqual(['b', 'd', 'a'])
   expect(await candidatesAt(DAY_1, records)).toEqual(['b', 'd', 'a', 'c'])
 })
 
 test('a deal fetched or found gone in this walk is not asked for again', async () => {
   await walk(db, {at: DAY_1, pages: [[record('a'), record('b'), record('c')]]})
-  const ids = await candidatesAt(
+  const details: DetailSpec[] = [
+    {id: 'a', at: DAY_2, record: record('a', {property_value: 1})},
+    {id: 'b', at: DAY_2, record: 'gone'},
+  ]
+  expect(await candidatesAt(DAY_2, [record('a'), record('c')], details)).toEqual(['c'])
+})
+
+test.each<[string, string, WireRecord[], string[]]>([
+  [
+    'absent ones before new and changed ones, but a listed one proves the path first',
     DAY_2,
-    [record('a'), record('c')],
-    [
-      {id: 'a', at: DAY_2, record: record('a', {property_value: 1})},
-      {id: 'b', at: DAY_2, record: 'gone'},
-    ],
-  )
-  expect(ids).toEqual(['c'])
-})
-
-test('absent deals are asked for before new and changed ones, but a listed one proves the path first', async () => {
+    [record('a', {loan_amount: 1}), record('b'), record('d')],
+    ['d', 'c', 'a', 'b'],
+  ],
+  ['one unchanged deal to prove the path of absent ones', DAY_2, [record('a'), record('b')], ['a', 'c']],
+  ['none while the thirty-day round is on schedule', '2026-02-03T12:00:00Z', ALL_THREE, []],
+  ['each that was not looked at for thirty days', '2026-03-05T23:30:00Z', ALL_THREE, ['a', 'b', 'c']],
+])('of three fetched deals are asked for: %s', async (_, at, records, expected) => {
   await walkWithDetails(DAY_1, {a: DAY_1, b: DAY_1, c: DAY_1})
-  const ids = await candidatesAt(DAY_2, [record('a', {loan_amount: 1}), record('b'), record('d')])
-  expect(ids).toEqual(['d', 'c', 'a', 'b'])
+  expect(await candidatesAt(at, records)).toEqual(expected)
 })
 
-test('one unchanged deal proves the path when every candidate is absent', async () => {
-  await walkWithDetails(DAY_1, {a: DAY_1, b: DAY_1, c: DAY_1})
-  expect(await candidatesAt(DAY_2, [record('a'), record('b')])).toEqual(['a', 'c'])
-})
-
-test('nothing is asked for again while nothing changed and the thirty-day round is on schedule', async () => {
-  await walkWithDetails(DAY_1, {a: '2026-02-02T23:31:00Z', b: DAY_1, c: DAY_1})
-  expect(await candidatesAt('2026-02-03T12:00:00Z', [record('a'), record('b'), record('c')])).toEqual([])
-})
-
-test('a deal whose list row is complete is asked for only if all are', async () => {
+test('of a complete list a deal is asked for only if all are, or to prove the path when another is absent', async () => {
   const records = [wholeRecord('a'), record('b', {property_value: 1}), wholeRecord('c')]
   expect(await candidatesAt(DAY_1, records)).toEqual(['b'])
   expect(await candidatesAt(DAY_1, records, undefined, {mode: 'on'})).toEqual(['a', 'b', 'c'])
-})
-
-test('one deal of a complete list proves the path when another is absent', async () => {
   await walk(db, {at: DAY_1, pages: [[wholeRecord('a'), wholeRecord('b'), wholeRecord('c')]]})
   expect(await candidatesAt(DAY_2, [wholeRecord('b'), wholeRecord('c')])).toEqual(['b', 'a'])
 })
@@ -94,21 +85,8 @@ test('a day later a thirtieth is asked for again, the longest unseen first', asy
   const ids = Array.from({length: 31}, (_, index) => `d${String(index).padStart(2, '0')}`)
   const fetchedAt = (index: number) => (index === 17 ? '2026-02-02T23:30:00Z' : '2026-02-02T23:31:00Z')
   await walkWithDetails(DAY_1, Object.fromEntries(ids.map((id, index) => [id, fetchedAt(index)])))
-  expect(
-    await candidatesAt(
-      '2026-02-04T00:30:00Z',
-      ids.map((id) => record(id)),
-    ),
-  ).toEqual(['d17', 'd00'])
-})
-
-test('a deal not looked at for thirty days is asked for whatever the quota', async () => {
-  await walkWithDetails(DAY_1, {a: DAY_1, b: DAY_1, c: DAY_1})
-  expect(await candidatesAt('2026-03-05T23:30:00Z', [record('a'), record('b'), record('c')])).toEqual([
-    'a',
-    'b',
-    'c',
-  ])
+  const records = ids.map((id) => record(id))
+  expect(await candidatesAt('2026-02-04T00:30:00Z', records)).toEqual(['d17', 'd00'])
 })
 
 test('a candidate carries the values of its list row', async () => {
@@ -148,13 +126,48 @@ test('an answer that holds the value but changes nothing is kept; one that omits
   const staged = await stageWalk(db, {at: DAY_2, pages: [[record('a'), record('b')]], details})
   expect(staged.plan.appended).toBe(0)
   await applyStaged(db, staged, DAY_2)
-  expect(
-    await db.all(
-      anyRow,
-      'select seq, deal_id, observed_at, business_date from warehouse.raw.deal_confirmation order by seq',
-    ),
-  ).toEqual([{seq: '1', deal_id: 'a', observed_at: '2026-02-03 23:31:00', business_date: '2026-02-03'}])
-  expect(await db.all(anyRow, `select count(*) as settles from warehouse.raw.settle`)).toEqual([
-    {settles: '2'},
+  const confirmed = 'select seq, deal_id, observed_at, business_date from warehouse.raw.deal_confirmation'
+  expect(await db.all(anyRow, confirmed)).toEqual([
+    {seq: '1', deal_id: 'a', observed_at: '2026-02-03 23:31:00', business_date: '2026-02-03'},
   ])
+  expect(await db.all(anyRow, 'select kind from warehouse.raw.settle')).toHaveLength(2)
+})
+
+const both = aRecord({property_value: 1, loan_program: 'bridge'})
+
+/** List rows, each under an id that names it; the digest ignores the id. */
+const rows: Record<string, WireRecord> = {
+  plain: aRecord(),
+  'another amount notation': aRecord({loan_amount: '350000.00'}),
+  'an unknown field': aRecord({extra: 1}),
+  both,
+  'both, fields in another order': Object.fromEntries(Object.entries(both).reverse()),
+  'another property_address': aRecord({property_address: '2 Main St'}),
+  'a null property_address': aRecord({property_address: null}),
+  'an empty property_address': aRecord({property_address: ''}),
+  'another loan_amount': aRecord({loan_amount: 350_000.01}),
+  'a property_value': aRecord({property_value: 500_000}),
+  'a null property_value': aRecord({property_value: null}),
+  'a loan_program': aRecord({loan_program: 'bridge'}),
+  'a null loan_program': aRecord({loan_program: null}),
+  'another status': aRecord({status: 'funded'}),
+  'another created_at': aRecord({created_at: '2026-01-05T15:00:00.000001Z'}),
+  'another precision of created_at': aRecord({created_at: '2026-01-05'}),
+  'ab, c': aRecord({property_address: 'ab', loan_program: 'c'}),
+  'a, bc': aRecord({property_address: 'a', loan_program: 'bc'}),
+}
+
+test('the digest of a list row changes with every field, null, absence and field boundary, and with nothing else', async () => {
+  const page = Object.entries(rows).map(([id, row]) => ({...row, id}))
+  await walk(db, {at: '2026-02-02T23:30:00Z', pages: [page]})
+  const heads = await readHeads(db)
+  const digestOf = (row: string) => heads[row]?.list_hash
+  const same = {
+    'another amount notation': 'plain',
+    'an unknown field': 'plain',
+    'both, fields in another order': 'both',
+  }
+  for (const [row, other] of Object.entries(same)) expect(digestOf(row), row).toBe(digestOf(other))
+  const different = Object.keys(rows).filter((row) => !(row in same))
+  expect(new Set(different.map(digestOf)).size).toBe(different.length)
 })

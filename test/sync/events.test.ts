@@ -1,58 +1,52 @@
-import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {buildRelease} from '../../src/build/build.ts'
-import {applyEvents, syncDeals} from '../../src/pipeline.ts'
+import {applyEvents} from '../../src/pipeline.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {findLearntRate} from '../../src/sync/at-source.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {dyingAt, useLab} from '../support/set-up.ts'
 import {countWaitingEvents, receiveEvents} from '../support/webhooks.ts'
 
 let lab: Lab
-let goBack: () => void
 const NOON = '2026-06-02T16:00:00Z'
 const LATER = '2026-06-02T17:00:00Z'
 
-beforeAll(async () => {
+useLab(async () => {
   lab = await createLab({tables: FEW_TABLES})
   lab.service.store.insert(someDeals(5))
   await lab.walk('2026-06-01T16:00:00Z')
-  goBack = lab.remember()
+  return lab
 })
-
-beforeEach(() => goBack())
-
-afterAll(() => lab[Symbol.asyncDispose]())
 
 const receive = (...dealIds: string[]) => receiveEvents(lab.folder, ...dealIds)
 const countWaiting = () => countWaitingEvents(lab.folder)
 const change = (id: string, fields: Parameters<typeof lab.service.store.update>[1]) =>
   lab.service.store.update(id, fields)
 
+/** A run at noon dies before it settles its walk. */
+const dieAtNoon = () => failureOf(lab.walk(NOON, {world: dyingAt('walk certified')}))
+
 test('what an event brought is no change to the next walk, which ties out, and the next release shows it', async () => {
   change('deal_000002', {status: 'funded', loanAmountCents: 400_000_00n})
   lab.service.store.insert([someDeals(6)[5]!])
   receive('deal_000002', 'deal_000003', 'deal_000006')
-  expect(await applyEvents(lab.config, lab.createWorld(NOON))).toEqual({
-    outcome: 'applied',
-    events: 3,
-    deals: 3,
-    appended: 2,
-  })
-  const told = {source: 'webhook', walk_id: null, day: '2026-06-02'}
+  const counted = {outcome: 'applied', events: 3, deals: 3, appended: 2}
+  expect(await applyEvents(lab.config, lab.createWorld(NOON))).toEqual(counted)
   expect(
     await lab.queryHistory(
-      `select deal_id, status, source, walk_id, cast(business_date as varchar) as day
+      `select deal_id, status, walk_id, cast(business_date as varchar) as day
        from deal_version where source = 'webhook' order by deal_id`,
     ),
   ).toEqual([
-    {...told, deal_id: 'deal_000002', status: 'funded'},
-    {...told, deal_id: 'deal_000006', status: 'draft'},
+    {deal_id: 'deal_000002', status: 'funded', walk_id: null, day: '2026-06-02'},
+    {deal_id: 'deal_000006', status: 'draft', walk_id: null, day: '2026-06-02'},
   ])
   expect(lab.currentReleaseId()).toBeUndefined()
   expect(countWaiting()).toBe(0)
 
   change('deal_000004', {status: 'funded'})
-  const {changes} = await lab.sync('2026-06-02T17:00:00Z')
+  const {changes} = await lab.sync(LATER)
   expect(changes).toMatchObject({created: 0, updated: 1, unchanged: 5})
   expect(await lab.query(`select deal_id from core.deal where status = 'funded' order by deal_id`)).toEqual([
     {deal_id: 'deal_000002'},
@@ -61,46 +55,32 @@ test('what an event brought is no change to the next walk, which ties out, and t
 })
 
 test('data read by a walk that died does not supersede a later event, even one that brought nothing new', async () => {
-  const onStep = (step: string) => {
-    if (step === 'walk certified') throw new Error('died')
-  }
   change('deal_000002', {loanAmountCents: 400_000_00n})
-  await failureOf(syncDeals(lab.config, {}, {...lab.createWorld('2026-06-02T16:00:00Z'), onStep}))
+  await dieAtNoon()
   change('deal_000002', {loanAmountCents: 350_000_00n})
   receive('deal_000002')
   await applyEvents(lab.config, lab.createWorld('2026-06-02T16:05:00Z'))
-  const withoutDetails = {config: {detail: 'off' as const}}
-  expect((await lab.sync('2026-06-02T16:10:00Z', withoutDetails)).changes).toMatchObject({
-    updated: 0,
-    unchanged: 5,
-  })
-  expect(
-    await lab.query(
-      `select loan_amount, valid_from from core.deal_history where deal_id = 'deal_000002' order by version`,
-    ),
-  ).toEqual([
-    {loan_amount: '350000.00', valid_from: '2026-06-01 16:00:00'},
-    {loan_amount: '400000.00', valid_from: '2026-06-02 16:00:00'},
-    {loan_amount: '350000.00', valid_from: '2026-06-02 16:05:00'},
+  const {changes} = await lab.walk('2026-06-02T16:10:00Z', {config: {detail: 'off'}})
+  expect(changes).toMatchObject({updated: 0, unchanged: 5})
+  const versions = `select loan_amount, observed_at from deal_version where deal_id = 'deal_000002' order by observed_at`
+  expect(await lab.queryHistory(versions)).toEqual([
+    {loan_amount: '350000.00', observed_at: '2026-06-01 16:00:00'},
+    {loan_amount: '400000.00', observed_at: '2026-06-02 16:00:00'},
+    {loan_amount: '350000.00', observed_at: '2026-06-02 16:05:00'},
   ])
 })
 
 test('a day whose walk was applied after an event of the next day can be released', async () => {
-  const onStep = (step: string) => {
-    if (step === 'walk certified') throw new Error('died')
-  }
-  const world = {...lab.createWorld('2026-06-02T16:00:00Z'), onStep}
-  await failureOf(syncDeals(lab.config, {}, world))
+  await dieAtNoon()
   change('deal_000002', {loanAmountCents: 400_000_00n})
   receive('deal_000002')
   const nextDay = '2026-06-03T16:00:00Z'
   await applyEvents(lab.config, lab.createWorld(nextDay))
   await lab.sync(nextDay)
   const {release_id} = await buildRelease(lab.config, {asOf: '2026-06-02'}, lab.createWorld(nextDay))
-  expect(await lab.query('select amount from mart.portfolio_summary')).toEqual([{amount: '1800000.00'}])
-  expect(await lab.query('select amount from mart.portfolio_summary', release_id)).toEqual([
-    {amount: '1750000.00'},
-  ])
+  const amount = 'select amount from mart.portfolio_summary'
+  expect(await lab.query(amount)).toEqual([{amount: '1800000.00'}])
+  expect(await lab.query(amount, release_id)).toEqual([{amount: '1750000.00'}])
 })
 
 test('deals that become funded event by event are refused together until a walk accepts them', async () => {

@@ -44,115 +44,88 @@ function aPlan({counts, moved, known = 100, ...plan}: PlanSpec = {}): MeasuredPl
 const guard = async (plan: MeasuredPlan, accepted: Acceptance[] = [], changes: Partial<typeof limits> = {}) =>
   guardChanges(plan, {...limits, ...changes}, new Set(accepted), dealStream)
 
-test.each([
+const twelve = {before: {...size(12), pipeline: 10}}
+const noneListed = {counts: {missing: 3, unchanged: 0}}
+
+test.each<[string, MeasuredPlan]>([
   ['nothing absent', aPlan()],
   ['exactly the limit absent', aPlan({newlyAbsent: 5})],
   ['three absent of ten', aPlan({known: 10, newlyAbsent: 3})],
   ['exactly the limit changed', aPlan({moved: {amounts: 20, left: 20, columns: {property_address: 20}}})],
   ['three changed of four', aPlan({known: 4, moved: {amounts: 3, columns: {loan_program: 3}}})],
   ['half of the pipeline funded', aPlan({moved: {entered: 20}})],
-  ['ten of ten funded', aPlan({known: 12, moved: {before: {...size(12), pipeline: 10}, entered: 10}})],
+  ['ten of ten funded', aPlan({known: 12, moved: {...twelve, entered: 10}})],
   ['ten of twenty changing status', aPlan({known: 20, moved: {columns: {status: 10}}})],
   ['twice as many', aPlan({moved: {after: size(200)}})],
   ['three growing to ten', aPlan({known: 3, moved: {after: size(10)}})],
   ['a first walk', aPlan({known: 0, counts: {created: 500, unchanged: 0}, moved: {after: size(500)}})],
   ['an empty first walk', aPlan({known: 0, counts: {unchanged: 0}})],
-  [
-    'an empty walk with three deals known',
-    aPlan({known: 3, newlyAbsent: 3, counts: {missing: 3, unchanged: 0}}),
-  ],
+  ['an empty walk with three deals known', aPlan({known: 3, newlyAbsent: 3, ...noneListed})],
 ])('%s is let through', async (_, plan) => {
   await expect(guard(plan)).resolves.toBeUndefined()
 })
 
-test.each([
-  ['one more than the limit', aPlan({newlyAbsent: 6})],
-  ['four of ten', aPlan({known: 10, newlyAbsent: 4})],
-])('more absences than allowed (%s) are refused with the figures', async (_, plan) => {
-  const refusal = await failureOf(guard(plan))
-  expect(refusal).toMatchObject({code: 'GUARD_SHRINK', exitCode: 8})
-  expect(refusal.message).toContain(
-    `${plan.newlyAbsent} of ${plan.known} known deals are absent, more than 5 %`,
-  )
-  expect(refusal.message).toContain('--accept shrink')
-})
+const doubleAmount = {records: 100, amountCents: 200_000_01n}
 
-test.each<[string, MeasuredPlan, Acceptance[]]>([
+test.each<[Acceptance, string, MeasuredPlan, string]>([
+  ['shrink', 'one absence', aPlan({newlyAbsent: 6}), '6 of 100 known deals are absent, more than 5 %'],
+  ['shrink', 'of ten, one absence', aPlan({known: 10, newlyAbsent: 4}), '4 of 10 known deals are absent'],
+  ['change', 'one amount', aPlan({moved: {amounts: 21}}), '21 of 100 known deals change their loan_amount'],
+  ['change', 'one settled status', aPlan({moved: {left: 21}}), '21 of 100 known deals leave funded'],
   [
-    'every known deal is absent',
-    aPlan({newlyAbsent: 100, counts: {created: 90, missing: 100, unchanged: 0}}),
-    [],
+    'change',
+    'one address',
+    aPlan({moved: {columns: {property_address: 21}}}),
+    '21 of 100 known deals change their property_address, more than 20 %',
   ],
-  ['the source has changed', aPlan({newlyAbsent: 6}), ['source']],
-])('when %s, nobody is told to accept it', async (_, plan, accepted) => {
-  const refusal = await failureOf(guard(plan, accepted))
-  expect(refusal.message).toMatch(/another service, give it a folder of its own with --data/)
-  expect(refusal.message).not.toContain('--accept')
-})
-
-test.each([
-  ['amount', {amounts: 21}, '21 of 100 known deals change their loan_amount, more than 20 %'],
-  ['settled status', {left: 21}, '21 of 100 known deals leave funded, more than 20 %'],
-  ['address', {columns: {property_address: 21}}, '21 of 100 known deals change their property_address'],
-  ['status', {columns: {status: 21}}, '21 of 100 known deals change their status'],
-  ['pipeline', {entered: 21}, '21 deals become funded, more than half of the 40 in the pipeline'],
-])('one more than the limit changing its %s is refused', async (_, moved, words) => {
-  const refusal = await failureOf(guard(aPlan({moved})))
-  expect(refusal).toMatchObject({code: 'GUARD_CHANGE', exitCode: 8})
-  expect(refusal.message).toContain(words)
-})
-
-test('each kind of change beyond its limit is named with its number', async () => {
-  const columns = {property_address: 90, property_value: 5, loan_program: 80}
-  const {message} = await failureOf(guard(aPlan({moved: {amounts: 30, entered: 40, columns}})))
-  expect(message).toContain(
-    '30 of 100 known deals change their loan_amount, more than 20 %; 40 deals become funded',
-  )
-  expect(message).toContain('90 of 100 known deals change their property_address, more than 20 %; 80 of 100')
-  expect(message).not.toContain('property_value')
-})
-
-test.each([
-  ['deals', {after: size(201)}, '201 deals where there were 100, more than 100 % more'],
+  ['change', 'one status', aPlan({moved: {columns: {status: 21}}}), 'known deals change their status'],
   [
-    'amount',
-    {after: {records: 100, amountCents: 200_000_01n}},
+    'change',
+    'one funding',
+    aPlan({moved: {entered: 21}}),
+    '21 deals become funded, more than half of the 40 in the pipeline',
+  ],
+  [
+    'growth',
+    'one deal',
+    aPlan({moved: {after: size(201)}}),
+    '201 deals where there were 100, more than 100 %',
+  ],
+  [
+    'growth',
+    'one cent',
+    aPlan({moved: {after: doubleAmount}}),
     'an amount of 200000.01 where there were 100000.00, more than 100 % more',
   ],
-])('a book of more than twice the %s is refused until accepted', async (_, moved, words) => {
-  const refusal = await failureOf(guard(aPlan({moved})))
-  expect(refusal).toMatchObject({code: 'GUARD_GROWTH', exitCode: 8})
+])('%s: %s more than the limit is refused with the figures until accepted', async (kind, _, plan, words) => {
+  const refusal = await failureOf(guard(plan))
+  expect(refusal).toMatchObject({code: `GUARD_${kind.toUpperCase()}`, exitCode: 8})
   expect(refusal.message).toContain(words)
-  expect(refusal.message).toContain('--accept growth')
-  await expect(guard(aPlan({moved}), ['growth'])).resolves.toBeUndefined()
+  expect(refusal.message).toContain(`--accept ${kind}`)
+  await expect(guard(plan, [kind])).resolves.toBeUndefined()
 })
 
-const emptyWalk = aPlan({newlyAbsent: 100, counts: {missing: 100, unchanged: 0}})
-const secondEmptyWalk = aPlan({counts: {vanished: 100, unchanged: 0}})
-
-test.each([
-  ['an empty walk', emptyWalk],
-  ['a second empty walk', secondEmptyWalk],
-])('%s is refused whatever the limit if deals were known', async (_, plan) => {
-  expect(await failureOf(guard(plan, [], {shrinkLimitPct: 100}))).toMatchObject({
-    code: 'GUARD_SHRINK',
-    exitCode: 8,
-  })
+test('if every known deal is absent or the source has changed, nobody is told to accept it', async () => {
+  const another = aPlan({newlyAbsent: 100, counts: {created: 90, missing: 100, unchanged: 0}})
+  for (const refused of [guard(another), guard(aPlan({newlyAbsent: 6}), ['source'])]) {
+    const {message} = await failureOf(refused)
+    expect(message).toMatch(/another service, give it a folder of its own with --data/)
+    expect(message).not.toContain('--accept')
+  }
 })
 
-test('an accepted shrink is let through, but not a change with it', async () => {
-  await expect(guard(aPlan({newlyAbsent: 50}), ['shrink'])).resolves.toBeUndefined()
+test('an empty walk, or a second one, is refused whatever the limit if deals were known', async () => {
+  const emptyWalk = aPlan({newlyAbsent: 100, counts: {missing: 100, unchanged: 0}})
+  const secondEmptyWalk = aPlan({counts: {vanished: 100, unchanged: 0}})
+  for (const plan of [emptyWalk, secondEmptyWalk])
+    expect(await failureOf(guard(plan, [], {shrinkLimitPct: 100}))).toMatchObject({code: 'GUARD_SHRINK'})
   await expect(guard(emptyWalk, ['shrink'])).resolves.toBeUndefined()
-  expect(await failureOf(guard(aPlan({newlyAbsent: 50, moved: {amounts: 50}}), ['shrink']))).toMatchObject({
-    code: 'GUARD_CHANGE',
-  })
 })
 
-test('an accepted change is let through, but not a shrink with it', async () => {
-  await expect(guard(aPlan({moved: {amounts: 50}}), ['change'])).resolves.toBeUndefined()
-  expect(await failureOf(guard(aPlan({newlyAbsent: 50, moved: {amounts: 50}}), ['change']))).toMatchObject({
-    code: 'GUARD_SHRINK',
-  })
+test('an accepted shrink lets no change through, nor an accepted change a shrink', async () => {
+  const both = aPlan({newlyAbsent: 50, moved: {amounts: 50}})
+  expect(await failureOf(guard(both, ['shrink']))).toMatchObject({code: 'GUARD_CHANGE'})
+  expect(await failureOf(guard(both, ['change']))).toMatchObject({code: 'GUARD_SHRINK'})
 })
 
 test('a list may be as long as the growth guard allows, with some room; 10 million if nothing is known', () => {

@@ -9,6 +9,7 @@ import {bringUpToDate} from '../../src/record/record.ts'
 import {ingestRates} from '../../src/sync/rates.ts'
 import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {changeLists, dyingAt} from '../support/set-up.ts'
 import {receiveEvents} from '../support/webhooks.ts'
 
 const FIELDS = {
@@ -29,30 +30,23 @@ let lab: Lab
 let listed: Map<string, Said>
 let own: Map<string, Said>
 
+/** Adds what is said of a deal. */
+function tell(deal: object, says: Map<string, Said>): void {
+  const said = says.get((deal as {id: string}).id)
+  if (said && 'rate' in said) Object.assign(deal, {terms: {note_rate: said.rate}})
+  if (said && 'maturity' in said) Object.assign(deal, {maturity_date: said.maturity})
+}
+
 beforeEach(async () => {
-  lab = await createLab({tables: '+core.deal* +mart.portfolio_summary +mart.run'})
+  lab = await createLab({tables: '+core.deal* +mart.run'})
   listed = new Map()
   own = new Map()
-  const told = (deal: unknown, says: Map<string, Said>) => {
-    const {id} = deal as {id: string}
-    const said = says.get(id)
-    if (said && 'rate' in said) Object.assign(deal as object, {terms: {note_rate: said.rate}})
-    if (said && 'maturity' in said) Object.assign(deal as object, {maturity_date: said.maturity})
-  }
   for (const [path, says] of [
     [/^\/deals\?/, listed],
     [/^\/deals\/deal_\d+$/, own],
   ] as const) {
-    lab.service.faults.add({
-      match: {path},
-      fault: {
-        kind: 'mutate',
-        change(body) {
-          const {data} = body as {data: object | object[]}
-          for (const deal of Array.isArray(data) ? data : [data]) told(deal, says)
-          return body
-        },
-      },
+    changeLists(lab, path, (data) => {
+      for (const deal of [data].flat()) tell(deal, says)
     })
   }
 })
@@ -67,6 +61,7 @@ function writeFields(fields: object): void {
 const rebuild = (now: string, request = {isApplied: true}) =>
   rebuildWarehouse(lab.config, request, lab.createWorld(now))
 const build = (now: string, request = {}) => buildRelease(lab.config, request, lab.createWorld(now))
+const listSettles = () => lab.queryHistory('select history_id from settle order by seq')
 const EXTRA = 'select deal_id, note_rate, maturity_date, unreadable from core.deal_extra order by deal_id'
 
 test('a newly mapped field appears with its past, and leaves no trace once it is unmapped', async () => {
@@ -83,7 +78,7 @@ test('a newly mapped field appears with its past, and leaves no trace once it is
     await lab.walk(day(night), {config: {detail: 'off'}})
   }
   const before = await build(day(NIGHTS))
-  const settles = await lab.queryHistory('select history_id from settle order by seq')
+  const settles = await listSettles()
 
   writeFields(FIELDS)
   expect(JSON.parse((await lab.run(['doctor', '--json'])).stdout)).toMatchObject({
@@ -93,7 +88,7 @@ test('a newly mapped field appears with its past, and leaves no trace once it is
   const rebuilt = await rebuild(day(NIGHTS))
   expect(rebuilt.outcome).toBe('rebuilt')
   expect(rebuilt.differences?.map(({table}) => table)).toEqual(['deal_extra', 'mapped_field'])
-  expect(await lab.queryHistory('select history_id from settle order by seq')).toEqual(settles)
+  expect(await listSettles()).toEqual(settles)
   const mapped = await build(day(NIGHTS))
   expect(mapped.release_id).not.toBe(before.release_id)
   const history = await lab.query(
@@ -102,12 +97,8 @@ test('a newly mapped field appears with its past, and leaves no trace once it is
   expect(history.map(({told}) => told).sort()).toEqual(expected.sort())
   const past = await build(day(NIGHTS), {asOf: '2026-02-02'})
   const second = await lab.query(EXTRA, past.release_id)
-  expect(second[2]).toEqual({
-    deal_id: aDeal(3).id,
-    note_rate: '0.050130',
-    maturity_date: null,
-    unreadable: null,
-  })
+  const third = {deal_id: aDeal(3).id, note_rate: '0.050130', maturity_date: null, unreadable: null}
+  expect(second[2]).toEqual(third)
 
   writeFileSync(lab.folder.fields, '{"note_rate": ')
   await lab.walk(day(NIGHTS, '23:50'), {config: {detail: 'off'}})
@@ -122,20 +113,13 @@ test('a newly mapped field appears with its past, and leaves no trace once it is
   await failureOf(lab.query('from core.deal_extra'))
 })
 
-test('a lost warehouse comes back by itself with its mapped fields', async () => {
-  writeFields(FIELDS)
-  lab.service.store.insert(someDeals(2))
-  listed.set(aDeal(1).id, {rate: 0.05})
-  await lab.walk(day(2))
-  const before = await lab.queryHistory('from deal_extra order by seq')
-  rmSync(lab.folder.warehouse)
-  await bringUpToDate(lab.config, lab.createWorld(day(3)))
-  expect(await lab.queryHistory('from deal_extra order by seq')).toEqual(before)
-  expect(before.length).toBeGreaterThan(0)
-})
-
-test('a field named like an SQL keyword is exported like any other', async () => {
+test('fields are mapped from the first night on, even if rates were stored before it, and whatever their names', async () => {
   writeFields({order: {path: 'terms.note_rate', type: 'text'}, group: {path: 'maturity_date', type: 'date'}})
+  const [csv, ratesFile] = ['sofr.csv', 'rates.json'].map((name) => join(lab.folder.root, name))
+  writeFileSync(csv!, 'date,value\n2026-02-01,4.31\n')
+  writeFileSync(ratesFile!, JSON.stringify({feeds: [{name: 'sofr', rate: 'SOFR', csv}]}))
+  const rates = await ingestRates({...lab.config, ratesFile}, lab.createWorld(day(1)))
+  expect(rates.outcome).toBe('appended')
   lab.service.store.insert(someDeals(1))
   listed.set(aDeal(1).id, {rate: 'first', maturity: '2027-03-01'})
   await lab.sync(day(2))
@@ -145,7 +129,7 @@ test('a field named like an SQL keyword is exported like any other', async () =>
   expect((await lab.run(['export', 'csv', 'parquet', 'xlsx'])).code).toBe(0)
 })
 
-test('mapped fields come from lists, own pages, looks and replays, and a rebuild finds them all again', async () => {
+test('mapped fields come from lists, own pages and looks, and a rebuild or a lost warehouse finds them all again', async () => {
   writeFields(FIELDS)
   lab.service.store.insert(someDeals(4))
   const [first = '', second = '', third = '', fourth = ''] = someDeals(4).map(({id}) => id)
@@ -165,10 +149,7 @@ test('mapped fields come from lists, own pages, looks and replays, and a rebuild
 
   // A run that dies has read another rate; the next takes it from the tape.
   listed.set(first, {rate: 0.055})
-  const dies = (step: string) => {
-    if (step === 'pages stored') throw new Error('killed')
-  }
-  await failureOf(lab.walk(day(3), {config: {pageSize: 2}, world: {onStep: dies}}))
+  await failureOf(lab.walk(day(3), {config: {pageSize: 2}, world: dyingAt('pages stored')}))
   listed.set(first, {rate: 0.99})
   await lab.sync(day(3), {config: {pageSize: 2}})
   expect((await lab.query(EXTRA))[0]).toMatchObject({note_rate: '0.055000', maturity_date: '2027-03-01'})
@@ -182,6 +163,10 @@ test('mapped fields come from lists, own pages, looks and replays, and a rebuild
   expect((await lab.query(EXTRA))[1]).toMatchObject({note_rate: '0.061000', maturity_date: '2029-09-09'})
 
   expect((await rebuild(day(5), {isApplied: false})).outcome).toBe('equal')
+  const before = await lab.queryHistory('from deal_extra order by seq')
+  rmSync(lab.folder.warehouse)
+  await bringUpToDate(lab.config, lab.createWorld(day(5)))
+  expect(await lab.queryHistory('from deal_extra order by seq')).toEqual(before)
 })
 
 test('what is no longer on any tape is known only for fields that were mapped before', async () => {
@@ -206,25 +191,8 @@ test('what is no longer on any tape is known only for fields that were mapped be
     {note_rate: '0.050000', maturity_date: null, day: '2026-02-02'},
     {note_rate: '0.060000', maturity_date: '2028-02-02', day: '2026-02-03'},
   ])
-  const [{comment}] = (await lab.query(
-    `select comment from duckdb_columns() where column_name = 'maturity_date' and table_name = 'deal_extra'`,
-  )) as [{comment: string}]
-  expect(comment).toContain('known for what was stored since 2026-02-04 04:30:00')
+  const comments = `select comment from duckdb_columns() where column_name = 'maturity_date' and table_name = 'deal_extra'`
+  const since = expect.stringContaining('known for what was stored since 2026-02-04 04:30:00')
+  expect(await lab.query(comments)).toEqual([{comment: since}])
   expect((await lab.run(['verify', '--rebuild'])).code).toBe(0)
-})
-
-test('fields are mapped from the first night on, even if rates were stored before it', async () => {
-  writeFields({note_rate: FIELDS.note_rate})
-  const [csv, ratesFile] = ['sofr.csv', 'rates.json'].map((name) => join(lab.folder.root, name))
-  writeFileSync(csv!, 'date,value\n2026-02-01,4.31\n')
-  writeFileSync(ratesFile!, JSON.stringify({feeds: [{name: 'sofr', rate: 'SOFR', csv}]}))
-  const {outcome} = await ingestRates({...lab.config, ratesFile}, lab.createWorld(day(1)))
-  expect(outcome).toBe('appended')
-  const {id} = aDeal(1)
-  lab.service.store.insert([aDeal(1)])
-  own.set(id, {rate: 0.05})
-  await lab.sync(day(2))
-  expect(await lab.query('select deal_id, note_rate from core.deal_extra')).toEqual([
-    {deal_id: id, note_rate: '0.050000'},
-  ])
 })

@@ -52,43 +52,14 @@ async function serve(handler: Handler, use: (url: string) => Promise<void>): Pro
   await use(server.url)
 }
 
-test('new and changed rates are appended once, known ones are not, and a later deal is recorded later', async () => {
-  writeCsv('2026-02-27,4.33', '2026-03-02,4.31')
-  expect(await ingest(EVENING, csvFeed())).toMatchObject({
-    outcome: 'appended',
-    feeds: [{appended: 2, known: 0}],
-  })
-  expect(await ingest(EVENING, csvFeed())).toMatchObject({
-    outcome: 'unchanged',
-    feeds: [{appended: 0, known: 2}],
-  })
-  writeCsv('2026-03-02,4.32', '2026-03-03,4.30')
-  expect(await ingest(NEXT_EVENING, csvFeed())).toMatchObject({feeds: [{appended: 2, known: 0}]})
-  writeCsv('2026-03-02,4.31')
-  expect(await ingest(NEXT_EVENING, csvFeed())).toMatchObject({feeds: [{appended: 1}]})
-  expect(await lab.queryHistory('select seq, rate_date, value from rate order by seq')).toEqual([
-    {seq: '1', rate_date: '2026-02-27', value: '4.33000000'},
-    {seq: '2', rate_date: '2026-03-02', value: '4.31000000'},
-    {seq: '3', rate_date: '2026-03-02', value: '4.32000000'},
-    {seq: '4', rate_date: '2026-03-03', value: '4.30000000'},
-    {seq: '5', rate_date: '2026-03-02', value: '4.31000000'},
-  ])
-  expect(await verifyWarehouse(lab.folder)).toEqual({walks: 0, faults: []})
-  lab.service.store.insert(someDeals(2))
-  // Its clock is behind the feed's.
-  await lab.walk(EVENING)
-  expect(
-    await lab.queryHistory(
-      'select (select max(recorded_at) from walk) > max(recorded_at) as is_later from rate',
-    ),
-  ).toEqual([{is_later: true}])
-})
+const countRates = (appended: number, known: number) => ({feeds: [{appended, known}]})
 
-test('the next build releases them, and a past date shows what was known then', async () => {
+test('new and changed rates are appended once and released by the next build; a past date shows what was known then', async () => {
   lab.service.store.insert(someDeals(2))
-  await lab.walk('2026-03-02T23:30:00-05:00')
+  await lab.walk('2026-03-02T20:30:00-05:00')
   writeCsv('2026-02-27,4.33', '2026-03-02,4.31')
-  await ingest(EVENING, csvFeed())
+  expect(await ingest(EVENING, csvFeed())).toMatchObject({outcome: 'appended', ...countRates(2, 0)})
+  expect(await ingest(EVENING, csvFeed())).toMatchObject({outcome: 'unchanged', ...countRates(0, 2)})
   const first = await buildRelease(lab.config, {}, lab.createWorld(EVENING))
   expect(first.outcome).toBe('released')
   const daily = `select cast(day as varchar) as day, value from mart.rate_daily order by day desc limit 2`
@@ -96,18 +67,42 @@ test('the next build releases them, and a past date shows what was known then', 
     {day: '2026-03-02', value: '4.31000000'},
     {day: '2026-03-01', value: '4.33000000'},
   ])
-  writeCsv('2026-03-02,4.99')
-  await ingest(NEXT_EVENING, csvFeed())
-  await lab.sync('2026-03-03T23:30:00-05:00')
+
+  writeCsv('2026-03-02,4.32', '2026-03-03,4.30')
+  expect(await ingest(NEXT_EVENING, csvFeed())).toMatchObject(countRates(2, 0))
+  writeCsv('2026-03-02,4.31')
+  expect(await ingest(NEXT_EVENING, csvFeed())).toMatchObject(countRates(1, 0))
+  expect(await lab.queryHistory('select seq, rate_date, value from rate order by seq')).toEqual([
+    {seq: '1', rate_date: '2026-02-27', value: '4.33000000'},
+    {seq: '2', rate_date: '2026-03-02', value: '4.31000000'},
+    {seq: '3', rate_date: '2026-03-02', value: '4.32000000'},
+    {seq: '4', rate_date: '2026-03-03', value: '4.30000000'},
+    {seq: '5', rate_date: '2026-03-02', value: '4.31000000'},
+  ])
+  // The clock of the walk is behind the feed's.
+  await lab.sync('2026-03-03T20:30:00-05:00')
+  const order = 'select (select max(recorded_at) from walk) > max(recorded_at) as is_later from rate'
+  expect(await lab.queryHistory(order)).toEqual([{is_later: true}])
+  expect(await verifyWarehouse(lab.folder)).toEqual({walks: 2, faults: []})
   expect(await lab.query(daily)).toEqual([
-    {day: '2026-03-03', value: '4.99000000'},
-    {day: '2026-03-02', value: '4.99000000'},
+    {day: '2026-03-03', value: '4.30000000'},
+    {day: '2026-03-02', value: '4.31000000'},
   ])
   const past = await buildRelease(lab.config, {asOf: '2026-03-02'}, lab.createWorld(NEXT_EVENING))
   expect(past).toMatchObject({outcome: 'unchanged', release_id: first.release_id})
 })
 
-test('a failing feed and an unreadable row harm nothing else, and an alarm reports them', async () => {
+const endWith =
+  (status: number, body?: string): Handler =>
+  (_request, response) => {
+    response.writeHead(status).end(body)
+  }
+
+const hangUp: Handler = (_request, response) => {
+  response.destroy()
+}
+
+test('a failing feed and an unreadable row harm nothing else; run rates prints them, and an alarm reports them', async () => {
   writeCsv('2026-03-02,4.31', '2026-03-03,oops')
   await serve(endWith(200, '<html>'), async (url) => {
     const gone = {...csvFeed(), name: 'gone', csv: '/nowhere/x.csv'}
@@ -128,32 +123,29 @@ test('a failing feed and an unreadable row harm nothing else, and an alarm repor
       ({name}) => name === 'rates',
     )
   expect(alarmOf()).toMatchObject({state: 'faulty', title: '3 of 3 rate feeds could not be read whole'})
+  withFeeds(csvFeed())
+  const {stdout} = await lab.run(['run', 'rates'], {LOANTAPE_RATES_FILE: fileOf('rates.json')})
+  expect(stdout).toContain('Rates of sofr: 2 rows, 0 new, 1 known')
+  expect(stdout).toContain('row 2: value: expected')
   writeCsv('2026-03-02,4.31')
   await ingest(EVENING, csvFeed())
   expect(alarmOf()).toMatchObject({state: 'ok'})
 })
 
-const endWith =
-  (status: number, body?: string): Handler =>
-  (_request, response) => {
-    response.writeHead(status).end(body)
+test('a feed that does not exist, refuses, fails or hangs up is reported without the query of its URL', async () => {
+  const failing: [Handler, RegExp][] = [
+    [endWith(404), /RATES_FEED.*status 404/],
+    [endWith(401), /SOURCE_UNAUTHORIZED/],
+    [endWith(503), /SOURCE_FAILING/],
+    [hangUp, /SOURCE_UNREACHABLE/],
+  ]
+  for (const [handler, words] of failing) {
+    await serve(handler, async (url) => {
+      const {feeds} = await ingest(EVENING, urlFeed(`${url}/x?api_key=hush`))
+      expect(feeds).toMatchObject([{outcome: 'failed', problems: [expect.stringMatching(words)]}])
+      expect(JSON.stringify(feeds)).not.toContain('hush')
+    })
   }
-
-const hangUp: Handler = (_request, response) => {
-  response.destroy()
-}
-
-test.each<[string, Handler, RegExp]>([
-  ['does not exist', endWith(404), /RATES_FEED.*status 404/],
-  ['refuses the key', endWith(401), /SOURCE_UNAUTHORIZED/],
-  ['fails', endWith(503), /SOURCE_FAILING/],
-  ['hangs up', hangUp, /SOURCE_UNREACHABLE/],
-])('a feed that %s is reported without the query of its URL', async (_name, handler, words) => {
-  await serve(handler, async (url) => {
-    const {feeds} = await ingest(EVENING, urlFeed(`${url}/x?api_key=hush`))
-    expect(feeds).toMatchObject([{outcome: 'failed', problems: [expect.stringMatching(words)]}])
-    expect(JSON.stringify(feeds)).not.toContain('hush')
-  })
 })
 
 test("the service's rates are read to the last page with the source's key", async () => {
@@ -177,16 +169,14 @@ test("the service's rates are read to the last page with the source's key", asyn
 })
 
 test('pages of the service that lead nowhere end its feed', async () => {
-  await serve(
-    (_request, response) => sendJson(response, {data: [], has_more: true, next_cursor: 'again'}),
-    async (baseUrl) => {
-      const config = {...withFeeds({name: 'service'}), baseUrl}
-      const {feeds} = await ingestRates(config, lab.createWorld(EVENING))
-      expect(feeds).toMatchObject([
-        {outcome: 'failed', problems: [expect.stringContaining('SOURCE_CURSOR_LOOP')]},
-      ])
-    },
-  )
+  const endless: Handler = (_request, response) =>
+    sendJson(response, {data: [], has_more: true, next_cursor: 'again'})
+  await serve(endless, async (baseUrl) => {
+    const config = {...withFeeds({name: 'service'}), baseUrl}
+    const {feeds} = await ingestRates(config, lab.createWorld(EVENING))
+    const problems = [expect.stringContaining('SOURCE_CURSOR_LOOP')]
+    expect(feeds).toMatchObject([{outcome: 'failed', problems}])
+  })
 })
 
 test("the source's key and query go to the service alone and follow no redirect", async () => {
@@ -194,37 +184,22 @@ test("the source's key and query go to the service alone and follow no redirect"
   await using source = await startTestServer((_request, response) => {
     response.writeHead(302, {location: `${other.url}/stolen`}).end()
   })
-  const config = {
-    ...withFeeds({name: 'service'}, urlFeed(`${other.url}/a`), {
-      ...urlFeed(`${source.url}/b`),
-      name: 'moved',
-    }),
-    baseUrl: source.url,
-    baseUrlQuery: '?key=of_source',
-  }
-  const {feeds} = await ingestRates(config, lab.createWorld(EVENING))
-  expect(feeds.map(({problems}) => problems.join())).toEqual([
+  const [feed, moved] = [urlFeed(`${other.url}/x/?series=A&series=B`), urlFeed(`${source.url}/b`)]
+  const feeds = withFeeds({name: 'service'}, feed, {...moved, name: 'moved'})
+  const config = {...feeds, baseUrl: source.url, baseUrlQuery: '?key=of_source'}
+  const told = await ingestRates(config, lab.createWorld(EVENING))
+  expect(told.feeds.map(({problems}) => problems.join())).toEqual([
     expect.stringContaining('SOURCE_REDIRECTED'),
     '',
     expect.stringContaining('SOURCE_REDIRECTED'),
   ])
-  const asked = [...source.requests, ...other.requests].map((one) => [
-    one.path,
-    one.headers.authorization,
-    one.query.get('key'),
-  ])
-  expect(asked).toEqual([
+  const asked = [...source.requests, ...other.requests]
+  expect(asked.map(({path, headers, query}) => [path, headers.authorization, query.get('key')])).toEqual([
     ['/v1/rates', `Bearer ${lab.config.apiKey}`, 'of_source'],
     ['/v1/b', undefined, null],
-    ['/v1/a', undefined, null],
+    ['/v1/x/', undefined, null],
   ])
-})
-
-test('a feed is requested exactly as its URL says, repeated names included', async () => {
-  await using server = await startTestServer(endWith(200, 'date,value\n'))
-  await ingest(EVENING, urlFeed(`${server.url}/x/?series=A&series=B`))
-  expect(server.requests).toMatchObject([{path: '/v1/x/'}])
-  expect(server.requests[0]?.query.getAll('series')).toEqual(['A', 'B'])
+  expect(other.requests[0]?.query.getAll('series')).toEqual(['A', 'B'])
 })
 
 test('without feeds the shipped job says so and does nothing', async () => {
@@ -267,65 +242,45 @@ test('a feed that hangs keeps nobody from the warehouse', async () => {
   )
 })
 
-test('run rates prints the outcome of each feed', async () => {
-  writeCsv('2026-03-02,4.31', '2026-03-03,oops')
-  withFeeds(csvFeed())
-  const none = lab.run(['run', 'rates'])
-  const some = await lab.run(['run', 'rates'], {LOANTAPE_RATES_FILE: fileOf('rates.json')})
-  expect(some).toMatchObject({
-    code: 0,
-    stdout: expect.stringContaining('Rates of sofr: 2 rows, 1 new, 0 known'),
-  })
-  expect(some.stdout).toContain('row 2: value: expected')
-  expect(await none).toMatchObject({code: 0, stdout: expect.stringContaining('no feeds')})
-})
-
 const read = (csv: string) => parseRates(feedParser.parse(SOFR), csv, 'America/New_York')
 
-test('values are exact, however many digits they have', () => {
-  const csv = 'date,value\n2026-03-02,1234567890.12345678\n2026-03-03,-0.1\n2026-03-04,5.3300000000\n'
+test('values are exact, however many digits they have; a text that means no value is neither a value nor a fault', () => {
+  const rows = ['2026-03-02,1234567890.12345678', '2026-03-03,-0.1', '2026-03-04,5.3300000000']
+  const csv = ['date,value', ...rows, '2026-03-05,.', '2026-03-06,', ''].join('\n')
   expect(read(csv)).toMatchObject([
     {units: 123_456_789_012_345_678n},
     {units: -10_000_000n},
     {units: 533_000_000n},
+    null,
+    null,
   ])
 })
 
-test.each([
-  ['2026-03-02,abc', /^row 2: value: expected a decimal number/],
-  ['2026-03-02,4.123456789', /^row 2: value/],
-  ['2026-03-02,1e3', /^row 2: value/],
-  ['2026-03-02,12345678901', /^row 2: value/],
-  ['2026-02-30,4.31', /^row 2: date: expected a day/],
-  ['0026-03-02,4.31', /^row 2: date/],
-  ['2026-03-02', /CSV_RECORD_INCONSISTENT/],
-])('the row %s is rejected alone without repeating its value', (row, words) => {
-  const rows = read(`date,value\n2026-03-01,4.30\n${row}\n2026-03-03,4.32\n`)
-  expect(rows.filter((one) => typeof one === 'object')).toMatchObject([
-    {rateDate: '2026-03-01'},
-    {rateDate: '2026-03-03'},
-  ])
-  expect(rows.filter((one) => typeof one === 'string')).toEqual([expect.stringMatching(words)])
-  expect(rows.join()).not.toMatch(/abc|4\.123|1e3/)
-})
-
-test('a text that means no value is neither a value nor a fault', () => {
-  expect(read('date,value\n2026-03-01,.\n2026-03-02,\n')).toEqual([null, null])
+test('a row that cannot be read is rejected alone without repeating its value', () => {
+  const unreadable: [string, RegExp][] = [
+    ['2026-03-02,abc', /^row 2: value: expected a decimal number/],
+    ['2026-03-02,4.123456789', /^row 2: value/],
+    ['2026-03-02,1e3', /^row 2: value/],
+    ['2026-03-02,12345678901', /^row 2: value/],
+    ['2026-02-30,4.31', /^row 2: date: expected a day/],
+    ['0026-03-02,4.31', /^row 2: date/],
+    ['2026-03-02', /CSV_RECORD_INCONSISTENT/],
+  ]
+  for (const [row, words] of unreadable) {
+    const rows = read(`date,value\n2026-03-01,4.30\n${row}\n2026-03-03,4.32\n`)
+    const [values, faults] = ['object', 'string'].map((type) => rows.filter((one) => typeof one === type))
+    expect(values, row).toMatchObject([{rateDate: '2026-03-01'}, {rateDate: '2026-03-03'}])
+    expect(faults).toEqual([expect.stringMatching(words)])
+    expect(rows.join()).not.toMatch(/abc|4\.123|1e3/)
+  }
 })
 
 test('rates of the service are dated by their instant, and an unreadable one is reported alone', () => {
-  const rate = {
-    provider: 'acme',
-    loan_program: 'bridge',
-    rate_pct: 7.125,
-    effective_at: '2026-03-03T01:00:00Z',
-  }
+  const instant = {rate_pct: 7.125, effective_at: '2026-03-03T01:00:00Z'}
+  const rate = {provider: 'acme', loan_program: 'bridge', ...instant}
   const data = [rate, {...rate, provider: ''}, {...rate, rate_pct: '7'}, {...rate, effective_at: 'soon'}, 7]
-  const rows = parseRates(
-    feedParser.parse({name: 'service'}),
-    JSON.stringify({data, has_more: false}),
-    'America/New_York',
-  )
+  const page = JSON.stringify({data, has_more: false})
+  const rows = parseRates(feedParser.parse({name: 'service'}), page, 'America/New_York')
   expect(rows).toEqual([
     {rate: 'acme/bridge', rateDate: '2026-03-02', instant: 1_772_499_600_000_000n, units: 712_500_000n},
     expect.stringMatching(/^row 2: provider: expected a text/),
@@ -335,23 +290,24 @@ test('rates of the service are dated by their instant, and an unreadable one is 
   ])
 })
 
-test.each(['<html>', '', 'day,value\n2026-03-01,1\n'])(
-  'a text that is not a CSV with the columns is refused: %s',
-  (csv) => {
-    expect(() => read(csv)).toThrow(/^Feed 'sofr': column 'date' is not in its header/)
-  },
-)
+test('a text that is not a CSV with the columns is refused', () => {
+  for (const csv of ['<html>', '', 'day,value\n2026-03-01,1\n'])
+    expect(() => read(csv), csv).toThrow(/^Feed 'sofr': column 'date' is not in its header/)
+})
 
-test.each<[object, RegExp]>([
-  [{name: 'A b'}, /feeds\.0\.name: expected lower-case/],
-  [{csv: undefined}, /feeds\.0\.rate: expected together with csv, and only then/],
-  [{rate: undefined}, /feeds\.0\.rate: expected together with csv, and only then/],
-  [{csv: 'https://me:hush@x.example/'}, /feeds\.0\.csv: expected a URL without user/],
-  [{valeu: 'x'}, /feeds\.0: Unrecognized key/],
-])('a wrong feeds file is named with its field: %o', (fields, words) => {
-  const config = withFeeds({...csvFeed(), ...fields})
-  expect(() => readRateFeeds(config)).toThrow(words)
-  expect(() => readRateFeeds(config)).toThrow(/^Rate feeds in '.*rates\.json'/)
+test('a wrong feeds file is named with its field', () => {
+  const wrong: [object, RegExp][] = [
+    [{name: 'A b'}, /feeds\.0\.name: expected lower-case/],
+    [{csv: undefined}, /feeds\.0\.rate: expected together with csv, and only then/],
+    [{rate: undefined}, /feeds\.0\.rate: expected together with csv, and only then/],
+    [{csv: 'https://me:hush@x.example/'}, /feeds\.0\.csv: expected a URL without user/],
+    [{valeu: 'x'}, /feeds\.0: Unrecognized key/],
+  ]
+  for (const [fields, words] of wrong) {
+    const config = withFeeds({...csvFeed(), ...fields})
+    expect(() => readRateFeeds(config)).toThrow(words)
+    expect(() => readRateFeeds(config)).toThrow(/^Rate feeds in '.*rates\.json'/)
+  }
   expect(() => readRateFeeds(withFeeds(csvFeed(), csvFeed()))).toThrow(/feeds: expected each name once/)
 })
 

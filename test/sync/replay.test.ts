@@ -1,6 +1,6 @@
 import {rmSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {buildRelease} from '../../src/build/build.ts'
 import {dealStream} from '../../src/contract/deal.ts'
 import {replayQuarantine} from '../../src/pipeline.ts'
@@ -8,6 +8,7 @@ import {requireRelease} from '../../src/store/release.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {readFieldAs} from '../support/schema.ts'
+import {changeLists, dyingAt, useLab} from '../support/set-up.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
@@ -17,38 +18,27 @@ const LATER = '2028-02-05T12:00:00Z'
 const WITHOUT_DETAILS = {config: {detail: 'off'}} as const
 
 let lab: Lab
-let goBack: () => void
 /** The walk whose first record could not be read. */
 let spoilt: string
 
-beforeAll(async () => {
+useLab(async () => {
   lab = await createLab({tables: FEW_TABLES})
   lab.service.store.insert(someDeals(40))
   await lab.walk(DAY_1, WITHOUT_DETAILS)
-  spoilNextWalk('much')
-  const {certificate} = await lab.walk(DAY_2, WITHOUT_DETAILS)
-  spoilt = certificate.walkId
-  goBack = lab.remember()
+  spoil(1)
+  spoilt = (await lab.walk(DAY_2, WITHOUT_DETAILS)).certificate.walkId
+  return lab
 })
 
-beforeEach(() => goBack())
-
-afterAll(() => lab[Symbol.asyncDispose]())
-
-/** Makes the first deal's amount unreadable for the next walk only. */
-function spoilNextWalk(amount: unknown): void {
-  lab.service.faults.clear()
-  lab.service.faults.add({
-    match: {path: /^\/deals\?/, nth: 1},
-    fault: {
-      kind: 'mutate',
-      change: (body) => {
-        const [first] = (body as {data: Record<string, unknown>[]}).data
-        if (first) first.loan_amount = amount
-        return body
-      },
-    },
+/** Makes the amounts of the first deals of a page unreadable. */
+const spoil = (deals: number) =>
+  changeLists(lab, '/deals?', (page) => {
+    for (const deal of page.slice(0, deals)) deal.loan_amount = 'much'
   })
+
+const giveUpTape = async () => {
+  rmSync(join(lab.folder.tapes, '2026/02', `${spoilt}.jsonl.zst`))
+  expect((await lab.run(['tape', 'go-on', '--why', 'a disk died'])).code).toBe(0)
 }
 
 const replay = (now: string) => replayQuarantine(lab.config, lab.createWorld(now))
@@ -59,32 +49,25 @@ async function replayMended(now: string): ReturnType<typeof replay> {
   return await replay(now)
 }
 
-test('a replay corrects a day already released, and what happened since is not called a correction', async () => {
+test('a replay corrects a released day, one that died is released by the next, and later changes are no correction', async () => {
   await lab.run(['build'], {LOANTAPE_NOW: DAY_2})
   const before = lab.currentReleaseId()!
-  await replayMended(DAY_3)
+  {
+    using _mended = readFieldAs(dealStream, 'loan_amount', 'much', 360_000)
+    const dying = {...lab.createWorld(DAY_3), ...dyingAt('history copied')}
+    await failureOf(replayQuarantine(lab.config, dying))
+  }
+  expect(lab.currentReleaseId()).toBe(before)
+  expect(await replay(DAY_3)).toMatchObject({outcome: 'released', replayed: 0})
+  expect(lab.currentReleaseId()).not.toBe(before)
+  expect(await replay(DAY_3)).toMatchObject({outcome: 'unchanged', release_id: null})
+
   lab.service.store.update('deal_000001', {loanAmountCents: 360_000_00n})
   lab.service.store.update('deal_000002', {loanAmountCents: 400_000_00n})
   await lab.sync(DAY_3, WITHOUT_DETAILS)
   const {stdout} = await lab.run(['diff', before, 'current'])
   expect(stdout).toMatch(/^deal_000002 +loan amount 350000\.00 → 400000\.00 +\+50,000\.00$/m)
   expect(stdout).toMatch(/^deal_000001 +loan amount 350000\.00 → 360000\.00, corrected later +\+10,000\.00$/m)
-})
-
-test('what a replay stored before it died is released by the next', async () => {
-  await lab.run(['build'], {LOANTAPE_NOW: DAY_2})
-  const before = lab.currentReleaseId()
-  {
-    using _mended = readFieldAs(dealStream, 'loan_amount', 'much', 360_000)
-    const onStep = (step: string) => {
-      if (step === 'history copied') throw new Error('died')
-    }
-    await failureOf(replayQuarantine(lab.config, {...lab.createWorld(DAY_3), onStep}))
-  }
-  expect(lab.currentReleaseId()).toBe(before)
-  expect(await replay(DAY_3)).toMatchObject({outcome: 'released', replayed: 0})
-  expect(lab.currentReleaseId()).not.toBe(before)
-  expect(await replay(DAY_3)).toMatchObject({outcome: 'unchanged', release_id: null})
 })
 
 test('later truth is never overwritten by a replay: a record takes its place in time, once', async () => {
@@ -108,8 +91,7 @@ test('later truth is never overwritten by a replay: a record takes its place in 
 })
 
 test('a record whose tape is missing keeps waiting and is shown without its content', async () => {
-  rmSync(join(lab.folder.tapes, '2026/02', `${spoilt}.jsonl.zst`))
-  expect((await lab.run(['tape', 'go-on', '--why', 'a disk died'])).code).toBe(0)
+  await giveUpTape()
   expect(await replayMended(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 1})
   const {records} = JSON.parse((await lab.run(['quarantine', 'list', '--json'])).stdout)
   const shown = await lab.run(['quarantine', 'show', records[0].quarantine_id])
@@ -119,12 +101,9 @@ test('a record whose tape is missing keeps waiting and is shown without its cont
 test('a rebuild replays a record whose walk no longer has a tape', async () => {
   using _mended = readFieldAs(dealStream, 'loan_amount', 'much', 360_000)
   await replay(DAY_3)
-  rmSync(join(lab.folder.tapes, '2026/02', `${spoilt}.jsonl.zst`))
-  expect((await lab.run(['tape', 'go-on', '--why', 'a disk died'])).code).toBe(0)
-  expect(await lab.run(['rebuild', '--json'])).toMatchObject({
-    code: 0,
-    stdout: expect.stringContaining('"outcome":"equal"'),
-  })
+  await giveUpTape()
+  const equal = expect.stringContaining('"outcome":"equal"')
+  expect(await lab.run(['rebuild', '--json'])).toMatchObject({code: 0, stdout: equal})
 })
 
 test('a release made before a replay is remade byte for byte, after the replay and after a prune', async () => {
@@ -154,15 +133,7 @@ test('a release made before a replay is remade byte for byte, after the replay a
 test('the rejected records of a refused walk can be viewed until their content is pruned', async () => {
   rmSync(lab.folder.root, {recursive: true})
   await lab.walk(DAY_1)
-  lab.service.faults.add({
-    fault: {
-      kind: 'mutate',
-      change: (body) => {
-        for (const row of (body as {data: Record<string, unknown>[]}).data) row.loan_amount = 'much'
-        return body
-      },
-    },
-  })
+  spoil(40)
   expect(await failureOf(lab.walk(DAY_2))).toMatchObject({code: 'SOURCE_QUARANTINE', exitCode: 7})
   const listed = await lab.run(['quarantine', 'list', '--json'])
   const {records} = JSON.parse(listed.stdout) as {records: {quarantine_id: string; record_id: string}[]}
@@ -176,23 +147,13 @@ test('the rejected records of a refused walk can be viewed until their content i
   expect(await replay(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 40, pruned: 0})
   lab.service.faults.clear()
   await lab.walk(LATER, WITHOUT_DETAILS)
-  const later = {LOANTAPE_NOW: LATER}
-  const pruned = await lab.run(['prune'], later)
-  expect(pruned.stdout).toContain('the content of 40 quarantined records')
-  expect((await lab.run(['prune'], later)).stdout).toBe('Nothing to remove.\n')
-  expect((await lab.run(['quarantine', 'list'])).stdout).toMatchInlineSnapshot(`
-    "No record waits in quarantine.
-    40 more were never read, and what they held has been pruned.
-    "
-  `)
-  expect((await lab.run(['quarantine', 'show', records[0]!.quarantine_id])).stdout).toContain(
-    'record: not at hand',
-  )
-  expect((await lab.run(['quarantine', 'replay'], later)).stdout).toMatchInlineSnapshot(`
-    "0 records can be read now, 0 versions appended; 0 still wait.
-    40 more were never read, and what they held has been pruned.
-    "
-  `)
+  const print = async (...args: string[]) => (await lab.run(args, {LOANTAPE_NOW: LATER})).stdout
+  expect(await print('prune')).toContain('the content of 40 quarantined records')
+  expect(await print('prune')).toBe('Nothing to remove.\n')
+  const pruned = '40 more were never read, and what they held has been pruned.'
+  expect(await print('quarantine', 'list')).toContain(`No record waits in quarantine.\n${pruned}`)
+  expect(await print('quarantine', 'replay')).toContain(`0 still wait.\n${pruned}`)
+  expect(await print('quarantine', 'show', records[0]!.quarantine_id)).toContain('record: not at hand')
   expect(
     await lab.queryHistory('select count(*) as rows, count(recorded_at) as settled from raw.quarantine'),
   ).toEqual([{rows: '40', settled: '0'}])

@@ -1,22 +1,22 @@
 import {cpSync} from 'node:fs'
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
+import {z} from 'zod'
 import {dataFolderAt} from '../../src/store/data-folder.ts'
 import type {Database} from '../../src/store/database.ts'
 import {readHistoryId} from '../../src/store/moment.ts'
 import {openHistory, openWarehouse} from '../../src/store/warehouse.ts'
 import {appendRates, stageRates} from '../../src/sync/rate-feed.ts'
 import {settle} from '../../src/sync/settle.ts'
-import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
+import {anyRow, type TestFolder} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
+import {useFolder} from '../support/set-up.ts'
 import {micros, walk} from '../support/walks.ts'
 
 let data: TestFolder
 
-beforeEach(() => {
-  data = createFolder()
+useFolder((made) => {
+  data = made
 })
-
-afterEach(() => data[Symbol.dispose]())
 
 const readSettles = (db: Database) =>
   db.all(anyRow, 'select seq, kind, recorded_at, history_id from warehouse.raw.settle order by seq')
@@ -36,27 +36,22 @@ async function readRates(db: Database, day: string): Promise<{read: number; appe
   return counted
 }
 
-test('everything stored for good has a settle row; a run that stores nothing has none', async () => {
-  await using db = await openWarehouse(data.folder)
-  await walkAmount(db, '2026-02-02', 100)
-  expect(await readRates(db, '2026-02-02')).toEqual({read: 1, appended: 1})
-  expect(await readRates(db, '2026-02-03')).toEqual({read: 1, appended: 0})
-  await walkAmount(db, '2026-02-03', 100)
-  const settles = await readSettles(db)
-  expect(settles.map(({kind}) => kind)).toEqual(['walk', 'rates', 'walk'])
-  expect(new Set(settles.map(({history_id}) => history_id)).size).toBe(3)
-})
-
-test('a release is named by the last settle it knows of', async () => {
+test('everything stored for good has a settle row, the last of which names a release; what stores nothing has none', async () => {
   {
     await using db = await openWarehouse(data.folder)
     await walkAmount(db, '2026-02-02', 100)
+    expect(await readRates(db, '2026-02-02')).toEqual({read: 1, appended: 1})
+    expect(await readRates(db, '2026-02-03')).toEqual({read: 1, appended: 0})
     await walkAmount(db, '2026-02-03', 100)
+    const settles = await readSettles(db)
+    expect(settles.map(({kind}) => kind)).toEqual(['walk', 'rates', 'walk'])
   }
   await using db = await openHistory(data.folder)
-  const ids = await db.all(anyRow, 'select history_id from history.raw.settle order by seq')
-  expect(await readHistoryId(db, '2026-02-03 23:29:59')).toMatchObject({historyId: ids[0]?.history_id})
-  expect(await readHistoryId(db, '2026-02-03 23:30:00')).toMatchObject({historyId: ids[1]?.history_id})
+  const ids = await db.column(z.string(), 'select history_id from history.raw.settle order by seq')
+  expect(new Set(ids).size).toBe(3)
+  expect(await readHistoryId(db, '2026-02-02 23:39:59')).toMatchObject({historyId: ids[0]})
+  expect(await readHistoryId(db, '2026-02-03 23:29:59')).toMatchObject({historyId: ids[1]})
+  expect(await readHistoryId(db, '2026-02-03 23:30:00')).toMatchObject({historyId: ids[2]})
 })
 
 test('two histories that saw different things at one instant have different ids from there on', async () => {
@@ -66,7 +61,7 @@ test('two histories that saw different things at one instant have different ids 
     await walkAmount(db, '2026-02-02', 100)
   }
   cpSync(data.folder.warehouse, copy.warehouse)
-  const ends: Record<string, unknown>[][] = []
+  const ends = []
   for (const [folder, amount] of [
     [data.folder, 110],
     [copy, 120],

@@ -1,10 +1,10 @@
 import {rmSync} from 'node:fs'
-import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
-import {buildRelease} from '../../src/build/build.ts'
-import {type SyncResult, syncDeals} from '../../src/pipeline.ts'
+import {expect, test} from 'vitest'
+import type {SyncResult} from '../../src/pipeline.ts'
 import type {StoredDeal} from '../../src/service/deals.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {changeLists, dyingAt, useLab} from '../support/set-up.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
@@ -12,17 +12,14 @@ const DAY_3 = '2026-02-04T23:30:00-05:00'
 
 let lab: Lab
 let first: SyncResult
-let goBack: () => void
 
 /** Forty deals, released on the first day. */
-beforeAll(async () => {
+useLab(async () => {
   lab = await createLab({tables: FEW_TABLES})
   lab.service.store.insert(someDeals(40))
   first = await lab.sync(DAY_1)
-  goBack = lab.remember()
+  return lab
 })
-
-beforeEach(() => goBack())
 
 /** As if no deal were known and the source had these. */
 function beginAnew(deals: StoredDeal[]): void {
@@ -31,137 +28,58 @@ function beginAnew(deals: StoredDeal[]): void {
   lab.service.store.insert(deals)
 }
 
-afterAll(() => lab[Symbol.asyncDispose]())
+const countVersions = () => lab.queryHistory('select count(*) as versions from raw.deal_version')
 
-test('the first walk loads every deal with its value and program from its own page', async () => {
-  beginAnew(someDeals(50))
-  const result = await lab.sync(DAY_1, {config: {pageSize: 20}})
-  expect(result).toMatchObject({
-    outcome: 'released',
-    walk: {pages: 3, records: 50, distinct: 50, duplicates: 0, quarantined: 0, business_date: '2026-02-02'},
-    changes: {created: 50, updated: 0, missing: 0, vanished: 0, restored: 0, unchanged: 0},
-  })
-  expect(
-    await lab.query(
-      'select count(*) as deals, sum(loan_amount) as amount, sum(property_value) as value, min(loan_program) as program from core.deal',
-    ),
-  ).toEqual([{deals: '50', amount: '17500000.00', value: '25000000.00', program: 'bridge_30yr'}])
+test('an unchanged walk adds no version and is released only for a new day; what own pages repeat is confirmed', async () => {
+  const again = await lab.sync(DAY_1)
+  expect(again).toMatchObject({outcome: 'unchanged', release_id: first.release_id, changes: {unchanged: 40}})
+  expect(await lab.sync('2026-03-10T23:30:00-04:00')).toMatchObject({outcome: 'released'})
+  const confirmed = 'select distinct value_confirmed_on from core.deal'
+  expect(await lab.query(confirmed)).toEqual([{value_confirmed_on: '2026-03-10'}])
+  expect(await countVersions()).toEqual([{versions: '40'}])
 })
 
-test('if the list holds every field, no own page is fetched until a deal is absent', async () => {
-  lab.service.faults.add({
-    match: {path: '/deals?'},
-    fault: {
-      kind: 'mutate',
-      change: (body) => ({
-        ...body,
-        data: (body.data as object[]).map((deal) => ({...deal, property_value: 500_000, loan_program: null})),
-      }),
-    },
-  })
-  beginAnew(someDeals(40))
-  const ownPages = () =>
-    lab.service.requests.entries.map(({path}) => path).filter((path) => path.startsWith('/deals/'))
-  await lab.walk(DAY_1)
-  lab.service.store.update('deal_000003', {status: 'underwriting'})
-  await lab.walk(DAY_2)
-  expect(ownPages()).toEqual([])
-  lab.service.store.remove('deal_000004')
-  const {changes} = await lab.walk(DAY_3)
-  expect(changes).toMatchObject({vanished: 1})
-  expect(ownPages()).toEqual(['/deals/deal_000001', '/deals/deal_000004'])
-})
-
-test('a status in another spelling is unchanged to the sync, its certificate and the history', async () => {
-  lab.service.store.update('deal_000001', {status: ' Draft'})
-  lab.service.store.update('deal_000002', {status: 'funded'})
+test('a changed amount and status become a new version and the history keeps the old; another spelling is no change', async () => {
+  lab.service.store.update('deal_000001', {status: 'underwriting', loanAmountCents: 351_000_10n})
+  lab.service.store.update('deal_000002', {status: ' Draft'})
   const {changes} = await lab.sync(DAY_2)
   expect(changes).toMatchObject({updated: 1, unchanged: 39})
   expect(
     await lab.queryHistory(`select updated, unchanged from raw.walk order by recorded_at desc limit 1`),
   ).toEqual([{updated: '1', unchanged: '39'}])
-  expect(await lab.query(`select deal_id from core.deal_history where change = 'updated'`)).toEqual([
-    {deal_id: 'deal_000002'},
-  ])
-})
-
-test('an unchanged walk is released only for a new day; what own pages repeat is confirmed that day', async () => {
-  const again = await lab.sync(DAY_1)
-  expect(again).toMatchObject({outcome: 'unchanged', release_id: first.release_id, changes: {unchanged: 40}})
-  await lab.sync('2026-03-10T23:30:00-04:00', {world: {select: '+core.deal +mart.position_daily'}})
-  const observed = `select day from mart.position_daily where observed group by all order by day`
-  expect(await lab.query(observed)).toEqual([{day: '2026-02-02'}, {day: '2026-03-10'}])
-  const confirmed = 'select distinct value_confirmed_on from core.deal'
-  expect(await lab.query(confirmed)).toEqual([{value_confirmed_on: '2026-03-10'}])
-  expect(await lab.queryHistory('select count(*) as versions from raw.deal_version')).toEqual([
-    {versions: '40'},
-  ])
-  const world = lab.createWorld('2026-03-11T03:30:00Z')
-  const {release_id} = await buildRelease(lab.config, {asOf: '2026-03-09'}, world)
-  expect(await lab.query(confirmed, release_id)).toEqual([{value_confirmed_on: '2026-02-02'}])
-})
-
-test('a changed amount and status become a new version, and the history keeps the old one', async () => {
-  lab.service.store.update('deal_000001', {status: 'underwriting', loanAmountCents: 351_000_10n})
-  const {changes} = await lab.sync(DAY_2)
-  expect(changes).toMatchObject({updated: 1, unchanged: 39})
   expect(
     await lab.query(
-      `select version, change, status, loan_amount from core.deal_history where deal_id = 'deal_000001' order by version`,
+      `select version, change, status, loan_amount from core.deal_history
+       where deal_id in ('deal_000001', 'deal_000002') order by deal_id, version`,
     ),
   ).toEqual([
     {version: '1', change: 'created', status: 'draft', loan_amount: '350000.00'},
     {version: '2', change: 'updated', status: 'underwriting', loan_amount: '351000.10'},
+    {version: '1', change: 'created', status: 'draft', loan_amount: '350000.00'},
   ])
 })
 
 test('without details an absent deal is missing first, still counts, and vanishes with the second walk', async () => {
   const config = {detail: 'off' as const}
   lab.service.store.remove('deal_000004')
-  const second = await lab.sync(DAY_2, {config})
-  expect(second.changes).toMatchObject({missing: 1, vanished: 0})
-  expect(
-    await lab.query('select count(*) as deals, count(*) filter (is_missing) as missing from core.deal'),
-  ).toEqual([{deals: '40', missing: '1'}])
-  const third = await lab.sync(DAY_3, {config})
-  expect(third.changes).toMatchObject({missing: 0, vanished: 1})
-  expect(await lab.query('select deals from mart.portfolio_summary')).toEqual([{deals: '39'}])
-})
-
-test('a deal whose own page says it is gone vanishes at once, and is restored when it returns', async () => {
-  lab.service.store.remove('deal_000004')
-  expect((await lab.sync(DAY_2)).changes).toMatchObject({missing: 0, vanished: 1, unchanged: 39})
-  expect(await lab.query('select deals, amount from mart.portfolio_summary')).toEqual([
-    {deals: '39', amount: '13650000.00'},
-  ])
-  lab.service.store.insert([aDeal(4)])
-  expect((await lab.sync(DAY_3)).changes).toMatchObject({restored: 1, unchanged: 39})
-  expect(
-    await lab.query(`select change from core.deal_history where deal_id = 'deal_000004' order by version`),
-  ).toEqual([{change: 'created'}, {change: 'vanished'}, {change: 'restored'}])
+  expect((await lab.sync(DAY_2, {config})).changes).toMatchObject({missing: 1, vanished: 0})
+  const counted = 'select count(*) as deals, count(*) filter (is_missing) as missing from core.deal'
+  expect(await lab.query(counted)).toEqual([{deals: '40', missing: '1'}])
+  expect((await lab.sync(DAY_3, {config})).changes).toMatchObject({missing: 0, vanished: 1})
+  expect(await lab.query(counted)).toEqual([{deals: '39', missing: '0'}])
 })
 
 test('a bad record is quarantined whole, and its deal is neither lost nor missing', async () => {
-  lab.service.faults.add({
-    match: {path: /^\/deals(\?|$)/, nth: 1},
-    fault: {
-      kind: 'mutate',
-      change: (body) => {
-        const [first] = (body as {data: {loan_amount: unknown}[]}).data
-        if (first) first.loan_amount = 'about a million'
-        return body
-      },
-    },
-  })
-  const result = await lab.sync(DAY_2)
-  expect(result).toMatchObject({
-    walk: {records: 40, distinct: 39, quarantined: 1},
-    changes: {missing: 0, vanished: 0},
-  })
+  changeLists(lab, '/deals?', ([deal]) => Object.assign(deal!, {loan_amount: 'about a million'}))
+  const {certificate, changes} = await lab.walk(DAY_2)
+  expect(certificate).toMatchObject({records: 40, distinct: 39, quarantined: 1})
+  expect(changes).toMatchObject({missing: 0, vanished: 0})
   expect(await lab.queryHistory('select record_id, path from raw.quarantine')).toEqual([
     {record_id: 'deal_000001', path: 'loan_amount'},
   ])
-  expect(await lab.query('select deals from mart.portfolio_summary')).toEqual([{deals: '40'}])
+  expect(await lab.queryHistory('select kind, count(*) as deals from deal_head group by kind')).toEqual([
+    {kind: 'seen', deals: '40'},
+  ])
 })
 
 test('every walk ties out: records and present deals are explained to the cent', async () => {
@@ -193,9 +111,7 @@ test('a dry run says what would change or be refused, and changes nothing', asyn
   const dry = await lab.sync(DAY_2, {isDryRun: true})
   expect(dry).toMatchObject({outcome: 'dry_run', release_id: null, changes: {updated: 1, unchanged: 39}})
   expect(lab.currentReleaseId()).toBe(first.release_id)
-  expect(await lab.queryHistory('select count(*) as versions from raw.deal_version')).toEqual([
-    {versions: '40'},
-  ])
+  expect(await countVersions()).toEqual([{versions: '40'}])
   for (let number = 2; number <= 9; number++) lab.service.store.remove(aDeal(number).id)
   expect(await failureOf(lab.sync(DAY_2, {isDryRun: true}))).toMatchObject({
     code: 'GUARD_SHRINK',
@@ -217,10 +133,7 @@ test('a dry run binds the folder to no source, envelope or day', async () => {
 
 test('a dry run neither applies nor loses the walk of a run that died before applying it', async () => {
   beginAnew(someDeals(3))
-  const onStep = (step: string) => {
-    if (step === 'walk certified') throw new Error('died')
-  }
-  await failureOf(syncDeals(lab.config, {}, {...lab.createWorld(DAY_1), onStep}))
+  await failureOf(lab.walk(DAY_1, {world: dyingAt('walk certified')}))
   for (const pageSize of [100, 7]) {
     expect(await failureOf(lab.sync(DAY_2, {isDryRun: true, config: {pageSize}}))).toMatchObject({
       code: 'WALK_WAITING',

@@ -1,4 +1,4 @@
-import {createHash} from 'node:crypto'
+import {hash} from 'node:crypto'
 import {
   chmodSync,
   copyFileSync,
@@ -11,63 +11,59 @@ import {
   writeFileSync,
 } from 'node:fs'
 import {join} from 'node:path'
-import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {dealStream} from '../../src/contract/deal.ts'
 import {NONE, tellForeign} from '../../src/core/text.ts'
 import {applyEvents, replayQuarantine} from '../../src/pipeline.ts'
 import {pruneData} from '../../src/record/prune.ts'
 import {listRecorded, listTapes, noteTape} from '../../src/store/recorded.ts'
-import {openStateDb} from '../../src/store/state-db.ts'
+import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {ingestRates} from '../../src/sync/rates.ts'
 import {openTapes} from '../../src/sync/tapes.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {readFieldAs} from '../support/schema.ts'
+import {changeLists, dyingAt, useLab} from '../support/set-up.ts'
 import {receiveEvents} from '../support/webhooks.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
 
 let lab: Lab
-let goBack: () => void
 /** The walk of the first day. */
 let walkId: string
 
-beforeAll(async () => {
+useLab(async () => {
   lab = await createLab({tables: FEW_TABLES})
   lab.service.store.insert(someDeals(60))
   walkId = (await lab.walk(DAY_1, {config: {pageSize: 20}})).certificate.walkId
-  goBack = lab.remember()
+  return lab
 })
-
-beforeEach(() => goBack())
 
 /** As if nothing had been walked yet. */
 const beginAnew = () => rmSync(lab.folder.root, {recursive: true})
-
-afterAll(() => lab[Symbol.asyncDispose]())
 
 interface Line {
   frame: string
   body?: string
   sha256?: string
-  outcome?: string
-  why?: string
   request?: {cursor?: string}
-  id?: string
   [field: string]: unknown
 }
 
 async function readTape(unit: string): Promise<Line[]> {
   const {stdout, stderr} = await lab.run(['tape', 'cat', unit])
   expect(stderr).toBe('')
-  return stdout
-    .split('\n')
-    .filter(Boolean)
-    .map((line) => JSON.parse(line) as Line)
+  const lines = stdout.split('\n').filter(Boolean)
+  return lines.map((line) => JSON.parse(line) as Line)
 }
 
+const openTapesOf = (stateDb: StateDb) =>
+  openTapes(lab.config, {folder: lab.folder, stateDb}, lab.createWorld(DAY_2))
+
 const verify = async () => JSON.parse((await lab.run(['verify', '--json'])).stdout)
+const listProblems = async () =>
+  ((await verify()).problems as {problem: string}[]).map(({problem}) => problem).sort()
 
 /** Every file of the tape folder, relative to the data folder. */
 const listTapeFiles = () =>
@@ -82,6 +78,15 @@ function change(dealId: string): void {
   receiveEvents(lab.folder, dealId)
 }
 
+/** Flips a bit in the middle of a tape. */
+function flipBit(file: string): Buffer {
+  const bytes = readFileSync(file)
+  bytes[bytes.length >> 1]! ^= 1
+  chmodSync(file, 0o600)
+  writeFileSync(file, bytes)
+  return bytes
+}
+
 test('a walk puts every answer on its tape as it came, and its own outcome', async () => {
   const lines = await readTape(walkId)
   expect(lines[0]).toMatchObject({
@@ -92,32 +97,24 @@ test('a walk puts every answer on its tape as it came, and its own outcome', asy
     limits: {shrinkPct: 5, changePct: 20, growthPct: 100},
   })
   const lists = lines.filter(({frame}) => frame === 'list')
-  expect(lists).toHaveLength(3)
-  expect(lists.map(({request}) => request?.cursor)).toEqual([
-    undefined,
-    ...Array(2).fill(expect.stringMatching(/^sha256:/)),
-  ])
-  for (const {body = '', sha256} of lists)
-    expect(createHash('sha256').update(body).digest('hex')).toBe(sha256)
+  const told = expect.stringMatching(/^sha256:/)
+  expect(lists.map(({request}) => request?.cursor)).toEqual([undefined, told, told])
+  for (const {body = '', sha256} of lists) expect(hash('sha256', body)).toBe(sha256)
   const listed = lists.flatMap(({body = ''}) => (JSON.parse(body) as {data: {id: string}[]}).data)
   expect(listed).toHaveLength(60)
-  const details = lines.filter(({frame}) => frame === 'detail')
-  expect(details).toHaveLength(60)
+  expect(lines.filter(({frame}) => frame === 'detail')).toHaveLength(60)
   expect(lines.at(-1)).toMatchObject({frame: 'outcome', outcome: 'settled'})
   expect(JSON.stringify(lines)).not.toContain('sk_test')
   const [row] = await lab.queryHistory(
     `select strftime(recorded_at, '%Y-%m-%dT%H:%M:%S') as at from walk where walk_id = '${walkId}'`,
   )
-  expect(String(lines.at(-1)?.recorded_at)).toContain(row?.at)
+  expect(lines.at(-1)?.recorded_at).toContain(row?.at)
 })
 
 /** A walk of 60 pages that dies after reading them; its tape. */
 async function dieCertified(): Promise<string> {
   beginAnew()
-  const onStep = (step: string) => {
-    if (step === 'walk certified') throw new Error('killed')
-  }
-  await failureOf(lab.walk(DAY_1, {config: {pageSize: 1}, world: {onStep}}))
+  await failureOf(lab.walk(DAY_1, {config: {pageSize: 1}, world: dyingAt('walk certified')}))
   return listTapeFiles()[0] ?? ''
 }
 
@@ -150,41 +147,37 @@ test('a killed walk whose tape is cut resumes after its last whole page', async 
 })
 
 test('a walk whose tape this version cannot read starts afresh, and its tape says why; a torn tape is no loss', async () => {
-  {
-    using stateDb = openStateDb(lab.folder.stateDb)
-    const [{fingerprint = '', path = ''} = {}] = listTapes(stateDb)
-    const torn = {unit: 'w_torn', path: path.replace(/w_[^.]+/, 'w_torn'), fingerprint, begun_at: DAY_1}
-    noteTape(stateDb, torn)
-    writeFileSync(join(lab.folder.root, torn.path), 'loantape ta')
-    noteTape(stateDb, {...torn, unit: 'w_none', path: path.replace(/w_[^.]+/, 'w_none')})
-  }
   const unit = 'w_other_version'
   {
     using stateDb = openStateDb(lab.folder.stateDb)
-    await using tapes = openTapes(lab.config, {folder: lab.folder, stateDb}, lab.createWorld(DAY_2))
+    const [{fingerprint = '', path = ''} = {}] = listTapes(stateDb)
+    const [torn, none] = ['w_torn', 'w_none'].map((name) => {
+      return {unit: name, path: path.replace(/w_[^.]+/, name), fingerprint, begun_at: DAY_1}
+    })
+    noteTape(stateDb, torn!)
+    writeFileSync(join(lab.folder.root, torn!.path), 'loantape ta')
+    noteTape(stateDb, none!)
+    await using tapes = openTapesOf(stateDb)
     await tapes.begin(unit, '2026-02-03', {kind: 'walk', stream: 'deal', asked: 'in another way'})
   }
   await lab.walk(DAY_2)
-  expect((await readTape(unit)).at(-1)).toMatchObject({
-    outcome: 'abandoned',
-    why: expect.stringContaining('baseUrl'),
-  })
+  const why = expect.stringContaining('baseUrl')
+  expect((await readTape(unit)).at(-1)).toMatchObject({outcome: 'abandoned', why})
   expect(await verify()).toMatchObject({outcome: 'whole', tapes: 3, problems: []})
 })
 
 test('a unit that a dead run settled on the tape of a day keeps its kind, whatever that tape began with', async () => {
   using stateDb = openStateDb(lab.folder.stateDb)
-  const tools = {folder: lab.folder, stateDb}
-  const said = [{kind: 'without', walk: 'w_none', why: 'nothing'}, {kind: 'look'}]
   {
-    await using tapes = openTapes(lab.config, tools, lab.createWorld(DAY_2))
-    for (const begin of said) await tapes.settleOfDay('2026-02-03', begin, ({conclude}) => conclude(1n))
+    await using tapes = openTapesOf(stateDb)
+    for (const begin of [{kind: 'without', walk: 'w_none', why: 'nothing'}, {kind: 'look'}])
+      await tapes.settleOfDay('2026-02-03', begin, ({conclude}) => conclude(1n))
   }
   // As if the run had died between the tape and the state database.
   stateDb.db.exec(`
     delete from tape_unit where no = (select max(no) from tape_unit);
     update tape set ended_at = null where unit = '2026-02-03'`)
-  await using tapes = openTapes(lab.config, tools, lab.createWorld(DAY_2))
+  await using tapes = openTapesOf(stateDb)
   expect(tapes.listLeft()).toEqual([])
   expect(listRecorded(stateDb).at(-1)?.kind).toBe('look')
 })
@@ -197,10 +190,7 @@ test('a damaged tape of an applied walk is left untouched and named', async () =
   }
   const [path = ''] = listTapeFiles()
   const file = join(lab.folder.root, path)
-  const bytes = readFileSync(file)
-  bytes.writeUInt8(bytes.readUInt8(bytes.length >> 1) ^ 1, bytes.length >> 1)
-  chmodSync(file, 0o600)
-  writeFileSync(file, bytes)
+  const bytes = flipBit(file)
   await lab.walk(DAY_2)
   expect(readFileSync(file).equals(bytes)).toBe(true)
   expect((await verify()).problems).toEqual([
@@ -214,10 +204,8 @@ test('refused walks and dry runs say so on their tapes', async () => {
   await lab.walk(DAY_2, {isDryRun: true, accept: ['shrink']})
   using stateDb = openStateDb(lab.folder.stateDb)
   const [, refused, dry] = listTapes(stateDb)
-  expect((await readTape(refused?.unit ?? '')).at(-1)).toMatchObject({
-    outcome: 'refused',
-    why: expect.stringContaining('20 of 60 known deals are absent'),
-  })
+  const why = expect.stringContaining('20 of 60 known deals are absent')
+  expect((await readTape(refused?.unit ?? '')).at(-1)).toMatchObject({outcome: 'refused', why})
   expect((await readTape(dry?.unit ?? '')).at(-1)).toMatchObject({outcome: 'dry run'})
 })
 
@@ -243,36 +231,26 @@ test('prune removes expired tapes, even those a killed prune left, and verify re
 test('a tape that is missing, swapped, renamed or changed is found', async () => {
   await lab.walk(DAY_2)
   const [one = '', two = ''] = listTapeFiles().map((path) => join(lab.folder.root, path))
+  const [kept, renamed] = [`${lab.folder.root}.kept`, one.replace('w_', 'x_')]
+  const [missing, changed] = ['it is not there', 'it is not the file that was finished']
+  const unknown = 'the state database knows no tape of this name'
+  const move = (...moves: [from: string, to: string][]) => {
+    for (const [from, to] of moves) renameSync(from, to)
+  }
+
   expect(await verify()).toMatchObject({outcome: 'whole', tapes: 2, problems: []})
-  const kept = `${lab.folder.root}.kept`
-
-  renameSync(one, kept)
-  expect((await verify()).problems).toEqual([{path: expect.any(String), problem: 'it is not there'}])
-  renameSync(two, one)
-  renameSync(kept, two)
-  expect((await verify()).problems.map(({problem}: {problem: string}) => problem)).toEqual([
-    'it is not the file that was finished',
-    'it is not the file that was finished',
-  ])
-  renameSync(two, kept)
-  renameSync(one, two)
-  renameSync(kept, one)
-  expect(await verify()).toMatchObject({outcome: 'whole'})
-
-  renameSync(one, one.replace('w_', 'x_'))
-  expect((await verify()).problems.map(({problem}: {problem: string}) => problem).sort()).toEqual([
-    'it is not there',
-    'the state database knows no tape of this name',
-  ])
-  renameSync(one.replace('w_', 'x_'), one)
-
-  const bytes = readFileSync(one)
-  bytes[bytes.length >> 1]! ^= 1
-  chmodSync(one, 0o600)
-  writeFileSync(one, bytes)
+  move([one, kept])
+  expect(await listProblems()).toEqual([missing])
+  move([two, one], [kept, two])
+  expect(await listProblems()).toEqual([changed, changed])
+  move([two, kept], [one, two], [kept, one])
+  expect(await listProblems()).toEqual([])
+  move([one, renamed])
+  expect(await listProblems()).toEqual([missing, unknown])
+  move([renamed, one])
+  flipBit(one)
   const ended = await lab.run(['verify'])
-  expect(ended.code).toBe(1)
-  expect(ended.stdout).toContain('it is not the file that was finished')
+  expect(ended).toMatchObject({code: 1, stdout: expect.stringContaining(changed)})
   expect(ended.stdout).toContain('Bring these files back from a backup.')
 })
 
@@ -299,10 +277,7 @@ test("after a key change, neither a dead run's walk nor the day's earlier tape h
   change('deal_000002')
   const noon = lab.createWorld('2026-02-03T12:00:00-05:00')
   await applyEvents(lab.config, noon)
-  const onStep = (step: string) => {
-    if (step === 'walk certified') throw new Error('killed')
-  }
-  await failureOf(lab.walk(DAY_2, {world: {onStep}}))
+  await failureOf(lab.walk(DAY_2, {world: dyingAt('walk certified')}))
   rmSync(lab.env.LOANTAPE_TAPE_KEY_FILE ?? '')
   expect((await lab.run(['tape', 'new-key', '--why', 'lost'])).code).toBe(0)
   const {certificate} = await lab.walk(DAY_2)
@@ -317,59 +292,36 @@ test("after a key change, neither a dead run's walk nor the day's earlier tape h
 
 test('a key inside the data folder, or an invalid one, is refused', async () => {
   beginAnew()
-  const inside = join(lab.folder.root, 'tape.key')
-  expect(await failureOf(lab.sync(DAY_1, {config: {tapeKeyFile: inside}}))).toMatchObject({
-    code: 'TAPE_KEY_FILE',
-  })
-  const file = lab.env.LOANTAPE_TAPE_KEY_FILE ?? ''
+  const [inside, file] = [join(lab.folder.root, 'tape.key'), lab.env.LOANTAPE_TAPE_KEY_FILE ?? '']
+  const refusal = {code: 'TAPE_KEY_FILE'}
+  expect(await failureOf(lab.walk(DAY_1, {config: {tapeKeyFile: inside}}))).toMatchObject(refusal)
   writeFileSync(file, 'not a key')
-  expect(await failureOf(lab.sync(DAY_1))).toMatchObject({code: 'TAPE_KEY_FILE'})
+  expect(await failureOf(lab.walk(DAY_1))).toMatchObject(refusal)
 })
 
 test('webhooks, feeds and replays share one tape per day', async () => {
   beginAnew()
-  lab.service.faults.add({
-    match: {path: /^\/deals\?/, nth: 1},
-    fault: {
-      kind: 'mutate',
-      change(body) {
-        Object.assign((body as {data: object[]}).data[0] ?? {}, {loan_amount: 'much'})
-        return body
-      },
-    },
-  })
+  changeLists(lab, '/deals?', ([deal]) => Object.assign(deal!, {loan_amount: 'much'}))
   await lab.walk(DAY_1)
   lab.service.faults.clear()
   change('deal_000002')
   const noon = lab.createWorld('2026-02-03T12:00:00-05:00')
   expect(await applyEvents(lab.config, noon)).toMatchObject({appended: 1})
-
-  const feed = join(lab.folder.root, '..', 'rates.csv')
-  writeFileSync(feed, 'date,value\n2026-02-02,0.05\n')
-  const ratesFile = join(lab.folder.root, '..', 'rates.json')
-  const described = {name: 'fed', rate: 'sofr', csv: feed}
-  writeFileSync(ratesFile, JSON.stringify({feeds: [described]}))
+  const [feed, ratesFile] = ['rates.csv', 'rates.json'].map((name) => join(lab.folder.root, '..', name))
+  writeFileSync(feed!, 'date,value\n2026-02-02,0.05\n')
+  writeFileSync(ratesFile!, JSON.stringify({feeds: [{name: 'fed', rate: 'sofr', csv: feed}]}))
   expect(await ingestRates({...lab.config, ratesFile}, noon)).toMatchObject({outcome: 'appended'})
-
-  {
-    using _mended = readFieldAs(dealStream, 'loan_amount', 'much', 5)
-    expect(await replayQuarantine(lab.config, noon)).toMatchObject({replayed: 1})
-  }
+  using _mended = readFieldAs(dealStream, 'loan_amount', 'much', 5)
+  expect(await replayQuarantine(lab.config, noon)).toMatchObject({replayed: 1})
 
   const lines = await readTape('2026-02-03')
-  expect(lines.map(({frame, kind, outcome}) => [frame, kind, outcome])).toEqual([
-    ['begin', 'look', undefined],
-    ['look', undefined, undefined],
-    ['outcome', 'look', 'settled'],
-    ['begin', 'rates', undefined],
-    ['rates', undefined, undefined],
-    ['outcome', 'rates', 'settled'],
-    ['begin', 'replay', undefined],
-    ['replay', undefined, undefined],
-    ['outcome', 'replay', 'settled'],
-  ])
-  expect(lines[1]?.body).toContain('"status":"funded"')
-  expect(lines[4]?.body).toBe('date,value\n2026-02-02,0.05\n')
-  expect(lines[7]?.body).toContain('"loan_amount":"much"')
+  const bodies = {look: '"status":"funded"', rates: '2026-02-02,0.05\n', replay: '"loan_amount":"much"'}
+  expect(lines).toMatchObject(
+    Object.entries(bodies).flatMap(([kind, body]) => [
+      {frame: 'begin', kind},
+      {frame: kind, body: expect.stringContaining(body)},
+      {frame: 'outcome', kind, outcome: 'settled'},
+    ]),
+  )
   expect(await verify()).toMatchObject({outcome: 'whole', tapes: 2})
 })

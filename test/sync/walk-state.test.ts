@@ -1,12 +1,13 @@
 import {expect, test} from 'vitest'
 import type {Database} from '../../src/store/database.ts'
 import {storeWalk} from '../../src/sync/apply.ts'
-import {certifyWalk} from '../../src/sync/settle.ts'
+import {certifyWalk, requireBoundedQuarantine} from '../../src/sync/settle.ts'
 import {findPast, listReadIds} from '../../src/sync/walk.ts'
 import {anyRow} from '../support/data.ts'
+import {failureOf} from '../support/lab.ts'
 import {aRecord} from '../support/record.ts'
+import {useWarehouse} from '../support/set-up.ts'
 import {beginWalk, micros, pagesOf, readWalk, stageLines, stageWalk, stream, walk} from '../support/walks.ts'
-import {useWarehouse} from './warehouse.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
 const DAY_2 = '2026-02-03T23:30:00Z'
@@ -37,27 +38,14 @@ async function stageTwoPages() {
   return begun
 }
 
-test('staged pages leave their records, bad records and next cursor on the stage, and nothing in the warehouse', async () => {
-  const {walk: walked} = await stageTwoPages()
-  expect(await countRows()).toEqual({staged: '2', rejected: '1', quarantined: '0'})
-  expect(walked).toMatchObject({
-    cursors: ['', 'c1'],
-    nextCursor: 'c2',
-    cursorReceivedAt: micros('2026-02-02T23:30:01Z'),
-    isComplete: false,
-    pages: 2,
-    records: 3,
-    quarantined: 1,
-    unreadableIds: 0,
-    waitedMs: 250,
-    envelope: 'data | top level',
-  })
-  expect(await db.all(anyRow, 'from warehouse.raw.walk')).toEqual([])
-})
-
-test('a resumed walk counts all of its pages, and the ids of its bad records are read, too', async () => {
+test('staged pages leave their records and bad records on the stage, and nothing in the warehouse', async () => {
   const unit = await stageTwoPages()
   const {walk: walked} = unit
+  expect(await countRows()).toEqual({staged: '2', rejected: '1', quarantined: '0'})
+  expect(walked).toMatchObject({cursors: ['', 'c1'], nextCursor: 'c2', isComplete: false, waitedMs: 250})
+  expect(await db.all(anyRow, 'from warehouse.raw.walk')).toEqual([])
+
+  // Resumed, it counts all of its pages, and the ids of its bad records are read, too.
   expect((await Array.fromAsync(listReadIds(db, stream, walked))).sort()).toEqual(['a', 'b', 'c'])
   await stageLines(unit, pagesOf({at: DAY_1, pages: [[aRecord({id: 'd'})]]}, 3))
   expect(await certifyWalk(db, stream, walked)).toEqual({
@@ -71,14 +59,6 @@ test('a resumed walk counts all of its pages, and the ids of its bad records are
     amountTotal: '1050000.00',
     resumed: 0,
   })
-})
-
-test('staging without an answer changes nothing', async () => {
-  const begun = await beginWalk(db, {at: DAY_1})
-  const before = structuredClone(begun.walk)
-  await stageLines(begun, [])
-  expect(begun.walk).toEqual(before)
-  expect(await countRows()).toMatchObject({staged: '0', rejected: '0'})
 })
 
 test('if a record is seen twice, the later request or page position wins, and a list that moved is shifted', async () => {
@@ -101,19 +81,6 @@ test('an empty walk has an amount of zero and is not shifted', async () => {
   expect(await readWalk(db, walked.walkId)).toMatchObject({is_shifted: false, duplicates: '0'})
 })
 
-test('the digest of the cursor chain depends on the cursors', async () => {
-  const digestOf = async (pages: unknown[][]) =>
-    (await readWalk(db, (await walk(db, {at: DAY_1, pages})).walk.walkId)).cursor_digest
-  const [one, again, longer] = [
-    await digestOf([[a()]]),
-    await digestOf([[b()]]),
-    await digestOf([[a()], [b()]]),
-  ]
-  expect(one).toMatch(/^[0-9a-f]{64}$/)
-  expect(again).toBe(one)
-  expect(longer).not.toBe(one)
-})
-
 test('bad records are counted and located on the tape, and nothing they hold is kept', async () => {
   const bad = a({loan_amount: 'much'})
   const {walk: walked} = await walk(db, {
@@ -124,12 +91,7 @@ test('bad records are counted and located on the tape, and nothing they hold is 
     ],
   })
   expect(await readWalk(db, walked.walkId)).toMatchObject({quarantined: '5', unreadable_ids: '2'})
-  const rows = await db.all(
-    anyRow,
-    `select quarantine_id, record_id, path, source, place, business_date, replayed_at
-     from warehouse.raw.quarantine order by place`,
-  )
-  expect(new Set(rows.map((row) => row.quarantine_id)).size).toBe(5)
+  const rows = await db.all(anyRow, 'from warehouse.raw.quarantine order by place')
   const kept = {source: 'list', business_date: '2026-02-02', replayed_at: null}
   expect(rows).toMatchObject([
     ...['1/0', '1/1', '2/0'].map((place) => ({...kept, place, record_id: 'a', path: 'loan_amount'})),
@@ -137,23 +99,44 @@ test('bad records are counted and located on the tape, and nothing they hold is 
   ])
 })
 
-test.each([
-  ['an abandoned', 'abandoned', '0'],
-  ['a refused', 'refused', '1'],
-] as const)('%s walk leaves the stage and keeps this many bad records: %s', async (_, state, quarantined) => {
-  const {walk: walked} = await stageTwoPages()
-  await storeWalk(db, stream, walked, {state, how: 'cursor too old', tapeHead: 'a'})
-  expect(await countRows()).toEqual({staged: '0', rejected: '0', quarantined})
-  expect(await readWalk(db, walked.walkId)).toMatchObject({state, ended_how: 'cursor too old', records: '3'})
-})
-
-test('only applied walks make the past: a refused or abandoned one leaves nothing to respect', async () => {
+test('an abandoned walk leaves the stage, a refused one its bad records, too; only applied walks make the past', async () => {
   expect(await findPast(db, stream)).toBeUndefined()
   await walk(db, {at: DAY_1, pages: [[a(), b()]]})
-  const {walk: refused} = await stageWalk(db, {at: DAY_2, pages: [[]]})
-  await storeWalk(db, stream, refused, {state: 'refused', how: 'guard', tapeHead: 'a'})
-  expect(await findPast(db, stream)).toEqual({
-    businessDate: '2026-02-02',
-    startedAt: micros(DAY_1),
-  })
+  for (const [state, quarantined] of [
+    ['abandoned', '0'],
+    ['refused', '1'],
+  ] as const) {
+    const {walk: walked} = await stageTwoPages()
+    await storeWalk(db, stream, walked, {state, how: 'cursor too old', tapeHead: 'a'})
+    expect(await countRows()).toEqual({staged: '0', rejected: '0', quarantined})
+    const stored = {state, ended_how: 'cursor too old', records: '3'}
+    expect(await readWalk(db, walked.walkId)).toMatchObject(stored)
+  }
+  expect(await findPast(db, stream)).toEqual({businessDate: '2026-02-02', startedAt: micros(DAY_1)})
+})
+
+test('of 80 records four unreadable ones are let through, of any number three; more are refused with their place', async () => {
+  const judge = async (records: number, bad: number) => {
+    const page = Array.from({length: records}, (_, index) =>
+      aRecord({id: `deal_${index}`, ...(index < bad && {loan_amount: 'about 4711'})}),
+    )
+    await requireBoundedQuarantine(db, (await stageWalk(db, {at: DAY_1, pages: [page]})).walk)
+  }
+  for (const [records, bad] of [
+    [3, 3],
+    [80, 4],
+    [100, 5],
+  ] as const)
+    await expect(judge(records, bad)).resolves.toBeUndefined()
+  for (const [records, bad] of [
+    [4, 4],
+    [79, 4],
+    [100, 6],
+  ] as const) {
+    const refusal = await failureOf(judge(records, bad))
+    expect(refusal).toMatchObject({code: 'SOURCE_QUARANTINE', exitCode: 7})
+    expect(refusal.message).toContain(`${bad} of ${records} records could not be read`)
+    expect(refusal.message).toContain(`loan_amount (${bad}:`)
+    expect(refusal.message).not.toContain('4711')
+  }
 })

@@ -1,31 +1,28 @@
-import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {beforeEach, expect, test} from 'vitest'
 import {applyEvents} from '../../src/pipeline.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {findLastCoverage, settleEvents, storeEvent} from '../../src/sync/webhook-events.ts'
 import {readJson} from '../cli/outcome.ts'
 import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
+import {changeLists, useLab} from '../support/set-up.ts'
 
 const LOANTAPE_WEBHOOK_SECRET = `whsec_${Buffer.alloc(32, 1).toString('base64')}`
 const config = {webhookSecret: LOANTAPE_WEBHOOK_SECRET}
 const NOON = '2026-06-02T16:00:00Z'
 
 let lab: Lab
-let goBack: () => void
 let day = 1
 
-beforeAll(async () => {
+useLab(async () => {
   lab = await createLab()
   lab.service.store.insert(someDeals(6))
   await walk()
-  goBack = lab.remember()
+  return lab
 })
 
 beforeEach(() => {
-  goBack()
   day = 2
 })
-
-afterAll(() => lab[Symbol.asyncDispose]())
 
 /** The walk of the next day. */
 function walk(changes: Partial<Lab['config']> = config) {
@@ -46,14 +43,12 @@ function lastCoverage() {
   return findLastCoverage(stateDb)
 }
 
-const applyWaiting = () => applyEvents({...lab.config, ...config}, lab.createWorld(NOON))
-
 const fund = (id: string) => lab.service.store.update(id, {status: 'funded'})
 
 test('a walk counts the changes no event announced; an event counts for the next walk alone', async () => {
   fund('deal_000001')
   receive('deal_000001')
-  await applyWaiting()
+  await applyEvents({...lab.config, ...config}, lab.createWorld(NOON))
   fund('deal_000002')
   receive('deal_000002')
   const {certificate} = await walk()
@@ -99,16 +94,9 @@ test('an absence is missed once: its confirmation by the next walk is no further
 })
 
 test('an event that arrives after a walk has read its deal already counts for the next one', async () => {
-  lab.service.faults.add({
-    match: {path: '/deals?limit'},
-    fault: {
-      kind: 'mutate',
-      change: (body) => {
-        fund('deal_000001')
-        receive('deal_000001')
-        return body
-      },
-    },
+  changeLists(lab, '/deals?limit', () => {
+    fund('deal_000001')
+    receive('deal_000001')
   })
   expect((await walk({...config, detail: 'off'})).changes).toMatchObject({updated: 0})
   lab.service.faults.clear()
