@@ -38,7 +38,7 @@ function tell(deal: object, says: Map<string, Said>): void {
 }
 
 beforeEach(async () => {
-  lab = await createLab({tables: '+core.deal* +mart.run'})
+  lab = await createLab({tables: '+core.deal* +mart.portfolio_summary +mart.run'})
   listed = new Map()
   own = new Map()
   for (const [path, says] of [

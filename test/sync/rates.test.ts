@@ -47,11 +47,6 @@ const ingest = (now: string, ...feeds: object[]): Promise<RatesResult> =>
 const EVENING = '2026-03-02T21:00:00-05:00'
 const NEXT_EVENING = '2026-03-03T21:00:00-05:00'
 
-async function serve(handler: Handler, use: (url: string) => Promise<void>): Promise<void> {
-  await using server = await startTestServer(handler)
-  await use(server.url)
-}
-
 const countRates = (appended: number, known: number) => ({feeds: [{appended, known}]})
 
 test('new and changed rates are appended once and released by the next build; a past date shows what was known then', async () => {
@@ -104,24 +99,20 @@ const hangUp: Handler = (_request, response) => {
 
 test('a failing feed and an unreadable row harm nothing else; run rates prints them, and an alarm reports them', async () => {
   writeCsv('2026-03-02,4.31', '2026-03-03,oops')
-  await serve(endWith(200, '<html>'), async (url) => {
-    const gone = {...csvFeed(), name: 'gone', csv: '/nowhere/x.csv'}
-    const result = await ingest(EVENING, urlFeed(url), gone, csvFeed())
-    expect(result).toMatchObject({
-      outcome: 'appended',
-      faulty: 3,
-      feeds: [
-        {feed: 'far', outcome: 'failed', problems: [expect.stringContaining('[RATES_FEED]')]},
-        {feed: 'gone', outcome: 'failed', problems: [expect.stringContaining('ENOENT')]},
-        {feed: 'sofr', outcome: 'read', rows: 2, appended: 1, rejected: 1},
-      ],
-    })
+  await using server = await startTestServer(endWith(200, '<html>'))
+  const gone = {...csvFeed(), name: 'gone', csv: '/nowhere/x.csv'}
+  expect(await ingest(EVENING, urlFeed(server.url), gone, csvFeed())).toMatchObject({
+    outcome: 'appended',
+    faulty: 3,
+    feeds: [
+      {feed: 'far', outcome: 'failed', problems: [expect.stringContaining('[RATES_FEED]')]},
+      {feed: 'gone', outcome: 'failed', problems: [expect.stringContaining('ENOENT')]},
+      {feed: 'sofr', outcome: 'read', rows: 2, appended: 1, rejected: 1},
+    ],
   })
   using stateDb = openStateDb(lab.folder.stateDb)
-  const alarmOf = () =>
-    readConditions(stateDb, {config: lab.config, release: undefined, jobs: []}, Date.now()).find(
-      ({name}) => name === 'rates',
-    )
+  const look = {config: lab.config, release: undefined, jobs: []}
+  const alarmOf = () => readConditions(stateDb, look, Date.now()).find(({name}) => name === 'rates')
   expect(alarmOf()).toMatchObject({state: 'faulty', title: '3 of 3 rate feeds could not be read whole'})
   withFeeds(csvFeed())
   const {stdout} = await lab.run(['run', 'rates'], {LOANTAPE_RATES_FILE: fileOf('rates.json')})
@@ -140,11 +131,10 @@ test('a feed that does not exist, refuses, fails or hangs up is reported without
     [hangUp, /SOURCE_UNREACHABLE/],
   ]
   for (const [handler, words] of failing) {
-    await serve(handler, async (url) => {
-      const {feeds} = await ingest(EVENING, urlFeed(`${url}/x?api_key=hush`))
-      expect(feeds).toMatchObject([{outcome: 'failed', problems: [expect.stringMatching(words)]}])
-      expect(JSON.stringify(feeds)).not.toContain('hush')
-    })
+    await using server = await startTestServer(handler)
+    const {feeds} = await ingest(EVENING, urlFeed(`${server.url}/x?api_key=hush`))
+    expect(feeds).toMatchObject([{outcome: 'failed', problems: [expect.stringMatching(words)]}])
+    expect(JSON.stringify(feeds)).not.toContain('hush')
   }
 })
 
@@ -169,14 +159,13 @@ test("the service's rates are read to the last page with the source's key", asyn
 })
 
 test('pages of the service that lead nowhere end its feed', async () => {
-  const endless: Handler = (_request, response) =>
-    sendJson(response, {data: [], has_more: true, next_cursor: 'again'})
-  await serve(endless, async (baseUrl) => {
-    const config = {...withFeeds({name: 'service'}), baseUrl}
-    const {feeds} = await ingestRates(config, lab.createWorld(EVENING))
-    const problems = [expect.stringContaining('SOURCE_CURSOR_LOOP')]
-    expect(feeds).toMatchObject([{outcome: 'failed', problems}])
-  })
+  await using server = await startTestServer((_request, response) =>
+    sendJson(response, {data: [], has_more: true, next_cursor: 'again'}),
+  )
+  const config = {...withFeeds({name: 'service'}), baseUrl: server.url}
+  const {feeds} = await ingestRates(config, lab.createWorld(EVENING))
+  const problems = [expect.stringContaining('SOURCE_CURSOR_LOOP')]
+  expect(feeds).toMatchObject([{outcome: 'failed', problems}])
 })
 
 test("the source's key and query go to the service alone and follow no redirect", async () => {
@@ -226,20 +215,16 @@ test('rates do not queue: they are refused while another run holds the warehouse
 test('a feed that hangs keeps nobody from the warehouse', async () => {
   lab.service.store.insert(someDeals(2))
   const [asked, answer] = [createGate(), createGate()]
-  await serve(
-    async (_request, response) => {
-      asked.open()
-      await answer.opened
-      response.end('date,value\n2026-03-02,4.31\n')
-    },
-    async (url) => {
-      const hanging = ingest(EVENING, urlFeed(url))
-      await asked.opened
-      expect(await lab.sync('2026-03-02T23:30:00-05:00')).toMatchObject({outcome: 'released'})
-      answer.open()
-      expect(await hanging).toMatchObject({outcome: 'appended', feeds: [{appended: 1}]})
-    },
-  )
+  await using server = await startTestServer(async (_request, response) => {
+    asked.open()
+    await answer.opened
+    response.end('date,value\n2026-03-02,4.31\n')
+  })
+  const hanging = ingest(EVENING, urlFeed(server.url))
+  await asked.opened
+  expect(await lab.walk('2026-03-02T23:30:00-05:00')).toMatchObject({outcome: 'walked'})
+  answer.open()
+  expect(await hanging).toMatchObject({outcome: 'appended', feeds: [{appended: 1}]})
 })
 
 const read = (csv: string) => parseRates(feedParser.parse(SOFR), csv, 'America/New_York')
