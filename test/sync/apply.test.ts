@@ -231,7 +231,7 @@ test('an observation older than the latest state is stored and supersedes nothin
 
 test('what an older observation says is carried over to an absent deal and to a field that later ones omit', async () => {
   await walk(db, {at: DAY_1, pages: [[a(), b()]]})
-  await walk(db, {at: DAY_3, pages: [[b()]]})
+  await walk(db, {at: DAY_3, pages: [[b({status: 'funded'})]]})
   const older = {loan_amount: 360_000, property_value: 500_000}
   const filter = 'status=draft'
   await walk(db, {at: DAY_2, pages: [[a(older), b(older)]], filter, appliedAt: DAY_3})
@@ -244,7 +244,8 @@ test('what an older observation says is carried over to an absent deal and to a 
       property_value: '500000.00',
     },
   })
-  const rejected = await walk(db, {at: DAY_4, pages: [[a({loan_amount: 'much'}), b({property_value: null})]]})
+  const cleared = b({status: 'funded', property_value: null})
+  const rejected = await walk(db, {at: DAY_4, pages: [[a({loan_amount: 'much'}), cleared]]})
   expect(rejected.plan.counts).toEqual({...nothing, updated: 1})
   expect(await readWalk(db, rejected.walk.walkId)).toMatchObject({
     present_amount: '710000.00',

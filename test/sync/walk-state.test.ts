@@ -75,12 +75,6 @@ test('if a record is seen twice, the later request or page position wins, and a 
   expect(once).toMatchObject({distinct: 1, duplicates: 1, amountTotal: '2.00'})
 })
 
-test('an empty walk has an amount of zero and is not shifted', async () => {
-  const {certificate, walk: walked} = await walk(db, {at: DAY_1, pages: [[]]})
-  expect(certificate).toMatchObject({pages: 1, records: 0, distinct: 0, amountTotal: '0.00'})
-  expect(await readWalk(db, walked.walkId)).toMatchObject({is_shifted: false, duplicates: '0'})
-})
-
 test('bad records are counted and located on the tape, and nothing they hold is kept', async () => {
   const bad = a({loan_amount: 'much'})
   const {walk: walked} = await walk(db, {
