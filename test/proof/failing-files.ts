@@ -1,5 +1,5 @@
 import fs from 'node:fs'
-import {syncBuiltinESMExports} from 'node:module'
+import {type FileOperation, interceptFiles} from '../support/file-operations.ts'
 
 /** A system error as file operations throw it. */
 export type FileErrorCode = 'EIO' | 'ENOSPC'
@@ -17,96 +17,42 @@ const WORDS: Record<FileErrorCode, string> = {
   ENOSPC: 'no space left on device',
 }
 
-/** Operations that change files, by their names in `node:fs` (with `Sync`) and `node:fs/promises`. */
-const CHANGING = [
-  'mkdir',
-  'writeFile',
-  'rename',
-  'link',
-  'symlink',
-  'copyFile',
-  'chmod',
-  'fsync',
-  'rm',
-  'unlink',
-  'rmdir',
-  'truncate',
-  'utimes',
-  'appendFile',
-  'cp',
-  'open',
-]
-/** The same on an open file. */
+/** Operations that change files, by their names in `node:fs/promises`; and the same on an open file. */
+const CHANGING =
+  'mkdir writeFile rename link symlink copyFile chmod fsync rm unlink rmdir truncate utimes appendFile cp open'
 const CHANGING_OPEN = ['write', 'sync', 'datasync', 'truncate']
 
-/** Writes half of what `write` of an open file was given, then fails. */
-async function leaveHalfOf(
-  [bytes, offset, length, position]: unknown[],
-  write: (args: unknown[]) => unknown,
-  error: Error,
-): Promise<never> {
-  await write([bytes, offset, Math.floor(Number(length) / 2), position])
-  throw error
-}
+const isText = (value: unknown): value is string => typeof value === 'string'
+const {readFileSync, writeFileSync} = fs
 
-type Operation = (...args: unknown[]) => unknown
-
-function isOperation(value: unknown): value is Operation {
-  return typeof value === 'function'
+/** Leaves half of what a failing write or copy was given, as a real disk does. */
+function leaveHalf({name, args: [first, second, length, position], go}: FileOperation): unknown {
+  if (Buffer.isBuffer(first)) return go([first, second, Math.floor(Number(length) / 2), position])
+  if (!isText(first) || !isText(second)) return undefined
+  const whole = name === 'copyFile' ? readFileSync(first) : Buffer.from(second)
+  const half = whole.subarray(0, whole.length / 2)
+  if (name === 'copyFile') return writeFileSync(second, half)
+  return name === 'writeFile' ? writeFileSync(first, half) : undefined
 }
 
 /**
- * Replaces, in this process, the functions of `node:fs` and `node:fs/promises` that change files, and those of open files.
- * A failing write or copy leaves half of the file behind, as a real disk does.
- *
- * DuckDB and SQLite write natively and bypass this: test/cli/storage.test.ts tests full disks for them.
+ * Replaces, in this process, the functions that change files. DuckDB and SQLite write natively and bypass this:
+ * test/cli/storage.test.ts tests full disks for them.
  */
 export async function installFailingFiles(): Promise<FailingFiles> {
-  const {writeFileSync, readFileSync} = fs
   let [calls, nth, isForEver] = [0, Number.POSITIVE_INFINITY, false]
   let code: FileErrorCode = 'EIO'
-
-  function leaveHalf(operation: string, [first, second]: unknown[]): void {
-    if (operation === 'writeFile' && typeof first === 'string' && typeof second === 'string')
-      writeFileSync(first, second.slice(0, second.length / 2))
-    if (operation === 'copyFile' && typeof first === 'string' && typeof second === 'string') {
-      const whole = readFileSync(first)
-      writeFileSync(second, whole.subarray(0, whole.length / 2))
-    }
-  }
-
-  function takeFailure(operation: string, args: unknown[]): Error | undefined {
+  await interceptFiles(CHANGING.split(' '), CHANGING_OPEN, (operation) => {
+    const {name, args, go, isSync} = operation
+    if (name === 'open' && ['r', undefined].includes(args[1] as string | undefined)) return go()
     calls += 1
-    if (calls < nth || (calls > nth && !isForEver)) return undefined
-    leaveHalf(operation, args)
-    const target = typeof args[0] === 'string' ? ` '${args[0]}'` : ''
-    return Object.assign(new Error(`${code}: ${WORDS[code]}, ${operation}${target}`), {code})
-  }
-
-  function replace(place: object, name: string, operation: string, fail: (error: Error) => unknown): void {
-    const original: unknown = Reflect.get(place, name)
-    if (!isOperation(original)) return
-    Reflect.set(place, name, function call(this: unknown, ...args: unknown[]) {
-      const onIt = (given: unknown[]) => Reflect.apply(original, this ?? place, given)
-      const isReading = operation === 'open' && ['r', undefined].includes(args[1] as string | undefined)
-      const error = isReading ? undefined : takeFailure(operation, args)
-      if (error === undefined) return onIt(args)
-      return Buffer.isBuffer(args[0]) ? leaveHalfOf(args, onIt, error) : fail(error)
-    })
-  }
-
-  const file = await fs.promises.open(process.execPath)
-  const ofOpen = Object.getPrototypeOf(file) as object
-  await file.close()
-  for (const operation of CHANGING_OPEN)
-    replace(ofOpen, operation, operation, (error) => Promise.reject(error))
-  for (const operation of CHANGING) {
-    replace(fs, `${operation}Sync`, operation, (error) => {
-      throw error
-    })
-    replace(fs.promises, operation, operation, (error) => Promise.reject(error))
-  }
-  syncBuiltinESMExports()
+    if (calls < nth || (calls > nth && !isForEver)) return go()
+    const target = isText(args[0]) ? ` '${args[0]}'` : ''
+    const error = Object.assign(new Error(`${code}: ${WORDS[code]}, ${name}${target}`), {code})
+    const left = leaveHalf(operation)
+    if (isSync) throw error
+    return Promise.resolve(left).then(() => Promise.reject(error))
+  })
   return {
     arm(from, how, always) {
       calls = 0

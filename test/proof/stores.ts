@@ -7,7 +7,7 @@ import {BOOK_TABLES} from '../support/books.ts'
 import {type ImportedLine, importBatches} from '../support/importer.ts'
 import {aDeal, createLab, type Ended, type Lab} from '../support/lab.ts'
 import {DAMAGES, damage, type Loss, nameOf, STORE_NAMES, type Store} from './damage.ts'
-import {createTally, type ProofRequest, type Proved, runAll} from './proof.ts'
+import {type ProofRequest, type Proved, prove} from './proof.ts'
 
 const singles: Loss[] = STORE_NAMES.flatMap((store) => DAMAGES.map((how) => [[store, how] as const]))
 
@@ -160,17 +160,16 @@ const PAGE = join(import.meta.dirname, '../../docs/lost-stores.md')
  * the store and refuses. The full proof writes the page that says what is lost when.
  */
 export async function proveStores(request: ProofRequest): Promise<Proved> {
-  const tally = createTally()
   const runs = Math.min(request.runs, LOSSES.length - (request.first ?? 0))
   const played: Played[] = []
   await using lenders = await createLenders()
-  await runAll({name: 'stores'}, {...request, runs}, async (run) => {
+  const proved = await prove('stores', {...request, runs}, async ({run, add}) => {
     const one = await lenders.play(LOSSES[run] ?? [])
     played.push(one)
-    tally.add(one.refused ? 'refused' : 'gone on with right books')
+    add(one.refused ? 'refused' : 'gone on with right books')
   })
   if (played.length === LOSSES.length) writeFileSync(PAGE, formatPage(played))
-  return {figures: tally.figures}
+  return proved
 }
 
 /** The name of a store on the page. */

@@ -11,7 +11,7 @@ export interface Failed {
 /** The finding a story ends in; undefined if all is right. */
 async function findIn(story: Story): Promise<Finding | undefined> {
   try {
-    await play(story, {note: () => undefined, command: () => undefined})
+    await play(story, {note: () => undefined, tell: () => undefined})
     return undefined
   } catch (error) {
     return error instanceof Finding ? error : new Finding(`crash: ${String(error)}`)

@@ -1,5 +1,6 @@
 import type {ServerResponse} from 'node:http'
 import {setImmediate} from 'node:timers/promises'
+import type {Random} from '../../../src/service/portfolio.ts'
 import {sendJson, startTestServer} from '../../source/test-server.ts'
 import type {Change, Deal, Fault} from './story.ts'
 
@@ -18,9 +19,12 @@ export type Answer = {
 /** A source that follows a story. */
 export interface Source extends AsyncDisposable {
   url: string
+  /** What it has now. */
+  deals: ReadonlyMap<string, Deal>
   change(change: Change): void
   /** The next run's faults, and the clock it sees. */
   begin(faults: readonly Fault[], clock: {now(): number; afterPage(page: number): void}): void
+  /** Called after an answer's content is fixed and before it is sent. */
   onAnswer: (answer: Answer) => void
   /** What happens while a page is requested. */
   meanwhile: (page: number) => Promise<void>
@@ -36,9 +40,13 @@ export const READABLE = '1000000.00'
 /** No run asks for this many unless a list is endless. */
 const MOST_PAGES = 300
 
-/** Starts a source without deals. It pages by key, in the order of ids. */
-export async function startSource(): Promise<Source> {
+/**
+ * Starts a source without deals. It pages by key, in the order of ids; with `shifting` by offset over a list in which new deals
+ * appear anywhere and changed ones may move, so a walk meets a deal twice or never.
+ */
+export async function startSource(shifting?: Random): Promise<Source> {
   const deals = new Map<string, Deal>()
+  let order: string[] = []
   /** What a lagging replica shows: the deals as they were when the previous run began. */
   let before = new Map<string, Deal>()
   let atLastRun = new Map<string, Deal>()
@@ -65,6 +73,11 @@ export async function startSource(): Promise<Source> {
   }
 
   function listPage(cursor: string | null, limit: number) {
+    if (shifting) {
+      const [from, to] = [Number(cursor ?? 0), Number(cursor ?? 0) + limit]
+      const records = order.slice(from, to).map((id) => show(id, deals.get(id)!, true))
+      return {records, next: to < order.length ? String(to) : null}
+    }
     const isStale = find('stale').some((fault) => fault.page === page)
     const [after = '', loop] = (cursor ?? '').split('~')
     const known = [...(isStale ? before : deals)].sort(([a], [b]) => (a < b ? -1 : 1))
@@ -136,8 +149,13 @@ export async function startSource(): Promise<Source> {
   })
   const source: Source = {
     url: server.url,
+    deals,
     change(change) {
       const known = deals.get(change.id)
+      if (shifting && (change.do !== 'set' || shifting.chance(0.5))) {
+        order = order.filter((id) => id !== change.id)
+        if (change.do !== 'remove') order.splice(shifting.integer(0, order.length), 0, change.id)
+      }
       if (change.do === 'remove') deals.delete(change.id)
       else if (change.do === 'put') deals.set(change.id, change.deal)
       else if (known) deals.set(change.id, {...known, ...change.fields})

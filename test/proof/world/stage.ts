@@ -4,10 +4,10 @@ import type {Source} from './source.ts'
 import type {Story} from './story.ts'
 import type {Known, Truth} from './truth.ts'
 
-/** Hears how a story goes, and which commands a person would have typed. */
+/** Hears how a story goes: what to count, and its events as comments between the commands that a person would have typed. */
 export interface Listener {
   note(name: string): void
-  command(words: string): void
+  tell(line: string): void
 }
 
 /** A story in progress. */
@@ -45,6 +45,6 @@ export function command(
   at: string,
   steering: Partial<Steering> = {},
 ): Promise<Ended> {
-  stage.listener.command(`LOANTAPE_NOW=${at} loantape ${args.join(' ')}`)
+  stage.listener.tell(`LOANTAPE_NOW=${at} loantape ${args.join(' ')}`)
   return runHere(args, {env: stage.env, at, ...steering})
 }

@@ -185,7 +185,7 @@ async function runAsProcess(stage: Stage, event: Sync, args: string[]): Promise<
   const heard: {at: number; answer: Answer}[] = []
   source.onAnswer = (answer) => void heard.push({at: performance.timeOrigin + performance.now(), answer})
   source.begin(faults, {now: () => now, afterPage: () => undefined})
-  listener.command(`LOANTAPE_NOW=${at} loantape ${args.join(' ')}   # a process of its own`)
+  listener.tell(`LOANTAPE_NOW=${at} loantape ${args.join(' ')}   # a process of its own`)
   const {reached, isKilled, ...ended} = await runThere(args, {env, at}, {kill, diskKib})
   const happened: (Reached | (typeof heard)[number])[] = [...reached, ...heard].sort((a, b) => a.at - b.at)
   for (const one of happened) {
