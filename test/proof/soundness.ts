@@ -56,7 +56,7 @@ export async function requireSound(db: Database): Promise<void> {
 }
 
 /** Fails if an invariant of a folder's warehouse is violated. */
-export async function requireSoundWarehouse(folder: DataFolder): Promise<void> {
+async function requireSoundWarehouse(folder: DataFolder): Promise<void> {
   await using db = await openWarehouse(folder)
   await requireSound(db)
 }

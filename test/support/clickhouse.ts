@@ -1,28 +1,26 @@
 import {type ChildProcess, spawn} from 'node:child_process'
 import {once} from 'node:events'
-import {mkdtempSync, rmSync} from 'node:fs'
+import {mkdtempDisposableSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
-import {z} from 'zod'
 import type {ClickhouseRequest} from '../../src/export/clickhouse.ts'
 import {openSession} from '../../src/export/clickhouse-layout.ts'
+import {anyRow} from './data.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const PYTHON = join(ROOT, 'node_modules/.cache/python/bin/python3')
-
-type Row = Record<string, unknown>
 
 /** ClickHouse's engine behind HTTP on loopback, empty; disposing it ends it and removes its data. */
 export interface ClickhouseServer extends AsyncDisposable {
   request: Pick<ClickhouseRequest, 'url' | 'user' | 'password'>
   /** The rows of a query, as JSON. */
-  query(sql: string): Promise<Row[]>
+  query(sql: string): Promise<Record<string, unknown>[]>
   run(sql: string): Promise<void>
 }
 
 export async function createClickhouse(): Promise<ClickhouseServer> {
-  const folder = mkdtempSync(join(tmpdir(), 'loantape-clickhouse-'))
-  const server: ChildProcess = spawn(PYTHON, [join(ROOT, 'test/system/clickhouse-server.py'), folder], {
+  const folder = mkdtempDisposableSync(join(tmpdir(), 'loantape-clickhouse-'))
+  const server: ChildProcess = spawn(PYTHON, [join(ROOT, 'test/system/clickhouse-server.py'), folder.path], {
     stdio: ['pipe', 'pipe', 'inherit'],
   })
   const [port] = (await once(server.stdout as NodeJS.EventEmitter, 'data')) as [Buffer]
@@ -34,14 +32,14 @@ export async function createClickhouse(): Promise<ClickhouseServer> {
   const session = openSession(request, new AbortController().signal)
   return {
     request,
-    query: (sql) => session.rows(z.record(z.string(), z.unknown()), sql),
+    query: (sql) => session.rows(anyRow, sql),
     run: (sql) => session.run(sql),
     async [Symbol.asyncDispose]() {
       await session[Symbol.asyncDispose]()
       const gone = once(server, 'exit')
       server.stdin?.end()
       await gone
-      rmSync(folder, {recursive: true, force: true})
+      folder.remove()
     },
   }
 }

@@ -20,7 +20,7 @@ import {withRun} from '../../src/store/runs.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {openHistory} from '../../src/store/warehouse.ts'
 import {runCommand} from './command.ts'
-import {COMPILED, LEAST_TABLES} from './data.ts'
+import {anyRow, COMPILED, LEAST_TABLES} from './data.ts'
 import {type SpoiltService, startSpoiltService} from './spoilt-service.ts'
 import {COMPILE_CACHE} from './temporary.ts'
 
@@ -114,9 +114,17 @@ export async function createLab({tables = LEAST_TABLES, ...options}: LabOptions 
     onProgress: () => undefined,
     onStep: () => undefined,
   })
+  const prepare = async (
+    now: string,
+    {config: changes, signal, world: given, ...request}: NightRequest = {},
+  ) => {
+    const world = {...createWorld(now), ...(signal && {signal}), ...given}
+    await bringUpToDate({...config, ...changes}, world)
+    return {config: {...config, ...changes}, request, world}
+  }
   const started: Started[] = []
   const start = (args: readonly string[], changes?: Record<string, string>) => {
-    const one = startProgram(args, {...env, ...changes}, root)
+    const one = startProcess([process.execPath, MAIN, ...args], {...env, ...changes}, root)
     started.push(one)
     return one
   }
@@ -132,15 +140,13 @@ export async function createLab({tables = LEAST_TABLES, ...options}: LabOptions 
     env,
     createWorld,
     start,
-    async sync(now, {config: changes, signal, world: given, ...request} = {}) {
-      const world = {...createWorld(now), ...(signal && {signal}), ...given}
-      await bringUpToDate({...config, ...changes}, world)
-      return syncDeals({...config, ...changes}, request, world)
+    async sync(now, given) {
+      const {config: own, request, world} = await prepare(now, given)
+      return syncDeals(own, request, world)
     },
-    async walk(now, {config: changes, signal, world: given, ...request} = {}) {
-      const world = {...createWorld(now), ...(signal && {signal}), ...given}
-      await bringUpToDate({...config, ...changes}, world)
-      const source = requireSource({...config, ...changes})
+    async walk(now, given) {
+      const {config: own, request, world} = await prepare(now, given)
+      const source = requireSource(own)
       requireWritable(folder)
       return withRun(folder.stateDb, 'sync', world, async (run) => {
         const walked = await walkAndApply(folder, source, request, run)
@@ -153,11 +159,11 @@ export async function createLab({tables = LEAST_TABLES, ...options}: LabOptions 
         attach: [{path: database, alias: 'release', readOnly: true}],
         searchPath: 'release.main',
       })
-      return await db.all(z.record(z.string(), z.unknown()), sql)
+      return await db.all(anyRow, sql)
     },
     async queryHistory(sql) {
       await using db = await openHistory(folder, {searchPath: 'history.raw'})
-      return await db.all(z.record(z.string(), z.unknown()), sql)
+      return await db.all(anyRow, sql)
     },
     currentReleaseId: () => findCurrentRelease(folder)?.manifest.release_id,
     run: (args, changes, fixed) =>
@@ -217,12 +223,7 @@ export function runProgram(
   env: Record<string, string>,
   cwd: string = tmpdir(),
 ): Promise<Ended> {
-  return startProgram(args, env, cwd).ended
-}
-
-/** Starts the program, with no settings besides `env`. */
-function startProgram(args: readonly string[], env: Record<string, string>, cwd: string): Started {
-  return startProcess([process.execPath, MAIN, ...args], env, cwd)
+  return startProcess([process.execPath, MAIN, ...args], env, cwd).ended
 }
 
 /** The clock `faketime` gave this process, if any: its children keep it. */

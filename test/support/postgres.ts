@@ -33,43 +33,32 @@ export async function createPostgres(): Promise<PostgresServer> {
   const isRoot = process.getuid?.() === 0
   const owner = isRoot ? {uid: idOf('-u'), gid: idOf('-g')} : {}
   const bin = isRoot ? join(root, 'native/bin') : dirname(packaged.postgres)
-  if (isRoot)
-    cpSync(dirname(dirname(packaged.postgres)), join(root, 'native'), {
-      recursive: true,
-      verbatimSymlinks: true,
-    })
+  const native = dirname(dirname(packaged.postgres))
+  if (isRoot) cpSync(native, join(root, 'native'), {recursive: true, verbatimSymlinks: true})
   const data = join(root, 'data')
   mkdirSync(data)
   if (isRoot) chownSync(data, idOf('-u'), idOf('-g'))
   const passwordFile = join(root, 'password')
   writeFileSync(passwordFile, PASSWORD)
-  execFileSync(
-    join(bin, 'initdb'),
-    [
-      '-D',
-      data,
-      '-U',
-      'postgres',
-      '--auth=scram-sha-256',
-      `--pwfile=${passwordFile}`,
-      '-E',
-      'UTF8',
-      '--no-locale',
-      '--no-sync',
-    ],
-    {...owner, cwd: '/', stdio: 'pipe'},
-  )
+  const place = ['-D', data, '-U', 'postgres', '-E', 'UTF8', '--no-locale', '--no-sync']
+  const access = ['--auth=scram-sha-256', `--pwfile=${passwordFile}`]
+  execFileSync(join(bin, 'initdb'), [...place, ...access], {...owner, cwd: '/', stdio: 'pipe'})
   const port = await findFreePort()
   let server: ChildProcess | undefined
 
   async function start(): Promise<void> {
-    const flags = [
+    const onLoopback = ['-c', 'listen_addresses=127.0.0.1', '-c', 'unix_socket_directories=']
+    const args = [
+      '-D',
+      data,
+      '-p',
+      String(port),
+      ...onLoopback,
+      '-c',
       'fsync=off',
-      'listen_addresses=127.0.0.1',
-      'unix_socket_directories=',
+      '-c',
       'shared_buffers=16MB',
     ]
-    const args = ['-D', data, '-p', String(port), ...flags.flatMap((flag) => ['-c', flag])]
     const child = spawn(join(bin, 'postgres'), args, {
       ...owner,
       cwd: '/',

@@ -9,7 +9,7 @@ import {recover, saveCopy} from './recover.ts'
 import {SHIPPED_STATUSES} from './reference.ts'
 import {requireTables} from './release.ts'
 import {startSource} from './source.ts'
-import {ACCOUNTS, command, type Listener, type Stage} from './stage.ts'
+import {ACCOUNTS, command, type Listener, type Stage, succeed} from './stage.ts'
 import {type Event, laterDate, type Story, type Sync} from './story.ts'
 import {listTables} from './tables.ts'
 import {createTruth} from './truth.ts'
@@ -82,8 +82,7 @@ async function requireWhole(stage: Stage): Promise<void> {
 /** Every tape is whole, unless some were given up. */
 async function requireTapes(stage: Stage): Promise<void> {
   if (!stage.areTapesWhole || !existsSync(join(stage.data, 'tape'))) return
-  const {code, stdout} = await command(stage, ['verify'], LATER)
-  if (code !== 0) throw new Finding(`verify: expected whole tapes, seen ${stdout}`)
+  await succeed(stage, ['verify'], LATER)
   stage.listener.note('tapes verified')
 }
 
@@ -147,8 +146,7 @@ async function replay(stage: Stage, {at}: Extract<Event, {do: 'replay'}>): Promi
   if (!existsSync(join(data, 'warehouse.duckdb')) || truth.hasUnread() || !stage.areTapesWhole) return
   stage.isOfTapes = false
   stage.isMended = true
-  const {code, stderr} = await command(stage, ['quarantine', 'replay'], at, {isMended: true})
-  if (code !== 0) throw new Finding(`replay: expected success, seen ${stderr}`)
+  await succeed(stage, ['quarantine', 'replay'], at, {isMended: true})
   if (truth.replay() === 0) return
   listener.note('replayed')
   await requireRelease(stage)
@@ -161,8 +159,7 @@ async function lookBack(stage: Stage, {days, at}: Extract<Event, {do: 'look back
   const day = last && laterDate(last, -days)
   if (!last || day < first) return
   const out = join(root, 'past.duckdb')
-  const {code, stderr} = await command(stage, ['build', '--as-of', day, '--out', out], at)
-  if (code !== 0) throw new Finding(`build: expected success, seen ${stderr}`)
+  await succeed(stage, ['build', '--as-of', day, '--out', out], at)
   await requireTables(out, listTables(truth, day, stage.story.booksEnded))
   rmSync(out)
   listener.note('past days compared')

@@ -1,5 +1,6 @@
 import type {StateDb} from './books.ts'
 import {type Ended, runHere, type Steering} from './command.ts'
+import {Finding} from './finding.ts'
 import type {Source} from './source.ts'
 import type {Story} from './story.ts'
 import type {Known, Truth} from './truth.ts'
@@ -47,4 +48,12 @@ export function command(
 ): Promise<Ended> {
   stage.listener.tell(`LOANTAPE_NOW=${at} loantape ${args.join(' ')}`)
   return runHere(args, {env: stage.env, at, ...steering})
+}
+
+/** The same for a command that must succeed. */
+export async function succeed(...request: Parameters<typeof command>): Promise<Ended> {
+  const ended = await command(...request)
+  const [, [name = '']] = request
+  if (ended.code !== 0) throw new Finding(`${name}: expected success, seen ${ended.stdout}${ended.stderr}`)
+  return ended
 }
