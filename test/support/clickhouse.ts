@@ -18,6 +18,18 @@ export interface ClickhouseServer extends AsyncDisposable {
   run(sql: string): Promise<void>
 }
 
+/** What readers see of a lender's release made by `publishNth`, both tables in one statement. */
+export const seenSql = (source: string): string =>
+  `select count() as deals, min(deal.nth) as least, max(deal.nth) as most, any(summary.nth) as nth, any(summary.deals) as told
+   from core.deal as deal inner join mart.portfolio_summary as summary on summary.source = deal.source
+   where deal.source = '${source}'`
+
+/** The same if they see all of the nth release. */
+export const wholeOf = (nth: number, deals = 2000): Record<string, number>[] => [
+  {deals, least: nth, most: nth, nth, told: deals},
+]
+
+/** Starts it. */
 export async function createClickhouse(): Promise<ClickhouseServer> {
   const folder = mkdtempDisposableSync(join(tmpdir(), 'loantape-clickhouse-'))
   const server: ChildProcess = spawn(PYTHON, [join(ROOT, 'test/system/clickhouse-server.py'), folder.path], {

@@ -4,7 +4,7 @@ import {type ClickhouseRequest, openClickhouse} from '../../src/export/clickhous
 import {publishTo} from '../../src/export/publish.ts'
 import type {ReleaseTarget} from '../../src/export/target.ts'
 import type {Release, ReleaseManifest} from '../../src/store/release.ts'
-import {type ClickhouseServer, createClickhouse} from '../support/clickhouse.ts'
+import {type ClickhouseServer, createClickhouse, seenSql, wholeOf} from '../support/clickhouse.ts'
 import {createFolder, createWorldAt, FEW_TABLES, type TestFolder} from '../support/data.ts'
 import {createLab, failureOf, someDeals, startProcess} from '../support/lab.ts'
 import {publishNth, publishTypes, TYPES} from '../support/releases.ts'
@@ -66,13 +66,7 @@ async function refusalOf(publication: Promise<unknown>, nth: number) {
   return refusal
 }
 
-const seen = (of = source) =>
-  server.query(
-    `select count() as deals, min(deal.nth) as least, max(deal.nth) as most, any(summary.nth) as nth, any(summary.deals) as told
-     from core.deal as deal inner join mart.portfolio_summary as summary on summary.source = deal.source
-     where deal.source = '${of}'`,
-  )
-const wholeOf = (nth: number, deals = 2000) => [{deals, least: nth, most: nth, nth, told: deals}]
+const seen = (of = source) => server.query(seenSql(of))
 
 test('every table arrives with its rows, types and comments', async () => {
   const one = await publishTypes(data.folder)

@@ -205,6 +205,8 @@ function falloutOf(life: Life): {on: string; amount: bigint} | undefined {
   return {on: fell.on, amount: (life.versions[lastIn] ?? fell).amount}
 }
 
+const amountsOf = (of: readonly {amount: bigint}[]) => sum(of.map(({amount}) => amount))
+
 function pullThroughRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] {
   const programOf = ({last}: Life) => last.program ?? 'unknown'
   const last = asOf.slice(0, 7)
@@ -219,27 +221,25 @@ function pullThroughRows(lives: readonly Life[], truth: Facts, asOf: string): Ro
         .flatMap(({movements}) => movements)
         .filter(({term, month: of}) => term === 'originated' && of === month)
       const fallen = own.flatMap((life) => falloutOf(life) ?? []).filter(({on}) => on.startsWith(month))
-      const [fundedAmount, fallenAmount] = [funded, fallen].map((parts) =>
-        sum(parts.map((one) => one.amount)),
-      )
       const later = cohort.filter(firstFundedOn).length
       // A month that began before the first walk is only partly known.
-      const known = <T>(share: T) => (`${month}-01` < truth.walks[0]!.on || month > last ? null : share)
+      const isKnown = `${month}-01` >= truth.walks[0]!.on && month <= last
+      /** Some deals, and their share of those that entered. */
+      const shares = (name: string, share: string, of: readonly {amount: bigint}[]) => ({
+        [name]: of.length,
+        [`${name}_amount`]: amountsOf(of),
+        [`${share}_pct`]: isKnown ? percentOf(of.length, cohort.length) : null,
+        [`${share}_amount_pct`]: isKnown ? percent(amountsOf(of), entered) : null,
+      })
       return {
         month,
         loan_program,
         entered: cohort.length,
         entered_amount: entered,
-        funded: funded.length,
-        funded_amount: fundedAmount!,
-        fallout: fallen.length,
-        fallout_amount: fallenAmount!,
-        pull_through_pct: known(percentOf(funded.length, cohort.length)),
-        pull_through_amount_pct: known(percent(fundedAmount!, entered)),
-        fallout_pct: known(percentOf(fallen.length, cohort.length)),
-        fallout_amount_pct: known(percent(fallenAmount!, entered)),
+        ...shares('funded', 'pull_through', funded),
+        ...shares('fallout', 'fallout', fallen),
         cohort_funded: later,
-        cohort_pull_through_pct: known(percentOf(later, cohort.length)),
+        cohort_pull_through_pct: isKnown ? percentOf(later, cohort.length) : null,
       }
     }),
   )
@@ -255,7 +255,7 @@ function vintageRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] 
   })
   return [...Map.groupBy(loans, ({month}) => month)].flatMap(([cohort_month, cohort]) => {
     if (`${cohort_month}-01` < truth.walks[0]!.on) return []
-    const whole = sum(cohort.map(({amount}) => amount))
+    const whole = amountsOf(cohort)
     const ofCohort = {cohort_month, cohort_deals: cohort.length, cohort_amount: whole}
     const hasEnded = (month: string) => !laterDate(asOf, 1).startsWith(month)
     const ages = listMonths(truth, asOf).filter((month) => month >= cohort_month && hasEnded(month))
@@ -268,7 +268,7 @@ function vintageRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] 
       })
       return OUTCOMES.map((outcome) => {
         const same = standing.filter((one) => one.outcome === outcome)
-        const amount = sum(same.map((one) => one.amount))
+        const amount = amountsOf(same)
         const share_pct = percent(amount, whole)
         return {...ofCohort, months_on_book: age, outcome, deals: same.length, amount, share_pct}
       })
@@ -302,7 +302,7 @@ function transitionRows(lives: readonly Life[], truth: Facts, asOf: string): Row
           from_status: from ?? '(new)',
           to_status: to ?? '(gone)',
           deals: same.length,
-          amount: sum(same.map(({amount}) => amount)),
+          amount: amountsOf(same),
           roll_rate_pct: from === undefined ? null : percentOf(same.length, began.length),
           roll_rate_amount_pct: from === undefined ? null : percent(before(same), before(began)),
           is_partial: isPartial,
