@@ -36,8 +36,8 @@ interface Deed {
   isUnreadable?: boolean
 }
 
-/** A lender's history up to the moment before each deed. */
-async function tellLender(lab: Lab) {
+/** A lender's history up to the moment before each of these deeds, or of all. */
+async function tellLender(lab: Lab, names?: readonly string[]): Promise<Record<string, Deed>> {
   const {store} = lab.service
   const root = dirname(lab.folder.root)
   const run = async (command: string, day: string) => {
@@ -77,64 +77,63 @@ async function tellLender(lab: Lab) {
   await run('sync', '2026-03-01')
   await run('build --as-of 2026-01-31', '2026-03-02')
   const open = keep('open')
-  await run(`backup ${join(root, 'backup')}`, '2026-03-02')
-  for (const month of ['2026-01', '2026-03']) await run(`export xero --period ${month}`, '2026-03-02')
-  const issued = keep('issued')
-  await run('period close 2026-01', '2026-03-02')
-  const closed = keep('closed')
-  map('1300')
-  const mapped = keep('mapped')
-
-  const restored = join(root, 'restored')
-  mkdirSync(restored)
-  cpSync(join(open, 'tape.key'), join(restored, 'tape.key'))
+  store.update(id(3), {loanAmountCents: 360_000_00n})
+  for (const number of [6, 7, 8, 9]) store.remove(id(number))
   const change = (name: string, from: string, work: (folder: DataFolder, dir: string) => void) => {
     const dir = join(root, name)
     cpSync(from, dir, {recursive: true, verbatimSymlinks: true})
     work(dataFolderAt(join(dir, 'data')), dir)
     return dir
   }
-  const lost = change('lost', issued, (folder, dir) => {
+  const old = change('old', open, (folder) => {
+    using stateDb = openStateDb(folder.stateDb)
+    stateDb.run(`update tape set ended_at = '2024-01-01T00:00:00.000Z' where tape_no = 1`)
+  })
+  const told = change('told', open, (folder) => {
+    using stateDb = openStateDb(folder.stateDb)
+    storeEvent(stateDb, {eventId: 'evt_1', type: 'deal.updated', dealId: id(3)}, Date.parse(NOW))
+  })
+  const keyless = change('keyless', open, (_, dir) => rmSync(join(dir, 'tape.key')))
+  const damaged = change('damaged', open, ({warehouse}) => writeFileSync(warehouse, 'damaged'.repeat(1000)))
+  const guarded = 'sync --accept shrink --accept change'
+  const undo = `rebuild --without ${findLastWalk(open).unit} --why wrong --apply`
+  const beforeExports: Record<string, Deed> = {
+    'batch issued': {command: 'export xero --period 2026-01', folder: open},
+    'month closed': {command: 'period close 2026-01', folder: open, refusal: 'PERIOD_CLOSED'},
+    'tapes pruned': {command: 'prune', folder: old},
+    'key replaced': {command: 'tape new-key --why lost', folder: keyless, next: [guarded]},
+    'guard accepted': {command: guarded, folder: open, next: [guarded]},
+    'quarantine replayed': {command: 'quarantine replay', folder: open, isMended: true},
+    'event applied': {command: 'events apply', folder: told},
+    rebuilt: {command: 'rebuild --apply', folder: damaged, isUnreadable: true},
+    'walk taken back': {command: undo, folder: open},
+  }
+  if (names?.every((name) => name in beforeExports)) return beforeExports
+
+  await run(`backup ${join(root, 'backup')}`, '2026-03-02')
+  const restored = join(root, 'restored')
+  mkdirSync(restored)
+  cpSync(join(open, 'tape.key'), join(restored, 'tape.key'))
+  for (const month of ['2026-01', '2026-03']) await run(`export xero --period ${month}`, '2026-03-02')
+  const lost = change('lost', keep('issued'), (folder, dir) => {
     rmSync(join(folder.root, findLastWalk(dir).path))
     cpSync(before, folder.warehouse)
   })
   const gone = change('gone', lost, () => undefined)
   const given = await lab.run(['tape', 'go-on', '--why', 'a proof'], envOf(gone))
   assert.equal(given.code, 0, given.stderr)
-  const old = change('old', open, (folder) => {
-    using stateDb = openStateDb(folder.stateDb)
-    stateDb.run(`update tape set ended_at = '2024-01-01T00:00:00.000Z' where tape_no = 1`)
-  })
-  const keyless = change('keyless', open, (_, dir) => rmSync(join(dir, 'tape.key')))
-  const damaged = change('damaged', open, ({warehouse}) => writeFileSync(warehouse, 'damaged'.repeat(1000)))
-
-  const told = change('told', open, (folder) => {
-    using stateDb = openStateDb(folder.stateDb)
-    storeEvent(stateDb, {eventId: 'evt_1', type: 'deal.updated', dealId: id(3)}, Date.parse(NOW))
-  })
-  store.update(id(3), {loanAmountCents: 360_000_00n})
-  const walk = findLastWalk(open)
-
-  for (const number of [6, 7, 8, 9]) store.remove(id(number))
-  const guarded = 'sync --accept shrink --accept change'
+  await run('period close 2026-01', '2026-03-02')
+  const closed = keep('closed')
+  map('1300')
   const restore = `restore ${join(root, 'backup')}`
-  const undo = `rebuild --without ${walk.unit} --why wrong --apply`
   return {
-    'batch issued': {command: 'export xero --period 2026-01', folder: open},
-    'month closed': {command: 'period close 2026-01', folder: open, refusal: 'PERIOD_CLOSED'},
+    ...beforeExports,
     'month reopened': {command: 'period reopen 2026-01 --why again', folder: closed, refusal: 'PERIOD_STATE'},
-    'months remapped': {command: 'period remap', folder: mapped},
+    'months remapped': {command: 'period remap', folder: keep('mapped')},
     'true-up': {command: 'period true-up --issue', folder: gone},
     'gone on': {command: 'tape go-on --why lost', folder: lost, refusal: 'RECORD_WHOLE'},
-    'tapes pruned': {command: 'prune', folder: old},
-    'key replaced': {command: 'tape new-key --why lost', folder: keyless, next: [guarded]},
-    'guard accepted': {command: guarded, folder: open, next: [guarded]},
-    'quarantine replayed': {command: 'quarantine replay', folder: open, isMended: true},
-    'event applied': {command: 'events apply', folder: told},
     restored: {command: restore, folder: restored, refusal: 'RESTORE_NOT_EMPTY', isUnreadable: true},
-    rebuilt: {command: 'rebuild --apply', folder: damaged, isUnreadable: true},
-    'walk taken back': {command: undo, folder: open},
-  } satisfies Record<string, Deed>
+  }
 }
 
 function findLastWalk(dir: string): TapeRow {
@@ -244,7 +243,7 @@ export async function proveKillWrites({
 }: ProofRequest & {deeds?: readonly string[]}): Promise<Proved> {
   const tally = createTally()
   await using lab = await createLab({tables: BOOK_TABLES})
-  const deeds = new Map<string, Deed>(Object.entries(await tellLender(lab)))
+  const deeds = new Map(Object.entries(await tellLender(lab, names)))
   const root = dirname(lab.folder.root)
   const copy = ({folder}: Deed, name: string) => {
     const dir = join(root, name)
