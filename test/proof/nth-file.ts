@@ -1,36 +1,81 @@
 import assert from 'node:assert/strict'
-import {existsSync, rmSync} from 'node:fs'
+import fs, {existsSync, rmSync} from 'node:fs'
 import {explainError, type LoantapeError} from '../../src/core/errors.ts'
 import {exportRelease} from '../../src/export.ts'
 import {syncDeals} from '../../src/pipeline.ts'
 import {type DataFolder, dataFolderAt} from '../../src/store/data-folder.ts'
+import {type FileOperation, interceptFiles} from '../support/file-operations.ts'
 import {aDeal, createLab, someDeals} from '../support/lab.ts'
-import {type FailingFiles, type FileErrorCode, installFailingFiles} from './failing-files.ts'
 import {type ProofRequest, type Proved, proveCases} from './proof.ts'
 import {createQuickWorld} from './quick-world.ts'
 import {readPortfolio, requireSoundFolder, requireWholeFiles} from './soundness.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
-/** The documented codes for a failing disk: during the run, and if the folder itself is refused. */
-const CODES: Record<FileErrorCode, string> = {EIO: 'DISK_FAULT', ENOSPC: 'DISK_FULL'}
+/** The documented codes for a failing disk during a run, and the system's words. */
+const DISK = {
+  EIO: {code: 'DISK_FAULT', words: 'i/o error'},
+  ENOSPC: {code: 'DISK_FULL', words: 'no space left on device'},
+}
 
 /** Which file operation fails, and how, in a new folder or one filled on the day before. */
 interface Case {
   isNew: boolean
   nth: number
-  code: FileErrorCode
+  code: keyof typeof DISK
   isForEver: boolean
 }
 
-/** Runs while files fail; returns how the run failed, if it did, and how many operations there were. */
-async function runFailing(files: FailingFiles, {nth, code, isForEver}: Case, run: () => Promise<void>) {
-  files.arm(nth, code, isForEver)
-  try {
-    await run()
-    return {failure: undefined, operations: files.disarm()}
-  } catch (error) {
-    return {failure: explainError(error), operations: files.disarm()}
+/** Operations that change files, by their names in `node:fs/promises`; and the same on an open file. */
+const CHANGING =
+  'mkdir writeFile rename link symlink copyFile chmod fsync rm unlink rmdir truncate utimes appendFile cp open'
+const CHANGING_OPEN = ['write', 'sync', 'datasync', 'truncate']
+
+const isText = (value: unknown): value is string => typeof value === 'string'
+const {readFileSync, writeFileSync} = fs
+
+/** Leaves half of what a failing write or copy was given, as a real disk does. */
+function leaveHalf({name, args: [first, second, length, position], go}: FileOperation): unknown {
+  if (Buffer.isBuffer(first)) return go([first, second, Math.floor(Number(length) / 2), position])
+  if (!isText(first) || !isText(second)) return undefined
+  const whole = name === 'copyFile' ? readFileSync(first) : Buffer.from(second)
+  const half = whole.subarray(0, whole.length / 2)
+  if (name === 'copyFile') return writeFileSync(second, half)
+  return name === 'writeFile' ? writeFileSync(first, half) : undefined
+}
+
+/**
+ * Replaces, in this process, the functions that change files. DuckDB and SQLite write natively and bypass this:
+ * test/cli/storage.test.ts tests full disks for them.
+ *
+ * @returns runs something while a case's operation fails; it returns how that failed, if it did, and how many there were
+ */
+async function installFailingFiles() {
+  let armed: Case | undefined
+  let calls = 0
+  await interceptFiles(CHANGING.split(' '), CHANGING_OPEN, (operation) => {
+    const {name, args, go, isSync} = operation
+    if (name === 'open' && ['r', undefined].includes(args[1] as string | undefined)) return go()
+    calls += 1
+    if (!armed || calls < armed.nth || (calls > armed.nth && !armed.isForEver)) return go()
+    const {code} = armed
+    const target = isText(args[0]) ? ` '${args[0]}'` : ''
+    const error = Object.assign(new Error(`${code}: ${DISK[code].words}, ${name}${target}`), {code})
+    const left = leaveHalf(operation)
+    if (isSync) throw error
+    return Promise.resolve(left).then(() => Promise.reject(error))
+  })
+  return async (one: Case, run: () => Promise<void>) => {
+    armed = one
+    calls = 0
+    let failure: LoantapeError | undefined
+    try {
+      await run()
+    } catch (error) {
+      failure = explainError(error)
+    }
+    armed = undefined
+    return {failure, operations: calls}
   }
 }
 
@@ -39,7 +84,7 @@ function judgeFailure(failure: LoantapeError | undefined, {code}: Case): void {
   const isRefused = failure.code.endsWith('_NOT_WRITABLE')
   assert.equal(failure.exitCode, isRefused ? 2 : 1, failure.message)
   if (isRefused) assert.match(failure.message, new RegExp(`cannot be written \\(${code}\\)`))
-  else assert.equal(failure.code, CODES[code], failure.message)
+  else assert.equal(failure.code, DISK[code].code, failure.message)
   assert(failure.kept && failure.next, failure.message)
 }
 
@@ -54,7 +99,7 @@ export async function proveNthFile({
   tables = 'all',
   ...request
 }: ProofRequest & {tables?: string}): Promise<Proved> {
-  const files = await installFailingFiles()
+  const runFailing = await installFailingFiles()
   await using lab = await createLab({tables})
   const {store} = lab.service
   store.insert(someDeals(60))
@@ -76,7 +121,7 @@ export async function proveNthFile({
   for (const isNew of [true, false]) {
     const folder = makeFolder(isNew, 'counted')
     const none: Case = {isNew, nth: Number.POSITIVE_INFINITY, code: 'EIO', isForEver: false}
-    const {failure, operations} = await runFailing(files, none, () => runDay(folder))
+    const {failure, operations} = await runFailing(none, () => runDay(folder))
     if (failure) throw failure
     expected.set(isNew, await readPortfolio(folder))
     for (let nth = 1; nth <= operations; nth += 1)
@@ -85,7 +130,7 @@ export async function proveNthFile({
   }
   return await proveCases('nth-file', request, cases, async (one, {run, add}) => {
     const folder = makeFolder(one.isNew, `case-${run}`)
-    const {failure} = await runFailing(files, one, () => runDay(folder))
+    const {failure} = await runFailing(one, () => runDay(folder))
     judgeFailure(failure, one)
     await requireWholeFiles(folder)
     if (existsSync(folder.warehouse)) await requireSoundFolder(folder)
