@@ -17,17 +17,12 @@ export type Answer = {
 )
 
 /** A source that follows a story. */
-export interface Source extends AsyncDisposable {
-  url: string
-  /** What it has now. */
-  deals: ReadonlyMap<string, Deal>
-  change(change: Change): void
-  /** The next run's faults, and the clock it sees. */
-  begin(faults: readonly Fault[], clock: {now(): number; afterPage(page: number): void}): void
-  /** Called after an answer's content is fixed and before it is sent. */
-  onAnswer: (answer: Answer) => void
-  /** What happens while a page is requested. */
-  meanwhile: (page: number) => Promise<void>
+export type Source = Awaited<ReturnType<typeof startSource>>
+
+/** The world's business clock, and what hears that a page was answered. */
+interface SourceClock {
+  now(): number
+  afterPage(page: number): void
 }
 
 const REPLACED = {property_address: '1 Test St, Austin, TX 78701'}
@@ -44,14 +39,14 @@ const MOST_PAGES = 300
  * Starts a source without deals. It pages by key, in the order of ids; with `shifting` by offset over a list in which new deals
  * appear anywhere and changed ones may move, so a walk meets a deal twice or never.
  */
-export async function startSource(shifting?: Random): Promise<Source> {
+export async function startSource(shifting?: Random) {
   const deals = new Map<string, Deal>()
   let order: string[] = []
   /** What a lagging replica shows: the deals as they were when the previous run began. */
   let before = new Map<string, Deal>()
   let atLastRun = new Map<string, Deal>()
   let faults: readonly Fault[] = []
-  let clock: Parameters<Source['begin']>[1] = {now: () => 0, afterPage: () => undefined}
+  let clock: SourceClock = {now: () => 0, afterPage: () => undefined}
   let page = 0
   let fresh = 0
   const attempts = new Map<Fault, number>()
@@ -147,10 +142,11 @@ export async function startSource(shifting?: Random): Promise<Source> {
     clock.afterPage(page)
     sendJson(response, {data: records, has_more: next !== null, next_cursor: next})
   })
-  const source: Source = {
+  const source = {
     url: server.url,
-    deals,
-    change(change) {
+    /** What it has now. */
+    deals: deals as ReadonlyMap<string, Deal>,
+    change(change: Change) {
       const known = deals.get(change.id)
       if (shifting && (change.do !== 'set' || shifting.chance(0.5))) {
         order = order.filter((id) => id !== change.id)
@@ -160,7 +156,8 @@ export async function startSource(shifting?: Random): Promise<Source> {
       else if (change.do === 'put') deals.set(change.id, change.deal)
       else if (known) deals.set(change.id, {...known, ...change.fields})
     },
-    begin(next, world) {
+    /** The next run's faults, and the clock it sees. */
+    begin(next: readonly Fault[], world: SourceClock) {
       faults = next
       clock = world
       page = 0
@@ -168,8 +165,10 @@ export async function startSource(shifting?: Random): Promise<Source> {
       before = atLastRun
       atLastRun = new Map(deals)
     },
-    onAnswer: () => undefined,
-    meanwhile: async () => undefined,
+    /** Called after an answer's content is fixed and before it is sent. */
+    onAnswer: (_: Answer): void => undefined,
+    /** What happens while a page is requested. */
+    meanwhile: async (_: number): Promise<void> => undefined,
     [Symbol.asyncDispose]: () => server[Symbol.asyncDispose](),
   }
   return source
