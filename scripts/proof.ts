@@ -39,30 +39,28 @@ const isMiddle = values.length === 'middle'
 const seed = values.seed ?? (isMiddle ? '2026' : String(Date.now()))
 const days = values.days ?? (isMiddle ? '8' : '30')
 
+/** Fewer tables of releases, in the middle length. */
+const few = isMiddle ? {tables: PORTFOLIO_TABLES} : {}
+const shrinkMs = isMiddle ? 0 : Number(values.shrink) * 1000
+
 /**
  * Every proof with its runs in the middle and in the whole length; what a run is, each proof says, and some have no more than
  * their cases. The first `tested` runs are those of `npm test`.
  */
 const PROOFS: Record<string, {prove: Proof; tested?: number; middle: number; whole: number}> = {
   kill: {
-    prove: (request) =>
-      proveKill(isMiddle ? {...request, randomKills: 0, tables: PORTFOLIO_TABLES} : request),
+    prove: (request) => proveKill({...request, ...few, ...(isMiddle && {randomKills: 0})}),
     middle: 2,
     whole: 77,
   },
   'kill-writes': {
     prove: (request) =>
-      proveKillWrites(isMiddle ? {...request, deeds: ['batch issued', 'gone on', 'tapes pruned']} : request),
+      proveKillWrites({...request, ...(isMiddle && {deeds: ['batch issued', 'gone on', 'tapes pruned']})}),
     middle: 6,
     whole: ALL,
   },
   'nth-answer': {prove: proveNthAnswer, tested: 2, middle: 4, whole: ALL},
-  'nth-file': {
-    prove: (request) => proveNthFile(isMiddle ? {...request, tables: PORTFOLIO_TABLES} : request),
-    tested: 1,
-    middle: 3,
-    whole: ALL,
-  },
+  'nth-file': {prove: (request) => proveNthFile({...request, ...few}), tested: 1, middle: 3, whole: ALL},
   churn: {prove: proveChurn, tested: 2, middle: 2, whole: 167},
   fuzz: {prove: proveFuzz, tested: 1, middle: 2, whole: 100_000 / PAGES_PER_RUN},
   money: {prove: proveMoney, tested: 1, middle: 1, whole: 100},
@@ -75,11 +73,7 @@ const PROOFS: Record<string, {prove: Proof; tested?: number; middle: number; who
   world: {
     prove: (request) =>
       values.story === undefined
-        ? proveWorld({
-            ...request,
-            days: Number(days),
-            shrinkMs: isMiddle ? 0 : Number(values.shrink) * 1000,
-          })
+        ? proveWorld({...request, days: Number(days), shrinkMs})
         : replayStory(JSON.parse(readFileSync(values.story, 'utf8'))),
     middle: 1,
     whole: 200,
@@ -126,16 +120,8 @@ async function runProof(
 }
 
 function formatTable(outcomes: readonly Outcome[]): string {
-  const rows = [
-    ['proof', 'runs', 'seed', 'seconds', 'result'],
-    ...outcomes.map(({proof, runs, seed, seconds, result}) => [
-      proof,
-      String(runs),
-      seed,
-      String(seconds),
-      result,
-    ]),
-  ]
+  const cells = outcomes.map(({proof, runs, seed, seconds, result}) => [proof, runs, seed, seconds, result])
+  const rows = [['proof', 'runs', 'seed', 'seconds', 'result'], ...cells].map((row) => row.map(String))
   const widths = [0, 1, 2, 3].map((column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)))
   return rows.map((row) => row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('  ')).join('\n')
 }

@@ -130,7 +130,7 @@ export function createDealListing<T extends {id: string; created_at: string}>(
 }
 
 /** A row of `GET /deals`: amounts as JSON numbers with cents. */
-export function formatListedDeal(deal: StoredDeal): ListedDeal {
+function formatListedDeal(deal: StoredDeal): ListedDeal {
   return {
     id: deal.id,
     property_address: deal.propertyAddress,
@@ -141,7 +141,7 @@ export function formatListedDeal(deal: StoredDeal): ListedDeal {
 }
 
 /** One whole deal on the wire. */
-export function formatDeal(deal: StoredDeal): Deal {
+function formatDeal(deal: StoredDeal): Deal {
   return {
     ...formatListedDeal(deal),
     property_value: deal.propertyValueCents === null ? null : Number(deal.propertyValueCents) / 100,

@@ -3,6 +3,7 @@ import {openClickhouse} from '../../src/export/clickhouse.ts'
 import {publishTo} from '../../src/export/publish.ts'
 import type {ReleaseTarget} from '../../src/export/target.ts'
 import type {Release} from '../../src/store/release.ts'
+import {seenSql, wholeOf} from '../support/clickhouse.ts'
 import {
   type ClickhouseCluster,
   NODES,
@@ -50,15 +51,8 @@ async function publish(
   return await publishTo({...target, ...change(target)}, release, {command}, world)
 }
 
-/** What a reader at this node sees of a lender, both tables in one statement. */
-const seenAt = (node: NodeName, source: string) =>
-  cluster!.read(
-    node,
-    `select count() as deals, min(deal.nth) as least, max(deal.nth) as most, any(summary.nth) as nth, any(summary.deals) as told
-     from core.deal as deal inner join mart.portfolio_summary as summary on summary.source = deal.source
-     where deal.source = '${source}'`,
-  )
-const wholeOf = (nth: number) => [{deals: DEALS, least: nth, most: nth, nth, told: DEALS}]
+/** What a reader at this node sees of a lender. */
+const seenAt = (node: NodeName, source: string) => cluster!.read(node, seenSql(source))
 
 /** Other nodes learn of a release a moment after the node it was published through. */
 const untilSeen = (node: NodeName, source: string, nth: number) =>

@@ -1,17 +1,14 @@
 import assert from 'node:assert/strict'
 import {z} from 'zod'
-import {type Config, parseConfig} from '../../src/core/config.ts'
-import {formatCents} from '../../src/core/money.ts'
 import {syncDeals} from '../../src/pipeline.ts'
-import type {StoredDeal} from '../../src/service/deals.ts'
 import type {Random} from '../../src/service/portfolio.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {createFolder, type TestFolder} from '../support/data.ts'
-import {aDeal} from '../support/lab.ts'
-import {MOVING_KEY, type MovingSource, startKeysetSource, startOffsetSource} from './moving-source.ts'
-import {createTally, type ProofRequest, type Proved, runAll} from './proof.ts'
-import {createQuickWorld, untilStopped} from './quick-world.ts'
+import {type ProofRequest, type Proved, prove, type Run} from './proof.ts'
+import {configOf, createQuickWorld, untilStopped} from './quick-world.ts'
 import {readPortfolio, requireSound} from './soundness.ts'
+import {type Source, startSource} from './world/source.ts'
+import type {Deal} from './world/story.ts'
 
 const DEALS = 60
 /** Walks of one folder, with and without changes in turn; the last one continues to a release. */
@@ -26,57 +23,54 @@ interface Witness {
   wasThroughout: boolean
 }
 
-function stateOf({loanAmountCents, status, propertyAddress}: StoredDeal): string {
-  return [formatCents(loanAmountCents), status, propertyAddress].join(' | ')
-}
+const stateOf = ({loan_amount, status, property_address}: Deal) =>
+  [loan_amount, status, property_address].join(' | ')
 
-/** Changes a source at random and records what any request could have seen. */
-interface Churner {
-  /** Clears what was recorded. */
-  begin(): void
-  churn(): void
-  witnesses: Map<string, Witness>
-}
-
-function createChurner(source: MovingSource, random: Random): Churner {
+/** Changes a source at random, and records what any request could have seen. */
+function createChurner(source: Source, random: Random) {
   const witnesses = new Map<string, Witness>()
-  let born = DEALS
-  const note = (deal: StoredDeal) => witnesses.get(deal.id)?.states.add(stateOf(deal))
+  let born = 0
+  const drawAmount = () => (random.integer(1, 999_999_99) / 100).toFixed(2)
 
   function insert(): void {
     born += 1
-    // Anywhere in the list of a source that orders by creation time.
-    const deal = aDeal(born, {createdAt: Date.parse('2026-01-05T15:00:00Z') + random.integer(0, 90_000)})
-    witnesses.set(deal.id, {states: new Set([stateOf(deal)]), wasThroughout: false})
-    source.insert(deal)
+    // Anywhere in a list ordered by id, too.
+    const id = `deal_${random.integer(100, 999)}${born}`
+    const deal: Deal = {
+      property_address: `${born} Main St, Austin, TX 78701`,
+      loan_amount: drawAmount(),
+      property_value: '500000.00',
+      loan_program: 'bridge_30yr',
+      status: 'draft',
+      created_at: '2026-01-05T15:00:00Z',
+    }
+    source.change({do: 'put', id, deal})
+    witnesses.set(id, {states: new Set([stateOf(deal)]), wasThroughout: false})
   }
 
-  function changeOne(deal: StoredDeal): void {
-    const change = random.chance(0.5)
-      ? {loanAmountCents: BigInt(random.integer(1, 999_999_99))}
-      : {status: random.pick(['draft', 'underwriting', 'approved', 'funded'])}
-    source.update(deal.id, change)
-    note({...deal, ...change})
+  function changeOne(id: string): void {
+    const status = random.pick(['draft', 'underwriting', 'approved', 'funded'])
+    source.change({do: 'set', id, fields: random.chance(0.5) ? {loan_amount: drawAmount()} : {status}})
+    witnesses.get(id)?.states.add(stateOf(source.deals.get(id)!))
   }
 
+  for (let left = DEALS; left > 0; left -= 1) insert()
   return {
     witnesses,
     begin() {
       witnesses.clear()
-      for (const deal of source.all())
-        witnesses.set(deal.id, {states: new Set([stateOf(deal)]), wasThroughout: true})
+      for (const [id, deal] of source.deals)
+        witnesses.set(id, {states: new Set([stateOf(deal)]), wasThroughout: true})
     },
     churn() {
       for (let left = random.integer(0, 4); left > 0; left -= 1) {
-        const deals = source.all()
-        const deal = deals[random.integer(0, deals.length - 1)]
+        const id = [...source.deals.keys()][random.integer(0, source.deals.size - 1)]
         const chance = random.next()
-        if (chance < 0.35 || !deal) insert()
-        else if (chance < 0.7) changeOne(deal)
+        if (chance < 0.35 || id === undefined) insert()
+        else if (chance < 0.7) changeOne(id)
         else {
-          source.remove(deal.id)
-          const witness = witnesses.get(deal.id)
-          if (witness) witness.wasThroughout = false
+          source.change({do: 'remove', id})
+          Object.assign(witnesses.get(id) ?? {}, {wasThroughout: false})
         }
       }
     },
@@ -88,34 +82,21 @@ const headRow = z.object({
   kind: z.enum(['seen', 'missing', 'vanished']),
   state: z.string(),
 })
+type Heads = Map<string, z.infer<typeof headRow>>
 
-type Head = z.infer<typeof headRow>
-
-async function readHeads(data: TestFolder): Promise<Map<string, Head>> {
-  await using db = await openWarehouse(data.folder)
+async function readHeads({folder}: TestFolder): Promise<Heads> {
+  await using db = await openWarehouse(folder)
   await requireSound(db)
   const heads = await db.all(
     headRow,
     `select deal_id, kind, concat_ws(' | ', loan_amount, status, property_address) as state
      from warehouse.raw.deal_head`,
   )
-  assert.equal(new Set(heads.map(({deal_id}) => deal_id)).size, heads.length, 'a deal is there twice')
   return new Map(heads.map((head) => [head.deal_id, head]))
 }
 
-/** How a list pages, and whether deals have a page of their own. */
-interface Mode {
-  paging: 'keyset' | 'offset'
-  hasDetail: boolean
-}
-
-/** Fails if a walk concluded something nobody could have seen. */
-function judgeWalk(
-  heads: Map<string, Head>,
-  before: Map<string, Head>,
-  witnesses: Map<string, Witness>,
-  {mode, isQuiet}: {mode: Mode; isQuiet: boolean},
-): {hidden: number} {
+/** Fails if a walk concluded something nobody could have seen; returns how many deals the list may have hidden. */
+function judgeWalk(heads: Heads, before: Heads, witnesses: Map<string, Witness>, mayHide: string): number {
   let hidden = 0
   for (const [id, {states, wasThroughout}] of witnesses) {
     const head = heads.get(id)
@@ -123,16 +104,15 @@ function judgeWalk(
       const isNews = before.get(id)?.state !== head.state || before.get(id)?.kind !== 'seen'
       if (wasThroughout || isNews) assert(states.has(head.state), `${id} was never ${head.state}`)
     }
-    if (!wasThroughout) continue
+    if (!wasThroughout || head?.kind === 'seen') continue
     assert.notEqual(head?.kind, 'vanished', `${id} existed and vanished`)
-    if (head?.kind === 'seen') continue
-    const mayBeHidden = mode.paging === 'offset' && !isQuiet && !(mode.hasDetail && head)
-    assert(mayBeHidden, `${id} was there throughout and is ${head?.kind ?? 'unknown'}`)
+    const isHidden = mayHide === 'any' || (mayHide === 'new' && !head)
+    assert(isHidden, `${id} was there throughout and is ${head?.kind ?? 'unknown'}`)
     hidden += 1
   }
   for (const [id, {kind}] of heads)
     if (!witnesses.has(id)) assert.notEqual(kind, 'seen', `${id} was gone before the walk but is seen`)
-  return {hidden}
+  return hidden
 }
 
 /**
@@ -141,50 +121,35 @@ function judgeWalk(
  *
  * A run is one folder walked several times; keyset and offset, with and without own pages, in turn.
  */
-export async function proveChurn({
-  walks = WALKS,
-  ...request
-}: ProofRequest & {walks?: number}): Promise<Proved> {
-  const tally = createTally()
-  await runAll({name: 'churn', atOnce: 2}, request, async (run, random) => {
-    const mode: Mode = {paging: run % 2 === 0 ? 'keyset' : 'offset', hasDetail: run % 4 < 2}
-    await using source =
-      mode.paging === 'keyset' ? await startKeysetSource() : await startOffsetSource(random)
+export function proveChurn({walks = WALKS, ...request}: ProofRequest & {walks?: number}): Promise<Proved> {
+  const work = async ({run, random, add}: Run) => {
+    const [isKeyset, hasDetail] = [run % 2 === 0, run % 4 < 2]
+    await using source = await startSource(isKeyset ? undefined : random)
     using data = createFolder()
-    for (let number = 1; number <= DEALS; number += 1) source.insert(aDeal(number))
     const churner = createChurner(source, random)
-    const config = configOf(source, data, mode, random)
-    let before = new Map<string, Head>()
+    const config = configOf(source.url, data.folder, {
+      LOANTAPE_PAGE_SIZE: String(random.integer(4, 12)),
+      LOANTAPE_DETAIL: hasDetail ? 'on' : 'off',
+    })
+    let before: Heads = new Map()
     for (let walk = 0; walk < walks; walk += 1) {
       const isQuiet = walk % 2 === 1
-      const isLast = walk === walks - 1
       churner.begin()
+      // Each reading of the clock is later than the one before.
+      let now = Date.parse('2026-02-02T23:30:00-05:00') + walk * DAY_MS
+      const clock = {now: () => (now += 10)}
+      source.begin([], {...clock, afterPage: () => undefined})
       source.onAnswer = isQuiet ? () => undefined : churner.churn
-      const world = createQuickWorld({
-        now: {from: Date.parse('2026-02-02T23:30:00-05:00') + walk * DAY_MS},
-        stopAt: isLast ? undefined : 'changes applied',
-      })
+      const world = createQuickWorld({now: clock, stopAt: walk < walks - 1 ? 'changes applied' : undefined})
       await untilStopped(syncDeals(config, {accept: ['shrink', 'change', 'growth']}, world))
       const heads = await readHeads(data)
-      const {hidden} = judgeWalk(heads, before, churner.witnesses, {mode, isQuiet})
+      const mayHide = isKeyset || isQuiet ? 'none' : hasDetail ? 'new' : 'any'
+      add('hidden by a shift', judgeWalk(heads, before, churner.witnesses, mayHide))
       before = heads
-      tally.add('walks')
-      tally.add('hidden by a shift', hidden)
+      add('walks')
     }
     await readPortfolio(data.folder)
-    tally.add('releases')
-  })
-  return tally
-}
-
-function configOf(source: MovingSource, data: TestFolder, mode: Mode, random: Random): Config {
-  const env = {
-    LOANTAPE_BASE_URL: source.url,
-    LOANTAPE_API_KEY: MOVING_KEY,
-    LOANTAPE_DATA_DIR: data.folder.root,
-    LOANTAPE_RATE_PER_SECOND: '5000',
-    LOANTAPE_PAGE_SIZE: String(random.integer(4, 12)),
-    LOANTAPE_DETAIL: mode.hasDetail ? 'on' : 'off',
+    add('releases')
   }
-  return parseConfig(env, {readFile: () => ''})
+  return prove('churn', request, work, {atOnce: 2})
 }

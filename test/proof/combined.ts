@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import {mkdirSync, mkdtempSync, rmSync} from 'node:fs'
+import {mkdirSync, mkdtempDisposableSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {buildRelease} from '../../src/build/build.ts'
@@ -11,7 +11,7 @@ import {type Release, readReleaseModels, requireRelease} from '../../src/store/r
 import {type ClickhouseServer, createClickhouse} from '../support/clickhouse.ts'
 import {createWorldAt} from '../support/data.ts'
 import {createGrowingFolder} from './nights.ts'
-import {createTally, type ProofRequest, type Proved, runAll} from './proof.ts'
+import {type ProofRequest, type Proved, prove} from './proof.ts'
 
 const NIGHTS = 6
 
@@ -23,30 +23,24 @@ const NIGHTS = 6
  * A run is one, two or three lenders.
  */
 export async function proveCombined(request: ProofRequest): Promise<Proved> {
-  const tally = createTally()
   await using server = await createClickhouse()
-  await runAll({name: 'combined'}, request, async (run, random) => {
-    const root = mkdtempSync(join(tmpdir(), 'loantape-combined-'))
-    try {
-      if (run > (request.first ?? 0)) await server.run('truncate table loantape.published')
-      const lenders = 1 + (run % 3)
-      for (let lender = 0; lender < lenders; lender += 1) {
-        const place = join(root, String(lender))
-        mkdirSync(place)
-        const {config, folder, grow} = createGrowingFolder(place, random)
-        let world = await grow()
-        for (let night = 1; night < NIGHTS; night += 1) world = await grow()
-        await buildRelease(config, {}, world)
-        await publish(server, `lender_${run}_${lender}`, requireRelease(folder))
-        if (lender === 0) tally.add('cells of one lender', await requireSame(server, `lender_${run}_0`))
-        else tally.add('sums of several lenders', await requireSums(server, requireRelease(folder)))
-      }
-      tally.add(`histories`, lenders)
-    } finally {
-      rmSync(root, {recursive: true, force: true})
+  return await prove('combined', request, async ({run, random, add}) => {
+    using root = mkdtempDisposableSync(join(tmpdir(), 'loantape-combined-'))
+    if (run > (request.first ?? 0)) await server.run('truncate table loantape.published')
+    const lenders = 1 + (run % 3)
+    for (let lender = 0; lender < lenders; lender += 1) {
+      const place = join(root.path, String(lender))
+      mkdirSync(place)
+      const {config, folder, grow} = createGrowingFolder(place, random)
+      let world = await grow()
+      for (let night = 1; night < NIGHTS; night += 1) world = await grow()
+      await buildRelease(config, {}, world)
+      await publish(server, `lender_${run}_${lender}`, requireRelease(folder))
+      if (lender === 0) add('cells of one lender', await requireSame(server, `lender_${run}_0`))
+      else add('sums of several lenders', await requireSums(server, requireRelease(folder)))
     }
+    add('histories', lenders)
   })
-  return tally
 }
 
 /** Publishes a release as a lender's. */

@@ -5,14 +5,12 @@ import {findEnvelope, readPage} from '../../src/contract/list.ts'
 import {LoantapeError} from '../../src/core/errors.ts'
 import {formatCents} from '../../src/core/money.ts'
 import type {NormalisedPage} from '../../src/core/types.ts'
-import type {Random} from '../../src/service/portfolio.ts'
 import {createNormaliser} from '../../src/source/record.ts'
-import type {Database} from '../../src/store/database.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {createFolder} from '../support/data.ts'
 import {walk} from '../support/walks.ts'
 import {spoilPage} from './mutation.ts'
-import {createTally, type ProofRequest, type Proved, runAll, type Tally} from './proof.ts'
+import {type ProofRequest, type Proved, prove, type Run} from './proof.ts'
 import {requireSound} from './soundness.ts'
 
 /** Pages of one run: walks of one warehouse, and pages in each. */
@@ -23,24 +21,24 @@ const normalise = createNormaliser(dealStream)
 const amountIndex = dealStream.columns.findIndex(({name}) => name === dealStream.amountColumn)
 
 /** Reads a spoilt page as a walk would; undefined if it is refused with one of our errors. */
-function readSpoilt(text: string, tally: Tally): unknown[] | undefined {
+function readSpoilt(text: string, add: Run['add']): unknown[] | undefined {
   const body: unknown = JSON.parse(text)
-  tally.add('pages')
+  add('pages')
   try {
     return readPage(body, findEnvelope(body)).records
   } catch (error) {
     if (!(error instanceof LoantapeError)) throw error
-    tally.add('refused')
+    add('refused')
     return undefined
   }
 }
 
 /** The pages of one walk; if it is to prove absence, every id in them is readable. */
-function drawPages(random: Random, tally: Tally): unknown[][] {
+function drawPages({random, add}: Run): unknown[][] {
   const keepsIds = random.chance(0.6)
   const pages: unknown[][] = []
   for (let drawn = 0; drawn < PAGES_PER_RUN / WALKS; drawn += 1) {
-    const records = readSpoilt(spoilPage(random), tally)
+    const records = readSpoilt(spoilPage(random), add)
     if (!records) continue
     const isProof = normalise(records, 0n).quarantined.every(({id}) => id !== null)
     if (isProof || !keepsIds) pages.push(records)
@@ -56,11 +54,7 @@ interface Known {
 }
 
 /** Applies a walk by the rules, without SQL; returns the expected certificate. */
-function applyByHand(
-  known: Map<string, Known>,
-  pages: readonly NormalisedPage[],
-  number: number,
-): {records: number; distinct: number; duplicates: number; quarantined: number; amountTotal: string} {
+function applyByHand(known: Map<string, Known>, pages: readonly NormalisedPage[], number: number) {
   const latest = new Map<string, bigint>()
   const rejected = new Set<string>()
   let [observed, quarantined, isProof] = [0, 0, true]
@@ -93,38 +87,31 @@ function applyByHand(
 
 const headRow = z.object({deal_id: z.string(), kind: z.string(), loan_amount: z.string()})
 
-async function requireKnown(db: Database, known: ReadonlyMap<string, Known>): Promise<void> {
-  const heads = await db.all(headRow, 'select deal_id, kind, loan_amount from warehouse.raw.deal_head')
-  const stored = new Map(heads.map((head) => [head.deal_id, `${head.kind} ${head.loan_amount}`]))
-  const expected = new Map([...known].map(([id, {kind, cents}]) => [id, `${kind} ${formatCents(cents)}`]))
-  assert.deepEqual(stored, expected)
-}
-
 /**
  * Feeds spoilt pages to everything between the answer and the warehouse. Whatever a page contains, it is stored or refused with
  * one of our errors; every certificate and every state follows the rules, to the cent.
  *
  * A run is {@link PAGES_PER_RUN} pages in a few walks of one warehouse.
  */
-export async function proveFuzz(request: ProofRequest): Promise<Proved> {
-  const tally = createTally()
-  await runAll({name: 'fuzz'}, request, async (_run, random) => {
+export function proveFuzz(request: ProofRequest): Promise<Proved> {
+  return prove('fuzz', request, async (run) => {
     using data = createFolder()
     await using db = await openWarehouse(data.folder)
     const known = new Map<string, Known>()
     for (let number = 1; number <= WALKS; number += 1) {
-      const pages = drawPages(random, tally)
-      const at = `2026-02-0${number}T23:30:00Z`
-      const {certificate} = await walk(db, {at, pages})
+      const pages = drawPages(run)
+      const {certificate} = await walk(db, {at: `2026-02-0${number}T23:30:00Z`, pages})
       const normalised = pages.map((records) => normalise(records, 0n))
       const {records, distinct, duplicates, quarantined, amountTotal} = certificate
       const expected = applyByHand(known, normalised, number)
       assert.deepEqual({records, distinct, duplicates, quarantined, amountTotal}, expected)
-      await requireKnown(db, known)
+      const heads = await db.all(headRow, 'select deal_id, kind, loan_amount from warehouse.raw.deal_head')
+      const stored = new Map(heads.map((head) => [head.deal_id, `${head.kind} ${head.loan_amount}`]))
+      const states = [...known].map(([id, {kind, cents}]) => [id, `${kind} ${formatCents(cents)}`] as const)
+      assert.deepEqual(stored, new Map(states))
       await requireSound(db)
-      tally.add('records', records)
-      tally.add('quarantined', quarantined)
+      run.add('records', records)
+      run.add('quarantined', quarantined)
     }
   })
-  return tally
 }

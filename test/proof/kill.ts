@@ -2,14 +2,13 @@ import assert from 'node:assert/strict'
 import {fileURLToPath} from 'node:url'
 import {RUN_STEPS} from '../../src/core/types.ts'
 import {exportRelease} from '../../src/export.ts'
-import {type SyncResult, syncDeals} from '../../src/pipeline.ts'
+import {syncDeals} from '../../src/pipeline.ts'
 import type {DealStore} from '../../src/service/deals.ts'
-import type {Random} from '../../src/service/portfolio.ts'
-import {linkPortfolio, seedPortfolio} from '../../src/service/portfolio.ts'
+import {linkPortfolio, type Random, seedPortfolio} from '../../src/service/portfolio.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {aDeal, createLab, type Lab, startProcess} from '../support/lab.ts'
-import {createTally, type ProofRequest, type Proved, runAll, type Tally} from './proof.ts'
-import {listLeftovers, readPortfolio, requireSoundWarehouse, requireWholeFiles} from './soundness.ts'
+import {type ProofRequest, type Proved, prove, type Run} from './proof.ts'
+import {listLeftovers, readPortfolio, requireSoundFolder} from './soundness.ts'
 
 /** The points of a run and of the exports after it, in order. */
 const KILL_STEPS: readonly string[] = [...RUN_STEPS, 'csv exported', 'parquet exported']
@@ -74,21 +73,10 @@ function passDay(store: DealStore, day: number, random: Random): void {
   })
 }
 
-/** What is killed, and what it is measured against. */
-interface Trial {
-  lab: Lab
-  folder: DataFolder
-  env: Record<string, string>
-  tally: Tally
-  /** Points at which a process was killed. */
-  steps: Set<string>
-}
-
-/** Runs until killed, or to the end if the process is faster. */
-async function runUntilKilled(trial: Trial, kill: Kill, runMs: number): Promise<void> {
-  const settings: Record<string, string> =
-    'step' in kill ? {KILL_STEP: kill.step, KILL_NTH: String(kill.nth)} : {}
-  const run = startProcess([process.execPath, KILLED_RUN], {...trial.env, ...settings})
+/** Runs until killed, or to the end if the process is faster; returns whether it was killed. */
+async function runUntilKilled(env: Record<string, string>, kill: Kill, runMs: number): Promise<boolean> {
+  const settings = 'step' in kill ? {KILL_STEP: kill.step, KILL_NTH: String(kill.nth)} : {}
+  const run = startProcess([process.execPath, KILLED_RUN], {...env, ...settings})
   let timer: NodeJS.Timeout | undefined
   if ('share' in kill) {
     run.process.stdout?.once('data', () => {
@@ -97,35 +85,23 @@ async function runUntilKilled(trial: Trial, kill: Kill, runMs: number): Promise<
   }
   const {code, signal, stderr} = await run.ended
   clearTimeout(timer)
-  const where = 'step' in kill ? kill.step : `${Math.round(kill.share * 100)} % of a run`
   assert(
     signal === 'SIGKILL' || code === 0,
-    `to be killed at ${where}, ended with ${signal ?? code}: ${stderr}`,
+    `${JSON.stringify(kill)} ended with ${signal ?? code}: ${stderr}`,
   )
-  if (signal === null) return trial.tally.add('ended before')
-  trial.tally.add('kills')
-  if ('step' in kill) trial.steps.add(kill.step)
+  return signal === 'SIGKILL'
 }
 
 async function runToEnd(
   lab: Lab,
   {root: dataDir}: DataFolder,
   {now, pageSize}: {now: string; pageSize: number},
-): Promise<{runMs: number; outcome: SyncResult['outcome']}> {
+) {
   const startedAt = performance.now()
   const config = {...lab.config, dataDir, pageSize, streams: STREAMS}
   const {outcome} = await syncDeals(config, {}, lab.createWorld(now))
   await exportRelease(config, {profiles: ['csv', 'parquet']}, lab.createWorld(now))
   return {runMs: performance.now() - startedAt, outcome}
-}
-
-/** A crash leaves nothing behind except builds, which wait for the next release to remove them. */
-function requireTidy(folder: DataFolder, outcome: SyncResult['outcome']): void {
-  const left = listLeftovers(folder)
-  assert.deepEqual(
-    outcome === 'released' ? left : left.filter((path) => !path.startsWith('releases/.building-')),
-    [],
-  )
 }
 
 /**
@@ -138,20 +114,17 @@ function requireTidy(folder: DataFolder, outcome: SyncResult['outcome']): void {
 export async function proveKill(request: KillRequest): Promise<Proved> {
   const {tables = 'all', deals = 300} = request
   const pageSize = deals / PAGES
-  const tally = createTally()
   const steps = new Set<string>()
-  // As many in parallel as the machine the suite is measured on has cores.
-  await runAll({name: 'kill', atOnce: 2}, request, async (run, random) => {
+  const work = async ({run, random, add}: Run) => {
     await using lab = await createLab({tables})
-    const {store} = lab.service
     const seed = random.text(8)
-    seedPortfolio(store, {deals, seed, today: '2026-02-02'})
+    seedPortfolio(lab.service.store, {deals, seed, today: '2026-02-02'})
     linkPortfolio(lab.service, {seed, since: 0, until: Date.parse('2026-02-03')})
     let {runMs} = await runToEnd(lab, lab.folder, {now: '2026-02-02T23:30:00-05:00', pageSize})
     const folder = lab.copyFolder('killed')
     for (const [index, kills] of planKills(request, run, random).entries()) {
       const now = `2026-02-0${index + 3}T23:30:00-05:00`
-      passDay(store, index, random)
+      passDay(lab.service.store, index, random)
       const today = Date.parse(now.slice(0, 10))
       linkPortfolio(lab.service, {seed, since: today, until: today + 86_400_000})
       const env = {
@@ -161,21 +134,23 @@ export async function proveKill(request: KillRequest): Promise<Proved> {
         LOANTAPE_STREAMS: STREAMS,
         LOANTAPE_PAGE_SIZE: String(pageSize),
         LOANTAPE_LOG_LEVEL: 'error',
-        ...(tables !== 'all' && {KILL_TABLES: tables}),
+        ...(tables !== 'all' && {SELECT: tables}),
       }
       for (const kill of kills) {
-        await runUntilKilled({lab, folder, env, tally, steps}, kill, runMs)
-        await requireSoundWarehouse(folder)
-        await requireWholeFiles(folder)
+        const isKilled = await runUntilKilled(env, kill, runMs)
+        add(isKilled ? 'kills' : 'ended before')
+        if (isKilled && 'step' in kill) steps.add(kill.step)
+        await requireSoundFolder(folder)
       }
       runMs = (await runToEnd(lab, lab.folder, {now, pageSize})).runMs
       const {outcome} = await runToEnd(lab, folder, {now, pageSize})
-      await requireSoundWarehouse(folder)
-      await requireWholeFiles(folder)
+      await requireSoundFolder(folder)
       assert.deepEqual(await readPortfolio(folder), await readPortfolio(lab.folder), `on ${now}`)
-      requireTidy(folder, outcome)
-      tally.add('days')
+      assert.deepEqual(listLeftovers(folder, {afterRelease: outcome === 'released'}), [])
+      add('days')
     }
-  })
-  return {figures: {...tally.figures, points: steps.size}}
+  }
+  // As many in parallel as the machine the suite is measured on has cores.
+  const {figures} = await prove('kill', request, work, {atOnce: 2})
+  return {figures: {...figures, points: steps.size}}
 }

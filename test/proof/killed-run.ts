@@ -1,37 +1,50 @@
 /**
- * A separate process that syncs and exports, and kills itself the `KILL_NTH` time it reaches `KILL_STEP`.
- * Its release holds `KILL_TABLES`. It prints `ready` when only the run is left to do.
+ * A separate process that runs the command line it is given, or else syncs and exports. It prints each step it reaches and when,
+ * and kills itself the `KILL_NTH` time it reaches `KILL_STEP`. Its releases hold `SELECT`; with `MENDED`, unreadable amounts can
+ * be read; `FIXED` are constants other than the usual ones.
  */
+import {writeSync} from 'node:fs'
 import {createCli} from '../../src/cli/context.ts'
+import {runProgram} from '../../src/cli/program.ts'
 import {readConfig} from '../../src/cli/read-config.ts'
-import type {World} from '../../src/core/types.ts'
+import {dealStream} from '../../src/contract/deal.ts'
 import {exportRelease} from '../../src/export.ts'
 import {syncDeals} from '../../src/pipeline.ts'
+import {readFieldAs} from '../support/schema.ts'
+import {READABLE, UNREADABLE} from './world/source.ts'
 
-const {KILL_STEP, KILL_NTH = '1', KILL_TABLES} = process.env
-const cli = createCli({
-  env: process.env,
-  stdout: process.stdout,
-  stderr: process.stderr,
-  onStop: () => undefined,
-})
-const config = readConfig(cli, {})
+const {KILL_STEP, KILL_NTH = '1', FIXED = '{}', SELECT, MENDED} = process.env
+if (MENDED) readFieldAs(dealStream, 'loan_amount', UNREADABLE, READABLE)
+const args = process.argv.slice(2)
 let left = Number(KILL_NTH)
 
-function reach(step: string): void {
+function onStep(step: string): void {
+  writeSync(1, `reached ${performance.timeOrigin + performance.now()} ${step}\n`)
   if (step !== KILL_STEP) return
   left -= 1
   if (left === 0) process.kill(process.pid, 'SIGKILL')
 }
 
-const world: World = {
-  ...cli.createWorld(config),
-  ...(KILL_TABLES !== undefined && {select: KILL_TABLES}),
-  onStep: reach,
-}
-process.stdout.write('ready\n')
-await syncDeals(config, {}, world)
-for (const profile of ['csv', 'parquet']) {
-  await exportRelease(config, {profiles: [profile]}, world)
-  reach(`${profile} exported`)
+const cli = createCli({
+  env: process.env,
+  fixed: JSON.parse(FIXED),
+  stdout: {write: () => true},
+  stderr: process.stderr,
+  onStop: () => undefined,
+})
+const {createWorld} = cli
+cli.createWorld = (config) => ({
+  ...createWorld(config),
+  ...(SELECT !== undefined && {select: SELECT}),
+  onStep,
+})
+if (args.length > 0) process.exitCode = await runProgram(cli, args)
+else {
+  const config = readConfig(cli, {})
+  const world = cli.createWorld(config)
+  await syncDeals(config, {}, world)
+  for (const profile of ['csv', 'parquet']) {
+    await exportRelease(config, {profiles: [profile]}, world)
+    onStep(`${profile} exported`)
+  }
 }

@@ -1,17 +1,18 @@
 import assert from 'node:assert/strict'
 import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
+import {parse} from 'csv-parse/sync'
 import {z} from 'zod'
-import {parseConfig} from '../../src/core/config.ts'
 import {formatCents} from '../../src/core/money.ts'
 import {exportRelease} from '../../src/export.ts'
 import {syncDeals} from '../../src/pipeline.ts'
 import type {Random} from '../../src/service/portfolio.ts'
 import {openRelease, requireRelease} from '../../src/store/release.ts'
-import {startTestServer} from '../source/test-server.ts'
-import {createFolder, type TestFolder} from '../support/data.ts'
-import {createTally, type ProofRequest, type Proved, runAll} from './proof.ts'
-import {createQuickWorld} from './quick-world.ts'
+import {sendJson, startTestServer} from '../source/test-server.ts'
+import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
+import {rawJson} from '../support/raw-json.ts'
+import {type ProofRequest, type Proved, prove, type Run} from './proof.ts'
+import {configOf, createQuickWorld} from './quick-world.ts'
 
 const DEALS = 400
 const PAGE_SIZE = 100
@@ -26,32 +27,23 @@ interface WireAmount {
   cents: bigint | null
 }
 
-function drawBelow(random: Random, most: bigint): bigint {
-  const draw = (BigInt(random.integer(0, 2 ** 32 - 1)) << 32n) | BigInt(random.integer(0, 2 ** 32 - 1))
-  return draw % (most + 1n)
-}
-
 function drawCents(random: Random): bigint {
-  switch (random.integer(0, 6)) {
+  const below = (most: bigint) =>
+    ((BigInt(random.integer(0, 2 ** 32 - 1)) << 32n) | BigInt(random.integer(0, 2 ** 32 - 1))) % (most + 1n)
+  const draw = random.pick([
     // 0.10, 0.20, 0.70, …: their binary sums are inexact.
-    case 0:
-      return BigInt(random.integer(0, 99)) * 10n
-    case 1:
-      return BigInt(random.integer(0, 9_999_999)) * 100n + 99n
-    case 2:
-      return LARGEST_NUMBER_CENTS - drawBelow(random, 1_000n)
-    case 3:
-      return drawBelow(random, LARGEST_NUMBER_CENTS)
-    case 4:
-      return LARGEST_CENTS - drawBelow(random, 1_000n)
-    case 5:
-      return drawBelow(random, LARGEST_CENTS)
-    default:
-      return drawBelow(random, 9_999_999_99n)
-  }
+    () => below(99n) * 10n,
+    () => below(9_999_999n) * 100n + 99n,
+    () => LARGEST_NUMBER_CENTS - below(1_000n),
+    () => below(LARGEST_NUMBER_CENTS),
+    () => LARGEST_CENTS - below(1_000n),
+    () => below(LARGEST_CENTS),
+    () => below(9_999_999_99n),
+  ])
+  return draw()
 }
 
-const REJECTED: [string, ...string[]] = [
+const REJECTED = [
   '-0.01',
   '0.001',
   '1e999',
@@ -63,7 +55,7 @@ const REJECTED: [string, ...string[]] = [
   'null',
   'true',
   '[1]',
-]
+] as const
 
 /** The ways to write one amount; as a number only if its cents survive `JSON.parse`. */
 function drawAmount(random: Random): WireAmount {
@@ -71,97 +63,66 @@ function drawAmount(random: Random): WireAmount {
   const cents = drawCents(random)
   const plain = formatCents(cents)
   const short = plain.replace(/0$/, '').replace(/\.0$/, '')
-  const asText: [string, ...string[]] = [plain, `${plain}000`, short, ` ${plain} `].map(
-    (text) => `"${text}"`,
-  ) as [string, ...string[]]
   const isNumber = cents <= LARGEST_NUMBER_CENTS && random.chance(0.7)
-  return {text: isNumber ? random.pick([plain, short, `${plain}0`]) : random.pick(asText), cents}
+  if (isNumber) return {text: random.pick([plain, short, `${plain}0`]), cents}
+  return {text: JSON.stringify(random.pick([plain, `${plain}000`, short, ` ${plain} `])), cents}
 }
 
-/** One deal on the wire and the expected reading. */
-interface WireDeal {
-  id: string
-  text: string
-  amount: bigint | null
-  value: bigint | null
-  status: string
-}
-
-function drawDeal(random: Random, number: number): WireDeal {
+function drawDeal(random: Random, number: number) {
   const id = `deal_${String(number).padStart(5, '0')}`
   const amount = drawAmount(random)
   const value: WireAmount = random.chance(0.2) ? {text: 'null', cents: null} : drawAmount(random)
   const isRead = amount.cents !== null && (value.cents !== null || value.text === 'null')
   const status = random.pick(['draft', 'underwriting', 'approved', 'funded'])
-  const text = `{"id":"${id}","property_address":"1 Main St, Austin, TX 78701","loan_amount":${amount.text},
-    "property_value":${value.text},"status":"${status}","created_at":"2026-01-05T15:00:00Z"}`
-  return {id, text, amount: isRead ? amount.cents : null, value: isRead ? value.cents : null, status}
+  // Only numbers, texts and words can be written as they are.
+  const onWire = ({text}: WireAmount) => (text.startsWith('[') ? JSON.parse(text) : rawJson(text))
+  const record = {
+    id,
+    property_address: '1 Main St, Austin, TX 78701',
+    loan_amount: onWire(amount),
+    property_value: onWire(value),
+    status,
+    created_at: '2026-01-05T15:00:00Z',
+  }
+  return {id, record, status, amount: isRead ? amount.cents : null, value: value.cents}
 }
-
-const dealRow = z.object({
-  deal_id: z.string(),
-  loan_amount: z.string(),
-  property_value: z.string().nullable(),
-})
-const totalRow = z.object({
-  total: z.string(),
-  deals: z.string(),
-  amount: z.string(),
-  funded_amount: z.string(),
-})
+type WireDeal = ReturnType<typeof drawDeal>
 
 const TOTALS = `
-  select 'summary' as total, deals, amount, funded_amount from mart.portfolio_summary
+  select deals, amount, funded_amount from mart.portfolio_summary
   union all
-  select dimension, sum(deals), sum(amount), sum(funded_amount) from mart.portfolio_breakdown group by dimension`
+  select sum(deals), sum(amount), sum(funded_amount) from mart.portfolio_breakdown group by dimension`
 
-/** Some columns of a CSV, row by row. */
-function readCsvColumns(path: string, names: readonly string[]): string[][] {
-  const [header = '', ...lines] = readFileSync(path, 'utf8').trimEnd().split('\n')
-  const indexes = names.map((name) => header.split(',').indexOf(name))
-  return lines.map((line) => {
-    // Only the address contains commas, in quotes.
-    const cells = line.replace(/"[^"]*"/g, 'quoted').split(',')
-    return indexes.map((index) => cells[index] ?? '')
-  })
-}
-
-async function judge(data: TestFolder, deals: readonly WireDeal[], batchDir: string): Promise<void> {
+async function judge({folder}: TestFolder, deals: readonly WireDeal[], batchDir: string): Promise<void> {
   const read = deals.flatMap(({amount, ...deal}) => (amount === null ? [] : [{...deal, amount}]))
   const sum = (of: typeof read) => formatCents(of.reduce((total, {amount}) => total + amount, 0n))
   const amount = sum(read)
-  const funded = sum(read.filter(({status}) => status === 'funded'))
+  const funded_amount = sum(read.filter(({status}) => status === 'funded'))
   const expected = read.map(({id, amount: cents, value}) => ({
     deal_id: id,
     loan_amount: formatCents(cents),
     property_value: value === null ? null : formatCents(value),
   }))
-  const release = requireRelease(data.folder)
+  const release = requireRelease(folder)
   await using db = await openRelease(release)
   const columns = 'deal_id, loan_amount, property_value'
-  assert.deepEqual(await db.all(dealRow, `select ${columns} from core.deal order by deal_id`), expected)
-  for (const total of await db.all(totalRow, TOTALS)) {
-    assert.deepEqual(
-      total,
-      {total: total.total, deals: String(read.length), amount, funded_amount: funded},
-      total.total,
-    )
-  }
-  assert.deepEqual(release.manifest.source.present, {deals: read.length, amount})
-  assert.equal(release.manifest.source.amount_total, amount)
+  assert.deepEqual(await db.all(anyRow, `select ${columns} from core.deal order by deal_id`), expected)
+  for (const total of await db.all(anyRow, TOTALS))
+    assert.deepEqual(total, {deals: String(read.length), amount, funded_amount})
+  const {present, amount_total} = release.manifest.source
+  assert.deepEqual({...present, amount_total}, {deals: read.length, amount, amount_total: amount})
 
+  const fileOf = (name: string) => readFileSync(join(batchDir, name), 'utf8')
+  const rowsOf = (table: string) => parse<Record<string, string>>(fileOf(`${table}.csv`), {columns: true})
   assert.deepEqual(
-    readCsvColumns(join(batchDir, 'core.deal.csv'), ['deal_id', 'loan_amount', 'property_value']),
+    rowsOf('core.deal').map((row) => [row.deal_id, row.loan_amount, row.property_value]),
     expected.map((row) => [row.deal_id, row.loan_amount, row.property_value ?? '']),
   )
-  assert.deepEqual(
-    readCsvColumns(join(batchDir, 'mart.portfolio_summary.csv'), ['amount', 'funded_amount']),
-    [[amount, funded]],
-  )
-  const manifest: unknown = JSON.parse(readFileSync(join(batchDir, 'manifest.json'), 'utf8'))
+  const [summary] = rowsOf('mart.portfolio_summary')
+  assert.deepEqual([summary?.amount, summary?.funded_amount], [amount, funded_amount])
   const {files} = z
     .object({files: z.array(z.object({name: z.string(), sum_amount: z.string().nullable()}))})
-    .parse(manifest)
+    .parse(JSON.parse(fileOf('manifest.json')))
   assert.equal(files.find(({name}) => name === 'core.deal.csv')?.sum_amount, amount)
 }
 
@@ -171,29 +132,17 @@ async function judge(data: TestFolder, deals: readonly WireDeal[], batchDir: str
  *
  * A run is one portfolio of 400 deals, from the wire to the files.
  */
-export async function proveMoney(request: ProofRequest): Promise<Proved> {
-  const tally = createTally()
-  await runAll({name: 'money', atOnce: 2}, request, async (_run, random) => {
+export function proveMoney(request: ProofRequest): Promise<Proved> {
+  const work = async ({random, add}: Run) => {
     const deals = Array.from({length: DEALS}, (_, index) => drawDeal(random, index))
     await using server = await startTestServer(({query}, response) => {
       const start = Number(query.get('cursor') ?? 0)
       const end = start + PAGE_SIZE
-      const texts = deals.slice(start, end).map(({text}) => text)
-      const position = end < DEALS ? `"has_more":true,"next_cursor":"${end}"` : '"has_more":false'
-      response
-        .writeHead(200, {'content-type': 'application/json'})
-        .end(`{"data":[${texts.join()}],${position}}`)
+      const data = deals.slice(start, end).map(({record}) => record)
+      sendJson(response, {data, has_more: end < DEALS, next_cursor: end < DEALS ? String(end) : null})
     })
     using data = createFolder()
-    const env = {
-      LOANTAPE_BASE_URL: server.url,
-      LOANTAPE_API_KEY: 'sk_test_money',
-      LOANTAPE_DATA_DIR: data.folder.root,
-      LOANTAPE_RATE_PER_SECOND: '5000',
-      LOANTAPE_PAGE_SIZE: String(PAGE_SIZE),
-      LOANTAPE_DETAIL: 'off',
-    }
-    const config = parseConfig(env, {readFile: () => ''})
+    const config = configOf(server.url, data.folder, {LOANTAPE_PAGE_SIZE: String(PAGE_SIZE)})
     const world = createQuickWorld({
       now: '2026-02-02T23:30:00-05:00',
       tables: '+core.deal +mart.portfolio_summary +mart.portfolio_breakdown',
@@ -202,8 +151,8 @@ export async function proveMoney(request: ProofRequest): Promise<Proved> {
     const [batch] = await exportRelease(config, {profiles: ['csv']}, world)
     assert(batch)
     await judge(data, deals, batch.dir)
-    tally.add('amounts', DEALS)
-    tally.add('quarantined', walk.quarantined)
-  })
-  return tally
+    add('amounts', DEALS)
+    add('quarantined', walk.quarantined)
+  }
+  return prove('money', request, work, {atOnce: 2})
 }

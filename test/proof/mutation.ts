@@ -21,10 +21,6 @@ function aRecord(random: Random): Json {
   }
 }
 
-function nest(depth: number): string {
-  return raw(`${'['.repeat(depth)}${']'.repeat(depth)}`)
-}
-
 const TEXTS: [string, ...string[]] = [
   '',
   ' ',
@@ -58,54 +54,34 @@ const TEXTS: [string, ...string[]] = [
   '+1',
 ]
 
-const NUMBERS: [string, ...string[]] = [
-  '0',
-  '-0',
-  '-1',
-  '-0.001',
-  '0.005',
-  '1e-7',
-  '5e-324',
-  '1e21',
-  '1e999',
-  '-1e999',
-  '70000000000000',
-  '70000000000000.01',
-  '69999999999999.99',
-  '9007199254740993',
-  '123456789012345678901234567890',
-  '0.1',
-  '0.30000000000000004',
-  '1.0',
-  '35e3',
-]
+/** Around the limits of cents, of JavaScript's numbers and of what a column holds. */
+const NUMBERS = [
+  ...['0', '-0', '-1', '-0.001', '0.005', '0.1', '0.30000000000000004', '1.0', '35e3', '1e-7', '5e-324'],
+  ...['1e21', '1e999', '-1e999', '70000000000000', '70000000000000.01', '69999999999999.99'],
+  ...['9007199254740993', '123456789012345678901234567890'],
+] as [string, ...string[]]
 
 function aValue(random: Random): Json {
-  switch (random.integer(0, 8)) {
-    case 0:
-      return null
-    case 1:
-      return random.chance(0.5)
-    case 2:
-    case 3:
-      return raw(random.pick(NUMBERS))
-    case 4:
-    case 5:
-      return random.pick(TEXTS)
-    case 6:
-      return random.pick<Json>([[], {}, [[]], [null], {id: 'deal_1'}, ['deal_1']])
-    case 7:
-      return nest(random.pick([3, 100, 2_000, 20_000]))
-    default:
-      return aRecord(random)
-  }
+  const nest = (depth: number) => raw(`${'['.repeat(depth)}${']'.repeat(depth)}`)
+  const number = () => raw(random.pick(NUMBERS))
+  const text = () => random.pick(TEXTS)
+  const draw = random.pick<() => Json>([
+    () => null,
+    () => random.chance(0.5),
+    number,
+    number,
+    text,
+    text,
+    () => random.pick<Json>([[], {}, [[]], [null], {id: 'deal_1'}, ['deal_1']]),
+    () => nest(random.pick([3, 100, 2_000, 20_000])),
+    () => aRecord(random),
+  ])
+  return draw()
 }
 
 type Container = Json[] | {[name: string]: Json}
 
-function isContainer(value: Json | undefined): value is Container {
-  return typeof value === 'object' && value !== null
-}
+const isContainer = (value: Json): value is Container => typeof value === 'object' && value !== null
 
 /** Every place in a body: itself and the containers inside it. */
 function listContainers(body: Json): Container[] {
@@ -113,73 +89,49 @@ function listContainers(body: Json): Container[] {
   return [body, ...Object.values(body).flatMap(listContainers)]
 }
 
-const FIELDS: [string, ...string[]] = [
-  'id',
-  'loan_amount',
-  'status',
-  'created_at',
-  'property_address',
-  'property_value',
-  'loan_program',
-  'data',
-  'has_more',
-  'next_cursor',
-  'pagination',
-  'Loan_Amount',
-  '__proto__',
-  'constructor',
-  'toString',
-  '',
-  'ünïcode',
-]
+const FIELDS = [
+  ...['id', 'loan_amount', 'status', 'created_at', 'property_address', 'property_value', 'loan_program'],
+  ...['data', 'has_more', 'next_cursor', 'pagination', 'Loan_Amount', 'ünïcode', ''],
+  ...['__proto__', 'constructor', 'toString'],
+] as [string, ...string[]]
 
+/** Drops, inserts, repeats, replaces or cuts off items. */
 function mutateArray(items: Json[], random: Random): void {
   const index = random.integer(0, Math.max(0, items.length - 1))
-  switch (random.integer(0, 4)) {
-    case 0:
-      items.splice(index, random.integer(1, 3))
-      return
-    case 1:
-      items.splice(index, 0, aValue(random))
-      return
-    case 2:
-      if (items[index] !== undefined) items.push(structuredClone(items[index]))
-      return
-    case 3:
-      items[index] = aValue(random)
-      return
-    default:
-      items.length = index
-  }
+  const change = random.pick<() => unknown>([
+    () => items.splice(index, random.integer(1, 3)),
+    () => items.splice(index, 0, aValue(random)),
+    () => items.push(...structuredClone(items.slice(index, index + 1))),
+    () => items.splice(index, 1, aValue(random)),
+    () => items.splice(index),
+  ])
+  change()
 }
 
+/** Drops, renames, adds or changes a field. */
 function mutateObject(fields: {[name: string]: Json}, random: Random): void {
   const names = Object.keys(fields)
   const name = names[random.integer(0, Math.max(0, names.length - 1))] ?? 'id'
-  const set = (field: string, value: Json) =>
+  const set = (field: string, value: Json): unknown =>
     Object.defineProperty(fields, field, {value, enumerable: true, configurable: true, writable: true})
-  switch (random.integer(0, 4)) {
-    case 0:
-      delete fields[name]
-      return
-    case 1:
+  const change = random.pick<() => void>([
+    () => void delete fields[name],
+    () => {
       set(random.pick(FIELDS), fields[name] ?? null)
       delete fields[name]
-      return
-    case 2:
-      set(random.pick(FIELDS), aValue(random))
-      return
-    default:
-      set(name, aValue(random))
-  }
+    },
+    () => set(random.pick(FIELDS), aValue(random)),
+    () => set(name, aValue(random)),
+    () => set(name, aValue(random)),
+  ])
+  change()
 }
 
 function mutate(body: Json, random: Random, isAllowed: (place: Container) => boolean): void {
   const places = listContainers(body).filter(isAllowed)
   const place = places[random.integer(0, places.length - 1)]
-  if (place === undefined) return
   if (Array.isArray(place)) mutateArray(place, random)
-  else mutateObject(place, random)
+  else if (place) mutateObject(place, random)
 }
 
 /**

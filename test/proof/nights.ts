@@ -1,4 +1,5 @@
-import {chmodSync, copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync} from 'node:fs'
+import assert from 'node:assert/strict'
+import {chmodSync, copyFileSync, mkdirSync, mkdtempDisposableSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
@@ -21,12 +22,12 @@ import {addDays} from '../../src/core/clock.ts'
 import {type Config, parseConfig} from '../../src/core/config.ts'
 import type {Random} from '../../src/service/portfolio.ts'
 import {type DataFolder, dataFolderAt} from '../../src/store/data-folder.ts'
-import {type Database, openDatabase, quoteLiteral} from '../../src/store/database.ts'
+import {openDatabase, quoteLiteral} from '../../src/store/database.ts'
 import {readRelease, readReleaseModels, requireRelease} from '../../src/store/release.ts'
 import {migrate} from '../../src/store/warehouse.ts'
 import {createDealSet} from '../../src/web/deal-set.ts'
-import {createWorldAt} from '../support/data.ts'
-import {createTally, type ProofRequest, type Proved, runAll} from './proof.ts'
+import {anyRow, createWorldAt} from '../support/data.ts'
+import {type ProofRequest, type Proved, prove} from './proof.ts'
 
 /** Nights of one run. */
 const NIGHTS = 6
@@ -48,6 +49,7 @@ const STATUSES = [
   'odd',
 ] as const
 const PROGRAMS = ['bridge', 'dscr', null, undefined] as const
+const ADDRESSES = ['1 Main St, Austin, TX 78701', 'nowhere', '9  Ocean Ct, Stamford, CT'] as const
 
 /** A growing history: rows by raw table. */
 interface Growing {
@@ -55,7 +57,7 @@ interface Growing {
   seq: number
   day: string
   /** Of every observation so far: deal, day and instant. */
-  seen: {deal: string; day: string; at: string}[]
+  seen: {deal_id: string; observed_at: string; business_date: string}[]
 }
 
 /** What one night stores. */
@@ -68,20 +70,24 @@ type Night = Record<string, Row[]>
  *
  * A run is one history of several nights.
  */
-export async function proveNights({
+export function proveNights({
   nights = NIGHTS,
   ...request
 }: ProofRequest & {nights?: number}): Promise<Proved> {
-  const tally = createTally()
-  await runAll({name: 'nights'}, request, async (_run, random) => {
-    const root = mkdtempSync(join(tmpdir(), 'loantape-nights-'))
-    try {
-      await live(root, {random, nights}, (name) => tally.add(name))
-    } finally {
-      rmSync(root, {recursive: true, force: true})
+  return prove('nights', request, async ({random, add}) => {
+    using root = mkdtempDisposableSync(join(tmpdir(), 'loantape-nights-'))
+    const {config, folder, grow} = createGrowingFolder(root.path, random)
+    for (let night = 0; night < nights; night += 1) {
+      const world = await grow()
+      if (night > 0 && random.chance(0.05)) add(spoilLastBuild(folder, random))
+      const before = readLastBuild(folder)
+      await compareBuilds(config, {}, world)
+      const last = readLastBuild(folder)
+      if (last?.release_id === before?.release_id) add('nights with nothing new')
+      else add(last && last.rebuilt > 0 ? 'nights from the one before' : 'nights from nothing')
     }
+    add(await proveDealSet(root.path, config, random))
   })
-  return tally
 }
 
 /** A lender's folder whose history grows by one random night at a time. */
@@ -119,29 +125,13 @@ export function createGrowingFolder(root: string, random: Random): GrowingFolder
       if (night > 0) growing.day = addDays(growing.day, random.pick([0, 1, 1, 1, 2, 5, 12, 30]))
       await using db = await openDatabase({attach: [{path: folder.warehouse, alias: 'history'}]})
       await migrate(db, 'history')
-      await store(db, drawNight(growing, night), random)
+      for (const [table, rows] of Object.entries(drawNight(growing, night))) await insertRows(db, table, rows)
+      // A history that was undone and grew again is a different one, even if all its rows are the same.
+      if (random.chance(0.03)) await db.run(`update history.raw.settle set history_id = history_id || 'x'`)
       night += 1
       return createWorldAt(`${addDays(growing.day, 1)}T04:00:00Z`)
     },
   }
-}
-
-async function live(
-  root: string,
-  {random, nights}: {random: Random; nights: number},
-  note: (name: string) => void,
-): Promise<void> {
-  const {config, folder, grow} = createGrowingFolder(root, random)
-  for (let night = 0; night < nights; night += 1) {
-    const world = await grow()
-    if (night > 0 && random.chance(0.05)) note(spoilLastBuild(folder, random))
-    const before = readLastBuild(folder)
-    await compareBuilds(config, {}, world)
-    const last = readLastBuild(folder)
-    if (last?.release_id === before?.release_id) note('nights with nothing new')
-    else note(last && last.rebuilt > 0 ? 'nights from the one before' : 'nights from nothing')
-  }
-  note(await proveDealSet(root, config, random))
 }
 
 /** A set of half the deals of the last release has the same tables as a whole build of a history with only those deals. */
@@ -182,24 +172,16 @@ async function proveDealSet(root: string, config: Config, random: Random): Promi
     createWorldAt(`${addDays(release.manifest.as_of, 1)}T04:00:00Z`),
   )
   for (const {name} of names) {
-    const [expected, found] = [
-      `from read_parquet(${quoteLiteral(join(dir, `${name}.parquet`))})`,
-      `from half.${name}`,
-    ]
-    const rows = await db.all(
-      z.object({row: z.string()}),
-      `select cast(to_json(t) as varchar) as row
-       from (((${expected}) except all (${found})) union all ((${found}) except all (${expected}))) as t limit 2`,
-    )
-    if (rows.length > 0) throw new Error(`${name} of half the deals differs: ${JSON.stringify(rows)}`)
+    const expected = `from read_parquet(${quoteLiteral(join(dir, `${name}.parquet`))})`
+    const both = [expected, `from half.${name}`]
+    for (const [one, other] of [both, both.toReversed()])
+      assert.deepEqual(
+        await db.all(anyRow, `(${one}) except all (${other}) limit 2`),
+        [],
+        `${name} of half the deals`,
+      )
   }
   return `sets of half the deals, of ${names.length} tables`
-}
-
-async function store(db: Database, night: Night, random: Random): Promise<void> {
-  for (const [table, rows] of Object.entries(night)) await insertRows(db, table, rows)
-  // A history that was undone and grew again is a different one, even if all its rows are the same.
-  if (random.chance(0.03)) await db.run(`update history.raw.settle set history_id = history_id || 'x'`)
 }
 
 function spoilLastBuild(folder: DataFolder, random: Random): string {
@@ -217,162 +199,109 @@ function spoilLastBuild(folder: DataFolder, random: Random): string {
 
 /** One night: a walk, or what webhooks and replays brought between walks. */
 function drawNight(growing: Growing, night: number): Night {
-  const {random, day} = growing
+  const {random, day, seen} = growing
   const hour = random.integer(1, 4)
   const stamp = (minute: number) => `${day} 0${hour}:${String(minute).padStart(2, '0')}:00`
-  const recordedAt = `${addDays(FIRST_DAY, night * 40)} 12:00:00`
-  const stored = {recorded_at: recordedAt, walk_id: `walk ${night}`}
-  const changed = night === 0 ? DEALS : random.pick([0, 1, 2, 3, 4, 6])
+  const recorded_at = `${addDays(FIRST_DAY, night * 40)} 12:00:00`
+  const walk_id = `walk ${night}`
   const tables: Night = {
-    settle: [{seq: night + 1, kind: 'walk', recorded_at: recordedAt, history_id: `h${night}`, tape_head: ''}],
-    deal_version: [],
-    quarantine: [],
-    deal_confirmation: [],
-    borrower_version: [],
-    document_version: [],
-    listing: [],
-    rate: [],
-    drift: [],
-    deal_extra: [],
-    mapped_field:
-      night === 0 ? [{name: 'note', path: '["note"]', type: 'VARCHAR', meaning: '', since: null}] : [],
-    walk: [],
+    settle: [{seq: night + 1, kind: 'walk', recorded_at, history_id: `h${night}`, tape_head: ''}],
   }
-  const add = (table: string, row: Row) => {
+  const put = (table: string, row: Row) => {
+    tables[table] = [...(tables[table] ?? []), row]
+  }
+  /** Stores what was observed at a minute of this night, unless told when. */
+  const add = (table: string, minute: number, row: Row, when: Row = {}) => {
     growing.seq += 1
-    tables[table]?.push({seq: growing.seq, ...row})
+    const observation = {seq: growing.seq, observed_at: stamp(minute), business_date: day, recorded_at}
+    put(table, {...row, ...observation, ...when})
   }
+  const anySeen = () => seen[random.integer(0, seen.length - 1)]
+  /** Draws for some deals, each time with this chance. */
+  const some = (chance: number, work: (deal_id: string) => void) => {
+    while (random.chance(chance)) work(`deal_${random.integer(0, DEALS)}`)
+  }
+
+  if (night === 0)
+    put('mapped_field', {name: 'note', path: '["note"]', type: 'VARCHAR', meaning: '', since: null})
+  const changed = night === 0 ? DEALS : random.pick([0, 1, 2, 3, 4, 6])
   for (let place = 0; place < changed; place += 1) {
-    const deal = `deal_${night === 0 ? place : random.integer(0, DEALS + 5)}`
     const isReplay = night > 0 && random.chance(0.2)
-    const old = isReplay ? growing.seen[random.integer(0, growing.seen.length - 1)] : undefined
+    const old = isReplay ? anySeen() : undefined
     const observation = {
-      deal_id: old?.deal ?? deal,
-      observed_at: old ? old.at.replace(/:00$/, `:${random.integer(10, 59)}`) : stamp(random.integer(0, 9)),
-      business_date: old?.day ?? day,
+      deal_id: old?.deal_id ?? `deal_${night === 0 ? place : random.integer(0, DEALS + 5)}`,
+      observed_at: old
+        ? old.observed_at.replace(/:00$/, `:${random.integer(10, 59)}`)
+        : stamp(random.integer(0, 9)),
+      business_date: old?.business_date ?? day,
     }
-    const kind = night === 0 ? 'seen' : random.pick(['seen', 'seen', 'seen', 'missing', 'vanished'])
+    seen.push(observation)
     const value = random.pick([undefined, null, '250000.00', '90000.00'])
     const program = random.pick(PROGRAMS)
-    add('deal_version', {
-      ...aVersion({
-        status: random.pick(STATUSES),
-        loan_amount: `${random.integer(0, 900_000)}.${random.integer(10, 99)}`,
-        property_address: random.pick([
-          '1 Main St, Austin, TX 78701',
-          'nowhere',
-          '9  Ocean Ct, Stamford, CT',
-        ]),
-        ...(value !== undefined && {property_value: value}),
-        ...(program !== undefined && {loan_program: program}),
-      }),
-      ...observation,
-      ...stored,
-      kind,
-      source: isReplay ? 'replay' : 'list',
+    const row = aVersion({
+      status: random.pick(STATUSES),
+      loan_amount: `${random.integer(0, 900_000)}.${random.integer(10, 99)}`,
+      property_address: random.pick(ADDRESSES),
+      ...(value !== undefined && {property_value: value}),
+      ...(program !== undefined && {loan_program: program}),
     })
-    growing.seen.push({
-      deal: observation.deal_id,
-      day: observation.business_date,
-      at: observation.observed_at,
-    })
-  }
-  const some = (chance: number, work: (deal: string) => void) => {
-    while (random.chance(chance)) work(`deal_${random.integer(0, DEALS)}`)
+    const kind = night === 0 ? 'seen' : random.pick(['seen', 'seen', 'seen', 'missing', 'vanished'])
+    const source = isReplay ? 'replay' : 'list'
+    add('deal_version', 0, {...row, walk_id, kind, source}, observation)
   }
   some(0.5, (deal) => {
     // Read before something else showed the deal, and stored after that.
-    const later = random.chance(0.6) ? growing.seen[random.integer(0, growing.seen.length - 1)] : undefined
-    const readOn = later ? addDays(later.day, -random.integer(0, 30)) : day
-    tables.quarantine?.push({
-      ...aQuarantine({record_id: later?.deal ?? random.pick([deal, null])}),
-      quarantine_id: `q${night} ${tables.quarantine.length}`,
+    const later = random.chance(0.6) ? anySeen() : undefined
+    const readOn = later ? addDays(later.business_date, -random.integer(0, 30)) : day
+    put('quarantine', {
+      ...aQuarantine({record_id: later?.deal_id ?? random.pick([deal, null])}),
+      quarantine_id: `q${night} ${tables.quarantine?.length ?? 0}`,
       observed_at: later ? `${readOn} 00:59:00` : stamp(random.integer(0, 9)),
       business_date: readOn,
-      recorded_at: random.pick([recordedAt, recordedAt, null]),
+      recorded_at: random.pick([recorded_at, recorded_at, null]),
     })
   })
-  some(0.4, (deal) =>
-    add('deal_confirmation', {
-      deal_id: deal,
-      business_date: day,
-      recorded_at: recordedAt,
-      observed_at: stamp(9),
-    }),
-  )
+  some(0.4, (deal_id) => add('deal_confirmation', 9, {deal_id}))
   for (const [stream, aRow] of [
     ['borrower', aBorrower],
     ['document', aDocument],
   ] as const) {
-    some(0.4, (deal) => {
-      const child = random.pick(['one', 'two'])
-      add(`${stream}_version`, {
-        ...aRow({
-          deal_id: deal,
-          [`${stream}_id`]: child,
-          kind: random.pick(['seen', 'seen', 'missing', 'vanished']),
-        }),
-        observed_at: stamp(random.integer(20, 29)),
-        business_date: day,
-        ...stored,
-        ...(stream === 'document' && {category: random.pick(['appraisal', null, 'other'])}),
-      })
+    some(0.4, (deal_id) => {
+      const kind = random.pick(['seen', 'seen', 'missing', 'vanished'])
+      const row = aRow({deal_id, [`${stream}_id`]: random.pick(['one', 'two']), kind, walk_id})
+      const category = stream === 'document' && {category: random.pick(['appraisal', null, 'other'])}
+      add(`${stream}_version`, random.integer(20, 29), {...row, ...category})
     })
-    some(0.4, (deal) =>
-      tables.listing?.push({
-        ...aListing({
-          stream,
-          parent_id: deal,
-          records: random.integer(0, 3),
-          quarantined: random.integer(0, 1),
-        }),
-        walk_id: `walk ${night}`,
-        observed_at: stamp(25),
-      }),
-    )
-  }
-  some(0.3, (deal) =>
-    add('deal_extra', {
-      deal_id: deal,
-      name: 'note',
-      value: random.pick(['a', 'b', null]),
-      is_readable: true,
-      observed_at: stamp(random.integer(0, 9)),
-      business_date: day,
-      recorded_at: recordedAt,
-    }),
-  )
-  if (random.chance(0.3))
-    add('rate', {
-      ...aRate({rate_date: day}),
-      observed_at: stamp(1),
-      business_date: day,
-      recorded_at: recordedAt,
-    })
-  const isWalk = night === 0 || random.chance(0.8)
-  if (isWalk) {
-    const earlier = random.chance(0.08) ? growing.seen[random.integer(0, growing.seen.length - 1)] : undefined
-    if (random.chance(0.3)) tables.drift?.push({...aDrift(), walk_id: `walk ${night}`})
-    tables.walk?.push({
-      ...aWalk(),
-      ...stored,
-      business_date: day,
-      started_at: stamp(0),
-      // A clock set back ends a walk before what was already seen.
-      ended_at: earlier ? `${earlier.day} 00:30:00` : stamp(10),
-      is_complete: night === 0 || random.chance(0.9),
-      present_deals: DEALS,
-      present_amount: '1.00',
-      kept_quarantined_deals: 0,
-      kept_quarantined_amount: '0.00',
-      kept_missing_deals: 0,
-      kept_missing_amount: '0.00',
-      adjusted_deals: 0,
-      adjusted_amount: '0.00',
-      distinct_records: DEALS,
-      duplicates: 0,
-      amount_total: '1.00',
+    some(0.4, (parent_id) => {
+      const counts = {records: random.integer(0, 3), quarantined: random.integer(0, 1)}
+      put('listing', {...aListing({stream, parent_id, ...counts}), walk_id, observed_at: stamp(25)})
     })
   }
+  some(0.3, (deal_id) => {
+    const value = random.pick(['a', 'b', null])
+    add('deal_extra', random.integer(0, 9), {deal_id, name: 'note', value, is_readable: true})
+  })
+  if (random.chance(0.3)) add('rate', 1, aRate({rate_date: day}))
+  if (night > 0 && random.chance(0.2)) return tables
+  if (random.chance(0.3)) put('drift', {...aDrift(), walk_id})
+  const earlier = random.chance(0.08) ? anySeen() : undefined
+  const nobody = {kept_quarantined_deals: 0, kept_missing_deals: 0, adjusted_deals: 0, duplicates: 0}
+  const nothing = {kept_quarantined_amount: '0.00', kept_missing_amount: '0.00', adjusted_amount: '0.00'}
+  put('walk', {
+    ...aWalk(),
+    ...nobody,
+    ...nothing,
+    recorded_at,
+    walk_id,
+    business_date: day,
+    started_at: stamp(0),
+    // A clock set back ends a walk before what was already seen.
+    ended_at: earlier ? `${earlier.business_date} 00:30:00` : stamp(10),
+    is_complete: night === 0 || random.chance(0.9),
+    present_deals: DEALS,
+    present_amount: '1.00',
+    distinct_records: DEALS,
+    amount_total: '1.00',
+  })
   return tables
 }

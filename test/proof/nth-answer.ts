@@ -9,7 +9,7 @@ import {openWarehouse} from '../../src/store/warehouse.ts'
 import {anyRow, FEW_TABLES} from '../support/data.ts'
 import type {Fault} from '../support/faults.ts'
 import {aDeal, createLab, type Lab, type Row, someDeals} from '../support/lab.ts'
-import {createTally, type ProofRequest, type Proved, runAll, shuffle} from './proof.ts'
+import {type ProofRequest, type Proved, proveCases} from './proof.ts'
 import {createQuickWorld, Stopped, untilStopped} from './quick-world.ts'
 import {readPortfolio, requireSound} from './soundness.ts'
 
@@ -24,65 +24,37 @@ const FOR_EVER = 5_000
 
 /** How an answer fails, and how a run must end if one list page keeps failing that way. */
 interface Kind {
-  name: string
   fault: Fault
-  code: string
-  exitCode: number
+  end: {code: string; exitCode: number}
   /** Retrying is no use: once is forever. */
   isFinal?: true
 }
 
-const KINDS: readonly Kind[] = [
-  {name: '500', fault: {kind: 'status', status: 500}, code: 'SOURCE_FAILING', exitCode: 6},
-  {
-    name: '503 naming a wait',
-    fault: {kind: 'status', status: 503, headers: {'retry-after': '7'}},
-    code: 'SOURCE_RATE_LIMITED',
-    exitCode: 6,
-  },
-  {name: '429', fault: {kind: 'status', status: 429}, code: 'SOURCE_RATE_LIMITED', exitCode: 6},
-  {
-    name: '429 naming a wait',
-    fault: {kind: 'status', status: 429, headers: {'retry-after': '30'}},
-    code: 'SOURCE_RATE_LIMITED',
-    exitCode: 6,
-  },
-  {
-    name: '401',
-    fault: {kind: 'status', status: 401},
-    code: 'SOURCE_UNAUTHORIZED',
-    exitCode: 5,
-    isFinal: true,
-  },
-  {
-    name: 'reset before headers',
-    fault: {kind: 'reset', when: 'before_headers'},
-    code: 'SOURCE_UNREACHABLE',
-    exitCode: 6,
-  },
-  {
-    name: 'reset in the body',
-    fault: {kind: 'reset', when: 'mid_body'},
-    code: 'SOURCE_UNREACHABLE',
-    exitCode: 6,
-  },
-  {name: 'truncated', fault: {kind: 'truncate'}, code: 'SOURCE_UNREACHABLE', exitCode: 6},
-  {
-    name: 'truncated chunks',
-    fault: {kind: 'truncate', framing: 'chunked'},
-    code: 'SOURCE_UNREACHABLE',
-    exitCode: 6,
-  },
-  {name: 'wrong JSON', fault: {kind: 'wrong_json'}, code: 'SOURCE_NOT_JSON', exitCode: 7},
-  {name: 'web page', fault: {kind: 'html'}, code: 'SOURCE_NOT_JSON', exitCode: 7},
-]
+const FAILING = {code: 'SOURCE_FAILING', exitCode: 6}
+const LIMITED = {code: 'SOURCE_RATE_LIMITED', exitCode: 6}
+const UNREACHABLE = {code: 'SOURCE_UNREACHABLE', exitCode: 6}
+const NOT_JSON = {code: 'SOURCE_NOT_JSON', exitCode: 7}
+const UNAUTHORIZED = {code: 'SOURCE_UNAUTHORIZED', exitCode: 5}
 
-/** Which answer fails, and how. */
-interface Case {
-  kind: Kind
-  nth: number
-  isForEver: boolean
-}
+const statusOf = (status: number, wait?: string): Fault => ({
+  kind: 'status',
+  status,
+  ...(wait !== undefined && {headers: {'retry-after': wait}}),
+})
+
+const KINDS: readonly Kind[] = [
+  {fault: statusOf(500), end: FAILING},
+  {fault: statusOf(503, '7'), end: LIMITED},
+  {fault: statusOf(429), end: LIMITED},
+  {fault: statusOf(429, '30'), end: LIMITED},
+  {fault: statusOf(401), end: UNAUTHORIZED, isFinal: true},
+  {fault: {kind: 'reset', when: 'before_headers'}, end: UNREACHABLE},
+  {fault: {kind: 'reset', when: 'mid_body'}, end: UNREACHABLE},
+  {fault: {kind: 'truncate'}, end: UNREACHABLE},
+  {fault: {kind: 'truncate', framing: 'chunked'}, end: UNREACHABLE},
+  {fault: {kind: 'wrong_json'}, end: NOT_JSON},
+  {fault: {kind: 'html'}, end: NOT_JSON},
+]
 
 async function sync(lab: Lab, folder: DataFolder, now: string, stopAt?: RunStep): Promise<void> {
   const config = {
@@ -120,10 +92,8 @@ async function readHeads(folder: DataFolder): Promise<{listed: Row[]; all: Row[]
   return {all, listed: all.map(({property_value, loan_program, ...listed}) => listed)}
 }
 
-type Heads = Awaited<ReturnType<typeof readHeads>>
-
 /** A folder after its first day, and a source that has changed since. */
-async function prepare(lab: Lab): Promise<{pages: number; requests: number; before: Heads; after: Heads}> {
+async function prepare(lab: Lab) {
   const {store} = lab.service
   store.insert(someDeals(28))
   await untilStopped(sync(lab, lab.folder, DAY_1, 'changes applied'))
@@ -143,13 +113,13 @@ async function prepare(lab: Lab): Promise<{pages: number; requests: number; befo
   }
 }
 
-function listCases(requests: number): Case[] {
-  return KINDS.flatMap((kind) =>
+/** Which answer fails, and how. */
+const listCases = (requests: number) =>
+  KINDS.flatMap((kind) =>
     Array.from({length: requests}, (_, index) => index + 1).flatMap((nth) =>
-      [false, true].map((isForEver) => ({kind, nth, isForEver})),
+      [false, true].map((isForEver) => ({...kind, nth, isForEver})),
     ),
   )
-}
 
 /**
  * Makes the nth answer of a small run fail, for every n, in every way, once and permanently. A page that fails once is
@@ -159,39 +129,31 @@ function listCases(requests: number): Case[] {
  * A run is one such case, in an order drawn from the seed; there are no more runs than cases.
  */
 export async function proveNthAnswer(request: ProofRequest): Promise<Proved> {
-  const tally = createTally()
   await using lab = await createLab({tables: FEW_TABLES})
   const {pages, requests, before, after} = await prepare(lab)
-  const cases = shuffle(listCases(requests), request.seed)
-  const runs = Math.min(request.runs, cases.length - (request.first ?? 0))
-  await runAll({name: 'nth-answer'}, {...request, runs}, async (run) => {
-    const one = cases[run]
-    assert(one)
-    const {kind, nth, isForEver} = one
-    const words = `answer ${nth} is ${kind.name} ${isForEver ? 'for ever' : 'once'}`
+  return await proveCases('nth-answer', request, listCases(requests), async (one, {run, add}) => {
+    const {fault, end, isFinal = false, nth, isForEver} = one
     const folder = lab.copyFolder(`case-${run}`)
     const due = isForEver ? Array.from({length: FOR_EVER}, (_, index) => nth + index) : nth
-    lab.service.faults.add({match: {nth: due}, fault: kind.fault})
+    lab.service.faults.add({match: {nth: due}, fault})
     const failure = await trySync(lab, folder)
     lab.service.faults.clear()
-    const isFatal = nth <= pages && (isForEver || kind.isFinal === true)
-    assert.deepEqual(failure, isFatal ? {code: kind.code, exitCode: kind.exitCode} : undefined, words)
+    const isOvercome = !isForEver && !isFinal
+    assert.deepEqual(failure, nth <= pages && !isOvercome ? end : undefined)
     const stored = await readHeads(folder)
-    if (failure) assert.deepEqual(stored, before, words)
-    else if (!isForEver && !kind.isFinal) assert.deepEqual(stored, after, words)
+    if (failure) assert.deepEqual(stored, before)
+    else if (isOvercome) assert.deepEqual(stored, after)
 
     const goesOn = run % RELEASE_EVERY === 0
     await untilStopped(sync(lab, folder, DAY_3, goesOn ? undefined : 'changes applied'))
     const heads = await readHeads(folder)
-    assert.deepEqual(heads.listed, after.listed, `the run after: ${words}`)
+    assert.deepEqual(heads.listed, after.listed, 'the run after')
     // If a deal's own page failed, what only that page shows may arrive as late as the deal's turn in the rotation.
-    const isLate = nth > pages && (isForEver || kind.isFinal === true)
-    if (!isLate) assert.deepEqual(heads.all, after.all, `the run after: ${words}`)
-    else if (!isDeepStrictEqual(heads.all, after.all)) tally.add('details late')
+    if (nth <= pages || isOvercome) assert.deepEqual(heads.all, after.all, 'the run after')
+    else if (!isDeepStrictEqual(heads.all, after.all)) add('details late')
     if (goesOn) await readPortfolio(folder)
     rmSync(folder.root, {recursive: true})
-    tally.add('cases')
-    tally.add(failure ? 'ended the run' : 'overcome')
+    add('cases')
+    add(failure ? 'ended the run' : 'overcome')
   })
-  return {figures: {...tally.figures, 'of cases': cases.length}}
 }

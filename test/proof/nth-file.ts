@@ -1,42 +1,144 @@
-import {spawn} from 'node:child_process'
-import {once} from 'node:events'
-import {createInterface} from 'node:readline'
-import {fileURLToPath} from 'node:url'
-import {z} from 'zod'
-import type {ProofRequest, Proved} from './proof.ts'
+import assert from 'node:assert/strict'
+import fs, {existsSync, rmSync} from 'node:fs'
+import {explainError, type LoantapeError} from '../../src/core/errors.ts'
+import {exportRelease} from '../../src/export.ts'
+import {syncDeals} from '../../src/pipeline.ts'
+import {type DataFolder, dataFolderAt} from '../../src/store/data-folder.ts'
+import {type FileOperation, interceptFiles} from '../support/file-operations.ts'
+import {aDeal, createLab, someDeals} from '../support/lab.ts'
+import {type ProofRequest, type Proved, proveCases} from './proof.ts'
+import {createQuickWorld} from './quick-world.ts'
+import {readPortfolio, requireSoundFolder, requireWholeFiles} from './soundness.ts'
 
-const CASES = fileURLToPath(new URL('./nth-file-cases.ts', import.meta.url))
+const DAY_1 = '2026-02-02T23:30:00-05:00'
+const DAY_2 = '2026-02-03T23:30:00-05:00'
+/** The documented codes for a failing disk during a run, and the system's words. */
+const DISK = {
+  EIO: {code: 'DISK_FAULT', words: 'i/o error'},
+  ENOSPC: {code: 'DISK_FULL', words: 'no space left on device'},
+}
 
-const lineSchema = z.union([
-  z.object({run: z.number()}),
-  z.object({figures: z.record(z.string(), z.number())}),
-])
+/** Which file operation fails, and how, in a new folder or one filled on the day before. */
+interface Case {
+  isNew: boolean
+  nth: number
+  code: keyof typeof DISK
+  isForEver: boolean
+}
+
+/** Operations that change files, by their names in `node:fs/promises`; and the same on an open file. */
+const CHANGING =
+  'mkdir writeFile rename link symlink copyFile chmod fsync rm unlink rmdir truncate utimes appendFile cp open'
+const CHANGING_OPEN = ['write', 'sync', 'datasync', 'truncate']
+
+const isText = (value: unknown): value is string => typeof value === 'string'
+const {readFileSync, writeFileSync} = fs
+
+/** Leaves half of what a failing write or copy was given, as a real disk does. */
+function leaveHalf({name, args: [first, second, length, position], go}: FileOperation): unknown {
+  if (Buffer.isBuffer(first)) return go([first, second, Math.floor(Number(length) / 2), position])
+  if (!isText(first) || !isText(second)) return undefined
+  const whole = name === 'copyFile' ? readFileSync(first) : Buffer.from(second)
+  const half = whole.subarray(0, whole.length / 2)
+  if (name === 'copyFile') return writeFileSync(second, half)
+  return name === 'writeFile' ? writeFileSync(first, half) : undefined
+}
+
+/**
+ * Replaces, in this process, the functions that change files. DuckDB and SQLite write natively and bypass this:
+ * test/cli/storage.test.ts tests full disks for them.
+ *
+ * @returns runs something while a case's operation fails; it returns how that failed, if it did, and how many there were
+ */
+async function installFailingFiles() {
+  let armed: Case | undefined
+  let calls = 0
+  await interceptFiles(CHANGING.split(' '), CHANGING_OPEN, (operation) => {
+    const {name, args, go, isSync} = operation
+    if (name === 'open' && ['r', undefined].includes(args[1] as string | undefined)) return go()
+    calls += 1
+    if (!armed || calls < armed.nth || (calls > armed.nth && !armed.isForEver)) return go()
+    const {code} = armed
+    const target = isText(args[0]) ? ` '${args[0]}'` : ''
+    const error = Object.assign(new Error(`${code}: ${DISK[code].words}, ${name}${target}`), {code})
+    const left = leaveHalf(operation)
+    if (isSync) throw error
+    return Promise.resolve(left).then(() => Promise.reject(error))
+  })
+  return async (one: Case, run: () => Promise<void>) => {
+    armed = one
+    calls = 0
+    let failure: LoantapeError | undefined
+    try {
+      await run()
+    } catch (error) {
+      failure = explainError(error)
+    }
+    armed = undefined
+    return {failure, operations: calls}
+  }
+}
+
+function judgeFailure(failure: LoantapeError | undefined, {code}: Case): void {
+  assert(failure, 'the run continued as if nothing had failed')
+  const isRefused = failure.code.endsWith('_NOT_WRITABLE')
+  assert.equal(failure.exitCode, isRefused ? 2 : 1, failure.message)
+  if (isRefused) assert.match(failure.message, new RegExp(`cannot be written \\(${code}\\)`))
+  else assert.equal(failure.code, DISK[code].code, failure.message)
+  assert(failure.kept && failure.next, failure.message)
+}
 
 /**
  * Makes the nth file operation of a sync and its exports fail, for every n, with EIO and ENOSPC, once and permanently, in a new
  * folder and in a filled one. The run ends with a documented code and a clear message, nothing under a final name is torn, the
  * warehouse is sound, and the next run reaches the same result as an undisturbed one.
  *
- * A run is one such case, in an order drawn from the seed; there are no more runs than cases. All of them run in one separate
- * process, because the functions of `node:fs` are replaced there.
+ * It replaces the functions of `node:fs` in this process.
  */
-export async function proveNthFile(request: ProofRequest & {tables?: string | undefined}): Promise<Proved> {
-  const {onRun, ...asked} = request
-  const child = spawn(process.execPath, [CASES, JSON.stringify(asked)], {
-    stdio: ['ignore', 'pipe', 'pipe'],
-  })
-  const closed = once(child, 'close')
-  let stderr = ''
-  child.stderr.on('data', (chunk: Buffer) => {
-    stderr += chunk.toString()
-  })
-  let proved: Proved | undefined
-  for await (const line of createInterface({input: child.stdout})) {
-    const said = lineSchema.parse(JSON.parse(line))
-    if ('run' in said) onRun?.(said.run)
-    else proved = said
+export async function proveNthFile({
+  tables = 'all',
+  ...request
+}: ProofRequest & {tables?: string}): Promise<Proved> {
+  const runFailing = await installFailingFiles()
+  await using lab = await createLab({tables})
+  const {store} = lab.service
+  store.insert(someDeals(60))
+  await lab.sync(DAY_1)
+  store.insert([aDeal(61)])
+  store.update('deal_000003', {loanAmountCents: 400_000_01n})
+  store.remove('deal_000007')
+  const runDay = async (folder: DataFolder) => {
+    const config = {...lab.config, dataDir: folder.root, pageSize: 20}
+    const world = createQuickWorld({now: DAY_2, tables})
+    await syncDeals(config, {}, world)
+    await exportRelease(config, {profiles: ['csv', 'parquet']}, world)
   }
-  if (proved) return proved
-  const [code, signal]: unknown[] = await closed
-  throw new Error(`ended with ${signal ?? code}: ${stderr}`)
+  const makeFolder = (isNew: boolean, name: string) =>
+    isNew ? dataFolderAt(`${lab.folder.root}-${name}`) : lab.copyFolder(name)
+
+  const cases: Case[] = []
+  const expected = new Map<boolean, unknown>()
+  for (const isNew of [true, false]) {
+    const folder = makeFolder(isNew, 'counted')
+    const none: Case = {isNew, nth: Number.POSITIVE_INFINITY, code: 'EIO', isForEver: false}
+    const {failure, operations} = await runFailing(none, () => runDay(folder))
+    if (failure) throw failure
+    expected.set(isNew, await readPortfolio(folder))
+    for (let nth = 1; nth <= operations; nth += 1)
+      for (const code of ['EIO', 'ENOSPC'] as const)
+        for (const isForEver of [false, true]) cases.push({isNew, nth, code, isForEver})
+  }
+  return await proveCases('nth-file', request, cases, async (one, {run, add}) => {
+    const folder = makeFolder(one.isNew, `case-${run}`)
+    const {failure} = await runFailing(one, () => runDay(folder))
+    judgeFailure(failure, one)
+    await requireWholeFiles(folder)
+    if (existsSync(folder.warehouse)) await requireSoundFolder(folder)
+    await runDay(folder)
+    await requireSoundFolder(folder)
+    assert.deepEqual(await readPortfolio(folder), expected.get(one.isNew))
+    rmSync(folder.root, {recursive: true})
+    add('cases')
+    add(`exit ${failure?.exitCode}`)
+  })
 }

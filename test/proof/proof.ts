@@ -11,53 +11,24 @@ export interface ProofRequest {
   onRun?: (run: number) => void
 }
 
-/** The result of a proof. */
+/** The result of a proof: counts by name. */
 export interface Proved {
-  /** Counts by name. */
   figures: Record<string, number>
 }
 
 /** Shows that a promise holds under many random or possible disturbances; throws at the first that breaks it. */
 export type Proof = (request: ProofRequest) => Promise<Proved>
 
-/** One repetition of a proof; each run draws its own random numbers, so it can be replayed alone. */
-type Run = (run: number, random: Random) => Promise<void>
-
-/**
- * Runs `work` the requested number of times, `atOnce` in parallel.
- *
- * @throws Error that names the run and how to replay it
- */
-export async function runAll(
-  {name, atOnce = 1}: {name: string; atOnce?: number},
-  request: ProofRequest,
-  work: Run,
-): Promise<void> {
-  const {runs, seed, first = 0, onRun} = request
-  const queue = Array.from({length: runs}, (_, index) => first + index).values()
-  let hasFailed = false
-  const worker = async () => {
-    for (const run of queue) {
-      if (hasFailed) return
-      try {
-        await work(run, createRandom(name, seed, run))
-      } catch (cause) {
-        hasFailed = true
-        const words = cause instanceof Error ? cause.message : String(cause)
-        const replay = `npm run proof ${name} -- --seed ${seed} --first ${run} --runs 1`
-        throw new Error(`${name}, run ${run} of seed ${seed} (replay: ${replay}): ${words}`, {cause})
-      }
-      onRun?.(run)
-    }
-  }
-  const ended = await Promise.allSettled(Array.from({length: atOnce}, worker))
-  for (const outcome of ended) if (outcome.status === 'rejected') throw outcome.reason
+/** Counts by name. */
+export interface Tally extends Proved {
+  add(name: string, count?: number): void
 }
 
-/** Counts by name. */
-export interface Tally {
-  add(name: string, count?: number): void
-  readonly figures: Record<string, number>
+/** One repetition of a proof; each run draws its own random numbers, so it can be replayed alone. */
+export interface Run {
+  run: number
+  random: Random
+  add: Tally['add']
 }
 
 /** Creates an empty tally. */
@@ -71,11 +42,60 @@ export function createTally(): Tally {
   }
 }
 
-/** Items in an order drawn from a seed: the first few are a sample of all. */
-export function shuffle<T>(items: readonly T[], seed: string): T[] {
-  const random = createRandom('order', seed)
-  return items
-    .map((item) => ({item, place: random.next()}))
-    .sort((one, other) => one.place - other.place)
-    .map(({item}) => item)
+/**
+ * Runs `work` the requested number of times, `atOnce` in parallel.
+ *
+ * @throws Error that names the run and how to replay it
+ */
+export async function prove(
+  name: string,
+  {runs, seed, first = 0, onRun}: ProofRequest,
+  work: (run: Run) => Promise<void>,
+  {atOnce = 1, tally = createTally()}: {atOnce?: number; tally?: Tally} = {},
+): Promise<Proved> {
+  const queue = Array.from({length: runs}, (_, index) => first + index).values()
+  let hasFailed = false
+  const worker = async () => {
+    for (const run of queue) {
+      if (hasFailed) return
+      try {
+        await work({run, random: createRandom(name, seed, run), add: tally.add})
+      } catch (cause) {
+        hasFailed = true
+        const words = cause instanceof Error ? cause.message : String(cause)
+        const replay = `npm run proof ${name} -- --seed ${seed} --first ${run} --runs 1`
+        throw new Error(`${name}, run ${run} of seed ${seed} (replay: ${replay}): ${words}`, {cause})
+      }
+      onRun?.(run)
+    }
+  }
+  const ended = await Promise.allSettled(Array.from({length: atOnce}, worker))
+  for (const outcome of ended) if (outcome.status === 'rejected') throw outcome.reason
+  return {figures: tally.figures}
+}
+
+/** Proves cases in an order drawn from the seed: a run is a case, and there are no more runs than cases. */
+export async function proveCases<Case>(
+  name: string,
+  request: ProofRequest,
+  cases: readonly Case[],
+  work: (one: Case, run: Run) => Promise<void>,
+  tally: Tally = createTally(),
+): Promise<Proved> {
+  const random = createRandom('order', request.seed)
+  const order = cases
+    .map((one) => ({one, place: random.next()}))
+    .sort((a, b) => a.place - b.place)
+    .map(({one}) => one)
+  const runs = Math.min(request.runs, order.length - (request.first ?? 0))
+  const judge = async (run: Run) => {
+    const one = order[run.run] as Case
+    try {
+      await work(one, run)
+    } catch (cause) {
+      throw new Error(`${JSON.stringify(one)}: ${cause instanceof Error ? cause.message : cause}`, {cause})
+    }
+  }
+  const {figures} = await prove(name, {...request, runs}, judge, {tally})
+  return {figures: {...figures, 'of cases': order.length}}
 }

@@ -56,7 +56,7 @@ export async function requireSound(db: Database): Promise<void> {
 }
 
 /** Fails if an invariant of a folder's warehouse is violated. */
-export async function requireSoundWarehouse(folder: DataFolder): Promise<void> {
+async function requireSoundWarehouse(folder: DataFolder): Promise<void> {
   await using db = await openWarehouse(folder)
   await requireSound(db)
 }
@@ -91,33 +91,32 @@ function listFinal(dir: string): string[] {
     .map((name) => join(dir, name))
 }
 
-/** Temporary names that a finished run must not leave behind. */
-export function listLeftovers(folder: DataFolder): string[] {
-  return readdirSync(folder.root, {recursive: true, encoding: 'utf8'}).filter((path) =>
-    /\.tmp|\.building-|\.writing-|\.wal$/.test(path),
+/** Fails if the warehouse of a folder is unsound, or anything with a final name incomplete. */
+export async function requireSoundFolder(folder: DataFolder): Promise<void> {
+  await requireSoundWarehouse(folder)
+  await requireWholeFiles(folder)
+}
+
+/** Temporary names that a finished run must not leave behind; only a release removes unfinished builds. */
+export function listLeftovers(folder: DataFolder, {afterRelease}: {afterRelease: boolean}): string[] {
+  return readdirSync(folder.root, {recursive: true, encoding: 'utf8'}).filter(
+    (path) =>
+      /\.tmp|\.building-|\.writing-|\.wal$/.test(path) &&
+      (afterRelease || !path.startsWith('releases/.building-')),
   )
 }
 
 /** The deals of the current release and their history, without instants and walk ids. */
 export async function readPortfolio(folder: DataFolder): Promise<unknown[]> {
   await using db = await openRelease(requireRelease(folder))
-  return [
-    ...(await db.all(
-      anyRow,
-      // Runs after a kill ask for more deals' own pages, which confirm more values.
-      'select * exclude (first_seen_at, last_changed_at, value_confirmed_on) from core.deal order by deal_id',
-    )),
-    ...(await db.all(
-      anyRow,
-      'select * exclude (valid_from, valid_to) from core.deal_history order by deal_id, version',
-    )),
-    ...(await db.all(
-      anyRow,
-      'select * exclude (first_seen_at) from core.borrower order by deal_id, borrower_id',
-    )),
-    ...(await db.all(
-      anyRow,
-      'select * exclude (first_seen_at) from core.document order by deal_id, document_id',
-    )),
+  const queries = [
+    // Runs after a kill ask for more deals' own pages, which confirm more values.
+    'select * exclude (first_seen_at, last_changed_at, value_confirmed_on) from core.deal order by deal_id',
+    'select * exclude (valid_from, valid_to) from core.deal_history order by deal_id, version',
+    'select * exclude (first_seen_at) from core.borrower order by deal_id, borrower_id',
+    'select * exclude (first_seen_at) from core.document order by deal_id, document_id',
   ]
+  const tables: unknown[] = []
+  for (const sql of queries) tables.push(await db.all(anyRow, sql))
+  return tables
 }

@@ -1,6 +1,6 @@
 import {expect, test} from 'vitest'
 import {nameOf} from './damage.ts'
-import {createLenders, LOSSES} from './stores.ts'
+import {LOSSES, proveStores} from './stores.ts'
 
 /** Losses whose outcome was once wrong and that no other test plays: one that continues, and some that are refused. */
 const SHORT = [
@@ -11,10 +11,8 @@ const SHORT = [
 ]
 
 test('whichever stores are lost, old or foreign, books are right or a command names the store', async () => {
-  await using lenders = await createLenders()
-  const played = []
-  for (const loss of LOSSES.filter((one) => SHORT.includes(nameOf(one))))
-    played.push(await lenders.play(loss))
+  const losses = LOSSES.filter((one) => SHORT.includes(nameOf(one)))
+  const {played} = await proveStores({runs: losses.length, seed: '', losses})
   expect(played.map(({loss, refused}) => [nameOf(loss), refused?.code ?? 'goes on'])).toEqual([
     ['state lost', 'goes on'],
     ["state another lender's", 'STORES_DISAGREE'],

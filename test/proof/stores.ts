@@ -3,11 +3,12 @@ import {cpSync, existsSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
+import type {DataFolder} from '../../src/store/data-folder.ts'
 import {BOOK_TABLES} from '../support/books.ts'
 import {type ImportedLine, importBatches} from '../support/importer.ts'
 import {aDeal, createLab, type Ended, type Lab} from '../support/lab.ts'
 import {DAMAGES, damage, type Loss, nameOf, STORE_NAMES, type Store} from './damage.ts'
-import {createTally, type ProofRequest, type Proved, runAll} from './proof.ts'
+import {type ProofRequest, type Proved, prove} from './proof.ts'
 
 const singles: Loss[] = STORE_NAMES.flatMap((store) => DAMAGES.map((how) => [[store, how] as const]))
 
@@ -20,7 +21,7 @@ export const LOSSES: readonly Loss[] = [
 ]
 
 /** The outcome of a loss. */
-export interface Played {
+interface Played {
   loss: Loss
   /** The message of the first command that refused; null if all succeeded. */
   refused: {command: string; code: string; message: string} | null
@@ -28,46 +29,7 @@ export interface Played {
 
 const refusal = z.object({error: z.object({code: z.string(), message: z.string()})})
 
-const NIGHTS = ['2026-01-30', '2026-01-31', '2026-02-02', '2026-03-02'] as const
 const DEALS = 12
-
-/** Two lenders under one tape key, each with three nights; `yesterday` is the folder before the third. */
-export interface Lenders extends AsyncDisposable {
-  play(loss: Loss): Promise<Played>
-}
-
-/** Plays the two lenders' three nights. */
-export async function createLenders(): Promise<Lenders> {
-  const lab = await createLab({tables: BOOK_TABLES})
-  const other = await createLab({tables: BOOK_TABLES})
-  const env = {LOANTAPE_TAPE_KEY_FILE: lab.env.LOANTAPE_TAPE_KEY_FILE ?? '', LOANTAPE_DETAIL: 'off'}
-  await tellNights(other, env, 77)
-  await tellNights(lab, env, 3)
-  const today = lab.copyFolder('today')
-  const yesterday = join(lab.folder.root, '../before')
-
-  async function play(loss: Loss): Promise<Played> {
-    rmSync(lab.folder.root, {recursive: true, force: true})
-    cpSync(today.root, lab.folder.root, {recursive: true, verbatimSymlinks: true})
-    const imported = readBooks(lab)
-    damage(lab.folder.root, loss, {yesterday, other: other.folder.root})
-    const refused = await goOn(lab, env, imported)
-    if (refused === null) {
-      assert.deepEqual(balanceOf(imported), expectedOf(lab), `${nameOf(loss)}: books`)
-    } else {
-      assert.notEqual(refused.message, '', nameOf(loss))
-    }
-    return {loss, refused}
-  }
-
-  return {
-    play,
-    async [Symbol.asyncDispose]() {
-      await lab[Symbol.asyncDispose]()
-      await other[Symbol.asyncDispose]()
-    },
-  }
-}
 
 /** The lines of every batch ever issued, by entry number: an importer takes each once. */
 type Imported = Map<string, ImportedLine[]>
@@ -85,50 +47,42 @@ function balanceOf(imported: Imported): Record<string, bigint> {
   const sums: Record<string, bigint> = {}
   for (const {account, deal, cents} of [...imported.values()].flat())
     if (account.startsWith('12')) sums[deal] = (sums[deal] ?? 0n) + cents
-  return Object.fromEntries(
-    Object.entries(sums)
-      .filter(([, cents]) => cents !== 0n)
-      .sort(),
-  )
+  return Object.fromEntries(Object.entries(sums).filter(([, cents]) => cents !== 0n))
 }
 
 /** The same according to the source itself: nothing was funded at the first walk. */
 function expectedOf(lab: Lab): Record<string, bigint> {
   const funded = lab.service.store.list({status: 'funded', limit: 1000})
-  return Object.fromEntries(funded.map(({id, loanAmountCents}) => [id, loanAmountCents] as const).sort())
+  return Object.fromEntries(funded.map(({id, loanAmountCents}) => [id, loanAmountCents]))
 }
 
-async function tellNights(lab: Lab, env: Record<string, string>, first: number): Promise<void> {
+/** Runs a command on a day; all lenders have one tape key. */
+const run = (lab: Lab, env: Record<string, string>, day: string, command: string): Promise<Ended> =>
+  lab.run([...command.split(' '), '--json'], {...env, LOANTAPE_NOW: `${day}T23:30:00Z`})
+
+/** Tells a lender's three nights; returns a copy of the folder as it was before the third. */
+async function tellNights(lab: Lab, env: Record<string, string>, first: number): Promise<DataFolder> {
   const {store} = lab.service
   const id = (number: number) => `deal_${String(first + number).padStart(6, '0')}`
+  const night = async (day: string, ...commands: string[]) => {
+    for (const command of commands) {
+      const ended = await run(lab, env, day, command)
+      assert.equal(ended.code, 0, `${day} ${command}: ${ended.stderr}`)
+    }
+  }
   store.insert(Array.from({length: DEALS}, (_, index) => aDeal(first + index)))
-  const night = (day: string, ...commands: string[]) => runAllOf(lab, env, day, commands)
-  await night(NIGHTS[0], 'sync')
+  await night('2026-01-30', 'sync')
   writeFileSync(join(lab.folder.root, 'accounting.json'), JSON.stringify(DEFAULT_MAPPING))
   for (let number = 0; number < 4; number += 1) store.update(id(number), {status: 'funded'})
-  await night(NIGHTS[1], 'sync', 'export xero --period 2026-01')
-  lab.copyFolder('before')
+  await night('2026-01-31', 'sync', 'export xero --period 2026-01')
+  const yesterday = lab.copyFolder('before')
   store.update(id(0), {loanAmountCents: 123_456_78n})
   store.update(id(1), {status: 'withdrawn'})
   store.update(id(5), {status: 'funded'})
-  await night(NIGHTS[2], 'sync', 'export xero --period 2026-02', 'period close 2026-01')
+  await night('2026-02-02', 'sync', 'export xero --period 2026-02', 'period close 2026-01')
   store.update(id(6), {status: 'funded'})
+  return yesterday
 }
-
-async function runAllOf(
-  lab: Lab,
-  env: Record<string, string>,
-  day: string,
-  commands: readonly string[],
-): Promise<void> {
-  for (const command of commands) {
-    const ended = await run(lab, env, day, command)
-    assert.equal(ended.code, 0, `${day} ${command}: ${ended.stderr}`)
-  }
-}
-
-const run = (lab: Lab, env: Record<string, string>, day: string, command: string): Promise<Ended> =>
-  lab.run([...command.split(' '), '--json'], {...env, LOANTAPE_NOW: `${day}T23:30:00Z`})
 
 /** What an operator and an accountant do next: the night, each month, a closing; whatever is issued gets imported. */
 const NEXT = [
@@ -142,7 +96,7 @@ const NEXT = [
 /** Does all of it until a command refuses. */
 async function goOn(lab: Lab, env: Record<string, string>, imported: Imported): Promise<Played['refused']> {
   for (const command of NEXT) {
-    const ended = await run(lab, env, NIGHTS[3], command)
+    const ended = await run(lab, env, '2026-03-02', command)
     if (ended.code !== 0) {
       const {error} = refusal.parse(JSON.parse(ended.stdout))
       return {command, ...error}
@@ -156,21 +110,36 @@ async function goOn(lab: Lab, env: Record<string, string>, imported: Imported): 
 const PAGE = join(import.meta.dirname, '../../docs/lost-stores.md')
 
 /**
- * Plays losses, each starting from the same three nights: either the books equal the source's to the cent, or a command names
- * the store and refuses. The full proof writes the page that says what is lost when.
+ * Plays losses, each starting from the same three nights of a lender: either the books equal the source's to the cent, or a
+ * command names the store and refuses. The full proof writes the page that says what is lost when.
  */
-export async function proveStores(request: ProofRequest): Promise<Proved> {
-  const tally = createTally()
-  const runs = Math.min(request.runs, LOSSES.length - (request.first ?? 0))
+export async function proveStores({
+  losses = LOSSES,
+  ...request
+}: ProofRequest & {losses?: readonly Loss[]}): Promise<Proved & {played: Played[]}> {
+  await using lab = await createLab({tables: BOOK_TABLES})
+  await using other = await createLab({tables: BOOK_TABLES})
+  const env = {LOANTAPE_TAPE_KEY_FILE: lab.env.LOANTAPE_TAPE_KEY_FILE ?? '', LOANTAPE_DETAIL: 'off'}
+  await tellNights(other, env, 77)
+  const yesterday = await tellNights(lab, env, 3)
+  const today = lab.copyFolder('today')
+  const from = {yesterday: yesterday.root, other: other.folder.root}
   const played: Played[] = []
-  await using lenders = await createLenders()
-  await runAll({name: 'stores'}, {...request, runs}, async (run) => {
-    const one = await lenders.play(LOSSES[run] ?? [])
-    played.push(one)
-    tally.add(one.refused ? 'refused' : 'gone on with right books')
+  const runs = Math.min(request.runs, losses.length - (request.first ?? 0))
+  const proved = await prove('stores', {...request, runs}, async ({run: number, add}) => {
+    const loss = losses[number] ?? []
+    rmSync(lab.folder.root, {recursive: true, force: true})
+    cpSync(today.root, lab.folder.root, {recursive: true, verbatimSymlinks: true})
+    const imported = readBooks(lab)
+    damage(lab.folder.root, loss, from)
+    const refused = await goOn(lab, env, imported)
+    if (refused) assert.notEqual(refused.message, '', nameOf(loss))
+    else assert.deepEqual(balanceOf(imported), expectedOf(lab), `${nameOf(loss)}: books`)
+    played.push({loss, refused})
+    add(refused ? 'refused' : 'gone on with right books')
   })
   if (played.length === LOSSES.length) writeFileSync(PAGE, formatPage(played))
-  return {figures: tally.figures}
+  return {...proved, played}
 }
 
 /** The name of a store on the page. */

@@ -1,13 +1,12 @@
 import {writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
-import {createTally, type ProofRequest, type Proved, runAll} from './proof.ts'
+import {createTally, type ProofRequest, type Proved, prove, type Run} from './proof.ts'
 import {drawStory} from './world/draw.ts'
 import {Finding} from './world/finding.ts'
 import {play} from './world/player.ts'
 import {cutAfter, type Failed, shrinkStory} from './world/shrink.ts'
 import type {Story} from './world/story.ts'
-import {tellStory} from './world/tell.ts'
 
 /** How long each story is, and how long a failed one may be shrunk. */
 export interface WorldRequest extends ProofRequest {
@@ -18,39 +17,42 @@ export interface WorldRequest extends ProofRequest {
 /**
  * Plays stories of a lender, each drawn from a seed: a source that changes, fails and lies, a clock that steps, kills, closings,
  * mappings. After every run an oracle that knows the source's answer to each request, and nothing of the product, compares
- * tables and books. A failing story is shrunk and printed as commands.
+ * tables and books. A failing story is shrunk and printed with its commands.
  *
  * A run is one story of `days` days.
  */
-export async function proveWorld(request: WorldRequest): Promise<Proved> {
-  const {days = 30, shrinkMs = 600_000, seed} = request
-  const tally = createTally()
-  await runAll({name: 'world', atOnce: 2}, request, async (run, random) => {
+export function proveWorld({days = 30, shrinkMs = 600_000, ...request}: WorldRequest): Promise<Proved> {
+  const work = async ({run, random, add}: Run) => {
     const story = drawStory(random, days)
     try {
-      await play(story, {note: (name) => tally.add(name), command: () => undefined})
+      await play(story, {note: add, tell: () => undefined})
     } catch (error) {
       if (!(error instanceof Finding)) throw error
       const failed = {story: cutAfter(story, error.place), finding: error}
-      throw describe(shrinkMs > 0 ? await shrinkStory(failed, shrinkMs) : failed, `${seed}-${run}`)
+      throw await describe(
+        shrinkMs > 0 ? await shrinkStory(failed, shrinkMs) : failed,
+        `${request.seed}-${run}`,
+      )
     }
-  })
-  return tally
+  }
+  return prove('world', request, work, {atOnce: 2})
 }
 
 /** Plays a story that was shrunk before. */
 export async function replayStory(story: Story): Promise<Proved> {
-  const tally = createTally()
-  await play(story, {note: (name) => tally.add(name), command: () => undefined})
-  return tally
+  const {figures, add} = createTally()
+  await play(story, {note: add, tell: () => undefined})
+  return {figures}
 }
 
-function describe({story, finding}: Failed, name: string): Error {
+/** Plays a failed story once more, and tells what happened and what a person would have typed. */
+async function describe({story, finding}: Failed, name: string): Promise<Error> {
   const file = join(tmpdir(), `loantape-world-${name}.json`)
   writeFileSync(file, JSON.stringify(story, null, 1))
-  const told = tellStory(story).join('\n')
+  const told: string[] = []
+  await play(story, {note: () => undefined, tell: (line) => void told.push(line)}).catch(() => undefined)
   return new Error(
-    `${finding.message}\n\n${told}\n\nThis story again: npm run proof world -- --story ${file}\n`,
+    `${finding.message}\n\n${told.join('\n')}\n\nThis story again: npm run proof world -- --story ${file}\n`,
     {cause: finding},
   )
 }

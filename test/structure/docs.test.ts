@@ -23,19 +23,23 @@ const PAGES = [
 
 const readPage = (page: string) => readFileSync(join(ROOT, page), 'utf8')
 
+/** All of `src/`. */
+const CODE = readdirSync(join(ROOT, 'src'), {recursive: true, encoding: 'utf8'})
+  .filter((file) => file.endsWith('.ts'))
+  .map((file) => readPage(join('src', file)))
+  .join('\n')
+
 test('the configuration page and .env.example match the settings: npm run docs', () => {
   expect(readPage('docs/configuration.md')).toBe(renderConfigurationPage())
   expect(readPage('.env.example')).toBe(renderEnvExample())
 })
 
-test.each(PAGES)('every path that %s names exists', (page) => {
-  const named = [...readPage(page).matchAll(/`((?:src|sql|jobs|docs|test|scripts|deploy|\.ci)\/[\w./*-]*)`/g)]
-  const links = [...readPage(page).matchAll(/\]\((?!https?:)([^)#]+)/g)].map(([, path = '']) =>
-    page.startsWith('docs/') ? join('docs', path) : path,
-  )
-  const paths = [...named.map(([, path = '']) => path), ...links]
-  expect(paths.filter((path) => !path.includes('*') && !existsSync(join(ROOT, path)))).toEqual([])
-})
+/** The links of a page to others in the repository: the file, and the heading or nothing. */
+const linksOf = (page: string) =>
+  [...readPage(page).matchAll(/\]\((?!https?:)([^)#]*)#?([^)]*)\)/g)].map(([, path = '', anchor = '']) => ({
+    file: path === '' ? page : join(dirname(page), path),
+    anchor,
+  }))
 
 /** The address of a heading in its page. */
 const anchorOf = (heading: string) =>
@@ -44,45 +48,44 @@ const anchorOf = (heading: string) =>
     .replaceAll(/[^\p{L}\p{N}_\- ]/gu, '')
     .replaceAll(' ', '-')
 
-test.each(PAGES)('every heading that a link of %s names exists', (page) => {
-  const links = [...readPage(page).matchAll(/\]\((?!https?:)([^)#]*)#([^)]+)\)/g)]
-  const missing = links.filter(([, path = '', anchor]) => {
-    const target = path === '' ? page : join(dirname(page), path)
-    const headings = [...readPage(target).matchAll(/^#+ (.+)$/gm)]
-    return !headings.some(([, heading = '']) => anchorOf(heading) === anchor)
+test.each(PAGES)('every path and heading that %s names exists', (page) => {
+  const named = readPage(page).matchAll(/`((?:src|sql|jobs|docs|test|scripts|deploy|\.ci)\/[\w./*-]*)`/g)
+  const paths = [...[...named].map(([, path = '']) => path), ...linksOf(page).map(({file}) => file)]
+  expect(paths.filter((path) => !path.includes('*') && !existsSync(join(ROOT, path)))).toEqual([])
+  const missing = linksOf(page).filter(({file, anchor}) => {
+    const headings = anchor === '' ? [] : [...readPage(file).matchAll(/^#+ (.+)$/gm)]
+    return anchor !== '' && !headings.some(([, heading = '']) => anchorOf(heading) === anchor)
   })
-  expect(missing.map(([link]) => link)).toEqual([])
+  expect(missing).toEqual([])
 })
 
-test.each(PAGES)('every loantape command that %s shows exists, with its options', async (page) => {
+test('every loantape command that a page shows exists, with its options', async () => {
   const quiet = {write: () => true}
-  const program = await createProgram(
-    createCli({env: {}, stdout: quiet, stderr: quiet, onStop: () => undefined}),
-  )
-  const shown = [...readPage(page).matchAll(/(?:npx |`)loantape ([a-z][^`\n]*)/g)].map(
-    ([, words = '']) => words,
+  const cli = createCli({env: {}, stdout: quiet, stderr: quiet, onStop: () => undefined})
+  const program = await createProgram(cli)
+  const shown = PAGES.flatMap((page) =>
+    [...readPage(page).matchAll(/(?:npx |`)loantape ([a-z][^`\n]*)/g)].map(([, words = '']) => words),
   )
   const unknown = shown.filter((words) => {
-    const path = words.split(' ').reduce<Command[]>(
-      (known, word) => {
-        const next = known.at(-1)?.commands.find((command) => command.name() === word)
-        return next ? known.concat(next) : known
-      },
-      [program],
-    )
-    const command = path.length > 1
-    const options = [...words.matchAll(/(?<=\s)--[a-z-]+/g)].map(([option]) => option)
+    const path: Command[] = [program]
+    for (const word of words.split(' ')) {
+      const next = path.at(-1)?.commands.find((command) => command.name() === word)
+      if (next) path.push(next)
+    }
     const known = path.flatMap((one) => one.options.map(({long}) => long))
-    return !command || options.some((option) => !known.includes(option))
+    const options = [...words.matchAll(/(?<=\s)--[a-z-]+/g)].map(([option]) => option)
+    return path.length === 1 || options.some((option) => !known.includes(option))
   })
   expect(unknown).toEqual([])
 })
 
 test('every npm script that a page names exists', () => {
   const scripts = Object.keys((JSON.parse(readPage('package.json')) as {scripts: object}).scripts)
-  const named = PAGES.flatMap((page) =>
-    [...readPage(page).matchAll(/npm run ([\w:]+)/g)].map(([, name = '']) => name),
-  )
+  const named = [
+    ...PAGES.map(readPage)
+      .join('\n')
+      .matchAll(/npm run ([\w:]+)/g),
+  ].map(([, name = '']) => name)
   expect(named.filter((name) => !scripts.includes(name))).toEqual([])
 })
 
@@ -94,19 +97,13 @@ test("the image's inputs exist, and .dockerignore lets them in", () => {
   expect(all).toBe('*')
   expect(letIn.sort()).toEqual(copied.map((name) => `!${name}`).sort())
   expect(copied.filter((name) => !existsSync(join(ROOT, name)))).toEqual([])
-  const named = readdirSync(join(ROOT, 'src'), {recursive: true, encoding: 'utf8'})
-    .filter((file) => file.endsWith('.ts'))
-    .flatMap((file) => [...readPage(join('src', file)).matchAll(/dirname, '(?:\.\.\/){2}([\w-]+)/g)])
-    .map(([, folder = '']) => folder)
+  const named = [...CODE.matchAll(/dirname, '(?:\.\.\/){2}([\w-]+)/g)].map(([, folder = '']) => folder)
   expect(named.length).toBeGreaterThan(2)
   expect(named.filter((folder) => !copied.includes(folder))).toEqual([])
 })
 
 test('every error of the catalogue is thrown somewhere', () => {
-  const code = readdirSync(join(ROOT, 'src'), {recursive: true, encoding: 'utf8'})
-    .filter((file) => file.endsWith('.ts'))
-    .map((file) => readPage(join('src', file)).replaceAll(/\/\*\*[\s\S]*?\*\//g, ''))
-    .join('\n')
+  const code = CODE.replaceAll(/\/\*\*[\s\S]*?\*\//g, '')
   expect(Object.keys(CATALOGUE).filter((name) => !code.includes(`'${name}'`))).toEqual([])
 })
 
@@ -136,12 +133,7 @@ test('the lockfile names no registry', () => {
 })
 
 test('no tracked file contains the path of one machine', () => {
-  const tracked = execFileSync('git', ['ls-files', 'src', 'sql', 'jobs', 'scripts'], {
-    cwd: ROOT,
-    encoding: 'utf8',
-  })
-  const offenders = tracked
-    .split('\n')
-    .filter((file) => file !== '' && /["'`]\/(tmp|root|home|work)\//.test(readPage(file)))
-  expect(offenders).toEqual([])
+  const args = ['ls-files', 'src', 'sql', 'jobs', 'scripts']
+  const tracked = execFileSync('git', args, {cwd: ROOT, encoding: 'utf8'}).trim().split('\n')
+  expect(tracked.filter((file) => /["'`]\/(tmp|root|home|work)\//.test(readPage(file)))).toEqual([])
 })

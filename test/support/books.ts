@@ -8,7 +8,7 @@ import type {JournalLine, ReadLine} from '../../src/accounting/profiles.ts'
 import {findJournalProfile} from '../../src/accounting/profiles.ts'
 import {readJournal} from '../../src/accounting/read-journal.ts'
 import {requireBuilt} from '../../src/build/build.ts'
-import {type Config, parseConfig} from '../../src/core/config.ts'
+import {parseConfig} from '../../src/core/config.ts'
 import {parseCents} from '../../src/core/money.ts'
 import type {RunStep, WireRecord, World} from '../../src/core/types.ts'
 import type {BatchResult} from '../../src/export/batch.ts'
@@ -23,33 +23,13 @@ import {aRecord} from './record.ts'
 import {micros, walk} from './walks.ts'
 
 /** A lender's data folder whose days a test defines; disposing it removes it. */
-export interface Books extends Disposable {
-  folder: DataFolder
-  config: Config
-  /** Walks at 23:30 UTC of a day: every deal as it is then. */
-  walk(day: string, deals: Record<string, WireRecord>): Promise<void>
-  /** Stores today what was observed at noon of an earlier day, as a replay does. */
-  learnLate(day: string, today: string, dealId: string, amount: string, program?: string): Promise<void>
-  /** Writes accounting.json. */
-  map(mapping: AccountMapping): void
-  /** A world at noon UTC of a day; `onStep` hears the steps of an export. */
-  at(day: string, onStep?: (step: RunStep) => void): World
-  export(profile: string, period: string, day: string, withOpening?: boolean): Promise<BatchResult[]>
-  /** Cents by account over all of a profile's batches for a period, or for all (''), read from their files. */
-  sumBatches(profile: string, period: string): Record<string, bigint>
-  /** Every line of every batch of a profile for a period, by batch. */
-  readBatches(profile: string, period: string): Record<string, ReadLine[]>
-  /** The journal as it is now. */
-  readJournal(period: string, day: string): Promise<JournalLine[]>
-  /** Cents by account of the journal as it is now. */
-  sumJournal(period: string, day: string): Promise<Record<string, bigint>>
-}
+export type Books = ReturnType<typeof openBooks>
 
 /** The tables of a release that bookkeeping reads. */
 export const BOOK_TABLES = '+accounting.* +mart.portfolio_summary +mart.run'
 
 /** Starts with empty books, or a copy of others; their releases hold `BOOK_TABLES`. */
-export function openBooks(copied?: Books | DataFolder): Books {
+export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
   const root = mkdtempSync(join(tmpdir(), 'loantape-'))
   const folder = dataFolderAt(join(root, 'data'))
   const from = copied && ('folder' in copied ? copied.folder : copied)
@@ -60,13 +40,13 @@ export function openBooks(copied?: Books | DataFolder): Books {
   const env = {LOANTAPE_DATA_DIR: folder.root, XDG_CONFIG_HOME: process.env.XDG_CONFIG_HOME}
   const config = parseConfig(env, {readFile: () => ''})
   // Two runs at one instant have different ids.
-  const at: Books['at'] = (day, onStep = () => undefined) => ({
+  const at = (day: string, onStep: (step: RunStep) => void = () => undefined): World => ({
     ...createWorldAt(`${day}T17:00:00Z`),
     random: Math.random,
     select: BOOK_TABLES,
     onStep,
   })
-  const readBatches: Books['readBatches'] = (name, period) => {
+  const readBatches = (name: string, period: string): Record<string, ReadLine[]> => {
     const profile = findJournalProfile(name)!
     const dir = join(folder.exports, name)
     const batches = existsSync(dir) ? readdirSync(dir).filter((batch) => batch.startsWith(period)) : []
@@ -80,21 +60,25 @@ export function openBooks(copied?: Books | DataFolder): Books {
       }),
     )
   }
-  const journalOf: Books['readJournal'] = async (period, day) => {
+  const readJournalOn = async (period: string, day: string): Promise<JournalLine[]> => {
     const span = await readPeriodSpan(config, period, at(day))
     return await readJournal(await requireBuilt(config, {asOf: span.asOf}, at(day)), period)
   }
   return {
     folder,
     config,
+    /** A world at noon UTC of a day; `onStep` hears the steps of an export. */
     at,
+    /** Every line of every batch of a profile for a period, by batch. */
     readBatches,
-    async walk(day, deals) {
+    /** Walks at 23:30 UTC of a day: every deal as it is then. */
+    async walk(day: string, deals: Record<string, WireRecord>) {
       await using db = await openWarehouse(folder)
       const records = Object.entries(deals).map(([id, fields]) => aRecord({id, ...fields}))
       await walk(db, {at: `${day}T23:30:00Z`, pages: [records]})
     },
-    async learnLate(day, today, dealId, amount, program) {
+    /** Stores today what was observed at noon of an earlier day, as a replay does. */
+    async learnLate(day: string, today: string, dealId: string, amount: string, program?: string) {
       await using db = await openWarehouse(folder)
       const now = micros(`${today}T12:00:00Z`)
       await settle(db, {kind: 'replay', walkId: null, now}, async (recordedAt) => {
@@ -117,24 +101,26 @@ export function openBooks(copied?: Books | DataFolder): Books {
         return ''
       })
     },
-    map(mapping) {
+    /** Writes accounting.json. */
+    map(mapping: AccountMapping) {
       writeFileSync(join(folder.root, 'accounting.json'), JSON.stringify(mapping))
     },
-    async export(profile, period, day, withOpening = false) {
+    async export(profile: string, period: string, day: string, withOpening = false): Promise<BatchResult[]> {
       await bringUpToDate(config, at(day))
       return exportRelease(config, {profiles: [profile], period, withOpening}, at(day))
     },
+    /** Cents by account over all of a profile's batches for a period, or for all (''), read from their files. */
     // An entry's number names its month, whichever batch it came in.
-    sumBatches: (name, period) =>
+    sumBatches: (name: string, period: string) =>
       sumLines(
         Object.values(readBatches(name, ''))
           .flat()
           .filter(({number}) => `20${number.slice(2, 4)}-${number.slice(4, 6)}`.startsWith(period)),
       ),
-    readJournal: journalOf,
-    async sumJournal(period, day) {
-      return sumByAccount(await journalOf(period, day))
-    },
+    /** The journal as it is now. */
+    readJournal: readJournalOn,
+    /** Cents by account of the journal as it is now. */
+    sumJournal: async (period: string, day: string) => sumByAccount(await readJournalOn(period, day)),
     [Symbol.dispose]: () => rmSync(root, {recursive: true, force: true}),
   }
 }

@@ -2,8 +2,8 @@ import {execFile} from 'node:child_process'
 import {randomBytes} from 'node:crypto'
 import {join} from 'node:path'
 import {promisify} from 'node:util'
-import {z} from 'zod'
 import {openSession} from '../../src/export/clickhouse-layout.ts'
+import {anyRow} from './data.ts'
 
 const COMPOSE = join(import.meta.dirname, '../../deploy/clickhouse/compose.yaml')
 
@@ -17,26 +17,13 @@ export const NODE_URLS = {
 export type NodeName = keyof typeof NODE_URLS
 export const NODES = Object.keys(NODE_URLS) as NodeName[]
 
-type Row = Record<string, unknown>
-
 /** The composed cluster, empty; disposing it ends it and removes its data. */
-export interface ClickhouseCluster extends AsyncDisposable {
-  /** How to publish through a node. */
-  requestOf(node: NodeName): {url: string; user: string; password: string; cluster: string}
-  /** The rows a node returns to the user `reader`. */
-  read(node: NodeName, sql: string): Promise<Row[]>
-  /** The rows a node returns to the publishing user. */
-  inspect(node: NodeName, sql: string): Promise<Row[]>
-  /** Ends a node at once, like a power cut. */
-  kill(node: NodeName): Promise<void>
-  /** Starts it again and waits until it answers. */
-  restart(node: NodeName): Promise<void>
-}
+export type ClickhouseCluster = Awaited<ReturnType<typeof startClickhouseCluster>>
 
 const run = promisify(execFile)
 
 /** Starts the cluster. @throws Error without Docker and its compose plugin */
-export async function startClickhouseCluster(): Promise<ClickhouseCluster> {
+export async function startClickhouseCluster() {
   const passwords = {loantape: randomBytes(12).toString('hex'), reader: randomBytes(12).toString('hex')}
   const env = {
     ...process.env,
@@ -61,23 +48,24 @@ export async function startClickhouseCluster(): Promise<ClickhouseCluster> {
       {url: NODE_URLS[node], user, password: passwords[user]},
       new AbortController().signal,
     )
-    return await session.rows(z.record(z.string(), z.unknown()), sql)
+    return await session.rows(anyRow, sql)
   }
   return {
-    requestOf: (node) => ({
+    /** How to publish through a node. */
+    requestOf: (node: NodeName) => ({
       url: NODE_URLS[node],
       user: 'loantape',
       password: passwords.loantape,
       cluster: 'loantape',
     }),
-    read: (node, sql) => ask(node, 'reader', sql),
-    inspect: (node, sql) => ask(node, 'loantape', sql),
-    async kill(node) {
-      await compose('kill', node)
-    },
-    async restart(node) {
-      await compose('up', '--detach', '--wait', node)
-    },
+    /** The rows a node returns to the user `reader`. */
+    read: (node: NodeName, sql: string) => ask(node, 'reader', sql),
+    /** The rows a node returns to the publishing user. */
+    inspect: (node: NodeName, sql: string) => ask(node, 'loantape', sql),
+    /** Ends a node at once, like a power cut. */
+    kill: (node: NodeName) => compose('kill', node),
+    /** Starts it again and waits until it answers. */
+    restart: (node: NodeName) => compose('up', '--detach', '--wait', node),
     [Symbol.asyncDispose]: end,
   }
 }

@@ -10,10 +10,9 @@ import {isObject} from '../../src/core/json.ts'
 import type {WireRecord} from '../../src/core/types.ts'
 import {formatCursor, parseCursor} from '../../src/service/requests.ts'
 import type {ServiceDatabase} from '../../src/service/service-database.ts'
-import type {DueFault, EnvelopeShape, Fault, FaultBook} from './faults.ts'
+import type {EnvelopeShape, Fault, FaultBook} from './faults.ts'
 
 const WEB_PAGE = '<!doctype html><html><body><h1>Down for maintenance</h1></body></html>'
-const SLOW_PARTS = 10
 
 function hasCursor(query: unknown): query is {cursor: string} {
   return typeof query === 'object' && query !== null && 'cursor' in query && typeof query.cursor === 'string'
@@ -41,30 +40,19 @@ function reshapeEnvelope(body: WireRecord, shape: EnvelopeShape): WireRecord {
   }
 }
 
-function repeatCursor(body: WireRecord, cursor: string | undefined): WireRecord {
-  return {...body, has_more: true, next_cursor: cursor ?? body.next_cursor}
-}
-
-/**
- * Applies one fault to a JSON body. List faults leave other bodies alone.
- *
- * @param askedCursor the cursor of the request
- */
-function spoilBody(body: WireRecord, due: DueFault, askedCursor: string | undefined): unknown {
-  const {fault, firstCursor} = due
+/** Applies one fault to a JSON body. List faults leave other bodies alone. */
+function spoilBody(body: WireRecord, fault: Fault, askedCursor: string | undefined): unknown {
   if (fault.kind === 'mutate') return fault.change(body)
   if (!isListBody(body)) return body
   if (fault.kind === 'envelope') return reshapeEnvelope(body, fault.shape)
   if (fault.kind !== 'repeat_cursor') return body
-  return repeatCursor(body, fault.which === 'first' ? firstCursor : askedCursor)
+  return {...body, has_more: true, next_cursor: askedCursor ?? body.next_cursor}
 }
 
 /** Applies every fault in turn to the JSON text of a body; text that is not a JSON object is unchanged. */
-function spoilJson(text: string, due: readonly DueFault[], askedCursor: string | undefined): string {
+function spoilJson(text: string, due: readonly Fault[], askedCursor: string | undefined): string {
   let body: unknown = JSON.parse(text)
-  for (const one of due) {
-    if (isObject(body)) body = spoilBody(body, one, askedCursor)
-  }
+  for (const fault of due) if (isObject(body)) body = spoilBody(body, fault, askedCursor)
   return JSON.stringify(body)
 }
 
@@ -115,34 +103,16 @@ async function* cutBody(body: Buffer, socket: Socket, how: 'reset' | 'close'): A
   await closed
 }
 
-async function* dribbleBody(body: Buffer, ms: number, signal: AbortSignal): AsyncGenerator<Buffer> {
-  const size = Math.ceil(body.length / SLOW_PARTS)
-  for (let from = 0; from < body.length; from += size) {
-    await realClock.sleep(ms / SLOW_PARTS, signal)
-    yield body.subarray(from, from + size)
-  }
-}
-
 /** Sends a finished body in a spoilt way; returns it unchanged if the fault is of another kind. */
-function spoilSending(
-  payload: string | Readable,
-  fault: Fault,
-  reply: FastifyReply,
-  signal: AbortSignal,
-): string | Readable {
+function spoilSending(payload: string | Readable, fault: Fault, reply: FastifyReply): string | Readable {
   const {socket} = reply.raw
   if (typeof payload !== 'string' || !socket) return payload
+  if (fault.kind !== 'truncate' && fault.kind !== 'reset') return payload
   const body = Buffer.from(payload)
   const isChunked = fault.kind === 'truncate' && fault.framing === 'chunked'
-  const spoilt = ((): AsyncGenerator<Buffer> | null => {
-    if (fault.kind === 'truncate') return cutBody(body, socket, 'close')
-    if (fault.kind === 'reset') return cutBody(body, socket, 'reset')
-    if (fault.kind === 'slow_body') return dribbleBody(body, fault.ms, signal)
-    return null
-  })()
-  if (!spoilt) return payload
   if (!isChunked) reply.header('content-length', body.length)
-  return Readable.from(spoilt, {objectMode: false})
+  const cut = cutBody(body, socket, fault.kind === 'reset' ? 'reset' : 'close')
+  return Readable.from(cut, {objectMode: false})
 }
 
 /** The cursor whose page starts one deal earlier. */
@@ -174,14 +144,14 @@ export function addFaultHooks(
 ): void {
   const closing = new AbortController()
   app.addHook('preClose', async () => closing.abort(new Error('The service is closing.')))
-  const spoilt = new WeakMap<FastifyRequest, {due: DueFault[]; askedCursor: string | undefined}>()
+  const spoilt = new WeakMap<FastifyRequest, {due: Fault[]; askedCursor: string | undefined}>()
 
   app.addHook('onRequest', async (request, reply) => {
     const {query} = request
     const askedCursor = hasCursor(query) ? query.cursor : undefined
-    const due = book.takeDue({method: request.method, path: pathOf(request), cursor: askedCursor})
+    const due = book.takeDue({method: request.method, path: pathOf(request)})
     spoilt.set(request, {due, askedCursor})
-    for (const {fault} of due) {
+    for (const fault of due) {
       if (fault.kind === 'delay') await realClock.sleep(fault.ms, closing.signal)
       if (fault.kind === 'shift' && hasCursor(query)) query.cursor = rewindCursor(query.cursor, database)
       if (answerInstead(fault, reply)) return reply
@@ -192,11 +162,8 @@ export function addFaultHooks(
     const {due, askedCursor} = spoilt.get(request) ?? {due: [], askedCursor: undefined}
     if (due.length === 0 || typeof payload !== 'string') return payload
     const isJson = String(reply.getHeader('content-type')).startsWith('application/json')
-    const isAnswered = due.some(({fault}) => fault.kind === 'wrong_json' || fault.kind === 'status')
+    const isAnswered = due.some(({kind}) => kind === 'wrong_json' || kind === 'status')
     const body = isJson && !isAnswered ? spoilJson(payload, due, askedCursor) : payload
-    return due.reduce<string | Readable>(
-      (sent, {fault}) => spoilSending(sent, fault, reply, closing.signal),
-      body,
-    )
+    return due.reduce<string | Readable>((sent, fault) => spoilSending(sent, fault, reply), body)
   })
 }

@@ -14,16 +14,14 @@ export type Fault =
   | {kind: 'wrong_json'}
   /** 200 with a web page. */
   | {kind: 'html'}
-  /** A list that claims to continue at the cursor of the request, or at the first one its rule ever saw. */
-  | {kind: 'repeat_cursor'; which?: 'asked' | 'first'}
+  /** A list that claims to continue at the cursor of the request. */
+  | {kind: 'repeat_cursor'}
   /** A later page begins with the last record of the page before, as if a deal had moved down the list. */
   | {kind: 'shift'}
   /** Moves `has_more` and `next_cursor` of a list elsewhere, or breaks them. */
   | {kind: 'envelope'; shape: EnvelopeShape}
   /** Changes the JSON body at will. */
   | {kind: 'mutate'; change: (body: WireRecord) => unknown}
-  /** Spreads the body evenly over this time. */
-  | {kind: 'slow_body'; ms: number}
 
 /** Where an `envelope` fault puts `has_more` and `next_cursor`, or how it breaks them. */
 export type EnvelopeShape =
@@ -65,64 +63,37 @@ interface FaultSubject {
   method: string
   /** Relative to the base URL, with the query. */
   path: string
-  cursor: string | undefined
-}
-
-/** A fault that applies to one request. */
-export interface DueFault {
-  fault: Fault
-  /** The cursor of this rule's first request with a cursor. */
-  firstCursor: string | undefined
 }
 
 /** The rules, and how many requests each matched. */
 export interface FaultBook extends Faults {
   /** The faults that apply to this request; calling counts it. */
-  takeDue(subject: FaultSubject): DueFault[]
+  takeDue(subject: FaultSubject): Fault[]
 }
 
-interface RuleState {
-  rule: FaultRule
-  seen: number
-  applied: number
-  firstCursor: string | undefined
-}
-
-function matches(match: FaultMatch, subject: FaultSubject): boolean {
-  if (match.method !== undefined && match.method.toUpperCase() !== subject.method) return false
-  if (match.path === undefined) return true
-  return typeof match.path === 'string'
-    ? subject.path.startsWith(match.path)
-    : subject.path.search(match.path) !== -1
-}
-
-function isDue(match: FaultMatch, state: RuleState): boolean {
-  if (match.times !== undefined && state.applied >= match.times) return false
-  return match.nth === undefined || [match.nth].flat().includes(state.seen)
+function matches({method, path}: FaultMatch, subject: FaultSubject): boolean {
+  if (method !== undefined && method.toUpperCase() !== subject.method) return false
+  if (path === undefined) return true
+  return typeof path === 'string' ? subject.path.startsWith(path) : subject.path.search(path) !== -1
 }
 
 /** Creates an empty book of fault rules. */
 export function createFaultBook(): FaultBook {
-  let states: RuleState[] = []
+  let rules: (FaultRule & {seen: number; applied: number})[] = []
   return {
-    add: (rule) => {
-      states.push({rule, seen: 0, applied: 0, firstCursor: undefined})
-    },
+    add: (rule) => void rules.push({...rule, seen: 0, applied: 0}),
     clear: () => {
-      states = []
+      rules = []
     },
-    takeDue: (subject) => {
-      const due: DueFault[] = []
-      for (const state of states) {
-        const match = state.rule.match ?? {}
-        if (!matches(match, subject)) continue
-        state.seen++
-        state.firstCursor ??= subject.cursor
-        if (!isDue(match, state)) continue
-        state.applied++
-        due.push({fault: state.rule.fault, firstCursor: state.firstCursor})
-      }
-      return due
-    },
+    takeDue: (subject) =>
+      rules.flatMap((rule) => {
+        const {fault, match = {}} = rule
+        const {times = Number.POSITIVE_INFINITY, nth} = match
+        if (!matches(match, subject)) return []
+        rule.seen += 1
+        if (rule.applied >= times || (nth !== undefined && ![nth].flat().includes(rule.seen))) return []
+        rule.applied += 1
+        return [fault]
+      }),
   }
 }

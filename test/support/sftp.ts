@@ -71,80 +71,62 @@ export async function startSftp(
       name(id: number, names: object[]): void
     }
     const pathOf = (path: string) => join(root, path)
-    const answer = (id: number, work: () => void) => {
-      try {
-        work()
-      } catch (error) {
-        const code = (error as NodeJS.ErrnoException).code
-        const status =
-          code === 'ENOENT'
-            ? STATUS_CODE.NO_SUCH_FILE
-            : code === 'EACCES'
-              ? STATUS_CODE.PERMISSION_DENIED
-              : STATUS_CODE.FAILURE
-        stream.status(id, status)
-      }
+    const statusOf = (error: unknown) => {
+      const {code} = error as NodeJS.ErrnoException
+      if (code === 'ENOENT') return STATUS_CODE.NO_SUCH_FILE
+      return code === 'EACCES' ? STATUS_CODE.PERMISSION_DENIED : STATUS_CODE.FAILURE
     }
-    const open = new Map<string, {fd: number; path: string}>()
-    const ok = (id: number) => stream.status(id, STATUS_CODE.OK)
-    const stat = (id: number, path: string) =>
-      answer(id, () => {
-        const {size, mode, uid, gid, atimeMs, mtimeMs} = fs.statSync(pathOf(path))
-        stream.attrs(id, {size, mode, uid, gid, atime: atimeMs / 1000, mtime: mtimeMs / 1000})
+    /** Answers a request with what `work` sends, or else with how it ended. */
+    const on = (event: string, work: (id: number, ...args: never[]) => unknown) =>
+      stream.on(event, (id, ...args) => {
+        try {
+          if (work(id, ...args) !== 'answered') stream.status(id, STATUS_CODE.OK)
+        } catch (error) {
+          stream.status(id, statusOf(error))
+        }
       })
-    stream.on('REALPATH', (id, path: string) =>
-      stream.name(id, [{filename: path, longname: path, attrs: {}}]),
-    )
-    stream.on('STAT', stat)
-    stream.on('LSTAT', stat)
-    stream.on('MKDIR', (id, path: string) =>
-      answer(id, () => {
-        fs.mkdirSync(pathOf(path))
-        ok(id)
-      }),
-    )
-    stream.on('REMOVE', (id, path: string) =>
-      answer(id, () => {
-        fs.rmSync(pathOf(path))
-        ok(id)
-      }),
-    )
-    stream.on('RENAME', (id, from: string, to: string) =>
-      answer(id, () => {
-        if (fs.existsSync(pathOf(to))) throw new Error('RENAME never replaces a file')
-        fs.renameSync(pathOf(from), pathOf(to))
-        result.renamed.push(to)
-        ok(id)
-      }),
-    )
-    stream.on('OPEN', (id, path: string, flags: number) =>
-      answer(id, () => {
-        const fd = fs.openSync(pathOf(path), flags & OPEN_MODE.WRITE ? 'w' : 'r')
-        open.set(String(fd), {fd, path})
-        stream.handle(id, Buffer.from(String(fd)))
-      }),
-    )
-    stream.on('WRITE', (id, handle: Buffer, offset: number, data: Buffer) =>
-      answer(id, () => {
-        const file = open.get(handle.toString())
-        if (!file) throw new Error('no such handle')
-        const what = result.onWrite(file.path)
-        if (what === 'full') throw new Error('no space')
-        fs.writeSync(file.fd, data, 0, what === 'break' ? data.length / 2 : data.length, offset)
-        if (what === 'break') client.end()
-        else ok(id)
-      }),
-    )
-    stream.on('FSETSTAT', ok)
-    stream.on('SETSTAT', ok)
-    stream.on('CLOSE', (id, handle: Buffer) =>
-      answer(id, () => {
-        const file = open.get(handle.toString())
-        if (file) fs.closeSync(file.fd)
-        open.delete(handle.toString())
-        ok(id)
-      }),
-    )
+    const open = new Map<string, {fd: number; path: string}>()
+    const stat = (id: number, path: string) => {
+      const {size, mode, uid, gid, atimeMs, mtimeMs} = fs.statSync(pathOf(path))
+      stream.attrs(id, {size, mode, uid, gid, atime: atimeMs / 1000, mtime: mtimeMs / 1000})
+      return 'answered'
+    }
+    on('REALPATH', (id, path: string) => {
+      stream.name(id, [{filename: path, longname: path, attrs: {}}])
+      return 'answered'
+    })
+    on('STAT', stat)
+    on('LSTAT', stat)
+    on('MKDIR', (_, path: string) => fs.mkdirSync(pathOf(path)))
+    on('REMOVE', (_, path: string) => fs.rmSync(pathOf(path)))
+    on('RENAME', (_, from: string, to: string) => {
+      if (fs.existsSync(pathOf(to))) throw new Error('RENAME never replaces a file')
+      fs.renameSync(pathOf(from), pathOf(to))
+      result.renamed.push(to)
+    })
+    on('OPEN', (id, path: string, flags: number) => {
+      const fd = fs.openSync(pathOf(path), flags & OPEN_MODE.WRITE ? 'w' : 'r')
+      open.set(String(fd), {fd, path})
+      stream.handle(id, Buffer.from(String(fd)))
+      return 'answered'
+    })
+    on('WRITE', (_, handle: Buffer, offset: number, data: Buffer) => {
+      const file = open.get(handle.toString())
+      if (!file) throw new Error('no such handle')
+      const what = result.onWrite(file.path)
+      if (what === 'full') throw new Error('no space')
+      fs.writeSync(file.fd, data, 0, what === 'break' ? data.length / 2 : data.length, offset)
+      if (what !== 'break') return undefined
+      client.end()
+      return 'answered'
+    })
+    on('FSETSTAT', () => undefined)
+    on('SETSTAT', () => undefined)
+    on('CLOSE', (_, handle: Buffer) => {
+      const file = open.get(handle.toString())
+      if (file) fs.closeSync(file.fd)
+      open.delete(handle.toString())
+    })
   }
 
   const {port} = server.address() as AddressInfo

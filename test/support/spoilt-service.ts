@@ -4,12 +4,21 @@ import {PREFIX} from '../../src/service/requests.ts'
 import {type RunningService, type ServiceOptions, startService} from '../../src/service/server.ts'
 import {addFaultHooks} from './fault-hooks.ts'
 import {createFaultBook, type Faults} from './faults.ts'
-import {createRequestLog, type RequestLog} from './request-log.ts'
+
+/** One request the service received. */
+interface LoggedRequest {
+  method: string
+  /** With the query, relative to the base URL: `/deals?limit=100`. */
+  path: string
+  /** Real time, ms since the epoch. */
+  at: number
+}
 
 /** A local service whose answers can be spoilt, and which logs its requests. */
 export interface SpoiltService extends RunningService {
   faults: Faults
-  requests: RequestLog
+  /** The requests since the start or the last clear, oldest first. */
+  requests: {readonly count: number; readonly entries: readonly LoggedRequest[]; clear(): void}
 }
 
 /** The path relative to the base URL, with the query. */
@@ -20,15 +29,26 @@ function pathOf({url}: FastifyRequest): string {
 /** Starts a local service; without faults it answers normally. */
 export async function startSpoiltService(options: ServiceOptions): Promise<SpoiltService> {
   const faults = createFaultBook()
-  const requests = createRequestLog()
+  let entries: LoggedRequest[] = []
   const service = await startService({
     ...options,
     extend(app, database) {
       app.addHook('onRequest', async (request) => {
-        requests.add({method: request.method, path: pathOf(request), at: realClock.now()})
+        entries.push({method: request.method, path: pathOf(request), at: realClock.now()})
       })
       addFaultHooks(app, faults, {database, pathOf})
     },
   })
+  const requests = {
+    get count() {
+      return entries.length
+    },
+    get entries() {
+      return entries
+    },
+    clear: () => {
+      entries = []
+    },
+  }
   return {...service, faults, requests}
 }

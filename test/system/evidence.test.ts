@@ -1,7 +1,6 @@
 import {execFile} from 'node:child_process'
-import {cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
-import {tmpdir} from 'node:os'
-import {join} from 'node:path'
+import {cpSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {dirname, join} from 'node:path'
 import {gunzipSync, gzipSync} from 'node:zlib'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {FEW_TABLES} from '../support/data.ts'
@@ -12,6 +11,7 @@ const PROGRAMS = join(import.meta.dirname, '../../node_modules/.cache/python/bin
 const day = (number: number, time = '23:30') => `2026-02-${String(number).padStart(2, '0')}T${time}:00-05:00`
 
 let lab: Lab
+/** Beside the data folder: evidence is written here. */
 let root: string
 
 /** Runs a program; returns its output and exit code. */
@@ -27,8 +27,8 @@ function run(program: string, args: readonly string[]): Promise<{code: number; t
 const check = (dir: string) => run('python3', ['-I', join(dir, 'check.py')])
 
 beforeAll(async () => {
-  root = mkdtempSync(join(tmpdir(), 'loantape-evidence-'))
   lab = await createLab({tables: FEW_TABLES})
+  root = dirname(lab.folder.root)
   lab.service.store.insert(someDeals(250))
   lab.service.faults.add({
     match: {path: /^\/deals\?/, nth: 2},
@@ -53,10 +53,15 @@ beforeAll(async () => {
   await lab.run(['export', 'csv'], {LOANTAPE_NOW: day(3)})
 })
 
-afterAll(async () => {
-  await lab[Symbol.asyncDispose]()
-  rmSync(root, {recursive: true, force: true})
-})
+afterAll(() => lab[Symbol.asyncDispose]())
+
+/** Changes a text of a file, which may be compressed. */
+function edit(file: string, change: (text: string) => string): void {
+  const isArchive = file.endsWith('.gz')
+  const bytes = readFileSync(file)
+  const text = change((isArchive ? gunzipSync(bytes) : bytes).toString('latin1'))
+  writeFileSync(file, isArchive ? gzipSync(Buffer.from(text, 'latin1')) : Buffer.from(text, 'latin1'))
+}
 
 /** Writes evidence into a new folder; returns its path. */
 async function write(name: string, of: string, ...options: string[]): Promise<string> {
@@ -94,11 +99,7 @@ test('answers without unknown fields add up, and are not claimed to be as receiv
   const archive = join(dir, 'responses.warc.gz')
   const stock = await run('warcio', ['check', '-v', archive])
   expect(stock.code, stock.told).toBe(0)
-  const answers = gunzipSync(readFileSync(archive)).toString('latin1')
-  writeFileSync(
-    archive,
-    gzipSync(Buffer.from(answers.replace('"loan_amount":350000', '"loan_amount":350001'), 'latin1')),
-  )
+  edit(archive, (text) => text.replace('"loan_amount":350000', '"loan_amount":350001'))
   const spoilt = await check(dir)
   expect(spoilt.code, spoilt.told).toBe(1)
 })
@@ -107,45 +108,25 @@ test('whatever is changed, left out or added, nothing is proved any more', async
   const dir = await write('spoilt', 'current', '--all-fields')
   const [tape = ''] = readdirSync(join(dir, 'tapes'))
   const walk = JSON.parse(readFileSync(join(dir, 'evidence.json'), 'utf8')).answers_of[0]
-  const answers = gunzipSync(readFileSync(join(dir, 'responses.warc.gz'))).toString('latin1')
-  const spoils: Record<string, (copy: string) => void> = {
-    'an amount in an answer': (copy) =>
-      writeFileSync(
-        join(copy, 'responses.warc.gz'),
-        gzipSync(Buffer.from(answers.replace('"loan_amount":350000', '"loan_amount":350001'), 'latin1')),
-      ),
-    'an answer': (copy) =>
-      writeFileSync(
-        join(copy, 'responses.warc.gz'),
-        gzipSync(Buffer.from(answers.slice(0, answers.lastIndexOf('WARC/1.1')), 'latin1')),
-      ),
-    'a line': (copy) => {
-      const lines = readFileSync(join(copy, 'tapes', walk), 'utf8').split('\n')
-      writeFileSync(join(copy, 'tapes', walk), lines.toSpliced(2, 1).join('\n'))
-    },
-    'the last line': (copy) => {
-      const lines = readFileSync(join(copy, 'tapes', walk), 'utf8')
-        .trimEnd()
-        .split('\n')
-      writeFileSync(join(copy, 'tapes', walk), `${lines.slice(0, -1).join('\n')}\n`)
-    },
-    'a tape': (copy) => rmSync(join(copy, 'tapes', tape)),
-    'a total': (copy) => {
-      const text = readFileSync(join(copy, 'certificates.json'), 'utf8')
-      writeFileSync(
-        join(copy, 'certificates.json'),
-        text.replaceAll('"duplicates": "0"', '"duplicates": "1"'),
-      )
-    },
-    'the release': (copy) => {
-      const text = readFileSync(join(copy, 'evidence.json'), 'utf8')
-      writeFileSync(join(copy, 'evidence.json'), text.replace(/"deals": 250/, '"deals": 251'))
-    },
+  const answers = 'responses.warc.gz'
+  const lines = join('tapes', walk)
+  const spoils: Record<string, [string, (text: string) => string]> = {
+    'an amount in an answer': [
+      answers,
+      (text) => text.replace('"loan_amount":350000', '"loan_amount":350001'),
+    ],
+    'an answer': [answers, (text) => text.slice(0, text.lastIndexOf('WARC/1.1'))],
+    'a line': [lines, (text) => text.split('\n').toSpliced(2, 1).join('\n')],
+    'the last line': [lines, (text) => `${text.trimEnd().split('\n').slice(0, -1).join('\n')}\n`],
+    'a total': ['certificates.json', (text) => text.replaceAll('"duplicates": "0"', '"duplicates": "1"')],
+    'the release': ['evidence.json', (text) => text.replace(/"deals": 250/, '"deals": 251')],
+    'a tape': [join('tapes', tape), () => ''],
   }
-  for (const [what, spoil] of Object.entries(spoils)) {
+  for (const [what, [file, change]] of Object.entries(spoils)) {
     const copy = join(root, 'copy')
     cpSync(dir, copy, {recursive: true})
-    spoil(copy)
+    edit(join(copy, file), change)
+    if (what === 'a tape') rmSync(join(copy, file))
     const {code, told} = await check(copy)
     expect(code, `${what}: ${told}`).toBe(1)
     expect(told, what).not.toMatch(/^PROVEN/m)

@@ -1,16 +1,7 @@
 import {type ChildProcess, execFileSync, spawn} from 'node:child_process'
 import {createHash} from 'node:crypto'
 import {once} from 'node:events'
-import {
-  existsSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  watch,
-  writeFileSync,
-} from 'node:fs'
+import {existsSync, mkdirSync, readdirSync, readFileSync, statSync, watch, writeFileSync} from 'node:fs'
 import {userInfo} from 'node:os'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
@@ -31,20 +22,12 @@ const makeKey = (name: string) =>
 
 /** OpenSSH's own server on loopback, with its own configuration, keys and port. */
 async function startSshd(port: number, {hostKey = 'host', flags = ''} = {}): Promise<ChildProcess> {
-  writeFileSync(
-    at('config'),
-    `Port ${port}
-ListenAddress 127.0.0.1
-HostKey ${at(hostKey)}
-AuthorizedKeysFile ${at('authorized')}
-PidFile none
-StrictModes no
-UsePAM no
-PasswordAuthentication no
-PermitRootLogin prohibit-password
-Subsystem sftp internal-sftp ${flags}
-`,
-  )
+  const settings = [
+    ...[`Port ${port}`, 'ListenAddress 127.0.0.1', `HostKey ${at(hostKey)}`, 'PidFile none', 'UsePAM no'],
+    ...[`AuthorizedKeysFile ${at('authorized')}`, 'StrictModes no', 'PasswordAuthentication no'],
+    ...['PermitRootLogin prohibit-password', `Subsystem sftp internal-sftp ${flags}`],
+  ]
+  writeFileSync(at('config'), `${settings.join('\n')}\n`)
   const server = spawn('/usr/sbin/sshd', ['-D', '-e', '-f', at('config')], {
     stdio: ['ignore', 'ignore', 'pipe'],
   })
@@ -122,21 +105,23 @@ function deliver(batch: DeliverableBatch, fields: Partial<SftpTarget> = {}, isAg
 
 test('OpenSSH accepts a batch, and accepts it again over the existing one', async () => {
   const batch = makeBatch('one')
-  expect(await deliver(batch)).toMatchObject({outcome: 'delivered', sent: 2})
-  expect(await deliver(batch, {}, true)).toMatchObject({outcome: 'delivered', sent: 2})
+  for (const isAgain of [false, true])
+    expect(await deliver(batch, {}, isAgain)).toMatchObject({outcome: 'delivered', sent: 2})
   const inbox = join(target.path, 'csv/one')
   expect(readdirSync(inbox).sort()).toEqual(['core.deal.csv', 'manifest.json'])
   for (const name of readdirSync(inbox))
     expect(readFileSync(join(inbox, name)).equals(readFileSync(join(batch.dir, name)))).toBe(true)
 })
 
-test('an OpenSSH server that refuses the key is named, and so is one that is not the pinned server', async () => {
+test('an OpenSSH server that refuses key or folder is named, and so is one that is not the pinned server', async () => {
   const batch = makeBatch('two')
-  const stranger = await failureOf(deliver(batch, {private_key_file: join(data.folder.root, 'stranger')}))
+  const stranger = await failureOf(deliver(batch, {private_key_file: at('stranger')}))
   expect(stranger).toMatchObject({code: 'TARGET_AUTH', exitCode: 5})
   const other = await failureOf(deliver(batch, {host_key: `SHA256:${'A'.repeat(43)}`}))
   expect(other).toMatchObject({code: 'TARGET_HOST_KEY', exitCode: 5})
   expect(other.message).toContain(target.host_key)
+  writeFileSync(at('file'), '')
+  expect((await failureOf(deliver(batch, {path: at('file')}))).code).toMatch(/^TARGET_(FAILED|REFUSED)$/)
 })
 
 test('a server process killed in the middle of a file leaves no torn file under its name, and is reconnected', async () => {
@@ -172,11 +157,4 @@ test('a server that returns with another host key, or is read-only, is named and
   await stopSshd(sshd)
   sshd = await startSshd(target.port)
   expect(await deliver(batch)).toMatchObject({outcome: 'delivered', sent: 2})
-})
-
-test('a folder that cannot be created on the server is refused', async () => {
-  writeFileSync(join(data.folder.root, 'file'), '')
-  const failure = await failureOf(deliver(makeBatch('three'), {path: join(data.folder.root, 'file')}))
-  expect(failure.code).toMatch(/^TARGET_(FAILED|REFUSED)$/)
-  rmSync(join(data.folder.root, 'file'))
 })

@@ -1,16 +1,22 @@
 import {execFileSync} from 'node:child_process'
 import {join, parse} from 'node:path'
 import {pathToFileURL} from 'node:url'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {writeBatch} from '../../src/export/batch.ts'
-import {createFolder, type TestFolder} from '../support/data.ts'
+import {createFolder} from '../support/data.ts'
 import {publishTables} from '../support/releases.ts'
 
-let data: TestFolder
-let book: string
+/** The text LibreOffice prints of a workbook, made beside it. */
+function printBook(book: string, dir: string): string {
+  const profile = `-env:UserInstallation=${pathToFileURL(join(dir, 'office')).href}`
+  const args = ['--headless', profile, '--convert-to', 'pdf', '--outdir', dir, book]
+  execFileSync('soffice', args, {stdio: 'pipe'})
+  const pdf = join(dir, `${parse(book).name}.pdf`)
+  return execFileSync('pdftotext', ['-layout', pdf, '-'], {encoding: 'utf8'})
+}
 
-beforeAll(async () => {
-  data = createFolder()
+test('LibreOffice prints a summary and every table, and calculates nothing', async () => {
+  using data = createFolder()
   const release = await publishTables(data.folder, {
     sql: `
       create schema release.core;
@@ -21,29 +27,7 @@ beforeAll(async () => {
       ) as t(deal_id, property_address, loan_amount, ltv, created_on, is_missing)`,
   })
   const {dir} = await writeBatch(data.folder, release, {profile: 'xlsx'})
-  book = join(dir, 'loantape-2026-02-02.xlsx')
-})
-
-afterAll(() => data[Symbol.dispose]())
-
-/** The text LibreOffice prints of the workbook. */
-function printBook(): string {
-  const profile = pathToFileURL(join(data.folder.root, 'office')).href
-  const args = [
-    '--headless',
-    `-env:UserInstallation=${profile}`,
-    '--convert-to',
-    'pdf',
-    '--outdir',
-    data.folder.root,
-  ]
-  execFileSync('soffice', [...args, book], {stdio: 'pipe'})
-  const pdf = join(data.folder.root, `${parse(book).name}.pdf`)
-  return execFileSync('pdftotext', ['-layout', pdf, '-'], {encoding: 'utf8'})
-}
-
-test('LibreOffice prints a summary and every table, and calculates nothing', () => {
-  const text = printBook()
+  const text = printBook(join(dir, 'loantape-2026-02-02.xlsx'), data.folder.root)
   expect(text).toContain('Loan portfolio as of 2026-02-02')
   expect(text).toMatch(/Present deals\s+3\s+600\.30/)
   expect(text).toContain('=HYPERLINK("http://x")')

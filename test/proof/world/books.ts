@@ -1,4 +1,4 @@
-import {existsSync, readdirSync, readFileSync} from 'node:fs'
+import {globSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {type ImportedLine, PROFILE_NAMES, readBatchFile} from '../../support/importer.ts'
 import {Finding} from './finding.ts'
@@ -23,78 +23,58 @@ export function writeMapping(receivable: Record<string, string>, booksEnded: boo
 }
 
 /** The books into which every batch ever issued was imported, once. */
-export interface StateDb {
-  /** Imports the new batches of a folder of exports, made from a history with these walks. */
-  importNew(exports: string, walks: readonly Walk[]): void
-  /**
-   * Whether a history with these walks certainly lacks the basis of a batch, a walk on or before the last day of its month,
-   * or perhaps lacks any walk that a batch or a closing may rest on.
-   */
-  lacks(walks: readonly Walk[]): {certainly: boolean; perhaps: boolean}
-  /** A month was closed on a history with these walks. */
-  noteClosed(walks: readonly Walk[]): void
-  /** From now on the books rest on another history. */
-  trueUp(walks: readonly Walk[]): void
-  /** Batches imported so far. */
-  count(): number
-  /** The batches imported so far, as `profile/batch`. */
-  names(): string[]
-  /** The accountant removes a given-up batch from the books. */
-  forget(name: string): void
-  /** Fails if a profile's batches do not add up to what was really funded, deal by deal. */
-  requireBalances(profile: string, truth: Truth, booksEnded: boolean): void
-}
+export type StateDb = ReturnType<typeof openStateDb>
 
 /** Opens empty books. */
-export function openStateDb(): StateDb {
+export function openStateDb() {
   const batches = new Map<string, {text: string; lines: ImportedLine[]; ofMonth: number; last: number}>()
   /** Last walks before a month was closed. */
   const closings = new Set<number>()
   return {
-    importNew(exports, walks) {
-      for (const profile of PROFILE_NAMES) {
-        const dir = join(exports, profile)
-        if (!existsSync(dir)) continue
-        for (const name of readdirSync(dir).filter((entry) => !entry.startsWith('.'))) {
-          const files = readdirSync(join(dir, name))
-            .filter((file) => file.endsWith('.csv'))
-            .sort()
-          const text = files.map((file) => readFileSync(join(dir, name, file), 'utf8')).join('')
-          const key = `${profile}/${name}`
-          const known = batches.get(key)
-          if (known && known.text !== text)
-            throw new Finding(`batch ${key}: its bytes changed since it was issued`)
-          if (known) continue
-          const lines = files.flatMap((file) =>
-            readBatchFile(profile, readFileSync(join(dir, name, file), 'utf8')),
-          )
-          requireBalanced(key, lines)
-          const ofMonth = walks.findLast(
-            (walk) => walk.on <= `${name.slice(0, 7)}-31` && isFirstOfDay(walk, walks),
-          )!.id
-          batches.set(key, {text, lines, ofMonth, last: walks.at(-1)!.id})
-        }
+    /** Imports the new batches of a folder of exports, made from a history with these walks. */
+    importNew(exports: string, walks: readonly Walk[]) {
+      const inMonth = (month: string) => (walk: Walk) => walk.on <= `${month}-31` && isFirstOfDay(walk, walks)
+      for (const file of globSync(`{${PROFILE_NAMES.join()}}/[!.]*`, {cwd: exports}).sort()) {
+        const [profile = '', name = ''] = file.split('/')
+        const texts = globSync('*.csv', {cwd: join(exports, file)})
+          .sort()
+          .map((csv) => readFileSync(join(exports, file, csv), 'utf8'))
+        const known = batches.get(file)
+        if (known && known.text !== texts.join(''))
+          throw new Finding(`batch ${file}: its bytes changed since it was issued`)
+        if (known) continue
+        const lines = texts.flatMap((text) => readBatchFile(profile, text))
+        requireBalanced(file, lines)
+        const ofMonth = walks.findLast(inMonth(name.slice(0, 7)))!.id
+        batches.set(file, {text: texts.join(''), lines, ofMonth, last: walks.at(-1)!.id})
       }
     },
-    count: () => batches.size,
+    /** Batches imported so far, as `profile/batch`. */
     names: () => [...batches.keys()],
-    forget: (name) => void batches.delete(name),
-    lacks(walks) {
+    /** The accountant removes a given-up batch from the books. */
+    forget: (name: string) => void batches.delete(name),
+    /**
+     * Whether a history with these walks certainly lacks the basis of a batch, a walk on or before the last day of its month,
+     * or perhaps lacks any walk that a batch or a closing may rest on.
+     */
+    lacks(walks: readonly Walk[]) {
       const held = new Set(walks.map(({id}) => id))
+      const last = [...closings, ...[...batches.values()].map((batch) => batch.last)]
       return {
         certainly: batches.values().some(({ofMonth}) => !held.has(ofMonth)),
-        perhaps: [...closings, ...[...batches.values()].map(({last}) => last)].some((id) => !held.has(id)),
+        perhaps: last.some((id) => !held.has(id)),
       }
     },
-    noteClosed(walks) {
-      closings.add(walks.at(-1)!.id)
-    },
-    trueUp(walks) {
+    /** A month was closed on a history with these walks. */
+    noteClosed: (walks: readonly Walk[]) => void closings.add(walks.at(-1)!.id),
+    /** From now on the books rest on another history. */
+    trueUp(walks: readonly Walk[]) {
       const {id} = walks.at(-1)!
       closings.clear()
       for (const batch of batches.values()) Object.assign(batch, {ofMonth: id, last: id})
     },
-    requireBalances(profile, truth, booksEnded) {
+    /** Fails if a profile's batches do not add up to what was really funded, deal by deal. */
+    requireBalances(profile: string, truth: Truth, booksEnded: boolean) {
       const booked = new Map<string, bigint>()
       for (const [key, {lines}] of batches) {
         if (!key.startsWith(`${profile}/`)) continue
@@ -116,17 +96,13 @@ export function openStateDb(): StateDb {
 
 /** The expected balance of each deal on the receivable accounts, without its opening. */
 function listBalances(truth: Truth, booksEnded: boolean): Map<string, bigint> {
-  const signs: Record<string, bigint> = {
-    originated: 1n,
-    refunded: 1n,
-    restored: 1n,
-    increased: 1n,
-    decreased: -1n,
-  }
-  for (const term of ['reversed', 'vanished', ...(booksEnded ? ENDINGS : [])]) signs[term] = -1n
+  const ended = booksEnded ? ENDINGS : []
+  const out = ['decreased', 'reversed', 'vanished', ...ended]
+  const signOf = (term: string) =>
+    out.includes(term) ? -1n : ['originated', 'refunded', 'restored', 'increased'].includes(term) ? 1n : 0n
   const balances = new Map<string, bigint>()
   for (const {id, movements} of listLives(truth, '9999-12-31'))
-    balances.set(id, sum(movements.map(({term, amount}) => (signs[term] ?? 0n) * amount)))
+    balances.set(id, sum(movements.map(({term, amount}) => signOf(term) * amount)))
   return balances
 }
 

@@ -1,3 +1,4 @@
+import {isDeepStrictEqual} from 'node:util'
 import type {Shown} from './record.ts'
 import type {Class, Reference} from './reference.ts'
 import {businessDate} from './story.ts'
@@ -30,24 +31,29 @@ export interface Spell {
 
 /** How a funded deal ends. */
 export const ENDINGS = ['paid_off', 'sold', 'refinanced', 'foreclosed', 'charged_off', 'ended_other'] as const
-export type Ending = (typeof ENDINGS)[number]
+
+/** What moves the funded book after its opening. */
+export const TERMS = [
+  ...([
+    'found',
+    'originated',
+    'refunded',
+    'restored',
+    'increased',
+    'decreased',
+    'reversed',
+    'vanished',
+  ] as const),
+  ...ENDINGS,
+] as const
+type Term = (typeof TERMS)[number]
 
 /** What moved the funded book. */
 export interface Movement {
   deal: string
   month: string
   on: string
-  term:
-    | 'opening'
-    | 'found'
-    | 'originated'
-    | 'refunded'
-    | 'restored'
-    | 'increased'
-    | 'decreased'
-    | 'reversed'
-    | 'vanished'
-    | Ending
+  term: 'opening' | Term
   amount: bigint
   program: string | null
 }
@@ -66,11 +72,6 @@ export interface Life {
 
 type Content = Omit<Version, 'number' | 'change' | 'from' | 'to' | 'on' | 'statusClass'>
 
-/** The class of a status. */
-function classOf(status: string, {statuses}: Reference): Class {
-  return statuses[status]?.[0] ?? 'unclassified'
-}
-
 /** The day of an instant or a date. */
 function dayOf(created: string): string {
   return /^\d{4}-\d\d-\d\d$/.test(created) ? created : businessDate(Date.parse(created))
@@ -80,44 +81,28 @@ function listVersions(sightings: readonly Sighting[], reference: Reference): Ver
   const versions: Version[] = []
   let content: Content | undefined
   for (const {kind, at, on, fields} of sightings) {
-    if (kind === 'missing') continue
+    const next = kind === 'seen' ? carry(fields!, content) : content
+    if (kind === 'missing' || !next) continue
     const isGone = versions.at(-1)?.change === 'vanished'
-    const next: Content | undefined = kind === 'seen' ? carry(fields!, content) : content
-    if (!next) continue
-    const change =
-      kind === 'vanished'
-        ? isGone
-          ? null
-          : 'vanished'
-        : !content
-          ? 'created'
-          : isGone
-            ? 'restored'
-            : 'updated'
-    if (change === null || (change === 'updated' && isSame(next, content!))) continue
+    if (kind === 'vanished' ? isGone : content && !isGone && isDeepStrictEqual(next, content)) continue
+    const change = kind === 'vanished' ? kind : !content ? 'created' : isGone ? 'restored' : 'updated'
     const before = versions.at(-1)
     if (before) before.to = at
-    const statusClass = classOf(next.status, reference)
+    const statusClass = reference.statuses[next.status]?.[0] ?? 'unclassified'
     versions.push({number: versions.length + 1, change, from: at, to: null, on, ...next, statusClass})
     content = next
   }
   return versions
 }
 
-function carry(fields: Shown, before: Content | undefined): Content {
+function carry({address, amount, value, program, status}: Shown, before: Content | undefined): Content {
   return {
-    address: fields.address,
-    amount: fields.amount,
-    value: fields.value !== undefined ? fields.value : (before?.value ?? null),
-    program: fields.program !== undefined ? fields.program : (before?.program ?? null),
-    status: fields.status,
+    address,
+    amount,
+    value: value !== undefined ? value : (before?.value ?? null),
+    program: program !== undefined ? program : (before?.program ?? null),
+    status,
   }
-}
-
-function isSame(one: Content, other: Content): boolean {
-  return (['address', 'amount', 'value', 'program', 'status'] as const).every(
-    (field) => one[field] === other[field],
-  )
 }
 
 function listSpells(id: string, sightings: readonly Sighting[], truth: Facts): Spell[] {
@@ -129,24 +114,18 @@ function listSpells(id: string, sightings: readonly Sighting[], truth: Facts): S
     if (spells.at(-1)?.status !== status)
       spells.push({
         status,
-        statusClass: classOf(status, truth.reference),
+        statusClass: truth.reference.statuses[status]?.[0] ?? 'unclassified',
         at: sighting.at,
         on: sighting.on,
-        after: knownBefore(id, sighting, seen, truth),
+        after: seen ? seen.on : knownBefore(id, sighting, truth),
       })
     seen = sighting
   }
   return spells
 }
 
-/** The last date before a sighting on which the deal was known to be different. */
-function knownBefore(
-  id: string,
-  sighting: Sighting,
-  seen: Sighting | undefined,
-  truth: Facts,
-): string | null {
-  if (seen) return seen.on
+/** The last date before the first sighting of a deal on which it was known not to be there. */
+function knownBefore(id: string, sighting: Sighting, truth: Facts): string | null {
   const unread = truth.quarantine.find(
     (record) => record.id === id && record.at < sighting.at && !record.isOfRefused,
   )
@@ -174,9 +153,7 @@ function listMovements(id: string, versions: readonly Version[], truth: Facts): 
       else if (before?.change === 'vanished' && before.statusClass === 'funded') add('restored', amount)
       else add(wasEverFunded ? 'refunded' : 'originated', amount)
     } else if (wasFunded && !isFunded) {
-      const named = truth.reference.statuses[version.status]?.[2]
-      const ending = ENDINGS.find((one) => one === named) ?? 'ended_other'
-      const left = version.statusClass === 'ended_funded' ? ending : 'reversed'
+      const left = version.statusClass === 'ended_funded' ? endingOf(version, truth) : 'reversed'
       add(version.change === 'vanished' ? 'vanished' : left, before!.amount)
     } else if (wasFunded && amount > before!.amount) add('increased', amount - before!.amount)
     else if (wasFunded && amount < before!.amount) add('decreased', before!.amount - amount)
@@ -184,6 +161,12 @@ function listMovements(id: string, versions: readonly Version[], truth: Facts): 
     wasEverFunded ||= ['funded', 'ended_funded'].includes(version.statusClass)
   }
   return movements
+}
+
+/** How the status of a deal ends a loan. */
+export function endingOf({status}: Version, {reference}: Facts): (typeof ENDINGS)[number] {
+  const named = reference.statuses[status]?.[2]
+  return ENDINGS.find((one) => one === named) ?? 'ended_other'
 }
 
 /** Whether a deal is in the funded book. */

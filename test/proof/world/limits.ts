@@ -1,7 +1,6 @@
 import {isInBook, type Life, listLives} from './life.ts'
-import {amountOf, BUCKETS, fundedOf, percent} from './marts.ts'
-import {laterDate} from './story.ts'
-import {dollars, isOpen, listPresent, type Row} from './tables.ts'
+import {BUCKETS, percent} from './marts.ts'
+import {amountOf, dollars, fundedOf, isOpen, listDays, listPresent, type Row} from './tables.ts'
 import type {Facts} from './truth.ts'
 
 /** One line of `seed.limit`: an amount in cents or a share in hundredths of a percent, like the warning. */
@@ -19,26 +18,19 @@ export interface Limit {
 
 /** The limits as `seed.limit`. */
 export function formatLimits(limits: readonly Limit[]): string {
-  const lines = limits.map(({name, dimension, bucket, scope, kind, limit, warn, from}) =>
-    [
-      name,
-      dimension,
-      bucket,
-      scope,
-      kind,
-      dollars(limit),
-      warn === null ? '' : dollars(warn),
-      from ?? '',
-    ].join(','),
-  )
+  const lines = limits.map(({name, dimension, bucket, scope, kind, limit, warn, from}) => {
+    const warned = warn === null ? '' : dollars(warn)
+    return [name, dimension, bucket, scope, kind, dollars(limit), warned, from ?? ''].join(',')
+  })
   return ['name,dimension,bucket,scope,kind,limit_value,warn_at_pct,valid_from', ...lines].join('\n')
 }
 
 /** The exposure under each limit on a day, and since when it is exceeded, judged each day by that day's limit. */
 export function limitRows(limits: readonly Limit[], truth: Facts, asOf: string): Row[] {
-  const days: {day: string; present: Life[]}[] = []
-  for (let day = truth.walks[0]!.on; day <= asOf; day = laterDate(day, 1))
-    days.push({day, present: listPresent(listLives(truth, day))})
+  const days = listDays(truth.walks[0]!.on, asOf).map((day) => ({
+    day,
+    present: listPresent(listLives(truth, day)),
+  }))
   return [...Map.groupBy(limits, ({name}) => name).values()].flatMap((dated) => {
     const inForce = (day: string) => dated.findLast(({from}) => from === null || from <= day)
     const limit = inForce(asOf)
@@ -51,12 +43,11 @@ export function limitRows(limits: readonly Limit[], truth: Facts, asOf: string):
       return its ? expose(its, present).state : 'ok'
     })
     const {exposure, whole, most, state} = now
-    const room =
-      limit.kind === 'amount'
-        ? limit.limit - exposure
-        : limit.limit < 10_000n
-          ? (limit.limit * whole - 10_000n * exposure) / (10_000n - limit.limit)
-          : null
+    const roomOfShare = (share: bigint) =>
+      share < 10_000n ? (share * whole - 10_000n * exposure) / (10_000n - share) : null
+    const room = limit.kind === 'amount' ? limit.limit - exposure : roomOfShare(limit.limit)
+    const isBreach = state === 'breach'
+    const sinceIndex = states.findLastIndex((each) => each !== 'breach') + 1
     return [
       {
         name: limit.name,
@@ -64,18 +55,17 @@ export function limitRows(limits: readonly Limit[], truth: Facts, asOf: string):
         bucket: limit.bucket,
         scope: limit.scope,
         kind: limit.kind,
-        limit_value: dollars(limit.limit),
-        warn_at_pct: limit.warn === null ? null : dollars(limit.warn),
+        limit_value: limit.limit,
+        warn_at_pct: limit.warn,
         valid_from: limit.from,
-        limit_amount: dollars(most),
-        exposure: dollars(exposure),
+        limit_amount: most,
+        exposure,
         share_pct: percent(exposure, whole),
-        additional_room: state === 'breach' ? '0.00' : room === null ? null : dollars(room),
-        excess: dollars(exposure > most ? exposure - most : 0n),
+        additional_room: isBreach ? 0n : room,
+        excess: exposure > most ? exposure - most : 0n,
         state,
-        breached_since:
-          state === 'breach' ? days[states.findLastIndex((each) => each !== 'breach') + 1]!.day : null,
-        exposure_if_approved_fund: dollars(later.exposure),
+        breached_since: isBreach ? days[sinceIndex]!.day : null,
+        exposure_if_approved_fund: later.exposure,
         state_if_approved_fund: later.state,
       },
     ]

@@ -2,12 +2,12 @@ import {cpSync, existsSync, rmSync} from 'node:fs'
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
 import {type Damage, damage, type Loss, nameOf, STORES, type Store} from '../damage.ts'
-import {type Ended, runHere} from './command.ts'
+import type {Ended} from './command.ts'
 import {Finding} from './finding.ts'
 import {requireRelease, sweep} from './office.ts'
 import {COPY} from './recover.ts'
 import {startSource} from './source.ts'
-import {command, type Stage} from './stage.ts'
+import {command, type Stage, succeed} from './stage.ts'
 import {businessDate, type Lose} from './story.ts'
 import {listMonths} from './tables.ts'
 import {visitSource} from './visit.ts'
@@ -60,7 +60,8 @@ export async function lose(stage: Stage, event: Lose): Promise<void> {
 }
 
 /** Another lender under the same key: one night and its journal. */
-async function makeOther({root, env}: Stage, at: string): Promise<string> {
+async function makeOther(stage: Stage, at: string): Promise<string> {
+  const {root, env} = stage
   const other = join(root, 'other')
   if (existsSync(other)) return other
   await using source = await startSource()
@@ -69,10 +70,8 @@ async function makeOther({root, env}: Stage, at: string): Promise<string> {
     source.change({do: 'put', id: `deal_${number}`, deal: {...deal, loan_amount: number, status: 'funded'}})
   const own = {...env, LOANTAPE_BASE_URL: source.url, LOANTAPE_DATA_DIR: other}
   const month = businessDate(Date.parse(at)).slice(0, 7)
-  for (const args of [['sync'], ['export', 'xero', '--period', month, '--with-opening']]) {
-    const {code, stderr} = await runHere(args, {env: own, at})
-    if (code !== 0) throw new Finding(`other lender: expected success, seen ${stderr}`)
-  }
+  for (const args of [['sync'], ['export', 'xero', '--period', month, '--with-opening']])
+    await succeed({...stage, env: own}, args, at)
   return other
 }
 
@@ -177,7 +176,7 @@ async function bringExportsBack({stage, event, whole, loss}: Losing): Promise<vo
   const how = damageOf(loss, 'exports')
   if (how === undefined || how === "another lender's") return
   const isThere = (name: string) => existsSync(join(data, 'exports', name, 'manifest.json'))
-  const isLost = books.names().some((name) => !isThere(name)) || (how === 'cut' && books.count() > 0)
+  const isLost = books.names().some((name) => !isThere(name)) || (how === 'cut' && books.names().length > 0)
   if (!existsSync(join(whole, 'exports'))) return
   const {code, stdout} = await command(stage, ['verify'], event.at)
   if (isLost && code === 0) throw new Finding(`verify: expected lost batches, seen ${stdout}`)

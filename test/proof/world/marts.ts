@@ -2,22 +2,23 @@ import {ENDINGS, isInBook, type Life, listLives, type Version} from './life.ts'
 import {agingRows, stageRows} from './stays.ts'
 import {laterDate} from './story.ts'
 import {
+  amountOf,
   billionths,
-  dollars,
+  fundedOf,
   isOpen,
+  listDays,
   listMonths,
   listPresent,
-  pooled,
   type Row,
   ratio,
+  ratiosOf,
+  standingOn,
   sum,
-  versionOn,
+  totalsOf,
   weighted,
 } from './tables.ts'
 import type {Facts} from './truth.ts'
 
-export const amountOf = (lives: readonly Life[]): bigint => sum(lives.map(({last}) => last.amount))
-export const fundedOf = (lives: readonly Life[]): Life[] => lives.filter(({last}) => isInBook(last))
 /** A share of a whole in percent; null for a whole of zero. */
 export const percent = (part: bigint, whole: bigint): number | null => {
   const share = ratio(part * 100n, whole)
@@ -82,98 +83,84 @@ export function stateOf({address}: Pick<Version, 'address'>): string {
   return state === undefined || state === 'ZZ' ? 'unknown' : state
 }
 
+/** The deals of each bucket, by dimension and bucket. */
+function listBuckets(lives: readonly Life[], dimensions: Record<string, (life: Life) => string>) {
+  return Object.entries(dimensions).flatMap(([dimension, bucketOf]) =>
+    [...Map.groupBy(lives, bucketOf)].map(([bucket, those]) => ({dimension, bucket, those})),
+  )
+}
+
 function breakdownRows(present: readonly Life[]): Row[] {
   const [amount, fundedAmount] = [amountOf(present), amountOf(fundedOf(present))]
-  return Object.entries(BUCKETS).flatMap(([dimension, bucketOf]) =>
-    [...Map.groupBy(present, bucketOf)].map(([bucket, lives]) => {
-      const funded = fundedOf(lives)
-      const open = lives.filter(isOpen)
-      return {
-        dimension,
-        bucket,
-        deals: String(lives.length),
-        amount: dollars(amountOf(lives)),
-        share_pct: percent(amountOf(lives), amount),
-        open_deals: String(open.length),
-        open_amount: dollars(amountOf(open)),
-        ended_deals: String(lives.length - open.length),
-        ended_amount: dollars(amountOf(lives) - amountOf(open)),
-        funded_deals: String(funded.length),
-        funded_amount: dollars(amountOf(funded)),
-        funded_share_pct: percent(amountOf(funded), fundedAmount),
-        open_wa_ltv: weighted(open),
-        open_pooled_ltv: pooled(open),
-        funded_wa_ltv: weighted(funded),
-        funded_pooled_ltv: pooled(funded),
-      }
-    }),
-  )
+  return listBuckets(present, BUCKETS).map(({dimension, bucket, those}) => {
+    const [open, funded] = [those.filter(isOpen), fundedOf(those)]
+    return {
+      dimension,
+      bucket,
+      ...totalsOf('', those),
+      share_pct: percent(amountOf(those), amount),
+      ...totalsOf('open_', open),
+      ...totalsOf(
+        'ended_',
+        those.filter((life) => !isOpen(life)),
+      ),
+      ...totalsOf('funded_', funded),
+      funded_share_pct: percent(amountOf(funded), fundedAmount),
+      ...ratiosOf('open_', open),
+      ...ratiosOf('funded_', funded),
+    }
+  })
+}
+
+/** The last day of a month, or this day if the month has not ended. */
+function endOf(month: string, asOf: string): string {
+  return listDays(`${month}-01`, asOf).findLast((day) => day.startsWith(month))!
 }
 
 /** The open deals of each month's last day, by bucket. */
 function monthlyRows(truth: Facts, asOf: string): Row[] {
   return listMonths(truth, asOf).flatMap((month) => {
-    const end = laterDate(`${laterDate(`${month}-28`, 4).slice(0, 7)}-01`, -1)
-    const day = end < asOf ? end : asOf
+    const day = endOf(month, asOf)
     const open = listPresent(listLives(truth, day)).filter(isOpen)
     const dimensions = {...BUCKETS, status_class: ({last}: Life) => last.statusClass}
-    return Object.entries(dimensions).flatMap(([dimension, bucketOf]) =>
-      [...Map.groupBy(open, bucketOf)].map(([bucket, lives]) => {
-        const funded = fundedOf(lives)
-        return {
-          month_end: day,
-          dimension,
-          bucket,
-          open_deals: String(lives.length),
-          open_amount: dollars(amountOf(lives)),
-          open_wa_ltv: weighted(lives),
-          funded_deals: String(funded.length),
-          funded_amount: dollars(amountOf(funded)),
-          funded_wa_ltv: weighted(funded),
-        }
-      }),
-    )
+    return listBuckets(open, dimensions).map(({dimension, bucket, those}) => ({
+      month_end: day,
+      dimension,
+      bucket,
+      ...totalsOf('open_', those),
+      open_wa_ltv: weighted(those),
+      ...totalsOf('funded_', fundedOf(those)),
+      funded_wa_ltv: weighted(fundedOf(those)),
+    }))
   })
 }
 
 function concentrationRows(present: readonly Life[]): Row[] {
   const dimensions = {deal: ({id}: Life) => id, loan_program: BUCKETS.loan_program!, state: BUCKETS.state!}
-  const shares = (lives: readonly Life[], bucketOf: (life: Life) => string) => {
+  const shares = (prefix: string, lives: readonly Life[], bucketOf: (life: Life) => string) => {
     const amounts = [...Map.groupBy(lives, bucketOf).values()].map(amountOf).sort((a, b) => (a > b ? -1 : 1))
     const whole = sum(amounts)
-    const top = (count: number) => percent(sum(amounts.slice(0, count)), whole)
+    const tops = [1, 5, 10].map((count) => [
+      `${prefix}_top_${count}_pct`,
+      percent(sum(amounts.slice(0, count)), whole),
+    ])
     const squares = sum(amounts.map((amount) => amount * amount))
-    return {top, hhi: ratio(squares * 10_000n, whole * whole)}
+    return {...Object.fromEntries(tops), [`${prefix}_hhi`]: ratio(squares * 10_000n, whole * whole)}
   }
-  return Object.entries(dimensions).map(([dimension, bucketOf]) => {
-    const [open, funded] = [shares(present.filter(isOpen), bucketOf), shares(fundedOf(present), bucketOf)]
-    return {
-      dimension,
-      open_top_1_pct: open.top(1),
-      open_top_5_pct: open.top(5),
-      open_top_10_pct: open.top(10),
-      open_hhi: open.hhi,
-      funded_top_1_pct: funded.top(1),
-      funded_top_5_pct: funded.top(5),
-      funded_top_10_pct: funded.top(10),
-      funded_hhi: funded.hhi,
-    }
-  })
+  return Object.entries(dimensions).map(([dimension, bucketOf]) => ({
+    dimension,
+    ...shares('open', present.filter(isOpen), bucketOf),
+    ...shares('funded', fundedOf(present), bucketOf),
+  }))
 }
 
 function exposureRows(present: readonly Life[]): Row[] {
   const byAmount = (one: Life, other: Life) =>
-    one.last.amount === other.last.amount
-      ? one.id < other.id
-        ? -1
-        : 1
-      : one.last.amount > other.last.amount
-        ? -1
-        : 1
+    Number(other.last.amount - one.last.amount) || (one.id < other.id ? -1 : 1)
   return fundedOf(present)
     .sort(byAmount)
     .slice(0, 25)
-    .map(({id, last}, index) => ({rank: String(index + 1), deal_id: id, loan_amount: dollars(last.amount)}))
+    .map(({id, last}, index) => ({rank: index + 1, deal_id: id, loan_amount: last.amount}))
 }
 
 /** The farthest a deal got among the statuses that lead to a funded loan or follow it. */
@@ -196,8 +183,7 @@ function funnelRows(lives: readonly Life[], truth: Facts): Row[] {
       return {
         cohort_month,
         status,
-        reached_deals: String(reached.length),
-        reached_amount: dollars(amountOf(reached)),
+        ...totalsOf('reached_', reached),
         conversion_pct: percentOf(reached.length, cohort.length),
       }
     }),
@@ -219,6 +205,8 @@ function falloutOf(life: Life): {on: string; amount: bigint} | undefined {
   return {on: fell.on, amount: (life.versions[lastIn] ?? fell).amount}
 }
 
+const amountsOf = (of: readonly {amount: bigint}[]) => sum(of.map(({amount}) => amount))
+
 function pullThroughRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] {
   const programOf = ({last}: Life) => last.program ?? 'unknown'
   const last = asOf.slice(0, 7)
@@ -233,27 +221,25 @@ function pullThroughRows(lives: readonly Life[], truth: Facts, asOf: string): Ro
         .flatMap(({movements}) => movements)
         .filter(({term, month: of}) => term === 'originated' && of === month)
       const fallen = own.flatMap((life) => falloutOf(life) ?? []).filter(({on}) => on.startsWith(month))
-      const [fundedAmount, fallenAmount] = [funded, fallen].map((parts) =>
-        sum(parts.map((one) => one.amount)),
-      )
       const later = cohort.filter(firstFundedOn).length
       // A month that began before the first walk is only partly known.
-      const known = <T>(share: T) => (`${month}-01` < truth.walks[0]!.on || month > last ? null : share)
+      const isKnown = `${month}-01` >= truth.walks[0]!.on && month <= last
+      /** Some deals, and their share of those that entered. */
+      const shares = (name: string, share: string, of: readonly {amount: bigint}[]) => ({
+        [name]: of.length,
+        [`${name}_amount`]: amountsOf(of),
+        [`${share}_pct`]: isKnown ? percentOf(of.length, cohort.length) : null,
+        [`${share}_amount_pct`]: isKnown ? percent(amountsOf(of), entered) : null,
+      })
       return {
         month,
         loan_program,
-        entered: String(cohort.length),
-        entered_amount: dollars(entered),
-        funded: String(funded.length),
-        funded_amount: dollars(fundedAmount!),
-        fallout: String(fallen.length),
-        fallout_amount: dollars(fallenAmount!),
-        pull_through_pct: known(percentOf(funded.length, cohort.length)),
-        pull_through_amount_pct: known(percent(fundedAmount!, entered)),
-        fallout_pct: known(percentOf(fallen.length, cohort.length)),
-        fallout_amount_pct: known(percent(fallenAmount!, entered)),
-        cohort_funded: String(later),
-        cohort_pull_through_pct: known(percentOf(later, cohort.length)),
+        entered: cohort.length,
+        entered_amount: entered,
+        ...shares('funded', 'pull_through', funded),
+        ...shares('fallout', 'fallout', fallen),
+        cohort_funded: later,
+        cohort_pull_through_pct: isKnown ? percentOf(later, cohort.length) : null,
       }
     }),
   )
@@ -269,11 +255,10 @@ function vintageRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] 
   })
   return [...Map.groupBy(loans, ({month}) => month)].flatMap(([cohort_month, cohort]) => {
     if (`${cohort_month}-01` < truth.walks[0]!.on) return []
-    const whole = sum(cohort.map(({amount}) => amount))
-    const ages = listMonths(truth, asOf).filter(
-      (month) =>
-        month >= cohort_month && laterDate(`${month}-28`, 4).slice(0, 7) <= laterDate(asOf, 1).slice(0, 7),
-    )
+    const whole = amountsOf(cohort)
+    const ofCohort = {cohort_month, cohort_deals: cohort.length, cohort_amount: whole}
+    const hasEnded = (month: string) => !laterDate(asOf, 1).startsWith(month)
+    const ages = listMonths(truth, asOf).filter((month) => month >= cohort_month && hasEnded(month))
     return ages.flatMap((month, age) => {
       const standing = cohort.map(({life}) => {
         const version = life.versions.findLast(({on}) => on.slice(0, 7) <= month)!
@@ -283,17 +268,9 @@ function vintageRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] 
       })
       return OUTCOMES.map((outcome) => {
         const same = standing.filter((one) => one.outcome === outcome)
-        const amount = sum(same.map((one) => one.amount))
-        return {
-          cohort_month,
-          months_on_book: String(age),
-          outcome,
-          deals: String(same.length),
-          amount: dollars(amount),
-          share_pct: percent(amount, whole),
-          cohort_deals: String(cohort.length),
-          cohort_amount: dollars(whole),
-        }
+        const amount = amountsOf(same)
+        const share_pct = percent(amount, whole)
+        return {...ofCohort, months_on_book: age, outcome, deals: same.length, amount, share_pct}
       })
     })
   })
@@ -305,18 +282,9 @@ function transitionRows(lives: readonly Life[], truth: Facts, asOf: string): Row
   return listMonths(truth, asOf).flatMap((month) => {
     const isFirst = month === first.slice(0, 7)
     const start = isFirst ? first : laterDate(`${month}-01`, -1)
-    const days = [start]
-    for (
-      let day = isFirst ? first : `${month}-01`;
-      day <= asOf && day.startsWith(month);
-      day = laterDate(day, 1)
-    )
-      days.push(day)
+    const days = [start, ...listDays(isFirst ? first : `${month}-01`, endOf(month, asOf))]
     const ways = lives.flatMap((life) => {
-      const stood = days.map((day) => {
-        const version = versionOn(life, day)
-        return version?.change === 'vanished' ? undefined : version
-      })
+      const stood = days.map((day) => standingOn(life, day))
       const last = stood.findLast((version) => version !== undefined)
       const [from, to] = [stood[0], stood.at(-1)]
       return last
@@ -333,8 +301,8 @@ function transitionRows(lives: readonly Life[], truth: Facts, asOf: string): Row
           month,
           from_status: from ?? '(new)',
           to_status: to ?? '(gone)',
-          deals: String(same.length),
-          amount: dollars(sum(same.map(({amount}) => amount))),
+          deals: same.length,
+          amount: amountsOf(same),
           roll_rate_pct: from === undefined ? null : percentOf(same.length, began.length),
           roll_rate_amount_pct: from === undefined ? null : percent(before(same), before(began)),
           is_partial: isPartial,
@@ -355,13 +323,8 @@ function curveRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] {
     const start = monthNumber(cohort_month)
     return Array.from({length: Math.max(0, complete - start + 1)}, (_, age) => {
       const isFunded = (life: Life) => monthNumber(firstFundedOn(life) ?? '9999-12') <= start + age
-      const funded = cohort.filter(isFunded).length
-      return {
-        cohort_month,
-        age_months: String(age),
-        deals: String(cohort.length),
-        funded_pct: percentOf(funded, cohort.length),
-      }
+      const funded_pct = percentOf(cohort.filter(isFunded).length, cohort.length)
+      return {cohort_month, age_months: age, deals: cohort.length, funded_pct}
     })
   })
 }

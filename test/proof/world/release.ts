@@ -2,7 +2,7 @@ import {existsSync} from 'node:fs'
 import {join} from 'node:path'
 import {DuckDBInstance} from '@duckdb/node-api'
 import {Finding} from './finding.ts'
-import type {Row} from './tables.ts'
+import {dollars, type Row} from './tables.ts'
 
 /** Fails at the first table of a release with wrong rows; only the named columns are compared. */
 export async function requireTables(file: string, tables: Record<string, Row[]>): Promise<void> {
@@ -32,7 +32,11 @@ export function currentDatabase(root: string): string {
 
 /** How rows differ from the expected ones, in words; null if they are equal. */
 export function findDifference(expected: readonly Row[], seen: readonly Row[]): string | null {
-  const [wanted, found] = [expected, seen].map((rows) => rows.toSorted(byText)) as [Row[], Row[]]
+  // Only shares are numbers in a query's result: equal to one close to it, they cannot order rows.
+  const isExact = ([name]: [string, unknown]) => !seen.some((row) => typeof row[name] === 'number')
+  const keyOf = (row: Row) => JSON.stringify(Object.entries(row).filter(isExact).map(toText).sort())
+  const sort = (rows: readonly Row[]) => rows.toSorted((one, other) => (keyOf(one) < keyOf(other) ? -1 : 1))
+  const [wanted, found] = [sort(expected), sort(seen)]
   for (let index = 0; index < Math.max(wanted.length, found.length); index += 1) {
     const [want, have] = [wanted[index], found[index]]
     if (want && have && Object.keys(want).every((name) => isSame(want[name], have[name]))) continue
@@ -41,26 +45,22 @@ export function findDifference(expected: readonly Row[], seen: readonly Row[]): 
   return null
 }
 
+/** A value as the engine prints it. */
+function toText([name, value]: [string, Row[string] | undefined]): [string, string | boolean | null] {
+  if (typeof value === 'bigint') return [name, dollars(value)]
+  return [name, typeof value === 'number' ? String(value) : (value ?? null)]
+}
+
 /** The difference, and the row's key. */
 function showRow(row: Row | undefined, other: Row | undefined): string {
   if (row === undefined) return 'none there'
   const isShown = ([name, value]: [string, Row[string]], place: number) =>
     place < 2 || !other || !isSame(value, other[name])
-  return JSON.stringify(Object.fromEntries(Object.entries(row).filter(isShown)))
+  return JSON.stringify(Object.fromEntries(Object.entries(row).filter(isShown).map(toText)))
 }
 
 function isSame(one: Row[string] | undefined, other: Row[string] | undefined): boolean {
-  if (typeof one !== 'number' || typeof other !== 'number') return one === other
-  return Math.abs(one - other) <= 2e-6 * Math.max(1, Math.abs(one))
-}
-
-/** Ordered by exact values: a share counts as equal to one close to it. */
-function byText(one: Row, other: Row): number {
-  const key = (row: Row) =>
-    JSON.stringify(
-      Object.entries(row)
-        .filter(([, value]) => typeof value !== 'number')
-        .sort(([a], [b]) => (a < b ? -1 : 1)),
-    )
-  return key(one) < key(other) ? -1 : 1
+  if (typeof one === 'number' && typeof other === 'number')
+    return Math.abs(one - other) <= 2e-6 * Math.max(1, Math.abs(one))
+  return toText(['', one])[1] === toText(['', other])[1]
 }

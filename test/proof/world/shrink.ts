@@ -11,7 +11,7 @@ export interface Failed {
 /** The finding a story ends in; undefined if all is right. */
 async function findIn(story: Story): Promise<Finding | undefined> {
   try {
-    await play(story, {note: () => undefined, command: () => undefined})
+    await play(story, {note: () => undefined, tell: () => undefined})
     return undefined
   } catch (error) {
     return error instanceof Finding ? error : new Finding(`crash: ${String(error)}`)
@@ -57,11 +57,15 @@ export function cutAfter(story: Story, place: number | undefined): Story {
 }
 
 /** The same event with one disturbance less. */
-function* simplify(event: Event | undefined): Generator<Event> {
-  if (event?.do !== 'sync') return
-  const {faults, ahead, kill, ...plain} = event
-  if (faults && ahead) yield {...event, faults: []}
-  for (const [index] of (faults ?? []).entries()) yield {...event, faults: faults!.toSpliced(index, 1)}
-  if (kill) yield {...plain, ...(faults && {faults}), ...(ahead && {ahead})}
-  if (ahead) yield {...plain, ...(faults && {faults}), ...(kill && {kill})}
+function simplify(event: Event | undefined): Event[] {
+  if (event?.do !== 'sync') return []
+  const {faults = [], ahead, ...steady} = event
+  const {kill, ...whole} = event
+  const fewer = faults.map((_, index) => ({...event, faults: faults.toSpliced(index, 1)}))
+  return [
+    ...(faults.length > 1 && ahead ? [{...event, faults: []}] : []),
+    ...fewer,
+    ...(kill ? [whole] : []),
+    ...(ahead ? [{...steady, ...(event.faults && {faults})}] : []),
+  ]
 }

@@ -1,5 +1,6 @@
 import type {ServerResponse} from 'node:http'
 import {setImmediate} from 'node:timers/promises'
+import type {Random} from '../../../src/service/portfolio.ts'
 import {sendJson, startTestServer} from '../../source/test-server.ts'
 import type {Change, Deal, Fault} from './story.ts'
 
@@ -16,14 +17,12 @@ export type Answer = {
 )
 
 /** A source that follows a story. */
-export interface Source extends AsyncDisposable {
-  url: string
-  change(change: Change): void
-  /** The next run's faults, and the clock it sees. */
-  begin(faults: readonly Fault[], clock: {now(): number; afterPage(page: number): void}): void
-  onAnswer: (answer: Answer) => void
-  /** What happens while a page is requested. */
-  meanwhile: (page: number) => Promise<void>
+export type Source = Awaited<ReturnType<typeof startSource>>
+
+/** The world's business clock, and what hears that a page was answered. */
+interface SourceClock {
+  now(): number
+  afterPage(page: number): void
 }
 
 const REPLACED = {property_address: '1 Test St, Austin, TX 78701'}
@@ -36,14 +35,18 @@ export const READABLE = '1000000.00'
 /** No run asks for this many unless a list is endless. */
 const MOST_PAGES = 300
 
-/** Starts a source without deals. It pages by key, in the order of ids. */
-export async function startSource(): Promise<Source> {
+/**
+ * Starts a source without deals. It pages by key, in the order of ids; with `shifting` by offset over a list in which new deals
+ * appear anywhere and changed ones may move, so a walk meets a deal twice or never.
+ */
+export async function startSource(shifting?: Random) {
   const deals = new Map<string, Deal>()
+  let order: string[] = []
   /** What a lagging replica shows: the deals as they were when the previous run began. */
   let before = new Map<string, Deal>()
   let atLastRun = new Map<string, Deal>()
   let faults: readonly Fault[] = []
-  let clock: Parameters<Source['begin']>[1] = {now: () => 0, afterPage: () => undefined}
+  let clock: SourceClock = {now: () => 0, afterPage: () => undefined}
   let page = 0
   let fresh = 0
   const attempts = new Map<Fault, number>()
@@ -65,6 +68,11 @@ export async function startSource(): Promise<Source> {
   }
 
   function listPage(cursor: string | null, limit: number) {
+    if (shifting) {
+      const [from, to] = [Number(cursor ?? 0), Number(cursor ?? 0) + limit]
+      const records = order.slice(from, to).map((id) => show(id, deals.get(id)!, true))
+      return {records, next: to < order.length ? String(to) : null}
+    }
     const isStale = find('stale').some((fault) => fault.page === page)
     const [after = '', loop] = (cursor ?? '').split('~')
     const known = [...(isStale ? before : deals)].sort(([a], [b]) => (a < b ? -1 : 1))
@@ -134,15 +142,22 @@ export async function startSource(): Promise<Source> {
     clock.afterPage(page)
     sendJson(response, {data: records, has_more: next !== null, next_cursor: next})
   })
-  const source: Source = {
+  const source = {
     url: server.url,
-    change(change) {
+    /** What it has now. */
+    deals: deals as ReadonlyMap<string, Deal>,
+    change(change: Change) {
       const known = deals.get(change.id)
+      if (shifting && (change.do !== 'set' || shifting.chance(0.5))) {
+        order = order.filter((id) => id !== change.id)
+        if (change.do !== 'remove') order.splice(shifting.integer(0, order.length), 0, change.id)
+      }
       if (change.do === 'remove') deals.delete(change.id)
       else if (change.do === 'put') deals.set(change.id, change.deal)
       else if (known) deals.set(change.id, {...known, ...change.fields})
     },
-    begin(next, world) {
+    /** The next run's faults, and the clock it sees. */
+    begin(next: readonly Fault[], world: SourceClock) {
       faults = next
       clock = world
       page = 0
@@ -150,8 +165,10 @@ export async function startSource(): Promise<Source> {
       before = atLastRun
       atLastRun = new Map(deals)
     },
-    onAnswer: () => undefined,
-    meanwhile: async () => undefined,
+    /** Called after an answer's content is fixed and before it is sent. */
+    onAnswer: (_: Answer): void => undefined,
+    /** What happens while a page is requested. */
+    meanwhile: async (_: number): Promise<void> => undefined,
     [Symbol.asyncDispose]: () => server[Symbol.asyncDispose](),
   }
   return source

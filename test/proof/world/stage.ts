@@ -1,13 +1,14 @@
 import type {StateDb} from './books.ts'
 import {type Ended, runHere, type Steering} from './command.ts'
+import {Finding} from './finding.ts'
 import type {Source} from './source.ts'
 import type {Story} from './story.ts'
 import type {Known, Truth} from './truth.ts'
 
-/** Hears how a story goes, and which commands a person would have typed. */
+/** Hears how a story goes: what to count, and its events as comments between the commands that a person would have typed. */
 export interface Listener {
   note(name: string): void
-  command(words: string): void
+  tell(line: string): void
 }
 
 /** A story in progress. */
@@ -45,6 +46,14 @@ export function command(
   at: string,
   steering: Partial<Steering> = {},
 ): Promise<Ended> {
-  stage.listener.command(`LOANTAPE_NOW=${at} loantape ${args.join(' ')}`)
+  stage.listener.tell(`LOANTAPE_NOW=${at} loantape ${args.join(' ')}`)
   return runHere(args, {env: stage.env, at, ...steering})
+}
+
+/** The same for a command that must succeed. */
+export async function succeed(...request: Parameters<typeof command>): Promise<Ended> {
+  const ended = await command(...request)
+  const [, [name = '']] = request
+  if (ended.code !== 0) throw new Finding(`${name}: expected success, seen ${ended.stdout}${ended.stderr}`)
+  return ended
 }

@@ -68,16 +68,16 @@ export function stageRows(lives: readonly Life[], truth: Facts, asOf: string): R
           if (ended === 0) continue
           left *= BigInt(watched.length - ended)
           whole *= BigInt(watched.length)
-          if (left * part <= whole) return String(age)
+          if (left * part <= whole) return age
         }
         return null
       }
       return {
         status,
         exit,
-        spells: String(known.length),
-        completed: String(known.filter(isExit).length),
-        at_risk: String(known.filter((stay) => stay.exit === null).length),
+        spells: known.length,
+        completed: known.filter(isExit).length,
+        at_risk: known.filter((stay) => stay.exit === null).length,
         median_days: within(2n),
         p90_days: within(10n),
       }
@@ -117,8 +117,8 @@ export function agingRows(
         status,
         status_since: since,
         status_since_is_exact: isExact,
-        days_in_status: String(least),
-        days_in_status_at_most: most === null ? null : String(most),
+        days_in_status: least,
+        days_in_status_at_most: most,
         age_band: (most ?? Infinity) <= to ? band : `unknown (≥ ${from})`,
         usual_days: days,
         is_stuck: days === null ? null : least > Number(days),

@@ -56,33 +56,16 @@ export interface Sync {
   secondAt?: number
 }
 
-/** Journals of every month so far, issued to these profiles. */
-export interface Sweep {
-  do: 'sweep'
-  at: string
-  profiles: string[]
-}
-
-/** A schema fix that makes amounts readable; quarantined records are replayed. */
-export interface Replay {
-  do: 'replay'
-  at: string
-}
-
-/** The portfolio as it was this many days before the last walk. */
-export interface LookBack {
-  do: 'look back'
-  days: number
-  at: string
-}
-
 /** One event: plain data, valid whatever happened before it. */
 export type Event =
   | Change
   | Sync
-  | Sweep
-  | Replay
-  | LookBack
+  /** Journals of every month so far, issued to these profiles. */
+  | {do: 'sweep'; at: string; profiles: string[]}
+  /** A schema fix that makes amounts readable; quarantined records are replayed. */
+  | {do: 'replay'; at: string}
+  /** The portfolio as it was this many days before the last walk. */
+  | {do: 'look back'; days: number; at: string}
   /** Closes the first open month, or reopens the last closed one. */
   | {do: 'close' | 'reopen'; at: string}
   /** accounting.json from now on: number of the receivable account by program. */
@@ -122,26 +105,18 @@ export interface Story {
 
 /** The time zone and cut-off of every story. */
 const TIME_ZONE = 'America/New_York'
-const CUTOFF_HOUR = 6
+const CUTOFF = '06:00'
 
-const localParts = new Intl.DateTimeFormat('en-CA', {
+const localText = new Intl.DateTimeFormat('sv-SE', {
   timeZone: TIME_ZONE,
-  hourCycle: 'h23',
-  year: 'numeric',
-  month: '2-digit',
-  day: '2-digit',
-  hour: '2-digit',
-  minute: '2-digit',
+  dateStyle: 'short',
+  timeStyle: 'short',
 })
 
-/** Local date and hour of an instant, ms since the epoch. */
-export function localTime(instant: number): {date: string; hour: number; minute: number} {
-  const parts = Object.fromEntries(localParts.formatToParts(instant).map(({type, value}) => [type, value]))
-  return {
-    date: `${parts.year}-${parts.month}-${parts.day}`,
-    hour: Number(parts.hour),
-    minute: Number(parts.minute),
-  }
+/** Local date and time of an instant, ms since the epoch: `YYYY-MM-DD` and `HH:MM`. */
+export function localTime(instant: number): {date: string; time: string} {
+  const [date = '', time = ''] = localText.format(instant).split(' ')
+  return {date, time}
 }
 
 /** The calendar date this many days later. */
@@ -152,17 +127,13 @@ export function laterDate(date: string, days: number): string {
 /** The instant at which the zone's clocks show this date and time; the first of two, the next after a gap. */
 export function instantOf(date: string, time: string): number {
   const guess = Date.parse(`${date}T${time}:00Z`)
-  for (const offset of [4, 5, 3]) {
-    const instant = guess + offset * 3_600_000
-    const local = localTime(instant)
-    const shown = `${String(local.hour).padStart(2, '0')}:${String(local.minute).padStart(2, '0')}`
-    if (local.date === date && shown === time) return instant
-  }
-  return guess + 5 * 3_600_000
+  const instants = [4, 5, 3].map((offset) => guess + offset * 3_600_000)
+  const isShown = (instant: number) => `${date} ${time}` === localText.format(instant)
+  return instants.find(isShown) ?? guess + 5 * 3_600_000
 }
 
 /** The business date of an instant. */
 export function businessDate(instant: number): string {
-  const {date, hour} = localTime(instant)
-  return hour < CUTOFF_HOUR ? laterDate(date, -1) : date
+  const {date, time} = localTime(instant)
+  return time < CUTOFF ? laterDate(date, -1) : date
 }

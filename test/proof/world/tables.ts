@@ -1,12 +1,21 @@
-import {ENDINGS, isInBook, type Life, listLives, type Movement, type Version} from './life.ts'
+import {
+  ENDINGS,
+  endingOf,
+  isInBook,
+  type Life,
+  listLives,
+  type Movement,
+  TERMS,
+  type Version,
+} from './life.ts'
 import {listMarts, stateOf} from './marts.ts'
 import {listQualities} from './quality.ts'
 import {listStays} from './stays.ts'
 import {laterDate} from './story.ts'
 import type {Facts, Walk} from './truth.ts'
 
-/** An expected table row: the compared columns, exact values as text, shares as numbers. */
-export type Row = Record<string, string | number | boolean | null>
+/** An expected table row: the compared columns, amounts in cents, counts and shares as numbers. */
+export type Row = Record<string, string | number | bigint | boolean | null>
 
 /**
  * The expected content of every table of a release.
@@ -31,9 +40,11 @@ export function listTables(truth: Facts, asOf: string, booksEnded: boolean): Rec
     'mart.funded_rollforward_deal': lives.flatMap(({movements}) => movements.map(movementRow)),
     'mart.origination_monthly': originationRows(lives),
     'accounting.tie_out': tiedRows(lives, booksEnded),
-    'accounting.loan_register': present
-      .filter(isFunded)
-      .map(({id, last}) => ({deal_id: id, loan_amount: dollars(last.amount), loan_program: last.program})),
+    'accounting.loan_register': fundedOf(present).map(({id, last}) => ({
+      deal_id: id,
+      loan_amount: last.amount,
+      loan_program: last.program,
+    })),
     ...listMarts(lives, truth, asOf),
     ...listQualities(lives, truth, asOf),
   }
@@ -56,8 +67,20 @@ function instant(at: number): string {
 }
 
 export const sum = (amounts: readonly bigint[]): bigint => amounts.reduce((one, other) => one + other, 0n)
-
-const isFunded = ({last}: Life) => last.statusClass === 'funded'
+export const amountOf = (lives: readonly Life[]): bigint => sum(lives.map(({last}) => last.amount))
+export const fundedOf = (lives: readonly Life[]): Life[] => lives.filter(({last}) => isInBook(last))
+/** Whether a deal has not ended. */
+export const isOpen = ({last}: Life): boolean => !last.statusClass.startsWith('ended')
+/** How many deals there are, and their amount, in columns with this prefix. */
+export const totalsOf = (prefix: string, lives: readonly Life[]): Row => ({
+  [`${prefix}deals`]: lives.length,
+  [`${prefix}amount`]: amountOf(lives),
+})
+/** Their loan-to-value, in columns with this prefix. */
+export const ratiosOf = (prefix: string, lives: readonly Life[]): Row => ({
+  [`${prefix}wa_ltv`]: weighted(lives),
+  [`${prefix}pooled_ltv`]: pooled(lives),
+})
 
 /** The loan-to-value of a deal in billionths, rounded half up; null if unknown or implausible. */
 export function billionths({last: {amount, value}}: Pick<Life, 'last'>): bigint | null {
@@ -79,14 +102,9 @@ function dealRow(life: Life, truth: Facts, asOf: string): Row {
   const given = isOfThisSpell ? date : undefined
   return {
     deal_id: id,
-    property_address: last.address,
     state: stateOf(last),
-    loan_amount: dollars(last.amount),
-    property_value: last.value === null ? null : dollars(last.value),
+    ...contentOf(last),
     ltv: ltv === null ? null : `${ltv / 1_000_000_000n}.${String(ltv % 1_000_000_000n).padStart(9, '0')}`,
-    loan_program: last.program,
-    status: last.status,
-    status_class: last.statusClass,
     created_on: createdOn,
     first_seen_at: instant(spells[0]!.at),
     last_changed_at: instant(last.from),
@@ -106,20 +124,24 @@ function dealRow(life: Life, truth: Facts, asOf: string): Row {
   }
 }
 
+const contentOf = ({address, amount, value, program, status, statusClass}: Version) => ({
+  property_address: address,
+  loan_amount: amount,
+  property_value: value,
+  loan_program: program,
+  status,
+  status_class: statusClass,
+})
+
 function historyRows({id, versions}: Life): Row[] {
   return versions.map((version) => ({
     deal_id: id,
-    version: String(version.number),
+    version: version.number,
     change: version.change,
     valid_from: instant(version.from),
     valid_to: version.to === null ? null : instant(version.to),
     business_date: version.on,
-    property_address: version.address,
-    loan_amount: dollars(version.amount),
-    property_value: version.value === null ? null : dollars(version.value),
-    loan_program: version.program,
-    status: version.status,
-    status_class: version.statusClass,
+    ...contentOf(version),
   }))
 }
 
@@ -135,30 +157,21 @@ function statusRows({id, spells}: Life): Row[] {
       to_status: spell.status,
       observed_at: instant(spell.at),
       observed_on: spell.on,
-      days_in_previous: isUnseen ? null : String(days(before.on, spell.on)),
+      days_in_previous: isUnseen ? null : days(before.on, spell.on),
     }
   })
 }
 
 function fieldRows({id, versions}: Life): Row[] {
-  const rows: Row[] = []
-  versions.forEach((version, index) => {
-    const before = versions[index - 1]
-    if (!before || version.change === 'vanished') return
-    const texts = (of: typeof version) => ({
-      property_address: of.address,
-      loan_amount: dollars(of.amount),
-      property_value: of.value === null ? null : dollars(of.value),
-      loan_program: of.program,
-    })
-    const [then, now] = [texts(before), texts(version)]
-    for (const field of ['property_address', 'loan_amount', 'property_value', 'loan_program'] as const) {
-      if (then[field] === now[field]) continue
-      const observed = {observed_at: instant(version.from), observed_on: version.on}
-      rows.push({deal_id: id, field, old_value: then[field], new_value: now[field], ...observed})
-    }
+  const fields = ['property_address', 'loan_amount', 'property_value', 'loan_program'] as const
+  return versions.slice(1).flatMap((version, index) => {
+    if (version.change === 'vanished') return []
+    const [then, now] = [contentOf(versions[index]!), contentOf(version)]
+    const observed = {deal_id: id, observed_at: instant(version.from), observed_on: version.on}
+    return fields
+      .filter((field) => then[field] !== now[field])
+      .map((field) => ({...observed, field, old_value: then[field], new_value: now[field]}))
   })
-  return rows
 }
 
 /** A later walk of a day that brings nothing new makes no release: only the first of each day is certain. */
@@ -171,20 +184,18 @@ export function isFirstOfDay(walk: Walk, walks: readonly Walk[]): boolean {
 }
 
 function runRow(walk: Walk): Row {
-  const {on, startedAt, pages, records, distinct, quarantined, amount, counts, present, presentAmount} = walk
-  const texts = Object.entries(counts).map(([name, count]) => [name, String(count)])
   return {
-    business_date: on,
-    started_at: instant(startedAt),
+    business_date: walk.on,
+    started_at: instant(walk.startedAt),
     is_complete: true,
-    pages: String(pages),
-    records: String(records),
-    distinct_records: String(distinct),
-    quarantined: String(quarantined),
-    amount_total: dollars(amount),
-    ...Object.fromEntries(texts),
-    present_deals: String(present),
-    present_amount: dollars(presentAmount),
+    pages: walk.pages,
+    records: walk.records,
+    distinct_records: walk.distinct,
+    quarantined: walk.quarantined,
+    amount_total: walk.amount,
+    ...walk.counts,
+    present_deals: walk.present,
+    present_amount: walk.presentAmount,
   }
 }
 
@@ -192,50 +203,41 @@ function runRow(walk: Walk): Row {
 const half = (part: bigint, whole: bigint) => (2n * part + whole) / (2n * whole)
 
 function summaryRow(present: readonly Life[], asOf: string): Row {
-  const of = (chosen: readonly Life[]) => dollars(sum(chosen.map(({last}) => last.amount)))
-  const funded = present.filter(isFunded)
-  const pipeline = present.filter(({last}) => last.statusClass === 'pipeline')
-  const open = present.filter(isOpen)
+  const [open, funded] = [present.filter(isOpen), fundedOf(present)]
   return {
     as_of: asOf,
-    deals: String(present.length),
-    amount: of(present),
-    open_deals: String(open.length),
-    open_amount: of(open),
-    ...averages('open', open),
-    ended_deals: String(present.length - open.length),
-    ended_amount: of(present.filter((life) => !isOpen(life))),
-    pipeline_deals: String(pipeline.length),
-    pipeline_amount: of(pipeline),
-    funded_deals: String(funded.length),
-    funded_amount: of(funded),
-    ...averages('funded', funded),
+    ...totalsOf('', present),
+    ...totalsOf('open_', open),
+    ...averagesOf('open_', open),
+    ...totalsOf(
+      'ended_',
+      present.filter((life) => !isOpen(life)),
+    ),
+    ...totalsOf(
+      'pipeline_',
+      present.filter(({last}) => last.statusClass === 'pipeline'),
+    ),
+    ...totalsOf('funded_', funded),
+    ...averagesOf('funded_', funded),
   }
 }
 
-function averages(part: string, lives: readonly Life[]): Row {
+function averagesOf(prefix: string, lives: readonly Life[]): Row {
   const amounts = lives.map(({last}) => last.amount).sort((a, b) => (a < b ? -1 : 1))
   const middle = (amounts[(amounts.length - 1) >> 1] ?? 0n) + (amounts[amounts.length >> 1] ?? 0n)
   const isEmpty = amounts.length === 0
-  const covered = ratio(sum(listValued(lives).map(({last}) => last.amount)) * 100n, sum(amounts))
   return {
-    [`${part}_wa_ltv`]: weighted(lives),
-    [`${part}_pooled_ltv`]: pooled(lives),
-    [`${part}_ltv_coverage_pct`]: covered,
-    [`${part}_average_amount`]: isEmpty ? null : dollars(half(sum(amounts), BigInt(amounts.length))),
-    [`${part}_median_amount`]: isEmpty ? null : dollars(half(middle, 2n)),
-    [`${part}_largest_amount`]: isEmpty ? null : dollars(amounts.at(-1)!),
+    ...ratiosOf(prefix, lives),
+    [`${prefix}ltv_coverage_pct`]: ratio(amountOf(listValued(lives)) * 100n, sum(amounts)),
+    [`${prefix}average_amount`]: isEmpty ? null : half(sum(amounts), BigInt(amounts.length)),
+    [`${prefix}median_amount`]: isEmpty ? null : half(middle, 2n),
+    [`${prefix}largest_amount`]: amounts.at(-1) ?? null,
   }
 }
 
 /** A ratio of cents as a number; null for a whole of zero. */
 export function ratio(part: bigint, whole: bigint): number | null {
   return whole === 0n ? null : Number((part * 1_000_000_000_000n) / whole) / 1e12
-}
-
-/** Whether a deal has not ended. */
-export function isOpen({last}: Life): boolean {
-  return !last.statusClass.startsWith('ended')
 }
 
 /** A loan-to-value above 1.5 is left out of averages. */
@@ -246,34 +248,41 @@ const listValued = (lives: readonly Life[]) =>
 export function weighted(lives: readonly Life[]): number | null {
   const valued = listValued(lives)
   const weights = sum(valued.map((life) => life.last.amount * billionths(life)!))
-  return ratio(weights, sum(valued.map(({last}) => last.amount)) * 1_000_000_000n)
+  return ratio(weights, amountOf(valued) * 1_000_000_000n)
 }
 
 /** Amounts divided by values, over the deals that have a loan-to-value. */
-export function pooled(lives: readonly Life[]): number | null {
+function pooled(lives: readonly Life[]): number | null {
   const valued = listValued(lives)
-  return ratio(sum(valued.map(({last}) => last.amount)), sum(valued.map(({last}) => last.value!)))
+  return ratio(amountOf(valued), sum(valued.map(({last}) => last.value!)))
 }
 
 /** The version of a deal at the end of a day. */
-export function versionOn({versions}: Life, day: string): Version | undefined {
-  return versions.findLast(({on}) => on <= day)
+const versionOn = ({versions}: Life, day: string) => versions.findLast(({on}) => on <= day)
+
+/** The same, unless the deal is gone then. */
+export function standingOn(life: Life, day: string): Version | undefined {
+  const version = versionOn(life, day)
+  return version?.change === 'vanished' ? undefined : version
 }
 
 function positionRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] {
   const statuses = new Set(lives.flatMap(({versions}) => versions.map(({status}) => status)))
-  const rows: Row[] = []
-  for (let day = truth.walks[0]!.on; day <= asOf; day = laterDate(day, 1)) {
+  return listDays(truth.walks[0]!.on, asOf).flatMap((day) => {
     const observed = truth.walks.some(({on}) => on === day)
-    const standing = lives.flatMap((life) => versionOn(life, day) ?? [])
-    for (const status of statuses) {
-      const amounts = standing
-        .filter((version) => version.change !== 'vanished' && version.status === status)
-        .map(({amount}) => amount)
-      rows.push({day, status, deals: String(amounts.length), amount: dollars(sum(amounts)), observed})
-    }
-  }
-  return rows
+    const standing = lives.flatMap((life) => standingOn(life, day) ?? [])
+    return [...statuses].map((status) => {
+      const amounts = standing.filter((version) => version.status === status).map(({amount}) => amount)
+      return {day, status, deals: amounts.length, amount: sum(amounts), observed}
+    })
+  })
+}
+
+/** Every day from one to another. */
+export function listDays(from: string, to: string): string[] {
+  const days: string[] = []
+  for (let day = from; day <= to; day = laterDate(day, 1)) days.push(day)
+  return days
 }
 
 /** Each day at whose end a deal differs from the day before. */
@@ -282,37 +291,28 @@ function moveRows(life: Life, truth: Facts): Row[] {
   const rows: Row[] = []
   let before: Version | undefined
   let wasEverThere = false
-  const days = [firstOn, ...life.versions.map(({on}) => on).filter((on) => on > firstOn)]
-  for (const day of [...new Set(days)].sort()) {
-    const version = versionOn(life, day)
-    const after = version?.change === 'vanished' ? undefined : version
-    if (before?.status !== after?.status || before?.amount !== after?.amount) {
-      const adds = (counts: (one: Version) => boolean) =>
-        dollars(
-          (after && counts(after) ? after.amount : 0n) - (before && counts(before) ? before.amount : 0n),
-        )
+  const days = new Set([firstOn, ...life.versions.map(({on}) => on).filter((on) => on > firstOn)])
+  for (const day of [...days].sort()) {
+    const after = standingOn(life, day)
+    const amountIf = (counts: (one: Version) => boolean, one?: Version) =>
+      one && counts(one) ? one.amount : 0n
+    const adds = (counts: (one: Version) => boolean) => amountIf(counts, after) - amountIf(counts, before)
+    const arrived = wasEverThere ? 'returned' : day === firstOn ? 'opening' : 'came'
+    if (before?.status !== after?.status || before?.amount !== after?.amount)
       rows.push({
         day,
         deal_id: life.id,
-        what:
-          before || !after
-            ? howItMoved(before!, after, truth)
-            : wasEverThere
-              ? 'returned'
-              : day === firstOn
-                ? 'opening'
-                : 'came',
+        what: before ? howItMoved(before, after, truth) : arrived,
         status_before: before?.status ?? null,
         status_after: after?.status ?? null,
         class_before: before?.statusClass ?? null,
         class_after: after?.statusClass ?? null,
-        amount_before: before ? dollars(before.amount) : null,
-        amount_after: after ? dollars(after.amount) : null,
-        open: adds(({statusClass}) => statusClass !== 'ended_funded' && statusClass !== 'ended_unfunded'),
+        amount_before: before?.amount ?? null,
+        amount_after: after?.amount ?? null,
+        open: adds(({statusClass}) => !statusClass.startsWith('ended')),
         funded: adds(({statusClass}) => statusClass === 'funded'),
         pipeline: adds(({statusClass}) => statusClass === 'pipeline'),
       })
-    }
     before = after
     wasEverThere ||= after !== undefined
   }
@@ -327,10 +327,7 @@ function howItMoved(before: Version, after: Version | undefined, truth: Facts): 
     return after.amount > before.amount ? 'increased' : 'decreased'
   }
   if (to === 'funded') return 'funded'
-  if (to === 'ended_funded') {
-    const named = truth.reference.statuses[after.status]?.[2]
-    return ENDINGS.find((one) => one === named) ?? 'ended_other'
-  }
+  if (to === 'ended_funded') return endingOf(after, truth)
   if (from === 'funded') return 'reversed'
   if (to === 'ended_unfunded') return 'fell_out'
   return from === 'ended_funded' || from === 'ended_unfunded' ? 'reopened' : 'status'
@@ -338,46 +335,29 @@ function howItMoved(before: Version, after: Version | undefined, truth: Facts): 
 
 /** Every month from the first walk to a day. */
 export function listMonths(truth: Facts, asOf: string): string[] {
-  const months: string[] = []
-  for (
-    let day = truth.walks[0]!.on;
-    day.slice(0, 7) <= asOf.slice(0, 7);
-    day = laterDate(`${day.slice(0, 7)}-28`, 4)
-  )
-    months.push(day.slice(0, 7))
-  return months
+  const days = listDays(truth.walks[0]!.on, `${asOf.slice(0, 7)}-31`)
+  return [...new Set(days.map((day) => day.slice(0, 7)))]
 }
-
-const TERMS = [
-  'found',
-  'originated',
-  'refunded',
-  'restored',
-  'increased',
-  'decreased',
-  'reversed',
-  'vanished',
-  ...ENDINGS,
-] as const
 
 function rollforwardRows(lives: readonly Life[], truth: Facts, asOf: string): Row[] {
   const movements = lives.flatMap((life) => life.movements)
-  let opening = sum(movements.filter(({term}) => term === 'opening').map(({amount}) => amount))
+  const amountsOf = (these: readonly Movement[]) => sum(these.map(({amount}) => amount))
+  let opening = amountsOf(movements.filter(({term}) => term === 'opening'))
   return listMonths(truth, asOf).map((month) => {
-    const moved = (wanted: Movement['term']) =>
-      sum(movements.filter(({term, month: of}) => term === wanted && of === month).map(({amount}) => amount))
-    const end = `${month}-31`
-    const standing = lives.flatMap((life) => versionOn(life, end) ?? [])
+    const moved = TERMS.map((term) => [
+      term,
+      amountsOf(movements.filter((one) => one.term === term && one.month === month)),
+    ])
+    const standing = lives.flatMap((life) => versionOn(life, `${month}-31`) ?? [])
     const closing = sum(standing.filter(isInBook).map(({amount}) => amount))
-    const row: Row = {month, opening: dollars(opening), closing: dollars(closing), difference: '0.00'}
-    for (const term of TERMS) row[term] = dollars(moved(term))
+    const row: Row = {month, opening, ...Object.fromEntries(moved), closing, difference: 0n}
     opening = closing
     return row
   })
 }
 
 function movementRow({deal, month, on, term, amount}: Movement): Row {
-  return {month, deal_id: deal, term, amount: dollars(amount), business_date: on}
+  return {month, deal_id: deal, term, amount, business_date: on}
 }
 
 /** How each term that moved anything is booked: openings are not, endings only if there is an account. */
@@ -385,36 +365,20 @@ function tiedRows(lives: readonly Life[], booksEnded: boolean): Row[] {
   const movements = lives.flatMap((life) => life.movements.filter(({amount}) => amount > 0n))
   return [...Map.groupBy(movements, ({month, term}) => `${month} ${term}`).values()].map((those) => {
     const {month, term} = those[0]!
-    const amount = dollars(sum(those.map((one) => one.amount)))
-    const isEnding = (ENDINGS as readonly string[]).includes(term)
-    const place = ['opening', 'found'].includes(term)
-      ? 'opening_balance'
-      : isEnding && !booksEnded
-        ? 'elsewhere'
-        : 'booked'
-    const zeros = {
-      booked: '0.00',
-      opening_balance: '0.00',
-      elsewhere: '0.00',
-      no_account: '0.00',
-      difference: '0.00',
-    }
-    return {month, term, amount, ...zeros, [place]: amount}
+    const amount = sum(those.map((one) => one.amount))
+    const isElsewhere = (ENDINGS as readonly string[]).includes(term) && !booksEnded
+    const isOpening = term === 'opening' || term === 'found'
+    const place = isOpening ? 'opening_balance' : isElsewhere ? 'elsewhere' : 'booked'
+    const nothing = {booked: 0n, opening_balance: 0n, elsewhere: 0n, no_account: 0n, difference: 0n}
+    return {month, term, amount, ...nothing, [place]: amount}
   })
 }
 
 function originationRows(lives: readonly Life[]): Row[] {
-  const groups = Map.groupBy(
-    lives.flatMap(({movements}) => movements.filter(({term}) => term === 'originated')),
-    ({month, program}) => JSON.stringify([month, program ?? 'unknown']),
-  )
-  return [...groups].map(([key, movements]) => {
-    const [month, loan_program] = JSON.parse(key) as [string, string]
-    return {
-      month,
-      loan_program,
-      deals: String(movements.length),
-      amount: dollars(sum(movements.map(({amount}) => amount))),
-    }
+  const originated = lives.flatMap(({movements}) => movements.filter(({term}) => term === 'originated'))
+  const keyOf = ({month, program}: Movement) => JSON.stringify([month, program ?? 'unknown'])
+  return [...Map.groupBy(originated, keyOf)].map(([key, those]) => {
+    const [month = '', loan_program = ''] = JSON.parse(key) as string[]
+    return {month, loan_program, deals: those.length, amount: sum(those.map(({amount}) => amount))}
   })
 }

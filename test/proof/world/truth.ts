@@ -96,30 +96,7 @@ export interface Facts extends Readonly<Known> {
 }
 
 /** The known facts, according to the source's answers. */
-export interface Truth extends Facts {
-  /** @param now business clock, ms since the epoch */
-  beginRun(now: number): void
-  hear(answer: Answer): void
-  /** The run ended before own pages were stored. */
-  forgetOwnPages(): void
-  /** Whether a walk has been read to its last page. */
-  isComplete(): boolean
-  /** Whether the requests of the open walk went back in time, or beyond its end. */
-  isStepped(endedAt: number): boolean
-  plan(): Plan
-  /** Ends the open walk: a refused one keeps its unreadable records, an abandoned one leaves nothing. */
-  settle(end: 'applied' | 'refused' | 'abandoned'): void
-  /** The last business date with any knowledge. */
-  lastDay(): string
-  /** Whether the open walk was shown unreadable records. */
-  hasUnread(): boolean
-  /** Reads the quarantine with a schema that takes {@link UNREADABLE} for an amount; returns how many records it reads. */
-  replay(): number
-  /** The current knowledge, to return to later. */
-  save(): Known
-  /** Returns to earlier knowledge; the tapes are lost, and the open walk with them. */
-  restore(known: Known): void
-}
+export type Truth = ReturnType<typeof createTruth>
 
 /** Statuses by which a guard distinguishes deals in the pipeline, funded, or past it. */
 const SETTLED = ['funded', 'servicing']
@@ -144,7 +121,7 @@ function isSameShown(one: Shown, other: Shown): boolean {
 }
 
 /** Creates a truth that knows nothing. */
-export function createTruth(): Truth {
+export function createTruth() {
   let deals: Known['deals'] = new Map()
   let walks: Walk[] = []
   let quarantine: Known['quarantine'] = []
@@ -155,34 +132,29 @@ export function createTruth(): Truth {
   let lastAt = 0
 
   function read({pages, own}: OpenWalk) {
-    const shown = new Map<string, {at: number; fields: Shown} | {at: number; gone: true}>()
+    const shown = new Map<string, {at: number; fields?: Shown}>()
     const unread: Pick<Unread, 'id' | 'at' | 'record' | 'isOwn'>[] = []
-    let records = 0
-    let amount = 0n
     const take = (record: WireRecord, at: number, isOwn = false) => {
       const fields = readRecord(record)
       const id = typeof record.id === 'string' && record.id !== '' ? record.id : null
-      const last = id === null ? undefined : shown.get(id)
       if (!fields || id === null) unread.push({id, at, record, isOwn})
-      else if (!last || last.at <= at) shown.set(id, {at, fields})
+      else if ((shown.get(id)?.at ?? at) <= at) shown.set(id, {at, fields})
     }
-    const listed = new Set<string>()
-    for (const page of pages) {
-      for (const record of page.records) {
-        records += 1
-        take(record, page.at)
-        if (typeof record.id === 'string') listed.add(record.id)
-      }
+    for (const page of pages) for (const record of page.records) take(record, page.at)
+    const records = pages.flatMap((page) => page.records)
+    const list = {
+      records: records.length,
+      distinct: shown.size,
+      quarantined: unread.length,
+      amount: shown.values().reduce((total, {fields}) => total + fields!.amount, 0n),
     }
-    const quarantinedInList = unread.length
-    const distinct = shown.size
-    for (const seen of shown.values()) if ('fields' in seen) amount += seen.fields.amount
     for (const {run: asked, at, id, status, record} of own) {
       const isProven = own.some((other) => other.run === asked && other.status === 200)
       if (record) take(record, at, true)
-      else if (isProven && (status === 404 || status === 410)) shown.set(id, {at, gone: true})
+      // Gone.
+      else if (isProven && (status === 404 || status === 410)) shown.set(id, {at})
     }
-    return {shown, unread, records, distinct, amount, quarantinedInList, listed}
+    return {shown, unread, list, listed: new Set(records.map(({id}) => id))}
   }
 
   const lastOf = (id: string) => deals.get(id)?.at(-1)
@@ -196,7 +168,7 @@ export function createTruth(): Truth {
       const last = lastOf(id)
       if (!last || last.kind === 'vanished') continue
       const seen = shown.get(id)
-      if (seen && 'gone' in seen) absent.push({id, kind: 'vanished', at: seen.at})
+      if (seen && !seen.fields) absent.push({id, kind: 'vanished', at: seen.at})
       if (seen || unreadIds.has(null) || unreadIds.has(id)) continue
       const isSecond = last.kind === 'missing' && last.walk === walks.length
       absent.push({id, kind: isSecond ? 'vanished' : 'missing', at: walk.startedAt})
@@ -214,19 +186,22 @@ export function createTruth(): Truth {
     get quarantine() {
       return quarantine
     },
-    reference: {statuses: SHIPPED_STATUSES, fundedOn: {}},
-    save: () => ({deals: new Map(deals), walks: [...walks], quarantine: [...quarantine]}),
-    restore(known) {
+    reference: {statuses: SHIPPED_STATUSES, fundedOn: {}} as Reference,
+    /** The current knowledge, to return to later. */
+    save: (): Known => ({deals: new Map(deals), walks: [...walks], quarantine: [...quarantine]}),
+    /** Returns to earlier knowledge; the tapes are lost, and the open walk with them. */
+    restore(known: Known) {
       deals = new Map(known.deals)
       walks = [...known.walks]
       quarantine = known.quarantine.map((entry) => ({...entry, isLost: true}))
       open = undefined
     },
-    beginRun(now) {
+    /** @param now business clock, ms since the epoch */
+    beginRun(now: number) {
       run += 1
       lastAt = now
     },
-    hear(heard) {
+    hear(heard: Answer) {
       // A clock corrected by less than a second is held until it has caught up.
       const isHeld = heard.at < lastAt && lastAt - heard.at < 1000
       const answer = isHeld ? {...heard, at: lastAt} : heard
@@ -246,11 +221,12 @@ export function createTruth(): Truth {
       open.own = []
       open.pages.push({at: answer.at, ...answer.page})
     },
+    /** The run ended before own pages were stored. */
     forgetOwnPages() {
       if (open) open.own = open.own.filter((own) => own.run !== run)
     },
-    isComplete: () => open?.pages.at(-1)?.next === null,
-    isStepped(endedAt) {
+    /** Whether the requests of the open walk went back in time, or beyond its end. */
+    isStepped(endedAt: number) {
       const instants = [...(open?.pages ?? []), ...(open?.own ?? [])].map(({at}) => at)
       return [...instants, endedAt].some((at, index) => at < (instants[index - 1] ?? 0) - 999)
     },
@@ -262,7 +238,7 @@ export function createTruth(): Truth {
         known: known.length,
         newlyAbsent: absent.filter(({id}) => lastOf(id)?.kind === 'seen').length,
         absent: absent.length,
-        listed: result.distinct,
+        listed: result.list.distinct,
         amounts: 0,
         left: 0,
         entered: 0,
@@ -271,14 +247,13 @@ export function createTruth(): Truth {
         present: 0,
         amountBefore: 0n,
         amountAfter: 0n,
-        quarantined: result.quarantinedInList,
-        records: result.records,
+        quarantined: result.list.quarantined,
+        records: result.list.records,
       }
       const gone = new Set(absent.filter(({kind}) => kind === 'vanished').map(({id}) => id))
       for (const id of new Set([...known, ...result.shown.keys()])) {
         const before = known.includes(id) ? lastSeen(id) : undefined
-        const seen = result.shown.get(id)
-        const after = seen && 'fields' in seen ? seen.fields : undefined
+        const after = result.shown.get(id)?.fields
         plan.amountBefore += before?.amount ?? 0n
         const isPresent = !gone.has(id) && (after ?? before) !== undefined
         if (isPresent) plan.amountAfter += (after ?? before)!.amount
@@ -298,11 +273,14 @@ export function createTruth(): Truth {
       }
       return plan
     },
-    lastDay() {
-      const days = [...walks, ...[...deals.values()].flat()].map(({on}) => on)
-      return days.sort().at(-1)!
-    },
-    settle(end) {
+    /** The last business date with any knowledge. */
+    lastDay: () =>
+      [...walks, ...[...deals.values()].flat()]
+        .map(({on}) => on)
+        .sort()
+        .at(-1)!,
+    /** Ends the open walk: a refused one keeps its unreadable records, an abandoned one leaves nothing. */
+    settle(end: 'applied' | 'refused' | 'abandoned') {
       const walk = open
       open = undefined
       if (!walk || end === 'abandoned') return
@@ -326,12 +304,11 @@ export function createTruth(): Truth {
       const counts = {created: 0, updated: 0, restored: 0, unchanged: 0, missing: 0, vanished: 0}
       for (const [id, seen] of result.shown) {
         if (!result.listed.has(id)) continue
-        // Listed, and gone when asked for: the list showed nothing new.
-        if ('gone' in seen) counts.unchanged += 1
-        if ('gone' in seen) continue
         const last = lastOf(id)
         const before = deals.get(id)?.reduce(carryShown, undefined)
-        if (!last || !before) counts.created += 1
+        // Listed, and gone when asked for: the list showed nothing new.
+        if (!seen.fields) counts.unchanged += 1
+        else if (!last || !before) counts.created += 1
         else if (last.kind === 'vanished') counts.restored += 1
         else if (isSameShown(carry(seen.fields, before), before)) counts.unchanged += 1
         else counts.updated += 1
@@ -341,32 +318,28 @@ export function createTruth(): Truth {
         else if (lastOf(id)?.kind === 'seen') counts.missing += 1
       }
       lastId += 1
-      walks.push({
+      const asked = [...walk.pages, ...walk.own.filter(({status}) => status === 200)]
+      const own = {
         id: lastId,
         startedAt: walk.startedAt,
-        endedAt: Math.max(
-          ...[...walk.pages, ...walk.own.filter(({status}) => status === 200)].map(({at}) => at),
-        ),
+        endedAt: Math.max(...asked.map(({at}) => at)),
         on: walk.on,
-        records: result.records,
-        distinct: result.distinct,
         pages: walk.pages.length,
-        quarantined: result.quarantinedInList,
-        amount: result.amount,
+        ...result.list,
         counts,
-        present: 0,
-        presentAmount: 0n,
-      })
+      }
       const add = (id: string, sighting: Omit<Sighting, 'on' | 'walk'>) =>
         deals.set(id, [...(deals.get(id) ?? []), {...sighting, on: walk.on, walk: number}])
       for (const [id, seen] of result.shown)
-        if ('fields' in seen) add(id, {kind: 'seen', at: seen.at, fields: seen.fields})
+        if (seen.fields) add(id, {kind: 'seen', at: seen.at, fields: seen.fields})
       for (const {id, kind, at} of absent) add(id, {kind, at})
       const present = [...deals.keys()].filter((id) => lastOf(id)?.kind !== 'vanished')
-      walks.at(-1)!.present = present.length
-      walks.at(-1)!.presentAmount = present.reduce((total, id) => total + lastSeen(id)!.amount, 0n)
+      const presentAmount = present.reduce((total, id) => total + lastSeen(id)!.amount, 0n)
+      walks.push({...own, present: present.length, presentAmount})
     },
+    /** Whether the open walk was shown unreadable records. */
     hasUnread: () => open !== undefined && read(open).unread.length > 0,
+    /** Reads the quarantine with a schema that takes {@link UNREADABLE} for an amount; returns how many records it reads. */
     replay() {
       let replayed = 0
       const waiting = quarantine.filter(({isReplayed, isLost}) => !isReplayed && !isLost)

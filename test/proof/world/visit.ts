@@ -8,23 +8,23 @@ import type {Plan} from './truth.ts'
 
 class Killed extends Error {}
 
-/** The progress of a run at the source, according to its steps. */
-interface Progress {
-  plan: Plan | undefined
-  isApplied: boolean
-  hasOwnPages: boolean
-  isStepped: boolean
+/** A run at the source that has not begun. */
+const createProgress = () => ({
+  plan: undefined as Plan | undefined,
+  isApplied: false,
+  hasOwnPages: false,
+  isStepped: false,
   /** Guards that should have refused what was applied. */
-  refusals: string[]
+  refusals: [] as string[],
   /** A request the source must never get. */
-  wrong?: Finding
-}
+  wrong: undefined as Finding | undefined,
+})
 
 /** A run in progress. */
 interface Run {
   stage: Stage
   event: Sync
-  progress: Progress
+  progress: ReturnType<typeof createProgress>
 }
 
 /**
@@ -45,14 +45,16 @@ export async function visitSource(
     startedAt: truth.walks.at(-1)?.startedAt ?? 0,
     endedAt: Math.max(0, ...truth.walks.map(({endedAt}) => endedAt)),
   }
-  const {ended, progress, isKilled} = isOfItsOwn(event)
-    ? await runAsProcess(stage, event, args)
-    : await runInProcess(stage, event, args)
+  const run = {stage, event, progress: createProgress()}
+  const needsProcess = event.kill?.isReal === true || event.diskKib !== undefined
+  const {ended, isKilled} = await (needsProcess ? runAsProcess : runInProcess)(run, args)
+  const {progress} = run
   if (!progress.hasOwnPages && !progress.isApplied) truth.forgetOwnPages()
   listener.note(
     isKilled ? `killed at ${event.kill?.step}` : `exit ${ended.code}${ended.error && ` ${ended.error}`}`,
   )
-  if (isRefused(ended)) truth.settle('refused')
+  // A refused walk is dropped.
+  if (ended.error.startsWith('GUARD_') || ended.error === 'SOURCE_QUARANTINE') truth.settle('refused')
   const expected = listExpected({event, before, ...progress})
   if (ended.error === 'CLOCK_STEPPED' && ended.code === 6) truth.settle('abandoned')
   if (progress.wrong) throw progress.wrong
@@ -67,26 +69,6 @@ export async function visitSource(
   }
   if (ended.code === 0 && truth.walks.length === walks) throw new Finding('run: succeeded without a walk')
   return ended.error
-}
-
-/** Whether a run needs a separate process. */
-function isOfItsOwn({kill, diskKib}: Sync): boolean {
-  return kill?.isReal === true || diskKib !== undefined
-}
-
-/** A refused walk is dropped. */
-function isRefused({error}: Ended): boolean {
-  return error.startsWith('GUARD_') || error === 'SOURCE_QUARANTINE'
-}
-
-function createProgress(): Progress {
-  return {
-    plan: undefined,
-    isApplied: false,
-    hasOwnPages: false,
-    isStepped: false,
-    refusals: [],
-  }
 }
 
 /** Records an answer of the source. */
@@ -124,15 +106,13 @@ function reach({stage, event, progress}: Run, step: string, now: number): void {
 
 interface Visited {
   ended: Ended
-  progress: Progress
   isKilled: boolean
 }
 
-async function runInProcess(stage: Stage, event: Sync, args: string[]): Promise<Visited> {
+async function runInProcess(run: Run, args: string[]): Promise<Visited> {
+  const {stage, event, progress} = run
   const {truth, source} = stage
   const {at, faults = [], ahead, kill} = event
-  const progress = createProgress()
-  const run = {stage, event, progress}
   let [now, kills] = [Date.parse(at), 0]
   const stepAhead = (page: number) => {
     if (page === ahead?.page) now += ahead.hours * 3_600_000
@@ -165,32 +145,28 @@ async function runInProcess(stage: Stage, event: Sync, args: string[]): Promise<
   }
   // A page is answered only once another process has ended, however long that takes.
   const isPatient = event.secondAt !== undefined && faults.every(({is}) => is !== 'silent')
-  const ended = await command(stage, args, at, {
-    ...{clock, onStep},
-    ...(isPatient && {requestTimeoutSeconds: 600}),
-  })
+  const patience = isPatient ? {requestTimeoutSeconds: 600} : {}
+  const ended = await command(stage, args, at, {clock, onStep, ...patience})
   source.meanwhile = async () => undefined
   if (progress.plan === undefined) progress.isStepped = truth.isStepped(now)
-  return {ended, progress, isKilled: kill !== undefined && kills >= kill.nth}
+  return {ended, isKilled: kill !== undefined && kills >= kill.nth}
 }
 
 /** A separate process has a fixed clock; its steps and answers are put in order afterwards. */
-async function runAsProcess(stage: Stage, event: Sync, args: string[]): Promise<Visited> {
-  const {truth, source, env, listener} = stage
-  const {at, faults = [], kill, diskKib} = event
-  const progress = createProgress()
-  const run = {stage, event, progress}
+async function runAsProcess(run: Run, args: string[]): Promise<Visited> {
+  const {truth, source, env, listener} = run.stage
+  const {at, faults = [], kill, diskKib} = run.event
   const now = Date.parse(at)
   truth.beginRun(now)
   const heard: {at: number; answer: Answer}[] = []
   source.onAnswer = (answer) => void heard.push({at: performance.timeOrigin + performance.now(), answer})
   source.begin(faults, {now: () => now, afterPage: () => undefined})
-  listener.command(`LOANTAPE_NOW=${at} loantape ${args.join(' ')}   # a process of its own`)
+  listener.tell(`LOANTAPE_NOW=${at} loantape ${args.join(' ')}   # a process of its own`)
   const {reached, isKilled, ...ended} = await runThere(args, {env, at}, {kill, diskKib})
   const happened: (Reached | (typeof heard)[number])[] = [...reached, ...heard].sort((a, b) => a.at - b.at)
   for (const one of happened) {
     if ('answer' in one) hear(run, one.answer)
     else reach(run, one.step, now)
   }
-  return {ended, progress, isKilled}
+  return {ended, isKilled}
 }
