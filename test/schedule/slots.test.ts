@@ -1,0 +1,108 @@
+import {expect, test} from 'vitest'
+import {addDays} from '../../src/core/clock.ts'
+import {
+  describeClockChanges,
+  findBusinessDay,
+  findCronProblems,
+  isFederalHoliday,
+  listNextSlots,
+  listSlots,
+} from '../../src/schedule/slots.ts'
+
+const NEW_YORK = 'America/New_York'
+const slotsOf = (schedule: string, timeZone: string, from: string, to: string) =>
+  listSlots({schedule, timeZone}, Date.parse(from), Date.parse(to)).map((instant) =>
+    new Date(instant).toISOString().slice(0, 16),
+  )
+
+test('a time in the spring gap is due when the gap ends, and two times in one gap only once', () => {
+  expect(slotsOf('0,30 2,3 * * *', NEW_YORK, '2027-03-14T00:00Z', '2027-03-14T12:00Z')).toEqual([
+    '2027-03-14T07:00',
+    '2027-03-14T07:30',
+  ])
+  expect(slotsOf('30 2 * * *', NEW_YORK, '2027-03-13T00:00Z', '2027-03-16T00:00Z')).toEqual([
+    '2027-03-13T07:30',
+    '2027-03-14T07:00',
+    '2027-03-15T06:30',
+  ])
+})
+
+test('a time in the repeated hour of autumn is due the first time only', () => {
+  expect(slotsOf('30 1 * * *', NEW_YORK, '2026-10-31T12:00Z', '2026-11-03T00:00Z')).toEqual([
+    '2026-11-01T05:30',
+    '2026-11-02T06:30',
+  ])
+})
+
+test('an hourly schedule counts elapsed time through both changes', () => {
+  const hoursOf = (day: string) =>
+    slotsOf('15 * * * *', NEW_YORK, `${day}T04:00Z`, `${day}T09:00Z`).map((slot) => slot.slice(11))
+  const everyHour = ['04:15', '05:15', '06:15', '07:15', '08:15']
+  expect(hoursOf('2026-11-01')).toEqual(everyHour)
+  expect(hoursOf('2027-03-14')).toEqual(everyHour)
+})
+
+test('a change of half an hour, and one at midnight, move a slot no further than their end', () => {
+  expect(slotsOf('10 2 * * *', 'Australia/Lord_Howe', '2026-10-03T00:00Z', '2026-10-04T00:00Z')).toEqual([
+    '2026-10-03T15:30',
+  ])
+  expect(slotsOf('0 0 * * *', 'Africa/Cairo', '2027-04-29T00:00Z', '2027-04-30T12:00Z')).toEqual([
+    '2027-04-29T22:00',
+  ])
+})
+
+test('seconds, the last day of a month and a weekday of a month are understood', () => {
+  const seconds = listSlots({schedule: '*/20 0 7 * * *', timeZone: 'UTC'}, 0, 86_400_000)
+  expect(seconds).toEqual([25_200_000, 25_220_000, 25_240_000])
+  expect(slotsOf('0 7 L * *', 'UTC', '2028-01-01T00:00Z', '2028-04-01T00:00Z')).toEqual([
+    '2028-01-31T07:00',
+    '2028-02-29T07:00',
+    '2028-03-31T07:00',
+  ])
+  expect(slotsOf('0 7 * * 1#2', 'UTC', '2026-06-01T00:00Z', '2026-08-01T00:00Z')).toEqual([
+    '2026-06-08T07:00',
+    '2026-07-13T07:00',
+  ])
+})
+
+test('the next slots of a rare schedule are found years ahead', () => {
+  const after = Date.parse('2026-06-01T00:00Z')
+  const next = (schedule: string) => listNextSlots({schedule, timeZone: 'UTC'}, after, 2)
+  expect(next('0 0 29 2 *').map((ms) => new Date(ms).toISOString().slice(0, 10))).toEqual([
+    '2028-02-29',
+    '2032-02-29',
+  ])
+})
+
+test('the effects of daylight saving within a year are described in words', () => {
+  const now = Date.parse('2026-10-30T00:00Z')
+  expect(describeClockChanges({schedule: '30 1,2 * * *', timeZone: NEW_YORK}, now)).toEqual([
+    '2026-11-01: the clock shows 01:30 twice: due the first time only',
+    '2027-03-14: the clock skips 02:30: due at 03:00 instead',
+  ])
+  expect(describeClockChanges({schedule: '30 * * * *', timeZone: NEW_YORK}, now)).toEqual([])
+  expect(describeClockChanges({schedule: '30 23 * * *', timeZone: NEW_YORK}, now)).toEqual([])
+})
+
+test.each([
+  ['61 2 * * *', 'minute'],
+  ['0 2 *', 'expression'],
+  ['0 0 31 2 *', 'dayOfMonth'],
+])('%s is refused, naming the field', (expression, field) => {
+  expect(findCronProblems(expression).join()).toContain(field)
+})
+
+// https://www.frbservices.org/about/holiday-schedules
+test('business days skip weekends, and the holidays of the Federal Reserve if asked to', () => {
+  const days = Array.from({length: 365}, (_, index) => addDays('2027-01-01', index))
+  const weekdays = days.filter((day) => ![0, 6].includes(new Date(day).getUTCDay()))
+  expect(weekdays.filter(isFederalHoliday)).toEqual(
+    ['01-01', '01-18', '02-15', '05-31', '07-05', '09-06', '10-11', '11-11', '11-25'].map(
+      (day) => `2027-${day}`,
+    ),
+  )
+  expect(findBusinessDay('2026-06', 3, 'us-federal')).toBe('2026-06-03')
+  expect(findBusinessDay('2026-09', 5, 'us-federal')).toBe('2026-09-08')
+  expect(findBusinessDay('2027-01', 3, 'us-federal')).toBe('2027-01-06')
+  expect(findBusinessDay('2027-01', 3, undefined)).toBe('2027-01-05')
+})
