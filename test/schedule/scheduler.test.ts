@@ -21,6 +21,7 @@ import {createScheduler, type Scheduler} from '../../src/schedule/scheduler.ts'
 import {formatLocal, listSlots} from '../../src/schedule/slots.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {storeEvent} from '../../src/sync/webhook-events.ts'
+import {createWorldAt} from '../support/data.ts'
 
 const MINUTE = 60_000
 const HOUR = 60 * MINUTE
@@ -43,14 +44,9 @@ afterEach(() => {
 })
 
 const world = (): World => ({
+  ...createWorldAt('2026-06-01T00:00:00Z'),
   clock: {now: () => now},
   realClock: {now: () => now, sleep: () => Promise.resolve()},
-  random: () => 0.5,
-  log: createSilentLog(),
-  signal: new AbortController().signal,
-  plans: new Map(),
-  onProgress: () => undefined,
-  onStep: () => undefined,
 })
 
 function aJob(fields: Partial<Job> = {}): Job {
@@ -115,8 +111,7 @@ function aScheduler(jobs: Job[], stateDb = openStateAt('state.sqlite'), changes:
     },
     crash,
     async end(end) {
-      const well = {exitCode: 0, errorCode: null, error: null, summary: null, retryAt: null}
-      if (running) endRun(stateDb, running, {...well, ...end}, now)
+      if (running) endRun(stateDb, running, {exitCode: 0, ...end}, now)
       await crash({code: 0, signal: null})
     },
   }
@@ -199,7 +194,7 @@ test.each([
 
     now -= ahead
     const back = now
-    await passUntil(START + 2 * DAY)
+    await passUntil(START + DAY + 8 * HOUR)
     expect(warnings).toMatchObject([{code: 'CLOCK_STEPPED'}])
     expect(new Set(scheduler.started).size).toBe(scheduler.started.length)
     const nightly = [1, 2].map((day) => `nightly 2026-06-0${day}T06:30:00.000Z`)

@@ -1,11 +1,10 @@
 import {afterAll, afterEach, beforeAll, beforeEach, expect, test} from 'vitest'
 import {type Config, parseConfig} from '../../src/core/config.ts'
-import {createSilentLog} from '../../src/core/log.ts'
-import type {World} from '../../src/core/types.ts'
 import {listAlarms, pingDeadMan, tellPeople} from '../../src/schedule/alarms.ts'
 import {beginRun, endRun, recordSlot} from '../../src/schedule/job-runs.ts'
 import {storeWatch} from '../../src/schedule/scheduler.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
+import {createWorldAt} from '../support/data.ts'
 import {type Inbox, startInbox} from '../support/inbox.ts'
 
 const HOUR = 3_600_000
@@ -17,15 +16,10 @@ let posts: string[]
 let mails: string[]
 let config: Config
 
-const world = (): World => ({
+const world = () => ({
+  ...createWorldAt('2026-06-01T00:00:00Z'),
   clock: {now: () => now},
   realClock: {now: () => now, sleep: () => Promise.resolve()},
-  random: () => 0.5,
-  log: createSilentLog(),
-  signal: new AbortController().signal,
-  plans: new Map(),
-  onProgress: () => undefined,
-  onStep: () => undefined,
 })
 
 const watched = (jobs = ['nightly']) => ({config, release: undefined, jobs})
@@ -76,14 +70,6 @@ test('a failed run is told once by each channel, however often it fails, and so 
   expect(mails[1]).toContain('Subject: loantape: Recovered')
 })
 
-test('a run that found it was not due is no recovery', async () => {
-  await runAndTell(shrunk)
-  await runAndTell({summary: JSON.stringify({job: 'nightly', outcome: 'not_due', steps: []})})
-  expect(posts).toHaveLength(1)
-  await runAndTell({summary: JSON.stringify({job: 'nightly', outcome: 'done', steps: []})})
-  expect(posts[1]).toContain('*Recovered: job nightly is done*')
-})
-
 test("a message names the run, what is kept, what to do and the fleet's lender, contains no markup, and is new for each failure", async () => {
   await runAndTell(shrunk)
   expect(posts[0]).toContain('*Job nightly was stopped by a guard [GUARD_SHRINK]*')
@@ -131,13 +117,14 @@ test('a later failure by hand is reported as the present cause, and a success as
   expect(posts[2]).toContain(`GUARD_SHRINK had held since ${since}.`)
 })
 
-test('a skipped slot, a run that waited or was stopped, and a removed job send no message', async () => {
+test('a skipped slot, a run that waited, was stopped or found it was not due, and a removed job send no message', async () => {
   recordSlot(stateDb, {job: 'nightly', instant: now, state: 'skipped', reason: 'missed'}, now)
   await tell()
   expect(posts).toEqual([])
   await runAndTell(shrunk)
   await runAndTell({exitCode: 4, errorCode: 'RUN_IN_PROGRESS', error: 'Another run.'})
   await runAndTell({exitCode: 6, errorCode: 'INTERRUPTED', error: 'Asked to stop.'})
+  await runAndTell({summary: JSON.stringify({job: 'nightly', outcome: 'not_due', steps: []})})
   await tell(['other'])
   expect(posts).toHaveLength(1)
   expect(listAlarms(stateDb, watched(), now)).toHaveLength(1)
@@ -188,14 +175,6 @@ test('a message that fails is sent again later, to that channel only', async () 
   now += HOUR
   await tell()
   expect([posts.length, mails.length]).toEqual([2, 1])
-})
-
-test('without channels alarms are kept and nothing is sent', async () => {
-  config = parseConfig({}, {readFile: () => ''})
-  await runAndTell(shrunk)
-  expect(stateDb.db.prepare('select name, state from alarm').all()).toEqual([
-    {name: 'job nightly', state: 'GUARD_SHRINK'},
-  ])
 })
 
 test('the dead-man check is pinged, and its failure affects nothing else', async () => {
