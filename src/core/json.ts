@@ -1,6 +1,9 @@
 import type {z} from 'zod'
 import {type LoantapeError, messageOf} from './errors.ts'
 
+/** The name of a member, or the position of an element. */
+type Step = string | number
+
 /** Holds the paths of repeated names below an object. */
 const REPEATED = Symbol('repeated')
 /** Records sit no deeper than this in an answer. */
@@ -22,7 +25,7 @@ export function parseJson(text: string): unknown {
 }
 
 /** The paths of names that an object repeats within a value of {@link parseJson}; a copy with `...` keeps them. */
-export function listRepeated(value: unknown): readonly (string | number)[][] {
+export function listRepeated(value: unknown): readonly Step[][] {
   return isObject(value) ? (Reflect.get(value, REPEATED) ?? []) : []
 }
 
@@ -75,30 +78,23 @@ function countMembers(value: unknown): number {
   return members
 }
 
-function findRepeated(text: string): (string | number)[][] {
-  const found: (string | number)[][] = []
-  const open: {names: Set<string> | undefined; at: string | number}[] = []
-  for (let at = 0; at < text.length; at += 1) {
-    const sign = text[at]
-    const inner = open.at(-1)
-    if (sign === '{') open.push({names: new Set(), at: ''})
-    else if (sign === '[') open.push({names: undefined, at: 0})
-    else if (sign === '}' || sign === ']') open.pop()
-    else if (sign === ',' && typeof inner?.at === 'number') inner.at += 1
-    else if (sign === '"') {
-      const end = findTextEnd(text, at)
-      if (inner?.names && text[skipBlanks(text, end)] === ':') {
-        inner.at = String(JSON.parse(text.slice(at, end)))
-        if (inner.names.has(inner.at)) found.push(open.slice(0, MARKED_DEPTH + 1).map((one) => one.at))
-        inner.names.add(inner.at)
-      }
-      at = end - 1
-    }
-  }
+function findRepeated(text: string): Step[][] {
+  const found: Step[][] = []
+  /** By depth, the names met so far in the object that is open there. */
+  const names: (Set<string> | undefined)[] = []
+  visitParts(text, (path) => {
+    names.length = path.length + 1
+    const name = path.at(-1)
+    if (typeof name !== 'string') return
+    const met = names[path.length] ?? new Set()
+    names[path.length] = met
+    if (met.has(name)) found.push(path.slice(0, MARKED_DEPTH + 1))
+    met.add(name)
+  })
   return found
 }
 
-function markRepeated(value: unknown, paths: readonly (string | number)[][]): void {
+function markRepeated(value: unknown, paths: readonly Step[][]): void {
   for (const path of paths) {
     let holder = value
     for (const [depth, name] of path.entries()) {
@@ -141,62 +137,56 @@ export function describeIssues({issues}: z.ZodError, whole = '(file)'): string[]
  * @param path names of members, positions of elements
  * @returns undefined if the path leads nowhere
  */
-export function sliceJson(text: string, path: readonly (string | number)[]): string | undefined {
-  let start = skipBlanks(text, 0)
-  for (const name of path) {
-    const found = findPart(text, start, name)
-    if (found === undefined) return undefined
-    start = found
-  }
-  return text.slice(start, findEnd(text, start))
+export function sliceJson(text: string, path: readonly Step[]): string | undefined {
+  let found: {start: number; end: number} | undefined
+  visitParts(text, (steps, start, end) => {
+    if (steps.length > path.length || steps.some((step, depth) => step !== path[depth])) return
+    if (steps.length === path.length) found = {start, end}
+    // A later value of a repeated name lacks what an earlier one held.
+    else if (found && found.start < start) found = undefined
+  })
+  return found && text.slice(found.start, found.end)
 }
 
-/** The start of a member or element of a value. */
-function findPart(text: string, start: number, name: string | number): number | undefined {
-  const isList = text[start] === '['
-  if (isList !== (typeof name === 'number') || (!isList && text[start] !== '{')) return undefined
-  let [found, position]: [number | undefined, number] = [undefined, 0]
-  let at = skipBlanks(text, start + 1)
-  while (text[at] !== ']' && text[at] !== '}') {
-    let key: unknown = position
-    if (!isList) {
-      const end = findEnd(text, at)
-      key = JSON.parse(text.slice(at, end))
-      at = skipBlanks(text, skipBlanks(text, end) + 1)
+const SCALAR = /[^\s,\]}]*/y
+
+/**
+ * Visits the parts of a JSON text, each after the parts within it and the whole last: the steps that lead to it, which only hold
+ * during the visit, and where it stands. Not recursive, since a value may nest deeper than the call stack.
+ */
+function visitParts(text: string, visit: (path: readonly Step[], start: number, end: number) => void): void {
+  const path: Step[] = []
+  const starts: number[] = []
+  let at = skipBlanks(text, 0)
+  while (at < text.length) {
+    const sign = text[at]
+    let end = at + 1
+    if (sign === '{' || sign === '[') {
+      starts.push(at)
+      path.push(sign === '[' ? 0 : '')
+    } else if (sign === '}' || sign === ']') {
+      path.pop()
+      visit(path, starts.pop() ?? 0, end)
+    } else if (sign === ',') {
+      const last = path.at(-1)
+      if (typeof last === 'number') path[path.length - 1] = last + 1
+    } else {
+      SCALAR.lastIndex = at
+      end = sign === '"' ? findTextEnd(text, at) : at + (SCALAR.exec(text)?.[0].length ?? 1)
+      const colon = skipBlanks(text, end)
+      if (text[colon] === ':') {
+        path[path.length - 1] = String(JSON.parse(text.slice(at, end)))
+        end = colon + 1
+      } else visit(path, at, end)
     }
-    if (key === name) found = at
-    if (found !== undefined && isList) return found
-    at = skipBlanks(text, findEnd(text, at))
-    if (text[at] === ',') at = skipBlanks(text, at + 1)
-    position += 1
+    at = skipBlanks(text, end)
   }
-  return found
 }
 
 function skipBlanks(text: string, start: number): number {
   let at = start
   while (at < text.length && ' \t\n\r'.includes(text[at] ?? '')) at += 1
   return at
-}
-
-const SCALAR = /[^\s,\]}]*/y
-
-/** The end of a value; not recursive, since a value may nest deeper than the call stack. */
-function findEnd(text: string, start: number): number {
-  if (text[start] === '"') return findTextEnd(text, start)
-  if (text[start] !== '{' && text[start] !== '[') {
-    SCALAR.lastIndex = start
-    return start + (SCALAR.exec(text)?.[0].length ?? 0)
-  }
-  let level = 0
-  for (let at = start; at < text.length; at += 1) {
-    const sign = text[at]
-    if (sign === '"') at = findTextEnd(text, at) - 1
-    else if (sign === '{' || sign === '[') level += 1
-    else if (sign === '}' || sign === ']') level -= 1
-    if (level === 0) return at + 1
-  }
-  return text.length
 }
 
 function findTextEnd(text: string, start: number): number {

@@ -188,44 +188,6 @@ export function listLastAttempts(stateDb: StateDb): JobRun[] {
   )
 }
 
-const MINUTE_MS = 60_000
-/** The longest pause after a failed attempt. */
-export const LONGEST_PAUSE_MS = 30 * MINUTE_MS
-/** Attempts that may crash before the run is given up. */
-const MOST_CRASHES = 3
-/** A slot waits at least this long for other runs, whatever its grace. */
-const LEAST_WAIT_MS = 60 * MINUTE_MS
-
-/** Until when a slot delayed by other runs may start, ms since the epoch. */
-export function lastStartOf({graceMinutes}: Job, slot: string): number {
-  return Date.parse(slot) + Math.max(graceMinutes * MINUTE_MS, LEAST_WAIT_MS)
-}
-
-/**
- * When a failed attempt is retried, ms since the epoch; null if never. Waiting can help if another run held the warehouse (4),
- * the source was unavailable (6, within the grace), or the process was stopped or killed. Everything else needs a person.
- *
- * @param end null if the process recorded none
- */
-export function decideRetry(
-  job: Job | undefined,
-  {slot, attempt}: Pick<JobRun, 'slot' | 'attempt'>,
-  end: {exitCode: number; errorCode: string} | null,
-  now: number,
-): number | null {
-  if (!job || slot === null) return null
-  if (end === null) return attempt < MOST_CRASHES ? now : null
-  if (end.errorCode === 'INTERRUPTED') return now
-  if (end.exitCode === 4) return beforeOrNever(now + MINUTE_MS, lastStartOf(job, slot))
-  if (end.exitCode !== 6) return null
-  const pauseMs = Math.min(MINUTE_MS * 2 ** (attempt - 1), LONGEST_PAUSE_MS)
-  return beforeOrNever(now + pauseMs, Date.parse(slot) + job.graceMinutes * MINUTE_MS)
-}
-
-function beforeOrNever(instant: number, last: number): number | null {
-  return instant <= last ? instant : null
-}
-
 /** Shorter than the grace of the nightly job, so that a run that hangs never costs a night. */
 const DEFAULT_MINUTES = 240
 

@@ -17,7 +17,8 @@ import {openStateDb} from '../store/state-db.ts'
 import {ingestRates} from '../sync/rates.ts'
 import {pingDeadMan, queueDigest, tellPeople} from './alarms.ts'
 import {type Job, namesOf, readJobs, type Step, webhookJob} from './job.ts'
-import {adoptRun, beginRun, decideRetry, describeTimeout, endRun, isOverdue} from './job-runs.ts'
+import {adoptRun, beginRun, describeTimeout, endRun, isOverdue} from './job-runs.ts'
+import {decideRetry} from './scheduler.ts'
 import {findBusinessDay} from './slots.ts'
 
 /**

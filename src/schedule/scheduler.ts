@@ -9,8 +9,6 @@ import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 import {listWaitingEvents} from '../sync/webhook-events.ts'
 import {findJob, type Job, WEBHOOK_JOB} from './job.ts'
 import {
-  type AttemptEnd,
-  decideRetry,
   describeTimeout,
   endRun,
   hasPendingRun,
@@ -18,8 +16,6 @@ import {
   isoOf,
   type JobRun,
   jobRunRow,
-  LONGEST_PAUSE_MS,
-  lastStartOf,
   listLastAttempts,
   listQueuedRuns,
   listRunning,
@@ -64,7 +60,11 @@ export function createScheduler(
       }),
     )
     recordEnd = () => {
-      endUnlessRecorded(run, problem)
+      const now = world.realClock.now()
+      const job = findJob(jobs, run.job)
+      const end = world.signal.aborted ? {exitCode: 6, errorCode: 'INTERRUPTED'} : null
+      if (job && isOverdue(job, run, now)) endRun(stateDb, run, describeTimeout(job), now)
+      else endCrashed(run, problem, end, now)
       if (log !== undefined) storeAttemptLog(stateDb, run, log)
       current = undefined
       recordEnd = undefined
@@ -80,22 +80,17 @@ export function createScheduler(
     }
   }
 
-  /** Has no effect if the process has recorded its own end. */
-  function endUnlessRecorded(run: JobRun, problem: string): void {
-    const now = world.realClock.now()
-    const job = findJob(jobs, run.job)
-    const end = world.signal.aborted ? {exitCode: 6, errorCode: 'INTERRUPTED'} : null
-    if (job && isOverdue(job, run, now)) endRun(stateDb, run, describeTimeout(job), now)
-    else endRun(stateDb, run, describeCrash(problem, decideRetry(job, run, end, now)), now)
+  /** Ends an attempt of which its process recorded no end; has no effect otherwise. */
+  function endCrashed(run: JobRun, error: string, end: Parameters<typeof decideRetry>[2], now: number): void {
+    const retryAt = decideRetry(findJob(jobs, run.job), run, end, now)
+    endRun(stateDb, run, {exitCode: null, errorCode: 'JOB_CRASHED', error, retryAt}, now)
   }
 
   /** Requeues the other runs whose process is dead, or gives them up. */
   function recoverRuns(now: number): void {
-    for (const run of listOrphanedRuns(stateDb, now)) {
-      if (run.job_run_id === current?.job_run_id) continue
-      const retryAt = decideRetry(findJob(jobs, run.job), run, null, now)
-      endRun(stateDb, run, describeCrash('Its process is gone and recorded no result.', retryAt), now)
-    }
+    for (const run of listOrphanedRuns(stateDb, now))
+      if (run.job_run_id !== current?.job_run_id)
+        endCrashed(run, 'Its process is gone and recorded no result.', null, now)
   }
 
   /** Asks processes of overdue runs on this machine to stop, then kills them; also those a killed server left behind. */
@@ -147,6 +142,44 @@ export function createScheduler(
   }
 }
 
+const MINUTE_MS = 60_000
+/** The longest pause after a failed attempt. */
+const LONGEST_PAUSE_MS = 30 * MINUTE_MS
+/** Attempts that may crash before the run is given up. */
+const MOST_CRASHES = 3
+/** A slot waits at least this long for other runs, whatever its grace. */
+const LEAST_WAIT_MS = 60 * MINUTE_MS
+
+/** Until when a slot delayed by other runs may start, ms since the epoch. */
+function lastStartOf({graceMinutes}: Job, slot: string): number {
+  return Date.parse(slot) + Math.max(graceMinutes * MINUTE_MS, LEAST_WAIT_MS)
+}
+
+/**
+ * When a failed attempt is retried, ms since the epoch; null if never. Waiting can help if another run held the warehouse (4),
+ * the source was unavailable (6, within the grace), or the process was stopped or killed. Everything else needs a person.
+ *
+ * @param end null if the process recorded none
+ */
+export function decideRetry(
+  job: Job | undefined,
+  {slot, attempt}: Pick<JobRun, 'slot' | 'attempt'>,
+  end: {exitCode: number; errorCode: string} | null,
+  now: number,
+): number | null {
+  if (!job || slot === null) return null
+  if (end === null) return attempt < MOST_CRASHES ? now : null
+  if (end.errorCode === 'INTERRUPTED') return now
+  if (end.exitCode === 4) return beforeOrNever(now + MINUTE_MS, lastStartOf(job, slot))
+  if (end.exitCode !== 6) return null
+  const pauseMs = Math.min(MINUTE_MS * 2 ** (attempt - 1), LONGEST_PAUSE_MS)
+  return beforeOrNever(now + pauseMs, Date.parse(slot) + job.graceMinutes * MINUTE_MS)
+}
+
+function beforeOrNever(instant: number, last: number): number | null {
+  return instant <= last ? instant : null
+}
+
 /** A slot found later than this was missed: the scheduler was down or slept. */
 const ON_TIME_MS = 60_000
 /** How often the watch is stored while nothing is due: each time is a write to the disk. */
@@ -166,16 +199,9 @@ function planSlots(stateDb: StateDb, jobs: readonly Job[], now: number, {log}: P
   for (const job of jobs) {
     const {name, schedule, timeZone: time_zone} = job
     const watch = stateDb.first(watchRow, 'select * from job_watch where job = ?', [name])
+    const begun = {job: name, schedule, time_zone, watched_from: at, seen_until: at, seen_before: null}
     if (watch?.schedule === schedule && watch.time_zone === time_zone) planJob(stateDb, job, watch, now)
-    else
-      storeWatch(stateDb, {
-        job: name,
-        schedule,
-        time_zone,
-        watched_from: at,
-        seen_until: at,
-        seen_before: null,
-      })
+    else storeWatch(stateDb, begun)
   }
   dropOutdated(stateDb, jobs, now)
 }
@@ -301,17 +327,12 @@ function findInstant(stateDb: StateDb, sql: string): number | undefined {
   return instant === null ? undefined : Date.parse(instant)
 }
 
-/** The end of an attempt whose process recorded none. */
-function describeCrash(error: string, retryAt: number | null): AttemptEnd {
-  return {exitCode: null, errorCode: 'JOB_CRASHED', error, retryAt}
-}
-
 /** Events are applied together: once none has come for a while, or once the first has waited long enough. */
 const QUIET_MS = 3_000
 const LONGEST_WAIT_MS = 60_000
 
 /** Queues a run for waiting events, unless one is queued or running, or has just failed. */
-export function planEvents(stateDb: StateDb, now: number): void {
+function planEvents(stateDb: StateDb, now: number): void {
   const waiting = listWaitingEvents(stateDb)
   const [first, last] = [waiting[0], waiting.at(-1)]
   if (!first || !last) return
@@ -378,7 +399,7 @@ function storeAttemptLog(stateDb: StateDb, {job_run_id, attempt}: JobRun, log: s
 const KEPT_DAYS = 90
 
 /** Deletes old runs of a job and their attempts. */
-export function pruneRuns(stateDb: StateDb, job: string, now: number): void {
+function pruneRuns(stateDb: StateDb, job: string, now: number): void {
   stateDb.run(`delete from job_run where job = ? and slot < ? and state in ('done', 'failed', 'skipped')`, [
     job,
     isoOf(now - KEPT_DAYS * DAY_MS),

@@ -148,7 +148,7 @@ function createWebhookHandlers(onDue: () => void, {database, clock}: WebhookWorl
 }
 
 /** The waits before the second and each further attempt, as Standard Webhooks recommends; then the delivery has failed. */
-export const RETRY_DELAYS_MS: readonly number[] = [
+const RETRY_DELAYS_MS: readonly number[] = [
   5_000,
   5 * 60_000,
   30 * 60_000,

@@ -1,7 +1,7 @@
 import {createServer} from 'node:http'
 import type {AddressInfo} from 'node:net'
 import {gzipSync} from 'node:zlib'
-import {afterEach, beforeEach, describe, expect, test} from 'vitest'
+import {afterEach, beforeEach, expect, test} from 'vitest'
 import {waitBefore} from '../../src/client/client.ts'
 import {ApiError, createDealClient, type DealClient} from '../../src/client/index.ts'
 import {API_KEY, insertDeals, PDF, startTestService} from '../service/client.ts'
@@ -16,182 +16,182 @@ const newDeal = {
   loan_program: 'bridge_30yr',
 }
 
-describe('the client', () => {
-  let service: SpoiltService
-  let client: DealClient
-  let waits: number[]
+/** A slow machine is no failing service. */
+const PATIENT_MS = 1_800_000
 
-  const createClient = (options: {apiKey?: string; retries?: number} = {}): DealClient =>
-    createDealClient({
-      baseUrl: `${service.url}/`,
-      apiKey: API_KEY,
-      clock: {now: () => Date.now(), sleep: async (ms) => void waits.push(ms)},
-      random: () => 0.5,
-      ...options,
-    })
-  const failureOf = async (work: Promise<unknown>): Promise<ApiError> => {
-    const error = await work.then(
-      () => undefined,
-      (thrown: unknown) => thrown,
-    )
-    expect(error).toBeInstanceOf(ApiError)
-    return error as ApiError
+let service: SpoiltService
+let client: DealClient
+let waits: number[]
+
+const createClient = (options: {apiKey?: string; retries?: number} = {}): DealClient =>
+  createDealClient({
+    baseUrl: `${service.url}/`,
+    apiKey: API_KEY,
+    timeoutMs: PATIENT_MS,
+    clock: {now: () => Date.now(), sleep: async (ms) => void waits.push(ms)},
+    random: () => 0.5,
+    ...options,
+  })
+const failureOf = async (work: Promise<unknown>): Promise<ApiError> => {
+  const error = await work.catch((thrown: unknown) => thrown)
+  expect(error).toBeInstanceOf(ApiError)
+  return error as ApiError
+}
+
+beforeEach(async () => {
+  waits = []
+  service = await startTestService({webhooks: {allowPrivate: true}})
+  client = createClient()
+})
+afterEach(() => service.close())
+
+test('lists every deal over all pages, filtered by stage, and requests no page it does not need', async () => {
+  insertDeals(service, 7)
+  service.store.update('deal_000003', {status: 'underwriting'})
+  const ids = async (list: AsyncIterable<{id: string}>) => (await Array.fromAsync(list)).map(({id}) => id)
+  expect(await ids(client.deals.list({limit: 3}))).toHaveLength(7)
+  expect(await ids(client.deals.list({stage: 'underwriting'}))).toEqual(['deal_000003'])
+  service.requests.clear()
+  for await (const deal of client.deals.list({limit: 2})) if (deal.id === 'deal_000003') break
+  expect(service.requests.count).toBe(2)
+})
+
+test('reads a list wherever its paging fields are', async () => {
+  insertDeals(service, 5)
+  for (const shape of ['pagination', 'meta', 'data_object'] as const) {
+    service.faults.clear()
+    service.faults.add({match: {path: '/deals?'}, fault: {kind: 'envelope', shape}})
+    expect(await Array.fromAsync(client.deals.list({limit: 2}))).toHaveLength(5)
   }
+})
 
-  beforeEach(async () => {
-    waits = []
-    service = await startTestService({webhooks: {allowPrivate: true}})
-    client = createClient()
+const stuck: [string, FaultRule['fault'], RegExp][] = [
+  ['has more but no cursor', {kind: 'envelope', shape: 'no_cursor'}, /'next_cursor'/],
+  ['does not say if it has more', {kind: 'envelope', shape: 'missing_has_more'}, /'has_more'/],
+  ['repeats its own cursor', {kind: 'repeat_cursor'}, /met before/],
+  [
+    'shows the same records forever',
+    {kind: 'mutate', change: (page) => ({...page, data: [{id: 'deal_000001'}]})},
+    /3 pages in a row/,
+  ],
+]
+
+test.each(stuck)('a list that %s throws, and does not just end', async (_, fault, words) => {
+  insertDeals(service, 20)
+  service.faults.add({match: {path: '/deals?'}, fault})
+  const failure = await failureOf(Array.fromAsync(client.deals.list({limit: 2})))
+  expect(failure).toMatchObject({status: 200, code: 'broken_list', message: expect.stringMatching(words)})
+})
+
+test('does everything the API offers for a deal', async () => {
+  const deal = await client.deals.create(newDeal)
+  expect(await client.deals.get(deal.id)).toEqual(deal)
+  const changed = await client.deals.update(deal.id, {status: 'underwriting'})
+  expect(changed.status).toBe('underwriting')
+  const stale = client.deals.update(deal.id, {loan_amount: 1}, {ifMatch: '"old"'})
+  expect((await failureOf(stale)).code).toBe('precondition_failed')
+  const ada = {first_name: 'Ada', last_name: 'L', email: 'a@b.example'}
+  const borrower = await client.borrowers.link(deal.id, ada)
+  expect(await Array.fromAsync(client.borrowers.list(deal.id))).toEqual([borrower])
+
+  const file = new TextEncoder().encode(PDF)
+  const document = await client.documents.upload(deal.id, {file, category: 'appraisal', name: 'Appraisal'})
+  expect(await (await client.documents.download(deal.id, document.id)).text()).toBe(PDF)
+  expect(await Array.fromAsync(client.documents.list(deal.id))).toEqual([document])
+
+  const task = await client.tasks.create(deal.id, {title: 'Order title'})
+  const completed = await client.tasks.complete(task.id)
+  expect(await Array.fromAsync(client.tasks.list(deal.id))).toEqual([completed])
+  const asked = await client.documentGenerations.request(deal.id, {template: 'term_sheet'})
+  expect((await client.documentGenerations.get(deal.id, asked.id)).id).toBe(asked.id)
+
+  const rate = await client.rates.push({provider: 'acme', loan_program: 'bridge_30yr', rate_pct: 7})
+  expect(await Array.fromAsync(client.rates.list({current: true}))).toEqual([rate])
+  expect(await client.reports.portfolio()).toMatchObject({deals: 1, amount: '350000.00'})
+  expect(await client.deals.delete(deal.id)).toBeUndefined()
+  expect(await failureOf(client.deals.get(deal.id))).toMatchObject({status: 404, code: 'deal_not_found'})
+})
+
+test('a refusal names code, fields and request', async () => {
+  const refusal = await failureOf(client.deals.create({...newDeal, loan_amount: -1}))
+  const requestId = expect.stringMatching(/^req_/)
+  expect(refusal).toMatchObject({status: 400, code: 'invalid_body', requestId})
+  expect(refusal.errors.map(({path}) => path)).toEqual(['loan_amount'])
+  expect((await failureOf(createClient({apiKey: 'sk_test_x'}).deals.get('x'))).code).toBe('invalid_token')
+  expect(waits).toEqual([])
+})
+
+test('a creation whose answer is lost is sent again under one key and takes effect once', async () => {
+  service.faults.add({match: {method: 'POST', times: 2}, fault: {kind: 'reset', when: 'mid_body'}})
+  service.faults.add({match: {method: 'POST', nth: 3}, fault: {kind: 'status', status: 502}})
+  const deal = await client.deals.create(newDeal)
+  expect([deal.id]).toEqual(service.store.ids())
+  expect(waits).toEqual([125, 250, 500])
+  expect(service.store.count()).toBe(1)
+})
+
+test('waits as long as the service asks, and gives up after the last retry', async () => {
+  const headers = {'retry-after': '7'}
+  service.faults.add({match: {times: 2}, fault: {kind: 'status', status: 429, headers}})
+  insertDeals(service, 1)
+  expect((await client.deals.update('deal_000001', {loan_amount: 2})).loan_amount).toBe(2)
+  expect(waits).toEqual([7000, 7000])
+
+  service.faults.add({fault: {kind: 'status', status: 503}})
+  expect((await failureOf(createClient({retries: 2}).deals.get('x'))).status).toBe(503)
+  expect(waits).toEqual([7000, 7000, 125, 250])
+})
+
+test('an answer that unpacks beyond the limit is abandoned, once', async () => {
+  const packed = gzipSync(Buffer.alloc(70 * 1024 * 1024, ' '))
+  let asked = 0
+  const bomb = createServer((_request, response) => {
+    asked += 1
+    response.writeHead(200, {'content-type': 'application/json', 'content-encoding': 'gzip'}).end(packed)
   })
-  afterEach(() => service.close())
+  await new Promise<void>((resolve) => bomb.listen(0, '127.0.0.1', resolve))
+  const {port} = bomb.address() as AddressInfo
+  const baseUrl = `http://127.0.0.1:${port}`
+  const lured = createDealClient({baseUrl, apiKey: API_KEY, timeoutMs: PATIENT_MS})
+  expect(await failureOf(lured.deals.get('deal_1'))).toMatchObject({code: 'answer_too_large', status: 200})
+  expect(asked).toBe(1)
+  bomb.closeAllConnections()
+  bomb.close()
+})
 
-  test('lists every deal over all pages, filtered by stage, and requests no page it does not need', async () => {
-    insertDeals(service, 7)
-    service.store.update('deal_000003', {status: 'underwriting'})
-    const ids = async (list: AsyncIterable<{id: string}>) => (await Array.fromAsync(list)).map(({id}) => id)
-    expect(await ids(client.deals.list({limit: 3}))).toHaveLength(7)
-    expect(await ids(client.deals.list({stage: 'underwriting'}))).toEqual(['deal_000003'])
-    service.requests.clear()
-    for await (const deal of client.deals.list({limit: 2})) if (deal.id === 'deal_000003') break
-    expect(service.requests.count).toBe(2)
-  })
+test('sends no change twice if the first may have taken effect', async () => {
+  insertDeals(service, 1)
+  service.faults.add({fault: {kind: 'reset', when: 'before_headers'}})
+  const lost = client.deals.update('deal_000001', {loan_amount: 2})
+  expect(await failureOf(lost)).toMatchObject({status: 0, code: 'no_answer'})
+  expect(service.requests.count).toBe(1)
+})
 
-  test.each(['pagination', 'meta', 'data_object'] as const)(
-    'reads a list whose paging fields are in %s',
-    async (shape) => {
-      insertDeals(service, 5)
-      service.faults.add({match: {path: '/deals?'}, fault: {kind: 'envelope', shape}})
-      expect(await Array.fromAsync(client.deals.list({limit: 2}))).toHaveLength(5)
-    },
-  )
+test('waits are capped, accept dates, and use jitter over a doubling span', () => {
+  const world = {now: Date.parse('2026-03-02T00:00:00Z'), random: () => 1}
+  expect(waitBefore(0, 'Mon, 02 Mar 2026 00:00:09 GMT', world)).toBe(9000)
+  expect(waitBefore(0, '86400', world)).toBe(60_000)
+  expect(waitBefore(0, '1.5', world)).toBe(1500)
+  expect(waitBefore(0, 'soon', world)).toBe(250)
+  expect([0, 1, 2, 20].map((attempt) => waitBefore(attempt, null, world))).toEqual([250, 500, 1000, 60_000])
+})
 
-  const stuck: [string, FaultRule['fault'], RegExp][] = [
-    ['has more but no cursor', {kind: 'envelope', shape: 'no_cursor'}, /'next_cursor'/],
-    ['does not say if it has more', {kind: 'envelope', shape: 'missing_has_more'}, /'has_more'/],
-    ['repeats its own cursor', {kind: 'repeat_cursor'}, /met before/],
-    [
-      'shows the same records forever',
-      {kind: 'mutate', change: (page) => ({...page, data: [{id: 'deal_000001'}]})},
-      /3 pages in a row/,
-    ],
-  ]
-
-  test.each(stuck)('a list that %s throws, and does not just end', async (_, fault, words) => {
-    insertDeals(service, 20)
-    service.faults.add({match: {path: '/deals?'}, fault})
-    const failure = await failureOf(Array.fromAsync(client.deals.list({limit: 2})))
-    expect(failure).toMatchObject({status: 200, code: 'broken_list', message: expect.stringMatching(words)})
-  })
-
-  test('does everything the API offers for a deal', async () => {
-    const deal = await client.deals.create(newDeal)
-    expect(await client.deals.get(deal.id)).toEqual(deal)
-    const changed = await client.deals.update(deal.id, {status: 'underwriting'})
-    expect(changed.status).toBe('underwriting')
-    const stale = client.deals.update(deal.id, {loan_amount: 1}, {ifMatch: '"old"'})
-    expect((await failureOf(stale)).code).toBe('precondition_failed')
-    const ada = {first_name: 'Ada', last_name: 'L', email: 'a@b.example'}
-    const borrower = await client.borrowers.link(deal.id, ada)
-    expect(await Array.fromAsync(client.borrowers.list(deal.id))).toEqual([borrower])
-
-    const file = new TextEncoder().encode(PDF)
-    const document = await client.documents.upload(deal.id, {file, category: 'appraisal', name: 'Appraisal'})
-    expect(await (await client.documents.download(deal.id, document.id)).text()).toBe(PDF)
-    expect(await Array.fromAsync(client.documents.list(deal.id))).toEqual([document])
-
-    const task = await client.tasks.create(deal.id, {title: 'Order title'})
-    const completed = await client.tasks.complete(task.id)
-    expect(await Array.fromAsync(client.tasks.list(deal.id))).toEqual([completed])
-    const asked = await client.documentGenerations.request(deal.id, {template: 'term_sheet'})
-    expect((await client.documentGenerations.get(deal.id, asked.id)).id).toBe(asked.id)
-
-    const rate = await client.rates.push({provider: 'acme', loan_program: 'bridge_30yr', rate_pct: 7})
-    expect(await Array.fromAsync(client.rates.list({current: true}))).toEqual([rate])
-    expect(await client.reports.portfolio()).toMatchObject({deals: 1, amount: '350000.00'})
-    expect(await client.deals.delete(deal.id)).toBeUndefined()
-    expect(await failureOf(client.deals.get(deal.id))).toMatchObject({status: 404, code: 'deal_not_found'})
-  })
-
-  test('a refusal names code, fields and request', async () => {
-    const refusal = await failureOf(client.deals.create({...newDeal, loan_amount: -1}))
-    const requestId = expect.stringMatching(/^req_/)
-    expect(refusal).toMatchObject({status: 400, code: 'invalid_body', requestId})
-    expect(refusal.errors.map(({path}) => path)).toEqual(['loan_amount'])
-    expect((await failureOf(createClient({apiKey: 'sk_test_x'}).deals.get('x'))).code).toBe('invalid_token')
-    expect(waits).toEqual([])
-  })
-
-  test('a creation whose answer is lost is sent again under one key and takes effect once', async () => {
-    service.faults.add({match: {method: 'POST', times: 2}, fault: {kind: 'reset', when: 'mid_body'}})
-    service.faults.add({match: {method: 'POST', nth: 3}, fault: {kind: 'status', status: 502}})
-    const deal = await client.deals.create(newDeal)
-    expect([deal.id]).toEqual(service.store.ids())
-    expect(waits).toEqual([125, 250, 500])
-    expect(service.store.count()).toBe(1)
-  })
-
-  test('waits as long as the service asks, and gives up after the last retry', async () => {
-    const headers = {'retry-after': '7'}
-    service.faults.add({match: {times: 2}, fault: {kind: 'status', status: 429, headers}})
-    insertDeals(service, 1)
-    expect((await client.deals.update('deal_000001', {loan_amount: 2})).loan_amount).toBe(2)
-    expect(waits).toEqual([7000, 7000])
-
-    service.faults.add({fault: {kind: 'status', status: 503}})
-    expect((await failureOf(createClient({retries: 2}).deals.get('x'))).status).toBe(503)
-    expect(waits).toEqual([7000, 7000, 125, 250])
-  })
-
-  test('an answer that unpacks beyond the limit is abandoned, once', async () => {
-    const packed = gzipSync(Buffer.alloc(100 * 1024 * 1024, ' '))
-    let asked = 0
-    const bomb = createServer((_request, response) => {
-      asked += 1
-      response.writeHead(200, {'content-type': 'application/json', 'content-encoding': 'gzip'}).end(packed)
-    })
-    await new Promise<void>((resolve) => bomb.listen(0, '127.0.0.1', resolve))
-    const {port} = bomb.address() as AddressInfo
-    const lured = createDealClient({baseUrl: `http://127.0.0.1:${port}`, apiKey: API_KEY})
-    expect(await failureOf(lured.deals.get('deal_1'))).toMatchObject({code: 'answer_too_large', status: 200})
-    expect(asked).toBe(1)
-    bomb.closeAllConnections()
-    bomb.close()
-  })
-
-  test('sends no change twice if the first may have taken effect', async () => {
-    insertDeals(service, 1)
-    service.faults.add({fault: {kind: 'reset', when: 'before_headers'}})
-    const lost = client.deals.update('deal_000001', {loan_amount: 2})
-    expect(await failureOf(lost)).toMatchObject({status: 0, code: 'no_answer'})
-    expect(service.requests.count).toBe(1)
-  })
-
-  test('waits are capped, accept dates, and use jitter over a doubling span', () => {
-    const world = {now: Date.parse('2026-03-02T00:00:00Z'), random: () => 1}
-    expect(waitBefore(0, 'Mon, 02 Mar 2026 00:00:09 GMT', world)).toBe(9000)
-    expect(waitBefore(0, '86400', world)).toBe(60_000)
-    expect(waitBefore(0, '1.5', world)).toBe(1500)
-    expect(waitBefore(0, 'soon', world)).toBe(250)
-    expect([0, 1, 2, 20].map((attempt) => waitBefore(attempt, null, world))).toEqual([250, 500, 1000, 60_000])
-  })
-
-  test('reads only what the service signed', async () => {
-    await using receiver = await startReceiver()
-    const {id, secret} = await client.webhookEndpoints.create({url: receiver.url, events: ['deal.created']})
-    const deal = await client.deals.create(newDeal)
-    await receiver.waitFor(1)
-    const {text, headers} = receiver.received[0]!
-    const event = {type: 'deal.created', data: {id: deal.id}}
-    for (const given of [headers, new Headers(headers as Record<string, string>)])
-      expect(client.webhooks.verify(text, given, secret)).toMatchObject(event)
-    expect(() => client.webhooks.verify(`${text} `, headers, secret)).toThrow('signature')
-    const another = `whsec_${btoa('x'.repeat(32))}`
-    expect(() => client.webhooks.verify(text, headers, another)).toThrow('signature')
-    const [delivery] = await Array.fromAsync(client.webhookEndpoints.deliveries(id))
-    await client.webhookEndpoints.redeliver(id, delivery!.id)
-    await receiver.waitFor(2)
-    expect((await client.webhookEndpoints.update(id, {status: 'disabled'})).status).toBe('disabled')
-    await client.webhookEndpoints.delete(id)
-    expect(await Array.fromAsync(client.webhookEndpoints.list())).toEqual([])
-  })
+test('reads only what the service signed', async () => {
+  await using receiver = await startReceiver()
+  const {id, secret} = await client.webhookEndpoints.create({url: receiver.url, events: ['deal.created']})
+  const deal = await client.deals.create(newDeal)
+  await receiver.waitFor(1)
+  const {text, headers} = receiver.received[0]!
+  const event = {type: 'deal.created', data: {id: deal.id}}
+  for (const given of [headers, new Headers(headers as Record<string, string>)])
+    expect(client.webhooks.verify(text, given, secret)).toMatchObject(event)
+  expect(() => client.webhooks.verify(`${text} `, headers, secret)).toThrow('signature')
+  const another = `whsec_${btoa('x'.repeat(32))}`
+  expect(() => client.webhooks.verify(text, headers, another)).toThrow('signature')
+  const [delivery] = await Array.fromAsync(client.webhookEndpoints.deliveries(id))
+  await client.webhookEndpoints.redeliver(id, delivery!.id)
+  await receiver.waitFor(2)
+  expect((await client.webhookEndpoints.update(id, {status: 'disabled'})).status).toBe('disabled')
+  await client.webhookEndpoints.delete(id)
+  expect(await Array.fromAsync(client.webhookEndpoints.list())).toEqual([])
 })

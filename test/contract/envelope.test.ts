@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
-import {findEnvelope, readPage} from '../../src/contract/list.ts'
+import {createSeenIds, findEnvelope, readPage} from '../../src/contract/list.ts'
 
 const RECORDS = [{id: 'deal_1'}, {id: 'deal_2'}]
 const MORE = {has_more: true, next_cursor: 'c2'}
@@ -34,15 +34,12 @@ test('has_more decides alone: a cursor on the last page is not followed', () => 
 })
 
 test('finds the same envelope whatever the order of the fields', () => {
+  const fields = Object.entries({data: RECORDS, meta: MORE, paging: MORE, extra: {}})
+  const shuffled = fc.shuffledSubarray(fields, {minLength: fields.length})
   fc.assert(
-    fc.property(
-      fc.shuffledSubarray(['data', 'meta', 'paging', 'extra'], {minLength: 4, maxLength: 4}),
-      (names) => {
-        const fields: Record<string, unknown> = {data: RECORDS, meta: MORE, paging: MORE, extra: {}}
-        const body = Object.fromEntries(names.map((name) => [name, fields[name]]))
-        expect(findEnvelope(body)).toBe('data | meta')
-      },
-    ),
+    fc.property(shuffled, (members) => {
+      expect(findEnvelope(Object.fromEntries(members))).toBe('data | meta')
+    }),
   )
 })
 
@@ -106,4 +103,22 @@ test('reads any JSON or refuses it with one of our errors', () => {
       }
     }),
   )
+})
+
+test('distinguishes new ids from known ones, whatever they are', () => {
+  fc.assert(
+    fc.property(fc.array(fc.string({unit: 'binary', maxLength: 4}), {maxLength: 100}), (ids) => {
+      const seen = createSeenIds()
+      const areNew = ids.map((id) => seen.add(id))
+      expect(areNew).toEqual(ids.map((id, index) => ids.indexOf(id) === index))
+    }),
+    {seed: 2026},
+  )
+})
+
+test('takes hardly any of 200,000 new ids for known ones, and no known one for new', () => {
+  const seen = createSeenIds()
+  const ids = Array.from({length: 200_000}, (_, index) => `deal_${String(index).padStart(8, '0')}`)
+  expect(ids.filter((id) => !seen.add(id)).length).toBeLessThan(20)
+  expect(ids.filter((id) => seen.add(id))).toEqual([])
 })

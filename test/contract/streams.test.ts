@@ -2,13 +2,14 @@ import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {dealStream} from '../../src/contract/deal.ts'
-import {childIdOf, type Stream} from '../../src/contract/stream.ts'
+import {childIdOf, optionalColumnsOf, type Stream} from '../../src/contract/stream.ts'
 import {parseChildStreams, STREAMS} from '../../src/contract/streams.ts'
 import {ConfigError} from '../../src/core/errors.ts'
 import {openDatabase} from '../../src/store/database.ts'
 import {migrate} from '../../src/store/warehouse.ts'
 import {listColumns} from '../../src/sync/stream-tables.ts'
 import {anyRow} from '../support/data.ts'
+import {aRecord} from '../support/record.ts'
 
 const children = STREAMS.filter(({parent}) => parent)
 
@@ -39,19 +40,26 @@ test.each(STREAMS.map((stream) => [stream.plural, stream] as const))(
   },
 )
 
+const fieldsOf = (stream: Stream) => [stream.idColumn, ...stream.columns.map(({name}) => name)].sort()
+
 test.each(children.map((stream) => [stream.plural, stream] as const))(
   'a record of %s needs only its id, and gives a value to every column',
   (_plural, stream) => {
     const parsed = stream.schema.parse(least(stream))
-    expect(Object.keys(parsed).sort()).toEqual(
-      [stream.idColumn, ...stream.columns.map(({name}) => name)].sort(),
-    )
+    expect(Object.keys(parsed).sort()).toEqual(fieldsOf(stream))
     expect(parsed[stream.idColumn]).toBe(childIdOf('deal_1', 'x'))
     expect(stream.listPath).toContain('{id}')
     const sealed = [...(stream.privacy?.hashed ?? []), ...(stream.privacy?.dropped ?? [])]
     for (const field of sealed) expect(stream.wireFields).toContain(field)
   },
 )
+
+test('a deal gives a value to every column and nothing else, and may lack the fields that list rows lack', () => {
+  const parsed = dealStream.schema.parse(aRecord({property_value: 1, loan_program: 'bridge', extra: 1}))
+  expect(Object.keys(parsed).sort()).toEqual(fieldsOf(dealStream))
+  const missing = dealStream.wireFields.filter((field) => !(field in aRecord()))
+  expect(optionalColumnsOf(dealStream).map(({name}) => name)).toEqual(missing)
+})
 
 test('the setting names the deals and any of the others, in any order', () => {
   const names = (text: string) => parseChildStreams(text).map(({plural}) => plural)

@@ -5,28 +5,20 @@ import {
   CheckError,
   ConfigError,
   ContractError,
-  codeOf,
   DeferredError,
   explainError,
   GuardError,
   LockedError,
-  messageOf,
   UnexpectedError,
 } from '../../src/core/errors.ts'
 
-test.each([
-  [UnexpectedError, 1],
-  [ConfigError, 2],
-  [CheckError, 3],
-  [LockedError, 4],
-  [AuthError, 5],
-  [DeferredError, 6],
-  [ContractError, 7],
-  [GuardError, 8],
-])('%o ends the process with code %i', (Kind, exitCode) => {
-  const error = new Kind({code: 'CODE', problem: 'Problem.'})
-  expect(error.exitCode).toBe(exitCode)
-  expect(error.name).toBe(Kind.name)
+test('every kind of error ends the process with its own code', () => {
+  const kinds = [UnexpectedError, ConfigError, CheckError, LockedError]
+  for (const [index, Kind] of [...kinds, AuthError, DeferredError, ContractError, GuardError].entries())
+    expect(new Kind({code: 'CODE', problem: 'Problem.'})).toMatchObject({
+      exitCode: index + 1,
+      name: Kind.name,
+    })
 })
 
 test('a message says what is wrong, what is kept and what to do next', () => {
@@ -41,6 +33,8 @@ test('an unexpected error ends the process with code 1 and keeps its own code; o
   expect(explainError(ours)).toBe(ours)
   const error = Object.assign(new Error('broken pipe'), {code: 'EPIPE'})
   expect(explainError(error)).toMatchObject({code: 'EPIPE', exitCode: 1, cause: error})
+  const words = {code: 'UNEXPECTED', problem: 'Unexpected: just text.'}
+  expect(explainError('just text')).toMatchObject(words)
 })
 
 test.each([
@@ -68,9 +62,4 @@ test("a schema's refusal is put into words, with its place", () => {
   expect(explainError(error).message).toMatch(
     /^Unexpected: amount: .*expected string, received null; rows\.0: .*expected number, received string\. What was stored/,
   )
-})
-
-test('a thrown value that is not an error still has a message and a code', () => {
-  expect(messageOf('just text')).toBe('just text')
-  expect(codeOf('just text')).toBe('UNEXPECTED')
 })

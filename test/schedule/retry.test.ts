@@ -1,6 +1,6 @@
 import {expect, test} from 'vitest'
 import type {Job} from '../../src/schedule/job.ts'
-import {decideRetry} from '../../src/schedule/job-runs.ts'
+import {decideRetry} from '../../src/schedule/scheduler.ts'
 
 const MINUTE = 60_000
 const SLOT = Date.parse('2026-06-01T06:30:00Z')
@@ -35,11 +35,8 @@ test('a locked warehouse is waited for, at least an hour whatever the grace', ()
   expect(decideRetry(strict, runOf(1), end, SLOT + 60 * MINUTE)).toBeNull()
 })
 
-test.each([1, 2, 3, 5, 7, 8])('exit code %i needs a person and is not retried', (exitCode) => {
-  expect(minutesUntilRetry(exitCode, 1, 0)).toBeNull()
-})
-
-test('a manually requested run, or one whose job is gone, is not retried', () => {
+test('what needs a person, was asked for by hand, or has no job any more is not retried', () => {
+  for (const exitCode of [1, 2, 3, 5, 7, 8]) expect(minutesUntilRetry(exitCode, 1, 0)).toBeNull()
   const end = {exitCode: 6, errorCode: 'SOURCE_FAILING'}
   expect(decideRetry(job, {slot: null, attempt: 1}, end, SLOT)).toBeNull()
   expect(decideRetry(undefined, runOf(1), end, SLOT)).toBeNull()

@@ -4,16 +4,24 @@ import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {createInterface} from 'node:readline'
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {createSilentLog, type Log} from '../../src/core/log.ts'
+import {createSilentLog} from '../../src/core/log.ts'
 import type {ProcessEnd} from '../../src/core/process.ts'
 import type {World} from '../../src/core/types.ts'
 import {readConditions} from '../../src/schedule/alarms.ts'
-import type {Job} from '../../src/schedule/job.ts'
-import {adoptRun, endRun, type JobRun, listAttempts, listLatestJobRuns} from '../../src/schedule/job-runs.ts'
-import {createScheduler, pruneRuns, type Scheduler} from '../../src/schedule/scheduler.ts'
+import {type Job, WEBHOOK_JOB} from '../../src/schedule/job.ts'
+import {
+  adoptRun,
+  beginRun,
+  endRun,
+  type JobRun,
+  listAttempts,
+  listLatestJobRuns,
+} from '../../src/schedule/job-runs.ts'
+import {createScheduler, type Scheduler} from '../../src/schedule/scheduler.ts'
 import {formatLocal, listSlots} from '../../src/schedule/slots.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {storeEvent} from '../../src/sync/webhook-events.ts'
+import {createWorldAt} from '../support/data.ts'
 
 const MINUTE = 60_000
 const HOUR = 60 * MINUTE
@@ -35,15 +43,10 @@ afterEach(() => {
   rmSync(root, {recursive: true, force: true})
 })
 
-const world = (signal = new AbortController().signal, log = createSilentLog()): World => ({
+const world = (): World => ({
+  ...createWorldAt('2026-06-01T00:00:00Z'),
   clock: {now: () => now},
   realClock: {now: () => now, sleep: () => Promise.resolve()},
-  random: () => 0.5,
-  log,
-  signal,
-  plans: new Map(),
-  onProgress: () => undefined,
-  onStep: () => undefined,
 })
 
 function aJob(fields: Partial<Job> = {}): Job {
@@ -61,6 +64,8 @@ function aJob(fields: Partial<Job> = {}): Job {
 interface Bench extends Scheduler {
   stateDb: StateDb
   started: string[]
+  /** Sets the clock, `06-01T06:30`, and looks. */
+  tickAt(time: string): void
   /** Ends the current run. */
   end(end?: Partial<Parameters<typeof endRun>[2]>): Promise<void>
   /** Ends its process without a word. */
@@ -74,12 +79,7 @@ function openStateAt(name: string): StateDb {
 }
 
 /** A scheduler as in one process; runs end when the test says so. */
-function aScheduler(
-  jobs: Job[],
-  stateDb = openStateAt('state.sqlite'),
-  signal?: AbortSignal,
-  log?: Log,
-): Bench {
+function aScheduler(jobs: Job[], stateDb = openStateAt('state.sqlite'), changes: Partial<World> = {}): Bench {
   const started: string[] = []
   let finish: (end: ProcessEnd) => void = () => undefined
   let running: JobRun | undefined
@@ -95,7 +95,7 @@ function aScheduler(
         })
       },
     },
-    world(signal, log),
+    {...world(), ...changes},
   )
   const crash = async (end: ProcessEnd) => {
     finish(end)
@@ -105,10 +105,13 @@ function aScheduler(
     ...scheduler,
     stateDb,
     started,
+    tickAt(time) {
+      now = Date.parse(`2026-${time}Z`)
+      scheduler.tick()
+    },
     crash,
     async end(end) {
-      const well = {exitCode: 0, errorCode: null, error: null, summary: null, retryAt: null}
-      if (running) endRun(stateDb, running, {...well, ...end}, now)
+      if (running) endRun(stateDb, running, {exitCode: 0, ...end}, now)
       await crash({code: 0, signal: null})
     },
   }
@@ -121,18 +124,21 @@ const statesOf = ({stateDb}: Bench) =>
     .map(({slot, state}) => `${slot?.slice(0, 16)} ${state}`)
     .sort()
 
-test('a slot runs once, when it is due', async () => {
-  const scheduler = aScheduler([aJob()])
+test('a slot runs once, when it is due; a job with a new schedule has slots from now on, a removed one none', async () => {
+  const scheduler = aScheduler([aJob(), aJob({name: 'rates', schedule: '30 9 * * *'})])
   scheduler.tick()
-  now = Date.parse('2026-06-01T06:29:59Z')
-  scheduler.tick()
+  scheduler.tickAt('06-01T06:29:59')
   expect(scheduler.started).toEqual([])
-  now = Date.parse('2026-06-01T06:30:00Z')
-  scheduler.tick()
+  scheduler.tickAt('06-01T06:30')
   scheduler.tick()
   await scheduler.end()
   scheduler.tick()
   expect(scheduler.started).toEqual(['nightly 2026-06-01T06:30:00.000Z'])
+  const changed = aScheduler([aJob({schedule: '0 8 * * *'})])
+  changed.tickAt('06-01T11:00')
+  changed.tickAt('06-01T15:00')
+  changed.tickAt('06-02T12:30')
+  expect(changed.started).toEqual(['nightly 2026-06-01T12:00:00.000Z'])
 })
 
 test('while nothing is due, the state database is written once a minute, not on every tick', () => {
@@ -169,7 +175,7 @@ test.each([
     const jobs = [aJob(), aJob({name: 'often', schedule: '*/10 * * * *', catchUp: 'none'})]
     const warnings: unknown[] = []
     const log = Object.assign(createSilentLog(), {warn: (fields: unknown) => warnings.push(fields)})
-    const scheduler = aScheduler(jobs, openStateAt(':memory:'), undefined, log)
+    const scheduler = aScheduler(jobs, openStateAt(':memory:'), {log})
     const passUntil = async (end: number, offset = 0) => {
       for (; now - offset < end; now += 2 * MINUTE) {
         scheduler.tick()
@@ -188,7 +194,7 @@ test.each([
 
     now -= ahead
     const back = now
-    await passUntil(START + 2 * DAY)
+    await passUntil(START + DAY + 8 * HOUR)
     expect(warnings).toMatchObject([{code: 'CLOCK_STEPPED'}])
     expect(new Set(scheduler.started).size).toBe(scheduler.started.length)
     const nightly = [1, 2].map((day) => `nightly 2026-06-0${day}T06:30:00.000Z`)
@@ -205,16 +211,52 @@ test.each([
   },
 )
 
+const receive = ({stateDb}: Bench, eventId: string) =>
+  storeEvent(stateDb, {eventId, type: 'deal.updated', dealId: 'deal_1'}, now)
+
+test('events are applied together, once none has come for a while or the first has waited long', async () => {
+  const scheduler = aScheduler([])
+  receive(scheduler, 'evt_1')
+  scheduler.tickAt('06-01T00:00:02')
+  expect(scheduler.started).toEqual([])
+  scheduler.tickAt('06-01T00:00:03')
+  expect(scheduler.started).toEqual(['webhooks 2026-06-01T00:00:03.000Z'])
+  await scheduler.end()
+  scheduler.stateDb.db.exec('delete from webhook_event')
+  for (now = START + HOUR; now < START + HOUR + MINUTE; now += 2000) {
+    receive(scheduler, `evt_of_${now}`)
+    scheduler.tick()
+  }
+  expect(scheduler.started).toHaveLength(1)
+  scheduler.tickAt('06-01T01:01')
+  expect(scheduler.started).toHaveLength(2)
+})
+
+test('events whose run failed wait for half an hour, or until somebody runs them', async () => {
+  const scheduler = aScheduler([])
+  receive(scheduler, 'evt_1')
+  scheduler.tickAt('06-01T00:00:05')
+  await scheduler.end({exitCode: 8, errorCode: 'GUARD_SHRINK'})
+  scheduler.tickAt('06-01T00:00:06')
+  receive(scheduler, 'evt_2')
+  scheduler.tickAt('06-01T00:29')
+  expect(scheduler.started).toHaveLength(1)
+  scheduler.tickAt('06-01T00:31')
+  expect(scheduler.started).toHaveLength(2)
+  await scheduler.end({exitCode: 8, errorCode: 'GUARD_SHRINK'})
+  endRun(scheduler.stateDb, beginRun(scheduler.stateDb, WEBHOOK_JOB, now), {exitCode: 0}, now + MINUTE)
+  scheduler.tickAt('06-01T00:33')
+  expect(scheduler.started).toHaveLength(3)
+})
+
 test('an event received under a clock that was ahead is processed once the clock is right again', () => {
   const scheduler = aScheduler([aJob()])
   scheduler.tick()
   now = START + 400 * DAY
   scheduler.tick()
-  storeEvent(scheduler.stateDb, {eventId: 'evt_1', type: 'deal.updated', dealId: 'deal_1'}, now)
-  now = START + HOUR
-  scheduler.tick()
-  now += MINUTE
-  scheduler.tick()
+  receive(scheduler, 'evt_1')
+  scheduler.tickAt('06-01T01:00')
+  scheduler.tickAt('06-01T01:01')
   expect(scheduler.started.at(-1)).toMatch(/^webhooks 2026-06-01T01:01/)
 })
 
@@ -239,20 +281,18 @@ test.each([
 ] as const)('slots missed while down: catch up %s', (catchUp, expected) => {
   const jobs = [aJob({catchUp, graceMinutes: 2000})]
   aScheduler(jobs).tick()
-  now = Date.parse('2026-06-04T12:00:00Z')
   const restarted = aScheduler(jobs)
-  restarted.tick()
-  expect(statesOf(restarted).slice(-2)).toEqual(expected.map((state) => `2026-${state}`))
+  restarted.tickAt('06-04T12:00')
   // Two days are beyond the grace.
-  expect(statesOf(restarted).slice(0, 2)).toEqual(['2026-06-01T06:30 skipped', '2026-06-02T06:30 skipped'])
+  const states = ['06-01T06:30 skipped', '06-02T06:30 skipped', ...expected]
+  expect(statesOf(restarted)).toEqual(states.map((state) => `2026-${state}`))
 })
 
 test('a run whose process was killed with the scheduler, or stopped with the server, is run again by the next', async () => {
   const jobs = [aJob()]
   const killed = aScheduler(jobs)
   killed.tick()
-  now = Date.parse('2026-06-01T06:30:00Z')
-  killed.tick()
+  killed.tickAt('06-01T06:30')
   killed.stateDb.db.exec('update job_run set pid = 4000000')
   const next = aScheduler(jobs)
   next.tick()
@@ -263,31 +303,28 @@ test('a run whose process was killed with the scheduler, or stopped with the ser
   expect(statesOf(next)).toEqual(['2026-06-01T06:30 done'])
 
   const stopping = new AbortController()
-  const stopped = aScheduler(jobs, undefined, stopping.signal)
-  now = Date.parse('2026-06-02T06:30:00Z')
-  stopped.tick()
+  const stopped = aScheduler(jobs, undefined, {signal: stopping.signal})
+  stopped.tickAt('06-02T06:30')
   stopping.abort()
   await stopped.crash({code: null, signal: 'SIGTERM'})
   const last = aScheduler(jobs)
-  now += 5 * MINUTE
-  last.tick()
+  last.tickAt('06-02T06:35')
   expect(last.started).toEqual(['nightly 2026-06-02T06:30:00.000Z'])
 })
 
 test('the end of each attempt is kept with its last log lines; after three crashes it is given up', async () => {
   const scheduler = aScheduler([aJob()])
   scheduler.tick()
-  now = Date.parse('2026-06-01T06:30:00Z')
-  scheduler.tick()
+  scheduler.tickAt('06-01T06:30')
   await scheduler.crash({code: null, signal: 'SIGKILL', log: 'out of memory\n'})
   scheduler.tick()
   now += MINUTE
   await scheduler.end()
-  const [run] = listLatestJobRuns(scheduler.stateDb, 1)
-  const first = {attempt: 1, error_code: 'JOB_CRASHED', exit_code: null, log: 'out of memory\n'}
-  const second = {attempt: 2, error_code: null, exit_code: 0, ended_at: '2026-06-01T06:31:00.000Z'}
-  const attempts = listAttempts(scheduler.stateDb, run?.job_run_id ?? 0)
-  expect(attempts).toEqual([expect.objectContaining(first), expect.objectContaining(second)])
+  const readAttempts = () => listAttempts(scheduler.stateDb, 1)
+  expect(readAttempts()).toMatchObject([
+    {attempt: 1, error_code: 'JOB_CRASHED', exit_code: null, log: 'out of memory\n'},
+    {attempt: 2, error_code: null, exit_code: 0, ended_at: '2026-06-01T06:31:00.000Z'},
+  ])
 
   now = Date.parse('2026-06-02T06:30:00Z')
   for (let attempt = 0; attempt < 5; attempt += 1) {
@@ -297,33 +334,22 @@ test('the end of each attempt is kept with its last log lines; after three crash
   expect(scheduler.started).toHaveLength(2 + 3)
   const crashed = {error_code: 'JOB_CRASHED', error: 'Its process was killed by SIGKILL.'}
   expect(lastRun(scheduler.stateDb)).toMatchObject({state: 'failed', ...crashed})
-  pruneRuns(scheduler.stateDb, 'nightly', now + 91 * DAY)
-  expect(listAttempts(scheduler.stateDb, run?.job_run_id ?? 0)).toEqual([])
+  now += 91 * DAY
+  scheduler.tick()
+  expect(readAttempts()).toEqual([])
 })
 
 test('a run whose end cannot be stored ends on a later tick, and blocks nobody forever', async () => {
   const scheduler = aScheduler([aJob()])
   scheduler.tick()
-  now = Date.parse('2026-06-01T06:30:00Z')
-  scheduler.tick()
+  scheduler.tickAt('06-01T06:30')
   scheduler.stateDb.db.exec('pragma query_only = on')
   await scheduler.crash({code: null, signal: 'SIGKILL'})
   expect(() => scheduler.tick()).toThrow(/readonly/)
   scheduler.stateDb.db.exec('pragma query_only = off')
   scheduler.tick()
   expect(scheduler.started).toHaveLength(2)
-  expect(listLatestJobRuns(scheduler.stateDb, 1)[0]).toMatchObject({state: 'running', attempt: 2})
-})
-
-test('a job with a new schedule has slots from now on, a removed one none', () => {
-  const first = aScheduler([aJob(), aJob({name: 'rates', schedule: '30 3 * * *'})])
-  first.tick()
-  now = START + 5 * HOUR
-  const second = aScheduler([aJob({schedule: '0 3 * * *'})])
-  second.tick()
-  now = START + 8 * HOUR
-  second.tick()
-  expect(second.started).toEqual(['nightly 2026-06-01T07:00:00.000Z'])
+  expect(lastRun(scheduler.stateDb)).toMatchObject({state: 'running', attempt: 2})
 })
 
 /** A process that hangs and ignores requests to stop. */
@@ -341,12 +367,10 @@ async function startDeaf(): Promise<{pid: number; said: AsyncIterator<string>; e
 test('a run that hangs is asked to stop after its timeout and killed ten seconds later; its slot fails, the next runs', async () => {
   const scheduler = aScheduler([aJob({timeoutMinutes: 30})])
   scheduler.tick()
-  now = Date.parse('2026-06-01T06:30:00Z')
-  scheduler.tick()
+  scheduler.tickAt('06-01T06:30')
   const {pid, said, ended} = await startDeaf()
   adoptRun(scheduler.stateDb, {jobRunId: 1, attempt: 1, pid}, now)
-  now += 30 * MINUTE - 1
-  scheduler.tick()
+  scheduler.tickAt('06-01T06:59:59.999')
   now += 1
   for (let tick = 0; tick < 10; tick += 1) {
     scheduler.tick()
@@ -378,16 +402,13 @@ test('a run that hangs is ended even if the server that started it is gone', asy
   const jobs = [aJob({timeoutMinutes: 30})]
   const gone = aScheduler(jobs)
   gone.tick()
-  now = Date.parse('2026-06-01T06:30:00Z')
-  gone.tick()
+  gone.tickAt('06-01T06:30')
   const {pid, said, ended} = await startDeaf()
   adoptRun(gone.stateDb, {jobRunId: 1, attempt: 1, pid}, now)
   const next = aScheduler(jobs)
-  now += 30 * MINUTE
-  next.tick()
+  next.tickAt('06-01T07:00')
   expect((await said.next()).value).toBe('asked')
-  now += 10_000
-  next.tick()
+  next.tickAt('06-01T07:00:10')
   expect(await ended).toEqual({code: null, signal: 'SIGKILL'})
   expect(lastRun(next.stateDb)).toMatchObject({state: 'failed', error_code: 'JOB_TIMEOUT'})
 })
@@ -417,7 +438,7 @@ test.each(ZONES)('three years in %s: every due slot ran once or is recorded as s
   }
   while (now < end) {
     // Awake, asleep for days, or busy with one run for hours.
-    now += draw(20) === 0 ? draw(5 * DAY) : draw(10 * HOUR)
+    now += draw(10) === 0 ? draw(5 * DAY) : draw(20 * HOUR)
     scheduler.tick()
     if (scheduler.current() && draw(10) > 0) await scheduler.end()
     if (draw(50) === 0) scheduler = restart(scheduler, jobs)

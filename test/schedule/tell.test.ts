@@ -1,11 +1,10 @@
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {afterAll, afterEach, beforeAll, beforeEach, expect, test} from 'vitest'
 import {type Config, parseConfig} from '../../src/core/config.ts'
-import {createSilentLog} from '../../src/core/log.ts'
-import type {World} from '../../src/core/types.ts'
 import {listAlarms, pingDeadMan, tellPeople} from '../../src/schedule/alarms.ts'
 import {beginRun, endRun, recordSlot} from '../../src/schedule/job-runs.ts'
 import {storeWatch} from '../../src/schedule/scheduler.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
+import {createWorldAt} from '../support/data.ts'
 import {type Inbox, startInbox} from '../support/inbox.ts'
 
 const HOUR = 3_600_000
@@ -17,39 +16,37 @@ let posts: string[]
 let mails: string[]
 let config: Config
 
-const world = (): World => ({
+const world = () => ({
+  ...createWorldAt('2026-06-01T00:00:00Z'),
   clock: {now: () => now},
   realClock: {now: () => now, sleep: () => Promise.resolve()},
-  random: () => 0.5,
-  log: createSilentLog(),
-  signal: new AbortController().signal,
-  plans: new Map(),
-  onProgress: () => undefined,
-  onStep: () => undefined,
 })
 
 const watched = (jobs = ['nightly']) => ({config, release: undefined, jobs})
 
-beforeEach(async () => {
-  now = Date.parse('2026-06-01T06:00:00Z')
-  stateDb = openStateDb(':memory:')
+beforeAll(async () => {
   inbox = await startInbox()
   ;({posts, mails} = inbox)
+})
+afterAll(() => inbox[Symbol.asyncDispose]())
+
+beforeEach(() => {
+  now = Date.parse('2026-06-01T06:00:00Z')
+  stateDb = openStateDb(':memory:')
+  for (const messages of [posts, mails]) messages.length = 0
+  inbox.status = 200
   config = parseConfig(inbox.env, {readFile: () => ''})
 })
 
-afterEach(async () => {
-  stateDb[Symbol.dispose]()
-  await inbox[Symbol.asyncDispose]()
-})
+afterEach(() => stateDb[Symbol.dispose]())
+
+const tell = (jobs?: string[]) => tellPeople(stateDb, watched(jobs), world())
 
 /** A job runs and ends; `fields` say how badly. */
 async function runAndTell(fields: Partial<Parameters<typeof endRun>[2]> = {}): Promise<void> {
   now += HOUR / 2
-  const run = beginRun(stateDb, 'nightly', now)
-  const well = {exitCode: 0, errorCode: null, error: null, summary: null, retryAt: null}
-  endRun(stateDb, run, {...well, ...fields}, now)
-  await tellPeople(stateDb, watched(), world())
+  endRun(stateDb, beginRun(stateDb, 'nightly', now), {exitCode: 0, ...fields}, now)
+  await tell()
 }
 
 const shrunk = {
@@ -71,14 +68,6 @@ test('a failed run is told once by each channel, however often it fails, and so 
   expect(posts).toHaveLength(2)
   expect(posts[1]).toContain('*Recovered: job nightly is done*')
   expect(mails[1]).toContain('Subject: loantape: Recovered')
-})
-
-test('a run that found it was not due is no recovery', async () => {
-  await runAndTell(shrunk)
-  await runAndTell({summary: JSON.stringify({job: 'nightly', outcome: 'not_due', steps: []})})
-  expect(posts).toHaveLength(1)
-  await runAndTell({summary: JSON.stringify({job: 'nightly', outcome: 'done', steps: []})})
-  expect(posts[1]).toContain('*Recovered: job nightly is done*')
 })
 
 test("a message names the run, what is kept, what to do and the fleet's lender, contains no markup, and is new for each failure", async () => {
@@ -106,9 +95,7 @@ test('a later failure by hand is reported as the present cause, and a success as
   now += HOUR
   const run = beginRun(stateDb, 'nightly', now)
   sync(5, 'SOURCE_UNAUTHORIZED')
-  const end = {exitCode: 5, errorCode: 'SOURCE_UNAUTHORIZED', error: 'No.', summary: null, retryAt: null}
-  endRun(stateDb, run, end, now)
-  const tell = () => tellPeople(stateDb, watched(), world())
+  endRun(stateDb, run, {exitCode: 5, errorCode: 'SOURCE_UNAUTHORIZED', error: 'No.'}, now)
   const alarms = () => listAlarms(stateDb, watched(), now)
   await tell()
   expect(alarms()).toMatchObject([{state: 'SOURCE_UNAUTHORIZED', since: isoNow()}])
@@ -130,14 +117,15 @@ test('a later failure by hand is reported as the present cause, and a success as
   expect(posts[2]).toContain(`GUARD_SHRINK had held since ${since}.`)
 })
 
-test('a skipped slot, a run that waited or was stopped, and a removed job send no message', async () => {
+test('a skipped slot, a run that waited, was stopped or found it was not due, and a removed job send no message', async () => {
   recordSlot(stateDb, {job: 'nightly', instant: now, state: 'skipped', reason: 'missed'}, now)
-  await tellPeople(stateDb, watched(), world())
+  await tell()
   expect(posts).toEqual([])
   await runAndTell(shrunk)
   await runAndTell({exitCode: 4, errorCode: 'RUN_IN_PROGRESS', error: 'Another run.'})
   await runAndTell({exitCode: 6, errorCode: 'INTERRUPTED', error: 'Asked to stop.'})
-  await tellPeople(stateDb, watched(['other']), world())
+  await runAndTell({summary: JSON.stringify({job: 'nightly', outcome: 'not_due', steps: []})})
+  await tell(['other'])
   expect(posts).toHaveLength(1)
   expect(listAlarms(stateDb, watched(), now)).toHaveLength(1)
   expect(listAlarms(stateDb, watched(['other']), now)).toEqual([])
@@ -148,11 +136,11 @@ test('too long without a successful sync is told, even if there never was one', 
   const seen = {watched_from: at, seen_until: at, seen_before: null}
   storeWatch(stateDb, {job: 'nightly', schedule: '0 0 * * *', time_zone: 'UTC', ...seen})
   now += 26 * HOUR
-  await tellPeople(stateDb, watched(), world())
+  await tell()
   expect(posts).toEqual([])
   now += HOUR
-  await tellPeople(stateDb, watched(), world())
-  await tellPeople(stateDb, watched(), world())
+  await tell()
+  await tell()
   expect(posts).toHaveLength(1)
   expect(posts[0]).toContain('No sync has succeeded for 26 hours')
 })
@@ -164,7 +152,7 @@ test('too many quarantined records are told until there are fewer', async () => 
     const summary = JSON.stringify({walk: {quarantined, records: 2000}})
     const run = {run_id: `run ${now}`, command: 'sync', pid: 1, started_at: at, ended_at: at}
     stateDb.insert('run', {...run, exit_code: 0, outcome: 'released', summary})
-    return tellPeople(stateDb, watched(), world())
+    return tell()
   }
   await syncWith(10)
   expect(posts).toEqual([])
@@ -179,22 +167,14 @@ test('a message that fails is sent again later, to that channel only', async () 
   await runAndTell(shrunk)
   expect([posts.length, mails.length]).toEqual([1, 1])
   inbox.status = 200
-  await tellPeople(stateDb, watched(), world())
+  await tell()
   expect(posts).toHaveLength(1)
   now += 60_000
-  await tellPeople(stateDb, watched(), world())
+  await tell()
   expect([posts.length, mails.length]).toEqual([2, 1])
   now += HOUR
-  await tellPeople(stateDb, watched(), world())
+  await tell()
   expect([posts.length, mails.length]).toEqual([2, 1])
-})
-
-test('without channels alarms are kept and nothing is sent', async () => {
-  config = parseConfig({}, {readFile: () => ''})
-  await runAndTell(shrunk)
-  expect(stateDb.db.prepare('select name, state from alarm').all()).toEqual([
-    {name: 'job nightly', state: 'GUARD_SHRINK'},
-  ])
 })
 
 test('the dead-man check is pinged, and its failure affects nothing else', async () => {

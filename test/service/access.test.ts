@@ -1,148 +1,158 @@
-import {describe, expect, onTestFinished, test} from 'vitest'
-import type {Clock} from '../../src/core/clock.ts'
+import {afterAll, beforeAll, expect, test} from 'vitest'
 import {ConfigError} from '../../src/core/errors.ts'
-import {createRateLimiter} from '../../src/service/access.ts'
+import {
+  createApiKey,
+  createRateLimiter,
+  listApiKeys,
+  revokeApiKey,
+  type Scope,
+} from '../../src/service/access.ts'
 import {Refusal} from '../../src/service/requests.ts'
-import type {ServiceOptions} from '../../src/service/server.ts'
-import type {SpoiltService} from '../support/spoilt-service.ts'
-import {API_KEY, aDeal, call, callWith, readData, readProblem, startTestService} from './client.ts'
+import type {RunningService} from '../../src/service/server.ts'
+import {API_KEY, aDeal, call, get, NOW, readRefusal, startTestService} from './client.ts'
 
 const DEAL = `/deals/${aDeal(1).id}`
 
-async function aService(options: Partial<ServiceOptions> = {}): Promise<SpoiltService> {
-  const service = await startTestService(options)
-  onTestFinished(() => service.close())
-  return service
-}
+let service: RunningService
 
-describe('API keys', () => {
-  test.each([
-    [undefined, false],
-    ['Basic c2tfdGVzdDo=', false],
-    ['Bearer', false],
-    [API_KEY, false],
-    [`Bearer ${API_KEY}x`, true],
-    [`Bearer ${API_KEY.slice(0, -1)}`, true],
-    ['Bearer sk_live_other', true],
-    [`Bearer ${API_KEY} x`, true],
-  ])('asks for a key when the header is %s', async (authorization, isToken) => {
-    const service = await aService()
-    const response = await fetch(`${service.url}/deals`, {headers: authorization ? {authorization} : {}})
-    expect(response.status).toBe(401)
-    const error = isToken ? ', error="invalid_token"' : ''
-    expect(response.headers.get('www-authenticate')).toBe(`Bearer realm="deals"${error}`)
-    expect(response.headers.get('content-type')).toMatch(/^application\/problem\+json/)
-    expect((await readProblem(response)).code).toBe(isToken ? 'invalid_token' : 'unauthorized')
-    expect((await fetch(`${service.url}/deals?api_key=${API_KEY}`)).status).toBe(401)
-  })
+beforeAll(async () => {
+  service = await startTestService()
+  service.store.insert([aDeal(1)])
+})
+afterAll(() => service.close())
 
-  test('accepts each of its keys, whatever the case of the scheme, each with its own bucket', async () => {
-    const service = await aService({
-      apiKeys: [API_KEY, 'sk_live_second'],
-      rateLimit: {perSecond: 0.1, burst: 1},
-    })
-    for (const authorization of [`bearer ${API_KEY}`, 'Bearer sk_live_second'])
-      for (const status of [200, 429])
-        expect((await fetch(`${service.url}/deals`, {headers: {authorization}})).status).toBe(status)
-  })
+const ask = (authorization: string | undefined, path = DEAL) =>
+  fetch(service.url + path, {headers: authorization ? {authorization} : {}})
 
-  test('does not reveal without a key which endpoints exist', async () => {
-    const service = await aService()
-    expect((await fetch(`${service.url}/nothing`)).status).toBe(401)
-    const response = await call(service, 'GET', '/nothing')
-    expect([response.status, (await readProblem(response)).code]).toEqual([404, 'not_found'])
-  })
+test('asks for a key, in the header alone, and says if a token is wrong', async () => {
+  for (const authorization of [undefined, 'Basic c2tfdGVzdDo=', 'Bearer', API_KEY]) {
+    const response = await ask(authorization)
+    expect(response.headers.get('www-authenticate')).toBe('Bearer realm="deals"')
+    expect(await readRefusal(response)).toBe('401 unauthorized')
+  }
+  for (const token of [`${API_KEY}x`, API_KEY.slice(0, -1), 'sk_live_other', `${API_KEY} x`]) {
+    const response = await ask(`Bearer ${token}`)
+    expect(response.headers.get('www-authenticate')).toBe('Bearer realm="deals", error="invalid_token"')
+    expect(await readRefusal(response)).toBe('401 invalid_token')
+  }
+  expect((await ask(undefined, `/deals?api_key=${API_KEY}`)).status).toBe(401)
+})
 
-  test.each([[[]], [['secret']], [['sk_test_']], [['sk_test_a b']]])(
-    'does not start with the keys %j',
-    async (apiKeys) => {
-      await expect(startTestService({apiKeys})).rejects.toThrow(ConfigError)
-    },
+test('does not reveal without a key which endpoints exist', async () => {
+  expect((await ask(undefined, '/nothing')).status).toBe(401)
+  expect(await readRefusal(await call(service, 'GET', '/nothing'))).toBe('404 not_found')
+})
+
+test.each([[[]], [['secret']], [['sk_test_']], [['sk_test_a b']]])(
+  'does not start with the keys %j',
+  async (apiKeys) => {
+    await expect(startTestService({apiKeys})).rejects.toThrow(ConfigError)
+  },
+)
+
+const make = (scopes: Scope[], kind: 'live' | 'test' = 'live') =>
+  createApiKey(service.database, {kind, name: 'CRM', scopes, now: NOW})
+
+test.each(['live', 'test'] as const)('a made %s key is accepted until it is revoked', async (kind) => {
+  const {id, key} = make(['read', 'write'], kind)
+  expect(key.startsWith(`sk_${kind}_`)).toBe(true)
+  expect((await ask(`Bearer ${key}`)).status).toBe(200)
+  expect(revokeApiKey(service.database, id, NOW)).toBe(true)
+  expect(await readRefusal(await ask(`Bearer ${key}`))).toBe('401 invalid_token')
+  expect(revokeApiKey(service.database, id, NOW)).toBe(false)
+})
+
+test('a made key is stored only as a digest, and refused with another secret or kind', async () => {
+  const {key} = make(['read', 'write'])
+  const rows = service.database.prepare('select * from api_key').all()
+  expect(rows.flatMap(Object.values).filter((value) => String(value).includes(key.slice(-48)))).toEqual([])
+  const listed = {name: 'CRM', scopes: ['read', 'write'], revoked_at: null}
+  expect(listApiKeys(service.database)).toContainEqual(expect.objectContaining(listed))
+  const last = key.endsWith('0') ? '1' : '0'
+  const secrets = [key.slice(0, -1) + last, key.slice(0, -48) + '0'.repeat(48)]
+  for (const wrong of [...secrets, key.replace('live', 'test')])
+    expect((await ask(`Bearer ${wrong}`)).status).toBe(401)
+})
+
+test.each([
+  ['read', 'GET', 'PATCH', 'write'],
+  ['write', 'PATCH', 'GET', 'read'],
+] as const)('with only the scope %s, a key may %s but not %s', async (scope, allowed, refused, other) => {
+  const authorization = `Bearer ${make([scope]).key}`
+  const send = (method: string) =>
+    call(service, method, DEAL, method === 'GET' ? undefined : {loan_amount: 1}, {authorization})
+  expect((await send(allowed)).status).toBe(200)
+  const response = await send(refused)
+  expect(response.headers.get('www-authenticate')).toBe(
+    `Bearer realm="deals", error="insufficient_scope", scope="${other}"`,
   )
+  expect(await readRefusal(response)).toBe('403 insufficient_scope')
 })
 
-describe('headers', () => {
-  test('refuses a body that is not declared as JSON', async () => {
-    const service = await aService()
-    for (const type of ['', 'text/plain', 'application/jsonp', 'application/x-www-form-urlencoded']) {
-      const headers = {'content-type': type}
-      const response = await callWith(service, {method: 'POST', path: '/deals', headers, body: {}})
-      expect([response.status, (await readProblem(response)).code]).toEqual([415, 'unsupported_media_type'])
-    }
-  })
-
-  test('ignores the content type of an empty body', async () => {
-    const service = await aService()
-    service.store.insert([aDeal(1)])
-    const task = await readData<{id: string}>(await call(service, 'POST', `${DEAL}/tasks`, {title: 'x'}))
-    for (const type of [undefined, 'application/x-www-form-urlencoded', 'Application/JSON; charset=utf-8']) {
-      const send = async (path: string): Promise<unknown[]> => {
-        const authorization = `Bearer ${API_KEY}`
-        const init = {method: 'POST', headers: {authorization, ...(type && {'content-type': type})}}
-        const response = await fetch(service.url + path, init)
-        return [response.status, (await readProblem(response)).code]
-      }
-      expect(await send(`/tasks/${task.id}/complete`)).toEqual([200, undefined])
-      expect(await send('/deals')).toEqual([400, 'invalid_body'])
-      expect(await send(`${DEAL}/documents`)).toEqual([400, 'invalid_body'])
-    }
-  })
-
-  test('gives every answer its own id, refusals and bad URLs included', async () => {
-    const service = await aService()
-    const answers = [
-      await call(service, 'GET', '/deals'),
-      await call(service, 'GET', '/deals/deal_none'),
-      await call(service, 'GET', '/deals/%'),
-      await call(service, 'GET', `/deals/${'x'.repeat(200)}`),
-      await call(service, 'POST', '/deals', '{'),
-      await fetch(`${service.url}/deals`),
-    ]
-    const ids = answers.map((response) => response.headers.get('x-request-id'))
-    expect(answers.map(({status}) => status)).toEqual([200, 404, 400, 414, 400, 401])
-    expect(answers[0]?.headers.get('ratelimit')).toBeNull()
-    for (const id of ids) expect(id).toMatch(/^req_[0-9a-f-]{36}$/)
-    expect(new Set(ids).size).toBe(ids.length)
-  })
+test('refuses a body that is not declared as JSON, and ignores the type of an empty one', async () => {
+  for (const type of ['', 'text/plain', 'application/jsonp', 'application/x-www-form-urlencoded'])
+    expect(await readRefusal(await call(service, 'POST', '/deals', {}, {'content-type': type}))).toBe(
+      '415 unsupported_media_type',
+    )
+  const added = await call(service, 'POST', `${DEAL}/tasks`, {title: 'x'})
+  const path = `/tasks/${((await added.json()) as {data: {id: string}}).data.id}/complete`
+  for (const type of [undefined, 'application/x-www-form-urlencoded', 'Application/JSON; charset=utf-8']) {
+    const send = (path: string) =>
+      call(service, 'POST', path, undefined, type === undefined ? {} : {'content-type': type})
+    expect((await send(path)).status).toBe(200)
+    for (const needy of ['/deals', `${DEAL}/documents`])
+      expect(await readRefusal(await send(needy))).toMatch(/^400 invalid_body/)
+  }
+  expect(await get(service, `${DEAL}/tasks`)).toHaveLength(1)
 })
 
-describe('rate limit', () => {
-  test('refuses requests above the burst and says when to come back', async () => {
-    const service = await aService({rateLimit: {perSecond: 0.5, burst: 2}})
-    const first = await call(service, 'GET', '/deals')
-    await call(service, 'GET', '/deals')
-    const refused = await call(service, 'GET', '/deals')
-    expect(first.headers.get('ratelimit')).toBe('"default";r=1;t=2')
-    expect(first.headers.get('ratelimit-policy')).toBe('"default";q=2;w=4')
-    expect(refused.status).toBe(429)
-    expect(refused.headers.get('retry-after')).toBe('2')
-    expect(refused.headers.get('ratelimit')).toBe('"default";r=0;t=2')
-    expect(refused.headers.get('ratelimit-policy')).toBe('"default";q=2;w=4')
-    expect((await readProblem(refused)).code).toBe('rate_limited')
-  })
+test('gives every answer its own id, refusals and bad URLs included', async () => {
+  const answers = [
+    await call(service, 'GET', '/deals'),
+    await call(service, 'GET', '/deals/deal_none'),
+    await call(service, 'GET', '/deals/%'),
+    await call(service, 'GET', `/deals/${'x'.repeat(200)}`),
+    await call(service, 'POST', '/deals', '{'),
+    await ask(undefined),
+  ]
+  expect(answers.map(({status}) => status)).toEqual([200, 404, 400, 414, 400, 401])
+  expect(answers[0]?.headers.get('ratelimit')).toBeNull()
+  const ids = answers.map((response) => response.headers.get('x-request-id'))
+  for (const id of ids) expect(id).toMatch(/^req_[0-9a-f-]{36}$/)
+  expect(new Set(ids).size).toBe(ids.length)
+})
 
-  test('refills with time, never beyond the burst, and a refusal costs nothing', () => {
-    let now = 0
-    const clock: Clock = {now: () => now}
-    const take = createRateLimiter({perSecond: 4, burst: 2}, clock)
-    const served = (times: number): number => {
-      let count = 0
-      for (let request = 0; request < times; request++) {
-        try {
-          take('key')
-          count++
-        } catch (error) {
-          expect(error).toBeInstanceOf(Refusal)
-        }
+test('refuses requests above the burst of their key and says when to come back', async () => {
+  const apiKeys = [API_KEY, 'sk_live_second']
+  await using limited = await startTestService({apiKeys, rateLimit: {perSecond: 0.5, burst: 2}})
+  for (const authorization of [`bearer ${API_KEY}`, 'Bearer sk_live_second']) {
+    const ask = () => call(limited, 'GET', '/deals', undefined, {authorization})
+    const [first, , refused] = [await ask(), await ask(), await ask()]
+    const quotaOf = ({headers}: Response) =>
+      ['ratelimit', 'ratelimit-policy', 'retry-after'].map((name) => headers.get(name))
+    expect(quotaOf(first)).toEqual(['"default";r=1;t=2', '"default";q=2;w=4', null])
+    expect(quotaOf(refused)).toEqual(['"default";r=0;t=2', '"default";q=2;w=4', '2'])
+    expect(await readRefusal(refused)).toBe('429 rate_limited')
+  }
+})
+
+test('a rate limit refills with time, never beyond the burst, and a refusal costs nothing', () => {
+  let now = 0
+  const take = createRateLimiter({perSecond: 4, burst: 2}, {now: () => now})
+  const served = (): number => {
+    for (let count = 0; ; count++)
+      try {
+        take('key')
+      } catch (error) {
+        expect(error).toBeInstanceOf(Refusal)
+        return count
       }
-      return count
-    }
-    expect(served(10)).toBe(2)
-    now += 250
-    expect(served(10)).toBe(1)
-    now += 60_000
-    expect(served(10)).toBe(2)
-    now -= 5_000
-    expect(served(10)).toBe(0)
-  })
+  }
+  expect(served()).toBe(2)
+  now += 250
+  expect(served()).toBe(1)
+  now += 60_000
+  expect(served()).toBe(2)
+  now -= 5_000
+  expect(served()).toBe(0)
 })

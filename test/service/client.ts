@@ -1,4 +1,5 @@
-import type {Deal, ListedDeal} from '../../src/contract/deal.ts'
+import {expect} from 'vitest'
+import type {ListedDeal} from '../../src/contract/deal.ts'
 import type {ListBody} from '../../src/contract/list.ts'
 import type {Problem} from '../../src/contract/problem.ts'
 import {createFrozenClock} from '../../src/core/clock.ts'
@@ -22,23 +23,38 @@ export function insertDeals(service: RunningService, count: number): void {
   service.store.insert(Array.from({length: count}, (_, index) => aDeal(index + 1)))
 }
 
-/** One request with a valid key; a body is sent as JSON. */
-export const call = (service: RunningService, method: string, path: string, body?: unknown) =>
+/** One request with a valid key; a body is sent as JSON, a text as it is. */
+export const call = (
+  service: RunningService,
+  method: string,
+  path: string,
+  body?: unknown,
+  headers: Record<string, string> = {},
+) =>
   fetch(service.url + path, {
     method,
     headers: {
       authorization: `Bearer ${API_KEY}`,
       ...(body !== undefined && {'content-type': 'application/json'}),
+      ...headers,
     },
     ...(body !== undefined && {body: typeof body === 'string' ? body : JSON.stringify(body)}),
   })
 
-export async function readDeal(response: Response): Promise<Deal> {
-  return ((await response.json()) as {data: Deal}).data
+/** The `data` of an answer. */
+export async function readData<T>(response: Response): Promise<T> {
+  return ((await response.json()) as {data: T}).data
 }
 
-export async function readProblem(response: Response): Promise<Problem> {
-  return (await response.json()) as Problem
+/** The data of a GET. */
+export const get = async <T>(service: RunningService, path: string): Promise<T> =>
+  readData<T>(await call(service, 'GET', path))
+
+/** Status, code and paths of an answer with a problem: `400 invalid_body loan_amount status`. */
+export async function readRefusal(response: Response): Promise<string> {
+  expect(response.headers.get('content-type')).toMatch(/^application\/problem\+json/)
+  const {code, errors = []} = (await response.json()) as Problem
+  return [response.status, code, ...errors.map(({path}) => path).sort()].join(' ')
 }
 
 export async function readPage(service: RunningService, query = ''): Promise<ListBody<ListedDeal>> {
@@ -61,29 +77,6 @@ export async function walkIds(
     betweenPages()
   } while (cursor !== null)
   return ids
-}
-
-/** The `data` of an answer. */
-export async function readData<T>(response: Response): Promise<T> {
-  return ((await response.json()) as {data: T}).data
-}
-
-/** One JSON request with its own headers. */
-export function callWith(
-  service: RunningService,
-  {
-    method,
-    path,
-    body,
-    headers = {},
-  }: {method: string; path: string; body?: unknown; headers?: Record<string, string>},
-): Promise<Response> {
-  const json = method === 'GET' || method === 'DELETE' ? {} : {'content-type': 'application/json'}
-  return fetch(service.url + path, {
-    method,
-    headers: {authorization: `Bearer ${API_KEY}`, ...json, ...headers},
-    ...(body !== undefined && {body: JSON.stringify(body)}),
-  })
 }
 
 /** The smallest file whose bytes identify it as a PDF. */

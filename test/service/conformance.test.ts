@@ -1,11 +1,9 @@
-import {readFileSync} from 'node:fs'
-import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import type {Borrower} from '../../src/contract/borrower.ts'
+import type {Deal} from '../../src/contract/deal.ts'
 import type {DealDocument} from '../../src/contract/document.ts'
 import type {Endpoint} from '../../src/contract/endpoint.ts'
 import {ENDPOINTS} from '../../src/contract/endpoints.ts'
-import {createApiKey} from '../../src/service/access.ts'
 import type {RunningService} from '../../src/service/server.ts'
 import {
   API_KEY,
@@ -15,14 +13,13 @@ import {
   NOW,
   PDF,
   readData,
-  readDeal,
   readPage,
   startTestService,
   upload,
   walkIds,
 } from './client.ts'
 
-// The comments quote the specification; the other files of this folder cover the rest.
+// The comments quote the specification; the other files of this folder cover the rest, as access.test.ts authentication.
 let service: RunningService
 
 beforeEach(async () => {
@@ -116,7 +113,7 @@ test('Deal', async () => {
   // (ISO 8601 UTC timestamp)." "id: string. Deal identifier, prefixed `deal_` followed by an opaque suffix. Assigned by the service."
   const response = await create()
   expect(response.status).toBe(201)
-  const {id, ...deal} = await readDeal(response)
+  const {id, ...deal} = await readData<Deal>(response)
   expect(id).toMatch(/^deal_[a-z0-9]{20}$/)
   expect(response.headers.get('location')).toBe(`/v1/deals/${id}`)
   expect(deal).toEqual({...newDeal, status: 'draft', created_at: new Date(NOW).toISOString()})
@@ -128,11 +125,15 @@ test('Deal', async () => {
     '12 "The Foundry"\nUnit 4',
     'Calle José Martí 1 🏠',
   ])
-    expect(await readDeal(await create({...newDeal, property_address}))).toMatchObject({property_address})
+    expect(await readData<Deal>(await create({...newDeal, property_address}))).toMatchObject({
+      property_address,
+    })
   // "loan_amount: number. Sent on creation." "property_value: number. Sent on creation."
   for (const field of ['loan_amount', 'property_value'])
     for (const amount of [0, 0.01, 350_000.1, 1e6, 69_999_999_999_999.98])
-      expect(await readDeal(await create({...newDeal, [field]: amount}))).toMatchObject({[field]: amount})
+      expect(await readData<Deal>(await create({...newDeal, [field]: amount}))).toMatchObject({
+        [field]: amount,
+      })
   const wrong = {
     id: 'deal_mine',
     property_address: 12,
@@ -145,7 +146,7 @@ test('Deal', async () => {
 
   // "Deal `status` values that occur: `draft`, `underwriting`, `approved`, `funded`."
   for (const status of ['underwriting', 'approved', 'funded'])
-    expect(await readDeal(await call(service, 'PATCH', DEAL, {status}))).toMatchObject({status})
+    expect(await readData<Deal>(await call(service, 'PATCH', DEAL, {status}))).toMatchObject({status})
 })
 
 test('Link a borrower to a deal, upload a document to a deal', async () => {
@@ -155,14 +156,7 @@ test('Link a borrower to a deal, upload a document to a deal', async () => {
   expect(await readData<Borrower>(await call(service, 'POST', `${DEAL}/borrowers`, borrower))).toMatchObject(
     shown,
   )
-  for (const [field, wrong] of [
-    ['first_name', 1],
-    ['last_name', 1],
-    ['email', 'ada'],
-    ['ssn_last_four', '678'],
-  ] as const)
-    expect(await statusOf(`${DEAL}/borrowers`, {...borrower, [field]: wrong})).toBe(400)
-  for (const digits of ['67890', 'abcd', 6789])
+  for (const digits of ['67890', 'abcd', '678', 6789])
     expect(await statusOf(`${DEAL}/borrowers`, {...borrower, ssn_last_four: digits})).toBe(400)
   expect(await statusOf('/deals/deal_none/borrowers', borrower)).toBe(404)
 
@@ -172,51 +166,4 @@ test('Link a borrower to a deal, upload a document to a deal', async () => {
   expect(document).toMatchObject({category: 'appraisal', name})
   expect(await (await call(service, 'GET', `${DEAL}/documents/${document.id}/content`)).text()).toBe(PDF)
   expect((await upload(service, 'deal_none')).status).toBe(404)
-})
-
-// access.test.ts covers "Every endpoint requires an API key sent as a Bearer token".
-test('Authentication', async () => {
-  // "Live keys carry the prefix `sk_live_`."
-  const {key} = createApiKey(service.database, {kind: 'live', name: 'x', scopes: ['read'], now: NOW})
-  expect(key).toMatch(/^sk_live_/)
-  const response = await fetch(service.url + DEAL, {headers: {authorization: `Bearer ${key}`}})
-  expect(response.status).toBe(200)
-})
-
-test('every sentence that ends in "not shown" is decided in docs/service-decisions.md', () => {
-  const page = readFileSync(join(import.meta.dirname, '../../docs/service-decisions.md'), 'utf8').replace(
-    /\s+/g,
-    ' ',
-  )
-  const open = [
-    'Other fields of a deal',
-    'Allowed values of loan_program',
-    'Which creation fields are required',
-    'Fields of the borrower record as returned',
-    'Fields of the document record as returned, and the full set of categories',
-    'Task resource fields',
-    'Transitions between the other states',
-    'Complete set of states',
-    'the name of this filter as a REST query parameter',
-    'their position in the body',
-    'Status code of the response',
-    'Link a borrower to a deal: Method and path',
-    'Link a borrower to a deal: Response',
-    'Method, path and encoding of the upload',
-    'Upload a document to a deal: Response',
-    'Per-deal retrieval, update and deletion, and operations for tasks, document generation, rates and reporting',
-    'The semantics of the HTTP methods in general',
-    'Key issuance, scopes, expiry and the response to a missing or invalid key',
-    'Event names and kinds',
-    'Payload of an event',
-    'Registration of endpoints, delivery, retries and signing',
-    'Shape of error responses',
-    'Status codes and error codes, and which condition yields which',
-    'Quotas and throttling behavior',
-    'File size and count limits for uploads',
-    'Versioning scheme',
-  ]
-  expect(open.filter((sentence) => !page.includes(`“${sentence}”`))).toEqual([])
-  const numbers = [...page.matchAll(/## (\d+)\. /g)].map(([, number]) => Number(number))
-  expect(numbers).toEqual(open.map((_, index) => index + 1))
 })

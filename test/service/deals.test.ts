@@ -1,110 +1,154 @@
-import {afterEach, beforeEach, describe, expect, test} from 'vitest'
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import {DEAL_STATUSES, type Deal} from '../../src/contract/deal.ts'
 import type {RunningService} from '../../src/service/server.ts'
-import {aDeal, call, NOW, readDeal, readPage, readProblem, startTestService} from './client.ts'
+import {aDeal, call, get, NOW, readData, readPage, readRefusal, startTestService} from './client.ts'
 
+const PATH = '/deals/deal_000001'
 const body = {property_address: '12 Main St, Austin, TX 78701', loan_amount: 350_000.1}
 
-describe('deals', () => {
-  let service: RunningService
+let service: RunningService
 
-  beforeEach(async () => {
-    service = await startTestService()
-  })
-  afterEach(() => service.close())
+beforeEach(async () => {
+  service = await startTestService()
+})
+afterEach(() => service.close())
 
-  test('creates a deal from only an address and an amount', async () => {
-    const deal = await readDeal(await call(service, 'POST', '/deals', body))
-    expect(deal).toMatchObject({...body, property_value: null, loan_program: null})
-  })
+test('creates a deal from only an address and an amount', async () => {
+  const deal = await readData(await call(service, 'POST', '/deals', body))
+  expect(deal).toMatchObject({...body, property_value: null, loan_program: null})
+})
 
-  test('refuses unknown, missing and wrong fields of a new deal, and names every path', async () => {
-    const wrong = {loan_amount: 1.234, property_value: -1, ssn: '1', status: 'funded'}
-    const response = await call(service, 'POST', '/deals', wrong)
-    const problem = await readProblem(response)
-    expect(response.status).toBe(400)
-    expect(problem.code).toBe('invalid_body')
-    expect(problem.errors?.map(({path}) => path).sort()).toEqual([
-      'loan_amount',
-      'property_address',
-      'property_value',
-      'ssn',
-      'status',
-    ])
-    expect(service.store.count()).toBe(0)
-  })
-
-  test.each([
-    ['{"property_address": "12', 'malformed_json'],
-    ['{"__proto__": {"loan_amount": 1}}', 'malformed_json'],
-    ['null', 'invalid_body'],
-    ['[]', 'invalid_body'],
-    ['"deal"', 'invalid_body'],
-  ])('answers the body %j with a problem', async (text, code) => {
-    const response = await call(service, 'POST', '/deals', text)
-    expect([response.status, (await readProblem(response)).code]).toEqual([400, code])
-    expect(response.headers.get('content-type')).toMatch(/^application\/problem\+json/)
-  })
-
-  test('changes the fields sent and leaves the others', async () => {
-    service.store.insert([aDeal(1)])
-    const changed = {status: 'underwriting', loan_amount: 1_234_567.89, property_value: 510_000}
-    const response = await call(service, 'PATCH', '/deals/deal_000001', changed)
-    const deal = {
-      ...changed,
-      id: 'deal_000001',
-      property_address: '1 Main St, Austin, TX 78701',
-      loan_program: 'bridge_30yr',
-      created_at: new Date(NOW + 1).toISOString(),
-    }
-    expect([response.status, await readDeal(response)]).toEqual([200, deal])
-    expect(await readDeal(await call(service, 'GET', '/deals/deal_000001'))).toEqual(deal)
-  })
-
-  test.each([{}, {status: 'closed'}, {id: 'deal_2'}, {created_at: '2026-01-01'}, {loan_amount: null}])(
-    'refuses the change %j',
-    async (change) => {
-      service.store.insert([aDeal(1)])
-      const response = await call(service, 'PATCH', '/deals/deal_000001', change)
-      expect(response.status).toBe(400)
-      expect((await readProblem(response)).code).toBe('invalid_body')
-      expect(service.store.get('deal_000001')).toEqual(aDeal(1))
-    },
+test('refuses a new deal with bad fields, naming each, and a body that is none', async () => {
+  const wrong = {loan_amount: 1.234, property_value: -1, ssn: '1', status: 'funded'}
+  expect(await readRefusal(await call(service, 'POST', '/deals', wrong))).toBe(
+    '400 invalid_body loan_amount property_address property_value ssn status',
   )
+  for (const text of ['{"property_address": "12', '{"__proto__": {"loan_amount": 1}}'])
+    expect(await readRefusal(await call(service, 'POST', '/deals', text))).toBe('400 malformed_json')
+  for (const text of ['null', '[]', '"deal"'])
+    expect(await readRefusal(await call(service, 'POST', '/deals', text))).toMatch('400 invalid_body')
+  expect(service.store.count()).toBe(0)
+})
 
-  test('deletes a deal without a body', async () => {
-    service.store.insert([aDeal(1), aDeal(2)])
-    const response = await call(service, 'DELETE', '/deals/deal_000001')
-    expect([response.status, await response.text()]).toEqual([204, ''])
-    expect((await readPage(service)).data.map(({id}) => id)).toEqual(['deal_000002'])
-  })
+test('changes the fields sent and leaves the others', async () => {
+  service.store.insert([aDeal(1)])
+  const changed = {status: 'underwriting', loan_amount: 1_234_567.89, property_value: 510_000}
+  const response = await call(service, 'PATCH', PATH, changed)
+  const deal = {
+    ...changed,
+    id: 'deal_000001',
+    property_address: '1 Main St, Austin, TX 78701',
+    loan_program: 'bridge_30yr',
+    created_at: new Date(NOW + 1).toISOString(),
+  }
+  expect([response.status, await readData(response)]).toEqual([200, deal])
+  expect(await get(service, PATH)).toEqual(deal)
+})
 
-  test.each(['GET', 'PATCH', 'DELETE'])('answers %s of an unknown deal with 404', async (method) => {
-    const body = method === 'PATCH' ? {status: 'draft'} : undefined
-    const response = await call(service, method, '/deals/deal_none', body)
-    expect(response.status).toBe(404)
+test('refuses a change of nothing, of a fixed field, or to a wrong value', async () => {
+  service.store.insert([aDeal(1)])
+  for (const change of [
+    {},
+    {status: 'closed'},
+    {id: 'deal_2'},
+    {created_at: '2026-01-01'},
+    {loan_amount: null},
+  ])
+    expect(await readRefusal(await call(service, 'PATCH', PATH, change))).toMatch('400 invalid_body')
+  expect(service.store.get('deal_000001')).toEqual(aDeal(1))
+})
+
+test('deletes a deal without a body, but none that is or was funded', async () => {
+  service.store.insert([aDeal(1), aDeal(2, {status: 'funded'}), aDeal(3, {status: 'paid_off'})])
+  const response = await call(service, 'DELETE', PATH)
+  expect([response.status, await response.text()]).toEqual([204, ''])
+  for (const id of ['deal_000002', 'deal_000003'])
+    expect(await readRefusal(await call(service, 'DELETE', `/deals/${id}`))).toBe('409 deal_funded')
+  expect((await readPage(service)).data.map(({id}) => id)).toEqual(['deal_000002', 'deal_000003'])
+})
+
+test('answers any request for an unknown deal with 404', async () => {
+  for (const method of ['GET', 'PATCH', 'DELETE']) {
+    const response = await call(service, method, PATH, method === 'PATCH' ? {status: 'draft'} : undefined)
     const problem = {type: 'about:blank', title: 'Not Found', status: 404, code: 'deal_not_found'}
-    expect(await readProblem(response)).toMatchObject(problem)
-  })
+    expect(await response.json()).toMatchObject(problem)
+  }
+})
 
-  test('sums the portfolio by status, exact to the cent even where doubles are not', async () => {
-    const readReport = async () => await (await call(service, 'GET', '/reports/portfolio')).json()
-    expect(await readReport()).toEqual({data: {deals: 0, amount: '0.00', by_status: []}})
-    service.store.insert([
-      aDeal(1, {status: 'funded', loanAmountCents: 69_999_999_999_999_99n}),
-      aDeal(2, {status: 'funded', loanAmountCents: 69_999_999_999_999_98n}),
-      aDeal(3, {status: 'draft', loanAmountCents: 10n}),
-      aDeal(4, {status: 'on_hold', loanAmountCents: 5n}),
-    ])
-    expect(await readReport()).toEqual({
-      data: {
-        deals: 4,
-        amount: '140000000000000.12',
-        by_status: [
-          {status: 'draft', deals: 1, amount: '0.10'},
-          {status: 'funded', deals: 2, amount: '139999999999999.97'},
-          {status: 'on_hold', deals: 1, amount: '0.05'},
-        ],
-      },
-    })
+test('sums the portfolio by status, exact to the cent even where doubles are not', async () => {
+  expect(await get(service, '/reports/portfolio')).toEqual({deals: 0, amount: '0.00', by_status: []})
+  service.store.insert([
+    aDeal(1, {status: 'funded', loanAmountCents: 69_999_999_999_999_99n}),
+    aDeal(2, {status: 'funded', loanAmountCents: 69_999_999_999_999_98n}),
+    aDeal(3, {status: 'draft', loanAmountCents: 10n}),
+    aDeal(4, {status: 'on_hold', loanAmountCents: 5n}),
+  ])
+  expect(await get(service, '/reports/portfolio')).toEqual({
+    deals: 4,
+    amount: '140000000000000.12',
+    by_status: [
+      {status: 'draft', deals: 1, amount: '0.10'},
+      {status: 'funded', deals: 2, amount: '139999999999999.97'},
+      {status: 'on_hold', deals: 1, amount: '0.05'},
+    ],
   })
+})
+
+test('every status follows another only as the table says', async () => {
+  const allowed = new Set([
+    'draft>underwriting',
+    'underwriting>draft',
+    'underwriting>approved',
+    'approved>underwriting',
+    'approved>funded',
+    'funded>paid_off',
+    ...DEAL_STATUSES.map((status) => `${status}>${status}`),
+  ])
+  const pairs = DEAL_STATUSES.flatMap((from) => DEAL_STATUSES.map((to) => ({from, to})))
+  for (const [index, {from, to}] of pairs.entries()) {
+    const deal = aDeal(index + 2, {status: from})
+    service.store.insert([deal])
+    const response = await call(service, 'PATCH', `/deals/${deal.id}`, {status: to})
+    const isAllowed = allowed.has(`${from}>${to}`)
+    expect([from, to, response.status]).toEqual([from, to, isAllowed ? 200 : 409])
+    if (!isAllowed) expect(await readRefusal(response)).toMatch('409 invalid_transition')
+    expect(service.store.get(deal.id)).toEqual({...deal, ...(isAllowed && {status: to})})
+  }
+})
+
+test('a deal enters underwriting only with an amount, a value and a program, which stay', async () => {
+  const bare = {loanAmountCents: 0n, propertyValueCents: null, loanProgram: null}
+  service.store.insert([aDeal(1, bare), aDeal(2, {status: 'approved'})])
+  expect(await readRefusal(await call(service, 'PATCH', PATH, {status: 'underwriting'}))).toBe(
+    '409 incomplete_deal loan_amount loan_program property_value',
+  )
+  expect(service.store.get('deal_000001')).toEqual(aDeal(1, bare))
+  const whole = {status: 'underwriting', loan_amount: 1, property_value: 2, loan_program: 'bridge_30yr'}
+  expect(await readData<Deal>(await call(service, 'PATCH', PATH, whole))).toMatchObject(whole)
+  for (const change of [{property_value: null}, {loan_program: null}])
+    expect(await readRefusal(await call(service, 'PATCH', '/deals/deal_000002', change))).toMatch(
+      '409 incomplete_deal',
+    )
+  expect((await call(service, 'PATCH', '/deals/deal_000002', {loan_amount: 360_000})).status).toBe(200)
+})
+
+test('If-Match lets a change or a deletion through only on the deal the caller saw', async () => {
+  service.store.insert([aDeal(1)])
+  const readEtag = async () => (await call(service, 'GET', PATH)).headers.get('etag')
+  const change = (ifMatch: string | null, loan_amount: number) =>
+    call(service, 'PATCH', PATH, {loan_amount}, {'if-match': String(ifMatch)})
+
+  const etag = await readEtag()
+  const first = await change(etag, 1)
+  expect(first.status).toBe(200)
+  expect(await readRefusal(await change(etag, 2))).toBe('412 precondition_failed')
+  expect(service.store.get('deal_000001')?.loanAmountCents).toBe(100n)
+  expect((await change(`W/${first.headers.get('etag')}`, 3)).status).toBe(412)
+  expect((await change(`"other", ${first.headers.get('etag')}`, 3)).status).toBe(200)
+  expect((await change('*', 4)).status).toBe(200)
+
+  const remove = (ifMatch: string | null) =>
+    call(service, 'DELETE', PATH, undefined, {'if-match': String(ifMatch)})
+  expect((await remove('"old"')).status).toBe(412)
+  expect((await remove(await readEtag())).status).toBe(204)
 })

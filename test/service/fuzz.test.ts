@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {z} from 'zod'
 import type {RunningService} from '../../src/service/server.ts'
-import {API_KEY, aDeal, call, readData, startTestService, upload} from './client.ts'
+import {API_KEY, aDeal, call, get, readData, startTestService, upload} from './client.ts'
 
 const DEAL = aDeal(50).id
 
@@ -86,9 +86,9 @@ beforeAll(async () => {
     'webhook-endpoints': [endpoint],
     document_id: [document.id],
     generation_id: [await post(`/deals/${DEAL}/document-generations`, {template: 'term_sheet'})],
-    delivery_id: (
-      await readData<{id: string}[]>(await call(service, 'GET', `/webhook-endpoints/${endpoint}/deliveries`))
-    ).map(({id}) => id),
+    delivery_id: (await get<{id: string}[]>(service, `/webhook-endpoints/${endpoint}/deliveries`)).map(
+      ({id}) => id,
+    ),
   }
 })
 afterAll(() => service.close())

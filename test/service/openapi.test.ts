@@ -1,5 +1,5 @@
 import {Validator} from '@seriousme/openapi-schema-validator'
-import {afterAll, beforeAll, describe, expect, test} from 'vitest'
+import {afterAll, beforeAll, expect, test} from 'vitest'
 import {ENDPOINTS} from '../../src/contract/endpoints.ts'
 import type {RunningService} from '../../src/service/server.ts'
 import {startTestService} from './client.ts'
@@ -12,74 +12,69 @@ interface Described {
   components: {schemas: Record<string, {properties: Record<string, object>}>}
 }
 
-describe('the description of the API', () => {
-  let service: RunningService
-  let described: Described
-  const root = (): string => service.url.replace('/v1', '')
+let service: RunningService
+let described: Described
+const root = (): string => service.url.replace('/v1', '')
 
-  beforeAll(async () => {
-    service = await startTestService()
-    described = (await (await fetch(`${root()}/openapi.json`)).json()) as Described
-  })
-  afterAll(() => service.close())
+beforeAll(async () => {
+  service = await startTestService()
+  described = (await (await fetch(`${root()}/openapi.json`)).json()) as Described
+})
+afterAll(() => service.close())
 
-  test('is valid OpenAPI 3.1 to a public validator', async () => {
-    const validator = new Validator()
-    const {valid, errors} = await validator.validate({...structuredClone(described)})
-    expect(errors ?? []).toEqual([])
-    expect([valid, validator.version]).toEqual([true, '3.1'])
-    expect(described.servers).toEqual([{url: service.url}])
-  })
+test('the description is valid OpenAPI 3.1 to a public validator', async () => {
+  const validator = new Validator()
+  const {valid, errors} = await validator.validate({...structuredClone(described)})
+  expect(errors ?? []).toEqual([])
+  expect([valid, validator.version]).toEqual([true, '3.1'])
+  expect(described.servers).toEqual([{url: service.url}])
+})
 
-  test('names every operation of the contract once, with the problems it may answer', () => {
-    const operations = Object.values(described.paths).flatMap((path) => Object.values(path))
-    expect(operations.map(({operationId}) => operationId).sort()).toEqual(Object.keys(ENDPOINTS).sort())
-    for (const {responses} of operations)
-      expect(Object.keys(responses)).toEqual(expect.arrayContaining(['400', '401', '403', '429', '500']))
-  })
+test('the description names every operation of the contract once, with the problems it may answer', () => {
+  const operations = Object.values(described.paths).flatMap((path) => Object.values(path))
+  expect(operations.map(({operationId}) => operationId).sort()).toEqual(Object.keys(ENDPOINTS).sort())
+  for (const {responses} of operations)
+    expect(Object.keys(responses)).toEqual(expect.arrayContaining(['400', '401', '403', '429', '500']))
+})
 
-  test('shows what the service parses: required fields, limits, formats', () => {
-    const {NewDeal, NewBorrower, DealChanges} = described.components.schemas
-    expect(NewDeal).toMatchObject({
-      required: ['property_address', 'loan_amount'],
-      additionalProperties: false,
-      properties: {loan_amount: {minimum: 0, maximum: 7e13}},
-    })
-    expect(NewBorrower?.properties.ssn_last_four).toMatchObject({pattern: '^[0-9]{4}$', writeOnly: true})
-    expect(DealChanges?.properties.status).toMatchObject({
-      enum: ['draft', 'underwriting', 'approved', 'funded', 'paid_off'],
-    })
-    const list = JSON.stringify(described.paths['/deals']?.get)
-    expect(list).toContain('"default":25')
-    expect(list).toContain('"minimum":1,"maximum":100')
+test('the description shows what the service parses: required fields, limits, formats, and no digits of a national id in an answer', () => {
+  const {NewDeal, NewBorrower, DealChanges} = described.components.schemas
+  expect(NewDeal).toMatchObject({
+    required: ['property_address', 'loan_amount'],
+    additionalProperties: false,
+    properties: {loan_amount: {minimum: 0, maximum: 7e13}},
   })
+  expect(NewBorrower?.properties.ssn_last_four).toMatchObject({pattern: '^[0-9]{4}$', writeOnly: true})
+  expect(DealChanges?.properties.status).toMatchObject({
+    enum: ['draft', 'underwriting', 'approved', 'funded', 'paid_off'],
+  })
+  const list = JSON.stringify(described.paths['/deals']?.get)
+  expect(list).toContain('"default":25')
+  expect(list).toContain('"minimum":1,"maximum":100')
+  const {NewBorrower: _, ...others} = described.components.schemas
+  expect(JSON.stringify(others)).not.toContain('"ssn_last_four"')
+})
 
-  test('has patterns that every language reads alike', () => {
-    const patterns = [...JSON.stringify(described).matchAll(/"pattern":("(?:[^"\\]|\\.)*")/g)]
-    const texts = new Set(patterns.map(([, text = '']) => String(JSON.parse(text))))
-    expect(texts.size).toBeGreaterThan(4)
-    // Languages differ on property classes, short classes (Unicode's digits in Python), flags and names.
-    expect(
-      [...texts].filter((text) =>
-        /\\[pPdDwWsSkuU](?!\\u[0-9a-f]{4})|\(\?[a-z<P]/.test(text.replace(/\\u[0-9a-f]{4}/g, '')),
-      ),
-    ).toEqual([])
-  })
+test('the description has patterns that every language reads alike', () => {
+  const patterns = [...JSON.stringify(described).matchAll(/"pattern":("(?:[^"\\]|\\.)*")/g)]
+  const texts = new Set(patterns.map(([, text = '']) => String(JSON.parse(text))))
+  expect(texts.size).toBeGreaterThan(4)
+  // Languages differ on property classes, short classes (Unicode's digits in Python), flags and names.
+  expect(
+    [...texts].filter((text) =>
+      /\\[pPdDwWsSkuU](?!\\u[0-9a-f]{4})|\(\?[a-z<P]/.test(text.replace(/\\u[0-9a-f]{4}/g, '')),
+    ),
+  ).toEqual([])
+})
 
-  test('never shows the digits of a national id in an answer', () => {
-    const {NewBorrower, ...others} = described.components.schemas
-    expect(JSON.stringify(others)).not.toContain('"ssn_last_four"')
-  })
-
-  test('is also a page for people that loads nothing from elsewhere', async () => {
-    const response = await fetch(`${root()}/docs`)
-    expect(response.headers.get('content-type')).toBe('text/html; charset=utf-8')
-    expect(response.headers.get('content-security-policy')).toContain("default-src 'none'")
-    const page = await response.text()
-    for (const {path} of Object.values(ENDPOINTS)) expect(page).toContain(path)
-    expect(page).toContain(
-      '<td><code>loan_amount</code><td>number<td>Required. Dollars with at most 2 decimals. 0 to',
-    )
-    expect(page).not.toMatch(/<script|(?:src|href)="https?:|@import|url\(/)
-  })
+test('the description is also a page for people that loads nothing from elsewhere', async () => {
+  const response = await fetch(`${root()}/docs`)
+  expect(response.headers.get('content-type')).toBe('text/html; charset=utf-8')
+  expect(response.headers.get('content-security-policy')).toContain("default-src 'none'")
+  const page = await response.text()
+  for (const {path} of Object.values(ENDPOINTS)) expect(page).toContain(path)
+  expect(page).toContain(
+    '<td><code>loan_amount</code><td>number<td>Required. Dollars with at most 2 decimals. 0 to',
+  )
+  expect(page).not.toMatch(/<script|(?:src|href)="https?:|@import|url\(/)
 })

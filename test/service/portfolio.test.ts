@@ -1,4 +1,4 @@
-import {describe, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {addDays} from '../../src/core/clock.ts'
 import {ConfigError} from '../../src/core/errors.ts'
 import {advanceDay} from '../../src/service/advance-day.ts'
@@ -14,131 +14,92 @@ function aPortfolio(deals = 2_500, seed = 7): DealStore {
   return store
 }
 
-function readAll(store: DealStore): StoredDeal[] {
-  return store.list({limit: 1_000_000})
-}
+const readAll = (store: DealStore): StoredDeal[] => store.list({limit: 1_000_000})
+const dayOf = (deal: StoredDeal): string => new Date(deal.createdAt).toISOString().slice(0, 10)
 
-function dayOf(deal: StoredDeal): string {
-  return new Date(deal.createdAt).toISOString().slice(0, 10)
-}
-
-describe('synthetic portfolio', () => {
+test('a synthetic portfolio is of 18 months, with the programs, amounts, gaps and spellings of a lender', () => {
   const deals = readAll(aPortfolio())
+  expect(deals).toHaveLength(2_500)
+  expect(dayOf(deals[0]!) >= addDays(TODAY, -550)).toBe(true)
+  expect(dayOf(deals.at(-1)!) < TODAY).toBe(true)
+  expect(deals.slice(0, 1_250).filter(({status}) => status === 'funded').length).toBeGreaterThan(1_200)
+  const statuses = Map.groupBy(deals, ({status}) => status)
+  expect([...statuses.keys()].sort()).toEqual(['approved', 'draft', 'funded', 'underwriting'])
+  for (const group of statuses.values()) expect(group.length).toBeGreaterThan(50)
 
-  test('is the same for the same seed and date, and different for others', () => {
-    expect(readAll(aPortfolio())).toEqual(deals)
-    expect(readAll(aPortfolio(2_500, 8))).not.toEqual(deals)
-  })
-
-  test('holds deals of the 18 months before today, older ones mostly funded', () => {
-    expect(deals).toHaveLength(2_500)
-    expect(dayOf(deals[0]!) >= addDays(TODAY, -550)).toBe(true)
-    expect(dayOf(deals.at(-1)!) < TODAY).toBe(true)
-    const old = deals.slice(0, 1_250)
-    expect(old.filter(({status}) => status === 'funded').length).toBeGreaterThan(1_200)
-    const statuses = Map.groupBy(deals, ({status}) => status)
-    expect([...statuses.keys()].sort()).toEqual(['approved', 'draft', 'funded', 'underwriting'])
-    for (const group of statuses.values()) expect(group.length).toBeGreaterThan(50)
-  })
-
-  test("has programs, amounts and values like a lender's, including missing ones and exact limits", () => {
-    const programs = new Set(deals.map(({loanProgram}) => loanProgram))
-    expect([programs.size, programs.has('bridge_30yr'), programs.has(null)]).toEqual([8, true, true])
-    const valued = deals.filter(({propertyValueCents}) => propertyValueCents !== null)
-    expect(deals.length - valued.length).toBeGreaterThan(25)
-    expect(deals.length - valued.length).toBeLessThan(150)
-    const amounts = deals.map(({loanAmountCents}) => loanAmountCents)
-    expect(amounts.every((amount) => amount >= 59_000_00n && amount <= 25_100_000_00n)).toBe(true)
-    expect(amounts.filter((amount) => amount % 100n !== 0n).length).toBeGreaterThan(300)
-    const ltvs = valued.map(({loanAmountCents, propertyValueCents}) =>
-      Number((loanAmountCents * 1_000_000n) / propertyValueCents!),
-    )
-    for (const limit of [650_000, 700_000, 750_000])
-      expect(ltvs.filter((ltv) => ltv === limit).length).toBeGreaterThan(50)
-    const usual = ltvs.filter((ltv) => ltv >= 550_000 && ltv <= 800_000)
-    expect(usual.length / ltvs.length).toBeGreaterThan(0.85)
-  })
-
-  test('has addresses in every spelling that people use', () => {
-    const spellings = [
-      ...[/, TX 7\d{4}$/, /, FL$/, /\d{5}-\d{4}$/, /, North Carolina/, /^[^A-Z]+, ga 3\d{4}$/, /, USA$/],
-      ...[
-        /, (Apt|Unit|Suite) \d+, /,
-        /^Lot \d+ Block/,
-        /, PR 009/,
-        /, DC 200/,
-        /^(Parcel|TBD)/,
-        /"/,
-        /[éñí]/,
-      ],
-      /^=HYPERLINK\(/,
-    ]
-    const isUsed = (spelling: RegExp) => deals.some(({propertyAddress}) => spelling.test(propertyAddress))
-    expect(spellings.filter((spelling) => !isUsed(spelling))).toEqual([])
-  })
+  const programs = new Set(deals.map(({loanProgram}) => loanProgram))
+  expect([programs.size, programs.has('bridge_30yr'), programs.has(null)]).toEqual([8, true, true])
+  const valued = deals.filter(({propertyValueCents}) => propertyValueCents !== null)
+  expect(deals.length - valued.length).toBeGreaterThan(25)
+  const amounts = deals.map(({loanAmountCents}) => loanAmountCents)
+  expect(amounts.every((amount) => amount >= 59_000_00n && amount <= 25_100_000_00n)).toBe(true)
+  expect(amounts.filter((amount) => amount % 100n !== 0n).length).toBeGreaterThan(300)
+  // Loan-to-value lies exactly on the limits of bands, too.
+  for (const limit of [650_000n, 700_000n, 750_000n]) {
+    const isAt = ({loanAmountCents, propertyValueCents}: StoredDeal) =>
+      (loanAmountCents * 1_000_000n) / propertyValueCents! === limit
+    expect(valued.filter(isAt).length).toBeGreaterThan(50)
+  }
+  for (const spelling of [
+    ...[/, TX 7\d{4}$/, /, FL$/, /\d{5}-\d{4}$/, /, North Carolina/, /^[^A-Z]+, ga 3\d{4}$/, /, USA$/],
+    ...[/, (Apt|Unit|Suite) \d+, /, /^Lot \d+ Block/, /, PR 009/, /, DC 200/, /^(Parcel|TBD)/],
+    ...[/"/, /[éñí]/, /^=HYPERLINK\(/],
+  ])
+    expect(deals.map(({propertyAddress}) => propertyAddress)).toContainEqual(expect.stringMatching(spelling))
 })
 
-describe('a day in the portfolio', () => {
-  test('brings every kind of event every day, with little churn', () => {
-    const store = aPortfolio()
-    for (let ahead = 1; ahead <= 20; ahead++) {
-      const before = store.count()
-      const events = advanceDay(store, {seed: 7, day: addDays(TODAY, ahead)})
-      for (const [kind, count] of Object.entries(events))
-        expect(count, `${kind}, day ${ahead}`).toBeGreaterThan(0)
-      expect(events.repriced).toBeLessThanOrEqual(before * 0.03)
-      expect(events.withdrawn + events.removed).toBeLessThanOrEqual(before * 0.005)
-      expect(store.count()).toBe(before + events.created - events.withdrawn - events.removed)
-    }
+test('a portfolio and its days are the same for the same seed, and different for others', () => {
+  const [one, again, other] = [7, 7, 8].map((seed) => {
+    const store = aPortfolio(500, seed)
+    const events = [1, 2, 3].map((ahead) => advanceDay(store, {seed, day: addDays(TODAY, ahead)}))
+    return {events, deals: readAll(store)}
   })
+  expect(again).toEqual(one)
+  expect(other).not.toEqual(one)
+})
 
-  test('is the same for the same seed, day and deals', () => {
-    const days = [1, 2, 3].map((ahead) => addDays(TODAY, ahead))
-    const [one, other] = [aPortfolio(), aPortfolio()].map((store) => {
-      const events = days.map((day) => advanceDay(store, {seed: 7, day}))
-      return {events, deals: readAll(store)}
-    })
-    expect(one).toEqual(other)
-  })
-
-  test('changes what it counts and nothing else', () => {
-    const store = aPortfolio()
-    const day = addDays(TODAY, 1)
+test('every day brings every kind of event, with little churn, and changes what it counts and nothing else', () => {
+  const store = aPortfolio()
+  for (let ahead = 1; ahead <= 20; ahead++) {
+    const day = addDays(TODAY, ahead)
     const before = new Map(readAll(store).map((deal) => [deal.id, deal]))
     const events = advanceDay(store, {seed: 7, day})
-    const after = readAll(store)
-    const born = after.filter(({id}) => !before.has(id))
-    const kept = after.flatMap((deal) => (before.has(deal.id) ? [{old: before.get(deal.id)!, deal}] : []))
+    for (const [kind, count] of Object.entries(events)) expect(count, `${kind}, ${day}`).toBeGreaterThan(0)
+    expect(events.repriced).toBeLessThanOrEqual(before.size * 0.03)
+    expect(events.withdrawn + events.removed).toBeLessThanOrEqual(before.size * 0.005)
 
+    const after = new Map(readAll(store).map((deal) => [deal.id, deal]))
+    const born = [...after.values()].filter(({id}) => !before.has(id))
     expect(born.every((deal) => dayOf(deal) === day && deal.status === 'draft')).toBe(true)
-    const changed = (field: keyof StoredDeal): number =>
-      kept.filter(({old, deal}) => old[field] !== deal[field]).length
-    expect(changed('loanAmountCents')).toBe(events.repriced)
-    expect(changed('propertyValueCents')).toBe(events.reappraised)
-    expect(changed('status')).toBe(events.submitted + events.approved + events.funded + events.paid_off)
-    expect(changed('propertyAddress') + changed('loanProgram') + changed('createdAt')).toBe(0)
-    const moves = kept.filter(({old, deal}) => old.status !== deal.status)
-    expect(new Set(moves.map(({old, deal}) => `${old.status}>${deal.status}`))).toEqual(
+    const gone = [...before.values()].filter(({id}) => !after.has(id))
+    expect(gone.map(({status}) => status)).not.toContain('funded')
+    expect(gone.map(({status}) => status)).not.toContain('paid_off')
+    expect([born.length, gone.length]).toEqual([events.created, events.withdrawn + events.removed])
+
+    const kept = [...before.values()].flatMap((old) => (after.has(old.id) ? [[old, after.get(old.id)!]] : []))
+    const changed = (field: keyof StoredDeal) => kept.filter(([old, deal]) => old?.[field] !== deal?.[field])
+    expect(changed('loanAmountCents')).toHaveLength(events.repriced)
+    expect(changed('propertyValueCents')).toHaveLength(events.reappraised)
+    for (const field of ['propertyAddress', 'loanProgram', 'createdAt'] as const)
+      expect(changed(field)).toEqual([])
+    const {submitted, approved, funded, paid_off} = events
+    const moves = changed('status').map(([old, deal]) => `${old?.status}>${deal?.status}`)
+    expect(moves).toHaveLength(submitted + approved + funded + paid_off)
+    expect(new Set(moves)).toEqual(
       new Set(['draft>underwriting', 'underwriting>approved', 'approved>funded', 'funded>paid_off']),
     )
-    const isBare = ({deal}: {deal: StoredDeal}) =>
-      deal.propertyValueCents === null || deal.loanProgram === null
-    expect(moves.filter(isBare)).toEqual([])
-    const gone = [...before.values()].filter(({id}) => !after.some((deal) => deal.id === id))
-    expect(gone.filter(({status}) => status === 'funded' || status === 'paid_off')).toEqual([])
-  })
+    const isBare = (deal?: StoredDeal) => deal?.propertyValueCents === null || deal?.loanProgram === null
+    expect(changed('status').filter(([, deal]) => isBare(deal))).toEqual([])
+  }
+})
 
-  test('leaves an empty portfolio empty', () => {
-    const events = advanceDay(createDealStore(openServiceDatabase(':memory:')), {seed: 7, day: TODAY})
-    expect(new Set(Object.values(events))).toEqual(new Set([0]))
-  })
-
-  test('refuses to pass the same day again and changes nothing', () => {
-    const store = aPortfolio()
-    const day = addDays(TODAY, 1)
-    advanceDay(store, {seed: 7, day})
-    const before = readAll(store)
-    expect(() => advanceDay(store, {seed: 7, day})).toThrow(ConfigError)
-    expect(readAll(store)).toEqual(before)
-  })
+test('an empty portfolio stays empty, and the same day is refused a second time, changing nothing', () => {
+  const events = advanceDay(createDealStore(openServiceDatabase(':memory:')), {seed: 7, day: TODAY})
+  expect(new Set(Object.values(events))).toEqual(new Set([0]))
+  const store = aPortfolio(500)
+  const day = addDays(TODAY, 1)
+  advanceDay(store, {seed: 7, day})
+  const before = readAll(store)
+  expect(() => advanceDay(store, {seed: 7, day})).toThrow(ConfigError)
+  expect(readAll(store)).toEqual(before)
 })

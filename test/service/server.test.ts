@@ -7,12 +7,6 @@ import {Agent, request} from 'undici'
 import {expect, onTestFinished, test} from 'vitest'
 import {API_KEY, aDeal, call, insertDeals, readPage, startTestService} from './client.ts'
 
-async function makeFolder(): Promise<string> {
-  const folder = await mkdtemp(join(tmpdir(), 'loantape-service-'))
-  onTestFinished(() => rm(folder, {recursive: true}))
-  return folder
-}
-
 test('closes at once with keep-alive, half-open and busy connections, however often it is told to', async () => {
   const service = await startTestService()
   const agent = new Agent({keepAliveTimeout: 60_000})
@@ -40,7 +34,9 @@ test('closes at once with keep-alive, half-open and busy connections, however of
 })
 
 test('keeps deals and cursors when a file is opened again', async () => {
-  const dbPath = join(await makeFolder(), 'deals.db')
+  const folder = await mkdtemp(join(tmpdir(), 'loantape-service-'))
+  onTestFinished(() => rm(folder, {recursive: true}))
+  const dbPath = join(folder, 'deals.db')
   const first = await startTestService({dbPath})
   insertDeals(first, 4)
   await call(first, 'PATCH', '/deals/deal_000003', {status: 'underwriting', loan_amount: 0.29})

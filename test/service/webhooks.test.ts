@@ -1,4 +1,4 @@
-import {afterEach, beforeEach, describe, expect, test} from 'vitest'
+import {afterEach, beforeEach, expect, test} from 'vitest'
 import {
   type CreatedWebhookEndpoint,
   EVENT_TYPES,
@@ -6,178 +6,166 @@ import {
   type WebhookEndpoint,
 } from '../../src/contract/webhook.ts'
 import type {RunningService} from '../../src/service/server.ts'
-import {pruneDeliveries, RETRY_DELAYS_MS} from '../../src/service/webhooks.ts'
+import {pruneDeliveries} from '../../src/service/webhooks.ts'
 import {until} from '../support/until.ts'
-import {aDeal, call, NOW, readData, readProblem, startTestService, upload} from './client.ts'
+import {aDeal, call, get, NOW, readData, readRefusal, startTestService, upload} from './client.ts'
 import {type Receiver, startReceiver, verifyNotification} from './receiver.ts'
 
 const SECRET_WORDS = /Main St|Ada|Lovelace|ada@|6789|Order title|Appraisal|350000/
 
-describe('webhooks', () => {
-  let service: RunningService
-  let receiver: Receiver
+let service: RunningService
+let receiver: Receiver
 
-  beforeEach(async () => {
-    receiver = await startReceiver()
-    service = await startTestService({webhooks: {allowPrivate: true, retryDelaysMs: [1, 1, 1]}})
-    service.store.insert([aDeal(1), aDeal(2)])
-  })
-  afterEach(async () => {
-    await service.close()
-    await receiver[Symbol.asyncDispose]()
-  })
+beforeEach(async () => {
+  receiver = await startReceiver()
+  service = await startTestService({webhooks: {allowPrivate: true, retryDelaysMs: [1, 1, 1]}})
+  service.store.insert([aDeal(1), aDeal(2)])
+})
+afterEach(async () => {
+  await service.close()
+  await receiver[Symbol.asyncDispose]()
+})
 
-  const register = async (fields: object = {}): Promise<CreatedWebhookEndpoint> =>
-    await readData(await call(service, 'POST', '/webhook-endpoints', {url: receiver.url, ...fields}))
-  const deliveriesOf = async ({id}: WebhookEndpoint): Promise<WebhookDelivery[]> =>
-    await readData(await call(service, 'GET', `/webhook-endpoints/${id}/deliveries`))
-  const settled = (endpoint: WebhookEndpoint, count: number): Promise<WebhookDelivery[]> =>
-    until(async () => {
-      const deliveries = await deliveriesOf(endpoint)
-      return deliveries.filter(({status}) => status !== 'pending').length === count && deliveries
-    })
-
-  test('every change is told once, signed, with ids and statuses and nothing personal', async () => {
-    const {secret} = await register()
-    const deal = {property_address: '1 Main St', loan_amount: 350_000}
-    const {id} = await readData<{id: string}>(await call(service, 'POST', '/deals', deal))
-    await call(service, 'PATCH', '/deals/deal_000001', {status: 'underwriting'})
-    await call(service, 'PATCH', '/deals/deal_000001', {status: 'underwriting'})
-    const ada = {first_name: 'Ada', last_name: 'Lovelace', email: 'ada@example.com', ssn_last_four: '6789'}
-    await call(service, 'POST', '/deals/deal_000001/borrowers', ada)
-    const document = await readData<{id: string}>(await upload(service, 'deal_000001'))
-    const added = await call(service, 'POST', '/deals/deal_000001/tasks', {title: 'Order title'})
-    const task = await readData<{id: string}>(added)
-    for (let turn = 0; turn < 2; turn++) await call(service, 'POST', `/tasks/${task.id}/complete`, {})
-    await call(service, 'DELETE', '/deals/deal_000002')
-    await receiver.waitFor(5)
-
-    const events = receiver.received.map((notification) => verifyNotification(notification, secret))
-    expect(
-      events.map(({type, data}) => ({type, ...data})).sort((a, b) => (a.type < b.type ? -1 : 1)),
-    ).toEqual([
-      {type: 'deal.created', id, deal_id: id, status: 'draft'},
-      {type: 'deal.deleted', id: 'deal_000002', deal_id: 'deal_000002', status: 'draft'},
-      {type: 'deal.updated', id: 'deal_000001', deal_id: 'deal_000001', status: 'underwriting'},
-      {type: 'document.uploaded', id: document.id, deal_id: 'deal_000001', category: 'appraisal'},
-      {type: 'task.completed', id: task.id, deal_id: 'deal_000001', status: 'completed'},
-    ])
-    for (const {text} of receiver.received) expect(text).not.toMatch(SECRET_WORDS)
-    expect(new Set(receiver.received.map((notification) => notification.id)).size).toBe(5)
-    expect(receiver.received[0]?.headers['content-type']).toBe('application/json')
+const register = async (fields: object = {}): Promise<CreatedWebhookEndpoint> =>
+  await readData(await call(service, 'POST', '/webhook-endpoints', {url: receiver.url, ...fields}))
+const deliveriesOf = ({id}: WebhookEndpoint) =>
+  get<WebhookDelivery[]>(service, `/webhook-endpoints/${id}/deliveries`)
+const settled = (endpoint: WebhookEndpoint, count: number): Promise<WebhookDelivery[]> =>
+  until(async () => {
+    const deliveries = await deliveriesOf(endpoint)
+    return deliveries.filter(({status}) => status !== 'pending').length === count && deliveries
   })
 
-  test('an endpoint hears only what it asked for, and of no refused change', async () => {
-    const endpoint = await register({events: ['deal.deleted', 'deal.created']})
-    await call(service, 'POST', '/deals', {loan_amount: 1})
-    await call(service, 'PATCH', '/deals/deal_000001', {loan_amount: 5})
-    await call(service, 'DELETE', '/deals/deal_000002')
-    await receiver.waitFor(1)
-    expect((await deliveriesOf(endpoint)).map(({event_type}) => event_type)).toEqual(['deal.deleted'])
+test('every change is told once, signed, with ids and statuses and nothing personal', async () => {
+  const {secret} = await register()
+  const deal = {property_address: '1 Main St', loan_amount: 350_000}
+  const {id} = await readData<{id: string}>(await call(service, 'POST', '/deals', deal))
+  await call(service, 'PATCH', '/deals/deal_000001', {status: 'underwriting'})
+  await call(service, 'PATCH', '/deals/deal_000001', {status: 'underwriting'})
+  const ada = {first_name: 'Ada', last_name: 'Lovelace', email: 'ada@example.com', ssn_last_four: '6789'}
+  await call(service, 'POST', '/deals/deal_000001/borrowers', ada)
+  const document = await readData<{id: string}>(await upload(service, 'deal_000001'))
+  const added = await call(service, 'POST', '/deals/deal_000001/tasks', {title: 'Order title'})
+  const task = await readData<{id: string}>(added)
+  for (let turn = 0; turn < 2; turn++) await call(service, 'POST', `/tasks/${task.id}/complete`, {})
+  await call(service, 'DELETE', '/deals/deal_000002')
+  await receiver.waitFor(5)
+
+  const events = receiver.received.map((notification) => verifyNotification(notification, secret))
+  expect(events.map(({type, data}) => ({type, ...data})).sort((a, b) => (a.type < b.type ? -1 : 1))).toEqual([
+    {type: 'deal.created', id, deal_id: id, status: 'draft'},
+    {type: 'deal.deleted', id: 'deal_000002', deal_id: 'deal_000002', status: 'draft'},
+    {type: 'deal.updated', id: 'deal_000001', deal_id: 'deal_000001', status: 'underwriting'},
+    {type: 'document.uploaded', id: document.id, deal_id: 'deal_000001', category: 'appraisal'},
+    {type: 'task.completed', id: task.id, deal_id: 'deal_000001', status: 'completed'},
+  ])
+  for (const {text} of receiver.received) expect(text).not.toMatch(SECRET_WORDS)
+  expect(new Set(receiver.received.map((notification) => notification.id)).size).toBe(5)
+  expect(receiver.received[0]?.headers['content-type']).toBe('application/json')
+})
+
+test('an endpoint hears only what it asked for, of no refused change, and none is made unless it is stored', async () => {
+  const endpoint = await register({events: ['deal.deleted', 'deal.created']})
+  await call(service, 'POST', '/deals', {loan_amount: 1})
+  await call(service, 'PATCH', '/deals/deal_000001', {loan_amount: 5})
+  await call(service, 'DELETE', '/deals/deal_000002')
+  await receiver.waitFor(1)
+  expect((await deliveriesOf(endpoint)).map(({event_type}) => event_type)).toEqual(['deal.deleted'])
+
+  await register()
+  const before = service.store.get('deal_000001')
+  service.database.prepare('alter table webhook_delivery rename to elsewhere').run()
+  expect((await call(service, 'PATCH', '/deals/deal_000001', {loan_amount: 6})).status).toBe(500)
+  expect(service.store.get('deal_000001')).toEqual(before)
+})
+
+test('a failed delivery is sent again under the same id until accepted', async () => {
+  receiver.answer = (turn) => [500, 302, 200][turn] ?? 200
+  const endpoint = await register()
+  await call(service, 'DELETE', '/deals/deal_000002')
+  const [delivery] = await settled(endpoint, 1)
+  const taken = {status: 'delivered', attempts: 3, last_status: 200, next_attempt_at: null}
+  expect(delivery).toMatchObject(taken)
+  expect(new Set(receiver.received.map(({id}) => id))).toEqual(new Set([delivery!.event_id]))
+  expect(receiver.received).toHaveLength(3)
+  for (const notification of receiver.received) verifyNotification(notification, endpoint.secret)
+})
+
+test('a delivery that fails through the whole schedule is marked failed, and can be resent by hand', async () => {
+  receiver.answer = () => 503
+  const endpoint = await register()
+  await call(service, 'DELETE', '/deals/deal_000002')
+  const [failed] = await settled(endpoint, 1)
+  expect(failed).toMatchObject({status: 'failed', attempts: 4, last_status: 503})
+
+  receiver.answer = () => 204
+  const path = `/webhook-endpoints/${endpoint.id}/deliveries/${failed!.id}/redeliver`
+  const response = await call(service, 'POST', path, {})
+  expect(response.status).toBe(202)
+  await receiver.waitFor(5)
+  expect(await settled(endpoint, 1)).toMatchObject([{status: 'delivered', attempts: 1, last_status: 204}])
+  expect(receiver.received.at(-1)?.id).toBe(failed!.event_id)
+
+  const unknown = await call(service, 'POST', path.replace(failed!.id, 'dlv_none'), {})
+  expect(await readRefusal(unknown)).toBe('404 webhook_delivery_not_found')
+})
+
+test('an endpoint that never answers holds up no other', async () => {
+  await using silent = await startReceiver()
+  silent.answer = () => 0
+  const hanging = await register({url: silent.url})
+  const endpoint = await register()
+  for (let amount = 1; amount <= 30; amount++)
+    await call(service, 'PATCH', '/deals/deal_000001', {loan_amount: amount})
+  await receiver.waitFor(30)
+  expect(await deliveriesOf(endpoint)).toHaveLength(25)
+  await silent.waitFor(4)
+  expect(silent.received).toHaveLength(4)
+  expect((await deliveriesOf(hanging)).every(({status}) => status === 'pending')).toBe(true)
+})
+
+test('410 disables the endpoint until it is enabled again', async () => {
+  receiver.answer = () => 410
+  const endpoint = await register()
+  await call(service, 'DELETE', '/deals/deal_000002')
+  expect(await settled(endpoint, 1)).toMatchObject([{status: 'failed', attempts: 1, last_status: 410}])
+  const path = `/webhook-endpoints/${endpoint.id}`
+  expect(await get(service, path)).toMatchObject({
+    status: 'disabled',
+    disabled_reason: 'answered 410 Gone',
   })
+  await call(service, 'PATCH', '/deals/deal_000001', {loan_amount: 5})
+  expect(await deliveriesOf(endpoint)).toHaveLength(1)
 
-  test('a change is not made if its notification cannot be stored', async () => {
-    await register()
-    service.database.prepare('alter table webhook_delivery rename to elsewhere').run()
-    expect((await call(service, 'PATCH', '/deals/deal_000001', {loan_amount: 5})).status).toBe(500)
-    expect(service.store.get('deal_000001')).toEqual(aDeal(1))
-  })
+  receiver.answer = () => 200
+  const enabled = await readData(await call(service, 'PATCH', path, {status: 'enabled'}))
+  expect(enabled).toMatchObject({status: 'enabled', disabled_reason: null, events: [...EVENT_TYPES]})
+  await call(service, 'PATCH', '/deals/deal_000001', {loan_amount: 6})
+  expect((await settled(endpoint, 2)).map(({status}) => status).sort()).toEqual(['delivered', 'failed'])
+})
 
-  test('a failed delivery is sent again under the same id until accepted', async () => {
-    receiver.answer = (turn) => [500, 302, 200][turn] ?? 200
-    const endpoint = await register()
-    await call(service, 'DELETE', '/deals/deal_000002')
-    const [delivery] = await settled(endpoint, 1)
-    const taken = {status: 'delivered', attempts: 3, last_status: 200, next_attempt_at: null}
-    expect(delivery).toMatchObject(taken)
-    expect(new Set(receiver.received.map(({id}) => id))).toEqual(new Set([delivery!.event_id]))
-    expect(receiver.received).toHaveLength(3)
-    for (const notification of receiver.received) verifyNotification(notification, endpoint.secret)
-  })
+test('the secret is shown on creation and never again', async () => {
+  const endpoint = await register({description: 'CRM'})
+  expect(endpoint.secret).toMatch(/^whsec_[A-Za-z0-9+/=]{44}$/)
+  const {secret, ...shown} = endpoint
+  const path = `/webhook-endpoints/${endpoint.id}`
+  expect(await get(service, path)).toEqual(shown)
+  expect(await get(service, '/webhook-endpoints')).toEqual([shown])
+  expect((await call(service, 'DELETE', path)).status).toBe(204)
+  expect((await call(service, 'GET', path)).status).toBe(404)
+})
 
-  test('a delivery that fails through the whole schedule is marked failed, and can be resent by hand', async () => {
-    receiver.answer = () => 503
-    const endpoint = await register()
-    await call(service, 'DELETE', '/deals/deal_000002')
-    const [failed] = await settled(endpoint, 1)
-    expect(failed).toMatchObject({status: 'failed', attempts: 4, last_status: 503})
-
-    receiver.answer = () => 204
-    const path = `/webhook-endpoints/${endpoint.id}/deliveries/${failed!.id}/redeliver`
-    const response = await call(service, 'POST', path, {})
-    expect(response.status).toBe(202)
-    await receiver.waitFor(5)
-    expect(await settled(endpoint, 1)).toMatchObject([{status: 'delivered', attempts: 1, last_status: 204}])
-    expect(receiver.received.at(-1)?.id).toBe(failed!.event_id)
-
-    const unknown = await call(service, 'POST', path.replace(failed!.id, 'dlv_none'), {})
-    expect((await readProblem(unknown)).code).toBe('webhook_delivery_not_found')
-  })
-
-  test('an endpoint that never answers holds up no other', async () => {
-    await using silent = await startReceiver()
-    silent.answer = () => 0
-    const hanging = await register({url: silent.url})
-    const endpoint = await register()
-    for (let amount = 1; amount <= 30; amount++)
-      await call(service, 'PATCH', '/deals/deal_000001', {loan_amount: amount})
-    await receiver.waitFor(30)
-    expect(await deliveriesOf(endpoint)).toHaveLength(25)
-    await silent.waitFor(4)
-    expect(silent.received).toHaveLength(4)
-    expect((await deliveriesOf(hanging)).every(({status}) => status === 'pending')).toBe(true)
-  })
-
-  test('410 disables the endpoint until it is enabled again', async () => {
-    receiver.answer = () => 410
-    const endpoint = await register()
-    await call(service, 'DELETE', '/deals/deal_000002')
-    expect(await settled(endpoint, 1)).toMatchObject([{status: 'failed', attempts: 1, last_status: 410}])
-    const path = `/webhook-endpoints/${endpoint.id}`
-    expect(await readData(await call(service, 'GET', path))).toMatchObject({
-      status: 'disabled',
-      disabled_reason: 'answered 410 Gone',
-    })
-    await call(service, 'PATCH', '/deals/deal_000001', {loan_amount: 5})
-    expect(await deliveriesOf(endpoint)).toHaveLength(1)
-
-    receiver.answer = () => 200
-    const enabled = await readData(await call(service, 'PATCH', path, {status: 'enabled'}))
-    expect(enabled).toMatchObject({status: 'enabled', disabled_reason: null, events: [...EVENT_TYPES]})
-    await call(service, 'PATCH', '/deals/deal_000001', {loan_amount: 6})
-    expect((await settled(endpoint, 2)).map(({status}) => status).sort()).toEqual(['delivered', 'failed'])
-  })
-
-  test('the secret is shown on creation and never again', async () => {
-    const endpoint = await register({description: 'CRM'})
-    expect(endpoint.secret).toMatch(/^whsec_[A-Za-z0-9+/=]{44}$/)
-    const {secret, ...shown} = endpoint
-    const path = `/webhook-endpoints/${endpoint.id}`
-    expect(await readData(await call(service, 'GET', path))).toEqual(shown)
-    expect(await readData(await call(service, 'GET', '/webhook-endpoints'))).toEqual([shown])
-    expect((await call(service, 'DELETE', path)).status).toBe(204)
-    expect((await call(service, 'GET', path)).status).toBe(404)
-  })
-
-  test('deliveries that ended 30 days ago are forgotten, pending ones are not', async () => {
-    const endpoint = await register()
-    await call(service, 'DELETE', '/deals/deal_000002')
-    await settled(endpoint, 1)
-    pruneDeliveries(service.database, NOW + 30 * 86_400_000)
-    expect(await deliveriesOf(endpoint)).toHaveLength(1)
-    service.database.run("update webhook_delivery set status = 'pending', next_attempt_at = 8000000000000000")
-    pruneDeliveries(service.database, NOW + 31 * 86_400_000)
-    expect(await deliveriesOf(endpoint)).toHaveLength(1)
-    service.database.run("update webhook_delivery set status = 'failed'")
-    pruneDeliveries(service.database, NOW + 31 * 86_400_000)
-    expect(await deliveriesOf(endpoint)).toEqual([])
-    expect(service.database.prepare('select * from event').all()).toEqual([])
-  })
-
-  test('the schedule is that of Standard Webhooks: ten attempts in about three days', () => {
-    expect(RETRY_DELAYS_MS).toHaveLength(9)
-    const hours = RETRY_DELAYS_MS.reduce((sum, delay) => sum + delay, 0) / 3_600_000
-    expect(hours).toBeGreaterThan(75)
-    expect(hours).toBeLessThan(76)
-  })
+test('deliveries that ended 30 days ago are forgotten, pending ones are not', async () => {
+  const endpoint = await register()
+  await call(service, 'DELETE', '/deals/deal_000002')
+  await settled(endpoint, 1)
+  pruneDeliveries(service.database, NOW + 30 * 86_400_000)
+  expect(await deliveriesOf(endpoint)).toHaveLength(1)
+  service.database.run("update webhook_delivery set status = 'pending', next_attempt_at = 8000000000000000")
+  pruneDeliveries(service.database, NOW + 31 * 86_400_000)
+  expect(await deliveriesOf(endpoint)).toHaveLength(1)
+  service.database.run("update webhook_delivery set status = 'failed'")
+  pruneDeliveries(service.database, NOW + 31 * 86_400_000)
+  expect(await deliveriesOf(endpoint)).toEqual([])
+  expect(service.database.prepare('select * from event').all()).toEqual([])
 })

@@ -33,14 +33,9 @@ test('names and digits are removed, unknown fields keep their names, and sealing
   expect(seal(sealed)).toEqual(sealed)
 })
 
-test.each([null, '', '  ', 7, {address: 'pat@example.com'}, ['pat@example.com']])(
-  'an e-mail address of %j identifies nobody',
-  (email) => {
+test('what is no address identifies nobody, and a non-record, or one that repeats a field, is quarantined without its content', () => {
+  for (const email of [null, '', '  ', 7, {address: 'pat@example.com'}, ['pat@example.com']])
     expect(seal({email})).toEqual({email: null})
-  },
-)
-
-test('a non-record, or one that repeats a field, is quarantined without its content', () => {
   const twice = parseJson('{"id": "bor_1", "email": "pat@example.com", "email": "sam@example.com"}')
   const records = ['pat@example.com', ['pat'], twice].map(seal)
   expect(records).toEqual([null, null, null])

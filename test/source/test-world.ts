@@ -1,8 +1,8 @@
 import {setImmediate} from 'node:timers/promises'
 import type {RealClock} from '../../src/core/clock.ts'
-import {createSilentLog} from '../../src/core/log.ts'
 import type {World} from '../../src/core/types.ts'
 import type {ClientConfig} from '../../src/source/client.ts'
+import {createWorldAt} from '../support/data.ts'
 
 /** A clock on which sleeping takes no time and advances the hands. */
 interface TestClock extends RealClock {
@@ -40,17 +40,11 @@ export interface TestWorld extends World {
 }
 
 /** A world whose waits are instant and whose jitter is always half the maximum. */
-export function createTestWorld(changes: Partial<World> = {}): TestWorld {
+export function createTestWorld(): TestWorld {
   const stop = new AbortController()
   return {
-    clock: {now: () => Date.parse('2026-01-31T23:00:00Z')},
-    random: () => 0.5,
-    log: createSilentLog(),
-    plans: new Map(),
-    onProgress: () => undefined,
-    onStep: () => undefined,
+    ...createWorldAt('2026-01-31T23:00:00Z'),
     signal: stop.signal,
-    ...changes,
     realClock: createTestClock(),
     abort: () => stop.abort(),
   }

