@@ -18,10 +18,10 @@ import {
   type BatchResult,
   describeRepair,
   type PeriodMark,
+  readBatchManifest,
   requireProfile,
   writeBatch,
 } from './export/batch.ts'
-import {readBatchManifest} from './export/batch-folder.ts'
 import {
   type DeliverableBatch,
   type DeliveryResult,

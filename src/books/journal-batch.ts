@@ -12,7 +12,7 @@ import {bookOpenings, type IssuedLine, type JournalLine, type JournalProfile} fr
 import {type LoantapeError, newError} from '../core/errors.ts'
 import {addAmounts, centsOf, formatCents} from '../core/money.ts'
 import type {TiedTerm} from '../core/types.ts'
-import {formatManifest} from '../export/batch-folder.ts'
+import {formatManifest} from '../export/batch.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {describeFile, formatJournalFiles, proveJournalFiles} from './journal-files.ts'

@@ -6,7 +6,7 @@ import type {IssuedLine, JournalCell, JournalProfile, ReadLine} from '../account
 import {isCalendarDate} from '../core/clock.ts'
 import {messageOf, newError} from '../core/errors.ts'
 import {addAmounts, centsOf} from '../core/money.ts'
-import type {BatchFile} from '../export/batch-folder.ts'
+import type {BatchFile} from '../export/batch.ts'
 
 /** A file as the manifest of its batch names it. */
 export function describeFile({columns}: JournalProfile, {name, text, lines}: JournalFile): BatchFile {
