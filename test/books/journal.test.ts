@@ -10,12 +10,13 @@ import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import {closePeriod, listPeriods, remapPeriods, reopenPeriod} from '../../src/books/close-period.ts'
 import {reissueBatch} from '../../src/books/issue.ts'
 import type {RunStep} from '../../src/core/types.ts'
-import {exportRelease} from '../../src/export.ts'
+import {exportRelease, previewExport} from '../../src/export.ts'
 import {pruneData} from '../../src/record/prune.ts'
 import {goOn} from '../../src/record/record-compare.ts'
 import {verifyAll} from '../../src/record/verify.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {type Books, openBooks} from '../support/books.ts'
+import {anyRow} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 
 const SQL = fileURLToPath(new URL('../../sql', import.meta.url))
@@ -254,6 +255,49 @@ test('after an act was given up with its tape, a state database lost later is re
   expect(failure.message).toContain('state.sqlite: it lacks 1 act')
   await goOn(books.config, 'the state database, too', books.at('2026-01-21'))
   expect(await books.export('xero', '2026-01', '2026-01-21')).toMatchObject([{outcome: 'written'}])
+})
+
+/** Everything ever issued, and every file handed out. */
+function readIssued() {
+  using stateDb = openStateDb(books.folder.stateDb)
+  const tables = ['journal_batch', 'journal_file', 'issued_line'].map((name) =>
+    stateDb.all(anyRow, `select * from ${name}`),
+  )
+  const {exports} = books.folder
+  return {tables, files: existsSync(exports) ? readdirSync(exports, {recursive: true}).sort() : []}
+}
+
+test('a preview equals what the export then issues, of an open and of a closed month, and issues nothing itself', async () => {
+  const compare = async (profile: string, day: string, withOpening: boolean) => {
+    const before = readIssued()
+    const request = {profiles: [profile], period: '2026-01', withOpening}
+    const shown = await previewExport(books.config, request, books.at(day))
+    expect(readIssued()).toEqual(before)
+    const batches = await books.export(profile, '2026-01', day, withOpening)
+    expect(shown.map(({batch}) => batch)).toEqual(batches.map((batch) => ({...batch, dir: ''})))
+    for (const {name, head} of shown[0]?.files ?? []) {
+      const written = readFileSync(join(batches[0]?.dir ?? '', name), 'utf8')
+      expect(written.split('\n').slice(0, 5).join('\n')).toBe(head)
+    }
+    return shown
+  }
+  expect(await compare('intacct', '2026-01-21', false)).toMatchObject([
+    {
+      batch: {outcome: 'written'},
+      accounts: [
+        {account_code: '1090', debit: '0.00', credit: '100.00'},
+        {account_code: '1200', lines: 1, debit: '100.00', credit: '0.00'},
+      ],
+      files: [{}],
+    },
+  ])
+  expect(await compare('intacct', '2026-01-21', false)).toMatchObject([{batch: {outcome: 'unchanged'}}])
+  openClosed()
+  await books.learnLate('2026-01-22', '2026-02-04', 'b', '150.00')
+  expect(await compare('netsuite', '2026-02-05', true)).toHaveLength(2)
+  const february = {profiles: ['netsuite'], period: '2026-02'}
+  const nothing = await previewExport(books.config, {...february}, books.at('2026-02-05'))
+  expect(nothing).toMatchObject([{batch: {outcome: 'empty'}, accounts: [], files: []}])
 })
 
 test('a closed period keeps its mapping; balances move only with remap, once, however many months were closed since', async () => {
