@@ -240,15 +240,6 @@ test('an endpoint that hangs is abandoned after a while, and tried again', async
   expect(readTarget()).toEqual(whole)
 })
 
-test('an endpoint with untrusted TLS gets nothing and is not tried again', async () => {
-  await using endpoint = await startEndpoint(() => 201)
-  const target: Target = {kind: 'http', url: endpoint.url.replace('http:', 'https:')}
-  const failure = await failureOf(deliver(target, {secret: 'tok_secret'}))
-  expect(failure).toMatchObject({code: 'TARGET_REFUSED', exitCode: 2})
-  expect(failure.message).toContain('certificate or TLS is not accepted')
-  expect([endpoint.requests.length, pauses.length]).toEqual([0, 0])
-})
-
 test('a delivery asked to stop in the middle of a file ends at once, and the next resumes', async () => {
   const stopping = new AbortController()
   await using endpoint = await startEndpoint((request) => {
@@ -264,7 +255,7 @@ test('a delivery asked to stop in the middle of a file ends at once, and the nex
   expect(readTarget()).toEqual(whole)
 })
 
-test('an endpoint that refuses is not tried again, and the token stays secret', async () => {
+test('an endpoint that refuses, or whose TLS is not trusted, is not tried again, and the token stays secret', async () => {
   for (const [status, code, exitCode] of [
     [401, 'TARGET_AUTH', 5],
     [403, 'TARGET_AUTH', 5],
@@ -278,6 +269,12 @@ test('an endpoint that refuses is not tried again, and the token stays secret', 
     expect(failure.message).not.toContain('tok_secret')
     expect(endpoint.requests).toHaveLength(1)
   }
+  await using endpoint = await startEndpoint(() => 201)
+  const target: Target = {kind: 'http', url: endpoint.url.replace('http:', 'https:')}
+  const failure = await failureOf(deliver(target, {secret: 'tok_secret'}))
+  expect(failure).toMatchObject({code: 'TARGET_REFUSED', exitCode: 2})
+  expect(failure.message).toContain('certificate or TLS is not accepted')
+  expect([endpoint.requests.length, pauses.length]).toEqual([0, 0])
 })
 
 const sftp = ({port, hostKey}: SftpServer, fields: object = {}): Target => ({
@@ -297,61 +294,48 @@ function writeSecret(name: string, content: string): string {
   return path
 }
 
-test('an SFTP server gets every file under a temporary name first, the manifest last', async () => {
+test('an SFTP server gets every file under a temporary name first, the manifest last, by password or by key', async () => {
   await using server = await startSftp(join(root, 'target'), {password: 'pass'})
   const target = sftp(server, {password_file: writeSecret('password', 'pass\n')})
   expect(await deliver(target)).toMatchObject({outcome: 'delivered', sent: 3})
   expect(readTarget()).toEqual(whole)
   expect(server.renamed.at(-1)).toBe(`/${PLACE}/manifest.json`)
-  expect(await deliver(target, {isAgain: true})).toMatchObject({sent: 3})
-  expect(readTarget()).toEqual(whole)
-})
-
-test('a key with a passphrase works', async () => {
   const locked = {passphrase: 'open', cipher: 'aes256-cbc', rounds: 1}
   const pair = ssh2.utils.generateKeyPairSync('ed25519', locked)
-  await using server = await startSftp(join(root, 'target'), {publicKey: pair.public})
-  const target = sftp(server, {
+  await using other = await startSftp(join(root, 'target'), {publicKey: pair.public})
+  const keys = {
     private_key_file: writeSecret('key', pair.private),
     passphrase_file: writeSecret('phrase', 'open'),
-  })
-  expect(await deliver(target)).toMatchObject({outcome: 'delivered'})
+  }
+  expect(await deliver(sftp(other, keys), {isAgain: true})).toMatchObject({outcome: 'delivered', sent: 3})
   expect(readTarget()).toEqual(whole)
 })
 
-test('a connection that breaks in the middle of a file leaves no torn file under its name, and is reopened', async () => {
+test('a connection that breaks in the middle of a file, a full disk or a stop leaves no torn file under its name', async () => {
   await using server = await startSftp(join(root, 'target'), {password: 'pass'})
-  let breaks = 1
-  server.onWrite = () => (breaks-- > 0 ? 'break' : 'go on')
-  expect(await deliver(sftp(server), {secret: 'pass'})).toMatchObject({outcome: 'delivered'})
-  expect(server.logins).toBe(2)
-  expect(readTarget()).toEqual(whole)
-})
-
-test('an upload asked to stop leaves no file under its final name', async () => {
-  await using server = await startSftp(join(root, 'target'), {password: 'pass'})
+  const target = sftp(server)
+  const finished = () => Object.keys(readTarget()).filter((name) => !name.endsWith('.part'))
   const stopping = new AbortController()
   server.onWrite = () => {
     stopping.abort(new Error('stopped by SIGTERM'))
     return 'go on'
   }
-  const failure = await failureOf(deliver(sftp(server), {secret: 'pass'}, {signal: stopping.signal}))
-  expect(failure).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
-  expect(Object.keys(readTarget()).filter((name) => !name.endsWith('.part'))).toEqual([])
-})
-
-test('a server whose disk is full defers the delivery and has no file under its final name', async () => {
-  await using server = await startSftp(join(root, 'target'), {password: 'pass'})
+  const stopped = await failureOf(deliver(target, {secret: 'pass'}, {signal: stopping.signal}))
+  expect(stopped).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
+  expect(finished()).toEqual([])
   server.onWrite = () => 'full'
-  const failure = await failureOf(deliver(sftp(server), {secret: 'pass'}))
-  expect(failure).toMatchObject({code: 'TARGET_FAILED', exitCode: 6})
-  expect(failure.message).toContain(
+  const full = await failureOf(deliver(target, {secret: 'pass'}))
+  expect(full).toMatchObject({code: 'TARGET_FAILED', exitCode: 6})
+  expect(full.message).toContain(
     "file 'a.csv' was not accepted (the server says 'Failure', as for a full disk)",
   )
-  expect(Object.keys(readTarget()).filter((name) => !name.endsWith('.part'))).toEqual([])
-  server.onWrite = () => 'go on'
-  await deliver(sftp(server), {secret: 'pass'})
-  expect(readTarget()).toEqual(whole)
+  expect(finished()).toEqual([])
+  const before = server.logins
+  let breaks = 1
+  server.onWrite = () => (breaks-- > 0 ? 'break' : 'go on')
+  expect(await deliver(target, {secret: 'pass'})).toMatchObject({outcome: 'delivered'})
+  expect(server.logins - before).toBe(2)
+  expect(readTarget()).toMatchObject(whole)
 })
 
 test('a server that shows another host key gets nothing, not even a password', async () => {
@@ -363,28 +347,23 @@ test('a server that shows another host key gets nothing, not even a password', a
   expect([server.logins, readTarget()]).toEqual([0, {}])
 })
 
-test('a server that refuses password or key is not asked again, and the password stays secret', async () => {
+test('a server that refuses password or key is not asked again, nor is one asked without a readable secret', async () => {
   await using server = await startSftp(join(root, 'target'), {password: 'pass'})
-  const failure = await failureOf(deliver(sftp(server), {secret: 'wrong_pass'}))
-  expect(failure).toMatchObject({code: 'TARGET_AUTH', exitCode: 5})
-  expect(failure.message).not.toContain('wrong_pass')
-  expect(pauses).toEqual([])
-  const pair = ssh2.utils.generateKeyPairSync('ed25519')
-  const target = sftp(server, {private_key_file: writeSecret('key', pair.private)})
-  expect(await failureOf(deliver(target))).toMatchObject({code: 'TARGET_AUTH', exitCode: 5})
-})
-
-test('an SFTP target without a readable secret is reported, and one that cannot be reached is deferred', async () => {
-  const nowhere = {port: 1, hostKey: `SHA256:${'A'.repeat(43)}`} as SftpServer
-  for (const [fields, words] of [
-    [{}, /neither private_key_file nor password_file/],
-    [{password_file: 'nowhere'}, /Secret file 'nowhere' cannot be read \(ENOENT\)/],
-    [{private_key_file: writeSecret('key', 'not a key')}, /^(?!.*not a key)/],
-  ] as const) {
-    const failure = await failureOf(deliver(sftp(nowhere, fields)))
-    expect(failure, String(words)).toMatchObject({exitCode: 2, message: expect.stringMatching(words)})
+  const {private: stranger} = ssh2.utils.generateKeyPairSync('ed25519')
+  const refused: [fields: object, exitCode: number, words: RegExp][] = [
+    [{password_file: writeSecret('password', 'wrong_pass')}, 5, /^(?!.*wrong_pass).*refused the credentials/],
+    [{private_key_file: writeSecret('stranger', stranger)}, 5, /refused the credentials/],
+    [{}, 2, /neither private_key_file nor password_file/],
+    [{password_file: 'nowhere'}, 2, /Secret file 'nowhere' cannot be read \(ENOENT\)/],
+    [{private_key_file: writeSecret('key', 'not a key')}, 2, /^(?!.*not a key)/],
+  ]
+  for (const [fields, exitCode, words] of refused) {
+    const failure = await failureOf(deliver(sftp(server, fields)))
+    expect(failure, String(words)).toMatchObject({exitCode, message: expect.stringMatching(words)})
   }
-  const failure = await failureOf(deliver(sftp(nowhere), {secret: 'pass'}))
+  expect(pauses).toEqual([])
+  await server[Symbol.asyncDispose]()
+  const failure = await failureOf(deliver(sftp(server), {secret: 'pass'}))
   expect(failure).toMatchObject({code: 'TARGET_FAILED', exitCode: 6})
   expect(failure.message).toContain('cannot be reached')
 })
