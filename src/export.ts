@@ -18,10 +18,10 @@ import {
   type BatchResult,
   describeRepair,
   type PeriodMark,
+  readBatchManifest,
   requireProfile,
   writeBatch,
 } from './export/batch.ts'
-import {readBatchManifest} from './export/batch-folder.ts'
 import {
   type DeliverableBatch,
   type DeliveryResult,
@@ -76,9 +76,10 @@ export async function exportRelease(
 
 /** The journals asked for. */
 function listJournals({profiles, period, withOpening = false}: ExportRequest): JournalRequest[] {
-  return profiles
-    .flatMap((name) => findJournalProfile(name) ?? [])
-    .map((profile) => ({profile, period: requireMonth(profile.name, period), withOpening}))
+  return profiles.flatMap((name) => {
+    const profile = findJournalProfile(name)
+    return profile ? {profile, period: requireMonth(name, period), withOpening} : []
+  })
 }
 
 /**
@@ -91,12 +92,11 @@ export async function previewExport(
   request: ExportRequest,
   world: World,
 ): Promise<JournalPreview[]> {
-  const previews: JournalPreview[] = []
-  for (const journal of listJournals(request)) {
+  const previews = await Array.fromAsync(listJournals(request), async (journal) => {
     world.onProgress({step: journal.profile.name})
-    previews.push(...(await previewJournal(config, journal, world)))
-  }
-  return previews
+    return await previewJournal(config, journal, world)
+  })
+  return previews.flat()
 }
 
 function requireMonth(profile: string, period: string | undefined): string {
@@ -256,22 +256,16 @@ function findKeptBatches(stateDb: StateDb, folder: DataFolder, batchId: string, 
 /** The targets at the places a batch was sent to, whatever their names now. */
 function findEarlierTargets(stateDb: StateDb, config: Config, batchId: string): NamedTarget[] {
   const before = listDeliveries(stateDb, batchId)
-  const known = before.length === 0 ? [] : readTargets(config)
-  const found = before.map(({target: name, place}) => {
+  const refuse = (problem: string) =>
+    newError('UNKNOWN_NAME', `Batch '${batchId}' ${problem}.`, {next: 'Name targets with --deliver.'})
+  if (before.length === 0) throw refuse('has not been sent to anybody yet')
+  const known = readTargets(config)
+  return before.map(({target: name, place}) => {
     const there = known.filter(({target}) => placeOf(target) === place)
     const target = there.find((candidate) => candidate.name === name) ?? there[0]
     if (target) return target
-    throw newError(
-      'UNKNOWN_NAME',
-      `Batch '${batchId}' was sent to '${name}' (${place}), where there is no target now.`,
-      {next: 'Name targets with --deliver.'},
-    )
+    throw refuse(`was sent to '${name}' (${place}), where there is no target now`)
   })
-  if (found.length === 0)
-    throw newError('UNKNOWN_NAME', `Batch '${batchId}' has not been sent to anybody yet.`, {
-      next: 'Name targets with --deliver.',
-    })
-  return [...new Set(found)]
 }
 
 async function readBatch({profile, batch_id, dir}: NamedBatch): Promise<DeliverableBatch> {

@@ -153,13 +153,6 @@ function draftMapping(programs: readonly string[]): AccountMapping {
   return JSON.parse(marked)
 }
 
-/** The fields of a mapping that hold placeholders. */
-function findPlaceholders(mapping: AccountMapping): string[] {
-  return listAccounts(mapping).flatMap(({field, account: {code, name}}) =>
-    PLACEHOLDER.test(code) || PLACEHOLDER.test(name) ? [field] : [],
-  )
-}
-
 /**
  * Reads an account mapping.
  *
@@ -203,12 +196,8 @@ interface Role {
 function listRoles({receivable, clearing, opening, ended}: AccountMapping): Role[] {
   return [
     ...Object.entries(receivable).map(
-      ([program, account]): Role => ({
-        field: `receivable.${program}`,
-        role: 'receivable',
-        program,
-        account,
-      }),
+      ([program, account]) =>
+        ({field: `receivable.${program}`, role: 'receivable', program, account}) as const,
     ),
     {field: 'clearing', role: 'clearing', account: clearing},
     ...(opening ? [{field: 'opening', role: 'opening', account: opening} as const] : []),
@@ -216,8 +205,11 @@ function listRoles({receivable, clearing, opening, ended}: AccountMapping): Role
       const account = ended[ending]
       if (account === undefined) return []
       const about = {field: `ended.${ending}`, term: ending === 'other' ? 'ended_other' : ending}
-      if (account === ELSEWHERE) return [{...about, role: 'elsewhere', account: null}]
-      return [{...about, role: 'ended', account}]
+      return [
+        account === ELSEWHERE
+          ? {...about, role: 'elsewhere', account: null}
+          : {...about, role: 'ended', account},
+      ]
     }),
   ]
 }
@@ -302,7 +294,9 @@ export function requireOwnMapping(config: Config): AccountMapping {
       `Account mapping '${file}' does not exist: expected the accounts of your books.`,
     )
   }
-  const placeholders = findPlaceholders(mapping)
+  const placeholders = listAccounts(mapping).flatMap(({field, account: {code, name}}) =>
+    PLACEHOLDER.test(code) || PLACEHOLDER.test(name) ? [field] : [],
+  )
   if (placeholders.length === 0) return mapping
   throw newError(
     'ACCOUNTING_PLACEHOLDER',
@@ -338,23 +332,11 @@ export async function initAccounting(config: Config): Promise<{file: string; pro
 /** Every program of a release's deals, with null if a deal has none. */
 export async function readPrograms(release: Release): Promise<(string | null)[]> {
   await using db = await openRelease(release)
-  const rows = await db.all(
-    z.object({loan_program: z.string().nullable()}),
-    'select distinct loan_program from core.deal order by loan_program',
-  )
-  return rows.map(({loan_program}) => loan_program)
+  const sql = 'select distinct loan_program from core.deal order by loan_program'
+  return await db.column(z.string().nullable(), sql)
 }
 
-const COLUMNS = [
-  'account',
-  'since',
-  'role',
-  'loan_program',
-  'term',
-  'account_code',
-  'account_name',
-  'moves_balances',
-]
+const COLUMNS = 'account since role loan_program term account_code account_name moves_balances'.split(' ')
 
 /**
  * `seed.account`: the accounts of every mapping, by the period from which it holds. It replaces

@@ -52,23 +52,17 @@ export function bookOpenings(terms: readonly TiedTerm[]): TiedTerm[] {
   )
 }
 
-/** A limit of an importer and its source. */
-interface Limit {
-  max: number
-  source: string
-}
-
-/** The limits of an importer. */
+/** The limits of an importer; where no source is named, they are ours. */
 interface JournalLimits {
   /** Lines in one file, the header not counted. */
-  rows?: Limit
-  bytes?: Limit
+  rows?: number
+  bytes?: number
   /** Digits of an amount before the point. */
-  digits?: Limit
+  digits?: number
   /** Characters of a cell, by column. */
-  cells: Readonly<Record<string, Limit>>
+  cells: Readonly<Record<string, number>>
   /** The characters that a file may contain. */
-  characters: {pattern: RegExp; source: string}
+  characters: RegExp
 }
 
 /** The input of a cell. */
@@ -168,10 +162,8 @@ const PLAIN_TEXT = /^[\x20-\x7e\n]*$/
 /** Printable Unicode and line ends. */
 const PRINTABLE_TEXT = /^[\P{C}\n]*$/u
 
-const XERO_HELP =
-  'Xero, "Enter multiple manual journals using an import template", help.xero.com/nz/ManualJournalsImport'
-
-const XERO_MEMO = 500
+/** Characters of a memo: where an importer sets no limit, far above what we write. */
+const MEMO = 500
 
 const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec']
 
@@ -194,9 +186,9 @@ const xero: JournalProfile = {
   name: 'xero',
   looksUpBy: 'code',
   columns: {
-    '*Narration': ({line}) => fitText(`${line.journal_no} ${line.memo}`, XERO_MEMO),
+    '*Narration': ({line}) => fitText(`${line.journal_no} ${line.memo}`, MEMO),
     '*Date': ({line}) => formatDate(line.entry_date),
-    Description: ({line, batchId}) => fitMemo(line.memo, batchId, XERO_MEMO),
+    Description: ({line, batchId}) => fitMemo(line.memo, batchId, MEMO),
     '*AccountCode': ({line}) => line.account_code,
     '*TaxRate': ({mapping}) => mapping.tax_rate,
     '*Amount': ({line}) => line.debit ?? `-${line.credit}`,
@@ -206,13 +198,12 @@ const xero: JournalProfile = {
     TrackingOption2: ({mapping}) => mapping.tracking[1]?.option ?? '',
   },
   limits: {
-    rows: {max: 300, source: XERO_HELP},
-    cells: {
-      '*AccountCode': {max: 10, source: 'Xero, Accounts of the Accounting API, developer.xero.com: Code'},
-      '*Narration': {max: XERO_MEMO, source: 'ours: far above what we write'},
-      Description: {max: XERO_MEMO, source: 'ours: far above what we write'},
-    },
-    characters: {pattern: PRINTABLE_TEXT, source: `${XERO_HELP}: CSV, read as UTF-8`},
+    // "Enter multiple manual journals using an import template", help.xero.com/nz/ManualJournalsImport
+    rows: 300,
+    // Accounts of the Accounting API, developer.xero.com: Code
+    cells: {'*AccountCode': 10, '*Narration': MEMO, Description: MEMO},
+    // CSV, read as UTF-8.
+    characters: PRINTABLE_TEXT,
   },
   readRow: (row, before) => {
     const amount = row['*Amount'] ?? ''
@@ -232,10 +223,6 @@ const xero: JournalProfile = {
   },
 }
 
-const QUICKBOOKS_HELP =
-  'Intuit, "Import journal entries", quickbooks.intuit.com/learn-support/en-au/help-article/import-export-files/import-journal-entries-quickbooks-online/L4tQBwbs7_AU_en_AU'
-const API = 'Intuit, JournalEntry and Account of the QuickBooks Online API, developer.intuit.com'
-
 const QUICKBOOKS_MEMO = 4000
 
 /** QuickBooks Online: accounts by name (`Parent:Sub`), account numbers turned off while importing. */
@@ -254,13 +241,12 @@ const quickbooks: JournalProfile = {
     Location: ({mapping}) => mapping.location,
   },
   limits: {
-    rows: {max: 1000, source: QUICKBOOKS_HELP},
-    cells: {
-      'Journal No.': {max: 21, source: API},
-      'Account Name': {max: 100, source: API},
-      Description: {max: QUICKBOOKS_MEMO, source: API},
-    },
-    characters: {pattern: PRINTABLE_TEXT, source: `${QUICKBOOKS_HELP}: CSV, read as UTF-8`},
+    // "Import journal entries", quickbooks.intuit.com/learn-support, article L4tQBwbs7_AU_en_AU
+    rows: 1000,
+    // JournalEntry and Account of the QuickBooks Online API, developer.intuit.com
+    cells: {'Journal No.': 21, 'Account Name': 100, Description: QUICKBOOKS_MEMO},
+    // CSV, read as UTF-8.
+    characters: PRINTABLE_TEXT,
   },
   readRow: (row) => ({
     number: row['Journal No.'] ?? '',
@@ -271,14 +257,7 @@ const quickbooks: JournalProfile = {
   }),
 }
 
-const GUIDE =
-  'Oracle, NetSuite CSV Imports Guide, "General CSV file formatting": 25,000 records or 50 MB in one file'
-const NETSUITE_FIELDS =
-  'Oracle, "Journal Entry and Intercompany Journal Entry Line-Level Fields Table", docs.oracle.com/en/cloud/saas/netsuite/ns-online-help/section_1534492737.html'
-
 const LINE = 'Journal Entry - Line: '
-
-const NETSUITE_MEMO = 500
 
 /** NetSuite: accounts by name, preceded by their number if account numbers are used. */
 const netsuite: JournalProfile = {
@@ -289,24 +268,24 @@ const netsuite: JournalProfile = {
     Date: ({line}) => formatUsDate(line.entry_date),
     Subsidiary: ({mapping}) => mapping.subsidiary,
     Currency: ({mapping}) => mapping.currency,
-    Memo: ({line, batchId}) => fitMemo(line.memo, batchId, NETSUITE_MEMO),
+    Memo: ({line, batchId}) => fitMemo(line.memo, batchId, MEMO),
     [`${LINE}Account`]: ({line}) => line.account_name,
     [`${LINE}Debit`]: ({line}) => line.debit ?? '',
     [`${LINE}Credit`]: ({line}) => line.credit ?? '',
-    [`${LINE}Memo`]: ({line}) => fitText(line.memo, NETSUITE_MEMO),
+    [`${LINE}Memo`]: ({line}) => fitText(line.memo, MEMO),
     [`${LINE}Department`]: ({mapping}) => mapping.department,
     [`${LINE}Class`]: ({mapping}) => mapping.class,
     [`${LINE}Location`]: ({mapping}) => mapping.location,
   },
   limits: {
-    rows: {max: 25_000, source: GUIDE},
-    bytes: {max: 50_000_000, source: GUIDE},
-    digits: {max: 10, source: NETSUITE_FIELDS},
-    cells: {
-      Memo: {max: NETSUITE_MEMO, source: 'ours: far above what we write'},
-      [`${LINE}Memo`]: {max: NETSUITE_MEMO, source: 'ours: far above what we write'},
-    },
-    characters: {pattern: PLAIN_TEXT, source: 'ours: reads alike in every encoding the assistant offers'},
+    // CSV Imports Guide, "General CSV file formatting": 25,000 records or 50 MB in one file
+    rows: 25_000,
+    bytes: 50_000_000,
+    // "Journal Entry and Intercompany Journal Entry Line-Level Fields Table", docs.oracle.com, section_1534492737
+    digits: 10,
+    cells: {Memo: MEMO, [`${LINE}Memo`]: MEMO},
+    // Reads alike in every encoding that the assistant offers.
+    characters: PLAIN_TEXT,
   },
   readRow: (row) => ({
     number: row['External ID'] ?? '',
@@ -317,14 +296,7 @@ const netsuite: JournalProfile = {
   }),
 }
 
-const INTACCT_HELP =
-  'Sage, "CSV import: General Ledger journal entries", intacct.com/ia/docs/en_US/help_action/More/Uploading_Data/GL/import-GL-journal-entries.htm'
-
-const INTACCT_FIELDS =
-  'Blackbaud, "Intacct Export", blackbaud.com/files/support/helpfiles/etapestry/etapestry/content/etap_intacct_export_def.html: field lengths'
-
 const DESCRIPTION = 30
-const INTACCT_MEMO = 500
 
 /** The columns that identify an entry: on its first line, and on no other. */
 const ENTRY_COLUMNS: JournalProfile['columns'] = {
@@ -345,18 +317,15 @@ const intacct: JournalProfile = {
     LOCATION_ID: ({mapping}) => mapping.location,
     DEPT_ID: ({mapping}) => mapping.department,
     DOCUMENT: ({batchId}) => batchId,
-    MEMO: ({line}) => fitText(line.memo, INTACCT_MEMO),
+    MEMO: ({line}) => fitText(line.memo, MEMO),
     DEBIT: ({line}) => line.debit ?? '',
     CREDIT: ({line}) => line.credit ?? '',
   },
   limits: {
-    cells: {
-      JOURNAL: {max: 4, source: INTACCT_FIELDS},
-      // Its template allows 80; the smaller limit satisfies both.
-      DESCRIPTION: {max: DESCRIPTION, source: INTACCT_HELP},
-      MEMO: {max: INTACCT_MEMO, source: INTACCT_FIELDS},
-    },
-    characters: {pattern: PLAIN_TEXT, source: `${INTACCT_HELP}: plain CSV, no byte order mark`},
+    // Blackbaud, "Intacct Export": field lengths. Sage's template allows descriptions of 80; the smaller limit satisfies both.
+    cells: {JOURNAL: 4, DESCRIPTION, MEMO},
+    // Sage, "CSV import: General Ledger journal entries": plain CSV, no byte order mark
+    characters: PLAIN_TEXT,
   },
   readRow: (row, before) => {
     const isFirst = row.REFERENCE_NO !== ''

@@ -85,12 +85,12 @@ export async function readTieOut(release: Release, period: string): Promise<Tied
 /** The endings of a release's journal that have no account, under their names in the mapping. */
 export async function readUnmappedEndings(release: Release): Promise<string[]> {
   await using db = await openRelease(release)
-  const rows = await db.all(
-    z.object({term: z.string()}),
+  const terms = await db.column(
+    z.string(),
     `select distinct term from accounting.journal_line
      where event = 'ended' and line_no = 1 and account_code is null`,
   )
-  return rows.map(({term}) => nameEnding(term)).sort()
+  return terms.map(nameEnding).sort()
 }
 
 /** The funded loans of a release. */

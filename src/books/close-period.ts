@@ -35,16 +35,6 @@ interface PeriodResult {
   period: string
 }
 
-/** The content of a closed month. */
-interface Closing {
-  release_id: string
-  entries: number
-  loans: number
-  /** The totals of its register. */
-  amount: string
-  terms: TiedTerm[]
-}
-
 /**
  * Closes a month: from now on its journal and register stay as they are, whatever becomes known later. Periods are
  * closed in order.
@@ -56,7 +46,9 @@ export async function closePeriod(
   config: Config,
   {period, why = null}: {period: string; why?: string | null},
   world: World,
-): Promise<PeriodResult & Closing> {
+): Promise<
+  PeriodResult & {release_id: string; entries: number; loans: number; amount: string; terms: TiedTerm[]}
+> {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   const span = await readPeriodSpan(config, period, world)

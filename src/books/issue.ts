@@ -15,13 +15,7 @@ import {
   readBatchFiles,
 } from '../accounting/issued.ts'
 import {requireOwnMapping} from '../accounting/mapping.ts'
-import {
-  type ClosedPeriod,
-  createDating,
-  findClosedPeriod,
-  listClosedPeriods,
-  readPeriodSpan,
-} from '../accounting/periods.ts'
+import {createDating, findClosedPeriod, listClosedPeriods, readPeriodSpan} from '../accounting/periods.ts'
 import {bookOpenings, type IssuedLine, type JournalProfile} from '../accounting/profiles.ts'
 import {readJournal, readTieOut} from '../accounting/read-journal.ts'
 import {requireBuilt} from '../build/build.ts'
@@ -29,8 +23,7 @@ import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {addAmounts} from '../core/money.ts'
 import type {World} from '../core/types.ts'
-import type {BatchResult} from '../export/batch.ts'
-import {beginBatch, isWholeBatch} from '../export/batch-folder.ts'
+import {type BatchResult, beginBatch, isWholeBatch} from '../export/batch.ts'
 import {type DataFolder, dataFolderAt, requireExports, requireWritable} from '../store/data-folder.ts'
 import {syncToDisk} from '../store/files.ts'
 import {tellWentOn} from '../store/recorded.ts'
@@ -137,8 +130,15 @@ async function issueMonth(
     world.onStep('journal issued')
     batches.push(handOut(batch))
   }
-  if (!batches.some((batch) => batch.period === period))
-    batches.push(describeStanding(stateDb, request, findHandedOut))
+  if (!batches.some((batch) => batch.period === period)) {
+    const last = listBatches(stateDb, {profile: profile.name, period}).at(-1)
+    const nothing = {profile: profile.name, period, batch_id: '', dir: '', files: 0, rows: 0, bytes: 0}
+    batches.push(
+      last
+        ? {...measure(stateDb, last), dir: findHandedOut(last), outcome: 'unchanged'}
+        : {...nothing, outcome: 'empty'},
+    )
+  }
   const issued = listIssuedLines(stateDb, profile.name, {period})
   const tied = issued.some(({event}) => event === 'opening') ? bookOpenings(terms) : terms
   return batches.map((batch) => (batch.period === period ? {...batch, terms: tied} : batch))
@@ -153,7 +153,11 @@ async function* listTargets(
   const {release, terms, isComplete, mapping} = present
   const closed = findClosedPeriod(stateDb, period)
   const month = {profile, period, isClosed: closed !== undefined, withOpening}
-  if (closed && isIssuedAsClosed(stateDb, profile, closed)) {
+  // Not if later knowledge of it was issued already, or history was recovered since: then it was issued as closed before.
+  const knownAt = closed && findLastKnown(stateDb, profile.name, period)
+  const isSame =
+    knownAt && knownAt <= closed.release.known_at && closed.history_id === closed.release.history_id
+  if (closed && (knownAt === null || isSame)) {
     yield {
       ...month,
       isComplete: true,
@@ -176,19 +180,6 @@ async function* listTargets(
   }
 }
 
-/**
- * Whether to issue a closed month as it was closed. Not if later knowledge of it was already issued, or history was recovered
- * since it was issued: then it was issued as closed before.
- */
-function isIssuedAsClosed(
-  stateDb: StateDb,
-  {name}: JournalProfile,
-  {period, release, history_id}: ClosedPeriod,
-): boolean {
-  const knownAt = findLastKnown(stateDb, name, period)
-  return knownAt === null || (knownAt <= release.known_at && history_id === release.history_id)
-}
-
 /** Puts the files of an issued batch into their place, and counts them. */
 export function deliver(stateDb: StateDb, folder: DataFolder, batch: IssuedBatch, world: World): BatchResult {
   const dir = handOver(stateDb, folder, batch, world)
@@ -209,17 +200,6 @@ function measure(stateDb: StateDb, batch: IssuedBatch): Omit<BatchResult, 'dir' 
     rows: counted.files.reduce((sum, {rows}) => sum + rows, 0),
     bytes: files.reduce((sum, {text}) => sum + Buffer.byteLength(text), 0),
   }
-}
-
-/** The result if nothing is new: the last batch, or that there is nothing to book. */
-function describeStanding(
-  stateDb: StateDb,
-  {profile, period}: Pick<JournalRequest, 'profile' | 'period'>,
-  findHandedOut: Issuing['findHandedOut'],
-): BatchResult {
-  const last = listBatches(stateDb, {profile: profile.name, period}).at(-1)
-  if (last) return {...measure(stateDb, last), dir: findHandedOut(last), outcome: 'unchanged'}
-  return {profile: profile.name, period, batch_id: '', dir: '', files: 0, rows: 0, bytes: 0, outcome: 'empty'}
 }
 
 /**

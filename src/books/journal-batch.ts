@@ -12,7 +12,7 @@ import {bookOpenings, type IssuedLine, type JournalLine, type JournalProfile} fr
 import {type LoantapeError, newError} from '../core/errors.ts'
 import {addAmounts, centsOf, formatCents} from '../core/money.ts'
 import type {TiedTerm} from '../core/types.ts'
-import {formatManifest} from '../export/batch-folder.ts'
+import {formatManifest} from '../export/batch.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {describeFile, formatJournalFiles, proveJournalFiles} from './journal-files.ts'
@@ -85,7 +85,7 @@ function composeBatch(
     lines: readonly IssuedLine[]
     handedOut: readonly IssuedLine[]
     before: readonly (IssuedLine & {batch_id: string})[]
-    bridge: JournalBridge
+    bridge: ReturnType<typeof bridgeJournal>
   },
 ): BatchAct {
   const {lines, handedOut, before, bridge} = batch
@@ -228,16 +228,8 @@ function findMovedDeals(journal: readonly JournalLine[], issued: readonly Issued
   return moved
 }
 
-/** The state of an entry that was issued. */
-interface Standing {
-  issueNo: number
-  isBooked: boolean
-  /** As last issued. */
-  lines: IssuedLine[]
-}
-
-/** The state of every issued entry, by its id. */
-function findStanding(issued: readonly IssuedLine[]): Map<string, Standing> {
+/** The state of every issued entry, by its id; its lines as last issued. */
+function findStanding(issued: readonly IssuedLine[]) {
   const entries = [...Map.groupBy(issued, ({entry_id}) => entry_id)]
   return new Map(
     entries.map(([id, lines]) => {
@@ -288,55 +280,33 @@ function compare(a: string, b: string): number {
   return a < b ? -1 : 1
 }
 
-/** Entries and the sum of their debits. */
-interface EntryTotals {
-  entries: number
-  amount: string
-}
-
 /**
  * How a batch ties out to the journal of its month: `journal` = `issued_before` + `booked` + `left_out`; and the journal to the
  * month's roll-forward.
+ *
+ * @param wanted the present journal of the month without the opening balances that nobody asked for, which are `leftOut`
+ * @param elsewhere what the batch issues in other months, whose entries of the same deals no longer hold
+ * @param terms of the month's roll-forward: how much of each the journal books, and why not the rest; none in a true-up
  */
-interface JournalBridge {
-  /** The present journal of the month, with opening balances. */
-  journal: EntryTotals
-  /** The part that earlier batches booked and that still holds. */
-  issued_before: EntryTotals
-  /** The part that this batch books. */
-  booked: EntryTotals
-  /** The part that is not booked, by reason: opening balances that nobody asked for. */
-  left_out: {opening: EntryTotals}
-  /** What this batch takes back: booked before and no longer in the journal. */
-  reversed: EntryTotals
-  /** What this batch books and takes back in other months, whose entries of the same deals no longer hold. */
-  other_months: {booked: EntryTotals; reversed: EntryTotals}
-  /**
-   * The terms of the month's roll-forward: how much of each the journal books, and why it does not book the rest; none in a
-   * true-up.
-   */
-  terms: readonly TiedTerm[]
-}
-
-/** Ties out a batch to the journal. */
 function bridgeJournal(
-  journal: readonly JournalLine[],
+  wanted: readonly JournalLine[],
   leftOut: readonly JournalLine[],
   issued: readonly IssuedLine[],
   {elsewhere = [], terms = []}: {elsewhere?: readonly IssuedLine[]; terms?: readonly TiedTerm[]} = {},
-): JournalBridge {
-  const booked = issued.filter((line) => !isReversal(line))
-  const now = new Set(booked.map(({entry_id}) => entry_id))
+) {
+  const totalsOf = (lines: readonly IssuedLine[]) => ({
+    booked: totalOf(lines.filter((line) => !isReversal(line))),
+    reversed: totalOf(lines.filter(isReversal)),
+  })
+  const now = new Set(issued.flatMap((line) => (isReversal(line) ? [] : line.entry_id)))
+  const {booked, reversed} = totalsOf(issued)
   return {
-    journal: totalOf([...journal, ...leftOut]),
-    issued_before: totalOf(journal.filter(({entry_id}) => !now.has(entry_id))),
-    booked: totalOf(booked),
+    journal: totalOf([...wanted, ...leftOut]),
+    issued_before: totalOf(wanted.filter(({entry_id}) => !now.has(entry_id))),
+    booked,
     left_out: {opening: totalOf(leftOut)},
-    reversed: totalOf(issued.filter(isReversal)),
-    other_months: {
-      booked: totalOf(elsewhere.filter((line) => !isReversal(line))),
-      reversed: totalOf(elsewhere.filter(isReversal)),
-    },
+    reversed,
+    other_months: totalsOf(elsewhere),
     terms,
   }
 }
@@ -344,7 +314,8 @@ function bridgeJournal(
 /** Whether a line reverses an issued one. */
 const isReversal = ({issue_no}: IssuedLine) => issue_no % 2 === 1
 
-function totalOf(lines: readonly JournalLine[]): EntryTotals {
+/** Entries and the sum of their debits. */
+function totalOf(lines: readonly JournalLine[]) {
   return {
     entries: new Set(lines.map(({entry_id}) => entry_id)).size,
     amount: addAmounts(lines.map(({debit}) => debit)),

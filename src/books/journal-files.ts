@@ -6,7 +6,7 @@ import type {IssuedLine, JournalCell, JournalProfile, ReadLine} from '../account
 import {isCalendarDate} from '../core/clock.ts'
 import {messageOf, newError} from '../core/errors.ts'
 import {addAmounts, centsOf} from '../core/money.ts'
-import type {BatchFile} from '../export/batch-folder.ts'
+import type {BatchFile} from '../export/batch.ts'
 
 /** A file as the manifest of its batch names it. */
 export function describeFile({columns}: JournalProfile, {name, text, lines}: JournalFile): BatchFile {
@@ -42,7 +42,7 @@ export function formatJournalFiles(
 ): JournalFile[] {
   const header = stringify([Object.keys(profile.columns)])
   const cells = Object.values(profile.columns)
-  const most = {rows: profile.limits.rows?.max ?? Infinity, bytes: profile.limits.bytes?.max ?? Infinity}
+  const most = {rows: profile.limits.rows ?? Infinity, bytes: profile.limits.bytes ?? Infinity}
   const parts: {text: string; bytes: number; lines: IssuedLine[]}[] = []
   for (const entry of Map.groupBy(lines, ({journal_no}) => journal_no).values()) {
     const text = stringify(entry.map((line, index) => cells.map((write) => write({line, index, ...context}))))
@@ -94,9 +94,9 @@ function proveFile(
   reading: {row: number},
 ): void {
   const {limits, name} = profile
-  const most = limits.rows?.max ?? Infinity
-  prove(limits.characters.pattern.test(text), `a character that ${name} does not accept`)
-  prove(Buffer.byteLength(text) <= (limits.bytes?.max ?? Infinity), 'too many bytes')
+  const most = limits.rows ?? Infinity
+  prove(limits.characters.test(text), `a character that ${name} does not accept`)
+  prove(Buffer.byteLength(text) <= (limits.bytes ?? Infinity), 'too many bytes')
   const rows: string[][] = parse(text)
   prove(rows.length - 1 <= most, `${rows.length - 1} lines: expected at most ${most}`)
   const columns = Object.keys(profile.columns)
@@ -137,14 +137,14 @@ function readLine(
 ): ReadLine {
   const row = Object.fromEntries(columns.map((column, index) => [column, cells[index] ?? '']))
   for (const [column, cell] of Object.entries(row)) {
-    const max = limits.cells[column]?.max ?? Infinity
+    const max = limits.cells[column] ?? Infinity
     prove(cell === cell.trim(), `spaces around '${cell}' in ${column}`)
     prove(cell.length <= max, `${cell.length} characters in ${column}: expected at most ${max}`)
   }
   const line = readRow(row, before)
   const {number, date, account, debit, credit} = line
   const amount = debit + credit
-  const digits = limits.digits?.max ?? Infinity
+  const digits = limits.digits ?? Infinity
   prove(/^LT\d{4}-[0-9a-f]{12}$/.test(number), `number '${number}' of an entry`)
   prove(account !== '', 'no account')
   prove(isCalendarDate(date), `date '${date}'`)

@@ -1,9 +1,10 @@
 import {isDeepStrictEqual} from 'node:util'
+import type {z} from 'zod'
 import {createPerformer} from '../accounting/acts.ts'
 import {listBatches, listIssuedLines, listIssuedProfiles} from '../accounting/issued.ts'
 import {requireOwnMapping} from '../accounting/mapping.ts'
 import {findFirstOpen, nextPeriod, readPeriodRange, spanOf} from '../accounting/periods.ts'
-import {findJournalProfile, type IssuedLine} from '../accounting/profiles.ts'
+import {findJournalProfile, issuedLineSchema} from '../accounting/profiles.ts'
 import {readJournal} from '../accounting/read-journal.ts'
 import {requireBuilt} from '../build/build.ts'
 import type {Config} from '../core/config.ts'
@@ -19,10 +20,14 @@ import {describeStale, planTrueUp, prepareTrueUp, readIssueState, type TrueUpPla
 import {describeLost, readStanding} from './standing.ts'
 
 /** By how much books and history differ for a deal in an account, from a day on; one of debit and credit is null. */
-type Difference = Pick<
-  IssuedLine,
-  'deal_id' | 'entry_date' | 'account_code' | 'account_name' | 'debit' | 'credit'
->
+const differenceSchema = issuedLineSchema.pick({
+  deal_id: true,
+  entry_date: true,
+  account_code: true,
+  account_name: true,
+  debit: true,
+  credit: true,
+})
 
 /** By how much the books of a profile and the history differ. */
 interface ProfileTrueUp {
@@ -31,7 +36,7 @@ interface ProfileTrueUp {
   deals: number
   /** Debits of what is handed out. */
   amount: string
-  differences: Difference[]
+  differences: z.output<typeof differenceSchema>[]
   /** What was handed out; null if nothing was. */
   batch: BatchResult | null
 }
@@ -120,14 +125,7 @@ function describePlan(
   {profile, plan: {deals, net}}: {profile: string; plan: TrueUpPlan},
   batch: BatchResult | null,
 ): ProfileTrueUp {
-  const differences = net.map(({deal_id, entry_date, account_code, account_name, debit, credit}) => ({
-    deal_id,
-    entry_date,
-    account_code,
-    account_name,
-    debit,
-    credit,
-  }))
+  const differences = net.map((line) => differenceSchema.parse(line))
   const amount = addAmounts(net.map(({debit}) => debit))
   return {profile, deals: deals.length, amount, differences, batch}
 }

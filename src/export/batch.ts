@@ -1,20 +1,30 @@
 import {hash} from 'node:crypto'
-import {existsSync, readdirSync, readFileSync, statSync, writeFileSync} from 'node:fs'
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import {basename, dirname, join} from 'node:path'
 import {z} from 'zod'
-import {type Failure, type LoantapeError, newError} from '../core/errors.ts'
-import {WRITER_MARK, WRITING} from '../core/process.ts'
+import {codeOf, type Failure, type LoantapeError, newError} from '../core/errors.ts'
+import {parseJson} from '../core/json.ts'
+import {removeAbandoned, WRITER_MARK, WRITING} from '../core/process.ts'
 import {expectOneOf} from '../core/text.ts'
 import type {TiedTerm} from '../core/types.ts'
 import {type DataFolder, requireExports} from '../store/data-folder.ts'
 import {type Database, openDatabase} from '../store/database.ts'
-import {digestFile, findFileFault, moveIntoPlace, syncToDisk} from '../store/files.ts'
+import {digestFile, digestFileNow, findFileFault, moveIntoPlace, syncToDisk} from '../store/files.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import {readColumns} from '../store/sql.ts'
-import {type BatchFile, beginBatch, formatManifest, isWholeBatch, readBatchManifest} from './batch-folder.ts'
 import {
   type ExportOptions,
   type ExportSource,
+  type NeutralisedCell,
   type ProfileWriter,
   TABLE_PROFILE_NAMES,
   type TableProfileName,
@@ -88,8 +98,8 @@ export async function writeBatch(
     requireExports(folder, profile)
     using batch = beginBatch(final)
     await using db = await openDatabase({attach: [{path: source.database, alias: 'release', readOnly: true}]})
-    const contract = hasContract ? await readColumnContract(db, tables) : {}
-    if (!request.acceptsColumns) requireContract(parent, contract, published)
+    const isAccepted = request.acceptsColumns ?? false
+    const keepColumns = hasContract && (await checkColumns(db, parent, {tables, published, isAccepted}))
     const written = await write(db, source, {tables, options}, batch.dir)
     const files = await Array.fromAsync(written.files, (file) => measureFile(batch.dir, file))
     const content = {
@@ -103,7 +113,7 @@ export async function writeBatch(
     const path = join(batch.dir, 'manifest.json')
     writeFileSync(path, formatManifest(manifest, content))
     syncToDisk(path)
-    if (hasContract) storeContract(parent, contract, published)
+    if (keepColumns) keepColumns()
     batch.finish(() => isWholeBatch(final))
   }
   const files = readBatchManifest(final)?.files ?? []
@@ -170,72 +180,51 @@ async function measureFile(dir: string, file: WrittenFile): Promise<BatchFile> {
   return {...file, bytes: statSync(path).size, sha256: await digestFile(path)}
 }
 
-/** The columns of each table that importers rely on: `name TYPE`, in order. */
-type ColumnContract = z.output<typeof contractSchema>
 const contractSchema = z.record(z.string(), z.array(z.string()))
-
-/** The present columns of tables in the database attached as `release`. */
-async function readColumnContract(db: Database, tables: readonly string[]): Promise<ColumnContract> {
-  const entries = await Array.fromAsync(tables, async (table) => {
-    const columns = await readColumns(db, `release.${table}`)
-    return [table, columns.map(({name, type}) => `${name} ${type}`)] as const
-  })
-  return Object.fromEntries(entries)
-}
-
-/** The contract is beside the profile's folder, which holds only batches. */
-function contractAt(dir: string): string {
-  return join(dirname(dir), `.${basename(dir)}-columns.json`)
-}
-
-/** The columns that the batches of a profile have had so far; empty before the first. */
-function readContract(dir: string): ColumnContract {
-  const path = contractAt(dir)
-  if (!existsSync(path)) return {}
-  try {
-    return contractSchema.parse(JSON.parse(readFileSync(path, 'utf8')))
-  } catch (error) {
-    throw newError(
-      'EXPORT_CONTRACT',
-      `Column contract '${path}' cannot be read: expected JSON of tables and their columns.`,
-      {cause: error},
-    )
-  }
-}
-
-/** Stores the columns of a batch; published tables not in it keep theirs. */
-function storeContract(dir: string, columns: ColumnContract, published: readonly string[]): void {
-  const contract = Object.entries({...readContract(dir), ...columns})
-  const sorted = Object.fromEntries(
-    contract.filter(([table]) => published.includes(table)).sort(([a], [b]) => (a < b ? -1 : 1)),
-  )
-  const text = `${JSON.stringify(sorted, null, 2)}\n`
-  const path = contractAt(dir)
-  if (existsSync(path) && readFileSync(path, 'utf8') === text) return
-  // Named like an unfinished batch, so that the next batch removes it after a crash.
-  const temporary = join(dir, `${WRITING}columns${WRITER_MARK}`)
-  writeFileSync(temporary, text)
-  moveIntoPlace(temporary, path)
-}
 
 /**
  * Refuses a batch in which importers would not find the columns they know: one was added, removed, moved or changed its type, or a
- * table of the previous batch is no longer in `published`.
+ * table of the previous batch is no longer published.
  *
- * @throws GuardError `EXPORT_COLUMNS` naming table and columns
+ * @param dir the profile's; the contract is beside it, because it holds only batches
+ * @returns stores the columns of this batch; published tables not in it keep theirs
+ * @throws GuardError `EXPORT_COLUMNS` naming table and columns; ConfigError `EXPORT_CONTRACT`
  */
-function requireContract(dir: string, columns: ColumnContract, published: readonly string[]): void {
-  const contract = readContract(dir)
-  const changes = Object.entries(contract).flatMap(([table, before]) => {
-    const now = columns[table]
-    if (now) return describeChange(table, before, now)
+async function checkColumns(
+  db: Database,
+  dir: string,
+  {tables, published, isAccepted}: {tables: readonly string[]; published: string[]; isAccepted: boolean},
+): Promise<() => void> {
+  const path = join(dirname(dir), `.${basename(dir)}-columns.json`)
+  const written = existsSync(path) ? readFileSync(path, 'utf8') : '{}'
+  const before = contractSchema.safeParse(parseJson(written)).data
+  if (!before)
+    throw newError(
+      'EXPORT_CONTRACT',
+      `Column contract '${path}' cannot be read: expected JSON of tables and their columns.`,
+    )
+  const now: typeof before = {}
+  for (const table of tables)
+    now[table] = (await readColumns(db, `release.${table}`)).map(({name, type}) => `${name} ${type}`)
+  const changes = Object.entries(before).flatMap(([table, columns]) => {
+    if (now[table]) return describeChange(table, columns, now[table])
     return published.includes(table) ? [] : [`'${table}' is no longer published`]
   })
-  if (changes.length === 0) return
-  throw newError(
-    'EXPORT_COLUMNS',
-    `Columns in '${dir}' would change: ${changes.join('; ')}: expected those of the previous batch.`,
-  )
+  if (changes.length > 0 && !isAccepted)
+    throw newError(
+      'EXPORT_COLUMNS',
+      `Columns in '${dir}' would change: ${changes.join('; ')}: expected those of the previous batch.`,
+    )
+  return () => {
+    const columns = {...before, ...now}
+    const kept = published.toSorted().flatMap((table) => (columns[table] ? [[table, columns[table]]] : []))
+    const text = `${JSON.stringify(Object.fromEntries(kept), null, 2)}\n`
+    if (text === written) return
+    // Named like an unfinished batch, so that the next batch removes it after a crash.
+    const temporary = join(dir, `${WRITING}columns${WRITER_MARK}`)
+    writeFileSync(temporary, text)
+    moveIntoPlace(temporary, path)
+  }
 }
 
 function describeChange(table: string, before: readonly string[], now: readonly string[]): string[] {
@@ -248,6 +237,138 @@ function describeChange(table: string, before: readonly string[], now: readonly 
     gone.length + come.length === 0 && 'in another order',
   ]
   return [`'${table}' ${words.filter(Boolean).join(', ')}`]
+}
+
+/** One file of a batch. */
+export interface BatchFile extends WrittenFile {
+  bytes: number
+  sha256: string
+}
+
+/** The manifest of a batch, without what it copies from the release. */
+interface BatchContent {
+  batch_id: string
+  profile: string
+  /** `YYYY-MM`; null for a batch that was not requested by period. */
+  period: string | null
+  /** Whether the month was over and a walk had covered its end; null without a period. */
+  period_complete: boolean | null
+  files: readonly BatchFile[]
+  /** Batches whose entries this one reverses, wholly or in part. */
+  supersedes?: readonly string[]
+  /** Journals only: how the batch ties out to the journal of its month. */
+  bridge?: object
+  /** Spreadsheet-safe exports only: the texts that got a leading `'`. */
+  neutralised?: readonly NeutralisedCell[]
+}
+
+/**
+ * The text of a batch's `manifest.json`, the same whenever it is written. It is written last: a batch without it is unfinished.
+ */
+export function formatManifest(release: ReleaseManifest, batch: BatchContent): string {
+  const manifest = {
+    schema_version: 1,
+    generator: release.generator,
+    batch_id: batch.batch_id,
+    profile: batch.profile,
+    release_id: release.release_id,
+    as_of: release.as_of,
+    period: batch.period,
+    period_complete: batch.period_complete,
+    known_at: release.known_at,
+    history_id: release.history_id,
+    went_on: release.went_on,
+    currency: release.currency,
+    time_zone: release.time_zone,
+    files: batch.files,
+    source: release.source,
+    supersedes: batch.supersedes ?? [],
+    bridge: batch.bridge,
+    neutralised: batch.neutralised,
+  }
+  return `${JSON.stringify(manifest, null, 2)}\n`
+}
+
+const namedFile = z.object({name: z.string(), bytes: z.number(), sha256: z.string()})
+const writtenManifest = z.object({
+  batch_id: z.string(),
+  release_id: z.string(),
+  period: z.string().nullish(),
+  files: z.array(namedFile),
+})
+
+/** Reads a batch's manifest; undefined when it is missing or damaged. */
+export function readBatchManifest(dir: string): z.output<typeof writtenManifest> | undefined {
+  const path = join(dir, 'manifest.json')
+  if (!existsSync(path)) return undefined
+  return writtenManifest.safeParse(parseJson(readFileSync(path, 'utf8'))).data
+}
+
+/**
+ * Whether a folder holds a batch whose files all match its manifest.
+ *
+ * @param text its manifest's; any by default
+ */
+export function isWholeBatch(dir: string, text?: string): boolean {
+  const manifest = readBatchManifest(dir)
+  if (!manifest || (text !== undefined && readFileSync(join(dir, 'manifest.json'), 'utf8') !== text))
+    return false
+  return manifest.files.every((file) => isAsWritten(dir, file))
+}
+
+function isAsWritten(dir: string, {name, bytes, sha256}: z.output<typeof namedFile>): boolean {
+  const path = join(dir, name)
+  try {
+    return statSync(path).size === bytes && digestFileNow(path) === sha256
+  } catch (error) {
+    // Another process may remove the file meanwhile.
+    if (codeOf(error) === 'ENOENT') return false
+    throw error
+  }
+}
+
+/** A batch that is being written; disposing it removes an unfinished one. */
+interface BatchFolder extends Disposable {
+  /** The temporary folder for its files. */
+  readonly dir: string
+  /**
+   * Renames the folder to its final name and replaces what has that name. A complete batch of that name stays: another process
+   * has written it, and somebody may be reading it.
+   */
+  finish(isWhole: () => boolean): void
+}
+
+/** Begins a batch under a temporary name beside its final one, and removes what crashed exports left there. */
+export function beginBatch(final: string): BatchFolder {
+  const parent = dirname(final)
+  removeAbandoned(parent, WRITING)
+  const dir = join(parent, `${WRITING}${basename(final)}${WRITER_MARK}`)
+  const aside = join(parent, `${WRITING}${basename(final)}-before${WRITER_MARK}`)
+  const remove = () => {
+    for (const path of [dir, aside]) rmSync(path, {recursive: true, force: true})
+  }
+  remove()
+  mkdirSync(dir, {recursive: true})
+  return {
+    dir,
+    finish(isWhole) {
+      if (isWhole()) return
+      try {
+        if (existsSync(final)) renameSync(final, aside)
+        moveIntoPlace(dir, final)
+      } catch (error) {
+        if (!['ENOENT', 'ENOTEMPTY', 'EEXIST'].includes(codeOf(error)) || !isWhole()) throw error
+      }
+    },
+    [Symbol.dispose]: remove,
+  }
+}
+
+/** Removes a batch. It is renamed first, so that a half-removed batch counts as unfinished. */
+export function removeBatch(final: string): void {
+  const aside = join(dirname(final), `${WRITING}${basename(final)}-before${WRITER_MARK}`)
+  renameSync(final, aside)
+  rmSync(aside, {recursive: true, force: true})
 }
 
 /** The finished batches of every profile, by name; unfinished ones begin with a dot. */

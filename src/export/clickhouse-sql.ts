@@ -31,17 +31,18 @@ const unknown = (what: string): never => {
  * @throws NotRewritten
  */
 export function toClickhouseSql(tree: unknown, names: Names): string {
-  return writeQuery((tree as {node: Query}).node, names)
+  return writeQuery((tree as {node: Node}).node, names)
 }
 
 /**
- * The part we read of the tree that DuckDB's parser makes of a SELECT (`json_serialize_sql`). The parts of a node depend on its
- * `class`, those of a query or a table on its `type`.
+ * The part we read of the tree that DuckDB's parser makes of a SELECT (`json_serialize_sql`): an expression, whose parts depend on
+ * its `class`; or a query, table or join, whose parts depend on its `type`.
  */
 interface Node {
-  class: string
+  class?: string
   type: string
   alias?: string
+  // Of expressions.
   function_name: string
   column_names: string[]
   children: Node[]
@@ -60,33 +61,18 @@ interface Node {
   cast_type: Type
   value: {type: Type; is_null: boolean; value: unknown}
   subquery_type: string
-  subquery: {node: Query}
+  subquery: {node: Node}
   relation_name: string
   exclude_list: string[]
-  replace_list: {key: string}[]
+  replace_list: unknown[]
   input: Node
   lower: Node
   upper: Node
-}
-
-interface Order {
-  type: string
-  null_order: string
-  expression: Node
-}
-
-interface Type {
-  id: string
-  type_info: {width: number; scale: number} | null
-}
-
-/** A SELECT, or a union of two. */
-interface Query {
-  type: string
+  // Of queries.
   modifiers: {type: string; orders?: Order[]; limit?: Node | null; offset?: Node | null}[]
-  cte_map: {map: {key: string; value: {query: {node: Query}}}[]}
+  cte_map: {map: {key: string; value: {query: {node: Node}}}[]}
   select_list: Node[]
-  from_table: Table
+  from_table: Node
   where_clause: Node | null
   group_expressions: Node[]
   group_sets: number[][]
@@ -95,23 +81,16 @@ interface Query {
   qualify: Node | null
   setop_type: string
   setop_all: boolean
-  left: Query
-  right: Query
-}
-
-/** A table, a subquery or a join. */
-interface Table {
-  type: string
-  alias?: string
+  // Of tables and joins.
   schema_name: string
   table_name: string
-  subquery: {node: Query}
-  left: Table
-  right: Table
   condition: Node | null
   join_type: string
   ref_type: string
 }
+
+type Order = {type: string; null_order: string; expression: Node}
+type Type = {id: string; type_info: {width: number; scale: number} | null}
 
 /** Parts of a node that do not change its meaning. */
 const PLAIN = ['query_location', 'alias', 'type', 'class', 'schema', 'catalog', 'export_state', 'is_operator']
@@ -124,25 +103,33 @@ function isUnused(value: unknown): boolean {
   return Object.values(value).every(isUnused)
 }
 
-/** Refuses a node with parts that are not written, because they would be lost silently. */
-function requireOnly(node: object, written: readonly string[]): void {
-  for (const [part, value] of Object.entries(node))
-    if (![...PLAIN, ...written].includes(part) && !isUnused(value)) unknown(part.replaceAll('_', ' '))
+/** The parts that are written for each class of expression, and for each type of query, table and join. */
+const PARTS: Record<string, string> = {
+  CONSTANT: 'value',
+  COLUMN_REF: 'column_names',
+  CAST: 'child cast_type',
+  COMPARISON: 'left right',
+  CONJUNCTION: 'children',
+  BETWEEN: 'input lower upper',
+  CASE: 'case_checks else_expr',
+  OPERATOR: 'children',
+  SUBQUERY: 'subquery subquery_type',
+  FUNCTION: 'function_name children filter distinct',
+  WINDOW: 'function_name children partitions orders start end filter_expr',
+  SELECT_NODE:
+    'modifiers cte_map select_list from_table where_clause group_expressions group_sets aggregate_handling having qualify',
+  SET_OPERATION_NODE: 'modifiers cte_map setop_type setop_all left right',
+  BASE_TABLE: 'schema_name table_name',
+  JOIN: 'left right condition join_type ref_type',
+  DISTINCT_MODIFIER: '',
 }
 
-/** The parts that are written for each class of expression. */
-const PARTS: Record<string, string[]> = {
-  CONSTANT: ['value'],
-  COLUMN_REF: ['column_names'],
-  CAST: ['child', 'cast_type'],
-  COMPARISON: ['left', 'right'],
-  CONJUNCTION: ['children'],
-  BETWEEN: ['input', 'lower', 'upper'],
-  CASE: ['case_checks', 'else_expr'],
-  OPERATOR: ['children'],
-  SUBQUERY: ['subquery', 'subquery_type'],
-  FUNCTION: ['function_name', 'children', 'filter', 'distinct'],
-  WINDOW: ['function_name', 'children', 'partitions', 'orders', 'start', 'end', 'filter_expr'],
+/** Refuses a node with parts that are not written, because they would be lost silently. */
+function requireOnly(node: {class?: string; type: string}): void {
+  const kind = node.class ?? node.type
+  const written = PARTS[kind]?.split(' ') ?? unknown(kind === node.type ? kind : `${kind} ${node.type}`)
+  for (const [part, value] of Object.entries(node))
+    if (![...PLAIN, ...written].includes(part) && !isUnused(value)) unknown(part.replaceAll('_', ' '))
 }
 
 const COMPARISONS: Record<string, string> = {
@@ -155,7 +142,7 @@ const COMPARISONS: Record<string, string> = {
 }
 
 function write(node: Node, names: Names): string {
-  requireOnly(node, PARTS[node.class] ?? unknown(`${node.class} ${node.type}`))
+  requireOnly(node)
   const of = (one: Node) => write(one, names)
   switch (node.class) {
     case 'CONSTANT':
@@ -223,24 +210,16 @@ function writeCast(child: Node, {id, type_info}: Type, names: Names): string {
 
 function writeOperator({type}: Node, parts: string[]): string {
   const [first = '', ...others] = parts
-  switch (type) {
-    case 'OPERATOR_COALESCE':
-      return `coalesce(${parts.join(', ')})`
-    case 'OPERATOR_IS_NULL':
-      return `(${first} is null)`
-    case 'OPERATOR_IS_NOT_NULL':
-      return `(${first} is not null)`
-    case 'OPERATOR_NOT':
-      return `(not ${first})`
-    case 'GROUPING_FUNCTION':
-      return `grouping(${first})`
-    case 'COMPARE_IN':
-      return `(${first} in (${others.join(', ')}))`
-    case 'COMPARE_NOT_IN':
-      return `(${first} not in (${others.join(', ')}))`
-    default:
-      return unknown(type)
+  const written: Record<string, string> = {
+    OPERATOR_COALESCE: `coalesce(${parts.join(', ')})`,
+    OPERATOR_IS_NULL: `(${first} is null)`,
+    OPERATOR_IS_NOT_NULL: `(${first} is not null)`,
+    OPERATOR_NOT: `(not ${first})`,
+    GROUPING_FUNCTION: `grouping(${first})`,
+    COMPARE_IN: `(${first} in (${others.join(', ')}))`,
+    COMPARE_NOT_IN: `(${first} not in (${others.join(', ')}))`,
   }
+  return written[type] ?? unknown(type)
 }
 
 /** Functions with another name or form in ClickHouse. */
@@ -332,50 +311,41 @@ function writeOrders(orders: readonly Order[], names: Names): string {
     .join(', ')
 }
 
-/** The parts that are written for each type of query, besides its modifiers and CTEs. */
-const QUERY_PARTS: Record<string, string> = {
-  SELECT_NODE:
-    'select_list from_table where_clause group_expressions group_sets aggregate_handling having qualify',
-  SET_OPERATION_NODE: 'setop_type setop_all left right',
-}
-
-function writeQuery(query: Query, names: Names): string {
-  const parts = QUERY_PARTS[query.type] ?? unknown(query.type)
-  requireOnly(query, ['modifiers', 'cte_map', ...parts.split(' ')])
+function writeQuery(query: Node, names: Names): string {
+  requireOnly(query)
   const ctes = query.cte_map.map.map(
     ({key, value}) => `${quote(key)} as (\n${writeQuery(value.query.node, names)}\n)`,
   )
-  const body = query.type === 'SELECT_NODE' ? writeSelect(query, names) : writeSetOperation(query, names)
   const isDistinct = query.modifiers.some(({type}) => type === 'DISTINCT_MODIFIER')
   const tail = query.modifiers.flatMap((modifier) => {
-    if (modifier.type === 'DISTINCT_MODIFIER') return requireOnly(modifier, []) ?? []
-    if (modifier.type === 'ORDER_MODIFIER') return [`order by ${writeOrders(modifier.orders ?? [], names)}`]
-    if (modifier.type === 'LIMIT_MODIFIER' && modifier.limit && !modifier.offset)
-      return [`limit ${write(modifier.limit, names)}`]
-    return unknown(modifier.type)
+    const {type, orders, limit, offset} = modifier
+    if (type === 'DISTINCT_MODIFIER') return requireOnly(modifier) ?? []
+    if (type === 'ORDER_MODIFIER') return `order by ${writeOrders(orders ?? [], names)}`
+    return type === 'LIMIT_MODIFIER' && limit && !offset ? `limit ${write(limit, names)}` : unknown(type)
   })
-  const select = isDistinct ? body.replace(/^select/, 'select distinct') : body
-  return [ctes.length > 0 ? `with\n${ctes.join(',\n')}` : '', select, ...tail].filter(Boolean).join('\n')
+  const body =
+    query.type === 'SELECT_NODE' ? writeSelect(query, isDistinct, names) : writeSetOperation(query, names)
+  return joinLines(ctes.length > 0 && `with\n${ctes.join(',\n')}`, ...body, ...tail)
 }
 
-function writeSetOperation({setop_type, setop_all, left, right}: Query, names: Names): string {
+const joinLines = (...lines: (string | false)[]): string => lines.filter(Boolean).join('\n')
+
+function writeSetOperation({setop_type, setop_all, left, right}: Node, names: Names): string[] {
   if (setop_type !== 'UNION') unknown(setop_type)
-  return `${writeQuery(left, names)}\nunion ${setop_all ? 'all' : 'distinct'}\n${writeQuery(right, names)}`
+  return [writeQuery(left, names), `union ${setop_all ? 'all' : 'distinct'}`, writeQuery(right, names)]
 }
 
-function writeSelect(query: Query, names: Names): string {
-  const group = writeGroups(query, names)
-  const from = query.from_table.type === 'EMPTY' ? '' : `from ${writeTable(query.from_table, names)}`
+function writeSelect(query: Node, isDistinct: boolean, names: Names): (string | false)[] {
+  const {from_table: from, where_clause, having, qualify} = query
+  const clause = (word: string, condition: Node | null) => condition && `${word} ${write(condition, names)}`
   return [
-    `select\n${writeItems(query.select_list, names).join(',\n')}`,
-    from,
-    query.where_clause ? `where ${write(query.where_clause, names)}` : '',
-    group,
-    query.having ? `having ${write(query.having, names)}` : '',
-    query.qualify ? `qualify ${write(query.qualify, names)}` : '',
+    `select${isDistinct ? ' distinct' : ''}\n${writeItems(query.select_list, names).join(',\n')}`,
+    from.type !== 'EMPTY' && `from ${writeTable(from, names)}`,
+    clause('where', where_clause) ?? '',
+    writeGroups(query, names),
+    clause('having', having) ?? '',
+    clause('qualify', qualify) ?? '',
   ]
-    .filter(Boolean)
-    .join('\n')
 }
 
 /** The columns of a SELECT. Several unnested lists are zipped, because separate array joins would multiply rows. */
@@ -399,7 +369,7 @@ function writeStar({relation_name, exclude_list, replace_list}: Node): string {
   return exclude_list.length === 0 ? star : `${star} except (${exclude_list.map(quote).join(', ')})`
 }
 
-function writeGroups({group_expressions, group_sets, aggregate_handling}: Query, names: Names): string {
+function writeGroups({group_expressions, group_sets, aggregate_handling}: Node, names: Names): string {
   if (aggregate_handling === 'FORCE_AGGREGATES') return 'group by all'
   if (group_expressions.length === 0) return ''
   const keys = group_expressions.map((key) => write(key, names))
@@ -411,23 +381,18 @@ function writeGroups({group_expressions, group_sets, aggregate_handling}: Query,
 
 const JOINS: Record<string, string> = {INNER: 'inner join', LEFT: 'left join'}
 
-/** The parts that are written for each type of table. */
-const TABLE_PARTS: Record<string, string[]> = {
-  BASE_TABLE: ['schema_name', 'table_name'],
-  SUBQUERY: ['subquery'],
-  JOIN: ['left', 'right', 'condition', 'join_type', 'ref_type'],
-}
-function writeTable(table: Table, names: Names): string {
-  requireOnly(table, TABLE_PARTS[table.type] ?? unknown(table.type))
-  const as = table.alias ? ` as ${quote(table.alias)}` : ''
-  if (table.type === 'BASE_TABLE') {
-    const {schema_name, table_name} = table
-    return `${schema_name === '' ? quote(table_name) : names.table(`${schema_name}.${table_name}`)}${as || ` as ${quote(table_name)}`}`
+function writeTable(table: Node, names: Names): string {
+  requireOnly(table)
+  const {schema_name, table_name: name, ref_type, condition} = table
+  if (table.type === 'BASE_TABLE')
+    return `${schema_name === '' ? quote(name) : names.table(`${schema_name}.${name}`)} as ${quote(table.alias || name)}`
+  if (table.type === 'SUBQUERY') {
+    const as = table.alias ? ` as ${quote(table.alias)}` : ''
+    return `(\n${writeQuery(table.subquery.node, names)}\n)${as}`
   }
-  if (table.type === 'SUBQUERY') return `(\n${writeQuery(table.subquery.node, names)}\n)${as}`
   const [left, right] = [writeTable(table.left, names), writeTable(table.right, names)]
-  if (table.ref_type === 'CROSS') return `${left}\ncross join ${right}`
-  if (table.ref_type !== 'REGULAR') unknown(table.ref_type)
+  if (ref_type === 'CROSS') return `${left}\ncross join ${right}`
+  if (ref_type !== 'REGULAR') unknown(ref_type)
   const join = JOINS[table.join_type] ?? unknown(`a join of type ${table.join_type}`)
-  return `${left}\n${join} ${right} on ${table.condition ? write(table.condition, names) : '1 = 1'}`
+  return `${left}\n${join} ${right} on ${condition ? write(condition, names) : '1 = 1'}`
 }

@@ -1,11 +1,15 @@
+import {createReadStream} from 'node:fs'
+import {mkdtempDisposable} from 'node:fs/promises'
+import {tmpdir} from 'node:os'
+import {join} from 'node:path'
+import {Readable} from 'node:stream'
 import {pipeline} from 'node:stream/promises'
-import type {Json} from '@duckdb/node-api'
 import {Client, escapeIdentifier, escapeLiteral} from 'pg'
 import {from as copyFrom} from 'pg-copy-streams'
 import {z} from 'zod'
 import {codeOf, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
-import {type Database, openDatabase, quoteName} from '../store/database.ts'
+import {type Database, openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import {
   buildTotals,
@@ -154,7 +158,17 @@ async function copyTable(session: Session, db: Database, table: TargetTable, tar
   const source = `${table.schema}.${table.name}`
   const fields = columns.map((column) => `${escapeIdentifier(column.name)} ${postgresTypeOf(column, source)}`)
   await session.run(`create table ${target} (${fields.join(', ')})`)
-  await copyRows(session, target, readRows(db, source, columns)).catch((error: unknown) => {
+  const cells = columns.map(({name, type}) => {
+    const quoted = quoteName(name)
+    return type === 'TIMESTAMP' ? `strftime(${quoted}, '%Y-%m-%d %H:%M:%S.%f+00')` : quoted
+  })
+  await using folder = await mkdtempDisposable(join(tmpdir(), 'loantape-publish-'))
+  const file = join(folder.path, `${source}.csv`)
+  await db.run(
+    `copy (select ${cells.join(', ')} from release.${source})
+     to ${quoteLiteral(file)} (format csv, header false, force_quote *)`,
+  )
+  await copyRows(session, target, createReadStream(file)).catch((error: unknown) => {
     const code = codeOf(error)
     // A message of class 22 (data exceptions) would repeat the value.
     if (!code.startsWith('22')) throw error
@@ -174,51 +188,12 @@ async function copyTable(session: Session, db: Database, table: TargetTable, tar
   )
 }
 
-/** The rows of a table, each value as text for PostgreSQL. */
-async function* readRows(
-  db: Database,
-  source: string,
-  columns: readonly TargetColumn[],
-): AsyncGenerator<Json[]> {
-  const values = columns.map(({name, type}) => {
-    const quoted = quoteName(name)
-    return type === 'TIMESTAMP'
-      ? `strftime(${quoted}, '%Y-%m-%d %H:%M:%S.%f+00')`
-      : `cast(${quoted} as varchar)`
-  })
-  for await (const rows of db.stream(`select ${values.join(', ')} from release.${source}`)) yield* rows
-}
-
 /**
- * Copies rows into a new table. Frozen rows are visible to every snapshot: otherwise a reader whose transaction began before the
- * swap would find an empty table.
+ * Copies rows of CSV into a new table. Frozen rows are visible to every snapshot: otherwise a reader whose transaction began before
+ * the swap would find an empty table.
  */
-async function copyRows(
-  session: Session,
-  target: string,
-  rows: Iterable<Json[]> | AsyncIterable<Json[]>,
-): Promise<void> {
-  const copy = session.client.query(copyFrom(`copy ${target} from stdin with (freeze)`))
-  await pipeline(encodeRows(rows), copy)
-}
-
-const escapes: Record<string, string> = {'\\': '\\\\', '\t': '\\t', '\n': '\\n', '\r': '\\r'}
-
-const CHUNK_CHARACTERS = 65_536
-
-/** Rows in the text format of COPY. */
-async function* encodeRows(rows: Iterable<Json[]> | AsyncIterable<Json[]>): AsyncGenerator<Buffer> {
-  let text = ''
-  for await (const row of rows) {
-    const cells = row.map((value) =>
-      value === null ? '\\N' : String(value).replace(/[\\\t\n\r]/g, (sign) => escapes[sign] ?? sign),
-    )
-    text += `${cells.join('\t')}\n`
-    if (text.length < CHUNK_CHARACTERS) continue
-    yield Buffer.from(text)
-    text = ''
-  }
-  yield Buffer.from(text)
+async function copyRows(session: Session, target: string, rows: Readable): Promise<void> {
+  await pipeline(rows, session.client.query(copyFrom(`copy ${target} from stdin with (format csv, freeze)`)))
 }
 
 async function grantReading(
@@ -252,7 +227,8 @@ async function copyState(
     comment on table ${table} is
       'The release that the tables show now. A transaction that reads it first sees one release to its end.'`)
   const publishedAt = new Date(realClock.now()).toISOString()
-  await copyRows(session, table, [[release_id, as_of, known_at, time_zone, currency, generator, publishedAt]])
+  const row = [release_id, as_of, known_at, time_zone, currency, generator, publishedAt]
+  await copyRows(session, table, Readable.from([`"${row.join('","')}"\n`]))
 }
 
 /** Gives the new schemas their names. Renaming a schema takes no lock that readers hold. */

@@ -108,19 +108,17 @@ async function writeBook(
 /** The names of each table's sheets, unique without regard to case, as spreadsheets compare them. */
 function nameSheets(notes: readonly SheetNote[], sheetRows: number): Map<string, string[]> {
   const taken = new Set(['summary'])
+  const take = (table: string, number = 1): string => {
+    const tail = number === 1 ? '' : ` (${number})`
+    const name = `${table.slice(0, NAME_CHARACTERS - tail.length)}${tail}`
+    if (taken.has(name.toLowerCase())) return take(table, number + 1)
+    taken.add(name.toLowerCase())
+    return name
+  }
   return new Map(
     notes.map(({table, rows}) => {
       const count = Math.max(1, Math.ceil(rows / (sheetRows - 1)))
-      const names = Array.from({length: count}, (_, index) => {
-        for (let number = index + 1; ; number++) {
-          const tail = number === 1 ? '' : ` (${number})`
-          const name = `${table.slice(0, NAME_CHARACTERS - tail.length)}${tail}`
-          if (taken.has(name.toLowerCase())) continue
-          taken.add(name.toLowerCase())
-          return name
-        }
-      })
-      return [table, names]
+      return [table, Array.from({length: count}, () => take(table))]
     }),
   )
 }
@@ -313,9 +311,6 @@ async function readSheetColumns(db: Database, table: string, from: string): Prom
   })
 }
 
-const MONEY = '#,##0.00'
-const COUNT = '#,##0'
-
 /** Set in every style, because LibreOffice would choose a serif. */
 const FONT = {name: 'Calibri', family: 2, size: 11} as const
 
@@ -352,7 +347,7 @@ function writeSummarySheet(
           ...(isLink && {underline: true, color: {argb: 'FF0563C1'}}),
         },
         alignment: {horizontal: isFigure ? 'right' : 'left', indent: index === ABOUT ? 1 : 0},
-        ...(typeof value === 'number' && {numFmt: isCount ? COUNT : MONEY}),
+        ...(typeof value === 'number' && {numFmt: (isCount ? LOOKS.count : LOOKS.money).format}),
         ...(value instanceof Date && {numFmt: 'yyyy-mm-dd'}),
         ...(look.isRule && {border: {bottom: {style: 'thin'}}}),
       }
@@ -365,8 +360,8 @@ function writeSummarySheet(
 
   add([`Loan portfolio as of ${manifest.as_of}`], {isBold: true, size: 16})
   add([])
-  add(['As of', dayOf(manifest.as_of)])
-  add(['Observed until', dayOf(manifest.observed_until)])
+  add(['As of', new Date(`${manifest.as_of}T00:00:00Z`)])
+  add(['Observed until', new Date(`${manifest.observed_until}T00:00:00Z`)])
   add(['Known at (UTC)', manifest.known_at.replace('T', ' ').replace(/\.\d+Z$|Z$/, '')])
   add(['Release', manifest.release_id])
   add(['Time zone of business dates', manifest.time_zone])
@@ -397,53 +392,42 @@ function writeSummarySheet(
   sheet.commit()
 }
 
-function dayOf(date: string): Date {
-  return new Date(`${date}T00:00:00Z`)
-}
-
-/** 1980-01-01 00:00, the earliest time in a ZIP archive, as time and date words, little-endian. */
-const FIRST_INSTANT: Buffer = Buffer.from([0, 0, 0x21, 0])
-
 const END_BYTES = 22
 const END_SIGNATURE = 0x06054b50
 const ENTRY_BYTES = 46
 
 /**
- * Sets the time of every entry of a ZIP archive to 1980-01-01, so that the same content always gives the same bytes
+ * Sets the time of every entry of a ZIP archive to 1980-01-01, the earliest, so that the same content always gives the same bytes
  * (APPNOTE.TXT 4.3.7, 4.3.12).
  */
 export function pinZipDates(path: string): void {
   const file = openSync(path, 'r+')
+  const read = (position: number, length: number) => {
+    const bytes = Buffer.alloc(length)
+    readSync(file, bytes, 0, length, position)
+    return bytes
+  }
   try {
-    const {entries, size, offset} = readEnd(file, path)
-    const directory = readBytes(file, offset, size)
-    let at = 0
-    for (let entry = 0; entry < entries; entry++) {
-      writeSync(file, FIRST_INSTANT, 0, 4, offset + at + 12)
-      writeSync(file, FIRST_INSTANT, 0, 4, directory.readUInt32LE(at + 42) + 10)
-      let end = at + ENTRY_BYTES
+    const {size: bytes} = fstatSync(file)
+    // Our archives have no comment after the end record of their directory.
+    const end = read(Math.max(0, bytes - END_BYTES), END_BYTES)
+    const offset = end.readUInt32LE(16)
+    if (end.readUInt32LE(0) !== END_SIGNATURE || offset === 0xffffffff)
+      throw newError(
+        'EXPORT_XLSX_TOO_LARGE',
+        `Workbook '${path}' has ${bytes} bytes: expected less than 4 GB.`,
+      )
+    const directory = read(offset, end.readUInt32LE(12))
+    // Time and date words, little-endian.
+    const earliest = Buffer.from([0, 0, 0x21, 0])
+    for (let at = 0; at < directory.length; ) {
+      writeSync(file, earliest, 0, 4, offset + at + 12)
+      writeSync(file, earliest, 0, 4, directory.readUInt32LE(at + 42) + 10)
       // The lengths of its name, extra field and comment.
-      for (const length of [28, 30, 32].map((offset) => directory.readUInt16LE(at + offset))) end += length
-      at = end
+      const lengths = [28, 30, 32].map((field) => directory.readUInt16LE(at + field))
+      at += lengths.reduce((sum, length) => sum + length, ENTRY_BYTES)
     }
   } finally {
     closeSync(file)
   }
-}
-
-/** The end record of the central directory; our archives have no comment after it. */
-function readEnd(file: number, path: string): {entries: number; size: number; offset: number} {
-  const bytes = fstatSync(file).size
-  const end = readBytes(file, Math.max(0, bytes - END_BYTES), END_BYTES)
-  const offset = end.readUInt32LE(16)
-  if (end.readUInt32LE(0) === END_SIGNATURE && offset < 0xffffffff) {
-    return {entries: end.readUInt16LE(10), size: end.readUInt32LE(12), offset}
-  }
-  throw newError('EXPORT_XLSX_TOO_LARGE', `Workbook '${path}' has ${bytes} bytes: expected less than 4 GB.`)
-}
-
-function readBytes(file: number, position: number, length: number): Buffer {
-  const bytes = Buffer.alloc(length)
-  readSync(file, bytes, 0, length, position)
-  return bytes
 }

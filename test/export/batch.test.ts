@@ -10,7 +10,7 @@ import {
 } from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, afterEach, beforeAll, expect, test} from 'vitest'
-import {writeBatch} from '../../src/export/batch.ts'
+import {beginBatch, writeBatch} from '../../src/export/batch.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {digestFile} from '../../src/store/files.ts'
 import type {Release} from '../../src/store/release.ts'
@@ -41,15 +41,31 @@ const contentOf = (dir: string) =>
 
 const manifestOf = (dir: string) => JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
 
-test('a batch holds every published table and reports its totals', async () => {
+test('a batch holds every published table, and its manifest names the source and the content of every file', async () => {
   const batch = await write()
   expect(batch).toMatchObject({profile: 'csv', files: 2, rows: 4, outcome: 'written'})
-  expect(batch.dir).toBe(join(folder.exports, 'csv', batch.batch_id))
-  expect(readdirSync(batch.dir).sort()).toEqual([
-    'core.deal.csv',
-    'manifest.json',
-    'mart.portfolio_summary.csv',
-  ])
+  const {dir, batch_id} = batch
+  expect(dir).toBe(join(folder.exports, 'csv', batch_id))
+  const names = ['core.deal.csv', 'manifest.json', 'mart.portfolio_summary.csv']
+  expect(readdirSync(dir).sort()).toEqual(names)
+  const manifest = manifestOf(dir)
+  expect(manifest).toMatchObject({
+    schema_version: 1,
+    batch_id,
+    profile: 'csv',
+    release_id: release.manifest.release_id,
+    as_of: '2026-02-02',
+    currency: 'USD',
+    source: release.manifest.source,
+    files: [
+      {name: 'core.deal.csv', rows: 3, sum_amount: '600.30'},
+      {name: 'mart.portfolio_summary.csv', rows: 1, columns: ['as_of', 'deals'], sum_amount: null},
+    ],
+  })
+  for (const {name, bytes, sha256} of manifest.files) {
+    expect(statSync(join(dir, name)).size).toBe(bytes)
+    expect(await digestFile(join(dir, name))).toBe(sha256)
+  }
 })
 
 test('CSV has a header, exact decimals, ISO instants, doubled quotes, and distinguishes null from empty', async () => {
@@ -72,37 +88,13 @@ test("Parquet is byte for byte that of the release, whatever other profiles' opt
     expect(readFileSync(join(dir, file)).equals(readFileSync(join(release.dir, file)))).toBe(true)
 })
 
-test('the manifest of a batch names its source and the content of every file', async () => {
-  const {dir, batch_id} = await write()
-  const manifest = manifestOf(dir)
-  expect(manifest).toMatchObject({
-    schema_version: 1,
-    batch_id,
-    profile: 'csv',
-    release_id: release.manifest.release_id,
-    as_of: '2026-02-02',
-    currency: 'USD',
-    source: release.manifest.source,
-    files: [
-      {name: 'core.deal.csv', rows: 3, sum_amount: '600.30'},
-      {name: 'mart.portfolio_summary.csv', rows: 1, columns: ['as_of', 'deals'], sum_amount: null},
-    ],
-  })
-  for (const {name, bytes, sha256} of manifest.files) {
-    expect(statSync(join(dir, name)).size).toBe(bytes)
-    expect(await digestFile(join(dir, name))).toBe(sha256)
-  }
-})
-
 test('a batch of the same release is not written again, and has the same bytes wherever it is written', async () => {
   const first = await write()
   const before = contentOf(first.dir)
   expect(await write()).toEqual({...first, outcome: 'unchanged'})
-  expect(contentOf(first.dir)).toEqual(before)
   rmSync(first.dir, {recursive: true})
-  const second = await write()
-  expect(second.batch_id).toBe(first.batch_id)
-  expect(contentOf(second.dir)).toEqual(before)
+  expect(await write()).toEqual(first)
+  expect(contentOf(first.dir)).toEqual(before)
 })
 
 test('other tables or another release make another batch, another order of tables does not', async () => {
@@ -115,26 +107,21 @@ test('other tables or another release make another batch, another order of table
   expect((await write('csv', undefined, other)).batch_id).not.toBe(all.batch_id)
 })
 
-const damages: [string, (dir: string) => void][] = [
-  ['without its manifest', (dir) => rmSync(join(dir, 'manifest.json'))],
-  ['with a cut manifest', (dir) => truncateSync(join(dir, 'manifest.json'), 100)],
-  ['without a file', (dir) => rmSync(join(dir, 'core.deal.csv'))],
-  ['with a cut file', (dir) => truncateSync(join(dir, 'core.deal.csv'), 10)],
-  [
-    'with a changed byte',
-    (dir) => {
-      const path = join(dir, 'core.deal.csv')
-      writeFileSync(path, readFileSync(path, 'utf8').replace('100.10', '900.10'))
-    },
-  ],
-]
-
-test.each(damages)('a batch %s is written again with the same bytes', async (_, damage) => {
+test('a damaged batch is written again with the same bytes', async () => {
   const {dir} = await write()
   const before = contentOf(dir)
-  damage(dir)
-  expect(await write()).toMatchObject({outcome: 'written'})
-  expect(contentOf(dir)).toEqual(before)
+  const [manifest, file] = [join(dir, 'manifest.json'), join(dir, 'core.deal.csv')]
+  for (const damage of [
+    () => rmSync(manifest),
+    () => truncateSync(manifest, 100),
+    () => rmSync(file),
+    () => truncateSync(file, 10),
+    () => writeFileSync(file, readFileSync(file, 'utf8').replace('100.10', '900.10')),
+  ]) {
+    damage()
+    expect(await write(), String(damage)).toMatchObject({outcome: 'written'})
+    expect(contentOf(dir)).toEqual(before)
+  }
 })
 
 test('a failed export leaves no batch', async () => {
@@ -164,4 +151,66 @@ test('an unknown profile or table is refused with the known ones, and nothing is
     `Table 'seed.status' on the command line: expected one of core.deal, mart.portfolio_summary`,
   )
   expect(existsSync(folder.exports)).toBe(false)
+})
+
+/** A folder for one batch, and what it holds. */
+const parent = () => join(folder.exports, 'own')
+const final = () => join(parent(), 'batch')
+const read = () => readFileSync(join(final(), 'a.csv'), 'utf8')
+
+function place(dir: string, text: string): void {
+  mkdirSync(dir, {recursive: true})
+  writeFileSync(join(dir, 'a.csv'), text)
+}
+
+test('a batch appears whole when finished, and not before; an unfinished one leaves what was there', () => {
+  place(final(), 'before')
+  {
+    using batch = beginBatch(final())
+    place(batch.dir, 'unfinished')
+  }
+  expect(read()).toBe('before')
+  {
+    using batch = beginBatch(final())
+    place(batch.dir, 'new')
+    expect(read()).toBe('before')
+    batch.finish(() => false)
+  }
+  expect(read()).toBe('new')
+  expect(readdirSync(parent())).toEqual(['batch'])
+})
+
+test('a batch that another process has finished meanwhile stays', () => {
+  {
+    using batch = beginBatch(final())
+    place(batch.dir, 'ours')
+    place(final(), 'theirs')
+    batch.finish(() => existsSync(final()))
+  }
+  expect(read()).toBe('theirs')
+  expect(readdirSync(parent())).toEqual(['batch'])
+})
+
+test('a batch that another process finishes at that very moment stays', () => {
+  {
+    using batch = beginBatch(final())
+    place(batch.dir, 'ours')
+    place(final(), 'torn')
+    let asked = 0
+    batch.finish(() => {
+      // Between the first look and the move, the other one sets the torn batch aside, too, and puts its own in place.
+      if (asked++ === 0) rmSync(batch.dir, {recursive: true})
+      else place(final(), 'theirs')
+      return asked > 1
+    })
+  }
+  expect(read()).toBe('theirs')
+})
+
+test('leftovers of dead exports are removed, work in progress of others is not', () => {
+  place(join(parent(), '.writing-other-999999999'), 'dead')
+  place(join(parent(), `.writing-other-${process.pid}`), 'dead, in a container of the same numbers')
+  place(join(parent(), `.writing-other-${process.ppid}`), 'alive')
+  beginBatch(final())[Symbol.dispose]()
+  expect(readdirSync(parent())).toEqual([`.writing-other-${process.ppid}`])
 })

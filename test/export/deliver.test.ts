@@ -47,16 +47,6 @@ test('a journal batch that could not be delivered goes with the next one', async
   expect(await exportAndDeliver('2026-01-26')).toMatchObject([{outcome: 'unchanged'}])
 })
 
-test('a journal batch whose files are gone is restored before it is named or delivered', async () => {
-  const [batch] = await books.export('xero', '2026-01', '2026-01-26')
-  const all = books.readBatches('xero', '2026-01')
-  rmSync(books.folder.exports, {recursive: true})
-  expect(await books.export('xero', '2026-01', '2026-01-26')).toEqual([batch])
-  expect(existsSync(join(batch?.dir ?? '', 'manifest.json'))).toBe(true)
-  await deliverBatches(config, {batches: [batch!], targets: ['share']}, books.at('2026-01-26'))
-  expect(books.readBatches('xero', '2026-01')).toEqual(all)
-})
-
 test('a journal with nothing to book has nothing to deliver', async () => {
   await walkOn('2026-02-02', 130)
   const batches = await books.export('xero', '2026-02', '2026-02-03')
@@ -64,10 +54,15 @@ test('a journal with nothing to book has nothing to deliver', async () => {
   expect(await deliverBatches(config, {batches, targets: ['share']}, books.at('2026-02-03'))).toEqual([])
 })
 
-test('a journal can be redelivered, even if its files are gone and its target is renamed', async () => {
+test('a journal whose files are gone is restored before it is named, delivered or redelivered, also to a renamed target', async () => {
   mkdirSync(inbox, {recursive: true})
   const [batch] = await books.export('xero', '2026-01', '2026-01-26')
+  const all = books.readBatches('xero', '2026-01')
+  rmSync(books.folder.exports, {recursive: true})
+  expect(await books.export('xero', '2026-01', '2026-01-26')).toEqual([batch])
+  expect(existsSync(join(batch?.dir ?? '', 'manifest.json'))).toBe(true)
   await deliverBatches(config, {batches: [batch!], targets: ['share']}, books.at('2026-01-26'))
+  expect(books.readBatches('xero', '2026-01')).toEqual(all)
   rmSync(inbox, {recursive: true})
   rmSync(books.folder.exports, {recursive: true})
   mkdirSync(inbox)

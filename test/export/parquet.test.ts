@@ -38,7 +38,7 @@ afterAll(() => data[Symbol.dispose]())
 const write = (partition?: 'month') =>
   writeBatch(data.folder, release, {profile: 'parquet', options: {...(partition && {partition})}})
 
-test('by month, each table with a date has a file per month, with control totals for each', async () => {
+test('by month, each table with a date has a file per month, which Hive readers put together again', async () => {
   const {dir} = await write('month')
   const {files} = JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
   const seen = files.map(({name, rows, sum_amount}: Record<string, unknown>) => [name, rows, sum_amount])
@@ -51,17 +51,13 @@ test('by month, each table with a date has a file per month, with control totals
     ['core.status_change/month=2026-02/core.status_change.parquet', 1, '30.30'],
     ['core.status_change/month=__HIVE_DEFAULT_PARTITION__/core.status_change.parquet', 1, '40.40'],
   ])
-})
-
-test('the months together are the table for Hive readers, whose key is no column of the file', async () => {
-  const {dir} = await write('month')
   await using db = await openDatabase()
-  const months = z.object({month: z.string().nullable(), rows: z.string()})
-  const path = quoteLiteral(join(dir, 'core.status_change/*/*.parquet'))
+  const read = (table: string, options: string) =>
+    `read_parquet(${quoteLiteral(join(dir, table, '*/*.parquet'))}, hive_partitioning = true ${options})`
   expect(
     await db.all(
-      months,
-      `select month, count(*) as rows from read_parquet(${path}, hive_partitioning = true, hive_types = {month: varchar})
+      z.object({month: z.string().nullable(), rows: z.string()}),
+      `select month, count(*) as rows from ${read('core.status_change', ', hive_types = {month: varchar}')}
        group by month order by month nulls last`,
     ),
   ).toEqual([
@@ -69,25 +65,25 @@ test('the months together are the table for Hive readers, whose key is no column
     {month: '2026-02', rows: '1'},
     {month: null, rows: '1'},
   ])
-  const moved = quoteLiteral(join(dir, 'core.movement/*/*.parquet'))
-  const both = `select "Month"::varchar as "Month", partition_month
-    from read_parquet(${moved}, hive_partitioning = true) order by partition_month`
-  expect(await db.all(z.object({Month: z.string(), partition_month: z.string()}), both)).toEqual([
+  // The key of the path is no column of the file.
+  expect(
+    await db.all(
+      z.object({Month: z.string(), partition_month: z.string()}),
+      `select "Month"::varchar as "Month", partition_month from ${read('core.movement', '')} order by partition_month`,
+    ),
+  ).toEqual([
     {Month: '2026-02-01', partition_month: '2026-01'},
     {Month: '2026-02-01', partition_month: '2026-02'},
   ])
 })
 
-test.each([undefined, 'month'] as const)(
-  'every file is zstd and names no release, so that of an unchanged table stays the same (partition %s)',
-  async (partition) => {
+test('every file is zstd and names no release, so that of an unchanged table stays the same', async () => {
+  for (const partition of [undefined, 'month'] as const) {
     const {dir} = await write(partition)
     await using db = await openDatabase()
-    const text = z.object({value: z.string()})
-    const path = quoteLiteral(join(dir, '**/*.parquet'))
-    expect(await db.all(text, `select value::varchar as value from parquet_kv_metadata(${path})`)).toEqual([])
-    expect(await db.all(text, `select distinct compression as value from parquet_metadata(${path})`)).toEqual(
-      [{value: 'ZSTD'}],
-    )
-  },
-)
+    const read = (what: string) =>
+      db.column(z.string(), `${what}(${quoteLiteral(join(dir, '**/*.parquet'))})`)
+    expect(await read('select value::varchar from parquet_kv_metadata')).toEqual([])
+    expect(await read('select distinct compression from parquet_metadata')).toEqual(['ZSTD'])
+  }
+})

@@ -117,20 +117,10 @@ begin
   select raise(abort, 'this journal number is issued already');
 end;
 
--- By place, because a target's name can be given to another place.
-create table delivery (
-  place text not null,
-  target text not null,
-  profile text not null,
-  batch_id text not null,
-  attempts integer not null,
-  started_at text not null,
-  delivered_at text,
-  error text,
-  primary key (place, profile, batch_id)
-) strict;
+-- By place, because a target's name can be given to another place. An empty sha256: to be sent again.
 create table delivered_file (
   place text not null,
+  target text not null,
   profile text not null,
   batch_id text not null,
   name text not null,
