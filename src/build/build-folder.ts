@@ -1,4 +1,3 @@
-import {hash} from 'node:crypto'
 import {
   constants,
   existsSync,
@@ -19,7 +18,7 @@ import {z} from 'zod'
 import type {Config} from '../core/config.ts'
 import {codeOf} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
-import {GENERATOR, removeAbandoned, temporaryBeside, WRITER_MARK} from '../core/process.ts'
+import {removeAbandoned, temporaryBeside, WRITER_MARK} from '../core/process.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
 import {digestFile, keepText, moveIntoPlace, readKept, syncToDisk} from '../store/files.ts'
@@ -31,46 +30,6 @@ import {
   type ReleaseTable,
 } from '../store/release.ts'
 
-/** Everything a release is a function of. */
-export interface ReleaseInputs {
-  /** `YYYY-MM-DD` */
-  asOf: string
-  /** ISO 8601 with microseconds, UTC. */
-  knownAt: string
-  /** Stands for everything known by then, so that folders with different histories have different releases. */
-  historyId: string
-  /** The zone and the cut-off of business dates. */
-  timeZone: string
-  dayCutoff: string
-  /** Digest of models, checks and seeds. */
-  fingerprint: string
-  /** Version of DuckDB. */
-  engine: string
-}
-
-/** `<as_of>-<12 hex>`: the same inputs have the same id, on every machine. */
-export function releaseIdOf({asOf, knownAt, historyId, ...built}: ReleaseInputs): string {
-  const {timeZone, dayCutoff, fingerprint, engine} = built
-  const inputs = [asOf, knownAt, historyId, timeZone, dayCutoff, fingerprint, engine, GENERATOR]
-  return `${asOf}-${hash('sha256', inputs.join('\n')).slice(0, 12)}`
-}
-
-/** Schemas whose tables only serve the build; all others are published, including a user's own. */
-const UNPUBLISHED_SCHEMAS = ['main', 'seed', 'work']
-
-/** The published tables of the database attached as `release`, in order. */
-async function listPublishedTables(db: Database): Promise<string[]> {
-  const rows = await db.all(
-    z.object({name: z.string()}),
-    `select schema_name || '.' || table_name as name from duckdb_tables()
-     where database_name = 'release' and schema_name not in (${UNPUBLISHED_SCHEMAS.map(quoteLiteral).join(', ')})
-     order by name`,
-  )
-  return rows.map(({name}) => name)
-}
-
-const countRow = z.object({Count: z.coerce.number()})
-
 /** A file of a release: `core.deal` as `core.deal.parquet`. */
 export interface TableFile {
   name: string
@@ -78,30 +37,32 @@ export interface TableFile {
 }
 
 /**
- * Writes each published table as `<schema>.<table>.parquet` beside the database.
+ * Writes tables as `<schema>.<table>.parquet` beside the database.
  *
- * @param orderOf the columns that order a table's file, and whether its rows are stored in that order
+ * @param tables the published ones; `order` names the columns that order a table's file, `isStored` says whether its rows are
+ * stored in that order
  * @param around wraps the writing of each file, to keep limits
+ * @returns what the manifest says of them, by name
  */
 export async function writeParquetFiles(
   db: Database,
   dir: string,
-  orderOf: (table: string) => {order: readonly string[]; isStored: boolean},
+  tables: readonly {name: string; order: readonly string[]; isStored: boolean}[],
   around: <T>(table: TableFile, write: () => Promise<T>, lane: Database) => Promise<T> = (_table, write) =>
     write(),
 ): Promise<ReleaseTable[]> {
-  return inLanes(db, await listPublishedTables(db), async (name, lane) => {
+  const byName = tables.toSorted((a, b) => (a.name < b.name ? -1 : 1))
+  return inLanes(db, byName, async ({name, order, isStored}, lane) => {
     const file = `${name}.parquet`
     const path = join(dir, file)
-    const {order, isStored} = orderOf(name)
     const by = isStored ? '' : ` order by ${order.map(quoteName).join(', ')}`
     const write = () =>
-      lane.one(
-        countRow,
+      lane.value(
+        z.coerce.number(),
         `copy (from release.${name}${by}) to ${quoteLiteral(path)}
          (format parquet, compression zstd, compression_level 1)`,
       )
-    const {Count: rows} = await around({name, file}, write, lane)
+    const rows = await around({name, file}, write, lane)
     return {name, rows, file, bytes: statSync(path).size, sha256: await digestFile(path), order: [...order]}
   })
 }
@@ -218,7 +179,12 @@ export async function copyLastBuild(
   to: ReleaseDatabases,
 ): Promise<boolean> {
   const from = databasesOf(join(folder.releases, last.release_id))
-  if (!existsSync(from.database) || !existsSync(from.work) || stampOf(from) !== last.files) return false
+  if (
+    !existsSync(from.database) ||
+    !existsSync(from.work) ||
+    stampOf(from.database, from.work) !== last.files
+  )
+    return false
   await copyDatabases(from, to)
   return true
 }
@@ -231,10 +197,11 @@ export async function copyDatabases(from: ReleaseDatabases, to: ReleaseDatabases
   }
 }
 
-function stampOf({database, work}: ReleaseDatabases): string {
-  return [database, work]
-    .map((file) => statSync(file, {bigint: true}))
-    .map(({size, mtimeNs}) => `${size} ${mtimeNs}`)
+/** Changes whenever one of these files is written, replaced or removed. */
+export function stampOf(...files: string[]): string {
+  return files
+    .map((file) => statSync(file, {bigint: true, throwIfNoEntry: false}))
+    .map((stat) => (stat ? `${stat.size} ${stat.mtimeNs}` : 'none'))
     .join(', ')
 }
 
@@ -245,7 +212,7 @@ export function noteLastBuild(
   files: ReleaseDatabases,
 ): void {
   mkdirSync(cache, {recursive: true, mode: 0o700})
-  keepText(lastBuild, JSON.stringify({...last, files: stampOf(files)}))
+  keepText(lastBuild, JSON.stringify({...last, files: stampOf(files.database, files.work)}))
 }
 
 /** Records that a build equals a whole one. */

@@ -95,10 +95,12 @@ async function createSchemas(db: Database, {models, seeds}: Buildable): Promise<
 }
 
 async function setCounted(db: Database, {asOf, knownAt, timeZone, dayCutoff}: Counted): Promise<void> {
-  await db.run(`set variable as_of = cast(${quoteLiteral(asOf)} as date)`)
-  await db.run(`set variable known_at = cast(${quoteLiteral(knownAt)} as timestamp)`)
-  await db.run(`set variable time_zone = ${quoteLiteral(timeZone)}`)
-  await db.run(`set variable day_cutoff = cast(${quoteLiteral(dayCutoff)} as interval)`)
+  await db.run(
+    `set variable as_of = cast(${quoteLiteral(asOf)} as date);
+     set variable known_at = cast(${quoteLiteral(knownAt)} as timestamp);
+     set variable time_zone = ${quoteLiteral(timeZone)};
+     set variable day_cutoff = cast(${quoteLiteral(dayCutoff)} as interval)`,
+  )
 }
 
 /** Builds the models, independent ones side by side; returns the published ones in order. */

@@ -154,25 +154,23 @@ async function build(
     },
   )
   world.onStep('models built')
-  const outcomes = await runChecks(
-    db,
-    checks,
-    counted('checks', checks.length),
-    before && {
+  const outcomes = await runChecks(db, checks, {
+    around: counted('checks', checks.length),
+    aroundAll: limited,
+    changed: before && {
       path: changedPathOf(plan.models),
       wholePath: RELEASE_PATH,
       failed: before.manifest.checks.results.map(({name}) => name),
     },
-  )
+  })
   onChecked(outcomes)
   requirePassed(outcomes)
   world.onStep('checks passed')
   for (const name of dropped) await db.run(`drop table release.${name}`)
-  const orderOf = (table: string) => {
-    const model = plan.models.find(({name}) => name === table)
-    return {order: model?.order ?? [], isStored: !before || !model?.isPerDeal}
-  }
-  const tables = await writeParquetFiles(db, dir, orderOf, counted('tables', models.length - dropped.length))
+  const written = plan.models
+    .filter(({name, isPublished}) => isPublished && !dropped.includes(name))
+    .map(({name, order, isPerDeal}) => ({name, order, isStored: !before || !isPerDeal}))
+  const tables = await writeParquetFiles(db, dir, written, counted('tables', written.length))
   await db.run('use memory.main; checkpoint release; detach release; detach history')
   const next = {
     moment,

@@ -76,7 +76,8 @@ export async function buildRelease(
   const {release_id, known_at, checks, models} = release.manifest
   noteUse(release.dir, mayBecomeCurrent(request), new Date(world.realClock.now()))
   const isCurrent = () => findCurrentRelease(folder)?.manifest.release_id === release_id
-  const isMoved = mayBecomeCurrent(request) && !isCurrent() && (await isLatestMoment(folder, moment, today))
+  const isLatest = async () => build?.isHistorySame() || (await isLatestMoment(folder, moment, today))
+  const isMoved = mayBecomeCurrent(request) && !isCurrent() && (await isLatest())
   if (isMoved) {
     moveCurrent(folder, release.dir)
     world.onStep('current moved')

@@ -75,22 +75,27 @@ function buildChangedSql(model: CheckedModel, tag: CheckTag, models: readonly Ch
  *
  * @returns null when the arguments do not fit the rule
  */
-function demandOf(model: CheckedModel, {rule, args}: CheckTag): Pick<Check, 'description' | 'sql'> | null {
+function demandOf(
+  model: CheckedModel,
+  {rule, args}: CheckTag,
+): Pick<Check, 'description' | 'sql' | 'doubt'> | null {
   const {name: table, grain} = model
   const columns = args.map(quoteName)
   const [name = ''] = columns
   const [column = '', ...rest] = args
-  const demand = (description: string, isWrong: string) => {
-    const shown = new Set([...grain.map(quoteName), ...(rule === 'not_null' ? columns : [name])])
-    return {description, sql: `select ${[...shown].join(', ')} from ${table} where ${isWrong}`}
+  const demand = (description: string, condition: string, select?: {shown: string; group: string}) => {
+    const named = new Set([...grain.map(quoteName), ...(rule === 'not_null' ? columns : [name])])
+    const {shown, group} = select ?? {shown: [...named].join(', '), group: ''}
+    const sql = `select ${shown} from ${table} where ${condition}${group}`
+    return {description, sql, doubt: {table, condition}}
   }
   switch (rule) {
     case 'unique':
       if (args.length === 0) return null
-      return {
-        description: `No two rows of ${table} have the same ${args.join(', ')}.`,
-        sql: `select ${columns.join(', ')}, count(*) as copies from ${table} where ${buildDoubtSql(model, args)} group by all having count(*) > 1`,
-      }
+      return demand(`No two rows of ${table} have the same ${args.join(', ')}.`, buildDoubtSql(model, args), {
+        shown: `${columns.join(', ')}, count(*) as copies`,
+        group: ' group by all having count(*) > 1',
+      })
     case 'not_null':
       if (args.length === 0) return null
       return demand(
@@ -180,36 +185,54 @@ const KEPT_IDS = 100
 
 const wrongRow = z.record(z.string(), z.unknown())
 
+/** Runs the work of a check within limits; our own errors pass through. */
+type Around = <T>(check: Check, work: () => Promise<T>, lane: Database) => Promise<T>
+
 /**
  * Runs every check on the tables just built. A check that finds rows is a result, not an error: see `requirePassed`.
  *
- * @param around runs each check within its limits; our own errors pass through
- * @param changed `path` leads to tables with only the rows of changed deals, `wholePath` to whole ones; `failed` names the checks
- * that failed in the previous build: all others held for every other row
+ * @param how `around` wraps each check, `aroundAll` the statement that runs those of headers together; `changed` is of a build in
+ * which only changed deals have new rows: `path` leads to tables with only those, `wholePath` to whole ones, and `failed` names
+ * the checks that failed in the previous build: all others held for every other row
  * @returns one result per check, in their order; samples are up to 5 rows such as `deal_7f3a (loan_amount=250000.00)`
  * @throws CheckError `CHECK_SQL` when the engine refuses a check
  */
-export function runChecks(
+export async function runChecks(
   db: Database,
   checks: readonly Check[],
-  around: (check: Check, run: () => Promise<CheckOutcome>, lane: Database) => Promise<CheckOutcome> = (
-    _check,
-    run,
-  ) => run(),
-  changed?: {path: string; wholePath: string; failed: readonly string[]},
+  how: {
+    around?: Around
+    aroundAll?: Around
+    changed?: {path: string; wholePath: string; failed: readonly string[]} | undefined
+  } = {},
 ): Promise<CheckOutcome[]> {
-  return inLanes(db, checks, async (check, lane) => {
-    const changedSql = changed?.failed.includes(check.name) ? undefined : check.changedSql
+  const {around = alone, aroundAll = alone, changed} = how
+  const given = checks.map((check) => {
+    const ofChanged = changed?.failed.includes(check.name) ? undefined : changed && check.changedSql
+    const path = ofChanged === undefined ? changed?.wholePath : changed?.path
+    return {
+      ...check,
+      sql: ofChanged ?? check.sql,
+      path,
+      doubt: ofChanged === undefined || ofChanged === check.sql ? check.doubt : undefined,
+    }
+  })
+  const setPath = async (lane: Database, path: string | undefined) => {
+    if (path !== undefined) await lane.run(`set search_path = ${quoteLiteral(path)}`)
+  }
+  const held = new Set<string>()
+  for (const together of Object.values(Object.groupBy(given, ({path = ''}) => path))) {
+    const [first, ...others] = (together ?? []).filter(({doubt}) => doubt)
+    if (!first) continue
+    await setPath(db, first.path)
+    // A failure does not say which check is at fault: then each is run by itself.
+    const names = await aroundAll(first, () => listHeld(db, [first, ...others]), db).catch(() => [])
+    for (const name of names) held.add(name)
+  }
+  return inLanes(db, given, async (check, lane) => {
     try {
-      if (changed) {
-        const path = changedSql === undefined ? changed.wholePath : changed.path
-        await lane.run(`set search_path = ${quoteLiteral(path)}`)
-      }
-      return await around(
-        check,
-        () => findWrongRows(lane, {...check, sql: (changed && changedSql) ?? check.sql}),
-        lane,
-      )
+      await setPath(lane, check.path)
+      return await around(check, () => findWrongRows(lane, check, held.has(check.name)), lane)
     } catch (error) {
       if (error instanceof LoantapeError) throw error
       throw newError(
@@ -221,8 +244,29 @@ export function runChecks(
   })
 }
 
-async function findWrongRows(db: Database, {name, severity, next, sql}: Check): Promise<CheckOutcome> {
-  const rows = await db.all(wrongRow, `select * from (${sql}\n) order by all limit ${KEPT_IDS}`)
+const alone: Around = (_check, work) => work()
+
+const countsRow = z.object({table: z.string(), counts: z.array(z.coerce.number())})
+
+/** The names of the checks that no row puts in doubt, by reading each table once. */
+async function listHeld(db: Database, checks: readonly Check[]): Promise<string[]> {
+  const ofTable = Object.groupBy(checks, ({doubt}) => doubt?.table ?? '')
+  const selects = Object.entries(ofTable).map(([table, own = []]) => {
+    const counts = own.map(({doubt}) => `count(*) filter (where ${doubt?.condition})`)
+    return `select ${quoteLiteral(table)} as "table", [${counts.join(', ')}] as counts from ${table}`
+  })
+  const found = await db.all(countsRow, selects.join('\nunion all '))
+  return found.flatMap(({table, counts}) =>
+    (ofTable[table] ?? []).filter((_, index) => counts[index] === 0).map(({name}) => name),
+  )
+}
+
+async function findWrongRows(
+  db: Database,
+  {name, severity, next, sql}: Check,
+  isHeld: boolean,
+): Promise<CheckOutcome> {
+  const rows = isHeld ? [] : await db.all(wrongRow, `select * from (${sql}\n) order by all limit ${KEPT_IDS}`)
   const failures = rows.length < KEPT_IDS ? rows.length : await countRows(db, `(${sql}\n)`)
   return {
     name,

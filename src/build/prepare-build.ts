@@ -1,3 +1,4 @@
+import {hash} from 'node:crypto'
 import {availableParallelism} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
@@ -26,7 +27,7 @@ import {
 import {openStateDb} from '../store/state-db.ts'
 import {copyHistory, openHistory} from '../store/warehouse.ts'
 import {listKnownFields} from '../sync/mapped-fields.ts'
-import {createBuildFolder, discardBuild, releaseIdOf, type TableFile} from './build-folder.ts'
+import {createBuildFolder, discardBuild, stampOf, type TableFile} from './build-folder.ts'
 import {fingerprintModels} from './build-models.ts'
 import type {ModelSource} from './compile.ts'
 import {readSources} from './sources.ts'
@@ -55,6 +56,8 @@ export interface Build {
   fingerprint: string
   /** The folder of the build, with a copy of the warehouse so that nobody waits while models run. */
   dir: string
+  /** Whether the warehouse is certain to hold what was copied. */
+  isHistorySame: () => boolean
 }
 
 /** The files of a build, including those that a release does not keep. */
@@ -87,7 +90,9 @@ export async function prepareBuild(
   const {historyId, tapeHead} = await readHistoryId(db, moment.knownAt)
   const fingerprint = fingerprintModels(sources.models, sources.checks, sources.seeds)
   const {timeZone, dayCutoff} = config
-  const releaseId = releaseIdOf({...moment, historyId, timeZone, dayCutoff, fingerprint, engine})
+  // Everything a release is a function of: the same inputs have the same id, on every machine.
+  const inputs = [moment.asOf, moment.knownAt, historyId, timeZone, dayCutoff, fingerprint, engine, GENERATOR]
+  const releaseId = `${moment.asOf}-${hash('sha256', inputs.join('\n')).slice(0, 12)}`
   const existing =
     request.select === undefined && aside === undefined
       ? readRelease(join(folder.releases, releaseId))
@@ -112,7 +117,10 @@ export async function prepareBuild(
   const dir = await createBuildFolder(folder, aside === undefined ? releaseId : `${releaseId}-${aside}`)
   try {
     await copyHistory(folder, filesOf(dir).history)
-    return {moment, build: {config, request, sources, moment, identity, fingerprint, dir}}
+    const stamp = () => stampOf(folder.warehouse, `${folder.warehouse}.wal`)
+    const copied = stamp()
+    const isHistorySame = () => stamp() === copied
+    return {moment, build: {config, request, sources, moment, identity, fingerprint, dir, isHistorySame}}
   } catch (error) {
     discardBuild(dir)
     throw error

@@ -245,53 +245,54 @@ const ROW = quoteName('row no')
  * @throws CheckError `SEED_FILE`, with file, line and column
  */
 export async function loadSeed(db: Database, seed: Seed): Promise<void> {
-  const rows = quoteName(`seed_${seed.name}`)
   const columns = seed.columns.map((name) => ({
     name,
     type: widenDecimal(name, seed.types[name] ?? 'varchar'),
   }))
   const cells = columns.map(({name}, index) => `row[${index + 2}] as ${quoteName(name)}`)
-  await db.run(
-    `create or replace temp table ${rows} as
-     select cast(row[1] as bigint) as ${ROW}, ${cells.join(', ')}
-     from (select unnest(from_json($1::varchar, '[["varchar"]]')) as row)`,
-    [JSON.stringify(seed.rows.map(({values}, index) => [index, ...values]))],
-  )
-  const problems = columns
-    .filter(({type}) => !TEXT_TYPES.includes(type))
-    .map(({name, type}) => {
-      const value = quoteName(name)
-      const wrong = `where ${value} is not null and try_cast(${value} as ${type}) is null`
-      return {column: name, expected: type, wrong}
-    })
-  const [key] = columns
-  if (key) {
-    const keys = columns.filter(({name}) => name === key.name || name === DATED).map(buildValueSql)
-    const isTwice = `row_number() over (partition by ${keys.join(', ')} order by ${ROW}) > 1`
-    const wrong = `qualify ${quoteName(key.name)} is null or ${isTwice}`
-    problems.push({column: key.name, expected: 'a unique key that is not empty', wrong})
-  }
-  const asked = problems.map(
-    ({wrong}, index) => `select ${index} as problem, ${ROW} as "row" from ${rows} ${wrong}`,
-  )
-  const found = await db.first(wrongRow, `${asked.join('\nunion all ')}\norder by all limit 1`)
-  const problem = found && problems[found.problem]
-  const row = found && seed.rows[found.row]
-  if (problem && row) {
-    const {column, expected} = problem
-    const {file, columns} = row.origin ?? seed
-    const value = row.values[seed.columns.indexOf(column)] ?? ''
+  const rows = `(
+    select cast(row[1] as bigint) as ${ROW}, ${cells.join(', ')}
+    from (select unnest(from_json($1::varchar, '[["varchar"]]')) as row)
+  )`
+  const values = [JSON.stringify(seed.rows.map(({values}, index) => [index, ...values]))]
+  const [key = {name: ''}] = columns
+  const keys = columns.filter(({name}) => name === key.name || name === DATED).map(buildValueSql)
+  const isWrongKey = `(${quoteName(key.name)} is null or row_number() over (partition by ${keys.join(', ')} order by ${ROW}) > 1)`
+  const typed = columns.map((column) => `${buildValueSql(column)} as ${quoteName(column.name)}`)
+  try {
+    await db.run(
+      `create table release.seed.${quoteName(seed.name)} as
+       select ${typed.join(', ')} from ${rows} qualify if(${isWrongKey}, error('wrong key'), true) order by 1`,
+      values,
+    )
+  } catch (error) {
+    const wrong = columns
+      .filter(({type}) => !TEXT_TYPES.includes(type))
+      .map(({name, type}) => ({
+        name,
+        type,
+        sql: `where ${quoteName(name)} is not null and try_cast(${quoteName(name)} as ${type}) is null`,
+      }))
+    const problems = [
+      ...wrong,
+      {name: key.name, type: 'a unique key that is not empty', sql: `qualify ${isWrongKey}`},
+    ]
+    const asked = problems.map(
+      ({sql}, index) => `select ${index} as problem, ${ROW} as "row" from ${rows} ${sql}`,
+    )
+    const found = await db.first(wrongRow, `${asked.join('\nunion all ')}\norder by all limit 1`, values)
+    const problem = found && problems[found.problem]
+    const row = found && seed.rows[found.row]
+    if (!problem || !row) throw error
+    const {file, columns: own} = row.origin ?? seed
+    const value = row.values[seed.columns.indexOf(problem.name)] ?? ''
     throw createModelError(
       'SEED_FILE',
-      placeOf(file, row, Math.max(0, columns.indexOf(column))),
-      `Value '${value}' of seed column '${column}': expected ${expected},`,
+      placeOf(file, row, Math.max(0, own.indexOf(problem.name))),
+      `Value '${value}' of seed column '${problem.name}': expected ${problem.type},`,
+      error,
     )
   }
-  const typed = columns.map((column) => `${buildValueSql(column)} as ${quoteName(column.name)}`)
-  await db.run(
-    `create table release.seed.${quoteName(seed.name)} as select ${typed.join(', ')} from ${rows} order by 1`,
-  )
-  await db.run(`drop table ${rows}`)
 }
 
 function buildValueSql({name, type}: {name: string; type: string}): string {

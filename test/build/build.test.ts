@@ -13,6 +13,7 @@ import {
 } from 'node:fs'
 import {dirname, join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
+import {z} from 'zod'
 import {type BuildResult, buildRelease} from '../../src/build/build.ts'
 import {findLastChecking} from '../../src/build/checks.ts'
 import type {BuildRequest} from '../../src/build/prepare-build.ts'
@@ -175,8 +176,14 @@ test('a selection is built into the scratch release without its inputs, and curr
   await expect(copy.run('from copy.core.deal')).rejects.toThrow(/does not exist/)
 })
 
-test('a build writes its output file for others, but never over a file of the data folder', async () => {
+test("a build writes its output file over one's own, but never over a file of the data folder", async () => {
   const folder = lab.copyFolder('out')
+  const out = join(folder.root, 'for-audit.duckdb')
+  for (const asOf of ['2026-02-03', '2026-02-05']) await build({folder, config: lab.config}, {asOf, out})
+  {
+    await using copy = await openDatabase({attach: [{path: out, alias: 'copy', readOnly: true}]})
+    expect(await copy.one(anyRow, 'select deals from copy.mart.portfolio_summary')).toEqual({deals: '22'})
+  }
   mkdirSync(folder.exports, {recursive: true})
   const before = digestFolder(folder.root)
   for (const name of [
@@ -195,13 +202,6 @@ test('a build writes its output file for others, but never over a file of the da
   }
 })
 
-test("a build writes one's own file into the data folder, and overwrites it later", async () => {
-  const out = join(lab.folder.root, 'for-audit.duckdb')
-  for (const asOf of ['2026-02-03', '2026-02-05']) await build(plain(), {asOf, out})
-  await using copy = await openDatabase({attach: [{path: out, alias: 'copy', readOnly: true}]})
-  expect(await copy.one(anyRow, 'select deals from copy.mart.portfolio_summary')).toEqual({deals: '22'})
-})
-
 test("a user's own schema is released, checked, and commented like the built-in ones", async () => {
   const own = withSql('own-schema', {
     'risk/large_deal.sql': `-- Deals over the limit.\n-- grain: deal_id\n-- check: between(loan_amount, 1, 400000)\n--\n-- deal_id: the id\n-- loan_amount: USD\nselect deal_id, loan_amount from core.deal where loan_amount > 300000\n`,
@@ -218,7 +218,7 @@ test("a user's own schema is released, checked, and commented like the built-in 
   expect(await build(own, {}, few)).toMatchObject({outcome: 'unchanged', is_current: true})
 })
 
-test('the meaning of tables and columns is in the release, for any client', async () => {
+test('the meaning of tables and columns is in the release, for any client, and no work table', async () => {
   await using db = await openDatabase({
     attach: [{path: join(lab.folder.current, 'portfolio.duckdb'), alias: 'portfolio', readOnly: true}],
   })
@@ -231,6 +231,8 @@ test('the meaning of tables and columns is in the release, for any client', asyn
      where database_name = 'portfolio' and schema_name not in ('seed', 'information_schema', 'pg_catalog', 'main') and comment is null`,
   )
   expect(uncommented).toEqual([])
+  const schemas = `select distinct schema_name from duckdb_tables() where database_name = 'portfolio' order by 1`
+  expect(await db.column(z.string(), schemas)).toEqual(['core', 'mart', 'seed'])
   expect(
     await db.one(
       anyRow,
@@ -239,26 +241,30 @@ test('the meaning of tables and columns is in the release, for any client', asyn
   ).toEqual({comment: 'USD'})
 })
 
-test('a model or check that takes too long is named, and the build leaves nothing behind', async () => {
+/** The failure of a build that leaves nothing behind. */
+async function failureOfBuild(
+  own: {folder: DataFolder; config: Config},
+  {request, ...changes}: Partial<World> & {request?: BuildRequest},
+): Promise<Awaited<ReturnType<typeof failureOf>>> {
+  const failure = await failureOf(build(own, request, changes))
+  expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
+  return failure
+}
+
+test('a model or check that takes too long or too much memory is named, and the build leaves nothing behind', async () => {
   const own = withLarge()
-  const config = {...own.config, modelTimeoutSeconds: 1}
-  const failure = await failureOf(build({...own, config}, {select: 'mart.endless'}))
-  expect(failure).toMatchObject({code: 'BUILD_TIMEOUT', exitCode: 3})
-  expect(failure.message).toMatch(
+  const hasty = {...own, config: {...own.config, modelTimeoutSeconds: 1}}
+  const late = await failureOfBuild(hasty, {request: {select: 'mart.endless'}})
+  expect(late).toMatchObject({code: 'BUILD_TIMEOUT', exitCode: 3})
+  expect(late.message).toMatch(
     /Model 'mart\.endless' in .*endless\.sql took longer than 1 s.*`current` still/,
   )
-  const check = await failureOf(build({...own, config}, {select: 'mart.night'}))
+  const check = await failureOfBuild(hasty, {request: {select: 'mart.night'}})
   expect(check).toMatchObject({code: 'BUILD_TIMEOUT', exitCode: 3})
-  expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
-})
-
-test('a model that exceeds its memory limit is named, and its spill goes with the build', async () => {
-  const own = withLarge()
-  const config = {...own.config, memoryMb: 150}
-  const failure = await failureOf(build({...own, config}, {}, {select: '+mart.big'}))
-  expect(failure).toMatchObject({code: 'BUILD_MEMORY', exitCode: 3})
-  expect(failure.message).toMatch(/'mart\.big' in .*big\.sql needs more than 150 MB of memory/)
-  expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
+  const narrow = {...own, config: {...own.config, memoryMb: 150}}
+  const large = await failureOfBuild(narrow, {select: '+mart.big'})
+  expect(large).toMatchObject({code: 'BUILD_MEMORY', exitCode: 3})
+  expect(large.message).toMatch(/'mart\.big' in .*big\.sql needs more than 150 MB of memory/)
 })
 
 test('a sort larger than its memory limit spills into the build folder, which is removed afterwards', async () => {
@@ -275,30 +281,26 @@ test('a sort larger than its memory limit spills into the build folder, which is
   ])
 })
 
-test('a build asked to stop ends at once and says how to continue', async () => {
+test('a build asked to stop ends at once, also while writing a file, and says how to continue', async () => {
   const own = withLarge()
-  const stopping = new AbortController()
-  const onStep = (step: string) => {
-    if (step === 'models compiled') setImmediate(() => stopping.abort(new Error('stopped by SIGTERM')))
+  const stopAt = (step: RunStep): Pick<World, 'signal' | 'onStep'> => {
+    const stopping = new AbortController()
+    const stop = () => stopping.abort(new Error('stopped by SIGTERM'))
+    return {
+      signal: stopping.signal,
+      onStep(passed) {
+        if (passed === step) setImmediate(stop)
+      },
+    }
   }
-  const failure = await failureOf(build(own, {}, {select: '+mart.endless', signal: stopping.signal, onStep}))
+  const failure = await failureOfBuild(own, {select: '+mart.endless', ...stopAt('models compiled')})
   expect(failure).toMatchObject({code: 'BUILD_STOPPED', exitCode: 6})
   expect(failure.message).toMatch(/`current` still points to the previous release.*`loantape build`/)
-  expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
-})
-
-test('a build asked to stop while writing a file is cut short and leaves nothing', async () => {
-  const own = withLarge()
-  const stopping = new AbortController()
-  const onStep = (step: string) => {
-    if (step === 'checks passed') setImmediate(() => stopping.abort(new Error('stopped by SIGTERM')))
-  }
-  const stopped = build(own, {select: 'mart.wide'}, {signal: stopping.signal, onStep})
-  expect(await failureOf(stopped)).toMatchObject({
+  const stopped = await failureOfBuild(own, {request: {select: 'mart.wide'}, ...stopAt('checks passed')})
+  expect(stopped).toMatchObject({
     code: 'BUILD_STOPPED',
     message: expect.stringMatching(/table 'mart\.wide' was interrupted/),
   })
-  expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
 })
 
 test('the ids a check found are kept, even if it blocked the release; a selection gets only its own checks', async () => {
@@ -337,6 +339,18 @@ test("an unchanged table's file is shared with the previous release, if that fil
   const third = await rebuild('00:02')
   expect(placeOf(third, 'core.deal')).not.toBe(placeOf(second, 'core.deal'))
   expect(placeOf(third, 'mart.run')).toBe(placeOf(second, 'mart.run'))
+})
+
+test('a release is named after its date and history: another history has other releases', async () => {
+  const folder = lab.copyFolder('other')
+  {
+    await using db = await openDatabase({attach: [{path: folder.warehouse, alias: 'history'}]})
+    await db.run(`update history.raw.settle set history_id = 'other'`)
+  }
+  const {outcome, release_id} = await build({folder, config: lab.config})
+  expect(outcome).toBe('released')
+  expect(release_id).toMatch(/^2026-02-05-[0-9a-f]{12}$/)
+  expect(release_id).not.toBe(nights.get('2026-02-05'))
 })
 
 test('a release opens in DuckDB 1.0, and the warehouse has the newest format', async () => {

@@ -17,23 +17,6 @@ const tag = (rule: string, ...args: string[]) => ({
   isPerDeal: false,
 })
 
-test('a header check states its condition in words', () => {
-  const tags = [
-    tag('unique', 'deal_id', 'status'),
-    tag('not_null', 'amount'),
-    tag('accepted', 'status', 'draft', 'funded'),
-    tag('references', 'parent', 'core.parent.id'),
-    tag('between', 'amount', '1', '2'),
-  ]
-  expect(tags.flatMap((one) => readChecks([one], []).map(({description}) => description))).toEqual([
-    'No two rows of core.deal have the same deal_id, status.',
-    'No row of core.deal lacks amount.',
-    'status of core.deal is one of draft, funded.',
-    'parent of core.deal is one of those in core.parent.id.',
-    'amount of core.deal lies between 1 and 2.',
-  ])
-})
-
 async function checkTag(tested: ReturnType<typeof tag>): Promise<CheckResult | undefined> {
   await using db = await openDatabase()
   await db.run(`
@@ -46,15 +29,35 @@ async function checkTag(tested: ReturnType<typeof tag>): Promise<CheckResult | u
   return result
 }
 
+const ONE_OF = 'status of core.deal is one of draft, funded.'
+const PARENT = 'parent of core.deal is one of those in core.parent.id.'
+
 test.each([
-  [tag('unique', 'deal_id'), ['b (copies=2)']],
-  [tag('unique', 'deal_id', 'status'), []],
-  [tag('not_null', 'deal_id', 'amount'), ['b (amount=null)']],
-  [tag('accepted', 'status', 'draft', 'funded'), ['b (status=x)']],
-  [tag('references', 'parent', 'core.parent.id'), ['b (parent=q)']],
-  [tag('between', 'amount', '1', '1.50'), ['b (amount=2.00)']],
-])('a header check finds the rows that break it: %j', async (tested, samples) => {
+  ['No two rows of core.deal have the same deal_id.', tag('unique', 'deal_id'), ['b (copies=2)']],
+  ['No two rows of core.deal have the same deal_id, status.', tag('unique', 'deal_id', 'status'), []],
+  ['No row of core.deal lacks deal_id, amount.', tag('not_null', 'deal_id', 'amount'), ['b (amount=null)']],
+  [ONE_OF, tag('accepted', 'status', 'draft', 'funded'), ['b (status=x)']],
+  [PARENT, tag('references', 'parent', 'core.parent.id'), ['b (parent=q)']],
+  [
+    'amount of core.deal lies between 1 and 1.50.',
+    tag('between', 'amount', '1', '1.50'),
+    ['b (amount=2.00)'],
+  ],
+])('a header check finds the rows that break it: %s', async (description, tested, samples) => {
+  expect(readChecks([tested], [])).toMatchObject([{description}])
   expect(await checkTag(tested)).toMatchObject({severity: 'error', failures: samples.length, samples})
+})
+
+test('a header check that the engine refuses is named among others that it does not', async () => {
+  await using db = await openDatabase()
+  await db.run(`create schema core; create table core.deal as select 'a' as deal_id`)
+  const checks = readChecks([tag('unique', 'deal_id'), tag('not_null', 'amount')], [])
+  await expect(runChecks(db, checks)).rejects.toMatchObject({
+    code: 'CHECK_SQL',
+    message: expect.stringMatching(
+      /^Check 'core\.deal not_null\(amount\)' in sql\/core\/deal\.sql:4 did not run/,
+    ),
+  })
 })
 
 test.each([
@@ -98,79 +101,35 @@ test.each([
   expect(() => readChecks([], [folder.path])).toThrow(message)
 })
 
-test('shows five rows, keeps a hundred ids and counts all', async () => {
+test('a check shows five rows, keeps a hundred ids and counts all; as an error it stops the build with them', async () => {
   using folder = writeSqlFolder({
     'checks/many.sql': `-- There is no row.\n-- severity: warn\nselect 'deal_' || range as deal_id from range(1000, 1150);\n`,
   })
   await using db = await openDatabase()
   const ids = Array.from({length: 100}, (_, index) => `deal_${1000 + index}`)
-  expect(await runChecks(db, readChecks([], [folder.path]))).toEqual([
-    {
-      name: 'many',
-      severity: 'warn',
-      failures: 150,
-      samples: ids.slice(0, 5),
-      ids,
-      rows: ids.map((deal_id) => ({deal_id})),
-    },
-  ])
-})
-
-test('a failing check stops the build with its ids; a warning does not', () => {
-  const warning: CheckOutcome = {
-    name: 'odd',
-    severity: 'warn',
-    failures: 1,
-    samples: ['a'],
-    ids: ['a'],
-    rows: [],
-  }
-  const failure: CheckOutcome = {
-    name: 'sums',
-    severity: 'error',
-    failures: 7,
-    samples: ['deal_7 (amount=1.00)'],
-    ids: ['deal_7', 'deal_8'],
-    rows: [],
-  }
-  expect(() => requirePassed([warning])).not.toThrow()
-  expect(() => requirePassed([warning, failure])).toThrow(
+  const samples = ids.slice(0, 5)
+  const found = await runChecks(db, readChecks([], [folder.path]))
+  const rows = ids.map((deal_id) => ({deal_id}))
+  expect(found).toEqual([{name: 'many', severity: 'warn', failures: 150, samples, ids, rows}])
+  expect(() => requirePassed(found)).not.toThrow()
+  const severity = 'error' as const
+  expect(() => requirePassed([...found, ...found.map((one) => ({...one, name: 'sums', severity}))])).toThrow(
     expect.objectContaining({
       code: 'CHECK_FAILED',
       exitCode: 3,
-      details: {checks: [{name: 'sums', severity: 'error', failures: 7, ids: ['deal_7', 'deal_8']}]},
+      details: {checks: [{name: 'sums', severity, failures: 150, ids}]},
       message:
-        "A check failed: 'sums' found 7 wrong rows: deal_7 (amount=1.00), …. " +
+        `A check failed: 'sums' found 150 wrong rows: ${samples.join(', ')}, …. ` +
         'Nothing was released; `current` still points to the previous release. ' +
         'Look at these rows in the source or correct the model, then run `loantape build`.',
     }),
   )
 })
 
-/** Each release is built once; a test's damage is undone. */
-const built = new Map<string, Promise<Database>>()
-
-afterAll(async () => {
-  for (const db of built.values()) await (await db)[Symbol.asyncDispose]()
-})
-
-/** The built-in checks, or the one of a name, that found rows. */
-async function findings(
-  history: History,
-  counted?: Partial<Counted>,
-  spoil?: string,
-  only?: string,
-): Promise<CheckResult[]> {
-  const {checks: all} = await builtInPlan()
-  const checks = all.filter(({name}) => only === undefined || name === only)
-  const key = JSON.stringify([history, counted])
-  if (!built.has(key)) built.set(key, buildRelease(history, counted))
-  const db = (await built.get(key)) as Database
-  await db.run(`begin; ${spoil ?? ''}`)
-  const results = await runChecks(db, checks)
-  await db.run('rollback')
-  return toFindings(results)
-}
+const toFindings = (results: readonly CheckOutcome[]): CheckResult[] =>
+  results
+    .filter(({failures}) => failures > 0)
+    .map(({name, severity, failures, samples}) => ({name, severity, failures, samples}))
 
 /** The result of one check of a release that holds only what it reads. */
 async function findingsOf(
@@ -185,11 +144,6 @@ async function findingsOf(
   return toFindings(await runChecks(db, checks))
 }
 
-const toFindings = (results: readonly CheckOutcome[]): CheckResult[] =>
-  results
-    .filter(({failures}) => failures > 0)
-    .map(({name, severity, failures, samples}) => ({name, severity, failures, samples}))
-
 const bridge = (row: Row): Row => ({
   distinct_records: 1,
   amount_total: '100000.00',
@@ -203,47 +157,20 @@ const bridge = (row: Row): Row => ({
   present_amount: '100000.00',
   ...row,
 })
-const sound: History = {deal_version: [aVersion()], walk: [aWalk(bridge({}))]}
-const soon: Partial<Counted> = {asOf: '2026-03-03'}
+const certified = [aWalk(bridge({}))]
+const sound: History = {deal_version: [aVersion()], walk: certified}
+const soon = {asOf: '2026-03-03'}
 
 test('a sound release passes every check', async () => {
-  expect(await findings(sound, soon)).toEqual([])
-})
-
-test.each([
-  [
-    'portfolio_totals_agree',
-    'update release.mart.portfolio_summary set amount = amount + 0.01',
-    'mart.portfolio_summary',
-  ],
-  [
-    'portfolio_totals_agree',
-    'update release.mart.portfolio_summary set open_amount = open_amount + 0.01',
-    'mart.portfolio_summary',
-  ],
-  [
-    'portfolio_totals_agree',
-    `update release.mart.portfolio_breakdown set ended_deals = 1 where dimension = 'ltv_band'`,
-    'mart.portfolio_breakdown ltv_band',
-  ],
-  [
-    'portfolio_totals_agree',
-    `delete from release.mart.portfolio_breakdown where dimension = 'state'`,
-    'mart.portfolio_breakdown state',
-  ],
-  ['portfolio_totals_agree', 'update release.mart.position_daily set deals = 2', 'mart.position_daily'],
-  ['history_is_gapless', 'update release.core.deal_history set version = 2', 'deal_1'],
-  ['history_is_gapless', `update release.core.deal_history set valid_to = timestamp '2026-03-03'`, 'deal_1'],
-])('%s notices: %s', async (name, spoil, id) => {
-  const found = await findings(sound, soon, spoil, name)
-  expect(found).toMatchObject([{severity: 'error', samples: [expect.stringContaining(id)]}])
+  await using db = await buildRelease(sound, soon)
+  expect(toFindings(await runChecks(db, (await builtInPlan()).checks))).toEqual([])
 })
 
 const day = (number: number) => ({day: `2026-03-0${number}`, created_at: '2026-03-01 12:00:00'})
 const book: History = {
   walk: [1, 2, 3].map((number) => aWalk({day: `2026-03-0${number}`})),
   deal_version: [
-    aVersion({...day(1), deal_id: 'a', status: 'funded'}),
+    aVersion({...day(1), deal_id: 'a', status: 'funded', loan_program: 'bridge'}),
     aVersion({...day(2), deal_id: 'b', status: 'draft'}),
     aVersion({...day(2), deal_id: 'a', status: 'funded', loan_amount: '90000.00'}),
     aVersion({...day(3), deal_id: 'b', status: 'funded'}),
@@ -251,106 +178,90 @@ const book: History = {
   borrower_version: [aBorrower({...day(1), deal_id: 'a', email_hash: 'ab12'})],
 }
 
-test.each([
-  ['funded_book_rolls_forward', 'mart.funded_rollforward set closing = closing + 0.01', '2026-04 closing'],
-  [
-    'funded_book_rolls_forward',
-    'mart.funded_rollforward set originated = originated + 1',
-    '2026-03 originated',
-  ],
-  ['funded_book_rolls_forward', `mart.funded_rollforward_deal set term = 'increased'`, '2026-03 increased'],
-  [
-    'mart.funded_rollforward accepted(difference, 0.00)',
-    'mart.funded_rollforward set difference = 0.01',
-    '2026-03',
-  ],
-  ['fundings_agree', 'mart.origination_monthly set amount = 1', '2026-03'],
-  ['fundings_agree', 'mart.pull_through set funded = 2', '2026-03'],
-  ['funnel_narrows', `mart.pipeline_funnel set reached_deals = 9 where status = 'funded'`, '2026-03 funded'],
-  ['funding_curve_rises', 'mart.funding_curve set funded_pct = 0 where age_months = 1', '2026-03 age 1'],
-  ['funding_curve_rises', 'mart.funding_curve set age_months = age_months + 1', '2026-03 age 1'],
-  ['stages_hold_all_deals', 'mart.stage_duration set at_risk = at_risk + 1', 'mart.stage_duration'],
-  ['stages_hold_all_deals', 'mart.stage_duration set spells = spells + 1', 'mart.stage_duration'],
-  [
-    'transitions_hold_all_deals',
-    `mart.status_transition set from_status = 'draft' where from_status = '(new)'`,
-    '2026-03 draft',
-  ],
-  [
-    'transitions_hold_all_deals',
-    `mart.status_transition set deals = 9 where month = '2026-04'`,
-    '2026-04 funded',
-  ],
-  ['transitions_hold_all_deals', 'mart.status_transition set amount = amount + 0.01', '2026-04 funded'],
-  ['months_add_up', 'mart.portfolio_monthly set open_amount = open_amount + 0.01', '2026-03-31 state'],
-  [
-    'months_add_up',
-    `mart.portfolio_monthly set dimension = 'state' where dimension = 'status'`,
-    '2026-03-31 status',
-  ],
-  ['months_add_up', 'mart.portfolio_monthly set funded_deals = 7', '2026-03-31 ltv_band'],
-  ['exposures_agree', 'mart.top_exposure set loan_amount = 1', 'mart.top_exposure'],
-  ['exposures_agree', 'mart.concentration set funded_top_1_pct = 1', 'mart.top_exposure'],
-  [
-    'exposures_agree',
-    `mart.top_exposure set loan_amount = 1 where dimension = 'borrower'`,
-    'top_exposure borrower',
-  ],
-])('%s notices: update %s', async (name, spoil, id) => {
-  const found = await findings(book, {asOf: '2026-04-30'}, `update release.${spoil}`, name)
-  expect(found).toMatchObject([
-    {severity: 'error', samples: expect.arrayContaining([expect.stringContaining(id)])},
-  ])
-})
-
-const booked: History = {
-  deal_version: [aVersion(), aVersion({day: '2026-03-03', status: 'funded', loan_program: 'bridge'})],
-  walk: [aWalk(), aWalk({day: '2026-03-03', ...bridge({})})],
+/** By check: what spoils the book, and how the check then names it. */
+const SPOILT: Record<string, Record<string, string>> = {
+  portfolio_totals_agree: {
+    'update release.mart.portfolio_summary set amount = amount + 0.01': 'mart.portfolio_summary',
+    'update release.mart.portfolio_summary set open_amount = open_amount + 0.01': 'mart.portfolio_summary',
+    "update release.mart.portfolio_breakdown set ended_deals = 1 where dimension = 'ltv_band'": 'ltv_band',
+    "delete from release.mart.portfolio_breakdown where dimension = 'state'":
+      'mart.portfolio_breakdown state',
+    'update release.mart.position_daily set deals = 3': 'mart.position_daily',
+  },
+  history_is_gapless: {
+    'update release.core.deal_history set version = 2': 'a',
+    "update release.core.deal_history set valid_to = timestamp '2026-03-03'": 'a',
+  },
+  funded_book_rolls_forward: {
+    'update release.mart.funded_rollforward set closing = closing + 0.01': '2026-04 closing',
+    'update release.mart.funded_rollforward set originated = originated + 1': '2026-03 originated',
+    "update release.mart.funded_rollforward_deal set term = 'increased'": '2026-03 increased',
+  },
+  'mart.funded_rollforward accepted(difference, 0.00)': {
+    'update release.mart.funded_rollforward set difference = 0.01': '2026-03',
+  },
+  fundings_agree: {
+    'update release.mart.origination_monthly set amount = 1': '2026-03',
+    'update release.mart.pull_through set funded = 2': '2026-03',
+  },
+  funnel_narrows: {
+    "update release.mart.pipeline_funnel set reached_deals = 9 where status = 'funded'": '2026-03 funded',
+  },
+  funding_curve_rises: {
+    'update release.mart.funding_curve set funded_pct = 0 where age_months = 1': '2026-03 age 1',
+    'update release.mart.funding_curve set age_months = age_months + 1': '2026-03 age 1',
+  },
+  stages_hold_all_deals: {
+    'update release.mart.stage_duration set at_risk = at_risk + 1': 'mart.stage_duration',
+    'update release.mart.stage_duration set spells = spells + 1': 'mart.stage_duration',
+  },
+  transitions_hold_all_deals: {
+    "update release.mart.status_transition set from_status = 'draft' where from_status = '(new)'":
+      '2026-03 draft',
+    "update release.mart.status_transition set deals = 9 where month = '2026-04'": '2026-04 funded',
+    'update release.mart.status_transition set amount = amount + 0.01': '2026-04 funded',
+  },
+  months_add_up: {
+    'update release.mart.portfolio_monthly set open_amount = open_amount + 0.01': '2026-03-31 state',
+    "update release.mart.portfolio_monthly set dimension = 'state' where dimension = 'status'":
+      '2026-03-31 status',
+    'update release.mart.portfolio_monthly set funded_deals = 7': '2026-03-31 ltv_band',
+  },
+  exposures_agree: {
+    'update release.mart.top_exposure set loan_amount = 1': 'mart.top_exposure',
+    'update release.mart.concentration set funded_top_1_pct = 1': 'mart.top_exposure',
+    "update release.mart.top_exposure set loan_amount = 1 where dimension = 'borrower'":
+      'top_exposure borrower',
+  },
+  journal_ties_out: {
+    'update release.accounting.journal_line set debit = debit + 0.01': '2026-03 funding',
+    "update release.accounting.journal_line set event = 'increase'": '2026-03 increase',
+    'delete from release.accounting.loan_register': 'loan register',
+  },
+  entries_balance: {
+    'delete from release.accounting.journal_line where line_no = 2': 'LT2603-',
+    'update release.accounting.journal_line set debit = debit + 1 where line_no = 1': 'LT2603-',
+    "update release.accounting.journal_line set deal_id = 'other' where line_no = 1": 'LT2603-',
+  },
 }
+const spoils = Object.entries(SPOILT).flatMap(([name, each]) =>
+  Object.entries(each).map(([spoil, id]) => [name, spoil, id] as const),
+)
 
-test.each([
-  ['update release.accounting.journal_line set debit = debit + 0.01', '2026-03 funding'],
-  [`update release.accounting.journal_line set event = 'increase'`, '2026-03 increase'],
-  ['delete from release.accounting.loan_register', 'loan register'],
-])('journal_ties_out notices: %s', async (spoil, id) => {
-  const found = (await findings(booked, soon, spoil, 'journal_ties_out'))[0]
-  expect(found?.samples.join(' ')).toContain(id)
-})
+/** Built once; a test's damage is undone. */
+let spoilt: Promise<Database> | undefined
 
-test.each([
-  'delete from release.accounting.journal_line where line_no = 2',
-  'update release.accounting.journal_line set debit = debit + 1 where line_no = 1',
-  `update release.accounting.journal_line set deal_id = 'other' where line_no = 1`,
-])('entries_balance notices: %s', async (spoil) => {
-  const found = (await findings(booked, soon, spoil, 'entries_balance'))[0]
-  expect(found?.samples.join(' ')).toContain('LT2603-')
-})
+afterAll(async () => (await spoilt)?.[Symbol.asyncDispose]())
 
-test('warns of a loan-to-value above 1.5, and says which are taken for typos', async () => {
-  const valued = (deal_id: string, property_value: string) =>
-    aVersion({deal_id, loan_amount: '150000.00', property_value})
-  const versions = [valued('a', '100000.00'), valued('b', '99999.99'), valued('c', '14999.99')]
-  expect(
-    await findingsOf('ltv_is_plausible', {deal_version: versions, walk: [aWalk(bridge({}))]}),
-  ).toMatchObject([
-    {
-      severity: 'warn',
-      samples: [
-        'b (loan_amount=150000.00, property_value=99999.99, ltv=above 1.5: kept, in no average)',
-        'c (loan_amount=150000.00, property_value=14999.99, ltv=above 10: taken for unknown)',
-      ],
-    },
-  ])
-})
-
-test('warns of booked programs and endings that have no account', async () => {
-  const set = 'update release.accounting.journal_line set account_code = null'
-  expect(await findings(booked, soon, `${set} where account_code = '1200'`)).toMatchObject([
-    {name: 'entry_has_accounts', severity: 'warn', samples: ['bridge (entries=1)']},
-  ])
-  const spoil = `${set}, event = 'ended', term = 'sold' where account_code = '1200'`
-  expect(await findings(booked, soon, spoil, 'entry_has_accounts')).toMatchObject([
-    {severity: 'warn', samples: ['ending sold (entries=1)']},
+test.each(spoils)('%s notices: %s', async (name, spoil, id) => {
+  spoilt ??= buildRelease(book, {asOf: '2026-04-30'})
+  const db = await spoilt
+  const checks = (await builtInPlan()).checks.filter((check) => check.name === name)
+  await db.run(`begin; ${spoil}`)
+  const found = toFindings(await runChecks(db, checks))
+  await db.run('rollback')
+  expect(found).toMatchObject([
+    {name, severity: 'error', samples: expect.arrayContaining([expect.stringContaining(id)])},
   ])
 })
 
@@ -368,70 +279,81 @@ test('the bridge must add up, and equal core.deal if nothing was stored since', 
   expect(await findingsOf(HOLDS, {...sound, deal_version: [aVersion(), webhook]}, soon)).toEqual([])
 })
 
-test('warns of statuses nobody classified', async () => {
-  const history = {...sound, deal_version: [aVersion({status: 'on_the_moon'})]}
-  expect(await findings(history, soon)).toEqual([
-    {
-      name: 'status_is_classified',
-      severity: 'warn',
-      failures: 1,
-      samples: ['on_the_moon (deals=1, amount=100000.00)'],
-    },
-  ])
-})
+const valued = (deal_id: string, property_value: string) =>
+  aVersion({deal_id, loan_amount: '150000.00', property_value})
+const booked: History = {
+  deal_version: [aVersion(), aVersion({day: '2026-03-03', status: 'funded', loan_program: 'bridge'})],
+  walk: [aWalk(), aWalk({day: '2026-03-03', ...bridge({})})],
+}
+const LOST = `update release.accounting.journal_line set account_code = null`
+const dated: History = {
+  deal_version: [aVersion({status: 'funded'}), aVersion({deal_id: 'deal_2'}), aVersion({deal_id: 'deal_3'})],
+  walk: certified,
+}
+const DATES = `insert into release.seed.funded_on values ('deal_1', date '2026-03-02'),
+  ('deal_1 ', date '2026-03-01'), ('deal_2', date '2026-03-04'), ('deal_3', date '2026-02-03')`
 
-test('warns of a funding date that is uncertain across a month end', async () => {
-  const history = {
-    deal_version: [aVersion({day: '2026-02-26'}), aVersion({day: '2026-03-03', status: 'funded'})],
-    walk: [aWalk({day: '2026-02-26'}), aWalk({day: '2026-03-03', ...bridge({})})],
-  }
-  expect(await findings(history, soon)).toMatchObject([
+test.each<[name: string, history: History, how: Partial<Counted> & {spoil?: string}, samples: string[]]>([
+  [
+    'ltv_is_plausible',
     {
-      name: 'funded_month_is_certain',
-      severity: 'warn',
-      samples: ['deal_1 (funded_after=2026-02-26, funded_by=2026-03-03, loan_amount=100000.00)'],
+      deal_version: [valued('a', '100000.00'), valued('b', '99999.99'), valued('c', '14999.99')],
+      walk: certified,
     },
-  ])
-})
-
-test('warns of given funding dates that have no deal, lie ahead or belong to no funding', async () => {
-  const spoil = `insert into release.seed.funded_on values
-    ('deal_1', date '2026-03-02'), ('deal_1 ', date '2026-03-01'), ('deal_2', date '2026-03-04'),
-    ('deal_3', date '2026-02-03')`
-  const history = {
-    deal_version: [
-      aVersion({status: 'funded'}),
-      aVersion({deal_id: 'deal_2'}),
-      aVersion({deal_id: 'deal_3'}),
+    {},
+    [
+      'b (loan_amount=150000.00, property_value=99999.99, ltv=above 1.5: kept, in no average)',
+      'c (loan_amount=150000.00, property_value=14999.99, ltv=above 10: taken for unknown)',
     ],
-    walk: [aWalk(bridge({}))],
-  }
-  expect(await findingsOf('funded_on_applies', history, {...soon, spoil})).toEqual([
+  ],
+  [
+    'entry_has_accounts',
+    booked,
+    {...soon, spoil: `${LOST} where account_code = '1200'`},
+    ['bridge (entries=1)'],
+  ],
+  [
+    'entry_has_accounts',
+    booked,
+    {...soon, spoil: `${LOST}, event = 'ended', term = 'sold' where account_code = '1200'`},
+    ['ending sold (entries=1)'],
+  ],
+  [
+    'status_is_classified',
+    {deal_version: [aVersion({status: 'on_the_moon'})], walk: certified},
+    soon,
+    ['on_the_moon (deals=1, amount=100000.00)'],
+  ],
+  [
+    'funded_month_is_certain',
     {
-      name: 'funded_on_applies',
-      severity: 'warn',
-      failures: 3,
-      samples: [
-        'deal_1  (funded_on=2026-03-01, problem=no such deal)',
-        'deal_2 (funded_on=2026-03-04, problem=lies ahead)',
-        'deal_3 (funded_on=2026-02-03, problem=no funding it belongs to)',
-      ],
+      deal_version: [aVersion({day: '2026-02-26'}), aVersion({day: '2026-03-03', status: 'funded'})],
+      walk: [aWalk({day: '2026-02-26'}), aWalk({day: '2026-03-03'})],
     },
-  ])
-  const later = {...history, walk: [aWalk(), aWalk({day: '2026-03-05'})]}
-  expect((await findingsOf('funded_on_applies', later, {...soon, spoil}))[0]?.samples).toEqual([
-    'deal_1  (funded_on=2026-03-01, problem=no such deal)',
-    'deal_3 (funded_on=2026-02-03, problem=no funding it belongs to)',
-  ])
-})
-
-test('warns when the last walk is more than a day older than as_of', async () => {
-  expect(await findings(sound, {asOf: '2026-03-04'})).toEqual([
-    {
-      name: 'walked_recently',
-      severity: 'warn',
-      failures: 1,
-      samples: ['2026-03-04 (observed_until=2026-03-02)'],
-    },
-  ])
+    soon,
+    ['deal_1 (funded_after=2026-02-26, funded_by=2026-03-03, loan_amount=100000.00)'],
+  ],
+  [
+    'funded_on_applies',
+    dated,
+    {...soon, spoil: DATES},
+    [
+      'deal_1  (funded_on=2026-03-01, problem=no such deal)',
+      'deal_2 (funded_on=2026-03-04, problem=lies ahead)',
+      'deal_3 (funded_on=2026-02-03, problem=no funding it belongs to)',
+    ],
+  ],
+  [
+    'funded_on_applies',
+    {...dated, walk: [aWalk(), aWalk({day: '2026-03-05'})]},
+    {...soon, spoil: DATES},
+    [
+      'deal_1  (funded_on=2026-03-01, problem=no such deal)',
+      'deal_3 (funded_on=2026-02-03, problem=no funding it belongs to)',
+    ],
+  ],
+  ['walked_recently', sound, {asOf: '2026-03-04'}, ['2026-03-04 (observed_until=2026-03-02)']],
+])('%s warns, case %#', async (name, history, how, samples) => {
+  const warned = {name, severity: 'warn', failures: samples.length, samples}
+  expect(await findingsOf(name, history, how)).toEqual([warned])
 })

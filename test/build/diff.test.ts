@@ -36,71 +36,42 @@ const aDeal = (fields: Partial<Deal> = {}): Deal => ({
 })
 const funded = {status: 'funded', status_class: 'funded'}
 
-/** One line per total, one line per part. */
+/** A line per total, with its parts. */
 const render = (movements: readonly TotalMovement[]) =>
-  movements.flatMap(({total, status, before, after, movement, parts}) => [
-    `${total}${status === null ? '' : ` ${status}`}: ${before} → ${after} = ${movement}`,
-    ...parts.map((part) => `  ${part.deal_id} ${part.change} ${part.movement}`),
-  ])
-
-test('nothing moves between a release and itself', async () => {
-  expect(await diff([aDeal()], [aDeal()])).toEqual([])
-})
-
-test('a deal that appeared and one that left move count and amount, in total and by status', async () => {
-  expect(render(await diff([aDeal()], [aDeal({id: 2, cents: 30_01n, ...funded})]))).toEqual([
-    'deals: 1 → 1 = 0',
-    '  1 left -1',
-    '  2 appeared 1',
-    'amount: 100.00 → 30.01 = -69.99',
-    '  1 left -100.00',
-    '  2 appeared 30.01',
-    'funded_deals: 0 → 1 = 1',
-    '  2 appeared 1',
-    'funded_amount: 0.00 → 30.01 = 30.01',
-    '  2 appeared 30.01',
-    'deals draft: 1 → 0 = -1',
-    '  1 left -1',
-    'amount draft: 100.00 → 0.00 = -100.00',
-    '  1 left -100.00',
-    'deals funded: 0 → 1 = 1',
-    '  2 appeared 1',
-    'amount funded: 0.00 → 30.01 = 30.01',
-    '  2 appeared 30.01',
-  ])
-})
-
-test('a deal funded with another amount leaves at the old and enters at the new amount', async () => {
-  expect(render(await diff([aDeal()], [aDeal({cents: 110_00n, ...funded})]))).toEqual([
-    'amount: 100.00 → 110.00 = 10.00',
-    '  1 loan_amount 10.00',
-    'funded_deals: 0 → 1 = 1',
-    '  1 status 1',
-    'funded_amount: 0.00 → 110.00 = 110.00',
-    '  1 status 110.00',
-    'deals draft: 1 → 0 = -1',
-    '  1 status -1',
-    'amount draft: 100.00 → 0.00 = -100.00',
-    '  1 status -100.00',
-    'deals funded: 0 → 1 = 1',
-    '  1 status 1',
-    'amount funded: 0.00 → 110.00 = 110.00',
-    '  1 status 110.00',
-  ])
-})
-
-test('a reclassified status moves the funded totals only, and says so', async () => {
-  expect(render(await diff([aDeal({status: 'serviced'})], [aDeal({...funded, status: 'serviced'})]))).toEqual(
+  movements.map(({total, status, before, after, movement, parts}) =>
     [
-      'funded_deals: 0 → 1 = 1',
-      '  1 status_class 1',
-      'funded_amount: 0.00 → 100.00 = 100.00',
-      '  1 status_class 100.00',
-    ],
+      `${total}${status === null ? '' : ` ${status}`}: ${before} → ${after} = ${movement}`,
+      ...parts.map((part) => `${part.deal_id} ${part.change} ${part.movement}`),
+    ].join(', '),
   )
-})
 
-test('a part shows the deal on both sides', async () => {
+test('a total names the deals that moved it, each with what changed; nothing moves between a release and itself', async () => {
+  expect(await diff([aDeal()], [aDeal()])).toEqual([])
+  expect(render(await diff([aDeal()], [aDeal({id: 2, cents: 30_01n, ...funded})]))).toEqual([
+    'deals: 1 → 1 = 0, 1 left -1, 2 appeared 1',
+    'amount: 100.00 → 30.01 = -69.99, 1 left -100.00, 2 appeared 30.01',
+    'funded_deals: 0 → 1 = 1, 2 appeared 1',
+    'funded_amount: 0.00 → 30.01 = 30.01, 2 appeared 30.01',
+    'deals draft: 1 → 0 = -1, 1 left -1',
+    'amount draft: 100.00 → 0.00 = -100.00, 1 left -100.00',
+    'deals funded: 0 → 1 = 1, 2 appeared 1',
+    'amount funded: 0.00 → 30.01 = 30.01, 2 appeared 30.01',
+  ])
+  // It leaves at the old amount and enters at the new one.
+  expect(render(await diff([aDeal()], [aDeal({cents: 110_00n, ...funded})]))).toEqual([
+    'amount: 100.00 → 110.00 = 10.00, 1 loan_amount 10.00',
+    'funded_deals: 0 → 1 = 1, 1 status 1',
+    'funded_amount: 0.00 → 110.00 = 110.00, 1 status 110.00',
+    'deals draft: 1 → 0 = -1, 1 status -1',
+    'amount draft: 100.00 → 0.00 = -100.00, 1 status -100.00',
+    'deals funded: 0 → 1 = 1, 1 status 1',
+    'amount funded: 0.00 → 110.00 = 110.00, 1 status 110.00',
+  ])
+  const reclassified = await diff([aDeal({status: 'serviced'})], [aDeal({...funded, status: 'serviced'})])
+  expect(render(reclassified)).toEqual([
+    'funded_deals: 0 → 1 = 1, 1 status_class 1',
+    'funded_amount: 0.00 → 100.00 = 100.00, 1 status_class 100.00',
+  ])
   const [movement] = await diff([aDeal()], [aDeal({cents: 100_01n})])
   expect(movement?.parts).toEqual([
     {

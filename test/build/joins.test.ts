@@ -1,11 +1,9 @@
 import {expect, test} from 'vitest'
 import {buildModels} from '../../src/build/build-models.ts'
-import {compileModels} from '../../src/build/compile.ts'
-import {BUILT_IN_SQL, readModels} from '../../src/build/read-models.ts'
-import {readSeeds} from '../../src/build/seeds.ts'
 import {type Database, openDatabase} from '../../src/store/database.ts'
 import {migrate} from '../../src/store/warehouse.ts'
 import {anyRow} from '../support/data.ts'
+import {builtInPlan, ZONE} from './history.ts'
 
 /** A join the engine can only do by comparing every row with every other: minutes for 100,000 deals. */
 const COMPARES_ALL = /BLOCKWISE_NL_JOIN/
@@ -22,26 +20,16 @@ test('no model joins by comparing every row with every other', async () => {
     ],
   })
   await migrate(db, 'history')
-  const models = readModels([BUILT_IN_SQL])
+  const {plan} = await builtInPlan()
   const found: string[] = []
-  const counted = {
-    asOf: '2026-02-02',
-    knownAt: '2026-02-02 23:30:00',
-    timeZone: 'UTC',
-    dayCutoff: '00:00',
-  }
-  await buildModels(
-    db,
-    await compileModels({models, checks: [], seeds: readSeeds([BUILT_IN_SQL])}),
-    counted,
-    {
-      isDry: true,
-      async around(model, build) {
-        await build()
-        if (await isQuadratic(db, model.sql)) found.push(model.name)
-      },
+  const counted = {asOf: '2026-02-02', knownAt: '2026-02-02 23:30:00', ...ZONE}
+  await buildModels(db, plan, counted, {
+    isDry: true,
+    async around(model, build) {
+      await build()
+      if (await isQuadratic(db, model.sql)) found.push(model.name)
     },
-  )
+  })
   expect(found).toEqual([])
   await db.run('create table a (x integer, y boolean); create table b (x integer)')
   expect(await isQuadratic(db, 'select * from a left join b on a.x = b.x and a.y')).toBe(true)

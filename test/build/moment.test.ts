@@ -1,4 +1,4 @@
-import {afterAll, afterEach, beforeAll, beforeEach, describe, expect, test} from 'vitest'
+import {afterEach, beforeEach, expect, test} from 'vitest'
 import type {Database} from '../../src/store/database.ts'
 import {readSourceBridge, resolveMoment} from '../../src/store/moment.ts'
 import {openHistory, openWarehouse} from '../../src/store/warehouse.ts'
@@ -66,43 +66,19 @@ test('an empty first walk is enough to build from', async () => {
   expect(await resolve()).toEqual({asOf: '2026-02-02', knownAt: '2026-02-02 23:30:00.000000'})
 })
 
-describe('after one walk', () => {
-  let once: TestFolder
-  let db: Database
-
-  beforeAll(async () => {
-    once = createFolder()
-    {
-      await using warehouse = await openWarehouse(once.folder)
-      await walk(warehouse, {at: DAY_1, pages: same})
-    }
-    db = await openHistory(once.folder)
-  })
-
-  afterAll(async () => {
-    await db[Symbol.asyncDispose]()
-    once[Symbol.dispose]()
-  })
-
-  test('a requested moment is used as given', async () => {
+test('a requested moment is used as given if its date lies between the first walk and today', async () => {
+  await add({at: DAY_1, pages: same})
+  await inHistory(async (db) => {
     const asked = {asOf: '2026-02-02', knownAt: '2026-02-02 23:59:00'}
     expect(await resolveMoment(db, asked, TODAY)).toEqual(asked)
-  })
-
-  test.each(['2026-02-02', '2026-02-04', TODAY])(
-    'a release can be made for %s, from the first walk to today',
-    async (asOf) => {
+    for (const asOf of ['2026-02-02', '2026-02-04', TODAY])
       expect(await resolveMoment(db, {asOf}, TODAY)).toMatchObject({asOf})
-    },
-  )
-
-  test.each(['2026-02-01', '2026-02-06'])('no release is made for %s, outside that range', async (asOf) => {
-    const refusal = await failureOf(resolveMoment(db, {asOf}, TODAY))
-    expect(refusal).toMatchObject({code: 'MOMENT_RANGE', exitCode: 2})
-    expect(refusal.message).toContain(`Date '${asOf}': expected 2026-02-02 (the first walk) to 2026-02-05`)
-  })
-
-  test('a moment before anything was stored is refused', async () => {
+    for (const asOf of ['2026-02-01', '2026-02-06']) {
+      const refusal = await failureOf(resolveMoment(db, {asOf}, TODAY))
+      expect(refusal).toMatchObject({code: 'MOMENT_RANGE', exitCode: 2})
+      expect(refusal.message).toContain(`Date '${asOf}': expected 2026-02-02 (the first walk) to 2026-02-05`)
+    }
+    // Nothing had been stored by then.
     const moment = {asOf: '2026-02-02', knownAt: '2026-02-01 00:00:00'}
     const refusal = await failureOf(readSourceBridge(db, moment))
     expect(refusal).toMatchObject({code: 'MOMENT_RANGE', exitCode: 2})

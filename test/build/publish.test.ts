@@ -1,6 +1,5 @@
 import {
   existsSync,
-  lstatSync,
   mkdirSync,
   readdirSync,
   readlinkSync,
@@ -11,7 +10,7 @@ import {
   writeFileSync,
 } from 'node:fs'
 import {tmpdir} from 'node:os'
-import {join} from 'node:path'
+import {basename, join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {
   createBuildFolder,
@@ -20,8 +19,6 @@ import {
   moveCurrent,
   noteUse,
   pruneReleases,
-  type ReleaseInputs,
-  releaseIdOf,
 } from '../../src/build/build-folder.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {digestFile} from '../../src/store/files.ts'
@@ -40,34 +37,8 @@ beforeEach(() => {
 
 afterEach(() => data[Symbol.dispose]())
 
-const inputs: ReleaseInputs = {
-  asOf: '2026-02-02',
-  knownAt: '2026-02-02 23:30:00.000000',
-  historyId: 'a'.repeat(64),
-  timeZone: 'America/New_York',
-  dayCutoff: '06:00',
-  fingerprint: 'f'.repeat(64),
-  engine: 'v1.5.6',
-}
-
-test('a release id is its date and twelve hex digits, which change with each input and with nothing else', () => {
-  expect(releaseIdOf(inputs)).toMatch(/^2026-02-02-[0-9a-f]{12}$/)
-  expect(releaseIdOf({...inputs})).toBe(releaseIdOf(inputs))
-  const changes: Partial<ReleaseInputs>[] = [
-    {asOf: '2026-02-03'},
-    {knownAt: '2026-02-02 23:30:00.000001'},
-    {historyId: 'b'.repeat(64)},
-    {timeZone: 'America/Chicago'},
-    {dayCutoff: '05:00'},
-    {fingerprint: 'e'.repeat(64)},
-    {engine: 'v1.5.7'},
-  ]
-  const ids = [inputs, ...changes.map((change) => ({...inputs, ...change}))].map(releaseIdOf)
-  expect(new Set(ids.map((id) => id.slice(11))).size).toBe(ids.length)
-})
-
-test('a published release holds its database, tables and manifest, all read-only', async () => {
-  const {dir} = await publishTables(folder)
+test('a published release holds its files, all read-only, and a manifest that names each table with rows, bytes and digest', async () => {
+  const {dir, manifest} = await publishTables(folder)
   expect(readdirSync(dir).sort()).toEqual([
     'core.deal.parquet',
     'manifest.json',
@@ -78,32 +49,31 @@ test('a published release holds its database, tables and manifest, all read-only
   ])
   for (const file of readdirSync(dir)) expect(statSync(join(dir, file)).mode & 0o777).toBe(0o400)
   expect(readdirSync(folder.releases)).toEqual([aManifest().release_id])
+  const rows = {'core.deal': 3, 'mart.portfolio_summary': 1}
+  const tables = Object.entries(rows).map(async ([name, rows]) => {
+    const path = join(dir, `${name}.parquet`)
+    return {
+      name,
+      rows,
+      file: basename(path),
+      bytes: statSync(path).size,
+      sha256: await digestFile(path),
+      order: [],
+    }
+  })
+  expect(manifest).toEqual(aManifest({tables: await Promise.all(tables)}))
 })
 
-test('an existing release stays; anything else under its name is replaced', async () => {
-  const {dir} = await publishTables(folder)
+test('an existing release stays; anything else under its name is replaced by the same bytes', async () => {
+  const {dir, manifest: first} = await publishTables(folder)
   const manifest = join(dir, 'manifest.json')
   const {ino} = statSync(manifest)
   await publishTables(folder)
   expect(statSync(manifest).ino).toBe(ino)
   rmSync(manifest)
-  await publishTables(folder)
-  expect(readRelease(dir)).toBeDefined()
+  expect(readRelease(dir)).toBeUndefined()
+  expect((await publishTables(folder)).manifest).toEqual(first)
   expect(readdirSync(folder.releases)).toEqual([aManifest().release_id])
-})
-
-test('the manifest reads back as written, and names every table with its rows, bytes and digest', async () => {
-  const {dir, manifest} = await publishTables(folder)
-  expect(manifest.tables.map(({name, rows}) => [name, rows])).toEqual([
-    ['core.deal', 3],
-    ['mart.portfolio_summary', 1],
-  ])
-  for (const {file, bytes, sha256} of manifest.tables) {
-    expect(statSync(join(dir, file)).size).toBe(bytes)
-    expect(await digestFile(join(dir, file))).toBe(sha256)
-  }
-  expect(manifest).toEqual(aManifest({tables: manifest.tables}))
-  expect(readRelease(await createBuildFolder(folder, 'x'))).toBeUndefined()
 })
 
 test.each([
@@ -118,13 +88,8 @@ test.each([
   expect(refusal.message).toContain(words)
 })
 
-test('the same release built twice has the same bytes', async () => {
-  using other = createFolder()
-  const [one, two] = [await publishTables(folder), await publishTables(other.folder)]
-  expect(one.manifest.tables).toEqual(two.manifest.tables)
-})
-
-test('current is a relative link that follows the release it is pointed to', async () => {
+test('current is a relative link that follows the release it is pointed to, whatever a dead swap left', async () => {
+  symlinkSync('nowhere', `${folder.current}.tmp-${process.pid}`)
   await publishTables(folder, {release_id: 'first'})
   expect(readlinkSync(folder.current)).toBe('releases/first')
   await publishTables(folder, {release_id: 'second'})
@@ -133,29 +98,16 @@ test('current is a relative link that follows the release it is pointed to', asy
   expect(readdirSync(folder.root).sort()).toEqual(['current', 'releases'])
 })
 
-test('the leftover of a swap that died does not block the next', async () => {
-  symlinkSync('nowhere', `${folder.current}.tmp-${process.pid}`)
-  await publishTables(folder, {release_id: 'first'})
-  expect(lstatSync(folder.current).isSymbolicLink()).toBe(true)
-  expect(findCurrentRelease(folder)?.manifest.release_id).toBe('first')
-})
-
-test('a folder without any release says so and what to do', async () => {
+test('a release that is not there is refused, and the message says what to do', async () => {
   const refusal = await failureOf((async () => requireRelease(folder))())
   expect(refusal).toMatchObject({code: 'RELEASE_NONE', exitCode: 2})
   expect(refusal.message).toContain('loantape sync')
+  await publishTables(folder)
+  for (const id of ['2026-01-01-000000000000', '../releases', '']) {
+    const unknown = {code: 'UNKNOWN_NAME', exitCode: 2}
+    expect(await failureOf((async () => requireRelease(folder, id))()), id).toMatchObject(unknown)
+  }
 })
-
-test.each(['2026-01-01-000000000000', '../releases', ''])(
-  "release '%s' is refused as unknown",
-  async (id) => {
-    await publishTables(folder)
-    expect(await failureOf((async () => requireRelease(folder, id))())).toMatchObject({
-      code: 'UNKNOWN_NAME',
-      exitCode: 2,
-    })
-  },
-)
 
 test('a build folder starts empty, and a failed build leaves nothing', async () => {
   writeFileSync(join(await createBuildFolder(folder, 'x'), 'leftover'), '')
@@ -171,6 +123,7 @@ function someReleases(names: readonly string[]): void {
   names.forEach((name, index) => {
     const dir = join(folder.releases, name)
     mkdirSync(dir, {recursive: true})
+    if (name.startsWith('past')) markPast(dir)
     utimesSync(dir, 0, 1_770_000_000 - index * 3600)
   })
 }
@@ -190,12 +143,6 @@ test('pruning keeps the newest releases and the current one, however old, and li
 
 test('releases of past dates are counted separately, and the least recently used go first', () => {
   someReleases(['night_2', 'past_3', 'night_1', 'past_2', 'past_1'])
-  for (const name of ['past_1', 'past_2', 'past_3']) {
-    const dir = join(folder.releases, name)
-    const {mtime} = statSync(dir)
-    markPast(dir)
-    utimesSync(dir, mtime, mtime)
-  }
   noteUse(join(folder.releases, 'past_1'), false, new Date())
   expect(prune(2, 2)).toEqual(['past_2'])
   expect(readdirSync(folder.releases).sort()).toEqual(['night_1', 'night_2', 'past_1', 'past_3'])
@@ -204,12 +151,10 @@ test('releases of past dates are counted separately, and the least recently used
 })
 
 test('builds that died are removed, even one of a process with our pid, and one still running is not', () => {
-  const dead = join(folder.releases, '.building-x-4194999')
-  const ours = join(folder.releases, `.building-x-${process.pid}`)
-  const alive = join(folder.releases, `.building-x-${process.ppid}`)
-  for (const dir of [dead, ours, alive]) mkdirSync(dir, {recursive: true})
+  const left = [4194999, process.pid, process.ppid].map((pid) => join(folder.releases, `.building-x-${pid}`))
+  for (const dir of left) mkdirSync(dir, {recursive: true})
   expect(prune(7, 2)).toEqual([])
-  expect([dead, ours, alive].map((dir) => existsSync(dir))).toEqual([false, false, true])
+  expect(left.map((dir) => existsSync(dir))).toEqual([false, false, true])
 })
 
 test('a reader of a release keeps reading it when it is pruned', async () => {

@@ -10,6 +10,7 @@ import type {DataFolder} from '../../src/store/data-folder.ts'
 import {openDatabase} from '../../src/store/database.ts'
 import type {ReleaseManifest} from '../../src/store/release.ts'
 import {type Release, readRelease, writeModels} from '../../src/store/release.ts'
+import {readTables} from '../../src/store/sql.ts'
 
 const nobody = {deals: 0, amount: '0.00'}
 
@@ -82,7 +83,10 @@ export async function publishTables(
   writeFileSync(join(buildDir, 'models.json'), '[]')
   await db.run(sql)
   await writeModels(buildDir, {models: [], reads: new Map(), columns: new Map()})
-  const tables = await writeParquetFiles(db, buildDir, () => ({order: [], isStored: true}))
+  const published = await readTables(db)
+  const names = [...published.keys()].filter((name) => !/^(main|seed|work)\./.test(name))
+  const stored = names.map((name) => ({name, order: [], isStored: true}))
+  const tables = await writeParquetFiles(db, buildDir, stored)
   await db.run('checkpoint release; detach release; detach kept')
   const dir = await placeRelease(folder, buildDir, aManifest({tables, ...fields}))
   moveCurrent(folder, dir)
