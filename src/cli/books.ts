@@ -1,11 +1,5 @@
 import {initAccounting} from '../accounting/mapping.ts'
-import {
-  closePeriod,
-  listPeriods,
-  type PeriodState,
-  remapPeriods,
-  reopenPeriod,
-} from '../books/close-period.ts'
+import {closePeriod, listPeriods, remapPeriods, reopenPeriod} from '../books/close-period.ts'
 import type {NotIssued} from '../books/standing.ts'
 import {type TrueUpResult, trueUp} from '../books/true-up.ts'
 import {groupThousands, quantity} from '../core/money.ts'
@@ -47,11 +41,18 @@ function addPeriod(period: CliCommand): void {
       async ({config, world}) => listPeriods(config, world, listExportedProfiles(await readJobs(config))),
       ({periods, events}) =>
         joinLines([
-          renderPeriods(periods),
-          events.length > 0 && '',
+          renderTable(
+            periods.map(({period, state, closed}) => {
+              return {period, state, loans: closed?.loans, funded: closed?.amount, known_later: closed?.late}
+            }),
+          ),
+          ...periods.flatMap(({period, batches, not_issued}) => [
+            ...batches.map(({profile, batch_id}) => `${period}: ${profile} batch ${batch_id}`),
+            ...not_issued.map((open) => `${period}: not yet issued: ${renderNotIssued(open)}`),
+          ]),
           ...events.map(
-            ({period: month, action, at, who, why}) =>
-              `${at} ${who}: ${action} ${month}${why === null ? '' : `: ${why}`}`,
+            ({period, action, at, who, why}) =>
+              `${at} ${who}: ${action} ${period}${why === null ? '' : `: ${why}`}`,
           ),
         ]),
     )
@@ -108,30 +109,6 @@ function addPeriod(period: CliCommand): void {
     )
 }
 
-function renderPeriods(periods: readonly PeriodState[]): string {
-  return renderTable(
-    [
-      'period',
-      'state',
-      {number: 'loans'},
-      {number: 'funded'},
-      {number: 'known later'},
-      'not yet issued',
-      'batches',
-    ],
-    periods.flatMap(({period, state, closed, batches, not_issued}) => {
-      const issued = batches.map(({profile, batch_id}) => `${profile} ${batch_id}`)
-      const open = not_issued.map(renderNotIssued)
-      const lead = [period, state, closed?.loans, closed?.amount, closed?.late]
-      const more = Array.from({length: Math.max(issued.length, open.length) - 1}, (_, row) => row + 1)
-      return [
-        [...lead, open[0], issued[0]],
-        ...more.map((row) => [...lead.map(() => null), open[row], issued[row]]),
-      ]
-    }),
-  )
-}
-
 /** `xero 3 entries, 1,234.56` */
 export function renderNotIssued({profile, entries, amount}: Omit<NotIssued, 'period'>): string {
   return `${profile} ${quantity(entries, 'entry')}, ${groupThousands(amount)}`
@@ -140,19 +117,14 @@ export function renderNotIssued({profile, entries, amount}: Omit<NotIssued, 'per
 function renderTrueUp({outcome, lost, profiles}: TrueUpResult): string {
   if (outcome === 'unchanged') return 'Books and history agree: there is nothing to bring up to date.'
   const differences = profiles.flatMap(({profile, differences: own}) =>
-    own.map((one) => [
-      profile,
-      one.deal_id,
-      one.entry_date,
-      `${one.account_code} ${one.account_name}`,
-      one.debit,
-      one.credit,
-    ]),
+    own.map(({deal_id, entry_date, account_code, account_name, debit, credit}) => {
+      const account = `${account_code} ${account_name}`
+      return {profile, deal: deal_id, date: entry_date, account, debit, credit}
+    }),
   )
-  const columns = ['profile', 'deal', 'date', 'account', {number: 'debit'}, {number: 'credit'}]
   return joinLines([
     `The history lacks the sources of: ${lost.length === 0 ? 'no batch that is named' : lost.join(', ')}.`,
-    differences.length > 0 && `\n${renderTable(columns, differences)}\n`,
+    differences.length > 0 && `\n${renderTable(differences)}\n`,
     ...profiles.map(({profile, deals, amount, batch}) => {
       const found = `${profile}: ${quantity(deals, 'deal')} booked from what the history lacks`
       const moved = `${groupThousands(amount)} to book`

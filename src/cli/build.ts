@@ -12,7 +12,7 @@ import {createDataFolder, dataFolderAt, requireOutFile} from '../store/data-fold
 import {writeFileAtomically} from '../store/files.ts'
 import {type Release, type ReleaseManifest, requireRelease} from '../store/release.ts'
 import {type CliCommand, type Invocation, type ReleaseOptions, requireAskedRelease} from './command.ts'
-import {joinLines, renderTable, signed} from './table.ts'
+import {joinLines, renderColumns, renderTable, signed} from './table.ts'
 
 export const commands = {build: addBuild, test: addTest, diff: addDiff, report: addReport, docs: addDocs}
 
@@ -51,24 +51,16 @@ export function renderWarnings({results}: Pick<ReleaseManifest['checks'], 'resul
   })
 }
 
-function renderBuild({
-  outcome,
-  release_id,
-  dir,
-  checks,
-  is_current,
-  is_scratch,
-  models,
-  rebuilt,
-}: BuildResult & Partial<Compared>): string {
+function renderBuild(built: BuildResult & Partial<Compared>): string {
+  const {outcome, release_id, dir, checks, is_current, is_scratch, models, rebuilt} = built
   const passed = `${quantity(checks.passed, 'check')} passed, ${checks.warned} warned.`
-  if (is_scratch) {
-    const table = renderTable(
-      ['model', {number: 'rows'}, {number: 'ms'}],
-      models.map(({name, rows, duration_ms}) => [name, rows, duration_ms]),
-    )
-    return `${joinLines([`Built into the scratch release: ${passed}`, ...renderWarnings(checks)])}\n\n${table}\n\n${dir}/portfolio.duckdb, or \`loantape query --release scratch\``
-  }
+  if (is_scratch)
+    return joinLines([
+      `Built into the scratch release: ${passed}`,
+      ...renderWarnings(checks),
+      `\n${renderTable(models.map(({name: model, rows, duration_ms: ms}) => ({model, rows, ms})))}\n`,
+      `${dir}/portfolio.duckdb, or \`loantape query --release scratch\``,
+    ])
   const words = outcome === 'released' ? 'Built' : 'Nothing new:'
   const reused =
     rebuilt == null
@@ -94,9 +86,6 @@ function parseKnownAt(text: string): string {
   return formatInstant(micros).replace('T', ' ').replace('Z', '')
 }
 
-/** The exit code of a `CheckError`. */
-const CASES_FAILED = exitCodeOf('check')
-
 /** Rows shown of a failed case. */
 const MOST_ROWS = 20
 
@@ -114,7 +103,7 @@ function addTest(command: CliCommand): void {
         return testModels(config, table, world)
       },
       (tested, _options, width) => renderTested(tested, width),
-      ({failed}) => (failed > 0 ? CASES_FAILED : 0),
+      ({failed}) => (failed > 0 ? exitCodeOf('check') : 0),
     )
 }
 
@@ -125,10 +114,7 @@ const EXAMPLE = `a large funded deal is on the list:
   rows:
     - {deal_id: a, loan_amount: 20000000}`
 
-function renderTested(
-  {folder, passed, failed, duration_ms, cases}: Tested,
-  width: number | undefined,
-): string {
+function renderTested({folder, passed, failed, duration_ms, cases}: Tested, width?: number): string {
   if (cases.length === 0)
     return `No tests in ${folder}. A test of the table risk.watch_list takes a few lines in ${folder}/risk.watch_list.yaml:\n\n${EXAMPLE}\n\ndocs/analyst-guide.md describes the form.`
   const tables = new Set(cases.map(({table}) => table)).size
@@ -143,17 +129,17 @@ function renderFailure(
   {table, name, file, line, problem, missing, unexpected}: CaseResult,
   width?: number,
 ): string {
-  const rowsOf = (kind: string, rows: CaseResult['missing']) =>
-    rows.map((row) => [kind, ...Object.values(row).map(toText)])
-  const rows = [...rowsOf('missing', missing), ...rowsOf('unexpected', unexpected)].sort((one, other) =>
+  const listRows = (row: string, rows: CaseResult['missing']) =>
+    rows.map((values) => [row, ...Object.values(values).map(toText)])
+  const rows = [...listRows('missing', missing), ...listRows('unexpected', unexpected)].sort((one, other) =>
     one.slice(1).join() < other.slice(1).join() ? -1 : 1,
   )
+  const columns = ['row', ...Object.keys(missing[0] ?? unexpected[0] ?? {})].map((name) => ({name}))
   const more = rows.length - MOST_ROWS
   return joinLines([
     `✗ ${table}: ${name}\n  ${file}:${line}`,
     problem !== null && `\n${problem}`,
-    rows.length > 0 &&
-      `\n${renderTable(['row', ...Object.keys(missing[0] ?? unexpected[0] ?? {})], rows.slice(0, MOST_ROWS), width)}`,
+    rows.length > 0 && `\n${renderColumns(columns, rows.slice(0, MOST_ROWS), width)}`,
     more > 0 && `${groupThousands(more)} more; --json has all.`,
   ])
 }
@@ -205,34 +191,19 @@ function renderDiff(
 ): string {
   const heading = `From ${before.release_id} (as of ${before.as_of}) to ${after.release_id} (as of ${after.as_of})`
   if (totals.length === 0) return `${heading}: no total moved.`
-  const overview = renderTable(
-    ['total', {number: 'before'}, {number: 'after'}, {number: 'movement'}, {number: 'deals'}],
-    totals.map((total) => [
-      titleOf(total),
-      total.before,
-      total.after,
-      signed(total.movement),
-      total.parts.length,
-    ]),
-  )
-  return [`${heading}:`, '', overview, ...totals.map((total) => renderTotal(total, limit))].join('\n')
+  return [`${heading}:`, ...totals.map((total) => renderTotal(total, limit))].join('\n\n')
 }
 
-function renderTotal(total: TotalMovement, limit: number): string {
-  const rest = total.parts.slice(limit)
-  const rows = total.parts
-    .slice(0, limit)
-    .map((part) => [part.deal_id, describeChange(part), signed(part.movement)])
-  if (rest.length > 0) rows.push([`${rest.length} more`, '', signed(addUp(rest))])
-  const table = renderTable(
-    [titleOf(total), 'moved by', {number: 'movement'}],
-    [...rows, ['', 'in all', signed(total.movement)]],
-  )
-  return `\n${table}`
+function renderTotal({total, status, before, after, movement, parts}: TotalMovement, limit: number): string {
+  const title = status === null ? total.replace('_', ' ') : `status ${status}: ${total}`
+  const rest = parts.slice(limit)
+  const rows = parts.slice(0, limit).map((part) => {
+    return {deal: part.deal_id, moved_by: describeChange(part), movement: signed(part.movement)}
+  })
+  if (rest.length > 0) rows.push({deal: `${rest.length} more`, moved_by: '', movement: signed(addUp(rest))})
+  const moved = `${groupThousands(before)} → ${groupThousands(after)}, ${signed(movement)}`
+  return `${title}: ${moved} by ${quantity(parts.length, 'deal')}\n${renderTable(rows)}`
 }
-
-const titleOf = ({total, status}: TotalMovement) =>
-  status === null ? total.replace('_', ' ') : `status ${status}: ${total}`
 
 function describeChange({change, before, after, is_corrected}: MovementPart): string {
   const isThere = change !== 'appeared' && change !== 'left' && before && after

@@ -1,4 +1,4 @@
-import {type Clock, createBusinessClock, realClock} from '../core/clock.ts'
+import {createBusinessClock, realClock} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {messageOf, newError} from '../core/errors.ts'
 import {createLog, type Log} from '../core/log.ts'
@@ -18,7 +18,7 @@ interface Display {
 const SHOWN_EVERY_MS = 500
 
 /** Shows each report, and repeats the last one until the end. */
-export function repeatProgress({show, hide}: Display) {
+function repeatProgress({show, hide}: Display) {
   let last: Progress | undefined
   let timer: NodeJS.Timeout | undefined
   return {
@@ -44,10 +44,7 @@ const RATE_FROM_MS = 1000
 const WAITING_FROM_MS = 2000
 
 /** Creates the progress line of a terminal, which is drawn again and again. */
-export function createProgressLine(
-  terminal: {write: (text: string) => unknown; columns?: number},
-  clock: Clock,
-): Display {
+function createProgressLine(terminal: {write: (text: string) => unknown; columns?: number}): Display {
   let step = ''
   let startedAt = 0
   let drawnAt = 0
@@ -55,56 +52,37 @@ export function createProgressLine(
   let past: {at: number; done: number}[] = []
   return {
     show(progress) {
-      const now = clock.now()
-      const done = progress.done ?? 0
+      const now = realClock.now()
+      const {done = 0, total, pages, source} = progress
       const isNew = progress.step !== step || done < (past.at(-1)?.done ?? 0)
       if (isNew) [step, startedAt, past] = [progress.step, now, []]
       else if (now - drawnAt < DRAWN_EVERY_MS) return
       drawnAt = now
-      const waitingSince = progress.source?.waitingSince ?? now
-      const isWaiting = now - waitingSince >= WAITING_FROM_MS
+      const isWaiting = now - (source?.waitingSince ?? now) >= WAITING_FROM_MS
       // A wait says nothing about the rate after it.
       past = [...past.filter(({at}) => !isWaiting && now - at <= RATE_OVER_MS), {at: now, done}]
       const [first = {at: now, done}] = past
       const ms = now - first.at
       const perSecond = ms < RATE_FROM_MS ? 0 : ((done - first.done) * 1000) / ms
-      const pace = {elapsedMs: now - startedAt, perSecond, isWaiting}
-      terminal.write(`\r${renderProgress(progress, pace, (terminal.columns ?? 80) - 1)}\x1b[K`)
+      const leftMs = perSecond > 0 && typeof total === 'number' ? ((total - done) / perSecond) * 1000 : 0
+      // What matters least is last: the terminal's width cuts it off.
+      const words = [
+        step.padEnd(10),
+        formatDuration(now - startedAt).padStart(5),
+        isWaiting && 'waiting: rate limit',
+        countOf(progress),
+        leftMs > 0 && `${formatDuration(leftMs)} left`,
+        perSecond > 0 && `${groupThousands(perSecond.toFixed(perSecond < 9.95 ? 1 : 0))}/s`,
+        pages !== undefined && quantity(pages, 'page'),
+      ]
+      const line = words.filter((word) => typeof word === 'string' && word !== '').join('  ')
+      terminal.write(`\r${line.slice(0, (terminal.columns ?? 80) - 1)}\x1b[K`)
     },
     hide() {
       if (drawnAt > 0) terminal.write('\r\x1b[K')
       drawnAt = 0
     },
   }
-}
-
-/** The text of a progress line; parts that matter least are left out until it fits `width`. */
-function renderProgress(
-  progress: Progress,
-  {elapsedMs, perSecond, isWaiting}: {elapsedMs: number; perSecond: number; isWaiting: boolean},
-  width: number,
-): string {
-  const {step, done = 0, total, pages} = progress
-  const count = countOf(progress).padStart(countOf({...progress, done: Math.max(done, total ?? 0)}).length)
-  const isEnding = typeof total === 'number' && total > done && perSecond > 0
-  const words: [rank: number, text: string | false][] = [
-    [0, step.padEnd(10)],
-    [3, count],
-    [6, pages !== undefined && quantity(pages, 'page').padStart(9)],
-    [2, formatDuration(elapsedMs).padStart(5)],
-    [5, perSecond > 0 && formatRate(perSecond).padStart(6)],
-    [4, isEnding && `${formatDuration(Math.ceil((total - done) / perSecond) * 1000)} left`],
-    [1, isWaiting && 'waiting: rate limit'],
-  ]
-  const lines = words.map((_, most) =>
-    words.flatMap(([rank, text]) => (rank <= words.length - 1 - most && text ? text : [])).join('  '),
-  )
-  return lines.find((line) => line.length <= width) ?? step.slice(0, width)
-}
-
-/** `250/s`, or `4.8/s` below ten. */
-function formatRate(perSecond: number): string {
-  return `${perSecond < 9.95 ? perSecond.toFixed(1) : groupThousands(Math.round(perSecond))}/s`
 }
 
 /** Milliseconds as `1:05` or `1:02:05`. */
@@ -118,11 +96,11 @@ function formatDuration(ms: number): string {
 const LOGGED_EVERY_MS = 5000
 
 /** Creates the display without a terminal: lines in the log. */
-export function createProgressLog(log: Log, clock: Clock): Display {
+function createProgressLog(log: Log): Display {
   let loggedAt = 0
   return {
     show({source, ...progress}) {
-      const now = clock.now()
+      const now = realClock.now()
       if (now - loggedAt < LOGGED_EVERY_MS) return
       loggedAt = now
       log.info({...progress, ...(source && {waited_ms: source.waitedMs})}, 'progress')
@@ -182,9 +160,7 @@ export function createCli(surroundings: Surroundings) {
     createWorld(config: Config): World {
       const level = config.logLevel ?? (stderr.isTTY ? 'warn' : 'info')
       const log = createLog({level, source: config.source}, {write: besideProgress})
-      progress = repeatProgress(
-        stderr.isTTY ? createProgressLine(stderr, realClock) : createProgressLog(log, realClock),
-      )
+      progress = repeatProgress(stderr.isTTY ? createProgressLine(stderr) : createProgressLog(log))
       const stopping = new AbortController()
       onStop((signal) => {
         if (stderr.isTTY) besideProgress('Stopping after the current page. Ctrl-C again ends at once.\n')

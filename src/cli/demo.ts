@@ -13,25 +13,25 @@ import {
 } from '../core/clock.ts'
 import {type Config, requireSource} from '../core/config.ts'
 import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
-import {centsOf, formatCents, quantity} from '../core/money.ts'
+import {quantity} from '../core/money.ts'
 import {isOtherProcess} from '../core/process.ts'
 import {type ChangeCounts, NO_CHANGES, type World} from '../core/types.ts'
-import type {EventsResult} from '../pipeline.ts'
-import {applyEvents, type SyncResult, walkAndApply} from '../pipeline.ts'
+import {applyEvents, type EventsResult, walkAndApply} from '../pipeline.ts'
 import {requireJob} from '../schedule/job.ts'
 import {runJob} from '../schedule/run-job.ts'
 import {advanceDay, drawEdits} from '../service/advance-day.ts'
 import {linkPortfolio, seedPortfolio} from '../service/portfolio.ts'
 import type {RunningService} from '../service/server.ts'
 import {createDataFolder, type DataFolder, DEMO_PROCESS, dataFolderAt} from '../store/data-folder.ts'
-import {openRelease, type Release, requireRelease} from '../store/release.ts'
+import {openRelease, requireRelease} from '../store/release.ts'
 import {withRun} from '../store/runs.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {listWaitingEvents} from '../sync/webhook-events.ts'
 import {dollars, percent, ratio} from '../web/figures.ts'
 import type {CliCommand, Invocation} from './command.ts'
 import {readConfig} from './read-config.ts'
-import {renderTable, signed} from './table.ts'
+import {renderSteps} from './run.ts'
+import {renderTable} from './table.ts'
 
 export const commands = {demo: addDemo}
 
@@ -81,16 +81,7 @@ const shownSummary = rowOf('mart.portfolio_summary', [
   'funded_wa_ltv',
 ])
 
-const shareRow = rowOf('mart.portfolio_breakdown', [
-  'bucket',
-  'deals',
-  'amount',
-  'share_pct',
-  'open_deals',
-  'open_amount',
-  'funded_amount',
-  'funded_share_pct',
-])
+const statusRow = rowOf('mart.portfolio_breakdown', ['bucket', 'deals', 'amount', 'share_pct'])
 
 /** Webhooks of a day's changes arrive this long before its night. */
 const DESK_HOURS_MS = 6 * HOUR_MS
@@ -101,9 +92,14 @@ const RELEASED = 3
 /** Of the earlier nights, one a week is walked, deals only: enough to show how the portfolio grew. */
 const EARLY_STEP = 7
 
-async function runDemo(config: Config, options: DemoOptions, world: World, say: (words: string) => void) {
+async function runDemo(
+  config: Config,
+  {deals, days: count, seed}: DemoOptions,
+  world: World,
+  say: (words: string) => void,
+) {
   const today = businessDateOf(world.clock.now(), config)
-  const days = Array.from({length: options.days}, (_, index) => addDays(today, index + 1 - options.days))
+  const days = Array.from({length: count}, (_, index) => addDays(today, index + 1 - count))
   const apiKey = 'sk_test_demo'
   const {startService} = await import('../service/server.ts')
   await using service = await startService({
@@ -113,7 +109,7 @@ async function runDemo(config: Config, options: DemoOptions, world: World, say: 
     webhooks: {allowPrivate: true},
   })
   const [firstDay = today] = days
-  seedPortfolio(service.store, {deals: options.deals, seed: options.seed, today: firstDay})
+  seedPortfolio(service.store, {deals, seed, today: firstDay})
   say(`A Deal Financing Service with ${quantity(service.store.count(), 'deal')} listens on ${service.url}.`)
   const demoConfig = {
     ...config,
@@ -138,9 +134,8 @@ async function runDemo(config: Config, options: DemoOptions, world: World, say: 
     /** Changes received since the night before. */
     webhooks: EventsResult | null
   }[] = []
-  let exportDirs: string[] = []
   for (const day of days) {
-    if (day !== firstDay) advanceDay(service.store, {seed: options.seed, day})
+    if (day !== firstDay) advanceDay(service.store, {seed, day})
     const worldAt = (instant: number): World =>
       day === today ? world : {...world, clock: createFrozenClock(instant)}
     const evening = eveningOf(day, config)
@@ -154,37 +149,27 @@ async function runDemo(config: Config, options: DemoOptions, world: World, say: 
       continue
     }
     const morning = Date.parse(day)
-    linkPortfolio(service, {
-      seed: options.seed,
-      since: day === releasedFrom ? 0 : morning,
-      until: morning + DAY_MS,
-    })
+    linkPortfolio(service, {seed, since: day === releasedFrom ? 0 : morning, until: morning + DAY_MS})
     const webhooks =
-      day === firstDay
-        ? null
-        : await receiver.passDay({seed: options.seed, day}, worldAt(evening - DESK_HOURS_MS))
+      day === firstDay ? null : await receiver.passDay({seed, day}, worldAt(evening - DESK_HOURS_MS))
     if (webhooks) {
       const {events, deals, appended} = webhooks
       say(
         `Day of ${day}: ${quantity(events, 'event')} received by webhook, ${quantity(deals, 'deal')} read again, ${appended} of them changed.`,
       )
     }
-    const startedAt = performance.now()
-    const result = await runJob(demoConfig, {job: nightly}, worldAt(evening))
-    const sync = result.steps.find((step) => step.do === 'sync')?.result
-    const {release_id = null, changes = NO_CHANGES} = sync ?? {}
-    exportDirs = result.steps.flatMap((step) => (step.do === 'export' ? step.result.map(({dir}) => dir) : []))
+    const {steps} = await runJob(demoConfig, {job: nightly}, worldAt(evening))
+    const {release_id = null, changes = NO_CHANGES} = steps.find((step) => step.do === 'sync')?.result ?? {}
     nights.push({day, release_id, changes, webhooks})
-    say(sync ? renderNight(day, sync, performance.now() - startedAt) : `Night of ${day}: done.`)
+    say(`Night of ${day}:\n${renderSteps(steps).replace(/^/gm, '  ')}`)
   }
-  const release = requireRelease(folder)
-  const previousId = nights.at(-2)?.release_id
+  await using db = await openRelease(requireRelease(folder))
+  const ofStatus = "from mart.portfolio_breakdown where dimension = 'status' order by sort_order, bucket"
   return {
     days: nights,
-    ...(await readPortfolio(release)),
-    previous: previousId ? (await readPortfolio(requireRelease(folder, previousId))).summary : null,
+    summary: await db.one(shownSummary, 'from mart.portfolio_summary'),
+    by_status: await db.all(statusRow, ofStatus),
     release_dir: folder.current,
-    export_dirs: exportDirs,
   }
 }
 
@@ -219,17 +204,14 @@ async function startReceiver(
     async passDay(options: {seed: string; day: string}, dayWorld: World): Promise<EventsResult> {
       const edits = drawEdits(service.store, {...options, count: EDITS})
       for (const {id, changes} of edits) await client.deals.update(id, changes)
-      await awaitEvents(stateDb, edits.length, dayWorld)
+      const {realClock, signal} = dayWorld
+      const deadline = realClock.now() + LONGEST_WAIT_MS
+      const hasAll = () => listWaitingEvents(stateDb).length >= edits.length
+      while (!hasAll() && realClock.now() < deadline && !signal.aborted)
+        await sleepUntilStopped(realClock, 10, signal)
       return applyEvents(config, dayWorld)
     },
     [Symbol.asyncDispose]: () => web[Symbol.asyncDispose](),
-  }
-}
-
-async function awaitEvents(stateDb: StateDb, count: number, {realClock, signal}: World): Promise<void> {
-  const deadline = realClock.now() + LONGEST_WAIT_MS
-  while (listWaitingEvents(stateDb).length < count && realClock.now() < deadline && !signal.aborted) {
-    await sleepUntilStopped(realClock, 10, signal)
   }
 }
 
@@ -300,102 +282,30 @@ function describeRunning(root: string, pid: string): LoantapeError {
   )
 }
 
-/** Totals and shares of a release. */
-async function readPortfolio(release: Release) {
-  await using db = await openRelease(release)
-  const readShares = (dimension: string) =>
-    db.all(shareRow, `from mart.portfolio_breakdown where dimension = $1 order by sort_order, bucket`, [
-      dimension,
-    ])
-  return {
-    summary: await db.one(shownSummary, 'from mart.portfolio_summary'),
-    by_status: await readShares('status'),
-    by_program: await readShares('loan_program'),
-  }
-}
-
-/** One line about a night's sync. */
-function renderNight(day: string, sync: SyncResult, durationMs: number): string {
-  const {created, updated, missing, vanished} = sync.changes
-  const changes = `${created} new, ${updated} changed, ${missing} missing, ${vanished} vanished`
-  const lists = sync.streams
-    .map(({stream, changes}) => `, ${quantity(changes.created, `new ${stream.replace(/s$/, '')}`)}`)
-    .join('')
-  return `Night of ${day}: ${quantity(sync.walk.pages, 'page')}, ${quantity(sync.walk.distinct, 'deal')} (${changes})${lists}, ${quantity(sync.checks.passed, 'check')} passed, ${(durationMs / 1000).toFixed(1)} s.`
-}
-
 /**
  * The text below the last night: the portfolio, where the files are, and what to try next.
  *
  * @param dataDir as given in `--data`
  */
-function renderDemo(result: DemoResult, dataDir: string): string {
-  const {summary, previous} = result
+function renderDemo({summary, by_status, release_dir}: DemoResult, dataDir: string): string {
   const quoted = /^[\w./-]+$/.test(dataDir) ? dataDir : `'${dataDir.replaceAll("'", "'\\''")}'`
   const query = `npx loantape query --data ${quoted}`
-  const lines = [
-    '',
-    renderTotal('Open:', summary.open_deals, summary.open_amount, summary.open_wa_ltv),
-    renderTotal('Funded:', summary.funded_deals, summary.funded_amount, summary.funded_wa_ltv),
-    renderTotal('Ended:', summary.ended_deals, summary.ended_amount),
-    '',
-    // A status is wholly open or wholly ended, so its table needs no such columns.
-    renderTable(
-      ['status', {number: 'deals'}, {number: 'amount'}, {number: 'share'}],
-      result.by_status.map((share) => [
-        share.bucket,
-        share.deals,
-        dollars(share.amount),
-        percent(share.share_pct),
-      ]),
-    ),
-    '',
-    renderTable(
-      [
-        'loan program',
-        ...['open deals', 'open amount', 'funded amount', 'of funded'].map((number) => ({number})),
-      ],
-      result.by_program.map((share) => [
-        share.bucket,
-        share.open_deals,
-        dollars(share.open_amount),
-        dollars(share.funded_amount),
-        percent(share.funded_share_pct),
-      ]),
-    ),
-  ]
-  const last = result.days.at(-1)
-  if (previous && last) {
-    lines.push(
-      '',
-      `Since the day before: open deals ${signed(summary.open_deals - previous.open_deals)}, open amount ${signed(difference(summary.open_amount, previous.open_amount))}, funded ${signed(difference(summary.funded_amount, previous.funded_amount))};`,
-      `  ${last.changes.created} new, ${last.changes.updated} changed, ${last.changes.missing} missing, ${last.changes.vanished} vanished, ${last.changes.unchanged} unchanged.`,
-    )
-  }
-  lines.push(
-    '',
-    `Release:  ${shorten(result.release_dir)}/portfolio.duckdb, and each table as Parquet beside it`,
-    ...result.export_dirs.map((dir) => `Exported: ${shorten(dir)}`),
-    '',
-    'Three things to try next:',
+  const local = relative('.', release_dir)
+  const parts = (['open', 'funded', 'ended'] as const).map((part) => {
+    const {[`${part}_deals` as const]: deals, [`${part}_amount` as const]: amount} = summary
+    const ltv = part === 'ended' ? null : summary[`${part}_wa_ltv`]
+    return {part, deals, amount: dollars(amount), 'loan-to-value': ltv === null ? null : ratio(ltv)}
+  })
+  const statuses = by_status.map(({bucket: status, deals, amount, share_pct}) => {
+    return {status, deals, amount: dollars(amount), share: percent(share_pct)}
+  })
+  return [
+    `\n${renderTable(parts)}`,
+    `\n${renderTable(statuses)}`,
+    `\nRelease: ${local.startsWith('..') ? release_dir : local}/portfolio.duckdb, and each table as Parquet beside it`,
+    '\nThree things to try next:',
     `  ${query} "select bucket, open_deals, open_amount, funded_amount from mart.portfolio_breakdown where dimension = 'state' order by open_amount desc limit 10"`,
     `  ${query} "select deal_id, loan_amount from mart.document_coverage where status = 'underwriting' and not has_appraisal"`,
     `  npx loantape serve --data ${quoted}    which shows it all at http://127.0.0.1:8321`,
-  )
-  return lines.join('\n')
-}
-
-/** One line of totals. */
-function renderTotal(title: string, deals: number, amount: string, ltv: number | null = null): string {
-  const share = ltv === null ? '' : `; loan-to-value ${ratio(ltv)}`
-  return `${title.padEnd(8)}${quantity(deals, 'deal')}, ${dollars(amount)}${share}.`
-}
-
-/** The exact difference of two amounts. */
-const difference = (left: string, right: string) => formatCents(centsOf(left) - centsOf(right))
-
-/** A path relative to the working folder when that is shorter to type. */
-function shorten(path: string): string {
-  const local = relative('.', path)
-  return local.startsWith('..') ? path : local
+  ].join('\n')
 }

@@ -152,8 +152,7 @@ function renderPreview({batch, accounts, files}: JournalPreview): string {
   const {profile, period, batch_id, outcome} = batch
   if (outcome !== 'written') return renderBatch(batch)
   const table = renderTable(
-    ['account', 'name', {number: 'lines'}, {number: 'debit'}, {number: 'credit'}],
-    accounts.map((one) => [one.account_code, one.account_name, one.lines, one.debit, one.credit]),
+    accounts.map(({account_code: account, account_name: name, ...sums}) => ({account, name, ...sums})),
   )
   const heads = files.map(({name, head}) => `${name} begins:\n${head}`)
   return [

@@ -1,7 +1,7 @@
-import type {Command} from 'commander'
+import {Argument, type Command} from 'commander'
 import {maskConfig} from '../core/config.ts'
 import {CATALOGUE, EXIT_CODES, exitCodeOf, newError} from '../core/errors.ts'
-import {expectOneOf, findNearest} from '../core/text.ts'
+import {findNearest} from '../core/text.ts'
 import type {CliCommand} from './command.ts'
 import {renderTable} from './table.ts'
 
@@ -56,12 +56,8 @@ function renderOne({code, exit_code, meaning, kept, next}: Explained): string {
 }
 
 function renderAll(all: readonly Explained[]): string {
-  const byExit = [...Map.groupBy(all, ({exit_code}) => exit_code)].sort(([a], [b]) => a - b)
-  return byExit
-    .map(([exit, those]) =>
-      [`Exit ${exit}, ${EXIT_CODES[exit]}:`, ...those.map(({code}) => `  ${code}`)].join('\n'),
-    )
-    .join('\n\n')
+  const sorted = all.toSorted((one, other) => one.exit_code - other.exit_code)
+  return renderTable(sorted.map(({exit_code: exit, code, meaning}) => ({exit, code, meaning})))
 }
 
 function addConfig(command: CliCommand): void {
@@ -72,11 +68,10 @@ function addConfig(command: CliCommand): void {
       ({config}) => maskConfig(config),
       (settings) =>
         renderTable(
-          ['setting', 'value'],
-          Object.entries(settings).map(([name, value]) => [
-            name,
-            value === null ? '(not set)' : String(value),
-          ]),
+          Object.entries(settings).map(([setting, value]) => ({
+            setting,
+            value: String(value ?? '(not set)'),
+          })),
         ),
     )
 }
@@ -84,17 +79,12 @@ function addConfig(command: CliCommand): void {
 /** A command, named by the words that lead to it, `/period/close`, and the words that can follow. */
 interface Completion {
   path: string
-  commands: readonly {name: string; about: string}[]
-  options: readonly {name: string; about: string}[]
+  words: string
 }
 
-const SHELLS: Readonly<Record<string, (completions: readonly Completion[]) => string>> = {
-  bash: renderBash,
-  zsh: (completions) => `(( $+functions[compdef] )) || { autoload -U +X compinit && compinit }
+const IN_ZSH = `(( $+functions[compdef] )) || { autoload -U +X compinit && compinit }
 autoload -U +X bashcompinit && bashcompinit
-${renderBash(completions)}`,
-  fish: renderFish,
-}
+`
 
 function addCompletion(command: CliCommand): void {
   command
@@ -102,13 +92,12 @@ function addCompletion(command: CliCommand): void {
       'print a script that makes a shell complete commands and options; for bash, `source <(loantape completion bash)`',
     )
     .example('completion bash')
-    .argument('<shell>', Object.keys(SHELLS).join(', '))
+    .addArgument(new Argument('<shell>').choices(['bash', 'zsh']))
     .examines()
     .does(
       (_invocation, shell: string) => {
-        const render = Object.hasOwn(SHELLS, shell) ? SHELLS[shell] : undefined
-        if (!render) throw newError('USAGE', `Shell '${shell}': ${expectOneOf(shell, Object.keys(SHELLS))}.`)
-        return {script: render(listCompletions(command.parent ?? command))}
+        const script = renderBash(listCompletions(command.parent ?? command))
+        return {script: shell === 'zsh' ? IN_ZSH + script : script}
       },
       ({script}) => script,
     )
@@ -116,19 +105,14 @@ function addCompletion(command: CliCommand): void {
 
 function listCompletions(command: Command, path = ''): Completion[] {
   const help = command.createHelp()
-  const commands = command.commands.map((one) => ({name: one.name(), about: help.subcommandDescription(one)}))
-  const options = [...help.visibleOptions(command), ...help.visibleGlobalOptions(command)].flatMap(
-    (option) => (option.long ? {name: option.long, about: option.description} : []),
-  )
+  const options = [...help.visibleOptions(command), ...help.visibleGlobalOptions(command)]
+  const words = [...command.commands.map((one) => one.name()), ...options.flatMap(({long}) => long ?? [])]
   const below = command.commands.flatMap((one) => listCompletions(one, `${path}/${one.name()}`))
-  return [{path, commands, options}, ...below]
+  return [{path, words: words.join(' ')}, ...below]
 }
 
 function renderBash(completions: readonly Completion[]): string {
-  const cases = completions.map(({path, commands, options}) => {
-    const words = [...commands, ...options].map(({name}) => name).join(' ')
-    return `    '${path}') words='${words}' ;;`
-  })
+  const cases = completions.map(({path, words}) => `    '${path}') words='${words}' ;;`)
   return `_loantape() {
   local at= words= word
   for word in "\${COMP_WORDS[@]:1:$((COMP_CWORD - 1))}"; do
@@ -142,26 +126,5 @@ ${cases.join('\n')}
   COMPREPLY=($(compgen -W "$words" -- "\${COMP_WORDS[COMP_CWORD]}"))
 }
 complete -o default -F _loantape loantape
-`
-}
-
-function renderFish(completions: readonly Completion[]): string {
-  const quoted = (text: string) => `'${text.replace(/['\\]/g, '\\$&')}'`
-  const lines = completions.flatMap(({path, commands, options}) => {
-    const here = `complete -c loantape -n "test (__loantape_at) = ${quoted(path || '/')}"`
-    return [
-      ...commands.map(({name, about}) => `${here} -f -a ${name} -d ${quoted(about)}`),
-      ...options.map(({name, about}) => `${here} -l ${name.replace(/^--/, '')} -d ${quoted(about)}`),
-    ]
-  })
-  const paths = completions.flatMap(({path}) => (path ? quoted(path) : []))
-  return `function __loantape_at
-  set -l at ''
-  for word in (commandline -opc)[2..]
-    contains -- "$at/$word" ${paths.join(' ')}; and set at "$at/$word"
-  end
-  test -n "$at"; and echo $at; or echo /
-end
-${lines.join('\n')}
 `
 }

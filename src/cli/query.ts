@@ -11,7 +11,7 @@ import {openForQuestions} from '../store/release.ts'
 import {readTables} from '../store/sql.ts'
 import {type CliCommand, type Invocation, type ReleaseOptions, requireAskedRelease} from './command.ts'
 import type {Cli} from './context.ts'
-import {renderTable} from './table.ts'
+import {renderColumns} from './table.ts'
 
 export const commands = {query: addQuery, sql: addSql}
 
@@ -120,8 +120,8 @@ function renderResult(
   }
   // The result of EXPLAIN is a drawing.
   if (columns[0]?.name === 'explain_key') return texts().flat().join('\n')
-  return renderTable(
-    columns.map(({name, type}) => (numeric.test(type) ? {digits: name} : name)),
+  return renderColumns(
+    columns.map(({name, type}) => ({name, isFigure: numeric.test(type)})),
     texts(),
     width,
   )

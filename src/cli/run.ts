@@ -12,7 +12,7 @@ import type {CliCommand, Invocation} from './command.ts'
 import {renderExported, renderPublished} from './export.ts'
 import {renderBackup} from './keep.ts'
 import {renderSync} from './sync.ts'
-import {renderTable, renderTerms} from './table.ts'
+import {renderTerms} from './table.ts'
 
 export const commands = {run: addRun, jobs: addJobs}
 
@@ -26,7 +26,7 @@ function addRun(command: CliCommand): void {
         performJob(config, {job: await requireJob(config, name), claim}, world, (release) =>
           describeDay(release, config.sqlDir),
         ),
-      ({steps}) => steps.map(renderStep).join('\n'),
+      ({steps}) => renderSteps(steps),
     )
 }
 
@@ -43,6 +43,9 @@ async function describeDay(
 }
 
 type StepResult = Awaited<ReturnType<typeof performJob>>['steps'][number]
+
+/** What each step of a job did, as its own command says it. */
+export const renderSteps = (steps: readonly StepResult[]) => steps.map(renderStep).join('\n')
 
 function renderStep(step: StepResult): string {
   if (step.do === 'sync') return renderSync(step.result)
@@ -112,10 +115,7 @@ function renderJob(job: ReturnType<typeof describeJob>): string {
     `${job.name}: ${job.schedule} (${job.time_zone}), catch up ${job.catch_up}, grace ${job.grace_minutes} minutes, ended after ${job.timeout_minutes}`,
     `  steps: ${job.steps.join(', ')}`,
     job.enabled
-      ? renderTable(
-          ['  next, local', 'UTC'],
-          job.next_slots.map(({local, utc}) => [`  ${local}`, utc]),
-        )
+      ? job.next_slots.map(({local, utc}) => `  next: ${local}, ${utc}`).join('\n')
       : `  not enabled: never due; \`loantape run ${job.name}\` runs it once.`,
     ...job.clock_changes.map((words) => `  Daylight saving, ${words}.`),
   ].join('\n')

@@ -269,24 +269,20 @@ function readRow(
   world: World,
 ): SourceRow {
   const watched = {config, stateDb, jobs, maxAgeHours: maxAgeHours ?? config.alarmMaxAgeHours}
-  const {
-    running: holder,
-    release,
-    next_slots: [next_slot = null],
-    ...standing
-  } = readStanding(folder, watched, world)
+  const standing = readStanding(folder, watched, world)
+  const {healthy, is_classified, last_success, alarms, release, running: holder, next_slots} = standing
   const [run] = stateDb ? listLiveRuns(stateDb, world.realClock.now()) : []
   const running = [run?.job ?? holder?.command, holder?.progress].filter((part) => part !== undefined)
   return {
     source: name,
-    healthy: standing.healthy,
-    is_classified: standing.is_classified,
     error: null,
-    last_success: standing.last_success,
+    healthy,
+    is_classified,
+    last_success,
     release: release && {as_of: release.as_of, known_at: release.known_at, ...release.source.present},
     running: running.length > 0 ? running.join(': ') : null,
-    alarms: standing.alarms,
-    next_slot,
+    alarms,
+    next_slot: next_slots[0] ?? null,
   }
 }
 
@@ -322,34 +318,21 @@ function rowOf({name, open, problem}: ServedSource, world: World): SourceRow[] {
 function renderRows(rows: readonly SourceRow[]): string {
   const sorted = sortSources(rows)
   const lines = sorted.map((row) => {
-    const {source, last_success, release, running, alarms, next_slot: next} = row
-    return [
+    const {source, error, last_success, release, running, alarms, next_slot: next} = row
+    return {
       source,
-      stateOf(row),
-      last_success && `${last_success.age_hours} h ago`,
-      release?.as_of,
-      release?.deals,
-      release?.amount,
+      state: stateOf(row),
+      last_success: last_success && `${last_success.age_hours} h ago`,
+      as_of: release?.as_of,
+      deals: release?.deals,
+      amount: release?.amount,
       running,
-      row.error?.code ?? alarms.map(({name, state}) => `${name}: ${state}`).join(', '),
-      next && `${next.job} ${next.slot}`,
-    ]
+      wrong: error?.code ?? alarms.map(({name, state}) => `${name}: ${state}`).join(', '),
+      next_slot: next && `${next.job} ${next.slot}`,
+    }
   })
   return joinLines([
-    renderTable(
-      [
-        'source',
-        'state',
-        'last success',
-        'as of',
-        {number: 'deals'},
-        {number: 'amount'},
-        'running',
-        'wrong',
-        'next slot',
-      ],
-      lines,
-    ),
+    renderTable(lines),
     ...sorted.map(({source, error}) => error && `\n${source}: ${error.message} [${error.code}]`),
   ])
 }

@@ -123,14 +123,9 @@ function addServiceKeys(service: CliCommand): void {
       },
       (result) =>
         renderTable(
-          ['id', 'name', 'begins with', 'scopes', 'revoked'],
-          result.keys.map(({id, name, prefix, scopes, revoked_at}) => [
-            id,
-            name,
-            prefix,
-            scopes.join(','),
-            revoked_at,
-          ]),
+          result.keys.map(({id, name, prefix, scopes, revoked_at}) => {
+            return {id, name, begins_with: prefix, scopes: scopes.join(','), revoked: revoked_at}
+          }),
         ),
     )
 

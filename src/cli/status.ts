@@ -203,14 +203,10 @@ function renderDrift({kind, path, value, records}: DriftFinding): string {
 
 function renderRuns({runs, running}: Status): string {
   return renderTable(
-    ['run', 'command', 'started', 'outcome', {number: 'exit'}],
-    runs.map((run) => [
-      run.run_id,
-      run.command,
-      run.started_at,
-      run.error_code ?? run.outcome ?? (run.run_id === running?.run_id ? 'running' : 'died'),
-      run.exit_code,
-    ]),
+    runs.map(({run_id: run, command, started_at: started, error_code, outcome, exit_code: exit}) => {
+      const end = error_code ?? outcome ?? (run === running?.run_id ? 'running' : 'died')
+      return {run, command, started, outcome: end, exit}
+    }),
   )
 }
 

@@ -1,4 +1,3 @@
-import {Option} from 'commander'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
@@ -24,7 +23,6 @@ export const commands = {sync: addSync, events: addEvents, quarantine: addQuaran
 
 interface SyncOptions {
   accept?: Acceptance[]
-  acceptShrink?: boolean
   why?: string
   dryRun?: boolean
   detail: boolean
@@ -40,18 +38,13 @@ function addSync(command: CliCommand): void {
       (text: string, before: readonly Acceptance[] = []) => [...before, ...parseAcceptances(text)],
     )
     .option('--why <text>', 'why it is accepted; kept with the walk, your name beside it')
-    .addOption(new Option('--accept-shrink', 'the same as --accept shrink').hideHelp())
     .option('--dry-run', 'walk and compare, but store and release nothing')
     .option('--no-detail', 'do not fetch single deals')
     .does(({config, options, world}: Invocation<SyncOptions>) => {
-      const {accept = [], acceptShrink, why, dryRun = false, detail} = options
-      if (why !== undefined && accept.length === 0 && !acceptShrink)
+      const {accept = [], why, dryRun: isDryRun = false, detail} = options
+      if (why !== undefined && accept.length === 0)
         throw newError('USAGE', `Option --why '${why}': it says why something is accepted; add --accept.`)
-      return syncDeals(
-        detail ? config : {...config, detail: 'off'},
-        {accept: acceptShrink ? [...accept, 'shrink'] : accept, why, isDryRun: dryRun},
-        world,
-      )
+      return syncDeals(detail ? config : {...config, detail: 'off'}, {accept, why, isDryRun}, world)
     }, renderSync)
 }
 
@@ -175,37 +168,22 @@ function renderReasons({reasons, records, pruned}: Awaited<ReturnType<typeof rea
   if (reasons.length === 0) return joinLines(['No record waits in quarantine.', describePruned(pruned)])
   return joinLines([
     renderTable(
-      ['field', 'reason', {number: 'records'}, {number: 'times'}, 'since'],
-      reasons.map((one) => [one.path, one.reason, one.records, one.times, one.since]),
+      reasons.map(({path: field, reason, records, times, since}) => ({field, reason, records, times, since})),
     ),
     '',
     renderTable(
-      ['id', 'record', 'field', {number: 'times'}, 'since', 'last walk'],
-      records.map((one) => [
-        one.quarantine_id,
-        one.record_id ?? '(unreadable)',
-        one.path,
-        one.times,
-        one.since,
-        one.walk_id,
-      ]),
+      records.map(({quarantine_id: id, record_id, path: field, times, since, walk_id: last_walk}) => {
+        return {id, record: record_id ?? '(unreadable)', field, times, since, last_walk}
+      }),
     ),
     describePruned(pruned),
   ])
 }
 
 function renderWaiting({records, pruned}: Awaited<ReturnType<typeof readWaiting>>): string {
-  const table = renderTable(
-    ['id', 'deal', 'observed', 'source', 'path', 'reason'],
-    records.map((entry) => [
-      entry.quarantine_id,
-      entry.record_id ?? '(unreadable)',
-      entry.observed_at,
-      entry.source,
-      entry.path,
-      entry.reason,
-    ]),
-  )
-  const listed = records.length === 0 ? 'No record waits in quarantine.' : table
+  const rows = records.map(({quarantine_id: id, record_id, observed_at: observed, source, path, reason}) => {
+    return {id, deal: record_id ?? '(unreadable)', observed, source, path, reason}
+  })
+  const listed = rows.length === 0 ? 'No record waits in quarantine.' : renderTable(rows)
   return joinLines([listed, describePruned(pruned)])
 }

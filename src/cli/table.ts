@@ -20,50 +20,58 @@ export function signed(value: number | string): string {
   return text.startsWith('-') ? text : `+${text}`
 }
 
-/** The title of a printed column: numbers and exact digits are right-aligned, numbers with separators. */
-type PrintedColumn = string | {number: string} | {digits: string}
-
 /** What a cell holds; null is an empty one. */
 type Cell = string | number | null | undefined
 
-const titleOf = (column: PrintedColumn): string =>
-  typeof column === 'string' ? column : Object.values(column).join()
+/** A count, an amount or a share, as text; an account's number is none. */
+const FIGURE = /^([-+]?\$?[\d,]+\.\d+( %)?|[-+][\d,]+)$/
 
-/** Renders rows as a table or, if that is wider than `width`, as records with a line for each column. */
-export function renderTable(
-  columns: readonly PrintedColumn[],
-  rows: readonly (readonly Cell[])[],
+/** Renders rows as a table titled after their fields; figures are right-aligned, with separators. */
+export function renderTable(rows: readonly Readonly<Record<string, Cell>>[]): string {
+  const fields = Object.keys(rows[0] ?? {})
+  const columns = fields.map((field) => {
+    const isFigure = rows.every(({[field]: cell}) => typeof cell !== 'string' || FIGURE.test(cell))
+    return {name: field.replaceAll('_', ' '), isFigure}
+  })
+  return renderColumns(
+    columns,
+    rows.map((row) =>
+      columns.map(({isFigure}, index) => {
+        const text = String(row[fields[index] ?? ''] ?? '')
+        return isFigure ? groupThousands(text) : text
+      }),
+    ),
+  )
+}
+
+/** Renders texts below each other or, if that is wider than `width`, as records with a line for each column. */
+export function renderColumns(
+  columns: readonly {name: string; isFigure?: boolean}[],
+  texts: readonly (readonly string[])[],
   width = Number.POSITIVE_INFINITY,
 ): string {
-  const titles = columns.map((column) => toCell(titleOf(column)))
-  const lines = rows.map((row) => columns.map((column, index) => toCell(row[index], column)))
-  const widths = titles.map((title, index) =>
-    lines.reduce((widest, line) => Math.max(widest, [...(line[index] ?? '')].length), title.length),
+  const inOneLine = (text: string) => showControls(text).replaceAll('\n', '\\n')
+  const lines = [columns.map(({name}) => name), ...texts].map((line) => line.map(inOneLine))
+  const [titles = [], ...rows] = lines
+  const widths = titles.map((_, index) =>
+    lines.reduce((widest, line) => Math.max(widest, [...(line[index] ?? '')].length), 0),
   )
   const rule = widths.map((width) => '─'.repeat(width)).join('  ')
   if (rows.length > 0 && rule.length > width) {
     const widest = Math.max(...titles.map(({length}) => length))
-    const renderRecord = (row: readonly Cell[]) =>
-      titles.map((title, index) => `${title.padEnd(widest)}  ${toCell(row[index])}`.trimEnd()).join('\n')
+    const renderRecord = (row: readonly string[]) =>
+      titles.map((title, index) => `${title.padEnd(widest)}  ${row[index]}`.trimEnd()).join('\n')
     return rows.map(renderRecord).join('\n\n')
   }
   const renderLine = (cells: readonly string[]) =>
-    columns
-      .map((column, index) => {
-        const cell = cells[index] ?? ''
+    cells
+      .map((cell, index) => {
         const padding = ' '.repeat((widths[index] ?? 0) - [...cell].length)
-        return typeof column === 'string' ? cell + padding : padding + cell
+        return columns[index]?.isFigure ? padding + cell : cell + padding
       })
       .join('  ')
       .trimEnd()
-  return [renderLine(titles), rule, ...lines.map(renderLine)].join('\n')
-}
-
-/** A cell in one line. */
-function toCell(cell: Cell, column?: PrintedColumn): string {
-  const text = String(cell ?? '')
-  const isNumber = typeof column === 'object' && 'number' in column
-  return showControls(isNumber ? groupThousands(text) : text).replaceAll('\n', '\\n')
+  return [renderLine(titles), rule, ...rows.map(renderLine)].join('\n')
 }
 
 /** A month's roll-forward with its booked and unbooked amounts; empty if nothing moved. */
@@ -73,22 +81,9 @@ export function renderTerms(terms: readonly TiedTerm[] = []): string {
     .filter(({because}) => because !== null)
     .map(({term, unbooked, because}) => `${term} ${groupThousands(unbooked)} (${because})`)
   const table = renderTable(
-    [
-      'roll-forward',
-      {number: 'amount'},
-      {number: 'booked'},
-      {number: 'not booked'},
-      'because',
-      {number: 'difference'},
-    ],
-    terms.map(({term, amount, booked, unbooked, because, difference}) => [
-      term,
-      amount,
-      booked,
-      unbooked,
-      because,
-      difference,
-    ]),
+    terms.map(({term, amount, booked, unbooked, because, difference}) => {
+      return {'roll-forward': term, amount, booked, 'not booked': unbooked, because, difference}
+    }),
   )
   return `${unbooked.length > 0 ? `\nNot booked: ${unbooked.join(', ')}.` : ''}\n${table}`
 }

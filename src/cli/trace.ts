@@ -36,25 +36,12 @@ function addTrace(command: CliCommand): void {
 }
 
 function renderFigure({figure, value, as_of, deals}: FigureTrace): string {
-  const columns = [
-    'deal',
-    'status',
-    {number: 'loan_amount'},
-    {number: 'property_value'},
-    {number: 'ltv'},
-    'unchanged since (UTC)',
-  ]
-  const rows = deals.map((deal) => [
-    deal.deal_id,
-    deal.status,
-    deal.loan_amount,
-    deal.property_value,
-    deal.ltv,
-    deal.last_changed_at,
-  ])
+  const rows = deals.map(({deal_id: deal, last_changed_at, ...fields}) => {
+    return {deal, ...fields, 'unchanged since (UTC)': last_changed_at}
+  })
   return joinLines([
     `${figure} is ${value === null ? 'not known' : groupThousands(value)} as of ${as_of}: ${quantity(deals.length, 'deal')}.`,
-    deals.length > 0 && `\n${renderTable(columns, rows)}\n`,
+    deals.length > 0 && `\n${renderTable(rows)}\n`,
     '`loantape trace <deal>` shows the record behind each, as the source sent it.',
   ])
 }

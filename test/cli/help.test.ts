@@ -1,21 +1,11 @@
+import {execFileSync} from 'node:child_process'
 import type {Command} from 'commander'
 import {expect, test} from 'vitest'
 import {createCli} from '../../src/cli/context.ts'
-import {createProgram} from '../../src/cli/program.ts'
-
-/** The program with nothing behind its commands, so an example is only parsed. */
-async function createShell(): Promise<Command> {
-  const program = await createProgram(
-    createCli({
-      env: {},
-      stdout: {write: () => undefined},
-      stderr: {write: () => undefined},
-      onStop: () => undefined,
-    }),
-  )
-  for (const command of listLeaves(program)) command.action(() => undefined)
-  return program
-}
+import {COMMANDS, createProgram} from '../../src/cli/program.ts'
+import {CATALOGUE} from '../../src/core/errors.ts'
+import {runCommand} from '../support/command.ts'
+import {readFailure, readJson} from './outcome.ts'
 
 /** Every command that does something. */
 function listLeaves(command: Command): Command[] {
@@ -27,24 +17,68 @@ function listLeaves(command: Command): Command[] {
 const nameOf = (command: Command): string =>
   command.parent ? `${nameOf(command.parent)} ${command.name()}` : command.name()
 
-/** Everything `--help` prints, including text added after it. */
-function readHelp(command: Command): string {
-  const words: string[] = []
-  command.configureOutput({writeOut: (text) => void words.push(text)})
-  command.outputHelp()
-  return words.join('')
-}
+test('the help of every command lists --data, --json and an example that parses', async () => {
+  const quiet = {write: () => undefined}
+  const program = await createProgram(
+    createCli({env: {}, stdout: quiet, stderr: quiet, onStop: () => undefined}),
+  )
+  for (const command of listLeaves(program)) {
+    const name = nameOf(command)
+    const printed: string[] = []
+    // Nothing is behind the command, so an example is only parsed.
+    command.action(() => undefined).configureOutput({writeOut: (text) => void printed.push(text)})
+    command.outputHelp()
+    const help = printed.join('')
+    expect(help, name).toMatch(/--data <dir> .*--json /s)
+    const [, example = ''] = /\nExample:\n {2}loantape (.+)\n/.exec(help) ?? []
+    expect(`loantape ${example}`).toMatch(new RegExp(`^${name}( |$)`))
+    const args = [...example.matchAll(/"([^"]*)"|(\S+)/g)].map(([, quoted, bare]) => quoted ?? bare ?? '')
+    await expect(program.parseAsync(args, {from: 'user'})).resolves.toBeDefined()
+  }
+})
 
-const names = listLeaves(await createShell()).map(nameOf)
+const printFor = async (shell: string) => (await runCommand(['completion', shell], {})).stdout
 
-test.each(names)('`%s --help` lists --data, --json and an example that parses', async (name) => {
-  const program = await createShell()
-  const command = listLeaves(program).find((leaf) => nameOf(leaf) === name)
-  const help = readHelp(command!)
-  expect(help).toMatch(/--data <dir> /)
-  expect(help).toMatch(/--json /)
-  const [, example = ''] = /\nExample:\n {2}loantape (.+)\n/.exec(help) ?? []
-  expect(`loantape ${example}`).toMatch(new RegExp(`^${name}( |$)`))
-  const args = [...example.matchAll(/"([^"]*)"|(\S+)/g)].map(([, quoted, bare]) => quoted ?? bare ?? '')
-  await expect(program.parseAsync(args, {from: 'user'})).resolves.toBeDefined()
+test('bash completes commands and options, and every script names every command', async () => {
+  const script = await printFor('bash')
+  for (const [typed, completed] of Object.entries({
+    sy: 'sync',
+    'period cl': 'close',
+    'period close 2026-01 --wh': '--why',
+    '--json sync --ac': '--accept',
+    'sync period': '',
+    'export --per': '--period',
+  })) {
+    const call = `COMP_WORDS=(loantape "$@"); COMP_CWORD=$#; _loantape; echo "\${COMPREPLY[*]}"`
+    const bash = ['-c', `${script}\n${call}`, '', ...typed.split(' ')]
+    expect(execFileSync('bash', bash, {encoding: 'utf8'}).trim(), typed).toBe(completed)
+  }
+  for (const text of [script, await printFor('zsh')])
+    for (const name of Object.keys(COMMANDS)) expect(text).toMatch(new RegExp(`[' ]${name}[' ]`))
+})
+
+const explain = (...args: string[]) => runCommand(['explain', ...args], {})
+
+test('explain finds an error by its code in any spelling, and suggests the nearest', async () => {
+  const stdout = expect.stringMatching(
+    /^SOURCE_PINNED: exit 2, .*\nKept: Nothing was changed\.\nNext: Use another folder .*\n$/,
+  )
+  expect(await explain('source_pinned')).toMatchObject({code: 0, stdout})
+  const shrink = readJson(await explain('[GUARD_SHRINK]', '--json'))
+  expect(shrink).toMatchObject({code: 'GUARD_SHRINK', exit_code: 8})
+  for (const [asked, words] of Object.entries({
+    shrink: "Code 'shrink': expected GUARD_SHRINK.",
+    shrnk: "Code 'shrnk': expected GUARD_SHRINK.",
+    SOURCE_PINED: 'expected SOURCE_PINNED.',
+    nonsense: 'expected a known code. Nothing was changed. `loantape explain` lists all codes.',
+  })) {
+    const failure = readFailure(await explain(asked, '--json'))
+    expect(failure).toMatchObject({code: 'UNKNOWN_NAME', message: expect.stringContaining(words)})
+  }
+})
+
+test('without a code, explain lists every code by exit code', async () => {
+  const {stdout} = await explain()
+  expect(stdout).toMatch(/^ +8 {2}EXPORT_COLUMNS +a guard refused.*\n +8 {2}GUARD_CHANGE /m)
+  expect(stdout.trimEnd().split('\n')).toHaveLength(Object.keys(CATALOGUE).length + 2)
 })

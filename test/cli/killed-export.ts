@@ -1,6 +1,5 @@
-/** A process that closes the month `CLOSE`, or exports February to Xero, and kills itself at `KILL_STEP`; it builds `SELECT`. */
+/** A process that exports February to Xero and kills itself at `KILL_STEP`; it builds `SELECT`. */
 
-import {closePeriod} from '../../src/books/close-period.ts'
 import {createCli} from '../../src/cli/context.ts'
 import {readConfig} from '../../src/cli/read-config.ts'
 import {exportRelease} from '../../src/export.ts'
@@ -11,7 +10,7 @@ const cli = createCli({
   stderr: process.stderr,
   onStop: () => undefined,
 })
-const {CLOSE, KILL_STEP, SELECT} = process.env
+const {KILL_STEP, SELECT} = process.env
 const config = readConfig(cli, {})
 const world = {
   ...cli.createWorld(config),
@@ -20,5 +19,4 @@ const world = {
     if (step === KILL_STEP) process.kill(process.pid, 'SIGKILL')
   },
 }
-if (CLOSE) await closePeriod(config, {period: CLOSE}, world)
-else await exportRelease(config, {profiles: ['xero'], period: '2026-02'}, world)
+await exportRelease(config, {profiles: ['xero'], period: '2026-02'}, world)

@@ -123,30 +123,24 @@ test('a case whose table cannot be built or read fails alone', async () => {
   expect(code).toBe(3)
 })
 
-test.each<[what: string, text: string, words: RegExp]>([
-  ['an unknown name', 'a:\n  walk: {}\n  walks: {}\n  rows: []\n', /: a: Unrecognized key: "walk"/],
-  [
-    'a date that does not exist',
-    'a:\n  walks: {2026-02-30: {}}\n  rows: []\n',
-    /a\.walks\.2026-02-30: expected walks by/,
-  ],
-  ['an unknown fate', aCase('d1: vanishd', ''), /\.d1: expected columns with values, or missing, vanished/],
-  [
-    'rows that differ',
-    aCase('d1: {}', '{deal_id: x}, {reason: x}'),
-    /rows: expected the same columns in each row/,
-  ],
-  ['no rows', 'a:\n  walks: {}\n', /a\.rows: expected the rows .* \[\] if it has none/],
-  ['two cases of one name', aCase('', '') + aCase('', ''), /Map keys must be unique at line 5, column 1/],
-  ['a tab', 'a:\n\twalks: {}\n', /Tabs .* at line 2, column 1/],
-  ['an alias of nothing', 'a: *b\n', /Unresolved alias .*b/],
-  ['no content', '# later\n', /expected the names of cases, below each its `walks` and `rows`/],
-  ['a list', '- walks: {}\n', /expected the names of cases/],
-])('a file with %s is refused before anything runs', async (_what, text, words) => {
-  const failure = readFailure(await runTests({[FILE]: text}, ['--json']))
-  expect(failure).toMatchObject({code: 'TEST_FILE', exitCode: 3})
-  expect(failure.message).toMatch(words)
-  expect(failure.message).toMatch(/risk\.watch_list\.yaml: .*Nothing was tested/s)
+test('a file that is wrong is refused before anything runs', async () => {
+  const wrong: [text: string, words: RegExp][] = [
+    ['a:\n  walk: {}\n  walks: {}\n  rows: []\n', /: a: Unrecognized key: "walk"/],
+    ['a:\n  walks: {2026-02-30: {}}\n  rows: []\n', /a\.walks\.2026-02-30: expected walks by/],
+    [aCase('d1: vanishd', ''), /\.d1: expected columns with values, or missing, vanished/],
+    [aCase('d1: {}', '{deal_id: x}, {reason: x}'), /rows: expected the same columns in each row/],
+    ['a:\n  walks: {}\n', /a\.rows: expected the rows .* \[\] if it has none/],
+    [aCase('', '') + aCase('', ''), /Map keys must be unique at line 5, column 1/],
+    ['a:\n\twalks: {}\n', /Tabs .* at line 2, column 1/],
+    ['a: *b\n', /Unresolved alias .*b/],
+    ['# later\n', /expected the names of cases, below each its `walks` and `rows`/],
+    ['- walks: {}\n', /expected the names of cases/],
+  ]
+  for (const [text, words] of wrong) {
+    const failure = readFailure(await runTests({[FILE]: text}, ['--json']))
+    expect(failure).toMatchObject({code: 'TEST_FILE', exitCode: 3, message: expect.stringMatching(words)})
+    expect(failure.message).toMatch(/risk\.watch_list\.yaml: .*Nothing was tested/s)
+  }
 })
 
 test('all faults of all files are named at once', async () => {
@@ -166,15 +160,14 @@ test('all faults of all files are named at once', async () => {
   expect(message).toMatch(/Byte 0xE9 in .*core\.deal\.yaml:1:2: expected UTF-8/)
 })
 
-test.each([['tests/risk.watch_list.yml'], ['tests/risk/watch_list.yaml'], ['tests/no_odd_ltv.sql']])(
-  '%s is refused, not ignored',
-  async (name) => {
+test('a test in another place, or with another ending, is refused, not ignored', async () => {
+  for (const name of ['tests/risk.watch_list.yml', 'tests/risk/watch_list.yaml', 'tests/no_odd_ltv.sql']) {
     const failure = readFailure(await runTests({[name]: SHOWN, 'compose.yaml': 'services: {}\n'}, ['--json']))
     expect(failure.code).toBe('TEST_FILE')
     expect(failure.message).toContain(`File '${name}' in `)
     expect(failure.message).toContain(': expected tests/<schema>.<table>.yaml')
-  },
-)
+  }
+})
 
 test("the guide's tests pass; without tests, it shows an example and where it goes", async () => {
   const passed = await runTests({[FILE]: SHOWN})
@@ -187,17 +180,14 @@ test("the guide's tests pass; without tests, it shows an example and where it go
   expect((await runTests({[FILE]: example})).code).toBe(0)
 })
 
-test('a table without tests, and a missing folder, are wrong usage', async () => {
+test('a table without tests, a missing folder, and a model that does not compile are named', async () => {
   const unknown = readFailure(await runTests({[FILE]: SHOWN}, ['risk.watchlist', '--json']))
   expect(unknown).toMatchObject({code: 'UNKNOWN_NAME', exitCode: 2})
   expect(unknown.message).toMatch(/'risk\.watchlist' has no tests\/.*nearest is 'risk\.watch_list'/)
   const unset = readFailure(await runCommand(['test', '--json'], {LOANTAPE_LOG_LEVEL: 'error'}))
   expect(unset).toMatchObject({code: 'SQL_DIR_MISSING', exitCode: 2})
   expect(unset.message).toMatch(/LOANTAPE_SQL_DIR is not set/)
-})
-
-test('a model that does not compile is named before any test runs', async () => {
   const files = {'risk/watch_list.sql': MODEL.replace('status_class', 'statusclass'), [FILE]: SHOWN}
-  const failure = readFailure(await runTests(files, ['--json']))
-  expect(failure).toMatchObject({code: 'MODEL_BUILD', exitCode: 3})
+  const broken = readFailure(await runTests(files, ['--json']))
+  expect(broken).toMatchObject({code: 'MODEL_BUILD', exitCode: 3})
 })

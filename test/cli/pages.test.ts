@@ -15,46 +15,41 @@ beforeAll(async () => {
 
 afterAll(() => lab[Symbol.asyncDispose]())
 
-test.concurrent('the report and the dictionary are written into the data folder, and the command says where', async () => {
-  const [report, docs] = await Promise.all([lab.run(['report', '--json']), lab.run(['docs'])])
-  const file = join(lab.folder.root, `report-${lab.currentReleaseId()}.html`)
-  expect(readJson(report)).toEqual({file, release_id: lab.currentReleaseId()})
+test('report and dictionary are written into the data folder or to the path given, and the command says where', async () => {
+  const {root} = lab.folder
+  const file = join(root, `report-${lab.currentReleaseId()}.html`)
+  const reported = readJson(await lab.run(['report', '--json']))
+  expect(reported).toEqual({file, release_id: lab.currentReleaseId()})
   expect(readFileSync(file, 'utf8')).toMatch(/^<!doctype html>.*Portfolio report.*<\/html>\n$/s)
-  expect(docs.stdout).toBe(`The data dictionary: ${join(lab.folder.root, 'dictionary.html')}\n`)
-  expect(readFileSync(join(lab.folder.root, 'dictionary.html'), 'utf8')).toContain('id="core.deal"')
-})
-
-test.concurrent('the report of a date or a release is written to the path given', async () => {
-  const out = join(lab.folder.root, '../february.html')
+  const docs = await lab.run(['docs'])
+  expect(docs.stdout).toBe(`The data dictionary: ${join(root, 'dictionary.html')}\n`)
+  expect(readFileSync(join(root, 'dictionary.html'), 'utf8')).toContain('id="core.deal"')
+  const out = join(root, '../february.html')
   expect(await lab.run(['report', '--as-of', '2026-02-02', '--out', out])).toMatchObject({code: 0})
   expect(readFileSync(out, 'utf8')).toContain('as of <b>2026-02-02</b>')
 })
 
-test.concurrent('an output file in a missing folder is refused, and so is an unknown release', async () => {
-  const out = join(lab.folder.root, 'nowhere/docs.html')
-  const failure = readFailure(await lab.run(['docs', '--out', out, '--json']))
-  expect(failure).toMatchObject({code: 'OUT_PLACE', exitCode: 2})
-  expect(failure.message).toMatch(/nowhere\/docs\.html' in --out: expected a folder that exists/)
-  expect(existsSync(out)).toBe(false)
-  expect(readFailure(await lab.run(['report', '--release', 'x', '--json']))).toMatchObject({
-    code: 'UNKNOWN_NAME',
-  })
-})
-
-test.concurrent('a report with a failing own page is not written; the error says where and why', async () => {
+test('a page that cannot be written or has no data is refused, and nothing is written', async () => {
   using own = writeSqlFolder({'pages/pipeline.md': '# Ours\n\n```sql\nselect 1\nfrom nowhere\n```\n'})
+  await lab.run(['build', '--select', 'mart.run'])
+  const nowhere = join(lab.folder.root, 'nowhere/docs.html')
   const out = join(lab.folder.root, '../failed.html')
-  const ended = await lab.run(['report', '--out', out, '--json'], {LOANTAPE_SQL_DIR: own.path})
-  const failure = readFailure(ended)
-  expect(failure).toMatchObject({code: 'QUERY_FAILED', exitCode: 2})
-  expect(failure.message).toMatch(/pages\/pipeline\.md, line 5: Query refused: Catalog Error: .*nowhere/)
-  expect(existsSync(out)).toBe(false)
-})
-
-test.concurrent('a release of some models has no report; the error names the missing table', async () => {
-  const env = {LOANTAPE_DATA_DIR: lab.copyFolder('report-scratch').root}
-  await lab.run(['build', '--select', 'mart.run'], env)
-  const failure = readFailure(await lab.run(['report', '--release', 'scratch', '--json'], env))
-  expect(failure).toMatchObject({code: 'RELEASE_PARTIAL', exitCode: 2})
-  expect(failure.message).toMatch(/has no table 'mart\.portfolio_summary'.* Nothing was written\./)
+  for (const [args, code, words] of [
+    [['docs', '--out', nowhere], 'OUT_PLACE', /nowhere\/docs\.html' in --out: expected a folder that exists/],
+    [['report', '--release', 'x'], 'UNKNOWN_NAME', /'x'/],
+    [
+      ['report', '--out', out],
+      'QUERY_FAILED',
+      /pages\/pipeline\.md, line 5: Query refused: Catalog.*nowhere/,
+    ],
+    [
+      ['report', '--release', 'scratch'],
+      'RELEASE_PARTIAL',
+      /has no table 'mart\.portfolio_summary'.* Nothing was written\./,
+    ],
+  ] as const) {
+    const failure = readFailure(await lab.run([...args, '--json'], {LOANTAPE_SQL_DIR: own.path}))
+    expect(failure).toMatchObject({code, exitCode: 2, message: expect.stringMatching(words)})
+  }
+  expect([nowhere, out].map(existsSync)).toEqual([false, false])
 })

@@ -1,14 +1,11 @@
-import {cpSync, existsSync, mkdirSync} from 'node:fs'
+import {cpSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterAll, afterEach, beforeAll, expect, test} from 'vitest'
-import {trueUp} from '../../src/books/true-up.ts'
+import {afterAll, afterEach, beforeAll, beforeEach, expect, test} from 'vitest'
 import type {WireRecord} from '../../src/core/types.ts'
-import {dataFolderAt} from '../../src/store/data-folder.ts'
-import {openStateDb} from '../../src/store/state-db.ts'
 import {BOOK_TABLES, type Books, openBooks} from '../support/books.ts'
 import {runCommand} from '../support/command.ts'
 import {balancesOf, importBatches} from '../support/importer.ts'
-import {type Ended, failureOf} from '../support/lab.ts'
+import type {Ended} from '../support/lab.ts'
 import {readFailure, readJson} from './outcome.ts'
 
 const DEALS = Array.from({length: 20}, (_, index) => `d${index + 1}`)
@@ -31,7 +28,14 @@ beforeAll(async () => {
   await before.walk('2026-01-30', inStatus('draft'))
   exported = openBooks(before)
   books = exported
-  await fundAndExport()
+  await books.walk('2026-01-31', inStatus('funded'))
+  expect(readJson(await run('export xero --period 2026-01', '2026-02-01'))).toMatchObject({
+    batches: [{outcome: 'written', rows: 40}],
+  })
+})
+
+beforeEach(() => {
+  books = openBooks(exported)
 })
 
 afterEach(() => books[Symbol.dispose]())
@@ -41,10 +45,10 @@ afterAll(() => {
   exported?.[Symbol.dispose]()
 })
 
-const run = (args: string, day: string, root = books.folder.root): Promise<Ended> =>
+const run = (args: string, day: string): Promise<Ended> =>
   runCommand(
     [...args.split(' '), '--json'],
-    {LOANTAPE_DATA_DIR: root, LOANTAPE_NOW: `${day}T17:00:00Z`},
+    {LOANTAPE_DATA_DIR: books.folder.root, LOANTAPE_NOW: `${day}T17:00:00Z`},
     {select: BOOK_TABLES},
   )
 
@@ -56,18 +60,6 @@ function loseJanuary31(): void {
   cpSync(before?.folder.warehouse ?? '', books.folder.warehouse)
 }
 
-async function fundAndExport(): Promise<void> {
-  await books.walk('2026-01-31', inStatus('funded'))
-  expect(readJson(await run('export xero --period 2026-01', '2026-02-01'))).toMatchObject({
-    batches: [{outcome: 'written', rows: 40}],
-  })
-}
-
-/** Starts with books in which January 31 is exported. */
-function openExported(): void {
-  books = openBooks(exported)
-}
-
 async function expectRefused(args: string, day: string): Promise<void> {
   const failure = readFailure(await run(args, day))
   expect(failure).toMatchObject({code: 'JOURNAL_HISTORY', exitCode: 2})
@@ -75,7 +67,6 @@ async function expectRefused(args: string, day: string): Promise<void> {
 }
 
 test('deals booked before a recovery are not booked again after it, and a true-up reconciles both', async () => {
-  openExported()
   loseJanuary31()
   await books.walk('2026-02-01', inStatus('funded'))
   const refused = ['export xero --period 2026-02', 'export xero --period 2026-01', 'period close 2026-01']
@@ -105,21 +96,7 @@ test('deals booked before a recovery are not booked again after it, and a true-u
   expect(handedOut()).toEqual({1200: FUNDED + 50_000n, 1090: -FUNDED - 50_000n})
 })
 
-test('a true-up that dies before its files are in place is issued by the next', async () => {
-  openExported()
-  loseJanuary31()
-  await books.walk('2026-02-01', inStatus('draft'))
-  const dying = books.at('2026-02-02', (step) => {
-    if (step === 'journal written') throw new Error('killed')
-  })
-  const died = trueUp(books.config, {isIssued: true, why: null}, dying)
-  expect((await failureOf(died)).message).toBe('killed')
-  expect(readJson(await run('period true-up --issue', '2026-02-02'))).toMatchObject({outcome: 'unchanged'})
-  expect(handedOut()).toEqual({})
-})
-
 test('an amount that changed and a deal never funded after a recovery are issued by deal and account', async () => {
-  openExported()
   loseJanuary31()
   const changes = {d1: {loan_amount: 1300.01}, d2: {status: 'approved'}}
   await books.walk('2026-02-01', inStatus('funded', changes))
@@ -154,7 +131,6 @@ test('an amount that changed and a deal never funded after a recovery are issued
 })
 
 test('a true-up reverses what is not seen again on its own date, and corrects what is seen again today', async () => {
-  openExported()
   const saved = join(books.folder.root, 'saved')
   cpSync(books.folder.warehouse, saved)
   await books.walk('2026-02-10', inStatus('funded', {d1: {loan_amount: 5000.01}, d2: {status: 'paid_off'}}))
@@ -187,7 +163,6 @@ test('a true-up reverses what is not seen again on its own date, and corrects wh
 })
 
 test('a true-up of a closed month is dated the first day of the first open month', async () => {
-  openExported()
   await books.walk('2026-02-05', inStatus('funded'))
   expect((await run('period close 2026-01', '2026-02-06')).code).toBe(0)
   loseJanuary31()
@@ -199,42 +174,8 @@ test('a true-up of a closed month is dated the first day of the first open month
   expect(balancesOf(imported, '2026-02-01')).toEqual({})
 })
 
-test.each([
-  ['history first, state database last', ['history', 'run', 'exports', 'state'], 'JOURNAL_HISTORY'],
-  ['exports first, history last', ['exports', 'state', 'run', 'history'], undefined],
-  [
-    'exports first, a run before the state database',
-    ['exports', 'run', 'state', 'history'],
-    'STORES_DISAGREE',
-  ],
-])('a backup with a run in between, %s, books nothing twice', async (_, steps, code) => {
-  books = openBooks(before)
-  const {folder} = books
-  const copy = dataFolderAt(join(folder.root, '../brought back'))
-  mkdirSync(copy.root)
-  mkdirSync(folder.exports, {recursive: true})
-  const take: Record<string, () => Promise<void> | void> = {
-    run: fundAndExport,
-    history: () => cpSync(folder.warehouse, copy.warehouse),
-    exports: () => {
-      cpSync(folder.exports, copy.exports, {recursive: true})
-      if (existsSync(folder.tapes)) cpSync(folder.tapes, copy.tapes, {recursive: true})
-    },
-    state: () => {
-      using stateDb = openStateDb(folder.stateDb)
-      stateDb.db.prepare('vacuum into ?').run(copy.stateDb)
-    },
-  }
-  for (const step of steps) await take[step]?.()
-  cpSync(join(folder.root, 'accounting.json'), join(copy.root, 'accounting.json'))
-  using later = openBooks(copy)
-  await later.walk('2026-02-01', inStatus('funded'))
-  const exported = await run('export xero --period 2026-02', '2026-02-02', later.folder.root)
-  if (code) expect(readFailure(exported)).toMatchObject({code})
-  else expect(readJson(exported)).toMatchObject({batches: [{outcome: 'empty'}]})
-})
-
 test('a month closed before a recovery but not issued is issued as closed, and the difference follows', async () => {
+  books[Symbol.dispose]()
   books = openBooks(before)
   await books.walk('2026-01-31', inStatus('funded'))
   expect(readJson(await run('period close 2026-01', '2026-02-01'))).toMatchObject({outcome: 'closed'})

@@ -1,7 +1,6 @@
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
 import {expect, test} from 'vitest'
-import {runCommand} from '../support/command.ts'
 import {createLab} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 import {readFailure, readJson} from './outcome.ts'
@@ -57,13 +56,4 @@ test('keys are created, listed and revoked by command, and a running service obe
   expect(readJson(await lab.run(revoke))).toEqual({id: made.id, revoked: true})
   expect(await statusOf(made.api_key)).toBe(401)
   expect(readFailure(await lab.run(revoke))).toMatchObject({code: 'UNKNOWN_NAME', exitCode: 2})
-})
-
-test.each([
-  [['create', 'x', '--db', 'x.db', '--scope', 'admin'], 'USAGE'],
-  [['list'], 'USAGE'],
-  [['list', '--db', 'missing/x.db'], 'SERVICE_DB_OPEN'],
-])('service keys %j is refused', async (args, code) => {
-  const ended = await runCommand(['service', 'keys', ...args, '--json'], {})
-  expect(readFailure(ended)).toMatchObject({code, exitCode: 2})
 })

@@ -29,6 +29,8 @@ interface Case {
   sync(env?: Record<string, string>, ...options: string[]): Promise<Ended>
   /** Spoils the answers to pages. */
   spoilPages(fault: Fault, match?: {nth?: number | number[]}): void
+  /** Expects a run to end so, say these words and what is kept, and leave the current release as it was. */
+  expectRefused(run: Promise<Ended>, end: {code: unknown; exitCode: number}, words: RegExp): Promise<void>
 }
 
 let cases = 0
@@ -54,21 +56,19 @@ function openCase(): Case {
       ),
     spoilPages: (fault, match) =>
       lab.service.faults.add({match: {path: `/deals?limit=${pageSize}`, ...match}, fault}),
+    async expectRefused(run, end, words) {
+      const failure = readFailure(await run)
+      expect(failure).toMatchObject({...end, message: expect.stringMatching(words)})
+      expect(failure.message).toMatch(/kept|as before|unchanged|changed|applied/)
+      expect(await readStanding(folder)).toEqual(before)
+    },
   }
 }
 
-/** Makes the amounts of the first deals of a page unreadable. */
-function spoilAmounts(deals: number): Fault {
-  return {
-    kind: 'mutate',
-    change: (body) => ({
-      ...body,
-      data: (body.data as object[]).map((deal, index) =>
-        index < deals ? {...deal, loan_amount: 'about a million'} : deal,
-      ),
-    }),
-  }
-}
+const spoilDeals = (change: (deal: object, index: number) => object[]): Fault => ({
+  kind: 'mutate',
+  change: (page) => ({...page, data: (page.data as object[]).flatMap(change)}),
+})
 
 const broken: [behaviour: string, fault: Fault, page: number, code: string, words: RegExp][] = [
   ['a web page instead of JSON', {kind: 'html'}, 1, 'SOURCE_NOT_JSON', /text\/html.*LOANTAPE_BASE_URL/],
@@ -85,65 +85,42 @@ const broken: [behaviour: string, fault: Fault, page: number, code: string, word
 
 for (const [behaviour, fault, page, code, words] of broken) {
   test.concurrent(`${behaviour} breaks the contract and leaves everything as it was`, async () => {
-    const {folder, sync, spoilPages} = openCase()
+    const {sync, spoilPages, expectRefused} = openCase()
     spoilPages(fault, page === 1 ? {} : {nth: page})
-    const failure = readFailure(await sync())
-    expect(failure.exitCode).toBe(7)
-    expect(failure.code).toMatch(new RegExp(`^${code}`))
-    expect(failure.message).toMatch(words)
-    expect(failure.message).toMatch(/kept|as before|unchanged/)
-    expect(await readStanding(folder)).toEqual(before)
+    await expectRefused(sync(), {code: expect.stringMatching(`^${code}`), exitCode: 7}, words)
   })
 }
 
 test.concurrent('a source that keeps failing defers the run, and the next resumes from the last page', async () => {
-  const {folder, sync, spoilPages} = openCase()
+  const {sync, spoilPages, expectRefused} = openCase()
   spoilPages({kind: 'status', status: 500}, {nth: [2, 3]})
-  const failure = readFailure(await sync())
-  expect(failure).toMatchObject({code: 'SOURCE_FAILING', exitCode: 6})
-  expect(failure.message).toMatch(
-    /GET \/deals, 2 times in a row, at last with status 500.*The next run continues/,
-  )
-  expect(await readStanding(folder)).toEqual(before)
+  const words = /GET \/deals, 2 times in a row, at last with status 500.*The next run continues/
+  await expectRefused(sync(), {code: 'SOURCE_FAILING', exitCode: 6}, words)
   expect(readJson(await sync())).toMatchObject({outcome: 'released', walk: {resumed: 1, records: 60}})
 })
 
 test.concurrent('moved paging fields are refused until accepted, and are the new normal from then on', async () => {
-  const {folder, sync, spoilPages} = openCase()
+  const {sync, spoilPages, expectRefused} = openCase()
   spoilPages({kind: 'envelope', shape: 'pagination'})
-  const failure = readFailure(await sync())
-  expect(failure.exitCode).toBe(7)
-  expect(failure.message).toMatch(/pagination.*--accept envelope/)
-  expect(await readStanding(folder)).toEqual(before)
+  await expectRefused(sync(), {code: expect.anything(), exitCode: 7}, /pagination.*--accept envelope/)
   expect(readJson(await sync({}, '--accept', 'envelope'))).toMatchObject({outcome: 'released'})
   expect(readJson(await sync())).toMatchObject({outcome: 'unchanged'})
 })
 
 test.concurrent('too many unreadable records are refused, naming the field', async () => {
-  const {folder, sync, spoilPages} = openCase()
-  spoilPages(spoilAmounts(60))
-  const failure = readFailure(await sync())
-  expect(failure).toMatchObject({code: 'SOURCE_QUARANTINE', exitCode: 7})
-  expect(failure.message).toMatch(/60 of 60 records.*loan_amount \(60.*Nothing was applied.*then run again/)
-  expect(await readStanding(folder)).toEqual(before)
+  const {sync, spoilPages, expectRefused} = openCase()
+  spoilPages(spoilDeals((deal) => [{...deal, loan_amount: 'about a million'}]))
+  const words = /60 of 60 records.*loan_amount \(60.*Nothing was applied.*then run again/
+  await expectRefused(sync(), {code: 'SOURCE_QUARANTINE', exitCode: 7}, words)
 })
 
-test.concurrent.each([[['--accept', 'shrink']], [['--accept', 'growth,shrink', '--accept', 'change']]])(
-  'a walk that lost more deals than a day can explain is refused until accepted: %j',
-  async (accept) => {
-    const {folder, sync, spoilPages} = openCase()
-    spoilPages({kind: 'mutate', change: (page) => ({...page, data: (page.data as object[]).slice(2)})})
-    const failure = readFailure(await sync())
-    expect(failure).toMatchObject({code: 'GUARD_SHRINK', exitCode: 8})
-    expect(failure.message).toMatch(/\d+ of 60 known deals are absent.*Nothing was applied.*--accept shrink/)
-    expect(await readStanding(folder)).toEqual(before)
-    expect(readJson(await sync({}, ...accept))).toMatchObject({outcome: 'released'})
-  },
-)
-
-const spoilDeals = (change: (deal: object, index: number) => object[]): Fault => ({
-  kind: 'mutate',
-  change: (page) => ({...page, data: (page.data as object[]).flatMap(change)}),
+test.concurrent('a walk that lost more deals than a day can explain is refused until accepted', async () => {
+  const {sync, spoilPages, expectRefused} = openCase()
+  spoilPages({kind: 'mutate', change: (page) => ({...page, data: (page.data as object[]).slice(2)})})
+  const words = /\d+ of 60 known deals are absent.*Nothing was applied.*--accept shrink/
+  await expectRefused(sync(), {code: 'GUARD_SHRINK', exitCode: 8}, words)
+  const accept = ['--accept', 'growth,shrink', '--accept', 'change']
+  expect(readJson(await sync({}, ...accept))).toMatchObject({outcome: 'released'})
 })
 
 test.concurrent.each<[what: string, accept: string, fault: Fault, words: RegExp]>([
@@ -166,12 +143,9 @@ test.concurrent.each<[what: string, accept: string, fault: Fault, words: RegExp]
     /540 deals where there were 60, more than 100 % more; an amount of 189000000\.00 where there were 21000000\.00/,
   ],
 ])('a night on which %s is refused until accepted', async (_, accept, fault, words) => {
-  const {folder, sync, spoilPages} = openCase()
+  const {sync, spoilPages, expectRefused} = openCase()
   spoilPages(fault)
-  const failure = readFailure(await sync())
-  expect(failure).toMatchObject({code: `GUARD_${accept.toUpperCase()}`, exitCode: 8})
-  expect(failure.message).toMatch(words)
-  expect(await readStanding(folder)).toEqual(before)
+  await expectRefused(sync(), {code: `GUARD_${accept.toUpperCase()}`, exitCode: 8}, words)
   expect(readJson(await sync({}, '--accept', accept))).toMatchObject({outcome: 'released'})
 })
 
@@ -190,49 +164,41 @@ test.concurrent('texts no workbook or database accepts are quarantined, and the 
 })
 
 test.concurrent('a clock behind the last walk is refused', async () => {
-  const {folder, sync} = openCase()
-  const failure = readFailure(await sync({LOANTAPE_NOW: '2026-02-01T23:30:00-05:00'}))
-  expect(failure).toMatchObject({code: 'CLOCK_BACKWARDS', exitCode: 2})
-  expect(failure.message).toMatch(
+  const {sync, expectRefused} = openCase()
+  await expectRefused(
+    sync({LOANTAPE_NOW: '2026-02-01T23:30:00-05:00'}),
+    {code: 'CLOCK_BACKWARDS', exitCode: 2},
     /in LOANTAPE_NOW: earlier than the last walk.*Nothing was changed\. Correct the clock/,
   )
-  expect(await readStanding(folder)).toEqual(before)
 })
 
 test.concurrent('a first run against a mistyped address does not bind the folder to it', async () => {
   const {folder, sync} = openCase()
   const fresh = {LOANTAPE_DATA_DIR: `${folder.root}-fresh`}
-  const mistyped = readFailure(
-    await sync({...fresh, LOANTAPE_BASE_URL: lab.service.url.replace('/v1', '/v2')}),
-  )
-  expect(mistyped).toMatchObject({code: 'SOURCE_NOT_FOUND', exitCode: 7})
-  expect(mistyped.message).toMatch(/GET \/deals.*Check LOANTAPE_BASE_URL, its path prefix included/)
+  const mistyped = {...fresh, LOANTAPE_BASE_URL: lab.service.url.replace('/v1', '/v2')}
+  const failure = readFailure(await sync(mistyped))
+  expect(failure).toMatchObject({code: 'SOURCE_NOT_FOUND', exitCode: 7})
+  expect(failure.message).toMatch(/GET \/deals.*Check LOANTAPE_BASE_URL, its path prefix included/)
   expect(readJson(await sync(fresh))).toMatchObject({outcome: 'released', changes: {created: 60}})
 })
 
 test.concurrent('another base URL is refused for this folder until accepted', async () => {
-  const {folder, sync} = openCase()
-  await using moved = await startSpoiltService({apiKeys: [lab.env.LOANTAPE_API_KEY ?? ''], clock: realClock})
+  const {sync, expectRefused} = openCase()
+  const start = () => startSpoiltService({apiKeys: [lab.env.LOANTAPE_API_KEY ?? ''], clock: realClock})
+  await using moved = await start()
   moved.store.insert(someDeals(60))
-  await using foreign = await startSpoiltService({
-    apiKeys: [lab.env.LOANTAPE_API_KEY ?? ''],
-    clock: realClock,
-  })
+  await using foreign = await start()
   foreign.store.insert(someDeals(70).slice(60))
-  const failure = readFailure(await sync({LOANTAPE_BASE_URL: moved.url}))
-  expect(failure).toMatchObject({code: 'SOURCE_PINNED', exitCode: 2})
-  expect(failure.message).toContain(moved.url)
-  expect(failure.message).toContain(lab.service.url)
-  expect(failure.message).toMatch(/Nothing was changed\. Use another folder.*--accept source/)
-  expect(await readStanding(folder)).toEqual(before)
+  const there = {LOANTAPE_BASE_URL: moved.url}
+  const pinned = {code: 'SOURCE_PINNED', exitCode: 2}
+  const words = `${moved.url}.*${lab.service.url}.*Nothing was changed\\. Use another folder.*--accept source`
+  await expectRefused(sync(there), pinned, new RegExp(words))
   expect(moved.requests.count).toBe(0)
 
   const other = {LOANTAPE_BASE_URL: foreign.url}
   const doubt = readFailure(await sync(other, '--accept', 'source'))
   expect(doubt).toMatchObject({code: 'GUARD_SHRINK', exitCode: 8})
   expect(doubt.message).not.toContain('--accept')
-  expect(readFailure(await sync(other))).toMatchObject({code: 'SOURCE_PINNED'})
-  expect(readJson(await sync({LOANTAPE_BASE_URL: moved.url}, '--accept', 'source'))).toMatchObject({
-    changes: {unchanged: 60},
-  })
+  expect(readFailure(await sync(other))).toMatchObject(pinned)
+  expect(readJson(await sync(there, '--accept', 'source'))).toMatchObject({changes: {unchanged: 60}})
 })

@@ -1,26 +1,23 @@
 import {mkdirSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {createLab, type Lab, someDeals} from '../support/lab.ts'
 import {readJson} from './outcome.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
 
-let lab: Lab
-
-beforeEach(async () => {
-  lab = await createLab({tables: '+core.deal +mart.data_quality'})
-  lab.service.store.insert(someDeals(20))
-})
-
-afterEach(() => lab[Symbol.asyncDispose]())
+async function openLab(deals: number, tables: string): Promise<Lab> {
+  const lab = await createLab({tables: `+core.deal +${tables}`})
+  lab.service.store.insert(someDeals(deals))
+  return lab
+}
 
 /** The source changes its contract: a new field, a new status and program, and an unreadable amount. */
-function changeContract(): void {
-  lab.service.store.update('deal_000001', {status: 'on_hold'})
-  lab.service.store.update('deal_000002', {status: 'underwriting', loanProgram: 'moonshot'})
-  lab.service.faults.add({
+function changeContract({service}: Lab): void {
+  service.store.update('deal_000001', {status: 'on_hold'})
+  service.store.update('deal_000002', {status: 'underwriting', loanProgram: 'moonshot'})
+  service.faults.add({
     match: {path: '/deals?limit'},
     fault: {
       kind: 'mutate',
@@ -43,6 +40,7 @@ const drift = [
 ]
 
 test('text from the source can neither steer nor reverse nor flood the terminal', async () => {
+  await using lab = await openLab(3, 'mart.run')
   lab.service.store.update('deal_000001', {status: '\u001b[2J\rHeld'})
   lab.service.store.update('deal_000002', {status: '\u202edleh'})
   lab.service.store.update('deal_000003', {status: 'x'.repeat(8000)})
@@ -55,9 +53,10 @@ test('text from the source can neither steer nor reverse nor flood the terminal'
 })
 
 test('a source that changes its contract still syncs, and status says what changed', async () => {
+  await using lab = await openLab(20, 'mart.data_quality')
   await lab.walk(DAY_1)
   expect(readJson(await lab.run(['status', '--json']))).toMatchObject({drift: [], quarantine_waiting: 0})
-  changeContract()
+  changeContract(lab)
   expect(await lab.sync(DAY_2)).toMatchObject({outcome: 'released'})
 
   expect(readJson(await lab.run(['status', '--json']))).toMatchObject({drift, quarantine_waiting: 1})
@@ -80,9 +79,7 @@ test('a source that changes its contract still syncs, and status says what chang
 })
 
 test("a third of the deals in no class is unhealthy and says what to do, until one's own seed classes them", async () => {
-  await lab[Symbol.asyncDispose]()
-  lab = await createLab({tables: '+core.deal +mart.portfolio_summary'})
-  lab.service.store.insert(someDeals(30))
+  await using lab = await openLab(30, 'mart.portfolio_summary')
   for (const deal of someDeals(10)) lab.service.store.update(deal.id, {status: 'CTC'})
   lab.service.store.update('deal_000011', {status: 'clear_to_close'})
   const said =
@@ -115,26 +112,16 @@ test("a third of the deals in no class is unhealthy and says what to do, until o
 })
 
 test('a mapped field is not drift', async () => {
+  await using lab = await openLab(2, 'mart.run')
   mkdirSync(lab.folder.root, {recursive: true})
   writeFileSync(lab.folder.fields, '{"note_rate": {"path": "terms.note_rate", "type": "decimal(9,6)"}}')
-  lab.service.faults.add({
-    match: {path: '/deals?limit'},
-    fault: {
-      kind: 'mutate',
-      change: (body) => ({
-        ...body,
-        data: (body.data as object[]).map((deal) => ({...deal, terms: {note_rate: 0.08, index: 'SOFR'}})),
-      }),
-    },
+  const change = (body: Record<string, unknown>) => ({
+    ...body,
+    data: (body.data as object[]).map((deal) => ({...deal, terms: {note_rate: 0.08, index: 'SOFR'}})),
   })
+  lab.service.faults.add({match: {path: '/deals?limit'}, fault: {kind: 'mutate', change}})
   await lab.walk(DAY_1)
   expect(readJson(await lab.run(['status', '--json']))).toMatchObject({
     drift: [{kind: 'new_field', path: 'terms.index'}],
   })
-})
-
-test('without a history there is no drift and no quarantine', async () => {
-  const ended = await lab.run(['status', '--json'])
-  expect(ended.code).toBe(1)
-  expect(readJson(ended)).toMatchObject({healthy: false, drift: [], quarantine_waiting: 0})
 })

@@ -102,14 +102,13 @@ test('a version whose tape is gone says so, and an unknown deal or field is refu
   await pruneData(lab.config, {isDryRun: false}, lab.createWorld(day(3)))
   expect(await trace(idOf(1))).toMatchObject([{kind: 'seen', tape: null, record: null}])
   expect((await lab.run(['trace', idOf(1)])).stdout).toContain('its tape is not kept')
-  expect(await lab.run(['trace', 'deal_x'])).toMatchObject({
-    code: 2,
-    stderr: expect.stringContaining("Deal 'deal_x'"),
-  })
-  expect(await lab.run(['trace', idOf(1), '--field', 'name'])).toMatchObject({
-    code: 2,
-    stderr: expect.stringContaining('UNKNOWN_NAME'),
-  })
+  for (const [args, words] of [
+    [['deal_x'], "Deal 'deal_x'"],
+    [[idOf(1), '--field', 'name'], 'UNKNOWN_NAME'],
+  ] as const) {
+    const {code, stderr} = await lab.run(['trace', ...args])
+    expect([code, stderr]).toEqual([2, expect.stringContaining(words)])
+  }
 })
 
 test('every figure of the portfolio traces to its deals', async () => {
@@ -124,37 +123,33 @@ test('every figure of the portfolio traces to its deals', async () => {
   })
   await lab.sync(day(2))
   const [summary] = await lab.query('select * from mart.portfolio_summary')
-  const cents = (text: string | null) => BigInt((text ?? '0').replace('.', ''))
-  const total = (texts: (string | null)[]) => texts.reduce((sum, text) => sum + cents(text), 0n)
+  const traceFigure = (name: string, ...options: string[]) =>
+    lab.run(['trace', `mart.portfolio_summary.${name}`, ...options])
+  const sum = (numbers: number[]) => numbers.reduce((one, other) => one + other, 0)
   for (const [name, value] of Object.entries(summary ?? {})) {
     if (name === 'as_of') continue
-    const {code, stdout} = await lab.run(['trace', `mart.portfolio_summary.${name}`, '--json'])
-    expect(code, name).toBe(0)
-    const traced = JSON.parse(stdout) as FigureTrace
-    expect(traced, name).toMatchObject({value: String(value), as_of: '2026-02-02'})
-    const {deals} = traced
-    const amounts = total(deals.map(({loan_amount}) => loan_amount))
-    if (name.endsWith('deals')) expect(deals, name).toHaveLength(Number(value))
-    else if (/(largest|median|average)_amount$/.test(name)) {
-      expect(Number(amounts) / 100 / deals.length, name).toBeCloseTo(Number(value), 1)
-    } else if (name.endsWith('amount')) expect(amounts, name).toBe(cents(String(value)))
-    else if (name.endsWith('ltv_coverage_pct')) {
-      const valued = deals.filter(({ltv}) => ltv !== null && ltv <= 1.5)
-      const known = total(valued.map(({loan_amount}) => loan_amount))
-      expect((Number(known) / Number(amounts)) * 100, name).toBeCloseTo(Number(value), 5)
-    } else if (name.endsWith('pooled_ltv')) {
-      const values = total(deals.map(({property_value}) => property_value))
-      expect(Number(amounts) / Number(values), name).toBeCloseTo(Number(value), 8)
-    } else {
-      const weighted = deals.map(({loan_amount, ltv}) => Number(loan_amount) * Number(ltv))
-      const sum = weighted.reduce((one, other) => one + other, 0)
-      expect((sum * 100) / Number(amounts), name).toBeCloseTo(Number(value), 8)
+    const {deals, ...figure} = JSON.parse((await traceFigure(name, '--json')).stdout) as FigureTrace
+    expect(figure, name).toMatchObject({value: String(value), as_of: '2026-02-02'})
+    const amounts = deals.map(({loan_amount}) => Number(loan_amount))
+    const inLtv = deals.map(({ltv}, index) => (ltv === null || ltv > 1.5 ? 0 : (amounts[index] ?? 0)))
+    const perDeal = [sum(amounts) / deals.length, 1] as const
+    const measures: Record<string, readonly [value: number, digits: number]> = {
+      deals: [deals.length, 2],
+      amount: [sum(amounts), 2],
+      average_amount: perDeal,
+      median_amount: perDeal,
+      largest_amount: perDeal,
+      ltv_coverage_pct: [(sum(inLtv) / sum(amounts)) * 100, 5],
+      pooled_ltv: [sum(amounts) / sum(deals.map(({property_value}) => Number(property_value))), 8],
+      wa_ltv: [sum(deals.map(({ltv}, index) => Number(ltv) * (amounts[index] ?? 0))) / sum(amounts), 8],
     }
+    const [computed, digits] = measures[name.replace(/^(open|ended|pipeline|funded)_/, '')]!
+    expect(computed, name).toBeCloseTo(Number(value), digits)
   }
-  const {stdout} = await lab.run(['trace', 'mart.portfolio_summary.open_largest_amount'])
+  const {stdout} = await traceFigure('open_largest_amount')
   expect(stdout).toContain(`${idOf(30)}  `)
   for (const column of ['as_of', 'of_funded', '']) {
-    const {code, stderr} = await lab.run(['trace', `mart.portfolio_summary.${column}`])
+    const {code, stderr} = await traceFigure(column)
     expect([code, stderr]).toEqual([2, expect.stringContaining('expected one of deals, amount, open_deals')])
   }
 })
