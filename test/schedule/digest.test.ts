@@ -28,8 +28,10 @@ test("a night reports the day's figures once, what moved them and what needs a p
   expect(['csv', 'parquet'].map((name) => readdirSync(join(lab.folder.exports, name)).length)).toEqual([2, 2])
   expect(posts).toHaveLength(2)
   expect(posts[1]).toContain('*Portfolio as of 2026-03-03: $1.4M open, $700K funded*')
-  expect(posts[1]).toContain('Funded: $700,000.07 in 2 deals, +$350,000.07')
-  expect(posts[1]).toContain('- deal_000001: draft → funded, $350,000.00 → $350,000.07')
+  expect(posts[1]).toContain('Funded: $700K, 2 deals, $700,000.07 +$350,000.07 since 2026-03-02')
+  expect(posts[1]).toContain(
+    'deal_000001 · +$0.07 · +$350,000.07 · −$350,000.00 · draft → funded, $350,000.00 → $350,000.07',
+  )
   expect(posts[1]).toMatch(
     /What needs a person:\n- .*Every status in use is listed in seed.status: not so for 2 rows, such as a &lt;b&gt; &amp; \\?"c\\?"/,
   )
@@ -53,7 +55,7 @@ test('a page of one’s own that fails keeps nobody from the figures of the day'
   const {LOANTAPE_DEAD_MAN_URL: _none, ...env} = inbox.env
   lab.service.store.insert([aDeal(1)])
   expect(await lab.run(['run', 'nightly'], {...env, LOANTAPE_SQL_DIR: own.path})).toMatchObject({code: 0})
-  expect(inbox.posts[0]).toContain('Pipeline: $350,000.00 in 1 deal')
+  expect(inbox.posts[0]).toContain('Pipeline: $350K, 1 deal, $350,000.00')
   expect(readFileSync(join(lab.folder.current, 'report.html'), 'utf8')).toContain(
     'pages/pipeline.md, line 4: Query refused: Catalog Error',
   )
