@@ -57,16 +57,6 @@ export function hasPendingRun(stateDb: StateDb, job: string): boolean {
   return stateDb.first(z.unknown(), sql, [job]) !== undefined
 }
 
-/** A run by its number. */
-export function findJobRun(stateDb: StateDb, jobRunId: number): JobRun | undefined {
-  return stateDb.first(jobRunRow, 'select * from job_run where job_run_id = ?', [jobRunId])
-}
-
-/** The run of a job for a slot (ISO 8601). */
-export function findRunOfSlot(stateDb: StateDb, job: string, slot: string): JobRun | undefined {
-  return stateDb.first(jobRunRow, 'select * from job_run where job = ? and slot = ?', [job, slot])
-}
-
 /** The latest runs that were started or skipped, newest first. */
 export function listLatestJobRuns(stateDb: StateDb, limit: number): JobRun[] {
   return stateDb.all(

@@ -1,3 +1,4 @@
+import {groupThousands} from '../core/money.ts'
 import {type Chart, renderChart} from './chart.ts'
 import {
   bar,
@@ -6,7 +7,6 @@ import {
   count,
   dollars,
   dollarsAtAGlance,
-  figures,
   instant,
   linked,
   percent,
@@ -16,7 +16,7 @@ import {
   words,
 } from './figures.ts'
 import {addressOfDeal} from './filter.ts'
-import {type Html, html} from './html.ts'
+import {Html, html} from './html.ts'
 
 /** A column of a query or a table. */
 interface TypedColumn {
@@ -83,12 +83,29 @@ export function formatValue(column: TypedColumn, value: unknown): string {
   }
 }
 
-/** Columns, and rows of any values. */
-interface Block {
+/** Columns, and rows of any values; markup among them is shown as it is. */
+export interface Block {
   columns: readonly TypedColumn[]
   rows: readonly (readonly unknown[])[]
 }
 type Row = Block['rows'][number]
+
+/** Objects as rows: their fields are the columns, named as SQL names them. */
+function blockOf(objects: readonly Readonly<Record<string, unknown>>[]): Block {
+  const names = Object.keys(objects[0] ?? {})
+  const isCount = (name: string) => objects.every((one) => typeof (one[name] ?? 0) === 'number')
+  return {
+    columns: names.map((name) => ({name, type: isCount(name) ? 'BIGINT' : 'VARCHAR'})),
+    rows: objects.map((one) => names.map((name) => one[name])),
+  }
+}
+
+/** Objects in a shape; their addresses are links as they are. */
+export const renderObjects = (
+  shape: Shape,
+  objects: Parameters<typeof blockOf>[0],
+  options: Options = {},
+): Html => renderBlock(blockOf(objects), {shape, options}, (address) => address)
 
 /** Turns an address that SQL wrote into that of a link; undefined where there is none. */
 type LinkTo = (address: string) => string | undefined
@@ -193,6 +210,7 @@ function isSo({columns}: Block, name: 'is_total' | 'is_current', row: Row): bool
 /** A value by the meaning of its column; what is not there, and nothing of a number, leads nowhere. */
 function cellOf(column: Shown, row: Row, linkTo: LinkTo): Html | string {
   const value = column.of(row)
+  if (value instanceof Html) return value
   const text = formatValue(column, value)
   if (value === null || (isNumeric(column) && Number(value) === 0)) return text
   if (column.type === 'TIMESTAMP') return instant(text)
@@ -238,22 +256,36 @@ export function renderMeant(
     : cells
 }
 
+/** Rows as they are, under the names of their columns: numbers to the right, deals as links. */
+export function renderExact({columns, rows}: Block): Html {
+  if (rows.length === 0) return html`<p class="empty">No rows.</p>`
+  const write = (column: TypedColumn, value: unknown) => {
+    if (value === null || value === undefined) return html`<span class="muted">–</span>`
+    if (typeof value === 'object') return JSON.stringify(value)
+    if (column.name === 'deal_id') return linked(String(value), addressOfDeal(String(value)))
+    return /^DECIMAL\(\d+,2\)$/.test(column.type) ? groupThousands(String(value)) : String(value)
+  }
+  const shown = columns.map(
+    (column, index): Column<Row> => ({
+      title: html`<code>${column.name}</code>`,
+      kind: /^(U?\w*INT|INTEGER|FLOAT|DOUBLE|DECIMAL)/.test(column.type) ? 'number' : undefined,
+      cell: (row) => write(column, row[index]),
+    }),
+  )
+  return html`<div class="rows">${table(shown, rows)}</div>`
+}
+
 /** One row as figures; with a note, an amount is shown at a glance. */
 function renderFigures(block: Block, linkTo: LinkTo): Html {
   const [row = []] = block.rows
-  return figures(
-    listShown(block).map((column) => {
-      const value = column.of(row)
-      const [note, address] = [column.beside(row, 'note'), column.beside(row, 'href')]
-      const isGlance = note !== undefined && meaningOf(column) === 'usd' && value !== null
-      return {
-        name: titleOfColumn(column),
-        value: isGlance ? dollarsAtAGlance(String(value)) : formatValue(column, value),
-        note: note ?? '',
-        href: address === undefined || Number(value) === 0 ? undefined : linkTo(address),
-      }
-    }),
-  )
+  return html`<div class="figures">${listShown(block).map((column) => {
+    const value = column.of(row)
+    const [note, address] = [column.beside(row, 'note'), column.beside(row, 'href')]
+    const isGlance = note !== undefined && meaningOf(column) === 'usd' && value !== null
+    const shown = isGlance ? dollarsAtAGlance(String(value)) : formatValue(column, value)
+    const href = address === undefined || Number(value) === 0 ? undefined : linkTo(address)
+    return html`<div class="figure"><div class="name">${titleOfColumn(column)}</div><div class="value">${linked(shown, href)}</div><div class="note">${note ?? ''}</div></div>`
+  })}</div>`
 }
 
 /** One row as a list of names and values. */

@@ -1,14 +1,15 @@
+import {realpathSync} from 'node:fs'
+import {dirname} from 'node:path'
 import {isCalendarDate, parseInstant} from '../core/clock.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {Release} from '../store/release.ts'
 import {askFirst} from './actions.ts'
 import {instant} from './figures.ts'
 import type {Filter} from './filter.ts'
-import type {History} from './history.ts'
 import {type Html, html} from './html.ts'
 import {viewPage} from './pages.ts'
 import {listReleases} from './reader.ts'
-import type {Page, View} from './view.ts'
+import type {AskingView, Page} from './view.ts'
 
 /** Why there is nothing to show, and what to do about it. */
 export function describeNone(folder: DataFolder, {values}: Filter, mayAct: boolean): Page {
@@ -45,26 +46,28 @@ function offerBuild(asOf: string, knownAt: string): Html | false {
   })
 }
 
+/** The newest release of the same business date. */
+const findNewest = ({dir, manifest: {as_of}}: Release) =>
+  listReleases({releases: dirname(realpathSync(dir))})
+    .filter(({manifest}) => manifest.as_of === as_of)
+    .sort((a, b) => (a.manifest.known_at < b.manifest.known_at ? 1 : -1))[0]
+
 /** How many deals are named under a total; the others are counted. */
 const NAMED = 100
 
 /**
  * `/compare`: what was believed of a day when the release was built, against what the newest release of that day says.
  */
-export async function viewCompare(
-  view: View,
-  newest: Release,
-  history: History,
-  mayAct: boolean,
-): Promise<Page> {
+export async function viewCompare(view: AskingView): Promise<Page> {
+  const newest = findNewest(view.release) ?? view.release
   const [then, now] = [view.release.manifest, newest.manifest]
   const title = `What was believed of ${then.as_of}`
   if (then.release_id === now.release_id)
     return {
       title,
-      body: html`<p class="empty">No release of ${then.as_of} is kept that knows more. <code>loantape build --as-of ${then.as_of}</code> builds one with all that is known today.</p>${mayAct && offerBuild(then.as_of, '')}`,
+      body: html`<p class="empty">No release of ${then.as_of} is kept that knows more. <code>loantape build --as-of ${then.as_of}</code> builds one with all that is known today.</p>${view.mayAct && offerBuild(then.as_of, '')}`,
     }
-  const moved = await history.ask('diff', then.release_id, now.release_id)
+  const moved = await view.history.ask('diff', then.release_id, now.release_id)
   const whole = moved.filter(({status}) => status === null)
   const totals = whole.map(({parts, ...total}) => ({...total, deals: parts.length}))
   const parts = whole.flatMap((each) =>

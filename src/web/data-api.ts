@@ -9,8 +9,9 @@ import {explainError} from '../core/errors.ts'
 import {quoteName} from '../store/database.ts'
 import {addressOf} from './filter.ts'
 import {askerOf, refuse, refuseBusy} from './http-server.ts'
+import type {Reader} from './reader.ts'
 import {FORMATS} from './tables.ts'
-import type {AskingView, View} from './view.ts'
+import type {View} from './view.ts'
 
 type Format = (typeof FORMATS)[number]
 
@@ -43,12 +44,13 @@ const LOOK_MS = 50
  * address has `exact`. The ETag changes with the release and with what is asked.
  */
 export async function sendData(
-  view: AskingView,
+  view: View,
+  reader: Reader,
   name: string,
   request: FastifyRequest,
   reply: FastifyReply,
 ): Promise<FastifyReply> {
-  const {reader, release, filter, query} = view
+  const {release, filter, query} = view
   const [, table = '', format = ''] = /^(.+)\.(\w+)$/.exec(name) ?? []
   const known = FORMATS.find((one) => one === format)
   const asked = table === 'query' ? query.get('q') : null

@@ -1,13 +1,13 @@
 import {type ReleaseCheck, readReleaseChecks} from '../store/release.ts'
 import {NOT_AT_HAND, type ReasonsRequest} from '../sync/quarantine.ts'
 import {askFirst} from './actions.ts'
-import {formatValue, renderMeant} from './blocks.ts'
+import {formatValue, renderMeant, renderObjects} from './blocks.ts'
 import {count, countOf, instant, linked, pageOf, renderPages, words} from './figures.ts'
 import {addressOfDeal} from './filter.ts'
-import {type History, noneIfUnknown} from './history.ts'
+import {noneIfUnknown} from './history.ts'
 import {type Html, html, prose} from './html.ts'
 import {viewPage} from './pages.ts'
-import type {Page, View} from './view.ts'
+import type {AskingView, Page, View} from './view.ts'
 
 /** How many rows of a check are shown. */
 const SAMPLES = 2
@@ -79,9 +79,9 @@ function readAsked(query: URLSearchParams): ReasonsRequest {
 }
 
 /** `/quarantine`: the records that could not be read, by reason, and page by page. */
-export async function viewQuarantine(view: View, history: History, mayAct: boolean): Promise<Page> {
+export async function viewQuarantine(view: AskingView): Promise<Page> {
   const asked = readAsked(view.query)
-  const {reasons, records, per_page, pruned} = await history.ask('reasons', asked)
+  const {reasons, records, per_page, pruned} = await view.history.ask('reasons', asked)
   const list = await viewPage('parts/quarantine', view, {
     params: {reasons: JSON.stringify(reasons), records: JSON.stringify(records)},
   })
@@ -103,7 +103,7 @@ ${pruned > 0 && html`<p class="muted">${count(pruned)} more were never read, and
 ${
   reasons.length === 0
     ? html`<p class="passed">No record waits: all that came could be read.</p>`
-    : html`${mayAct && replay}
+    : html`${view.mayAct && replay}
 ${asked.reason !== undefined && html`<p class="chips"><code>${asked.path}</code>, ${asked.reason}: <a href="/quarantine">all reasons</a></p>`}
 ${list?.body}
 ${renderPages(asked.page, Math.max(1, Math.ceil(shown / per_page)), addressOfPage)}`
@@ -112,12 +112,13 @@ ${renderPages(asked.page, Math.max(1, Math.ceil(shown / per_page)), addressOfPag
 }
 
 /** `/quarantine/<id>`: one record whole, byte for byte as its source sent it. */
-export async function viewQuarantined(id: string, history: History): Promise<Page | undefined> {
+export async function viewQuarantined({history}: AskingView, id: string): Promise<Page | undefined> {
   const found = await history.ask('quarantined', id).catch(noneIfUnknown)
   if (!found) return undefined
   const {record, ...entry} = found
+  const {observed_at} = entry
   const body = html`<p class="muted">As its source sent it. <a href="/quarantine">All that wait</a>.</p>
-<dl class="deal">${Object.entries(entry).map(([name, value]) => html`<div><dt>${words(name)}</dt><dd>${name.endsWith('_at') && value !== null ? instant(value) : (value ?? '–')}</dd></div>`)}</dl>
+${renderObjects('facts', [{...entry, observed_at: instant(observed_at)}])}
 ${record === null ? html`<p class="notice">${NOT_AT_HAND}</p>` : html`<pre class="received" tabindex="0">${record}</pre>`}`
   return {title: `In quarantine: ${id}`, body}
 }

@@ -2,10 +2,11 @@ import {rowOf} from '../build/release-row.ts'
 import {shorten} from '../core/text.ts'
 import {instant} from './figures.ts'
 import {addressOfDeal, hiddenFields} from './filter.ts'
-import {type History, noneIfUnknown} from './history.ts'
+import {noneIfUnknown} from './history.ts'
 import {html} from './html.ts'
 import {viewPage} from './pages.ts'
-import type {Page, View} from './view.ts'
+import {queriesOf} from './reader.ts'
+import type {AskingView, Page, View} from './view.ts'
 
 /** `/deals`: the filtered or found deals, in the chosen order, page by page. */
 export async function viewDeals(view: View): Promise<Page | undefined> {
@@ -20,14 +21,10 @@ ${hiddenFields(view.filter)}
 }
 
 /** `/deals/<id>/received`: every version of a deal with the record that told it. */
-export async function viewReceived(
-  {tables}: View,
-  dealId: string,
-  history: History,
-): Promise<Page | undefined> {
+export async function viewReceived({ask, history}: AskingView, dealId: string): Promise<Page | undefined> {
   const traces = await history.ask('trace', dealId).catch(noneIfUnknown)
   if (!traces) return undefined
-  const latest = await tables.first(
+  const latest = await queriesOf(ask).first(
     rowOf('core.deal_history', ['property_address']),
     'select property_address from core.deal_history where deal_id = $1 order by version desc limit 1',
     [dealId],

@@ -11,9 +11,11 @@ import type {DataFolder} from '../store/data-folder.ts'
 import {findCurrentRelease, type ReleaseManifest} from '../store/release.ts'
 import {hasStateDb, openStateDb} from '../store/state-db.ts'
 import {findKnownFields} from '../sync/mapped-fields.ts'
-import {count, countOf, instant, table} from './figures.ts'
+import {renderObjects} from './blocks.ts'
+import {count, countOf, instant} from './figures.ts'
 import {type Html, html, prose} from './html.ts'
 import {renderPage} from './page-frame.ts'
+import {breakable} from './tables.ts'
 
 /** What a release is built from, what the last checks found, and what is current. */
 interface Dictionary {
@@ -202,17 +204,17 @@ function renderChecks({checks, checking}: Dictionary): Html {
       ? html`Last run ${instant(checking.checked_at)} on release <span class="mono">${checking.release_id}</span>.`
       : 'They have not been run here yet.'
   } A check of severity error lets nothing be released.</p>
-${table<Check>(
-  [
-    {title: 'Check', cell: ({name}) => html`<code>${name}</code>`},
-    {title: 'Demands', cell: ({description}) => prose(description)},
-    {title: 'Severity', cell: ({severity}) => severity},
-    {title: 'Last result', cell: (check) => renderResult(resultOf(check, checking))},
-  ],
+${renderObjects(
+  'table',
   [
     ...tags.filter((_, index) => (results[index]?.failures ?? 0) > 0),
     ...checks.filter((check) => !isTag(check)),
-  ],
+  ].map((check) => ({
+    check: html`<code>${check.name}</code>`,
+    demands: prose(check.description),
+    severity: check.severity,
+    last_result: renderResult(resultOf(check, checking)),
+  })),
 )}
 <p class="muted small">Beside these, ${tags.length} checks stand with their tables below${checking && `; ${passed} of them passed`}.</p>`
 }
@@ -227,9 +229,12 @@ function renderTable(entry: Table, dictionary: Dictionary): Html {
   const {name, kind, description, grain} = entry
   const {plan, checks, checking} = dictionary
   const built = builtOf(entry, dictionary)
-  const meanings = new Map(
-    plan.models.find((model) => model.name === name)?.columns.map((column) => [column.name, column.meaning]),
-  )
+  const model = plan.models.find((one) => one.name === name)
+  const columns = (plan.columns.get(name) ?? []).map(({name: column, type}) => ({
+    column: html`<code>${breakable(column)}</code>`,
+    type: html`<span class="muted small">${type}</span>`,
+    meaning: prose(model?.columns.find((one) => one.name === column)?.meaning ?? ''),
+  }))
   const reads = plan.reads.get(name) ?? []
   const readBy = [...plan.reads.keys()].filter((reader) => plan.reads.get(reader)?.includes(name)).toSorted()
   const profiles = listProfiles(entry)
@@ -250,11 +255,7 @@ ${profiles.length > 0 && html`<li>exported as <b>${profiles.join(', ')}</b></li>
 ${reads.length > 0 && html`<li>built from ${linkAll(reads)}</li>`}
 ${readBy.length > 0 && html`<li>read by ${linkAll(readBy)}</li>`}
 </ul>
-<div class="scroll" tabindex="0"><table>
-<thead><tr><th scope="col">Column</th><th scope="col">Type</th><th scope="col">Meaning</th></tr></thead>
-<tbody>
-${plan.columns.get(name)?.map((column) => html`<tr><td class="column"><code>${column.name}</code></td><td class="type">${column.type}</td><td>${prose(meanings.get(column.name) ?? '')}</td></tr>\n`)}</tbody>
-</table></div>
+${renderObjects('table', columns)}
 ${
   own.length + others.length > 0 &&
   html`<p class="small muted">Checks: ${[...own, ...others].map((check, index) => {

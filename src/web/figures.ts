@@ -116,23 +116,6 @@ export function bar(share: number | null): Html {
   return html`<svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect width="${width}" height="8" rx="0.6"/></svg>`
 }
 
-/** A figure at the top of a page. */
-interface Figure {
-  name: string
-  value: string
-  note: Html | string
-  /** The page with its details. */
-  href?: string | undefined
-}
-
-/** The figures at the top of a page, each with a note. */
-export function figures(all: readonly Figure[]): Html {
-  return html`<div class="figures">${all.map(
-    ({name, value, note, href}) =>
-      html`<div class="figure"><div class="name">${name}</div><div class="value">${linked(value, href)}</div><div class="note">${note}</div></div>`,
-  )}</div>`
-}
-
 /** Node accepts 16 KB of headers, and a status can be of any length. */
 const LONGEST_ADDRESS = 8_000
 

@@ -1,7 +1,8 @@
 import type {Config} from '../core/config.ts'
 import type {World} from '../core/types.ts'
 import type {Alarm} from '../schedule/alarms.ts'
-import {count, dollars, instant, span, table} from './figures.ts'
+import {renderObjects} from './blocks.ts'
+import {instant, span} from './figures.ts'
 import {type Html, html, prose} from './html.ts'
 import {createHttpServer, listenAt, type WebSide} from './http-server.ts'
 import {createRegistry} from './metrics.ts'
@@ -75,30 +76,24 @@ export function renderFleet(rows: readonly SourceRow[], now: number): string {
   })
 }
 
-function renderRows(rows: readonly SourceRow[], now: number): Html {
-  return table<SourceRow>(
-    [
-      {title: 'Source', cell: ({source}) => html`<b>${source}</b>`},
-      {title: 'State', cell: (row) => html`<b class="${CLASSES[stateOf(row)]}">${stateOf(row)}</b>`},
-      {
-        title: 'Last success',
-        cell: ({last_success: last}) => (last ? `${span(now - Date.parse(last.ended_at))} ago` : '–'),
-      },
-      {
-        title: 'As of',
-        cell: ({release}) => (release ? html`<span class="day">${release.as_of}</span>` : '–'),
-      },
-      {title: 'Deals', kind: 'number', cell: ({release}) => count(release?.deals ?? null)},
-      {title: 'Amount', kind: 'number', cell: ({release}) => dollars(release?.amount ?? null)},
-      {title: 'Running', cell: ({running}) => running ?? '–'},
-      {
-        title: 'Next slot',
-        cell: ({next_slot: next}) => (next ? `${next.job} in ${span(Date.parse(next.slot) - now)}` : '–'),
-      },
-    ],
-    sortSources(rows),
+const renderRows = (rows: readonly SourceRow[], now: number): Html =>
+  renderObjects(
+    'table',
+    sortSources(rows).map((row) => {
+      const {source, last_success: last, release, running, next_slot: next} = row
+      return {
+        source: html`<b>${source}</b>`,
+        state: stateOf(row),
+        state_tone: CLASSES[stateOf(row)],
+        last_success: last && `${span(now - Date.parse(last.ended_at))} ago`,
+        as_of: release?.as_of,
+        deals: release?.deals,
+        amount_usd: release?.amount,
+        running,
+        next_slot: next && `${next.job} in ${span(Date.parse(next.slot) - now)}`,
+      }
+    }),
   )
-}
 
 /** What is wrong, source by source. */
 function renderWrongs(rows: readonly SourceRow[]): Html {

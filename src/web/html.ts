@@ -1,6 +1,10 @@
-/** Text that is markup already. */
-export interface Html {
+/** Text that is markup already; a class, so that no value of a row can pass for it. */
+export class Html {
   readonly html: string
+
+  constructor(html: string) {
+    this.html = html
+  }
 }
 
 /** The values of a template: text is escaped, markup is not, undefined and false are left out. */
@@ -14,7 +18,7 @@ export function html(strings: TemplateStringsArray, ...inserts: readonly Insert[
     if (index === inserts.length) return text
     return text + render(inserts[index], EXACT_PLACE.test(before) ? escapeText : showText)
   })
-  return {html: parts.join('')}
+  return new Html(parts.join(''))
 }
 
 /** Inside an attribute or a text area, what is put in is sent back or looked up: it stays exact. */
@@ -32,7 +36,7 @@ const showText = (text: string) => escapeText(showControls(text))
 
 /** Treats text as markup. */
 export function markup(text: string): Html {
-  return {html: text}
+  return new Html(text)
 }
 
 /** Text in which `code` stands between backticks. */
@@ -43,7 +47,7 @@ export function prose(text: string): Html {
 function render(insert: Insert, write: (text: string) => string): string {
   if (insert === null || insert === undefined || insert === false) return ''
   if (typeof insert === 'string' || typeof insert === 'number') return write(String(insert))
-  if ('html' in insert) return insert.html
+  if (insert instanceof Html) return insert.html
   return insert.map((one) => render(one, write)).join('')
 }
 

@@ -1,18 +1,22 @@
+import {realpathSync, statSync} from 'node:fs'
+import {dirname} from 'node:path'
 import type {NotIssued} from '../books/standing.ts'
+import {isPast} from '../build/build-folder.ts'
 import {PARTS, readMovedBetween, readMovedSince, type Which} from '../build/movement.ts'
 import {computedRow} from '../build/release-row.ts'
 import {addDays, isCalendarDate} from '../core/clock.ts'
 import {centsOf} from '../core/money.ts'
+import type {Release} from '../store/release.ts'
 import {describeFindings} from './data-quality.ts'
 import {countOf, dollars, instant, linked, pageOf, renderPages, signed} from './figures.ts'
 import {addressOf, hiddenFields} from './filter.ts'
 import {type Html, html, prose} from './html.ts'
 import {viewPage} from './pages.ts'
-import {findSeenBefore} from './reader.ts'
+import {listReleases, queriesOf} from './reader.ts'
 import type {Overview, Page, View} from './view.ts'
 
 /** What a person has to look at, the most urgent first. */
-export async function renderNeeds(
+async function renderNeeds(
   view: View,
   {
     alarms,
@@ -59,16 +63,31 @@ interface Moment {
 
 const momentOf = (day: string): Moment => ({against: day, name: day, words: day})
 
+/** The release that readers saw before this one, whatever its day, as far as it is kept. */
+function findSeenBefore({dir, manifest: {release_id, known_at}}: Release): Release | undefined {
+  const own = realpathSync(dir)
+  const isBefore = (other: Release) =>
+    other.manifest.known_at < known_at ||
+    (other.manifest.known_at === known_at && statSync(other.dir).mtimeMs < statSync(own).mtimeMs)
+  return listReleases({releases: dirname(own)})
+    .filter((other) => other.manifest.release_id !== release_id && !isPast(other.dir) && isBefore(other))
+    .reduce<Release | undefined>(
+      (last, other) => (last && last.manifest.known_at >= other.manifest.known_at ? last : other),
+      undefined,
+    )
+}
+
 /**
  * What moved the figures: since the day that the address asks for, or the release; by default since the day before or, where nothing is
  * known of that, since the release that readers saw before this one.
  */
-export async function readMoves(
-  {tables, release, query, filter}: View,
+async function readMoves(
+  {ask, release, query, filter}: View,
   readBetween: typeof readMovedBetween = readMovedBetween,
   which: Which = {},
 ) {
   const {as_of: asOf} = release.manifest
+  const tables = queriesOf(ask)
   const {first} = await tables.one(
     computedRow({first: 'text?'}),
     'select min(day) as first from mart.position_daily',

@@ -5,11 +5,10 @@ import {explainError} from '../core/errors.ts'
 import {shorten} from '../core/text.ts'
 import {quoteName} from '../store/database.ts'
 import {readSqlFile} from '../store/sql.ts'
-import {isDollars, parseAsked, renderBlock, renderMeant} from './blocks.ts'
+import {type Block, isDollars, parseAsked, renderBlock, renderMeant} from './blocks.ts'
 import {capitalised, count, linked, pageOf, renderPages} from './figures.ts'
 import {addressOf, addressOfPart, type Filter, ofAllDeals} from './filter.ts'
 import {type Html, html, markup} from './html.ts'
-import type {Rows} from './question.ts'
 import type {AskingView, Page, View} from './view.ts'
 
 /** What people may call a page or a query: a plain name of a file. */
@@ -76,6 +75,10 @@ type Params = Record<string, string | undefined>
 const MOST_ROWS = 1000
 const MOST_PLACES = 50_000
 
+/** What a page needs of a view; the state database has no release. */
+type Shown = Pick<View, 'ask' | 'filter' | 'query' | 'sqlDir'> &
+  Partial<Pick<AskingView, 'release' | 'people'>>
+
 /**
  * A page by its name; undefined of none, and where its title has no rows. What people wrote is asked as their questions are, a shipped page as our own, unless it is
  * one among people's pages.
@@ -84,7 +87,7 @@ const MOST_PLACES = 50_000
  */
 export async function viewPage(
   name: string,
-  view: View & Partial<Pick<AskingView, 'people'>>,
+  view: Shown,
   {isAmongOwn = false, params = {}}: {isAmongOwn?: boolean; params?: Params} = {},
 ): Promise<Page | undefined> {
   const page = listPages(view.sqlDir).find((one) => one.name === name)
@@ -92,15 +95,15 @@ export async function viewPage(
   const {people, filter} = view
   const given = {...Object.fromEntries(view.query), ...params}
   if (!people || (!page.isOwn && !isAmongOwn)) return await renderPageFile(page, view, given)
-  const ask: View['ask'] = ({isWhole, ...asked}) =>
-    people.ask({...asked, condition: isWhole ? undefined : filter.condition})
+  const ask: View['ask'] = ({sql, most, isWhole}) =>
+    people.ask({sql, most, params: given, condition: isWhole ? undefined : filter.condition})
   return await renderPageFile(page, {...view, ask}, given)
 }
 
 /** A page with the rows of its blocks. */
 async function renderPageFile(
   {name, path}: Pick<PageFile, 'name' | 'path'>,
-  view: View,
+  view: Shown,
   params: Params,
 ): Promise<Page | undefined> {
   const marked = new Marked()
@@ -170,14 +173,14 @@ export const linkOf = (filter: Filter) => (address: string) => {
 async function answerBlock(
   {text, lang = ''}: Tokens.Code,
   {name, line, params}: {name: string; line: number; params: Params},
-  {ask, filter, query, release}: View,
+  {ask, filter, query, release}: Shown,
 ): Promise<Html | {title: string} | undefined> {
   const failed = (problem: string, at = 0) =>
     html`<pre class="failed" tabindex="0">pages/${name}.md, line ${line + at}: ${problem}</pre>`
   const asked = parseAsked(lang.replace(/^sql\s*/, ''))
   if (typeof asked === 'string') return failed(asked)
   const {shape, options} = asked
-  if (options.needs !== undefined && release.manifest.tables.every((table) => table.name !== options.needs))
+  if (options.needs !== undefined && release?.manifest.tables.every((table) => table.name !== options.needs))
     return html``
   const most = ['line', 'area'].includes(shape) ? MOST_PLACES : MOST_ROWS
   const isWhole = options.deals === 'all'
@@ -207,7 +210,7 @@ const PER_PAGE = 50
  */
 async function renderListed(
   sql: string,
-  read: (sql: string) => Promise<Rows>,
+  read: (sql: string) => Promise<Block>,
   {query, empty = 'There are none.'}: {query: URLSearchParams; empty: string | undefined},
 ): Promise<Html> {
   // Errors name lines of the statement: nothing stands above it.

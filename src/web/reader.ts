@@ -1,21 +1,21 @@
 import {type ChildProcess, fork} from 'node:child_process'
 import {randomBytes} from 'node:crypto'
-import {existsSync, mkdirSync, readdirSync, realpathSync, rmSync, statSync} from 'node:fs'
+import {existsSync, mkdirSync, readdirSync, rmSync, statSync} from 'node:fs'
 import {getCompileCacheDir} from 'node:module'
 import {tmpdir} from 'node:os'
 import {dirname, extname, join} from 'node:path'
 import type {DuckDBValue} from '@duckdb/node-api'
 import pLimit from 'p-limit'
-import {isPast} from '../build/build-folder.ts'
 import type {Config} from '../core/config.ts'
 import {codeOf, type ErrorCode, type Failure, newError, retellError} from '../core/errors.ts'
 import {isAbandoned, WRITER_MARK} from '../core/process.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {Queries} from '../store/database.ts'
 import {findCurrentRelease, type Release, readRelease} from '../store/release.ts'
+import type {Block} from './blocks.ts'
 import type {Filter} from './filter.ts'
 import type {Rows} from './question.ts'
-import type {Asked, questions} from './release-questions.ts'
+import type {Asked, OwnQuestion, questions} from './release-questions.ts'
 
 /** The questions of a helper: functions of a module that its process loads. */
 type Questions = Record<string, (...about: never[]) => unknown>
@@ -164,26 +164,6 @@ export function listReleases({releases}: Pick<DataFolder, 'releases'>): Release[
   return names.flatMap((name) => readRelease(join(releases, name)) ?? [])
 }
 
-/** The newest release of the same business date. */
-export function findNewest(folder: DataFolder, release: Release): Release {
-  const values = new Map([['as_of', [release.manifest.as_of]]])
-  return findRelease(folder, {values}) ?? release
-}
-
-/** The release that readers saw before this one, whatever its day, as far as it is kept. */
-export function findSeenBefore({dir, manifest: {release_id, known_at}}: Release): Release | undefined {
-  const own = realpathSync(dir)
-  const isBefore = (other: Release) =>
-    other.manifest.known_at < known_at ||
-    (other.manifest.known_at === known_at && statSync(other.dir).mtimeMs < statSync(own).mtimeMs)
-  return listReleases({releases: dirname(own)})
-    .filter((other) => other.manifest.release_id !== release_id && !isPast(other.dir) && isBefore(other))
-    .reduce<Release | undefined>(
-      (last, other) => (last && last.manifest.known_at >= other.manifest.known_at ? last : other),
-      undefined,
-    )
-}
-
 /** The release of a business date as known at an instant; the current one by default. */
 export function findRelease(folder: DataFolder, {values}: Pick<Filter, 'values'>): Release | undefined {
   const [asOf] = values.get('as_of') ?? []
@@ -205,9 +185,23 @@ export interface Reader extends Disposable {
   /** Asks a person's question; `signal` ends it, or its waiting, once nobody wants the answer any more. */
   ask(asked: Asked & {signal?: AbortSignal | undefined}): Promise<Rows>
   /** Asks a question of our own. */
-  page(asked: Parameters<typeof questions.page>[0]): Promise<Rows>
-  /** The tables of some deals, by default of all. */
-  tablesOf(condition?: string): Queries
+  page(asked: OwnQuestion): Promise<Rows>
+}
+
+/** Queries whose rows are objects, from those that answer in columns and rows. */
+export function queriesOf(ask: (asked: OwnQuestion) => Promise<Block>): Queries {
+  const read = async (sql: string, params?: DuckDBValue[]) => {
+    const {columns, rows} = await ask({sql, params})
+    return rows.map((values) => Object.fromEntries(columns.map(({name}, index) => [name, values[index]])))
+  }
+  return {
+    all: async (row, sql, params) => (await read(sql, params)).map((values) => row.parse(values)),
+    async first(row, sql, params) {
+      const [values] = await read(sql, params)
+      return values === undefined ? undefined : row.parse(values)
+    },
+    one: async (row, sql, params) => row.parse((await read(sql, params))[0]),
+  }
 }
 
 /** The limits of answers, and how long an idle process is kept. */
@@ -264,20 +258,6 @@ export function createReader(dir: string, limits: Limits): Reader {
       return withWorker((worker) =>
         worker.ask('person', [asked], {timeoutMs: limits.timeoutMs, signal, findReason}),
       )
-    },
-    tablesOf(condition) {
-      const read = async (sql: string, params?: DuckDBValue[]) => {
-        const {columns, rows} = await page({sql, params, condition})
-        return rows.map((values) => Object.fromEntries(columns.map(({name}, index) => [name, values[index]])))
-      }
-      return {
-        all: async (row, sql, params) => (await read(sql, params)).map((values) => row.parse(values)),
-        async first(row, sql, params) {
-          const [values] = await read(sql, params)
-          return values === undefined ? undefined : row.parse(values)
-        },
-        one: async (row, sql, params) => row.parse((await read(sql, params))[0]),
-      }
     },
     [Symbol.dispose]() {
       for (const worker of workers) worker[Symbol.dispose]()
@@ -338,7 +318,7 @@ const DOWNLOAD_LIMITS = {
 }
 
 /** The readers of a release. */
-export interface Readers extends Disposable {
+interface Readers extends Disposable {
   release: Release
   pages: Reader
   people: Reader

@@ -30,7 +30,7 @@ export interface Asked {
 }
 
 /** A question of our own pages. */
-type OwnQuestion = Pick<Asked, 'sql' | 'condition' | 'most'> & {
+export type OwnQuestion = Pick<Asked, 'sql' | 'condition' | 'most'> & {
   params?: DuckDBValue[] | Record<string, string | undefined> | undefined
 }
 
@@ -46,8 +46,8 @@ const WATCH_MS = 50
 const [dir = '', filesDir = '', spillDir = '', memoryMb = ''] = process.argv.slice(3)
 const found = readRelease(dir)
 if (!found) throw new Error(`no release in '${dir}'`)
-export const release = found
-export const models = readReleaseModels(dir)
+const release = found
+const models = readReleaseModels(dir)
 const ALL_DEALS = 'release.main,kept.work'
 
 /** The release in an engine instance; questions can only read what is attached. */

@@ -1,26 +1,16 @@
-import {PARTS} from '../build/movement.ts'
 import {rowOf} from '../build/release-row.ts'
 import {closeWords, messageOf, newError} from '../core/errors.ts'
 import type {Release} from '../store/release.ts'
 import {openForQuestions, readReleaseModels} from '../store/release.ts'
 import {describeFindings} from './data-quality.ts'
-import {
-  capitalised,
-  count,
-  countOf,
-  dollars,
-  dollarsAtAGlance,
-  instant,
-  inTimeZone,
-  ratio,
-  signed,
-} from './figures.ts'
+import {count, dollarsAtAGlance, instant, inTimeZone} from './figures.ts'
 import {parseFilter} from './filter.ts'
 import {type Html, html, markup} from './html.ts'
-import {readMoves, renderNeeds, viewMorning} from './morning.ts'
+import {viewMorning} from './morning.ts'
 import {renderPage} from './page-frame.ts'
 import {viewPage} from './pages.ts'
 import {parseQuestion, readRows} from './question.ts'
+import {queriesOf} from './reader.ts'
 import type {Page, View} from './view.ts'
 
 /** A release contains no present state of runs. */
@@ -56,8 +46,6 @@ async function withView<T>(
   const query = new URLSearchParams()
   return await work({
     release,
-    tables: db,
-    whole: db,
     async ask({sql, params, most}) {
       try {
         await parseQuestion(db, sql)
@@ -115,47 +103,21 @@ ${findings.length > 0 && html`<div class="notice">${findings.map((finding) => ht
   })
 }
 
-const summaryRow = rowOf('mart.portfolio_summary', [
-  'open_deals',
-  'open_amount',
-  'open_wa_ltv',
-  'pipeline_deals',
-  'pipeline_amount',
-  'funded_deals',
-  'funded_amount',
-  'funded_wa_ltv',
-])
+const summaryRow = rowOf('mart.portfolio_summary', ['open_amount', 'funded_amount'])
 
 /**
- * The morning's figures of a release, what moved them and what needs a person, as text.
+ * Morning of a release as text: figures, what moved them and what needs a person.
  *
  * @throws ConfigError `RELEASE_PARTIAL`
  */
 export function describeMorning(release: Release, sqlDir?: string): Promise<{title: string; words: string}> {
   return withView(release, sqlDir, async (view) => {
     const {as_of, time_zone} = release.manifest
-    const say = (part: Html) => textOf(inTimeZone(part.html, time_zone))
-    const summary = await view.tables.one(summaryRow, 'from mart.portfolio_summary')
-    const {since, totals, moved} = await readMoves(view)
-    const figures = PARTS.map(
-      (part) =>
-        `${capitalised(part)}: ${dollars(summary[`${part}_amount`])} in ${countOf(summary[`${part}_deals`], 'deal')}${totals ? `, ${signed(totals[part])}` : ''}`,
-    )
-    const heading = totals && [
-      '',
-      `What moved it since ${say(html`${since?.words}`)}, ${countOf(totals.deals, 'deal')} in all:`,
-    ]
+    const sums = await queriesOf(view.ask).one(summaryRow, 'from mart.portfolio_summary')
+    const {body} = await viewMorning(view, NOTHING)
     return {
-      title: `Portfolio as of ${as_of}: ${dollarsAtAGlance(summary.open_amount)} open, ${dollarsAtAGlance(summary.funded_amount)} funded`,
-      words: [
-        ...figures,
-        `Weighted loan-to-value: ${ratio(summary.open_wa_ltv)} of what is open, ${ratio(summary.funded_wa_ltv)} of what is funded`,
-        ...(heading ?? []),
-        ...moved.map(({deal_id, what}) => inOneLine(`- ${deal_id}: ${what}`)),
-        '',
-        'What needs a person:',
-        say(await renderNeeds(view, NOTHING)),
-      ].join('\n'),
+      title: `Portfolio as of ${as_of}: ${dollarsAtAGlance(sums.open_amount)} open, ${dollarsAtAGlance(sums.funded_amount)} funded`,
+      words: textOf(inTimeZone(linkless(body).html, time_zone)),
     }
   })
 }
@@ -163,17 +125,25 @@ export function describeMorning(release: Release, sqlDir?: string): Promise<{tit
 /** Makes a text of the source safe for a line of text: no line breaks, no control characters. */
 const inOneLine = (text: string) => text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, ' ')
 
-/** The text of a piece of a page. */
+/** The text of a piece of a page: a line for each figure, row, sentence and entry of a list. */
 const textOf = (text: string) =>
   inOneLine(text)
+    .replaceAll('<h2', '\n\n<h2')
+    .replaceAll('</h2>', ':\n')
+    .replaceAll('<div class="name">', '\n')
+    .replaceAll('</div><div class="value">', ': ')
+    .replaceAll('</div><div class="note">', ', ')
     .replaceAll('<li>', '- ')
-    .replaceAll('</li>', '\n')
+    .replaceAll(/<\/(?:p|li|tr|ul)>/g, '\n')
+    .replaceAll(/(?<=<\/t[dh]>)(?=<t[dh])/g, ' · ')
     .replaceAll(/<[^>]*>/g, '')
     .replaceAll('&lt;', '<')
     .replaceAll('&gt;', '>')
     .replaceAll('&quot;', '"')
     .replaceAll('&#39;', "'")
     .replaceAll('&amp;', '&')
+    .replaceAll(/ *\n */g, '\n')
+    .replaceAll(/\n{3,}/g, '\n\n')
     .trim()
 
 const renderPart = ({title, body}: Page): Html => html`<h2 class="part">${title}</h2>${linkless(body)}`

@@ -1,17 +1,44 @@
 import {z} from 'zod'
-import {isObject, parseJson} from '../core/json.ts'
-import type {Job} from '../schedule/job.ts'
-import {findJobRun, type JobAttempt, type JobRun, listAttempts} from '../schedule/job-runs.ts'
+import {parseJson} from '../core/json.ts'
+import {type JobAttempt, listAttempts} from '../schedule/job-runs.ts'
 import {formatLocal} from '../schedule/slots.ts'
-import type {ReleaseManifest} from '../store/release.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {askFirst, type findHeldBack} from './actions.ts'
-import {type Column, count, countOf, figures, instant, span, table, words} from './figures.ts'
+import {type Block, renderObjects} from './blocks.ts'
+import {count, countOf, instant, span} from './figures.ts'
+import {parseFilter} from './filter.ts'
 import {type Html, html, prose} from './html.ts'
+import {viewPage} from './pages.ts'
 import type {Overview, Page} from './view.ts'
+
+/** A page of ours over the state database; nobody's own takes its place, since it reads more than a release. */
+const viewState = ({db}: StateDb, name: string, params: Record<string, string> = {}) =>
+  viewPage(
+    name,
+    {
+      filter: parseFilter(new URLSearchParams()),
+      query: new URLSearchParams(),
+      sqlDir: undefined,
+      async ask(asked): Promise<Block> {
+        const statement = db.prepare(asked.sql)
+        statement.setAllowUnknownNamedParameters(true)
+        const objects = statement.all(params)
+        return {
+          columns: statement.columns().map(({name, type}) => ({name, type: type ?? ''})),
+          rows: objects.map((row) => Object.values(row).map(withInstant)),
+        }
+      },
+    },
+    {params},
+  )
+
+/** Instants of the state database are text. */
+const withInstant = (value: unknown) =>
+  typeof value === 'string' && /^\d{4}-\d\d-\d\dT[\d:.]+Z$/.test(value) ? instant(value) : value
 
 /** What the page of runs shows besides the overview. */
 interface Beside {
+  stateDb: StateDb
   /** Whether the viewer may act. */
   mayAct: boolean
   heldBack: ReturnType<typeof findHeldBack>
@@ -19,10 +46,12 @@ interface Beside {
   walks: Html | undefined
 }
 
-/** The state of a data folder: alarms, release, next slots, last runs, actions, walks, checks. */
-export function renderRuns(overview: Overview, {mayAct, heldBack, walks}: Beside): Html {
-  const {now, alarms, holder, queued, jobRuns, actions, release} = overview
-  return html`<ul class="facts">
+/** `/runs`: alarms, release, next slots, last runs, actions, walks. */
+export async function viewRuns(overview: Overview, beside: Beside): Promise<Page> {
+  const {now, alarms, holder, queued, release} = overview
+  const {stateDb, mayAct, heldBack, walks} = beside
+  const checks = release && `${countOf(release.checks.passed, 'check')} passed`
+  const body = html`<ul class="facts">
 <li>${alarms.length === 0 ? html`<b class="passed">no alarms</b>` : html`<b class="failed">${countOf(alarms.length, 'alarm')}</b>`}</li>
 <li>${holder ? html`running: <b>${holder.command}</b>, ${holder.progress}` : html`<b>idle</b>`}</li>
 <li><b>${queued.length}</b> queued</li>
@@ -33,12 +62,14 @@ ${heldBack && renderHeldBack(heldBack, mayAct)}
 ${renderFigures(overview)}
 <h2>Next slots</h2>
 ${renderNext(overview, mayAct)}
-<h2>Last runs of jobs</h2>
-${jobRuns.length === 0 ? html`<p class="muted">No job has run here yet; what was started by hand shows above.</p>` : renderJobRuns(jobRuns)}
-<h2 id="people">What people did</h2>
-${actions.length === 0 ? html`<p class="muted">Nobody has asked for anything on these pages.</p>` : renderActions(actions)}
+${(await viewState(stateDb, 'parts/runs'))?.body}
 ${walks}
-${release && renderRelease(release)}`
+${
+  release &&
+  html`<h2>Current release</h2>
+<p><span class="mono">${release.release_id}</span>, which holds everything known at ${instant(release.known_at)}. <a href="/checks">${checks}${release.checks.warned > 0 && `, ${count(release.checks.warned)} warned`}</a>.</p>`
+}`
+  return {title: 'Runs', body}
 }
 
 function renderHeldBack({what, words}: NonNullable<Beside['heldBack']>, mayAct: boolean): Html {
@@ -51,162 +82,62 @@ function renderHeldBack({what, words}: NonNullable<Beside['heldBack']>, mayAct: 
   return html`<div class="notice"><b class="failed">The last walk was refused.</b> ${prose(words)}${mayAct && form}</div>`
 }
 
-function renderActions(actions: Overview['actions']): Html {
-  return renderTable(
-    ['When', 'Who', 'What', 'What came of it'],
-    actions.map(({began_at, who, command, ended_at, exit_code, words, run}) => [
-      instant(began_at),
-      who,
-      html`<code>${command}</code>`,
-      run
-        ? html`<span class="lines"><a href="/runs/${run.job_run_id}">Run ${run.job_run_id}</a>: ${describeState(run)}</span>`
-        : ended_at === null
-          ? html`<b class="unknown">goes on</b>`
-          : html`<span class="lines ${exit_code === 0 ? '' : 'failed'}">${prose(words ?? '')}</span>`,
-    ]),
-  )
-}
-
 function renderFigures({now, lastSync, coverage, release}: Overview): Html {
   const moved = Object.entries(lastSync?.changes ?? {}).filter(
     ([kind, deals]) => kind !== 'unchanged' && deals > 0,
   )
   const kinds = moved.map(([kind, deals]) => `${count(deals)} ${kind}`).join(', ')
-  return figures([
+  const missed = coverage ? `; no webhook told of ${count(coverage.missed)}` : ''
+  const walked = lastSync && {
+    last_sync: `${span(now - lastSync.endedAt)} ago`,
+    last_sync_note: `for ${lastSync.walk.business_date}, took ${span(lastSync.duration_ms)}, waited ${span(lastSync.waited_ms)}`,
+    walk: countOf(lastSync.walk.records, 'record'),
+    walk_note: `${countOf(lastSync.walk.pages, 'page')}, ${count(lastSync.walk.quarantined)} quarantined`,
+  }
+  const {passed, warned} = release?.checks ?? {}
+  return renderObjects('number', [
     {
-      name: 'Last sync',
-      value: lastSync ? `${span(now - lastSync.endedAt)} ago` : 'none yet',
-      note: lastSync
-        ? `for ${lastSync.walk.business_date}, took ${span(lastSync.duration_ms)}, waited ${span(lastSync.waited_ms)}`
-        : 'nothing has been walked here',
-    },
-    {
-      name: 'Walk',
-      value: lastSync ? countOf(lastSync.walk.records, 'record') : '–',
-      note: lastSync
-        ? `${countOf(lastSync.walk.pages, 'page')}, ${count(lastSync.walk.quarantined)} quarantined`
-        : '',
-    },
-    {
-      name: 'Changes',
-      value: count(moved.reduce((sum, [, deals]) => sum + deals, 0)),
-      note: `${kinds || 'nothing new'}${coverage ? `; no webhook told of ${count(coverage.missed)}` : ''}`,
-    },
-    {
-      name: 'Release',
-      value: release ? release.as_of : 'none yet',
-      note: release
-        ? html`<a href="/checks">${countOf(release.checks.passed, 'check')} passed, ${count(release.checks.warned)} warned</a>`
+      ...(walked ?? {last_sync: 'none yet', last_sync_note: 'nothing has been walked here', walk: '–'}),
+      changes: moved.reduce((sum, [, deals]) => sum + deals, 0),
+      changes_note: `${kinds || 'nothing new'}${missed}`,
+      release: release?.as_of ?? 'none yet',
+      release_href: release && '/checks',
+      release_note: release
+        ? `${countOf(passed ?? 0, 'check')} passed, ${warned} warned`
         : 'the first sync makes one',
     },
   ])
 }
 
-function renderNext({now, next}: Overview, mayAct: boolean): Html {
-  if (next.length === 0) return html`<p class="muted">No job is scheduled here.</p>`
-  return renderTable(
-    ['Job', 'Due in', 'Due', 'In its time zone', 'Steps', ...(mayAct ? ['Now'] : [])],
-    next.map(({job, slot}) => [
-      html`<b>${job.name}</b>`,
-      span(slot - now),
-      instant(slot),
-      html`${formatLocal(slot, job.timeZone)} <span class="muted">${job.timeZone}</span>`,
-      job.steps.map((step) => step.do).join(', '),
-      ...(mayAct ? [askToRun(job)] : []),
-    ]),
+const renderNext = ({now, next}: Overview, mayAct: boolean): Html =>
+  renderObjects(
+    'table',
+    next.map(({job: {name, steps, timeZone}, slot}) => {
+      const does = steps.map((step) => step.do).join(', ')
+      const form = () =>
+        askFirst(`Run ${name}`, {
+          asked: {do: 'run', job: name},
+          says: `Queues a run of ${name} (${does}). It starts within seconds, or when what goes on has ended.`,
+          button: `Run ${name}`,
+        })
+      return {
+        job: html`<b>${name}</b>`,
+        due_in: span(slot - now),
+        due: instant(slot),
+        in_its_time_zone: html`${formatLocal(slot, timeZone)} <span class="muted">${timeZone}</span>`,
+        steps: does,
+        ...(mayAct && {now: form()}),
+      }
+    }),
+    {empty: 'No job is scheduled here.'},
   )
-}
-
-const askToRun = ({name, steps}: Job) =>
-  askFirst(`Run ${name}`, {
-    asked: {do: 'run', job: name},
-    says: `Queues a run of ${name} (${steps.map((step) => step.do).join(', ')}). It starts within seconds, or when what goes on has ended.`,
-    button: `Run ${name}`,
-  })
-
-/** The result of a run so far, and when a failed one is tried again. */
-function describeState({state, attempt, reason, error_code, not_before}: JobRun): Html {
-  const isTriedAgain = state === 'queued' && attempt > 0
-  const words = html`<b class="${isTriedAgain ? 'failed' : STATE_CLASSES[state]}">${isTriedAgain ? 'failed' : state}</b>`
-  if (isTriedAgain) return html`${words}, tried again at ${instant(not_before)}`
-  if (state === 'running' && attempt > 1) return html`${words}, attempt ${attempt}`
-  const why = state === 'failed' ? error_code : state === 'done' ? null : reason
-  return html`${words}${why !== null && `, ${why}`}`
-}
-
-/** The style of each state of a run. */
-const STATE_CLASSES = {
-  done: 'passed',
-  failed: 'failed',
-  skipped: 'warned',
-  queued: 'unknown',
-  running: 'unknown',
-}
-
-function renderJobRuns(runs: readonly JobRun[]): Html {
-  return renderTable(
-    ['Job', 'State', 'Slot', 'Started', 'Took', 'What became of it'],
-    runs.map((run) => [
-      html`<a href="/runs/${run.job_run_id}"><b>${run.job}</b> ${run.job_run_id}</a>`,
-      html`${describeState(run)}${run.attempt > 1 && html` <span class="muted">(${countOf(run.attempt, 'attempt')})</span>`}`,
-      run.slot === null ? html`<span class="muted">asked for</span>` : instant(run.slot),
-      run.started_at === null ? '' : instant(run.started_at),
-      run.started_at === null || run.ended_at === null
-        ? ''
-        : span(Date.parse(run.ended_at) - Date.parse(run.started_at)),
-      prose(run.error ?? ''),
-    ]),
-  )
-}
-
-function renderRelease({release_id, known_at, checks}: ReleaseManifest): Html {
-  return html`<h2>Current release</h2>
-<p><span class="mono">${release_id}</span>, which holds everything known at ${instant(known_at)}. <a href="/checks">${countOf(checks.passed, 'check')} passed${checks.warned > 0 && `, ${count(checks.warned)} warned`}</a>.</p>`
-}
-
-function renderTable(titles: readonly string[], rows: readonly (readonly (Html | string)[])[]): Html {
-  return html`<div class="scroll" tabindex="0"><table>
-<thead><tr>${titles.map((title) => html`<th scope="col">${title}</th>`)}</tr></thead>
-<tbody>
-${rows.map((cells) => html`<tr>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>\n`)}</tbody>
-</table></div>`
-}
 
 /** `/runs/<id>`: a run of a job, how each of its attempts ended and what it logged, and what came of it; undefined of none. */
-export function viewRun(stateDb: StateDb, id: string): Page | undefined {
-  const run = /^\d{1,15}$/.test(id) ? findJobRun(stateDb, Number(id)) : undefined
-  if (!run) return undefined
-  const attempts = listAttempts(stateDb, run.job_run_id)
-  const began = attempts[0]?.started_at ?? run.started_at
-  const body = html`<ul class="facts">
-<li>${describeState(run)}</li>
-<li>${run.slot === null ? 'asked for on the command line' : html`due at <b>${instant(run.slot)}</b>`}</li>
-${began !== null && html`<li>started <b>${instant(began)}</b></li>`}
-${run.ended_at !== null && began !== null && html`<li>${run.state === 'running' ? 'last attempt ended' : 'ended'} <b>${instant(run.ended_at)}</b></li>`}
-${run.attempt > 1 && html`<li><b>${countOf(run.attempt, 'attempt')}</b></li>`}
-</ul>
-${renderSummary(parseJson(run.summary ?? ''))}
-<h2>Attempts</h2>
-${
-  attempts.length === 0
-    ? html`<p class="empty">None has ended yet.</p>`
-    : html`${table(ATTEMPT_COLUMNS, attempts)}${attempts.toReversed().map(renderLog)}`
-}`
-  return {title: `Run ${id} of ${run.job}`, body}
+export async function viewRun(stateDb: StateDb, id: string): Promise<Page | undefined> {
+  const page = /^\d{1,15}$/.test(id) ? await viewState(stateDb, 'parts/run', {id}) : undefined
+  const logs = page && listAttempts(stateDb, Number(id)).toReversed().map(renderLog)
+  return page && {...page, body: html`${page.body}${logs}`}
 }
-
-const ATTEMPT_COLUMNS: Column<JobAttempt>[] = [
-  {title: 'Attempt', cell: ({attempt}) => String(attempt)},
-  {title: 'Started', cell: ({started_at}) => instant(started_at)},
-  {title: 'Took', cell: ({started_at, ended_at}) => span(Date.parse(ended_at) - Date.parse(started_at))},
-  {
-    title: 'Ended',
-    cell: ({exit_code, error_code, error}) =>
-      error_code === null
-        ? html`<b class="passed">well</b>`
-        : html`<b class="failed">${error_code}</b>${exit_code !== null && ` (exit ${exit_code})`} ${prose(error ?? '')}`,
-  },
-]
 
 function renderLog({attempt, log}: JobAttempt, index: number): Html {
   if (log === null) return html`<p class="muted">The log of attempt ${attempt} is where it was started.</p>`
@@ -221,50 +152,7 @@ function describeLine(line: string): Html {
   const parsed = lineSchema.safeParse(parseJson(line))
   if (!parsed.success) return html`${line}\n`
   const {level, time, msg, ...fields} = parsed.data
+  const textOf = (value: unknown) => (typeof value === 'string' ? value : JSON.stringify(value))
   const values = Object.entries(fields).map(([name, value]) => `${name}=${textOf(value)}`)
   return html`${instant(time)}  ${[level.padEnd(5), msg, ...values].join('  ')}\n`
-}
-
-const textOf = (value: unknown) => (typeof value === 'string' ? value : JSON.stringify(value))
-
-interface Fact {
-  name: string
-  value: string | number | boolean
-}
-
-/** What a job printed: the facts of each of its steps. Webhook runs have no steps. */
-function renderSummary(summary: unknown): Html | false {
-  if (!isObject(summary)) return false
-  const steps = Array.isArray(summary.steps) ? summary.steps.filter(isObject) : [{...summary}]
-  const columns: Column<Record<string, unknown>>[] = [
-    {title: 'Step', cell: (step) => html`<b>${typeof step.do === 'string' ? words(step.do) : 'all'}</b>`},
-    {
-      title: 'What came of it',
-      cell: ({do: _, ...step}) =>
-        html`<ul class="facts">${listFacts(step).map(({name, value}) => html`<li>${name.replace(/ ms$/, '')} <b>${describe(name, value)}</b></li>`)}</ul>`,
-    },
-  ]
-  return html`<h2>Steps</h2>${table(columns, steps)}`
-}
-
-/** Left out: paths of the machine, and models and rows that checks found, which are too many. */
-const NOT_TOLD = new Set(['dir', 'models', 'results'])
-
-/** All nested values, named by their paths. */
-function listFacts(value: unknown, path: readonly string[] = []): Fact[] {
-  if (typeof value === 'object' && value !== null) {
-    return Object.entries(value)
-      .filter(([name]) => !NOT_TOLD.has(name))
-      .flatMap(([name, below]) =>
-        listFacts(below, name === 'result' || /^\d+$/.test(name) ? path : [...path, words(name)]),
-      )
-  }
-  const isFact = typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean'
-  return isFact ? [{name: path.join(' '), value}] : []
-}
-
-function describe(name: string, value: Fact['value']): string {
-  if (typeof value === 'boolean') return value ? 'yes' : 'no'
-  if (typeof value === 'string') return value
-  return name.endsWith(' ms') ? span(value) : count(value)
 }

@@ -6,13 +6,14 @@ import type {DataFolder} from '../store/data-folder.ts'
 import {readWritten, writeFileAtomically} from '../store/files.ts'
 import {readTables} from '../store/sql.ts'
 import {addFormRoutes} from './actions.ts'
-import {renderBlock, SHAPES} from './blocks.ts'
+import {renderBlock, renderExact, SHAPES} from './blocks.ts'
 import {count, countOf} from './figures.ts'
 import {addressOf, hiddenFields, parseFilter} from './filter.ts'
 import {type Html, html} from './html.ts'
 import {refuse} from './http-server.ts'
 import {linkOf, listNamed, NAME} from './pages.ts'
-import {FORMATS, renderRows} from './tables.ts'
+import {queriesOf} from './reader.ts'
+import {FORMATS} from './tables.ts'
 import type {AskingView, Page, View} from './view.ts'
 
 /** The names of the queries that were saved: `queries/*.sql` in the data folder. */
@@ -64,7 +65,7 @@ export async function viewSql(
   view: AskingView,
   {folder, mayRun}: {folder: DataFolder; mayRun: boolean},
 ): Promise<Page | undefined> {
-  const {reader, filter, query} = view
+  const {people, filter, query} = view
   const saved = query.get('saved')
   const given = query.get('q') ?? (saved === null ? '' : readSavedQuery(folder, saved))
   if (given === undefined) return undefined
@@ -75,7 +76,7 @@ export async function viewSql(
   const answer =
     sql === '' || isOnlyShown
       ? undefined
-      : await reader
+      : await people
           .ask({sql, condition: filter.condition, most: MOST + 1})
           .catch((error: unknown) => explainError(error))
   const failure = answer && 'message' in answer ? answer.message : undefined
@@ -95,7 +96,7 @@ ${await renderForm(view, sql, {shape, failure})}`
     body: html`${form}
 <p class="downloads">${isCut ? `The first ${count(MOST)} rows.` : `${countOf(shown.rows.length, 'row')}.`} Download all: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: [sql]})}">${format.toUpperCase()}</a> `)}</p>
 ${renderSaving(view, sql)}
-${shape === 'table' ? renderRows(shown) : renderBlock(shown, {shape, options: {}}, linkOf(filter))}`,
+${shape === 'table' ? renderExact(shown) : renderBlock(shown, {shape, options: {}}, linkOf(filter))}`,
   }
 }
 
@@ -112,11 +113,13 @@ ${taken !== null && html`<p class="notice">There is a query ‘${taken}’ alrea
 
 /** The statement in a field, which a script makes an editor that knows the tables. */
 async function renderForm(
-  {tables, filter, mayRead}: View,
+  {ask, filter, mayRead}: View,
   text: string,
   {shape, failure}: {shape: string; failure: string | undefined},
 ): Promise<Html> {
-  const columnsOf = Object.fromEntries([...(await readTables(tables))].filter(([name]) => mayRead(name)))
+  const columnsOf = Object.fromEntries(
+    [...(await readTables(queriesOf(ask)))].filter(([name]) => mayRead(name)),
+  )
   const [, line] = /^LINE (\d+): /m.exec(failure ?? '') ?? []
   return html`<form class="sql" action="/sql">
 ${hiddenFields(filter)}

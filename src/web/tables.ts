@@ -1,12 +1,12 @@
 import {z} from 'zod'
-import {groupThousands} from '../core/money.ts'
 import {quoteName} from '../store/database.ts'
 import {type ReleaseModel, readReleaseModels} from '../store/release.ts'
-import {type Column, count, countOf, linked, table} from './figures.ts'
-import {addressOf, addressOfDeal} from './filter.ts'
+import {renderExact, renderObjects} from './blocks.ts'
+import {countOf} from './figures.ts'
+import {addressOf} from './filter.ts'
 import {type Html, html, prose} from './html.ts'
-import type {Rows} from './question.ts'
-import type {AskingView, Page, View} from './view.ts'
+import {queriesOf} from './reader.ts'
+import type {Page, View} from './view.ts'
 
 /** Rows that a table's page shows. */
 const SAMPLE = 20
@@ -27,16 +27,15 @@ function listTables({release, mayRead}: Pick<View, 'release' | 'mayRead'>): Rele
 /** `/tables`: every table of the release. */
 export function viewTables(view: View): Page {
   const rows = new Map(view.release.manifest.tables.map(({name, rows}) => [name, rows]))
-  const columns: Column<ReleaseModel>[] = [
-    {
-      title: 'Table',
-      cell: ({name}) =>
-        html`<a href="${addressOf(`/tables/${name}`, view.filter)}"><code>${breakable(name)}</code></a>`,
-    },
-    {title: 'What it is', cell: ({description}) => prose(description)},
-    {title: 'Rows', kind: 'number', cell: ({name}) => count(rows.get(name) ?? null)},
-  ]
-  return {title: 'Tables', body: table(columns, listTables(view))}
+  const body = renderObjects(
+    'table',
+    listTables(view).map(({name, description}) => ({
+      table: html`<a href="${addressOf(`/tables/${name}`, view.filter)}"><code>${breakable(name)}</code></a>`,
+      what_it_is: prose(description),
+      rows: rows.get(name),
+    })),
+  )
+  return {title: 'Tables', body}
 }
 
 const profileRow = z.object({
@@ -51,10 +50,10 @@ const COUNTED_ROWS = 100_000
 
 /** What each column of a table holds, in one pass. @param isCounted whether different values are counted, not estimated */
 async function readProfile(
-  {reader, filter}: AskingView,
+  {ask}: Pick<View, 'ask'>,
   {name, columns}: ReleaseModel,
   isCounted: boolean,
-): Promise<Map<string, z.output<typeof profileRow>>> {
+): Promise<Record<string, z.output<typeof profileRow>>> {
   const parts = columns.map(({name: column}) => {
     const quoted = quoteName(column)
     const different = isCounted
@@ -63,43 +62,32 @@ async function readProfile(
     return `struct_pack(least := cast(min(${quoted}) as varchar), most := cast(max(${quoted}) as varchar),
       different := ${different}, nulls := count(*) - count(${quoted})) as ${quoted}`
   })
-  return new Map(
-    Object.entries(
-      await reader
-        .tablesOf(filter.condition)
-        .one(z.record(z.string(), profileRow), `select ${parts.join(', ')} from ${name}`),
-    ),
-  )
+  return await queriesOf(ask).one(z.record(z.string(), profileRow), `select ${parts.join(', ')} from ${name}`)
 }
 
 /** `/tables/<name>`: what a table means, how it is computed, its first rows and what its columns hold; undefined of no table. */
-export async function viewTable(view: AskingView, name: string): Promise<Page | undefined> {
-  const {reader, filter, release} = view
+export async function viewTable(view: View, name: string): Promise<Page | undefined> {
+  const {filter, release} = view
   const models = readReleaseModels(release.dir)
   const model = models.find((one) => one.name === name && one.is_published && view.mayRead(name))
   if (!model) return undefined
-  const sample = await reader.ask({sql: `from ${name}`, condition: filter.condition, most: SAMPLE})
+  const sample = await view.ask({sql: `from ${name}`, most: SAMPLE})
   const {rows = 0} = release.manifest.tables.find((table) => table.name === name) ?? {}
   const isCounted = rows <= COUNTED_ROWS
-  const profileOf = await readProfile(view, model, isCounted)
+  const profiles = await readProfile(view, model, isCounted)
   const readBy = models.filter(({reads}) => reads.includes(name)).map((reader) => reader.name)
-  const columns: Column<ReleaseModel['columns'][number]>[] = [
-    {title: 'Column', cell: ({name}) => html`<code>${breakable(name)}</code>`},
-    {title: 'Type', cell: ({type}) => html`<span class="muted small">${type}</span>`},
-    {title: 'Meaning', cell: ({meaning}) => prose(meaning)},
-    {title: 'Least', cell: (column) => shorten(profileOf.get(column.name)?.least)},
-    {title: 'Most', cell: (column) => shorten(profileOf.get(column.name)?.most)},
-    {
-      title: 'Different',
-      kind: 'number',
-      cell: (column) => `${isCounted ? '' : 'about '}${count(profileOf.get(column.name)?.different ?? null)}`,
-    },
-    {
-      title: 'Null',
-      kind: 'number',
-      cell: (column) => count(profileOf.get(column.name)?.nulls ?? null),
-    },
-  ]
+  const columns = model.columns.map(({name: column, type, meaning}) => {
+    const {least, most, different, nulls} = profiles[column] ?? {}
+    return {
+      column: html`<code>${breakable(column)}</code>`,
+      type: html`<span class="muted small">${type}</span>`,
+      meaning: prose(meaning),
+      least: cut(least),
+      most: cut(most),
+      [isCounted ? 'different' : 'different, about']: different,
+      null: nulls,
+    }
+  })
   const checks = release.manifest.checks.results.filter((check) => check.name.startsWith(`${name} `))
   const body = html`<p class="lead">${prose(model.description)}</p>
 <ul class="facts">
@@ -111,55 +99,21 @@ ${readBy.length > 0 && html`<li>read by ${nameAll(readBy, models)}</li>`}
 <p class="downloads">Download ${FORMATS.map((format) => html`<a href="${addressOf(`/data/${name}.${format}`, filter)}">${format.toUpperCase()}</a> `)}</p>
 ${checks.map(({name: check, failures}) => html`<p class="notice"><code>${check}</code>: not so for ${countOf(failures, 'row')}.</p>`)}
 <h2>Columns</h2>
-${table(columns, model.columns)}
+${renderObjects('table', columns)}
 <h2>First rows</h2>
-${renderRows(sample)}
+${renderExact(sample)}
 <details><summary>How it is computed</summary><pre tabindex="0">${model.sql}</pre></details>`
   return {title: name, body}
 }
 
-const shorten = (text: string | null | undefined) =>
-  text === null || text === undefined ? '' : text.length > 24 ? `${text.slice(0, 23)}…` : text
+const cut = (text: string | null | undefined) =>
+  text && text.length > 24 ? `${text.slice(0, 23)}…` : (text ?? '')
 
 function nameAll(names: readonly string[], models: readonly ReleaseModel[]): Html {
   const isShown = (name: string) => models.some((model) => model.name === name && model.is_published)
   return html`${names.map((name, index) => html`${index > 0 && ', '}${isShown(name) ? html`<a href="/tables/${name}"><code>${name}</code></a>` : html`<code>${name}</code>`}`)}`
 }
 
-const numeric = /^(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|U\w+INT|FLOAT|DOUBLE|DECIMAL)/
-
-/** Whether a column holds numbers. */
-const isNumber = ({type}: Rows['columns'][number]) => numeric.test(type)
-
-/** DECIMAL with two places: an amount, as contracts of columns go. */
-const isAmount = ({type}: Rows['columns'][number]) => /^DECIMAL\(\d+,2\)$/.test(type)
-
-function renderValue(
-  column: Rows['columns'][number],
-  value: Rows['rows'][number][number] | undefined,
-): Html | string {
-  if (value === null || value === undefined) return html`<span class="muted">–</span>`
-  if (typeof value === 'object') return JSON.stringify(value)
-  if (column.name === 'deal_id') return linked(String(value), addressOfDeal(String(value)))
-  return isAmount(column) ? groupThousands(String(value)) : String(value)
-}
-
 /** A name that a narrow window breaks behind its dots and underscores, not within its words. */
-const breakable = (name: string) =>
+export const breakable = (name: string) =>
   name.split(/(?<=[._])/).map((part, index) => (index > 0 ? html`<wbr>${part}` : part))
-
-/** Rows as they are: numbers to the right, deals as links. */
-export function renderRows({columns, rows}: Rows): Html {
-  if (rows.length === 0) return html`<p class="empty">No rows.</p>`
-  const cells = table(
-    columns.map(
-      (column, index): Column<Rows['rows'][number]> => ({
-        title: html`<code>${column.name}</code>`,
-        kind: isNumber(column) ? 'number' : undefined,
-        cell: (row) => renderValue(column, row[index]),
-      }),
-    ),
-    rows,
-  )
-  return html`<div class="rows">${cells}</div>`
-}

@@ -1,10 +1,9 @@
 import {z} from 'zod'
-import type {ReleaseQueries} from '../build/release-row.ts'
 import type {Config} from '../core/config.ts'
 import type {World} from '../core/types.ts'
 import {listAlarms} from '../schedule/alarms.ts'
 import {type Job, namesOf} from '../schedule/job.ts'
-import {findRunOfSlot, listLatestJobRuns, listQueuedRuns} from '../schedule/job-runs.ts'
+import {listQueuedRuns} from '../schedule/job-runs.ts'
 import {listNextOfEach} from '../schedule/slots.ts'
 import {type DataFolder, isDemoFolder} from '../store/data-folder.ts'
 import {findLockHolder} from '../store/lock.ts'
@@ -12,12 +11,12 @@ import {findCurrentRelease, type Release} from '../store/release.ts'
 import {findLastSuccess} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {findLastCoverage} from '../sync/webhook-events.ts'
+import type {Block} from './blocks.ts'
 import type {Filter} from './filter.ts'
+import type {History} from './history.ts'
 import type {Html} from './html.ts'
-import {listActions} from './page-actions.ts'
-import type {Rows} from './question.ts'
 import type {Reader} from './reader.ts'
-import type {Asked} from './release-questions.ts'
+import type {OwnQuestion} from './release-questions.ts'
 
 const syncSummary = z.object({
   walk: z.object({
@@ -60,13 +59,7 @@ export function readOverview({stateDb, folder, jobs, config, takesWebhooks}: Web
     alarms: isDemoFolder(folder) ? [] : listAlarms(stateDb, {config, release, jobs: namesOf(jobs)}, now),
     /** Who holds the warehouse. */
     holder: findLockHolder(stateDb, world),
-    /** The last actions, newest first. */
-    actions: listActions(stateDb, 20).map((action) => {
-      const [, job] = /^loantape run (\S+)$/.exec(action.command) ?? []
-      return {...action, run: job === undefined ? undefined : findRunOfSlot(stateDb, job, action.began_at)}
-    }),
     queued: listQueuedRuns(stateDb),
-    jobRuns: listLatestJobRuns(stateDb, 20),
     lastSync,
     /** The webhook coverage of the last walk; undefined without webhooks or comparison. */
     coverage: takesWebhooks ? findLastCoverage(stateDb) : undefined,
@@ -85,13 +78,9 @@ function readLastSync(stateDb: StateDb): LastSync | undefined {
 /** The input of a page. */
 export interface View {
   release: Release
-  /** The tables of the filtered deals. */
-  tables: ReleaseQueries
-  /** The tables of all deals. */
-  whole: ReleaseQueries
   filter: Filter
   /** Asks what a block of a page asks, of the filtered deals or all. */
-  ask(asked: Pick<Asked, 'sql' | 'params' | 'most'> & {isWhole: boolean}): Promise<Rows>
+  ask(asked: OwnQuestion & {isWhole?: boolean}): Promise<Block>
   /** Whether the viewer can read a table. */
   mayRead(name: string): boolean
   /** The query parameters. */
@@ -100,11 +89,14 @@ export interface View {
   sqlDir: string | undefined
 }
 
-/** The input of a page with people's own questions. */
+/** The input of a page of the workbench. */
 export interface AskingView extends View {
-  reader: Reader
   /** Answers people's own questions in turn. */
   people: Reader
+  history: History
+  overview: Overview
+  /** Whether the viewer may act. */
+  mayAct: boolean
 }
 
 /** A page without its frame. */

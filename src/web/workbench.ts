@@ -13,10 +13,9 @@ import {explainError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import type {World} from '../core/types.ts'
 import {isDemoFolder} from '../store/data-folder.ts'
-import type {Queries} from '../store/database.ts'
-import {findLockHolder, type LockHolder} from '../store/lock.ts'
+import {findLockHolder} from '../store/lock.ts'
 import type {ReleaseManifest} from '../store/release.ts'
-import {findHeldBack} from './actions.ts'
+import {findHeldBack, listOpenActions} from './actions.ts'
 import {readNotIssued, viewBooks, viewPreview} from './books.ts'
 import {describeNone, viewCompare} from './compare.ts'
 import {sendData} from './data-api.ts'
@@ -27,6 +26,7 @@ import {addressOf, type Filter, findFault, hiddenFields, parseFilter, titleOf} f
 import {type History, readHistory} from './history.ts'
 import {type Html, html} from './html.ts'
 import {
+  type Asker,
   askerOf,
   createPlaces,
   createTurns,
@@ -41,15 +41,14 @@ import {
   type TakeTurn,
 } from './http-server.ts'
 import {viewMorning, viewMoved} from './morning.ts'
-import {listOpenActions, type PageAction} from './page-actions.ts'
 import {renderWorkbench} from './page-frame.ts'
 import {viewPage, viewPages} from './pages.ts'
 import {isForViewers} from './question.ts'
-import {createReaders, findNewest, findRelease, type Reader, type Readers, RUNNING} from './reader.ts'
-import {renderRuns, viewRun} from './runs.ts'
+import {createReaders, findRelease, type Reader, RUNNING} from './reader.ts'
+import {viewRun, viewRuns} from './runs.ts'
 import {addSavedQueries, viewSql} from './sql.ts'
 import {viewTable, viewTables} from './tables.ts'
-import {type AskingView, type Overview, type Page, readOverview, type View, type WebTools} from './view.ts'
+import {type AskingView, type Overview, type Page, readOverview, type WebTools} from './view.ts'
 
 const OWN = join(import.meta.dirname, 'assets')
 
@@ -113,7 +112,6 @@ export function addWorkbench(
   tools: WebTools,
   world: World,
 ): Disposable {
-  const {sqlDir} = config
   const readers = createReaders(tools.folder, config)
   const history = readHistory(config)
   const live = addLive(server, tools, world)
@@ -149,156 +147,141 @@ export function addWorkbench(
         : [],
       chips,
       alarms: alarms.length,
-      live: describeUnderWay(
-        overview.holder,
-        overview.actions.find(({ended_at}) => ended_at === null),
-      ),
+      live: describeUnderWay(tools, world),
     })
   }
 
-  const callerOf = (request: FastifyRequest, reply: FastifyReply): Caller => ({
-    request,
-    reply,
-    gone: hangUpOf(reply),
-    only: isOperator(request, config) ? undefined : config.viewerTables,
-  })
-  const historyOf = (caller: Caller): History => ({
-    ask: (...asked) => inTurn(takeHistory, caller, () => history.ask(...asked)),
-  })
+  /** What an address asks for; without a release there is no view. */
+  const open = (request: FastifyRequest, reply: FastifyReply) => {
+    const query = new URL(request.url, 'http://localhost').searchParams
+    const given = parseFilter(query)
+    const gone = hangUpOf(reply)
+    const only = isOperator(request, config) ? undefined : config.viewerTables
+    const caller: Caller = {request, reply, gone, only}
+    const mayRead = (name: string) => isForViewers(name, only)
+    // A filter reveals facts about deals.
+    const isShown = given.condition === undefined || mayRead('core.deal')
+    const filter = isShown ? given : {...given, condition: 'false'}
+    const opened = readers.find(given)
+    if (!opened) return {caller, query, filter, view: undefined}
+    const {release, pages, downloads} = opened
+    const ask: AskingView['ask'] = async ({isWhole, ...asked}) => {
+      // A question that is under way ends by itself: it is short, and its process is everybody's.
+      gone.throwIfAborted()
+      return await pages.page({...asked, condition: isWhole ? undefined : filter.condition})
+    }
+    const people = letInTurn(opened.people, takeQuestion, caller)
+    const asking: History = {ask: (...asked) => inTurn(takeHistory, caller, () => history.ask(...asked))}
+    const view: AskingView = {
+      release,
+      filter,
+      ask,
+      mayRead,
+      query,
+      sqlDir: config.sqlDir,
+      people,
+      history: asking,
+      overview: readOverview(tools, world),
+      mayAct: mayAct(request),
+    }
+    return {caller, query, filter, view, downloads}
+  }
   const mayAct = (request: FastifyRequest) => !isDemoFolder(tools.folder) && isOperator(request, config)
   /** A page of the release; one without a release says how to get one. */
   const addPage = (
     path: string,
-    make: (
-      view: AskingView & {history: History},
-      request: FastifyRequest,
-      overview: Overview,
-    ) => Promise<Page | undefined> | Page | undefined,
+    make: (view: AskingView, id: string, asks: Asker) => Promise<Page | undefined> | Page | undefined,
   ) => {
     server.get(path, async (request, reply) => {
-      const query = queryOf(request)
-      const filter = parseFilter(query)
-      const overview = readOverview(tools, world)
+      const {view, filter} = open(request, reply)
+      const overview = view?.overview ?? readOverview(tools, world)
       const here = request.url.split('?')[0] ?? '/'
       reply.type('text/html; charset=utf-8')
+      const say = (status: number, title: string, body: Html) => {
+        reply.code(status)
+        return {title, body}
+      }
       const fault = findFault(filter)
       if (fault !== undefined) {
-        reply.code(400)
         const body = html`<p class="notice"><b class="failed">${fault}</b> <a href="${here}">The page without it</a></p>`
-        return frame(here, {title: 'Not shown', body}, NO_FILTER, overview)
+        return frame(here, say(400, 'Not shown', body), NO_FILTER, overview)
       }
-      const caller = callerOf(request, reply)
-      const view = viewOf(readers.find(filter), {filter, query, caller, takeTurn: takeQuestion, sqlDir})
       if (!view) {
         if (overview.release) reply.code(404)
         return frame(here, describeNone(tools.folder, filter, mayAct(request)), filter, overview)
       }
-      const page = await Promise.resolve(
-        make({...view, history: historyOf(caller)}, request, overview),
-      ).catch((error: unknown): Page => {
-        const {message, next} = explainError(error)
-        if (reply.statusCode !== 503) reply.code(500)
-        return {
-          title: 'Not shown',
-          body: html`<p class="notice"><b class="failed">${message}</b> ${next}</p>`,
-        }
-      })
-      if (page) return frame(here, page, filter, overview)
-      return await reply.code(404).send(
-        frame(
-          here,
-          {
-            title: 'Not found',
-            body: html`<p>The release of ${view.release.manifest.as_of} has nothing of this name.</p>`,
-          },
-          filter,
-          overview,
-        ),
+      const {as_of} = view.release.manifest
+      const page = await Promise.resolve(make(view, idOf(request), askerOf(request))).catch(
+        (error: unknown) => {
+          const {message, next} = explainError(error)
+          const body = html`<p class="notice"><b class="failed">${message}</b> ${next}</p>`
+          return say(reply.statusCode === 503 ? 503 : 500, 'Not shown', body)
+        },
       )
+      const none = html`<p>The release of ${as_of} has nothing of this name.</p>`
+      return frame(here, page ?? say(404, 'Not found', none), filter, overview)
     })
   }
 
-  const idOf = (request: FastifyRequest) => (request.params as {id: string}).id
   const betweenOf =
-    (asked: History): typeof readMovedBetween =>
+    ({history}: AskingView): typeof readMovedBetween =>
     ({manifest: before}, {manifest: after}, which = {}) =>
-      asked.ask('moved', before.release_id, after.release_id, which)
-  addPage('/', async (view, _request, overview) =>
-    viewMorning(
-      view,
-      {...overview, notIssued: await readNotIssued(view, view.history)},
-      betweenOf(view.history),
-    ),
+      history.ask('moved', before.release_id, after.release_id, which)
+  addPage('/', async (view) =>
+    viewMorning(view, {...view.overview, notIssued: await readNotIssued(view)}, betweenOf(view)),
   )
   for (const name of ['portfolio', 'pipeline']) addPage(`/${name}`, (view) => viewPage(name, view))
   addPage('/deals', viewDeals)
-  addPage('/behind/moved', (view) => viewMoved(view, betweenOf(view.history)))
-  addPage('/behind/:id', (view, request) => viewPage(`behind/${idOf(request)}`, view))
+  addPage('/behind/moved', (view) => viewMoved(view, betweenOf(view)))
+  addPage('/behind/:id', (view, id) => viewPage(`behind/${id}`, view))
   addPage('/checks', viewChecks)
-  const dealOf = (request: FastifyRequest) => idOf(request).replace(/^~/, '')
-  addPage('/deals/:id', (view, request) => viewPage('parts/deal', view, {params: {deal_id: dealOf(request)}}))
-  addPage('/deals/:id/received', (view, request) => viewReceived(view, dealOf(request), view.history))
-  addPage('/books/:id', (view, request) =>
-    /^\d{4}-(0[1-9]|1[0-2])$/.test(idOf(request))
-      ? viewPreview(view, idOf(request), view.history)
-      : undefined,
-  )
-  addPage('/compare', (view, request) =>
-    viewCompare(view, findNewest(tools.folder, view.release), view.history, mayAct(request)),
-  )
-  addPage('/books', async (view, request) =>
-    viewBooks(view, await view.history.ask('periods'), mayAct(request)),
-  )
-  addPage('/quarantine', (view, request) => viewQuarantine(view, view.history, mayAct(request)))
-  addPage('/quarantine/:id', ({history}, request) => viewQuarantined(idOf(request), history))
+  const idOfDeal = (id: string) => id.replace(/^~/, '')
+  addPage('/deals/:id', (view, id) => viewPage('parts/deal', view, {params: {deal_id: idOfDeal(id)}}))
+  addPage('/deals/:id/received', (view, id) => viewReceived(view, idOfDeal(id)))
+  addPage('/books', viewBooks)
+  addPage('/books/:id', viewPreview)
+  addPage('/compare', viewCompare)
+  addPage('/quarantine', viewQuarantine)
+  addPage('/quarantine/:id', viewQuarantined)
   addPage('/pages', viewPages)
-  addPage('/pages/:id', (view, request) => viewPage(idOf(request), view, {isAmongOwn: true}))
+  addPage('/pages/:id', (view, id) => viewPage(id, view, {isAmongOwn: true}))
   addPage('/tables', (view) => {
     const {title, body} = viewTables(view)
     const isAll = config.webViewerToken !== undefined && config.viewerTables === undefined
     return {title, body: html`${isAll && SEEN_BY_VIEWERS}${body}`}
   })
-  addPage('/tables/:id', (view, request) => viewTable(view, idOf(request)))
-  addPage('/sql', (view, request) =>
-    viewSql(
-      {...view, reader: view.people},
-      {folder: tools.folder, mayRun: ['ours', 'tool'].includes(askerOf(request))},
-    ),
+  addPage('/tables/:id', viewTable)
+  addPage('/sql', (view, _id, asks) =>
+    viewSql(view, {folder: tools.folder, mayRun: ['ours', 'tool'].includes(asks)}),
   )
   addSavedQueries(server, tools.folder)
   server.get('/runs', async (request, reply) => {
-    const overview = readOverview(tools, world)
-    const query = queryOf(request)
-    const filter = parseFilter(query)
-    const caller = callerOf(request, reply)
-    const view = viewOf(readers.find(filter), {filter, query, caller, takeTurn: takeQuestion, sqlDir})
-    const body = renderRuns(overview, {
+    const {view, filter} = open(request, reply)
+    const overview = view?.overview ?? readOverview(tools, world)
+    const page = await viewRuns(overview, {
+      stateDb: tools.stateDb,
       mayAct: mayAct(request),
       heldBack: findHeldBack(tools.stateDb),
       walks: view && (await viewPage('parts/walks', view))?.body,
     })
     reply.type('text/html; charset=utf-8')
-    return frame('/runs', {title: 'Runs', body}, filter, overview)
+    return frame('/runs', page, filter, overview)
   })
   server.get('/runs/:id', async (request, reply) => {
-    const page = viewRun(tools.stateDb, idOf(request))
+    const page = await viewRun(tools.stateDb, idOf(request))
     if (!page) reply.code(404)
     reply.type('text/html; charset=utf-8')
     const none = {title: 'Not found', body: html`<p>No run of a job has this number, or it is forgotten.</p>`}
-    return frame('/runs', page ?? none, parseFilter(queryOf(request)), readOverview(tools, world))
+    return frame('/runs', page ?? none, open(request, reply).filter, readOverview(tools, world))
   })
   server.get('/data/:id', async (request, reply) => {
-    const query = queryOf(request)
-    const filter = parseFilter(query)
-    const caller = callerOf(request, reply)
+    const {view, caller, filter, downloads} = open(request, reply)
     const fault = findFault(filter)
     if (fault !== undefined) return refuse(request, reply, 400, {title: 'No data', problem: fault})
-    const open = readers.find(filter)
-    const view = viewOf(open, {filter, query, caller, takeTurn: takeQuestion, sqlDir})
-    if (!open || !view)
+    if (!view)
       return refuse(request, reply, 503, {title: 'No release yet', problem: 'There is no release yet.'})
-    const reader = letDownload(open.downloads, takeDownload, caller)
-    return await sendData({...view, reader}, idOf(request), request, reply)
+    const reader = letDownload(downloads, takeDownload, caller)
+    return await sendData(view, reader, idOf(request), request, reply)
   })
   return {
     [Symbol.dispose]() {
@@ -308,6 +291,8 @@ export function addWorkbench(
     },
   }
 }
+
+const idOf = (request: FastifyRequest) => (request.params as {id?: string}).id ?? ''
 
 const NO_FILTER = parseFilter(new URLSearchParams())
 
@@ -322,8 +307,6 @@ ${hiddenFields({...filter, values: others})}
 <button>Show</button></form>${others.size < filter.values.size && html`<p><a href="${addressOf('/compare', filter)}">What is known of this day now</a></p>`}</details>`
 }
 
-const queryOf = ({url}: FastifyRequest) => new URL(url, 'http://localhost').searchParams
-
 /** The viewer of a page. */
 interface Caller {
   request: FastifyRequest
@@ -332,40 +315,6 @@ interface Caller {
   gone: AbortSignal
   /** The readable tables; undefined for all. */
   only: string | undefined
-}
-
-function viewOf(
-  readers: Readers | undefined,
-  {
-    filter: given,
-    query,
-    caller,
-    takeTurn,
-    sqlDir,
-  }: Pick<View, 'query' | 'sqlDir'> & {filter: Filter; caller: Caller; takeTurn: TakeTurn},
-): AskingView | undefined {
-  if (!readers) return undefined
-  const {release, pages, people} = readers
-  const {gone} = caller
-  const mayRead = (name: string) => isForViewers(name, caller.only)
-  // A filter reveals facts about deals.
-  const isShown = given.condition === undefined || mayRead('core.deal')
-  const filter = isShown ? given : {...given, condition: 'false'}
-  return {
-    release,
-    mayRead,
-    reader: pages,
-    people: letInTurn(people, takeTurn, caller),
-    tables: askWhileThere(pages.tablesOf(filter.condition), gone),
-    whole: askWhileThere(pages.tablesOf(), gone),
-    async ask({isWhole, ...asked}) {
-      gone.throwIfAborted()
-      return await pages.page({...asked, condition: isWhole ? undefined : filter.condition})
-    },
-    filter,
-    query,
-    sqlDir,
-  }
 }
 
 /** A reader that people ask in turn, and which nobody who has hung up keeps busy. */
@@ -402,24 +351,6 @@ const inTurn = <T>(takeTurn: TakeTurn, {request, reply, gone}: Caller, work: () 
     throw error
   })
 
-/** Asks no more once nobody waits for the page. A question that is under way ends by itself: it is short, and its process is everybody's. */
-function askWhileThere({all, first, one}: Queries, gone: AbortSignal): Queries {
-  return {
-    async all(...asked) {
-      gone.throwIfAborted()
-      return await all(...asked)
-    },
-    async first(...asked) {
-      gone.throwIfAborted()
-      return await first(...asked)
-    },
-    async one(...asked) {
-      gone.throwIfAborted()
-      return await one(...asked)
-    },
-  }
-}
-
 const EVERY_MS = 1000
 
 /** Most open streams, in total and per address. */
@@ -429,16 +360,15 @@ const STREAMS = {all: 20, each: 4}
 const LONGEST_MS = 600_000
 
 /** What is going on, in words: a run, or an action that has not begun one or is ending. */
-function describeUnderWay(
-  holder: LockHolder | undefined,
-  action: PageAction | undefined,
-): {running: boolean; words: string} {
+function describeUnderWay({stateDb}: WebTools, world: World): {running: boolean; words: string} {
+  const holder = findLockHolder(stateDb, world)
   if (holder) return {running: true, words: `${holder.command}: ${holder.progress}`}
+  const [action] = listOpenActions(stateDb)
   return action ? {running: true, words: action.command} : {running: false, words: 'idle'}
 }
 
 /** Adds `/runs/live`: server-sent events of the run under way. */
-function addLive(server: FastifyInstance, {stateDb}: WebTools, world: World): Disposable {
+function addLive(server: FastifyInstance, tools: WebTools, world: World): Disposable {
   const closing = new AbortController()
   const enter = createPlaces(STREAMS)
   async function* tell(gone: AbortSignal): AsyncGenerator<string> {
@@ -446,9 +376,7 @@ function addLive(server: FastifyInstance, {stateDb}: WebTools, world: World): Di
     const signal = AbortSignal.any([closing.signal, gone])
     let told = ''
     while (!signal.aborted && world.realClock.now() < until) {
-      const news = JSON.stringify(
-        describeUnderWay(findLockHolder(stateDb, world), listOpenActions(stateDb)[0]),
-      )
+      const news = JSON.stringify(describeUnderWay(tools, world))
       // A comment keeps the connection alive.
       yield news === told ? ':\n\n' : `data: ${news}\n\n`
       told = news

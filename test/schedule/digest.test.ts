@@ -17,7 +17,7 @@ test("a night reports the day's figures once, what moved them and what needs a p
   lab.service.store.insert([aDeal(1), aDeal(2, {status: 'funded'})])
   const ours = {LOANTAPE_SQL_DIR: own.path}
   expect(await night('2026-03-02T23:30:00-05:00', ours)).toMatchObject({code: 0})
-  expect(posts[0]).toContain('Pipeline: $350,000.00 in 1 deal')
+  expect(posts[0]).toContain('Pipeline: $350K, 1 deal, $350,000.00')
   expect(readReport()).toContain('pages/pipeline.md, line 4: Query refused: Catalog Error')
   lab.service.store.update('deal_000001', {status: 'funded', loanAmountCents: 350_000_07n})
   lab.service.store.insert([
@@ -34,8 +34,10 @@ test("a night reports the day's figures once, what moved them and what needs a p
   expect(['csv', 'parquet'].map((name) => readdirSync(join(lab.folder.exports, name)).length)).toEqual([2, 2])
   expect(posts).toHaveLength(2)
   expect(posts[1]).toContain('*Portfolio as of 2026-03-03: $1.4M open, $700K funded*')
-  expect(posts[1]).toContain('Funded: $700,000.07 in 2 deals, +$350,000.07')
-  expect(posts[1]).toContain('- deal_000001: draft → funded, $350,000.00 → $350,000.07')
+  expect(posts[1]).toContain('Funded: $700K, 2 deals, $700,000.07 +$350,000.07 since 2026-03-02')
+  expect(posts[1]).toContain(
+    'deal_000001 · +$0.07 · +$350,000.07 · −$350,000.00 · draft → funded, $350,000.00 → $350,000.07',
+  )
   expect(posts[1]).toMatch(
     /What needs a person:\n- .*Every status in use is listed in seed.status: not so for 2 rows, such as a &lt;b&gt; &amp; \\?"c\\?"/,
   )

@@ -1,11 +1,7 @@
-import {rmSync, writeFileSync} from 'node:fs'
-import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {readJobs} from '../../src/schedule/job.ts'
-import {writeSqlFolder} from '../build/folder.ts'
 import {createLab, failureOf, someDeals} from '../support/lab.ts'
-import {PAGE_TABLES} from './page-tables.ts'
-import {serveLab} from './side.ts'
+import {PAGE_TABLES, serveLab} from './side.ts'
 
 test('an alarm says what is wrong now and since when, and ends with its cause', async () => {
   await using lab = await createLab({tables: PAGE_TABLES})
@@ -43,19 +39,4 @@ test('an alarm says what is wrong now and since when, and ends with its cause', 
   expect((await lab.run(['sync', '--accept', 'shrink'], late)).code).toBe(0)
   expect(await readStatus()).toEqual([])
   expect(await read('/')).not.toContain('Job nightly')
-})
-
-test("removing a job's file ends the alarm about its failure", async () => {
-  await using lab = await createLab({tables: PAGE_TABLES})
-  using own = writeSqlFolder({})
-  const env = {LOANTAPE_JOBS_DIR: own.path}
-  const file = join(own.path, 'once.mjs')
-  writeFileSync(
-    file,
-    `export default {name: 'once', schedule: '0 0 1 1 *', timeZone: 'UTC', catchUp: 'none', graceMinutes: 1, steps: [{do: 'sync'}]}`,
-  )
-  expect((await lab.run(['run', 'once'], {...env, LOANTAPE_API_KEY: 'sk_test_wrong'})).code).toBe(5)
-  expect((await lab.run(['status'], env)).stdout).toContain('Job once was refused by the source')
-  rmSync(file)
-  expect((await lab.run(['status'], env)).stdout).not.toContain('Job once')
 })

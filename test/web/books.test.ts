@@ -1,50 +1,7 @@
-import {writeFileSync} from 'node:fs'
-import {join} from 'node:path'
 import {expect, test} from 'vitest'
-import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import {setAccounts} from '../support/books.ts'
 import {aDeal, createLab} from '../support/lab.ts'
-import {PAGE_TABLES} from './page-tables.ts'
-import {serveLab} from './side.ts'
-
-test('the page lists every term of the roll-forward, booked or named as not booked, with a difference of 0', async () => {
-  await using lab = await createLab({tables: PAGE_TABLES})
-  lab.service.store.insert([aDeal(1, {status: 'funded'}), aDeal(2)])
-  await lab.walk('2026-03-02T23:30:00-05:00')
-  lab.service.store.update('deal_000002', {status: 'funded'})
-  await lab.walk('2026-03-03T23:30:00-05:00')
-  lab.service.store.update('deal_000001', {status: 'foreclosed'})
-  lab.service.store.update('deal_000002', {status: 'paid_off'})
-  const {ended, ...mapping} = DEFAULT_MAPPING
-  const cash = ended.paid_off
-  const accounting = {...mapping, ended: {paid_off: cash, foreclosed: 'elsewhere'}}
-  writeFileSync(join(lab.folder.root, 'accounting.json'), JSON.stringify(accounting))
-  await lab.sync('2026-03-04T23:30:00-05:00')
-  await using side = await serveLab(lab, {env: {...lab.env, LOANTAPE_NOW: '2026-03-05T12:00:00-05:00'}})
-  const page = await side.read('/books')
-  expect(page).toContain('register of 0 loans $0.00')
-  const [, tie = ''] = page.split('Roll-forward and journal')
-  const rows = [...tie.split('</table>')[0]!.matchAll(/<tr>(.*?)<\/tr>/gs)].map(([, row = '']) =>
-    [...row.matchAll(/<t[dh][^>]*>(.*?)<\/t[dh]>/gs)].map(([, cell = '']) => cell.replaceAll(/<[^>]*>/g, '')),
-  )
-  const amount = '$350,000.00'
-  expect(rows).toEqual([
-    [
-      'Month',
-      'Term',
-      'Roll-forward',
-      'Booked',
-      'Opening balance',
-      'Booked elsewhere',
-      'No account',
-      'Difference',
-    ],
-    ['2026-03', 'opening', amount, '', amount, '', '', '$0.00'],
-    ['2026-03', 'originated', amount, amount, '', '', '', '$0.00'],
-    ['2026-03', 'paid off', amount, amount, '', '', '', '$0.00'],
-    ['2026-03', 'foreclosed', amount, '', '', amount, '', '$0.00'],
-  ])
-})
+import {PAGE_TABLES, serveLab} from './side.ts'
 
 test('the page of a month shows what its export would issue, then that it is issued', async () => {
   await using lab = await createLab({tables: PAGE_TABLES})

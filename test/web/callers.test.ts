@@ -9,8 +9,7 @@ import {createTurns, LONGEST_ANSWER_MS} from '../../src/web/http-server.ts'
 import {createGate} from '../source/test-server.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {until} from '../support/until.ts'
-import {PAGE_TABLES} from './page-tables.ts'
-import {type LabSide, serveLab} from './side.ts'
+import {type LabSide, PAGE_TABLES, serveLab} from './side.ts'
 
 const SECRET = `whsec_${Buffer.alloc(32, 1).toString('base64')}`
 const ENDLESS = `q=${encodeURIComponent('select count(*) from range(1e15::bigint) where hash(range) = 1')}`

@@ -5,11 +5,8 @@ import {afterAll, beforeAll, describe, expect, test} from 'vitest'
 import {createLab, type Lab, someDeals} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 import {startBrowser} from './browser.ts'
-import {PAGE_TABLES} from './page-tables.ts'
-import {type LabSide, serveLab} from './side.ts'
+import {type LabSide, OPERATOR, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
 
-const OPERATOR = 'a-token-of-24-characters'
-const VIEWER = 'another-token-for-those-who-look'
 /** The answer shows that it was run: neither the query's text nor a release id, which is hexadecimal, contains it. */
 const ASKED = `q=${encodeURIComponent('select repeat(chr(122), 6) as answer')}`
 
@@ -22,7 +19,7 @@ let browser: Browser
 /** Serves whatever page a test gives it. */
 let stranger: Server
 let strangersPage = ''
-const watched: Partial<Record<'open' | 'guarded', Server & {url: string}>> = {}
+let watched: Record<'open' | 'guarded', Server & {url: string}>
 
 beforeAll(async () => {
   lab = await createLab({tables: PAGE_TABLES})
@@ -31,23 +28,17 @@ beforeAll(async () => {
   open = await serveLab(lab)
   guarded = await serveLab(lab, {webToken: OPERATOR, webViewerToken: VIEWER})
   stranger = createServer((_request, response) => {
-    response
-      .setHeader('content-type', 'text/html')
-      .end(`<!doctype html><title>stranger</title>${strangersPage}`)
+    response.setHeader('content-type', 'text/html').end(`<!doctype html>${strangersPage}`)
   })
   await listen(stranger)
-  for (const [name, side] of [
-    ['open', open],
-    ['guarded', guarded],
-  ] as const)
-    watched[name] = await watch(side)
+  watched = {open: await watch(open), guarded: await watch(guarded)}
   browser = await startBrowser()
 })
 
 afterAll(async () => {
   for (const server of [stranger, watched.open, watched.guarded]) {
-    server?.closeAllConnections()
-    server?.close()
+    server.closeAllConnections()
+    server.close()
   }
   await open[Symbol.asyncDispose]()
   await guarded[Symbol.asyncDispose]()
@@ -87,7 +78,7 @@ async function visit(
   body: (url: string) => string,
   {site = 'cross-site', as = 'open'}: {site?: keyof typeof STRANGERS; as?: 'open' | 'guarded'} = {},
 ) {
-  const url = watched[as]?.url ?? ''
+  const {url} = watched[as]
   strangersPage = body(url)
   answers = []
   const context: BrowserContext = await browser.newContext({
@@ -101,7 +92,15 @@ async function visit(
   return {context, page, url}
 }
 
+/** What leads away from a page: to a page it may, to data it may not. */
+const LEADING = {
+  'a link': '<a id="a" href="URL">x</a><script>a.click()</script>',
+  'a link to a window': '<a id="a" href="URL" target="_blank">x</a><script>a.click()</script>',
+  'its own address': '<script>location = "URL"</script>',
+}
+
 const loadOf = (url: string): Record<string, string> => ({
+  ...Object.fromEntries(Object.entries(LEADING).map(([kind, body]) => [kind, body.replace('URL', url)])),
   'a frame': `<iframe src="${url}"></iframe>`,
   'an image': `<img src="${url}">`,
   'a script': `<script src="${url}"></script>`,
@@ -114,25 +113,10 @@ const loadOf = (url: string): Record<string, string> => ({
 })
 
 describe.each(Object.keys(STRANGERS) as (keyof typeof STRANGERS)[])('a %s page', (site) => {
-  test.each(Object.keys(loadOf('')))('sends no query by %s', async (kind) => {
-    for (const [as, path] of [
-      ['open', '/data/query.csv'],
-      ['guarded', '/sql'],
-    ] as const) {
-      const {context} = await visit((url) => loadOf(`${url}${path}?${ASKED}`)[kind] ?? '', {site, as})
-      await until(() => answers.length > 0)
-      expect(answers.map(({status}) => status)).toEqual([403])
-      await context.close()
-    }
-  })
-
-  test('downloads nothing by a link or a window', async () => {
-    for (const body of [
-      '<a id="a" href="URL">x</a><script>a.click()</script>',
-      '<a id="a" href="URL" target="_blank">x</a><script>a.click()</script>',
-      '<script>location = "URL"</script>',
-    ]) {
-      const {context} = await visit((url) => body.replace('URL', `${url}/data/query.csv?${ASKED}`), {site})
+  test.each(Object.keys(loadOf('')))('sends no query and downloads nothing by %s', async (kind) => {
+    const paths = {open: '/data/query.csv', guarded: '/sql'}
+    for (const as of kind in LEADING ? (['open'] as const) : (['open', 'guarded'] as const)) {
+      const {context} = await visit((url) => loadOf(`${url}${paths[as]}?${ASKED}`)[kind] ?? '', {site, as})
       await until(() => answers.length > 0)
       expect(answers.map(({status}) => status)).toEqual([403])
       await context.close()
@@ -169,7 +153,7 @@ describe.each(Object.keys(STRANGERS) as (keyof typeof STRANGERS)[])('a %s page',
   })
 })
 
-test('a typed or messaged address shows its query, and a download address leads to that page', async () => {
+test('a typed address shows its query, a download address leads to that page, and our own pages ask as before', async () => {
   const page = await browser.newPage()
   for (const path of [`/sql?${ASKED}`, `/data/query.csv?${ASKED}&part=funded`]) {
     await page.goto(open.url + path)
@@ -178,11 +162,6 @@ test('a typed or messaged address shows its query, and a download address leads 
     expect(await page.getByRole('textbox').textContent()).toContain('repeat(')
   }
   expect(new URL(page.url()).searchParams.get('part')).toBe('funded')
-  await page.close()
-})
-
-test('our own pages ask, download and act as before', async () => {
-  const page = await browser.newPage()
   await page.goto(`${open.url}/tables`)
   expect(await page.evaluate(`fetch('/data/query.csv?${ASKED}').then((answer) => answer.text())`)).toBe(
     'answer\nzzzzzz\n',
@@ -193,6 +172,7 @@ test('our own pages ask, download and act as before', async () => {
   await page.close()
 })
 
+const ELSEWHERE = 'http://example.com/'
 const AS_A_BROWSER = {
   'user-agent': 'Mozilla/5.0 (X11; Linux x86_64)',
   'accept-language': 'en',
@@ -204,13 +184,8 @@ test.each([
   ['a tool with a token', {...AS_A_BROWSER, authorization: 'Bearer x'}, 200, true],
   ['a page of ours', {...AS_A_BROWSER, referer: 'HERE/sql'}, 200, true],
   ['nobody says who', AS_A_BROWSER, 200, false],
-  ['a link of another site', {...AS_A_BROWSER, referer: 'http://example.com/'}, 200, false],
-  [
-    'an image of another site',
-    {...AS_A_BROWSER, accept: 'image/*', referer: 'http://example.com/'},
-    403,
-    false,
-  ],
+  ['a link of another site', {...AS_A_BROWSER, referer: ELSEWHERE}, 200, false],
+  ['an image of another site', {...AS_A_BROWSER, accept: 'image/*', referer: ELSEWHERE}, 403, false],
   ['a request of a hidden origin', {...AS_A_BROWSER, accept: '*/*', origin: 'null'}, 403, false],
 ])('without TLS, browsers do not say which site asks: %s', async (_, headers, status, isRun) => {
   const said = Object.entries(headers).map(([name, value]) => [name, value.replace('HERE', open.url)])
@@ -222,20 +197,11 @@ test.each([
 test.each(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PATCH'])(
   'a %s of another site is refused wherever it goes',
   async (method) => {
+    const own = ['/', '/healthz', '/readyz', '/metrics', '/%64ata/core.deal.csv', '/assets/workbench.js']
     for (const site of ['cross-site', 'same-site', 'anything-new']) {
-      for (const path of [
-        '/',
-        '/healthz',
-        '/readyz',
-        '/metrics',
-        '/%64ata/core.deal.csv',
-        '/assets/workbench.js',
-        '/nowhere',
-      ]) {
-        const answer = await fetch(open.url + path, {
-          method,
-          headers: {'sec-fetch-site': site, accept: '*/*'},
-        })
+      for (const path of [...own, '/nowhere']) {
+        const headers = {'sec-fetch-site': site, accept: '*/*'}
+        const answer = await fetch(open.url + path, {method, headers})
         expect(answer.status, `${site} ${path}`).toBe(403)
       }
     }

@@ -1,15 +1,6 @@
 import {expect, test} from 'vitest'
-import {renderChart} from '../../src/web/chart.ts'
-import {
-  count,
-  countOf,
-  dollars,
-  dollarsAtAGlance,
-  instant,
-  inTimeZone,
-  percent,
-  ratio,
-} from '../../src/web/figures.ts'
+import {type Chart, renderChart} from '../../src/web/chart.ts'
+import {dollarsAtAGlance, instant, inTimeZone} from '../../src/web/figures.ts'
 import {html, prose} from '../../src/web/html.ts'
 
 test('values put into a template are escaped, markup is not', () => {
@@ -17,50 +8,13 @@ test('values put into a template are escaped, markup is not', () => {
   expect(html`<p title="${'"\'>'}">${inner}${[1, ' ', html`<i></i>`]}${null}${false}</p>`.html).toBe(
     '<p title="&quot;&#39;&gt;"><b>a &lt; b &amp; &quot;c&quot;</b>1 <i></i></p>',
   )
-})
-
-test('words between backticks become code and are escaped, too', () => {
   expect(prose('is `<null>` & more').html).toBe('is <code>&lt;null&gt;</code> &amp; more')
 })
 
-test.each([
-  [dollars('1234567.89'), '$1,234,567.89'],
-  [dollars('-0.10'), '−$0.10'],
-  [dollars(null), '–'],
-  [dollarsAtAGlance('3286781778.28'), '$3.29B'],
-  [dollarsAtAGlance('466238315.02'), '$466M'],
-  [dollarsAtAGlance('516000.00'), '$516K'],
-  [dollarsAtAGlance('999.10'), '$999.10'],
-  [count('1234'), '1,234'],
-  [percent(61.44), '61.4 %'],
-  [ratio(0.614), '61.4 %'],
-  [ratio(null), '–'],
-  [countOf(1, 'deal'), '1 deal'],
-  [countOf(1234, 'entry', 'entries'), '1,234 entries'],
-])('people read %s', (shown, expected) => {
-  expect(shown).toBe(expected)
+test('an amount at a glance has three digits, a small one all', () => {
+  const shown = ['3286781778.28', '466238315.02', '516000.00', '999.10'].map(dollarsAtAGlance)
+  expect(shown).toEqual(['$3.29B', '$466M', '$516K', '$999.10'])
 })
-
-test.each([1, 2, 400])(
-  'a chart of %s days is drawn, whatever its names are and whatever is missing',
-  (length) => {
-    const places = Array.from({length}, (_, index) => `day ${index}`)
-    const values = places.map((_, index) => (index % 7 === 3 ? null : index * 1e6))
-    const odd = '<script>alert(1)</script>'
-    const series = [
-      {name: odd, values},
-      {name: 'two', values},
-    ]
-    for (const shape of ['area', 'line', 'bar'] as const) {
-      const chart = renderChart({title: odd, shape, unit: 'usd', places, series}).html
-      expect(chart).not.toContain('<script')
-      expect(chart).toContain('&lt;script&gt;alert(1)')
-      expect(chart).toContain('viewBox="0 0 1100 320"')
-      expect(chart).not.toMatch(/NaN|Infinity/)
-      expect(chart).toContain('day 0')
-    }
-  },
-)
 
 test("an instant is shown in its page's time zone, with the zone's name", () => {
   const text = html`since ${instant('2026-11-21T06:02:15.257000Z')} and ${instant('2026-07-01 00:30:00')}`
@@ -70,4 +24,53 @@ test("an instant is shown in its page's time zone, with the zone's name", () => 
   expect(read(inTimeZone(text, 'America/New_York'))).toBe(
     'since 2026-11-21 01:02:15 EST and 2026-06-30 20:30:00 EDT',
   )
+})
+
+test.each([1, 2, 400])(
+  'a chart of %s days is drawn, whatever its names are and what is missing',
+  (length) => {
+    const places = Array.from({length}, (_, index) => `day ${index}`)
+    const values = places.map((_, index) => (index % 7 === 3 ? null : index * 1e6))
+    const odd = '<script>alert(1)</script>'
+    const series = [odd, 'two'].map((name) => ({name, values}))
+    for (const shape of ['area', 'line', 'bar'] as const) {
+      const chart = renderChart({title: odd, shape, unit: 'usd', places, series}).html
+      expect(chart).not.toMatch(/<script|NaN|Infinity/)
+      expect(chart).toContain('&lt;script&gt;alert(1)')
+      expect(chart).toContain('day 0')
+    }
+  },
+)
+
+test('no two labels of an axis are the same', () => {
+  const charts: [Chart['shape'], Chart['unit'], number[]][] = [
+    ['waterfall', 'usd', [10_000_000_000_000, 1_200_000, -300_000, 10_000_000_900_000]],
+    ['line', 'usd', [10_000_000_000_000, 10_000_001_000_000, 10_000_002_000_000]],
+    ['line', 'ratio', [0.69531, 0.69534, 0.69539]],
+    ['line', 'number', [1_000_001, 1_000_004, 1_000_009]],
+    ['area', 'usd', [455_000_000, 456_000_000]],
+    ['bar', 'usd', [0, 0]],
+  ]
+  for (const [shape, unit, values] of charts) {
+    const places = values.map((_, index) => `place ${index}`)
+    const chart = renderChart({title: 'A chart', shape, unit, places, series: [{name: 'one', values}]})
+    const labels = [...chart.html.matchAll(/<text[^>]*>([^<]+)<\/text>/g)]
+      .map(([, label = '']) => label)
+      .filter((label) => /[$%\d]/.test(label) && !label.startsWith('place'))
+    expect(labels.length, `${shape} of ${unit}`).toBeGreaterThan(0)
+    expect(new Set(labels).size, `${shape} of ${unit}`).toBe(labels.length)
+  }
+})
+
+test('the series names stand beside the drawing, however many and long, and hide none of it', () => {
+  const series = Array.from({length: 14}, (_, index) => ({
+    name: index === 0 ? '' : `series ${index} `.repeat(9),
+    values: [1, 2],
+  }))
+  const {html} = renderChart({title: 'A chart', shape: 'area', unit: 'usd', places: ['a', 'b'], series})
+  const [, key = '', drawing = ''] = /<figcaption[^>]*>(.*)<\/figcaption>(.*)/s.exec(html) ?? []
+  expect(key.match(/<span>/g)).toHaveLength(14)
+  expect(key).toContain('(blank)')
+  expect(drawing).toContain('<text')
+  expect(drawing).not.toContain('series 1')
 })

@@ -4,8 +4,7 @@ import {findCurrentRelease} from '../../src/store/release.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal, createLab, someDeals} from '../support/lab.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
-import {PAGE_TABLES} from './page-tables.ts'
-import {serveLab} from './side.ts'
+import {PAGE_TABLES, serveLab} from './side.ts'
 
 const LIMITS = `name,dimension,bucket,scope,kind,limit_value,warn_at_pct
 Texas,state,TX,open,amount,3499999.99,

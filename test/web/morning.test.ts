@@ -2,8 +2,7 @@ import {expect, test} from 'vitest'
 import {requireRelease} from '../../src/store/release.ts'
 import {describeMorning} from '../../src/web/report.ts'
 import {aDeal, createLab, someDeals} from '../support/lab.ts'
-import {PAGE_TABLES} from './page-tables.ts'
-import {serveLab} from './side.ts'
+import {PAGE_TABLES, serveLab} from './side.ts'
 
 test('the second of two walks on the first day is compared with what readers saw before it', async () => {
   await using lab = await createLab({tables: PAGE_TABLES})
@@ -59,8 +58,8 @@ test('the second of two walks on the first day is compared with what readers saw
   expect((await side.get('/behind/moved?against=2026-03-02-000000000000')).status).toBe(404)
 
   const {words} = await describeMorning(requireRelease(lab.folder))
-  expect(words).toContain(`What moved it since ${before}, 12 deals in all:`)
-  expect(words).toContain('- deal_000032: draft → funded')
+  expect(words).toContain(`\n\nWhat moved it since ${before}:\n`)
+  expect(words).toContain('\ndeal_000032 · – · +$350,000.00 · −$350,000.00 · draft → funded\n')
 
   await lab.sync('2026-03-03T21:00:00-05:00')
   store.update('deal_000031', {loanAmountCents: 500_000_00n})

@@ -2,13 +2,11 @@ import {readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, describe, expect, test} from 'vitest'
 import {requireRelease} from '../../src/store/release.ts'
-import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
-import type {WebSide} from '../../src/web/http-server.ts'
 import {renderReport} from '../../src/web/report.ts'
-import {startWeb} from '../../src/web/web-server.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
+import {type LabSide, serveLab} from './side.ts'
 
 const SHIPPED_DIR = join(import.meta.dirname, '../../pages')
 
@@ -22,8 +20,15 @@ const PARTS: Record<string, string> = {
   walks: '/runs',
 }
 
-/** What these show is given to them. */
-const GIVEN = ['parts/compare.md', 'parts/moved.md', 'parts/quarantine.md', 'behind/moved.md']
+/** What these show is given to them, or stands in the state database. */
+const GIVEN = [
+  'parts/compare.md',
+  'parts/moved.md',
+  'parts/quarantine.md',
+  'parts/run.md',
+  'parts/runs.md',
+  'behind/moved.md',
+]
 
 /** The pages that come with loantape, each with the address at which it is shown, whole or as a part of another. */
 const SHIPPED = readdirSync(SHIPPED_DIR, {recursive: true, encoding: 'utf8'})
@@ -43,7 +48,11 @@ const block = (asked: string, sql: string) => `${FENCE}sql ${asked}\n${sql}\n${F
 
 const PAGE = `# By state & more
 
-See [Texas](/portfolio?state=TX) and [elsewhere](//example.com/x), [up](/.//example.com), [on](/\\example.com), [odd](//[).
+See [Texas](/portfolio?state=TX) and [elsewhere](//example.com/x), [up](/.//example.com), [on](/\\example.com), [odd](//[), [out](https://example.com), [bad](javascript:alert(1)), **bold** <script>alert(1)</script>.
+
+${FENCE}json
+{"a": "<b>"}
+${FENCE}
 
 ## What's open
 
@@ -72,11 +81,10 @@ order by is_total, state`,
 )}${block('notice empty=""', 'select 1 where false')}${block('table heading="Nothing" empty="None at all."', 'select 1 where false')}${block(
   'line title="Two months" values="Exactly"',
   `select * from (values ('2026-01', 'a', 0.1::decimal(38, 2), false), ('2026-01', 'All', 0.3, true), ('2026-02', 'a', 12345678901234567890123456789012.34, false)) as t(month, series, amount, is_total)`,
-)}${block('matrix', 'select 1 as x')}${block('table colour=red', 'select 1')}${block('table', 'select 1\nfrom nowhere')}`
+)}${block('matrix', 'select 1 as x')}${block('table colour=red', 'select 1')}${block('pie', 'select 1')}${block('table', 'drop table core.deal')}${block('table', 'select 1\nfrom nowhere')}`
 
 let lab: Lab
-let stateDb: StateDb
-let side: WebSide
+let side: LabSide
 let own: ReturnType<typeof writeSqlFolder>
 
 beforeAll(async () => {
@@ -87,25 +95,29 @@ beforeAll(async () => {
     aDeal(5, {propertyAddress: '5 Ocean Ct, Miami, FL 33101', loanAmountCents: 1n}),
   ])
   await lab.sync('2026-03-02T23:30:00-05:00')
-  stateDb = openStateDb(lab.folder.stateDb)
   own = writeSqlFolder({'pages/more.md': PAGE, 'pages/pipeline.md': '# Our pipeline\n\nIt is *empty*.\n'})
-  const tools = {stateDb, folder: lab.folder, jobs: [], env: lab.env}
-  side = await startWeb({...lab.config, webPort: 0, sqlDir: own.path}, tools, lab.createWorld())
+  side = await serveLab(lab, {sqlDir: own.path})
 })
 
 afterAll(async () => {
   await side[Symbol.asyncDispose]()
-  stateDb[Symbol.dispose]()
   own[Symbol.dispose]()
   await lab[Symbol.asyncDispose]()
 })
 
 async function read(path: string): Promise<string> {
-  const answer = await fetch(side.url + path)
+  const answer = await side.get(path)
   expect(answer.status, path).toBe(200)
   const text = await answer.text()
   return text.slice(text.indexOf('<main'), text.indexOf('</main>'))
 }
+
+/** The text of a part of a page, without its markup. */
+const textOf = (part: string) =>
+  part
+    .replaceAll(/<[^>]+>/g, ' ')
+    .replaceAll(/\s+/g, ' ')
+    .trim()
 
 test('a column beside another becomes its link, bar or color, and a total is in the foot', async () => {
   const page = await read('/pages/more')
@@ -129,7 +141,7 @@ test('a column beside another becomes its link, bar or color, and a total is in 
 test('links of a page keep the filters of the address; links to all deals do not', async () => {
   const page = await read('/pages/more?state=FL&part=pipeline')
   expect(page).toContain(
-    '<a href="/portfolio?part=pipeline&amp;state=TX">Texas</a> and elsewhere, up, on, odd.',
+    '<a href="/portfolio?part=pipeline&amp;state=TX">Texas</a> and elsewhere, up, on, odd,',
   )
   expect(page).toContain('<a href="/deals?part=pipeline&amp;state=FL">1</a>')
   expect(page).toMatch(/All of them<\/h2>.*<a href="\/deals\?part=open">5<\/a>/s)
@@ -149,9 +161,8 @@ test('parameters of the address are those of its SQL, whatever they contain', as
 })
 
 test('amounts are exact, and rounded only if a note gives the exact ones', async () => {
-  const figures = (await read('/pages/more?state=FL')).replaceAll(/<[^>]+>/g, ' ').replaceAll(/\s+/g, ' ')
-  expect(figures).toContain('Exact $0.01 At a glance $0.01 $0.01')
-  const all = (await read('/pages/more')).replaceAll(/<[^>]+>/g, ' ').replaceAll(/\s+/g, ' ')
+  expect(textOf(await read('/pages/more?state=FL'))).toContain('Exact $0.01 At a glance $0.01 $0.01')
+  const all = textOf(await read('/pages/more'))
   expect(all).toContain('Exact $1,400,000.01 At a glance $1.4M $1,400,000.01')
   expect(all).toContain('2026-02 $12,345,678,901,234,567,890,123,456,789,012.34 –')
 })
@@ -161,12 +172,7 @@ test('a chart leaves totals out, and its values are listed with it, newest first
   const [, option = ''] = /aria-label="Two months"[^>]* data-option="([^"]*)"/.exec(page) ?? []
   expect(JSON.parse(option.replaceAll('&quot;', '"'))).toMatchObject({series: [{name: 'a'}]})
   const [, values = ''] = /<summary>Exactly<\/summary>(.*?)<\/details>/s.exec(page) ?? []
-  expect(
-    values
-      .replaceAll(/<[^>]+>/g, ' ')
-      .replaceAll(/\s+/g, ' ')
-      .trim(),
-  ).toMatch(/^Month a All 2026-02 \S+ – 2026-01 \$0\.10 \$0\.30$/)
+  expect(textOf(values)).toMatch(/^Month a All 2026-02 \S+ – 2026-01 \$0\.10 \$0\.30$/)
 })
 
 test('a failing block says where and why, an empty one shows its own text, and the rest is unaffected', async () => {
@@ -176,9 +182,19 @@ test('a failing block says where and why, an empty one shows its own text, and t
   expect(page).toContain(
     `pages/more.md, line ${lineOf('sql table colour')}: Option &#39;colour&#39;: expected one of`,
   )
+  expect(page).toContain('Block &#39;pie&#39;: expected one of table, number, line, area, bar,')
+  expect(page).toContain('Query refused: expected one SELECT;')
   expect(page).toContain('A matrix needs three columns.')
   expect(page).toMatch(/<h2>Nothing<\/h2>\s*<p class="empty">None at all\.<\/p>/)
   expect(page).not.toContain('<p class="notice"></p>')
+})
+
+test('markup of a page is only text, and its links lead to no script', async () => {
+  const page = await read('/pages/more')
+  expect(page).toContain('<strong>bold</strong> &lt;script&gt;alert(1)&lt;/script&gt;')
+  expect(page).toContain('<a href="https://example.com">out</a>, bad,')
+  expect(page).toContain('{&quot;a&quot;: &quot;&lt;b&gt;&quot;}')
+  for (const name of ['nope', '..%2fseeds%2fx']) expect((await side.get(`/pages/${name}`)).status).toBe(404)
 })
 
 test("a page named like one of loantape's replaces it, even in the report", async () => {
@@ -193,20 +209,12 @@ test("a page named like one of loantape's replaces it, even in the report", asyn
   expect(pages).not.toContain('<summary>pages/pipeline.md</summary>')
 })
 
-/** A server with a folder of one's own models and pages. */
-const serveOver = (sqlDir: string) =>
-  startWeb(
-    {...lab.config, webPort: 0, sqlDir},
-    {stateDb, folder: lab.folder, jobs: [], env: lab.env},
-    lab.createWorld(),
-  )
-
 test('the page that the documentation shows answers', async () => {
   const docs = readFileSync(join(import.meta.dirname, '../../docs/workbench.md'), 'utf8')
   const [, text = ''] = /^````markdown\n(.*?)^````$/ms.exec(docs) ?? []
   using shown = writeSqlFolder({'pages/shown.md': text})
-  await using other = await serveOver(shown.path)
-  const page = await (await fetch(`${other.url}/pages/shown`)).text()
+  await using other = await serveLab(lab, {sqlDir: shown.path})
+  const page = await other.read('/pages/shown')
   expect(page).not.toContain('class="failed"')
   expect(page).toMatch(/<tfoot>.*All.*\$1,400,000\.01/)
 })
@@ -214,7 +222,7 @@ test('the page that the documentation shows answers', async () => {
 describe('copies of the shipped pages', () => {
   const copyOf = (name: string) => name.replace('/', '-')
   let copied: ReturnType<typeof writeSqlFolder>
-  let other: WebSide
+  let other: LabSide
 
   beforeAll(async () => {
     const texts = SHIPPED.map(([name]) => [
@@ -222,7 +230,7 @@ describe('copies of the shipped pages', () => {
       readFileSync(join(SHIPPED_DIR, `${name}.md`), 'utf8'),
     ])
     copied = writeSqlFolder(Object.fromEntries(texts))
-    other = await serveOver(copied.path)
+    other = await serveLab(lab, {sqlDir: copied.path})
   })
 
   afterAll(async () => {
@@ -237,7 +245,7 @@ describe('copies of the shipped pages', () => {
     'a copy of %s equals what %s shows, and all of its blocks answer',
     async (name, path) => {
       const bodyOf = async (address: string) => {
-        const page = await (await fetch(`${other.url}${address}?${ASKED}`)).text()
+        const page = await other.read(`${address}?${ASKED}`)
         return page.slice(page.indexOf('<div class="written">'), page.indexOf('</main>'))
       }
       const copy = await bodyOf(`/pages/${copyOf(name)}`)

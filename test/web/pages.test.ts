@@ -2,7 +2,7 @@ import {mkdirSync, readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {pathToFileURL} from 'node:url'
 import type {Browser, Page} from 'playwright-core'
-import {afterAll, beforeAll, describe, expect, test} from 'vitest'
+import {afterAll, beforeAll, expect, test} from 'vitest'
 import {requireRelease} from '../../src/store/release.ts'
 import {describeTables} from '../../src/web/dictionary.ts'
 import {renderFleet, type SourceRow} from '../../src/web/fleet.ts'
@@ -120,31 +120,31 @@ async function open(
   return {page, complaints}
 }
 
-describe.each(['dictionary', 'report', 'fleet'])('the %s', (name) => {
-  test.each([
-    [1280, 'light'],
-    [400, 'dark'],
-  ] as const)('fits %s pixels in %s, loads nothing and reports no error', async (width, colorScheme) => {
+test.each([
+  ['dictionary', 1280, 'light'],
+  ['dictionary', 400, 'dark'],
+  ['report', 1280, 'light'],
+  ['report', 400, 'dark'],
+  ['fleet', 1280, 'light'],
+  ['fleet', 400, 'dark'],
+] as const)(
+  'the %s fits %s pixels in %s, loads nothing, can be read aloud, and shows the data as text',
+  async (name, width, colorScheme) => {
     const {page, complaints} = await open(name, {width, colorScheme})
     expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(width)
     expect(await page.evaluate(CELLS_OVER_THE_NEXT)).toEqual([])
     expect(complaints).toEqual([])
     const background = await page.evaluate('getComputedStyle(document.documentElement).backgroundColor')
     expect(background).toBe(colorScheme === 'dark' ? 'rgb(20, 24, 29)' : 'rgb(255, 255, 255)')
-    await page.close()
-  })
-
-  test('can be read by a screen reader, and shows the data as text, whatever it is', async () => {
-    const {page} = await open(name)
     expect(await listViolations(page)).toEqual([])
     expect(await page.locator('img').count()).toBe(0)
     expect(await page.title()).not.toBe('stolen')
     expect(await page.locator('body').textContent()).toContain('<img src=x onerror=')
     await page.close()
-  })
-})
+  },
+)
 
-test('the dictionary describes every table and column of the release, with its rows', async () => {
+test('the dictionary describes every table and column, with its rows and what the last checks found', async () => {
   const {page} = await open('dictionary')
   const columns = await lab.query(
     `select schema_name || '.' || table_name as name, list(column_name order by column_index) as columns
@@ -162,6 +162,9 @@ test('the dictionary describes every table and column of the release, with its r
   const journal = await page.locator('[id="accounting.journal_line"] .facts').first().textContent()
   expect(journal).toMatch(/exported as csv, parquet, .*quickbooks/)
   expect(await page.locator('.graph .node').allTextContents()).toContain('risk.large_deal')
+  const row = page.locator('#checks ~ .scroll tr', {hasText: 'status_is_classified'}).first()
+  expect(await row.textContent()).toMatch(/warned: 1 row/)
+  expect(await page.locator('[id="risk.large_deal"]').textContent()).toMatch(/not_null\(deal_id\)/)
   await page.close()
 })
 
@@ -184,37 +187,18 @@ test('the search keeps entries that have every word, and a table in the graph le
   await page.close()
 })
 
-test("the dictionary shows what the last checks found, a user's own included", async () => {
-  const {page} = await open('dictionary')
-  const row = page.locator('#checks ~ .scroll tr', {hasText: 'status_is_classified'}).first()
-  expect(await row.textContent()).toMatch(/warned: 1 row/)
-  expect(await page.locator('[id="risk.large_deal"]').textContent()).toMatch(/not_null\(deal_id\)/)
-  await page.close()
-})
-
-test('the report has the exact figures of its release', async () => {
+test('the report has the exact figures of its release, from Morning to the limits of the numbers, and no link to a server', async () => {
   const {page} = await open('report')
   const text = await page.locator('main').textContent()
   const [summary] = await lab.query(`select format('{:,}', deals) as deals from mart.portfolio_summary`)
   expect(text).toContain(`${String(summary?.deals)} deals, $70,000,011,199,999.01`)
   expect(text).toMatch(/as of 2026-02-03.*Release 2026-02-03-\w{12}/s)
   const total = page.locator('.breakdown tfoot tr').first()
-  expect((await total.locator('td').allTextContents()).slice(0, 5)).toEqual([
-    'All',
-    '',
-    '100.0 %',
-    '$70,000,011,199,999.01',
-    '33',
-  ])
-  await page.close()
-})
-
-test('the report goes from Morning over the portfolio and the pipeline to the limits of the numbers', async () => {
-  const {page} = await open('report')
+  const cells = (await total.locator('td').allTextContents()).slice(0, 5)
+  expect(cells).toEqual(['All', '', '100.0 %', '$70,000,011,199,999.01', '33'])
   const headings = await page.locator('h2, h3').allTextContents()
-  expect(headings[0]).toBe('Morning')
-  const after = headings.slice(headings.indexOf('Open deals by state'))
-  expect(after.slice(0, 6)).toEqual([
+  expect([headings[0], headings.at(-1)]).toEqual(['Morning', 'Data quality'])
+  expect(headings.slice(headings.indexOf('Open deals by state')).slice(0, 6)).toEqual([
     'Open deals by state',
     'Funded roll-forward',
     'Concentration',
@@ -222,31 +206,13 @@ test('the report goes from Morning over the portfolio and the pipeline to the li
     'Month by month',
     'Pipeline',
   ])
-  expect(headings.at(-1)).toBe('Data quality')
-  const cells = async (heading: string) =>
-    await page.locator(`h2:has-text("${heading}") ~ .scroll >> nth=0`).locator('tbody td').allTextContents()
-  expect(await cells('Funded roll-forward')).toEqual([
-    '2026-02',
-    '$70,000,010,499,999.01',
-    '$70,000,010,499,999.01',
-  ])
-  expect((await cells('Concentration')).slice(0, 2)).toEqual(['deal', '100.0 %'])
+  const funded = page.locator('h2:has-text("Funded roll-forward") ~ .scroll >> nth=0')
+  const amount = '$70,000,010,499,999.01'
+  expect(await funded.locator('tbody td').allTextContents()).toEqual(['2026-02', amount, amount])
   expect(await page.locator('.notice').textContent()).toMatch(/: not so for 1 row, such as/)
+  const markup = readFileSync(files.report ?? '', 'utf8')
+  expect(markup).not.toMatch(/<a [^>]*href="(?!#)|<form|class="choices"/)
   await page.close()
-})
-
-test('the report of an empty portfolio shows no shares', async () => {
-  await using empty = await createLab({tables: 'all'})
-  await empty.sync('2026-02-02T23:30:00-05:00')
-  const text = await renderReport(requireRelease(empty.folder))
-  expect(text).toContain('0 deals, $0.00')
-  expect(text).not.toMatch(/\d %/)
-})
-
-test("no link of the report leads to a server, and it has none of the pages' choices", async () => {
-  const text = readFileSync(files.report ?? '', 'utf8')
-  expect(text).toContain('Month by month')
-  expect(text).not.toMatch(/<a [^>]*href="(?!#)|<form|class="choices"/)
 })
 
 test('the dictionary of a folder without any release has every table, but no rows', async () => {

@@ -1,10 +1,19 @@
-import {existsSync} from 'node:fs'
+import {existsSync, readdirSync, readFileSync} from 'node:fs'
 import type {Config} from '../../src/core/config.ts'
+import {codeOf} from '../../src/core/errors.ts'
 import type {World} from '../../src/core/types.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import type {WebSide} from '../../src/web/http-server.ts'
 import {startWeb} from '../../src/web/web-server.ts'
+import {FEW_TABLES} from '../support/data.ts'
 import type {Lab} from '../support/lab.ts'
+
+/** The tables the workbench pages read, in the form `--select` takes. */
+export const PAGE_TABLES: string = `${FEW_TABLES} +mart.portfolio_breakdown +mart.movement +mart.position_daily +mart.portfolio_monthly +mart.pipeline_aging +mart.data_quality +mart.document_coverage +mart.limit_status +mart.funded_rollforward +mart.concentration +mart.top_exposure +accounting.journal_line +accounting.loan_register +accounting.tie_out`
+
+/** The tokens of guarded servers: of whoever may act, and of whoever may look. */
+export const OPERATOR = 'a-token-of-24-characters'
+export const VIEWER = 'another-token-for-those-who-look'
 
 type Tools = Parameters<typeof startWeb>[1]
 
@@ -49,4 +58,21 @@ export async function serveLab(
       if (stateDb.db.isOpen) stateDb[Symbol.dispose]()
     },
   }
+}
+
+/** The processes whose command line holds a text, by id; those of one parent alone where it is given. */
+export function listProcesses(text: string, parent?: number): string[] {
+  return readdirSync('/proc')
+    .filter((pid) => /^\d+$/.test(pid))
+    .filter((pid) => {
+      try {
+        const [, rest = ''] = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')
+        const isOurs = parent === undefined || rest.split(' ')[1] === String(parent)
+        return isOurs && readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(text)
+      } catch (error) {
+        // It ended while being looked at.
+        if (['ENOENT', 'ESRCH'].includes(codeOf(error))) return false
+        throw error
+      }
+    })
 }

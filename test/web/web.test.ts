@@ -1,5 +1,6 @@
 import {hash} from 'node:crypto'
 import {chmodSync, mkdirSync, readFileSync, truncateSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
 import {Webhook} from 'standardwebhooks'
 import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {readJobs} from '../../src/schedule/job.ts'
@@ -14,19 +15,18 @@ import {
   settleWalkCoverage,
 } from '../../src/sync/webhook-events.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
-import {PAGE_TABLES} from './page-tables.ts'
-import {type LabSide, serveLab} from './side.ts'
+import {type LabSide, OPERATOR, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
 
 const SECRET = `whsec_${Buffer.alloc(32, 1).toString('base64')}`
 const PREVIOUS = `whsec_${Buffer.alloc(32, 2).toString('base64')}`
 const STRANGER = `whsec_${Buffer.alloc(32, 3).toString('base64')}`
-const TOKEN = 'a-token-of-24-characters'
-const VIEWER = 'another-token-for-those-who-look'
 
 let lab: Lab
 let stateDb: StateDb
 let open: LabSide
 let guarded: LabSide
+/** Leaves viewers some tables alone. */
+let some: LabSide
 
 beforeAll(async () => {
   lab = await createLab({tables: PAGE_TABLES})
@@ -34,25 +34,24 @@ beforeAll(async () => {
   await lab.sync('2026-06-01T16:00:00Z')
   const config = {jobs: await readJobs(lab.config), webhookSecret: `${SECRET}, ${PREVIOUS}`}
   open = await serveLab(lab, config)
-  guarded = await serveLab(lab, {...config, webToken: TOKEN})
+  const sqlDir = join(lab.folder.root, '../sql')
+  mkdirSync(join(sqlDir, 'pages'), {recursive: true})
+  writeFileSync(join(sqlDir, 'pages/deals.md'), '# x\n\n```sql\nselect deal_id from core.deal\n```\n')
+  const tokens = {webToken: OPERATOR, webViewerToken: VIEWER, sqlDir}
+  guarded = await serveLab(lab, {...config, ...tokens})
+  some = await serveLab(lab, {...tokens, viewerTables: 'mart.*, core.deal_history'})
   stateDb = open.stateDb
 })
 
 beforeEach(() => stateDb.db.exec('delete from webhook_event'))
 
 afterAll(async () => {
-  await open[Symbol.asyncDispose]()
-  await guarded[Symbol.asyncDispose]()
+  for (const side of [open, guarded, some]) await side[Symbol.asyncDispose]()
   await lab[Symbol.asyncDispose]()
 })
 
 const statusOf = async (path: string, headers: Record<string, string> = {}, side = guarded) =>
   (await side.get(path, headers)).status
-
-test('probes answer without a token; ready checks the release and the state database', async () => {
-  expect(await statusOf('/healthz')).toBe(200)
-  expect(await guarded.read('/readyz')).toBe('ready\n')
-})
 
 test('a port that is taken is named with the settings to change it', async () => {
   const webPort = Number(new URL(open.url).port)
@@ -60,13 +59,6 @@ test('a port that is taken is named with the settings to change it', async () =>
   expect(failure).toMatchObject({code: 'WEB_ADDRESS', exitCode: 2})
   expect(failure.message).toContain(`'127.0.0.1:${webPort}' (EADDRINUSE)`)
   expect(failure.message).toContain('LOANTAPE_WEB_PORT')
-})
-
-test('not ready without a release', async () => {
-  await using empty = await createLab()
-  await using side = await serveLab(empty)
-  expect(await statusOf('/readyz', {}, side)).toBe(503)
-  expect(await statusOf('/', {}, side)).toBe(200)
 })
 
 test('a release damaged under the server is not ready until it is repaired', async () => {
@@ -82,6 +74,8 @@ test('a release damaged under the server is not ready until it is repaired', asy
     const answer = await side.get('/readyz')
     return [answer.status, await answer.text()]
   }
+  expect(await statusOf('/healthz'), 'without a token').toBe(200)
+  expect(await guarded.read('/readyz'), 'without a token').toBe('ready\n')
   expect(await ready()).toEqual([200, 'ready\n'])
   chmodSync(database, 0o644)
   truncateSync(database, 20_000)
@@ -95,20 +89,20 @@ test('the workbench and metrics ask for the token, as Bearer or as a password', 
   const basic = (password: string) => `Basic ${Buffer.from(`me:${password}`).toString('base64')}`
   for (const path of ['/', '/deals', '/data/core.deal.csv', '/sql', '/metrics']) {
     expect(await statusOf(path)).toBe(401)
-    expect(await statusOf(path, {authorization: `Bearer ${TOKEN}x`})).toBe(401)
-    expect(await statusOf(path, {authorization: `Bearer ${TOKEN}`})).toBe(200)
-    expect(await statusOf(path, {authorization: basic(TOKEN)})).toBe(200)
+    expect(await statusOf(path, {authorization: `Bearer ${OPERATOR}x`})).toBe(401)
+    expect(await statusOf(path, {authorization: `Bearer ${OPERATOR}`})).toBe(200)
+    expect(await statusOf(path, {authorization: basic(OPERATOR)})).toBe(200)
     expect(await statusOf(path, {authorization: basic('')})).toBe(401)
   }
 })
 
 test('a viewer sees all but the records as received; without a token only this machine is served', async () => {
-  const webToken = `sha256:${hash('sha256', TOKEN)}`
+  const webToken = `sha256:${hash('sha256', OPERATOR)}`
   await using side = await serveLab(lab, {webToken, webViewerToken: VIEWER})
   const statusFor = (path: string, token: string) => statusOf(path, {authorization: `Bearer ${token}`}, side)
   for (const path of ['/', '/deals/deal_000001', '/data/core.deal.csv', '/sql?q=select+1']) {
     expect(await statusFor(path, VIEWER), path).toBe(200)
-    expect(await statusFor(path, TOKEN), path).toBe(200)
+    expect(await statusFor(path, OPERATOR), path).toBe(200)
     expect(await statusFor(path, webToken), path).toBe(401)
   }
   for (const path of [
@@ -118,10 +112,86 @@ test('a viewer sees all but the records as received; without a token only this m
     '/books/2026-06?for=xero',
   ]) {
     expect(await statusFor(path, VIEWER), path).toBe(403)
-    expect(await statusFor(path, TOKEN), path).toBe(200)
+    expect(await statusFor(path, OPERATOR), path).toBe(200)
   }
   for (const wrong of [{webViewerToken: VIEWER}, {webHost: '0.0.0.0'}])
     expect(await failureOf(serveLab(lab, wrong))).toMatchObject({code: 'WEB_TOKEN_MISSING', exitCode: 2})
+})
+
+async function read(path: string, {side = some, token = VIEWER} = {}) {
+  const answer = await side.get(path, {authorization: `Bearer ${token}`})
+  return {status: answer.status, url: answer.url, text: await answer.text()}
+}
+
+const query = (sql: string) => `/data/query.csv?q=${encodeURIComponent(sql)}`
+
+test('viewers can read the tables they are given, in every way, and are told which', async () => {
+  expect((await read('/tables', {side: guarded})).text).toContain('Viewers can read all of these tables')
+  expect((await read('/tables')).text).not.toContain('Viewers can read all')
+  expect(await read(query('select count(*) as n from mart.portfolio_summary'))).toMatchObject({
+    text: 'n\n1\n',
+  })
+  expect(await read(query('select count(*) as n from CORE.Deal_History'))).toMatchObject({text: 'n\n3\n'})
+  expect((await read('/data/mart.portfolio_summary.json')).status).toBe(200)
+  expect((await read('/data/core.deal_history.parquet')).status).toBe(200)
+  expect((await read('/tables/core.deal_history')).text).toContain('deal_000001')
+  expect((await read('/')).url).toBe(`${some.url}/tables`)
+  const {text} = await read('/tables')
+  expect(text).toContain('/tables/mart.run')
+  expect(text).not.toMatch(/\/tables\/(core\.deal"|accounting)/)
+})
+
+test.each([
+  query('select count(*) from core.deal'),
+  query('select count(*) from release.core.deal'),
+  query('select count(*) from kept.work.deal_standing'),
+  query('with x as (from core.deal) select * from x'),
+  query('select (select max(deal_id) from core.deal) from mart.portfolio_summary'),
+  query(`select 1 from mart.portfolio_summary where exists (from "core"."deal")`),
+  query('from accounting.journal_line'),
+  query('from seed.status'),
+  query('summarize core.deal'),
+  '/data/core.deal.csv',
+  '/data/core.deal.parquet',
+  '/data/accounting.journal_line.xlsx',
+  '/tables/core.deal',
+  '/tables/accounting.journal_line',
+  '/deals',
+  '/deals/deal_000001',
+  '/portfolio',
+  '/books',
+  '/compare',
+  '/runs',
+  '/quarantine',
+  '/nowhere',
+])('viewers cannot read %s', async (path) => {
+  const {status, text} = await read(path)
+  expect(status, text).toBeGreaterThanOrEqual(400)
+  expect(text).not.toMatch(/deal_00000|Main St/)
+  const operator = await read(path, {token: OPERATOR})
+  if (path.startsWith('/data') && !path.includes('release.')) expect(operator.status, operator.text).toBe(200)
+})
+
+test("a page that comes with loantape shows a viewer no more than one's own page", async () => {
+  const page = await read('/pages/portfolio')
+  expect(page.status).toBe(200)
+  expect(page.text).toMatch(/pages\/portfolio\.md, line \d+: Query refused/)
+  expect(page.text).not.toMatch(/deal_00000|Main St/)
+  expect(page.text).toContain('1,050,000.00')
+  expect((await read('/pages/portfolio', {token: OPERATOR})).text).toContain('1,050,000.00')
+})
+
+test('a table a viewer cannot read is not in the catalogue, on own pages, or revealed by a filter', async () => {
+  const {text} = await read(query('select distinct table_name from duckdb_columns() where not internal'))
+  expect(text).not.toMatch(/deal|journal|mart/)
+  const page = await read('/pages/deals')
+  expect(page.text).toContain('Catalog Error')
+  expect(page.text).not.toContain('deal_000001')
+  expect((await read('/pages/deals', {token: OPERATOR})).text).toContain('deal_000001')
+  for (const status of ['draft', 'funded']) {
+    const {text} = await read(`${query('select count(*) as n from core.deal_history')}&status=${status}`)
+    expect(text).toBe('n\n0\n')
+  }
 })
 
 test('every answer has the security headers, and no file is served', async () => {
@@ -142,31 +212,29 @@ test('the page of runs escapes their messages, and loads nothing', async () => {
   expect(page).not.toMatch(/<script>|src="(?!\/assets)|href="(?!data:|[/#])/)
 })
 
-test('metrics report the last walk, the release, and answers', async () => {
+test("metrics report the last walk, the release and answers, named by Prometheus' rules", async () => {
   const text = await open.read('/metrics')
-  expect(text).toContain('loantape_last_walk{what="records"} 3')
+  for (const line of [
+    'loantape_last_walk{what="records"} 3',
+    'loantape_sync_total{what="records"} 3',
+    'loantape_release_rows{table="core.deal"} 3',
+    'loantape_web_answers_total{status="200"}',
+    'loantape_process_resident_memory_bytes',
+  ])
+    expect(text).toContain(line)
   expect(text).toMatch(/loantape_source_answers\{status="200"\} [4-9]/)
-  expect(text).toContain('loantape_release_rows{table="core.deal"} 3')
   expect(text).toMatch(/loantape_last_success_age_seconds \d/)
-  expect(text).toContain('loantape_web_answers_total{status="200"}')
-  expect(text).toContain('loantape_process_resident_memory_bytes')
-})
-
-test("metrics are named by Prometheus' rules", async () => {
-  const text = await open.read('/metrics')
-  const types = new Map(
-    [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name = '', type = '']) => [name, type]),
-  )
-  expect([...types].filter(([name, type]) => name.endsWith('_total') !== (type === 'counter'))).toEqual([])
-  const names = [...types.keys()]
-  expect(names.filter((name) => !/^loantape(_[a-z0-9]+)+$/.test(name))).toEqual([])
-  expect(names.filter((name) => !new RegExp(`^# HELP ${name} \\S`, 'm').test(text))).toEqual([])
+  const types = [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)]
   // Whole words of seconds and bytes; no type, and no suffix that a histogram adds.
   const NOT_BASE = /_(ms|s|m|h|kb|mb|pct|milliseconds|minutes|hours|days|kilobytes|megabytes|percent)(_|$)/
   const ADDED = /_(counter|gauge|histogram|summary)(_|$)|_(count|sum|bucket)$/
-  expect(names.filter((name) => NOT_BASE.test(name) || ADDED.test(name))).toEqual([])
-  expect(types.get('loantape_sync_total')).toBe('counter')
-  expect(text).toContain('loantape_sync_total{what="records"} 3')
+  for (const [, name = '', type] of types) {
+    expect(name.endsWith('_total'), name).toBe(type === 'counter')
+    expect(name).toMatch(/^loantape(_[a-z0-9]+)+$/)
+    expect(text).toMatch(new RegExp(`^# HELP ${name} \\S`, 'm'))
+    expect(name).not.toMatch(NOT_BASE)
+    expect(name).not.toMatch(ADDED)
+  }
 })
 
 test('what webhooks missed is shown once a walk was compared, and never if webhooks are off', async () => {
@@ -181,13 +249,16 @@ test('what webhooks missed is shown once a walk was compared, and never if webho
   expect(await deaf.read('/runs')).not.toContain('no webhook')
 })
 
-test('what is not known yet has no value among the metrics', async () => {
+test('without a release it is not ready, pages say so, and what is not known has no value among the metrics', async () => {
   await using empty = await createLab()
   mkdirSync(empty.folder.root)
   writeFileSync(empty.folder.stateDb, '')
   await using side = await serveLab(empty)
-  const text = await side.read('/metrics')
-  expect(text).not.toMatch(/^loantape_(last_success_age|release_age)_seconds \d/m)
+  expect(await statusOf('/readyz', {}, side)).toBe(503)
+  expect(await side.read('/')).toContain('No release yet')
+  expect(await side.read('/runs')).toContain('none yet')
+  expect(await statusOf('/data/core.deal.csv', {}, side)).toBe(503)
+  expect(await side.read('/metrics')).not.toMatch(/^loantape_(last_success_age|release_age)_seconds \d/m)
 })
 
 /** Sends an event as the service would; `fields` say what is wrong with it. */
@@ -213,11 +284,15 @@ async function sendEvent(
 
 const waiting = () => listWaitingEvents(stateDb).map(({event_id, deal_id}) => `${event_id} ${deal_id}`)
 
-test('a signed event is stored before it is acknowledged, and once', async () => {
+test('an event signed by the present or the previous secret is stored before it is acknowledged, and once', async () => {
   expect(await sendEvent()).toBe(202)
   expect(waiting()).toEqual(['evt_1 deal_000001'])
   expect(await sendEvent()).toBe(200)
   expect(waiting()).toHaveLength(1)
+  settleEvents(stateDb, {eventIds: ['evt_1'], outcome: 'applied'}, Date.now())
+  expect(await sendEvent(), 'settled').toBe(200)
+  expect(waiting()).toEqual([])
+  expect(await sendEvent({secret: PREVIOUS, id: 'evt_2'}), 'signed during a rotation').toBe(202)
 })
 
 test.each([
@@ -233,17 +308,6 @@ test.each([
     await sendEvent({id: 'evt_2', body: JSON.stringify({type: event.type, data: {deal_id: 'deal_1'}})}),
   ).toBe(202)
   expect(waiting()).toEqual(['evt_2 deal_1'])
-})
-
-test('a settled event is recognized when it is sent again', async () => {
-  await sendEvent()
-  settleEvents(stateDb, {eventIds: ['evt_1'], outcome: 'applied'}, Date.now())
-  expect(await sendEvent()).toBe(200)
-  expect(waiting()).toEqual([])
-})
-
-test('during a rotation the previous secret counts, too', async () => {
-  expect(await sendEvent({secret: PREVIOUS})).toBe(202)
 })
 
 test.each([
