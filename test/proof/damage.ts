@@ -22,16 +22,16 @@ export const nameOf = (loss: Loss): string => loss.map(([store, damage]) => `${s
 /** Applies a loss to a data folder, with the stores of two other folders. */
 export function damage(root: string, loss: Loss, from: {yesterday: string; other: string}): void {
   for (const [store, how] of loss) {
-    if (how === "yesterday's") putStore(store, from.yesterday, root)
-    else if (how === "another lender's") putStore(store, from.other, root)
+    if (how === "yesterday's") putBack(STORES[store], from.yesterday, root)
+    else if (how === "another lender's") putBack(STORES[store], from.other, root)
     else
       for (const name of STORES[store]) how === 'cut' ? cutShort(join(root, name)) : remove(join(root, name))
   }
 }
 
-/** Replaces a store with that of another folder, which may have none. */
-function putStore(store: Store, from: string, to: string): void {
-  for (const name of STORES[store]) {
+/** Replaces files and folders with those of another folder, which may have none. */
+export function putBack(names: readonly string[], from: string, to: string): void {
+  for (const name of names) {
     remove(join(to, name))
     if (existsSync(join(from, name)))
       cpSync(join(from, name), join(to, name), {recursive: true, verbatimSymlinks: true})

@@ -1,24 +1,13 @@
 import {cpSync, existsSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
+import {putBack, STORES} from '../damage.ts'
 import {Finding} from './finding.ts'
 import {command, type Stage, succeed} from './stage.ts'
 import type {Event} from './story.ts'
 
 /** The name of the copy of the whole folder, beside it. */
 export const COPY = 'copy'
-
-/** Puts a part of a folder in place of that of another, which may have none. */
-function replace(from: string, to: string, ...names: string[]): void {
-  for (const name of names) {
-    rmSync(join(to, name), {recursive: true, force: true})
-    if (existsSync(join(from, name)))
-      cpSync(join(from, name), join(to, name), {recursive: true, verbatimSymlinks: true})
-  }
-}
-
-/** With the write-ahead log a crashed run left. */
-const WAREHOUSE = ['warehouse.duckdb', 'warehouse.duckdb.wal']
 
 /** Copies the data folder or a part of it, as the operations guide says. */
 export function saveCopy(stage: Stage, {part}: Extract<Event, {do: 'save'}>): void {
@@ -31,10 +20,10 @@ export function saveCopy(stage: Stage, {part}: Extract<Event, {do: 'save'}>): vo
     cpSync(data, join(root, COPY), {recursive: true, verbatimSymlinks: true})
     stage.copied = truth.save()
   } else if (part === 'history') {
-    replace(data, backup, ...WAREHOUSE)
+    putBack(STORES.warehouse, data, backup)
     stage.saved = truth.save()
   } else {
-    replace(data, backup, 'exports')
+    putBack(STORES.exports, data, backup)
     rmSync(join(backup, 'state.sqlite'), {force: true})
     using stateDb = new DatabaseSync(join(data, 'state.sqlite'))
     stateDb.exec(`vacuum into '${join(backup, 'state.sqlite')}'`)
@@ -56,8 +45,8 @@ export async function recover(stage: Stage, event: Extract<Event, {do: 'recover'
   cpSync(data, aside, {recursive: true, verbatimSymlinks: true})
   rmSync(data, {recursive: true})
   mkdirSync(data)
-  replace(backup, data, ...WAREHOUSE)
-  replace(isOfToday ? aside : backup, data, 'exports', 'state.sqlite')
+  putBack(STORES.warehouse, backup, data)
+  putBack(['exports', 'state.sqlite'], isOfToday ? aside : backup, data)
   rmSync(aside, {recursive: true, force: true})
   const {code, stderr} = await command(stage, ['tape', 'go-on', '--why', 'a proof'], event.at)
   if (code !== 0 && !stderr.includes('RECORD_WHOLE'))
