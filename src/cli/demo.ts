@@ -291,11 +291,12 @@ function renderDemo({summary, by_status, release_dir}: DemoResult, dataDir: stri
   const quoted = /^[\w./-]+$/.test(dataDir) ? dataDir : `'${dataDir.replaceAll("'", "'\\''")}'`
   const query = `npx loantape query --data ${quoted}`
   const local = relative('.', release_dir)
-  const parts = (['open', 'funded', 'ended'] as const).map((part) => {
-    const {[`${part}_deals` as const]: deals, [`${part}_amount` as const]: amount} = summary
-    const ltv = part === 'ended' ? null : summary[`${part}_wa_ltv`]
-    return {part, deals, amount: dollars(amount), 'loan-to-value': ltv === null ? null : ratio(ltv)}
-  })
+  const parts = (['open', 'funded', 'ended'] as const).map((part) => ({
+    part,
+    deals: summary[`${part}_deals`],
+    amount: dollars(summary[`${part}_amount`]),
+    'loan-to-value': part === 'ended' ? null : ratio(summary[`${part}_wa_ltv`]),
+  }))
   const statuses = by_status.map(({bucket: status, deals, amount, share_pct}) => {
     return {status, deals, amount: dollars(amount), share: percent(share_pct)}
   })

@@ -4,7 +4,7 @@ import {createLab, someDeals} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 import {readJson} from './outcome.ts'
 
-test('builds and status run beside a long sync and wait only briefly for it', async () => {
+test('builds and status run beside a long sync and do not wait for it', async () => {
   await using lab = await createLab()
   lab.service.store.insert(someDeals(30))
   // In front of the service: the last page of any walk with a page size of ten waits for the gate.
@@ -22,21 +22,11 @@ test('builds and status run beside a long sync and wait only briefly for it', as
   const now = {LOANTAPE_NOW: '2026-03-02T23:30:00-05:00', LOANTAPE_BASE_URL: source.url}
   const sync = lab.start(['sync', '--json'], {...now, LOANTAPE_PAGE_SIZE: '10', LOANTAPE_DETAIL: 'off'})
   await until(() => source.requests.some(({query}) => query.get('limit') === '10' && query.has('cursor')))
-  const statuses: (number | null)[] = []
-  let day = 3
-  const goOn = async () => {
-    const asOf = `2026-02-${String(3 + (day++ % 25)).padStart(2, '0')}`
-    expect(await lab.run(['build', '--as-of', asOf], now)).toMatchObject({code: 0})
-    statuses.push((await lab.run(['status', '--json'])).code)
-  }
-  await goOn()
+  expect(await lab.run(['build', '--as-of', '2026-02-03'], now)).toMatchObject({code: 0})
+  // 4 would mean that the lock turned it away.
+  expect((await lab.run(['status'])).code).not.toBe(4)
   expect(sync.process.exitCode).toBeNull()
   gate.open()
-  await goOn()
-  expect(readJson(await sync.ended)).toMatchObject({
-    outcome: 'released',
-    changes: {updated: 1, unchanged: 29},
-  })
-  // Exit code 1 means no current release; 4 would mean the lock turned it away.
-  expect(statuses).not.toContain(4)
+  const changes = {updated: 1, unchanged: 29}
+  expect(readJson(await sync.ended)).toMatchObject({outcome: 'released', changes})
 })

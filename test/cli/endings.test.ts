@@ -1,8 +1,8 @@
-import {existsSync, mkdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {existsSync, mkdirSync, readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, afterEach, beforeAll, beforeEach, expect, test} from 'vitest'
 import {z} from 'zod'
-import {BOOK_TABLES, type Books, openBooks, setAccounts} from '../support/books.ts'
+import {BOOK_TABLES, type Books, openBooks} from '../support/books.ts'
 import {runCommand} from '../support/command.ts'
 import {balancesOf, importBatches, PROFILE_NAMES} from '../support/importer.ts'
 import type {Ended} from '../support/lab.ts'
@@ -195,19 +195,4 @@ test('amounts booked by another system are named, and booked once the accountant
   await run('period reopen 2026-02 --why servicing-moved')
   await closeAndExport('2026-02')
   expectBooked({1900: 224_451_390n})
-})
-
-test('accounting init writes a line for every ending and closes nothing until they are set', async () => {
-  const file = join(books.folder.root, 'accounting.json')
-  rmSync(file)
-  expect((await run('accounting init')).code).toBe(0)
-  const written = JSON.parse(readFileSync(file, 'utf8'))
-  expect(Object.keys(written.ended)).toEqual([...ENDED.slice(0, 5).map(([status]) => status), 'other'])
-  expect(written.ended.foreclosed).toEqual({code: '<1500>', name: '<Real estate owned>'})
-  const failure = readFailure(await run('period close 2026-01'))
-  expect(failure).toMatchObject({code: 'ACCOUNTING_PLACEHOLDER'})
-  expect(failure.message).toContain('receivable.*, clearing, ended.paid_off, ')
-  setAccounts(books.folder)
-  const {terms} = withTerms.parse(readJson(await run('period close 2026-01')))
-  expect(terms.map(({unbooked}) => unbooked)).toEqual(['0.88', '0.00'])
 })

@@ -7,11 +7,12 @@ import {z} from 'zod'
 import {JOURNAL_NAMES} from '../../src/accounting/profiles.ts'
 import {verifyBatches} from '../../src/export/batch.ts'
 import {PROFILE_NAMES} from '../../src/export/table-files.ts'
+import type {DataFolder} from '../../src/store/data-folder.ts'
 import {openDatabase, quoteLiteral} from '../../src/store/database.ts'
 import {digestFile} from '../../src/store/files.ts'
 import {setAccounts} from '../support/books.ts'
 import {anyRow} from '../support/data.ts'
-import {aDeal, createLab, type Ended, type Lab, someDeals} from '../support/lab.ts'
+import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
 import {readFailure, readJson} from './outcome.ts'
 
 const FORMULA = '=HYPERLINK("http://x")'
@@ -25,10 +26,8 @@ type Batches = z.infer<typeof batchesSchema>['batches']
 
 let lab: Lab
 let batches: Batches
-let refused: Ended[]
-let begun: Ended
-let untouched: Ended[]
-let doctors: Ended[]
+/** The same folder before anybody chose accounts. */
+let unset: DataFolder
 
 /** Ten deals and one whose address is a formula; all are funded within the month, which is over. */
 beforeAll(async () => {
@@ -42,55 +41,50 @@ beforeAll(async () => {
   for (const {id} of someDeals(11)) store.update(id, {status: 'funded'})
   await lab.walk('2026-02-20T23:30:00-05:00', {accept: ['change']})
   await lab.sync('2026-03-01T23:30:00-05:00')
-  doctors = [await runThere('doctor')]
-  refused = [await runThere('export xero --period 2026-02'), await runThere('period close 2026-02')]
-  begun = await runThere('accounting init')
-  untouched = [await runThere('export xero --period 2026-02'), await runThere('period close 2026-02')]
-  doctors.push(await runThere('doctor'))
+  unset = lab.copyFolder('unset')
+  await runThere('accounting init')
   setAccounts(lab.folder)
-  doctors.push(await runThere('doctor'))
   batches = await exportAll()
 })
 
 afterAll(() => lab[Symbol.asyncDispose]())
 
-const runThere = (args: string) => lab.run([...args.split(' '), '--json'], {LOANTAPE_NOW: NOW})
+const runThere = (args: string, env: Record<string, string> = {}) =>
+  lab.run([...args.split(' '), '--json'], {LOANTAPE_NOW: NOW, ...env})
 
-test('nothing is issued or closed under accounts that nobody chose; accounting init writes a template once', async () => {
-  for (const ended of refused) {
-    const failure = readFailure(ended)
-    expect(failure).toMatchObject({code: 'ACCOUNTING_NONE', exitCode: 2})
-    expect(failure.message).toContain('`loantape accounting init`')
+test('nothing is issued or closed under accounts that nobody chose, nor under a template, which is written once', async () => {
+  const run = (args: string) => runThere(args, {LOANTAPE_DATA_DIR: unset.root})
+  const expectRefused = async (code: string, words: string) => {
+    for (const args of ['export xero --period 2026-02', 'period close 2026-02']) {
+      const failure = readFailure(await run(args))
+      expect(failure).toMatchObject({code, exitCode: 2, message: expect.stringContaining(words)})
+    }
   }
-  const file = join(lab.folder.root, 'accounting.json')
-  expect(readJson(begun)).toEqual({file, programs: ['bridge_30yr']})
+  const examineAccounts = async () => {
+    const {findings} = readJson(await run('doctor')) as {findings: {check: string}[]}
+    return findings.find(({check}) => check === 'accounts')
+  }
+  const none = {ok: true, words: expect.stringMatching(/^none: .*`loantape accounting init`/)}
+  expect(await examineAccounts()).toMatchObject(none)
+  await expectRefused('ACCOUNTING_NONE', '`loantape accounting init`')
+
+  const file = join(unset.root, 'accounting.json')
+  expect(readJson(await run('accounting init'))).toEqual({file, programs: ['bridge_30yr']})
   const before = readFileSync(file, 'utf8')
-  expect(JSON.parse(before)).toMatchObject({receivable: {bridge_30yr: {code: '1200'}, '*': {code: '1200'}}})
-  expect(readFailure(await runThere('accounting init'))).toMatchObject({
-    code: 'OUT_PLACE',
-    exitCode: 2,
+  expect(JSON.parse(before)).toMatchObject({
+    receivable: {bridge_30yr: {code: '<1200>'}, '*': {code: '<1200>'}},
+    ended: {foreclosed: {code: '<1500>', name: '<Real estate owned>'}},
   })
+  expect(readFailure(await run('accounting init'))).toMatchObject({code: 'OUT_PLACE', exitCode: 2})
   expect(readFileSync(file, 'utf8')).toBe(before)
-})
+  const left = "accounting.json': receivable.bridge_30yr, receivable.*, clearing"
+  await expectRefused('ACCOUNTING_PLACEHOLDER', left)
+  expect(await examineAccounts()).toMatchObject({ok: false, words: expect.stringContaining('angle brackets')})
 
-test('template accounts are refused until somebody sets them, and doctor says which are left', () => {
-  for (const ended of untouched) {
-    const failure = readFailure(ended)
-    expect(failure).toMatchObject({code: 'ACCOUNTING_PLACEHOLDER', exitCode: 2})
-    expect(failure.message).toContain("accounting.json': receivable.bridge_30yr, receivable.*, clearing")
-  }
-  const [none, placeholders, set] = doctors.map((ended) =>
-    readDoctor(ended).find(({check}) => check === 'accounts'),
-  )
-  expect(none).toMatchObject({ok: true, words: expect.stringMatching(/^none: .*`loantape accounting init`/)})
-  expect(placeholders).toMatchObject({ok: false, words: expect.stringContaining('angle brackets')})
-  expect(set).toMatchObject({ok: true, words: 'every program and every ending has one'})
+  setAccounts(unset)
+  const set = {ok: true, words: 'every program and every ending has one'}
+  expect(await examineAccounts()).toMatchObject(set)
 })
-
-const readDoctor = (ended: Ended) =>
-  z
-    .object({findings: z.array(z.object({check: z.string(), ok: z.boolean(), words: z.string()}))})
-    .parse(readJson(ended)).findings
 
 async function exportAll(): Promise<Batches> {
   const args = ['export', ...PROFILE_NAMES, '--period', '2026-02', '--json']

@@ -4,6 +4,7 @@ import {gunzipSync} from 'node:zlib'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {createLab, type Lab, someDeals} from '../support/lab.ts'
+import {readFailure} from './outcome.ts'
 
 let lab: Lab
 let root: string
@@ -116,9 +117,7 @@ test('evidence omits fields the contract does not know and does not claim the re
 test('a refused request for evidence says why and writes nothing', async () => {
   const dir = join(root, 'refused')
   const refused = async (code: string, args = ['current', dir]) => {
-    const {stderr, code: exit} = await lab.run(['evidence', ...args])
-    expect(exit).not.toBe(0)
-    expect(stderr).toContain(code)
+    expect(readFailure(await lab.run(['evidence', ...args, '--json'])).code).toBe(code)
     expect(existsSync(dir)).toBe(false)
   }
   await refused('UNKNOWN_NAME', ['2026-02-03-000000000000', dir])

@@ -25,7 +25,17 @@ import {
   startHeldSource,
   writeJobFile,
 } from '../support/jobs.ts'
-import {createLab, type Ended, type Lab, MAIN, type Started, someDeals, startProcess} from '../support/lab.ts'
+import {
+  createLab,
+  type Ended,
+  type Lab,
+  MAIN,
+  type Started,
+  someDeals,
+  startProcess,
+  stopProcess,
+  untilListens,
+} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 import {readFailure, readJson} from './outcome.ts'
 
@@ -72,27 +82,24 @@ const writeCommon = (settings: Record<string, string>) => writeEnv(join(fleet, '
 
 const newDirOf = (name: string) => join(fleet, `.${name}`)
 
-/** Writes a source the fleet does not see yet: it has only the named jobs, and no built-in one is due. */
-function writeSource(name: string, settings: Record<string, string>, jobs: Record<string, Fields>): void {
+/** Adds a source, seen by the fleet once it is whole: it has only the named jobs, and no built-in one is due. */
+function addSource(name: string, settings: Record<string, string>, jobs: Record<string, Fields> = {}): void {
   const jobsDir = join(newDirOf(name), 'jobs')
   mkdirSync(jobsDir, {recursive: true})
   writeEnv(join(newDirOf(name), '.env'), settings)
   writeFileSync(join(newDirOf(name), 'rates.json'), RATES_FILE)
   disableBuiltInJobs(jobsDir)
   for (const [job, fields] of Object.entries(jobs)) writeJobFile(jobsDir, job, fields)
-}
-
-function addSource(name: string, settings: Record<string, string>, jobs: Record<string, Fields> = {}): void {
-  writeSource(name, settings, jobs)
   renameSync(newDirOf(name), dirOf(name))
 }
 
 /** Adds a source whose job `once` was due five minutes ago and is not due again this year. */
 function addOnceDue(name: string, settings: Record<string, string>, once: Fields = {}): void {
-  makeOnceDue(join(newDirOf(name), 'data/state.sqlite'), (schedule) =>
-    writeSource(name, settings, {once: {...once, schedule}}),
-  )
-  renameSync(newDirOf(name), dirOf(name))
+  let schedule = ''
+  makeOnceDue(join(newDirOf(name), 'data/state.sqlite'), (given) => {
+    schedule = given
+  })
+  addSource(name, settings, {once: {...once, schedule}})
 }
 
 /** Gives a source the fleet does not see yet a data folder in which a sync finds nothing new. */
@@ -121,20 +128,12 @@ const runHere = (args: readonly string[], dir = fleet): Promise<Ended> =>
 const serve = (env: Record<string, string> = {}) =>
   start(['fleet', 'serve'], {LOANTAPE_WEB_PORT: '0', ...env})
 
-async function stop({process, ended}: Started): Promise<number | null> {
-  process.kill('SIGTERM')
-  return (await ended).code
-}
-
 const readRuns = (name: string, sql: string) => readState(join(dirOf(name), 'data/state.sqlite'), sql)
 
 const doneOnce = (name: string) =>
   readRuns(name, `select 1 from job_run where job = 'once' and state = 'done'`).length > 0
 const countDone = (name: string) => readRuns(name, `select 1 from job_run where state = 'done'`).length
 const running = (name: string) => readRuns(name, `select job, pid from job_run where state = 'running'`)
-
-const urlOf = (one: Started) =>
-  /"url":"(http:[^"]+)","msg":"web side listens"/.exec(one.printed().stderr)?.[1]
 
 /** What `fleet status` says, by source. */
 async function readStatus(): Promise<{code: number | null; sources: Record<string, Fields>}> {
@@ -158,7 +157,7 @@ test('a source that is set up wrongly, damaged or never answers harms no other, 
   locked.exec('pragma locking_mode = exclusive; pragma journal_mode = wal; create table held (by text)')
 
   const server = serve()
-  const url = await until(() => urlOf(server))
+  const url = await untilListens(server)
   expect((await readStatus()).sources.wrong).toMatchObject({healthy: false, error: {code: 'CONFIG_INVALID'}})
   writeEnv(join(dirOf('wrong'), '.env'), settings)
   await until(
@@ -202,7 +201,7 @@ test('a source that is set up wrongly, damaged or never answers harms no other, 
   await until(() => countDone('wrong') > 0)
   addOnceDue('late', settings, READ_RATES)
   await until(() => doneOnce('late'))
-  expect(await stop(server)).toBe(0)
+  expect(await stopProcess(server)).toBe(0)
   for (const name of ['hung', 'wrong', 'late']) expect(running(name)).toEqual([])
 })
 
@@ -224,7 +223,7 @@ test('a killed fleet loses no slot, and the next one counts the runs that are st
   expect(running('waiting')).toEqual([])
   source.open()
   await until(() => names.every((name) => countDone(name) === 1))
-  expect(await stop(next)).toBe(0)
+  expect(await stopProcess(next)).toBe(0)
   const ends = names.map((name) => readRuns(name, `select state, attempt from job_run where job = 'once'`))
   expect(ends).toEqual([
     [{state: 'done', attempt: 2}],
@@ -250,12 +249,12 @@ test('a run sees the settings of its own source and the common ones, and no secr
   expect(environ).toContain('PATH=')
   expect(environ).not.toContain('secret')
   expect(source.requests[0]?.headers.authorization).toBe('Bearer a-key')
-  const url = urlOf(server)
+  const url = await untilListens(server)
   expect((await fetch(`${url}/`)).status).toBe(401)
   const authorization = 'Bearer secret-of-the-fleet'
   expect((await fetch(`${url}/`, {headers: {authorization}})).status).toBe(200)
   source.open()
-  expect(await stop(server)).toBe(0)
+  expect(await stopProcess(server)).toBe(0)
 
   // Run by hand in the source's folder, the settings are the same.
   const byHand = await runHere(['config', '--json'], dirOf('one'))
@@ -298,60 +297,65 @@ test("a source whose settings point at another's folder, file or name gets nothi
   }
 })
 
-const handOut = (files: object, target: string) => ({
-  jobs: {daily: {steps: [{do: 'export', profiles: ['csv'], deliver: [target]}]}},
-  files: {'targets.json': files},
+const handOut = (target: object) => ({
+  steps: [{do: 'export', profiles: ['csv'], deliver: ['out']}],
+  files: {'targets.json': {out: target}},
 })
 
-test.each([
-  ['backs up to it', {jobs: {daily: {steps: [{do: 'backup', to: '../theirs/data', kept: 1}]}}, files: {}}],
-  ['delivers there', handOut({share: {kind: 'folder', path: '../theirs/data'}}, 'share')],
-  [
-    'sends a secret from there',
-    handOut({out: {kind: 'http', url: 'https://x.example.com', token_file: '../theirs/.env'}}, 'out'),
-  ],
-  [
-    'reads rates there',
-    {
-      jobs: {daily: READ_RATES},
-      files: {'rates.json': {feeds: [{name: 'x', rate: 'x', csv: '../theirs/rates.csv'}]}},
-    },
-  ],
-])('a job that %s touches nothing in the folder of another lender', async (_words, {jobs, files}) => {
+const trespasses: Record<string, {steps: object[]; files: Record<string, object>}> = {
+  backup: {steps: [{do: 'backup', to: '../theirs/data', kept: 1}], files: {}},
+  delivery: handOut({kind: 'folder', path: '../theirs/data'}),
+  secret: handOut({kind: 'http', url: 'https://x.example.com', token_file: '../theirs/.env'}),
+  rates: {
+    ...READ_RATES,
+    files: {'rates.json': {feeds: [{name: 'x', rate: 'x', csv: '../theirs/rates.csv'}]}},
+  },
+}
+
+test('a job touches nothing in the folder of another lender: no backup, delivery, secret or rates', async () => {
   addSource('theirs', settings)
   mkdirSync(join(dirOf('theirs'), 'data'))
   writeFileSync(join(dirOf('theirs'), 'rates.csv'), 'date,value\n2026-03-02,4.31\n')
   const ownFiles = {LOANTAPE_TARGETS_FILE: 'targets.json', LOANTAPE_RATES_FILE: 'rates.json'}
-  copyData('mine')
-  addSource('mine', {...settings, ...ownFiles}, jobs)
-  for (const [name, content] of Object.entries({'targets.json': {}, 'rates.json': {feeds: []}, ...files}))
-    writeFileSync(join(dirOf('mine'), name), JSON.stringify(content))
-  const {code, stdout} = await runHere(['fleet', 'run', 'daily', '--source', 'mine'])
-  expect(stdout).toContain('[FLEET_DATA_SHARED]')
+  for (const [name, {steps, files}] of Object.entries(trespasses)) {
+    copyData(name)
+    addSource(name, {...settings, ...ownFiles}, {daily: {steps}})
+    for (const [file, content] of Object.entries({'targets.json': {}, 'rates.json': {feeds: []}, ...files}))
+      writeFileSync(join(dirOf(name), file), JSON.stringify(content))
+  }
+  const names = Object.keys(trespasses)
+  const {code, stdout} = await runHere(['fleet', 'run', 'daily', '--source', ...names])
   expect(code).toBe(2)
+  for (const name of names) expect(stdout).toMatch(new RegExp(`^${name}: .*\\[FLEET_DATA_SHARED\\]$`, 'm'))
   expect(readdirSync(join(dirOf('theirs'), 'data'))).toEqual([])
 })
 
-test.each([
-  ['.env', '../theirs/.env'],
-  ['own/seeds/stolen.csv', '../../../theirs/rates.csv'],
-  ['own/pages', '../../theirs/own/pages'],
-  ['jobs/daily.ts', '../../theirs/jobs/daily.ts'],
-  ['data/accounting.json', '../../theirs/data/accounting.json'],
-])('a link %s to %s leads to no file of another lender', async (link, target) => {
+test('a link leads to no file of another lender', async () => {
   const settings = {LOANTAPE_BASE_URL: 'https://x.example.com', LOANTAPE_API_KEY: 'sk_of_theirs'}
-  for (const name of ['theirs', 'mine']) {
+  const links = {
+    '.env': '../theirs/.env',
+    'own/seeds/stolen.csv': '../../../theirs/rates.csv',
+    'own/pages': '../../theirs/own/pages',
+    'jobs/daily.ts': '../../theirs/jobs/daily.ts',
+    'data/accounting.json': '../../theirs/data/accounting.json',
+  }
+  const add = (name: string) => {
     addSource(name, {...settings, LOANTAPE_SQL_DIR: 'own'})
     for (const folder of ['own/seeds', 'jobs', 'data'])
       mkdirSync(join(dirOf(name), folder), {recursive: true})
   }
+  add('theirs')
   mkdirSync(join(dirOf('theirs'), 'own/pages'))
   for (const file of ['rates.csv', 'jobs/daily.ts', 'data/accounting.json'])
     writeFileSync(join(dirOf('theirs'), file), 'x,y\n1,2\n')
-  rmSync(join(dirOf('mine'), link), {force: true})
-  symlinkSync(target, join(dirOf('mine'), link))
-  const inside = await runCommand(['status', '--json'], {}, {envFile: join(dirOf('mine'), '.env')})
-  expect(readFailure(inside)).toMatchObject({code: 'FLEET_DATA_SHARED', exitCode: 2})
+  for (const [index, [link, target]] of Object.entries(links).entries()) {
+    const name = `mine_${index}`
+    add(name)
+    rmSync(join(dirOf(name), link), {force: true})
+    symlinkSync(target, join(dirOf(name), link))
+    const inside = await runHere(['status', '--json'], dirOf(name))
+    expect(readFailure(inside), link).toMatchObject({code: 'FLEET_DATA_SHARED', exitCode: 2})
+  }
 })
 
 test('fleet run runs a job now for each source and exits with the worst code', async () => {
@@ -381,13 +385,9 @@ test('fleet run runs a job now for each source and exits with the worst code', a
 })
 
 test('fleet commands refuse --data and a folder that is not a fleet', async () => {
-  expect(readFailure(await runHere(['fleet', 'status', '--json']))).toMatchObject({
-    code: 'FLEET_NONE',
-    exitCode: 2,
-  })
-  expect(readFailure(await runHere(['fleet', 'status', '--data', 'x', '--json']))).toMatchObject({
-    code: 'USAGE',
-  })
+  const codeOf = async (...args: string[]) => readFailure(await runHere(['fleet', ...args, '--json'])).code
+  expect(await codeOf('status')).toBe('FLEET_NONE')
+  expect(await codeOf('status', '--data', 'x')).toBe('USAGE')
   rmSync(join(fleet, '.env'))
-  expect(readFailure(await runHere(['fleet', 'serve', '--json']))).toMatchObject({code: 'FLEET_NONE'})
+  expect(await codeOf('serve')).toBe('FLEET_NONE')
 })

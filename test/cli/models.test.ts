@@ -63,7 +63,7 @@ function writeSql(name: string, file: string, text: string): string {
   return dir
 }
 
-test('a model, check or seed that is wrong is named with file and line, and releases nothing', async () => {
+test('nothing is released with a model, check or seed that is wrong, and the error names its file and line', async () => {
   for (const [index, [behaviour, text, code, words, file = MODEL]] of broken.entries()) {
     const env = {LOANTAPE_SQL_DIR: writeSql(`broken-${index}`, file, text)}
     const failure = readFailure(await runOnDay2('build', lab.folder, env))

@@ -29,7 +29,7 @@ beforeAll(async () => {
   exported = openBooks(before)
   books = exported
   await books.walk('2026-01-31', inStatus('funded'))
-  expect(readJson(await run('export xero --period 2026-01', '2026-02-01'))).toMatchObject({
+  expect(await say('export xero --period 2026-01', '2026-02-01')).toMatchObject({
     batches: [{outcome: 'written', rows: 40}],
   })
 })
@@ -52,6 +52,9 @@ const run = (args: string, day: string): Promise<Ended> =>
     {select: BOOK_TABLES},
   )
 
+/** What a command line says on a day. */
+const say = async (args: string, day: string) => readJson(await run(args, day))
+
 /** Cents by account of everything ever issued to Xero. */
 const handedOut = () => books.sumBatches('xero', '')
 
@@ -72,27 +75,23 @@ test('deals booked before a recovery are not booked again after it, and a true-u
   const refused = ['export xero --period 2026-02', 'export xero --period 2026-01', 'period close 2026-01']
   for (const args of refused) await expectRefused(args, '2026-02-02')
   expect((await run('doctor', '2026-02-02')).stdout).toContain('lacks what batch ')
-  expect(readJson(await run('period true-up', '2026-02-02'))).toMatchObject({
+  expect(await say('period true-up', '2026-02-02')).toMatchObject({
     outcome: 'dry_run',
     profiles: [{profile: 'xero', deals: 20, amount: '0.00', differences: [], batch: null}],
   })
   await expectRefused('export xero --period 2026-02', '2026-02-02')
-  expect(readJson(await run('period true-up --issue', '2026-02-02'))).toMatchObject({
-    outcome: 'issued',
-    profiles: [{batch: null}],
-  })
-  expect(readJson(await run('period true-up', '2026-02-02'))).toMatchObject({outcome: 'unchanged'})
-  const {batches} = readJson(await run('export xero --period 2026-02', '2026-02-02'))
+  const issued = {outcome: 'issued', profiles: [{batch: null}]}
+  expect(await say('period true-up --issue', '2026-02-02')).toMatchObject(issued)
+  expect(await say('period true-up', '2026-02-02')).toMatchObject({outcome: 'unchanged'})
+  const {batches} = await say('export xero --period 2026-02', '2026-02-02')
   expect(batches).not.toMatchObject([{outcome: 'written'}])
   expect(handedOut()).toEqual({1200: FUNDED, 1090: -FUNDED})
-  expect(readJson(await run('period close 2026-01', '2026-02-02'))).toMatchObject({outcome: 'closed'})
-  expect(readJson(await run('export xero --period 2026-01', '2026-02-02'))).toMatchObject({
-    batches: [{outcome: 'unchanged'}],
-  })
+  expect(await say('period close 2026-01', '2026-02-02')).toMatchObject({outcome: 'closed'})
+  const unchanged = {batches: [{outcome: 'unchanged'}]}
+  expect(await say('export xero --period 2026-01', '2026-02-02')).toMatchObject(unchanged)
   await books.walk('2026-02-03', inStatus('funded', {d1: {loan_amount: 1500.01}}))
-  expect(readJson(await run('export xero --period 2026-02', '2026-02-04'))).toMatchObject({
-    batches: [{outcome: 'written', rows: 2}],
-  })
+  const written = {batches: [{outcome: 'written', rows: 2}]}
+  expect(await say('export xero --period 2026-02', '2026-02-04')).toMatchObject(written)
   expect(handedOut()).toEqual({1200: FUNDED + 50_000n, 1090: -FUNDED - 50_000n})
 })
 
@@ -112,17 +111,17 @@ test('an amount that changed and a deal never funded after a recovery are issued
       {...d1, account_code: '1090', debit: null, credit: '300.00'},
     ],
   }
-  expect(readJson(await run('period true-up', '2026-02-02'))).toMatchObject({
+  expect(await say('period true-up', '2026-02-02')).toMatchObject({
     period: '2026-01',
     profiles: [expected],
   })
-  const issued = readJson(await run('period true-up --issue --why recovered', '2026-02-02'))
+  const issued = await say('period true-up --issue --why recovered', '2026-02-02')
   expect(issued).toMatchObject({outcome: 'issued', profiles: [{...expected, batch: {rows: 4}}]})
   const now = FUNDED + 30_000n - 200_001n
   expect(handedOut()).toEqual({1200: now, 1090: -now})
   await run('export xero --period 2026-02', '2026-02-02')
   expect(handedOut()).toEqual({1200: now, 1090: -now})
-  expect(readJson(await run('period list', '2026-02-02'))).toMatchObject({
+  expect(await say('period list', '2026-02-02')).toMatchObject({
     events: [{action: 'true-up', period: '2026-01', why: 'recovered'}],
   })
   await books.walk('2026-02-04', inStatus('approved'))
@@ -138,7 +137,7 @@ test('a true-up reverses what is not seen again on its own date, and corrects wh
   for (const period of ['2026-02', '2026-03']) await run(`export xero --period ${period}`, '2026-03-11')
   cpSync(saved, books.folder.warehouse)
   await books.walk('2026-03-12', inStatus('funded', {d1: {loan_amount: 1500.01}}))
-  expect(readJson(await run('period true-up --issue', '2026-03-12'))).toMatchObject({
+  expect(await say('period true-up --issue', '2026-03-12')).toMatchObject({
     profiles: [
       {
         deals: 2,
@@ -157,7 +156,7 @@ test('a true-up reverses what is not seen again on its own date, and corrects wh
   expect(balancesOf(imported, '2026-01-31')).toEqual({1200: FUNDED, 1090: -FUNDED})
   expect(balancesOf(imported, '2026-02-28')).toEqual({1200: FUNDED + 400_000n, 1090: -FUNDED - 400_000n})
   expect(balancesOf(imported)).toEqual({1200: FUNDED + 50_000n, 1090: -FUNDED - 50_000n})
-  expect(readJson(await run('export xero --period 2026-03', '2026-03-12'))).not.toMatchObject({
+  expect(await say('export xero --period 2026-03', '2026-03-12')).not.toMatchObject({
     batches: [{outcome: 'written'}],
   })
 })
@@ -167,7 +166,7 @@ test('a true-up of a closed month is dated the first day of the first open month
   expect((await run('period close 2026-01', '2026-02-06')).code).toBe(0)
   loseJanuary31()
   await books.walk('2026-02-07', inStatus('approved'))
-  const issued = readJson(await run('period true-up --issue', '2026-02-08'))
+  const issued = await say('period true-up --issue', '2026-02-08')
   expect(issued).toMatchObject({period: '2026-02', profiles: [{deals: 20, batch: {rows: 40}}]})
   const imported = importBatches(books.folder.exports, 'xero')
   expect(balancesOf(imported, '2026-01-31')).toEqual({1200: FUNDED, 1090: -FUNDED})
@@ -178,13 +177,13 @@ test('a month closed before a recovery but not issued is issued as closed, and t
   books[Symbol.dispose]()
   books = openBooks(before)
   await books.walk('2026-01-31', inStatus('funded'))
-  expect(readJson(await run('period close 2026-01', '2026-02-01'))).toMatchObject({outcome: 'closed'})
+  expect(await say('period close 2026-01', '2026-02-01')).toMatchObject({outcome: 'closed'})
   loseJanuary31()
   await books.walk('2026-02-01', inStatus('funded', {d1: {loan_amount: 1300.01}}))
   await expectRefused('export xero --period 2026-01', '2026-02-02')
   expect((await run('period true-up --issue', '2026-02-02')).code).toBe(0)
   for (const period of ['2026-01', '2026-02']) {
-    expect(readJson(await run(`export xero --period ${period}`, '2026-02-02'))).toHaveProperty('batches')
+    expect(await say(`export xero --period ${period}`, '2026-02-02')).toHaveProperty('batches')
   }
   expect(handedOut()).toEqual({1200: FUNDED + 30_000n, 1090: -FUNDED - 30_000n})
 })

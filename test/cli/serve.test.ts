@@ -5,7 +5,6 @@ import {Webhook} from 'standardwebhooks'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {startWeb} from '../../src/web/web-server.ts'
-import type {TestServer} from '../source/test-server.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {
   disableBuiltInJobs,
@@ -16,7 +15,7 @@ import {
   startHeldSource,
   writeJobFile,
 } from '../support/jobs.ts'
-import {createLab, type Lab, type Started, someDeals} from '../support/lab.ts'
+import {createLab, type Lab, someDeals, stopProcess, untilListens} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 import {readFailure, readJson} from './outcome.ts'
 
@@ -47,35 +46,17 @@ const writeOnceDue = (fields = {}) =>
 
 const onceRuns = () => readRuns(`select state, attempt, exit_code from job_run where job = 'once'`)
 
-async function stop({process, ended}: Started): Promise<number | null> {
-  process.kill('SIGTERM')
-  return (await ended).code
-}
-
 test('serve runs jobs when they are due, each in its own process, says why one fails, and exits cleanly on SIGTERM', async () => {
   await lab.sync(new Date().toISOString())
-  writeOnceDue()
+  writeOnceDue(READ_RATES)
   writeJob('failing', {schedule: '*/10 * * * * *', steps: [{do: 'publish', to: 'postgres'}]})
   const serve = lab.start(['serve'], env)
   await until(() => onceRuns()[0]?.state === 'done' && readRuns('select 1 from alarm').length > 0)
-  const url = /"url":"(http:[^"]+)","msg":"web side listens"/.exec(serve.printed().stderr)?.[1]
-  expect((await fetch(`${url}/readyz`)).status).toBe(200)
-  expect(await stop(serve)).toBe(0)
+  expect((await fetch(`${await untilListens(serve)}/readyz`)).status).toBe(200)
+  expect(await stopProcess(serve)).toBe(0)
   expect(readRuns('select name, state from alarm')).toEqual([{name: 'job failing', state: 'CONFIG_MISSING'}])
   expect(readRuns(`select 1 from job_run where state = 'running'`)).toEqual([])
 })
-
-/** Starts a server and kills only it, as soon as the run of `once` waits for the source. */
-async function killServerDuringRun(source: TestServer, settings: Record<string, string>): Promise<number> {
-  const server = lab.start(['serve', '--no-web'], settings)
-  await until(() => source.requests.length > 0)
-  server.process.kill('SIGKILL')
-  // The run continues, with nobody reading its log.
-  await once(server.process, 'exit')
-  const [run] = readRuns(`select pid from job_run where job = 'once' and state = 'running'`)
-  expect(run?.pid).not.toBe(server.process.pid)
-  return Number(run?.pid)
-}
 
 const syncRuns = () => readRuns(`select pid, outcome from run where command = 'sync' order by started_at`)
 
@@ -83,13 +64,18 @@ test('a server killed with its run leaves slot and lock to the next, which compl
   await using source = await startHeldSource()
   const settings = {...env, LOANTAPE_BASE_URL: source.url}
   writeOnceDue()
-  const pid = await killServerDuringRun(source, settings)
+  const server = lab.start(['serve', '--no-web'], settings)
+  await until(() => source.requests.length > 0)
+  server.process.kill('SIGKILL')
+  await once(server.process, 'exit')
+  const pid = Number(readRuns(`select pid from job_run where job = 'once' and state = 'running'`)[0]?.pid)
+  expect(pid).not.toBe(server.process.pid)
   process.kill(pid, 'SIGKILL')
   expect(readRuns('select pid from lock')).toEqual([{pid}])
   source.open()
   const next = lab.start(['serve', '--no-web'], settings)
   await until(() => readRuns(`select 1 from job_run where job = 'once' and state = 'done'`).length > 0)
-  expect(await stop(next)).toBe(0)
+  expect(await stopProcess(next)).toBe(0)
   expect(onceRuns()).toEqual([{state: 'done', attempt: 2, exit_code: 0}])
   expect(syncRuns()).toEqual([
     {pid, outcome: null},
@@ -99,32 +85,6 @@ test('a server killed with its run leaves slot and lock to the next, which compl
   const applied = `select count(*) as walks from walk where state = 'applied'`
   expect(await lab.queryHistory(applied)).toEqual([{walks: '1'}])
   expect(await lab.query('select count(*) as deals from core.deal')).toEqual([{deals: '2'}])
-})
-
-test('a run whose server was killed continues alone; the next server starts nothing beside it, and its slot is done once', async () => {
-  await using source = await startHeldSource()
-  const settings = {...env, LOANTAPE_BASE_URL: source.url}
-  writeJob('each-second', READ_RATES)
-  writeOnceDue(READ_RATES)
-  const pid = await killServerDuringRun(source, settings)
-  const next = lab.start(['serve', '--no-web'], settings)
-  await until(() => /scheduler begins/.test(next.printed().stderr))
-  const seen = new Set<unknown>()
-  await until(() => {
-    for (const {seen_until} of readRuns(`select seen_until from job_watch where job = 'each-second'`)) {
-      seen.add(seen_until)
-    }
-    return seen.size > 3
-  })
-  expect(readRuns(`select job, attempt, pid from job_run where state = 'running'`)).toEqual([
-    {job: 'once', attempt: 1, pid},
-  ])
-  expect(source.requests).toHaveLength(1)
-  expect(readRuns(`select 1 from job_run where job = 'each-second' and state = 'queued'`)).not.toEqual([])
-  source.open()
-  await until(() => readRuns(`select 1 from job_run where job = 'each-second' and state = 'done'`).length > 0)
-  expect(await stop(next)).toBe(0)
-  expect(onceRuns()).toEqual([{state: 'done', attempt: 1, exit_code: 0}])
 })
 
 test('a server killed amid notifications has stored each one it acknowledged, and the next accepts each once', async () => {
@@ -143,8 +103,7 @@ test('a server killed amid notifications has stored each one it acknowledged, an
     readRuns('select event_id from webhook_event').map(({event_id}) => String(event_id))
 
   const killed = lab.start(['serve'], {...env, LOANTAPE_WEBHOOK_SECRET: secret})
-  const findUrl = () => /"url":"(http:[^"]+)","msg":"web side listens"/.exec(killed.printed().stderr)?.[1]
-  const url = await until(findUrl)
+  const url = await untilListens(killed)
   const [sent, acknowledged]: [string[], string[]] = [[], []]
   const send = async (): Promise<void> => {
     for (;;) {
@@ -178,18 +137,13 @@ test('a bad job file, and a public address without a token, are refused at start
 })
 
 test('jobs list shows the next five slots of each job in local time and UTC, and which jobs are disabled', async () => {
-  const early = {schedule: '30 2 * * *', timeZone: 'America/New_York', catchUp: 'none', timeoutMinutes: 45}
-  writeJob('early', early)
-  const {jobs} = readJson(
-    await lab.run(['jobs', 'list', '--json'], {...env, LOANTAPE_NOW: '2027-03-12T12:00:00Z'}),
-  )
-  expect(jobs).toContainEqual(
-    expect.objectContaining({
-      name: 'early',
-      timeout_minutes: 45,
-      next_slots: expect.arrayContaining([{local: '2027-03-14 03:00:00', utc: '2027-03-14T07:00:00.000Z'}]),
-      clock_changes: ['2027-03-14: the clock skips 02:30: due at 03:00 instead'],
-    }),
-  )
-  expect(jobs).toContainEqual(expect.objectContaining({name: 'month-end', enabled: false, next_slots: []}))
+  writeJob('early', {schedule: '30 2 * * *', timeZone: 'America/New_York', timeoutMinutes: 45})
+  const now = {...env, LOANTAPE_NOW: '2027-03-12T12:00:00Z'}
+  const {jobs} = readJson(await lab.run(['jobs', 'list', '--json'], now)) as {jobs: {name: string}[]}
+  expect(jobs.find(({name}) => name === 'early')).toMatchObject({
+    timeout_minutes: 45,
+    next_slots: expect.arrayContaining([{local: '2027-03-14 03:00:00', utc: '2027-03-14T07:00:00.000Z'}]),
+    clock_changes: ['2027-03-14: the clock skips 02:30: due at 03:00 instead'],
+  })
+  expect(jobs.find(({name}) => name === 'month-end')).toMatchObject({enabled: false, next_slots: []})
 })

@@ -46,13 +46,9 @@ beforeAll(async () => {
 
 afterAll(() => lab[Symbol.asyncDispose]())
 
-test('the guide asks ten questions', () => {
+test('each of the ten questions has an answer', async () => {
   expect(questions.map(({title}) => Number.parseInt(title, 10))).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
-})
-
-test.each(questions)('question $title has an answer', async ({sql}) => {
-  const rows = await lab.query(sql)
-  expect(rows.length).toBeGreaterThan(0)
+  for (const {title, sql} of questions) expect(await lab.query(sql), title).not.toEqual([])
 })
 
 test('re-traded means changed while approved, until funded', async () => {

@@ -6,7 +6,7 @@ import {requireJob} from '../../src/schedule/job.ts'
 import {listRuns} from '../../src/store/runs.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {createLab, type Lab, MAIN, someDeals, startProcess} from '../support/lab.ts'
+import {createLab, type Lab, MAIN, someDeals, startProcess, stopProcess} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
@@ -29,15 +29,13 @@ beforeAll(async () => {
 
 afterAll(() => lab[Symbol.asyncDispose]())
 
-/** Every command line the page names, except endless and incomplete ones. */
-const commands = new Set(
-  [...page.matchAll(/`npx loantape ([^`]+)`/g)]
-    .map(([, words = '']) => words)
-    .filter((words) => !['serve', 'run', 'restore'].includes(words)),
-)
-
-test.each([...commands])('npx loantape %s runs as written', async (words) => {
-  expect(await lab.run(words.split(' '))).toMatchObject({code: 0})
+test('every command line of the page runs as written', async () => {
+  // Endless, or incomplete.
+  const left = ['serve', 'run', 'restore']
+  const named = [...page.matchAll(/`npx loantape ([^`]+)`/g)].map(([, words = '']) => words)
+  const others = new Set(named.filter((words) => !left.includes(words)))
+  expect(others.size).toBeGreaterThan(10)
+  for (const words of others) expect(await lab.run(words.split(' ')), words).toMatchObject({code: 0})
 })
 
 test('a backup made as the page says restores everything as it says', async () => {
@@ -105,6 +103,5 @@ test('the command of the systemd unit starts a server that exits cleanly on SIGT
     place(readSetting('WorkingDirectory')),
   )
   await until(() => server.printed().stderr.includes('scheduler begins'))
-  server.process.kill('SIGTERM')
-  expect((await server.ended).code).toBe(0)
+  expect(await stopProcess(server)).toBe(0)
 })

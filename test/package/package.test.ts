@@ -5,8 +5,7 @@ import {dirname, join} from 'node:path'
 import {afterAll, beforeAll, describe, expect, test} from 'vitest'
 import {VERSION} from '../../src/core/process.ts'
 import {API_KEY, insertDeals, startTestService} from '../service/client.ts'
-import {startProcess} from '../support/lab.ts'
-import {until} from '../support/until.ts'
+import {startProcess, untilListens} from '../support/lab.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const {dependencies, engines} = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {
@@ -73,8 +72,7 @@ describe('the package', () => {
     const bin = join(project, 'node_modules/loantape/bin/loantape.js')
     const port = {LOANTAPE_WEB_PORT: '0'}
     using serve = startProcess([process.execPath, bin, 'serve', '--data', 'demo-data'], port, project)
-    const findUrl = () => /"url":"(http:[^"]+)","msg":"web side listens"/.exec(serve.printed().stderr)?.[1]
-    const url = await until(findUrl)
+    const url = await untilListens(serve)
     const assets = ['workbench', 'sql-editor', '@codemirror/view', 'echarts'].map(
       (name) => `/assets/${name}.js`,
     )

@@ -23,6 +23,7 @@ import {runCommand} from './command.ts'
 import {anyRow, COMPILED, LEAST_TABLES} from './data.ts'
 import {startSpoiltService} from './spoilt-service.ts'
 import {COMPILE_CACHE} from './temporary.ts'
+import {until} from './until.ts'
 
 const API_KEY = 'sk_test_lab'
 
@@ -209,6 +210,16 @@ export function runProgram(
   cwd: string = tmpdir(),
 ): Promise<Ended> {
   return startProcess([process.execPath, MAIN, ...args], env, cwd).ended
+}
+
+/** The address of a started server's web side, once it listens. */
+export const untilListens = ({printed}: Started): Promise<string> =>
+  until(() => /"url":"(http:[^"]+)","msg":"web side listens"/.exec(printed().stderr)?.[1])
+
+/** Asks a process to stop. @returns its exit code */
+export async function stopProcess({process, ended}: Started): Promise<number | null> {
+  process.kill('SIGTERM')
+  return (await ended).code
 }
 
 /** The clock `faketime` gave this process, if any: its children keep it. */
