@@ -291,6 +291,10 @@ export const FIXED = {
   build: 'auto' as 'auto' | 'incremental' | 'whole',
   /** The built-in models take a minute over a million deals. */
   modelTimeoutSeconds: 1800,
+  /** Pages ask questions that take a second over a million deals. */
+  pageTimeoutSeconds: 15,
+  /** People's own questions may take longer. */
+  questionTimeoutSeconds: 30,
   /** More than a year of nights; batches of closed periods are never removed. */
   batchesKept: 400,
   /** A year after a record was replayed or refused, its text is no longer needed. */

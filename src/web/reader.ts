@@ -299,12 +299,12 @@ function findTooLarge(dir: string, name: string, limits: Limits): string | undef
 
 /** Pages read what loantape asks; people's own questions go to processes of their own, which may take their time. */
 const IDLE_MS = 300_000
-const PAGE_LIMITS = {memoryMb: 1024, timeoutMs: 15_000, idleMs: IDLE_MS}
+const PAGE_LIMITS = {memoryMb: 1024, idleMs: IDLE_MS}
 
 /** How many questions of people, and how many downloads, run at once. */
 export const RUNNING = 2
 
-const PEOPLE_LIMITS = {memoryMb: 512, timeoutMs: 30_000, idleMs: IDLE_MS, processes: RUNNING}
+const PEOPLE_LIMITS = {memoryMb: 512, idleMs: IDLE_MS, processes: RUNNING}
 
 /** The limits of downloads: a worksheet of a million rows takes many minutes, and others download meanwhile. */
 const DOWNLOAD_LIMITS = {
@@ -358,10 +358,9 @@ function openReaders(release: Release, config: Config): Readers {
       ...limits,
       memoryMb: Math.min(limits.memoryMb, config.memoryMb ?? limits.memoryMb),
     })
-  const timeoutMs = Math.min(PEOPLE_LIMITS.timeoutMs, config.modelTimeoutSeconds * 1000)
   const readers = {
-    pages: create(PAGE_LIMITS),
-    people: create({...PEOPLE_LIMITS, timeoutMs}),
+    pages: create({...PAGE_LIMITS, timeoutMs: config.pageTimeoutSeconds * 1000}),
+    people: create({...PEOPLE_LIMITS, timeoutMs: config.questionTimeoutSeconds * 1000}),
     downloads: create(DOWNLOAD_LIMITS),
   }
   return {

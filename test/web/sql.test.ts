@@ -327,7 +327,7 @@ function keepFilesAside(): string {
 
 test('a download begins before it is complete, may take its time, and frees its place if the caller hangs up', async () => {
   const aside = keepFilesAside()
-  await using hasty = await serveLab(lab, {modelTimeoutSeconds: 1})
+  await using hasty = await serveLab(lab, {questionTimeoutSeconds: 1})
   const ask = (path: string, q: string) => hasty.get(`${path}?${new URLSearchParams({q})}`)
   const slow = `select sleep_ms(1500) is null as slept`
   expect(await (await ask('/sql', slow)).text()).toContain('it took too long')
