@@ -4,7 +4,7 @@ import {DAY_MS} from '../core/clock.ts'
 import {codeOf, messageOf} from '../core/errors.ts'
 import type {ProcessEnd} from '../core/process.ts'
 import type {World} from '../core/types.ts'
-import {datePresent, isHolderAlive, markHolder} from '../store/lock.ts'
+import {isHolderAlive, markHolder} from '../store/lock.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 import {listWaitingEvents} from '../sync/webhook-events.ts'
 import {findJob, type Job, WEBHOOK_JOB} from './job.ts'
@@ -378,7 +378,8 @@ function dropRun(stateDb: StateDb, run: JobRun, reason: string, now: number): vo
 
 /** Running runs whose process is gone: it was killed, or its machine went down. */
 export function listOrphanedRuns(stateDb: StateDb, now: number): JobRun[] {
-  datePresent(stateDb, 'job_run', now)
+  // A heartbeat in the future is set to now: a living process beats again, a dead one grows old.
+  stateDb.run(`update job_run set heartbeat_at = ?1 where state = 'running' and heartbeat_at > ?1`, [now])
   return listRunning(stateDb)
     .filter(({holder}) => !isHolderAlive(holder, now))
     .map(({run}) => run)

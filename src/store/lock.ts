@@ -30,11 +30,6 @@ export function isHolderAlive(holder: Holder, now: number): boolean {
   return isProcessAlive(holder.pid) && !hasOtherStart(holder.pid, holder.process_started)
 }
 
-/** Sets heartbeats in the future to now: a living holder beats again, a dead one grows old. */
-export function datePresent(stateDb: StateDb, table: 'lock' | 'job_run', now: number): void {
-  stateDb.run(`update ${table} set heartbeat_at = ?1 where heartbeat_at > ?1`, [now])
-}
-
 const HEARTBEAT_MS = 5_000
 
 /** Who holds the warehouse, or something else that one process at a time may hold. */
@@ -77,7 +72,8 @@ export function acquireLock(
   world: World,
 ): Lock {
   const {name = WAREHOUSE} = run
-  datePresent(stateDb, 'lock', world.realClock.now())
+  // A heartbeat in the future is set to now: a living holder beats again, a dead one grows old.
+  stateDb.run('update lock set heartbeat_at = ?1 where heartbeat_at > ?1', [world.realClock.now()])
   inStateTransaction(stateDb, () => {
     const holder = findLockHolder(stateDb, world, name)
     if (holder)

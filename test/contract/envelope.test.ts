@@ -72,15 +72,13 @@ test.each([
   expect(() => readPage(body, 'data | top level')).toThrow(refuse)
 })
 
-test('refuses two cursors that differ', () => {
-  const body = {data: RECORDS, ...MORE, meta: {has_more: true, next_cursor: 'c3'}}
-  expect(() => readPage(body, findEnvelope(body))).toThrow(expect.objectContaining({code: 'SOURCE_ENVELOPE'}))
-})
-
-test.each([[undefined], [null], [''], [7], [{}]])('refuses has_more true with next_cursor %j', (cursor) => {
-  const body = {data: RECORDS, has_more: true, next_cursor: cursor}
-  const refuse = expect.objectContaining({code: 'SOURCE_CURSOR_MISSING', exitCode: 7})
-  expect(() => readPage(body, findEnvelope(body))).toThrow(refuse)
+test('refuses two cursors that differ, and has_more true without a cursor', () => {
+  const read = (body: object) => () => readPage(body, findEnvelope(body))
+  const two = {data: RECORDS, ...MORE, meta: {has_more: true, next_cursor: 'c3'}}
+  expect(read(two)).toThrow(expect.objectContaining({code: 'SOURCE_ENVELOPE'}))
+  const missing = expect.objectContaining({code: 'SOURCE_CURSOR_MISSING', exitCode: 7})
+  for (const next_cursor of [undefined, null, '', 7, {}])
+    expect(read({data: RECORDS, has_more: true, next_cursor})).toThrow(missing)
 })
 
 test('names the pinned and the found envelope and how to accept it, even if records moved or the pinned text is unreadable', () => {

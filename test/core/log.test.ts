@@ -32,15 +32,12 @@ test.each([
   expect(scrubSecrets(text)).toBe(masked)
 })
 
-test.each([
-  'the task_live_view',
-  'risk_score',
-  'http://localhost:8080/v1',
-  'a@b.example',
-  'Is x=1? Then y=2.',
-  'GET /deals?cursor',
-])('%s is not a secret', (text) => {
-  expect(scrubSecrets(text)).toBe(text)
+test('what only looks like a secret stays', () => {
+  for (const text of [
+    ...['the task_live_view', 'risk_score', 'http://localhost:8080/v1', 'a@b.example'],
+    ...['Is x=1? Then y=2.', 'GET /deals?cursor'],
+  ])
+    expect(scrubSecrets(text)).toBe(text)
 })
 
 test('a secret in an error, its cause and its stack is masked', () => {

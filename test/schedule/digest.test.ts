@@ -6,7 +6,10 @@ import {startInbox} from '../support/inbox.ts'
 import {aDeal, createLab} from '../support/lab.ts'
 
 test("a night reports the day's figures once, what moved them and what needs a person, with the report in the mail, even if an own page of it fails", async () => {
-  await using lab = await createLab({tables: 'all'})
+  const portfolio = ['summary', 'breakdown', 'monthly'].map((name) => `+mart.portfolio_${name}`)
+  const others =
+    '+mart.position_daily +mart.pipeline_aging +mart.data_quality +mart.limit_status +mart.document_coverage +mart.movement'
+  await using lab = await createLab({tables: `${portfolio.join(' ')} ${others}`})
   await using inbox = await startInbox()
   using own = writeSqlFolder({'pages/pipeline.md': '# Ours\n\n```sql\nfrom nowhere\n```\n'})
   const {posts, mails} = inbox

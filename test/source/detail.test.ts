@@ -1,5 +1,5 @@
 import fc from 'fast-check'
-import {expect, test} from 'vitest'
+import {expect, test, vi} from 'vitest'
 import {
   type DetailAnswer,
   type EachRequest,
@@ -207,10 +207,15 @@ test.each([401, 403])('a %d stops the details without losing the run', async (st
 
 test('stops when the budget is used up, cancelling requests in progress', async () => {
   const closed = createGate()
-  const hang: Handler = (_request, response) => void response.on('close', closed.open)
-  const {answers, summary} = await fetchFrom(dealsExcept({b: hang}), ['a', 'b', 'c'], {
-    request: {budgetMs: 80},
-  })
+  const budget = new AbortController()
+  vi.spyOn(AbortSignal, 'timeout').mockReturnValueOnce(budget.signal)
+  const hang: Handler = (_request, response) => {
+    response.on('close', closed.open)
+    budget.abort()
+  }
+  const request = {concurrency: 1}
+  const {answers, summary} = await fetchFrom(dealsExcept({b: hang}), ['a', 'b', 'c'], {request})
+  vi.restoreAllMocks()
   expect(answers.map(({id}) => id)).toEqual(['a'])
   expect(summary).toEqual({proven: true, fetched: 1, gone: 0, failed: 0, ended: 'budget'})
   await closed.opened

@@ -218,13 +218,17 @@ test.each([
   expect(seen.map(({records}) => records.length)).toEqual(pages.map((page) => page.length))
 })
 
-test.each([400, 404, 410, 422])('reports a %d on a cursor as a refused cursor', async (status) => {
-  const error = await withWalk(
-    (_request, response) =>
-      sendJson(response, {code: 'invalid_cursor', detail: 'jane@example.com'}, {status}),
+/** The error of a walk whose request gets this answer. */
+const refusalOf = (body: unknown, status: number, request: Partial<WalkRequest> = {}) =>
+  withWalk(
+    (_request, response) => sendJson(response, body, {status}),
     (walk) => failureOf(collect(walk)),
-    {request: {cursor: 'old'}},
+    {request},
   )
+
+test.each([400, 404, 410, 422])('reports a %d on a cursor as a refused cursor', async (status) => {
+  const body = {code: 'invalid_cursor', detail: 'jane@example.com'}
+  const error = await refusalOf(body, status, {cursor: 'old'})
   expect(error).toMatchObject({code: 'SOURCE_CURSOR_REFUSED', exitCode: 7})
   expect(error.message).toContain(`Status ${status} (invalid_cursor)`)
   expect(error.message).not.toContain('jane')
@@ -239,10 +243,7 @@ test.each([
   [405, null, 'Status 405 from'],
   [404, {}, 'LOANTAPE_BASE_URL'],
 ])('reports a %d on the first page as a refused request or a wrong address', async (status, body, words) => {
-  const error = await withWalk(
-    (_request, response) => sendJson(response, body, {status}),
-    (walk) => failureOf(collect(walk)),
-  )
+  const error = await refusalOf(body, status)
   const code = status === 404 ? 'SOURCE_NOT_FOUND' : 'SOURCE_REQUEST_REFUSED'
   expect(error).toMatchObject({code, exitCode: 7})
   expect(error.message).toContain(words)
