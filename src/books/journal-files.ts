@@ -3,7 +3,6 @@ import {isDeepStrictEqual} from 'node:util'
 import {parse} from 'csv-parse/sync'
 import {stringify} from 'csv-stringify/sync'
 import type {IssuedLine, JournalCell, JournalProfile, ReadLine} from '../accounting/profiles.ts'
-import {isCalendarDate} from '../core/clock.ts'
 import {messageOf, newError} from '../core/errors.ts'
 import {addAmounts, centsOf} from '../core/money.ts'
 import type {BatchFile} from '../export/batch.ts'
@@ -142,12 +141,9 @@ function readLine(
     prove(cell.length <= max, `${cell.length} characters in ${column}: expected at most ${max}`)
   }
   const line = readRow(row, before)
-  const {number, date, account, debit, credit} = line
+  const {debit, credit} = line
   const amount = debit + credit
   const digits = limits.digits ?? Infinity
-  prove(/^LT\d{4}-[0-9a-f]{12}$/.test(number), `number '${number}' of an entry`)
-  prove(account !== '', 'no account')
-  prove(isCalendarDate(date), `date '${date}'`)
   prove((debit === '') !== (credit === ''), 'debit and credit: expected exactly one')
   prove(/^\d+\.\d\d$/.test(amount) && Number(amount) > 0, `amount '${amount}': expected 1234.56`)
   prove(amount.length - 3 <= digits, `amount '${amount}': expected at most ${digits} digits before the point`)

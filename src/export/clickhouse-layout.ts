@@ -2,8 +2,8 @@ import {createReadStream} from 'node:fs'
 import {createClient} from '@clickhouse/client'
 import {z} from 'zod'
 import {codeOf, LoantapeError, messageOf, newError} from '../core/errors.ts'
-import {literal, quote} from './clickhouse-sql.ts'
-import type {TargetColumn, TargetTable} from './target.ts'
+import {quote} from './clickhouse-sql.ts'
+import type {TargetColumn} from './target.ts'
 
 /** A connection to ClickHouse; disposing it closes it. */
 export type Session = ReturnType<typeof openSession>
@@ -93,11 +93,6 @@ function explainClickhouse(error: unknown, server: string): LoantapeError {
   return newError('PUBLISH_FAILED', `ClickHouse at ${server} refused: ${words} (${code}).`, more)
 }
 
-/** Whether ClickHouse refused a statement because the table exists. */
-export function isThereAlready(error: unknown): boolean {
-  return error instanceof LoantapeError && codeOf(error.cause) === '57'
-}
-
 /** Marks our databases; a database without it is never touched. */
 const MARK = 'loantape'
 
@@ -109,10 +104,6 @@ export const STATE = 'loantape'
  * once per query: a query sees one release of each source, on every node.
  */
 export const VISIBLE = `(select (groupArrayArray(contents), max(as_of)) from ${STATE}.release)`
-
-/** The beginning of a partition's name: source, table and sha256 of its Parquet file. The publication's number follows. */
-export const contentPrefix = (source: string, {schema, name, sha256}: TargetTable): string =>
-  `${source}/${schema}.${name}/${sha256}/`
 
 const PLAIN_TYPES: Record<string, string> = {
   VARCHAR: 'String',
@@ -184,121 +175,4 @@ export async function createDatabases(
         `create database if not exists ${quote(name)}${topology.on} comment '${MARK}: published releases'`,
       )
   }
-}
-
-/** Creates the tables and views that say which release readers see. */
-export async function createState(session: Session, topology: Topology): Promise<void> {
-  await createDatabases(session, topology, [STATE])
-  await session.run(`
-    create table if not exists ${STATE}.published${topology.on} (
-      source String comment 'the lender',
-      number UInt64 comment 'the latest of a source is the one readers see',
-      release_id String,
-      as_of Date32,
-      known_at DateTime64(6, 'UTC'),
-      time_zone String,
-      currency String,
-      generator String,
-      contents Array(String) comment 'the partition of each table',
-      published_at DateTime64(3, 'UTC')
-    ) engine = ${topology.engine('everywhere')} order by (source, number)
-    comment 'Every release that is kept.'`)
-  await session.run(`
-    create view if not exists ${STATE}.release${topology.on} as
-    select * from ${STATE}.published order by number desc limit 1 by source`)
-}
-
-/** A column; the table itself has an empty name. */
-type Field = Omit<z.output<typeof fieldRow>, 'table'>
-const fieldRow = z.object({table: z.string(), name: z.string(), type: z.string(), comment: z.string()})
-
-/**
- * Creates missing tables and columns, and the views that show them. Releases of other sources have nulls in columns they lack.
- *
- * @throws ConfigError `CLICKHOUSE_TYPE`
- */
-export async function createTables(
-  session: Session,
-  topology: Topology,
-  tables: readonly TargetTable[],
-): Promise<void> {
-  const databases = [...new Set(tables.map(({schema}) => literal(schema)))].join(', ')
-  const fields = await session.rows(
-    fieldRow,
-    `select table, name, type, comment from (
-       select concat(database, '.', table) as table, name, type, comment, position
-       from system.columns where database in (${databases})
-       union all
-       select concat(database, '.', name) as table, '' as name, '' as type, comment, 0 as position
-       from system.tables where database in (${databases})
-     ) order by position`,
-  )
-  for (const table of tables) {
-    const full = `${table.schema}.${table.name}`
-    const at = (name: string) => `${quote(table.schema)}.${quote(name)}`
-    const [local, whole] = [at(`${table.name}_local`), at(topology.whole(table.name))]
-    const own = table.columns.map(({name, type, comment}) => ({
-      name,
-      type: typeOf({name, type}, full),
-      comment,
-    }))
-    const there = fields.filter((field) => field.table === `${full}_local` && field.name !== '')
-    // On a cluster always, because a new node has no tables.
-    if (there.length === 0 || topology.cluster !== undefined)
-      await createTable(session, topology, {table, local, whole, own})
-    for (const {name, type, comment} of there.length === 0 ? [] : own) {
-      const found = there.find((field) => field.name === name)
-      if (found && found.type !== type)
-        throw newError(
-          'CLICKHOUSE_TYPE',
-          `Column '${name}' of table '${full}' is ${found.type} at ${session.server}, and ${type} in this release.`,
-        )
-      if (!found)
-        for (const one of new Set([local, whole]))
-          await session.run(
-            `alter table ${one}${topology.on} add column if not exists ${quote(name)} ${type} comment ${literal(comment)}`,
-          )
-    }
-    const source = {name: 'source', type: 'String', comment: 'the lender'}
-    const ours = ['source', 'content', ...own.map(({name}) => name)]
-    const columns = [source, ...own, ...there.filter(({name}) => !ours.includes(name))]
-    const shown = fields.filter((field) => field.table === full)
-    const wanted = [{name: '', type: '', comment: table.comment}, ...columns]
-    if (describeColumns(shown) === describeColumns(wanted)) continue
-    await session.run(`
-      create or replace view ${at(table.name)}${topology.on} (${describeColumns(columns)}) as
-      select ${columns.map(({name}) => quote(name)).join(', ')}
-      from ${whole}
-      where content in ${VISIBLE}.1
-      comment ${literal(table.comment)}`)
-  }
-}
-
-const describeColumns = (columns: readonly Field[]): string =>
-  columns.map(({name, type, comment}) => `${quote(name)} ${type} comment ${literal(comment)}`).join(',\n')
-
-async function createTable(
-  session: Session,
-  topology: Topology,
-  {table, local, whole, own}: {table: TargetTable; local: string; whole: string; own: readonly Field[]},
-): Promise<void> {
-  const {schema, name, order, comment} = table
-  await session.run(`
-    create table if not exists ${local}${topology.on} (
-      source LowCardinality(String) comment 'the lender',
-      content LowCardinality(String) comment 'source, table, sha256 of the Parquet file, and number of the publication',
-      ${describeColumns(own)}
-    )
-    engine = ${topology.engine('shards')}
-    partition by content
-    order by (${['source', ...order].map(quote).join(', ')})
-    settings allow_nullable_key = 1
-    comment ${literal(comment)}`)
-  if (topology.cluster === undefined) return
-  const [first = 'source'] = order
-  // The expression must not be null.
-  const spread = `cityHash64(source, ifNull(toString(${quote(first)}), ''))`
-  await session.run(`
-    create table if not exists ${whole}${topology.on} as ${local}
-    engine = Distributed(${[topology.cluster, schema, `${name}_local`].map(literal).join(', ')}, ${spread})`)
 }
