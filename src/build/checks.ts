@@ -83,12 +83,16 @@ function demandOf(
   const columns = args.map(quoteName)
   const [name = ''] = columns
   const [column = '', ...rest] = args
-  const demand = (description: string, condition: string, select?: {shown: string; group: string}) => {
-    const named = new Set([...grain.map(quoteName), ...(rule === 'not_null' ? columns : [name])])
-    const {shown, group} = select ?? {shown: [...named].join(', '), group: ''}
-    const sql = `select ${shown} from ${table} where ${condition}${group}`
-    return {description, sql, doubt: {table, condition}}
-  }
+  const named = new Set([...grain.map(quoteName), ...(rule === 'not_null' ? columns : [name])])
+  const demand = (
+    description: string,
+    condition: string,
+    {shown = [...named].join(', '), group = ''} = {},
+  ) => ({
+    description,
+    sql: `select ${shown} from ${table} where ${condition}${group}`,
+    doubt: {table, condition},
+  })
   switch (rule) {
     case 'unique':
       if (args.length === 0) return null

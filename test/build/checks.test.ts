@@ -87,11 +87,6 @@ test.each([
   expect(() => readChecks([tested], [])).toThrow(/sql\/core\/deal\.sql:4\./)
 })
 
-test('a check with a byte order mark and other line ends is read', () => {
-  using folder = writeSqlFolder({'checks/odd.sql': '\uFEFF-- Demands.\r\n-- severity: warn\r\nselect 1\r\n'})
-  expect(readChecks([], [folder.path])).toMatchObject([{severity: 'warn', description: 'Demands.'}])
-})
-
 test.each([
   ['no severity', '-- Demands.\nselect 1', /no severity.*odd\.sql:1/],
   ['no severity and no SELECT', '-- Demands.\n-- severity: odd', /no severity.*odd\.sql:2/],

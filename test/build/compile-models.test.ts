@@ -296,11 +296,13 @@ test("a model may generate rows, ask for the build's variables, and measure the 
   expect(await compile({'core/deal.sql': age})).toEqual(['core.deal'])
 })
 
-test('byte order marks and other line ends leave models and seeds the same', () => {
-  const files = {'core/deal.sql': DEAL, 'seeds/kind.csv': 'kind,rank:bigint\na,1\n'}
+test('byte order marks and other line ends leave models, checks and seeds the same', () => {
+  const check = '-- Demands.\n-- severity: warn\nselect 1\n'
+  const files = {'core/deal.sql': DEAL, 'seeds/kind.csv': 'kind,rank:bigint\na,1\n', 'checks/odd.sql': check}
   const read = (texts: Record<string, string>) => {
     using folder = writeSqlFolder(texts)
-    return fingerprintModels(readModels([folder.path]), [], readSeeds([folder.path]))
+    const folders = [folder.path]
+    return fingerprintModels(readModels(folders), readChecks([], folders), readSeeds(folders))
   }
   const marked = Object.entries(files).map(([name, text]) => [name, `\uFEFF${text.replaceAll('\n', '\r\n')}`])
   expect(read(Object.fromEntries(marked))).toBe(read(files))

@@ -1,5 +1,5 @@
 import {expect, test} from 'vitest'
-import {selectModels, withAncestors} from '../../src/build/read-models.ts'
+import {selectModels} from '../../src/build/read-models.ts'
 
 /** raw.x → core.a → core.b → mart.c → mart.d, and mart.e from core.a alone. */
 const reads = new Map([
@@ -15,6 +15,7 @@ test.each([
   ['mart.*', 'mart.c mart.d mart.e'],
   ['*.a', 'core.a'],
   ['mart.c+', 'mart.c mart.d'],
+  // Without seeds and raw tables.
   ['+mart.c', 'core.a core.b mart.c'],
   ['+mart.c+', 'core.a core.b mart.c mart.d'],
   ['+core.b,mart.e', 'core.a core.b mart.e'],
@@ -38,13 +39,4 @@ test.each([
   expect(() => selectModels(selection, reads)).toThrow(
     expect.objectContaining({code, exitCode: 2, message: expect.stringMatching(message)}),
   )
-})
-
-test('the inputs of a model are all its ancestors, without seeds and raw tables', () => {
-  expect([...withAncestors(new Set(['mart.d']), reads)].sort()).toEqual([
-    'core.a',
-    'core.b',
-    'mart.c',
-    'mart.d',
-  ])
 })

@@ -1,0 +1,114 @@
+import {readFile} from 'node:fs/promises'
+import {tmpdir} from 'node:os'
+import {join} from 'node:path'
+import {expect, test} from 'vitest'
+import {renderReleaseColumns} from '../../scripts/release-columns.ts'
+import {buildModels} from '../../src/build/build-models.ts'
+import {
+  compileAnew,
+  compileModels,
+  formatPlan,
+  keyOfPlan,
+  type ModelSource,
+  SHIPPED_PLAN,
+} from '../../src/build/compile.ts'
+import {readSources} from '../../src/build/sources.ts'
+import {parseConfig} from '../../src/core/config.ts'
+import {type Database, openDatabase} from '../../src/store/database.ts'
+import {canonicalSql} from '../../src/store/sql.ts'
+import {migrate} from '../../src/store/warehouse.ts'
+import {anyRow} from '../support/data.ts'
+import {builtInPlan, ZONE} from './history.ts'
+
+const shipped = readSources(parseConfig({LOANTAPE_DATA_DIR: tmpdir()}, {readFile: () => ''}), [])
+
+/** Two of the shipped models, with something added. */
+function readSource(added = ''): ModelSource {
+  const names = ['work.deal_observation', 'core.deal_history']
+  const models = shipped.models.filter(({name}) => names.includes(name))
+  return {...shipped, models: models.map((model) => ({...model, sql: `${model.sql}${added}`})), checks: []}
+}
+
+test('a plan is compiled once per process, and again if its source changes', async () => {
+  const plans = new Map<string, string>()
+  const compile = (source: ModelSource) => compileModels(source, {plans})
+  const compiled = await compile(readSource())
+  expect(await compile(readSource())).toEqual(compiled)
+  expect(plans.size).toBe(1)
+  const [[key = '', text = ''] = []] = plans
+  const other = {...JSON.parse(text), columns: [['core.deal_history', [{name: 'told', type: 'VARCHAR'}]]]}
+  plans.set(key, JSON.stringify(other))
+  expect((await compile(readSource())).columns.get('core.deal_history')).toHaveLength(1)
+  expect(await compile(readSource(' '))).toMatchObject({reads: compiled.reads})
+  expect(plans.size).toBe(2)
+})
+
+test("the shipped plan and the pages' column list match the shipped models: `npm run docs` writes both", async () => {
+  const plan = await compileAnew(shipped)
+  const text = formatPlan(keyOfPlan(shipped), plan)
+  expect(await readFile(SHIPPED_PLAN, 'utf8')).toBe(`${text}\n`)
+  const columns = join(import.meta.dirname, '../../src/build/release-columns.ts')
+  expect(await readFile(columns, 'utf8')).toBe(renderReleaseColumns(plan))
+
+  // Whatever the accounts are.
+  const seeds = shipped.seeds.map((seed) => (seed.isComputed ? {...seed, text: 'others', rows: []} : seed))
+  expect(formatPlan(keyOfPlan(shipped), await compileModels({...shipped, seeds}))).toBe(text)
+})
+
+test('models compare statuses as the load does', async () => {
+  const {plan} = await builtInPlan()
+  const model = plan.models.find(({name}) => name === 'work.deal_observation')
+  expect(model?.sql).toContain(`'status': ${canonicalSql('status')},`)
+})
+
+test('the quarantine is read only through work.quarantined, which applies as_of and known_at', async () => {
+  const {plan} = await builtInPlan()
+  const readers = [...plan.reads, ...plan.checkReads].filter(([, read]) => read.includes('raw.quarantine'))
+  expect(readers.map(([name]) => name)).toEqual(['work.quarantined'])
+})
+
+test('every published column is checked as not null, or its comment says when it is null', async () => {
+  const {plan} = await builtInPlan()
+  const silent = plan.models
+    .filter(({isPublished}) => isPublished)
+    .flatMap(({name, columns, checks}) => {
+      const filled = checks.filter(({rule}) => rule === 'not_null').flatMap(({args}) => args)
+      return columns
+        .filter(
+          (column) =>
+            !filled.includes(column.name) && !/\bnull\b[^.;]* (when|where|if) /i.test(column.meaning),
+        )
+        .map((column) => `${name}.${column.name}`)
+    })
+  expect(silent).toEqual([])
+})
+
+/** A join the engine can only do by comparing every row with every other: minutes for 100,000 deals. */
+const COMPARES_ALL = /BLOCKWISE_NL_JOIN/
+
+async function isQuadratic(db: Database, sql: string): Promise<boolean> {
+  return COMPARES_ALL.test(JSON.stringify(await db.all(anyRow, `explain ${sql}`)))
+}
+
+test('no model joins by comparing every row with every other', async () => {
+  await using db = await openDatabase({
+    attach: [
+      {path: ':memory:', alias: 'release'},
+      {path: ':memory:', alias: 'history'},
+    ],
+  })
+  await migrate(db, 'history')
+  const {plan} = await builtInPlan()
+  const found: string[] = []
+  const counted = {asOf: '2026-02-02', knownAt: '2026-02-02 23:30:00', ...ZONE}
+  await buildModels(db, plan, counted, {
+    isDry: true,
+    async around(model, build) {
+      await build()
+      if (await isQuadratic(db, model.sql)) found.push(model.name)
+    },
+  })
+  expect(found).toEqual([])
+  await db.run('create table a (x integer, y boolean); create table b (x integer)')
+  expect(await isQuadratic(db, 'select * from a left join b on a.x = b.x and a.y')).toBe(true)
+})
