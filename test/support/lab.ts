@@ -28,7 +28,12 @@ import {until} from './until.ts'
 const API_KEY = 'sk_test_lab'
 
 /** A failing source is abandoned soon; nothing else ends because a machine is slow. */
-const PATIENT = {retries: 2, requestTimeoutSeconds: 600, pageTimeoutSeconds: 1800, questionTimeoutSeconds: 1800}
+const PATIENT = {
+  retries: 2,
+  requestTimeoutSeconds: 600,
+  pageTimeoutSeconds: 1800,
+  questionTimeoutSeconds: 1800,
+}
 
 /** The program's entry, for tests that start it as a process. */
 export const MAIN: string = join(import.meta.dirname, '../../bin/loantape.js')
