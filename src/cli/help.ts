@@ -79,7 +79,7 @@ function addConfig(command: CliCommand): void {
 /** A command, named by the words that lead to it, `/period/close`, and the words that can follow. */
 interface Completion {
   path: string
-  words: string
+  words: readonly {name: string; about: string}[]
 }
 
 const IN_ZSH = `(( $+functions[compdef] )) || { autoload -U +X compinit && compinit }
@@ -92,12 +92,13 @@ function addCompletion(command: CliCommand): void {
       'print a script that makes a shell complete commands and options; for bash, `source <(loantape completion bash)`',
     )
     .example('completion bash')
-    .addArgument(new Argument('<shell>').choices(['bash', 'zsh']))
+    .addArgument(new Argument('<shell>').choices(['bash', 'zsh', 'fish']))
     .examines()
     .does(
       (_invocation, shell: string) => {
-        const script = renderBash(listCompletions(command.parent ?? command))
-        return {script: shell === 'zsh' ? IN_ZSH + script : script}
+        const completions = listCompletions(command.parent ?? command)
+        if (shell === 'fish') return {script: renderFish(completions)}
+        return {script: `${shell === 'zsh' ? IN_ZSH : ''}${renderBash(completions)}`}
       },
       ({script}) => script,
     )
@@ -105,14 +106,18 @@ function addCompletion(command: CliCommand): void {
 
 function listCompletions(command: Command, path = ''): Completion[] {
   const help = command.createHelp()
-  const options = [...help.visibleOptions(command), ...help.visibleGlobalOptions(command)]
-  const words = [...command.commands.map((one) => one.name()), ...options.flatMap(({long}) => long ?? [])]
+  const commands = command.commands.map((one) => ({name: one.name(), about: help.subcommandDescription(one)}))
+  const options = [...help.visibleOptions(command), ...help.visibleGlobalOptions(command)].flatMap(
+    ({long, description}) => (long ? {name: long, about: description} : []),
+  )
   const below = command.commands.flatMap((one) => listCompletions(one, `${path}/${one.name()}`))
-  return [{path, words: words.join(' ')}, ...below]
+  return [{path, words: [...commands, ...options]}, ...below]
 }
 
 function renderBash(completions: readonly Completion[]): string {
-  const cases = completions.map(({path, words}) => `    '${path}') words='${words}' ;;`)
+  const cases = completions.map(
+    ({path, words}) => `    '${path}') words='${words.map(({name}) => name).join(' ')}' ;;`,
+  )
   return `_loantape() {
   local at= words= word
   for word in "\${COMP_WORDS[@]:1:$((COMP_CWORD - 1))}"; do
@@ -126,5 +131,26 @@ ${cases.join('\n')}
   COMPREPLY=($(compgen -W "$words" -- "\${COMP_WORDS[COMP_CWORD]}"))
 }
 complete -o default -F _loantape loantape
+`
+}
+
+function renderFish(completions: readonly Completion[]): string {
+  const quoted = (text: string) => `'${text.replace(/['\\]/g, '\\$&')}'`
+  const lines = completions.flatMap(({path, words}) => {
+    const here = `complete -c loantape -n "test (__loantape_at) = ${quoted(path || '/')}"`
+    return words.map(({name, about}) => {
+      const word = name.startsWith('--') ? `-l ${name.slice(2)}` : `-f -a ${name}`
+      return `${here} ${word} -d ${quoted(about)}`
+    })
+  })
+  const paths = completions.flatMap(({path}) => (path ? quoted(path) : []))
+  return `function __loantape_at
+  set -l at ''
+  for word in (commandline -opc)[2..]
+    contains -- "$at/$word" ${paths.join(' ')}; and set at "$at/$word"
+  end
+  test -n "$at"; and echo $at; or echo /
+end
+${lines.join('\n')}
 `
 }

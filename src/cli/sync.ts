@@ -1,3 +1,4 @@
+import {Option} from 'commander'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
@@ -23,6 +24,7 @@ export const commands = {sync: addSync, events: addEvents, quarantine: addQuaran
 
 interface SyncOptions {
   accept?: Acceptance[]
+  acceptShrink?: boolean
   why?: string
   dryRun?: boolean
   detail: boolean
@@ -38,10 +40,12 @@ function addSync(command: CliCommand): void {
       (text: string, before: readonly Acceptance[] = []) => [...before, ...parseAcceptances(text)],
     )
     .option('--why <text>', 'why it is accepted; kept with the walk, your name beside it')
+    .addOption(new Option('--accept-shrink', 'the same as --accept shrink').hideHelp())
     .option('--dry-run', 'walk and compare, but store and release nothing')
     .option('--no-detail', 'do not fetch single deals')
     .does(({config, options, world}: Invocation<SyncOptions>) => {
-      const {accept = [], why, dryRun: isDryRun = false, detail} = options
+      const {acceptShrink, why, dryRun: isDryRun = false, detail} = options
+      const accept = [...(options.accept ?? []), ...(acceptShrink ? (['shrink'] as const) : [])]
       if (why !== undefined && accept.length === 0)
         throw newError('USAGE', `Option --why '${why}': it says why something is accepted; add --accept.`)
       return syncDeals(detail ? config : {...config, detail: 'off'}, {accept, why, isDryRun}, world)

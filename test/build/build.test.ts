@@ -16,7 +16,7 @@ import {afterAll, beforeAll, expect, test} from 'vitest'
 import {z} from 'zod'
 import {type BuildResult, buildRelease} from '../../src/build/build.ts'
 import {findLastChecking} from '../../src/build/checks.ts'
-import type {BuildRequest} from '../../src/build/prepare-build.ts'
+import {type BuildRequest, prepareBuild} from '../../src/build/prepare-build.ts'
 import {verifyReleaseFiles} from '../../src/build/verify-release.ts'
 import type {Config} from '../../src/core/config.ts'
 import type {RunStep, World} from '../../src/core/types.ts'
@@ -76,6 +76,26 @@ const HEADER = '-- Deals that are small.\n-- grain: deal_id\n--\n-- deal_id: the
 const ENDLESS = `${HEADER}select cast(count(*) as varchar) as deal_id
 from raw.walk as walk, range(100000000) as a, range(100000000) as b
 where a.range + b.range = walk.pages - 1000\n`
+
+test('a release id is its date and twelve hex digits, which change with each input and with nothing else', async () => {
+  const idOf = async (changes: Partial<Config> = {}, request: BuildRequest = {}) => {
+    const moment = {today: '2026-02-07', aside: 'examined'}
+    const {build: prepared} = await prepareBuild(lab.folder, {...lab.config, ...changes}, request, moment)
+    return String(prepared?.identity.release_id)
+  }
+  const id = await idOf()
+  expect(id).toMatch(/^2026-02-05-[0-9a-f]{12}$/)
+  expect(await idOf()).toBe(id)
+  const {config} = withSql('other models', {'mart/small.sql': `${HEADER}select deal_id from core.deal`})
+  const others = [
+    await idOf({}, {asOf: '2026-02-03'}),
+    await idOf({}, {knownAt: '2026-02-06T04:30:00.000001Z'}),
+    await idOf({timeZone: 'America/Chicago'}),
+    await idOf({dayCutoff: '05:00'}),
+    await idOf({sqlDir: config.sqlDir}),
+  ]
+  expect(new Set([id, ...others].map((one) => one.slice(11))).size).toBe(6)
+})
 
 /** Models and a check from which each test selects one, so they are compiled once. */
 const withLarge = () =>

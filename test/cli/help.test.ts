@@ -53,7 +53,7 @@ test('bash completes commands and options, and every script names every command'
     const bash = ['-c', `${script}\n${call}`, '', ...typed.split(' ')]
     expect(execFileSync('bash', bash, {encoding: 'utf8'}).trim(), typed).toBe(completed)
   }
-  for (const text of [script, await printFor('zsh')])
+  for (const text of [script, await printFor('zsh'), await printFor('fish')])
     for (const name of Object.keys(COMMANDS)) expect(text).toMatch(new RegExp(`[' ]${name}[' ]`))
 })
 
