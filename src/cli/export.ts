@@ -9,7 +9,7 @@ import {readTargets} from '../export/delivery-target.ts'
 import {type PublishResult, publishRelease} from '../export/publish.ts'
 import {PROFILE_NAMES, TABLE_PROFILE_NAMES} from '../export/table-files.ts'
 import {PUBLISH_TARGETS} from '../export/target.ts'
-import {deliverBatches, type ExportRequest, exportRelease, previewExport, redeliverBatch} from '../export.ts'
+import {deliverBatches, type ExportRequest, exportRelease, previewExport, redeliverBatch} from '../outputs.ts'
 import type {CliCommand, Invocation} from './command.ts'
 import {renderTable, renderTerms} from './table.ts'
 

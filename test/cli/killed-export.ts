@@ -2,7 +2,7 @@
 
 import {createCli} from '../../src/cli/context.ts'
 import {readConfig} from '../../src/cli/read-config.ts'
-import {exportRelease} from '../../src/export.ts'
+import {exportRelease} from '../../src/outputs.ts'
 
 const cli = createCli({
   env: process.env,

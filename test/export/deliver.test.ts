@@ -2,7 +2,7 @@ import {existsSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs
 import {join} from 'node:path'
 import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import type {Config} from '../../src/core/config.ts'
-import {deliverBatches, redeliverBatch} from '../../src/export.ts'
+import {deliverBatches, redeliverBatch} from '../../src/outputs.ts'
 import {type Books, openBooks} from '../support/books.ts'
 import {failureOf} from '../support/lab.ts'
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import {fileURLToPath} from 'node:url'
 import {RUN_STEPS} from '../../src/core/types.ts'
-import {exportRelease} from '../../src/export.ts'
+import {exportRelease} from '../../src/outputs.ts'
 import {syncDeals} from '../../src/pipeline.ts'
 import type {DealStore} from '../../src/service/deals.ts'
 import {linkPortfolio, type Random, seedPortfolio} from '../../src/service/portfolio.ts'

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import fs, {existsSync, rmSync} from 'node:fs'
 import {explainError, type LoantapeError} from '../../src/core/errors.ts'
-import {exportRelease} from '../../src/export.ts'
+import {exportRelease} from '../../src/outputs.ts'
 import {syncDeals} from '../../src/pipeline.ts'
 import {type DataFolder, dataFolderAt} from '../../src/store/data-folder.ts'
 import {type FileOperation, interceptFiles} from '../support/file-operations.ts'
