@@ -5,7 +5,7 @@ import {sleepUntilStopped} from '../core/clock.ts'
 import {explainError, type LoantapeError, messageOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {findFileFault} from '../store/files.ts'
-import {acquireLock} from '../store/lock.ts'
+import {acquireLock} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {type NamedTarget, openCarrier, placeOf, TargetFailure, UNFINISHED} from './delivery-target.ts'
 

@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {type Holder, holderRow, isHolderAlive, markHolder} from '../store/lock.ts'
+import {type Holder, holderRow, isHolderAlive, markHolder} from '../store/runs.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 import type {Job} from './job.ts'
 

@@ -4,7 +4,6 @@ import {codeOf, LoantapeError, messageOf} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {type Database, giveBackMemory} from '../store/database.ts'
-import {findLockHolder} from '../store/lock.ts'
 import {
   type Disagreement,
   findHead,
@@ -14,7 +13,7 @@ import {
   requireFolderId,
   short,
 } from '../store/recorded.ts'
-import {withRun} from '../store/runs.ts'
+import {findLockHolder, withRun} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {findReadKey, type TapeKey} from '../store/tape-key.ts'
 import {openHistory, openWarehouse, readSettings, type Warehouse, writeSettings} from '../store/warehouse.ts'

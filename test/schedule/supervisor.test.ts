@@ -6,7 +6,7 @@ import {adoptRun, endRun, recordSlot} from '../../src/schedule/job-runs.ts'
 import {claimRun} from '../../src/schedule/scheduler.ts'
 import {createSupervisor, serveSource} from '../../src/schedule/supervisor.ts'
 import {dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
-import {acquireLock} from '../../src/store/lock.ts'
+import {acquireLock} from '../../src/store/runs.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {createLab} from '../support/lab.ts'
 

@@ -5,8 +5,14 @@ import {afterEach, beforeEach, expect, test, vi} from 'vitest'
 import {realClock} from '../../src/core/clock.ts'
 import {ContractError} from '../../src/core/errors.ts'
 import {listOrphanedRuns} from '../../src/schedule/scheduler.ts'
-import {acquireLock, findLockHolder} from '../../src/store/lock.ts'
-import {findLastRun, findLastSuccess, listRuns, withRun} from '../../src/store/runs.ts'
+import {
+  acquireLock,
+  findLastRun,
+  findLastSuccess,
+  findLockHolder,
+  listRuns,
+  withRun,
+} from '../../src/store/runs.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {findLearntRate, storeLearntRate} from '../../src/sync/at-source.ts'
 import {createWorldAt, type TestFolder} from '../support/data.ts'
