@@ -7,7 +7,7 @@ const ROOT = join(import.meta.dirname, '../..')
 
 /** Tests that read the machine's clock: schedules, ages, locks, due slots, alarms, business days. The scheduler's own hold theirs. */
 const FILES = [
-  ...['core/process', 'store/lock', 'store/runs', 'sync/clock', 'sync/webhook-watch', 'record/prune'],
+  ...['core/process', 'store/runs', 'sync/clock', 'sync/webhook-watch', 'record/prune'],
   ...['schedule/digest', 'schedule/job', 'schedule/run-job', 'schedule/tell'],
   ...['cli/serve', 'cli/status', 'web/alarms', 'web/operator', 'web/web'],
 ].map((name) => `test/${name}.test.ts`)
