@@ -404,6 +404,13 @@ export function createHttpServer(config: Config, world: World): FastifyInstance 
         problem: error.message,
       }),
   })
+  // What people send are forms.
+  server.removeAllContentTypeParsers()
+  server.addContentTypeParser(
+    'application/x-www-form-urlencoded',
+    {parseAs: 'string'},
+    async (_request: unknown, body: string | Buffer) => new URLSearchParams(String(body)),
+  )
   // Node's timeout covers headers, but no body that keeps dripping.
   server.server.on('request', (request: IncomingMessage) => {
     const timer = setTimeout(() => request.complete || request.destroy(), REQUEST_MS)
