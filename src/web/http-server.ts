@@ -47,9 +47,6 @@ export function refuse(
     title,
     path: request.url.split('?')[0] ?? '/',
     places: places.map(([name, href]) => ({title: name, href})),
-    facts: [],
-    chips: [],
-    alarms: 0,
     body: html`<p class="notice">${problem}${next !== undefined && html` ${next}`}</p>
 <p><a href="${findWayBack(request)}">Back</a></p>`,
   })
@@ -285,7 +282,7 @@ export type TakeTurn = <T>(caller: string, signal: AbortSignal, work: () => Prom
 
 /**
  * Lets so much run at once; the rest waits, and addresses take turns, however much one of them asks. One address never has all places
- * of several, so that others need not wait for its end. Who hangs up gives its place back.
+ * of several, so that others need not wait for its end. Who hangs up while waiting gives its place back.
  *
  * @throws DeferredError `WEB_BUSY` where too many wait, in all or of one address
  */
