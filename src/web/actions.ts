@@ -14,26 +14,7 @@ import {type Html, html} from './html.ts'
 import {refuse} from './http-server.ts'
 import type {WebTools} from './view.ts'
 
-const text = z.string().nullable()
-
-/** An action of an operator on a page; instants are ISO 8601, real clock. */
-type PageAction = z.output<typeof actionRow>
-const actionRow = z.object({
-  action_id: z.number(),
-  /** `web` and the address it came from. */
-  who: z.string(),
-  /** The command line that does the same. */
-  command: z.string(),
-  began_at: z.string(),
-  /** Null until it ends. */
-  ended_at: text,
-  /** Null also if nobody saw its end. */
-  exit_code: z.number().nullable(),
-  /** Its result. */
-  words: text,
-})
-
-/** Notes the begin of an action. @returns its number */
+/** Notes the begin of an operator's action. @param who `web` and the address it came from @returns its number */
 export function beginAction(
   stateDb: StateDb,
   {who, command}: {who: string; command: string},
@@ -54,23 +35,11 @@ function endAction(
   stateDb.update('page_action', {action_id: actionId}, {ended_at, exit_code: exitCode, words})
 }
 
-/** The actions that have not ended, oldest first. */
-export function listOpenActions(stateDb: StateDb): PageAction[] {
-  return stateDb.all(actionRow, 'select * from page_action where ended_at is null order by action_id')
-}
+const openAction = z.object({action_id: z.number(), command: z.string()})
 
-/** Adds routes that accept only forms; `body` holds their fields as text. */
-export function addFormRoutes(server: FastifyInstance, add: (scope: FastifyInstance) => void): void {
-  server.register(async (scope) => {
-    scope.removeAllContentTypeParsers()
-    scope.addContentTypeParser(
-      'application/x-www-form-urlencoded',
-      {parseAs: 'string'},
-      async (_request: unknown, body: string | Buffer) => new URLSearchParams(String(body)),
-    )
-    add(scope)
-  })
-}
+/** The actions that have not ended, oldest first. */
+export const listOpenActions = (stateDb: StateDb) =>
+  stateDb.all(openAction, 'select * from page_action where ended_at is null order by action_id')
 
 /** The reason somebody gives; may be empty. */
 const why = z.string().trim().max(500).default('')
@@ -148,31 +117,27 @@ export function addActions(
     endAction(stateDb, action_id, {exitCode: null, words}, realClock.now())
   }
   if (!isDemoFolder(folder)) {
-    addFormRoutes(server, (scope) => {
-      scope.post('/actions', async (request, reply) => {
-        const {body, ip} = request
-        const parsed = askedSchema.safeParse(
-          body instanceof URLSearchParams ? Object.fromEntries(body) : body,
-        )
-        const notDone = (status: number, why: string) =>
-          refuse(request, reply, status, {title: 'Not done', problem: `Not done: ${why}.`})
-        if (!parsed.success) return await notDone(400, 'expected a form of this server')
-        const obstacle = findObstacle(parsed.data)
-        if (obstacle !== undefined) return await notDone(409, obstacle)
-        const words = wordsOf(parsed.data)
-        const now = realClock.now()
-        const asked = {who: `web ${ip}`, command: ['loantape', ...words].join(' ')}
-        const actionId = beginAction(stateDb, asked, now)
-        if (parsed.data.do === 'run') {
-          const reason = 'asked for on the page'
-          recordSlot(stateDb, {job: parsed.data.job, instant: now, state: 'queued', reason}, now)
-          endAction(stateDb, actionId, {exitCode: 0, words: 'Queued.'}, now)
-        } else {
-          underWay = carryOut(actionId, words)
-          await Promise.race([underWay, sleepUntilStopped(realClock, WAITED_MS, signal)])
-        }
-        return await reply.redirect('/runs#what-people-did', 303)
-      })
+    server.post('/actions', async (request, reply) => {
+      const {body, ip} = request
+      const parsed = askedSchema.safeParse(body instanceof URLSearchParams ? Object.fromEntries(body) : body)
+      const notDone = (status: number, why: string) =>
+        refuse(request, reply, status, {title: 'Not done', problem: `Not done: ${why}.`})
+      if (!parsed.success) return await notDone(400, 'expected a form of this server')
+      const obstacle = findObstacle(parsed.data)
+      if (obstacle !== undefined) return await notDone(409, obstacle)
+      const words = wordsOf(parsed.data)
+      const now = realClock.now()
+      const asked = {who: `web ${ip}`, command: ['loantape', ...words].join(' ')}
+      const actionId = beginAction(stateDb, asked, now)
+      if (parsed.data.do === 'run') {
+        const reason = 'asked for on the page'
+        recordSlot(stateDb, {job: parsed.data.job, instant: now, state: 'queued', reason}, now)
+        endAction(stateDb, actionId, {exitCode: 0, words: 'Queued.'}, now)
+      } else {
+        underWay = carryOut(actionId, words)
+        await Promise.race([underWay, sleepUntilStopped(realClock, WAITED_MS, signal)])
+      }
+      return await reply.redirect('/runs#what-people-did', 303)
     })
   }
   return {

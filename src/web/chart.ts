@@ -35,30 +35,6 @@ const UNITS = {
   number: {notation: 'compact'},
 } as const
 
-/** The digits that keep labels of an axis apart. */
-function countDigits(least: number, most: number): number {
-  const size = Math.max(Math.abs(least), Math.abs(most))
-  const step = (most - least) / 10
-  if (step <= 0 || size === 0) return 4
-  return Math.min(15, Math.max(3, Math.ceil(Math.log10(size / step)) + 1))
-}
-
-/** The ends of an axis: the range of values, with 0 if it begins there. */
-function endsOf({shape, series}: Pick<Chart, 'shape' | 'series'>): [number, number] {
-  if (shape === 'waterfall') {
-    const tops = levelsOf(series[0]?.values ?? []).map(([, to]) => to)
-    return [findFloor(series[0]?.values ?? []), Math.max(...tops)]
-  }
-  const places = series[0]?.values.length ?? 0
-  const sums = Array.from({length: places}, (_, place) =>
-    series.reduce((sum, {values}) => sum + (values[place] ?? 0), 0),
-  )
-  const values =
-    shape === 'area' ? sums : series.flatMap(({values}) => values.filter((value) => value !== null))
-  const [least, most] = [Math.min(...values), Math.max(...values)]
-  return shape === 'line' ? [least, most] : [Math.min(0, least), most]
-}
-
 /**
  * A chart as SVG; where scripts run, `workbench.js` draws it again from its options, with exact values for the pointer.
  */
@@ -101,14 +77,14 @@ export function renderChart(chart: Chart): Html {
     },
     series: shape === 'waterfall' ? series.flatMap(fallOf) : series.map(seriesOf),
   }
-  const digits = countDigits(...endsOf({shape, series}))
   const drawn = init(null, null, {renderer: 'svg', ssr: true, width: WIDTH, height: HEIGHT})
   try {
-    const format = new Intl.NumberFormat('en-US', {...UNITS[unit], maximumSignificantDigits: digits})
+    // All digits that a label has: it is a round number, and so differs from the next.
+    const format = new Intl.NumberFormat('en-US', {...UNITS[unit], maximumSignificantDigits: 15})
     const axisLabel = {...option.yAxis.axisLabel, formatter: (value: number) => format.format(value)}
     drawn.setOption({...option, yAxis: {...option.yAxis, axisLabel}})
     const legend = html`<figcaption class="key">${series.map(({name}, index) => html`<span><svg viewBox="0 0 10 10" aria-hidden="true"><rect width="10" height="10" rx="2" fill="${COLOURS[index % COLOURS.length] ?? ''}"/></svg>${name}</span> `)}</figcaption>`
-    return html`<figure class="chart" aria-label="${title}" data-unit="${unit}" data-digits="${digits}" data-option="${JSON.stringify(option)}">${shape !== 'waterfall' && legend}<div role="img" aria-label="${title}">${markup(drawn.renderToSVGString())}</div></figure>`
+    return html`<figure class="chart" aria-label="${title}" data-unit="${unit}" data-option="${JSON.stringify(option)}">${shape !== 'waterfall' && legend}<div role="img" aria-label="${title}">${markup(drawn.renderToSVGString())}</div></figure>`
   } finally {
     drawn.dispose()
   }

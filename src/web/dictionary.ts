@@ -4,6 +4,7 @@ import {type Checking, findLastChecking} from '../build/checks.ts'
 import {compileModels} from '../build/compile.ts'
 import {readSources} from '../build/sources.ts'
 import type {Config} from '../core/config.ts'
+import {quantity} from '../core/money.ts'
 import {GENERATOR} from '../core/process.ts'
 import type {BuildPlan, Check, Model, Seed, World} from '../core/types.ts'
 import {PROFILE_NAMES} from '../export/table-files.ts'
@@ -12,7 +13,7 @@ import {findCurrentRelease, type ReleaseManifest} from '../store/release.ts'
 import {hasStateDb, openStateDb} from '../store/state-db.ts'
 import {findKnownFields} from '../sync/mapped-fields.ts'
 import {renderObjects} from './blocks.ts'
-import {count, countOf, instant} from './figures.ts'
+import {count, instant} from './figures.ts'
 import {type Html, html, prose} from './html.ts'
 import {renderPage} from './page-frame.ts'
 import {breakable} from './tables.ts'
@@ -97,53 +98,25 @@ function renderModelGraph({tables, plan}: Dictionary): Html {
   for (const name of names) {
     graph.setNode(name, {width: Math.round(name.length * CHARACTER_WIDTH) + 18, height: NODE_HEIGHT})
   }
-  const edges = tables.flatMap(({name}) =>
-    (plan.reads.get(name) ?? [])
-      .filter((read) => graph.hasNode(read))
-      .map((read) => ({from: read, to: name})),
-  )
-  for (const {from, to} of edges) graph.setEdge(from, to)
+  for (const {name} of tables)
+    for (const read of plan.reads.get(name) ?? []) if (graph.hasNode(read)) graph.setEdge(read, name)
   layout(graph)
   const {width = 0, height = 0} = graph.graph() as {width?: number; height?: number}
   return html`<div class="graph" id="graph"><svg viewBox="0 0 ${Math.ceil(width)} ${Math.ceil(height)}" style="max-width: ${Math.ceil(width)}px" role="group" aria-label="Tables and what they are built from">
-${edges.map(({from, to}) => html`<path data-from="${from}" data-to="${to}" d="${drawEdge(graph, from, to)}"/>\n`)}${names.map((name) => renderNode(graph, name))}</svg></div>`
+${(graph.edges() as {v: string; w: string}[]).map((edge) => renderEdge(graph, edge))}${names.map((name) => renderNode(graph, name))}</svg></div>`
 }
 
 function renderNode(graph: Graph, name: string): Html {
-  const {x, y, width, height} = boxOf(graph, name)
+  const {x, y, width, height} = graph.node(name) as {x: number; y: number; width: number; height: number}
   const [schema = ''] = name.split('.')
-  const left = (x - width / 2).toFixed(1)
-  const top = (y - height / 2).toFixed(1)
-  return html`<a href="#${name}"><g class="node ${['raw', 'seed'].includes(schema) ? 'given' : schema}" data-name="${name}"><rect x="${left}" y="${top}" width="${width}" height="${height}" rx="4"/><text x="${x.toFixed(1)}" y="${(y + 4).toFixed(1)}" text-anchor="middle">${name}</text></g></a>\n`
+  return html`<a href="#${name}"><g class="node ${['raw', 'seed'].includes(schema) ? 'given' : schema}" data-name="${name}"><rect x="${x - width / 2}" y="${y - height / 2}" width="${width}" height="${height}" rx="4"/><text x="${x}" y="${y + 4}" text-anchor="middle">${name}</text></g></a>\n`
 }
 
-interface Point {
-  x: number
-  y: number
+/** A line from one table to another, around those between. */
+function renderEdge(graph: Graph, {v: from, w: to}: {v: string; w: string}): Html {
+  const {points} = graph.edge(from, to) as {points: {x: number; y: number}[]}
+  return html`<polyline data-from="${from}" data-to="${to}" points="${points.map(({x, y}) => `${x.toFixed(1)},${y.toFixed(1)}`).join(' ')}"/>\n`
 }
-
-const boxOf = (graph: Graph, name: string) => graph.node(name) as Point & {width: number; height: number}
-
-/** The straight part of an edge before it bends. */
-const STUB = 20
-
-/** A smooth edge from the right of one node to the left of another, around the nodes between. */
-function drawEdge(graph: Graph, from: string, to: string): string {
-  const [source, target] = [boxOf(graph, from), boxOf(graph, to)]
-  const {points} = graph.edge(from, to) as {points: Point[]}
-  const start = {x: source.x + source.width / 2, y: source.y}
-  const end = {x: target.x - target.width / 2, y: target.y}
-  // Between neighbours there is one point, for a label.
-  const around = points.length > 3 ? points.slice(1, -1) : []
-  const bends = [{x: start.x + STUB, y: start.y}, ...around, {x: end.x - STUB, y: end.y}]
-  const curves = bends.map((bend, index) => {
-    const next = bends[index + 1]
-    return `Q${at(bend)} ${at(next ? {x: (bend.x + next.x) / 2, y: (bend.y + next.y) / 2} : end)}`
-  })
-  return `M${at(start)}${curves.join('')}`
-}
-
-const at = ({x, y}: Point) => `${x.toFixed(1)},${y.toFixed(1)}`
 
 /** The data dictionary as one self-contained page. */
 function renderDictionary(dictionary: Dictionary): string {
@@ -220,7 +193,7 @@ ${renderObjects(
 }
 
 function renderResult({result, failures, ids}: ReturnType<typeof resultOf>): Html {
-  const words = failures > 0 ? `${result}: ${countOf(failures, 'row')}` : result
+  const words = failures > 0 ? `${result}: ${quantity(failures, 'row')}` : result
   const named = ids.slice(0, 5).join(', ')
   return html`<span class="state ${result}">${words}</span>${named !== '' && html`<div class="small muted">${named}${failures > 5 && ', …'}</div>`}`
 }

@@ -69,7 +69,6 @@ export function renderFleet(rows: readonly SourceRow[], now: number): string {
         : html`<b class="failed">${unhealthy} not healthy</b>`,
       html`as seen at <b>${instant(now)}</b>`,
     ],
-    chips: [],
     alarms: unhealthy,
     body: html`${rows.length === 0 ? html`<p class="empty">No folder in <code>sources</code> yet.</p>` : html`${renderWrongs(rows)}${renderRows(rows, now)}`}
 <p class="muted">To look into a source, serve its workbench: <code>cd sources/&lt;name&gt; &amp;&amp; LOANTAPE_WEB_PORT=0 npx loantape serve</code></p>`,

@@ -2,6 +2,8 @@ import {hash, timingSafeEqual} from 'node:crypto'
 import type {IncomingMessage, Server} from 'node:http'
 import {type AddressInfo, isIPv6, type Socket} from 'node:net'
 import {type FastifyInstance, type FastifyReply, type FastifyRequest, fastify} from 'fastify'
+import ipaddr from 'ipaddr.js'
+import pLimit, {type LimitFunction} from 'p-limit'
 import {sleepUntilStopped} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {codeOf, newError} from '../core/errors.ts'
@@ -45,9 +47,6 @@ export function refuse(
     title,
     path: request.url.split('?')[0] ?? '/',
     places: places.map(([name, href]) => ({title: name, href})),
-    facts: [],
-    chips: [],
-    alarms: 0,
     body: html`<p class="notice">${problem}${next !== undefined && html` ${next}`}</p>
 <p><a href="${findWayBack(request)}">Back</a></p>`,
   })
@@ -255,9 +254,7 @@ function isSame(given: string, expected: string): boolean {
 /** The address of a caller; of IPv6 its first 64 bits, since one machine may have any address behind them. */
 export function networkOf({ip}: Pick<FastifyRequest, 'ip'>): string {
   if (!isIPv6(ip) || ip.includes('.')) return ip
-  const [head = [], tail = []] = ip.split('::').map((part) => part.split(':').filter((group) => group !== ''))
-  const zeros = Array<string>(8 - head.length - tail.length).fill('0')
-  return [...head, ...zeros, ...tail].slice(0, 4).join(':')
+  return ipaddr.IPv6.parse(ip).parts.slice(0, 4).join(':')
 }
 
 /** Takes a place for a caller; returns what frees it, or undefined if all are taken. */
@@ -285,58 +282,37 @@ export type TakeTurn = <T>(caller: string, signal: AbortSignal, work: () => Prom
 
 /**
  * Lets so much run at once; the rest waits, and addresses take turns, however much one of them asks. One address never has all places
- * of several, so that others need not wait for its end. Who hangs up gives its place back.
+ * of several, so that others need not wait for its end. Who hangs up while waiting gives its place back.
  *
  * @throws DeferredError `WEB_BUSY` where too many wait, in all or of one address
  */
-export function createTurns({
-  running,
-  waiting,
-  each,
-}: {
-  running: number
-  waiting: number
-  each: number
-}): TakeTurn {
+export function createTurns(most: {running: number; waiting: number; each: number}): TakeTurn {
+  const {running, waiting, each} = most
   const enter = createPlaces({all: running + waiting, each})
-  const run = createPlaces({all: running, each: Math.max(1, running - 1)})
-  /** Waiting work by caller; the caller whose turn was longest ago comes first. */
-  const queues = new Map<string, ((end: () => void) => void)[]>()
-
-  function startNext(): void {
-    for (const [caller, [start, ...rest]] of queues) {
-      const end = run(caller)
-      if (!end) continue
-      queues.delete(caller)
-      if (rest.length > 0) queues.set(caller, rest)
-      start?.(end)
-      return
-    }
-  }
-
+  const all = pLimit(running)
+  /** By caller: the next of its work waits among that of all only when one before it has ended. */
+  const callers = new Map<string, {asked: number; limit: LimitFunction}>()
   return async (caller, signal, work) => {
     const leave = enter(caller)
     if (!leave)
       throw newError('WEB_BUSY', 'Too much is asked for at this moment: expected fewer questions at once.')
+    const own = callers.get(caller) ?? {asked: 0, limit: pLimit(Math.max(1, running - 1))}
+    callers.set(caller, own)
+    own.asked += 1
+    const {promise: gone, reject} = Promise.withResolvers<never>()
+    const giveUp = () => reject(signal.reason)
+    signal.addEventListener('abort', giveUp)
+    const begin = async () => {
+      signal.throwIfAborted()
+      signal.removeEventListener('abort', giveUp)
+      return await work()
+    }
     try {
       signal.throwIfAborted()
-      const end = await new Promise<() => void>((start, giveUp) => {
-        queues.set(caller, [...(queues.get(caller) ?? []), start])
-        signal.addEventListener('abort', () => {
-          const others = queues.get(caller)?.filter((one) => one !== start) ?? []
-          if (others.length > 0) queues.set(caller, others)
-          else queues.delete(caller)
-          giveUp(signal.reason)
-        })
-        startNext()
-      })
-      try {
-        return await work()
-      } finally {
-        end()
-        startNext()
-      }
+      return await Promise.race([own.limit(() => all(begin)), gone])
     } finally {
+      own.asked -= 1
+      if (own.asked === 0) callers.delete(caller)
       leave()
     }
   }
@@ -425,6 +401,13 @@ export function createHttpServer(config: Config, world: World): FastifyInstance 
         problem: error.message,
       }),
   })
+  // What people send are forms.
+  server.removeAllContentTypeParsers()
+  server.addContentTypeParser(
+    'application/x-www-form-urlencoded',
+    {parseAs: 'string'},
+    async (_request: unknown, body: string | Buffer) => new URLSearchParams(String(body)),
+  )
   // Node's timeout covers headers, but no body that keeps dripping.
   server.server.on('request', (request: IncomingMessage) => {
     const timer = setTimeout(() => request.complete || request.destroy(), REQUEST_MS)

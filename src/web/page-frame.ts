@@ -46,10 +46,10 @@ interface Frame {
   path: string
   places: readonly {title: string; href: string}[]
   /** What the page is about, such as a date. */
-  facts: readonly (Html | false)[]
+  facts?: readonly (Html | false)[]
   /** The active filters, each with the address of the page without it. */
-  chips: readonly {text: string; without: string}[]
-  alarms: number
+  chips?: readonly {text: string; without: string}[]
+  alarms?: number
   /** The run under way, in words; a page without it loads no script. */
   live?: {running: boolean; words: string}
   /** Of its instants; UTC by default. */
@@ -59,7 +59,7 @@ interface Frame {
 
 /** A page of the workbench: navigation, subject, and its own part. */
 export function renderWorkbench(page: Frame): string {
-  const {title, path, places, facts, chips, alarms, live, body, timeZone} = page
+  const {title, path, places, facts = [], chips = [], alarms = 0, live, body, timeZone} = page
   const isHere = (href: string) =>
     href.split('?')[0] === '/' ? path === '/' : path.startsWith(href.split('?')[0] ?? '')
   const frame = html`<a class="skip" href="#main">To the page</a>

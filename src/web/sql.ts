@@ -2,12 +2,12 @@ import {existsSync, mkdirSync} from 'node:fs'
 import {join} from 'node:path'
 import type {FastifyInstance} from 'fastify'
 import {explainError} from '../core/errors.ts'
+import {quantity} from '../core/money.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {readWritten, writeFileAtomically} from '../store/files.ts'
 import {readTables} from '../store/sql.ts'
-import {addFormRoutes} from './actions.ts'
 import {renderBlock, renderExact, SHAPES} from './blocks.ts'
-import {count, countOf} from './figures.ts'
+import {count} from './figures.ts'
 import {addressOf, hiddenFields, parseFilter} from './filter.ts'
 import {type Html, html} from './html.ts'
 import {refuse} from './http-server.ts'
@@ -30,25 +30,23 @@ function readSavedQuery(folder: DataFolder, name: string): string | undefined {
  * to replace it; the form then says so with `replace`, the name once more.
  */
 export function addSavedQueries(server: FastifyInstance, folder: DataFolder): void {
-  addFormRoutes(server, (scope) => {
-    scope.post('/sql/queries', async (request, reply) => {
-      const {body} = request
-      const form = body instanceof URLSearchParams ? body : new URLSearchParams()
-      const name = form.get('name') ?? ''
-      const sql = (form.get('q') ?? '').replaceAll('\r\n', '\n').trim()
-      if (!NAME.test(name) || sql === '')
-        return await refuse(request, reply, 400, {
-          title: 'Not saved',
-          problem: 'Not saved: expected a query, and a name of letters, digits, _ and -.',
-        })
-      const filter = parseFilter(form)
-      const file = join(folder.queries, `${name}.sql`)
-      if (existsSync(file) && form.get('replace') !== name)
-        return await reply.redirect(addressOf('/sql', filter, {q: [sql], taken: [name]}), 303)
-      mkdirSync(folder.queries, {recursive: true})
-      writeFileAtomically(file, `${sql}\n`)
-      return await reply.redirect(addressOf('/sql', filter, {saved: [name]}), 303)
-    })
+  server.post('/sql/queries', async (request, reply) => {
+    const {body} = request
+    const form = body instanceof URLSearchParams ? body : new URLSearchParams()
+    const name = form.get('name') ?? ''
+    const sql = (form.get('q') ?? '').replaceAll('\r\n', '\n').trim()
+    if (!NAME.test(name) || sql === '')
+      return await refuse(request, reply, 400, {
+        title: 'Not saved',
+        problem: 'Not saved: expected a query, and a name of letters, digits, _ and -.',
+      })
+    const filter = parseFilter(form)
+    const file = join(folder.queries, `${name}.sql`)
+    if (existsSync(file) && form.get('replace') !== name)
+      return await reply.redirect(addressOf('/sql', filter, {q: [sql], taken: [name]}), 303)
+    mkdirSync(folder.queries, {recursive: true})
+    writeFileAtomically(file, `${sql}\n`)
+    return await reply.redirect(addressOf('/sql', filter, {saved: [name]}), 303)
   })
 }
 
@@ -94,7 +92,7 @@ ${await renderForm(view, sql, {shape, failure})}`
   return {
     title: 'SQL',
     body: html`${form}
-<p class="downloads">${isCut ? `The first ${count(MOST)} rows.` : `${countOf(shown.rows.length, 'row')}.`} Download all: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: [sql]})}">${format.toUpperCase()}</a> `)}</p>
+<p class="downloads">${isCut ? `The first ${count(MOST)} rows.` : `${quantity(shown.rows.length, 'row')}.`} Download all: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: [sql]})}">${format.toUpperCase()}</a> `)}</p>
 ${renderSaving(view, sql)}
 ${shape === 'table' ? renderExact(shown) : renderBlock(shown, {shape, options: {}}, linkOf(filter))}`,
   }

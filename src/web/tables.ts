@@ -1,11 +1,8 @@
-import {z} from 'zod'
-import {quoteName} from '../store/database.ts'
+import {quantity} from '../core/money.ts'
 import {type ReleaseModel, readReleaseModels} from '../store/release.ts'
 import {renderExact, renderObjects} from './blocks.ts'
-import {countOf} from './figures.ts'
 import {addressOf} from './filter.ts'
 import {type Html, html, prose} from './html.ts'
-import {queriesOf} from './reader.ts'
 import type {Page, View} from './view.ts'
 
 /** Rows that a table's page shows. */
@@ -38,56 +35,19 @@ export function viewTables(view: View): Page {
   return {title: 'Tables', body}
 }
 
-const profileRow = z.object({
-  least: z.string().nullable(),
-  most: z.string().nullable(),
-  different: z.coerce.number(),
-  nulls: z.coerce.number(),
-})
-
-/** Rows of which different values are counted one by one; of more that takes seconds. */
-const COUNTED_ROWS = 100_000
-
-/** What each column of a table holds, in one pass. @param isCounted whether different values are counted, not estimated */
-async function readProfile(
-  {ask}: Pick<View, 'ask'>,
-  {name, columns}: ReleaseModel,
-  isCounted: boolean,
-): Promise<Record<string, z.output<typeof profileRow>>> {
-  const parts = columns.map(({name: column}) => {
-    const quoted = quoteName(column)
-    const different = isCounted
-      ? `count(distinct ${quoted})`
-      : `least(approx_count_distinct(${quoted}), count(${quoted}))`
-    return `struct_pack(least := cast(min(${quoted}) as varchar), most := cast(max(${quoted}) as varchar),
-      different := ${different}, nulls := count(*) - count(${quoted})) as ${quoted}`
-  })
-  return await queriesOf(ask).one(z.record(z.string(), profileRow), `select ${parts.join(', ')} from ${name}`)
-}
-
-/** `/tables/<name>`: what a table means, how it is computed, its first rows and what its columns hold; undefined of no table. */
+/** `/tables/<name>`: what a table means, how it is computed, and its first rows; undefined of no table. */
 export async function viewTable(view: View, name: string): Promise<Page | undefined> {
   const {filter, release} = view
   const models = readReleaseModels(release.dir)
   const model = models.find((one) => one.name === name && one.is_published && view.mayRead(name))
   if (!model) return undefined
   const sample = await view.ask({sql: `from ${name}`, most: SAMPLE})
-  const {rows = 0} = release.manifest.tables.find((table) => table.name === name) ?? {}
-  const isCounted = rows <= COUNTED_ROWS
-  const profiles = await readProfile(view, model, isCounted)
   const readBy = models.filter(({reads}) => reads.includes(name)).map((reader) => reader.name)
-  const columns = model.columns.map(({name: column, type, meaning}) => {
-    const {least, most, different, nulls} = profiles[column] ?? {}
-    return {
-      column: html`<code>${breakable(column)}</code>`,
-      type: html`<span class="muted small">${type}</span>`,
-      meaning: prose(meaning),
-      least: cut(least),
-      most: cut(most),
-      [isCounted ? 'different' : 'different, about']: different,
-      null: nulls,
-    }
-  })
+  const columns = model.columns.map(({name: column, type, meaning}) => ({
+    column: html`<code>${breakable(column)}</code>`,
+    type: html`<span class="muted small">${type}</span>`,
+    meaning: prose(meaning),
+  }))
   const checks = release.manifest.checks.results.filter((check) => check.name.startsWith(`${name} `))
   const body = html`<p class="lead">${prose(model.description)}</p>
 <ul class="facts">
@@ -97,17 +57,15 @@ ${model.adds_up.length > 0 && html`<li>adds up over parts of a portfolio: <b>${m
 ${readBy.length > 0 && html`<li>read by ${nameAll(readBy, models)}</li>`}
 </ul>
 <p class="downloads">Download ${FORMATS.map((format) => html`<a href="${addressOf(`/data/${name}.${format}`, filter)}">${format.toUpperCase()}</a> `)}</p>
-${checks.map(({name: check, failures}) => html`<p class="notice"><code>${check}</code>: not so for ${countOf(failures, 'row')}.</p>`)}
+${checks.map(({name: check, failures}) => html`<p class="notice"><code>${check}</code>: not so for ${quantity(failures, 'row')}.</p>`)}
 <h2>Columns</h2>
 ${renderObjects('table', columns)}
+<p><a href="${addressOf('/sql', filter, {q: [`summarize ${name}`]})}">What they hold</a></p>
 <h2>First rows</h2>
 ${renderExact(sample)}
 <details><summary>How it is computed</summary><pre tabindex="0">${model.sql}</pre></details>`
   return {title: name, body}
 }
-
-const cut = (text: string | null | undefined) =>
-  text && text.length > 24 ? `${text.slice(0, 23)}…` : (text ?? '')
 
 function nameAll(names: readonly string[], models: readonly ReleaseModel[]): Html {
   const isShown = (name: string) => models.some((model) => model.name === name && model.is_published)

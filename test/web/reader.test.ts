@@ -5,9 +5,7 @@ import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {requireRelease} from '../../src/store/release.ts'
-import {parseFilter} from '../../src/web/filter.ts'
 import {createReader, type Reader} from '../../src/web/reader.ts'
-import {viewTable} from '../../src/web/tables.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {until} from '../support/until.ts'
@@ -128,27 +126,6 @@ test('one file, and all files together, are bounded while being written', async 
   expect(await stopped({folderBytes: 1e6}, 2)).toContain(
     'what people download at this moment takes more than 1 MB.',
   )
-})
-
-test('the page of a table counts distinct values, or says that the number is approximate', async () => {
-  const release = requireRelease(lab.folder)
-  const differentOf = async (rows: number) => {
-    const tables = release.manifest.tables.map((table) => ({...table, rows}))
-    const view = {
-      release: {...release, manifest: {...release.manifest, tables}},
-      mayRead: () => true,
-      ask: reader.page,
-      filter: parseFilter(new URLSearchParams()),
-      query: new URLSearchParams(),
-      sqlDir: undefined,
-    }
-    const {html = ''} = (await viewTable(view, 'core.deal'))?.body ?? {}
-    const [, cell] =
-      /<code>deal_<wbr>id<\/code>(?:(?!<\/tr>).)*?<td class="number">([^<]*)<\/td>/s.exec(html) ?? []
-    return [/>(Different[^<]*)</.exec(html)?.[1], cell]
-  }
-  expect(await differentOf(100_000)).toEqual(['Different', '20'])
-  expect(await differentOf(100_001)).toEqual(['Different, about', expect.stringMatching(/^\d+$/)])
 })
 
 test('the tables of some deals hold those deals only', async () => {

@@ -134,7 +134,10 @@ test('viewers can read the tables they are given, in every way, and are told whi
   expect(await read(query('select count(*) as n from CORE.Deal_History'))).toMatchObject({text: 'n\n3\n'})
   expect((await read('/data/mart.portfolio_summary.json')).status).toBe(200)
   expect((await read('/data/core.deal_history.parquet')).status).toBe(200)
-  expect((await read('/tables/core.deal_history')).text).toContain('deal_000001')
+  const table = (await read('/tables/core.deal_history')).text
+  expect(table).toContain('deal_000001')
+  const [, summary = ''] = /href="(\/sql\?q=summarize[^"]*)"/.exec(table) ?? []
+  expect((await read(summary)).text).toContain('approx_unique')
   expect((await read('/')).url).toBe(`${some.url}/tables`)
   const {text} = await read('/tables')
   expect(text).toContain('/tables/mart.run')

@@ -26,7 +26,7 @@ addEventListener('keydown', (event) => {
 
 const graph = document.querySelector('#graph')
 const nodes = [...graph.querySelectorAll('.node')]
-const paths = [...graph.querySelectorAll('path')]
+const paths = [...graph.querySelectorAll('polyline')]
 
 function focusOn(name) {
   const near = new Set([name])

@@ -26,10 +26,7 @@ if (figures.length > 0) {
   for (const figure of figures) {
     const [precise, compact] = formats[figure.dataset.unit]
     const exact = new Intl.NumberFormat('en-US', precise)
-    const short = new Intl.NumberFormat('en-US', {
-      ...compact,
-      maximumSignificantDigits: Number(figure.dataset.digits),
-    })
+    const short = new Intl.NumberFormat('en-US', {...compact, maximumSignificantDigits: 15})
     const option = JSON.parse(figure.dataset.option)
     option.tooltip.valueFormatter = (value) => (value === null ? '–' : exact.format(value))
     option.yAxis.axisLabel.formatter = (value) => short.format(value)
