@@ -61,6 +61,17 @@ export class CliCommand extends Command {
     return this.option(flags, description, parse, fallback)
   }
 
+  /** Adds an option that takes a number of hours, such as `26h`. */
+  hoursOption(flags: string, description: string, fallback?: number): this {
+    const [name] = flags.split(' ')
+    const option = new Option(flags, description).argParser((text) => {
+      const hours = /^(\d+(?:\.\d+)?)h?$/.exec(text)?.[1]
+      if (hours !== undefined) return Number(hours)
+      throw newError('USAGE', `Value '${text}' in ${name}: expected hours, such as 26h.`)
+    })
+    return this.addOption(fallback === undefined ? option : option.default(fallback, `${fallback}h`))
+  }
+
   /** Adds {@link ReleaseOptions}. */
   releaseOptions(): this {
     const release = new Option('--release <id>', 'of this release; the current one by default')

@@ -31,15 +31,12 @@ function addRun(command: CliCommand): void {
 }
 
 /** The message about a release, and its report as a file. */
-async function describeDay(
-  release: Release,
-  sqlDir: string | undefined,
-): Promise<{title: string; words: string; file: string}> {
+async function describeDay(release: Release, sqlDir: string | undefined) {
   // Loaded late, because most jobs send no message.
   const {describeMorning, renderReport} = await import('../web/report.ts')
   const file = join(release.dir, 'report.html')
   writeFileAtomically(file, await renderReport(release, sqlDir))
-  return {...(await describeMorning(release, sqlDir)), file}
+  return {day: release.manifest.as_of, ...(await describeMorning(release, sqlDir)), file}
 }
 
 type StepResult = Awaited<ReturnType<typeof performJob>>['steps'][number]

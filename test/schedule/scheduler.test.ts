@@ -389,7 +389,7 @@ test('a run that hangs is asked to stop after its timeout and killed ten seconds
     error_code: 'JOB_TIMEOUT',
     error: expect.stringContaining('longer than its timeout of 30 minutes'),
   })
-  const watched = {config: {alarmMaxAgeHours: 26}, release: undefined, jobs: ['nightly']}
+  const watched = {config: {alarmMaxAgeHours: 26}, release: undefined, jobs: [{name: 'nightly'}]}
   const title = 'Job nightly took too long and was ended [JOB_TIMEOUT]'
   const told = expect.objectContaining({name: 'job nightly', state: 'JOB_TIMEOUT', title})
   expect(readConditions(scheduler.stateDb, watched, now)).toContainEqual(told)
