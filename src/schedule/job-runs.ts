@@ -121,7 +121,7 @@ export function claimRun(stateDb: StateDb, now: number): JobRun | undefined {
 }
 
 /** How an attempt ended; `retryAt`, ms since the epoch, queues it again. */
-export interface AttemptEnd {
+interface AttemptEnd {
   exitCode: number | null
   errorCode?: string | null
   error?: string | null

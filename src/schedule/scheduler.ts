@@ -22,11 +22,8 @@ import {
 } from './job-runs.ts'
 import {listSlots} from './slots.ts'
 
-/** Plans due slots and runs them, one at a time. */
-export type Scheduler = ReturnType<typeof createScheduler>
-
 /**
- * Creates a scheduler. Its only state is in the state database, so several schedulers can share the slots and any of them can
+ * Creates a scheduler, which plans due slots and runs them, one at a time. Its only state is in the state database, so several schedulers can share the slots and any of them can
  * die.
  *
  * @param tools `startRun` carries out a claimed run and resolves when its process has ended
@@ -206,19 +203,14 @@ function planJob(stateDb: StateDb, job: Job, watch: JobWatch, now: number): void
   const seenUntil = Date.parse(watch.seen_until)
   const seen_before = now - seenUntil > JUMP_MS ? watch.seen_until : watch.seen_before
   // Older runs would be pruned at once; this also bounds the work after the clock was years ahead.
-  const first = Math.max(seenUntil, now - KEPT_DAYS * DAY_MS)
-  for (let from = first; from < now; from = Math.min(from + DAY_MS, now)) {
-    const until = Math.min(from + DAY_MS, now)
-    const due = listSlots(job, from, until)
-    if (due.length === 0 && (until < now || now - seenUntil < STORED_MS)) continue
-    inStateTransaction(stateDb, () => {
-      for (const instant of due) {
-        recordSlot(stateDb, {job: job.name, instant, ...judgeSlot(job, instant, now)}, now)
-      }
-      storeWatch(stateDb, {...watch, seen_until: isoOf(until), seen_before})
-      pruneRuns(stateDb, job.name, now)
-    })
-  }
+  const due = listSlots(job, Math.max(seenUntil, now - KEPT_DAYS * DAY_MS), now)
+  if (due.length === 0 && now - seenUntil < STORED_MS) return
+  inStateTransaction(stateDb, () => {
+    for (const instant of due)
+      recordSlot(stateDb, {job: job.name, instant, ...judgeSlot(job, instant, now)}, now)
+    storeWatch(stateDb, {...watch, seen_until: isoOf(now), seen_before})
+    pruneRuns(stateDb, job.name, now)
+  })
 }
 
 function judgeSlot(

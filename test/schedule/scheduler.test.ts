@@ -17,7 +17,7 @@ import {
   listAttempts,
   listLatestJobRuns,
 } from '../../src/schedule/job-runs.ts'
-import {createScheduler, type Scheduler} from '../../src/schedule/scheduler.ts'
+import {createScheduler} from '../../src/schedule/scheduler.ts'
 import {formatLocal, listSlots} from '../../src/schedule/slots.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {storeEvent} from '../../src/sync/webhook-events.ts'
@@ -61,7 +61,7 @@ function aJob(fields: Partial<Job> = {}): Job {
   }
 }
 
-interface Bench extends Scheduler {
+interface Bench extends ReturnType<typeof createScheduler> {
   stateDb: StateDb
   started: string[]
   /** Sets the clock, `06-01T06:30`, and looks. */
