@@ -228,7 +228,7 @@ const INHERITED = [
  * @throws ConfigError for problems of its folder, settings or jobs
  */
 async function readSource(cli: Pick<Cli, 'env'>, fleetDir: string, name: string): Promise<Source> {
-  const {dir} = requireSourceFolder(fleetDir, name)
+  const dir = requireSourceFolder(fleetDir, name)
   const env = Object.fromEntries(INHERITED.map((variable) => [variable, cli.env[variable]]))
   const {dataDir, jobsDir, ...settings} = requireSource(readConfig({env, envFile: join(dir, ENV_FILE)}, {}))
   const config = {
