@@ -11,8 +11,14 @@ import type {World} from '../core/types.ts'
 import {createDataFolder, dataFolderAt, requireOutFile} from '../store/data-folder.ts'
 import {writeFileAtomically} from '../store/files.ts'
 import {type Release, type ReleaseManifest, requireRelease} from '../store/release.ts'
-import {type CliCommand, type Invocation, type ReleaseOptions, requireAskedRelease} from './command.ts'
-import {joinLines, renderColumns, renderTable, signed} from './table.ts'
+import {
+  type CliCommand,
+  type Invocation,
+  parsedOption,
+  type ReleaseOptions,
+  requireAskedRelease,
+} from './command.ts'
+import {joinLines, renderColumns, renderTable} from './table.ts'
 
 export const commands = {build: addBuild, test: addTest, diff: addDiff, report: addReport, docs: addDocs}
 
@@ -23,7 +29,12 @@ function addBuild(command: CliCommand): void {
     .description('build and check a release without walking; only a plain build moves `current`')
     .example('build --as-of 2026-06-30')
     .dateOption('--as-of <date>', 'the portfolio as of this business date, YYYY-MM-DD')
-    .option('--known-at <time>', 'with only what was stored by this instant, ISO 8601', parseKnownAt)
+    .addOption(
+      parsedOption('--known-at <time>', 'with only what was stored by this instant, ISO 8601', {
+        parse: parseKnownAt,
+        expected: 'ISO 8601 with an offset, such as 2026-01-31T23:00:00Z',
+      }),
+    )
     .option('--out <file>', 'also write the DuckDB file here')
     .option(
       '--select <models>',
@@ -75,15 +86,9 @@ function renderBuild(built: BuildResult & Partial<Compared>): string {
 }
 
 /** An instant in DuckDB's form, UTC. */
-function parseKnownAt(text: string): string {
+function parseKnownAt(text: string): string | undefined {
   const micros = parseInstant(isCalendarDate(text) ? `${text}T00:00:00Z` : text)
-  if (micros === null) {
-    throw newError(
-      'USAGE',
-      `Instant '${text}' in --known-at: expected ISO 8601 with an offset, such as 2026-01-31T23:00:00Z.`,
-    )
-  }
-  return formatInstant(micros).replace('T', ' ').replace('Z', '')
+  return micros === null ? undefined : formatInstant(micros).replace('T', ' ').replace('Z', '')
 }
 
 /** Rows shown of a failed case. */
@@ -204,6 +209,8 @@ function renderTotal({total, status, before, after, movement, parts}: TotalMovem
   const moved = `${groupThousands(before)} → ${groupThousands(after)}, ${signed(movement)}`
   return `${title}: ${moved} by ${quantity(parts.length, 'deal')}\n${renderTable(rows)}`
 }
+
+const signed = (amount: string) => (amount.startsWith('-') ? '' : '+') + groupThousands(amount)
 
 function describeChange({change, before, after, is_corrected}: MovementPart): string {
   const isThere = change !== 'appeared' && change !== 'left' && before && after

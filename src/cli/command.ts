@@ -44,21 +44,22 @@ export class CliCommand extends Command {
 
   /** Adds an option that takes a date. */
   dateOption(flags: string, description: string): this {
-    const [name] = flags.split(' ')
-    return this.option(flags, description, (text) => {
-      if (isCalendarDate(text)) return text
-      throw newError('USAGE', `Date '${text}' in ${name}: expected a calendar date YYYY-MM-DD.`)
-    })
+    const parse = (text: string) => (isCalendarDate(text) ? text : undefined)
+    return this.addOption(parsedOption(flags, description, {parse, expected: 'a calendar date YYYY-MM-DD'}))
   }
 
   /** Adds an option that takes a whole number from 0 to `most`. */
   countOption(flags: string, description: string, most: number, fallback: number): this {
-    const [name] = flags.split(' ')
-    const parse = (text: string) => {
-      if (/^\d+$/.test(text) && Number(text) <= most) return Number(text)
-      throw newError('USAGE', `Value '${text}' in ${name}: expected a whole number from 0 to ${most}.`)
-    }
-    return this.option(flags, description, parse, fallback)
+    const parse = (text: string) => (/^\d+$/.test(text) && Number(text) <= most ? Number(text) : undefined)
+    const option = parsedOption(flags, description, {parse, expected: `a whole number from 0 to ${most}`})
+    return this.addOption(option.default(fallback))
+  }
+
+  /** Adds an option that takes a number of hours, such as `26h`. */
+  hoursOption(flags: string, description: string, fallback?: number): this {
+    const parse = (text: string) => (/^\d+(\.\d+)?h?$/.test(text) ? Number.parseFloat(text) : undefined)
+    const option = parsedOption(flags, description, {parse, expected: 'hours, such as 26h'})
+    return this.addOption(fallback === undefined ? option : option.default(fallback, `${fallback}h`))
   }
 
   /** Adds {@link ReleaseOptions}. */
@@ -72,8 +73,12 @@ export class CliCommand extends Command {
 
   /** Adds the option that names the scheduled run of this process. */
   claimOption(): this {
-    const option = new Option('--claim <run.attempt>', 'given by the scheduler')
-    return this.addOption(option.argParser(parseClaim).hideHelp())
+    const parse = (text: string): Claim | undefined => {
+      const [, jobRunId, attempt] = /^(\d+)\.(\d+)$/.exec(text) ?? []
+      return jobRunId === undefined ? undefined : {jobRunId: Number(jobRunId), attempt: Number(attempt)}
+    }
+    const form = {parse, expected: '<run>.<attempt>, as the scheduler passes it'}
+    return this.addOption(parsedOption('--claim <run.attempt>', 'given by the scheduler', form).hideHelp())
   }
 
   /** Skips the check of the data folder's stores: the command examines them itself, or reads none. */
@@ -121,10 +126,18 @@ export class CliCommand extends Command {
   }
 }
 
-function parseClaim(text: string): Claim {
-  const [, jobRunId, attempt] = /^(\d+)\.(\d+)$/.exec(text) ?? []
-  if (jobRunId !== undefined) return {jobRunId: Number(jobRunId), attempt: Number(attempt)}
-  throw newError('USAGE', `Value '${text}' in --claim: expected <run>.<attempt>, as the scheduler passes it.`)
+/** An option with a form of its own; `parse` returns undefined for a text of another form. */
+export function parsedOption<T>(
+  flags: string,
+  description: string,
+  {parse, expected}: {parse: (text: string, before?: T) => T | undefined; expected: string},
+): Option {
+  const [name] = flags.split(' ')
+  return new Option(flags, description).argParser((text: string, before?: T) => {
+    const parsed = parse(text, before)
+    if (parsed !== undefined) return parsed
+    throw newError('USAGE', `Value '${text}' in ${name}: expected ${expected}.`)
+  })
 }
 
 /** The release of {@link ReleaseOptions}; the release of a past date is built if necessary. */

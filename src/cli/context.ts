@@ -7,20 +7,67 @@ import type {Fixed} from '../core/settings.ts'
 import {countOf, type Progress, type RunStep, type World} from '../core/types.ts'
 import {showControls} from './table.ts'
 
-/** Shows the progress of a run. */
-interface Display {
-  show(progress: Progress): void
-  /** Clears the display before something else is printed. */
-  hide(): void
-}
-
 /** A step without progress is shown again this often, with its new duration. */
 const SHOWN_EVERY_MS = 500
+const DRAWN_EVERY_MS = 100
+const LOGGED_EVERY_MS = 5000
+/** A rate is measured over this time, and shown from the second limit on. */
+const RATE_OVER_MS = 10_000
+const RATE_FROM_MS = 1000
+/** Shorter waits are not shown, because the line would flicker. */
+const WAITING_FROM_MS = 2000
 
-/** Shows each report, and repeats the last one until the end. */
-function repeatProgress({show, hide}: Display) {
+/** Shows each report, and the last one again until the end: as a line of a terminal, drawn again and again, or in the log. */
+function createDisplay(stderr: Surroundings['stderr'], log: Log) {
   let last: Progress | undefined
   let timer: NodeJS.Timeout | undefined
+  let step = ''
+  let [startedAt, shownAt] = [0, 0]
+  /** The counts of the last seconds. */
+  let past: {at: number; done: number}[] = []
+
+  function draw(progress: Progress): void {
+    const now = realClock.now()
+    const {done = 0, total, pages, source} = progress
+    const isNew = progress.step !== step || done < (past.at(-1)?.done ?? 0)
+    if (isNew) [step, startedAt, past] = [progress.step, now, []]
+    else if (now - shownAt < DRAWN_EVERY_MS) return
+    shownAt = now
+    const isWaiting = now - (source?.waitingSince ?? now) >= WAITING_FROM_MS
+    // A wait says nothing about the rate after it.
+    past = [...past.filter(({at}) => !isWaiting && now - at <= RATE_OVER_MS), {at: now, done}]
+    const [first = {at: now, done}] = past
+    const ms = now - first.at
+    const perSecond = ms < RATE_FROM_MS ? 0 : ((done - first.done) * 1000) / ms
+    const leftMs = perSecond > 0 && typeof total === 'number' ? ((total - done) / perSecond) * 1000 : 0
+    // What matters least is last: the terminal's width cuts it off.
+    const words = [
+      step.padEnd(10),
+      formatDuration(now - startedAt).padStart(5),
+      isWaiting && 'waiting: rate limit',
+      countOf(progress),
+      leftMs > 0 && `${formatDuration(leftMs)} left`,
+      perSecond > 0 && `${groupThousands(perSecond.toFixed(perSecond < 9.95 ? 1 : 0))}/s`,
+      pages !== undefined && quantity(pages, 'page'),
+    ]
+    const line = words.filter((word) => typeof word === 'string' && word !== '').join('  ')
+    stderr.write(`\r${line.slice(0, (stderr.columns ?? 80) - 1)}\x1b[K`)
+  }
+
+  function logProgress({source, ...progress}: Progress): void {
+    const now = realClock.now()
+    if (now - shownAt < LOGGED_EVERY_MS) return
+    shownAt = now
+    log.info({...progress, ...(source && {waited_ms: source.waitedMs})}, 'progress')
+  }
+
+  const show = stderr.isTTY ? draw : logProgress
+  /** Clears the line before something else is printed. */
+  function hide(): void {
+    if (!stderr.isTTY || shownAt === 0) return
+    stderr.write('\r\x1b[K')
+    shownAt = 0
+  }
   return {
     report(progress: Progress): void {
       last = progress
@@ -36,77 +83,12 @@ function repeatProgress({show, hide}: Display) {
   }
 }
 
-const DRAWN_EVERY_MS = 100
-/** A rate is measured over this time, and shown from the second limit on. */
-const RATE_OVER_MS = 10_000
-const RATE_FROM_MS = 1000
-/** Shorter waits are not shown, because the line would flicker. */
-const WAITING_FROM_MS = 2000
-
-/** Creates the progress line of a terminal, which is drawn again and again. */
-function createProgressLine(terminal: {write: (text: string) => unknown; columns?: number}): Display {
-  let step = ''
-  let startedAt = 0
-  let drawnAt = 0
-  /** The counts of the last seconds. */
-  let past: {at: number; done: number}[] = []
-  return {
-    show(progress) {
-      const now = realClock.now()
-      const {done = 0, total, pages, source} = progress
-      const isNew = progress.step !== step || done < (past.at(-1)?.done ?? 0)
-      if (isNew) [step, startedAt, past] = [progress.step, now, []]
-      else if (now - drawnAt < DRAWN_EVERY_MS) return
-      drawnAt = now
-      const isWaiting = now - (source?.waitingSince ?? now) >= WAITING_FROM_MS
-      // A wait says nothing about the rate after it.
-      past = [...past.filter(({at}) => !isWaiting && now - at <= RATE_OVER_MS), {at: now, done}]
-      const [first = {at: now, done}] = past
-      const ms = now - first.at
-      const perSecond = ms < RATE_FROM_MS ? 0 : ((done - first.done) * 1000) / ms
-      const leftMs = perSecond > 0 && typeof total === 'number' ? ((total - done) / perSecond) * 1000 : 0
-      // What matters least is last: the terminal's width cuts it off.
-      const words = [
-        step.padEnd(10),
-        formatDuration(now - startedAt).padStart(5),
-        isWaiting && 'waiting: rate limit',
-        countOf(progress),
-        leftMs > 0 && `${formatDuration(leftMs)} left`,
-        perSecond > 0 && `${groupThousands(perSecond.toFixed(perSecond < 9.95 ? 1 : 0))}/s`,
-        pages !== undefined && quantity(pages, 'page'),
-      ]
-      const line = words.filter((word) => typeof word === 'string' && word !== '').join('  ')
-      terminal.write(`\r${line.slice(0, (terminal.columns ?? 80) - 1)}\x1b[K`)
-    },
-    hide() {
-      if (drawnAt > 0) terminal.write('\r\x1b[K')
-      drawnAt = 0
-    },
-  }
-}
-
 /** Milliseconds as `1:05` or `1:02:05`. */
 function formatDuration(ms: number): string {
   const seconds = Math.floor(ms / 1000)
   const [hours, minutes, rest] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, seconds % 60]
   const tail = `${String(minutes).padStart(hours ? 2 : 1, '0')}:${String(rest).padStart(2, '0')}`
   return hours ? `${hours}:${tail}` : tail
-}
-
-const LOGGED_EVERY_MS = 5000
-
-/** Creates the display without a terminal: lines in the log. */
-function createProgressLog(log: Log): Display {
-  let loggedAt = 0
-  return {
-    show({source, ...progress}) {
-      const now = realClock.now()
-      if (now - loggedAt < LOGGED_EVERY_MS) return
-      loggedAt = now
-      log.info({...progress, ...(source && {waited_ms: source.waitedMs})}, 'progress')
-    },
-    hide: () => undefined,
-  }
 }
 
 /** The environment of a command, created once in `main.ts`. */
@@ -133,7 +115,7 @@ export type Cli = ReturnType<typeof createCli>
 /** Creates the surroundings that commands print to and read settings from. */
 export function createCli(surroundings: Surroundings) {
   const {stdout, stderr, onStop} = surroundings
-  let progress: ReturnType<typeof repeatProgress> | undefined
+  let progress: ReturnType<typeof createDisplay> | undefined
   const print = (text: string) => {
     progress?.end()
     const shown = stdout.columns === undefined ? text : showControls(text)
@@ -160,7 +142,7 @@ export function createCli(surroundings: Surroundings) {
     createWorld(config: Config): World {
       const level = config.logLevel ?? (stderr.isTTY ? 'warn' : 'info')
       const log = createLog({level, source: config.source}, {write: besideProgress})
-      progress = repeatProgress(stderr.isTTY ? createProgressLine(stderr) : createProgressLog(log))
+      progress = createDisplay(stderr, log)
       const stopping = new AbortController()
       onStop((signal) => {
         if (stderr.isTTY) besideProgress('Stopping after the current page. Ctrl-C again ends at once.\n')

@@ -141,7 +141,7 @@ export function listSources(fleetDir: string): string[] {
 }
 
 /** The folder of one source of a fleet. @throws ConfigError `FLEET_SOURCE` */
-export function requireSourceFolder(fleetDir: string, name: string): SourceFolder {
+export function requireSourceFolder(fleetDir: string, name: string): string {
   const dir = join(fleetDir, SOURCES, name)
   if (!SOURCE_NAME.test(name)) {
     throw newError(
@@ -152,9 +152,8 @@ export function requireSourceFolder(fleetDir: string, name: string): SourceFolde
   }
   try {
     // A process started in a linked folder would not find its fleet, and miss its settings.
-    const real = findSource(realpathSync(dir))
-    const isReal = real?.name === name && real.fleetDir === realpathSync(fleetDir)
-    if (isReal && statSync(dir).isDirectory()) return {name, dir, fleetDir}
+    const isReal = realpathSync(dir) === join(realpathSync(fleetDir), SOURCES, name)
+    if (isReal && statSync(dir).isDirectory()) return dir
   } catch (cause) {
     throw newError('FLEET_SOURCE', `Folder '${dir}' cannot be read (${codeOf(cause)}).`, {cause})
   }

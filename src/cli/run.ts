@@ -3,7 +3,7 @@ import {quantity} from '../core/money.ts'
 import {isEnabled, type Job, readJobs, requireJob} from '../schedule/job.ts'
 import {timeoutMinutesOf} from '../schedule/job-runs.ts'
 import {type Claim, performJob} from '../schedule/run-job.ts'
-import {describeClockChanges, formatLocal, listNextSlots} from '../schedule/slots.ts'
+import {formatLocal, listNextSlots} from '../schedule/slots.ts'
 import {writeFileAtomically} from '../store/files.ts'
 import type {Release} from '../store/release.ts'
 import type {RatesResult} from '../sync/rates.ts'
@@ -31,15 +31,12 @@ function addRun(command: CliCommand): void {
 }
 
 /** The message about a release, and its report as a file. */
-async function describeDay(
-  release: Release,
-  sqlDir: string | undefined,
-): Promise<{title: string; words: string; file: string}> {
+async function describeDay(release: Release, sqlDir: string | undefined) {
   // Loaded late, because most jobs send no message.
   const {describeMorning, renderReport} = await import('../web/report.ts')
   const file = join(release.dir, 'report.html')
   writeFileAtomically(file, await renderReport(release, sqlDir))
-  return {...(await describeMorning(release, sqlDir)), file}
+  return {day: release.manifest.as_of, ...(await describeMorning(release, sqlDir)), file}
 }
 
 type StepResult = Awaited<ReturnType<typeof performJob>>['steps'][number]
@@ -79,7 +76,7 @@ function addJobs(command: CliCommand): void {
   command
     .command('list')
     .example('jobs list')
-    .description('every job with its next five slots, and what daylight saving will do to it')
+    .description('every job with its next five slots')
     .examines()
     .does(
       async ({config, world}) => ({
@@ -105,8 +102,6 @@ function describeJob(job: Job, now: number) {
       local: formatLocal(instant, job.timeZone),
       utc: new Date(instant).toISOString(),
     })),
-    /** The effects of clock changes within a year. */
-    clock_changes: describeClockChanges(job, now),
   }
 }
 
@@ -117,6 +112,5 @@ function renderJob(job: ReturnType<typeof describeJob>): string {
     job.enabled
       ? job.next_slots.map(({local, utc}) => `  next: ${local}, ${utc}`).join('\n')
       : `  not enabled: never due; \`loantape run ${job.name}\` runs it once.`,
-    ...job.clock_changes.map((words) => `  Daylight saving, ${words}.`),
   ].join('\n')
 }

@@ -1,8 +1,7 @@
-import {existsSync} from 'node:fs'
 import {dirname, join, resolve} from 'node:path'
 import pLimit from 'p-limit'
 import {requireSource} from '../core/config.ts'
-import {EXIT_CODES, explainError, newError} from '../core/errors.ts'
+import {explainError, newError} from '../core/errors.ts'
 import {scrubSecrets} from '../core/log.ts'
 import {quantity} from '../core/money.ts'
 import {carryOutCommand} from '../core/process.ts'
@@ -11,15 +10,15 @@ import {expectOneOf} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import type {CombinedVerification} from '../export/publish.ts'
 import {isEnabled, readJobs} from '../schedule/job.ts'
-import {listLiveRuns} from '../schedule/job-runs.ts'
-import {createSupervisor, type ServedSource, type Source} from '../schedule/supervisor.ts'
+import {listRunning} from '../schedule/job-runs.ts'
+import {createSupervisor, type Source} from '../schedule/supervisor.ts'
 import {dataFolderAt, isDemoFolder, requireWritable} from '../store/data-folder.ts'
-import {openStateDb, type StateDb} from '../store/state-db.ts'
+import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
 import {type SourceRow, sortSources, startFleetWeb, stateOf} from '../web/fleet.ts'
 import type {CliCommand, Invocation} from './command.ts'
 import type {Cli} from './context.ts'
 import {listSources, readConfig, requireSourceFolder} from './read-config.ts'
-import {parseHours, readStanding} from './status.ts'
+import {readStanding} from './status.ts'
 import {joinLines, renderTable} from './table.ts'
 
 export const commands = {serve: addServe, fleet: addFleet}
@@ -67,7 +66,16 @@ function addFleet(fleet: CliCommand): void {
       }
       const supervisor = createSupervisor(sources, world)
       await supervisor.begin()
-      const readRows = () => supervisor.served().flatMap((source) => rowOf(source, world))
+      const readRows = () =>
+        supervisor.served().flatMap(({name, open, problem}) => {
+          const [found, wrong] = [open(), problem()]
+          if (wrong) return brokenRow(name, wrong)
+          try {
+            return found ? readRow(name, found.source, found.stateDb, world) : []
+          } catch (error) {
+            return brokenRow(name, error)
+          }
+        })
       await using web = options.web ? await startFleetWeb(config, readRows, world) : undefined
       if (web) world.log.info({url: web.url}, 'web side listens')
       await supervisor.run()
@@ -76,19 +84,26 @@ function addFleet(fleet: CliCommand): void {
     .command('status')
     .example('fleet status --max-age 26h')
     .description('how each source is doing, one line each; exit 1 when any is not healthy')
-    .option(
+    .hoursOption(
       '--max-age <hours>',
       'oldest last success that is still healthy, such as 26h; by default LOANTAPE_ALARM_MAX_AGE_HOURS of each source',
     )
     .examines()
     .does(
-      async (call: Invocation<{maxAge?: string}>) => {
+      async (call: Invocation<{maxAge?: number}>) => {
+        const {cli, options, world} = call
         const fleetDir = findFleet(call)
-        const {maxAge} = call.options
-        const maxAgeHours = maxAge === undefined ? undefined : parseHours(maxAge)
-        const sources = await Promise.all(
-          requireSources(fleetDir).map((name) => readStatus(call, {fleetDir, name, maxAgeHours})),
-        )
+        const readOne = async (name: string) => {
+          try {
+            const source = await readSource(cli, fleetDir, name)
+            const {folder} = source
+            using stateDb = hasStateDb(folder) ? openStateDb(folder.stateDb, PATIENCE_MS) : undefined
+            return readRow(name, source, stateDb, world, options.maxAge)
+          } catch (error) {
+            return brokenRow(name, error)
+          }
+        }
+        const sources = await Promise.all(requireSources(fleetDir).map(readOne))
         return {healthy: sources.every((row) => row.healthy), sources}
       },
       ({sources}) => renderRows(sources),
@@ -103,19 +118,31 @@ function addFleet(fleet: CliCommand): void {
     .examines()
     .does(
       async (call: Invocation<{source?: string[]}>, job: string) => {
+        const {cli, config, options, world} = call
         const fleetDir = findFleet(call)
-        const {config, options, world} = call
+        const runOne = async (source: string) => {
+          const tell = (exit_code: number, words: string) => {
+            return {source, exit_code, words: words.trim().replaceAll(/\s*\n\s*/g, ' ')}
+          }
+          try {
+            world.signal.throwIfAborted()
+            const {environment} = await readSource(cli, fleetDir, source)
+            const end = await carryOutCommand(['run', job], {...environment, signal: world.signal})
+            return tell(end.exitCode ?? 1, end.words)
+          } catch (error) {
+            const {code, exitCode, message} = world.signal.aborted
+              ? newError('INTERRUPTED', 'The run was not started.')
+              : explainError(error)
+            return tell(exitCode, `${message} [${code}]`)
+          }
+        }
         const inTurn = pLimit(config.fleetRuns)
-        const runs = await Promise.all(
-          requireSources(fleetDir, options.source).map((name) =>
-            inTurn(() => runJob(call, {fleetDir, name, job}, world)),
-          ),
-        )
-        return {runs}
+        const names = requireSources(fleetDir, options.source)
+        return {runs: await Promise.all(names.map((name) => inTurn(() => runOne(name))))}
       },
       ({runs}) =>
         runs.map(({source, exit_code, words}) => `${source}: exit ${exit_code}. ${words}`).join('\n'),
-      ({runs}) => worstOf(runs.map(({exit_code}) => exit_code)),
+      ({runs}) => BY_WEIGHT.find((code) => runs.some(({exit_code}) => exit_code === code)) ?? 0,
     )
   fleet
     .command('verify')
@@ -170,48 +197,8 @@ function requireSources(fleetDir: string, asked?: readonly string[]): string[] {
   return asked ? names.filter((name) => asked.includes(name)) : names
 }
 
-async function readStatus(
-  {cli, world}: Invocation,
-  {fleetDir, name, maxAgeHours}: {fleetDir: string; name: string; maxAgeHours: number | undefined},
-): Promise<SourceRow> {
-  try {
-    const source = await readSource(cli, fleetDir, name)
-    const {stateDb: path} = source.folder
-    using stateDb = existsSync(path) ? openStateDb(path, PATIENCE_MS) : undefined
-    return readRow(name, source, {stateDb, maxAgeHours}, world)
-  } catch (error) {
-    return brokenRow(name, error)
-  }
-}
-
-async function runJob(
-  {cli}: Invocation,
-  {fleetDir, name, job}: {fleetDir: string; name: string; job: string},
-  {signal}: World,
-): Promise<{source: string; exit_code: number; words: string}> {
-  try {
-    signal.throwIfAborted()
-    const {environment} = await readSource(cli, fleetDir, name)
-    const end = await carryOutCommand(['run', job], {...environment, signal})
-    return {source: name, exit_code: end.exitCode ?? 1, words: inOneLine(end.words)}
-  } catch (error) {
-    const {code, exitCode, message} = signal.aborted
-      ? newError('INTERRUPTED', 'The run was not started.')
-      : explainError(error)
-    return {source: name, exit_code: exitCode, words: inOneLine(`${message} [${code}]`)}
-  }
-}
-
-const inOneLine = (words: string) => words.trim().replaceAll(/\s*\n\s*/g, ' ')
-
-/** Exit codes that another attempt may fix, the more serious one first. */
-const PASSING = [6, 4]
-
-/** The exit code of several runs: the lowest that needs a person, else one of {@link PASSING}, else 0. */
-function worstOf(codes: readonly number[]): number {
-  const order = [...EXIT_CODES.keys()].slice(1).filter((code) => !PASSING.includes(code))
-  return [...order, ...PASSING].find((code) => codes.includes(code)) ?? 0
-}
+/** Exit codes: those that need a person, the lowest first, then those that another attempt may fix. */
+const BY_WEIGHT = [1, 2, 3, 5, 7, 8, 6, 4]
 
 /** How long to wait for the state database of a source; all other sources wait in the meantime. */
 const PATIENCE_MS = 500
@@ -241,7 +228,7 @@ const INHERITED = [
  * @throws ConfigError for problems of its folder, settings or jobs
  */
 async function readSource(cli: Pick<Cli, 'env'>, fleetDir: string, name: string): Promise<Source> {
-  const {dir} = requireSourceFolder(fleetDir, name)
+  const dir = requireSourceFolder(fleetDir, name)
   const env = Object.fromEntries(INHERITED.map((variable) => [variable, cli.env[variable]]))
   const {dataDir, jobsDir, ...settings} = requireSource(readConfig({env, envFile: join(dir, ENV_FILE)}, {}))
   const config = {
@@ -263,24 +250,24 @@ async function readSource(cli: Pick<Cli, 'env'>, fleetDir: string, name: string)
  * @param maxAgeHours of its last success; by default its alarm setting
  */
 function readRow(
-  name: string,
+  source: string,
   {config, folder, jobs}: Source,
-  {stateDb, maxAgeHours}: {stateDb: StateDb | undefined; maxAgeHours?: number | undefined},
+  stateDb: StateDb | undefined,
   world: World,
+  maxAgeHours = config.alarmMaxAgeHours,
 ): SourceRow {
-  const watched = {config, stateDb, jobs, maxAgeHours: maxAgeHours ?? config.alarmMaxAgeHours}
-  const standing = readStanding(folder, watched, world)
+  const standing = readStanding(folder, {config, stateDb, jobs, maxAgeHours}, world)
   const {healthy, is_classified, last_success, alarms, release, running: holder, next_slots} = standing
-  const [run] = stateDb ? listLiveRuns(stateDb, world.realClock.now()) : []
-  const running = [run?.job ?? holder?.command, holder?.progress].filter((part) => part !== undefined)
+  const live = stateDb && listRunning(stateDb, world.realClock.now()).find(({isAlive}) => isAlive)
+  const running = [live?.run.job ?? holder?.command, holder?.progress].filter((part) => part !== undefined)
   return {
-    source: name,
+    source,
     error: null,
     healthy,
     is_classified,
     last_success,
     release: release && {as_of: release.as_of, known_at: release.known_at, ...release.source.present},
-    running: running.length > 0 ? running.join(': ') : null,
+    running: running.join(': ') || null,
     alarms,
     next_slot: next_slots[0] ?? null,
   }
@@ -299,18 +286,6 @@ function brokenRow(name: string, error: unknown): SourceRow {
     running: null,
     alarms: [],
     next_slot: null,
-  }
-}
-
-/** The row of a served source; empty until the source was read. */
-function rowOf({name, open, problem}: ServedSource, world: World): SourceRow[] {
-  const found = open()
-  try {
-    const wrong = problem()
-    if (wrong) return [brokenRow(name, wrong)]
-    return found ? [readRow(name, found.source, {stateDb: found.stateDb}, world)] : []
-  } catch (error) {
-    return [brokenRow(name, error)]
   }
 }
 

@@ -6,7 +6,7 @@ import {groupThousands, quantity} from '../core/money.ts'
 import {createApiKey, listApiKeys, revokeApiKey, SCOPES, type Scope} from '../service/access.ts'
 import {linkPortfolio, seedPortfolio} from '../service/portfolio.ts'
 import {openServiceDatabase, type ServiceDatabase} from '../service/service-database.ts'
-import type {CliCommand, Invocation} from './command.ts'
+import {type CliCommand, type Invocation, parsedOption} from './command.ts'
 import {renderTable} from './table.ts'
 
 export const commands = {service: addService}
@@ -97,7 +97,11 @@ function addServiceKeys(service: CliCommand): void {
     .description('make a key; it is shown once')
     .option(...DB_OPTION)
     .option('--live', 'a key that begins with sk_live_ instead of sk_test_')
-    .option('--scope <scopes>', 'read, write or read,write', parseScopes, [...SCOPES])
+    .addOption(
+      parsedOption('--scope <scopes>', SCOPES_FORM, {parse: parseScopes, expected: SCOPES_FORM}).default(
+        SCOPES,
+      ),
+    )
     .examines()
     .does(
       ({options}: Invocation<KeyOptions>, name: string) => {
@@ -149,11 +153,12 @@ function addServiceKeys(service: CliCommand): void {
     )
 }
 
-function parseScopes(text: string): Scope[] {
+const SCOPES_FORM = 'read, write or read,write'
+
+function parseScopes(text: string): Scope[] | undefined {
   const words = text.split(',')
   const scopes = SCOPES.filter((scope) => words.includes(scope))
-  if (scopes.length > 0 && words.length === scopes.length) return scopes
-  throw newError('USAGE', `Value '${text}' in --scope: expected read, write or read,write.`)
+  return scopes.length > 0 && words.length === scopes.length ? scopes : undefined
 }
 
 function openKeys({db}: KeyOptions): ServiceDatabase {

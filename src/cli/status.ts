@@ -5,13 +5,13 @@ import {sqlFoldersOf} from '../build/sources.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {HOUR_MS} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
-import {CheckError, newError} from '../core/errors.ts'
+import {CheckError} from '../core/errors.ts'
 import {groupThousands, quantity} from '../core/money.ts'
 import {shorten} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import {listDisagreements} from '../record/record-compare.ts'
 import {listAlarms} from '../schedule/alarms.ts'
-import {isEnabled, type Job, listExportedProfiles, namesOf, readJobs} from '../schedule/job.ts'
+import {isEnabled, type Job, listExportedProfiles, readJobs} from '../schedule/job.ts'
 import {listNextOfEach} from '../schedule/slots.ts'
 import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
 import {listLosses} from '../store/recorded.ts'
@@ -36,21 +36,13 @@ function addStatus(command: CliCommand): void {
   command
     .description('last runs, last certificate and current release; exit 1 when the last success is too old')
     .example('status --max-age 26h')
-    .option('--max-age <hours>', 'oldest last success that is still healthy, such as 26h', '26h')
+    .hoursOption('--max-age <hours>', 'oldest last success that is still healthy, such as 26h', 26)
     .examines()
     .does(
-      ({config, options, world}: Invocation<{maxAge: string}>) =>
-        readStatus(config, parseHours(options.maxAge), world),
+      ({config, options, world}: Invocation<{maxAge: number}>) => readStatus(config, options.maxAge, world),
       renderStatus,
       ({healthy}) => (healthy ? 0 : 1),
     )
-}
-
-/** Reads `--max-age`. @throws ConfigError `USAGE` */
-export function parseHours(text: string): number {
-  const hours = /^(\d+(?:\.\d+)?)h?$/.exec(text)?.[1]
-  if (hours !== undefined) return Number(hours)
-  throw newError('USAGE', `Value '${text}' in --max-age: expected hours, such as 26h.`)
 }
 
 type Status = Awaited<ReturnType<typeof readStatus>>
@@ -92,7 +84,7 @@ export function readStanding(
     running: (stateDb && findLockHolder(stateDb, world)) ?? null,
     release: release ?? null,
     /** What is wrong now, and since when. */
-    alarms: stateDb ? listAlarms(stateDb, {config, release, jobs: namesOf(jobs)}, now) : [],
+    alarms: stateDb ? listAlarms(stateDb, {config, release, jobs}, now) : [],
     /** The next slot of each job, soonest first, ISO 8601. */
     next_slots: listNextOfEach(jobs.filter(isEnabled), now).map(({job, slot}) => ({
       job: job.name,

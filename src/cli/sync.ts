@@ -17,7 +17,7 @@ import {
   showQuarantined,
 } from '../sync/quarantine.ts'
 import {renderWarnings} from './build.ts'
-import type {CliCommand, Invocation} from './command.ts'
+import {type CliCommand, type Invocation, parsedOption} from './command.ts'
 import {joinLines, renderTable} from './table.ts'
 
 export const commands = {sync: addSync, events: addEvents, quarantine: addQuarantine}
@@ -34,10 +34,12 @@ function addSync(command: CliCommand): void {
   command
     .description('walk the source, load what changed, build, check and release the portfolio tables')
     .example('sync --dry-run')
-    .option(
-      '--accept <what>',
-      `continue although a guard refused: ${ACCEPTABLE.join(', ')} (comma-separated)`,
-      (text: string, before: readonly Acceptance[] = []) => [...before, ...parseAcceptances(text)],
+    .addOption(
+      parsedOption(
+        '--accept <what>',
+        `continue although a guard refused: ${ACCEPTABLE.join(', ')} (comma-separated)`,
+        {parse: parseAcceptances, expected: `one or more of ${ACCEPTABLE.join(', ')}`},
+      ),
     )
     .option('--why <text>', 'why it is accepted; kept with the walk, your name beside it')
     .addOption(new Option('--accept-shrink', 'the same as --accept shrink').hideHelp())
@@ -52,19 +54,11 @@ function addSync(command: CliCommand): void {
     }, renderSync)
 }
 
-function parseAcceptances(text: string): Acceptance[] {
-  return text
-    .split(',')
-    .map((word) => word.trim())
-    .filter((word) => word !== '')
-    .map((word) => {
-      const known = ACCEPTABLE.find((acceptance) => acceptance === word)
-      if (known) return known
-      throw newError(
-        'USAGE',
-        `Value '${word}' in --accept: expected one or more of ${ACCEPTABLE.join(', ')}.`,
-      )
-    })
+function parseAcceptances(text: string, before: Acceptance[] = []): Acceptance[] | undefined {
+  const words = text.split(',').map((word) => word.trim())
+  const accepted = ACCEPTABLE.filter((acceptance) => words.includes(acceptance))
+  const isKnown = words.every((word) => word === '' || accepted.some((acceptance) => acceptance === word))
+  return isKnown ? [...before, ...accepted] : undefined
 }
 
 export function renderSync(result: SyncResult): string {

@@ -14,12 +14,6 @@ export function joinLines(lines: readonly (string | false | null | undefined)[])
   return lines.filter((line) => typeof line === 'string').join('\n')
 }
 
-/** A count or an amount with its sign: `+1,234.56`. */
-export function signed(value: number | string): string {
-  const text = groupThousands(value)
-  return text.startsWith('-') ? text : `+${text}`
-}
-
 /** What a cell holds; null is an empty one. */
 type Cell = string | number | null | undefined
 

@@ -10,8 +10,8 @@ import type {World} from '../core/types.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import {findFailedRun, findLastSuccess, findOutcomeSince, type Run} from '../store/runs.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
+import {type Job, WEBHOOK_JOB} from './job.ts'
 import {isoOf, type JobRun, listLastAttempts} from './job-runs.ts'
-import {findFirstWatch} from './scheduler.ts'
 
 /** The present state of one thing that is watched. */
 interface Condition {
@@ -34,41 +34,34 @@ export interface Alarm extends Condition {
 }
 
 /** What is watched beside the state database. */
-interface Watched<Settings = Pick<Config, 'alarmMaxAgeHours'>> {
-  config: Settings
+interface Watched {
+  config: Pick<Config, 'alarmMaxAgeHours'>
   /** The current one. */
   release: ReleaseManifest | undefined
-  /** The names of the jobs. A removed job raises no alarm: nobody will ever repair its last run. */
-  jobs: readonly string[]
+  /** A removed job raises no alarm: nobody will ever repair its last run. */
+  jobs: readonly Pick<Job, 'name'>[]
 }
 
 /** What is wrong now, whether people were told or not; oldest first. */
 export function listAlarms(stateDb: StateDb, watched: Watched, now: number): Alarm[] {
-  const raised = listRaised(stateDb)
+  const told = listTold(stateDb)
   return readConditions(stateDb, watched, now)
     .filter(({state}) => state !== 'ok')
-    .map((condition) => ({...condition, since: sinceOf(condition, raised, now)}))
+    .map((condition) => ({...condition, since: sinceOf(condition, told, now)}))
     .sort((a, b) => (a.since < b.since ? -1 : 1))
 }
 
-/** An alarm that people were told of. */
-type Raised = z.output<typeof alarmRow>
-const alarmRow = z.object({
-  name: z.string(),
-  state: z.string(),
-  /** ISO 8601, real clock. */
-  since: z.string(),
-})
+/** An alarm that people were told of; `since` is ISO 8601, real clock. */
+const toldRow = z.object({name: z.string(), state: z.string(), since: z.string()})
+type Told = ReadonlyMap<string, z.output<typeof toldRow>>
 
-/** The alarms that people were told of. */
-function listRaised(stateDb: StateDb): Raised[] {
-  return stateDb.all(alarmRow, 'select * from alarm')
-}
+const listTold = (stateDb: StateDb): Told =>
+  new Map(stateDb.all(toldRow, 'select * from alarm').map((alarm) => [alarm.name, alarm]))
 
 /** Since when a condition has its state: what people were told, else what the data says, else now. */
-function sinceOf({name, state, since}: Condition, raised: readonly Raised[], now: number): string {
-  const told = raised.find((alarm) => alarm.name === name && alarm.state === state)
-  return told?.since ?? since ?? isoOf(now)
+function sinceOf({name, state, since}: Condition, told: Told, now: number): string {
+  const alarm = told.get(name)
+  return (alarm?.state === state ? alarm.since : since) ?? isoOf(now)
 }
 
 /** Everything that is watched, as the state database, the current release and the jobs show it. */
@@ -77,9 +70,9 @@ export function readConditions(stateDb: StateDb, {config, release, jobs}: Watche
   return [
     describeLimits(release),
     ...listLastAttempts(stateDb)
-      .filter(({job}) => jobs.includes(job))
+      .filter(({job}) => job === WEBHOOK_JOB || jobs.some(({name}) => name === job))
       .map((run) => describeJob(stateDb, run)),
-    describeFreshness(lastSync, findFirstWatch(stateDb), config, now),
+    describeFreshness(stateDb, lastSync, config, now),
     describeQuarantine(lastSync),
     describeRates(findLastSuccess(stateDb, 'rates')),
   ].filter((condition) => condition !== undefined)
@@ -113,7 +106,7 @@ function describeJob(stateDb: StateDb, run: JobRun): Condition {
     error_code === 'JOB_TIMEOUT' ? 'took too long and was ended' : (FAILURES[exit_code ?? 1] ?? 'failed')
   const retry =
     run.state === 'queued'
-      ? `It is tried again at ${new Date(run.not_before).toISOString()}.`
+      ? `It is tried again at ${isoOf(run.not_before)}.`
       : 'It is not tried again before its next slot.'
   const failedRun = later
     ? `Run ${later.run_id} of \`loantape ${later.command}\`, after run ${run.job_run_id} of the job had failed`
@@ -131,24 +124,25 @@ const CRASHED =
   'its process ended and recorded no result. What was stored before is intact. See the log of that time; docs/operations.md says what to do.'
 
 function describeFreshness(
+  stateDb: StateDb,
   lastSync: Run | undefined,
-  watchedFrom: number | undefined,
-  {alarmMaxAgeHours}: Pick<Config, 'alarmMaxAgeHours'>,
+  {alarmMaxAgeHours}: Watched['config'],
   now: number,
 ): Condition | undefined {
-  const since = lastSync?.ended_at ? Date.parse(lastSync.ended_at) : watchedFrom
-  if (since === undefined) return undefined
+  const firstWatch = 'select min(watched_from) from job_watch'
+  const since = lastSync?.ended_at ?? stateDb.column(z.string().nullable(), firstWatch)[0]
+  if (since == null) return undefined
   const last = lastSync
     ? `The last was run ${lastSync.run_id}, ended ${lastSync.ended_at}.`
     : 'There was none yet.'
-  const staleAt = since + alarmMaxAgeHours * HOUR_MS
+  const staleAt = Date.parse(since) + alarmMaxAgeHours * HOUR_MS
   if (now <= staleAt) return ok('freshness', 'a sync has succeeded', last)
   return {
     name: 'freshness',
     state: 'stale',
     title: `No sync has succeeded for ${alarmMaxAgeHours} hours`,
     words: `${last} The current release and all exports are kept as they are. See \`loantape status\`.`,
-    since: new Date(staleAt).toISOString(),
+    since: isoOf(staleAt),
   }
 }
 
@@ -211,18 +205,53 @@ function describeRates(lastRates: Run | undefined): Condition | undefined {
   }
 }
 
+interface Message {
+  title: string
+  words: string
+}
+
+/** The figures of a day, `YYYY-MM-DD`; a channel attaches the file if it can. */
+export interface Digest extends Message {
+  day: string
+  file: string
+}
+
 /**
  * Tells people what has changed since they were last told: one message per change and channel. A later call retries what fails
  * now.
+ *
+ * @param digest is told once a day
  */
-export async function tellPeople(stateDb: StateDb, watched: Watched<Config>, world: World): Promise<void> {
+export async function tellPeople(
+  stateDb: StateDb,
+  watched: Watched & {config: Config},
+  world: World,
+  digest?: Digest,
+): Promise<void> {
   const {config} = watched
   const channels = createChannels(config)
   const now = world.realClock.now()
-  settleAlarms(stateDb, readConditions(stateDb, watched, now), [...channels.keys()], now)
+  const queueNotices = (alarm: string, message: Message) => {
+    const untried = {
+      message: JSON.stringify(message),
+      attempts: 0,
+      next_attempt_at: now,
+      created_at: isoOf(now),
+    }
+    for (const channel of Object.keys(channels)) stateDb.insert('notice', {channel, alarm, ...untried})
+  }
+  if (digest) {
+    const {day, ...message} = digest
+    const alarm = `digest ${day}`
+    inStateTransaction(stateDb, () => {
+      const known = stateDb.column(z.number(), 'select 1 from notice where alarm = ? limit 1', [alarm])
+      if (known.length === 0) queueNotices(alarm, message)
+    })
+  }
+  settleAlarms(stateDb, readConditions(stateDb, watched, now), queueNotices, now)
   for (;;) {
-    const notice = claimNotice(stateDb, [...channels.keys()], now)
-    const send = notice && channels.get(notice.channel)
+    const notice = claimNotice(stateDb, Object.keys(channels), now)
+    const send = notice && channels[notice.channel]
     if (!send) return
     const title = config.source === undefined ? notice.title : `${config.source}: ${notice.title}`
     let error: string | null = null
@@ -232,59 +261,43 @@ export async function tellPeople(stateDb: StateDb, watched: Watched<Config>, wor
       error = scrubSecrets(messageOf(thrown))
       world.log.warn({reason: error}, `an alarm could not be sent by ${notice.channel}; it is tried again`)
     }
-    const sent_at = error === null ? new Date(world.realClock.now()).toISOString() : null
+    const sent_at = error === null ? isoOf(world.realClock.now()) : null
     stateDb.update('notice', {notice_id: notice.notice_id}, {sent_at, error})
   }
 }
 
-/** Queues the figures of a day for each channel, once a day; {@link tellPeople} sends them. */
-export function queueDigest(
-  stateDb: StateDb,
-  config: Config,
-  {day, ...message}: {day: string; title: string; words: string; file: string},
-  now: number,
-): void {
-  const alarm = `digest ${day}`
-  inStateTransaction(stateDb, () => {
-    if (stateDb.column(z.number(), 'select 1 from notice where alarm = ? limit 1', [alarm]).length > 0) return
-    for (const channel of createChannels(config).keys()) insertNotice(stateDb, {channel, alarm, message}, now)
-  })
-}
-
 /**
- * Updates the raised alarms and queues a notice per channel for each change, in one transaction: however many processes
- * look, each change is told once.
+ * Updates what people were told and queues a notice for each change, in one transaction: however many processes look, each
+ * change is told once.
  */
 function settleAlarms(
   stateDb: StateDb,
   conditions: readonly Condition[],
-  channels: readonly string[],
+  queueNotices: (alarm: string, message: Message) => void,
   now: number,
 ): void {
-  const listChanged = (raised: readonly Raised[]) =>
-    conditions.filter(
-      ({name, state}) => state !== (raised.find((alarm) => alarm.name === name)?.state ?? 'ok'),
-    )
   const names = new Set(conditions.map(({name}) => name))
-  const known = listRaised(stateDb)
-  if (listChanged(known).length === 0 && known.every(({name}) => names.has(name))) return
+  const listChanged = (told: Told) =>
+    conditions.filter(({name, state}) => state !== (told.get(name)?.state ?? 'ok'))
+  const told = listTold(stateDb)
+  if (listChanged(told).length === 0 && told.keys().every((name) => names.has(name))) return
   inStateTransaction(stateDb, () => {
-    const raised = listRaised(stateDb)
-    for (const condition of listChanged(raised)) {
+    const told = listTold(stateDb)
+    for (const condition of listChanged(told)) {
       const {name, state, title, words} = condition
-      const before = raised.find((alarm) => alarm.name === name)
+      const before = told.get(name)
       const held = before ? `${before.state} had held since ${before.since}. ` : ''
-      const message =
-        state === 'ok' ? {title: `Recovered: ${title}`, words: `${held}${words}`} : {title, words}
       if (state === 'ok') stateDb.run('delete from alarm where name = ?', [name])
-      else stateDb.insert('alarm', {name, state, since: sinceOf(condition, raised, now)}, 'or replace')
-      for (const channel of channels) insertNotice(stateDb, {channel, alarm: name, message}, now)
+      else stateDb.insert('alarm', {name, state, since: sinceOf(condition, told, now)}, 'or replace')
+      queueNotices(
+        name,
+        state === 'ok' ? {title: `Recovered: ${title}`, words: `${held}${words}`} : {title, words},
+      )
     }
     // Things no longer watched, such as a deleted job, raise no alarm.
-    stateDb.run('delete from alarm where name not in (select value from json_each(?))', [
-      JSON.stringify([...names]),
-    ])
-    stateDb.run('delete from notice where created_at < ?', [new Date(now - KEPT_DAYS * DAY_MS).toISOString()])
+    for (const name of told.keys())
+      if (!names.has(name)) stateDb.run('delete from alarm where name = ?', [name])
+    stateDb.run('delete from notice where created_at < ?', [isoOf(now - KEPT_DAYS * DAY_MS)])
   })
 }
 
@@ -301,18 +314,8 @@ const noticeRow = z.object({
   channel: z.string(),
   title: z.string(),
   words: z.string(),
-  /** A file to attach, if the channel can. */
   file: z.string().nullable(),
 })
-
-function insertNotice(
-  stateDb: StateDb,
-  {channel, alarm, message}: {channel: string; alarm: string; message: object},
-  now: number,
-): void {
-  const untried = {attempts: 0, next_attempt_at: now, created_at: isoOf(now)}
-  stateDb.insert('notice', {channel, alarm, message: JSON.stringify(message), ...untried})
-}
 
 /** Takes the next notice to send; no other process gets it before its next attempt is due. */
 function claimNotice(stateDb: StateDb, channels: readonly string[], now: number): Notice | undefined {
@@ -328,22 +331,18 @@ function claimNotice(stateDb: StateDb, channels: readonly string[], now: number)
        order by notice_id limit 1
      )
      returning notice_id, channel, message ->> '$.title' as title, message ->> '$.words' as words, message ->> '$.file' as file`,
-    [now, new Date(now - SENT_WITHIN_DAYS * DAY_MS).toISOString(), JSON.stringify(channels)],
+    [now, isoOf(now - SENT_WITHIN_DAYS * DAY_MS), JSON.stringify(channels)],
   )
 }
 
-/** The configured channels by name; each sends a notice and rejects if it was not accepted. */
-function createChannels(config: Config): Map<string, (notice: Notice) => Promise<void>> {
-  const {alarmWebhookUrl, smtpUrl, alarmEmailTo, alarmEmailFrom} = config
-  const channels = new Map<string, (notice: Notice) => Promise<void>>()
-  if (alarmWebhookUrl !== undefined) {
-    channels.set('webhook', (notice) => postNotice(alarmWebhookUrl, notice))
+/** The configured channels; each sends a notice and rejects if it was not accepted. */
+function createChannels(config: Config): Record<string, (notice: Notice) => Promise<void>> {
+  const {alarmWebhookUrl, smtpUrl, alarmEmailTo: to, alarmEmailFrom: from} = config
+  return {
+    ...(alarmWebhookUrl !== undefined && {webhook: (notice) => postNotice(alarmWebhookUrl, notice)}),
+    ...(smtpUrl !== undefined &&
+      to !== undefined && {email: (notice) => mailNotice(smtpUrl, {from, to}, notice)}),
   }
-  if (smtpUrl !== undefined && alarmEmailTo !== undefined) {
-    const address = {from: alarmEmailFrom, to: alarmEmailTo}
-    channels.set('email', (notice) => mailNotice(smtpUrl, address, notice))
-  }
-  return channels
 }
 
 const NOTICE_TIMEOUT_MS = 15_000

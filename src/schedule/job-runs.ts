@@ -7,8 +7,7 @@ const text = z.string().nullable()
 
 /** A due slot of a job and its outcome; `slot` is null if somebody started the run by hand. */
 export type JobRun = z.output<typeof jobRunRow>
-/** The row of a {@link JobRun}. */
-export const jobRunRow = z.object({
+const jobRunRow = z.object({
   job_run_id: z.number(),
   job: z.string(),
   /** ISO 8601, UTC. */
@@ -99,8 +98,30 @@ export function adoptRun(
   )
 }
 
+/**
+ * Claims the next queued run that may start, unless a slot is already running: one at a time in a data folder, however many
+ * processes there are. The job that started longest ago goes first, so that a busy job does not starve the others.
+ */
+export function claimRun(stateDb: StateDb, now: number): JobRun | undefined {
+  const {pid, host, process_started, heartbeat_at} = markHolder(now)
+  return stateDb.first(
+    jobRunRow,
+    `update job_run set state = 'running', attempt = attempt + 1, pid = ?, host = ?, process_started = ?,
+       heartbeat_at = ?, started_at = ?
+     where job_run_id = (
+         select job_run_id from job_run as waiting
+         where state = 'queued' and not_before <= ?
+         order by (select max(started_at) from job_run where job = waiting.job) nulls first, slot, job_run_id
+         limit 1
+       )
+       and not exists (select 1 from job_run where state = 'running' and slot is not null)
+     returning *`,
+    [pid, host, process_started, heartbeat_at, isoOf(now), now],
+  )
+}
+
 /** How an attempt ended; `retryAt`, ms since the epoch, queues it again. */
-export interface AttemptEnd {
+interface AttemptEnd {
   exitCode: number | null
   errorCode?: string | null
   error?: string | null
@@ -148,16 +169,14 @@ export function listAttempts(stateDb: StateDb, jobRunId: number): JobAttempt[] {
 
 const runningRow = z.unknown().transform((row) => ({run: jobRunRow.parse(row), holder: holderRow.parse(row)}))
 
-/** Running runs, each with its process. */
-export function listRunning(stateDb: StateDb): {run: JobRun; holder: Holder}[] {
-  return stateDb.all(runningRow, `select * from job_run where state = 'running'`)
-}
-
-/** Running runs whose process is alive. */
-export function listLiveRuns(stateDb: StateDb, now: number): JobRun[] {
-  return listRunning(stateDb)
-    .filter(({holder}) => isHolderAlive(holder, now))
-    .map(({run}) => run)
+/** Running runs, each with its process, and whether that is alive. */
+export function listRunning(
+  stateDb: StateDb,
+  now: number,
+): {run: JobRun; holder: Holder; isAlive: boolean}[] {
+  return stateDb
+    .all(runningRow, `select * from job_run where state = 'running'`)
+    .map(({run, holder}) => ({run, holder, isAlive: isHolderAlive(holder, now)}))
 }
 
 /** The last attempt of each job that shows how the job is doing: not one that was locked out, stopped or not due. */

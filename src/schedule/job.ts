@@ -101,7 +101,7 @@ export const webhookJob: Job = {
 
 /** The job of this name; {@link WEBHOOK_JOB} is always there. */
 export function findJob(jobs: readonly Job[], name: string): Job | undefined {
-  return name === WEBHOOK_JOB ? webhookJob : jobs.find((job) => job.name === name)
+  return [webhookJob, ...jobs].find((job) => job.name === name)
 }
 
 /**
@@ -118,9 +118,7 @@ export async function requireJob(config: Config, name: string): Promise<Job> {
 }
 
 /** Whether the slots of a job come due. */
-export function isEnabled({enabled = true}: Job): boolean {
-  return enabled
-}
+export const isEnabled = ({enabled = true}: Job): boolean => enabled
 
 /** The profiles that enabled jobs export. */
 export function listExportedProfiles(jobs: readonly Job[]): string[] {
@@ -229,6 +227,3 @@ async function readOwn(folder: string, files: readonly string[]): Promise<JobMod
   if (lines.length >= files.length) modulesByFolder.set(folder, {state, modules})
   return modules
 }
-
-/** The names of everything that runs as a job. */
-export const namesOf = (jobs: readonly Job[]): string[] => [...jobs.map(({name}) => name), WEBHOOK_JOB]

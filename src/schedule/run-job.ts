@@ -3,7 +3,7 @@ import {closePeriod} from '../books/close-period.ts'
 import {buildRelease, compareBuildsWhereDue} from '../build/build.ts'
 import {addDays, businessDateOf, dateOfWallTime, wallTimeOf} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
-import {ConfigError, explainError, messageOf, newError} from '../core/errors.ts'
+import {explainError, messageOf, newError} from '../core/errors.ts'
 import {scrubSecrets} from '../core/log.ts'
 import type {TiedTerm, World} from '../core/types.ts'
 import type {BatchResult} from '../export/batch.ts'
@@ -15,8 +15,8 @@ import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {findCurrentRelease, type Release} from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {ingestRates} from '../sync/rates.ts'
-import {pingDeadMan, queueDigest, tellPeople} from './alarms.ts'
-import {type Job, namesOf, readJobs, type Step, webhookJob} from './job.ts'
+import {type Digest, pingDeadMan, tellPeople} from './alarms.ts'
+import {type Job, readJobs, type Step, webhookJob} from './job.ts'
 import {adoptRun, beginRun, describeTimeout, endRun, isOverdue} from './job-runs.ts'
 import {decideRetry} from './scheduler.ts'
 import {findBusinessDay} from './slots.ts'
@@ -24,37 +24,36 @@ import {findBusinessDay} from './slots.ts'
 /**
  * Runs a job, records how it ended, and tells people.
  *
- * @param describe describes a release for people
+ * @param describe the figures of a release for people
  */
 export async function performJob(
   config: Config,
-  request: {job: Job; claim?: Claim | undefined},
+  {job, claim}: {job: Job; claim?: Claim | undefined},
   world: World,
-  describe?: (release: Release) => Promise<{title: string; words: string; file: string}>,
-): Promise<JobResult> {
-  const {job} = request
+  describe?: (release: Release) => Promise<Digest>,
+) {
   const notify = job.steps.find((step) => step.do === 'notify')
   const folder = dataFolderAt(config.dataDir)
-  const jobs = namesOf(await readJobs(config))
+  const jobs = await readJobs(config)
+  let isDone = false
   try {
-    const result = await executeRun(config, request, world, (slot) => runJob(config, {job, slot}, world))
+    const result = await executeRun(config, {job, claim}, world, (slot) => runJob(config, {job, slot}, world))
     if (job.steps.some((step) => step.do === 'sync')) await pingDeadMan(config, world)
-    const release = findCurrentRelease(folder)
-    if (notify?.digest && describe && release && result.outcome === 'done') {
-      try {
-        using stateDb = openStateDb(folder.stateDb)
-        const digest = {day: release.manifest.as_of, ...(await describe(release))}
-        queueDigest(stateDb, config, digest, world.realClock.now())
-      } catch (error) {
-        // The job itself has succeeded.
-        world.log.warn({reason: scrubSecrets(messageOf(error))}, 'the figures of the day could not be sent')
-      }
-    }
+    isDone = result.outcome === 'done'
     return result
   } finally {
     if (notify) {
+      const release = findCurrentRelease(folder)
+      // A job that has succeeded does not fail because of them.
+      const digest =
+        notify.digest && isDone && release
+          ? await describe?.(release).catch((error: unknown): undefined => {
+              const reason = scrubSecrets(messageOf(error))
+              world.log.warn({reason}, 'the figures of the day could not be sent')
+            })
+          : undefined
       using stateDb = openStateDb(folder.stateDb)
-      await tellPeople(stateDb, {config, release: findCurrentRelease(folder)?.manifest, jobs}, world)
+      await tellPeople(stateDb, {config, release: release?.manifest, jobs}, world, digest)
     }
   }
 }
@@ -108,51 +107,41 @@ async function executeRun<T>(
   }
 }
 
-/** The result of a job; `run --json` prints it. */
-interface JobResult {
-  job: string
-  /** `not_due`: it was too early for a step, which ended the job. */
-  outcome: 'done' | 'not_due'
-  steps: StepResult[]
-}
-
 /** A job and its slot, ms since the epoch; no slot if somebody started it by hand. */
 interface JobRequest {
   job: Job
   slot?: number | undefined
 }
 
-/** Runs the steps of a job in order until one fails. */
-export async function runJob(config: Config, request: JobRequest, world: World): Promise<JobResult> {
-  const {job} = request
-  const steps: StepResult[] = []
-  for (const step of job.steps) {
+/**
+ * Runs the steps of a job in order until one fails.
+ *
+ * @returns what `run --json` prints; `not_due`: it was too early for a step, which ended the job
+ */
+export async function runJob(config: Config, request: JobRequest, world: World) {
+  const job = request.job.name
+  const steps: Awaited<ReturnType<typeof runStep>>[] = []
+  for (const step of request.job.steps) {
     if (step.do === 'notify') continue
-    world.log.info({job: job.name, step: step.do}, 'step begins')
+    world.log.info({job, step: step.do}, 'step begins')
     world.onProgress({step: step.do})
     const batches = steps.flatMap((done) => (done.do === 'export' ? done.result : []))
     const done = await runStep(config, {step, batches}, request, world)
     steps.push(done)
     if (done.do === 'sync' || done.do === 'build') await compareBuildsWhereDue(config, world)
-    if (done.do === 'close_period' && done.result.outcome === 'not_due') {
-      return {job: job.name, outcome: 'not_due', steps}
-    }
+    if (done.do === 'close_period' && done.result.outcome === 'not_due')
+      return {job, outcome: 'not_due' as const, steps}
   }
-  return {job: job.name, outcome: 'done', steps}
+  return {job, outcome: 'done' as const, steps}
 }
-
-/** The result of one step. */
-type StepResult = Awaited<ReturnType<typeof runStep>>
-
-type StepOf<Name extends Step['do']> = Extract<Step, {do: Name}>
 
 async function runStep(
   config: Config,
   {step, batches}: {step: Exclude<Step, {do: 'notify'}>; batches: readonly BatchResult[]},
-  request: JobRequest,
+  {job, slot}: JobRequest,
   world: World,
 ) {
-  const {job, slot = world.clock.now()} = request
+  const instant = slot ?? world.clock.now()
   switch (step.do) {
     case 'sync':
       return {do: step.do, result: await syncDeals(config, {}, world)}
@@ -161,7 +150,7 @@ async function runStep(
     case 'ingest_rates':
       return {do: step.do, result: await ingestRates(config, world)}
     case 'close_period':
-      return {do: step.do, result: await closePreviousMonth(config, {job, step, instant: slot}, world)}
+      return {do: step.do, result: await closePreviousMonth(config, {job, step, instant}, world)}
     case 'backup':
       return {do: step.do, result: await backUpDated(config, step, world)}
     case 'publish':
@@ -169,39 +158,30 @@ async function runStep(
     case 'deliver':
       return {do: step.do, result: await deliverBatches(config, {batches, targets: step.targets}, world)}
     case 'export': {
-      const result = await runExport(config, step, request, world)
-      if (!step.deliver) return {do: step.do, result}
-      const deliveries = await deliverBatches(config, {batches: result, targets: step.deliver}, world)
-      return {do: step.do, result, deliveries}
+      const {profiles, tables, period, deliver: targets} = step
+      const today = businessDateOf(world.clock.now(), config)
+      const day = businessDateOf(instant, config)
+      // A run that catches up writes the files of its slot's day.
+      const moment =
+        period === 'previous'
+          ? {period: previousMonthOf(dayOf(instant, job))}
+          : {asOf: day < today ? day : undefined}
+      const result = await exportRelease(config, {profiles, tables, ...moment}, world)
+      if (!targets) return {do: step.do, result}
+      return {
+        do: step.do,
+        result,
+        deliveries: await deliverBatches(config, {batches: result, targets}, world),
+      }
     }
   }
 }
 
-function runExport(
-  config: Config,
-  {profiles, tables, period}: StepOf<'export'>,
-  {job, slot}: JobRequest,
-  world: World,
-): Promise<BatchResult[]> {
-  const moment =
-    period === 'previous'
-      ? {period: previousMonthOf(slot ?? world.clock.now(), job)}
-      : {asOf: findAsOf(config, slot, world)}
-  return exportRelease(config, {profiles, tables, ...moment}, world)
-}
+/** The local day of an instant, `YYYY-MM-DD`. */
+const dayOf = (instant: number, {timeZone}: Job) => dateOfWallTime(wallTimeOf(instant, timeZone))
 
-/** The business date of a past slot: a run that catches up writes the files of that day. Undefined for today. */
-function findAsOf(config: Config, slot: number | undefined, {clock}: World): string | undefined {
-  if (slot === undefined) return undefined
-  const day = businessDateOf(slot, config)
-  return day < businessDateOf(clock.now(), config) ? day : undefined
-}
-
-/** The month before the local day of an instant, `YYYY-MM`. */
-function previousMonthOf(instant: number, {timeZone}: Job): string {
-  const day = dateOfWallTime(wallTimeOf(instant, timeZone))
-  return addDays(`${day.slice(0, 7)}-01`, -1).slice(0, 7)
-}
+/** The month before that of a day, `YYYY-MM`. */
+const previousMonthOf = (day: string) => addDays(`${day.slice(0, 7)}-01`, -1).slice(0, 7)
 
 /**
  * Closes the previous month on its business day, or on a later day if that failed. A closed month stays closed; a month that
@@ -212,11 +192,11 @@ function previousMonthOf(instant: number, {timeZone}: Job): string {
  */
 async function closePreviousMonth(
   config: Config,
-  {job, step, instant}: {job: Job; step: StepOf<'close_period'>; instant: number},
+  {job, step, instant}: {job: Job; step: Extract<Step, {do: 'close_period'}>; instant: number},
   world: World,
 ): Promise<{outcome: 'closed' | 'unchanged' | 'not_due'; period: string; terms?: readonly TiedTerm[]}> {
-  const period = previousMonthOf(instant, job)
-  const day = dateOfWallTime(wallTimeOf(instant, job.timeZone))
+  const day = dayOf(instant, job)
+  const period = previousMonthOf(day)
   const dueOn = findBusinessDay(day.slice(0, 7), step.businessDay, step.holidays)
   using stateDb = openStateDb(dataFolderAt(config.dataDir).stateDb)
   const acts = listPeriodEvents(stateDb).filter((act) => act.period === period && act.action !== 'remap')
@@ -226,9 +206,9 @@ async function closePreviousMonth(
     const {terms} = await closePeriod(config, {period, why: `job ${job.name}`}, world)
     return {outcome: 'closed', period, terms}
   } catch (error) {
-    if (!(error instanceof ConfigError)) throw error
-    if (error.code === 'PERIOD_CLOSED') return {outcome: 'unchanged', period}
-    if (error.code === 'PERIOD_RANGE') return {outcome: 'not_due', period}
+    const {code} = explainError(error)
+    if (code === 'PERIOD_CLOSED') return {outcome: 'unchanged', period}
+    if (code === 'PERIOD_RANGE') return {outcome: 'not_due', period}
     throw error
   }
 }

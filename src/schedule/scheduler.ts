@@ -4,18 +4,17 @@ import {DAY_MS} from '../core/clock.ts'
 import {codeOf, messageOf} from '../core/errors.ts'
 import type {ProcessEnd} from '../core/process.ts'
 import type {World} from '../core/types.ts'
-import {isHolderAlive, markHolder} from '../store/runs.ts'
 import {inStateTransaction, type StateDb} from '../store/state-db.ts'
 import {listWaitingEvents} from '../sync/webhook-events.ts'
 import {findJob, type Job, WEBHOOK_JOB} from './job.ts'
 import {
+  claimRun,
   describeTimeout,
   endRun,
   hasPendingRun,
   isOverdue,
   isoOf,
   type JobRun,
-  jobRunRow,
   listLastAttempts,
   listQueuedRuns,
   listRunning,
@@ -23,11 +22,8 @@ import {
 } from './job-runs.ts'
 import {listSlots} from './slots.ts'
 
-/** Plans due slots and runs them, one at a time. */
-export type Scheduler = ReturnType<typeof createScheduler>
-
 /**
- * Creates a scheduler. Its only state is in the state database, so several schedulers can share the slots and any of them can
+ * Creates a scheduler, which plans due slots and runs them, one at a time. Its only state is in the state database, so several schedulers can share the slots and any of them can
  * die.
  *
  * @param tools `startRun` carries out a claimed run and resolves when its process has ended
@@ -86,21 +82,23 @@ export function createScheduler(
     endRun(stateDb, run, {exitCode: null, errorCode: 'JOB_CRASHED', error, retryAt}, now)
   }
 
-  /** Requeues the other runs whose process is dead, or gives them up. */
-  function recoverRuns(now: number): void {
-    for (const run of listOrphanedRuns(stateDb, now))
-      if (run.job_run_id !== current?.job_run_id)
-        endCrashed(run, 'Its process is gone and recorded no result.', null, now)
-  }
-
-  /** Asks processes of overdue runs on this machine to stop, then kills them; also those a killed server left behind. */
-  function endOverdue(now: number): void {
-    for (const {run, holder} of listRunning(stateDb)) {
+  /**
+   * Ends the other runs whose process is dead, and asks processes of overdue runs on this machine to stop, then kills them;
+   * also those a killed server left behind.
+   */
+  function endLost(now: number): void {
+    // A heartbeat in the future is set to now: a living process beats again, a dead one grows old.
+    stateDb.run(`update job_run set heartbeat_at = ?1 where state = 'running' and heartbeat_at > ?1`, [now])
+    for (const {run, holder, isAlive} of listRunning(stateDb, now)) {
       const {pid} = holder
-      // Between the claim and the start of its process, a run belongs to the server itself.
-      if (pid === process.pid || holder.host !== hostname() || !isHolderAlive(holder, now)) continue
       const job = findJob(jobs, run.job)
-      if (!job || !isOverdue(job, run, now)) continue
+      if (!isAlive) {
+        if (run.job_run_id !== current?.job_run_id)
+          endCrashed(run, 'Its process is gone and recorded no result.', null, now)
+        continue
+      }
+      // Between the claim and the start of its process, a run belongs to the server itself.
+      if (pid === process.pid || holder.host !== hostname() || !job || !isOverdue(job, run, now)) continue
       const attempt = `${run.job_run_id}.${run.attempt}`
       const askedAt = asked.get(attempt)
       if (askedAt === undefined) {
@@ -127,8 +125,7 @@ export function createScheduler(
       const now = world.realClock.now()
       planSlots(stateDb, jobs, now, world)
       planEvents(stateDb, now)
-      recoverRuns(now)
-      endOverdue(now)
+      endLost(now)
       if (current) {
         // Shows processes on other machines that the run is alive.
         const {job_run_id, attempt} = current
@@ -189,12 +186,8 @@ const STORED_MS = 60_000
  * Records every slot that has become due since the last look, queued or skipped. A job that is new, or whose schedule has
  * changed, has slots from now on.
  */
-function planSlots(stateDb: StateDb, jobs: readonly Job[], now: number, {log}: Pick<World, 'log'>): void {
-  const ahead = undoFutureSlots(stateDb, now)
-  if (ahead !== null) {
-    const reason = `slots had been planned until ${isoOf(ahead)}; they are planned again`
-    log.warn({code: 'CLOCK_STEPPED', reason}, 'the clock has gone back')
-  }
+function planSlots(stateDb: StateDb, jobs: readonly Job[], now: number, world: Pick<World, 'log'>): void {
+  undoFutureSlots(stateDb, now, world)
   const at = isoOf(now)
   for (const job of jobs) {
     const {name, schedule, timeZone: time_zone} = job
@@ -210,19 +203,14 @@ function planJob(stateDb: StateDb, job: Job, watch: JobWatch, now: number): void
   const seenUntil = Date.parse(watch.seen_until)
   const seen_before = now - seenUntil > JUMP_MS ? watch.seen_until : watch.seen_before
   // Older runs would be pruned at once; this also bounds the work after the clock was years ahead.
-  const first = Math.max(seenUntil, now - KEPT_DAYS * DAY_MS)
-  for (let from = first; from < now; from = Math.min(from + DAY_MS, now)) {
-    const until = Math.min(from + DAY_MS, now)
-    const due = listSlots(job, from, until)
-    if (due.length === 0 && (until < now || now - seenUntil < STORED_MS)) continue
-    inStateTransaction(stateDb, () => {
-      for (const instant of due) {
-        recordSlot(stateDb, {job: job.name, instant, ...judgeSlot(job, instant, now)}, now)
-      }
-      storeWatch(stateDb, {...watch, seen_until: isoOf(until), seen_before})
-      pruneRuns(stateDb, job.name, now)
-    })
-  }
+  const due = listSlots(job, Math.max(seenUntil, now - KEPT_DAYS * DAY_MS), now)
+  if (due.length === 0 && now - seenUntil < STORED_MS) return
+  inStateTransaction(stateDb, () => {
+    for (const instant of due)
+      recordSlot(stateDb, {job: job.name, instant, ...judgeSlot(job, instant, now)}, now)
+    storeWatch(stateDb, {...watch, seen_until: isoOf(now), seen_before})
+    pruneRuns(stateDb, job.name, now)
+  })
 }
 
 function judgeSlot(
@@ -280,12 +268,10 @@ export function storeWatch(stateDb: StateDb, watch: JobWatch): void {
 /**
  * Undoes slots recorded while the clock ran ahead: they are planned again from where they were before, those that did not
  * run are deleted, and no stored instant stays later than now.
- *
- * @returns until when slots had been planned, ms since the epoch; null if the clock was not ahead
  */
-function undoFutureSlots(stateDb: StateDb, now: number): number | null {
-  const latest = findInstant(stateDb, 'select max(seen_until) from job_watch')
-  if (latest === undefined || latest - now <= JUMP_MS) return null
+function undoFutureSlots(stateDb: StateDb, now: number, {log}: Pick<World, 'log'>): void {
+  const [latest = null] = stateDb.column(z.string().nullable(), 'select max(seen_until) from job_watch')
+  if (latest === null || Date.parse(latest) - now <= JUMP_MS) return
   const at = isoOf(now)
   inStateTransaction(stateDb, () => {
     stateDb.run(
@@ -305,7 +291,8 @@ function undoFutureSlots(stateDb: StateDb, now: number): number | null {
       stateDb.run(`update ${table} set ${column} = ?1 where ${column} > ?1`, [at])
     }
   })
-  return latest
+  const reason = `slots had been planned until ${latest}; they are planned again`
+  log.warn({code: 'CLOCK_STEPPED', reason}, 'the clock has gone back')
 }
 
 /** Stored instants of the real clock. */
@@ -316,16 +303,6 @@ const STAMPS = [
   ['run', 'ended_at'],
   ['webhook_event', 'received_at'],
 ] as const
-
-/** When the first job was scheduled here, ms since the epoch. */
-export function findFirstWatch(stateDb: StateDb): number | undefined {
-  return findInstant(stateDb, 'select min(watched_from) from job_watch')
-}
-
-function findInstant(stateDb: StateDb, sql: string): number | undefined {
-  const [instant = null] = stateDb.column(z.string().nullable(), sql)
-  return instant === null ? undefined : Date.parse(instant)
-}
 
 /** Events are applied together: once none has come for a while, or once the first has waited long enough. */
 const QUIET_MS = 3_000
@@ -345,28 +322,6 @@ function planEvents(stateDb: StateDb, now: number): void {
   recordSlot(stateDb, {job: WEBHOOK_JOB, instant: now, state: 'queued', reason: null}, now)
 }
 
-/**
- * Claims the next queued run that may start, unless a slot is already running: one at a time in a data folder, however many
- * processes there are. The job that started longest ago goes first, so that a busy job does not starve the others.
- */
-export function claimRun(stateDb: StateDb, now: number): JobRun | undefined {
-  const {pid, host, process_started, heartbeat_at} = markHolder(now)
-  return stateDb.first(
-    jobRunRow,
-    `update job_run set state = 'running', attempt = attempt + 1, pid = ?, host = ?, process_started = ?,
-       heartbeat_at = ?, started_at = ?
-     where job_run_id = (
-         select job_run_id from job_run as waiting
-         where state = 'queued' and not_before <= ?
-         order by (select max(started_at) from job_run where job = waiting.job) nulls first, slot, job_run_id
-         limit 1
-       )
-       and not exists (select 1 from job_run where state = 'running' and slot is not null)
-     returning *`,
-    [pid, host, process_started, heartbeat_at, isoOf(now), now],
-  )
-}
-
 /** Gives up a queued run: `skipped` if it never started, `failed` if it did. */
 function dropRun(stateDb: StateDb, run: JobRun, reason: string, now: number): void {
   stateDb.run(
@@ -374,15 +329,6 @@ function dropRun(stateDb: StateDb, run: JobRun, reason: string, now: number): vo
      where job_run_id = ? and state = 'queued'`,
     [reason, isoOf(now), run.job_run_id],
   )
-}
-
-/** Running runs whose process is gone: it was killed, or its machine went down. */
-export function listOrphanedRuns(stateDb: StateDb, now: number): JobRun[] {
-  // A heartbeat in the future is set to now: a living process beats again, a dead one grows old.
-  stateDb.run(`update job_run set heartbeat_at = ?1 where state = 'running' and heartbeat_at > ?1`, [now])
-  return listRunning(stateDb)
-    .filter(({holder}) => !isHolderAlive(holder, now))
-    .map(({run}) => run)
 }
 
 /** Attempts are kept for this many runs. */

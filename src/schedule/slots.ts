@@ -1,5 +1,5 @@
 import {createTask, parse, validateDetailed} from 'node-cron'
-import {addDays, DAY_MS, dateOfWallTime, HOUR_MS, wallTimeOf} from '../core/clock.ts'
+import {addDays, DAY_MS, HOUR_MS, wallTimeOf} from '../core/clock.ts'
 
 /** When a job is due: cron, five fields or six with seconds first, in an IANA time zone. */
 interface Schedule {
@@ -17,8 +17,22 @@ export function findCronProblems(expression: string): string[] {
  * when the gap ends; when they go back, it is due only the first time. A schedule whose hour field begins with `*` counts elapsed
  * time: nothing is due in the gap, and the repeated hour is due twice.
  */
-export function listSlots(schedule: Schedule, after: number, until: number): number[] {
-  return [...new Set(listDue(schedule, after, until).map(({instant}) => instant))].sort((a, b) => a - b)
+export function listSlots({schedule, timeZone}: Schedule, after: number, until: number): number[] {
+  const times = timesOf(schedule)
+  const due = new Set<number>()
+  const first = Math.floor((after - MARGIN_MS) / DAY_MS) * DAY_MS
+  for (let midnight = first; midnight <= until + MARGIN_MS; midnight += DAY_MS) {
+    if (!times.isDue(midnight)) continue
+    const offsets = listOffsets(midnight, timeZone)
+    for (const hour of times.hours) {
+      const wall = midnight + hour * HOUR_MS
+      const isOutside = wall - Math.max(...offsets) > until || wall - Math.min(...offsets) + HOUR_MS <= after
+      if (isOutside) continue
+      for (const instant of listDueInHour(times, wall, (at) => listInstants(at, offsets, timeZone)))
+        due.add(instant)
+    }
+  }
+  return [...due].filter((instant) => instant > after && instant <= until).sort((a, b) => a - b)
 }
 
 /** February 29 can be eight years away, at the turn of a century. */
@@ -41,22 +55,6 @@ export function listNextOfEach<Job extends Schedule>(jobs: readonly Job[], now: 
   return jobs
     .flatMap((job) => listNextSlots(job, now, 1).map((slot) => ({job, slot})))
     .sort((a, b) => a.slot - b.slot)
-}
-
-/** What daylight saving will do to a schedule within a year of `now`, in words; one line per change and kind. */
-export function describeClockChanges(schedule: Schedule, now: number): string[] {
-  if (timesOf(schedule.schedule).isInterval) return []
-  const notes = new Map<string, string>()
-  for (const {instant, wall, change} of listDue(schedule, now, now + 365 * DAY_MS)) {
-    if (change === null) continue
-    const [date, time] = [dateOfWallTime(wall), new Date(wall).toISOString().slice(11, 16)]
-    const words =
-      change === 'skipped'
-        ? `the clock skips ${time}: due at ${formatLocal(instant, schedule.timeZone).slice(11, 16)} instead`
-        : `the clock shows ${time} twice: due the first time only`
-    notes.set(`${date} ${change}`, `${date}: ${words}`)
-  }
-  return [...notes.values()]
 }
 
 /** `YYYY-MM-DD HH:MM:SS` of an instant in a time zone. */
@@ -98,49 +96,21 @@ function timesOf(expression: string): Times {
 /** No wall clock is further from UTC, even with a gap. */
 const MARGIN_MS = 16 * HOUR_MS
 
-function listDue({schedule, timeZone}: Schedule, after: number, until: number): Due[] {
-  const times = timesOf(schedule)
-  const due: Due[] = []
-  const first = Math.floor((after - MARGIN_MS) / DAY_MS) * DAY_MS
-  for (let midnight = first; midnight <= until + MARGIN_MS; midnight += DAY_MS) {
-    if (!times.isDue(midnight)) continue
-    const offsets = listOffsets(midnight, timeZone)
-    for (const hour of times.hours) {
-      const wall = midnight + hour * HOUR_MS
-      const isOutside = wall - Math.max(...offsets) > until || wall - Math.min(...offsets) + HOUR_MS <= after
-      if (!isOutside) due.push(...listDueInHour(times, wall, (at) => listInstants(at, offsets, timeZone)))
-    }
-  }
-  return due.filter(({instant}) => instant > after && instant <= until)
-}
-
 /** Wall time without a zone, as ms since the epoch if it were UTC. */
 type WallTime = number
 
-/** An instant at which a wall time is due. */
-interface Due {
-  instant: number
-  wall: WallTime
-  /** `skipped`: the clock never shows this time, `instant` is the end of the gap; `repeated`: it shows it twice. */
-  change: 'skipped' | 'repeated' | null
-}
-
 const MINUTE_MS = 60_000
 
-function listDueInHour(times: Times, hour: WallTime, shownAt: (wall: WallTime) => number[]): Due[] {
+function listDueInHour(times: Times, hour: WallTime, shownAt: (wall: WallTime) => number[]): number[] {
   return times.minutes.flatMap((minute) => {
     const start = hour + minute * MINUTE_MS
-    return times.seconds.flatMap((second): Due[] => {
-      const wall = start + second * 1000
-      const instants = shownAt(wall)
-      if (instants.length > 0) {
-        const change = instants.length > 1 ? 'repeated' : null
-        return instants.slice(0, times.isInterval ? 2 : 1).map((instant) => ({instant, wall, change}))
-      }
-      if (times.isInterval) return []
+    return times.seconds.flatMap((second) => {
+      const instants = shownAt(start + second * 1000)
+      if (times.isInterval) return instants
+      if (instants.length > 0) return instants.slice(0, 1)
       let end = start
       while (shownAt(end).length === 0) end += MINUTE_MS
-      return shownAt(end).map((instant) => ({instant, wall, change: 'skipped'}))
+      return shownAt(end)
     })
   })
 }

@@ -1,8 +1,9 @@
 import {realpathSync} from 'node:fs'
+import {isDeepStrictEqual} from 'node:util'
 import {sleepUntilStopped} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {explainError, type LoantapeError, newError} from '../core/errors.ts'
-import {type Log, logFor, scrubSecrets} from '../core/log.ts'
+import {logFor, scrubSecrets} from '../core/log.ts'
 import {type Environment, runLoantape} from '../core/process.ts'
 import type {World} from '../core/types.ts'
 import {type DataFolder, requireWritable} from '../store/data-folder.ts'
@@ -10,8 +11,8 @@ import {findCurrentRelease} from '../store/release.ts'
 import {findLockHolder} from '../store/runs.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {tellPeople} from './alarms.ts'
-import {isEnabled, type Job, namesOf, WEBHOOK_JOB} from './job.ts'
-import {adoptRun, listLiveRuns} from './job-runs.ts'
+import {isEnabled, type Job, WEBHOOK_JOB} from './job.ts'
+import {adoptRun, type JobRun, listRunning} from './job-runs.ts'
 import {createScheduler} from './scheduler.ts'
 
 const TICK_MS = 1_000
@@ -39,7 +40,7 @@ export interface Source {
 
 /** What is supervised. */
 interface Sources {
-  /** The names of the present sources. */
+  /** The names of the present sources; the only one needs none: `['']`. */
   list: () => readonly string[]
   /** Reads the present setup of one source; throws if it is wrong. */
   read: (name: string) => Promise<Source>
@@ -58,7 +59,7 @@ interface Sources {
 export function createSupervisor(sources: Sources, world: World) {
   const served = new Map<string, ServedSource>()
   const ending = new Set<ServedSource>()
-  let isListed = true
+  let wasListed = true
 
   /** Serves the present sources. A removed one ends after its run, and can come back then. */
   function findSources(): void {
@@ -72,8 +73,7 @@ export function createSupervisor(sources: Sources, world: World) {
         ending.delete(one)
       })
     }
-    const isTaken = (root: string, name: string) =>
-      [...served.values()].some((one) => one.name !== name && one.open()?.root === root)
+    const isTaken = (root: string) => served.values().some((one) => one.open()?.root === root)
     for (const name of names)
       if (!served.has(name)) served.set(name, serveSource(name, {...sources, isTaken}, world))
   }
@@ -81,12 +81,9 @@ export function createSupervisor(sources: Sources, world: World) {
   /** The source that started a run longest ago goes first, so that a busy source does not starve the others. */
   function tick(most: number): void {
     const inTurn = [...served.values()].sort((a, b) => a.startedAt() - b.startedAt())
-    let [running, waiting] = [0, 0]
-    for (const one of inTurn) {
-      const counts = one.countRuns()
-      running += counts.running
-      waiting += counts.waiting
-    }
+    const counts = inTurn.map((one) => one.countRuns())
+    const running = counts.reduce((sum, one) => sum + one.running, 0)
+    const waiting = counts.reduce((sum, one) => sum + one.waiting, 0)
     let free = Math.min(most - (running - waiting), MOST_WITH_WAITING * most - running)
     for (const one of inTurn) if (one.tick(free > 0)) free -= 1
   }
@@ -100,7 +97,7 @@ export function createSupervisor(sources: Sources, world: World) {
       // From now on, runs that a previous server left behind count.
       tick(0)
       await Promise.race([
-        Promise.all([...served.values()].map((one) => one.looked())),
+        Promise.all(served.values().map((one) => one.looked())),
         sleepUntilStopped(world.realClock, FIRST_LOOK_MS, world.signal),
       ])
     },
@@ -110,44 +107,32 @@ export function createSupervisor(sources: Sources, world: World) {
       while (!world.signal.aborted) {
         try {
           findSources()
-          isListed = true
+          wasListed = true
         } catch (error) {
           // The known sources keep running.
-          if (isListed) logProblem(error, world.log, 'the sources cannot be listed; listing is tried again')
-          isListed = false
+          if (wasListed) logProblem(error, world, 'the sources cannot be listed; listing is tried again')
+          wasListed = false
         }
         tick(sources.runs)
         await sleepUntilStopped(world.realClock, TICK_MS, world.signal)
       }
-      await Promise.all([...served.values()].map((one) => one.end()))
+      await Promise.all(served.values().map((one) => one.end()))
       world.log.info('stopped')
     },
   }
 }
 
-function logProblem(error: unknown, log: Log, words: string): void {
+function logProblem(error: unknown, {log}: Pick<World, 'log'>, words: string): void {
   const {code, message} = explainError(error)
   log.error({code, reason: scrubSecrets(message)}, words)
 }
 
 /** A source that is served; its problems are shown and affect no other. */
-export type ServedSource = ReturnType<typeof serveSource>
+type ServedSource = ReturnType<typeof serveSource>
 
-/**
- * Serves one source.
- *
- * @param name empty if it is the only one
- * @param tools `isTaken` says whether another source has this data folder
- */
-export function serveSource(
-  name: string,
-  tools: Pick<Sources, 'read' | 'patienceMs' | 'carryOut'> & {
-    isTaken: (root: string, name: string) => boolean
-  },
-  world: World,
-) {
-  const {carryOut = runLoantape} = tools
-  const log = name === '' ? world.log : logFor(name, world.log)
+/** @param tools `isTaken` says whether another source has this data folder */
+function serveSource(name: string, tools: Sources & {isTaken: (root: string) => boolean}, ours: World) {
+  const world = name === '' ? ours : {...ours, log: logFor(name, ours.log)}
   let open: ReturnType<typeof openAs> | undefined
   let problem: LoantapeError | undefined
   /** Its setup has changed; it is reopened as soon as nothing runs. */
@@ -162,9 +147,10 @@ export function serveSource(
   const isBusy = () => open?.scheduler.current() !== undefined
 
   function fail(error: unknown): void {
-    if (problem?.message !== explainError(error).message)
-      logProblem(error, log, 'this source cannot be served; it is tried again')
-    problem = explainError(error)
+    const explained = explainError(error)
+    if (problem?.message !== explained.message)
+      logProblem(error, world, 'this source cannot be served; it is tried again')
+    problem = explained
   }
 
   async function close(): Promise<void> {
@@ -175,46 +161,37 @@ export function serveSource(
     closing?.stateDb[Symbol.dispose]()
   }
 
-  /** @param text its settings and jobs as JSON, to notice a change */
-  function openAs(source: Source, text: string) {
-    const {folder, jobs, environment} = source
+  function openAs(source: Source) {
+    const {folder, environment} = source
     requireWritable(folder)
     const root = realpathSync(folder.root)
-    if (tools.isTaken(root, name)) {
+    if (tools.isTaken(root))
       throw newError('FLEET_DATA_SHARED', `Data folder '${root}' of source '${name}' is another source's.`)
-    }
     const stateDb = openStateDb(folder.stateDb, tools.patienceMs)
-    const scheduler = createScheduler(
-      {
-        stateDb,
-        jobs: jobs.filter(isEnabled),
-        startRun: ({job, job_run_id: jobRunId, attempt}) => {
-          const words = job === WEBHOOK_JOB ? ['events', 'apply'] : ['run', job]
-          const args = [...words, '--data', folder.root, '--claim', `${jobRunId}.${attempt}`, '--json']
-          const onStarted = (pid: number) => {
-            adoptRun(stateDb, {jobRunId, attempt, pid}, world.realClock.now())
-          }
-          return carryOut(args, {signal: world.signal, onStarted, ...environment})
-        },
-      },
-      {...world, log},
-    )
-    return {source, text, root, stateDb, scheduler}
+    const jobs = source.jobs.filter(isEnabled)
+    const startRun = ({job, job_run_id: jobRunId, attempt}: JobRun) => {
+      const words = job === WEBHOOK_JOB ? ['events', 'apply'] : ['run', job]
+      const args = [...words, '--data', folder.root, '--claim', `${jobRunId}.${attempt}`, '--json']
+      const onStarted = (pid: number) => {
+        adoptRun(stateDb, {jobRunId, attempt, pid}, world.realClock.now())
+      }
+      return (tools.carryOut ?? runLoantape)(args, {signal: world.signal, onStarted, ...environment})
+    }
+    const scheduler = createScheduler({stateDb, jobs, startRun}, world)
+    world.log.info({count: jobs.length, job: jobs.map((job) => job.name).join(', ')}, 'source is served')
+    return {source, root, stateDb, scheduler}
   }
 
   /** Opens the source; reopens it if it has changed or was broken. */
-  async function refresh(): Promise<void> {
+  async function look(): Promise<void> {
     try {
       const source = await tools.read(name)
-      const text = JSON.stringify([source.config, source.jobs])
-      if (open?.text === text && problem === undefined) return
+      if (open && !problem && isDeepStrictEqual(source, open.source)) return
       isStale = isBusy()
       if (isStale || isEnding) return
       await close()
-      open = openAs(source, text)
+      open = openAs(source)
       problem = undefined
-      const jobs = source.jobs.filter(isEnabled).map((job) => job.name)
-      log.info({count: jobs.length, job: jobs.join(', ')}, 'source is served')
     } catch (error) {
       // A broken source starts nothing until it is read again.
       isStale = false
@@ -224,10 +201,9 @@ export function serveSource(
 
   async function tell({source: {config, folder, jobs}, stateDb}: ReturnType<typeof openAs>): Promise<void> {
     try {
-      const release = findCurrentRelease(folder)?.manifest
-      await tellPeople(stateDb, {config, release, jobs: namesOf(jobs)}, {...world, log})
+      await tellPeople(stateDb, {config, release: findCurrentRelease(folder)?.manifest, jobs}, world)
     } catch (error) {
-      logProblem(error, log, 'alarms could not be sent; they are sent later')
+      logProblem(error, world, 'alarms could not be sent; they are sent later')
     }
   }
 
@@ -249,7 +225,7 @@ export function serveSource(
       const now = world.realClock.now()
       if (!looking && !isEnding && (now >= lookAt || (isStale && !isBusy()))) {
         lookAt = now + LOOK_MS
-        looking = refresh().finally(() => {
+        looking = look().finally(() => {
           looking = undefined
         })
       }
@@ -275,11 +251,15 @@ export function serveSource(
     },
     /** Its running slots, including those of a previous server, and how many of them have waited long for their source. */
     countRuns(): {running: number; waiting: number} {
+      if (!open) return {running: 0, waiting: 0}
       try {
         const now = world.realClock.now()
-        const running = open ? listLiveRuns(open.stateDb, now).filter(({slot}) => slot !== null) : []
-        const holder = open && findLockHolder(open.stateDb, world)
-        const doing = JSON.stringify([running, holder?.run_id, holder?.progress])
+        const running = listRunning(open.stateDb, now).filter(
+          ({run, isAlive}) => isAlive && run.slot !== null,
+        )
+        const holder = findLockHolder(open.stateDb, world)
+        const runs = running.map(({run}) => `${run.job_run_id}.${run.attempt}`)
+        const doing = JSON.stringify([runs, holder?.run_id, holder?.progress])
         if (doing !== seen.doing) seen = {doing, since: now}
         const isWaiting = CAN_WAIT.test(holder?.progress ?? '') && now - seen.since >= WAITED_MS
         return {running: running.length, waiting: isWaiting ? running.length : 0}

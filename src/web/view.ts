@@ -2,7 +2,7 @@ import {z} from 'zod'
 import type {Config} from '../core/config.ts'
 import type {World} from '../core/types.ts'
 import {listAlarms} from '../schedule/alarms.ts'
-import {type Job, namesOf} from '../schedule/job.ts'
+import type {Job} from '../schedule/job.ts'
 import {listQueuedRuns} from '../schedule/job-runs.ts'
 import {listNextOfEach} from '../schedule/slots.ts'
 import {type DataFolder, isDemoFolder} from '../store/data-folder.ts'
@@ -55,7 +55,7 @@ export function readOverview({stateDb, folder, jobs, config, takesWebhooks}: Web
   return {
     now,
     // In a demo nothing is due.
-    alarms: isDemoFolder(folder) ? [] : listAlarms(stateDb, {config, release, jobs: namesOf(jobs)}, now),
+    alarms: isDemoFolder(folder) ? [] : listAlarms(stateDb, {config, release, jobs}, now),
     /** Who holds the warehouse. */
     holder: findLockHolder(stateDb, world),
     queued: listQueuedRuns(stateDb),

@@ -143,7 +143,6 @@ test('jobs list shows the next five slots of each job in local time and UTC, and
   expect(jobs.find(({name}) => name === 'early')).toMatchObject({
     timeout_minutes: 45,
     next_slots: expect.arrayContaining([{local: '2027-03-14 03:00:00', utc: '2027-03-14T07:00:00.000Z'}]),
-    clock_changes: ['2027-03-14: the clock skips 02:30: due at 03:00 instead'],
   })
   expect(jobs.find(({name}) => name === 'month-end')).toMatchObject({enabled: false, next_slots: []})
 })

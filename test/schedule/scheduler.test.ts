@@ -17,7 +17,7 @@ import {
   listAttempts,
   listLatestJobRuns,
 } from '../../src/schedule/job-runs.ts'
-import {createScheduler, type Scheduler} from '../../src/schedule/scheduler.ts'
+import {createScheduler} from '../../src/schedule/scheduler.ts'
 import {formatLocal, listSlots} from '../../src/schedule/slots.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {storeEvent} from '../../src/sync/webhook-events.ts'
@@ -61,7 +61,7 @@ function aJob(fields: Partial<Job> = {}): Job {
   }
 }
 
-interface Bench extends Scheduler {
+interface Bench extends ReturnType<typeof createScheduler> {
   stateDb: StateDb
   started: string[]
   /** Sets the clock, `06-01T06:30`, and looks. */
@@ -389,7 +389,7 @@ test('a run that hangs is asked to stop after its timeout and killed ten seconds
     error_code: 'JOB_TIMEOUT',
     error: expect.stringContaining('longer than its timeout of 30 minutes'),
   })
-  const watched = {config: {alarmMaxAgeHours: 26}, release: undefined, jobs: ['nightly']}
+  const watched = {config: {alarmMaxAgeHours: 26}, release: undefined, jobs: [{name: 'nightly'}]}
   const title = 'Job nightly took too long and was ended [JOB_TIMEOUT]'
   const told = expect.objectContaining({name: 'job nightly', state: 'JOB_TIMEOUT', title})
   expect(readConditions(scheduler.stateDb, watched, now)).toContainEqual(told)

@@ -1,7 +1,6 @@
 import {expect, test} from 'vitest'
 import {addDays} from '../../src/core/clock.ts'
 import {
-  describeClockChanges,
   findBusinessDay,
   findCronProblems,
   isFederalHoliday,
@@ -72,16 +71,6 @@ test('the next slots of a rare schedule are found years ahead', () => {
     '2028-02-29',
     '2032-02-29',
   ])
-})
-
-test('the effects of daylight saving within a year are described in words', () => {
-  const now = Date.parse('2026-10-30T00:00Z')
-  expect(describeClockChanges({schedule: '30 1,2 * * *', timeZone: NEW_YORK}, now)).toEqual([
-    '2026-11-01: the clock shows 01:30 twice: due the first time only',
-    '2027-03-14: the clock skips 02:30: due at 03:00 instead',
-  ])
-  expect(describeClockChanges({schedule: '30 * * * *', timeZone: NEW_YORK}, now)).toEqual([])
-  expect(describeClockChanges({schedule: '30 23 * * *', timeZone: NEW_YORK}, now)).toEqual([])
 })
 
 test.each([

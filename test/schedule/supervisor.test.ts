@@ -2,9 +2,8 @@ import {join} from 'node:path'
 import {setImmediate as turn} from 'node:timers/promises'
 import {expect, test} from 'vitest'
 import type {Job} from '../../src/schedule/job.ts'
-import {adoptRun, endRun, recordSlot} from '../../src/schedule/job-runs.ts'
-import {claimRun} from '../../src/schedule/scheduler.ts'
-import {createSupervisor, serveSource} from '../../src/schedule/supervisor.ts'
+import {adoptRun, claimRun, endRun, recordSlot} from '../../src/schedule/job-runs.ts'
+import {createSupervisor} from '../../src/schedule/supervisor.ts'
 import {dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
 import {acquireLock} from '../../src/store/runs.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
@@ -13,23 +12,20 @@ import {createLab} from '../support/lab.ts'
 test('a run that waits minutes for its source yields its place to others, and retakes it once it progresses', async () => {
   await using lab = await createLab()
   let now = Date.now()
-  const world = {...lab.createWorld(), realClock: {...lab.createWorld().realClock, now: () => now}}
+  const world = {...lab.createWorld(), realClock: {now: () => now, sleep: async () => undefined}}
   requireWritable(lab.folder)
   using stateDb = openStateDb(lab.folder.stateDb)
-  const source = serveSource(
-    'one',
+  const supervisor = createSupervisor(
     {
-      read: async () => ({
-        config: lab.config,
-        folder: lab.folder,
-        jobs: [],
-        environment: {env: {}, cwd: '.'},
-      }),
-      isTaken: () => false,
+      list: () => ['one'],
+      read: async () => ({config: lab.config, folder: lab.folder, jobs: []}),
+      runs: 1,
     },
     world,
   )
-  source.tick(false)
+  await supervisor.begin()
+  const [source] = supervisor.served()
+  if (!source) throw new Error('no source is served')
   await source.looked()
   expect(source.countRuns()).toEqual({running: 0, waiting: 0})
 

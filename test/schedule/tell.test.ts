@@ -22,7 +22,7 @@ const world = () => ({
   realClock: {now: () => now, sleep: () => Promise.resolve()},
 })
 
-const watched = (jobs = ['nightly']) => ({config, release: undefined, jobs})
+const watched = (jobs = ['nightly']) => ({config, release: undefined, jobs: jobs.map((name) => ({name}))})
 
 beforeAll(async () => {
   inbox = await startInbox()

@@ -4,7 +4,7 @@ import {hostname} from 'node:os'
 import {afterEach, beforeEach, expect, test, vi} from 'vitest'
 import {realClock} from '../../src/core/clock.ts'
 import {ContractError} from '../../src/core/errors.ts'
-import {listOrphanedRuns} from '../../src/schedule/scheduler.ts'
+import {createScheduler} from '../../src/schedule/scheduler.ts'
 import {
   acquireLock,
   findLastRun,
@@ -101,9 +101,13 @@ test('a holder on another machine, its clock equal to ours or days ahead, is tak
 test('a scheduled run that died while the clock was ahead is found a minute later', () => {
   const claim = {process_started: null, state: 'running', attempt: 1, not_before: 0}
   stateDb.insert('job_run', {job: 'nightly', ...claim, ...DAYS_AHEAD})
-  const listOrphans = (seconds: number) => listOrphanedRuns(stateDb, Date.parse(NOW) + seconds * 1000)
-  expect(listOrphans(0)).toEqual([])
-  expect(listOrphans(60)).toMatchObject([{job: 'nightly'}])
+  const startRun = () => Promise.reject(new Error('nothing is due'))
+  const readStateAfter = (seconds: number) => {
+    createScheduler({stateDb, jobs: [], startRun}, later(seconds)).tick()
+    return stateDb.db.prepare('select state, error_code from job_run').get()
+  }
+  expect(readStateAfter(0)).toEqual({state: 'running', error_code: null})
+  expect(readStateAfter(60)).toEqual({state: 'failed', error_code: 'JOB_CRASHED'})
 })
 
 test('the heart beats during a run, and a beat that cannot be written does not end the run', async () => {

@@ -3,8 +3,7 @@ import type {Browser, Page} from 'playwright-core'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {z} from 'zod'
 import {readJobs} from '../../src/schedule/job.ts'
-import {type AttemptEnd, endRun, listLatestJobRuns, recordSlot} from '../../src/schedule/job-runs.ts'
-import {claimRun} from '../../src/schedule/scheduler.ts'
+import {claimRun, endRun, listLatestJobRuns, recordSlot} from '../../src/schedule/job-runs.ts'
 import type {StateDb} from '../../src/store/state-db.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {beginAction} from '../../src/web/actions.ts'
@@ -157,7 +156,7 @@ test('a job is run on demand, once, and the page of its run reports it', async (
   await page.locator(`a[href="/runs/${number}"]`).first().click()
   expect(await page.locator('main').textContent()).toContain('asked for on the page')
   const end = {exitCode: 6, errorCode: 'SOURCE_DOWN', error: 'The source is down.', summary: null}
-  const attempt = (retryAt: number | null, ended: Omit<AttemptEnd, 'retryAt'> = end) => {
+  const attempt = (retryAt: number | null, ended: Omit<Parameters<typeof endRun>[2], 'retryAt'> = end) => {
     const claimed = claimRun(stateDb, Date.parse('2099-01-01'))
     if (claimed) endRun(stateDb, claimed, {...ended, retryAt}, Date.parse('2026-07-01T04:00:00Z'))
   }
