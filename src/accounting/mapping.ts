@@ -351,13 +351,14 @@ export function createAccountSeed(versions: readonly MappingVersion[]): Seed {
       return [key, since, role, program, term, ...booked, `${movesBalances}`]
     }),
   )
+  const file = 'accounting.json'
   return {
     name: 'account',
-    file: 'accounting.json',
+    file,
     text: JSON.stringify(rows),
     types: {moves_balances: 'boolean'},
     columns: COLUMNS,
     isComputed: true,
-    rows: rows.map((values) => ({values, line: 1, text: ''})),
+    rows: rows.map((values) => ({values, file, line: 1})),
   }
 }

@@ -10,23 +10,19 @@ import {listFiles, readSqlFile, splitHeader} from '../store/sql.ts'
 export interface Place {
   file: string
   line: number
-  /** From 1. */
-  column?: number
 }
 
-/** A position in the form that terminals and editors open: `sql/seeds/status.csv:3:7`. */
-function formatPlace({file, line, column}: Place): string {
-  return column === undefined ? `${file}:${line}` : `${file}:${line}:${column}`
-}
-
-/** The error of a model or seed file, naming file and line; always a `CheckError`, exit 3. */
+/**
+ * The error of a model or seed file, naming file and line in the form that terminals and editors open; always a `CheckError`,
+ * exit 3.
+ */
 export function createModelError(
   code: ErrorCode,
-  place: Place,
+  {file, line}: Place,
   problem: string,
   cause?: unknown,
 ): LoantapeError {
-  return newError(code, `${problem} in ${formatPlace(place)}.`, {cause})
+  return newError(code, `${problem} in ${file}:${line}.`, {cause})
 }
 
 /**
