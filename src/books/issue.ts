@@ -4,9 +4,8 @@ import {join} from 'node:path'
 import {backup} from 'node:sqlite'
 import {isDeepStrictEqual} from 'node:util'
 import {z} from 'zod'
-import {applyAct, createPerformer, type Perform} from '../accounting/acts.ts'
+import {applyAct, type BatchAct, createPerformer, type Perform} from '../accounting/acts.ts'
 import {
-  type BatchAct,
   findLastKnown,
   type IssuedBatch,
   listBatches,

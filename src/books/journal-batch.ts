@@ -1,11 +1,6 @@
 import {hash} from 'node:crypto'
-import {
-  type BatchAct,
-  type IssuedBatch,
-  listBatches,
-  listIssuedLines,
-  listIssuedPeriods,
-} from '../accounting/issued.ts'
+import type {BatchAct} from '../accounting/acts.ts'
+import {type IssuedBatch, listBatches, listIssuedLines, listIssuedPeriods} from '../accounting/issued.ts'
 import {type AccountMapping, findSharedNames} from '../accounting/mapping.ts'
 import {createDating, listClosedPeriods} from '../accounting/periods.ts'
 import {bookOpenings, type IssuedLine, type JournalLine, type JournalProfile} from '../accounting/profiles.ts'
