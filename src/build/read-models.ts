@@ -254,27 +254,29 @@ const selectorPattern = /^(\+?)([a-z0-9_*?]+\.[a-z0-9_*?]+)(\+?)$/
  */
 export function selectModels(selection: string, reads: Reads): ReadonlySet<string> {
   const parts = selection.split(/[\s,]+/).filter((part) => part !== '')
-  if (parts.length === 0) throw syntaxError(selection)
-  return new Set(parts.flatMap((part) => selectPart(part, reads)))
-}
-
-function selectPart(part: string, reads: Reads): string[] {
-  const match = selectorPattern.exec(part)
-  if (!match) throw syntaxError(part)
-  const [, parents, glob = '', children] = match
-  const pattern = new RegExp(`^${glob.replaceAll('.', '\\.').replaceAll('*', '.*').replaceAll('?', '.')}$`)
-  const named = [...reads.keys()].filter((name) => pattern.test(name))
-  if (named.length === 0)
-    throw newError(
-      'UNKNOWN_NAME',
-      `Selection '${part}' in --select names no model: ${expectOneOf(glob, [...reads.keys()].toSorted())}.`,
-    )
   const listReaders = (name: string) => [...reads.keys()].filter((other) => reads.get(other)?.includes(name))
-  return [
-    ...named,
-    ...(parents === '' ? [] : withAncestors(new Set(named), reads)),
-    ...(children === '' ? [] : expand(named, listReaders)),
-  ]
+  const selected = (parts.length > 0 ? parts : [selection]).flatMap((part) => {
+    const match = selectorPattern.exec(part)
+    if (!match)
+      throw newError(
+        'USAGE',
+        `Selection '${part}' in --select: expected schema.model, schema.*, +schema.model or schema.model+.`,
+      )
+    const [, parents, glob = '', children] = match
+    const pattern = new RegExp(`^${glob.replaceAll('.', '\\.').replaceAll('*', '.*').replaceAll('?', '.')}$`)
+    const named = [...reads.keys()].filter((name) => pattern.test(name))
+    if (named.length === 0)
+      throw newError(
+        'UNKNOWN_NAME',
+        `Selection '${part}' in --select names no model: ${expectOneOf(glob, [...reads.keys()].toSorted())}.`,
+      )
+    return [
+      ...named,
+      ...(parents === '' ? [] : withAncestors(new Set(named), reads)),
+      ...(children === '' ? [] : expand(named, listReaders)),
+    ]
+  })
+  return new Set(selected)
 }
 
 /** The models that these are built from, including themselves. */
@@ -287,11 +289,4 @@ function expand(names: readonly string[], next: (name: string) => readonly strin
   // A set also visits what is added meanwhile.
   for (const name of reached) for (const other of next(name)) reached.add(other)
   return reached
-}
-
-function syntaxError(part: string): LoantapeError {
-  return newError(
-    'USAGE',
-    `Selection '${part}' in --select: expected schema.model, schema.*, +schema.model or schema.model+.`,
-  )
 }
