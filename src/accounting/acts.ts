@@ -1,5 +1,6 @@
 import {randomBytes} from 'node:crypto'
 import {join} from 'node:path'
+import {gzipSync} from 'node:zlib'
 import {z} from 'zod'
 import type {Config} from '../core/config.ts'
 import {VERSION} from '../core/process.ts'
@@ -28,20 +29,19 @@ import {
 } from '../store/tape-key.ts'
 import {setAside} from '../store/warehouse.ts'
 import {adoptEnded, pathOfTape} from '../sync/tapes.ts'
-import {batchSchema, storeBatch} from './issued.ts'
+import {batchRow} from './issued.ts'
 import {parseMapping} from './mapping.ts'
-import {
-  dropClosedPeriod,
-  moveStands,
-  periodEventSchema,
-  recordPeriodEvent,
-  registeredLoanSchema,
-  storeClosedPeriod,
-  storeRemap,
-} from './periods.ts'
-import {journalLineSchema, tiedTermSchema} from './profiles.ts'
+import {type ClosedPeriod, nextPeriod, periodEventSchema, registeredLoanSchema} from './periods.ts'
+import {issuedLineSchema, journalLineSchema, tiedTermSchema} from './profiles.ts'
 
 const mappingSchema = z.unknown().transform((mapping) => parseMapping(JSON.stringify(mapping), 'on a tape'))
+/** A batch on a tape, with everything needed to hand it out again byte for byte. */
+export type BatchAct = z.output<typeof batchSchema>
+const batchSchema = batchRow.extend({
+  lines: z.array(issuedLineSchema),
+  files: z.array(z.object({name: z.string(), sha256: z.string(), text: z.string()})),
+})
+
 /** Tapes that are gone, with their units, so that the record has no gap. */
 const goneTapeSchema = z.object({
   unit: z.string(),
@@ -136,26 +136,25 @@ export function createPerformer(
 
 /** Applies an act to the state database, now or when it is read back. Call it in a transaction. */
 export function applyAct(stateDb: StateDb, act: Act): void {
+  if ('event' in act) stateDb.insert('period_event', act.event)
   switch (act.act) {
     case 'batch issued':
       for (const batch of act.batches) storeBatch(stateDb, {...batch, issued_at: act.at})
       break
     case 'true-up':
       for (const batch of act.batches) storeBatch(stateDb, {...batch, issued_at: act.at})
-      moveStands(stateDb, act.history_id)
-      recordPeriodEvent(stateDb, act.event)
+      // From now on everything issued and closed depends on this history.
+      for (const table of ['journal_batch', 'closed_period'])
+        stateDb.run(`update ${table} set history_id = ?`, [act.history_id])
       break
     case 'period closed':
       storeClosedPeriod(stateDb, act.closed)
-      recordPeriodEvent(stateDb, act.event)
       break
     case 'period reopened':
       dropClosedPeriod(stateDb, act.event.period)
-      recordPeriodEvent(stateDb, act.event)
       break
     case 'periods remapped':
       storeRemap(stateDb, act.event.period)
-      recordPeriodEvent(stateDb, act.event)
       break
     case 'tapes pruned':
       for (const {unit} of act.tapes) changeTape(stateDb, unit, {removed_at: act.at})
@@ -172,6 +171,44 @@ export function applyAct(stateDb: StateDb, act: Act): void {
       stateDb.insert('went_on', {at: act.at, why: act.why, given_up: listGivenUp(act).size})
       if (act.history_head !== undefined) writeFact(stateDb, 'history_head', act.history_head)
   }
+}
+
+/** Stores a batch with its lines and files; it is not handed over yet. Call it in a transaction. */
+export function storeBatch(stateDb: StateDb, batch: BatchAct & {issued_at: string}): void {
+  const {lines, files, ...named} = batch
+  const is_handed_over = Number(files.length === 0)
+  const {lastInsertRowid: batch_no} = stateDb.insert('journal_batch', {...named, is_handed_over})
+  for (const {name, text} of files) {
+    stateDb.insert('journal_file', {batch_no, name, content: gzipSync(text)})
+  }
+  // A reversal still names the batch it takes back, so only the fields of a line are stored.
+  for (const line of lines) stateDb.insert('issued_line', {batch_no, ...issuedLineSchema.parse(line)})
+}
+
+/** Stores a closed period, which depends on the history of its release. */
+function storeClosedPeriod(stateDb: StateDb, closed: Omit<ClosedPeriod, 'history_id'>): void {
+  const pack = (value: unknown) => gzipSync(JSON.stringify(value))
+  stateDb.insert('closed_period', {
+    period: closed.period,
+    release: JSON.stringify(closed.release),
+    mapping: JSON.stringify(closed.mapping),
+    lines: pack(closed.lines),
+    terms: JSON.stringify(closed.terms),
+    register: pack(closed.register),
+    history_id: closed.release.history_id,
+  })
+}
+
+/** Reopens a period and deletes what was kept of it; a move of balances in the next period now happens in this one. */
+function dropClosedPeriod(stateDb: StateDb, period: string): void {
+  stateDb.run('delete from closed_period where period = ?', [period])
+  const {changes} = stateDb.run('delete from remapped_period where period = ?', [nextPeriod(period)])
+  if (changes > 0) storeRemap(stateDb, period)
+}
+
+/** Records that balances are moved to the mapping that holds from this period on. */
+function storeRemap(stateDb: StateDb, period: string): void {
+  stateDb.insert('remapped_period', {period}, 'or ignore')
 }
 
 /** The units and batches that were given up, by chain and name. */

@@ -1,4 +1,4 @@
-import {gunzipSync, gzipSync} from 'node:zlib'
+import {gunzipSync} from 'node:zlib'
 import {z} from 'zod'
 import type {StateDb} from '../store/state-db.ts'
 import {type IssuedLine, issuedLineSchema} from './profiles.ts'
@@ -7,7 +7,7 @@ const HAS_FILES = 'exists (select 1 from journal_file where journal_file.batch_n
 
 /** A journal batch in the state database. */
 export type IssuedBatch = z.output<typeof batchRow>
-const batchRow = z.object({
+export const batchRow = z.object({
   profile: z.string(),
   batch_id: z.string(),
   /** `YYYY-MM` */
@@ -17,25 +17,6 @@ const batchRow = z.object({
   /** The history it depends on. */
   history_id: z.string(),
 })
-
-/** A batch on a tape, with everything needed to hand it out again byte for byte. */
-export type BatchAct = z.output<typeof batchSchema>
-export const batchSchema = batchRow.extend({
-  lines: z.array(issuedLineSchema),
-  files: z.array(z.object({name: z.string(), sha256: z.string(), text: z.string()})),
-})
-
-/** Stores a batch with its lines and files; it is not handed over yet. Call it in a transaction. */
-export function storeBatch(stateDb: StateDb, batch: BatchAct & {issued_at: string}): void {
-  const {lines, files, ...named} = batch
-  const is_handed_over = Number(files.length === 0)
-  const {lastInsertRowid: batch_no} = stateDb.insert('journal_batch', {...named, is_handed_over})
-  for (const {name, text} of files) {
-    stateDb.insert('journal_file', {batch_no, name, content: gzipSync(text)})
-  }
-  // A reversal still names the batch it takes back, so only the fields of a line are stored.
-  for (const line of lines) stateDb.insert('issued_line', {batch_no, ...issuedLineSchema.parse(line)})
-}
 
 /**
  * Journal batches, oldest first: all, or those of a profile, a period, an id (one, unless two profiles share it), or those that

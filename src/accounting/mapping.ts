@@ -37,16 +37,7 @@ const given = (longest: number) => text(longest).refine((value) => value !== '',
 
 /** A ledger account: some accounting systems look it up by its code, others by its name. */
 type Account = z.output<typeof account>
-const account = z.strictObject({
-  code: given(60).meta({
-    description:
-      'Account number. Xero and Intacct look accounts up by it; it is what makes two accounts the same.',
-  }),
-  name: given(100).meta({
-    description:
-      'Account name as the accounting system lists it. QuickBooks (`Parent:Sub`) and NetSuite look accounts up by it.',
-  }),
-})
+const account = z.strictObject({code: given(60), name: given(100)})
 
 /** How a funded deal can end, as in `seed.status.ending`; anything else is `other`. */
 const ENDINGS = ['paid_off', 'sold', 'refinanced', 'foreclosed', 'charged_off', 'other'] as const
@@ -82,49 +73,26 @@ function parseAs<T>(schema: z.ZodType<T>, value: unknown, context: z.RefinementC
   return z.NEVER
 }
 
-/** Which accounts and dimensions journals are booked to: `accounting.json`. */
+/** Which accounts and dimensions journals are booked to: `accounting.json`. docs/accounting.md explains every field. */
 export type AccountMapping = z.output<typeof mappingShape>
 const mappingShape = z.strictObject({
-  receivable: z.record(given(200), account).meta({
-    description:
-      '`code` and `name` of the loans receivable account of each loan program; `*` is for all others and for deals without one.',
-  }),
-  clearing: account.meta({description: 'The other side of fundings, reversals and changes of amount.'}),
-  ended: endings.prefault({}).meta({
-    description:
-      'Debited when a funded deal ends: one account for all endings, or one for each of `paid_off`, `sold`, `refinanced`, `foreclosed`, `charged_off` and `other`. `"elsewhere"` in the place of an account says that another system books it.',
-  }),
-  opening: account.optional().meta({
-    description: 'The other side of opening balances (`--with-opening`); `clearing` where it is not given.',
-  }),
-  journal: given(20).prefault('GJ').meta({description: 'Journal symbol: Intacct `JOURNAL`.'}),
-  currency: given(20).prefault('USD').meta({description: 'Currency as NetSuite names it.'}),
-  tax_rate: given(50)
-    .prefault('Tax Exempt')
-    .meta({description: 'Full name of the tax rate of every Xero line.'}),
-  entity: text(100).prefault('').meta({description: 'Customer or vendor: QuickBooks `Name`.'}),
-  subsidiary: text(100)
-    .prefault('')
-    .meta({description: 'NetSuite `Subsidiary`; OneWorld accounts demand it.'}),
-  department: text(100).prefault('').meta({description: 'NetSuite `Department`, Intacct `DEPT_ID`.'}),
-  location: text(100)
-    .prefault('')
-    .meta({description: 'QuickBooks and NetSuite `Location`, Intacct `LOCATION_ID`.'}),
-  class: text(100).prefault('').meta({description: 'QuickBooks and NetSuite `Class`.'}),
+  receivable: z.record(given(200), account),
+  clearing: account,
+  ended: endings.prefault({}),
+  opening: account.optional(),
+  journal: given(20).prefault('GJ'),
+  currency: given(20).prefault('USD'),
+  tax_rate: given(50).prefault('Tax Exempt'),
+  entity: text(100).prefault(''),
+  subsidiary: text(100).prefault(''),
+  department: text(100).prefault(''),
+  location: text(100).prefault(''),
+  class: text(100).prefault(''),
   tracking: z
     .array(z.strictObject({name: given(100), option: given(100)}))
     .max(2, 'expected at most two')
-    .prefault([])
-    .meta({description: 'Up to two Xero tracking categories, each `{"name", "option"}`.'}),
+    .prefault([]),
 })
-
-/** Every field with what it means, in order, for the documents. */
-export function listMappingFields(): {field: string; about: string}[] {
-  return Object.entries(mappingShape.shape).map(([field, schema]) => ({
-    field,
-    about: schema.meta()?.description ?? '',
-  }))
-}
 
 /** The mapping without a file: one receivable account for all programs, and an account for every ending. */
 export const DEFAULT_MAPPING = mappingShape.parse({
@@ -351,13 +319,14 @@ export function createAccountSeed(versions: readonly MappingVersion[]): Seed {
       return [key, since, role, program, term, ...booked, `${movesBalances}`]
     }),
   )
+  const file = 'accounting.json'
   return {
     name: 'account',
-    file: 'accounting.json',
+    file,
     text: JSON.stringify(rows),
     types: {moves_balances: 'boolean'},
     columns: COLUMNS,
     isComputed: true,
-    rows: rows.map((values) => ({values, line: 1, text: ''})),
+    rows: rows.map((values) => ({values, file, line: 1})),
   }
 }

@@ -1,4 +1,4 @@
-import {gunzipSync, gzipSync} from 'node:zlib'
+import {gunzipSync} from 'node:zlib'
 import {z} from 'zod'
 import {addDays, businessDateOf} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
@@ -141,20 +141,6 @@ export function findClosedPeriod(stateDb: StateDb, period: string): ClosedPeriod
   return stateDb.first(closedRow, 'select * from closed_period where period = ?', [period])
 }
 
-/** Stores a closed period, which depends on the history of its release. */
-export function storeClosedPeriod(stateDb: StateDb, closed: Omit<ClosedPeriod, 'history_id'>): void {
-  const pack = (value: unknown) => gzipSync(JSON.stringify(value))
-  stateDb.insert('closed_period', {
-    period: closed.period,
-    release: JSON.stringify(closed.release),
-    mapping: JSON.stringify(closed.mapping),
-    lines: pack(closed.lines),
-    terms: JSON.stringify(closed.terms),
-    register: pack(closed.register),
-    history_id: closed.release.history_id,
-  })
-}
-
 /** The history that each closed period depends on. */
 export function listClosedStands(stateDb: StateDb): {period: string; history_id: string}[] {
   return stateDb.all(
@@ -168,31 +154,7 @@ export function listNeededReleases(stateDb: StateDb): Set<string> {
   return new Set(stateDb.column(z.string(), `select release ->> '$.release_id' from closed_period`))
 }
 
-/** Makes everything issued and closed depend on this history. Call it in a transaction. */
-export function moveStands(stateDb: StateDb, historyId: string): void {
-  for (const table of ['journal_batch', 'closed_period']) {
-    stateDb.run(`update ${table} set history_id = ?`, [historyId])
-  }
-}
-
-/** Reopens a period and deletes what was kept of it; a move of balances in the next period now happens in this one. */
-export function dropClosedPeriod(stateDb: StateDb, period: string): void {
-  stateDb.run('delete from closed_period where period = ?', [period])
-  const {changes} = stateDb.run('delete from remapped_period where period = ?', [nextPeriod(period)])
-  if (changes > 0) storeRemap(stateDb, period)
-}
-
-/** Records that balances are moved to the mapping that holds from this period on. */
-export function storeRemap(stateDb: StateDb, period: string): void {
-  stateDb.insert('remapped_period', {period}, 'or ignore')
-}
-
-/** Records what was done to a period; such records never change. */
-export function recordPeriodEvent(stateDb: StateDb, event: PeriodEvent): void {
-  stateDb.insert('period_event', event)
-}
-
-/** What was done to a period, by whom, when (ISO 8601, real clock) and why. */
+/** What was done to a period, by whom, when (ISO 8601, real clock) and why; such records never change. */
 export type PeriodEvent = z.output<typeof periodEventSchema>
 export const periodEventSchema = z.object({
   period: z.string(),

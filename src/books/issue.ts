@@ -4,9 +4,8 @@ import {join} from 'node:path'
 import {backup} from 'node:sqlite'
 import {isDeepStrictEqual} from 'node:util'
 import {z} from 'zod'
-import {applyAct, createPerformer, type Perform} from '../accounting/acts.ts'
+import {applyAct, type BatchAct, createPerformer, type Perform} from '../accounting/acts.ts'
 import {
-  type BatchAct,
   findLastKnown,
   type IssuedBatch,
   listBatches,
@@ -64,7 +63,7 @@ export async function exportJournal(
     {
       stateDb,
       perform: createPerformer(config, {folder, stateDb}, world),
-      handOut: (batch) => deliver(stateDb, folder, batch, world),
+      handOut: (batch) => handOver(stateDb, folder, batch, world),
       findHandedOut: (batch) => requireHandedOver(stateDb, folder, batch, world),
     },
     world,
@@ -180,12 +179,6 @@ async function* listTargets(
   }
 }
 
-/** Puts the files of an issued batch into their place, and counts them. */
-export function deliver(stateDb: StateDb, folder: DataFolder, batch: IssuedBatch, world: World): BatchResult {
-  const dir = handOver(stateDb, folder, batch, world)
-  return {...measure(stateDb, batch), dir, outcome: 'written'}
-}
-
 const rowsOfFiles = z.object({files: z.array(z.object({rows: z.number()}))})
 
 function measure(stateDb: StateDb, batch: IssuedBatch): Omit<BatchResult, 'dir' | 'outcome'> {
@@ -223,7 +216,7 @@ export function reissueBatch(config: Config, batchId: string, world: World): Bat
     )
   }
   for (const {profile} of batches) requireExports(folder, profile)
-  return batches.map((batch) => deliver(stateDb, folder, batch, world))
+  return batches.map((batch) => handOver(stateDb, folder, batch, world))
 }
 
 /** The folder of the files of a batch. */
@@ -234,24 +227,27 @@ function batchDir(folder: DataFolder, {profile, batch_id}: IssuedBatch): string 
 /**
  * Puts the files of an issued batch into their place, under a temporary name first and the manifest last, and records it. The
  * bytes come from the state database, so they are the same every time.
- *
- * @returns their folder
  */
-function handOver(stateDb: StateDb, folder: DataFolder, batch: IssuedBatch, world: World): string {
-  const final = batchDir(folder, batch)
+export function handOver(
+  stateDb: StateDb,
+  folder: DataFolder,
+  batch: IssuedBatch,
+  world: World,
+): BatchResult {
+  const dir = batchDir(folder, batch)
   const files = readBatchFiles(stateDb, batch)
   markHandedOver(stateDb, batch, false)
-  using written = beginBatch(final)
+  using written = beginBatch(dir)
   for (const {name, text} of files) {
     writeFileSync(join(written.dir, name), text)
     syncToDisk(join(written.dir, name))
   }
   world.onStep('journal written')
-  written.finish(() => isWholeBatch(final, files.at(-1)?.text))
+  written.finish(() => isWholeBatch(dir, files.at(-1)?.text))
   world.onStep('journal in place')
   markHandedOver(stateDb, batch, true)
   world.onStep('journal handed over')
-  return final
+  return {...measure(stateDb, batch), dir, outcome: 'written'}
 }
 
 /**
@@ -265,7 +261,7 @@ export function requireHandedOver(
   batch: IssuedBatch,
   world: World,
 ): string {
-  return isHandedOver(folder, batch) ? batchDir(folder, batch) : handOver(stateDb, folder, batch, world)
+  return isHandedOver(folder, batch) ? batchDir(folder, batch) : handOver(stateDb, folder, batch, world).dir
 }
 
 /** Whether the files of an issued batch are in their place. */

@@ -1,11 +1,6 @@
 import {hash} from 'node:crypto'
-import {
-  type BatchAct,
-  type IssuedBatch,
-  listBatches,
-  listIssuedLines,
-  listIssuedPeriods,
-} from '../accounting/issued.ts'
+import type {BatchAct} from '../accounting/acts.ts'
+import {type IssuedBatch, listBatches, listIssuedLines, listIssuedPeriods} from '../accounting/issued.ts'
 import {type AccountMapping, findSharedNames} from '../accounting/mapping.ts'
 import {createDating, listClosedPeriods} from '../accounting/periods.ts'
 import {bookOpenings, type IssuedLine, type JournalLine, type JournalProfile} from '../accounting/profiles.ts'
@@ -15,7 +10,7 @@ import type {TiedTerm} from '../core/types.ts'
 import {formatManifest} from '../export/batch.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import type {StateDb} from '../store/state-db.ts'
-import {describeFile, formatJournalFiles, proveJournalFiles} from './journal-files.ts'
+import {formatJournalFiles, proveJournalFiles} from './journal-files.ts'
 
 /** The journal of a month that everything issued to a profile must add up to. */
 export interface JournalTarget {
@@ -104,7 +99,7 @@ function composeBatch(
     profile: profile.name,
     period,
     period_complete: isComplete,
-    files: files.map((file) => describeFile(profile, file)),
+    files: files.map(({text: _text, lines: _lines, ...file}) => file),
     supersedes: [...new Set(superseded.map(({batch_id}) => batch_id))],
     bridge,
   })

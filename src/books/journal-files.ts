@@ -7,23 +7,8 @@ import {messageOf, newError} from '../core/errors.ts'
 import {addAmounts, centsOf} from '../core/money.ts'
 import type {BatchFile} from '../export/batch.ts'
 
-/** A file as the manifest of its batch names it. */
-export function describeFile({columns}: JournalProfile, {name, text, lines}: JournalFile): BatchFile {
-  return {
-    name,
-    bytes: Buffer.byteLength(text),
-    sha256: hash('sha256', text),
-    rows: lines.length,
-    columns: Object.keys(columns),
-    sum_amount: null,
-    sum_debit: addAmounts(lines.map(({debit}) => debit)),
-    sum_credit: addAmounts(lines.map(({credit}) => credit)),
-  }
-}
-
-/** A file of a journal batch, and the lines it holds. */
-export interface JournalFile {
-  name: string
+/** A file of a journal batch as its manifest names it, its text, and the lines it holds. */
+interface JournalFile extends BatchFile {
   text: string
   lines: readonly IssuedLine[]
 }
@@ -56,9 +41,20 @@ export function formatJournalFiles(
     part.lines.push(...entry)
   }
   const count = String(parts.length).padStart(2, '0')
-  return parts.map((part, index) => {
+  return parts.map(({text, bytes, lines}, index) => {
     const suffix = parts.length === 1 ? '' : `_part${String(index + 1).padStart(count.length, '0')}of${count}`
-    return {name: `${profile.name}_${context.batchId}${suffix}.csv`, text: part.text, lines: part.lines}
+    return {
+      name: `${profile.name}_${context.batchId}${suffix}.csv`,
+      bytes,
+      sha256: hash('sha256', text),
+      rows: lines.length,
+      columns: Object.keys(profile.columns),
+      sum_amount: null,
+      sum_debit: addAmounts(lines.map(({debit}) => debit)),
+      sum_credit: addAmounts(lines.map(({credit}) => credit)),
+      text,
+      lines,
+    }
   })
 }
 

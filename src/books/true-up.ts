@@ -15,7 +15,7 @@ import {dataFolderAt, requireExports, requireWritable} from '../store/data-folde
 import {tellWentOn} from '../store/recorded.ts'
 import {inStateTransaction, openStateDb} from '../store/state-db.ts'
 import {signedBy} from './close-period.ts'
-import {deliver} from './issue.ts'
+import {handOver} from './issue.ts'
 import {describeStale, planTrueUp, prepareTrueUp, readIssueState, type TrueUpPlan} from './journal-batch.ts'
 import {describeLost, readStanding} from './standing.ts'
 
@@ -75,7 +75,7 @@ export async function trueUp(
   if (standing === 'another') throw describeLost(folder, {standing, lost})
   if (isIssued)
     for (const batch of profiles.flatMap((profile) => listBatches(stateDb, {profile, is_handed_over: 0})))
-      deliver(stateDb, folder, batch, world)
+      handOver(stateDb, folder, batch, world)
   const state = readIssueState(stateDb)
   const range = await readPeriodRange(config, world)
   const period = findFirstOpen(stateDb) ?? range.first
@@ -116,7 +116,7 @@ export async function trueUp(
     })
   })
   const handedOut = prepared.map(({batch, ...plan}) =>
-    describePlan(plan, batch && batch.files.length > 0 ? deliver(stateDb, folder, batch, world) : null),
+    describePlan(plan, batch && batch.files.length > 0 ? handOver(stateDb, folder, batch, world) : null),
   )
   return {outcome: 'issued', period, lost, profiles: handedOut}
 }

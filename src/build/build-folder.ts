@@ -1,5 +1,4 @@
 import {
-  constants,
   existsSync,
   linkSync,
   mkdirSync,
@@ -12,7 +11,7 @@ import {
   utimesSync,
   writeFileSync,
 } from 'node:fs'
-import {chmod, copyFile, mkdir, writeFile} from 'node:fs/promises'
+import {chmod, mkdir, writeFile} from 'node:fs/promises'
 import {basename, dirname, join, relative} from 'node:path'
 import {z} from 'zod'
 import type {Config} from '../core/config.ts'
@@ -22,13 +21,7 @@ import {removeAbandoned, temporaryBeside, WRITER_MARK} from '../core/process.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
 import {digestFile, keepText, moveIntoPlace, readKept, syncToDisk} from '../store/files.ts'
-import {
-  databasesOf,
-  type Release,
-  type ReleaseDatabases,
-  type ReleaseManifest,
-  type ReleaseTable,
-} from '../store/release.ts'
+import type {Release, ReleaseDatabases, ReleaseManifest, ReleaseTable} from '../store/release.ts'
 
 /** A file of a release: `core.deal` as `core.deal.parquet`. */
 export interface TableFile {
@@ -153,9 +146,7 @@ export function discardBuild(buildDir: string): void {
 export type LastBuild = z.output<typeof lastBuildSchema>
 const lastBuildSchema = z.object({
   release_id: z.string(),
-  moment: z.object({asOf: z.string(), knownAt: z.string()}),
-  history_id: z.string(),
-  /** Digest of everything else a release depends on. */
+  /** Digest of everything a release depends on besides history and moment. */
   inputs: z.string(),
   /** The digests of shared models that `buildModels` found. */
   shared: z.record(z.string(), z.string()),
@@ -170,31 +161,6 @@ const lastBuildSchema = z.object({
 /** Reads the last build; undefined if the cache was removed. */
 export function readLastBuild({lastBuild}: DataFolder): LastBuild | undefined {
   return lastBuildSchema.safeParse(parseJson(readKept(lastBuild) ?? '')).data
-}
-
-/** Copies the tables of the last build unless they have changed; returns whether it did. */
-export async function copyLastBuild(
-  folder: DataFolder,
-  last: LastBuild,
-  to: ReleaseDatabases,
-): Promise<boolean> {
-  const from = databasesOf(join(folder.releases, last.release_id))
-  if (
-    !existsSync(from.database) ||
-    !existsSync(from.work) ||
-    stampOf(from.database, from.work) !== last.files
-  )
-    return false
-  await copyDatabases(from, to)
-  return true
-}
-
-/** Copies the tables of a build and makes the copies writable. */
-export async function copyDatabases(from: ReleaseDatabases, to: ReleaseDatabases): Promise<void> {
-  for (const name of ['database', 'work'] as const) {
-    await copyFile(from[name], to[name], constants.COPYFILE_FICLONE)
-    await chmod(to[name], 0o600)
-  }
 }
 
 /** Changes whenever one of these files is written, replaced or removed. */

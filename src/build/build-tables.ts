@@ -1,25 +1,155 @@
 import {hash} from 'node:crypto'
-import {rmSync, statSync} from 'node:fs'
+import {constants, rmSync, statSync} from 'node:fs'
+import {chmod, copyFile} from 'node:fs/promises'
+import {availableParallelism} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {DEAL_ID} from '../contract/deal.ts'
 import {STREAMS} from '../contract/streams.ts'
-import {LoantapeError, messageOf} from '../core/errors.ts'
+import type {Config} from '../core/config.ts'
+import {LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {GENERATOR} from '../core/process.ts'
-import type {Model, Moment, World} from '../core/types.ts'
+import type {Check, Model, Moment, World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
-import {type Database, quoteLiteral, quoteName} from '../store/database.ts'
-import {readHistoryId} from '../store/moment.ts'
-import type {CheckOutcome, ReleaseManifest, ReleaseTable} from '../store/release.ts'
-import {readRelease} from '../store/release.ts'
+import {
+  type Cut,
+  type Database,
+  mostMemoryMb,
+  quoteLiteral,
+  quoteName,
+  threadsFor,
+  withinLimits,
+} from '../store/database.ts'
+import {readHistoryId, readSourceBridge, resolveMoment} from '../store/moment.ts'
+import {tellWentOn} from '../store/recorded.ts'
+import {
+  type CheckOutcome,
+  databasesOf,
+  type Release,
+  type ReleaseDatabases,
+  type ReleaseManifest,
+  type ReleaseTable,
+  readRelease,
+} from '../store/release.ts'
 import {countRows} from '../store/sql.ts'
-import {openHistoryFile} from '../store/warehouse.ts'
-import {copyLastBuild, type LastBuild, readLastBuild, writeParquetFiles} from './build-folder.ts'
-import {buildModels, changedPathOf, RELEASE_PATH, schemasOf, WholeBuildNeeded} from './build-models.ts'
+import {openStateDb} from '../store/state-db.ts'
+import {copyHistory, openHistory, openHistoryFile} from '../store/warehouse.ts'
+import {listKnownFields} from '../sync/mapped-fields.ts'
+import {
+  createBuildFolder,
+  discardBuild,
+  type LastBuild,
+  readLastBuild,
+  stampOf,
+  type TableFile,
+  writeParquetFiles,
+} from './build-folder.ts'
+import {
+  buildModels,
+  changedPathOf,
+  fingerprintModels,
+  RELEASE_PATH,
+  schemasOf,
+  WholeBuildNeeded,
+} from './build-models.ts'
 import {requirePassed, runChecks} from './checks.ts'
-import {compileModels} from './compile.ts'
-import {type Build, countEach, filesOf, lanesOf, limitBuild, mayBecomeCurrent} from './prepare-build.ts'
-import {planSelection, type SelectionPlan} from './sources.ts'
+import {compileModels, type ModelSource} from './compile.ts'
+import {planSelection, readSources, type SelectionPlan} from './sources.ts'
+
+/** Which release to build. */
+export interface BuildRequest {
+  /** `YYYY-MM-DD`; the latest business date by default. */
+  asOf?: string | undefined
+  /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC; by default the last apply that stored something new. */
+  knownAt?: string | undefined
+  /** Also write the DuckDB file here. */
+  out?: string | undefined
+  /** Only these models, into the scratch release: see `selectModels`. */
+  select?: string | undefined
+}
+
+/** A release to build: from what, for which moment, and where. */
+export interface Build {
+  config: Config
+  request: BuildRequest
+  sources: ModelSource
+  moment: Moment
+  /** The part of the manifest that is known before building. */
+  identity: Omit<ReleaseManifest, 'checks' | 'models' | 'tables'>
+  /** Digest of models, checks and seeds. */
+  fingerprint: string
+  /** The folder of the build, with a copy of the warehouse so that nobody waits while models run. */
+  dir: string
+  /** Whether the warehouse is certain to hold what was copied. */
+  isHistorySame: () => boolean
+}
+
+/** The files of a build, including those that a release does not keep. */
+export function filesOf(dir: string): ReleaseDatabases & {history: string; spill: string} {
+  return {...databasesOf(dir), history: join(dir, 'history.duckdb'), spill: join(dir, 'spill')}
+}
+
+/** Whether a release is to become the current one. */
+export function mayBecomeCurrent({asOf, knownAt, select}: BuildRequest): boolean {
+  return asOf === undefined && knownAt === undefined && select === undefined
+}
+
+/**
+ * Reads from the warehouse what a build needs, and copies it; an existing release needs no build.
+ *
+ * @param aside builds it even if it exists, in a folder with this suffix
+ */
+export async function prepareBuild(
+  folder: DataFolder,
+  config: Config,
+  request: BuildRequest,
+  {today, aside}: {today: string; aside?: string},
+): Promise<
+  {moment: Moment} & ({existing: Release; build?: undefined} | {existing?: undefined; build: Build})
+> {
+  await using db = await openHistory(folder)
+  const moment = await resolveMoment(db, request, today)
+  const sources = readSources(config, await listKnownFields(db, 'history'), moment.asOf)
+  const {engine} = await db.one(z.object({engine: z.string()}), 'select version() as engine')
+  const {historyId, tapeHead} = await readHistoryId(db, moment.knownAt)
+  const fingerprint = fingerprintModels(sources.models, sources.checks, sources.seeds)
+  const {timeZone, dayCutoff} = config
+  // Everything a release is a function of: the same inputs have the same id, on every machine.
+  const inputs = [moment.asOf, moment.knownAt, historyId, timeZone, dayCutoff, fingerprint, engine, GENERATOR]
+  const releaseId = `${moment.asOf}-${hash('sha256', inputs.join('\n')).slice(0, 12)}`
+  const existing =
+    request.select === undefined && aside === undefined
+      ? readRelease(join(folder.releases, releaseId))
+      : undefined
+  if (existing) return {moment, existing}
+  const source = await readSourceBridge(db, moment)
+  using stateDb = openStateDb(folder.stateDb)
+  const identity: Build['identity'] = tellWentOn(stateDb, {
+    schema_version: 1,
+    generator: GENERATOR,
+    engine: `DuckDB ${engine}`,
+    release_id: releaseId,
+    as_of: moment.asOf,
+    known_at: `${moment.knownAt.replace(' ', 'T')}Z`,
+    history_id: historyId,
+    tape_head: tapeHead,
+    observed_until: source.business_date,
+    currency: 'USD',
+    time_zone: timeZone,
+    source,
+  })
+  const dir = await createBuildFolder(folder, aside === undefined ? releaseId : `${releaseId}-${aside}`)
+  try {
+    await copyHistory(folder, filesOf(dir).history)
+    const stamp = () => stampOf(folder.warehouse, `${folder.warehouse}.wal`)
+    const copied = stamp()
+    const isHistorySame = () => stamp() === copied
+    return {moment, build: {config, request, sources, moment, identity, fingerprint, dir, isHistorySame}}
+  } catch (error) {
+    discardBuild(dir)
+    throw error
+  }
+}
 
 /** A build whose models are compiled. */
 type PlannedBuild = Build & SelectionPlan
@@ -35,11 +165,15 @@ interface BuiltTables extends SelectionPlan {
 
 /** A build that another one starts from. */
 export interface Base {
-  last: Omit<LastBuild, 'release_id' | 'files'>
+  /** Without `files`, its databases are certain to be unchanged. */
+  last: Omit<LastBuild, 'release_id' | 'files'> & {files?: string}
   dir: string
   manifest: Omit<ReleaseManifest, 'models'>
-  /** Whether its databases were copied unchanged. */
-  isCopied: Promise<boolean>
+}
+
+/** The moment of a release. */
+export function momentOf({as_of, known_at}: Pick<ReleaseManifest, 'as_of' | 'known_at'>): Moment {
+  return {asOf: as_of, knownAt: known_at.replace('T', ' ').replace('Z', '')}
 }
 
 /** Above this share of rebuilt deals, a whole build is cheaper. */
@@ -67,10 +201,21 @@ export async function buildTables(
   const whole = await compileModels(sources, world)
   const source = {...prepared, ...planSelection(whole, sources.checks, request.select ?? world.select)}
   world.onStep('models compiled')
-  const {base = findBase(folder, prepared, world), onChecked = () => undefined} = how
-  const built = base && (await goOn(source, base, world, onChecked))
-  return built ?? (await build(source, undefined, world, onChecked))
+  const {base = findBase(folder, prepared), onChecked = () => undefined} = how
+  if (base) {
+    try {
+      return await build(source, base, world, onChecked)
+    } catch (error) {
+      // A shared model has changed, or the last build is unreadable.
+      if (error instanceof LoantapeError && !MAY_BE_THE_FILE.includes(error.code)) throw error
+      world.log.info({reason: messageOf(error)}, 'building whole: could not start from the last build')
+    }
+  }
+  return await build(source, undefined, world, onChecked)
 }
+
+/** Errors that an unreadable file of the last build causes; a wrong model can cause them too. */
+const MAY_BE_THE_FILE = ['MODEL_BUILD', 'CHECK_SQL']
 
 /** Digest of what a release depends on besides history and moment. */
 function inputsOf({config, fingerprint, identity}: Build): string {
@@ -84,42 +229,15 @@ export function isBase({request, config, dir}: Build): boolean {
   return mayBecomeCurrent(request) && (isLarge || config.build === 'incremental')
 }
 
-/** The last build, if this one can start from it; its files are copied in the background. */
-function findBase(folder: DataFolder, source: Build, world: World): Base | undefined {
-  const {moment, dir} = source
+/** The last build, if this one can start from it. */
+function findBase(folder: DataFolder, source: Build): Base | undefined {
   const last = isBase(source) ? readLastBuild(folder) : undefined
-  const isForward =
-    last?.inputs === inputsOf(source) &&
-    last.moment.asOf <= moment.asOf &&
-    last.moment.knownAt <= moment.knownAt
-  const release = isForward ? readRelease(join(folder.releases, last.release_id)) : undefined
-  if (!last || !release) return undefined
-  const isCopied = copyLastBuild(folder, last, filesOf(dir)).catch((error: unknown) => {
-    world.log.info({reason: messageOf(error)}, 'the last build could not be copied')
-    return false
-  })
-  return {last, dir: release.dir, manifest: release.manifest, isCopied}
-}
-
-/** Errors that an unreadable file of the last build causes; a wrong model can cause them too. */
-const MAY_BE_THE_FILE = ['MODEL_BUILD', 'CHECK_SQL']
-
-/** Undefined if everything must be built: a shared model has changed, or the last build is unreadable. */
-async function goOn(
-  source: PlannedBuild,
-  before: Base,
-  world: World,
-  onChecked: (outcomes: CheckOutcome[]) => void,
-): Promise<BuiltTables | undefined> {
-  try {
-    return await build(source, before, world, onChecked)
-  } catch (error) {
-    await before.isCopied
-    const isOther = error instanceof LoantapeError && !MAY_BE_THE_FILE.includes(error.code)
-    if (isOther) throw error
-    world.log.info({reason: messageOf(error)}, 'building whole: could not start from the last build')
-    return undefined
-  }
+  if (last?.inputs !== inputsOf(source)) return undefined
+  const release = readRelease(join(folder.releases, last.release_id))
+  if (!release) return undefined
+  const {asOf, knownAt} = momentOf(release.manifest)
+  const isForward = asOf <= source.moment.asOf && knownAt <= source.moment.knownAt
+  return isForward ? {last, dir: release.dir, manifest: release.manifest} : undefined
 }
 
 async function build(
@@ -172,35 +290,37 @@ async function build(
     .map(({name, order, isPerDeal}) => ({name, order, isStored: !before || !isPerDeal}))
   const tables = await writeParquetFiles(db, dir, written, counted('tables', written.length))
   await db.run('use memory.main; checkpoint release; detach release; detach history')
-  const next = {
-    moment,
-    history_id: source.identity.history_id,
-    inputs: inputsOf(source),
-    shared,
-    rebuilt,
-    whole_at: before?.last.whole_at ?? new Date(world.realClock.now()).toISOString(),
-  }
+  const whole_at = before?.last.whole_at ?? new Date(world.realClock.now()).toISOString()
+  const next = {inputs: inputsOf(source), shared, rebuilt, whole_at}
   return {plan, checks, dropped, models, tables, outcomes, next}
 }
 
 /**
- * Attaches what changed since the last build.
+ * Attaches what changed since the last build, and copies its databases.
  *
  * @returns the share of deals that were rebuilt since the last whole build
  * @throws WholeBuildNeeded if every model must be built whole
  */
 async function attachWhatChanged(
   db: Database,
-  {config, moment, plan}: PlannedBuild,
-  {last, manifest, isCopied}: Base,
+  {config, moment, plan, dir}: PlannedBuild,
+  {last, dir: lastDir, manifest}: Base,
 ): Promise<number> {
-  const {historyId} = await readHistoryId(db, last.moment.knownAt)
-  if (historyId !== last.history_id) throw new WholeBuildNeeded('history')
-  if (!(await doWalksFollow(db, last.moment, moment))) throw new WholeBuildNeeded('walks')
-  const changed = await attachChanged(db, plan.models, last.moment, moment)
+  const before = momentOf(manifest)
+  const {historyId} = await readHistoryId(db, before.knownAt)
+  if (historyId !== manifest.history_id) throw new WholeBuildNeeded('history')
+  if (!(await doWalksFollow(db, before, moment))) throw new WholeBuildNeeded('walks')
+  const changed = await attachChanged(db, plan.models, before, moment)
   const rebuilt = last.rebuilt + changed / Math.max(1, manifest.source.present.deals)
   if (rebuilt > MOST_REBUILT[config.build]) throw new WholeBuildNeeded('rebuilt')
-  if (!(await isCopied)) throw new WholeBuildNeeded('files')
+  const from = databasesOf(lastDir)
+  if (last.files !== undefined && last.files !== stampOf(from.database, from.work))
+    throw new WholeBuildNeeded('files')
+  const to = filesOf(dir)
+  for (const name of ['database', 'work'] as const) {
+    await copyFile(from[name], to[name], constants.COPYFILE_FICLONE)
+    await chmod(to[name], 0o600)
+  }
   return rebuilt
 }
 
@@ -281,4 +401,101 @@ async function attachChanged(
     )
   }
   return await countRows(db, 'changed.main.deal')
+}
+
+/** The least memory per thread, by the engine's documentation. */
+const THREAD_MB = 125
+
+/** Enough for a million deals; given more, the engine takes more and is no faster. */
+const ENOUGH_MB = 3000
+
+/** Memory per lane; more lanes than these gain little. */
+const LANE_MB = 1000
+const MOST_LANES = 3
+
+/** What a build works on: a model, a check, or the file of a table. */
+type Subject = Model | Check | TableFile
+
+/** Runs the work of one model, check or file within the limits of a build. */
+type Limited = <T>(subject: Subject, work: () => Promise<T>, lane: Database) => Promise<T>
+
+/**
+ * Sets the engine's memory limit and spill folder, and limits the time of each model, check or file.
+ *
+ * @param build `spillDir` is a folder used by this build only, `historyBytes` the size of what it reads
+ */
+export async function limitBuild(
+  db: Database,
+  config: Pick<Config, 'memoryMb' | 'modelTimeoutSeconds'>,
+  {spillDir, historyBytes}: {spillDir: string; historyBytes: number},
+  world: World,
+): Promise<Limited> {
+  await db.run(`set temp_directory = ${quoteLiteral(spillDir)}`)
+  const memoryMb = memoryFor(config)
+  const threads = Math.min(threadsFor(historyBytes), Math.max(1, Math.floor(memoryMb / THREAD_MB)))
+  await db.run(`set memory_limit = '${memoryMb}MB'; set threads = ${threads}`)
+  const limits = {limitMs: config.modelTimeoutSeconds * 1000, signal: world.signal}
+  return (subject, work, lane) =>
+    withinLimits(lane, limits, work, (cut, cause) => describeCut(subject, config, cut, cause))
+}
+
+/** Reports how many models, checks or files of a step are done. */
+function countEach(
+  limited: Limited,
+  {step, total}: {step: string; total: number},
+  world: Pick<World, 'onProgress'>,
+): Limited {
+  let done = 0
+  const report = () => world.onProgress({step, unit: step, done, total})
+  report()
+  return async (subject, work, lane) => {
+    const result = await limited(subject, work, lane)
+    done += 1
+    report()
+    return result
+  }
+}
+
+/** How many models, checks or files are worked on at once. */
+function lanesOf(config: Pick<Config, 'memoryMb'>): number {
+  return Math.max(1, Math.min(availableParallelism(), MOST_LANES, Math.floor(memoryFor(config) / LANE_MB)))
+}
+
+/** The memory of a build in megabytes: as configured, else {@link ENOUGH_MB} or what the machine has, if that is less. */
+function memoryFor(config: Pick<Config, 'memoryMb'>): number {
+  return config.memoryMb ?? Math.floor(Math.min(ENOUGH_MB, mostMemoryMb()))
+}
+
+function kindOf(subject: Subject): string {
+  if ('grain' in subject) return 'Model'
+  return 'severity' in subject ? 'Check' : 'Table'
+}
+
+function describeCut(
+  subject: Subject,
+  config: Pick<Config, 'memoryMb' | 'modelTimeoutSeconds'>,
+  cut: Cut,
+  cause: unknown,
+): Error {
+  const kind = kindOf(subject)
+  const what = `${kind} '${subject.name}' in ${subject.file}`
+  if (cut === 'stopped') {
+    return newError(
+      'BUILD_STOPPED',
+      `The build was asked to stop: ${kind.toLowerCase()} '${subject.name}' was interrupted.`,
+      {cause},
+    )
+  }
+  if (cut === 'time') {
+    return newError(
+      'BUILD_TIMEOUT',
+      `${what} took longer than ${config.modelTimeoutSeconds} s and was interrupted: expected it to end within that time.`,
+      {cause},
+    )
+  }
+  return newError(
+    'BUILD_MEMORY',
+    `${what} needs more than ${memoryFor(config)} MB of memory, even with spilling: expected it to fit into LOANTAPE_MEMORY_MB.`,
+    {cause},
+  )
 }

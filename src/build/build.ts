@@ -23,7 +23,6 @@ import {
 import {openStateDb} from '../store/state-db.ts'
 import {openHistory} from '../store/warehouse.ts'
 import {
-  copyDatabases,
   discardBuild,
   markPast,
   moveCurrent,
@@ -35,9 +34,18 @@ import {
   readLastBuild,
   shareFiles,
 } from './build-folder.ts'
-import {type Base, buildTables, isBase} from './build-tables.ts'
+import {
+  type Base,
+  type Build,
+  type BuildRequest,
+  buildTables,
+  filesOf,
+  isBase,
+  mayBecomeCurrent,
+  momentOf,
+  prepareBuild,
+} from './build-tables.ts'
 import {storeChecking} from './checks.ts'
-import {type Build, type BuildRequest, filesOf, mayBecomeCurrent, prepareBuild} from './prepare-build.ts'
 
 /** The result of a build. */
 export interface BuildResult {
@@ -204,8 +212,7 @@ export async function compareBuilds(config: Config, request: BuildRequest, world
   const folder = dataFolderAt(config.dataDir)
   const result = await buildRelease(config, request, world)
   const release = requireRelease(folder, result.release_id)
-  const {as_of: asOf, known_at: knownAt} = release.manifest
-  const moment = {asOf, knownAt: knownAt.replace('T', ' ').replace('Z', '')}
+  const moment = momentOf(release.manifest)
   const bench = {folder, config, dirs: []}
   try {
     const whole = await buildAside(bench, {name: 'whole', moment}, world)
@@ -226,24 +233,19 @@ export async function compareBuilds(config: Config, request: BuildRequest, world
   }
 }
 
-/** A build that another one can start from. */
-type Made = Omit<Base, 'isCopied'>
-
 /** Builds in a folder of its own: whole, or from another build. */
 async function buildAside(
   {folder, config, dirs}: {folder: DataFolder; config: Config; dirs: string[]},
-  {name, moment, before}: {name: string; moment: Moment; before?: Made},
+  {name, moment, before}: {name: string; moment: Moment; before?: Base},
   world: World,
-): Promise<Made & {models: readonly Model[]}> {
+): Promise<Base & {models: readonly Model[]}> {
   const how = {...config, build: before ? ('incremental' as const) : ('whole' as const)}
   const today = businessDateOf(world.clock.now(), config)
   const {build} = await prepareBuild(folder, how, moment, {today, aside: name})
   if (!build) throw new Error('nothing was prepared')
   const {dir, identity} = build
   dirs.push(dir)
-  if (before) await copyDatabases(databasesOf(before.dir), filesOf(dir))
-  const base = before && {...before, isCopied: Promise.resolve(true)}
-  const {plan, tables, outcomes, next} = await buildTables(folder, build, world, {base})
+  const {plan, tables, outcomes, next} = await buildTables(folder, build, world, {base: before})
   const manifest = {...identity, tables, checks: summariseChecks(outcomes)}
   return {dir, last: next, manifest, models: plan.models}
 }
@@ -268,8 +270,8 @@ async function findEarlier(folder: DataFolder, {asOf, knownAt}: Moment): Promise
 /** Requires equal bytes of every table and equal findings of every check. */
 async function requireSame(
   folder: DataFolder,
-  built: Pick<Made, 'dir' | 'manifest'>,
-  whole: Pick<Made, 'dir' | 'manifest'> & {models: readonly Model[]},
+  built: Pick<Base, 'dir' | 'manifest'>,
+  whole: Pick<Base, 'dir' | 'manifest'> & {models: readonly Model[]},
 ): Promise<void> {
   const refuse = (problem: string) => {
     rmSync(folder.lastBuild, {force: true})

@@ -15,6 +15,7 @@ import {listFiles, readSqlFile} from '../store/sql.ts'
 import {migrate} from '../store/warehouse.ts'
 import {readMappedFields} from '../sync/mapped-fields.ts'
 import {type BuildOptions, buildModels, type Counted} from './build-models.ts'
+import {limitBuild} from './build-tables.ts'
 import {
   aBorrower,
   aDocument,
@@ -29,7 +30,6 @@ import {
   type Row,
 } from './case-rows.ts'
 import {compileModels} from './compile.ts'
-import {limitBuild} from './prepare-build.ts'
 import {withAncestors} from './read-models.ts'
 import {parseSeed, replaceSeeds} from './seeds.ts'
 import {readSources} from './sources.ts'

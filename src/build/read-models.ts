@@ -10,23 +10,19 @@ import {listFiles, readSqlFile, splitHeader} from '../store/sql.ts'
 export interface Place {
   file: string
   line: number
-  /** From 1. */
-  column?: number
 }
 
-/** A position in the form that terminals and editors open: `sql/seeds/status.csv:3:7`. */
-function formatPlace({file, line, column}: Place): string {
-  return column === undefined ? `${file}:${line}` : `${file}:${line}:${column}`
-}
-
-/** The error of a model or seed file, naming file and line; always a `CheckError`, exit 3. */
+/**
+ * The error of a model or seed file, naming file and line in the form that terminals and editors open; always a `CheckError`,
+ * exit 3.
+ */
 export function createModelError(
   code: ErrorCode,
-  place: Place,
+  {file, line}: Place,
   problem: string,
   cause?: unknown,
 ): LoantapeError {
-  return newError(code, `${problem} in ${formatPlace(place)}.`, {cause})
+  return newError(code, `${problem} in ${file}:${line}.`, {cause})
 }
 
 /**
@@ -258,27 +254,29 @@ const selectorPattern = /^(\+?)([a-z0-9_*?]+\.[a-z0-9_*?]+)(\+?)$/
  */
 export function selectModels(selection: string, reads: Reads): ReadonlySet<string> {
   const parts = selection.split(/[\s,]+/).filter((part) => part !== '')
-  if (parts.length === 0) throw syntaxError(selection)
-  return new Set(parts.flatMap((part) => selectPart(part, reads)))
-}
-
-function selectPart(part: string, reads: Reads): string[] {
-  const match = selectorPattern.exec(part)
-  if (!match) throw syntaxError(part)
-  const [, parents, glob = '', children] = match
-  const pattern = new RegExp(`^${glob.replaceAll('.', '\\.').replaceAll('*', '.*').replaceAll('?', '.')}$`)
-  const named = [...reads.keys()].filter((name) => pattern.test(name))
-  if (named.length === 0)
-    throw newError(
-      'UNKNOWN_NAME',
-      `Selection '${part}' in --select names no model: ${expectOneOf(glob, [...reads.keys()].toSorted())}.`,
-    )
   const listReaders = (name: string) => [...reads.keys()].filter((other) => reads.get(other)?.includes(name))
-  return [
-    ...named,
-    ...(parents === '' ? [] : withAncestors(new Set(named), reads)),
-    ...(children === '' ? [] : expand(named, listReaders)),
-  ]
+  const selected = (parts.length > 0 ? parts : [selection]).flatMap((part) => {
+    const match = selectorPattern.exec(part)
+    if (!match)
+      throw newError(
+        'USAGE',
+        `Selection '${part}' in --select: expected schema.model, schema.*, +schema.model or schema.model+.`,
+      )
+    const [, parents, glob = '', children] = match
+    const pattern = new RegExp(`^${glob.replaceAll('.', '\\.').replaceAll('*', '.*').replaceAll('?', '.')}$`)
+    const named = [...reads.keys()].filter((name) => pattern.test(name))
+    if (named.length === 0)
+      throw newError(
+        'UNKNOWN_NAME',
+        `Selection '${part}' in --select names no model: ${expectOneOf(glob, [...reads.keys()].toSorted())}.`,
+      )
+    return [
+      ...named,
+      ...(parents === '' ? [] : withAncestors(new Set(named), reads)),
+      ...(children === '' ? [] : expand(named, listReaders)),
+    ]
+  })
+  return new Set(selected)
 }
 
 /** The models that these are built from, including themselves. */
@@ -291,11 +289,4 @@ function expand(names: readonly string[], next: (name: string) => readonly strin
   // A set also visits what is added meanwhile.
   for (const name of reached) for (const other of next(name)) reached.add(other)
   return reached
-}
-
-function syntaxError(part: string): LoantapeError {
-  return newError(
-    'USAGE',
-    `Selection '${part}' in --select: expected schema.model, schema.*, +schema.model or schema.model+.`,
-  )
 }

@@ -6,7 +6,7 @@ import {expectOneOf} from '../core/text.ts'
 import type {Seed} from '../core/types.ts'
 import {type Database, quoteName} from '../store/database.ts'
 import {canonicalSql, listFiles, readColumns, readSqlFile} from '../store/sql.ts'
-import {createModelError, type Place} from './read-models.ts'
+import {createModelError} from './read-models.ts'
 
 /**
  * From this many digits on, the engine multiplies a decimal by an amount without overflow: up to 18, both are 64-bit integers.
@@ -107,7 +107,7 @@ function alignTo(replaced: Seed, seed: Seed): Seed {
     const place = {file: seed.file, line: 1}
     throw createModelError('SEED_FILE', place, `Seed has no column '${lost}': ${expected}`)
   }
-  const findLike = createLikes(replaced, seed, at)
+  const findLike = createLikes(replaced, at)
   const own = seed.columns.filter((_, index) => index !== at)
   const columns = [...new Set([...replaced.columns, ...own])]
   const rows = seed.rows.map((row) => {
@@ -128,7 +128,7 @@ function alignTo(replaced: Seed, seed: Seed): Seed {
 }
 
 /** Finds the row that another one names in `like`. */
-function createLikes(replaced: Seed, {file}: Seed, at: number): (row: Row) => Row | undefined {
+function createLikes(replaced: Seed, at: number): (row: Row) => Row | undefined {
   if (at === -1) return () => undefined
   const [key = ''] = replaced.columns
   const lines = new Map(replaced.rows.map((row) => [keyOf(replaced, row, key), row]))
@@ -138,56 +138,45 @@ function createLikes(replaced: Seed, {file}: Seed, at: number): (row: Row) => Ro
     if (line) return line
     const known = [...lines.keys()].filter((name) => name !== undefined)
     const problem = `Value '${like}' of seed column '${LIKE}': ${expectOneOf(like, known)},`
-    throw createModelError('SEED_FILE', placeOf(file, row, at), problem)
+    throw createModelError('SEED_FILE', row, problem)
   }
 }
 
 /** Reads the text of a seed. @throws CheckError `SEED_FILE` */
 export function parseSeed(source: Pick<Seed, 'name' | 'file' | 'text'>): Seed {
-  const {file} = source
-  const [header = {values: [''], line: 1, text: ''}, ...rows] = readRecords(source)
+  const [header = {values: [''], file: source.file, line: 1}, ...rows] = readRecords(source)
   const types: Record<string, string> = {}
   const columns: string[] = []
   const optional: string[] = []
-  for (const [index, field] of header.values.entries()) {
-    const [column = '', type] = (field ?? '')
+  for (const field of header.values.map((text) => text ?? '')) {
+    const [column = '', type] = field
       .replace(/\?$/, '')
       .split(':')
       .map((part) => part.trim())
-    const isKnown = type === undefined || SEED_TYPES.includes(type)
     const refuse = (expected: string) =>
-      createModelError(
-        'SEED_FILE',
-        placeOf(file, header, index),
-        `Seed column '${field ?? ''}': expected ${expected},`,
-      )
-    if (!isKnown || !/^[a-z][a-z0-9_]*$/.test(column)) {
+      createModelError('SEED_FILE', header, `Seed column '${field}': expected ${expected},`)
+    if ((type !== undefined && !SEED_TYPES.includes(type)) || !/^[a-z][a-z0-9_]*$/.test(column))
       throw refuse(`name or name:type with a type of ${SEED_TYPES.join(', ')}, in quotes if it has a comma`)
-    }
     if (columns.includes(column)) throw refuse('a name that is used once')
     columns.push(column)
     if (type !== undefined) types[column] = type
-    if (field?.endsWith('?')) optional.push(column)
+    if (field.endsWith('?')) optional.push(column)
   }
-  for (const row of rows) requireFields(row, columns, file)
-  return {...source, types, columns, optional, rows: rows.map((row) => ({...row, origin: {file, columns}}))}
+  for (const row of rows) requireFields(row, columns)
+  return {...source, types, columns, optional, rows}
 }
 
 type Row = Seed['rows'][number]
 
-function requireFields(row: Row, columns: readonly string[], file: string): void {
+function requireFields(row: Row, columns: readonly string[]): void {
   const {length} = row.values
   if (length === columns.length) return
-  const missing = columns.slice(length)
   const problem =
-    missing.length > 0
-      ? `no value for seed column '${missing.join("', '")}'`
+    length < columns.length
+      ? `no value for seed column '${columns.slice(length).join("', '")}'`
       : `value '${row.values[columns.length] ?? ''}' after the last seed column '${columns.at(-1)}'`
-  throw createModelError(
-    'SEED_FILE',
-    placeOf(file, row, Math.min(length - 1, columns.length)),
-    `Row of ${quantity(length, 'field')}, ${problem}: expected ${columns.length}, in quotes if one has a comma,`,
-  )
+  const expected = `expected ${columns.length}, in quotes if one has a comma,`
+  throw createModelError('SEED_FILE', row, `Row of ${quantity(length, 'field')}, ${problem}: ${expected}`)
 }
 
 const records = z.array(
@@ -197,41 +186,20 @@ const records = z.array(
 function readRecords({file, text}: Pick<Seed, 'file' | 'text'>): Row[] {
   try {
     const options = {info: true, raw: true, trim: true, relax_column_count: true, skip_empty_lines: true}
-    return records.parse(parse(text, options)).map(({record, info, raw}) => {
-      const own = raw.replace(/^\n+|\n+$/g, '')
-      return {
-        values: record.map((value) => (value === '' ? null : value)),
-        line: info.lines - own.split('\n').length + 1,
-        text: own,
-      }
-    })
+    return records.parse(parse(text, options)).map(({record, info, raw}) => ({
+      values: record.map((value) => (value === '' ? null : value)),
+      file,
+      line: info.lines - raw.replace(/^\n+|\n+$/g, '').split('\n').length + 1,
+    }))
   } catch (cause) {
     if (!(cause instanceof CsvError)) throw cause
-    const problem =
-      cause.code === 'CSV_QUOTE_NOT_CLOSED'
-        ? 'Seed has a quote that never closes: expected one more,'
-        : 'Seed has a quote next to other text: expected the whole value in quotes, and quotes inside doubled,'
-    throw createModelError('SEED_FILE', placeOfQuote(file, text, cause), problem, cause)
+    const isOpen = cause.code === 'CSV_QUOTE_NOT_CLOSED'
+    const problem = isOpen
+      ? 'Seed has a quote that never closes: expected one more,'
+      : 'Seed has a quote next to other text: expected the whole value in quotes, and quotes inside doubled,'
+    const line = isOpen ? text.slice(0, text.lastIndexOf('"')).split('\n').length : Number(cause.lines)
+    throw createModelError('SEED_FILE', {file, line}, problem, cause)
   }
-}
-
-/** The position where a field begins. */
-function placeOf(file: string, row: Row, field: number): Place {
-  let [index, fields, isQuoted] = [0, 0, false]
-  for (; index < row.text.length && fields < field; index += 1) {
-    if (row.text[index] === '"') isQuoted = !isQuoted
-    else if (row.text[index] === ',' && !isQuoted) fields += 1
-  }
-  const before = row.text.slice(0, index).split('\n')
-  return {file, line: row.line + before.length - 1, column: (before.at(-1)?.length ?? 0) + 1}
-}
-
-/** The position of the wrong quote: the last that opens, or the first on the refused line. */
-function placeOfQuote(file: string, text: string, {code, lines}: CsvError): Place {
-  const quotes = [...text.matchAll(/"/g)].map(({index}) => index)
-  const ofLine = quotes.find((index) => text.slice(0, index).split('\n').length === lines)
-  const before = text.slice(0, code === 'CSV_QUOTE_NOT_CLOSED' ? quotes.at(-1) : ofLine).split('\n')
-  return {file, line: before.length, column: (before.at(-1)?.length ?? 0) + 1}
 }
 
 const wrongRow = z.object({problem: z.number(), row: z.coerce.number()})
@@ -242,7 +210,7 @@ const ROW = quoteName('row no')
 /**
  * Writes a seed into `release.seed.<name>`, ordered by its key.
  *
- * @throws CheckError `SEED_FILE`, with file, line and column
+ * @throws CheckError `SEED_FILE`, with file and line
  */
 export async function loadSeed(db: Database, seed: Seed): Promise<void> {
   const columns = seed.columns.map((name) => ({
@@ -284,11 +252,10 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
     const problem = found && problems[found.problem]
     const row = found && seed.rows[found.row]
     if (!problem || !row) throw error
-    const {file, columns: own} = row.origin ?? seed
     const value = row.values[seed.columns.indexOf(problem.name)] ?? ''
     throw createModelError(
       'SEED_FILE',
-      placeOf(file, row, Math.max(0, own.indexOf(problem.name))),
+      row,
       `Value '${value}' of seed column '${problem.name}': expected ${problem.type},`,
       error,
     )

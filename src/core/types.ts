@@ -247,13 +247,8 @@ export interface Seed {
   columns: string[]
   /** Columns that a replacing seed may leave out, from headers such as `ending:canonical?`; they are null then. */
   optional?: string[]
-  /** The rows; an empty field is null. Each has the number and text of its first line, and its file and columns there. */
-  rows: {
-    values: (string | null)[]
-    line: number
-    text: string
-    origin?: {file: string; columns: readonly string[]}
-  }[]
+  /** The rows, each with its file and first line; an empty field is null. */
+  rows: {values: (string | null)[]; file: string; line: number}[]
   /** Computed from validated data, not read from a seed file. */
   isComputed?: boolean
 }

@@ -19,11 +19,10 @@ import type {TiedTerm} from '../core/types.ts'
 import {type DataFolder, requireExports} from '../store/data-folder.ts'
 import {type Database, openDatabase} from '../store/database.ts'
 import {digestFile, digestFileNow, findFileFault, moveIntoPlace, syncToDisk} from '../store/files.ts'
-import type {ReleaseManifest} from '../store/release.ts'
+import type {Release, ReleaseManifest} from '../store/release.ts'
 import {readColumns} from '../store/sql.ts'
 import {
   type ExportOptions,
-  type ExportSource,
   type NeutralisedCell,
   type ProfileWriter,
   TABLE_PROFILE_NAMES,
@@ -76,7 +75,7 @@ interface BatchRequest {
  */
 export async function writeBatch(
   folder: DataFolder,
-  source: ExportSource,
+  source: Release,
   request: BatchRequest,
 ): Promise<BatchResult> {
   const {profile, period} = request

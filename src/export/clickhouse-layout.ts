@@ -2,8 +2,8 @@ import {createReadStream} from 'node:fs'
 import {createClient} from '@clickhouse/client'
 import {z} from 'zod'
 import {codeOf, LoantapeError, messageOf, newError} from '../core/errors.ts'
+import type {TableColumn} from '../store/sql.ts'
 import {quote} from './clickhouse-sql.ts'
-import type {TargetColumn} from './target.ts'
 
 /** A connection to ClickHouse; disposing it closes it. */
 export type Session = ReturnType<typeof openSession>
@@ -115,7 +115,7 @@ const PLAIN_TYPES: Record<string, string> = {
 }
 
 /** The ClickHouse type of a column. @throws ConfigError `CLICKHOUSE_TYPE` */
-export function typeOf({name, type}: Pick<TargetColumn, 'name' | 'type'>, table: string): string {
+export function typeOf({name, type}: TableColumn, table: string): string {
   const [, precision, scale] = /^DECIMAL\((\d+),(\d+)\)$/.exec(type) ?? []
   const plain = PLAIN_TYPES[type] ?? (precision === undefined ? undefined : `Decimal(${precision}, ${scale})`)
   if (plain !== undefined) return `Nullable(${plain})`

@@ -254,10 +254,10 @@ async function createTables(
     const full = `${table.schema}.${table.name}`
     const at = (name: string) => `${quote(table.schema)}.${quote(name)}`
     const [local, whole] = [at(`${table.name}_local`), at(topology.whole(table.name))]
-    const own = table.columns.map(({name, type, comment}) => ({
-      name,
-      type: typeOf({name, type}, full),
-      comment,
+    const own = table.columns.map((column) => ({
+      name: column.name,
+      type: typeOf(column, full),
+      comment: column.meaning,
     }))
     const there = fields.filter((field) => field.table === `${full}_local` && field.name !== '')
     // On a cluster always, because a new node has no tables.
@@ -280,14 +280,14 @@ async function createTables(
     const ours = ['source', 'content', ...own.map(({name}) => name)]
     const columns = [source, ...own, ...there.filter(({name}) => !ours.includes(name))]
     const shown = fields.filter((field) => field.table === full)
-    const wanted = [{name: '', type: '', comment: table.comment}, ...columns]
+    const wanted = [{name: '', type: '', comment: table.description}, ...columns]
     if (describeColumns(shown) === describeColumns(wanted)) continue
     await session.run(`
       create or replace view ${at(table.name)}${topology.on} (${describeColumns(columns)}) as
       select ${columns.map(({name}) => quote(name)).join(', ')}
       from ${whole}
       where content in ${VISIBLE}.1
-      comment ${literal(table.comment)}`)
+      comment ${literal(table.description)}`)
   }
 }
 
@@ -299,7 +299,7 @@ async function createTable(
   topology: Topology,
   {table, local, whole, own}: {table: TargetTable; local: string; whole: string; own: readonly Field[]},
 ): Promise<void> {
-  const {schema, name, order, comment} = table
+  const {schema, name, order, description} = table
   await session.run(`
     create table if not exists ${local}${topology.on} (
       source LowCardinality(String) comment 'the lender',
@@ -310,7 +310,7 @@ async function createTable(
     partition by content
     order by (${['source', ...order].map(quote).join(', ')})
     settings allow_nullable_key = 1
-    comment ${literal(comment)}`)
+    comment ${literal(description)}`)
   if (topology.cluster === undefined) return
   const [first = 'source'] = order
   // The expression must not be null.

@@ -26,10 +26,7 @@ const text = z.string().min(1)
 
 /** A folder, such as a share. */
 type FolderTarget = z.output<typeof folderTarget>
-const folderTarget = z.strictObject({
-  kind: z.literal('folder'),
-  path: text.describe('Existing folder that batches are copied to'),
-})
+const folderTarget = z.strictObject({kind: z.literal('folder'), path: text})
 
 /** A server that speaks SFTP. */
 export type SftpTarget = z.output<typeof sftpTarget>
@@ -38,14 +35,12 @@ const sftpTarget = z.strictObject({
   host: text,
   port: z.int().min(1).max(65_535).default(22),
   user: text,
-  path: text.describe('Folder on the server'),
-  host_key: z
-    .string()
-    .regex(/^SHA256:[A-Za-z0-9+/]{43}$/, 'expected SHA256:… as ssh-keygen -lf prints it')
-    .describe("Fingerprint of the server's host key; another key is refused"),
-  private_key_file: text.optional().describe('File with the private key'),
-  passphrase_file: text.optional().describe('File with the passphrase of the key'),
-  password_file: text.optional().describe('File with the password, if there is no key'),
+  path: text,
+  /** The only key that is accepted. */
+  host_key: z.string().regex(/^SHA256:[A-Za-z0-9+/]{43}$/, 'expected SHA256:… as ssh-keygen -lf prints it'),
+  private_key_file: text.optional(),
+  passphrase_file: text.optional(),
+  password_file: text.optional(),
 })
 
 /** File names are appended to the URL, and messages show it. */
@@ -57,9 +52,9 @@ const httpTarget = z.strictObject({
   kind: z.literal('http'),
   url: z
     .url({protocol: /^https?$/, error: 'expected an http or https URL'})
-    .refine((url) => !URL.canParse(url) || isBare(new URL(url)), 'expected no query, fragment or password')
-    .describe('Files are PUT below it'),
-  token_file: text.optional().describe('File with the bearer token'),
+    .refine((url) => !URL.canParse(url) || isBare(new URL(url)), 'expected no query, fragment or password'),
+  /** A bearer token. */
+  token_file: text.optional(),
 })
 
 const targetsSchema = z.record(

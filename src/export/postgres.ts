@@ -11,12 +11,12 @@ import {codeOf, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {type Database, openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
 import type {ReleaseManifest} from '../store/release.ts'
+import type {TableColumn} from '../store/sql.ts'
 import {
   buildTotals,
   isSameTotals,
   type PublishedRelease,
   type ReleaseTarget,
-  type TargetColumn,
   type TargetTable,
   type VisibleRelease,
 } from './target.ts'
@@ -139,7 +139,7 @@ const PLAIN_TYPES: Record<string, string> = {
   TIMESTAMP: 'timestamptz',
 }
 
-function postgresTypeOf({name, type}: TargetColumn, table: string): string {
+function postgresTypeOf({name, type}: TableColumn, table: string): string {
   const known = PLAIN_TYPES[type] ?? /^DECIMAL(\(\d+,\d+\))$/.exec(type)?.[1]?.replace(/^/, 'numeric')
   if (known !== undefined) return known
   throw newError(
@@ -178,13 +178,13 @@ async function copyTable(session: Session, db: Database, table: TargetTable, tar
     )
   })
   const comments = columns
-    .filter(({comment}) => comment !== '')
+    .filter(({meaning}) => meaning !== '')
     .map(
-      ({name, comment}) =>
-        `comment on column ${target}.${escapeIdentifier(name)} is ${escapeLiteral(comment)}; `,
+      ({name, meaning}) =>
+        `comment on column ${target}.${escapeIdentifier(name)} is ${escapeLiteral(meaning)}; `,
     )
   await session.run(
-    `comment on table ${target} is ${escapeLiteral(table.comment)}; ${comments.join('')}analyze ${target}`,
+    `comment on table ${target} is ${escapeLiteral(table.description)}; ${comments.join('')}analyze ${target}`,
   )
 }
 

@@ -3,14 +3,16 @@ import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {parseSelects} from '../build/compile.ts'
+import {withAncestors} from '../build/read-models.ts'
 import {readSources} from '../build/sources.ts'
 import type {Config} from '../core/config.ts'
 import {codeOf, messageOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
-import {type Database, openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
+import {openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
 import {digestFile} from '../store/files.ts'
 import {type Release, type ReleaseModel, readReleaseModels, requireRelease} from '../store/release.ts'
+import {readColumns} from '../store/sql.ts'
 import type {ClickhouseRequest} from './clickhouse.ts'
 import type {CombinedTotal} from './clickhouse-combined.ts'
 import {NotRewritten, toClickhouseSql} from './clickhouse-sql.ts'
@@ -157,83 +159,61 @@ async function readPublished(
   world: Pick<World, 'log'>,
 ): Promise<PublishedRelease & AsyncDisposable> {
   const models = readReleaseModels(dir)
-  const grainOf = (table: string) => models.find(({name}) => name === table)?.grain ?? []
   await using db = await openDatabase({
     attach: [
       {path: database, alias: 'release', readOnly: true},
       ...(combinedName ? [{path: work, alias: 'kept', readOnly: true}] : []),
     ],
   })
-  const described = await describeTables(db, 'release')
-  const tables: TargetTable[] = []
-  const add = async (
-    table: string,
-    from: string,
-    about: Omit<TargetTable, 'schema' | 'name' | 'grain' | 'totals'>,
-  ): Promise<string | undefined> => {
+  const describe = async (table: string, path: string) => {
+    const {description = '', grain = [], columns = []} = models.find(({name}) => name === table) ?? {}
+    const meanings = new Map(columns.map(({name, meaning}) => [name, meaning]))
+    const there = await readColumns(db, path)
     const [schema = '', name = ''] = table.split('.')
-    const sql = `select ${buildTotals(about.columns, quoteName).join(', ')} from ${from}`
-    const totals = Object.values(await db.one(z.record(z.string(), z.string()), sql))
-    tables.push({schema, name, ...about, grain: grainOf(table), totals})
-    return totals[0]
+    const described = there.map((column) => ({...column, meaning: meanings.get(column.name) ?? ''}))
+    return {schema, name, description, grain, columns: described}
   }
+  const addUp = async (columns: TargetTable['columns'], from: string) => {
+    const sql = `select ${buildTotals(columns, quoteName).join(', ')} from ${from}`
+    return Object.values(await db.one(z.record(z.string(), z.string()), sql))
+  }
+  const tables: TargetTable[] = []
   for (const {name, rows, file, sha256, order} of manifest.tables) {
-    const {comment = '', columns = []} = described.get(name) ?? {}
-    const about = {comment, columns, file: join(dir, file), sha256, order}
-    const found = await add(name, nameOf('release', name), about)
-    if (found !== String(rows))
-      throw newError('PUBLISH_INCOMPLETE', `Table '${name}' has ${found} rows: its manifest says ${rows}.`)
+    const about = await describe(name, nameOf('release', name))
+    const totals = await addUp(about.columns, nameOf('release', name))
+    if (totals[0] !== String(rows))
+      throw newError(
+        'PUBLISH_INCOMPLETE',
+        `Table '${name}' has ${totals[0]} rows: its manifest says ${rows}.`,
+      )
+    tables.push({...about, file: join(dir, file), sha256, order, totals})
   }
   const published = {manifest, database, tables}
   if (!combinedName) return {...published, combined: [], [Symbol.asyncDispose]: async () => undefined}
-  const kept = await describeTables(db, 'kept')
-  const plan = await planCombined({models, kept: [...kept.keys()], nameOf: combinedName}, world)
+  const kept = await db.column(
+    z.string(),
+    `select concat(schema_name, '.', table_name) from duckdb_tables() where database_name = 'kept'`,
+  )
+  const plan = await planCombined({models, kept, nameOf: combinedName}, world)
   const folder = await mkdtempDisposable(join(tmpdir(), 'loantape-publish-'))
   for (const name of plan.inputs) {
-    const catalog = kept.has(name) ? 'kept' : 'release'
-    const {comment = '', columns = []} = (kept.get(name) ?? described.get(name)) || {}
-    const plain = columns.map((column) => ({...column, type: plainTypeOf(column.type)}))
-    const cells = plain.map(
+    const path = nameOf(kept.includes(name) ? 'kept' : 'release', name)
+    const about = await describe(name, path)
+    const columns = about.columns.map((column) => ({...column, type: plainTypeOf(column.type)}))
+    const cells = columns.map(
       (column) => `cast(${quoteName(column.name)} as ${column.type}) as ${quoteName(column.name)}`,
     )
-    const grain = grainOf(name)
-    const order = grain.length > 0 ? grain : plain.slice(0, 1).map((column) => column.name)
+    const order = about.grain.length > 0 ? about.grain : columns.slice(0, 1).map((column) => column.name)
     const file = join(folder.path, `${name}.parquet`)
-    const select = `select ${cells.join(', ')} from ${nameOf(catalog, name)}`
+    const select = `select ${cells.join(', ')} from ${path}`
     await db.run(
       `copy (${select} order by ${order.map(quoteName).join(', ')})
        to ${quoteLiteral(file)} (format parquet, compression zstd, compression_level 1)`,
     )
-    await add(name, `(${select})`, {
-      comment: models.find((model) => model.name === name)?.description ?? comment,
-      columns: plain,
-      order,
-      file,
-      sha256: await digestFile(file),
-    })
+    const totals = await addUp(columns, `(${select})`)
+    tables.push({...about, columns, order, file, sha256: await digestFile(file), totals})
   }
   return {...published, combined: plan.models, [Symbol.asyncDispose]: () => folder.remove()}
-}
-
-const tableRow = z.object({
-  table: z.string(),
-  comment: z.string(),
-  columns: z.array(z.object({name: z.string(), type: z.string(), comment: z.string()})),
-})
-
-/** The comments and columns of the tables in the database attached under this name. */
-async function describeTables(db: Database, catalog: 'release' | 'kept') {
-  const tables = await db.all(
-    tableRow,
-    `select
-       concat(schema_name, '.', table_name) as "table",
-       coalesce(any_value(t.comment), '') as comment,
-       list({name: column_name, type: data_type, comment: coalesce(c.comment, '')} order by column_index) as columns
-     from duckdb_columns() as c inner join duckdb_tables() as t using (database_name, schema_name, table_name)
-     where database_name = '${catalog}'
-     group by all`,
-  )
-  return new Map(tables.map(({table, ...about}) => [table, about]))
 }
 
 /** A table as an SQL identifier. */
@@ -296,16 +276,14 @@ export async function planCombined(
       log.info({reason: `${name}: ${error.message}`}, 'a model is not computed over all lenders')
     }
   }
-  const needed = new Set<string>()
-  const need = (name: string) => {
-    if (needed.has(name)) return
-    needed.add(name)
-    for (const read of found.get(name)?.reads ?? []) need(read)
-  }
-  for (const {name, is_published} of found.values()) if (is_published) need(name)
+  const isInput = (name: string) => SHARED_SEEDS.includes(name) || kept.includes(name)
+  const published = [...found.values()].filter((model) => model.is_published)
+  const reads = new Map([...found].map(([name, model]) => [name, model.reads]))
+  const needed = withAncestors(new Set(published.map(({name}) => name)), reads)
+  const needing = [...found.values()].filter(({name}) => needed.has(name))
   return {
-    models: [...found.values()].filter(({name}) => needed.has(name)),
-    inputs: [...needed].filter((name) => SHARED_SEEDS.includes(name) || kept.includes(name)).sort(),
+    models: needing,
+    inputs: [...new Set(needing.flatMap((model) => model.reads))].filter(isInput).sort(),
   }
 }
 

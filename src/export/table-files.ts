@@ -4,7 +4,7 @@ import {z} from 'zod'
 import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import {newError} from '../core/errors.ts'
 import {type Database, quoteLiteral, quoteName} from '../store/database.ts'
-import type {ReleaseManifest} from '../store/release.ts'
+import type {Release} from '../store/release.ts'
 import {countRows, readColumns, type TableColumn} from '../store/sql.ts'
 
 /** The profiles that write tables. */
@@ -14,15 +14,8 @@ export type TableProfileName = (typeof TABLE_PROFILE_NAMES)[number]
 /** All profiles. */
 export const PROFILE_NAMES: readonly string[] = [...TABLE_PROFILE_NAMES, ...JOURNAL_NAMES]
 
-/** The release an export reads; its tables are attached as `release`. */
-export interface ExportSource {
-  dir: string
-  database: string
-  manifest: ReleaseManifest
-}
-
 /** SQL of a table's rows in the order of its Parquet file; the database stores changed rows at the end. */
-export function inOrder({manifest}: Pick<ExportSource, 'manifest'>, table: string): string {
+export function inOrder({manifest}: Pick<Release, 'manifest'>, table: string): string {
   const order = manifest.tables.find(({name}) => name === table)?.order ?? []
   const by = order.length === 0 ? '' : ` order by ${order.map(quoteName).join(', ')}`
   return `(from release.${table}${by})`
@@ -54,10 +47,10 @@ export interface NeutralisedCell {
   column: string
 }
 
-/** Writes tables into a folder. */
+/** Writes tables of a release, which is attached as `release`, into a folder. */
 export type ProfileWriter = (
   db: Database,
-  source: ExportSource,
+  source: Release,
   request: {tables: readonly string[]; options: ExportOptions},
   dir: string,
 ) => Promise<{files: WrittenFile[]; neutralised?: NeutralisedCell[]}>

@@ -1,26 +1,14 @@
 import type {ReleaseManifest, ReleaseModel} from '../store/release.ts'
+import type {TableColumn} from '../store/sql.ts'
 
 /** Where releases are published. */
 export const PUBLISH_TARGETS = ['postgres', 'clickhouse'] as const
 export type PublishTarget = (typeof PUBLISH_TARGETS)[number]
 
-/** A column of a published table. */
-export interface TargetColumn {
-  name: string
-  /** As DuckDB names it. */
-  type: string
-  /** Its meaning; may be empty. */
-  comment: string
-}
-
-/** A published table of a release, on its way to a target. */
-export interface TargetTable {
+/** A published table of a release, on its way to a target; a seed has neither grain nor description. */
+export interface TargetTable extends Pick<ReleaseModel, 'description' | 'columns' | 'grain'> {
   schema: string
   name: string
-  comment: string
-  columns: readonly TargetColumn[]
-  /** The columns that identify a row; empty for a seed. */
-  grain: readonly string[]
   /** The columns its Parquet file is sorted by. */
   order: readonly string[]
   /** Its Parquet file, and the digest that identifies its content. */
@@ -84,7 +72,7 @@ const WIDE_DECIMAL = /^DECIMAL\((\d+),(\d+)\)$/
  * Totals that prove a table arrived unchanged: its rows, then for each column its exact sum and count, or its count, first and last
  * value. Each is an SQL expression of type text that DuckDB, PostgreSQL and ClickHouse understand.
  */
-export function buildTotals(columns: readonly TargetColumn[], quote: (name: string) => string): string[] {
+export function buildTotals(columns: readonly TableColumn[], quote: (name: string) => string): string[] {
   const totals = columns.flatMap(({name, type}) => {
     const column = quote(name)
     if (SUMMABLE.test(type))

@@ -214,10 +214,10 @@ test('lines of a later seed replace those with the same key; one can copy anothe
     {code: 'd', class: 'old', rank: '9'},
   ])
   await expect(loadKind([ranked, 'code,like\nc,a\nd,nothing\n'])).rejects.toThrow(
-    /'nothing' of seed column 'like': expected one of a, b, in .*kind\.csv:3:3\./,
+    /'nothing' of seed column 'like': expected one of a, b, in .*kind\.csv:3\./,
   )
   await expect(loadKind([ranked, 'rank,code,class\n7,x,new\nmany,y,new\n'])).rejects.toThrow(
-    /'many' of seed column 'rank': expected bigint, in .*kind\.csv:3:1\./,
+    /'many' of seed column 'rank': expected bigint, in .*kind\.csv:3\./,
   )
 })
 
@@ -237,22 +237,22 @@ test('a seed that replaces another has its columns in any order, but those marke
 })
 
 test.each([
-  ['code,since:date\na,2026-01-01\nb,soon\n', /'soon' of seed column 'since': expected date, in .*csv:3:3\./],
-  ['code,since:date\n\n"a, or ""b""\nor c",2026-01-01\n\nd, soon\n', /'soon'.*kind\.csv:6:3\./],
-  ['code,n:bigint\na,1\na,2\n', /'a'.*'code'.*kind\.csv:3:1\./],
-  ['code,valid_from:date\na,\na,2026-01-01\na,2026-01-01\n', /'a'.*'code'.*kind\.csv:4:1\./],
-  ['code:canonical\nOn Hold\non hold \n', /'on hold'.*kind\.csv:3:1/],
-  ['code,n:bigint\na,1\n,2\n', /'' of seed column 'code'.*kind\.csv:3:1/],
-  ['code,n:float\na,1\n', /'n:float'.*kind\.csv:1:6/],
-  ['code,n:decimal(18,2)\na,1\n', /'n:decimal\(18'.*in quotes if it has a comma.*kind\.csv:1:6/],
-  ['', /''.*kind\.csv:1/],
-  ['code,,n\na,1,2\n', /'': expected name.*kind\.csv:1:6/],
-  ['code,n,n:date\n', /'n:date'.*once, in .*kind\.csv:1:8/],
-  ['code,n,m\na,1\n', /2 fields, no value for seed column 'm': expected 3.*kind\.csv:2:3/],
-  ['code,n\na,1,000\n', /3 fields, value '000' after the last seed column 'n': expected 2.*kind\.csv:2:5/],
-  ['code,n\na,"1\nb,2\n', /never closes.*kind\.csv:2:3/],
-  ['code,n\na,5" pipe\n', /whole value in quotes.*kind\.csv:2:4/],
-])('refuses the seed %j, naming file, line and column', async (text, words) => {
+  ['code,since:date\na,2026-01-01\nb,soon\n', /'soon' of seed column 'since': expected date, in .*csv:3\./],
+  ['code,since:date\n\n"a, or ""b""\nor c",2026-01-01\n\nd, soon\n', /'soon'.*kind\.csv:6\./],
+  ['code,n:bigint\na,1\na,2\n', /'a'.*'code'.*kind\.csv:3\./],
+  ['code,valid_from:date\na,\na,2026-01-01\na,2026-01-01\n', /'a'.*'code'.*kind\.csv:4\./],
+  ['code:canonical\nOn Hold\non hold \n', /'on hold'.*kind\.csv:3\./],
+  ['code,n:bigint\na,1\n,2\n', /'' of seed column 'code'.*kind\.csv:3\./],
+  ['code,n:float\na,1\n', /'n:float'.*kind\.csv:1\./],
+  ['code,n:decimal(18,2)\na,1\n', /'n:decimal\(18'.*in quotes if it has a comma.*kind\.csv:1\./],
+  ['', /''.*kind\.csv:1\./],
+  ['code,,n\na,1,2\n', /'': expected name.*kind\.csv:1\./],
+  ['code,n,n:date\n', /'n:date'.*once, in .*kind\.csv:1\./],
+  ['code,n,m\na,1\n', /2 fields, no value for seed column 'm': expected 3.*kind\.csv:2\./],
+  ['code,n\na,1,000\n', /3 fields, value '000' after the last seed column 'n': expected 2.*kind\.csv:2\./],
+  ['code,n\na,"1\nb,2\n', /never closes.*kind\.csv:2\./],
+  ['code,n\na,5" pipe\n', /whole value in quotes.*kind\.csv:2\./],
+])('refuses the seed %j, naming file and line', async (text, words) => {
   await expect(loadKind([text])).rejects.toMatchObject({
     code: 'SEED_FILE',
     exitCode: 3,

@@ -2,7 +2,6 @@ import {readdirSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {initAccounting} from '../../src/accounting/mapping.ts'
-import {recordPeriodEvent} from '../../src/accounting/periods.ts'
 import {reopenPeriod} from '../../src/books/close-period.ts'
 import {isEnabled, type Job, requireJob, type Step} from '../../src/schedule/job.ts'
 import {performJob, runJob} from '../../src/schedule/run-job.ts'
@@ -73,7 +72,7 @@ test('after its business day it continues with a closed month, leaves a reopened
   reopenPeriod(lab.config, {period: '2026-05', why: 'a late correction'}, lab.createWorld())
   using stateDb = openStateDb(lab.folder.stateDb)
   const remap = {action: 'remap', at: '2026-06-04T09:00:00Z', who: 'us', why: null} as const
-  recordPeriodEvent(stateDb, {period: '2026-05', ...remap})
+  stateDb.insert('period_event', {period: '2026-05', ...remap})
   expect(await runOnDay4()).toMatchObject({outcome: 'not_due', steps: [{do: 'close_period'}]})
   stateDb.db.exec('delete from period_event')
   expect((await runOnDay4()).steps[0]).toMatchObject({result: {outcome: 'closed', period: '2026-05'}})

@@ -1,4 +1,3 @@
-import {writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {
   createBuildFolder,
@@ -67,10 +66,13 @@ const TABLES = `
   create table release.mart.portfolio_summary as select date '2026-02-02' as as_of, 3::bigint as deals;
   create table release.seed.status as select 'draft' as status`
 
-/** Publishes a small release and makes it current; `sql` replaces the usual tables. */
+/** What a table and some of its columns mean, by name. */
+type About = Record<string, {description: string; columns: Record<string, string>}>
+
+/** Publishes a small release and makes it current; `sql` replaces the usual tables, `about` says what its models mean. */
 export async function publishTables(
   folder: DataFolder,
-  {sql = TABLES, ...fields}: Partial<ReleaseManifest> & {sql?: string} = {},
+  {sql = TABLES, about = {}, ...fields}: Partial<ReleaseManifest> & {sql?: string; about?: About} = {},
 ): Promise<Release> {
   const {release_id} = aManifest(fields)
   const buildDir = await createBuildFolder(folder, release_id)
@@ -80,9 +82,22 @@ export async function publishTables(
       {path: join(buildDir, 'work.duckdb'), alias: 'kept'},
     ],
   })
-  writeFileSync(join(buildDir, 'models.json'), '[]')
   await db.run(sql)
-  await writeModels(buildDir, {models: [], reads: new Map(), columns: new Map()})
+  const models = Object.entries(about).map(([name, {description, columns}]) => ({
+    name,
+    description,
+    columns: Object.entries(columns).map(([column, meaning]) => ({name: column, meaning, line: 1})),
+    schema: '',
+    file: '',
+    sql: 'select 1',
+    grain: [],
+    order: [],
+    checks: [],
+    addsUp: [],
+    isPublished: true,
+    isPerDeal: false,
+  }))
+  await writeModels(buildDir, {models, reads: new Map(), columns: new Map()})
   const published = await readTables(db)
   const names = [...published.keys()].filter((name) => !/^(main|seed|work)\./.test(name))
   const stored = names.map((name) => ({name, order: [], isStored: true}))
@@ -109,9 +124,13 @@ export const publishNth = (
       create schema release.mart;
       create table release.core.deal as
       select 'deal_' || i as deal_id, ${nth}::bigint as nth, 100.10::decimal(18,2) as loan_amount from range(${deals}) t(i);
-      create table release.mart.portfolio_summary as select ${nth}::bigint as nth, ${deals}::bigint as deals;
-      comment on table release.core.deal is 'Deals''s present \\ state.';
-      comment on column release.core.deal.loan_amount is 'What is lent, USD.'; ${sql}`,
+      create table release.mart.portfolio_summary as select ${nth}::bigint as nth, ${deals}::bigint as deals; ${sql}`,
+    about: {
+      'core.deal': {
+        description: "Deals's present \\ state.",
+        columns: {loan_amount: 'What is lent, USD.'},
+      },
+    },
   })
 
 /** Publishes `kinds.row`: a column of every type, with values that are easily altered in transit. */
@@ -125,9 +144,8 @@ export const publishTypes = (folder: DataFolder): Promise<Release> =>
         (E'a\\\\b\\tc\\nd\\re\\rf''\`', 12345678901234.56::decimal(18,2), (repeat('9', 36) || '.99')::decimal(38,2), 9223372036854775807::bigint, 0.1::double,
           date '1999-12-31', timestamp '2026-07-05 15:00:00.000001', true, '\\N'),
         ('', -0.01, -0.01, -1, null, null, null, false, null)
-      ) as t(text, money, widest, "count of it", ratio, day, instant, truth, null_word);
-      comment on table release.kinds.row is 'What\\s''s there.';
-      comment on column release.kinds.row.money is 'USD, ''exact''';`,
+      ) as t(text, money, widest, "count of it", ratio, day, instant, truth, null_word);`,
+    about: {'kinds.row': {description: "What\\s's there.", columns: {money: "USD, 'exact'"}}},
   })
 
 /** Its rows, as a query returns them with numbers, days and instants as text. */
