@@ -66,15 +66,6 @@ async function pushFile(call: Invocation<{result?: string; dryRun?: boolean}>, f
   return {...(await pushDeals(rows, {client, resultFile: result_file, signal})), result_file}
 }
 
-function readCsv(file: string): string {
-  try {
-    return readFileSync(file, 'utf8')
-  } catch (cause) {
-    const problem = `File '${file}' cannot be read (${codeOf(cause)}): expected a CSV file of deals.`
-    throw newError('PUSH_FILE', problem, {cause})
-  }
-}
-
 const AT_ONCE = 4
 
 /**
@@ -131,28 +122,21 @@ async function pushRow(
   try {
     const {id} = await client.deals.create(row.deal, {idempotencyKey: row.reference})
     return {outcome: 'created', deal_id: id}
-  } catch (error) {
-    if (!(error instanceof ApiError)) throw error
-    throwUnlessOfRow(error)
-    const {message, errors} = error
-    return {outcome: 'refused', message: [message, ...errors.map(wordsOf)].join('; ')}
+  } catch (cause) {
+    if (!(cause instanceof ApiError)) throw cause
+    const {status, code, message, errors} = cause
+    const answer = status === 0 ? 'no answer came' : `status ${status} (${tellForeign(code, KNOWN_CODES)})`
+    // What concerns every row ends the push; what concerns one is its result.
+    if (status === 401 || status === 403)
+      throw newError('PUSH_UNAUTHORIZED', `The service refused the API key: ${answer}.`, {cause})
+    if (status === 0 || status === 429 || status >= 500)
+      throw newError('PUSH_UNREACHABLE', `The service does not accept deals now: ${answer}.`, {cause})
+    const fields = errors.map((wrong) => `${wrong.path}: ${wrong.message}`)
+    return {outcome: 'refused', message: [message, ...fields].join('; ')}
   }
 }
 
-const wordsOf = ({path, message}: {path: string; message: string}) => `${path}: ${message}`
-
 const KNOWN_CODES = new Set([...Object.keys(PROBLEMS), 'unknown', 'answer_too_large'])
-
-/** Throws errors that concern every row and end the push; an error of one row is its result. */
-function throwUnlessOfRow(cause: ApiError): void {
-  const {status} = cause
-  const answer =
-    status === 0 ? 'no answer came' : `status ${status} (${tellForeign(cause.code, KNOWN_CODES)})`
-  if (status === 401 || status === 403)
-    throw newError('PUSH_UNAUTHORIZED', `The service refused the API key: ${answer}.`, {cause})
-  if (status === 0 || status === 429 || status >= 500)
-    throw newError('PUSH_UNREACHABLE', `The service does not accept deals now: ${answer}.`, {cause})
-}
 
 /** A row of the file: the deal to create, or its problem. */
 type DealRow = {line: number; reference: string} & ({deal: NewDeal} | {problem: string})
@@ -202,6 +186,15 @@ const rowSchema = z
   })
   .transform(({external_reference, ...deal}): unknown => deal)
   .pipe(newDealSchema)
+
+function readCsv(file: string): string {
+  try {
+    return readFileSync(file, 'utf8')
+  } catch (cause) {
+    const problem = `File '${file}' cannot be read (${codeOf(cause)}): expected a CSV file of deals.`
+    throw newError('PUSH_FILE', problem, {cause})
+  }
+}
 
 /**
  * Reads a CSV file of deals: header, then one deal a row, each with a reference of the system it comes from.

@@ -75,28 +75,20 @@ async function runQuery(connection: Connection, sql: string) {
     await requireOneStatement(connection, sql)
     const reader = await connection.runAndReadAll(sql)
     const types = reader.columnTypes()
-    const columns = reader
-      .deduplicatedColumnNames()
-      .map((name, index) => ({name, type: String(types[index])}))
+    const names = reader.deduplicatedColumnNames()
+    const columns = names.map((name, index) => ({name, type: String(types[index])}))
     return {columns, rows: reader.getRowsJson()}
-  } catch (error) {
-    if (/^Out of Memory Error/i.test(messageOf(error)))
-      throw newError(
-        'QUERY_MEMORY',
-        'Query stopped: it needs more memory than this machine or LOANTAPE_MEMORY_MB allows.',
-        {cause: error},
-      )
-    throw newError(
-      'QUERY_FAILED',
-      `Query refused: ${closeWords(messageOf(error))}${hintQuotes(sql, error)}`,
-      {cause: error},
-    )
+  } catch (cause) {
+    const words = messageOf(cause)
+    const tooLarge = 'Query stopped: it needs more memory than this machine or LOANTAPE_MEMORY_MB allows.'
+    if (/^Out of Memory Error/i.test(words)) throw newError('QUERY_MEMORY', tooLarge, {cause})
+    throw newError('QUERY_FAILED', `Query refused: ${closeWords(words)}${hintQuotes(sql, words)}`, {cause})
   }
 }
 
 /** A hint for an unknown column where a text was probably meant. */
-function hintQuotes(sql: string, error: unknown): string {
-  const [, word] = /^Binder Error: Referenced column "(\w+)" not found/.exec(messageOf(error)) ?? []
+function hintQuotes(sql: string, refusal: string): string {
+  const [, word] = /^Binder Error: Referenced column "(\w+)" not found/.exec(refusal) ?? []
   const compared = new RegExp(`(?:[=<>]|\\blike|\\bin\\s*\\((?:[^()]*,)?)\\s*"?${word}\\b`, 'i')
   return word !== undefined && compared.test(sql) ? `Put a text in single quotes: '${word}'.\n` : ''
 }

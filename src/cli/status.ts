@@ -135,18 +135,14 @@ function readKnownStatuses(config: Config): Set<string> {
   }
 }
 
-async function readHistoryStatus(
-  folder: DataFolder,
-  statuses: ReadonlySet<string>,
-): Promise<{
-  /** Fields and values of the last applied walk that neither the contract, `fields.json` nor `seed.status` knows. */
-  drift: DriftFinding[]
-  /** Records that wait in quarantine. */
-  quarantine_waiting: number
-}> {
-  if (!hasWarehouse(folder)) return {drift: [], quarantine_waiting: 0}
-  await using db = await openHistory(folder)
+/**
+ * The records that wait in quarantine, and what of the last applied walk neither the contract, `fields.json` nor `seed.status`
+ * knows.
+ */
+async function readHistoryStatus(folder: DataFolder, statuses: ReadonlySet<string>) {
   const drift: DriftFinding[] = []
+  if (!hasWarehouse(folder)) return {drift, quarantine_waiting: 0}
+  await using db = await openHistory(folder)
   const mapped = (await listKnownFields(db, 'history')).map(({path}) => path.join('.'))
   const isKnown = ({kind, path, value}: DriftFinding) =>
     kind === 'new_field'

@@ -171,7 +171,7 @@ const FLOATING: [month: string, weekday: number, nth: number][] = [
  * Whether the Federal Reserve is closed on a weekday: the holidays of 5 U.S.C. § 6103. A Sunday holiday moves to Monday; a
  * Saturday holiday does not move.
  */
-export function isFederalHoliday(day: string): boolean {
+function isFederalHoliday(day: string): boolean {
   const [year = '', month = ''] = day.split('-')
   const isFixed = [day, addDays(day, -1)].some(
     (kept) =>

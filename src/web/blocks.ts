@@ -1,8 +1,7 @@
+import {isCalendarDate} from '../core/clock.ts'
 import {groupThousands} from '../core/money.ts'
 import {type Chart, renderChart} from './chart.ts'
 import {
-  bar,
-  type Column,
   capitalised,
   count,
   dollars,
@@ -12,7 +11,6 @@ import {
   percent,
   ratio,
   span,
-  table,
   words,
 } from './figures.ts'
 import {addressOfDeal} from './filter.ts'
@@ -228,6 +226,35 @@ function cellOf(column: Shown, row: Row, linkTo: LinkTo): Html | string {
 
 /** Names on either side of it are each written in their own direction. */
 const ARROW = ' → '
+
+/** A small horizontal bar, `share` of 100 long. */
+function bar(share: number | null): Html {
+  const width = Math.max(0, Math.min(100, share ?? 0)).toFixed(2)
+  return html`<svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect width="${width}" height="8" rx="0.6"/></svg>`
+}
+
+/** One column of a table; cells are made from a row. */
+interface Column<Row> {
+  /** Empty where the column is drawn. */
+  title: Html | string
+  kind?: 'number' | 'bar' | 'long' | undefined
+  cell: (row: Row) => Html | string | false
+}
+
+/** A table of rows, with an optional row of totals. */
+function table<Row>(columns: readonly Column<Row>[], rows: readonly Row[], total?: Row): Html {
+  const cells = (row: Row) =>
+    columns.map(({kind, cell}) => {
+      const value = cell(row)
+      const shape = kind ?? (typeof value === 'string' && isCalendarDate(value) ? 'day' : undefined)
+      return html`<td${shape && html` class="${shape}"`}>${value}</td>`
+    })
+  return html`<div class="scroll" tabindex="0"><table>
+<thead><tr>${columns.map(({title, kind}) => (title === '' ? html`<td></td>` : html`<th scope="col"${kind === 'number' && html` class="number"`}>${title}</th>`))}</tr></thead>
+<tbody>
+${rows.map((row) => html`<tr>${cells(row)}</tr>\n`)}</tbody>
+${total !== undefined && html`<tfoot><tr>${cells(total)}</tr></tfoot>\n`}</table></div>`
+}
 
 /** Rows, formatted by the meaning of their columns; bars stand before the numbers that they show, the last total at the foot. */
 export function renderMeant(

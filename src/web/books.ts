@@ -2,9 +2,10 @@ import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import type {JournalPreview} from '../books/issue.ts'
 import type {NotIssued} from '../books/standing.ts'
 import {explainError} from '../core/errors.ts'
+import {quantity} from '../core/money.ts'
 import {askFirst} from './actions.ts'
 import {renderObjects} from './blocks.ts'
-import {count, countOf, dollars, instant} from './figures.ts'
+import {count, dollars, instant} from './figures.ts'
 import {type Html, html, prose} from './html.ts'
 import {viewPage} from './pages.ts'
 import type {AskingView, Page} from './view.ts'
@@ -24,7 +25,7 @@ export async function viewBooks(view: AskingView): Promise<Page> {
       closed: closed ? html`${instant(closed.at)} by ${closed.who}` : '',
       known_later: closed ? count(closed.late) : '',
     }),
-    not_yet_issued: html`${not_issued.map(({profile, entries, amount}) => html`<div><a href="/books/${period}?for=${profile}">${profile}: ${countOf(entries, 'entry', 'entries')}, ${dollars(amount)}</a></div>`)}`,
+    not_yet_issued: html`${not_issued.map(({profile, entries, amount}) => html`<div><a href="/books/${period}?for=${profile}">${profile}: ${quantity(entries, 'entry')}, ${dollars(amount)}</a></div>`)}`,
     issued: html`${batches.map(({profile, batch_id}) => html`<div>${profile} <code>${batch_id}</code></div>`)}`,
   }))
   const [ties, journal] = [await viewPage('parts/ties', view), await viewPage('parts/journal', view)]
@@ -83,7 +84,7 @@ function renderPreview({batch, accounts, files}: JournalPreview): Html {
     lines,
   }))
   return html`<h2>Batch <code>${batch.batch_id}</code></h2>
-<p class="muted">${countOf(batch.rows, 'line')} in ${countOf(batch.files, 'file')}, for ${batch.period}.</p>
+<p class="muted">${quantity(batch.rows, 'line')} in ${quantity(batch.files, 'file')}, for ${batch.period}.</p>
 <div class="narrow">${renderObjects('table', listed)}</div>
 ${files.map(({name, head}) => html`<h3>${name} begins</h3><pre tabindex="0">${head}</pre>`)}`
 }

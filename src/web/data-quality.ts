@@ -1,12 +1,15 @@
+import {rowOf} from '../build/release-row.ts'
+import {quantity} from '../core/money.ts'
+import {shorten} from '../core/text.ts'
 import {type ReleaseCheck, readReleaseChecks} from '../store/release.ts'
 import {NOT_AT_HAND, type ReasonsRequest} from '../sync/quarantine.ts'
 import {askFirst} from './actions.ts'
 import {formatValue, renderMeant, renderObjects} from './blocks.ts'
-import {count, countOf, instant, linked, pageOf, renderPages, words} from './figures.ts'
+import {count, instant, linked, pageOf, renderPages, wordChecks, words} from './figures.ts'
 import {addressOfDeal} from './filter.ts'
-import {noneIfUnknown} from './history.ts'
 import {type Html, html, prose} from './html.ts'
 import {viewPage} from './pages.ts'
+import {noneIfUnknown, queriesOf} from './reader.ts'
 import type {AskingView, Page, View} from './view.ts'
 
 /** How many rows of a check are shown. */
@@ -18,10 +21,9 @@ const placeOf = (name: string) => name.replaceAll(/[^\w.]+/g, '-')
 /** `/checks`: every check of the release, those that found rows first, with the rows. */
 export function viewChecks({release}: View): Page {
   const checks = readReleaseChecks(release.dir)
-  const {passed, warned} = release.manifest.checks
   return {
     title: 'Checks',
-    body: html`<p class="lead">${countOf(passed, 'check')} passed${warned > 0 && `, ${count(warned)} warned`}. A check that fails lets nothing be released.</p>
+    body: html`<p class="lead">${wordChecks(release.manifest.checks)}. A check that fails lets nothing be released.</p>
 ${checks.filter(({failures}) => failures > 0).map(renderFound)}
 <h2>Passed</h2>
 <ul class="needs">${checks
@@ -49,7 +51,7 @@ function renderFound({name, description, failures, rows}: ReleaseCheck): Html {
   const shown = {columns, rows: rows.map((row) => columns.map(({name}) => row[name]))}
   return html`<h2 id="${placeOf(name)}">${nameOf(name)}</h2>
 <p><b class="warned">warned</b> ${prose(description)}</p>
-<p class="muted">Not so for ${countOf(failures, 'row')}${rows.length < failures && `; the first ${count(rows.length)}`}:</p>
+<p class="muted">Not so for ${quantity(failures, 'row')}${rows.length < failures && `; the first ${count(rows.length)}`}:</p>
 ${renderMeant(shown)}`
 }
 
@@ -59,7 +61,7 @@ export function describeFindings({release}: Pick<View, 'release'>, but: readonly
     .filter(({name, failures}) => failures > 0 && !but.includes(name))
     .map(({name, description, failures, rows}) => {
       const samples = rows.slice(0, SAMPLES).map(describeRow)
-      return html`<b class="warned">${prose(description.split(/[;.](?: |$)/)[0] ?? '')}</b>: not so for <a href="/checks#${placeOf(name)}">${countOf(failures, 'row')}</a>, such as ${samples.map((sample, index) => html`${index > 0 && '; '}${sample}`)}`
+      return html`<b class="warned">${prose(description.split(/[;.](?: |$)/)[0] ?? '')}</b>: not so for <a href="/checks#${placeOf(name)}">${quantity(failures, 'row')}</a>, such as ${samples.map((sample, index) => html`${index > 0 && '; '}${sample}`)}`
     })
 }
 
@@ -88,11 +90,6 @@ export async function viewQuarantine(view: AskingView): Promise<Page> {
   const isAsked = ({path, reason}: (typeof reasons)[number]) =>
     path === (asked.path ?? path) && reason === (asked.reason ?? reason)
   const shown = reasons.filter(isAsked).reduce((sum, one) => sum + one.records, 0)
-  const addressOfPage = (page: number) => {
-    const {path, reason} = asked
-    const query = {...(path !== undefined && {path}), ...(reason !== undefined && {reason})}
-    return `/quarantine?${new URLSearchParams({...query, page: String(page)})}`
-  }
   const replay = askFirst('Read them once more', {
     asked: {do: 'replay'},
     says: html`After a fix of schema or code: reads every record once more and stores those that can be read now, then builds a release (<code>loantape quarantine replay</code>).`,
@@ -106,7 +103,7 @@ ${
     : html`${view.mayAct && replay}
 ${asked.reason !== undefined && html`<p class="chips"><code>${asked.path}</code>, ${asked.reason}: <a href="/quarantine">all reasons</a></p>`}
 ${list?.body}
-${renderPages(asked.page, Math.max(1, Math.ceil(shown / per_page)), addressOfPage)}`
+${renderPages(view.query, shown, per_page)}`
 }`
   return {title: 'Quarantine', body}
 }
@@ -121,4 +118,39 @@ export async function viewQuarantined({history}: AskingView, id: string): Promis
 ${renderObjects('facts', [{...entry, observed_at: instant(observed_at)}])}
 ${record === null ? html`<p class="notice">${NOT_AT_HAND}</p>` : html`<pre class="received" tabindex="0">${record}</pre>`}`
   return {title: `In quarantine: ${id}`, body}
+}
+
+/** `/deals/<id>/received`: every version of a deal with the record that told it. */
+export async function viewReceived({ask, history}: AskingView, dealId: string): Promise<Page | undefined> {
+  const traces = await history.ask('trace', dealId).catch(noneIfUnknown)
+  if (!traces) return undefined
+  const latest = await queriesOf(ask).first(
+    rowOf('core.deal_history', ['property_address']),
+    'select property_address from core.deal_history where deal_id = $1 order by version desc limit 1',
+    [dealId],
+  )
+  const body = html`<p class="muted">Every version of <a href="${addressOfDeal(dealId)}">${dealId}</a> in the history, oldest first, with the record that told it, byte for byte as the source sent it.</p>
+${traces.map(
+  ({
+    business_date,
+    kind,
+    source,
+    observed_at,
+    request,
+    tape,
+    line,
+    sha256,
+    record,
+    list_row,
+  }) => html`<section class="entry">
+<h2>${business_date} · ${kind}</h2>
+<ul class="facts"><li>told by <b>${source}</b></li><li>asked at <b>${instant(observed_at)}</b></li>
+${request !== null && html`<li><code>GET ${request}</code></li>`}
+${tape === null ? html`<li>its tape is not kept</li>` : html`<li><code>${tape}</code>, line ${line}</li>`}
+${sha256 !== null && html`<li>sha256 <code>${sha256.slice(0, 16)}…</code></li>`}</ul>
+${record !== null && html`<pre class="received" tabindex="0">${record}</pre>`}
+${list_row !== null && html`<p class="muted">What its own page left out stands in its list row:</p><pre class="received" tabindex="0">${list_row}</pre>`}
+</section>`,
+)}`
+  return {title: `${shorten(latest?.property_address?.trim() || dealId)}: as received`, body}
 }

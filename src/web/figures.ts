@@ -1,5 +1,5 @@
-import {isCalendarDate, wallTimeOf} from '../core/clock.ts'
-import {centsOf, groupThousands} from '../core/money.ts'
+import {wallTimeOf} from '../core/clock.ts'
+import {groupThousands, quantity} from '../core/money.ts'
 import {shorten} from '../core/text.ts'
 import {type Html, html} from './html.ts'
 
@@ -7,12 +7,6 @@ import {type Html, html} from './html.ts'
 export function dollars(amount: string | null): string {
   if (amount === null) return '–'
   return amount.startsWith('-') ? `−$${groupThousands(amount.slice(1))}` : `$${groupThousands(amount)}`
-}
-
-/** A movement with its sign; a dash for zero. */
-export function signed(amount: string): string {
-  const cents = centsOf(amount)
-  return cents === 0n ? '–' : `${cents > 0n ? '+' : ''}${dollars(amount)}`
 }
 
 const AT_A_GLANCE = new Intl.NumberFormat('en-US', {
@@ -33,10 +27,9 @@ export function count(value: number | string | null): string {
   return value === null ? '–' : groupThousands(value)
 }
 
-/** A count of things: `1 deal`, `44 deals`. */
-export function countOf(value: number, thing: string, things = `${thing}s`): string {
-  return `${count(value)} ${value === 1 ? thing : things}`
-}
+/** `44 checks passed, 1 warned` */
+export const wordChecks = ({passed, warned}: {passed: number; warned: number}) =>
+  `${quantity(passed, 'check')} passed${warned > 0 ? `, ${count(warned)} warned` : ''}`
 
 /** A name of the data in words, shortened; a dash for null. */
 export function words(text: string | null | undefined): string {
@@ -51,8 +44,19 @@ export const capitalised = (name: string) => name.replace(/^./u, (letter) => let
 export const pageOf = (query: URLSearchParams) =>
   Math.max(1, Math.min(1_000_000, Number.parseInt(query.get('page') ?? '', 10) || 1))
 
-/** Links to the pages before and after; false if there is only one page. */
-export function renderPages(page: number, all: number, addressOf: (page: number) => string): Html | false {
+/** The same address with another value of a parameter; another order begins at the first page. */
+export function addressWith(query: URLSearchParams, name: string, value: string): string {
+  const changed = new URLSearchParams(query)
+  changed.delete('page')
+  changed.set(name, value)
+  return `?${changed}`
+}
+
+/** Links to the pages before and after of a list, at its address; false if there is only one page. */
+export function renderPages(query: URLSearchParams, rows: number, perPage: number): Html | false {
+  const page = pageOf(query)
+  const all = Math.max(1, Math.ceil(rows / perPage))
+  const addressOf = (other: number) => addressWith(query, 'page', String(other))
   if (all === 1 && page === 1) return false
   return html`<nav class="pages" aria-label="Of the list">
 ${page > 1 && html`<a rel="prev" href="${addressOf(page - 1)}">← before</a>`}
@@ -110,12 +114,6 @@ export function span(ms: number): string {
     .join(' ')
 }
 
-/** A small horizontal bar, `share` of 100 long. */
-export function bar(share: number | null): Html {
-  const width = Math.max(0, Math.min(100, share ?? 0)).toFixed(2)
-  return html`<svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect width="${width}" height="8" rx="0.6"/></svg>`
-}
-
 /** Node accepts 16 KB of headers, and a status can be of any length. */
 const LONGEST_ADDRESS = 8_000
 
@@ -124,27 +122,4 @@ export function linked(value: Html | string, href: string | undefined): Html {
   return href === undefined || href.length > LONGEST_ADDRESS
     ? html`${value}`
     : html`<a href="${href}">${value}</a>`
-}
-
-/** One column of a table; cells are made from a row. */
-export interface Column<Row> {
-  /** Empty where the column is drawn. */
-  title: Html | string
-  kind?: 'number' | 'bar' | 'long' | undefined
-  cell: (row: Row) => Html | string | false
-}
-
-/** A table of rows, with an optional row of totals. */
-export function table<Row>(columns: readonly Column<Row>[], rows: readonly Row[], total?: Row): Html {
-  const cells = (row: Row) =>
-    columns.map(({kind, cell}) => {
-      const value = cell(row)
-      const shape = kind ?? (typeof value === 'string' && isCalendarDate(value) ? 'day' : undefined)
-      return html`<td${shape && html` class="${shape}"`}>${value}</td>`
-    })
-  return html`<div class="scroll" tabindex="0"><table>
-<thead><tr>${columns.map(({title, kind}) => (title === '' ? html`<td></td>` : html`<th scope="col"${kind === 'number' && html` class="number"`}>${title}</th>`))}</tr></thead>
-<tbody>
-${rows.map((row) => html`<tr>${cells(row)}</tr>\n`)}</tbody>
-${total !== undefined && html`<tfoot><tr>${cells(total)}</tr></tfoot>\n`}</table></div>`
 }

@@ -5,15 +5,21 @@ import {isPast} from '../build/build-folder.ts'
 import {PARTS, readMovedBetween, readMovedSince, type Which} from '../build/movement.ts'
 import {computedRow} from '../build/release-row.ts'
 import {addDays, isCalendarDate} from '../core/clock.ts'
-import {centsOf} from '../core/money.ts'
+import {centsOf, quantity} from '../core/money.ts'
 import type {Release} from '../store/release.ts'
 import {describeFindings} from './data-quality.ts'
-import {countOf, dollars, instant, linked, pageOf, renderPages, signed} from './figures.ts'
+import {dollars, instant, linked, pageOf, renderPages, wordChecks} from './figures.ts'
 import {addressOf, hiddenFields} from './filter.ts'
 import {type Html, html, prose} from './html.ts'
 import {viewPage} from './pages.ts'
 import {listReleases, queriesOf} from './reader.ts'
 import type {Overview, Page, View} from './view.ts'
+
+/** A movement with its sign; a dash for zero. */
+function signed(amount: string): string {
+  const cents = centsOf(amount)
+  return cents === 0n ? '–' : `${cents > 0n ? '+' : ''}${dollars(amount)}`
+}
 
 /** What a person has to look at, the most urgent first. */
 async function renderNeeds(
@@ -27,12 +33,12 @@ async function renderNeeds(
   const quarantined = lastSync?.walk.quarantined ?? 0
   const others = [
     quarantined > 0 &&
-      html`<a href="/quarantine">${countOf(quarantined, 'record')}</a> of the last walk could not be read`,
+      html`<a href="/quarantine">${quantity(quarantined, 'record')}</a> of the last walk could not be read`,
     typeof notIssued === 'string' &&
       html`<b class="warned">What is not issued is not known</b>: ${notIssued}`,
     ...(typeof notIssued === 'string' ? [] : notIssued).map(
       ({period, profile, entries, amount}) =>
-        html`<a href="/books/${period}?for=${profile}">${countOf(entries, 'entry', 'entries')}</a> of ${dollars(amount)} of ${period} ${entries === 1 ? 'is' : 'are'} not issued to ${profile}`,
+        html`<a href="/books/${period}?for=${profile}">${quantity(entries, 'entry')}</a> of ${dollars(amount)} of ${period} ${entries === 1 ? 'is' : 'are'} not issued to ${profile}`,
     ),
     ...describeFindings(view, ['limit_is_kept']),
   ]
@@ -133,7 +139,7 @@ ${await renderNeeds(view, overview)}
 <ul class="facts">
 <li>last walk of <b>${observed_until}</b></li>
 <li>all known at <b>${instant(known_at)}</b></li>
-<li><a href="${addressOf('/checks', filter)}">${countOf(checks.passed, 'check')} passed${checks.warned > 0 && `, ${checks.warned} warned`}</a></li>
+<li><a href="${addressOf('/checks', filter)}">${wordChecks(checks)}</a></li>
 ${overview.next[0] && html`<li>next: <b>${overview.next[0].job.name}</b> at ${instant(overview.next[0].slot)}</li>`}
 ${overview.holder && html`<li>running: <b>${overview.holder.command}</b>, ${overview.holder.progress}</li>`}
 </ul>`
@@ -169,25 +175,18 @@ const PER_PAGE = 50
 
 /** `/behind/moved`: every deal that moved the figures; undefined for a moment without comparison. */
 export async function viewMoved(view: View, readBetween: typeof readMovedBetween): Promise<Page | undefined> {
-  const {filter, query} = view
-  const page = pageOf(query)
+  const {query} = view
   const beyond = Math.max(0, Math.min(1_000_000, Number.parseInt(query.get('beyond') ?? '', 10) || 0))
-  const which = {beyond, offset: (page - 1) * PER_PAGE, limit: PER_PAGE}
+  const which = {beyond, offset: (pageOf(query) - 1) * PER_PAGE, limit: PER_PAGE}
   const {since, totals, moved} = await readMoves(view, readBetween, which)
   if (!since || !totals || since.against !== query.get('against')) return undefined
   const list = await viewPage('behind/moved', view, {params: {moved: JSON.stringify(moved)}})
   if (!list) return undefined
-  const address = (other: number) =>
-    addressOf('/behind/moved', filter, {
-      against: [since.against],
-      beyond: [String(beyond)],
-      page: [String(other)],
-    })
   return {
     title: list.title,
     body: html`<p class="muted">Since ${since.words}.</p>
-<p class="muted" id="total">${countOf(totals.deals, 'deal')}, ${PARTS.map((part) => `${part} ${signed(totals[part])}`).join(', ')}</p>
+<p class="muted" id="total">${quantity(totals.deals, 'deal')}, ${PARTS.map((part) => `${part} ${signed(totals[part])}`).join(', ')}</p>
 ${list.body}
-${renderPages(page, Math.max(1, Math.ceil(totals.deals / PER_PAGE)), address)}`,
+${renderPages(query, totals.deals, PER_PAGE)}`,
   }
 }

@@ -6,8 +6,8 @@ import {shorten} from '../core/text.ts'
 import {quoteName} from '../store/database.ts'
 import {readSqlFile} from '../store/sql.ts'
 import {type Block, isDollars, parseAsked, renderBlock, renderMeant} from './blocks.ts'
-import {capitalised, count, linked, pageOf, renderPages} from './figures.ts'
-import {addressOf, addressOfPart, type Filter, ofAllDeals} from './filter.ts'
+import {addressWith, capitalised, count, linked, pageOf, renderPages} from './figures.ts'
+import {addressOf, addressOfPart, type Filter, hiddenFields, ofAllDeals} from './filter.ts'
 import {type Html, html, markup} from './html.ts'
 import type {AskingView, Page, View} from './view.ts'
 
@@ -37,6 +37,9 @@ interface PageFile {
 
 const FOLDERS = ['', 'parts/', 'behind/']
 
+/** Pages over the state database, which holds more than viewers may read, and is read in this process. */
+const OF_STATE = ['parts/last_sync', 'parts/run', 'parts/runs']
+
 function listPages(sqlDir: string | undefined): PageFile[] {
   const listIn = (root: string, isOwn: boolean) =>
     FOLDERS.flatMap((folder) =>
@@ -45,7 +48,8 @@ function listPages(sqlDir: string | undefined): PageFile[] {
         return {name, path: join(root, `${name}.md`), isOwn}
       }),
     )
-  const own = sqlDir === undefined ? [] : listIn(join(sqlDir, 'pages'), true)
+  const given = sqlDir === undefined ? [] : listIn(join(sqlDir, 'pages'), true)
+  const own = given.filter(({name}) => !OF_STATE.includes(name))
   return [...own, ...listIn(SHIPPED, false).filter(({name}) => own.every((page) => page.name !== name))]
 }
 
@@ -63,7 +67,7 @@ export function viewPages({sqlDir, filter}: View): Page {
       : html`<ul>${own.map((page) => html`<li>${leadTo(page)}</li>`)}</ul>`
   }
 <h2>Pages that come with loantape</h2>
-<p class="muted small">A file of yours of the same name takes the place of one.</p>
+<p class="muted small">A file of yours of the same name takes the place of one, except of ${OF_STATE.join(', ')}: they read the state database.</p>
 ${pages.filter(({isOwn}) => !isOwn).map((page) => html`<div class="ask">${!page.name.includes('/') && leadTo(page)}<details><summary>pages/${page.name}.md</summary><pre tabindex="0">${readSqlFile(page.path)}</pre></details></div>`)}`
   return {title: 'Pages', body}
 }
@@ -233,27 +237,35 @@ async function renderListed(
     'deal_id',
     ...(has('day') ? ['day'] : []),
   ]
-  const page = pageOf(query)
   const beside = has('property_address')
     ? own
     : `(select listed.*, property_address from ${own} as listed
         left join core.deal_history as history on history.deal_id = listed.deal_id and valid_to is null)`
   const listed = await read(
     `select * replace (brief(property_address) as property_address)
-     from (from ${beside} order by ${order.join(', ')} limit ${PER_PAGE} offset ${(page - 1) * PER_PAGE})`,
+     from (from ${beside} order by ${order.join(', ')} limit ${PER_PAGE} offset ${(pageOf(query) - 1) * PER_PAGE})`,
   )
-  const addressWith = (name: string, value: string) => {
-    const changed = new URLSearchParams(query)
-    changed.delete('page')
-    changed.set(name, value)
-    return `?${changed}`
-  }
   const titleOf = (title: string, {name}: {name: string}) => {
     const isSorted = name === sort.name
     const arrow = isSorted ? (sort.isDown ? ' ↓' : ' ↑') : ''
-    return linked(`${title}${arrow}`, addressWith('sort', isSorted && !sort.isDown ? `-${name}` : name))
+    return linked(
+      `${title}${arrow}`,
+      addressWith(query, 'sort', isSorted && !sort.isDown ? `-${name}` : name),
+    )
   }
   return html`<p class="muted" id="total">${String(sum)}</p>
 ${listed.rows.length === 0 ? html`<p class="empty">${empty}</p>` : renderMeant(listed, undefined, titleOf)}
-${renderPages(page, Math.max(1, Math.ceil(Number(rows) / PER_PAGE)), (other) => addressWith('page', String(other)))}`
+${renderPages(query, Number(rows), PER_PAGE)}`
+}
+
+/** `/deals`: the filtered or found deals, in the chosen order, page by page. */
+export async function viewDeals(view: View): Promise<Page | undefined> {
+  const list = await viewPage('parts/deals', view)
+  const search = (view.query.get('q') ?? '').trim()
+  const form = html`<form class="search" action="/deals" role="search">
+${hiddenFields(view.filter)}
+<input type="search" name="q" value="${search}" placeholder="Id or address" aria-label="Search deals by id or address">
+<button>Search</button>
+</form>`
+  return list && {...list, body: html`${form}\n${list.body}`}
 }

@@ -1,6 +1,6 @@
 import {type ChildProcess, fork} from 'node:child_process'
 import {randomBytes} from 'node:crypto'
-import {existsSync, mkdirSync, readdirSync, rmSync, statSync} from 'node:fs'
+import {existsSync, mkdirSync, readdirSync, rmSync} from 'node:fs'
 import {getCompileCacheDir} from 'node:module'
 import {tmpdir} from 'node:os'
 import {dirname, extname, join} from 'node:path'
@@ -14,8 +14,9 @@ import type {Queries} from '../store/database.ts'
 import {findCurrentRelease, type Release, readRelease} from '../store/release.ts'
 import type {Block} from './blocks.ts'
 import type {Filter} from './filter.ts'
+import type {questions as ofHistory} from './history-questions.ts'
 import type {Rows} from './question.ts'
-import type {Asked, OwnQuestion, questions} from './release-questions.ts'
+import type {Asked, OwnQuestion, questions, ReleaseReading} from './release-questions.ts'
 
 /** The questions of a helper: functions of a module that its process loads. */
 type Questions = Record<string, (...about: never[]) => unknown>
@@ -39,8 +40,6 @@ interface AskLimits {
   timeoutMs: number
   /** Aborts when nobody waits for the answer. */
   signal?: AbortSignal | undefined
-  /** Asked repeatedly; a returned reason gives the answer up. */
-  findReason?: (() => string | undefined) | undefined
   /** How often to ask if the process ends before it answers; once by default. */
   tries?: number
 }
@@ -53,7 +52,6 @@ interface HelperOptions {
   stopped: readonly [code: ErrorCode, words: string]
   /** An idle process is ended after this time, to free its memory. */
   idleMs?: number
-  beforeStart?: () => void
 }
 
 /** What a helper sends back. */
@@ -68,9 +66,6 @@ interface Running {
 const ENTRY = join(import.meta.dirname, `helper-process${extname(import.meta.filename)}`)
 const NOBODY_WAITS = 'nobody waits for it'
 
-/** The pause between two looks for a reason to give up. */
-const WATCH_MS = 100
-
 /** The compile cache, with which a process starts in half the time. */
 function shareCompiled(): {NODE_COMPILE_CACHE?: string} {
   const dir = getCompileCacheDir()
@@ -78,8 +73,8 @@ function shareCompiled(): {NODE_COMPILE_CACHE?: string} {
 }
 
 /** Creates a helper; its process starts when it is asked. */
-export function createHelper<Asked extends Questions>(options: HelperOptions): Helper<Asked> {
-  const {args, stopped, idleMs, beforeStart} = options
+function createHelper<Asked extends Questions>(options: HelperOptions): Helper<Asked> {
+  const {args, stopped, idleMs} = options
   const stop = (reason: string) => newError(stopped[0], `${stopped[1]}: ${reason}.`)
   let isClosed = false
   let lastId = 0
@@ -87,7 +82,6 @@ export function createHelper<Asked extends Questions>(options: HelperOptions): H
   let running: Running | undefined
 
   function start(): Running {
-    beforeStart?.()
     const process = fork(ENTRY, args, {
       serialization: 'advanced',
       // It needs no secrets.
@@ -108,7 +102,7 @@ export function createHelper<Asked extends Questions>(options: HelperOptions): H
   }
 
   async function ask(question: object, limits: AskLimits): Promise<unknown> {
-    const {timeoutMs, signal, findReason, tries = 1} = limits
+    const {timeoutMs, signal, tries = 1} = limits
     if (isClosed) throw stop('nothing is read there any more')
     if (signal?.aborted) throw stop(NOBODY_WAITS)
     running ??= start()
@@ -122,21 +116,14 @@ export function createHelper<Asked extends Questions>(options: HelperOptions): H
       end(asked)
     }
     const onAbort = () => giveUp(NOBODY_WAITS)
-    const watch = () => {
-      const reason = findReason?.()
-      if (reason !== undefined) giveUp(reason)
-    }
-    const timers = [
-      setTimeout(giveUp, timeoutMs, 'it took too long'),
-      findReason && setInterval(watch, WATCH_MS),
-    ]
+    const timer = setTimeout(giveUp, timeoutMs, 'it took too long')
     signal?.addEventListener('abort', onAbort, {once: true})
     asked.waiting.set(id, resolve)
     asked.process.send({id, ...question}, (error) => error && end(asked))
     const told = await promise.finally(() => {
       asked.waiting.delete(id)
       signal?.removeEventListener('abort', onAbort)
-      for (const timer of timers) clearTimeout(timer)
+      clearTimeout(timer)
       if (idleMs !== undefined) idle = setTimeout(end, idleMs, asked).unref()
     })
     if (told === undefined && tries > 1) return await ask(question, {...limits, tries: tries - 1})
@@ -225,14 +212,15 @@ interface Limits {
 export function createReader(dir: string, limits: Limits): Reader {
   const filesDir = createFilesDir()
   const count = limits.processes ?? 1
-  const startWorker = (spillDir: string) =>
-    createHelper<typeof questions>({
-      args: ['release', dir, filesDir, spillDir, String(limits.memoryMb)],
+  const {memoryMb, fileBytes, folderBytes} = limits
+  const startWorker = (spillDir: string) => {
+    const reading: ReleaseReading = {dir, filesDir, spillDir, memoryMb, fileBytes, folderBytes}
+    return createHelper<typeof questions>({
+      args: ['release', JSON.stringify(reading)],
       stopped: ['QUERY_STOPPED', 'Query stopped'],
       idleMs: limits.idleMs,
-      // Left by a stopped process.
-      beforeStart: () => rmSync(spillDir, {recursive: true, force: true}),
     })
+  }
   const free = Array.from({length: count}, (_, index) => startWorker(join(filesDir, `spill${index}`)))
   const workers = [...free]
   /** A process answers one question after the other, so that each has its own time. */
@@ -252,13 +240,8 @@ export function createReader(dir: string, limits: Limits): Reader {
   return {
     filesDir,
     page,
-    ask({signal, ...asked}) {
-      const {name} = asked.file ?? {}
-      const findReason = name === undefined ? undefined : () => findTooLarge(filesDir, name, limits)
-      return withWorker((worker) =>
-        worker.ask('person', [asked], {timeoutMs: limits.timeoutMs, signal, findReason}),
-      )
-    },
+    ask: ({signal, ...asked}) =>
+      withWorker((worker) => worker.ask('person', [asked], {timeoutMs: limits.timeoutMs, signal})),
     [Symbol.dispose]() {
       for (const worker of workers) worker[Symbol.dispose]()
       rmSync(filesDir, {recursive: true, force: true})
@@ -283,18 +266,6 @@ function createFilesDir(): string {
   const dir = join(tmpdir(), `${OWN_FILES}${randomBytes(6).toString('hex')}${WRITER_MARK}`)
   mkdirSync(dir, {mode: 0o700})
   return dir
-}
-
-/** Why a file that is being written is too large, in words. */
-function findTooLarge(dir: string, name: string, limits: Limits): string | undefined {
-  const {fileBytes = Number.POSITIVE_INFINITY, folderBytes = Number.POSITIVE_INFINITY} = limits
-  const sizeOf = (path: string) => statSync(path, {throwIfNoEntry: false})?.size ?? 0
-  if (sizeOf(join(dir, name)) > fileBytes) return `its file is larger than ${fileBytes / 1e6} MB`
-  // What queries spill is bounded by the engine.
-  const files = existsSync(dir) ? readdirSync(dir) : []
-  if (files.reduce((sum, file) => sum + sizeOf(join(dir, file)), 0) > folderBytes)
-    return `what people download at this moment takes more than ${folderBytes / 1e6} MB`
-  return undefined
 }
 
 /** Pages read what loantape asks; people's own questions go to processes of their own, which may take their time. */
@@ -370,4 +341,49 @@ function openReaders(release: Release, config: Config): Readers {
       for (const reader of Object.values(readers)) reader[Symbol.dispose]()
     },
   }
+}
+
+/** How long to wait for an answer: a preview may build the release of a month. */
+const HISTORY_MS = 60_000
+
+type OfHistory = typeof ofHistory
+
+/** Answers questions about history, tapes and journals. */
+export interface History {
+  /**
+   * Asks once.
+   *
+   * @throws what went wrong; DeferredError `HISTORY_STOPPED`
+   */
+  ask<Name extends keyof OfHistory>(
+    name: Name,
+    ...about: About<OfHistory[Name]>
+  ): Promise<Awaited<ReturnType<OfHistory[Name]>>>
+}
+
+/** The parameters of a question besides the settings. */
+type About<Question> = Question extends (config: never, ...about: infer Rest) => unknown ? Rest : never
+
+/**
+ * Answers for all pages in a process that the first question starts; disposing ends it. A question that takes too long ends it too;
+ * its other questions are asked again of the next process.
+ */
+export function readHistory(config: Config): History & Disposable {
+  const helper = createHelper<OfHistory>({
+    args: ['history'],
+    stopped: ['HISTORY_STOPPED', 'The history was not read to the end'],
+  })
+  return {
+    ask: (name, ...about) =>
+      helper.ask(name, [config, ...about] as unknown as Parameters<OfHistory[typeof name]>, {
+        timeoutMs: HISTORY_MS,
+        tries: 2,
+      }),
+    [Symbol.dispose]: () => helper[Symbol.dispose](),
+  }
+}
+
+/** Turns `UNKNOWN_NAME` into undefined. */
+export function noneIfUnknown(error: unknown): undefined {
+  if (codeOf(error) !== 'UNKNOWN_NAME') throw error
 }

@@ -1,4 +1,4 @@
-import {rmSync} from 'node:fs'
+import {existsSync, readdirSync, rmSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import type {DuckDBValue} from '@duckdb/node-api'
 import {z} from 'zod'
@@ -34,16 +34,29 @@ export type OwnQuestion = Pick<Asked, 'sql' | 'condition' | 'most'> & {
   params?: DuckDBValue[] | Record<string, string | undefined> | undefined
 }
 
+/** What a process is told that answers questions about a release. */
+export interface ReleaseReading {
+  dir: string
+  filesDir: string
+  spillDir: string
+  memoryMb: number
+  fileBytes: number | undefined
+  folderBytes: number | undefined
+}
+
 /** How many sets keep their tables; the least recently used one is dropped. */
 const KEPT_SETS = 6
 
 /** Memory for Node and for rows in transit. */
 const BESIDE_ENGINE_MB = 700
 
-/** The pause between two looks at the memory of the process. */
+/** The pause between two looks at what a question takes. */
 const WATCH_MS = 50
 
-const [dir = '', filesDir = '', spillDir = '', memoryMb = ''] = process.argv.slice(3)
+const reading: ReleaseReading = JSON.parse(process.argv[3] ?? '')
+const {dir, filesDir, spillDir, memoryMb, fileBytes = Infinity, folderBytes = Infinity} = reading
+// Left by a stopped process.
+rmSync(spillDir, {recursive: true, force: true})
 const found = readRelease(dir)
 if (!found) throw new Error(`no release in '${dir}'`)
 const release = found
@@ -57,7 +70,7 @@ interface Instance extends AsyncDisposable {
 }
 
 async function open(file?: string): Promise<Instance> {
-  const db = await openForQuestions(release, {memoryMb: Number(memoryMb), withWork: true, spillDir, file})
+  const db = await openForQuestions(release, {memoryMb, withWork: true, spillDir, file})
   return {db, sets: new Map(), [Symbol.asyncDispose]: () => db[Symbol.asyncDispose]()}
 }
 
@@ -170,23 +183,41 @@ function wordFailure(error: unknown): string {
 
 let hasSpent = false
 
-/** Whether this process has used too much memory; then it answers nothing more. */
+/** Whether this process was about to use too much; then it answers nothing more. */
 export const isSpent = () => hasSpent
 
 /** Removes the files written for people. */
 export const leave = () => rmSync(filesDir, {recursive: true, force: true})
 
-/** Ends a question that takes too much memory, or words what is wrong with it: the engine does not count every text towards its limit. */
-async function answer(question: Promise<Rows>): Promise<Rows> {
+const sizeOf = (name: string) => statSync(join(filesDir, name), {throwIfNoEntry: false})?.size ?? 0
+
+/** Throws if a question takes too much; the engine does not count every text towards its limit, and bounds what it spills. */
+function requireModest(file: string | undefined): void {
+  const stop = (reason: string) => newError('QUERY_STOPPED', `Query stopped: ${reason}.`)
+  if (process.memoryUsage.rss() >= (memoryMb + BESIDE_ENGINE_MB) * 1e6)
+    throw new Error('Out of Memory: its texts take more than a query may have.')
+  if (file === undefined) return
+  if (sizeOf(file) > fileBytes) throw stop(`its file is larger than ${fileBytes / 1e6} MB`)
+  const files = existsSync(filesDir) ? readdirSync(filesDir) : []
+  if (files.reduce((sum, name) => sum + sizeOf(name), 0) > folderBytes)
+    throw stop(`what people download at this moment takes more than ${folderBytes / 1e6} MB`)
+}
+
+/** Answers a question unless it takes too much, or words what is wrong with it. */
+async function answer(question: Promise<Rows>, file?: string): Promise<Rows> {
   const {promise: tooMuch, reject} = Promise.withResolvers<never>()
   const watch = setInterval(() => {
-    if (process.memoryUsage.rss() < (Number(memoryMb) + BESIDE_ENGINE_MB) * 1e6) return
-    hasSpent = true
-    reject(new Error('Out of Memory: its texts take more than a query may have.'))
+    try {
+      requireModest(file)
+    } catch (error) {
+      hasSpent = true
+      reject(error)
+    }
   }, WATCH_MS)
   try {
     return await Promise.race([question, tooMuch])
   } catch (error) {
+    if (error instanceof LoantapeError && error.code === 'QUERY_STOPPED') throw error
     throw newError('QUERY_FAILED', `Query refused: ${closeWords(wordFailure(error))}`)
   } finally {
     clearInterval(watch)
@@ -197,7 +228,7 @@ async function answer(question: Promise<Rows>): Promise<Rows> {
 export const questions = {
   page: (asked: OwnQuestion) => answer(answerPage(asked)),
   async person(asked: Asked) {
-    const rows = await answer(answerPerson(asked))
+    const rows = await answer(answerPerson(asked), asked.file?.name)
     // Unread rows keep their instance open until they are collected.
     if (rows.rows.length === asked.most) setImmediate(() => void giveBackMemory())
     return rows

@@ -1,11 +1,12 @@
 import {z} from 'zod'
 import {parseJson} from '../core/json.ts'
+import {quantity} from '../core/money.ts'
 import {type JobAttempt, listAttempts} from '../schedule/job-runs.ts'
 import {formatLocal} from '../schedule/slots.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {askFirst, type findHeldBack} from './actions.ts'
 import {type Block, renderObjects} from './blocks.ts'
-import {count, countOf, instant, span} from './figures.ts'
+import {instant, span, wordChecks} from './figures.ts'
 import {parseFilter} from './filter.ts'
 import {type Html, html, prose} from './html.ts'
 import {viewPage} from './pages.ts'
@@ -39,6 +40,8 @@ const withInstant = (value: unknown) =>
 /** What the page of runs shows besides the overview. */
 interface Beside {
   stateDb: StateDb
+  /** Whether webhooks are received. */
+  takesWebhooks: boolean
   /** Whether the viewer may act. */
   mayAct: boolean
   heldBack: ReturnType<typeof findHeldBack>
@@ -49,17 +52,21 @@ interface Beside {
 /** `/runs`: alarms, release, next slots, last runs, actions, walks. */
 export async function viewRuns(overview: Overview, beside: Beside): Promise<Page> {
   const {now, alarms, holder, queued, release} = overview
-  const {stateDb, mayAct, heldBack, walks} = beside
-  const checks = release && `${countOf(release.checks.passed, 'check')} passed`
+  const {stateDb, takesWebhooks, mayAct, heldBack, walks} = beside
+  const figures = {
+    now: String(now),
+    ...(takesWebhooks && {takes_webhooks: '1'}),
+    ...(release && {as_of: release.as_of, checks: wordChecks(release.checks)}),
+  }
   const body = html`<ul class="facts">
-<li>${alarms.length === 0 ? html`<b class="passed">no alarms</b>` : html`<b class="failed">${countOf(alarms.length, 'alarm')}</b>`}</li>
+<li>${alarms.length === 0 ? html`<b class="passed">no alarms</b>` : html`<b class="failed">${quantity(alarms.length, 'alarm')}</b>`}</li>
 <li>${holder ? html`running: <b>${holder.command}</b>, ${holder.progress}` : html`<b>idle</b>`}</li>
 <li><b>${queued.length}</b> queued</li>
 <li>as seen at <b>${instant(now)}</b></li>
 </ul>
 ${alarms.map(({title, words, since}) => html`<p class="notice"><b class="failed">${title}</b> since ${instant(since)}. ${prose(words)} What to do stands in docs/operations.md.</p>`)}
 ${heldBack && renderHeldBack(heldBack, mayAct)}
-${renderFigures(overview)}
+${(await viewState(stateDb, 'parts/last_sync', figures))?.body}
 <h2>Next slots</h2>
 ${renderNext(overview, mayAct)}
 ${(await viewState(stateDb, 'parts/runs'))?.body}
@@ -67,7 +74,7 @@ ${walks}
 ${
   release &&
   html`<h2>Current release</h2>
-<p><span class="mono">${release.release_id}</span>, which holds everything known at ${instant(release.known_at)}. <a href="/checks">${checks}${release.checks.warned > 0 && `, ${count(release.checks.warned)} warned`}</a>.</p>`
+<p><span class="mono">${release.release_id}</span>, which holds everything known at ${instant(release.known_at)}. <a href="/checks">${wordChecks(release.checks)}</a>.</p>`
 }`
   return {title: 'Runs', body}
 }
@@ -80,33 +87,6 @@ function renderHeldBack({what, words}: NonNullable<Beside['heldBack']>, mayAct: 
     button: 'Walk again and accept',
   })
   return html`<div class="notice"><b class="failed">The last walk was refused.</b> ${prose(words)}${mayAct && form}</div>`
-}
-
-function renderFigures({now, lastSync, coverage, release}: Overview): Html {
-  const moved = Object.entries(lastSync?.changes ?? {}).filter(
-    ([kind, deals]) => kind !== 'unchanged' && deals > 0,
-  )
-  const kinds = moved.map(([kind, deals]) => `${count(deals)} ${kind}`).join(', ')
-  const missed = coverage ? `; no webhook told of ${count(coverage.missed)}` : ''
-  const walked = lastSync && {
-    last_sync: `${span(now - lastSync.endedAt)} ago`,
-    last_sync_note: `for ${lastSync.walk.business_date}, took ${span(lastSync.duration_ms)}, waited ${span(lastSync.waited_ms)}`,
-    walk: countOf(lastSync.walk.records, 'record'),
-    walk_note: `${countOf(lastSync.walk.pages, 'page')}, ${count(lastSync.walk.quarantined)} quarantined`,
-  }
-  const {passed, warned} = release?.checks ?? {}
-  return renderObjects('number', [
-    {
-      ...(walked ?? {last_sync: 'none yet', last_sync_note: 'nothing has been walked here', walk: '–'}),
-      changes: moved.reduce((sum, [, deals]) => sum + deals, 0),
-      changes_note: `${kinds || 'nothing new'}${missed}`,
-      release: release?.as_of ?? 'none yet',
-      release_href: release && '/checks',
-      release_note: release
-        ? `${countOf(passed ?? 0, 'check')} passed, ${warned} warned`
-        : 'the first sync makes one',
-    },
-  ])
 }
 
 const renderNext = ({now, next}: Overview, mayAct: boolean): Html =>

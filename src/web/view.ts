@@ -12,9 +12,8 @@ import type {StateDb} from '../store/state-db.ts'
 import {findLastCoverage} from '../sync/webhook-events.ts'
 import type {Block} from './blocks.ts'
 import type {Filter} from './filter.ts'
-import type {History} from './history.ts'
 import type {Html} from './html.ts'
-import type {Reader} from './reader.ts'
+import type {History, Reader} from './reader.ts'
 import type {OwnQuestion} from './release-questions.ts'
 
 const syncSummary = z.object({

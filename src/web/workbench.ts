@@ -19,11 +19,9 @@ import {findHeldBack, listOpenActions} from './actions.ts'
 import {readNotIssued, viewBooks, viewPreview} from './books.ts'
 import {describeNone, viewCompare} from './compare.ts'
 import {sendData} from './data-api.ts'
-import {viewChecks, viewQuarantine, viewQuarantined} from './data-quality.ts'
-import {viewDeals, viewReceived} from './deals.ts'
+import {viewChecks, viewQuarantine, viewQuarantined, viewReceived} from './data-quality.ts'
 import {instant, words} from './figures.ts'
 import {addressOf, type Filter, findFault, hiddenFields, parseFilter, titleOf} from './filter.ts'
-import {type History, readHistory} from './history.ts'
 import {type Html, html} from './html.ts'
 import {
   type Asker,
@@ -42,9 +40,9 @@ import {
 } from './http-server.ts'
 import {viewMorning, viewMoved} from './morning.ts'
 import {renderWorkbench} from './page-frame.ts'
-import {viewPage, viewPages} from './pages.ts'
+import {viewDeals, viewPage, viewPages} from './pages.ts'
 import {isForViewers} from './question.ts'
-import {createReaders, findRelease, type Reader, RUNNING} from './reader.ts'
+import {createReaders, findRelease, type History, type Reader, RUNNING, readHistory} from './reader.ts'
 import {viewRun, viewRuns} from './runs.ts'
 import {addSavedQueries, viewSql} from './sql.ts'
 import {viewTable, viewTables} from './tables.ts'
@@ -163,7 +161,8 @@ export function addWorkbench(
     const isShown = given.condition === undefined || mayRead('core.deal')
     const filter = isShown ? given : {...given, condition: 'false'}
     const opened = readers.find(given)
-    if (!opened) return {caller, query, filter, view: undefined}
+    const overview = readOverview(tools, world)
+    if (!opened) return {caller, filter, overview, view: undefined}
     const {release, pages, downloads} = opened
     const ask: AskingView['ask'] = async ({isWhole, ...asked}) => {
       // A question that is under way ends by itself: it is short, and its process is everybody's.
@@ -181,23 +180,23 @@ export function addWorkbench(
       sqlDir: config.sqlDir,
       people,
       history: asking,
-      overview: readOverview(tools, world),
+      overview,
       mayAct: mayAct(request),
     }
-    return {caller, query, filter, view, downloads}
+    return {caller, filter, overview, view, downloads}
   }
   const mayAct = (request: FastifyRequest) => !isDemoFolder(tools.folder) && isOperator(request, config)
-  /** A page of the release; one without a release says how to get one. */
-  const addPage = (
+  /** A page in its frame; one that fails says why. */
+  const addAnyPage = (
     path: string,
-    make: (view: AskingView, id: string, asks: Asker) => Promise<Page | undefined> | Page | undefined,
+    make: (opened: ReturnType<typeof open>, id: string, say: Say) => Promise<Page>,
   ) => {
     server.get(path, async (request, reply) => {
-      const {view, filter} = open(request, reply)
-      const overview = view?.overview ?? readOverview(tools, world)
+      const opened = open(request, reply)
+      const {filter, overview} = opened
       const here = request.url.split('?')[0] ?? '/'
       reply.type('text/html; charset=utf-8')
-      const say = (status: number, title: string, body: Html) => {
+      const say: Say = (status, title, body) => {
         reply.code(status)
         return {title, body}
       }
@@ -206,22 +205,28 @@ export function addWorkbench(
         const body = html`<p class="notice"><b class="failed">${fault}</b> <a href="${here}">The page without it</a></p>`
         return frame(here, say(400, 'Not shown', body), NO_FILTER, overview)
       }
-      if (!view) {
-        if (overview.release) reply.code(404)
-        return frame(here, describeNone(tools.folder, filter, mayAct(request)), filter, overview)
-      }
-      const {as_of} = view.release.manifest
-      const page = await Promise.resolve(make(view, idOf(request), askerOf(request))).catch(
-        (error: unknown) => {
-          const {message, next} = explainError(error)
-          const body = html`<p class="notice"><b class="failed">${message}</b> ${next}</p>`
-          return say(reply.statusCode === 503 ? 503 : 500, 'Not shown', body)
-        },
-      )
-      const none = html`<p>The release of ${as_of} has nothing of this name.</p>`
-      return frame(here, page ?? say(404, 'Not found', none), filter, overview)
+      const page = await make(opened, idOf(request), say).catch((error: unknown) => {
+        const {message, next} = explainError(error)
+        const body = html`<p class="notice"><b class="failed">${message}</b> ${next}</p>`
+        return say(reply.statusCode === 503 ? 503 : 500, 'Not shown', body)
+      })
+      return frame(here, page, filter, overview)
     })
   }
+  /** A page of the release; one without a release says how to get one. */
+  const addPage = (
+    path: string,
+    make: (view: AskingView, id: string, asks: Asker) => Promise<Page | undefined> | Page | undefined,
+  ) =>
+    addAnyPage(path, async ({view, filter, overview, caller: {request}}, id, say) => {
+      if (!view) {
+        const {title, body} = describeNone(tools.folder, filter, mayAct(request))
+        return overview.release ? say(404, title, body) : {title, body}
+      }
+      const {as_of} = view.release.manifest
+      const none = html`<p>The release of ${as_of} has nothing of this name.</p>`
+      return (await make(view, id, askerOf(request))) ?? say(404, 'Not found', none)
+    })
 
   const betweenOf =
     ({history}: AskingView): typeof readMovedBetween =>
@@ -255,24 +260,17 @@ export function addWorkbench(
     viewSql(view, {folder: tools.folder, mayRun: ['ours', 'tool'].includes(asks)}),
   )
   addSavedQueries(server, tools.folder)
-  server.get('/runs', async (request, reply) => {
-    const {view, filter} = open(request, reply)
-    const overview = view?.overview ?? readOverview(tools, world)
-    const page = await viewRuns(overview, {
-      stateDb: tools.stateDb,
+  addAnyPage('/runs', async ({view, overview, caller: {request}}) =>
+    viewRuns(overview, {
+      ...tools,
       mayAct: mayAct(request),
       heldBack: findHeldBack(tools.stateDb),
       walks: view && (await viewPage('parts/walks', view))?.body,
-    })
-    reply.type('text/html; charset=utf-8')
-    return frame('/runs', page, filter, overview)
-  })
-  server.get('/runs/:id', async (request, reply) => {
-    const page = await viewRun(tools.stateDb, idOf(request))
-    if (!page) reply.code(404)
-    reply.type('text/html; charset=utf-8')
-    const none = {title: 'Not found', body: html`<p>No run of a job has this number, or it is forgotten.</p>`}
-    return frame('/runs', page ?? none, open(request, reply).filter, readOverview(tools, world))
+    }),
+  )
+  addAnyPage('/runs/:id', async (_opened, id, say) => {
+    const none = html`<p>No run of a job has this number, or it is forgotten.</p>`
+    return (await viewRun(tools.stateDb, id)) ?? say(404, 'Not found', none)
   })
   server.get('/data/:id', async (request, reply) => {
     const {view, caller, filter, downloads} = open(request, reply)
@@ -280,7 +278,7 @@ export function addWorkbench(
     if (fault !== undefined) return refuse(request, reply, 400, {title: 'No data', problem: fault})
     if (!view)
       return refuse(request, reply, 503, {title: 'No release yet', problem: 'There is no release yet.'})
-    const reader = letDownload(downloads, takeDownload, caller)
+    const reader = letInTurn(downloads, takeDownload, caller, once(reply.raw, 'close'))
     return await sendData(view, reader, idOf(request), request, reply)
   })
   return {
@@ -307,6 +305,9 @@ ${hiddenFields({...filter, values: others})}
 <button>Show</button></form>${others.size < filter.values.size && html`<p><a href="${addressOf('/compare', filter)}">What is known of this day now</a></p>`}</details>`
 }
 
+/** Answers with a status; the page says the rest. */
+type Say = (status: number, title: string, body: Html) => Page
+
 /** The viewer of a page. */
 interface Caller {
   request: FastifyRequest
@@ -317,31 +318,22 @@ interface Caller {
   only: string | undefined
 }
 
-/** A reader that people ask in turn, and which nobody who has hung up keeps busy. */
-function letInTurn(reader: Reader, takeTurn: TakeTurn, caller: Caller): Reader {
+/**
+ * A reader that people ask in turn, and which nobody who has hung up keeps busy. A caller keeps its place until `closed`, so that the
+ * files of those who read slowly do not pile up.
+ */
+function letInTurn(reader: Reader, takeTurn: TakeTurn, caller: Caller, closed?: Promise<unknown>): Reader {
   const {only, gone} = caller
-  return {
-    ...reader,
-    ask: (asked) => inTurn(takeTurn, caller, () => reader.ask({...asked, only, signal: gone})),
-  }
-}
-
-/** The same for files: a caller keeps its place until its file is sent, so that the files of those who read slowly do not pile up. */
-function letDownload(reader: Reader, takeTurn: TakeTurn, caller: Caller): Reader {
-  const {only, gone, reply} = caller
-  const closed = once(reply.raw, 'close')
-  return {
-    ...reader,
-    ask: (asked) =>
-      new Promise((resolve, reject) => {
-        const download = async () => {
-          const written = reader.ask({...asked, only, signal: gone})
-          resolve(written)
-          await Promise.allSettled([written, closed])
-        }
-        inTurn(takeTurn, caller, download).catch(reject)
-      }),
-  }
+  const ask: Reader['ask'] = (asked) =>
+    new Promise((resolve, reject) => {
+      const work = async () => {
+        const answer = reader.ask({...asked, only, signal: gone})
+        resolve(answer)
+        await Promise.allSettled([answer, closed])
+      }
+      inTurn(takeTurn, caller, work).catch(reject)
+    })
+  return {...reader, ask}
 }
 
 /** Does something for a caller when it is its turn; where there is none, its answer says when to come back. */

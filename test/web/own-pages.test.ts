@@ -23,6 +23,7 @@ const PARTS: Record<string, string> = {
 /** What these show is given to them, or stands in the state database. */
 const GIVEN = [
   'parts/compare.md',
+  'parts/last_sync.md',
   'parts/moved.md',
   'parts/quarantine.md',
   'parts/run.md',
@@ -95,7 +96,11 @@ beforeAll(async () => {
     aDeal(5, {propertyAddress: '5 Ocean Ct, Miami, FL 33101', loanAmountCents: 1n}),
   ])
   await lab.sync('2026-03-02T23:30:00-05:00')
-  own = writeSqlFolder({'pages/more.md': PAGE, 'pages/pipeline.md': '# Our pipeline\n\nIt is *empty*.\n'})
+  own = writeSqlFolder({
+    'pages/more.md': PAGE,
+    'pages/pipeline.md': '# Our pipeline\n\nIt is *empty*.\n',
+    'pages/parts/runs.md': '## Ours\n',
+  })
   side = await serveLab(lab, {sqlDir: own.path})
 })
 
@@ -207,6 +212,9 @@ test("a page named like one of loantape's replaces it, even in the report", asyn
   expect(pages).toContain('>More</a>')
   expect(pages).toContain('<summary>pages/portfolio.md</summary>')
   expect(pages).not.toContain('<summary>pages/pipeline.md</summary>')
+  // It reads the state database, which is for no page of people's own.
+  expect(pages).toContain('<summary>pages/parts/runs.md</summary>')
+  expect(await read('/runs')).not.toContain('>Ours<')
 })
 
 test('the page that the documentation shows answers', async () => {
