@@ -50,7 +50,7 @@ const broken: [behaviour: string, text: string, code: string, words: RegExp, fil
     'a seed with a wrong value',
     'deal_id,funded_on:date\ndeal_000001,2026-02-30\n',
     'SEED_FILE',
-    /'2026-02-30' of seed column 'funded_on': expected date.*seeds\/funded_on\.csv:2:13\./,
+    /'2026-02-30' of seed column 'funded_on': expected date.*seeds\/funded_on\.csv:2\./,
     'seeds/funded_on.csv',
   ],
 ]
