@@ -24,6 +24,8 @@ test('a path is abandoned when its writer is dead, or on another machine and unt
   ] as const) {
     const path = join(root, `.building-2026-02-02-0123456789ab${mark}`)
     mkdirSync(path)
+    // The kernel dates files by a clock that a test may not set.
+    utimesSync(path, new Date(), new Date())
     expect([mark, isAbandoned(path)]).toEqual([mark, expected])
   }
   const path = join(root, `.building-2026-02-02-0123456789ab${foreign}`)
