@@ -295,6 +295,8 @@ export const FIXED = {
   pageTimeoutSeconds: 15,
   /** People's own questions may take longer. */
   questionTimeoutSeconds: 30,
+  /** A preview may build the release of a month. */
+  historyTimeoutSeconds: 60,
   /** More than a year of nights; batches of closed periods are never removed. */
   batchesKept: 400,
   /** A year after a record was replayed or refused, its text is no longer needed. */

@@ -171,7 +171,8 @@ function importBuiltIn(files: readonly string[]): Promise<JobModule[]> {
   return Promise.all(urls.map(async (url) => moduleSchema.parse(await import(url))))
 }
 
-const READ_MS = 5_000
+/** A busy machine takes seconds to start a process. */
+const READ_MS = 30_000
 
 /** The globals that a module may use: those of the language, none of the machine. */
 const LANGUAGE = `

@@ -23,8 +23,8 @@ import {
 import {listSlots} from './slots.ts'
 
 /**
- * Creates a scheduler, which plans due slots and runs them, one at a time. Its only state is in the state database, so several schedulers can share the slots and any of them can
- * die.
+ * Creates a scheduler, which plans due slots and runs them, one at a time. Its only state is in the state database, so several
+ * schedulers can share the slots and any of them can die.
  *
  * @param tools `startRun` carries out a claimed run and resolves when its process has ended
  */

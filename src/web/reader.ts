@@ -343,9 +343,6 @@ function openReaders(release: Release, config: Config): Readers {
   }
 }
 
-/** How long to wait for an answer: a preview may build the release of a month. */
-const HISTORY_MS = 60_000
-
 type OfHistory = typeof ofHistory
 
 /** Answers questions about history, tapes and journals. */
@@ -376,7 +373,7 @@ export function readHistory(config: Config): History & Disposable {
   return {
     ask: (name, ...about) =>
       helper.ask(name, [config, ...about] as unknown as Parameters<OfHistory[typeof name]>, {
-        timeoutMs: HISTORY_MS,
+        timeoutMs: config.historyTimeoutSeconds * 1000,
         tries: 2,
       }),
     [Symbol.dispose]: () => helper[Symbol.dispose](),

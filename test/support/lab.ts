@@ -33,6 +33,7 @@ const PATIENT = {
   requestTimeoutSeconds: 600,
   pageTimeoutSeconds: 1800,
   questionTimeoutSeconds: 1800,
+  historyTimeoutSeconds: 1800,
 }
 
 /** The program's entry, for tests that start it as a process. */
