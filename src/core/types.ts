@@ -129,10 +129,8 @@ export type ColumnValue = string | number | bigint | boolean | null
 /** One record as one request showed it, parsed. */
 export interface Observation {
   id: string
-  /** Values in the order of the stream's columns; null when absent or null. */
-  values: ColumnValue[]
-  /** Whether each of the stream's `mayBeAbsent` columns was in the record, in their order. */
-  present: boolean[]
+  /** By column; undefined if the record left it out. */
+  fields: Readonly<Record<string, ColumnValue | undefined>>
   /** Paths of fields outside the contract, one per line; null if there are none. */
   unknownFields: string | null
   observedAt: bigint

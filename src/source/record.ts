@@ -1,14 +1,7 @@
 import {createHmac} from 'node:crypto'
 import {z} from 'zod'
 import type {MappedField} from '../contract/mapped-field.ts'
-import {
-  childIdOf,
-  idField,
-  instantOrDate,
-  optionalColumnsOf,
-  type Stream,
-  sourceText,
-} from '../contract/stream.ts'
+import {childIdOf, idField, instantOrDate, type Stream, sourceText} from '../contract/stream.ts'
 import {formatInstant} from '../core/clock.ts'
 import {findValue, isObject, listRepeated} from '../core/json.ts'
 import {FIELD_NAME, tellForeign} from '../core/text.ts'
@@ -70,8 +63,6 @@ function placeUnder(record: unknown, {parent}: Stream, parentId: string | undefi
 function createRecordNormaliser(
   stream: Stream,
 ): (record: unknown, observedAt: bigint) => Observation | Omit<Quarantined, 'position'> {
-  const columns = stream.columns.map((column) => column.name)
-  const optional = optionalColumnsOf(stream).map((column) => column.name)
   const known = new Set(stream.wireFields)
   const schema = z.compile(stream.schema)
   const readMapped = stream.mapped?.length ? createMappedReader(stream.mapped) : undefined
@@ -87,12 +78,9 @@ function createRecordNormaliser(
         observedAt,
       }
     }
-    const values = columns.map((name) => parsed.data[name] ?? null)
-    const present = optional.map((name) => parsed.data[name] !== undefined)
     return {
       id: String(parsed.data[stream.idColumn]),
-      values,
-      present,
+      fields: parsed.data,
       unknownFields: listUnknownFields(record, known),
       observedAt,
       mapped: readMapped?.(record),

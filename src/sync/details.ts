@@ -1,7 +1,7 @@
 import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {type Column, optionalColumnsOf, type Stream} from '../contract/stream.ts'
-import {burstOf} from '../core/config.ts'
+import {burstOf, type SourceConfig} from '../core/config.ts'
 import type {WireRecord, World} from '../core/types.ts'
 import {type DetailAnswer, fetchDetails} from '../source/ask-each.ts'
 import type {Database} from '../store/database.ts'
@@ -66,14 +66,16 @@ export async function listDetailCandidates(
      limit ${asked.limit}`,
     [new DuckDBTimestampValue(asked.now)],
   )
-  return rows.map(({id, ...row}) => {
-    const known: WireRecord = {[stream.idField]: id}
-    for (const {name} of stream.columns) {
-      const value = row[name]
-      if (stream.wireFields.includes(name) && value !== null && value !== undefined) known[name] = value
-    }
-    return {id: id ?? '', known}
-  })
+  return rows.map(({id, ...row}) => ({
+    id: id ?? '',
+    known: {[stream.idField]: id, ...pickWireFields(stream, row)},
+  }))
+}
+
+function pickWireFields({wireFields}: Stream, row: Readonly<Record<string, string | null>>): WireRecord {
+  return Object.fromEntries(
+    Object.entries(row).filter(([name, value]) => wireFields.includes(name) && value !== null),
+  )
 }
 
 /** SQL condition: a list row has every field of the contract. */
@@ -153,18 +155,16 @@ export async function listLastKnown(
      where ${stream.idColumn} in (select unnest(from_json($1, '["varchar"]')))`,
     [JSON.stringify(ids)],
   )
-  return new Map(
-    rows.map(({id, ...fields}) => [
-      id ?? '',
-      Object.fromEntries(
-        Object.entries(fields).filter(([name, value]) => stream.wireFields.includes(name) && value !== null),
-      ),
-    ]),
-  )
+  return new Map(rows.map(({id, ...row}) => [id ?? '', pickWireFields(stream, row)]))
 }
 
-/** The path of one deal, below the base URL. */
-const DETAIL_PATH = '/deals/{id}'
+/** How own pages are asked for. */
+const requestOf = ({detailConcurrency, detailBudgetMinutes}: SourceConfig, mode: 'auto' | 'on') => ({
+  path: '/deals/{id}',
+  mode,
+  concurrency: detailConcurrency,
+  budgetMs: detailBudgetMinutes * 60_000,
+})
 
 /**
  * Fetches, within the budget, the own pages that hold more than the list, and takes them in. If the path fails or does not
@@ -178,21 +178,14 @@ export async function fetchMissingDetails(
   const {db, stream, client, config} = tools
   if (config.detail === 'off') return {fetched: 0, failed: 0}
   await findAbsences(db, stream, unit.walk)
-  const budgetMs = config.detailBudgetMinutes * 60_000
-  const most = Math.ceil((budgetMs / 1000) * config.ratePerSecond) + burstOf(config)
+  const request = requestOf(config, config.detail)
   const candidates = await listDetailCandidates(db, stream, {
     now: BigInt(world.clock.now()) * 1000n,
-    limit: most,
+    limit: Math.ceil((request.budgetMs / 1000) * config.ratePerSecond) + burstOf(config),
     mode: config.detail,
   })
   if (candidates.length === 0) return {fetched: 0, failed: 0}
   const known = new Map(candidates.map((candidate) => [candidate.id, candidate.known]))
-  const request = {
-    path: DETAIL_PATH,
-    mode: config.detail,
-    concurrency: config.detailConcurrency,
-    budgetMs,
-  }
   return askAndTake(
     tools,
     unit,
@@ -219,12 +212,7 @@ export async function lookAt(
   world: World,
 ): Promise<{appended: number; isComplete: boolean}> {
   const answers: DetailAnswer[] = []
-  const request = {
-    path: DETAIL_PATH,
-    mode: 'on' as const,
-    concurrency: config.detailConcurrency,
-    budgetMs: config.detailBudgetMinutes * 60_000,
-  }
+  const request = requestOf(config, 'on')
   await db.closedWhile(async () => {
     const report = () => {
       const [done, total] = [answers.length, ids.length]

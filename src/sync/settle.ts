@@ -24,7 +24,7 @@ import {findLastSettle} from './mapped-fields.ts'
 import {type ChangePlan, countUntold, findAbsences, type OpenWalk, planChanges} from './plan-changes.ts'
 import {listKept, noteReplayed} from './quarantine.ts'
 import {appendRates} from './rate-feed.ts'
-import {amountOf, BESIDE, tablesOf} from './stream-tables.ts'
+import {BESIDE, tablesOf} from './stream-tables.ts'
 import type {Tapes} from './tapes.ts'
 import {findDealsToldSince, settleWalkCoverage} from './webhook-events.ts'
 
@@ -345,7 +345,15 @@ const totalsRow = z.object({
  */
 export async function certifyWalk(db: Database, stream: Stream, walk: OpenWalk): Promise<Certificate> {
   await findAbsences(db, stream, walk)
-  const {listed, distinct, amountTotal} = await readTotals(db, stream)
+  const {listed, distinct, amountTotal} = await db.one(
+    totalsRow,
+    `select
+       (select count(*) from ${tablesOf(stream).staged} where source = 'list') as listed,
+       count(*) as "distinct",
+       coalesce(sum(listed_amount), 0)::decimal(38, 2) as "amountTotal"
+     from incoming
+     where is_listed`,
+  )
   walk.certified = {distinct, duplicates: listed - distinct, amountTotal}
   return {
     walkId: walk.walkId,
@@ -356,31 +364,4 @@ export async function certifyWalk(db: Database, stream: Stream, walk: OpenWalk):
     resumed: walk.resumed,
     ...walk.certified,
   }
-}
-
-/** What was listed; for records seen twice, the later request counts, and only those are sorted. */
-async function readTotals(db: Database, stream: Stream): Promise<z.output<typeof totalsRow>> {
-  const {idColumn} = stream
-  const {staged} = tablesOf(stream)
-  return await db.one(
-    totalsRow,
-    `with listed as not materialized (
-       select ${idColumn}, ${amountOf(stream)} as amount, observed_at, page_no, position
-       from ${staged}
-       where source = 'list'
-     ),
-     latest as (
-       select amount from listed anti join temp.repeated using (${idColumn})
-       union all
-       select arg_max(amount, (observed_at, page_no, position))
-       from listed
-       semi join temp.repeated using (${idColumn})
-       group by ${idColumn}
-     )
-     select
-       (select count(*) from listed) as listed,
-       count(*) as "distinct",
-       coalesce(sum(amount), 0)::decimal(38,2) as "amountTotal"
-     from latest`,
-  )
 }

@@ -113,16 +113,14 @@ interface StagedPlace {
 /** Creates an empty batch of observations for a staged table. */
 export function createStagedRows(stream: Stream) {
   const rows = createRowBuffer(listStaged(stream).map(([, type]) => type))
-  const optional = optionalColumnsOf(stream)
 
   function push(observation: Observation, place: StagedPlace): void {
-    const {observedAt, id, values, present, unknownFields, mapped} = observation
+    const {observedAt, id, fields, unknownFields, mapped} = observation
     const row: ColumnValue[] = [place.source, place.pageNo, place.position, observedAt, id]
-    let flag = 0
-    stream.columns.forEach((column, index) => {
-      row.push(values[index] ?? null)
-      if (column.mayBeAbsent) row.push(present[flag++] ?? false)
-    })
+    for (const {name, mayBeAbsent} of stream.columns) {
+      row.push(fields[name] ?? null)
+      if (mayBeAbsent) row.push(fields[name] !== undefined)
+    }
     row.push(unknownFields, mapped ?? null)
     rows.push(row)
   }
@@ -131,8 +129,7 @@ export function createStagedRows(stream: Stream) {
     push,
     /** Adds a record whose own page says that it is gone. */
     pushGone({id, observedAt}: {id: string; observedAt: bigint}): void {
-      const nothing = {id, values: [], present: optional.map(() => false), unknownFields: null, observedAt}
-      push(nothing, {source: 'gone', pageNo: 0, position: 0})
+      push({id, fields: {}, unknownFields: null, observedAt}, {source: 'gone', pageNo: 0, position: 0})
     },
     /** Appends them to the staged table of the stream, or to another one like it. */
     append(db: Database, table = `staged_${stream.name}`): Promise<void> {

@@ -18,7 +18,6 @@ export const PAGES_PER_RUN = 500
 const WALKS = 5
 
 const normalise = createNormaliser(dealStream)
-const amountIndex = dealStream.columns.findIndex(({name}) => name === dealStream.amountColumn)
 
 /** Reads a spoilt page as a walk would; undefined if it is refused with one of our errors. */
 function readSpoilt(text: string, add: Run['add']): unknown[] | undefined {
@@ -62,8 +61,8 @@ function applyByHand(known: Map<string, Known>, pages: readonly NormalisedPage[]
     observed += page.observations.length
     quarantined += page.quarantined.length
     // The engine stores well-formed text only.
-    for (const {id, values} of page.observations)
-      latest.set(id.toWellFormed(), BigInt(String(values[amountIndex])))
+    for (const {id, fields} of page.observations)
+      latest.set(id.toWellFormed(), BigInt(String(fields.loan_amount)))
     for (const {id} of page.quarantined) {
       if (id === null) isProof = false
       else rejected.add(id.toWellFormed())

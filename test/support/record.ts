@@ -1,5 +1,5 @@
 import {dealStream} from '../../src/contract/deal.ts'
-import type {ColumnValue, Observation, Quarantined, WireRecord} from '../../src/core/types.ts'
+import type {Observation, Quarantined, WireRecord} from '../../src/core/types.ts'
 import {createNormaliser} from '../../src/source/record.ts'
 
 /** A deal as a list row on the wire: without value and program. */
@@ -28,9 +28,4 @@ export function reject(record: unknown, observedAt = 0n): Quarantined {
   const {quarantined} = normalise([record], observedAt)
   if (!quarantined[0]) throw new Error('not quarantined')
   return quarantined[0]
-}
-
-/** One column of an observation. */
-export function columnOf(observation: Observation, column: string): ColumnValue | undefined {
-  return observation.values[dealStream.columns.findIndex(({name}) => name === column)]
 }
