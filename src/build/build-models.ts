@@ -5,7 +5,7 @@ import {LoantapeError} from '../core/errors.ts'
 import type {BuildPlan, Check, Model, Moment, Seed} from '../core/types.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
 import type {ReleaseManifest} from '../store/release.ts'
-import {countRows, type TableColumn} from '../store/sql.ts'
+import {countRows, digestRows, type TableColumn} from '../store/sql.ts'
 import {createSqlError, WORK_SCHEMA} from './read-models.ts'
 import {loadSeed} from './seeds.ts'
 
@@ -125,7 +125,7 @@ async function buildEach(
     const built = await buildModel(lane, {model, table, columns: columns.get(model.name)}, options)
     unbuilt.delete(model)
     if (isShared(model) && !options.isDry) {
-      const digest = await digestTable(lane, table)
+      const digest = await digestRows(lane, `from ${table}`)
       if (options.before && options.before[model.name] !== digest) throw new WholeBuildNeeded(model.name)
       shared[model.name] = digest
     }
@@ -158,14 +158,6 @@ export function tableOf(model: Model, isKept: boolean): string {
 
 function qualify(catalog: string, {name}: Model): string {
   return [catalog, ...name.split('.').map(quoteName)].join('.')
-}
-
-async function digestTable(db: Database, table: string): Promise<string> {
-  const {digest} = await db.one(
-    z.object({digest: z.string()}),
-    `select concat_ws(' ', count(*), bit_xor(hash(t)), sum(cast(hash(t) as hugeint))) as digest from ${table} as t`,
-  )
-  return digest
 }
 
 /** The search path once all tables are built. */

@@ -9,10 +9,10 @@ import {GENERATOR} from '../core/process.ts'
 import {findNearest} from '../core/text.ts'
 import type {BuildPlan, Check, Model, Seed, World} from '../core/types.ts'
 import {type Database, openDatabase, quoteName} from '../store/database.ts'
-import {readColumns, type TableColumn} from '../store/sql.ts'
+import {readColumns, SQL_DIR, type TableColumn} from '../store/sql.ts'
 import {migrate} from '../store/warehouse.ts'
 import {buildModels, createKeptTest, fingerprintModels, markPerDeal, tableOf} from './build-models.ts'
-import {BUILT_IN_SQL, createModelError, createSqlError, type Place} from './read-models.ts'
+import {createModelError, createSqlError, type Place} from './read-models.ts'
 import {widenDecimals} from './seeds.ts'
 
 /**
@@ -395,7 +395,7 @@ const planFile = z.object({
 })
 
 /** The compiled plan of the shipped models, written by `npm run docs`. */
-export const SHIPPED_PLAN: string = join(BUILT_IN_SQL, 'plan.json')
+export const SHIPPED_PLAN: string = join(SQL_DIR, 'plan.json')
 
 /**
  * The key of the plan of these sources under this engine. Rows of a computed seed do not count: they were validated when read, and

@@ -43,9 +43,6 @@ export function createSqlError(code: ErrorCode, what: string, place: Place, caus
   return createModelError(code, {file: place.file, line}, `${what}: ${said},`, cause)
 }
 
-/** The models, seeds and checks that loantape ships. */
-export const BUILT_IN_SQL = join(import.meta.dirname, '../../sql')
-
 /** Folders that hold no models. */
 const OTHER_FOLDERS = new Set(['migrations', 'seeds', 'checks', 'tests', 'pages'])
 

@@ -6,10 +6,11 @@ import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import type {BuildPlan, Check, Model} from '../core/types.ts'
 import {quoteName} from '../store/database.ts'
+import {SQL_DIR} from '../store/sql.ts'
 import {markChecks} from './build-models.ts'
 import {readChecks} from './checks.ts'
 import type {ModelSource} from './compile.ts'
-import {BUILT_IN_SQL, parseModel, readModels, selectModels, withAncestors} from './read-models.ts'
+import {parseModel, readModels, selectModels, withAncestors} from './read-models.ts'
 import {readSeeds} from './seeds.ts'
 
 /**
@@ -45,7 +46,7 @@ function readFolders(folders: readonly string[], fields: readonly KnownField[]):
 
 /** The folders of SQL, the built-in one first. */
 export function sqlFoldersOf({sqlDir}: Pick<Config, 'sqlDir'>): string[] {
-  return [BUILT_IN_SQL, ...(sqlDir === undefined ? [] : [sqlDir])]
+  return [SQL_DIR, ...(sqlDir === undefined ? [] : [sqlDir])]
 }
 
 /** What a selection builds. */

@@ -5,7 +5,7 @@ import {gunzipSync} from 'node:zlib'
 import {z} from 'zod'
 import {actSchema, applyAct} from '../accounting/acts.ts'
 import {listBatches} from '../accounting/issued.ts'
-import {verifyReleaseFiles, verifyReleaseTables} from '../build/verify-release.ts'
+import {verifyRelease} from '../build/verify-release.ts'
 import type {Config} from '../core/config.ts'
 import {CATALOGUE, type Failure, messageOf, newError, UnexpectedError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
@@ -73,10 +73,7 @@ export async function verifyAll(config: Config, world: World): Promise<VerifyRes
   note('warehouse.duckdb', faults)
   world.onProgress({step: 'release'})
   const release = findCurrentRelease(folder)
-  if (release) {
-    note('current', await verifyReleaseFiles(release))
-    note('current', await verifyReleaseTables(release))
-  }
+  if (release) note('current', await verifyRelease(release))
   note('state.sqlite', verifyStateDb(folder))
   world.onProgress({step: 'batches'})
   const batches = await verifyBatches(folder)

@@ -2,7 +2,7 @@ import {z} from 'zod'
 import {STREAMS} from '../contract/streams.ts'
 import {type LoantapeError, newError} from '../core/errors.ts'
 import type {Moment} from '../core/types.ts'
-import type {Database} from './database.ts'
+import {type Database, quoteLiteral} from './database.ts'
 import {type SourceBridge, sourceBridgeSchema} from './release.ts'
 
 const rangeRow = z.object({first: z.string().nullable(), last: z.string().nullable()})
@@ -97,8 +97,25 @@ function emptyHistory(): LoantapeError {
 }
 
 /** The certificate of the last walk at a moment, with its bridge to the present deals. */
-export async function readSourceBridge(db: Database, moment: Moment): Promise<SourceBridge> {
-  const bridge = await db.first(
+export async function readSourceBridge(db: Database, {asOf, knownAt}: Moment): Promise<SourceBridge> {
+  const bridge = await readBridge(
+    db,
+    `history.raw.walk
+     where state = 'applied' and stream = 'deal'
+       and business_date <= date ${quoteLiteral(asOf)} and recorded_at <= timestamp ${quoteLiteral(knownAt)}
+     order by recorded_at desc
+     limit 1`,
+  )
+  if (bridge) return bridge
+  throw newError(
+    'MOMENT_RANGE',
+    `Instant '${knownAt}' in --known-at: no walk had been stored by then for ${asOf}.`,
+  )
+}
+
+/** The certificate and bridge of one walk of `raw.walk` or `mart.run`. */
+export function readBridge(db: Database, from: string): Promise<SourceBridge | undefined> {
+  return db.first(
     sourceBridgeSchema,
     `select
        walk_id,
@@ -113,15 +130,6 @@ export async function readSourceBridge(db: Database, moment: Moment): Promise<So
        {deals: kept_missing_deals::integer, amount: kept_missing_amount} as kept_missing,
        {deals: adjusted_deals::integer, amount: adjusted_amount} as adjusted,
        {deals: present_deals::integer, amount: present_amount} as present
-     from history.raw.walk
-     where state = 'applied' and stream = 'deal' and business_date <= cast($1 as date) and recorded_at <= cast($2 as timestamp)
-     order by recorded_at desc
-     limit 1`,
-    [moment.asOf, moment.knownAt],
-  )
-  if (bridge) return bridge
-  throw newError(
-    'MOMENT_RANGE',
-    `Instant '${moment.knownAt}' in --known-at: no walk had been stored by then for ${moment.asOf}.`,
+     from ${from}`,
   )
 }

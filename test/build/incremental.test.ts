@@ -4,7 +4,6 @@ import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {buildRelease, compareBuilds} from '../../src/build/build.ts'
 import {noteLastBuild, readLastBuild} from '../../src/build/build-folder.ts'
 import {aQuarantine, aVersion, aWalk, insertRows} from '../../src/build/case-rows.ts'
-import {BUILT_IN_SQL} from '../../src/build/read-models.ts'
 import {addDays} from '../../src/core/clock.ts'
 import {findJob, readJobs} from '../../src/schedule/job.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
@@ -12,6 +11,7 @@ import {advanceDay} from '../../src/service/advance-day.ts'
 import {seedPortfolio} from '../../src/service/portfolio.ts'
 import {openDatabase} from '../../src/store/database.ts'
 import {requireRelease} from '../../src/store/release.ts'
+import {SQL_DIR} from '../../src/store/sql.ts'
 import {runCommand} from '../support/command.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
@@ -112,7 +112,7 @@ test('a release whose databases were touched is never built upon', async () => {
 
 test('own models that are not per deal give the same releases, and their readers are built whole', async () => {
   const notPerDeal = (name: string) =>
-    readFileSync(join(BUILT_IN_SQL, `${name}.sql`), 'utf8').replace('-- per: deal_id\n', '')
+    readFileSync(join(SQL_DIR, `${name}.sql`), 'utf8').replace('-- per: deal_id\n', '')
   using own = writeSqlFolder({
     'core/deal.sql': notPerDeal('core/deal'),
     'work/deal_observation.sql': notPerDeal('work/deal_observation'),
