@@ -4,6 +4,7 @@ import {type LoantapeError, newError} from '../core/errors.ts'
 import type {Moment} from '../core/types.ts'
 import {type Database, quoteLiteral} from './database.ts'
 import {type SourceBridge, sourceBridgeSchema} from './release.ts'
+import {fillSql, readQuery} from './sql.ts'
 
 const rangeRow = z.object({first: z.string().nullable(), last: z.string().nullable()})
 
@@ -41,36 +42,11 @@ export async function resolveMoment(
 
 /** When anything about the days up to `asOf` was last stored: a version, a rate, a list or the first walk of a day. */
 function findLastTold(db: Database, asOf: string): Promise<string | null> {
-  return db.value(
-    z.string().nullable(),
-    `with told as (
-       ${STREAMS.map(
-         ({name}) => `select max(recorded_at) as recorded_at
-       from history.raw.${name}_version
-       where business_date <= cast($1 as date)
-       union all`,
-       ).join('\n       ')}
-       select max(recorded_at) as recorded_at
-       from history.raw.deal_confirmation
-       where business_date <= cast($1 as date)
-       union all
-       select max(recorded_at) as recorded_at
-       from history.raw.rate
-       where business_date <= cast($1 as date)
-       union all
-       select min(recorded_at) as recorded_at
-       from history.raw.walk
-       where state = 'applied' and stream = 'deal' and business_date <= cast($1 as date)
-       group by business_date
-       union all
-       select max(walk.recorded_at) as recorded_at
-       from history.raw.walk
-       join history.raw.listing on listing.walk_id = walk.walk_id and listing.outcome = 'listed'
-       where walk.state = 'applied' and walk.business_date <= cast($1 as date)
-     )
-     select strftime(max(recorded_at), '%Y-%m-%d %H:%M:%S.%f') from told`,
-    [asOf],
+  const versions = STREAMS.map(
+    ({name}) => `select recorded_at, business_date from history.raw.${name}_version`,
   )
+  const sql = fillSql(readQuery('last_told'), {versions: versions.join(' union all ')})
+  return db.value(z.string().nullable(), sql, [asOf])
 }
 
 /**

@@ -1,5 +1,5 @@
 import {isUtf8} from 'node:buffer'
-import {existsSync, readdirSync} from 'node:fs'
+import {existsSync, readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
@@ -55,6 +55,11 @@ export function splitHeader(text: string): {header: string[]; sql: string} {
   const lines = text.split('\n')
   const end = lines.findIndex((line) => !line.startsWith('--'))
   return {header: end === -1 ? lines : lines.slice(0, end), sql: text.replace(/;\s*$/, '\n')}
+}
+
+/** The text of `sql/queries/<name>.sql`: a SELECT that this program asks by itself. */
+export function readQuery(name: string): string {
+  return readFileSync(join(SQL_DIR, 'queries', `${name}.sql`), 'utf8')
 }
 
 /** SQL with each `{name}` replaced by its value. */
