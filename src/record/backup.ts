@@ -9,16 +9,15 @@ import {
   readdirSync,
   readFileSync,
   renameSync,
-  rmdirSync,
   rmSync,
   statSync,
 } from 'node:fs'
-import {basename, dirname, join, relative, resolve} from 'node:path'
+import {dirname, join, relative, resolve} from 'node:path'
 import {backup, DatabaseSync} from 'node:sqlite'
 import {z} from 'zod'
 import type {Config} from '../core/config.ts'
 import {type LoantapeError, messageOf, newError} from '../core/errors.ts'
-import {GENERATOR, removeAbandoned, WRITER_MARK, WRITING} from '../core/process.ts'
+import {GENERATOR, WRITING} from '../core/process.ts'
 import {shorten} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import {
@@ -29,7 +28,7 @@ import {
   requireOwnPlace,
   requireWritable,
 } from '../store/data-folder.ts'
-import {digestFile, moveIntoPlace, syncToDisk, writeFileAtomically} from '../store/files.ts'
+import {digestFile, syncToDisk, writeFileAtomically, writeNewFolder} from '../store/files.ts'
 import {findTapeKey, listTapes} from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
 import {RESTORING, type StateDb} from '../store/state-db.ts'
@@ -80,11 +79,9 @@ export async function backUp(config: Config, to: string, world: World): Promise<
   requireWritable(folder)
   const dir = requireNewFolder(folder, to, 'backup')
   return withRun(folder.stateDb, 'backup', world, async ({runId, stateDb}) => {
-    removeAbandoned(dirname(dir), TEMPORARY)
-    const temporary = join(dirname(dir), `${TEMPORARY}${basename(dir)}${WRITER_MARK}`)
+    const tape_key = findTapeKey(stateDb) ?? null
     const files: Manifest['files'] = []
-    try {
-      mkdirSync(temporary, {recursive: true, mode: 0o700})
+    const authenticated = await writeNewFolder(dir, '.backing-up-', async (temporary) => {
       if (existsSync(folder.warehouse)) await closeWhole(folder, config, world)
       // Copied before the tapes, which bring the copy up to date with what is issued meanwhile.
       const stateCopy = await copyStateDb(folder, temporary)
@@ -94,23 +91,17 @@ export async function backUp(config: Config, to: string, world: World): Promise<
       }
       const {size} = statSync(stateCopy)
       files.push({path: STATE_DB, bytes: size, sha256: await digestFile(stateCopy)})
-      const tape_key = findTapeKey(stateDb) ?? null
       const made_at = new Date(world.realClock.now()).toISOString()
       const key = findReadKey(config, folder)
       const manifest: Manifest = {format: FORMAT, generator: GENERATOR, made_at, tape_key, files, mac: null}
       if (key && key.fingerprint === tape_key) manifest.mac = macOf(manifest, key)
       writeFileAtomically(join(temporary, MANIFEST), `${JSON.stringify(manifest, null, 2)}\n`)
-      if (existsSync(dir)) rmdirSync(dir)
-      moveIntoPlace(temporary, dir)
-      requireWholeTapes(stateDb, dir, files)
-      const bytes = files.reduce((total, file) => total + file.bytes, 0)
-      const [count, authenticated] = [files.length, manifest.mac !== null]
-      const made = {dir, files: count, bytes, tape_key, authenticated}
-      return {run_id: runId, outcome: 'backed_up', ...made, removed: []}
-    } catch (error) {
-      rmSync(temporary, {recursive: true, force: true})
-      throw error
-    }
+      return manifest.mac !== null
+    })
+    requireWholeTapes(stateDb, dir, files)
+    const bytes = files.reduce((total, file) => total + file.bytes, 0)
+    const made = {dir, files: files.length, bytes, tape_key, authenticated}
+    return {run_id: runId, outcome: 'backed_up', ...made, removed: []}
   })
 }
 
@@ -131,9 +122,6 @@ function requireWholeTapes(stateDb: StateDb, dir: string, files: Manifest['files
     },
   )
 }
-
-/** The prefix of a backup that is being made. */
-const TEMPORARY = '.backing-up-'
 
 /** The name of a dated backup. */
 const DATED = /^loantape-\d{8}T\d{6}Z$/

@@ -1,8 +1,8 @@
 import {hash} from 'node:crypto'
-import {cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync} from 'node:fs'
+import {cpSync, existsSync, mkdirSync, readdirSync, readFileSync} from 'node:fs'
 import {open, writeFile} from 'node:fs/promises'
 import {STATUS_CODES} from 'node:http'
-import {basename, dirname, join} from 'node:path'
+import {basename, join} from 'node:path'
 import {gzipSync} from 'node:zlib'
 import {z} from 'zod'
 import {dealStream} from '../contract/deal.ts'
@@ -12,15 +12,16 @@ import {STREAMS} from '../contract/streams.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {findValue, isObject, parseJson} from '../core/json.ts'
-import {GENERATOR, removeAbandoned, WRITER_MARK} from '../core/process.ts'
+import {GENERATOR} from '../core/process.ts'
 import {NONE, tellForeign} from '../core/text.ts'
 import type {WireRecord} from '../core/types.ts'
 import {createNormaliser} from '../source/record.ts'
 import {type DataFolder, dataFolderAt, requireNewFolder} from '../store/data-folder.ts'
-import {moveIntoPlace} from '../store/files.ts'
+import {writeNewFolder} from '../store/files.ts'
 import {readHistoryId} from '../store/moment.ts'
 import {listRecorded} from '../store/recorded.ts'
 import {requireRelease, sourceBridgeSchema} from '../store/release.ts'
+import {readQuery} from '../store/sql.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {type Frame, formatBare, type TapeLine, targetOf, textOf} from '../store/tape.ts'
 import {requireReadKey, type TapeKey} from '../store/tape-key.ts'
@@ -29,9 +30,6 @@ import {listKnownFields} from '../sync/mapped-fields.ts'
 import {listReadableTapes, type ReadableTape} from '../sync/tapes.ts'
 
 const MANIFEST = 'manifest.json'
-
-/** The prefix of evidence that is being written. */
-const TEMPORARY = '.writing-evidence-'
 
 /** The script that examines a folder of evidence. */
 const CHECK = join(import.meta.dirname, '../../evidence/check.py')
@@ -85,11 +83,8 @@ export async function writeEvidence(
     )
   const isShown = ({unit, businessDate}: Frame) =>
     from === undefined ? unit === subject.source.walk_id : String(businessDate ?? unit) >= from
-  removeAbandoned(dirname(dir), TEMPORARY)
-  const temporary = join(dirname(dir), `${TEMPORARY}${basename(dir)}${WRITER_MARK}`)
-  try {
-    mkdirSync(join(temporary, 'tapes'), {recursive: true, mode: 0o700})
-    const written = await writeTapes(temporary, tapes, {subject, isShown, baseUrl, deals, allFields})
+  const written = await writeNewFolder(dir, '.writing-evidence-', async (temporary) => {
+    const found = await writeTapes(temporary, tapes, {subject, isShown, baseUrl, deals, allFields})
     const {batch, ...proved} = subject
     await writeJson(temporary, 'evidence.json', {
       format: 'loantape evidence 1',
@@ -98,26 +93,23 @@ export async function writeEvidence(
       tape_head: tapeHead,
       before,
       tapes: tapes.map(nameOf),
-      answers_of: written.shown,
+      answers_of: found.shown,
       reduced: !allFields,
     })
     await writeJson(temporary, 'certificates.json', await listCertificates(folder, tapes))
     await writeFile(join(temporary, 'check.py'), readFileSync(CHECK))
     if (batch !== undefined) cpSync(batch, join(temporary, 'batch'), {recursive: true})
-    moveIntoPlace(temporary, dir)
-    return {
-      outcome: 'written',
-      dir,
-      release_id: subject.release_id,
-      batch_id: batch === undefined ? null : basename(batch),
-      tapes: tapes.length,
-      lines: written.lines,
-      answers: written.answers,
-      reduced: !allFields,
-    }
-  } catch (error) {
-    rmSync(temporary, {recursive: true, force: true})
-    throw error
+    return found
+  })
+  return {
+    outcome: 'written',
+    dir,
+    release_id: subject.release_id,
+    batch_id: subject.batch === undefined ? null : basename(subject.batch),
+    tapes: tapes.length,
+    lines: written.lines,
+    answers: written.answers,
+    reduced: !allFields,
   }
 }
 
@@ -214,6 +206,7 @@ async function writeTapes(
 ): Promise<{lines: number; answers: number; shown: string[]}> {
   const written = {lines: 0, answers: 0, shown: [] as string[]}
   const reduce = createReducer(deals)
+  mkdirSync(join(dir, 'tapes'), {mode: 0o700})
   const archive = await open(join(dir, 'responses.warc.gz'), 'wx')
   await using _archive = archive
   const description = {software: GENERATOR, format: 'WARC File Format 1.1', isPartOf: subject.release_id}
@@ -290,24 +283,7 @@ function createReducer(deals: Stream): (line: TapeLine) => string {
 async function listCertificates(folder: DataFolder, tapes: readonly ProvingTape[]): Promise<unknown[]> {
   await using db = await openHistory(folder)
   const walks = JSON.stringify(tapes.map(({tape}) => tape.unit))
-  return await db.all(
-    z.record(z.string(), z.unknown()),
-    `select
-       walk_id, stream, state, business_date, is_complete, recorded_at, pages, records, distinct_records as "distinct",
-       duplicates, quarantined, amount_total,
-       coalesce(
-         (select list({
-            'page': cast(split_part(place, '/', 1) as integer), 'position': cast(split_part(place, '/', 2) as integer),
-            'path': path, 'reason': reason
-          } order by quarantine_id)
-          from history.raw.quarantine as q where q.walk_id = walk.walk_id and q.source = 'list' and place like '%/%'),
-         []
-       ) as quarantined_places
-     from history.raw.walk as walk
-     where walk_id in (select unnest(from_json($1, '["varchar"]')))
-     order by started_at, walk_id`,
-    [walks],
-  )
+  return await db.all(z.record(z.string(), z.unknown()), readQuery('certificates'), [walks])
 }
 
 const writeJson = (dir: string, name: string, content: unknown): Promise<void> =>

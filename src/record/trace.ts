@@ -9,6 +9,7 @@ import {isObject, parseJson, sliceJson} from '../core/json.ts'
 import {expectOneOf} from '../core/text.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {openRelease, requireRelease} from '../store/release.ts'
+import {fillSql, readQuery} from '../store/sql.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {type TapeLine, targetOf, textOf} from '../store/tape.ts'
 import {requireReadKey} from '../store/tape-key.ts'
@@ -31,28 +32,6 @@ const dealRow = rowOf(
   {ltv: 'number?'},
 )
 
-/** The condition on `core.deal` for each part of the portfolio. */
-const PARTS: Record<string, string> = {
-  '': 'true',
-  open_: `status_class not in ('ended_funded', 'ended_unfunded')`,
-  ended_: `status_class in ('ended_funded', 'ended_unfunded')`,
-  pipeline_: `status_class = 'pipeline'`,
-  funded_: `status_class = 'funded'`,
-}
-
-/** The further condition for the deals behind each measure. */
-const MEASURES: Record<string, string> = {
-  deals: '',
-  amount: '',
-  wa_ltv: 'and ltv <= 1.5',
-  pooled_ltv: 'and ltv <= 1.5',
-  ltv_coverage_pct: '',
-  average_amount: '',
-  largest_amount: 'qualify loan_amount = max(loan_amount) over ()',
-  median_amount:
-    'qualify row_number() over (order by loan_amount, deal_id) in ((count(*) over () + 1) // 2, (count(*) over () + 2) // 2)',
-}
-
 const TABLE = 'mart.portfolio_summary'
 
 /** Whether a name is that of a figure, not a deal. */
@@ -73,22 +52,15 @@ export async function traceFigure(config: Config, name: string): Promise<FigureT
     computedRow({name: 'text?'}),
     `select column_name as name from (describe ${TABLE}) where column_name <> 'as_of'`,
   )
-  const which = MEASURES[measure]
   const names = columns.flatMap(({name}) => name ?? [])
-  if (which === undefined || !names.includes(figure)) {
+  if (!names.includes(figure)) {
     throw newError('UNKNOWN_NAME', `Figure '${figure}' of ${TABLE}: ${expectOneOf(figure, names)}.`)
   }
   const {value, as_of} = await db.one(
     rowOf('mart.portfolio_summary', ['as_of'], {value: 'text?'}),
     `select cast(${figure} as varchar) as value, as_of from ${TABLE}`,
   )
-  const deals = await db.all(
-    dealRow,
-    `from (
-       select deal_id, status, loan_amount, property_value, ltv, last_changed_at
-       from core.deal where ${PARTS[part]} ${which}
-     ) order by loan_amount desc, deal_id`,
-  )
+  const deals = await db.all(dealRow, readQuery('behind_figure'), [part, measure])
   return {figure: name, value, as_of, release_id: release.manifest.release_id, deals}
 }
 
@@ -116,8 +88,6 @@ export interface Trace {
   /** The deal's list row, when it has fields that the deal's own page leaves out. */
   list_row: string | null
 }
-
-const instant = (value: string, name: string) => `strftime(${value}, '%Y-%m-%dT%H:%M:%S.%fZ') as ${name}`
 
 type Version = z.output<typeof versionRow>
 const versionRow = z.object({
@@ -201,29 +171,8 @@ async function readVersions(
     throw newError('UNKNOWN_NAME', `Field '${field}' in --field: ${expectOneOf(field, names)}.`)
   }
   await using db = await openHistory(dataFolderAt(dataDir))
-  // A replayed record is on the tape of the walk that could not read it.
-  const versions = await db.all(
-    versionRow,
-    `select
-       ${instant('version.observed_at', 'observed_at')},
-       ${instant('recorded_at', 'recorded_at')},
-       business_date,
-       kind,
-       version.source,
-       coalesce(replayed.source, version.source) as told_by,
-       coalesce(version.walk_id, replayed.walk_id) as walk_id,
-       cast(${field ?? 'null'} as varchar) as value
-     from history.raw.deal_version as version
-     left join (
-       select observed_at, min(source) as source, any_value(walk_id) as walk_id
-       from history.raw.quarantine
-       where stream = 'deal' and record_id = $1
-       group by observed_at
-     ) as replayed on version.source = 'replay' and replayed.observed_at = version.observed_at
-     where deal_id = $1 and business_date <= cast($2 as date)
-     order by version.observed_at, seq`,
-    [dealId, asOf ?? '9999-12-31'],
-  )
+  const sql = fillSql(readQuery('versions_of_deal'), {field: field ?? 'null'})
+  const versions = await db.all(versionRow, sql, [dealId, asOf ?? '9999-12-31'])
   if (versions.length > 0) return versions
   throw newError(
     'UNKNOWN_NAME',
