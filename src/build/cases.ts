@@ -16,19 +16,7 @@ import {migrate} from '../store/warehouse.ts'
 import {readMappedFields} from '../sync/mapped-fields.ts'
 import {type BuildOptions, buildModels, type Counted} from './build-models.ts'
 import {limitBuild} from './build-tables.ts'
-import {
-  aBorrower,
-  aDocument,
-  aDrift,
-  aListing,
-  aQuarantine,
-  aRate,
-  aVersion,
-  aWalk,
-  type History,
-  insertHistory,
-  type Row,
-} from './case-rows.ts'
+import {aRow, type History, insertHistory, type RawTable, type Row} from './case-rows.ts'
 import {compileModels} from './compile.ts'
 import {withAncestors} from './read-models.ts'
 import {parseSeed, replaceSeeds} from './seeds.ts'
@@ -181,8 +169,8 @@ const LISTED = ['property_address', 'loan_amount', 'status', 'created_at', 'crea
 /** The raw rows of a case's walks. A deal seen again keeps its listed fields unless the case gives new ones. */
 function buildCaseHistory(walks: ModelCase['walks'], zone: Zone): History {
   const history: History = {}
-  const add: AddRow = (table, row) => {
-    history[table] = [...(history[table] ?? []), row]
+  const add: AddRow = (table, draft) => {
+    history[table] = [...(history[table] ?? []), aRow(table, draft)]
   }
   const lastSeen = new Map<string, z.output<typeof row>>()
   for (const [key, {certificate, drift, rates, borrowers, documents, ...deals}] of Object.entries(walks)) {
@@ -193,19 +181,18 @@ function buildCaseHistory(walks: ModelCase['walks'], zone: Zone): History {
     )
     const times = {observed_at, recorded_at}
     const walk_id = `walk ${key}`
-    if (certificate !== 'none')
-      add('walk', aWalk({day, walk_id, started_at, ended_at, recorded_at, ...certificate}))
+    if (certificate !== 'none') add('walk', {day, walk_id, started_at, ended_at, recorded_at, ...certificate})
     for (const {stream = 'deal', ...found} of drift)
-      add('drift', aDrift({stream, walk_id: stream === 'deal' ? walk_id : `walk ${day} ${stream}`, ...found}))
-    for (const rate of rates) add('rate', aRate({day, ...rate}))
+      add('drift', {stream, walk_id: stream === 'deal' ? walk_id : `walk ${day} ${stream}`, ...found})
+    for (const rate of rates) add('rate', {day, ...rate})
     for (const [deal_id, fate] of Object.entries(deals)) {
       if (fate === 'quarantined') {
         const settled = certificate === 'none' ? null : {recorded_at, ...certificate}.recorded_at
-        add('quarantine', aQuarantine({day, record_id: deal_id, observed_at, recorded_at: settled}))
-      } else if (fate === 'confirmed') add('deal_confirmation', {deal_id, business_date: day, ...times})
+        add('quarantine', {day, record_id: deal_id, observed_at, recorded_at: settled})
+      } else if (fate === 'confirmed') add('deal_confirmation', {day, deal_id, ...times})
       else {
         const told = {...lastSeen.get(deal_id), ...(typeof fate === 'string' ? {kind: fate} : fate)}
-        add('deal_version', aVersion({day, deal_id, ...times, ...told}))
+        add('deal_version', {day, deal_id, ...times, ...told})
         const listed = Object.entries(told).filter(([column]) => LISTED.includes(column))
         if (typeof fate !== 'string') lastSeen.set(deal_id, Object.fromEntries(listed))
       }
@@ -216,7 +203,7 @@ function buildCaseHistory(walks: ModelCase['walks'], zone: Zone): History {
   return history
 }
 
-type AddRow = (table: keyof History, row: Row) => void
+type AddRow = (table: RawTable, draft: Row & {day?: string}) => void
 
 /** Adds the raw rows of the lists that one walk of a child stream read. */
 function addLists(
@@ -236,16 +223,15 @@ function addLists(
       if (fate === 'quarantined') continue
       const told = typeof fate === 'string' ? {kind: fate} : fate
       const of = {day, walk_id, deal_id: parent_id, observed_at, recorded_at, ...told}
-      if (stream === 'borrower') add('borrower_version', aBorrower({borrower_id: id, ...of}))
-      else add('document_version', aDocument({document_id: id, ...of}))
+      add(`${stream}_version`, {[`${stream}_id`]: id, ...of})
     }
     const outcome = list === 'failed' ? 'failed' : 'listed'
     const records = children.length - count('missing', 'vanished')
     const counted = {records, quarantined: count('quarantined')}
-    add('listing', aListing({walk_id, stream, parent_id, observed_at, outcome, ...counted}))
+    add('listing', {walk_id, stream, parent_id, observed_at, outcome, ...counted})
     inAll += records
   }
-  add('walk', aWalk({day, walk_id, stream, records: inAll, started_at: observed_at, recorded_at}))
+  add('walk', {day, walk_id, stream, records: inAll, started_at: observed_at, recorded_at})
 }
 
 /** A row as text by column; null where the table has a null. */

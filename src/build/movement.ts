@@ -1,7 +1,7 @@
 import {z} from 'zod'
 import {type Database, openDatabase, quoteLiteral} from '../store/database.ts'
 import {MACROS, type Release, type ReleaseManifest} from '../store/release.ts'
-import {fillSql, readQuery} from '../store/sql.ts'
+import {fillIn, readQuery} from '../store/sql.ts'
 import {computedRow, type ReleaseQueries, type RowOf, rowOf} from './release-row.ts'
 
 /** How many deals are named; the others are counted. */
@@ -40,7 +40,7 @@ async function readMoved(
   {beyond = 0, offset = 0, limit = NAMED}: Which,
   params: string[] = [],
 ): Promise<Movements> {
-  const largest = fillSql(readQuery('moved'), {moves: readQuery(moves)})
+  const largest = fillIn(readQuery('moved'), {moves: readQuery(moves)})
   const sums = PARTS.map((part) => `cast(coalesce(sum(${part}), 0) as decimal(38, 2)) as ${part}`)
   return {
     totals: await tables.one(
@@ -94,7 +94,7 @@ async function readStandings(
   after: Release,
   condition: string,
 ): Promise<void> {
-  const deals = fillSql(readQuery('deals_of_release'), {condition})
+  const deals = fillIn(readQuery('deals_of_release'), {condition})
   // Attached one after the other, since conditions name `release` and `kept`.
   for (const [name, {database, work}] of Object.entries({before, after})) {
     await db.run(

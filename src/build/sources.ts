@@ -6,7 +6,7 @@ import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import type {BuildPlan, Check, Model} from '../core/types.ts'
 import {quoteName} from '../store/database.ts'
-import {fillSql, readQuery, SQL_DIR} from '../store/sql.ts'
+import {fillIn, readQuery, SQL_DIR} from '../store/sql.ts'
 import {markChecks} from './build-models.ts'
 import {readChecks} from './checks.ts'
 import type {ModelSource} from './compile.ts'
@@ -109,7 +109,7 @@ function createMappedModels(fields: readonly KnownField[]): {models: Model[]; ch
     latest: list((column) => `latest.${column}`, ',\n  '),
   }
   const models = ['deal_extra_history', 'deal_extra'].map((name) => {
-    const text = fillSql(readQuery(name), parts)
+    const text = fillIn(readQuery(name), parts)
     return parseModel({schema: 'core', name: `core.${name}`, file: FILE, text})
   })
   const check: Check = {

@@ -4,7 +4,7 @@ import {type LoantapeError, newError} from '../core/errors.ts'
 import type {Moment} from '../core/types.ts'
 import {type Database, quoteLiteral} from './database.ts'
 import {type SourceBridge, sourceBridgeSchema} from './release.ts'
-import {fillSql, readQuery} from './sql.ts'
+import {fillIn, readQuery} from './sql.ts'
 
 const rangeRow = z.object({first: z.string().nullable(), last: z.string().nullable()})
 
@@ -45,7 +45,7 @@ function findLastTold(db: Database, asOf: string): Promise<string | null> {
   const versions = STREAMS.map(
     ({name}) => `select recorded_at, business_date from history.raw.${name}_version`,
   )
-  const sql = fillSql(readQuery('last_told'), {versions: versions.join(' union all ')})
+  const sql = fillIn(readQuery('last_told'), {versions: versions.join(' union all ')})
   return db.value(z.string().nullable(), sql, [asOf])
 }
 

@@ -62,9 +62,9 @@ export function readQuery(name: string): string {
   return readFileSync(join(SQL_DIR, 'queries', `${name}.sql`), 'utf8')
 }
 
-/** SQL with each `{name}` replaced by its value. */
-export function fillSql(sql: string, values: Readonly<Record<string, string>>): string {
-  return sql.replace(/\{([a-z_]+)\}/g, (known, name: string) => values[name] ?? known)
+/** A text with each `{name}` replaced by its value. */
+export function fillIn(text: string, values: Readonly<Record<string, unknown>>): string {
+  return text.replace(/\{([a-z_]+)\}/g, (known, name: string) => String(values[name] ?? known))
 }
 
 /** SQL that makes a text comparable: in lower case, without surrounding blanks, which are those of JavaScript's `trim`. */

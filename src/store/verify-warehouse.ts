@@ -3,7 +3,7 @@ import {z} from 'zod'
 import {STREAMS} from '../contract/streams.ts'
 import {type Failure, messageOf} from '../core/errors.ts'
 import type {DataFolder} from './data-folder.ts'
-import {fillSql, listFiles, readSqlFile, SQL_DIR, splitHeader} from './sql.ts'
+import {fillIn, listFiles, readSqlFile, SQL_DIR, splitHeader} from './sql.ts'
 import {openHistory} from './warehouse.ts'
 
 /** A SELECT of the rows that are wrong; the first column names each. */
@@ -67,7 +67,7 @@ function readRule(table: string): Rule {
 function readRules(): Rule[] {
   const texts = listFiles(join(SQL_DIR, 'checks/warehouse'), '.sql').map(readSqlFile)
   const filled = texts.flatMap((text) =>
-    STREAMS.map(({name, plural, idColumn}) => fillSql(text, {name, plural, id: idColumn})),
+    STREAMS.map(({name, plural, idColumn}) => fillIn(text, {name, plural, id: idColumn})),
   )
   return [...new Set(filled)].map((sql) => ({problem: splitHeader(sql).header.join(' ').slice(3), sql}))
 }
