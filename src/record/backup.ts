@@ -85,7 +85,7 @@ export async function backUp(config: Config, to: string, world: World): Promise<
       if (existsSync(folder.warehouse)) await closeWhole(folder, config, world)
       // Copied before the tapes, which bring the copy up to date with what is issued meanwhile.
       const stateCopy = await copyStateDb(folder, temporary)
-      for (const path of listKept(folder)) {
+      for (const path of listKept(folder).filter((kept) => kept !== STATE_DB)) {
         const sha256 = await copyVerified(join(folder.root, path), join(temporary, path))
         files.push({path, bytes: statSync(join(temporary, path)).size, sha256})
       }
@@ -159,19 +159,12 @@ const KEPT_NAMES = [
 const KEPT_PATH =
   /^(?:warehouse\.duckdb|hash\.key|state\.sqlite|(?:fields|accounting)\.json|(?:exports|tape|queries)\/(?:(?!\.{1,2}\/)[^/\\]+\/)*[^/\\]+)$/
 
-/** The files to copy, except the state database. */
+/** The files of a data folder that a backup can hold, below it. */
 function listKept({root}: DataFolder): string[] {
-  return KEPT_NAMES.filter((name) => name !== STATE_DB)
-    .map((name) => join(root, name))
+  return KEPT_NAMES.map((name) => join(root, name))
     .filter((path) => existsSync(path))
     .flatMap((path) => (statSync(path).isDirectory() ? listFiles(path) : [path]))
     .map((path) => relative(root, path))
-}
-
-/** Whether a path is a file, or a folder that holds any. */
-function holdsFiles(path: string): boolean {
-  const stat = statSync(path, {throwIfNoEntry: false})
-  return stat?.isDirectory() ? listFiles(path).length > 0 : stat !== undefined
 }
 
 /** Moves the write-ahead log of a crashed run into the warehouse file. */
@@ -302,9 +295,7 @@ export async function restoreBackup(
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   const staging = join(folder.root, RESTORING)
-  const there = existsSync(staging)
-    ? undefined
-    : KEPT_NAMES.find((name) => holdsFiles(join(folder.root, name)))
+  const [there] = existsSync(staging) ? [] : listKept(folder)
   if (there !== undefined)
     throw newError(
       'RESTORE_NOT_EMPTY',

@@ -20,7 +20,7 @@ import {type DataFolder, dataFolderAt, requireNewFolder} from '../store/data-fol
 import {writeNewFolder} from '../store/files.ts'
 import {readHistoryId} from '../store/moment.ts'
 import {listRecorded} from '../store/recorded.ts'
-import {requireRelease, sourceBridgeSchema} from '../store/release.ts'
+import {releaseManifestSchema, requireRelease} from '../store/release.ts'
 import {readQuery} from '../store/sql.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {type Frame, formatBare, type TapeLine, targetOf, textOf} from '../store/tape.ts'
@@ -118,11 +118,11 @@ type Subject = z.output<typeof subjectSchema> & {
   /** The folder of the batch. */
   batch?: string
 }
-const subjectSchema = z.object({
-  release_id: z.string(),
-  known_at: z.string(),
-  history_id: z.string(),
-  source: sourceBridgeSchema,
+const subjectSchema = releaseManifestSchema.pick({
+  release_id: true,
+  known_at: true,
+  history_id: true,
+  source: true,
 })
 
 function findSubject(folder: DataFolder, of: string): Subject {

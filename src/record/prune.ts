@@ -43,27 +43,26 @@ export async function pruneData(
   requireWritable(folder)
   const now = new Date(world.clock.now()).toISOString().slice(0, 19).replace('T', ' ')
   const age = {now, days: config.quarantineDays}
-  const listSurplus = (stateDb: StateDb) => {
+  const prune = async (stateDb: StateDb): Promise<PruneResult> => {
     const needed = listNeededReleases(stateDb)
     const batches = listSurplusBatches(folder, config.batchesKept, needed)
-    return {needed, batches, tapes: listOldTapes(stateDb, world.realClock.now(), config.tapeDays)}
-  }
-  if (isDryRun) {
-    using stateDb = openStateDb(folder.stateDb)
-    const {needed, batches, tapes} = listSurplus(stateDb)
     const releases = listSurplusReleases(folder, config, needed)
-    const quarantined = await countServedRecords(folder, age)
-    return {outcome: 'dry_run', releases, batches, quarantined, tapes: tapes.map(({path}) => path)}
-  }
-  return await withRun(folder.stateDb, 'prune', world, async ({stateDb}) => {
-    const {needed, batches, tapes: old} = listSurplus(stateDb)
-    for (const batch of batches) removeBatch(join(folder.exports, batch))
-    const releases = pruneReleases(folder, config, needed)
-    const quarantined = await forgetRecords({folder, config}, {age, tapes: old}, world)
-    const tapes = removeTapes({folder, stateDb, config}, old, world)
+    const old = listOldTapes(stateDb, world.realClock.now(), config.tapeDays)
+    let quarantined = await countServedRecords(folder, age)
+    if (!isDryRun) {
+      for (const batch of batches) removeBatch(join(folder.exports, batch))
+      pruneReleases(folder, config, needed)
+      quarantined = await forgetRecords({folder, config}, {age, tapes: old}, world)
+      removeTapes({folder, stateDb, config}, old, world)
+    }
+    const tapes = old.map(({path}) => path)
     const isUnchanged = releases.length + batches.length + quarantined + tapes.length === 0
-    return {outcome: isUnchanged ? 'unchanged' : 'pruned', releases, batches, quarantined, tapes}
-  })
+    const outcome = isDryRun ? 'dry_run' : isUnchanged ? 'unchanged' : 'pruned'
+    return {outcome, releases, batches, quarantined, tapes}
+  }
+  if (!isDryRun) return await withRun(folder.stateDb, 'prune', world, ({stateDb}) => prune(stateDb))
+  using stateDb = openStateDb(folder.stateDb)
+  return await prune(stateDb)
 }
 
 /** Tapes of history that were finished more than `days` before the last one by `now`. Tapes of acts are never old. */
@@ -80,14 +79,14 @@ function removeTapes(
   {folder, stateDb, config}: {folder: DataFolder; stateDb: StateDb; config: Config},
   old: readonly TapeRow[],
   world: World,
-): string[] {
+): void {
   const remove = () => {
     for (const {path, removed_at, outcome} of listTapes(stateDb))
       if (removed_at !== null && outcome !== 'lost') rmSync(join(folder.root, path), {force: true})
   }
   // Tapes that a dead prune left.
   remove()
-  if (old.length === 0) return []
+  if (old.length === 0) return
   const perform = createPerformer(config, {folder, stateDb}, world)
   const recorded = listRecorded(stateDb)
   const at = new Date(world.realClock.now()).toISOString()
@@ -95,7 +94,6 @@ function removeTapes(
     perform({act: 'tapes pruned', at, tapes: old.map((row) => describeGone(recorded, row))}),
   )
   remove()
-  return old.map(({path}) => path)
 }
 
 async function countServedRecords(folder: DataFolder, age: Age): Promise<number> {
