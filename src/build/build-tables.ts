@@ -31,7 +31,7 @@ import {
   type ReleaseTable,
   readRelease,
 } from '../store/release.ts'
-import {countRows} from '../store/sql.ts'
+import {countRows, fillIn, readQuery} from '../store/sql.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {copyHistory, openHistory, openHistoryFile} from '../store/warehouse.ts'
 import {listKnownFields} from '../sync/mapped-fields.ts'
@@ -348,25 +348,12 @@ function countsNew(row: string, before: Moment, now: Moment): string {
  * after everything that counted then.
  */
 async function doWalksFollow(db: Database, before: Moment, now: Moment): Promise<boolean> {
-  const {follow} = await db.one(
-    z.object({follow: z.boolean()}),
-    `with known as (
-       select observed_at, recorded_at from history.raw.deal_version as version where ${counts('version', before)}
-       union all
-       select observed_at, recorded_at from history.raw.quarantine as record where ${counts('record', before)}
-     ),
-     added as (
-       select min(coalesce(ended_at, started_at)) as ended_at, min(recorded_at) as recorded_at
-       from history.raw.walk as walk
-       where state = 'applied' and ${countsNew('walk', before, now)}
-     )
-     select coalesce(
-       (select ended_at from added) >= (select max(observed_at) from known)
-       and (select recorded_at from added) >= (select max(recorded_at) from known),
-       true
-     ) as follow`,
-  )
-  return follow
+  const sql = fillIn(readQuery('walks_follow'), {
+    version_counted: counts('version', before),
+    record_counted: counts('record', before),
+    walk_is_new: countsNew('walk', before, now),
+  })
+  return await db.value(z.boolean(), sql)
 }
 
 /**
@@ -466,36 +453,29 @@ function memoryFor(config: Pick<Config, 'memoryMb'>): number {
   return config.memoryMb ?? Math.floor(Math.min(ENOUGH_MB, mostMemoryMb()))
 }
 
-function kindOf(subject: Subject): string {
-  if ('grain' in subject) return 'Model'
-  return 'severity' in subject ? 'Check' : 'Table'
-}
-
 function describeCut(
   subject: Subject,
   config: Pick<Config, 'memoryMb' | 'modelTimeoutSeconds'>,
   cut: Cut,
   cause: unknown,
 ): Error {
-  const kind = kindOf(subject)
-  const what = `${kind} '${subject.name}' in ${subject.file}`
-  if (cut === 'stopped') {
-    return newError(
+  const {name, file} = subject
+  const kind = 'grain' in subject ? 'Model' : 'severity' in subject ? 'Check' : 'Table'
+  const what = `${kind} '${name}' in ${file}`
+  const cuts = {
+    stopped: [
       'BUILD_STOPPED',
-      `The build was asked to stop: ${kind.toLowerCase()} '${subject.name}' was interrupted.`,
-      {cause},
-    )
-  }
-  if (cut === 'time') {
-    return newError(
+      `The build was asked to stop: ${kind.toLowerCase()} '${name}' was interrupted.`,
+    ],
+    time: [
       'BUILD_TIMEOUT',
       `${what} took longer than ${config.modelTimeoutSeconds} s and was interrupted: expected it to end within that time.`,
-      {cause},
-    )
-  }
-  return newError(
-    'BUILD_MEMORY',
-    `${what} needs more than ${memoryFor(config)} MB of memory, even with spilling: expected it to fit into LOANTAPE_MEMORY_MB.`,
-    {cause},
-  )
+    ],
+    memory: [
+      'BUILD_MEMORY',
+      `${what} needs more than ${memoryFor(config)} MB of memory, even with spilling: expected it to fit into LOANTAPE_MEMORY_MB.`,
+    ],
+  } as const
+  const [code, problem] = cuts[cut]
+  return newError(code, problem, {cause})
 }

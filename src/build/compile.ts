@@ -3,7 +3,7 @@ import {existsSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {version} from '@duckdb/node-api'
 import {z} from 'zod'
-import type {LoantapeError} from '../core/errors.ts'
+import type {ErrorCode, LoantapeError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import {GENERATOR} from '../core/process.ts'
 import {findNearest} from '../core/text.ts'
@@ -96,33 +96,27 @@ export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
  * Checks a model's columns against its header: every column is described, every description has a column, and published types are
  * plain.
  */
-function requireDescribedColumns(model: Model, columns: readonly TableColumn[]): void {
-  const headerEnd = model.columns.at(-1)?.line ?? 1
+function requireDescribedColumns(
+  {name: model, file, isPublished, columns: described}: Model,
+  columns: readonly TableColumn[],
+): void {
+  const refuse = (code: ErrorCode, line: number | undefined, problem: string) =>
+    createModelError(code, {file, line: line ?? described.at(-1)?.line ?? 1}, problem)
   for (const {name, type} of columns) {
-    const described = model.columns.find((column) => column.name === name)
-    const place = {file: model.file, line: described?.line ?? headerEnd}
-    if (!described) {
-      throw createModelError(
-        'MODEL_COLUMNS',
-        place,
-        `Column '${name}' of model '${model.name}' is not described: expected \`-- ${name}: meaning\``,
-      )
-    }
-    if (model.isPublished && !PLAIN_TYPES.test(type)) {
-      throw createModelError(
-        'MODEL_TYPE',
-        place,
-        `Column '${name}' of model '${model.name}' is ${type}: expected an explicit cast to VARCHAR, BIGINT, DECIMAL, DOUBLE, DATE, TIMESTAMP or BOOLEAN`,
-      )
+    const {line} = described.find((column) => column.name === name) ?? {}
+    const column = `Column '${name}' of model '${model}' is`
+    if (line === undefined)
+      throw refuse('MODEL_COLUMNS', line, `${column} not described: expected \`-- ${name}: meaning\``)
+    if (isPublished && !PLAIN_TYPES.test(type)) {
+      const expected = 'an explicit cast to VARCHAR, BIGINT, DECIMAL, DOUBLE, DATE, TIMESTAMP or BOOLEAN'
+      throw refuse('MODEL_TYPE', line, `${column} ${type}: expected ${expected}`)
     }
   }
-  const stray = model.columns.find(({name}) => !columns.some((column) => column.name === name))
+  const names = columns.map(({name}) => name)
+  const stray = described.find(({name}) => !names.includes(name))
   if (stray) {
-    throw createModelError(
-      'MODEL_COLUMNS',
-      {file: model.file, line: stray.line},
-      `Header describes column '${stray.name}', which model '${model.name}' does not have: expected ${columns.map(({name}) => name).join(', ')}`,
-    )
+    const problem = `Header describes column '${stray.name}', which model '${model}' does not have`
+    throw refuse('MODEL_COLUMNS', stray.line, `${problem}: expected ${names.join(', ')}`)
   }
 }
 
