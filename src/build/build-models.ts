@@ -19,8 +19,8 @@ export interface Counted extends Moment {
 
 /** How models are built. */
 export interface BuildOptions {
-  /** Wraps the building of each model; our own errors pass through. */
-  around?: (model: Model, build: () => Promise<void>, lane: Database) => Promise<void>
+  /** Wraps the building of each model into its table; our own errors pass through. */
+  around?: (model: Model, build: () => Promise<void>, lane: Database, table: string) => Promise<void>
   /** Bind every model without running any: tables stay empty and without comments. */
   isDry?: boolean
   /** The file for kept `work` tables; in memory by default. */
@@ -142,16 +142,13 @@ async function buildEach(
 }
 
 /** Whether a `work` model is kept with the release: it is built per deal and read by a model built whole. */
-export function createKeptTest({
-  models,
-  reads,
-}: Pick<BuildPlan, 'models' | 'reads'>): (model: Model) => boolean {
+function createKeptTest({models, reads}: Pick<BuildPlan, 'models' | 'reads'>): (model: Model) => boolean {
   const whole = models.filter(({isPerDeal}) => !isPerDeal).flatMap(({name}) => reads.get(name) ?? [])
   return ({name, isPerDeal, isPublished}) => isPerDeal && !isPublished && whole.includes(name)
 }
 
 /** The fully qualified table that a model becomes during a build. */
-export function tableOf(model: Model, isKept: boolean): string {
+function tableOf(model: Model, isKept: boolean): string {
   const catalog = isKept ? 'kept' : 'scratch'
   return qualify(model.isPublished ? 'release' : catalog, model)
 }
@@ -196,7 +193,7 @@ async function buildModel(
     }
   }
   try {
-    await (options.around?.(model, build, db) ?? build())
+    await (options.around?.(model, build, db, table) ?? build())
   } catch (error) {
     if (error instanceof LoantapeError) throw error
     const place = {file: model.file, line: 1}

@@ -11,7 +11,7 @@ import type {BuildPlan, Check, Model, Seed, World} from '../core/types.ts'
 import {type Database, openDatabase, quoteName} from '../store/database.ts'
 import {readColumns, SQL_DIR, type TableColumn} from '../store/sql.ts'
 import {migrate} from '../store/warehouse.ts'
-import {buildModels, createKeptTest, fingerprintModels, markPerDeal, tableOf} from './build-models.ts'
+import {buildModels, fingerprintModels, markPerDeal} from './build-models.ts'
 import {createModelError, createSqlError, type Place} from './read-models.ts'
 import {widenDecimals} from './seeds.ts'
 
@@ -58,13 +58,11 @@ export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   const models = markPerDeal(ordered, reads)
   const columns = new Map<string, TableColumn[]>()
   const changing = await listChangingFunctions(db)
-  const isKept = createKeptTest({models, reads})
   const counted = {asOf: '2000-01-01', knownAt: '2000-01-01 00:00:00', timeZone: 'UTC', dayCutoff: '00:00'}
   await buildModels(db, {models, reads, seeds: source.seeds, columns}, counted, {
     isDry: true,
-    async around(model, build) {
+    async around(model, build, _lane, table) {
       await build()
-      const table = tableOf(model, isKept(model))
       if (model.isPublished) await widenDecimals(db, table)
       const described = await readColumns(db, table)
       requireDescribedColumns(model, described)

@@ -1,6 +1,6 @@
 import {z} from 'zod'
 import {type Database, openDatabase, quoteLiteral} from '../store/database.ts'
-import {MACROS, type Release, type ReleaseManifest} from '../store/release.ts'
+import type {Release, ReleaseManifest} from '../store/release.ts'
 import {fillIn, readQuery} from '../store/sql.ts'
 import {computedRow, type ReleaseQueries, type RowOf, rowOf} from './release-row.ts'
 
@@ -67,7 +67,7 @@ export async function readMovedBetween(
   {condition = 'true', ...which}: Which & {condition?: string | undefined} = {},
 ): Promise<Movements> {
   await using db = await openDatabase({attach: []})
-  await db.run(MACROS)
+  await db.run(readQuery('macros'))
   await readStandings(db, before, after, condition)
   return await readMoved(db, 'moved_between', which)
 }

@@ -53,14 +53,12 @@ export interface VerifyResult {
   problems: {path: string; problem: string; next?: string | undefined}[]
 }
 
-const NO_TAPES = {tapes: 0, lines: 0, closed: 0, removed: 0, given_up: 0, since: null, problems: []}
-
 /** Examines the tapes, the certificates and every row of the warehouse, the current release, each batch, the state database. */
 export async function verifyAll(config: Config, world: World): Promise<VerifyResult> {
   const folder = dataFolderAt(config.dataDir)
   const disagreements = await listDisagreements(config, world)
-  if (!hasStateDb(folder)) return {outcome: 'whole', ...NO_TAPES, walks: 0, batch_files: 0, release_tables: 0}
-  const tapes = await verifyTapes(config, folder, world)
+  using stateDb = openStateDb(hasStateDb(folder) ? folder.stateDb : ':memory:')
+  const tapes = await verifyTapes(config, {folder, stateDb}, world)
   const problems = [...tapes.problems]
   for (const {store: path, problem} of disagreements) {
     const {next} = CATALOGUE.STORES_DISAGREE
@@ -74,11 +72,11 @@ export async function verifyAll(config: Config, world: World): Promise<VerifyRes
   world.onProgress({step: 'release'})
   const release = findCurrentRelease(folder)
   if (release) note('current', await verifyRelease(release))
-  note('state.sqlite', verifyStateDb(folder))
+  note('state.sqlite', verifyStateDb(folder, stateDb))
   world.onProgress({step: 'batches'})
   const batches = await verifyBatches(folder)
   note('exports', batches.faults)
-  note('exports', listGoneBatches(folder))
+  note('exports', listGoneBatches(folder, stateDb))
   return {
     ...tapes,
     outcome: problems.length > 0 ? 'damaged' : 'whole',
@@ -90,8 +88,7 @@ export async function verifyAll(config: Config, world: World): Promise<VerifyRes
 }
 
 /** Issued journal batches that are missing; no command removes one. */
-function listGoneBatches({stateDb: path, exports}: DataFolder): Failure[] {
-  using stateDb = openStateDb(path)
+function listGoneBatches({exports}: DataFolder, stateDb: StateDb): Failure[] {
   return listBatches(stateDb)
     .filter(({profile, batch_id}) => !existsSync(join(exports, profile, batch_id)))
     .map(({profile, batch_id}) => ({
@@ -101,8 +98,7 @@ function listGoneBatches({stateDb: path, exports}: DataFolder): Failure[] {
     }))
 }
 
-function verifyStateDb({stateDb: path}: DataFolder): Failure[] {
-  using stateDb = openStateDb(path)
+function verifyStateDb({stateDb: path}: DataFolder, stateDb: StateDb): Failure[] {
   const {integrity_check: found} = stateDb.db.prepare('pragma integrity_check(1)').get() ?? {}
   if (found === 'ok') return []
   const problem = `State database '${path}' is damaged: ${String(found).split('\n').at(-1)}.`
@@ -126,10 +122,9 @@ async function tryWarehouse(folder: DataFolder): Promise<{walks: number; faults:
  */
 async function verifyTapes(
   config: Config,
-  folder: DataFolder,
+  {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
   world: World,
 ): Promise<Omit<VerifyResult, 'outcome' | 'walks' | 'batch_files' | 'release_tables'>> {
-  using stateDb = openStateDb(folder.stateDb)
   const rows = listTapes(stateDb)
   const kept = rows.filter(({removed_at}) => removed_at === null)
   const gone = rows.filter(({removed_at}) => removed_at !== null)

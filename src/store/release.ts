@@ -198,16 +198,10 @@ export async function writeChecks(
   checks: readonly Check[],
   outcomes: readonly CheckOutcome[],
 ): Promise<void> {
-  const demands = new Map(checks.map(({name, description}) => [name, description]))
-  const written = outcomes.map(
-    ({name, severity, failures, rows}): ReleaseCheck => ({
-      name,
-      severity,
-      description: demands.get(name) ?? '',
-      failures,
-      rows,
-    }),
-  )
+  const written = outcomes.map((outcome) => {
+    const {description = ''} = checks.find(({name}) => name === outcome.name) ?? {}
+    return releaseCheck.parse({...outcome, description})
+  })
   await writeFile(join(dir, CHECKS_FILE), JSON.stringify(written))
 }
 
@@ -263,7 +257,7 @@ interface QuestionOptions {
  * Values in words, for questions: `usd(1234.5)` is `$1,234.50`, exactly; `counted(2, 'deal')` is `2 deals`, `pct(61.4)` is `61.4 %`;
  * `signed` is a movement, `brief` a text as lists show it, `words` a name of the data.
  */
-export const MACROS = readQuery('macros')
+const MACROS = readQuery('macros')
 
 /** Opens a release read-only, attached as `release`, its tables named `core.deal`, `mart.portfolio_summary`, … . */
 export async function openRelease(
