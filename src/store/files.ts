@@ -172,6 +172,14 @@ export function readKept(path: string): string | undefined {
   return undefined
 }
 
+/** Changes whenever one of these files is written, replaced or removed. */
+export function stampOf(...files: string[]): string {
+  return files
+    .map((file) => statSync(file, {bigint: true, throwIfNoEntry: false}))
+    .map((stat) => (stat ? `${stat.size} ${stat.mtimeNs}` : 'none'))
+    .join(', ')
+}
+
 /** Bytes of a file that are read at once. */
 const CHUNK_BYTES = 1 << 20
 

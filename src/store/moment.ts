@@ -3,7 +3,7 @@ import {STREAMS} from '../contract/streams.ts'
 import {type LoantapeError, newError} from '../core/errors.ts'
 import type {Moment} from '../core/types.ts'
 import {type Database, quoteLiteral} from './database.ts'
-import {type SourceBridge, sourceBridgeSchema} from './release.ts'
+import {type ReleaseManifest, type SourceBridge, sourceBridgeSchema} from './release.ts'
 import {fillIn, readQuery} from './sql.ts'
 
 const rangeRow = z.object({first: z.string().nullable(), last: z.string().nullable()})
@@ -70,6 +70,11 @@ export function readHistoryId(db: Database, knownAt: string): Promise<{historyId
 
 function emptyHistory(): LoantapeError {
   return newError('HISTORY_MISSING', 'No walk has been applied yet: there is nothing to build from.')
+}
+
+/** The moment of a release. */
+export function momentOf({as_of, known_at}: Pick<ReleaseManifest, 'as_of' | 'known_at'>): Moment {
+  return {asOf: as_of, knownAt: known_at.replace('T', ' ').replace('Z', '')}
 }
 
 /** The certificate of the last walk at a moment, with its bridge to the present deals. */
