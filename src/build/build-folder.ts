@@ -21,12 +21,6 @@ import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database
 import {digestFile, moveIntoPlace, syncToDisk} from '../store/files.ts'
 import type {Release, ReleaseManifest, ReleaseTable} from '../store/release.ts'
 
-/** A file of a release: `core.deal` as `core.deal.parquet`. */
-export interface TableFile {
-  name: string
-  file: string
-}
-
 /**
  * Writes tables as `<schema>.<table>.parquet` beside the database.
  *
@@ -39,8 +33,10 @@ export async function writeParquetFiles(
   db: Database,
   dir: string,
   tables: readonly {name: string; order: readonly string[]; isStored: boolean}[],
-  around: <T>(table: TableFile, write: () => Promise<T>, lane: Database) => Promise<T> = (_table, write) =>
-    write(),
+  around: <T>(table: {name: string; file: string}, write: () => Promise<T>, lane: Database) => Promise<T> = (
+    _table,
+    write,
+  ) => write(),
 ): Promise<ReleaseTable[]> {
   const byName = tables.toSorted((a, b) => (a.name < b.name ? -1 : 1))
   return inLanes(db, byName, async ({name, order, isStored}, lane) => {

@@ -47,7 +47,6 @@ import {
   placeRelease,
   pruneReleases,
   shareFiles,
-  type TableFile,
   writeParquetFiles,
 } from './build-folder.ts'
 import {buildModels, changedPathOf, fingerprintModels, RELEASE_PATH} from './build-models.ts'
@@ -61,7 +60,7 @@ import {
   noteWhole,
   readLastBuild,
 } from './last-build.ts'
-import {planSelection, readSources, type SelectionPlan} from './sources.ts'
+import {planSelection, readSources} from './sources.ts'
 
 /** Which release to build. */
 export interface BuildRequest {
@@ -76,19 +75,7 @@ export interface BuildRequest {
 }
 
 /** The result of a build. */
-export interface BuildResult {
-  outcome: 'released' | 'unchanged'
-  release_id: string
-  as_of: string
-  known_at: string
-  dir: string
-  /** Whether `current` points to it. */
-  is_current: boolean
-  /** Whether it holds a selection of models only. */
-  is_scratch: boolean
-  checks: ReleaseManifest['checks']
-  models: ReleaseManifest['models']
-}
+export type BuildResult = Awaited<ReturnType<typeof buildRelease>>
 
 /**
  * Builds every model into a new release, checks it, and only then gives it its final name. Only a plain build moves `current`,
@@ -98,11 +85,7 @@ export interface BuildResult {
  * @throws CheckError when a model or check fails: nothing was released; DeferredError `BUILD_STOPPED`; ConfigError
  * `OUT_PLACE`
  */
-export async function buildRelease(
-  config: Config,
-  request: BuildRequest,
-  world: World,
-): Promise<BuildResult> {
+export async function buildRelease(config: Config, request: BuildRequest, world: World) {
   const folder = dataFolderAt(config.dataDir)
   const out = request.out === undefined ? undefined : requireOutFile(folder, request.out)
   const today = businessDateOf(world.clock.now(), config)
@@ -125,13 +108,16 @@ export async function buildRelease(
     else world.log.info({release_id, count: pruned.length}, 'released; older releases removed')
   }
   if (out !== undefined) copyRelease(release.database, out)
+  const outcome: 'released' | 'unchanged' = existing === undefined || isMoved ? 'released' : 'unchanged'
   return {
-    outcome: existing === undefined || isMoved ? 'released' : 'unchanged',
+    outcome,
     release_id,
     as_of: moment.asOf,
     known_at,
     dir: release.dir,
+    /** Whether `current` points to it. */
     is_current: request.select === undefined && isCurrent(),
+    /** Whether it holds a selection of models only. */
     is_scratch: request.select !== undefined,
     checks,
     models,
@@ -303,10 +289,12 @@ export async function prepareBuild(
 }
 
 /** A build whose models are compiled. */
-type PlannedBuild = Build & SelectionPlan
+type PlannedBuild = Build & Selected
+
+type Selected = ReturnType<typeof planSelection>
 
 /** Tables that were built, and what from. */
-interface BuiltTables extends SelectionPlan {
+interface BuiltTables extends Selected {
   models: ReleaseManifest['models']
   tables: ReleaseTable[]
   outcomes: CheckOutcome[]
@@ -432,7 +420,7 @@ const LANE_MB = 1000
 const MOST_LANES = 3
 
 /** What a build works on: a model, a check, or the file of a table. */
-type Subject = Model | Check | TableFile
+type Subject = Model | Check | {name: string; file: string}
 
 /** Runs the work of one model, check or file within the limits of a build. */
 type Limited = <T>(subject: Subject, work: () => Promise<T>, lane: Database) => Promise<T>
@@ -512,10 +500,7 @@ function describeCut(
 }
 
 /** The result of a comparison. */
-export interface Compared extends BuildResult {
-  /** The share of deals that the compared build rebuilt; null if it had nothing to start from. */
-  rebuilt: number | null
-}
+export type Compared = Awaited<ReturnType<typeof compareBuilds>>
 
 /** After this time (a week, ms) without a whole build, one is made to compare. */
 const WHOLE_AFTER_MS = 7 * 86_400_000
@@ -535,7 +520,7 @@ export async function compareBuildsWhereDue(config: Config, world: World): Promi
  *
  * @throws UnexpectedError `BUILD_DIFFERS` naming table, model and rows; the next build is whole
  */
-export async function compareBuilds(config: Config, request: BuildRequest, world: World): Promise<Compared> {
+export async function compareBuilds(config: Config, request: BuildRequest, world: World) {
   const folder = dataFolderAt(config.dataDir)
   const result = await buildRelease(config, request, world)
   const release = requireRelease(folder, result.release_id)
@@ -554,6 +539,7 @@ export async function compareBuilds(config: Config, request: BuildRequest, world
       rebuilt = onward.last.rebuilt || null
     }
     noteWhole(folder, result.release_id, new Date(world.realClock.now()))
+    /** `rebuilt`: the share of deals that the compared build rebuilt; null if it had nothing to start from. */
     return {...result, rebuilt}
   } finally {
     bench.dirs.forEach(discardBuild)

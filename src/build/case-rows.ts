@@ -9,7 +9,7 @@ type Value = string | number | boolean | null | undefined
 export type Row = Record<string, Value>
 
 /** The tables of the schema `raw` that have a usual row. */
-export type RawTable = keyof typeof usual
+type RawTable = keyof typeof usual
 
 /**
  * A row of a raw table as the walk of a business day stores it: the usual one of `case-rows.json`, with the given columns.

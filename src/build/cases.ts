@@ -16,7 +16,7 @@ import {migrate} from '../store/warehouse.ts'
 import {readMappedFields} from '../sync/mapped-fields.ts'
 import {limitBuild} from './build.ts'
 import {type BuildOptions, buildModels, type Counted} from './build-models.ts'
-import {aRow, type History, insertHistory, type RawTable, type Row} from './case-rows.ts'
+import {aRow, type History, insertHistory, type Row} from './case-rows.ts'
 import {compileModels} from './compile.ts'
 import {withAncestors} from './read-models.ts'
 import {parseSeed, replaceSeeds} from './seeds.ts'
@@ -203,7 +203,7 @@ function buildCaseHistory(walks: ModelCase['walks'], zone: Zone): History {
   return history
 }
 
-type AddRow = (table: RawTable, draft: Row & {day?: string}) => void
+type AddRow = (table: keyof History, draft: Row & {day?: string}) => void
 
 /** Adds the raw rows of the lists that one walk of a child stream read. */
 function addLists(
@@ -384,14 +384,7 @@ function literalOf(text: string | null, type = 'varchar'): string {
 }
 
 /** The results of all cases. */
-export interface Tested {
-  /** The folder that was searched. */
-  folder: string
-  passed: number
-  failed: number
-  duration_ms: number
-  cases: CaseResult[]
-}
+export type Tested = Awaited<ReturnType<typeof testModels>>
 
 /**
  * Runs the cases of the user's own models, compiled as for a build; nothing is read from the warehouse.
@@ -399,7 +392,7 @@ export interface Tested {
  * @param table runs only those of this table
  * @throws ConfigError `SQL_DIR_MISSING`, `UNKNOWN_NAME`; CheckError `TEST_FILE`, or if a model does not compile
  */
-export async function testModels(config: Config, table: string | undefined, world: World): Promise<Tested> {
+export async function testModels(config: Config, table: string | undefined, world: World) {
   const startedAt = performance.now()
   const {sqlDir} = config
   if (sqlDir === undefined) {
@@ -429,6 +422,7 @@ export async function testModels(config: Config, table: string | undefined, worl
   })
   const passed = results.filter((result) => result.passed).length
   const duration_ms = Math.round(performance.now() - startedAt)
+  /** `folder`: the one that was searched. */
   return {folder: join(sqlDir, 'tests'), passed, failed: results.length - passed, duration_ms, cases: results}
 }
 

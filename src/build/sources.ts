@@ -50,7 +50,7 @@ export function sqlFoldersOf({sqlDir}: Pick<Config, 'sqlDir'>): string[] {
 }
 
 /** What a selection builds. */
-export interface SelectionPlan {
+interface SelectionPlan {
   plan: Pick<BuildPlan, 'models' | 'seeds' | 'reads' | 'columns'>
   /** The checks of the selected models that can run. */
   checks: readonly Check[]

@@ -53,18 +53,7 @@ const manifestSchema = z.object({
 type Manifest = z.output<typeof manifestSchema>
 
 /** The result of a backup. */
-export interface BackupResult {
-  run_id: string
-  outcome: 'backed_up'
-  dir: string
-  files: number
-  bytes: number
-  tape_key: string | null
-  /** Whether its manifest carries a MAC. */
-  authenticated: boolean
-  /** Older backups that were removed. */
-  removed: string[]
-}
+export type BackupResult = Awaited<ReturnType<typeof backUp>>
 
 /**
  * Copies everything that cannot be built again: warehouse, exports, tapes, the key of hashes, the mappings of accounts and
@@ -74,7 +63,7 @@ export interface BackupResult {
  * @param to a new or empty folder
  * @throws ConfigError `OUT_PLACE`; UnexpectedError `BACKUP_DIFFERS`, `TAPE_DAMAGED` once the backup is made; LockedError `RUN_IN_PROGRESS`
  */
-export async function backUp(config: Config, to: string, world: World): Promise<BackupResult> {
+export async function backUp(config: Config, to: string, world: World) {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   const dir = requireNewFolder(folder, to, 'backup')
@@ -100,8 +89,18 @@ export async function backUp(config: Config, to: string, world: World): Promise<
     })
     requireWholeTapes(stateDb, dir, files)
     const bytes = files.reduce((total, file) => total + file.bytes, 0)
-    const made = {dir, files: files.length, bytes, tape_key, authenticated}
-    return {run_id: runId, outcome: 'backed_up', ...made, removed: []}
+    return {
+      run_id: runId,
+      outcome: 'backed_up' as const,
+      dir,
+      files: files.length,
+      bytes,
+      tape_key,
+      /** Whether its manifest carries a MAC. */
+      authenticated,
+      /** Older backups that were removed. */
+      removed: [] as string[],
+    }
   })
 }
 
@@ -127,11 +126,7 @@ function requireWholeTapes(stateDb: StateDb, dir: string, files: Manifest['files
 const DATED = /^loantape-\d{8}T\d{6}Z$/
 
 /** Makes a backup in a folder, named after the time, and removes the oldest beyond `kept`. */
-export async function backUpDated(
-  config: Config,
-  {to, kept}: {to: string; kept: number},
-  world: World,
-): Promise<BackupResult> {
+export async function backUpDated(config: Config, {to, kept}: {to: string; kept: number}, world: World) {
   requireOwnPlace(config, to)
   const stamp = new Date(world.realClock.now()).toISOString().replace(/[-:]|\.\d+/g, '')
   const result = await backUp(config, join(to, `loantape-${stamp}`), world)
@@ -216,17 +211,6 @@ async function copyStateDb(folder: DataFolder, dir: string): Promise<string> {
   })
 }
 
-/** A backup whose files are those of its manifest. */
-interface BackupExamined {
-  outcome: 'whole'
-  /** The backup. */
-  from: string
-  files: number
-  tape_key: string | null
-  /** Whether its manifest has a MAC by the key at hand. */
-  authenticated: boolean
-}
-
 /**
  * Compares each file of a backup with its manifest, and the manifest with its MAC if the key of tapes is at hand.
  *
@@ -237,7 +221,7 @@ export async function examineBackup(
   config: Config,
   from: string,
   {isTrusted = false}: {isTrusted?: boolean} = {},
-): Promise<BackupExamined & {listed: Manifest['files']}> {
+) {
   const dir = resolve(from)
   const manifest = readManifest(dir)
   const {files, tape_key, mac} = manifest
@@ -249,7 +233,16 @@ export async function examineBackup(
       `Manifest of the backup '${dir}' has no MAC of key ${key.fingerprint}: it was changed, made by somebody else, or made under another key or none.`,
     )
   for (const file of files) await requireWritten(dir, file)
-  return {outcome: 'whole', from: dir, files: files.length, tape_key, authenticated, listed: files}
+  return {
+    outcome: 'whole' as const,
+    /** The backup. */
+    from: dir,
+    files: files.length,
+    tape_key,
+    /** Whether its manifest has a MAC by the key at hand. */
+    authenticated,
+    listed: files,
+  }
 }
 
 /** Requires that a file of a backup is the one its manifest names. */
@@ -273,10 +266,7 @@ async function requireWritten(dir: string, {path, bytes, sha256}: Manifest['file
 }
 
 /** Says whether a backup is known to be authentic. */
-export const sayAuthentic = ({
-  authenticated,
-  tape_key,
-}: Pick<BackupExamined, 'authenticated' | 'tape_key'>) =>
+export const sayAuthentic = ({authenticated, tape_key}: {authenticated: boolean; tape_key: string | null}) =>
   authenticated
     ? `Its manifest has the MAC of the key of tapes, ${tape_key}.`
     : 'It may have been changed: no MAC of the tape key was compared. Anybody who can write there could have made it.'
@@ -287,11 +277,7 @@ export const sayAuthentic = ({
  *
  * @throws ConfigError `RESTORE_NOT_EMPTY`, `BACKUP_UNREADABLE`; UnexpectedError `BACKUP_DAMAGED`, `BACKUP_NOT_AUTHENTIC`
  */
-export async function restoreBackup(
-  config: Config,
-  from: string,
-  trust: {isTrusted?: boolean} = {},
-): Promise<Omit<BackupExamined, 'outcome'> & {outcome: 'restored'}> {
+export async function restoreBackup(config: Config, from: string, trust: {isTrusted?: boolean} = {}) {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   const staging = join(folder.root, RESTORING)
@@ -315,7 +301,7 @@ export async function restoreBackup(
   }
   syncToDisk(folder.root)
   rmSync(staging, {recursive: true})
-  return {...examined, outcome: 'restored'}
+  return {...examined, outcome: 'restored' as const}
 }
 
 const LONGEST_MANIFEST = 256 * 1024 * 1024

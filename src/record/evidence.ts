@@ -46,17 +46,7 @@ interface EvidenceRequest {
 }
 
 /** The result of writing evidence. */
-export interface EvidenceResult {
-  outcome: 'written'
-  dir: string
-  release_id: string
-  batch_id: string | null
-  tapes: number
-  lines: number
-  answers: number
-  /** Whether fields of the answers were left out. */
-  reduced: boolean
-}
+export type EvidenceResult = Awaited<ReturnType<typeof writeEvidence>>
 
 /**
  * Writes a folder with which anybody can check a release without loantape: every line of the tapes without its body, the answers
@@ -65,10 +55,7 @@ export interface EvidenceResult {
  * @throws ConfigError `UNKNOWN_NAME`, `EVIDENCE_HISTORY`, `OUT_PLACE`, `TAPE_KEY_LOST`; UnexpectedError
  * `EVIDENCE_TAPES`, `HISTORY_MISSING`, `TAPE_DAMAGED`
  */
-export async function writeEvidence(
-  config: Config,
-  {of, to, from, allFields = false}: EvidenceRequest,
-): Promise<EvidenceResult> {
+export async function writeEvidence(config: Config, {of, to, from, allFields = false}: EvidenceRequest) {
   const folder = dataFolderAt(config.dataDir)
   const dir = requireNewFolder(folder, to, 'evidence')
   const subject = findSubject(folder, of)
@@ -102,13 +89,14 @@ export async function writeEvidence(
     return found
   })
   return {
-    outcome: 'written',
+    outcome: 'written' as const,
     dir,
     release_id: subject.release_id,
     batch_id: subject.batch === undefined ? null : basename(subject.batch),
     tapes: tapes.length,
     lines: written.lines,
     answers: written.answers,
+    /** Whether fields of the answers were left out. */
     reduced: !allFields,
   }
 }

@@ -16,17 +16,7 @@ import {type Age, countServed, pruneRecords} from '../sync/quarantine.ts'
 import {describeGone} from './record-compare.ts'
 
 /** What was removed, or would be in a dry run. */
-export interface PruneResult {
-  outcome: 'pruned' | 'unchanged' | 'dry_run'
-  /** Ids of releases. */
-  releases: string[]
-  /** `profile/batch` */
-  batches: string[]
-  /** Quarantined records whose places on tapes were cleared; their rows stay. */
-  quarantined: number
-  /** Tapes, below the data folder. */
-  tapes: string[]
-}
+export type PruneResult = Awaited<ReturnType<typeof pruneData>>
 
 /**
  * Removes releases, batches, tapes and the places of quarantined records beyond what the settings keep, but never the current
@@ -34,16 +24,12 @@ export interface PruneResult {
  *
  * @throws LockedError `RUN_IN_PROGRESS`
  */
-export async function pruneData(
-  config: Config,
-  {isDryRun}: {isDryRun: boolean},
-  world: World,
-): Promise<PruneResult> {
+export async function pruneData(config: Config, {isDryRun}: {isDryRun: boolean}, world: World) {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   const now = new Date(world.clock.now()).toISOString().slice(0, 19).replace('T', ' ')
   const age = {now, days: config.quarantineDays}
-  const prune = async (stateDb: StateDb): Promise<PruneResult> => {
+  const prune = async (stateDb: StateDb) => {
     const needed = listNeededReleases(stateDb)
     const batches = listSurplusBatches(folder, config.batchesKept, needed)
     const releases = listSurplusReleases(folder, config, needed)
@@ -57,8 +43,22 @@ export async function pruneData(
     }
     const tapes = old.map(({path}) => path)
     const isUnchanged = releases.length + batches.length + quarantined + tapes.length === 0
-    const outcome = isDryRun ? 'dry_run' : isUnchanged ? 'unchanged' : 'pruned'
-    return {outcome, releases, batches, quarantined, tapes}
+    const outcome: 'dry_run' | 'unchanged' | 'pruned' = isDryRun
+      ? 'dry_run'
+      : isUnchanged
+        ? 'unchanged'
+        : 'pruned'
+    return {
+      outcome,
+      /** Ids of releases. */
+      releases,
+      /** `profile/batch` */
+      batches,
+      /** Quarantined records whose places on tapes were cleared; their rows stay. */
+      quarantined,
+      /** Tapes, below the data folder. */
+      tapes,
+    }
   }
   if (!isDryRun) return await withRun(folder.stateDb, 'prune', world, ({stateDb}) => prune(stateDb))
   using stateDb = openStateDb(folder.stateDb)

@@ -1,6 +1,6 @@
 import {setImmediate as nextTurn} from 'node:timers/promises'
 import {z} from 'zod'
-import {computedRow, type RowOf, rowOf} from '../build/release-row.ts'
+import {computedRow, rowOf} from '../build/release-row.ts'
 import {dealStream} from '../contract/deal.ts'
 import {findRecords} from '../contract/list.ts'
 import type {Config} from '../core/config.ts'
@@ -17,14 +17,7 @@ import {openHistory} from '../store/warehouse.ts'
 import {listReadableTapes, type ReadableTape} from '../sync/tapes.ts'
 
 /** A figure of `mart.portfolio_summary` and its deals. */
-export interface FigureTrace {
-  figure: string
-  value: string | null
-  as_of: string
-  release_id: string
-  /** The largest first; for an LTV the deals with an LTV of at most 1.5, for the median the deals in the middle. */
-  deals: RowOf<typeof dealRow>[]
-}
+export type FigureTrace = Awaited<ReturnType<typeof traceFigure>>
 
 const dealRow = rowOf(
   'core.deal',
@@ -38,12 +31,13 @@ const TABLE = 'mart.portfolio_summary'
 export const isFigure = (name: string) => name.startsWith(`${TABLE}.`)
 
 /**
- * The deals behind a figure of the current release.
+ * The deals behind a figure of the current release, the largest first; for an LTV those with an LTV of at most 1.5, for the median
+ * those in the middle.
  *
  * @param name `mart.portfolio_summary.funded_amount`
  * @throws ConfigError `UNKNOWN_NAME`; what {@link requireRelease} throws
  */
-export async function traceFigure(config: Config, name: string): Promise<FigureTrace> {
+export async function traceFigure(config: Config, name: string) {
   const figure = name.slice(TABLE.length + 1)
   const [, part = '', measure = ''] = /^(open_|ended_|pipeline_|funded_|)(\w+)$/.exec(figure) ?? []
   const release = requireRelease(dataFolderAt(config.dataDir))

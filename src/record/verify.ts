@@ -32,34 +32,15 @@ import {listFiles} from './backup.ts'
 import {listDisagreements} from './record-compare.ts'
 
 /** The result of examining everything that is kept; `verify --json` prints it. */
-export interface VerifyResult {
-  outcome: 'whole' | 'damaged'
-  /** Tapes, and lines that were read on them. */
-  tapes: number
-  lines: number
-  /** Tapes whose key was given up or is not at hand; only their sha256 is compared. */
-  closed: number
-  /** Tapes that `prune` removed as old. */
-  removed: number
-  /** Tapes that `tape go-on` gave up. */
-  given_up: number
-  /** When the first kept tape was begun; only history proves what came before. */
-  since: string | null
-  /** Applied walks, files of batches, and tables of the current release. */
-  walks: number
-  batch_files: number
-  release_tables: number
-  /** Below the data folder. */
-  problems: {path: string; problem: string; next?: string | undefined}[]
-}
+export type VerifyResult = Awaited<ReturnType<typeof verifyAll>>
 
 /** Examines the tapes, the certificates and every row of the warehouse, the current release, each batch, the state database. */
-export async function verifyAll(config: Config, world: World): Promise<VerifyResult> {
+export async function verifyAll(config: Config, world: World) {
   const folder = dataFolderAt(config.dataDir)
   const disagreements = await listDisagreements(config, world)
   using stateDb = openStateDb(hasStateDb(folder) ? folder.stateDb : ':memory:')
   const tapes = await verifyTapes(config, {folder, stateDb}, world)
-  const problems = [...tapes.problems]
+  const problems: {path: string; problem: string; next?: string | undefined}[] = [...tapes.problems]
   for (const {store: path, problem} of disagreements) {
     const {next} = CATALOGUE.STORES_DISAGREE
     if (path !== 'tape' || problems.length === 0) problems.push({path, problem, next})
@@ -77,12 +58,15 @@ export async function verifyAll(config: Config, world: World): Promise<VerifyRes
   const batches = await verifyBatches(folder)
   note('exports', batches.faults)
   note('exports', listGoneBatches(folder, stateDb))
+  const outcome: 'whole' | 'damaged' = problems.length > 0 ? 'damaged' : 'whole'
   return {
     ...tapes,
-    outcome: problems.length > 0 ? 'damaged' : 'whole',
+    outcome,
+    /** Applied walks, files of batches, and tables of the current release. */
     walks,
     batch_files: batches.files,
     release_tables: release?.manifest.tables.length ?? 0,
+    /** Below the data folder. */
     problems,
   }
 }
@@ -124,7 +108,7 @@ async function verifyTapes(
   config: Config,
   {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
   world: World,
-): Promise<Omit<VerifyResult, 'outcome' | 'walks' | 'batch_files' | 'release_tables'>> {
+) {
   const rows = listTapes(stateDb)
   const kept = rows.filter(({removed_at}) => removed_at === null)
   const gone = rows.filter(({removed_at}) => removed_at !== null)
@@ -147,11 +131,16 @@ async function verifyTapes(
     else lines += found
   }
   return {
+    /** Tapes, and lines that were read on them. */
     tapes: kept.length,
     lines,
+    /** Tapes whose key was given up or is not at hand; only their sha256 is compared. */
     closed: kept.filter(isClosed).length,
+    /** Tapes that `prune` removed as old. */
     removed: gone.length - lost.length,
+    /** Tapes that `tape go-on` gave up. */
     given_up: lost.length,
+    /** When the first kept tape was begun; only history proves what came before. */
     since: kept[0]?.begun_at ?? null,
     problems,
   }
