@@ -41,14 +41,6 @@ export class WholeBuildNeeded extends Error {}
 /** The models to build. While compiling, `columns` is empty, and each table takes the types of its SELECT. */
 type Buildable = Pick<BuildPlan, 'models' | 'seeds' | 'reads' | 'columns'>
 
-/** The result of {@link buildModels}. */
-interface BuiltModels {
-  /** The published models in the order they were built. */
-  models: ReleaseManifest['models']
-  /** `before` of the next build. */
-  shared: Shared
-}
-
 const countRow = z.object({Count: z.coerce.number()})
 
 /**
@@ -67,7 +59,7 @@ export async function buildModels(
   plan: Buildable,
   counted: Counted,
   options: BuildOptions = {},
-): Promise<BuiltModels> {
+) {
   const file = quoteLiteral(options.work ?? ':memory:')
   await db.run(`attach ${file} as kept${options.work === undefined ? '' : KEPT_FORMAT}`)
   await db.run(`attach ':memory:' as scratch; create schema scratch.${WORK_SCHEMA}`)
@@ -104,11 +96,7 @@ async function setCounted(db: Database, {asOf, knownAt, timeZone, dayCutoff}: Co
 }
 
 /** Builds the models, independent ones side by side; returns the published ones in order. */
-async function buildEach(
-  db: Database,
-  {models, reads, columns}: Buildable,
-  options: BuildOptions,
-): Promise<BuiltModels> {
+async function buildEach(db: Database, {models, reads, columns}: Buildable, options: BuildOptions) {
   const readBy = (model: Model) => models.filter(({name}) => reads.get(model.name)?.includes(name))
   const isKept = createKeptTest({models, reads})
   const isShared = (model: Model) =>
@@ -138,7 +126,12 @@ async function buildEach(
     return built
   }
   const built = await inLanes(db, models, build, readBy)
-  return {models: built.filter((_, index) => models[index]?.isPublished), shared}
+  return {
+    /** The published models in the order they were built. */
+    models: built.filter((_, index) => models[index]?.isPublished),
+    /** `before` of the next build. */
+    shared,
+  }
 }
 
 /** Whether a `work` model is kept with the release: it is built per deal and read by a model built whole. */

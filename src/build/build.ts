@@ -29,7 +29,6 @@ import {
   type Release,
   type ReleaseDatabases,
   type ReleaseManifest,
-  type ReleaseTable,
   readRelease,
   requireRelease,
   writeChecks,
@@ -289,18 +288,7 @@ export async function prepareBuild(
 }
 
 /** A build whose models are compiled. */
-type PlannedBuild = Build & Selected
-
-type Selected = ReturnType<typeof planSelection>
-
-/** Tables that were built, and what from. */
-interface BuiltTables extends Selected {
-  models: ReleaseManifest['models']
-  tables: ReleaseTable[]
-  outcomes: CheckOutcome[]
-  /** What the next build can start from, without the digests of its files. */
-  next: Base['last']
-}
+type PlannedBuild = Build & ReturnType<typeof planSelection>
 
 /** Below this size, a whole build is faster than starting from the last one. */
 const GO_ON_BYTES = 8_000_000
@@ -311,7 +299,7 @@ const GO_ON_BYTES = 8_000_000
  *
  * @throws CheckError when a model or check fails
  */
-async function buildTables(folder: DataFolder, prepared: Build, world: World): Promise<BuiltTables> {
+async function buildTables(folder: DataFolder, prepared: Build, world: World) {
   const {sources, request} = prepared
   world.onProgress({step: 'compiling'})
   const whole = await compileModels(sources, world)
@@ -346,7 +334,7 @@ function isBase({request, config, dir}: Build): boolean {
   return mayBecomeCurrent(request) && (isLarge || config.build === 'incremental')
 }
 
-async function build(folder: DataFolder, source: PlannedBuild, world: World): Promise<BuiltTables> {
+async function build(folder: DataFolder, source: PlannedBuild, world: World) {
   const {config, moment, plan, checks, dir, dropped, base: before} = source
   const {timeZone, dayCutoff} = config
   const files = filesOf(dir)
@@ -394,7 +382,8 @@ async function build(folder: DataFolder, source: PlannedBuild, world: World): Pr
   const tables = await writeParquetFiles(db, dir, written, counted('tables', written.length))
   await db.run('use memory.main; checkpoint release; detach release; detach history')
   const whole_at = before?.last.whole_at ?? new Date(world.realClock.now()).toISOString()
-  const next = {inputs: inputsOf(source), shared, rebuilt, whole_at}
+  /** What the next build can start from, without the digests of its files. */
+  const next: Base['last'] = {inputs: inputsOf(source), shared, rebuilt, whole_at}
   return {plan, checks, dropped, models, tables, outcomes, next}
 }
 

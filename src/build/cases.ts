@@ -238,20 +238,18 @@ function addLists(
 type TextRow = z.output<typeof textRow>
 const textRow = z.record(z.string(), z.string().nullable())
 
-/** The result of a case. */
-export interface CaseResult {
-  table: string
-  name: string
-  file: string
-  line: number
-  passed: boolean
+/** What the rows of a case were compared with. */
+interface Found {
   /** Why the table could not be built or read; null if it could. */
   problem: string | null
   /** Expected rows that are missing, and unexpected rows. */
   missing: TextRow[]
   unexpected: TextRow[]
-  duration_ms: number
 }
+
+/** The result of a case. */
+export type CaseResult = Found &
+  Pick<ModelCase, 'table' | 'name' | 'file' | 'line'> & {passed: boolean; duration_ms: number}
 
 /** What cases are run with. */
 interface CaseBench {
@@ -289,8 +287,6 @@ export async function runCases(cases: readonly ModelCase[], bench: CaseBench): P
   for (const lane of ended) if (lane.status === 'rejected') throw lane.reason
   return results
 }
-
-type Found = Pick<CaseResult, 'problem' | 'missing' | 'unexpected'>
 
 async function runCase(
   db: Database,

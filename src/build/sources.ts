@@ -49,27 +49,15 @@ export function sqlFoldersOf({sqlDir}: Pick<Config, 'sqlDir'>): string[] {
   return [SQL_DIR, ...(sqlDir === undefined ? [] : [sqlDir])]
 }
 
-/** What a selection builds. */
-interface SelectionPlan {
-  plan: Pick<BuildPlan, 'models' | 'seeds' | 'reads' | 'columns'>
-  /** The checks of the selected models that can run. */
-  checks: readonly Check[]
-  /** Tables that are built only for the selected ones, then dropped. */
-  dropped: string[]
-}
-
 /**
  * Plans a build of selected models. They are built with everything they read, which is dropped again; a check runs if it reads a
  * selected model and nothing that is not built. Without a selection, everything is built.
  *
  * @throws ConfigError `USAGE`, `UNKNOWN_NAME`
  */
-export function planSelection(
-  whole: BuildPlan,
-  checks: readonly Check[],
-  selection: string | undefined,
-): SelectionPlan {
-  if (selection === undefined) return {plan: whole, checks: markChecks(checks, whole), dropped: []}
+export function planSelection(whole: BuildPlan, checks: readonly Check[], selection: string | undefined) {
+  if (selection === undefined)
+    return {plan: whole, checks: markChecks(checks, whole), dropped: [] as string[]}
   const selected = selectModels(selection, whole.reads)
   const needed = withAncestors(selected, whole.reads)
   const isBuilt = (table: string) => needed.has(table) || !whole.reads.has(table)
@@ -84,7 +72,9 @@ export function planSelection(
   ])
   return {
     plan: {...whole, models, seeds: whole.seeds.filter(({name}) => read.has(`seed.${name}`))},
+    /** The checks of the selected models that can run. */
     checks: ofSelected,
+    /** Tables that are built only for the selected ones, then dropped. */
     dropped: models.filter(({name, isPublished}) => isPublished && !selected.has(name)).map(({name}) => name),
   }
 }

@@ -71,7 +71,7 @@ export async function writeEvidence(config: Config, {of, to, from, allFields = f
   const isShown = ({unit, businessDate}: Frame) =>
     from === undefined ? unit === subject.source.walk_id : String(businessDate ?? unit) >= from
   const written = await writeNewFolder(dir, '.writing-evidence-', async (temporary) => {
-    const found = await writeTapes(temporary, tapes, {subject, isShown, baseUrl, deals, allFields})
+    const found = await writeTapes(temporary, tapes, subject, {isShown, baseUrl, deals, allFields})
     const {batch, ...proved} = subject
     await writeJson(temporary, 'evidence.json', {
       format: 'loantape evidence 1',
@@ -178,14 +178,13 @@ const nameOf = ({tape}: ProvingTape): string => `${tape.unit}.jsonl`
 async function writeTapes(
   dir: string,
   tapes: readonly ProvingTape[],
+  subject: Subject,
   {
-    subject,
     isShown,
     baseUrl,
     deals,
     allFields,
   }: {
-    subject: Subject
     isShown: (begin: Frame) => boolean
     baseUrl: string
     deals: Stream
@@ -198,7 +197,9 @@ async function writeTapes(
   const archive = await open(join(dir, 'responses.warc.gz'), 'wx')
   await using _archive = archive
   const description = {software: GENERATOR, format: 'WARC File Format 1.1', isPartOf: subject.release_id}
-  await archive.writeFile(formatArchiveHead(description, `${subject.known_at.slice(0, 19)}Z`))
+  const date = `${subject.known_at.slice(0, 19)}Z`
+  const head = {type: 'warcinfo', place: JSON.stringify(description), date, fields: {}}
+  await archive.writeFile(formatRecord(head, 'application/warc-fields', formatHeaders(description)))
   for (const proving of tapes) {
     const name = nameOf(proving)
     await using file = await open(join(dir, 'tapes', name), 'wx')
@@ -277,15 +278,6 @@ async function listCertificates(folder: DataFolder, tapes: readonly ProvingTape[
 const writeJson = (dir: string, name: string, content: unknown): Promise<void> =>
   writeFile(join(dir, name), `${JSON.stringify(content, null, 2)}\n`)
 
-/** The first record of an archive (ISO 28500, WARC 1.1): its writer and subject. */
-function formatArchiveHead(fields: Record<string, string>, date: string): Buffer {
-  return formatRecord(
-    {type: 'warcinfo', place: JSON.stringify(fields), date, fields: {}},
-    'application/warc-fields',
-    formatHeaders(fields),
-  )
-}
-
 const answerFrame = z.object({
   status: z.number(),
   headers: z.record(z.string(), z.string()),
@@ -321,6 +313,7 @@ function formatAnswer(
   return formatRecord({type: 'response', place, date, fields}, 'application/http; msgtype=response', content)
 }
 
+/** A record of an archive (ISO 28500, WARC 1.1). */
 function formatRecord(
   {type, place, date, fields}: {type: string; place: string; date: string; fields: Record<string, string>},
   contentType: string,

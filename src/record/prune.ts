@@ -38,7 +38,11 @@ export async function pruneData(config: Config, {isDryRun}: {isDryRun: boolean},
     if (!isDryRun) {
       for (const batch of batches) removeBatch(join(folder.exports, batch))
       pruneReleases(folder, config, needed)
-      quarantined = await forgetRecords({folder, config}, {age, tapes: old}, world)
+      if (old.length + quarantined > 0) {
+        await using db = await openWarehouse(folder, world, config)
+        const gone = old.map(({unit}) => unit)
+        quarantined = await pruneRecords(db, age, gone)
+      }
       removeTapes({folder, stateDb, config}, old, world)
     }
     const tapes = old.map(({path}) => path)
@@ -100,15 +104,4 @@ async function countServedRecords(folder: DataFolder, age: Age): Promise<number>
   if (!hasWarehouse(folder)) return 0
   await using db = await openHistory(folder)
   return await countServed(db, 'history', age)
-}
-
-async function forgetRecords(
-  {folder, config}: {folder: DataFolder; config: Config},
-  {age, tapes}: {age: Age; tapes: readonly TapeRow[]},
-  world: World,
-): Promise<number> {
-  if (tapes.length === 0 && (await countServedRecords(folder, age)) === 0) return 0
-  await using db = await openWarehouse(folder, world, config)
-  const gone = tapes.map(({unit}) => unit)
-  return await pruneRecords(db, age, gone)
 }

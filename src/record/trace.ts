@@ -59,15 +59,7 @@ export async function traceFigure(config: Config, name: string) {
 }
 
 /** The origin of one version of a deal. */
-export interface Trace {
-  /** ISO 8601, UTC: start of the request that showed it, and when it was stored. */
-  observed_at: string
-  recorded_at: string
-  business_date: string
-  /** `seen`, `missing` or `vanished`. */
-  kind: string
-  /** `list`, `detail`, `webhook` or `replay`. */
-  source: string
+export interface Trace extends Omit<Version, 'told_by' | 'walk_id' | 'value'> {
   /** The stored value of the requested field; null if the record left it out. */
   value?: string | null
   /** The answer's tape below the data folder, and its line from 1; null when the tape is not kept. */
@@ -85,10 +77,13 @@ export interface Trace {
 
 type Version = z.output<typeof versionRow>
 const versionRow = z.object({
+  /** ISO 8601, UTC: start of the request that showed it, and when it was stored. */
   observed_at: z.string(),
   recorded_at: z.string(),
   business_date: z.string(),
+  /** `seen`, `missing` or `vanished`. */
   kind: z.string(),
+  /** `list`, `detail`, `webhook` or `replay`. */
   source: z.string(),
   /** The kind of answer it came from. */
   told_by: z.enum(['list', 'detail', 'webhook']),
