@@ -50,7 +50,7 @@ import {
 } from './build-folder.ts'
 import {buildModels, changedPathOf, fingerprintModels, RELEASE_PATH} from './build-models.ts'
 import {requirePassed, runChecks, storeChecking} from './checks.ts'
-import {compileModels, type ModelSource} from './compile.ts'
+import {compileModels} from './compile.ts'
 import {
   attachWhatChanged,
   type Base,
@@ -188,23 +188,9 @@ function copyRelease(database: string, out: string): void {
 }
 
 /** A release to build: from what, for which moment, and where. */
-interface Build {
-  config: Config
-  request: BuildRequest
-  sources: ModelSource
-  moment: Moment
-  /** The part of the manifest that is known before building. */
-  identity: Omit<ReleaseManifest, 'checks' | 'models' | 'tables'>
-  /** Digest of models, checks and seeds. */
-  fingerprint: string
-  /** Whether it is only compared with another build. */
-  isAside: boolean
+type Build = NonNullable<Awaited<ReturnType<typeof prepareBuild>>['build']> & {
   /** The build to start from; by default the last one, if possible. */
   base?: Base | undefined
-  /** The folder of the build, with a copy of the warehouse so that nobody waits while models run. */
-  dir: string
-  /** Whether the warehouse is certain to hold what was copied. */
-  isHistorySame: () => boolean
 }
 
 /** The files of a build, including those that a release does not keep. */
@@ -227,13 +213,11 @@ export async function prepareBuild(
   config: Config,
   request: BuildRequest,
   {today, aside}: {today: string; aside?: string},
-): Promise<
-  {moment: Moment} & ({existing: Release; build?: undefined} | {existing?: undefined; build: Build})
-> {
+) {
   await using db = await openHistory(folder)
   const moment = await resolveMoment(db, request, today)
   const sources = readSources(config, await listKnownFields(db, 'history'), moment.asOf)
-  const {engine} = await db.one(z.object({engine: z.string()}), 'select version() as engine')
+  const engine = await db.value(z.string(), 'select version()')
   const {historyId, tapeHead} = await readHistoryId(db, moment.knownAt)
   const fingerprint = fingerprintModels(sources.models, sources.checks, sources.seeds)
   const {timeZone, dayCutoff} = config
@@ -247,7 +231,7 @@ export async function prepareBuild(
   if (existing) return {moment, existing}
   const source = await readSourceBridge(db, moment)
   using stateDb = openStateDb(folder.stateDb)
-  const identity: Build['identity'] = tellWentOn(stateDb, {
+  const identity: Omit<ReleaseManifest, 'checks' | 'models' | 'tables'> = tellWentOn(stateDb, {
     schema_version: 1,
     generator: GENERATOR,
     engine: `DuckDB ${engine}`,
@@ -266,7 +250,6 @@ export async function prepareBuild(
     await copyHistory(folder, filesOf(dir).history)
     const stamp = () => stampOf(folder.warehouse, `${folder.warehouse}.wal`)
     const copied = stamp()
-    const isHistorySame = () => stamp() === copied
     return {
       moment,
       build: {
@@ -274,11 +257,16 @@ export async function prepareBuild(
         request,
         sources,
         moment,
+        /** The part of the manifest that is known before building. */
         identity,
+        /** Digest of models, checks and seeds. */
         fingerprint,
+        /** Whether it is only compared with another build. */
         isAside: aside !== undefined,
+        /** The folder of the build, with a copy of the warehouse so that nobody waits while models run. */
         dir,
-        isHistorySame,
+        /** Whether the warehouse is certain to hold what was copied. */
+        isHistorySame: () => stamp() === copied,
       },
     }
   } catch (error) {
@@ -606,11 +594,11 @@ async function describeDifference(built: string, whole: string): Promise<string>
   await using db = await openDatabase()
   const rowsOnlyIn = async (one: string, other: string) => {
     const [these, those] = [one, other].map((path) => `from read_parquet(${quoteLiteral(path)})`)
-    const rows = await db.all(
-      z.object({row: z.string()}),
+    const rows = await db.column(
+      z.string(),
       `select cast(to_json(t) as varchar) as row from ((${these}) except all (${those})) as t order by row limit ${ROWS_SHOWN}`,
     )
-    return rows.map(({row}) => row).join(', ')
+    return rows.join(', ')
   }
   const [more, less] = [await rowsOnlyIn(built, whole), await rowsOnlyIn(whole, built)]
   const parts = [more && `it has the rows ${more}`, less && `it lacks the rows ${less}`].filter(Boolean)

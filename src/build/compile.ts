@@ -46,12 +46,12 @@ export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
     ],
   })
   await migrate(db, 'history')
-  const rawTables = await db.all(
-    nameRow,
-    `select schema_name || '.' || table_name as name from duckdb_tables()
+  const rawTables = await db.column(
+    z.string(),
+    `select schema_name || '.' || table_name from duckdb_tables()
      where database_name = 'history' and schema_name = 'raw' and table_name not like '%\\_head' escape '\\'`,
   )
-  const given = new Set([...rawTables.map(({name}) => name), ...source.seeds.map(({name}) => `seed.${name}`)])
+  const given = new Set([...rawTables, ...source.seeds.map(({name}) => `seed.${name}`)])
   const selects = await parseSelects(db, source.models)
   requireTablesAlone(source.models, selects)
   const {models: ordered, reads} = orderModels(source.models, selects, given)
@@ -143,8 +143,6 @@ interface Named {
   line: number
 }
 
-const nameRow = z.object({name: z.string()})
-const jsonRow = z.object({json: z.string()})
 const parsedSelect = z.object({
   error: z.boolean(),
   error_message: z.string().optional(),
@@ -162,15 +160,15 @@ export async function parseSelects(
   db: Database,
   sources: readonly {name: string; file: string; sql: string}[],
 ): Promise<Map<string, ParsedSelect>> {
-  const rows = await db.all(
-    jsonRow,
-    `select json_serialize_sql(sql)::varchar as json
+  const trees = await db.column(
+    z.string(),
+    `select json_serialize_sql(sql)::varchar
      from (select unnest(from_json($1::varchar, '["varchar"]')) as sql)`,
     [JSON.stringify(sources.map(({sql}) => sql))],
   )
   const selects = new Map<string, ParsedSelect>()
   for (const [index, {name, file, sql}] of sources.entries()) {
-    const parsed = parsedSelect.parse(JSON.parse(rows[index]?.json ?? '{}'))
+    const parsed = parsedSelect.parse(JSON.parse(trees[index] ?? '{}'))
     const lineAt = createLineFinder(sql)
     if (parsed.error) {
       const line = parsed.position === undefined ? 1 : lineAt(parsed.position)
@@ -285,12 +283,12 @@ const TAKEN_FOR_CONSTANT = ['current_localtime', 'current_localtimestamp', 'curr
 
 /** The functions whose result can change between statements. */
 async function listChangingFunctions(db: Database): Promise<Set<string>> {
-  const rows = await db.all(
-    nameRow,
-    `select distinct function_name as name from duckdb_functions()
+  const names = await db.column(
+    z.string(),
+    `select distinct function_name from duckdb_functions()
      where stability in ('VOLATILE', 'CONSISTENT_WITHIN_QUERY') and function_name <> 'error'`,
   )
-  return new Set([...rows.map(({name}) => name), ...TAKEN_FOR_CONSTANT])
+  return new Set([...names, ...TAKEN_FOR_CONSTANT])
 }
 
 /** Aggregates that add up: over a DOUBLE their result differs with the number of threads. */
@@ -310,7 +308,7 @@ async function requireRepeatable(
   changing: ReadonlySet<string>,
 ): Promise<void> {
   // In the bound plan macros are resolved and the types of sums are known.
-  const {json} = await db.one(jsonRow, 'select json_serialize_plan($1::varchar)::varchar as json', [sql])
+  const json = await db.value(z.string(), 'select json_serialize_plan($1::varchar)::varchar', [sql])
   const bound = findNodes(
     JSON.parse(json),
     ({expression_class}) => expression_class?.startsWith('BOUND_') === true,

@@ -253,10 +253,6 @@ interface QuestionOptions {
   file?: string | undefined
 }
 
-/**
- * Values in words, for questions: `usd(1234.5)` is `$1,234.50`, exactly; `counted(2, 'deal')` is `2 deals`, `pct(61.4)` is `61.4 %`;
- * `signed` is a movement, `brief` a text as lists show it, `words` a name of the data.
- */
 const MACROS = readQuery('macros')
 
 /** Opens a release read-only, attached as `release`, its tables named `core.deal`, `mart.portfolio_summary`, … . */
