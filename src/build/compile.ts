@@ -129,19 +129,7 @@ async function bindCheck(db: Database, check: Check): Promise<void> {
 }
 
 /** A SELECT as parsed by the engine. */
-interface ParsedSelect {
-  statements: readonly unknown[]
-  /** The tables it reads, without its CTEs. */
-  tables: readonly Named[]
-  /** The line, from 1, of one of the parser's positions. */
-  lineAt(position: number): number
-}
-
-/** A table or function named in a SELECT, and the line. */
-interface Named {
-  name: string
-  line: number
-}
+type ParsedSelect = ReturnType<typeof parseSelect>
 
 const parsedSelect = z.object({
   error: z.boolean(),
@@ -166,31 +154,34 @@ export async function parseSelects(
      from (select unnest(from_json($1::varchar, '["varchar"]')) as sql)`,
     [JSON.stringify(sources.map(({sql}) => sql))],
   )
-  const selects = new Map<string, ParsedSelect>()
-  for (const [index, {name, file, sql}] of sources.entries()) {
-    const parsed = parsedSelect.parse(JSON.parse(trees[index] ?? '{}'))
-    const lineAt = createLineFinder(sql)
-    if (parsed.error) {
-      const line = parsed.position === undefined ? 1 : lineAt(parsed.position)
-      throw sqlError({file, line}, parsed.error_message)
-    }
-    const statements = parsed.statements ?? []
-    if (statements.length !== 1) throw sqlError({file, line: 1}, `${statements.length} statements`)
-    selects.set(name, {statements, tables: findTables(statements, lineAt), lineAt})
-  }
-  return selects
+  return new Map(sources.map((source, index) => [source.name, parseSelect(source, trees[index])]))
 }
 
-function findTables(statements: readonly unknown[], lineAt: ParsedSelect['lineAt']): Named[] {
+function parseSelect({file, sql}: {file: string; sql: string}, tree = '{}') {
+  const parsed = parsedSelect.parse(JSON.parse(tree))
+  const lineAt = createLineFinder(sql)
+  if (parsed.error) {
+    const line = parsed.position === undefined ? 1 : lineAt(parsed.position)
+    throw sqlError({file, line}, parsed.error_message)
+  }
+  const statements = parsed.statements ?? []
+  if (statements.length !== 1) throw sqlError({file, line: 1}, `${statements.length} statements`)
   const ctes = findNodes(statements, ({cte_map}) => cte_map !== undefined).flatMap(
     ({cte_map}) => cte_map?.map.map(({key}) => key) ?? [],
   )
-  return findNodes(statements, ({type}) => type === 'BASE_TABLE')
+  const tables = findNodes(statements, ({type}) => type === 'BASE_TABLE')
     .map(({schema_name, table_name = '', query_location = 0}) => ({
       name: schema_name ? `${schema_name}.${table_name}` : table_name,
       line: lineAt(query_location),
     }))
     .filter(({name}) => !ctes.includes(name))
+  return {
+    statements,
+    /** The tables it reads, without its CTEs. */
+    tables,
+    /** The line, from 1, of one of the parser's positions. */
+    lineAt,
+  }
 }
 
 /**

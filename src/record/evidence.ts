@@ -27,7 +27,7 @@ import {type Frame, formatBare, type TapeLine, targetOf, textOf} from '../store/
 import {requireReadKey, type TapeKey} from '../store/tape-key.ts'
 import {openHistory, readSettings} from '../store/warehouse.ts'
 import {listKnownFields} from '../sync/mapped-fields.ts'
-import {listReadableTapes, type ReadableTape} from '../sync/tapes.ts'
+import {listReadableTapes} from '../sync/tapes.ts'
 
 const MANIFEST = 'manifest.json'
 
@@ -150,24 +150,17 @@ async function readOrigin(
 }
 
 /** A tape that leads to the release. */
-interface ProvingTape {
-  tape: ReadableTape
-  /** The chain of its last line that does. */
-  last: string | undefined
-}
+type ProvingTape = ReturnType<typeof followBack>['tapes'][number]
 
 /** The tapes that lead to a head, oldest first, and the head before them, whose tape is no longer kept. */
-function followBack(
-  folder: DataFolder,
-  key: TapeKey,
-  head: string,
-): {tapes: ProvingTape[]; before: string | null} {
+function followBack(folder: DataFolder, key: TapeKey, head: string) {
   using stateDb = openStateDb(folder.stateDb)
   const readable = new Map(listReadableTapes(folder, stateDb, key).map((tape) => [tape.unit, tape]))
   const recorded = listRecorded(stateDb)
   const until = recorded.slice(0, recorded.findIndex(({chain}) => chain === head) + 1)
   const from = until.findLastIndex(({tape}) => !readable.has(tape)) + 1
   const byTape = Map.groupBy(until.slice(from), ({tape}) => readable.get(tape))
+  // `last` is the chain of its last line that leads there.
   const tapes = [...byTape].flatMap(([tape, units]) => (tape ? [{tape, last: units.at(-1)?.chain}] : []))
   return {tapes, before: until[from - 1]?.chain ?? null}
 }
