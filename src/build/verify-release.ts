@@ -7,7 +7,7 @@ import {type Database, quoteLiteral} from '../store/database.ts'
 import {findFileFault} from '../store/files.ts'
 import {readBridge} from '../store/moment.ts'
 import {openRelease, type Release, type ReleaseTable} from '../store/release.ts'
-import {digestRows} from '../store/sql.ts'
+import {countRows, digestRows} from '../store/sql.ts'
 
 /** What to do about a release that differs from its manifest. */
 export const RELEASE_NEXT = 'Remove the release folder and run `loantape build`, which makes it again.'
@@ -57,13 +57,14 @@ async function findFault(
   const [table, stored] = [`from release.${name}`, `from read_parquet(${quoteLiteral(join(dir, file))})`]
   const digest = await digestRows(db, table)
   if (isWhole && (await digestRows(db, stored)) !== digest) {
+    const differing = `(((${table}) except all (${stored})) union all ((${stored}) except all (${table})))`
     const rows = await db.all(
       z.record(z.string(), z.unknown()),
-      `((${table}) except all (${stored})) union all ((${stored}) except all (${table})) order by all`,
+      `from ${differing} order by all limit ${2 * NAMED + 1}`,
     )
     const ids = [...new Set(rows.map((row) => String(Object.values(row)[0])))]
     const named = [...ids.slice(0, NAMED), ...(ids.length > NAMED ? ['…'] : [])].join(', ')
-    return `differs from ${file} by ${quantity(rows.length, 'row')}: ${named}`
+    return `differs from ${file} by ${quantity(await countRows(db, differing), 'row')}: ${named}`
   }
   if (name !== 'mart.run') return undefined
   const walk = await readBridge(db, `release.mart.run where walk_id = ${quoteLiteral(source.walk_id)}`)
