@@ -3,7 +3,7 @@
  * what git says has changed since the last commit.
  *
  * To a module belong the tests that import it, directly or through other modules of `src/`, and those named after it; to a model,
- * seed or check the tests that name a table which is built from it, and its cases.
+ * seed or check the tests that name a table which is built from it, and its cases; to a query those of the modules that name it.
  */
 import {execFileSync, spawnSync} from 'node:child_process'
 import {globSync, readFileSync} from 'node:fs'
@@ -33,6 +33,11 @@ function listBuiltFrom(table: string, found: Set<string> = new Set([table])): Se
 function listTestsOfSql(path: string): string[] {
   const [folder = '', name = ''] = [basename(dirname(path)), basename(path).replace(/\.\w+$/, '')]
   if (folder === 'checks') return tests.filter((test) => test.startsWith('test/build/checks'))
+  if (folder === 'warehouse') return listTestsOfModule('src/store/verify-warehouse.ts')
+  if (folder === 'queries') {
+    const asking = [...imports.keys()].filter((module) => read(module).includes(`'${name}'`))
+    return asking.flatMap(listTestsOfModule)
+  }
   const tables = [...listBuiltFrom(`${folder === 'seeds' ? 'seed' : folder}.${name}`)]
   const named = new RegExp(`\\b(${tables.join('|').replaceAll('.', '\\.')})\\b`)
   return tests.filter((test) => test === 'test/build/model-cases.test.ts' || named.test(read(test)))

@@ -1,7 +1,6 @@
 import {
   existsSync,
   linkSync,
-  mkdirSync,
   readdirSync,
   readlinkSync,
   renameSync,
@@ -16,18 +15,11 @@ import {basename, dirname, join, relative} from 'node:path'
 import {z} from 'zod'
 import type {Config} from '../core/config.ts'
 import {codeOf} from '../core/errors.ts'
-import {parseJson} from '../core/json.ts'
 import {removeAbandoned, temporaryBeside, WRITER_MARK} from '../core/process.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
-import {digestFile, keepText, moveIntoPlace, readKept, syncToDisk} from '../store/files.ts'
-import type {Release, ReleaseDatabases, ReleaseManifest, ReleaseTable} from '../store/release.ts'
-
-/** A file of a release: `core.deal` as `core.deal.parquet`. */
-export interface TableFile {
-  name: string
-  file: string
-}
+import {digestFile, moveIntoPlace, syncToDisk} from '../store/files.ts'
+import type {Release, ReleaseManifest, ReleaseTable} from '../store/release.ts'
 
 /**
  * Writes tables as `<schema>.<table>.parquet` beside the database.
@@ -41,8 +33,10 @@ export async function writeParquetFiles(
   db: Database,
   dir: string,
   tables: readonly {name: string; order: readonly string[]; isStored: boolean}[],
-  around: <T>(table: TableFile, write: () => Promise<T>, lane: Database) => Promise<T> = (_table, write) =>
-    write(),
+  around: <T>(table: {name: string; file: string}, write: () => Promise<T>, lane: Database) => Promise<T> = (
+    _table,
+    write,
+  ) => write(),
 ): Promise<ReleaseTable[]> {
   const byName = tables.toSorted((a, b) => (a.name < b.name ? -1 : 1))
   return inLanes(db, byName, async ({name, order, isStored}, lane) => {
@@ -140,52 +134,6 @@ export function moveCurrent(folder: DataFolder, releaseDir: string): void {
 /** Removes a build that failed. */
 export function discardBuild(buildDir: string): void {
   rmSync(buildDir, {recursive: true, force: true})
-}
-
-/** The build that the next one can start from. */
-export type LastBuild = z.output<typeof lastBuildSchema>
-const lastBuildSchema = z.object({
-  release_id: z.string(),
-  /** Digest of everything a release depends on besides history and moment. */
-  inputs: z.string(),
-  /** The digests of shared models that `buildModels` found. */
-  shared: z.record(z.string(), z.string()),
-  /** The share of deals that were rebuilt since the last whole build: their rows are at the end, and replaced rows still take space. */
-  rebuilt: z.number(),
-  /** When a build last was whole or was compared with a whole one, ISO 8601. */
-  whole_at: z.string(),
-  /** Size and time of the release's databases, which have checksums of their own. */
-  files: z.string(),
-})
-
-/** Reads the last build; undefined if the cache was removed. */
-export function readLastBuild({lastBuild}: DataFolder): LastBuild | undefined {
-  return lastBuildSchema.safeParse(parseJson(readKept(lastBuild) ?? '')).data
-}
-
-/** Changes whenever one of these files is written, replaced or removed. */
-export function stampOf(...files: string[]): string {
-  return files
-    .map((file) => statSync(file, {bigint: true, throwIfNoEntry: false}))
-    .map((stat) => (stat ? `${stat.size} ${stat.mtimeNs}` : 'none'))
-    .join(', ')
-}
-
-/** Records a build that the next one can start from. */
-export function noteLastBuild(
-  {cache, lastBuild}: DataFolder,
-  last: Omit<LastBuild, 'files'>,
-  files: ReleaseDatabases,
-): void {
-  mkdirSync(cache, {recursive: true, mode: 0o700})
-  keepText(lastBuild, JSON.stringify({...last, files: stampOf(files.database, files.work)}))
-}
-
-/** Records that a build equals a whole one. */
-export function noteWhole(folder: DataFolder, releaseId: string, at: Date): void {
-  const last = readLastBuild(folder)
-  if (last?.release_id !== releaseId) return
-  keepText(folder.lastBuild, JSON.stringify({...last, whole_at: at.toISOString()}))
 }
 
 /** The mark of a release of a past date that was never current; it has its own retention. */

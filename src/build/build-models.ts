@@ -5,7 +5,7 @@ import {LoantapeError} from '../core/errors.ts'
 import type {BuildPlan, Check, Model, Moment, Seed} from '../core/types.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
 import type {ReleaseManifest} from '../store/release.ts'
-import {countRows, type TableColumn} from '../store/sql.ts'
+import {countRows, digestRows, type TableColumn} from '../store/sql.ts'
 import {createSqlError, WORK_SCHEMA} from './read-models.ts'
 import {loadSeed} from './seeds.ts'
 
@@ -19,8 +19,8 @@ export interface Counted extends Moment {
 
 /** How models are built. */
 export interface BuildOptions {
-  /** Wraps the building of each model; our own errors pass through. */
-  around?: (model: Model, build: () => Promise<void>, lane: Database) => Promise<void>
+  /** Wraps the building of each model into its table; our own errors pass through. */
+  around?: (model: Model, build: () => Promise<void>, lane: Database, table: string) => Promise<void>
   /** Bind every model without running any: tables stay empty and without comments. */
   isDry?: boolean
   /** The file for kept `work` tables; in memory by default. */
@@ -41,14 +41,6 @@ export class WholeBuildNeeded extends Error {}
 /** The models to build. While compiling, `columns` is empty, and each table takes the types of its SELECT. */
 type Buildable = Pick<BuildPlan, 'models' | 'seeds' | 'reads' | 'columns'>
 
-/** The result of {@link buildModels}. */
-interface BuiltModels {
-  /** The published models in the order they were built. */
-  models: ReleaseManifest['models']
-  /** `before` of the next build. */
-  shared: Shared
-}
-
 const countRow = z.object({Count: z.coerce.number()})
 
 /**
@@ -67,7 +59,7 @@ export async function buildModels(
   plan: Buildable,
   counted: Counted,
   options: BuildOptions = {},
-): Promise<BuiltModels> {
+) {
   const file = quoteLiteral(options.work ?? ':memory:')
   await db.run(`attach ${file} as kept${options.work === undefined ? '' : KEPT_FORMAT}`)
   await db.run(`attach ':memory:' as scratch; create schema scratch.${WORK_SCHEMA}`)
@@ -104,11 +96,7 @@ async function setCounted(db: Database, {asOf, knownAt, timeZone, dayCutoff}: Co
 }
 
 /** Builds the models, independent ones side by side; returns the published ones in order. */
-async function buildEach(
-  db: Database,
-  {models, reads, columns}: Buildable,
-  options: BuildOptions,
-): Promise<BuiltModels> {
+async function buildEach(db: Database, {models, reads, columns}: Buildable, options: BuildOptions) {
   const readBy = (model: Model) => models.filter(({name}) => reads.get(model.name)?.includes(name))
   const isKept = createKeptTest({models, reads})
   const isShared = (model: Model) =>
@@ -125,7 +113,7 @@ async function buildEach(
     const built = await buildModel(lane, {model, table, columns: columns.get(model.name)}, options)
     unbuilt.delete(model)
     if (isShared(model) && !options.isDry) {
-      const digest = await digestTable(lane, table)
+      const digest = await digestRows(lane, `from ${table}`)
       if (options.before && options.before[model.name] !== digest) throw new WholeBuildNeeded(model.name)
       shared[model.name] = digest
     }
@@ -138,34 +126,28 @@ async function buildEach(
     return built
   }
   const built = await inLanes(db, models, build, readBy)
-  return {models: built.filter((_, index) => models[index]?.isPublished), shared}
+  return {
+    /** The published models in the order they were built. */
+    models: built.filter((_, index) => models[index]?.isPublished),
+    /** `before` of the next build. */
+    shared,
+  }
 }
 
 /** Whether a `work` model is kept with the release: it is built per deal and read by a model built whole. */
-export function createKeptTest({
-  models,
-  reads,
-}: Pick<BuildPlan, 'models' | 'reads'>): (model: Model) => boolean {
+function createKeptTest({models, reads}: Pick<BuildPlan, 'models' | 'reads'>): (model: Model) => boolean {
   const whole = models.filter(({isPerDeal}) => !isPerDeal).flatMap(({name}) => reads.get(name) ?? [])
   return ({name, isPerDeal, isPublished}) => isPerDeal && !isPublished && whole.includes(name)
 }
 
 /** The fully qualified table that a model becomes during a build. */
-export function tableOf(model: Model, isKept: boolean): string {
+function tableOf(model: Model, isKept: boolean): string {
   const catalog = isKept ? 'kept' : 'scratch'
   return qualify(model.isPublished ? 'release' : catalog, model)
 }
 
 function qualify(catalog: string, {name}: Model): string {
   return [catalog, ...name.split('.').map(quoteName)].join('.')
-}
-
-async function digestTable(db: Database, table: string): Promise<string> {
-  const {digest} = await db.one(
-    z.object({digest: z.string()}),
-    `select concat_ws(' ', count(*), bit_xor(hash(t)), sum(cast(hash(t) as hugeint))) as digest from ${table} as t`,
-  )
-  return digest
 }
 
 /** The search path once all tables are built. */
@@ -204,7 +186,7 @@ async function buildModel(
     }
   }
   try {
-    await (options.around?.(model, build, db) ?? build())
+    await (options.around?.(model, build, db, table) ?? build())
   } catch (error) {
     if (error instanceof LoantapeError) throw error
     const place = {file: model.file, line: 1}

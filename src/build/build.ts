@@ -1,66 +1,80 @@
-import {copyFileSync, rmSync} from 'node:fs'
+import {hash} from 'node:crypto'
+import {copyFileSync, rmSync, statSync} from 'node:fs'
+import {availableParallelism} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {listNeededReleases} from '../accounting/periods.ts'
 import {businessDateOf} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
-import {newError} from '../core/errors.ts'
-import {temporaryBeside} from '../core/process.ts'
-import type {Model, Moment, World} from '../core/types.ts'
+import {LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {GENERATOR, temporaryBeside} from '../core/process.ts'
+import type {Check, Model, Moment, World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, requireOutFile} from '../store/data-folder.ts'
-import {openDatabase, quoteLiteral} from '../store/database.ts'
-import {moveIntoPlace, shareWithFolder} from '../store/files.ts'
-import {resolveMoment} from '../store/moment.ts'
-import type {CheckOutcome, ReleaseManifest} from '../store/release.ts'
 import {
+  type Cut,
+  type Database,
+  mostMemoryMb,
+  openDatabase,
+  quoteLiteral,
+  threadsFor,
+  withinLimits,
+} from '../store/database.ts'
+import {moveIntoPlace, shareWithFolder, stampOf} from '../store/files.ts'
+import {momentOf, readHistoryId, readSourceBridge, resolveMoment} from '../store/moment.ts'
+import {tellWentOn} from '../store/recorded.ts'
+import {
+  type CheckOutcome,
   databasesOf,
   findCurrentRelease,
   type Release,
+  type ReleaseDatabases,
+  type ReleaseManifest,
+  readRelease,
   requireRelease,
   writeChecks,
   writeModels,
 } from '../store/release.ts'
 import {openStateDb} from '../store/state-db.ts'
-import {openHistory} from '../store/warehouse.ts'
+import {copyHistory, openHistory, openHistoryFile} from '../store/warehouse.ts'
+import {listKnownFields} from '../sync/mapped-fields.ts'
 import {
+  createBuildFolder,
   discardBuild,
   markPast,
   moveCurrent,
-  noteLastBuild,
   noteUse,
-  noteWhole,
   placeRelease,
   pruneReleases,
-  readLastBuild,
   shareFiles,
+  writeParquetFiles,
 } from './build-folder.ts'
+import {buildModels, changedPathOf, fingerprintModels, RELEASE_PATH} from './build-models.ts'
+import {requirePassed, runChecks, storeChecking} from './checks.ts'
+import {compileModels} from './compile.ts'
 import {
+  attachWhatChanged,
   type Base,
-  type Build,
-  type BuildRequest,
-  buildTables,
-  filesOf,
-  isBase,
-  mayBecomeCurrent,
-  momentOf,
-  prepareBuild,
-} from './build-tables.ts'
-import {storeChecking} from './checks.ts'
+  findBase,
+  noteLastBuild,
+  noteWhole,
+  readLastBuild,
+} from './last-build.ts'
+import {planSelection, readSources} from './sources.ts'
+
+/** Which release to build. */
+export interface BuildRequest {
+  /** `YYYY-MM-DD`; the latest business date by default. */
+  asOf?: string | undefined
+  /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC; by default the last apply that stored something new. */
+  knownAt?: string | undefined
+  /** Also write the DuckDB file here. */
+  out?: string | undefined
+  /** Only these models, into the scratch release: see `selectModels`. */
+  select?: string | undefined
+}
 
 /** The result of a build. */
-export interface BuildResult {
-  outcome: 'released' | 'unchanged'
-  release_id: string
-  as_of: string
-  known_at: string
-  dir: string
-  /** Whether `current` points to it. */
-  is_current: boolean
-  /** Whether it holds a selection of models only. */
-  is_scratch: boolean
-  checks: ReleaseManifest['checks']
-  models: ReleaseManifest['models']
-}
+export type BuildResult = Awaited<ReturnType<typeof buildRelease>>
 
 /**
  * Builds every model into a new release, checks it, and only then gives it its final name. Only a plain build moves `current`,
@@ -70,11 +84,7 @@ export interface BuildResult {
  * @throws CheckError when a model or check fails: nothing was released; DeferredError `BUILD_STOPPED`; ConfigError
  * `OUT_PLACE`
  */
-export async function buildRelease(
-  config: Config,
-  request: BuildRequest,
-  world: World,
-): Promise<BuildResult> {
+export async function buildRelease(config: Config, request: BuildRequest, world: World) {
   const folder = dataFolderAt(config.dataDir)
   const out = request.out === undefined ? undefined : requireOutFile(folder, request.out)
   const today = businessDateOf(world.clock.now(), config)
@@ -97,13 +107,16 @@ export async function buildRelease(
     else world.log.info({release_id, count: pruned.length}, 'released; older releases removed')
   }
   if (out !== undefined) copyRelease(release.database, out)
+  const outcome: 'released' | 'unchanged' = existing === undefined || isMoved ? 'released' : 'unchanged'
   return {
-    outcome: existing === undefined || isMoved ? 'released' : 'unchanged',
+    outcome,
     release_id,
     as_of: moment.asOf,
     known_at,
     dir: release.dir,
+    /** Whether `current` points to it. */
     is_current: request.select === undefined && isCurrent(),
+    /** Whether it holds a selection of models only. */
     is_scratch: request.select !== undefined,
     checks,
     models,
@@ -132,17 +145,7 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
   const files = filesOf(buildDir)
   try {
     world.onStep('history copied')
-    const {plan, checks, dropped, models, tables, outcomes, next} = await buildTables(folder, build, world, {
-      onChecked(found) {
-        using stateDb = openStateDb(folder.stateDb)
-        const at = new Date(world.realClock.now())
-        storeChecking(
-          stateDb,
-          {release_id: identity.release_id, isPlain: mayBecomeCurrent(request), at},
-          found,
-        )
-      },
-    })
+    const {plan, checks, dropped, models, tables, outcomes, next} = await buildTables(folder, build, world)
     await writeModels(buildDir, plan)
     await writeChecks(buildDir, checks, outcomes)
     await shareFiles(buildDir, tables, findCurrentRelease(folder))
@@ -184,11 +187,297 @@ function copyRelease(database: string, out: string): void {
   moveIntoPlace(temporary, out)
 }
 
-/** The result of a comparison. */
-export interface Compared extends BuildResult {
-  /** The share of deals that the compared build rebuilt; null if it had nothing to start from. */
-  rebuilt: number | null
+/** A release to build: from what, for which moment, and where. */
+type Build = NonNullable<Awaited<ReturnType<typeof prepareBuild>>['build']> & {
+  /** The build to start from; by default the last one, if possible. */
+  base?: Base | undefined
 }
+
+/** The files of a build, including those that a release does not keep. */
+function filesOf(dir: string): ReleaseDatabases & {history: string; spill: string} {
+  return {...databasesOf(dir), history: join(dir, 'history.duckdb'), spill: join(dir, 'spill')}
+}
+
+/** Whether a release is to become the current one. */
+function mayBecomeCurrent({asOf, knownAt, select}: BuildRequest): boolean {
+  return asOf === undefined && knownAt === undefined && select === undefined
+}
+
+/**
+ * Reads from the warehouse what a build needs, and copies it; an existing release needs no build.
+ *
+ * @param aside builds it even if it exists, in a folder with this suffix
+ */
+export async function prepareBuild(
+  folder: DataFolder,
+  config: Config,
+  request: BuildRequest,
+  {today, aside}: {today: string; aside?: string},
+) {
+  await using db = await openHistory(folder)
+  const moment = await resolveMoment(db, request, today)
+  const sources = readSources(config, await listKnownFields(db, 'history'), moment.asOf)
+  const engine = await db.value(z.string(), 'select version()')
+  const {historyId, tapeHead} = await readHistoryId(db, moment.knownAt)
+  const fingerprint = fingerprintModels(sources.models, sources.checks, sources.seeds)
+  const {timeZone, dayCutoff} = config
+  // Everything a release is a function of: the same inputs have the same id, on every machine.
+  const inputs = [moment.asOf, moment.knownAt, historyId, timeZone, dayCutoff, fingerprint, engine, GENERATOR]
+  const releaseId = `${moment.asOf}-${hash('sha256', inputs.join('\n')).slice(0, 12)}`
+  const existing =
+    request.select === undefined && aside === undefined
+      ? readRelease(join(folder.releases, releaseId))
+      : undefined
+  if (existing) return {moment, existing}
+  const source = await readSourceBridge(db, moment)
+  using stateDb = openStateDb(folder.stateDb)
+  const identity: Omit<ReleaseManifest, 'checks' | 'models' | 'tables'> = tellWentOn(stateDb, {
+    schema_version: 1,
+    generator: GENERATOR,
+    engine: `DuckDB ${engine}`,
+    release_id: releaseId,
+    as_of: moment.asOf,
+    known_at: `${moment.knownAt.replace(' ', 'T')}Z`,
+    history_id: historyId,
+    tape_head: tapeHead,
+    observed_until: source.business_date,
+    currency: 'USD',
+    time_zone: timeZone,
+    source,
+  })
+  const dir = await createBuildFolder(folder, aside === undefined ? releaseId : `${releaseId}-${aside}`)
+  try {
+    await copyHistory(folder, filesOf(dir).history)
+    const stamp = () => stampOf(folder.warehouse, `${folder.warehouse}.wal`)
+    const copied = stamp()
+    return {
+      moment,
+      build: {
+        config,
+        request,
+        sources,
+        moment,
+        /** The part of the manifest that is known before building. */
+        identity,
+        /** Digest of models, checks and seeds. */
+        fingerprint,
+        /** Whether it is only compared with another build. */
+        isAside: aside !== undefined,
+        /** The folder of the build, with a copy of the warehouse so that nobody waits while models run. */
+        dir,
+        /** Whether the warehouse is certain to hold what was copied. */
+        isHistorySame: () => stamp() === copied,
+      },
+    }
+  } catch (error) {
+    discardBuild(dir)
+    throw error
+  }
+}
+
+/** A build whose models are compiled. */
+type PlannedBuild = Build & ReturnType<typeof planSelection>
+
+/** Below this size, a whole build is faster than starting from the last one. */
+const GO_ON_BYTES = 8_000_000
+
+/**
+ * Compiles, builds, checks and writes the tables of a release, or those that were asked for. If the last build had the same models
+ * and the history has only grown since, only changed deals are built; the resulting tables are the same.
+ *
+ * @throws CheckError when a model or check fails
+ */
+async function buildTables(folder: DataFolder, prepared: Build, world: World) {
+  const {sources, request} = prepared
+  world.onProgress({step: 'compiling'})
+  const whole = await compileModels(sources, world)
+  const source = {...prepared, ...planSelection(whole, sources.checks, request.select ?? world.select)}
+  world.onStep('models compiled')
+  const {base = isBase(prepared) ? findBase(folder, inputsOf(prepared), prepared.moment) : undefined} =
+    prepared
+  if (base) {
+    try {
+      return await build(folder, {...source, base}, world)
+    } catch (error) {
+      // A shared model has changed, or the last build is unreadable.
+      if (error instanceof LoantapeError && !MAY_BE_THE_FILE.includes(error.code)) throw error
+      world.log.info({reason: messageOf(error)}, 'building whole: could not start from the last build')
+    }
+  }
+  return await build(folder, {...source, base: undefined}, world)
+}
+
+/** Errors that an unreadable file of the last build causes; a wrong model can cause them too. */
+const MAY_BE_THE_FILE = ['MODEL_BUILD', 'CHECK_SQL']
+
+/** Digest of what a release depends on besides history and moment. */
+function inputsOf({config, fingerprint, identity}: Build): string {
+  const {timeZone, dayCutoff} = config
+  return hash('sha256', [fingerprint, identity.engine, GENERATOR, timeZone, dayCutoff].join('\n'))
+}
+
+/** Whether the next build may start from this one. */
+function isBase({request, config, dir}: Build): boolean {
+  const isLarge = config.build === 'auto' && statSync(filesOf(dir).history).size >= GO_ON_BYTES
+  return mayBecomeCurrent(request) && (isLarge || config.build === 'incremental')
+}
+
+async function build(folder: DataFolder, source: PlannedBuild, world: World) {
+  const {config, moment, plan, checks, dir, dropped, base: before} = source
+  const {timeZone, dayCutoff} = config
+  const files = filesOf(dir)
+  if (!before) for (const file of [files.database, files.work]) rmSync(file, {force: true})
+  await using db = await openHistoryFile(files.history, {lanes: lanesOf(config)})
+  const limited = await limitBuild(
+    db,
+    config,
+    {spillDir: files.spill, historyBytes: statSync(files.history).size},
+    world,
+  )
+  const rebuilt = before
+    ? await attachWhatChanged(db, {how: config.build, moment, models: plan.models, to: files}, before)
+    : 0
+  // A crashed build is deleted, so it needs no write-ahead log.
+  await db.run(`attach ${quoteLiteral(files.database)} as release (recovery_mode no_wal_writes)`)
+  const counted = (step: string, total: number) => countEach(limited, {step, total}, world)
+  const {models, shared} = await buildModels(
+    db,
+    plan,
+    {...moment, timeZone, dayCutoff},
+    {
+      around: counted('models', plan.models.length),
+      work: files.work,
+      before: before?.last.shared,
+    },
+  )
+  world.onStep('models built')
+  const outcomes = await runChecks(db, checks, {
+    around: counted('checks', checks.length),
+    aroundAll: limited,
+    changed: before && {
+      path: changedPathOf(plan.models),
+      wholePath: RELEASE_PATH,
+      failed: before.manifest.checks.results.map(({name}) => name),
+    },
+  })
+  if (!source.isAside) noteChecking(folder, source, outcomes, world)
+  requirePassed(outcomes)
+  world.onStep('checks passed')
+  for (const name of dropped) await db.run(`drop table release.${name}`)
+  const written = plan.models
+    .filter(({name, isPublished}) => isPublished && !dropped.includes(name))
+    .map(({name, order, isPerDeal}) => ({name, order, isStored: !before || !isPerDeal}))
+  const tables = await writeParquetFiles(db, dir, written, counted('tables', written.length))
+  await db.run('use memory.main; checkpoint release; detach release; detach history')
+  const whole_at = before?.last.whole_at ?? new Date(world.realClock.now()).toISOString()
+  /** What the next build can start from, without the digests of its files. */
+  const next: Base['last'] = {inputs: inputsOf(source), shared, rebuilt, whole_at}
+  return {plan, checks, dropped, models, tables, outcomes, next}
+}
+
+function noteChecking(
+  folder: DataFolder,
+  {request, identity: {release_id}}: Build,
+  outcomes: readonly CheckOutcome[],
+  world: World,
+): void {
+  using stateDb = openStateDb(folder.stateDb)
+  const at = new Date(world.realClock.now())
+  storeChecking(stateDb, {release_id, isPlain: mayBecomeCurrent(request), at}, outcomes)
+}
+
+/** The least memory per thread, by the engine's documentation. */
+const THREAD_MB = 125
+
+/** Enough for a million deals; given more, the engine takes more and is no faster. */
+const ENOUGH_MB = 3000
+
+/** Memory per lane; more lanes than these gain little. */
+const LANE_MB = 1000
+const MOST_LANES = 3
+
+/** What a build works on: a model, a check, or the file of a table. */
+type Subject = Model | Check | {name: string; file: string}
+
+/** Runs the work of one model, check or file within the limits of a build. */
+type Limited = <T>(subject: Subject, work: () => Promise<T>, lane: Database) => Promise<T>
+
+/**
+ * Sets the engine's memory limit and spill folder, and limits the time of each model, check or file.
+ *
+ * @param build `spillDir` is a folder used by this build only, `historyBytes` the size of what it reads
+ */
+export async function limitBuild(
+  db: Database,
+  config: Pick<Config, 'memoryMb' | 'modelTimeoutSeconds'>,
+  {spillDir, historyBytes}: {spillDir: string; historyBytes: number},
+  world: World,
+): Promise<Limited> {
+  await db.run(`set temp_directory = ${quoteLiteral(spillDir)}`)
+  const memoryMb = memoryFor(config)
+  const threads = Math.min(threadsFor(historyBytes), Math.max(1, Math.floor(memoryMb / THREAD_MB)))
+  await db.run(`set memory_limit = '${memoryMb}MB'; set threads = ${threads}`)
+  const limits = {limitMs: config.modelTimeoutSeconds * 1000, signal: world.signal}
+  return (subject, work, lane) =>
+    withinLimits(lane, limits, work, (cut, cause) => describeCut(subject, config, cut, cause))
+}
+
+/** Reports how many models, checks or files of a step are done. */
+function countEach(
+  limited: Limited,
+  {step, total}: {step: string; total: number},
+  world: Pick<World, 'onProgress'>,
+): Limited {
+  let done = 0
+  const report = () => world.onProgress({step, unit: step, done, total})
+  report()
+  return async (subject, work, lane) => {
+    const result = await limited(subject, work, lane)
+    done += 1
+    report()
+    return result
+  }
+}
+
+/** How many models, checks or files are worked on at once. */
+function lanesOf(config: Pick<Config, 'memoryMb'>): number {
+  return Math.max(1, Math.min(availableParallelism(), MOST_LANES, Math.floor(memoryFor(config) / LANE_MB)))
+}
+
+/** The memory of a build in megabytes: as configured, else {@link ENOUGH_MB} or what the machine has, if that is less. */
+function memoryFor(config: Pick<Config, 'memoryMb'>): number {
+  return config.memoryMb ?? Math.floor(Math.min(ENOUGH_MB, mostMemoryMb()))
+}
+
+function describeCut(
+  subject: Subject,
+  config: Pick<Config, 'memoryMb' | 'modelTimeoutSeconds'>,
+  cut: Cut,
+  cause: unknown,
+): Error {
+  const {name, file} = subject
+  const kind = 'grain' in subject ? 'Model' : 'severity' in subject ? 'Check' : 'Table'
+  const what = `${kind} '${name}' in ${file}`
+  const cuts = {
+    stopped: [
+      'BUILD_STOPPED',
+      `The build was asked to stop: ${kind.toLowerCase()} '${name}' was interrupted.`,
+    ],
+    time: [
+      'BUILD_TIMEOUT',
+      `${what} took longer than ${config.modelTimeoutSeconds} s and was interrupted: expected it to end within that time.`,
+    ],
+    memory: [
+      'BUILD_MEMORY',
+      `${what} needs more than ${memoryFor(config)} MB of memory, even with spilling: expected it to fit into LOANTAPE_MEMORY_MB.`,
+    ],
+  } as const
+  const [code, problem] = cuts[cut]
+  return newError(code, problem, {cause})
+}
+
+/** The result of a comparison. */
+export type Compared = Awaited<ReturnType<typeof compareBuilds>>
 
 /** After this time (a week, ms) without a whole build, one is made to compare. */
 const WHOLE_AFTER_MS = 7 * 86_400_000
@@ -208,7 +497,7 @@ export async function compareBuildsWhereDue(config: Config, world: World): Promi
  *
  * @throws UnexpectedError `BUILD_DIFFERS` naming table, model and rows; the next build is whole
  */
-export async function compareBuilds(config: Config, request: BuildRequest, world: World): Promise<Compared> {
+export async function compareBuilds(config: Config, request: BuildRequest, world: World) {
   const folder = dataFolderAt(config.dataDir)
   const result = await buildRelease(config, request, world)
   const release = requireRelease(folder, result.release_id)
@@ -227,6 +516,7 @@ export async function compareBuilds(config: Config, request: BuildRequest, world
       rebuilt = onward.last.rebuilt || null
     }
     noteWhole(folder, result.release_id, new Date(world.realClock.now()))
+    /** `rebuilt`: the share of deals that the compared build rebuilt; null if it had nothing to start from. */
     return {...result, rebuilt}
   } finally {
     bench.dirs.forEach(discardBuild)
@@ -245,7 +535,7 @@ async function buildAside(
   if (!build) throw new Error('nothing was prepared')
   const {dir, identity} = build
   dirs.push(dir)
-  const {plan, tables, outcomes, next} = await buildTables(folder, build, world, {base: before})
+  const {plan, tables, outcomes, next} = await buildTables(folder, {...build, base: before}, world)
   const manifest = {...identity, tables, checks: summariseChecks(outcomes)}
   return {dir, last: next, manifest, models: plan.models}
 }
@@ -304,11 +594,11 @@ async function describeDifference(built: string, whole: string): Promise<string>
   await using db = await openDatabase()
   const rowsOnlyIn = async (one: string, other: string) => {
     const [these, those] = [one, other].map((path) => `from read_parquet(${quoteLiteral(path)})`)
-    const rows = await db.all(
-      z.object({row: z.string()}),
+    const rows = await db.column(
+      z.string(),
       `select cast(to_json(t) as varchar) as row from ((${these}) except all (${those})) as t order by row limit ${ROWS_SHOWN}`,
     )
-    return rows.map(({row}) => row).join(', ')
+    return rows.join(', ')
   }
   const [more, less] = [await rowsOnlyIn(built, whole), await rowsOnlyIn(whole, built)]
   const parts = [more && `it has the rows ${more}`, less && `it lacks the rows ${less}`].filter(Boolean)

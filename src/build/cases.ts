@@ -14,21 +14,9 @@ import {type Database, openDatabase, quoteLiteral, quoteName} from '../store/dat
 import {listFiles, readSqlFile} from '../store/sql.ts'
 import {migrate} from '../store/warehouse.ts'
 import {readMappedFields} from '../sync/mapped-fields.ts'
+import {limitBuild} from './build.ts'
 import {type BuildOptions, buildModels, type Counted} from './build-models.ts'
-import {limitBuild} from './build-tables.ts'
-import {
-  aBorrower,
-  aDocument,
-  aDrift,
-  aListing,
-  aQuarantine,
-  aRate,
-  aVersion,
-  aWalk,
-  type History,
-  insertHistory,
-  type Row,
-} from './case-rows.ts'
+import {aRow, type History, insertHistory, type Row} from './case-rows.ts'
 import {compileModels} from './compile.ts'
 import {withAncestors} from './read-models.ts'
 import {parseSeed, replaceSeeds} from './seeds.ts'
@@ -181,8 +169,8 @@ const LISTED = ['property_address', 'loan_amount', 'status', 'created_at', 'crea
 /** The raw rows of a case's walks. A deal seen again keeps its listed fields unless the case gives new ones. */
 function buildCaseHistory(walks: ModelCase['walks'], zone: Zone): History {
   const history: History = {}
-  const add: AddRow = (table, row) => {
-    history[table] = [...(history[table] ?? []), row]
+  const add: AddRow = (table, draft) => {
+    history[table] = [...(history[table] ?? []), aRow(table, draft)]
   }
   const lastSeen = new Map<string, z.output<typeof row>>()
   for (const [key, {certificate, drift, rates, borrowers, documents, ...deals}] of Object.entries(walks)) {
@@ -193,19 +181,18 @@ function buildCaseHistory(walks: ModelCase['walks'], zone: Zone): History {
     )
     const times = {observed_at, recorded_at}
     const walk_id = `walk ${key}`
-    if (certificate !== 'none')
-      add('walk', aWalk({day, walk_id, started_at, ended_at, recorded_at, ...certificate}))
+    if (certificate !== 'none') add('walk', {day, walk_id, started_at, ended_at, recorded_at, ...certificate})
     for (const {stream = 'deal', ...found} of drift)
-      add('drift', aDrift({stream, walk_id: stream === 'deal' ? walk_id : `walk ${day} ${stream}`, ...found}))
-    for (const rate of rates) add('rate', aRate({day, ...rate}))
+      add('drift', {stream, walk_id: stream === 'deal' ? walk_id : `walk ${day} ${stream}`, ...found})
+    for (const rate of rates) add('rate', {day, ...rate})
     for (const [deal_id, fate] of Object.entries(deals)) {
       if (fate === 'quarantined') {
         const settled = certificate === 'none' ? null : {recorded_at, ...certificate}.recorded_at
-        add('quarantine', aQuarantine({day, record_id: deal_id, observed_at, recorded_at: settled}))
-      } else if (fate === 'confirmed') add('deal_confirmation', {deal_id, business_date: day, ...times})
+        add('quarantine', {day, record_id: deal_id, observed_at, recorded_at: settled})
+      } else if (fate === 'confirmed') add('deal_confirmation', {day, deal_id, ...times})
       else {
         const told = {...lastSeen.get(deal_id), ...(typeof fate === 'string' ? {kind: fate} : fate)}
-        add('deal_version', aVersion({day, deal_id, ...times, ...told}))
+        add('deal_version', {day, deal_id, ...times, ...told})
         const listed = Object.entries(told).filter(([column]) => LISTED.includes(column))
         if (typeof fate !== 'string') lastSeen.set(deal_id, Object.fromEntries(listed))
       }
@@ -216,7 +203,7 @@ function buildCaseHistory(walks: ModelCase['walks'], zone: Zone): History {
   return history
 }
 
-type AddRow = (table: keyof History, row: Row) => void
+type AddRow = (table: keyof History, draft: Row & {day?: string}) => void
 
 /** Adds the raw rows of the lists that one walk of a child stream read. */
 function addLists(
@@ -236,36 +223,33 @@ function addLists(
       if (fate === 'quarantined') continue
       const told = typeof fate === 'string' ? {kind: fate} : fate
       const of = {day, walk_id, deal_id: parent_id, observed_at, recorded_at, ...told}
-      if (stream === 'borrower') add('borrower_version', aBorrower({borrower_id: id, ...of}))
-      else add('document_version', aDocument({document_id: id, ...of}))
+      add(`${stream}_version`, {[`${stream}_id`]: id, ...of})
     }
     const outcome = list === 'failed' ? 'failed' : 'listed'
     const records = children.length - count('missing', 'vanished')
     const counted = {records, quarantined: count('quarantined')}
-    add('listing', aListing({walk_id, stream, parent_id, observed_at, outcome, ...counted}))
+    add('listing', {walk_id, stream, parent_id, observed_at, outcome, ...counted})
     inAll += records
   }
-  add('walk', aWalk({day, walk_id, stream, records: inAll, started_at: observed_at, recorded_at}))
+  add('walk', {day, walk_id, stream, records: inAll, started_at: observed_at, recorded_at})
 }
 
 /** A row as text by column; null where the table has a null. */
 type TextRow = z.output<typeof textRow>
 const textRow = z.record(z.string(), z.string().nullable())
 
-/** The result of a case. */
-export interface CaseResult {
-  table: string
-  name: string
-  file: string
-  line: number
-  passed: boolean
+/** What the rows of a case were compared with. */
+interface Found {
   /** Why the table could not be built or read; null if it could. */
   problem: string | null
   /** Expected rows that are missing, and unexpected rows. */
   missing: TextRow[]
   unexpected: TextRow[]
-  duration_ms: number
 }
+
+/** The result of a case. */
+export type CaseResult = Found &
+  Pick<ModelCase, 'table' | 'name' | 'file' | 'line'> & {passed: boolean; duration_ms: number}
 
 /** What cases are run with. */
 interface CaseBench {
@@ -303,8 +287,6 @@ export async function runCases(cases: readonly ModelCase[], bench: CaseBench): P
   for (const lane of ended) if (lane.status === 'rejected') throw lane.reason
   return results
 }
-
-type Found = Pick<CaseResult, 'problem' | 'missing' | 'unexpected'>
 
 async function runCase(
   db: Database,
@@ -376,21 +358,18 @@ async function compareRows(
   const expected =
     wanted.length === 0 ? `${found} limit 0` : `from (values ${wanted.join(', ')}) as t (${named})`
   const {grain = [], order = []} = models.find(({name}) => name === table) ?? {}
-  const placed = (sql: string) => `select row_number() over () as place, * from (${sql})`
-  let diff = await onlyInEach(db, expected, found)
-  if (diff.missing.length + diff.unexpected.length === 0 && order.join() !== grain.join())
-    diff = await onlyInEach(db, placed(expected), placed(found))
-  return diff
-}
-
-async function onlyInEach(
-  db: Database,
-  expected: string,
-  found: string,
-): Promise<Pick<Found, 'missing' | 'unexpected'>> {
-  const onlyIn = (these: string, those: string) =>
-    db.all(textRow, `select columns(*)::varchar from ((${these}) except all (${those})) order by all`)
-  return {missing: await onlyIn(expected, found), unexpected: await onlyIn(found, expected)}
+  const compare = async (select: string): Promise<Pick<Found, 'missing' | 'unexpected'>> => {
+    const onlyIn = (these: string, those: string) =>
+      db.all(
+        textRow,
+        `select columns(*)::varchar
+         from ((${select} from (${these})) except all (${select} from (${those}))) order by all`,
+      )
+    return {missing: await onlyIn(expected, found), unexpected: await onlyIn(found, expected)}
+  }
+  const diff = await compare('select *')
+  const isSame = diff.missing.length + diff.unexpected.length === 0
+  return isSame && order.join() !== grain.join() ? compare('select row_number() over () as place, *') : diff
 }
 
 /** A value in SQL; numbers are not quoted, so that no decimal is rounded away. */
@@ -401,14 +380,7 @@ function literalOf(text: string | null, type = 'varchar'): string {
 }
 
 /** The results of all cases. */
-export interface Tested {
-  /** The folder that was searched. */
-  folder: string
-  passed: number
-  failed: number
-  duration_ms: number
-  cases: CaseResult[]
-}
+export type Tested = Awaited<ReturnType<typeof testModels>>
 
 /**
  * Runs the cases of the user's own models, compiled as for a build; nothing is read from the warehouse.
@@ -416,7 +388,7 @@ export interface Tested {
  * @param table runs only those of this table
  * @throws ConfigError `SQL_DIR_MISSING`, `UNKNOWN_NAME`; CheckError `TEST_FILE`, or if a model does not compile
  */
-export async function testModels(config: Config, table: string | undefined, world: World): Promise<Tested> {
+export async function testModels(config: Config, table: string | undefined, world: World) {
   const startedAt = performance.now()
   const {sqlDir} = config
   if (sqlDir === undefined) {
@@ -446,6 +418,7 @@ export async function testModels(config: Config, table: string | undefined, worl
   })
   const passed = results.filter((result) => result.passed).length
   const duration_ms = Math.round(performance.now() - startedAt)
+  /** `folder`: the one that was searched. */
   return {folder: join(sqlDir, 'tests'), passed, failed: results.length - passed, duration_ms, cases: results}
 }
 

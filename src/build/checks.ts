@@ -8,7 +8,7 @@ import type {Check, Model} from '../core/types.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
 import type {CheckOutcome} from '../store/release.ts'
 import {countRows, listFiles, readSqlFile, splitHeader} from '../store/sql.ts'
-import {inStateTransaction, type StateDb} from '../store/state-db.ts'
+import type {StateDb} from '../store/state-db.ts'
 import {createModelError} from './read-models.ts'
 
 /** What header checks need from a model. */
@@ -317,27 +317,26 @@ export function requirePassed(results: readonly CheckOutcome[]): void {
 }
 
 /** One run of the checks of a release, with those that found rows. */
-export type Checking = z.output<typeof checkingRow> & {failed: CheckFailure[]}
+export type Checking = z.output<typeof checkingRow>
 const checkingRow = z.object({
   release_id: z.string(),
   /** ISO 8601 of the real clock. */
   checked_at: z.string(),
   /** How many checks there were. */
   checks: z.number(),
+  /** Those that found rows, errors first, with the ids of the first of them. */
+  failed: z.string().transform((text) => z.array(failed).parse(JSON.parse(text))),
 })
-
-/** How many check runs the state database keeps. */
-const KEPT = 100
-
-/** A check that found rows, with the ids of the first of them. */
-type CheckFailure = z.output<typeof failureRow>
-const failureRow = z.object({
+const failed = z.object({
   name: z.string(),
   severity: z.enum(['error', 'warn']),
   /** Rows that are wrong. */
   failures: z.number(),
-  ids: z.string().transform((text) => z.array(z.string()).parse(JSON.parse(text))),
+  ids: z.array(z.string()),
 })
+
+/** How many check runs the state database keeps. */
+const KEPT = 100
 
 /**
  * Stores what the checks of a release found, even if nothing is released, and deletes the oldest.
@@ -349,31 +348,24 @@ export function storeChecking(
   {release_id, isPlain, at}: {release_id: string; isPlain: boolean; at: Date},
   outcomes: readonly CheckOutcome[],
 ): void {
-  inStateTransaction(stateDb, () => {
-    const checked = {release_id, checked_at: at.toISOString(), checks: outcomes.length}
-    const {lastInsertRowid} = stateDb.insert('checking', {...checked, is_plain: Number(isPlain)})
-    for (const {name, severity, failures, ids} of outcomes.filter((one) => one.failures > 0)) {
-      const found = {name, severity, failures, ids: JSON.stringify(ids)}
-      stateDb.insert('check_failure', {checking_id: lastInsertRowid, ...found})
-    }
-    const oldest = Number(lastInsertRowid) - KEPT
-    stateDb.run('delete from check_failure where checking_id <= ?', [oldest])
-    stateDb.run('delete from checking where checking_id <= ?', [oldest])
+  const found = outcomes
+    .filter(({failures}) => failures > 0)
+    .map((outcome) => failed.parse(outcome))
+    .sort((a, b) => (`${a.severity} ${a.name}` < `${b.severity} ${b.name}` ? -1 : 1))
+  const {lastInsertRowid} = stateDb.insert('checking', {
+    release_id,
+    checked_at: at.toISOString(),
+    checks: outcomes.length,
+    is_plain: Number(isPlain),
+    failed: JSON.stringify(found),
   })
+  stateDb.run('delete from checking where checking_id <= ?', [Number(lastInsertRowid) - KEPT])
 }
 
 /** The last check run of a release that was to become current. */
 export function findLastChecking(stateDb: StateDb): Checking | undefined {
-  const last = stateDb.first(
-    checkingRow.extend({checking_id: z.number()}),
+  return stateDb.first(
+    checkingRow,
     'select * from checking where is_plain = 1 order by checking_id desc limit 1',
   )
-  if (!last) return undefined
-  const {checking_id, ...checking} = last
-  const failed = stateDb.all(
-    failureRow,
-    'select * from check_failure where checking_id = ? order by severity, name',
-    [checking_id],
-  )
-  return {...checking, failed}
 }

@@ -3,16 +3,16 @@ import {existsSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {version} from '@duckdb/node-api'
 import {z} from 'zod'
-import type {LoantapeError} from '../core/errors.ts'
+import type {ErrorCode, LoantapeError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import {GENERATOR} from '../core/process.ts'
 import {findNearest} from '../core/text.ts'
 import type {BuildPlan, Check, Model, Seed, World} from '../core/types.ts'
 import {type Database, openDatabase, quoteName} from '../store/database.ts'
-import {readColumns, type TableColumn} from '../store/sql.ts'
+import {readColumns, SQL_DIR, type TableColumn} from '../store/sql.ts'
 import {migrate} from '../store/warehouse.ts'
-import {buildModels, createKeptTest, fingerprintModels, markPerDeal, tableOf} from './build-models.ts'
-import {BUILT_IN_SQL, createModelError, createSqlError, type Place} from './read-models.ts'
+import {buildModels, fingerprintModels, markPerDeal} from './build-models.ts'
+import {createModelError, createSqlError, type Place} from './read-models.ts'
 import {widenDecimals} from './seeds.ts'
 
 /**
@@ -46,25 +46,23 @@ export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
     ],
   })
   await migrate(db, 'history')
-  const rawTables = await db.all(
-    nameRow,
-    `select schema_name || '.' || table_name as name from duckdb_tables()
+  const rawTables = await db.column(
+    z.string(),
+    `select schema_name || '.' || table_name from duckdb_tables()
      where database_name = 'history' and schema_name = 'raw' and table_name not like '%\\_head' escape '\\'`,
   )
-  const given = new Set([...rawTables.map(({name}) => name), ...source.seeds.map(({name}) => `seed.${name}`)])
+  const given = new Set([...rawTables, ...source.seeds.map(({name}) => `seed.${name}`)])
   const selects = await parseSelects(db, source.models)
   requireTablesAlone(source.models, selects)
   const {models: ordered, reads} = orderModels(source.models, selects, given)
   const models = markPerDeal(ordered, reads)
   const columns = new Map<string, TableColumn[]>()
   const changing = await listChangingFunctions(db)
-  const isKept = createKeptTest({models, reads})
   const counted = {asOf: '2000-01-01', knownAt: '2000-01-01 00:00:00', timeZone: 'UTC', dayCutoff: '00:00'}
   await buildModels(db, {models, reads, seeds: source.seeds, columns}, counted, {
     isDry: true,
-    async around(model, build) {
+    async around(model, build, _lane, table) {
       await build()
-      const table = tableOf(model, isKept(model))
       if (model.isPublished) await widenDecimals(db, table)
       const described = await readColumns(db, table)
       requireDescribedColumns(model, described)
@@ -96,33 +94,27 @@ export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
  * Checks a model's columns against its header: every column is described, every description has a column, and published types are
  * plain.
  */
-function requireDescribedColumns(model: Model, columns: readonly TableColumn[]): void {
-  const headerEnd = model.columns.at(-1)?.line ?? 1
+function requireDescribedColumns(
+  {name: model, file, isPublished, columns: described}: Model,
+  columns: readonly TableColumn[],
+): void {
+  const refuse = (code: ErrorCode, line: number | undefined, problem: string) =>
+    createModelError(code, {file, line: line ?? described.at(-1)?.line ?? 1}, problem)
   for (const {name, type} of columns) {
-    const described = model.columns.find((column) => column.name === name)
-    const place = {file: model.file, line: described?.line ?? headerEnd}
-    if (!described) {
-      throw createModelError(
-        'MODEL_COLUMNS',
-        place,
-        `Column '${name}' of model '${model.name}' is not described: expected \`-- ${name}: meaning\``,
-      )
-    }
-    if (model.isPublished && !PLAIN_TYPES.test(type)) {
-      throw createModelError(
-        'MODEL_TYPE',
-        place,
-        `Column '${name}' of model '${model.name}' is ${type}: expected an explicit cast to VARCHAR, BIGINT, DECIMAL, DOUBLE, DATE, TIMESTAMP or BOOLEAN`,
-      )
+    const {line} = described.find((column) => column.name === name) ?? {}
+    const column = `Column '${name}' of model '${model}' is`
+    if (line === undefined)
+      throw refuse('MODEL_COLUMNS', line, `${column} not described: expected \`-- ${name}: meaning\``)
+    if (isPublished && !PLAIN_TYPES.test(type)) {
+      const expected = 'an explicit cast to VARCHAR, BIGINT, DECIMAL, DOUBLE, DATE, TIMESTAMP or BOOLEAN'
+      throw refuse('MODEL_TYPE', line, `${column} ${type}: expected ${expected}`)
     }
   }
-  const stray = model.columns.find(({name}) => !columns.some((column) => column.name === name))
+  const names = columns.map(({name}) => name)
+  const stray = described.find(({name}) => !names.includes(name))
   if (stray) {
-    throw createModelError(
-      'MODEL_COLUMNS',
-      {file: model.file, line: stray.line},
-      `Header describes column '${stray.name}', which model '${model.name}' does not have: expected ${columns.map(({name}) => name).join(', ')}`,
-    )
+    const problem = `Header describes column '${stray.name}', which model '${model}' does not have`
+    throw refuse('MODEL_COLUMNS', stray.line, `${problem}: expected ${names.join(', ')}`)
   }
 }
 
@@ -137,22 +129,8 @@ async function bindCheck(db: Database, check: Check): Promise<void> {
 }
 
 /** A SELECT as parsed by the engine. */
-interface ParsedSelect {
-  statements: readonly unknown[]
-  /** The tables it reads, without its CTEs. */
-  tables: readonly Named[]
-  /** The line, from 1, of one of the parser's positions. */
-  lineAt(position: number): number
-}
+type ParsedSelect = ReturnType<typeof parseSelect>
 
-/** A table or function named in a SELECT, and the line. */
-interface Named {
-  name: string
-  line: number
-}
-
-const nameRow = z.object({name: z.string()})
-const jsonRow = z.object({json: z.string()})
 const parsedSelect = z.object({
   error: z.boolean(),
   error_message: z.string().optional(),
@@ -170,37 +148,40 @@ export async function parseSelects(
   db: Database,
   sources: readonly {name: string; file: string; sql: string}[],
 ): Promise<Map<string, ParsedSelect>> {
-  const rows = await db.all(
-    jsonRow,
-    `select json_serialize_sql(sql)::varchar as json
+  const trees = await db.column(
+    z.string(),
+    `select json_serialize_sql(sql)::varchar
      from (select unnest(from_json($1::varchar, '["varchar"]')) as sql)`,
     [JSON.stringify(sources.map(({sql}) => sql))],
   )
-  const selects = new Map<string, ParsedSelect>()
-  for (const [index, {name, file, sql}] of sources.entries()) {
-    const parsed = parsedSelect.parse(JSON.parse(rows[index]?.json ?? '{}'))
-    const lineAt = createLineFinder(sql)
-    if (parsed.error) {
-      const line = parsed.position === undefined ? 1 : lineAt(parsed.position)
-      throw sqlError({file, line}, parsed.error_message)
-    }
-    const statements = parsed.statements ?? []
-    if (statements.length !== 1) throw sqlError({file, line: 1}, `${statements.length} statements`)
-    selects.set(name, {statements, tables: findTables(statements, lineAt), lineAt})
-  }
-  return selects
+  return new Map(sources.map((source, index) => [source.name, parseSelect(source, trees[index])]))
 }
 
-function findTables(statements: readonly unknown[], lineAt: ParsedSelect['lineAt']): Named[] {
+function parseSelect({file, sql}: {file: string; sql: string}, tree = '{}') {
+  const parsed = parsedSelect.parse(JSON.parse(tree))
+  const lineAt = createLineFinder(sql)
+  if (parsed.error) {
+    const line = parsed.position === undefined ? 1 : lineAt(parsed.position)
+    throw sqlError({file, line}, parsed.error_message)
+  }
+  const statements = parsed.statements ?? []
+  if (statements.length !== 1) throw sqlError({file, line: 1}, `${statements.length} statements`)
   const ctes = findNodes(statements, ({cte_map}) => cte_map !== undefined).flatMap(
     ({cte_map}) => cte_map?.map.map(({key}) => key) ?? [],
   )
-  return findNodes(statements, ({type}) => type === 'BASE_TABLE')
+  const tables = findNodes(statements, ({type}) => type === 'BASE_TABLE')
     .map(({schema_name, table_name = '', query_location = 0}) => ({
       name: schema_name ? `${schema_name}.${table_name}` : table_name,
       line: lineAt(query_location),
     }))
     .filter(({name}) => !ctes.includes(name))
+  return {
+    statements,
+    /** The tables it reads, without its CTEs. */
+    tables,
+    /** The line, from 1, of one of the parser's positions. */
+    lineAt,
+  }
 }
 
 /**
@@ -293,12 +274,12 @@ const TAKEN_FOR_CONSTANT = ['current_localtime', 'current_localtimestamp', 'curr
 
 /** The functions whose result can change between statements. */
 async function listChangingFunctions(db: Database): Promise<Set<string>> {
-  const rows = await db.all(
-    nameRow,
-    `select distinct function_name as name from duckdb_functions()
+  const names = await db.column(
+    z.string(),
+    `select distinct function_name from duckdb_functions()
      where stability in ('VOLATILE', 'CONSISTENT_WITHIN_QUERY') and function_name <> 'error'`,
   )
-  return new Set([...rows.map(({name}) => name), ...TAKEN_FOR_CONSTANT])
+  return new Set([...names, ...TAKEN_FOR_CONSTANT])
 }
 
 /** Aggregates that add up: over a DOUBLE their result differs with the number of threads. */
@@ -318,7 +299,7 @@ async function requireRepeatable(
   changing: ReadonlySet<string>,
 ): Promise<void> {
   // In the bound plan macros are resolved and the types of sums are known.
-  const {json} = await db.one(jsonRow, 'select json_serialize_plan($1::varchar)::varchar as json', [sql])
+  const json = await db.value(z.string(), 'select json_serialize_plan($1::varchar)::varchar', [sql])
   const bound = findNodes(
     JSON.parse(json),
     ({expression_class}) => expression_class?.startsWith('BOUND_') === true,
@@ -395,7 +376,7 @@ const planFile = z.object({
 })
 
 /** The compiled plan of the shipped models, written by `npm run docs`. */
-export const SHIPPED_PLAN: string = join(BUILT_IN_SQL, 'plan.json')
+export const SHIPPED_PLAN: string = join(SQL_DIR, 'plan.json')
 
 /**
  * The key of the plan of these sources under this engine. Rows of a computed seed do not count: they were validated when read, and

@@ -4,7 +4,7 @@ import {DEAL_ID} from '../contract/deal.ts'
 import {type ErrorCode, type LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {expectOneOf} from '../core/text.ts'
 import type {Model} from '../core/types.ts'
-import {listFiles, readSqlFile, splitHeader} from '../store/sql.ts'
+import {listFiles, readSqlFile, SQL_DIR, splitHeader} from '../store/sql.ts'
 
 /** A position in a file. */
 export interface Place {
@@ -42,9 +42,6 @@ export function createSqlError(code: ErrorCode, what: string, place: Place, caus
     .trim()
   return createModelError(code, {file: place.file, line}, `${what}: ${said},`, cause)
 }
-
-/** The models, seeds and checks that loantape ships. */
-export const BUILT_IN_SQL = join(import.meta.dirname, '../../sql')
 
 /** Folders that hold no models. */
 const OTHER_FOLDERS = new Set(['migrations', 'seeds', 'checks', 'tests', 'pages'])
@@ -104,8 +101,9 @@ export function readModels(folders: readonly string[]): Model[] {
 
 function listSchemas(folder: string): string[] {
   return readdirSync(folder, {withFileTypes: true})
-    .filter((entry) => entry.isDirectory() && !OTHER_FOLDERS.has(entry.name) && !entry.name.startsWith('.'))
+    .filter((entry) => entry.isDirectory() && !entry.name.startsWith('.'))
     .map((entry) => entry.name)
+    .filter((name) => !OTHER_FOLDERS.has(name) && join(folder, name) !== join(SQL_DIR, 'queries'))
     .sort()
 }
 

@@ -1,6 +1,7 @@
 import {basename, join} from 'node:path'
 import {CsvError, parse} from 'csv-parse/sync'
 import {z} from 'zod'
+import {messageOf} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import {expectOneOf} from '../core/text.ts'
 import type {Seed} from '../core/types.ts'
@@ -37,7 +38,6 @@ export async function widenDecimals(db: Database, table: string): Promise<void> 
 
 /** `canonical` is text in the form statuses are compared in. */
 const SEED_TYPES = ['varchar', 'canonical', 'bigint', 'date', 'boolean', 'decimal(18,2)']
-const TEXT_TYPES = ['varchar', 'canonical']
 
 /**
  * Reads every `seeds/<name>.csv` of the folders. The header names each column, with its type after a colon
@@ -202,8 +202,6 @@ function readRecords({file, text}: Pick<Seed, 'file' | 'text'>): Row[] {
   }
 }
 
-const wrongRow = z.object({problem: z.number(), row: z.coerce.number()})
-
 /** A column name that no seed can have. */
 const ROW = quoteName('row no')
 
@@ -213,56 +211,44 @@ const ROW = quoteName('row no')
  * @throws CheckError `SEED_FILE`, with file and line
  */
 export async function loadSeed(db: Database, seed: Seed): Promise<void> {
-  const columns = seed.columns.map((name) => ({
-    name,
-    type: widenDecimal(name, seed.types[name] ?? 'varchar'),
-  }))
+  const columns = seed.columns.map((name, index) => {
+    const type = widenDecimal(name, seed.types[name] ?? 'varchar')
+    return {name, expected: type, sql: buildValueSql(quoteName(name), type, index)}
+  })
   const cells = columns.map(({name}, index) => `row[${index + 2}] as ${quoteName(name)}`)
-  const rows = `(
-    select cast(row[1] as bigint) as ${ROW}, ${cells.join(', ')}
-    from (select unnest(from_json($1::varchar, '[["varchar"]]')) as row)
-  )`
-  const values = [JSON.stringify(seed.rows.map(({values}, index) => [index, ...values]))]
-  const [key = {name: ''}] = columns
-  const keys = columns.filter(({name}) => name === key.name || name === DATED).map(buildValueSql)
-  const isWrongKey = `(${quoteName(key.name)} is null or row_number() over (partition by ${keys.join(', ')} order by ${ROW}) > 1)`
-  const typed = columns.map((column) => `${buildValueSql(column)} as ${quoteName(column.name)}`)
+  const key = quoteName(seed.columns[0] ?? '')
+  const keys = columns.filter(({name}, index) => index === 0 || name === DATED).map(({sql}) => sql)
+  const isWrongKey = `(${key} is null or row_number() over (partition by ${keys.join(', ')} order by ${ROW}) > 1)`
   try {
     await db.run(
       `create table release.seed.${quoteName(seed.name)} as
-       select ${typed.join(', ')} from ${rows} qualify if(${isWrongKey}, error('wrong key'), true) order by 1`,
-      values,
+       select ${columns.map(({name, sql}) => `${sql} as ${quoteName(name)}`).join(', ')}
+       from (
+         select cast(row[1] as bigint) as ${ROW}, ${cells.join(', ')}
+         from (select unnest(from_json($1::varchar, '[["varchar"]]')) as row)
+       )
+       qualify if(${isWrongKey}, ${buildErrorSql(columns.length)}, true)
+       order by 1`,
+      [JSON.stringify(seed.rows.map(({values}, index) => [index, ...values]))],
     )
   } catch (error) {
-    const wrong = columns
-      .filter(({type}) => !TEXT_TYPES.includes(type))
-      .map(({name, type}) => ({
-        name,
-        type,
-        sql: `where ${quoteName(name)} is not null and try_cast(${quoteName(name)} as ${type}) is null`,
-      }))
-    const problems = [
-      ...wrong,
-      {name: key.name, type: 'a unique key that is not empty', sql: `qualify ${isWrongKey}`},
-    ]
-    const asked = problems.map(
-      ({sql}, index) => `select ${index} as problem, ${ROW} as "row" from ${rows} ${sql}`,
-    )
-    const found = await db.first(wrongRow, `${asked.join('\nunion all ')}\norder by all limit 1`, values)
-    const problem = found && problems[found.problem]
-    const row = found && seed.rows[found.row]
-    if (!problem || !row) throw error
-    const value = row.values[seed.columns.indexOf(problem.name)] ?? ''
-    throw createModelError(
-      'SEED_FILE',
-      row,
-      `Value '${value}' of seed column '${problem.name}': expected ${problem.type},`,
-      error,
-    )
+    const [, rowNo, columnNo] = /wrong value (\d+) (\d+)/.exec(messageOf(error)) ?? []
+    const row = seed.rows[Number(rowNo)]
+    const unique = {name: seed.columns[0] ?? '', expected: 'a unique key that is not empty'}
+    const {name, expected} = columns[Number(columnNo)] ?? unique
+    if (!row) throw error
+    const value = row.values[seed.columns.indexOf(name)] ?? ''
+    const problem = `Value '${value}' of seed column '${name}': expected ${expected},`
+    throw createModelError('SEED_FILE', row, problem, error)
   }
 }
 
-function buildValueSql({name, type}: {name: string; type: string}): string {
-  const text = quoteName(name)
-  return type === 'canonical' ? canonicalSql(text) : `cast(trim(${text}) as ${type})`
+/** SQL that stops at a row because of a column, by their numbers. */
+const buildErrorSql = (column: number) => `error(concat_ws(' ', 'wrong value', ${ROW}, ${column}))`
+
+function buildValueSql(text: string, type: string, column: number): string {
+  if (type === 'varchar') return `trim(${text})`
+  if (type === 'canonical') return canonicalSql(text)
+  const value = `try_cast(trim(${text}) as ${type})`
+  return `if(${text} is not null and ${value} is null, ${buildErrorSql(column)}, ${value})`
 }

@@ -6,10 +6,11 @@ import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import type {BuildPlan, Check, Model} from '../core/types.ts'
 import {quoteName} from '../store/database.ts'
+import {fillIn, readQuery, SQL_DIR} from '../store/sql.ts'
 import {markChecks} from './build-models.ts'
 import {readChecks} from './checks.ts'
 import type {ModelSource} from './compile.ts'
-import {BUILT_IN_SQL, parseModel, readModels, selectModels, withAncestors} from './read-models.ts'
+import {parseModel, readModels, selectModels, withAncestors} from './read-models.ts'
 import {readSeeds} from './seeds.ts'
 
 /**
@@ -45,16 +46,7 @@ function readFolders(folders: readonly string[], fields: readonly KnownField[]):
 
 /** The folders of SQL, the built-in one first. */
 export function sqlFoldersOf({sqlDir}: Pick<Config, 'sqlDir'>): string[] {
-  return [BUILT_IN_SQL, ...(sqlDir === undefined ? [] : [sqlDir])]
-}
-
-/** What a selection builds. */
-export interface SelectionPlan {
-  plan: Pick<BuildPlan, 'models' | 'seeds' | 'reads' | 'columns'>
-  /** The checks of the selected models that can run. */
-  checks: readonly Check[]
-  /** Tables that are built only for the selected ones, then dropped. */
-  dropped: string[]
+  return [SQL_DIR, ...(sqlDir === undefined ? [] : [sqlDir])]
 }
 
 /**
@@ -63,12 +55,9 @@ export interface SelectionPlan {
  *
  * @throws ConfigError `USAGE`, `UNKNOWN_NAME`
  */
-export function planSelection(
-  whole: BuildPlan,
-  checks: readonly Check[],
-  selection: string | undefined,
-): SelectionPlan {
-  if (selection === undefined) return {plan: whole, checks: markChecks(checks, whole), dropped: []}
+export function planSelection(whole: BuildPlan, checks: readonly Check[], selection: string | undefined) {
+  if (selection === undefined)
+    return {plan: whole, checks: markChecks(checks, whole), dropped: [] as string[]}
   const selected = selectModels(selection, whole.reads)
   const needed = withAncestors(selected, whole.reads)
   const isBuilt = (table: string) => needed.has(table) || !whole.reads.has(table)
@@ -83,7 +72,9 @@ export function planSelection(
   ])
   return {
     plan: {...whole, models, seeds: whole.seeds.filter(({name}) => read.has(`seed.${name}`))},
+    /** The checks of the selected models that can run. */
     checks: ofSelected,
+    /** Tables that are built only for the selected ones, then dropped. */
     dropped: models.filter(({name, isPublished}) => isPublished && !selected.has(name)).map(({name}) => name),
   }
 }
@@ -93,10 +84,24 @@ const FILE = 'fields.json'
 /** The tables of mapped fields, `core.deal_extra` and its history, with their check; nothing without fields. */
 function createMappedModels(fields: readonly KnownField[]): {models: Model[]; checks: Check[]} {
   if (fields.length === 0) return {models: [], checks: []}
-  const models = [
-    {name: 'deal_extra_history', text: buildHistory(fields)},
-    {name: 'deal_extra', text: buildCurrent(fields)},
-  ].map(({name, text}) => parseModel({schema: 'core', name: `core.${name}`, file: FILE, text}))
+  const list = (told: (column: string, field: KnownField) => string, separator = ',\n    ') =>
+    fields.map((field) => told(quoteName(field.name), field)).join(separator)
+  const parts = {
+    described: fields.map(describe).join('\n'),
+    told: list(
+      (column, {name, type}) =>
+        `arg_max({'it': cast(case when name = '${name}' then value end as ${type}), 'is_readable': is_readable}, seq) filter (name = '${name}') as ${column}`,
+    ),
+    carried: list((column) => `last_value(${column} ignore nulls) over in_time as ${column}`),
+    row: `row(${list((column) => column)})`,
+    shown: list((column) => `${column}.it as ${column}`),
+    unreadable: list((column, {name}) => `case when not ${column}.is_readable then '${name}' end`),
+    latest: list((column) => `latest.${column}`, ',\n  '),
+  }
+  const models = ['deal_extra_history', 'deal_extra'].map((name) => {
+    const text = fillIn(readQuery(name), parts)
+    return parseModel({schema: 'core', name: `core.${name}`, file: FILE, text})
+  })
   const check: Check = {
     name: 'mapped_fields_are_readable',
     severity: 'warn',
@@ -111,91 +116,4 @@ function createMappedModels(fields: readonly KnownField[]): {models: Model[]; ch
 function describe({name, path, type, meaning, since}: KnownField): string {
   const from = since === null ? '' : `; known for what was stored since ${since}`
   return `-- ${name}: ${meaning === '' ? 'as the record says' : meaning}; '${path.join('.')}' of a deal as ${type}${from}. Null when null, never named or unreadable`
-}
-
-/** A field with its quoted column: the name may be an SQL keyword. */
-type Column = KnownField & {column: string}
-
-const quote = (field: KnownField): Column => ({...field, column: quoteName(field.name)})
-
-function buildHistory(fields: readonly KnownField[]): string {
-  const list = (told: (field: Column) => string) => fields.map(quote).map(told).join(',\n    ')
-  const row = `row(${list(({column}) => column)})`
-  const unreadable = list(({name, column}) => `case when not ${column}.is_readable then '${name}' end`)
-  return `-- Every version of the fields that fields.json maps: a row for each change in what was known of them.
--- grain: deal_id, version
--- per: deal_id
--- check: unique(deal_id, version)
--- check: not_null(deal_id, version, valid_from, business_date)
--- check: references(deal_id, core.deal_history.deal_id)
---
--- deal_id: the service's id
--- version: 1 for the first, without gaps; not that of core.deal_history
--- valid_from: start of the request that showed it, UTC
--- valid_to: valid_from of the next version, UTC; null when nothing known supersedes this one
--- business_date: the day this version counts for
-${fields.map(describe).join('\n')}
--- unreadable: the fields whose value did not fit their type, with commas between; null when there are none
-with
-told as (
-  select
-    deal_id,
-    observed_at,
-    arg_max(business_date, seq) as business_date,
-    ${list(({name, column, type}) => `arg_max({'it': cast(case when name = '${name}' then value end as ${type}), 'is_readable': is_readable}, seq) filter (name = '${name}') as ${column}`)}
-  from raw.deal_extra
-  where
-    business_date <= cast(getvariable('as_of') as date)
-    and recorded_at <= cast(getvariable('known_at') as timestamp)
-  group by deal_id, observed_at
-),
-
-carried as (
-  select
-    deal_id,
-    observed_at,
-    business_date,
-    ${list(({column}) => `last_value(${column} ignore nulls) over in_time as ${column}`)}
-  from told
-  window in_time as (partition by deal_id order by observed_at rows unbounded preceding)
-),
-
-changed as (
-  select *
-  from carried
-  qualify
-    ${row} is distinct from lag(${row}) over (partition by deal_id order by observed_at)
-)
-
-select
-  deal_id,
-  row_number() over in_time as version,
-  observed_at as valid_from,
-  lead(observed_at) over in_time as valid_to,
-  business_date,
-  ${list(({column}) => `${column}.it as ${column}`)},
-  nullif(concat_ws(',', ${unreadable}), '') as unreadable
-from changed
-where deal_id in (select deal_id from core.deal_history)
-window in_time as (partition by deal_id order by observed_at)
-`
-}
-
-function buildCurrent(fields: readonly KnownField[]): string {
-  return `-- The fields that fields.json maps, of each deal of core.deal: null if no record ever named them.
--- grain: deal_id
--- per: deal_id
--- check: unique(deal_id)
--- check: references(deal_id, core.deal.deal_id)
---
--- deal_id: the service's id
-${fields.map(describe).join('\n')}
--- unreadable: the fields whose value did not fit their type, with commas between; null when there are none
-select
-  deal.deal_id,
-  ${fields.map(({name}) => `latest.${quoteName(name)}`).join(',\n  ')},
-  latest.unreadable
-from core.deal as deal
-left join core.deal_extra_history as latest on latest.deal_id = deal.deal_id and latest.valid_to is null
-`
 }

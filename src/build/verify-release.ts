@@ -1,100 +1,72 @@
 import {join} from 'node:path'
+import {isDeepStrictEqual} from 'node:util'
 import {z} from 'zod'
 import {type Failure, messageOf} from '../core/errors.ts'
+import {quantity} from '../core/money.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
 import {findFileFault} from '../store/files.ts'
-import type {Release} from '../store/release.ts'
-import {openRelease} from '../store/release.ts'
-import {readTables} from '../store/sql.ts'
-import {type Rule, tryRules} from '../store/verify-warehouse.ts'
+import {readBridge} from '../store/moment.ts'
+import {openRelease, type Release, type ReleaseTable} from '../store/release.ts'
+import {countRows, digestRows} from '../store/sql.ts'
 
 /** What to do about a release that differs from its manifest. */
 export const RELEASE_NEXT = 'Remove the release folder and run `loantape build`, which makes it again.'
 
 /** The files of a release that are missing or have a wrong sha256. */
-export async function verifyReleaseFiles({dir, manifest}: Release): Promise<Failure[]> {
+export async function verifyReleaseFiles(release: Release): Promise<Failure[]> {
   const faults: Failure[] = []
-  for (const {file, sha256} of manifest.tables) {
-    const fault = await findFileFault(join(dir, file), sha256)
-    if (fault === undefined) continue
-    const problem = `File '${file}' of release ${manifest.release_id} ${fault}.`
-    faults.push({code: 'RELEASE_FILE', problem, next: RELEASE_NEXT})
-  }
+  for (const table of release.manifest.tables) faults.push(...(await verifyFile(release, table)))
   return faults
 }
 
-const readRow = z.object({rows: z.coerce.number(), digest: z.string().nullable()})
+async function verifyFile({dir, manifest}: Release, {file, sha256}: ReleaseTable): Promise<Failure[]> {
+  const fault = await findFileFault(join(dir, file), sha256)
+  if (fault === undefined) return []
+  const problem = `File '${file}' of release ${manifest.release_id} ${fault}.`
+  return [{code: 'RELEASE_FILE', problem, next: RELEASE_NEXT}]
+}
 
-/** Verifies that the tables of a release match its manifest and that each deal has one unbroken history. */
-export async function verifyReleaseTables(release: Release): Promise<Failure[]> {
+/**
+ * Verifies the files of a release, that its tables hold the rows of those files, and that the last walk of its manifest is the one
+ * of `mart.run`.
+ */
+export async function verifyRelease(release: Release): Promise<Failure[]> {
   const {manifest} = release
+  const faults: Failure[] = []
   await using db = await openRelease(release)
-  const faults = await tryRules(db, listRules(release), {
-    file: `portfolio.duckdb of release ${manifest.release_id}`,
-    next: RELEASE_NEXT,
-  })
-  const tables = await readTables(db)
-  for (const {name, rows} of manifest.tables) {
-    const found = tables.has(name) ? await describeRows(db, name) : 'is not there'
-    if (found === `has ${rows} rows`) continue
-    faults.push({
-      code: 'RELEASE_ROWS',
-      problem: `Table '${name}' of release ${manifest.release_id} ${found}: its manifest says ${rows} rows.`,
-      next: RELEASE_NEXT,
-    })
+  for (const table of manifest.tables) {
+    const ofFile = await verifyFile(release, table)
+    const found = await findFault(db, release, {...table, isWhole: ofFile.length === 0}).catch(
+      (error: unknown) => `cannot be read (${messageOf(error).split('\n')[0]})`,
+    )
+    const problem = `Table '${table.name}' of release ${manifest.release_id} ${found}.`
+    faults.push(...ofFile, ...(found ? [{code: 'RELEASE_ROWS', problem, next: RELEASE_NEXT}] : []))
   }
   return faults
 }
 
-/** `has 7 rows`, or why its rows cannot be counted. */
-async function describeRows(db: Database, table: string): Promise<string> {
-  // The digest only makes the engine read every value.
-  const read = `select count(*) as rows, cast(bit_xor(hash(t)) as varchar) as digest from release.${table} as t`
-  try {
-    return `has ${(await db.one(readRow, read)).rows} rows`
-  } catch (error) {
-    return `cannot be read (${messageOf(error).split('\n')[0]})`
-  }
-}
+/** How many rows a finding names. */
+const NAMED = 3
 
-function listRules({manifest: {source}}: Release): Rule[] {
-  const decimal = (amount: string) => `cast(${quoteLiteral(amount)} as decimal(38, 2))`
-  const totals: [column: string, expected: string][] = [
-    ['records', `${source.records}`],
-    ['distinct_records', `${source.distinct}`],
-    ['duplicates', `${source.duplicates}`],
-    ['quarantined', `${source.quarantined}`],
-    ['amount_total', decimal(source.amount_total)],
-    ['present_deals', `${source.present.deals}`],
-    ['present_amount', decimal(source.present.amount)],
-  ]
-  const comparisons = totals.map(
-    ([column, expected]) =>
-      `select ${quoteLiteral(column)} as total, cast(any_value(${column}) as varchar) as found, cast(${expected} as varchar) as manifest
-       from last_walk having any_value(${column}) is distinct from ${expected}`,
-  )
-  return [
-    {
-      problem: "Histories that are broken, table 'core.deal_history',",
-      sql: `
-        select deal_id, count(*) as versions, max(version) as last, count(*) filter (valid_to is null) as current
-        from core.deal_history
-        group by deal_id
-        having count(*) <> max(version) or count(distinct version) <> count(*) or current <> 1
-        order by deal_id`,
-    },
-    {
-      problem: "Control totals of table 'mart.run' that are not the manifest's",
-      sql: `with last_walk as (from mart.run where walk_id = ${quoteLiteral(source.walk_id)})
-        ${comparisons.join(' union all ')}`,
-    },
-    {
-      problem: "Totals of table 'mart.portfolio_summary' that are not those of 'core.deal'",
-      sql: `
-        select summary.deals, deal.deals as core_deals, summary.amount, deal.amount as core_amount
-        from mart.portfolio_summary as summary
-        cross join (select count(*) as deals, coalesce(sum(loan_amount), 0) as amount from core.deal) as deal
-        where summary.deals <> deal.deals or summary.amount <> deal.amount`,
-    },
-  ]
+/** How a table differs, in words; it is compared with its file only if that is whole. */
+async function findFault(
+  db: Database,
+  {dir, manifest: {source}}: Release,
+  {name, file, isWhole}: ReleaseTable & {isWhole: boolean},
+): Promise<string | undefined> {
+  const [table, stored] = [`from release.${name}`, `from read_parquet(${quoteLiteral(join(dir, file))})`]
+  const digest = await digestRows(db, table)
+  if (isWhole && (await digestRows(db, stored)) !== digest) {
+    const differing = `(((${table}) except all (${stored})) union all ((${stored}) except all (${table})))`
+    const rows = await db.all(
+      z.record(z.string(), z.unknown()),
+      `from ${differing} order by all limit ${2 * NAMED + 1}`,
+    )
+    const ids = [...new Set(rows.map((row) => String(Object.values(row)[0])))]
+    const named = [...ids.slice(0, NAMED), ...(ids.length > NAMED ? ['…'] : [])].join(', ')
+    return `differs from ${file} by ${quantity(await countRows(db, differing), 'row')}: ${named}`
+  }
+  if (name !== 'mart.run') return undefined
+  const walk = await readBridge(db, `release.mart.run where walk_id = ${quoteLiteral(source.walk_id)}`)
+  return isDeepStrictEqual(walk, source) ? undefined : 'does not hold the last walk as the manifest has it'
 }

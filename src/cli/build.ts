@@ -1,6 +1,12 @@
 import {Option} from 'commander'
-import {type BuildResult, buildRelease, type Compared, compareBuilds, requireBuilt} from '../build/build.ts'
-import type {BuildRequest} from '../build/build-tables.ts'
+import {
+  type BuildRequest,
+  type BuildResult,
+  buildRelease,
+  type Compared,
+  compareBuilds,
+  requireBuilt,
+} from '../build/build.ts'
 import type {CaseResult, Tested} from '../build/cases.ts'
 import {diffReleases, type MovementPart, type TotalMovement} from '../build/movement.ts'
 import {formatInstant, isCalendarDate, parseInstant} from '../core/clock.ts'

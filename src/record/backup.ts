@@ -9,16 +9,15 @@ import {
   readdirSync,
   readFileSync,
   renameSync,
-  rmdirSync,
   rmSync,
   statSync,
 } from 'node:fs'
-import {basename, dirname, join, relative, resolve} from 'node:path'
+import {dirname, join, relative, resolve} from 'node:path'
 import {backup, DatabaseSync} from 'node:sqlite'
 import {z} from 'zod'
 import type {Config} from '../core/config.ts'
 import {type LoantapeError, messageOf, newError} from '../core/errors.ts'
-import {GENERATOR, removeAbandoned, WRITER_MARK, WRITING} from '../core/process.ts'
+import {GENERATOR, WRITING} from '../core/process.ts'
 import {shorten} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import {
@@ -29,7 +28,7 @@ import {
   requireOwnPlace,
   requireWritable,
 } from '../store/data-folder.ts'
-import {digestFile, moveIntoPlace, syncToDisk, writeFileAtomically} from '../store/files.ts'
+import {digestFile, syncToDisk, writeFileAtomically, writeNewFolder} from '../store/files.ts'
 import {findTapeKey, listTapes} from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
 import {RESTORING, type StateDb} from '../store/state-db.ts'
@@ -54,18 +53,7 @@ const manifestSchema = z.object({
 type Manifest = z.output<typeof manifestSchema>
 
 /** The result of a backup. */
-export interface BackupResult {
-  run_id: string
-  outcome: 'backed_up'
-  dir: string
-  files: number
-  bytes: number
-  tape_key: string | null
-  /** Whether its manifest carries a MAC. */
-  authenticated: boolean
-  /** Older backups that were removed. */
-  removed: string[]
-}
+export type BackupResult = Awaited<ReturnType<typeof backUp>>
 
 /**
  * Copies everything that cannot be built again: warehouse, exports, tapes, the key of hashes, the mappings of accounts and
@@ -75,41 +63,43 @@ export interface BackupResult {
  * @param to a new or empty folder
  * @throws ConfigError `OUT_PLACE`; UnexpectedError `BACKUP_DIFFERS`, `TAPE_DAMAGED` once the backup is made; LockedError `RUN_IN_PROGRESS`
  */
-export async function backUp(config: Config, to: string, world: World): Promise<BackupResult> {
+export async function backUp(config: Config, to: string, world: World) {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   const dir = requireNewFolder(folder, to, 'backup')
   return withRun(folder.stateDb, 'backup', world, async ({runId, stateDb}) => {
-    removeAbandoned(dirname(dir), TEMPORARY)
-    const temporary = join(dirname(dir), `${TEMPORARY}${basename(dir)}${WRITER_MARK}`)
+    const tape_key = findTapeKey(stateDb) ?? null
     const files: Manifest['files'] = []
-    try {
-      mkdirSync(temporary, {recursive: true, mode: 0o700})
+    const authenticated = await writeNewFolder(dir, '.backing-up-', async (temporary) => {
       if (existsSync(folder.warehouse)) await closeWhole(folder, config, world)
       // Copied before the tapes, which bring the copy up to date with what is issued meanwhile.
       const stateCopy = await copyStateDb(folder, temporary)
-      for (const path of listKept(folder)) {
+      for (const path of listKept(folder).filter((kept) => kept !== STATE_DB)) {
         const sha256 = await copyVerified(join(folder.root, path), join(temporary, path))
         files.push({path, bytes: statSync(join(temporary, path)).size, sha256})
       }
       const {size} = statSync(stateCopy)
       files.push({path: STATE_DB, bytes: size, sha256: await digestFile(stateCopy)})
-      const tape_key = findTapeKey(stateDb) ?? null
       const made_at = new Date(world.realClock.now()).toISOString()
       const key = findReadKey(config, folder)
       const manifest: Manifest = {format: FORMAT, generator: GENERATOR, made_at, tape_key, files, mac: null}
       if (key && key.fingerprint === tape_key) manifest.mac = macOf(manifest, key)
       writeFileAtomically(join(temporary, MANIFEST), `${JSON.stringify(manifest, null, 2)}\n`)
-      if (existsSync(dir)) rmdirSync(dir)
-      moveIntoPlace(temporary, dir)
-      requireWholeTapes(stateDb, dir, files)
-      const bytes = files.reduce((total, file) => total + file.bytes, 0)
-      const [count, authenticated] = [files.length, manifest.mac !== null]
-      const made = {dir, files: count, bytes, tape_key, authenticated}
-      return {run_id: runId, outcome: 'backed_up', ...made, removed: []}
-    } catch (error) {
-      rmSync(temporary, {recursive: true, force: true})
-      throw error
+      return manifest.mac !== null
+    })
+    requireWholeTapes(stateDb, dir, files)
+    const bytes = files.reduce((total, file) => total + file.bytes, 0)
+    return {
+      run_id: runId,
+      outcome: 'backed_up' as const,
+      dir,
+      files: files.length,
+      bytes,
+      tape_key,
+      /** Whether its manifest carries a MAC. */
+      authenticated,
+      /** Older backups that were removed. */
+      removed: [] as string[],
     }
   })
 }
@@ -132,18 +122,11 @@ function requireWholeTapes(stateDb: StateDb, dir: string, files: Manifest['files
   )
 }
 
-/** The prefix of a backup that is being made. */
-const TEMPORARY = '.backing-up-'
-
 /** The name of a dated backup. */
 const DATED = /^loantape-\d{8}T\d{6}Z$/
 
 /** Makes a backup in a folder, named after the time, and removes the oldest beyond `kept`. */
-export async function backUpDated(
-  config: Config,
-  {to, kept}: {to: string; kept: number},
-  world: World,
-): Promise<BackupResult> {
+export async function backUpDated(config: Config, {to, kept}: {to: string; kept: number}, world: World) {
   requireOwnPlace(config, to)
   const stamp = new Date(world.realClock.now()).toISOString().replace(/[-:]|\.\d+/g, '')
   const result = await backUp(config, join(to, `loantape-${stamp}`), world)
@@ -171,19 +154,12 @@ const KEPT_NAMES = [
 const KEPT_PATH =
   /^(?:warehouse\.duckdb|hash\.key|state\.sqlite|(?:fields|accounting)\.json|(?:exports|tape|queries)\/(?:(?!\.{1,2}\/)[^/\\]+\/)*[^/\\]+)$/
 
-/** The files to copy, except the state database. */
+/** The files of a data folder that a backup can hold, below it. */
 function listKept({root}: DataFolder): string[] {
-  return KEPT_NAMES.filter((name) => name !== STATE_DB)
-    .map((name) => join(root, name))
+  return KEPT_NAMES.map((name) => join(root, name))
     .filter((path) => existsSync(path))
     .flatMap((path) => (statSync(path).isDirectory() ? listFiles(path) : [path]))
     .map((path) => relative(root, path))
-}
-
-/** Whether a path is a file, or a folder that holds any. */
-function holdsFiles(path: string): boolean {
-  const stat = statSync(path, {throwIfNoEntry: false})
-  return stat?.isDirectory() ? listFiles(path).length > 0 : stat !== undefined
 }
 
 /** Moves the write-ahead log of a crashed run into the warehouse file. */
@@ -235,17 +211,6 @@ async function copyStateDb(folder: DataFolder, dir: string): Promise<string> {
   })
 }
 
-/** A backup whose files are those of its manifest. */
-interface BackupExamined {
-  outcome: 'whole'
-  /** The backup. */
-  from: string
-  files: number
-  tape_key: string | null
-  /** Whether its manifest has a MAC by the key at hand. */
-  authenticated: boolean
-}
-
 /**
  * Compares each file of a backup with its manifest, and the manifest with its MAC if the key of tapes is at hand.
  *
@@ -256,7 +221,7 @@ export async function examineBackup(
   config: Config,
   from: string,
   {isTrusted = false}: {isTrusted?: boolean} = {},
-): Promise<BackupExamined & {listed: Manifest['files']}> {
+) {
   const dir = resolve(from)
   const manifest = readManifest(dir)
   const {files, tape_key, mac} = manifest
@@ -268,7 +233,16 @@ export async function examineBackup(
       `Manifest of the backup '${dir}' has no MAC of key ${key.fingerprint}: it was changed, made by somebody else, or made under another key or none.`,
     )
   for (const file of files) await requireWritten(dir, file)
-  return {outcome: 'whole', from: dir, files: files.length, tape_key, authenticated, listed: files}
+  return {
+    outcome: 'whole' as const,
+    /** The backup. */
+    from: dir,
+    files: files.length,
+    tape_key,
+    /** Whether its manifest has a MAC by the key at hand. */
+    authenticated,
+    listed: files,
+  }
 }
 
 /** Requires that a file of a backup is the one its manifest names. */
@@ -292,10 +266,7 @@ async function requireWritten(dir: string, {path, bytes, sha256}: Manifest['file
 }
 
 /** Says whether a backup is known to be authentic. */
-export const sayAuthentic = ({
-  authenticated,
-  tape_key,
-}: Pick<BackupExamined, 'authenticated' | 'tape_key'>) =>
+export const sayAuthentic = ({authenticated, tape_key}: {authenticated: boolean; tape_key: string | null}) =>
   authenticated
     ? `Its manifest has the MAC of the key of tapes, ${tape_key}.`
     : 'It may have been changed: no MAC of the tape key was compared. Anybody who can write there could have made it.'
@@ -306,17 +277,11 @@ export const sayAuthentic = ({
  *
  * @throws ConfigError `RESTORE_NOT_EMPTY`, `BACKUP_UNREADABLE`; UnexpectedError `BACKUP_DAMAGED`, `BACKUP_NOT_AUTHENTIC`
  */
-export async function restoreBackup(
-  config: Config,
-  from: string,
-  trust: {isTrusted?: boolean} = {},
-): Promise<Omit<BackupExamined, 'outcome'> & {outcome: 'restored'}> {
+export async function restoreBackup(config: Config, from: string, trust: {isTrusted?: boolean} = {}) {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   const staging = join(folder.root, RESTORING)
-  const there = existsSync(staging)
-    ? undefined
-    : KEPT_NAMES.find((name) => holdsFiles(join(folder.root, name)))
+  const [there] = existsSync(staging) ? [] : listKept(folder)
   if (there !== undefined)
     throw newError(
       'RESTORE_NOT_EMPTY',
@@ -336,7 +301,7 @@ export async function restoreBackup(
   }
   syncToDisk(folder.root)
   rmSync(staging, {recursive: true})
-  return {...examined, outcome: 'restored'}
+  return {...examined, outcome: 'restored' as const}
 }
 
 const LONGEST_MANIFEST = 256 * 1024 * 1024

@@ -1,8 +1,8 @@
 import {hash} from 'node:crypto'
-import {cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync} from 'node:fs'
+import {cpSync, existsSync, mkdirSync, readdirSync, readFileSync} from 'node:fs'
 import {open, writeFile} from 'node:fs/promises'
 import {STATUS_CODES} from 'node:http'
-import {basename, dirname, join} from 'node:path'
+import {basename, join} from 'node:path'
 import {gzipSync} from 'node:zlib'
 import {z} from 'zod'
 import {dealStream} from '../contract/deal.ts'
@@ -12,26 +12,24 @@ import {STREAMS} from '../contract/streams.ts'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {findValue, isObject, parseJson} from '../core/json.ts'
-import {GENERATOR, removeAbandoned, WRITER_MARK} from '../core/process.ts'
+import {GENERATOR} from '../core/process.ts'
 import {NONE, tellForeign} from '../core/text.ts'
 import type {WireRecord} from '../core/types.ts'
 import {createNormaliser} from '../source/record.ts'
 import {type DataFolder, dataFolderAt, requireNewFolder} from '../store/data-folder.ts'
-import {moveIntoPlace} from '../store/files.ts'
+import {writeNewFolder} from '../store/files.ts'
 import {readHistoryId} from '../store/moment.ts'
 import {listRecorded} from '../store/recorded.ts'
-import {requireRelease, sourceBridgeSchema} from '../store/release.ts'
+import {releaseManifestSchema, requireRelease} from '../store/release.ts'
+import {readQuery} from '../store/sql.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {type Frame, formatBare, type TapeLine, targetOf, textOf} from '../store/tape.ts'
 import {requireReadKey, type TapeKey} from '../store/tape-key.ts'
 import {openHistory, readSettings} from '../store/warehouse.ts'
 import {listKnownFields} from '../sync/mapped-fields.ts'
-import {listReadableTapes, type ReadableTape} from '../sync/tapes.ts'
+import {listReadableTapes} from '../sync/tapes.ts'
 
 const MANIFEST = 'manifest.json'
-
-/** The prefix of evidence that is being written. */
-const TEMPORARY = '.writing-evidence-'
 
 /** The script that examines a folder of evidence. */
 const CHECK = join(import.meta.dirname, '../../evidence/check.py')
@@ -48,17 +46,7 @@ interface EvidenceRequest {
 }
 
 /** The result of writing evidence. */
-export interface EvidenceResult {
-  outcome: 'written'
-  dir: string
-  release_id: string
-  batch_id: string | null
-  tapes: number
-  lines: number
-  answers: number
-  /** Whether fields of the answers were left out. */
-  reduced: boolean
-}
+export type EvidenceResult = Awaited<ReturnType<typeof writeEvidence>>
 
 /**
  * Writes a folder with which anybody can check a release without loantape: every line of the tapes without its body, the answers
@@ -67,10 +55,7 @@ export interface EvidenceResult {
  * @throws ConfigError `UNKNOWN_NAME`, `EVIDENCE_HISTORY`, `OUT_PLACE`, `TAPE_KEY_LOST`; UnexpectedError
  * `EVIDENCE_TAPES`, `HISTORY_MISSING`, `TAPE_DAMAGED`
  */
-export async function writeEvidence(
-  config: Config,
-  {of, to, from, allFields = false}: EvidenceRequest,
-): Promise<EvidenceResult> {
+export async function writeEvidence(config: Config, {of, to, from, allFields = false}: EvidenceRequest) {
   const folder = dataFolderAt(config.dataDir)
   const dir = requireNewFolder(folder, to, 'evidence')
   const subject = findSubject(folder, of)
@@ -85,11 +70,8 @@ export async function writeEvidence(
     )
   const isShown = ({unit, businessDate}: Frame) =>
     from === undefined ? unit === subject.source.walk_id : String(businessDate ?? unit) >= from
-  removeAbandoned(dirname(dir), TEMPORARY)
-  const temporary = join(dirname(dir), `${TEMPORARY}${basename(dir)}${WRITER_MARK}`)
-  try {
-    mkdirSync(join(temporary, 'tapes'), {recursive: true, mode: 0o700})
-    const written = await writeTapes(temporary, tapes, {subject, isShown, baseUrl, deals, allFields})
+  const written = await writeNewFolder(dir, '.writing-evidence-', async (temporary) => {
+    const found = await writeTapes(temporary, tapes, subject, {isShown, baseUrl, deals, allFields})
     const {batch, ...proved} = subject
     await writeJson(temporary, 'evidence.json', {
       format: 'loantape evidence 1',
@@ -98,26 +80,24 @@ export async function writeEvidence(
       tape_head: tapeHead,
       before,
       tapes: tapes.map(nameOf),
-      answers_of: written.shown,
+      answers_of: found.shown,
       reduced: !allFields,
     })
     await writeJson(temporary, 'certificates.json', await listCertificates(folder, tapes))
     await writeFile(join(temporary, 'check.py'), readFileSync(CHECK))
     if (batch !== undefined) cpSync(batch, join(temporary, 'batch'), {recursive: true})
-    moveIntoPlace(temporary, dir)
-    return {
-      outcome: 'written',
-      dir,
-      release_id: subject.release_id,
-      batch_id: batch === undefined ? null : basename(batch),
-      tapes: tapes.length,
-      lines: written.lines,
-      answers: written.answers,
-      reduced: !allFields,
-    }
-  } catch (error) {
-    rmSync(temporary, {recursive: true, force: true})
-    throw error
+    return found
+  })
+  return {
+    outcome: 'written' as const,
+    dir,
+    release_id: subject.release_id,
+    batch_id: subject.batch === undefined ? null : basename(subject.batch),
+    tapes: tapes.length,
+    lines: written.lines,
+    answers: written.answers,
+    /** Whether fields of the answers were left out. */
+    reduced: !allFields,
   }
 }
 
@@ -126,11 +106,11 @@ type Subject = z.output<typeof subjectSchema> & {
   /** The folder of the batch. */
   batch?: string
 }
-const subjectSchema = z.object({
-  release_id: z.string(),
-  known_at: z.string(),
-  history_id: z.string(),
-  source: sourceBridgeSchema,
+const subjectSchema = releaseManifestSchema.pick({
+  release_id: true,
+  known_at: true,
+  history_id: true,
+  source: true,
 })
 
 function findSubject(folder: DataFolder, of: string): Subject {
@@ -170,24 +150,17 @@ async function readOrigin(
 }
 
 /** A tape that leads to the release. */
-interface ProvingTape {
-  tape: ReadableTape
-  /** The chain of its last line that does. */
-  last: string | undefined
-}
+type ProvingTape = ReturnType<typeof followBack>['tapes'][number]
 
 /** The tapes that lead to a head, oldest first, and the head before them, whose tape is no longer kept. */
-function followBack(
-  folder: DataFolder,
-  key: TapeKey,
-  head: string,
-): {tapes: ProvingTape[]; before: string | null} {
+function followBack(folder: DataFolder, key: TapeKey, head: string) {
   using stateDb = openStateDb(folder.stateDb)
   const readable = new Map(listReadableTapes(folder, stateDb, key).map((tape) => [tape.unit, tape]))
   const recorded = listRecorded(stateDb)
   const until = recorded.slice(0, recorded.findIndex(({chain}) => chain === head) + 1)
   const from = until.findLastIndex(({tape}) => !readable.has(tape)) + 1
   const byTape = Map.groupBy(until.slice(from), ({tape}) => readable.get(tape))
+  // `last` is the chain of its last line that leads there.
   const tapes = [...byTape].flatMap(([tape, units]) => (tape ? [{tape, last: units.at(-1)?.chain}] : []))
   return {tapes, before: until[from - 1]?.chain ?? null}
 }
@@ -198,14 +171,13 @@ const nameOf = ({tape}: ProvingTape): string => `${tape.unit}.jsonl`
 async function writeTapes(
   dir: string,
   tapes: readonly ProvingTape[],
+  subject: Subject,
   {
-    subject,
     isShown,
     baseUrl,
     deals,
     allFields,
   }: {
-    subject: Subject
     isShown: (begin: Frame) => boolean
     baseUrl: string
     deals: Stream
@@ -214,10 +186,13 @@ async function writeTapes(
 ): Promise<{lines: number; answers: number; shown: string[]}> {
   const written = {lines: 0, answers: 0, shown: [] as string[]}
   const reduce = createReducer(deals)
+  mkdirSync(join(dir, 'tapes'), {mode: 0o700})
   const archive = await open(join(dir, 'responses.warc.gz'), 'wx')
   await using _archive = archive
   const description = {software: GENERATOR, format: 'WARC File Format 1.1', isPartOf: subject.release_id}
-  await archive.writeFile(formatArchiveHead(description, `${subject.known_at.slice(0, 19)}Z`))
+  const date = `${subject.known_at.slice(0, 19)}Z`
+  const head = {type: 'warcinfo', place: JSON.stringify(description), date, fields: {}}
+  await archive.writeFile(formatRecord(head, 'application/warc-fields', formatHeaders(description)))
   for (const proving of tapes) {
     const name = nameOf(proving)
     await using file = await open(join(dir, 'tapes', name), 'wx')
@@ -290,37 +265,11 @@ function createReducer(deals: Stream): (line: TapeLine) => string {
 async function listCertificates(folder: DataFolder, tapes: readonly ProvingTape[]): Promise<unknown[]> {
   await using db = await openHistory(folder)
   const walks = JSON.stringify(tapes.map(({tape}) => tape.unit))
-  return await db.all(
-    z.record(z.string(), z.unknown()),
-    `select
-       walk_id, stream, state, business_date, is_complete, recorded_at, pages, records, distinct_records as "distinct",
-       duplicates, quarantined, amount_total,
-       coalesce(
-         (select list({
-            'page': cast(split_part(place, '/', 1) as integer), 'position': cast(split_part(place, '/', 2) as integer),
-            'path': path, 'reason': reason
-          } order by quarantine_id)
-          from history.raw.quarantine as q where q.walk_id = walk.walk_id and q.source = 'list' and place like '%/%'),
-         []
-       ) as quarantined_places
-     from history.raw.walk as walk
-     where walk_id in (select unnest(from_json($1, '["varchar"]')))
-     order by started_at, walk_id`,
-    [walks],
-  )
+  return await db.all(z.record(z.string(), z.unknown()), readQuery('certificates'), [walks])
 }
 
 const writeJson = (dir: string, name: string, content: unknown): Promise<void> =>
   writeFile(join(dir, name), `${JSON.stringify(content, null, 2)}\n`)
-
-/** The first record of an archive (ISO 28500, WARC 1.1): its writer and subject. */
-function formatArchiveHead(fields: Record<string, string>, date: string): Buffer {
-  return formatRecord(
-    {type: 'warcinfo', place: JSON.stringify(fields), date, fields: {}},
-    'application/warc-fields',
-    formatHeaders(fields),
-  )
-}
 
 const answerFrame = z.object({
   status: z.number(),
@@ -357,6 +306,7 @@ function formatAnswer(
   return formatRecord({type: 'response', place, date, fields}, 'application/http; msgtype=response', content)
 }
 
+/** A record of an archive (ISO 28500, WARC 1.1). */
 function formatRecord(
   {type, place, date, fields}: {type: string; place: string; date: string; fields: Record<string, string>},
   contentType: string,

@@ -16,17 +16,7 @@ import {type Age, countServed, pruneRecords} from '../sync/quarantine.ts'
 import {describeGone} from './record-compare.ts'
 
 /** What was removed, or would be in a dry run. */
-export interface PruneResult {
-  outcome: 'pruned' | 'unchanged' | 'dry_run'
-  /** Ids of releases. */
-  releases: string[]
-  /** `profile/batch` */
-  batches: string[]
-  /** Quarantined records whose places on tapes were cleared; their rows stay. */
-  quarantined: number
-  /** Tapes, below the data folder. */
-  tapes: string[]
-}
+export type PruneResult = Awaited<ReturnType<typeof pruneData>>
 
 /**
  * Removes releases, batches, tapes and the places of quarantined records beyond what the settings keep, but never the current
@@ -34,36 +24,49 @@ export interface PruneResult {
  *
  * @throws LockedError `RUN_IN_PROGRESS`
  */
-export async function pruneData(
-  config: Config,
-  {isDryRun}: {isDryRun: boolean},
-  world: World,
-): Promise<PruneResult> {
+export async function pruneData(config: Config, {isDryRun}: {isDryRun: boolean}, world: World) {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   const now = new Date(world.clock.now()).toISOString().slice(0, 19).replace('T', ' ')
   const age = {now, days: config.quarantineDays}
-  const listSurplus = (stateDb: StateDb) => {
+  const prune = async (stateDb: StateDb) => {
     const needed = listNeededReleases(stateDb)
     const batches = listSurplusBatches(folder, config.batchesKept, needed)
-    return {needed, batches, tapes: listOldTapes(stateDb, world.realClock.now(), config.tapeDays)}
-  }
-  if (isDryRun) {
-    using stateDb = openStateDb(folder.stateDb)
-    const {needed, batches, tapes} = listSurplus(stateDb)
     const releases = listSurplusReleases(folder, config, needed)
-    const quarantined = await countServedRecords(folder, age)
-    return {outcome: 'dry_run', releases, batches, quarantined, tapes: tapes.map(({path}) => path)}
-  }
-  return await withRun(folder.stateDb, 'prune', world, async ({stateDb}) => {
-    const {needed, batches, tapes: old} = listSurplus(stateDb)
-    for (const batch of batches) removeBatch(join(folder.exports, batch))
-    const releases = pruneReleases(folder, config, needed)
-    const quarantined = await forgetRecords({folder, config}, {age, tapes: old}, world)
-    const tapes = removeTapes({folder, stateDb, config}, old, world)
+    const old = listOldTapes(stateDb, world.realClock.now(), config.tapeDays)
+    let quarantined = await countServedRecords(folder, age)
+    if (!isDryRun) {
+      for (const batch of batches) removeBatch(join(folder.exports, batch))
+      pruneReleases(folder, config, needed)
+      if (old.length + quarantined > 0) {
+        await using db = await openWarehouse(folder, world, config)
+        const gone = old.map(({unit}) => unit)
+        quarantined = await pruneRecords(db, age, gone)
+      }
+      removeTapes({folder, stateDb, config}, old, world)
+    }
+    const tapes = old.map(({path}) => path)
     const isUnchanged = releases.length + batches.length + quarantined + tapes.length === 0
-    return {outcome: isUnchanged ? 'unchanged' : 'pruned', releases, batches, quarantined, tapes}
-  })
+    const outcome: 'dry_run' | 'unchanged' | 'pruned' = isDryRun
+      ? 'dry_run'
+      : isUnchanged
+        ? 'unchanged'
+        : 'pruned'
+    return {
+      outcome,
+      /** Ids of releases. */
+      releases,
+      /** `profile/batch` */
+      batches,
+      /** Quarantined records whose places on tapes were cleared; their rows stay. */
+      quarantined,
+      /** Tapes, below the data folder. */
+      tapes,
+    }
+  }
+  if (!isDryRun) return await withRun(folder.stateDb, 'prune', world, ({stateDb}) => prune(stateDb))
+  using stateDb = openStateDb(folder.stateDb)
+  return await prune(stateDb)
 }
 
 /** Tapes of history that were finished more than `days` before the last one by `now`. Tapes of acts are never old. */
@@ -80,14 +83,14 @@ function removeTapes(
   {folder, stateDb, config}: {folder: DataFolder; stateDb: StateDb; config: Config},
   old: readonly TapeRow[],
   world: World,
-): string[] {
+): void {
   const remove = () => {
     for (const {path, removed_at, outcome} of listTapes(stateDb))
       if (removed_at !== null && outcome !== 'lost') rmSync(join(folder.root, path), {force: true})
   }
   // Tapes that a dead prune left.
   remove()
-  if (old.length === 0) return []
+  if (old.length === 0) return
   const perform = createPerformer(config, {folder, stateDb}, world)
   const recorded = listRecorded(stateDb)
   const at = new Date(world.realClock.now()).toISOString()
@@ -95,22 +98,10 @@ function removeTapes(
     perform({act: 'tapes pruned', at, tapes: old.map((row) => describeGone(recorded, row))}),
   )
   remove()
-  return old.map(({path}) => path)
 }
 
 async function countServedRecords(folder: DataFolder, age: Age): Promise<number> {
   if (!hasWarehouse(folder)) return 0
   await using db = await openHistory(folder)
   return await countServed(db, 'history', age)
-}
-
-async function forgetRecords(
-  {folder, config}: {folder: DataFolder; config: Config},
-  {age, tapes}: {age: Age; tapes: readonly TapeRow[]},
-  world: World,
-): Promise<number> {
-  if (tapes.length === 0 && (await countServedRecords(folder, age)) === 0) return 0
-  await using db = await openWarehouse(folder, world, config)
-  const gone = tapes.map(({unit}) => unit)
-  return await pruneRecords(db, age, gone)
 }

@@ -1,6 +1,6 @@
 import {setImmediate as nextTurn} from 'node:timers/promises'
 import {z} from 'zod'
-import {computedRow, type RowOf, rowOf} from '../build/release-row.ts'
+import {computedRow, rowOf} from '../build/release-row.ts'
 import {dealStream} from '../contract/deal.ts'
 import {findRecords} from '../contract/list.ts'
 import type {Config} from '../core/config.ts'
@@ -9,6 +9,7 @@ import {isObject, parseJson, sliceJson} from '../core/json.ts'
 import {expectOneOf} from '../core/text.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {openRelease, requireRelease} from '../store/release.ts'
+import {fillIn, readQuery} from '../store/sql.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {type TapeLine, targetOf, textOf} from '../store/tape.ts'
 import {requireReadKey} from '../store/tape-key.ts'
@@ -16,14 +17,7 @@ import {openHistory} from '../store/warehouse.ts'
 import {listReadableTapes, type ReadableTape} from '../sync/tapes.ts'
 
 /** A figure of `mart.portfolio_summary` and its deals. */
-export interface FigureTrace {
-  figure: string
-  value: string | null
-  as_of: string
-  release_id: string
-  /** The largest first; for an LTV the deals with an LTV of at most 1.5, for the median the deals in the middle. */
-  deals: RowOf<typeof dealRow>[]
-}
+export type FigureTrace = Awaited<ReturnType<typeof traceFigure>>
 
 const dealRow = rowOf(
   'core.deal',
@@ -31,40 +25,19 @@ const dealRow = rowOf(
   {ltv: 'number?'},
 )
 
-/** The condition on `core.deal` for each part of the portfolio. */
-const PARTS: Record<string, string> = {
-  '': 'true',
-  open_: `status_class not in ('ended_funded', 'ended_unfunded')`,
-  ended_: `status_class in ('ended_funded', 'ended_unfunded')`,
-  pipeline_: `status_class = 'pipeline'`,
-  funded_: `status_class = 'funded'`,
-}
-
-/** The further condition for the deals behind each measure. */
-const MEASURES: Record<string, string> = {
-  deals: '',
-  amount: '',
-  wa_ltv: 'and ltv <= 1.5',
-  pooled_ltv: 'and ltv <= 1.5',
-  ltv_coverage_pct: '',
-  average_amount: '',
-  largest_amount: 'qualify loan_amount = max(loan_amount) over ()',
-  median_amount:
-    'qualify row_number() over (order by loan_amount, deal_id) in ((count(*) over () + 1) // 2, (count(*) over () + 2) // 2)',
-}
-
 const TABLE = 'mart.portfolio_summary'
 
 /** Whether a name is that of a figure, not a deal. */
 export const isFigure = (name: string) => name.startsWith(`${TABLE}.`)
 
 /**
- * The deals behind a figure of the current release.
+ * The deals behind a figure of the current release, the largest first; for an LTV those with an LTV of at most 1.5, for the median
+ * those in the middle.
  *
  * @param name `mart.portfolio_summary.funded_amount`
  * @throws ConfigError `UNKNOWN_NAME`; what {@link requireRelease} throws
  */
-export async function traceFigure(config: Config, name: string): Promise<FigureTrace> {
+export async function traceFigure(config: Config, name: string) {
   const figure = name.slice(TABLE.length + 1)
   const [, part = '', measure = ''] = /^(open_|ended_|pipeline_|funded_|)(\w+)$/.exec(figure) ?? []
   const release = requireRelease(dataFolderAt(config.dataDir))
@@ -73,35 +46,20 @@ export async function traceFigure(config: Config, name: string): Promise<FigureT
     computedRow({name: 'text?'}),
     `select column_name as name from (describe ${TABLE}) where column_name <> 'as_of'`,
   )
-  const which = MEASURES[measure]
   const names = columns.flatMap(({name}) => name ?? [])
-  if (which === undefined || !names.includes(figure)) {
+  if (!names.includes(figure)) {
     throw newError('UNKNOWN_NAME', `Figure '${figure}' of ${TABLE}: ${expectOneOf(figure, names)}.`)
   }
   const {value, as_of} = await db.one(
     rowOf('mart.portfolio_summary', ['as_of'], {value: 'text?'}),
     `select cast(${figure} as varchar) as value, as_of from ${TABLE}`,
   )
-  const deals = await db.all(
-    dealRow,
-    `from (
-       select deal_id, status, loan_amount, property_value, ltv, last_changed_at
-       from core.deal where ${PARTS[part]} ${which}
-     ) order by loan_amount desc, deal_id`,
-  )
+  const deals = await db.all(dealRow, readQuery('behind_figure'), [part, measure])
   return {figure: name, value, as_of, release_id: release.manifest.release_id, deals}
 }
 
 /** The origin of one version of a deal. */
-export interface Trace {
-  /** ISO 8601, UTC: start of the request that showed it, and when it was stored. */
-  observed_at: string
-  recorded_at: string
-  business_date: string
-  /** `seen`, `missing` or `vanished`. */
-  kind: string
-  /** `list`, `detail`, `webhook` or `replay`. */
-  source: string
+export interface Trace extends Omit<Version, 'told_by' | 'walk_id' | 'value'> {
   /** The stored value of the requested field; null if the record left it out. */
   value?: string | null
   /** The answer's tape below the data folder, and its line from 1; null when the tape is not kept. */
@@ -117,14 +75,15 @@ export interface Trace {
   list_row: string | null
 }
 
-const instant = (value: string, name: string) => `strftime(${value}, '%Y-%m-%dT%H:%M:%S.%fZ') as ${name}`
-
 type Version = z.output<typeof versionRow>
 const versionRow = z.object({
+  /** ISO 8601, UTC: start of the request that showed it, and when it was stored. */
   observed_at: z.string(),
   recorded_at: z.string(),
   business_date: z.string(),
+  /** `seen`, `missing` or `vanished`. */
   kind: z.string(),
+  /** `list`, `detail`, `webhook` or `replay`. */
   source: z.string(),
   /** The kind of answer it came from. */
   told_by: z.enum(['list', 'detail', 'webhook']),
@@ -201,29 +160,8 @@ async function readVersions(
     throw newError('UNKNOWN_NAME', `Field '${field}' in --field: ${expectOneOf(field, names)}.`)
   }
   await using db = await openHistory(dataFolderAt(dataDir))
-  // A replayed record is on the tape of the walk that could not read it.
-  const versions = await db.all(
-    versionRow,
-    `select
-       ${instant('version.observed_at', 'observed_at')},
-       ${instant('recorded_at', 'recorded_at')},
-       business_date,
-       kind,
-       version.source,
-       coalesce(replayed.source, version.source) as told_by,
-       coalesce(version.walk_id, replayed.walk_id) as walk_id,
-       cast(${field ?? 'null'} as varchar) as value
-     from history.raw.deal_version as version
-     left join (
-       select observed_at, min(source) as source, any_value(walk_id) as walk_id
-       from history.raw.quarantine
-       where stream = 'deal' and record_id = $1
-       group by observed_at
-     ) as replayed on version.source = 'replay' and replayed.observed_at = version.observed_at
-     where deal_id = $1 and business_date <= cast($2 as date)
-     order by version.observed_at, seq`,
-    [dealId, asOf ?? '9999-12-31'],
-  )
+  const sql = fillIn(readQuery('versions_of_deal'), {field: field ?? 'null'})
+  const versions = await db.all(versionRow, sql, [dealId, asOf ?? '9999-12-31'])
   if (versions.length > 0) return versions
   throw newError(
     'UNKNOWN_NAME',

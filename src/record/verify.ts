@@ -5,7 +5,7 @@ import {gunzipSync} from 'node:zlib'
 import {z} from 'zod'
 import {actSchema, applyAct} from '../accounting/acts.ts'
 import {listBatches} from '../accounting/issued.ts'
-import {verifyReleaseFiles, verifyReleaseTables} from '../build/verify-release.ts'
+import {verifyRelease} from '../build/verify-release.ts'
 import type {Config} from '../core/config.ts'
 import {CATALOGUE, type Failure, messageOf, newError, UnexpectedError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
@@ -32,36 +32,15 @@ import {listFiles} from './backup.ts'
 import {listDisagreements} from './record-compare.ts'
 
 /** The result of examining everything that is kept; `verify --json` prints it. */
-export interface VerifyResult {
-  outcome: 'whole' | 'damaged'
-  /** Tapes, and lines that were read on them. */
-  tapes: number
-  lines: number
-  /** Tapes whose key was given up or is not at hand; only their sha256 is compared. */
-  closed: number
-  /** Tapes that `prune` removed as old. */
-  removed: number
-  /** Tapes that `tape go-on` gave up. */
-  given_up: number
-  /** When the first kept tape was begun; only history proves what came before. */
-  since: string | null
-  /** Applied walks, files of batches, and tables of the current release. */
-  walks: number
-  batch_files: number
-  release_tables: number
-  /** Below the data folder. */
-  problems: {path: string; problem: string; next?: string | undefined}[]
-}
-
-const NO_TAPES = {tapes: 0, lines: 0, closed: 0, removed: 0, given_up: 0, since: null, problems: []}
+export type VerifyResult = Awaited<ReturnType<typeof verifyAll>>
 
 /** Examines the tapes, the certificates and every row of the warehouse, the current release, each batch, the state database. */
-export async function verifyAll(config: Config, world: World): Promise<VerifyResult> {
+export async function verifyAll(config: Config, world: World) {
   const folder = dataFolderAt(config.dataDir)
   const disagreements = await listDisagreements(config, world)
-  if (!hasStateDb(folder)) return {outcome: 'whole', ...NO_TAPES, walks: 0, batch_files: 0, release_tables: 0}
-  const tapes = await verifyTapes(config, folder, world)
-  const problems = [...tapes.problems]
+  using stateDb = openStateDb(hasStateDb(folder) ? folder.stateDb : ':memory:')
+  const tapes = await verifyTapes(config, {folder, stateDb}, world)
+  const problems: {path: string; problem: string; next?: string | undefined}[] = [...tapes.problems]
   for (const {store: path, problem} of disagreements) {
     const {next} = CATALOGUE.STORES_DISAGREE
     if (path !== 'tape' || problems.length === 0) problems.push({path, problem, next})
@@ -73,28 +52,27 @@ export async function verifyAll(config: Config, world: World): Promise<VerifyRes
   note('warehouse.duckdb', faults)
   world.onProgress({step: 'release'})
   const release = findCurrentRelease(folder)
-  if (release) {
-    note('current', await verifyReleaseFiles(release))
-    note('current', await verifyReleaseTables(release))
-  }
-  note('state.sqlite', verifyStateDb(folder))
+  if (release) note('current', await verifyRelease(release))
+  note('state.sqlite', verifyStateDb(folder, stateDb))
   world.onProgress({step: 'batches'})
   const batches = await verifyBatches(folder)
   note('exports', batches.faults)
-  note('exports', listGoneBatches(folder))
+  note('exports', listGoneBatches(folder, stateDb))
+  const outcome: 'whole' | 'damaged' = problems.length > 0 ? 'damaged' : 'whole'
   return {
     ...tapes,
-    outcome: problems.length > 0 ? 'damaged' : 'whole',
+    outcome,
+    /** Applied walks, files of batches, and tables of the current release. */
     walks,
     batch_files: batches.files,
     release_tables: release?.manifest.tables.length ?? 0,
+    /** Below the data folder. */
     problems,
   }
 }
 
 /** Issued journal batches that are missing; no command removes one. */
-function listGoneBatches({stateDb: path, exports}: DataFolder): Failure[] {
-  using stateDb = openStateDb(path)
+function listGoneBatches({exports}: DataFolder, stateDb: StateDb): Failure[] {
   return listBatches(stateDb)
     .filter(({profile, batch_id}) => !existsSync(join(exports, profile, batch_id)))
     .map(({profile, batch_id}) => ({
@@ -104,8 +82,7 @@ function listGoneBatches({stateDb: path, exports}: DataFolder): Failure[] {
     }))
 }
 
-function verifyStateDb({stateDb: path}: DataFolder): Failure[] {
-  using stateDb = openStateDb(path)
+function verifyStateDb({stateDb: path}: DataFolder, stateDb: StateDb): Failure[] {
   const {integrity_check: found} = stateDb.db.prepare('pragma integrity_check(1)').get() ?? {}
   if (found === 'ok') return []
   const problem = `State database '${path}' is damaged: ${String(found).split('\n').at(-1)}.`
@@ -129,10 +106,9 @@ async function tryWarehouse(folder: DataFolder): Promise<{walks: number; faults:
  */
 async function verifyTapes(
   config: Config,
-  folder: DataFolder,
+  {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
   world: World,
-): Promise<Omit<VerifyResult, 'outcome' | 'walks' | 'batch_files' | 'release_tables'>> {
-  using stateDb = openStateDb(folder.stateDb)
+) {
   const rows = listTapes(stateDb)
   const kept = rows.filter(({removed_at}) => removed_at === null)
   const gone = rows.filter(({removed_at}) => removed_at !== null)
@@ -155,11 +131,16 @@ async function verifyTapes(
     else lines += found
   }
   return {
+    /** Tapes, and lines that were read on them. */
     tapes: kept.length,
     lines,
+    /** Tapes whose key was given up or is not at hand; only their sha256 is compared. */
     closed: kept.filter(isClosed).length,
+    /** Tapes that `prune` removed as old. */
     removed: gone.length - lost.length,
+    /** Tapes that `tape go-on` gave up. */
     given_up: lost.length,
+    /** When the first kept tape was begun; only history proves what came before. */
     since: kept[0]?.begun_at ?? null,
     problems,
   }

@@ -13,54 +13,37 @@ import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
 import {ENV_FILE} from '../core/settings.ts'
 
 /** The paths of a data folder (`--data`), all absolute. */
-export interface DataFolder {
-  root: string
-  warehouse: string
-  /** The lock for reading or writing the warehouse. */
-  warehouseLock: string
-  stateDb: string
-  releases: string
-  current: string
-  /** The release of the last `build --select`. */
-  scratch: string
-  exports: string
-  /** The tapes: everything received, as received. */
-  tapes: string
-  /** Everything in it can be computed again, so it may be removed at any time. */
-  cache: string
-  /** Says which build the next one can start from; without it the next build is whole. */
-  lastBuild: string
-  /** The key of hashed personal data, unless a setting names another. */
-  hashKey: string
-  /** The mapping of further fields of deals to columns. */
-  fields: string
-  /** Queries that people saved. */
-  queries: string
-  /** Where the engine spills what does not fit into memory. */
-  spill: string
-  /** Marks a folder as a demo's. */
-  demoMark: string
-}
+export type DataFolder = ReturnType<typeof dataFolderAt>
 
 /** The paths of a data folder, which need not exist. */
-export function dataFolderAt(dataDir: string): DataFolder {
+export function dataFolderAt(dataDir: string) {
   const root = resolve(dataDir)
   return {
     root,
     warehouse: join(root, 'warehouse.duckdb'),
+    /** The lock for reading or writing the warehouse. */
     warehouseLock: join(root, 'warehouse.lock'),
     stateDb: join(root, 'state.sqlite'),
     releases: join(root, 'releases'),
     current: join(root, 'current'),
+    /** The release of the last `build --select`. */
     scratch: join(root, 'scratch'),
     exports: join(root, 'exports'),
+    /** The tapes: everything received, as received. */
     tapes: join(root, 'tape'),
+    /** Everything in it can be computed again, so it may be removed at any time. */
     cache: join(root, 'cache'),
+    /** Says which build the next one can start from; without it the next build is whole. */
     lastBuild: join(root, 'cache', 'last-build.json'),
+    /** The key of hashed personal data, unless a setting names another. */
     hashKey: join(root, 'hash.key'),
+    /** The mapping of further fields of deals to columns. */
     fields: join(root, 'fields.json'),
+    /** Queries that people saved. */
     queries: join(root, 'queries'),
+    /** Where the engine spills what does not fit into memory. */
     spill: join(root, '.spill'),
+    /** Marks a folder as a demo's. */
     demoMark: join(root, '.loantape-demo'),
   }
 }

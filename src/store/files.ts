@@ -5,20 +5,22 @@ import {
   createReadStream,
   existsSync,
   fsyncSync,
+  mkdirSync,
   openSync,
   readFileSync,
   readSync,
   renameSync,
+  rmdirSync,
   rmSync,
   statSync,
   writeFileSync,
 } from 'node:fs'
-import {dirname} from 'node:path'
+import {basename, dirname, join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
 import {setTimeout as delay} from 'node:timers/promises'
 import {codeOf} from '../core/errors.ts'
 import type {Refuse} from '../core/json.ts'
-import {temporaryBeside} from '../core/process.ts'
+import {removeAbandoned, temporaryBeside, WRITER_MARK} from '../core/process.ts'
 
 /**
  * Gives a new file or folder the read rights of its folder. `main.ts` makes everything private to the user, which is wrong
@@ -123,6 +125,30 @@ export function moveIntoPlace(temporary: string, final: string): void {
   syncToDisk(dirname(final))
 }
 
+/**
+ * Writes a new folder, whole or not at all: `write` gets its temporary name beside it. What a killed process left there is removed.
+ *
+ * @param dir new or empty
+ */
+export async function writeNewFolder<T>(
+  dir: string,
+  prefix: string,
+  write: (temporary: string) => Promise<T>,
+): Promise<T> {
+  removeAbandoned(dirname(dir), prefix)
+  const temporary = join(dirname(dir), `${prefix}${basename(dir)}${WRITER_MARK}`)
+  try {
+    mkdirSync(temporary, {recursive: true, mode: 0o700})
+    const written = await write(temporary)
+    if (existsSync(dir)) rmdirSync(dir)
+    moveIntoPlace(temporary, dir)
+    return written
+  } catch (error) {
+    rmSync(temporary, {recursive: true, force: true})
+    throw error
+  }
+}
+
 /** Writes a file under a temporary name and renames it; it gets the read rights of its folder. */
 export function writeFileAtomically(path: string, content: string): void {
   const temporary = temporaryBeside(path)
@@ -144,6 +170,14 @@ export function readKept(path: string): string | undefined {
   if (kept === `${hash('sha256', text)}\n${text}`) return text
   rmSync(path, {force: true})
   return undefined
+}
+
+/** Changes whenever one of these files is written, replaced or removed. */
+export function stampOf(...files: string[]): string {
+  return files
+    .map((file) => statSync(file, {bigint: true, throwIfNoEntry: false}))
+    .map((stat) => (stat ? `${stat.size} ${stat.mtimeNs}` : 'none'))
+    .join(', ')
 }
 
 /** Bytes of a file that are read at once. */

@@ -2,8 +2,9 @@ import {z} from 'zod'
 import {STREAMS} from '../contract/streams.ts'
 import {type LoantapeError, newError} from '../core/errors.ts'
 import type {Moment} from '../core/types.ts'
-import type {Database} from './database.ts'
-import {type SourceBridge, sourceBridgeSchema} from './release.ts'
+import {type Database, quoteLiteral} from './database.ts'
+import {type ReleaseManifest, type SourceBridge, sourceBridgeSchema} from './release.ts'
+import {fillIn, readQuery} from './sql.ts'
 
 const rangeRow = z.object({first: z.string().nullable(), last: z.string().nullable()})
 
@@ -41,36 +42,11 @@ export async function resolveMoment(
 
 /** When anything about the days up to `asOf` was last stored: a version, a rate, a list or the first walk of a day. */
 function findLastTold(db: Database, asOf: string): Promise<string | null> {
-  return db.value(
-    z.string().nullable(),
-    `with told as (
-       ${STREAMS.map(
-         ({name}) => `select max(recorded_at) as recorded_at
-       from history.raw.${name}_version
-       where business_date <= cast($1 as date)
-       union all`,
-       ).join('\n       ')}
-       select max(recorded_at) as recorded_at
-       from history.raw.deal_confirmation
-       where business_date <= cast($1 as date)
-       union all
-       select max(recorded_at) as recorded_at
-       from history.raw.rate
-       where business_date <= cast($1 as date)
-       union all
-       select min(recorded_at) as recorded_at
-       from history.raw.walk
-       where state = 'applied' and stream = 'deal' and business_date <= cast($1 as date)
-       group by business_date
-       union all
-       select max(walk.recorded_at) as recorded_at
-       from history.raw.walk
-       join history.raw.listing on listing.walk_id = walk.walk_id and listing.outcome = 'listed'
-       where walk.state = 'applied' and walk.business_date <= cast($1 as date)
-     )
-     select strftime(max(recorded_at), '%Y-%m-%d %H:%M:%S.%f') from told`,
-    [asOf],
+  const versions = STREAMS.map(
+    ({name}) => `select recorded_at, business_date from history.raw.${name}_version`,
   )
+  const sql = fillIn(readQuery('last_told'), {versions: versions.join(' union all ')})
+  return db.value(z.string().nullable(), sql, [asOf])
 }
 
 /**
@@ -96,9 +72,31 @@ function emptyHistory(): LoantapeError {
   return newError('HISTORY_MISSING', 'No walk has been applied yet: there is nothing to build from.')
 }
 
+/** The moment of a release. */
+export function momentOf({as_of, known_at}: Pick<ReleaseManifest, 'as_of' | 'known_at'>): Moment {
+  return {asOf: as_of, knownAt: known_at.replace('T', ' ').replace('Z', '')}
+}
+
 /** The certificate of the last walk at a moment, with its bridge to the present deals. */
-export async function readSourceBridge(db: Database, moment: Moment): Promise<SourceBridge> {
-  const bridge = await db.first(
+export async function readSourceBridge(db: Database, {asOf, knownAt}: Moment): Promise<SourceBridge> {
+  const bridge = await readBridge(
+    db,
+    `history.raw.walk
+     where state = 'applied' and stream = 'deal'
+       and business_date <= date ${quoteLiteral(asOf)} and recorded_at <= timestamp ${quoteLiteral(knownAt)}
+     order by recorded_at desc
+     limit 1`,
+  )
+  if (bridge) return bridge
+  throw newError(
+    'MOMENT_RANGE',
+    `Instant '${knownAt}' in --known-at: no walk had been stored by then for ${asOf}.`,
+  )
+}
+
+/** The certificate and bridge of one walk of `raw.walk` or `mart.run`. */
+export function readBridge(db: Database, from: string): Promise<SourceBridge | undefined> {
+  return db.first(
     sourceBridgeSchema,
     `select
        walk_id,
@@ -113,15 +111,6 @@ export async function readSourceBridge(db: Database, moment: Moment): Promise<So
        {deals: kept_missing_deals::integer, amount: kept_missing_amount} as kept_missing,
        {deals: adjusted_deals::integer, amount: adjusted_amount} as adjusted,
        {deals: present_deals::integer, amount: present_amount} as present
-     from history.raw.walk
-     where state = 'applied' and stream = 'deal' and business_date <= cast($1 as date) and recorded_at <= cast($2 as timestamp)
-     order by recorded_at desc
-     limit 1`,
-    [moment.asOf, moment.knownAt],
-  )
-  if (bridge) return bridge
-  throw newError(
-    'MOMENT_RANGE',
-    `Instant '${moment.knownAt}' in --known-at: no walk had been stored by then for ${moment.asOf}.`,
+     from ${from}`,
   )
 }

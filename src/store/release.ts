@@ -7,6 +7,7 @@ import {parseJson} from '../core/json.ts'
 import type {BuildPlan, Check} from '../core/types.ts'
 import type {DataFolder} from './data-folder.ts'
 import {type Database, openDatabase, quoteLiteral} from './database.ts'
+import {readQuery} from './sql.ts'
 
 /** One check's result. */
 export type CheckResult = z.output<typeof checkResult>
@@ -197,16 +198,10 @@ export async function writeChecks(
   checks: readonly Check[],
   outcomes: readonly CheckOutcome[],
 ): Promise<void> {
-  const demands = new Map(checks.map(({name, description}) => [name, description]))
-  const written = outcomes.map(
-    ({name, severity, failures, rows}): ReleaseCheck => ({
-      name,
-      severity,
-      description: demands.get(name) ?? '',
-      failures,
-      rows,
-    }),
-  )
+  const written = outcomes.map((outcome) => {
+    const {description = ''} = checks.find(({name}) => name === outcome.name) ?? {}
+    return releaseCheck.parse({...outcome, description})
+  })
   await writeFile(join(dir, CHECKS_FILE), JSON.stringify(written))
 }
 
@@ -258,25 +253,7 @@ interface QuestionOptions {
   file?: string | undefined
 }
 
-/**
- * Values in words, for questions: `usd(1234.5)` is `$1,234.50`, exactly; `counted(2, 'deal')` is `2 deals`, `pct(61.4)` is `61.4 %`;
- * `signed` is a movement, `brief` a text as lists show it, `words` a name of the data.
- */
-export const MACROS = `
-  create temp macro usd(amount) as case
-    when amount is null then '–'
-    else if(amount < 0, '−$', '$') || format('{:,}', trunc(abs(cast(amount as decimal(38, 2))))::hugeint)
-      || '.' || right(cast(cast(amount as decimal(38, 2)) as varchar), 2)
-  end;
-  create temp macro signed(amount) as if(amount = 0, '–', if(amount > 0, '+', '') || usd(amount));
-  create temp macro counted(number, thing) as format('{:,} {}{}', number, thing, if(number = 1, '', 's'));
-  create temp macro pct(number) as coalesce(format('{:.1f} %', number), '–');
-  create temp macro brief(text) as case
-    when trim(text) = '' then '(blank)'
-    when length(text) > 80 then left(text, 79) || '…'
-    else coalesce(text, '–')
-  end;
-  create temp macro words(text) as brief(replace(text, '_', ' '))`
+const MACROS = readQuery('macros')
 
 /** Opens a release read-only, attached as `release`, its tables named `core.deal`, `mart.portfolio_summary`, … . */
 export async function openRelease(

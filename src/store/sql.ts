@@ -1,10 +1,13 @@
 import {isUtf8} from 'node:buffer'
-import {existsSync, readdirSync} from 'node:fs'
+import {existsSync, readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {codeOf, type LoantapeError, newError} from '../core/errors.ts'
 import type {Database, Queries} from './database.ts'
 import {readWritten} from './files.ts'
+
+/** The SQL that loantape ships. */
+export const SQL_DIR = join(import.meta.dirname, '../../sql')
 
 /**
  * Reads a model, check or seed, which people write with any editor: drops a byte order mark, and makes line ends LF.
@@ -54,6 +57,16 @@ export function splitHeader(text: string): {header: string[]; sql: string} {
   return {header: end === -1 ? lines : lines.slice(0, end), sql: text.replace(/;\s*$/, '\n')}
 }
 
+/** The text of `sql/queries/<name>.sql`: a SELECT that this program asks by itself. */
+export function readQuery(name: string): string {
+  return readFileSync(join(SQL_DIR, 'queries', `${name}.sql`), 'utf8')
+}
+
+/** A text with each `{name}` replaced by its value. */
+export function fillIn(text: string, values: Readonly<Record<string, unknown>>): string {
+  return text.replace(/\{([a-z_]+)\}/g, (known, name: string) => String(values[name] ?? known))
+}
+
 /** SQL that makes a text comparable: in lower case, without surrounding blanks, which are those of JavaScript's `trim`. */
 export function canonicalSql(text: string): string {
   return `lower(regexp_replace(${text}, '^[\\s\\x0b\\p{Z}\\x{feff}]+|[\\s\\x0b\\p{Z}\\x{feff}]+$', '', 'g'))`
@@ -71,6 +84,14 @@ export function readColumns(db: Database, table: string): Promise<TableColumn[]>
 /** How many rows a table or subquery has. */
 export async function countRows(db: Queries, from: string): Promise<number> {
   return (await db.one(z.object({rows: z.coerce.number()}), `select count(*) as "rows" from ${from}`)).rows
+}
+
+/** A digest of rows in any order. Computing it reads every value. */
+export function digestRows(db: Database, from: string): Promise<string> {
+  return db.value(
+    z.string(),
+    `select concat_ws(' ', count(*), bit_xor(hash(t)), sum(cast(hash(t) as hugeint))) from (${from}) as t`,
+  )
 }
 
 /**

@@ -11,8 +11,8 @@ import {
   parseMapping,
   quotePrograms,
 } from '../../src/accounting/mapping.ts'
-import {BUILT_IN_SQL} from '../../src/build/read-models.ts'
 import {readSeeds} from '../../src/build/seeds.ts'
+import {SQL_DIR} from '../../src/store/sql.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const smallest = {receivable: {'*': {code: '1', name: 'Loans'}}, clearing: {code: '2', name: 'Clearing'}}
@@ -120,7 +120,7 @@ test('a program without its own account is booked to that of all others, if ther
 
 test('the shipped seed is the default mapping', () => {
   const seed = createAccountSeed([{since: FIRST_PERIOD, mapping: DEFAULT_MAPPING, movesBalances: false}])
-  const shipped = readSeeds([BUILT_IN_SQL]).find(({name}) => name === seed.name)
+  const shipped = readSeeds([SQL_DIR]).find(({name}) => name === seed.name)
   const valuesOf = ({rows}: Pick<typeof seed, 'rows'>) => rows.map(({values}) => values)
   expect({...shipped, rows: valuesOf(shipped ?? {rows: []})}).toMatchObject({
     columns: seed.columns,

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
-import {aVersion} from '../../src/build/case-rows.ts'
+import {aRow} from '../../src/build/case-rows.ts'
 import {withAncestors} from '../../src/build/read-models.ts'
 import {businessDateOf} from '../../src/core/clock.ts'
 import {buildRelease, builtInPlan, noRow} from './history.ts'
@@ -36,7 +36,7 @@ test('a release dates an instant as the clock does, in every zone and with every
   await fc.assert(
     fc.asyncProperty(zone, fc.array(instant, {minLength: 100, maxLength: 300}), async (zone, instants) => {
       const versions = instants.map((created, index) =>
-        aVersion({
+        aRow('deal_version', {
           deal_id: String(index).padStart(3, '0'),
           created_at: new Date(created).toISOString().replace('T', ' ').replace('Z', ''),
         }),

@@ -1,6 +1,6 @@
 import {afterAll, expect, test} from 'vitest'
 import type {Counted} from '../../src/build/build-models.ts'
-import {aBorrower, aVersion, aWalk, type History, type Row} from '../../src/build/case-rows.ts'
+import {aRow, type History, type Row} from '../../src/build/case-rows.ts'
 import {readChecks, requirePassed, runChecks} from '../../src/build/checks.ts'
 import {type Database, openDatabase} from '../../src/store/database.ts'
 import type {CheckOutcome, CheckResult} from '../../src/store/release.ts'
@@ -152,8 +152,8 @@ const bridge = (row: Row): Row => ({
   present_amount: '100000.00',
   ...row,
 })
-const certified = [aWalk(bridge({}))]
-const sound: History = {deal_version: [aVersion()], walk: certified}
+const certified = [aRow('walk', bridge({}))]
+const sound: History = {deal_version: [aRow('deal_version')], walk: certified}
 const soon = {asOf: '2026-03-03'}
 
 test('a sound release passes every check', async () => {
@@ -163,14 +163,14 @@ test('a sound release passes every check', async () => {
 
 const day = (number: number) => ({day: `2026-03-0${number}`, created_at: '2026-03-01 12:00:00'})
 const book: History = {
-  walk: [1, 2, 3].map((number) => aWalk({day: `2026-03-0${number}`})),
+  walk: [1, 2, 3].map((number) => aRow('walk', {day: `2026-03-0${number}`})),
   deal_version: [
-    aVersion({...day(1), deal_id: 'a', status: 'funded', loan_program: 'bridge'}),
-    aVersion({...day(2), deal_id: 'b', status: 'draft'}),
-    aVersion({...day(2), deal_id: 'a', status: 'funded', loan_amount: '90000.00'}),
-    aVersion({...day(3), deal_id: 'b', status: 'funded'}),
+    aRow('deal_version', {...day(1), deal_id: 'a', status: 'funded', loan_program: 'bridge'}),
+    aRow('deal_version', {...day(2), deal_id: 'b', status: 'draft'}),
+    aRow('deal_version', {...day(2), deal_id: 'a', status: 'funded', loan_amount: '90000.00'}),
+    aRow('deal_version', {...day(3), deal_id: 'b', status: 'funded'}),
   ],
-  borrower_version: [aBorrower({...day(1), deal_id: 'a', email_hash: 'ab12'})],
+  borrower_version: [aRow('borrower_version', {...day(1), deal_id: 'a', email_hash: 'ab12'})],
 }
 
 /** By check: what spoils the book, and how the check then names it. */
@@ -262,27 +262,34 @@ test.each(spoils)('%s notices: %s', async (name, spoil, id) => {
 
 test('the bridge must add up, and equal core.deal if nothing was stored since', async () => {
   const HOLDS = 'certificate_bridge_holds'
-  const off = {...sound, walk: [aWalk(bridge({kept_missing_amount: '0.01'}))]}
+  const off = {...sound, walk: [aRow('walk', bridge({kept_missing_amount: '0.01'}))]}
   expect(await findingsOf(HOLDS, off, soon)).toMatchObject([{name: HOLDS, severity: 'error', failures: 1}])
-  const wrong = {...sound, walk: [aWalk(bridge({distinct_records: 2, present_deals: 2}))]}
+  const wrong = {...sound, walk: [aRow('walk', bridge({distinct_records: 2, present_deals: 2}))]}
   expect(await findingsOf(HOLDS, wrong, soon)).toMatchObject([{name: HOLDS}])
-  const webhook = aVersion({
+  const webhook = aRow('deal_version', {
     deal_id: 'deal_2',
     observed_at: '2026-03-02 15:00:00',
     recorded_at: '2026-03-02 15:00:01',
   })
-  expect(await findingsOf(HOLDS, {...sound, deal_version: [aVersion(), webhook]}, soon)).toEqual([])
+  expect(await findingsOf(HOLDS, {...sound, deal_version: [aRow('deal_version'), webhook]}, soon)).toEqual([])
 })
 
 const valued = (deal_id: string, property_value: string) =>
-  aVersion({deal_id, loan_amount: '150000.00', property_value})
+  aRow('deal_version', {deal_id, loan_amount: '150000.00', property_value})
 const booked: History = {
-  deal_version: [aVersion(), aVersion({day: '2026-03-03', status: 'funded', loan_program: 'bridge'})],
-  walk: [aWalk(), aWalk({day: '2026-03-03', ...bridge({})})],
+  deal_version: [
+    aRow('deal_version'),
+    aRow('deal_version', {day: '2026-03-03', status: 'funded', loan_program: 'bridge'}),
+  ],
+  walk: [aRow('walk'), aRow('walk', {day: '2026-03-03', ...bridge({})})],
 }
 const LOST = `update release.accounting.journal_line set account_code = null`
 const dated: History = {
-  deal_version: [aVersion({status: 'funded'}), aVersion({deal_id: 'deal_2'}), aVersion({deal_id: 'deal_3'})],
+  deal_version: [
+    aRow('deal_version', {status: 'funded'}),
+    aRow('deal_version', {deal_id: 'deal_2'}),
+    aRow('deal_version', {deal_id: 'deal_3'}),
+  ],
   walk: certified,
 }
 const DATES = `insert into release.seed.funded_on values ('deal_1', date '2026-03-02'),
@@ -315,15 +322,18 @@ test.each<[name: string, history: History, how: Partial<Counted> & {spoil?: stri
   ],
   [
     'status_is_classified',
-    {deal_version: [aVersion({status: 'on_the_moon'})], walk: certified},
+    {deal_version: [aRow('deal_version', {status: 'on_the_moon'})], walk: certified},
     soon,
     ['on_the_moon (deals=1, amount=100000.00)'],
   ],
   [
     'funded_month_is_certain',
     {
-      deal_version: [aVersion({day: '2026-02-26'}), aVersion({day: '2026-03-03', status: 'funded'})],
-      walk: [aWalk({day: '2026-02-26'}), aWalk({day: '2026-03-03'})],
+      deal_version: [
+        aRow('deal_version', {day: '2026-02-26'}),
+        aRow('deal_version', {day: '2026-03-03', status: 'funded'}),
+      ],
+      walk: [aRow('walk', {day: '2026-02-26'}), aRow('walk', {day: '2026-03-03'})],
     },
     soon,
     ['deal_1 (funded_after=2026-02-26, funded_by=2026-03-03, loan_amount=100000.00)'],
@@ -340,7 +350,7 @@ test.each<[name: string, history: History, how: Partial<Counted> & {spoil?: stri
   ],
   [
     'funded_on_applies',
-    {...dated, walk: [aWalk(), aWalk({day: '2026-03-05'})]},
+    {...dated, walk: [aRow('walk'), aRow('walk', {day: '2026-03-05'})]},
     {...soon, spoil: DATES},
     [
       'deal_1  (funded_on=2026-03-01, problem=no such deal)',

@@ -3,10 +3,11 @@ import {buildModels, type Counted} from '../../src/build/build-models.ts'
 import {type History, insertHistory} from '../../src/build/case-rows.ts'
 import {readChecks} from '../../src/build/checks.ts'
 import {compileModels} from '../../src/build/compile.ts'
-import {BUILT_IN_SQL, readModels, withAncestors} from '../../src/build/read-models.ts'
+import {readModels, withAncestors} from '../../src/build/read-models.ts'
 import {readSeeds} from '../../src/build/seeds.ts'
 import type {BuildPlan, Check} from '../../src/core/types.ts'
 import {type Database, openDatabase} from '../../src/store/database.ts'
+import {SQL_DIR} from '../../src/store/sql.ts'
 import {migrate} from '../../src/store/warehouse.ts'
 
 /** The time zone and cut-off of business dates in tests: the defaults. */
@@ -22,9 +23,9 @@ let builtIn: Promise<{plan: BuildPlan; checks: Check[]}> | undefined
 /** The built-in models and checks, compiled once for each test file. */
 export function builtInPlan(): Promise<{plan: BuildPlan; checks: Check[]}> {
   builtIn ??= (async () => {
-    const models = readModels([BUILT_IN_SQL])
-    const checks = readChecks(models, [BUILT_IN_SQL])
-    return {plan: await compileModels({models, seeds: readSeeds([BUILT_IN_SQL]), checks}), checks}
+    const models = readModels([SQL_DIR])
+    const checks = readChecks(models, [SQL_DIR])
+    return {plan: await compileModels({models, seeds: readSeeds([SQL_DIR]), checks}), checks}
   })()
   return builtIn
 }

@@ -2,9 +2,8 @@ import {chmodSync, existsSync, readdirSync, readFileSync, rmSync, statSync, utim
 import {join} from 'node:path'
 import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {buildRelease, compareBuilds} from '../../src/build/build.ts'
-import {noteLastBuild, readLastBuild} from '../../src/build/build-folder.ts'
-import {aQuarantine, aVersion, aWalk, insertRows} from '../../src/build/case-rows.ts'
-import {BUILT_IN_SQL} from '../../src/build/read-models.ts'
+import {aRow, insertRows} from '../../src/build/case-rows.ts'
+import {noteLastBuild, readLastBuild} from '../../src/build/last-build.ts'
 import {addDays} from '../../src/core/clock.ts'
 import {findJob, readJobs} from '../../src/schedule/job.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
@@ -12,6 +11,7 @@ import {advanceDay} from '../../src/service/advance-day.ts'
 import {seedPortfolio} from '../../src/service/portfolio.ts'
 import {openDatabase} from '../../src/store/database.ts'
 import {requireRelease} from '../../src/store/release.ts'
+import {SQL_DIR} from '../../src/store/sql.ts'
 import {runCommand} from '../support/command.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
@@ -112,7 +112,7 @@ test('a release whose databases were touched is never built upon', async () => {
 
 test('own models that are not per deal give the same releases, and their readers are built whole', async () => {
   const notPerDeal = (name: string) =>
-    readFileSync(join(BUILT_IN_SQL, `${name}.sql`), 'utf8').replace('-- per: deal_id\n', '')
+    readFileSync(join(SQL_DIR, `${name}.sql`), 'utf8').replace('-- per: deal_id\n', '')
   using own = writeSqlFolder({
     'core/deal.sql': notPerDeal('core/deal'),
     'work/deal_observation.sql': notPerDeal('work/deal_observation'),
@@ -165,8 +165,8 @@ test('a record quarantined long before the next one changes what is known of an 
   const [certificate] = await lab.queryHistory(`from raw.walk where stream = 'deal'`)
   const {walk_id, business_date, started_at, ended_at, recorded_at, ...counted} = certificate ?? {}
   const walkOn = (day: string) => ({
-    ...aWalk({day}),
-    ...(counted as Parameters<typeof aWalk>[0]),
+    ...aRow('walk', {day}),
+    ...(counted as Parameters<typeof aRow>[1]),
     present_deals: 201,
     distinct_records: 201,
   })
@@ -174,8 +174,14 @@ test('a record quarantined long before the next one changes what is known of an 
   await tell({
     walk: days.slice(0, 4).map(walkOn),
     deal_version: [
-      aVersion({...seen, day: first, status: 'approved'}),
-      aVersion({...seen, seq: 1_000_001, day: fourth, status: 'funded', observed_at: `${fourth} 02:05:00`}),
+      aRow('deal_version', {...seen, day: first, status: 'approved'}),
+      aRow('deal_version', {
+        ...seen,
+        seq: 1_000_001,
+        day: fourth,
+        status: 'funded',
+        observed_at: `${fourth} 02:05:00`,
+      }),
     ],
     settle: [
       {seq: 1_000_000, kind: 'walk', recorded_at: `${fourth} 02:30:00`, history_id: 'four', tape_head: ''},
@@ -187,7 +193,9 @@ test('a record quarantined long before the next one changes what is known of an 
   expect(await fundedAfter()).toEqual([{funded_after: days[2]}])
   await tell({
     walk: [walkOn(fifth)],
-    quarantine: [aQuarantine({day: days[1] ?? '', record_id: 'deal_late', recorded_at: `${fifth} 02:30:00`})],
+    quarantine: [
+      aRow('quarantine', {day: days[1] ?? '', record_id: 'deal_late', recorded_at: `${fifth} 02:30:00`}),
+    ],
     settle: [
       {seq: 1_000_001, kind: 'walk', recorded_at: `${fifth} 02:30:00`, history_id: 'five', tape_head: ''},
     ],

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
-import {aQuarantine, aVersion, aWalk, type Row as RawRow} from '../../src/build/case-rows.ts'
+import {aRow, type Row as RawRow} from '../../src/build/case-rows.ts'
 import {requirePassed, runChecks} from '../../src/build/checks.ts'
 import {parseSeed, replaceSeeds} from '../../src/build/seeds.ts'
 import {addDays} from '../../src/core/clock.ts'
@@ -112,7 +112,7 @@ const walkDaysOf = ({shown, walks}: Drawn) =>
 /** The rows of `raw.deal_version` in the order they were stored. */
 function toVersions(shown: readonly Shown[]): RawRow[] {
   return shown.map(({deal, day, minute, kind, amount, value, program, status, state}, index) => ({
-    ...aVersion({day: dateOf(day)}),
+    ...aRow('deal_version', {day: dateOf(day)}),
     seq: index + 1,
     deal_id: `deal_${deal}`,
     kind,
@@ -203,8 +203,10 @@ test('every table agrees with an oracle that takes random sightings one by one',
       const asOf = dateOf(day)
       const raw = {
         deal_version: toVersions(drawn.shown),
-        walk: walkDaysOf(drawn).map((each) => aWalk({day: dateOf(each)})),
-        quarantine: drawn.quarantined.map((deal) => aQuarantine({day: FIRST_DAY, record_id: `deal_${deal}`})),
+        walk: walkDaysOf(drawn).map((each) => aRow('walk', {day: dateOf(each)})),
+        quarantine: drawn.quarantined.map((deal) =>
+          aRow('quarantine', {day: FIRST_DAY, record_id: `deal_${deal}`}),
+        ),
       }
       const dates = Object.entries(facts.reference.fundedOn).map((date) => date.join(','))
       const given = ['deal_id,funded_on', 'other,2020-01-01', ...dates].join('\n')

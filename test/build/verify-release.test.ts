@@ -1,6 +1,6 @@
 import {chmodSync} from 'node:fs'
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import {RELEASE_NEXT, verifyReleaseTables} from '../../src/build/verify-release.ts'
+import {RELEASE_NEXT, verifyRelease} from '../../src/build/verify-release.ts'
 import {openDatabase} from '../../src/store/database.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {FEW_TABLES} from '../support/data.ts'
@@ -17,7 +17,7 @@ beforeAll(async () => {
 afterAll(() => lab[Symbol.asyncDispose]())
 
 test('a release as published matches its manifest', async () => {
-  expect(await verifyReleaseTables(requireRelease(lab.folder))).toEqual([])
+  expect(await verifyRelease(requireRelease(lab.folder))).toEqual([])
 })
 
 const changes: [behaviour: string, sql: string, words: RegExp[]][] = [
@@ -25,26 +25,23 @@ const changes: [behaviour: string, sql: string, words: RegExp[]][] = [
     'a second current version',
     `insert into victim.core.deal_history from victim.core.deal_history where deal_id = 'deal_000007'`,
     [
-      /Histories that are broken, .*deal_000007 \(versions=2, last=1, current=2\)/,
-      /Table 'core\.deal_history' .*manifest says/,
+      /Table 'core\.deal_history' of release .* differs from core\.deal_history\.parquet by 1 row: deal_000007\./,
     ],
   ],
   [
     'a changed certificate',
     `update victim.mart.run set amount_total = 1, present_deals = 2`,
-    [
-      /Control totals of table 'mart\.run' that are not the manifest's .*amount_total \(found=1\.00, manifest=35000000\.00\)/,
-    ],
+    [/Table 'mart\.run' of release .* differs from mart\.run\.parquet by 2 rows: w_\S+\.$/],
   ],
   [
     'a changed amount',
     `update victim.core.deal set loan_amount = loan_amount + 0.01 where deal_id = 'deal_000007'`,
-    [/Totals of table 'mart\.portfolio_summary' that are not those of 'core\.deal'/],
+    [/Table 'core\.deal' of release .* differs from core\.deal\.parquet by 2 rows: deal_000007\./],
   ],
   [
     'a lost table',
     'drop table victim.core.field_change',
-    [/Table 'core\.field_change' of release .* is not there: its manifest says/],
+    [/Table 'core\.field_change' of release .* cannot be read \(.*does not exist/],
   ],
 ]
 
@@ -56,10 +53,22 @@ for (const [index, [behaviour, sql, words]] of changes.entries()) {
       await using db = await openDatabase({attach: [{path: release.database, alias: 'victim'}]})
       await db.run(sql)
     }
-    expect(await verifyReleaseTables(release)).toEqual(
+    expect(await verifyRelease(release)).toEqual(
       words.map((pattern) =>
         expect.objectContaining({problem: expect.stringMatching(pattern), next: RELEASE_NEXT}),
       ),
     )
   })
 }
+
+test('a changed total of the manifest is found', async () => {
+  const {manifest, ...release} = requireRelease(lab.folder)
+  const source = {...manifest.source, amount_total: '1.00'}
+  expect(await verifyRelease({...release, manifest: {...manifest, source}})).toEqual([
+    expect.objectContaining({
+      problem: expect.stringMatching(
+        /Table 'mart\.run' .* does not hold the last walk as the manifest has it/,
+      ),
+    }),
+  ])
+})

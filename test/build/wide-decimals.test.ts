@@ -1,5 +1,5 @@
 import {expect, test} from 'vitest'
-import {aRate, aVersion, aWalk, type History} from '../../src/build/case-rows.ts'
+import {aRow, type History} from '../../src/build/case-rows.ts'
 import {compileModels} from '../../src/build/compile.ts'
 import {readModels} from '../../src/build/read-models.ts'
 import {readSeeds} from '../../src/build/seeds.ts'
@@ -30,13 +30,13 @@ from seed.state_limit
 
 const largest = {status: 'funded', loan_amount: '9999999999999999.99'}
 const history: History = {
-  walk: [aWalk(), aWalk({day: '2026-03-03'})],
+  walk: [aRow('walk'), aRow('walk', {day: '2026-03-03'})],
   deal_version: [
-    aVersion({...largest, deal_id: 'a', property_value: '1000000000000000.00'}),
-    aVersion({...largest, deal_id: 'b', property_value: '9999999999999999.99'}),
-    aVersion({deal_id: 'c', loan_amount: '650000.00', property_value: '1000000.00'}),
+    aRow('deal_version', {...largest, deal_id: 'a', property_value: '1000000000000000.00'}),
+    aRow('deal_version', {...largest, deal_id: 'b', property_value: '9999999999999999.99'}),
+    aRow('deal_version', {deal_id: 'c', loan_amount: '650000.00', property_value: '1000000.00'}),
   ],
-  rate: [aRate({value: '9999999999.99999999'})],
+  rate: [aRow('rate', {value: '9999999999.99999999'})],
 }
 
 const isFactor = ({name, type}: {name: string; type: string}) =>

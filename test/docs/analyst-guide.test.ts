@@ -2,7 +2,7 @@ import {mkdirSync, readFileSync, writeFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {buildRelease} from '../../src/build/build.ts'
-import {aVersion} from '../../src/build/case-rows.ts'
+import {aRow} from '../../src/build/case-rows.ts'
 import {addDays} from '../../src/core/clock.ts'
 import {advanceDay} from '../../src/service/advance-day.ts'
 import {seedPortfolio} from '../../src/service/portfolio.ts'
@@ -54,8 +54,8 @@ test('each of the ten questions has an answer', async () => {
 test('re-traded means changed while approved, until funded', async () => {
   const sql = questions.find(({title}) => title.includes('re-traded'))?.sql ?? ''
   const change = (deal_id: string, status: string, next: string) => [
-    aVersion({deal_id, status}),
-    aVersion({deal_id, status: next, loan_amount: '90000.00', day: '2026-03-03'}),
+    aRow('deal_version', {deal_id, status}),
+    aRow('deal_version', {deal_id, status: next, loan_amount: '90000.00', day: '2026-03-03'}),
   ]
   const versions = [
     ...change('deal_at_approval', 'underwriting', 'approved'),

@@ -4,20 +4,8 @@ import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {buildRelease, compareBuilds} from '../../src/build/build.ts'
-import {readLastBuild} from '../../src/build/build-folder.ts'
-import {DEAL_COLUMNS} from '../../src/build/build-tables.ts'
-import {
-  aBorrower,
-  aDocument,
-  aDrift,
-  aListing,
-  aQuarantine,
-  aRate,
-  aVersion,
-  aWalk,
-  insertRows,
-  type Row,
-} from '../../src/build/case-rows.ts'
+import {aRow, insertRows, type Row} from '../../src/build/case-rows.ts'
+import {DEAL_COLUMNS, readLastBuild} from '../../src/build/last-build.ts'
 import {addDays} from '../../src/core/clock.ts'
 import {type Config, parseConfig} from '../../src/core/config.ts'
 import type {Random} from '../../src/service/portfolio.ts'
@@ -238,7 +226,7 @@ function drawNight(growing: Growing, night: number): Night {
     seen.push(observation)
     const value = random.pick([undefined, null, '250000.00', '90000.00'])
     const program = random.pick(PROGRAMS)
-    const row = aVersion({
+    const row = aRow('deal_version', {
       status: random.pick(STATUSES),
       loan_amount: `${random.integer(0, 900_000)}.${random.integer(10, 99)}`,
       property_address: random.pick(ADDRESSES),
@@ -254,7 +242,7 @@ function drawNight(growing: Growing, night: number): Night {
     const later = random.chance(0.6) ? anySeen() : undefined
     const readOn = later ? addDays(later.business_date, -random.integer(0, 30)) : day
     put('quarantine', {
-      ...aQuarantine({record_id: later?.deal_id ?? random.pick([deal, null])}),
+      ...aRow('quarantine', {record_id: later?.deal_id ?? random.pick([deal, null])}),
       quarantine_id: `q${night} ${tables.quarantine?.length ?? 0}`,
       observed_at: later ? `${readOn} 00:59:00` : stamp(random.integer(0, 9)),
       business_date: readOn,
@@ -262,33 +250,35 @@ function drawNight(growing: Growing, night: number): Night {
     })
   })
   some(0.4, (deal_id) => add('deal_confirmation', 9, {deal_id}))
-  for (const [stream, aRow] of [
-    ['borrower', aBorrower],
-    ['document', aDocument],
-  ] as const) {
+  for (const stream of ['borrower', 'document'] as const) {
     some(0.4, (deal_id) => {
       const kind = random.pick(['seen', 'seen', 'missing', 'vanished'])
-      const row = aRow({deal_id, [`${stream}_id`]: random.pick(['one', 'two']), kind, walk_id})
+      const row = aRow(`${stream}_version`, {
+        deal_id,
+        [`${stream}_id`]: random.pick(['one', 'two']),
+        kind,
+        walk_id,
+      })
       const category = stream === 'document' && {category: random.pick(['appraisal', null, 'other'])}
       add(`${stream}_version`, random.integer(20, 29), {...row, ...category})
     })
     some(0.4, (parent_id) => {
       const counts = {records: random.integer(0, 3), quarantined: random.integer(0, 1)}
-      put('listing', {...aListing({stream, parent_id, ...counts}), walk_id, observed_at: stamp(25)})
+      put('listing', {...aRow('listing', {stream, parent_id, ...counts}), walk_id, observed_at: stamp(25)})
     })
   }
   some(0.3, (deal_id) => {
     const value = random.pick(['a', 'b', null])
     add('deal_extra', random.integer(0, 9), {deal_id, name: 'note', value, is_readable: true})
   })
-  if (random.chance(0.3)) add('rate', 1, aRate({rate_date: day}))
+  if (random.chance(0.3)) add('rate', 1, aRow('rate', {rate_date: day}))
   if (night > 0 && random.chance(0.2)) return tables
-  if (random.chance(0.3)) put('drift', {...aDrift(), walk_id})
+  if (random.chance(0.3)) put('drift', {...aRow('drift'), walk_id})
   const earlier = random.chance(0.08) ? anySeen() : undefined
   const nobody = {kept_quarantined_deals: 0, kept_missing_deals: 0, adjusted_deals: 0, duplicates: 0}
   const nothing = {kept_quarantined_amount: '0.00', kept_missing_amount: '0.00', adjusted_amount: '0.00'}
   put('walk', {
-    ...aWalk(),
+    ...aRow('walk'),
     ...nobody,
     ...nothing,
     recorded_at,

@@ -34,14 +34,8 @@ create table checking (
   release_id text not null,
   checked_at text not null,
   checks integer not null,
-  is_plain integer not null
-) strict;
-create table check_failure (
-  checking_id integer not null,
-  name text not null,
-  severity text not null,
-  failures integer not null,
-  ids text not null
+  is_plain integer not null,
+  failed text not null
 ) strict;
 
 -- Amounts are decimal text; lines, register and files are gzipped, so that they outlive releases and versions. history_id: the

@@ -1,0 +1,13 @@
+-- What differs between deals_before and deals_after, by deal.
+select
+  deal_id,
+  b.status as status_before,
+  a.status as status_after,
+  b.loan_amount as amount_before,
+  a.loan_amount as amount_after,
+  coalesce(a.open, 0) - coalesce(b.open, 0) as open,
+  coalesce(a.funded, 0) - coalesce(b.funded, 0) as funded,
+  coalesce(a.pipeline, 0) - coalesce(b.pipeline, 0) as pipeline,
+  deal_id in (from memory.main.corrected) as is_corrected
+from memory.main.deals_before as b
+full join memory.main.deals_after as a using (deal_id)

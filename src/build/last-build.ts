@@ -1,0 +1,180 @@
+import {constants, mkdirSync} from 'node:fs'
+import {chmod, copyFile} from 'node:fs/promises'
+import {join} from 'node:path'
+import {z} from 'zod'
+import {DEAL_ID} from '../contract/deal.ts'
+import {STREAMS} from '../contract/streams.ts'
+import type {Config} from '../core/config.ts'
+import {parseJson} from '../core/json.ts'
+import type {Model, Moment} from '../core/types.ts'
+import type {DataFolder} from '../store/data-folder.ts'
+import {type Database, quoteLiteral, quoteName} from '../store/database.ts'
+import {keepText, readKept, stampOf} from '../store/files.ts'
+import {momentOf, readHistoryId} from '../store/moment.ts'
+import {databasesOf, type ReleaseDatabases, type ReleaseManifest, readRelease} from '../store/release.ts'
+import {countRows, fillIn, readQuery} from '../store/sql.ts'
+import {schemasOf, WholeBuildNeeded} from './build-models.ts'
+
+/** The build that the next one can start from. */
+type LastBuild = z.output<typeof lastBuildSchema>
+const lastBuildSchema = z.object({
+  release_id: z.string(),
+  /** Digest of everything a release depends on besides history and moment. */
+  inputs: z.string(),
+  /** The digests of shared models that `buildModels` found. */
+  shared: z.record(z.string(), z.string()),
+  /** The share of deals that were rebuilt since the last whole build: their rows are at the end, and replaced rows still take space. */
+  rebuilt: z.number(),
+  /** When a build last was whole or was compared with a whole one, ISO 8601. */
+  whole_at: z.string(),
+  /** Size and time of the release's databases, which have checksums of their own. */
+  files: z.string(),
+})
+
+/** Reads the last build; undefined if the cache was removed. */
+export function readLastBuild({lastBuild}: DataFolder): LastBuild | undefined {
+  return lastBuildSchema.safeParse(parseJson(readKept(lastBuild) ?? '')).data
+}
+
+/** Records a build that the next one can start from. */
+export function noteLastBuild(
+  {cache, lastBuild}: DataFolder,
+  last: Omit<LastBuild, 'files'>,
+  files: ReleaseDatabases,
+): void {
+  mkdirSync(cache, {recursive: true, mode: 0o700})
+  keepText(lastBuild, JSON.stringify({...last, files: stampOf(files.database, files.work)}))
+}
+
+/** Records that a build equals a whole one. */
+export function noteWhole(folder: DataFolder, releaseId: string, at: Date): void {
+  const last = readLastBuild(folder)
+  if (last?.release_id !== releaseId) return
+  keepText(folder.lastBuild, JSON.stringify({...last, whole_at: at.toISOString()}))
+}
+
+/** A build that another one starts from. */
+export interface Base {
+  /** Without `files`, its databases are certain to be unchanged. */
+  last: Omit<LastBuild, 'release_id' | 'files'> & {files?: string}
+  dir: string
+  manifest: Omit<ReleaseManifest, 'models'>
+}
+
+/** The last build, if one with these inputs can start from it for this moment. */
+export function findBase(folder: DataFolder, inputs: string, moment: Moment): Base | undefined {
+  const last = readLastBuild(folder)
+  if (last?.inputs !== inputs) return undefined
+  const release = readRelease(join(folder.releases, last.release_id))
+  if (!release) return undefined
+  const {asOf, knownAt} = momentOf(release.manifest)
+  const isForward = asOf <= moment.asOf && knownAt <= moment.knownAt
+  return isForward ? {last, dir: release.dir, manifest: release.manifest} : undefined
+}
+
+/** Above this share of rebuilt deals, a whole build is cheaper. */
+const MOST_REBUILT = {auto: 0.2, incremental: 1, whole: 0}
+
+/**
+ * Attaches what changed since the last build, and copies its databases.
+ *
+ * @returns the share of deals that were rebuilt since the last whole build
+ * @throws WholeBuildNeeded if every model must be built whole
+ */
+export async function attachWhatChanged(
+  db: Database,
+  {
+    how,
+    moment,
+    models,
+    to,
+  }: {
+    how: Config['build']
+    moment: Moment
+    models: readonly Model[]
+    to: ReleaseDatabases
+  },
+  {last, dir: lastDir, manifest}: Base,
+): Promise<number> {
+  const before = momentOf(manifest)
+  const {historyId} = await readHistoryId(db, before.knownAt)
+  if (historyId !== manifest.history_id) throw new WholeBuildNeeded('history')
+  if (!(await doWalksFollow(db, before, moment))) throw new WholeBuildNeeded('walks')
+  const changed = await attachChanged(db, models, before, moment)
+  const rebuilt = last.rebuilt + changed / Math.max(1, manifest.source.present.deals)
+  if (rebuilt > MOST_REBUILT[how]) throw new WholeBuildNeeded('rebuilt')
+  const from = databasesOf(lastDir)
+  if (last.files !== undefined && last.files !== stampOf(from.database, from.work))
+    throw new WholeBuildNeeded('files')
+  for (const name of ['database', 'work'] as const) {
+    await copyFile(from[name], to[name], constants.COPYFILE_FICLONE)
+    await chmod(to[name], 0o600)
+  }
+  return rebuilt
+}
+
+/** The deal column of each raw table; tables without one belong to no deal. */
+export const DEAL_COLUMNS: Readonly<Record<string, string>> = {
+  ...Object.fromEntries(STREAMS.map(({name, parent}) => [`${name}_version`, parent?.column ?? DEAL_ID])),
+  deal_confirmation: DEAL_ID,
+  deal_extra: DEAL_ID,
+  listing: 'parent_id',
+  quarantine: 'record_id',
+}
+
+/** SQL: whether a row counts at a moment. */
+function counts(row: string, {asOf, knownAt}: Moment): string {
+  return `(${row}.business_date <= date ${quoteLiteral(asOf)} and ${row}.recorded_at <= timestamp ${quoteLiteral(knownAt)})`
+}
+
+/** SQL: whether a row counts now and did not before; a later moment never hides a row. */
+function countsNew(row: string, before: Moment, now: Moment): string {
+  return `${counts(row, now)} and not coalesce(${counts(row, before)}, false)`
+}
+
+/**
+ * Whether a deal without a new row is certain to be unchanged since a moment: every walk added since then ended, and was stored,
+ * after everything that counted then.
+ */
+async function doWalksFollow(db: Database, before: Moment, now: Moment): Promise<boolean> {
+  const sql = fillIn(readQuery('walks_follow'), {
+    version_counted: counts('version', before),
+    record_counted: counts('record', before),
+    walk_is_new: countsNew('walk', before, now),
+  })
+  return await db.value(z.boolean(), sql)
+}
+
+/**
+ * Attaches the database `changed`: `main.deal` holds the deals with a row visible at only one of the two moments, the schema
+ * `raw` all raw rows of those deals. The schemas of models `per: deal_id` exist but are empty.
+ *
+ * @returns the number of those deals
+ */
+async function attachChanged(
+  db: Database,
+  models: readonly Model[],
+  before: Moment,
+  now: Moment,
+): Promise<number> {
+  const schemas = ['raw', ...schemasOf(models)]
+  await db.run(`attach ':memory:' as changed`)
+  for (const schema of schemas) await db.run(`create schema changed.${quoteName(schema)}`)
+  const tables = Object.entries(DEAL_COLUMNS)
+  const parts = tables.map(([table, column]) =>
+    table === 'listing'
+      ? `select listing.${column} as ${DEAL_ID} from history.raw.listing as listing
+         join history.raw.walk as walk on walk.walk_id = listing.walk_id
+         where ${countsNew('walk', before, now)}`
+      : `select ${column} as ${DEAL_ID} from history.raw.${table} as version where ${countsNew('version', before, now)}`,
+  )
+  await db.run(
+    `create table changed.main.deal as select distinct ${DEAL_ID} from (${parts.join(' union all ')}) where ${DEAL_ID} is not null`,
+  )
+  for (const [table, column] of tables) {
+    await db.run(
+      `create table changed.raw.${table} as from history.raw.${table} where ${column} in (select ${DEAL_ID} from changed.main.deal)`,
+    )
+  }
+  return await countRows(db, 'changed.main.deal')
+}
