@@ -3,6 +3,7 @@ import {z} from 'zod'
 import {addDays, DAY_MS, HOUR_MS} from '../core/clock.ts'
 import type {DealStore, StoredDeal} from './deals.ts'
 import type {FileStore} from './documents.ts'
+import madeUp from './portfolio.json' with {type: 'json'}
 import type {ServiceDatabase} from './service-database.ts'
 
 /**
@@ -59,7 +60,11 @@ export function createRandom(...labels: (string | number)[]) {
     /** True with this probability. */
     chance: (probability: number): boolean => next() < probability,
     /** One of the items, each as likely as the others. */
-    pick: <T>(items: readonly [T, ...T[]]): T => items[integer(0, items.length - 1)] ?? items[0],
+    pick<T>(items: readonly T[]): T {
+      const item = items[integer(0, items.length - 1)]
+      if (item === undefined) throw new Error('nothing to pick from')
+      return item
+    },
     /** Normal with mean 0 and standard deviation 1, within ±6. */
     normal(): number {
       let total = -6
@@ -75,111 +80,17 @@ export function createRandom(...labels: (string | number)[]) {
   }
 }
 
-/** `state` is the postal code, `zipPrefix` the first three digits. */
-type City = readonly [city: string, state: string, stateName: string, zipPrefix: string]
-
-const CITIES: readonly [City, ...City[]] = [
-  ['Austin', 'TX', 'Texas', '787'],
-  ['Houston', 'TX', 'Texas', '770'],
-  ['Dallas', 'TX', 'Texas', '752'],
-  ['San Antonio', 'TX', 'Texas', '782'],
-  ['Miami', 'FL', 'Florida', '331'],
-  ['Tampa', 'FL', 'Florida', '336'],
-  ['Orlando', 'FL', 'Florida', '328'],
-  ['Jacksonville', 'FL', 'Florida', '322'],
-  ['Los Angeles', 'CA', 'California', '900'],
-  ['San Diego', 'CA', 'California', '921'],
-  ['Oakland', 'CA', 'California', '946'],
-  ['Sacramento', 'CA', 'California', '958'],
-  ['Atlanta', 'GA', 'Georgia', '303'],
-  ['Savannah', 'GA', 'Georgia', '314'],
-  ['Charlotte', 'NC', 'North Carolina', '282'],
-  ['Raleigh', 'NC', 'North Carolina', '276'],
-  ['Charleston', 'SC', 'South Carolina', '294'],
-  ['Phoenix', 'AZ', 'Arizona', '850'],
-  ['Tucson', 'AZ', 'Arizona', '857'],
-  ['Denver', 'CO', 'Colorado', '802'],
-  ['Nashville', 'TN', 'Tennessee', '372'],
-  ['Memphis', 'TN', 'Tennessee', '381'],
-  ['Columbus', 'OH', 'Ohio', '432'],
-  ['Cleveland', 'OH', 'Ohio', '441'],
-  ['Chicago', 'IL', 'Illinois', '606'],
-  ['Indianapolis', 'IN', 'Indiana', '462'],
-  ['Detroit', 'MI', 'Michigan', '482'],
-  ['Philadelphia', 'PA', 'Pennsylvania', '191'],
-  ['Pittsburgh', 'PA', 'Pennsylvania', '152'],
-  ['Newark', 'NJ', 'New Jersey', '071'],
-  ['Brooklyn', 'NY', 'New York', '112'],
-  ['Buffalo', 'NY', 'New York', '142'],
-  ['Boston', 'MA', 'Massachusetts', '021'],
-  ['Hartford', 'CT', 'Connecticut', '061'],
-  ['Baltimore', 'MD', 'Maryland', '212'],
-  ['Richmond', 'VA', 'Virginia', '232'],
-  ['Seattle', 'WA', 'Washington', '981'],
-  ['Portland', 'OR', 'Oregon', '972'],
-  ['Las Vegas', 'NV', 'Nevada', '891'],
-  ['Salt Lake City', 'UT', 'Utah', '841'],
-  ['Kansas City', 'MO', 'Missouri', '641'],
-  ['St. Louis', 'MO', 'Missouri', '631'],
-  ['Minneapolis', 'MN', 'Minnesota', '554'],
-  ['New Orleans', 'LA', 'Louisiana', '701'],
-  ['Birmingham', 'AL', 'Alabama', '352'],
-  ['Washington', 'DC', 'District of Columbia', '200'],
-  ['San Juan', 'PR', 'Puerto Rico', '009'],
-]
-
-const STREETS = [
-  'Main St',
-  'Oak Avenue',
-  'Maple Drive',
-  'Peachtree Rd NE',
-  'W 14th Street',
-  'Martin Luther King Jr Blvd',
-  'Lakeshore Dr',
-  'County Road 12',
-  'Sunset Boulevard',
-  'Cherry Ln',
-  'Washington Avenue',
-  'Riverside Parkway',
-  'E Jefferson St',
-  'Old Mill Ct',
-  'Virginia Avenue',
-  'Harbor View Terrace',
-  'S Federal Hwy',
-  'Elm Pl',
-] as const
-
-const UNITS = ['Apt', 'Unit', 'Suite', '#', 'Bldg'] as const
-
-/** Text that careless CSV and spreadsheet writers break on. */
-const AWKWARD = [
-  (number: number) => `${number} Calle José Martí, Peñuelas, PR 00624`,
-  (number: number) => `${number} "The Foundry" Lofts, Unit 4, Durham, NC 27701`,
-  (number: number) => `${number} O'Malley's Row; Rear Building, Lowell, MA 01852`,
-  (number: number) => `Apt. "B", ${number} Café Señora Way, Santa Fé, NM 87501`,
-  (number: number) => `=HYPERLINK("http://example.com/${number}","${number} Main St, Reno, NV 89501")`,
-] as const
-
-/** Addresses that name no state. */
-const STATELESS = [
-  (number: number) => `Parcel 12-0${number}-009`,
-  (number: number) => `Lot ${number}, unrecorded plat off the old mill road`,
-  (number: number) => `${number} Main Street`,
-  () => 'TBD - address to follow',
-  (number: number) => `Marina slip ${number} and adjoining land`,
-] as const
-
 function buildStreet(random: Random): string {
   if (random.chance(0.02))
     return `Lot ${random.integer(1, 90)} Block ${random.integer(1, 12)} Cedar Ridge Subdivision`
-  const street = `${random.integer(1, 9_999)} ${random.pick(STREETS)}`
+  const street = `${random.integer(1, 9_999)} ${random.pick(madeUp.streets)}`
   if (!random.chance(0.15)) return street
-  const unit = random.pick(UNITS)
+  const unit = random.pick(madeUp.units)
   return `${street}, ${unit}${unit === '#' ? '' : ' '}${random.integer(1, 480)}`
 }
 
 function buildUsualAddress(random: Random): string {
-  const [city, state, stateName, zipPrefix] = random.pick(CITIES)
+  const {city, state, stateName, zipPrefix} = random.pick(madeUp.cities)
   const street = buildStreet(random)
   const zip = `${zipPrefix}${String(random.integer(1, 99)).padStart(2, '0')}`
   const shape = random.next()
@@ -195,27 +106,18 @@ function buildUsualAddress(random: Random): string {
   return `${street}, ${city}, ${state.toLowerCase()}. ${zip}, United States`
 }
 
+const numbered = (text: string, number: number) => text.replaceAll('{n}', String(number))
+
 /**
  * Draws a US property address as people type it: with and without ZIP, full state names, lower case, units, lots; about 3 %
  * name no state, about 1 % hold quotes, accents or a spreadsheet formula.
  */
 function buildAddress(random: Random): string {
   const kind = random.next()
-  if (kind < 0.01) return random.pick(AWKWARD)(random.integer(1, 999))
-  if (kind < 0.04) return random.pick(STATELESS)(random.integer(100, 999))
+  if (kind < 0.01) return numbered(random.pick(madeUp.awkward), random.integer(1, 999))
+  if (kind < 0.04) return numbered(random.pick(madeUp.stateless), random.integer(100, 999))
   return buildUsualAddress(random)
 }
-
-/** The loan programs of the synthetic lender, by their share of the deals. Amounts are dollars. */
-const PROGRAMS = [
-  {name: 'bridge_12mo', share: 0.24, medianAmount: 480_000},
-  {name: 'bridge_30yr', share: 0.18, medianAmount: 420_000},
-  {name: 'fix_and_flip', share: 0.18, medianAmount: 310_000},
-  {name: 'dscr_30yr', share: 0.16, medianAmount: 360_000},
-  {name: 'multifamily_bridge', share: 0.1, medianAmount: 3_200_000},
-  {name: 'ground_up_construction', share: 0.08, medianAmount: 1_400_000},
-  {name: 'commercial_bridge', share: 0.06, medianAmount: 4_500_000},
-] as const
 
 const SMALLEST_AMOUNT = 60_000
 const LARGEST_AMOUNT = 25_000_000
@@ -224,13 +126,13 @@ const HISTORY_DAYS = 548
 const OPENS_MS = 13 * HOUR_MS
 const OPEN_MS = 9 * HOUR_MS
 
-function pickProgram(random: Random): (typeof PROGRAMS)[number] {
+function pickProgram(random: Random) {
   let left = random.next()
-  const found = PROGRAMS.find(({share}) => {
+  const found = madeUp.programs.find(({share}) => {
     left -= share
     return left < 0
   })
-  return found ?? PROGRAMS[0]
+  return found ?? random.pick(madeUp.programs)
 }
 
 function clamp(value: number, least: number, most: number): number {
@@ -301,33 +203,12 @@ function drawCreationTimes(random: Random, deals: number, today: string): Float6
   return times.sort()
 }
 
-const FIRST_NAMES = [
-  'Alex',
-  'Dana',
-  'Jordan',
-  'Kim',
-  'Lee',
-  'Morgan',
-  'Pat',
-  'Robin',
-  'Sam',
-  'Taylor',
-] as const
-const LAST_NAMES = ['Abara', 'Brandt', 'Castillo', 'Doyle', 'Ekberg', 'Faro', 'Gupta', 'Haas', 'Ito'] as const
-
 /** Investors who borrow repeatedly; the first of them most often. */
 const REGULARS = 400
 
 /** The share of deals that have a document of a category, by status. */
-const DOCUMENTS: Readonly<Record<string, {name: string; shares: Readonly<Record<string, number>>}>> = {
-  application: {
-    name: 'Loan application',
-    shares: {draft: 0.7, underwriting: 1, approved: 1, funded: 1},
-  },
-  appraisal: {name: 'Appraisal report', shares: {underwriting: 0.75, approved: 0.98, funded: 1}},
-  title: {name: 'Title commitment', shares: {underwriting: 0.4, approved: 0.9, funded: 1}},
-  closing: {name: 'Closing statement', shares: {funded: 1}},
-}
+const DOCUMENTS: Readonly<Record<string, {name: string; shares: Readonly<Record<string, number>>}>> =
+  madeUp.documents
 
 const linkedRow = z.object({deal_id: z.string(), what: z.string()})
 
@@ -374,8 +255,8 @@ function linkBorrowers(database: ServiceDatabase, deal: StoredDeal, linking: Lin
   const people = random.chance(0.25) ? [first, `${deal.id} second`] : [first]
   for (const label of people) {
     const person = createRandom('person', linking.seed, label)
-    const first_name = person.pick(FIRST_NAMES)
-    const last_name = person.pick(LAST_NAMES)
+    const first_name = person.pick(madeUp.firstNames)
+    const last_name = person.pick(madeUp.lastNames)
     database.insert('borrower', {
       id: `bor_${random.text(16)}`,
       deal_id: deal.id,
