@@ -64,7 +64,7 @@ test.each(['live', 'test'] as const)('a made %s key is accepted until it is revo
 
 test('a made key is stored only as a digest, and refused with another secret or kind', async () => {
   const {key} = make(['read', 'write'])
-  const rows = service.database.prepare('select * from api_key').all()
+  const rows = service.database.db.prepare('select * from api_key').all()
   expect(rows.flatMap(Object.values).filter((value) => String(value).includes(key.slice(-48)))).toEqual([])
   const listed = {name: 'CRM', scopes: ['read', 'write'], revoked_at: null}
   expect(listApiKeys(service.database)).toContainEqual(expect.objectContaining(listed))
