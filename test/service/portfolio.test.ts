@@ -1,9 +1,8 @@
 import {expect, test} from 'vitest'
 import {addDays} from '../../src/core/clock.ts'
 import {ConfigError} from '../../src/core/errors.ts'
-import {advanceDay} from '../../src/service/advance-day.ts'
 import {createDealStore, type DealStore, type StoredDeal} from '../../src/service/deals.ts'
-import {seedPortfolio} from '../../src/service/portfolio.ts'
+import {advanceDay, seedPortfolio} from '../../src/service/portfolio.ts'
 import {openServiceDatabase} from '../../src/service/service-database.ts'
 
 const TODAY = '2026-03-02'
