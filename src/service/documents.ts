@@ -1,12 +1,16 @@
 import {isUtf8} from 'node:buffer'
 import {hash, randomUUID} from 'node:crypto'
 import {
+  closeSync,
   createReadStream,
   createWriteStream,
   existsSync,
+  fsyncSync,
   mkdirSync,
   mkdtempSync,
+  openSync,
   readdirSync,
+  renameSync,
   rmSync,
   writeFileSync,
 } from 'node:fs'
@@ -29,7 +33,6 @@ import {
 import {codeOf} from '../core/errors.ts'
 import {formatCents, groupThousands} from '../core/money.ts'
 import {isAbandoned, WRITER_MARK, WRITING} from '../core/process.ts'
-import {moveIntoPlace} from '../store/files.ts'
 import {createDealListing, type DealWorld, requireDeal, type StoredDeal} from './deals.ts'
 import {type Handlers, PREFIX, Refusal, refuse, requireFound} from './requests.ts'
 import {createId, rowInstant, type ServiceDatabase} from './service-database.ts'
@@ -51,6 +54,15 @@ const KEPT_TYPES = new Set([
   'application/vnd.openxmlformats-officedocument.spreadsheetml.sheet',
   'application/x-cfb',
 ])
+
+function syncFolder(path: string): void {
+  const handle = openSync(path, 'r')
+  try {
+    fsyncSync(handle)
+  } finally {
+    closeSync(handle)
+  }
+}
 
 async function readMediaType(content: Buffer): Promise<string> {
   const mime = (await fileTypeFromBuffer(content))?.mime
@@ -108,7 +120,8 @@ export function openFileStore(database: ServiceDatabase) {
     },
     /** Gives a received file its final name, durably; if its row is rolled back it is an orphan. */
     keep({path}: ReceivedFile, documentId: string): void {
-      moveIntoPlace(path, join(openFolder(), documentId))
+      renameSync(path, join(openFolder(), documentId))
+      syncFolder(openFolder())
     },
     /** Stores the file of a synthetic document in the database, within the current transaction. */
     place(documentId: string, content: string): void {

@@ -1,12 +1,15 @@
 import {randomBytes} from 'node:crypto'
+import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import type {SQLInputValue} from 'node:sqlite'
 import {z} from 'zod'
 import {newError} from '../core/errors.ts'
-import {inStateTransaction, migrateStateDb, StateDb} from '../store/state-db.ts'
+import {Sqlite} from '../core/sqlite.ts'
+
+const TABLES = join(import.meta.dirname, '../../sql/migrations/service/0001_service.sql')
 
 /** The service's SQLite database. */
-export class ServiceDatabase extends StateDb {
+export class ServiceDatabase extends Sqlite {
   /** The file, or `:memory:`. */
   readonly path: string
   /** Signs cursors and digests of requests; stored with the data, so that both survive a restart. */
@@ -19,16 +22,16 @@ export class ServiceDatabase extends StateDb {
     // full: what was acknowledged survives a power cut.
     this.db.exec('pragma journal_mode = wal; pragma synchronous = full; pragma cache_size = -65536')
     this.db.exec('pragma foreign_keys = on')
-    migrateStateDb(this, join(import.meta.dirname, '../../sql/migrations/service'))
+    // One transaction, so it waits for the disk only once.
+    this.transaction(() => this.db.exec(readFileSync(TABLES, 'utf8')))
     this.insert('cursor_secret', {only_row: 1, secret: randomBytes(32)}, 'or ignore')
     this.secret = Buffer.from(this.one(secretRow, 'select secret from cursor_secret').secret)
   }
 
-  /** Runs `work` in a transaction, the current one if there is one; rolls back and rethrows errors. */
-  transaction<T>(work: () => T): T {
+  override transaction<T>(work: () => T): T {
     if (this.db.isTransaction) return work()
     this.#onCommit = []
-    const result = inStateTransaction(this, work)
+    const result = super.transaction(work)
     for (const then of this.#onCommit) then()
     return result
   }
