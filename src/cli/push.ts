@@ -8,7 +8,7 @@ import {type NewDeal, newDealSchema} from '../contract/deal.ts'
 import {IDEMPOTENCY_KEY} from '../contract/endpoint.ts'
 import {PROBLEMS} from '../contract/problem.ts'
 import {requireSource} from '../core/config.ts'
-import {ConfigError, codeOf, type LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {codeOf, isOfKind, type LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {describeIssues} from '../core/json.ts'
 import {parseCents, quantity} from '../core/money.ts'
 import {tellForeign} from '../core/text.ts'
@@ -210,7 +210,7 @@ export function parseDealRows(file: string, text: string): DealRow[] {
       parse(text, {bom: true, columns, info: true, trim: true, skip_empty_lines: true}),
     )
   } catch (error) {
-    if (error instanceof ConfigError) throw error
+    if (isOfKind(error, 'config')) throw error
     throw createFileError(file, messageOf(error), error)
   }
   const lines = new Map<string, number>()

@@ -5,7 +5,7 @@ import {sqlFoldersOf} from '../build/sources.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {HOUR_MS} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
-import {CheckError} from '../core/errors.ts'
+import {isOfKind} from '../core/errors.ts'
 import {groupThousands, quantity} from '../core/money.ts'
 import {shorten} from '../core/text.ts'
 import type {World} from '../core/types.ts'
@@ -130,7 +130,7 @@ function readKnownStatuses(config: Config): Set<string> {
     const status = readSeeds(sqlFoldersOf(config)).find(({name}) => name === 'status')
     return new Set(status?.rows.map(({values: [key]}) => key?.toLowerCase() ?? ''))
   } catch (error) {
-    if (error instanceof CheckError) return new Set()
+    if (isOfKind(error, 'check')) return new Set()
     throw error
   }
 }

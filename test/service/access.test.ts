@@ -1,5 +1,4 @@
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import {ConfigError} from '../../src/core/errors.ts'
 import {
   createApiKey,
   createRateLimiter,
@@ -46,7 +45,7 @@ test('does not reveal without a key which endpoints exist', async () => {
 test.each([[[]], [['secret']], [['sk_test_']], [['sk_test_a b']]])(
   'does not start with the keys %j',
   async (apiKeys) => {
-    await expect(startTestService({apiKeys})).rejects.toThrow(ConfigError)
+    await expect(startTestService({apiKeys})).rejects.toMatchObject({exitCode: 2})
   },
 )
 

@@ -1,6 +1,5 @@
 import {expect, test} from 'vitest'
 import {addDays} from '../../src/core/clock.ts'
-import {ConfigError} from '../../src/core/errors.ts'
 import {createDealStore, type DealStore, type StoredDeal} from '../../src/service/deals.ts'
 import {advanceDay, seedPortfolio} from '../../src/service/portfolio.ts'
 import {openServiceDatabase} from '../../src/service/service-database.ts'
@@ -99,6 +98,6 @@ test('an empty portfolio stays empty, and the same day is refused a second time,
   const day = addDays(TODAY, 1)
   advanceDay(store, {seed: 7, day})
   const before = readAll(store)
-  expect(() => advanceDay(store, {seed: 7, day})).toThrow(ConfigError)
+  expect(() => advanceDay(store, {seed: 7, day})).toThrow(expect.objectContaining({exitCode: 2}))
   expect(readAll(store)).toEqual(before)
 })
