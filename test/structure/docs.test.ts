@@ -4,10 +4,9 @@ import {dirname, join} from 'node:path'
 import type {Command} from 'commander'
 import {expect, test} from 'vitest'
 import {parse} from 'yaml'
-import {renderConfigurationPage, renderEnvExample} from '../../scripts/config-docs.ts'
+import {listSettings, renderConfigurationPage, renderEnvExample} from '../../scripts/config-docs.ts'
 import {createCli} from '../../src/cli/context.ts'
 import {createProgram} from '../../src/cli/program.ts'
-import {listSettings} from '../../src/core/config.ts'
 import {CATALOGUE} from '../../src/core/errors.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
