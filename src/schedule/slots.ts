@@ -1,5 +1,5 @@
 import {Cron} from 'croner'
-import {addDays, wallTimeOf} from '../core/clock.ts'
+import {addDays, dateOfWallTime, wallTimeOf} from '../core/clock.ts'
 import {messageOf} from '../core/errors.ts'
 
 /** When a job is due: cron, five fields or six with seconds first, in an IANA time zone. */
@@ -58,62 +58,45 @@ export function formatLocal(instant: number, timeZone: string): string {
   return new Date(wallTimeOf(instant, timeZone)).toISOString().slice(0, 19).replace('T', ' ')
 }
 
+/** 0 is Sunday. */
+const weekdayOf = (day: string) => new Date(`${day}T00:00:00Z`).getUTCDay()
+
 /**
  * The `nth` business day of a month, `YYYY-MM-DD`: Monday to Friday, without holidays.
  *
  * @param month `YYYY-MM`
  */
 export function findBusinessDay(month: string, nth: number, holidays: 'us-federal' | undefined): string {
-  const isHoliday = holidays === undefined ? () => false : isFederalHoliday
+  const closed = holidays ? listFederalHolidays(Number(month.slice(0, 4))) : []
   let left = nth
   let day = `${month}-01`
   for (;;) {
-    if (!isWeekend(day) && !isHoliday(day)) left -= 1
+    if (![0, 6].includes(weekdayOf(day)) && !closed.includes(day)) left -= 1
     if (left === 0) return day
     day = addDays(day, 1)
   }
 }
 
-/** 0 is Sunday. */
-const weekdayOf = (day: string) => new Date(`${day}T00:00:00Z`).getUTCDay()
-
-const isWeekend = (day: string) => [0, 6].includes(weekdayOf(day))
-
-/** Month, day and the first year. */
-const FIXED: [monthDay: string, since: number][] = [
-  ['01-01', 0],
-  ['06-19', 2021],
-  ['07-04', 0],
-  ['11-11', 0],
-  ['12-25', 0],
+/** The holidays of 5 U.S.C. § 6103. */
+const FEDERAL_HOLIDAYS = [
+  '0 0 1 1 *',
+  '0 0 * 1 MON#3',
+  '0 0 * 2 MON#3',
+  '0 0 * 5 MON#L',
+  '0 0 19 6 *',
+  '0 0 4 7 *',
+  '0 0 * 9 MON#1',
+  '0 0 * 10 MON#2',
+  '0 0 11 11 *',
+  '0 0 * 11 THU#4',
+  '0 0 25 12 *',
 ]
 
-/** Month, weekday, and which one in the month; -1 is the last. */
-const FLOATING: [month: string, weekday: number, nth: number][] = [
-  ['01', 1, 3],
-  ['02', 1, 3],
-  ['05', 1, -1],
-  ['09', 1, 1],
-  ['10', 1, 2],
-  ['11', 4, 4],
-]
-
-/**
- * Whether the Federal Reserve is closed on a weekday: the holidays of 5 U.S.C. § 6103. A Sunday holiday moves to Monday; a
- * Saturday holiday does not move.
- */
-function isFederalHoliday(day: string): boolean {
-  const [year = '', month = ''] = day.split('-')
-  const isFixed = [day, addDays(day, -1)].some(
-    (kept) =>
-      FIXED.some(([monthDay, since]) => kept.slice(5) === monthDay && Number(year) >= since) &&
-      (kept === day || weekdayOf(kept) === 0),
+/** The days of a year on which the Federal Reserve is closed: a Sunday holiday moves to Monday; a Saturday holiday does not move. */
+function listFederalHolidays(year: number): string[] {
+  return FEDERAL_HOLIDAYS.flatMap((schedule) =>
+    listNextSlots({schedule, timeZone: 'UTC'}, Date.UTC(year - 1, 11, 31), 1),
   )
-  return isFixed || FLOATING.some(([of, weekday, nth]) => of === month && isNthWeekday(day, weekday, nth))
-}
-
-function isNthWeekday(day: string, weekday: number, nth: number): boolean {
-  if (weekdayOf(day) !== weekday) return false
-  if (nth === -1) return addDays(day, 7).slice(5, 7) !== day.slice(5, 7)
-  return Math.ceil(Number(day.slice(8)) / 7) === nth
+    .map(dateOfWallTime)
+    .map((day) => (weekdayOf(day) === 0 ? addDays(day, 1) : day))
 }
