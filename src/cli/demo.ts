@@ -28,6 +28,7 @@ import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {listWaitingEvents} from '../sync/webhook-events.ts'
 import {dollars, percent, ratio} from '../web/figures.ts'
 import type {CliCommand, Invocation} from './command.ts'
+import accounts from './demo-accounts.json' with {type: 'json'}
 import {readConfig} from './read-config.ts'
 import {renderSteps} from './run.ts'
 import {renderTable} from './table.ts'
@@ -220,21 +221,7 @@ const MARK =
 const ACCOUNTS_FILE = 'accounting.json'
 
 /** The accounts of the synthetic lender, so that its journals can be viewed. */
-const DEMO_ACCOUNTS = `${JSON.stringify(
-  {
-    receivable: {
-      ground_up_construction: {code: '1220', name: 'Construction loans receivable'},
-      multifamily_bridge: {code: '1230', name: 'Multifamily loans receivable'},
-      commercial_bridge: {code: '1240', name: 'Commercial loans receivable'},
-      '*': {code: '1200', name: 'Loans receivable'},
-    },
-    clearing: {code: '1090', name: 'Funding clearing'},
-    ended: {code: '1000', name: 'Cash'},
-    opening: {code: '3900', name: 'Opening balances'},
-  },
-  null,
-  2,
-)}\n`
+const DEMO_ACCOUNTS = `${JSON.stringify(accounts, null, 2)}\n`
 
 /** Files that a demo, or another command on its data, makes in its folder. */
 const MADE_BY_DEMO =
