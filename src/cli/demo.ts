@@ -27,42 +27,31 @@ import {withRun} from '../store/runs.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {listWaitingEvents} from '../sync/webhook-events.ts'
 import {dollars, percent, ratio} from '../web/figures.ts'
-import type {CliCommand, Invocation} from './command.ts'
+import {does, type Invocation} from './command.ts'
 import accounts from './demo-accounts.json' with {type: 'json'}
 import {readConfig} from './read-config.ts'
 import {renderSteps} from './run.ts'
 import {renderTable} from './table.ts'
 
-export const commands = {demo: addDemo}
+export const commands = {
+  demo: does(async ({cli, options: given}: Invocation<DemoOptions>) => {
+    // Never the configured data folder, whose data must last.
+    const options = {...given, data: given.data ?? 'demo-data'}
+    const config = readConfig(cli, options)
+    const world = cli.createWorld({...config, logLevel: config.logLevel ?? 'warn'})
+    const folder = dataFolderAt(config.dataDir)
+    using _claim = claimDemoFolder(folder)
+    const result = await runDemo(config, {...options, days: Math.max(1, options.days)}, world, (words) => {
+      if (!options.json) cli.print(words)
+    })
+    cli.printResult(options, result, () => renderDemo(result, options.data))
+  }),
+}
 
 interface DemoOptions {
   deals: number
   days: number
   seed: string
-}
-
-function addDemo(command: CliCommand): void {
-  command
-    .description(
-      'everything on a local service with a synthetic portfolio, in ./demo-data; needs nothing else',
-    )
-    .example('demo --days 5')
-    .countOption('--deals <count>', 'deals to begin with', 1_000_000, 2500)
-    .countOption('--days <count>', 'nights to simulate', 800, 3)
-    .option('--seed <seed>', 'the same seed gives the same portfolio', '7')
-    .examines()
-    .does(async ({cli, options: given}: Invocation<DemoOptions>) => {
-      // Never the configured data folder, whose data must last.
-      const options = {...given, data: given.data ?? 'demo-data'}
-      const config = readConfig(cli, options)
-      const world = cli.createWorld({...config, logLevel: config.logLevel ?? 'warn'})
-      const folder = dataFolderAt(config.dataDir)
-      using _claim = claimDemoFolder(folder)
-      const result = await runDemo(config, {...options, days: Math.max(1, options.days)}, world, (words) => {
-        if (!options.json) cli.print(words)
-      })
-      cli.printResult(options, result, () => renderDemo(result, options.data))
-    })
 }
 
 /** The result of a demo; `demo --json` prints it. */

@@ -36,25 +36,17 @@ import {requirePin} from '../sync/at-source.ts'
 import {findKnownFields, readMappedFields} from '../sync/mapped-fields.ts'
 import {readRateFeeds} from '../sync/rates.ts'
 import {renderNotIssued} from './books.ts'
-import type {CliCommand} from './command.ts'
+import {does} from './command.ts'
 
-export const commands = {doctor: addDoctor}
-
-function addDoctor(command: CliCommand): void {
-  command
-    .description(
-      'check configuration, source, data folder, models and release; exit 1 when something is wrong',
-    )
-    .example('doctor')
-    .examines()
-    .does(
-      async ({config, world}) => {
-        const findings = await examine(config, world)
-        return {healthy: findings.every(({ok}) => ok), findings}
-      },
-      ({findings}) => findings.map(({check, ok, words}) => `${ok ? '✓' : '✗'} ${check}: ${words}`).join('\n'),
-      ({healthy}) => (healthy ? 0 : 1),
-    )
+export const commands = {
+  doctor: does(
+    async ({config, world}) => {
+      const findings = await examine(config, world)
+      return {healthy: findings.every(({ok}) => ok), findings}
+    },
+    ({findings}) => findings.map(({check, ok, words}) => `${ok ? '✓' : '✗'} ${check}: ${words}`).join('\n'),
+    ({healthy}) => (healthy ? 0 : 1),
+  ),
 }
 
 async function examine(config: Config, world: World) {

@@ -13,31 +13,20 @@ import {describeIssues} from '../core/json.ts'
 import {parseCents, quantity} from '../core/money.ts'
 import {tellForeign} from '../core/text.ts'
 import {shareWithFolder} from '../store/files.ts'
-import type {CliCommand, Invocation} from './command.ts'
+import {does, type Invocation} from './command.ts'
 
-export const commands = {push: addPush}
+export const commands = {
+  'push deals': does(
+    pushFile,
+    ({created, known, invalid, refused, result_file}) =>
+      `${quantity(created, 'deal')} created, ${known} known from before, ${quantity(invalid, 'row')} invalid, ${refused} refused.\n` +
+      `Row by row: ${result_file}`,
+    ({invalid, refused}) => (invalid + refused > 0 ? ROWS_LEFT : 0),
+  ),
+}
 
 /** The exit code if some rows did not become deals. */
 const ROWS_LEFT = 3
-
-function addPush(push: CliCommand): void {
-  push
-    .command('deals <file.csv>')
-    .example('push deals deals.csv --dry-run')
-    .description(
-      'create a deal for every row, once by its external_reference; exit 3 when rows were left out',
-    )
-    .option('--result <file>', 'the result of each row (default: <file.csv>.result.csv)')
-    .option('--dry-run', 'check every row, send nothing')
-    .examines()
-    .does(
-      pushFile,
-      ({created, known, invalid, refused, result_file}) =>
-        `${quantity(created, 'deal')} created, ${known} known from before, ${quantity(invalid, 'row')} invalid, ${refused} refused.\n` +
-        `Row by row: ${result_file}`,
-      ({invalid, refused}) => (invalid + refused > 0 ? ROWS_LEFT : 0),
-    )
-}
 
 /** The number of rows by outcome; `push deals --json` prints it. */
 async function pushFile(call: Invocation<{result?: string; dryRun?: boolean}>, file: string) {

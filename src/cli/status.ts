@@ -27,22 +27,15 @@ import {countUnreplayed} from '../sync/quarantine.ts'
 import {findLastCoverage} from '../sync/webhook-events.ts'
 import {renderNotIssued} from './books.ts'
 import {renderWarnings} from './build.ts'
-import type {CliCommand, Invocation} from './command.ts'
+import {does, type Invocation} from './command.ts'
 import {joinLines, renderTable} from './table.ts'
 
-export const commands = {status: addStatus}
-
-function addStatus(command: CliCommand): void {
-  command
-    .description('last runs, last certificate and current release; exit 1 when the last success is too old')
-    .example('status --max-age 26h')
-    .hoursOption('--max-age <hours>', 'oldest last success that is still healthy, such as 26h', 26)
-    .examines()
-    .does(
-      ({config, options, world}: Invocation<{maxAge: number}>) => readStatus(config, options.maxAge, world),
-      renderStatus,
-      ({healthy}) => (healthy ? 0 : 1),
-    )
+export const commands = {
+  status: does(
+    ({config, options, world}: Invocation<{maxAge: number}>) => readStatus(config, options.maxAge, world),
+    renderStatus,
+    ({healthy}) => (healthy ? 0 : 1),
+  ),
 }
 
 type Status = Awaited<ReturnType<typeof readStatus>>

@@ -61,7 +61,7 @@ test.each(PAGES)('every path and heading that %s names exists', (page) => {
 test('every loantape command that a page shows exists, with its options', async () => {
   const quiet = {write: () => true}
   const cli = createCli({env: {}, stdout: quiet, stderr: quiet, onStop: () => undefined})
-  const program = await createProgram(cli)
+  const program = createProgram(cli)
   const shown = PAGES.flatMap((page) =>
     [...readPage(page).matchAll(/(?:npx |`)loantape ([a-z][^`\n]*)/g)].map(([, words = '']) => words),
   )
