@@ -34,7 +34,7 @@ const dealRow = z.object({
 })
 
 /** The fields of a deal that may change; `undefined` leaves a field as it is. */
-export type DealChange = {
+type DealChange = {
   [Field in Exclude<keyof StoredDeal, 'id' | 'createdAt'>]?: StoredDeal[Field] | undefined
 }
 
