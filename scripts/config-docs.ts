@@ -1,5 +1,31 @@
-import {listSettings} from '../src/core/config.ts'
+import type {z} from 'zod'
+import {envNameOf} from '../src/core/config.ts'
 import {EXIT_CODES} from '../src/core/errors.ts'
+import words from '../src/core/settings.json' with {type: 'json'}
+import {SETTINGS} from '../src/core/settings.ts'
+
+const WORDS: Readonly<Record<string, {about: string; example?: string | undefined}>> = words
+
+/** All settings as the generated documents show them. */
+export function listSettings() {
+  return Object.entries<z.ZodType>(SETTINGS).map(([key, schema]) => {
+    const {about = '', example} = WORDS[key] ?? {}
+    const fallback = schema.safeParse(undefined).data
+    return {
+      env: envNameOf(key),
+      about,
+      values: describeValues(schema),
+      default: fallback === undefined ? undefined : String(fallback),
+      example,
+    }
+  })
+}
+
+/** The values a setting accepts, taken from its error for a wrong one. */
+function describeValues(schema: z.ZodType): string {
+  const [, expected = ''] = /expected (.+)/.exec(schema.safeParse('\0').error?.issues[0]?.message ?? '') ?? []
+  return expected.replace(/"(\w+)"/g, '`$1`').replaceAll('|', ', ')
+}
 
 /** `docs/configuration.md`, from the settings themselves. */
 export function renderConfigurationPage(): string {

@@ -5,7 +5,7 @@ import {type Document, isMap, isScalar, LineCounter, parseDocument} from 'yaml'
 import {z} from 'zod'
 import {businessDateOf, isCalendarDate, parseInstant} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
-import {CheckError, LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {isOfKind, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {describeIssues} from '../core/json.ts'
 import {expectOneOf} from '../core/text.ts'
 import type {BuildPlan, World} from '../core/types.ts'
@@ -123,7 +123,7 @@ export function readCases(files: readonly string[], {models}: Pick<BuildPlan, 'm
       if (!tables.includes(table)) throw wrongFile(`no model '${table}', ${expectOneOf(table, tables)}`)
       return parseCases(readSqlFile(file)).map((one) => ({...one, table, file}))
     } catch (error) {
-      if (!(error instanceof CheckError)) throw error
+      if (!isOfKind(error, 'check')) throw error
       problems.push(`${file}: ${error.problem}`)
       return []
     }
@@ -302,7 +302,7 @@ async function runCase(
     return {problem: null, ...(await compareRows(db, tested, bench.plan))}
   } catch (error) {
     // A stop ends the whole run.
-    if (error instanceof LoantapeError && !(error instanceof CheckError)) throw error
+    if (error instanceof LoantapeError && !isOfKind(error, 'check')) throw error
     const problem = error instanceof LoantapeError ? error.problem : (messageOf(error).split('\n\n')[0] ?? '')
     return {problem, missing: [], unexpected: []}
   } finally {

@@ -4,110 +4,63 @@ import type {NotIssued} from '../books/standing.ts'
 import {type TrueUpResult, trueUp} from '../books/true-up.ts'
 import {groupThousands, quantity} from '../core/money.ts'
 import {listExportedProfiles, readJobs} from '../schedule/job.ts'
-import type {CliCommand, Invocation} from './command.ts'
+import {does, type Invocation} from './command.ts'
 import {joinLines, renderTable, renderTerms} from './table.ts'
 
-export const commands = {period: addPeriod, accounting: addAccounting}
-
-function addAccounting(command: CliCommand): void {
-  command
-    .command('init')
-    .example('accounting init')
-    .description(
-      'write an accounting.json to edit, with the programs of the current release; an existing one is kept',
-    )
-    .examines()
-    .does(
-      ({config}) => initAccounting(config),
-      ({file, programs}) => {
-        const named =
-          programs.length === 0 ? "'*' for every program" : `${programs.join(', ')} and '*' for all others`
-        return `Wrote ${file}: ${named}. Text in angle brackets is a placeholder: nothing is exported or closed until you replace it with a code or name of your chart of accounts.`
-      },
-    )
+export const commands = {
+  'accounting init': does(
+    ({config}) => initAccounting(config),
+    ({file, programs}) => {
+      const named =
+        programs.length === 0 ? "'*' for every program" : `${programs.join(', ')} and '*' for all others`
+      return `Wrote ${file}: ${named}. Text in angle brackets is a placeholder: nothing is exported or closed until you replace it with a code or name of your chart of accounts.`
+    },
+  ),
+  'period list': does(
+    async ({config, world}) => listPeriods(config, world, listExportedProfiles(await readJobs(config))),
+    ({periods, events}) =>
+      joinLines([
+        renderTable(
+          periods.map(({period, state, closed}) => {
+            return {period, state, loans: closed?.loans, funded: closed?.amount, known_later: closed?.late}
+          }),
+        ),
+        ...periods.flatMap(({period, batches, not_issued}) => [
+          ...batches.map(({profile, batch_id}) => `${period}: ${profile} batch ${batch_id}`),
+          ...not_issued.map((open) => `${period}: not yet issued: ${renderNotIssued(open)}`),
+        ]),
+        ...events.map(
+          ({period, action, at, who, why}) =>
+            `${at} ${who}: ${action} ${period}${why === null ? '' : `: ${why}`}`,
+        ),
+      ]),
+  ),
+  'period close': does(
+    ({config, options: {why = null}, world}: PeriodCall, month: string) =>
+      closePeriod(config, {period: month, why}, world),
+    ({period: month, entries, loans, amount, release_id, terms}) =>
+      `Closed ${month}: ${quantity(entries, 'entry')}, ${quantity(loans, 'funded loan')}, ${groupThousands(amount)} (release ${release_id}).${renderTerms(terms)}`,
+  ),
+  'period reopen': does(
+    ({config, options: {why}, world}: Invocation<{why: string}>, month: string) =>
+      reopenPeriod(config, {period: month, why}, world),
+    ({period: month}) => `Reopened ${month}.`,
+  ),
+  'period remap': does(
+    ({config, options: {why = null}, world}: PeriodCall) => remapPeriods(config, {why}, world),
+    ({outcome, period: month}) =>
+      outcome === 'unchanged'
+        ? `The journal of ${month} already moves the balances.`
+        : `The journal of ${month} moves the balances: export it.`,
+  ),
+  'period true-up': does(
+    ({config, options: {issue: isIssued = false, why = null}, world}: PeriodCall) =>
+      trueUp(config, {isIssued, why}, world),
+    renderTrueUp,
+  ),
 }
 
 type PeriodCall = Invocation<{why?: string | null; issue?: boolean}>
-
-const WHY = '--why <text>'
-const KEPT = 'the reason, kept in the state database with your name and the time'
-
-function addPeriod(period: CliCommand): void {
-  period
-    .command('list')
-    .example('period list')
-    .description('every month from the first walk to the last, with its journal batches')
-    .does(
-      async ({config, world}) => listPeriods(config, world, listExportedProfiles(await readJobs(config))),
-      ({periods, events}) =>
-        joinLines([
-          renderTable(
-            periods.map(({period, state, closed}) => {
-              return {period, state, loans: closed?.loans, funded: closed?.amount, known_later: closed?.late}
-            }),
-          ),
-          ...periods.flatMap(({period, batches, not_issued}) => [
-            ...batches.map(({profile, batch_id}) => `${period}: ${profile} batch ${batch_id}`),
-            ...not_issued.map((open) => `${period}: not yet issued: ${renderNotIssued(open)}`),
-          ]),
-          ...events.map(
-            ({period, action, at, who, why}) =>
-              `${at} ${who}: ${action} ${period}${why === null ? '' : `: ${why}`}`,
-          ),
-        ]),
-    )
-  period
-    .command('close')
-    .example('period close 2026-06')
-    .description(
-      'fix the journal and register of a finished month; what becomes known later is booked in the next',
-    )
-    .argument('<month>', 'YYYY-MM, the first open one')
-    .option(WHY, KEPT)
-    .does(
-      ({config, options: {why = null}, world}: PeriodCall, month: string) =>
-        closePeriod(config, {period: month, why}, world),
-      ({period: month, entries, loans, amount, release_id, terms}) =>
-        `Closed ${month}: ${quantity(entries, 'entry')}, ${quantity(loans, 'funded loan')}, ${groupThousands(amount)} (release ${release_id}).${renderTerms(terms)}`,
-    )
-  period
-    .command('reopen')
-    .example('period reopen 2026-06 --why "a fee was missing"')
-    .description('open the month that was closed last')
-    .argument('<month>', 'YYYY-MM')
-    .requiredOption(WHY, KEPT)
-    .does(
-      ({config, options: {why}, world}: Invocation<{why: string}>, month: string) =>
-        reopenPeriod(config, {period: month, why}, world),
-      ({period: month}) => `Reopened ${month}.`,
-    )
-  period
-    .command('remap')
-    .example('period remap --why "accounts renumbered"')
-    .description('move what closed months booked to the receivable accounts of the current mapping')
-    .option(WHY, KEPT)
-    .does(
-      ({config, options: {why = null}, world}: PeriodCall) => remapPeriods(config, {why}, world),
-      ({outcome, period: month}) =>
-        outcome === 'unchanged'
-          ? `The journal of ${month} already moves the balances.`
-          : `The journal of ${month} moves the balances: export it.`,
-    )
-  period
-    .command('true-up')
-    .example('period true-up --issue')
-    .description('after a recovery: by how much books and history differ, per deal and account')
-    .option(
-      '--issue',
-      'issue the difference, dated in open months; from then on the books rest on this history',
-    )
-    .option(WHY, KEPT)
-    .does(
-      ({config, options: {issue: isIssued = false, why = null}, world}: PeriodCall) =>
-        trueUp(config, {isIssued, why}, world),
-      renderTrueUp,
-    )
-}
 
 /** `xero 3 entries, 1,234.56` */
 export function renderNotIssued({profile, entries, amount}: Omit<NotIssued, 'period'>): string {

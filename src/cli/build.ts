@@ -1,4 +1,3 @@
-import {Option} from 'commander'
 import {
   type BuildRequest,
   type BuildResult,
@@ -17,47 +16,55 @@ import type {World} from '../core/types.ts'
 import {createDataFolder, dataFolderAt, requireOutFile} from '../store/data-folder.ts'
 import {writeFileAtomically} from '../store/files.ts'
 import {type Release, type ReleaseManifest, requireRelease} from '../store/release.ts'
-import {
-  type CliCommand,
-  type Invocation,
-  parsedOption,
-  type ReleaseOptions,
-  requireAskedRelease,
-} from './command.ts'
+import {does, type Invocation, type ReleaseOptions, refuseValue, requireAskedRelease} from './command.ts'
 import {joinLines, renderColumns, renderTable} from './table.ts'
 
-export const commands = {build: addBuild, test: addTest, diff: addDiff, report: addReport, docs: addDocs}
+export const commands = {
+  build: does(({config, options: {compare, knownAt: given, ...asked}, world}: Invocation<Options>) => {
+    const request = {...asked, ...(given !== undefined && {knownAt: parseKnownAt(given)})}
+    return compare ? compareBuilds(config, request, world) : buildRelease(config, request, world)
+  }, renderBuild),
+  test: does(
+    async ({config, world}: Invocation, table?: string) => {
+      const {testModels} = await import('../build/cases.ts')
+      return testModels(config, table, world)
+    },
+    (tested, _options, width) => renderTested(tested, width),
+    ({failed}) => (failed > 0 ? exitCodeOf('check') : 0),
+  ),
+  diff: does(async ({config, world}: Invocation<{limit: number}>, before: string, after: string) => {
+    const left = await findRelease(config, before, world)
+    const right = await findRelease(config, after, world)
+    return {before: nameOf(left), after: nameOf(right), totals: await diffReleases(left, right)}
+  }, renderDiff),
+  docs: does(
+    async ({config, options: {out}, world}: Invocation<{out?: string}>) => {
+      const folder = dataFolderAt(config.dataDir)
+      const file = out === undefined ? `${folder.root}/dictionary.html` : requireOutFile(folder, out)
+      const {describeTables} = await import('../web/dictionary.ts')
+      const page = await describeTables(folder, config, world)
+      if (out === undefined) createDataFolder(folder)
+      writeFileAtomically(file, page)
+      return {file}
+    },
+    ({file}) => `The data dictionary: ${file}`,
+  ),
+  report: does(
+    async (call: Invocation<ReleaseOptions & {out?: string}>) => {
+      const folder = dataFolderAt(call.config.dataDir)
+      const out = call.options.out === undefined ? undefined : requireOutFile(folder, call.options.out)
+      const release = await requireAskedRelease(call)
+      const {release_id} = release.manifest
+      const file = out ?? `${folder.root}/report-${release_id}.html`
+      const {renderReport} = await import('../web/report.ts')
+      writeFileAtomically(file, await renderReport(release, call.config.sqlDir, {isFlawless: true}))
+      return {file, release_id}
+    },
+    ({file}) => `The portfolio report: ${file}`,
+  ),
+}
 
 type Options = BuildRequest & {compare?: boolean}
-
-function addBuild(command: CliCommand): void {
-  command
-    .description('build and check a release without walking; only a plain build moves `current`')
-    .example('build --as-of 2026-06-30')
-    .dateOption('--as-of <date>', 'the portfolio as of this business date, YYYY-MM-DD')
-    .addOption(
-      parsedOption('--known-at <time>', 'with only what was stored by this instant, ISO 8601', {
-        parse: parseKnownAt,
-        expected: 'ISO 8601 with an offset, such as 2026-01-31T23:00:00Z',
-      }),
-    )
-    .option('--out <file>', 'also write the DuckDB file here')
-    .option(
-      '--select <models>',
-      'only these, into the scratch release: mart.run, +mart.run, mart.run+, mart.*',
-    )
-    .addOption(
-      new Option(
-        '--compare',
-        'build it from an earlier build and from scratch, and compare every table byte by byte; exit 1 if they differ',
-      ).conflicts('select'),
-    )
-    .does(
-      ({config, options: {compare, ...request}, world}: Invocation<Options>) =>
-        compare ? compareBuilds(config, request, world) : buildRelease(config, request, world),
-      renderBuild,
-    )
-}
 
 /** One line for each check that warned: examples of its rows, and what to do. */
 export function renderWarnings({results}: Pick<ReleaseManifest['checks'], 'results'>): string[] {
@@ -92,31 +99,14 @@ function renderBuild(built: BuildResult & Partial<Compared>): string {
 }
 
 /** An instant in DuckDB's form, UTC. */
-function parseKnownAt(text: string): string | undefined {
+function parseKnownAt(text: string): string {
   const micros = parseInstant(isCalendarDate(text) ? `${text}T00:00:00Z` : text)
-  return micros === null ? undefined : formatInstant(micros).replace('T', ' ').replace('Z', '')
+  if (micros !== null) return formatInstant(micros).replace('T', ' ').replace('Z', '')
+  throw refuseValue(text, '--known-at', 'ISO 8601 with an offset, such as 2026-01-31T23:00:00Z')
 }
 
 /** Rows shown of a failed case. */
 const MOST_ROWS = 20
-
-function addTest(command: CliCommand): void {
-  command
-    .description(
-      'run the tests of your own models, tests/<schema>.<table>.yaml in LOANTAPE_SQL_DIR; exit 3 when one fails',
-    )
-    .example('test mart.portfolio_summary')
-    .argument('[table]', 'only those of this table')
-    .examines()
-    .does(
-      async ({config, world}: Invocation, table?: string) => {
-        const {testModels} = await import('../build/cases.ts')
-        return testModels(config, table, world)
-      },
-      (tested, _options, width) => renderTested(tested, width),
-      ({failed}) => (failed > 0 ? exitCodeOf('check') : 0),
-    )
-}
 
 const EXAMPLE = `a large funded deal is on the list:
   walks:
@@ -159,20 +149,6 @@ function renderFailure(
 function toText(value: string | null): string {
   if (value === null) return 'null'
   return value === '' || value !== value.trim() ? `'${value}'` : value
-}
-
-function addDiff(command: CliCommand): void {
-  command
-    .description('which deals and fields moved the totals from one release to another')
-    .example('diff 2026-06-29 2026-06-30')
-    .argument('<before>', 'a release id, a date YYYY-MM-DD, or `current`')
-    .argument('<after>', 'another')
-    .countOption('--limit <count>', 'deals shown of each total; --json has all', 1_000_000, 20)
-    .does(async ({config, world}: Invocation<{limit: number}>, before: string, after: string) => {
-      const left = await findRelease(config, before, world)
-      const right = await findRelease(config, after, world)
-      return {before: nameOf(left), after: nameOf(right), totals: await diffReleases(left, right)}
-    }, renderDiff)
 }
 
 /** A release by id, `current` or date; the release of a past date is built if necessary. */
@@ -228,43 +204,4 @@ function describeChange({change, before, after, is_corrected}: MovementPart): st
 function addUp(parts: readonly MovementPart[]): string {
   const sum = parts.reduce((total, {movement}) => total + centsOf(movement), 0n)
   return parts.some(({movement}) => movement.includes('.')) ? formatCents(sum) : String(sum)
-}
-
-function addDocs(command: CliCommand): void {
-  command
-    .example('docs --out dictionary.html')
-    .option('--out <file>', 'where to write it; dictionary.html in the data folder by default')
-    .examines()
-    .does(
-      async ({config, options: {out}, world}: Invocation<{out?: string}>) => {
-        const folder = dataFolderAt(config.dataDir)
-        const file = out === undefined ? `${folder.root}/dictionary.html` : requireOutFile(folder, out)
-        const {describeTables} = await import('../web/dictionary.ts')
-        const page = await describeTables(folder, config, world)
-        if (out === undefined) createDataFolder(folder)
-        writeFileAtomically(file, page)
-        return {file}
-      },
-      ({file}) => `The data dictionary: ${file}`,
-    )
-}
-
-function addReport(command: CliCommand): void {
-  command
-    .example('report --as-of 2026-06-30')
-    .releaseOptions()
-    .option('--out <file>', 'where to write it; report-<release>.html in the data folder by default')
-    .does(
-      async (call: Invocation<ReleaseOptions & {out?: string}>) => {
-        const folder = dataFolderAt(call.config.dataDir)
-        const out = call.options.out === undefined ? undefined : requireOutFile(folder, call.options.out)
-        const release = await requireAskedRelease(call)
-        const {release_id} = release.manifest
-        const file = out ?? `${folder.root}/report-${release_id}.html`
-        const {renderReport} = await import('../web/report.ts')
-        writeFileAtomically(file, await renderReport(release, call.config.sqlDir, {isFlawless: true}))
-        return {file, release_id}
-      },
-      ({file}) => `The portfolio report: ${file}`,
-    )
 }

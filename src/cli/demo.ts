@@ -19,8 +19,7 @@ import {type ChangeCounts, NO_CHANGES, type World} from '../core/types.ts'
 import {applyEvents, type EventsResult, walkAndApply} from '../pipeline.ts'
 import {requireJob} from '../schedule/job.ts'
 import {runJob} from '../schedule/run-job.ts'
-import {advanceDay, drawEdits} from '../service/advance-day.ts'
-import {linkPortfolio, seedPortfolio} from '../service/portfolio.ts'
+import {advanceDay, drawEdits, linkPortfolio, seedPortfolio} from '../service/portfolio.ts'
 import type {RunningService} from '../service/server.ts'
 import {createDataFolder, type DataFolder, DEMO_PROCESS, dataFolderAt} from '../store/data-folder.ts'
 import {openRelease, requireRelease} from '../store/release.ts'
@@ -28,41 +27,31 @@ import {withRun} from '../store/runs.ts'
 import {openStateDb, type StateDb} from '../store/state-db.ts'
 import {listWaitingEvents} from '../sync/webhook-events.ts'
 import {dollars, percent, ratio} from '../web/figures.ts'
-import type {CliCommand, Invocation} from './command.ts'
+import {does, type Invocation} from './command.ts'
+import accounts from './demo-accounts.json' with {type: 'json'}
 import {readConfig} from './read-config.ts'
 import {renderSteps} from './run.ts'
 import {renderTable} from './table.ts'
 
-export const commands = {demo: addDemo}
+export const commands = {
+  demo: does(async ({cli, options: given}: Invocation<DemoOptions>) => {
+    // Never the configured data folder, whose data must last.
+    const options = {...given, data: given.data ?? 'demo-data'}
+    const config = readConfig(cli, options)
+    const world = cli.createWorld({...config, logLevel: config.logLevel ?? 'warn'})
+    const folder = dataFolderAt(config.dataDir)
+    using _claim = claimDemoFolder(folder)
+    const result = await runDemo(config, {...options, days: Math.max(1, options.days)}, world, (words) => {
+      if (!options.json) cli.print(words)
+    })
+    cli.printResult(options, result, () => renderDemo(result, options.data))
+  }),
+}
 
 interface DemoOptions {
   deals: number
   days: number
   seed: string
-}
-
-function addDemo(command: CliCommand): void {
-  command
-    .description(
-      'everything on a local service with a synthetic portfolio, in ./demo-data; needs nothing else',
-    )
-    .example('demo --days 5')
-    .countOption('--deals <count>', 'deals to begin with', 1_000_000, 2500)
-    .countOption('--days <count>', 'nights to simulate', 800, 3)
-    .option('--seed <seed>', 'the same seed gives the same portfolio', '7')
-    .examines()
-    .does(async ({cli, options: given}: Invocation<DemoOptions>) => {
-      // Never the configured data folder, whose data must last.
-      const options = {...given, data: given.data ?? 'demo-data'}
-      const config = readConfig(cli, options)
-      const world = cli.createWorld({...config, logLevel: config.logLevel ?? 'warn'})
-      const folder = dataFolderAt(config.dataDir)
-      using _claim = claimDemoFolder(folder)
-      const result = await runDemo(config, {...options, days: Math.max(1, options.days)}, world, (words) => {
-        if (!options.json) cli.print(words)
-      })
-      cli.printResult(options, result, () => renderDemo(result, options.data))
-    })
 }
 
 /** The result of a demo; `demo --json` prints it. */
@@ -221,21 +210,7 @@ const MARK =
 const ACCOUNTS_FILE = 'accounting.json'
 
 /** The accounts of the synthetic lender, so that its journals can be viewed. */
-const DEMO_ACCOUNTS = `${JSON.stringify(
-  {
-    receivable: {
-      ground_up_construction: {code: '1220', name: 'Construction loans receivable'},
-      multifamily_bridge: {code: '1230', name: 'Multifamily loans receivable'},
-      commercial_bridge: {code: '1240', name: 'Commercial loans receivable'},
-      '*': {code: '1200', name: 'Loans receivable'},
-    },
-    clearing: {code: '1090', name: 'Funding clearing'},
-    ended: {code: '1000', name: 'Cash'},
-    opening: {code: '3900', name: 'Opening balances'},
-  },
-  null,
-  2,
-)}\n`
+const DEMO_ACCOUNTS = `${JSON.stringify(accounts, null, 2)}\n`
 
 /** Files that a demo, or another command on its data, makes in its folder. */
 const MADE_BY_DEMO =

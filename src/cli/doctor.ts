@@ -36,25 +36,17 @@ import {requirePin} from '../sync/at-source.ts'
 import {findKnownFields, readMappedFields} from '../sync/mapped-fields.ts'
 import {readRateFeeds} from '../sync/rates.ts'
 import {renderNotIssued} from './books.ts'
-import type {CliCommand} from './command.ts'
+import {does} from './command.ts'
 
-export const commands = {doctor: addDoctor}
-
-function addDoctor(command: CliCommand): void {
-  command
-    .description(
-      'check configuration, source, data folder, models and release; exit 1 when something is wrong',
-    )
-    .example('doctor')
-    .examines()
-    .does(
-      async ({config, world}) => {
-        const findings = await examine(config, world)
-        return {healthy: findings.every(({ok}) => ok), findings}
-      },
-      ({findings}) => findings.map(({check, ok, words}) => `${ok ? '✓' : '✗'} ${check}: ${words}`).join('\n'),
-      ({healthy}) => (healthy ? 0 : 1),
-    )
+export const commands = {
+  doctor: does(
+    async ({config, world}) => {
+      const findings = await examine(config, world)
+      return {healthy: findings.every(({ok}) => ok), findings}
+    },
+    ({findings}) => findings.map(({check, ok, words}) => `${ok ? '✓' : '✗'} ${check}: ${words}`).join('\n'),
+    ({healthy}) => (healthy ? 0 : 1),
+  ),
 }
 
 async function examine(config: Config, world: World) {
@@ -151,10 +143,9 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
       throw newError('DOCTOR_SOURCE', `Status ${status} from GET ${dealStream.listPath}: expected 200.`)
     const words = `${source.baseUrl} answers and accepts the key`
     if (pin !== undefined) return words
-    const {records, nextCursor} = readPage(body, findEnvelope(body))
+    const {records} = readPage(body, findEnvelope(body))
     const isWhole = source.detail === 'auto' && isWholeList(records, readMappedFields(folder))
-    const asked = {...source, ...(isWhole && {detail: 'off' as const})}
-    return `${words}; ${describeFirstSync(asked, nextCursor === null ? records.length : undefined)}`
+    return `${words}; ${describeFirstSync(isWhole ? {...source, detail: 'off'} : source)}`
   },
   history: async (_config, folder) => {
     if (!hasWarehouse(folder)) return 'none yet'
@@ -187,32 +178,23 @@ function listTargets(step: Step): string[] {
   return step.do === 'export' ? (step.deliver ?? []) : []
 }
 
-/** The time of a first sync is given for this many deals when their number is unknown. */
-const UNKNOWN_DEALS = 1000
+/** The time of a first sync is given for this many deals: a list does not say how many it has. */
+const DEALS = 1000
 
-/**
- * Estimates the time of a first sync from its requests: each page of the list, and for each deal its own page and its lists.
- *
- * @param deals undefined when their number is unknown
- */
+/** Estimates the time of a first sync from its requests: each page of the list, and for each deal its own page and its lists. */
 export function describeFirstSync(
   config: Pick<Config, 'ratePerSecond' | 'pageSize' | 'detail' | 'detailBudgetMinutes' | 'streams'>,
-  deals: number | undefined,
 ): string {
   const {ratePerSecond, pageSize, detail, detailBudgetMinutes, streams} = config
   const children = parseChildStreams(streams).map(({plural}) => plural)
   const wanted = detailBudgetMinutes === 0 ? [] : [...(detail === 'off' ? [] : ['details']), ...children]
-  const counted = deals ?? UNKNOWN_DEALS
-  const most = Math.floor((detailBudgetMinutes * 60 * ratePerSecond) / Math.max(1, wanted.length))
-  const fetched = deals === undefined ? counted : most
-  const requests = Math.ceil(counted / pageSize) + Math.min(counted, fetched) * wanted.length
+  const requests = Math.ceil(DEALS / pageSize) + DEALS * wanted.length
   const time = formatTime(Math.max(0, requests - burstOf(config)) / ratePerSecond)
-  const what = wanted.length > 0 ? ` with ${new Intl.ListFormat('en-GB').format(wanted)}` : ''
-  const subject = `${quantity(counted, 'deal')}${what}`
-  const words = deals === undefined ? `takes ${time} for every ${subject}` : `of ${subject} takes ${time}`
-  const isWhole = wanted.length === 0 || (deals !== undefined && deals <= most)
-  const rest = `; LOANTAPE_DETAIL_BUDGET_MINUTES lets one run get those of ${groupThousands(most)} deals, later runs the rest`
-  return `a first sync ${words} at ${ratePerSecond} requests/s${isWhole ? '' : rest}`
+  const words = `a first sync takes ${time} for every ${quantity(DEALS, 'deal')}`
+  if (wanted.length === 0) return `${words} at ${ratePerSecond} requests/s`
+  const most = Math.floor((detailBudgetMinutes * 60 * ratePerSecond) / wanted.length)
+  const listed = new Intl.ListFormat('en-GB').format(wanted)
+  return `${words} with ${listed} at ${ratePerSecond} requests/s; LOANTAPE_DETAIL_BUDGET_MINUTES lets one run get those of ${groupThousands(most)} deals, later runs the rest`
 }
 
 /** Whether list rows have every field, so single deals need not be fetched. */

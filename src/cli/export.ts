@@ -1,4 +1,3 @@
-import {Option} from 'commander'
 import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import {type JournalPreview, reissueBatch} from '../books/issue.ts'
 import {type LoantapeError, newError} from '../core/errors.ts'
@@ -10,10 +9,22 @@ import {type PublishResult, publishRelease} from '../export/publish.ts'
 import {PROFILE_NAMES, TABLE_PROFILE_NAMES} from '../export/table-files.ts'
 import {PUBLISH_TARGETS} from '../export/target.ts'
 import {deliverBatches, type ExportRequest, exportRelease, previewExport, redeliverBatch} from '../outputs.ts'
-import type {CliCommand, Invocation} from './command.ts'
+import {does, type Invocation} from './command.ts'
 import {renderTable, renderTerms} from './table.ts'
 
-export const commands = {export: addExport, publish: addPublish}
+export const commands = {
+  export: does(exportFiles, renderExported),
+  ...Object.fromEntries(
+    PUBLISH_TARGETS.map((to) => [
+      `publish ${to}`,
+      does(
+        ({config, options: {release, force}, world}: Invocation<{release?: string; force?: boolean}>) =>
+          publishRelease(config, {to, releaseId: release, isForced: force ?? false}, world),
+        renderPublished,
+      ),
+    ]),
+  ),
+}
 
 interface CliOptions {
   asOf?: string
@@ -29,48 +40,6 @@ interface CliOptions {
   deliver?: string[]
   redeliver?: string
   preview?: boolean
-}
-
-/** What says nothing about a batch that is there. */
-const NO_BATCH = ['asOf', 'release', 'period', 'preview']
-
-function addExport(command: CliCommand): void {
-  command
-    .description('write a release, or the journal of a month, as files with a manifest')
-    .example('export csv --as-of 2026-06-30')
-    .argument('[profile...]', PROFILE_NAMES.join(', '))
-    .releaseOptions()
-    .addOption(
-      new Option('--period <month>', 'journals: of this month, YYYY-MM; tables: as of its end').conflicts([
-        'asOf',
-        'release',
-      ]),
-    )
-    .option('--table <name...>', 'only these tables, such as core.deal')
-    .option('--with-opening', 'journals: also book what was funded already at the first walk')
-    .addOption(
-      new Option('--preview', 'journals: show what would be issued, and issue nothing').conflicts('deliver'),
-    )
-    .addOption(
-      new Option('--reissue <batch>', 'write a journal batch again, the same bytes').conflicts([
-        'redeliver',
-        ...NO_BATCH,
-      ]),
-    )
-    .addOption(new Option('--line-ending <kind>', 'csv: how lines end').choices(['lf', 'crlf']))
-    .option('--spreadsheet-safe', "csv: put ' before texts that a spreadsheet would take for formulas")
-    .addOption(new Option('--partition <by>', 'parquet: a file for each month').choices(['month']))
-    .addOption(
-      new Option('--accept <what>', 'csv: accept columns that differ from before').choices(['columns']),
-    )
-    .option('--deliver <target...>', 'then send the batches to these targets (LOANTAPE_TARGETS_FILE)')
-    .addOption(
-      new Option(
-        '--redeliver <batch>',
-        'send a batch once more, to --deliver or to where it went before',
-      ).conflicts(NO_BATCH),
-    )
-    .does(exportFiles, renderExported)
 }
 
 interface Exported {
@@ -177,28 +146,6 @@ function renderBatch(batch: BatchResult): string {
     unchanged: period === undefined ? 'there already, byte for byte' : 'issued before, nothing new since',
   }[outcome]
   return `${profile}: batch ${batch_id}, ${quantity(files, 'file')}, ${quantity(rows, 'row')} ${words}\n  ${dir}${renderTerms(terms)}`
-}
-
-const ABOUT = {
-  postgres: 'into PostgreSQL (LOANTAPE_POSTGRES_URL): readers see one release or the other, never a mixture',
-  clickhouse:
-    'into ClickHouse (LOANTAPE_CLICKHOUSE_URL), beside those of other sources: readers see one release or the other',
-}
-
-function addPublish(command: CliCommand): void {
-  for (const to of PUBLISH_TARGETS) {
-    command
-      .command(to)
-      .example(`publish ${to}`)
-      .description(ABOUT[to])
-      .option('--release <id>', 'this release; the current one by default')
-      .option('--force', 'even if readers see a newer one')
-      .does(
-        ({config, options: {release, force}, world}: Invocation<{release?: string; force?: boolean}>) =>
-          publishRelease(config, {to, releaseId: release, isForced: force ?? false}, world),
-        renderPublished,
-      )
-  }
 }
 
 export function renderPublished({outcome, release_id, server, tables, rows, loaded}: PublishResult): string {

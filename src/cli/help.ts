@@ -1,22 +1,33 @@
-import {Argument, type Command} from 'commander'
+import type {Command} from 'commander'
 import {maskConfig} from '../core/config.ts'
 import {CATALOGUE, EXIT_CODES, exitCodeOf, newError} from '../core/errors.ts'
 import {findNearest} from '../core/text.ts'
-import type {CliCommand} from './command.ts'
+import {does} from './command.ts'
 import {renderTable} from './table.ts'
 
-export const commands = {explain: addExplain, completion: addCompletion, config: addConfig}
-
-function addExplain(command: CliCommand): void {
-  command
-    .description('what an error means by its code: what is kept, what to do; all codes if none is given')
-    .example('explain GUARD_SHRINK')
-    .argument('[code]', 'the code in brackets after a message, or a part of it')
-    .examines()
-    .does(
-      (_call, asked?: string) => (asked === undefined ? listAll() : explain(asked)),
-      (found) => (Array.isArray(found) ? renderAll(found) : renderOne(found)),
-    )
+export const commands = {
+  explain: does(
+    (_call, asked?: string) => (asked === undefined ? listAll() : explain(asked)),
+    (found) => (Array.isArray(found) ? renderAll(found) : renderOne(found)),
+  ),
+  config: does(
+    ({config}) => maskConfig(config),
+    (settings) =>
+      renderTable(
+        Object.entries(settings).map(([setting, value]) => ({
+          setting,
+          value: String(value ?? '(not set)'),
+        })),
+      ),
+  ),
+  completion: does(
+    ({command}, shell: string) => {
+      const completions = listCompletions(command.parent ?? command)
+      if (shell === 'fish') return {script: renderFish(completions)}
+      return {script: `${shell === 'zsh' ? IN_ZSH : ''}${renderBash(completions)}`}
+    },
+    ({script}) => script,
+  ),
 }
 
 type Explained = ReturnType<typeof listAll>[number]
@@ -60,22 +71,6 @@ function renderAll(all: readonly Explained[]): string {
   return renderTable(sorted.map(({exit_code: exit, code, meaning}) => ({exit, code, meaning})))
 }
 
-function addConfig(command: CliCommand): void {
-  command
-    .example('config')
-    .examines()
-    .does(
-      ({config}) => maskConfig(config),
-      (settings) =>
-        renderTable(
-          Object.entries(settings).map(([setting, value]) => ({
-            setting,
-            value: String(value ?? '(not set)'),
-          })),
-        ),
-    )
-}
-
 /** A command, named by the words that lead to it, `/period/close`, and the words that can follow. */
 interface Completion {
   path: string
@@ -85,24 +80,6 @@ interface Completion {
 const IN_ZSH = `(( $+functions[compdef] )) || { autoload -U +X compinit && compinit }
 autoload -U +X bashcompinit && bashcompinit
 `
-
-function addCompletion(command: CliCommand): void {
-  command
-    .description(
-      'print a script that makes a shell complete commands and options; for bash, `source <(loantape completion bash)`',
-    )
-    .example('completion bash')
-    .addArgument(new Argument('<shell>').choices(['bash', 'zsh', 'fish']))
-    .examines()
-    .does(
-      (_invocation, shell: string) => {
-        const completions = listCompletions(command.parent ?? command)
-        if (shell === 'fish') return {script: renderFish(completions)}
-        return {script: `${shell === 'zsh' ? IN_ZSH : ''}${renderBash(completions)}`}
-      },
-      ({script}) => script,
-    )
-}
 
 function listCompletions(command: Command, path = ''): Completion[] {
   const help = command.createHelp()

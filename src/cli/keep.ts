@@ -1,4 +1,3 @@
-import {InvalidArgumentError} from 'commander'
 import {replaceTapeKey} from '../accounting/acts.ts'
 import {newError} from '../core/errors.ts'
 import {groupThousands, quantity} from '../core/money.ts'
@@ -7,58 +6,84 @@ import {type PruneResult, pruneData} from '../record/prune.ts'
 import {goOn} from '../record/record-compare.ts'
 import {compareBooks, readTape, type VerifyResult, verifyAll} from '../record/verify.ts'
 import {type RebuildResult, rebuildWarehouse} from '../sync/rebuild.ts'
-import type {CliCommand, Invocation} from './command.ts'
+import {does, type Invocation} from './command.ts'
 import {joinLines} from './table.ts'
 
 export const commands = {
-  tape: addTape,
-  verify: addVerify,
-  backup: addBackup,
-  rebuild: addRebuild,
-  restore: addRestore,
-  prune: addPrune,
-}
-
-function addVerify(command: CliCommand): void {
-  command
-    .description('examine everything that is kept: tapes, certificates, current release, batches')
-    .example('verify')
-    .option('--rebuild', 'also compute the warehouse again from the tapes, and compare')
-    .option(
-      '--backup <dir>',
-      'examine this backup instead: its files, and its manifest under the key of tapes',
-    )
-    .examines()
-    .does(
-      async (call: Invocation<{rebuild?: boolean; backup?: string}>) => {
-        const {config, options, world} = call
-        if (options.backup !== undefined) {
-          const {listed: _, ...examined} = await examineBackup(config, options.backup)
-          return examined
-        }
-        const verified = await verifyAll(config, world)
-        const isRebuilt = options.rebuild && !verified.problems.some(({path}) => path.startsWith('tape/'))
-        const rebuilt = isRebuilt ? await rebuildWarehouse(config, {keepsFields: true}, world) : undefined
-        const books = rebuilt && compareBooks(config)
-        return {...verified, ...(rebuilt && {rebuilt, books})}
-      },
-      (found) => {
-        if ('from' in found)
-          return `${quantity(found.files, 'file')} of ${found.from} ${found.files === 1 ? 'is as it was' : 'are as they were'} written.\n${sayAuthentic(found)}`
-        const {rebuilt, books, ...verified} = found
-        return joinLines([
-          renderVerified(verified),
-          rebuilt && renderRebuilt(rebuilt),
-          books?.length === 0 && 'The books match the acts on the tapes.',
-          ...(books ?? []).map((table) => `state.sqlite: ${table} differs from the acts on the tapes.`),
-        ])
-      },
-      (found) => {
-        if ('from' in found) return 0
-        const {outcome, rebuilt, books = []} = found
-        return outcome === 'damaged' || rebuilt?.outcome === 'different' || books.length > 0 ? 1 : 0
-      },
-    )
+  verify: does(
+    async (call: Invocation<{rebuild?: boolean; backup?: string}>) => {
+      const {config, options, world} = call
+      if (options.backup !== undefined) {
+        const {listed: _, ...examined} = await examineBackup(config, options.backup)
+        return examined
+      }
+      const verified = await verifyAll(config, world)
+      const isRebuilt = options.rebuild && !verified.problems.some(({path}) => path.startsWith('tape/'))
+      const rebuilt = isRebuilt ? await rebuildWarehouse(config, {keepsFields: true}, world) : undefined
+      const books = rebuilt && compareBooks(config)
+      return {...verified, ...(rebuilt && {rebuilt, books})}
+    },
+    (found) => {
+      if ('from' in found)
+        return `${quantity(found.files, 'file')} of ${found.from} ${found.files === 1 ? 'is as it was' : 'are as they were'} written.\n${sayAuthentic(found)}`
+      const {rebuilt, books, ...verified} = found
+      return joinLines([
+        renderVerified(verified),
+        rebuilt && renderRebuilt(rebuilt),
+        books?.length === 0 && 'The books match the acts on the tapes.',
+        ...(books ?? []).map((table) => `state.sqlite: ${table} differs from the acts on the tapes.`),
+      ])
+    },
+    (found) => {
+      if ('from' in found) return 0
+      const {outcome, rebuilt, books = []} = found
+      return outcome === 'damaged' || rebuilt?.outcome === 'different' || books.length > 0 ? 1 : 0
+    },
+  ),
+  'tape cat': does(({cli, config}, unit: string) => {
+    for (const line of readTape(config, unit)) cli.printJson(line)
+  }),
+  'tape new-key': does(
+    ({config, options, world}: Invocation<{why: string}>) => replaceTapeKey(config, options.why, world),
+    ({file, fingerprint, set_aside}) =>
+      joinLines([
+        `Tapes are sealed with key ${fingerprint} from now on: ${file}`,
+        set_aside && `Set aside: ${set_aside}`,
+      ]),
+  ),
+  'tape go-on': does(
+    ({config, options, world}: Invocation<{why: string}>) => goOn(config, options.why, world),
+    ({problems, given_up}) =>
+      joinLines([
+        'Recorded on a tape, with the reason:',
+        ...problems.map((problem) => `  ${problem}`),
+        `${quantity(given_up.length, 'unit or batch')} given up. \`loantape period true-up\` shows by how much books and history differ.`,
+      ]),
+  ),
+  backup: does(({config, world}, dir: string) => backUp(config, dir, world), renderBackup),
+  restore: does(
+    ({config, options}: Invocation<{trust?: boolean}>, backup: string) =>
+      restoreBackup(config, backup, {isTrusted: options.trust ?? false}),
+    (restored) =>
+      joinLines([
+        `Brought back ${quantity(restored.files, 'file')} of ${restored.from}.`,
+        sayAuthentic(restored),
+        'The next sync reads what has changed since.',
+      ]),
+  ),
+  rebuild: does(({config, options, world}: Invocation<{apply?: boolean; without?: string; why?: string}>) => {
+    const {apply: isApplied = false, without: walk, why} = options
+    if (walk === undefined) return rebuildWarehouse(config, {isApplied}, world)
+    if (why !== undefined) return rebuildWarehouse(config, {isApplied, without: {walk, why}}, world)
+    throw newError('USAGE', `Walk '${walk}' in --without: expected --why with it.`, {
+      next: "Say why: `--why 'the clock was a day ahead'`.",
+    })
+  }, renderRebuilt),
+  prune: does(
+    ({config, options: {dryRun = false}, world}: Invocation<{dryRun?: boolean}>) =>
+      pruneData(config, {isDryRun: dryRun}, world),
+    renderPruned,
+  ),
 }
 
 function renderVerified(found: VerifyResult): string {
@@ -80,55 +105,6 @@ function renderVerified(found: VerifyResult): string {
   ])
 }
 
-function addTape(command: CliCommand): void {
-  command
-    .command('cat')
-    .example('tape cat w_20260630T033000Z-9463c9_9b45ad')
-    .description('the lines of one tape as JSON, for jq and the like')
-    .argument('<walk>', 'id of a walk or an act, or a date: what was read beside the walks of that day')
-    .examines()
-    .does(({cli, config}, unit: string) => {
-      for (const line of readTape(config, unit)) cli.printJson(line)
-    })
-  command
-    .command('new-key')
-    .example('tape new-key --why "the old one was lost"')
-    .examines()
-    .description('use a new key when the old one is lost; tapes sealed with the old one stay closed')
-    .requiredOption('--why <reason>', 'kept in the state database')
-    .does(
-      ({config, options, world}: Invocation<{why: string}>) => replaceTapeKey(config, options.why, world),
-      ({file, fingerprint, set_aside}) =>
-        joinLines([
-          `Tapes are sealed with key ${fingerprint} from now on: ${file}`,
-          set_aside && `Set aside: ${set_aside}`,
-        ]),
-    )
-  command
-    .command('go-on')
-    .example('tape go-on --why "the disk with the tapes of May is lost"')
-    .description('continue although tapes, or records that other stores name, are missing')
-    .requiredOption('--why <reason>', 'kept on a tape')
-    .examines()
-    .does(
-      ({config, options, world}: Invocation<{why: string}>) => goOn(config, options.why, world),
-      ({problems, given_up}) =>
-        joinLines([
-          'Recorded on a tape, with the reason:',
-          ...problems.map((problem) => `  ${problem}`),
-          `${quantity(given_up.length, 'unit or batch')} given up. \`loantape period true-up\` shows by how much books and history differ.`,
-        ]),
-    )
-}
-
-function addBackup(command: CliCommand): void {
-  command
-    .description('copy everything that cannot be built again, each copy compared with its original')
-    .example('backup /mnt/backup/loantape')
-    .argument('<dir>', 'a folder that does not exist yet')
-    .does(({config, world}, dir: string) => backUp(config, dir, world), renderBackup)
-}
-
 export function renderBackup({dir, files, bytes, tape_key, authenticated}: BackupResult): string {
   return joinLines([
     `Backed up ${quantity(files, 'file')}, ${(bytes / 1e6).toFixed(1)} MB: ${dir}`,
@@ -136,48 +112,6 @@ export function renderBackup({dir, files, bytes, tape_key, authenticated}: Backu
     !authenticated &&
       'Its manifest carries no MAC, because the key of tapes is not at hand: nobody will be able to tell whether it was changed.',
   ])
-}
-
-function addRestore(command: CliCommand): void {
-  command
-    .example('restore /mnt/backup/loantape')
-    .argument('<backup>', 'what `loantape backup` has written')
-    .option('--trust', 'also accept a backup whose manifest has no MAC by the key of tapes at hand')
-    .examines()
-    .does(
-      ({config, options}: Invocation<{trust?: boolean}>, backup: string) =>
-        restoreBackup(config, backup, {isTrusted: options.trust ?? false}),
-      (restored) =>
-        joinLines([
-          `Brought back ${quantity(restored.files, 'file')} of ${restored.from}.`,
-          sayAuthentic(restored),
-          'The next sync reads what has changed since.',
-        ]),
-    )
-}
-
-function addRebuild(command: CliCommand): void {
-  command
-    .description('compute the warehouse again from the tapes and show the differences; change nothing')
-    .example('rebuild --apply')
-    .option(
-      '--without <walk>',
-      'as if this walk had never been applied; one at a time',
-      (walk: string, before?: string) => {
-        if (before === undefined) return walk
-        throw new InvalidArgumentError('Take walks back one at a time.')
-      },
-    )
-    .option('--why <reason>', 'why it is taken back; kept on the tape')
-    .option('--apply', 'replace the warehouse with the new one; the old one is set aside')
-    .does(({config, options, world}: Invocation<{apply?: boolean; without?: string; why?: string}>) => {
-      const {apply: isApplied = false, without: walk, why} = options
-      if (walk === undefined) return rebuildWarehouse(config, {isApplied}, world)
-      if (why !== undefined) return rebuildWarehouse(config, {isApplied, without: {walk, why}}, world)
-      throw newError('USAGE', `Walk '${walk}' in --without: expected --why with it.`, {
-        next: "Say why: `--why 'the clock was a day ahead'`.",
-      })
-    }, renderRebuilt)
 }
 
 function renderRebuilt({outcome, units, since, differences, set_aside}: RebuildResult): string {
@@ -194,20 +128,6 @@ function renderRebuilt({outcome, units, since, differences, set_aside}: RebuildR
     outcome === 'rebuilt' && 'The new warehouse is in place.',
     ...set_aside.map((file) => `Set aside: ${file}`),
   ])
-}
-
-function addPrune(command: CliCommand): void {
-  command
-    .description(
-      'remove releases, batches, tapes and the content of old quarantined records, beyond what the settings keep',
-    )
-    .example('prune --dry-run')
-    .option('--dry-run', 'only list what would be removed')
-    .does(
-      ({config, options: {dryRun = false}, world}: Invocation<{dryRun?: boolean}>) =>
-        pruneData(config, {isDryRun: dryRun}, world),
-      renderPruned,
-    )
 }
 
 function renderPruned({outcome, releases, batches, quarantined, tapes}: PruneResult): string {

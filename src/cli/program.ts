@@ -1,82 +1,166 @@
-import {type Command, CommanderError} from 'commander'
+import {Argument, Command, CommanderError, Help, Option} from 'commander'
+import {isCalendarDate} from '../core/clock.ts'
 import {explainError, type LoantapeError, newError} from '../core/errors.ts'
 import {scrubSecrets} from '../core/log.ts'
 import {VERSION} from '../core/process.ts'
-import {CliCommand} from './command.ts'
+import type {Claim} from '../schedule/run-job.ts'
+import {type does, refuseValue} from './command.ts'
+import specs from './commands.json' with {type: 'json'}
 import type {Cli} from './context.ts'
 
-/** Every command in the order of the help: its summary, and the file that defines it. */
-export const COMMANDS: Record<string, [summary: string, load: () => Promise<CommandFile>]> = {
-  demo: ['everything on a local service with a synthetic portfolio', () => import('./demo.ts')],
-  sync: ['walk the source, load what changed, build, check and release', () => import('./sync.ts')],
-  build: ['build and check a release without walking', () => import('./build.ts')],
-  test: ['run the tests of your own models', () => import('./build.ts')],
-  export: ['write a release, or the journal of a month, as files', () => import('./export.ts')],
-  period: ['accounting months: list, close, reopen, remap, true-up', () => import('./books.ts')],
-  accounting: ['the accounts that journals are booked to', () => import('./books.ts')],
-  publish: ['copy a release to where others query it', () => import('./export.ts')],
-  run: ['run one job of jobs/ now', () => import('./run.ts')],
-  jobs: ['list the jobs', () => import('./run.ts')],
-  serve: ['run every job when it is due, and the web side', () => import('./serve.ts')],
-  fleet: ['many lenders: serve, status, run', () => import('./serve.ts')],
-  events: ['what webhooks have brought', () => import('./sync.ts')],
-  query: ['SQL over a release, read-only', () => import('./query.ts')],
-  sql: ['a shell for SQL over a release', () => import('./query.ts')],
-  diff: ['which deals and fields moved the totals between two releases', () => import('./build.ts')],
-  report: ['the portfolio report as one HTML page', () => import('./build.ts')],
-  docs: ['the data dictionary and model graph as one HTML page', () => import('./build.ts')],
-  quarantine: ['the records that could not be read', () => import('./sync.ts')],
-  tape: ['what came in from outside, as it came', () => import('./keep.ts')],
-  verify: ['examine everything that is kept', () => import('./keep.ts')],
-  trace: ['where what is known of a deal or a figure comes from', () => import('./trace.ts')],
-  evidence: ['what an auditor needs to check a release or a batch', () => import('./trace.ts')],
-  backup: ['copy everything that cannot be built again', () => import('./keep.ts')],
-  rebuild: ['compute the warehouse again from the tapes and compare', () => import('./keep.ts')],
-  restore: ['bring a backup back into an empty data folder', () => import('./keep.ts')],
-  prune: ['remove what is older than the settings keep', () => import('./keep.ts')],
-  status: ['last runs, last certificate and current release', () => import('./status.ts')],
-  doctor: ['check configuration, source, data folder, models and release', () => import('./doctor.ts')],
-  explain: ['what an error means by its code', () => import('./help.ts')],
-  completion: ['shell completion for bash, zsh or fish', () => import('./help.ts')],
-  config: ['the effective settings, secrets masked', () => import('./help.ts')],
-  service: ['run the local Deal Financing Service with synthetic deals', () => import('./service.ts')],
-  push: ['send records to the Deal Financing Service', () => import('./push.ts')],
+/** An option of `commands.json`, by its flags: what it is about, or that and more. */
+type OptionSpec =
+  | string
+  | {
+      about: string
+      /** How its text is read: {@link FORMS}. */
+      form?: string
+      /** The largest count. */
+      most?: number
+      default?: string | number
+      choices?: string[]
+      conflicts?: string[]
+      hidden?: boolean
+      mandatory?: boolean
+    }
+
+/** A command as its help shows it. */
+interface CommandSpec {
+  /** The file that does its work; below a command, the same file. */
+  file?: string
+  /** For the list of commands; by default `about`. */
+  summary?: string
+  about: string
+  example?: string
+  /** By their names in brackets. */
+  args?: Readonly<Record<string, string | {about: string; choices: string[]}>>
+  options?: Readonly<Record<string, OptionSpec>>
+  /** The stores of the data folder are not checked: the command examines them itself, or reads none. */
+  examines?: boolean
 }
 
-/** A file of commands: each adds options and work to an empty command. */
-interface CommandFile {
-  commands: Record<string, (command: CliCommand) => void>
+/** Every command by the words that lead to it, in the order of the help. */
+export const COMMANDS: Readonly<Record<string, CommandSpec>> = specs
+
+/** What the commands of each file do, by the same words. */
+const FILES: Record<string, () => Promise<{commands: Record<string, ReturnType<typeof does>>}>> = {
+  books: () => import('./books.ts'),
+  build: () => import('./build.ts'),
+  demo: () => import('./demo.ts'),
+  doctor: () => import('./doctor.ts'),
+  export: () => import('./export.ts'),
+  help: () => import('./help.ts'),
+  keep: () => import('./keep.ts'),
+  push: () => import('./push.ts'),
+  query: () => import('./query.ts'),
+  run: () => import('./run.ts'),
+  serve: () => import('./serve.ts'),
+  service: () => import('./service.ts'),
+  status: () => import('./status.ts'),
+  sync: () => import('./sync.ts'),
+  trace: () => import('./trace.ts'),
 }
 
-/**
- * Creates the command line.
- *
- * @param args only the commands named in it are loaded; by default all are, as `completion` needs them
- */
-export async function createProgram(cli: Cli, args?: readonly string[]): Promise<Command> {
-  const program = new CliCommand(cli, 'loantape')
+/** Creates the command line; the file of a command is loaded once the command is called. */
+export function createProgram(cli: Cli): Command {
+  const program = new Command('loantape')
+  const {subcommandTerm} = Help.prototype
+  program
     .description('Reporting and data-sync pipeline for real-estate loan deals.')
     .version(VERSION)
     .option('--data <dir>', 'folder that holds everything loantape writes (LOANTAPE_DATA_DIR, ./data)')
     .option('--json', 'print exactly one JSON object on stdout')
     .showSuggestionAfterError()
-    .configureHelp({showGlobalOptions: true})
+    .configureHelp({
+      showGlobalOptions: true,
+      subcommandTerm: (one) => (one.parent === program ? one.name() : subcommandTerm(one)),
+    })
     .exitOverride()
     .configureOutput({outputError: () => undefined})
     .addHelpText('after', '\nExit codes and settings: docs/configuration.md. Start with `loantape demo`.')
-  const needsAll = args === undefined || args.includes('completion')
-  for (const [name, [summary, load]] of Object.entries(COMMANDS)) {
-    const command = program.command(name).summary(summary).description(summary)
-    if (needsAll || args.includes(name)) (await load()).commands[name]?.(command)
+  const known = new Map([['', program]])
+  for (const [path, spec] of Object.entries(COMMANDS)) {
+    const words = path.split(' ')
+    const parent = known.get(words.slice(0, -1).join(' ')) ?? program
+    const command = parent.command(words.at(-1) ?? path)
+    known.set(path, command)
+    describeCommand(command, spec)
+    // A command without an example only holds others.
+    if (spec.example === undefined) continue
+    const load = FILES[COMMANDS[words[0] ?? path]?.file ?? '']
+    command.action(async () => {
+      const deed = (await load?.())?.commands[path]
+      if (!deed) throw new Error(`command '${path}' in commands.json`)
+      await deed(cli, command, !spec.examines)
+    })
   }
   return program
+}
+
+function describeCommand(command: Command, spec: CommandSpec): void {
+  command.description(spec.about).summary(spec.summary ?? spec.about)
+  for (const [name, said] of Object.entries(spec.args ?? {})) {
+    if (typeof said === 'string') command.argument(name, said)
+    else command.addArgument(new Argument(name, said.about).choices(said.choices))
+  }
+  for (const [flags, option] of Object.entries(spec.options ?? {}))
+    command.addOption(createOption(flags, option))
+  if (spec.example !== undefined) command.addHelpText('after', `\nExample:\n  loantape ${spec.example}`)
+}
+
+function createOption(flags: string, spec: OptionSpec): Option {
+  const {about, form, most, choices, conflicts, ...more} = typeof spec === 'string' ? {about: spec} : spec
+  const option = new Option(flags, about)
+  if (choices) option.choices(choices)
+  if (conflicts) option.conflicts(conflicts)
+  if (more.default !== undefined)
+    option.default(more.default, form === 'hours' ? `${more.default}h` : undefined)
+  if (form !== undefined) option.argParser(createParser(flags, form, most))
+  return option.hideHelp(more.hidden ?? false).makeOptionMandatory(more.mandatory ?? false)
+}
+
+/** The forms of options: what is expected, and the value of a text; undefined if it has another form. */
+const FORMS: Record<string, {expected: string; parse: (text: string, before: unknown) => unknown}> = {
+  date: {
+    expected: 'a calendar date YYYY-MM-DD',
+    parse: (text) => (isCalendarDate(text) ? text : undefined),
+  },
+  count: {
+    expected: 'a whole number from 0 to',
+    parse: (text) => (/^\d+$/.test(text) ? Number(text) : undefined),
+  },
+  hours: {
+    expected: 'hours, such as 26h',
+    parse: (text) => (/^\d+(\.\d+)?h?$/.test(text) ? Number.parseFloat(text) : undefined),
+  },
+  claim: {
+    expected: '<run>.<attempt>, as the scheduler passes it',
+    parse(text): Claim | undefined {
+      const [, jobRunId, attempt] = /^(\d+)\.(\d+)$/.exec(text) ?? []
+      return jobRunId === undefined ? undefined : {jobRunId: Number(jobRunId), attempt: Number(attempt)}
+    },
+  },
+  once: {
+    expected: 'it once: take walks back one at a time',
+    parse: (text, before) => (before === undefined ? text : undefined),
+  },
+  list: {expected: 'a text', parse: (text, before) => (before === undefined ? text : `${before},${text}`)},
+}
+
+function createParser(flags: string, form: string, most = Number.POSITIVE_INFINITY) {
+  const {expected, parse} = FORMS[form] ?? {expected: form, parse: () => undefined}
+  return (text: string, before: unknown) => {
+    const value = parse(text, before)
+    if (value === undefined || Number(value) > most)
+      throw refuseValue(text, flags, form === 'count' ? `${expected} ${most}` : expected)
+    return value
+  }
 }
 
 /** Runs one command line and prints its error. @returns the exit code */
 export async function runProgram(cli: Cli, args: readonly string[]): Promise<number> {
   try {
-    const program = await createProgram(cli, args)
-    await program.parseAsync(args, {from: 'user'})
+    await createProgram(cli).parseAsync(args, {from: 'user'})
     return cli.exitCode
   } catch (error) {
     if (error instanceof CommanderError && error.exitCode === 0) return 0

@@ -8,36 +8,25 @@ import {type NewDeal, newDealSchema} from '../contract/deal.ts'
 import {IDEMPOTENCY_KEY} from '../contract/endpoint.ts'
 import {PROBLEMS} from '../contract/problem.ts'
 import {requireSource} from '../core/config.ts'
-import {ConfigError, codeOf, type LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {codeOf, isOfKind, type LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {describeIssues} from '../core/json.ts'
 import {parseCents, quantity} from '../core/money.ts'
 import {tellForeign} from '../core/text.ts'
 import {shareWithFolder} from '../store/files.ts'
-import type {CliCommand, Invocation} from './command.ts'
+import {does, type Invocation} from './command.ts'
 
-export const commands = {push: addPush}
+export const commands = {
+  'push deals': does(
+    pushFile,
+    ({created, known, invalid, refused, result_file}) =>
+      `${quantity(created, 'deal')} created, ${known} known from before, ${quantity(invalid, 'row')} invalid, ${refused} refused.\n` +
+      `Row by row: ${result_file}`,
+    ({invalid, refused}) => (invalid + refused > 0 ? ROWS_LEFT : 0),
+  ),
+}
 
 /** The exit code if some rows did not become deals. */
 const ROWS_LEFT = 3
-
-function addPush(push: CliCommand): void {
-  push
-    .command('deals <file.csv>')
-    .example('push deals deals.csv --dry-run')
-    .description(
-      'create a deal for every row, once by its external_reference; exit 3 when rows were left out',
-    )
-    .option('--result <file>', 'the result of each row (default: <file.csv>.result.csv)')
-    .option('--dry-run', 'check every row, send nothing')
-    .examines()
-    .does(
-      pushFile,
-      ({created, known, invalid, refused, result_file}) =>
-        `${quantity(created, 'deal')} created, ${known} known from before, ${quantity(invalid, 'row')} invalid, ${refused} refused.\n` +
-        `Row by row: ${result_file}`,
-      ({invalid, refused}) => (invalid + refused > 0 ? ROWS_LEFT : 0),
-    )
-}
 
 /** The number of rows by outcome; `push deals --json` prints it. */
 async function pushFile(call: Invocation<{result?: string; dryRun?: boolean}>, file: string) {
@@ -210,7 +199,7 @@ export function parseDealRows(file: string, text: string): DealRow[] {
       parse(text, {bom: true, columns, info: true, trim: true, skip_empty_lines: true}),
     )
   } catch (error) {
-    if (error instanceof ConfigError) throw error
+    if (isOfKind(error, 'config')) throw error
     throw createFileError(file, messageOf(error), error)
   }
   const lines = new Map<string, number>()

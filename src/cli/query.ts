@@ -1,7 +1,6 @@
 import {existsSync, mkdirSync, readFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
 import {createInterface} from 'node:readline'
-import {Option} from 'commander'
 import {stringify} from 'csv-stringify/sync'
 import {closeWords, codeOf, explainError, messageOf, newError} from '../core/errors.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
@@ -9,36 +8,36 @@ import {type Database, requireOneStatement} from '../store/database.ts'
 import {writeFileAtomically} from '../store/files.ts'
 import {openForQuestions} from '../store/release.ts'
 import {readTables} from '../store/sql.ts'
-import {type CliCommand, type Invocation, type ReleaseOptions, requireAskedRelease} from './command.ts'
+import {does, type Invocation, type ReleaseOptions, requireAskedRelease} from './command.ts'
 import type {Cli} from './context.ts'
 import {renderColumns} from './table.ts'
 
-export const commands = {query: addQuery, sql: addSql}
+export const commands = {
+  query: does(async (call: Invocation<QueryOptions>, given: string | undefined) => {
+    const {cli, config, options} = call
+    const sql = readStatement(given, options.file)
+    await using db = await openForQuestions(await requireAskedRelease(call), {memoryMb: config.memoryMb})
+    const result = await runQuery(db.connection, sql)
+    cli.print(renderResult(result, options.json ? 'json' : options.format, cli.width))
+  }),
+  sql: does(async (call: Invocation<ReleaseOptions>) => {
+    const {cli, config} = call
+    if (!process.stdin.isTTY)
+      throw newError('USAGE', 'Standard input of `sql` is not a terminal.', {
+        kept: 'Nothing was started.',
+        next: '`loantape query -` answers a statement from it.',
+      })
+    const release = await requireAskedRelease(call)
+    const {release_id, as_of} = release.manifest
+    await using db = await openForQuestions(release, {memoryMb: config.memoryMb})
+    cli.print(`Release ${release_id}, as of ${as_of}. .help says what can be typed.`)
+    await runShell(db, join(dataFolderAt(config.dataDir).cache, 'sql-history'), cli)
+  }),
+}
 
 interface QueryOptions extends ReleaseOptions {
   file?: string
   format: 'table' | 'csv' | 'json'
-}
-
-function addQuery(command: CliCommand): void {
-  command
-    .description('SQL over a release, read-only; tables are named core.deal, mart.portfolio_summary, …')
-    .example('query "select * from mart.portfolio_summary"')
-    .argument('[sql]', 'one statement; - reads it from standard input')
-    .option('-f, --file <file>', 'a file that holds the statement')
-    .addOption(
-      new Option('--format <format>', 'how rows are printed')
-        .choices(['table', 'csv', 'json'])
-        .default('table'),
-    )
-    .releaseOptions()
-    .does(async (call: Invocation<QueryOptions>, given: string | undefined) => {
-      const {cli, config, options} = call
-      const sql = readStatement(given, options.file)
-      await using db = await openForQuestions(await requireAskedRelease(call), {memoryMb: config.memoryMb})
-      const result = await runQuery(db.connection, sql)
-      cli.print(renderResult(result, options.json ? 'json' : options.format, cli.width))
-    })
 }
 
 const STANDARD_INPUT = 0
@@ -128,26 +127,6 @@ function renderCell(value: unknown): string {
 function toJson(value: unknown, type: string): unknown {
   const count = counted.test(type) && typeof value === 'string' ? Number(value) : Number.NaN
   return Number.isSafeInteger(count) ? count : value
-}
-
-function addSql(command: CliCommand): void {
-  command
-    .description('a shell for SQL over a release, read-only: statements end with ; and Tab completes names')
-    .example('sql')
-    .releaseOptions()
-    .does(async (call: Invocation<ReleaseOptions>) => {
-      const {cli, config} = call
-      if (!process.stdin.isTTY)
-        throw newError('USAGE', 'Standard input of `sql` is not a terminal.', {
-          kept: 'Nothing was started.',
-          next: '`loantape query -` answers a statement from it.',
-        })
-      const release = await requireAskedRelease(call)
-      const {release_id, as_of} = release.manifest
-      await using db = await openForQuestions(release, {memoryMb: config.memoryMb})
-      cli.print(`Release ${release_id}, as of ${as_of}. .help says what can be typed.`)
-      await runShell(db, join(dataFolderAt(config.dataDir).cache, 'sql-history'), cli)
-    })
 }
 
 const HELP = `A statement ends with ; and may take several lines.

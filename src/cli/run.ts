@@ -8,26 +8,26 @@ import {writeFileAtomically} from '../store/files.ts'
 import type {Release} from '../store/release.ts'
 import type {RatesResult} from '../sync/rates.ts'
 import {renderWarnings} from './build.ts'
-import type {CliCommand, Invocation} from './command.ts'
+import {does, type Invocation} from './command.ts'
 import {renderExported, renderPublished} from './export.ts'
 import {renderBackup} from './keep.ts'
 import {renderSync} from './sync.ts'
 import {renderTerms} from './table.ts'
 
-export const commands = {run: addRun, jobs: addJobs}
-
-function addRun(command: CliCommand): void {
-  command
-    .example('run nightly')
-    .argument('<job>', 'such as nightly')
-    .claimOption()
-    .does(
-      async ({config, options: {claim}, world}: Invocation<{claim?: Claim}>, name: string) =>
-        performJob(config, {job: await requireJob(config, name), claim}, world, (release) =>
-          describeDay(release, config.sqlDir),
-        ),
-      ({steps}) => renderSteps(steps),
-    )
+export const commands = {
+  run: does(
+    async ({config, options: {claim}, world}: Invocation<{claim?: Claim}>, name: string) =>
+      performJob(config, {job: await requireJob(config, name), claim}, world, (release) =>
+        describeDay(release, config.sqlDir),
+      ),
+    ({steps}) => renderSteps(steps),
+  ),
+  'jobs list': does(
+    async ({config, world}) => ({
+      jobs: (await readJobs(config)).map((job) => describeJob(job, world.clock.now())),
+    }),
+    ({jobs}) => jobs.map(renderJob).join('\n\n'),
+  ),
 }
 
 /** The message about a release, and its report as a file. */
@@ -70,20 +70,6 @@ function renderRates({outcome, feeds}: RatesResult): string {
     return [`Rates of ${feed}: ${outcome === 'read' ? counts : 'not read'}.`, ...problems].join('\n  ')
   })
   return lines.join('\n')
-}
-
-function addJobs(command: CliCommand): void {
-  command
-    .command('list')
-    .example('jobs list')
-    .description('every job with its next five slots')
-    .examines()
-    .does(
-      async ({config, world}) => ({
-        jobs: (await readJobs(config)).map((job) => describeJob(job, world.clock.now())),
-      }),
-      ({jobs}) => jobs.map(renderJob).join('\n\n'),
-    )
 }
 
 function describeJob(job: Job, now: number) {

@@ -15,150 +15,111 @@ import {createSupervisor, type Source} from '../schedule/supervisor.ts'
 import {dataFolderAt, isDemoFolder, requireWritable} from '../store/data-folder.ts'
 import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
 import {type SourceRow, sortSources, startFleetWeb, stateOf} from '../web/fleet.ts'
-import type {CliCommand, Invocation} from './command.ts'
+import {does, type Invocation} from './command.ts'
 import type {Cli} from './context.ts'
 import {listSources, readConfig, requireSourceFolder} from './read-config.ts'
 import {readStanding} from './status.ts'
 import {joinLines, renderTable} from './table.ts'
 
-export const commands = {serve: addServe, fleet: addFleet}
-
-function addServe(command: CliCommand): void {
-  command
-    .description('run every job when it is due, and the web side, until stopped')
-    .example('serve')
-    .option('--no-web', 'only the scheduler')
-    .does(async ({config: given, options, world}: Invocation<{web: boolean}>) => {
-      const folder = dataFolderAt(given.dataDir)
-      // A demo's data is only shown: no job is due, and no webhook is taken.
-      const isDemo = isDemoFolder(folder)
-      const config = isDemo ? {...given, webhookSecret: undefined} : given
-      const jobs = isDemo ? [] : await readJobs(config)
-      if (!isDemo) requireWritable(folder)
-      using stateDb = openStateDb(folder.stateDb)
-      const source = {config, folder, jobs}
-      const {startWeb} = await import('../web/web-server.ts')
-      const tools = {stateDb, folder, jobs: jobs.filter(isEnabled)}
-      await using web = options.web ? await startWeb(config, tools, world) : undefined
-      if (web) world.log.info({url: web.url}, 'web side listens')
-      const list = () => (isDemo ? [] : [''])
-      const supervisor = createSupervisor({list, read: async () => source, runs: 1}, world)
-      await supervisor.begin()
-      await supervisor.run()
-    })
-}
-
-function addFleet(fleet: CliCommand): void {
-  fleet
-    .command('serve')
-    .example('fleet serve')
-    .description('run every job of every source when it is due, and one page for all, until stopped')
-    .option('--no-web', 'only the schedulers')
-    .examines()
-    .does(async (call: Invocation<{web: boolean}>) => {
+export const commands = {
+  serve: does(async ({config: given, options, world}: Invocation<{web: boolean}>) => {
+    const folder = dataFolderAt(given.dataDir)
+    // A demo's data is only shown: no job is due, and no webhook is taken.
+    const isDemo = isDemoFolder(folder)
+    const config = isDemo ? {...given, webhookSecret: undefined} : given
+    const jobs = isDemo ? [] : await readJobs(config)
+    if (!isDemo) requireWritable(folder)
+    using stateDb = openStateDb(folder.stateDb)
+    const source = {config, folder, jobs}
+    const {startWeb} = await import('../web/web-server.ts')
+    const tools = {stateDb, folder, jobs: jobs.filter(isEnabled)}
+    await using web = options.web ? await startWeb(config, tools, world) : undefined
+    if (web) world.log.info({url: web.url}, 'web side listens')
+    const list = () => (isDemo ? [] : [''])
+    const supervisor = createSupervisor({list, read: async () => source, runs: 1}, world)
+    await supervisor.begin()
+    await supervisor.run()
+  }),
+  'fleet serve': does(async (call: Invocation<{web: boolean}>) => {
+    const {cli, config, options, world} = call
+    const fleetDir = findFleet(call)
+    const sources = {
+      list: () => listSources(fleetDir),
+      read: (name: string) => readSource(cli, fleetDir, name),
+      runs: config.fleetRuns,
+      patienceMs: PATIENCE_MS,
+    }
+    const supervisor = createSupervisor(sources, world)
+    await supervisor.begin()
+    const readRows = () =>
+      supervisor.served().flatMap(({name, open, problem}) => {
+        const [found, wrong] = [open(), problem()]
+        if (wrong) return brokenRow(name, wrong)
+        try {
+          return found ? readRow(name, found.source, found.stateDb, world) : []
+        } catch (error) {
+          return brokenRow(name, error)
+        }
+      })
+    await using web = options.web ? await startFleetWeb(config, readRows, world) : undefined
+    if (web) world.log.info({url: web.url}, 'web side listens')
+    await supervisor.run()
+  }),
+  'fleet status': does(
+    async (call: Invocation<{maxAge?: number}>) => {
+      const {cli, options, world} = call
+      const fleetDir = findFleet(call)
+      const readOne = async (name: string) => {
+        try {
+          const source = await readSource(cli, fleetDir, name)
+          const {folder} = source
+          using stateDb = hasStateDb(folder) ? openStateDb(folder.stateDb, PATIENCE_MS) : undefined
+          return readRow(name, source, stateDb, world, options.maxAge)
+        } catch (error) {
+          return brokenRow(name, error)
+        }
+      }
+      const sources = await Promise.all(requireSources(fleetDir).map(readOne))
+      return {healthy: sources.every((row) => row.healthy), sources}
+    },
+    ({sources}) => renderRows(sources),
+    ({healthy}) => (healthy ? 0 : 1),
+  ),
+  'fleet run': does(
+    async (call: Invocation<{source?: string[]}>, job: string) => {
       const {cli, config, options, world} = call
       const fleetDir = findFleet(call)
-      const sources = {
-        list: () => listSources(fleetDir),
-        read: (name: string) => readSource(cli, fleetDir, name),
-        runs: config.fleetRuns,
-        patienceMs: PATIENCE_MS,
+      const runOne = async (source: string) => {
+        const tell = (exit_code: number, words: string) => {
+          return {source, exit_code, words: words.trim().replaceAll(/\s*\n\s*/g, ' ')}
+        }
+        try {
+          world.signal.throwIfAborted()
+          const {environment} = await readSource(cli, fleetDir, source)
+          const end = await carryOutCommand(['run', job], {...environment, signal: world.signal})
+          return tell(end.exitCode ?? 1, end.words)
+        } catch (error) {
+          const {code, exitCode, message} = world.signal.aborted
+            ? newError('INTERRUPTED', 'The run was not started.')
+            : explainError(error)
+          return tell(exitCode, `${message} [${code}]`)
+        }
       }
-      const supervisor = createSupervisor(sources, world)
-      await supervisor.begin()
-      const readRows = () =>
-        supervisor.served().flatMap(({name, open, problem}) => {
-          const [found, wrong] = [open(), problem()]
-          if (wrong) return brokenRow(name, wrong)
-          try {
-            return found ? readRow(name, found.source, found.stateDb, world) : []
-          } catch (error) {
-            return brokenRow(name, error)
-          }
-        })
-      await using web = options.web ? await startFleetWeb(config, readRows, world) : undefined
-      if (web) world.log.info({url: web.url}, 'web side listens')
-      await supervisor.run()
-    })
-  fleet
-    .command('status')
-    .example('fleet status --max-age 26h')
-    .description('how each source is doing, one line each; exit 1 when any is not healthy')
-    .hoursOption(
-      '--max-age <hours>',
-      'oldest last success that is still healthy, such as 26h; by default LOANTAPE_ALARM_MAX_AGE_HOURS of each source',
-    )
-    .examines()
-    .does(
-      async (call: Invocation<{maxAge?: number}>) => {
-        const {cli, options, world} = call
-        const fleetDir = findFleet(call)
-        const readOne = async (name: string) => {
-          try {
-            const source = await readSource(cli, fleetDir, name)
-            const {folder} = source
-            using stateDb = hasStateDb(folder) ? openStateDb(folder.stateDb, PATIENCE_MS) : undefined
-            return readRow(name, source, stateDb, world, options.maxAge)
-          } catch (error) {
-            return brokenRow(name, error)
-          }
-        }
-        const sources = await Promise.all(requireSources(fleetDir).map(readOne))
-        return {healthy: sources.every((row) => row.healthy), sources}
-      },
-      ({sources}) => renderRows(sources),
-      ({healthy}) => (healthy ? 0 : 1),
-    )
-  fleet
-    .command('run')
-    .example('fleet run nightly')
-    .description('run one job now for every source; exit code of the worst')
-    .argument('<job>', 'such as nightly')
-    .option('--source <name...>', 'only these')
-    .examines()
-    .does(
-      async (call: Invocation<{source?: string[]}>, job: string) => {
-        const {cli, config, options, world} = call
-        const fleetDir = findFleet(call)
-        const runOne = async (source: string) => {
-          const tell = (exit_code: number, words: string) => {
-            return {source, exit_code, words: words.trim().replaceAll(/\s*\n\s*/g, ' ')}
-          }
-          try {
-            world.signal.throwIfAborted()
-            const {environment} = await readSource(cli, fleetDir, source)
-            const end = await carryOutCommand(['run', job], {...environment, signal: world.signal})
-            return tell(end.exitCode ?? 1, end.words)
-          } catch (error) {
-            const {code, exitCode, message} = world.signal.aborted
-              ? newError('INTERRUPTED', 'The run was not started.')
-              : explainError(error)
-            return tell(exitCode, `${message} [${code}]`)
-          }
-        }
-        const inTurn = pLimit(config.fleetRuns)
-        const names = requireSources(fleetDir, options.source)
-        return {runs: await Promise.all(names.map((name) => inTurn(() => runOne(name))))}
-      },
-      ({runs}) =>
-        runs.map(({source, exit_code, words}) => `${source}: exit ${exit_code}. ${words}`).join('\n'),
-      ({runs}) => BY_WEIGHT.find((code) => runs.some(({exit_code}) => exit_code === code)) ?? 0,
-    )
-  fleet
-    .command('verify')
-    .example('fleet verify')
-    .description(
-      'check that totals over all lenders, in ClickHouse, are the sum of what each has published; exit 1 if not',
-    )
-    .examines()
-    .does(
-      async ({config, world}: Invocation) => {
-        const {verifyCombined} = await import('../export/publish.ts')
-        return verifyCombined(config, world)
-      },
-      renderVerified,
-      ({differing}) => (differing > 0 ? 1 : 0),
-    )
+      const inTurn = pLimit(config.fleetRuns)
+      const names = requireSources(fleetDir, options.source)
+      return {runs: await Promise.all(names.map((name) => inTurn(() => runOne(name))))}
+    },
+    ({runs}) => runs.map(({source, exit_code, words}) => `${source}: exit ${exit_code}. ${words}`).join('\n'),
+    ({runs}) => BY_WEIGHT.find((code) => runs.some(({exit_code}) => exit_code === code)) ?? 0,
+  ),
+  'fleet verify': does(
+    async ({config, world}: Invocation) => {
+      const {verifyCombined} = await import('../export/publish.ts')
+      return verifyCombined(config, world)
+    },
+    renderVerified,
+    ({differing}) => (differing > 0 ? 1 : 0),
+  ),
 }
 
 function renderVerified({server, totals, differing}: CombinedVerification): string {

@@ -5,7 +5,7 @@ import {sqlFoldersOf} from '../build/sources.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {HOUR_MS} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
-import {CheckError} from '../core/errors.ts'
+import {isOfKind} from '../core/errors.ts'
 import {groupThousands, quantity} from '../core/money.ts'
 import {shorten} from '../core/text.ts'
 import type {World} from '../core/types.ts'
@@ -27,22 +27,15 @@ import {countUnreplayed} from '../sync/quarantine.ts'
 import {findLastCoverage} from '../sync/webhook-events.ts'
 import {renderNotIssued} from './books.ts'
 import {renderWarnings} from './build.ts'
-import type {CliCommand, Invocation} from './command.ts'
+import {does, type Invocation} from './command.ts'
 import {joinLines, renderTable} from './table.ts'
 
-export const commands = {status: addStatus}
-
-function addStatus(command: CliCommand): void {
-  command
-    .description('last runs, last certificate and current release; exit 1 when the last success is too old')
-    .example('status --max-age 26h')
-    .hoursOption('--max-age <hours>', 'oldest last success that is still healthy, such as 26h', 26)
-    .examines()
-    .does(
-      ({config, options, world}: Invocation<{maxAge: number}>) => readStatus(config, options.maxAge, world),
-      renderStatus,
-      ({healthy}) => (healthy ? 0 : 1),
-    )
+export const commands = {
+  status: does(
+    ({config, options, world}: Invocation<{maxAge: number}>) => readStatus(config, options.maxAge, world),
+    renderStatus,
+    ({healthy}) => (healthy ? 0 : 1),
+  ),
 }
 
 type Status = Awaited<ReturnType<typeof readStatus>>
@@ -130,7 +123,7 @@ function readKnownStatuses(config: Config): Set<string> {
     const status = readSeeds(sqlFoldersOf(config)).find(({name}) => name === 'status')
     return new Set(status?.rows.map(({values: [key]}) => key?.toLowerCase() ?? ''))
   } catch (error) {
-    if (error instanceof CheckError) return new Set()
+    if (isOfKind(error, 'check')) return new Set()
     throw error
   }
 }

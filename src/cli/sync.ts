@@ -1,4 +1,3 @@
-import {Option} from 'commander'
 import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
@@ -17,48 +16,62 @@ import {
   showQuarantined,
 } from '../sync/quarantine.ts'
 import {renderWarnings} from './build.ts'
-import {type CliCommand, type Invocation, parsedOption} from './command.ts'
+import {does, type Invocation, refuseValue} from './command.ts'
 import {joinLines, renderTable} from './table.ts'
 
-export const commands = {sync: addSync, events: addEvents, quarantine: addQuarantine}
+export const commands = {
+  sync: does(({config, options, world}: Invocation<SyncOptions>) => {
+    const {acceptShrink, why, dryRun: isDryRun = false, detail} = options
+    const accept = [...parseAcceptances(options.accept ?? ''), ...(acceptShrink ? (['shrink'] as const) : [])]
+    if (why !== undefined && accept.length === 0)
+      throw newError('USAGE', `Option --why '${why}': it says why something is accepted; add --accept.`)
+    return syncDeals(detail ? config : {...config, detail: 'off'}, {accept, why, isDryRun}, world)
+  }, renderSync),
+  'events apply': does(
+    ({config, options: {claim}, world}: Invocation<{claim?: Claim}>) => performEvents(config, claim, world),
+    ({outcome, events, deals, appended}) => {
+      if (outcome === 'unchanged') return 'No event is waiting.'
+      const words = outcome === 'walked' ? 'a walk was made' : `${quantity(appended, 'version')} appended`
+      return `${quantity(events, 'event')} about ${quantity(deals, 'deal')}: ${words}.`
+    },
+  ),
+  'quarantine list': does(({config}) => readWaiting(config), renderWaiting),
+  'quarantine reasons': does(
+    ({config, options}: Invocation<ReasonsRequest>) => readReasons(config, options),
+    renderReasons,
+  ),
+  'quarantine show': does(
+    ({config}, id: string) => showQuarantined(config, id),
+    ({record, ...entry}) =>
+      Object.entries({...entry, record: record ?? NOT_AT_HAND})
+        .map(([name, value]) => `${name}: ${value ?? ''}`)
+        .join('\n'),
+  ),
+  'quarantine replay': does(
+    ({config, world}) => replayQuarantine(config, world),
+    ({replayed, waiting, pruned, appended, release_id}) =>
+      joinLines([
+        `${quantity(replayed, 'record')} can be read now, ${quantity(appended, 'version')} appended; ${waiting} still ${waiting === 1 ? 'waits' : 'wait'}.`,
+        describePruned(pruned),
+        release_id && `Release ${release_id}.`,
+      ]),
+  ),
+}
 
 interface SyncOptions {
-  accept?: Acceptance[]
+  accept?: string
   acceptShrink?: boolean
   why?: string
   dryRun?: boolean
   detail: boolean
 }
 
-function addSync(command: CliCommand): void {
-  command
-    .description('walk the source, load what changed, build, check and release the portfolio tables')
-    .example('sync --dry-run')
-    .addOption(
-      parsedOption(
-        '--accept <what>',
-        `continue although a guard refused: ${ACCEPTABLE.join(', ')} (comma-separated)`,
-        {parse: parseAcceptances, expected: `one or more of ${ACCEPTABLE.join(', ')}`},
-      ),
-    )
-    .option('--why <text>', 'why it is accepted; kept with the walk, your name beside it')
-    .addOption(new Option('--accept-shrink', 'the same as --accept shrink').hideHelp())
-    .option('--dry-run', 'walk and compare, but store and release nothing')
-    .option('--no-detail', 'do not fetch single deals')
-    .does(({config, options, world}: Invocation<SyncOptions>) => {
-      const {acceptShrink, why, dryRun: isDryRun = false, detail} = options
-      const accept = [...(options.accept ?? []), ...(acceptShrink ? (['shrink'] as const) : [])]
-      if (why !== undefined && accept.length === 0)
-        throw newError('USAGE', `Option --why '${why}': it says why something is accepted; add --accept.`)
-      return syncDeals(detail ? config : {...config, detail: 'off'}, {accept, why, isDryRun}, world)
-    }, renderSync)
-}
-
-function parseAcceptances(text: string, before: Acceptance[] = []): Acceptance[] | undefined {
+function parseAcceptances(text: string): Acceptance[] {
   const words = text.split(',').map((word) => word.trim())
   const accepted = ACCEPTABLE.filter((acceptance) => words.includes(acceptance))
   const isKnown = words.every((word) => word === '' || accepted.some((acceptance) => acceptance === word))
-  return isKnown ? [...before, ...accepted] : undefined
+  if (isKnown) return accepted
+  throw refuseValue(text, '--accept', `one or more of ${ACCEPTABLE.join(', ')}`)
 }
 
 export function renderSync(result: SyncResult): string {
@@ -89,63 +102,6 @@ function renderStream({stream, outcome, listed, failed, ended, changes, reason}:
       ? `refused (${reason}); deals are released without them`
       : `${quantity(listed, 'list')} read, ${failed} failed; ${created} created, ${updated} updated, ${missing} missing, ${vanished} vanished`
   return `${stream}: ${what}${ended === 'done' ? '' : ` (${ended})`}.`
-}
-
-function addEvents(command: CliCommand): void {
-  command
-    .command('apply')
-    .example('events apply')
-    .description('read the deals they name again, and store what is new; `serve` does this by itself')
-    .claimOption()
-    .does(
-      ({config, options: {claim}, world}: Invocation<{claim?: Claim}>) => performEvents(config, claim, world),
-      ({outcome, events, deals, appended}) => {
-        if (outcome === 'unchanged') return 'No event is waiting.'
-        const words = outcome === 'walked' ? 'a walk was made' : `${quantity(appended, 'version')} appended`
-        return `${quantity(events, 'event')} about ${quantity(deals, 'deal')}: ${words}.`
-      },
-    )
-}
-
-function addQuarantine(quarantine: CliCommand): void {
-  quarantine
-    .command('list')
-    .example('quarantine list')
-    .description('the waiting records, oldest first')
-    .does(({config}) => readWaiting(config), renderWaiting)
-  quarantine
-    .command('reasons')
-    .example('quarantine reasons --path loan_amount')
-    .description('why records wait, and which, each record once')
-    .option('--path <field>', 'only records whose field could not be read')
-    .option('--reason <text>', 'only records with this reason')
-    .countOption('--page <n>', 'which page of records, the latest first', 1_000_000, 1)
-    .does(({config, options}: Invocation<ReasonsRequest>) => readReasons(config, options), renderReasons)
-  quarantine
-    .command('show')
-    .example('quarantine show q_8d2f6a01b3c4')
-    .description('one record, whole')
-    .argument('<id>', 'as `quarantine list` names it: q_…')
-    .does(
-      ({config}, id: string) => showQuarantined(config, id),
-      ({record, ...entry}) =>
-        Object.entries({...entry, record: record ?? NOT_AT_HAND})
-          .map(([name, value]) => `${name}: ${value ?? ''}`)
-          .join('\n'),
-    )
-  quarantine
-    .command('replay')
-    .example('quarantine replay')
-    .description('read them again after a fix, and store those that can be read now')
-    .does(
-      ({config, world}) => replayQuarantine(config, world),
-      ({replayed, waiting, pruned, appended, release_id}) =>
-        joinLines([
-          `${quantity(replayed, 'record')} can be read now, ${quantity(appended, 'version')} appended; ${waiting} still ${waiting === 1 ? 'waits' : 'wait'}.`,
-          describePruned(pruned),
-          release_id && `Release ${release_id}.`,
-        ]),
-    )
 }
 
 const describePruned = (pruned: number) =>

@@ -2,37 +2,29 @@ import {newError} from '../core/errors.ts'
 import {groupThousands, quantity} from '../core/money.ts'
 import {type EvidenceResult, writeEvidence} from '../record/evidence.ts'
 import {type FigureTrace, isFigure, type Trace, traceDeal, traceFigure} from '../record/trace.ts'
-import type {CliCommand, Invocation} from './command.ts'
+import {does, type Invocation} from './command.ts'
 import {joinLines, renderTable} from './table.ts'
 
-export const commands = {trace: addTrace, evidence: addEvidence}
-
-function addTrace(command: CliCommand): void {
-  command
-    .description(
-      'where what is known of a deal comes from: each version with the record as the source sent it; or which deals are behind a figure',
-    )
-    .example('trace mart.portfolio_summary.funded_amount')
-    .argument('<deal or figure>', 'id of a deal, or a figure such as mart.portfolio_summary.funded_amount')
-    .option('--field <name>', 'of a deal: show the value of this field, such as loan_amount')
-    .dateOption('--as-of <date>', 'of a deal: only what counts up to this business date')
-    .does(
-      async (
-        {config, options: {field, asOf}}: Invocation<{field?: string; asOf?: string}>,
-        traced: string,
-      ) => {
-        if (!isFigure(traced))
-          return {deal_id: traced, versions: await traceDeal(config, traced, {field, asOf})}
-        if (field === undefined && asOf === undefined) return traceFigure(config, traced)
-        throw newError('USAGE', `Figure '${traced}' with --field or --as-of: these are for a deal.`, {
-          next: 'Leave them out: a figure is that of the current release.',
-        })
-      },
-      (traced, {field}) =>
-        'versions' in traced
-          ? traced.versions.map((version) => renderTrace(version, field)).join('\n\n')
-          : renderFigure(traced),
-    )
+export const commands = {
+  trace: does(
+    async ({config, options: {field, asOf}}: Invocation<{field?: string; asOf?: string}>, traced: string) => {
+      if (!isFigure(traced))
+        return {deal_id: traced, versions: await traceDeal(config, traced, {field, asOf})}
+      if (field === undefined && asOf === undefined) return traceFigure(config, traced)
+      throw newError('USAGE', `Figure '${traced}' with --field or --as-of: these are for a deal.`, {
+        next: 'Leave them out: a figure is that of the current release.',
+      })
+    },
+    (traced, {field}) =>
+      'versions' in traced
+        ? traced.versions.map((version) => renderTrace(version, field)).join('\n\n')
+        : renderFigure(traced),
+  ),
+  evidence: does(
+    ({config, options}: Invocation<{from?: string; allFields?: boolean}>, of: string, to: string) =>
+      writeEvidence(config, {of, to, ...options}),
+    renderEvidence,
+  ),
 }
 
 function renderFigure({figure, value, as_of, deals}: FigureTrace): string {
@@ -57,27 +49,6 @@ function renderTrace(trace: Trace, field: string | undefined): string {
     record !== null && `  ${record}`,
     list_row !== null && `  its list row has what its own page leaves out:\n  ${list_row}`,
   ])
-}
-
-function addEvidence(command: CliCommand): void {
-  command
-    .description('write a folder that lets an auditor check a release or a batch without loantape')
-    .example('evidence current evidence-june')
-    .argument('<release or batch>', 'its id, or current')
-    .argument('<dir>', 'a folder that does not exist yet')
-    .dateOption(
-      '--from <date>',
-      'with the answers of all tapes from this business date on, not only of the last walk',
-    )
-    .option(
-      '--all-fields',
-      'answers as they came, with fields that the contract does not know: they may name people',
-    )
-    .does(
-      ({config, options}: Invocation<{from?: string; allFields?: boolean}>, of: string, to: string) =>
-        writeEvidence(config, {of, to, ...options}),
-      renderEvidence,
-    )
 }
 
 function renderEvidence({dir, release_id, batch_id, tapes, lines, answers, reduced}: EvidenceResult): string {

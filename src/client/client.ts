@@ -14,7 +14,7 @@ import {
   webhookEventSchema,
 } from '../contract/webhook.ts'
 import {type RealClock, realClock} from '../core/clock.ts'
-import {ContractError} from '../core/errors.ts'
+import {isOfKind} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import {parseRetryAfter} from '../core/retry-after.ts'
 
@@ -329,7 +329,7 @@ function readWhole(read: () => PageBody): PageBody {
   try {
     return read()
   } catch (cause) {
-    if (!(cause instanceof ContractError)) throw cause
+    if (!isOfKind(cause, 'contract')) throw cause
     throw new ApiError({status: 200, code: 'broken_list', detail: cause.problem}, {cause})
   }
 }

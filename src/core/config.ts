@@ -21,30 +21,9 @@ export interface Config extends Settings, Fixed {
 
 const configSchema = z.object(SETTINGS)
 
-/** `pageSize` → `LOANTAPE_PAGE_SIZE`. */
-function envNameOf(key: string): string {
+/** The variable of a setting: `pageSize` → `LOANTAPE_PAGE_SIZE`. */
+export function envNameOf(key: string): string {
   return `LOANTAPE_${key.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase()}`
-}
-
-/** All settings as the generated documents show them. */
-export function listSettings() {
-  return Object.entries(configSchema.shape).map(([key, schema]) => {
-    const {description = '', example} = schema.meta() ?? {}
-    const fallback = schema.safeParse(undefined).data
-    return {
-      env: envNameOf(key),
-      about: description,
-      values: describeValues(schema),
-      default: fallback === undefined ? undefined : String(fallback),
-      example: example === undefined ? undefined : String(example),
-    }
-  })
-}
-
-/** The values a setting accepts, taken from its error for a wrong one. */
-function describeValues(schema: z.ZodType): string {
-  const [, expected = ''] = /expected (.+)/.exec(schema.safeParse('\0').error?.issues[0]?.message ?? '') ?? []
-  return expected.replace(/"(\w+)"/g, '`$1`').replaceAll('|', ', ')
 }
 
 const listKeys = (mark: 'isSecret' | 'isPath') =>

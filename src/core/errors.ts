@@ -17,22 +17,46 @@ export interface Failure {
   details?: unknown
 }
 
-/** The base of every error loantape raises on purpose. */
-export abstract class LoantapeError extends Error {
-  abstract readonly exitCode: number
+/** The kinds of errors, by what to do about them, and what each means; the first ends the process with exit code 1, and so on. */
+const KINDS = {
+  unexpected: 'unexpected: engine, disk, or a defect',
+  config: 'usage or configuration; nothing was started',
+  check: 'a model or check failed and nothing was released; a `test` failed; or `push` left rows out',
+  locked: 'another run holds the warehouse',
+  auth: 'the source refused the credentials',
+  deferred: 'the walk is incomplete, its progress is kept: rate limit, outage, signal',
+  contract: 'the source broke its contract: envelope, cursor loop, unreadable, too much quarantined',
+  guard: 'a guard refused the walk; `--accept` goes on',
+}
+type Kind = keyof typeof KINDS
+
+/** What each exit code means, from 0. */
+export const EXIT_CODES: readonly string[] = ['done, or nothing new', ...Object.values(KINDS)]
+
+/** The exit code of a kind of errors. */
+export function exitCodeOf(kind: string): number {
+  return Object.keys(KINDS).indexOf(kind) + 1
+}
+
+/** An error that loantape raises on purpose; one of the kind `config` is a ConfigError. */
+export class LoantapeError extends Error {
+  readonly kind: Kind
+  readonly exitCode: number
   readonly code: string
   readonly problem: string
   readonly kept: string | undefined
   readonly next: string | undefined
   readonly details: unknown
 
-  constructor(failure: Failure) {
+  constructor(failure: Failure, kind: Kind = 'unexpected') {
     const words = [failure.problem, failure.kept, failure.next].filter((part) => part !== undefined)
     super(
       words.reduce((said, next) => said + (said.endsWith('\n') ? '' : ' ') + next),
       {cause: failure.cause},
     )
-    this.name = new.target.name
+    this.name = `${kind.charAt(0).toUpperCase()}${kind.slice(1)}Error`
+    this.kind = kind
+    this.exitCode = exitCodeOf(kind)
     this.code = failure.code
     this.problem = failure.problem
     this.kept = failure.kept
@@ -41,74 +65,16 @@ export abstract class LoantapeError extends Error {
   }
 }
 
-/** An unforeseen fault of the engine, the disk or the program. */
-export class UnexpectedError extends LoantapeError {
-  readonly exitCode = 1
-}
-
-/** Wrong usage or configuration: nothing was started. */
-export class ConfigError extends LoantapeError {
-  readonly exitCode = 2
-}
-
-/** A model or check failed: nothing was released. */
-export class CheckError extends LoantapeError {
-  readonly exitCode = 3
-}
-
-/** Another run holds the warehouse. */
-export class LockedError extends LoantapeError {
-  readonly exitCode = 4
-}
-
-/** The source refused the credentials. */
-export class AuthError extends LoantapeError {
-  readonly exitCode = 5
-}
-
-/** The walk could not be finished now; progress is kept and the next run continues it. */
-export class DeferredError extends LoantapeError {
-  readonly exitCode = 6
-}
-
-/** The source broke its contract: continuing would record something false. */
-export class ContractError extends LoantapeError {
-  readonly exitCode = 7
-}
-
-/** A guard refused to apply the walk; `--accept` continues. */
-export class GuardError extends LoantapeError {
-  readonly exitCode = 8
+/** Whether something thrown is of one of these kinds. */
+export function isOfKind<K extends Kind>(error: unknown, ...kinds: K[]): error is LoantapeError & {kind: K} {
+  return error instanceof LoantapeError && kinds.some((kind) => kind === error.kind)
 }
 
 /** A failure worth retrying; only the retry policy of the source catches it. */
 export class RetryableError extends LoantapeError {
-  readonly exitCode = 6
-}
-
-/** What each exit code means, from 0. */
-export const EXIT_CODES = [
-  'done, or nothing new',
-  'unexpected: engine, disk, or a defect',
-  'usage or configuration; nothing was started',
-  'a model or check failed and nothing was released; a `test` failed; or `push` left rows out',
-  'another run holds the warehouse',
-  'the source refused the credentials',
-  'the walk is incomplete, its progress is kept: rate limit, outage, signal',
-  'the source broke its contract: envelope, cursor loop, unreadable, too much quarantined',
-  'a guard refused the walk; `--accept` goes on',
-] as const
-
-/** The kinds of errors of the catalogue. */
-const KINDS: Record<string, new (failure: Failure) => LoantapeError> = {
-  unexpected: UnexpectedError,
-  config: ConfigError,
-  check: CheckError,
-  locked: LockedError,
-  auth: AuthError,
-  deferred: DeferredError,
-  contract: ContractError,
-  guard: GuardError,
+  constructor(failure: Failure) {
+    super(failure, 'deferred')
+  }
 }
 
 /** The code of an error of the catalogue. */
@@ -129,7 +95,8 @@ export function newError(
   more: Partial<Omit<Failure, 'code' | 'problem'>> = {},
 ): LoantapeError {
   const {kind, ...said} = CATALOGUE[code]
-  return new (kindOf(kind))({...said, ...more, code, problem})
+  if (!isKind(kind)) throw new Error(`kind '${kind}' in errors.json`)
+  return new LoantapeError({...said, ...more, code, problem}, kind)
 }
 
 /** The same error with another `kept` sentence. */
@@ -140,23 +107,14 @@ export function sayKept(error: LoantapeError, kept: string): LoantapeError {
 
 /** An error that another process reported. */
 export function retellError({code, problem, ...said}: Failure): LoantapeError {
-  return isErrorCode(code) ? newError(code, problem, said) : new UnexpectedError({code, problem, ...said})
+  return isErrorCode(code) ? newError(code, problem, said) : new LoantapeError({code, problem, ...said})
 }
 
 function isErrorCode(code: string): code is ErrorCode {
   return code in CATALOGUE
 }
 
-/** The exit code of a kind of the catalogue. */
-export function exitCodeOf(kind: string): number {
-  return new (kindOf(kind))({code: '', problem: ''}).exitCode
-}
-
-function kindOf(kind: string): new (failure: Failure) => LoantapeError {
-  const Kind = KINDS[kind]
-  if (Kind) return Kind
-  throw new Error(`kind '${kind}' in errors.json`)
-}
+const isKind = (text: string): text is Kind => text in KINDS
 
 /** Closes the engine's message so that more text can follow: a line with a caret marker ends, all else becomes a sentence. */
 export function closeWords(words: string): string {
@@ -200,7 +158,7 @@ export function explainError(error: unknown): LoantapeError {
       cause: error,
     })
   }
-  return new UnexpectedError({
+  return new LoantapeError({
     code: codeOf(error),
     problem: `Unexpected: ${words.replace(/\.?$/, '.')}`,
     kept: 'What was stored before is intact.',

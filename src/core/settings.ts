@@ -57,20 +57,12 @@ export const ENV_FILE = '.env'
 export const SOURCE_NAME = /^[a-z][a-z0-9_]{0,39}$/
 
 /**
- * Every setting, read from `LOANTAPE_<NAME_IN_CAPITALS>`: form, default and description, in the order of the generated
- * documents.
+ * Every setting, read from `LOANTAPE_<NAME_IN_CAPITALS>`: form and default, in the order of the generated documents, which take
+ * what it means from `settings.json`.
  */
 export const SETTINGS = {
-  baseUrl: webUrl().meta({
-    description:
-      'Base URL of the Deal Financing Service, API prefix included. The data folder is pinned to it. A query is sent with each request and never stored or shown.',
-    example: 'https://deals.example.com/v1',
-  }),
-  apiKey: secret(1).meta({
-    description: 'API key, sent as a Bearer token.',
-    example: 'sk_live_...',
-    isSecret: true,
-  }),
+  baseUrl: webUrl(),
+  apiKey: secret(1).meta({isSecret: true}),
   dataDir: z
     .string()
     .refine(
@@ -78,194 +70,76 @@ export const SETTINGS = {
       'expected no ? in its path: the engine cuts a file name off there',
     )
     .prefault('./data')
-    .meta({description: 'Folder that holds everything loantape writes.', isPath: true}),
-  ratePerSecond: number(0.01, 100_000, 5).describe('Upper bound of requests per second to the source.'),
-  pageSize: integer(1, 100, 100).describe('Records asked for per page.'),
-  detail: z
-    .enum(['auto', 'on', 'off'])
-    .prefault('auto')
-    .describe(
-      'Whether single deals are fetched: `auto` those whose list rows lack a field, `on` each deal in turn, `off` none.',
-    ),
-  detailBudgetMinutes: number(0, 1440, 20).describe(
-    'Minutes a run may spend on details, borrowers and documents; what does not fit is fetched by later runs.',
-  ),
-  streams: z.string().prefault('deals').meta({
-    description: 'What is synced (docs/analyst-guide.md).',
-    example: 'deals,borrowers,documents',
-  }),
-  stage: z.string().optional().meta({
-    description: 'Walk only deals of this status. Use a data folder of its own.',
-    example: 'underwriting',
-  }),
-  shrinkLimitPct: number(0, 100, 5).describe(
-    'Percentage of known deals that may be newly absent before the walk is refused.',
-  ),
-  changeLimitPct: number(0, 100, 20).describe(
-    'Percentage of known deals that may change amount, leave a funded status or change another field, each by itself, before refusal.',
-  ),
-  timeZone: z
-    .string()
-    .refine(isTimeZone, 'expected an IANA time zone')
-    .prefault('America/New_York')
-    .describe('Time zone of business dates.'),
+    .meta({isPath: true}),
+  ratePerSecond: number(0.01, 100_000, 5),
+  pageSize: integer(1, 100, 100),
+  detail: z.enum(['auto', 'on', 'off']).prefault('auto'),
+  detailBudgetMinutes: number(0, 1440, 20),
+  streams: z.string().prefault('deals'),
+  stage: z.string().optional(),
+  shrinkLimitPct: number(0, 100, 5),
+  changeLimitPct: number(0, 100, 20),
+  timeZone: z.string().refine(isTimeZone, 'expected an IANA time zone').prefault('America/New_York'),
   dayCutoff: z
     .string()
     .regex(/^([01]\d|2[0-3]):[0-5]\d$/, 'expected HH:MM')
-    .prefault('06:00')
-    .describe('Local time at which a business day begins: what is earlier counts for the day before.'),
-  releasesKept: integer(1, 10_000, 7).describe(
-    'Releases kept of those that were current once; older ones are removed, never the current one.',
-  ),
-  memoryMb: integerWithin(64, 16_777_216).optional().meta({
-    description:
-      'Megabytes the engine may hold; the rest spills to the disk. By default a third of the memory for a walk (at least 512), 80 % for a build (at most 3000) and for `query`.',
-    example: '2048',
-  }),
-  sqlDir: path().describe(
-    'A folder of your own models, checks, seeds and tests, added to the built-in ones.',
-  ),
-  jobsDir: path().describe('A folder of your own jobs, added to the built-in ones.'),
+    .prefault('06:00'),
+  releasesKept: integer(1, 10_000, 7),
+  memoryMb: integerWithin(64, 16_777_216).optional(),
+  sqlDir: path(),
+  jobsDir: path(),
   webHost: z
     .string()
     .regex(/^[\w.:-]+$/, 'expected a host name or address')
-    .prefault('127.0.0.1')
-    .describe('Address `loantape serve` listens on; any but a loopback one needs LOANTAPE_WEB_TOKEN.'),
-  webPort: integer(0, 65_535, 8321).describe('Port of the web side; 0 takes a free one.'),
-  webProxy: commaSeparated(
-    isAddressRange,
-    'expected addresses or ranges such as 10.0.0.0/8, with commas',
-  ).meta({
-    description:
-      'Addresses or ranges of the proxy in front of the web side, whose `X-Forwarded-For` then says who asks.',
-    example: '10.0.0.0/8',
-  }),
-  webToken: secret(16).meta({
-    description:
-      'Token for the workbench and metrics, as Bearer or as the password of a browser; at least 16 characters, or `sha256:` and the hex digest of one.',
-    isSecret: true,
-  }),
-  webViewerToken: secret(16).meta({
-    description: 'Another token, for those who may look but change nothing; needs LOANTAPE_WEB_TOKEN.',
-    isSecret: true,
-  }),
+    .prefault('127.0.0.1'),
+  webPort: integer(0, 65_535, 8321),
+  webProxy: commaSeparated(isAddressRange, 'expected addresses or ranges such as 10.0.0.0/8, with commas'),
+  webToken: secret(16).meta({isSecret: true}),
+  webViewerToken: secret(16).meta({isSecret: true}),
   viewerTables: z
     .string()
     .regex(
       /^\w+\.(\w+|\*)(\s*,\s*\w+\.(\w+|\*))*$/,
       'expected tables such as core.deal, or mart.*, with commas',
     )
-    .optional()
-    .meta({
-      description: 'The only tables that viewers can read; by default all.',
-      example: 'mart.*,core.deal',
-    }),
+    .optional(),
   webhookSecret: commaSeparated(
     (value) => WEBHOOK_SECRET.test(value),
     'expected whsec_ and at least 24 bytes in base64; two with a comma',
-  ).meta({
-    description:
-      'Secret the service signs its webhooks with (Standard Webhooks), or two with a comma while it is rotated; without it none is taken.',
-    example: 'whsec_...',
-    isSecret: true,
-  }),
-  fleetRuns: integer(1, 64, 2).describe(
-    'Runs that `loantape fleet serve`, or one `loantape fleet run`, carries out at once, over all its sources.',
-  ),
-  alarmWebhookUrl: webUrl().meta({
-    description: 'Where alarms are posted as JSON that Slack, Mattermost and others take.',
-    example: 'https://hooks.slack.com/services/...',
-    isSecret: true,
-  }),
-  alarmEmailTo: z.string().optional().meta({
-    description: 'Who gets alarms by e-mail, comma-separated; needs LOANTAPE_SMTP_URL.',
-    example: 'data-team@example.com',
-  }),
-  alarmEmailFrom: z.string().prefault('loantape@localhost').describe('Sender of those e-mails.'),
+  ).meta({isSecret: true}),
+  fleetRuns: integer(1, 64, 2),
+  alarmWebhookUrl: webUrl().meta({isSecret: true}),
+  alarmEmailTo: z.string().optional(),
+  alarmEmailFrom: z.string().prefault('loantape@localhost'),
   smtpUrl: z
     .url({protocol: /^smtps?$/, error: 'expected an smtp:// or smtps:// URL'})
     .optional()
-    .meta({
-      description: 'Mail server, user and password included.',
-      example: 'smtps://user:password@mail.example.com:465',
-      isSecret: true,
-    }),
-  alarmMaxAgeHours: number(0.01, 8760, 26).describe(
-    'Hours without a successful sync after which an alarm is raised.',
-  ),
-  deadManUrl: webUrl().meta({
-    description:
-      'URL requested after each successful job that syncs, for a service that notices its absence.',
-    example: 'https://hc-ping.com/...',
-    isSecret: true,
-  }),
-  accountingFile: path().meta({
-    description:
-      'File of the accounts that journals are booked to (docs/accounting.md); by default `accounting.json` of the data folder.',
-    example: './accounting.json',
-  }),
+    .meta({isSecret: true}),
+  alarmMaxAgeHours: number(0.01, 8760, 26),
+  deadManUrl: webUrl().meta({isSecret: true}),
+  accountingFile: path(),
   postgresUrl: z
     .url({protocol: /^postgres(ql)?$/, error: 'expected a postgres:// URL'})
     .optional()
-    .meta({
-      description: 'PostgreSQL database that `loantape publish postgres` fills.',
-      example: 'postgres://loantape:password@db.example.com:5432/reporting?sslmode=verify-full',
-      isSecret: true,
-    }),
-  postgresReader: z.string().optional().meta({
-    description: 'Role that may read what is published in PostgreSQL.',
-    example: 'reporting',
-  }),
-  clickhouseUrl: webUrl().meta({
-    description: 'ClickHouse server, or a node of a cluster, that `loantape publish clickhouse` fills.',
-    example: 'https://clickhouse.example.com:8443',
-  }),
-  clickhouseUser: z.string().optional().meta({
-    description: 'User that publishes there: it creates databases, tables and views.',
-    example: 'loantape',
-  }),
-  clickhousePassword: z.string().optional().meta({
-    description: 'Password of that user.',
-    isSecret: true,
-  }),
-  clickhouseCluster: z.string().optional().meta({
-    description: 'Cluster over whose nodes tables are spread.',
-    example: 'reporting',
-  }),
+    .meta({isSecret: true}),
+  postgresReader: z.string().optional(),
+  clickhouseUrl: webUrl(),
+  clickhouseUser: z.string().optional(),
+  clickhousePassword: z.string().optional().meta({isSecret: true}),
+  clickhouseCluster: z.string().optional(),
   clickhouseSource: z
     .string()
     .regex(SOURCE_NAME, 'expected lower-case letters, digits and _, a letter first')
-    .prefault('main')
-    .describe('Name of this lender there, beside those of others; in a fleet that of its folder.'),
-  targetsFile: path().meta({
-    description: 'JSON file of the targets of `loantape export --deliver`: docs/exports.md.',
-    example: 'targets.json',
-  }),
-  ratesFile: path().meta({
-    description:
-      'JSON file of the feeds that `loantape run rates` reads reference rates from: docs/rates.md.',
-    example: 'rates.json',
-  }),
-  tapeKeyFile: path().meta({
-    description:
-      'File with the key of tapes, outside the data folder, made at the first walk; by default `loantape/tape.key` of the user’s configuration folder.',
-    example: '/etc/loantape/tape.key',
-  }),
-  tapeDays: integer(1, 36_500, 400).describe(
-    'Days that tapes are kept; `loantape prune` removes those that ended more days than this before the last one did, and history stays.',
-  ),
-  logLevel: z.enum(['debug', 'info', 'warn', 'error', 'silent']).optional().meta({
-    description: 'Least severe log line that is written to stderr: `warn` on a terminal, `info` otherwise.',
-    example: 'debug',
-  }),
+    .prefault('main'),
+  targetsFile: path(),
+  ratesFile: path(),
+  tapeKeyFile: path(),
+  tapeDays: integer(1, 36_500, 400),
+  logLevel: z.enum(['debug', 'info', 'warn', 'error', 'silent']).optional(),
   now: z
     .string()
     .refine((text) => parseInstant(text) !== null, 'expected an ISO 8601 instant with an offset')
-    .optional()
-    .meta({
-      description: 'An instant that freezes the business clock, for rehearsals and tests.',
-      example: '2026-01-31T23:00:00Z',
-    }),
+    .optional(),
 }
 
 /** The effective settings. */

@@ -7,7 +7,7 @@ import {actSchema, applyAct} from '../accounting/acts.ts'
 import {listBatches} from '../accounting/issued.ts'
 import {verifyRelease} from '../build/verify-release.ts'
 import type {Config} from '../core/config.ts'
-import {CATALOGUE, type Failure, messageOf, newError, UnexpectedError} from '../core/errors.ts'
+import {CATALOGUE, type Failure, isOfKind, messageOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {describeRepair, verifyBatches} from '../export/batch.ts'
 import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
@@ -94,7 +94,7 @@ async function tryWarehouse(folder: DataFolder): Promise<{walks: number; faults:
   try {
     return hasWarehouse(folder) ? await verifyWarehouse(folder) : {walks: 0, faults: []}
   } catch (error) {
-    if (!(error instanceof UnexpectedError)) throw error
+    if (!isOfKind(error, 'unexpected')) throw error
     const {code, problem, next} = error
     return {walks: 0, faults: [{code, problem, ...(next && {next})}]}
   }

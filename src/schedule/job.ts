@@ -10,7 +10,7 @@ import {describeIssues, parseJson} from '../core/json.ts'
 import {expectOneOf} from '../core/text.ts'
 import {PROFILE_NAMES} from '../export/table-files.ts'
 import {PUBLISH_TARGETS} from '../export/target.ts'
-import {findCronProblems} from './slots.ts'
+import {findCronProblem} from './slots.ts'
 
 /** The name under which webhook events are applied. */
 export const WEBHOOK_JOB = 'webhooks'
@@ -70,7 +70,8 @@ const jobSchema = z
       ),
     /** Cron, five fields, or six with seconds first. */
     schedule: z.string().superRefine((text, context) => {
-      for (const message of findCronProblems(text)) context.addIssue({code: 'custom', message})
+      const message = findCronProblem(text)
+      if (message !== undefined) context.addIssue({code: 'custom', message})
     }),
     /** IANA time zone of the schedule. */
     timeZone: z.string().refine(isTimeZone, 'expected an IANA time zone'),

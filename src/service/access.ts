@@ -127,7 +127,10 @@ export function listApiKeys(database: ServiceDatabase): ApiKey[] {
 
 /** Revokes a key for good; false if there is no such key or it was revoked before. */
 export function revokeApiKey(database: ServiceDatabase, id: string, now: number): boolean {
-  return database.run('update api_key set revoked_at = ? where id = ? and revoked_at is null', now, id) > 0
+  return (
+    database.run('update api_key set revoked_at = ? where id = ? and revoked_at is null', [now, id]).changes >
+    0
+  )
 }
 
 function refuseKey(code: 'unauthorized' | 'invalid_token', challenge: string): Refusal {
@@ -159,7 +162,9 @@ function createKeyCheck(
     if (token === undefined) throw refuseKey('unauthorized', 'Bearer realm="deals"')
     const digest = digestOf(token)
     const owner = digest.toString('hex')
-    const caller = given.has(owner) ? {owner, scopes: [...SCOPES]} : database.get(callerRow, stored, digest)
+    const caller = given.has(owner)
+      ? {owner, scopes: [...SCOPES]}
+      : database.first(callerRow, stored, [digest])
     if (!caller) throw refuseKey('invalid_token', 'Bearer realm="deals", error="invalid_token"')
     return caller
   }

@@ -34,7 +34,7 @@ const dealRow = z.object({
 })
 
 /** The fields of a deal that may change; `undefined` leaves a field as it is. */
-export type DealChange = {
+type DealChange = {
   [Field in Exclude<keyof StoredDeal, 'id' | 'createdAt'>]?: StoredDeal[Field] | undefined
 }
 
@@ -66,43 +66,43 @@ export type DealStore = ReturnType<typeof createDealStore>
 
 /** Creates the store of deals over the service's database. */
 export function createDealStore(database: ServiceDatabase) {
-  const {transaction} = database
-  const selectIds = database.prepare('select id from deal order by created_at, id')
-  const selectStatusIds = database.prepare('select id from deal where status = ? order by created_at, id')
-  const get = (id: string): StoredDeal | undefined => database.get(dealRow, `${SELECT} where id = ?`, id)
+  const get = (id: string): StoredDeal | undefined => database.first(dealRow, `${SELECT} where id = ?`, [id])
   return {
     get,
-    transaction,
+    transaction: <T>(work: () => T): T => database.transaction(work),
     /** Inserts all or none of the deals. */
     insert: (deals: Iterable<StoredDeal>): void =>
-      transaction(() => {
-        for (const deal of deals) {
+      database.transaction(() => {
+        for (const deal of deals)
           database.insert('deal', {id: deal.id, created_at: deal.createdAt, ...columnsOf(deal)})
-        }
       }),
     /** At most `limit` deals after `after`, in list order. */
     list({after = FIRST, status, limit}: {after?: ListKey; status?: string | undefined; limit: number}) {
       const page = [after.createdAt, after.id, limit]
       return status === undefined
-        ? database.all(dealRow, `${SELECT} where ${PAGE}`, ...page)
-        : database.all(dealRow, `${SELECT} where status = ? and ${PAGE}`, status, ...page)
+        ? database.all(dealRow, `${SELECT} where ${PAGE}`, page)
+        : database.all(dealRow, `${SELECT} where status = ? and ${PAGE}`, [status, ...page])
     },
     /** The ids of all deals, or of those in this status, in list order. */
     ids: (status?: string): string[] =>
-      (status === undefined ? selectIds.all() : selectStatusIds.all(status)).map((row) => String(row.id)),
+      status === undefined
+        ? database.column(z.string(), 'select id from deal order by created_at, id')
+        : database.column(z.string(), 'select id from deal where status = ? order by created_at, id', [
+            status,
+          ]),
     /** Changes a deal and returns it; undefined if there is none. */
     update(id: string, change: DealChange): StoredDeal | undefined {
       const found = get(id)
       if (!found) return undefined
       const set = Object.fromEntries(Object.entries(change).filter(([, value]) => value !== undefined))
       const deal: StoredDeal = {...found, ...set}
-      database.update('deal', id, columnsOf(deal))
+      database.update('deal', {id}, columnsOf(deal))
       return deal
     },
     /** Whether there was such a deal. */
-    remove: (id: string): boolean => database.run('delete from deal where id = ?', id) > 0,
+    remove: (id: string): boolean => database.run('delete from deal where id = ?', [id]).changes > 0,
     count: (): number =>
-      database.get(z.object({deals: z.number()}), 'select count(*) as deals from deal')?.deals ?? 0,
+      database.first(z.object({deals: z.number()}), 'select count(*) as deals from deal')?.deals ?? 0,
     /** The statuses that occur, alphabetically. */
     totals: () =>
       database.all(
@@ -293,7 +293,7 @@ const taskRow = taskSchema.extend({
 })
 
 function requireTask(database: ServiceDatabase, id: string): Task {
-  return requireFound(database.get(taskRow, 'select * from task where id = ?', id), 'task_not_found')
+  return requireFound(database.first(taskRow, 'select * from task where id = ?', [id]), 'task_not_found')
 }
 
 const rateRow = z
@@ -344,10 +344,9 @@ function createRecordHandlers(world: ServiceWorld) {
       const {deal_id} = requireTask(database, id)
       const completed = database.run(
         "update task set status = 'completed', completed_at = ? where id = ? and status = 'open'",
-        clock.now(),
-        id,
+        [clock.now(), id],
       )
-      if (completed > 0) emit({type: 'task.completed', data: {id, deal_id, status: 'completed'}})
+      if (completed.changes > 0) emit({type: 'task.completed', data: {id, deal_id, status: 'completed'}})
       return {body: {data: requireTask(database, id)}}
     },
     pushRate: ({body: {provider, loan_program, rate_pct, effective_at}}) => {
@@ -367,7 +366,7 @@ function createRecordHandlers(world: ServiceWorld) {
       const {provider = null, loan_program = null, current = false} = query
       const now = current ? clock.now() : null
       const fetch = ({createdAt, id}: ListKey, limit: number) =>
-        database.all(rateRow, SELECT_PAGE, provider, loan_program, now, createdAt, id, limit)
+        database.all(rateRow, SELECT_PAGE, [provider, loan_program, now, createdAt, id, limit])
       const filter = JSON.stringify([provider, loan_program, current])
       return {body: readListPage(query, {name: 'rates', filter, fetch}, database.secret)}
     },

@@ -1,3 +1,5 @@
+import {readFileSync} from 'node:fs'
+import {join} from 'node:path'
 import type {FastifyInstance, FastifyRequest} from 'fastify'
 import {z} from 'zod'
 import {type Endpoint, IDEMPOTENCY_KEY, noBodySchema, problemsOf} from '../contract/endpoint.ts'
@@ -224,17 +226,7 @@ function renderEndpoint(id: string, endpoint: Endpoint): string {
   ].join('')
 }
 
-const STYLE = `
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1c2330 }
-h2 { margin-top: 2rem; border-bottom: 1px solid #d6dbe4 }
-details { margin: .4rem 0; padding: .3rem .6rem; border: 1px solid #d6dbe4; border-radius: 4px }
-summary { cursor: pointer }
-summary code { overflow-wrap: anywhere }
-summary b { display: inline-block; min-width: 4.5em }
-.GET { color: #10658a } .POST { color: #1c7a3e } .PATCH { color: #8a5a10 } .DELETE { color: #a02b2b }
-h3 { margin: .8rem 0 .2rem }
-td { padding: .1rem .8rem .1rem 0; vertical-align: top }
-td:last-child { overflow-wrap: anywhere }`
+const STYLE = join(import.meta.dirname, 'api.css')
 
 /** The API as one page for a browser: no script, nothing from elsewhere. */
 function renderApiPage(serverUrl: string): string {
@@ -245,7 +237,8 @@ function renderApiPage(serverUrl: string): string {
   )
   return `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>Deal Financing Service</title><style>${STYLE}</style></head><body>
+<title>Deal Financing Service</title><style>
+${readFileSync(STYLE, 'utf8')}</style></head><body>
 <h1>Deal Financing Service</h1>
 <p>Base URL <code>${escapeHtml(serverUrl)}</code>, with <code>Authorization: Bearer &lt;API key&gt;</code>.
 For machines: <a href="/openapi.json">openapi.json</a>.</p>

@@ -12,12 +12,11 @@ import {
   readdirSync,
   renameSync,
   rmSync,
-  statSync,
   writeFileSync,
 } from 'node:fs'
 import {readFile} from 'node:fs/promises'
 import {tmpdir} from 'node:os'
-import {basename, join} from 'node:path'
+import {join} from 'node:path'
 import {Readable} from 'node:stream'
 import {pipeline} from 'node:stream/promises'
 import type {FastifyRequest} from 'fastify'
@@ -31,10 +30,9 @@ import {
   type NewDocumentGeneration,
   type ReceivedFile,
 } from '../contract/document.ts'
-import {HOUR_MS} from '../core/clock.ts'
 import {codeOf} from '../core/errors.ts'
 import {formatCents, groupThousands} from '../core/money.ts'
-import {isOtherProcess} from '../core/process.ts'
+import {isAbandoned, WRITER_MARK, WRITING} from '../core/process.ts'
 import {createDealListing, type DealWorld, requireDeal, type StoredDeal} from './deals.ts'
 import {type Handlers, PREFIX, Refusal, refuse, requireFound} from './requests.ts'
 import {createId, rowInstant, type ServiceDatabase} from './service-database.ts'
@@ -57,10 +55,7 @@ const KEPT_TYPES = new Set([
   'application/x-cfb',
 ])
 
-/** No upload takes longer; after this, the pid may belong to another program. */
-const LONGEST_UPLOAD_MS = HOUR_MS
-
-function syncPath(path: string): void {
+function syncFolder(path: string): void {
   const handle = openSync(path, 'r')
   try {
     fsyncSync(handle)
@@ -78,14 +73,6 @@ async function readMediaType(content: Buffer): Promise<string> {
   throw refuse('unsupported_file_type', {detail})
 }
 
-/** Whether another running service is receiving this file, named `incoming-<pid>-…`. */
-function isIncoming(path: string): boolean {
-  const pid = Number(/^incoming-(\d+)-/.exec(basename(path))?.[1] ?? process.pid)
-  if (!isOtherProcess(pid)) return false
-  const {mtimeMs = 0} = statSync(path, {throwIfNoEntry: false}) ?? {}
-  return Date.now() - mtimeMs < LONGEST_UPLOAD_MS
-}
-
 /**
  * Removes files that a killed service left behind: partial uploads, and files whose document was never committed or is
  * deleted. The transaction keeps other services from naming a file before they commit its row.
@@ -96,7 +83,8 @@ function removeOrphans(folder: string, database: ServiceDatabase): void {
     const known = new Set(rows.map(({id}) => id))
     for (const name of readdirSync(folder)) {
       const path = join(folder, name)
-      if (!known.has(name) && !isIncoming(path)) rmSync(path, {force: true})
+      const isReceived = name.startsWith(WRITING) && !isAbandoned(path)
+      if (!known.has(name) && !isReceived) rmSync(path, {force: true})
     }
   })
 }
@@ -111,7 +99,7 @@ export function openFileStore(database: ServiceDatabase) {
     mkdirSync(folder, {recursive: true, mode: 0o700})
     return folder
   }
-  const temporaryPath = (): string => join(openFolder(), `incoming-${process.pid}-${randomUUID()}`)
+  const temporaryPath = (): string => join(openFolder(), `${WRITING}${randomUUID()}${WRITER_MARK}`)
   if (isKept && existsSync(`${database.path}.files`)) removeOrphans(openFolder(), database)
   /** Removes a received file unless it was kept. */
   const discard = ({path}: {path: string}): void => rmSync(path, {force: true})
@@ -133,7 +121,7 @@ export function openFileStore(database: ServiceDatabase) {
     /** Gives a received file its final name, durably; if its row is rolled back it is an orphan. */
     keep({path}: ReceivedFile, documentId: string): void {
       renameSync(path, join(openFolder(), documentId))
-      syncPath(openFolder())
+      syncFolder(openFolder())
     },
     /** Stores the file of a synthetic document in the database, within the current transaction. */
     place(documentId: string, content: string): void {
@@ -152,17 +140,17 @@ export function openFileStore(database: ServiceDatabase) {
       }
     },
     open(documentId: string): Readable {
-      const madeUp = database.get(
+      const madeUp = database.first(
         z.object({content: z.string()}),
         'select content from made_up_file where document_id = ?',
-        documentId,
+        [documentId],
       )
       return madeUp ? Readable.from([madeUp.content]) : createReadStream(join(openFolder(), documentId))
     },
     discard,
     /** Removes the files of a deal's documents once the transaction is committed. */
     removeOfDeal(dealId: string): void {
-      const ids = database.all(idRow, SELECT_IDS, dealId)
+      const ids = database.all(idRow, SELECT_IDS, [dealId])
       database.afterCommit(() => {
         for (const {id} of ids) rmSync(join(openFolder(), id), {force: true})
       })
@@ -182,7 +170,7 @@ const documentRow = documentSchema.extend({created_at: rowInstant})
 
 function requireDocument(database: ServiceDatabase, dealId: string, id: string): DealDocument {
   const sql = 'select * from document where id = ? and deal_id = ?'
-  return requireFound(database.get(documentRow, sql, id, dealId), 'document_not_found')
+  return requireFound(database.first(documentRow, sql, [id, dealId]), 'document_not_found')
 }
 
 /** Attaches a received file to a deal, within the current transaction. */
@@ -226,7 +214,7 @@ function createDocumentHandlers(world: DocumentWorld) {
   const {database, files, documentsPerDeal} = world
   return {
     uploadDocument: ({id: dealId, body}) => {
-      const ids = database.all(idRow, SELECT_IDS, dealId)
+      const ids = database.all(idRow, SELECT_IDS, [dealId])
       if (ids.length >= documentsPerDeal)
         throw refuse('too_many_documents', {detail: `A deal has at most ${documentsPerDeal} documents.`})
       const document = attachDocument({...body, dealId}, world)
@@ -323,7 +311,7 @@ function createGenerationHandlers(world: DocumentWorld, onRequested: () => void)
     },
     listDocumentGenerations: createDealListing(world, 'document_generation', generationRow),
     getDocumentGeneration: ({id, childId}) => {
-      const found = database.get(generationRow, SELECT_ONE, childId, id)
+      const found = database.first(generationRow, SELECT_ONE, [childId, id])
       return {body: {data: requireFound(found, 'document_generation_not_found')}}
     },
   } satisfies Partial<Handlers>
@@ -337,10 +325,10 @@ function generateOne(
 ): void {
   const {id, deal_id: dealId, template} = generation
   const {database, store, files, clock} = world
-  const finish = (status: string, document_id: string | null): void =>
-    database.update('document_generation', id, {status, document_id, finished_at: clock.now()})
+  const finish = (status: string, document_id: string | null) =>
+    database.update('document_generation', {id}, {status, document_id, finished_at: clock.now()})
   const {name, render} = TEMPLATES[template]
-  const linked = linkedRow.parse(database.get(linkedRow, COUNT_LINKED, dealId))
+  const linked = linkedRow.parse(database.first(linkedRow, COUNT_LINKED, [dealId]))
   const file = files.write([`# ${name}`, '', ...render(requireDeal(store, dealId), linked), ''].join('\n'))
   const document = {dealId, category: template, name, file}
   try {
@@ -359,7 +347,7 @@ function createGenerator(world: DocumentWorld, onError: (error: unknown) => void
   const wake = (): void => {
     scheduled ??= setImmediate(() => {
       scheduled = undefined
-      const next = world.database.get(generationRow, SELECT_QUEUED)
+      const next = world.database.first(generationRow, SELECT_QUEUED)
       if (!next) return
       try {
         generateOne(next, world, onError)

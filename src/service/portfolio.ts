@@ -1,8 +1,11 @@
 import {hash} from 'node:crypto'
 import {z} from 'zod'
+import type {DealChanges, DealStatus} from '../contract/deal.ts'
 import {addDays, DAY_MS, HOUR_MS} from '../core/clock.ts'
-import type {DealStore, StoredDeal} from './deals.ts'
+import {newError} from '../core/errors.ts'
+import {changeDeal, type DealStore, listMissing, type StoredDeal} from './deals.ts'
 import type {FileStore} from './documents.ts'
+import madeUp from './portfolio.json' with {type: 'json'}
 import type {ServiceDatabase} from './service-database.ts'
 
 /**
@@ -59,7 +62,11 @@ export function createRandom(...labels: (string | number)[]) {
     /** True with this probability. */
     chance: (probability: number): boolean => next() < probability,
     /** One of the items, each as likely as the others. */
-    pick: <T>(items: readonly [T, ...T[]]): T => items[integer(0, items.length - 1)] ?? items[0],
+    pick<T>(items: readonly T[]): T {
+      const item = items[integer(0, items.length - 1)]
+      if (item === undefined) throw new Error('nothing to pick from')
+      return item
+    },
     /** Normal with mean 0 and standard deviation 1, within ±6. */
     normal(): number {
       let total = -6
@@ -75,111 +82,17 @@ export function createRandom(...labels: (string | number)[]) {
   }
 }
 
-/** `state` is the postal code, `zipPrefix` the first three digits. */
-type City = readonly [city: string, state: string, stateName: string, zipPrefix: string]
-
-const CITIES: readonly [City, ...City[]] = [
-  ['Austin', 'TX', 'Texas', '787'],
-  ['Houston', 'TX', 'Texas', '770'],
-  ['Dallas', 'TX', 'Texas', '752'],
-  ['San Antonio', 'TX', 'Texas', '782'],
-  ['Miami', 'FL', 'Florida', '331'],
-  ['Tampa', 'FL', 'Florida', '336'],
-  ['Orlando', 'FL', 'Florida', '328'],
-  ['Jacksonville', 'FL', 'Florida', '322'],
-  ['Los Angeles', 'CA', 'California', '900'],
-  ['San Diego', 'CA', 'California', '921'],
-  ['Oakland', 'CA', 'California', '946'],
-  ['Sacramento', 'CA', 'California', '958'],
-  ['Atlanta', 'GA', 'Georgia', '303'],
-  ['Savannah', 'GA', 'Georgia', '314'],
-  ['Charlotte', 'NC', 'North Carolina', '282'],
-  ['Raleigh', 'NC', 'North Carolina', '276'],
-  ['Charleston', 'SC', 'South Carolina', '294'],
-  ['Phoenix', 'AZ', 'Arizona', '850'],
-  ['Tucson', 'AZ', 'Arizona', '857'],
-  ['Denver', 'CO', 'Colorado', '802'],
-  ['Nashville', 'TN', 'Tennessee', '372'],
-  ['Memphis', 'TN', 'Tennessee', '381'],
-  ['Columbus', 'OH', 'Ohio', '432'],
-  ['Cleveland', 'OH', 'Ohio', '441'],
-  ['Chicago', 'IL', 'Illinois', '606'],
-  ['Indianapolis', 'IN', 'Indiana', '462'],
-  ['Detroit', 'MI', 'Michigan', '482'],
-  ['Philadelphia', 'PA', 'Pennsylvania', '191'],
-  ['Pittsburgh', 'PA', 'Pennsylvania', '152'],
-  ['Newark', 'NJ', 'New Jersey', '071'],
-  ['Brooklyn', 'NY', 'New York', '112'],
-  ['Buffalo', 'NY', 'New York', '142'],
-  ['Boston', 'MA', 'Massachusetts', '021'],
-  ['Hartford', 'CT', 'Connecticut', '061'],
-  ['Baltimore', 'MD', 'Maryland', '212'],
-  ['Richmond', 'VA', 'Virginia', '232'],
-  ['Seattle', 'WA', 'Washington', '981'],
-  ['Portland', 'OR', 'Oregon', '972'],
-  ['Las Vegas', 'NV', 'Nevada', '891'],
-  ['Salt Lake City', 'UT', 'Utah', '841'],
-  ['Kansas City', 'MO', 'Missouri', '641'],
-  ['St. Louis', 'MO', 'Missouri', '631'],
-  ['Minneapolis', 'MN', 'Minnesota', '554'],
-  ['New Orleans', 'LA', 'Louisiana', '701'],
-  ['Birmingham', 'AL', 'Alabama', '352'],
-  ['Washington', 'DC', 'District of Columbia', '200'],
-  ['San Juan', 'PR', 'Puerto Rico', '009'],
-]
-
-const STREETS = [
-  'Main St',
-  'Oak Avenue',
-  'Maple Drive',
-  'Peachtree Rd NE',
-  'W 14th Street',
-  'Martin Luther King Jr Blvd',
-  'Lakeshore Dr',
-  'County Road 12',
-  'Sunset Boulevard',
-  'Cherry Ln',
-  'Washington Avenue',
-  'Riverside Parkway',
-  'E Jefferson St',
-  'Old Mill Ct',
-  'Virginia Avenue',
-  'Harbor View Terrace',
-  'S Federal Hwy',
-  'Elm Pl',
-] as const
-
-const UNITS = ['Apt', 'Unit', 'Suite', '#', 'Bldg'] as const
-
-/** Text that careless CSV and spreadsheet writers break on. */
-const AWKWARD = [
-  (number: number) => `${number} Calle José Martí, Peñuelas, PR 00624`,
-  (number: number) => `${number} "The Foundry" Lofts, Unit 4, Durham, NC 27701`,
-  (number: number) => `${number} O'Malley's Row; Rear Building, Lowell, MA 01852`,
-  (number: number) => `Apt. "B", ${number} Café Señora Way, Santa Fé, NM 87501`,
-  (number: number) => `=HYPERLINK("http://example.com/${number}","${number} Main St, Reno, NV 89501")`,
-] as const
-
-/** Addresses that name no state. */
-const STATELESS = [
-  (number: number) => `Parcel 12-0${number}-009`,
-  (number: number) => `Lot ${number}, unrecorded plat off the old mill road`,
-  (number: number) => `${number} Main Street`,
-  () => 'TBD - address to follow',
-  (number: number) => `Marina slip ${number} and adjoining land`,
-] as const
-
 function buildStreet(random: Random): string {
   if (random.chance(0.02))
     return `Lot ${random.integer(1, 90)} Block ${random.integer(1, 12)} Cedar Ridge Subdivision`
-  const street = `${random.integer(1, 9_999)} ${random.pick(STREETS)}`
+  const street = `${random.integer(1, 9_999)} ${random.pick(madeUp.streets)}`
   if (!random.chance(0.15)) return street
-  const unit = random.pick(UNITS)
+  const unit = random.pick(madeUp.units)
   return `${street}, ${unit}${unit === '#' ? '' : ' '}${random.integer(1, 480)}`
 }
 
 function buildUsualAddress(random: Random): string {
-  const [city, state, stateName, zipPrefix] = random.pick(CITIES)
+  const {city, state, stateName, zipPrefix} = random.pick(madeUp.cities)
   const street = buildStreet(random)
   const zip = `${zipPrefix}${String(random.integer(1, 99)).padStart(2, '0')}`
   const shape = random.next()
@@ -195,27 +108,18 @@ function buildUsualAddress(random: Random): string {
   return `${street}, ${city}, ${state.toLowerCase()}. ${zip}, United States`
 }
 
+const numbered = (text: string, number: number) => text.replaceAll('{n}', String(number))
+
 /**
  * Draws a US property address as people type it: with and without ZIP, full state names, lower case, units, lots; about 3 %
  * name no state, about 1 % hold quotes, accents or a spreadsheet formula.
  */
 function buildAddress(random: Random): string {
   const kind = random.next()
-  if (kind < 0.01) return random.pick(AWKWARD)(random.integer(1, 999))
-  if (kind < 0.04) return random.pick(STATELESS)(random.integer(100, 999))
+  if (kind < 0.01) return numbered(random.pick(madeUp.awkward), random.integer(1, 999))
+  if (kind < 0.04) return numbered(random.pick(madeUp.stateless), random.integer(100, 999))
   return buildUsualAddress(random)
 }
-
-/** The loan programs of the synthetic lender, by their share of the deals. Amounts are dollars. */
-const PROGRAMS = [
-  {name: 'bridge_12mo', share: 0.24, medianAmount: 480_000},
-  {name: 'bridge_30yr', share: 0.18, medianAmount: 420_000},
-  {name: 'fix_and_flip', share: 0.18, medianAmount: 310_000},
-  {name: 'dscr_30yr', share: 0.16, medianAmount: 360_000},
-  {name: 'multifamily_bridge', share: 0.1, medianAmount: 3_200_000},
-  {name: 'ground_up_construction', share: 0.08, medianAmount: 1_400_000},
-  {name: 'commercial_bridge', share: 0.06, medianAmount: 4_500_000},
-] as const
 
 const SMALLEST_AMOUNT = 60_000
 const LARGEST_AMOUNT = 25_000_000
@@ -224,13 +128,13 @@ const HISTORY_DAYS = 548
 const OPENS_MS = 13 * HOUR_MS
 const OPEN_MS = 9 * HOUR_MS
 
-function pickProgram(random: Random): (typeof PROGRAMS)[number] {
+function pickProgram(random: Random) {
   let left = random.next()
-  const found = PROGRAMS.find(({share}) => {
+  const found = madeUp.programs.find(({share}) => {
     left -= share
     return left < 0
   })
-  return found ?? PROGRAMS[0]
+  return found ?? random.pick(madeUp.programs)
 }
 
 function clamp(value: number, least: number, most: number): number {
@@ -261,12 +165,12 @@ function drawAmountAndValue(random: Random, median: number): {amount: number; va
 }
 
 /** An instant in the business hours of the day that begins at this one; both ms since the epoch. */
-export function drawInstant(random: Random, day: number): number {
+function drawInstant(random: Random, day: number): number {
   return day + OPENS_MS + random.integer(0, OPEN_MS - 1)
 }
 
 /** Draws one deal with a new id. */
-export function buildDeal(random: Random, born: {status: string; createdAt: number}): StoredDeal {
+function buildDeal(random: Random, born: {status: string; createdAt: number}): StoredDeal {
   const program = pickProgram(random)
   const {amount, value} = drawAmountAndValue(random, program.medianAmount)
   return {
@@ -301,33 +205,12 @@ function drawCreationTimes(random: Random, deals: number, today: string): Float6
   return times.sort()
 }
 
-const FIRST_NAMES = [
-  'Alex',
-  'Dana',
-  'Jordan',
-  'Kim',
-  'Lee',
-  'Morgan',
-  'Pat',
-  'Robin',
-  'Sam',
-  'Taylor',
-] as const
-const LAST_NAMES = ['Abara', 'Brandt', 'Castillo', 'Doyle', 'Ekberg', 'Faro', 'Gupta', 'Haas', 'Ito'] as const
-
 /** Investors who borrow repeatedly; the first of them most often. */
 const REGULARS = 400
 
 /** The share of deals that have a document of a category, by status. */
-const DOCUMENTS: Readonly<Record<string, {name: string; shares: Readonly<Record<string, number>>}>> = {
-  application: {
-    name: 'Loan application',
-    shares: {draft: 0.7, underwriting: 1, approved: 1, funded: 1},
-  },
-  appraisal: {name: 'Appraisal report', shares: {underwriting: 0.75, approved: 0.98, funded: 1}},
-  title: {name: 'Title commitment', shares: {underwriting: 0.4, approved: 0.9, funded: 1}},
-  closing: {name: 'Closing statement', shares: {funded: 1}},
-}
+const DOCUMENTS: Readonly<Record<string, {name: string; shares: Readonly<Record<string, number>>}>> =
+  madeUp.documents
 
 const linkedRow = z.object({deal_id: z.string(), what: z.string()})
 
@@ -374,8 +257,8 @@ function linkBorrowers(database: ServiceDatabase, deal: StoredDeal, linking: Lin
   const people = random.chance(0.25) ? [first, `${deal.id} second`] : [first]
   for (const label of people) {
     const person = createRandom('person', linking.seed, label)
-    const first_name = person.pick(FIRST_NAMES)
-    const last_name = person.pick(LAST_NAMES)
+    const first_name = person.pick(madeUp.firstNames)
+    const last_name = person.pick(madeUp.lastNames)
     database.insert('borrower', {
       id: `bor_${random.text(16)}`,
       deal_id: deal.id,
@@ -409,4 +292,158 @@ function attachMissing(
     created_at: drawMoment(random, deal, linking),
   })
   files.place(id, content)
+}
+
+/** The daily share of deals per event; removals and repricings stay far below the guards of a sync. */
+const DAILY = {
+  created: 0.003,
+  /** draft → underwriting */
+  submitted: 0.08,
+  /** underwriting → approved */
+  approved: 0.035,
+  /** approved → funded */
+  funded: 0.06,
+  /** Another loan amount. */
+  repriced: 0.012,
+  /** Another property value. */
+  reappraised: 0.004,
+  /** Deleted as a draft or in underwriting. */
+  withdrawn: 0.0012,
+  /** Deleted as approved: duplicates. */
+  removed: 0.0005,
+  /** funded → paid_off */
+  paid_off: 0.0025,
+}
+
+/** The number of deals per event on one day. */
+type DayEvents = Record<keyof typeof DAILY, number>
+
+/**
+ * Simulates one day of a portfolio of `seedPortfolio` in one transaction: deals are created, change status, change fields and
+ * are deleted, within the rules of the API. The same seed, day and deals give the same result. About 1.2 % of the deals change
+ * their amount and 0.2 % are deleted; with 2,500 deals every kind of event happens every day.
+ *
+ * @param options.day `YYYY-MM-DD`; the day of new deals
+ * @throws ConfigError if the day has already passed; nothing is changed
+ */
+export function advanceDay(store: DealStore, options: {seed: string | number; day: string}): DayEvents {
+  const random = createRandom('day', options.seed, options.day)
+  return store.transaction(() => {
+    const total = store.count()
+    const countOf = (share: number): number => drawCount(random, total, share)
+
+    const withdrawn = removeDeals(store, random, ['draft', 'underwriting'], countOf(DAILY.withdrawn))
+    const removed = removeDeals(store, random, ['approved'], countOf(DAILY.removed))
+    // The latest stage first, so that no deal moves twice on one day.
+    const paid_off = moveStage(store, random, {from: 'funded', to: 'paid_off', share: DAILY.paid_off})
+    const funded = moveStage(store, random, {from: 'approved', to: 'funded', share: DAILY.funded})
+    const approved = moveStage(store, random, {from: 'underwriting', to: 'approved', share: DAILY.approved})
+    const submitted = moveStage(store, random, {from: 'draft', to: 'underwriting', share: DAILY.submitted})
+    const repriced = changeDeals(store, random, 'loan_amount', countOf(DAILY.repriced))
+    const reappraised = changeDeals(store, random, 'property_value', countOf(DAILY.reappraised))
+    const created = createDeals(store, countOf(DAILY.created), options)
+    return {created, submitted, approved, funded, repriced, reappraised, withdrawn, removed, paid_off}
+  })
+}
+
+/** `share` of `total` as a whole number whose mean is exact: the fraction becomes a chance. */
+function drawCount(random: Random, total: number, share: number): number {
+  const exact = total * share
+  return Math.floor(exact) + (random.chance(exact % 1) ? 1 : 0)
+}
+
+/** Draws up to `count` of the deals with these ids; changes the array. */
+function drawDeals(store: DealStore, random: Random, ids: string[], count: number): StoredDeal[] {
+  const drawn = Array.from({length: Math.min(count, ids.length)}, () => {
+    const index = random.integer(0, ids.length - 1)
+    const last = ids.pop() ?? ''
+    const picked = ids[index] ?? last
+    if (index < ids.length) ids[index] = last
+    return picked
+  })
+  return drawn.flatMap((id) => store.get(id) ?? [])
+}
+
+function moveStage(
+  store: DealStore,
+  random: Random,
+  move: {from: DealStatus; to: DealStatus; share: number},
+): number {
+  const waiting = store.ids(move.from)
+  const drawn = drawDeals(store, random, waiting, drawCount(random, waiting.length, move.share))
+  // The service would refuse a deal without value or program.
+  const moved = drawn.filter((deal) => listMissing(deal).length === 0)
+  for (const deal of moved) changeDeal(store, deal, {status: move.to})
+  return moved.length
+}
+
+function drawNewAmount(random: Random, deal: StoredDeal): bigint {
+  const cents = Number(deal.loanAmountCents) * (0.94 + 0.09 * random.next())
+  const rounded = random.chance(0.4) ? Math.round(cents) : Math.round(cents / 50_000) * 50_000
+  return BigInt(rounded) === deal.loanAmountCents ? deal.loanAmountCents - 12_345n : BigInt(rounded)
+}
+
+function drawNewValue(random: Random, deal: StoredDeal): bigint {
+  const before = Number(deal.propertyValueCents ?? (deal.loanAmountCents * 100n) / 68n)
+  const steps = Math.round((before * (0.95 + 0.12 * random.next())) / 100_000)
+  const after = BigInt(steps) * 100_000n
+  return after === deal.propertyValueCents ? after + 100_000n : after
+}
+
+type Repriced = 'loan_amount' | 'property_value'
+
+function drawChange(random: Random, deal: StoredDeal, field: Repriced): DealChanges {
+  const draw = field === 'loan_amount' ? drawNewAmount : drawNewValue
+  return {[field]: Number(draw(random, deal)) / 100}
+}
+
+function changeDeals(store: DealStore, random: Random, field: Repriced, count: number): number {
+  const deals = drawDeals(store, random, listLiving(store), count)
+  for (const deal of deals) changeDeal(store, deal, drawChange(random, deal, field))
+  return deals.length
+}
+
+/** Deals that are not paid off. */
+function listLiving(store: DealStore): string[] {
+  const paidOff = new Set(store.ids('paid_off'))
+  return store.ids().filter((id) => !paidOff.has(id))
+}
+
+function removeDeals(store: DealStore, random: Random, statuses: readonly string[], count: number): number {
+  const ids = statuses.flatMap((status) => store.ids(status))
+  const deals = drawDeals(store, random, ids, count)
+  for (const deal of deals) store.remove(deal.id)
+  return deals.length
+}
+
+/** Each new deal has its own random numbers, so that a repeated day shows as a repeated id. */
+function createDeals(store: DealStore, count: number, options: {seed: string | number; day: string}): number {
+  const deals = Array.from({length: count}, (_, index) => {
+    const random = createRandom('new deal', options.seed, options.day, index)
+    return buildDeal(random, {status: 'draft', createdAt: drawInstant(random, Date.parse(options.day))})
+  })
+  if (deals.some(({id}) => store.get(id)))
+    throw newError(
+      'USAGE',
+      `Day '${options.day}' has already passed in this portfolio: expected a later day.`,
+      {kept: 'The portfolio is unchanged.'},
+    )
+  store.insert(deals)
+  return deals.length
+}
+
+/**
+ * Draws changes as people make them: a new loan amount, or a new property value, which the list of deals does not show. At most
+ * `count` deals and one in ten; the same seed, day and deals give the same changes. Changes nothing itself.
+ */
+export function drawEdits(
+  store: DealStore,
+  {seed, day, count}: {seed: string | number; day: string; count: number},
+): {id: string; changes: DealChanges}[] {
+  const random = createRandom('edits', seed, day)
+  const most = Math.min(count, Math.ceil(store.count() / 10))
+  return drawDeals(store, random, listLiving(store), most).map((deal, index) => ({
+    id: deal.id,
+    changes: drawChange(random, deal, index % 3 === 0 ? 'loan_amount' : 'property_value'),
+  }))
 }

@@ -146,6 +146,6 @@ export function readTablePage<T extends {id: string; created_at: string}>(
   const sql = `select * from ${name} where ${column} = ? and (created_at, id) > (?, ?)
     order by created_at, id limit ?`
   const fetch = (after: ListKey, limit: number): T[] =>
-    database.all(row, sql, filter ?? '', after.createdAt, after.id, limit)
+    database.all(row, sql, [filter ?? '', after.createdAt, after.id, limit])
   return readListPage(query, {name, filter, fetch}, database.secret)
 }

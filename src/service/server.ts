@@ -79,7 +79,7 @@ export async function startService(options: ServiceOptions) {
     closed ??= app
       .close()
       .then(() => api.stop())
-      .then(() => database.close())
+      .then(() => database[Symbol.dispose]())
     return closed
   }
   try {
@@ -353,13 +353,11 @@ export function answerOnce(
   {database, now}: {database: ServiceDatabase; now: number},
 ): KeptAnswer {
   const {owner, key, fingerprint} = keyed
-  database.run('delete from idempotent_answer where created_at < ?', now - KEPT_MS)
-  const known = database.get(
-    answerRow,
-    'select * from idempotent_answer where owner = ? and key = ?',
+  database.run('delete from idempotent_answer where created_at < ?', [now - KEPT_MS])
+  const known = database.first(answerRow, 'select * from idempotent_answer where owner = ? and key = ?', [
     owner,
     key,
-  )
+  ])
   if (known) {
     if (known.fingerprint !== fingerprint) throw refuse('idempotency_key_reused')
     return {...known, headers: {...known.headers, 'Idempotency-Replayed': 'true'}}

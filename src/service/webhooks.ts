@@ -83,7 +83,7 @@ export function createWebhooks(options: WebhookOptions, world: WebhookWorld) {
 function createWebhookHandlers(onDue: () => void, {database, clock}: WebhookWorld) {
   const requireEndpoint = (id: string): WebhookEndpoint =>
     requireFound(
-      database.get(endpointRow, 'select * from webhook_endpoint where id = ?', id),
+      database.first(endpointRow, 'select * from webhook_endpoint where id = ?', [id]),
       'webhook_endpoint_not_found',
     )
   return {
@@ -111,19 +111,23 @@ function createWebhookHandlers(onDue: () => void, {database, clock}: WebhookWorl
       const {url = before.url, events = before.events, status = before.status} = body
       const {description = before.description} = body
       const disabled_reason = status === before.status ? before.disabled_reason : null
-      database.update('webhook_endpoint', id, {
-        url,
-        events: writeEvents(events),
-        description,
-        status,
-        disabled_reason,
-      })
+      database.update(
+        'webhook_endpoint',
+        {id},
+        {
+          url,
+          events: writeEvents(events),
+          description,
+          status,
+          disabled_reason,
+        },
+      )
       database.afterCommit(onDue)
       return {body: {data: requireEndpoint(id)}}
     },
     deleteWebhookEndpoint: ({id}) => {
       requireEndpoint(id)
-      database.run('delete from webhook_endpoint where id = ?', id)
+      database.run('delete from webhook_endpoint where id = ?', [id])
       return {body: undefined}
     },
     listWebhookDeliveries: ({id, query}) => {
@@ -133,14 +137,13 @@ function createWebhookHandlers(onDue: () => void, {database, clock}: WebhookWorl
     },
     redeliverWebhook: ({id, childId}) => {
       requireEndpoint(id)
-      const touched = database.run(
+      const {changes} = database.run(
         `update webhook_delivery set status = 'pending', attempts = 0, next_attempt_at = 0
          where id = ? and endpoint_id = ?`,
-        childId,
-        id,
+        [childId, id],
       )
-      const delivery = database.get(deliveryRow, `select * from ${DELIVERIES} where id = ?`, childId)
-      if (touched === 0 || !delivery) throw refuse('webhook_delivery_not_found')
+      const delivery = database.first(deliveryRow, `select * from ${DELIVERIES} where id = ?`, [childId])
+      if (changes === 0 || !delivery) throw refuse('webhook_delivery_not_found')
       database.afterCommit(onDue)
       return {body: {data: delivery}}
     },
@@ -195,7 +198,7 @@ const KEPT_MS = 30 * DAY_MS
 /** Deletes ended deliveries older than 30 days. */
 export function pruneDeliveries(database: ServiceDatabase, now: number): void {
   database.transaction(() => {
-    database.run("delete from webhook_delivery where status <> 'pending' and created_at < ?", now - KEPT_MS)
+    database.run("delete from webhook_delivery where status <> 'pending' and created_at < ?", [now - KEPT_MS])
     database.run('delete from event where id not in (select event_id from webhook_delivery)')
   })
 }
@@ -221,8 +224,8 @@ function storeEvent(
   const id = createId('evt')
   const payload = JSON.stringify({type, timestamp: new Date(now).toISOString(), data})
   database.insert('event', {id, type, payload, created_at: now})
-  const isSent = database.run(INSERT_DELIVERIES, id, dueAt, now, type) > 0
-  if (!isSent) database.run('delete from event where id = ?', id)
+  const isSent = database.run(INSERT_DELIVERIES, [id, dueAt, now, type]).changes > 0
+  if (!isSent) database.run('delete from event where id = ?', [id])
   return isSent
 }
 
@@ -238,18 +241,26 @@ function storeOutcome(
   const delay = isTaken || isGone ? undefined : retryDelaysMs[attempts - 1]
   const status = isTaken ? 'delivered' : delay === undefined ? 'failed' : 'pending'
   database.transaction(() => {
-    database.update('webhook_delivery', due.id, {
-      status,
-      attempts,
-      next_attempt_at: delay === undefined ? null : now + delay,
-      last_status: outcome.status,
-      last_error: outcome.error,
-    })
+    database.update(
+      'webhook_delivery',
+      {id: due.id},
+      {
+        status,
+        attempts,
+        next_attempt_at: delay === undefined ? null : now + delay,
+        last_status: outcome.status,
+        last_error: outcome.error,
+      },
+    )
     if (isGone)
-      database.update('webhook_endpoint', due.endpoint_id, {
-        status: 'disabled',
-        disabled_reason: 'answered 410 Gone',
-      })
+      database.update(
+        'webhook_endpoint',
+        {id: due.endpoint_id},
+        {
+          status: 'disabled',
+          disabled_reason: 'answered 410 Gone',
+        },
+      )
   })
 }
 
@@ -312,7 +323,7 @@ function createOutbox(
   function wake(): void {
     if (signal.aborted) return
     try {
-      const found = database.all(dueRow, SELECT_DUE, realClock.now())
+      const found = database.all(dueRow, SELECT_DUE, [realClock.now()])
       for (const due of found) if (!sending.has(due.id)) start(due)
     } catch (error) {
       onError(error)

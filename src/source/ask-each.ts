@@ -1,5 +1,5 @@
 import pLimit from 'p-limit'
-import {AuthError, ContractError, LoantapeError} from '../core/errors.ts'
+import {codeOf, isOfKind, LoantapeError} from '../core/errors.ts'
 import {isObject, listRepeated} from '../core/json.ts'
 import type {Page, Received, WireRecord, World} from '../core/types.ts'
 import type {JsonAnswer, SourceClient} from './client.ts'
@@ -135,7 +135,7 @@ async function* answerEach<Found>(
         {path: request.path, code: error.code, reason: error.problem},
         'a detail could not be fetched',
       )
-      if (error instanceof AuthError) return {answer: failedAs(id, error.code), ended: 'refused'}
+      if (isOfKind(error, 'auth')) return {answer: failedAs(id, error.code), ended: 'refused'}
       if (error.code === 'INTERRUPTED') return {ended: 'interrupted'}
       if (error.code === 'SOURCE_RATE_LIMITED') return {ended: 'rate_limited'}
       return {answer: failedAs(id, error.code)}
@@ -237,7 +237,7 @@ export function fetchListings(
           pages.push(page)
         }
       } catch (error) {
-        if (!(error instanceof ContractError && error.code === 'SOURCE_NOT_FOUND')) throw error
+        if (codeOf(error) !== 'SOURCE_NOT_FOUND') throw error
         return {id, outcome: 'gone'}
       }
       return {id, outcome: 'found', pages}

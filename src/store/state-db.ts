@@ -1,85 +1,12 @@
 import {existsSync, readFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
-import {
-  DatabaseSync,
-  type SQLInputValue,
-  type StatementResultingChanges,
-  type StatementSync,
-} from 'node:sqlite'
 import {z} from 'zod'
 import {explainError, messageOf, newError} from '../core/errors.ts'
+import {Sqlite} from '../core/sqlite.ts'
 import {listFiles} from './sql.ts'
 
 /** The run state database: a SQLite file that stays readable while a run holds the warehouse. */
-export class StateDb implements Disposable {
-  readonly db: DatabaseSync
-  readonly #statements = new Map<string, StatementSync>()
-
-  /** Opens the file and waits up to `patienceMs` for another writer. */
-  constructor(path: string, patienceMs = 5000) {
-    this.db = new DatabaseSync(path, {timeout: patienceMs})
-  }
-
-  /** The rows a query finds, each as `row` parses it. */
-  all<T>(row: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T[] {
-    const found = this.#prepare(sql).all(...values)
-    return found.map((one) => row.parse(one))
-  }
-
-  /** The first row a query finds. */
-  first<T>(row: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T | undefined {
-    const found = this.#prepare(sql).get(...values)
-    return found && row.parse(found)
-  }
-
-  /** The row of a query that always finds one. */
-  one<T>(row: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T {
-    return row.parse(this.#prepare(sql).get(...values))
-  }
-
-  /** The values of a query that has one column. */
-  column<T>(value: z.ZodType<T>, sql: string, values: readonly SQLInputValue[] = []): T[] {
-    return this.all(z.record(z.string(), value), sql, values).flatMap((row) => Object.values(row))
-  }
-
-  /** Runs a statement that returns no rows. */
-  run(sql: string, values: readonly SQLInputValue[] = []): StatementResultingChanges {
-    return this.#prepare(sql).run(...values)
-  }
-
-  /** Inserts one row, values by column; `orElse` says what happens if its key exists. */
-  insert(
-    table: string,
-    row: Record<string, SQLInputValue>,
-    orElse: 'or abort' | 'or ignore' | 'or replace' = 'or abort',
-  ): StatementResultingChanges {
-    const columns = Object.keys(row)
-    const marks = columns.map(() => '?')
-    const sql = `insert ${orElse} into ${table} (${columns.join(', ')}) values (${marks.join(', ')})`
-    return this.run(sql, Object.values(row))
-  }
-
-  /** Changes the rows that have these values. */
-  update(
-    table: string,
-    where: Record<string, SQLInputValue>,
-    changes: Record<string, SQLInputValue>,
-  ): StatementResultingChanges {
-    const [set, has] = [changes, where].map((row) => Object.keys(row).map((column) => `${column} = ?`))
-    const sql = `update ${table} set ${set?.join(', ')} where ${has?.join(' and ')}`
-    return this.run(sql, [...Object.values(changes), ...Object.values(where)])
-  }
-
-  [Symbol.dispose](): void {
-    this.db.close()
-  }
-
-  #prepare(sql: string): StatementSync {
-    const statement = this.#statements.get(sql) ?? this.db.prepare(sql)
-    this.#statements.set(sql, statement)
-    return statement
-  }
-}
+export type StateDb = Sqlite
 
 /** The folder that a restore copies a backup into before its files go to their places. */
 export const RESTORING = '.restoring'
@@ -114,7 +41,7 @@ export function openStateDb(path: string, patienceMs?: number): StateDb {
   requireRestored(path)
   try {
     using opening = new DisposableStack()
-    const stateDb = opening.use(new StateDb(path, patienceMs))
+    const stateDb = opening.use(new Sqlite(path, patienceMs))
     stateDb.db.exec('pragma journal_mode = wal; pragma synchronous = full')
     migrateStateDb(stateDb)
     opening.move()
@@ -146,16 +73,8 @@ function explainFault(path: string, cause: unknown): unknown {
 }
 
 /** Runs `work` in one transaction, during which nobody else writes: all of it is stored, or nothing. */
-export function inStateTransaction<T>({db}: StateDb, work: () => T): T {
-  db.exec('begin immediate')
-  try {
-    const result = work()
-    db.exec('commit')
-    return result
-  } catch (error) {
-    if (db.isTransaction) db.exec('rollback')
-    throw error
-  }
+export function inStateTransaction<T>(stateDb: StateDb, work: () => T): T {
+  return stateDb.transaction(work)
 }
 
 /** The folder of the state database's migrations. */

@@ -5,7 +5,7 @@ import type {Stream} from '../contract/stream.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {type Clock, createSteadyClock, SMALL_STEP_MS} from '../core/clock.ts'
 import type {SourceConfig} from '../core/config.ts'
-import {codeOf, GuardError, newError} from '../core/errors.ts'
+import {codeOf, LoantapeError, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {Database} from '../store/database.ts'
@@ -187,7 +187,7 @@ function toMs(micros: bigint): number {
   return Number(micros / 1000n)
 }
 
-async function createAhead(db: Database, now: number, observed: bigint): Promise<GuardError> {
+async function createAhead(db: Database, now: number, observed: bigint): Promise<LoantapeError> {
   const late: {plural: string; ids: string[]}[] = []
   for (const stream of STREAMS) {
     const ids = await listHeadsAfter(db, stream, BigInt(now) * 1000n)
@@ -198,13 +198,16 @@ async function createAhead(db: Database, now: number, observed: bigint): Promise
     return `${ids.length} ${plural} (${some.join(', ')}${ids.length > NAMED ? ', …' : ''})`
   })
   const until = formatMs(toMs(observed))
-  return new GuardError({
-    code: 'CLOCK_STEPPED',
-    problem: `Clock '${formatMs(now)}': ${named.join(' and ') || 'the last walk'} stored with later times, up to ${until}; what is read now would never count.`,
-    kept: 'Nothing was read or changed.',
-    next: `If this clock is behind, set it right. If the earlier one was ahead, run again after ${until}, or take back what was stored under it: docs/operations.md, "A walk under a wrong clock".`,
-    details: {until, ...Object.fromEntries(late.map(({plural, ids}) => [plural, ids.slice(0, LISTED)]))},
-  })
+  return new LoantapeError(
+    {
+      code: 'CLOCK_STEPPED',
+      problem: `Clock '${formatMs(now)}': ${named.join(' and ') || 'the last walk'} stored with later times, up to ${until}; what is read now would never count.`,
+      kept: 'Nothing was read or changed.',
+      next: `If this clock is behind, set it right. If the earlier one was ahead, run again after ${until}, or take back what was stored under it: docs/operations.md, "A walk under a wrong clock".`,
+      details: {until, ...Object.fromEntries(late.map(({plural, ids}) => [plural, ids.slice(0, LISTED)]))},
+    },
+    'guard',
+  )
 }
 
 function formatMs(ms: number): string {

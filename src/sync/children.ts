@@ -5,7 +5,7 @@ import {findEnvelope} from '../contract/list.ts'
 import type {Stream} from '../contract/stream.ts'
 import {formatInstant} from '../core/clock.ts'
 import {burstOf} from '../core/config.ts'
-import {ContractError, DeferredError, GuardError, type LoantapeError} from '../core/errors.ts'
+import {isOfKind, type LoantapeError} from '../core/errors.ts'
 import {type ChangeCounts, NO_CHANGES, type World} from '../core/types.ts'
 import {fetchListings, type ListingAnswer} from '../source/ask-each.ts'
 import {createSealer} from '../source/record.ts'
@@ -150,7 +150,7 @@ export async function syncChildren(tools: WalkTools, run: ChildRun, world: World
   try {
     return await readAndSettle(tools, run, result, world)
   } catch (error) {
-    if (!(error instanceof DeferredError) || error.code !== 'CLOCK_STEPPED') throw error
+    if (!isOfKind(error, 'deferred') || error.code !== 'CLOCK_STEPPED') throw error
     await dropWalks(tools, 'clock stepped')
     return refuse(result, error, world)
   }
@@ -256,7 +256,7 @@ async function settleChildren(
     const changes = await settleWalk(tools, unit, details, world)
     return {...result, outcome: 'applied', changes}
   } catch (error) {
-    if (!(error instanceof GuardError) && !(error instanceof ContractError)) throw error
+    if (!isOfKind(error, 'guard', 'contract')) throw error
     return refuse(result, error, world)
   }
 }

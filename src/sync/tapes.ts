@@ -2,7 +2,7 @@ import {chmodSync, existsSync, readdirSync, rmSync, statSync, truncateSync} from
 import {join} from 'node:path'
 import {z} from 'zod'
 import {formatInstant} from '../core/clock.ts'
-import {GuardError, newError} from '../core/errors.ts'
+import {isOfKind, newError} from '../core/errors.ts'
 import {VERSION} from '../core/process.ts'
 import {NONE, tellForeign} from '../core/text.ts'
 import type {Received, World} from '../core/types.ts'
@@ -175,7 +175,7 @@ export function openTapes(
       try {
         return await settle({name, begin, conclude})
       } catch (error) {
-        if (error instanceof GuardError) await tapes.conclude(name, {outcome: 'refused', why: error.code})
+        if (isOfKind(error, 'guard')) await tapes.conclude(name, {outcome: 'refused', why: error.code})
         throw error
       } finally {
         await tapes.finish(name)

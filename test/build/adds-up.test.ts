@@ -3,8 +3,7 @@ import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {z} from 'zod'
-import {advanceDay} from '../../src/service/advance-day.ts'
-import {seedPortfolio} from '../../src/service/portfolio.ts'
+import {advanceDay, seedPortfolio} from '../../src/service/portfolio.ts'
 import {type Database, quoteName} from '../../src/store/database.ts'
 import {
   openForQuestions,

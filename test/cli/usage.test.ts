@@ -32,7 +32,7 @@ const wrong: [args: string, code: string, words: RegExp][] = [
   [
     'rebuild --without w_1 --without w_2 --why wrong',
     'USAGE',
-    /'w_2' is invalid\. Take walks back one at a time/,
+    /'w_2' in --without: expected it once: take walks back one at a time/,
   ],
   ['sync now', 'USAGE', /too many arguments for 'sync'.*now/],
   ['build --as-of 2026-02-30', 'USAGE', /'2026-02-30' in --as-of/],

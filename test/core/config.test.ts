@@ -1,5 +1,6 @@
 import {expect, test} from 'vitest'
-import {listSettings, maskConfig, parseConfig, requireSource} from '../../src/core/config.ts'
+import {listSettings} from '../../scripts/config-docs.ts'
+import {maskConfig, parseConfig, requireSource} from '../../src/core/config.ts'
 import {failureOf} from '../support/lab.ts'
 
 const noFiles = {

@@ -1,35 +1,35 @@
 import {expect, test} from 'vitest'
 import {z} from 'zod'
-import {
-  AuthError,
-  CheckError,
-  ConfigError,
-  ContractError,
-  DeferredError,
-  explainError,
-  GuardError,
-  LockedError,
-  UnexpectedError,
-} from '../../src/core/errors.ts'
+import {explainError, LoantapeError} from '../../src/core/errors.ts'
 
-test('every kind of error ends the process with its own code', () => {
-  const kinds = [UnexpectedError, ConfigError, CheckError, LockedError]
-  for (const [index, Kind] of [...kinds, AuthError, DeferredError, ContractError, GuardError].entries())
-    expect(new Kind({code: 'CODE', problem: 'Problem.'})).toMatchObject({
-      exitCode: index + 1,
-      name: Kind.name,
-    })
+test.each([
+  ['unexpected', 'UnexpectedError', 1],
+  ['config', 'ConfigError', 2],
+  ['check', 'CheckError', 3],
+  ['locked', 'LockedError', 4],
+  ['auth', 'AuthError', 5],
+  ['deferred', 'DeferredError', 6],
+  ['contract', 'ContractError', 7],
+  ['guard', 'GuardError', 8],
+] as const)('an error of the kind %s ends the process with its own code', (kind, name, exitCode) => {
+  expect(new LoantapeError({code: 'CODE', problem: 'Problem.'}, kind)).toMatchObject({exitCode, name})
 })
 
 test('a message says what is wrong, what is kept and what to do next', () => {
   const cause = new Error('underneath')
-  const error = new ConfigError({code: 'CODE', problem: 'Wrong.', kept: 'All kept.', next: 'Mend it.', cause})
+  const error = new LoantapeError({
+    code: 'CODE',
+    problem: 'Wrong.',
+    kept: 'All kept.',
+    next: 'Mend it.',
+    cause,
+  })
   expect(error.message).toBe('Wrong. All kept. Mend it.')
   expect(error.cause).toBe(cause)
 })
 
 test('an unexpected error ends the process with code 1 and keeps its own code; one of ours explains itself', () => {
-  const ours = new GuardError({code: 'GUARD_SHRINK', problem: 'Refused.'})
+  const ours = new LoantapeError({code: 'GUARD_SHRINK', problem: 'Refused.'}, 'guard')
   expect(explainError(ours)).toBe(ours)
   const error = Object.assign(new Error('broken pipe'), {code: 'EPIPE'})
   expect(explainError(error)).toMatchObject({code: 'EPIPE', exitCode: 1, cause: error})

@@ -1,5 +1,4 @@
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import {ConfigError} from '../../src/core/errors.ts'
 import {
   createApiKey,
   createRateLimiter,
@@ -46,7 +45,7 @@ test('does not reveal without a key which endpoints exist', async () => {
 test.each([[[]], [['secret']], [['sk_test_']], [['sk_test_a b']]])(
   'does not start with the keys %j',
   async (apiKeys) => {
-    await expect(startTestService({apiKeys})).rejects.toThrow(ConfigError)
+    await expect(startTestService({apiKeys})).rejects.toMatchObject({exitCode: 2})
   },
 )
 
@@ -64,7 +63,7 @@ test.each(['live', 'test'] as const)('a made %s key is accepted until it is revo
 
 test('a made key is stored only as a digest, and refused with another secret or kind', async () => {
   const {key} = make(['read', 'write'])
-  const rows = service.database.prepare('select * from api_key').all()
+  const rows = service.database.db.prepare('select * from api_key').all()
   expect(rows.flatMap(Object.values).filter((value) => String(value).includes(key.slice(-48)))).toEqual([])
   const listed = {name: 'CRM', scopes: ['read', 'write'], revoked_at: null}
   expect(listApiKeys(service.database)).toContainEqual(expect.objectContaining(listed))

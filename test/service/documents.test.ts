@@ -1,11 +1,12 @@
 import {spawnSync} from 'node:child_process'
 import {createHash} from 'node:crypto'
-import {existsSync, mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync} from 'node:fs'
+import {existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
 import {connect} from 'node:net'
-import {tmpdir} from 'node:os'
+import {hostname, tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import type {DealDocument} from '../../src/contract/document.ts'
+import {readProcessStart, WRITING} from '../../src/core/process.ts'
 import type {RunningService} from '../../src/service/server.ts'
 import {until} from '../support/until.ts'
 import {API_KEY, aDeal, call, PDF, readData, readRefusal, startTestService, upload} from './client.ts'
@@ -134,7 +135,7 @@ test('an upload that is too large, incomplete, doubled or no form is refused and
   for (const type of ['multipart/form-data', 'multipart/form-data; boundary=other'])
     expect(await send(file, type)).toMatch(/^400 /)
   for (const type of ['application/json', 'text/plain']) expect(await send(file, type)).toMatch(/^415 /)
-  expect(service.database.prepare('select count(*) as n from document').get()).toEqual({n: 0})
+  expect(service.database.db.prepare('select count(*) as n from document').get()).toEqual({n: 0})
   expect(listFiles()).toEqual([])
 })
 
@@ -163,12 +164,17 @@ test('a broken connection leaves nothing behind', async () => {
 test('the next service removes what a killed one left, but not what another one is receiving', async () => {
   const {id} = await readData<DealDocument>(await upload(service, DEAL))
   await service.close()
-  const others = `incoming-${process.ppid}-a`
-  const stale = `incoming-${process.ppid}-b`
+  const named = (name: string, pid: number, start = '') => `${WRITING}${name}@${hostname()}-${pid}~${start}`
+  const others = named('a', process.ppid, readProcessStart(process.ppid) ?? '')
   const dead = spawnSync(process.execPath, ['--version']).pid
-  const left = [`incoming-${process.pid}-c`, `incoming-${dead}-d`, 'incoming-e', 'doc_never_committed']
-  for (const name of [others, stale, ...left]) writeFileSync(join(`${dbPath}.files`, name), 'x')
-  utimesSync(join(`${dbPath}.files`, stale), 0, 0)
+  const left = [
+    named('b', process.ppid, '1'),
+    named('c', process.pid),
+    named('d', dead),
+    'e',
+    'doc_never_committed',
+  ]
+  for (const name of [others, ...left]) writeFileSync(join(`${dbPath}.files`, name), 'x')
   service = await start()
   expect(listFiles()).toEqual([id, others].sort())
 })

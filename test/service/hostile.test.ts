@@ -93,7 +93,7 @@ test('two hundred simultaneous creates lose and repeat nothing', async () => {
 })
 
 test('an internal failure answers 500 without revealing what failed', async () => {
-  service.database.prepare('drop table borrower').run()
+  service.database.db.prepare('drop table borrower').run()
   const ada = {first_name: 'Ada', last_name: 'Lovelace', email: 'ada@example.com'}
   const response = await call(service, 'POST', '/deals/deal_000001/borrowers', ada)
   expect(response.status).toBe(500)

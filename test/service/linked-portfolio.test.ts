@@ -38,7 +38,7 @@ test('every deal has one or two borrowers and the documents of its status, the s
   expect(service.database.all(anyRow, lacking)).toEqual([])
   const late = `select document.id from document join deal on deal.id = deal_id
     where document.created_at not between deal.created_at and ?`
-  expect(service.database.all(anyRow, late, Date.parse(TODAY))).toEqual([])
+  expect(service.database.all(anyRow, late, [Date.parse(TODAY)])).toEqual([])
 })
 
 test('every document downloads as its record says, even after a restart, until its deal is deleted', async () => {

@@ -47,9 +47,9 @@ test('a borrower is returned with everything but the digits, which are never sto
 
   const refused = await call(service, 'POST', `${DEAL}/borrowers`, {...ADA, email: 'nobody'})
   expect(await refused.text()).not.toContain('6789')
-  const tables = service.database.prepare("select name from sqlite_schema where type = 'table'").all()
+  const tables = service.database.db.prepare("select name from sqlite_schema where type = 'table'").all()
   for (const {name} of tables) {
-    const rows = service.database.prepare(`select * from ${name}`).all()
+    const rows = service.database.db.prepare(`select * from ${name}`).all()
     expect(rows.flatMap(Object.values)).not.toContain('6789')
   }
   expect(logged).toContain('/deals/:id/borrowers')
@@ -140,7 +140,7 @@ test('a deleted deal takes everything linked to it along', async () => {
   const task = await post<Task>(`${DEAL}/tasks`, {title: 'x'})
   expect((await call(service, 'DELETE', DEAL)).status).toBe(204)
   expect((await call(service, 'POST', `/tasks/${task.id}/complete`, {})).status).toBe(404)
-  expect(service.database.prepare('select count(*) as n from borrower').get()).toEqual({n: 0})
+  expect(service.database.db.prepare('select count(*) as n from borrower').get()).toEqual({n: 0})
 })
 
 const RATE = {provider: 'acme', loan_program: 'bridge_30yr', rate_pct: 7.125}

@@ -1,9 +1,7 @@
 import {expect, test} from 'vitest'
 import {addDays} from '../../src/core/clock.ts'
-import {ConfigError} from '../../src/core/errors.ts'
-import {advanceDay} from '../../src/service/advance-day.ts'
 import {createDealStore, type DealStore, type StoredDeal} from '../../src/service/deals.ts'
-import {seedPortfolio} from '../../src/service/portfolio.ts'
+import {advanceDay, seedPortfolio} from '../../src/service/portfolio.ts'
 import {openServiceDatabase} from '../../src/service/service-database.ts'
 
 const TODAY = '2026-03-02'
@@ -100,6 +98,6 @@ test('an empty portfolio stays empty, and the same day is refused a second time,
   const day = addDays(TODAY, 1)
   advanceDay(store, {seed: 7, day})
   const before = readAll(store)
-  expect(() => advanceDay(store, {seed: 7, day})).toThrow(ConfigError)
+  expect(() => advanceDay(store, {seed: 7, day})).toThrow(expect.objectContaining({exitCode: 2}))
   expect(readAll(store)).toEqual(before)
 })

@@ -74,7 +74,7 @@ test('an endpoint hears only what it asked for, of no refused change, and none i
 
   await register()
   const before = service.store.get('deal_000001')
-  service.database.prepare('alter table webhook_delivery rename to elsewhere').run()
+  service.database.db.prepare('alter table webhook_delivery rename to elsewhere').run()
   expect((await call(service, 'PATCH', '/deals/deal_000001', {loan_amount: 6})).status).toBe(500)
   expect(service.store.get('deal_000001')).toEqual(before)
 })
@@ -167,5 +167,5 @@ test('deliveries that ended 30 days ago are forgotten, pending ones are not', as
   service.database.run("update webhook_delivery set status = 'failed'")
   pruneDeliveries(service.database, NOW + 31 * 86_400_000)
   expect(await deliveriesOf(endpoint)).toEqual([])
-  expect(service.database.prepare('select * from event').all()).toEqual([])
+  expect(service.database.db.prepare('select * from event').all()).toEqual([])
 })

@@ -3,7 +3,7 @@ import {once} from 'node:events'
 import {hostname} from 'node:os'
 import {afterEach, beforeEach, expect, test, vi} from 'vitest'
 import {realClock} from '../../src/core/clock.ts'
-import {ContractError} from '../../src/core/errors.ts'
+import {LoantapeError} from '../../src/core/errors.ts'
 import {createScheduler} from '../../src/schedule/scheduler.ts'
 import {
   acquireLock,
@@ -138,7 +138,7 @@ test('a run is recorded with its outcome, a failed one with its codes and its me
   const problem = 'Answer to Bearer sk_live_abc123 has no list.'
   const unplanned = new Error('who knows')
   expect(await run('sync', 0, {outcome: 'released'})).toEqual({outcome: 'released'})
-  await failureOf(run('sync', 10, new ContractError({code: 'SOURCE_ENVELOPE', problem})))
+  await failureOf(run('sync', 10, new LoantapeError({code: 'SOURCE_ENVELOPE', problem}, 'contract')))
   expect(await failureOf(run('sync', 20, unplanned))).toBe(unplanned)
   expect(findLockHolder(stateDb, world)).toBeUndefined()
   const [unexpected, refused, released] = listRuns(stateDb, 10)

@@ -4,10 +4,9 @@ import {dirname, join} from 'node:path'
 import type {Command} from 'commander'
 import {expect, test} from 'vitest'
 import {parse} from 'yaml'
-import {renderConfigurationPage, renderEnvExample} from '../../scripts/config-docs.ts'
+import {listSettings, renderConfigurationPage, renderEnvExample} from '../../scripts/config-docs.ts'
 import {createCli} from '../../src/cli/context.ts'
 import {createProgram} from '../../src/cli/program.ts'
-import {listSettings} from '../../src/core/config.ts'
 import {CATALOGUE} from '../../src/core/errors.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
@@ -62,7 +61,7 @@ test.each(PAGES)('every path and heading that %s names exists', (page) => {
 test('every loantape command that a page shows exists, with its options', async () => {
   const quiet = {write: () => true}
   const cli = createCli({env: {}, stdout: quiet, stderr: quiet, onStop: () => undefined})
-  const program = await createProgram(cli)
+  const program = createProgram(cli)
   const shown = PAGES.flatMap((page) =>
     [...readPage(page).matchAll(/(?:npx |`)loantape ([a-z][^`\n]*)/g)].map(([, words = '']) => words),
   )

@@ -120,14 +120,12 @@ function rewindCursor(cursor: string, database: ServiceDatabase): string {
   const place = parseCursor(cursor, database.secret)
   if (place?.list !== 'deals') return cursor
   const {createdAt, id} = place.after
-  const before = database.get(
+  const before = database.first(
     z.object({createdAt: z.number(), id: z.string()}),
     `select created_at as createdAt, id from deal
      where (created_at, id) < (?1, ?2) and status = coalesce(?3, status)
      order by created_at desc, id desc limit 1`,
-    createdAt,
-    id,
-    place.filter,
+    [createdAt, id, place.filter],
   )
   return formatCursor({...place, after: before ?? {createdAt: 0, id: ''}}, database.secret)
 }

@@ -76,9 +76,7 @@ test('a list of borrowers that ignores its cursor concludes nothing for its deal
     lab.service.database.run(
       `insert into borrower (id, deal_id, first_name, last_name, email, has_ssn_last_four, created_at)
        values (?, ?, 'Ada', 'Roe', 'ada@example.com', 0, ?)`,
-      `bor_${number}`,
-      first,
-      number,
+      [`bor_${number}`, first, number],
     )
   }
   const config = {...SMALL, streams: 'deals,borrowers'}

@@ -55,9 +55,7 @@ function linkPeople(): void {
     lab.service.database.run(
       `insert into borrower (id, deal_id, first_name, last_name, email, has_ssn_last_four, created_at)
        values (?, ?, 'Adalbert', 'Querfeldein', ?, 1, 1767000000000)`,
-      `bor_${number}`,
-      idOf(number),
-      `person${number}@example.com`,
+      [`bor_${number}`, idOf(number), `person${number}@example.com`],
     )
   }
 }

@@ -52,10 +52,9 @@ function insert(
   const created_at = Date.parse('2026-01-10T12:00:00Z') + linked
   const row = {id, deal_id: aDeal(deal).id, ...fields, created_at}
   const marks = Object.keys(row).map(() => '?')
-  lab.service.database.run(
-    `insert into ${table} (${Object.keys(row)}) values (${marks})`,
+  lab.service.database.run(`insert into ${table} (${Object.keys(row)}) values (${marks})`, [
     ...Object.values(row),
-  )
+  ])
   return id
 }
 
@@ -82,7 +81,7 @@ const unlinkAll = () => lab.service.database.run('delete from borrower')
 const advance = (numbers: readonly number[], status = 'underwriting') => {
   for (const number of numbers) lab.service.store.update(aDeal(number).id, {status})
 }
-const unlink = (id: string) => lab.service.database.run('delete from borrower where id = ?', id)
+const unlink = (id: string) => lab.service.database.run('delete from borrower where id = ?', [id])
 
 const listRequests = (what: string) =>
   lab.service.requests.entries.filter(({path}) => new RegExp(`^/deals/[^/]+/${what}`).test(path)).length
@@ -210,7 +209,7 @@ test('a record that names another deal, or cannot be read, is quarantined sealed
   link(3, 'SECRET.person@example.com')
   await lab.walk(DAY_1, BORROWERS)
   advance([1, 2])
-  lab.service.database.run(`update borrower set email = 'secret.person@example.com' where id = ?`, bad)
+  lab.service.database.run(`update borrower set email = 'secret.person@example.com' where id = ?`, [bad])
   spoilLists(1, 'borrowers', (data) => {
     for (const record of data) if (record.id === bad) record.created_at = 'some time ago'
   })

@@ -1,0 +1,136 @@
+-- The tables of the local service; every list is ordered by `created_at` (ms since the epoch) and `id`.
+create table if not exists deal (
+  id text primary key,
+  property_address text not null,
+  loan_amount_cents integer not null,
+  property_value_cents integer,
+  loan_program text,
+  status text not null,
+  created_at integer not null
+) strict;
+create index if not exists deal_by_created on deal (created_at, id);
+create index if not exists deal_by_status on deal (status, created_at, id);
+
+create table if not exists borrower (
+  id text primary key,
+  deal_id text not null references deal (id) on delete cascade,
+  first_name text not null,
+  last_name text not null,
+  email text not null,
+  has_ssn_last_four integer not null,
+  created_at integer not null
+) strict;
+create index if not exists borrower_by_deal on borrower (deal_id, created_at, id);
+
+create table if not exists document (
+  id text primary key,
+  deal_id text not null references deal (id) on delete cascade,
+  category text not null,
+  name text not null,
+  file_name text,
+  media_type text not null,
+  bytes integer not null,
+  sha256 text not null,
+  created_at integer not null
+) strict;
+create index if not exists document_by_deal on document (deal_id, created_at, id);
+
+-- The files of synthetic documents: hundreds of thousands of small ones.
+create table if not exists made_up_file (
+  document_id text primary key references document (id) on delete cascade,
+  content text not null
+) strict, without rowid;
+
+create table if not exists document_generation (
+  id text primary key,
+  deal_id text not null references deal (id) on delete cascade,
+  template text not null,
+  status text not null,
+  document_id text,
+  created_at integer not null,
+  finished_at integer
+) strict;
+create index if not exists document_generation_by_deal on document_generation (deal_id, created_at, id);
+create index if not exists document_generation_queued on document_generation (created_at, id) where status = 'queued';
+
+create table if not exists task (
+  id text primary key,
+  deal_id text not null references deal (id) on delete cascade,
+  title text not null,
+  due_on text,
+  status text not null,
+  created_at integer not null,
+  completed_at integer
+) strict;
+create index if not exists task_by_deal on task (deal_id, created_at, id);
+
+create table if not exists rate (
+  id text primary key,
+  provider text not null,
+  loan_program text not null,
+  rate_pct_e4 integer not null,
+  effective_at integer not null,
+  created_at integer not null
+) strict;
+create index if not exists rate_by_created on rate (created_at, id);
+create index if not exists rate_in_force on rate (provider, loan_program, effective_at, created_at, id);
+
+create table if not exists webhook_endpoint (
+  id text primary key,
+  url text not null,
+  events text not null,
+  description text,
+  status text not null,
+  disabled_reason text,
+  secret text not null,
+  created_at integer not null
+) strict;
+create index if not exists webhook_endpoint_by_created on webhook_endpoint (created_at, id);
+
+create table if not exists event (
+  id text primary key,
+  type text not null,
+  payload text not null,
+  created_at integer not null
+) strict;
+
+create table if not exists webhook_delivery (
+  id text primary key,
+  endpoint_id text not null references webhook_endpoint (id) on delete cascade,
+  event_id text not null references event (id),
+  status text not null,
+  attempts integer not null,
+  next_attempt_at integer,
+  last_status integer,
+  last_error text,
+  created_at integer not null
+) strict;
+create index if not exists webhook_delivery_by_endpoint on webhook_delivery (endpoint_id, created_at, id);
+create index if not exists webhook_delivery_due on webhook_delivery (next_attempt_at) where status = 'pending';
+
+create table if not exists api_key (
+  id text primary key,
+  name text not null,
+  prefix text not null,
+  digest blob not null,
+  scopes text not null,
+  created_at integer not null,
+  revoked_at integer
+) strict;
+
+create table if not exists idempotent_answer (
+  owner text not null,
+  key text not null,
+  fingerprint text not null,
+  status integer not null,
+  headers text not null,
+  body text not null,
+  created_at integer not null,
+  primary key (owner, key)
+) strict;
+create index if not exists idempotent_answer_by_created on idempotent_answer (created_at);
+
+create table if not exists cursor_secret (
+  only_row integer primary key check (only_row = 1),
+  secret blob not null
+) strict;
