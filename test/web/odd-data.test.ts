@@ -55,7 +55,6 @@ const READABLE = HOSTILE.filter((text) => text.length <= 8192)
 
 const idOf = (text: string) => `deal_${String(HOSTILE.indexOf(text) + 100).padStart(6, '0')}`
 
-/** Besides the parts every page has: these leave out no text of the data. */
 const PAGES = [
   '/',
   '/?against=2026-03-02',
@@ -80,7 +79,7 @@ const PAGES = [
   '/behind/largest_loan_program?top=5',
   '/quarantine',
   '/runs',
-  ...READABLE.map((text) => `/deals/${idOf(text)}`),
+  `/deals/${idOf(TURNED)}`,
   `/deals/${idOf(TURNED)}/received`,
 ]
 
@@ -148,7 +147,7 @@ describe('a source whose texts are hostile', () => {
   })
 
   test('every page opens and shows its texts as texts, and none of their characters moves others', async () => {
-    for (const path of PAGES) {
+    for (const path of [...PAGES, ...READABLE.map((text) => `/deals/${idOf(text)}`)]) {
       const text = await read(side, path)
       expect(text, path).not.toMatch(/<script>|<img|<b>x/)
       const shown = text.replaceAll(/<(style|script|textarea)\b.*?<\/\1>/gs, '').replaceAll(/<[^>]*>/g, '')

@@ -84,7 +84,7 @@ test('a statement that is no question is refused, alone and into a file, and cha
 
 test('however many questions are asked, the process keeps no more files and threads', async () => {
   const askOften = async () => {
-    for (let index = 0; index < 15; index += 1)
+    for (let index = 0; index < 8; index += 1)
       await ask(index % 3 === 0 ? 'from core.deal order by deal_id limit 3' : 'from core.deal')
     const [pid] = listProcesses(reader.filesDir)
     return ['fd', 'task'].map((kind) => readdirSync(`/proc/${pid}/${kind}`).length)
