@@ -72,7 +72,7 @@ test('a data folder that cannot be written is refused', async () => {
 test('too few open files are reported as such, wherever the next one is opened', async () => {
   const folder = lab.copyFolder('few-files')
   const codes = new Set<string>()
-  for (let files = 22; files < 40; files += 4) {
+  for (let files = 22; files < 40; files += 6) {
     const ended = await syncWithin(folder, `ulimit -n ${files}`)
     if (ended.code === 0) break
     // The runtime itself could not start.
