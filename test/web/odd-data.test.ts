@@ -107,14 +107,11 @@ beforeAll(async () => {
     ...(deal.id === BARE && {property_address: null}),
     ...(HOSTILE.includes(String(deal.property_address)) && {status: deal.property_address}),
   })
-  faults.add({
-    match: {path: /^\/deals\?/},
-    fault: {kind: 'mutate', change: (body) => ({...body, data: (body.data as WireRecord[]).map(spoil)})},
+  const spoilBody = ({data, ...rest}: WireRecord) => ({
+    ...rest,
+    data: Array.isArray(data) ? data.map(spoil) : spoil(data as WireRecord),
   })
-  faults.add({
-    match: {path: /^\/deals\/\w+$/},
-    fault: {kind: 'mutate', change: (body) => ({...body, data: spoil(body.data as WireRecord)})},
-  })
+  faults.add({match: {path: '/deals'}, fault: {kind: 'mutate', change: spoilBody}})
   await lab.sync('2026-03-02T23:30:00-05:00')
   store.update('deal_000002', {loanAmountCents: 1n})
   await lab.sync('2026-03-03T23:30:00-05:00')
