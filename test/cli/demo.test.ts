@@ -149,8 +149,7 @@ test('a demo folder is served read-only: no job is due, and no webhook is accept
 })
 
 test("following the README from the demo to one's own service loses nothing", async () => {
-  await using lab = await createLab()
-  lab.service.store.insert(someDeals(7))
+  await using lab = await createLab({deals: someDeals(7)})
   expect(readdirSync(home)).toEqual(['demo-data', 'demo-data.tape.key'])
   const {LOANTAPE_DATA_DIR: _default, ...settings} = lab.env
   const lines = Object.entries(settings).map((pair) => pair.join('='))

@@ -10,8 +10,7 @@ import {readJson} from './outcome.ts'
 let lab: Lab
 
 beforeAll(async () => {
-  lab = await createLab()
-  lab.service.store.insert(someDeals(100))
+  lab = await createLab({deals: someDeals(100)})
 })
 
 afterAll(() => lab[Symbol.asyncDispose]())

@@ -13,9 +13,7 @@ let lab: Lab
 let before: Standing
 
 beforeAll(async () => {
-  lab = await createLab({tables: FEW_TABLES})
-  lab.service.store.insert(someDeals(12))
-  await lab.sync('2026-02-02T23:30:00-05:00')
+  lab = await createLab({tables: FEW_TABLES, deals: someDeals(12), releasedAt: '2026-02-02T23:30:00-05:00'})
   before = await readStanding(lab.folder)
   lab.service.store.insert([aDeal(13, {loanAmountCents: 1_00n})])
   await lab.walk(DAY_2)

@@ -23,8 +23,7 @@ let lab: Lab
 let env: Record<string, string>
 
 beforeEach(async () => {
-  lab = await createLab({tables: FEW_TABLES})
-  lab.service.store.insert(someDeals(3))
+  lab = await createLab({tables: FEW_TABLES, deals: someDeals(3)})
   const jobsDir = join(lab.folder.root, '../jobs')
   mkdirSync(jobsDir)
   const rates = join(jobsDir, '../rates.json')

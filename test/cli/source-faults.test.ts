@@ -14,9 +14,11 @@ let lab: Lab
 let before: Standing
 
 beforeAll(async () => {
-  lab = await createLab({tables: '+core.deal +mart.portfolio_summary'})
-  lab.service.store.insert(someDeals(60))
-  await lab.sync(DAY_1)
+  lab = await createLab({
+    tables: '+core.deal +mart.portfolio_summary',
+    deals: someDeals(60),
+    releasedAt: DAY_1,
+  })
   before = await readStanding(lab.folder)
 })
 

@@ -9,8 +9,7 @@ const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
 
 async function openLab(deals: number, tables: string): Promise<Lab> {
-  const lab = await createLab({tables: `+core.deal +${tables}`})
-  lab.service.store.insert(someDeals(deals))
+  const lab = await createLab({tables: `+core.deal +${tables}`, deals: someDeals(deals)})
   return lab
 }
 

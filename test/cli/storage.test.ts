@@ -11,8 +11,7 @@ let lab: Lab
 let before: Standing
 
 beforeAll(async () => {
-  lab = await createLab({tables: '+core.deal +mart.portfolio_summary'})
-  lab.service.store.insert(someDeals(300))
+  lab = await createLab({tables: '+core.deal +mart.portfolio_summary', deals: someDeals(300)})
   await lab.sync('2026-02-02T23:30:00-05:00', {config: {detail: 'off'}})
   before = await readStanding(lab.folder)
   lab.service.store.insert(someDeals(1200).slice(300))

@@ -10,9 +10,7 @@ let lab: Lab
 let before: Standing
 
 beforeAll(async () => {
-  lab = await createLab({tables: FEW_TABLES})
-  lab.service.store.insert(someDeals(3))
-  await lab.sync('2026-02-02T23:30:00-05:00')
+  lab = await createLab({tables: FEW_TABLES, deals: someDeals(3), releasedAt: '2026-02-02T23:30:00-05:00'})
   before = await readStanding(lab.folder)
   lab.service.requests.clear()
 })

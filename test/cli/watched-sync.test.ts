@@ -30,8 +30,7 @@ async function watch(lab: Lab, args: readonly string[], columns = 80) {
 }
 
 test('a command on a terminal shows one step after the other, log lines on their own, nothing too wide, and nothing after its result', async () => {
-  await using lab = await createLab()
-  lab.service.store.insert(someDeals(12))
+  await using lab = await createLab({deals: someDeals(12)})
   lab.env.LOANTAPE_LOG_LEVEL = 'info'
   const {code, written, lines: all} = await watch(lab, ['sync'], 40)
   expect(code).toBe(0)
@@ -68,8 +67,7 @@ test('a command on a terminal shows one step after the other, log lines on their
 })
 
 test('another process sees the step and its counts, details and lists with every answer', async () => {
-  await using lab = await createLab()
-  lab.service.store.insert(someDeals(12))
+  await using lab = await createLab({deals: someDeals(12)})
   await lab.walk('2026-02-02T23:30:00-05:00')
   lab.service.store.update('deal_000001', {status: 'underwriting'})
   using stateDb = openStateDb(lab.folder.stateDb)

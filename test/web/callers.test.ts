@@ -29,9 +29,7 @@ let hour = createGate()
 const warned: unknown[] = []
 
 beforeAll(async () => {
-  lab = await createLab({tables: FEW_TABLES})
-  lab.service.store.insert(someDeals(3))
-  await lab.sync('2026-06-01T16:00:00Z')
+  lab = await createLab({tables: FEW_TABLES, deals: someDeals(3), releasedAt: '2026-06-01T16:00:00Z'})
   const sleep: RealClock['sleep'] = (ms, signal) =>
     ms === LONGEST_ANSWER_MS ? hour.opened : realClock.sleep(ms, signal)
   const world = {...lab.createWorld(), realClock: {now: () => Date.now() + ahead, sleep}}
@@ -48,11 +46,7 @@ beforeAll(async () => {
   })
 })
 
-afterAll(async () => {
-  await dripped[Symbol.asyncDispose]()
-  await side[Symbol.asyncDispose]()
-  await lab[Symbol.asyncDispose]()
-})
+afterAll(() => lab[Symbol.asyncDispose]())
 
 interface Asked {
   answer: Promise<IncomingMessage>

@@ -20,12 +20,15 @@ let browser: Browser
 /** Serves whatever page a test gives it. */
 let stranger: Server
 let strangersPage = ''
-let watched: Record<'open' | 'guarded', Server & {url: string}>
+/** What stands before our servers, by address. */
+let watched: Record<'open' | 'guarded', string>
 
 beforeAll(async () => {
-  lab = await createLab({tables: FEW_TABLES})
-  lab.service.store.insert(someDeals(3, {propertyAddress: FORMULA}))
-  await lab.sync('2026-06-01T16:00:00Z')
+  lab = await createLab({
+    tables: FEW_TABLES,
+    deals: someDeals(3, {propertyAddress: FORMULA}),
+    releasedAt: '2026-06-01T16:00:00Z',
+  })
   open = await serveLab(lab)
   guarded = await serveLab(lab, {webToken: OPERATOR, webViewerToken: VIEWER})
   stranger = createServer((_request, response) => {
@@ -36,15 +39,7 @@ beforeAll(async () => {
   browser = await startBrowser()
 })
 
-afterAll(async () => {
-  for (const server of [stranger, watched.open, watched.guarded]) {
-    server.closeAllConnections()
-    server.close()
-  }
-  await open[Symbol.asyncDispose]()
-  await guarded[Symbol.asyncDispose]()
-  await lab[Symbol.asyncDispose]()
-})
+afterAll(() => lab[Symbol.asyncDispose]())
 
 /** The stranger's page under a name that is another site, or the same site with another origin. */
 const STRANGERS = {'cross-site': 'localhost', 'same-site': '127.0.0.1'} as const
@@ -53,7 +48,7 @@ const STRANGERS = {'cross-site': 'localhost', 'same-site': '127.0.0.1'} as const
 let answers: {path: string; status: number}[] = []
 
 /** Passes every request on to a server unchanged, and records its answer. */
-async function watch(side: LabSide): Promise<Server & {url: string}> {
+function watch(side: LabSide): Promise<string> {
   const watcher = createServer((incoming, outgoing) => {
     const {method, headers, url: path = ''} = incoming
     const passed = ask(side.url + path, {method, headers}, (answer) => {
@@ -65,12 +60,15 @@ async function watch(side: LabSide): Promise<Server & {url: string}> {
     outgoing.once('close', () => passed.destroy())
     passed.once('error', () => outgoing.destroy())
   })
-  const url = await listen(watcher)
-  return Object.assign(watcher, {url})
+  return listen(watcher)
 }
 
 async function listen(server: Server): Promise<string> {
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  lab.beside.defer(() => {
+    server.closeAllConnections()
+    server.close()
+  })
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
 }
 
@@ -79,7 +77,7 @@ async function visit(
   body: (url: string) => string,
   {site = 'cross-site', as = 'open'}: {site?: keyof typeof STRANGERS; as?: 'open' | 'guarded'} = {},
 ) {
-  const {url} = watched[as]
+  const url = watched[as]
   strangersPage = body(url)
   answers = []
   const context: BrowserContext = await browser.newContext({

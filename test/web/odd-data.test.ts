@@ -85,13 +85,9 @@ const PAGES = [
 
 let lab: Lab
 let own: ReturnType<typeof writeSqlFolder>
-const opened: LabSide[] = []
 
-async function serve(folder: Lab['folder']): Promise<LabSide> {
-  const side = await serveLab(lab, {folder, dataDir: folder.root, sqlDir: own.path})
-  opened.push(side)
-  return side
-}
+const serve = (folder: Lab['folder']): Promise<LabSide> =>
+  serveLab(lab, {folder, dataDir: folder.root, sqlDir: own.path})
 
 beforeAll(async () => {
   lab = await createLab({tables: 'all'})
@@ -115,17 +111,15 @@ beforeAll(async () => {
   await lab.sync('2026-03-02T23:30:00-05:00')
   store.update('deal_000002', {loanAmountCents: 1n})
   await lab.sync('2026-03-03T23:30:00-05:00')
-  own = writeSqlFolder({
-    'pages/own.md':
-      '# Own\n\n```sql\nselect * from core.deal\n```\n\n```sql bar\nselect property_address, loan_amount from core.deal\n```\n',
-  })
+  own = lab.beside.use(
+    writeSqlFolder({
+      'pages/own.md':
+        '# Own\n\n```sql\nselect * from core.deal\n```\n\n```sql bar\nselect property_address, loan_amount from core.deal\n```\n',
+    }),
+  )
 })
 
-afterAll(async () => {
-  for (const side of opened) await side[Symbol.asyncDispose]()
-  own[Symbol.dispose]()
-  await lab[Symbol.asyncDispose]()
-})
+afterAll(() => lab[Symbol.asyncDispose]())
 
 /** The text of a page, without its markup. */
 async function read(side: LabSide, path: string): Promise<string> {

@@ -100,21 +100,19 @@ beforeAll(async () => {
   await lab.sync('2026-03-02T23:30:00-05:00')
   const docs = readFileSync(join(import.meta.dirname, '../../docs/workbench.md'), 'utf8')
   const [, shown = ''] = /^````markdown\n(.*?)^````$/ms.exec(docs) ?? []
-  own = writeSqlFolder({
-    'pages/more.md': PAGE,
-    'pages/shown.md': shown,
-    'pages/pipeline.md': '# Our pipeline\n\nIt is *empty*.\n',
-    'pages/parts/runs.md': '## Ours\n',
-  })
+  own = lab.beside.use(
+    writeSqlFolder({
+      'pages/more.md': PAGE,
+      'pages/shown.md': shown,
+      'pages/pipeline.md': '# Our pipeline\n\nIt is *empty*.\n',
+      'pages/parts/runs.md': '## Ours\n',
+    }),
+  )
   side = await serveLab(lab, {sqlDir: own.path})
   more = await read('/pages/more')
 })
 
-afterAll(async () => {
-  await side[Symbol.asyncDispose]()
-  own[Symbol.dispose]()
-  await lab[Symbol.asyncDispose]()
-})
+afterAll(() => lab[Symbol.asyncDispose]())
 
 async function read(path: string): Promise<string> {
   const answer = await side.get(path)
@@ -227,7 +225,6 @@ test('the page that the documentation shows answers', async () => {
 
 describe('copies of the shipped pages', () => {
   const copyOf = (name: string) => name.replace('/', '-')
-  let copied: ReturnType<typeof writeSqlFolder>
   let other: LabSide
 
   beforeAll(async () => {
@@ -235,13 +232,8 @@ describe('copies of the shipped pages', () => {
       `pages/${copyOf(name)}.md`,
       readFileSync(join(SHIPPED_DIR, `${name}.md`), 'utf8'),
     ])
-    copied = writeSqlFolder(Object.fromEntries(texts))
+    const copied = lab.beside.use(writeSqlFolder(Object.fromEntries(texts)))
     other = await serveLab(lab, {sqlDir: copied.path})
-  })
-
-  afterAll(async () => {
-    await other[Symbol.asyncDispose]()
-    copied[Symbol.dispose]()
   })
 
   const ASKED = 'deal_id=deal_000001&month=2026-03&term=found&in_status=funded&age_band=x&from=x&to=y&top=2'

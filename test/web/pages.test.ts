@@ -1,4 +1,4 @@
-import {mkdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {pathToFileURL} from 'node:url'
 import type {Browser, Page} from 'playwright-core'
@@ -7,6 +7,7 @@ import {requireRelease} from '../../src/store/release.ts'
 import {describeTables} from '../../src/web/dictionary.ts'
 import {renderFleet, type SourceRow} from '../../src/web/fleet.ts'
 import {renderReport} from '../../src/web/report.ts'
+import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
 import {listViolations, startBrowser} from './browser.ts'
 
@@ -74,13 +75,12 @@ beforeAll(async () => {
     aDeal(31, {status: ODD, propertyAddress: ODD}),
     aDeal(32, {loanAmountCents: 6_999_999_999_999_901n, status: 'funded', propertyAddress: ODD}),
   ])
-  const sqlDir = join(lab.folder.root, '../sql')
-  mkdirSync(join(sqlDir, 'risk'), {recursive: true})
-  writeFileSync(
-    join(sqlDir, 'risk/large_deal.sql'),
-    `-- Deals over ${ODD}.\n-- grain: deal_id\n-- check: not_null(deal_id)\n--\n-- deal_id: \`the\` id\nselect deal_id from core.deal\n`,
+  const own = lab.beside.use(
+    writeSqlFolder({
+      'risk/large_deal.sql': `-- Deals over ${ODD}.\n-- grain: deal_id\n-- check: not_null(deal_id)\n--\n-- deal_id: \`the\` id\nselect deal_id from core.deal\n`,
+    }),
   )
-  const config = {...lab.config, sqlDir}
+  const config = {...lab.config, sqlDir: own.path}
   await lab.walk('2026-02-02T23:30:00-05:00', {config})
   store.insert([aDeal(33)])
   await lab.sync('2026-02-03T23:30:00-05:00', {config})
@@ -96,9 +96,7 @@ beforeAll(async () => {
   browser = await startBrowser()
 })
 
-afterAll(async () => {
-  await lab[Symbol.asyncDispose]()
-})
+afterAll(() => lab[Symbol.asyncDispose]())
 
 /** Opens a page, recording its complaints and the requests it makes elsewhere. */
 async function open(

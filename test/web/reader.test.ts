@@ -19,17 +19,12 @@ let reader: Reader
 const aside = mkdtempSync(join(tmpdir(), 'loantape-aside-'))
 
 beforeAll(async () => {
-  lab = await createLab({tables: FEW_TABLES})
-  lab.service.store.insert(someDeals(20))
-  await lab.sync('2026-06-01T16:00:00Z')
-  reader = createReader(requireRelease(lab.folder).dir, limits)
+  lab = await createLab({tables: FEW_TABLES, deals: someDeals(20), releasedAt: '2026-06-01T16:00:00Z'})
+  lab.beside.defer(() => rmSync(aside, {recursive: true}))
+  reader = lab.beside.use(createReader(requireRelease(lab.folder).dir, limits))
 })
 
-afterAll(async () => {
-  reader[Symbol.dispose]()
-  rmSync(aside, {recursive: true})
-  await lab[Symbol.asyncDispose]()
-})
+afterAll(() => lab[Symbol.asyncDispose]())
 
 const ask = (sql: string, signal?: AbortSignal) => reader.ask({sql, most: 10, signal})
 const countDeals = async () => (await ask('select count(*) as deals from core.deal')).rows

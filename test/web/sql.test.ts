@@ -33,10 +33,7 @@ beforeAll(async () => {
   browser = await startBrowser()
 })
 
-afterAll(async () => {
-  await side[Symbol.asyncDispose]()
-  await lab[Symbol.asyncDispose]()
-})
+afterAll(() => lab[Symbol.asyncDispose]())
 
 async function open(query: Record<string, string> = {}): Promise<Page> {
   const page = await browser.newPage()

@@ -1,6 +1,5 @@
 import {hash} from 'node:crypto'
 import {chmodSync, mkdirSync, readFileSync, truncateSync, writeFileSync} from 'node:fs'
-import {join} from 'node:path'
 import {Webhook} from 'standardwebhooks'
 import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {readJobs} from '../../src/schedule/job.ts'
@@ -14,6 +13,7 @@ import {
   settleEvents,
   settleWalkCoverage,
 } from '../../src/sync/webhook-events.ts'
+import {writeSqlFolder} from '../build/folder.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {type LabSide, OPERATOR, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
 
@@ -30,14 +30,11 @@ let guarded: LabSide
 let some: LabSide
 
 beforeAll(async () => {
-  lab = await createLab({tables: PAGE_TABLES})
-  lab.service.store.insert(someDeals(3))
-  await lab.sync('2026-06-01T16:00:00Z')
+  lab = await createLab({tables: PAGE_TABLES, deals: someDeals(3), releasedAt: '2026-06-01T16:00:00Z'})
   const config = {jobs: await readJobs(lab.config), webhookSecret: `${SECRET}, ${PREVIOUS}`}
   open = await serveLab(lab, config)
-  const sqlDir = join(lab.folder.root, '../sql')
-  mkdirSync(join(sqlDir, 'pages'), {recursive: true})
-  writeFileSync(join(sqlDir, 'pages/deals.md'), '# x\n\n```sql\nselect deal_id from core.deal\n```\n')
+  const pages = {'pages/deals.md': '# x\n\n```sql\nselect deal_id from core.deal\n```\n'}
+  const {path: sqlDir} = lab.beside.use(writeSqlFolder(pages))
   const tokens = {webToken: HASHED, webViewerToken: VIEWER, sqlDir}
   guarded = await serveLab(lab, {...config, ...tokens})
   some = await serveLab(lab, {...tokens, viewerTables: 'mart.*, core.deal_history'})
@@ -46,10 +43,7 @@ beforeAll(async () => {
 
 beforeEach(() => stateDb.db.exec('delete from webhook_event'))
 
-afterAll(async () => {
-  for (const side of [open, guarded, some]) await side[Symbol.asyncDispose]()
-  await lab[Symbol.asyncDispose]()
-})
+afterAll(() => lab[Symbol.asyncDispose]())
 
 const statusOf = async (path: string, headers: Record<string, string> = {}, side = guarded) =>
   (await side.get(path, headers)).status

@@ -34,7 +34,6 @@ beforeAll(async () => {
 
 afterAll(async () => {
   for (const page of pages.values()) await page.close()
-  await side[Symbol.asyncDispose]()
   await lab[Symbol.asyncDispose]()
 })
 
