@@ -1,7 +1,6 @@
 import {Agent, request as ask, type IncomingMessage} from 'node:http'
 import {connect, type Socket} from 'node:net'
 import {gzipSync} from 'node:zlib'
-import {Webhook} from 'standardwebhooks'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {z} from 'zod'
 import {type RealClock, realClock} from '../../src/core/clock.ts'
@@ -10,6 +9,7 @@ import {createGate} from '../source/test-server.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {until} from '../support/until.ts'
+import {signEvent} from '../support/webhooks.ts'
 import {type LabSide, serveLab} from './side.ts'
 
 const SECRET = `whsec_${Buffer.alloc(32, 1).toString('base64')}`
@@ -171,16 +171,6 @@ test('an address may watch the current run in four windows, all addresses in twe
 
 const EVENT = JSON.stringify({type: 'deal.updated', data: {id: 'deal_000001'}})
 
-/** The headers of an event that the service has just signed. */
-function sign(id: string): Record<string, string> {
-  const at = new Date()
-  return {
-    'webhook-id': id,
-    'webhook-timestamp': String(Math.floor(at.getTime() / 1000)),
-    'webhook-signature': new Webhook(SECRET).sign(id, at, EVENT),
-  }
-}
-
 const HALF_A_REQUEST = 'GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: '
 const HALF_A_BODY = 'POST /webhooks/deals HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000\r\n\r\n{'
 
@@ -203,7 +193,7 @@ test.each([
   const answer = await fetch(`${side.url}/webhooks/deals`, {
     method: 'POST',
     body: EVENT,
-    headers: sign(`evt_${sent.length}`),
+    headers: signEvent(SECRET, `evt_${sent.length}`, EVENT),
   })
   expect(answer.status).toBe(202)
   for (const socket of sockets) socket.destroy()
@@ -222,7 +212,7 @@ test('a flood of unsigned webhooks stores nothing and fills no log, and replays 
   expect(await send({})).toBe(401)
   expect(warned.at(-1)).toEqual({code: 'WEBHOOK_REFUSED', count: 50})
   ahead = 0
-  const signed = sign('evt_replayed')
+  const signed = signEvent(SECRET, 'evt_replayed', EVENT)
   const replays = await Promise.all(Array.from({length: 50}, () => send(signed, EVENT)))
   expect(replays.filter((status) => status === 202)).toHaveLength(1)
   expect(new Set(replays)).toEqual(new Set([200, 202]))

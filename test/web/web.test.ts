@@ -1,6 +1,5 @@
 import {hash} from 'node:crypto'
 import {chmodSync, mkdirSync, readFileSync, truncateSync, writeFileSync} from 'node:fs'
-import {Webhook} from 'standardwebhooks'
 import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {readJobs} from '../../src/schedule/job.ts'
 import {beginRun, endRun} from '../../src/schedule/job-runs.ts'
@@ -15,6 +14,7 @@ import {
 } from '../../src/sync/webhook-events.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {signEvent} from '../support/webhooks.ts'
 import {type LabSide, OPERATOR, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
 
 const SECRET = `whsec_${Buffer.alloc(32, 1).toString('base64')}`
@@ -269,12 +269,7 @@ async function sendEvent(
     fields
   const answer = await fetch(`${guarded.url}/webhooks/deals`, {
     method: 'POST',
-    headers: {
-      'content-type': 'application/json',
-      'webhook-id': id,
-      'webhook-timestamp': String(Math.floor(at.getTime() / 1000)),
-      'webhook-signature': new Webhook(secret).sign(id, at, body),
-    },
+    headers: signEvent(secret, id, body, at),
     body: fields.sent ?? body,
   })
   return answer.status
