@@ -123,30 +123,17 @@ test('one file, and all files together, are bounded while being written', async 
   )
 })
 
-test('once closed it answers nothing and leaves nothing behind', async () => {
-  const other = createReader(requireRelease(lab.folder).dir, {
-    memoryMb: 200,
-    timeoutMs: NO_LIMIT_MS,
-    idleMs: 60_000,
-  })
-  await other.ask({sql: 'select 1'})
-  other[Symbol.dispose]()
-  expect(await failureOf(other.ask({sql: 'select 1'}))).toMatchObject({code: 'QUERY_STOPPED'})
-  expect(() => readdirSync(other.filesDir)).toThrow('ENOENT')
-})
-
-test('an idle process ends, and the next question starts another', async () => {
-  using hasty = createReader(requireRelease(lab.folder).dir, {
-    memoryMb: 200,
-    timeoutMs: NO_LIMIT_MS,
-    idleMs: 300,
-  })
+test('an idle process ends, the next question starts another, and a closed reader answers nothing and leaves nothing', async () => {
+  using hasty = createReader(requireRelease(lab.folder).dir, {...limits, idleMs: 300})
   const countOnce = async () => (await hasty.ask({sql: `select count(*) as deals from core.deal`})).rows
   expect(await countOnce()).toEqual([['20']])
   const [pid] = listProcesses(hasty.filesDir)
   await until(() => listProcesses(hasty.filesDir).length === 0)
   expect(await countOnce()).toEqual([['20']])
   expect(listProcesses(hasty.filesDir)).not.toContain(pid)
+  hasty[Symbol.dispose]()
+  expect(await failureOf(countOnce())).toMatchObject({code: 'QUERY_STOPPED'})
+  expect(() => readdirSync(hasty.filesDir)).toThrow('ENOENT')
 })
 
 /** Starts another server whose reader runs an endless query; returns it with its folder of files. */
