@@ -8,7 +8,7 @@ export interface SqlFolder extends Disposable {
 }
 
 /** Writes files, named by their path in the folder, into a new temporary folder. */
-export function writeSqlFolder(files: Record<string, string>): SqlFolder {
+export function writeSqlFolder(files: Record<string, string | Buffer>): SqlFolder {
   const path = mkdtempSync(join(tmpdir(), 'loantape-sql-'))
   for (const [name, text] of Object.entries(files)) {
     mkdirSync(dirname(join(path, name)), {recursive: true})

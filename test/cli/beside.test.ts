@@ -5,8 +5,7 @@ import {until} from '../support/until.ts'
 import {readJson} from './outcome.ts'
 
 test('builds and status run beside a long sync and do not wait for it', async () => {
-  await using lab = await createLab()
-  lab.service.store.insert(someDeals(30))
+  await using lab = await createLab({deals: someDeals(30)})
   // In front of the service: the last page of any walk with a page size of ten waits for the gate.
   const gate = createGate()
   await using source = await startTestServer(async ({path, query, headers}, response) => {

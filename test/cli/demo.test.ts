@@ -149,8 +149,7 @@ test('a demo folder is served read-only: no job is due, and no webhook is accept
 })
 
 test("following the README from the demo to one's own service loses nothing", async () => {
-  await using lab = await createLab()
-  lab.service.store.insert(someDeals(7))
+  await using lab = await createLab({deals: someDeals(7)})
   expect(readdirSync(home)).toEqual(['demo-data', 'demo-data.tape.key'])
   const {LOANTAPE_DATA_DIR: _default, ...settings} = lab.env
   const lines = Object.entries(settings).map((pair) => pair.join('='))
@@ -194,23 +193,7 @@ test('no other command writes into a demo folder', async () => {
   expect(existsSync(join(dataDir, 'warehouse.duckdb'))).toBe(false)
 })
 
-test('a long demo walks one night a week before its last three nights and releases only those', async () => {
-  const dataDir = join(root, 'long')
-  const options = ['--json', '--deals', '15', '--days', '11']
-  const {days} = readJson(await demo(dataDir, options, '+mart.run')) as {days: unknown[]}
-  expect(days).toHaveLength(3)
-  const folder = dataFolderAt(dataDir)
-  expect(readdirSync(folder.releases)).toHaveLength(3)
-  await using db = await openRelease(requireRelease(folder))
-  expect(
-    await db.all(
-      z.object({day: z.string()}),
-      `select distinct business_date as day from mart.run where stream = 'deal' and is_complete order by day`,
-    ),
-  ).toEqual(['24', '31', '01', '02', '03'].map((day) => ({day: expect.stringMatching(`-${day}$`)})))
-})
-
-test('a demo does not empty the folder of a running one, and takes it over once that one is gone', async () => {
+test('a demo takes a folder over only once the one running there is gone; a long one walks one night a week before its last three nights and releases only those', async () => {
   const dataDir = join(root, 'shared')
   using first = startProcess(
     [process.execPath, MAIN, 'demo', '--data', dataDir, '--deals', '20', '--days', '300'],
@@ -224,6 +207,17 @@ test('a demo does not empty the folder of a running one, and takes it over once 
   expect(failure.message).toContain(`pid ${first.process.pid}`)
   first.process.kill('SIGKILL')
   await first.ended
-  expect((await demo(dataDir, ['--deals', '20', '--days', '1'])).code).toBe(0)
+  const options = ['--json', '--deals', '15', '--days', '11']
+  const {days} = readJson(await demo(dataDir, options, '+mart.run')) as {days: unknown[]}
   expect(readFileSync(join(dataDir, '.loantape-demo'), 'utf8')).not.toMatch(/pid/)
+  expect(days).toHaveLength(3)
+  const folder = dataFolderAt(dataDir)
+  expect(readdirSync(folder.releases)).toHaveLength(3)
+  await using db = await openRelease(requireRelease(folder))
+  expect(
+    await db.all(
+      z.object({day: z.string()}),
+      `select distinct business_date as day from mart.run where stream = 'deal' and is_complete order by day`,
+    ),
+  ).toEqual(['24', '31', '01', '02', '03'].map((day) => ({day: expect.stringMatching(`-${day}$`)})))
 })

@@ -4,13 +4,13 @@ import {afterAll, beforeAll, expect, test} from 'vitest'
 import {describeFirstSync} from '../../src/cli/doctor.ts'
 import {parseConfig} from '../../src/core/config.ts'
 import {createLab, type Lab, someDeals} from '../support/lab.ts'
+import {changeLists} from '../support/set-up.ts'
 import {readJson} from './outcome.ts'
 
 let lab: Lab
 
 beforeAll(async () => {
-  lab = await createLab()
-  lab.service.store.insert(someDeals(100))
+  lab = await createLab({deals: someDeals(100)})
 })
 
 afterAll(() => lab[Symbol.asyncDispose]())
@@ -33,14 +33,8 @@ test('doctor estimates a first sync from one page until there is a history, and 
     wrong: [],
     source: `${answers}${estimate} with details at 5000 requests/s${partly('6,000,000')}`,
   })
-  lab.service.faults.add({
-    fault: {
-      kind: 'mutate',
-      change: (body) => ({
-        ...body,
-        data: (body.data as object[]).map((deal) => ({...deal, property_value: null, loan_program: null})),
-      }),
-    },
+  changeLists(lab, '/deals', (deals) => {
+    for (const deal of deals) Object.assign(deal, {property_value: null, loan_program: null})
   })
   const {source} = await examine()
   expect(source).toBe(`${answers}${estimate} at 5000 requests/s`)

@@ -22,8 +22,7 @@ let lab: Lab
 let settings: Record<string, string>
 
 beforeAll(async () => {
-  lab = await createLab({tables: FEW_TABLES})
-  lab.service.store.insert(someDeals(60))
+  lab = await createLab({tables: FEW_TABLES, deals: someDeals(60)})
   await lab.sync('2026-02-02T23:30:00-05:00', {config: {detail: 'off'}})
   const [jobs, sql] = ['jobs', 'sql'].map((name) => join(lab.folder.root, '..', name)) as [string, string]
   mkdirSync(jobs)

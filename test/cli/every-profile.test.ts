@@ -10,7 +10,7 @@ import {PROFILE_NAMES} from '../../src/export/table-files.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {openDatabase, quoteLiteral} from '../../src/store/database.ts'
 import {digestFile} from '../../src/store/files.ts'
-import {setAccounts} from '../support/books.ts'
+import {BOOK_TABLES, setAccounts} from '../support/books.ts'
 import {anyRow} from '../support/data.ts'
 import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
 import {readFailure, readJson} from './outcome.ts'
@@ -31,10 +31,7 @@ let unset: DataFolder
 
 /** Ten deals and one whose address is a formula; all are funded within the month, which is over. */
 beforeAll(async () => {
-  lab = await createLab({
-    tables:
-      '+accounting.journal_line +accounting.opening_line +accounting.loan_register +accounting.tie_out +mart.funded_rollforward +mart.portfolio_summary',
-  })
+  lab = await createLab({tables: `${BOOK_TABLES} +mart.funded_rollforward`})
   const {store} = lab.service
   store.insert([...someDeals(10), aDeal(11, {propertyAddress: FORMULA, loanAmountCents: 100_01n})])
   await lab.walk('2026-02-02T23:30:00-05:00')

@@ -10,8 +10,7 @@ let lab: Lab
 let root: string
 
 beforeAll(async () => {
-  lab = await createLab({tables: '+core.deal +core.borrower'})
-  lab.service.store.insert(someDeals(20))
+  lab = await createLab({tables: '+core.deal +core.borrower', deals: someDeals(20)})
   await lab.walk('2026-02-02T23:30:00-05:00')
   lab.service.store.update('deal_000001', {status: 'underwriting'})
   await lab.sync('2026-02-03T23:30:00-05:00')

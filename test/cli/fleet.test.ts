@@ -48,9 +48,7 @@ let lab: Lab
 let settings: Record<string, string>
 
 beforeAll(async () => {
-  lab = await createLab()
-  lab.service.store.insert(someDeals(3))
-  await lab.sync(new Date().toISOString())
+  lab = await createLab({deals: someDeals(3), releasedAt: new Date().toISOString()})
   const {LOANTAPE_DATA_DIR: _own, ...others} = lab.env
   settings = others
 })

@@ -15,9 +15,7 @@ let inbox: string
 let env: Record<string, string>
 
 beforeAll(async () => {
-  lab = await createLab({tables: FEW_TABLES})
-  lab.service.store.insert(someDeals(20))
-  await lab.sync('2026-02-02T23:30:00-05:00')
+  lab = await createLab({tables: FEW_TABLES, deals: someDeals(20), releasedAt: '2026-02-02T23:30:00-05:00'})
   inbox = join(lab.folder.root, '../inbox')
   const targets = join(lab.folder.root, '../targets.json')
   writeFileSync(targets, JSON.stringify({share: {kind: 'folder', path: inbox}}))

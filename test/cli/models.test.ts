@@ -1,7 +1,8 @@
-import {mkdirSync, rmSync, writeFileSync} from 'node:fs'
-import {dirname, join} from 'node:path'
+import {rmSync} from 'node:fs'
+import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import type {DataFolder} from '../../src/store/data-folder.ts'
+import {writeSqlFolder} from '../build/folder.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {aDeal, createLab, type Ended, type Lab, someDeals} from '../support/lab.ts'
 import {readFailure, readJson, readStanding, type Standing} from './outcome.ts'
@@ -12,9 +13,7 @@ let lab: Lab
 let before: Standing
 
 beforeAll(async () => {
-  lab = await createLab({tables: FEW_TABLES})
-  lab.service.store.insert(someDeals(12))
-  await lab.sync('2026-02-02T23:30:00-05:00')
+  lab = await createLab({tables: FEW_TABLES, deals: someDeals(12), releasedAt: '2026-02-02T23:30:00-05:00'})
   before = await readStanding(lab.folder)
   lab.service.store.insert([aDeal(13, {loanAmountCents: 1_00n})])
   await lab.walk(DAY_2)
@@ -55,18 +54,10 @@ const broken: [behaviour: string, text: string, code: string, words: RegExp, fil
   ],
 ]
 
-/** A folder of somebody's own SQL with one file. */
-function writeSql(name: string, file: string, text: string): string {
-  const dir = join(lab.folder.root, `../sql-${name}`)
-  mkdirSync(dirname(join(dir, file)), {recursive: true})
-  writeFileSync(join(dir, file), text)
-  return dir
-}
-
 test('nothing is released with a model, check or seed that is wrong, and the error names its file and line', async () => {
-  for (const [index, [behaviour, text, code, words, file = MODEL]] of broken.entries()) {
-    const env = {LOANTAPE_SQL_DIR: writeSql(`broken-${index}`, file, text)}
-    const failure = readFailure(await runOnDay2('build', lab.folder, env))
+  for (const [behaviour, text, code, words, file = MODEL] of broken) {
+    using own = writeSqlFolder({[file]: text})
+    const failure = readFailure(await runOnDay2('build', lab.folder, {LOANTAPE_SQL_DIR: own.path}))
     expect(failure, behaviour).toMatchObject({code, exitCode: 3, message: expect.stringMatching(words)})
     expect(failure.message).toMatch(/`current` still points to the previous release\. .*`loantape build`/)
     expect(await readStanding(lab.folder), behaviour).toEqual(before)
@@ -104,7 +95,8 @@ test('a missing SQL folder is a wrong setting, and removing a failing check lets
     /'\/nowhere\/sql' in LOANTAPE_SQL_DIR.*what was walked is stored.*`loantape build`/,
   )
   const check = '-- There are no deals.\n-- severity: error\nselect deal_id from core.deal\n'
-  const env = {LOANTAPE_SQL_DIR: writeSql('repaired', 'checks/none.sql', check)}
+  using own = writeSqlFolder({'checks/none.sql': check})
+  const env = {LOANTAPE_SQL_DIR: own.path}
   const failure = readFailure(await runOnDay2('sync', folder, env))
   expect(failure.message).toMatch(
     /found 13 wrong rows: deal_000001, deal_000002, .*, …\. Nothing was released/,
@@ -118,7 +110,7 @@ test('a missing SQL folder is a wrong setting, and removing a failing check lets
     /^Check 'none' \(error\): 13 rows in release 2026-02-03-\w{12}: deal_000001, .*, …\.$/m,
   )
   expect(await readStanding(folder)).toEqual(before)
-  rmSync(join(env.LOANTAPE_SQL_DIR, 'checks/none.sql'))
+  rmSync(join(own.path, 'checks/none.sql'))
   const released = {outcome: 'released', changes: {created: 0}}
   expect(readJson(await runOnDay2('sync', folder, env))).toMatchObject(released)
   expect((await readStanding(folder)).summary).toMatchObject([{deals: '13', amount: '4200001.00'}])

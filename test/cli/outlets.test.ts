@@ -14,9 +14,11 @@ let inbox: string
 let env: Record<string, string>
 
 beforeAll(async () => {
-  ;[lab, server] = await Promise.all([createLab({tables: FEW_TABLES}), createPostgres()])
-  lab.service.store.insert(someDeals(20))
-  await lab.sync('2026-02-02T23:30:00-05:00')
+  ;[lab, server] = await Promise.all([
+    createLab({tables: FEW_TABLES, deals: someDeals(20), releasedAt: '2026-02-02T23:30:00-05:00'}),
+    createPostgres(),
+  ])
+  lab.beside.use(server)
   inbox = join(lab.folder.root, '../inbox')
   mkdirSync(inbox)
   const targets = join(lab.folder.root, '../targets.json')
@@ -35,10 +37,7 @@ beforeAll(async () => {
   writeJobFile(env.LOANTAPE_JOBS_DIR!, 'hand-out', {steps})
 })
 
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  await lab[Symbol.asyncDispose]()
-})
+afterAll(() => lab[Symbol.asyncDispose]())
 
 const run = (args: string[], changes: Record<string, string> = {}) =>
   lab.run([...args, '--json'], {...env, ...changes})

@@ -1,32 +1,24 @@
-import {mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
-import {tmpdir} from 'node:os'
-import {dirname, join} from 'node:path'
-import {afterAll, expect, test} from 'vitest'
+import {readFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {expect, test} from 'vitest'
+import {writeSqlFolder} from '../build/folder.ts'
 import {runCommand} from '../support/command.ts'
 import type {Ended} from '../support/lab.ts'
 import {readFailure, readJson} from './outcome.ts'
-
-const root = mkdtempSync(join(tmpdir(), 'loantape-own-tests-'))
-afterAll(() => rmSync(root, {recursive: true}))
 
 const guide = readFileSync(join(import.meta.dirname, '../../docs/analyst-guide.md'), 'utf8')
 const [, MODEL = ''] = /^```sql\n(-- Funded deals that deserve.*?)^```/ms.exec(guide) ?? []
 const [, SHOWN = ''] = /^```yaml\n(.*?)^```/ms.exec(guide) ?? []
 const FILE = 'tests/risk.watch_list.yaml'
 
-let folders = 0
-
 /** Runs `loantape test` on the guide's model and these files. */
 async function runTests(
   files: Record<string, string | Buffer>,
   args: readonly string[] = [],
 ): Promise<Ended & {folder: string}> {
-  const folder = join(root, String(folders++))
-  for (const [name, text] of Object.entries({'risk/watch_list.sql': MODEL, ...files})) {
-    mkdirSync(dirname(join(folder, name)), {recursive: true})
-    writeFileSync(join(folder, name), text)
-  }
-  const env = {LOANTAPE_SQL_DIR: folder, LOANTAPE_DATA_DIR: join(root, 'data'), LOANTAPE_LOG_LEVEL: 'error'}
+  using own = writeSqlFolder({'risk/watch_list.sql': MODEL, ...files})
+  const folder = own.path
+  const env = {LOANTAPE_SQL_DIR: folder, LOANTAPE_DATA_DIR: join(folder, 'data'), LOANTAPE_LOG_LEVEL: 'error'}
   return {...(await runCommand(['test', ...args], env)), folder}
 }
 

@@ -8,9 +8,7 @@ import {readFailure, readJson} from './outcome.ts'
 let lab: Lab
 
 beforeAll(async () => {
-  lab = await createLab({tables: 'all'})
-  lab.service.store.insert(someDeals(3))
-  await lab.sync('2026-02-02T23:30:00-05:00')
+  lab = await createLab({tables: 'all', deals: someDeals(3), releasedAt: '2026-02-02T23:30:00-05:00'})
 })
 
 afterAll(() => lab[Symbol.asyncDispose]())

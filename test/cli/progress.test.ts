@@ -59,19 +59,6 @@ test('the rate covers the last seconds, so work a run found done and a slow star
   expect(shown()).toMatch(/ {2}2:1\d left {2}(9\.[5-9]|10)\/s$/)
 })
 
-test('the line is redrawn at least once a second, even if nothing moves, and at most ten times a second', () => {
-  const {report, shown, written} = runOn()
-  go(report, details, 200, 5)
-  expect(written.length).toBeLessThanOrEqual(62)
-  report(models)
-  for (let second = 0; second < 70; second += 1) {
-    written.length = 0
-    vi.advanceTimersByTime(1000)
-    expect(written.length).toBeGreaterThanOrEqual(1)
-  }
-  expect(shown()).toBe('models       1:10  12 of 43')
-})
-
 test('waiting for the rate limit is shown while it lasts and does not affect the rate after it', () => {
   const {report, shown} = runOn()
   const source: {waitedMs: number; waitingSince: number | null} = {waitedMs: 0, waitingSince: null}

@@ -3,6 +3,7 @@ import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {runCommand} from '../support/command.ts'
+import {FEW_TABLES} from '../support/data.ts'
 import {aDeal, createLab, type Lab} from '../support/lab.ts'
 import {readFailure, readStanding, type Standing} from './outcome.ts'
 
@@ -17,7 +18,7 @@ let before: Standing
 let walkId: string
 
 beforeAll(async () => {
-  lab = await createLab({tables: 'all'})
+  lab = await createLab({tables: FEW_TABLES})
   lab.service.store.insert([
     aDeal(1, {loanAmountCents: 6_999_999_999_999_901n, propertyValueCents: null}),
     aDeal(2, {loanAmountCents: 10n, propertyAddress: '2 "Old" Mill Rd,\nAustin, TX 78701'}),

@@ -36,8 +36,8 @@ let isFailing = false
 let name: string
 
 beforeAll(async () => {
-  lab = await createLab()
-  lab.service.store.insert(someDeals(5))
+  lab = await createLab({deals: someDeals(5)})
+  lab.beside.defer(() => void gateway.close())
   gateway.listen(0, '127.0.0.1')
   await once(gateway, 'listening')
   name = `http://127.0.0.1:${(gateway.address() as AddressInfo).port}/v1`
@@ -47,10 +47,7 @@ beforeAll(async () => {
   }
 })
 
-afterAll(async () => {
-  gateway.close()
-  await lab[Symbol.asyncDispose]()
-})
+afterAll(() => lab[Symbol.asyncDispose]())
 
 async function run(args: readonly string[], changes?: Record<string, string>): Promise<Ended> {
   const one = await lab.run(args, {...env, ...changes})

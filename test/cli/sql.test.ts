@@ -10,9 +10,7 @@ const [CTRL_C, CTRL_D, TAB, UP] = ['\x03', '\x04', '\t', '\x1b[A']
 let lab: Lab
 
 beforeAll(async () => {
-  lab = await createLab({tables: FEW_TABLES})
-  lab.service.store.insert(someDeals(3))
-  await lab.sync('2026-02-02T23:30:00-05:00')
+  lab = await createLab({tables: FEW_TABLES, deals: someDeals(3), releasedAt: '2026-02-02T23:30:00-05:00'})
 })
 
 afterAll(() => lab[Symbol.asyncDispose]())

@@ -1,36 +1,16 @@
 import {mkdirSync, writeFileSync} from 'node:fs'
-import {join} from 'node:path'
 import {expect, test} from 'vitest'
+import {writeSqlFolder} from '../build/folder.ts'
 import {createLab, type Lab, someDeals} from '../support/lab.ts'
+import {changeLists} from '../support/set-up.ts'
 import {readJson} from './outcome.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
 
 async function openLab(deals: number, tables: string): Promise<Lab> {
-  const lab = await createLab({tables: `+core.deal +${tables}`})
-  lab.service.store.insert(someDeals(deals))
+  const lab = await createLab({tables: `+core.deal +${tables}`, deals: someDeals(deals)})
   return lab
-}
-
-/** The source changes its contract: a new field, a new status and program, and an unreadable amount. */
-function changeContract({service}: Lab): void {
-  service.store.update('deal_000001', {status: 'on_hold'})
-  service.store.update('deal_000002', {status: 'underwriting', loanProgram: 'moonshot'})
-  service.faults.add({
-    match: {path: '/deals?limit'},
-    fault: {
-      kind: 'mutate',
-      change: (body) => ({
-        ...body,
-        data: (body.data as Record<string, unknown>[]).map((deal, index) => ({
-          ...deal,
-          borrower: {name: 'Jane Doe'},
-          ...(index === 2 && {loan_amount: 'much'}),
-        })),
-      }),
-    },
-  })
 }
 
 const drift = [
@@ -56,7 +36,13 @@ test('a source that changes its contract still syncs, and status says what chang
   await using lab = await openLab(20, 'mart.data_quality')
   await lab.walk(DAY_1)
   expect(readJson(await lab.run(['status', '--json']))).toMatchObject({drift: [], quarantine_waiting: 0})
-  changeContract(lab)
+  // A new status and program, an unreadable amount and a new field.
+  lab.service.store.update('deal_000001', {status: 'on_hold'})
+  lab.service.store.update('deal_000002', {status: 'underwriting', loanProgram: 'moonshot'})
+  changeLists(lab, '/deals?limit', (deals) => {
+    Object.assign(deals[2] ?? {}, {loan_amount: 'much'})
+    for (const deal of deals) deal.borrower = {name: 'Jane Doe'}
+  })
   expect(await lab.sync(DAY_2)).toMatchObject({outcome: 'released'})
 
   expect(readJson(await lab.run(['status', '--json']))).toMatchObject({drift, quarantine_waiting: 1})
@@ -92,10 +78,8 @@ test("a third of the deals in no class is unhealthy and says what to do, until o
   expect(status.stdout).not.toContain("'clear_to_close'")
   expect(status.stdout).toContain(`Data folder ${lab.folder.root}.`)
 
-  const own = join(lab.folder.root, '../sql')
-  mkdirSync(join(own, 'seeds'), {recursive: true})
-  writeFileSync(join(own, 'seeds/status.csv'), 'status,like\nCTC,clear_to_close\n')
-  const env = {LOANTAPE_SQL_DIR: own}
+  using own = writeSqlFolder({'seeds/status.csv': 'status,like\nCTC,clear_to_close\n'})
+  const env = {LOANTAPE_SQL_DIR: own.path}
   expect((await lab.run(['build'], env)).stdout).not.toContain('warned:')
   const after = await lab.run(['status'], env)
   expect(after).toMatchObject({code: 0, stdout: expect.stringMatching(/ago\): healthy\./)})
@@ -115,11 +99,9 @@ test('a mapped field is not drift', async () => {
   await using lab = await openLab(2, 'mart.run')
   mkdirSync(lab.folder.root, {recursive: true})
   writeFileSync(lab.folder.fields, '{"note_rate": {"path": "terms.note_rate", "type": "decimal(9,6)"}}')
-  const change = (body: Record<string, unknown>) => ({
-    ...body,
-    data: (body.data as object[]).map((deal) => ({...deal, terms: {note_rate: 0.08, index: 'SOFR'}})),
+  changeLists(lab, '/deals?limit', (deals) => {
+    for (const deal of deals) deal.terms = {note_rate: 0.08, index: 'SOFR'}
   })
-  lab.service.faults.add({match: {path: '/deals?limit'}, fault: {kind: 'mutate', change}})
   await lab.walk(DAY_1)
   expect(readJson(await lab.run(['status', '--json']))).toMatchObject({
     drift: [{kind: 'new_field', path: 'terms.index'}],

@@ -6,8 +6,7 @@ import {createLab, failureOf, someDeals} from '../support/lab.ts'
 
 test('a run asked to stop ends after the next stored step, and the next one finishes it', async () => {
   for (const step of ['details stored', 'checks passed']) {
-    await using lab = await createLab()
-    lab.service.store.insert(someDeals(3))
+    await using lab = await createLab({deals: someDeals(3)})
     const quiet = {write: () => true}
     const stops: ((signal: string) => void)[] = []
     const cli = createCli({env: {}, stdout: quiet, stderr: quiet, onStop: (stop) => stops.push(stop)})

@@ -11,8 +11,7 @@ let lab: Lab
 let before: Standing
 
 beforeAll(async () => {
-  lab = await createLab({tables: '+core.deal +mart.portfolio_summary'})
-  lab.service.store.insert(someDeals(300))
+  lab = await createLab({tables: '+core.deal +mart.portfolio_summary', deals: someDeals(300)})
   await lab.sync('2026-02-02T23:30:00-05:00', {config: {detail: 'off'}})
   before = await readStanding(lab.folder)
   lab.service.store.insert(someDeals(1200).slice(300))
@@ -72,7 +71,7 @@ test('a data folder that cannot be written is refused', async () => {
 test('too few open files are reported as such, wherever the next one is opened', async () => {
   const folder = lab.copyFolder('few-files')
   const codes = new Set<string>()
-  for (let files = 22; files < 40; files += 4) {
+  for (let files = 22; files < 40; files += 6) {
     const ended = await syncWithin(folder, `ulimit -n ${files}`)
     if (ended.code === 0) break
     // The runtime itself could not start.

@@ -12,8 +12,7 @@ const day = (number: number, time = '23:30') => `2026-02-0${number}T${time}:00-0
 let lab: Lab
 
 beforeEach(async () => {
-  lab = await createLab({tables: '+core.deal +mart.portfolio_summary'})
-  lab.service.store.insert(someDeals(30))
+  lab = await createLab({tables: '+core.deal +mart.portfolio_summary', deals: someDeals(17)})
 })
 
 afterEach(() => lab[Symbol.asyncDispose]())
@@ -45,7 +44,7 @@ test('every version of every deal leads to the record as the source sent it', as
   await lab.walk(day(4))
   const stored = await lab.queryHistory('select count(*) as versions from raw.deal_version')
   let versions = 0
-  for (const {id} of someDeals(30)) {
+  for (const {id} of someDeals(17)) {
     for (const version of await trace(id, '--field', 'loan_amount')) {
       versions += 1
       const record = JSON.parse(version.record ?? 'null')
@@ -114,7 +113,7 @@ test('a version whose tape is gone says so, and an unknown deal or field is refu
 test('every figure of the portfolio traces to its deals', async () => {
   const {store} = lab.service
   const statuses = ['draft', 'approved', 'funded', 'funded', 'paid_off', 'withdrawn', 'strange']
-  someDeals(30).forEach((_, index) => {
+  someDeals(17).forEach((_, index) => {
     store.update(idOf(index + 1), {
       status: statuses[index % statuses.length]!,
       loanAmountCents: BigInt(index + 1) * 1_000_001n,
@@ -147,7 +146,7 @@ test('every figure of the portfolio traces to its deals', async () => {
     expect(computed, name).toBeCloseTo(Number(value), digits)
   }
   const {stdout} = await traceFigure('open_largest_amount')
-  expect(stdout).toContain(`${idOf(30)}  `)
+  expect(stdout).toContain(`${idOf(17)}  `)
   for (const column of ['as_of', 'of_funded', '']) {
     const {code, stderr} = await traceFigure(column)
     expect([code, stderr]).toEqual([2, expect.stringContaining('expected one of deals, amount, open_deals')])

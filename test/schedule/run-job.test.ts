@@ -6,17 +6,16 @@ import {reopenPeriod} from '../../src/books/close-period.ts'
 import {isEnabled, type Job, requireJob, type Step} from '../../src/schedule/job.ts'
 import {performJob, runJob} from '../../src/schedule/run-job.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
-import {setAccounts} from '../support/books.ts'
+import {BOOK_TABLES, setAccounts} from '../support/books.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
 let lab: Lab
 
 beforeAll(async () => {
   lab = await createLab({
-    tables:
-      '+accounting.journal_line +accounting.opening_line +accounting.loan_register +accounting.tie_out +mart.funded_rollforward +mart.portfolio_summary',
+    tables: `${BOOK_TABLES} +mart.funded_rollforward`,
+    deals: someDeals(4, {status: 'draft'}),
   })
-  lab.service.store.insert(someDeals(4, {status: 'draft'}))
   await lab.walk('2026-05-28T23:00:00Z')
   lab.service.store.update('deal_000001', {status: 'funded'})
   await lab.sync('2026-06-02T23:00:00Z')

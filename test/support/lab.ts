@@ -68,14 +68,24 @@ export type Lab = Awaited<ReturnType<typeof createLab>>
 export interface LabOptions extends Partial<ServiceOptions> {
   /** The tables of releases made in this process, as `--select` names them; `LEAST_TABLES` by default, or `all`. */
   tables?: string
+  /** What its service holds; no deals by default. */
+  deals?: StoredDeal[]
+  /** When they are walked and released (ISO 8601); not at all by default. */
+  releasedAt?: string
 }
 
-/** Starts a lab; its service holds no deals. */
-export async function createLab({tables = LEAST_TABLES, ...options}: LabOptions = {}) {
+/** Starts a lab. */
+export async function createLab({
+  tables = LEAST_TABLES,
+  deals = [],
+  releasedAt,
+  ...options
+}: LabOptions = {}) {
   const limited = tables === 'all' ? {} : {select: tables}
   const root = mkdtempSync(join(tmpdir(), 'loantape-'))
   const folder = dataFolderAt(join(root, 'data'))
   const service = await startSpoiltService({apiKeys: [API_KEY], clock: realClock, ...options})
+  service.store.insert(deals)
   const keyFile = join(root, 'tape.key')
   const env: Record<string, string> = {
     LOANTAPE_BASE_URL: service.url,
@@ -104,6 +114,7 @@ export async function createLab({tables = LEAST_TABLES, ...options}: LabOptions 
     await bringUpToDate({...config, ...changes}, world)
     return {config: {...config, ...changes}, request, world}
   }
+  const beside = new AsyncDisposableStack()
   const started: Started[] = []
   const start = (args: readonly string[], changes?: Record<string, string>) => {
     const one = startProcess([process.execPath, MAIN, ...args], {...env, ...changes}, root)
@@ -115,10 +126,12 @@ export async function createLab({tables = LEAST_TABLES, ...options}: LabOptions 
     cpSync(folder.root, copy.root, {recursive: true, verbatimSymlinks: true})
     return copy
   }
-  return {
+  const lab = {
     service,
     folder,
     config,
+    /** What is disposed with the lab, before it. */
+    beside,
     /** The environment a process needs to read this service into this folder. */
     env,
     createWorld,
@@ -190,18 +203,20 @@ export async function createLab({tables = LEAST_TABLES, ...options}: LabOptions 
       }
     },
     async [Symbol.asyncDispose]() {
+      await beside.disposeAsync()
       for (const one of started) one[Symbol.dispose]()
       await Promise.allSettled(started.map(({ended}) => ended))
       await service.close()
       rmSync(root, {recursive: true, force: true})
     },
   }
+  if (releasedAt !== undefined) await lab.sync(releasedAt)
+  return lab
 }
 
 /** A lab with 1,000 deals after two nights; the second was released and saw one of them change. */
 export async function createSeenLab(options: LabOptions = {}): Promise<Lab> {
-  const lab = await createLab(options)
-  lab.service.store.insert(someDeals(1000))
+  const lab = await createLab({...options, deals: someDeals(1000)})
   const config = {detail: 'off'} as const
   await lab.walk('2026-02-02T23:30:00-05:00', {config})
   lab.service.store.update('deal_000001', {status: 'underwriting'})

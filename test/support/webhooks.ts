@@ -1,4 +1,5 @@
 import {randomUUID} from 'node:crypto'
+import {Webhook} from 'standardwebhooks'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {listWaitingEvents, storeEvent} from '../../src/sync/webhook-events.ts'
@@ -9,6 +10,14 @@ export function receiveEvents({stateDb}: DataFolder, ...dealIds: string[]): void
   for (const dealId of dealIds)
     storeEvent(db, {eventId: `evt_${randomUUID()}`, type: 'deal.updated', dealId}, Date.now())
 }
+
+/** The headers of an event that the service has signed. */
+export const signEvent = (secret: string, id: string, body: string, at = new Date()) => ({
+  'content-type': 'application/json',
+  'webhook-id': id,
+  'webhook-timestamp': String(Math.floor(at.getTime() / 1000)),
+  'webhook-signature': new Webhook(secret).sign(id, at, body),
+})
 
 /** How many events wait to be applied. */
 export function countWaitingEvents({stateDb}: DataFolder): number {

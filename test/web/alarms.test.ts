@@ -4,9 +4,11 @@ import {createLab, failureOf, someDeals} from '../support/lab.ts'
 import {PAGE_TABLES, serveLab} from './side.ts'
 
 test('an alarm says what is wrong now and since when, and ends with its cause', async () => {
-  await using lab = await createLab({tables: PAGE_TABLES})
-  lab.service.store.insert(someDeals(40))
-  await lab.sync('2026-02-02T23:30:00-05:00')
+  await using lab = await createLab({
+    tables: PAGE_TABLES,
+    deals: someDeals(40),
+    releasedAt: '2026-02-02T23:30:00-05:00',
+  })
   await using side = await serveLab(lab, {jobs: await readJobs(lab.config)})
   const read = async (path: string) =>
     (await side.read(path)).replaceAll(/<[^>]+>/g, '').replaceAll('&#39;', "'")

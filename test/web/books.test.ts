@@ -4,8 +4,7 @@ import {aDeal, createLab} from '../support/lab.ts'
 import {PAGE_TABLES, serveLab} from './side.ts'
 
 test('the page of a month shows what its export would issue, then that it is issued', async () => {
-  await using lab = await createLab({tables: PAGE_TABLES})
-  lab.service.store.insert([aDeal(1), aDeal(2)])
+  await using lab = await createLab({tables: PAGE_TABLES, deals: [aDeal(1), aDeal(2)]})
   await lab.walk('2026-03-02T23:30:00-05:00')
   lab.service.store.update('deal_000001', {status: 'funded'})
   await lab.sync('2026-03-03T23:30:00-05:00')

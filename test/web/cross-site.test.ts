@@ -2,10 +2,11 @@ import {request as ask, createServer, type Server} from 'node:http'
 import type {AddressInfo} from 'node:net'
 import type {Browser, BrowserContext} from 'playwright-core'
 import {afterAll, beforeAll, describe, expect, test} from 'vitest'
+import {FEW_TABLES} from '../support/data.ts'
 import {createLab, type Lab, someDeals} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 import {startBrowser} from './browser.ts'
-import {type LabSide, OPERATOR, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
+import {type LabSide, OPERATOR, serveLab, VIEWER} from './side.ts'
 
 /** The answer shows that it was run: neither the query's text nor a release id, which is hexadecimal, contains it. */
 const ASKED = `q=${encodeURIComponent('select repeat(chr(122), 6) as answer')}`
@@ -19,12 +20,15 @@ let browser: Browser
 /** Serves whatever page a test gives it. */
 let stranger: Server
 let strangersPage = ''
-let watched: Record<'open' | 'guarded', Server & {url: string}>
+/** What stands before our servers, by address. */
+let watched: Record<'open' | 'guarded', string>
 
 beforeAll(async () => {
-  lab = await createLab({tables: PAGE_TABLES})
-  lab.service.store.insert(someDeals(3, {propertyAddress: FORMULA}))
-  await lab.sync('2026-06-01T16:00:00Z')
+  lab = await createLab({
+    tables: FEW_TABLES,
+    deals: someDeals(3, {propertyAddress: FORMULA}),
+    releasedAt: '2026-06-01T16:00:00Z',
+  })
   open = await serveLab(lab)
   guarded = await serveLab(lab, {webToken: OPERATOR, webViewerToken: VIEWER})
   stranger = createServer((_request, response) => {
@@ -35,15 +39,7 @@ beforeAll(async () => {
   browser = await startBrowser()
 })
 
-afterAll(async () => {
-  for (const server of [stranger, watched.open, watched.guarded]) {
-    server.closeAllConnections()
-    server.close()
-  }
-  await open[Symbol.asyncDispose]()
-  await guarded[Symbol.asyncDispose]()
-  await lab[Symbol.asyncDispose]()
-})
+afterAll(() => lab[Symbol.asyncDispose]())
 
 /** The stranger's page under a name that is another site, or the same site with another origin. */
 const STRANGERS = {'cross-site': 'localhost', 'same-site': '127.0.0.1'} as const
@@ -52,7 +48,7 @@ const STRANGERS = {'cross-site': 'localhost', 'same-site': '127.0.0.1'} as const
 let answers: {path: string; status: number}[] = []
 
 /** Passes every request on to a server unchanged, and records its answer. */
-async function watch(side: LabSide): Promise<Server & {url: string}> {
+function watch(side: LabSide): Promise<string> {
   const watcher = createServer((incoming, outgoing) => {
     const {method, headers, url: path = ''} = incoming
     const passed = ask(side.url + path, {method, headers}, (answer) => {
@@ -64,12 +60,15 @@ async function watch(side: LabSide): Promise<Server & {url: string}> {
     outgoing.once('close', () => passed.destroy())
     passed.once('error', () => outgoing.destroy())
   })
-  const url = await listen(watcher)
-  return Object.assign(watcher, {url})
+  return listen(watcher)
 }
 
 async function listen(server: Server): Promise<string> {
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  lab.beside.defer(() => {
+    server.closeAllConnections()
+    server.close()
+  })
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
 }
 
@@ -78,7 +77,7 @@ async function visit(
   body: (url: string) => string,
   {site = 'cross-site', as = 'open'}: {site?: keyof typeof STRANGERS; as?: 'open' | 'guarded'} = {},
 ) {
-  const {url} = watched[as]
+  const url = watched[as]
   strangersPage = body(url)
   answers = []
   const context: BrowserContext = await browser.newContext({
@@ -93,34 +92,44 @@ async function visit(
 }
 
 /** What leads away from a page: to a page it may, to data it may not. */
-const LEADING = {
+const LEADING: Record<string, string> = {
   'a link': '<a id="a" href="URL">x</a><script>a.click()</script>',
   'a link to a window': '<a id="a" href="URL" target="_blank">x</a><script>a.click()</script>',
   'its own address': '<script>location = "URL"</script>',
+  'a form that is posted': '<form id="f" method="post" action="URL"></form><script>f.submit()</script>',
 }
 
-const loadOf = (url: string): Record<string, string> => ({
-  ...Object.fromEntries(Object.entries(LEADING).map(([kind, body]) => [kind, body.replace('URL', url)])),
-  'a frame': `<iframe src="${url}"></iframe>`,
-  'an image': `<img src="${url}">`,
-  'a script': `<script src="${url}"></script>`,
-  'a style': `<link rel="stylesheet" href="${url}">`,
-  'a video': `<video src="${url}" autoplay></video>`,
-  'a request': `<script>fetch("${url}", {mode: "no-cors", credentials: "include"})</script>`,
-  'a request that would read': `<script>fetch("${url}", {credentials: "include"}).catch(() => 0)</script>`,
-  'a form into a frame': `<iframe name="inner"></iframe><form id="f" target="inner" action="${url.split('?')[0]}"><input name="q" value="select repeat(chr(122), 6) as answer"></form><script>f.submit()</script>`,
-  'a form that is posted': `<form id="f" method="post" action="${url}"></form><script>f.submit()</script>`,
-})
+/** What a page embeds or asks for; `by` in its address says which it is. */
+const EMBEDDED: Record<string, (url: string) => string> = {
+  frame: (url) => `<iframe src="${url}"></iframe>`,
+  image: (url) => `<img src="${url}">`,
+  script: (url) => `<script src="${url}"></script>`,
+  style: (url) => `<link rel="stylesheet" href="${url}">`,
+  video: (url) => `<video src="${url}" autoplay></video>`,
+  request: (url) => `<script>fetch("${url}", {mode: "no-cors", credentials: "include"})</script>`,
+  reading: (url) => `<script>fetch("${url}", {credentials: "include"}).catch(() => 0)</script>`,
+  form: (url) =>
+    `<iframe name="inner"></iframe><form id="f" target="inner" action="${url.split('?')[0]}"><input name="q" value="select repeat(chr(122), 6) as answer"><input name="by" value="form"></form><script>f.submit()</script>`,
+}
 
 describe.each(Object.keys(STRANGERS) as (keyof typeof STRANGERS)[])('a %s page', (site) => {
-  test.each(Object.keys(loadOf('')))('sends no query and downloads nothing by %s', async (kind) => {
-    const paths = {open: '/data/query.csv', guarded: '/sql'}
-    for (const as of kind in LEADING ? (['open'] as const) : (['open', 'guarded'] as const)) {
-      const {context} = await visit((url) => loadOf(`${url}${paths[as]}?${ASKED}`)[kind] ?? '', {site, as})
-      await until(() => answers.length > 0)
-      expect(answers.map(({status}) => status)).toEqual([403])
-      await context.close()
-    }
+  test.each(['open', 'guarded'] as const)('reads nothing of an %s server by what it embeds', async (as) => {
+    const path = as === 'open' ? '/data/query.csv' : '/sql'
+    const embed = (url: string) =>
+      Object.entries(EMBEDDED).map(([by, body]) => body(`${url}${path}?${ASKED}&by=${by}`))
+    const {context} = await visit((url) => embed(url).join(''), {site, as})
+    const answeredBy = () => new Set(answers.map(({path}) => /by=(\w+)/.exec(path)?.[1]))
+    await until(() => answeredBy().size === Object.keys(EMBEDDED).length)
+    expect(new Set(answers.map(({status}) => status))).toEqual(new Set([403]))
+    await context.close()
+  })
+
+  test.each(Object.keys(LEADING))('downloads nothing by %s', async (kind) => {
+    const download = (url: string) => `${url}/data/query.csv?${ASKED}`
+    const {context} = await visit((url) => (LEADING[kind] ?? '').replace('URL', download(url)), {site})
+    await until(() => answers.length > 0)
+    expect(answers.map(({status}) => status)).toEqual([403])
+    await context.close()
   })
 
   test('leads to a page by a link, where a query is shown but not run until somebody runs it', async () => {

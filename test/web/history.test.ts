@@ -15,8 +15,7 @@ let side: LabSide
 
 /** Every record has a 20-digit number, and one a bad amount; the clock of a night stands still. */
 beforeAll(async () => {
-  lab = await createLab({tables: PAGE_TABLES})
-  lab.service.store.insert(someDeals(30))
+  lab = await createLab({tables: PAGE_TABLES, deals: someDeals(30)})
   lab.service.faults.add({
     match: {path: /^\/deals/},
     fault: {
@@ -35,10 +34,7 @@ beforeAll(async () => {
   side = await serveLab(lab, {now: NOW, world: lab.createWorld(NOW)})
 })
 
-afterAll(async () => {
-  await side[Symbol.asyncDispose]()
-  await lab[Symbol.asyncDispose]()
-})
+afterAll(() => lab[Symbol.asyncDispose]())
 
 /** The texts a page shows as received. */
 async function readReceived(path: string): Promise<string[]> {

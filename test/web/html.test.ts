@@ -1,6 +1,5 @@
 import {expect, test} from 'vitest'
 import {type Chart, renderChart} from '../../src/web/chart.ts'
-import {dollarsAtAGlance, instant, inTimeZone} from '../../src/web/figures.ts'
 import {html, prose} from '../../src/web/html.ts'
 
 test('values put into a template are escaped, markup is not', () => {
@@ -9,21 +8,6 @@ test('values put into a template are escaped, markup is not', () => {
     '<p title="&quot;&#39;&gt;"><b>a &lt; b &amp; &quot;c&quot;</b>1 <i></i></p>',
   )
   expect(prose('is `<null>` & more').html).toBe('is <code>&lt;null&gt;</code> &amp; more')
-})
-
-test('an amount at a glance has three digits, a small one all', () => {
-  const shown = ['3286781778.28', '466238315.02', '516000.00', '999.10'].map(dollarsAtAGlance)
-  expect(shown).toEqual(['$3.29B', '$466M', '$516K', '$999.10'])
-})
-
-test("an instant is shown in its page's time zone, with the zone's name", () => {
-  const text = html`since ${instant('2026-11-21T06:02:15.257000Z')} and ${instant('2026-07-01 00:30:00')}`
-    .html
-  const read = (markup: string) => markup.replaceAll(/<[^>]*>/g, '')
-  expect(read(text)).toBe('since 2026-11-21 06:02:15 UTC and 2026-07-01 00:30:00 UTC')
-  expect(read(inTimeZone(text, 'America/New_York'))).toBe(
-    'since 2026-11-21 01:02:15 EST and 2026-06-30 20:30:00 EDT',
-  )
 })
 
 test.each([1, 2, 400])(
@@ -60,17 +44,4 @@ test('no two labels of an axis are the same', () => {
     expect(labels.length, `${shape} of ${unit}`).toBeGreaterThan(0)
     expect(new Set(labels).size, `${shape} of ${unit}`).toBe(labels.length)
   }
-})
-
-test('the series names stand beside the drawing, however many and long, and hide none of it', () => {
-  const series = Array.from({length: 14}, (_, index) => ({
-    name: index === 0 ? '' : `series ${index} `.repeat(9),
-    values: [1, 2],
-  }))
-  const {html} = renderChart({title: 'A chart', shape: 'area', unit: 'usd', places: ['a', 'b'], series})
-  const [, key = '', drawing = ''] = /<figcaption[^>]*>(.*)<\/figcaption>(.*)/s.exec(html) ?? []
-  expect(key.match(/<span>/g)).toHaveLength(14)
-  expect(key).toContain('(blank)')
-  expect(drawing).toContain('<text')
-  expect(drawing).not.toContain('series 1')
 })

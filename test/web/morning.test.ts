@@ -4,7 +4,7 @@ import {describeMorning} from '../../src/web/report.ts'
 import {aDeal, createLab, someDeals} from '../support/lab.ts'
 import {PAGE_TABLES, serveLab} from './side.ts'
 
-test('the second of two walks on the first day is compared with what readers saw before it', async () => {
+test('the second of two walks on the first day is compared, deal by deal, with what readers saw before it', async () => {
   await using lab = await createLab({tables: PAGE_TABLES})
   const {store} = lab.service
   store.insert([
@@ -35,6 +35,15 @@ test('the second of two walks on the first day is compared with what readers saw
   expect(page).toContain('deal_000032 – +$350,000.00 −$350,000.00 draft → funded')
   expect(page).toContain('deal_000031 +$50,000.00 – +$50,000.00 $350,000.00 → $400,000.00')
   expect(page).toMatch(/All −\$3,450,000\.00 −\$3,150,000\.00 −\$300,000\.00/)
+
+  const then = '?as_of=2026-03-02&known_at=2026-03-03T01:00'
+  expect(await side.readText(`/${then}`)).toContain('What is known of this day now')
+  const compared = await side.readText(`/compare${then}`)
+  expect(compared).toContain('Amount $11,200,000.00 $7,750,000.00 −$3,450,000.00 1')
+  expect(compared).toContain('deal_000031 +$50,000.00 $350,000.00 → $400,000.00')
+  expect(await side.readText('/compare?as_of=2026-03-02')).toContain(
+    'No release of 2026-03-02 is kept that knows more',
+  )
 
   // A filter is applied to each of the two.
   const ofPipeline = await side.readText('/?part=pipeline')

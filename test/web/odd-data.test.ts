@@ -55,7 +55,6 @@ const READABLE = HOSTILE.filter((text) => text.length <= 8192)
 
 const idOf = (text: string) => `deal_${String(HOSTILE.indexOf(text) + 100).padStart(6, '0')}`
 
-/** Besides the parts every page has: these leave out no text of the data. */
 const PAGES = [
   '/',
   '/?against=2026-03-02',
@@ -80,19 +79,15 @@ const PAGES = [
   '/behind/largest_loan_program?top=5',
   '/quarantine',
   '/runs',
-  ...READABLE.map((text) => `/deals/${idOf(text)}`),
+  `/deals/${idOf(TURNED)}`,
   `/deals/${idOf(TURNED)}/received`,
 ]
 
 let lab: Lab
 let own: ReturnType<typeof writeSqlFolder>
-const opened: LabSide[] = []
 
-async function serve(folder: Lab['folder']): Promise<LabSide> {
-  const side = await serveLab(lab, {folder, dataDir: folder.root, sqlDir: own.path})
-  opened.push(side)
-  return side
-}
+const serve = (folder: Lab['folder']): Promise<LabSide> =>
+  serveLab(lab, {folder, dataDir: folder.root, sqlDir: own.path})
 
 beforeAll(async () => {
   lab = await createLab({tables: 'all'})
@@ -108,28 +103,23 @@ beforeAll(async () => {
     ...(deal.id === BARE && {property_address: null}),
     ...(HOSTILE.includes(String(deal.property_address)) && {status: deal.property_address}),
   })
-  faults.add({
-    match: {path: /^\/deals\?/},
-    fault: {kind: 'mutate', change: (body) => ({...body, data: (body.data as WireRecord[]).map(spoil)})},
+  const spoilBody = ({data, ...rest}: WireRecord) => ({
+    ...rest,
+    data: Array.isArray(data) ? data.map(spoil) : spoil(data as WireRecord),
   })
-  faults.add({
-    match: {path: /^\/deals\/\w+$/},
-    fault: {kind: 'mutate', change: (body) => ({...body, data: spoil(body.data as WireRecord)})},
-  })
+  faults.add({match: {path: '/deals'}, fault: {kind: 'mutate', change: spoilBody}})
   await lab.sync('2026-03-02T23:30:00-05:00')
   store.update('deal_000002', {loanAmountCents: 1n})
   await lab.sync('2026-03-03T23:30:00-05:00')
-  own = writeSqlFolder({
-    'pages/own.md':
-      '# Own\n\n```sql\nselect * from core.deal\n```\n\n```sql bar\nselect property_address, loan_amount from core.deal\n```\n',
-  })
+  own = lab.beside.use(
+    writeSqlFolder({
+      'pages/own.md':
+        '# Own\n\n```sql\nselect * from core.deal\n```\n\n```sql bar\nselect property_address, loan_amount from core.deal\n```\n',
+    }),
+  )
 })
 
-afterAll(async () => {
-  for (const side of opened) await side[Symbol.asyncDispose]()
-  own[Symbol.dispose]()
-  await lab[Symbol.asyncDispose]()
-})
+afterAll(() => lab[Symbol.asyncDispose]())
 
 /** The text of a page, without its markup. */
 async function read(side: LabSide, path: string): Promise<string> {
@@ -148,7 +138,7 @@ describe('a source whose texts are hostile', () => {
   })
 
   test('every page opens and shows its texts as texts, and none of their characters moves others', async () => {
-    for (const path of PAGES) {
+    for (const path of [...PAGES, ...READABLE.map((text) => `/deals/${idOf(text)}`)]) {
       const text = await read(side, path)
       expect(text, path).not.toMatch(/<script>|<img|<b>x/)
       const shown = text.replaceAll(/<(style|script|textarea)\b.*?<\/\1>/gs, '').replaceAll(/<[^>]*>/g, '')

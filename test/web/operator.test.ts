@@ -9,6 +9,7 @@ import {openWarehouse} from '../../src/store/warehouse.ts'
 import {beginAction} from '../../src/web/actions.ts'
 import {setAccounts} from '../support/books.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {changeLists} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {listViolations, startBrowser} from './browser.ts'
 import {type LabSide, OPERATOR, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
@@ -24,21 +25,9 @@ beforeAll(async () => {
   const {store, faults} = lab.service
   store.insert(someDeals(80))
   await lab.walk('2026-02-26T23:30:00-05:00')
-  for (const day of ['2026-02-27', '2026-02-28']) {
-    faults.add({
-      match: {path: /^\/deals\?/, nth: 1},
-      fault: {
-        kind: 'mutate',
-        change: (body) => {
-          const [first] = (body as {data: Record<string, unknown>[]}).data
-          if (first) first.loan_amount = 'about 4711'
-          return body
-        },
-      },
-    })
-    await lab.walk(`${day}T23:30:00-05:00`)
-    faults.clear()
-  }
+  changeLists(lab, /^\/deals\?/, ([first]) => Object.assign(first ?? {}, {loan_amount: 'about 4711'}))
+  for (const day of ['2026-02-27', '2026-02-28']) await lab.walk(`${day}T23:30:00-05:00`)
+  faults.clear()
   await lab.sync('2026-03-01T23:30:00-05:00')
   for (const {id} of someDeals(40)) store.remove(id)
   expect(await failureOf(lab.sync('2026-03-02T23:30:00-05:00'))).toMatchObject({code: 'GUARD_SHRINK'})
@@ -47,10 +36,7 @@ beforeAll(async () => {
   browser = await startBrowser()
 })
 
-afterAll(async () => {
-  await side[Symbol.asyncDispose]()
-  await lab[Symbol.asyncDispose]()
-})
+afterAll(() => lab[Symbol.asyncDispose]())
 
 async function serve(tokens: {webToken?: string; webViewerToken?: string}): Promise<LabSide> {
   const env = {...lab.env, LOANTAPE_NOW: '2026-03-03T17:00:00Z'}

@@ -1,4 +1,4 @@
-import {mkdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {pathToFileURL} from 'node:url'
 import type {Browser, Page} from 'playwright-core'
@@ -7,6 +7,7 @@ import {requireRelease} from '../../src/store/release.ts'
 import {describeTables} from '../../src/web/dictionary.ts'
 import {renderFleet, type SourceRow} from '../../src/web/fleet.ts'
 import {renderReport} from '../../src/web/report.ts'
+import {writeSqlFolder} from '../build/folder.ts'
 import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
 import {listViolations, startBrowser} from './browser.ts'
 
@@ -74,14 +75,13 @@ beforeAll(async () => {
     aDeal(31, {status: ODD, propertyAddress: ODD}),
     aDeal(32, {loanAmountCents: 6_999_999_999_999_901n, status: 'funded', propertyAddress: ODD}),
   ])
-  const sqlDir = join(lab.folder.root, '../sql')
-  mkdirSync(join(sqlDir, 'risk'), {recursive: true})
-  writeFileSync(
-    join(sqlDir, 'risk/large_deal.sql'),
-    `-- Deals over ${ODD}.\n-- grain: deal_id\n-- check: not_null(deal_id)\n--\n-- deal_id: \`the\` id\nselect deal_id from core.deal\n`,
+  const own = lab.beside.use(
+    writeSqlFolder({
+      'risk/large_deal.sql': `-- Deals over ${ODD}.\n-- grain: deal_id\n-- check: not_null(deal_id)\n--\n-- deal_id: \`the\` id\nselect deal_id from core.deal\n`,
+    }),
   )
-  const config = {...lab.config, sqlDir}
-  await lab.sync('2026-02-02T23:30:00-05:00', {config})
+  const config = {...lab.config, sqlDir: own.path}
+  await lab.walk('2026-02-02T23:30:00-05:00', {config})
   store.insert([aDeal(33)])
   await lab.sync('2026-02-03T23:30:00-05:00', {config})
   const pages = {
@@ -96,9 +96,7 @@ beforeAll(async () => {
   browser = await startBrowser()
 })
 
-afterAll(async () => {
-  await lab[Symbol.asyncDispose]()
-})
+afterAll(() => lab[Symbol.asyncDispose]())
 
 /** Opens a page, recording its complaints and the requests it makes elsewhere. */
 async function open(
@@ -136,10 +134,14 @@ test.each([
     expect(complaints).toEqual([])
     const background = await page.evaluate('getComputedStyle(document.documentElement).backgroundColor')
     expect(background).toBe(colorScheme === 'dark' ? 'rgb(20, 24, 29)' : 'rgb(255, 255, 255)')
-    expect(await listViolations(page)).toEqual([])
     expect(await page.locator('img').count()).toBe(0)
     expect(await page.title()).not.toBe('stolen')
     expect(await page.locator('body').textContent()).toContain('<img src=x onerror=')
+    // The entries of a dictionary are alike.
+    await page.evaluate(
+      `document.querySelectorAll('.entry ~ .entry ~ .entry').forEach((one) => one.remove())`,
+    )
+    expect(await listViolations(page)).toEqual([])
     await page.close()
   },
 )

@@ -6,9 +6,11 @@ import {expectNumbersToLead} from './page-numbers.ts'
 import {PAGE_TABLES, serveLab} from './side.ts'
 
 test('a book that did not move has no chart', async () => {
-  await using lab = await createLab({tables: PAGE_TABLES})
-  lab.service.store.insert([aDeal(1, {status: 'funded'}), aDeal(2)])
-  await lab.sync('2026-03-02T23:30:00-05:00')
+  await using lab = await createLab({
+    tables: PAGE_TABLES,
+    deals: [aDeal(1, {status: 'funded'}), aDeal(2)],
+    releasedAt: '2026-03-02T23:30:00-05:00',
+  })
   await using side = await serveLab(lab)
   const read = () => side.read('/portfolio')
   expect(await read()).toContain('Nothing moved it in 2026-03.')

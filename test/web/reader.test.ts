@@ -19,17 +19,12 @@ let reader: Reader
 const aside = mkdtempSync(join(tmpdir(), 'loantape-aside-'))
 
 beforeAll(async () => {
-  lab = await createLab({tables: FEW_TABLES})
-  lab.service.store.insert(someDeals(20))
-  await lab.sync('2026-06-01T16:00:00Z')
-  reader = createReader(requireRelease(lab.folder).dir, limits)
+  lab = await createLab({tables: FEW_TABLES, deals: someDeals(20), releasedAt: '2026-06-01T16:00:00Z'})
+  lab.beside.defer(() => rmSync(aside, {recursive: true}))
+  reader = lab.beside.use(createReader(requireRelease(lab.folder).dir, limits))
 })
 
-afterAll(async () => {
-  reader[Symbol.dispose]()
-  rmSync(aside, {recursive: true})
-  await lab[Symbol.asyncDispose]()
-})
+afterAll(() => lab[Symbol.asyncDispose]())
 
 const ask = (sql: string, signal?: AbortSignal) => reader.ask({sql, most: 10, signal})
 const countDeals = async () => (await ask('select count(*) as deals from core.deal')).rows
@@ -128,44 +123,17 @@ test('one file, and all files together, are bounded while being written', async 
   )
 })
 
-test('the tables of some deals hold those deals only', async () => {
-  const {rows} = await reader.ask({
-    sql: 'select deals, amount from mart.portfolio_summary',
-    condition: `deal.deal_id in ('deal_000001', 'deal_000002')`,
-  })
-  const [two] = await lab.query(
-    `select count(*) as deals, cast(sum(loan_amount) as decimal(38, 2)) as amount from core.deal
-     where deal_id in ('deal_000001', 'deal_000002')`,
-  )
-  expect(rows).toEqual([[two?.deals, two?.amount]])
-  const none = {sql: 'from core.deal_history', condition: `deal.status = 'nothing has this'`}
-  expect((await reader.page(none)).rows).toEqual([])
-})
-
-test('once closed it answers nothing and leaves nothing behind', async () => {
-  const other = createReader(requireRelease(lab.folder).dir, {
-    memoryMb: 200,
-    timeoutMs: NO_LIMIT_MS,
-    idleMs: 60_000,
-  })
-  await other.ask({sql: 'select 1'})
-  other[Symbol.dispose]()
-  expect(await failureOf(other.ask({sql: 'select 1'}))).toMatchObject({code: 'QUERY_STOPPED'})
-  expect(() => readdirSync(other.filesDir)).toThrow('ENOENT')
-})
-
-test('an idle process ends, and the next question starts another', async () => {
-  using hasty = createReader(requireRelease(lab.folder).dir, {
-    memoryMb: 200,
-    timeoutMs: NO_LIMIT_MS,
-    idleMs: 300,
-  })
+test('an idle process ends, the next question starts another, and a closed reader answers nothing and leaves nothing', async () => {
+  using hasty = createReader(requireRelease(lab.folder).dir, {...limits, idleMs: 300})
   const countOnce = async () => (await hasty.ask({sql: `select count(*) as deals from core.deal`})).rows
   expect(await countOnce()).toEqual([['20']])
   const [pid] = listProcesses(hasty.filesDir)
   await until(() => listProcesses(hasty.filesDir).length === 0)
   expect(await countOnce()).toEqual([['20']])
   expect(listProcesses(hasty.filesDir)).not.toContain(pid)
+  hasty[Symbol.dispose]()
+  expect(await failureOf(countOnce())).toMatchObject({code: 'QUERY_STOPPED'})
+  expect(() => readdirSync(hasty.filesDir)).toThrow('ENOENT')
 })
 
 /** Starts another server whose reader runs an endless query; returns it with its folder of files. */

@@ -17,7 +17,7 @@ export const VIEWER = 'another-token-for-those-who-look'
 
 type Tools = Parameters<typeof startWeb>[1]
 
-/** A web side over a lab's data folder, with its own state database; disposing it closes both. */
+/** A web side over a lab's data folder, with its own state database; disposing it, or the lab, closes both. */
 export interface LabSide extends WebSide {
   stateDb: StateDb
   get(path: string, headers?: Record<string, string>): Promise<Response>
@@ -27,7 +27,7 @@ export interface LabSide extends WebSide {
   readText(path?: string): Promise<string>
 }
 
-/** Serves a lab's folder on a free port. */
+/** Serves a lab's folder on a free port, until it or the lab is disposed. */
 export async function serveLab(
   lab: Lab,
   {
@@ -38,9 +38,13 @@ export async function serveLab(
     ...config
   }: Partial<Config & Omit<Tools, 'stateDb'>> & {world?: World} = {},
 ): Promise<LabSide> {
+  const opened = lab.beside.use(new AsyncDisposableStack())
   const stateDb = openStateDb(existsSync(folder.root) ? folder.stateDb : ':memory:')
+  opened.defer(() => {
+    if (stateDb.db.isOpen) stateDb[Symbol.dispose]()
+  })
   const tools = {stateDb, folder, jobs, env}
-  const side = await startWeb({...lab.config, webPort: 0, ...config}, tools, world)
+  const side = opened.use(await startWeb({...lab.config, webPort: 0, ...config}, tools, world))
   const get = (path: string, headers: Record<string, string> = {}) => fetch(side.url + path, {headers})
   const read = async (path = '/') => (await get(path)).text()
   return {
@@ -53,10 +57,7 @@ export async function serveLab(
         .replaceAll(/<[^>]+>/g, ' ')
         .replaceAll('&#39;', "'")
         .replaceAll(/\s+/g, ' '),
-    async [Symbol.asyncDispose]() {
-      await side[Symbol.asyncDispose]()
-      if (stateDb.db.isOpen) stateDb[Symbol.dispose]()
-    },
+    [Symbol.asyncDispose]: () => opened.disposeAsync(),
   }
 }
 
