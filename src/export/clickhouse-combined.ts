@@ -1,12 +1,125 @@
 import {hash} from 'node:crypto'
+import {mkdtempDisposable} from 'node:fs/promises'
+import {tmpdir} from 'node:os'
+import {join} from 'node:path'
 import {z} from 'zod'
-import type {ReleaseModel} from '../store/release.ts'
-import {createDatabases, type Session, STATE, type Topology, typeOf, VISIBLE} from './clickhouse-layout.ts'
-import {literal, quote} from './clickhouse-sql.ts'
-import type {PublishedRelease, TargetTable} from './target.ts'
+import {parseSelects} from '../build/compile.ts'
+import {withAncestors} from '../build/read-models.ts'
+import type {World} from '../core/types.ts'
+import {openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
+import {digestFile} from '../store/files.ts'
+import {type Release, type ReleaseModel, readReleaseModels} from '../store/release.ts'
+import {readColumns} from '../store/sql.ts'
+import {createDatabases, type Session, type Topology, typeOf} from './clickhouse-layout.ts'
+import {literal, MADE, NotRewritten, quote, STATE, toClickhouseSql} from './clickhouse-sql.ts'
+import {describe, nameOf, readTotals, type TargetTable} from './target.ts'
 
-/** The database that people see, and the database of the views it is made from. */
-const [SHOWN, MADE] = ['fleet', 'total']
+/** Reference data that models over all lenders read. */
+const SHARED_SEEDS = ['seed.status']
+
+/** Models over all lenders, and the unpublished tables they need; disposing removes the files of these. */
+export interface Combined extends AsyncDisposable {
+  /**
+   * In the order of their dependencies. Their `sql` is ClickHouse's, and its types may differ from `columns`. Unpublished ones are only
+   * read by others.
+   */
+  models: readonly ReleaseModel[]
+  inputs: readonly TargetTable[]
+}
+
+/** Reads what a release can tell of all lenders. */
+export async function readCombined(
+  {dir, database, work}: Release,
+  world: Pick<World, 'log'>,
+): Promise<Combined> {
+  const models = readReleaseModels(dir)
+  await using db = await openDatabase({
+    attach: [
+      {path: database, alias: 'release', readOnly: true},
+      {path: work, alias: 'kept', readOnly: true},
+    ],
+  })
+  const kept = await db.column(
+    z.string(),
+    `select concat(schema_name, '.', table_name) from duckdb_tables() where database_name = 'kept'`,
+  )
+  const plan = await planCombined({models, kept}, world)
+  const folder = await mkdtempDisposable(join(tmpdir(), 'loantape-publish-'))
+  const inputs: TargetTable[] = []
+  for (const name of plan.inputs) {
+    const path = nameOf(kept.includes(name) ? 'kept' : 'release', name)
+    const columns = (await readColumns(db, path)).map(({name, type}) => ({name, type: plainTypeOf(type)}))
+    const about = describe(models, name, columns)
+    const cells = columns.map(({name, type}) => `cast(${quoteName(name)} as ${type}) as ${quoteName(name)}`)
+    const order = about.grain.length > 0 ? about.grain : columns.slice(0, 1).map((column) => column.name)
+    const file = join(folder.path, `${name}.parquet`)
+    const select = `select ${cells.join(', ')} from ${path}`
+    await db.run(
+      `copy (${select} order by ${order.map(quoteName).join(', ')})
+       to ${quoteLiteral(file)} (format parquet, compression zstd, compression_level 1)`,
+    )
+    const totals = await readTotals(db, columns, `(${select})`)
+    inputs.push({...about, order, file, sha256: await digestFile(file), totals})
+  }
+  return {models: plan.models, inputs, [Symbol.asyncDispose]: () => folder.remove()}
+}
+
+/** A type that every target knows; unpublished tables may have others. */
+function plainTypeOf(type: string): string {
+  if (/^U?(TINY|SMALL)?INT(EGER)?$/.test(type)) return 'BIGINT'
+  return /^(HUGE|UBIG)INT$/.test(type) ? 'DECIMAL(38,0)' : type
+}
+
+/**
+ * Finds the marts that can be computed over all lenders from what each publishes: marts that describe deals, whose rows are not
+ * single deals, and that read nothing of one lender alone, such as its walks, feeds and limits.
+ *
+ * @param kept the `work` tables that the release keeps
+ * @returns the models, and the unpublished tables they need
+ */
+export async function planCombined(
+  {models, kept}: {models: readonly ReleaseModel[]; kept: readonly string[]},
+  {log}: Pick<World, 'log'>,
+): Promise<{models: ReleaseModel[]; inputs: string[]}> {
+  await using db = await openDatabase({threads: 1})
+  const ofDeals = new Set(models.filter(({grain}) => grain.includes('deal_id')).map(({name}) => name))
+  const given = new Set([
+    ...SHARED_SEEDS,
+    'mart.run',
+    ...models.filter(({name}) => name.startsWith('core.') || kept.includes(name)).map(({name}) => name),
+  ])
+  const selects = await parseSelects(
+    db,
+    models.map(({name, sql}) => ({name, file: name, sql})),
+  )
+  const found = new Map<string, ReleaseModel & {describesDeals: boolean}>()
+  for (const model of models) {
+    const {name, reads, is_published} = model
+    const isKnown = reads.every((read) => given.has(read) || found.has(read))
+    if (given.has(name) || name.startsWith('accounting.') || !isKnown || ofDeals.has(name)) continue
+    const describesDeals = reads.some((read) => ofDeals.has(read) || found.get(read)?.describesDeals)
+    if (is_published && !describesDeals) continue
+    try {
+      const sql = await toClickhouseSql(db, selects.get(name)?.statements[0])
+      found.set(name, {...model, describesDeals, sql})
+    } catch (error) {
+      if (!(error instanceof NotRewritten)) throw error
+      log.info({reason: `${name}: ${error.message}`}, 'a model is not computed over all lenders')
+    }
+  }
+  const isInput = (name: string) => SHARED_SEEDS.includes(name) || kept.includes(name)
+  const published = [...found.values()].filter((model) => model.is_published)
+  const reads = new Map([...found].map(([name, model]) => [name, model.reads]))
+  const needed = withAncestors(new Set(published.map(({name}) => name)), reads)
+  const needing = [...found.values()].filter(({name}) => needed.has(name))
+  return {
+    models: needing,
+    inputs: [...new Set(needing.flatMap((model) => model.reads))].filter(isInput).sort(),
+  }
+}
+
+/** The database that people see; it shows what the views of {@link MADE} compute. */
+const SHOWN = 'fleet'
 
 /** The source of rows over all lenders. */
 const ALL = '(all)'
@@ -32,22 +145,22 @@ interface View {
 export async function createCombined(
   session: Session,
   topology: Topology,
-  {combined, tables}: PublishedRelease,
+  {models, tables}: {models: readonly ReleaseModel[]; tables: readonly TargetTable[]},
 ): Promise<void> {
-  if (combined.length === 0) return
+  if (models.length === 0) return
   await createDatabases(session, topology, [SHOWN, MADE])
   const there = await session.rows(
     z.object({name: z.string(), comment: z.string()}),
     `select name, comment from system.tables where database = ${literal(MADE)}`,
   )
-  const models = new Set(combined.map(({name}) => name))
+  const computed = new Set(models.map(({name}) => name))
   const inputs = tables.filter(({schema, name}) => {
     const full = `${schema}.${name}`
-    return !models.has(full) && combined.some(({reads}) => reads.includes(full))
+    return !computed.has(full) && models.some(({reads}) => reads.includes(full))
   })
   const wanted = [
     ...inputs.map((table) => ({name: `${table.schema}.${table.name}`, views: [viewOfAll(table)]})),
-    ...combined.map((model) => ({name: model.name, views: viewsOf(model)})),
+    ...models.map((model) => ({name: model.name, views: viewsOf(model)})),
   ]
   for (const {name, views} of wanted) {
     const [made, shown] = views as [View, View?]
@@ -60,10 +173,6 @@ export async function createCombined(
   }
 }
 
-/** Names a table, or `as_of`, in SQL over all lenders. */
-export const combinedName = (table: string): string =>
-  table === 'as_of' ? `${VISIBLE}.2` : `${MADE}.${quote(table)}`
-
 /** The view of a published table over all lenders. */
 function viewOfAll({schema, name, columns}: TargetTable): View {
   const cells = columns.map((column) => {
@@ -73,7 +182,7 @@ function viewOfAll({schema, name, columns}: TargetTable): View {
   // When lenders describe a status differently, the first by name counts.
   const once = schema === 'seed' ? ` order by source limit 1 by ${quote(columns[0]?.name ?? '')}` : ''
   return {
-    name: combinedName(`${schema}.${name}`),
+    name: `${MADE}.${quote(`${schema}.${name}`)}`,
     select: `select ${cells.join(', ')} from ${quote(schema)}.${quote(name)}${once}`,
     comment: '',
   }
@@ -85,7 +194,7 @@ function viewsOf(model: ReleaseModel): View[] {
     `cast(${quote(column.name)} as ${typeOf(column, model.name)}) as ${quote(column.name)}`
   const cells = model.is_published ? model.columns.map(cast).join(', ') : '*'
   const made = {
-    name: combinedName(model.name),
+    name: `${MADE}.${quote(model.name)}`,
     select: `select ${cells} from (\n${model.sql}\n) ${SETTINGS}`,
     comment: '',
   }

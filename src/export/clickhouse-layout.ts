@@ -96,15 +96,6 @@ function explainClickhouse(error: unknown, server: string): LoantapeError {
 /** Marks our databases; a database without it is never touched. */
 const MARK = 'loantape'
 
-/** The database whose view `release` says what readers see. */
-export const STATE = 'loantape'
-
-/**
- * The visible partitions of all tables, and the latest day. Every view contains this same text, and ClickHouse computes such a subquery
- * once per query: a query sees one release of each source, on every node.
- */
-export const VISIBLE = `(select (groupArrayArray(contents), max(as_of)) from ${STATE}.release)`
-
 const PLAIN_TYPES: Record<string, string> = {
   VARCHAR: 'String',
   BOOLEAN: 'Bool',

@@ -2,25 +2,18 @@ import {z} from 'zod'
 import {codeOf, LoantapeError, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {digestFile} from '../store/files.ts'
-import {combinedName, createCombined} from './clickhouse-combined.ts'
+import type {Release} from '../store/release.ts'
+import {type Combined, createCombined, readCombined} from './clickhouse-combined.ts'
 import {
   createDatabases,
   openSession,
   type Session,
-  STATE,
   type Topology,
   topologyOf,
   typeOf,
-  VISIBLE,
 } from './clickhouse-layout.ts'
-import {literal, quote} from './clickhouse-sql.ts'
-import {
-  buildTotals,
-  isSameTotals,
-  type PublishedRelease,
-  type ReleaseTarget,
-  type TargetTable,
-} from './target.ts'
+import {literal, quote, STATE, VISIBLE} from './clickhouse-sql.ts'
+import {buildTotals, isSameTotals, type ReleaseTarget, type TargetTable} from './target.ts'
 
 /** A ClickHouse server, and the lender whose releases are published there. */
 export interface ClickhouseRequest {
@@ -66,7 +59,9 @@ export async function openClickhouse(
   const topology = topologyOf(request.cluster)
   const source = literal(request.source)
   let lease: Lease | undefined
-  let release: PublishedRelease | undefined
+  let release: Release | undefined
+  let tables: readonly TargetTable[] = []
+  let combined: Combined | undefined
   const localOf = ({schema, name}: TableName) => `${quote(schema)}.${quote(`${name}_local`)}`
   const wholeOf = ({schema, name}: TableName) => `${quote(schema)}.${quote(topology.whole(name))}`
   /** The partitions of kept releases, then those sent now; no other publication writes or removes them. */
@@ -76,8 +71,6 @@ export async function openClickhouse(
 
   return {
     server: session.server,
-    combinedName,
-
     async prepare() {
       await createState(session, topology)
       lease = await takeLease(session, topology, request, world)
@@ -90,11 +83,14 @@ export async function openClickhouse(
       return kept[0]
     },
 
-    async begin(published) {
+    async begin(published, released) {
       release = published
-      await createDatabases(session, topology, [...new Set(published.tables.map(({schema}) => schema))])
-      await createTables(session, topology, published.tables)
-      await createCombined(session, topology, published)
+      combined = await readCombined(published, world)
+      tables = [...released, ...combined.inputs]
+      await createDatabases(session, topology, [...new Set(tables.map(({schema}) => schema))])
+      await createTables(session, topology, tables)
+      await createCombined(session, topology, {models: combined.models, tables})
+      return tables
     },
 
     async verify(table) {
@@ -132,7 +128,7 @@ export async function openClickhouse(
     async activate() {
       if (!lease || !release) return
       const {release_id, as_of, known_at, time_zone, currency, generator} = release.manifest
-      const names = release.tables.map((table) => literal(findContent(table) ?? ''))
+      const names = tables.map((table) => literal(findContent(table) ?? ''))
       const instant = literal(known_at.replace('T', ' ').replace('Z', ''))
       const insert = `insert into ${STATE}.published
         select ${source}, ${lease.number}, ${literal(release_id)}, toDate32(${literal(as_of)}),
@@ -193,6 +189,7 @@ export async function openClickhouse(
     },
 
     async [Symbol.asyncDispose]() {
+      await combined?.[Symbol.asyncDispose]()
       await lease?.[Symbol.asyncDispose]()
       await session[Symbol.asyncDispose]()
     },

@@ -10,12 +10,11 @@ import {z} from 'zod'
 import {codeOf, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {type Database, openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
-import type {ReleaseManifest} from '../store/release.ts'
+import type {Release, ReleaseManifest} from '../store/release.ts'
 import type {TableColumn} from '../store/sql.ts'
 import {
   buildTotals,
   isSameTotals,
-  type PublishedRelease,
   type ReleaseTarget,
   type TargetTable,
   type VisibleRelease,
@@ -53,9 +52,7 @@ export async function openPostgres(
     <A extends unknown[], T>(step: (...args: A) => Promise<T>) =>
     (...args: A) =>
       step(...args).catch((error: unknown) => Promise.reject(explainPostgres(error, server)))
-  let copy:
-    | {release: PublishedRelease; db: Database; names: Map<string, string>; transaction: string}
-    | undefined
+  let copy: {release: Release; db: Database; names: Map<string, string>; transaction: string} | undefined
   /** A table in the new schemas, quoted. */
   const newTable = ({schema, name}: {schema: string; name: string}) =>
     `${escapeIdentifier(copy?.names.get(schema) ?? '')}.${escapeIdentifier(name)}`
@@ -68,8 +65,8 @@ export async function openPostgres(
       await grantReading(session, (await listSchemas(session)).live, request.reader)
       return await findPublished(session)
     }),
-    begin: explained(async (release) => {
-      const schemas = [...new Set([STATE, ...release.tables.map(({schema}) => schema)])]
+    begin: explained(async (release, tables) => {
+      const schemas = [...new Set([STATE, ...tables.map(({schema}) => schema)])]
       await requireOwnSchemas(session, schemas)
       await requireNoDependents(session)
       await session.run('begin')
@@ -82,6 +79,7 @@ export async function openPostgres(
       }
       const db = await openDatabase({attach: [{path: release.database, alias: 'release', readOnly: true}]})
       copy = {release, db, names, transaction}
+      return tables
     }),
     verify: explained(async (table) => {
       if (!loaded.has(table)) return false
