@@ -129,12 +129,12 @@ export function describeStale(period: string): LoantapeError {
  * @throws ConfigError `ACCOUNTING_MAPPING`
  */
 function requireOwnNames({
-  profile: {name, looksUpBy},
+  profile: {name, looks_up_by},
   period,
   isClosed,
   mapping,
 }: Pick<JournalTarget, 'profile' | 'period' | 'isClosed' | 'mapping'>): void {
-  const shared = looksUpBy === 'name' ? findSharedNames(mapping) : []
+  const shared = looks_up_by === 'name' ? findSharedNames(mapping) : []
   if (shared.length === 0) return
   const reopen = isClosed ? `Reopen ${period}, which keeps the accounts it was closed with: give` : 'Give'
   throw newError(
