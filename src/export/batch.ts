@@ -265,25 +265,19 @@ interface BatchContent {
  * The text of a batch's `manifest.json`, the same whenever it is written. It is written last: a batch without it is unfinished.
  */
 export function formatManifest(release: ReleaseManifest, batch: BatchContent): string {
+  const {generator, release_id, as_of, known_at, history_id, went_on, currency, time_zone, source} = release
+  const {files, supersedes = [], bridge, neutralised, ...named} = batch
+  const known = {release_id, as_of, known_at, history_id, went_on, currency, time_zone}
   const manifest = {
     schema_version: 1,
-    generator: release.generator,
-    batch_id: batch.batch_id,
-    profile: batch.profile,
-    release_id: release.release_id,
-    as_of: release.as_of,
-    period: batch.period,
-    period_complete: batch.period_complete,
-    known_at: release.known_at,
-    history_id: release.history_id,
-    went_on: release.went_on,
-    currency: release.currency,
-    time_zone: release.time_zone,
-    files: batch.files,
-    source: release.source,
-    supersedes: batch.supersedes ?? [],
-    bridge: batch.bridge,
-    neutralised: batch.neutralised,
+    generator,
+    ...named,
+    ...known,
+    files,
+    source,
+    supersedes,
+    bridge,
+    neutralised,
   }
   return `${JSON.stringify(manifest, null, 2)}\n`
 }

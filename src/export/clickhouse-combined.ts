@@ -130,17 +130,12 @@ const SETTINGS = 'settings join_use_nulls = 1, group_by_use_nulls = 1, prefer_co
 /** Ids that two lenders may share. */
 const OWN_IDS = ['deal_id', 'borrower_id', 'document_id', 'walk_id']
 
-interface View {
-  name: string
-  /** `name Type comment '…'`; left out for internal views. */
-  columns?: string[]
-  select: string
-  comment: string
-}
+/** A view whose comment is the digest of all statements that made the others. */
+const VERSION = `${MADE}.version`
 
 /**
  * Creates the views of every model over all lenders: `fleet.portfolio_summary` has the published rows of each lender, and the rows
- * computed over all. The views read other views, so that they always show what is published now. Unchanged views are kept.
+ * computed over all. The views read other views, so that they always show what is published now. They are kept if they are the same.
  */
 export async function createCombined(
   session: Session,
@@ -149,79 +144,74 @@ export async function createCombined(
 ): Promise<void> {
   if (models.length === 0) return
   await createDatabases(session, topology, [SHOWN, MADE])
-  const there = await session.rows(
-    z.object({name: z.string(), comment: z.string()}),
-    `select name, comment from system.tables where database = ${literal(MADE)}`,
-  )
+  const view = (name: string, select: string, comment = '', columns = '') =>
+    `create or replace view ${name}${topology.on}${columns} as\n${select}\ncomment ${literal(comment)}`
   const computed = new Set(models.map(({name}) => name))
-  const inputs = tables.filter(({schema, name}) => {
-    const full = `${schema}.${name}`
-    return !computed.has(full) && models.some(({reads}) => reads.includes(full))
-  })
-  const wanted = [
-    ...inputs.map((table) => ({name: `${table.schema}.${table.name}`, views: [viewOfAll(table)]})),
-    ...models.map((model) => ({name: model.name, views: viewsOf(model)})),
+  const read = new Set(models.flatMap(({reads}) => reads).filter((name) => !computed.has(name)))
+  const views = [
+    ...tables
+      .filter(({schema, name}) => read.has(`${schema}.${name}`))
+      .map((table) => view(overAll(`${table.schema}.${table.name}`), selectAll(table))),
+    ...models.flatMap((model) => [
+      view(overAll(model.name), computeOverAll(model)),
+      ...(model.is_published
+        ? [
+            view(
+              `${SHOWN}.${quote(shownName(model.name))}`,
+              showModel(model),
+              model.description,
+              describeShown(model),
+            ),
+          ]
+        : []),
+    ]),
   ]
-  for (const {name, views} of wanted) {
-    const [made, shown] = views as [View, View?]
-    const digest = hash('sha256', JSON.stringify(views))
-    if (there.some((view) => view.name === name && view.comment === digest)) continue
-    // The digest is written last, so views that a crash left half made are made again.
-    if (shown) await makeView(session, topology, {...made, comment: ''})
-    if (shown) await makeView(session, topology, shown)
-    await makeView(session, topology, {...made, comment: digest})
-  }
+  const version = (digest: string) => view(VERSION, 'select 1 as nothing', digest)
+  const digest = hash('sha256', JSON.stringify(views))
+  const [there] = await session.rows(
+    z.object({comment: z.string()}),
+    `select comment from system.tables where concat(database, '.', name) = ${literal(VERSION)}`,
+  )
+  if (there?.comment === digest) return
+  // The digest is written last, so views that a crash left half made are made again.
+  for (const statement of [version(''), ...views, version(digest)]) await session.run(statement)
 }
 
-/** The view of a published table over all lenders. */
-function viewOfAll({schema, name, columns}: TargetTable): View {
+const overAll = (table: string): string => `${MADE}.${quote(table)}`
+
+/** The rows of a published table of all lenders. */
+function selectAll({schema, name, columns}: TargetTable): string {
   const cells = columns.map((column) => {
     const cell = quote(column.name)
     return OWN_IDS.includes(column.name) ? `concat(source, '/', ${cell}) as ${cell}` : cell
   })
   // When lenders describe a status differently, the first by name counts.
   const once = schema === 'seed' ? ` order by source limit 1 by ${quote(columns[0]?.name ?? '')}` : ''
-  return {
-    name: `${MADE}.${quote(`${schema}.${name}`)}`,
-    select: `select ${cells.join(', ')} from ${quote(schema)}.${quote(name)}${once}`,
-    comment: '',
-  }
+  return `select ${cells.join(', ')} from ${quote(schema)}.${quote(name)}${once}`
 }
 
-/** The view of a model over all lenders; for a shown model also the view that adds each lender's rows. */
-function viewsOf(model: ReleaseModel): View[] {
-  const cast = (column: {name: string; type: string}) =>
-    `cast(${quote(column.name)} as ${typeOf(column, model.name)}) as ${quote(column.name)}`
-  const cells = model.is_published ? model.columns.map(cast).join(', ') : '*'
-  const made = {
-    name: `${MADE}.${quote(model.name)}`,
-    select: `select ${cells} from (\n${model.sql}\n) ${SETTINGS}`,
-    comment: '',
-  }
-  if (!model.is_published) return [made]
-  const columns = model.columns.map(({name}) => quote(name)).join(', ')
-  const described = model.columns.map(
-    (column) => `${quote(column.name)} ${typeOf(column, model.name)} comment ${literal(column.meaning)}`,
+/** The rows of a model over all lenders. */
+function computeOverAll({name, sql, columns, is_published}: ReleaseModel): string {
+  const cells = columns.map(
+    (column) => `cast(${quote(column.name)} as ${typeOf(column, name)}) as ${quote(column.name)}`,
   )
-  const own = model.name.split('.').map(quote).join('.')
-  return [
-    made,
-    {
-      name: `${SHOWN}.${quote(shownName(model.name))}`,
-      columns: [`source String comment ${literal(`the lender; ${ALL}: all lenders together`)}`, ...described],
-      select: `select source, ${columns} from ${own}
-        union all
-        select ${literal(ALL)} as source, ${columns} from ${made.name}`,
-      comment: model.description,
-    },
-  ]
+  return `select ${is_published ? cells.join(', ') : '*'} from (\n${sql}\n) ${SETTINGS}`
 }
 
-function makeView(session: Session, {on}: Topology, {name, columns, select, comment}: View): Promise<void> {
-  const described = columns === undefined ? '' : ` (${columns.join(',\n')})`
-  return session.run(
-    `create or replace view ${name}${on}${described} as\n${select}\ncomment ${literal(comment)}`,
+/** The rows of a model of each lender, and those over all. */
+function showModel({name, columns}: ReleaseModel): string {
+  const names = columns.map((column) => quote(column.name)).join(', ')
+  return `select source, ${names} from ${name.split('.').map(quote).join('.')}
+    union all
+    select ${literal(ALL)} as source, ${names} from ${overAll(name)}`
+}
+
+function describeShown({name, columns}: ReleaseModel): string {
+  const described = columns.map(
+    (column) => `${quote(column.name)} ${typeOf(column, name)} comment ${literal(column.meaning)}`,
   )
+  const source = `source String comment ${literal(`the lender; ${ALL}: all lenders together`)}`
+  return ` (${[source, ...described].join(',\n')})`
 }
 
 /** A column that adds up: its total over all lenders, and the sum of each lender's total. */
@@ -288,6 +278,7 @@ export async function compareTotals(
   return totals
 }
 
+/** The name of a model's table in {@link SHOWN}. */
 function shownName(model: string): string {
   const [schema = '', name = ''] = model.split('.')
   return schema === 'mart' ? name : `${schema}_${name}`

@@ -1,3 +1,4 @@
+import {randomUUID} from 'node:crypto'
 import {z} from 'zod'
 import {codeOf, LoantapeError, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
@@ -328,11 +329,12 @@ interface Lease extends AsyncDisposable {
   lastSql: string
 }
 
-const leaseRow = z.object({number: z.coerce.number(), until: z.string(), now: z.string(), ends: z.string()})
+const leaseRow = z.object({number: z.coerce.number(), comment: z.string()})
 
 /**
  * Takes the right to publish for a source. ClickHouse has no locks, but creates a table name only once: a lease is the table
- * `lease_<source>_<number>`, whose comment is the time it expires. The next lease has the next number.
+ * `lease_<source>_<number>`. Its comment, how long it holds in ms and a random text, is new after each renewal and empty in the end;
+ * one that stays the same for that long has expired. The next lease has the next number.
  *
  * @throws LockedError `PUBLISH_LOCKED`
  */
@@ -347,36 +349,32 @@ async function takeLease(
   const from = `from system.tables where database = '${STATE}' and match(name, ${named})`
   const tableOf = (number: number) => `${STATE}.${quote(`lease_${source}_${number}`)}`
   const list = () =>
-    session.rows(
-      leaseRow,
-      `select ${number} as number, comment as until, toString(now64(3, 'UTC')) as now,
-         toString(now64(3, 'UTC') + toIntervalMillisecond(${leaseMs})) as ends
-       ${from} order by number desc`,
-    )
+    session.rows(leaseRow, `select ${number} as number, comment ${from} order by number desc`)
   const locked = (why: string) =>
     newError(
       'PUBLISH_LOCKED',
       `Another publication of source '${source}' to ${session.server} is under way: ${why}.`,
     )
   const drop = (number: number) => session.run(`drop table if exists ${tableOf(number)}${on}`)
-  const setExpiry = (until: string) =>
-    session.run(`alter table ${tableOf(own)}${on} modify comment '${until}'`)
+  const newComment = () => `${leaseMs} ${randomUUID()}`
+  const setComment = (comment: string) =>
+    session.run(`alter table ${tableOf(own)}${on} modify comment '${comment}'`)
   let [last] = await list()
-  const {until} = last ?? {}
-  while (last && last.until > last.now) {
-    if (last.until !== until) throw locked('it has just renewed its lease')
-    await realClock.sleep(Math.min(1000, leaseMs / 4))
+  const {comment = ''} = last ?? {}
+  const pauseMs = Math.min(1000, leaseMs / 4)
+  for (let left = Number.parseInt(comment, 10); left > 0 && last?.comment === comment; left -= pauseMs) {
+    await realClock.sleep(pauseMs)
     ;[last] = await list()
   }
-  const [{published = 0, ends = ''} = {}] = await session.rows(
-    z.object({published: z.coerce.number(), ends: z.string()}),
-    `select max(number) as published, toString(now64(3, 'UTC') + toIntervalMillisecond(${leaseMs})) as ends
-     from ${STATE}.published where source = ${literal(source)}`,
+  if (last && last.comment !== '' && last.comment !== comment) throw locked('it has just renewed its lease')
+  const [published] = await session.rows(
+    numberRow,
+    `select max(number) as number from ${STATE}.published where source = ${literal(source)}`,
   )
-  const own = Math.max(last?.number ?? 0, published) + 1
+  const own = Math.max(last?.number ?? 0, published?.number ?? 0) + 1
   try {
     await session.run(
-      `create table ${tableOf(own)}${on} (nothing UInt8) engine = MergeTree order by nothing comment '${ends}'`,
+      `create table ${tableOf(own)}${on} (nothing UInt8) engine = MergeTree order by nothing comment '${newComment()}'`,
     )
   } catch (error) {
     // TABLE_ALREADY_EXISTS
@@ -392,7 +390,7 @@ async function takeLease(
   let renewal: Promise<void> = Promise.resolve()
   const renew = async () => {
     const [last] = await list()
-    if (last?.number === own) await setExpiry(last.ends)
+    if (last?.number === own) await setComment(newComment())
   }
   const timer = setInterval(() => {
     renewal = renew().catch((error: unknown) => {
@@ -406,7 +404,7 @@ async function takeLease(
     async [Symbol.asyncDispose]() {
       clearInterval(timer)
       await renewal
-      await setExpiry('').catch((error: unknown) => {
+      await setComment('').catch((error: unknown) => {
         log.info({err: error}, 'the ClickHouse lease was not returned: it will expire')
       })
     },

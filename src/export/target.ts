@@ -1,7 +1,37 @@
 import {z} from 'zod'
+import {codeOf, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {type Database, quoteName} from '../store/database.ts'
 import type {Release, ReleaseModel} from '../store/release.ts'
 import type {TableColumn} from '../store/sql.ts'
+
+/** What errors mean: the first whose pattern fits an error's code, a space and its words. */
+export type TargetErrors = readonly [kind: Parameters<typeof newError>[0], told: RegExp][]
+
+/** What Node's mean, whatever the target. */
+const OF_NODE: TargetErrors = [
+  ['PUBLISH_UNREACHABLE', /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|ETIMEDOUT) /],
+  ['PUBLISH_LOST', /^(ECONNRESET|EPIPE) /],
+]
+
+/**
+ * An error of a target's client as one of ours.
+ *
+ * @param server `PostgreSQL at db.example.com:5432/reporting`
+ */
+export function explainTarget(error: unknown, server: string, errors: TargetErrors): LoantapeError {
+  if (error instanceof LoantapeError) return error
+  const code = codeOf(error)
+  const words = messageOf(error).split('\n')[0] ?? ''
+  const [kind = 'PUBLISH_FAILED'] =
+    [...errors, ...OF_NODE].find(([, told]) => told.test(`${code} ${words}`)) ?? []
+  const problems: Partial<Record<typeof kind, string>> = {
+    PUBLISH_AUTH: `${server} refused user or password (${code}).`,
+    PUBLISH_UNREACHABLE: `${server} cannot be reached (${code}).`,
+    PUBLISH_LOST: `The connection to ${server} was lost.`,
+    POSTGRES_TLS: `${server} cannot be trusted: ${words}.`,
+  }
+  return newError(kind, problems[kind] ?? `${server} refused: ${words} (${code}).`, {cause: error})
+}
 
 /** Where releases are published. */
 export const PUBLISH_TARGETS = ['postgres', 'clickhouse'] as const
