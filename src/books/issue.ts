@@ -1,4 +1,4 @@
-import {mkdtempSync, rmSync, writeFileSync} from 'node:fs'
+import {mkdtempDisposableSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {backup} from 'node:sqlite'
@@ -308,32 +308,28 @@ export async function previewJournal(
   world: World,
 ): Promise<JournalPreview[]> {
   const folder = dataFolderAt(config.dataDir)
-  const dir = mkdtempSync(join(tmpdir(), 'loantape-preview-'))
-  try {
-    const copy = join(dir, 'state.sqlite')
-    {
-      using issued = openStateDb(folder.stateDb)
-      await backup(issued.db, copy)
-    }
-    using stateDb = openStateDb(copy)
-    const issuing: Issuing = {
-      stateDb,
-      perform: (act) => applyAct(stateDb, act),
-      handOut: (batch) => ({...measure(stateDb, batch), dir: '', outcome: 'written'}),
-      findHandedOut: () => '',
-    }
-    const batches = await issueMonth(config, request, issuing, world)
-    const lines = listIssuedLines(stateDb, request.profile.name)
-    return batches.map((batch) => ({
-      batch,
-      accounts: addUpAccounts(lines.filter(({batch_id}) => batch_id === batch.batch_id)),
-      files: readBatchFiles(stateDb, batch)
-        .slice(0, -1)
-        .map(({name, text}) => ({name, head: text.split('\n', HEAD_LINES).join('\n')})),
-    }))
-  } finally {
-    rmSync(dir, {recursive: true, force: true})
+  using dir = mkdtempDisposableSync(join(tmpdir(), 'loantape-preview-'))
+  const copy = join(dir.path, 'state.sqlite')
+  {
+    using issued = openStateDb(folder.stateDb)
+    await backup(issued.db, copy)
   }
+  using stateDb = openStateDb(copy)
+  const issuing: Issuing = {
+    stateDb,
+    perform: (act) => applyAct(stateDb, act),
+    handOut: (batch) => ({...measure(stateDb, batch), dir: '', outcome: 'written'}),
+    findHandedOut: () => '',
+  }
+  const batches = await issueMonth(config, request, issuing, world)
+  const lines = listIssuedLines(stateDb, request.profile.name)
+  return batches.map((batch) => ({
+    batch,
+    accounts: addUpAccounts(lines.filter(({batch_id}) => batch_id === batch.batch_id)),
+    files: readBatchFiles(stateDb, batch)
+      .slice(0, -1)
+      .map(({name, text}) => ({name, head: text.split('\n', HEAD_LINES).join('\n')})),
+  }))
 }
 
 function addUpAccounts(lines: readonly IssuedLine[]): JournalPreview['accounts'] {

@@ -39,9 +39,13 @@ export const MADE = 'total'
  */
 export async function toClickhouseSql(db: Database, tree: unknown): Promise<string> {
   const statements = [{node: rewrite((tree as {node: Node}).node), named_param_map: []}]
-  // Positions in the text may be larger than numbers of JavaScript.
+  // Positions may be larger than numbers of JavaScript, and ClickHouse decides itself what it keeps.
+  const given = new Map([
+    ['query_location', undefined],
+    ['materialized', 'CTE_MATERIALIZE_DEFAULT'],
+  ])
   const json = JSON.stringify({error: false, statements}, (part, value) =>
-    part === 'query_location' ? undefined : value,
+    given.has(part) ? given.get(part) : value,
   )
   const [sql = ''] = await db.column(z.string(), 'select json_deserialize_sql($1::varchar::json)', [json])
   return sql.replaceAll(`"${AS_OF}"`, `${VISIBLE}.2`)
@@ -72,8 +76,6 @@ interface Node {
   modifiers: unknown[]
   cte_map: {map: unknown[]}
   select_list: Node[]
-  from_table: unknown
-  subquery: unknown
   setop_all: boolean
   schema_name: string
   table_name: string
@@ -119,6 +121,7 @@ const PARTS: Record<string, string> = {
     'modifiers cte_map select_list from_table where_clause group_expressions group_sets aggregate_handling having qualify',
   SET_OPERATION_NODE: 'modifiers cte_map setop_type setop_all left right',
   EMPTY: '',
+  FROM: 'subquery',
   BASE_TABLE: 'schema_name table_name',
   JOIN: 'left right condition join_type ref_type',
   DISTINCT_MODIFIER: '',
@@ -139,9 +142,12 @@ const VALUES: Record<string, RegExp> = {
   ref_type: /^(REGULAR|CROSS)$/,
 }
 
+/** A subquery in FROM has the type of one in an expression. */
+const kindOf = (node: Node) => node.class ?? (node.type === 'SUBQUERY' ? 'FROM' : node.type)
+
 /** Refuses a node with something that ClickHouse lacks or reads differently. */
 function requireKnown(node: Node): void {
-  const kind = node.class ?? node.type
+  const kind = kindOf(node)
   const parts = PARTS[kind]?.split(' ') ?? unknown(kind === node.type ? kind : `${kind} ${node.type}`)
   if (VALUES[kind]?.test(node.type) === false) unknown(node.type)
   for (const [part, value] of Object.entries(node)) {
@@ -152,10 +158,8 @@ function requireKnown(node: Node): void {
 }
 
 function rewrite(node: Node): Node {
-  // A subquery in FROM; one in an expression has a class.
-  if (node.class === undefined && node.type === 'SUBQUERY') return rewriteParts(node)
   requireKnown(node)
-  const changed = (RULES[node.class ?? node.type] ?? rewriteParts)(node)
+  const changed = (RULES[kindOf(node)] ?? rewriteParts)(node)
   return {...changed, alias: node.alias || (changed.alias ?? '')}
 }
 

@@ -12,12 +12,14 @@ import type {CombinedTotal} from './clickhouse-combined.ts'
 import {
   describe,
   nameOf,
-  type PublishTarget,
+  type PUBLISH_TARGETS,
   type ReleaseTarget,
   readTotals,
   type TargetTable,
   type VisibleRelease,
 } from './target.ts'
+
+type PublishTarget = (typeof PUBLISH_TARGETS)[number]
 
 /** The result of a publication; `publish --json` prints it. */
 export interface PublishResult {

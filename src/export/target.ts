@@ -35,7 +35,6 @@ export function explainTarget(error: unknown, server: string, errors: TargetErro
 
 /** Where releases are published. */
 export const PUBLISH_TARGETS = ['postgres', 'clickhouse'] as const
-export type PublishTarget = (typeof PUBLISH_TARGETS)[number]
 
 /** A published table of a release, on its way to a target; a seed has neither grain nor description. */
 export interface TargetTable extends Pick<ReleaseModel, 'description' | 'columns' | 'grain'> {

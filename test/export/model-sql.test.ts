@@ -102,6 +102,7 @@ const refused = {
   'select a from t natural join u': 'natural',
   'select sum(a order by b) as c from t': 'order',
   'select x -> x + 1 as c': 'lambda',
+  'select b from (select 1) as t(b)': 'column name alias',
 }
 
 test('an unknown construct is refused by name', async () => {
