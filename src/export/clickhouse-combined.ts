@@ -12,7 +12,7 @@ import {type Release, type ReleaseModel, readReleaseModels} from '../store/relea
 import {readColumns} from '../store/sql.ts'
 import {createDatabases, type Session, type Topology, typeOf} from './clickhouse-layout.ts'
 import {literal, MADE, NotRewritten, quote, STATE, toClickhouseSql} from './clickhouse-sql.ts'
-import {describe, nameOf, readTotals, type TargetTable} from './target.ts'
+import {describeTable, quoteTable, readTotals, type TargetTable} from './target.ts'
 
 /** Reference data that models over all lenders read. */
 const SHARED_SEEDS = ['seed.status']
@@ -47,9 +47,9 @@ export async function readCombined(
   const folder = await mkdtempDisposable(join(tmpdir(), 'loantape-publish-'))
   const inputs: TargetTable[] = []
   for (const name of plan.inputs) {
-    const path = nameOf(kept.includes(name) ? 'kept' : 'release', name)
+    const path = quoteTable(kept.includes(name) ? 'kept' : 'release', name)
     const columns = (await readColumns(db, path)).map(({name, type}) => ({name, type: plainTypeOf(type)}))
-    const about = describe(models, name, columns)
+    const about = describeTable(models, name, columns)
     const cells = columns.map(({name, type}) => `cast(${quoteName(name)} as ${type}) as ${quoteName(name)}`)
     const order = about.grain.length > 0 ? about.grain : columns.slice(0, 1).map((column) => column.name)
     const file = join(folder.path, `${name}.parquet`)

@@ -10,9 +10,9 @@ import {readColumns} from '../store/sql.ts'
 import type {ClickhouseRequest} from './clickhouse.ts'
 import type {CombinedTotal} from './clickhouse-combined.ts'
 import {
-  describe,
-  nameOf,
+  describeTable,
   type PUBLISH_TARGETS,
+  quoteTable,
   type ReleaseTarget,
   readTotals,
   type TargetTable,
@@ -149,7 +149,7 @@ async function describeTables({dir, database, manifest}: Release): Promise<Targe
   const models = readReleaseModels(dir)
   await using db = await openDatabase({attach: [{path: database, alias: 'release', readOnly: true}]})
   return await Array.fromAsync(manifest.tables, async ({name, rows, file, sha256, order}) => {
-    const from = nameOf('release', name)
+    const from = quoteTable('release', name)
     const columns = await readColumns(db, from)
     const totals = await readTotals(db, columns, from)
     if (totals[0] !== String(rows))
@@ -157,7 +157,7 @@ async function describeTables({dir, database, manifest}: Release): Promise<Targe
         'PUBLISH_INCOMPLETE',
         `Table '${name}' has ${totals[0]} rows: its manifest says ${rows}.`,
       )
-    return {...describe(models, name, columns), file: join(dir, file), sha256, order, totals}
+    return {...describeTable(models, name, columns), file: join(dir, file), sha256, order, totals}
   })
 }
 

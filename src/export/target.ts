@@ -121,11 +121,15 @@ export async function readTotals(
 }
 
 /** A table as DuckDB names it. */
-export const nameOf = (catalog: string, table: string) =>
+export const quoteTable = (catalog: string, table: string) =>
   [catalog, ...table.split('.').map(quoteName)].join('.')
 
 /** What the release says about a table with these columns. */
-export function describe(models: readonly ReleaseModel[], table: string, columns: readonly TableColumn[]) {
+export function describeTable(
+  models: readonly ReleaseModel[],
+  table: string,
+  columns: readonly TableColumn[],
+) {
   const model = models.find(({name}) => name === table)
   const meanings = new Map(model?.columns.map(({name, meaning}) => [name, meaning]))
   const described = columns.map((column) => ({...column, meaning: meanings.get(column.name) ?? ''}))
