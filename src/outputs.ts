@@ -14,14 +14,8 @@ import {requireBuilt} from './build/build.ts'
 import type {Config} from './core/config.ts'
 import {explainError, newError} from './core/errors.ts'
 import type {World} from './core/types.ts'
-import {
-  type BatchResult,
-  describeRepair,
-  type PeriodMark,
-  readBatchManifest,
-  requireProfile,
-  writeBatch,
-} from './export/batch.ts'
+import type {ExportOptions} from './export/batch.ts'
+import {type BatchResult, describeRepair, type PeriodMark, readBatchManifest} from './export/batch.ts'
 import {
   type DeliverableBatch,
   type DeliveryResult,
@@ -29,8 +23,7 @@ import {
   listDeliveries,
 } from './export/deliver-files.ts'
 import {type NamedTarget, placeOf, readTargets} from './export/delivery-target.ts'
-import type {ExportOptions} from './export/table-files.ts'
-import {PROFILE_NAMES} from './export/table-files.ts'
+import {PROFILE_NAMES, requireProfile, writeBatch} from './export/table-files.ts'
 import {type DataFolder, dataFolderAt} from './store/data-folder.ts'
 import {digestFile} from './store/files.ts'
 import {type Release, readRelease, requireRelease} from './store/release.ts'
@@ -261,9 +254,8 @@ function findEarlierTargets(stateDb: StateDb, config: Config, batchId: string): 
   if (before.length === 0) throw refuse('has not been sent to anybody yet')
   const known = readTargets(config)
   return before.map(({target: name, place}) => {
-    const there = known.filter(({target}) => placeOf(target) === place)
-    const target = there.find((candidate) => candidate.name === name) ?? there[0]
-    if (target) return target
+    const there = known.find(({target}) => placeOf(target) === place)
+    if (there) return there
     throw refuse(`was sent to '${name}' (${place}), where there is no target now`)
   })
 }

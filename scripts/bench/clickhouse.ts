@@ -5,7 +5,8 @@ import {parseArgs} from 'node:util'
 import {z} from 'zod'
 import {createSilentLog} from '../../src/core/log.ts'
 import {openClickhouse} from '../../src/export/clickhouse.ts'
-import {planCombined, publishTo} from '../../src/export/publish.ts'
+import {planCombined} from '../../src/export/clickhouse-combined.ts'
+import {publishTo} from '../../src/export/publish.ts'
 import {dataFolderAt} from '../../src/store/data-folder.ts'
 import {openDatabase, quoteLiteral} from '../../src/store/database.ts'
 import {type Release, readReleaseModels, requireRelease} from '../../src/store/release.ts'
@@ -111,7 +112,7 @@ async function askDuckdb(release: Release, sources: number): Promise<Map<string,
   )
   const models = readReleaseModels(release.dir) ?? []
   const kept = tables.filter(({catalog}) => catalog === 'kept').map(({name}) => name)
-  const plan = await planCombined({models, kept, nameOf: (name) => name}, {log: createSilentLog()})
+  const plan = await planCombined({models, kept}, {log: createSilentLog()})
   await db.run(`set variable as_of = cast(${quoteLiteral(release.manifest.as_of)} as date)`)
   for (const schema of ['core', 'mart', 'seed', 'work']) await db.run(`create schema ${schema}`)
   const computed = plan.models.map(({name}) => name)

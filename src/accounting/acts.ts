@@ -97,15 +97,15 @@ export const actSchema = z.discriminatedUnion('act', [
   }),
 ])
 
-/** Performs an act; call it last in a transaction of the state database. */
-export type Perform = (act: Act) => void
-
-/** Performs acts in a data folder: each is written to a tape of its own, then takes effect in the state database. */
+/**
+ * Performs acts in a data folder: each is written to a tape of its own, then takes effect in the state database. Call what it returns
+ * last in a transaction of the state database.
+ */
 export function createPerformer(
   config: KeyConfig,
   {folder, stateDb, newKey}: {folder: DataFolder; stateDb: StateDb; newKey?: TapeKey},
   {realClock, onStep}: Pick<World, 'realClock' | 'onStep'>,
-): Perform {
+): (act: Act) => void {
   const key = newKey ?? requireTapeKey(config, folder, stateDb, {realClock})
   return (act) => {
     adoptEnded(folder, stateDb, key)

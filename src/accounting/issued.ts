@@ -1,4 +1,3 @@
-import {gunzipSync} from 'node:zlib'
 import {z} from 'zod'
 import type {StateDb} from '../store/state-db.ts'
 import {type IssuedLine, issuedLineSchema} from './profiles.ts'
@@ -38,17 +37,6 @@ export function listBatches(
   )
 }
 
-/** The latest `known_at` of anything issued for a period, in whichever batch; null if nothing was. */
-export function findLastKnown(stateDb: StateDb, profile: string, period: string): string | null {
-  const [knownAt = null] = stateDb.column(
-    z.string().nullable(),
-    `select max(known_at) from journal_batch
-     where profile = ? and batch_no in (select batch_no from issued_line where period = ?)`,
-    [profile, period],
-  )
-  return knownAt
-}
-
 /** Records whether a batch's files are in their place. */
 export function markHandedOver(
   stateDb: StateDb,
@@ -56,20 +44,6 @@ export function markHandedOver(
   isHandedOver: boolean,
 ): void {
   stateDb.update('journal_batch', {profile, batch_id}, {is_handed_over: Number(isHandedOver)})
-}
-
-/** The files of a batch as they were handed out, by name; the manifest is the last. */
-export function readBatchFiles(
-  stateDb: StateDb,
-  {profile, batch_id}: Pick<IssuedBatch, 'profile' | 'batch_id'>,
-): {name: string; text: string}[] {
-  const files = stateDb.all(
-    z.object({name: z.string(), content: z.instanceof(Uint8Array)}),
-    `select name, content from journal_file join journal_batch using (batch_no)
-     where profile = ? and batch_id = ? order by name = 'manifest.json', name`,
-    [profile, batch_id],
-  )
-  return files.map(({name, content}) => ({name, text: gunzipSync(content).toString()}))
 }
 
 /** The lines issued to a profile in the order of issue, each with its batch: all, or those of a month or of some deals. */
@@ -88,30 +62,7 @@ export function listIssuedLines(
   )
 }
 
-/** The months with anything issued to a profile. */
-export function listIssuedPeriods(stateDb: StateDb, profile: string): string[] {
-  return stateDb.column(
-    z.string(),
-    `select distinct issued_line.period from issued_line join journal_batch using (batch_no)
-     where profile = ? order by issued_line.period`,
-    [profile],
-  )
-}
-
 /** The profiles that anything was ever issued to. */
 export function listIssuedProfiles(stateDb: StateDb): string[] {
   return stateDb.column(z.string(), 'select distinct profile from journal_batch order by profile')
-}
-
-/** The entries issued to a profile and not reversed. */
-export function listStandingEntries(stateDb: StateDb, profile: string) {
-  return stateDb.all(
-    z.object({entry_id: z.string(), period: z.string(), event: z.string(), amount: z.string()}),
-    `select entry_id, max(issued_line.period) as period, max(event) as event, max(coalesce(debit, credit)) as amount
-     from issued_line join journal_batch using (batch_no)
-     where profile = ?
-     group by entry_id
-     having max(issue_no) % 2 = 0`,
-    [profile],
-  )
 }

@@ -185,11 +185,6 @@ function listRoles({receivable, clearing, opening, ended}: AccountMapping): Role
 const listAccounts = (mapping: AccountMapping) =>
   listRoles(mapping).flatMap(({field, account}) => (account ? [{field, account}] : []))
 
-/** The mapping's name for a term of the roll-forward. */
-export function nameEnding(term: string): string {
-  return term === 'ended_other' ? 'other' : term
-}
-
 /** Whether two mappings book every program to the same receivable account. */
 export function hasSameReceivables(a: AccountMapping, b: AccountMapping): boolean {
   const codeOf = ({receivable}: AccountMapping, program: string) =>

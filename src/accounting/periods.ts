@@ -141,14 +141,6 @@ export function findClosedPeriod(stateDb: StateDb, period: string): ClosedPeriod
   return stateDb.first(closedRow, 'select * from closed_period where period = ?', [period])
 }
 
-/** The history that each closed period depends on. */
-export function listClosedStands(stateDb: StateDb): {period: string; history_id: string}[] {
-  return stateDb.all(
-    z.object({period: z.string(), history_id: z.string()}),
-    'select period, history_id from closed_period order by period',
-  )
-}
-
 /** The releases that closed periods were closed with: they are never pruned. */
 export function listNeededReleases(stateDb: StateDb): Set<string> {
   return new Set(stateDb.column(z.string(), `select release ->> '$.release_id' from closed_period`))

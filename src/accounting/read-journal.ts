@@ -3,7 +3,7 @@ import {newError} from '../core/errors.ts'
 import type {TiedTerm} from '../core/types.ts'
 import type {Release} from '../store/release.ts'
 import {openRelease} from '../store/release.ts'
-import {nameEnding, quotePrograms} from './mapping.ts'
+import {quotePrograms} from './mapping.ts'
 import {registeredLoanSchema} from './periods.ts'
 import {type JournalLine, journalLineSchema, tiedTermSchema} from './profiles.ts'
 
@@ -63,6 +63,11 @@ export async function readJournal(
       next: `Reopen it with \`loantape period reopen ${months} --why …\` (the months closed after it first), name an account for each in accounting.json, and export again.`,
     },
   )
+}
+
+/** The mapping's name for a term of the roll-forward. */
+function nameEnding(term: string): string {
+  return term === 'ended_other' ? 'other' : term
 }
 
 /** The terms of a month's roll-forward: how much of each is booked, and why the rest is not. */

@@ -1,18 +1,12 @@
-import {mkdtempSync, rmSync, writeFileSync} from 'node:fs'
+import {mkdtempDisposableSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {backup} from 'node:sqlite'
 import {isDeepStrictEqual} from 'node:util'
+import {gunzipSync} from 'node:zlib'
 import {z} from 'zod'
-import {applyAct, type BatchAct, createPerformer, type Perform} from '../accounting/acts.ts'
-import {
-  findLastKnown,
-  type IssuedBatch,
-  listBatches,
-  listIssuedLines,
-  markHandedOver,
-  readBatchFiles,
-} from '../accounting/issued.ts'
+import {applyAct, type BatchAct, createPerformer} from '../accounting/acts.ts'
+import {type IssuedBatch, listBatches, listIssuedLines, markHandedOver} from '../accounting/issued.ts'
 import {requireOwnMapping} from '../accounting/mapping.ts'
 import {createDating, findClosedPeriod, listClosedPeriods, readPeriodSpan} from '../accounting/periods.ts'
 import {bookOpenings, type IssuedLine, type JournalProfile} from '../accounting/profiles.ts'
@@ -73,7 +67,7 @@ export async function exportJournal(
 /** Where batches are issued, and how their files are handed over. */
 interface Issuing {
   stateDb: StateDb
-  perform: Perform
+  perform: ReturnType<typeof createPerformer>
   handOut(batch: IssuedBatch): BatchResult
   /** The folder of the files of an issued batch. */
   findHandedOut(batch: IssuedBatch): string
@@ -179,6 +173,17 @@ async function* listTargets(
   }
 }
 
+/** The latest `known_at` of anything issued for a period, in whichever batch; null if nothing was. */
+function findLastKnown(stateDb: StateDb, profile: string, period: string): string | null {
+  const [knownAt = null] = stateDb.column(
+    z.string().nullable(),
+    `select max(known_at) from journal_batch
+     where profile = ? and batch_no in (select batch_no from issued_line where period = ?)`,
+    [profile, period],
+  )
+  return knownAt
+}
+
 const rowsOfFiles = z.object({files: z.array(z.object({rows: z.number()}))})
 
 function measure(stateDb: StateDb, batch: IssuedBatch): Omit<BatchResult, 'dir' | 'outcome'> {
@@ -193,6 +198,20 @@ function measure(stateDb: StateDb, batch: IssuedBatch): Omit<BatchResult, 'dir' 
     rows: counted.files.reduce((sum, {rows}) => sum + rows, 0),
     bytes: files.reduce((sum, {text}) => sum + Buffer.byteLength(text), 0),
   }
+}
+
+/** The files of a batch as they were handed out, by name; the manifest is the last. */
+function readBatchFiles(
+  stateDb: StateDb,
+  {profile, batch_id}: Pick<IssuedBatch, 'profile' | 'batch_id'>,
+): {name: string; text: string}[] {
+  const files = stateDb.all(
+    z.object({name: z.string(), content: z.instanceof(Uint8Array)}),
+    `select name, content from journal_file join journal_batch using (batch_no)
+     where profile = ? and batch_id = ? order by name = 'manifest.json', name`,
+    [profile, batch_id],
+  )
+  return files.map(({name, content}) => ({name, text: gunzipSync(content).toString()}))
 }
 
 /**
@@ -289,32 +308,28 @@ export async function previewJournal(
   world: World,
 ): Promise<JournalPreview[]> {
   const folder = dataFolderAt(config.dataDir)
-  const dir = mkdtempSync(join(tmpdir(), 'loantape-preview-'))
-  try {
-    const copy = join(dir, 'state.sqlite')
-    {
-      using issued = openStateDb(folder.stateDb)
-      await backup(issued.db, copy)
-    }
-    using stateDb = openStateDb(copy)
-    const issuing: Issuing = {
-      stateDb,
-      perform: (act) => applyAct(stateDb, act),
-      handOut: (batch) => ({...measure(stateDb, batch), dir: '', outcome: 'written'}),
-      findHandedOut: () => '',
-    }
-    const batches = await issueMonth(config, request, issuing, world)
-    const lines = listIssuedLines(stateDb, request.profile.name)
-    return batches.map((batch) => ({
-      batch,
-      accounts: addUpAccounts(lines.filter(({batch_id}) => batch_id === batch.batch_id)),
-      files: readBatchFiles(stateDb, batch)
-        .slice(0, -1)
-        .map(({name, text}) => ({name, head: text.split('\n', HEAD_LINES).join('\n')})),
-    }))
-  } finally {
-    rmSync(dir, {recursive: true, force: true})
+  using dir = mkdtempDisposableSync(join(tmpdir(), 'loantape-preview-'))
+  const copy = join(dir.path, 'state.sqlite')
+  {
+    using issued = openStateDb(folder.stateDb)
+    await backup(issued.db, copy)
   }
+  using stateDb = openStateDb(copy)
+  const issuing: Issuing = {
+    stateDb,
+    perform: (act) => applyAct(stateDb, act),
+    handOut: (batch) => ({...measure(stateDb, batch), dir: '', outcome: 'written'}),
+    findHandedOut: () => '',
+  }
+  const batches = await issueMonth(config, request, issuing, world)
+  const lines = listIssuedLines(stateDb, request.profile.name)
+  return batches.map((batch) => ({
+    batch,
+    accounts: addUpAccounts(lines.filter(({batch_id}) => batch_id === batch.batch_id)),
+    files: readBatchFiles(stateDb, batch)
+      .slice(0, -1)
+      .map(({name, text}) => ({name, head: text.split('\n', HEAD_LINES).join('\n')})),
+  }))
 }
 
 function addUpAccounts(lines: readonly IssuedLine[]): JournalPreview['accounts'] {

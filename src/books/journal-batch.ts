@@ -1,6 +1,7 @@
 import {hash} from 'node:crypto'
+import {z} from 'zod'
 import type {BatchAct} from '../accounting/acts.ts'
-import {type IssuedBatch, listBatches, listIssuedLines, listIssuedPeriods} from '../accounting/issued.ts'
+import {type IssuedBatch, listBatches, listIssuedLines} from '../accounting/issued.ts'
 import {type AccountMapping, findSharedNames} from '../accounting/mapping.ts'
 import {createDating, listClosedPeriods} from '../accounting/periods.ts'
 import {bookOpenings, type IssuedLine, type JournalLine, type JournalProfile} from '../accounting/profiles.ts'
@@ -52,7 +53,12 @@ export async function prepareBatch(
   const own = planIssue(wanted, before, target)
   const deals = new Set(own.map(({deal_id}) => deal_id))
   const issued = listIssuedLines(stateDb, profile.name, {deals}).filter((line) => line.period !== period)
-  const months = listIssuedPeriods(stateDb, profile.name).filter((month) => month !== period)
+  const months = stateDb.column(
+    z.string(),
+    `select distinct issued_line.period from issued_line join journal_batch using (batch_no)
+     where profile = ? and issued_line.period <> ? order by issued_line.period`,
+    [profile.name, period],
+  )
   const other = issued.length > 0 ? await readOther(months, new Set(issued.map(({deal_id}) => deal_id))) : []
   const {wanted: present} = splitOpening(other, issued, false)
   const moved = findMovedDeals(present, issued)
@@ -129,12 +135,12 @@ export function describeStale(period: string): LoantapeError {
  * @throws ConfigError `ACCOUNTING_MAPPING`
  */
 function requireOwnNames({
-  profile: {name, looksUpBy},
+  profile: {name, looks_up_by},
   period,
   isClosed,
   mapping,
 }: Pick<JournalTarget, 'profile' | 'period' | 'isClosed' | 'mapping'>): void {
-  const shared = looksUpBy === 'name' ? findSharedNames(mapping) : []
+  const shared = looks_up_by === 'name' ? findSharedNames(mapping) : []
   if (shared.length === 0) return
   const reopen = isClosed ? `Reopen ${period}, which keeps the accounts it was closed with: give` : 'Give'
   throw newError(
@@ -318,7 +324,7 @@ function totalOf(lines: readonly JournalLine[]) {
 }
 
 /** The lines that correct a profile's books to a journal. */
-export interface TrueUpPlan {
+interface TrueUpPlan {
   /**
    * Entry by entry, for the state database: entries that no longer hold are reversed, those of the journal for the same deals
    * booked.

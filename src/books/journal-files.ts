@@ -2,7 +2,8 @@ import {hash} from 'node:crypto'
 import {isDeepStrictEqual} from 'node:util'
 import {parse} from 'csv-parse/sync'
 import {stringify} from 'csv-stringify/sync'
-import type {IssuedLine, JournalCell, JournalProfile, ReadLine} from '../accounting/profiles.ts'
+import type {AccountMapping} from '../accounting/mapping.ts'
+import type {IssuedLine, JournalProfile} from '../accounting/profiles.ts'
 import {messageOf, newError} from '../core/errors.ts'
 import {addAmounts, centsOf} from '../core/money.ts'
 import type {BatchFile} from '../export/batch.ts'
@@ -11,6 +12,103 @@ import type {BatchFile} from '../export/batch.ts'
 interface JournalFile extends BatchFile {
   text: string
   lines: readonly IssuedLine[]
+}
+
+/** The input of a cell. */
+interface JournalCell {
+  line: IssuedLine
+  /** Of the line in its entry, from 0. */
+  index: number
+  batchId: string
+  mapping: AccountMapping
+}
+
+/** A line as an importer would read it. */
+export interface ReadLine {
+  /** `Journal No.`, `External ID`, …: the number of its entry. */
+  number: string
+  /** `YYYY-MM-DD` */
+  date: string
+  account: string
+  /** Decimal text; one of the two is empty. */
+  debit: string
+  credit: string
+  /** Of the line in its entry, from 0. */
+  index: number
+  /** What an importer tells entries apart by, if not by number alone. */
+  narration?: string
+}
+
+/** What a column of a profile can hold. */
+interface Content {
+  /** @param longest the most characters that the cell may have */
+  write(cell: JournalCell, longest: number): string
+  /** What a cell says of its line; of most it says nothing that is booked. */
+  read?(text: string): Partial<ReadLine>
+}
+
+const DIMENSIONS = [
+  'entity',
+  'class',
+  'location',
+  'subsidiary',
+  'department',
+  'currency',
+  'journal',
+  'tax_rate',
+] as const
+
+const CONTENTS: Record<string, Content> = {
+  number: {write: ({line}) => line.journal_no, read: (number) => ({number})},
+  narration: {
+    write: ({line}, longest) => fitText(`${line.journal_no} ${line.memo}`, longest),
+    read: (narration) => ({number: narration.split(' ')[0] ?? '', narration}),
+  },
+  us_date: {
+    write: ({line}) => line.entry_date.replace(/^(\d+)-(\d+)-(\d+)$/, '$2/$3/$1'),
+    read: (text) => ({date: parseDate(text, /^(?<month>\d\d)\/(?<day>\d\d)\/(?<year>\d{4})$/, 'MM/DD/YYYY')}),
+  },
+  named_month: {
+    write({line}) {
+      const [year, month, day] = line.entry_date.split('-')
+      return `${day} ${MONTHS[Number(month) - 1]} ${year}`
+    },
+    read: (text) => ({
+      date: parseDate(text, /^(?<day>\d\d) (?<month>[A-Z][a-z]{2}) (?<year>\d{4})$/, 'dd mmm yyyy'),
+    }),
+  },
+  account_code: {write: ({line}) => line.account_code, read: (account) => ({account})},
+  account_name: {write: ({line}) => line.account_name, read: (account) => ({account})},
+  debit: {write: ({line}) => line.debit ?? '', read: (debit) => ({debit})},
+  credit: {write: ({line}) => line.credit ?? '', read: (credit) => ({credit})},
+  amount: {
+    write: ({line}) => line.debit ?? `-${line.credit}`,
+    read: (text) => (text.startsWith('-') ? {credit: text.slice(1)} : {debit: text}),
+  },
+  memo: {write: ({line}, longest) => fitText(line.memo, longest)},
+  memo_in_batch: {
+    write({line, batchId}, longest) {
+      const mark = ` [${batchId}]`
+      return `${fitText(line.memo, longest - mark.length)}${mark}`
+    },
+  },
+  batch_id: {write: ({batchId}) => batchId},
+  line_no: {write: ({index}) => String(index + 1), read: (text) => ({index: Number(text) - 1})},
+  ...Object.fromEntries(DIMENSIONS.map((field) => [field, {write: ({mapping}) => mapping[field]}])),
+  tracking_name_1: {write: ({mapping}) => mapping.tracking[0]?.name ?? ''},
+  tracking_option_1: {write: ({mapping}) => mapping.tracking[0]?.option ?? ''},
+  tracking_name_2: {write: ({mapping}) => mapping.tracking[1]?.name ?? ''},
+  tracking_option_2: {write: ({mapping}) => mapping.tracking[1]?.option ?? ''},
+}
+
+const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec']
+
+/** A date as `YYYY-MM-DD`. */
+function parseDate(text: string, form: RegExp, expected: string): string {
+  const {year, month = '', day} = form.exec(text)?.groups ?? {}
+  const number = MONTHS.includes(month) ? String(MONTHS.indexOf(month) + 1).padStart(2, '0') : month
+  prove(/^\d\d$/.test(number), `date '${text}': expected ${expected}`)
+  return `${year}-${number}-${day}`
 }
 
 /**
@@ -24,15 +122,20 @@ export function formatJournalFiles(
   lines: readonly IssuedLine[],
   context: Pick<JournalCell, 'batchId' | 'mapping'>,
 ): JournalFile[] {
-  const header = stringify([Object.keys(profile.columns)])
-  const cells = Object.values(profile.columns)
-  const most = {rows: profile.limits.rows ?? Infinity, bytes: profile.limits.bytes ?? Infinity}
+  const {columns, first_line_only, limits} = profile
+  const header = stringify([Object.keys(columns)])
+  const write = (cell: JournalCell) =>
+    Object.entries(columns).map(([column, content]) =>
+      cell.index > 0 && first_line_only.includes(column)
+        ? ''
+        : contentOf(content).write(cell, limits.cells[column] ?? Infinity),
+    )
   const parts: {text: string; bytes: number; lines: IssuedLine[]}[] = []
   for (const entry of Map.groupBy(lines, ({journal_no}) => journal_no).values()) {
-    const text = stringify(entry.map((line, index) => cells.map((write) => write({line, index, ...context}))))
+    const text = stringify(entry.map((line, index) => write({line, index, ...context})))
     const bytes = Buffer.byteLength(text)
     let part = parts.at(-1)
-    if (!part || part.lines.length + entry.length > most.rows || part.bytes + bytes > most.bytes) {
+    if (!part || part.lines.length + entry.length > limits.rows || part.bytes + bytes > limits.bytes) {
       part = {text: header, bytes: Buffer.byteLength(header), lines: []}
       parts.push(part)
     }
@@ -48,7 +151,7 @@ export function formatJournalFiles(
       bytes,
       sha256: hash('sha256', text),
       rows: lines.length,
-      columns: Object.keys(profile.columns),
+      columns: Object.keys(columns),
       sum_amount: null,
       sum_debit: addAmounts(lines.map(({debit}) => debit)),
       sum_credit: addAmounts(lines.map(({credit}) => credit)),
@@ -89,11 +192,10 @@ function proveFile(
   reading: {row: number},
 ): void {
   const {limits, name} = profile
-  const most = limits.rows ?? Infinity
-  prove(limits.characters.test(text), `a character that ${name} does not accept`)
-  prove(Buffer.byteLength(text) <= (limits.bytes ?? Infinity), 'too many bytes')
+  prove(CHARACTERS[limits.characters].test(text), `a character that ${name} does not accept`)
+  prove(Buffer.byteLength(text) <= limits.bytes, 'too many bytes')
   const rows: string[][] = parse(text)
-  prove(rows.length - 1 <= most, `${rows.length - 1} lines: expected at most ${most}`)
+  prove(rows.length - 1 <= limits.rows, `${rows.length - 1} lines: expected at most ${limits.rows}`)
   const columns = Object.keys(profile.columns)
   const lines: ReadLine[] = []
   for (const cells of rows) {
@@ -125,23 +227,99 @@ function proveFile(
 }
 
 function readLine(
-  {limits, readRow}: JournalProfile,
+  profile: JournalProfile,
   columns: readonly string[],
   cells: readonly string[],
   before: ReadLine | undefined,
 ): ReadLine {
+  const {limits} = profile
   const row = Object.fromEntries(columns.map((column, index) => [column, cells[index] ?? '']))
   for (const [column, cell] of Object.entries(row)) {
     const max = limits.cells[column] ?? Infinity
     prove(cell === cell.trim(), `spaces around '${cell}' in ${column}`)
     prove(cell.length <= max, `${cell.length} characters in ${column}: expected at most ${max}`)
   }
-  const line = readRow(row, before)
+  const line = readRow(profile, row, before)
   const {debit, credit} = line
   const amount = debit + credit
-  const digits = limits.digits ?? Infinity
   prove((debit === '') !== (credit === ''), 'debit and credit: expected exactly one')
   prove(/^\d+\.\d\d$/.test(amount) && Number(amount) > 0, `amount '${amount}': expected 1234.56`)
-  prove(amount.length - 3 <= digits, `amount '${amount}': expected at most ${digits} digits before the point`)
+  prove(
+    amount.length - 3 <= limits.digits,
+    `amount '${amount}': expected at most ${limits.digits} digits before the point`,
+  )
   return line
+}
+
+/**
+ * The line a row stands for.
+ *
+ * @param row the cells by column
+ * @param before the line of the row above
+ * @throws Error if the row does not have the profile's format
+ */
+export function readRow(
+  {columns, first_line_only}: JournalProfile,
+  row: Readonly<Record<string, string>>,
+  before: ReadLine | undefined,
+): ReadLine {
+  const [one, ...others] = first_line_only.map((column) => row[column] !== '')
+  const isFirst = one ?? true
+  prove(
+    others.every((other) => other === isFirst),
+    `${first_line_only.join(', ')}: expected all or none`,
+  )
+  const told = Object.entries(columns).flatMap(([column, content]) => {
+    const isTold = isFirst || !first_line_only.includes(column)
+    return isTold ? [contentOf(content).read?.(row[column] ?? '')] : []
+  })
+  const {number = '', date = ''} = isFirst ? {} : (before ?? {})
+  const line = Object.assign({number, date, account: '', debit: '', credit: ''}, ...told)
+  const isNext = before !== undefined && before.number === line.number
+  const index = isNext && !(first_line_only.length > 0 && isFirst) ? before.index + 1 : 0
+  prove(line.index === undefined || line.index === index, `line number: expected ${index + 1}`)
+  prove(
+    !isNext || before.narration === line.narration,
+    `narration '${line.narration}': expected that of the line above`,
+  )
+  return {...line, index}
+}
+
+function contentOf(name: string): Content {
+  const content = CONTENTS[name]
+  if (content) return content
+  throw new Error(`content '${name}' in profiles.json`)
+}
+
+const CHARACTERS = {ascii: /^[\x20-\x7e\n]*$/, printable: /^[\P{C}\n]*$/u}
+
+/** Typographic characters that have a plain form. */
+const PLAIN: Readonly<Record<string, string>> = {
+  '‘': "'",
+  '’': "'",
+  '“': '"',
+  '”': '"',
+  '–': '-',
+  '—': '-',
+  '…': '...',
+  ß: 'ss',
+  ø: 'o',
+  Ø: 'O',
+  æ: 'ae',
+  Æ: 'AE',
+  ł: 'l',
+  Ł: 'L',
+}
+
+/** Text an importer accepts: one line, plain ASCII, at most `longest` characters; `?` for characters without a plain form. */
+export function fitText(text: string, longest: number): string {
+  const plain = text
+    .replace(/[‘’“”–—…ßøØæÆłŁ]/g, (character) => PLAIN[character] ?? '?')
+    .normalize('NFKD')
+    .replace(/[\p{M}\p{Cf}]/gu, '')
+    .replace(/\s+/g, ' ')
+    .replace(/\p{Cc}/gu, '')
+    .replace(/[^\x20-\x7e]/gu, '?')
+    .trim()
+  return plain.length <= longest ? plain : `${plain.slice(0, longest - 3).trimEnd()}...`
 }

@@ -1,6 +1,5 @@
 import {z} from 'zod'
-import {type IssuedBatch, listBatches, listIssuedProfiles, listStandingEntries} from '../accounting/issued.ts'
-import {listClosedStands} from '../accounting/periods.ts'
+import {type IssuedBatch, listBatches, listIssuedProfiles} from '../accounting/issued.ts'
 import {findJournalProfile} from '../accounting/profiles.ts'
 import {type LoantapeError, newError} from '../core/errors.ts'
 import type {DataFolder} from '../store/data-folder.ts'
@@ -25,12 +24,11 @@ export async function readStanding(
 ): Promise<{standing: Standing; lost: string[]}> {
   const batches = listBatches(stateDb, {}, {withoutFiles: true})
   const nameOf = ({profile, batch_id}: IssuedBatch) => `batch '${batch_id}' of ${profile}`
+  const stand = z.object({what: z.string(), history_id: z.string()})
+  const closed = `select 'closed month ' || period as what, history_id from closed_period order by period`
   const stands = [
     ...batches.map((batch) => ({what: nameOf(batch), history_id: batch.history_id})),
-    ...listClosedStands(stateDb).map(({period, history_id}) => ({
-      what: `closed month ${period}`,
-      history_id,
-    })),
+    ...stateDb.all(stand, closed),
   ]
   if (stands.length === 0) return {standing: 'whole', lost: []}
   await using db = await openHistory(folder)
@@ -137,5 +135,18 @@ async function compareProfile(db: Database, stateDb: StateDb, profile: string) {
      group by period
      order by period`,
     [JSON.stringify(standing.map(({entry_id, period, amount}) => ({entry_id, period, amount})))],
+  )
+}
+
+/** The entries issued to a profile and not reversed. */
+function listStandingEntries(stateDb: StateDb, profile: string) {
+  return stateDb.all(
+    z.object({entry_id: z.string(), period: z.string(), event: z.string(), amount: z.string()}),
+    `select entry_id, max(issued_line.period) as period, max(event) as event, max(coalesce(debit, credit)) as amount
+     from issued_line join journal_batch using (batch_no)
+     where profile = ?
+     group by entry_id
+     having max(issue_no) % 2 = 0`,
+    [profile],
   )
 }

@@ -16,7 +16,7 @@ import {tellWentOn} from '../store/recorded.ts'
 import {inStateTransaction, openStateDb} from '../store/state-db.ts'
 import {signedBy} from './close-period.ts'
 import {handOver} from './issue.ts'
-import {describeStale, planTrueUp, prepareTrueUp, readIssueState, type TrueUpPlan} from './journal-batch.ts'
+import {describeStale, planTrueUp, prepareTrueUp, readIssueState} from './journal-batch.ts'
 import {describeLost, readStanding} from './standing.ts'
 
 /** By how much books and history differ for a deal in an account, from a day on; one of debit and credit is null. */
@@ -122,7 +122,7 @@ export async function trueUp(
 }
 
 function describePlan(
-  {profile, plan: {deals, net}}: {profile: string; plan: TrueUpPlan},
+  {profile, plan: {deals, net}}: {profile: string; plan: ReturnType<typeof planTrueUp>},
   batch: BatchResult | null,
 ): ProfileTrueUp {
   const differences = net.map((line) => differenceSchema.parse(line))

@@ -1,12 +1,125 @@
 import {hash} from 'node:crypto'
+import {mkdtempDisposable} from 'node:fs/promises'
+import {tmpdir} from 'node:os'
+import {join} from 'node:path'
 import {z} from 'zod'
-import type {ReleaseModel} from '../store/release.ts'
-import {createDatabases, type Session, STATE, type Topology, typeOf, VISIBLE} from './clickhouse-layout.ts'
-import {literal, quote} from './clickhouse-sql.ts'
-import type {PublishedRelease, TargetTable} from './target.ts'
+import {parseSelects} from '../build/compile.ts'
+import {withAncestors} from '../build/read-models.ts'
+import type {World} from '../core/types.ts'
+import {openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
+import {digestFile} from '../store/files.ts'
+import {type Release, type ReleaseModel, readReleaseModels} from '../store/release.ts'
+import {readColumns} from '../store/sql.ts'
+import {createDatabases, type Session, type Topology, typeOf} from './clickhouse-layout.ts'
+import {literal, MADE, NotRewritten, quote, STATE, toClickhouseSql} from './clickhouse-sql.ts'
+import {describeTable, quoteTable, readTotals, type TargetTable} from './target.ts'
 
-/** The database that people see, and the database of the views it is made from. */
-const [SHOWN, MADE] = ['fleet', 'total']
+/** Reference data that models over all lenders read. */
+const SHARED_SEEDS = ['seed.status']
+
+/** Models over all lenders, and the unpublished tables they need; disposing removes the files of these. */
+export interface Combined extends AsyncDisposable {
+  /**
+   * In the order of their dependencies. Their `sql` is ClickHouse's, and its types may differ from `columns`. Unpublished ones are only
+   * read by others.
+   */
+  models: readonly ReleaseModel[]
+  inputs: readonly TargetTable[]
+}
+
+/** Reads what a release can tell of all lenders. */
+export async function readCombined(
+  {dir, database, work}: Release,
+  world: Pick<World, 'log'>,
+): Promise<Combined> {
+  const models = readReleaseModels(dir)
+  await using db = await openDatabase({
+    attach: [
+      {path: database, alias: 'release', readOnly: true},
+      {path: work, alias: 'kept', readOnly: true},
+    ],
+  })
+  const kept = await db.column(
+    z.string(),
+    `select concat(schema_name, '.', table_name) from duckdb_tables() where database_name = 'kept'`,
+  )
+  const plan = await planCombined({models, kept}, world)
+  const folder = await mkdtempDisposable(join(tmpdir(), 'loantape-publish-'))
+  const inputs: TargetTable[] = []
+  for (const name of plan.inputs) {
+    const path = quoteTable(kept.includes(name) ? 'kept' : 'release', name)
+    const columns = (await readColumns(db, path)).map(({name, type}) => ({name, type: plainTypeOf(type)}))
+    const about = describeTable(models, name, columns)
+    const cells = columns.map(({name, type}) => `cast(${quoteName(name)} as ${type}) as ${quoteName(name)}`)
+    const order = about.grain.length > 0 ? about.grain : columns.slice(0, 1).map((column) => column.name)
+    const file = join(folder.path, `${name}.parquet`)
+    const select = `select ${cells.join(', ')} from ${path}`
+    await db.run(
+      `copy (${select} order by ${order.map(quoteName).join(', ')})
+       to ${quoteLiteral(file)} (format parquet, compression zstd, compression_level 1)`,
+    )
+    const totals = await readTotals(db, columns, `(${select})`)
+    inputs.push({...about, order, file, sha256: await digestFile(file), totals})
+  }
+  return {models: plan.models, inputs, [Symbol.asyncDispose]: () => folder.remove()}
+}
+
+/** A type that every target knows; unpublished tables may have others. */
+function plainTypeOf(type: string): string {
+  if (/^U?(TINY|SMALL)?INT(EGER)?$/.test(type)) return 'BIGINT'
+  return /^(HUGE|UBIG)INT$/.test(type) ? 'DECIMAL(38,0)' : type
+}
+
+/**
+ * Finds the marts that can be computed over all lenders from what each publishes: marts that describe deals, whose rows are not
+ * single deals, and that read nothing of one lender alone, such as its walks, feeds and limits.
+ *
+ * @param kept the `work` tables that the release keeps
+ * @returns the models, and the unpublished tables they need
+ */
+export async function planCombined(
+  {models, kept}: {models: readonly ReleaseModel[]; kept: readonly string[]},
+  {log}: Pick<World, 'log'>,
+): Promise<{models: ReleaseModel[]; inputs: string[]}> {
+  await using db = await openDatabase({threads: 1})
+  const ofDeals = new Set(models.filter(({grain}) => grain.includes('deal_id')).map(({name}) => name))
+  const given = new Set([
+    ...SHARED_SEEDS,
+    'mart.run',
+    ...models.filter(({name}) => name.startsWith('core.') || kept.includes(name)).map(({name}) => name),
+  ])
+  const selects = await parseSelects(
+    db,
+    models.map(({name, sql}) => ({name, file: name, sql})),
+  )
+  const found = new Map<string, ReleaseModel & {describesDeals: boolean}>()
+  for (const model of models) {
+    const {name, reads, is_published} = model
+    const isKnown = reads.every((read) => given.has(read) || found.has(read))
+    if (given.has(name) || name.startsWith('accounting.') || !isKnown || ofDeals.has(name)) continue
+    const describesDeals = reads.some((read) => ofDeals.has(read) || found.get(read)?.describesDeals)
+    if (is_published && !describesDeals) continue
+    try {
+      const sql = await toClickhouseSql(db, selects.get(name)?.statements[0])
+      found.set(name, {...model, describesDeals, sql})
+    } catch (error) {
+      if (!(error instanceof NotRewritten)) throw error
+      log.info({reason: `${name}: ${error.message}`}, 'a model is not computed over all lenders')
+    }
+  }
+  const isInput = (name: string) => SHARED_SEEDS.includes(name) || kept.includes(name)
+  const published = [...found.values()].filter((model) => model.is_published)
+  const reads = new Map([...found].map(([name, model]) => [name, model.reads]))
+  const needed = withAncestors(new Set(published.map(({name}) => name)), reads)
+  const needing = [...found.values()].filter(({name}) => needed.has(name))
+  return {
+    models: needing,
+    inputs: [...new Set(needing.flatMap((model) => model.reads))].filter(isInput).sort(),
+  }
+}
+
+/** The database that people see; it shows what the views of {@link MADE} compute. */
+const SHOWN = 'fleet'
 
 /** The source of rows over all lenders. */
 const ALL = '(all)'
@@ -17,102 +130,88 @@ const SETTINGS = 'settings join_use_nulls = 1, group_by_use_nulls = 1, prefer_co
 /** Ids that two lenders may share. */
 const OWN_IDS = ['deal_id', 'borrower_id', 'document_id', 'walk_id']
 
-interface View {
-  name: string
-  /** `name Type comment '…'`; left out for internal views. */
-  columns?: string[]
-  select: string
-  comment: string
-}
+/** A view whose comment is the digest of all statements that made the others. */
+const VERSION = `${MADE}.version`
 
 /**
  * Creates the views of every model over all lenders: `fleet.portfolio_summary` has the published rows of each lender, and the rows
- * computed over all. The views read other views, so that they always show what is published now. Unchanged views are kept.
+ * computed over all. The views read other views, so that they always show what is published now. They are kept if they are the same.
  */
 export async function createCombined(
   session: Session,
   topology: Topology,
-  {combined, tables}: PublishedRelease,
+  {models, tables}: {models: readonly ReleaseModel[]; tables: readonly TargetTable[]},
 ): Promise<void> {
-  if (combined.length === 0) return
+  if (models.length === 0) return
   await createDatabases(session, topology, [SHOWN, MADE])
-  const there = await session.rows(
-    z.object({name: z.string(), comment: z.string()}),
-    `select name, comment from system.tables where database = ${literal(MADE)}`,
-  )
-  const models = new Set(combined.map(({name}) => name))
-  const inputs = tables.filter(({schema, name}) => {
-    const full = `${schema}.${name}`
-    return !models.has(full) && combined.some(({reads}) => reads.includes(full))
-  })
-  const wanted = [
-    ...inputs.map((table) => ({name: `${table.schema}.${table.name}`, views: [viewOfAll(table)]})),
-    ...combined.map((model) => ({name: model.name, views: viewsOf(model)})),
+  const view = (name: string, select: string, comment = '', columns = '') =>
+    `create or replace view ${name}${topology.on}${columns} as\n${select}\ncomment ${literal(comment)}`
+  const computed = new Set(models.map(({name}) => name))
+  const read = new Set(models.flatMap(({reads}) => reads).filter((name) => !computed.has(name)))
+  const views = [
+    ...tables
+      .filter(({schema, name}) => read.has(`${schema}.${name}`))
+      .map((table) => view(overAll(`${table.schema}.${table.name}`), selectAll(table))),
+    ...models.flatMap((model) => [
+      view(overAll(model.name), computeOverAll(model)),
+      ...(model.is_published
+        ? [
+            view(
+              `${SHOWN}.${quote(shownName(model.name))}`,
+              showModel(model),
+              model.description,
+              describeShown(model),
+            ),
+          ]
+        : []),
+    ]),
   ]
-  for (const {name, views} of wanted) {
-    const [made, shown] = views as [View, View?]
-    const digest = hash('sha256', JSON.stringify(views))
-    if (there.some((view) => view.name === name && view.comment === digest)) continue
-    // The digest is written last, so views that a crash left half made are made again.
-    if (shown) await makeView(session, topology, {...made, comment: ''})
-    if (shown) await makeView(session, topology, shown)
-    await makeView(session, topology, {...made, comment: digest})
-  }
+  const version = (digest: string) => view(VERSION, 'select 1 as nothing', digest)
+  const digest = hash('sha256', JSON.stringify(views))
+  const [there] = await session.rows(
+    z.object({comment: z.string()}),
+    `select comment from system.tables where concat(database, '.', name) = ${literal(VERSION)}`,
+  )
+  if (there?.comment === digest) return
+  // The digest is written last, so views that a crash left half made are made again.
+  for (const statement of [version(''), ...views, version(digest)]) await session.run(statement)
 }
 
-/** Names a table, or `as_of`, in SQL over all lenders. */
-export const combinedName = (table: string): string =>
-  table === 'as_of' ? `${VISIBLE}.2` : `${MADE}.${quote(table)}`
+const overAll = (table: string): string => `${MADE}.${quote(table)}`
 
-/** The view of a published table over all lenders. */
-function viewOfAll({schema, name, columns}: TargetTable): View {
+/** The rows of a published table of all lenders. */
+function selectAll({schema, name, columns}: TargetTable): string {
   const cells = columns.map((column) => {
     const cell = quote(column.name)
     return OWN_IDS.includes(column.name) ? `concat(source, '/', ${cell}) as ${cell}` : cell
   })
   // When lenders describe a status differently, the first by name counts.
   const once = schema === 'seed' ? ` order by source limit 1 by ${quote(columns[0]?.name ?? '')}` : ''
-  return {
-    name: combinedName(`${schema}.${name}`),
-    select: `select ${cells.join(', ')} from ${quote(schema)}.${quote(name)}${once}`,
-    comment: '',
-  }
+  return `select ${cells.join(', ')} from ${quote(schema)}.${quote(name)}${once}`
 }
 
-/** The view of a model over all lenders; for a shown model also the view that adds each lender's rows. */
-function viewsOf(model: ReleaseModel): View[] {
-  const cast = (column: {name: string; type: string}) =>
-    `cast(${quote(column.name)} as ${typeOf(column, model.name)}) as ${quote(column.name)}`
-  const cells = model.is_published ? model.columns.map(cast).join(', ') : '*'
-  const made = {
-    name: combinedName(model.name),
-    select: `select ${cells} from (\n${model.sql}\n) ${SETTINGS}`,
-    comment: '',
-  }
-  if (!model.is_published) return [made]
-  const columns = model.columns.map(({name}) => quote(name)).join(', ')
-  const described = model.columns.map(
-    (column) => `${quote(column.name)} ${typeOf(column, model.name)} comment ${literal(column.meaning)}`,
+/** The rows of a model over all lenders. */
+function computeOverAll({name, sql, columns, is_published}: ReleaseModel): string {
+  const cells = columns.map(
+    (column) => `cast(${quote(column.name)} as ${typeOf(column, name)}) as ${quote(column.name)}`,
   )
-  const own = model.name.split('.').map(quote).join('.')
-  return [
-    made,
-    {
-      name: `${SHOWN}.${quote(shownName(model.name))}`,
-      columns: [`source String comment ${literal(`the lender; ${ALL}: all lenders together`)}`, ...described],
-      select: `select source, ${columns} from ${own}
-        union all
-        select ${literal(ALL)} as source, ${columns} from ${made.name}`,
-      comment: model.description,
-    },
-  ]
+  return `select ${is_published ? cells.join(', ') : '*'} from (\n${sql}\n) ${SETTINGS}`
 }
 
-function makeView(session: Session, {on}: Topology, {name, columns, select, comment}: View): Promise<void> {
-  const described = columns === undefined ? '' : ` (${columns.join(',\n')})`
-  return session.run(
-    `create or replace view ${name}${on}${described} as\n${select}\ncomment ${literal(comment)}`,
+/** The rows of a model of each lender, and those over all. */
+function showModel({name, columns}: ReleaseModel): string {
+  const names = columns.map((column) => quote(column.name)).join(', ')
+  return `select source, ${names} from ${name.split('.').map(quote).join('.')}
+    union all
+    select ${literal(ALL)} as source, ${names} from ${overAll(name)}`
+}
+
+function describeShown({name, columns}: ReleaseModel): string {
+  const described = columns.map(
+    (column) => `${quote(column.name)} ${typeOf(column, name)} comment ${literal(column.meaning)}`,
   )
+  const source = `source String comment ${literal(`the lender; ${ALL}: all lenders together`)}`
+  return ` (${[source, ...described].join(',\n')})`
 }
 
 /** A column that adds up: its total over all lenders, and the sum of each lender's total. */
@@ -179,6 +278,7 @@ export async function compareTotals(
   return totals
 }
 
+/** The name of a model's table in {@link SHOWN}. */
 function shownName(model: string): string {
   const [schema = '', name = ''] = model.split('.')
   return schema === 'mart' ? name : `${schema}_${name}`

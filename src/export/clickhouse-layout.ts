@@ -1,9 +1,10 @@
 import {createReadStream} from 'node:fs'
 import {createClient} from '@clickhouse/client'
 import {z} from 'zod'
-import {codeOf, LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {newError} from '../core/errors.ts'
 import type {TableColumn} from '../store/sql.ts'
 import {quote} from './clickhouse-sql.ts'
+import {explainTarget, type TargetErrors} from './target.ts'
 
 /** A connection to ClickHouse; disposing it closes it. */
 export type Session = ReturnType<typeof openSession>
@@ -45,7 +46,7 @@ export function openSession(
     try {
       return await ask()
     } catch (error) {
-      throw explainClickhouse(error, server)
+      throw explainTarget(error, `ClickHouse at ${server}`, ERRORS)
     }
   }
   return {
@@ -76,34 +77,15 @@ export function openSession(
   }
 }
 
-/** An error of ClickHouse as one of ours. Codes: its `system.errors`. */
-function explainClickhouse(error: unknown, server: string): LoantapeError {
-  if (error instanceof LoantapeError) return error
-  const code = codeOf(error)
-  const words = messageOf(error).split('\n')[0] ?? ''
-  const more = {cause: error}
-  if (/^(516|192|193|194)$/.test(code))
-    return newError('PUBLISH_AUTH', `ClickHouse at ${server} refused user or password (${code}).`, more)
-  if (/^(497|164)$/.test(code))
-    return newError('PUBLISH_PRIVILEGE', `ClickHouse at ${server} refused: ${words} (${code}).`, more)
-  if (/^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|ETIMEDOUT)$/.test(code))
-    return newError('PUBLISH_UNREACHABLE', `ClickHouse at ${server} cannot be reached (${code}).`, more)
-  if (/^(ECONNRESET|EPIPE|UND_ERR_.*)$/.test(code) || /timeout error|socket hang up|aborted/i.test(words))
-    return newError('PUBLISH_LOST', `The connection to ClickHouse at ${server} was lost.`, more)
-  return newError('PUBLISH_FAILED', `ClickHouse at ${server} refused: ${words} (${code}).`, more)
-}
+/** Codes: ClickHouse's `system.errors`. */
+const ERRORS: TargetErrors = [
+  ['PUBLISH_AUTH', /^(516|192|193|194) /],
+  ['PUBLISH_PRIVILEGE', /^(497|164) /],
+  ['PUBLISH_LOST', /^UND_ERR_.* |timeout error|socket hang up|aborted/i],
+]
 
 /** Marks our databases; a database without it is never touched. */
 const MARK = 'loantape'
-
-/** The database whose view `release` says what readers see. */
-export const STATE = 'loantape'
-
-/**
- * The visible partitions of all tables, and the latest day. Every view contains this same text, and ClickHouse computes such a subquery
- * once per query: a query sees one release of each source, on every node.
- */
-export const VISIBLE = `(select (groupArrayArray(contents), max(as_of)) from ${STATE}.release)`
 
 const PLAIN_TYPES: Record<string, string> = {
   VARCHAR: 'String',

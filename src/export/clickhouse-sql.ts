@@ -1,3 +1,6 @@
+import {z} from 'zod'
+import type {Database} from '../store/database.ts'
+
 const quoted = (text: string, mark: string): string =>
   `${mark}${text.replaceAll('\\', '\\\\').replaceAll(mark, `\\${mark}`)}${mark}`
 
@@ -7,14 +10,6 @@ export const quote = (name: string): string => quoted(name, '`')
 /** A text quoted for ClickHouse. */
 export const literal = (text: string): string => quoted(text, "'")
 
-/** What the names of tables and variables become. */
-interface Names {
-  /** @param table `core.deal`; never a CTE */
-  table(table: string): string
-  /** @param variable `as_of` */
-  variable(variable: string): string
-}
-
 /** Something that cannot be written for ClickHouse; the message names it. */
 export class NotRewritten extends Error {}
 
@@ -22,21 +17,46 @@ const unknown = (what: string): never => {
   throw new NotRewritten(what)
 }
 
+/** The database whose view `release` says what readers see. */
+export const STATE = 'loantape'
+
 /**
- * Writes the SELECT of a model in the SQL of ClickHouse, from the parser's tree. Anything unknown is refused by name, never guessed.
- * Columns keep their names; their types may differ, and the caller casts them. Divisions are done in DOUBLE, and halves round away from
- * zero, as in DuckDB.
+ * The visible partitions of all tables, and the latest day. Every view contains this same text, and ClickHouse computes such a subquery
+ * once per query: a query sees one release of each source, on every node.
+ */
+export const VISIBLE = `(select (groupArrayArray(contents), max(as_of)) from ${STATE}.release)`
+
+/** The database of the tables over all lenders. */
+export const MADE = 'total'
+
+/**
+ * Rewrites the SELECT of a model for ClickHouse, over the tables of {@link MADE}: the parser's tree is changed where the engines differ,
+ * and DuckDB prints it. Anything unknown is refused by name, never guessed. Columns keep their names; their types may differ, and the
+ * caller casts them. Divisions are done in DOUBLE, and halves round away from zero, as in DuckDB.
  *
  * @param tree a statement of `json_serialize_sql`
  * @throws NotRewritten
  */
-export function toClickhouseSql(tree: unknown, names: Names): string {
-  return writeQuery((tree as {node: Node}).node, names)
+export async function toClickhouseSql(db: Database, tree: unknown): Promise<string> {
+  const statements = [{node: rewrite((tree as {node: Node}).node), named_param_map: []}]
+  // Positions may be larger than numbers of JavaScript, and ClickHouse decides itself what it keeps.
+  const given = new Map([
+    ['query_location', undefined],
+    ['materialized', 'CTE_MATERIALIZE_DEFAULT'],
+  ])
+  const json = JSON.stringify({error: false, statements}, (part, value) =>
+    given.has(part) ? given.get(part) : value,
+  )
+  const [sql = ''] = await db.column(z.string(), 'select json_deserialize_sql($1::varchar::json)', [json])
+  return sql.replaceAll(`"${AS_OF}"`, `${VISIBLE}.2`)
 }
 
+/** Printed as a column in place of the variable. */
+const AS_OF = '{as_of}'
+
 /**
- * The part we read of the tree that DuckDB's parser makes of a SELECT (`json_serialize_sql`): an expression, whose parts depend on
- * its `class`; or a query, table or join, whose parts depend on its `type`.
+ * The part we read of the parser's tree. An expression has a `class`, on which its parts depend; a query, table, join or modifier has
+ * only a `type`.
  */
 interface Node {
   class?: string
@@ -46,67 +66,48 @@ interface Node {
   function_name: string
   column_names: string[]
   children: Node[]
-  left: Node
-  right: Node
   child: Node
-  filter?: Node | null
-  filter_expr?: Node | null
-  distinct?: boolean
-  start: string
-  end: string
-  partitions: Node[]
-  orders: Order[]
-  case_checks: {when_expr: Node; then_expr: Node}[]
-  else_expr: Node
+  filter: Node | null
+  distinct: boolean
+  is_operator: boolean
   cast_type: Type
   value: {type: Type; is_null: boolean; value: unknown}
-  subquery_type: string
-  subquery: {node: Node}
-  relation_name: string
-  exclude_list: string[]
-  replace_list: unknown[]
-  input: Node
-  lower: Node
-  upper: Node
-  // Of queries.
-  modifiers: {type: string; orders?: Order[]; limit?: Node | null; offset?: Node | null}[]
-  cte_map: {map: {key: string; value: {query: {node: Node}}}[]}
+  // Of queries, tables and joins.
+  modifiers: unknown[]
+  cte_map: {map: unknown[]}
   select_list: Node[]
-  from_table: Node
-  where_clause: Node | null
-  group_expressions: Node[]
-  group_sets: number[][]
-  aggregate_handling: string
-  having: Node | null
-  qualify: Node | null
-  setop_type: string
   setop_all: boolean
-  // Of tables and joins.
   schema_name: string
   table_name: string
   condition: Node | null
-  join_type: string
   ref_type: string
 }
 
-type Order = {type: string; null_order: string; expression: Node}
 type Type = {id: string; type_info: {width: number; scale: number} | null}
 
 /** Parts of a node that do not change its meaning. */
 const PLAIN = ['query_location', 'alias', 'type', 'class', 'schema', 'catalog', 'export_state', 'is_operator']
 
 /** Values of parts that are not used. */
-const UNUSED = ['STANDARD_HANDLING', 'NO_OTHER', 'INVALID', 'ORDER_MODIFIER']
+const UNUSED = [
+  'STANDARD_HANDLING',
+  'NO_OTHER',
+  'INVALID',
+  'ORDER_MODIFIER',
+  'UNBOUNDED_PRECEDING',
+  'CURRENT_ROW_RANGE',
+]
 
 function isUnused(value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return !value || UNUSED.includes(String(value))
   return Object.values(value).every(isUnused)
 }
 
-/** The parts that are written for each class of expression, and for each type of query, table and join. */
+/** The parts that ClickHouse reads as DuckDB does, for each class or type of node. */
 const PARTS: Record<string, string> = {
   CONSTANT: 'value',
   COLUMN_REF: 'column_names',
+  STAR: 'relation_name',
   CAST: 'child cast_type',
   COMPARISON: 'left right',
   CONJUNCTION: 'children',
@@ -115,284 +116,249 @@ const PARTS: Record<string, string> = {
   OPERATOR: 'children',
   SUBQUERY: 'subquery subquery_type',
   FUNCTION: 'function_name children filter distinct',
-  WINDOW: 'function_name children partitions orders start end filter_expr',
+  WINDOW: 'function_name children partitions orders filter_expr',
   SELECT_NODE:
     'modifiers cte_map select_list from_table where_clause group_expressions group_sets aggregate_handling having qualify',
   SET_OPERATION_NODE: 'modifiers cte_map setop_type setop_all left right',
+  EMPTY: '',
+  FROM: 'subquery',
   BASE_TABLE: 'schema_name table_name',
   JOIN: 'left right condition join_type ref_type',
   DISTINCT_MODIFIER: '',
+  ORDER_MODIFIER: 'orders',
+  LIMIT_MODIFIER: 'limit',
+  ORDER_DEFAULT: 'null_order expression',
+  ASCENDING: 'null_order expression',
+  DESCENDING: 'null_order expression',
 }
 
-/** Refuses a node with parts that are not written, because they would be lost silently. */
-function requireOnly(node: {class?: string; type: string}): void {
-  const kind = node.class ?? node.type
-  const written = PARTS[kind]?.split(' ') ?? unknown(kind === node.type ? kind : `${kind} ${node.type}`)
-  for (const [part, value] of Object.entries(node))
-    if (![...PLAIN, ...written].includes(part) && !isUnused(value)) unknown(part.replaceAll('_', ' '))
+/** The values it reads so, for types and parts that have others. */
+const VALUES: Record<string, RegExp> = {
+  COMPARISON: /^COMPARE_(EQUAL|NOTEQUAL|(LESS|GREATER)THAN(OREQUALTO)?)$/,
+  OPERATOR: /^(OPERATOR_(COALESCE|IS_NULL|IS_NOT_NULL|NOT)|GROUPING_FUNCTION|COMPARE_(NOT_)?IN)$/,
+  subquery_type: /^(SCALAR|EXISTS)$/,
+  setop_type: /^UNION$/,
+  join_type: /^(INNER|LEFT)$/,
+  ref_type: /^(REGULAR|CROSS)$/,
 }
 
-const COMPARISONS: Record<string, string> = {
-  COMPARE_EQUAL: '=',
-  COMPARE_NOTEQUAL: '<>',
-  COMPARE_LESSTHAN: '<',
-  COMPARE_LESSTHANOREQUALTO: '<=',
-  COMPARE_GREATERTHAN: '>',
-  COMPARE_GREATERTHANOREQUALTO: '>=',
-}
+/** A subquery in FROM has the type of one in an expression. */
+const kindOf = (node: Node) => node.class ?? (node.type === 'SUBQUERY' ? 'FROM' : node.type)
 
-function write(node: Node, names: Names): string {
-  requireOnly(node)
-  const of = (one: Node) => write(one, names)
-  switch (node.class) {
-    case 'CONSTANT':
-      return writeConstant(node)
-    case 'COLUMN_REF':
-      return node.column_names.map(quote).join('.')
-    case 'CAST':
-      return writeCast(node.child, node.cast_type, names)
-    case 'COMPARISON':
-      return `(${of(node.left)} ${COMPARISONS[node.type] ?? unknown(node.type)} ${of(node.right)})`
-    case 'BETWEEN':
-      return `(${of(node.input)} between ${of(node.lower)} and ${of(node.upper)})`
-    case 'CONJUNCTION':
-      return `(${node.children.map(of).join(node.type === 'CONJUNCTION_AND' ? ' and ' : ' or ')})`
-    case 'CASE': {
-      const checks = node.case_checks.map(
-        ({when_expr, then_expr}) => `when ${of(when_expr)} then ${of(then_expr)}`,
-      )
-      return `case ${checks.join(' ')} else ${of(node.else_expr)} end`
-    }
-    case 'OPERATOR':
-      return writeOperator(node, node.children.map(of))
-    case 'SUBQUERY': {
-      const query = writeQuery(node.subquery.node, names)
-      if (node.subquery_type === 'SCALAR') return `(\n${query}\n)`
-      return node.subquery_type === 'EXISTS' ? `exists (\n${query}\n)` : unknown(node.subquery_type)
-    }
-    case 'FUNCTION':
-      return writeFunction(node, names)
-    case 'WINDOW':
-      return writeWindow(node, names)
-    default:
-      return unknown(`${node.class} ${node.type}`)
+/** Refuses a node with something that ClickHouse lacks or reads differently. */
+function requireKnown(node: Node): void {
+  const kind = kindOf(node)
+  const parts = PARTS[kind]?.split(' ') ?? unknown(kind === node.type ? kind : `${kind} ${node.type}`)
+  if (VALUES[kind]?.test(node.type) === false) unknown(node.type)
+  for (const [part, value] of Object.entries(node)) {
+    const name = part.replaceAll('_', ' ')
+    if (![...PLAIN, ...parts].includes(part) && !isUnused(value)) unknown(name)
+    if (VALUES[part]?.test(String(value)) === false) unknown(`${name} ${value}`)
   }
 }
 
-function writeConstant({value}: Node): string {
-  const {type, is_null, value: content} = value
-  if (is_null) return 'null'
-  if (type.id === 'VARCHAR') return literal(String(content))
-  if (['INTEGER', 'BIGINT', 'DOUBLE'].includes(type.id))
-    return type.id === 'DOUBLE' ? `toFloat64(${String(content)})` : String(content)
-  if (type.id === 'BOOLEAN') return String(content)
-  const {type_info: decimal} = type
-  if (type.id !== 'DECIMAL' || !decimal) return unknown(`a constant of type ${type.id}`)
-  const digits = String(content).padStart(decimal.scale + 1, '0')
-  const text = `${digits.slice(0, digits.length - decimal.scale)}.${digits.slice(digits.length - decimal.scale)}`
-  return `toDecimal64('${text}', ${decimal.scale})`
+function rewrite(node: Node): Node {
+  requireKnown(node)
+  const changed = (RULES[kindOf(node)] ?? rewriteParts)(node)
+  return {...changed, alias: node.alias || (changed.alias ?? '')}
 }
 
-function writeCast(child: Node, {id, type_info}: Type, names: Names): string {
-  if (id === 'BOOLEAN' && child.class === 'CONSTANT') return child.value.value === 't' ? 'true' : 'false'
-  const text = write(child, names)
-  if (id === 'DATE') return `toDate32(${text})`
-  if (id === 'DOUBLE') return `toFloat64(${text})`
-  if (id === 'VARCHAR') return `cast(${text} as Nullable(String))`
-  if (id === 'DECIMAL' && type_info) {
-    const {width, scale} = type_info
-    return `${width > 18 ? 'toDecimal128' : 'toDecimal64'}(round(${text}, ${scale}), ${scale})`
-  }
-  // DuckDB rounds to the nearest whole number.
-  const whole = {HUGEINT: 'Int128', BIGINT: 'Int64', INTEGER: 'Int32'}[id]
-  return whole === undefined ? unknown(`a cast to ${id}`) : `cast(round(${text}) as Nullable(${whole}))`
+const rewriteParts = <T extends object>(parent: T): T =>
+  Object.fromEntries(Object.entries(parent).map(([part, value]) => [part, rewriteValue(value)])) as T
+
+function rewriteValue(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(rewriteValue)
+  if (typeof value !== 'object' || value === null) return value
+  return 'type' in value && typeof value.type === 'string' ? rewrite(value as Node) : rewriteParts(value)
 }
 
-function writeOperator({type}: Node, parts: string[]): string {
-  const [first = '', ...others] = parts
-  const written: Record<string, string> = {
-    OPERATOR_COALESCE: `coalesce(${parts.join(', ')})`,
-    OPERATOR_IS_NULL: `(${first} is null)`,
-    OPERATOR_IS_NOT_NULL: `(${first} is not null)`,
-    OPERATOR_NOT: `(not ${first})`,
-    GROUPING_FUNCTION: `grouping(${first})`,
-    COMPARE_IN: `(${first} in (${others.join(', ')}))`,
-    COMPARE_NOT_IN: `(${first} not in (${others.join(', ')}))`,
-  }
-  return written[type] ?? unknown(type)
-}
+const make = (parts: Partial<Node> & Record<string, unknown>): Node => parts as Node & typeof parts
 
-/** Functions with another name or form in ClickHouse. */
-const FUNCTIONS: Record<string, (...args: string[]) => string> = {
-  '*': (one, other) => `(${one} * ${other})`,
-  '+': (one, other) => `(${one} + ${other})`,
-  '-': (one, other) => (other === undefined ? `(-${one})` : `(${one} - ${other})`),
-  '/': (one, other) => `(toFloat64(${one}) / toFloat64(${other}))`,
-  '//': (one, other) => `intDiv(${one}, ${other})`,
-  '||': (one, other) => `concat(${one}, ${other})`,
-  round: (value, digits) => {
-    const scaled = `(${value} * 1e${digits})`
-    return `((trunc(${scaled}) + if(abs(${scaled} - trunc(${scaled})) >= 0.5, sign(${scaled}), 0)) / 1e${digits})`
+const constant = (id: string, value: unknown): Node =>
+  make({
+    class: 'CONSTANT',
+    type: 'VALUE_CONSTANT',
+    value: {type: {id, type_info: null}, is_null: false, value},
+  })
+
+const text = (value: string) => constant('VARCHAR', value)
+
+const integer = (value: number) => constant('BIGINT', value)
+
+/** Not a constant: JSON has no mark for a whole number that is a DOUBLE. */
+const double = (value: number): Node => call('toFloat64', text(String(value)))
+
+const column = (name: string): Node => make({class: 'COLUMN_REF', type: 'COLUMN_REF', column_names: [name]})
+
+/** A call of a function of ClickHouse. */
+const call = (name: string, ...children: Node[]): Node =>
+  make({class: 'FUNCTION', type: 'FUNCTION', function_name: name, children, order_bys: NO_ORDER})
+
+const NO_ORDER = {type: 'ORDER_MODIFIER', orders: []}
+
+/** What a node becomes; other nodes stay, and only those below them change. */
+const RULES: Record<string, (node: Node) => Node> = {
+  CONSTANT(node) {
+    const {type, is_null, value} = node.value
+    if (is_null || ['INTEGER', 'BIGINT', 'BOOLEAN'].includes(type.id)) return node
+    if (type.id === 'DOUBLE') return double(Number(value))
+    // ClickHouse reads `\n` in a text as the end of a line.
+    if (type.id === 'VARCHAR') return text(String(value).replaceAll('\\', '\\\\'))
+    const {scale} =
+      type.id === 'DECIMAL' && type.type_info ? type.type_info : unknown(`a constant of type ${type.id}`)
+    const digits = String(value).padStart(scale + 1, '0')
+    const [whole, part] = [digits.slice(0, digits.length - scale), digits.slice(digits.length - scale)]
+    return call('toDecimal64', text(`${whole}.${part}`), integer(scale))
   },
-  unnest: (list) => `arrayJoin(${list})`,
-  list_value: (...items) => `[${items.join(', ')}]`,
-  bool_or: (value) => `max(${value})`,
-  any_value: (value) => `any(${value})`,
-  last_day: (day) => `toDate32(toLastDayOfMonth(${day}))`,
-  range: (end) => `arrayMap(step -> toInt64(step), range(toUInt64(greatest(coalesce(${end}, 0), 0))))`,
-  strftime: (instant, format) => `formatDateTime(${instant}, ${format})`,
+  CAST(node) {
+    const {id, type_info} = node.cast_type
+    if (id === 'BOOLEAN' && node.child.class === 'CONSTANT') return node
+    const value = rewrite(node.child)
+    if (id === 'DECIMAL' && type_info) {
+      const scale = integer(type_info.scale)
+      return call(type_info.width > 18 ? 'toDecimal128' : 'toDecimal64', call('round', value, scale), scale)
+    }
+    // DuckDB rounds to the nearest whole number.
+    const whole = {HUGEINT: 'toInt128', BIGINT: 'toInt64', INTEGER: 'toInt32'}[id]
+    if (whole !== undefined) return call(whole, call('round', value))
+    const plain = {DATE: 'toDate32', DOUBLE: 'toFloat64', VARCHAR: 'toString'}[id]
+    return call(plain ?? unknown(`a cast to ${id}`), value)
+  },
+  FUNCTION: rewriteFunction,
+  WINDOW(node) {
+    const name = node.function_name.replace('count_star', 'count')
+    const window = {...rewriteParts(node), function_name: name, alias: ''}
+    return ['count', 'row_number', 'dense_rank'].includes(name) ? call('toInt64', window) : window
+  },
+  SELECT_NODE: (node) => ({
+    ...rewriteParts({...node, select_list: []}),
+    select_list: rewriteItems(node.select_list),
+  }),
+  SET_OPERATION_NODE(node) {
+    const {modifiers, cte_map, setop_all} = node
+    if (setop_all && modifiers.length + cte_map.map.length === 0) return rewriteParts(node)
+    // ClickHouse has no union without a word, and no clause around one.
+    const union = rewriteParts({...node, modifiers: [], cte_map: {map: []}, setop_all: true})
+    const distinct = {type: 'DISTINCT_MODIFIER', distinct_on_targets: []}
+    return make({
+      type: 'SELECT_NODE',
+      modifiers: [...(setop_all ? [] : [distinct]), ...modifiers.map(rewriteValue)],
+      cte_map: rewriteParts(cte_map),
+      select_list: [
+        make({class: 'STAR', type: 'STAR', relation_name: '', exclude_list: [], replace_list: []}),
+      ],
+      from_table: {type: 'SUBQUERY', alias: '', subquery: {node: union}},
+      aggregate_handling: 'STANDARD_HANDLING',
+    })
+  },
+  BASE_TABLE(node) {
+    const {schema_name: schema, table_name: name} = node
+    return schema === '' ? node : {...node, schema_name: MADE, table_name: `${schema}.${name}`, alias: name}
+  },
+  JOIN(node) {
+    const joined = rewriteParts(node)
+    if (joined.condition) return joined
+    // A cross join would be printed as a comma, which binds less than a join.
+    const one = integer(1)
+    return {
+      ...joined,
+      ref_type: 'REGULAR',
+      condition: make({class: 'COMPARISON', type: 'COMPARE_EQUAL', left: one, right: one}),
+    }
+  },
 }
 
-/** Functions that ClickHouse also has. */
-const SAME = ['nullif', 'max', 'min', 'sum', 'coalesce', 'greatest', 'least', 'floor', 'trunc']
+/** The columns of a SELECT, named. Several unnested lists are zipped, because separate array joins would multiply rows. */
+function rewriteItems(list: readonly Node[]): Node[] {
+  const unnested = list.filter((item) => item.function_name === 'unnest')
+  const lists = unnested.length > 1 ? unnested.flatMap(({children}) => children.map(rewrite)) : []
+  return list.map((item) => {
+    const at = lists.length > 0 ? unnested.indexOf(item) : -1
+    const zipped = () => call('tupleElement', call('arrayJoin', call('arrayZip', ...lists)), integer(at + 1))
+    return {...(at < 0 ? rewrite(item) : zipped()), alias: item.alias || (item.column_names?.at(-1) ?? '')}
+  })
+}
 
-function writeFunction(node: Node, names: Names): string {
+/** Functions with the same arguments: their names in ClickHouse. */
+const NAMES: Record<string, string> = {
+  ...Object.fromEntries(
+    'nullif max min sum greatest least floor trunc * + -'.split(' ').map((name) => [name, name]),
+  ),
+  '//': 'intDiv',
+  '||': 'concat',
+  unnest: 'arrayJoin',
+  list_value: 'array',
+  bool_or: 'max',
+  any_value: 'any',
+  strftime: 'formatDateTime',
+  date_diff: 'dateDiff',
+}
+
+/** Functions with another form in ClickHouse. */
+const FORMS: Record<string, (...args: Node[]) => Node> = {
+  '/': (one, other) => call('divide', call('toFloat64', one), call('toFloat64', other)),
+  round(value, digits) {
+    const scale = double(10 ** Number(digits?.value.value ?? 0))
+    const scaled = call('multiply', value, scale)
+    const whole = call('trunc', scaled)
+    const isHalf = call('greaterOrEquals', call('abs', call('minus', scaled, whole)), double(0.5))
+    const away = call('if', isHalf, call('sign', scaled), integer(0))
+    return call('divide', call('plus', whole, away), scale)
+  },
+  // A null counts as the empty text.
+  concat: (...parts) =>
+    call('concat', ...parts.map((part) => call('coalesce', call('toString', part), text('')))),
+  last_day: (day) => call('toDate32', call('toLastDayOfMonth', day)),
+  range(end) {
+    const given = call('greatest', call('coalesce', end, integer(0)), integer(0))
+    return mapSteps('toInt64', [], given)
+  },
+  date_trunc: (unit, instant) =>
+    unit.value.value === 'month'
+      ? call('toDate32', call('toStartOfMonth', instant))
+      : unknown(`date_trunc ${unit.value.value}`),
+  list_sum({function_name, children: [value, count] = []}) {
+    if (function_name !== 'max' || !value || !count) return unknown('list_sum')
+    const values = call('arrayReverseSort', call('groupArray', value))
+    return call('arraySum', call('arraySlice', values, integer(1), count))
+  },
+}
+
+/** The list of what a function makes of the numbers below an end. */
+const mapSteps = (name: string, first: Node[], end: Node): Node => {
+  const expr = call(name, ...first, column('step'))
+  const each = make({class: 'LAMBDA', type: 'LAMBDA', lhs: column('step'), expr})
+  return call('arrayMap', each, call('range', call('toUInt64', end)))
+}
+
+function rewriteFunction(node: Node): Node {
   const {function_name: name, children, filter, distinct} = node
-  if (name === 'getvariable') return names.variable(String(children[0]?.value.value))
-  if (name === 'generate_series') return writeSeries(children, names)
-  const args = children.map((child) => write(child, names))
-  const [first = '', second = ''] = args
-  const special: Record<string, () => string> = {
-    // A null counts as the empty text.
-    concat: () => `concat(${args.map((arg) => `coalesce(toString(${arg}), '')`).join(', ')})`,
-    date_diff: () => `dateDiff(${args.join(', ')})`,
-    date_trunc: () =>
-      first === `'month'` ? `toDate32(toStartOfMonth(${second}))` : unknown(`date_trunc ${first}`),
-    list_sum: () => {
-      const [{function_name, children: [value, count] = []} = {} as Node] = children
-      if (function_name !== 'max' || !value || !count) return unknown('list_sum')
-      const values = `arrayReverseSort(groupArray(${write(value, names)}))`
-      return `arraySum(arraySlice(${values}, 1, ${write(count, names)}))`
-    },
+  if (name === 'getvariable') {
+    const variable = String(children[0]?.value.value)
+    return variable === 'as_of' ? column(AS_OF) : unknown(`the variable ${variable}`)
   }
-  if (special[name]) return special[name]()
-  const condition = filter ? ` filter (where ${write(filter, names)})` : ''
+  if (name === 'generate_series') return rewriteSeries(children)
+  const parts = {...rewriteParts(node), schema: '', alias: ''}
   // A count is signed, because a difference of counts may be negative.
-  if (name === 'count_star') return `toInt64(count()${condition})`
-  if (name === 'count') return `toInt64(count(${distinct ? 'distinct ' : ''}${first})${condition})`
-  const known = FUNCTIONS[name]
-  if (known && !distinct) return `${known(...args)}${condition}`
-  if (!SAME.includes(name)) return unknown(`the function ${name}`)
-  return `${name}(${distinct ? 'distinct ' : ''}${args.join(', ')})${condition}`
+  if (name === 'count' || name === 'count_star') return call('toInt64', {...parts, function_name: 'count'})
+  const other = NAMES[name]
+  if (other !== undefined)
+    return {...parts, function_name: other, is_operator: node.is_operator && other === name}
+  const form = FORMS[name]
+  if (!form || filter || distinct) return unknown(`the function ${name}`)
+  return form(...parts.children)
 }
 
 /** The days or months from one date to another, as a list. */
-function writeSeries([from, to, step]: readonly Node[], names: Names): string {
+function rewriteSeries([from, to, step]: readonly Node[]): Node {
   const unit = step && {to_days: 'Day', to_months: 'Month'}[step.function_name]
   if (!from || !to || !unit || findConstant(step) !== 1) return unknown('generate_series')
-  const [first, last] = [write(from, names), write(to, names)]
-  const count = `dateDiff('${unit.toLowerCase()}', assumeNotNull(${first}), assumeNotNull(${last})) + 1`
-  return `arrayMap(step -> add${unit}s(${first}, step), range(toUInt64(greatest(0, ${count}))))`
+  const [first, last] = [rewrite(from), rewrite(to)]
+  const dates = [first, last].map((date) => call('assumeNotNull', date))
+  const count = call('plus', call('dateDiff', text(unit.toLowerCase()), ...dates), integer(1))
+  return mapSteps(`add${unit}s`, [first], call('greatest', integer(0), count))
 }
 
 function findConstant(node: Node | undefined): unknown {
   return node?.value?.value ?? (node && findConstant(node.child ?? node.children?.[0]))
-}
-
-function writeWindow(node: Node, names: Names): string {
-  const {function_name: name, children, partitions, orders, start, end, filter_expr} = node
-  if (start !== 'UNBOUNDED_PRECEDING' || end !== 'CURRENT_ROW_RANGE') unknown(`a frame of ${name}`)
-  const args = children.map((child) => write(child, names)).join(', ')
-  const by =
-    partitions.length > 0 ? `partition by ${partitions.map((one) => write(one, names)).join(', ')}` : ''
-  const order = orders.length > 0 ? `order by ${writeOrders(orders, names)}` : ''
-  const condition = filter_expr ? ` filter (where ${write(filter_expr, names)})` : ''
-  const text = `${name}(${args})${condition} over (${[by, order].filter(Boolean).join(' ')})`
-  return ['count', 'row_number', 'dense_rank'].includes(name) ? `toInt64(${text})` : text
-}
-
-function writeOrders(orders: readonly Order[], names: Names): string {
-  return orders
-    .map(({type, null_order, expression}) => {
-      const down = type === 'DESCENDING' ? ' desc' : ''
-      if (!['ORDER_DEFAULT', 'NULLS LAST', 'NULLS FIRST'].includes(null_order)) unknown(null_order)
-      return `${write(expression, names)}${down} ${null_order === 'NULLS FIRST' ? 'nulls first' : 'nulls last'}`
-    })
-    .join(', ')
-}
-
-function writeQuery(query: Node, names: Names): string {
-  requireOnly(query)
-  const ctes = query.cte_map.map.map(
-    ({key, value}) => `${quote(key)} as (\n${writeQuery(value.query.node, names)}\n)`,
-  )
-  const isDistinct = query.modifiers.some(({type}) => type === 'DISTINCT_MODIFIER')
-  const tail = query.modifiers.flatMap((modifier) => {
-    const {type, orders, limit, offset} = modifier
-    if (type === 'DISTINCT_MODIFIER') return requireOnly(modifier) ?? []
-    if (type === 'ORDER_MODIFIER') return `order by ${writeOrders(orders ?? [], names)}`
-    return type === 'LIMIT_MODIFIER' && limit && !offset ? `limit ${write(limit, names)}` : unknown(type)
-  })
-  const body =
-    query.type === 'SELECT_NODE' ? writeSelect(query, isDistinct, names) : writeSetOperation(query, names)
-  return joinLines(ctes.length > 0 && `with\n${ctes.join(',\n')}`, ...body, ...tail)
-}
-
-const joinLines = (...lines: (string | false)[]): string => lines.filter(Boolean).join('\n')
-
-function writeSetOperation({setop_type, setop_all, left, right}: Node, names: Names): string[] {
-  if (setop_type !== 'UNION') unknown(setop_type)
-  return [writeQuery(left, names), `union ${setop_all ? 'all' : 'distinct'}`, writeQuery(right, names)]
-}
-
-function writeSelect(query: Node, isDistinct: boolean, names: Names): (string | false)[] {
-  const {from_table: from, where_clause, having, qualify} = query
-  const clause = (word: string, condition: Node | null) => condition && `${word} ${write(condition, names)}`
-  return [
-    `select${isDistinct ? ' distinct' : ''}\n${writeItems(query.select_list, names).join(',\n')}`,
-    from.type !== 'EMPTY' && `from ${writeTable(from, names)}`,
-    clause('where', where_clause) ?? '',
-    writeGroups(query, names),
-    clause('having', having) ?? '',
-    clause('qualify', qualify) ?? '',
-  ]
-}
-
-/** The columns of a SELECT. Several unnested lists are zipped, because separate array joins would multiply rows. */
-function writeItems(list: readonly Node[], names: Names): string[] {
-  const unnested = list.filter((item) => item.function_name === 'unnest')
-  const lists = unnested.map(({children}) => write(children[0] as Node, names))
-  return list.map((item) => {
-    if (item.class === 'STAR') return writeStar(item)
-    const isZipped = lists.length > 1 && unnested.includes(item)
-    const text = isZipped
-      ? `tupleElement(arrayJoin(arrayZip(${lists.join(', ')})), ${unnested.indexOf(item) + 1})`
-      : write(item, names)
-    const name = item.alias || item.column_names?.at(-1)
-    return name ? `${text} as ${quote(name)}` : text
-  })
-}
-
-function writeStar({relation_name, exclude_list, replace_list}: Node): string {
-  if (replace_list.length > 0) unknown('a star with replace')
-  const star = relation_name === '' ? '*' : `${quote(relation_name)}.*`
-  return exclude_list.length === 0 ? star : `${star} except (${exclude_list.map(quote).join(', ')})`
-}
-
-function writeGroups({group_expressions, group_sets, aggregate_handling}: Node, names: Names): string {
-  if (aggregate_handling === 'FORCE_AGGREGATES') return 'group by all'
-  if (group_expressions.length === 0) return ''
-  const keys = group_expressions.map((key) => write(key, names))
-  const [first = []] = group_sets
-  if (group_sets.length <= 1 && first.length === keys.length) return `group by ${keys.join(', ')}`
-  const sets = group_sets.map((set) => `(${set.map((index) => keys[index]).join(', ')})`)
-  return `group by grouping sets (${sets.join(', ')})`
-}
-
-const JOINS: Record<string, string> = {INNER: 'inner join', LEFT: 'left join'}
-
-function writeTable(table: Node, names: Names): string {
-  requireOnly(table)
-  const {schema_name, table_name: name, ref_type, condition} = table
-  if (table.type === 'BASE_TABLE')
-    return `${schema_name === '' ? quote(name) : names.table(`${schema_name}.${name}`)} as ${quote(table.alias || name)}`
-  if (table.type === 'SUBQUERY') {
-    const as = table.alias ? ` as ${quote(table.alias)}` : ''
-    return `(\n${writeQuery(table.subquery.node, names)}\n)${as}`
-  }
-  const [left, right] = [writeTable(table.left, names), writeTable(table.right, names)]
-  if (ref_type === 'CROSS') return `${left}\ncross join ${right}`
-  if (ref_type !== 'REGULAR') unknown(ref_type)
-  const join = JOINS[table.join_type] ?? unknown(`a join of type ${table.join_type}`)
-  return `${left}\n${join} ${right} on ${condition ? write(condition, names) : '1 = 1'}`
 }

@@ -1,26 +1,20 @@
+import {randomUUID} from 'node:crypto'
 import {z} from 'zod'
 import {codeOf, LoantapeError, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {digestFile} from '../store/files.ts'
-import {combinedName, createCombined} from './clickhouse-combined.ts'
+import type {Release} from '../store/release.ts'
+import {type Combined, createCombined, readCombined} from './clickhouse-combined.ts'
 import {
   createDatabases,
   openSession,
   type Session,
-  STATE,
   type Topology,
   topologyOf,
   typeOf,
-  VISIBLE,
 } from './clickhouse-layout.ts'
-import {literal, quote} from './clickhouse-sql.ts'
-import {
-  buildTotals,
-  isSameTotals,
-  type PublishedRelease,
-  type ReleaseTarget,
-  type TargetTable,
-} from './target.ts'
+import {literal, quote, STATE, VISIBLE} from './clickhouse-sql.ts'
+import {buildTotals, isSameTotals, type ReleaseTarget, type TargetTable} from './target.ts'
 
 /** A ClickHouse server, and the lender whose releases are published there. */
 export interface ClickhouseRequest {
@@ -66,7 +60,9 @@ export async function openClickhouse(
   const topology = topologyOf(request.cluster)
   const source = literal(request.source)
   let lease: Lease | undefined
-  let release: PublishedRelease | undefined
+  let release: Release | undefined
+  let tables: readonly TargetTable[] = []
+  let combined: Combined | undefined
   const localOf = ({schema, name}: TableName) => `${quote(schema)}.${quote(`${name}_local`)}`
   const wholeOf = ({schema, name}: TableName) => `${quote(schema)}.${quote(topology.whole(name))}`
   /** The partitions of kept releases, then those sent now; no other publication writes or removes them. */
@@ -76,8 +72,6 @@ export async function openClickhouse(
 
   return {
     server: session.server,
-    combinedName,
-
     async prepare() {
       await createState(session, topology)
       lease = await takeLease(session, topology, request, world)
@@ -90,11 +84,14 @@ export async function openClickhouse(
       return kept[0]
     },
 
-    async begin(published) {
+    async begin(published, released) {
       release = published
-      await createDatabases(session, topology, [...new Set(published.tables.map(({schema}) => schema))])
-      await createTables(session, topology, published.tables)
-      await createCombined(session, topology, published)
+      combined = await readCombined(published, world)
+      tables = [...released, ...combined.inputs]
+      await createDatabases(session, topology, [...new Set(tables.map(({schema}) => schema))])
+      await createTables(session, topology, tables)
+      await createCombined(session, topology, {models: combined.models, tables})
+      return tables
     },
 
     async verify(table) {
@@ -132,7 +129,7 @@ export async function openClickhouse(
     async activate() {
       if (!lease || !release) return
       const {release_id, as_of, known_at, time_zone, currency, generator} = release.manifest
-      const names = release.tables.map((table) => literal(findContent(table) ?? ''))
+      const names = tables.map((table) => literal(findContent(table) ?? ''))
       const instant = literal(known_at.replace('T', ' ').replace('Z', ''))
       const insert = `insert into ${STATE}.published
         select ${source}, ${lease.number}, ${literal(release_id)}, toDate32(${literal(as_of)}),
@@ -193,6 +190,7 @@ export async function openClickhouse(
     },
 
     async [Symbol.asyncDispose]() {
+      await combined?.[Symbol.asyncDispose]()
       await lease?.[Symbol.asyncDispose]()
       await session[Symbol.asyncDispose]()
     },
@@ -331,11 +329,12 @@ interface Lease extends AsyncDisposable {
   lastSql: string
 }
 
-const leaseRow = z.object({number: z.coerce.number(), until: z.string(), now: z.string(), ends: z.string()})
+const leaseRow = z.object({number: z.coerce.number(), comment: z.string()})
 
 /**
  * Takes the right to publish for a source. ClickHouse has no locks, but creates a table name only once: a lease is the table
- * `lease_<source>_<number>`, whose comment is the time it expires. The next lease has the next number.
+ * `lease_<source>_<number>`. Its comment, how long it holds in ms and a random text, is new after each renewal and empty in the end;
+ * one that stays the same for that long has expired. The next lease has the next number.
  *
  * @throws LockedError `PUBLISH_LOCKED`
  */
@@ -350,36 +349,32 @@ async function takeLease(
   const from = `from system.tables where database = '${STATE}' and match(name, ${named})`
   const tableOf = (number: number) => `${STATE}.${quote(`lease_${source}_${number}`)}`
   const list = () =>
-    session.rows(
-      leaseRow,
-      `select ${number} as number, comment as until, toString(now64(3, 'UTC')) as now,
-         toString(now64(3, 'UTC') + toIntervalMillisecond(${leaseMs})) as ends
-       ${from} order by number desc`,
-    )
+    session.rows(leaseRow, `select ${number} as number, comment ${from} order by number desc`)
   const locked = (why: string) =>
     newError(
       'PUBLISH_LOCKED',
       `Another publication of source '${source}' to ${session.server} is under way: ${why}.`,
     )
   const drop = (number: number) => session.run(`drop table if exists ${tableOf(number)}${on}`)
-  const setExpiry = (until: string) =>
-    session.run(`alter table ${tableOf(own)}${on} modify comment '${until}'`)
+  const newComment = () => `${leaseMs} ${randomUUID()}`
+  const setComment = (comment: string) =>
+    session.run(`alter table ${tableOf(own)}${on} modify comment '${comment}'`)
   let [last] = await list()
-  const {until} = last ?? {}
-  while (last && last.until > last.now) {
-    if (last.until !== until) throw locked('it has just renewed its lease')
-    await realClock.sleep(Math.min(1000, leaseMs / 4))
+  const {comment = ''} = last ?? {}
+  const pauseMs = Math.min(1000, leaseMs / 4)
+  for (let left = Number.parseInt(comment, 10); left > 0 && last?.comment === comment; left -= pauseMs) {
+    await realClock.sleep(pauseMs)
     ;[last] = await list()
   }
-  const [{published = 0, ends = ''} = {}] = await session.rows(
-    z.object({published: z.coerce.number(), ends: z.string()}),
-    `select max(number) as published, toString(now64(3, 'UTC') + toIntervalMillisecond(${leaseMs})) as ends
-     from ${STATE}.published where source = ${literal(source)}`,
+  if (last && last.comment !== '' && last.comment !== comment) throw locked('it has just renewed its lease')
+  const [published] = await session.rows(
+    numberRow,
+    `select max(number) as number from ${STATE}.published where source = ${literal(source)}`,
   )
-  const own = Math.max(last?.number ?? 0, published) + 1
+  const own = Math.max(last?.number ?? 0, published?.number ?? 0) + 1
   try {
     await session.run(
-      `create table ${tableOf(own)}${on} (nothing UInt8) engine = MergeTree order by nothing comment '${ends}'`,
+      `create table ${tableOf(own)}${on} (nothing UInt8) engine = MergeTree order by nothing comment '${newComment()}'`,
     )
   } catch (error) {
     // TABLE_ALREADY_EXISTS
@@ -395,7 +390,7 @@ async function takeLease(
   let renewal: Promise<void> = Promise.resolve()
   const renew = async () => {
     const [last] = await list()
-    if (last?.number === own) await setExpiry(last.ends)
+    if (last?.number === own) await setComment(newComment())
   }
   const timer = setInterval(() => {
     renewal = renew().catch((error: unknown) => {
@@ -409,7 +404,7 @@ async function takeLease(
     async [Symbol.asyncDispose]() {
       clearInterval(timer)
       await renewal
-      await setExpiry('').catch((error: unknown) => {
+      await setComment('').catch((error: unknown) => {
         log.info({err: error}, 'the ClickHouse lease was not returned: it will expire')
       })
     },

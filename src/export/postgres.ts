@@ -7,16 +7,17 @@ import {pipeline} from 'node:stream/promises'
 import {Client, escapeIdentifier, escapeLiteral} from 'pg'
 import {from as copyFrom} from 'pg-copy-streams'
 import {z} from 'zod'
-import {codeOf, LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {codeOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {type Database, openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
-import type {ReleaseManifest} from '../store/release.ts'
+import type {Release, ReleaseManifest} from '../store/release.ts'
 import type {TableColumn} from '../store/sql.ts'
 import {
   buildTotals,
+  explainTarget,
   isSameTotals,
-  type PublishedRelease,
   type ReleaseTarget,
+  type TargetErrors,
   type TargetTable,
   type VisibleRelease,
 } from './target.ts'
@@ -52,10 +53,8 @@ export async function openPostgres(
   const explained =
     <A extends unknown[], T>(step: (...args: A) => Promise<T>) =>
     (...args: A) =>
-      step(...args).catch((error: unknown) => Promise.reject(explainPostgres(error, server)))
-  let copy:
-    | {release: PublishedRelease; db: Database; names: Map<string, string>; transaction: string}
-    | undefined
+      step(...args).catch((error: unknown) => Promise.reject(explain(error, server)))
+  let copy: {release: Release; db: Database; names: Map<string, string>; transaction: string} | undefined
   /** A table in the new schemas, quoted. */
   const newTable = ({schema, name}: {schema: string; name: string}) =>
     `${escapeIdentifier(copy?.names.get(schema) ?? '')}.${escapeIdentifier(name)}`
@@ -68,8 +67,8 @@ export async function openPostgres(
       await grantReading(session, (await listSchemas(session)).live, request.reader)
       return await findPublished(session)
     }),
-    begin: explained(async (release) => {
-      const schemas = [...new Set([STATE, ...release.tables.map(({schema}) => schema)])]
+    begin: explained(async (release, tables) => {
+      const schemas = [...new Set([STATE, ...tables.map(({schema}) => schema)])]
       await requireOwnSchemas(session, schemas)
       await requireNoDependents(session)
       await session.run('begin')
@@ -82,6 +81,7 @@ export async function openPostgres(
       }
       const db = await openDatabase({attach: [{path: release.database, alias: 'release', readOnly: true}]})
       copy = {release, db, names, transaction}
+      return tables
     }),
     verify: explained(async (table) => {
       if (!loaded.has(table)) return false
@@ -291,30 +291,17 @@ function describeServer(url: string): string {
   return `${hostname}:${port || '5432'}${pathname}`
 }
 
-/** An error of PostgreSQL as one of ours. Codes: its appendix A. */
-function explainPostgres(error: unknown, server: string): LoantapeError {
-  if (error instanceof LoantapeError) return error
-  const code = codeOf(error)
-  const words = messageOf(error).split('\n')[0] ?? ''
-  const more = {cause: error}
-  if (/^(28P01|28000)$/.test(code) || /password must be a string/.test(words))
-    return newError('PUBLISH_AUTH', `PostgreSQL at ${server} refused user or password (${code}).`, more)
-  if (/does not support SSL/.test(words) || /CERT|UNABLE_TO_VERIFY|ERR_TLS|ERR_SSL/.test(code))
-    return newError('POSTGRES_TLS', `PostgreSQL at ${server} cannot be trusted: ${words}.`, more)
-  const refused = `PostgreSQL at ${server} refused: ${words} (${code}).`
-  if (code === '42501')
-    return newError('PUBLISH_PRIVILEGE', refused, {
-      ...more,
-      next: 'Grant the user CREATE on the database, or let it own the schemas core, mart and accounting.',
-    })
-  if (code === '3D000' || code === '42704') return newError('POSTGRES_UNKNOWN_NAME', refused, more)
-  if (/^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|ETIMEDOUT|57P03)$/.test(code))
-    return newError('PUBLISH_UNREACHABLE', `PostgreSQL at ${server} cannot be reached (${code}).`, more)
-  const isLost = /^(57P0.|08...|ECONNRESET|EPIPE)$/.test(code)
-  if (isLost || /terminated|timeout expired|not queryable/.test(words))
-    return newError('PUBLISH_LOST', `The connection to PostgreSQL at ${server} was lost.`, more)
-  return newError('PUBLISH_FAILED', refused, more)
-}
+/** Codes: appendix A of PostgreSQL's manual. */
+const ERRORS: TargetErrors = [
+  ['PUBLISH_AUTH', /^(28P01|28000) |password must be a string/],
+  ['POSTGRES_TLS', /does not support SSL|^\S*(CERT|UNABLE_TO_VERIFY|ERR_TLS|ERR_SSL)/],
+  ['PUBLISH_PRIVILEGE', /^42501 /],
+  ['POSTGRES_UNKNOWN_NAME', /^(3D000|42704) /],
+  ['PUBLISH_UNREACHABLE', /^57P03 /],
+  ['PUBLISH_LOST', /^(57P0.|08...) |terminated|timeout expired|not queryable/],
+]
+
+const explain = (error: unknown, server: string) => explainTarget(error, `PostgreSQL at ${server}`, ERRORS)
 
 /** A connection to PostgreSQL; disposing it ends it. */
 type Session = Awaited<ReturnType<typeof openSession>>
@@ -340,7 +327,7 @@ async function openSession(url: string) {
     await client.connect()
   } catch (error) {
     await client.end()
-    throw explainPostgres(error, server)
+    throw explain(error, server)
   }
   return {
     client,

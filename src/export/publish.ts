@@ -1,29 +1,25 @@
-import {mkdtempDisposable} from 'node:fs/promises'
-import {tmpdir} from 'node:os'
 import {join} from 'node:path'
-import {z} from 'zod'
-import {parseSelects} from '../build/compile.ts'
-import {withAncestors} from '../build/read-models.ts'
 import {readSources} from '../build/sources.ts'
 import type {Config} from '../core/config.ts'
 import {codeOf, messageOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
-import {openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
-import {digestFile} from '../store/files.ts'
-import {type Release, type ReleaseModel, readReleaseModels, requireRelease} from '../store/release.ts'
+import {openDatabase} from '../store/database.ts'
+import {type Release, readReleaseModels, requireRelease} from '../store/release.ts'
 import {readColumns} from '../store/sql.ts'
 import type {ClickhouseRequest} from './clickhouse.ts'
 import type {CombinedTotal} from './clickhouse-combined.ts'
-import {NotRewritten, toClickhouseSql} from './clickhouse-sql.ts'
 import {
-  buildTotals,
-  type PublishedRelease,
-  type PublishTarget,
+  describeTable,
+  type PUBLISH_TARGETS,
+  quoteTable,
   type ReleaseTarget,
+  readTotals,
   type TargetTable,
   type VisibleRelease,
 } from './target.ts'
+
+type PublishTarget = (typeof PUBLISH_TARGETS)[number]
 
 /** The result of a publication; `publish --json` prints it. */
 export interface PublishResult {
@@ -111,15 +107,12 @@ export async function publishTo(
         {next: `To show them the older one anyway: \`${command} --force\`.`},
       )
     }
-    await using published = await readPublished(release, target, world)
-    await target.begin(published)
-    // The other tables only serve totals over all lenders.
-    const released = new Set(manifest.tables.map(({name}) => name))
+    const tables = await describeTables(release)
     let loaded = 0
-    for (const table of published.tables) {
+    for (const table of await target.begin(release, tables)) {
       if (await target.verify(table)) continue
       await target.load(table)
-      if (released.has(`${table.schema}.${table.name}`)) loaded += 1
+      if (tables.includes(table)) loaded += 1
       if (await target.verify(table)) continue
       throw newError(
         'PUBLISH_INCOMPLETE',
@@ -148,143 +141,24 @@ function isOlder({as_of, known_at}: VisibleRelease, visible: VisibleRelease): bo
 }
 
 /**
- * Describes the published tables of a release and computes their totals. For a target that holds several lenders it also writes the
- * unpublished tables that models over all lenders need; disposing removes these files.
+ * Describes the published tables of a release and computes their totals.
  *
  * @throws UnexpectedError `PUBLISH_INCOMPLETE` when a table differs from the manifest
  */
-async function readPublished(
-  {dir, database, work, manifest}: Release,
-  {combinedName}: Pick<ReleaseTarget, 'combinedName'>,
-  world: Pick<World, 'log'>,
-): Promise<PublishedRelease & AsyncDisposable> {
+async function describeTables({dir, database, manifest}: Release): Promise<TargetTable[]> {
   const models = readReleaseModels(dir)
-  await using db = await openDatabase({
-    attach: [
-      {path: database, alias: 'release', readOnly: true},
-      ...(combinedName ? [{path: work, alias: 'kept', readOnly: true}] : []),
-    ],
-  })
-  const describe = async (table: string, path: string) => {
-    const {description = '', grain = [], columns = []} = models.find(({name}) => name === table) ?? {}
-    const meanings = new Map(columns.map(({name, meaning}) => [name, meaning]))
-    const there = await readColumns(db, path)
-    const [schema = '', name = ''] = table.split('.')
-    const described = there.map((column) => ({...column, meaning: meanings.get(column.name) ?? ''}))
-    return {schema, name, description, grain, columns: described}
-  }
-  const addUp = async (columns: TargetTable['columns'], from: string) => {
-    const sql = `select ${buildTotals(columns, quoteName).join(', ')} from ${from}`
-    return Object.values(await db.one(z.record(z.string(), z.string()), sql))
-  }
-  const tables: TargetTable[] = []
-  for (const {name, rows, file, sha256, order} of manifest.tables) {
-    const about = await describe(name, nameOf('release', name))
-    const totals = await addUp(about.columns, nameOf('release', name))
+  await using db = await openDatabase({attach: [{path: database, alias: 'release', readOnly: true}]})
+  return await Array.fromAsync(manifest.tables, async ({name, rows, file, sha256, order}) => {
+    const from = quoteTable('release', name)
+    const columns = await readColumns(db, from)
+    const totals = await readTotals(db, columns, from)
     if (totals[0] !== String(rows))
       throw newError(
         'PUBLISH_INCOMPLETE',
         `Table '${name}' has ${totals[0]} rows: its manifest says ${rows}.`,
       )
-    tables.push({...about, file: join(dir, file), sha256, order, totals})
-  }
-  const published = {manifest, database, tables}
-  if (!combinedName) return {...published, combined: [], [Symbol.asyncDispose]: async () => undefined}
-  const kept = await db.column(
-    z.string(),
-    `select concat(schema_name, '.', table_name) from duckdb_tables() where database_name = 'kept'`,
-  )
-  const plan = await planCombined({models, kept, nameOf: combinedName}, world)
-  const folder = await mkdtempDisposable(join(tmpdir(), 'loantape-publish-'))
-  for (const name of plan.inputs) {
-    const path = nameOf(kept.includes(name) ? 'kept' : 'release', name)
-    const about = await describe(name, path)
-    const columns = about.columns.map((column) => ({...column, type: plainTypeOf(column.type)}))
-    const cells = columns.map(
-      (column) => `cast(${quoteName(column.name)} as ${column.type}) as ${quoteName(column.name)}`,
-    )
-    const order = about.grain.length > 0 ? about.grain : columns.slice(0, 1).map((column) => column.name)
-    const file = join(folder.path, `${name}.parquet`)
-    const select = `select ${cells.join(', ')} from ${path}`
-    await db.run(
-      `copy (${select} order by ${order.map(quoteName).join(', ')})
-       to ${quoteLiteral(file)} (format parquet, compression zstd, compression_level 1)`,
-    )
-    const totals = await addUp(columns, `(${select})`)
-    tables.push({...about, columns, order, file, sha256: await digestFile(file), totals})
-  }
-  return {...published, combined: plan.models, [Symbol.asyncDispose]: () => folder.remove()}
-}
-
-/** A table as an SQL identifier. */
-const nameOf = (catalog: string, table: string) => [catalog, ...table.split('.').map(quoteName)].join('.')
-
-/** A type that every target knows; unpublished tables may have others. */
-function plainTypeOf(type: string): string {
-  if (/^U?(TINY|SMALL)?INT(EGER)?$/.test(type)) return 'BIGINT'
-  return /^(HUGE|UBIG)INT$/.test(type) ? 'DECIMAL(38,0)' : type
-}
-
-/** Reference data that models over all lenders read. */
-const SHARED_SEEDS = ['seed.status']
-
-/**
- * Finds the marts that can be computed over all lenders from what each publishes: marts that describe deals, whose rows are not
- * single deals, and that read nothing of one lender alone, such as its walks, feeds and limits.
- *
- * @param release `kept` are the `work` tables that the release keeps; `nameOf` names a table, or `as_of`, at the target
- * @returns the models, and the unpublished tables they need
- */
-export async function planCombined(
-  release: {
-    models: readonly ReleaseModel[]
-    kept: readonly string[]
-    nameOf: (table: string) => string
-  },
-  {log}: Pick<World, 'log'>,
-): Promise<{models: ReleaseModel[]; inputs: string[]}> {
-  const {models, kept, nameOf} = release
-  await using db = await openDatabase({threads: 1})
-  const ofDeals = new Set(models.filter(({grain}) => grain.includes('deal_id')).map(({name}) => name))
-  const given = new Set([
-    ...SHARED_SEEDS,
-    'mart.run',
-    ...models.filter(({name}) => name.startsWith('core.') || kept.includes(name)).map(({name}) => name),
-  ])
-  const selects = await parseSelects(
-    db,
-    models.map(({name, sql}) => ({name, file: name, sql})),
-  )
-  const found = new Map<string, ReleaseModel & {describesDeals: boolean}>()
-  for (const model of models) {
-    const {name, reads, is_published} = model
-    const isKnown = reads.every((read) => given.has(read) || found.has(read))
-    if (given.has(name) || name.startsWith('accounting.') || !isKnown || ofDeals.has(name)) continue
-    const describesDeals = reads.some((read) => ofDeals.has(read) || found.get(read)?.describesDeals)
-    if (is_published && !describesDeals) continue
-    try {
-      const sql = toClickhouseSql(selects.get(name)?.statements[0], {
-        table: nameOf,
-        variable(variable) {
-          if (variable === 'as_of') return nameOf(variable)
-          throw new NotRewritten(`the variable ${variable}`)
-        },
-      })
-      found.set(name, {...model, describesDeals, sql})
-    } catch (error) {
-      if (!(error instanceof NotRewritten)) throw error
-      log.info({reason: `${name}: ${error.message}`}, 'a model is not computed over all lenders')
-    }
-  }
-  const isInput = (name: string) => SHARED_SEEDS.includes(name) || kept.includes(name)
-  const published = [...found.values()].filter((model) => model.is_published)
-  const reads = new Map([...found].map(([name, model]) => [name, model.reads]))
-  const needed = withAncestors(new Set(published.map(({name}) => name)), reads)
-  const needing = [...found.values()].filter(({name}) => needed.has(name))
-  return {
-    models: needing,
-    inputs: [...new Set(needing.flatMap((model) => model.reads))].filter(isInput).sort(),
-  }
+    return {...describeTable(models, name, columns), file: join(dir, file), sha256, order, totals}
+  })
 }
 
 /** Totals over all lenders, compared with the sum over each. */

@@ -1,11 +1,33 @@
-import {copyFileSync, mkdirSync} from 'node:fs'
-import {dirname, join} from 'node:path'
+import {hash} from 'node:crypto'
+import {copyFileSync, existsSync, mkdirSync, readFileSync, statSync, writeFileSync} from 'node:fs'
+import {basename, dirname, join} from 'node:path'
 import {z} from 'zod'
 import {JOURNAL_NAMES} from '../accounting/profiles.ts'
-import {newError} from '../core/errors.ts'
-import {type Database, quoteLiteral, quoteName} from '../store/database.ts'
-import type {Release} from '../store/release.ts'
+import {type LoantapeError, newError} from '../core/errors.ts'
+import {parseJson} from '../core/json.ts'
+import {WRITER_MARK, WRITING} from '../core/process.ts'
+import {expectOneOf} from '../core/text.ts'
+import {type DataFolder, requireExports} from '../store/data-folder.ts'
+import {type Database, openDatabase, quoteLiteral, quoteName} from '../store/database.ts'
+import {digestFile, moveIntoPlace, syncToDisk} from '../store/files.ts'
+import type {Release, ReleaseManifest} from '../store/release.ts'
 import {countRows, readColumns, type TableColumn} from '../store/sql.ts'
+import {
+  type BatchFile,
+  type BatchResult,
+  beginBatch,
+  type ExportOptions,
+  formatManifest,
+  inOrder,
+  isWholeBatch,
+  type NeutralisedCell,
+  type PeriodMark,
+  type ProfileWriter,
+  readBatchManifest,
+  readControlTotals,
+  type WrittenFile,
+} from './batch.ts'
+import {createXlsxWriter} from './xlsx.ts'
 
 /** The profiles that write tables. */
 export const TABLE_PROFILE_NAMES = ['csv', 'parquet', 'xlsx'] as const
@@ -14,79 +36,194 @@ export type TableProfileName = (typeof TABLE_PROFILE_NAMES)[number]
 /** All profiles. */
 export const PROFILE_NAMES: readonly string[] = [...TABLE_PROFILE_NAMES, ...JOURNAL_NAMES]
 
-/** SQL of a table's rows in the order of its Parquet file; the database stores changed rows at the end. */
-export function inOrder({manifest}: Pick<Release, 'manifest'>, table: string): string {
-  const order = manifest.tables.find(({name}) => name === table)?.order ?? []
-  const by = order.length === 0 ? '' : ` order by ${order.map(quoteName).join(', ')}`
-  return `(from release.${table}${by})`
+interface BatchRequest {
+  profile: string
+  /** All published tables by default. */
+  tables?: readonly string[] | undefined
+  period?: PeriodMark | undefined
+  options?: ExportOptions | undefined
+  /** Accepts columns that differ from the previous batch. */
+  acceptsColumns?: boolean
 }
 
-/** How a profile writes its files. */
-export interface ExportOptions {
-  /** CSV: `lf` by default. */
-  lineEnding?: 'lf' | 'crlf' | undefined
-  /** CSV: put `'` before texts that a spreadsheet would take for formulas. */
-  isSpreadsheetSafe?: boolean | undefined
-  /** Parquet: one file for each month of a table's date. */
-  partition?: 'month' | undefined
-}
-
-/** A file in a batch's folder, and its control totals. */
-export interface WrittenFile extends ControlTotals {
-  /** Relative to the batch's folder. */
-  name: string
-  /** The totals of each table in a workbook, whose own `columns` and sums are empty. */
-  sheets?: (ControlTotals & {table: string})[]
-}
-
-/** A text that got a leading `'`. */
-export interface NeutralisedCell {
-  file: string
-  /** From 1, the header not counted. */
-  row: number
-  column: string
-}
-
-/** Writes tables of a release, which is attached as `release`, into a folder. */
-export type ProfileWriter = (
-  db: Database,
+/**
+ * Writes tables of a release as one batch, the manifest last. The folder has a temporary name until everything is on disk. A
+ * complete batch is not written again.
+ *
+ * @throws ConfigError `UNKNOWN_NAME`, `NOT_WRITABLE`; GuardError `EXPORT_COLUMNS`
+ */
+export async function writeBatch(
+  folder: DataFolder,
   source: Release,
-  request: {tables: readonly string[]; options: ExportOptions},
-  dir: string,
-) => Promise<{files: WrittenFile[]; neutralised?: NeutralisedCell[]}>
-
-/** Totals that importers compare. */
-export type ControlTotals = z.output<typeof totalsRow> & {columns: string[]}
-const totalsRow = z.object({
-  rows: z.coerce.number(),
-  /** The sum of the column `loan_amount` or `amount`; null without one. */
-  sum_amount: z.string().nullable(),
-  /** The sums of the columns `debit` and `credit`; null without them. */
-  sum_debit: z.string().nullable(),
-  sum_credit: z.string().nullable(),
-})
-
-/** The totals of a table, or of the rows that `where` selects. */
-export async function readControlTotals(db: Database, table: string, where = 'true'): Promise<ControlTotals> {
-  const columns = (await readColumns(db, `release.${table}`)).map(({name}) => name)
-  const sumOf = (...names: string[]) => {
-    const name = names.find((known) => columns.includes(known))
-    return name === undefined ? 'null::varchar' : `cast(sum(${quoteName(name)}) as varchar)`
-  }
-  const totals = await db.one(
-    totalsRow,
-    `select count(*) as rows, ${sumOf('loan_amount', 'amount')} as sum_amount, ${sumOf('debit')} as sum_debit,
-       ${sumOf('credit')} as sum_credit
-     from release.${table} where ${where}`,
+  request: BatchRequest,
+): Promise<BatchResult> {
+  const {profile, period} = request
+  const {manifest} = source
+  const {write, hasContract, options: used} = requireProfile(profile)
+  const options = Object.fromEntries(
+    Object.entries(request.options ?? {}).filter(([name]) => used.some((known) => known === name)),
   )
-  return {...totals, columns}
+  const published = manifest.tables.map(({name}) => name)
+  const unknown = request.tables?.find((table) => !published.includes(table))
+  if (unknown !== undefined) throw unknownName('Table', unknown, published)
+  const tables = published.filter((name) => request.tables?.includes(name) ?? true)
+
+  const batchId = batchIdOf(manifest, {...request, options, tables})
+  const parent = join(folder.exports, profile)
+  const final = join(parent, batchId)
+  const isWritten = isWholeBatch(final)
+  if (!isWritten) {
+    requireExports(folder, profile)
+    using batch = beginBatch(final)
+    await using db = await openDatabase({attach: [{path: source.database, alias: 'release', readOnly: true}]})
+    const isAccepted = request.acceptsColumns ?? false
+    const keepColumns = hasContract && (await checkColumns(db, parent, {tables, published, isAccepted}))
+    const written = await write(db, source, {tables, options}, batch.dir)
+    const files = await Array.fromAsync(written.files, (file) => measureFile(batch.dir, file))
+    const content = {
+      ...written,
+      batch_id: batchId,
+      profile,
+      period: period?.period ?? null,
+      period_complete: period?.isComplete ?? null,
+      files,
+    }
+    const path = join(batch.dir, 'manifest.json')
+    writeFileSync(path, formatManifest(manifest, content))
+    syncToDisk(path)
+    if (keepColumns) keepColumns()
+    batch.finish(() => isWholeBatch(final))
+  }
+  const files = readBatchManifest(final)?.files ?? []
+  return {
+    profile,
+    batch_id: batchId,
+    dir: final,
+    files: files.length,
+    rows: manifest.tables.filter(({name}) => tables.includes(name)).reduce((sum, {rows}) => sum + rows, 0),
+    bytes: files.reduce((sum, {bytes}) => sum + bytes, 0),
+    outcome: isWritten ? 'unchanged' : 'written',
+  }
+}
+
+/** How a profile writes tables. */
+interface TableProfile {
+  write: ProfileWriter
+  /** The options that change its files. */
+  options: readonly (keyof ExportOptions)[]
+  /** Whether changed columns must be accepted first, because importers map them by hand. */
+  hasContract: boolean
+}
+
+const PROFILES: Record<TableProfileName, TableProfile> = {
+  csv: {write: writeCsv, options: ['lineEnding', 'isSpreadsheetSafe'], hasContract: true},
+  parquet: {write: writeParquet, options: ['partition'], hasContract: false},
+  xlsx: {write: createXlsxWriter(), options: [], hasContract: false},
+}
+
+/**
+ * The profile of this name.
+ *
+ * @param names the names that the error lists
+ * @throws ConfigError `UNKNOWN_NAME`
+ */
+export function requireProfile(name: string, names: readonly string[] = TABLE_PROFILE_NAMES): TableProfile {
+  const profile = TABLE_PROFILE_NAMES.find((known) => known === name)
+  if (profile) return PROFILES[profile]
+  throw unknownName('Profile', name, names)
+}
+
+function unknownName(kind: string, name: string, known: readonly string[]): LoantapeError {
+  return newError('UNKNOWN_NAME', `${kind} '${name}' on the command line: ${expectOneOf(name, known)}.`)
+}
+
+/** `<as_of>-<12 hex>`: the same tables of the same release with the same options get the same id. */
+function batchIdOf(manifest: ReleaseManifest, request: BatchRequest): string {
+  const {lineEnding, isSpreadsheetSafe, partition} = request.options ?? {}
+  const words = [
+    lineEnding === 'crlf' && 'crlf',
+    isSpreadsheetSafe && 'spreadsheet-safe',
+    partition && `in folders by ${partition}`,
+    request.period?.period,
+    request.period && (request.period.isComplete ? 'complete' : 'unfinished'),
+  ].filter((word) => typeof word === 'string')
+  const parts = [request.profile, manifest.release_id, ...(request.tables ?? []), ...words]
+  return `${manifest.as_of}-${hash('sha256', parts.join('\n')).slice(0, 12)}`
+}
+
+async function measureFile(dir: string, file: WrittenFile): Promise<BatchFile> {
+  const path = join(dir, file.name)
+  syncToDisk(path)
+  syncToDisk(dirname(path))
+  return {...file, bytes: statSync(path).size, sha256: await digestFile(path)}
+}
+
+const contractSchema = z.record(z.string(), z.array(z.string()))
+
+/**
+ * Refuses a batch in which importers would not find the columns they know: one was added, removed, moved or changed its type, or a
+ * table of the previous batch is no longer published.
+ *
+ * @param dir the profile's; the contract is beside it, because it holds only batches
+ * @returns stores the columns of this batch; published tables not in it keep theirs
+ * @throws GuardError `EXPORT_COLUMNS` naming table and columns; ConfigError `EXPORT_CONTRACT`
+ */
+async function checkColumns(
+  db: Database,
+  dir: string,
+  {tables, published, isAccepted}: {tables: readonly string[]; published: string[]; isAccepted: boolean},
+): Promise<() => void> {
+  const path = join(dirname(dir), `.${basename(dir)}-columns.json`)
+  const written = existsSync(path) ? readFileSync(path, 'utf8') : '{}'
+  const before = contractSchema.safeParse(parseJson(written)).data
+  if (!before)
+    throw newError(
+      'EXPORT_CONTRACT',
+      `Column contract '${path}' cannot be read: expected JSON of tables and their columns.`,
+    )
+  const now: typeof before = {}
+  for (const table of tables)
+    now[table] = (await readColumns(db, `release.${table}`)).map(({name, type}) => `${name} ${type}`)
+  const changes = Object.entries(before).flatMap(([table, columns]) => {
+    if (now[table]) return describeChange(table, columns, now[table])
+    return published.includes(table) ? [] : [`'${table}' is no longer published`]
+  })
+  if (changes.length > 0 && !isAccepted)
+    throw newError(
+      'EXPORT_COLUMNS',
+      `Columns in '${dir}' would change: ${changes.join('; ')}: expected those of the previous batch.`,
+    )
+  return () => {
+    const columns = {...before, ...now}
+    const kept = published.toSorted().flatMap((table) => (columns[table] ? [[table, columns[table]]] : []))
+    const text = `${JSON.stringify(Object.fromEntries(kept), null, 2)}\n`
+    if (text === written) return
+    // Named like an unfinished batch, so that the next batch removes it after a crash.
+    const temporary = join(dir, `${WRITING}columns${WRITER_MARK}`)
+    writeFileSync(temporary, text)
+    moveIntoPlace(temporary, path)
+  }
+}
+
+function describeChange(table: string, before: readonly string[], now: readonly string[]): string[] {
+  if (before.join() === now.join()) return []
+  const gone = before.filter((column) => !now.includes(column))
+  const come = now.filter((column) => !before.includes(column))
+  const words = [
+    gone.length > 0 && `without ${gone.join(', ')}`,
+    come.length > 0 && `with ${come.join(', ')}`,
+    gone.length + come.length === 0 && 'in another order',
+  ]
+  return [`'${table}' ${words.filter(Boolean).join(', ')}`]
 }
 
 /**
  * Writes each table as CSV by RFC 4180: UTF-8, LF or CRLF, a header line. A null is empty, an empty text is `""`. Timestamps are
  * ISO 8601 in UTC with microseconds; decimals keep all their places.
  */
-export const writeCsv: ProfileWriter = async (db, source, {tables, options}, dir) => {
+async function writeCsv(
+  ...[db, source, {tables, options}, dir]: Parameters<ProfileWriter>
+): ReturnType<ProfileWriter> {
   const {lineEnding, isSpreadsheetSafe} = options
   const files: WrittenFile[] = []
   const neutralised: NeutralisedCell[] = []
@@ -197,7 +334,9 @@ async function requireSafeColumns(
  * Copies each table's Parquet file from the release, zstd. With `partition: 'month'` a table that has a date becomes
  * `<table>/month=YYYY-MM/<table>.parquet` instead, which DuckDB, Spark and Power BI read as Hive partitions.
  */
-export const writeParquet: ProfileWriter = async (db, source, {tables, options}, dir) => {
+async function writeParquet(
+  ...[db, source, {tables, options}, dir]: Parameters<ProfileWriter>
+): ReturnType<ProfileWriter> {
   const files: WrittenFile[] = []
   for (const table of tables) {
     const columns = await readColumns(db, `release.${table}`)

@@ -1,9 +1,40 @@
-import type {ReleaseManifest, ReleaseModel} from '../store/release.ts'
+import {z} from 'zod'
+import {codeOf, LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {type Database, quoteName} from '../store/database.ts'
+import type {Release, ReleaseModel} from '../store/release.ts'
 import type {TableColumn} from '../store/sql.ts'
+
+/** What errors mean: the first whose pattern fits an error's code, a space and its words. */
+export type TargetErrors = readonly [kind: Parameters<typeof newError>[0], told: RegExp][]
+
+/** What Node's mean, whatever the target. */
+const OF_NODE: TargetErrors = [
+  ['PUBLISH_UNREACHABLE', /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|ETIMEDOUT) /],
+  ['PUBLISH_LOST', /^(ECONNRESET|EPIPE) /],
+]
+
+/**
+ * An error of a target's client as one of ours.
+ *
+ * @param server `PostgreSQL at db.example.com:5432/reporting`
+ */
+export function explainTarget(error: unknown, server: string, errors: TargetErrors): LoantapeError {
+  if (error instanceof LoantapeError) return error
+  const code = codeOf(error)
+  const words = messageOf(error).split('\n')[0] ?? ''
+  const [kind = 'PUBLISH_FAILED'] =
+    [...errors, ...OF_NODE].find(([, told]) => told.test(`${code} ${words}`)) ?? []
+  const problems: Partial<Record<typeof kind, string>> = {
+    PUBLISH_AUTH: `${server} refused user or password (${code}).`,
+    PUBLISH_UNREACHABLE: `${server} cannot be reached (${code}).`,
+    PUBLISH_LOST: `The connection to ${server} was lost.`,
+    POSTGRES_TLS: `${server} cannot be trusted: ${words}.`,
+  }
+  return newError(kind, problems[kind] ?? `${server} refused: ${words} (${code}).`, {cause: error})
+}
 
 /** Where releases are published. */
 export const PUBLISH_TARGETS = ['postgres', 'clickhouse'] as const
-export type PublishTarget = (typeof PUBLISH_TARGETS)[number]
 
 /** A published table of a release, on its way to a target; a seed has neither grain nor description. */
 export interface TargetTable extends Pick<ReleaseModel, 'description' | 'columns' | 'grain'> {
@@ -16,19 +47,6 @@ export interface TargetTable extends Pick<ReleaseModel, 'description' | 'columns
   sha256: string
   /** The {@link buildTotals} of the release. */
   totals: readonly string[]
-}
-
-/** A release to publish. */
-export interface PublishedRelease {
-  manifest: ReleaseManifest
-  /** The DuckDB file that holds its tables. */
-  database: string
-  tables: readonly TargetTable[]
-  /**
-   * Models over all lenders, in the order of their dependencies; empty for a target that holds one lender. Their `sql` is
-   * ClickHouse's, and its types may differ from `columns`. Unpublished ones are only read by others.
-   */
-  combined: readonly ReleaseModel[]
 }
 
 /** The release that readers of a target see. */
@@ -47,12 +65,14 @@ export interface VisibleRelease {
 export interface ReleaseTarget extends AsyncDisposable {
   /** `host:port/database`, for people. */
   readonly server: string
-  /** Names a table, or `as_of`, in SQL over all lenders; absent when the target holds one lender. */
-  readonly combinedName?: (table: string) => string
   /** Locks out other publications. @returns what readers see now */
   prepare(): Promise<VisibleRelease | undefined>
-  /** Creates tables for the release that readers do not see yet. */
-  begin(release: PublishedRelease): Promise<void>
+  /**
+   * Creates tables for the release that readers do not see yet.
+   *
+   * @returns the tables to send: these, and those that only totals over all lenders need
+   */
+  begin(release: Release, tables: readonly TargetTable[]): Promise<readonly TargetTable[]>
   /** Whether the target holds this table with the same rows and totals. */
   verify(table: TargetTable): Promise<boolean>
   /** Sends the rows of a table. */
@@ -88,6 +108,34 @@ export function buildTotals(columns: readonly TableColumn[], quote: (name: strin
     return [`count(${column})`]
   })
   return ['count(*)', ...totals].map((total) => `coalesce(cast(${total} as varchar), '')`)
+}
+
+/** The {@link buildTotals} of a table in DuckDB, or of rows. */
+export async function readTotals(
+  db: Database,
+  columns: readonly TableColumn[],
+  from: string,
+): Promise<string[]> {
+  const sql = `select ${buildTotals(columns, quoteName).join(', ')} from ${from}`
+  return Object.values(await db.one(z.record(z.string(), z.string()), sql))
+}
+
+/** A table as DuckDB names it. */
+export const quoteTable = (catalog: string, table: string) =>
+  [catalog, ...table.split('.').map(quoteName)].join('.')
+
+/** What the release says about a table with these columns. */
+export function describeTable(
+  models: readonly ReleaseModel[],
+  table: string,
+  columns: readonly TableColumn[],
+) {
+  const model = models.find(({name}) => name === table)
+  const meanings = new Map(model?.columns.map(({name, meaning}) => [name, meaning]))
+  const described = columns.map((column) => ({...column, meaning: meanings.get(column.name) ?? ''}))
+  const [schema = '', name = ''] = table.split('.')
+  const {description = '', grain = []} = model ?? {}
+  return {schema, name, description, grain, columns: described}
 }
 
 /** Whether the totals of two engines are equal except for trailing zeros of decimals. */

@@ -9,7 +9,7 @@ import {groupThousands} from '../core/money.ts'
 import {type Database, quoteName} from '../store/database.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import {countRows, readColumns, readTableComment, type TableColumn} from '../store/sql.ts'
-import {type ControlTotals, inOrder, type ProfileWriter, readControlTotals} from './table-files.ts'
+import {type ControlTotals, inOrder, type ProfileWriter, readControlTotals} from './batch.ts'
 
 /** Rows of one worksheet (Excel specifications and limits). */
 const SHEET_ROWS = 1_048_576

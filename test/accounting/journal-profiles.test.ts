@@ -4,14 +4,9 @@ import {parse} from 'csv-parse/sync'
 import {describe, expect, test} from 'vitest'
 import {type AccountMapping, DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import type {IssuedLine} from '../../src/accounting/profiles.ts'
-import {
-  findJournalProfile,
-  fitText,
-  JOURNAL_NAMES,
-  type JournalProfile,
-} from '../../src/accounting/profiles.ts'
+import {findJournalProfile, JOURNAL_NAMES, type JournalProfile} from '../../src/accounting/profiles.ts'
 import {planIssue} from '../../src/books/journal-batch.ts'
-import {formatJournalFiles, proveJournalFiles} from '../../src/books/journal-files.ts'
+import {fitText, formatJournalFiles, proveJournalFiles} from '../../src/books/journal-files.ts'
 import {expectGolden} from '../support/golden.ts'
 import {anEntry, issueFirst} from './journal-lines.ts'
 
@@ -59,11 +54,11 @@ describe.each(profiles)('%s', (name, profile) => {
   })
 
   test('splits between entries at the line limit, and every part stands alone', () => {
-    const limit = profile.limits.rows ?? 1000
+    const limit = profile.limits.rows === Infinity ? 1000 : profile.limits.rows
     const lines = issueFirst(Array.from({length: limit + 1}, (_, index) => anEntry(index + 1)).flat())
     const files = write(profile, lines)
     const names = files.map((file) => file.name)
-    if (profile.limits.rows === undefined) expect(names).toEqual([`${name}_${context.batchId}.csv`])
+    if (profile.limits.rows === Infinity) expect(names).toEqual([`${name}_${context.batchId}.csv`])
     else {
       expect(names).toEqual([1, 2, 3].map((part) => `${name}_${context.batchId}_part0${part}of03.csv`))
       expect(files.map((file) => file.lines.length)).toEqual([limit, limit, 2])
@@ -144,7 +139,7 @@ test('a profile refuses what exceeds its limits, and an entry that does not bala
 test('docs/accounting.md says how many lines a file of each profile holds', () => {
   const page = readFileSync(join(import.meta.dirname, '../../docs/accounting.md'), 'utf8')
   for (const [name, {limits}] of profiles) {
-    const lines = limits.rows === undefined ? '' : `${limits.rows.toLocaleString('en-US')} lines`
+    const lines = limits.rows === Infinity ? '' : `${limits.rows.toLocaleString('en-US')} lines`
     expect(page).toContain(`\n| \`${name}\` | ${lines || '|'}`)
   }
 })

@@ -2,7 +2,7 @@ import {chmodSync, mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync} from
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {expect, onTestFinished, test} from 'vitest'
-import {openFolder} from '../../src/export/delivery-target.ts'
+import {openFolder} from '../../src/export/deliver-files.ts'
 import {writeFileAtomically} from '../../src/store/files.ts'
 
 const modeOf = (path: string) => (statSync(path).mode & 0o777).toString(8)

@@ -1,6 +1,6 @@
 import {expect, test} from 'vitest'
 import {createSilentLog} from '../../src/core/log.ts'
-import {planCombined} from '../../src/export/publish.ts'
+import {planCombined} from '../../src/export/clickhouse-combined.ts'
 import {findCurrentRelease, readReleaseModels} from '../../src/store/release.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {createLab, someDeals} from '../support/lab.ts'
@@ -23,7 +23,7 @@ test("every mart about more than one deal has a total over all lenders, and so h
     'work.position_span',
     'work.month_move',
   ]
-  const plan = await planCombined({models, kept, nameOf: (table) => table}, {log})
+  const plan = await planCombined({models, kept}, {log})
   expect(
     plan.models
       .filter(({is_published}) => is_published)

@@ -4,9 +4,10 @@ import {join} from 'node:path'
 import {parse} from 'csv-parse/sync'
 import {type AccountMapping, DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import {readPeriodSpan} from '../../src/accounting/periods.ts'
-import type {JournalLine, ReadLine} from '../../src/accounting/profiles.ts'
+import type {JournalLine} from '../../src/accounting/profiles.ts'
 import {findJournalProfile} from '../../src/accounting/profiles.ts'
 import {readJournal} from '../../src/accounting/read-journal.ts'
+import {type ReadLine, readRow} from '../../src/books/journal-files.ts'
 import {requireBuilt} from '../../src/build/build.ts'
 import {parseConfig} from '../../src/core/config.ts'
 import {parseCents} from '../../src/core/money.ts'
@@ -55,7 +56,7 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
         const files = readdirSync(join(dir, batch)).filter((file) => file.endsWith('.csv'))
         const rows = files.flatMap((file) => parse(readFileSync(join(dir, batch, file)), {columns: true}))
         const lines: ReadLine[] = []
-        for (const row of rows as Record<string, string>[]) lines.push(profile.readRow(row, lines.at(-1)))
+        for (const row of rows as Record<string, string>[]) lines.push(readRow(profile, row, lines.at(-1)))
         return [batch, lines]
       }),
     )

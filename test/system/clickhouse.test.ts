@@ -222,7 +222,7 @@ async function endLease(): Promise<void> {
   const [{name = ''} = {}] = await server.query(
     `select name from system.tables where database = 'loantape' and name like 'lease_${source}_%'`,
   )
-  await server.run(`alter table loantape.${String(name)} modify comment '2000-01-01 00:00:00.000'`)
+  await server.run(`alter table loantape.${String(name)} modify comment ''`)
 }
 
 test.each([

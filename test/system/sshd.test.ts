@@ -6,7 +6,7 @@ import {userInfo} from 'node:os'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {type DeliverableBatch, deliverBatch} from '../../src/export/deliver-files.ts'
-import type {SftpTarget} from '../../src/export/delivery-target.ts'
+import type {Target} from '../../src/export/delivery-target.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
@@ -14,7 +14,7 @@ import {findFreePort} from '../support/port.ts'
 
 let data: TestFolder
 let sshd: ChildProcess
-let target: SftpTarget
+let target: Extract<Target, {kind: 'sftp'}>
 
 const at = (name: string) => join(data.folder.root, name)
 const makeKey = (name: string) =>
@@ -98,7 +98,11 @@ function makeBatch(batch_id: string, bytes = 3_000_000): DeliverableBatch {
 /** The pauses between the attempts of the last delivery. */
 let pauses = 0
 
-function deliver(batch: DeliverableBatch, fields: Partial<SftpTarget> = {}, isAgain = false) {
+function deliver(
+  batch: DeliverableBatch,
+  fields: Partial<Extract<Target, {kind: 'sftp'}>> = {},
+  isAgain = false,
+) {
   const stateDb = openStateDb(data.folder.stateDb)
   const frozen = createWorldAt('2026-02-02T12:00:00Z')
   pauses = 0

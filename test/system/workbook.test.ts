@@ -2,7 +2,7 @@ import {execFileSync} from 'node:child_process'
 import {join, parse} from 'node:path'
 import {pathToFileURL} from 'node:url'
 import {expect, test} from 'vitest'
-import {writeBatch} from '../../src/export/batch.ts'
+import {writeBatch} from '../../src/export/table-files.ts'
 import {createFolder} from '../support/data.ts'
 import {publishTables} from '../support/releases.ts'
 
