@@ -10,7 +10,6 @@ import {isDemoFolder} from '../store/data-folder.ts'
 import {findLastRun} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {ACCEPTABLE} from '../sync/guard.ts'
-import {type Html, html} from './html.ts'
 import {refuse} from './http-server.ts'
 import type {WebTools} from './view.ts'
 
@@ -176,21 +175,4 @@ export function findHeldBack(stateDb: StateDb) {
   const run = findLastRun(stateDb, 'sync')
   const what = ACCEPTABLE.find((one) => run?.error_code === `GUARD_${one.toUpperCase()}`)
   return what && {what, words: run?.error ?? ''}
-}
-
-/** A form that asks for confirmation; `says` is what will happen. */
-export function askFirst(
-  title: string,
-  {
-    asked,
-    says,
-    button,
-    inputs,
-  }: {asked: Record<string, string>; says: Html | string; button: string; inputs?: Html},
-): Html {
-  return html`<details class="ask"><summary>${title}</summary><form method="post" action="/actions">
-${Object.entries(asked).map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)}
-<p>${says}</p>
-${inputs}
-<button>${button}</button></form></details>`
 }

@@ -16,7 +16,7 @@ import {renderObjects} from './blocks.ts'
 import {count, instant} from './figures.ts'
 import {type Html, html, prose} from './html.ts'
 import {renderPage} from './page-frame.ts'
-import {breakable} from './tables.ts'
+import {nameAll, renderColumns} from './tables.ts'
 
 /** What a release is built from, what the last checks found, and what is current. */
 interface Dictionary {
@@ -198,15 +198,17 @@ function renderResult({result, failures, ids}: ReturnType<typeof resultOf>): Htm
   return html`<span class="state ${result}">${words}</span>${named !== '' && html`<div class="small muted">${named}${failures > 5 && ', …'}</div>`}`
 }
 
+const hrefOf = (name: string) => (name.startsWith('raw.') ? undefined : `#${name}`)
+
 function renderTable(entry: Table, dictionary: Dictionary): Html {
   const {name, kind, description, grain} = entry
   const {plan, checks, checking} = dictionary
   const built = builtOf(entry, dictionary)
   const model = plan.models.find((one) => one.name === name)
   const columns = (plan.columns.get(name) ?? []).map(({name: column, type}) => ({
-    column: html`<code>${breakable(column)}</code>`,
-    type: html`<span class="muted small">${type}</span>`,
-    meaning: prose(model?.columns.find((one) => one.name === column)?.meaning ?? ''),
+    name: column,
+    type,
+    meaning: model?.columns.find((one) => one.name === column)?.meaning ?? '',
   }))
   const reads = plan.reads.get(name) ?? []
   const readBy = [...plan.reads.keys()].filter((reader) => plan.reads.get(reader)?.includes(name)).toSorted()
@@ -225,10 +227,10 @@ ${kind === 'seed' && html`<li>reference data</li>`}
 ${profiles.length > 0 && html`<li>exported as <b>${profiles.join(', ')}</b></li>`}
 </ul>
 <ul class="facts">
-${reads.length > 0 && html`<li>built from ${linkAll(reads)}</li>`}
-${readBy.length > 0 && html`<li>read by ${linkAll(readBy)}</li>`}
+${reads.length > 0 && html`<li>built from ${nameAll(reads, hrefOf)}</li>`}
+${readBy.length > 0 && html`<li>read by ${nameAll(readBy, hrefOf)}</li>`}
 </ul>
-${renderObjects('table', columns)}
+${renderColumns(columns)}
 ${
   own.length + others.length > 0 &&
   html`<p class="small muted">Checks: ${[...own, ...others].map((check, index) => {
@@ -239,9 +241,3 @@ ${
 </section>
 `
 }
-
-const linkAll = (names: readonly string[]) =>
-  names.map((name, index) => {
-    const words = html`<code>${name}</code>`
-    return html`${index > 0 && ', '}${name.startsWith('raw.') ? words : html`<a href="#${name}">${words}</a>`}`
-  })

@@ -12,7 +12,7 @@ import {isAbandoned, WRITER_MARK} from '../core/process.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {Queries} from '../store/database.ts'
 import {findCurrentRelease, type Release, readRelease} from '../store/release.ts'
-import type {Block} from './blocks.ts'
+import {type Block, objectsOf} from './blocks.ts'
 import type {Filter} from './filter.ts'
 import type {questions as ofHistory} from './history-questions.ts'
 import type {Rows} from './question.ts'
@@ -177,10 +177,7 @@ export interface Reader extends Disposable {
 
 /** Queries whose rows are objects, from those that answer in columns and rows. */
 export function queriesOf(ask: (asked: OwnQuestion) => Promise<Block>): Queries {
-  const read = async (sql: string, params?: DuckDBValue[]) => {
-    const {columns, rows} = await ask({sql, params})
-    return rows.map((values) => Object.fromEntries(columns.map(({name}, index) => [name, values[index]])))
-  }
+  const read = async (sql: string, params?: DuckDBValue[]) => objectsOf(await ask({sql, params}))
   return {
     all: async (row, sql, params) => (await read(sql, params)).map((values) => row.parse(values)),
     async first(row, sql, params) {

@@ -1,9 +1,10 @@
 import {quantity} from '../core/money.ts'
 import {type ReleaseModel, readReleaseModels} from '../store/release.ts'
 import {renderExact, renderObjects} from './blocks.ts'
+import {linked} from './figures.ts'
 import {addressOf} from './filter.ts'
 import {type Html, html, prose} from './html.ts'
-import type {Page, View} from './view.ts'
+import type {AskingView, Page, View} from './view.ts'
 
 /** Rows that a table's page shows. */
 const SAMPLE = 20
@@ -21,8 +22,11 @@ function listTables({release, mayRead}: Pick<View, 'release' | 'mayRead'>): Rele
     .sort((a, b) => place(a) - place(b) || (a.name < b.name ? -1 : 1))
 }
 
+const SEEN_BY_VIEWERS = html`<p class="muted">Viewers can read all of these tables, here, on <a href="/sql">SQL</a> and as downloads: the lines of the journal and the hashes of borrowers’ e-mail addresses among them.</p>`
+
 /** `/tables`: every table of the release. */
-export function viewTables(view: View): Page {
+export function viewTables(view: AskingView): Page {
+  const {webViewerToken, viewerTables} = view.config
   const rows = new Map(view.release.manifest.tables.map(({name, rows}) => [name, rows]))
   const body = renderObjects(
     'table',
@@ -32,7 +36,8 @@ export function viewTables(view: View): Page {
       rows: rows.get(name),
     })),
   )
-  return {title: 'Tables', body}
+  const isAll = webViewerToken !== undefined && viewerTables === undefined
+  return {title: 'Tables', body: html`${isAll && SEEN_BY_VIEWERS}${body}`}
 }
 
 /** `/tables/<name>`: what a table means, how it is computed, and its first rows; undefined of no table. */
@@ -42,24 +47,21 @@ export async function viewTable(view: View, name: string): Promise<Page | undefi
   const model = models.find((one) => one.name === name && one.is_published && view.mayRead(name))
   if (!model) return undefined
   const sample = await view.ask({sql: `from ${name}`, most: SAMPLE})
+  const hrefOf = (other: string) =>
+    models.some((one) => one.name === other && one.is_published) ? `/tables/${other}` : undefined
   const readBy = models.filter(({reads}) => reads.includes(name)).map((reader) => reader.name)
-  const columns = model.columns.map(({name: column, type, meaning}) => ({
-    column: html`<code>${breakable(column)}</code>`,
-    type: html`<span class="muted small">${type}</span>`,
-    meaning: prose(meaning),
-  }))
   const checks = release.manifest.checks.results.filter((check) => check.name.startsWith(`${name} `))
   const body = html`<p class="lead">${prose(model.description)}</p>
 <ul class="facts">
 <li>one row per <b>${model.grain.join(', ')}</b></li>
-${model.reads.length > 0 && html`<li>built from ${nameAll(model.reads, models)}</li>`}
+${model.reads.length > 0 && html`<li>built from ${nameAll(model.reads, hrefOf)}</li>`}
 ${model.adds_up.length > 0 && html`<li>adds up over parts of a portfolio: <b>${model.adds_up.join(', ')}</b></li>`}
-${readBy.length > 0 && html`<li>read by ${nameAll(readBy, models)}</li>`}
+${readBy.length > 0 && html`<li>read by ${nameAll(readBy, hrefOf)}</li>`}
 </ul>
 <p class="downloads">Download ${FORMATS.map((format) => html`<a href="${addressOf(`/data/${name}.${format}`, filter)}">${format.toUpperCase()}</a> `)}</p>
 ${checks.map(({name: check, failures}) => html`<p class="notice"><code>${check}</code>: not so for ${quantity(failures, 'row')}.</p>`)}
 <h2>Columns</h2>
-${renderObjects('table', columns)}
+${renderColumns(model.columns)}
 <p><a href="${addressOf('/sql', filter, {q: [`summarize ${name}`]})}">What they hold</a></p>
 <h2>First rows</h2>
 ${renderExact(sample)}
@@ -67,11 +69,21 @@ ${renderExact(sample)}
   return {title: name, body}
 }
 
-function nameAll(names: readonly string[], models: readonly ReleaseModel[]): Html {
-  const isShown = (name: string) => models.some((model) => model.name === name && model.is_published)
-  return html`${names.map((name, index) => html`${index > 0 && ', '}${isShown(name) ? html`<a href="/tables/${name}"><code>${name}</code></a>` : html`<code>${name}</code>`}`)}`
-}
+/** Columns of a table, with what they mean. */
+export const renderColumns = (columns: ReleaseModel['columns']): Html =>
+  renderObjects(
+    'table',
+    columns.map(({name, type, meaning}) => ({
+      column: html`<code>${breakable(name)}</code>`,
+      type: html`<span class="muted small">${type}</span>`,
+      meaning: prose(meaning),
+    })),
+  )
+
+/** Names of tables, each leading to what stands there of it. */
+export const nameAll = (names: readonly string[], hrefOf: (name: string) => string | undefined): Html =>
+  html`${names.map((name, index) => html`${index > 0 && ', '}${linked(html`<code>${name}</code>`, hrefOf(name))}`)}`
 
 /** A name that a narrow window breaks behind its dots and underscores, not within its words. */
-export const breakable = (name: string) =>
+const breakable = (name: string) =>
   name.split(/(?<=[._])/).map((part, index) => (index > 0 ? html`<wbr>${part}` : part))

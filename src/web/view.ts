@@ -17,12 +17,7 @@ import type {History, Reader} from './reader.ts'
 import type {OwnQuestion} from './release-questions.ts'
 
 const syncSummary = z.object({
-  walk: z.object({
-    business_date: z.string(),
-    pages: z.number(),
-    records: z.number(),
-    quarantined: z.number(),
-  }),
+  walk: z.object({pages: z.number(), records: z.number(), quarantined: z.number()}),
   changes: z.record(z.string(), z.number()),
   duration_ms: z.number(),
   waited_ms: z.number(),
@@ -95,10 +90,16 @@ export interface AskingView extends View {
   overview: Overview
   /** Whether the viewer may act. */
   mayAct: boolean
+  /** Whether a query of the address is run: one that another site or a message led to is only shown. */
+  mayRun: boolean
+  config: Config
+  folder: DataFolder
 }
 
 /** A page without its frame. */
 export interface Page {
   title: string
   body: Html
+  /** Of its answer; 200 by default. */
+  status?: number
 }
