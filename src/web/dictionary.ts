@@ -1,10 +1,10 @@
+import {DatabaseSync} from 'node:sqlite'
 import {Graph, layout} from '@dagrejs/dagre'
 import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import {type Checking, findLastChecking} from '../build/checks.ts'
 import {compileModels} from '../build/compile.ts'
 import {readSources} from '../build/sources.ts'
 import type {Config} from '../core/config.ts'
-import {quantity} from '../core/money.ts'
 import {GENERATOR} from '../core/process.ts'
 import type {BuildPlan, Check, Model, Seed, World} from '../core/types.ts'
 import {PROFILE_NAMES} from '../export/table-files.ts'
@@ -12,10 +12,10 @@ import type {DataFolder} from '../store/data-folder.ts'
 import {findCurrentRelease, type ReleaseManifest} from '../store/release.ts'
 import {hasStateDb, openStateDb} from '../store/state-db.ts'
 import {findKnownFields} from '../sync/mapped-fields.ts'
-import {renderObjects} from './blocks.ts'
 import {count, instant} from './figures.ts'
 import {type Html, html, prose} from './html.ts'
 import {renderPage} from './page-frame.ts'
+import {viewState} from './pages.ts'
 import {nameAll, renderColumns} from './tables.ts'
 
 /** What a release is built from, what the last checks found, and what is current. */
@@ -37,7 +37,7 @@ export async function describeTables(folder: DataFolder, config: Config, world: 
   const sources = readSources(config, await findKnownFields(folder))
   const plan = await compileModels(sources, world)
   const models = plan.models.map((model): Table => ({...model, kind: model.isPublished ? 'model' : 'work'}))
-  return renderDictionary({
+  return await renderDictionary({
     plan,
     tables: [...models.toSorted(byName), ...plan.seeds.map(describeSeed)],
     checks: sources.checks,
@@ -119,7 +119,7 @@ function renderEdge(graph: Graph, {v: from, w: to}: {v: string; w: string}): Htm
 }
 
 /** The data dictionary as one self-contained page. */
-function renderDictionary(dictionary: Dictionary): string {
+async function renderDictionary(dictionary: Dictionary): Promise<string> {
   const {manifest, tables} = dictionary
   const body = html`<div class="with-contents">
 ${renderContents(dictionary)}
@@ -136,8 +136,7 @@ ${
 <h2 id="models">How the tables are built</h2>
 <p class="muted small">From left to right. A dashed frame is a table that is given (raw, seed) or not released (work). Point at a table to see its neighbours; follow it to its entry.</p>
 ${renderModelGraph(dictionary)}
-<h2 id="checks">Checks</h2>
-${renderChecks(dictionary)}
+${await renderChecks(dictionary)}
 <h2 id="tables">Tables</h2>
 <p id="none" class="muted" hidden>Nothing matches.</p>
 ${tables.map((entry) => renderTable(entry, dictionary))}
@@ -168,34 +167,12 @@ ${groups.map(([schema, entries]) => {
 /** A check of a header is called by what it demands; one of a file has a name. */
 const isTag = ({name}: Check) => name.includes('(')
 
-function renderChecks({checks, checking}: Dictionary): Html {
-  const tags = checks.filter(isTag)
-  const results = tags.map((check) => resultOf(check, checking))
-  const passed = results.filter(({result}) => result === 'passed').length
-  return html`<p class="muted small">${
-    checking
-      ? html`Last run ${instant(checking.checked_at)} on release <span class="mono">${checking.release_id}</span>.`
-      : 'They have not been run here yet.'
-  } A check of severity error lets nothing be released.</p>
-${renderObjects(
-  'table',
-  [
-    ...tags.filter((_, index) => (results[index]?.failures ?? 0) > 0),
-    ...checks.filter((check) => !isTag(check)),
-  ].map((check) => ({
-    check: html`<code>${check.name}</code>`,
-    demands: prose(check.description),
-    severity: check.severity,
-    last_result: renderResult(resultOf(check, checking)),
-  })),
-)}
-<p class="muted small">Beside these, ${tags.length} checks stand with their tables below${checking && `; ${passed} of them passed`}.</p>`
-}
-
-function renderResult({result, failures, ids}: ReturnType<typeof resultOf>): Html {
-  const words = failures > 0 ? `${result}: ${quantity(failures, 'row')}` : result
-  const named = ids.slice(0, 5).join(', ')
-  return html`<span class="state ${result}">${words}</span>${named !== '' && html`<div class="small muted">${named}${failures > 5 && ', …'}</div>`}`
+/** The checks that are files, and those of headers that found rows. */
+async function renderChecks({checks, checking}: Dictionary): Promise<Html> {
+  using db = new DatabaseSync(':memory:')
+  const given = checks.map((check) => ({...check, ...resultOf(check, checking), is_tag: isTag(check)}))
+  const params = {checks: given, checked_at: checking?.checked_at, release_id: checking?.release_id}
+  return html`${(await viewState('parts/dictionary', {stateDb: {db}, params}))?.body}`
 }
 
 const hrefOf = (name: string) => (name.startsWith('raw.') ? undefined : `#${name}`)

@@ -27,9 +27,9 @@ type MorningView = View & Partial<Pick<AskingView, 'overview' | 'history'>>
 
 /** What a person has to look at, the most urgent first. */
 async function renderNeeds(view: MorningView): Promise<Html> {
-  const {alarms = [], lastSync} = view.overview ?? {}
+  const {alarms = [], notRead} = view.overview ?? {}
   const not_issued = view.history ? await readNotIssued(view.release, view.history) : []
-  const params = {alarms, not_read: lastSync?.walk.quarantined, not_issued}
+  const params = {alarms, not_read: notRead, not_issued}
   const findings = describeFindings(view, ['limit_is_kept'])
   const all = html`${(await viewPage('parts/needs', view, {params}))?.body}${findings.length > 0 && html`<ul class="needs">${findings.map((finding) => html`<li>${finding}</li>`)}</ul>`}`
   return /<li>|class="failed"/.test(all.html) ? all : html`<p class="passed">Nothing.</p>`

@@ -34,7 +34,7 @@ export function listNamed(folder: string, ending: '.md' | '.sql'): string[] {
 }
 
 /** The pages that come with loantape; those of `parts/` and `behind/` are shown at other addresses. */
-const SHIPPED = join(import.meta.dirname, '../../pages')
+export const SHIPPED = join(import.meta.dirname, '../../pages')
 
 /** A page: Markdown in which blocks of SQL stand for their rows. */
 interface PageFile {
@@ -47,7 +47,7 @@ interface PageFile {
 const FOLDERS = ['', 'parts/', 'behind/']
 
 /** Pages over the state database, which holds more than viewers may read, and is read in this process. */
-const OF_STATE = ['parts/fleet', 'parts/run', 'parts/runs']
+const OF_STATE = ['parts/dictionary', 'parts/fleet', 'parts/run', 'parts/runs']
 
 function listPages(sqlDir: string | undefined): PageFile[] {
   const listIn = (root: string, isOwn: boolean) =>
@@ -82,9 +82,10 @@ ${pages.filter(({isOwn}) => !isOwn).map((page) => html`<div class="ask">${!page.
 }
 
 /** Values that SQL names as `$month`: texts, or what is read as JSON; one without is null. */
-type Params = Readonly<Record<string, unknown>>
+export type Params = Readonly<Record<string, unknown>>
 
-const textsOf = (params: Params) =>
+/** The values as texts, as both engines take them. */
+export const textsOf = (params: Params) =>
   Object.fromEntries(
     Object.entries(params)
       .filter(([, value]) => value !== undefined && value !== null)

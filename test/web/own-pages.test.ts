@@ -22,6 +22,7 @@ const PARTS: Record<string, string> = {
 const GIVEN = [
   'parts/books.md',
   'parts/compare.md',
+  'parts/dictionary.md',
   'parts/fleet.md',
   'parts/moved.md',
   'parts/preview.md',
