@@ -40,27 +40,37 @@ const openAction = z.object({action_id: z.number(), command: z.string()})
 export const listOpenActions = (stateDb: StateDb) =>
   stateDb.all(openAction, 'select * from page_action where ended_at is null order by action_id')
 
-/** The reason somebody gives; may be empty. */
-const why = z.string().trim().max(500).default('')
+/** The reason somebody gives, as an option; may be empty. */
+const why = z
+  .string()
+  .trim()
+  .max(500)
+  .default('')
+  .transform((text) => (text === '' ? [] : [`--why=${text}`]))
 
-/** The actions of operators, as forms name them. */
+/** The actions of operators, as forms name them, each with the `words` of the command line that does it. */
 const askedSchema = z.discriminatedUnion('do', [
-  z.object({do: z.literal('run'), job: z.string()}),
-  z.object({do: z.literal('replay')}),
-  z.object({do: z.literal('accept'), what: z.enum(ACCEPTABLE), why}),
-  z.object({
-    do: z.literal('close'),
-    period: z.string().regex(/^\d{4}-\d\d$/),
-    why,
-  }),
-  z.object({
-    do: z.literal('build'),
-    as_of: z.string().refine(isCalendarDate),
-    known_at: z
-      .string()
-      .default('')
-      .refine((text) => text === '' || parseInstant(text) !== null),
-  }),
+  z
+    .object({do: z.literal('run'), job: z.string()})
+    .transform((asked) => ({...asked, words: ['run', asked.job]})),
+  z.object({do: z.literal('replay')}).transform((asked) => ({...asked, words: ['quarantine', 'replay']})),
+  z
+    .object({do: z.literal('accept'), what: z.enum(ACCEPTABLE), why})
+    .transform((asked) => ({...asked, words: ['sync', '--accept', asked.what, ...asked.why]})),
+  z
+    .object({do: z.literal('close'), period: z.string().regex(/^\d{4}-\d\d$/), why})
+    .transform((asked) => ({...asked, words: ['period', 'close', asked.period, ...asked.why]})),
+  z
+    .object({
+      do: z.literal('build'),
+      as_of: z.string().refine(isCalendarDate),
+      known_at: z
+        .string()
+        .default('')
+        .refine((text) => text === '' || parseInstant(text) !== null)
+        .transform((text) => (text === '' ? [] : ['--known-at', text])),
+    })
+    .transform((asked) => ({...asked, words: ['build', '--as-of', asked.as_of, ...asked.known_at]})),
 ])
 type Asked = z.output<typeof askedSchema>
 
@@ -124,7 +134,7 @@ export function addActions(
       if (!parsed.success) return await notDone(400, 'expected a form of this server')
       const obstacle = findObstacle(parsed.data)
       if (obstacle !== undefined) return await notDone(409, obstacle)
-      const words = wordsOf(parsed.data)
+      const {words} = parsed.data
       const now = realClock.now()
       const asked = {who: `web ${ip}`, command: ['loantape', ...words].join(' ')}
       const actionId = beginAction(stateDb, asked, now)
@@ -144,29 +154,6 @@ export function addActions(
       closing.abort()
       await underWay
     },
-  }
-}
-
-const becauseOf = (asked: {why: string}) => (asked.why === '' ? [] : [`--why=${asked.why}`])
-
-/** The command line that does it. */
-function wordsOf(asked: Asked): string[] {
-  switch (asked.do) {
-    case 'run':
-      return ['run', asked.job]
-    case 'replay':
-      return ['quarantine', 'replay']
-    case 'accept':
-      return ['sync', '--accept', asked.what, ...becauseOf(asked)]
-    case 'build':
-      return [
-        'build',
-        '--as-of',
-        asked.as_of,
-        ...(asked.known_at === '' ? [] : ['--known-at', asked.known_at]),
-      ]
-    case 'close':
-      return ['period', 'close', asked.period, ...becauseOf(asked)]
   }
 }
 
