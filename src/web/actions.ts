@@ -1,7 +1,6 @@
 import type {FastifyInstance} from 'fastify'
 import {z} from 'zod'
 import {isCalendarDate, parseInstant, sleepUntilStopped} from '../core/clock.ts'
-import type {Config} from '../core/config.ts'
 import {codeOf, explainError, messageOf} from '../core/errors.ts'
 import {carryOutCommand} from '../core/process.ts'
 import type {World} from '../core/types.ts'
@@ -84,8 +83,7 @@ const WAITED_MS = 5_000
  */
 export function addActions(
   server: FastifyInstance,
-  {dataDir}: Config,
-  {stateDb, folder, jobs, env}: WebTools,
+  {config, stateDb, folder, jobs, env}: WebTools,
   world: World,
 ): AsyncDisposable {
   const {realClock, log} = world
@@ -106,7 +104,7 @@ export function addActions(
   }
 
   async function carryOut(actionId: number, words: readonly string[]): Promise<void> {
-    const end = await carryOutCommand([...words, '--data', dataDir], {env, signal}).catch(
+    const end = await carryOutCommand([...words, '--data', config.dataDir], {env, signal}).catch(
       (error: unknown) => {
         const {exitCode, message} = explainError(error)
         return {exitCode, words: message}

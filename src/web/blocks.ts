@@ -133,6 +133,7 @@ const RENDERERS = {
     html`<ul class="needs">${writeLines(block, linkTo).map((line) => html`<li>${line}</li>`)}</ul>`,
   lead: (block, linkTo) => writeLines(block, linkTo).map((line) => html`<p class="lead">${line}</p>`),
   text: (block, linkTo) => writeLines(block, linkTo).map((line) => html`<p class="muted small">${line}</p>`),
+  total: (block, linkTo) => html`<p class="muted" id="total">${writeLines(block, linkTo)}</p>`,
   notice: (block, linkTo) => writeLines(block, linkTo).map((line) => html`<p class="notice">${line}</p>`),
   records: renderRecords,
 } satisfies Record<string, Render>

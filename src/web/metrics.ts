@@ -64,13 +64,13 @@ export function createRegistry(file: 'metrics' | 'fleet-metrics', db: DatabaseSy
 
 /** The metrics of one data folder: walks and exports run in processes of their own. */
 export function createMetrics(tools: WebTools, world: World) {
-  const {stateDb, folder, takesWebhooks} = tools
+  const {stateDb, folder, config} = tools
   const registry = createRegistry('metrics', stateDb.db)
   return {
     ...registry,
     render() {
       const {now, queued, alarms, release} = readOverview(tools, world)
-      const takes_webhooks = takesWebhooks ? 1 : undefined
+      const takes_webhooks = config.webhookSecret && 1
       const state_bytes = statSync(folder.stateDb).size
       return registry.render({
         now_ms: now,

@@ -2,25 +2,18 @@ import {realpathSync, statSync} from 'node:fs'
 import {dirname} from 'node:path'
 import type {NotIssued} from '../books/standing.ts'
 import {isPast} from '../build/build-folder.ts'
-import {PARTS, readMovedBetween, readMovedSince, type Which} from '../build/movement.ts'
+import {readMovedBetween, readMovedSince, type Which} from '../build/movement.ts'
 import {computedRow} from '../build/release-row.ts'
 import {addDays, isCalendarDate} from '../core/clock.ts'
 import {explainError} from '../core/errors.ts'
-import {centsOf, quantity} from '../core/money.ts'
 import type {Release} from '../store/release.ts'
 import {describeFindings} from './checks.ts'
-import {dollars, instant, linked, pageOf, renderPages, wordChecks} from './figures.ts'
+import {instant, linked, pageOf, wordChecks} from './figures.ts'
 import {addressOf, hiddenFields} from './filter.ts'
 import {type Html, html} from './html.ts'
 import {viewPage} from './pages.ts'
 import {type History, listReleases, queriesOf} from './reader.ts'
 import type {AskingView, Page, View} from './view.ts'
-
-/** A movement with its sign; a dash for zero. */
-function signed(amount: string): string {
-  const cents = centsOf(amount)
-  return cents === 0n ? '–' : `${cents > 0n ? '+' : ''}${dollars(amount)}`
-}
 
 /** A view of a release alone has neither a present state of runs nor a process that reads history. */
 type MorningView = View & Partial<Pick<AskingView, 'overview' | 'history'>>
@@ -109,11 +102,7 @@ export async function viewMorning(view: MorningView): Promise<Page> {
   const moves = await readMoves(view)
   const {totals, since} = moves
   const next = overview?.next[0]
-  const sinceThen = PARTS.map((part): [string, string | undefined] => [
-    `${part}_moved`,
-    totals && `${centsOf(totals[part]) === 0n ? 'unchanged' : signed(totals[part])} since ${since?.name}`,
-  ])
-  const figures = await viewPage('parts/morning', view, {params: Object.fromEntries(sinceThen)})
+  const figures = await viewPage('parts/morning', view, {params: {totals, since: since?.name}})
   const body = html`${figures?.body}
 ${await renderMoves(moves, view)}
 <h2>What needs a person</h2>
@@ -163,13 +152,6 @@ export async function viewMoved(view: MorningView): Promise<Page | undefined> {
   const which = {beyond, offset: (pageOf(query) - 1) * PER_PAGE, limit: PER_PAGE}
   const {since, totals, moved} = await readMoves(view, which)
   if (!since || !totals || since.against !== query.get('against')) return undefined
-  const list = await viewPage('behind/moved', view, {params: {moved}})
-  if (!list) return undefined
-  return {
-    title: list.title,
-    body: html`<p class="muted">Since ${since.words}.</p>
-<p class="muted" id="total">${quantity(totals.deals, 'deal')}, ${PARTS.map((part) => `${part} ${signed(totals[part])}`).join(', ')}</p>
-${list.body}
-${renderPages(query, totals.deals, PER_PAGE)}`,
-  }
+  const list = await viewPage('behind/moved', view, {params: {moved, totals, per_page: PER_PAGE}})
+  return list && {...list, body: html`<p class="muted">Since ${since.words}.</p>\n${list.body}`}
 }

@@ -10,12 +10,12 @@ import {viewState} from './pages.ts'
 import type {Overview, Page, WebTools} from './view.ts'
 
 /** What the page of runs shows besides the overview: whether the viewer may act, and the last walks of a release. */
-type Beside = Pick<WebTools, 'stateDb' | 'takesWebhooks'> & {mayAct: boolean; walks: Html | undefined}
+type Beside = Pick<WebTools, 'stateDb' | 'config'> & {mayAct: boolean; walks: Html | undefined}
 
 /** `/runs`: alarms, release, next slots, last runs, actions, walks. */
 export async function viewRuns(overview: Overview, beside: Beside): Promise<Page | undefined> {
   const {now, alarms, holder, queued, release, next} = overview
-  const {stateDb, takesWebhooks, mayAct, walks} = beside
+  const {stateDb, config, mayAct, walks} = beside
   const page = await viewState('parts/runs', {
     stateDb,
     mayAct,
@@ -33,7 +33,7 @@ export async function viewRuns(overview: Overview, beside: Beside): Promise<Page
         in_its_time_zone: `${formatLocal(slot, timeZone)} ${timeZone}`,
         steps: steps.map((step) => step.do).join(', '),
       })),
-      ...(takesWebhooks && {takes_webhooks: 1}),
+      takes_webhooks: config.webhookSecret && 1,
       ...(release && {...release, checks: wordChecks(release.checks)}),
     },
   })

@@ -26,8 +26,6 @@ export interface WebTools {
   config: Config
   /** The environment of operators' commands; by default that of this process. */
   env?: Record<string, string>
-  /** Whether webhooks are received. */
-  takesWebhooks: boolean
 }
 
 /** The state of a data folder, for pages. */

@@ -7,7 +7,6 @@ import {fileURLToPath, pathToFileURL} from 'node:url'
 import type {FastifyInstance, FastifyReply, FastifyRequest} from 'fastify'
 import {z} from 'zod'
 import {sleepUntilStopped} from '../core/clock.ts'
-import type {Config} from '../core/config.ts'
 import {explainError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import type {World} from '../core/types.ts'
@@ -108,12 +107,8 @@ const DOWNLOADS = {running: RUNNING, waiting: 20, each: 4}
 const HISTORY = {running: 4, waiting: 56, each: 20}
 
 /** Adds the pages and the data API; disposing what is returned ends the processes that read. */
-export function addWorkbench(
-  server: FastifyInstance,
-  config: Config,
-  tools: WebTools,
-  world: World,
-): Disposable {
+export function addWorkbench(server: FastifyInstance, tools: WebTools, world: World): Disposable {
+  const {config} = tools
   const readers = createReaders(tools.folder, config)
   const history = readHistory(config)
   const live = addLive(server, tools, world)
