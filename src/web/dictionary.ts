@@ -16,7 +16,7 @@ import {count, instant} from './figures.ts'
 import {type Html, html, prose} from './html.ts'
 import {renderPage} from './page-frame.ts'
 import {viewState} from './pages.ts'
-import {nameAll, renderColumns} from './tables.ts'
+import {bySchema, nameAll, renderColumns} from './tables.ts'
 
 /** What a release is built from, what the last checks found, and what is current. */
 interface Dictionary {
@@ -39,7 +39,7 @@ export async function describeTables(folder: DataFolder, config: Config, world: 
   const models = plan.models.map((model): Table => ({...model, kind: model.isPublished ? 'model' : 'work'}))
   return await renderDictionary({
     plan,
-    tables: [...models.toSorted(byName), ...plan.seeds.map(describeSeed)],
+    tables: [...models.toSorted(bySchema), ...plan.seeds.map(describeSeed)],
     checks: sources.checks,
     checking: readLastChecking(folder),
     manifest: findCurrentRelease(folder)?.manifest,
@@ -50,17 +50,6 @@ function readLastChecking(folder: DataFolder): Checking | undefined {
   if (!hasStateDb(folder)) return undefined
   using stateDb = openStateDb(folder.stateDb)
   return findLastChecking(stateDb)
-}
-
-/** The order of the contents: tables for analysts first, tables of the build last. */
-const SCHEMAS = ['core', 'mart', 'accounting']
-
-function byName(a: Table, b: Table): number {
-  const place = ({name, kind}: Table) => {
-    const known = SCHEMAS.indexOf(name.split('.')[0] ?? '')
-    return kind === 'work' ? SCHEMAS.length + 1 : known === -1 ? SCHEMAS.length : known
-  }
-  return place(a) - place(b) || (a.name < b.name ? -1 : 1)
 }
 
 const describeSeed = ({name, columns}: Seed): Table => ({

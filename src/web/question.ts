@@ -2,39 +2,16 @@ import type {DuckDBPreparedStatement, DuckDBValue, Json} from '@duckdb/node-api'
 import {z} from 'zod'
 import {parseJson} from '../core/json.ts'
 import {type Database, requireOneStatement, requireText} from '../store/database.ts'
+import names from './question-names.json' with {type: 'json'}
 
 /** Functions that may stand in FROM: they compute rows, or tell of the catalogue without naming files. */
-const TABLE_FUNCTIONS = new Set([
-  'duckdb_columns',
-  'duckdb_constraints',
-  'duckdb_functions',
-  'duckdb_keywords',
-  'duckdb_schemas',
-  'duckdb_tables',
-  'duckdb_types',
-  'duckdb_views',
-  'generate_series',
-  'icu_calendar_names',
-  'json_each',
-  'json_tree',
-  'pg_timezone_names',
-  'range',
-  'repeat',
-  'repeat_row',
-  'unnest',
-])
+const TABLE_FUNCTIONS = new Set(names.table_functions)
 
 /** Functions of values that tell of the machine, write, or plan a second statement. */
-const REFUSED_FUNCTIONS = new Set(['current_setting', 'getenv', 'json_serialize_plan', 'write_log'])
+const REFUSED_FUNCTIONS = new Set(names.refused_functions)
 
 /** Views of the catalogue that name files or tell settings. */
-const REFUSED_VIEWS = new Set([
-  'duckdb_databases',
-  'duckdb_logs',
-  'duckdb_settings',
-  'pg_settings',
-  'pragma_database_list',
-])
+const REFUSED_VIEWS = new Set(names.refused_views)
 
 const serialised = z.object({
   error: z.boolean(),

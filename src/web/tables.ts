@@ -12,14 +12,23 @@ const SAMPLE = 20
 /** Formats that a table can be had in. */
 export const FORMATS = ['csv', 'xlsx', 'json', 'parquet'] as const
 
+const SCHEMAS = ['core', 'mart', 'accounting']
+
+/** The tables that analysts read first, those of the build last. */
+export function bySchema(a: {name: string}, b: {name: string}): number {
+  const [one, other] = [a, b].map(({name}) => {
+    const schema = name.split('.')[0] ?? ''
+    const known = SCHEMAS.indexOf(schema)
+    return schema === 'work' ? SCHEMAS.length + 1 : known === -1 ? SCHEMAS.length : known
+  })
+  return (one ?? 0) - (other ?? 0) || (a.name < b.name ? -1 : 1)
+}
+
 /** The published tables of a release by schema, the ones that analysts read first. */
 function listTables({release, mayRead}: Pick<View, 'release' | 'mayRead'>): ReleaseModel[] {
-  const schemas = ['core', 'mart', 'accounting']
-  const place = ({name}: ReleaseModel) =>
-    (schemas.indexOf(name.split('.')[0] ?? '') + schemas.length + 1) % (schemas.length + 1)
   return readReleaseModels(release.dir)
     .filter(({is_published, name}) => is_published && mayRead(name))
-    .sort((a, b) => place(a) - place(b) || (a.name < b.name ? -1 : 1))
+    .sort(bySchema)
 }
 
 const SEEN_BY_VIEWERS = html`<p class="muted">Viewers can read all of these tables, here, on <a href="/sql">SQL</a> and as downloads: the lines of the journal and the hashes of borrowers’ e-mail addresses among them.</p>`
