@@ -88,6 +88,14 @@ export function addressOfPart(
 export const addressOfDeal = (dealId: string) =>
   `/deals/${encodeURIComponent(dealId.replace(/^(?=~|\.{1,2}$)/, '~'))}`
 
+/** Whether viewers can read a table. @param viewerTables `LOANTAPE_VIEWER_TABLES`: `mart.*,core.deal` */
+export function isForViewers(name: string, viewerTables: string | undefined): boolean {
+  if (viewerTables === undefined) return true
+  return viewerTables
+    .split(/\s*,\s*/)
+    .some((one) => one === name || (one.endsWith('.*') && name.startsWith(one.slice(0, -1))))
+}
+
 /** The title of a dimension. */
 export const titleOf = (name: string) => DIMENSIONS[name]?.title ?? name
 

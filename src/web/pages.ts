@@ -15,7 +15,7 @@ import {
   renderBlock,
   renderMeant,
 } from './blocks.ts'
-import {addressWith, capitalised, count, instant, linked, pageOf, renderPages} from './figures.ts'
+import {capitalised, count, instant, linked, pageOf} from './figures.ts'
 import {addressOf, addressOfPart, type Filter, hiddenFields, ofAllDeals, parseFilter} from './filter.ts'
 import {type Html, html, markup} from './html.ts'
 import type {AskingView, Page, View} from './view.ts'
@@ -114,7 +114,9 @@ export async function viewPage(
   const page = listPages(view.sqlDir).find((one) => one.name === name)
   if (!page) return undefined
   const {people, filter} = view
-  const given = {...Object.fromEntries(view.query), ...textsOf(params)}
+  // What the program does not know is not for the address to say.
+  const own = [...view.query].filter(([key]) => !Object.hasOwn(params, key))
+  const given = {...Object.fromEntries(own), ...textsOf(params)}
   if (!people || (!page.isOwn && !isAmongOwn)) return await renderPageFile(page, view, given)
   const ask: View['ask'] = ({sql, most, isWhole}) =>
     people.ask({sql, most, params: given, condition: isWhole ? undefined : filter.condition})
@@ -242,6 +244,27 @@ async function answerBlock(
     const {problem} = explainError(error)
     return failed(problem, Number(/^LINE (\d+): /m.exec(problem)?.[1] ?? 0))
   }
+}
+
+/** The same address with another value of a parameter; another order begins at the first page. */
+function addressWith(query: URLSearchParams, name: string, value: string): string {
+  const changed = new URLSearchParams(query)
+  changed.delete('page')
+  changed.set(name, value)
+  return `?${changed}`
+}
+
+/** Links to the pages before and after of a list, at its address; false if there is only one page. */
+function renderPages(query: URLSearchParams, rows: number, perPage: number): Html | false {
+  const page = pageOf(query)
+  const all = Math.max(1, Math.ceil(rows / perPage))
+  const addressOfPage = (other: number) => addressWith(query, 'page', String(other))
+  if (all === 1 && page === 1) return false
+  return html`<nav class="pages" aria-label="Of the list">
+${page > 1 && html`<a rel="prev" href="${addressOfPage(page - 1)}">← before</a>`}
+<span class="muted">page ${count(page)} of ${count(all)}</span>
+${page < all && html`<a rel="next" href="${addressOfPage(page + 1)}">next →</a>`}
+</nav>`
 }
 
 /** Deals that a page of a list holds. */

@@ -2,7 +2,7 @@ import {realpathSync} from 'node:fs'
 import {dirname} from 'node:path'
 import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import {isCalendarDate, parseInstant} from '../core/clock.ts'
-import {explainError} from '../core/errors.ts'
+import {codeOf, explainError} from '../core/errors.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {Release} from '../store/release.ts'
 import {renderAction} from './blocks.ts'
@@ -12,7 +12,7 @@ import type {Filter} from './filter.ts'
 import {type Html, html} from './html.ts'
 import {viewMorning, viewMoved} from './morning.ts'
 import {viewDeals, viewPage, viewPages} from './pages.ts'
-import {listReleases, noneIfUnknown} from './reader.ts'
+import {listReleases} from './reader.ts'
 import {viewSql} from './sql.ts'
 import {viewTable, viewTables} from './tables.ts'
 import type {AskingView, Page} from './view.ts'
@@ -56,7 +56,9 @@ async function viewPreview(view: AskingView, period: string): Promise<Page | und
   const profile = JOURNAL_NAMES.find((name) => name === view.query.get('for')) ?? JOURNAL_NAMES[0] ?? ''
   // If the export would be refused, the page says why.
   const answer = await view.history.ask('preview', profile, period).catch(explainError)
-  const shown = Array.isArray(answer) ? {previews: answer} : {previews: [], problem: answer.message}
+  const shown = Array.isArray(answer)
+    ? {previews: answer, problem: undefined}
+    : {previews: [], problem: answer.message}
   return await viewPage('parts/preview', view, {params: {period, profile, profiles: JOURNAL_NAMES, ...shown}})
 }
 
@@ -65,6 +67,11 @@ async function viewQuarantine(view: AskingView): Promise<Page | undefined> {
   const [path, reason] = [view.query.get('path'), view.query.get('reason')]
   const asked = {page: pageOf(view.query), ...(path !== null && {path}), ...(reason !== null && {reason})}
   return await viewPage('parts/quarantine', view, {params: await view.history.ask('reasons', asked)})
+}
+
+/** Turns `UNKNOWN_NAME` into undefined. */
+function noneIfUnknown(error: unknown): undefined {
+  if (codeOf(error) !== 'UNKNOWN_NAME') throw error
 }
 
 /** `/quarantine/<id>`: one record whole, byte for byte as its source sent it. */

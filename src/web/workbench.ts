@@ -16,7 +16,15 @@ import {findLockHolder} from '../store/runs.ts'
 import {listOpenActions} from './actions.ts'
 import {sendData} from './data-api.ts'
 import {instant, words} from './figures.ts'
-import {addressOf, type Filter, findFault, hiddenFields, parseFilter, titleOf} from './filter.ts'
+import {
+  addressOf,
+  type Filter,
+  findFault,
+  hiddenFields,
+  isForViewers,
+  parseFilter,
+  titleOf,
+} from './filter.ts'
 import {type Html, html} from './html.ts'
 import {
   askerOf,
@@ -34,12 +42,11 @@ import {
 } from './http-server.ts'
 import {renderWorkbench} from './page-frame.ts'
 import {viewPage} from './pages.ts'
-import {isForViewers} from './question.ts'
-import {createReaders, findRelease, type History, type Reader, RUNNING, readHistory} from './reader.ts'
+import {createReaders, type History, type Reader, RUNNING, readHistory} from './reader.ts'
 import {describeNone, ROUTES} from './routes.ts'
 import {viewRun, viewRuns} from './runs.ts'
 import {addSavedQueries} from './sql.ts'
-import {type AskingView, type Overview, type Page, readOverview, type WebTools} from './view.ts'
+import {type AskingView, type Page, readOverview, type WebTools} from './view.ts'
 
 const OWN = join(import.meta.dirname, 'assets')
 
@@ -117,9 +124,9 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
   const takeHistory = createTurns(HISTORY)
   addAssets(server)
 
-  const frame = (path: string, page: Page, filter: Filter, overview: Overview) => {
-    const {alarms} = overview
-    const release = findRelease(tools.folder, filter)?.manifest
+  type Opened = Pick<ReturnType<typeof open>, 'filter' | 'overview' | 'view'>
+  const frame = (path: string, page: Page, {filter, overview, view}: Opened) => {
+    const release = view?.release.manifest
     const chips = [...filter.values].flatMap(([name, values]) =>
       values.map((value) => ({
         text: `${titleOf(name)}: ${words(value)}`,
@@ -143,7 +150,7 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
           ]
         : [],
       chips,
-      alarms: alarms.length,
+      alarms: overview.alarms.length,
       live: describeUnderWay(tools, world),
     })
   }
@@ -195,9 +202,8 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
   ) => {
     server.get(path, async (request, reply) => {
       const opened = open(request, reply)
-      const {filter, overview} = opened
       const here = request.url.split('?')[0] ?? '/'
-      const fault = findFault(filter)
+      const fault = findFault(opened.filter)
       const answer = async (): Promise<Page> => {
         if (fault === undefined) return (await make(opened, idOf(request))) ?? NOTHING_THERE
         const body = html`<p class="notice"><b class="failed">${fault}</b> <a href="${here}">The page without it</a></p>`
@@ -206,7 +212,7 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
       const page = await answer().catch(describeFailure)
       reply.type('text/html; charset=utf-8')
       if (reply.statusCode !== 503) reply.code(page.status ?? 200)
-      return frame(here, page, fault === undefined ? filter : NO_FILTER, overview)
+      return frame(here, page, fault === undefined ? opened : {...opened, filter: NO_FILTER})
     })
   }
   for (const [path, make] of Object.entries(ROUTES))
