@@ -95,23 +95,6 @@ type Row = Block['rows'][number]
 export const objectsOf = ({columns, rows}: Block): Record<string, unknown>[] =>
   rows.map((row) => Object.fromEntries(columns.map(({name}, index) => [name, row[index]])))
 
-/** Objects as rows: their fields are the columns, named as SQL names them. */
-function blockOf(objects: readonly Readonly<Record<string, unknown>>[]): Block {
-  const names = Object.keys(objects[0] ?? {})
-  const isCount = (name: string) => objects.every((one) => typeof (one[name] ?? 0) === 'number')
-  return {
-    columns: names.map((name) => ({name, type: isCount(name) ? 'BIGINT' : 'VARCHAR'})),
-    rows: objects.map((one) => names.map((name) => one[name])),
-  }
-}
-
-/** Objects in a shape; their addresses are links as they are. */
-export const renderObjects = (
-  shape: Shape,
-  objects: Parameters<typeof blockOf>[0],
-  options: Options = {},
-): Html => renderBlock(blockOf(objects), {shape, options}, (address) => address)
-
 /** Turns an address that SQL wrote into that of a link; undefined where there is none. */
 type LinkTo = (address: string) => string | undefined
 

@@ -1,6 +1,6 @@
 import {quantity} from '../core/money.ts'
 import {type ReleaseModel, readReleaseModels} from '../store/release.ts'
-import {renderExact, renderObjects} from './blocks.ts'
+import {renderExact, renderMeant} from './blocks.ts'
 import {linked} from './figures.ts'
 import {addressOf} from './filter.ts'
 import {type Html, html, prose} from './html.ts'
@@ -37,14 +37,18 @@ const SEEN_BY_VIEWERS = html`<p class="muted">Viewers can read all of these tabl
 export function viewTables(view: AskingView): Page {
   const {webViewerToken, viewerTables} = view.config
   const rows = new Map(view.release.manifest.tables.map(({name, rows}) => [name, rows]))
-  const body = renderObjects(
-    'table',
-    listTables(view).map(({name, description}) => ({
-      table: html`<a href="${addressOf(`/tables/${name}`, view.filter)}"><code>${breakable(name)}</code></a>`,
-      what_it_is: prose(description),
-      rows: rows.get(name),
-    })),
-  )
+  const body = renderMeant({
+    columns: [
+      {name: 'table', type: ''},
+      {name: 'what_it_is_prose', type: ''},
+      {name: 'rows', type: 'BIGINT'},
+    ],
+    rows: listTables(view).map(({name, description}) => [
+      html`<a href="${addressOf(`/tables/${name}`, view.filter)}"><code>${breakable(name)}</code></a>`,
+      description,
+      rows.get(name),
+    ]),
+  })
   const isAll = webViewerToken !== undefined && viewerTables === undefined
   return {title: 'Tables', body: html`${isAll && SEEN_BY_VIEWERS}${body}`}
 }
@@ -80,14 +84,14 @@ ${renderExact(sample)}
 
 /** Columns of a table, with what they mean. */
 export const renderColumns = (columns: ReleaseModel['columns']): Html =>
-  renderObjects(
-    'table',
-    columns.map(({name, type, meaning}) => ({
-      column: html`<code>${breakable(name)}</code>`,
-      type: html`<span class="muted small">${type}</span>`,
-      meaning: prose(meaning),
-    })),
-  )
+  renderMeant({
+    columns: ['column', 'type', 'meaning_prose'].map((name) => ({name, type: ''})),
+    rows: columns.map(({name, type, meaning}) => [
+      html`<code>${breakable(name)}</code>`,
+      html`<span class="muted small">${type}</span>`,
+      meaning,
+    ]),
+  })
 
 /** Names of tables, each leading to what stands there of it. */
 export const nameAll = (names: readonly string[], hrefOf: (name: string) => string | undefined): Html =>
