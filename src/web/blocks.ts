@@ -201,8 +201,9 @@ function isSo({columns}: Block, name: 'is_total' | 'is_current', row: Row): bool
 function cellOf(column: Shown, row: Row, linkTo: LinkTo): Html | string {
   const value = column.of(row)
   if (value instanceof Html) return value
-  const lines = z.array(line).safeParse(value)
-  if (lines.success)
+  // Most cells hold one value, and need no look by a schema.
+  const lines = Array.isArray(value) ? z.array(line).safeParse(value) : undefined
+  if (lines?.success)
     return html`${lines.data.map(({text, href}) => html`<div>${linked(text, linkTo(href ?? ''))}</div>`)}`
   const text = formatValue(column, value)
   if (value === null || (isNumeric(column) && Number(value) === 0)) return text
