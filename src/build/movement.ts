@@ -7,7 +7,7 @@ import {computedRow, type ReleaseQueries, type RowOf, rowOf} from './release-row
 /** How many deals are named; the others are counted. */
 const NAMED = 12
 
-export const PARTS = ['open', 'funded', 'pipeline'] as const
+const PARTS = ['open', 'funded', 'pipeline'] as const
 
 /** A deal's contribution to the movement of each part between two moments, and what happened to it in words. */
 export type Moved = RowOf<typeof movedRow>

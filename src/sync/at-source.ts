@@ -56,14 +56,6 @@ function addSourceAnswers(stateDb: StateDb, answers: ReadonlyMap<number, number>
   })
 }
 
-/** How often sources answered with each HTTP status, over all runs. */
-export function listSourceAnswers(stateDb: StateDb): {status: number; answers: number}[] {
-  return stateDb.all(
-    z.object({status: z.number(), answers: z.number()}),
-    'select status, answers from source_answer order by status',
-  )
-}
-
 /**
  * Opens the warehouse, takes up what dead runs had read, and runs `work` at the source, under a clock that never goes back. The
  * rate learnt from the source is kept for the next run.

@@ -1,7 +1,6 @@
 import type {FastifyInstance} from 'fastify'
 import {z} from 'zod'
 import {isCalendarDate, parseInstant, sleepUntilStopped} from '../core/clock.ts'
-import type {Config} from '../core/config.ts'
 import {codeOf, explainError, messageOf} from '../core/errors.ts'
 import {carryOutCommand} from '../core/process.ts'
 import type {World} from '../core/types.ts'
@@ -10,7 +9,6 @@ import {isDemoFolder} from '../store/data-folder.ts'
 import {findLastRun} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {ACCEPTABLE} from '../sync/guard.ts'
-import {type Html, html} from './html.ts'
 import {refuse} from './http-server.ts'
 import type {WebTools} from './view.ts'
 
@@ -41,27 +39,37 @@ const openAction = z.object({action_id: z.number(), command: z.string()})
 export const listOpenActions = (stateDb: StateDb) =>
   stateDb.all(openAction, 'select * from page_action where ended_at is null order by action_id')
 
-/** The reason somebody gives; may be empty. */
-const why = z.string().trim().max(500).default('')
+/** The reason somebody gives, as an option; may be empty. */
+const why = z
+  .string()
+  .trim()
+  .max(500)
+  .default('')
+  .transform((text) => (text === '' ? [] : [`--why=${text}`]))
 
-/** The actions of operators, as forms name them. */
+/** The actions of operators, as forms name them, each with the `words` of the command line that does it. */
 const askedSchema = z.discriminatedUnion('do', [
-  z.object({do: z.literal('run'), job: z.string()}),
-  z.object({do: z.literal('replay')}),
-  z.object({do: z.literal('accept'), what: z.enum(ACCEPTABLE), why}),
-  z.object({
-    do: z.literal('close'),
-    period: z.string().regex(/^\d{4}-\d\d$/),
-    why,
-  }),
-  z.object({
-    do: z.literal('build'),
-    as_of: z.string().refine(isCalendarDate),
-    known_at: z
-      .string()
-      .default('')
-      .refine((text) => text === '' || parseInstant(text) !== null),
-  }),
+  z
+    .object({do: z.literal('run'), job: z.string()})
+    .transform((asked) => ({...asked, words: ['run', asked.job]})),
+  z.object({do: z.literal('replay')}).transform((asked) => ({...asked, words: ['quarantine', 'replay']})),
+  z
+    .object({do: z.literal('accept'), what: z.enum(ACCEPTABLE), why})
+    .transform((asked) => ({...asked, words: ['sync', '--accept', asked.what, ...asked.why]})),
+  z
+    .object({do: z.literal('close'), period: z.string().regex(/^\d{4}-\d\d$/), why})
+    .transform((asked) => ({...asked, words: ['period', 'close', asked.period, ...asked.why]})),
+  z
+    .object({
+      do: z.literal('build'),
+      as_of: z.string().refine(isCalendarDate),
+      known_at: z
+        .string()
+        .default('')
+        .refine((text) => text === '' || parseInstant(text) !== null)
+        .transform((text) => (text === '' ? [] : ['--known-at', text])),
+    })
+    .transform((asked) => ({...asked, words: ['build', '--as-of', asked.as_of, ...asked.known_at]})),
 ])
 type Asked = z.output<typeof askedSchema>
 
@@ -75,8 +83,7 @@ const WAITED_MS = 5_000
  */
 export function addActions(
   server: FastifyInstance,
-  {dataDir}: Config,
-  {stateDb, folder, jobs, env}: WebTools,
+  {config, stateDb, folder, jobs, env}: WebTools,
   world: World,
 ): AsyncDisposable {
   const {realClock, log} = world
@@ -97,7 +104,7 @@ export function addActions(
   }
 
   async function carryOut(actionId: number, words: readonly string[]): Promise<void> {
-    const end = await carryOutCommand([...words, '--data', dataDir], {env, signal}).catch(
+    const end = await carryOutCommand([...words, '--data', config.dataDir], {env, signal}).catch(
       (error: unknown) => {
         const {exitCode, message} = explainError(error)
         return {exitCode, words: message}
@@ -125,7 +132,7 @@ export function addActions(
       if (!parsed.success) return await notDone(400, 'expected a form of this server')
       const obstacle = findObstacle(parsed.data)
       if (obstacle !== undefined) return await notDone(409, obstacle)
-      const words = wordsOf(parsed.data)
+      const {words} = parsed.data
       const now = realClock.now()
       const asked = {who: `web ${ip}`, command: ['loantape', ...words].join(' ')}
       const actionId = beginAction(stateDb, asked, now)
@@ -148,49 +155,9 @@ export function addActions(
   }
 }
 
-const becauseOf = (asked: {why: string}) => (asked.why === '' ? [] : [`--why=${asked.why}`])
-
-/** The command line that does it. */
-function wordsOf(asked: Asked): string[] {
-  switch (asked.do) {
-    case 'run':
-      return ['run', asked.job]
-    case 'replay':
-      return ['quarantine', 'replay']
-    case 'accept':
-      return ['sync', '--accept', asked.what, ...becauseOf(asked)]
-    case 'build':
-      return [
-        'build',
-        '--as-of',
-        asked.as_of,
-        ...(asked.known_at === '' ? [] : ['--known-at', asked.known_at]),
-      ]
-    case 'close':
-      return ['period', 'close', asked.period, ...becauseOf(asked)]
-  }
-}
-
 /** The guard's message if it refused the last sync. */
 export function findHeldBack(stateDb: StateDb) {
   const run = findLastRun(stateDb, 'sync')
   const what = ACCEPTABLE.find((one) => run?.error_code === `GUARD_${one.toUpperCase()}`)
   return what && {what, words: run?.error ?? ''}
-}
-
-/** A form that asks for confirmation; `says` is what will happen. */
-export function askFirst(
-  title: string,
-  {
-    asked,
-    says,
-    button,
-    inputs,
-  }: {asked: Record<string, string>; says: Html | string; button: string; inputs?: Html},
-): Html {
-  return html`<details class="ask"><summary>${title}</summary><form method="post" action="/actions">
-${Object.entries(asked).map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)}
-<p>${says}</p>
-${inputs}
-<button>${button}</button></form></details>`
 }

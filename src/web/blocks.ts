@@ -1,3 +1,4 @@
+import {z} from 'zod'
 import {isCalendarDate} from '../core/clock.ts'
 import {groupThousands} from '../core/money.ts'
 import {type Chart, renderChart} from './chart.ts'
@@ -14,7 +15,7 @@ import {
   words,
 } from './figures.ts'
 import {addressOfDeal} from './filter.ts'
-import {Html, html} from './html.ts'
+import {Html, html, prose} from './html.ts'
 
 /** A column of a query or a table. */
 interface TypedColumn {
@@ -24,20 +25,21 @@ interface TypedColumn {
 }
 
 /** The endings of names that say what values mean, and are no part of a title. */
-const MEANINGS = /_(usd|ratio|pct|ms|name|id)$/
+const MEANINGS = /_(usd|ratio|pct|ms|name|id|prose)$/
 
 /**
- * What values of a column are, by the ending of its name (`_usd`, `_ratio`, `_pct`, `_ms`, `_name`); otherwise DECIMAL with two places are
- * dollars, `ltv` ratios, whole numbers counts, and what statuses and the like are called is a name.
+ * What values of a column are, by the ending of its name (`_usd`, `_ratio`, `_pct`, `_ms`, `_name`; `_prose` has code between
+ * backticks); otherwise DECIMAL with two places are dollars, `ltv` ratios, whole numbers counts, and what statuses and the like are called is a name.
  */
 function meaningOf({
   name,
   type,
-}: TypedColumn): 'usd' | 'ratio' | 'percent' | 'span' | 'count' | 'name' | 'text' {
+}: TypedColumn): 'usd' | 'ratio' | 'percent' | 'span' | 'count' | 'name' | 'prose' | 'text' {
   if (name.endsWith('_usd')) return 'usd'
   if (/_ratio$|(^|_)ltv$/.test(name)) return 'ratio'
   if (name.endsWith('_pct')) return 'percent'
   if (name.endsWith('_ms')) return 'span'
+  if (name.endsWith('_prose')) return 'prose'
   if (/^DECIMAL\(\d+,2\)$/.test(type)) return 'usd'
   if (/^U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$/.test(type)) return 'count'
   return /(^|_)(name|status|loan_program|status_class|bucket|dimension|term|category)$/.test(name)
@@ -49,7 +51,7 @@ export const isDollars = (column: TypedColumn) => meaningOf(column) === 'usd'
 
 /** Whether values of a column are numbers. */
 function isNumeric(column: TypedColumn): boolean {
-  return !['name', 'text'].includes(meaningOf(column)) || /^(DECIMAL|DOUBLE|FLOAT)/.test(column.type)
+  return !['name', 'prose', 'text'].includes(meaningOf(column)) || /^(DECIMAL|DOUBLE|FLOAT)/.test(column.type)
 }
 
 /** The title of a column: its name in words, without the ending that says what values mean. */
@@ -76,6 +78,7 @@ export function formatValue(column: TypedColumn, value: unknown): string {
       return count(text)
     case 'name':
       return words(text)
+    case 'prose':
     case 'text':
       return column.type === '' && /^-?\d+\.\d\d$/.test(text) ? dollars(text) : text
   }
@@ -88,22 +91,9 @@ export interface Block {
 }
 type Row = Block['rows'][number]
 
-/** Objects as rows: their fields are the columns, named as SQL names them. */
-function blockOf(objects: readonly Readonly<Record<string, unknown>>[]): Block {
-  const names = Object.keys(objects[0] ?? {})
-  const isCount = (name: string) => objects.every((one) => typeof (one[name] ?? 0) === 'number')
-  return {
-    columns: names.map((name) => ({name, type: isCount(name) ? 'BIGINT' : 'VARCHAR'})),
-    rows: objects.map((one) => names.map((name) => one[name])),
-  }
-}
-
-/** Objects in a shape; their addresses are links as they are. */
-export const renderObjects = (
-  shape: Shape,
-  objects: Parameters<typeof blockOf>[0],
-  options: Options = {},
-): Html => renderBlock(blockOf(objects), {shape, options}, (address) => address)
+/** Each row as an object. */
+export const objectsOf = ({columns, rows}: Block): Record<string, unknown>[] =>
+  rows.map((row) => Object.fromEntries(columns.map(({name}, index) => [name, row[index]])))
 
 /** Turns an address that SQL wrote into that of a link; undefined where there is none. */
 type LinkTo = (address: string) => string | undefined
@@ -126,14 +116,16 @@ const RENDERERS = {
     html`<ul class="needs">${writeLines(block, linkTo).map((line) => html`<li>${line}</li>`)}</ul>`,
   lead: (block, linkTo) => writeLines(block, linkTo).map((line) => html`<p class="lead">${line}</p>`),
   text: (block, linkTo) => writeLines(block, linkTo).map((line) => html`<p class="muted small">${line}</p>`),
+  total: (block, linkTo) => html`<p class="muted" id="total">${writeLines(block, linkTo)}</p>`,
   notice: (block, linkTo) => writeLines(block, linkTo).map((line) => html`<p class="notice">${line}</p>`),
+  records: renderRecords,
 } satisfies Record<string, Render>
 type Shape = keyof typeof RENDERERS
 
 export const SHAPES = Object.keys(RENDERERS) as Shape[]
 
-/** What else a block of a page can be: its title, or a list of deals in pages. */
-const OF_PAGES = ['title', 'deals'] as const
+/** What else a block of a page can be: its title, a list of deals in pages, links to the pages of a list, or forms of actions. */
+const OF_PAGES = ['title', 'deals', 'pages', 'actions'] as const
 
 const OPTIONS = ['heading', 'note', 'title', 'label', 'values', 'empty', 'deals', 'needs']
 
@@ -209,20 +201,30 @@ function isSo({columns}: Block, name: 'is_total' | 'is_current', row: Row): bool
 function cellOf(column: Shown, row: Row, linkTo: LinkTo): Html | string {
   const value = column.of(row)
   if (value instanceof Html) return value
+  // Most cells hold one value, and need no look by a schema.
+  const lines = Array.isArray(value) ? z.array(line).safeParse(value) : undefined
+  if (lines?.success)
+    return html`${lines.data.map(({text, href}) => html`<div>${linked(text, linkTo(href ?? ''))}</div>`)}`
   const text = formatValue(column, value)
   if (value === null || (isNumeric(column) && Number(value) === 0)) return text
   if (column.type === 'TIMESTAMP') return instant(text)
   if (column.name === 'deal_id') return linked(html`<code>${text}</code>`, addressOfDeal(text))
   const [address, tone] = [column.beside(row, 'href'), column.beside(row, 'tone')]
   const href = address === undefined ? undefined : linkTo(address)
-  const write = meaningOf(column) === 'name' ? words : String
+  const meaning = meaningOf(column)
+  const write = meaning === 'name' ? words : meaning === 'prose' ? prose : String
   const shown =
     typeof value === 'string' && / → |\n/.test(value)
       ? html`<span class="lines">${value.split(ARROW).map((part, index) => html`${index > 0 && ARROW}<bdi>${write(part)}</bdi>`)}</span>`
-      : text
+      : meaning === 'prose'
+        ? prose(text)
+        : text
   if (href === undefined && tone === undefined) return shown
   return tone === undefined ? linked(shown, href) : html`<b class="${tone}">${linked(shown, href)}</b>`
 }
+
+/** One of several values of a cell. */
+const line = z.object({text: z.string(), href: z.string().nullish()})
 
 /** Names on either side of it are each written in their own direction. */
 const ARROW = ' → '
@@ -319,6 +321,29 @@ function renderFigures(block: Block, linkTo: LinkTo): Html {
 function renderFacts(block: Block, linkTo: LinkTo): Html {
   const [row = []] = block.rows
   return html`<dl class="deal">${listShown(block).map((column) => html`<div><dt>${titleOfColumn(column).toLowerCase()}</dt><dd><bdi>${cellOf(column, row, linkTo)}</bdi></dd></div>`)}</dl>`
+}
+
+/** A section for each row: its first value is the heading, others are facts; what was `received` stands below, byte for byte. */
+function renderRecords(block: Block, linkTo: LinkTo): Html[] {
+  const [heading, ...columns] = listShown(block)
+  const received = columns.filter(({name}) => name.endsWith('received'))
+  return block.rows.map((row) => {
+    const facts = columns.filter((column) => !received.includes(column) && column.of(row) !== null)
+    return html`<section class="entry">
+${heading && html`<h2>${cellOf(heading, row, linkTo)}</h2>`}
+<ul class="facts">${facts.map((column) => html`<li>${titleOfColumn(column).toLowerCase()} <b>${cellOf(column, row, linkTo)}</b></li>`)}</ul>
+${received.map((column) => column.of(row) !== null && html`${column.name !== 'received' && html`<p class="muted">${titleOfColumn(column)}</p>`}<pre class="received" tabindex="0">${String(column.of(row))}</pre>`)}
+</section>`
+  })
+}
+
+/** A form that an operator confirms: its `title`, what it `says` happens, its `button`, the label of a reason; all else is sent. */
+export function renderAction({title, says, button, why, ...asked}: Record<string, unknown>): Html {
+  return html`<details class="ask"><summary>${String(title)}</summary><form method="post" action="/actions">
+${Object.entries(asked).map(([name, value]) => html`<input type="hidden" name="${name}" value="${String(value)}">`)}
+<p>${prose(String(says))}</p>
+${why !== undefined && html`<p><label>${String(why)} <input name="why" maxlength="500"></label></p>`}
+<button>${String(button)}</button></form></details>`
 }
 
 /** A sentence for each row: its values one after the other. */

@@ -7,7 +7,7 @@ import {type Html, html, markup, showControls} from './html.ts'
 use([LineChart, BarChart, GridComponent, TooltipComponent, AriaComponent, SVGRenderer])
 
 /** A series of a chart: a value for each place on its axis. */
-export interface Series {
+interface Series {
   name: string
   values: readonly (number | null)[]
 }

@@ -83,8 +83,8 @@ export async function sendData(
     sql: asked ?? `from ${table} ${orderOf(view, table)}`,
     condition: filter.condition,
     file: {name: file, ...(known === 'xlsx' ? {sheet: table} : {format: COPIES[known], isSafe})},
-    signal: untilClosed(reply, path),
   })
+  reply.raw.once('close', () => rmSync(path, {force: true}))
   const {socket} = request.raw
   // The engine may sort for minutes before the first row.
   socket.setTimeout(0)
@@ -117,16 +117,6 @@ export async function sendData(
     await written
   }
   return begin().send(Readable.from(readBytes()))
-}
-
-/** Removes a file once the answer is sent, or the caller has hung up, which also aborts the writing. */
-function untilClosed({raw}: FastifyReply, path: string): AbortSignal {
-  const gone = new AbortController()
-  raw.once('close', () => {
-    if (!raw.writableFinished) gone.abort()
-    rmSync(path, {force: true})
-  })
-  return gone.signal
 }
 
 const sizeOf = (path: string) => statSync(path, {throwIfNoEntry: false})?.size ?? 0

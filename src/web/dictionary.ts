@@ -1,10 +1,10 @@
+import {DatabaseSync} from 'node:sqlite'
 import {Graph, layout} from '@dagrejs/dagre'
 import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import {type Checking, findLastChecking} from '../build/checks.ts'
 import {compileModels} from '../build/compile.ts'
 import {readSources} from '../build/sources.ts'
 import type {Config} from '../core/config.ts'
-import {quantity} from '../core/money.ts'
 import {GENERATOR} from '../core/process.ts'
 import type {BuildPlan, Check, Model, Seed, World} from '../core/types.ts'
 import {PROFILE_NAMES} from '../export/table-files.ts'
@@ -12,11 +12,11 @@ import type {DataFolder} from '../store/data-folder.ts'
 import {findCurrentRelease, type ReleaseManifest} from '../store/release.ts'
 import {hasStateDb, openStateDb} from '../store/state-db.ts'
 import {findKnownFields} from '../sync/mapped-fields.ts'
-import {renderObjects} from './blocks.ts'
 import {count, instant} from './figures.ts'
 import {type Html, html, prose} from './html.ts'
 import {renderPage} from './page-frame.ts'
-import {breakable} from './tables.ts'
+import {viewState} from './pages.ts'
+import {bySchema, nameAll, renderColumns} from './tables.ts'
 
 /** What a release is built from, what the last checks found, and what is current. */
 interface Dictionary {
@@ -37,9 +37,9 @@ export async function describeTables(folder: DataFolder, config: Config, world: 
   const sources = readSources(config, await findKnownFields(folder))
   const plan = await compileModels(sources, world)
   const models = plan.models.map((model): Table => ({...model, kind: model.isPublished ? 'model' : 'work'}))
-  return renderDictionary({
+  return await renderDictionary({
     plan,
-    tables: [...models.toSorted(byName), ...plan.seeds.map(describeSeed)],
+    tables: [...models.toSorted(bySchema), ...plan.seeds.map(describeSeed)],
     checks: sources.checks,
     checking: readLastChecking(folder),
     manifest: findCurrentRelease(folder)?.manifest,
@@ -50,17 +50,6 @@ function readLastChecking(folder: DataFolder): Checking | undefined {
   if (!hasStateDb(folder)) return undefined
   using stateDb = openStateDb(folder.stateDb)
   return findLastChecking(stateDb)
-}
-
-/** The order of the contents: tables for analysts first, tables of the build last. */
-const SCHEMAS = ['core', 'mart', 'accounting']
-
-function byName(a: Table, b: Table): number {
-  const place = ({name, kind}: Table) => {
-    const known = SCHEMAS.indexOf(name.split('.')[0] ?? '')
-    return kind === 'work' ? SCHEMAS.length + 1 : known === -1 ? SCHEMAS.length : known
-  }
-  return place(a) - place(b) || (a.name < b.name ? -1 : 1)
 }
 
 const describeSeed = ({name, columns}: Seed): Table => ({
@@ -119,7 +108,7 @@ function renderEdge(graph: Graph, {v: from, w: to}: {v: string; w: string}): Htm
 }
 
 /** The data dictionary as one self-contained page. */
-function renderDictionary(dictionary: Dictionary): string {
+async function renderDictionary(dictionary: Dictionary): Promise<string> {
   const {manifest, tables} = dictionary
   const body = html`<div class="with-contents">
 ${renderContents(dictionary)}
@@ -136,8 +125,7 @@ ${
 <h2 id="models">How the tables are built</h2>
 <p class="muted small">From left to right. A dashed frame is a table that is given (raw, seed) or not released (work). Point at a table to see its neighbours; follow it to its entry.</p>
 ${renderModelGraph(dictionary)}
-<h2 id="checks">Checks</h2>
-${renderChecks(dictionary)}
+${await renderChecks(dictionary)}
 <h2 id="tables">Tables</h2>
 <p id="none" class="muted" hidden>Nothing matches.</p>
 ${tables.map((entry) => renderTable(entry, dictionary))}
@@ -168,35 +156,15 @@ ${groups.map(([schema, entries]) => {
 /** A check of a header is called by what it demands; one of a file has a name. */
 const isTag = ({name}: Check) => name.includes('(')
 
-function renderChecks({checks, checking}: Dictionary): Html {
-  const tags = checks.filter(isTag)
-  const results = tags.map((check) => resultOf(check, checking))
-  const passed = results.filter(({result}) => result === 'passed').length
-  return html`<p class="muted small">${
-    checking
-      ? html`Last run ${instant(checking.checked_at)} on release <span class="mono">${checking.release_id}</span>.`
-      : 'They have not been run here yet.'
-  } A check of severity error lets nothing be released.</p>
-${renderObjects(
-  'table',
-  [
-    ...tags.filter((_, index) => (results[index]?.failures ?? 0) > 0),
-    ...checks.filter((check) => !isTag(check)),
-  ].map((check) => ({
-    check: html`<code>${check.name}</code>`,
-    demands: prose(check.description),
-    severity: check.severity,
-    last_result: renderResult(resultOf(check, checking)),
-  })),
-)}
-<p class="muted small">Beside these, ${tags.length} checks stand with their tables below${checking && `; ${passed} of them passed`}.</p>`
+/** The checks that are files, and those of headers that found rows. */
+async function renderChecks({checks, checking}: Dictionary): Promise<Html> {
+  using db = new DatabaseSync(':memory:')
+  const given = checks.map((check) => ({...check, ...resultOf(check, checking), is_tag: isTag(check)}))
+  const params = {checks: given, checked_at: checking?.checked_at, release_id: checking?.release_id}
+  return html`${(await viewState('parts/dictionary', {stateDb: {db}, params}))?.body}`
 }
 
-function renderResult({result, failures, ids}: ReturnType<typeof resultOf>): Html {
-  const words = failures > 0 ? `${result}: ${quantity(failures, 'row')}` : result
-  const named = ids.slice(0, 5).join(', ')
-  return html`<span class="state ${result}">${words}</span>${named !== '' && html`<div class="small muted">${named}${failures > 5 && ', …'}</div>`}`
-}
+const hrefOf = (name: string) => (name.startsWith('raw.') ? undefined : `#${name}`)
 
 function renderTable(entry: Table, dictionary: Dictionary): Html {
   const {name, kind, description, grain} = entry
@@ -204,9 +172,9 @@ function renderTable(entry: Table, dictionary: Dictionary): Html {
   const built = builtOf(entry, dictionary)
   const model = plan.models.find((one) => one.name === name)
   const columns = (plan.columns.get(name) ?? []).map(({name: column, type}) => ({
-    column: html`<code>${breakable(column)}</code>`,
-    type: html`<span class="muted small">${type}</span>`,
-    meaning: prose(model?.columns.find((one) => one.name === column)?.meaning ?? ''),
+    name: column,
+    type,
+    meaning: model?.columns.find((one) => one.name === column)?.meaning ?? '',
   }))
   const reads = plan.reads.get(name) ?? []
   const readBy = [...plan.reads.keys()].filter((reader) => plan.reads.get(reader)?.includes(name)).toSorted()
@@ -225,10 +193,10 @@ ${kind === 'seed' && html`<li>reference data</li>`}
 ${profiles.length > 0 && html`<li>exported as <b>${profiles.join(', ')}</b></li>`}
 </ul>
 <ul class="facts">
-${reads.length > 0 && html`<li>built from ${linkAll(reads)}</li>`}
-${readBy.length > 0 && html`<li>read by ${linkAll(readBy)}</li>`}
+${reads.length > 0 && html`<li>built from ${nameAll(reads, hrefOf)}</li>`}
+${readBy.length > 0 && html`<li>read by ${nameAll(readBy, hrefOf)}</li>`}
 </ul>
-${renderObjects('table', columns)}
+${renderColumns(columns)}
 ${
   own.length + others.length > 0 &&
   html`<p class="small muted">Checks: ${[...own, ...others].map((check, index) => {
@@ -239,9 +207,3 @@ ${
 </section>
 `
 }
-
-const linkAll = (names: readonly string[]) =>
-  names.map((name, index) => {
-    const words = html`<code>${name}</code>`
-    return html`${index > 0 && ', '}${name.startsWith('raw.') ? words : html`<a href="#${name}">${words}</a>`}`
-  })

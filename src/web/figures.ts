@@ -44,27 +44,6 @@ export const capitalised = (name: string) => name.replace(/^./u, (letter) => let
 export const pageOf = (query: URLSearchParams) =>
   Math.max(1, Math.min(1_000_000, Number.parseInt(query.get('page') ?? '', 10) || 1))
 
-/** The same address with another value of a parameter; another order begins at the first page. */
-export function addressWith(query: URLSearchParams, name: string, value: string): string {
-  const changed = new URLSearchParams(query)
-  changed.delete('page')
-  changed.set(name, value)
-  return `?${changed}`
-}
-
-/** Links to the pages before and after of a list, at its address; false if there is only one page. */
-export function renderPages(query: URLSearchParams, rows: number, perPage: number): Html | false {
-  const page = pageOf(query)
-  const all = Math.max(1, Math.ceil(rows / perPage))
-  const addressOf = (other: number) => addressWith(query, 'page', String(other))
-  if (all === 1 && page === 1) return false
-  return html`<nav class="pages" aria-label="Of the list">
-${page > 1 && html`<a rel="prev" href="${addressOf(page - 1)}">← before</a>`}
-<span class="muted">page ${count(page)} of ${count(all)}</span>
-${page < all && html`<a rel="next" href="${addressOf(page + 1)}">next →</a>`}
-</nav>`
-}
-
 /** A percentage: 61.4 is `61.4 %`. */
 export function percent(value: number | null, places = 1): string {
   return value === null ? '–' : `${value.toFixed(places)} %`

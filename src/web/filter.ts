@@ -1,35 +1,13 @@
 import {isCalendarDate} from '../core/clock.ts'
 import {quoteLiteral} from '../store/database.ts'
+import filters from './filters.json' with {type: 'json'}
 import {type Html, html} from './html.ts'
 
-/** The parameters that an address keeps from page to page. */
-interface Dimension {
-  title: string
-  /** SQL: whether `core.deal as deal` has one of these values; without it, the parameter selects a release. */
-  isOf?: (values: string) => string
-}
-
-const ofBand = (column: string) => (values: string) =>
-  `deal.deal_id in (select deal_id from kept.work.deal_standing where to_day is null and ${column} in (${values}))`
-
-const DIMENSIONS: Record<string, Dimension> = {
-  as_of: {title: 'As of'},
-  known_at: {title: 'Known at'},
-  part: {title: 'Part'},
-  status: {title: 'Status', isOf: (values) => `deal.status in (${values})`},
-  status_class: {title: 'Status class', isOf: (values) => `deal.status_class in (${values})`},
-  loan_program: {
-    title: 'Loan program',
-    isOf: (values) => `coalesce(deal.loan_program, 'unknown') in (${values})`,
-  },
-  state: {title: 'State', isOf: (values) => `deal.state in (${values})`},
-  size_band: {title: 'Size', isOf: ofBand('size_band')},
-  ltv_band: {title: 'Loan-to-value, %', isOf: ofBand('ltv_band')},
-  created_month: {
-    title: 'Created in',
-    isOf: (values) => `strftime(deal.created_on, '%Y-%m') in (${values})`,
-  },
-}
+/**
+ * The parameters that an address keeps from page to page; `is_of` is SQL: whether `core.deal as deal` has one of these values.
+ * Without it, a parameter selects a release.
+ */
+const DIMENSIONS: Readonly<Record<string, {title: string; is_of?: string}>> = filters.dimensions
 
 /** The filter that only names a release. */
 export const ofAllDeals = ({values}: Filter): Filter => ({
@@ -37,13 +15,8 @@ export const ofAllDeals = ({values}: Filter): Filter => ({
   condition: undefined,
 })
 
-/** The parts of a portfolio; open is what has not ended. */
-const PARTS: Record<string, string> = {
-  open: `deal.status_class not in ('ended_funded', 'ended_unfunded')`,
-  ended: `deal.status_class in ('ended_funded', 'ended_unfunded')`,
-  pipeline: `deal.status_class = 'pipeline'`,
-  funded: `deal.status_class = 'funded'`,
-}
+/** The parts of a portfolio, as SQL; open is what has not ended. */
+const PARTS: Readonly<Record<string, string>> = filters.parts
 
 /** The deals that a page is about. */
 export interface Filter {
@@ -56,15 +29,15 @@ export interface Filter {
 /** Reads a filter from an address; other parameters belong to the page. */
 export function parseFilter(query: URLSearchParams): Filter {
   // A form sends an empty day if none was chosen; a status may really be blank.
-  const entries = Object.entries(DIMENSIONS).map(([name, {isOf}]): [string, string[]] => [
+  const entries = Object.entries(DIMENSIONS).map(([name, {is_of}]): [string, string[]] => [
     name,
-    [...new Set(query.getAll(name))].filter((value) => value !== '' || isOf !== undefined),
+    [...new Set(query.getAll(name))].filter((value) => value !== '' || is_of !== undefined),
   ])
   const values = new Map(entries.filter(([, buckets]) => buckets.length > 0))
   const conditions = [...values].flatMap(([name, buckets]) =>
     name === 'part'
       ? `(${buckets.map((part) => PARTS[part] ?? 'false').join(' or ')})`
-      : (DIMENSIONS[name]?.isOf?.(buckets.map(quoteLiteral).join(', ')) ?? []),
+      : (DIMENSIONS[name]?.is_of?.replace('{values}', () => buckets.map(quoteLiteral).join(', ')) ?? []),
   )
   return {values, condition: conditions.length === 0 ? undefined : conditions.join(' and ')}
 }
@@ -114,6 +87,14 @@ export function addressOfPart(
 /** The page of a deal. Browsers take `.` and `..` out of an address, also encoded: `~` before them keeps them. */
 export const addressOfDeal = (dealId: string) =>
   `/deals/${encodeURIComponent(dealId.replace(/^(?=~|\.{1,2}$)/, '~'))}`
+
+/** Whether viewers can read a table. @param viewerTables `LOANTAPE_VIEWER_TABLES`: `mart.*,core.deal` */
+export function isForViewers(name: string, viewerTables: string | undefined): boolean {
+  if (viewerTables === undefined) return true
+  return viewerTables
+    .split(/\s*,\s*/)
+    .some((one) => one === name || (one.endsWith('.*') && name.startsWith(one.slice(0, -1))))
+}
 
 /** The title of a dimension. */
 export const titleOf = (name: string) => DIMENSIONS[name]?.title ?? name

@@ -1,12 +1,12 @@
+import {DatabaseSync} from 'node:sqlite'
 import type {Config} from '../core/config.ts'
 import type {World} from '../core/types.ts'
 import type {Alarm} from '../schedule/alarms.ts'
-import {renderObjects} from './blocks.ts'
-import {instant, span} from './figures.ts'
-import {type Html, html, prose} from './html.ts'
+import {html} from './html.ts'
 import {createHttpServer, listenAt, type WebSide} from './http-server.ts'
 import {createRegistry} from './metrics.ts'
 import {renderWorkbench} from './page-frame.ts'
+import {viewState} from './pages.ts'
 
 /** The state of one source of a fleet, or why it is unknown. */
 export interface SourceRow {
@@ -56,57 +56,18 @@ export function sortSources(rows: readonly SourceRow[]): SourceRow[] {
 }
 
 /** The page of a fleet. @param now ms since the epoch */
-export function renderFleet(rows: readonly SourceRow[], now: number): string {
-  const unhealthy = rows.filter(({healthy}) => !healthy).length
+export async function renderFleet(rows: readonly SourceRow[], now: number): Promise<string> {
+  using db = new DatabaseSync(':memory:')
+  const sources = sortSources(rows).map((row) => ({...row, state: stateOf(row), tone: CLASSES[stateOf(row)]}))
+  const params = {sources, now: new Date(now).toISOString(), now_ms: now}
+  const page = await viewState('parts/fleet', {stateDb: {db}, params})
   return renderWorkbench({
     title: 'Fleet',
     path: '/',
     places: [{title: 'Fleet', href: '/'}],
-    facts: [
-      html`<b>${rows.length}</b> ${rows.length === 1 ? 'source' : 'sources'}`,
-      unhealthy === 0
-        ? html`<b class="passed">all healthy</b>`
-        : html`<b class="failed">${unhealthy} not healthy</b>`,
-      html`as seen at <b>${instant(now)}</b>`,
-    ],
-    alarms: unhealthy,
-    body: html`${rows.length === 0 ? html`<p class="empty">No folder in <code>sources</code> yet.</p>` : html`${renderWrongs(rows)}${renderRows(rows, now)}`}
-<p class="muted">To look into a source, serve its workbench: <code>cd sources/&lt;name&gt; &amp;&amp; LOANTAPE_WEB_PORT=0 npx loantape serve</code></p>`,
+    alarms: rows.filter(({healthy}) => !healthy).length,
+    body: html`${page?.body}`,
   })
-}
-
-const renderRows = (rows: readonly SourceRow[], now: number): Html =>
-  renderObjects(
-    'table',
-    sortSources(rows).map((row) => {
-      const {source, last_success: last, release, running, next_slot: next} = row
-      return {
-        source: html`<b>${source}</b>`,
-        state: stateOf(row),
-        state_tone: CLASSES[stateOf(row)],
-        last_success: last && `${span(now - Date.parse(last.ended_at))} ago`,
-        as_of: release?.as_of,
-        deals: release?.deals,
-        amount_usd: release?.amount,
-        running,
-        next_slot: next && `${next.job} in ${span(Date.parse(next.slot) - now)}`,
-      }
-    }),
-  )
-
-/** What is wrong, source by source. */
-function renderWrongs(rows: readonly SourceRow[]): Html {
-  const wrongs = sortSources(rows).flatMap(({source, error, alarms}) => [
-    ...(error
-      ? [
-          html`<b>${source}</b>: <span class="lines">${prose(error.message)}</span> <span class="mono failed">${error.code}</span>`,
-        ]
-      : []),
-    ...alarms.map(
-      ({title, since}) => html`<b>${source}</b>: <b class="warned">${title}</b> since ${instant(since)}`,
-    ),
-  ])
-  return html`${wrongs.length > 0 && html`<ul class="needs">${wrongs.map((wrong) => html`<li>${wrong}</li>`)}</ul>`}`
 }
 
 /**
@@ -121,54 +82,17 @@ export async function startFleetWeb(
   world: World,
 ): Promise<WebSide> {
   const server = createHttpServer(config, world)
-  const metrics = createFleetMetrics(world)
+  const db = new DatabaseSync(':memory:')
+  const metrics = createRegistry('fleet-metrics', db)
   server.addHook('onResponse', async (_request, reply) => metrics.countAnswer(reply.statusCode))
   server.get('/', async (_request, reply) =>
-    reply.type('text/html; charset=utf-8').send(renderFleet(readRows(), world.realClock.now())),
+    reply.type('text/html; charset=utf-8').send(await renderFleet(readRows(), world.realClock.now())),
   )
   server.get('/metrics', async (_request, reply) =>
-    reply.type(metrics.contentType).send(await metrics.render(readRows())),
+    reply
+      .type(metrics.contentType)
+      .send(await metrics.render({sources: readRows(), now_ms: world.realClock.now()})),
   )
   const url = await listenAt(server, config)
-  return {url, [Symbol.asyncDispose]: () => server.close()}
-}
-
-function createFleetMetrics({realClock}: World) {
-  const {registry, gauge, countAnswer} = createRegistry()
-  const healthy = gauge('source_healthy', '1 for a source whose last success is recent, else 0.', ['source'])
-  const broken = gauge('source_error', '1 for a source that cannot be read or run.', ['source', 'code'])
-  const successAge = gauge('last_success_age_seconds', 'Since the last sync that ended well.', ['source'])
-  const releaseAge = gauge('release_age_seconds', 'Since what the current release tells was recorded.', [
-    'source',
-  ])
-  const deals = gauge('release_deals', 'Present deals of the current release.', ['source'])
-  const running = gauge('source_running', '1 for a source with a run under way, else 0.', ['source'])
-  const alarms = gauge('alarm', '1 for each alarm that is raised.', ['source', 'name', 'state'])
-  const all = [healthy, broken, successAge, releaseAge, deals, running, alarms]
-
-  function collect(rows: readonly SourceRow[]): void {
-    const now = realClock.now()
-    for (const one of all) one.reset()
-    for (const {source, error, last_success, release, ...row} of rows) {
-      healthy.set({source}, row.healthy ? 1 : 0)
-      running.set({source}, row.running === null ? 0 : 1)
-      if (error) broken.set({source, code: error.code}, 1)
-      if (last_success) successAge.set({source}, (now - Date.parse(last_success.ended_at)) / 1000)
-      if (release) {
-        releaseAge.set({source}, (now - Date.parse(release.known_at)) / 1000)
-        deals.set({source}, release.deals)
-      }
-      for (const {name, state} of row.alarms) alarms.set({source, name, state}, 1)
-    }
-  }
-
-  return {
-    contentType: registry.contentType,
-    countAnswer,
-    /** Text in the Prometheus format. */
-    render(rows: readonly SourceRow[]) {
-      collect(rows)
-      return registry.metrics()
-    },
-  }
+  return {url, [Symbol.asyncDispose]: () => server.close().finally(() => db.close())}
 }

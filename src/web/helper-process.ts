@@ -4,7 +4,13 @@ import type {Told} from './reader.ts'
 
 // A process of its own: what a question breaks or uses up ends with it.
 
-const {questions, leave, isSpent} =
+/** What a module of questions can export: the questions, what ends them, and whether the process answers no more. */
+interface Asking {
+  questions: object
+  leave?: () => void
+  isSpent?: () => boolean
+}
+const {questions, leave, isSpent}: Asking =
   process.argv[2] === 'history'
     ? await import('./history-questions.ts')
     : await import('./release-questions.ts')
@@ -17,7 +23,7 @@ const tell = (told: Told) => process.send?.(told)
 
 // The parent is gone; an endless question must not outlive it.
 process.on('disconnect', () => {
-  leave()
+  leave?.()
   process.kill(process.pid, 'SIGKILL')
 })
 process.on('message', async ({id, name, about}: {id: number; name: string; about: unknown[]}) => {
@@ -25,6 +31,6 @@ process.on('message', async ({id, name, about}: {id: number; name: string; about
     tell({id, answer: await answers[name]?.(...about)})
   } catch (error) {
     const {code, problem, kept, next} = explainError(error)
-    tell({id, failure: {code, problem, kept, next}, isLast: isSpent()})
+    tell({id, failure: {code, problem, kept, next}, isLast: isSpent?.() ?? false})
   }
 })

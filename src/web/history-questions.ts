@@ -43,9 +43,3 @@ const createWorld = (config: Config): World => ({
   onProgress: () => undefined,
   onStep: () => undefined,
 })
-
-/** Nothing is left behind. */
-export const leave = () => undefined
-
-/** One question more is always answered. */
-export const isSpent = () => false

@@ -330,14 +330,11 @@ export function hangUpOf({raw}: FastifyReply): AbortSignal {
 }
 
 /**
- * Keeps connections for those who come: beyond `most`, the oldest one on which nothing is being answered is closed, of the address
- * that has most of them.
- *
- * @returns what marks a connection as one that is being answered, until what that returns is called
+ * Keeps connections for those who come: beyond `most`, the oldest of those that are not `answered` is closed, of the address that has
+ * most of them.
  */
-function limitConnections(server: Server, most: number): (socket: Socket) => () => void {
+function limitConnections(server: Server, most: number, answered: ReadonlySet<Socket>): void {
   const open = new Set<Socket>()
-  const answered = new Map<Socket, number>()
   server.on('connection', (socket: Socket) => {
     open.add(socket)
     socket.once('close', () => open.delete(socket))
@@ -349,14 +346,6 @@ function limitConnections(server: Server, most: number): (socket: Socket) => () 
     const [of] = [...waiting.values()].toSorted((a, b) => b.length - a.length)
     of?.[0]?.destroy()
   })
-  return (socket) => {
-    answered.set(socket, (answered.get(socket) ?? 0) + 1)
-    return () => {
-      const left = (answered.get(socket) ?? 0) - 1
-      if (left > 0) answered.set(socket, left)
-      else answered.delete(socket)
-    }
-  }
 }
 
 /** A web side that listens; disposing it closes it. */
@@ -413,19 +402,21 @@ export function createHttpServer(config: Config, world: World): FastifyInstance 
     const timer = setTimeout(() => request.complete || request.destroy(), REQUEST_MS)
     request.once('close', () => clearTimeout(timer))
   })
-  const markAnswered = limitConnections(server.server, MOST_CONNECTIONS)
+  const answered = new Set<Socket>()
+  limitConnections(server.server, MOST_CONNECTIONS, answered)
   guardAccess(server, config)
   const enter = createPlaces(ANSWERS)
   server.addHook('onRequest', async (request, reply) => {
     if (isOpenPath(request)) return
     const leave = request.routeOptions.url === LIVE_PATH ? () => undefined : enter(networkOf(request))
     if (!leave) return refuseBusy(request, reply)
-    const unmark = markAnswered(request.raw.socket)
+    const {socket} = request.raw
+    answered.add(socket)
     const closed = new AbortController()
     reply.raw.once('close', () => {
       closed.abort()
       leave()
-      unmark()
+      answered.delete(socket)
     })
     void sleepUntilStopped(world.realClock, LONGEST_ANSWER_MS, closed.signal).then(
       () => closed.signal.aborted || reply.raw.destroy(),

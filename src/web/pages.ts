@@ -5,9 +5,18 @@ import {explainError} from '../core/errors.ts'
 import {shorten} from '../core/text.ts'
 import {quoteName} from '../store/database.ts'
 import {readSqlFile} from '../store/sql.ts'
-import {type Block, isDollars, parseAsked, renderBlock, renderMeant} from './blocks.ts'
-import {addressWith, capitalised, count, linked, pageOf, renderPages} from './figures.ts'
-import {addressOf, addressOfPart, type Filter, hiddenFields, ofAllDeals} from './filter.ts'
+import type {StateDb} from '../store/state-db.ts'
+import {
+  type Block,
+  isDollars,
+  objectsOf,
+  parseAsked,
+  renderAction,
+  renderBlock,
+  renderMeant,
+} from './blocks.ts'
+import {capitalised, count, instant, linked, pageOf} from './figures.ts'
+import {addressOf, addressOfPart, type Filter, hiddenFields, ofAllDeals, parseFilter} from './filter.ts'
 import {type Html, html, markup} from './html.ts'
 import type {AskingView, Page, View} from './view.ts'
 
@@ -25,7 +34,7 @@ export function listNamed(folder: string, ending: '.md' | '.sql'): string[] {
 }
 
 /** The pages that come with loantape; those of `parts/` and `behind/` are shown at other addresses. */
-const SHIPPED = join(import.meta.dirname, '../../pages')
+export const SHIPPED = join(import.meta.dirname, '../../pages')
 
 /** A page: Markdown in which blocks of SQL stand for their rows. */
 interface PageFile {
@@ -38,7 +47,7 @@ interface PageFile {
 const FOLDERS = ['', 'parts/', 'behind/']
 
 /** Pages over the state database, which holds more than viewers may read, and is read in this process. */
-const OF_STATE = ['parts/last_sync', 'parts/run', 'parts/runs']
+const OF_STATE = ['parts/dictionary', 'parts/fleet', 'parts/run', 'parts/runs']
 
 function listPages(sqlDir: string | undefined): PageFile[] {
   const listIn = (root: string, isOwn: boolean) =>
@@ -72,8 +81,16 @@ ${pages.filter(({isOwn}) => !isOwn).map((page) => html`<div class="ask">${!page.
   return {title: 'Pages', body}
 }
 
-/** Values that SQL names as `$month`; one without is null. */
-type Params = Record<string, string | undefined>
+/** Values that SQL names as `$month`: texts, or what is read as JSON; one without is null. */
+export type Params = Readonly<Record<string, unknown>>
+
+/** The values as texts, as both engines take them. */
+export const textsOf = (params: Params) =>
+  Object.fromEntries(
+    Object.entries(params)
+      .filter(([, value]) => value !== undefined && value !== null)
+      .map(([name, value]) => [name, typeof value === 'string' ? value : JSON.stringify(value)]),
+  )
 
 /** Rows of a table and of a chart that are shown. */
 const MOST_ROWS = 1000
@@ -81,7 +98,7 @@ const MOST_PLACES = 50_000
 
 /** What a page needs of a view; the state database has no release. */
 type Shown = Pick<View, 'ask' | 'filter' | 'query' | 'sqlDir'> &
-  Partial<Pick<AskingView, 'release' | 'people'>>
+  Partial<Pick<AskingView, 'release' | 'people' | 'mayAct'>>
 
 /**
  * A page by its name; undefined of none, and where its title has no rows. What people wrote is asked as their questions are, a shipped page as our own, unless it is
@@ -97,18 +114,40 @@ export async function viewPage(
   const page = listPages(view.sqlDir).find((one) => one.name === name)
   if (!page) return undefined
   const {people, filter} = view
-  const given = {...Object.fromEntries(view.query), ...params}
+  // What the program does not know is not for the address to say.
+  const own = [...view.query].filter(([key]) => !Object.hasOwn(params, key))
+  const given = {...Object.fromEntries(own), ...textsOf(params)}
   if (!people || (!page.isOwn && !isAmongOwn)) return await renderPageFile(page, view, given)
   const ask: View['ask'] = ({sql, most, isWhole}) =>
     people.ask({sql, most, params: given, condition: isWhole ? undefined : filter.condition})
   return await renderPageFile(page, {...view, ask}, given)
 }
 
+/** A page of ours over the state database; nobody's own takes its place, since it reads more than a release. */
+export async function viewState(
+  name: string,
+  {stateDb: {db}, params, mayAct = false}: {stateDb: Pick<StateDb, 'db'>; params: Params; mayAct?: boolean},
+): Promise<Page | undefined> {
+  const query = new URLSearchParams()
+  const given = textsOf(params)
+  const ask: View['ask'] = async ({sql}) => {
+    const statement = db.prepare(sql)
+    statement.setAllowUnknownNamedParameters(true)
+    const rows = statement.all(given).map((row) => Object.values(row).map(withInstant))
+    return {columns: statement.columns().map(({name, type}) => ({name, type: type ?? ''})), rows}
+  }
+  return await viewPage(name, {filter: parseFilter(query), query, sqlDir: undefined, ask, mayAct})
+}
+
+/** Instants of the state database are text. */
+const withInstant = (value: unknown) =>
+  typeof value === 'string' && /^\d{4}-\d\d-\d\dT[\d:.]+Z$/.test(value) ? instant(value) : value
+
 /** A page with the rows of its blocks. */
 async function renderPageFile(
   {name, path}: Pick<PageFile, 'name' | 'path'>,
   view: Shown,
-  params: Params,
+  params: Record<string, string>,
 ): Promise<Page | undefined> {
   const marked = new Marked()
   const tokens = marked.lexer(readSqlFile(path))
@@ -176,8 +215,8 @@ export const linkOf = (filter: Filter) => (address: string) => {
 /** What a block shows, or the title it is; undefined of a title without rows. */
 async function answerBlock(
   {text, lang = ''}: Tokens.Code,
-  {name, line, params}: {name: string; line: number; params: Params},
-  {ask, filter, query, release}: Shown,
+  {name, line, params}: {name: string; line: number; params: Record<string, string>},
+  {ask, filter, query, release, mayAct}: Shown,
 ): Promise<Html | {title: string} | undefined> {
   const failed = (problem: string, at = 0) =>
     html`<pre class="failed" tabindex="0">pages/${name}.md, line ${line + at}: ${problem}</pre>`
@@ -192,6 +231,8 @@ async function answerBlock(
   try {
     if (shape === 'deals') return await renderListed(text, read, {query, empty: options.empty})
     const {columns, rows} = await read(text)
+    if (shape === 'pages') return html`${renderPages(query, Number(rows[0]?.[0]), Number(rows[0]?.[1]))}`
+    if (shape === 'actions') return html`${mayAct && objectsOf({columns, rows}).map(renderAction)}`
     if (shape === 'title') return rows[0] && {title: shorten(String(rows[0][0]))}
     const shown = renderBlock(
       {columns, rows: rows.slice(0, most)},
@@ -200,9 +241,30 @@ async function answerBlock(
     )
     return html`${shown}${rows.length > most && html`<p class="muted small">The first ${count(most)} rows.</p>`}`
   } catch (error) {
-    const {message} = explainError(error)
-    return failed(message, Number(/^LINE (\d+): /m.exec(message)?.[1] ?? 0))
+    const {problem} = explainError(error)
+    return failed(problem, Number(/^LINE (\d+): /m.exec(problem)?.[1] ?? 0))
   }
+}
+
+/** The same address with another value of a parameter; another order begins at the first page. */
+function addressWith(query: URLSearchParams, name: string, value: string): string {
+  const changed = new URLSearchParams(query)
+  changed.delete('page')
+  changed.set(name, value)
+  return `?${changed}`
+}
+
+/** Links to the pages before and after of a list, at its address; false if there is only one page. */
+function renderPages(query: URLSearchParams, rows: number, perPage: number): Html | false {
+  const page = pageOf(query)
+  const all = Math.max(1, Math.ceil(rows / perPage))
+  const addressOfPage = (other: number) => addressWith(query, 'page', String(other))
+  if (all === 1 && page === 1) return false
+  return html`<nav class="pages" aria-label="Of the list">
+${page > 1 && html`<a rel="prev" href="${addressOfPage(page - 1)}">← before</a>`}
+<span class="muted">page ${count(page)} of ${count(all)}</span>
+${page < all && html`<a rel="next" href="${addressOfPage(page + 1)}">next →</a>`}
+</nav>`
 }
 
 /** Deals that a page of a list holds. */

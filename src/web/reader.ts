@@ -12,11 +12,10 @@ import {isAbandoned, WRITER_MARK} from '../core/process.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import type {Queries} from '../store/database.ts'
 import {findCurrentRelease, type Release, readRelease} from '../store/release.ts'
-import type {Block} from './blocks.ts'
+import {type Block, objectsOf} from './blocks.ts'
 import type {Filter} from './filter.ts'
 import type {questions as ofHistory} from './history-questions.ts'
-import type {Rows} from './question.ts'
-import type {Asked, OwnQuestion, questions, ReleaseReading} from './release-questions.ts'
+import type {Asked, OwnQuestion, questions, ReleaseReading, Rows} from './release-questions.ts'
 
 /** The questions of a helper: functions of a module that its process loads. */
 type Questions = Record<string, (...about: never[]) => unknown>
@@ -152,7 +151,7 @@ export function listReleases({releases}: Pick<DataFolder, 'releases'>): Release[
 }
 
 /** The release of a business date as known at an instant; the current one by default. */
-export function findRelease(folder: DataFolder, {values}: Pick<Filter, 'values'>): Release | undefined {
+function findRelease(folder: DataFolder, {values}: Pick<Filter, 'values'>): Release | undefined {
   const [asOf] = values.get('as_of') ?? []
   const [knownAt] = values.get('known_at') ?? []
   if (asOf === undefined && knownAt === undefined) return findCurrentRelease(folder)
@@ -177,10 +176,7 @@ export interface Reader extends Disposable {
 
 /** Queries whose rows are objects, from those that answer in columns and rows. */
 export function queriesOf(ask: (asked: OwnQuestion) => Promise<Block>): Queries {
-  const read = async (sql: string, params?: DuckDBValue[]) => {
-    const {columns, rows} = await ask({sql, params})
-    return rows.map((values) => Object.fromEntries(columns.map(({name}, index) => [name, values[index]])))
-  }
+  const read = async (sql: string, params?: DuckDBValue[]) => objectsOf(await ask({sql, params}))
   return {
     all: async (row, sql, params) => (await read(sql, params)).map((values) => row.parse(values)),
     async first(row, sql, params) {
@@ -378,9 +374,4 @@ export function readHistory(config: Config): History & Disposable {
       }),
     [Symbol.dispose]: () => helper[Symbol.dispose](),
   }
-}
-
-/** Turns `UNKNOWN_NAME` into undefined. */
-export function noneIfUnknown(error: unknown): undefined {
-  if (codeOf(error) !== 'UNKNOWN_NAME') throw error
 }

@@ -1,20 +1,15 @@
 import {rowOf} from '../build/release-row.ts'
-import {closeWords, messageOf, newError} from '../core/errors.ts'
-import type {Release} from '../store/release.ts'
-import {openForQuestions, readReleaseModels} from '../store/release.ts'
-import {describeFindings} from './data-quality.ts'
+import {newError} from '../core/errors.ts'
+import {type Release, readReleaseModels} from '../store/release.ts'
+import {describeFindings} from './checks.ts'
 import {count, dollarsAtAGlance, instant, inTimeZone} from './figures.ts'
 import {parseFilter} from './filter.ts'
 import {type Html, html, markup} from './html.ts'
 import {viewMorning} from './morning.ts'
 import {renderPage} from './page-frame.ts'
 import {viewPage} from './pages.ts'
-import {parseQuestion, readRows} from './question.ts'
-import {queriesOf} from './reader.ts'
+import {createReader, queriesOf, type Reader} from './reader.ts'
 import type {Page, View} from './view.ts'
-
-/** A release contains no present state of runs. */
-const NOTHING = {alarms: [], lastSync: undefined, next: [], holder: undefined, notIssued: []}
 
 /** The input of a report. */
 const NEEDED = [
@@ -28,11 +23,14 @@ const NEEDED = [
   'mart.movement',
 ]
 
+const MEMORY_MB = 1024
+const LONGEST_MS = 3_600_000
+
 /** @throws ConfigError `RELEASE_PARTIAL` of a release of some tables only */
 async function withView<T>(
   release: Release,
   sqlDir: string | undefined,
-  work: (view: View) => Promise<T>,
+  work: (view: View & {people: Reader}) => Promise<T>,
 ): Promise<T> {
   const names = new Set(readReleaseModels(release.dir).map(({name}) => name))
   const lacking = NEEDED.find((name) => !names.has(name))
@@ -41,26 +39,11 @@ async function withView<T>(
       'RELEASE_PARTIAL',
       `Release '${release.manifest.release_id}' has no table '${lacking}': expected a whole one.`,
     )
-  await using db = await openForQuestions(release, {withWork: true})
-  await db.run(`set search_path = 'release.main,kept.work'`)
+  // No page is waited for while it is written.
+  using reader = createReader(release.dir, {memoryMb: MEMORY_MB, timeoutMs: LONGEST_MS, idleMs: LONGEST_MS})
   const query = new URLSearchParams()
-  return await work({
-    release,
-    async ask({sql, params, most}) {
-      try {
-        await parseQuestion(db, sql)
-        return await readRows(db, sql, {params, most})
-      } catch (error) {
-        const problem = `Query refused: ${closeWords(messageOf(error))}`
-        // The report says the rest once.
-        throw newError('QUERY_FAILED', problem, {kept: undefined, next: undefined})
-      }
-    },
-    filter: parseFilter(query),
-    mayRead: () => true,
-    query,
-    sqlDir,
-  })
+  const filter = parseFilter(query)
+  return await work({release, ask: reader.page, people: reader, filter, mayRead: () => true, query, sqlDir})
 }
 
 /**
@@ -74,7 +57,7 @@ export function renderReport(release: Release, sqlDir?: string, {isFlawless = fa
   return withView(release, sqlDir, async (view) => {
     const {manifest} = release
     const {release_id, as_of, checks} = manifest
-    const pages = [await viewMorning(view, NOTHING)]
+    const pages = [await viewMorning(view)]
     for (const name of ['portfolio', 'pipeline', 'data_quality']) {
       const page = await viewPage(name, view)
       const [, problem] = /<pre class="failed"[^>]*>(.*?)<\/pre>/s.exec(page?.body.html ?? '') ?? []
@@ -114,7 +97,7 @@ export function describeMorning(release: Release, sqlDir?: string): Promise<{tit
   return withView(release, sqlDir, async (view) => {
     const {as_of, time_zone} = release.manifest
     const sums = await queriesOf(view.ask).one(summaryRow, 'from mart.portfolio_summary')
-    const {body} = await viewMorning(view, NOTHING)
+    const {body} = await viewMorning(view)
     return {
       title: `Portfolio as of ${as_of}: ${dollarsAtAGlance(sums.open_amount)} open, ${dollarsAtAGlance(sums.funded_amount)} funded`,
       words: textOf(inTimeZone(linkless(body).html, time_zone)),

@@ -56,14 +56,9 @@ const MOST = 500
 /**
  * `/sql`: a SELECT over the tables of the deals that the filter means, given as `q` or by the name it was `saved` under, and its
  * rows as table, figures or chart; undefined of a name that nothing is saved under.
- *
- * @param mayRun whether a text in the address is run: one that another site or a message led to is only shown
  */
-export async function viewSql(
-  view: AskingView,
-  {folder, mayRun}: {folder: DataFolder; mayRun: boolean},
-): Promise<Page | undefined> {
-  const {people, filter, query} = view
+export async function viewSql(view: AskingView): Promise<Page | undefined> {
+  const {people, filter, query, folder, mayRun} = view
   const saved = query.get('saved')
   const given = query.get('q') ?? (saved === null ? '' : readSavedQuery(folder, saved))
   if (given === undefined) return undefined

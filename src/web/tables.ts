@@ -1,9 +1,10 @@
 import {quantity} from '../core/money.ts'
 import {type ReleaseModel, readReleaseModels} from '../store/release.ts'
-import {renderExact, renderObjects} from './blocks.ts'
+import {renderExact, renderMeant} from './blocks.ts'
+import {linked} from './figures.ts'
 import {addressOf} from './filter.ts'
 import {type Html, html, prose} from './html.ts'
-import type {Page, View} from './view.ts'
+import type {AskingView, Page, View} from './view.ts'
 
 /** Rows that a table's page shows. */
 const SAMPLE = 20
@@ -11,28 +12,45 @@ const SAMPLE = 20
 /** Formats that a table can be had in. */
 export const FORMATS = ['csv', 'xlsx', 'json', 'parquet'] as const
 
-/** The published tables of a release by schema, the ones that analysts read first. */
-function listTables({release, mayRead}: Pick<View, 'release' | 'mayRead'>): ReleaseModel[] {
-  const schemas = ['core', 'mart', 'accounting']
-  const place = ({name}: ReleaseModel) =>
-    (schemas.indexOf(name.split('.')[0] ?? '') + schemas.length + 1) % (schemas.length + 1)
-  return readReleaseModels(release.dir)
-    .filter(({is_published, name}) => is_published && mayRead(name))
-    .sort((a, b) => place(a) - place(b) || (a.name < b.name ? -1 : 1))
+const SCHEMAS = ['core', 'mart', 'accounting']
+
+/** The tables that analysts read first, those of the build last. */
+export function bySchema(a: {name: string}, b: {name: string}): number {
+  const [one, other] = [a, b].map(({name}) => {
+    const schema = name.split('.')[0] ?? ''
+    const known = SCHEMAS.indexOf(schema)
+    return schema === 'work' ? SCHEMAS.length + 1 : known === -1 ? SCHEMAS.length : known
+  })
+  return (one ?? 0) - (other ?? 0) || (a.name < b.name ? -1 : 1)
 }
 
+/** The published tables of a release by schema, the ones that analysts read first. */
+function listTables({release, mayRead}: Pick<View, 'release' | 'mayRead'>): ReleaseModel[] {
+  return readReleaseModels(release.dir)
+    .filter(({is_published, name}) => is_published && mayRead(name))
+    .sort(bySchema)
+}
+
+const SEEN_BY_VIEWERS = html`<p class="muted">Viewers can read all of these tables, here, on <a href="/sql">SQL</a> and as downloads: the lines of the journal and the hashes of borrowers’ e-mail addresses among them.</p>`
+
 /** `/tables`: every table of the release. */
-export function viewTables(view: View): Page {
+export function viewTables(view: AskingView): Page {
+  const {webViewerToken, viewerTables} = view.config
   const rows = new Map(view.release.manifest.tables.map(({name, rows}) => [name, rows]))
-  const body = renderObjects(
-    'table',
-    listTables(view).map(({name, description}) => ({
-      table: html`<a href="${addressOf(`/tables/${name}`, view.filter)}"><code>${breakable(name)}</code></a>`,
-      what_it_is: prose(description),
-      rows: rows.get(name),
-    })),
-  )
-  return {title: 'Tables', body}
+  const body = renderMeant({
+    columns: [
+      {name: 'table', type: ''},
+      {name: 'what_it_is_prose', type: ''},
+      {name: 'rows', type: 'BIGINT'},
+    ],
+    rows: listTables(view).map(({name, description}) => [
+      html`<a href="${addressOf(`/tables/${name}`, view.filter)}"><code>${breakable(name)}</code></a>`,
+      description,
+      rows.get(name),
+    ]),
+  })
+  const isAll = webViewerToken !== undefined && viewerTables === undefined
+  return {title: 'Tables', body: html`${isAll && SEEN_BY_VIEWERS}${body}`}
 }
 
 /** `/tables/<name>`: what a table means, how it is computed, and its first rows; undefined of no table. */
@@ -42,24 +60,21 @@ export async function viewTable(view: View, name: string): Promise<Page | undefi
   const model = models.find((one) => one.name === name && one.is_published && view.mayRead(name))
   if (!model) return undefined
   const sample = await view.ask({sql: `from ${name}`, most: SAMPLE})
+  const hrefOf = (other: string) =>
+    models.some((one) => one.name === other && one.is_published) ? `/tables/${other}` : undefined
   const readBy = models.filter(({reads}) => reads.includes(name)).map((reader) => reader.name)
-  const columns = model.columns.map(({name: column, type, meaning}) => ({
-    column: html`<code>${breakable(column)}</code>`,
-    type: html`<span class="muted small">${type}</span>`,
-    meaning: prose(meaning),
-  }))
   const checks = release.manifest.checks.results.filter((check) => check.name.startsWith(`${name} `))
   const body = html`<p class="lead">${prose(model.description)}</p>
 <ul class="facts">
 <li>one row per <b>${model.grain.join(', ')}</b></li>
-${model.reads.length > 0 && html`<li>built from ${nameAll(model.reads, models)}</li>`}
+${model.reads.length > 0 && html`<li>built from ${nameAll(model.reads, hrefOf)}</li>`}
 ${model.adds_up.length > 0 && html`<li>adds up over parts of a portfolio: <b>${model.adds_up.join(', ')}</b></li>`}
-${readBy.length > 0 && html`<li>read by ${nameAll(readBy, models)}</li>`}
+${readBy.length > 0 && html`<li>read by ${nameAll(readBy, hrefOf)}</li>`}
 </ul>
 <p class="downloads">Download ${FORMATS.map((format) => html`<a href="${addressOf(`/data/${name}.${format}`, filter)}">${format.toUpperCase()}</a> `)}</p>
 ${checks.map(({name: check, failures}) => html`<p class="notice"><code>${check}</code>: not so for ${quantity(failures, 'row')}.</p>`)}
 <h2>Columns</h2>
-${renderObjects('table', columns)}
+${renderColumns(model.columns)}
 <p><a href="${addressOf('/sql', filter, {q: [`summarize ${name}`]})}">What they hold</a></p>
 <h2>First rows</h2>
 ${renderExact(sample)}
@@ -67,11 +82,21 @@ ${renderExact(sample)}
   return {title: name, body}
 }
 
-function nameAll(names: readonly string[], models: readonly ReleaseModel[]): Html {
-  const isShown = (name: string) => models.some((model) => model.name === name && model.is_published)
-  return html`${names.map((name, index) => html`${index > 0 && ', '}${isShown(name) ? html`<a href="/tables/${name}"><code>${name}</code></a>` : html`<code>${name}</code>`}`)}`
-}
+/** Columns of a table, with what they mean. */
+export const renderColumns = (columns: ReleaseModel['columns']): Html =>
+  renderMeant({
+    columns: ['column', 'type', 'meaning_prose'].map((name) => ({name, type: ''})),
+    rows: columns.map(({name, type, meaning}) => [
+      html`<code>${breakable(name)}</code>`,
+      html`<span class="muted small">${type}</span>`,
+      meaning,
+    ]),
+  })
+
+/** Names of tables, each leading to what stands there of it. */
+export const nameAll = (names: readonly string[], hrefOf: (name: string) => string | undefined): Html =>
+  html`${names.map((name, index) => html`${index > 0 && ', '}${linked(html`<code>${name}</code>`, hrefOf(name))}`)}`
 
 /** A name that a narrow window breaks behind its dots and underscores, not within its words. */
-export const breakable = (name: string) =>
+const breakable = (name: string) =>
   name.split(/(?<=[._])/).map((part, index) => (index > 0 ? html`<wbr>${part}` : part))

@@ -1,5 +1,6 @@
 import {z} from 'zod'
 import type {Config} from '../core/config.ts'
+import {parseJson} from '../core/json.ts'
 import type {World} from '../core/types.ts'
 import {listAlarms} from '../schedule/alarms.ts'
 import type {Job} from '../schedule/job.ts'
@@ -9,27 +10,13 @@ import {type DataFolder, isDemoFolder} from '../store/data-folder.ts'
 import {findCurrentRelease, type Release} from '../store/release.ts'
 import {findLastSuccess, findLockHolder} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
-import {findLastCoverage} from '../sync/webhook-events.ts'
 import type {Block} from './blocks.ts'
 import type {Filter} from './filter.ts'
 import type {Html} from './html.ts'
 import type {History, Reader} from './reader.ts'
 import type {OwnQuestion} from './release-questions.ts'
 
-const syncSummary = z.object({
-  walk: z.object({
-    business_date: z.string(),
-    pages: z.number(),
-    records: z.number(),
-    quarantined: z.number(),
-  }),
-  changes: z.record(z.string(), z.number()),
-  duration_ms: z.number(),
-  waited_ms: z.number(),
-})
-
-/** The last sync that ended well; `endedAt` in ms since the epoch. */
-type LastSync = z.output<typeof syncSummary> & {endedAt: number}
+const syncSummary = z.object({walk: z.object({quarantined: z.number()})})
 
 /** The tools of the web side. */
 export interface WebTools {
@@ -39,17 +26,15 @@ export interface WebTools {
   config: Config
   /** The environment of operators' commands; by default that of this process. */
   env?: Record<string, string>
-  /** Whether webhooks are received. */
-  takesWebhooks: boolean
 }
 
 /** The state of a data folder, for pages. */
 export type Overview = ReturnType<typeof readOverview>
 
 /** Reads it from the state database and the manifest of the current release, never from the warehouse. */
-export function readOverview({stateDb, folder, jobs, config, takesWebhooks}: WebTools, world: World) {
+export function readOverview({stateDb, folder, jobs, config}: WebTools, world: World) {
   const now = world.realClock.now()
-  const lastSync = readLastSync(stateDb)
+  const lastSync = syncSummary.safeParse(parseJson(findLastSuccess(stateDb, 'sync')?.summary ?? 'null'))
   const release = findCurrentRelease(folder)?.manifest
   return {
     now,
@@ -58,19 +43,11 @@ export function readOverview({stateDb, folder, jobs, config, takesWebhooks}: Web
     /** Who holds the warehouse. */
     holder: findLockHolder(stateDb, world),
     queued: listQueuedRuns(stateDb),
-    lastSync,
-    /** The webhook coverage of the last walk; undefined without webhooks or comparison. */
-    coverage: takesWebhooks ? findLastCoverage(stateDb) : undefined,
+    /** The records of the last walk that could not be read. */
+    notRead: lastSync.data?.walk.quarantined ?? 0,
     release,
     next: listNextOfEach(jobs, now),
   }
-}
-
-function readLastSync(stateDb: StateDb): LastSync | undefined {
-  const run = findLastSuccess(stateDb, 'sync')
-  if (!run?.ended_at) return undefined
-  const summary = syncSummary.safeParse(JSON.parse(run.summary ?? 'null'))
-  return summary.success ? {...summary.data, endedAt: Date.parse(run.ended_at)} : undefined
 }
 
 /** The input of a page. */
@@ -95,10 +72,16 @@ export interface AskingView extends View {
   overview: Overview
   /** Whether the viewer may act. */
   mayAct: boolean
+  /** Whether a query of the address is run: one that another site or a message led to is only shown. */
+  mayRun: boolean
+  config: Config
+  folder: DataFolder
 }
 
 /** A page without its frame. */
 export interface Page {
   title: string
   body: Html
+  /** Of its answer; 200 by default. */
+  status?: number
 }

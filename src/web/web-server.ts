@@ -103,10 +103,10 @@ function isSigned(verifier: Webhook, body: string, headers: Record<string, strin
  */
 export async function startWeb(
   config: Config,
-  given: Omit<WebTools, 'config' | 'takesWebhooks'>,
+  given: Omit<WebTools, 'config'>,
   world: World,
 ): Promise<WebSide> {
-  const tools: WebTools = {...given, config, takesWebhooks: config.webhookSecret !== undefined}
+  const tools: WebTools = {...given, config}
   const server = createHttpServer(config, world)
   const metrics = createMetrics(tools, world)
   const findProblem = createReadiness(tools, world)
@@ -122,8 +122,8 @@ export async function startWeb(
     reply.type(metrics.contentType).send(await metrics.render()),
   )
   await using workbench = new AsyncDisposableStack()
-  workbench.use(addWorkbench(server, config, tools, world))
-  workbench.use(addActions(server, config, tools, world))
+  workbench.use(addWorkbench(server, tools, world))
+  workbench.use(addActions(server, tools, world))
   addWebhooks(server, config, tools.stateDb, world)
 
   const url = await listenAt(server, config)

@@ -6,25 +6,27 @@ import {Readable} from 'node:stream'
 import {fileURLToPath, pathToFileURL} from 'node:url'
 import type {FastifyInstance, FastifyReply, FastifyRequest} from 'fastify'
 import {z} from 'zod'
-import type {readMovedBetween} from '../build/movement.ts'
 import {sleepUntilStopped} from '../core/clock.ts'
-import type {Config} from '../core/config.ts'
 import {explainError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import type {World} from '../core/types.ts'
 import {isDemoFolder} from '../store/data-folder.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import {findLockHolder} from '../store/runs.ts'
-import {findHeldBack, listOpenActions} from './actions.ts'
-import {readNotIssued, viewBooks, viewPreview} from './books.ts'
-import {describeNone, viewCompare} from './compare.ts'
+import {listOpenActions} from './actions.ts'
 import {sendData} from './data-api.ts'
-import {viewChecks, viewQuarantine, viewQuarantined, viewReceived} from './data-quality.ts'
 import {instant, words} from './figures.ts'
-import {addressOf, type Filter, findFault, hiddenFields, parseFilter, titleOf} from './filter.ts'
+import {
+  addressOf,
+  type Filter,
+  findFault,
+  hiddenFields,
+  isForViewers,
+  parseFilter,
+  titleOf,
+} from './filter.ts'
 import {type Html, html} from './html.ts'
 import {
-  type Asker,
   askerOf,
   createPlaces,
   createTurns,
@@ -38,15 +40,13 @@ import {
   refuseBusy,
   type TakeTurn,
 } from './http-server.ts'
-import {viewMorning, viewMoved} from './morning.ts'
 import {renderWorkbench} from './page-frame.ts'
-import {viewDeals, viewPage, viewPages} from './pages.ts'
-import {isForViewers} from './question.ts'
-import {createReaders, findRelease, type History, type Reader, RUNNING, readHistory} from './reader.ts'
+import {viewPage} from './pages.ts'
+import {createReaders, type History, type Reader, RUNNING, readHistory} from './reader.ts'
+import {describeNone, ROUTES} from './routes.ts'
 import {viewRun, viewRuns} from './runs.ts'
-import {addSavedQueries, viewSql} from './sql.ts'
-import {viewTable, viewTables} from './tables.ts'
-import {type AskingView, type Overview, type Page, readOverview, type WebTools} from './view.ts'
+import {addSavedQueries} from './sql.ts'
+import {type AskingView, type Page, readOverview, type WebTools} from './view.ts'
 
 const OWN = join(import.meta.dirname, 'assets')
 
@@ -94,7 +94,17 @@ function findModule(name: string, importer: string): string {
   return realpathSync(join(dirname(path), exports.import))
 }
 
-const SEEN_BY_VIEWERS = html`<p class="muted">Viewers can read all of these tables, here, on <a href="/sql">SQL</a> and as downloads: the lines of the journal and the hashes of borrowers’ e-mail addresses among them.</p>`
+const NOTHING_THERE: Page = {
+  status: 404,
+  title: 'Not found',
+  body: html`<p>There is nothing of this name, or it is forgotten.</p>`,
+}
+
+function describeFailure(error: unknown): Page {
+  const {message, next} = explainError(error)
+  const body = html`<p class="notice"><b class="failed">${message}</b> ${next}</p>`
+  return {status: 500, title: 'Not shown', body}
+}
 
 /** What people ask for themselves, and what they download: how much at once, how much waits, how much of it of one address. */
 const QUESTIONS = {running: RUNNING, waiting: 20, each: 4}
@@ -104,12 +114,8 @@ const DOWNLOADS = {running: RUNNING, waiting: 20, each: 4}
 const HISTORY = {running: 4, waiting: 56, each: 20}
 
 /** Adds the pages and the data API; disposing what is returned ends the processes that read. */
-export function addWorkbench(
-  server: FastifyInstance,
-  config: Config,
-  tools: WebTools,
-  world: World,
-): Disposable {
+export function addWorkbench(server: FastifyInstance, tools: WebTools, world: World): Disposable {
+  const {config} = tools
   const readers = createReaders(tools.folder, config)
   const history = readHistory(config)
   const live = addLive(server, tools, world)
@@ -118,9 +124,9 @@ export function addWorkbench(
   const takeHistory = createTurns(HISTORY)
   addAssets(server)
 
-  const frame = (path: string, page: Page, filter: Filter, overview: Overview) => {
-    const {alarms} = overview
-    const release = findRelease(tools.folder, filter)?.manifest
+  type Opened = Pick<ReturnType<typeof open>, 'filter' | 'overview' | 'view'>
+  const frame = (path: string, page: Page, {filter, overview, view}: Opened) => {
+    const release = view?.release.manifest
     const chips = [...filter.values].flatMap(([name, values]) =>
       values.map((value) => ({
         text: `${titleOf(name)}: ${words(value)}`,
@@ -144,7 +150,7 @@ export function addWorkbench(
           ]
         : [],
       chips,
-      alarms: alarms.length,
+      alarms: overview.alarms.length,
       live: describeUnderWay(tools, world),
     })
   }
@@ -162,7 +168,8 @@ export function addWorkbench(
     const filter = isShown ? given : {...given, condition: 'false'}
     const opened = readers.find(given)
     const overview = readOverview(tools, world)
-    if (!opened) return {caller, filter, overview, view: undefined}
+    const mayAct = !isDemoFolder(tools.folder) && isOperator(request, config)
+    if (!opened) return {caller, filter, overview, mayAct, view: undefined}
     const {release, pages, downloads} = opened
     const ask: AskingView['ask'] = async ({isWhole, ...asked}) => {
       // A question that is under way ends by itself: it is short, and its process is everybody's.
@@ -181,97 +188,48 @@ export function addWorkbench(
       people,
       history: asking,
       overview,
-      mayAct: mayAct(request),
+      mayAct,
+      mayRun: ['ours', 'tool'].includes(askerOf(request)),
+      config,
+      folder: tools.folder,
     }
-    return {caller, filter, overview, view, downloads}
+    return {caller, filter, overview, mayAct, view, downloads}
   }
-  const mayAct = (request: FastifyRequest) => !isDemoFolder(tools.folder) && isOperator(request, config)
   /** A page in its frame; one that fails says why. */
   const addAnyPage = (
     path: string,
-    make: (opened: ReturnType<typeof open>, id: string, say: Say) => Promise<Page>,
+    make: (opened: ReturnType<typeof open>, id: string) => Promise<Page | undefined> | Page | undefined,
   ) => {
     server.get(path, async (request, reply) => {
       const opened = open(request, reply)
-      const {filter, overview} = opened
       const here = request.url.split('?')[0] ?? '/'
-      reply.type('text/html; charset=utf-8')
-      const say: Say = (status, title, body) => {
-        reply.code(status)
-        return {title, body}
-      }
-      const fault = findFault(filter)
-      if (fault !== undefined) {
+      const fault = findFault(opened.filter)
+      const answer = async (): Promise<Page> => {
+        if (fault === undefined) return (await make(opened, idOf(request))) ?? NOTHING_THERE
         const body = html`<p class="notice"><b class="failed">${fault}</b> <a href="${here}">The page without it</a></p>`
-        return frame(here, say(400, 'Not shown', body), NO_FILTER, overview)
+        return {status: 400, title: 'Not shown', body}
       }
-      const page = await make(opened, idOf(request), say).catch((error: unknown) => {
-        const {message, next} = explainError(error)
-        const body = html`<p class="notice"><b class="failed">${message}</b> ${next}</p>`
-        return say(reply.statusCode === 503 ? 503 : 500, 'Not shown', body)
-      })
-      return frame(here, page, filter, overview)
+      const page = await answer().catch(describeFailure)
+      reply.type('text/html; charset=utf-8')
+      if (reply.statusCode !== 503) reply.code(page.status ?? 200)
+      return frame(here, page, fault === undefined ? opened : {...opened, filter: NO_FILTER})
     })
   }
-  /** A page of the release; one without a release says how to get one. */
-  const addPage = (
-    path: string,
-    make: (view: AskingView, id: string, asks: Asker) => Promise<Page | undefined> | Page | undefined,
-  ) =>
-    addAnyPage(path, async ({view, filter, overview, caller: {request}}, id, say) => {
-      if (!view) {
-        const {title, body} = describeNone(tools.folder, filter, mayAct(request))
-        return overview.release ? say(404, title, body) : {title, body}
-      }
-      const {as_of} = view.release.manifest
-      const none = html`<p>The release of ${as_of} has nothing of this name.</p>`
-      return (await make(view, id, askerOf(request))) ?? say(404, 'Not found', none)
+  for (const [path, make] of Object.entries(ROUTES))
+    addAnyPage(path, ({view, filter, overview, mayAct}, id) => {
+      if (view) return make(view, id)
+      const none = describeNone(tools.folder, filter, mayAct)
+      return overview.release ? {...none, status: 404} : none
     })
-
-  const betweenOf =
-    ({history}: AskingView): typeof readMovedBetween =>
-    ({manifest: before}, {manifest: after}, which = {}) =>
-      history.ask('moved', before.release_id, after.release_id, which)
-  addPage('/', async (view) =>
-    viewMorning(view, {...view.overview, notIssued: await readNotIssued(view)}, betweenOf(view)),
-  )
-  for (const name of ['portfolio', 'pipeline']) addPage(`/${name}`, (view) => viewPage(name, view))
-  addPage('/deals', viewDeals)
-  addPage('/behind/moved', (view) => viewMoved(view, betweenOf(view)))
-  addPage('/behind/:id', (view, id) => viewPage(`behind/${id}`, view))
-  addPage('/checks', viewChecks)
-  const idOfDeal = (id: string) => id.replace(/^~/, '')
-  addPage('/deals/:id', (view, id) => viewPage('parts/deal', view, {params: {deal_id: idOfDeal(id)}}))
-  addPage('/deals/:id/received', (view, id) => viewReceived(view, idOfDeal(id)))
-  addPage('/books', viewBooks)
-  addPage('/books/:id', viewPreview)
-  addPage('/compare', viewCompare)
-  addPage('/quarantine', viewQuarantine)
-  addPage('/quarantine/:id', viewQuarantined)
-  addPage('/pages', viewPages)
-  addPage('/pages/:id', (view, id) => viewPage(id, view, {isAmongOwn: true}))
-  addPage('/tables', (view) => {
-    const {title, body} = viewTables(view)
-    const isAll = config.webViewerToken !== undefined && config.viewerTables === undefined
-    return {title, body: html`${isAll && SEEN_BY_VIEWERS}${body}`}
-  })
-  addPage('/tables/:id', viewTable)
-  addPage('/sql', (view, _id, asks) =>
-    viewSql(view, {folder: tools.folder, mayRun: ['ours', 'tool'].includes(asks)}),
-  )
-  addSavedQueries(server, tools.folder)
-  addAnyPage('/runs', async ({view, overview, caller: {request}}) =>
+  addAnyPage('/runs', async ({view, overview, mayAct}) =>
     viewRuns(overview, {
       ...tools,
-      mayAct: mayAct(request),
-      heldBack: findHeldBack(tools.stateDb),
+      mayAct,
       walks: view && (await viewPage('parts/walks', view))?.body,
     }),
   )
-  addAnyPage('/runs/:id', async (_opened, id, say) => {
-    const none = html`<p>No run of a job has this number, or it is forgotten.</p>`
-    return (await viewRun(tools.stateDb, id)) ?? say(404, 'Not found', none)
-  })
+  addAnyPage('/runs/:id', (_opened, id) => viewRun(tools.stateDb, id))
+  addSavedQueries(server, tools.folder)
   server.get('/data/:id', async (request, reply) => {
     const {view, caller, filter, downloads} = open(request, reply)
     const fault = findFault(filter)
@@ -304,9 +262,6 @@ ${hiddenFields({...filter, values: others})}
 <label>Known until <input type="date" name="known_at" value="${knownAt}"></label>
 <button>Show</button></form>${others.size < filter.values.size && html`<p><a href="${addressOf('/compare', filter)}">What is known of this day now</a></p>`}</details>`
 }
-
-/** Answers with a status; the page says the rest. */
-type Say = (status: number, title: string, body: Html) => Page
 
 /** The viewer of a page. */
 interface Caller {

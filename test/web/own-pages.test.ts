@@ -13,19 +13,22 @@ const SHIPPED_DIR = join(import.meta.dirname, '../../pages')
 const PARTS: Record<string, string> = {
   deal: '/deals/deal_000001',
   deals: '/deals',
-  journal: '/books',
   morning: '/',
   needs: '/',
-  ties: '/books',
   walks: '/runs',
 }
 
 /** What these show is given to them, or stands in the state database. */
 const GIVEN = [
+  'parts/books.md',
   'parts/compare.md',
-  'parts/last_sync.md',
+  'parts/dictionary.md',
+  'parts/fleet.md',
   'parts/moved.md',
+  'parts/preview.md',
   'parts/quarantine.md',
+  'parts/quarantined.md',
+  'parts/received.md',
   'parts/run.md',
   'parts/runs.md',
   'behind/moved.md',

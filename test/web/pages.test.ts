@@ -87,7 +87,7 @@ beforeAll(async () => {
   const pages = {
     dictionary: await describeTables(lab.folder, config, lab.createWorld()),
     report: await renderReport(requireRelease(lab.folder)),
-    fleet: renderFleet(FLEET, Date.parse('2026-02-04T12:00:00Z')),
+    fleet: await renderFleet(FLEET, Date.parse('2026-02-04T12:00:00Z')),
   }
   for (const [name, text] of Object.entries(pages)) {
     files[name] = join(lab.folder.root, `${name}.html`)

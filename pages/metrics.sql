@@ -1,0 +1,108 @@
+-- The metrics of a data folder over its state database: a name, what it is, and its values, each behind those of its labels.
+
+-- last_success_age_seconds: Since the last sync that ended well.
+select max(($now_ms - unixepoch(ended_at, 'subsec') * 1000) / 1000.0) as value
+from (select ended_at from run where command = 'sync' and exit_code = 0 order by rowid desc limit 1);
+
+-- last_walk: Of the last sync that ended well: pages, records, quarantined.
+select part.key as what, part.value
+from
+  (select summary from run where command = 'sync' and exit_code = 0 order by rowid desc limit 1) as last,
+  json_each(last.summary, '$.walk') as part
+where part.key in ('pages', 'records', 'quarantined');
+
+-- last_sync_seconds: How long it took, and how long it waited for limits.
+select iif(part.key = 'duration_ms', 'duration', 'waited') as what, part.value / 1000.0 as value
+from
+  (select summary from run where command = 'sync' and exit_code = 0 order by rowid desc limit 1) as last,
+  json_each(last.summary) as part
+where part.key in ('duration_ms', 'waited_ms');
+
+-- last_changes: Deals the last sync changed, by kind.
+select change.key as kind, change.value
+from
+  (select summary from run where command = 'sync' and exit_code = 0 order by rowid desc limit 1) as last,
+  json_each(last.summary, '$.changes') as change;
+
+-- sync_total: Over all syncs: pages, records, changes, quarantined.
+with
+syncs as (
+  select summary
+  from run
+  where command = 'sync' and exit_code = 0
+)
+
+select 'syncs' as what, count(*) as value
+from syncs
+union all
+select name, (select coalesce(sum(summary ->> ('$.walk.' || name)), 0) from syncs)
+from (select 'pages' as name union all select 'records' union all select 'quarantined')
+union all
+select
+  'changes',
+  (
+    select coalesce(sum(change.value), 0)
+    from syncs, json_each(summary, '$.changes') as change
+    where change.key in ('created', 'updated', 'missing', 'vanished', 'restored')
+  );
+
+-- release_checks: Checks of the current release.
+select part.key as result, part.value
+from json_each($release, '$.checks') as part
+where part.key in ('passed', 'warned');
+
+-- release_age_seconds: Since what the current release tells was recorded.
+select ($now_ms - unixepoch($release ->> 'known_at', 'subsec') * 1000) / 1000.0 as value;
+
+-- release_rows: Rows of the current release.
+select one.value ->> 'name' as "table", one.value ->> 'rows' as value
+from json_each($release, '$.tables') as one;
+
+-- slot_lag_seconds: Between slot and start of the last run of each job.
+select job, (julianday(started_at) - julianday(slot)) * 86400.0 as value
+from (
+  select *, row_number() over (partition by job order by started_at desc) as place
+  from job_run
+  where started_at is not null and slot is not null
+)
+where place = 1;
+
+-- source_answers: Answers of the source by HTTP status, over all runs.
+select status, answers as value
+from source_answer
+order by status;
+
+-- job_runs: Runs the state database holds, by job and state.
+select job, state, count(*) as value
+from job_run
+group by job, state;
+
+-- last_export_bytes: Bytes of the batches of the last run of each job.
+select
+  job,
+  (
+    select coalesce(sum(batch.value ->> '$.bytes'), 0)
+    from json_each(last.summary, '$.steps') as step, json_each(step.value, '$.result') as batch
+    where step.value ->> '$.do' = 'export'
+  ) as value
+from (
+  select *, row_number() over (partition by job order by started_at desc) as place
+  from job_run
+  where started_at is not null and slot is not null
+) as last
+where place = 1;
+
+-- webhook_missed_changes: Changes the last walk found that no webhook had told of.
+select missed as value
+from (select missed from webhook_coverage where settled_at is not null order by settled_at desc, rowid desc limit 1)
+where $takes_webhooks;
+
+-- queued_runs: Runs that wait for their turn.
+select $queued as value;
+
+-- alarm: 1 for each alarm that is raised.
+select one.value ->> 'name' as name, one.value ->> 'state' as state, 1 as value
+from json_each($alarms) as one;
+
+-- state_bytes: Size of state.sqlite.
+select $state_bytes as value;

@@ -1,0 +1,159 @@
+import {realpathSync} from 'node:fs'
+import {dirname} from 'node:path'
+import {JOURNAL_NAMES} from '../accounting/profiles.ts'
+import {isCalendarDate, parseInstant} from '../core/clock.ts'
+import {codeOf, explainError} from '../core/errors.ts'
+import type {DataFolder} from '../store/data-folder.ts'
+import type {Release} from '../store/release.ts'
+import {renderAction} from './blocks.ts'
+import {viewChecks} from './checks.ts'
+import {pageOf} from './figures.ts'
+import type {Filter} from './filter.ts'
+import {type Html, html} from './html.ts'
+import {viewMorning, viewMoved} from './morning.ts'
+import {viewDeals, viewPage, viewPages} from './pages.ts'
+import {listReleases} from './reader.ts'
+import {viewSql} from './sql.ts'
+import {viewTable, viewTables} from './tables.ts'
+import type {AskingView, Page} from './view.ts'
+
+const idOfDeal = (id: string) => id.replace(/^~/, '')
+
+/** A page of a release; undefined of an unknown name. */
+type Route = (view: AskingView, id: string) => Promise<Page | undefined> | Page | undefined
+
+/** What each address shows of a release: a file of `pages/`, what the program gives it, or both by a function. */
+export const ROUTES: Record<string, Route> = {
+  '/': viewMorning,
+  '/portfolio': (view) => viewPage('portfolio', view),
+  '/pipeline': (view) => viewPage('pipeline', view),
+  '/deals': viewDeals,
+  '/deals/:id': (view, id) => viewPage('parts/deal', view, {params: {deal_id: idOfDeal(id)}}),
+  '/deals/:id/received': (view, id) => viewReceived(view, idOfDeal(id)),
+  '/behind/moved': viewMoved,
+  '/behind/:id': (view, id) => viewPage(`behind/${id}`, view),
+  '/checks': viewChecks,
+  '/books': viewBooks,
+  '/books/:id': viewPreview,
+  '/compare': viewCompare,
+  '/quarantine': viewQuarantine,
+  '/quarantine/:id': viewQuarantined,
+  '/pages': viewPages,
+  '/pages/:id': (view, id) => viewPage(id, view, {isAmongOwn: true}),
+  '/tables': viewTables,
+  '/tables/:id': viewTable,
+  '/sql': viewSql,
+}
+
+/** `/books`: the months, what was issued, what the journal holds, and whether it ties out. */
+async function viewBooks(view: AskingView): Promise<Page | undefined> {
+  return await viewPage('parts/books', view, {params: await view.history.ask('periods')})
+}
+
+/** `/books/<YYYY-MM>`: what the next export of a month would hand out, for the importer that the address names; undefined of no month. */
+async function viewPreview(view: AskingView, period: string): Promise<Page | undefined> {
+  if (!/^\d{4}-(0[1-9]|1[0-2])$/.test(period)) return undefined
+  const profile = JOURNAL_NAMES.find((name) => name === view.query.get('for')) ?? JOURNAL_NAMES[0] ?? ''
+  // If the export would be refused, the page says why.
+  const answer = await view.history.ask('preview', profile, period).catch(explainError)
+  const shown = Array.isArray(answer)
+    ? {previews: answer, problem: undefined}
+    : {previews: [], problem: answer.message}
+  return await viewPage('parts/preview', view, {params: {period, profile, profiles: JOURNAL_NAMES, ...shown}})
+}
+
+/** `/quarantine`: the records that could not be read, by reason, and page by page. */
+async function viewQuarantine(view: AskingView): Promise<Page | undefined> {
+  const [path, reason] = [view.query.get('path'), view.query.get('reason')]
+  const asked = {page: pageOf(view.query), ...(path !== null && {path}), ...(reason !== null && {reason})}
+  return await viewPage('parts/quarantine', view, {params: await view.history.ask('reasons', asked)})
+}
+
+/** Turns `UNKNOWN_NAME` into undefined. */
+function noneIfUnknown(error: unknown): undefined {
+  if (codeOf(error) !== 'UNKNOWN_NAME') throw error
+}
+
+/** `/quarantine/<id>`: one record whole, byte for byte as its source sent it. */
+async function viewQuarantined(view: AskingView, id: string): Promise<Page | undefined> {
+  const entry = await view.history.ask('quarantined', id).catch(noneIfUnknown)
+  return entry && viewPage('parts/quarantined', view, {params: {entry}})
+}
+
+/** `/deals/<id>/received`: every version of a deal with the record that told it. */
+async function viewReceived(view: AskingView, deal_id: string): Promise<Page | undefined> {
+  const versions = await view.history.ask('trace', deal_id).catch(noneIfUnknown)
+  return versions && viewPage('parts/received', view, {params: {deal_id, versions}})
+}
+
+/** The newest release of the same business date. */
+const findNewest = ({dir, manifest: {as_of}}: Release) =>
+  listReleases({releases: dirname(realpathSync(dir))})
+    .filter(({manifest}) => manifest.as_of === as_of)
+    .sort((a, b) => (a.manifest.known_at < b.manifest.known_at ? 1 : -1))[0]
+
+/** How many deals are named under a total; the others are counted. */
+const NAMED = 100
+
+/**
+ * `/compare`: what was believed of a day when the release was built, against what the newest release of that day says.
+ */
+async function viewCompare(view: AskingView): Promise<Page | undefined> {
+  const then = view.release.manifest
+  const now = findNewest(view.release)?.manifest ?? then
+  const isNewest = then.release_id === now.release_id
+  const moved = isNewest ? [] : await view.history.ask('diff', then.release_id, now.release_id)
+  const whole = moved.filter(({status}) => status === null)
+  const totals = whole.map(({parts, ...total}) => ({...total, deals: parts.length}))
+  const parts = whole.flatMap((each) =>
+    each.parts.slice(0, NAMED).map((part) => ({...part, total: each.total})),
+  )
+  const moments = {
+    as_of: then.as_of,
+    known_then: then.known_at,
+    known_now: now.known_at,
+    now_id: now.release_id,
+  }
+  const page = await viewPage('parts/compare', view, {params: {...moments, totals, parts}})
+  const offer = isNewest && view.mayAct && offerBuild(then.as_of, '')
+  return page && {...page, body: html`${page.body}${offer}`}
+}
+
+/** Why there is nothing to show, and what to do about it. */
+export function describeNone(folder: DataFolder, {values}: Filter, mayAct: boolean): Page {
+  const kept = [...new Set(listReleases(folder).map(({manifest}) => manifest.as_of))].sort().toReversed()
+  if (kept.length === 0)
+    return {
+      title: 'No release yet',
+      body: html`<p>The first <code>loantape sync</code> makes one; until then there is nothing to show. <a href="/runs">Runs</a> shows what is under way.</p>`,
+    }
+  const [asOf = kept[0] ?? ''] = values.get('as_of') ?? []
+  const [knownAt = ''] = values.get('known_at') ?? []
+  return {
+    title: 'No such release',
+    body: html`<p>None of this day and moment is kept. Any past one can be built again: <code>loantape build --as-of</code>.</p>
+${mayAct && offerBuild(asOf, knownAt)}
+<p>There are, by day:</p>
+<ul>${kept.map((day) => html`<li><a href="/?as_of=${day}">${day}</a></li>`)}</ul>`,
+  }
+}
+
+/** A form that builds the release of a day, as it was known at the end of a day, or at an instant in UTC. */
+function offerBuild(asOf: string, knownAt: string): Html | false {
+  const instant = isCalendarDate(knownAt)
+    ? `${knownAt}T23:59:59.999999Z`
+    : knownAt === ''
+      ? ''
+      : `${knownAt}Z`
+  if (!isCalendarDate(asOf) || (instant !== '' && parseInstant(instant) === null)) return false
+  const known = instant === '' ? 'all that is known today' : `what was known by ${instant}`
+  const words = instant === '' ? '' : ` --known-at ${instant}`
+  return renderAction({
+    title: `Build the release of ${asOf}`,
+    do: 'build',
+    as_of: asOf,
+    known_at: instant,
+    says: `It holds ${known}, and lies beside the current one, which stays (\`loantape build --as-of ${asOf}${words}\`).`,
+    button: 'Build it',
+  })
+}
