@@ -1,5 +1,4 @@
 import {spawnSync} from 'node:child_process'
-import {hash} from 'node:crypto'
 import {existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {userInfo} from 'node:os'
 import {join} from 'node:path'
@@ -230,15 +229,10 @@ test('an issued batch that is lost is found by verify, and comes back by --reiss
   expect(contentOf(dir)).toEqual(before)
 })
 
-test('a batch is named after profile, month and entry numbers, and no plan gives a profile a number twice', async () => {
-  const [batch] = await books.export('netsuite', '2026-01', '2026-01-21', true)
-  const numbers = books.readBatches('netsuite', '2026-01')[batch?.batch_id ?? '']!.map(({number}) => number)
-  const parts = ['netsuite', '2026-01', ...[...new Set(numbers)].sort()]
-  expect(numbers).toHaveLength(4)
-  expect(batch?.batch_id).toBe(`2026-01-${hash('sha256', parts.join('\n')).slice(0, 12)}`)
+test('no plan gives a profile a number twice', async () => {
+  await books.export('netsuite', '2026-01', '2026-01-21', true)
   using stateDb = openStateDb(books.folder.stateDb)
-  const [issued] = listBatches(stateDb)
-  const again = {...issued!, batch_id: '2026-01-other', issued_at: '', files: []}
+  const again = {...listBatches(stateDb)[0]!, batch_id: '2026-01-other', issued_at: '', files: []}
   const lines = listIssuedLines(stateDb, 'netsuite', {period: '2026-01'})
   expect(() => storeBatch(stateDb, {...again, lines})).toThrow('issued already')
   storeBatch(stateDb, {...again, profile: 'intacct', lines})

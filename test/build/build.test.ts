@@ -165,17 +165,6 @@ test('a build that a sync overtakes leaves current where the sync put it', async
   expect(findCurrentRelease(folder)?.manifest.release_id).toBe(nights.get('2026-02-05'))
 })
 
-test('a day without a walk has the numbers of the day before under its own date', async () => {
-  const {release_id} = await build(plain(), {asOf: '2026-02-04'})
-  expect(requireRelease(lab.folder, release_id).manifest).toMatchObject({
-    as_of: '2026-02-04',
-    observed_until: '2026-02-03',
-  })
-  expect(await lab.query('select as_of, deals from mart.portfolio_summary', release_id)).toEqual([
-    {as_of: '2026-02-04', deals: '21'},
-  ])
-})
-
 test('a selection is built into the scratch release without its inputs, and current does not move', async () => {
   const releases = readdirSync(lab.folder.releases)
   const out = join(lab.folder.root, '../some.duckdb')
@@ -359,18 +348,6 @@ test("an unchanged table's file is shared with the previous release, if that fil
   const third = await rebuild('00:02')
   expect(placeOf(third, 'core.deal')).not.toBe(placeOf(second, 'core.deal'))
   expect(placeOf(third, 'mart.run')).toBe(placeOf(second, 'mart.run'))
-})
-
-test('a release is named after its date and history: another history has other releases', async () => {
-  const folder = lab.copyFolder('other')
-  {
-    await using db = await openDatabase({attach: [{path: folder.warehouse, alias: 'history'}]})
-    await db.run(`update history.raw.settle set history_id = 'other'`)
-  }
-  const {outcome, release_id} = await build({folder, config: lab.config})
-  expect(outcome).toBe('released')
-  expect(release_id).toMatch(/^2026-02-05-[0-9a-f]{12}$/)
-  expect(release_id).not.toBe(nights.get('2026-02-05'))
 })
 
 test('a release opens in DuckDB 1.0, and the warehouse has the newest format', async () => {

@@ -61,11 +61,6 @@ test('by default a release is made for the last business date and the last walk 
   expect(await resolve()).toEqual(second)
 })
 
-test('an empty first walk is enough to build from', async () => {
-  await add({at: DAY_1, pages: [[]]})
-  expect(await resolve()).toEqual({asOf: '2026-02-02', knownAt: '2026-02-02 23:30:00.000000'})
-})
-
 test('a requested moment is used as given if its date lies between the first walk and today', async () => {
   await add({at: DAY_1, pages: same})
   await inHistory(async (db) => {

@@ -16,7 +16,6 @@ import {
   createBuildFolder,
   discardBuild,
   markPast,
-  moveCurrent,
   noteUse,
   pruneReleases,
 } from '../../src/build/build-folder.ts'
@@ -130,16 +129,6 @@ function someReleases(names: readonly string[]): void {
 
 const prune = (releasesKept: number, pastReleasesKept: number) =>
   pruneReleases(folder, {releasesKept, pastReleasesKept}, new Set())
-
-test('pruning keeps the newest releases and the current one, however old, and lists what it removed', () => {
-  expect(prune(7, 2)).toEqual([])
-  someReleases(['d', 'c', 'b', 'a'])
-  expect(prune(7, 2)).toEqual([])
-  moveCurrent(folder, join(folder.releases, 'a'))
-  expect(prune(3, 2)).toEqual(['b'])
-  expect(prune(2, 2)).toEqual(['c'])
-  expect(readdirSync(folder.releases).sort()).toEqual(['a', 'd'])
-})
 
 test('releases of past dates are counted separately, and the least recently used go first', () => {
   someReleases(['night_2', 'past_3', 'night_1', 'past_2', 'past_1'])

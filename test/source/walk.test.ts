@@ -65,24 +65,6 @@ test('asks with page size and filter, and yields every page in order, with its c
   expect(new Set(pages.map((page) => page.envelope))).toEqual(new Set(['data | top level']))
 })
 
-test('sends for the next page before the consumer gets the current one', async () => {
-  let sent = 0
-  const countSent = () => {
-    sent += 1
-  }
-  subscribe('undici:client:sendHeaders', countSent)
-  try {
-    const sentAtEach = await withWalk(pagesUpTo(5), async (walk) => {
-      const counts: number[] = []
-      for await (const _page of walk) counts.push(sent)
-      return counts
-    })
-    expect(sentAtEach).toEqual([2, 3, 4, 5, 5])
-  } finally {
-    unsubscribe('undici:client:sendHeaders', countSent)
-  }
-})
-
 test('fetches exactly one page ahead of the consumer, and cancels it when the consumer stops', async () => {
   const asked = createGate()
   const cancelled = createGate()

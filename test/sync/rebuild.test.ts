@@ -3,7 +3,6 @@ import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import type {Certificate} from '../../src/core/types.ts'
 import {applyEvents} from '../../src/pipeline.ts'
-import {pruneData} from '../../src/record/prune.ts'
 import {listTapes} from '../../src/store/recorded.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {readEnd} from '../../src/store/tape.ts'
@@ -211,13 +210,3 @@ test.each(['cut at its last group', 'overwritten by another of its length'])(
     expect(await listSettles()).toEqual(before)
   },
 )
-
-test('what was stored before the first tape kept is carried over', async () => {
-  lab.ageTapes(401)
-  change(2, {loanAmountCents: 500n})
-  await lab.walk(day(4))
-  expect((await pruneData(lab.config, {isDryRun: false}, lab.createWorld(day(4)))).tapes).toHaveLength(2)
-  expect(await rebuild()).toMatchObject({outcome: 'equal', units: 1})
-  writeFileSync(lab.folder.warehouse, 'damaged'.repeat(1000))
-  expect(await failureOf(rebuild({isApplied: true}))).toMatchObject({code: 'REBUILD_BASE'})
-})

@@ -1,7 +1,5 @@
-import {cpSync} from 'node:fs'
 import {expect, test} from 'vitest'
 import {z} from 'zod'
-import {dataFolderAt} from '../../src/store/data-folder.ts'
 import type {Database} from '../../src/store/database.ts'
 import {readHistoryId} from '../../src/store/moment.ts'
 import {openHistory, openWarehouse} from '../../src/store/warehouse.ts'
@@ -52,26 +50,4 @@ test('everything stored for good has a settle row, the last of which names a rel
   expect(await readHistoryId(db, '2026-02-02 23:39:59')).toMatchObject({historyId: ids[0]})
   expect(await readHistoryId(db, '2026-02-03 23:29:59')).toMatchObject({historyId: ids[1]})
   expect(await readHistoryId(db, '2026-02-03 23:30:00')).toMatchObject({historyId: ids[2]})
-})
-
-test('two histories that saw different things at one instant have different ids from there on', async () => {
-  const copy = dataFolderAt(`${data.folder.root}/copy`)
-  {
-    await using db = await openWarehouse(data.folder)
-    await walkAmount(db, '2026-02-02', 100)
-  }
-  cpSync(data.folder.warehouse, copy.warehouse)
-  const ends = []
-  for (const [folder, amount] of [
-    [data.folder, 110],
-    [copy, 120],
-  ] as const) {
-    await using db = await openWarehouse(folder)
-    await walkAmount(db, '2026-02-03', amount)
-    ends.push(await readSettles(db))
-  }
-  const [one, other] = ends
-  expect(one?.[0]).toEqual(other?.[0])
-  expect(one?.[1]).toMatchObject({recorded_at: other?.[1]?.recorded_at})
-  expect(one?.[1]?.history_id).not.toBe(other?.[1]?.history_id)
 })
