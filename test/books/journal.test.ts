@@ -16,7 +16,7 @@ import {goOn} from '../../src/record/record-compare.ts'
 import {verifyAll} from '../../src/record/verify.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {type Books, openBooks} from '../support/books.ts'
-import {anyRow} from '../support/data.ts'
+import {anyRow, readFiles, readManifest} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 
 const SQL = fileURLToPath(new URL('../../sql', import.meta.url))
@@ -61,15 +61,10 @@ function openClosed(): void {
 const walkOn = (day: string, amount: number) =>
   books.walk(day, {a: {loan_amount: 500, status: 'funded'}, b: {loan_amount: amount, status: 'funded'}})
 
-const contentOf = (dir: string) =>
-  Object.fromEntries(readdirSync(dir).map((name) => [name, readFileSync(join(dir, name), 'hex')]))
-
-const manifestOf = (dir: string) => JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
-
 test('an export issues what is new since the last one, and nothing if nothing is', async () => {
   const [first] = await books.export('xero', '2026-01', '2026-01-21')
   expect(first).toMatchObject({outcome: 'written', rows: 2, files: 1, period: '2026-01'})
-  expect(manifestOf(first?.dir ?? '')).toMatchObject({
+  expect(readManifest(first?.dir ?? '')).toMatchObject({
     schema_version: 1,
     batch_id: first?.batch_id,
     profile: 'xero',
@@ -150,7 +145,7 @@ test('a new mapping of an open period reverses what was booked to the old accoun
     expect(failure.message).toContain("'Funding clearing' (1300, 1090)")
   }
   const [second] = await books.export('xero', '2026-01', '2026-01-21')
-  expect(manifestOf(second?.dir ?? '')).toMatchObject({
+  expect(readManifest(second?.dir ?? '')).toMatchObject({
     supersedes: [first?.batch_id],
     bridge: {
       issued_before: {entries: 0},
@@ -185,7 +180,7 @@ test('a profile first exported after later knowledge gets the closed journal fir
   const [now] = await books.export('xero', '2026-01', '2026-02-03')
   const bytes = readFileSync(join(now?.dir ?? '', `xero_${now?.batch_id}.csv`), 'utf8')
   const early = await books.export('intacct', '2026-01', '2026-02-03')
-  const closed = contentOf(early[0]?.dir ?? '')
+  const closed = readFiles(early[0]?.dir ?? '')
   // As if it had never been exported.
   {
     using stateDb = openStateDb(books.folder.stateDb)
@@ -196,7 +191,7 @@ test('a profile first exported after later knowledge gets the closed journal fir
   await books.learnLate('2026-01-22', '2026-02-04', 'b', '150.00')
   const batches = await books.export('intacct', '2026-01', '2026-02-05')
   expect(batches.map(({rows}) => rows)).toEqual([2, 2])
-  expect(contentOf(batches[0]?.dir ?? '')).toEqual(closed)
+  expect(readFiles(batches[0]?.dir ?? '')).toEqual(closed)
   const [again] = await books.export('xero', '2026-01', '2026-02-05')
   expect(readFileSync(join(again?.dir ?? '', `xero_${again?.batch_id}.csv`), 'utf8')).toBe(bytes)
 })
@@ -205,7 +200,7 @@ test('an issued batch that is lost is found by verify, and comes back by --reiss
   openClosed()
   const [batch] = await books.export('xero', '2026-01', '2026-02-03')
   const {dir = '', batch_id = ''} = batch ?? {}
-  const before = contentOf(dir)
+  const before = readFiles(dir)
   const verify = async () => (await verifyAll(books.config, books.at('2026-02-03'))).problems
   await pruneData({...books.config, batchesKept: 1}, {isDryRun: false}, books.at('2026-02-03'))
   expect(await verify()).toEqual([])
@@ -221,12 +216,12 @@ test('an issued batch that is lost is found by verify, and comes back by --reiss
   rmSync(books.folder.releases, {recursive: true})
   const reissued = reissueBatch(books.config, batch_id, books.at('2026-02-04'))
   expect(reissued).toMatchObject([{dir, batch_id, outcome: 'written'}])
-  expect(contentOf(dir)).toEqual(before)
+  expect(readFiles(dir)).toEqual(before)
 
   const file = join(dir, `xero_${batch_id}.csv`)
   writeFileSync(file, readFileSync(file, 'utf8').replace('100.00', '900.00'))
   expect(await books.export('xero', '2026-01', '2026-02-03')).toMatchObject([{outcome: 'unchanged'}])
-  expect(contentOf(dir)).toEqual(before)
+  expect(readFiles(dir)).toEqual(before)
 })
 
 test('no plan gives a profile a number twice', async () => {
@@ -365,7 +360,7 @@ test('tables of a closed period are those it was closed with', async () => {
   openClosed()
   const request = {profiles: ['csv'], tables: ['accounting.loan_register'], period: '2026-01'}
   const [before] = await exportRelease(books.config, request, books.at('2026-02-03'))
-  expect(manifestOf(before?.dir ?? '')).toMatchObject({
+  expect(readManifest(before?.dir ?? '')).toMatchObject({
     as_of: '2026-01-31',
     period: '2026-01',
     period_complete: true,
@@ -382,13 +377,13 @@ test('tables of a closed period are those it was closed with', async () => {
   )
   const [after] = await exportRelease({...books.config, sqlDir}, request, books.at('2026-02-05'))
   expect(after).toEqual({...before, outcome: 'unchanged'})
-  const bytes = contentOf(before?.dir ?? '')
+  const bytes = readFiles(before?.dir ?? '')
   for (const lost of [books.folder.releases, books.folder.exports]) rmSync(lost, {recursive: true})
   expect(await exportRelease(books.config, request, books.at('2026-02-05'))).toEqual([before])
-  expect(contentOf(before?.dir ?? '')).toEqual(bytes)
+  expect(readFiles(before?.dir ?? '')).toEqual(bytes)
   const open = {...request, period: '2026-02'}
   const [february] = await exportRelease(books.config, open, books.at('2026-02-05'))
-  expect(manifestOf(february?.dir ?? '')).toMatchObject({as_of: '2026-02-02', period_complete: false})
+  expect(readManifest(february?.dir ?? '')).toMatchObject({as_of: '2026-02-02', period_complete: false})
 })
 
 /** Exports January to Xero; calls `interfere` once, when the batch is first planned. */

@@ -14,7 +14,7 @@ import {beginBatch, writeBatch} from '../../src/export/batch.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {digestFile} from '../../src/store/files.ts'
 import type {Release} from '../../src/store/release.ts'
-import {createFolder, type TestFolder} from '../support/data.ts'
+import {createFolder, readFiles, readManifest, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {publishTables} from '../support/releases.ts'
 
@@ -35,12 +35,6 @@ afterAll(() => data[Symbol.dispose]())
 const write = (profile = 'csv', tables?: string[], from = release) =>
   writeBatch(folder, from, {profile, ...(tables && {tables})})
 
-/** Every file of a folder, with its content. */
-const contentOf = (dir: string) =>
-  Object.fromEntries(readdirSync(dir).map((name) => [name, readFileSync(join(dir, name), 'hex')]))
-
-const manifestOf = (dir: string) => JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
-
 test('a batch holds every published table, and its manifest names the source and the content of every file', async () => {
   const batch = await write()
   expect(batch).toMatchObject({profile: 'csv', files: 2, rows: 4, outcome: 'written'})
@@ -48,7 +42,7 @@ test('a batch holds every published table, and its manifest names the source and
   expect(dir).toBe(join(folder.exports, 'csv', batch_id))
   const names = ['core.deal.csv', 'manifest.json', 'mart.portfolio_summary.csv']
   expect(readdirSync(dir).sort()).toEqual(names)
-  const manifest = manifestOf(dir)
+  const manifest = readManifest(dir)
   expect(manifest).toMatchObject({
     schema_version: 1,
     batch_id,
@@ -90,11 +84,11 @@ test("Parquet is byte for byte that of the release, whatever other profiles' opt
 
 test('a batch of the same release is not written again, and has the same bytes wherever it is written', async () => {
   const first = await write()
-  const before = contentOf(first.dir)
+  const before = readFiles(first.dir)
   expect(await write()).toEqual({...first, outcome: 'unchanged'})
   rmSync(first.dir, {recursive: true})
   expect(await write()).toEqual(first)
-  expect(contentOf(first.dir)).toEqual(before)
+  expect(readFiles(first.dir)).toEqual(before)
 })
 
 test('other tables or another release make another batch, another order of tables does not', async () => {
@@ -109,7 +103,7 @@ test('other tables or another release make another batch, another order of table
 
 test('a damaged batch is written again with the same bytes', async () => {
   const {dir} = await write()
-  const before = contentOf(dir)
+  const before = readFiles(dir)
   const [manifest, file] = [join(dir, 'manifest.json'), join(dir, 'core.deal.csv')]
   for (const damage of [
     () => rmSync(manifest),
@@ -120,7 +114,7 @@ test('a damaged batch is written again with the same bytes', async () => {
   ]) {
     damage()
     expect(await write(), String(damage)).toMatchObject({outcome: 'written'})
-    expect(contentOf(dir)).toEqual(before)
+    expect(readFiles(dir)).toEqual(before)
   }
 })
 

@@ -1,6 +1,6 @@
 import {createHash} from 'node:crypto'
 import {once} from 'node:events'
-import {chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {chmodSync, existsSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
 import {createServer, type IncomingMessage} from 'node:http'
 import type {AddressInfo} from 'node:net'
 import {join} from 'node:path'
@@ -15,7 +15,7 @@ import {
 } from '../../src/export/deliver-files.ts'
 import type {Target} from '../../src/export/delivery-target.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
-import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
+import {createFolder, createWorldAt, readFiles, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {type SftpServer, startSftp} from '../support/sftp.ts'
 
@@ -69,16 +69,7 @@ const deliver = (
 }
 
 /** The content of the target's folder, by path. */
-function readTarget(): Record<string, string> {
-  const dir = join(root, 'target')
-  const names = readdirSync(dir, {recursive: true, withFileTypes: true}).filter((entry) => entry.isFile())
-  return Object.fromEntries(
-    names.map(({parentPath, name}) => {
-      const path = join(parentPath, name)
-      return [path.slice(dir.length + 1), readFileSync(path, 'utf8')]
-    }),
-  )
-}
+const readTarget = () => readFiles(join(root, 'target'))
 
 const whole = Object.fromEntries(
   Object.entries(FILES).map(([name, content]) => [`${PLACE}/${name}`, content]),
