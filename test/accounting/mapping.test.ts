@@ -9,7 +9,6 @@ import {
   findUnmapped,
   hasSameReceivables,
   parseMapping,
-  quotePrograms,
 } from '../../src/accounting/mapping.ts'
 import {BUILT_IN_SQL} from '../../src/build/read-models.ts'
 import {readSeeds} from '../../src/build/seeds.ts'
@@ -95,12 +94,6 @@ test('accounts are enough: everything else has a default, and a parsed mapping c
   expect(new Set(Object.values(elsewhere.ended))).toEqual(new Set(['elsewhere']))
   const each = {sold: ended, other: 'elsewhere'}
   expect(parse({...smallest, ended: each}).ended).toEqual(each)
-})
-
-test('programs in a message can be told apart, whatever their names contain', () => {
-  expect(quotePrograms(['bridge', 'fix, flip', '\u001b[2J', null])).toBe(
-    '"bridge", "fix, flip", "\\u001b[2J", no program',
-  )
 })
 
 test('a program without its own account is booked to that of all others, if there is one', () => {

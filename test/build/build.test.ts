@@ -2,7 +2,6 @@ import {hash} from 'node:crypto'
 import {
   chmodSync,
   copyFileSync,
-  existsSync,
   mkdirSync,
   readdirSync,
   readFileSync,
@@ -22,7 +21,7 @@ import type {Config} from '../../src/core/config.ts'
 import type {RunStep, World} from '../../src/core/types.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {openDatabase} from '../../src/store/database.ts'
-import {findCurrentRelease, openRelease, requireRelease} from '../../src/store/release.ts'
+import {findCurrentRelease, requireRelease} from '../../src/store/release.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {anyRow, FEW_TABLES} from '../support/data.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
@@ -209,22 +208,6 @@ test("a build writes its output file over one's own, but never over a file of th
     expect(failure, name).toMatchObject({code: 'OUT_PLACE', exitCode: 2})
     expect(digestFolder(folder.root), name).toEqual(before)
   }
-})
-
-test("a user's own schema is released, checked, and commented like the built-in ones", async () => {
-  const own = withSql('own-schema', {
-    'risk/large_deal.sql': `-- Deals over the limit.\n-- grain: deal_id\n-- check: between(loan_amount, 1, 400000)\n--\n-- deal_id: the id\n-- loan_amount: USD\nselect deal_id, loan_amount from core.deal where loan_amount > 300000\n`,
-    'seeds/status.csv': 'status,class,sort_order\ndraft,funded,1\nfunded,funded,2\n',
-  })
-  const few = {select: '+risk.large_deal +mart.portfolio_summary'}
-  const result = await build(own, {}, few)
-  expect(existsSync(join(result.dir, 'risk.large_deal.parquet'))).toBe(true)
-  await using db = await openRelease(requireRelease(own.folder))
-  expect(await db.one(anyRow, 'select funded_deals from mart.portfolio_summary')).toEqual({
-    funded_deals: '22',
-  })
-  expect(result.release_id).not.toBe(nights.get('2026-02-05'))
-  expect(await build(own, {}, few)).toMatchObject({outcome: 'unchanged', is_current: true})
 })
 
 test('the meaning of tables and columns is in the release, for any client, and no work table', async () => {

@@ -12,17 +12,11 @@ import {
 import {tmpdir} from 'node:os'
 import {basename, join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {
-  createBuildFolder,
-  discardBuild,
-  markPast,
-  noteUse,
-  pruneReleases,
-} from '../../src/build/build-folder.ts'
+import {markPast, noteUse, pruneReleases} from '../../src/build/build-folder.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {digestFile} from '../../src/store/files.ts'
 import {findCurrentRelease, openForQuestions, readRelease, requireRelease} from '../../src/store/release.ts'
-import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
+import {createFolder, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {aManifest, publishTables} from '../support/releases.ts'
 
@@ -108,15 +102,6 @@ test('a release that is not there is refused, and the message says what to do', 
   }
 })
 
-test('a build folder starts empty, and a failed build leaves nothing', async () => {
-  writeFileSync(join(await createBuildFolder(folder, 'x'), 'leftover'), '')
-  const buildDir = await createBuildFolder(folder, 'x')
-  expect(readdirSync(buildDir)).toEqual([])
-  writeFileSync(join(buildDir, 'portfolio.duckdb'), 'half')
-  discardBuild(buildDir)
-  expect(readdirSync(folder.releases)).toEqual([])
-})
-
 /** Release folders, each an hour older than the one before. */
 function someReleases(names: readonly string[]): void {
   names.forEach((name, index) => {
@@ -144,15 +129,6 @@ test('builds that died are removed, even one of a process with our pid, and one 
   for (const dir of left) mkdirSync(dir, {recursive: true})
   expect(prune(7, 2)).toEqual([])
   expect(left.map((dir) => existsSync(dir))).toEqual([false, false, true])
-})
-
-test('a reader of a release keeps reading it when it is pruned', async () => {
-  const old = await publishTables(folder, {release_id: 'old'})
-  await using db = await openForQuestions(old)
-  await publishTables(folder, {release_id: 'new'})
-  // Its files are read-only.
-  expect(prune(1, 2)).toEqual(['old'])
-  expect(await db.one(anyRow, 'select count(*) as deals from core.deal')).toEqual({deals: '3'})
 })
 
 test.each([

@@ -21,13 +21,6 @@ test('every kind of error ends the process with its own code', () => {
     })
 })
 
-test('a message says what is wrong, what is kept and what to do next', () => {
-  const cause = new Error('underneath')
-  const error = new ConfigError({code: 'CODE', problem: 'Wrong.', kept: 'All kept.', next: 'Mend it.', cause})
-  expect(error.message).toBe('Wrong. All kept. Mend it.')
-  expect(error.cause).toBe(cause)
-})
-
 test('an unexpected error ends the process with code 1 and keeps its own code; one of ours explains itself', () => {
   const ours = new GuardError({code: 'GUARD_SHRINK', problem: 'Refused.'})
   expect(explainError(ours)).toBe(ours)

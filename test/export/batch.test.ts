@@ -174,17 +174,6 @@ test('a batch appears whole when finished, and not before; an unfinished one lea
   expect(readdirSync(parent())).toEqual(['batch'])
 })
 
-test('a batch that another process has finished meanwhile stays', () => {
-  {
-    using batch = beginBatch(final())
-    place(batch.dir, 'ours')
-    place(final(), 'theirs')
-    batch.finish(() => existsSync(final()))
-  }
-  expect(read()).toBe('theirs')
-  expect(readdirSync(parent())).toEqual(['batch'])
-})
-
 test('a batch that another process finishes at that very moment stays', () => {
   {
     using batch = beginBatch(final())
