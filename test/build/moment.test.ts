@@ -1,10 +1,11 @@
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import type {Database} from '../../src/store/database.ts'
 import {readSourceBridge, resolveMoment} from '../../src/store/moment.ts'
 import {openHistory, openWarehouse} from '../../src/store/warehouse.ts'
-import {createFolder, type TestFolder} from '../support/data.ts'
+import type {TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {aRecord} from '../support/record.ts'
+import {useFolder} from '../support/set-up.ts'
 import {stageWalk, type WalkSpec, walk} from '../support/walks.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
@@ -18,11 +19,9 @@ const changed = [[aRecord({status: 'funded'})]]
 
 let data: TestFolder
 
-beforeEach(() => {
-  data = createFolder()
+useFolder((made) => {
+  data = made
 })
-
-afterEach(() => data[Symbol.dispose]())
 
 /** Adds a walk; a refused one is not applied. */
 async function add(spec: WalkSpec, how: 'applied' | 'refused' = 'applied'): Promise<void> {

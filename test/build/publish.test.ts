@@ -11,24 +11,20 @@ import {
 } from 'node:fs'
 import {tmpdir} from 'node:os'
 import {basename, join} from 'node:path'
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {markPast, noteUse, pruneReleases} from '../../src/build/build-folder.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {digestFile} from '../../src/store/files.ts'
 import {findCurrentRelease, openForQuestions, readRelease, requireRelease} from '../../src/store/release.ts'
-import {createFolder, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {aManifest, publishTables} from '../support/releases.ts'
+import {useFolder} from '../support/set-up.ts'
 
-let data: TestFolder
 let folder: DataFolder
 
-beforeEach(() => {
-  data = createFolder()
+useFolder((data) => {
   folder = data.folder
 })
-
-afterEach(() => data[Symbol.dispose]())
 
 test('a published release holds its files, all read-only, and a manifest that names each table with rows, bytes and digest', async () => {
   const {dir, manifest} = await publishTables(folder)

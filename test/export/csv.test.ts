@@ -1,20 +1,19 @@
 import {readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {writeBatch} from '../../src/export/batch.ts'
 import type {ExportOptions} from '../../src/export/table-files.ts'
 import type {Release} from '../../src/store/release.ts'
-import {createFolder, readManifest, type TestFolder} from '../support/data.ts'
+import {readManifest, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {publishTables} from '../support/releases.ts'
+import {useFolder} from '../support/set-up.ts'
 
 let data: TestFolder
 
-beforeEach(() => {
-  data = createFolder()
+useFolder((made) => {
+  data = made
 })
-
-afterEach(() => data[Symbol.dispose]())
 
 /** A release whose only table is made by this SQL. */
 const publish = (select: string, release_id = 'one') =>
