@@ -7,16 +7,22 @@ import {anEntry, balancesOf, issueFirst} from './journal-lines.ts'
 const FIRST_OPEN_DAY = '2026-02-01'
 const MONTH_ENDS = ['2026-02-28', '2026-03-31', '2026-04-30']
 
-const entry = fc.record({
+interface Entry {
+  deal: string
+  date: string
+  accounts: string[]
+  amount: string
+  /** Whether it was issued, and whether the recovered history's journal has it. */
+  was: 'issued and held' | 'issued and lost' | 'seen anew'
+}
+
+const entry: fc.Arbitrary<Entry> = fc.record({
   deal: fc.constantFrom('a', 'b', 'c'),
   date: fc.constantFrom('2026-01-10', '2026-02-01', '2026-02-10', '2026-03-10', '2026-03-20', '2026-04-10'),
   accounts: fc.shuffledSubarray(['1200', '1201', '1090', '1000'], {minLength: 2, maxLength: 2}),
   amount: fc.constantFrom('10.00', '20.00', '30.01'),
-  /** Whether it was issued, and whether the recovered history's journal has it. */
   was: fc.constantFrom('issued and held', 'issued and lost', 'seen anew'),
 })
-
-type Entry = typeof entry extends fc.Arbitrary<infer T> ? T : never
 
 function linesOf({deal, date, accounts, amount, was}: Entry, number: number): JournalLine[] {
   const [debited = '', credited = ''] = accounts
@@ -62,53 +68,44 @@ test('whatever was lost or seen again, each open month ends as booked or as it i
   )
 })
 
-/** An entry of deal `a`: lost ones were issued but are not in the recovered history; seen ones are there from April 20. */
-type Booked = [was: 'lost' | 'seen', date: string, debited: string, credited: string, amount: string]
-
-const corrections: [what: string, entries: Booked[], days: string[]][] = [
+/** Entries of one deal that were lost, the one seen anew, and the days on which a correction is booked. */
+const corrections: [what: string, lost: Booked[], seen: Booked, days: string[]][] = [
   [
     'a funding and a decrease seen again as one funding',
     [
-      ['lost', '2026-03-06', '1200', '1090', '769.62'],
-      ['lost', '2026-04-06', '1090', '1200', '482.14'],
-      ['seen', '2026-04-20', '1200', '1090', '287.48'],
+      ['2026-03-06', '1200', '1090', '769.62'],
+      ['2026-04-06', '1090', '1200', '482.14'],
     ],
+    ['2026-04-20', '1200', '1090', '287.48'],
     [],
   ],
   [
     'another program and a reversal seen again as a reversal under the former program',
     [
-      ['lost', '2026-03-06', '1201', '1200', '417.17'],
-      ['lost', '2026-04-06', '1090', '1201', '417.17'],
-      ['seen', '2026-04-20', '1090', '1200', '417.17'],
+      ['2026-03-06', '1201', '1200', '417.17'],
+      ['2026-04-06', '1090', '1201', '417.17'],
     ],
+    ['2026-04-20', '1090', '1200', '417.17'],
     [],
   ],
   [
     'a funding seen again with another amount',
-    [
-      ['lost', '2026-03-06', '1200', '1090', '885.14'],
-      ['seen', '2026-04-20', '1200', '1090', '523.71'],
-    ],
+    [['2026-03-06', '1200', '1090', '885.14']],
+    ['2026-04-20', '1200', '1090', '523.71'],
     ['2026-04-20'],
   ],
 ]
+type Booked = [date: string, debited: string, credited: string, amount: string]
 
 test('what is seen again is corrected on the day it is seen, by the difference', () => {
-  for (const [what, entries, days] of corrections) {
-    const of = (kind: Booked[0]) =>
-      entries.flatMap(([was, date, debited, credited, amount], number) => {
-        const [debit, credit] = anEntry(number, {deal_id: 'a', entry_date: date, amount})
-        const lines = [
-          {...debit!, account_code: debited},
-          {...credit!, account_code: credited},
-        ]
-        return was === kind ? lines : []
-      })
-    const lost = issueFirst(of('lost'))
-    const {net, lines} = planTrueUp(of('seen'), lost, {profile: 'xero', firstOpenDay: FIRST_OPEN_DAY})
+  for (const [what, lost, seen, days] of corrections) {
+    const linesAs = (was: Entry['was'], [date, debited, credited, amount]: Booked, number: number) =>
+      linesOf({deal: 'a', date, accounts: [debited, credited], amount, was}, number)
+    const issued = issueFirst(lost.flatMap((booked, number) => linesAs('issued and lost', booked, number)))
+    const journal = linesAs('seen anew', seen, lost.length)
+    const {net, lines} = planTrueUp(journal, issued, {profile: 'xero', firstOpenDay: FIRST_OPEN_DAY})
     expect([...new Set(net.map(({entry_date}) => entry_date))], what).toEqual(days)
-    expect(balancesOf([...lost, ...lines]), what).toEqual(balancesOf(of('seen')))
-    expect(balancesOf([...lost, ...net]), what).toEqual(balancesOf(of('seen')))
+    expect(balancesOf([...issued, ...lines]), what).toEqual(balancesOf(journal))
+    expect(balancesOf([...issued, ...net]), what).toEqual(balancesOf(journal))
   }
 })
