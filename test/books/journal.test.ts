@@ -32,7 +32,7 @@ beforeAll(async () => {
   await begun.walk('2026-01-05', {a: {loan_amount: 500, status: 'funded'}, b: {loan_amount: 100}})
   const funded = {loan_amount: 100, status: 'funded'}
   await begun.walk('2026-01-20', {a: {loan_amount: 500, status: 'funded'}, b: funded})
-  await begun.sumJournal('2026-01', '2026-01-21')
+  await begun.readJournal('2026-01', '2026-01-21')
 
   closed = openBooks(begun)
   await closed.export('xero', '2026-01', '2026-01-21')

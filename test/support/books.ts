@@ -119,8 +119,6 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
       ),
     /** The journal as it is now. */
     readJournal: readJournalOn,
-    /** Cents by account of the journal as it is now. */
-    sumJournal: async (period: string, day: string) => sumByAccount(await readJournalOn(period, day)),
     [Symbol.dispose]: () => rmSync(root, {recursive: true, force: true}),
   }
 }
