@@ -63,9 +63,8 @@ export function createRandom(...labels: (string | number)[]) {
     chance: (probability: number): boolean => next() < probability,
     /** One of the items, each as likely as the others. */
     pick<T>(items: readonly T[]): T {
-      const item = items[integer(0, items.length - 1)]
-      if (item === undefined) throw new Error('nothing to pick from')
-      return item
+      if (items.length === 0) throw new Error('nothing to pick from')
+      return items[integer(0, items.length - 1)] as T
     },
     /** Normal with mean 0 and standard deviation 1, within ±6. */
     normal(): number {

@@ -3,21 +3,13 @@ import {join} from 'node:path'
 import type {DuckDBPreparedStatement, DuckDBValue, Json} from '@duckdb/node-api'
 import {z} from 'zod'
 import {closeWords, LoantapeError, messageOf, newError} from '../core/errors.ts'
-import {parseJson} from '../core/json.ts'
 import {buildSafeRows} from '../export/table-files.ts'
-import {
-  type Database,
-  giveBackMemory,
-  quoteLiteral,
-  quoteName,
-  requireOneStatement,
-  requireText,
-} from '../store/database.ts'
+import {type Database, giveBackMemory, quoteLiteral, quoteName} from '../store/database.ts'
 import {openForQuestions, readRelease, readReleaseModels} from '../store/release.ts'
 import type {TableColumn} from '../store/sql.ts'
 import {createDealSet, type DealSet} from './deal-set.ts'
 import {isForViewers} from './filter.ts'
-import names from './question-names.json' with {type: 'json'}
+import {parseQuestion} from './question.ts'
 
 /** A person's question about a release. */
 export interface Asked {
@@ -174,97 +166,6 @@ async function answerPerson({sql, condition, only, most, params, file}: Asked): 
     await db.run(`copy (${rows}) to ${quoteLiteral(path)} (${file.format})`)
   }
   return {columns: [], rows: []}
-}
-
-/** Functions that may stand in FROM: they compute rows, or tell of the catalogue without naming files. */
-const TABLE_FUNCTIONS = new Set(names.table_functions)
-
-/** Functions of values that tell of the machine, write, or plan a second statement. */
-const REFUSED_FUNCTIONS = new Set(names.refused_functions)
-
-/** Views of the catalogue that name files or tell settings. */
-const REFUSED_VIEWS = new Set(names.refused_views)
-
-const serialised = z.object({
-  error: z.boolean(),
-  error_type: z.string().optional(),
-  statements: z.array(z.unknown()).optional(),
-})
-
-/** The facts of a question. */
-interface Question {
-  /** The tables it names, such as `core.deal`; names of its own CTEs included. */
-  tables: string[]
-  /** DESCRIBE, SHOW or SUMMARIZE. */
-  isShown: boolean
-}
-
-/**
- * Reads a person's question: one SELECT (or DESCRIBE, SHOW, SUMMARIZE), which calls nothing that reaches beyond tables. It looks at the
- * tree of the engine's own parser.
- *
- * @throws Error in words for whoever asked
- */
-export async function parseQuestion(db: Database, sql: string): Promise<Question> {
-  requireText(sql)
-  const {tree} = await db.one(
-    z.object({tree: z.string()}),
-    'select json_serialize_sql($1::varchar)::varchar as tree',
-    [sql],
-  )
-  const parsed = parseJson(tree)
-  if (parsed === undefined) throw new Error('a number in it is too large: expected one below 1e308.')
-  const {error_type, statements = []} = serialised.parse(parsed)
-  // Its error marks the place in the text.
-  if (error_type === 'parser') await requireOneStatement(db.connection, sql)
-  if (error_type !== undefined) throw new Error(wordRefusal(sql))
-  if (statements.length !== 1) throw new Error(`${statements.length} statements: expected one SELECT.`)
-  const question: Question = {tables: [], isShown: false}
-  visit(statements[0], question)
-  return question
-}
-
-const wordRefusal = (sql: string) =>
-  `expected one SELECT; DESCRIBE, SHOW and SUMMARIZE are answered, too.${
-    /\bpivot\b/i.test(sql)
-      ? " PIVOT needs its values: `pivot core.deal on status in ('funded', 'closing') using sum(loan_amount)`."
-      : ''
-  }`
-
-const node = z.looseObject({
-  type: z.string().optional().catch(undefined),
-  function_name: z.string().optional(),
-  table_name: z.string().optional(),
-  schema_name: z.string().optional(),
-})
-
-/** Visits every node, including parts of the tree that this version does not know. */
-function visit(part: unknown, question: Question): void {
-  if (Array.isArray(part)) for (const one of part) visit(one, question)
-  if (typeof part !== 'object' || part === null || Array.isArray(part)) return
-  const {type, function_name, table_name = '', schema_name} = node.parse(part)
-  if (type === 'TABLE_FUNCTION') requireTableFunction(part)
-  if (type === 'SHOW_REF') question.isShown = true
-  if (function_name !== undefined && REFUSED_FUNCTIONS.has(function_name.toLowerCase()))
-    throw new Error(`function '${function_name}' is not for questions.`)
-  if (type === 'BASE_TABLE') {
-    if (/[./\\]/.test(table_name))
-      throw new Error(`file '${table_name}': expected a table of the release; files are not read.`)
-    if (REFUSED_VIEWS.has(table_name.toLowerCase()))
-      throw new Error(`table '${table_name}' is not for questions: duckdb_tables and duckdb_columns are.`)
-    question.tables.push([schema_name, table_name].filter(Boolean).join('.'))
-  }
-  for (const value of Object.values(part)) visit(value, question)
-}
-
-const tableFunction = z.object({function: z.object({function_name: z.string()})})
-
-function requireTableFunction(part: object): void {
-  const {function_name} = tableFunction.parse(part).function
-  if (TABLE_FUNCTIONS.has(function_name.toLowerCase())) return
-  throw new Error(
-    `function '${function_name}' in FROM: expected a table, or a function such as range, unnest, json_each or duckdb_columns.`,
-  )
 }
 
 /** Columns and rows, in order; values are exact text where a number could not hold them. */

@@ -1,4 +1,5 @@
 import type {IssuedLine, JournalLine} from '../../src/accounting/profiles.ts'
+import {parseCents} from '../../src/core/money.ts'
 
 /** The two lines of an entry of the canonical journal. */
 export function anEntry(
@@ -22,6 +23,16 @@ export function anEntry(
   }
   const other = {account_code: '1090', account_name: 'Funding clearing', debit: null, credit: amount}
   return [line, {...line, ...other, line_no: 2}]
+}
+
+/** Cents by deal and account, without those that cancel out. */
+export function balancesOf(lines: readonly JournalLine[]): Record<string, bigint> {
+  const sums: Record<string, bigint> = {}
+  for (const {account_code, deal_id, debit, credit} of lines) {
+    const key = `${deal_id} ${account_code}`
+    sums[key] = (sums[key] ?? 0n) + BigInt(parseCents(debit ?? '0')) - BigInt(parseCents(credit ?? '0'))
+  }
+  return Object.fromEntries(Object.entries(sums).filter(([, cents]) => cents !== 0n))
 }
 
 /** Lines as issued for the first time. */

@@ -1,22 +1,11 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
-import type {IssuedLine, JournalLine} from '../../src/accounting/profiles.ts'
+import type {IssuedLine} from '../../src/accounting/profiles.ts'
 import {planIssue} from '../../src/books/journal-batch.ts'
-import {parseCents} from '../../src/core/money.ts'
-import {anEntry} from './journal-lines.ts'
+import {anEntry, balancesOf} from './journal-lines.ts'
 
 const ownDates = {dateOf: (date: string) => date}
 const laterDates = {dateOf: () => '2026-03-01'}
-
-/** Cents by account and deal, without those that cancel out. */
-function balancesOf(lines: readonly JournalLine[]): Record<string, bigint> {
-  const sums: Record<string, bigint> = {}
-  for (const {account_code, deal_id, debit, credit} of lines) {
-    const key = `${account_code} ${deal_id}`
-    sums[key] = (sums[key] ?? 0n) + BigInt(parseCents(debit ?? '0')) - BigInt(parseCents(credit ?? '0'))
-  }
-  return Object.fromEntries(Object.entries(sums).filter(([, cents]) => cents !== 0n))
-}
 
 const journalOf = (numbers: readonly number[]) =>
   [...new Set(numbers)].flatMap((number) =>

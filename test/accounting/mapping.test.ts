@@ -9,7 +9,6 @@ import {
   findUnmapped,
   hasSameReceivables,
   parseMapping,
-  quotePrograms,
 } from '../../src/accounting/mapping.ts'
 import {readSeeds} from '../../src/build/seeds.ts'
 import {SQL_DIR} from '../../src/store/sql.ts'
@@ -33,7 +32,6 @@ const refused: [string, unknown, string][] = [
     '__proto__: expected another name',
   ],
   ['lacks an account', {receivable: smallest.receivable}, 'clearing: '],
-  ['lacks a name', {...smallest, clearing: {code: '2'}}, 'clearing.name: '],
   ['has an empty code', {...smallest, clearing: {code: '', name: 'C'}}, 'clearing.code: expected a value'],
   ['has an unknown field', {...smallest, clearance: 1}, 'clearance'],
   ['has spaces around a name', {...smallest, class: ' A'}, 'class: expected no spaces around'],
@@ -48,7 +46,6 @@ const refused: [string, unknown, string][] = [
     {...smallest, ended: {sold: {code: '3', name: 'x'.repeat(101)}}},
     'ended.sold.name: expected at most 100 characters',
   ],
-  ['has an unknown ending', {...smallest, ended: {payoff: {code: '3', name: 'C'}}}, 'payoff'],
   ['has no account for an ending', {...smallest, ended: {sold: 'nowhere'}}, 'ended.sold: '],
   [
     'has three tracking categories',
@@ -95,12 +92,6 @@ test('accounts are enough: everything else has a default, and a parsed mapping c
   expect(new Set(Object.values(elsewhere.ended))).toEqual(new Set(['elsewhere']))
   const each = {sold: ended, other: 'elsewhere'}
   expect(parse({...smallest, ended: each}).ended).toEqual(each)
-})
-
-test('programs in a message can be told apart, whatever their names contain', () => {
-  expect(quotePrograms(['bridge', 'fix, flip', '\u001b[2J', null])).toBe(
-    '"bridge", "fix, flip", "\\u001b[2J", no program',
-  )
 })
 
 test('a program without its own account is booked to that of all others, if there is one', () => {

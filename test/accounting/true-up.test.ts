@@ -2,22 +2,27 @@ import fc from 'fast-check'
 import {expect, test} from 'vitest'
 import type {JournalLine} from '../../src/accounting/profiles.ts'
 import {planTrueUp} from '../../src/books/journal-batch.ts'
-import {parseCents} from '../../src/core/money.ts'
-import {anEntry, issueFirst} from './journal-lines.ts'
+import {anEntry, balancesOf, issueFirst} from './journal-lines.ts'
 
 const FIRST_OPEN_DAY = '2026-02-01'
 const MONTH_ENDS = ['2026-02-28', '2026-03-31', '2026-04-30']
 
-const entry = fc.record({
+interface Entry {
+  deal: string
+  date: string
+  accounts: string[]
+  amount: string
+  /** Whether it was issued, and whether the recovered history's journal has it. */
+  was: 'issued and held' | 'issued and lost' | 'seen anew'
+}
+
+const entry: fc.Arbitrary<Entry> = fc.record({
   deal: fc.constantFrom('a', 'b', 'c'),
   date: fc.constantFrom('2026-01-10', '2026-02-01', '2026-02-10', '2026-03-10', '2026-03-20', '2026-04-10'),
   accounts: fc.shuffledSubarray(['1200', '1201', '1090', '1000'], {minLength: 2, maxLength: 2}),
   amount: fc.constantFrom('10.00', '20.00', '30.01'),
-  /** Whether it was issued, and whether the recovered history's journal has it. */
   was: fc.constantFrom('issued and held', 'issued and lost', 'seen anew'),
 })
-
-type Entry = typeof entry extends fc.Arbitrary<infer T> ? T : never
 
 function linesOf({deal, date, accounts, amount, was}: Entry, number: number): JournalLine[] {
   const [debited = '', credited = ''] = accounts
@@ -30,16 +35,8 @@ function linesOf({deal, date, accounts, amount, was}: Entry, number: number): Jo
   ]
 }
 
-/** Cents by deal and account up to the end of a day, without those that cancel out. */
-function balancesOf(lines: readonly JournalLine[], day = '9999-12-31'): Record<string, bigint> {
-  const sums: Record<string, bigint> = {}
-  for (const {account_code, deal_id, entry_date, debit, credit} of lines) {
-    if (entry_date > day) continue
-    const key = `${deal_id} ${account_code}`
-    sums[key] = (sums[key] ?? 0n) + BigInt(parseCents(debit ?? '0')) - BigInt(parseCents(credit ?? '0'))
-  }
-  return Object.fromEntries(Object.entries(sums).filter(([, cents]) => cents !== 0n))
-}
+const upTo = (lines: readonly JournalLine[], day: string) =>
+  balancesOf(lines.filter(({entry_date}) => entry_date <= day))
 
 test('whatever was lost or seen again, each open month ends as booked or as it is now, and all of it adds up to the journal', () => {
   fc.assert(
@@ -63,61 +60,52 @@ test('whatever was lost or seen again, each open month ends as booked or as it i
         for (const deal of deals) {
           const own = (lines: readonly JournalLine[]) => lines.filter(({deal_id}) => deal_id === deal)
           const isBefore = anew.has(deal) && day < '2026-04-20'
-          const expected = balancesOf(own(isBefore ? issued : journal), day)
-          expect(balancesOf(own([...issued, ...net]), day), day).toEqual(expected)
+          const expected = upTo(own(isBefore ? issued : journal), day)
+          expect(upTo(own([...issued, ...net]), day), day).toEqual(expected)
         }
     }),
     {seed: 7, numRuns: 1000},
   )
 })
 
-/** An entry of deal `a`: lost ones were issued but are not in the recovered history; seen ones are there from April 20. */
-type Booked = [was: 'lost' | 'seen', date: string, debited: string, credited: string, amount: string]
-
-const corrections: [what: string, entries: Booked[], days: string[]][] = [
+/** Entries of one deal that were lost, the one seen anew, and the days on which a correction is booked. */
+const corrections: [what: string, lost: Booked[], seen: Booked, days: string[]][] = [
   [
     'a funding and a decrease seen again as one funding',
     [
-      ['lost', '2026-03-06', '1200', '1090', '769.62'],
-      ['lost', '2026-04-06', '1090', '1200', '482.14'],
-      ['seen', '2026-04-20', '1200', '1090', '287.48'],
+      ['2026-03-06', '1200', '1090', '769.62'],
+      ['2026-04-06', '1090', '1200', '482.14'],
     ],
+    ['2026-04-20', '1200', '1090', '287.48'],
     [],
   ],
   [
     'another program and a reversal seen again as a reversal under the former program',
     [
-      ['lost', '2026-03-06', '1201', '1200', '417.17'],
-      ['lost', '2026-04-06', '1090', '1201', '417.17'],
-      ['seen', '2026-04-20', '1090', '1200', '417.17'],
+      ['2026-03-06', '1201', '1200', '417.17'],
+      ['2026-04-06', '1090', '1201', '417.17'],
     ],
+    ['2026-04-20', '1090', '1200', '417.17'],
     [],
   ],
   [
     'a funding seen again with another amount',
-    [
-      ['lost', '2026-03-06', '1200', '1090', '885.14'],
-      ['seen', '2026-04-20', '1200', '1090', '523.71'],
-    ],
+    [['2026-03-06', '1200', '1090', '885.14']],
+    ['2026-04-20', '1200', '1090', '523.71'],
     ['2026-04-20'],
   ],
 ]
+type Booked = [date: string, debited: string, credited: string, amount: string]
 
 test('what is seen again is corrected on the day it is seen, by the difference', () => {
-  for (const [what, entries, days] of corrections) {
-    const of = (kind: Booked[0]) =>
-      entries.flatMap(([was, date, debited, credited, amount], number) => {
-        const [debit, credit] = anEntry(number, {deal_id: 'a', entry_date: date, amount})
-        const lines = [
-          {...debit!, account_code: debited},
-          {...credit!, account_code: credited},
-        ]
-        return was === kind ? lines : []
-      })
-    const lost = issueFirst(of('lost'))
-    const {net, lines} = planTrueUp(of('seen'), lost, {profile: 'xero', firstOpenDay: FIRST_OPEN_DAY})
+  for (const [what, lost, seen, days] of corrections) {
+    const linesAs = (was: Entry['was'], [date, debited, credited, amount]: Booked, number: number) =>
+      linesOf({deal: 'a', date, accounts: [debited, credited], amount, was}, number)
+    const issued = issueFirst(lost.flatMap((booked, number) => linesAs('issued and lost', booked, number)))
+    const journal = linesAs('seen anew', seen, lost.length)
+    const {net, lines} = planTrueUp(journal, issued, {profile: 'xero', firstOpenDay: FIRST_OPEN_DAY})
     expect([...new Set(net.map(({entry_date}) => entry_date))], what).toEqual(days)
-    expect(balancesOf([...lost, ...lines]), what).toEqual(balancesOf(of('seen')))
-    expect(balancesOf([...lost, ...net]), what).toEqual(balancesOf(of('seen')))
+    expect(balancesOf([...issued, ...lines]), what).toEqual(balancesOf(journal))
+    expect(balancesOf([...issued, ...net]), what).toEqual(balancesOf(journal))
   }
 })

@@ -1,5 +1,4 @@
 import {spawnSync} from 'node:child_process'
-import {hash} from 'node:crypto'
 import {existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {userInfo} from 'node:os'
 import {join} from 'node:path'
@@ -17,7 +16,7 @@ import {goOn} from '../../src/record/record-compare.ts'
 import {verifyAll} from '../../src/record/verify.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {type Books, openBooks} from '../support/books.ts'
-import {anyRow} from '../support/data.ts'
+import {anyRow, readFiles, readManifest} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 
 const SQL = fileURLToPath(new URL('../../sql', import.meta.url))
@@ -33,7 +32,7 @@ beforeAll(async () => {
   await begun.walk('2026-01-05', {a: {loan_amount: 500, status: 'funded'}, b: {loan_amount: 100}})
   const funded = {loan_amount: 100, status: 'funded'}
   await begun.walk('2026-01-20', {a: {loan_amount: 500, status: 'funded'}, b: funded})
-  await begun.sumJournal('2026-01', '2026-01-21')
+  await begun.readJournal('2026-01', '2026-01-21')
 
   closed = openBooks(begun)
   await closed.export('xero', '2026-01', '2026-01-21')
@@ -62,15 +61,10 @@ function openClosed(): void {
 const walkOn = (day: string, amount: number) =>
   books.walk(day, {a: {loan_amount: 500, status: 'funded'}, b: {loan_amount: amount, status: 'funded'}})
 
-const contentOf = (dir: string) =>
-  Object.fromEntries(readdirSync(dir).map((name) => [name, readFileSync(join(dir, name), 'hex')]))
-
-const manifestOf = (dir: string) => JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
-
 test('an export issues what is new since the last one, and nothing if nothing is', async () => {
   const [first] = await books.export('xero', '2026-01', '2026-01-21')
   expect(first).toMatchObject({outcome: 'written', rows: 2, files: 1, period: '2026-01'})
-  expect(manifestOf(first?.dir ?? '')).toMatchObject({
+  expect(readManifest(first?.dir ?? '')).toMatchObject({
     schema_version: 1,
     batch_id: first?.batch_id,
     profile: 'xero',
@@ -151,7 +145,7 @@ test('a new mapping of an open period reverses what was booked to the old accoun
     expect(failure.message).toContain("'Funding clearing' (1300, 1090)")
   }
   const [second] = await books.export('xero', '2026-01', '2026-01-21')
-  expect(manifestOf(second?.dir ?? '')).toMatchObject({
+  expect(readManifest(second?.dir ?? '')).toMatchObject({
     supersedes: [first?.batch_id],
     bridge: {
       issued_before: {entries: 0},
@@ -186,7 +180,7 @@ test('a profile first exported after later knowledge gets the closed journal fir
   const [now] = await books.export('xero', '2026-01', '2026-02-03')
   const bytes = readFileSync(join(now?.dir ?? '', `xero_${now?.batch_id}.csv`), 'utf8')
   const early = await books.export('intacct', '2026-01', '2026-02-03')
-  const closed = contentOf(early[0]?.dir ?? '')
+  const closed = readFiles(early[0]?.dir ?? '')
   // As if it had never been exported.
   {
     using stateDb = openStateDb(books.folder.stateDb)
@@ -197,7 +191,7 @@ test('a profile first exported after later knowledge gets the closed journal fir
   await books.learnLate('2026-01-22', '2026-02-04', 'b', '150.00')
   const batches = await books.export('intacct', '2026-01', '2026-02-05')
   expect(batches.map(({rows}) => rows)).toEqual([2, 2])
-  expect(contentOf(batches[0]?.dir ?? '')).toEqual(closed)
+  expect(readFiles(batches[0]?.dir ?? '')).toEqual(closed)
   const [again] = await books.export('xero', '2026-01', '2026-02-05')
   expect(readFileSync(join(again?.dir ?? '', `xero_${again?.batch_id}.csv`), 'utf8')).toBe(bytes)
 })
@@ -206,7 +200,7 @@ test('an issued batch that is lost is found by verify, and comes back by --reiss
   openClosed()
   const [batch] = await books.export('xero', '2026-01', '2026-02-03')
   const {dir = '', batch_id = ''} = batch ?? {}
-  const before = contentOf(dir)
+  const before = readFiles(dir)
   const verify = async () => (await verifyAll(books.config, books.at('2026-02-03'))).problems
   await pruneData({...books.config, batchesKept: 1}, {isDryRun: false}, books.at('2026-02-03'))
   expect(await verify()).toEqual([])
@@ -222,23 +216,18 @@ test('an issued batch that is lost is found by verify, and comes back by --reiss
   rmSync(books.folder.releases, {recursive: true})
   const reissued = reissueBatch(books.config, batch_id, books.at('2026-02-04'))
   expect(reissued).toMatchObject([{dir, batch_id, outcome: 'written'}])
-  expect(contentOf(dir)).toEqual(before)
+  expect(readFiles(dir)).toEqual(before)
 
   const file = join(dir, `xero_${batch_id}.csv`)
   writeFileSync(file, readFileSync(file, 'utf8').replace('100.00', '900.00'))
   expect(await books.export('xero', '2026-01', '2026-02-03')).toMatchObject([{outcome: 'unchanged'}])
-  expect(contentOf(dir)).toEqual(before)
+  expect(readFiles(dir)).toEqual(before)
 })
 
-test('a batch is named after profile, month and entry numbers, and no plan gives a profile a number twice', async () => {
-  const [batch] = await books.export('netsuite', '2026-01', '2026-01-21', true)
-  const numbers = books.readBatches('netsuite', '2026-01')[batch?.batch_id ?? '']!.map(({number}) => number)
-  const parts = ['netsuite', '2026-01', ...[...new Set(numbers)].sort()]
-  expect(numbers).toHaveLength(4)
-  expect(batch?.batch_id).toBe(`2026-01-${hash('sha256', parts.join('\n')).slice(0, 12)}`)
+test('no plan gives a profile a number twice', async () => {
+  await books.export('netsuite', '2026-01', '2026-01-21', true)
   using stateDb = openStateDb(books.folder.stateDb)
-  const [issued] = listBatches(stateDb)
-  const again = {...issued!, batch_id: '2026-01-other', issued_at: '', files: []}
+  const again = {...listBatches(stateDb)[0]!, batch_id: '2026-01-other', issued_at: '', files: []}
   const lines = listIssuedLines(stateDb, 'netsuite', {period: '2026-01'})
   expect(() => storeBatch(stateDb, {...again, lines})).toThrow('issued already')
   storeBatch(stateDb, {...again, profile: 'intacct', lines})
@@ -292,7 +281,6 @@ test('a preview equals what the export then issues, of an open and of a closed m
       files: [{}],
     },
   ])
-  expect(await compare('intacct', '2026-01-21', false)).toMatchObject([{batch: {outcome: 'unchanged'}}])
   openClosed()
   await books.learnLate('2026-01-22', '2026-02-04', 'b', '150.00')
   expect(await compare('netsuite', '2026-02-05', true)).toHaveLength(2)
@@ -303,6 +291,8 @@ test('a preview equals what the export then issues, of an open and of a closed m
 
 test('a closed period keeps its mapping; balances move only with remap, once, however many months were closed since', async () => {
   openClosed()
+  const remap = (day: string) => remapPeriods(books.config, {why: 'forgotten'}, books.at(day))
+  expect(() => remap('2026-02-03')).toThrow(/nothing to move/)
   books.map({...DEFAULT_MAPPING, receivable: {'*': {code: '1300', name: 'Other'}}})
   expect(await books.export('xero', '2026-01', '2026-02-03')).toMatchObject([{outcome: 'unchanged'}])
   expect(await books.export('netsuite', '2026-02', '2026-02-03')).toMatchObject([
@@ -313,15 +303,10 @@ test('a closed period keeps its mapping; balances move only with remap, once, ho
   await walkOn('2026-03-02', 130)
   await closePeriod(books.config, {period: '2026-02'}, books.at('2026-03-03'))
   expect(await books.export('xero', '2026-03', '2026-03-03')).toMatchObject([{outcome: 'empty'}])
-  const remap = (day: string) => remapPeriods(books.config, {why: 'forgotten'}, books.at(day))
   expect(remap('2026-03-03')).toEqual({outcome: 'remapped', period: '2026-03'})
   expect(remap('2026-03-03').outcome).toBe('unchanged')
   await books.export('xero', '2026-03', '2026-03-03')
   expect(books.sumBatches('xero', '2026-03')).toEqual({1300: 60_000n, 1200: -60_000n})
-  await walkOn('2026-04-02', 130)
-  await closePeriod(books.config, {period: '2026-03'}, books.at('2026-04-03'))
-  expect(await books.export('xero', '2026-03', '2026-04-03')).toMatchObject([{outcome: 'unchanged'}])
-  expect(() => remap('2026-04-03')).toThrow(/nothing to move/)
 })
 
 test('a program that becomes known in a closed period can be mapped once that is reopened', async () => {
@@ -371,7 +356,7 @@ test('tables of a closed period are those it was closed with', async () => {
   openClosed()
   const request = {profiles: ['csv'], tables: ['accounting.loan_register'], period: '2026-01'}
   const [before] = await exportRelease(books.config, request, books.at('2026-02-03'))
-  expect(manifestOf(before?.dir ?? '')).toMatchObject({
+  expect(readManifest(before?.dir ?? '')).toMatchObject({
     as_of: '2026-01-31',
     period: '2026-01',
     period_complete: true,
@@ -388,13 +373,13 @@ test('tables of a closed period are those it was closed with', async () => {
   )
   const [after] = await exportRelease({...books.config, sqlDir}, request, books.at('2026-02-05'))
   expect(after).toEqual({...before, outcome: 'unchanged'})
-  const bytes = contentOf(before?.dir ?? '')
+  const bytes = readFiles(before?.dir ?? '')
   for (const lost of [books.folder.releases, books.folder.exports]) rmSync(lost, {recursive: true})
   expect(await exportRelease(books.config, request, books.at('2026-02-05'))).toEqual([before])
-  expect(contentOf(before?.dir ?? '')).toEqual(bytes)
+  expect(readFiles(before?.dir ?? '')).toEqual(bytes)
   const open = {...request, period: '2026-02'}
   const [february] = await exportRelease(books.config, open, books.at('2026-02-05'))
-  expect(manifestOf(february?.dir ?? '')).toMatchObject({as_of: '2026-02-02', period_complete: false})
+  expect(readManifest(february?.dir ?? '')).toMatchObject({as_of: '2026-02-02', period_complete: false})
 })
 
 /** Exports January to Xero; calls `interfere` once, when the batch is first planned. */

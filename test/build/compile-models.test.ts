@@ -11,7 +11,6 @@ import {openDatabase} from '../../src/store/database.ts'
 import {anyRow} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {writeSqlFolder} from './folder.ts'
-import {builtInPlan} from './history.ts'
 
 const HEADER = '-- Deals.\n-- grain: deal_id\n-- deal_id: the id\n'
 const DEAL = `${HEADER}select deal_id\nfrom raw.deal_version\n`
@@ -121,14 +120,6 @@ test.each([
   expect(failure.message).toContain("of model 'mart.x' adds up DOUBLE")
 })
 
-test('sums and averages of decimals and counts are exact, and a DOUBLE may be compared', async () => {
-  const sql = `select deal_id, sum(loan_amount) over (partition by deal_id) as amount, max(0.5::double) over () as ltv from raw.deal_version`
-  const names = await compile({
-    'mart/x.sql': `${HEADER}-- amount: USD\n-- ltv: a ratio\nselect deal_id, max(amount)::decimal(38, 2) as amount, max(ltv) as ltv from (${sql}) group by all`,
-  })
-  expect(names).toEqual(['mart.x'])
-})
-
 test('compiling runs no model: even an endless one compiles', async () => {
   const sql = `select 'a' || count(*) as deal_id from range(100000000) as a, range(100000000) as b where a.range + b.range = -1`
   expect(await compile({'core/endless.sql': `${HEADER}${sql}`})).toEqual(['core.endless'])
@@ -169,12 +160,6 @@ test('binds checks, at the line of the file or of the tag', async () => {
   })
   const tag = {...check, line: 7, sql: 'select nothing from core.deal'}
   await expect(compile({'core/deal.sql': DEAL}, [tag])).rejects.toThrow(/checks\/typo\.sql:7\./)
-})
-
-test("a user's model replaces the built-in one of that name", async () => {
-  using first = writeSqlFolder({'core/deal.sql': DEAL})
-  using second = writeSqlFolder({'core/deal.sql': `${HEADER}select 'mine' as deal_id`})
-  expect(readModels([first.path, second.path])).toMatchObject([{sql: expect.stringContaining("'mine'")}])
 })
 
 /** The rows of `seed.kind` once the files of these folders are read, and a case's own text replaces it. */
@@ -258,22 +243,6 @@ test.each([
     exitCode: 3,
     message: expect.stringMatching(words),
   })
-})
-
-test('the fingerprint changes with a name or a content, and with nothing else', async () => {
-  const {plan, checks} = await builtInPlan()
-  const fingerprint = fingerprintModels(plan.models, checks, plan.seeds)
-  const [model, ...others] = plan.models
-  expect(fingerprint).toMatch(/^[0-9a-f]{64}$/)
-  expect(fingerprintModels([...others, {...model!, file: '/elsewhere.sql'}], checks, plan.seeds)).toBe(
-    fingerprint,
-  )
-  expect(fingerprintModels([...others, {...model!, name: 'core.x'}], checks, plan.seeds)).not.toBe(
-    fingerprint,
-  )
-  expect(fingerprintModels(plan.models, checks.slice(1), plan.seeds)).not.toBe(fingerprint)
-  const seeds = plan.seeds.map((seed) => ({...seed, text: `${seed.text}\n`}))
-  expect(fingerprintModels(plan.models, checks, seeds)).not.toBe(fingerprint)
 })
 
 test.each([

@@ -1,10 +1,11 @@
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import type {Database} from '../../src/store/database.ts'
 import {readSourceBridge, resolveMoment} from '../../src/store/moment.ts'
 import {openHistory, openWarehouse} from '../../src/store/warehouse.ts'
-import {createFolder, type TestFolder} from '../support/data.ts'
+import type {TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {aRecord} from '../support/record.ts'
+import {useFolder} from '../support/set-up.ts'
 import {stageWalk, type WalkSpec, walk} from '../support/walks.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
@@ -18,11 +19,9 @@ const changed = [[aRecord({status: 'funded'})]]
 
 let data: TestFolder
 
-beforeEach(() => {
-  data = createFolder()
+useFolder((made) => {
+  data = made
 })
-
-afterEach(() => data[Symbol.dispose]())
 
 /** Adds a walk; a refused one is not applied. */
 async function add(spec: WalkSpec, how: 'applied' | 'refused' = 'applied'): Promise<void> {
@@ -59,11 +58,6 @@ test('by default a release is made for the last business date and the last walk 
   expect(await resolve()).toEqual(second)
   await add({at: DAY_3, pages: same}, 'refused')
   expect(await resolve()).toEqual(second)
-})
-
-test('an empty first walk is enough to build from', async () => {
-  await add({at: DAY_1, pages: [[]]})
-  expect(await resolve()).toEqual({asOf: '2026-02-02', knownAt: '2026-02-02 23:30:00.000000'})
 })
 
 test('a requested moment is used as given if its date lies between the first walk and today', async () => {

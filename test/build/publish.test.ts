@@ -11,31 +11,20 @@ import {
 } from 'node:fs'
 import {tmpdir} from 'node:os'
 import {basename, join} from 'node:path'
-import {afterEach, beforeEach, expect, test} from 'vitest'
-import {
-  createBuildFolder,
-  discardBuild,
-  markPast,
-  moveCurrent,
-  noteUse,
-  pruneReleases,
-} from '../../src/build/build-folder.ts'
+import {expect, test} from 'vitest'
+import {markPast, noteUse, pruneReleases} from '../../src/build/build-folder.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {digestFile} from '../../src/store/files.ts'
 import {findCurrentRelease, openForQuestions, readRelease, requireRelease} from '../../src/store/release.ts'
-import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {aManifest, publishTables} from '../support/releases.ts'
+import {useFolder} from '../support/set-up.ts'
 
-let data: TestFolder
 let folder: DataFolder
 
-beforeEach(() => {
-  data = createFolder()
+useFolder((data) => {
   folder = data.folder
 })
-
-afterEach(() => data[Symbol.dispose]())
 
 test('a published release holds its files, all read-only, and a manifest that names each table with rows, bytes and digest', async () => {
   const {dir, manifest} = await publishTables(folder)
@@ -109,15 +98,6 @@ test('a release that is not there is refused, and the message says what to do', 
   }
 })
 
-test('a build folder starts empty, and a failed build leaves nothing', async () => {
-  writeFileSync(join(await createBuildFolder(folder, 'x'), 'leftover'), '')
-  const buildDir = await createBuildFolder(folder, 'x')
-  expect(readdirSync(buildDir)).toEqual([])
-  writeFileSync(join(buildDir, 'portfolio.duckdb'), 'half')
-  discardBuild(buildDir)
-  expect(readdirSync(folder.releases)).toEqual([])
-})
-
 /** Release folders, each an hour older than the one before. */
 function someReleases(names: readonly string[]): void {
   names.forEach((name, index) => {
@@ -130,16 +110,6 @@ function someReleases(names: readonly string[]): void {
 
 const prune = (releasesKept: number, pastReleasesKept: number) =>
   pruneReleases(folder, {releasesKept, pastReleasesKept}, new Set())
-
-test('pruning keeps the newest releases and the current one, however old, and lists what it removed', () => {
-  expect(prune(7, 2)).toEqual([])
-  someReleases(['d', 'c', 'b', 'a'])
-  expect(prune(7, 2)).toEqual([])
-  moveCurrent(folder, join(folder.releases, 'a'))
-  expect(prune(3, 2)).toEqual(['b'])
-  expect(prune(2, 2)).toEqual(['c'])
-  expect(readdirSync(folder.releases).sort()).toEqual(['a', 'd'])
-})
 
 test('releases of past dates are counted separately, and the least recently used go first', () => {
   someReleases(['night_2', 'past_3', 'night_1', 'past_2', 'past_1'])
@@ -155,15 +125,6 @@ test('builds that died are removed, even one of a process with our pid, and one 
   for (const dir of left) mkdirSync(dir, {recursive: true})
   expect(prune(7, 2)).toEqual([])
   expect(left.map((dir) => existsSync(dir))).toEqual([false, false, true])
-})
-
-test('a reader of a release keeps reading it when it is pruned', async () => {
-  const old = await publishTables(folder, {release_id: 'old'})
-  await using db = await openForQuestions(old)
-  await publishTables(folder, {release_id: 'new'})
-  // Its files are read-only.
-  expect(prune(1, 2)).toEqual(['old'])
-  expect(await db.one(anyRow, 'select count(*) as deals from core.deal')).toEqual({deals: '3'})
 })
 
 test.each([

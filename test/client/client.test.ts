@@ -1,11 +1,10 @@
-import {createServer} from 'node:http'
-import type {AddressInfo} from 'node:net'
 import {gzipSync} from 'node:zlib'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {waitBefore} from '../../src/client/client.ts'
 import {ApiError, createDealClient, type DealClient} from '../../src/client/index.ts'
 import {API_KEY, insertDeals, PDF, startTestService} from '../service/client.ts'
 import {startReceiver} from '../service/receiver.ts'
+import {startTestServer} from '../source/test-server.ts'
 import type {FaultRule} from '../support/faults.ts'
 import type {SpoiltService} from '../support/spoilt-service.ts'
 
@@ -144,19 +143,13 @@ test('waits as long as the service asks, and gives up after the last retry', asy
 
 test('an answer that unpacks beyond the limit is abandoned, once', async () => {
   const packed = gzipSync(Buffer.alloc(70 * 1024 * 1024, ' '))
-  let asked = 0
-  const bomb = createServer((_request, response) => {
-    asked += 1
-    response.writeHead(200, {'content-type': 'application/json', 'content-encoding': 'gzip'}).end(packed)
+  const headers = {'content-type': 'application/json', 'content-encoding': 'gzip'}
+  await using bomb = await startTestServer((_request, response) => {
+    response.writeHead(200, headers).end(packed)
   })
-  await new Promise<void>((resolve) => bomb.listen(0, '127.0.0.1', resolve))
-  const {port} = bomb.address() as AddressInfo
-  const baseUrl = `http://127.0.0.1:${port}`
-  const lured = createDealClient({baseUrl, apiKey: API_KEY, timeoutMs: PATIENT_MS})
+  const lured = createDealClient({baseUrl: bomb.url, apiKey: API_KEY, timeoutMs: PATIENT_MS})
   expect(await failureOf(lured.deals.get('deal_1'))).toMatchObject({code: 'answer_too_large', status: 200})
-  expect(asked).toBe(1)
-  bomb.closeAllConnections()
-  bomb.close()
+  expect(bomb.requests).toHaveLength(1)
 })
 
 test('sends no change twice if the first may have taken effect', async () => {

@@ -15,19 +15,6 @@ test.each([
   expect(new LoantapeError({code: 'CODE', problem: 'Problem.'}, kind)).toMatchObject({exitCode, name})
 })
 
-test('a message says what is wrong, what is kept and what to do next', () => {
-  const cause = new Error('underneath')
-  const error = new LoantapeError({
-    code: 'CODE',
-    problem: 'Wrong.',
-    kept: 'All kept.',
-    next: 'Mend it.',
-    cause,
-  })
-  expect(error.message).toBe('Wrong. All kept. Mend it.')
-  expect(error.cause).toBe(cause)
-})
-
 test('an unexpected error ends the process with code 1 and keeps its own code; one of ours explains itself', () => {
   const ours = new LoantapeError({code: 'GUARD_SHRINK', problem: 'Refused.'}, 'guard')
   expect(explainError(ours)).toBe(ours)

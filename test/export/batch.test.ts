@@ -15,7 +15,7 @@ import {writeBatch} from '../../src/export/table-files.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {digestFile} from '../../src/store/files.ts'
 import type {Release} from '../../src/store/release.ts'
-import {createFolder, type TestFolder} from '../support/data.ts'
+import {createFolder, readFiles, readManifest, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {publishTables} from '../support/releases.ts'
 
@@ -36,12 +36,6 @@ afterAll(() => data[Symbol.dispose]())
 const write = (profile = 'csv', tables?: string[], from = release) =>
   writeBatch(folder, from, {profile, ...(tables && {tables})})
 
-/** Every file of a folder, with its content. */
-const contentOf = (dir: string) =>
-  Object.fromEntries(readdirSync(dir).map((name) => [name, readFileSync(join(dir, name), 'hex')]))
-
-const manifestOf = (dir: string) => JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
-
 test('a batch holds every published table, and its manifest names the source and the content of every file', async () => {
   const batch = await write()
   expect(batch).toMatchObject({profile: 'csv', files: 2, rows: 4, outcome: 'written'})
@@ -49,7 +43,7 @@ test('a batch holds every published table, and its manifest names the source and
   expect(dir).toBe(join(folder.exports, 'csv', batch_id))
   const names = ['core.deal.csv', 'manifest.json', 'mart.portfolio_summary.csv']
   expect(readdirSync(dir).sort()).toEqual(names)
-  const manifest = manifestOf(dir)
+  const manifest = readManifest(dir)
   expect(manifest).toMatchObject({
     schema_version: 1,
     batch_id,
@@ -91,11 +85,11 @@ test("Parquet is byte for byte that of the release, whatever other profiles' opt
 
 test('a batch of the same release is not written again, and has the same bytes wherever it is written', async () => {
   const first = await write()
-  const before = contentOf(first.dir)
+  const before = readFiles(first.dir)
   expect(await write()).toEqual({...first, outcome: 'unchanged'})
   rmSync(first.dir, {recursive: true})
   expect(await write()).toEqual(first)
-  expect(contentOf(first.dir)).toEqual(before)
+  expect(readFiles(first.dir)).toEqual(before)
 })
 
 test('other tables or another release make another batch, another order of tables does not', async () => {
@@ -110,7 +104,7 @@ test('other tables or another release make another batch, another order of table
 
 test('a damaged batch is written again with the same bytes', async () => {
   const {dir} = await write()
-  const before = contentOf(dir)
+  const before = readFiles(dir)
   const [manifest, file] = [join(dir, 'manifest.json'), join(dir, 'core.deal.csv')]
   for (const damage of [
     () => rmSync(manifest),
@@ -121,7 +115,7 @@ test('a damaged batch is written again with the same bytes', async () => {
   ]) {
     damage()
     expect(await write(), String(damage)).toMatchObject({outcome: 'written'})
-    expect(contentOf(dir)).toEqual(before)
+    expect(readFiles(dir)).toEqual(before)
   }
 })
 
@@ -178,17 +172,6 @@ test('a batch appears whole when finished, and not before; an unfinished one lea
     batch.finish(() => false)
   }
   expect(read()).toBe('new')
-  expect(readdirSync(parent())).toEqual(['batch'])
-})
-
-test('a batch that another process has finished meanwhile stays', () => {
-  {
-    using batch = beginBatch(final())
-    place(batch.dir, 'ours')
-    place(final(), 'theirs')
-    batch.finish(() => existsSync(final()))
-  }
-  expect(read()).toBe('theirs')
   expect(readdirSync(parent())).toEqual(['batch'])
 })
 

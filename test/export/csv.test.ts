@@ -1,20 +1,19 @@
 import {readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import type {ExportOptions} from '../../src/export/batch.ts'
 import {writeBatch} from '../../src/export/table-files.ts'
 import type {Release} from '../../src/store/release.ts'
-import {createFolder, type TestFolder} from '../support/data.ts'
+import {readManifest, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {publishTables} from '../support/releases.ts'
+import {useFolder} from '../support/set-up.ts'
 
 let data: TestFolder
 
-beforeEach(() => {
-  data = createFolder()
+useFolder((made) => {
+  data = made
 })
-
-afterEach(() => data[Symbol.dispose]())
 
 /** A release whose only table is made by this SQL. */
 const publish = (select: string, release_id = 'one') =>
@@ -27,7 +26,6 @@ const write = (release: Release, options: ExportOptions = {}, acceptsColumns = f
   writeBatch(data.folder, release, {profile: 'csv', options, acceptsColumns})
 
 const textOf = (dir: string) => readFileSync(join(dir, 'core.deal.csv'), 'utf8')
-const manifestOf = (dir: string) => JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
 
 const plain = ['=HYPERLINK("http://x")', '+1', '-1', '@sum', '\tx', '\rx', '\nx', '＝1', '＋1', '－1', '＠x']
 const texts = [...plain, '  =1', '\u00a0=1', '\ufeff=1', '\u200b=1', '\u0001=1']
@@ -41,7 +39,7 @@ test('spreadsheet-safe puts a quote before texts that would be formulas, and the
   const quote = (text: string) =>
     text === '' || /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
   expect(textOf(dir)).toBe(`deal_id,address\n${expected.map((text) => `d,${quote(text)}\n`).join('')}`)
-  expect(manifestOf(dir).neutralised).toEqual(
+  expect(readManifest(dir).neutralised).toEqual(
     texts.map((_, index) => ({file: 'core.deal.csv', row: index + 1, column: 'address'})),
   )
 })
@@ -52,7 +50,7 @@ test('spreadsheet-safe leaves numbers and dates unchanged, and refuses an id or 
   )
   const {dir} = await write(release, {isSpreadsheetSafe: true})
   expect(textOf(dir)).toBe('deal_id,amount,ratio,days,day\nd_1,-1.50,-0.5,-7,2026-01-02\n')
-  expect(manifestOf(dir).neutralised).toEqual([])
+  expect(readManifest(dir).neutralised).toEqual([])
   const before = readdirSync(join(dir, '..'))
   for (const [column, value] of [
     ['deal_id', "'=1'"],
@@ -69,14 +67,14 @@ test('spreadsheet-safe leaves numbers and dates unchanged, and refuses an id or 
 test('a table may have more cells to escape than a call takes arguments', async () => {
   const release = await publish(`select 'd' as deal_id, '+1' as phone from range(150000)`)
   const {dir} = await write(release, {isSpreadsheetSafe: true})
-  expect(manifestOf(dir).neutralised).toHaveLength(150_000)
+  expect(readManifest(dir).neutralised).toHaveLength(150_000)
 })
 
 test("without it every byte is the data's; CRLF line ends are optional and never change a text", async () => {
   const release = await publish(`select '=1' as a, E'x\\ny' as b`)
   const [lf, crlf] = [await write(release), await write(release, {lineEnding: 'crlf'})]
   expect(textOf(crlf.dir)).toBe('a,b\r\n=1,"x\ny"\r\n')
-  expect(manifestOf(lf.dir)).not.toHaveProperty('neutralised')
+  expect(readManifest(lf.dir)).not.toHaveProperty('neutralised')
   expect(crlf.batch_id).not.toBe(lf.batch_id)
 })
 

@@ -1,8 +1,6 @@
 import {createHash} from 'node:crypto'
-import {once} from 'node:events'
-import {chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
-import {createServer, type IncomingMessage} from 'node:http'
-import type {AddressInfo} from 'node:net'
+import {chmodSync, existsSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
+import type {IncomingMessage} from 'node:http'
 import {join} from 'node:path'
 import ssh2 from 'ssh2'
 import {afterEach, beforeEach, expect, test} from 'vitest'
@@ -15,7 +13,8 @@ import {
 } from '../../src/export/deliver-files.ts'
 import type {Target} from '../../src/export/delivery-target.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
-import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
+import {startTestServer} from '../source/test-server.ts'
+import {createFolder, createWorldAt, readFiles, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {type SftpServer, startSftp} from '../support/sftp.ts'
 
@@ -69,16 +68,7 @@ const deliver = (
 }
 
 /** The content of the target's folder, by path. */
-function readTarget(): Record<string, string> {
-  const dir = join(root, 'target')
-  const names = readdirSync(dir, {recursive: true, withFileTypes: true}).filter((entry) => entry.isFile())
-  return Object.fromEntries(
-    names.map(({parentPath, name}) => {
-      const path = join(parentPath, name)
-      return [path.slice(dir.length + 1), readFileSync(path, 'utf8')]
-    }),
-  )
-}
+const readTarget = () => readFiles(join(root, 'target'))
 
 const whole = Object.fromEntries(
   Object.entries(FILES).map(([name, content]) => [`${PLACE}/${name}`, content]),
@@ -88,33 +78,22 @@ const whole = Object.fromEntries(
 async function startEndpoint(
   answer: (request: IncomingMessage) => number | Promise<number>,
   headers: Record<string, string> = {},
-): Promise<AsyncDisposable & {url: string; requests: IncomingMessage[]}> {
+) {
   const requests: IncomingMessage[] = []
-  const server = createServer(async (request, response) => {
-    requests.push(request)
-    const chunks = await request.toArray()
-    const status = await answer(request)
-    if (status === 0) {
-      request.socket.destroy()
-      return
-    }
-    if (status > 0 && status < 300) {
-      const path = join(root, 'target', decodeURIComponent(request.url ?? '').replace('/in/', ''))
-      mkdirSync(join(path, '..'), {recursive: true})
-      writeFileSync(path, Buffer.concat(chunks))
-    }
+  const server = await startTestServer(async ({incoming, path}, response) => {
+    requests.push(incoming)
+    const chunks = await incoming.toArray()
+    const status = await answer(incoming)
+    if (status === 0) return void incoming.socket.destroy()
     if (status === -1) return
+    if (status < 300) {
+      const place = join(root, 'target', decodeURIComponent(path).replace('/v1/', ''))
+      mkdirSync(join(place, '..'), {recursive: true})
+      writeFileSync(place, Buffer.concat(chunks))
+    }
     response.writeHead(status, headers).end()
-  }).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/in`,
-    requests,
-    async [Symbol.asyncDispose]() {
-      server.closeAllConnections()
-      server.close()
-    },
-  }
+  })
+  return {...server, requests}
 }
 
 const http = ({url}: {url: string}): Target => ({kind: 'http', url})
@@ -186,7 +165,7 @@ test('an endpoint gets each file with its digest and a stable key, the manifest 
   await deliver(http(endpoint), {secret: 'tok_1', isAgain: true})
   expect(readTarget()).toEqual(whole)
   expect(endpoint.requests.map((request) => request.url)).toHaveLength(6)
-  expect(endpoint.requests[2]?.url).toBe(`/in/${PLACE}/manifest.json`)
+  expect(endpoint.requests[2]?.url).toBe(`/v1/${PLACE}/manifest.json`)
   const {headers, method} = endpoint.requests[0]!
   expect({method, ...headers}).toMatchObject({
     method: 'PUT',

@@ -1,11 +1,10 @@
-import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {z} from 'zod'
 import {writeBatch} from '../../src/export/table-files.ts'
 import {openDatabase, quoteLiteral} from '../../src/store/database.ts'
 import type {Release} from '../../src/store/release.ts'
-import {createFolder, type TestFolder} from '../support/data.ts'
+import {createFolder, readManifest, type TestFolder} from '../support/data.ts'
 import {publishTables} from '../support/releases.ts'
 
 let data: TestFolder
@@ -40,7 +39,7 @@ const write = (partition?: 'month') =>
 
 test('by month, each table with a date has a file per month, which Hive readers put together again', async () => {
   const {dir} = await write('month')
-  const {files} = JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
+  const {files} = readManifest(dir)
   const seen = files.map(({name, rows, sum_amount}: Record<string, unknown>) => [name, rows, sum_amount])
   expect(seen).toEqual([
     ['core.movement/partition_month=2026-01/core.movement.parquet', 1, null],

@@ -6,7 +6,7 @@ import {writeBatch} from '../../src/export/table-files.ts'
 import {createXlsxWriter, pinZipDates, writeQueryBook} from '../../src/export/xlsx.ts'
 import {openDatabase} from '../../src/store/database.ts'
 import type {Release} from '../../src/store/release.ts'
-import {createFolder, type TestFolder} from '../support/data.ts'
+import {createFolder, readManifest, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {publishTables} from '../support/releases.ts'
 
@@ -91,7 +91,7 @@ test('a text a spreadsheet would decode is escaped, a number it would round is a
 
 test('the first sheet and the manifest say what the workbook contains and what each sheet totals', async () => {
   const {dir, files, rows} = await write()
-  const manifest = JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
+  const manifest = readManifest(dir)
   expect({files, rows}).toEqual({files: 1, rows: 28})
   expect(manifest.files[0].sheets).toMatchObject([
     {table: 'core.deal', rows: 3, sum_amount: '10000000001234567.78'},
@@ -103,20 +103,6 @@ test('the first sheet and the manifest say what the workbook contains and what e
   expect(lines).toContainEqual(['Present deals', 3, 600.3])
   const link = {text: 'core.deal', hyperlink: "#'core.deal'!A1"}
   expect(lines).toContainEqual([link, 3, '10000000001234567.78', undefined, undefined, 'The deals'])
-})
-
-test('a sheet prints at a readable size: a wide one side by side, its first column on each page', async () => {
-  const wide = await publishTables(data.folder, {
-    release_id: 'wide',
-    sql: `create schema release.core; create table release.core.narrow as select 1 as a;
-      create table release.core.wide as select ${Array.from({length: 8}, (_, i) => `repeat('x', 50) as c${i}`).join()}`,
-  })
-  const book = await openBook((await write(wide)).dir)
-  const [narrow, broad] = ['core.narrow', 'core.wide'].map((name) => book.getWorksheet(name)!.pageSetup)
-  expect(narrow).toMatchObject({orientation: 'landscape', fitToWidth: 1, fitToHeight: 0})
-  expect(broad).toMatchObject({fitToWidth: 2, printTitlesRow: '1:1', printTitlesColumn: 'A:A'})
-  const [title] = book.getWorksheet('Summary')!.getRows(1, 1)!
-  expect(title!.getCell(1).style.font).toMatchObject({name: 'Calibri', bold: true, size: 16})
 })
 
 test('a table with more rows than a sheet holds continues on the next, header included', async () => {

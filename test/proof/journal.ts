@@ -8,10 +8,10 @@ import {closePeriod, remapPeriods, reopenPeriod} from '../../src/books/close-per
 import {trueUp} from '../../src/books/true-up.ts'
 import {addDays} from '../../src/core/clock.ts'
 import {LoantapeError} from '../../src/core/errors.ts'
-import {parseCents} from '../../src/core/money.ts'
 import type {WireRecord} from '../../src/core/types.ts'
 import type {Random} from '../../src/service/portfolio.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
+import {balancesOf} from '../accounting/journal-lines.ts'
 import {type Books, openBooks, sumByAccount} from '../support/books.ts'
 import {type ProofRequest, type Proved, prove, type Run} from './proof.ts'
 
@@ -90,16 +90,7 @@ async function recover(books: Books, {truesUp}: {truesUp: boolean}, day: string)
   if (truesUp) await trueUp(books.config, {isIssued: true, why: null}, books.at(addDays(day, 1)))
 }
 
-/** Cents by deal and account, without those that cancel out. */
-function sumByDeal(lines: readonly JournalLine[]): Record<string, bigint> {
-  const sums: Record<string, bigint> = {}
-  for (const {event, deal_id, account_code, debit, credit} of lines) {
-    if (event === 'opening') continue
-    const key = `${deal_id} ${account_code}`
-    sums[key] = (sums[key] ?? 0n) + BigInt(parseCents(debit ?? '0')) - BigInt(parseCents(credit ?? '0'))
-  }
-  return Object.fromEntries(Object.entries(sums).filter(([, cents]) => cents !== 0n))
-}
+const withoutOpening = (lines: readonly JournalLine[]) => lines.filter(({event}) => event !== 'opening')
 
 function readClosed({folder}: Books): string[] {
   using stateDb = openStateDb(folder.stateDb)
@@ -135,7 +126,7 @@ async function live({random, add}: Run): Promise<void> {
     all.push(...journal)
     using stateDb = openStateDb(books.folder.stateDb)
     const issued = listIssuedLines(stateDb, 'xero', {period: month})
-    assert.deepEqual(sumByDeal(issued), sumByDeal(journal), month)
+    assert.deepEqual(balancesOf(withoutOpening(issued)), balancesOf(withoutOpening(journal)), month)
     add('months tied out')
   }
   assert.deepEqual(books.sumBatches('xero', ''), sumByAccount(all), 'all batches together')

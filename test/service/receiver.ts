@@ -1,7 +1,8 @@
-import {createServer, type IncomingHttpHeaders} from 'node:http'
-import type {AddressInfo} from 'node:net'
+import type {IncomingHttpHeaders} from 'node:http'
+import {text} from 'node:stream/consumers'
 import {Webhook} from 'standardwebhooks'
 import type {WebhookEvent} from '../../src/contract/webhook.ts'
+import {startTestServer} from '../source/test-server.ts'
 import {until} from '../support/until.ts'
 
 /** One notification as received. */
@@ -24,32 +25,27 @@ export interface Receiver extends AsyncDisposable {
 /** Starts a receiver on loopback. */
 export async function startReceiver(): Promise<Receiver> {
   const received: Notification[] = []
-  const server = createServer(async (incoming, response) => {
-    let text = ''
-    for await (const chunk of incoming) text += chunk
-    const {headers} = incoming
+  const server = await startTestServer(async ({headers, incoming}, response) => {
+    const body = await text(incoming)
     const status = receiver.answer(received.length)
-    received.push({id: String(headers['webhook-id']), headers, text})
+    received.push({id: String(headers['webhook-id']), headers, text: body})
     if (status === 0) return
     response.writeHead(status, status === 302 ? {location: receiver.url} : {}).end('thanks')
   })
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   const receiver: Receiver = {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/hooks`,
+    url: server.url,
     received,
     answer: () => 200,
     async waitFor(count) {
       await until(() => received.length >= count)
     },
-    async [Symbol.asyncDispose]() {
-      server.closeAllConnections()
-      await new Promise((resolve) => server.close(resolve))
-    },
+    [Symbol.asyncDispose]: () => server[Symbol.asyncDispose](),
   }
   return receiver
 }
 
 /** The event of a notification with a valid signature. */
-export function verifyNotification({headers, text}: Notification, secret: string): WebhookEvent {
-  return new Webhook(secret).verify(text, headers as Record<string, string>) as WebhookEvent
+export function verifyNotification(notification: Notification, secret: string): WebhookEvent {
+  const {headers, text: body} = notification
+  return new Webhook(secret).verify(body, headers as Record<string, string>) as WebhookEvent
 }

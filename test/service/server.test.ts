@@ -48,9 +48,3 @@ test('keeps deals and cursors when a file is opened again', async () => {
   expect(page.data.map(({id}) => id)).toEqual(['deal_000003', 'deal_000004'])
   expect(second.store.get('deal_000003')).toEqual(aDeal(3, {status: 'underwriting', loanAmountCents: 29n}))
 })
-
-test('keeps none of the deals if one of an insert fails', async () => {
-  await using service = await startTestService()
-  expect(() => service.store.insert([aDeal(1), aDeal(2), aDeal(1)])).toThrow('UNIQUE')
-  expect(service.store.count()).toBe(0)
-})

@@ -218,17 +218,6 @@ test('sends key, version and the queries of base URL, path and call under the pr
   })
 })
 
-test('reuses its connections for successive requests', async () => {
-  const ports = new Set<number | undefined>()
-  await using server = await startTestServer((_request, response) => {
-    ports.add(response.socket?.remotePort)
-    sendJson(response, {})
-  })
-  await using client = createClient(aClientConfig({baseUrl: server.url}), createTestWorld())
-  for (let count = 0; count < 20; count += 1) await client.getJson('/deals')
-  expect(ports.size).toBeLessThanOrEqual(2)
-})
-
 test('stamps an answer with the start of the request that succeeded', async () => {
   const world = createTestWorld()
   let businessNow = 1_000
@@ -299,23 +288,4 @@ test('an abort ends the wait before a retry, and nothing is requested after it',
   for (let time = 0; time < 2; time += 1)
     expect(await failureOf(ask(server, {}, world))).toMatchObject({code: 'INTERRUPTED'})
   expect(server.requests).toHaveLength(1)
-})
-
-test('starts from a learned rate', async () => {
-  await using client = createClient(aClientConfig({ratePerSecond: 5, learntRate: 1.5}), createTestWorld())
-  expect(client.ratePerSecond).toBe(1.5)
-})
-
-test('a caller can cancel only its own request', async () => {
-  const arrived = createGate()
-  await using server = await startTestServer((_request, response, turn) =>
-    turn === 0 ? arrived.open() : sendJson(response, {turn}),
-  )
-  await using client = createClient(aClientConfig({baseUrl: server.url}), createTestWorld())
-  const caller = new AbortController()
-  const asking = failureOf(client.getJson('/deals', {}, caller.signal))
-  await arrived.opened
-  caller.abort()
-  expect(await asking).toBe(caller.signal.reason)
-  expect((await client.getJson('/deals')).status).toBe(200)
 })

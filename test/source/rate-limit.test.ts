@@ -1,5 +1,13 @@
+import fc from 'fast-check'
 import {expect, test} from 'vitest'
-import {createRateLimiter, type LimitedAnswer, type RateLimitSettings} from '../../src/source/rate-limit.ts'
+import {parseRetryAfter} from '../../src/core/retry-after.ts'
+import {
+  createRateLimiter,
+  createTokenBucket,
+  type LimitedAnswer,
+  parseWait,
+  type RateLimitSettings,
+} from '../../src/source/rate-limit.ts'
 import {failureOf} from '../support/lab.ts'
 import {createGate} from './test-server.ts'
 import {createTestWorld, START, type TestWorld} from './test-world.ts'
@@ -152,4 +160,166 @@ test('stops waiting when the signal aborts', async () => {
   world.abort()
   expect(await waiting).toBe(world.signal.reason)
   expect(sentAt.length).toBeLessThan(2)
+})
+
+/** Spends as soon as allowed; returns the instant. */
+function spendNext(bucket: ReturnType<typeof createTokenBucket>, now: number): number {
+  const instant = now + bucket.msUntilToken(now)
+  bucket.spend(instant)
+  return instant
+}
+
+test('a clock set back takes no token away and adds none', () => {
+  const bucket = createTokenBucket({ratePerSecond: 1, burst: 2}, 10_000)
+  bucket.spend(10_000)
+  expect(bucket.msUntilToken(0)).toBe(0)
+  bucket.spend(0)
+  expect(bucket.msUntilToken(0)).toBe(1000)
+})
+
+test('halves on a refusal and is then empty, once for all requests in progress together', () => {
+  const bucket = createTokenBucket({ratePerSecond: 8, burst: 5}, 0)
+  for (const startedAt of [100, 110, 120]) bucket.cut(200, startedAt)
+  expect([bucket.rate, bucket.msUntilToken(200)]).toEqual([4, 250])
+  bucket.cut(400, 300)
+  expect(bucket.rate).toBe(2)
+})
+
+test('never falls below 0.2 a second, nor below a lower setting', () => {
+  const bucket = createTokenBucket({ratePerSecond: 5, burst: 5}, 0)
+  const slow = createTokenBucket({ratePerSecond: 0.05, burst: 5}, 0)
+  for (let now = 1; now < 20; now += 1) {
+    bucket.cut(now, now)
+    slow.cut(now, now)
+  }
+  expect(bucket.rate).toBe(0.2)
+  expect(slow.rate).toBe(0.05)
+})
+
+test('rises by a hundredth of the setting per second, of a silence five at most, up to the setting', () => {
+  const bucket = createTokenBucket({ratePerSecond: 10, burst: 5}, 0)
+  bucket.cut(0, 0)
+  bucket.raise(1000)
+  expect(bucket.rate).toBeCloseTo(5.1)
+  bucket.raise(2000)
+  expect(bucket.rate).toBeCloseTo(5.2)
+  bucket.raise(3_600_000)
+  expect(bucket.rate).toBeCloseTo(5.7)
+  for (let now = 3_601_000; now < 3_690_000; now += 1000) bucket.raise(now)
+  expect(bucket.rate).toBe(10)
+})
+
+test('starts from a learned rate within bounds', () => {
+  const rateFrom = (learntRate: number | undefined) =>
+    createTokenBucket({ratePerSecond: 10, burst: 5, learntRate}, 0).rate
+  expect([2, 50, 0.001, undefined].map(rateFrom)).toEqual([2, 10, 0.2, 10])
+})
+
+test('never lets more through than burst plus rate times time, whatever happens in between', () => {
+  const step = fc.record({
+    pauseMs: fc.integer({min: 0, max: 3000}),
+    act: fc.constantFrom('spend', 'spend', 'spend', 'cut', 'raise'),
+  })
+  fc.assert(
+    fc.property(
+      fc.integer({min: 1, max: 50}),
+      fc.integer({min: 1, max: 20}),
+      fc.array(step, {maxLength: 60}),
+      (ratePerSecond, burst, steps) => {
+        const bucket = createTokenBucket({ratePerSecond, burst}, 0)
+        let now = 0
+        let spent = 0
+        for (const {pauseMs, act} of steps) {
+          now += pauseMs
+          if (act === 'cut') bucket.cut(now, now)
+          if (act === 'raise') bucket.raise(now)
+          if (act === 'spend') {
+            now = spendNext(bucket, now)
+            spent += 1
+          }
+          expect(spent).toBeLessThanOrEqual(burst + (now / 1000) * ratePerSecond + 1e-6)
+          expect(bucket.rate).toBeGreaterThanOrEqual(0.2)
+          expect(bucket.rate).toBeLessThanOrEqual(ratePerSecond)
+        }
+      },
+    ),
+  )
+})
+
+const NOW = Date.parse('2026-01-31T12:00:00Z')
+const DAY_MS = 86_400_000
+
+test.each([
+  ['3', 3000],
+  ['0.5', 500],
+  ['0', 0],
+  ['-5', 0],
+  ['86400', DAY_MS],
+  ['1000000000', 60_000],
+  ['Sat, 31 Jan 2026 12:00:07 GMT', 7000],
+  ['Sat, 31 Jan 2026 11:00:00 GMT', 0],
+  ['Fri, 31 Jan 2126 12:00:00 GMT', 60_000],
+  ['', null],
+  ['soon', null],
+])('reads Retry-After %j as %j ms', (text, expected) => {
+  expect(parseRetryAfter(text, NOW)).toBe(expected)
+})
+
+test.each([
+  [{ratelimit: '"default";r=0;t=3'}, 3000],
+  [{ratelimit: 'default;t=3;r=0'}, 3000],
+  [{ratelimit: '"default";r=1;t=3'}, 0],
+  [{ratelimit: '"burst";r=0;t=2, "day";r=0;t=9'}, 9000],
+  [{ratelimit: '"burst";r=0;t=2, "day";r=70;t=900'}, 2000],
+  [{ratelimit: ['"burst";r=0;t=2', '"day";r=0;t=9']}, 9000],
+  [{ratelimit: '"default";r=0'}, 0],
+  [{ratelimit: '"default";r=0', 'ratelimit-policy': '"default";q=100;w=60'}, 60_000],
+  [{ratelimit: '"default";r=0;t=0', 'ratelimit-policy': '"default";q=100;w=60'}, 0],
+  [{'ratelimit-policy': '"default";q=100;w=60'}, 0],
+  [{ratelimit: 'limit=100, remaining=0, reset=3'}, 3000],
+  [{'ratelimit-limit': '10', 'ratelimit-remaining': '0', 'ratelimit-reset': '4'}, 4000],
+  [{'x-ratelimit-remaining': '0', 'x-ratelimit-reset': '4'}, 4000],
+  [{'x-ratelimit-remaining': '0', 'x-ratelimit-reset': String(NOW / 1000 + 5)}, 5000],
+  [{'x-ratelimit-remaining': '0', 'x-ratelimit-reset': String(NOW + 6000)}, 6000],
+  [{'x-ratelimit-remaining': '0', 'x-ratelimit-reset': String(NOW / 1000 - 5)}, 0],
+  [{'x-ratelimit-remaining': '0', 'x-ratelimit-reset': '2026-01-31T12:00:08Z'}, 8000],
+  [{'x-ratelimit-remaining': '0'}, 0],
+  [{'x-ratelimit-remaining': '0', 'x-ratelimit-reset': 'later'}, 0],
+  [{'x-ratelimit-remaining': '-1', 'x-ratelimit-reset': '1'}, 1000],
+  [{ratelimit: '"a";r=0;t=1', 'x-ratelimit-remaining': '0', 'x-ratelimit-reset': '2'}, 2000],
+  [{ratelimit: '"a";r=0;t=999999999999'}, 60_000],
+  [{ratelimit: ';;==,,"'}, 0],
+  [{}, 0],
+  [{'retry-after': '2', ratelimit: '"default";r=0;t=5'}, 5000],
+  [{'retry-after': '8', ratelimit: '"default";r=0;t=5'}, 8000],
+])('reads the quota of %j as %j ms to wait', (headers, expected) => {
+  expect(parseWait(headers, NOW)).toBe(expected)
+})
+
+test('never throws and never asks for more than a day, whatever the headers say', () => {
+  const headerText = fc.oneof(
+    fc.string(),
+    fc.integer().map(String),
+    fc.double().map(String),
+    fc.stringMatching(/^[a-z"=;, 0-9.-]{0,40}$/),
+    fc.date({noInvalidDate: true}).map((date) => date.toUTCString()),
+    fc.tuple(fc.integer(), fc.integer()).map(([r, t]) => `"default";r=${r};t=${t}`),
+  )
+  const names = fc.constantFrom(
+    'retry-after',
+    'ratelimit',
+    'ratelimit-policy',
+    'ratelimit-remaining',
+    'ratelimit-reset',
+    'x-ratelimit-remaining',
+    'x-ratelimit-reset',
+  )
+  fc.assert(
+    fc.property(fc.dictionary(names, fc.oneof(headerText, fc.array(headerText))), (headers) => {
+      const waitMs = parseWait(headers, NOW)
+      expect(Number.isInteger(waitMs)).toBe(true)
+      expect(waitMs).toBeGreaterThanOrEqual(0)
+      expect(waitMs).toBeLessThanOrEqual(DAY_MS)
+    }),
+  )
 })

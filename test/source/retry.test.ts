@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import {expect, test, vi} from 'vitest'
 import {RetryableError} from '../../src/core/errors.ts'
-import {backoffMs, classifyFault, withRetries} from '../../src/source/retry.ts'
+import {backoffMs, withRetries} from '../../src/source/retry.ts'
 import {failureOf} from '../support/lab.ts'
 import {createTestWorld} from './test-world.ts'
 
@@ -33,21 +33,4 @@ test('full jitter stays between zero and a bound that doubles up to half a minut
       },
     ),
   )
-})
-
-test('a fault of the connection is worth retrying; our own bug is passed on as it is', () => {
-  const classify = (fault: Error) => classifyFault(fault, TARGET, {maxAnswerMb: 32})
-  const codes = ['ECONNRESET', 'ECONNREFUSED', 'ENOTFOUND', 'UND_ERR_SOCKET', 'UND_ERR_BODY_TIMEOUT']
-  for (const code of [...codes, 'HPE_INVALID_CONSTANT']) {
-    const fault = Object.assign(new Error('fault'), {code})
-    expect(classify(fault)).toBeInstanceOf(RetryableError)
-    expect(classify(fault)).toMatchObject({problem: code, cause: fault})
-  }
-  for (const fault of [
-    new TypeError('a bug'),
-    Object.assign(new Error('bad path'), {code: 'UND_ERR_INVALID_ARG'}),
-    Object.assign(new TypeError('bad argument'), {code: 'ERR_INVALID_ARG_TYPE'}),
-    Object.assign(new Error('used after its end'), {code: 'UND_ERR_DESTROYED'}),
-  ])
-    expect(classify(fault)).toBe(fault)
 })

@@ -6,6 +6,8 @@ interface SeenRequest {
   path: string
   query: URLSearchParams
   headers: IncomingMessage['headers']
+  /** To read its body from. */
+  incoming: IncomingMessage
 }
 
 /** A real HTTP server on loopback. */
@@ -23,7 +25,7 @@ export async function startTestServer(handler: Handler): Promise<TestServer> {
   const requests: SeenRequest[] = []
   const server = createServer((incoming, response) => {
     const {pathname, searchParams} = new URL(incoming.url ?? '/', 'http://test')
-    const request = {path: pathname, query: searchParams, headers: incoming.headers}
+    const request = {path: pathname, query: searchParams, headers: incoming.headers, incoming}
     requests.push(request)
     void handler(request, response, requests.length - 1)
   })

@@ -8,7 +8,6 @@ import {createWorldAt} from '../support/data.ts'
 interface TestClock extends RealClock {
   /** Every sleep, in ms. */
   readonly sleeps: number[]
-  advance(ms: number): void
 }
 
 /** Where the real clock of a test world starts. */
@@ -20,9 +19,6 @@ function createTestClock(): TestClock {
   return {
     sleeps,
     now: () => instant,
-    advance: (ms) => {
-      instant += ms
-    },
     sleep: async (ms, signal) => {
       signal?.throwIfAborted()
       sleeps.push(ms)

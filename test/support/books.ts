@@ -120,8 +120,6 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
       ),
     /** The journal as it is now. */
     readJournal: readJournalOn,
-    /** Cents by account of the journal as it is now. */
-    sumJournal: async (period: string, day: string) => sumByAccount(await readJournalOn(period, day)),
     [Symbol.dispose]: () => rmSync(root, {recursive: true, force: true}),
   }
 }
@@ -144,13 +142,8 @@ export function sumByAccount(lines: readonly JournalLine[]): Record<string, bigi
 function sumLines(lines: readonly Pick<ReadLine, 'account' | 'debit' | 'credit'>[]): Record<string, bigint> {
   const sums: Record<string, bigint> = {}
   for (const {account, debit, credit} of lines) {
-    sums[account] = (sums[account] ?? 0n) + centsOf(debit) - centsOf(credit)
+    sums[account] =
+      (sums[account] ?? 0n) + BigInt(parseCents(debit || '0')) - BigInt(parseCents(credit || '0'))
   }
   return Object.fromEntries(Object.entries(sums).filter(([, cents]) => cents !== 0n))
-}
-
-function centsOf(amount: string): bigint {
-  const cents = parseCents(amount === '' ? '0' : amount)
-  if (typeof cents === 'string') throw new Error(`${amount}: ${cents}`)
-  return cents
 }

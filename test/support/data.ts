@@ -1,6 +1,6 @@
-import {mkdtempSync, rmSync} from 'node:fs'
+import {mkdtempSync, readdirSync, readFileSync, rmSync} from 'node:fs'
 import {tmpdir} from 'node:os'
-import {join} from 'node:path'
+import {join, relative} from 'node:path'
 import {z} from 'zod'
 import {createFrozenClock, realClock} from '../../src/core/clock.ts'
 import {createSilentLog} from '../../src/core/log.ts'
@@ -28,6 +28,16 @@ export function createFolder(): TestFolder {
   requireWritable(folder)
   return {folder, [Symbol.dispose]: () => rmSync(root, {recursive: true, force: true})}
 }
+
+/** Every file in a folder and below it, by its path there; each byte is a character. */
+export function readFiles(root: string): Record<string, string> {
+  const entries = readdirSync(root, {recursive: true, withFileTypes: true}).filter((entry) => entry.isFile())
+  const paths = entries.map(({parentPath, name}) => join(parentPath, name))
+  return Object.fromEntries(paths.map((path) => [relative(root, path), readFileSync(path, 'latin1')]))
+}
+
+/** The manifest of a release, a batch or a backup. */
+export const readManifest = (dir: string) => JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
 
 /** A row of a query's result, values as DuckDB prints them: counts and decimals are text. */
 export const anyRow: z.ZodType<Record<string, unknown>> = z.record(z.string(), z.unknown())

@@ -16,8 +16,6 @@ export type Fault =
   | {kind: 'html'}
   /** A list that claims to continue at the cursor of the request. */
   | {kind: 'repeat_cursor'}
-  /** A later page begins with the last record of the page before, as if a deal had moved down the list. */
-  | {kind: 'shift'}
   /** Moves `has_more` and `next_cursor` of a list elsewhere, or breaks them. */
   | {kind: 'envelope'; shape: EnvelopeShape}
   /** Changes the JSON body at will. */

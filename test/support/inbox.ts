@@ -1,8 +1,8 @@
 import {once} from 'node:events'
-import {createServer} from 'node:http'
 import type {AddressInfo} from 'node:net'
 import {buffer, text} from 'node:stream/consumers'
 import {SMTPServer} from 'smtp-server'
+import {startTestServer} from '../source/test-server.ts'
 
 /** Where alarms arrive: a webhook and a mail server on loopback. */
 export interface Inbox extends AsyncDisposable {
@@ -17,12 +17,11 @@ export interface Inbox extends AsyncDisposable {
 
 /** Starts an inbox. */
 export async function startInbox(): Promise<Inbox> {
-  const hook = createServer(async (request, response) => {
-    const isPost = request.method === 'POST'
-    inbox.posts.push(isPost ? String(JSON.parse(await text(request)).text) : String(request.url))
+  const hook = await startTestServer(async ({incoming, path}, response) => {
+    const isPost = incoming.method === 'POST'
+    inbox.posts.push(isPost ? String(JSON.parse(await text(incoming)).text) : path.replace('/v1', ''))
     response.writeHead(inbox.status).end('ok')
-  }).listen(0, '127.0.0.1')
-  await once(hook, 'listening')
+  })
   const mail = new SMTPServer({
     authOptional: true,
     disabledCommands: ['STARTTLS'],
@@ -33,19 +32,18 @@ export async function startInbox(): Promise<Inbox> {
   })
   const server = mail.listen(0, '127.0.0.1')
   if (!server.listening) await once(server, 'listening')
-  const hookUrl = `http://127.0.0.1:${(hook.address() as AddressInfo).port}`
   const inbox: Inbox = {
     posts: [],
     mails: [],
     status: 200,
     env: {
-      LOANTAPE_ALARM_WEBHOOK_URL: `${hookUrl}/hook`,
-      LOANTAPE_DEAD_MAN_URL: `${hookUrl}/alive`,
+      LOANTAPE_ALARM_WEBHOOK_URL: `${hook.url}/hook`,
+      LOANTAPE_DEAD_MAN_URL: `${hook.url}/alive`,
       LOANTAPE_ALARM_EMAIL_TO: 'night@example.com',
       LOANTAPE_SMTP_URL: `smtp://127.0.0.1:${(server.address() as AddressInfo).port}`,
     },
     async [Symbol.asyncDispose]() {
-      hook.close()
+      await hook[Symbol.asyncDispose]()
       await new Promise<void>((resolve) => mail.close(() => resolve()))
     },
   }

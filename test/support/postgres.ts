@@ -1,4 +1,4 @@
-import {type ChildProcess, execFileSync, spawn} from 'node:child_process'
+import {execFileSync, spawn} from 'node:child_process'
 import {once} from 'node:events'
 import {chmodSync, chownSync, cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync} from 'node:fs'
 import {arch, platform, tmpdir} from 'node:os'
@@ -34,43 +34,22 @@ export async function createPostgres() {
   const access = ['--auth=scram-sha-256', `--pwfile=${passwordFile}`]
   execFileSync(join(bin, 'initdb'), [...place, ...access], {...owner, cwd: '/', stdio: 'pipe'})
   const port = await findFreePort()
-  let server: ChildProcess | undefined
-
-  async function start(): Promise<void> {
-    const onLoopback = ['-c', 'listen_addresses=127.0.0.1', '-c', 'unix_socket_directories=']
-    const args = [
-      '-D',
-      data,
-      '-p',
-      String(port),
-      ...onLoopback,
-      '-c',
-      'fsync=off',
-      '-c',
-      'shared_buffers=16MB',
-    ]
-    const child = spawn(join(bin, 'postgres'), args, {
-      ...owner,
-      cwd: '/',
-      stdio: ['ignore', 'ignore', 'pipe'],
+  const settings = [
+    'listen_addresses=127.0.0.1',
+    'unix_socket_directories=',
+    'fsync=off',
+    'shared_buffers=16MB',
+  ]
+  const args = ['-D', data, '-p', String(port), ...settings.flatMap((setting) => ['-c', setting])]
+  const server = spawn(join(bin, 'postgres'), args, {...owner, cwd: '/', stdio: ['ignore', 'ignore', 'pipe']})
+  let said = ''
+  await new Promise<void>((resolve, reject) => {
+    server.stderr.on('data', (chunk: Buffer) => {
+      said += chunk.toString()
+      if (said.includes('ready to accept connections')) resolve()
     })
-    server = child
-    let said = ''
-    await new Promise<void>((resolve, reject) => {
-      child.stderr.on('data', (chunk: Buffer) => {
-        said += chunk.toString()
-        if (said.includes('ready to accept connections')) resolve()
-      })
-      child.once('exit', () => reject(new Error(`PostgreSQL did not start: ${said}`)))
-    })
-  }
-
-  async function end(signal: NodeJS.Signals): Promise<void> {
-    if (!server || server.exitCode !== null || server.signalCode !== null) return
-    const gone = once(server, 'exit')
-    server.kill(signal)
-    await gone
-  }
+    server.once('exit', () => reject(new Error(`PostgreSQL did not start: ${said}`)))
+  })
 
   /** The URL of a database for a user with the tests' password. */
   const urlOf = (database: string, user = 'postgres', password = PASSWORD) =>
@@ -82,14 +61,10 @@ export async function createPostgres() {
     await client.connect()
     return client
   }
-  await start()
   return {
     port,
     urlOf,
     connect,
-    start,
-    /** Ends the server at once, like a crash. */
-    kill: () => end('SIGQUIT'),
     async query(database: string, sql: string) {
       const client = await connect(database)
       try {
@@ -100,7 +75,9 @@ export async function createPostgres() {
       }
     },
     async [Symbol.asyncDispose]() {
-      await end('SIGINT')
+      const gone = once(server, 'exit')
+      server.kill('SIGINT')
+      await gone
       rmSync(root, {recursive: true, force: true})
     },
   }

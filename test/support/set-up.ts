@@ -43,6 +43,24 @@ export function changeLists(
   service.faults.add({match: {path}, fault: {kind: 'mutate', change: changeBody}})
 }
 
+let linked = 0
+
+/** Inserts a borrower of a deal; returns its id. */
+export function linkBorrower(
+  {service}: Lab,
+  dealId: string,
+  email = `person${linked + 1}@example.com`,
+): string {
+  linked += 1
+  const [id, createdAt] = [`bor_${String(linked).padStart(6, '0')}`, 1_768_046_400_000 + linked]
+  service.database.run(
+    `insert into borrower (id, deal_id, first_name, last_name, email, has_ssn_last_four, created_at)
+     values (?, ?, 'Adalbert', 'Querfeldein', ?, 1, ?)`,
+    [id, dealId, email, createdAt],
+  )
+  return id
+}
+
 /** Opens an empty data folder for each test of a file. */
 export function useFolder(use: (data: TestFolder) => void): void {
   let data: TestFolder

@@ -82,18 +82,6 @@ test('a deal is updated by each changed field and no other; a field a record omi
   for (const [id, , , , known = {}] of SECOND_RECORDS) expect(heads[id], id).toMatchObject(known)
 })
 
-test('a version holds what its record said and when, and omitted fields as absent', async () => {
-  await walk(db, {at: DAY_1, pages: [[a({property_value: 500_000})]]})
-  await walk(db, {at: DAY_2, pages: [[a({status: 'funded'})]]})
-  const columns = 'seq, kind, source, observed_at, loan_amount, property_value, property_value_present'
-  const seen = {kind: 'seen', source: 'list', loan_amount: '350000.00'}
-  const [first, second] = await readVersions(db, columns)
-  expect(first).toMatchObject({...seen, seq: '1', observed_at: '2026-02-02 23:30:00'})
-  expect(first).toMatchObject({property_value: '500000.00', property_value_present: true})
-  expect(second).toMatchObject({...seen, seq: '2', observed_at: '2026-02-03 23:30:00'})
-  expect(second).toMatchObject({property_value: null, property_value_present: false})
-})
-
 /** What four walks say of a deal, and the kinds of version they produce; `-` is an absence. */
 const FATES: [string, (object | '-')[], string[]][] = [
   ['stays', [{}, {}, {}, {}], ['seen']],

@@ -4,6 +4,7 @@ import {sendJson, startTestServer} from '../source/test-server.ts'
 import type {Fault} from '../support/faults.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {aRecord} from '../support/record.ts'
+import {linkBorrower} from '../support/set-up.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
@@ -72,13 +73,7 @@ test('a list of ever new deals and cursors ends at the growth limit, and resumes
 
 test('a list of borrowers that ignores its cursor concludes nothing for its deal', async () => {
   const [first = ''] = lab.service.store.ids()
-  for (let number = 1; number <= 12; number += 1) {
-    lab.service.database.run(
-      `insert into borrower (id, deal_id, first_name, last_name, email, has_ssn_last_four, created_at)
-       values (?, ?, 'Ada', 'Roe', 'ada@example.com', 0, ?)`,
-      [`bor_${number}`, first, number],
-    )
-  }
+  for (let count = 0; count < 12; count += 1) linkBorrower(lab, first)
   const config = {...SMALL, streams: 'deals,borrowers'}
   await lab.walk(DAY_1, {config})
   lab.service.store.update(first, {status: 'approved'})

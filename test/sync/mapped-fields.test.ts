@@ -84,7 +84,6 @@ test('a newly mapped field appears with its past, and leaves no trace once it is
   expect(JSON.parse((await lab.run(['doctor', '--json'])).stdout)).toMatchObject({
     findings: expect.arrayContaining([expect.objectContaining({check: 'fields', ok: false})]),
   })
-  expect((await lab.run(['verify', '--rebuild'])).code).toBe(0)
   const rebuilt = await rebuild(day(NIGHTS))
   expect(rebuilt.outcome).toBe('rebuilt')
   expect(rebuilt.differences?.map(({table}) => table)).toEqual(['deal_extra', 'mapped_field'])

@@ -5,12 +5,11 @@ import {buildRelease} from '../../src/build/build.ts'
 import {readConditions} from '../../src/schedule/alarms.ts'
 import {requireJob} from '../../src/schedule/job.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
-import {acquireLock} from '../../src/store/runs.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {verifyWarehouse} from '../../src/store/verify-warehouse.ts'
 import {feedParser, parseRates} from '../../src/sync/rate-feed.ts'
 import {ingestRates, type RatesResult, readRateFeeds} from '../../src/sync/rates.ts'
-import {createGate, type Handler, sendJson, startTestServer} from '../source/test-server.ts'
+import {createGate, type Handler, startTestServer} from '../source/test-server.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
 let lab: Lab
@@ -158,16 +157,6 @@ test("the service's rates are read to the last page with the source's key", asyn
   ])
 })
 
-test('pages of the service that lead nowhere end its feed', async () => {
-  await using server = await startTestServer((_request, response) =>
-    sendJson(response, {data: [], has_more: true, next_cursor: 'again'}),
-  )
-  const config = {...withFeeds({name: 'service'}), baseUrl: server.url}
-  const {feeds} = await ingestRates(config, lab.createWorld(EVENING))
-  const problems = [expect.stringContaining('SOURCE_CURSOR_LOOP')]
-  expect(feeds).toMatchObject([{outcome: 'failed', problems}])
-})
-
 test("the source's key and query go to the service alone and follow no redirect", async () => {
   await using other = await startTestServer(endWith(200, 'date,value\n'))
   await using source = await startTestServer((_request, response) => {
@@ -203,13 +192,6 @@ test('without feeds the shipped job says so and does nothing', async () => {
     code: 'RATES_FILE',
     exitCode: 2,
   })
-})
-
-test('rates do not queue: they are refused while another run holds the warehouse', async () => {
-  using stateDb = openStateDb(lab.folder.stateDb)
-  using _lock = acquireLock(stateDb, {runId: 'other', command: 'sync'}, lab.createWorld())
-  writeCsv('2026-03-02,4.31')
-  expect(await failureOf(ingest(EVENING, csvFeed()))).toMatchObject({code: 'RUN_IN_PROGRESS', exitCode: 4})
 })
 
 test('a feed that hangs keeps nobody from the warehouse', async () => {

@@ -64,7 +64,7 @@ const RATIOS: [bigint, string][] = [
 ]
 
 /** The bucket of a deal in each dimension. */
-export const BUCKETS: Record<string, (life: Pick<Life, 'last' | 'createdOn'>) => string> = {
+const BUCKETS: Record<string, (life: Pick<Life, 'last' | 'createdOn'>) => string> = {
   status: ({last}) => last.status,
   loan_program: ({last}) => last.program ?? 'unknown',
   state: ({last}) => stateOf(last),
