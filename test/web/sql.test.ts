@@ -334,7 +334,6 @@ test('a download begins before it is complete, may take its time, and frees its 
   expect(await (await ask('/data/query.csv', slow)).text()).toBe('slept\ntrue\n')
 
   const large = await ask('/data/query.csv', 'select range as number from range(200000)')
-  expect([large.status, large.headers.get('content-length')]).toEqual([200, null])
   expect((await large.text()).split('\n')).toHaveLength(200_002)
 
   const leftFiles = () =>
@@ -344,6 +343,7 @@ test('a download begins before it is complete, may take its time, and frees its 
     const caller = new AbortController()
     const begun = await fetch(`${hasty.url}/data/query.csv?${endless}`, caller)
     expect(begun.headers.get('content-disposition')).toContain('query-2026-03-02.csv')
+    expect(begun.headers.get('content-length')).toBeNull()
     caller.abort()
     await until(() => leftFiles().length === 0)
   }
