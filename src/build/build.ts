@@ -176,7 +176,7 @@ function summariseChecks(outcomes: readonly CheckOutcome[]): ReleaseManifest['ch
   return {
     passed: outcomes.length - warned.length,
     warned: warned.length,
-    results: warned.map(({ids: _ids, ...result}) => result),
+    results: warned.map(({ids: _ids, rows: _rows, ...result}) => result),
   }
 }
 

@@ -313,6 +313,14 @@ test('the ids a check found are kept, even if it blocked the release; a selectio
   expect(findLastChecking(stateDb)).toMatchObject({failed: [{name: 'no_draft'}]})
 })
 
+test('a manifest names the rows of a warning, and holds none of them', async () => {
+  const sql =
+    "-- No draft.\n-- severity: warn\nselect deal_id, property_address from core.deal where status = 'draft'\n"
+  const {dir} = await build(withSql('warning', {'checks/no_draft.sql': sql}))
+  const {results} = JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8')).checks
+  expect(results.map(Object.keys)).toEqual([['name', 'severity', 'failures', 'samples']])
+})
+
 test("an unchanged table's file is shared with the previous release, if that file is whole", async () => {
   const folder = lab.copyFolder('shared')
   const placeOf = (dir: string, table: string) => statSync(join(dir, `${table}.parquet`)).ino
