@@ -345,12 +345,13 @@ function storeAttemptLog(stateDb: StateDb, {job_run_id, attempt}: JobRun, log: s
 /** Runs are kept this long. Slots before the last look are never planned again, so nothing older is needed. */
 const KEPT_DAYS = 90
 
-/** Deletes old runs of a job and their attempts. */
+/** Deletes old runs of a job, and of webhooks, and their attempts. */
 function pruneRuns(stateDb: StateDb, job: string, now: number): void {
-  stateDb.run(`delete from job_run where job = ? and slot < ? and state in ('done', 'failed', 'skipped')`, [
-    job,
-    isoOf(now - KEPT_DAYS * DAY_MS),
-  ])
+  stateDb.run(
+    `delete from job_run
+     where job in (?, ?) and coalesce(slot, started_at) < ? and state in ('done', 'failed', 'skipped')`,
+    [job, WEBHOOK_JOB, isoOf(now - KEPT_DAYS * DAY_MS)],
+  )
   stateDb.run('delete from job_attempt where job_run_id not in (select job_run_id from job_run)')
 }
 

@@ -413,6 +413,20 @@ test('a run that hangs is ended even if the server that started it is gone', asy
   expect(lastRun(next.stateDb)).toMatchObject({state: 'failed', error_code: 'JOB_TIMEOUT'})
 })
 
+test('a run is forgotten after 90 days, also one of webhooks or started by hand', () => {
+  const scheduler = aScheduler([aJob()])
+  const {stateDb} = scheduler
+  scheduler.tick()
+  for (const job of ['nightly', WEBHOOK_JOB, 'yearly']) {
+    const run = beginRun(stateDb, job, now)
+    endRun(stateDb, run, {exitCode: 0}, now)
+  }
+  now += 91 * DAY
+  scheduler.tick()
+  const old = listLatestJobRuns(stateDb, 100).filter(({slot}) => slot === null)
+  expect(old.map(({job}) => job)).toEqual(['yearly'])
+})
+
 /** Zones whose clocks change twice a year, four times, and by half an hour. */
 const ZONES = ['America/New_York', 'Africa/Casablanca', 'Australia/Lord_Howe']
 
