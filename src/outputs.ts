@@ -67,7 +67,6 @@ export async function exportRelease(
   return batches
 }
 
-/** The journals asked for. */
 function listJournals({profiles, period, withOpening = false}: ExportRequest): JournalRequest[] {
   return profiles.flatMap((name) => {
     const profile = findJournalProfile(name)
@@ -145,7 +144,6 @@ async function findSource(
   return {release: await requireBuilt(config, {asOf}, world)}
 }
 
-/** A batch as exports name it. */
 type NamedBatch = Pick<BatchResult, 'profile' | 'batch_id' | 'dir'>
 
 /**

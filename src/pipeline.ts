@@ -40,7 +40,6 @@ export interface SyncResult {
     resumed: number
   }
   changes: ChangeCounts
-  /** The results of the child streams, in the order they were read. */
   streams: ChildResult[]
   release_id: string | null
   checks: ReleaseManifest['checks']
@@ -90,7 +89,6 @@ export async function syncDeals(config: Config, request: SyncRequest, world: Wor
 export interface Walked {
   certificate: Certificate
   changes: ChangeCounts
-  /** The results of the child streams, in the order they were read. */
   streams: ChildResult[]
   waitedMs: number
 }

@@ -15,7 +15,6 @@ import {
 /** The statuses of the specification, and `paid_off` of the local service; a source may have more. */
 export const DEAL_STATUSES = ['draft', 'underwriting', 'approved', 'funded', 'paid_off'] as const
 
-/** Money on the wire as exact cents. */
 const cents = z.unknown().transform((value, context): bigint => {
   const parsed = parseCents(value)
   if (typeof parsed === 'bigint') return parsed
@@ -118,7 +117,6 @@ const dealChangesSchema = newDealSchema
   .refine((body) => Object.keys(body).length > 0, {message: 'expected at least one field to change'})
   .meta({id: 'DealChanges', minProperties: 1})
 
-/** The query of `GET /deals`. */
 const dealQuerySchema = z.strictObject({
   ...pageFields,
   status: statusField.optional(),

@@ -185,7 +185,6 @@ const MOST_STALE_PAGES = 3
 interface ListRead {
   /** For errors: `GET /deals`. */
   name: string
-  /** The field of a record that holds its id. */
   idField: string
   /** The cursors read so far; null is the first page. */
   cursors?: Iterable<string | null>
@@ -238,7 +237,6 @@ export function createListProgress({
   }
 }
 
-/** The id of a record, or its JSON text if it has none. */
 function idOf(record: unknown, idField: string): string {
   const id = isObject(record) && record[idField]
   return typeof id === 'string' ? id : JSON.stringify(record)

@@ -4,9 +4,7 @@ import {describeIssues, parseWritten} from '../core/json.ts'
 
 /** A field of a deal that the contract does not know, and the column it becomes. */
 export interface MappedField {
-  /** The column. */
   name: string
-  /** Its path in the record. */
   path: readonly string[]
   /** The SQL type of the column: `varchar`, `bigint`, `decimal(9,6)`, `boolean`, `date` or `timestamp`. */
   type: string

@@ -40,7 +40,6 @@ const rateSchema = z
   })
   .meta({id: 'Rate'})
 
-/** The query of `GET /rates`. */
 const rateQuerySchema = z.strictObject({
   ...pageFields,
   provider: wordField.optional(),

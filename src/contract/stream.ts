@@ -128,7 +128,6 @@ export interface Stream {
    */
   parent?: {stream: Stream; column: string}
   idColumn: string
-  /** The wire field that holds the id. */
   idField: string
   /** Path of the list endpoint, relative to the base URL; `{id}` stands for the parent's id. */
   listPath: string

@@ -10,18 +10,14 @@ const within = (form: RegExp, what: string, low: number, high: number) =>
     .transform(Number)
     .pipe(z.number().min(low, `expected at least ${low}`).max(high, `expected at most ${high}`))
 
-/** A decimal number within bounds, as text. */
 const number = (low: number, high: number, fallback: number) =>
   within(/^\d+(\.\d+)?$/, 'a number', low, high).prefault(String(fallback))
 
-/** A whole number within bounds, as text. */
 const integerWithin = (low: number, high: number) => within(/^\d+$/, 'a whole number', low, high)
 
-/** The same with a default. */
 const integer = (low: number, high: number, fallback: number) =>
   integerWithin(low, high).prefault(String(fallback))
 
-/** An optional http or https URL. */
 const webUrl = () => z.url({protocol: /^https?$/, error: 'expected an http or https URL'}).optional()
 
 function isAddressRange(text: string): boolean {
@@ -30,14 +26,12 @@ function isAddressRange(text: string): boolean {
   return more.length === 0 && /^\d{1,3}$/.test(bits) && Number(bits) <= most
 }
 
-/** Optional values, separated by commas. */
 const commaSeparated = (isValid: (value: string) => boolean, expected: string) =>
   z
     .string()
     .refine((text) => text.split(/\s*,\s*/).every(isValid), expected)
     .optional()
 
-/** An optional secret. */
 const secret = (least: number) =>
   z
     .string()

@@ -1,6 +1,5 @@
 import {hash} from 'node:crypto'
 
-/** The Levenshtein distance of two texts. */
 function countEdits(from: string, to: string): number {
   let row = Array.from({length: to.length + 1}, (_, index) => index)
   for (const [index, letter] of [...from].entries()) {

@@ -71,7 +71,6 @@ export interface World {
   log: Log
   /** Aborts when the process is asked to stop. */
   signal: AbortSignal
-  /** Gets the progress of a run. */
   onProgress: (progress: Progress) => void
   /** Plans compiled in this process, as text, by the fingerprint of their sources. */
   plans: Map<string, string>
@@ -257,7 +256,6 @@ export interface BuildPlan {
   seeds: readonly Seed[]
   /** What each model reads: models, seeds and raw tables. */
   reads: ReadonlyMap<string, readonly string[]>
-  /** What each check reads. */
   checkReads: ReadonlyMap<string, readonly string[]>
   /** Columns and types of each model's table, in order. */
   columns: ReadonlyMap<string, readonly {name: string; type: string}[]>

@@ -37,7 +37,6 @@ const CHECK = join(import.meta.dirname, '../../evidence/check.py')
 interface EvidenceRequest {
   /** Id of a release or a batch, or `current`. */
   of: string
-  /** A new or empty folder. */
   to: string
   /** `YYYY-MM-DD`: include the answers of all tapes from this day on; by default only those of the release's walk. */
   from?: string | undefined
@@ -103,7 +102,6 @@ export async function writeEvidence(config: Config, {of, to, from, allFields = f
 
 /** The release to prove, or the release of a batch. */
 type Subject = z.output<typeof subjectSchema> & {
-  /** The folder of the batch. */
   batch?: string
 }
 const subjectSchema = releaseManifestSchema.pick({
@@ -261,7 +259,6 @@ function createReducer(deals: Stream): (line: TapeLine) => string {
   }
 }
 
-/** The certificates of the walks, and the records of their pages that could not be read. */
 async function listCertificates(folder: DataFolder, tapes: readonly ProvingTape[]): Promise<unknown[]> {
   await using db = await openHistory(folder)
   const walks = JSON.stringify(tapes.map(({tape}) => tape.unit))

@@ -199,7 +199,6 @@ function compareTapes(
   return {...backlog, problems: compareOutputs(folder, stateDb)}
 }
 
-/** A unit as found on its tape. */
 interface FoundUnit extends RecordedUnit {
   previous: string | null
   isHistory: boolean

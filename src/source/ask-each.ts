@@ -11,9 +11,7 @@ export interface EachRequest {
   path: string
   /** `auto` asks for one id first and continues only if that proves the path. */
   mode: 'auto' | 'on'
-  /** Ids asked for at once. */
   concurrency: number
-  /** Time all of them together may take. */
   budgetMs: number
 }
 
@@ -54,7 +52,6 @@ const MOST_FAILURES_IN_A_ROW = 5
 /** Outstanding answers, as a multiple of the concurrency: enough that a slow one does not hold up the others. */
 const WINDOW = 2
 
-/** The result of one request: an answer, a reason to stop asking, or both. */
 interface Reply<Found> {
   answer?: EachAnswer<Found>
   ended?: EachEnd
@@ -160,7 +157,6 @@ async function* answerEach<Found>(
   }
 }
 
-/** The result of an id without a usable answer. */
 function failedAs(id: string, reason: string): {id: string; outcome: 'failed'; reason: string} {
   return {id, outcome: 'failed', reason}
 }
@@ -190,7 +186,6 @@ export function fetchDetails(
   )
 }
 
-/** Reads the record of an answer. */
 function readAnswer(id: string, {status, body, received}: JsonAnswer): DetailAnswer {
   if (status === 404 || status === 410) return {id, outcome: 'gone', received}
   if (status !== 200) return failedAs(id, `HTTP_${status}`)

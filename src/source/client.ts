@@ -26,7 +26,6 @@ export type ClientConfig = Pick<
   learntRate?: number | undefined
 }
 
-/** Query parameters by name; an absent one is not sent. */
 type Query = Record<string, string | number | undefined>
 
 /** Speaks HTTP to the source: one key, one rate, one retry policy. */
@@ -209,7 +208,6 @@ export interface JsonAnswer {
   received: Received
 }
 
-/** One request and its whole answer. */
 interface Exchange extends LimitedAnswer {
   received: Received
 }
@@ -323,7 +321,6 @@ function createRedirected(
   )
 }
 
-/** One whole answer as received. */
 interface Answer {
   status: number
   headers: ResponseHeaders

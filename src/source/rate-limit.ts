@@ -95,7 +95,6 @@ export function createRateLimiter(
   }
 
   return {
-    /** The present rate, requests per second: what the source taught us so far. */
     get ratePerSecond(): number {
       return bucket.rate
     },
@@ -103,7 +102,6 @@ export function createRateLimiter(
     get waitedMs(): number {
       return waitedMs
     },
-    /** Since when the source makes us wait, real clock, ms; null if it does not. */
     get waitingSince(): number | null {
       return waitingSince
     },
@@ -187,7 +185,6 @@ export function parseWait(headers: ResponseHeaders, now: number): number {
   return Math.max(retryAfter, ...listRenewals(said('ratelimit'), said('ratelimit-policy')), ...resets)
 }
 
-/** How fast requests may follow each other. */
 interface BucketSettings {
   /** Upper bound, requests a second. */
   ratePerSecond: number
@@ -222,11 +219,9 @@ export function createTokenBucket(settings: BucketSettings, now: number) {
   }
 
   return {
-    /** Requests a second at present. */
     get rate(): number {
       return rate
     },
-    /** Time until a token can be spent; 0 when one can. */
     msUntilToken(instant: number): number {
       fill(instant)
       return tokens >= 1 ? 0 : Math.ceil(((1 - tokens) / rate) * 1000)

@@ -163,7 +163,6 @@ function hashField(value: unknown, key: string): string | null {
 /** Reads a value for a column, as text for the engine; undefined if it does not fit. */
 type Reader = (value: unknown) => string | undefined
 
-/** The value of one mapped field in a record. */
 interface MappedValue {
   /** The column. */
   name: string

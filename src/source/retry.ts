@@ -9,7 +9,6 @@ export interface Target {
   path: string
 }
 
-/** How often one request is tried again. */
 interface RetryPolicy {
   retries: number
   target: Target
@@ -65,7 +64,6 @@ export function createTooLarge({host, path}: Target, size: string, cause?: unkno
   )
 }
 
-/** The error once the retries are used up. */
 function giveUp(failure: RetryableError, policy: RetryPolicy): LoantapeError {
   const {host, path} = policy.target
   const tries = policy.retries === 0 ? 'once' : `${policy.retries + 1} times in a row`

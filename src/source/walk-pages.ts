@@ -24,11 +24,9 @@ export interface WalkRequest {
   seenCursors?: Iterable<string>
   /** The ids of the records this walk has seen; the walk adds those of its pages. */
   seenIds?: SeenIds
-  /** The field of a record that holds its id. */
   idField: string
   /** The walk fails if the list has more records than this; no limit by default. */
   mostIds?: number
-  /** Records asked for per page. */
   pageSize: number
   filter?: {param: string; value: string} | undefined
   /** The pinned envelope as {@link findEnvelope} names it; by default that of the first page. */

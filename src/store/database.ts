@@ -42,7 +42,6 @@ export interface DatabaseOptions {
 export interface Queries {
   /** Runs a query and parses each row. */
   all<T>(row: z.ZodType<T>, sql: string, params?: DuckDBValue[]): Promise<T[]>
-  /** The first row, parsed; undefined when there is none. */
   first<T>(row: z.ZodType<T>, sql: string, params?: DuckDBValue[]): Promise<T | undefined>
   /** The row of a query that always has one. */
   one<T>(row: z.ZodType<T>, sql: string, params?: DuckDBValue[]): Promise<T>
@@ -253,7 +252,6 @@ export async function inTransaction<T>(db: Database, work: () => Promise<T>): Pr
   }
 }
 
-/** The memory of this machine or container, in megabytes. */
 function totalMb(): number {
   return Math.min(totalmem(), process.constrainedMemory() || Number.POSITIVE_INFINITY) / 1e6
 }
@@ -282,7 +280,6 @@ export async function giveBackMemory(): Promise<void> {
 /** Why a piece of work was cut short: it took too long, needed too much memory, or the process was asked to stop. */
 export type Cut = 'time' | 'memory' | 'stopped'
 
-/** The pause between two interrupts. */
 const REPEAT_MS = 20
 
 /**

@@ -37,7 +37,6 @@ export function shareWithFolder(path: string): void {
   }
 }
 
-/** The pause between two tries. */
 const LOOK_MS = 5
 
 /**
@@ -180,7 +179,6 @@ export function stampOf(...files: string[]): string {
     .join(', ')
 }
 
-/** Bytes of a file that are read at once. */
 const CHUNK_BYTES = 1 << 20
 
 /** The sha256 of a file, as hex, computed synchronously. */

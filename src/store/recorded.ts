@@ -10,7 +10,6 @@ import type {StateDb} from './state-db.ts'
 export type RecordedUnit = z.output<typeof unitRow>
 const unitRow = z.object({
   no: z.number(),
-  /** The tape it is on. */
   tape: z.string(),
   /** `walk`, `look`, `rates`, `replay` or `act`. */
   kind: z.string(),
@@ -87,7 +86,6 @@ const tapeRow = z.object({
   unit: z.string(),
   /** Below the data folder. */
   path: z.string(),
-  /** The fingerprint of its key. */
   fingerprint: z.string(),
   begun_at: z.string(),
   /** Null while it is written. */

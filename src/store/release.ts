@@ -14,7 +14,6 @@ export type CheckResult = z.output<typeof checkResult>
 const checkResult = z.object({
   name: z.string(),
   severity: z.enum(['error', 'warn']),
-  /** Rows that are wrong. */
   failures: z.number(),
   /** The first few of them as text, each beginning with its id. */
   samples: z.array(z.string()),
@@ -49,7 +48,6 @@ export const wentOnSchema = z.object({
   /** ISO 8601 */
   at: z.string(),
   why: z.string(),
-  /** How many were given up. */
   given_up: z.number(),
 })
 
@@ -184,7 +182,6 @@ export type ReleaseCheck = z.output<typeof releaseCheck>
 const releaseCheck = z.object({
   name: z.string(),
   severity: z.enum(['error', 'warn']),
-  /** What it requires. */
   description: z.string(),
   failures: z.number(),
   rows: z.array(z.record(z.string(), z.unknown())),
@@ -241,7 +238,6 @@ export function readReleaseModels(dir: string): ReleaseModel[] {
 /** What queries may spill to the disk. */
 const MOST_SPILLED = '4GB'
 
-/** The limits of a query that a person typed. */
 interface QuestionOptions {
   /** The engine's memory; 80 % of all memory by default. */
   memoryMb?: number | undefined

@@ -13,7 +13,6 @@ import {
 import type {ColumnValue} from '../core/types.ts'
 import type {Database} from './database.ts'
 
-/** Rows one data chunk holds. */
 const CHUNK_ROWS = 2048
 
 /** A table to append to. */
@@ -50,7 +49,6 @@ export function createRowBuffer(types: readonly DuckDBType[]) {
   }
 
   return {
-    /** Adds a row, which has a value for every column. */
     push(row: readonly ColumnValue[]): void {
       if (rows === CHUNK_ROWS) {
         endChunk()

@@ -44,7 +44,6 @@ const lockRow = z.object({
   progress: z.string(),
 })
 
-/** A held lock; disposing it releases it. */
 interface Lock extends Disposable {
   /** Tells other processes what this run is doing. */
   setProgress(text: string): void
@@ -142,7 +141,6 @@ export interface CurrentRun {
   world: World
 }
 
-/** The shortest pause between two writes of a run's progress. */
 const NOTED_MS = 1000
 
 function watch(lock: Lock, world: World): World {

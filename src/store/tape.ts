@@ -170,7 +170,6 @@ interface GroupPlace {
 
 const formatPlace = ({tapeId, number}: GroupPlace) => Buffer.from(`${tapeId} ${number}`)
 
-/** Makes a group of compressed lines, preceded by its length. */
 function seal(packed: Buffer, place: GroupPlace, key: TapeKey): Buffer {
   const nonce = randomBytes(NONCE_BYTES)
   const cipher = createCipheriv(CIPHER, key.bytes, nonce).setAAD(formatPlace(place))
@@ -322,7 +321,6 @@ function createWriter(path: string, key: TapeKey, {file, tapeId, ...start}: Plac
   return writer
 }
 
-/** A tape file that is open for reading. */
 interface TapeFile extends Disposable {
   isFile: boolean
   size: number

@@ -13,7 +13,6 @@ interface Rule {
   sql: string
 }
 
-/** How many rows a finding names. */
 const NAMED = 3
 
 const NEXT = 'Run `loantape rebuild`, which says how the warehouse differs from the tapes.'

@@ -29,11 +29,9 @@ import {
 import {moveIntoPlace, takeFileLock} from './files.ts'
 import {listFiles} from './sql.ts'
 
-/** How the warehouse is opened for writing. */
 interface WarehouseConfig {
   /** The engine's memory; the rest spills into the data folder. */
   memoryMb?: number | undefined
-  /** How long to wait for readers. */
   maxWaitMinutes?: number
 }
 
@@ -159,7 +157,6 @@ export function hasWarehouse(folder: DataFolder): boolean {
   return existsSync(folder.warehouse)
 }
 
-/** The number of threads for what is stored and staged. */
 async function countThreads(db: Database, {warehouse}: DataFolder): Promise<number> {
   const staged = await db.value(
     z.coerce.number(),
@@ -168,7 +165,6 @@ async function countThreads(db: Database, {warehouse}: DataFolder): Promise<numb
   return Math.min(MAX_THREADS, threadsFor(statSync(warehouse).size + staged))
 }
 
-/** The pause between tries to open a file that another program has open. */
 const TRY_MS = 100
 
 async function attachWarehouse(
@@ -205,7 +201,6 @@ export function setAside(path: string, now: number): string {
   return aside
 }
 
-/** Makes the error of a file that does not open. */
 function describeOpenFailure(path: string, error: unknown): Error {
   const words = messageOf(error)
   if (IS_LOCKED.test(words)) {
@@ -227,7 +222,6 @@ function describeOpenFailure(path: string, error: unknown): Error {
   })
 }
 
-/** The engine's messages about unreadable blocks. */
 const IS_DAMAGED = /corrupt|checksum/i
 const IS_LOCKED = /could not set lock|conflicting lock/i
 
@@ -240,7 +234,6 @@ export const MIGRATIONS_DIR = join(import.meta.dirname, '../../sql/migrations')
 
 const migrationRow = z.object({name: z.string(), sha256: z.string()})
 
-/** One file of migrations. */
 interface Migration {
   name: string
   sql: string

@@ -130,7 +130,6 @@ function buildConfirmSql({idColumn, confirmed}: Stream, confirmation: string): s
     where not is_appended and source in ('detail', 'webhook') and ${confirmed}_present`
 }
 
-/** Drops the latest states that are replaced. */
 function buildReplacedSql(stream: Stream): string {
   const {idColumn} = stream
   return `
@@ -234,7 +233,6 @@ export interface Fetched {
   failed: number
 }
 
-/** The result of applying a walk. */
 interface Applied {
   counts: ChangeCounts
   details: Fetched | undefined

@@ -20,7 +20,6 @@ import {dropWalks} from './settle.ts'
 import {tablesOf} from './stream-tables.ts'
 import {findPast} from './walk.ts'
 
-/** A learnt rate is forgotten after this long. */
 const KEPT_MS = 24 * 3600 * 1000
 
 /** The rate that an earlier run learnt for this source, requests per second. */

@@ -97,7 +97,6 @@ function buildKnownParentsSql(stream: Stream, parents: Stream): string {
     where p.kind = 'seen'`
 }
 
-/** Whether a list of this stream has ever been read to its end. */
 function hasListed(db: Database, stream: Stream): Promise<boolean> {
   return db.value(
     z.boolean(),
@@ -124,7 +123,6 @@ export interface ChildResult {
   reason: string | null
 }
 
-/** The input of one night's lists. */
 interface ChildRun {
   /** The business date of the parents' walk. */
   businessDate: string
@@ -182,7 +180,6 @@ async function readAndSettle(
   return settleChildren(tools, unit, {...result, ...counts}, world)
 }
 
-/** Reads the lists of the parents; returns how many could be read. */
 async function readListings(
   tools: WalkTools,
   unit: WalkIntake,

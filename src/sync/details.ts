@@ -15,7 +15,6 @@ import {findBusinessDate} from './walk.ts'
 /** Each record is looked at again within about this many days. */
 const ROTATION_DAYS = 30
 
-/** A record whose own page to fetch. */
 interface DetailCandidate {
   id: string
   /** Wire fields known from the list row of this walk, or from the last state. */

@@ -12,7 +12,6 @@ export const ACCEPTABLE = ['shrink', 'change', 'growth', 'envelope', 'source'] a
 /** One of {@link ACCEPTABLE}. */
 export type Acceptance = (typeof ACCEPTABLE)[number]
 
-/** Percentages of the known records. */
 interface GuardLimits {
   shrinkLimitPct: number
   changeLimitPct: number
@@ -166,7 +165,6 @@ export interface Movement {
   /** Records present after the last walk; `pipeline` counts those neither settled nor ended. */
   before: Size & {pipeline: number}
   after: Size
-  /** Records whose amount changed. */
   amounts: number
   /** Records that left, and that entered, a settled status. */
   left: number

@@ -33,11 +33,9 @@ import type {Tapes} from './tapes.ts'
  * already parsed; reading a tape back hands over the same lines in the same order. What they hold waits on the stage.
  */
 
-/** Common to all units. */
 interface Taking {
   /** Takes in the next line of the unit, with its body as {@link parseBody} returns it. */
   take(frame: Frame, body?: unknown): void
-  /** Stages what was taken in. */
   stage(): Promise<void>
 }
 
@@ -57,7 +55,6 @@ export interface BesideIntake extends Taking {
   entries: string[]
 }
 
-/** A feed of rates. */
 interface RatesIntake extends Taking {
   kind: 'rates'
   reading: RateReading
@@ -184,7 +181,6 @@ function openWalk(
   let lists: ColumnValue[][] = []
   let list = {...NOTHING_READ, observedAt: 0n}
 
-  /** Takes in the records of a page and counts them. */
   function takeRecords({observations, quarantined}: NormalisedPage, pageNo: number, place: string): Counts {
     observations.forEach((observation, position) => {
       rows.push(observation, {source: 'list', pageNo, position})
@@ -348,7 +344,6 @@ export function parseBody(line: TapeLine): unknown {
   return line.frame.frame === 'rates' ? textOf(line) : parseJson(textOf(line))
 }
 
-/** The record of an answer about one record. */
 const recordOf = (body: unknown): object => (isObject(body) ? Object(body.data) : {})
 
 /** What a run needs at the source. */
@@ -405,7 +400,6 @@ export async function takeDown<T>(
     onStep(step)
   }
 
-  /** Begins to store what was read, while reading continues. */
   async function beginStoring(): Promise<void> {
     await storing
     if (lines === 0) return

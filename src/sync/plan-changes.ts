@@ -13,7 +13,6 @@ import {
 
 /** What applying a walk would change; the guards judge it. */
 export interface ChangePlan {
-  /** The staged table. */
   staged: string
   counts: ChangeCounts
   /** Versions that would be appended, absences included. */
@@ -72,7 +71,6 @@ export type Batch = OpenWalk | ReadBeside
 /** A look or replay; it proves nothing about records outside it. */
 export interface ReadBeside {
   walkId: null
-  /** `YYYY-MM-DD` */
   businessDate: string
   /** Whether a walk is open; when applied, it must not supersede this. */
   isWalkOpen: boolean

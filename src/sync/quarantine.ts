@@ -95,7 +95,6 @@ export function listWaiting(db: Database, catalog: 'warehouse' | 'history'): Pro
   )
 }
 
-/** A reason, and how many records wait because of it. */
 type WaitingReason = z.output<typeof reasonRow>
 const reasonRow = z.object({
   path: z.string(),
@@ -109,7 +108,6 @@ const reasonRow = z.object({
   until: z.string(),
 })
 
-/** A waiting record, once per reason. */
 type WaitingRecord = z.output<typeof waitingRow>
 const waitingRow = z.object({
   /** As last seen. */
@@ -124,7 +122,6 @@ const waitingRow = z.object({
   until: z.string(),
 })
 
-/** At most this many reasons are listed. */
 const MOST_REASONS = 100
 
 /** The reasons why records wait, most records first. */
@@ -243,7 +240,6 @@ export interface FoundRecord {
   parent: string | undefined
   /** For an own page: the list row, which has the fields that the page leaves out. */
   listed: object | undefined
-  /** Its text in the answer. */
   text(): string | undefined
 }
 

@@ -34,21 +34,17 @@ export function readRateFeeds(config: Config): RateFeed[] {
 
 const isUrl = (csv: string) => /^https?:\/\//.test(csv)
 
-/** The result of one feed. */
 interface RateFeedResult {
   feed: string
   /** `failed`: nothing was stored; `problems` says why. */
   outcome: 'read' | 'failed'
-  /** Rows of the feed. */
   rows: number
   /** Values appended, and values that were known. */
   appended: number
   known: number
-  /** Rows without a value. */
   empty: number
   /** Rows that could not be read. */
   rejected: number
-  /** The first few of what was wrong. */
   problems: string[]
 }
 
@@ -116,7 +112,6 @@ async function readFeed(feed: RateFeed, config: Config, world: World): Promise<R
   }
 }
 
-/** Rates per page of the service. */
 const PAGE_SIZE = 100
 const MOST_PAGES = 1_000
 /** The longest wait for a feed's rate limits, since other runs wait meanwhile. */

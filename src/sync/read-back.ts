@@ -84,7 +84,6 @@ export function readTakenBack(units: readonly HistoryUnit[]): Map<string, string
 /** Lines of a tape that are staged together. */
 const LINES_AT_ONCE = 200
 
-/** Takes in the lines of a unit from its tape. */
 function createReader(db: Database, known: Known) {
   let intake: Intake | undefined
   let kind = ''

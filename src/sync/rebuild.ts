@@ -24,7 +24,6 @@ import {
 import {createStage, rebuildHead, tablesOf} from './stream-tables.ts'
 import {listReadableTapes, openTapes, type Tapes} from './tapes.ts'
 
-/** A table that differs between the two warehouses. */
 interface TableDifference {
   table: string
   /** Rows that only the present warehouse has, and rows that only the new one has. */
@@ -57,7 +56,6 @@ async function requireEverySettle(db: Database, told: readonly unknown[]): Promi
 
 const countsRow = z.object({only_now: z.coerce.number(), only_rebuilt: z.coerce.number()})
 
-/** Compares the tables row by row. */
 async function compareTables(db: Database): Promise<TableDifference[]> {
   const tables = await db.column(
     z.string(),
@@ -176,7 +174,6 @@ async function takeOverRows(
   for (const stream of STREAMS) await rebuildHead(db, stream)
 }
 
-/** How a rebuild is asked for. */
 interface RebuildRequest {
   /** Replace the present warehouse by the new one. */
   isApplied?: boolean
@@ -255,7 +252,6 @@ export async function rebuildWarehouse(
   })
 }
 
-/** The input of a new warehouse. */
 interface RebuildTools {
   config: Config
   folder: DataFolder
@@ -267,7 +263,6 @@ interface RebuildTools {
   takenBack: ReadonlyMap<string, string>
   /** The fields to map; undefined keeps those of the warehouse. */
   fields: readonly MappedField[] | undefined
-  /** The path of the new warehouse. */
   temporary: string
   folderId: string
 }
@@ -359,7 +354,6 @@ async function endLeft(config: Config, folder: DataFolder, tapes: Tapes, world: 
   }
 }
 
-/** The new warehouse attached as `warehouse`, the present one as `present`. */
 async function openBeside(
   folder: DataFolder,
   temporary: string,
@@ -378,7 +372,6 @@ async function openBeside(
   }
 }
 
-/** Replaces the warehouse; returns where the old files are. */
 async function putInPlace(
   folder: DataFolder,
   temporary: string,

@@ -104,7 +104,6 @@ function buildStoredSql(): string {
     .join(' union all ')
 }
 
-/** How a unit is settled. */
 interface Settling {
   /** Business clock, microseconds since the epoch. */
   now: bigint
@@ -115,7 +114,6 @@ interface Settling {
   conclude: (recordedAt: bigint, counts: ChangeCounts) => Promise<string>
 }
 
-/** The result of settling. */
 interface Settled {
   /** Records or values that could be read. */
   read: number

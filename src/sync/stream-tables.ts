@@ -103,7 +103,6 @@ export async function createStaged(
   await db.run(`create or replace temp table ${table} (${columns.join(', ')})`)
 }
 
-/** The place of a staged observation. */
 interface StagedPlace {
   source: (typeof SOURCES)[number]
   pageNo: number

@@ -81,7 +81,6 @@ export interface Tapes extends AsyncDisposable {
   store(unit: string): Promise<void>
   /** Writes the outcome of a unit before it takes effect; returns the chain of that line. */
   conclude(unit: string, outcome: TapeOutcome): Promise<string>
-  /** Closes the tape. */
   finish(unit: string): Promise<void>
 }
 
@@ -354,7 +353,6 @@ export function listTapeFiles({root, tapes}: DataFolder): Map<string, number> {
 
 /** A tape that can be read: its file exists and was sealed with the present key. */
 export interface ReadableTape extends TapeRow {
-  /** Its absolute path. */
   file: string
   /** Reads all lines, or only those whose text is wanted; throws UnexpectedError `TAPE_DAMAGED`. */
   lines(isWanted?: (text: string) => boolean): Generator<NumberedLine>
