@@ -26,25 +26,26 @@ from
 
 -- sync_total: Over all syncs: pages, records, changes, quarantined.
 with
-syncs as (
-  select summary
+sums as materialized (
+  select
+    count(*) as syncs,
+    coalesce(sum(summary ->> '$.walk.pages'), 0) as pages,
+    coalesce(sum(summary ->> '$.walk.records'), 0) as records,
+    coalesce(sum(summary ->> '$.walk.quarantined'), 0) as quarantined,
+    coalesce(sum((
+      select sum(change.value)
+      from json_each(summary, '$.changes') as change
+      where change.key in ('created', 'updated', 'missing', 'vanished', 'restored')
+    )), 0) as changes
   from run
   where command = 'sync' and exit_code = 0
 )
 
-select 'syncs' as what, count(*) as value
-from syncs
-union all
-select name, (select coalesce(sum(summary ->> ('$.walk.' || name)), 0) from syncs)
-from (select 'pages' as name union all select 'records' union all select 'quarantined')
-union all
-select
-  'changes',
-  (
-    select coalesce(sum(change.value), 0)
-    from syncs, json_each(summary, '$.changes') as change
-    where change.key in ('created', 'updated', 'missing', 'vanished', 'restored')
-  );
+select 'syncs' as what, syncs as value from sums
+union all select 'pages', pages from sums
+union all select 'records', records from sums
+union all select 'quarantined', quarantined from sums
+union all select 'changes', changes from sums;
 
 -- release_checks: Checks of the current release.
 select part.key as result, part.value

@@ -11,7 +11,7 @@ import {pageOf} from './figures.ts'
 import type {Filter} from './filter.ts'
 import {type Html, html} from './html.ts'
 import {viewMorning, viewMoved} from './morning.ts'
-import {viewDeals, viewPage, viewPages} from './pages.ts'
+import {NAME, viewDeals, viewPage, viewPages} from './pages.ts'
 import {listReleases} from './reader.ts'
 import {viewSql} from './sql.ts'
 import {viewTable, viewTables} from './tables.ts'
@@ -39,7 +39,7 @@ export const ROUTES: Record<string, Route> = {
   '/quarantine': viewQuarantine,
   '/quarantine/:id': viewQuarantined,
   '/pages': viewPages,
-  '/pages/:id': (view, id) => viewPage(id, view, {isAmongOwn: true}),
+  '/pages/:id': (view, id) => (NAME.test(id) ? viewPage(id, view, {isAmongOwn: true}) : undefined),
   '/tables': viewTables,
   '/tables/:id': viewTable,
   '/sql': viewSql,

@@ -17,6 +17,8 @@ test('the page of a month shows what its export would issue, then that it is iss
   setAccounts(lab.folder)
   const shown = await read()
   expect(shown.match(/\$350,000\.00/g)).toHaveLength(2)
+  expect(shown).toContain(`quickbooks_${/2026-03-[0-9a-f]{12}/.exec(shown)?.[0]}.csv begins`)
+  expect(shown).toMatch(/1090 Funding clearing.*1200 Loans receivable/s)
   const [batch] = /2026-03-[0-9a-f]{12}/.exec(shown) ?? []
   expect(await side.read()).not.toContain('not issued to')
   const issued = await lab.run(['export', 'quickbooks', '--period', '2026-03', '--json'], env)

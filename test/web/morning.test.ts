@@ -41,6 +41,7 @@ test('the second of two walks on the first day is compared, deal by deal, with w
   const compared = await side.readText(`/compare${then}`)
   expect(compared).toContain('Amount $11,200,000.00 $7,750,000.00 −$3,450,000.00 1')
   expect(compared).toContain('deal_000031 +$50,000.00 $350,000.00 → $400,000.00')
+  expect(await side.readText('/compare?as_of=2026-03-02')).not.toContain('Every total is the same')
   expect(await side.readText('/compare?as_of=2026-03-02')).toContain(
     'No release of 2026-03-02 is kept that knows more',
   )

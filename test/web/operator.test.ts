@@ -231,6 +231,7 @@ test('quarantined records are shown by reason and replayed when an operator asks
   expect(await page.locator('pre').textContent()).toContain('"loan_amount":"about 4711"')
   const {stdout} = await lab.run(['quarantine', 'reasons'])
   expect(stdout).toMatch(/^loan_amount .* 1 +2 +2026-02-28/m)
+  expect(await side.readText('/quarantine?reason=none')).toContain('none: all reasons')
   await page.goto(`${side.url}/quarantine`)
   await act(page, 'Read them once more', 'Replay the quarantine')
   expect((await readLast(page)).slice(2, 4)).toEqual([
