@@ -314,9 +314,7 @@ const FORMS: Record<string, (...args: Node[]) => Node> = {
     return mapSteps('toInt64', [], given)
   },
   date_trunc: (unit, instant) =>
-    unit.value?.value === 'month'
-      ? call('toDate32', call('toStartOfMonth', instant))
-      : unknown('date_trunc but to months'),
+    unit.value?.value === 'month' ? call('toDate32', call('toStartOfMonth', instant)) : unknown('date_trunc'),
   list_sum({function_name, children: [value, count] = []}) {
     if (function_name !== 'max' || !value || !count) return unknown('list_sum')
     const values = call('arrayReverseSort', call('groupArray', value))
