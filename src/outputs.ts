@@ -252,8 +252,8 @@ function findEarlierTargets(stateDb: StateDb, config: Config, batchId: string): 
   if (before.length === 0) throw refuse('has not been sent to anybody yet')
   const known = readTargets(config)
   return before.map(({target: name, place}) => {
-    const there = known.find(({target}) => placeOf(target) === place)
-    if (there) return there
+    const there = known.filter(({target}) => placeOf(target) === place)
+    if (there[0]) return there.find((candidate) => candidate.name === name) ?? there[0]
     throw refuse(`was sent to '${name}' (${place}), where there is no target now`)
   })
 }

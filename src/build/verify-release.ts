@@ -52,7 +52,7 @@ const NAMED = 3
 async function findFault(
   db: Database,
   {dir, manifest: {source}}: Release,
-  {name, file, isWhole}: ReleaseTable & {isWhole: boolean},
+  {name, file, rows: told, isWhole}: ReleaseTable & {isWhole: boolean},
 ): Promise<string | undefined> {
   const [table, stored] = [`from release.${name}`, `from read_parquet(${quoteLiteral(join(dir, file))})`]
   const digest = await digestRows(db, table)
@@ -66,6 +66,8 @@ async function findFault(
     const named = [...ids.slice(0, NAMED), ...(ids.length > NAMED ? ['…'] : [])].join(', ')
     return `differs from ${file} by ${quantity(await countRows(db, differing), 'row')}: ${named}`
   }
+  const [count] = digest.split(' ')
+  if (count !== `${told}`) return `has ${count} rows: its manifest says ${told}`
   if (name !== 'mart.run') return undefined
   const walk = await readBridge(db, `release.mart.run where walk_id = ${quoteLiteral(source.walk_id)}`)
   return isDeepStrictEqual(walk, source) ? undefined : 'does not hold the last walk as the manifest has it'

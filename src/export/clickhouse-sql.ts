@@ -205,8 +205,8 @@ const RULES: Record<string, (node: Node) => Node> = {
     // ClickHouse reads `\n` in a text as the end of a line.
     if (type.id === 'VARCHAR') return text(String(value).replaceAll('\\', '\\\\'))
     const {scale} =
-      type.id === 'DECIMAL' && type.type_info ? type.type_info : unknown(`a constant of type ${type.id}`)
-    const digits = String(value).padStart(scale + 1, '0')
+      (Number.isSafeInteger(value) && type.type_info) || unknown(`a constant of type ${type.id}`)
+    const digits = String(value).replace(/\d+/, (all) => all.padStart(scale + 1, '0'))
     const [whole, part] = [digits.slice(0, digits.length - scale), digits.slice(digits.length - scale)]
     return call('toDecimal64', text(`${whole}.${part}`), integer(scale))
   },
@@ -298,7 +298,7 @@ const NAMES: Record<string, string> = {
 const FORMS: Record<string, (...args: Node[]) => Node> = {
   '/': (one, other) => call('divide', call('toFloat64', one), call('toFloat64', other)),
   round(value, digits) {
-    const scale = double(10 ** Number(digits?.value.value ?? 0))
+    const scale = double(10 ** Number(digits ? (digits.value ?? unknown('round to a column')).value : 0))
     const scaled = call('multiply', value, scale)
     const whole = call('trunc', scaled)
     const isHalf = call('greaterOrEquals', call('abs', call('minus', scaled, whole)), double(0.5))
@@ -314,9 +314,7 @@ const FORMS: Record<string, (...args: Node[]) => Node> = {
     return mapSteps('toInt64', [], given)
   },
   date_trunc: (unit, instant) =>
-    unit.value.value === 'month'
-      ? call('toDate32', call('toStartOfMonth', instant))
-      : unknown(`date_trunc ${unit.value.value}`),
+    unit.value?.value === 'month' ? call('toDate32', call('toStartOfMonth', instant)) : unknown('date_trunc'),
   list_sum({function_name, children: [value, count] = []}) {
     if (function_name !== 'max' || !value || !count) return unknown('list_sum')
     const values = call('arrayReverseSort', call('groupArray', value))

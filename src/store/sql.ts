@@ -90,7 +90,7 @@ export async function countRows(db: Queries, from: string): Promise<number> {
 export function digestRows(db: Database, from: string): Promise<string> {
   return db.value(
     z.string(),
-    `select concat_ws(' ', count(*), bit_xor(hash(t)), sum(cast(hash(t) as hugeint))) from (${from}) as t`,
+    `select concat_ws(' ', count(*), bit_xor(hash("a row")), sum(cast(hash("a row") as hugeint))) from (${from}) as "a row"`,
   )
 }
 

@@ -189,17 +189,32 @@ test('a record quarantined long before the next one changes what is known of an 
   expect(await fundedAfter()).toEqual([{funded_after: first}])
 })
 
-test('comparing finds an own model wrongly built deal by deal', async () => {
+/** Compares the builds of own models after a night with a new deal. */
+async function compareOwn(files: Record<string, string>, select: string) {
   await using own = await createLab()
   own.service.store.insert(someDeals(12))
   await own.sync('2026-02-02T23:30:00-05:00')
   own.service.store.insert([aDeal(13)])
   await own.walk('2026-02-03T23:30:00-05:00')
+  using folder = writeSqlFolder(files)
+  const env = {...own.env, LOANTAPE_SQL_DIR: folder.path, LOANTAPE_NOW: '2026-02-03T23:30:00-05:00'}
+  return await runCommand(['build', '--compare'], env, {select: `+${select} +mart.run`})
+}
+
+test('a change of an own model that others read deal by deal is seen, whatever its columns are called', async () => {
+  const one = '-- Deals.\n-- grain: t\n-- t: always 1\n-- deals: how many\n'
+  const of = '-- Of how many.\n-- grain: deal_id\n-- per: deal_id\n-- deal_id: the id\n-- deals: of all\n'
+  const files = {
+    'whole/one.sql': `${one}select cast(1 as bigint) as t, count(*) as deals from core.deal\n`,
+    'risk/of.sql': `${of}select deal_id, deals from core.deal cross join whole.one\n`,
+  }
+  expect(await compareOwn(files, 'risk.of')).toMatchObject({code: 0})
+})
+
+test('comparing finds an own model wrongly built deal by deal', async () => {
   const header = '-- Places.\n-- grain: deal_id\n-- per: deal_id\n-- deal_id: the id\n-- place: its place\n'
   const sql = 'select deal_id, row_number() over (order by deal_id desc) as place from core.deal\n'
-  using folder = writeSqlFolder({'risk/place.sql': `${header}${sql}`})
-  const env = {...own.env, LOANTAPE_SQL_DIR: folder.path, LOANTAPE_NOW: '2026-02-03T23:30:00-05:00'}
-  const {code, stderr} = await runCommand(['build', '--compare'], env, {select: '+risk.place +mart.run'})
+  const {code, stderr} = await compareOwn({'risk/place.sql': `${header}${sql}`}, 'risk.place')
   expect(code).toBe(1)
   expect(stderr).toMatch(
     /Table 'risk\.place' \(.*risk\/place\.sql\) .*: it has the rows .*"deal_000002","place":11\}.*; it lacks the rows .*"deal_000002","place":12/,

@@ -72,3 +72,16 @@ test('a changed total of the manifest is found', async () => {
     }),
   ])
 })
+
+test('changed rows of the manifest are found', async () => {
+  const {manifest, ...release} = requireRelease(lab.folder)
+  const tables = manifest.tables.map((table) => ({
+    ...table,
+    rows: table.name === 'core.deal' ? 7 : table.rows,
+  }))
+  expect(await verifyRelease({...release, manifest: {...manifest, tables}})).toEqual([
+    expect.objectContaining({
+      problem: expect.stringMatching(/Table 'core\.deal' .* has 100 rows: its manifest says 7\./),
+    }),
+  ])
+})

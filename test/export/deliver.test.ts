@@ -72,7 +72,9 @@ test('a journal whose files are gone is restored before it is named, delivered o
     const request = {batchId: batch?.batch_id ?? '', targets: []}
     return redeliverBatch({...config, targetsFile}, request, books.at('2026-01-26'))
   }
-  expect(await again({partner: {kind: 'folder', path: inbox}})).toMatchObject([{target: 'partner', sent: 2}])
+  const [twin, share, partner] = Array(3).fill({kind: 'folder', path: inbox})
+  expect(await again({twin, share})).toMatchObject([{target: 'share', sent: 2}])
+  expect(await again({partner})).toMatchObject([{target: 'partner', sent: 2}])
   expect(readdirSync(join(inbox, 'xero', batch?.batch_id ?? ''))).toHaveLength(2)
   const moved = await failureOf(again({share: {kind: 'folder', path: books.folder.root}}))
   expect(moved).toMatchObject({code: 'UNKNOWN_NAME'})

@@ -27,6 +27,7 @@ test.each([
   ],
   ['a decimal constant', 'select a * 0.05 as r', "SELECT (a * toDecimal64('0.05', 2)) AS r"],
   ['a negative one', 'select a * -1.5 as r', "SELECT (a * toDecimal64('-1.5', 1)) AS r"],
+  ['a negative one below 1', 'select a * -0.05 as r', "SELECT (a * toDecimal64('-0.05', 2)) AS r"],
   [
     'a count, which is signed',
     'select count(*) filter (where a) as n',
@@ -103,6 +104,9 @@ const refused = {
   'select sum(a order by b) as c from t': 'order',
   'select x -> x + 1 as c': 'lambda',
   'select b from (select 1) as t(b)': 'column name alias',
+  'select round(a, b) as c': 'round',
+  'select date_trunc(a, b) as c': 'date_trunc',
+  'select 123456789012345678.95 as c': 'decimal',
 }
 
 test('an unknown construct is refused by name', async () => {
