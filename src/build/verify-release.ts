@@ -26,10 +26,7 @@ async function verifyFile({dir, manifest}: Release, {file, sha256}: ReleaseTable
   return [{code: 'RELEASE_FILE', problem, next: RELEASE_NEXT}]
 }
 
-/**
- * Verifies the files of a release, that its tables hold the rows of those files, and that the last walk of its manifest is the one
- * of `mart.run`.
- */
+/** Verifies the files of a release, that its tables hold their rows, and that its manifest has the last walk of `mart.run`. */
 export async function verifyRelease(release: Release): Promise<Failure[]> {
   const {manifest} = release
   const faults: Failure[] = []
@@ -52,7 +49,7 @@ const NAMED = 3
 async function findFault(
   db: Database,
   {dir, manifest: {source}}: Release,
-  {name, file, rows: told, isWhole}: ReleaseTable & {isWhole: boolean},
+  {name, file, rows: listed, isWhole}: ReleaseTable & {isWhole: boolean},
 ): Promise<string | undefined> {
   const [table, stored] = [`from release.${name}`, `from read_parquet(${quoteLiteral(join(dir, file))})`]
   const digest = await digestRows(db, table)
@@ -64,10 +61,10 @@ async function findFault(
     )
     const ids = [...new Set(rows.map((row) => String(Object.values(row)[0])))]
     const named = [...ids.slice(0, NAMED), ...(ids.length > NAMED ? ['…'] : [])].join(', ')
-    return `differs from ${file} by ${quantity(await countRows(db, differing), 'row')}: ${named}`
+    return `differs from ${file} by ${quantity(await countRows(db, differing), 'row')}: ${named || 'other types'}`
   }
   const [count] = digest.split(' ')
-  if (count !== `${told}`) return `has ${count} rows: its manifest says ${told}`
+  if (count !== `${listed}`) return `has ${count} rows: its manifest says ${listed}`
   if (name !== 'mart.run') return undefined
   const walk = await readBridge(db, `release.mart.run where walk_id = ${quoteLiteral(source.walk_id)}`)
   return isDeepStrictEqual(walk, source) ? undefined : 'does not hold the last walk as the manifest has it'

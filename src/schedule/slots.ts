@@ -18,12 +18,15 @@ function cronOf({schedule, timeZone}: Schedule): Cron {
   })
 }
 
-/** What is wrong with a cron expression; undefined if nothing is. */
+/** What is wrong with a cron expression, whose days and months croner names from 0; undefined if nothing is. */
 export function findCronProblem(schedule: string): string | undefined {
   try {
-    return cronOf({schedule, timeZone: 'UTC'}).nextRun(new Date(0)) ? undefined : 'no day is ever due'
+    const cron = cronOf({schedule, timeZone: 'UTC'})
+    if (cron.getPattern() === undefined) return 'expected five or six fields, not a date'
+    return cron.nextRun(new Date(0)) ? undefined : 'no day is ever due'
   } catch (error) {
-    return messageOf(error)
+    const said = messageOf(error).replace(/(?<=(day|month): )-?\d+$/, (value) => `${Number(value) + 1}`)
+    return said.replace(/\.$/, '')
   }
 }
 

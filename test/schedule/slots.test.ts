@@ -68,8 +68,12 @@ test.each([
   ['61 2 * * *', 'minute'],
   ['0 2 *', 'five, six'],
   ['0 0 31 2 *', 'no day is ever due'],
+  ['0 0 32 * *', 'day: 32'],
+  ['0 0 * 13 *', 'month: 13'],
+  ['2026-12-01T23:30:00', 'five or six fields'],
 ])('%s is refused, naming what is wrong', (expression, field) => {
   expect(findCronProblem(expression)).toContain(field)
+  expect(findCronProblem(expression)).not.toMatch(/\.$/)
 })
 
 // https://www.frbservices.org/about/holiday-schedules
