@@ -26,10 +26,7 @@ async function verifyFile({dir, manifest}: Release, {file, sha256}: ReleaseTable
   return [{code: 'RELEASE_FILE', problem, next: RELEASE_NEXT}]
 }
 
-/**
- * Verifies the files of a release, that its tables hold the rows of those files, and that the last walk of its manifest is the one
- * of `mart.run`.
- */
+/** Verifies the files of a release, that its tables hold their rows, and that its manifest has the last walk of `mart.run`. */
 export async function verifyRelease(release: Release): Promise<Failure[]> {
   const {manifest} = release
   const faults: Failure[] = []
@@ -45,14 +42,13 @@ export async function verifyRelease(release: Release): Promise<Failure[]> {
   return faults
 }
 
-/** How many rows a finding names. */
 const NAMED = 3
 
 /** How a table differs, in words; it is compared with its file only if that is whole. */
 async function findFault(
   db: Database,
   {dir, manifest: {source}}: Release,
-  {name, file, isWhole}: ReleaseTable & {isWhole: boolean},
+  {name, file, rows: listed, isWhole}: ReleaseTable & {isWhole: boolean},
 ): Promise<string | undefined> {
   const [table, stored] = [`from release.${name}`, `from read_parquet(${quoteLiteral(join(dir, file))})`]
   const digest = await digestRows(db, table)
@@ -64,8 +60,9 @@ async function findFault(
     )
     const ids = [...new Set(rows.map((row) => String(Object.values(row)[0])))]
     const named = [...ids.slice(0, NAMED), ...(ids.length > NAMED ? ['…'] : [])].join(', ')
-    return `differs from ${file} by ${quantity(await countRows(db, differing), 'row')}: ${named}`
+    return `differs from ${file} by ${quantity(await countRows(db, differing), 'row')}: ${named || 'other types'}`
   }
+  if (digest.split(' ')[0] !== `${listed}`) return `has not the ${listed} rows of its manifest`
   if (name !== 'mart.run') return undefined
   const walk = await readBridge(db, `release.mart.run where walk_id = ${quoteLiteral(source.walk_id)}`)
   return isDeepStrictEqual(walk, source) ? undefined : 'does not hold the last walk as the manifest has it'

@@ -39,6 +39,11 @@ const changes: [behaviour: string, sql: string, words: RegExp[]][] = [
     [/Table 'core\.deal' of release .* differs from core\.deal\.parquet by 2 rows: deal_000007\./],
   ],
   [
+    'a changed type',
+    `alter table victim.core.deal alter loan_amount type varchar`,
+    [/Table 'core\.deal' of release .* differs from core\.deal\.parquet by 0 rows: other types\.$/],
+  ],
+  [
     'a lost table',
     'drop table victim.core.field_change',
     [/Table 'core\.field_change' of release .* cannot be read \(.*does not exist/],
@@ -69,6 +74,16 @@ test('a changed total of the manifest is found', async () => {
       problem: expect.stringMatching(
         /Table 'mart\.run' .* does not hold the last walk as the manifest has it/,
       ),
+    }),
+  ])
+})
+
+test('a changed number of rows of the manifest is found', async () => {
+  const {manifest, ...release} = requireRelease(lab.folder)
+  const tables = manifest.tables.map((table) => (table.name === 'core.deal' ? {...table, rows: 7} : table))
+  expect(await verifyRelease({...release, manifest: {...manifest, tables}})).toEqual([
+    expect.objectContaining({
+      problem: expect.stringMatching(/Table 'core\.deal' .* has not the 7 rows of its manifest/),
     }),
   ])
 })
