@@ -4,7 +4,7 @@ import {createInterface} from 'node:readline'
 import {stringify} from 'csv-stringify/sync'
 import {closeWords, codeOf, explainError, messageOf, newError} from '../core/errors.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
-import {type Database, requireOneStatement} from '../store/database.ts'
+import {type Database, requireOneStatement, withinLimits} from '../store/database.ts'
 import {writeFileAtomically} from '../store/files.ts'
 import {openForQuestions} from '../store/release.ts'
 import {readTables} from '../store/sql.ts'
@@ -17,7 +17,12 @@ export const commands = {
     const {cli, config, options} = call
     const sql = readStatement(given, options.file)
     await using db = await openForQuestions(await requireAskedRelease(call), {memoryMb: config.memoryMb})
-    const result = await runQuery(db.connection, sql)
+    const result = await withinLimits(
+      db,
+      call.world,
+      () => runQuery(db.connection, sql),
+      (_cut, cause) => newError('INTERRUPTED', 'Asked to stop during the query.', {...NOTHING_DONE, cause}),
+    )
     cli.print(renderResult(result, options.json ? 'json' : options.format, cli.width))
   }),
   sql: does(async (call: Invocation<ReleaseOptions>) => {
@@ -34,6 +39,8 @@ export const commands = {
     await runShell(db, join(dataFolderAt(config.dataDir).cache, 'sql-history'), cli)
   }),
 }
+
+const NOTHING_DONE = {kept: 'Nothing was changed.', next: undefined}
 
 interface QueryOptions extends ReleaseOptions {
   file?: string

@@ -302,7 +302,7 @@ function interruptUntilCleared(list: () => readonly Pick<Database, 'connection'>
  */
 export async function withinLimits<T>(
   db: Database,
-  limits: {limitMs: number; signal: AbortSignal},
+  limits: {limitMs?: number; signal: AbortSignal},
   work: () => Promise<T>,
   explain: (cut: Cut, cause: unknown) => Error,
 ): Promise<T> {
@@ -315,7 +315,7 @@ export async function withinLimits<T>(
   }
   const onStop = () => interrupt('stopped')
   if (signal.aborted) throw explain('stopped', signal.reason)
-  const timer = setTimeout(() => interrupt('time'), limitMs)
+  const timer = limitMs === undefined ? undefined : setTimeout(() => interrupt('time'), limitMs)
   signal.addEventListener('abort', onStop, {once: true})
   try {
     return await work()

@@ -1,8 +1,22 @@
 import {expect, test} from 'vitest'
 import {createCli} from '../../src/cli/context.ts'
+import {runProgram} from '../../src/cli/program.ts'
 import {syncDeals} from '../../src/pipeline.ts'
 import {COMPILED, LEAST_TABLES} from '../support/data.ts'
 import {createLab, failureOf, someDeals} from '../support/lab.ts'
+
+test('a query asked to stop ends, however long it would take', async () => {
+  await using lab = await createLab({deals: someDeals(1), releasedAt: '2026-02-02T23:30:00-05:00'})
+  let stderr = ''
+  const cli = createCli({
+    env: {LOANTAPE_DATA_DIR: lab.folder.root},
+    stdout: {write: () => true},
+    stderr: {write: (text: string) => (stderr += text)},
+    onStop: (stop) => setImmediate(stop, 'SIGINT'),
+  })
+  expect(await runProgram(cli, ['query', 'select count(*) from range(1e15::bigint)'])).toBe(6)
+  expect(stderr).toContain('Asked to stop during the query. Nothing was changed. [INTERRUPTED]')
+})
 
 test('a run asked to stop ends after the next stored step, and the next one finishes it', async () => {
   for (const step of ['details stored', 'checks passed']) {
