@@ -11,6 +11,7 @@ import {type Config, parseConfig} from '../../src/core/config.ts'
 import type {Random} from '../../src/service/portfolio.ts'
 import {type DataFolder, dataFolderAt} from '../../src/store/data-folder.ts'
 import {openDatabase, quoteLiteral} from '../../src/store/database.ts'
+import {momentOf} from '../../src/store/moment.ts'
 import {readRelease, readReleaseModels, requireRelease} from '../../src/store/release.ts'
 import {migrate} from '../../src/store/warehouse.ts'
 import {createDealSet} from '../../src/web/deal-set.ts'
@@ -156,7 +157,7 @@ async function proveDealSet(root: string, config: Config, random: Random): Promi
   const {dir} = await buildRelease(
     {...config, dataDir: other.root, build: 'whole'},
     // The last thing stored may concern the other half only.
-    {asOf: release.manifest.as_of},
+    momentOf(release.manifest),
     createWorldAt(`${addDays(release.manifest.as_of, 1)}T04:00:00Z`),
   )
   for (const {name} of names) {
