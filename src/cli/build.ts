@@ -1,12 +1,6 @@
-import {
-  type BuildRequest,
-  type BuildResult,
-  buildRelease,
-  type Compared,
-  compareBuilds,
-  requireBuilt,
-} from '../build/build.ts'
+import {type BuildRequest, type BuildResult, buildRelease, requireBuilt} from '../build/build.ts'
 import type {CaseResult, Tested} from '../build/cases.ts'
+import {type Compared, compareBuilds} from '../build/compare-builds.ts'
 import {diffReleases, type MovementPart, type TotalMovement} from '../build/movement.ts'
 import {formatInstant, isCalendarDate, parseInstant} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'

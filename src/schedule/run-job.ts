@@ -1,6 +1,7 @@
 import {listPeriodEvents} from '../accounting/periods.ts'
 import {closePeriod} from '../books/close-period.ts'
-import {buildRelease, compareBuildsWhereDue} from '../build/build.ts'
+import {buildRelease} from '../build/build.ts'
+import {compareBuildsWhereDue} from '../build/compare-builds.ts'
 import {addDays, businessDateOf, dateOfWallTime, wallTimeOf} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
 import {explainError, messageOf, newError} from '../core/errors.ts'

@@ -1,0 +1,144 @@
+import {rmSync} from 'node:fs'
+import {join} from 'node:path'
+import {z} from 'zod'
+import {businessDateOf} from '../core/clock.ts'
+import type {Config} from '../core/config.ts'
+import {newError} from '../core/errors.ts'
+import type {Model, Moment, World} from '../core/types.ts'
+import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
+import {openDatabase, quoteLiteral} from '../store/database.ts'
+import {momentOf} from '../store/moment.ts'
+import {requireRelease} from '../store/release.ts'
+import {openHistory} from '../store/warehouse.ts'
+import {type BuildRequest, buildRelease, buildTables, prepareBuild, summariseChecks} from './build.ts'
+import {discardBuild} from './build-folder.ts'
+import {type Base, noteWhole, readLastBuild} from './last-build.ts'
+
+/** The result of a comparison. */
+export type Compared = Awaited<ReturnType<typeof compareBuilds>>
+
+/** After this time (a week, ms) without a whole build, one is made to compare. */
+const WHOLE_AFTER_MS = 7 * 86_400_000
+
+/** Runs {@link compareBuilds} for the current release if no build has been whole for a week. */
+export async function compareBuildsWhereDue(config: Config, world: World): Promise<void> {
+  const last = readLastBuild(dataFolderAt(config.dataDir))
+  if (!last || last.rebuilt === 0 || world.realClock.now() - Date.parse(last.whole_at) < WHOLE_AFTER_MS)
+    return
+  await compareBuilds(config, {}, world)
+  world.log.info({release_id: last.release_id}, 'release compared with a whole build: identical')
+}
+
+/**
+ * Builds a release unless it exists, builds it again from scratch, and compares every published table byte by byte, and the
+ * findings of the checks. If the release itself was built whole, a build that starts from a few walks earlier is compared, too.
+ *
+ * @throws UnexpectedError `BUILD_DIFFERS` naming table, model and rows; the next build is whole
+ */
+export async function compareBuilds(config: Config, request: BuildRequest, world: World) {
+  const folder = dataFolderAt(config.dataDir)
+  const result = await buildRelease(config, request, world)
+  const release = requireRelease(folder, result.release_id)
+  const moment = momentOf(release.manifest)
+  const bench = {folder, config, dirs: []}
+  try {
+    const whole = await buildAside(bench, {name: 'whole', moment}, world)
+    await requireSame(folder, release, whole)
+    const last = readLastBuild(folder)
+    let rebuilt = last?.release_id === result.release_id && last.rebuilt > 0 ? last.rebuilt : null
+    const earlier = rebuilt === null ? await findEarlier(folder, moment) : undefined
+    if (earlier) {
+      const before = await buildAside(bench, {name: 'before', moment: earlier}, world)
+      const onward = await buildAside(bench, {name: 'onward', moment, before}, world)
+      await requireSame(folder, onward, whole)
+      rebuilt = onward.last.rebuilt || null
+    }
+    noteWhole(folder, result.release_id, new Date(world.realClock.now()))
+    /** `rebuilt`: the share of deals that the compared build rebuilt; null if it had nothing to start from. */
+    return {...result, rebuilt}
+  } finally {
+    bench.dirs.forEach(discardBuild)
+  }
+}
+
+/** Builds in a folder of its own: whole, or from another build. */
+async function buildAside(
+  {folder, config, dirs}: {folder: DataFolder; config: Config; dirs: string[]},
+  {name, moment, before}: {name: string; moment: Moment; before?: Base},
+  world: World,
+): Promise<Base & {models: readonly Model[]}> {
+  const how = {...config, build: before ? ('incremental' as const) : ('whole' as const)}
+  const today = businessDateOf(world.clock.now(), config)
+  const {build} = await prepareBuild(folder, how, moment, {today, aside: name})
+  if (!build) throw new Error('nothing was prepared')
+  const {dir, identity} = build
+  dirs.push(dir)
+  const {plan, tables, outcomes, next} = await buildTables(folder, {...build, base: before}, world)
+  const manifest = {...identity, tables, checks: summariseChecks(outcomes)}
+  return {dir, last: next, manifest, models: plan.models}
+}
+
+/** How many walks back the earlier build is: a week of changes. */
+const WALKS_BEFORE = 7
+
+/** The moment {@link WALKS_BEFORE} walks earlier, or of the first walk; undefined if there is no earlier one. */
+async function findEarlier(folder: DataFolder, {asOf, knownAt}: Moment): Promise<Moment | undefined> {
+  await using db = await openHistory(folder)
+  const walks = await db.all(
+    z.object({asOf: z.string(), knownAt: z.string()}),
+    `select business_date as "asOf", strftime(recorded_at, '%Y-%m-%d %H:%M:%S.%f') as "knownAt"
+     from history.raw.walk
+     where state = 'applied' and stream = 'deal' and business_date <= cast($1 as date) and recorded_at < cast($2 as timestamp)
+     order by recorded_at desc limit ${WALKS_BEFORE}`,
+    [asOf, knownAt],
+  )
+  return walks.at(-1)
+}
+
+/** Requires equal bytes of every table and equal findings of every check. */
+async function requireSame(
+  folder: DataFolder,
+  built: Pick<Base, 'dir' | 'manifest'>,
+  whole: Pick<Base, 'dir' | 'manifest'> & {models: readonly Model[]},
+): Promise<void> {
+  const refuse = (problem: string) => {
+    rmSync(folder.lastBuild, {force: true})
+    return newError('BUILD_DIFFERS', `${problem}.`)
+  }
+  for (const {name, file, sha256} of whole.manifest.tables) {
+    if (built.manifest.tables.find((table) => table.name === name)?.sha256 === sha256) continue
+    const difference = await describeDifference(join(built.dir, file), join(whole.dir, file))
+    throw refuse(
+      `Table '${name}' (${whole.models.find((model) => model.name === name)?.file}) of release ${whole.manifest.release_id} differs from that of a whole build: ${difference}`,
+    )
+  }
+  const found = [built, whole].map(({manifest}) =>
+    manifest.checks.results.map(
+      ({name, failures, samples}) => `'${name}' ${failures}: ${samples.join(', ')}`,
+    ),
+  )
+  const other = found.flat().find((result) => !found.every((results) => results.includes(result)))
+  if (other !== undefined)
+    throw refuse(
+      `Findings of the checks of release ${whole.manifest.release_id} differ from those of a whole build: ${other}`,
+    )
+}
+
+/** Rows of each side that a message shows. */
+const ROWS_SHOWN = 3
+
+/** The first rows that only one of two files has, in words. */
+async function describeDifference(built: string, whole: string): Promise<string> {
+  await using db = await openDatabase()
+  const rowsOnlyIn = async (one: string, other: string) => {
+    const [these, those] = [one, other].map((path) => `from read_parquet(${quoteLiteral(path)})`)
+    const rows = await db.column(
+      z.string(),
+      `select cast(to_json(t) as varchar) as row from ((${these}) except all (${those})) as t order by row limit ${ROWS_SHOWN}`,
+    )
+    return rows.join(', ')
+  }
+  const [more, less] = [await rowsOnlyIn(built, whole), await rowsOnlyIn(whole, built)]
+  const parts = [more && `it has the rows ${more}`, less && `it lacks the rows ${less}`].filter(Boolean)
+  return parts.join('; ') || 'it has the same rows in another order'
+}
