@@ -3,7 +3,7 @@ import {existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync}
 import {userInfo} from 'node:os'
 import {join} from 'node:path'
 import {fileURLToPath} from 'node:url'
-import {afterAll, afterEach, beforeAll, beforeEach, expect, test} from 'vitest'
+import {afterEach, beforeEach, expect, test} from 'vitest'
 import {storeBatch} from '../../src/accounting/acts.ts'
 import {listBatches, listIssuedLines} from '../../src/accounting/issued.ts'
 import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
@@ -18,38 +18,28 @@ import {openStateDb} from '../../src/store/state-db.ts'
 import {type Books, openBooks} from '../support/books.ts'
 import {anyRow, readFiles, readManifest} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
+import {useShared} from '../support/set-up.ts'
 
 const SQL = fileURLToPath(new URL('../../sql', import.meta.url))
 const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 
-let begun: Books
-let closed: Books
-let books: Books
-
 /** Two deals: one funded from the start, one funded on January 20; that day's release exists. */
-beforeAll(async () => {
-  begun = openBooks()
-  await begun.walk('2026-01-05', {a: {loan_amount: 500, status: 'funded'}, b: {loan_amount: 100}})
-  const funded = {loan_amount: 100, status: 'funded'}
-  await begun.walk('2026-01-20', {a: {loan_amount: 500, status: 'funded'}, b: funded})
-  await begun.readJournal('2026-01', '2026-01-21')
+const begun = await useShared(openBooks())
+await begun.walk('2026-01-05', {a: {loan_amount: 500, status: 'funded'}, b: {loan_amount: 100}})
+const funded = {loan_amount: 100, status: 'funded'}
+await begun.walk('2026-01-20', {a: {loan_amount: 500, status: 'funded'}, b: funded})
+await begun.readJournal('2026-01', '2026-01-21')
 
-  closed = openBooks(begun)
-  await closed.export('xero', '2026-01', '2026-01-21')
-  await closed.walk('2026-02-02', {a: {loan_amount: 500, status: 'funded'}, b: funded})
-  await closePeriod(closed.config, {period: '2026-01'}, closed.at('2026-02-03'))
-})
+const closed = await useShared(openBooks(begun))
+await closed.export('xero', '2026-01', '2026-01-21')
+await closed.walk('2026-02-02', {a: {loan_amount: 500, status: 'funded'}, b: funded})
+await closePeriod(closed.config, {period: '2026-01'}, closed.at('2026-02-03'))
 
+let books: Books
 beforeEach(() => {
   books = openBooks(begun)
 })
-
 afterEach(() => books[Symbol.dispose]())
-
-afterAll(() => {
-  begun[Symbol.dispose]()
-  closed[Symbol.dispose]()
-})
 
 /** Replaces the books by ones whose January was issued to Xero and closed on February 3. */
 function openClosed(): void {

@@ -1,7 +1,7 @@
 import {mkdtempSync, rmSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {afterAll, expect, test} from 'vitest'
 import {z} from 'zod'
 import {advanceDay, seedPortfolio} from '../../src/service/portfolio.ts'
 import {type Database, quoteName} from '../../src/store/database.ts'
@@ -12,22 +12,19 @@ import {
   requireRelease,
 } from '../../src/store/release.ts'
 import {createDealSet} from '../../src/web/deal-set.ts'
-import {createLab, type Lab} from '../support/lab.ts'
+import {createLab} from '../support/lab.ts'
 
-let lab: Lab
 const filesDir = mkdtempSync(join(tmpdir(), 'loantape-sets-'))
 
-beforeAll(async () => {
-  lab = await createLab({tables: 'all'})
-  const {store} = lab.service
-  seedPortfolio(store, {deals: 80, seed: 'parts', today: '2026-03-02'})
-  await lab.walk('2026-03-02T23:30:00-05:00')
-  for (const day of ['2026-03-31', '2026-04-09']) {
-    advanceDay(store, {seed: 'parts', day})
-    await lab.walk(`${day}T23:30:00-04:00`)
-  }
-  await lab.sync('2026-04-10T23:30:00-04:00')
-})
+const lab = await createLab({tables: 'all'})
+const {store} = lab.service
+seedPortfolio(store, {deals: 80, seed: 'parts', today: '2026-03-02'})
+await lab.walk('2026-03-02T23:30:00-05:00')
+for (const day of ['2026-03-31', '2026-04-09']) {
+  advanceDay(store, {seed: 'parts', day})
+  await lab.walk(`${day}T23:30:00-04:00`)
+}
+await lab.sync('2026-04-10T23:30:00-04:00')
 
 afterAll(async () => {
   rmSync(filesDir, {recursive: true})

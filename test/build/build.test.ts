@@ -11,7 +11,7 @@ import {
   writeFileSync,
 } from 'node:fs'
 import {dirname, join} from 'node:path'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {z} from 'zod'
 import {type BuildRequest, type BuildResult, buildRelease, prepareBuild} from '../../src/build/build.ts'
 import {findLastChecking} from '../../src/build/checks.ts'
@@ -23,28 +23,23 @@ import {openDatabase} from '../../src/store/database.ts'
 import {findCurrentRelease, requireRelease} from '../../src/store/release.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {anyRow, FEW_TABLES} from '../support/data.ts'
-import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {aDeal, failureOf, someDeals} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 
-let lab: Lab
 /** The releases of three nights, by their day. */
 const nights = new Map<string, string>()
+
+const lab = await useLab({tables: FEW_TABLES})
 /** The warehouse as it was before the last. */
-let beforeLast: string
-
-beforeAll(async () => {
-  lab = await createLab({tables: FEW_TABLES})
-  beforeLast = join(lab.folder.root, '../before last')
-  const {store} = lab.service
-  store.insert(someDeals(20))
-  for (const day of ['2026-02-02', '2026-02-03', '2026-02-05']) {
-    if (nights.size === 2) copyFileSync(lab.folder.warehouse, beforeLast)
-    const {release_id} = await lab.sync(`${day}T23:30:00-05:00`)
-    nights.set(day, String(release_id))
-    store.insert([aDeal(20 + nights.size, {status: 'funded'})])
-  }
-})
-
-afterAll(() => lab[Symbol.asyncDispose]())
+const beforeLast = join(lab.folder.root, '../before last')
+const {store} = lab.service
+store.insert(someDeals(20))
+for (const day of ['2026-02-02', '2026-02-03', '2026-02-05']) {
+  if (nights.size === 2) copyFileSync(lab.folder.warehouse, beforeLast)
+  const {release_id} = await lab.sync(`${day}T23:30:00-05:00`)
+  nights.set(day, String(release_id))
+  store.insert([aDeal(20 + nights.size, {status: 'funded'})])
+}
 
 /** Writes the user's own SQL unless it exists; returns the settings that name it, and a separate data folder. */
 function withSql(name: string, files: Record<string, string>): {folder: DataFolder; config: Config} {

@@ -1,6 +1,6 @@
 import {chmodSync, existsSync, readFileSync, rmSync, utimesSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {beforeEach, expect, test} from 'vitest'
 import {buildRelease} from '../../src/build/build.ts'
 import {aRow, insertRows} from '../../src/build/case-rows.ts'
 import {compareBuilds} from '../../src/build/compare-builds.ts'
@@ -15,6 +15,7 @@ import {SQL_DIR} from '../../src/store/sql.ts'
 import {runCommand} from '../support/command.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 import {writeSqlFolder} from './folder.ts'
 
 const DAY = '2026-02-26'
@@ -46,22 +47,14 @@ test('a night builds only the deals that changed, and its files equal those of a
   expect(release_id).toBe(last?.release_id)
 })
 
-let lab: Lab
-let goBack: () => void
+const lab = await useLab({tables: `${FEW_TABLES} +core.field_change`})
+await live(lab, 1)
 
-beforeAll(async () => {
-  lab = await createLab({tables: `${FEW_TABLES} +core.field_change`})
-  await live(lab, 1)
-  goBack = lab.remember()
-})
-
+beforeEach(lab.remember())
 beforeEach(() => {
-  goBack()
   const last = readLastBuild(lab.folder)
   if (last) noteLastBuild(lab.folder, last, requireRelease(lab.folder))
 })
-
-afterAll(() => lab[Symbol.asyncDispose]())
 
 test('a wrong base of an incremental build is found, and named by table and row', async () => {
   const config = {...lab.config, build: 'incremental'} as const

@@ -2,7 +2,6 @@ import {expect, test} from 'vitest'
 import type {Database} from '../../src/store/database.ts'
 import {readSourceBridge, resolveMoment} from '../../src/store/moment.ts'
 import {openHistory, openWarehouse} from '../../src/store/warehouse.ts'
-import type {TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {aRecord} from '../support/record.ts'
 import {useFolder} from '../support/set-up.ts'
@@ -17,11 +16,7 @@ const TODAY = '2026-02-05'
 const same = [[aRecord()]]
 const changed = [[aRecord({status: 'funded'})]]
 
-let data: TestFolder
-
-useFolder((made) => {
-  data = made
-})
+const data = useFolder()
 
 /** Adds a walk; a refused one is not applied. */
 async function add(spec: WalkSpec, how: 'applied' | 'refused' = 'applied'): Promise<void> {

@@ -13,18 +13,13 @@ import {tmpdir} from 'node:os'
 import {basename, join} from 'node:path'
 import {expect, test} from 'vitest'
 import {markPast, noteUse, pruneReleases} from '../../src/build/build-folder.ts'
-import type {DataFolder} from '../../src/store/data-folder.ts'
 import {digestFile} from '../../src/store/files.ts'
 import {findCurrentRelease, openForQuestions, readRelease, requireRelease} from '../../src/store/release.ts'
 import {failureOf} from '../support/lab.ts'
 import {aManifest, publishTables} from '../support/releases.ts'
 import {useFolder} from '../support/set-up.ts'
 
-let folder: DataFolder
-
-useFolder((data) => {
-  folder = data.folder
-})
+const {folder} = useFolder()
 
 test('a published release holds its files, all read-only, and a manifest that names each table with rows, bytes and digest', async () => {
   const {dir, manifest} = await publishTables(folder)

@@ -1,20 +1,17 @@
 import {chmodSync} from 'node:fs'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {RELEASE_NEXT, verifyRelease} from '../../src/build/verify-release.ts'
 import {openDatabase} from '../../src/store/database.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {createLab, type Lab, someDeals} from '../support/lab.ts'
+import {someDeals} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 
-let lab: Lab
-
-beforeAll(async () => {
-  lab = await createLab({tables: `${FEW_TABLES} +core.field_change`})
-  lab.service.store.insert(someDeals(100))
-  await lab.sync('2026-02-02T23:30:00-05:00')
+const lab = await useLab({
+  tables: `${FEW_TABLES} +core.field_change`,
+  deals: someDeals(100),
+  releasedAt: '2026-02-02T23:30:00-05:00',
 })
-
-afterAll(() => lab[Symbol.asyncDispose]())
 
 test('a release as published matches its manifest', async () => {
   expect(await verifyRelease(requireRelease(lab.folder))).toEqual([])

@@ -10,7 +10,7 @@ import {
 } from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join, resolve} from 'node:path'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {afterAll, expect, test} from 'vitest'
 import {z} from 'zod'
 import {dataFolderAt} from '../../src/store/data-folder.ts'
 import {openRelease, requireRelease} from '../../src/store/release.ts'
@@ -32,19 +32,14 @@ import {readFailure, readJson} from './outcome.ts'
 /** The tables a demo reads from its releases. */
 const TABLES = '+core.deal +mart.portfolio_summary +mart.portfolio_breakdown'
 
-let root: string
-/** Where a newcomer ran the demo in a process of its own: everything is in `demo-data`. */
-let home: string
+const startAt = (cwd: string, ...args: string[]) => runProgram(args, {LOANTAPE_LOG_LEVEL: 'error'}, cwd)
 
-beforeAll(async () => {
-  root = mkdtempSync(join(tmpdir(), 'loantape-demo-'))
-  home = mkdtempSync(join(root, 'newcomer-'))
-  expect(await startAt(home, 'demo', '--deals', '20', '--days', '1')).toMatchObject({code: 0, stderr: ''})
-})
+const root = mkdtempSync(join(tmpdir(), 'loantape-demo-'))
+/** Where a newcomer ran the demo in a process of its own: everything is in `demo-data`. */
+const home = mkdtempSync(join(root, 'newcomer-'))
+expect(await startAt(home, 'demo', '--deals', '20', '--days', '1')).toMatchObject({code: 0, stderr: ''})
 
 afterAll(() => rmSync(root, {recursive: true, force: true}))
-
-const startAt = (cwd: string, ...args: string[]) => runProgram(args, {LOANTAPE_LOG_LEVEL: 'error'}, cwd)
 
 /** Runs a demo in this process; its releases hold the tables a demo reads and the given ones. */
 function demo(dataDir: string, options: readonly string[], tables = ''): Promise<Ended> {

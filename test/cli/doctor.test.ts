@@ -1,19 +1,13 @@
 import {mkdirSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {describeFirstSync} from '../../src/cli/doctor.ts'
 import {parseConfig} from '../../src/core/config.ts'
-import {createLab, type Lab, someDeals} from '../support/lab.ts'
-import {changeLists} from '../support/set-up.ts'
+import {someDeals} from '../support/lab.ts'
+import {changeLists, useLab} from '../support/set-up.ts'
 import {readJson} from './outcome.ts'
 
-let lab: Lab
-
-beforeAll(async () => {
-  lab = await createLab({deals: someDeals(100)})
-})
-
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await useLab({deals: someDeals(100)})
 
 async function examine(env: Record<string, string> = {}) {
   const ended = await lab.run(['doctor', '--json'], env)

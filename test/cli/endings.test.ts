@@ -1,11 +1,12 @@
 import {existsSync, mkdirSync, readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterAll, afterEach, beforeAll, beforeEach, expect, test} from 'vitest'
+import {afterEach, beforeEach, expect, test} from 'vitest'
 import {z} from 'zod'
 import {BOOK_TABLES, type Books, openBooks} from '../support/books.ts'
 import {runCommand} from '../support/command.ts'
 import {balancesOf, importBatches, PROFILE_NAMES} from '../support/importer.ts'
 import type {Ended} from '../support/lab.ts'
+import {useShared} from '../support/set-up.ts'
 import {readFailure, readJson} from './outcome.ts'
 
 /** How six loans end in February, each with its amount; nobody says what `matured` means. */
@@ -40,27 +41,22 @@ const deals = (statusOf: (index: number) => string) =>
   ])
 const endedAt = (index: number) => ENDED[index]?.[0] ?? 'funded'
 
-let begun: Books
 let books: Books
 
-beforeAll(async () => {
-  begun = openBooks()
-  const seeds = join(begun.folder.root, 'sql/seeds')
-  mkdirSync(seeds, {recursive: true})
-  writeFileSync(join(seeds, 'status.csv'), STATUSES)
-  const statuses = [() => 'draft', () => 'funded', endedAt]
-  for (const [index, day] of ['2026-01-05', '2026-01-20', '2026-02-10'].entries())
-    await begun.walk(day, deals(statuses[index]!))
-  await begun.walk('2026-03-02', deals(endedAt))
-})
+const begun = await useShared(openBooks())
+const seeds = join(begun.folder.root, 'sql/seeds')
+mkdirSync(seeds, {recursive: true})
+writeFileSync(join(seeds, 'status.csv'), STATUSES)
+const statuses = [() => 'draft', () => 'funded', endedAt]
+for (const [index, day] of ['2026-01-05', '2026-01-20', '2026-02-10'].entries())
+  await begun.walk(day, deals(statuses[index]!))
+await begun.walk('2026-03-02', deals(endedAt))
 
 beforeEach(() => {
   books = openBooks(begun)
 })
 
 afterEach(() => books[Symbol.dispose]())
-
-afterAll(() => begun[Symbol.dispose]())
 
 /** An account whose name ends with its number, so that every importer finds it. */
 const account = (code: string, name: string) => ({code, name: `${name} ${code}`})

@@ -1,43 +1,29 @@
 import {execFileSync} from 'node:child_process'
 import {mkdirSync, rmSync, statSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {openDatabase} from '../../src/store/database.ts'
 import {runCommand} from '../support/command.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {disableBuiltInJobs, readState, writeJobFile} from '../support/jobs.ts'
-import {
-  createLab,
-  type Lab,
-  MAIN,
-  someDeals,
-  startProcess,
-  stopProcess,
-  untilListens,
-} from '../support/lab.ts'
+import {MAIN, someDeals, startProcess, stopProcess, untilListens} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {readFailure, readStanding} from './outcome.ts'
 
-let lab: Lab
-let settings: Record<string, string>
-
-beforeAll(async () => {
-  lab = await createLab({tables: FEW_TABLES, deals: someDeals(60)})
-  await lab.sync('2026-02-02T23:30:00-05:00', {config: {detail: 'off'}})
-  const [jobs, sql] = ['jobs', 'sql'].map((name) => join(lab.folder.root, '..', name)) as [string, string]
-  mkdirSync(jobs)
-  mkdirSync(join(sql, 'mart'), {recursive: true})
-  disableBuiltInJobs(jobs)
-  settings = {
-    ...lab.env,
-    LOANTAPE_JOBS_DIR: jobs,
-    LOANTAPE_WEB_PORT: '0',
-    LOANTAPE_DETAIL: 'off',
-    LOANTAPE_SQL_DIR: sql,
-  }
-})
-
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await useLab({tables: FEW_TABLES, deals: someDeals(60)})
+await lab.sync('2026-02-02T23:30:00-05:00', {config: {detail: 'off'}})
+const [jobs, sql] = ['jobs', 'sql'].map((name) => join(lab.folder.root, '..', name)) as [string, string]
+mkdirSync(jobs)
+mkdirSync(join(sql, 'mart'), {recursive: true})
+disableBuiltInJobs(jobs)
+const settings = {
+  ...lab.env,
+  LOANTAPE_JOBS_DIR: jobs,
+  LOANTAPE_WEB_PORT: '0',
+  LOANTAPE_DETAIL: 'off',
+  LOANTAPE_SQL_DIR: sql,
+}
 
 /** A model too big for a build's memory. */
 const BIG = `-- Too much.

@@ -2,17 +2,17 @@ import {readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {Workbook} from '@cj-tech-master/excelts'
 import {parse} from 'csv-parse/sync'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {z} from 'zod'
 import {JOURNAL_NAMES} from '../../src/accounting/profiles.ts'
 import {verifyBatches} from '../../src/export/batch.ts'
 import {PROFILE_NAMES} from '../../src/export/table-files.ts'
-import type {DataFolder} from '../../src/store/data-folder.ts'
 import {openDatabase, quoteLiteral} from '../../src/store/database.ts'
 import {digestFile} from '../../src/store/files.ts'
 import {BOOK_TABLES, setAccounts} from '../support/books.ts'
 import {anyRow} from '../support/data.ts'
-import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
+import {aDeal, someDeals} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 import {readFailure, readJson} from './outcome.ts'
 
 const FORMULA = '=HYPERLINK("http://x")'
@@ -24,30 +24,21 @@ const batchesSchema = z.object({
 
 type Batches = z.infer<typeof batchesSchema>['batches']
 
-let lab: Lab
-let batches: Batches
-/** The same folder before anybody chose accounts. */
-let unset: DataFolder
-
 /** Ten deals and one whose address is a formula; all are funded within the month, which is over. */
-beforeAll(async () => {
-  lab = await createLab({tables: `${BOOK_TABLES} +mart.funded_rollforward`})
-  const {store} = lab.service
-  store.insert([...someDeals(10), aDeal(11, {propertyAddress: FORMULA, loanAmountCents: 100_01n})])
-  await lab.walk('2026-02-02T23:30:00-05:00')
-  for (const {id} of someDeals(11)) store.update(id, {status: 'funded'})
-  await lab.walk('2026-02-20T23:30:00-05:00', {accept: ['change']})
-  await lab.sync('2026-03-01T23:30:00-05:00')
-  unset = lab.copyFolder('unset')
-  await runThere('accounting init')
-  setAccounts(lab.folder)
-  batches = await exportAll()
-})
-
-afterAll(() => lab[Symbol.asyncDispose]())
-
+const lab = await useLab({tables: `${BOOK_TABLES} +mart.funded_rollforward`})
+const {store} = lab.service
+store.insert([...someDeals(10), aDeal(11, {propertyAddress: FORMULA, loanAmountCents: 100_01n})])
+await lab.walk('2026-02-02T23:30:00-05:00')
+for (const {id} of someDeals(11)) store.update(id, {status: 'funded'})
+await lab.walk('2026-02-20T23:30:00-05:00', {accept: ['change']})
+await lab.sync('2026-03-01T23:30:00-05:00')
+/** The same folder before anybody chose accounts. */
+const unset = lab.copyFolder('unset')
 const runThere = (args: string, env: Record<string, string> = {}) =>
   lab.run([...args.split(' '), '--json'], {LOANTAPE_NOW: NOW, ...env})
+await runThere('accounting init')
+setAccounts(lab.folder)
+const batches = await exportAll()
 
 test('nothing is issued or closed under accounts that nobody chose, nor under a template, which is written once', async () => {
   const run = (args: string) => runThere(args, {LOANTAPE_DATA_DIR: unset.root})

@@ -1,23 +1,17 @@
 import {existsSync, readdirSync, readFileSync, renameSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import {gunzipSync} from 'node:zlib'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {openWarehouse} from '../../src/store/warehouse.ts'
-import {createLab, type Lab, someDeals} from '../support/lab.ts'
+import {someDeals} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 import {readFailure} from './outcome.ts'
 
-let lab: Lab
-let root: string
-
-beforeAll(async () => {
-  lab = await createLab({tables: '+core.deal +core.borrower', deals: someDeals(20)})
-  await lab.walk('2026-02-02T23:30:00-05:00')
-  lab.service.store.update('deal_000001', {status: 'underwriting'})
-  await lab.sync('2026-02-03T23:30:00-05:00')
-  root = join(lab.folder.root, '..')
-})
-
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await useLab({tables: '+core.deal +core.borrower', deals: someDeals(20)})
+await lab.walk('2026-02-02T23:30:00-05:00')
+lab.service.store.update('deal_000001', {status: 'underwriting'})
+await lab.sync('2026-02-03T23:30:00-05:00')
+const root = join(lab.folder.root, '..')
 
 const DAY_3 = '2026-02-04T23:30:00-05:00'
 

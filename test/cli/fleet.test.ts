@@ -13,7 +13,7 @@ import {
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
-import {afterAll, afterEach, beforeAll, beforeEach, expect, test} from 'vitest'
+import {afterEach, beforeEach, expect, test} from 'vitest'
 import {sendJson, startTestServer, type TestServer} from '../source/test-server.ts'
 import {runCommand} from '../support/command.ts'
 import {
@@ -26,9 +26,7 @@ import {
   writeJobFile,
 } from '../support/jobs.ts'
 import {
-  createLab,
   type Ended,
-  type Lab,
   MAIN,
   type Started,
   someDeals,
@@ -36,6 +34,7 @@ import {
   stopProcess,
   untilListens,
 } from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {readFailure, readJson} from './outcome.ts'
 
@@ -43,17 +42,12 @@ type Fields = Record<string, unknown>
 
 let fleet: string
 let started: Started[]
-let lab: Lab
 /** The settings a source needs to read the lab's service. */
 let settings: Record<string, string>
 
-beforeAll(async () => {
-  lab = await createLab({deals: someDeals(3), releasedAt: new Date().toISOString()})
-  const {LOANTAPE_DATA_DIR: _own, ...others} = lab.env
-  settings = others
-})
-
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await useLab({deals: someDeals(3), releasedAt: new Date().toISOString()})
+const {LOANTAPE_DATA_DIR: _own, ...others} = lab.env
+settings = others
 
 beforeEach(() => {
   fleet = mkdtempSync(join(tmpdir(), 'loantape-fleet-'))

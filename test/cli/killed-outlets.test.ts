@@ -1,28 +1,21 @@
 import {mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {fileURLToPath} from 'node:url'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {FEW_TABLES} from '../support/data.ts'
-import {createLab, type Lab, someDeals, startProcess} from '../support/lab.ts'
+import {someDeals, startProcess} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 import {readJson} from './outcome.ts'
 
 const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 const KILL_AT = fileURLToPath(new URL('../support/kill-at.ts', import.meta.url))
 const EXPORT = ['export', 'csv', 'parquet', '--table', 'core.deal', 'mart.portfolio_summary', '--json']
 
-let lab: Lab
-let inbox: string
-let env: Record<string, string>
-
-beforeAll(async () => {
-  lab = await createLab({tables: FEW_TABLES, deals: someDeals(20), releasedAt: '2026-02-02T23:30:00-05:00'})
-  inbox = join(lab.folder.root, '../inbox')
-  const targets = join(lab.folder.root, '../targets.json')
-  writeFileSync(targets, JSON.stringify({share: {kind: 'folder', path: inbox}}))
-  env = {...lab.env, LOANTAPE_TARGETS_FILE: targets}
-})
-
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await useLab({tables: FEW_TABLES, deals: someDeals(20), releasedAt: '2026-02-02T23:30:00-05:00'})
+const inbox = join(lab.folder.root, '../inbox')
+const targets = join(lab.folder.root, '../targets.json')
+writeFileSync(targets, JSON.stringify({share: {kind: 'folder', path: inbox}}))
+const env = {...lab.env, LOANTAPE_TARGETS_FILE: targets}
 
 /** Every file below a folder with its content. */
 function readTree(dir: string): Record<string, string> {

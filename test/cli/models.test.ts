@@ -1,25 +1,19 @@
 import {rmSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {writeSqlFolder} from '../build/folder.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {aDeal, createLab, type Ended, type Lab, someDeals} from '../support/lab.ts'
-import {readFailure, readJson, readStanding, type Standing} from './outcome.ts'
+import {aDeal, type Ended, someDeals} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
+import {readFailure, readJson, readStanding} from './outcome.ts'
 
 const DAY_2 = '2026-02-03T23:30:00-05:00'
 
-let lab: Lab
-let before: Standing
-
-beforeAll(async () => {
-  lab = await createLab({tables: FEW_TABLES, deals: someDeals(12), releasedAt: '2026-02-02T23:30:00-05:00'})
-  before = await readStanding(lab.folder)
-  lab.service.store.insert([aDeal(13, {loanAmountCents: 1_00n})])
-  await lab.walk(DAY_2)
-})
-
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await useLab({tables: FEW_TABLES, deals: someDeals(12), releasedAt: '2026-02-02T23:30:00-05:00'})
+const before = await readStanding(lab.folder)
+lab.service.store.insert([aDeal(13, {loanAmountCents: 1_00n})])
+await lab.walk(DAY_2)
 
 const HEADER = `-- Deals that are small.
 -- grain: deal_id

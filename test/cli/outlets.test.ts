@@ -1,43 +1,32 @@
 import {existsSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {FEW_TABLES} from '../support/data.ts'
 import {writeJobFile} from '../support/jobs.ts'
-import {createLab, type Lab, MAIN, someDeals, startProcess} from '../support/lab.ts'
-import {createPostgres, type PostgresServer} from '../support/postgres.ts'
+import {MAIN, someDeals, startProcess} from '../support/lab.ts'
+import {createPostgres} from '../support/postgres.ts'
+import {useLab} from '../support/set-up.ts'
 import {readFailure, readJson} from './outcome.ts'
 
-let lab: Lab
-let server: PostgresServer
-let inbox: string
-let env: Record<string, string>
-
-beforeAll(async () => {
-  ;[lab, server] = await Promise.all([
-    createLab({tables: FEW_TABLES, deals: someDeals(20), releasedAt: '2026-02-02T23:30:00-05:00'}),
-    createPostgres(),
-  ])
-  lab.beside.use(server)
-  inbox = join(lab.folder.root, '../inbox')
-  mkdirSync(inbox)
-  const targets = join(lab.folder.root, '../targets.json')
-  const gone = {kind: 'folder', path: join(inbox, 'unmounted')}
-  writeFileSync(targets, JSON.stringify({share: {kind: 'folder', path: inbox}, gone}))
-  env = {
-    LOANTAPE_TARGETS_FILE: targets,
-    LOANTAPE_POSTGRES_URL: server.urlOf('postgres'),
-    LOANTAPE_JOBS_DIR: join(lab.folder.root, '../jobs'),
-  }
-  mkdirSync(env.LOANTAPE_JOBS_DIR!)
-  const steps = [
-    {do: 'export', profiles: ['parquet'], deliver: ['share']},
-    {do: 'publish', to: 'postgres'},
-  ]
-  writeJobFile(env.LOANTAPE_JOBS_DIR!, 'hand-out', {steps})
-})
-
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await useLab({tables: FEW_TABLES, deals: someDeals(20), releasedAt: '2026-02-02T23:30:00-05:00'})
+const server = lab.beside.use(await createPostgres())
+const inbox = join(lab.folder.root, '../inbox')
+mkdirSync(inbox)
+const targets = join(lab.folder.root, '../targets.json')
+const gone = {kind: 'folder', path: join(inbox, 'unmounted')}
+writeFileSync(targets, JSON.stringify({share: {kind: 'folder', path: inbox}, gone}))
+const env = {
+  LOANTAPE_TARGETS_FILE: targets,
+  LOANTAPE_POSTGRES_URL: server.urlOf('postgres'),
+  LOANTAPE_JOBS_DIR: join(lab.folder.root, '../jobs'),
+}
+mkdirSync(env.LOANTAPE_JOBS_DIR)
+const steps = [
+  {do: 'export', profiles: ['parquet'], deliver: ['share']},
+  {do: 'publish', to: 'postgres'},
+]
+writeJobFile(env.LOANTAPE_JOBS_DIR, 'hand-out', {steps})
 
 const run = (args: string[], changes: Record<string, string> = {}) =>
   lab.run([...args, '--json'], {...env, ...changes})

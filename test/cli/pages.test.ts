@@ -1,17 +1,12 @@
 import {existsSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {writeSqlFolder} from '../build/folder.ts'
-import {createLab, type Lab, someDeals} from '../support/lab.ts'
+import {someDeals} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 import {readFailure, readJson} from './outcome.ts'
 
-let lab: Lab
-
-beforeAll(async () => {
-  lab = await createLab({tables: 'all', deals: someDeals(3), releasedAt: '2026-02-02T23:30:00-05:00'})
-})
-
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await useLab({tables: 'all', deals: someDeals(3), releasedAt: '2026-02-02T23:30:00-05:00'})
 
 test('report and dictionary are written into the data folder or to the path given, and the command says where', async () => {
   const {root} = lab.folder

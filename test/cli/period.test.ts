@@ -2,36 +2,31 @@ import {execFileSync} from 'node:child_process'
 import {chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {fileURLToPath} from 'node:url'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import {closePeriod} from '../../src/books/close-period.ts'
 import {JOURNAL_STEPS} from '../../src/core/types.ts'
 import {bringUpToDate} from '../../src/record/record.ts'
 import {compareBooks} from '../../src/record/verify.ts'
-import {BOOK_TABLES, type Books, openBooks} from '../support/books.ts'
+import {BOOK_TABLES, openBooks} from '../support/books.ts'
 import {runCommand} from '../support/command.ts'
 import {writeJobFile} from '../support/jobs.ts'
 import {type Ended, runProgram, startProcess} from '../support/lab.ts'
+import {useShared} from '../support/set-up.ts'
 import {readFailure, readJson} from './outcome.ts'
 
-let books: Books
-
 /** January and February are walked, January is closed, and it is March 3. */
-beforeAll(async () => {
-  books = openBooks()
-  const deals = (amount: number, status: string) => ({
-    a: {loan_amount: amount, status, loan_program: 'bridge'},
-  })
-  await books.walk('2026-01-05', deals(100, 'draft'))
-  await books.walk('2026-01-20', deals(100, 'funded'))
-  await books.walk('2026-02-10', deals(130, 'funded'))
-  await books.walk('2026-03-02', deals(130, 'funded'))
-  await closePeriod(books.config, {period: '2026-01'}, books.at('2026-03-03'))
-  // Every copy has the release of February.
-  await books.readJournal('2026-02', '2026-03-03')
+const books = await useShared(openBooks())
+const deals = (amount: number, status: string) => ({
+  a: {loan_amount: amount, status, loan_program: 'bridge'},
 })
-
-afterAll(() => books[Symbol.dispose]())
+await books.walk('2026-01-05', deals(100, 'draft'))
+await books.walk('2026-01-20', deals(100, 'funded'))
+await books.walk('2026-02-10', deals(130, 'funded'))
+await books.walk('2026-03-02', deals(130, 'funded'))
+await closePeriod(books.config, {period: '2026-01'}, books.at('2026-03-03'))
+// Every copy has the release of February.
+await books.readJournal('2026-02', '2026-03-03')
 
 const NOW = {LOANTAPE_NOW: '2026-03-03T17:00:00Z'}
 

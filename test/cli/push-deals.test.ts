@@ -1,13 +1,12 @@
-import {appendFileSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
-import {tmpdir} from 'node:os'
+import {appendFileSync, existsSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {parse} from 'csv-parse/sync'
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {beforeEach, expect, test} from 'vitest'
 import {parseDealRows, pushDeals} from '../../src/cli/push.ts'
 import {createDealClient} from '../../src/client/index.ts'
 import {API_KEY, startTestService} from '../service/client.ts'
 import {runCommand} from '../support/command.ts'
-import type {SpoiltService} from '../support/spoilt-service.ts'
+import {useFolder, useShared} from '../support/set-up.ts'
 import {readFailure, readJson} from './outcome.ts'
 
 const CSV = `external_reference,property_address,loan_amount,property_value,loan_program
@@ -15,19 +14,10 @@ crm-1,"12 Main St, Austin, TX 78701",350000.10,500000,bridge_30yr
 crm-2,"Lot 7; ""The Mill""",1000000,,
 `
 
-let service: SpoiltService
-let folder: string
-let resultFile: string
-
-beforeEach(async () => {
-  service = await startTestService()
-  folder = mkdtempSync(join(tmpdir(), 'loantape-push-'))
-  resultFile = join(folder, 'deals.csv.result.csv')
-})
-afterEach(async () => {
-  await service.close()
-  rmSync(folder, {recursive: true})
-})
+const service = await useShared(startTestService())
+const folder = useFolder().folder.root
+const resultFile = join(folder, 'deals.csv.result.csv')
+beforeEach(service.remember())
 
 const push = (csv: string, more: {apiKey?: string; signal?: AbortSignal} = {}) =>
   pushDeals(parseDealRows('deals.csv', csv), {

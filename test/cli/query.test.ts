@@ -1,11 +1,12 @@
 import {mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {runCommand} from '../support/command.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {aDeal, createLab, type Lab} from '../support/lab.ts'
-import {readFailure, readStanding, type Standing} from './outcome.ts'
+import {aDeal} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
+import {readFailure, readStanding} from './outcome.ts'
 
 const PAIR = `select deal_id, loan_amount, property_value, created_at from core.deal
   where deal_id <= 'deal_000002' order by deal_id`
@@ -13,23 +14,15 @@ const PAIR = `select deal_id, loan_amount, property_value, created_at from core.
 /** Reverses a terminal's line, colors it, and moves its cursor. */
 const TURNING = '3 \u202etS \\niaM\u202c \u009b31m\u007f'
 
-let lab: Lab
-let before: Standing
-let walkId: string
-
-beforeAll(async () => {
-  lab = await createLab({tables: FEW_TABLES})
-  lab.service.store.insert([
-    aDeal(1, {loanAmountCents: 6_999_999_999_999_901n, propertyValueCents: null}),
-    aDeal(2, {loanAmountCents: 10n, propertyAddress: '2 "Old" Mill Rd,\nAustin, TX 78701'}),
-    aDeal(3, {propertyAddress: TURNING}),
-  ])
-  const {walk} = await lab.sync('2026-02-02T23:30:00-05:00')
-  walkId = walk.walk_id
-  before = await readStanding(lab.folder)
-})
-
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await useLab({tables: FEW_TABLES})
+lab.service.store.insert([
+  aDeal(1, {loanAmountCents: 6_999_999_999_999_901n, propertyValueCents: null}),
+  aDeal(2, {loanAmountCents: 10n, propertyAddress: '2 "Old" Mill Rd,\nAustin, TX 78701'}),
+  aDeal(3, {propertyAddress: TURNING}),
+])
+const {walk} = await lab.sync('2026-02-02T23:30:00-05:00')
+const walkId = walk.walk_id
+const before = await readStanding(lab.folder)
 
 test('no text of the source commands a terminal', async () => {
   const address = 'select property_address from core.deal'

@@ -1,11 +1,12 @@
 import {cpSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterAll, afterEach, beforeAll, beforeEach, expect, test} from 'vitest'
+import {afterEach, beforeEach, expect, test} from 'vitest'
 import type {WireRecord} from '../../src/core/types.ts'
-import {BOOK_TABLES, type Books, openBooks} from '../support/books.ts'
+import {BOOK_TABLES, openBooks} from '../support/books.ts'
 import {runCommand} from '../support/command.ts'
 import {balancesOf, importBatches} from '../support/importer.ts'
 import type {Ended} from '../support/lab.ts'
+import {useShared} from '../support/set-up.ts'
 import {readFailure, readJson} from './outcome.ts'
 
 const DEALS = Array.from({length: 20}, (_, index) => `d${index + 1}`)
@@ -20,30 +21,10 @@ const inStatus = (status: string, changes: Record<string, WireRecord> = {}): Rec
 const FUNDED = 21_000_020n
 
 /** As of January 30, the state to restore, and as of January 31, when all deals are funded and booked. */
-let [before, exported]: Books[] = []
-let books: Books
-
-beforeAll(async () => {
-  before = openBooks()
-  await before.walk('2026-01-30', inStatus('draft'))
-  exported = openBooks(before)
-  books = exported
-  await books.walk('2026-01-31', inStatus('funded'))
-  expect(await say('export xero --period 2026-01', '2026-02-01')).toMatchObject({
-    batches: [{outcome: 'written', rows: 40}],
-  })
-})
-
-beforeEach(() => {
-  books = openBooks(exported)
-})
-
-afterEach(() => books[Symbol.dispose]())
-
-afterAll(() => {
-  before?.[Symbol.dispose]()
-  exported?.[Symbol.dispose]()
-})
+const before = await useShared(openBooks())
+await before.walk('2026-01-30', inStatus('draft'))
+const exported = await useShared(openBooks(before))
+let books = exported
 
 const run = (args: string, day: string): Promise<Ended> =>
   runCommand(
@@ -55,12 +36,23 @@ const run = (args: string, day: string): Promise<Ended> =>
 /** What a command line says on a day. */
 const say = async (args: string, day: string) => readJson(await run(args, day))
 
+await books.walk('2026-01-31', inStatus('funded'))
+expect(await say('export xero --period 2026-01', '2026-02-01')).toMatchObject({
+  batches: [{outcome: 'written', rows: 40}],
+})
+
+beforeEach(() => {
+  books = openBooks(exported)
+})
+
+afterEach(() => books[Symbol.dispose]())
+
 /** Cents by account of everything ever issued to Xero. */
 const handedOut = () => books.sumBatches('xero', '')
 
 /** Loses the warehouse and the tapes; the backup of January 30 takes their place. */
 function loseJanuary31(): void {
-  cpSync(before?.folder.warehouse ?? '', books.folder.warehouse)
+  cpSync(before.folder.warehouse, books.folder.warehouse)
 }
 
 async function expectRefused(args: string, day: string): Promise<void> {

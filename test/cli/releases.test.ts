@@ -1,24 +1,16 @@
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {FEW_TABLES} from '../support/data.ts'
-import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
+import {aDeal, someDeals} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 import {readFailure, readJson} from './outcome.ts'
 
-let lab: Lab
-let first: string
-let second: string
-
-beforeAll(async () => {
-  lab = await createLab({tables: FEW_TABLES})
-  const {store} = lab.service
-  store.insert(someDeals(8))
-  first = String((await lab.sync('2026-02-02T23:30:00-05:00')).release_id)
-  store.update('deal_000001', {status: 'funded', loanAmountCents: 400_000_01n})
-  store.update('deal_000002', {loanAmountCents: 349_999_99n})
-  store.insert([aDeal(9, {loanAmountCents: 10n})])
-  second = String((await lab.sync('2026-02-03T23:30:00-05:00')).release_id)
-})
-
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await useLab({tables: FEW_TABLES, deals: someDeals(8)})
+const {store} = lab.service
+const first = String((await lab.sync('2026-02-02T23:30:00-05:00')).release_id)
+store.update('deal_000001', {status: 'funded', loanAmountCents: 400_000_01n})
+store.update('deal_000002', {loanAmountCents: 349_999_99n})
+store.insert([aDeal(9, {loanAmountCents: 10n})])
+const second = String((await lab.sync('2026-02-03T23:30:00-05:00')).release_id)
 
 const diff = (...args: string[]) => lab.run(['diff', ...args], {LOANTAPE_LOG_LEVEL: 'error'})
 

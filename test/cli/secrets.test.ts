@@ -5,15 +5,15 @@ import {createServer} from 'node:http'
 import type {AddressInfo} from 'node:net'
 import {join} from 'node:path'
 import {text} from 'node:stream/consumers'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {readSecret} from '../../src/export/delivery-target.ts'
-import {createLab, type Ended, type Lab, someDeals} from '../support/lab.ts'
+import {type Ended, someDeals} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 import {readJson} from './outcome.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
 
-let lab: Lab
 let env: Record<string, string>
 const ended: Ended[] = []
 
@@ -33,21 +33,16 @@ const gateway = createServer(async (request, response) => {
   response.writeHead(answer.status, {'content-type': 'application/json'}).end(await answer.text())
 })
 let isFailing = false
-let name: string
 
-beforeAll(async () => {
-  lab = await createLab({deals: someDeals(5)})
-  lab.beside.defer(() => void gateway.close())
-  gateway.listen(0, '127.0.0.1')
-  await once(gateway, 'listening')
-  name = `http://127.0.0.1:${(gateway.address() as AddressInfo).port}/v1`
-  env = {
-    LOANTAPE_BASE_URL: `${name.replace('//', '//SECRET1:SECRET2@')}/?key=SECRET3#SECRET4`,
-    LOANTAPE_LOG_LEVEL: 'debug',
-  }
-})
-
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await useLab({deals: someDeals(5)})
+lab.beside.defer(() => void gateway.close())
+gateway.listen(0, '127.0.0.1')
+await once(gateway, 'listening')
+const name = `http://127.0.0.1:${(gateway.address() as AddressInfo).port}/v1`
+env = {
+  LOANTAPE_BASE_URL: `${name.replace('//', '//SECRET1:SECRET2@')}/?key=SECRET3#SECRET4`,
+  LOANTAPE_LOG_LEVEL: 'debug',
+}
 
 async function run(args: readonly string[], changes?: Record<string, string>): Promise<Ended> {
   const one = await lab.run(args, {...env, ...changes})

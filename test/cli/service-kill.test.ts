@@ -1,12 +1,12 @@
 import {createHash} from 'node:crypto'
-import {mkdtempSync, readdirSync, rmSync, statSync} from 'node:fs'
+import {readdirSync, statSync} from 'node:fs'
 import {connect} from 'node:net'
-import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
-import {expect, onTestFinished, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {createRandom} from '../../src/service/portfolio.ts'
 import {startReceiver, verifyNotification} from '../service/receiver.ts'
+import {createFolder} from '../support/data.ts'
 import {MAIN, type Started, startProcess} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 
@@ -57,8 +57,8 @@ const dataOf = async <T>(response: Response): Promise<T> => ((await response.jso
 const digestOf = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex')
 
 test('a service killed amid uploads, deliveries and generation loses nothing it acknowledged', async () => {
-  const folder = mkdtempSync(join(tmpdir(), 'loantape-service-kill-'))
-  onTestFinished(() => rmSync(folder, {recursive: true}))
+  using data = createFolder()
+  const {root: folder} = data.folder
   const dbPath = join(folder, 'service.db')
   await using receiver = await startReceiver()
   const random = createRandom('service kill')

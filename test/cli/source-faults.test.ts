@@ -1,28 +1,22 @@
 import {randomUUID} from 'node:crypto'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {realClock} from '../../src/core/clock.ts'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import type {Fault} from '../support/faults.ts'
-import {createLab, type Ended, type Lab, someDeals} from '../support/lab.ts'
+import {type Ended, someDeals} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 import {startSpoiltService} from '../support/spoilt-service.ts'
-import {readFailure, readJson, readStanding, type Standing} from './outcome.ts'
+import {readFailure, readJson, readStanding} from './outcome.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
 
-let lab: Lab
-let before: Standing
-
-beforeAll(async () => {
-  lab = await createLab({
-    tables: '+core.deal +mart.portfolio_summary',
-    deals: someDeals(60),
-    releasedAt: DAY_1,
-  })
-  before = await readStanding(lab.folder)
+const lab = await useLab({
+  tables: '+core.deal +mart.portfolio_summary',
+  deals: someDeals(60),
+  releasedAt: DAY_1,
 })
-
-afterAll(() => lab[Symbol.asyncDispose]())
+const before = await readStanding(lab.folder)
 
 /** One test's own copy of the data folder, and faults only its runs meet: its page size tells them apart. */
 interface Case {

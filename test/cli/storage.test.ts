@@ -1,23 +1,17 @@
 import {chmodSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import type {DataFolder} from '../../src/store/data-folder.ts'
-import {createLab, type Ended, type Lab, MAIN, someDeals, startProcess} from '../support/lab.ts'
-import {readFailure, readJson, readStanding, type Standing} from './outcome.ts'
+import {type Ended, MAIN, someDeals, startProcess} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
+import {readFailure, readJson, readStanding} from './outcome.ts'
 
 const DAY_2 = '2026-02-03T23:30:00-05:00'
 
-let lab: Lab
-let before: Standing
-
-beforeAll(async () => {
-  lab = await createLab({tables: '+core.deal +mart.portfolio_summary', deals: someDeals(300)})
-  await lab.sync('2026-02-02T23:30:00-05:00', {config: {detail: 'off'}})
-  before = await readStanding(lab.folder)
-  lab.service.store.insert(someDeals(1200).slice(300))
-})
-
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await useLab({tables: '+core.deal +mart.portfolio_summary', deals: someDeals(300)})
+await lab.sync('2026-02-02T23:30:00-05:00', {config: {detail: 'off'}})
+const before = await readStanding(lab.folder)
+lab.service.store.insert(someDeals(1200).slice(300))
 
 function environmentOf(folder: DataFolder): Record<string, string> {
   return {

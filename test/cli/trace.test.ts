@@ -1,21 +1,17 @@
 import {createHash} from 'node:crypto'
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {beforeEach, expect, test} from 'vitest'
 import {applyEvents} from '../../src/pipeline.ts'
 import {pruneData} from '../../src/record/prune.ts'
 import type {FigureTrace, Trace} from '../../src/record/trace.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {storeEvent} from '../../src/sync/webhook-events.ts'
-import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
+import {aDeal, someDeals} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 
 const day = (number: number, time = '23:30') => `2026-02-0${number}T${time}:00-05:00`
 
-let lab: Lab
-
-beforeEach(async () => {
-  lab = await createLab({tables: '+core.deal +mart.portfolio_summary', deals: someDeals(17)})
-})
-
-afterEach(() => lab[Symbol.asyncDispose]())
+const lab = await useLab({tables: '+core.deal +mart.portfolio_summary', deals: someDeals(17)})
+beforeEach(lab.remember())
 
 async function trace(id: string, ...options: string[]): Promise<Trace[]> {
   const {code, stdout, stderr} = await lab.run(['trace', id, '--json', ...options])

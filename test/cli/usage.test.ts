@@ -1,19 +1,18 @@
 import {mkdirSync, mkdtempSync, readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {afterAll, expect, test} from 'vitest'
 import {runCommand} from '../support/command.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {createLab, type Lab, runProgram, someDeals} from '../support/lab.ts'
-import {readFailure, readJson, readStanding, type Standing} from './outcome.ts'
+import {createLab, runProgram, someDeals} from '../support/lab.ts'
+import {readFailure, readJson, readStanding} from './outcome.ts'
 
-let lab: Lab
-let before: Standing
-
-beforeAll(async () => {
-  lab = await createLab({tables: FEW_TABLES, deals: someDeals(3), releasedAt: '2026-02-02T23:30:00-05:00'})
-  before = await readStanding(lab.folder)
-  lab.service.requests.clear()
+const lab = await createLab({
+  tables: FEW_TABLES,
+  deals: someDeals(3),
+  releasedAt: '2026-02-02T23:30:00-05:00',
 })
+const before = await readStanding(lab.folder)
+lab.service.requests.clear()
 
 afterAll(async () => {
   const [after, requests] = [await readStanding(lab.folder), lab.service.requests.count]

@@ -1,20 +1,15 @@
 import {chmodSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import type {DataFolder} from '../../src/store/data-folder.ts'
 import {openDatabase} from '../../src/store/database.ts'
 import {findCurrentRelease} from '../../src/store/release.ts'
 import {anyRow, FEW_TABLES} from '../support/data.ts'
-import {createSeenLab, type Lab} from '../support/lab.ts'
+import {createSeenLab} from '../support/lab.ts'
+import {useShared} from '../support/set-up.ts'
 
-let lab: Lab
-
-beforeAll(async () => {
-  lab = await createSeenLab({tables: FEW_TABLES})
-  await lab.run(['export', 'csv'])
-})
-
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await useShared(createSeenLab({tables: FEW_TABLES}))
+await lab.run(['export', 'csv'])
 
 /** What `verify` finds damaged in a folder, as `path: words`. */
 async function findDamage(folder: DataFolder): Promise<string[]> {

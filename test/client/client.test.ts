@@ -1,12 +1,12 @@
 import {gzipSync} from 'node:zlib'
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {beforeEach, expect, test} from 'vitest'
 import {waitBefore} from '../../src/client/client.ts'
 import {ApiError, createDealClient, type DealClient} from '../../src/client/index.ts'
 import {API_KEY, insertDeals, PDF, startTestService} from '../service/client.ts'
 import {startReceiver} from '../service/receiver.ts'
 import {startTestServer} from '../source/test-server.ts'
 import type {FaultRule} from '../support/faults.ts'
-import type {SpoiltService} from '../support/spoilt-service.ts'
+import {useShared} from '../support/set-up.ts'
 
 const newDeal = {
   property_address: '12 Main St',
@@ -18,9 +18,8 @@ const newDeal = {
 /** A slow machine is no failing service. */
 const PATIENT_MS = 1_800_000
 
-let service: SpoiltService
-let client: DealClient
-let waits: number[]
+const service = await useShared(startTestService({webhooks: {allowPrivate: true}}))
+let waits: number[] = []
 
 const createClient = (options: {apiKey?: string; retries?: number} = {}): DealClient =>
   createDealClient({
@@ -37,12 +36,11 @@ const failureOf = async (work: Promise<unknown>): Promise<ApiError> => {
   return error as ApiError
 }
 
-beforeEach(async () => {
+const client = createClient()
+beforeEach(service.remember())
+beforeEach(() => {
   waits = []
-  service = await startTestService({webhooks: {allowPrivate: true}})
-  client = createClient()
 })
-afterEach(() => service.close())
 
 test('lists every deal over all pages, filtered by stage, and requests no page it does not need', async () => {
   insertDeals(service, 7)

@@ -1,30 +1,16 @@
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {openClickhouse} from '../../src/export/clickhouse.ts'
 import {publishTo} from '../../src/export/publish.ts'
 import type {ReleaseTarget} from '../../src/export/target.ts'
 import type {Release} from '../../src/store/release.ts'
 import {seenSql, wholeOf} from '../support/clickhouse.ts'
-import {
-  type ClickhouseCluster,
-  NODES,
-  type NodeName,
-  startClickhouseCluster,
-} from '../support/clickhouse-cluster.ts'
-import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
+import {NODES, type NodeName, startClickhouseCluster} from '../support/clickhouse-cluster.ts'
+import {createFolder, createWorldAt} from '../support/data.ts'
 import {publishNth} from '../support/releases.ts'
+import {useShared} from '../support/set-up.ts'
 
-let cluster: ClickhouseCluster | undefined
-let data: TestFolder
-
-beforeAll(async () => {
-  data = createFolder()
-  cluster = await startClickhouseCluster()
-})
-
-afterAll(async () => {
-  await cluster?.[Symbol.asyncDispose]()
-  data[Symbol.dispose]()
-})
+const data = await useShared(createFolder())
+const cluster = await useShared(startClickhouseCluster())
 
 const world = createWorldAt('2026-02-02T12:00:00Z')
 const command = 'loantape publish clickhouse'
@@ -46,13 +32,13 @@ async function publish(
   release: Release,
   change: (target: ReleaseTarget) => Partial<ReleaseTarget> = () => ({}),
 ) {
-  const request = {...cluster!.requestOf('node-1-1'), source, releasesKept: 2}
+  const request = {...cluster.requestOf('node-1-1'), source, releasesKept: 2}
   await using target = await openClickhouse(request, world)
   return await publishTo({...target, ...change(target)}, release, {command}, world)
 }
 
 /** What a reader at this node sees of a lender. */
-const seenAt = (node: NodeName, source: string) => cluster!.read(node, seenSql(source))
+const seenAt = (node: NodeName, source: string) => cluster.read(node, seenSql(source))
 
 /** Other nodes learn of a release a moment after the node it was published through. */
 const untilSeen = (node: NodeName, source: string, nth: number) =>
@@ -90,7 +76,7 @@ test('two lenders publish, and every node shows both whole', async () => {
 test('rows are spread over the shards, and both replicas of a shard are equal', async () => {
   const held = new Map<NodeName, number>()
   for (const node of NODES) {
-    const [row] = await cluster!.inspect(
+    const [row] = await cluster.inspect(
       node,
       `select count() as rows from core.deal_local where source = 'first'`,
     )
@@ -121,12 +107,12 @@ test('a replica that dies during a publication leaves readers one whole release,
       await target.load(table)
       if (isLost) return
       isLost = true
-      await cluster!.kill(lost)
+      await cluster.kill(lost)
     },
   })).catch((error: unknown) => world.log.info({err: error}, 'refused'))
   expect(isLost).toBe(true)
   for (const node of living) expect([wholeOf(2), wholeOf(3)]).toContainEqual(await seenAt(node, 'first'))
-  await cluster!.restart(lost)
+  await cluster.restart(lost)
   // From now on readers at that node count as well.
   const stopAll = watch('first', [2, 3], NODES)
   await publish('first', release)
@@ -136,7 +122,7 @@ test('a replica that dies during a publication leaves readers one whole release,
   }
   expect([...(await stop()), ...(await stopAll())]).toEqual([])
   const held = (node: NodeName) =>
-    cluster!.inspect(
+    cluster.inspect(
       node,
       `select source, content, count() as rows from core.deal_local group by all order by all`,
     )

@@ -1,14 +1,15 @@
-import {mkdirSync, mkdtempSync, rmSync, utimesSync} from 'node:fs'
-import {hostname, tmpdir} from 'node:os'
+import {mkdirSync, rmSync, utimesSync} from 'node:fs'
+import {hostname} from 'node:os'
 import {join} from 'node:path'
-import {expect, onTestFinished, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {isAbandoned, readProcessStart, WRITER_MARK} from '../../src/core/process.ts'
+import {useFolder} from '../support/set-up.ts'
 
 const DEAD = 999_999_999
 
+const {root} = useFolder().folder
+
 test('a path is abandoned when its writer is dead, or on another machine and untouched for a day', () => {
-  const root = mkdtempSync(join(tmpdir(), 'loantape-'))
-  onTestFinished(() => rmSync(root, {recursive: true}))
   const [host, ours, foreign] = [hostname(), process.ppid, `@${hostname()}-2-${DEAD}`]
   for (const [mark, expected] of [
     [`@${host}-${DEAD}`, true],

@@ -1,7 +1,6 @@
-import {mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
-import {tmpdir} from 'node:os'
+import {readdirSync, readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {expect, onTestFinished, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {parse, parseAllDocuments} from 'yaml'
 import {COMMANDS} from '../../src/cli/program.ts'
 import {parseConfig} from '../../src/core/config.ts'
@@ -132,8 +131,8 @@ test('the pods run existing commands, the cron job when its job is due, with the
   const runs = pods.map((pod) => textsOf(containerOf(pod).args!))
   expect(runs).toEqual([['serve'], ['run', 'nightly']])
   expect(Object.keys(COMMANDS)).toEqual(expect.arrayContaining(runs.map(([name]) => name)))
-  const jobsDir = mkdtempSync(join(tmpdir(), 'loantape-jobs-'))
-  onTestFinished(() => rmSync(jobsDir, {recursive: true}))
+  using data = createFolder()
+  const {root: jobsDir} = data.folder
   for (const [file, text] of Object.entries(find('ConfigMap', 'loantape-jobs').data!))
     writeFileSync(join(jobsDir, file), String(text))
   const config = parseConfig({LOANTAPE_JOBS_DIR: jobsDir}, {readFile: () => ''})

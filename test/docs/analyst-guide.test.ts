@@ -1,6 +1,6 @@
 import {mkdirSync, readFileSync, writeFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {buildRelease} from '../../src/build/build.ts'
 import {aRow} from '../../src/build/case-rows.ts'
 import {addDays} from '../../src/core/clock.ts'
@@ -9,7 +9,7 @@ import {openDatabase} from '../../src/store/database.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {query} from '../build/history.ts'
 import {anyRow} from '../support/data.ts'
-import {createLab, type Lab} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 
 const page = readFileSync(join(import.meta.dirname, '../../docs/analyst-guide.md'), 'utf8')
 
@@ -28,22 +28,16 @@ const questions = listBlocks('Ten questions')
 const SEED = 'guide'
 const LAST_NIGHT = '2026-04-27T23:30:00-04:00'
 
-let lab: Lab
-
-beforeAll(async () => {
-  lab = await createLab({tables: 'all'})
-  const {store} = lab.service
-  const firstDay = '2026-03-02'
-  seedPortfolio(store, {deals: 400, seed: SEED, today: firstDay})
-  for (let day = firstDay, nights = 0; nights < 57; day = addDays(day, 1), nights += 1) {
-    if (day !== firstDay) advanceDay(store, {seed: SEED, day})
-    const now = `${day}T23:30:00-04:00`
-    if (now === LAST_NIGHT) await lab.sync(now)
-    else if (nights % 14 === 0) await lab.walk(now, {config: {detail: 'off'}})
-  }
-})
-
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await useLab({tables: 'all'})
+const {store} = lab.service
+const firstDay = '2026-03-02'
+seedPortfolio(store, {deals: 400, seed: SEED, today: firstDay})
+for (let day = firstDay, nights = 0; nights < 57; day = addDays(day, 1), nights += 1) {
+  if (day !== firstDay) advanceDay(store, {seed: SEED, day})
+  const now = `${day}T23:30:00-04:00`
+  if (now === LAST_NIGHT) await lab.sync(now)
+  else if (nights % 14 === 0) await lab.walk(now, {config: {detail: 'off'}})
+}
 
 test('each of the ten questions has an answer', async () => {
   expect(questions.map(({title}) => Number.parseInt(title, 10))).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])

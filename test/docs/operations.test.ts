@@ -1,12 +1,13 @@
 import {chmodSync, mkdirSync, readFileSync, renameSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {EXIT_CODES} from '../../src/core/errors.ts'
 import {requireJob} from '../../src/schedule/job.ts'
 import {listRuns} from '../../src/store/runs.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {createLab, type Lab, MAIN, someDeals, startProcess, stopProcess} from '../support/lab.ts'
+import {MAIN, someDeals, startProcess, stopProcess} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
@@ -19,15 +20,7 @@ const sectionOf = (heading: string) => page.split(/^## /m).find((text) => text.s
 const blocksOf = (text: string, language: string) =>
   [...text.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\``, 'gms'))].map(([, block = '']) => block)
 
-let lab: Lab
-
-beforeAll(async () => {
-  lab = await createLab({tables: FEW_TABLES})
-  lab.service.store.insert(someDeals(20))
-  await lab.sync('2026-02-02T23:30:00-05:00')
-})
-
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await useLab({tables: FEW_TABLES, deals: someDeals(20), releasedAt: '2026-02-02T23:30:00-05:00'})
 
 test('every command line of the page runs as written', async () => {
   // Endless, or incomplete.

@@ -9,29 +9,20 @@ import {
   writeFileSync,
 } from 'node:fs'
 import {join} from 'node:path'
-import {afterAll, afterEach, beforeAll, expect, test} from 'vitest'
+import {afterEach, expect, test} from 'vitest'
 import {beginBatch} from '../../src/export/batch.ts'
 import {writeBatch} from '../../src/export/table-files.ts'
-import type {DataFolder} from '../../src/store/data-folder.ts'
 import {digestFile} from '../../src/store/files.ts'
-import type {Release} from '../../src/store/release.ts'
-import {createFolder, readFiles, readManifest, type TestFolder} from '../support/data.ts'
+import {createFolder, readFiles, readManifest} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {publishTables} from '../support/releases.ts'
+import {useShared} from '../support/set-up.ts'
 
-let data: TestFolder
-let folder: DataFolder
-let release: Release
-
-beforeAll(async () => {
-  data = createFolder()
-  folder = data.folder
-  release = await publishTables(folder)
-})
+const data = await useShared(createFolder())
+const folder = data.folder
+const release = await publishTables(folder)
 
 afterEach(() => rmSync(folder.exports, {recursive: true, force: true}))
-
-afterAll(() => data[Symbol.dispose]())
 
 const write = (profile = 'csv', tables?: string[], from = release) =>
   writeBatch(folder, from, {profile, ...(tables && {tables})})

@@ -4,16 +4,12 @@ import {expect, test} from 'vitest'
 import type {ExportOptions} from '../../src/export/batch.ts'
 import {writeBatch} from '../../src/export/table-files.ts'
 import type {Release} from '../../src/store/release.ts'
-import {readManifest, type TestFolder} from '../support/data.ts'
+import {readManifest} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {publishTables} from '../support/releases.ts'
 import {useFolder} from '../support/set-up.ts'
 
-let data: TestFolder
-
-useFolder((made) => {
-  data = made
-})
+const data = useFolder()
 
 /** A release whose only table is made by this SQL. */
 const publish = (select: string, release_id = 'one') =>

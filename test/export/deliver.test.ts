@@ -1,34 +1,26 @@
 import {existsSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
-import type {Config} from '../../src/core/config.ts'
+import {beforeEach, expect, test} from 'vitest'
 import {deliverBatches, redeliverBatch} from '../../src/outputs.ts'
-import {type Books, openBooks} from '../support/books.ts'
+import {openBooks} from '../support/books.ts'
 import {failureOf} from '../support/lab.ts'
-
-let books: Books
-let inbox: string
-let config: Config
+import {useShared} from '../support/set-up.ts'
 
 const walkOn = (day: string, amount: number, status = 'funded') =>
   books.walk(day, {a: {loan_amount: amount, status}})
 
 /** A loan that is funded on January 20 and grows on January 25: two batches, neither delivered yet. */
-beforeAll(async () => {
-  books = openBooks()
-  inbox = join(books.folder.root, 'inbox')
-  const targetsFile = join(books.folder.root, 'targets.json')
-  writeFileSync(targetsFile, JSON.stringify({share: {kind: 'folder', path: inbox}}))
-  config = {...books.config, targetsFile}
-  await walkOn('2026-01-05', 100, 'draft')
-  await walkOn('2026-01-20', 100)
-})
+const books = await useShared(openBooks())
+const inbox = join(books.folder.root, 'inbox')
+const targetsFile = join(books.folder.root, 'targets.json')
+writeFileSync(targetsFile, JSON.stringify({share: {kind: 'folder', path: inbox}}))
+const config = {...books.config, targetsFile}
+await walkOn('2026-01-05', 100, 'draft')
+await walkOn('2026-01-20', 100)
 
 beforeEach(() => {
   rmSync(inbox, {recursive: true, force: true})
 })
-
-afterAll(() => books[Symbol.dispose]())
 
 async function exportAndDeliver(day: string) {
   const batches = await books.export('xero', '2026-01', day)

@@ -1,13 +1,10 @@
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {parseSelects} from '../../src/build/compile.ts'
 import {NotRewritten, toClickhouseSql} from '../../src/export/clickhouse-sql.ts'
-import {type Database, openDatabase} from '../../src/store/database.ts'
+import {openDatabase} from '../../src/store/database.ts'
+import {useShared} from '../support/set-up.ts'
 
-let db: Database
-beforeAll(async () => {
-  db = await openDatabase({threads: 1})
-})
-afterAll(() => db[Symbol.asyncDispose]())
+const db = await useShared(openDatabase({threads: 1}))
 
 async function rewrite(sql: string): Promise<string> {
   const selects = await parseSelects(db, [{name: 'a', file: 'a.sql', sql}])

@@ -1,38 +1,31 @@
 import {join} from 'node:path'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {z} from 'zod'
 import {writeBatch} from '../../src/export/table-files.ts'
 import {openDatabase, quoteLiteral} from '../../src/store/database.ts'
-import type {Release} from '../../src/store/release.ts'
-import {createFolder, readManifest, type TestFolder} from '../support/data.ts'
+import {createFolder, readManifest} from '../support/data.ts'
 import {publishTables} from '../support/releases.ts'
+import {useShared} from '../support/set-up.ts'
 
-let data: TestFolder
-let release: Release
-
-beforeAll(async () => {
-  data = createFolder()
-  release = await publishTables(data.folder, {
-    sql: `
-      create schema release.core;
-      create table release.core.status_change as
-      select * from (values
-        ('d_1', date '2026-01-30', 10.10::decimal(18,2)),
-        ('d_2', date '2026-01-31', 20.20),
-        ('d_3', date '2026-02-01', 30.30),
-        ('d_4', null, 40.40)
-      ) as t(deal_id, observed_on, amount);
-      create table release.core.movement as
-      select * from (values
-        ('d_1', date '2026-01-30', date '2026-02-01'),
-        ('d_2', date '2026-02-02', date '2026-02-01')
-      ) as t(deal_id, business_date, "Month");
-      create table release.core.own as select date '2026-01-30' as day, 'a' as month, 'b' as partition_month;
-      create table release.core.plain as select 1 as a`,
-  })
+const data = await useShared(createFolder())
+const release = await publishTables(data.folder, {
+  sql: `
+    create schema release.core;
+    create table release.core.status_change as
+    select * from (values
+      ('d_1', date '2026-01-30', 10.10::decimal(18,2)),
+      ('d_2', date '2026-01-31', 20.20),
+      ('d_3', date '2026-02-01', 30.30),
+      ('d_4', null, 40.40)
+    ) as t(deal_id, observed_on, amount);
+    create table release.core.movement as
+    select * from (values
+      ('d_1', date '2026-01-30', date '2026-02-01'),
+      ('d_2', date '2026-02-02', date '2026-02-01')
+    ) as t(deal_id, business_date, "Month");
+    create table release.core.own as select date '2026-01-30' as day, 'a' as month, 'b' as partition_month;
+    create table release.core.plain as select 1 as a`,
 })
-
-afterAll(() => data[Symbol.dispose]())
 
 const write = (partition?: 'month') =>
   writeBatch(data.folder, release, {profile: 'parquet', options: {...(partition && {partition})}})

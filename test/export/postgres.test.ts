@@ -1,16 +1,15 @@
 import type {Client} from 'pg'
-import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {beforeEach, expect, test} from 'vitest'
 import type {World} from '../../src/core/types.ts'
 import {openPostgres, type PostgresRequest} from '../../src/export/postgres.ts'
 import {publishTo} from '../../src/export/publish.ts'
 import type {Release} from '../../src/store/release.ts'
-import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
+import {createFolder, createWorldAt} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
-import {createPostgres, type PostgresServer} from '../support/postgres.ts'
+import {createPostgres} from '../support/postgres.ts'
 import {publishNth, publishTables, publishTypes, TYPES} from '../support/releases.ts'
+import {useShared} from '../support/set-up.ts'
 
-let server: PostgresServer
-let data: TestFolder
 let database: string
 let number = 0
 
@@ -22,16 +21,9 @@ function release(nth: number, deals = 2000): Promise<Release> {
   return made.get(key)!
 }
 
-beforeAll(async () => {
-  data = createFolder()
-  server = await createPostgres()
-  await server.query('postgres', `create role reader login password 'secret of the tests'`)
-})
-
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  data[Symbol.dispose]()
-})
+const data = await useShared(createFolder())
+const server = await useShared(createPostgres())
+await server.query('postgres', `create role reader login password 'secret of the tests'`)
 
 beforeEach(async () => {
   number += 1

@@ -1,17 +1,14 @@
 import {readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {Workbook} from '@cj-tech-master/excelts'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {writeBatch} from '../../src/export/table-files.ts'
 import {createXlsxWriter, pinZipDates, writeQueryBook} from '../../src/export/xlsx.ts'
 import {openDatabase} from '../../src/store/database.ts'
-import type {Release} from '../../src/store/release.ts'
-import {createFolder, readManifest, type TestFolder} from '../support/data.ts'
+import {createFolder, readManifest} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {publishTables} from '../support/releases.ts'
-
-let data: TestFolder
-let release: Release
+import {useShared} from '../support/set-up.ts'
 
 const TABLES = `
   create schema release.core;
@@ -26,12 +23,8 @@ const TABLES = `
   comment on table release.core.deal is 'The deals: each once. More is said elsewhere.';
   create table release.mart.long as select i::bigint as i from range(25) as t(i)`
 
-beforeAll(async () => {
-  data = createFolder()
-  release = await publishTables(data.folder, {sql: TABLES})
-})
-
-afterAll(() => data[Symbol.dispose]())
+const data = await useShared(createFolder())
+const release = await publishTables(data.folder, {sql: TABLES})
 
 const write = (from = release) => writeBatch(data.folder, from, {profile: 'xlsx'})
 

@@ -19,7 +19,7 @@ import {verifyAll} from '../../src/record/verify.ts'
 import type {Job} from '../../src/schedule/job.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
 import {FEW_TABLES, readFiles} from '../support/data.ts'
-import {createLab, failureOf, type Lab, someDeals, startProcess} from '../support/lab.ts'
+import {failureOf, someDeals, startProcess} from '../support/lab.ts'
 import {linkBorrower, useLab} from '../support/set-up.ts'
 
 const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
@@ -27,17 +27,12 @@ const KILL_AT = fileURLToPath(new URL('../support/kill-at.ts', import.meta.url))
 const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
 
-let lab: Lab
+const lab = await useLab({tables: FEW_TABLES, deals: someDeals(30)})
+await lab.walk(DAY_1)
+beforeEach(lab.remember())
+
 let dir: string
 let tests = 0
-
-useLab(async () => {
-  lab = await createLab({tables: FEW_TABLES})
-  lab.service.store.insert(someDeals(30))
-  await lab.walk(DAY_1)
-  return lab
-})
-
 beforeEach(() => {
   tests += 1
   dir = join(lab.folder.root, `../backups-${tests}/first`)

@@ -9,13 +9,13 @@ import {
   writeFileSync,
 } from 'node:fs'
 import {join} from 'node:path'
-import {expect, test} from 'vitest'
+import {beforeEach, expect, test} from 'vitest'
 import {changeTape, listTapes} from '../../src/store/recorded.ts'
 import {findCurrentRelease} from '../../src/store/release.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
 import {openTapes} from '../../src/sync/tapes.ts'
-import {createLab, failureOf, type Lab, someDeals, startProcess} from '../support/lab.ts'
+import {failureOf, someDeals, startProcess} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 
 const KILLED_RUN = join(import.meta.dirname, '../proof/killed-run.ts')
@@ -24,14 +24,9 @@ const DAY_2 = '2026-02-03T23:30:00-05:00'
 const DAY_3 = '2026-02-04T23:30:00-05:00'
 const DAY_4 = '2026-02-05T23:30:00-05:00'
 
-let lab: Lab
-
-useLab(async () => {
-  lab = await createLab()
-  lab.service.store.insert(someDeals(40))
-  await lab.walk(DAY_1)
-  return lab
-})
+const lab = await useLab({deals: someDeals(40)})
+await lab.walk(DAY_1)
+beforeEach(lab.remember())
 
 const rebuild = () => rebuildWarehouse(lab.config, {isApplied: true}, lab.createWorld(DAY_2))
 

@@ -1,6 +1,6 @@
 import {existsSync, readdirSync, rmSync, utimesSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {pruneReleases} from '../../src/build/build-folder.ts'
 import {DAY_MS} from '../../src/core/clock.ts'
 import {writeBatch} from '../../src/export/table-files.ts'
@@ -8,37 +8,30 @@ import {exportRelease} from '../../src/outputs.ts'
 import {pruneData} from '../../src/record/prune.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
-import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {failureOf, someDeals} from '../support/lab.ts'
 import {publishTables} from '../support/releases.ts'
+import {useLab} from '../support/set-up.ts'
 
-let lab: Lab
-
-beforeAll(async () => {
-  lab = await createLab()
-  lab.service.store.insert(someDeals(3))
-  await lab.sync('2026-02-02T23:30:00-05:00')
-  for (let number = 1; number <= 4; number++) {
-    const release = await publishTables(lab.folder, {release_id: `r_${number}`})
-    const {dir} = await writeBatch(lab.folder, release, {profile: 'csv'})
-    for (const path of [release.dir, join(dir, 'manifest.json')]) utimesSync(path, number, number)
-  }
-  {
-    using stateDb = openStateDb(lab.folder.stateDb)
-    stateDb.db.exec(`
-      insert into closed_period values ('2026-01', '{"release_id": "r_1"}', '{}', x'', x'', 'h_1', '[]')`)
-  }
-  await using db = await openWarehouse(lab.folder, lab.createWorld())
-  await db.run(`
-    insert into warehouse.raw.walk by name
-    select * replace ('w_refused' as walk_id, 'refused' as state, null as recorded_at) from warehouse.raw.walk;
-    insert into warehouse.raw.quarantine
-    select 'q_' || i, 'deal', if(i > 3, 'w_refused', 'w_1'), 'list', 'd', 'loan_amount', 'bad',
-      if(i = 5, timestamp '2026-02-01', timestamp '2025-01-01'), date '2025-01-01',
-      case i when 1 then timestamp '2025-01-02' when 2 then timestamp '2026-02-01' end, null, '1/' || i
-    from range(1, 6) as t(i)`)
-})
-
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await useLab({deals: someDeals(3), releasedAt: '2026-02-02T23:30:00-05:00'})
+for (let number = 1; number <= 4; number++) {
+  const release = await publishTables(lab.folder, {release_id: `r_${number}`})
+  const {dir} = await writeBatch(lab.folder, release, {profile: 'csv'})
+  for (const path of [release.dir, join(dir, 'manifest.json')]) utimesSync(path, number, number)
+}
+{
+  using stateDb = openStateDb(lab.folder.stateDb)
+  stateDb.db.exec(`
+    insert into closed_period values ('2026-01', '{"release_id": "r_1"}', '{}', x'', x'', 'h_1', '[]')`)
+}
+await using db = await openWarehouse(lab.folder, lab.createWorld())
+await db.run(`
+  insert into warehouse.raw.walk by name
+  select * replace ('w_refused' as walk_id, 'refused' as state, null as recorded_at) from warehouse.raw.walk;
+  insert into warehouse.raw.quarantine
+  select 'q_' || i, 'deal', if(i > 3, 'w_refused', 'w_1'), 'list', 'd', 'loan_amount', 'bad',
+    if(i = 5, timestamp '2026-02-01', timestamp '2025-01-01'), date '2025-01-01',
+    case i when 1 then timestamp '2025-01-02' when 2 then timestamp '2026-02-01' end, null, '1/' || i
+  from range(1, 6) as t(i)`)
 
 const prune = (isDryRun: boolean) =>
   pruneData(

@@ -1,21 +1,14 @@
-import {mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync} from 'node:fs'
-import {tmpdir} from 'node:os'
+import {mkdirSync, symlinkSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {beforeEach, expect, test} from 'vitest'
 import {parseConfig} from '../../src/core/config.ts'
 import {readJobs, requireJob} from '../../src/schedule/job.ts'
 import {failureOf} from '../support/lab.ts'
+import {useFolder} from '../support/set-up.ts'
 
-let root: string
-let jobsDir: string
-
-beforeEach(() => {
-  root = mkdtempSync(join(tmpdir(), 'loantape-jobs-'))
-  jobsDir = join(root, 'jobs')
-  mkdirSync(jobsDir)
-})
-
-afterEach(() => rmSync(root, {recursive: true, force: true}))
+const {root} = useFolder().folder
+const jobsDir = join(root, 'jobs')
+beforeEach(() => mkdirSync(jobsDir))
 
 const builtIn = parseConfig({}, {readFile: () => ''})
 const withOwn = () => ({...builtIn, jobsDir})

@@ -1,29 +1,24 @@
 import {readdirSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {initAccounting} from '../../src/accounting/mapping.ts'
 import {reopenPeriod} from '../../src/books/close-period.ts'
 import {isEnabled, type Job, requireJob, type Step} from '../../src/schedule/job.ts'
 import {performJob, runJob} from '../../src/schedule/run-job.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {BOOK_TABLES, setAccounts} from '../support/books.ts'
-import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {failureOf, someDeals} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 
-let lab: Lab
-
-beforeAll(async () => {
-  lab = await createLab({
-    tables: `${BOOK_TABLES} +mart.funded_rollforward`,
-    deals: someDeals(4, {status: 'draft'}),
-  })
-  await lab.walk('2026-05-28T23:00:00Z')
-  lab.service.store.update('deal_000001', {status: 'funded'})
-  await lab.sync('2026-06-02T23:00:00Z')
-  await initAccounting(lab.config)
-  setAccounts(lab.folder)
+const lab = await useLab({
+  tables: `${BOOK_TABLES} +mart.funded_rollforward`,
+  deals: someDeals(4, {status: 'draft'}),
 })
-
-afterAll(() => lab[Symbol.asyncDispose]())
+await lab.walk('2026-05-28T23:00:00Z')
+lab.service.store.update('deal_000001', {status: 'funded'})
+await lab.sync('2026-06-02T23:00:00Z')
+await initAccounting(lab.config)
+setAccounts(lab.folder)
 
 const aJob = (...steps: Step[]): Job => ({
   name: 'month-end',

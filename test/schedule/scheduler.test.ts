@@ -1,6 +1,4 @@
 import {spawn} from 'node:child_process'
-import {mkdtempSync, rmSync} from 'node:fs'
-import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {createInterface} from 'node:readline'
 import {afterEach, beforeEach, expect, test} from 'vitest'
@@ -22,25 +20,24 @@ import {formatLocal, listSlots} from '../../src/schedule/slots.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {storeEvent} from '../../src/sync/webhook-events.ts'
 import {createWorldAt} from '../support/data.ts'
+import {useFolder} from '../support/set-up.ts'
 
 const MINUTE = 60_000
 const HOUR = 60 * MINUTE
 const DAY = 24 * HOUR
 const START = Date.parse('2026-06-01T00:00:00Z')
 
-let root: string
+const {root} = useFolder().folder
 let now: number
 let stateDbs: StateDb[]
 
 beforeEach(() => {
-  root = mkdtempSync(join(tmpdir(), 'loantape-slots-'))
   now = START
   stateDbs = []
 })
 
 afterEach(() => {
   for (const stateDb of stateDbs) stateDb[Symbol.dispose]()
-  rmSync(root, {recursive: true, force: true})
 })
 
 const world = (): World => ({

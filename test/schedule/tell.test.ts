@@ -1,17 +1,17 @@
-import {afterAll, afterEach, beforeAll, beforeEach, expect, test} from 'vitest'
+import {afterEach, beforeEach, expect, test} from 'vitest'
 import {type Config, parseConfig} from '../../src/core/config.ts'
 import {listAlarms, pingDeadMan, tellPeople} from '../../src/schedule/alarms.ts'
 import {beginRun, endRun, recordSlot} from '../../src/schedule/job-runs.ts'
 import {storeWatch} from '../../src/schedule/scheduler.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {createWorldAt} from '../support/data.ts'
-import {type Inbox, startInbox} from '../support/inbox.ts'
+import {startInbox} from '../support/inbox.ts'
+import {useShared} from '../support/set-up.ts'
 
 const HOUR = 3_600_000
 
 let now: number
 let stateDb: StateDb
-let inbox: Inbox
 let posts: string[]
 let mails: string[]
 let config: Config
@@ -24,12 +24,8 @@ const world = () => ({
 
 const watched = (jobs = ['nightly']) => ({config, release: undefined, jobs: jobs.map((name) => ({name}))})
 
-beforeAll(async () => {
-  inbox = await startInbox()
-  ;({posts, mails} = inbox)
-})
-afterAll(() => inbox[Symbol.asyncDispose]())
-
+const inbox = await useShared(startInbox())
+;({posts, mails} = inbox)
 beforeEach(() => {
   now = Date.parse('2026-06-01T06:00:00Z')
   stateDb = openStateDb(':memory:')

@@ -1,4 +1,4 @@
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {
   createApiKey,
   createRateLimiter,
@@ -7,19 +7,13 @@ import {
   type Scope,
 } from '../../src/service/access.ts'
 import {Refusal} from '../../src/service/requests.ts'
-import type {RunningService} from '../../src/service/server.ts'
+import {useShared} from '../support/set-up.ts'
 import {API_KEY, aDeal, call, get, NOW, readRefusal, startTestService} from './client.ts'
 
 const DEAL = `/deals/${aDeal(1).id}`
 
-let service: RunningService
-
-beforeAll(async () => {
-  service = await startTestService()
-  service.store.insert([aDeal(1)])
-})
-afterAll(() => service.close())
-
+const service = await useShared(startTestService())
+service.store.insert([aDeal(1)])
 const ask = (authorization: string | undefined, path = DEAL) =>
   fetch(service.url + path, {headers: authorization ? {authorization} : {}})
 

@@ -1,12 +1,12 @@
 import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {beforeEach, expect, test} from 'vitest'
 import type {Borrower} from '../../src/contract/borrower.ts'
 import type {Deal} from '../../src/contract/deal.ts'
 import type {DealDocument} from '../../src/contract/document.ts'
 import type {Endpoint} from '../../src/contract/endpoint.ts'
 import {ENDPOINTS} from '../../src/contract/endpoints.ts'
-import type {RunningService} from '../../src/service/server.ts'
+import {useShared} from '../support/set-up.ts'
 import {
   API_KEY,
   aDeal,
@@ -22,13 +22,9 @@ import {
 } from './client.ts'
 
 // The comments quote the specification; the other files of this folder cover the rest, as access.test.ts authentication.
-let service: RunningService
-
-beforeEach(async () => {
-  service = await startTestService()
-  insertDeals(service, 3)
-})
-afterEach(() => service.close())
+const service = await useShared(startTestService())
+insertDeals(service, 3)
+beforeEach(service.remember())
 
 const newDeal = {
   property_address: '12 Main St, Austin, TX 78701',

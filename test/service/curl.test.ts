@@ -1,7 +1,7 @@
-import {mkdtempSync, readFileSync, rmSync} from 'node:fs'
-import {tmpdir} from 'node:os'
+import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {expect, onTestFinished, test} from 'vitest'
+import {expect, test} from 'vitest'
+import {createFolder} from '../support/data.ts'
 import {startProcess} from '../support/lab.ts'
 import {API_KEY, insertDeals, startTestService} from './client.ts'
 
@@ -10,8 +10,8 @@ test('the curl commands of docs/service.md run as written', async () => {
   const script = /^```sh curl\n(.*?)^```$/ms.exec(page)?.[1] ?? ''
   await using service = await startTestService({webhooks: {allowPrivate: true}})
   insertDeals(service, 3)
-  const folder = mkdtempSync(join(tmpdir(), 'loantape-curl-'))
-  onTestFinished(() => rmSync(folder, {recursive: true}))
+  using data = createFolder()
+  const {root: folder} = data.folder
 
   const env = {BASE_URL: service.url, API_KEY}
   using shell = startProcess(['sh', '-c', script], env, folder)

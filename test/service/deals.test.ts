@@ -1,16 +1,12 @@
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {beforeEach, expect, test} from 'vitest'
 import {DEAL_STATUSES, type Deal} from '../../src/contract/deal.ts'
-import type {RunningService} from '../../src/service/server.ts'
+import {useShared} from '../support/set-up.ts'
 import {aDeal, call, get, readData, readPage, readRefusal, startTestService} from './client.ts'
 
 const PATH = '/deals/deal_000001'
 
-let service: RunningService
-
-beforeEach(async () => {
-  service = await startTestService()
-})
-afterEach(() => service.close())
+const service = await useShared(startTestService())
+beforeEach(service.remember())
 
 test('refuses a new deal with bad fields, naming each, and a body that is none', async () => {
   const wrong = {loan_amount: 1.234, property_value: -1, ssn: '1', status: 'funded'}

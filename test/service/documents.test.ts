@@ -1,20 +1,21 @@
 import {spawnSync} from 'node:child_process'
 import {createHash} from 'node:crypto'
-import {existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
+import {existsSync, readdirSync, writeFileSync} from 'node:fs'
 import {connect} from 'node:net'
-import {hostname, tmpdir} from 'node:os'
+import {hostname} from 'node:os'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import type {DealDocument} from '../../src/contract/document.ts'
 import {readProcessStart, WRITING} from '../../src/core/process.ts'
 import type {RunningService} from '../../src/service/server.ts'
+import {useFolder} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {API_KEY, aDeal, call, PDF, readData, readRefusal, startTestService, upload} from './client.ts'
 
 const DEAL = 'deal_000001'
 
-let root: string
-let dbPath: string
+const {root} = useFolder().folder
+const dbPath = join(root, 'service.db')
 let service: RunningService
 
 const start = (): Promise<RunningService> =>
@@ -27,15 +28,10 @@ async function uploadTo(number: number, parts: Parameters<typeof upload>[2] = {}
 }
 
 beforeEach(async () => {
-  root = mkdtempSync(join(tmpdir(), 'loantape-documents-'))
-  dbPath = join(root, 'service.db')
   service = await start()
   service.store.insert([aDeal(1), aDeal(2)])
 })
-afterEach(async () => {
-  await service.close()
-  rmSync(root, {recursive: true})
-})
+afterEach(() => service.close())
 
 test('an upload is kept byte for byte and can be downloaded from its deal alone, even after a restart', async () => {
   const content = new Uint8Array(150_000).map((_, index) => (index * 7919) % 256)

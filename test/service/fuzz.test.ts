@@ -1,7 +1,7 @@
 import fc from 'fast-check'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {z} from 'zod'
-import type {RunningService} from '../../src/service/server.ts'
+import {useShared} from '../support/set-up.ts'
 import {API_KEY, aDeal, call, get, readData, startTestService, upload} from './client.ts'
 
 const DEAL = aDeal(50).id
@@ -59,40 +59,33 @@ function goodValuesOf(schema: Json, schemas: Record<string, Json>): fc.Arbitrary
   return fc.string({unit: 'binary', maxLength: 40})
 }
 
-let service: RunningService
-let operations: Described[]
-let schemas: Record<string, Json>
 /** Ids that exist, by the first word of a path or by the name of the second id. */
 let known: Record<string, string[]>
 
-beforeAll(async () => {
-  service = await startTestService({webhooks: {allowPrivate: true}})
-  service.store.insert(Array.from({length: 100}, (_, index) => aDeal(index)))
-  const {paths, components} = (await (await fetch(service.url.replace('/v1', '/openapi.json'))).json()) as {
-    paths: Record<string, Record<string, Described>>
-    components: {schemas: Record<string, Json>}
-  }
-  schemas = components.schemas
-  operations = Object.entries(paths).flatMap(([path, methods]) =>
-    Object.entries(methods).map(([method, one]) => ({...one, path, method: method.toUpperCase()})),
-  )
-  const post = async (path: string, body: object): Promise<string> =>
-    (await readData<{id: string}>(await call(service, 'POST', path, body))).id
-  const endpoint = await post('/webhook-endpoints', {url: 'http://127.0.0.1:9/x'})
-  const document = await readData<{id: string}>(await upload(service, DEAL))
-  known = {
-    deals: [DEAL, ...service.store.ids().slice(0, 30)],
-    tasks: [await post(`/deals/${DEAL}/tasks`, {title: 'x'})],
-    'webhook-endpoints': [endpoint],
-    document_id: [document.id],
-    generation_id: [await post(`/deals/${DEAL}/document-generations`, {template: 'term_sheet'})],
-    delivery_id: (await get<{id: string}[]>(service, `/webhook-endpoints/${endpoint}/deliveries`)).map(
-      ({id}) => id,
-    ),
-  }
-})
-afterAll(() => service.close())
-
+const service = await useShared(startTestService({webhooks: {allowPrivate: true}}))
+service.store.insert(Array.from({length: 100}, (_, index) => aDeal(index)))
+const {paths, components} = (await (await fetch(service.url.replace('/v1', '/openapi.json'))).json()) as {
+  paths: Record<string, Record<string, Described>>
+  components: {schemas: Record<string, Json>}
+}
+const schemas = components.schemas
+const operations = Object.entries(paths).flatMap(([path, methods]) =>
+  Object.entries(methods).map(([method, one]) => ({...one, path, method: method.toUpperCase()})),
+)
+const post = async (path: string, body: object): Promise<string> =>
+  (await readData<{id: string}>(await call(service, 'POST', path, body))).id
+const endpoint = await post('/webhook-endpoints', {url: 'http://127.0.0.1:9/x'})
+const document = await readData<{id: string}>(await upload(service, DEAL))
+known = {
+  deals: [DEAL, ...service.store.ids().slice(0, 30)],
+  tasks: [await post(`/deals/${DEAL}/tasks`, {title: 'x'})],
+  'webhook-endpoints': [endpoint],
+  document_id: [document.id],
+  generation_id: [await post(`/deals/${DEAL}/document-generations`, {template: 'term_sheet'})],
+  delivery_id: (await get<{id: string}[]>(service, `/webhook-endpoints/${endpoint}/deliveries`)).map(
+    ({id}) => id,
+  ),
+}
 const STRANGE_IDS = ['nothing', '..', '%00', "';--", 'x'.repeat(101)]
 
 function idsOf(kind: string | undefined): fc.Arbitrary<string> {

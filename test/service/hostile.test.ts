@@ -1,18 +1,12 @@
 import {once} from 'node:events'
 import {connect} from 'node:net'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import type {Deal} from '../../src/contract/deal.ts'
-import type {RunningService} from '../../src/service/server.ts'
+import {useShared} from '../support/set-up.ts'
 import {call, insertDeals, readData, readRefusal, startTestService, walkIds} from './client.ts'
 
-let service: RunningService
-
-beforeAll(async () => {
-  service = await startTestService()
-  insertDeals(service, 3)
-})
-afterAll(() => service.close())
-
+const service = await useShared(startTestService())
+insertDeals(service, 3)
 const body = {property_address: '1 Main St', loan_amount: 1}
 
 test('SQL and other code in a field or a path is text', async () => {

@@ -1,17 +1,14 @@
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {beforeEach, expect, test} from 'vitest'
 import type {Deal} from '../../src/contract/deal.ts'
 import {createApiKey} from '../../src/service/access.ts'
-import {answerOnce, type RunningService} from '../../src/service/server.ts'
+import {answerOnce} from '../../src/service/server.ts'
+import {useShared} from '../support/set-up.ts'
 import {aDeal, call, NOW, readData, readRefusal, startTestService, upload} from './client.ts'
 
 const body = {property_address: '12 Main St', loan_amount: 350_000}
 
-let service: RunningService
-
-beforeEach(async () => {
-  service = await startTestService()
-})
-afterEach(() => service.close())
+const service = await useShared(startTestService())
+beforeEach(service.remember())
 
 const create = (key: string, sent: object = body, headers: Record<string, string> = {}) =>
   call(service, 'POST', '/deals', sent, {'idempotency-key': key, ...headers})

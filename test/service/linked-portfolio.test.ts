@@ -1,12 +1,11 @@
 import {createHash} from 'node:crypto'
-import {existsSync, mkdtempSync, rmSync} from 'node:fs'
-import {tmpdir} from 'node:os'
+import {existsSync} from 'node:fs'
 import {join} from 'node:path'
-import {expect, onTestFinished, test} from 'vitest'
+import {expect, test} from 'vitest'
 import type {DealDocument} from '../../src/contract/document.ts'
 import {linkPortfolio, seedPortfolio} from '../../src/service/portfolio.ts'
 import type {RunningService} from '../../src/service/server.ts'
-import {anyRow} from '../support/data.ts'
+import {anyRow, createFolder} from '../support/data.ts'
 import {call, get, startTestService} from './client.ts'
 
 const TODAY = '2026-03-02'
@@ -42,8 +41,8 @@ test('every deal has one or two borrowers and the documents of its status, the s
 })
 
 test('every document downloads as its record says, even after a restart, until its deal is deleted', async () => {
-  const root = mkdtempSync(join(tmpdir(), 'loantape-linked-'))
-  onTestFinished(() => rmSync(root, {recursive: true}))
+  using data = createFolder()
+  const {root} = data.folder
   const dbPath = join(root, 'service.db')
   await (await aSeededService(7, dbPath)).close()
   await using service = await startTestService({dbPath})

@@ -1,15 +1,11 @@
 import fc from 'fast-check'
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {beforeEach, expect, test} from 'vitest'
 import {formatCursor, parseCursor} from '../../src/service/requests.ts'
-import type {RunningService} from '../../src/service/server.ts'
+import {useShared} from '../support/set-up.ts'
 import {aDeal, call, insertDeals, readPage, readRefusal, startTestService, walkIds} from './client.ts'
 
-let service: RunningService
-
-beforeEach(async () => {
-  service = await startTestService()
-})
-afterEach(() => service.close())
+const service = await useShared(startTestService())
+beforeEach(service.remember())
 
 test('refuses a wrong parameter rather than listing everything', async () => {
   const limits = ['0', '101', '-1', '1.5', 'ten', '', '1e1', '10&limit=20'].map((limit) => `limit=${limit}`)

@@ -1,7 +1,7 @@
 import {Validator} from '@seriousme/openapi-schema-validator'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {ENDPOINTS} from '../../src/contract/endpoints.ts'
-import type {RunningService} from '../../src/service/server.ts'
+import {useShared} from '../support/set-up.ts'
 import {startTestService} from './client.ts'
 
 interface Described {
@@ -12,16 +12,10 @@ interface Described {
   components: {schemas: Record<string, {properties: Record<string, object>}>}
 }
 
-let service: RunningService
-let described: Described
 const root = (): string => service.url.replace('/v1', '')
 
-beforeAll(async () => {
-  service = await startTestService()
-  described = (await (await fetch(`${root()}/openapi.json`)).json()) as Described
-})
-afterAll(() => service.close())
-
+const service = await useShared(startTestService())
+const described = (await (await fetch(`${root()}/openapi.json`)).json()) as Described
 test('the description is valid OpenAPI 3.1 to a public validator', async () => {
   const validator = new Validator()
   const {valid, errors} = await validator.validate({...structuredClone(described)})

@@ -1,10 +1,13 @@
 import {subscribe, unsubscribe} from 'node:diagnostics_channel'
 import type {ServerResponse} from 'node:http'
 import {brotliCompressSync, deflateSync, gzipSync, zstdCompressSync} from 'node:zlib'
+import fc from 'fast-check'
 import {Pool} from 'undici'
-import {expect, test} from 'vitest'
+import {expect, test, vi} from 'vitest'
+import {RetryableError} from '../../src/core/errors.ts'
 import {VERSION} from '../../src/core/process.ts'
 import {type ClientConfig, createClient, type JsonAnswer, receive} from '../../src/source/client.ts'
+import {backoffMs, withRetries} from '../../src/source/retry.ts'
 import {failureOf} from '../support/lab.ts'
 import {createGate, sendJson, startTestServer, type TestServer} from './test-server.ts'
 import {aClientConfig, createTestWorld, START, TEST_KEY, type TestWorld} from './test-world.ts'
@@ -288,4 +291,34 @@ test('an abort ends the wait before a retry, and nothing is requested after it',
   for (let time = 0; time < 2; time += 1)
     expect(await failureOf(ask(server, {}, world))).toMatchObject({code: 'INTERRUPTED'})
   expect(server.requests).toHaveLength(1)
+})
+
+const TARGET = {host: 'deals.example.com', path: '/deals'}
+
+const RESET = new RetryableError({code: 'SOURCE_UNREACHABLE', problem: 'ECONNRESET'})
+
+test('makes one attempt more than there are retries, after growing pauses, and keeps the last cause', async () => {
+  const world = createTestWorld()
+  const attempt = vi.fn(() => Promise.reject(RESET))
+  const error = await failureOf(withRetries(attempt, {retries: 2, target: TARGET}, world))
+  expect(attempt).toHaveBeenCalledTimes(3)
+  expect(world.realClock.sleeps).toEqual([250, 500])
+  expect(error).toMatchObject({code: 'SOURCE_UNREACHABLE', exitCode: 6, cause: RESET})
+  expect(error.message).toMatch(
+    /'deals\.example\.com' .* GET \/deals, 3 times in a row, .*'ECONNRESET'.* is kept\. The next/,
+  )
+})
+
+test('full jitter stays between zero and a bound that doubles up to half a minute', () => {
+  fc.assert(
+    fc.property(
+      fc.integer({min: 0, max: 200}),
+      fc.double({min: 0, max: 1, maxExcluded: true, noNaN: true}),
+      (n, r) => {
+        const waitMs = backoffMs(n, () => r)
+        expect(waitMs).toBeGreaterThanOrEqual(0)
+        expect(waitMs).toBeLessThanOrEqual(Math.min(30_000, 500 * 2 ** n))
+      },
+    ),
+  )
 })

@@ -1,6 +1,6 @@
 import {join} from 'node:path'
 import {BIGINT, BOOLEAN, DATE, DECIMAL, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {z} from 'zod'
 import type {ColumnValue} from '../../src/core/types.ts'
 import {
@@ -14,20 +14,11 @@ import {
   withinLimits,
 } from '../../src/store/database.ts'
 import {appendRows} from '../../src/store/row-buffer.ts'
-import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
+import {anyRow, createFolder} from '../support/data.ts'
+import {useShared} from '../support/set-up.ts'
 
-let data: TestFolder
-let db: Database
-
-beforeAll(async () => {
-  data = createFolder()
-  db = await openDatabase({attach: [{path: data.folder.warehouse, alias: 'file'}]})
-})
-
-afterAll(async () => {
-  await db[Symbol.asyncDispose]()
-  data[Symbol.dispose]()
-})
+const data = await useShared(createFolder())
+const db = await useShared(openDatabase({attach: [{path: data.folder.warehouse, alias: 'file'}]}))
 
 test('closing waits for running statements', async () => {
   const other = await openDatabase()

@@ -15,7 +15,7 @@ import {
 } from '../../src/store/runs.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {findLearntRate, storeLearntRate} from '../../src/sync/at-source.ts'
-import {createWorldAt, type TestFolder} from '../support/data.ts'
+import {createWorldAt} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {useFolder} from '../support/set-up.ts'
 
@@ -23,12 +23,8 @@ const NOW = '2026-02-02T23:30:00.000Z'
 const world = createWorldAt(NOW)
 const later = (seconds: number) => createWorldAt(new Date(Date.parse(NOW) + seconds * 1000).toISOString())
 
-let data: TestFolder
+const data = useFolder()
 let stateDb: StateDb
-
-useFolder((made) => {
-  data = made
-})
 
 beforeEach(() => {
   stateDb = openStateDb(data.folder.stateDb)

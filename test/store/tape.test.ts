@@ -15,12 +15,8 @@ import {createTapeKey, makeTapeKey, readTapeKey, type TapeKey} from '../../src/s
 import {failureOf} from '../support/lab.ts'
 import {useFolder} from '../support/set-up.ts'
 
-let root: string
+const {root} = useFolder().folder
 const key = createTapeKey(Buffer.alloc(32, 7))
-
-useFolder(({folder}) => {
-  root = folder.root
-})
 
 /** Bodies of every kind: empty, text with line ends and quotes, bytes that are not text. */
 const aBody = fc.oneof(

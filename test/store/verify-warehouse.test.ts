@@ -1,15 +1,10 @@
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {openDatabase} from '../../src/store/database.ts'
 import {verifyWarehouse} from '../../src/store/verify-warehouse.ts'
-import {createSeenLab, type Lab} from '../support/lab.ts'
+import {createSeenLab} from '../support/lab.ts'
+import {useShared} from '../support/set-up.ts'
 
-let lab: Lab
-
-beforeAll(async () => {
-  lab = await createSeenLab()
-})
-
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await useShared(createSeenLab())
 
 test('a history as stored breaks no rule', async () => {
   expect(await verifyWarehouse(lab.folder)).toEqual({walks: 2, faults: []})

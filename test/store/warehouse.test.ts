@@ -14,16 +14,12 @@ import {
   readSettings,
   writeSettings,
 } from '../../src/store/warehouse.ts'
-import {anyRow, type TestFolder} from '../support/data.ts'
+import {anyRow} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {useFolder} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 
-let data: TestFolder
-
-useFolder((made) => {
-  data = made
-})
+const data = useFolder()
 
 const MIGRATIONS = readdirSync(MIGRATIONS_DIR)
   .filter((name) => name.endsWith('.sql'))

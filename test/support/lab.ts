@@ -1,8 +1,7 @@
 import {type ChildProcess, spawn} from 'node:child_process'
-import {cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {cpSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
-import {z} from 'zod'
 import {realClock} from '../../src/core/clock.ts'
 import {type Config, parseConfig, requireSource} from '../../src/core/config.ts'
 import type {Failure} from '../../src/core/errors.ts'
@@ -179,27 +178,16 @@ export async function createLab({
     },
     /** Saves the state of folder, tape key and service; the returned function restores it and forgets faults. */
     remember() {
+      requireWritable(folder)
       const kept = copyFolder('remembered')
-      const key = readFileSync(keyFile)
-      const {database} = service
-      const tables = database.all(
-        z.object({name: z.string()}),
-        `select name from main.sqlite_schema where type = 'table' and name not like 'sqlite_%'`,
-      )
-      for (const {name} of tables)
-        database.run(`create temp table kept_${name} as select * from main.${name}`)
+      const key = existsSync(keyFile) ? readFileSync(keyFile) : undefined
+      const restoreService = service.remember()
       return () => {
-        service.faults.clear()
-        service.requests.clear()
+        restoreService()
         rmSync(folder.root, {recursive: true, force: true})
         cpSync(kept.root, folder.root, {recursive: true, verbatimSymlinks: true})
-        writeFileSync(keyFile, key, {mode: 0o600})
-        database.run('pragma foreign_keys = off')
-        for (const {name} of tables) {
-          database.run(`delete from main.${name}`)
-          database.run(`insert into main.${name} select * from kept_${name}`)
-        }
-        database.run('pragma foreign_keys = on')
+        if (key) writeFileSync(keyFile, key, {mode: 0o600})
+        else rmSync(keyFile, {force: true})
       }
     },
     async [Symbol.asyncDispose]() {

@@ -1,23 +1,22 @@
-import {afterAll, afterEach, beforeAll, beforeEach, expect} from 'vitest'
+import {mkdirSync, rmSync} from 'node:fs'
+import {afterAll, afterEach, beforeEach, expect} from 'vitest'
 import type {RunStep, WireRecord, World} from '../../src/core/types.ts'
 import type {Database} from '../../src/store/database.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {rebuildHead} from '../../src/sync/stream-tables.ts'
 import {anyRow, createFolder, type TestFolder} from './data.ts'
-import type {Lab} from './lab.ts'
+import {createLab, type Lab, type LabOptions} from './lab.ts'
 import {forgetAll, stream} from './walks.ts'
 
-/** Sets up one lab for a file's tests and restores it before each: faster than setting it up again. */
-export function useLab(setUp: () => Promise<Lab>): void {
-  let lab: Lab
-  let goBack: () => void
-  beforeAll(async () => {
-    lab = await setUp()
-    goBack = lab.remember()
-  })
-  beforeEach(() => goBack())
-  afterAll(() => lab[Symbol.asyncDispose]())
+/** What all tests of a file share; it is disposed after the last of them. */
+export async function useShared<T extends Disposable | AsyncDisposable>(made: T | Promise<T>): Promise<T> {
+  const shared = await made
+  afterAll(() => (Symbol.asyncDispose in shared ? shared[Symbol.asyncDispose]() : shared[Symbol.dispose]()))
+  return shared
 }
+
+/** A lab that all tests of a file share. */
+export const useLab = (options?: LabOptions): Promise<Lab> => useShared(createLab(options))
 
 /** A world in which a run dies at a step, on its first or a later occurrence. */
 export function dyingAt(step: RunStep, nth = 1): Pick<World, 'onStep'> {
@@ -61,14 +60,15 @@ export function linkBorrower(
   return id
 }
 
-/** Opens an empty data folder for each test of a file. */
-export function useFolder(use: (data: TestFolder) => void): void {
-  let data: TestFolder
+/** A data folder that is empty before each test of a file. */
+export function useFolder(): TestFolder {
+  const data = createFolder()
   beforeEach(() => {
-    data = createFolder()
-    use(data)
+    rmSync(data.folder.root, {recursive: true})
+    mkdirSync(data.folder.root)
   })
-  afterEach(() => data[Symbol.dispose]())
+  afterAll(() => data[Symbol.dispose]())
+  return data
 }
 
 const UNTIED_WALKS = `
@@ -85,14 +85,9 @@ const HEADS = 'select * exclude (detail_at, list_hash) from warehouse.raw.deal_h
  * Opens one warehouse for a file's tests and empties it before each: faster than making a new one. Whatever a test stores, its
  * walks tie out, and its latest states are those of its versions.
  */
-export function useWarehouse(use: (db: Database) => void): void {
-  let data: TestFolder
-  let db: Database
-  beforeAll(async () => {
-    data = createFolder()
-    db = await openWarehouse(data.folder)
-    use(db)
-  })
+export async function useWarehouse(): Promise<Database> {
+  const {folder} = await useShared(createFolder())
+  const db = await useShared(openWarehouse(folder))
   beforeEach(() => forgetAll(db))
   afterEach(async () => {
     expect(await db.all(anyRow, UNTIED_WALKS)).toEqual([])
@@ -100,8 +95,5 @@ export function useWarehouse(use: (db: Database) => void): void {
     await rebuildHead(db, stream)
     expect(await db.all(anyRow, HEADS)).toEqual(heads)
   })
-  afterAll(async () => {
-    await db[Symbol.asyncDispose]()
-    data[Symbol.dispose]()
-  })
+  return db
 }

@@ -4,6 +4,7 @@ import type {Socket} from 'node:net'
 import {Readable} from 'node:stream'
 import {setImmediate} from 'node:timers/promises'
 import type {FastifyInstance, FastifyReply, FastifyRequest} from 'fastify'
+import {z} from 'zod'
 import {realClock} from '../../src/core/clock.ts'
 import {isObject} from '../../src/core/json.ts'
 import type {WireRecord} from '../../src/core/types.ts'
@@ -25,6 +26,8 @@ export interface SpoiltService extends RunningService {
   faults: Faults
   /** The requests since the start or the last clear, oldest first. */
   requests: {readonly count: number; readonly entries: readonly LoggedRequest[]; clear(): void}
+  /** Saves what it holds; the returned function restores it, and forgets faults and requests. */
+  remember(): () => void
 }
 
 /** The path relative to the base URL, with the query. */
@@ -186,5 +189,23 @@ export async function startSpoiltService(options: ServiceOptions): Promise<Spoil
       entries = []
     },
   }
-  return {...service, faults, requests}
+  const remember = () => {
+    const {database} = service
+    const tables = database.all(
+      z.object({name: z.string()}),
+      `select name from main.sqlite_schema where type = 'table' and name not like 'sqlite_%'`,
+    )
+    for (const {name} of tables) database.run(`create temp table kept_${name} as select * from main.${name}`)
+    return () => {
+      faults.clear()
+      requests.clear()
+      database.run('pragma foreign_keys = off')
+      for (const {name} of tables) {
+        database.run(`delete from main.${name}`)
+        database.run(`insert into main.${name} select * from kept_${name}`)
+      }
+      database.run('pragma foreign_keys = on')
+    }
+  }
+  return {...service, faults, requests, remember}
 }

@@ -1,5 +1,4 @@
 import {expect, test} from 'vitest'
-import type {Database} from '../../src/store/database.ts'
 import {measureMovement} from '../../src/sync/guard.ts'
 import {anyRow} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
@@ -23,11 +22,7 @@ const DAY_4 = '2026-02-05T23:30:00Z'
 const a = (fields = {}) => aRecord({id: 'a', ...fields})
 const b = (fields = {}) => aRecord({id: 'b', ...fields})
 
-let db: Database
-
-useWarehouse((opened) => {
-  db = opened
-})
+const db = await useWarehouse()
 
 const countsOf = async (at: string, records: unknown[]) =>
   (await walk(db, {at, pages: [records]})).plan.counts

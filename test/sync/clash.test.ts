@@ -1,7 +1,7 @@
 import {join} from 'node:path'
-import {expect, test} from 'vitest'
+import {beforeEach, expect, test} from 'vitest'
 import {FEW_TABLES} from '../support/data.ts'
-import {aDeal, createLab, type Lab, type Started, someDeals, startProcess} from '../support/lab.ts'
+import {aDeal, type Started, someDeals, startProcess} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 
@@ -11,16 +11,10 @@ const DAY_2 = {LOANTAPE_NOW: '2026-02-03T23:30:00-05:00', LOANTAPE_PAGE_SIZE: '1
 /** Longer than any test: a request held this long ends with the service. */
 const HELD_MS = 3_600_000
 
-let lab: Lab
-
 /** Sixty deals released on the first day, and two more for the second. */
-useLab(async () => {
-  lab = await createLab({tables: FEW_TABLES})
-  lab.service.store.insert(someDeals(60))
-  await lab.sync(DAY_1)
-  lab.service.store.insert([aDeal(61), aDeal(62)])
-  return lab
-})
+const lab = await useLab({tables: FEW_TABLES, deals: someDeals(60), releasedAt: DAY_1})
+lab.service.store.insert([aDeal(61), aDeal(62)])
+beforeEach(lab.remember())
 
 /** Starts a sync of the second day whose request for page `nth` is not answered. */
 async function startHeldSync(nth: number): Promise<Started> {

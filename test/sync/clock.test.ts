@@ -1,7 +1,7 @@
-import {expect, test} from 'vitest'
+import {beforeEach, expect, test} from 'vitest'
 import type {Clock} from '../../src/core/clock.ts'
 import {applyEvents} from '../../src/pipeline.ts'
-import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {aDeal, failureOf, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {countWaitingEvents, receiveEvents} from '../support/webhooks.ts'
 
@@ -12,14 +12,9 @@ const THREE_DAYS = 3 * 86_400_000
 /** Ten deals are five pages; ten own pages are fetched one after the other. */
 const SMALL = {pageSize: 2, detailConcurrency: 1}
 
-let lab: Lab
-
-useLab(async () => {
-  lab = await createLab()
-  lab.service.store.insert(someDeals(10))
-  await lab.walk(DAY_1, {config: SMALL})
-  return lab
-})
+const lab = await useLab({deals: someDeals(10)})
+await lab.walk(DAY_1, {config: SMALL})
+beforeEach(lab.remember())
 
 /** Starts at `start`, advances a second per request, and is off by `offsetOf` the number of requests sent. */
 function createOffClock(start: string, offsetOf: (requests: number) => number): Clock {

@@ -1,6 +1,5 @@
 import {expect, test} from 'vitest'
 import type {WireRecord} from '../../src/core/types.ts'
-import type {Database} from '../../src/store/database.ts'
 import {listDetailCandidates, listLastKnown} from '../../src/sync/details.ts'
 import {anyRow} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
@@ -21,11 +20,7 @@ const DAY_2 = '2026-02-03T23:30:00Z'
 
 const record = (id: string, fields = {}) => aRecord({id, ...fields})
 
-let db: Database
-
-useWarehouse((opened) => {
-  db = opened
-})
+const db = await useWarehouse()
 
 /** Ids whose details a walk at `at` asks for. */
 async function candidatesAt(

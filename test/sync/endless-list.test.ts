@@ -1,23 +1,18 @@
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {beforeEach, expect, test} from 'vitest'
 import type {WireRecord} from '../../src/core/types.ts'
 import {sendJson, startTestServer} from '../source/test-server.ts'
 import type {Fault} from '../support/faults.ts'
-import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {failureOf, someDeals} from '../support/lab.ts'
 import {aRecord} from '../support/record.ts'
-import {linkBorrower} from '../support/set-up.ts'
+import {linkBorrower, useLab} from '../support/set-up.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
 const SMALL = {pageSize: 2, retries: 0}
 
-let lab: Lab
-
-beforeEach(async () => {
-  lab = await createLab()
-  lab.service.store.insert(someDeals(20))
-})
-
-afterEach(() => lab[Symbol.asyncDispose]())
+const lab = await useLab()
+lab.service.store.insert(someDeals(20))
+beforeEach(lab.remember())
 
 /** Every page shows the first page's records with the true page's cursor. */
 function createStuckList(): Fault {

@@ -1,23 +1,19 @@
-import {expect, test} from 'vitest'
+import {beforeEach, expect, test} from 'vitest'
 import {buildRelease} from '../../src/build/build.ts'
 import {applyEvents} from '../../src/pipeline.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {findLearntRate} from '../../src/sync/at-source.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {failureOf, someDeals} from '../support/lab.ts'
 import {dyingAt, useLab} from '../support/set-up.ts'
 import {countWaitingEvents, receiveEvents} from '../support/webhooks.ts'
 
-let lab: Lab
 const NOON = '2026-06-02T16:00:00Z'
 const LATER = '2026-06-02T17:00:00Z'
 
-useLab(async () => {
-  lab = await createLab({tables: FEW_TABLES})
-  lab.service.store.insert(someDeals(5))
-  await lab.walk('2026-06-01T16:00:00Z')
-  return lab
-})
+const lab = await useLab({tables: FEW_TABLES, deals: someDeals(5)})
+await lab.walk('2026-06-01T16:00:00Z')
+beforeEach(lab.remember())
 
 const receive = (...dealIds: string[]) => receiveEvents(lab.folder, ...dealIds)
 const countWaiting = () => countWaitingEvents(lab.folder)

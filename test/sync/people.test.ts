@@ -4,7 +4,7 @@ import {join} from 'node:path'
 import {gunzipSync} from 'node:zlib'
 import {fastify} from 'fastify'
 import {Webhook} from 'standardwebhooks'
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {beforeEach, expect, test} from 'vitest'
 import {z} from 'zod'
 import {FIELD_NAME} from '../../src/core/text.ts'
 import {openDatabase} from '../../src/store/database.ts'
@@ -12,18 +12,14 @@ import {openStateDb} from '../../src/store/state-db.ts'
 import {addWebhooks} from '../../src/web/web-server.ts'
 import {startTestServer} from '../source/test-server.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {createLab, type Ended, type Lab} from '../support/lab.ts'
+import type {Ended} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
 
-let lab: Lab
-
-beforeEach(async () => {
-  lab = await createLab({tables: FEW_TABLES})
-})
-
-afterEach(() => lab[Symbol.asyncDispose]())
+const lab = await useLab({tables: FEW_TABLES})
+beforeEach(lab.remember())
 
 /** The content of a file as text: every value of a database or a Parquet file. */
 async function readText(path: string): Promise<string> {

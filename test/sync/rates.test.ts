@@ -1,6 +1,6 @@
 import {mkdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {beforeEach, expect, test} from 'vitest'
 import {buildRelease} from '../../src/build/build.ts'
 import {readConditions} from '../../src/schedule/alarms.ts'
 import {requireJob} from '../../src/schedule/job.ts'
@@ -10,21 +10,16 @@ import {verifyWarehouse} from '../../src/store/verify-warehouse.ts'
 import {feedParser, parseRates} from '../../src/sync/rate-feed.ts'
 import {ingestRates, type RatesResult, readRateFeeds} from '../../src/sync/rates.ts'
 import {createGate, type Handler, startTestServer} from '../source/test-server.ts'
-import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 
-let lab: Lab
-
-beforeAll(async () => {
-  lab = await createLab({tables: '+core.deal +mart.rate_daily +mart.run'})
-})
+const lab = await useLab({tables: '+core.deal +mart.rate_daily +mart.run'})
 
 beforeEach(() => {
   rmSync(lab.folder.root, {recursive: true, force: true})
   mkdirSync(lab.folder.root)
   for (const id of lab.service.store.ids()) lab.service.store.remove(id)
 })
-
-afterAll(() => lab[Symbol.asyncDispose]())
 
 const fileOf = (name: string) => join(lab.folder.root, name)
 

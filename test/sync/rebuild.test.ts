@@ -1,7 +1,6 @@
 import {chmodSync, copyFileSync, rmSync, statSync, truncateSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {expect, test} from 'vitest'
-import type {Certificate} from '../../src/core/types.ts'
+import {beforeEach, expect, test} from 'vitest'
 import {applyEvents} from '../../src/pipeline.ts'
 import {listTapes} from '../../src/store/recorded.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
@@ -10,28 +9,23 @@ import {requireReadKey} from '../../src/store/tape-key.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {ingestRates} from '../../src/sync/rates.ts'
 import {rebuildWarehouse} from '../../src/sync/rebuild.ts'
-import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {aDeal, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {changeLists, dyingAt, linkBorrower, useLab} from '../support/set-up.ts'
 import {receiveEvents} from '../support/webhooks.ts'
 
 const day = (number: number, time = '23:30') => `2026-02-${String(number).padStart(2, '0')}T${time}:00-05:00`
 
-let lab: Lab
-/** The second walk, which saw a deal funded. */
-let certificate: Certificate
-
-useLab(async () => {
-  lab = await createLab()
-  lab.service.store.insert(someDeals(30))
-  await lab.walk(day(2))
-  change(1, {status: 'funded'})
-  certificate = (await lab.walk(day(3))).certificate
-  return lab
-})
-
+const lab = await useLab({deals: someDeals(30)})
 const idOf = (number: number) => aDeal(number).id
 const change = (number: number, fields: Parameters<Lab['service']['store']['update']>[1]) =>
   lab.service.store.update(idOf(number), fields)
+
+await lab.walk(day(2))
+change(1, {status: 'funded'})
+/** The second walk, which saw a deal funded. */
+const {certificate} = await lab.walk(day(3))
+beforeEach(lab.remember())
+
 const rebuild = (request = {}, now = day(28)) => rebuildWarehouse(lab.config, request, lab.createWorld(now))
 
 async function look(number: number, now: string): Promise<void> {

@@ -1,12 +1,12 @@
 import {rmSync} from 'node:fs'
 import {join} from 'node:path'
-import {expect, test} from 'vitest'
+import {beforeEach, expect, test} from 'vitest'
 import {buildRelease} from '../../src/build/build.ts'
 import {dealStream} from '../../src/contract/deal.ts'
 import {replayQuarantine} from '../../src/pipeline.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {failureOf, someDeals} from '../support/lab.ts'
 import {readFieldAs} from '../support/schema.ts'
 import {changeLists, dyingAt, useLab} from '../support/set-up.ts'
 
@@ -17,24 +17,19 @@ const DAY_4 = '2026-02-05T23:30:00-05:00'
 const LATER = '2028-02-05T12:00:00Z'
 const WITHOUT_DETAILS = {config: {detail: 'off'}} as const
 
-let lab: Lab
-/** The walk whose first record could not be read. */
-let spoilt: string
-
-useLab(async () => {
-  lab = await createLab({tables: FEW_TABLES})
-  lab.service.store.insert(someDeals(40))
-  await lab.walk(DAY_1, WITHOUT_DETAILS)
-  spoil(1)
-  spoilt = (await lab.walk(DAY_2, WITHOUT_DETAILS)).certificate.walkId
-  return lab
-})
+const lab = await useLab({tables: FEW_TABLES, deals: someDeals(40)})
 
 /** Makes the amounts of the first deals of a page unreadable. */
 const spoil = (deals: number) =>
   changeLists(lab, '/deals?', (page) => {
     for (const deal of page.slice(0, deals)) deal.loan_amount = 'much'
   })
+
+await lab.walk(DAY_1, WITHOUT_DETAILS)
+spoil(1)
+/** The walk whose first record could not be read. */
+const spoilt = (await lab.walk(DAY_2, WITHOUT_DETAILS)).certificate.walkId
+beforeEach(lab.remember())
 
 const giveUpTape = async () => {
   rmSync(join(lab.folder.tapes, '2026/02', `${spoilt}.jsonl.zst`))

@@ -1,6 +1,6 @@
 import {readdirSync, readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterEach, beforeEach, expect, test, vi} from 'vitest'
+import {beforeEach, expect, test, vi} from 'vitest'
 import {borrowerStream} from '../../src/contract/borrower.ts'
 import {replayQuarantine} from '../../src/pipeline.ts'
 import {readTape} from '../../src/record/verify.ts'
@@ -10,9 +10,9 @@ import {openWarehouse} from '../../src/store/warehouse.ts'
 import {rebuildHead} from '../../src/sync/stream-tables.ts'
 import {storeEvent} from '../../src/sync/webhook-events.ts'
 import type {Fault} from '../support/faults.ts'
-import {aDeal, createLab, failureOf, type Lab, type Row, someDeals} from '../support/lab.ts'
+import {aDeal, failureOf, type Row, someDeals} from '../support/lab.ts'
 import {readFieldAs} from '../support/schema.ts'
-import {changeLists, dyingAt, linkBorrower} from '../support/set-up.ts'
+import {changeLists, dyingAt, linkBorrower, useLab} from '../support/set-up.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
@@ -20,13 +20,8 @@ const DAY_3 = '2026-02-04T23:30:00-05:00'
 const ALL = {config: {streams: 'deals,borrowers,documents', detail: 'off' as const}}
 const BORROWERS = {config: {streams: 'deals,borrowers', detail: 'off' as const}}
 
-let lab: Lab
-
-beforeEach(async () => {
-  lab = await createLab({tables: '+core.borrower +core.document +mart.run'})
-})
-
-afterEach(() => lab[Symbol.asyncDispose]())
+const lab = await useLab({tables: '+core.borrower +core.document +mart.run'})
+beforeEach(lab.remember())
 
 /** The known borrowers by deal, with what the last list of their deal says of each. */
 const readBorrowers = async (where = 'true') => {

@@ -1,24 +1,17 @@
 import {rmSync} from 'node:fs'
-import {expect, test} from 'vitest'
-import type {SyncResult} from '../../src/pipeline.ts'
+import {beforeEach, expect, test} from 'vitest'
 import type {StoredDeal} from '../../src/service/deals.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {aDeal, createLab, failureOf, someDeals} from '../support/lab.ts'
 import {dyingAt, useLab} from '../support/set-up.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
 
-let lab: Lab
-let first: SyncResult
-
 /** Forty deals, released on the first day. */
-useLab(async () => {
-  lab = await createLab({tables: FEW_TABLES})
-  lab.service.store.insert(someDeals(40))
-  first = await lab.sync(DAY_1)
-  return lab
-})
+const lab = await useLab({tables: FEW_TABLES, deals: someDeals(40)})
+const first = await lab.sync(DAY_1)
+beforeEach(lab.remember())
 
 /** As if no deal were known and the source had these. */
 function beginAnew(deals: StoredDeal[]): void {

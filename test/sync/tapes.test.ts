@@ -11,7 +11,7 @@ import {
   writeFileSync,
 } from 'node:fs'
 import {join} from 'node:path'
-import {expect, test} from 'vitest'
+import {beforeEach, expect, test} from 'vitest'
 import {dealStream} from '../../src/contract/deal.ts'
 import {NONE, tellForeign} from '../../src/core/text.ts'
 import {applyEvents, replayQuarantine} from '../../src/pipeline.ts'
@@ -21,7 +21,7 @@ import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {ingestRates} from '../../src/sync/rates.ts'
 import {openTapes} from '../../src/sync/tapes.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {failureOf, someDeals} from '../support/lab.ts'
 import {readFieldAs} from '../support/schema.ts'
 import {changeLists, dyingAt, useLab} from '../support/set-up.ts'
 import {receiveEvents} from '../support/webhooks.ts'
@@ -29,16 +29,10 @@ import {receiveEvents} from '../support/webhooks.ts'
 const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
 
-let lab: Lab
+const lab = await useLab({tables: FEW_TABLES, deals: someDeals(60)})
 /** The walk of the first day. */
-let walkId: string
-
-useLab(async () => {
-  lab = await createLab({tables: FEW_TABLES})
-  lab.service.store.insert(someDeals(60))
-  walkId = (await lab.walk(DAY_1, {config: {pageSize: 20}})).certificate.walkId
-  return lab
-})
+const {walkId} = (await lab.walk(DAY_1, {config: {pageSize: 20}})).certificate
+beforeEach(lab.remember())
 
 /** As if nothing had been walked yet. */
 const beginAnew = () => rmSync(lab.folder.root, {recursive: true})

@@ -1,6 +1,5 @@
 import {expect, test} from 'vitest'
 import type {WireRecord} from '../../src/core/types.ts'
-import type {Database} from '../../src/store/database.ts'
 import {storeWalk} from '../../src/sync/apply.ts'
 import {certifyWalk, requireBoundedQuarantine} from '../../src/sync/settle.ts'
 import {findPast, listReadIds} from '../../src/sync/walk.ts'
@@ -27,11 +26,7 @@ const DAY_3 = '2026-02-04T23:30:00Z'
 const a = (fields = {}) => aRecord({id: 'a', ...fields})
 const b = (fields = {}) => aRecord({id: 'b', ...fields})
 
-let db: Database
-
-useWarehouse((opened) => {
-  db = opened
-})
+const db = await useWarehouse()
 
 const countRows = () =>
   db.one(

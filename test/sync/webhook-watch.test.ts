@@ -3,23 +3,18 @@ import {applyEvents} from '../../src/pipeline.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
 import {findLastCoverage, settleEvents, storeEvent} from '../../src/sync/webhook-events.ts'
 import {readJson} from '../cli/outcome.ts'
-import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
+import {aDeal, type Lab, someDeals} from '../support/lab.ts'
 import {changeLists, useLab} from '../support/set-up.ts'
 
 const LOANTAPE_WEBHOOK_SECRET = `whsec_${Buffer.alloc(32, 1).toString('base64')}`
 const config = {webhookSecret: LOANTAPE_WEBHOOK_SECRET}
 const NOON = '2026-06-02T16:00:00Z'
 
-let lab: Lab
+const lab = await useLab({deals: someDeals(6)})
 let day = 1
+await walk()
 
-useLab(async () => {
-  lab = await createLab()
-  lab.service.store.insert(someDeals(6))
-  await walk()
-  return lab
-})
-
+beforeEach(lab.remember())
 beforeEach(() => {
   day = 2
 })

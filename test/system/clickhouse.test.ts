@@ -1,31 +1,23 @@
 import {fileURLToPath} from 'node:url'
-import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {beforeEach, expect, test} from 'vitest'
 import {type ClickhouseRequest, openClickhouse} from '../../src/export/clickhouse.ts'
 import {publishTo} from '../../src/export/publish.ts'
 import type {ReleaseTarget} from '../../src/export/target.ts'
 import type {Release, ReleaseManifest} from '../../src/store/release.ts'
-import {type ClickhouseServer, createClickhouse, seenSql, wholeOf} from '../support/clickhouse.ts'
-import {createFolder, createWorldAt, FEW_TABLES, type TestFolder} from '../support/data.ts'
+import {createClickhouse, seenSql, wholeOf} from '../support/clickhouse.ts'
+import {createFolder, createWorldAt, FEW_TABLES} from '../support/data.ts'
 import {createLab, failureOf, someDeals, startProcess} from '../support/lab.ts'
 import {publishNth, publishTypes, TYPES} from '../support/releases.ts'
+import {useShared} from '../support/set-up.ts'
 
 const KILLED = fileURLToPath(new URL('./killed-publication.ts', import.meta.url))
 
-let server: ClickhouseServer
-let data: TestFolder
 /** Each test publishes as a separate lender. */
 let source: string
 let number = 0
 
-beforeAll(async () => {
-  data = createFolder()
-  server = await createClickhouse()
-})
-
-afterAll(async () => {
-  await server[Symbol.asyncDispose]()
-  data[Symbol.dispose]()
-})
+const data = await useShared(createFolder())
+const server = await useShared(createClickhouse())
 
 beforeEach(() => {
   number += 1

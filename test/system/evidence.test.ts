@@ -2,17 +2,14 @@ import {execFile} from 'node:child_process'
 import {cpSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
 import {gunzipSync, gzipSync} from 'node:zlib'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {FEW_TABLES} from '../support/data.ts'
-import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {aDeal, failureOf, someDeals} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 
 const PROGRAMS = join(import.meta.dirname, '../../node_modules/.cache/python/bin')
 
 const day = (number: number, time = '23:30') => `2026-02-${String(number).padStart(2, '0')}T${time}:00-05:00`
-
-let lab: Lab
-/** Beside the data folder: evidence is written here. */
-let root: string
 
 /** Runs a program; returns its output and exit code. */
 function run(program: string, args: readonly string[]): Promise<{code: number; told: string}> {
@@ -26,34 +23,31 @@ function run(program: string, args: readonly string[]): Promise<{code: number; t
 
 const check = (dir: string) => run('python3', ['-I', join(dir, 'check.py')])
 
-beforeAll(async () => {
-  lab = await createLab({tables: FEW_TABLES})
-  root = dirname(lab.folder.root)
-  lab.service.store.insert(someDeals(250))
-  lab.service.faults.add({
-    match: {path: /^\/deals\?/, nth: 2},
-    fault: {
-      kind: 'mutate',
-      change(body) {
-        const {data} = body as {data: object[]}
-        Object.assign(data[7] ?? {}, {loan_amount: 'much'})
-        Object.assign(data[8] ?? {}, {loan_amount: '12345678901234.56'})
-        return {...(body as object), data: [...data, data[3]]}
-      },
+const lab = await useLab({tables: FEW_TABLES})
+/** Beside the data folder: evidence is written here. */
+const root = dirname(lab.folder.root)
+lab.service.store.insert(someDeals(250))
+lab.service.faults.add({
+  match: {path: /^\/deals\?/, nth: 2},
+  fault: {
+    kind: 'mutate',
+    change(body) {
+      const {data} = body as {data: object[]}
+      Object.assign(data[7] ?? {}, {loan_amount: 'much'})
+      Object.assign(data[8] ?? {}, {loan_amount: '12345678901234.56'})
+      return {...(body as object), data: [...data, data[3]]}
     },
-  })
-  await lab.sync(day(2), {config: {streams: 'deals,borrowers,documents'}})
-  lab.service.faults.clear()
-  lab.service.store.update(aDeal(5).id, {status: 'funded'})
-  const dies = (step: string) => {
-    if (step === 'pages stored') throw new Error('killed')
-  }
-  await failureOf(lab.walk(day(3), {config: {pageSize: 50}, world: {onStep: dies}}))
-  await lab.sync(day(3), {config: {pageSize: 50}})
-  await lab.run(['export', 'csv'], {LOANTAPE_NOW: day(3)})
+  },
 })
-
-afterAll(() => lab[Symbol.asyncDispose]())
+await lab.sync(day(2), {config: {streams: 'deals,borrowers,documents'}})
+lab.service.faults.clear()
+lab.service.store.update(aDeal(5).id, {status: 'funded'})
+const dies = (step: string) => {
+  if (step === 'pages stored') throw new Error('killed')
+}
+await failureOf(lab.walk(day(3), {config: {pageSize: 50}, world: {onStep: dies}}))
+await lab.sync(day(3), {config: {pageSize: 50}})
+await lab.run(['export', 'csv'], {LOANTAPE_NOW: day(3)})
 
 /** Changes a text of a file, which may be compressed. */
 function edit(file: string, change: (text: string) => string): void {

@@ -4,17 +4,13 @@ import {once} from 'node:events'
 import {existsSync, mkdirSync, readdirSync, readFileSync, statSync, watch, writeFileSync} from 'node:fs'
 import {userInfo} from 'node:os'
 import {join} from 'node:path'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {afterAll, expect, test} from 'vitest'
 import {type DeliverableBatch, deliverBatch} from '../../src/export/deliver-files.ts'
 import type {Target} from '../../src/export/delivery-target.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
-import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
+import {createFolder, createWorldAt} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {findFreePort} from '../support/port.ts'
-
-let data: TestFolder
-let sshd: ChildProcess
-let target: Extract<Target, {kind: 'sftp'}>
 
 const at = (name: string) => join(data.folder.root, name)
 const makeKey = (name: string) =>
@@ -57,27 +53,25 @@ function killSessions(server: ChildProcess): void {
   for (const pid of children(server.pid ?? 0)) process.kill(pid, 'SIGKILL')
 }
 
-beforeAll(async () => {
-  data = createFolder()
-  for (const name of ['host', 'other-host', 'user', 'stranger']) makeKey(name)
-  mkdirSync(at('inbox'))
-  writeFileSync(at('authorized'), readFileSync(at('user.pub')))
-  // Where sshd drops its privileges if started by root.
-  if (userInfo().uid === 0) mkdirSync('/run/sshd', {recursive: true})
-  const port = await findFreePort()
-  sshd = await startSshd(port)
-  const fingerprint =
-    execFileSync('ssh-keygen', ['-lf', at('host.pub')], {encoding: 'utf8'}).split(' ')[1] ?? ''
-  target = {
-    kind: 'sftp',
-    host: '127.0.0.1',
-    port,
-    user: userInfo().username,
-    path: at('inbox'),
-    host_key: fingerprint,
-    private_key_file: at('user'),
-  }
-})
+const data = createFolder()
+for (const name of ['host', 'other-host', 'user', 'stranger']) makeKey(name)
+mkdirSync(at('inbox'))
+writeFileSync(at('authorized'), readFileSync(at('user.pub')))
+// Where sshd drops its privileges if started by root.
+if (userInfo().uid === 0) mkdirSync('/run/sshd', {recursive: true})
+const port = await findFreePort()
+let sshd = await startSshd(port)
+const fingerprint =
+  execFileSync('ssh-keygen', ['-lf', at('host.pub')], {encoding: 'utf8'}).split(' ')[1] ?? ''
+const target: Extract<Target, {kind: 'sftp'}> = {
+  kind: 'sftp',
+  host: '127.0.0.1',
+  port,
+  user: userInfo().username,
+  path: at('inbox'),
+  host_key: fingerprint,
+  private_key_file: at('user'),
+}
 
 afterAll(async () => {
   await stopSshd(sshd)

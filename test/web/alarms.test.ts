@@ -1,6 +1,10 @@
 import {expect, test} from 'vitest'
+import {listAlarms} from '../../src/schedule/alarms.ts'
 import {readJobs} from '../../src/schedule/job.ts'
-import {createLab, failureOf, someDeals} from '../support/lab.ts'
+import {findCurrentRelease} from '../../src/store/release.ts'
+import {writeSqlFolder} from '../build/folder.ts'
+import {aDeal, createLab, failureOf, someDeals} from '../support/lab.ts'
+import {expectNumbersToLead} from './page-numbers.ts'
 import {PAGE_TABLES, serveLab} from './side.ts'
 
 test('an alarm says what is wrong now and since when, and ends with its cause', async () => {
@@ -41,4 +45,50 @@ test('an alarm says what is wrong now and since when, and ends with its cause', 
   expect((await lab.run(['sync', '--accept', 'shrink'], late)).code).toBe(0)
   expect(await readStatus()).toEqual([])
   expect(await read('/')).not.toContain('Job nightly')
+})
+
+const LIMITS = `name,dimension,bucket,scope,kind,limit_value,warn_at_pct
+Texas,state,TX,open,amount,3499999.99,
+bridge & co,loan_program,bridge_30yr,open,amount,3600000,90
+once funded,status_class,funded,funded,amount,1000000,
+`
+
+test('an exceeded limit raises an alarm and is on the page, as is one that is near or would be exceeded', async () => {
+  await using lab = await createLab({tables: PAGE_TABLES})
+  using own = writeSqlFolder({'seeds/limit.csv': LIMITS})
+  const env = {...lab.env, LOANTAPE_SQL_DIR: own.path}
+  lab.service.store.insert(someDeals(10, {status: 'approved'}))
+  expect(await lab.run(['sync'], env)).toMatchObject({code: 0})
+  await using side = await serveLab(lab)
+  const alarms = () =>
+    listAlarms(
+      side.stateDb,
+      {config: lab.config, release: findCurrentRelease(lab.folder)?.manifest, jobs: []},
+      Date.now(),
+    )
+  expect(alarms()).toMatchObject([{state: 'exceeded: Texas'}])
+
+  const read = async (path = '/') => (await side.read(path)).replaceAll(/<[^>]+>/g, '')
+  const page = await read()
+  expect(page).toMatch(/Limit Texas is exceeded since \d{4}-\d\d-\d\d: \$3,500,000\.00 of \$3,499,999\.99/)
+  expect(page).not.toContain('1 limit is exceeded')
+  expect(page).toContain('Limit bridge &amp; co is nearly reached: $3,500,000.00 of $3,600,000.00')
+  expect(page).toContain(
+    'Limit once funded would be exceeded: $0.00 of $1,000,000.00, $3,500,000.00 if all that is approved funded',
+  )
+
+  const table = (await read('/portfolio')).replaceAll(/\s+/g, ' ')
+  expect(table).toMatch(
+    /Texas100\.0.%\$3,500,000\.00100\.0.%open\$3,499,999\.99–\$0\.01 since \d{4}-\d\d-\d\d/,
+  )
+  expect(table).toMatch(/bridge &amp; co97\.2.%\$3,500,000\.00100\.0.%open\$3,600,000\.00\$100,000\.00–/)
+
+  lab.service.store.insert([aDeal(11, {status: 'funded', loanProgram: 'dscr_30yr'})])
+  for (const id of ['deal_000001', 'deal_000011']) lab.service.store.update(id, {loanAmountCents: 1n})
+  expect(await lab.run(['sync'], env)).toMatchObject({code: 0})
+  expect(alarms()).toEqual([])
+  expect(await read()).not.toContain('is exceeded')
+  // Limits cover all deals, even if only some are chosen.
+  for (const path of ['/', '/portfolio?loan_program=dscr_30yr'])
+    expect(await expectNumbersToLead(side.url, path), path).toBeGreaterThan(2)
 })

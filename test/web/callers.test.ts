@@ -1,52 +1,47 @@
 import {Agent, request as ask, type IncomingMessage} from 'node:http'
 import {connect, type Socket} from 'node:net'
 import {gzipSync} from 'node:zlib'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {z} from 'zod'
 import {type RealClock, realClock} from '../../src/core/clock.ts'
 import {createTurns, LONGEST_ANSWER_MS} from '../../src/web/http-server.ts'
 import {createGate} from '../source/test-server.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {failureOf, someDeals} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {signEvent} from '../support/webhooks.ts'
-import {type LabSide, serveLab} from './side.ts'
+import {serveLab} from './side.ts'
 
 const SECRET = `whsec_${Buffer.alloc(32, 1).toString('base64')}`
 const ENDLESS = `q=${encodeURIComponent('select count(*) from range(1e15::bigint) where hash(range) = 1')}`
 /** Addresses of this machine: to the server each is a separate caller. */
 const [ANN, BOB] = ['127.0.0.2', '127.0.0.3']
 
-let lab: Lab
-let side: LabSide
-/** Requests that arrive drop by drop since the first test, at a server nobody else asks. */
-let dripping: Socket[]
-let dripped: LabSide
 /** How far ahead the server's clock is. */
 let ahead = 0
 /** Opens when an answer has taken an hour. */
 let hour = createGate()
 const warned: unknown[] = []
 
-beforeAll(async () => {
-  lab = await createLab({tables: FEW_TABLES, deals: someDeals(3), releasedAt: '2026-06-01T16:00:00Z'})
-  const sleep: RealClock['sleep'] = (ms, signal) =>
-    ms === LONGEST_ANSWER_MS ? hour.opened : realClock.sleep(ms, signal)
-  const world = {...lab.createWorld(), realClock: {now: () => Date.now() + ahead, sleep}}
-  const warn = (...said: unknown[]) => void warned.push(said[0])
-  world.log = {...world.log, warn}
-  side = await serveLab(lab, {webhookSecret: SECRET, world})
-  dripped = await serveLab(lab)
-  dripping = [HALF_A_REQUEST, HALF_A_BODY].map((sent) => {
-    const socket = connect({port: Number(new URL(dripped.url).port), host: '127.0.0.1'}).resume()
-    const drops = setInterval(() => socket.write('x'), 100)
-    socket.on('error', () => undefined).once('close', () => clearInterval(drops))
-    socket.write(sent)
-    return socket
-  })
+const lab = await useLab({tables: FEW_TABLES, deals: someDeals(3), releasedAt: '2026-06-01T16:00:00Z'})
+const sleep: RealClock['sleep'] = (ms, signal) =>
+  ms === LONGEST_ANSWER_MS ? hour.opened : realClock.sleep(ms, signal)
+const world = {...lab.createWorld(), realClock: {now: () => Date.now() + ahead, sleep}}
+const warn = (...said: unknown[]) => void warned.push(said[0])
+world.log = {...world.log, warn}
+const side = await serveLab(lab, {webhookSecret: SECRET, world})
+const HALF_A_REQUEST = 'GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: '
+const HALF_A_BODY = 'POST /webhooks/deals HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000\r\n\r\n{'
+/** Requests that arrive drop by drop since the first test, at a server nobody else asks. */
+const dripped = await serveLab(lab)
+const dripping = [HALF_A_REQUEST, HALF_A_BODY].map((sent) => {
+  const socket = connect({port: Number(new URL(dripped.url).port), host: '127.0.0.1'}).resume()
+  const drops = setInterval(() => socket.write('x'), 100)
+  socket.on('error', () => undefined).once('close', () => clearInterval(drops))
+  socket.write(sent)
+  return socket
 })
-
-afterAll(() => lab[Symbol.asyncDispose]())
 
 interface Asked {
   answer: Promise<IncomingMessage>
@@ -170,9 +165,6 @@ test('an address may watch the current run in four windows, all addresses in twe
 })
 
 const EVENT = JSON.stringify({type: 'deal.updated', data: {id: 'deal_000001'}})
-
-const HALF_A_REQUEST = 'GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: '
-const HALF_A_BODY = 'POST /webhooks/deals HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000\r\n\r\n{'
 
 test.each([
   ['say nothing', ''],

@@ -1,9 +1,10 @@
 import {request as ask, createServer, type Server} from 'node:http'
 import type {AddressInfo} from 'node:net'
-import type {Browser, BrowserContext} from 'playwright-core'
-import {afterAll, beforeAll, describe, expect, test} from 'vitest'
+import type {BrowserContext} from 'playwright-core'
+import {describe, expect, test} from 'vitest'
 import {FEW_TABLES} from '../support/data.ts'
-import {createLab, type Lab, someDeals} from '../support/lab.ts'
+import {someDeals} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {startBrowser} from './browser.ts'
 import {type LabSide, OPERATOR, serveLab, VIEWER} from './side.ts'
@@ -13,33 +14,23 @@ const ASKED = `q=${encodeURIComponent('select repeat(chr(122), 6) as answer')}`
 
 const FORMULA = '=HYPERLINK("http://stranger.example","1 Main St")'
 
-let lab: Lab
-let open: LabSide
-let guarded: LabSide
-let browser: Browser
 /** Serves whatever page a test gives it. */
-let stranger: Server
 let strangersPage = ''
-/** What stands before our servers, by address. */
-let watched: Record<'open' | 'guarded', string>
 
-beforeAll(async () => {
-  lab = await createLab({
-    tables: FEW_TABLES,
-    deals: someDeals(3, {propertyAddress: FORMULA}),
-    releasedAt: '2026-06-01T16:00:00Z',
-  })
-  open = await serveLab(lab)
-  guarded = await serveLab(lab, {webToken: OPERATOR, webViewerToken: VIEWER})
-  stranger = createServer((_request, response) => {
-    response.setHeader('content-type', 'text/html').end(`<!doctype html>${strangersPage}`)
-  })
-  await listen(stranger)
-  watched = {open: await watch(open), guarded: await watch(guarded)}
-  browser = await startBrowser()
+const lab = await useLab({
+  tables: FEW_TABLES,
+  deals: someDeals(3, {propertyAddress: FORMULA}),
+  releasedAt: '2026-06-01T16:00:00Z',
 })
-
-afterAll(() => lab[Symbol.asyncDispose]())
+const open = await serveLab(lab)
+const guarded = await serveLab(lab, {webToken: OPERATOR, webViewerToken: VIEWER})
+const stranger = createServer((_request, response) => {
+  response.setHeader('content-type', 'text/html').end(`<!doctype html>${strangersPage}`)
+})
+await listen(stranger)
+/** What stands before our servers, by address. */
+const watched = {open: await watch(open), guarded: await watch(guarded)}
+const browser = await startBrowser()
 
 /** The stranger's page under a name that is another site, or the same site with another origin. */
 const STRANGERS = {'cross-site': 'localhost', 'same-site': '127.0.0.1'} as const

@@ -1,40 +1,34 @@
 import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {gunzipSync} from 'node:zlib'
-import {afterAll, beforeAll, expect, test} from 'vitest'
-import {createLab, type Lab, someDeals} from '../support/lab.ts'
+import {expect, test} from 'vitest'
+import {someDeals} from '../support/lab.ts'
 import {rawJson} from '../support/raw-json.ts'
+import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
-import {type LabSide, listProcesses, PAGE_TABLES, serveLab} from './side.ts'
+import {listProcesses, PAGE_TABLES, serveLab} from './side.ts'
 
 const DIGITS = '12345678901234567890'
 const NOW = '2026-02-03T12:00:00-05:00'
 
-let lab: Lab
-let side: LabSide
-
 /** Every record has a 20-digit number, and one a bad amount; the clock of a night stands still. */
-beforeAll(async () => {
-  lab = await createLab({tables: PAGE_TABLES, deals: someDeals(30)})
-  lab.service.faults.add({
-    match: {path: /^\/deals/},
-    fault: {
-      kind: 'mutate',
-      change: (body) => {
-        for (const deal of [(body as {data: Record<string, unknown>}).data].flat() as {id: string}[])
-          Object.assign(deal, {
-            servicer: rawJson(DIGITS),
-            ...(deal.id === 'deal_000030' && {loan_amount: 'much'}),
-          })
-        return body
-      },
+const lab = await useLab({tables: PAGE_TABLES, deals: someDeals(30)})
+lab.service.faults.add({
+  match: {path: /^\/deals/},
+  fault: {
+    kind: 'mutate',
+    change: (body) => {
+      for (const deal of [(body as {data: Record<string, unknown>}).data].flat() as {id: string}[])
+        Object.assign(deal, {
+          servicer: rawJson(DIGITS),
+          ...(deal.id === 'deal_000030' && {loan_amount: 'much'}),
+        })
+      return body
     },
-  })
-  await lab.sync('2026-02-02T23:30:00-05:00')
-  side = await serveLab(lab, {now: NOW, world: lab.createWorld(NOW)})
+  },
 })
-
-afterAll(() => lab[Symbol.asyncDispose]())
+await lab.sync('2026-02-02T23:30:00-05:00')
+const side = await serveLab(lab, {now: NOW, world: lab.createWorld(NOW)})
 
 /** The texts a page shows as received. */
 async function readReceived(path: string): Promise<string[]> {

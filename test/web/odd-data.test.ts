@@ -1,5 +1,5 @@
 import {chmodSync} from 'node:fs'
-import {afterAll, beforeAll, describe, expect, test} from 'vitest'
+import {beforeAll, describe, expect, test} from 'vitest'
 import {COLUMNS} from '../../src/build/release-columns.ts'
 import type {WireRecord} from '../../src/core/types.ts'
 import {openDatabase} from '../../src/store/database.ts'
@@ -7,7 +7,8 @@ import {requireRelease} from '../../src/store/release.ts'
 import {html} from '../../src/web/html.ts'
 import {describeMorning, renderReport} from '../../src/web/report.ts'
 import {writeSqlFolder} from '../build/folder.ts'
-import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
+import {aDeal, type Lab, someDeals} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
 import {type LabSide, serveLab} from './side.ts'
 
@@ -83,43 +84,36 @@ const PAGES = [
   `/deals/${idOf(TURNED)}/received`,
 ]
 
-let lab: Lab
-let own: ReturnType<typeof writeSqlFolder>
-
 const serve = (folder: Lab['folder']): Promise<LabSide> =>
   serveLab(lab, {folder, dataDir: folder.root, sqlDir: own.path})
 
-beforeAll(async () => {
-  lab = await createLab({tables: 'all'})
-  const {store, faults} = lab.service
-  store.insert([
-    ...someDeals(80, {status: 'funded'}),
-    ...HOSTILE.map((text, index) => aDeal(index + 100, {propertyAddress: text, loanProgram: text})),
-    ...ODD_IDS.map((id, index) => aDeal(index + 200, {id, propertyAddress: id, loanAmountCents: 7n})),
-  ])
-  // Data the local service would not store: no address at all, and any text as a status.
-  const spoil = (deal: WireRecord): WireRecord => ({
-    ...deal,
-    ...(deal.id === BARE && {property_address: null}),
-    ...(HOSTILE.includes(String(deal.property_address)) && {status: deal.property_address}),
-  })
-  const spoilBody = ({data, ...rest}: WireRecord) => ({
-    ...rest,
-    data: Array.isArray(data) ? data.map(spoil) : spoil(data as WireRecord),
-  })
-  faults.add({match: {path: '/deals'}, fault: {kind: 'mutate', change: spoilBody}})
-  await lab.sync('2026-03-02T23:30:00-05:00')
-  store.update('deal_000002', {loanAmountCents: 1n})
-  await lab.sync('2026-03-03T23:30:00-05:00')
-  own = lab.beside.use(
-    writeSqlFolder({
-      'pages/own.md':
-        '# Own\n\n```sql\nselect * from core.deal\n```\n\n```sql bar\nselect property_address, loan_amount from core.deal\n```\n',
-    }),
-  )
+const lab = await useLab({tables: 'all'})
+const {store, faults} = lab.service
+store.insert([
+  ...someDeals(80, {status: 'funded'}),
+  ...HOSTILE.map((text, index) => aDeal(index + 100, {propertyAddress: text, loanProgram: text})),
+  ...ODD_IDS.map((id, index) => aDeal(index + 200, {id, propertyAddress: id, loanAmountCents: 7n})),
+])
+// Data the local service would not store: no address at all, and any text as a status.
+const spoil = (deal: WireRecord): WireRecord => ({
+  ...deal,
+  ...(deal.id === BARE && {property_address: null}),
+  ...(HOSTILE.includes(String(deal.property_address)) && {status: deal.property_address}),
 })
-
-afterAll(() => lab[Symbol.asyncDispose]())
+const spoilBody = ({data, ...rest}: WireRecord) => ({
+  ...rest,
+  data: Array.isArray(data) ? data.map(spoil) : spoil(data as WireRecord),
+})
+faults.add({match: {path: '/deals'}, fault: {kind: 'mutate', change: spoilBody}})
+await lab.sync('2026-03-02T23:30:00-05:00')
+store.update('deal_000002', {loanAmountCents: 1n})
+await lab.sync('2026-03-03T23:30:00-05:00')
+const own = lab.beside.use(
+  writeSqlFolder({
+    'pages/own.md':
+      '# Own\n\n```sql\nselect * from core.deal\n```\n\n```sql bar\nselect property_address, loan_amount from core.deal\n```\n',
+  }),
+)
 
 /** The text of a page, without its markup. */
 async function read(side: LabSide, path: string): Promise<string> {

@@ -1,42 +1,31 @@
 import {mkdirSync, writeFileSync} from 'node:fs'
-import type {Browser, Page} from 'playwright-core'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import type {Page} from 'playwright-core'
+import {expect, test} from 'vitest'
 import {z} from 'zod'
 import {readJobs} from '../../src/schedule/job.ts'
 import {claimRun, endRun, listLatestJobRuns, recordSlot} from '../../src/schedule/job-runs.ts'
-import type {StateDb} from '../../src/store/state-db.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {beginAction} from '../../src/web/actions.ts'
 import {setAccounts} from '../support/books.ts'
-import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
-import {changeLists} from '../support/set-up.ts'
+import {createLab, failureOf, someDeals} from '../support/lab.ts'
+import {changeLists, useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {listViolations, startBrowser} from './browser.ts'
 import {type LabSide, OPERATOR, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
 
-let lab: Lab
-let stateDb: StateDb
-let side: LabSide
-let browser: Browser
-
 /** February is walked with one unreadable record, and on March 2 most deals are gone, which a guard refuses. */
-beforeAll(async () => {
-  lab = await createLab({tables: PAGE_TABLES})
-  const {store, faults} = lab.service
-  store.insert(someDeals(80))
-  await lab.walk('2026-02-26T23:30:00-05:00')
-  changeLists(lab, /^\/deals\?/, ([first]) => Object.assign(first ?? {}, {loan_amount: 'about 4711'}))
-  for (const day of ['2026-02-27', '2026-02-28']) await lab.walk(`${day}T23:30:00-05:00`)
-  faults.clear()
-  await lab.sync('2026-03-01T23:30:00-05:00')
-  for (const {id} of someDeals(40)) store.remove(id)
-  expect(await failureOf(lab.sync('2026-03-02T23:30:00-05:00'))).toMatchObject({code: 'GUARD_SHRINK'})
-  side = await serve({})
-  stateDb = side.stateDb
-  browser = await startBrowser()
-})
-
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await useLab({tables: PAGE_TABLES, deals: someDeals(80)})
+const {store, faults} = lab.service
+await lab.walk('2026-02-26T23:30:00-05:00')
+changeLists(lab, /^\/deals\?/, ([first]) => Object.assign(first ?? {}, {loan_amount: 'about 4711'}))
+for (const day of ['2026-02-27', '2026-02-28']) await lab.walk(`${day}T23:30:00-05:00`)
+faults.clear()
+await lab.sync('2026-03-01T23:30:00-05:00')
+for (const {id} of someDeals(40)) store.remove(id)
+expect(await failureOf(lab.sync('2026-03-02T23:30:00-05:00'))).toMatchObject({code: 'GUARD_SHRINK'})
+const side = await serve({})
+const stateDb = side.stateDb
+const browser = await startBrowser()
 
 async function serve(tokens: {webToken?: string; webViewerToken?: string}): Promise<LabSide> {
   const env = {...lab.env, LOANTAPE_NOW: '2026-03-03T17:00:00Z'}

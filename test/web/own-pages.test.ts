@@ -1,10 +1,11 @@
 import {readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterAll, beforeAll, describe, expect, test} from 'vitest'
+import {beforeAll, describe, expect, test} from 'vitest'
 import {requireRelease} from '../../src/store/release.ts'
 import {renderReport} from '../../src/web/report.ts'
 import {writeSqlFolder} from '../build/folder.ts'
-import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
+import {aDeal, someDeals} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
 import {type LabSide, serveLab} from './side.ts'
 
@@ -87,35 +88,26 @@ order by is_total, state`,
   `select * from (values ('2026-01', 'a', 0.1::decimal(38, 2), false), ('2026-01', 'All', 0.3, true), ('2026-02', 'a', 12345678901234567890123456789012.34, false)) as t(month, series, amount, is_total)`,
 )}${block('matrix', 'select 1 as x')}${block('table colour=red', 'select 1')}${block('pie', 'select 1')}${block('table', 'drop table core.deal')}${block('table', 'select 1\nfrom nowhere')}`
 
-let lab: Lab
-let side: LabSide
-let own: ReturnType<typeof writeSqlFolder>
+const lab = await useLab({tables: 'all'})
+const {store} = lab.service
+store.insert([
+  ...someDeals(4, {status: 'funded'}),
+  aDeal(5, {propertyAddress: '5 Ocean Ct, Miami, FL 33101', loanAmountCents: 1n}),
+])
+await lab.sync('2026-03-02T23:30:00-05:00')
+const docs = readFileSync(join(import.meta.dirname, '../../docs/workbench.md'), 'utf8')
+const [, shown = ''] = /^````markdown\n(.*?)^````$/ms.exec(docs) ?? []
+const own = lab.beside.use(
+  writeSqlFolder({
+    'pages/more.md': PAGE,
+    'pages/shown.md': shown,
+    'pages/pipeline.md': '# Our pipeline\n\nIt is *empty*.\n',
+    'pages/parts/runs.md': '## Ours\n',
+  }),
+)
+const side = await serveLab(lab, {sqlDir: own.path})
 /** The page `more` without filters. */
-let more: string
-
-beforeAll(async () => {
-  lab = await createLab({tables: 'all'})
-  const {store} = lab.service
-  store.insert([
-    ...someDeals(4, {status: 'funded'}),
-    aDeal(5, {propertyAddress: '5 Ocean Ct, Miami, FL 33101', loanAmountCents: 1n}),
-  ])
-  await lab.sync('2026-03-02T23:30:00-05:00')
-  const docs = readFileSync(join(import.meta.dirname, '../../docs/workbench.md'), 'utf8')
-  const [, shown = ''] = /^````markdown\n(.*?)^````$/ms.exec(docs) ?? []
-  own = lab.beside.use(
-    writeSqlFolder({
-      'pages/more.md': PAGE,
-      'pages/shown.md': shown,
-      'pages/pipeline.md': '# Our pipeline\n\nIt is *empty*.\n',
-      'pages/parts/runs.md': '## Ours\n',
-    }),
-  )
-  side = await serveLab(lab, {sqlDir: own.path})
-  more = await read('/pages/more')
-})
-
-afterAll(() => lab[Symbol.asyncDispose]())
+const more = await read('/pages/more')
 
 async function read(path: string): Promise<string> {
   const answer = await side.get(path)

@@ -1,14 +1,15 @@
 import {readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {pathToFileURL} from 'node:url'
-import type {Browser, Page} from 'playwright-core'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import type {Page} from 'playwright-core'
+import {expect, test} from 'vitest'
 import {requireRelease} from '../../src/store/release.ts'
 import {describeTables} from '../../src/web/dictionary.ts'
 import {renderFleet, type SourceRow} from '../../src/web/fleet.ts'
 import {renderReport} from '../../src/web/report.ts'
 import {writeSqlFolder} from '../build/folder.ts'
-import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
+import {aDeal, someDeals} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 import {listViolations, startBrowser} from './browser.ts'
 
 const ODD = '<img src=x onerror="document.title=`stolen`">'
@@ -63,40 +64,34 @@ const FLEET: SourceRow[] = [
   },
 ]
 
-let lab: Lab
-let browser: Browser
 const files: Record<string, string> = {}
 
-beforeAll(async () => {
-  lab = await createLab({tables: 'all'})
-  const {store} = lab.service
-  store.insert([
-    ...someDeals(30, {status: 'funded'}),
-    aDeal(31, {status: ODD, propertyAddress: ODD}),
-    aDeal(32, {loanAmountCents: 6_999_999_999_999_901n, status: 'funded', propertyAddress: ODD}),
-  ])
-  const own = lab.beside.use(
-    writeSqlFolder({
-      'risk/large_deal.sql': `-- Deals over ${ODD}.\n-- grain: deal_id\n-- check: not_null(deal_id)\n--\n-- deal_id: \`the\` id\nselect deal_id from core.deal\n`,
-    }),
-  )
-  const config = {...lab.config, sqlDir: own.path}
-  await lab.walk('2026-02-02T23:30:00-05:00', {config})
-  store.insert([aDeal(33)])
-  await lab.sync('2026-02-03T23:30:00-05:00', {config})
-  const pages = {
-    dictionary: await describeTables(lab.folder, config, lab.createWorld()),
-    report: await renderReport(requireRelease(lab.folder)),
-    fleet: await renderFleet(FLEET, Date.parse('2026-02-04T12:00:00Z')),
-  }
-  for (const [name, text] of Object.entries(pages)) {
-    files[name] = join(lab.folder.root, `${name}.html`)
-    writeFileSync(files[name], text)
-  }
-  browser = await startBrowser()
-})
-
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await useLab({tables: 'all'})
+const {store} = lab.service
+store.insert([
+  ...someDeals(30, {status: 'funded'}),
+  aDeal(31, {status: ODD, propertyAddress: ODD}),
+  aDeal(32, {loanAmountCents: 6_999_999_999_999_901n, status: 'funded', propertyAddress: ODD}),
+])
+const own = lab.beside.use(
+  writeSqlFolder({
+    'risk/large_deal.sql': `-- Deals over ${ODD}.\n-- grain: deal_id\n-- check: not_null(deal_id)\n--\n-- deal_id: \`the\` id\nselect deal_id from core.deal\n`,
+  }),
+)
+const config = {...lab.config, sqlDir: own.path}
+await lab.walk('2026-02-02T23:30:00-05:00', {config})
+store.insert([aDeal(33)])
+await lab.sync('2026-02-03T23:30:00-05:00', {config})
+const pages = {
+  dictionary: await describeTables(lab.folder, config, lab.createWorld()),
+  report: await renderReport(requireRelease(lab.folder)),
+  fleet: await renderFleet(FLEET, Date.parse('2026-02-04T12:00:00Z')),
+}
+for (const [name, text] of Object.entries(pages)) {
+  files[name] = join(lab.folder.root, `${name}.html`)
+  writeFileSync(files[name], text)
+}
+const browser = await startBrowser()
 
 /** Opens a page, recording its complaints and the requests it makes elsewhere. */
 async function open(

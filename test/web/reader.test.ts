@@ -3,28 +3,24 @@ import {once} from 'node:events'
 import {existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {expect, test} from 'vitest'
 import {requireRelease} from '../../src/store/release.ts'
 import {createReader, type Reader} from '../../src/web/reader.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {failureOf, someDeals} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {listProcesses} from './side.ts'
 
 const NO_LIMIT_MS = 1_800_000
 const limits = {memoryMb: 200, timeoutMs: NO_LIMIT_MS, idleMs: NO_LIMIT_MS}
 
-let lab: Lab
 let reader: Reader
 const aside = mkdtempSync(join(tmpdir(), 'loantape-aside-'))
 
-beforeAll(async () => {
-  lab = await createLab({tables: FEW_TABLES, deals: someDeals(20), releasedAt: '2026-06-01T16:00:00Z'})
-  lab.beside.defer(() => rmSync(aside, {recursive: true}))
-  reader = lab.beside.use(createReader(requireRelease(lab.folder).dir, limits))
-})
-
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await useLab({tables: FEW_TABLES, deals: someDeals(20), releasedAt: '2026-06-01T16:00:00Z'})
+lab.beside.defer(() => rmSync(aside, {recursive: true}))
+reader = lab.beside.use(createReader(requireRelease(lab.folder).dir, limits))
 
 const ask = (sql: string, signal?: AbortSignal) => reader.ask({sql, most: 10, signal})
 const countDeals = async () => (await ask('select count(*) as deals from core.deal')).rows

@@ -6,34 +6,26 @@ import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {text} from 'node:stream/consumers'
 import {Workbook} from '@cj-tech-master/excelts'
-import type {Browser, Page} from 'playwright-core'
-import {afterAll, beforeAll, expect, onTestFinished, test, vi} from 'vitest'
+import type {Page} from 'playwright-core'
+import {expect, onTestFinished, test, vi} from 'vitest'
 import {z} from 'zod'
 import {seedPortfolio} from '../../src/service/portfolio.ts'
 import {openForQuestions, requireRelease} from '../../src/store/release.ts'
 import {parseQuestion} from '../../src/web/question.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {createLab, type Lab} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {listViolations, startBrowser} from './browser.ts'
-import {type LabSide, OPERATOR, serveLab, VIEWER} from './side.ts'
+import {OPERATOR, serveLab, VIEWER} from './side.ts'
 
 const BY_STATUS =
   'select status, sum(loan_amount)::decimal(18, 2) as amount from core.deal group by all order by all'
 
-let lab: Lab
-let side: LabSide
-let browser: Browser
-
-beforeAll(async () => {
-  lab = await createLab({tables: FEW_TABLES})
-  seedPortfolio(lab.service.store, {deals: 60, seed: 'sql', today: '2026-03-02'})
-  await lab.sync('2026-03-02T23:30:00-05:00')
-  side = await serveLab(lab)
-  browser = await startBrowser()
-})
-
-afterAll(() => lab[Symbol.asyncDispose]())
+const lab = await useLab({tables: FEW_TABLES})
+seedPortfolio(lab.service.store, {deals: 60, seed: 'sql', today: '2026-03-02'})
+await lab.sync('2026-03-02T23:30:00-05:00')
+const side = await serveLab(lab)
+const browser = await startBrowser()
 
 async function open(query: Record<string, string> = {}): Promise<Page> {
   const page = await browser.newPage()

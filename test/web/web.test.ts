@@ -1,10 +1,9 @@
 import {hash} from 'node:crypto'
 import {chmodSync, mkdirSync, readFileSync, truncateSync, writeFileSync} from 'node:fs'
-import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {beforeEach, expect, test} from 'vitest'
 import {readJobs} from '../../src/schedule/job.ts'
 import {beginRun, endRun} from '../../src/schedule/job-runs.ts'
 import {requireRelease} from '../../src/store/release.ts'
-import type {StateDb} from '../../src/store/state-db.ts'
 import {
   listNamedDeals,
   listWaitingEvents,
@@ -13,37 +12,28 @@ import {
   settleWalkCoverage,
 } from '../../src/sync/webhook-events.ts'
 import {writeSqlFolder} from '../build/folder.ts'
-import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {createLab, failureOf, someDeals} from '../support/lab.ts'
+import {useLab} from '../support/set-up.ts'
 import {signEvent} from '../support/webhooks.ts'
-import {type LabSide, OPERATOR, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
+import {OPERATOR, PAGE_TABLES, serveLab, VIEWER} from './side.ts'
 
 const SECRET = `whsec_${Buffer.alloc(32, 1).toString('base64')}`
 const PREVIOUS = `whsec_${Buffer.alloc(32, 2).toString('base64')}`
 const STRANGER = `whsec_${Buffer.alloc(32, 3).toString('base64')}`
 const HASHED = `sha256:${hash('sha256', OPERATOR)}`
 
-let lab: Lab
-let stateDb: StateDb
-let open: LabSide
-let guarded: LabSide
+const lab = await useLab({tables: PAGE_TABLES, deals: someDeals(3), releasedAt: '2026-06-01T16:00:00Z'})
+const config = {jobs: await readJobs(lab.config), webhookSecret: `${SECRET}, ${PREVIOUS}`}
+const open = await serveLab(lab, config)
+const pages = {'pages/deals.md': '# x\n\n```sql\nselect deal_id from core.deal\n```\n'}
+const {path: sqlDir} = lab.beside.use(writeSqlFolder(pages))
+const tokens = {webToken: HASHED, webViewerToken: VIEWER, sqlDir}
+const guarded = await serveLab(lab, {...config, ...tokens})
 /** Leaves viewers some tables alone. */
-let some: LabSide
-
-beforeAll(async () => {
-  lab = await createLab({tables: PAGE_TABLES, deals: someDeals(3), releasedAt: '2026-06-01T16:00:00Z'})
-  const config = {jobs: await readJobs(lab.config), webhookSecret: `${SECRET}, ${PREVIOUS}`}
-  open = await serveLab(lab, config)
-  const pages = {'pages/deals.md': '# x\n\n```sql\nselect deal_id from core.deal\n```\n'}
-  const {path: sqlDir} = lab.beside.use(writeSqlFolder(pages))
-  const tokens = {webToken: HASHED, webViewerToken: VIEWER, sqlDir}
-  guarded = await serveLab(lab, {...config, ...tokens})
-  some = await serveLab(lab, {...tokens, viewerTables: 'mart.*, core.deal_history'})
-  stateDb = open.stateDb
-})
+const some = await serveLab(lab, {...tokens, viewerTables: 'mart.*, core.deal_history'})
+const stateDb = open.stateDb
 
 beforeEach(() => stateDb.db.exec('delete from webhook_event'))
-
-afterAll(() => lab[Symbol.asyncDispose]())
 
 const statusOf = async (path: string, headers: Record<string, string> = {}, side = guarded) =>
   (await side.get(path, headers)).status

@@ -1,35 +1,29 @@
 import {readdirSync, readFileSync} from 'node:fs'
-import type {Browser, Page} from 'playwright-core'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import type {Page} from 'playwright-core'
+import {afterAll, expect, test} from 'vitest'
 import {advanceDay, seedPortfolio} from '../../src/service/portfolio.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {acquireLock} from '../../src/store/runs.ts'
-import {aDeal, createLab, type Lab} from '../support/lab.ts'
+import {aDeal, createLab} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 import {listViolations, startBrowser} from './browser.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
-import {type LabSide, serveLab} from './side.ts'
+import {serveLab} from './side.ts'
 
 const ODD = '<img src=x onerror="document.title=`stolen`">'
 const LONG = 'w'.repeat(80)
 
-let lab: Lab
-let side: LabSide
-let browser: Browser
-
-beforeAll(async () => {
-  lab = await createLab({tables: 'all'})
-  const {store} = lab.service
-  seedPortfolio(store, {deals: 120, seed: 'page', today: '2026-03-02'})
-  store.insert([aDeal(1, {status: ODD, propertyAddress: ODD, loanProgram: LONG, loanAmountCents: 123_456n})])
-  await lab.sync('2026-03-02T23:30:00-05:00')
-  advanceDay(store, {seed: 'page', day: '2026-03-03'})
-  await lab.walk('2026-03-03T23:30:00-05:00')
-  advanceDay(store, {seed: 'page', day: '2026-03-04'})
-  await lab.sync('2026-03-04T23:30:00-05:00')
-  side = await serveLab(lab)
-  browser = await startBrowser()
-})
+const lab = await createLab({tables: 'all'})
+const {store} = lab.service
+seedPortfolio(store, {deals: 120, seed: 'page', today: '2026-03-02'})
+store.insert([aDeal(1, {status: ODD, propertyAddress: ODD, loanProgram: LONG, loanAmountCents: 123_456n})])
+await lab.sync('2026-03-02T23:30:00-05:00')
+advanceDay(store, {seed: 'page', day: '2026-03-03'})
+await lab.walk('2026-03-03T23:30:00-05:00')
+advanceDay(store, {seed: 'page', day: '2026-03-04'})
+await lab.sync('2026-03-04T23:30:00-05:00')
+const side = await serveLab(lab)
+const browser = await startBrowser()
 
 afterAll(async () => {
   for (const page of pages.values()) await page.close()
