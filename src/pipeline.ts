@@ -164,7 +164,7 @@ export async function applyEvents(config: Config, world: World): Promise<EventsR
 }
 
 /** The result of a replay and of the release after it; `quarantine replay --json` prints it. */
-export interface ReplayResult extends Replayed {
+interface ReplayResult extends Replayed {
   run_id: string
   outcome: 'released' | 'unchanged'
   release_id: string | null

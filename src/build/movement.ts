@@ -10,7 +10,7 @@ const NAMED = 12
 const PARTS = ['open', 'funded', 'pipeline'] as const
 
 /** A deal's contribution to the movement of each part between two moments, and what happened to it in words. */
-export type Moved = RowOf<typeof movedRow>
+type Moved = RowOf<typeof movedRow>
 const movedRow = rowOf('mart.movement', ['deal_id'], {
   open: 'sum',
   funded: 'sum',

@@ -31,7 +31,7 @@ import {createXlsxWriter} from './xlsx.ts'
 
 /** The profiles that write tables. */
 export const TABLE_PROFILE_NAMES = ['csv', 'parquet', 'xlsx'] as const
-export type TableProfileName = (typeof TABLE_PROFILE_NAMES)[number]
+type TableProfileName = (typeof TABLE_PROFILE_NAMES)[number]
 
 /** All profiles. */
 export const PROFILE_NAMES: readonly string[] = [...TABLE_PROFILE_NAMES, ...JOURNAL_NAMES]

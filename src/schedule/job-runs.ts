@@ -7,7 +7,7 @@ const text = z.string().nullable()
 
 /** A due slot of a job and its outcome; `slot` is null if somebody started the run by hand. */
 export type JobRun = z.output<typeof jobRunRow>
-const jobRunRow = z.object({
+export const jobRunRow = z.object({
   job_run_id: z.number(),
   job: z.string(),
   /** ISO 8601, UTC. */
@@ -54,15 +54,6 @@ export function listQueuedRuns(stateDb: StateDb): JobRun[] {
 export function hasPendingRun(stateDb: StateDb, job: string): boolean {
   const sql = `select 1 from job_run where job = ? and state in ('queued', 'running')`
   return stateDb.first(z.unknown(), sql, [job]) !== undefined
-}
-
-/** The latest runs that were started or skipped, newest first. */
-export function listLatestJobRuns(stateDb: StateDb, limit: number): JobRun[] {
-  return stateDb.all(
-    jobRunRow,
-    'select * from job_run order by coalesce(ended_at, started_at, slot) desc, job_run_id desc limit ?',
-    [limit],
-  )
 }
 
 /** Records a run that somebody started by hand in this process. */

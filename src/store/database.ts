@@ -16,7 +16,7 @@ import type {z} from 'zod'
 import {messageOf, newError} from '../core/errors.ts'
 
 /** One database file to attach. */
-export interface Attachment {
+interface Attachment {
   path: string
   alias: string
   readOnly?: boolean

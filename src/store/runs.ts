@@ -34,7 +34,7 @@ export function isHolderAlive(holder: Holder, now: number): boolean {
 const HEARTBEAT_MS = 5_000
 
 /** Who holds the warehouse, or something else that one process at a time may hold. */
-export type LockHolder = z.output<typeof lockRow>
+type LockHolder = z.output<typeof lockRow>
 const lockRow = z.object({
   run_id: z.string(),
   command: z.string(),

@@ -195,7 +195,7 @@ function guardAccess(server: FastifyInstance, tokens: Tokens): void {
 }
 
 /** Who asks: a page of ours, a person who typed or was sent an address, a page of another site, or a tool. */
-export type Asker = 'ours' | 'person' | 'elsewhere' | 'tool'
+type Asker = 'ours' | 'person' | 'elsewhere' | 'tool'
 
 /**
  * Who sent a request, by headers that browsers set and no page can: `Sec-Fetch-Site`, which is not sent to a server without TLS on

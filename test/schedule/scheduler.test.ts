@@ -7,19 +7,13 @@ import type {ProcessEnd} from '../../src/core/process.ts'
 import type {World} from '../../src/core/types.ts'
 import {readConditions} from '../../src/schedule/alarms.ts'
 import {type Job, WEBHOOK_JOB} from '../../src/schedule/job.ts'
-import {
-  adoptRun,
-  beginRun,
-  endRun,
-  type JobRun,
-  listAttempts,
-  listLatestJobRuns,
-} from '../../src/schedule/job-runs.ts'
+import {adoptRun, beginRun, endRun, type JobRun, listAttempts} from '../../src/schedule/job-runs.ts'
 import {createScheduler} from '../../src/schedule/scheduler.ts'
 import {formatLocal, listSlots} from '../../src/schedule/slots.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {storeEvent} from '../../src/sync/webhook-events.ts'
 import {createWorldAt} from '../support/data.ts'
+import {listJobRuns} from '../support/jobs.ts'
 import {useFolder} from '../support/set-up.ts'
 
 const MINUTE = 60_000
@@ -114,10 +108,10 @@ function aScheduler(jobs: Job[], stateDb = openStateAt('state.sqlite'), changes:
   }
 }
 
-const lastRun = (stateDb: StateDb) => listLatestJobRuns(stateDb, 1)[0]
+const lastRun = (stateDb: StateDb) => listJobRuns(stateDb, 1)[0]
 
 const statesOf = ({stateDb}: Bench) =>
-  listLatestJobRuns(stateDb, 1000)
+  listJobRuns(stateDb, 1000)
     .map(({slot, state}) => `${slot?.slice(0, 16)} ${state}`)
     .sort()
 
@@ -420,7 +414,7 @@ test('a run is forgotten after 90 days, also one of webhooks or started by hand'
   }
   now += 91 * DAY
   scheduler.tick()
-  const old = listLatestJobRuns(stateDb, 100).filter(({slot}) => slot === null)
+  const old = listJobRuns(stateDb, 100).filter(({slot}) => slot === null)
   expect(old.map(({job}) => job)).toEqual(['yearly'])
 })
 

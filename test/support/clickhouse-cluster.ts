@@ -17,12 +17,9 @@ export const NODE_URLS = {
 export type NodeName = keyof typeof NODE_URLS
 export const NODES = Object.keys(NODE_URLS) as NodeName[]
 
-/** The composed cluster, empty; disposing it ends it and removes its data. */
-export type ClickhouseCluster = Awaited<ReturnType<typeof startClickhouseCluster>>
-
 const run = promisify(execFile)
 
-/** Starts the cluster. @throws Error without Docker and its compose plugin */
+/** Starts the composed cluster, empty; disposing it removes its data. @throws Error without Docker and its compose plugin */
 export async function startClickhouseCluster() {
   const passwords = {loantape: randomBytes(12).toString('hex'), reader: randomBytes(12).toString('hex')}
   const env = {

@@ -1,8 +1,9 @@
 import {mkdirSync, writeFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
+import {type JobRun, jobRunRow} from '../../src/schedule/job-runs.ts'
 import {storeWatch} from '../../src/schedule/scheduler.ts'
-import {openStateDb} from '../../src/store/state-db.ts'
+import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {createGate, sendJson, startTestServer, type TestServer} from '../source/test-server.ts'
 
 /** Rows of the state database; none before a process has created it. */
@@ -19,6 +20,14 @@ export function readState(path: string, sql: string): Record<string, unknown>[] 
     db?.close()
   }
 }
+
+/** The latest runs of jobs that were started or skipped, newest first. */
+export const listJobRuns = (stateDb: StateDb, limit: number): JobRun[] =>
+  stateDb.all(
+    jobRunRow,
+    'select * from job_run order by coalesce(ended_at, started_at, slot) desc, job_run_id desc limit ?',
+    [limit],
+  )
 
 /** A step that waits for a held source, and builds nothing. */
 export const READ_RATES = {steps: [{do: 'ingest_rates'}]}

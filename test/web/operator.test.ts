@@ -3,10 +3,11 @@ import type {Page} from 'playwright-core'
 import {expect, test} from 'vitest'
 import {z} from 'zod'
 import {readJobs} from '../../src/schedule/job.ts'
-import {claimRun, endRun, listLatestJobRuns, recordSlot} from '../../src/schedule/job-runs.ts'
+import {claimRun, endRun, recordSlot} from '../../src/schedule/job-runs.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {beginAction} from '../../src/web/actions.ts'
 import {setAccounts} from '../support/books.ts'
+import {listJobRuns} from '../support/jobs.ts'
 import {createLab, failureOf, someDeals} from '../support/lab.ts'
 import {changeLists, useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
@@ -61,7 +62,7 @@ test('nothing is done for another site, an anonymous caller or a viewer', async 
     expect((await post(RUN, headers, at)).status, who).toBe(status)
   }
   expect(listActions()).toEqual([])
-  expect(listLatestJobRuns(stateDb, 10)).toEqual([])
+  expect(listJobRuns(stateDb, 10)).toEqual([])
   const seen = async (path: string, token: string) =>
     (await guarded.get(path, {authorization: `Bearer ${token}`})).text()
   expect(await seen('/quarantine/q_1', VIEWER)).toContain('for operators')
@@ -118,7 +119,7 @@ async function readLast(page: Page): Promise<string[]> {
 test('a job is run on demand, once, and the page of its run reports it', async () => {
   const page = await open('/runs')
   await act(page, 'Run nightly', 'Run nightly')
-  const [run] = listLatestJobRuns(stateDb, 10)
+  const [run] = listJobRuns(stateDb, 10)
   const number = run?.job_run_id ?? 0
   expect((await readLast(page)).slice(1)).toEqual([
     'web 127.0.0.1',

@@ -31,7 +31,7 @@ export function currentDatabase(root: string): string {
 }
 
 /** How rows differ from the expected ones, in words; null if they are equal. */
-export function findDifference(expected: readonly Row[], seen: readonly Row[]): string | null {
+function findDifference(expected: readonly Row[], seen: readonly Row[]): string | null {
   // Only shares are numbers in a query's result: equal to one close to it, they cannot order rows.
   const isExact = ([name]: [string, unknown]) => !seen.some((row) => typeof row[name] === 'number')
   const keyOf = (row: Row) => JSON.stringify(Object.entries(row).filter(isExact).map(toText).sort())
