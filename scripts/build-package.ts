@@ -7,8 +7,6 @@ const dist = join(root, 'dist')
 
 rmSync(dist, {recursive: true, force: true})
 execFileSync('tsc', ['-p', 'tsconfig.build.json'], {cwd: root, stdio: 'inherit'})
-// Jobs are found by their ending; a declaration is none.
-for (const file of globSync('jobs/*.d.ts', {cwd: dist})) rmSync(join(dist, file))
 for (const file of globSync('src/**/*.{css,js}', {cwd: root})) cpSync(join(root, file), join(dist, file))
-for (const folder of ['sql', 'pages', 'evidence'])
+for (const folder of ['sql', 'pages', 'jobs', 'evidence'])
   cpSync(join(root, folder), join(dist, folder), {recursive: true})

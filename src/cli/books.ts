@@ -17,7 +17,7 @@ export const commands = {
     },
   ),
   'period list': does(
-    async ({config, world}) => listPeriods(config, world, listExportedProfiles(await readJobs(config))),
+    async ({config, world}) => listPeriods(config, world, listExportedProfiles(readJobs(config))),
     ({periods, events}) =>
       joinLines([
         renderTable(

@@ -107,7 +107,7 @@ async function runDemo(
     ratePerSecond: 5000,
     streams: STREAMS.map(({plural}) => plural).join(','),
   }
-  const nightly = await requireJob(demoConfig, 'nightly')
+  const nightly = requireJob(demoConfig, 'nightly')
   const folder = dataFolderAt(config.dataDir)
   using stateDb = openStateDb(folder.stateDb)
   await using receiver = await startReceiver(demoConfig, {service, stateDb, folder}, world)

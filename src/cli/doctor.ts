@@ -116,13 +116,16 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     using stateDb = openStateDb(folder.stateDb)
     const {standing, lost} = await readStanding(stateDb, folder)
     if (standing !== 'whole') throw describeLost(folder, {standing, lost})
-    const open = await listNotIssued(folder, listExportedProfiles(await readJobs(config)))
+    const open = await listNotIssued(folder, listExportedProfiles(readJobs(config)))
     const words = open.map((one) => `${renderNotIssued(one)} of ${one.period}`)
     return `match this history; not yet issued: ${words.join('; ') || 'nothing'}`
   },
-  jobs: async (config) => (await readJobs(config)).map(({name}) => name).join(', '),
+  jobs: async (config) =>
+    readJobs(config)
+      .map(({name}) => name)
+      .join(', '),
   targets: async (config) => {
-    const asked = (await readJobs(config)).flatMap(({steps}) => steps.flatMap(listTargets))
+    const asked = readJobs(config).flatMap(({steps}) => steps.flatMap(listTargets))
     if (config.targetsFile === undefined && asked.length === 0) return 'none configured'
     readTargets(config, asked)
     return readTargets(config)

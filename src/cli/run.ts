@@ -17,14 +17,14 @@ import {renderTerms} from './table.ts'
 export const commands = {
   run: does(
     async ({config, options: {claim}, world}: Invocation<{claim?: Claim}>, name: string) =>
-      performJob(config, {job: await requireJob(config, name), claim}, world, (release) =>
+      performJob(config, {job: requireJob(config, name), claim}, world, (release) =>
         describeDay(release, config.sqlDir),
       ),
     ({steps}) => renderSteps(steps),
   ),
   'jobs list': does(
     async ({config, world}) => ({
-      jobs: (await readJobs(config)).map((job) => describeJob(job, world.clock.now())),
+      jobs: readJobs(config).map((job) => describeJob(job, world.clock.now())),
     }),
     ({jobs}) => jobs.map(renderJob).join('\n\n'),
   ),

@@ -27,7 +27,7 @@ export const commands = {
     // A demo's data is only shown: no job is due, and no webhook is taken.
     const isDemo = isDemoFolder(folder)
     const config = isDemo ? {...given, webhookSecret: undefined} : given
-    const jobs = isDemo ? [] : await readJobs(config)
+    const jobs = isDemo ? [] : readJobs(config)
     if (!isDemo) requireWritable(folder)
     using stateDb = openStateDb(folder.stateDb)
     const source = {config, folder, jobs}
@@ -45,7 +45,7 @@ export const commands = {
     const fleetDir = findFleet(call)
     const sources = {
       list: () => listSources(fleetDir),
-      read: (name: string) => readSource(cli, fleetDir, name),
+      read: async (name: string) => readSource(cli, fleetDir, name),
       runs: config.fleetRuns,
       patienceMs: PATIENCE_MS,
     }
@@ -71,7 +71,7 @@ export const commands = {
       const fleetDir = findFleet(call)
       const readOne = async (name: string) => {
         try {
-          const source = await readSource(cli, fleetDir, name)
+          const source = readSource(cli, fleetDir, name)
           const {folder} = source
           using stateDb = hasStateDb(folder) ? openStateDb(folder.stateDb, PATIENCE_MS) : undefined
           return readRow(name, source, stateDb, world, options.maxAge)
@@ -95,7 +95,7 @@ export const commands = {
         }
         try {
           world.signal.throwIfAborted()
-          const {environment} = await readSource(cli, fleetDir, source)
+          const {environment} = readSource(cli, fleetDir, source)
           const end = await carryOutCommand(['run', job], {...environment, signal: world.signal})
           return tell(end.exitCode ?? 1, end.words)
         } catch (error) {
@@ -164,9 +164,6 @@ const BY_WEIGHT = [1, 2, 3, 5, 7, 8, 6, 4]
 /** How long to wait for the state database of a source; all other sources wait in the meantime. */
 const PATIENCE_MS = 500
 
-/** Reading job files has a time limit, which hundreds of sources at once would exceed. */
-const inTurn = pLimit(8)
-
 /** The variables that the processes of a source inherit: where programs and files are, but no settings. */
 const INHERITED = [
   'PATH',
@@ -188,7 +185,7 @@ const INHERITED = [
  *
  * @throws ConfigError for problems of its folder, settings or jobs
  */
-async function readSource(cli: Pick<Cli, 'env'>, fleetDir: string, name: string): Promise<Source> {
+function readSource(cli: Pick<Cli, 'env'>, fleetDir: string, name: string): Source {
   const dir = requireSourceFolder(fleetDir, name)
   const env = Object.fromEntries(INHERITED.map((variable) => [variable, cli.env[variable]]))
   const {dataDir, jobsDir, ...settings} = requireSource(readConfig({env, envFile: join(dir, ENV_FILE)}, {}))
@@ -200,7 +197,7 @@ async function readSource(cli: Pick<Cli, 'env'>, fleetDir: string, name: string)
   return {
     config,
     folder: dataFolderAt(config.dataDir),
-    jobs: await inTurn(() => readJobs(config)),
+    jobs: readJobs(config),
     environment: {env, cwd: dir},
   }
 }

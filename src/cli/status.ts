@@ -88,7 +88,7 @@ export function readStanding(
 
 async function readStatus(config: Config, maxAgeHours: number, world: World) {
   const folder = dataFolderAt(config.dataDir)
-  const jobs = await readJobs(config)
+  const jobs = readJobs(config)
   const disagreements = await listDisagreements(config, world)
   const history = await readHistoryStatus(folder, readKnownStatuses(config))
   const not_issued = await listNotIssued(folder, listExportedProfiles(jobs))

@@ -1,12 +1,12 @@
-import {execFile} from 'node:child_process'
-import {existsSync, readdirSync, realpathSync, statSync} from 'node:fs'
+import {existsSync, readdirSync, readFileSync} from 'node:fs'
+import {createRequire} from 'node:module'
 import {join, resolve} from 'node:path'
-import {pathToFileURL} from 'node:url'
+import type Yaml from 'yaml'
 import {z} from 'zod'
 import {isTimeZone} from '../core/clock.ts'
 import type {Config} from '../core/config.ts'
-import {type LoantapeError, newError} from '../core/errors.ts'
-import {describeIssues, parseJson} from '../core/json.ts'
+import {type LoantapeError, messageOf, newError} from '../core/errors.ts'
+import {describeIssues} from '../core/json.ts'
 import {expectOneOf} from '../core/text.ts'
 import {PROFILE_NAMES} from '../export/table-files.ts'
 import {PUBLISH_TARGETS} from '../export/target.ts'
@@ -57,7 +57,7 @@ const stepSchema = z.discriminatedUnion('do', [
   z.strictObject({do: z.literal('notify'), digest: z.boolean().optional()}),
 ])
 
-/** A scheduled job: plain data, one per file of `jobs/`. */
+/** A scheduled job, one per file of `jobs/`. */
 export type Job = z.output<typeof jobSchema>
 const jobSchema = z
   .strictObject({
@@ -110,8 +110,8 @@ export function findJob(jobs: readonly Job[], name: string): Job | undefined {
  *
  * @throws ConfigError `UNKNOWN_NAME` with the known names
  */
-export async function requireJob(config: Config, name: string): Promise<Job> {
-  const jobs = await readJobs(config)
+export function requireJob(config: Pick<Config, 'jobsDir'>, name: string): Job {
+  const jobs = readJobs(config)
   const job = jobs.find((known) => known.name === name)
   if (job) return job
   const names = jobs.map((known) => known.name)
@@ -130,102 +130,43 @@ export function listExportedProfiles(jobs: readonly Job[]): string[] {
 const BUILT_IN_JOBS = join(import.meta.dirname, '../../jobs')
 
 /**
- * Reads every job file: the built-in ones and the user's own, which replace those of the same name.
+ * Reads every job file: the built-in ones, and the user's own, which replace those of the same name.
  *
  * @throws ConfigError `JOB_INVALID` naming file and field
  */
-export async function readJobs(config: Config): Promise<Job[]> {
-  const folders = [BUILT_IN_JOBS, ...(config.jobsDir === undefined ? [] : [resolve(config.jobsDir)])]
+export function readJobs({jobsDir}: Pick<Config, 'jobsDir'>): Job[] {
+  const folders = [BUILT_IN_JOBS, ...(jobsDir === undefined ? [] : [resolve(jobsDir)])]
   const jobs = new Map<string, Job>()
   for (const folder of folders) {
     if (!existsSync(folder)) throw jobError(folder, 'no such folder')
-    const files = readdirSync(folder).filter((file) => /\.(ts|js|mjs)$/.test(file))
-    const modules =
-      folder === BUILT_IN_JOBS
-        ? await importBuiltIn(files)
-        : await readOwn(realpathSync(folder), files.sort())
-    for (const [index, file] of files.entries()) {
-      const job = parseJob(join(folder, file), modules[index])
+    const files = readdirSync(folder).filter((file) => /\.ya?ml$/.test(file))
+    for (const file of files.sort()) {
+      const job = readJob(join(folder, file))
       jobs.set(job.name, job)
     }
   }
   return [...jobs.values()]
 }
 
-function parseJob(file: string, module: JobModule = {problem: 'it exports nothing'}): Job {
-  if ('problem' in module) throw jobError(file, module.problem)
-  const parsed = jobSchema.safeParse(module.default)
+function readJob(file: string): Job {
+  const parsed = jobSchema.safeParse(parseYaml(file))
   if (parsed.success) return parsed.data
   throw jobError(file, describeIssues(parsed.error, '(job)').join('; '))
 }
 
+/** At the top it would slow down the start of every command. */
+const loadYaml = (): typeof Yaml => createRequire(import.meta.url)('yaml')
+
+function parseYaml(file: string): unknown {
+  const {parse} = loadYaml()
+  try {
+    return parse(readFileSync(file, 'utf8'), {logLevel: 'error'})
+  } catch (error) {
+    const [problem = ''] = messageOf(error).split('\n')
+    throw jobError(file, problem.replace(/[.:]$/, ''))
+  }
+}
+
 function jobError(file: string, problem: string): LoantapeError {
   return newError('JOB_INVALID', `Job '${file}': ${problem}.`)
-}
-
-/** What a job file exports, or why it could not be read. */
-type JobModule = z.output<typeof moduleSchema>
-const moduleSchema = z.union([z.object({default: z.unknown()}), z.object({problem: z.string()})])
-
-function importBuiltIn(files: readonly string[]): Promise<JobModule[]> {
-  const urls = files.map((file) => pathToFileURL(join(BUILT_IN_JOBS, file)).href)
-  return Promise.all(urls.map(async (url) => moduleSchema.parse(await import(url))))
-}
-
-/** A busy machine takes seconds to start a process. */
-const READ_MS = 30_000
-
-/** The globals that a module may use: those of the language, none of the machine. */
-const LANGUAGE = `
-  globalThis undefined NaN Infinity Object Function Boolean Symbol Math JSON Number BigInt String
-  RegExp Date Intl Array Map Set WeakMap WeakSet Promise Reflect Proxy Iterator Error TypeError
-  RangeError SyntaxError ReferenceError EvalError URIError AggregateError parseInt parseFloat isNaN
-  isFinite
-`
-
-/** Prints a line for each module. A module can import only files beside it and cannot reach the process that reads it. */
-const READER = `import {registerHooks, stripTypeScriptTypes} from 'node:module'
-const [{stdout, argv}, kept] = [process, new Set(${JSON.stringify(LANGUAGE.trim().split(/\s+/))})]
-registerHooks({resolve(name, context, next) {
-  if (/^(file:|[.]{0,2}[/])/.test(name)) return next(name, context)
-  throw new Error("import of '" + name + "': expected nothing but files beside it")
-}})
-// Loads it before the globals it needs are deleted.
-stripTypeScriptTypes('')
-for (const name of Reflect.ownKeys(globalThis)) if (!kept.has(name)) delete globalThis[name]
-for (const url of argv.slice(1)) {
-  const line = await import(url).then((read) => ({default: read.default ?? null}), ({message}) => ({problem: message}))
-  stdout.write(JSON.stringify(line) + '\\n')
-}`
-
-/** Modules by folder, valid until a file changes: a fleet reads its jobs every few seconds. */
-const modulesByFolder = new Map<string, {state: string; modules: JobModule[]}>()
-
-/**
- * Reads a user's job files in a process that sees only their folder, no settings, no other files and no network: a module can run
- * any code, and in a fleet it belongs to another lender.
- */
-async function readOwn(folder: string, files: readonly string[]): Promise<JobModule[]> {
-  const paths = files.map((file) => join(folder, file))
-  const state = JSON.stringify(paths.map((path) => [path, statSync(path).mtimeMs, statSync(path).size]))
-  const known = modulesByFolder.get(folder)
-  if (known?.state === state) return known.modules
-  const limits = ['--permission', `--allow-fs-read=${folder}`, '--frozen-intrinsics']
-  const args = [...limits, '--input-type=module', '--eval', READER]
-  const urls = paths.map((path) => pathToFileURL(path).href)
-  const printed = await new Promise<{stdout: string; isLate: boolean}>((done) => {
-    const options = {timeout: READ_MS, killSignal: 'SIGKILL' as const, maxBuffer: 1024 * 1024, env: {}}
-    execFile(process.execPath, [...args, ...urls], options, (error, stdout) =>
-      done({stdout, isLate: error?.killed ?? false}),
-    )
-  })
-  const lines = printed.stdout
-    .split('\n')
-    .flatMap((line) => moduleSchema.safeParse(parseJson(line)).data ?? [])
-  const problem = printed.isLate
-    ? `it could not be read within ${READ_MS / 1000} seconds`
-    : 'it ended the process that read it'
-  const modules = files.map((_, index) => lines[index] ?? {problem})
-  if (lines.length >= files.length) modulesByFolder.set(folder, {state, modules})
-  return modules
 }

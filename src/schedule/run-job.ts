@@ -35,7 +35,7 @@ export async function performJob(
 ) {
   const notify = job.steps.find((step) => step.do === 'notify')
   const folder = dataFolderAt(config.dataDir)
-  const jobs = await readJobs(config)
+  const jobs = readJobs(config)
   let isDone = false
   try {
     const result = await executeRun(config, {job, claim}, world, (slot) => runJob(config, {job, slot}, world))

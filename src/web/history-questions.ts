@@ -15,9 +15,9 @@ import {type ReasonsRequest, readReasons, showQuarantined} from '../sync/quarant
 /** What pages ask of history, tapes and journals, answered by the functions that commands call. */
 export const questions = {
   periods: async (config: Config) =>
-    listPeriods(config, createWorld(config), listExportedProfiles(await readJobs(config))),
+    listPeriods(config, createWorld(config), listExportedProfiles(readJobs(config))),
   notIssued: async (config: Config) =>
-    listNotIssued(dataFolderAt(config.dataDir), listExportedProfiles(await readJobs(config))),
+    listNotIssued(dataFolderAt(config.dataDir), listExportedProfiles(readJobs(config))),
   preview: (config: Config, profile: string, period: string) =>
     previewExport(config, {profiles: [profile], period}, createWorld(config)),
   trace: (config: Config, dealId: string) => traceDeal(config, dealId, {}),

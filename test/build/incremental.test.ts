@@ -118,7 +118,7 @@ test('a whole build, and a build after a rebuild, starts from nothing', async ()
 test('a job compares a release with a whole build once a week', async () => {
   const config = {...lab.config, build: 'incremental'} as const
   await live(lab, 1, 1)
-  const nightly = findJob(await readJobs(config), 'nightly')
+  const nightly = findJob(readJobs(config), 'nightly')
   if (!nightly) throw new Error('there is no nightly job')
   const job = {...nightly, steps: [{do: 'build'} as const]}
   const wholeAt = () => readLastBuild(lab.folder)?.whole_at ?? ''

@@ -60,7 +60,7 @@ test('doctor finds a target that a job names but nobody defined, and a base URL 
   mkdirSync(jobs, {recursive: true})
   const steps = [{do: 'export', profiles: ['csv'], deliver: ['bank']}]
   const job = {name: 'bank', schedule: '0 5 * * *', timeZone: 'UTC', catchUp: 'none', graceMinutes: 5, steps}
-  writeFileSync(join(jobs, 'bank.mjs'), `export default ${JSON.stringify(job)}`)
+  writeFileSync(join(jobs, 'bank.yaml'), JSON.stringify(job))
   writeFileSync(targets, JSON.stringify({share: {kind: 'folder', path: root}}))
   const env = {LOANTAPE_JOBS_DIR: jobs, LOANTAPE_BASE_URL: 'http://127.0.0.1:9'}
   const pinned = `source: Base URL 'http://127.0.0.1:9': this data folder belongs to '${lab.service.url}'. Use another folder with --data: each source has its own. Only if the same service has moved, with all its deals, run \`loantape sync --accept source\` once.`

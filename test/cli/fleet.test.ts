@@ -162,8 +162,8 @@ test('a source that is set up wrongly, damaged or never answers harms no other, 
   for (const name of ['good', 'hung', 'wrong', 'damaged']) {
     expect(stdout).toMatch(new RegExp(`^${name} `, 'm'))
   }
-  addSource('waits', NOBODY)
-  writeFileSync(join(dirOf('waits'), 'jobs/waits.mjs'), 'export default await new Promise(() => undefined)')
+  addSource('broken', NOBODY)
+  writeFileSync(join(dirOf('broken'), 'jobs/broken.yaml'), 'steps: [')
 
   const {code, sources} = await readStatus()
   expect(code).toBe(1)
@@ -172,7 +172,7 @@ test('a source that is set up wrongly, damaged or never answers harms no other, 
     hung: {healthy: false, error: null, alarms: [{name: 'job once', state: 'JOB_TIMEOUT'}]},
     damaged: {healthy: false, error: {code: 'STATE_UNREADABLE'}},
     locked: {healthy: false, error: {code: 'STATE_BUSY'}},
-    waits: {healthy: false, error: {code: 'JOB_INVALID'}},
+    broken: {healthy: false, error: {code: 'JOB_INVALID'}},
   })
 
   const page = await (await fetch(`${url}/`)).text()
@@ -328,7 +328,7 @@ test('a link leads to no file of another lender', async () => {
     '.env': '../theirs/.env',
     'own/seeds/stolen.csv': '../../../theirs/rates.csv',
     'own/pages': '../../theirs/own/pages',
-    'jobs/daily.ts': '../../theirs/jobs/daily.ts',
+    'jobs/daily.yaml': '../../theirs/jobs/daily.yaml',
     'data/accounting.json': '../../theirs/data/accounting.json',
   }
   const add = (name: string) => {
@@ -338,7 +338,7 @@ test('a link leads to no file of another lender', async () => {
   }
   add('theirs')
   mkdirSync(join(dirOf('theirs'), 'own/pages'))
-  for (const file of ['rates.csv', 'jobs/daily.ts', 'data/accounting.json'])
+  for (const file of ['rates.csv', 'jobs/daily.yaml', 'data/accounting.json'])
     writeFileSync(join(dirOf('theirs'), file), 'x,y\n1,2\n')
   for (const [index, [link, target]] of Object.entries(links).entries()) {
     const name = `mine_${index}`

@@ -125,7 +125,7 @@ test('a bad job file is refused at start-up', async () => {
   writeJob('bad', {schedule: '0 7 1 * *', catchUp: 'each'})
   const failure = readFailure(await lab.run(['serve', '--json'], env))
   expect(failure).toMatchObject({code: 'JOB_INVALID', exitCode: 2})
-  expect(failure.message).toMatch(/bad\.mjs.*catchUp: 'each' with a sync step/)
+  expect(failure.message).toMatch(/bad\.yaml.*catchUp: 'each' with a sync step/)
 })
 
 test('jobs list shows the next five slots of each job in local time and UTC, and which jobs are disabled', async () => {

@@ -136,7 +136,7 @@ test('the pods run existing commands, the cron job when its job is due, with the
   for (const [file, text] of Object.entries(find('ConfigMap', 'loantape-jobs').data!))
     writeFileSync(join(jobsDir, file), String(text))
   const config = parseConfig({LOANTAPE_JOBS_DIR: jobsDir}, {readFile: () => ''})
-  const job = await requireJob(config, 'nightly')
+  const job = requireJob(config, 'nightly')
   expect(cron).toMatchObject({
     schedule: job.schedule,
     timeZone: job.timeZone,

@@ -63,9 +63,9 @@ test('a backup made as the page says restores everything as it says', async () =
 test('the job on the page is the shipped one with its defaults spelled out', async () => {
   const jobsDir = join(lab.folder.root, '../jobs')
   mkdirSync(jobsDir)
-  writeFileSync(join(jobsDir, 'nightly.ts'), blocksOf(page, 'ts')[0] ?? '')
-  const shipped = await requireJob(lab.config, 'nightly')
-  const {timeoutMinutes, enabled, ...job} = await requireJob({...lab.config, jobsDir}, 'nightly')
+  writeFileSync(join(jobsDir, 'nightly.yaml'), blocksOf(page, 'yaml')[0] ?? '')
+  const shipped = requireJob(lab.config, 'nightly')
+  const {timeoutMinutes, enabled, ...job} = requireJob({...lab.config, jobsDir}, 'nightly')
   expect(job).toEqual(shipped)
   expect(enabled).toBe(true)
   expect((await lab.run(['jobs', 'list'])).stdout).toContain(`ended after ${timeoutMinutes}`)

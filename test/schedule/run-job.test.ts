@@ -88,7 +88,7 @@ test('a separate step delivers what this run has written', async () => {
 })
 
 test('the shipped month-end job writes journal, register and roll-forward of the previous month', async () => {
-  const job = await requireJob(lab.config, 'month-end')
+  const job = requireJob(lab.config, 'month-end')
   expect(isEnabled(job)).toBe(false)
   const slot = Date.parse('2026-06-03T11:00:00Z')
   const result = await runJob(lab.config, {job, slot}, lab.createWorld('2026-06-05T12:00:00Z'))

@@ -57,7 +57,7 @@ export async function startHeldSource(): Promise<TestServer & {open: () => void}
 export function writeJobFile(dir: string, name: string, fields: Record<string, unknown>): void {
   const usual = {timeZone: 'UTC', catchUp: 'latest', graceMinutes: 60, steps: [{do: 'sync'}]}
   const job = {name, schedule: '* * * * * *', ...usual, ...fields}
-  writeFileSync(join(dir, `${name}.mjs`), `export default ${JSON.stringify(job)}`)
+  writeFileSync(join(dir, `${name}.yaml`), JSON.stringify(job))
 }
 
 /** Keeps the built-in jobs from coming due, whenever a test runs. */

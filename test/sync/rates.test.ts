@@ -176,7 +176,7 @@ test("the source's key and query go to the service alone and follow no redirect"
 })
 
 test('without feeds the shipped job says so and does nothing', async () => {
-  const job = await requireJob(lab.config, 'rates')
+  const job = requireJob(lab.config, 'rates')
   const request = {job, slot: undefined}
   const result = await runJob({...lab.config, dataDir: '/proc/nowhere'}, request, lab.createWorld(EVENING))
   expect(result.steps).toEqual([

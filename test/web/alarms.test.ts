@@ -13,7 +13,7 @@ test('an alarm says what is wrong now and since when, and ends with its cause', 
     deals: someDeals(40),
     releasedAt: '2026-02-02T23:30:00-05:00',
   })
-  await using side = await serveLab(lab, {jobs: await readJobs(lab.config)})
+  await using side = await serveLab(lab, {jobs: readJobs(lab.config)})
   const read = async (path: string) =>
     (await side.read(path)).replaceAll(/<[^>]+>/g, '').replaceAll('&#39;', "'")
   const readStatus = async () => JSON.parse((await lab.run(['status', '--json'])).stdout).alarms

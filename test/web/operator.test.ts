@@ -30,7 +30,7 @@ const browser = await startBrowser()
 
 async function serve(tokens: {webToken?: string; webViewerToken?: string}): Promise<LabSide> {
   const env = {...lab.env, LOANTAPE_NOW: '2026-03-03T17:00:00Z'}
-  return serveLab(lab, {...tokens, now: env.LOANTAPE_NOW, env, jobs: await readJobs(lab.config)})
+  return serveLab(lab, {...tokens, now: env.LOANTAPE_NOW, env, jobs: readJobs(lab.config)})
 }
 
 const post = (fields: Record<string, string>, headers: Record<string, string>, at = side) =>

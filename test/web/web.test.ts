@@ -23,7 +23,7 @@ const STRANGER = `whsec_${Buffer.alloc(32, 3).toString('base64')}`
 const HASHED = `sha256:${hash('sha256', OPERATOR)}`
 
 const lab = await useLab({tables: PAGE_TABLES, deals: someDeals(3), releasedAt: '2026-06-01T16:00:00Z'})
-const config = {jobs: await readJobs(lab.config), webhookSecret: `${SECRET}, ${PREVIOUS}`}
+const config = {jobs: readJobs(lab.config), webhookSecret: `${SECRET}, ${PREVIOUS}`}
 const open = await serveLab(lab, config)
 const pages = {'pages/deals.md': '# x\n\n```sql\nselect deal_id from core.deal\n```\n'}
 const {path: sqlDir} = lab.beside.use(writeSqlFolder(pages))
