@@ -278,7 +278,8 @@ export async function initAccounting(config: Config): Promise<{file: string; pro
   const file = mappingFileOf(config)
   const release = findCurrentRelease(folder)
   const found = release ? await readPrograms(release) : []
-  const programs = found.filter((program) => program !== null)
+  // No record may have this name; '*' covers it.
+  const programs = found.filter((program) => program !== null).filter((program) => program !== '__proto__')
   try {
     writeFileSync(file, `${JSON.stringify(draftMapping(programs), null, 2)}\n`, {flag: 'wx'})
   } catch (cause) {

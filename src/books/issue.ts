@@ -201,7 +201,7 @@ function measure(stateDb: StateDb, batch: IssuedBatch): Omit<BatchResult, 'dir' 
 }
 
 /** The files of a batch as they were handed out, by name; the manifest is the last. */
-function readBatchFiles(
+export function readBatchFiles(
   stateDb: StateDb,
   {profile, batch_id}: Pick<IssuedBatch, 'profile' | 'batch_id'>,
 ): {name: string; text: string}[] {

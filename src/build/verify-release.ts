@@ -1,4 +1,5 @@
-import {join} from 'node:path'
+import {realpathSync} from 'node:fs'
+import {basename, join} from 'node:path'
 import {isDeepStrictEqual} from 'node:util'
 import {z} from 'zod'
 import {type Failure, messageOf} from '../core/errors.ts'
@@ -26,10 +27,18 @@ async function verifyFile({dir, manifest}: Release, {file, sha256}: ReleaseTable
   return [{code: 'RELEASE_FILE', problem, next: RELEASE_NEXT}]
 }
 
-/** Verifies the files of a release, that its tables hold their rows, and that its manifest has the last walk of `mart.run`. */
+/**
+ * Verifies the files of a release, that its tables hold their rows, and that its manifest has its name, its date, and the last walk
+ * of `mart.run`.
+ */
 export async function verifyRelease(release: Release): Promise<Failure[]> {
-  const {manifest} = release
+  const {dir, manifest} = release
+  const [name, told] = [basename(realpathSync(dir)), `${manifest.release_id} as of ${manifest.as_of}`]
   const faults: Failure[] = []
+  if (manifest.release_id !== name || !name.startsWith(`${manifest.as_of}-`)) {
+    const problem = `The manifest of release ${name} names ${told}.`
+    faults.push({code: 'RELEASE_MANIFEST', problem, next: RELEASE_NEXT})
+  }
   await using db = await openRelease(release)
   for (const table of manifest.tables) {
     const ofFile = await verifyFile(release, table)

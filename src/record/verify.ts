@@ -1,10 +1,11 @@
 import {isUtf8} from 'node:buffer'
-import {existsSync, statSync} from 'node:fs'
+import {existsSync, readFileSync, statSync} from 'node:fs'
 import {join, relative} from 'node:path'
 import {gunzipSync} from 'node:zlib'
 import {z} from 'zod'
 import {actSchema, applyAct} from '../accounting/acts.ts'
 import {listBatches} from '../accounting/issued.ts'
+import {readBatchFiles} from '../books/issue.ts'
 import {verifyRelease} from '../build/verify-release.ts'
 import type {Config} from '../core/config.ts'
 import {CATALOGUE, type Failure, isOfKind, messageOf, newError} from '../core/errors.ts'
@@ -57,7 +58,7 @@ export async function verifyAll(config: Config, world: World) {
   world.onProgress({step: 'batches'})
   const batches = await verifyBatches(folder)
   note('exports', batches.faults)
-  note('exports', listGoneBatches(folder, stateDb))
+  note('exports', listSpoiltBatches(folder, stateDb))
   const outcome: 'whole' | 'damaged' = problems.length > 0 ? 'damaged' : 'whole'
   return {
     ...tapes,
@@ -71,15 +72,21 @@ export async function verifyAll(config: Config, world: World) {
   }
 }
 
-/** Issued journal batches that are missing; no command removes one. */
-function listGoneBatches({exports}: DataFolder, stateDb: StateDb): Failure[] {
-  return listBatches(stateDb)
-    .filter(({profile, batch_id}) => !existsSync(join(exports, profile, batch_id)))
-    .map(({profile, batch_id}) => ({
-      code: 'BATCH_GONE',
-      problem: `Batch '${profile}/${batch_id}' was issued, but is missing.`,
-      next: describeRepair(profile, batch_id),
-    }))
+/** Issued journal batches that are missing, or whose manifest is another: no command removes or changes one. */
+function listSpoiltBatches({exports}: DataFolder, stateDb: StateDb): Failure[] {
+  return listBatches(stateDb).flatMap((batch) => {
+    const {profile, batch_id} = batch
+    const dir = join(exports, profile, batch_id)
+    const fault = (code: string, words: string) => {
+      const problem = `Batch '${profile}/${batch_id}' was issued, but ${words}.`
+      return {code, problem, next: describeRepair(profile, batch_id)}
+    }
+    if (!existsSync(dir)) return fault('BATCH_GONE', 'is missing')
+    const {name = '', text} = readBatchFiles(stateDb, batch).at(-1) ?? {}
+    const file = join(dir, name)
+    const isSame = !existsSync(file) || readFileSync(file, 'utf8') === text
+    return isSame ? [] : fault('BATCH_FILE', `its ${name} is another`)
+  })
 }
 
 function verifyStateDb({stateDb: path}: DataFolder, stateDb: StateDb): Failure[] {

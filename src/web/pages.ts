@@ -134,7 +134,11 @@ export async function viewState(
     const statement = db.prepare(sql)
     statement.setAllowUnknownNamedParameters(true)
     const rows = statement.all(given).map((row) => Object.values(row).map(withInstant))
-    return {columns: statement.columns().map(({name, type}) => ({name, type: type ?? ''})), rows}
+    // An expression has no type there.
+    const typeOf = (index: number) =>
+      rows.length > 0 && rows.every((row) => Number.isInteger(row[index])) ? 'BIGINT' : ''
+    const columns = statement.columns().map(({name, type}, index) => ({name, type: type ?? typeOf(index)}))
+    return {columns, rows}
   }
   return await viewPage(name, {filter: parseFilter(query), query, sqlDir: undefined, ask, mayAct})
 }
@@ -201,8 +205,8 @@ export const linkOf = (filter: Filter) => (address: string) => {
   const url = URL.parse(address, SITE)
   if (!address.startsWith('/') || url?.origin !== SITE || url.pathname.startsWith('//')) return undefined
   const {pathname, searchParams, hash} = url
-  // A deal that is none of the filtered ones has a page, too.
-  if (pathname.startsWith('/deals/')) return address
+  // A deal that is none of the filtered ones has a page, too, and runs are of no deals.
+  if (pathname.startsWith('/deals/') || pathname === '/runs') return address
   const changes = Object.fromEntries(
     [...new Set(searchParams.keys())].map((key) => [key, searchParams.getAll(key)]),
   )

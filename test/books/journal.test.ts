@@ -208,6 +208,9 @@ test('an issued batch that is lost is found by verify, and comes back by --reiss
   expect(reissued).toMatchObject([{dir, batch_id, outcome: 'written'}])
   expect(readFiles(dir)).toEqual(before)
 
+  const manifest = join(dir, 'manifest.json')
+  writeFileSync(manifest, readFileSync(manifest, 'utf8').replace('"xero"', '"xera"'))
+  expect(await verify()).toMatchObject([{problem: expect.stringContaining('manifest.json is another')}])
   const file = join(dir, `xero_${batch_id}.csv`)
   writeFileSync(file, readFileSync(file, 'utf8').replace('100.00', '900.00'))
   expect(await books.export('xero', '2026-01', '2026-02-03')).toMatchObject([{outcome: 'unchanged'}])

@@ -75,6 +75,16 @@ test('a changed total of the manifest is found', async () => {
   ])
 })
 
+test.each([{as_of: '2026-02-01'}, {release_id: '2026-02-02-0123456789ab'}])(
+  'a manifest that says %j is found',
+  async (changed) => {
+    const {manifest, ...release} = requireRelease(lab.folder)
+    expect(await verifyRelease({...release, manifest: {...manifest, ...changed}})).toEqual([
+      expect.objectContaining({code: 'RELEASE_MANIFEST'}),
+    ])
+  },
+)
+
 test('a changed number of rows of the manifest is found', async () => {
   const {manifest, ...release} = requireRelease(lab.folder)
   const tables = manifest.tables.map((table) => (table.name === 'core.deal' ? {...table, rows: 7} : table))

@@ -53,7 +53,7 @@ const block = (asked: string, sql: string) => `${FENCE}sql ${asked}\n${sql}\n${F
 
 const PAGE = `# By state & more
 
-See [Texas](/portfolio?state=TX) and [elsewhere](//example.com/x), [up](/.//example.com), [on](/\\example.com), [odd](//[), [out](https://example.com), [bad](javascript:alert(1)), **bold** <script>alert(1)</script>.
+See [Texas](/portfolio?state=TX), [runs](/runs) and [elsewhere](//example.com/x), [up](/.//example.com), [on](/\\example.com), [odd](//[), [out](https://example.com), [bad](javascript:alert(1)), **bold** <script>alert(1)</script>.
 
 ${FENCE}json
 {"a": "<b>"}
@@ -144,7 +144,7 @@ test('a column beside another becomes its link, bar or color, and a total is in 
 test('links of a page keep the filters of the address; links to all deals do not', async () => {
   const page = await read('/pages/more?state=FL&part=pipeline')
   expect(page).toContain(
-    '<a href="/portfolio?part=pipeline&amp;state=TX">Texas</a> and elsewhere, up, on, odd,',
+    '<a href="/portfolio?part=pipeline&amp;state=TX">Texas</a>, <a href="/runs">runs</a> and elsewhere, up, on, odd,',
   )
   expect(page).toContain('<a href="/deals?part=pipeline&amp;state=FL">1</a>')
   expect(page).toMatch(/All of them<\/h2>.*<a href="\/deals\?part=open">5<\/a>/s)
