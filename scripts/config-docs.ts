@@ -4,12 +4,12 @@ import {EXIT_CODES} from '../src/core/errors.ts'
 import words from '../src/core/settings.json' with {type: 'json'}
 import {SETTINGS} from '../src/core/settings.ts'
 
-const WORDS: Readonly<Record<string, {about: string; example?: string | undefined}>> = words
+const WORDS: Readonly<Record<keyof typeof SETTINGS, {about: string; example?: string}>> = words
 
 /** All settings as the generated documents show them. */
 export function listSettings() {
   return Object.entries<z.ZodType>(SETTINGS).map(([key, schema]) => {
-    const {about = '', example} = WORDS[key] ?? {}
+    const {about, example} = WORDS[key as keyof typeof SETTINGS]
     const fallback = schema.safeParse(undefined).data
     return {
       env: envNameOf(key),

@@ -75,7 +75,7 @@ export function createRateLimiter(
   }
 
   /** Pauses all requests and lowers the rate if the answer is a limit; returns whether the request must be sent again. */
-  function noteAnswer(answer: LimitedAnswer, refusals: number): boolean {
+  function mustSendAgain(answer: LimitedAnswer, refusals: number): boolean {
     const toldMs = parseWait(answer.headers, clock.now())
     const isOverload = answer.status === 503
     if (answer.status !== 429 && !isOverload) {
@@ -114,7 +114,7 @@ export function createRateLimiter(
       for (let refusals = 0; ; refusals += 1) {
         await inTurn(() => takeToken(refusals > 0, signal))
         const answer = await request()
-        if (!noteAnswer(answer, refusals)) return answer
+        if (!mustSendAgain(answer, refusals)) return answer
       }
     },
   }
