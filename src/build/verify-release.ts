@@ -35,7 +35,14 @@ export async function verifyRelease(release: Release): Promise<Failure[]> {
   const {dir, manifest} = release
   const [name, told] = [basename(realpathSync(dir)), `${manifest.release_id} as of ${manifest.as_of}`]
   const faults: Failure[] = []
-  if (manifest.release_id !== name || !name.startsWith(`${manifest.as_of}-`)) {
+  if (name === 'current') {
+    const problem = `'current' is a folder: expected a link to one of releases/, as a copy keeps it with 'cp -a'.`
+    faults.push({
+      code: 'RELEASE_MANIFEST',
+      problem,
+      next: 'Remove it and run `loantape build`, which makes it again.',
+    })
+  } else if (manifest.release_id !== name || name.slice(0, 10) !== manifest.as_of) {
     const problem = `The manifest of release ${name} names ${told}.`
     faults.push({code: 'RELEASE_MANIFEST', problem, next: RELEASE_NEXT})
   }

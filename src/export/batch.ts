@@ -8,7 +8,7 @@ import {removeAbandoned, WRITER_MARK, WRITING} from '../core/process.ts'
 import type {TiedTerm} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
 import {type Database, quoteName} from '../store/database.ts'
-import {digestFileNow, findFileFault, moveIntoPlace} from '../store/files.ts'
+import {digestFileNow, findFileFault, isFile, moveIntoPlace} from '../store/files.ts'
 import type {Release, ReleaseManifest} from '../store/release.ts'
 import {readColumns} from '../store/sql.ts'
 
@@ -159,7 +159,7 @@ const writtenManifest = z.object({
 /** Reads a batch's manifest; undefined when it is missing or damaged. */
 export function readBatchManifest(dir: string): z.output<typeof writtenManifest> | undefined {
   const path = join(dir, 'manifest.json')
-  if (!existsSync(path)) return undefined
+  if (!isFile(path)) return undefined
   return writtenManifest.safeParse(parseJson(readFileSync(path, 'utf8'))).data
 }
 

@@ -4,7 +4,7 @@ import {join, relative} from 'node:path'
 import {gunzipSync} from 'node:zlib'
 import {z} from 'zod'
 import {actSchema, applyAct} from '../accounting/acts.ts'
-import {listBatches} from '../accounting/issued.ts'
+import {type IssuedBatch, listBatches} from '../accounting/issued.ts'
 import {readBatchFiles} from '../books/issue.ts'
 import {verifyRelease} from '../build/verify-release.ts'
 import type {Config} from '../core/config.ts'
@@ -12,7 +12,7 @@ import {CATALOGUE, type Failure, isOfKind, messageOf, newError} from '../core/er
 import type {World} from '../core/types.ts'
 import {describeRepair, verifyBatches} from '../export/batch.ts'
 import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
-import {digestFile} from '../store/files.ts'
+import {digestFile, isFile} from '../store/files.ts'
 import {
   findTape,
   findTapeKey,
@@ -58,7 +58,7 @@ export async function verifyAll(config: Config, world: World) {
   world.onProgress({step: 'batches'})
   const batches = await verifyBatches(folder)
   note('exports', batches.faults)
-  note('exports', listSpoiltBatches(folder, stateDb))
+  for (const batch of listBatches(stateDb)) note('exports', findIssuedFault(folder, stateDb, batch))
   const outcome: 'whole' | 'damaged' = problems.length > 0 ? 'damaged' : 'whole'
   return {
     ...tapes,
@@ -72,21 +72,23 @@ export async function verifyAll(config: Config, world: World) {
   }
 }
 
-/** Issued journal batches that are missing, or whose manifest is another: no command removes or changes one. */
-function listSpoiltBatches({exports}: DataFolder, stateDb: StateDb): Failure[] {
-  return listBatches(stateDb).flatMap((batch) => {
-    const {profile, batch_id} = batch
-    const dir = join(exports, profile, batch_id)
-    const fault = (code: string, words: string) => {
-      const problem = `Batch '${profile}/${batch_id}' was issued, but ${words}.`
-      return {code, problem, next: describeRepair(profile, batch_id)}
-    }
-    if (!existsSync(dir)) return fault('BATCH_GONE', 'is missing')
+/** Whether an issued journal batch is missing, or its manifest is another: no command removes or changes one. */
+function findIssuedFault({exports}: DataFolder, stateDb: StateDb, batch: IssuedBatch): Failure[] {
+  const {profile, batch_id} = batch
+  const dir = join(exports, profile, batch_id)
+  const fault = (code: string, words: string, next = describeRepair(profile, batch_id)) => [
+    {code, problem: `Batch '${profile}/${batch_id}' was issued, but ${words}.`, next},
+  ]
+  if (!statSync(dir, {throwIfNoEntry: false})?.isDirectory()) return fault('BATCH_GONE', 'is missing')
+  try {
     const {name = '', text} = readBatchFiles(stateDb, batch).at(-1) ?? {}
     const file = join(dir, name)
-    const isSame = !existsSync(file) || readFileSync(file, 'utf8') === text
+    const isSame = !isFile(file) || readFileSync(file, 'utf8') === text
     return isSame ? [] : fault('BATCH_FILE', `its ${name} is another`)
-  })
+  } catch (error) {
+    const problem = `its files in the state database cannot be read (${messageOf(error)})`
+    return fault('STATE_DAMAGED', problem, CATALOGUE.STATE_UNREADABLE.next)
+  }
 }
 
 function verifyStateDb({stateDb: path}: DataFolder, stateDb: StateDb): Failure[] {
@@ -166,7 +168,7 @@ async function examine(
 ): Promise<number | string> {
   if (row.ended_at === null) return 0
   if (!existsSync(path)) return 'it is not there'
-  if (!statSync(path).isFile()) return 'it is not a file'
+  if (!isFile(path)) return 'it is not a file'
   if (key && row.fingerprint !== key.fingerprint)
     return `it is sealed with key ${row.fingerprint}, which is not at hand`
   if (row.outcome === 'lost') return key ? 'it was not whole when its run was ended' : 0

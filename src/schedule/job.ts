@@ -10,6 +10,7 @@ import {describeIssues} from '../core/json.ts'
 import {expectOneOf} from '../core/text.ts'
 import {PROFILE_NAMES} from '../export/table-files.ts'
 import {PUBLISH_TARGETS} from '../export/target.ts'
+import {isFile} from '../store/files.ts'
 import {findCronProblem} from './slots.ts'
 
 /** The name under which webhook events are applied. */
@@ -52,7 +53,11 @@ const stepSchema = z.discriminatedUnion('do', [
   /** Send every batch this run has written to targets of LOANTAPE_TARGETS_FILE. */
   z.strictObject({do: z.literal('deliver'), targets: z.array(z.string()).min(1)}),
   /** Back up into a subfolder of `to`, named after the instant; the latest `kept` backups stay. */
-  z.strictObject({do: z.literal('backup'), to: z.string().min(1), kept: z.number().int().min(1)}),
+  z.strictObject({
+    do: z.literal('backup'),
+    to: z.string().regex(/^[^\0]+$/, 'expected a folder'),
+    kept: z.number().int().min(1),
+  }),
   /** Send new alarms and recoveries, also when another step failed; with `digest`, the day's figures once a day. */
   z.strictObject({do: z.literal('notify'), digest: z.boolean().optional()}),
 ])
@@ -139,16 +144,25 @@ export function readJobs({jobsDir}: Pick<Config, 'jobsDir'>): Job[] {
   const jobs = new Map<string, Job>()
   for (const folder of folders) {
     if (!existsSync(folder)) throw jobError(folder, 'no such folder')
-    const files = readdirSync(folder).filter((file) => /\.ya?ml$/.test(file))
-    for (const file of files.sort()) {
-      const job = readJob(join(folder, file))
+    const ofFolder = new Map<string, string>()
+    for (const name of readdirSync(folder).filter(isJobFile).sort()) {
+      const file = join(folder, name)
+      const job = readJob(file)
+      const other = ofFolder.get(job.name)
+      if (other !== undefined) throw jobError(file, `'${job.name}' is also the name of the job in ${other}`)
+      ofFolder.set(job.name, name)
       jobs.set(job.name, job)
     }
   }
   return [...jobs.values()]
 }
 
+/** Files in other forms are refused, lest a job be left out in silence. */
+const isJobFile = (name: string) => /^[^.].*\.(ya?ml|json|[cm]?[jt]s)$/i.test(name)
+
 function readJob(file: string): Job {
+  const isYaml = /\.ya?ml$/.test(file) && isFile(file)
+  if (!isYaml) throw jobError(file, 'expected YAML in a file whose name ends in .yaml')
   const parsed = jobSchema.safeParse(parseYaml(file))
   if (parsed.success) return parsed.data
   throw jobError(file, describeIssues(parsed.error, '(job)').join('; '))
@@ -157,13 +171,23 @@ function readJob(file: string): Job {
 /** At the top it would slow down the start of every command. */
 const loadYaml = (): typeof Yaml => createRequire(import.meta.url)('yaml')
 
+/** The server reads jobs while others wait: a long one is none. */
+const LONGEST = 16_384
+
 function parseYaml(file: string): unknown {
-  const {parse} = loadYaml()
+  const {parseDocument} = loadYaml()
   try {
-    return parse(readFileSync(file, 'utf8'), {logLevel: 'error'})
+    const bytes = readFileSync(file)
+    if (bytes.length > LONGEST) throw new Error(`expected at most ${LONGEST} bytes, received ${bytes.length}`)
+    const text = new TextDecoder('utf-8', {fatal: true}).decode(bytes)
+    const yaml = parseDocument(text, {schema: 'core'})
+    const [problem] = [...yaml.errors, ...yaml.warnings]
+    if (problem) throw problem
+    return yaml.toJS({maxAliasCount: 0})
   } catch (error) {
     const [problem = ''] = messageOf(error).split('\n')
-    throw jobError(file, problem.replace(/[.:]$/, ''))
+    const hint = /alias/i.test(problem) ? '; a text that begins with * is put in quotes' : ''
+    throw jobError(file, problem.replace(/[.:]$|; please use .*/, '') + hint)
   }
 }
 

@@ -205,8 +205,12 @@ export async function digestFile(path: string): Promise<string> {
   return digest.digest('hex')
 }
 
+/** Whether there is a file, and not a folder, a pipe or nothing. */
+export const isFile = (path: string): boolean => statSync(path, {throwIfNoEntry: false})?.isFile() === true
+
 /** How a file differs from what a manifest says of it, in words; undefined if it does not. */
 export async function findFileFault(path: string, sha256: string): Promise<string | undefined> {
   if (!existsSync(path)) return 'is not there'
+  if (!isFile(path)) return 'is not a file'
   return (await digestFile(path)) === sha256 ? undefined : 'does not have the sha256 of its manifest'
 }

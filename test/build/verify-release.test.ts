@@ -1,4 +1,4 @@
-import {chmodSync} from 'node:fs'
+import {chmodSync, cpSync, realpathSync, rmSync} from 'node:fs'
 import {expect, test} from 'vitest'
 import {RELEASE_NEXT, verifyRelease} from '../../src/build/verify-release.ts'
 import {openDatabase} from '../../src/store/database.ts'
@@ -75,7 +75,7 @@ test('a changed total of the manifest is found', async () => {
   ])
 })
 
-test.each([{as_of: '2026-02-01'}, {release_id: '2026-02-02-0123456789ab'}])(
+test.each([{as_of: '2026-02-01'}, {as_of: '2026-02'}, {release_id: '2026-02-02-0123456789ab'}])(
   'a manifest that says %j is found',
   async (changed) => {
     const {manifest, ...release} = requireRelease(lab.folder)
@@ -84,6 +84,16 @@ test.each([{as_of: '2026-02-01'}, {release_id: '2026-02-02-0123456789ab'}])(
     ])
   },
 )
+
+test('a copy that made a folder of the link to the release is told so', async () => {
+  const copy = lab.copyFolder('without-links')
+  const dir = realpathSync(copy.current)
+  rmSync(copy.current)
+  cpSync(dir, copy.current, {recursive: true})
+  expect(await verifyRelease(requireRelease(copy))).toEqual([
+    expect.objectContaining({problem: expect.stringContaining(`'current' is a folder`)}),
+  ])
+})
 
 test('a changed number of rows of the manifest is found', async () => {
   const {manifest, ...release} = requireRelease(lab.folder)

@@ -1,4 +1,4 @@
-import {mkdirSync, writeFileSync} from 'node:fs'
+import {mkdirSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {beforeEach, expect, test} from 'vitest'
 import {parseConfig} from '../../src/core/config.ts'
@@ -26,7 +26,7 @@ function aJob(fields: Record<string, unknown> = {}): Record<string, unknown> {
   }
 }
 
-const write = (file: string, text: string) => writeFileSync(join(jobsDir, file), text)
+const write = (file: string, text: string | Buffer) => writeFileSync(join(jobsDir, file), text)
 const refusalOf = (work: () => unknown) => failureOf((async () => work())())
 
 test("the user's own jobs join the built-in ones or replace them by name", () => {
@@ -73,10 +73,15 @@ test.each([
   ['has a schedule without quotes', 'schedule: * * * * *', /alias/i],
   ['holds nothing', '# later\n', /\(job\)/],
   ['holds two jobs', 'name: a\n---\nname: b\n', /multiple documents/],
+  ['holds two schedules', 'schedule: 1\nschedule: 2\n', /unique/],
+  ['has a schedule that reads as an alias', 'schedule: */5 * * * *', /alias.* put in quotes/],
+  ['calls for code', `name: !!js/function 'x'\n`, /js\/function/],
+  ['is no UTF-8', Buffer.from('to: B\xfcro', 'latin1'), /utf-8/],
+  ['is long', `${'#'.repeat(17_000)}\n`, /at most 16384 bytes, received 17001/],
   [
     'swells',
     `a: &a [x]\n${[...'bcdefghij'].map((name, index) => `${name}: &${name} [${`*${'abcdefghij'[index]}, `.repeat(9)}]`).join('\n')}`,
-    /alias count/,
+    /alias/i,
   ],
 ])('a file that %s is refused by name', async (_, text, words) => {
   write('broken.yaml', text)
@@ -84,6 +89,20 @@ test.each([
   expect(refusal).toMatchObject({code: 'JOB_INVALID', exitCode: 2})
   expect(refusal.message).toContain('broken.yaml')
   expect(refusal.message).toMatch(words)
+})
+
+test('nothing that looks like a job is left out in silence', async () => {
+  const refusal = async () => (await refusalOf(() => readJobs(withOwn()))).message
+  write('.x.yaml', '?')
+  readJobs(withOwn())
+  write('old.mjs', 'export default {}')
+  expect(await refusal()).toContain(`Job '${join(jobsDir, 'old.mjs')}': expected YAML`)
+  rmSync(join(jobsDir, 'old.mjs'))
+  mkdirSync(join(jobsDir, 'x.yaml'))
+  expect(await refusal()).toContain('x.yaml')
+  rmSync(join(jobsDir, 'x.yaml'), {recursive: true})
+  for (const file of ['x.yaml', 'x.yml']) write(file, JSON.stringify(aJob()))
+  expect(await refusal()).toContain(`x.yml': 'month-end' is also the name of the job in x.yaml`)
 })
 
 test('an unknown job is refused with the known ones, and a missing folder by name', async () => {
