@@ -158,7 +158,7 @@ export function readJobs({jobsDir}: Pick<Config, 'jobsDir'>): Job[] {
 }
 
 /** Files in other forms are refused, lest a job be left out in silence. */
-const isJobFile = (name: string) => /^[^.].*\.(ya?ml|json|[cm]?[jt]s)$/i.test(name)
+const isJobFile = (name: string) => /^[^.].*\.(ya?ml|[cm]?[jt]s)$/i.test(name)
 
 function readJob(file: string): Job {
   const isYaml = /\.ya?ml$/.test(file) && isFile(file)

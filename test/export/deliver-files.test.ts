@@ -2,7 +2,6 @@ import {createHash} from 'node:crypto'
 import {chmodSync, existsSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
 import type {IncomingMessage} from 'node:http'
 import {join} from 'node:path'
-import ssh2 from 'ssh2'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import type {World} from '../../src/core/types.ts'
 import {
@@ -16,7 +15,7 @@ import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {startTestServer} from '../source/test-server.ts'
 import {createFolder, createWorldAt, readFiles, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
-import {type SftpServer, startSftp} from '../support/sftp.ts'
+import {makeKey, type SftpServer, startSftp} from '../support/sftp.ts'
 
 let data: TestFolder
 let root: string
@@ -280,7 +279,7 @@ test('an SFTP server gets every file under a temporary name first, the manifest 
   expect(readTarget()).toEqual(whole)
   expect(server.renamed.at(-1)).toBe(`/${PLACE}/manifest.json`)
   const locked = {passphrase: 'open', cipher: 'aes256-cbc', rounds: 1}
-  const pair = ssh2.utils.generateKeyPairSync('ed25519', locked)
+  const pair = makeKey(locked)
   await using other = await startSftp(join(root, 'target'), {publicKey: pair.public})
   const keys = {
     private_key_file: writeSecret('key', pair.private),
@@ -328,7 +327,7 @@ test('a server that shows another host key gets nothing, not even a password', a
 
 test('a server that refuses password or key is not asked again, nor is one asked without a readable secret', async () => {
   await using server = await startSftp(join(root, 'target'), {password: 'pass'})
-  const {private: stranger} = ssh2.utils.generateKeyPairSync('ed25519')
+  const {private: stranger} = makeKey()
   const refused: [fields: object, exitCode: number, words: RegExp][] = [
     [{password_file: writeSecret('password', 'wrong_pass')}, 5, /^(?!.*wrong_pass).*refused the credentials/],
     [{private_key_file: writeSecret('stranger', stranger)}, 5, /refused the credentials/],

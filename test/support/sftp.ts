@@ -21,6 +21,15 @@ export interface SftpServer extends AsyncDisposable {
 /** Made once for all servers of a process: it takes longer than most tests. */
 let hostKey: KeyObject | undefined
 
+/** A key as OpenSSH makes it: of a hundred that its package makes, one cannot be read. */
+export function makeKey(lock?: {passphrase: string; cipher: string; rounds: number}): {
+  private: string
+  public: string
+} {
+  const pair = ssh2.utils.generateKeyPairSync('ed25519', lock ?? {})
+  return ssh2.utils.parseKey(pair.private, lock?.passphrase) instanceof Error ? makeKey(lock) : pair
+}
+
 /** Starts a server that admits the user `loantape` with this password, or with this public key. */
 export async function startSftp(
   root: string,
