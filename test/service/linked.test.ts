@@ -36,6 +36,9 @@ const post = <T>(path: string, body: unknown): Promise<T> =>
   call(service, 'POST', path, body).then(readData<T>)
 const refusalOf = async (path: string, body: unknown) => readRefusal(await call(service, 'POST', path, body))
 
+/** The digits by themselves: an id may hold them by chance. */
+const DIGITS = /(?<![\w.-])6789(?![\w-])/
+
 const ADA = {first_name: 'Ada', last_name: 'Lovelace', email: 'ada@example.com', ssn_last_four: '6789'}
 
 test('a borrower is returned with everything but the digits, which are never stored or logged', async () => {
@@ -46,14 +49,15 @@ test('a borrower is returned with everything but the digits, which are never sto
   expect(await get(service, '/deals/deal_000002/borrowers')).toEqual([])
 
   const refused = await call(service, 'POST', `${DEAL}/borrowers`, {...ADA, email: 'nobody'})
-  expect(await refused.text()).not.toContain('6789')
+  expect(await refused.text()).not.toMatch(DIGITS)
   const tables = service.database.db.prepare("select name from sqlite_schema where type = 'table'").all()
   for (const {name} of tables) {
     const rows = service.database.db.prepare(`select * from ${name}`).all()
     expect(rows.flatMap(Object.values)).not.toContain('6789')
   }
   expect(logged).toContain('/deals/:id/borrowers')
-  expect(logged).not.toMatch(/6789|Ada|ada@/)
+  expect(logged).not.toMatch(/Ada|ada@/)
+  expect(logged).not.toMatch(DIGITS)
 })
 
 test('a borrower with a wrong field is refused, naming it, and so is anything of an unknown deal', async () => {

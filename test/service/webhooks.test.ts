@@ -11,7 +11,7 @@ import {until} from '../support/until.ts'
 import {aDeal, call, get, NOW, readData, readRefusal, startTestService, upload} from './client.ts'
 import {type Receiver, startReceiver, verifyNotification} from './receiver.ts'
 
-const SECRET_WORDS = /Main St|Ada|Lovelace|ada@|6789|Order title|Appraisal|350000/
+const SECRET_WORDS = /Main St|\bAda\b|Lovelace|ada@|\b6789\b|Order title|Appraisal|350000/
 
 let service: RunningService
 let receiver: Receiver
