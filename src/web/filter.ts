@@ -1,18 +1,28 @@
 import {isCalendarDate} from '../core/clock.ts'
+import {groupThousands} from '../core/money.ts'
 import {quoteLiteral} from '../store/database.ts'
+import {words} from './figures.ts'
 import filters from './filters.json' with {type: 'json'}
 import {type Html, html} from './html.ts'
 
-/**
- * The parameters that an address keeps from page to page; `is_of` is SQL: whether `core.deal as deal` has one of these values.
- * Without it, a parameter selects a release.
- */
-const DIMENSIONS: Readonly<Record<string, {title: string; is_of?: string}>> = filters.dimensions
+/** A parameter that an address keeps from page to page. */
+interface Dimension {
+  title: string
+  /** What its values are; by default any text. */
+  kind?: string
+  /** SQL: whether `core.deal as deal` has one of these values, or all that bound a range; without it, it selects a release. */
+  is_of?: string
+  /** The table that tells it, besides `core.deal`. */
+  reads?: string
+}
+
+const DIMENSIONS: Readonly<Record<string, Dimension>> = filters.dimensions
 
 /** The filter that only names a release. */
 export const ofAllDeals = ({values}: Filter): Filter => ({
   values: new Map([...values].filter(([name]) => name === 'as_of' || name === 'known_at')),
   condition: undefined,
+  reads: [],
 })
 
 /** The parts of a portfolio, as SQL; open is what has not ended. */
@@ -24,39 +34,61 @@ export interface Filter {
   values: ReadonlyMap<string, readonly string[]>
   /** SQL over `core.deal as deal`; undefined for all deals. */
   condition: string | undefined
+  /** The tables that tell which they are. */
+  reads: readonly string[]
+}
+
+const isMoment = (text: string) =>
+  isCalendarDate(text.slice(0, 10)) && /^.{10}(T([01]\d|2[0-3])(:[0-5]\d(:[0-5]\d(\.\d+)?)?)?Z?)?$/.test(text)
+
+/** Kinds of values; `unit` is what a field of a form asks for. */
+const KINDS: Record<string, {has: (text: string) => boolean; expected: string; unit?: string}> = {
+  day: {has: isCalendarDate, expected: 'a day such as 2026-03-31'},
+  moment: {has: isMoment, expected: 'a day or an instant in UTC, such as 2026-03-31 or 2026-03-31T12:00'},
+  part: {has: (name) => Object.hasOwn(PARTS, name), expected: `one of ${Object.keys(PARTS).join(', ')}`},
+  amount: {
+    has: (text) => /^\d{1,15}(\.\d{1,2})?$/.test(text),
+    expected: 'dollars such as 1000000',
+    unit: '$',
+  },
+  percent: {
+    has: (text) => /^\d{1,9}(\.\d{1,7})?$/.test(text),
+    expected: 'a percentage such as 75',
+    unit: '%',
+  },
 }
 
 /** Reads a filter from an address; other parameters belong to the page. */
 export function parseFilter(query: URLSearchParams): Filter {
   // A form sends an empty day if none was chosen; a status may really be blank.
-  const entries = Object.entries(DIMENSIONS).map(([name, {is_of}]): [string, string[]] => [
-    name,
-    [...new Set(query.getAll(name))].filter((value) => value !== '' || is_of !== undefined),
-  ])
+  const entries = Object.entries(DIMENSIONS).map(([name, {kind}]): [string, string[]] => {
+    const given = kind === 'amount' ? query.getAll(name).map(plainAmount) : query.getAll(name)
+    return [name, [...new Set(given)].filter((value) => value !== '' || kind === undefined)]
+  })
   const values = new Map(entries.filter(([, buckets]) => buckets.length > 0))
   const conditions = [...values].flatMap(([name, buckets]) =>
     name === 'part'
       ? `(${buckets.map((part) => PARTS[part] ?? 'false').join(' or ')})`
       : (DIMENSIONS[name]?.is_of?.replace('{values}', () => buckets.map(quoteLiteral).join(', ')) ?? []),
   )
-  return {values, condition: conditions.length === 0 ? undefined : conditions.join(' and ')}
+  if (conditions.length === 0) return {values, condition: undefined, reads: []}
+  const reads = [...values.keys()].flatMap((name) => DIMENSIONS[name]?.reads ?? [])
+  return {values, condition: conditions.join(' and '), reads: ['core.deal', ...reads]}
 }
+
+/** `$1,250,000` as people write it is 1250000. */
+const plainAmount = (text: string) => text.replaceAll(/[$,\s]/g, '')
 
 /** What is wrong with an address, in words; undefined if nothing is. */
 export function findFault({values}: Filter): string | undefined {
   // The engine stops reading a statement at a NUL byte.
   const cut = [...values].find(([, entries]) => entries.some((value) => value.includes('\0')))
   if (cut) return `${titleOf(cut[0])}: a NUL character, expected text.`
-  const asOf = values.get('as_of')?.find((day) => !isCalendarDate(day))
-  if (asOf !== undefined) return `As of '${asOf}': expected a day such as 2026-03-31.`
-  const isMoment = (text: string) =>
-    isCalendarDate(text.slice(0, 10)) &&
-    /^.{10}(T([01]\d|2[0-3])(:[0-5]\d(:[0-5]\d(\.\d+)?)?)?Z?)?$/.test(text)
-  const knownAt = values.get('known_at')?.find((text) => !isMoment(text))
-  if (knownAt !== undefined)
-    return `Known at '${knownAt}': expected a day or an instant in UTC, such as 2026-03-31 or 2026-03-31T12:00.`
-  const part = values.get('part')?.find((name) => !Object.hasOwn(PARTS, name))
-  return part === undefined ? undefined : `Part '${part}': expected one of ${Object.keys(PARTS).join(', ')}.`
+  for (const [name, entries] of values) {
+    const kind = KINDS[DIMENSIONS[name]?.kind ?? '']
+    const wrong = kind && entries.find((value) => !kind.has(value))
+    if (wrong !== undefined) return `${titleOf(name)} '${wrong}': expected ${kind?.expected}.`
+  }
 }
 
 /** The address of a page about the same deals, with these values of dimensions and parameters; an empty list leaves one out. */
@@ -98,6 +130,72 @@ export function isForViewers(name: string, viewerTables: string | undefined): bo
 
 /** The title of a dimension. */
 export const titleOf = (name: string) => DIMENSIONS[name]?.title ?? name
+
+/** A value of a dimension as people read it. */
+export function wordValue(name: string, value: string): string {
+  const kind = DIMENSIONS[name]?.kind
+  return kind === 'amount' ? `$${groupThousands(value)}` : kind === 'percent' ? `${value} %` : words(value)
+}
+
+/** SQL of the buckets that {@link renderFilter} offers: of each dimension those of most deals. */
+export const OFFERED = `
+  select dimension, bucket
+  from mart.portfolio_breakdown
+  where dimension <> 'created_month'
+  qualify row_number() over (partition by dimension order by open_deals desc, deals desc, bucket) <= 30
+  order by dimension, sort_order`
+
+/**
+ * A form in which people choose deals, which shows them on the same page, or saves the choice for everybody.
+ *
+ * @param given `offered`: rows of {@link OFFERED}; `saved`: filters by name
+ */
+export function renderFilter(
+  path: string,
+  {filter: {values}, query}: {filter: Filter; query: URLSearchParams},
+  {
+    offered,
+    saved,
+  }: {
+    offered: readonly {dimension: string; bucket: string}[]
+    saved: readonly {name: string; filter: Filter}[]
+  },
+): Html {
+  const parts = Object.keys(PARTS).map((bucket) => ({dimension: 'part', bucket}))
+  const buckets = Object.groupBy([...parts, ...offered], ({dimension}) => dimension)
+  const choices = Object.keys(DIMENSIONS).map((name) => {
+    const rows = buckets[name]
+    if (!rows) return undefined
+    const chosen = values.get(name) ?? []
+    const all = new Set([...rows.map(({bucket}) => bucket), ...chosen])
+    return html`<fieldset><legend>${titleOf(name)}</legend>
+${[...all].map((value) => html`<label><input type="checkbox" name="${name}" value="${value}"${chosen.includes(value) && html` checked`}> ${words(value)}</label>\n`)}</fieldset>`
+  })
+  const bounds = Object.entries(DIMENSIONS).filter(
+    ([, {kind, is_of}]) => kind !== undefined && is_of !== undefined,
+  )
+  const ranges = bounds.map(([name, {title, kind = ''}]) => {
+    const unit = KINDS[kind]?.unit
+    const type = unit === undefined ? html`type="date"` : html`inputmode="decimal"`
+    return html`<label>${title}${unit && `, ${unit}`} <input name="${name}" value="${values.get(name)?.[0]}" ${type}></label>\n`
+  })
+  const shown = new Set([...Object.keys(buckets), ...bounds.map(([name]) => name), 'page', 'save_as'])
+  const kept = [...query].filter(
+    ([name, value]) => !shown.has(name) && (value !== '' || Object.hasOwn(DIMENSIONS, name)),
+  )
+  // It shows the day that is shown.
+  const clocks = ofAllDeals({values, condition: undefined, reads: []}).values
+  const hrefOf = (filter: Filter) =>
+    addressOf(path, {...filter, values: new Map([...clocks, ...filter.values])})
+  return html`<details class="filter"><summary>Filter</summary>
+${saved.length > 0 && html`<p class="choices">Saved: ${saved.map(({name, filter}) => html`<a href="${hrefOf(filter)}">${name.replaceAll('_', ' ')}</a> `)}</p>`}
+<form action="${path}">
+${kept.map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)}
+<div class="ranges">${ranges}</div>
+<div class="dimensions">${choices}</div>
+<p><button>Show</button> <label>or save it for everybody as <input name="save_as" pattern="[\\w\\-]{1,100}" title="Letters, digits, _ and -"></label>
+<button formmethod="post" formaction="/filters">Save</button></p></form></details>`
+}
 
 /** The filter as hidden fields of a form. */
 export const hiddenFields = ({values}: Filter): Html =>

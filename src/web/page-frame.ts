@@ -49,6 +49,8 @@ interface Frame {
   facts?: readonly (Html | false)[]
   /** The active filters, each with the address of the page without it. */
   chips?: readonly {text: string; without: string}[]
+  /** The form that chooses what it is about. */
+  choice?: Html | undefined
   alarms?: number
   /** The run under way, in words; a page without it loads no script. */
   live?: {running: boolean; words: string}
@@ -59,7 +61,7 @@ interface Frame {
 
 /** A page of the workbench: navigation, subject, and its own part. */
 export function renderWorkbench(page: Frame): string {
-  const {title, path, places, facts = [], chips = [], alarms = 0, live, body, timeZone} = page
+  const {title, path, places, facts = [], chips = [], choice, alarms = 0, live, body, timeZone} = page
   const isHere = (href: string) =>
     href.split('?')[0] === '/' ? path === '/' : path.startsWith(href.split('?')[0] ?? '')
   const frame = html`<a class="skip" href="#main">To the page</a>
@@ -70,6 +72,7 @@ ${places.map((place) => html`<a href="${place.href}"${isHere(place.href) && html
 <h1>${title}</h1>
 <ul class="facts">${facts.map((fact) => fact && html`<li>${fact}</li>`)}</ul>
 ${chips.length > 0 && html`<p class="chips">${chips.map(({text, without}) => html`<a href="${without}" aria-label="Remove filter ${text}">${text} ✕</a> `)}</p>`}
+${choice}
 ${body}
 </main>
 ${live && html`<script src="/assets/workbench.js" type="module"></script>`}`

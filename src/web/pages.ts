@@ -24,7 +24,7 @@ import type {AskingView, Page, View} from './view.ts'
 export const NAME = /^[\w-]{1,100}$/
 
 /** The names of the files with an ending in a folder, which need not exist, in order. */
-export function listNamed(folder: string, ending: '.md' | '.sql'): string[] {
+export function listNamed(folder: string, ending: '.md' | '.sql' | '.filter'): string[] {
   if (!existsSync(folder)) return []
   return readdirSync(folder)
     .filter((file) => file.endsWith(ending))

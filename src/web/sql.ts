@@ -1,54 +1,15 @@
-import {existsSync, mkdirSync} from 'node:fs'
-import {join} from 'node:path'
-import type {FastifyInstance} from 'fastify'
 import {explainError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
-import type {DataFolder} from '../store/data-folder.ts'
-import {readWritten, writeFileAtomically} from '../store/files.ts'
 import {readTables} from '../store/sql.ts'
 import {renderBlock, renderExact, SHAPES} from './blocks.ts'
 import {count} from './figures.ts'
-import {addressOf, hiddenFields, parseFilter} from './filter.ts'
+import {addressOf, hiddenFields} from './filter.ts'
 import {type Html, html} from './html.ts'
-import {refuse} from './http-server.ts'
-import {linkOf, listNamed, NAME} from './pages.ts'
+import {linkOf} from './pages.ts'
 import {queriesOf} from './reader.ts'
+import {listSaved, readSaved} from './saved.ts'
 import {FORMATS} from './tables.ts'
 import type {AskingView, Page, View} from './view.ts'
-
-/** The names of the queries that were saved: `queries/*.sql` in the data folder. */
-const listSavedQueries = ({queries}: DataFolder) => listNamed(queries, '.sql')
-
-/** The text of a saved query; undefined of none. */
-function readSavedQuery(folder: DataFolder, name: string): string | undefined {
-  if (!listSavedQueries(folder).includes(name)) return undefined
-  return readWritten(join(folder.queries, `${name}.sql`)).toString()
-}
-
-/**
- * Adds `POST /sql/queries`: saves the query `q` of a form as `name`. One of this name stays as it is, and the page asks whether
- * to replace it; the form then says so with `replace`, the name once more.
- */
-export function addSavedQueries(server: FastifyInstance, folder: DataFolder): void {
-  server.post('/sql/queries', async (request, reply) => {
-    const {body} = request
-    const form = body instanceof URLSearchParams ? body : new URLSearchParams()
-    const name = form.get('name') ?? ''
-    const sql = (form.get('q') ?? '').replaceAll('\r\n', '\n').trim()
-    if (!NAME.test(name) || sql === '')
-      return await refuse(request, reply, 400, {
-        title: 'Not saved',
-        problem: 'Not saved: expected a query, and a name of letters, digits, _ and -.',
-      })
-    const filter = parseFilter(form)
-    const file = join(folder.queries, `${name}.sql`)
-    if (existsSync(file) && form.get('replace') !== name)
-      return await reply.redirect(addressOf('/sql', filter, {q: [sql], taken: [name]}), 303)
-    mkdirSync(folder.queries, {recursive: true})
-    writeFileAtomically(file, `${sql}\n`)
-    return await reply.redirect(addressOf('/sql', filter, {saved: [name]}), 303)
-  })
-}
 
 /** Rows that are shown; a download has all. */
 const MOST = 500
@@ -60,10 +21,10 @@ const MOST = 500
 export async function viewSql(view: AskingView): Promise<Page | undefined> {
   const {people, filter, query, folder, mayRun} = view
   const saved = query.get('saved')
-  const given = query.get('q') ?? (saved === null ? '' : readSavedQuery(folder, saved))
+  const given = query.get('q') ?? (saved === null ? '' : readSaved(folder, saved, '.sql'))
   if (given === undefined) return undefined
   const shape = SHAPES.find((one) => one === query.get('as')) ?? 'table'
-  const names = listSavedQueries(folder)
+  const names = listSaved(folder, '.sql')
   const sql = given.trim()
   const isOnlyShown = !mayRun && query.has('q')
   const answer =

@@ -15,15 +15,18 @@ import type {ReleaseManifest} from '../store/release.ts'
 import {findLockHolder} from '../store/runs.ts'
 import {listOpenActions} from './actions.ts'
 import {sendData} from './data-api.ts'
-import {instant, words} from './figures.ts'
+import {instant} from './figures.ts'
 import {
   addressOf,
   type Filter,
   findFault,
   hiddenFields,
   isForViewers,
+  OFFERED,
   parseFilter,
+  renderFilter,
   titleOf,
+  wordValue,
 } from './filter.ts'
 import {type Html, html} from './html.ts'
 import {
@@ -42,10 +45,10 @@ import {
 } from './http-server.ts'
 import {renderWorkbench} from './page-frame.ts'
 import {viewPage} from './pages.ts'
-import {createReaders, type History, type Reader, RUNNING, readHistory} from './reader.ts'
+import {createReaders, type History, queriesOf, type Reader, RUNNING, readHistory} from './reader.ts'
 import {describeNone, ROUTES} from './routes.ts'
 import {viewRun, viewRuns} from './runs.ts'
-import {addSavedQueries} from './sql.ts'
+import {addSaved, listSavedFilters} from './saved.ts'
 import {type AskingView, type Page, readOverview, type WebTools} from './view.ts'
 
 const OWN = join(import.meta.dirname, 'assets')
@@ -125,11 +128,24 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
   addAssets(server)
 
   type Opened = Pick<ReturnType<typeof open>, 'filter' | 'overview' | 'view'>
-  const frame = (path: string, page: Page, {filter, overview, view}: Opened) => {
+  const offered = new WeakMap<Reader, Promise<Bucket[]>>()
+  /** The form to choose deals by, for those who may see what it offers. */
+  const renderChoice = async (path: string, view: AskingView, pages: Reader): Promise<Html | undefined> => {
+    if (!['core.deal', 'mart.portfolio_breakdown'].every(view.mayRead)) return undefined
+    const asked = offered.get(pages) ?? queriesOf(pages.page).all(bucketRow, OFFERED)
+    offered.set(pages, asked)
+    asked.catch(() => offered.delete(pages))
+    return renderFilter(path, view, {offered: await asked, saved: listSavedFilters(tools.folder)})
+  }
+  const frame = (
+    path: string,
+    page: Page,
+    {filter, overview, view, choice}: Opened & {choice?: Html | undefined},
+  ) => {
     const release = view?.release.manifest
     const chips = [...filter.values].flatMap(([name, values]) =>
       values.map((value) => ({
-        text: `${titleOf(name)}: ${words(value)}`,
+        text: `${titleOf(name)}: ${wordValue(name, value)}`,
         without: addressOf(path, filter, {[name]: values.filter((other) => other !== value)}),
       })),
     )
@@ -150,6 +166,7 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
           ]
         : [],
       chips,
+      choice,
       alarms: overview.alarms.length,
       live: describeUnderWay(tools, world),
     })
@@ -164,7 +181,7 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
     const caller: Caller = {request, reply, gone, only}
     const mayRead = (name: string) => isForViewers(name, only)
     // A filter reveals facts about deals.
-    const isShown = given.condition === undefined || mayRead('core.deal')
+    const isShown = given.reads.every(mayRead)
     const filter = isShown ? given : {...given, condition: 'false'}
     const opened = readers.find(given)
     const overview = readOverview(tools, world)
@@ -193,7 +210,7 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
       config,
       folder: tools.folder,
     }
-    return {caller, filter, overview, mayAct, view, downloads}
+    return {caller, filter, overview, mayAct, view, pages, downloads}
   }
   /** A page in its frame; one that fails says why. */
   const addAnyPage = (
@@ -212,7 +229,12 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
       const page = await answer().catch(describeFailure)
       reply.type('text/html; charset=utf-8')
       if (reply.statusCode !== 503) reply.code(page.status ?? 200)
-      return frame(here, page, fault === undefined ? opened : {...opened, filter: NO_FILTER})
+      if (fault !== undefined) return frame(here, page, {...opened, filter: NO_FILTER})
+      const {view, pages} = opened
+      const isShown = view && pages && page.status === undefined && here !== '/runs'
+      // A page without its form is better than none.
+      const choice = isShown ? await renderChoice(here, view, pages).catch(() => undefined) : undefined
+      return frame(here, page, {...opened, choice})
     })
   }
   for (const [path, make] of Object.entries(ROUTES))
@@ -229,7 +251,7 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
     }),
   )
   addAnyPage('/runs/:id', (_opened, id) => viewRun(tools.stateDb, id))
-  addSavedQueries(server, tools.folder)
+  addSaved(server, tools.folder)
   server.get('/data/:id', async (request, reply) => {
     const {view, caller, filter, downloads} = open(request, reply)
     const fault = findFault(filter)
@@ -262,6 +284,9 @@ ${hiddenFields({...filter, values: others})}
 <label>Known until <input type="date" name="known_at" value="${knownAt}"></label>
 <button>Show</button></form>${others.size < filter.values.size && html`<p><a href="${addressOf('/compare', filter)}">What is known of this day now</a></p>`}</details>`
 }
+
+const bucketRow = z.object({dimension: z.string(), bucket: z.string()})
+type Bucket = z.output<typeof bucketRow>
 
 /** The viewer of a page. */
 interface Caller {

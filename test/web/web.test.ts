@@ -174,10 +174,12 @@ test('a table a viewer cannot read is not in the catalogue, on own pages, or rev
   expect(page.text).toContain('Catalog Error')
   expect(page.text).not.toContain('deal_000001')
   expect((await read('/pages/deals', {token: OPERATOR})).text).toContain('deal_000001')
-  for (const status of ['draft', 'funded']) {
-    const {text} = await read(`${query('select count(*) as n from core.deal_history')}&status=${status}`)
+  for (const filter of ['status=draft', 'status=funded', 'amount_from=1', 'person=x']) {
+    const {text} = await read(`${query('select count(*) as n from core.deal_history')}&${filter}`)
     expect(text).toBe('n\n0\n')
   }
+  expect((await read('/tables')).text).not.toContain('class="filter"')
+  expect((await read('/tables', {token: OPERATOR})).text).toContain('class="filter"')
 })
 
 test('every answer has the security headers, and no file is served', async () => {

@@ -5,6 +5,7 @@ import {advanceDay, seedPortfolio} from '../../src/service/portfolio.ts'
 import {requireRelease} from '../../src/store/release.ts'
 import {acquireLock} from '../../src/store/runs.ts'
 import {aDeal, createLab} from '../support/lab.ts'
+import {linkBorrower} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
 import {listViolations, startBrowser} from './browser.ts'
 import {expectNumbersToLead} from './page-numbers.ts'
@@ -21,7 +22,9 @@ await lab.sync('2026-03-02T23:30:00-05:00')
 advanceDay(store, {seed: 'page', day: '2026-03-03'})
 await lab.walk('2026-03-03T23:30:00-05:00')
 advanceDay(store, {seed: 'page', day: '2026-03-04'})
-await lab.sync('2026-03-04T23:30:00-05:00')
+const [other] = await lab.query("select deal_id from core.deal where deal_id <> 'deal_000001'")
+for (const deal of ['deal_000001', String(other?.deal_id)]) linkBorrower(lab, deal, 'one@example.com')
+await lab.sync('2026-03-04T23:30:00-05:00', {config: {streams: 'deals,borrowers'}})
 const side = await serveLab(lab)
 const browser = await startBrowser()
 
@@ -240,6 +243,104 @@ test('a bucket of the portfolio leads to the portfolio of its deals, and a chip 
   expect(page.url()).toContain('loan_program=')
   await page.locator('.chips a').click()
   expect(page.url()).toBe(`${side.url}/portfolio`)
+})
+
+test('deals are chosen on a page by values and ranges, and go along to other pages', async () => {
+  const {page, complaints} = await open('/portfolio?show=funded_amount')
+  await page.getByText('Filter', {exact: true}).click()
+  await page.getByLabel('TX', {exact: true}).check()
+  await page.getByLabel('FL', {exact: true}).check()
+  await page.getByLabel('Loan amount from, $').fill('$300,000')
+  await page.getByLabel('Loan-to-value to, %').fill('70.5')
+  expect(await listViolations(page)).toEqual([])
+  await page.getByRole('button', {name: 'Show', exact: true}).last().click()
+  expect(page.url()).toContain('show=funded_amount')
+  expect(await page.locator('.chips a').allTextContents()).toEqual([
+    'State: FL ✕',
+    'State: TX ✕',
+    'Loan amount from: $300,000 ✕',
+    'Loan-to-value to: 70.5 % ✕',
+  ])
+  await page.getByRole('link', {name: 'Deals', exact: true}).click()
+  const deals = await lab.query('select * from core.deal')
+  const chosen = deals.filter(
+    ({state, loan_amount, ltv}) =>
+      ['TX', 'FL'].includes(String(state)) &&
+      cents(loan_amount) >= 30_000_000n &&
+      ltv !== null &&
+      Number(ltv) <= 0.705,
+  )
+  expect(chosen.length).toBeGreaterThan(1)
+  const sum = chosen.reduce((total, {loan_amount}) => total + cents(loan_amount), 0n)
+  const dollars = (Number(sum) / 100).toLocaleString('en-US', {minimumFractionDigits: 2})
+  expect(await page.locator('#total').textContent()).toBe(`${chosen.length} deals, $${dollars}`)
+  await page.getByText('Filter', {exact: true}).click()
+  expect(await page.getByLabel('TX', {exact: true}).isChecked()).toBe(true)
+  await page.locator('[name=save_as]').fill('Coast_above_300k')
+  await page.getByRole('button', {name: 'Save', exact: true}).click()
+  const {search} = new URL(page.url())
+  await page.goto(`${side.url}/pipeline?as_of=2026-03-02`)
+  await page.getByText('Filter', {exact: true}).click()
+  await page.getByRole('link', {name: 'Coast above 300k'}).click()
+  expect(page.url()).toBe(`${side.url}/pipeline?as_of=2026-03-02&${search.slice(1)}`)
+  expect(complaints).toEqual([])
+})
+
+test.each([
+  ['save_as=Coast_above_300k&state=TX', 409, /there is a filter 'Coast_above_300k' already/],
+  ['save_as=all', 400, /expected a choice of deals/],
+  ['save_as=../x&state=TX', 400, /expected a choice of deals, and a name/],
+  ['save_as=x&amount_from=many', 400, /expected dollars/],
+])('a filter %s is not saved: %i', async (body, status, words) => {
+  const headers = {'content-type': 'application/x-www-form-urlencoded', origin: side.url}
+  const answer = await fetch(`${side.url}/filters`, {method: 'POST', body, headers})
+  expect([answer.status, await answer.text()]).toEqual([status, expect.stringMatching(words)])
+})
+
+test('the ends of a range belong to it, and of two ranges the narrower counts', async () => {
+  const deals = await lab.query('select * from core.deal order by loan_amount, deal_id')
+  const middle = deals[deals.length >> 1]
+  const idsOf = async (query: string) =>
+    (await json(`/data/core.deal.json?${query}`)).map(({deal_id}) => deal_id).sort()
+  for (const [name, column, bound, factor] of [
+    ['amount', 'loan_amount', middle?.loan_amount, 1],
+    ['ltv', 'ltv', 70, 100],
+  ] as const) {
+    const numberOf = (deal: Record<string, unknown>) => Math.round(Number(deal[column]) * factor * 1e7) / 1e7
+    const known = deals.filter((deal) => deal[column] !== null)
+    const expected = (keep: (value: number) => boolean) =>
+      known
+        .filter((deal) => keep(numberOf(deal)))
+        .map(({deal_id}) => deal_id)
+        .sort()
+    const text = String(bound)
+    expect(await idsOf(`${name}_from=${text}&${name}_from=1`)).toEqual(
+      expected((value) => value >= Number(bound)),
+    )
+    expect(await idsOf(`${name}_to=${text}`)).toEqual(expected((value) => value <= Number(bound)))
+  }
+  const day = String(middle?.created_on).slice(0, 10)
+  const ofDay = deals
+    .filter(({created_on}) => String(created_on).slice(0, 10) === day)
+    .map(({deal_id}) => deal_id)
+  expect(await idsOf(`created_from=${day}&created_to=${day}`)).toEqual(ofDay.sort())
+})
+
+test.each([
+  ['amount_from=many', /Loan amount from 'many': expected dollars such as 1000000/],
+  ['ltv_to=-1', /Loan-to-value to '-1': expected a percentage such as 75/],
+  ['created_to=2026-02-30', /Created to '2026-02-30': expected a day/],
+])('a range of %s is refused in words', async (query, words) => {
+  const answer = await side.get(`/deals?${query}`)
+  expect(answer.status).toBe(400)
+  expect(await side.readText(`/deals?${query}`)).toMatch(words)
+})
+
+test('a borrower on the page of a deal leads to all deals of that person', async () => {
+  const {page} = await open('/deals/deal_000001')
+  await page.locator('a[href^="/deals?person="]').click()
+  expect(await page.locator('#total').textContent()).toMatch(/^2 deals, /)
+  expect(await page.locator('tbody').textContent()).toContain(String(other?.deal_id))
 })
 
 test('an earlier day shows what its release says; a day that is not kept lists those that are', async () => {
