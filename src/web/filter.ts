@@ -41,20 +41,32 @@ export interface Filter {
 const isMoment = (text: string) =>
   isCalendarDate(text.slice(0, 10)) && /^.{10}(T([01]\d|2[0-3])(:[0-5]\d(:[0-5]\d(\.\d+)?)?)?Z?)?$/.test(text)
 
-/** Kinds of values; `unit` is what a field of a form asks for. */
-const KINDS: Record<string, {has: (text: string) => boolean; expected: string; unit?: string}> = {
+/** A kind of values. */
+interface Kind {
+  has(text: string): boolean
+  expected: string
+  /** What a form says beside a bound of this kind. */
+  unit?: string
+  /** A text without the marks that people write around it. */
+  plain?(text: string): string
+}
+
+const KINDS: Record<string, Kind> = {
   day: {has: isCalendarDate, expected: 'a day such as 2026-03-31'},
   moment: {has: isMoment, expected: 'a day or an instant in UTC, such as 2026-03-31 or 2026-03-31T12:00'},
   part: {has: (name) => Object.hasOwn(PARTS, name), expected: `one of ${Object.keys(PARTS).join(', ')}`},
   amount: {
-    has: (text) => /^\d{1,15}(\.\d{1,2})?$/.test(text),
-    expected: 'dollars such as 1000000',
+    has: (text) => /^(0|[1-9]\d{0,14})(\.\d{1,2})?$/.test(text),
+    expected: 'dollars such as 1000000 or $1,000,000.00',
     unit: '$',
+    // A comma is no decimal point.
+    plain: (text) => (/^\$? ?\d{1,3}(,?\d{3})*(\.\d+)?$/.test(text) ? text.replaceAll(/[$, ]/g, '') : text),
   },
   percent: {
     has: (text) => /^\d{1,9}(\.\d{1,7})?$/.test(text),
-    expected: 'a percentage such as 75',
+    expected: 'a percentage such as 75 or 72.5',
     unit: '%',
+    plain: (text) => text.replace(/ ?%$/, ''),
   },
 }
 
@@ -62,8 +74,10 @@ const KINDS: Record<string, {has: (text: string) => boolean; expected: string; u
 export function parseFilter(query: URLSearchParams): Filter {
   // A form sends an empty day if none was chosen; a status may really be blank.
   const entries = Object.entries(DIMENSIONS).map(([name, {kind}]): [string, string[]] => {
-    const given = kind === 'amount' ? query.getAll(name).map(plainAmount) : query.getAll(name)
-    return [name, [...new Set(given)].filter((value) => value !== '' || kind === undefined)]
+    const given = new Set(query.getAll(name))
+    if (kind === undefined) return [name, [...given]]
+    const plain = KINDS[kind]?.plain ?? ((text) => text)
+    return [name, [...given].filter((value) => value.trim() !== '').map((value) => plain(value.trim()))]
   })
   const values = new Map(entries.filter(([, buckets]) => buckets.length > 0))
   const conditions = [...values].flatMap(([name, buckets]) =>
@@ -76,8 +90,8 @@ export function parseFilter(query: URLSearchParams): Filter {
   return {values, condition: conditions.join(' and '), reads: ['core.deal', ...reads]}
 }
 
-/** `$1,250,000` as people write it is 1250000. */
-const plainAmount = (text: string) => text.replaceAll(/[$,\s]/g, '')
+/** Whether a dimension is an end of a range. */
+const isBound = (name: string) => DIMENSIONS[name]?.kind !== undefined && DIMENSIONS[name].is_of !== undefined
 
 /** What is wrong with an address, in words; undefined if nothing is. */
 export function findFault({values}: Filter): string | undefined {
@@ -88,6 +102,8 @@ export function findFault({values}: Filter): string | undefined {
     const kind = KINDS[DIMENSIONS[name]?.kind ?? '']
     const wrong = kind && entries.find((value) => !kind.has(value))
     if (wrong !== undefined) return `${titleOf(name)} '${wrong}': expected ${kind?.expected}.`
+    if (isBound(name) && entries.length > 1)
+      return `${titleOf(name)} '${entries.join("', '")}': expected one.`
   }
 }
 
@@ -141,28 +157,29 @@ export function wordValue(name: string, value: string): string {
 export const OFFERED = `
   select dimension, bucket
   from mart.portfolio_breakdown
-  where dimension <> 'created_month'
+  where dimension <> 'created_month' and not regexp_matches(bucket, '[\\r\\n]')
   qualify row_number() over (partition by dimension order by open_deals desc, deals desc, bucket) <= 30
   order by dimension, sort_order`
 
 /**
- * A form in which people choose deals, which shows them on the same page, or saves the choice for everybody.
+ * A form in which people choose deals, which shows them on the same page.
  *
- * @param given `offered`: rows of {@link OFFERED}; `saved`: filters by name
+ * @param given `offered`: rows of {@link OFFERED}; `saved`: filters by name; `maySave`: whether this one may be saved
  */
 export function renderFilter(
-  path: string,
-  {filter: {values}, query}: {filter: Filter; query: URLSearchParams},
-  {
-    offered,
-    saved,
-  }: {
+  here: string,
+  {filter, query}: {filter: Filter; query: URLSearchParams},
+  given: {
     offered: readonly {dimension: string; bucket: string}[]
     saved: readonly {name: string; filter: Filter}[]
+    maySave: boolean
   },
 ): Html {
+  // A deal that is none of the chosen ones has no page.
+  const path = here.startsWith('/deals/') ? '/deals' : here
+  const {values} = filter
   const parts = Object.keys(PARTS).map((bucket) => ({dimension: 'part', bucket}))
-  const buckets = Object.groupBy([...parts, ...offered], ({dimension}) => dimension)
+  const buckets = Object.groupBy([...parts, ...given.offered], ({dimension}) => dimension)
   const choices = Object.keys(DIMENSIONS).map((name) => {
     const rows = buckets[name]
     if (!rows) return undefined
@@ -171,30 +188,32 @@ export function renderFilter(
     return html`<fieldset><legend>${titleOf(name)}</legend>
 ${[...all].map((value) => html`<label><input type="checkbox" name="${name}" value="${value}"${chosen.includes(value) && html` checked`}> ${words(value)}</label>\n`)}</fieldset>`
   })
-  const bounds = Object.entries(DIMENSIONS).filter(
-    ([, {kind, is_of}]) => kind !== undefined && is_of !== undefined,
-  )
-  const ranges = bounds.map(([name, {title, kind = ''}]) => {
-    const unit = KINDS[kind]?.unit
+  const bounds = Object.keys(DIMENSIONS).filter(isBound)
+  const ranges = bounds.map((name) => {
+    const unit = KINDS[DIMENSIONS[name]?.kind ?? '']?.unit
     const type = unit === undefined ? html`type="date"` : html`inputmode="decimal"`
-    return html`<label>${title}${unit && `, ${unit}`} <input name="${name}" value="${values.get(name)?.[0]}" ${type}></label>\n`
+    return html`<label>${titleOf(name)}${unit && `, ${unit}`} <input name="${name}" value="${values.get(name)?.[0]}" ${type}></label>\n`
   })
-  const shown = new Set([...Object.keys(buckets), ...bounds.map(([name]) => name), 'page', 'save_as'])
-  const kept = [...query].filter(
-    ([name, value]) => !shown.has(name) && (value !== '' || Object.hasOwn(DIMENSIONS, name)),
-  )
-  // It shows the day that is shown.
-  const clocks = ofAllDeals({values, condition: undefined, reads: []}).values
-  const hrefOf = (filter: Filter) =>
-    addressOf(path, {...filter, values: new Map([...clocks, ...filter.values])})
+  const others = [...values].filter(([name]) => !buckets[name] && !bounds.includes(name))
+  const own = [...query].filter(([name]) => !Object.hasOwn(DIMENSIONS, name) && name !== 'page')
+  const kept = [...others.flatMap(([name, entries]) => entries.map((value) => [name, value])), ...own]
+  const ofPage = Object.fromEntries([
+    ...ofAllDeals(filter).values,
+    ...own.map(([name, value]) => [name, [value]]),
+  ])
   return html`<details class="filter"><summary>Filter</summary>
-${saved.length > 0 && html`<p class="choices">Saved: ${saved.map(({name, filter}) => html`<a href="${hrefOf(filter)}">${name.replaceAll('_', ' ')}</a> `)}</p>`}
+${given.saved.length > 0 && html`<p class="choices">Saved: ${given.saved.map((one) => html`<a href="${addressOf(path, one.filter, ofPage)}">${one.name.replaceAll('_', ' ')}</a> `)}</p>`}
 <form action="${path}">
 ${kept.map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)}
 <div class="ranges">${ranges}</div>
 <div class="dimensions">${choices}</div>
-<p><button>Show</button> <label>or save it for everybody as <input name="save_as" pattern="[\\w\\-]{1,100}" title="Letters, digits, _ and -"></label>
-<button formmethod="post" formaction="/filters">Save</button></p></form></details>`
+<button>Show</button></form>
+${
+  given.maySave &&
+  filter.condition !== undefined &&
+  html`<form method="post" action="/filters">${hiddenFields(filter)}<input type="hidden" name="path" value="${path}">
+<p><label>Save what is chosen for everybody as <input name="save_as" required pattern="[\\w\\-]{1,100}" title="Letters, digits, _ and -"></label> <button>Save</button></p></form>`
+}</details>`
 }
 
 /** The filter as hidden fields of a form. */

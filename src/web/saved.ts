@@ -1,11 +1,11 @@
-import {existsSync, mkdirSync} from 'node:fs'
+import {existsSync, mkdirSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import type {FastifyInstance} from 'fastify'
 import type {DataFolder} from '../store/data-folder.ts'
-import {readWritten, writeFileAtomically} from '../store/files.ts'
+import {isFile, readWritten, writeFileAtomically} from '../store/files.ts'
 import {addressOf, type Filter, findFault, parseFilter} from './filter.ts'
 import {refuse} from './http-server.ts'
-import {listNamed, NAME} from './pages.ts'
+import {linkOf, listNamed, NAME} from './pages.ts'
 
 /** What people save for everybody, as files of `queries/` in the data folder: a query, or a filter as the end of an address. */
 type Kind = '.sql' | '.filter'
@@ -13,17 +13,24 @@ type Kind = '.sql' | '.filter'
 /** The names of what was saved. */
 export const listSaved = ({queries}: DataFolder, kind: Kind) => listNamed(queries, kind)
 
-/** The text saved under a name; undefined of none. */
-export function readSaved(folder: DataFolder, name: string, kind: Kind): string | undefined {
-  if (!listSaved(folder, kind).includes(name)) return undefined
-  return readWritten(join(folder.queries, `${name}${kind}`)).toString()
+/** The text of a saved query; undefined of none. */
+export function readSavedQuery(folder: DataFolder, name: string): string | undefined {
+  if (!listSaved(folder, '.sql').includes(name)) return undefined
+  return readWritten(join(folder.queries, `${name}.sql`)).toString()
 }
 
-/** The filters that were saved, by name. */
+/** Node accepts 16 KB of headers. */
+const LONGEST_FILTER = 8_000
+
+/** The filters that were saved, by name; a file that holds none is left out. */
 export const listSavedFilters = (folder: DataFolder): {name: string; filter: Filter}[] =>
-  listSaved(folder, '.filter').map((name) => {
-    const text = readSaved(folder, name, '.filter') ?? ''
-    return {name, filter: parseFilter(new URLSearchParams(text.trim()))}
+  listSaved(folder, '.filter').flatMap((name) => {
+    const file = join(folder.queries, `${name}.filter`)
+    if (!isFile(file) || statSync(file).size > LONGEST_FILTER) return []
+    const query = new URLSearchParams(readWritten(file).toString().trim())
+    for (const clock of ['as_of', 'known_at']) query.delete(clock)
+    const filter = parseFilter(query)
+    return filter.condition === undefined || findFault(filter) !== undefined ? [] : [{name, filter}]
   })
 
 /**
@@ -63,10 +70,12 @@ export function addSaved(server: FastifyInstance, folder: DataFolder): void {
     if (fault !== undefined) return await notSaved(400, fault.replace(/\.$/, ''))
     if (!NAME.test(name) || filter.condition === undefined)
       return await notSaved(400, 'expected a choice of deals, and a name of letters, digits, _ and -')
+    // A saved filter follows the day that is shown.
+    const text = addressOf('', filter, {as_of: [], known_at: []}).slice(1)
+    if (text.length >= LONGEST_FILTER) return await notSaved(400, 'expected fewer values')
     const file = join(folder.queries, `${name}.filter`)
     if (existsSync(file)) return await notSaved(409, `there is a filter '${name}' already; take another name`)
-    // A saved filter follows the day that is shown.
-    save(file, addressOf('', filter, {as_of: [], known_at: []}).slice(1))
-    return await reply.redirect(addressOf('/portfolio', filter), 303)
+    save(file, text)
+    return await reply.redirect(linkOf(filter)(form.get('path') ?? '/') ?? '/', 303)
   })
 }

@@ -7,7 +7,7 @@ import {addressOf, hiddenFields} from './filter.ts'
 import {type Html, html} from './html.ts'
 import {linkOf} from './pages.ts'
 import {queriesOf} from './reader.ts'
-import {listSaved, readSaved} from './saved.ts'
+import {listSaved, readSavedQuery} from './saved.ts'
 import {FORMATS} from './tables.ts'
 import type {AskingView, Page, View} from './view.ts'
 
@@ -21,7 +21,7 @@ const MOST = 500
 export async function viewSql(view: AskingView): Promise<Page | undefined> {
   const {people, filter, query, folder, mayRun} = view
   const saved = query.get('saved')
-  const given = query.get('q') ?? (saved === null ? '' : readSaved(folder, saved, '.sql'))
+  const given = query.get('q') ?? (saved === null ? '' : readSavedQuery(folder, saved))
   if (given === undefined) return undefined
   const shape = SHAPES.find((one) => one === query.get('as')) ?? 'table'
   const names = listSaved(folder, '.sql')

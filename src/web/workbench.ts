@@ -135,7 +135,8 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
     const asked = offered.get(pages) ?? queriesOf(pages.page).all(bucketRow, OFFERED)
     offered.set(pages, asked)
     asked.catch(() => offered.delete(pages))
-    return renderFilter(path, view, {offered: await asked, saved: listSavedFilters(tools.folder)})
+    const saved = listSavedFilters(tools.folder).filter(({filter}) => filter.reads.every(view.mayRead))
+    return renderFilter(path, view, {offered: await asked, saved, maySave: view.mayAct})
   }
   const frame = (
     path: string,
@@ -231,7 +232,13 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
       if (reply.statusCode !== 503) reply.code(page.status ?? 200)
       if (fault !== undefined) return frame(here, page, {...opened, filter: NO_FILTER})
       const {view, pages} = opened
-      const isShown = view && pages && page.status === undefined && here !== '/runs'
+      // A query that another site led to is run by its own button alone.
+      const isShown =
+        view &&
+        pages &&
+        page.status === undefined &&
+        here !== '/runs' &&
+        (view.mayRun || !view.query.has('q'))
       // A page without its form is better than none.
       const choice = isShown ? await renderChoice(here, view, pages).catch(() => undefined) : undefined
       return frame(here, page, {...opened, choice})

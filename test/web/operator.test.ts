@@ -67,8 +67,8 @@ test('nothing is done for another site, an anonymous caller or a viewer', async 
     (await guarded.get(path, {authorization: `Bearer ${token}`})).text()
   expect(await seen('/quarantine/q_1', VIEWER)).toContain('for operators')
   for (const path of ['/runs', '/books', '/quarantine']) {
-    expect(await seen(path, VIEWER), path).not.toMatch(/<form[^>]* method="post"/)
-    expect(await seen(path, OPERATOR), path).toMatch(/<form[^>]* method="post"/)
+    expect(await seen(path, VIEWER), path).not.toContain('method="post"')
+    expect(await seen(path, OPERATOR), path).toContain('method="post"')
   }
 })
 

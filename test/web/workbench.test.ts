@@ -1,4 +1,5 @@
-import {readdirSync, readFileSync} from 'node:fs'
+import {mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
 import type {Page} from 'playwright-core'
 import {afterAll, expect, test} from 'vitest'
 import {advanceDay, seedPortfolio} from '../../src/service/portfolio.ts'
@@ -251,7 +252,7 @@ test('deals are chosen on a page by values and ranges, and go along to other pag
   await page.getByLabel('TX', {exact: true}).check()
   await page.getByLabel('FL', {exact: true}).check()
   await page.getByLabel('Loan amount from, $').fill('$300,000')
-  await page.getByLabel('Loan-to-value to, %').fill('70.5')
+  await page.getByLabel('Loan-to-value to, %').fill('70.5 %')
   expect(await listViolations(page)).toEqual([])
   await page.getByRole('button', {name: 'Show', exact: true}).last().click()
   expect(page.url()).toContain('show=funded_amount')
@@ -277,12 +278,15 @@ test('deals are chosen on a page by values and ranges, and go along to other pag
   await page.getByText('Filter', {exact: true}).click()
   expect(await page.getByLabel('TX', {exact: true}).isChecked()).toBe(true)
   await page.locator('[name=save_as]').fill('Coast_above_300k')
-  await page.getByRole('button', {name: 'Save', exact: true}).click()
-  const {search} = new URL(page.url())
-  await page.goto(`${side.url}/pipeline?as_of=2026-03-02`)
+  await page.locator('[name=save_as]').press('Enter')
+  const {pathname, search} = new URL(page.url())
+  expect(pathname).toBe('/deals')
+  await page.goto(`${side.url}/behind/closing?month=2026-03&as_of=2026-03-02`)
   await page.getByText('Filter', {exact: true}).click()
   await page.getByRole('link', {name: 'Coast above 300k'}).click()
-  expect(page.url()).toBe(`${side.url}/pipeline?as_of=2026-03-02&${search.slice(1)}`)
+  expect(page.url()).toBe(`${side.url}/behind/closing${search}&as_of=2026-03-02&month=2026-03`)
+  await page.goto(`${side.url}/deals/deal_000001`)
+  expect(await page.locator('.filter form').first().getAttribute('action')).toBe('/deals')
   expect(complaints).toEqual([])
 })
 
@@ -291,13 +295,27 @@ test.each([
   ['save_as=all', 400, /expected a choice of deals/],
   ['save_as=../x&state=TX', 400, /expected a choice of deals, and a name/],
   ['save_as=x&amount_from=many', 400, /expected dollars/],
-])('a filter %s is not saved: %i', async (body, status, words) => {
+  [`save_as=x&state=${'x'.repeat(9000)}`, 400, /expected fewer values/],
+])('a filter %.40s is not saved: %i', async (body, status, words) => {
   const headers = {'content-type': 'application/x-www-form-urlencoded', origin: side.url}
   const answer = await fetch(`${side.url}/filters`, {method: 'POST', body, headers})
   expect([answer.status, await answer.text()]).toEqual([status, expect.stringMatching(words)])
 })
 
-test('the ends of a range belong to it, and of two ranges the narrower counts', async () => {
+test('files that are no filters are left out, and the others shown', async () => {
+  const at = (name: string) => join(lab.folder.queries, `${name}.filter`)
+  mkdirSync(at('folder'), {recursive: true})
+  symlinkSync('/nowhere', at('gone'))
+  writeFileSync(at('long'), `state=${'x'.repeat(20_000)}`)
+  writeFileSync(at('empty'), '')
+  writeFileSync(at('wrong'), 'amount_from=many')
+  writeFileSync(at('Late_day'), 'state=TX&as_of=2026-01-01')
+  const [, saved = ''] = /Saved: (.*?)<\/p>/s.exec(await side.read('/')) ?? []
+  expect(saved).toContain('href="/?state=TX">Late day<')
+  expect(saved).not.toMatch(/folder|gone|long|empty|wrong/)
+})
+
+test('the ends of a range belong to it', async () => {
   const deals = await lab.query('select * from core.deal order by loan_amount, deal_id')
   const middle = deals[deals.length >> 1]
   const idsOf = async (query: string) =>
@@ -314,9 +332,7 @@ test('the ends of a range belong to it, and of two ranges the narrower counts', 
         .map(({deal_id}) => deal_id)
         .sort()
     const text = String(bound)
-    expect(await idsOf(`${name}_from=${text}&${name}_from=1`)).toEqual(
-      expected((value) => value >= Number(bound)),
-    )
+    expect(await idsOf(`${name}_from=${text}`)).toEqual(expected((value) => value >= Number(bound)))
     expect(await idsOf(`${name}_to=${text}`)).toEqual(expected((value) => value <= Number(bound)))
   }
   const day = String(middle?.created_on).slice(0, 10)
@@ -328,6 +344,9 @@ test('the ends of a range belong to it, and of two ranges the narrower counts', 
 
 test.each([
   ['amount_from=many', /Loan amount from 'many': expected dollars such as 1000000/],
+  ['amount_from=1,5', /Loan amount from '1,5': expected dollars/],
+  ['amount_from=$', /Loan amount from '\$': expected dollars/],
+  ['amount_to=1&amount_to=2', /Loan amount to '1', '2': expected one/],
   ['ltv_to=-1', /Loan-to-value to '-1': expected a percentage such as 75/],
   ['created_to=2026-02-30', /Created to '2026-02-30': expected a day/],
 ])('a range of %s is refused in words', async (query, words) => {

@@ -11,10 +11,10 @@ source.addEventListener('message', ({data}) => {
 })
 addEventListener('pagehide', () => source.close())
 
-// What a form leaves empty is no part of the address.
+// A bound that is left empty is no part of the address.
 document.querySelector('.filter form')?.addEventListener('formdata', ({target, formData}) => {
-  for (const {type, name, value} of target.elements)
-    if (type !== 'checkbox' && value === '') formData.delete(name)
+  for (const {name, value} of target.querySelectorAll('.ranges input'))
+    if (value === '') formData.delete(name)
 })
 
 // Charts: drawn again at the width there is, with exact values for the pointer.
