@@ -1,3 +1,4 @@
+import {spawnSync} from 'node:child_process'
 import {existsSync, readdirSync, readFileSync, realpathSync, statSync} from 'node:fs'
 import {basename, dirname, join, resolve} from 'node:path'
 import {parseEnv} from 'node:util'
@@ -36,6 +37,7 @@ export function readConfig(
       if (source) requireOwnPlace({sourceDir: source.dir}, path)
       return readFileSync(dir === undefined ? path : resolve(dir, path), 'utf8')
     },
+    ...(!source && {run: runForSecret}),
   })
   const config = {...parsed, ...fixed}
   parseChildStreams(config.streams)
@@ -59,6 +61,30 @@ export function readConfig(
       {next: 'Remove the setting.'},
     )
   return {...config, source: source.name, sourceDir: source.dir}
+}
+
+const COMMAND_MS = 30_000
+
+/**
+ * What a command of a vault prints. Its complaints go to our stderr; neither it nor what it has printed is told to anybody.
+ *
+ * @throws DeferredError `SECRET_COMMAND`: a vault that is down today answers tomorrow
+ */
+function runForSecret(name: string, command: string): string {
+  const {stdout, status, error} = spawnSync(command, {
+    shell: true,
+    encoding: 'utf8',
+    timeout: COMMAND_MS,
+    killSignal: 'SIGKILL',
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  if (!error && status === 0 && stdout.trim() !== '') return stdout
+  const what = error
+    ? `did not end (${codeOf(error)})`
+    : status === 0
+      ? 'printed nothing'
+      : `ended with ${status}`
+  throw newError('SECRET_COMMAND', `The command of ${name} ${what}: expected a secret.`)
 }
 
 /** The links in a folder: a lender's people may put them in folders that we read. */

@@ -176,6 +176,7 @@ const INHERITED = [
   'XDG_CONFIG_HOME',
   'NODE_COMPILE_CACHE',
   'NODE_EXTRA_CA_CERTS',
+  ...['HTTP_PROXY', 'HTTPS_PROXY', 'NO_PROXY', 'http_proxy', 'https_proxy', 'no_proxy'],
   'SSL_CERT_DIR',
   'SSL_CERT_FILE',
 ]

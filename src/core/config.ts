@@ -29,22 +29,26 @@ export function envNameOf(key: string): string {
 const listKeys = (mark: 'isSecret' | 'isPath') =>
   Object.entries(configSchema.shape).flatMap(([key, schema]) => (schema.meta()?.[mark] === true ? [key] : []))
 
-/** Settings that are masked and can be read from a file: `LOANTAPE_API_KEY_FILE`. */
+/** Settings that are masked, and that a file or a command can give: `LOANTAPE_API_KEY_FILE`, `LOANTAPE_API_KEY_COMMAND`. */
 const SECRETS = listKeys('isSecret')
 
 /** The folders and files that settings name. */
 export const listPaths = (config: Config): string[] =>
   listKeys('isPath').flatMap((key) => z.string().safeParse(Reflect.get(config, key)).data ?? [])
 
+/** What settings may refer to. */
+interface Outside {
+  readFile: (path: string) => string
+  /** What the command of a setting prints, if commands may be run. */
+  run?: (name: string, command: string) => string
+}
+
 /**
  * Reads the settings from environment variables.
  *
  * @throws ConfigError `CONFIG_INVALID` listing every problem at once
  */
-export function parseConfig(
-  env: Record<string, string | undefined>,
-  files: {readFile: (path: string) => string},
-): Config {
+export function parseConfig(env: Record<string, string | undefined>, {readFile, run}: Outside): Config {
   const problems: string[] = []
   const given: Record<string, string> = {}
   for (const key of Object.keys(configSchema.shape)) {
@@ -52,13 +56,17 @@ export function parseConfig(
     if (text) given[key] = text
   }
   for (const key of SECRETS) {
-    const name = `${envNameOf(key)}_FILE`
-    const file = env[name]
-    if (!file || given[key] !== undefined) continue
+    const [ofFile, ofCommand] = [`${envNameOf(key)}_FILE`, `${envNameOf(key)}_COMMAND`]
+    const [file, command] = [env[ofFile], env[ofCommand]]
+    if (given[key] !== undefined || (!file && !command)) continue
+    // Whoever writes the settings of a lender would run programs as the user of all lenders.
+    if (!file && !run) problems.push(`${ofCommand}: expected no command in a fleet; name a file`)
+    else if (!file && command) given[key] = run?.(ofCommand, command).trim() ?? ''
+    if (!file) continue
     try {
-      given[key] = files.readFile(file).trim()
+      given[key] = readFile(file).trim()
     } catch (error) {
-      problems.push(`${name} '${file}': cannot be read (${codeOf(error)})`)
+      problems.push(`${ofFile} '${file}': cannot be read (${codeOf(error)})`)
     }
   }
   const parsed = configSchema.safeParse(given)
@@ -103,7 +111,7 @@ const PREFIX = 'LOANTAPE_'
 function findUnknownNames(env: Record<string, string | undefined>): string[] {
   const known = new Set([
     ...Object.keys(configSchema.shape).map(envNameOf),
-    ...SECRETS.map((key) => `${envNameOf(key)}_FILE`),
+    ...SECRETS.flatMap((key) => [`${envNameOf(key)}_FILE`, `${envNameOf(key)}_COMMAND`]),
   ])
   const unknown = Object.keys(env).filter((name) => name.startsWith(PREFIX) && !known.has(name))
   return unknown.map((name) => {

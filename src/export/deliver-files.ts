@@ -12,7 +12,7 @@ import type {World} from '../core/types.ts'
 import {findFileFault, moveIntoPlace, shareWithFolder} from '../store/files.ts'
 import {acquireLock} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
-import {type NamedTarget, placeOf, readSecret, type Target} from './delivery-target.ts'
+import {addressOfBucket, type NamedTarget, placeOf, readSecret, type Target} from './delivery-target.ts'
 
 /** A file of a batch; `/` is between the parts of its name. */
 type BatchedFile = {name: string; bytes: number; sha256: string}
@@ -192,8 +192,8 @@ async function openCarrier(
   world: Pick<World, 'realClock' | 'signal'>,
 ): Promise<Carrier> {
   if (target.kind === 'folder') return openFolder(target, folder)
-  if (target.kind === 'http') return openHttp(target, {folder, silenceMs}, world)
-  return await openSftp(target, folder, world)
+  if (target.kind === 'sftp') return await openSftp(target, folder, world)
+  return await openHttp(target, {folder, silenceMs}, world)
 }
 
 /**
@@ -248,38 +248,79 @@ const TYPES: Record<string, string> = {
   xlsx: 'application/vnd.openxmlformats-officedocument.spreadsheetml.sheet',
 }
 
-/**
- * Sends files by `PUT <url>/<profile>/<batch>/<file>`, with a `Content-Digest` (RFC 9530) and an `Idempotency-Key` that depends
- * only on the path and the bytes.
- */
-function openHttp(
-  target: Kind<'http'>,
+/** The address a file is put to, and what is said with it. */
+type Put = (place: string, file: BatchedFile) => {url: string; headers: Record<string, string>}
+
+/** Puts files at `<url>/<profile>/<batch>/<file>`, with a `Content-Digest` (RFC 9530) and an `Idempotency-Key` of path and bytes. */
+function putToEndpoint({url, token_file}: Kind<'http'>): Put {
+  const token = readSecret(token_file)
+  return (place, {sha256}) => ({
+    url: `${url}/${encodePath(place)}`,
+    headers: {
+      'content-digest': `sha-256=:${Buffer.from(sha256, 'hex').toString('base64')}:`,
+      'idempotency-key': `"${place}/${sha256.slice(0, 32)}"`,
+      ...(token !== undefined && {authorization: `Bearer ${token}`}),
+    },
+  })
+}
+
+/** Puts files into a bucket, each signed with its digest, which the store compares with what has arrived. */
+async function putToBucket(target: Kind<'s3'>): Promise<Put> {
+  const {
+    default: {sign},
+  } = await import('aws4')
+  const {region, access_key_id: accessKeyId, secret_key_file} = target
+  const secretAccessKey = readSecret(secret_key_file) ?? ''
+  return (place, {sha256}) => {
+    const url = `${addressOfBucket(target)}/${encodePath(place)}`
+    const {host, pathname: path} = new URL(url)
+    const asked = {
+      service: 's3',
+      region,
+      method: 'PUT',
+      host,
+      path,
+      headers: {'x-amz-content-sha256': sha256},
+    }
+    const {headers = {}} = sign(asked, {accessKeyId, secretAccessKey})
+    return {url, headers: headers as Record<string, string>}
+  }
+}
+
+const encodePath = (place: string) => place.split('/').map(encodeURIComponent).join('/')
+
+/** Sends files by PUT. */
+async function openHttp(
+  target: Kind<'http' | 's3'>,
   {folder, silenceMs = 60_000}: {folder: string; silenceMs?: number | undefined},
   {realClock, signal}: Pick<World, 'realClock' | 'signal'>,
-): Carrier {
-  const where = new URL(target.url).origin
-  const token = readSecret(target.token_file)
+): Promise<Carrier> {
+  const isBucket = target.kind === 's3'
+  const where = isBucket ? placeOf(target) : new URL(target.url).origin
+  const put = isBucket ? await putToBucket(target) : putToEndpoint(target)
+  const [{request}, {openAgent}] = await Promise.all([import('undici'), import('../core/outgoing.ts')])
+  const agent = openAgent(isBucket ? addressOfBucket(target) : target.url, {timeoutMs: silenceMs})
   return {
-    async put({name, path, bytes, sha256}) {
-      const place = `${folder}/${name}`
-      const {request} = await import('undici')
-      const answer = await request(`${target.url}/${place.split('/').map(encodeURIComponent).join('/')}`, {
+    async put({path, ...file}) {
+      const {name, bytes} = file
+      const {url, headers: told} = put(`${folder}/${name}`, file)
+      const answer = await request(url, {
         method: 'PUT',
         headers: {
           'content-type': TYPES[name.split('.').at(-1) ?? ''] ?? 'application/octet-stream',
           'content-length': String(bytes),
-          'content-digest': `sha-256=:${Buffer.from(sha256, 'hex').toString('base64')}:`,
-          'idempotency-key': `"${place}/${sha256.slice(0, 32)}"`,
-          ...(token !== undefined && {authorization: `Bearer ${token}`}),
+          ...told,
         },
         body: createReadStream(path),
-        headersTimeout: silenceMs,
-        bodyTimeout: silenceMs,
+        dispatcher: agent,
         signal,
       })
-        .then(async (response) => {
-          await response.body.dump()
-          return response
+        .then(async ({statusCode, headers, body}) => {
+          // Stores say in XML why: a clock that is wrong looks like a wrong key otherwise.
+          const isTold = isBucket && statusCode >= 300
+          const [, why] = /<Code>(\w+)</.exec(isTold ? await body.text() : '') ?? []
+          if (!isTold) await body.dump()
+          return {statusCode, headers, why}
         })
         .catch((cause: unknown) => {
           const code = codeOf(cause)
@@ -291,17 +332,21 @@ function openHttp(
             )
           throw new TargetFailure(where, `file '${name}' was not accepted (${code})`, {cause})
         })
-      const {statusCode: status, headers} = answer
-      const what = `file '${name}' was answered with ${status}`
+      const {statusCode: status, headers, why} = answer
+      const what = `file '${name}' was answered with ${status}${why ? ` ${why}` : ''}`
       if (status === 401 || status === 403) throw unauthorised(where, what)
       if (status >= 500 || [408, 425, 429].includes(status)) {
         const retryAfterMs = parseRetryAfter(String(headers['retry-after'] ?? ''), realClock.now()) ?? 0
         throw new TargetFailure(where, what, {retryAfterMs})
       }
       if (status >= 400) throw refused(where, what)
-      if (status >= 300) throw refused(where, `${what}, a redirect: expected its final URL as url`)
+      if (status >= 300)
+        throw refused(
+          where,
+          `${what}, a redirect: expected its final ${isBucket ? 'region or endpoint' : 'URL as url'}`,
+        )
     },
-    async [Symbol.asyncDispose]() {},
+    [Symbol.asyncDispose]: () => agent[Symbol.asyncDispose](),
   }
 }
 

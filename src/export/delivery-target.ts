@@ -29,20 +29,35 @@ const sftpTarget = z.strictObject({
 /** File names are appended to the URL, and messages show it. */
 const isBare = ({search, hash, username, password}: URL) => search + hash + username + password === ''
 
+const bareUrl = z
+  .url({protocol: /^https?$/, error: 'expected an http or https URL'})
+  .refine((url) => !URL.canParse(url) || isBare(new URL(url)), 'expected no query, fragment or password')
+  .transform((url) => url.replace(/\/+$/, ''))
+
 /** An endpoint that takes files by PUT. */
 const httpTarget = z.strictObject({
   kind: z.literal('http'),
-  url: z
-    .url({protocol: /^https?$/, error: 'expected an http or https URL'})
-    .refine((url) => !URL.canParse(url) || isBare(new URL(url)), 'expected no query, fragment or password')
-    .transform((url) => url.replace(/\/+$/, '')),
+  url: bareUrl,
   /** A bearer token. */
   token_file: text.optional(),
 })
 
+/** A bucket of S3, or of a store that speaks its protocol: MinIO, R2, Google Cloud Storage with HMAC keys. */
+const s3Target = z.strictObject({
+  kind: z.literal('s3'),
+  bucket: z.string().regex(/^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/, 'expected the name of a bucket'),
+  region: z.string().regex(/^[a-z0-9-]+$/, 'expected a region such as us-east-1'),
+  /** Of the store; by default Amazon's for the region. */
+  endpoint: bareUrl.optional(),
+  /** What names begin with. */
+  path: text.refine((path) => !/(^|\/)\.{1,2}(\/|$)/.test(path), "expected no '.' or '..'").optional(),
+  access_key_id: z.string().regex(/^[\w+/=-]+$/, 'expected letters and digits'),
+  secret_key_file: text,
+})
+
 /** Where batches are delivered to. */
 export type Target = z.output<typeof targetSchema>
-const targetSchema = z.discriminatedUnion('kind', [folderTarget, sftpTarget, httpTarget])
+const targetSchema = z.discriminatedUnion('kind', [folderTarget, sftpTarget, httpTarget, s3Target])
 
 const targetsSchema = z.record(
   z.string().regex(/^[\w-]+$/, 'expected letters, digits, - and _'),
@@ -59,8 +74,15 @@ export interface NamedTarget {
 export function placeOf(target: Target): string {
   if (target.kind === 'folder') return resolve(target.path)
   if (target.kind === 'http') return target.url
+  if (target.kind === 's3') return addressOfBucket(target)
   const {user, host, port, path} = target
   return `sftp://${user}@${host}:${port}/${posix.normalize(path)}`
+}
+
+/** The address below which a bucket has its files. */
+export function addressOfBucket(target: Extract<Target, {kind: 's3'}>): string {
+  const {region, bucket, path = '', endpoint = `https://s3.${region}.amazonaws.com`} = target
+  return [endpoint, bucket, ...path.split('/').filter(Boolean).map(encodeURIComponent)].join('/')
 }
 
 /** The local folders and files that a target names. */

@@ -366,9 +366,9 @@ async function ask(
   asked: {method?: 'POST'; headers?: Record<string, string>; body?: string} = {},
 ) {
   // Imported here: at the top it would slow down the start of every command.
-  const {request} = await import('undici')
-  const limits = {headersTimeout: NOTICE_TIMEOUT_MS, bodyTimeout: NOTICE_TIMEOUT_MS}
-  const {statusCode, body} = await request(url, {...limits, ...asked})
+  const [{request}, {openAgent}] = await Promise.all([import('undici'), import('../core/outgoing.ts')])
+  await using dispatcher = openAgent(url, {timeoutMs: NOTICE_TIMEOUT_MS})
+  const {statusCode, body} = await request(url, {...asked, dispatcher})
   await body.dump()
   return statusCode
 }

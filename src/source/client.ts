@@ -1,8 +1,11 @@
 import {isUtf8} from 'node:buffer'
-import {type Dispatcher, Pool} from 'undici'
+import {readFileSync} from 'node:fs'
+import {createSecureContext} from 'node:tls'
+import type {Dispatcher} from 'undici'
 import {burstOf, type SourceConfig} from '../core/config.ts'
-import {LoantapeError, newError, RetryableError, sayKept} from '../core/errors.ts'
+import {LoantapeError, messageOf, newError, RetryableError, sayKept} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
+import {openAgent} from '../core/outgoing.ts'
 import {VERSION} from '../core/process.ts'
 import {tellForeign} from '../core/text.ts'
 import type {Received, World} from '../core/types.ts'
@@ -19,6 +22,7 @@ export type ClientConfig = Pick<
   | 'requestTimeoutSeconds'
   | 'retries'
   | 'maxAnswerMb'
+  | 'clientCertFile'
 > & {
   /** Sent as Bearer token. */
   apiKey?: string | undefined
@@ -41,10 +45,9 @@ const NOTHING_READ = 'This run has read nothing; what was stored before is kept.
 export function createClient(config: ClientConfig, world: World) {
   const base = new URL(`${config.baseUrl}${config.baseUrlQuery ?? ''}`)
   const timeoutMs = Math.ceil(config.requestTimeoutSeconds * 1000)
-  const pool = new Pool(base.origin, {
-    headersTimeout: timeoutMs,
-    bodyTimeout: timeoutMs,
-    connect: {timeout: timeoutMs},
+  const agent = openAgent(base, {
+    timeoutMs,
+    certificate: readCertificate(config),
     maxResponseSize: Math.floor(config.maxAnswerMb * MEBIBYTE),
   })
   const limiter = createRateLimiter(
@@ -74,8 +77,9 @@ export function createClient(config: ClientConfig, world: World) {
     const requestedAt = BigInt(Math.floor(world.clock.now())) * 1000n
     const startedAt = world.realClock.now()
     try {
-      const request = {path: buildPath(base, target.path, query), headers: {...headers, accept}}
-      const answer = await receive(pool, request, {signal, timeoutMs: timeoutMs * TIMEOUTS_PER_ANSWER})
+      const path = buildPath(base, target.path, query)
+      const request = {origin: base.origin, path, headers: {...headers, accept}}
+      const answer = await receive(agent, request, {signal, timeoutMs: timeoutMs * TIMEOUTS_PER_ANSWER})
       const {status, body} = answer
       answers.set(status, (answers.get(status) ?? 0) + 1)
       return {
@@ -161,8 +165,23 @@ export function createClient(config: ClientConfig, world: World) {
       })
     },
     async [Symbol.asyncDispose](): Promise<void> {
-      await pool.destroy()
+      await agent[Symbol.asyncDispose]()
     },
+  }
+}
+
+/** The certificate and the key that show who asks. @throws ConfigError `CONFIG_INVALID` */
+function readCertificate({clientCertFile: file}: ClientConfig): {cert?: string; key?: string} {
+  if (file === undefined) return {}
+  try {
+    const pem = readFileSync(file, 'utf8')
+    createSecureContext({cert: pem, key: pem})
+    if (!/CERTIFICATE-.*PRIVATE KEY-|PRIVATE KEY-.*CERTIFICATE-/s.test(pem))
+      throw new Error('one of them is missing')
+    return {cert: pem, key: pem}
+  } catch (cause) {
+    const problem = `Client certificate '${file}' cannot be used: expected a PEM file with a certificate and its key (${messageOf(cause)}).`
+    throw newError('CONFIG_INVALID', problem, {cause})
   }
 }
 
@@ -334,8 +353,8 @@ interface Answer {
  * @throws RetryableError `SOURCE_UNREACHABLE` after `timeoutMs`; the signal's reason; what undici throws
  */
 export function receive(
-  pool: Dispatcher,
-  request: {path: string; headers: Record<string, string>},
+  agent: Dispatcher,
+  request: {origin: string; path: string; headers: Record<string, string>},
   {signal, timeoutMs}: {signal: AbortSignal; timeoutMs: number},
 ): Promise<Answer> {
   return new Promise((resolve, reject) => {
@@ -359,7 +378,7 @@ export function receive(
       reject(reason)
       sent?.abort(reason)
     }
-    pool.dispatch(
+    agent.dispatch(
       {method: 'GET', ...request},
       {
         onRequestStart(controller) {

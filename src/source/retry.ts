@@ -1,5 +1,5 @@
 import {errors} from 'undici'
-import {codeOf, type LoantapeError, newError, RetryableError} from '../core/errors.ts'
+import {codeOf, type LoantapeError, messageOf, newError, RetryableError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 
 /** The request, for errors and logs. */
@@ -50,6 +50,11 @@ export function classifyFault(error: unknown, target: Target, {maxAnswerMb}: {ma
   if (error instanceof errors.HTTPParserError) {
     // Its `data` is the source's content, which no error may keep.
     return new RetryableError({code: 'SOURCE_UNREACHABLE', problem: 'HTTP_UNREADABLE'})
+  }
+  const [, refusal] = /^Proxy response \((\d+)\)/.exec(messageOf(error)) ?? []
+  if (refusal !== undefined) {
+    const problem = `the proxy's ${refusal}`
+    return new RetryableError({code: 'SOURCE_UNREACHABLE', problem, cause: error})
   }
   if (code === 'UNEXPECTED' || code.startsWith('ERR_INVALID_') || OWN_FAULTS.has(code)) return error
   return new RetryableError({code: 'SOURCE_UNREACHABLE', problem: code, cause: error})

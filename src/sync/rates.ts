@@ -134,9 +134,9 @@ async function readCsvSource(feed: RateFeed, csv: string, config: Config, world:
   if (!URL.canParse(csv)) throw createFeedError(feed, 'expected a URL or a file in csv')
   const {origin, pathname, search} = new URL(csv)
   const maxWaitMinutes = Math.min(config.maxWaitMinutes, LONGEST_WAIT_MINUTES)
-  // The key and the query of the source never go to another server.
-  const ofFeed = {baseUrl: origin, baseUrlQuery: search, apiKey: undefined, maxWaitMinutes}
-  await using client = createClient({...config, ...ofFeed}, world)
+  // The key, the certificate and the query of the source never go to another server.
+  const foreign = {baseUrl: origin, baseUrlQuery: search, apiKey: undefined, clientCertFile: undefined}
+  await using client = createClient({...config, ...foreign, maxWaitMinutes}, world)
   const received = await client.getText(pathname)
   if (received.status >= 400) throw createFeedError(feed, `status ${received.status}: expected CSV`)
   return received

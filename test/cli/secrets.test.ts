@@ -88,3 +88,23 @@ test('a key and the secret of a target may come out of a pipe', async () => {
   pour('pass word')
   expect(readSecret(pipe)).toBe('pass word')
 })
+
+test('a key may come from a command, which is named if it fails, without what it printed', async () => {
+  const env = {
+    LOANTAPE_API_KEY: '',
+    LOANTAPE_API_KEY_COMMAND: `printf '%s\n' ${lab.env.LOANTAPE_API_KEY}`,
+    LOANTAPE_DATA_DIR: join(lab.folder.root, '../commanded'),
+  }
+  expect(await lab.run(['sync'], env)).toMatchObject({code: 0})
+  for (const [command, words] of [
+    ['printf SECRET1; exit 3', 'ended with 3'],
+    ['true', 'printed nothing'],
+  ] as const) {
+    const {code, stderr} = await lab.run(['sync'], {...env, LOANTAPE_API_KEY_COMMAND: command})
+    expect([code, stderr]).toEqual([
+      6,
+      expect.stringContaining(`The command of LOANTAPE_API_KEY_COMMAND ${words}`),
+    ])
+    expect(stderr).not.toMatch(/SECRET1|printf/)
+  }
+})

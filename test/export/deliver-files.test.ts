@@ -1,4 +1,4 @@
-import {createHash} from 'node:crypto'
+import {createHash, createHmac} from 'node:crypto'
 import {chmodSync, existsSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
 import type {IncomingMessage} from 'node:http'
 import {join} from 'node:path'
@@ -176,6 +176,58 @@ test('an endpoint gets each file with its digest and a stable key, the manifest 
   const keys = endpoint.requests.map((request) => request.headers['idempotency-key'])
   expect(keys.slice(0, 3)).toEqual(keys.slice(3))
   expect(new Set(keys).size).toBe(3)
+})
+
+const SECRET_KEY = 'wJalrXUtnFEMI/K7MDENG'
+
+/** The signature of a request by https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html. */
+function signatureOf({method, url, headers}: IncomingMessage): {given: string; expected: string} {
+  const [, scope = '', signed = '', given = ''] =
+    /^AWS4-HMAC-SHA256 Credential=AKIA1\/(\S+), SignedHeaders=(\S+), Signature=(\S+)$/.exec(
+      headers.authorization ?? '',
+    ) ?? []
+  const lines = signed.split(';').map((name) => `${name}:${headers[name]}\n`)
+  const canonical = [method, url, '', lines.join(''), signed, headers['x-amz-content-sha256']].join('\n')
+  const digest = createHash('sha256').update(canonical).digest('hex')
+  const key = scope
+    .split('/')
+    .reduce(
+      (last, part) => createHmac('sha256', last).update(part).digest(),
+      Buffer.from(`AWS4${SECRET_KEY}`),
+    )
+  const text = `AWS4-HMAC-SHA256\n${headers['x-amz-date']}\n${scope}\n${digest}`
+  return {given, expected: createHmac('sha256', key).update(text).digest('hex')}
+}
+
+test('a bucket gets each file signed with its digest, the manifest last, and is not asked again with a wrong key', async () => {
+  let status = 200
+  await using store = await startEndpoint(() => status)
+  const {origin} = new URL(store.url)
+  const keys = {access_key_id: 'AKIA1', secret_key_file: writeSecret('key', SECRET_KEY)}
+  const target: Target = {
+    kind: 's3',
+    bucket: 'v1',
+    region: 'eu-west-1',
+    endpoint: origin,
+    path: 'in/ü',
+    ...keys,
+  }
+  await deliver(target)
+  const names = Object.keys(FILES).map((name) => name.replace('=', '%3D'))
+  expect(store.requests.map(({url}) => url)).toEqual(names.map((name) => `/v1/in/%C3%BC/${PLACE}/${name}`))
+  for (const request of store.requests) {
+    const {given, expected} = signatureOf(request)
+    expect(given).toBe(expected)
+  }
+  expect(store.requests.map(({headers}) => headers['x-amz-content-sha256'])).toEqual(
+    batch.files.map(({sha256}) => sha256),
+  )
+  status = 403
+  const failure = await failureOf(deliver(target, {isAgain: true}))
+  expect(failure).toMatchObject({code: 'TARGET_AUTH', exitCode: 5})
+  expect(failure.message).toContain(`${origin}/v1/in/%C3%BC`)
+  expect(failure.message).not.toContain(SECRET_KEY)
+  expect(store.requests).toHaveLength(4)
 })
 
 test('an endpoint that stays down defers the delivery; the next sends the missing files despite brief failures', async () => {

@@ -21,6 +21,11 @@ const refused: [what: string, content: unknown, words: string][] = [
   ['the password itself', {a: {...bank, password: 'hush'}}, 'password'],
   ['a query', {a: {...lake, url: 'https://lake.example/in?sig=hush'}}, 'a.url: expected no query'],
   ['a password in a URL', {a: {...lake, url: 'https://me:hush@lake.example'}}, 'a.url: expected no query'],
+  [
+    'no bucket',
+    {a: {kind: 's3', bucket: 'A b', region: 'us-east-1', access_key_id: 'x', secret_key_file: 'x'}},
+    'a.bucket',
+  ],
   ['an invalid URL', {a: {...lake, url: 'lake'}}, 'a.url: expected an http or https URL'],
 ]
 

@@ -1,9 +1,10 @@
 import {subscribe, unsubscribe} from 'node:diagnostics_channel'
-import type {ServerResponse} from 'node:http'
+import {createServer, type ServerResponse} from 'node:http'
+import {type AddressInfo, connect} from 'node:net'
 import {brotliCompressSync, deflateSync, gzipSync, zstdCompressSync} from 'node:zlib'
 import fc from 'fast-check'
 import {Pool} from 'undici'
-import {expect, test, vi} from 'vitest'
+import {expect, onTestFinished, test, vi} from 'vitest'
 import {RetryableError} from '../../src/core/errors.ts'
 import {VERSION} from '../../src/core/process.ts'
 import {type ClientConfig, createClient, type JsonAnswer, receive} from '../../src/source/client.ts'
@@ -269,12 +270,46 @@ test.each([
   await closed.opened
 })
 
+test('a source is asked through the proxy that the environment names, unless it is on this machine', async () => {
+  await using server = await startTestServer((_request, response) => sendJson(response, {data: []}))
+  const asked: string[] = []
+  let status = '200 OK'
+  const proxy = createServer().on('connect', ({url = ''}, socket, head) => {
+    asked.push(url)
+    socket.write(`HTTP/1.1 ${status}\r\n\r\n`)
+    const there = connect(Number(new URL(server.url).port), '127.0.0.1', () => {
+      there.write(head)
+      there.pipe(socket).pipe(there)
+    })
+    for (const end of [socket, there]) end.on('error', () => undefined)
+  })
+  await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve))
+  onTestFinished(() => {
+    vi.unstubAllEnvs()
+    proxy.close()
+  })
+  vi.stubEnv('HTTP_PROXY', `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`)
+  vi.stubEnv('NO_PROXY', '')
+  const there = {baseUrl: 'http://deals.company.test/v1', retries: 0}
+  expect((await ask(server, there)).status).toBe(200)
+  expect(asked).toEqual(['deals.company.test:80'])
+  expect((await ask(server)).status).toBe(200)
+  expect([asked.length, server.requests.length]).toEqual([1, 2])
+  status = '407 Proxy Authentication Required'
+  await expect(ask(server, there)).rejects.toMatchObject({
+    code: 'SOURCE_UNREACHABLE',
+    message: expect.stringContaining("the proxy's 407"),
+  })
+  vi.stubEnv('HTTP_PROXY', 'proxy.company.test:3128')
+  await expect(ask(server, there)).rejects.toMatchObject({code: 'CONFIG_INVALID'})
+})
+
 test('an abort ends the wait for a connection that never comes', async () => {
   await using pool = Object.assign(new Pool('http://127.0.0.1:9', {connect: () => undefined}), {
     [Symbol.asyncDispose]: () => pool.destroy(),
   })
   const stop = new AbortController()
-  const request = {path: '/deals', headers: {accept: 'application/json'}}
+  const request = {origin: 'http://127.0.0.1:9', path: '/deals', headers: {accept: 'application/json'}}
   const receiving = () => receive(pool, request, {signal: stop.signal, timeoutMs: 60_000})
   const waiting = receiving()
   stop.abort(new Error('asked to stop'))
