@@ -10,6 +10,7 @@ COPY sql ./sql
 COPY pages ./pages
 COPY evidence ./evidence
 COPY jobs ./jobs
+COPY templates ./templates
 RUN install -d -m 700 -o node -g node /data /key
 USER node
 # The root file system may be read-only (docker run --read-only --tmpfs /tmp -v loantape:/data -v loantape-key:/key).

@@ -102,16 +102,9 @@ function parseKnownAt(text: string): string {
 /** Rows shown of a failed case. */
 const MOST_ROWS = 20
 
-const EXAMPLE = `a large funded deal is on the list:
-  walks:
-    2026-03-02:
-      a: {status: funded, loan_amount: 20000000}
-  rows:
-    - {deal_id: a, loan_amount: 20000000}`
-
 function renderTested({folder, passed, failed, duration_ms, cases}: Tested, width?: number): string {
   if (cases.length === 0)
-    return `No tests in ${folder}. A test of the table risk.watch_list takes a few lines in ${folder}/risk.watch_list.yaml:\n\n${EXAMPLE}\n\ndocs/analyst-guide.md describes the form.`
+    return `No tests in ${folder}. \`loantape init\` lays out an example, docs/analyst-guide.md describes the form.`
   const tables = new Set(cases.map(({table}) => table)).size
   const counts = `${passed} passed${failed > 0 ? `, ${failed} failed` : ''}`
   return [

@@ -50,6 +50,7 @@ const FILES: Record<string, () => Promise<{commands: Record<string, ReturnType<t
   doctor: () => import('./doctor.ts'),
   export: () => import('./export.ts'),
   help: () => import('./help.ts'),
+  init: () => import('./init.ts'),
   keep: () => import('./keep.ts'),
   push: () => import('./push.ts'),
   query: () => import('./query.ts'),

@@ -78,17 +78,13 @@ test('each exit code has its row', () => {
 })
 
 test('the command of the systemd unit starts a server that exits cleanly on SIGTERM', async () => {
-  const [unit = ''] = blocksOf(page, 'ini')
+  const unit = readFileSync(join(ROOT, 'templates/loantape.service'), 'utf8')
   const readSetting = (name: string) => new RegExp(`^${name}=(.+)$`, 'm').exec(unit)?.[1] ?? ''
-  const place = (text: string) =>
-    text.replaceAll('/opt/loantape', ROOT).replaceAll('/var/lib/loantape', lab.folder.root)
-  const command = place(readSetting('ExecStart')).split(' ')
-  const {LOANTAPE_DATA_DIR: _given, ...env} = lab.env
-  using server = startProcess(
-    command,
-    {...env, LOANTAPE_WEB_PORT: '0'},
-    place(readSetting('WorkingDirectory')),
-  )
+  const command = readSetting('ExecStart')
+    .replace('"{node}"', process.execPath)
+    .replace('"{program}"', join(ROOT, 'bin/loantape.js'))
+    .split(' ')
+  using server = startProcess(command, {...lab.env, LOANTAPE_WEB_PORT: '0'}, ROOT)
   await until(() => server.printed().stderr.includes('scheduler begins'))
   expect(await stopProcess(server)).toBe(0)
 })

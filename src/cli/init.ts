@@ -1,0 +1,128 @@
+import {existsSync, mkdirSync, readdirSync, readFileSync, realpathSync, writeFileSync} from 'node:fs'
+import {userInfo} from 'node:os'
+import {dirname, join, relative, resolve} from 'node:path'
+import {createInterface} from 'node:readline'
+import {Writable} from 'node:stream'
+import {parseConfig} from '../core/config.ts'
+import {codeOf, newError} from '../core/errors.ts'
+import {isFile} from '../store/files.ts'
+import {does, type Invocation} from './command.ts'
+
+export const commands = {
+  init: does(
+    async ({options}: Invocation<{baseUrl?: string}>, given: string | undefined) => {
+      const folder = resolve(given ?? '.')
+      const files = listTemplates()
+      const taken = files.map(({name}) => findTaken(folder, name)).find((path) => path !== undefined)
+      if (taken !== undefined)
+        throw newError('OUT_PLACE', `Folder '${folder}' already has '${taken}'.`, {
+          kept: 'Nothing was written.',
+          next: 'Name another folder, or remove what is there.',
+        })
+      const isAsked = process.stdin.isTTY && options.baseUrl === undefined
+      const [baseUrl, apiKey] = isAsked ? await askBoth() : [options.baseUrl]
+      for (const [name, text] of Object.entries({folder, 'base URL': baseUrl, key: apiKey}))
+        requirePrintable(name, text)
+      parseConfig({LOANTAPE_BASE_URL: baseUrl, LOANTAPE_API_KEY: apiKey}, {readFile: () => ''})
+      const values: Record<string, string> = {
+        user: userInfo().username,
+        folder,
+        node: process.execPath,
+        program: realpathSync(process.argv[1] ?? '.'),
+      }
+      for (const {path, name} of files) {
+        const text = readFileSync(path, 'utf8')
+          .replace(/(?<=^LOANTAPE_BASE_URL=)$/m, () => quote(baseUrl ?? ''))
+          .replace(/(?<=^LOANTAPE_API_KEY=)$/m, () => quote(apiKey ?? ''))
+        const filled = name.endsWith('.service')
+          ? text.replaceAll(/\{(\w+)\}/g, (whole, key: string) => values[key]?.replaceAll('%', '%%') ?? whole)
+          : text
+        write(join(folder, name), filled)
+      }
+      return {folder, files: files.map(({name}) => name).sort()}
+    },
+    ({folder, files}) =>
+      [
+        `Laid out ${folder}:`,
+        ...files.map((name) => `  ${name}`),
+        'In that folder, next:',
+        '  loantape doctor       whether everything is in place; .env has the base URL and the key',
+        '  loantape test         the example of a table of your own, sql/risk/watch_list.sql',
+        '  loantape run nightly  the first sync and its files, in data/',
+      ].join('\n'),
+  ),
+}
+
+const TEMPLATES = join(import.meta.dirname, '../../templates')
+
+/** Templates whose names get a dot: a package leaves out files that have one. */
+const HIDDEN = ['env', 'gitignore']
+
+function listTemplates(): {path: string; name: string}[] {
+  return readdirSync(TEMPLATES, {recursive: true, withFileTypes: true})
+    .filter((entry) => entry.isFile())
+    .map((entry) => {
+      const path = join(entry.parentPath, entry.name)
+      const name = relative(TEMPLATES, path)
+      return {path, name: HIDDEN.includes(name) ? `.${name}` : name}
+    })
+}
+
+function write(path: string, text: string): void {
+  try {
+    mkdirSync(dirname(path), {recursive: true})
+    writeFileSync(path, text, {flag: 'wx', mode: 0o600})
+  } catch (cause) {
+    const problem = `File '${path}' cannot be written (${codeOf(cause)}).`
+    throw newError('OUT_PLACE', problem, {next: 'Name a folder that you may write into.', cause})
+  }
+}
+
+/** What is in the way of a file: one of its name, or one in place of a folder above it. */
+function findTaken(folder: string, name: string): string | undefined {
+  if (existsSync(join(folder, name))) return name
+  for (let above = dirname(name); above !== '.'; above = dirname(above))
+    if (isFile(join(folder, above))) return above
+}
+
+/** A line break would begin another setting, or another line of the unit. */
+function requirePrintable(name: string, text = ''): void {
+  if (!/\p{Cc}/u.test(text)) return
+  throw newError('CONFIG_INVALID', `The ${name} has a control character: expected one line of text.`)
+}
+
+/** A value as it stands in `.env`. */
+export function quote(value: string): string {
+  if (/^[\w:/.?=&%~+-]*$/.test(value)) return value
+  const mark = [`'`, '`', '"'].find((one) => !value.includes(one))
+  if (mark === undefined)
+    throw newError('CONFIG_INVALID', 'The value has all of \' ` ": write it into .env yourself.')
+  return `${mark}${value}${mark}`
+}
+
+/** Asks for base URL and API key at the terminal; the key is not shown. */
+async function askBoth(): Promise<[string, string]> {
+  let isShown = true
+  const output = new Writable({
+    write(chunk, _encoding, done) {
+      if (isShown) process.stderr.write(chunk)
+      done()
+    },
+  })
+  const lines = createInterface({input: process.stdin, output, terminal: true})
+  process.stderr.write('Base URL of the service, API prefix included: ')
+  // At once: both may have been pasted together.
+  lines.once('line', () => {
+    isShown = false
+    process.stderr.write('API key (not shown): ')
+  })
+  const given: string[] = []
+  for await (const line of lines) if (given.push(line.trim()) === 2) break
+  process.stderr.write('\n')
+  const [baseUrl, apiKey] = given
+  if (baseUrl !== undefined && apiKey !== undefined) return [baseUrl, apiKey]
+  throw newError('INTERRUPTED', 'Nothing was answered.', {
+    kept: 'Nothing was written.',
+    next: 'Run it again.',
+  })
+}

@@ -1,0 +1,69 @@
+import {existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {parseEnv} from 'node:util'
+import {expect, test} from 'vitest'
+import {quote} from '../../src/cli/init.ts'
+import {runCommand} from '../support/command.ts'
+import {someDeals} from '../support/lab.ts'
+import {useFolder, useLab} from '../support/set-up.ts'
+import {readFailure, readJson} from './outcome.ts'
+
+const {root} = useFolder().folder
+const lab = await useLab({deals: someDeals(3)})
+const folder = join(root, 'lender')
+const at = (...path: string[]) => join(folder, ...path)
+
+const layOut = (...more: string[]) => runCommand(['init', folder, '--json', ...more], {})
+
+test('a laid out folder syncs, exports, backs up and tests as it is, once it has a key', async () => {
+  const {files} = readJson(await layOut('--base-url', lab.service.url)) as {files: string[]}
+  expect(files).toEqual([
+    ...['.env', '.gitignore', 'jobs/nightly.yaml', 'loantape.service'],
+    ...['sql/pages/watch_list.md', 'sql/risk/watch_list.sql', 'sql/tests/risk.watch_list.yaml'],
+  ])
+  expect(statSync(at('.env')).mode & 0o077).toBe(0)
+  const own = parseEnv(readFileSync(at('.env'), 'utf8'))
+  expect(own).toMatchObject({LOANTAPE_BASE_URL: lab.service.url, LOANTAPE_API_KEY: ''})
+  const env = {
+    ...lab.env,
+    LOANTAPE_DATA_DIR: at('data'),
+    LOANTAPE_SQL_DIR: at(own.LOANTAPE_SQL_DIR!),
+    LOANTAPE_JOBS_DIR: at(own.LOANTAPE_JOBS_DIR!),
+  }
+  expect(await runCommand(['test'], env)).toMatchObject({code: 0, stdout: expect.stringMatching(/^1 case/)})
+  using run = lab.start(['run', 'nightly', '--json'], {...env, LOANTAPE_DETAIL: 'off'})
+  const ended = await run.ended
+  expect(ended.code, ended.stderr).toBe(0)
+  const {steps} = JSON.parse(ended.stdout) as {steps: {do: string}[]}
+  expect(steps.map((step) => step.do)).toEqual(['sync', 'export', 'backup'])
+  expect(existsSync(at('data/current/risk.watch_list.parquet'))).toBe(true)
+  expect(readFileSync(at('loantape.service'), 'utf8')).toContain(`WorkingDirectory=${folder}\n`)
+})
+
+test('nothing is written over, and a wrong address is refused before anything is written', async () => {
+  expect(readFailure(await layOut('--base-url', 'deals.example.com'))).toMatchObject({code: 'CONFIG_INVALID'})
+  expect(existsSync(folder)).toBe(false)
+  expect(await layOut()).toMatchObject({code: 0})
+  const before = readdirSync(folder, {recursive: true})
+  const again = readFailure(await layOut())
+  expect(again).toMatchObject({code: 'OUT_PLACE', exitCode: 2})
+  expect(again.message).toContain("already has '")
+  expect(readdirSync(folder, {recursive: true})).toEqual(before)
+})
+
+test('an address of two lines, and a file in place of a folder, are refused before anything is written', async () => {
+  const two = await layOut('--base-url', 'https://deals.example.com/v1\nLOANTAPE_WEB_TOKEN=x')
+  expect(readFailure(two)).toMatchObject({code: 'CONFIG_INVALID'})
+  mkdirSync(folder)
+  writeFileSync(at('sql'), '')
+  expect(readFailure(await layOut())).toMatchObject({
+    code: 'OUT_PLACE',
+    message: expect.stringContaining("'sql'"),
+  })
+  expect(readdirSync(folder)).toEqual(['sql'])
+})
+
+test('a key of any characters comes back out of the settings', () => {
+  for (const key of ['sk_live_1', 'sk#live', "it's", `a"b'c`, 'a b$c', ''])
+    expect(parseEnv(`KEY=${quote(key)}`).KEY, key).toBe(key)
+})
