@@ -24,6 +24,7 @@ export const commands = {
       for (const [name, text] of Object.entries({folder, 'base URL': baseUrl, key: apiKey}))
         requirePrintable(name, text)
       parseConfig({LOANTAPE_BASE_URL: baseUrl, LOANTAPE_API_KEY: apiKey}, {readFile: () => ''})
+      const [ofUrl, ofKey] = [quote(baseUrl ?? ''), quote(apiKey ?? '')]
       const values: Record<string, string> = {
         user: userInfo().username,
         folder,
@@ -32,8 +33,8 @@ export const commands = {
       }
       for (const {path, name} of files) {
         const text = readFileSync(path, 'utf8')
-          .replace(/(?<=^LOANTAPE_BASE_URL=)$/m, () => quote(baseUrl ?? ''))
-          .replace(/(?<=^LOANTAPE_API_KEY=)$/m, () => quote(apiKey ?? ''))
+          .replace(/(?<=^LOANTAPE_BASE_URL=)$/m, () => ofUrl)
+          .replace(/(?<=^LOANTAPE_API_KEY=)$/m, () => ofKey)
         const filled = name.endsWith('.service')
           ? text.replaceAll(/\{(\w+)\}/g, (whole, key: string) => values[key]?.replaceAll('%', '%%') ?? whole)
           : text

@@ -94,7 +94,7 @@ export function span(ms: number): string {
 }
 
 /** Node accepts 16 KB of headers, and a status can be of any length. */
-const LONGEST_ADDRESS = 8_000
+export const LONGEST_ADDRESS = 8_000
 
 /** A value as a link to its details, if there is an address. */
 export function linked(value: Html | string, href: string | undefined): Html {

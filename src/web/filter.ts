@@ -184,7 +184,7 @@ export function renderFilter(
     const rows = buckets[name]
     if (!rows) return undefined
     const chosen = values.get(name) ?? []
-    const all = new Set([...rows.map(({bucket}) => bucket), ...chosen])
+    const all = new Set([...chosen, ...rows.map(({bucket}) => bucket)])
     return html`<fieldset><legend>${titleOf(name)}</legend>
 ${[...all].map((value) => html`<label><input type="checkbox" name="${name}" value="${value}"${chosen.includes(value) && html` checked`}> ${words(value)}</label>\n`)}</fieldset>`
   })

@@ -3,6 +3,7 @@ import {join} from 'node:path'
 import type {FastifyInstance} from 'fastify'
 import type {DataFolder} from '../store/data-folder.ts'
 import {isFile, readWritten, writeFileAtomically} from '../store/files.ts'
+import {LONGEST_ADDRESS} from './figures.ts'
 import {addressOf, type Filter, findFault, parseFilter} from './filter.ts'
 import {refuse} from './http-server.ts'
 import {linkOf, listNamed, NAME} from './pages.ts'
@@ -19,14 +20,11 @@ export function readSavedQuery(folder: DataFolder, name: string): string | undef
   return readWritten(join(folder.queries, `${name}.sql`)).toString()
 }
 
-/** Node accepts 16 KB of headers. */
-const LONGEST_FILTER = 8_000
-
 /** The filters that were saved, by name; a file that holds none is left out. */
 export const listSavedFilters = (folder: DataFolder): {name: string; filter: Filter}[] =>
   listSaved(folder, '.filter').flatMap((name) => {
     const file = join(folder.queries, `${name}.filter`)
-    if (!isFile(file) || statSync(file).size > LONGEST_FILTER) return []
+    if (!isFile(file) || statSync(file).size > LONGEST_ADDRESS) return []
     const query = new URLSearchParams(readWritten(file).toString().trim())
     for (const clock of ['as_of', 'known_at']) query.delete(clock)
     const filter = parseFilter(query)
@@ -72,7 +70,7 @@ export function addSaved(server: FastifyInstance, folder: DataFolder): void {
       return await notSaved(400, 'expected a choice of deals, and a name of letters, digits, _ and -')
     // A saved filter follows the day that is shown.
     const text = addressOf('', filter, {as_of: [], known_at: []}).slice(1)
-    if (text.length >= LONGEST_FILTER) return await notSaved(400, 'expected fewer values')
+    if (text.length >= LONGEST_ADDRESS) return await notSaved(400, 'expected fewer values')
     const file = join(folder.queries, `${name}.filter`)
     if (existsSync(file)) return await notSaved(409, `there is a filter '${name}' already; take another name`)
     save(file, text)

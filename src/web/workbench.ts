@@ -131,7 +131,9 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
   const offered = new WeakMap<Reader, Promise<Bucket[]>>()
   /** The form to choose deals by, for those who may see what it offers. */
   const renderChoice = async (path: string, view: AskingView, pages: Reader): Promise<Html | undefined> => {
-    if (!['core.deal', 'mart.portfolio_breakdown'].every(view.mayRead)) return undefined
+    const {tables} = view.release.manifest
+    const isThere = (name: string) => view.mayRead(name) && tables.some((table) => table.name === name)
+    if (!['core.deal', 'mart.portfolio_breakdown'].every(isThere)) return undefined
     const asked = offered.get(pages) ?? queriesOf(pages.page).all(bucketRow, OFFERED)
     offered.set(pages, asked)
     asked.catch(() => offered.delete(pages))
@@ -239,8 +241,12 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
         page.status === undefined &&
         here !== '/runs' &&
         (view.mayRun || !view.query.has('q'))
+      if (!isShown) return frame(here, page, opened)
       // A page without its form is better than none.
-      const choice = isShown ? await renderChoice(here, view, pages).catch(() => undefined) : undefined
+      const choice = await renderChoice(here, view, pages).catch((error: unknown) => {
+        const {problem} = explainError(error)
+        return html`<p class="notice">The filter cannot be offered: ${problem}</p>`
+      })
       return frame(here, page, {...opened, choice})
     })
   }

@@ -1,4 +1,4 @@
-import {mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync} from 'node:fs'
+import {mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import type {Page} from 'playwright-core'
 import {afterAll, expect, test} from 'vitest'
@@ -300,6 +300,14 @@ test.each([
   const headers = {'content-type': 'application/x-www-form-urlencoded', origin: side.url}
   const answer = await fetch(`${side.url}/filters`, {method: 'POST', body, headers})
   expect([answer.status, await answer.text()]).toEqual([status, expect.stringMatching(words)])
+})
+
+test('a page that needs no rows is shown without its form if the release cannot be read, and says so', async () => {
+  const folder = lab.copyFolder('unreadable')
+  rmSync(requireRelease(folder).database, {force: true})
+  await using broken = await serveLab(lab, {folder})
+  const text = await broken.readText('/tables')
+  for (const words of ['The filter cannot be offered: ', 'portfolio_summary']) expect(text).toContain(words)
 })
 
 test('files that are no filters are left out, and the others shown', async () => {
