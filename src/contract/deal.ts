@@ -170,7 +170,7 @@ const dealQuerySchema = z.strictObject({
 
 /** A row of `GET /deals`: these five fields and no others. */
 export type ListedDeal = z.output<typeof listedDealSchema>
-const listedDealSchema = z
+export const listedDealSchema = z
   .object({
     id: z.string().meta({examples: ['deal_7f3a9c0e51b2d4886a10']}),
     property_address: z.string(),
@@ -182,7 +182,7 @@ const listedDealSchema = z
 
 /** One deal as `POST /deals` and `GET /deals/{id}` return it. */
 export type Deal = z.output<typeof dealRecordSchema>
-const dealRecordSchema = listedDealSchema
+export const dealRecordSchema = listedDealSchema
   .extend({property_value: z.number().nullable(), loan_program: z.string().nullable()})
   .meta({id: 'Deal'})
 

@@ -69,14 +69,8 @@ export function problemsOf(endpoint: Endpoint): ProblemCode[] {
 export interface Operation {
   query: object
   body: unknown
-  /** A record, the records of a list, a file, or undefined. */
+  /** A record, the records of a list, a file as a Response, or undefined. */
   answer: unknown
-}
-
-/** A file as an answer. */
-export interface FileAnswer {
-  content: Uint8Array
-  headers: Record<string, string>
 }
 
 /** What only some endpoints have. */
@@ -104,7 +98,7 @@ export function endpointsOf(tag: string) {
     get<T>(path: string, summary: string, record: z.ZodType<T>, more: More = {}): Bodiless<T> {
       return {...read, path, summary, record, ...more}
     },
-    file(path: string, summary: string): Bodiless<FileAnswer> {
+    file(path: string, summary: string): Bodiless<Response> {
       return {...read, path, summary, record: null}
     },
     list<Query extends PageQuery, T>(

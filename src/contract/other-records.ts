@@ -29,7 +29,7 @@ const newRateSchema = z
 
 /** A received pricing update. */
 export type Rate = z.output<typeof rateSchema>
-const rateSchema = z
+export const rateSchema = z
   .object({
     id: z.string(),
     provider: z.string(),
