@@ -4,7 +4,7 @@ import type {NewBorrower} from '../contract/borrower.ts'
 import type {DealChanges, DealStatus, NewDeal} from '../contract/deal.ts'
 import type {NewDocumentGeneration} from '../contract/document.ts'
 import {ENDPOINTS, type OperationId, type Operations} from '../contract/endpoints.ts'
-import {createListProgress, findEnvelope, type ListBody, type PageBody, readPage} from '../contract/list.ts'
+import {createListProgress, findEnvelope, type PageBody, readPage} from '../contract/list.ts'
 import type {NewRate, NewTask} from '../contract/other-records.ts'
 import {type Problem, problemSchema} from '../contract/problem.ts'
 import {
@@ -279,8 +279,7 @@ function buildRequest(id: OperationId, parts: CallParts): Outgoing {
   }
 }
 
-type DataOf<Id extends OperationId> = Operations[Id]['answer'] extends {data: infer Data} ? Data : never
-type ItemOf<Id extends OperationId> = Operations[Id]['answer'] extends ListBody<infer Item> ? Item : never
+type ItemOf<Id extends OperationId> = Operations[Id]['answer'] extends (infer Item)[] ? Item : never
 
 /** Creates the calls of operations. Answers are typed by the contract but not parsed: new fields must not break a client. */
 function createCaller(send: (outgoing: Outgoing) => Promise<Response>) {
@@ -295,7 +294,7 @@ function createCaller(send: (outgoing: Outgoing) => Promise<Response>) {
       await open(id, parts)
     },
     /** The record of an answer. */
-    one: async <Id extends OperationId>(id: Id, parts?: CallParts): Promise<DataOf<Id>> =>
+    one: async <Id extends OperationId>(id: Id, parts?: CallParts): Promise<Operations[Id]['answer']> =>
       (await readBody(id, parts)).data,
     /**
      * The records of a list; pages of 100 by default are fetched as they are read.

@@ -1,7 +1,8 @@
 import {z} from 'zod'
-import {dealStream} from './deal.ts'
-import {type Endpoint, endpointsOf} from './endpoint.ts'
-import {childIdOf, idField, instantField, instantOrDate, type Stream, textField} from './stream.ts'
+import {createChildStream} from './deal.ts'
+import {endpointsOf} from './endpoint.ts'
+import {pageQuerySchema} from './list.ts'
+import {instantField, type Stream, textField} from './stream.ts'
 
 /** A body of `POST /deals/{id}/borrowers`. */
 export type NewBorrower = z.output<typeof newBorrowerSchema>
@@ -39,58 +40,20 @@ const hashed = z
   .regex(/^hmac-sha256:[0-9a-f]{64}$/)
   .transform((text) => text.slice('hmac-sha256:'.length))
 
-const kept = z.object({
-  id: idField,
-  deal_id: idField,
-  email: hashed.nullish(),
-  created_at: instantOrDate.nullish(),
+/** The stream of borrowers, one record per link to a deal; a keyed hash of the e-mail address identifies the person. */
+export const borrowerStream: Stream = createChildStream({
+  name: 'borrower',
+  idColumn: 'link_id',
+  text: {field: 'email', column: 'email_hash', schema: hashed},
+  privacy: {hashed: ['email'], dropped: ['first_name', 'last_name', 'ssn_last_four', 'has_ssn_last_four']},
+  vocabularies: [],
 })
 
-const dropped = ['first_name', 'last_name', 'ssn_last_four', 'has_ssn_last_four']
-
-/** The stream of borrowers, one record per link to a deal; a keyed hash of the e-mail address identifies the person. */
-export const borrowerStream: Stream = {
-  name: 'borrower',
-  plural: 'borrowers',
-  parent: {stream: dealStream, column: 'deal_id'},
-  idColumn: 'link_id',
-  idField: 'id',
-  listPath: '/deals/{id}/borrowers',
-  columns: [
-    {name: 'deal_id', type: 'VARCHAR'},
-    {name: 'borrower_id', type: 'VARCHAR'},
-    {name: 'email_hash', type: 'VARCHAR'},
-    {name: 'created_at', type: 'TIMESTAMP', precisionColumn: 'created_at_precision'},
-    {name: 'created_at_precision', type: 'VARCHAR'},
-  ],
-  wireFields: [...Object.keys(kept.shape), ...dropped],
-  privacy: {hashed: ['email'], dropped},
-  vocabularies: [],
-  schema: kept.transform(({id, deal_id, email, created_at}) => ({
-    link_id: childIdOf(deal_id, id),
-    deal_id,
-    borrower_id: id,
-    email_hash: email ?? null,
-    created_at: created_at?.micros ?? null,
-    created_at_precision: created_at?.precision ?? null,
-  })),
-}
-
 const {list, post} = endpointsOf('Borrowers')
+const path = '/deals/{id}/borrowers'
 
 /** The endpoints of borrowers. */
 export const borrowerEndpoints = {
-  linkBorrower: {
-    ...post,
-    path: '/deals/{id}/borrowers',
-    summary: 'Link a borrower to a deal',
-    body: newBorrowerSchema,
-    record: borrowerSchema,
-  },
-  listBorrowers: {
-    ...list,
-    path: '/deals/{id}/borrowers',
-    summary: 'List the borrowers of a deal',
-    record: borrowerSchema,
-  },
-} satisfies Record<string, Endpoint>
+  linkBorrower: post(path, 'Link a borrower to a deal', newBorrowerSchema, borrowerSchema),
+  listBorrowers: list(path, 'List the borrowers of a deal', pageQuerySchema, borrowerSchema),
+}

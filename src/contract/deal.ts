@@ -1,8 +1,10 @@
 import {z} from 'zod'
 import {parseCents} from '../core/money.ts'
-import {type Endpoint, endpointsOf} from './endpoint.ts'
+import {endpointsOf} from './endpoint.ts'
 import {pageFields} from './list.ts'
 import {
+  type Column,
+  childIdOf,
   idField,
   instantField,
   instantOrDate,
@@ -35,6 +37,11 @@ const record = z.object({
 /** The column that links rows of all streams to deals. */
 export const DEAL_ID = 'deal_id'
 
+const CREATED_AT: readonly Column[] = [
+  {name: 'created_at', type: 'TIMESTAMP', precisionColumn: 'created_at_precision'},
+  {name: 'created_at_precision', type: 'VARCHAR'},
+]
+
 /** The stream of deals. */
 export const dealStream: Stream = {
   name: 'deal',
@@ -48,8 +55,7 @@ export const dealStream: Stream = {
     {name: 'property_value', type: 'DECIMAL(18,2)', mayBeAbsent: true},
     {name: 'loan_program', type: 'VARCHAR', mayBeAbsent: true, mayBeBlank: true},
     {name: 'status', type: 'VARCHAR', isCanonical: true},
-    {name: 'created_at', type: 'TIMESTAMP', precisionColumn: 'created_at_precision'},
-    {name: 'created_at_precision', type: 'VARCHAR'},
+    ...CREATED_AT,
   ],
   wireFields: Object.keys(record.shape),
   mapped: [],
@@ -80,6 +86,46 @@ export const dealStream: Stream = {
     created_at: created_at.micros,
     created_at_precision: created_at.precision,
   })),
+}
+
+/**
+ * Creates the stream of records that each belong to a deal: of each are kept its id, its deal's, when it was created, and one
+ * text.
+ *
+ * @param child.text the wire field of the text, and the column it becomes
+ */
+export function createChildStream(
+  child: Required<Pick<Stream, 'name' | 'idColumn' | 'vocabularies' | 'privacy'>> & {
+    text: {field: string; column: string; schema: z.ZodType<string>}
+  },
+): Stream {
+  const {text, ...named} = child
+  const {name, idColumn, privacy} = named
+  const createdAt = instantOrDate.nullish()
+  const kept: z.ZodObject<{id: typeof idField; deal_id: typeof idField; created_at: typeof createdAt}> =
+    z.object({id: idField, deal_id: idField, [text.field]: text.schema.nullish(), created_at: createdAt})
+  return {
+    ...named,
+    plural: `${name}s`,
+    parent: {stream: dealStream, column: DEAL_ID},
+    idField: 'id',
+    listPath: `/deals/{id}/${name}s`,
+    columns: [
+      {name: DEAL_ID, type: 'VARCHAR'},
+      {name: `${name}_id`, type: 'VARCHAR'},
+      {name: text.column, type: 'VARCHAR'},
+      ...CREATED_AT,
+    ],
+    wireFields: [...Object.keys(kept.shape), ...privacy.dropped],
+    schema: kept.transform(({id, deal_id, created_at, ...rest}) => ({
+      [idColumn]: childIdOf(deal_id, id),
+      deal_id,
+      [`${name}_id`]: id,
+      [text.column]: Object.values<string | null | undefined>(rest)[0] ?? null,
+      created_at: created_at?.micros ?? null,
+      created_at_precision: created_at?.precision ?? null,
+    })),
+  }
 }
 
 /** A status of {@link DEAL_STATUSES}. */
@@ -124,7 +170,7 @@ const dealQuerySchema = z.strictObject({
 
 /** A row of `GET /deals`: these five fields and no others. */
 export type ListedDeal = z.output<typeof listedDealSchema>
-const listedDealSchema = z
+export const listedDealSchema = z
   .object({
     id: z.string().meta({examples: ['deal_7f3a9c0e51b2d4886a10']}),
     property_address: z.string(),
@@ -136,49 +182,26 @@ const listedDealSchema = z
 
 /** One deal as `POST /deals` and `GET /deals/{id}` return it. */
 export type Deal = z.output<typeof dealRecordSchema>
-const dealRecordSchema = listedDealSchema
+export const dealRecordSchema = listedDealSchema
   .extend({property_value: z.number().nullable(), loan_program: z.string().nullable()})
   .meta({id: 'Deal'})
 
 const {get, list, post, patch, remove} = endpointsOf('Deals')
+const hasEtag = true
 
 /** The endpoints of deals. */
 export const dealEndpoints = {
-  listDeals: {
-    ...list,
-    path: '/deals',
-    summary: 'List deals, oldest first',
-    query: dealQuerySchema,
-    record: listedDealSchema,
-  },
-  createDeal: {
-    ...post,
-    path: '/deals',
-    summary: 'Create a deal as a draft',
-    body: newDealSchema,
-    record: dealRecordSchema,
-    hasEtag: true,
-  },
-  getDeal: {
-    ...get,
-    path: '/deals/{id}',
-    summary: 'Retrieve a deal',
-    record: dealRecordSchema,
-    hasEtag: true,
-  },
-  updateDeal: {
-    ...patch,
-    path: '/deals/{id}',
-    summary: 'Change the fields that are sent, the status among them',
-    body: dealChangesSchema,
-    record: dealRecordSchema,
-    hasEtag: true,
-    problems: ['invalid_transition', 'incomplete_deal', 'precondition_failed'],
-  },
-  deleteDeal: {
-    ...remove,
-    path: '/deals/{id}',
-    summary: 'Delete a deal with everything linked to it',
+  listDeals: list('/deals', 'List deals, oldest first', dealQuerySchema, listedDealSchema),
+  createDeal: post('/deals', 'Create a deal as a draft', newDealSchema, dealRecordSchema, {hasEtag}),
+  getDeal: get('/deals/{id}', 'Retrieve a deal', dealRecordSchema, {hasEtag}),
+  updateDeal: patch(
+    '/deals/{id}',
+    'Change the fields that are sent, the status among them',
+    dealChangesSchema,
+    dealRecordSchema,
+    {hasEtag, problems: ['invalid_transition', 'incomplete_deal', 'precondition_failed']},
+  ),
+  deleteDeal: remove('/deals/{id}', 'Delete a deal with everything linked to it', {
     problems: ['deal_funded', 'precondition_failed'],
-  },
-} satisfies Record<string, Endpoint>
+  }),
+}

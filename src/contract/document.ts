@@ -1,25 +1,16 @@
 import {z} from 'zod'
-import {dealStream} from './deal.ts'
-import {type Endpoint, endpointsOf} from './endpoint.ts'
-import {
-  childIdOf,
-  idField,
-  instantField,
-  instantOrDate,
-  type Stream,
-  sourceText,
-  textField,
-  wordField,
-} from './stream.ts'
+import {createChildStream} from './deal.ts'
+import {endpointsOf} from './endpoint.ts'
+import {pageQuerySchema} from './list.ts'
+import {instantField, type Stream, sourceText, textField, wordField} from './stream.ts'
 
-/** A received file, complete on the disk under a temporary name. */
+/** A received file. */
 export interface ReceivedFile {
-  path: string
+  content: Uint8Array
   /** As sent; for people only, never used as a path. */
   fileName: string | null
-  bytes: number
   sha256: string
-  /** Read from the file's content; the sender's claim is ignored. */
+  /** Read from the content; the sender's claim is ignored. */
   mediaType: string
 }
 
@@ -76,93 +67,49 @@ export const documentGenerationSchema = z
   })
   .meta({id: 'DocumentGeneration'})
 
-const kept = z.object({
-  id: idField,
-  deal_id: idField,
-  category: sourceText.nullish(),
-  created_at: instantOrDate.nullish(),
+/** The stream of documents attached to deals; their names are not kept, since they often name people. */
+export const documentStream: Stream = createChildStream({
+  name: 'document',
+  idColumn: 'attachment_id',
+  text: {field: 'category', column: 'category', schema: sourceText},
+  privacy: {hashed: [], dropped: ['name', 'file_name', 'media_type', 'bytes', 'sha256']},
+  vocabularies: [{column: 'category', known: null}],
 })
 
-const dropped = ['name', 'file_name', 'media_type', 'bytes', 'sha256']
-
-/** The stream of documents attached to deals; their names are not kept, since they often name people. */
-export const documentStream: Stream = {
-  name: 'document',
-  plural: 'documents',
-  parent: {stream: dealStream, column: 'deal_id'},
-  idColumn: 'attachment_id',
-  idField: 'id',
-  listPath: '/deals/{id}/documents',
-  columns: [
-    {name: 'deal_id', type: 'VARCHAR'},
-    {name: 'document_id', type: 'VARCHAR'},
-    {name: 'category', type: 'VARCHAR'},
-    {name: 'created_at', type: 'TIMESTAMP', precisionColumn: 'created_at_precision'},
-    {name: 'created_at_precision', type: 'VARCHAR'},
-  ],
-  wireFields: [...Object.keys(kept.shape), ...dropped],
-  privacy: {hashed: [], dropped},
-  vocabularies: [{column: 'category', known: null}],
-  schema: kept.transform(({id, deal_id, category, created_at}) => ({
-    attachment_id: childIdOf(deal_id, id),
-    deal_id,
-    document_id: id,
-    category: category ?? null,
-    created_at: created_at?.micros ?? null,
-    created_at_precision: created_at?.precision ?? null,
-  })),
-}
-
 const document = endpointsOf('Documents')
+const documents = '/deals/{id}/documents'
 const generation = endpointsOf('Document generation')
+const generations = '/deals/{id}/document-generations'
 
 /** The endpoints of documents, uploaded or made from templates. */
 export const documentEndpoints = {
-  uploadDocument: {
-    ...document.post,
-    path: '/deals/{id}/documents',
-    summary: 'Upload a document to a deal',
-    body: newDocumentSchema,
+  uploadDocument: document.post(documents, 'Upload a document to a deal', newDocumentSchema, documentSchema, {
     isMultipart: true,
-    record: documentSchema,
     problems: ['too_many_documents', 'unsupported_file_type'],
-  },
-  listDocuments: {
-    ...document.list,
-    path: '/deals/{id}/documents',
-    summary: 'List the documents of a deal',
-    record: documentSchema,
-  },
-  getDocument: {
-    ...document.get,
-    path: '/deals/{id}/documents/{document_id}',
-    summary: 'Retrieve the metadata of a document',
-    record: documentSchema,
-  },
-  downloadDocument: {
-    ...document.get,
-    path: '/deals/{id}/documents/{document_id}/content',
-    summary: "Download a document's file",
-    record: null,
-  },
-  requestDocumentGeneration: {
-    ...generation.post,
-    path: '/deals/{id}/document-generations',
-    summary: 'Request a document made from a template; it is attached to the deal when ready',
-    body: newDocumentGenerationSchema,
-    status: 202,
-    record: documentGenerationSchema,
-  },
-  listDocumentGenerations: {
-    ...generation.list,
-    path: '/deals/{id}/document-generations',
-    summary: 'List the document generations of a deal',
-    record: documentGenerationSchema,
-  },
-  getDocumentGeneration: {
-    ...generation.get,
-    path: '/deals/{id}/document-generations/{generation_id}',
-    summary: 'Retrieve a document generation',
-    record: documentGenerationSchema,
-  },
-} satisfies Record<string, Endpoint>
+  }),
+  listDocuments: document.list(documents, 'List the documents of a deal', pageQuerySchema, documentSchema),
+  getDocument: document.get(
+    `${documents}/{document_id}`,
+    'Retrieve the metadata of a document',
+    documentSchema,
+  ),
+  downloadDocument: document.file(`${documents}/{document_id}/content`, "Download a document's file"),
+  requestDocumentGeneration: generation.post(
+    generations,
+    'Request a document made from a template; it is attached to the deal when ready',
+    newDocumentGenerationSchema,
+    documentGenerationSchema,
+    {status: 202},
+  ),
+  listDocumentGenerations: generation.list(
+    generations,
+    'List the document generations of a deal',
+    pageQuerySchema,
+    documentGenerationSchema,
+  ),
+  getDocumentGeneration: generation.get(
+    `${generations}/{generation_id}`,
+    'Retrieve a document generation',
+    documentGenerationSchema,
+  ),
+}

@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {noQuerySchema, pageQuerySchema} from './list.ts'
+import {noQuerySchema, type PageQuery} from './list.ts'
 import type {ProblemCode} from './problem.ts'
 
 /** One endpoint: source of the service's routes, its parsing, its description and the client. */
@@ -65,22 +65,54 @@ export function problemsOf(endpoint: Endpoint): ProblemCode[] {
   return [...new Set([...codes, ...missing, ...endpoint.problems])]
 }
 
-/** What the endpoints of a tag have in common, by what they do. */
-export function endpointsOf(tag: string) {
-  const plain = {tag, query: noQuerySchema, body: noBodySchema, problems: []}
-  const get = {...plain, method: 'GET', status: 200} as const
-  return {
-    get,
-    list: {...get, query: pageQuerySchema, isList: true} as const,
-    post: {...plain, method: 'POST', status: 201} as const,
-    patch: {...plain, method: 'PATCH', status: 200} as const,
-    remove: {...plain, method: 'DELETE', status: 204, record: null} as const,
-  }
-}
-
 /** The parsed input and the answer of an operation. */
 export interface Operation {
   query: object
   body: unknown
+  /** A record, the records of a list, a file as a Response, or undefined. */
   answer: unknown
+}
+
+/** What only some endpoints have. */
+type More = Partial<Pick<Endpoint, 'status' | 'isMultipart' | 'hasEtag' | 'problems'>>
+
+/** An endpoint without a body. */
+type Bodiless<Answer, Query = object> = Endpoint<{query: Query & object; body: undefined; answer: Answer}>
+
+/** Makers of the endpoints of a tag, by what they do. */
+export function endpointsOf(tag: string) {
+  const plain = {tag, query: noQuerySchema, body: noBodySchema, problems: []}
+  const read = {...plain, method: 'GET', status: 200} as const
+  const write =
+    (method: 'POST' | 'PATCH', status: 200 | 201) =>
+    <Body, T>(
+      path: string,
+      summary: string,
+      body: z.ZodType<Body>,
+      record: z.ZodType<T>,
+      more: More = {},
+    ): Endpoint<{query: object; body: Body; answer: T}> => {
+      return {...plain, method, path, summary, body, status, record, ...more}
+    }
+  return {
+    get<T>(path: string, summary: string, record: z.ZodType<T>, more: More = {}): Bodiless<T> {
+      return {...read, path, summary, record, ...more}
+    },
+    file(path: string, summary: string): Bodiless<Response> {
+      return {...read, path, summary, record: null}
+    },
+    list<Query extends PageQuery, T>(
+      path: string,
+      summary: string,
+      query: z.ZodType<Query>,
+      record: z.ZodType<T>,
+    ): Bodiless<T[], Query> {
+      return {...read, path, summary, query, record, isList: true}
+    },
+    post: write('POST', 201),
+    patch: write('PATCH', 200),
+    remove(path: string, summary: string, more: More = {}): Bodiless<undefined> {
+      return {...plain, method: 'DELETE', path, summary, status: 204, record: null, ...more}
+    },
+  }
 }

@@ -1,10 +1,7 @@
-import type {Readable} from 'node:stream'
-import type {z} from 'zod'
 import {borrowerEndpoints} from './borrower.ts'
 import {dealEndpoints} from './deal.ts'
 import {documentEndpoints} from './document.ts'
-import type {Endpoint, Operation} from './endpoint.ts'
-import type {ListBody} from './list.ts'
+import type {Endpoint} from './endpoint.ts'
 import {otherEndpoints} from './other-records.ts'
 import {webhookEndpoints} from './webhook.ts'
 
@@ -16,27 +13,13 @@ const described = {
   ...webhookEndpoints,
 }
 
-/** Every endpoint of the API. */
-export const ENDPOINTS: {[Id in OperationId]: Endpoint<Operations[Id]>} = described
-
-/** A record is in `data`, alone or as a list; without one the answer is empty or a file. */
-type AnswerOf<E extends Endpoint> = E extends {record: infer Schema extends z.ZodType}
-  ? E extends {isList: true}
-    ? ListBody<z.output<Schema>>
-    : {data: z.output<Schema>}
-  : E extends {status: 204}
-    ? undefined
-    : Readable
-
-/** The operation of an endpoint. */
-export interface OperationOf<E extends Endpoint> extends Operation {
-  query: z.output<E['query']>
-  body: z.output<E['body']>
-  answer: AnswerOf<E>
-}
-
-/** Every operation of the API by its id. */
-export type Operations = {[Id in OperationId]: OperationOf<(typeof described)[Id]>}
-
 /** The id of an operation. */
 export type OperationId = keyof typeof described
+
+/** Every operation of the API by its id. */
+export type Operations = {
+  [Id in OperationId]: (typeof described)[Id] extends Endpoint<infer Op> ? Op : never
+}
+
+/** Every endpoint of the API. */
+export const ENDPOINTS: {[Id in OperationId]: Endpoint<Operations[Id]>} = described

@@ -1,7 +1,7 @@
 import {z} from 'zod'
 import {parseInstant} from '../core/clock.ts'
-import {type Endpoint, endpointsOf} from './endpoint.ts'
-import {pageFields} from './list.ts'
+import {endpointsOf, noBodySchema} from './endpoint.ts'
+import {pageFields, pageQuerySchema} from './list.ts'
 import {dateField, instantField, textField, wordField} from './stream.ts'
 
 const ratePct = z
@@ -29,7 +29,7 @@ const newRateSchema = z
 
 /** A received pricing update. */
 export type Rate = z.output<typeof rateSchema>
-const rateSchema = z
+export const rateSchema = z
   .object({
     id: z.string(),
     provider: z.string(),
@@ -80,49 +80,30 @@ const portfolioReportSchema = z
   .meta({id: 'PortfolioReport', description: 'Amounts are decimal text, exact to the cent.'})
 
 const task = endpointsOf('Tasks')
+const tasks = '/deals/{id}/tasks'
 const rate = endpointsOf('Rates')
-const report = endpointsOf('Reports')
 
 /** The endpoints of tasks, rates and reports. */
 export const otherEndpoints = {
-  createTask: {
-    ...task.post,
-    path: '/deals/{id}/tasks',
-    summary: 'Create a task on a deal',
-    body: newTaskSchema,
-    record: taskSchema,
-  },
-  listTasks: {
-    ...task.list,
-    path: '/deals/{id}/tasks',
-    summary: 'List the tasks of a deal',
-    record: taskSchema,
-  },
-  completeTask: {
-    ...task.post,
-    path: '/tasks/{id}/complete',
-    summary: 'Complete a task; doing so again changes nothing',
-    status: 200,
-    record: taskSchema,
-  },
-  pushRate: {
-    ...rate.post,
-    path: '/rates',
-    summary: 'Push a pricing update',
-    body: newRateSchema,
-    record: rateSchema,
-  },
-  listRates: {
-    ...rate.list,
-    path: '/rates',
-    summary: 'List pricing updates, oldest first: the whole history, or the rates in force',
-    query: rateQuerySchema,
-    record: rateSchema,
-  },
-  getPortfolioReport: {
-    ...report.get,
-    path: '/reports/portfolio',
-    summary: 'Total the portfolio by status',
-    record: portfolioReportSchema,
-  },
-} satisfies Record<string, Endpoint>
+  createTask: task.post(tasks, 'Create a task on a deal', newTaskSchema, taskSchema),
+  listTasks: task.list(tasks, 'List the tasks of a deal', pageQuerySchema, taskSchema),
+  completeTask: task.post(
+    '/tasks/{id}/complete',
+    'Complete a task; doing so again changes nothing',
+    noBodySchema,
+    taskSchema,
+    {status: 200},
+  ),
+  pushRate: rate.post('/rates', 'Push a pricing update', newRateSchema, rateSchema),
+  listRates: rate.list(
+    '/rates',
+    'List pricing updates, oldest first: the whole history, or the rates in force',
+    rateQuerySchema,
+    rateSchema,
+  ),
+  getPortfolioReport: endpointsOf('Reports').get(
+    '/reports/portfolio',
+    'Total the portfolio by status',
+    portfolioReportSchema,
+  ),
+}

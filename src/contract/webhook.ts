@@ -1,5 +1,6 @@
 import {z} from 'zod'
-import {type Endpoint, endpointsOf} from './endpoint.ts'
+import {endpointsOf, noBodySchema} from './endpoint.ts'
+import {pageQuerySchema} from './list.ts'
 import {instantField, textField} from './stream.ts'
 
 /** The events that send notifications. */
@@ -89,51 +90,38 @@ export const webhookEventSchema = z
   .meta({id: 'WebhookEvent'})
 
 const {get, list, post, patch, remove} = endpointsOf('Webhooks')
+const all = '/webhook-endpoints'
+const one = `${all}/{id}`
+const deliveries = `${one}/deliveries`
 
 /** The endpoints of webhooks. */
 export const webhookEndpoints = {
-  createWebhookEndpoint: {
-    ...post,
-    path: '/webhook-endpoints',
-    summary: 'Register an endpoint for notifications; only this answer shows its secret',
-    body: newWebhookEndpointSchema,
-    record: createdWebhookEndpointSchema,
-  },
-  listWebhookEndpoints: {
-    ...list,
-    path: '/webhook-endpoints',
-    summary: 'List the registered endpoints',
-    record: webhookEndpointSchema,
-  },
-  getWebhookEndpoint: {
-    ...get,
-    path: '/webhook-endpoints/{id}',
-    summary: 'Retrieve an endpoint',
-    record: webhookEndpointSchema,
-  },
-  updateWebhookEndpoint: {
-    ...patch,
-    path: '/webhook-endpoints/{id}',
-    summary: 'Change an endpoint, or enable it again',
-    body: webhookEndpointChangesSchema,
-    record: webhookEndpointSchema,
-  },
-  deleteWebhookEndpoint: {
-    ...remove,
-    path: '/webhook-endpoints/{id}',
-    summary: 'Remove an endpoint with its deliveries',
-  },
-  listWebhookDeliveries: {
-    ...list,
-    path: '/webhook-endpoints/{id}/deliveries',
-    summary: 'List the notifications to an endpoint with their outcome',
-    record: webhookDeliverySchema,
-  },
-  redeliverWebhook: {
-    ...post,
-    path: '/webhook-endpoints/{id}/deliveries/{delivery_id}/redeliver',
-    summary: 'Send a notification again',
-    status: 202,
-    record: webhookDeliverySchema,
-  },
-} satisfies Record<string, Endpoint>
+  createWebhookEndpoint: post(
+    all,
+    'Register an endpoint for notifications; only this answer shows its secret',
+    newWebhookEndpointSchema,
+    createdWebhookEndpointSchema,
+  ),
+  listWebhookEndpoints: list(all, 'List the registered endpoints', pageQuerySchema, webhookEndpointSchema),
+  getWebhookEndpoint: get(one, 'Retrieve an endpoint', webhookEndpointSchema),
+  updateWebhookEndpoint: patch(
+    one,
+    'Change an endpoint, or enable it again',
+    webhookEndpointChangesSchema,
+    webhookEndpointSchema,
+  ),
+  deleteWebhookEndpoint: remove(one, 'Remove an endpoint with its deliveries'),
+  listWebhookDeliveries: list(
+    deliveries,
+    'List the notifications to an endpoint with their outcome',
+    pageQuerySchema,
+    webhookDeliverySchema,
+  ),
+  redeliverWebhook: post(
+    `${deliveries}/{delivery_id}/redeliver`,
+    'Send a notification again',
+    noBodySchema,
+    webhookDeliverySchema,
+    {status: 202},
+  ),
+}

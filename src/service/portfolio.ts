@@ -3,8 +3,7 @@ import {z} from 'zod'
 import type {DealChanges, DealStatus} from '../contract/deal.ts'
 import {addDays, DAY_MS, HOUR_MS} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
-import {changeDeal, type DealStore, listMissing, type StoredDeal} from './deals.ts'
-import type {FileStore} from './documents.ts'
+import type {DealStore, StoredDeal} from './deals.ts'
 import madeUp from './portfolio.json' with {type: 'json'}
 import type {ServiceDatabase} from './service-database.ts'
 
@@ -211,8 +210,6 @@ const REGULARS = 400
 const DOCUMENTS: Readonly<Record<string, {name: string; shares: Readonly<Record<string, number>>}>> =
   madeUp.documents
 
-const linkedRow = z.object({deal_id: z.string(), what: z.string()})
-
 interface Linking {
   seed: string | number
   /** New records are dated from the deal's creation, or this instant if it is later, to `until`; ms since the epoch. */
@@ -225,22 +222,20 @@ interface Linking {
  * same records. It draws nothing from the deals' own random numbers.
  */
 export function linkPortfolio(
-  service: {database: ServiceDatabase; store: DealStore; files: FileStore},
+  {database, store}: {database: ServiceDatabase; store: DealStore},
   linking: Linking,
 ): void {
-  const {database, store} = service
   database.transaction(() => {
-    const rows = database.all(
-      linkedRow,
-      `select deal_id, 'borrower' as what from borrower union select deal_id, category as what from document`,
+    const linked = new Set(
+      database.column(
+        z.string(),
+        "select deal_id || ' borrower' from borrower union select deal_id || ' ' || category from document",
+      ),
     )
-    const linked = new Set(rows.map(({deal_id, what}) => `${deal_id} ${what}`))
-    for (const id of store.ids()) {
-      const deal = store.get(id)
-      if (!deal) continue
-      if (!linked.has(`${id} borrower`)) linkBorrowers(database, deal, linking)
+    for (const deal of store.list({limit: -1})) {
+      if (!linked.has(`${deal.id} borrower`)) linkBorrowers(database, deal, linking)
       for (const category of Object.keys(DOCUMENTS))
-        if (!linked.has(`${id} ${category}`)) attachMissing(service, deal, {...linking, category})
+        if (!linked.has(`${deal.id} ${category}`)) attachMissing(database, deal, {...linking, category})
     }
   })
 }
@@ -271,7 +266,7 @@ function linkBorrowers(database: ServiceDatabase, deal: StoredDeal, linking: Lin
 }
 
 function attachMissing(
-  {database, files}: {database: ServiceDatabase; files: FileStore},
+  database: ServiceDatabase,
   deal: StoredDeal,
   {category, ...linking}: Linking & {category: string},
 ): void {
@@ -279,75 +274,71 @@ function attachMissing(
   const random = createRandom('document', linking.seed, deal.id, category)
   if (random.next() >= (shares[deal.status] ?? 0)) return
   const id = `doc_${random.text(16)}`
-  const content = `${name} for ${deal.propertyAddress}\n`
+  const content = Buffer.from(`${name} for ${deal.propertyAddress}\n`)
   database.insert('document', {
     id,
     deal_id: deal.id,
     category,
     name,
     media_type: 'text/plain; charset=utf-8',
-    bytes: Buffer.byteLength(content),
+    bytes: content.length,
     sha256: hash('sha256', content),
     created_at: drawMoment(random, deal, linking),
   })
-  files.place(id, content)
+  database.insert('document_file', {document_id: id, content})
 }
-
-/** The daily share of deals per event; removals and repricings stay far below the guards of a sync. */
-const DAILY = {
-  created: 0.003,
-  /** draft → underwriting */
-  submitted: 0.08,
-  /** underwriting → approved */
-  approved: 0.035,
-  /** approved → funded */
-  funded: 0.06,
-  /** Another loan amount. */
-  repriced: 0.012,
-  /** Another property value. */
-  reappraised: 0.004,
-  /** Deleted as a draft or in underwriting. */
-  withdrawn: 0.0012,
-  /** Deleted as approved: duplicates. */
-  removed: 0.0005,
-  /** funded → paid_off */
-  paid_off: 0.0025,
-}
-
-/** The number of deals per event on one day. */
-type DayEvents = Record<keyof typeof DAILY, number>
 
 /**
  * Simulates one day of a portfolio of `seedPortfolio` in one transaction: deals are created, change status, change fields and
  * are deleted, within the rules of the API. The same seed, day and deals give the same result. About 1.2 % of the deals change
- * their amount and 0.2 % are deleted; with 2,500 deals every kind of event happens every day.
+ * their amount and 0.2 % are deleted, far below the guards of a sync; with 2,500 deals every kind of event happens every day.
  *
  * @param options.day `YYYY-MM-DD`; the day of new deals
+ * @returns the number of deals per event
  * @throws ConfigError if the day has already passed; nothing is changed
  */
-export function advanceDay(store: DealStore, options: {seed: string | number; day: string}): DayEvents {
+export function advanceDay(store: DealStore, options: {seed: string | number; day: string}) {
   const random = createRandom('day', options.seed, options.day)
   return store.transaction(() => {
     const total = store.count()
-    const countOf = (share: number): number => drawCount(random, total, share)
-
-    const withdrawn = removeDeals(store, random, ['draft', 'underwriting'], countOf(DAILY.withdrawn))
-    const removed = removeDeals(store, random, ['approved'], countOf(DAILY.removed))
-    // The latest stage first, so that no deal moves twice on one day.
-    const paid_off = moveStage(store, random, {from: 'funded', to: 'paid_off', share: DAILY.paid_off})
-    const funded = moveStage(store, random, {from: 'approved', to: 'funded', share: DAILY.funded})
-    const approved = moveStage(store, random, {from: 'underwriting', to: 'approved', share: DAILY.approved})
-    const submitted = moveStage(store, random, {from: 'draft', to: 'underwriting', share: DAILY.submitted})
-    const repriced = changeDeals(store, random, 'loan_amount', countOf(DAILY.repriced))
-    const reappraised = changeDeals(store, random, 'property_value', countOf(DAILY.reappraised))
-    const created = createDeals(store, countOf(DAILY.created), options)
-    return {created, submitted, approved, funded, repriced, reappraised, withdrawn, removed, paid_off}
+    const draw = (ids: string[], exact: number) => drawDeals(store, random, ids, drawCount(random, exact))
+    const remove = (share: number, statuses: readonly DealStatus[]): number => {
+      const deals = draw(
+        statuses.flatMap((status) => store.ids(status)),
+        total * share,
+      )
+      for (const {id} of deals) store.remove(id)
+      return deals.length
+    }
+    const move = (share: number, from: DealStatus, status: DealStatus): number => {
+      const waiting = store.ids(from)
+      const moved = draw(waiting, waiting.length * share).filter(isComplete)
+      for (const {id} of moved) store.update(id, {status})
+      return moved.length
+    }
+    const change = (share: number, changed: (deal: StoredDeal) => Partial<StoredDeal>): number => {
+      const deals = draw(listLiving(store), total * share)
+      for (const deal of deals) store.update(deal.id, changed(deal))
+      return deals.length
+    }
+    return {
+      withdrawn: remove(0.0012, ['draft', 'underwriting']),
+      // Duplicates.
+      removed: remove(0.0005, ['approved']),
+      // The latest stage first, so that no deal moves twice on one day.
+      paid_off: move(0.0025, 'funded', 'paid_off'),
+      funded: move(0.06, 'approved', 'funded'),
+      approved: move(0.035, 'underwriting', 'approved'),
+      submitted: move(0.08, 'draft', 'underwriting'),
+      repriced: change(0.012, (deal) => ({loanAmountCents: drawNewAmount(random, deal)})),
+      reappraised: change(0.004, (deal) => ({propertyValueCents: drawNewValue(random, deal)})),
+      created: createDeals(store, drawCount(random, total * 0.003), options),
+    }
   })
 }
 
-/** `share` of `total` as a whole number whose mean is exact: the fraction becomes a chance. */
-function drawCount(random: Random, total: number, share: number): number {
-  const exact = total * share
+/** A whole number whose mean is exact: the fraction becomes a chance. */
+function drawCount(random: Random, exact: number): number {
   return Math.floor(exact) + (random.chance(exact % 1) ? 1 : 0)
 }
 
@@ -363,17 +354,9 @@ function drawDeals(store: DealStore, random: Random, ids: string[], count: numbe
   return drawn.flatMap((id) => store.get(id) ?? [])
 }
 
-function moveStage(
-  store: DealStore,
-  random: Random,
-  move: {from: DealStatus; to: DealStatus; share: number},
-): number {
-  const waiting = store.ids(move.from)
-  const drawn = drawDeals(store, random, waiting, drawCount(random, waiting.length, move.share))
-  // The service would refuse a deal without value or program.
-  const moved = drawn.filter((deal) => listMissing(deal).length === 0)
-  for (const deal of moved) changeDeal(store, deal, {status: move.to})
-  return moved.length
+/** Whether the service would let a deal go on. */
+function isComplete({loanAmountCents, propertyValueCents, loanProgram}: StoredDeal): boolean {
+  return loanAmountCents > 0n && (propertyValueCents ?? 0n) > 0n && loanProgram !== null
 }
 
 function drawNewAmount(random: Random, deal: StoredDeal): bigint {
@@ -389,30 +372,10 @@ function drawNewValue(random: Random, deal: StoredDeal): bigint {
   return after === deal.propertyValueCents ? after + 100_000n : after
 }
 
-type Repriced = 'loan_amount' | 'property_value'
-
-function drawChange(random: Random, deal: StoredDeal, field: Repriced): DealChanges {
-  const draw = field === 'loan_amount' ? drawNewAmount : drawNewValue
-  return {[field]: Number(draw(random, deal)) / 100}
-}
-
-function changeDeals(store: DealStore, random: Random, field: Repriced, count: number): number {
-  const deals = drawDeals(store, random, listLiving(store), count)
-  for (const deal of deals) changeDeal(store, deal, drawChange(random, deal, field))
-  return deals.length
-}
-
 /** Deals that are not paid off. */
 function listLiving(store: DealStore): string[] {
   const paidOff = new Set(store.ids('paid_off'))
   return store.ids().filter((id) => !paidOff.has(id))
-}
-
-function removeDeals(store: DealStore, random: Random, statuses: readonly string[], count: number): number {
-  const ids = statuses.flatMap((status) => store.ids(status))
-  const deals = drawDeals(store, random, ids, count)
-  for (const deal of deals) store.remove(deal.id)
-  return deals.length
 }
 
 /** Each new deal has its own random numbers, so that a repeated day shows as a repeated id. */
@@ -443,6 +406,9 @@ export function drawEdits(
   const most = Math.min(count, Math.ceil(store.count() / 10))
   return drawDeals(store, random, listLiving(store), most).map((deal, index) => ({
     id: deal.id,
-    changes: drawChange(random, deal, index % 3 === 0 ? 'loan_amount' : 'property_value'),
+    changes:
+      index % 3 === 0
+        ? {loan_amount: Number(drawNewAmount(random, deal)) / 100}
+        : {property_value: Number(drawNewValue(random, deal)) / 100},
   }))
 }

@@ -3,11 +3,10 @@ import {STATUS_CODES} from 'node:http'
 import {z} from 'zod'
 import type {Operation} from '../contract/endpoint.ts'
 import type {OperationId, Operations} from '../contract/endpoints.ts'
-import type {ListBody, PageQuery} from '../contract/list.ts'
 import {PROBLEMS, type Problem, type ProblemCode} from '../contract/problem.ts'
 import type {WebhookEvent} from '../contract/webhook.ts'
 import type {Clock} from '../core/clock.ts'
-import {FIRST, type ListKey, type ServiceDatabase} from './service-database.ts'
+import type {Page, ServiceDatabase} from './service-database.ts'
 
 /** Thrown by handlers and hooks; answered as problem details. */
 export class Refusal extends Error {
@@ -33,12 +32,6 @@ export function refuse(
   return new Refusal({type: 'about:blank', title, status, code, detail: meaning, ...words}, headers)
 }
 
-/** Requires a value. @throws Refusal of this code if it is undefined */
-export function requireFound<T>(found: T | undefined, code: ProblemCode): T {
-  if (found === undefined) throw refuse(code)
-  return found
-}
-
 /** The parsed input of an operation. */
 export interface Call<Op extends Operation> {
   /** The `{id}` of the path; empty if it has none. */
@@ -48,20 +41,16 @@ export interface Call<Op extends Operation> {
   query: Op['query']
   body: Op['body']
   ifMatch: string | undefined
-}
-
-/** The result of a handler. */
-export interface Answer<Op extends Operation> {
-  body: Op['answer']
-  headers?: Record<string, string>
+  /** The records of a list to find. */
+  page: Page
 }
 
 /**
  * The handler of every operation. A writing handler shares one transaction with the events it emits and the answer kept
- * for its Idempotency-Key: all three are stored, or none.
+ * for its Idempotency-Key: all three are stored, or none. That a path's deal or webhook endpoint exists has been checked.
  */
 export type Handlers = {
-  [Id in OperationId]: (call: Call<Operations[Id]>) => Answer<Operations[Id]>
+  [Id in OperationId]: (call: Call<Operations[Id]>) => Operations[Id]['answer']
 }
 
 /** The prefix of every path. */
@@ -74,17 +63,18 @@ export interface ServiceWorld {
   clock: Clock
   /** Notifies every endpoint subscribed to this type, once the transaction is committed. */
   emit(event: Omit<WebhookEvent, 'timestamp'>): void
+  /** Gets errors of background work. */
+  onError(error: unknown): void
   /** The most documents that one deal may have. */
   documentsPerDeal: number
 }
 
 const MAC_BYTES = 16
 
-/** A list continues after this key; `filter` is null without one. */
+/** A list, its filters included, continues after this record. */
 type Cursor = z.output<typeof cursorSchema>
 const cursorSchema = z.object({
   list: z.string(),
-  filter: z.string().nullable(),
   after: z.object({createdAt: z.number().int(), id: z.string()}),
 })
 
@@ -108,44 +98,12 @@ export function parseCursor(cursor: string, secret: Buffer): Cursor | null {
   return cursorSchema.parse(JSON.parse(payload.toString()))
 }
 
-function readCursor(text: string, list: {name: string; filter: string | null}, secret: Buffer): ListKey {
+/** Where a cursor says that this list continues. @throws Refusal (400) */
+export function readCursor(text: string, list: string, secret: Buffer): Cursor['after'] {
   const cursor = parseCursor(text, secret)
-  if (cursor && cursor.list === list.name && cursor.filter === list.filter) return cursor.after
+  if (cursor?.list === list) return cursor.after
   const detail = cursor
     ? 'The cursor belongs to another list or to another filter. Start this list again.'
     : 'The cursor was not issued by this service or was changed. Start the list again.'
   throw refuse('invalid_cursor', {detail})
-}
-
-/**
- * Reads one page of a list; one extra record shows whether there are more.
- *
- * @param list.fetch returns at most `limit` records after `after`, in order
- */
-export function readListPage<T extends {id: string; created_at: string}>(
-  {limit, cursor}: PageQuery,
-  list: {name: string; filter: string | null; fetch(after: ListKey, limit: number): T[]},
-  secret: Buffer,
-): ListBody<T> {
-  const found = list.fetch(cursor === undefined ? FIRST : readCursor(cursor, list, secret), limit + 1)
-  const data = found.slice(0, limit)
-  const last = data.at(-1)
-  if (found.length <= limit || !last) return {data, has_more: false, next_cursor: null}
-  const after = {createdAt: Date.parse(last.created_at), id: last.id}
-  const next_cursor = formatCursor({list: list.name, filter: list.filter, after}, secret)
-  return {data, has_more: true, next_cursor}
-}
-
-/** Reads one page of a table, or of the rows with this parent. */
-export function readTablePage<T extends {id: string; created_at: string}>(
-  query: PageQuery,
-  {name, row, parent = {}}: {name: string; row: z.ZodType<T>; parent?: Record<string, string>},
-  database: ServiceDatabase,
-): ListBody<T> {
-  const [column = "''", filter = null] = Object.entries(parent)[0] ?? []
-  const sql = `select * from ${name} where ${column} = ? and (created_at, id) > (?, ?)
-    order by created_at, id limit ?`
-  const fetch = (after: ListKey, limit: number): T[] =>
-    database.all(row, sql, [filter ?? '', after.createdAt, after.id, limit])
-  return readListPage(query, {name, filter, fetch}, database.secret)
 }

@@ -1,5 +1,4 @@
 import {createHmac, randomUUID} from 'node:crypto'
-import {Readable} from 'node:stream'
 import multipart from '@fastify/multipart'
 import {
   type FastifyError,
@@ -11,17 +10,34 @@ import {
 import {z} from 'zod'
 import {type Endpoint, IDEMPOTENCY_KEY, noBodySchema} from '../contract/endpoint.ts'
 import {ENDPOINTS, type OperationId, type Operations} from '../contract/endpoints.ts'
+import type {ListBody} from '../contract/list.ts'
 import type {ProblemCode} from '../contract/problem.ts'
 import {type Clock, DAY_MS, realClock} from '../core/clock.ts'
 import {newError} from '../core/errors.ts'
+import {isObject} from '../core/json.ts'
 import {createSilentLog, type Log} from '../core/log.ts'
 import {addAccessHooks, type RateLimit, refuseUnknown, type Scope} from './access.ts'
-import {createDealHandlers, createDealStore, etagOf, requireDeal} from './deals.ts'
+import {createDealHandlers, createDealStore, createRecordHandlers, DEALS, etagOf} from './deals.ts'
 import {addDescription} from './description.ts'
-import {createDocuments, type DocumentWorld, openFileStore, receiveParts} from './documents.ts'
-import {type Answer, type Call, type Handlers, PREFIX, Refusal, refuse} from './requests.ts'
-import {openServiceDatabase, type ServiceDatabase} from './service-database.ts'
-import {createWebhooks, type WebhookOptions} from './webhooks.ts'
+import {createDocumentHandlers, createGenerator, receiveParts} from './documents.ts'
+import {
+  type Call,
+  formatCursor,
+  type Handlers,
+  PREFIX,
+  Refusal,
+  readCursor,
+  refuse,
+  type ServiceWorld,
+} from './requests.ts'
+import {FIRST, type Kind, openServiceDatabase, type ServiceDatabase} from './service-database.ts'
+import {
+  createAddressGuard,
+  createOutbox,
+  createWebhookHandlers,
+  WEBHOOK_ENDPOINTS,
+  type WebhookOptions,
+} from './webhooks.ts'
 
 /** How to run a local Deal Financing Service. */
 export interface ServiceOptions {
@@ -29,7 +45,7 @@ export interface ServiceOptions {
   host?: string
   /** Default 0: a free port. */
   port?: number
-  /** A SQLite file; default `:memory:`. Files of documents are stored beside it. */
+  /** A SQLite file; default `:memory:`. */
   dbPath?: string
   /** `sk_live_…` or `sk_test_…`, at least one; keys of the database are accepted too. */
   apiKeys: readonly string[]
@@ -44,7 +60,7 @@ export interface ServiceOptions {
   webhooks?: WebhookOptions
   log?: Log
   /** Adds hooks that run before the service's own. */
-  extend?: (app: FastifyInstance, database: ServiceDatabase) => void
+  extend?: (app: FastifyInstance) => void
 }
 
 /** A running service. */
@@ -63,14 +79,7 @@ export async function startService(options: ServiceOptions) {
   const app = createApp(log)
   const database = openServiceDatabase(dbPath)
   const store = createDealStore(database)
-  const onError = (error: unknown): void => log.error({err: error}, 'service failed in the background')
-  const api = buildApi({
-    ...options,
-    database,
-    store,
-    documentsPerDeal: options.documentsPerDeal ?? DOCUMENTS_PER_DEAL,
-    onError,
-  })
+  const api = buildApi(options, database, log)
   let closed: Promise<void> | undefined
   /** Ends every connection at once, busy or idle, and closes the store. */
   const close = (): Promise<void> => {
@@ -86,7 +95,7 @@ export async function startService(options: ServiceOptions) {
     app.addHook('onRequest', async (request, reply) => {
       reply.header('X-Request-Id', request.id)
     })
-    options.extend?.(app, database)
+    options.extend?.(app)
     addAccessHooks(app, {...options, database})
     addBodyParsers(app, options.maxFileBytes ?? MAX_FILE_BYTES)
     app.register(async (scope) => addRoutes(scope, api), {prefix: PREFIX})
@@ -101,52 +110,44 @@ export async function startService(options: ServiceOptions) {
     /** The base URL with the prefix: `http://127.0.0.1:4010/v1`. */
     const url = address + PREFIX
     api.start()
-    return {url, store, database, files: api.files, close, [Symbol.asyncDispose]: close}
+    return {url, store, database, close, [Symbol.asyncDispose]: close}
   } catch (error) {
     await close()
     throw error
   }
 }
 
-/**
- * Joins deals, documents and webhooks.
- *
- * @param parts.onError gets errors of background work
- */
-function buildApi(
-  parts: Omit<DocumentWorld, 'files' | 'emit'> & {
-    webhooks?: WebhookOptions
-    onError: (error: unknown) => void
-  },
-) {
-  const {database, onError} = parts
-  const webhooks = createWebhooks(parts.webhooks ?? {}, parts)
-  const world: DocumentWorld = {...parts, files: openFileStore(database), emit: webhooks.emit}
-  const documents = createDocuments(world, onError)
+/** Joins the handlers of all operations, and the background work. */
+function buildApi(options: ServiceOptions, database: ServiceDatabase, log: Log) {
+  const {clock, documentsPerDeal = DOCUMENTS_PER_DEAL, webhooks = {}} = options
+  const onError = (error: unknown): void => log.error({err: error}, 'service failed in the background')
+  const guard = createAddressGuard(webhooks)
+  const outbox = createOutbox(guard, webhooks, {database, clock, onError})
+  const world: ServiceWorld = {database, clock, emit: outbox.emit, onError, documentsPerDeal}
+  const generator = createGenerator(world)
   const handlers: Handlers = {
     ...createDealHandlers(world),
-    ...documents.handlers,
-    ...webhooks.handlers,
+    ...createRecordHandlers(world),
+    ...createDocumentHandlers(world, generator.wake),
+    ...createWebhookHandlers(world, outbox.wake),
   }
   return {
-    ...world,
+    database,
     handlers,
     /** Checks that need the network, before the transaction begins. @throws Refusal */
-    async checkBody(id: OperationId, body: unknown): Promise<void> {
-      if (id !== 'createWebhookEndpoint' && id !== 'updateWebhookEndpoint') return
-      const {url} = z.object({url: z.string().optional()}).parse(body)
-      const problem = url === undefined ? null : await webhooks.findProblem(url)
-      if (problem !== null) throw refuse('invalid_body', {errors: [{path: 'url', message: problem}]})
+    async checkBody(body: unknown): Promise<void> {
+      if (!isObject(body) || typeof body.url !== 'string') return
+      const message = await guard.findProblem(body.url)
+      if (message !== null) throw refuse('invalid_body', {errors: [{path: 'url', message}]})
     },
     /** Continues the background work of an earlier service. */
     start() {
-      documents.wake()
-      webhooks.start()
+      generator.wake()
+      outbox.start()
     },
     async stop() {
-      documents.stop()
-      await webhooks.stop()
-      world.files.close()
+      generator.stop()
+      await outbox.stop()
     },
   }
 }
@@ -230,7 +231,7 @@ function addBodyParsers(app: FastifyInstance, maxFileBytes: number): void {
 }
 
 /** Adds a route for every endpoint of the contract. */
-function addRoutes(app: FastifyInstance, world: Api): void {
+function addRoutes(app: FastifyInstance, api: Api): void {
   const isOperationId = (id: string): id is OperationId => id in ENDPOINTS
   for (const id of Object.keys(ENDPOINTS).filter(isOperationId)) {
     const {method, path, body, isMultipart = false} = ENDPOINTS[id]
@@ -238,51 +239,71 @@ function addRoutes(app: FastifyInstance, world: Api): void {
       method,
       url: path.replace(/\{(\w+)\}/g, ':$1'),
       config: {scope: method === 'GET' ? 'read' : 'write', isMultipart, takesNoBody: body === noBodySchema},
-      handler: createRouteHandler(id, world),
+      handler: createRouteHandler(id, api),
     })
   }
 }
 
 const paramsSchema = z.record(z.string(), z.string()).transform(Object.values<string>)
 
-function createRouteHandler<Id extends OperationId>(id: Id, world: Api) {
+function createRouteHandler<Id extends OperationId>(id: Id, api: Api) {
   const endpoint: Endpoint<Operations[Id]> = ENDPOINTS[id]
   return async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
     const [ownId = '', childId = ''] = paramsSchema.parse(request.params)
     const query = parseInput(endpoint.query, request.query, 'invalid_parameter')
-    const parts = request.isMultipart() ? await receiveParts(request, world.files) : undefined
-    try {
-      const sent = parts ? {...parts.fields, file: parts.file} : request.body
-      const body = parseInput(endpoint.body, sent, 'invalid_body')
-      const call: Call<Operations[Id]> = {
-        id: ownId,
-        childId,
-        query,
-        body,
-        ifMatch: request.headers['if-match'],
-      }
-      if (endpoint.method === 'GET') {
-        const answer = answerCall(id, call, world)
-        if (answer.body instanceof Readable) return reply.headers(answer.headers ?? {}).send(answer.body)
-        return sendAnswer(formatAnswer<Id>(answer, endpoint), reply)
-      }
-      await world.checkBody(id, body)
-      const digested = parts ? {...parts.fields, file: parts.file?.sha256} : request.body
-      return sendAnswer(answerWriting(id, {call, digested, request}, world), reply)
-    } finally {
-      if (parts?.file) world.files.discard(parts.file)
+    const parts = request.isMultipart() ? await receiveParts(request) : undefined
+    const sent = parts ? {...parts.fields, file: parts.file} : request.body
+    const body = parseInput(endpoint.body, sent, 'invalid_body')
+    const asked = {id: ownId, childId, query, body, ifMatch: request.headers['if-match']}
+    const work = () => run(id, asked, api)
+    if (endpoint.method === 'GET') {
+      const found = work()
+      if (!(found instanceof Response)) return sendAnswer(format(id, ownId, found), reply)
+      return reply.headers(Object.fromEntries(found.headers)).send(Buffer.from(await found.arrayBuffer()))
     }
+    await api.checkBody(body)
+    const digested = parts ? {...parts.fields, file: parts.file?.sha256} : request.body
+    return sendAnswer(
+      write(() => format(id, ownId, work()), digested, request, api.database),
+      reply,
+    )
   }
 }
 
-/** Calls a handler. What lies below a deal is not found if its deal is not. */
-function answerCall<Id extends OperationId>(
+/** Where deals and webhook endpoints begin; what lies below is not found if they are not. */
+const OWNERS: readonly (readonly [path: string, kind: Kind<unknown>])[] = [
+  ['/deals/{id}', DEALS],
+  ['/webhook-endpoints/{id}', WEBHOOK_ENDPOINTS],
+]
+
+type Asked<Id extends OperationId> = Omit<Call<Operations[Id]>, 'page'>
+
+/** Runs a handler: a record, a page of a list, a file or nothing. @throws Refusal */
+function run<Id extends OperationId>(id: Id, asked: Asked<Id>, api: Api): unknown {
+  const {path, isList} = ENDPOINTS[id]
+  for (const [start, kind] of OWNERS) if (path.startsWith(start)) api.database.record(kind, {id: asked.id})
+  return isList ? readPage(id, asked, api) : api.handlers[id]({...asked, page: {after: FIRST, limit: 0}})
+}
+
+const listQuery = z.looseObject({limit: z.number(), cursor: z.string().optional()})
+const recordsOf = z.custom<{id: string; created_at: string}[]>(Array.isArray)
+
+/** Reads one page of a list; one extra record shows whether there are more. */
+function readPage<Id extends OperationId>(
   id: Id,
-  call: Call<Operations[Id]>,
-  {handlers, store}: Api,
-): Answer<Operations[Id]> {
-  if (ENDPOINTS[id].path.startsWith('/deals/{id}')) requireDeal(store, call.id)
-  return handlers[id](call)
+  asked: Asked<Id>,
+  {handlers, database}: Api,
+): ListBody<unknown> {
+  const {limit, cursor, ...filter} = listQuery.parse(asked.query)
+  // A filter that is false filters nothing.
+  const list = JSON.stringify([id, asked.id, Object.entries(filter).filter(([, value]) => value)])
+  const after = cursor === undefined ? FIRST : readCursor(cursor, list, database.secret)
+  const found = recordsOf.parse(handlers[id]({...asked, page: {after, limit: limit + 1}}))
+  const data = found.slice(0, limit)
+  const last = data.at(-1)
+  if (found.length <= limit || !last) return {data, has_more: false, next_cursor: null}
+  const next = {createdAt: Date.parse(last.created_at), id: last.id}
+  return {data, has_more: true, next_cursor: formatCursor({list, after: next}, database.secret)}
 }
 
 /** Parses input of a request. @throws Refusal naming every wrong path, never a value */
@@ -299,12 +320,22 @@ function parseInput<T>(schema: z.ZodType<T>, value: unknown, code: 'invalid_body
   throw refuse(code, {detail: `Not as expected: ${paths}. See errors.`, errors})
 }
 
-function formatAnswer<Id extends OperationId>(
-  {body, headers = {}}: Answer<Operations[Id]>,
-  {status, hasEtag}: Endpoint<Operations[Id]>,
-): KeptAnswer {
-  const etag = hasEtag ? {ETag: etagOf(body)} : {}
-  return {status, headers: {...headers, ...etag}, body: body === undefined ? '' : JSON.stringify(body)}
+/** The paths below which every record has a page, which a creation names. */
+const LOCATED = new Set(
+  Object.values(ENDPOINTS).flatMap(({method, path}) =>
+    method === 'GET' ? (/^(.+)\/\{\w+\}$/.exec(path)?.[1] ?? []) : [],
+  ),
+)
+
+/** Writes an answer. @param ownId the `{id}` of the path */
+function format(id: OperationId, ownId: string, found: unknown): KeptAnswer {
+  const {method, path, status, isList, hasEtag} = ENDPOINTS[id]
+  const headers: Record<string, string> = {}
+  if (hasEtag) headers.ETag = etagOf(found)
+  if (method === 'POST' && LOCATED.has(path) && isObject(found))
+    headers.Location = `${PREFIX}${path.replace('{id}', ownId)}/${found.id}`
+  if (found === undefined) return {status, headers, body: ''}
+  return {status, headers, body: JSON.stringify(isList ? found : {data: found})}
 }
 
 function sendAnswer({status, headers, body}: KeptAnswer, reply: FastifyReply): FastifyReply {
@@ -313,20 +344,18 @@ function sendAnswer({status, headers, body}: KeptAnswer, reply: FastifyReply): F
 }
 
 /** Writes in one transaction: the change, its events, and the answer kept for an Idempotency-Key. */
-function answerWriting<Id extends OperationId>(
-  id: Id,
-  {call, digested, request}: {call: Call<Operations[Id]>; digested: unknown; request: FastifyRequest},
-  world: Api,
+function write(
+  work: () => KeptAnswer,
+  digested: unknown,
+  {method, url, keyOwner: owner, headers}: FastifyRequest,
+  database: ServiceDatabase,
 ): KeptAnswer {
-  const {database} = world
-  const {method, url, keyOwner} = request
-  const work = (): KeptAnswer => formatAnswer<Id>(answerCall(id, call, world), ENDPOINTS[id])
-  const key = method === 'POST' ? request.headers['idempotency-key'] : undefined
+  const key = method === 'POST' ? headers['idempotency-key'] : undefined
   if (key === undefined) return database.transaction(work)
   if (typeof key !== 'string' || !IDEMPOTENCY_KEY.test(key)) throw refuse('invalid_idempotency_key')
   // Keyed: four digits of a national id could be guessed from a plain digest.
   const digest = createHmac('sha256', database.secret).update(JSON.stringify([method, url, digested ?? null]))
-  const keyed = {owner: keyOwner, key, fingerprint: digest.digest('base64url')}
+  const keyed = {owner, key, fingerprint: digest.digest('base64url')}
   return database.transaction(() => answerOnce(keyed, work, {database, now: realClock.now()}))
 }
 

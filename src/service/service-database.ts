@@ -3,22 +3,21 @@ import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import type {SQLInputValue} from 'node:sqlite'
 import {z} from 'zod'
+import type {ProblemCode} from '../contract/problem.ts'
 import {newError} from '../core/errors.ts'
 import {Sqlite} from '../core/sqlite.ts'
+import {refuse} from './requests.ts'
 
 const TABLES = join(import.meta.dirname, '../../sql/migrations/service/0001_service.sql')
 
 /** The service's SQLite database. */
 export class ServiceDatabase extends Sqlite {
-  /** The file, or `:memory:`. */
-  readonly path: string
   /** Signs cursors and digests of requests; stored with the data, so that both survive a restart. */
   readonly secret: Buffer
   #onCommit: (() => void)[] = []
 
   constructor(path: string) {
     super(path)
-    this.path = path
     // full: what was acknowledged survives a power cut.
     this.db.exec('pragma journal_mode = wal; pragma synchronous = full; pragma cache_size = -65536')
     this.db.exec('pragma foreign_keys = on')
@@ -36,10 +35,39 @@ export class ServiceDatabase extends Sqlite {
     return result
   }
 
-  /** Inserts one row and returns it as it is stored. */
-  create<T>(schema: z.ZodType<T>, table: string, row: Record<string, SQLInputValue> & {id: string}): T {
-    this.insert(table, row)
-    return this.one(schema, `select * from ${table} where id = ?`, [row.id])
+  /** Inserts one row and returns it as its kind shows it. */
+  create<T>({table, row}: Rows<T>, values: Record<string, SQLInputValue> & {id: string}): T {
+    this.insert(table, values)
+    return this.one(row, `select * from ${table} where id = ?`, [values.id])
+  }
+
+  /** The record that has these values. @throws Refusal (404) */
+  record<T>({table, row, missing}: Kind<T>, values: Record<string, string>): T {
+    const has = Object.keys(values).map((column) => `${column} = ?`)
+    const found = this.first(row, `select * from ${table} where ${has.join(' and ')}`, Object.values(values))
+    if (found === undefined) throw refuse(missing)
+    return found
+  }
+
+  /**
+   * The records of a page that have these values, in list order.
+   *
+   * @param filter a value that is undefined is not compared
+   * @param before the values of placeholders in `table`
+   */
+  list<T>(
+    {table, row}: Rows<T>,
+    {after, limit}: Page,
+    filter: Record<string, string | undefined> = {},
+    before: readonly SQLInputValue[] = [],
+  ): T[] {
+    const given = Object.entries(filter).flatMap(([column, value]) =>
+      value === undefined ? [] : [{sql: `${column} = ? and`, value}],
+    )
+    const sql = `select * from ${table} where ${given.map((one) => one.sql).join(' ')} (created_at, id) > (?, ?)
+      order by created_at, id limit ?`
+    const values = given.map(({value}) => value)
+    return this.all(row, sql, [...before, ...values, after.createdAt, after.id, limit])
   }
 
   /** Runs `work` once the current transaction is committed, never after a rollback. */
@@ -76,11 +104,24 @@ export function createId(prefix: string): string {
 /** A column of ms since the epoch as ISO 8601. */
 export const rowInstant = z.number().transform((ms) => new Date(ms).toISOString())
 
-/** The sort key of every list: `createdAt` (ms since the epoch), then `id`, ascending. */
-export interface ListKey {
-  createdAt: number
-  id: string
+/** Where the records of a kind are, and how the API shows them. */
+export interface Rows<T> {
+  /** A table, a view or a query in brackets. */
+  table: string
+  row: z.ZodType<T>
+}
+
+/** A kind of record that is asked for by its id. */
+export interface Kind<T> extends Rows<T> {
+  /** What is answered if there is none. */
+  missing: ProblemCode
+}
+
+/** At most `limit` records after this one; every list is sorted by `createdAt` (ms since the epoch), then `id`. */
+export interface Page {
+  after: {createdAt: number; id: string}
+  limit: number
 }
 
 /** Before every record. */
-export const FIRST: ListKey = {createdAt: Number.MIN_SAFE_INTEGER, id: ''}
+export const FIRST: Page['after'] = {createdAt: Number.MIN_SAFE_INTEGER, id: ''}

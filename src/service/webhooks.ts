@@ -8,39 +8,38 @@ import {Agent, request} from 'undici'
 import {z} from 'zod'
 import {
   EVENT_TYPES,
+  type EventType,
+  type WebhookDelivery,
   type WebhookEndpoint,
   type WebhookEvent,
   webhookDeliverySchema,
   webhookEndpointSchema,
 } from '../contract/webhook.ts'
-import {type Clock, DAY_MS, HOUR_MS, realClock} from '../core/clock.ts'
+import {DAY_MS, HOUR_MS, realClock} from '../core/clock.ts'
 import {messageOf} from '../core/errors.ts'
-import {type Handlers, PREFIX, readTablePage, refuse, requireFound} from './requests.ts'
-import {createId, rowInstant, type ServiceDatabase} from './service-database.ts'
+import type {Handlers, ServiceWorld} from './requests.ts'
+import {createId, type Kind, rowInstant, type ServiceDatabase} from './service-database.ts'
 
 const eventsOfJson = z
   .string()
   .transform((text): unknown => JSON.parse(text))
   .pipe(z.array(z.enum(EVENT_TYPES)))
 
-const endpointRow = webhookEndpointSchema.extend({
-  events: eventsOfJson,
-  created_at: rowInstant,
-})
+/** The registered endpoints. */
+export const WEBHOOK_ENDPOINTS: Kind<WebhookEndpoint> = {
+  table: 'webhook_endpoint',
+  row: webhookEndpointSchema.extend({events: eventsOfJson, created_at: rowInstant}),
+  missing: 'webhook_endpoint_not_found',
+}
 
-const deliveryRow = webhookDeliverySchema.extend({
-  next_attempt_at: rowInstant.nullable(),
-  created_at: rowInstant,
-})
+const DELIVERIES: Kind<WebhookDelivery> = {
+  table: 'webhook_delivery_record',
+  row: webhookDeliverySchema.extend({next_attempt_at: rowInstant.nullable(), created_at: rowInstant}),
+  missing: 'webhook_delivery_not_found',
+}
 
-/** Deliveries with the type of their event. */
-const DELIVERIES = `(
-  select webhook_delivery.*, event.type as event_type
-  from webhook_delivery join event on event.id = webhook_delivery.event_id
-)`
-
-function writeEvents(events: WebhookEndpoint['events'] | undefined): string {
-  return JSON.stringify([...new Set(events ?? EVENT_TYPES)])
+function writeEvents(events: readonly EventType[] = EVENT_TYPES): string {
+  return JSON.stringify([...new Set(events)])
 }
 
 /** How a service sends webhooks. */
@@ -53,44 +52,14 @@ export interface WebhookOptions {
 }
 
 /** What webhooks work on. */
-interface WebhookWorld {
-  database: ServiceDatabase
-  /** Stamps events; attempts and signatures use the real time. */
-  clock: Clock
-  /** Gets errors of background work. */
-  onError: (error: unknown) => void
-}
-
-/** Creates the webhooks of a service: their operations, and the sending of events. */
-export function createWebhooks(options: WebhookOptions, world: WebhookWorld) {
-  const guard = createAddressGuard(options)
-  const outbox = createOutbox(guard, options, world)
-  return {
-    handlers: createWebhookHandlers(outbox.wake, world),
-    emit: outbox.emit,
-    stop: outbox.stop,
-    /** Why webhooks cannot go to this URL, or null. */
-    findProblem: guard.findProblem,
-    /** Sends what an earlier service left. */
-    start(): void {
-      pruneDeliveries(world.database, world.clock.now())
-      outbox.wake()
-    },
-  }
-}
+type WebhookWorld = Pick<ServiceWorld, 'database' | 'clock' | 'onError'>
 
 /** Creates the operations on webhook endpoints; `onDue` is called if a delivery may have become due. */
-function createWebhookHandlers(onDue: () => void, {database, clock}: WebhookWorld) {
-  const requireEndpoint = (id: string): WebhookEndpoint =>
-    requireFound(
-      database.first(endpointRow, 'select * from webhook_endpoint where id = ?', [id]),
-      'webhook_endpoint_not_found',
-    )
+export function createWebhookHandlers({database, clock}: WebhookWorld, onDue: () => void) {
   return {
-    createWebhookEndpoint: ({body}) => {
+    createWebhookEndpoint: ({body: {url, events, description = null}}) => {
       const secret = `whsec_${randomBytes(32).toString('base64')}`
-      const {url, events, description = null} = body
-      const endpoint = database.create(endpointRow, 'webhook_endpoint', {
+      const endpoint = database.create(WEBHOOK_ENDPOINTS, {
         id: createId('whe'),
         url,
         events: writeEvents(events),
@@ -99,53 +68,29 @@ function createWebhookHandlers(onDue: () => void, {database, clock}: WebhookWorl
         secret,
         created_at: clock.now(),
       })
-      const headers = {Location: `${PREFIX}/webhook-endpoints/${endpoint.id}`}
-      return {body: {data: {...endpoint, secret}}, headers}
+      return {...endpoint, secret}
     },
-    listWebhookEndpoints: ({query}) => ({
-      body: readTablePage(query, {name: 'webhook_endpoint', row: endpointRow}, database),
-    }),
-    getWebhookEndpoint: ({id}) => ({body: {data: requireEndpoint(id)}}),
+    listWebhookEndpoints: ({page}) => database.list(WEBHOOK_ENDPOINTS, page),
+    getWebhookEndpoint: ({id}) => database.record(WEBHOOK_ENDPOINTS, {id}),
     updateWebhookEndpoint: ({id, body}) => {
-      const before = requireEndpoint(id)
+      const before = database.record(WEBHOOK_ENDPOINTS, {id})
       const {url = before.url, events = before.events, status = before.status} = body
       const {description = before.description} = body
       const disabled_reason = status === before.status ? before.disabled_reason : null
-      database.update(
-        'webhook_endpoint',
-        {id},
-        {
-          url,
-          events: writeEvents(events),
-          description,
-          status,
-          disabled_reason,
-        },
-      )
+      const changes = {url, events: writeEvents(events), description, status, disabled_reason}
+      database.update('webhook_endpoint', {id}, changes)
       database.afterCommit(onDue)
-      return {body: {data: requireEndpoint(id)}}
+      return database.record(WEBHOOK_ENDPOINTS, {id})
     },
     deleteWebhookEndpoint: ({id}) => {
-      requireEndpoint(id)
       database.run('delete from webhook_endpoint where id = ?', [id])
-      return {body: undefined}
     },
-    listWebhookDeliveries: ({id, query}) => {
-      requireEndpoint(id)
-      const table = {name: DELIVERIES, row: deliveryRow, parent: {endpoint_id: id}}
-      return {body: readTablePage(query, table, database)}
-    },
+    listWebhookDeliveries: ({id, page}) => database.list(DELIVERIES, page, {endpoint_id: id}),
     redeliverWebhook: ({id, childId}) => {
-      requireEndpoint(id)
-      const {changes} = database.run(
-        `update webhook_delivery set status = 'pending', attempts = 0, next_attempt_at = 0
-         where id = ? and endpoint_id = ?`,
-        [childId, id],
-      )
-      const delivery = database.first(deliveryRow, `select * from ${DELIVERIES} where id = ?`, [childId])
-      if (changes === 0 || !delivery) throw refuse('webhook_delivery_not_found')
+      const delivery = {id: childId, endpoint_id: id}
+      database.update('webhook_delivery', delivery, {status: 'pending', attempts: 0, next_attempt_at: 0})
       database.afterCommit(onDue)
-      return {body: {data: delivery}}
+      return database.record(DELIVERIES, delivery)
     },
   } satisfies Partial<Handlers>
 }
@@ -231,36 +176,21 @@ function storeEvent(
 
 function storeOutcome(
   due: Due,
-  outcome: Outcome,
+  {status: last_status, error: last_error}: Outcome,
   database: ServiceDatabase,
   {now, retryDelaysMs}: {now: number; retryDelaysMs: readonly number[]},
 ): void {
   const attempts = due.attempts + 1
-  const isTaken = outcome.status !== null && outcome.status >= 200 && outcome.status < 300
-  const isGone = outcome.status === 410
+  const isTaken = last_status !== null && last_status >= 200 && last_status < 300
+  const isGone = last_status === 410
   const delay = isTaken || isGone ? undefined : retryDelaysMs[attempts - 1]
   const status = isTaken ? 'delivered' : delay === undefined ? 'failed' : 'pending'
+  const next_attempt_at = delay === undefined ? null : now + delay
+  const outcome = {status, attempts, next_attempt_at, last_status, last_error}
+  const disabled = {status: 'disabled', disabled_reason: 'answered 410 Gone'}
   database.transaction(() => {
-    database.update(
-      'webhook_delivery',
-      {id: due.id},
-      {
-        status,
-        attempts,
-        next_attempt_at: delay === undefined ? null : now + delay,
-        last_status: outcome.status,
-        last_error: outcome.error,
-      },
-    )
-    if (isGone)
-      database.update(
-        'webhook_endpoint',
-        {id: due.endpoint_id},
-        {
-          status: 'disabled',
-          disabled_reason: 'answered 410 Gone',
-        },
-      )
+    database.update('webhook_delivery', {id: due.id}, outcome)
+    if (isGone) database.update('webhook_endpoint', {id: due.endpoint_id}, disabled)
   })
 }
 
@@ -294,9 +224,9 @@ async function send(
 
 /**
  * Creates the outbox: events are stored in the transaction of the change and sent until they are accepted, at least once and
- * in no fixed order; `webhook-id` stays the same over all attempts.
+ * in no fixed order; `webhook-id` stays the same over all attempts. Attempts and signatures use the real time.
  */
-function createOutbox(
+export function createOutbox(
   guard: AddressGuard,
   {retryDelaysMs = RETRY_DELAYS_MS}: WebhookOptions,
   {database, clock, onError}: WebhookWorld,
@@ -309,22 +239,17 @@ function createOutbox(
   async function deliver(due: Due): Promise<void> {
     const outcome = await send(due, {guard, agent, signal})
     if (!signal.aborted) storeOutcome(due, outcome, database, {now: realClock.now(), retryDelaysMs})
+    sending.delete(due.id)
+    wake()
   }
 
-  function start(due: Due): void {
-    const delivering = deliver(due).then(() => {
-      sending.delete(due.id)
-      wake()
-    })
-    // A delivery whose outcome could not be stored stays here, so that only the next service retries it.
-    sending.set(due.id, delivering.catch(onError))
-  }
-
+  /** Sends what is due. */
   function wake(): void {
     if (signal.aborted) return
     try {
-      const found = database.all(dueRow, SELECT_DUE, [realClock.now()])
-      for (const due of found) if (!sending.has(due.id)) start(due)
+      // A delivery whose outcome could not be stored stays here, so that only the next service retries it.
+      for (const due of database.all(dueRow, SELECT_DUE, [realClock.now()]))
+        if (!sending.has(due.id)) sending.set(due.id, deliver(due).catch(onError))
     } catch (error) {
       onError(error)
     }
@@ -332,8 +257,12 @@ function createOutbox(
 
   const timer = setInterval(wake, LOOK_MS).unref()
   return {
-    /** Sends what is due. */
     wake,
+    /** Sends what an earlier service left. */
+    start(): void {
+      pruneDeliveries(database, clock.now())
+      wake()
+    },
     /** Stores an event and its deliveries in the current transaction; they are sent once it is committed. */
     emit: (event: Omit<WebhookEvent, 'timestamp'>): void => {
       const now = clock.now()

@@ -1,5 +1,4 @@
 import {createHash} from 'node:crypto'
-import {existsSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import type {DealDocument} from '../../src/contract/document.ts'
@@ -22,7 +21,7 @@ test('every deal has one or two borrowers and the documents of its status, the s
   await using service = await aSeededService()
   await using again = await aSeededService()
   await using other = await aSeededService(8)
-  for (const table of ['borrower', 'document', 'made_up_file']) {
+  for (const table of ['borrower', 'document', 'document_file']) {
     const readTable = ({database}: RunningService) =>
       database.all(anyRow, `select * from ${table} order by 1`)
     expect(readTable(again)).toEqual(readTable(service))
@@ -67,12 +66,11 @@ test('every document downloads as its record says, even after a restart, until i
       headers: [media_type, String(bytes), `sha-256=:${Buffer.from(sha256, 'hex').toString('base64')}:`],
     })
   }
-  expect(existsSync(`${dbPath}.files`)).toBe(false)
 
   const drafts = new Set(service.store.ids('draft'))
   const {deal_id, id} = documents.find((document) => drafts.has(document.deal_id))!
   expect((await call(service, 'DELETE', `/deals/${deal_id}`)).status).toBe(204)
   expect((await call(service, 'GET', `/deals/${deal_id}/documents/${id}/content`)).status).toBe(404)
-  const left = 'select document_id from made_up_file where document_id not in (select id from document)'
+  const left = 'select document_id from document_file where document_id not in (select id from document)'
   expect(service.database.all(anyRow, left)).toEqual([])
 })

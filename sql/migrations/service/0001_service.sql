@@ -11,6 +11,13 @@ create table if not exists deal (
 create index if not exists deal_by_created on deal (created_at, id);
 create index if not exists deal_by_status on deal (status, created_at, id);
 
+-- As the API shows it: dollars; an amount has so few cents that the quotient is the nearest number there is.
+create view if not exists deal_record as
+select
+  id, property_address, loan_amount_cents / 100.0 as loan_amount, status, created_at,
+  property_value_cents / 100.0 as property_value, loan_program
+from deal;
+
 create table if not exists borrower (
   id text primary key,
   deal_id text not null references deal (id) on delete cascade,
@@ -35,10 +42,9 @@ create table if not exists document (
 ) strict;
 create index if not exists document_by_deal on document (deal_id, created_at, id);
 
--- The files of synthetic documents: hundreds of thousands of small ones.
-create table if not exists made_up_file (
+create table if not exists document_file (
   document_id text primary key references document (id) on delete cascade,
-  content text not null
+  content blob not null
 ) strict, without rowid;
 
 create table if not exists document_generation (
@@ -75,6 +81,9 @@ create table if not exists rate (
 create index if not exists rate_by_created on rate (created_at, id);
 create index if not exists rate_in_force on rate (provider, loan_program, effective_at, created_at, id);
 
+create view if not exists rate_record as
+select *, rate_pct_e4 / 10000.0 as rate_pct from rate;
+
 create table if not exists webhook_endpoint (
   id text primary key,
   url text not null,
@@ -107,6 +116,11 @@ create table if not exists webhook_delivery (
 ) strict;
 create index if not exists webhook_delivery_by_endpoint on webhook_delivery (endpoint_id, created_at, id);
 create index if not exists webhook_delivery_due on webhook_delivery (next_attempt_at) where status = 'pending';
+
+create view if not exists webhook_delivery_record as
+select webhook_delivery.*, event.type as event_type
+from webhook_delivery
+join event on event.id = webhook_delivery.event_id;
 
 create table if not exists api_key (
   id text primary key,
