@@ -214,15 +214,16 @@ export function findFirstOpen(stateDb: StateDb): string | undefined {
   return last === undefined ? undefined : nextPeriod(last)
 }
 
-/**
- * The date of an entry, or of the reversal of one: its own if its month is open, else the first day of the first open month.
- *
- * @param closed the closed periods in order
- */
-export function createDating(closed: readonly string[]): (date: string) => string {
-  const last = closed.at(-1)
-  if (last === undefined) return (date) => date
-  return (date) => (closed.includes(date.slice(0, 7)) ? `${nextPeriod(last)}-01` : date)
+/** `YYYY-MM-DD`: an entry of an earlier day, and the reversal of one, is dated on this one; sorts before every day if no period is closed. */
+export function findFirstOpenDay(stateDb: StateDb): string {
+  return `${findFirstOpen(stateDb) ?? FIRST_PERIOD}-01`
+}
+
+/** The months from `first` to `last`. */
+export function listMonths(first: string, last: string): string[] {
+  const months: string[] = []
+  for (let month = first; month <= last; month = nextPeriod(month)) months.push(month)
+  return months
 }
 
 /** The period after `YYYY-MM`. */

@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {type IssuedBatch, listBatches, listIssuedProfiles} from '../accounting/issued.ts'
+import {listIssuedProfiles} from '../accounting/issued.ts'
 import {findJournalProfile} from '../accounting/profiles.ts'
 import {type LoantapeError, newError} from '../core/errors.ts'
 import type {DataFolder} from '../store/data-folder.ts'
@@ -22,14 +22,14 @@ export async function readStanding(
   stateDb: StateDb,
   folder: DataFolder,
 ): Promise<{standing: Standing; lost: string[]}> {
-  const batches = listBatches(stateDb, {}, {withoutFiles: true})
-  const nameOf = ({profile, batch_id}: IssuedBatch) => `batch '${batch_id}' of ${profile}`
-  const stand = z.object({what: z.string(), history_id: z.string()})
-  const closed = `select 'closed month ' || period as what, history_id from closed_period order by period`
-  const stands = [
-    ...batches.map((batch) => ({what: nameOf(batch), history_id: batch.history_id})),
-    ...stateDb.all(stand, closed),
-  ]
+  const stands = stateDb.all(
+    z.object({what: z.string(), history_id: z.string(), known_at: z.string().nullable()}),
+    `select 'batch ''' || batch_id || ''' of ' || profile as what, history_id, known_at, batch_no as place
+     from journal_batch
+     union all
+     select 'closed month ' || period, history_id, null, null from closed_period
+     order by place nulls last, what`,
+  )
   if (stands.length === 0) return {standing: 'whole', lost: []}
   await using db = await openHistory(folder)
   const rows = await db.all(
@@ -40,10 +40,9 @@ export async function readStanding(
   const held = new Set(rows.map(({history_id}) => history_id))
   const lost = stands.filter(({history_id}) => !held.has(history_id)).map(({what}) => what)
   if (lost.length === 0) return {standing: 'whole', lost}
-  const [begun, latest] = [rows.at(0), batches.at(-1)]
-  if (begun && latest && latest.known_at < begun.recorded_at) {
-    return {standing: 'another', lost: [nameOf(latest)]}
-  }
+  const latest = stands.findLast(({known_at}) => known_at !== null)
+  if (rows[0] && latest?.known_at && latest.known_at < rows[0].recorded_at)
+    return {standing: 'another', lost: [latest.what]}
   return {standing: 'recovered', lost}
 }
 

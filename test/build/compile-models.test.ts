@@ -271,7 +271,11 @@ test('byte order marks and other line ends leave models, checks and seeds the sa
   const read = (texts: Record<string, string>) => {
     using folder = writeSqlFolder(texts)
     const folders = [folder.path]
-    return fingerprintModels(readModels(folders), readChecks([], folders), readSeeds(folders))
+    return fingerprintModels({
+      models: readModels(folders),
+      checks: readChecks([], folders),
+      seeds: readSeeds(folders),
+    })
   }
   const marked = Object.entries(files).map(([name, text]) => [name, `\uFEFF${text.replaceAll('\n', '\r\n')}`])
   expect(read(Object.fromEntries(marked))).toBe(read(files))
