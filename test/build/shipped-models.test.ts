@@ -81,12 +81,8 @@ async function isQuadratic(db: Database, sql: string): Promise<boolean> {
 }
 
 test('no model joins by comparing every row with every other', async () => {
-  await using db = await openDatabase({
-    attach: [
-      {path: ':memory:', alias: 'release'},
-      {path: ':memory:', alias: 'history'},
-    ],
-  })
+  const attach = ['release', 'history'].map((alias) => ({path: ':memory:', alias}))
+  await using db = await openDatabase({attach})
   await migrate(db, 'history')
   const {plan} = await builtInPlan()
   const found: string[] = []
