@@ -4,7 +4,6 @@ import {compileAnew, formatPlan, keyOfPlan, SHIPPED_PLAN} from '../src/build/com
 import {readSources} from '../src/build/sources.ts'
 import {parseConfig} from '../src/core/config.ts'
 import {renderConfigurationPage, renderEnvExample} from './config-docs.ts'
-import {renderReleaseColumns} from './release-columns.ts'
 
 const root = join(import.meta.dirname, '..')
 writeFileSync(join(root, 'docs/configuration.md'), renderConfigurationPage())
@@ -13,4 +12,3 @@ writeFileSync(join(root, '.env.example'), renderEnvExample())
 const sources = readSources(parseConfig({}, {readFile: () => ''}), [])
 const plan = await compileAnew(sources)
 writeFileSync(SHIPPED_PLAN, `${formatPlan(keyOfPlan(sources), plan)}\n`)
-writeFileSync(join(root, 'src/build/release-columns.ts'), renderReleaseColumns(plan))

@@ -1,4 +1,4 @@
--- Deals whose state at the moment of an earlier release, $1 and $2, is another in a later one.
+-- Deals whose state at the moment of an earlier release, {known_at} and {as_of}, is another in a later one.
 with
 said as (
   select
@@ -7,7 +7,7 @@ said as (
     arg_max(status, version) as status,
     arg_max(loan_amount, version) as loan_amount
   from release.core.deal_history
-  where valid_from <= cast($1 as timestamp) and business_date <= cast($2 as date)
+  where valid_from <= timestamp '{known_at}' and business_date <= date '{as_of}'
   group by deal_id
   having change <> 'vanished'
 )
@@ -16,3 +16,4 @@ select deal_id
 from memory.main.known
 full join said using (deal_id)
 where (known.status, known.loan_amount) is distinct from (said.status, said.loan_amount)
+  and {is_later}

@@ -137,12 +137,9 @@ export function createPerformer(
 /** Applies an act to the state database, now or when it is read back. Call it in a transaction. */
 export function applyAct(stateDb: StateDb, act: Act): void {
   if ('event' in act) stateDb.insert('period_event', act.event)
+  if ('batches' in act) for (const batch of act.batches) storeBatch(stateDb, {...batch, issued_at: act.at})
   switch (act.act) {
-    case 'batch issued':
-      for (const batch of act.batches) storeBatch(stateDb, {...batch, issued_at: act.at})
-      break
     case 'true-up':
-      for (const batch of act.batches) storeBatch(stateDb, {...batch, issued_at: act.at})
       // From now on everything issued and closed depends on this history.
       for (const table of ['journal_batch', 'closed_period'])
         stateDb.run(`update ${table} set history_id = ?`, [act.history_id])
@@ -154,7 +151,7 @@ export function applyAct(stateDb: StateDb, act: Act): void {
       dropClosedPeriod(stateDb, act.event.period)
       break
     case 'periods remapped':
-      storeRemap(stateDb, act.event.period)
+      stateDb.insert('remapped_period', {period: act.event.period}, 'or ignore')
       break
     case 'tapes pruned':
       for (const {unit} of act.tapes) changeTape(stateDb, unit, {removed_at: act.at})
@@ -203,12 +200,7 @@ function storeClosedPeriod(stateDb: StateDb, closed: Omit<ClosedPeriod, 'history
 function dropClosedPeriod(stateDb: StateDb, period: string): void {
   stateDb.run('delete from closed_period where period = ?', [period])
   const {changes} = stateDb.run('delete from remapped_period where period = ?', [nextPeriod(period)])
-  if (changes > 0) storeRemap(stateDb, period)
-}
-
-/** Records that balances are moved to the mapping that holds from this period on. */
-function storeRemap(stateDb: StateDb, period: string): void {
-  stateDb.insert('remapped_period', {period}, 'or ignore')
+  if (changes > 0) stateDb.insert('remapped_period', {period}, 'or ignore')
 }
 
 /** The units and batches that were given up, by chain and name. */

@@ -300,8 +300,6 @@ export async function readPrograms(release: Release): Promise<(string | null)[]>
   return await db.column(z.string().nullable(), sql)
 }
 
-const COLUMNS = 'account since role loan_program term account_code account_name moves_balances'.split(' ')
-
 /**
  * `seed.account`: the accounts of every mapping, by the period from which it holds. It replaces
  * `sql/seeds/account.csv`, which is the default mapping.
@@ -310,18 +308,25 @@ export function createAccountSeed(versions: readonly MappingVersion[]): Seed {
   const rows = versions.flatMap(({since, mapping, movesBalances}) =>
     listRoles({...mapping, opening: mapping.opening ?? mapping.clearing}).map((one) => {
       const {role, program = null, term = null, account} = one
-      const key = `${since} ${role} ${program ?? term ?? ''}`.trim()
-      const booked = account ? [account.code, account.name] : [null, null]
-      return [key, since, role, program, term, ...booked, `${movesBalances}`]
+      return {
+        account: `${since} ${role} ${program ?? term ?? ''}`.trim(),
+        since,
+        role,
+        loan_program: program,
+        term,
+        account_code: account?.code ?? null,
+        account_name: account?.name ?? null,
+        moves_balances: `${movesBalances}`,
+      }
     }),
   )
   const file = 'accounting.json'
   return {
     name: 'account',
     file,
-    text: JSON.stringify(rows),
+    text: JSON.stringify(rows.map(Object.values)),
     types: {moves_balances: 'boolean'},
-    columns: COLUMNS,
+    columns: Object.keys(rows[0] ?? {}),
     isComputed: true,
     rows: rows.map((values) => ({values, file, line: 1})),
   }

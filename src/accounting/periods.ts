@@ -19,36 +19,20 @@ import {
 } from './mapping.ts'
 import {journalLineSchema, tiedTermSchema} from './profiles.ts'
 
-/** The months of the history, and how far they are known. */
-interface PeriodRange {
-  /** The month of the first walk, and that of the last: `YYYY-MM`. */
-  first: string
-  last: string
-  /** Today's business date. */
-  today: string
-  /** The last business date observed. */
-  observedUntil: string
-}
-
-/** One of these months, and how far it is known. */
-interface PeriodSpan extends PeriodRange {
-  /** Its last day, or the last business date observed if that is earlier. */
-  asOf: string
-  /** The month is over, and a walk has seen its last day or a later one. */
-  isComplete: boolean
-}
-
 /** The last day of `YYYY-MM`. */
 export function lastDayOf(period: string): string {
   return addDays(`${nextPeriod(period)}-01`, -1)
 }
+
+/** The months of the history, and how far they are known. */
+type PeriodRange = Awaited<ReturnType<typeof readPeriodRange>>
 
 /**
  * Reads the range of months.
  *
  * @throws UnexpectedError `HISTORY_MISSING`
  */
-export async function readPeriodRange(config: Config, {clock}: Pick<World, 'clock'>): Promise<PeriodRange> {
+export async function readPeriodRange(config: Config, {clock}: Pick<World, 'clock'>) {
   const today = businessDateOf(clock.now(), config)
   await using db = await openHistory(dataFolderAt(config.dataDir))
   const {asOf} = await resolveMoment(db, {}, today)
@@ -56,7 +40,15 @@ export async function readPeriodRange(config: Config, {clock}: Pick<World, 'cloc
     z.object({first: z.string()}),
     `select min(business_date) as first from history.raw.walk where state = 'applied' and stream = 'deal'`,
   )
-  return {first: first.slice(0, 7), last: asOf.slice(0, 7), today, observedUntil: asOf}
+  return {
+    /** The month of the first walk, and that of the last: `YYYY-MM`. */
+    first: first.slice(0, 7),
+    last: asOf.slice(0, 7),
+    /** Today's business date. */
+    today,
+    /** The last business date observed. */
+    observedUntil: asOf,
+  }
 }
 
 /**
@@ -64,7 +56,7 @@ export async function readPeriodRange(config: Config, {clock}: Pick<World, 'cloc
  *
  * @throws ConfigError `USAGE`, `PERIOD_RANGE`
  */
-export async function readPeriodSpan(config: Config, period: string, world: World): Promise<PeriodSpan> {
+export async function readPeriodSpan(config: Config, period: string, world: World) {
   requirePeriodName(period)
   const range = await readPeriodRange(config, world)
   const {first, last} = range
@@ -75,11 +67,11 @@ export async function readPeriodSpan(config: Config, period: string, world: Worl
   )
 }
 
-/** The last known day of a month, and whether the month is complete. */
-export function spanOf(
-  {today, observedUntil}: PeriodRange,
-  period: string,
-): Pick<PeriodSpan, 'asOf' | 'isComplete'> {
+/**
+ * How far a month is known: until its last day, or the last business date observed if that is earlier. It is complete if it is over
+ * and a walk has seen its last day or a later one.
+ */
+export function spanOf({today, observedUntil}: PeriodRange, period: string) {
   const end = lastDayOf(period)
   const isSeen = observedUntil >= end
   return {asOf: isSeen ? end : observedUntil, isComplete: today > end && isSeen}
@@ -214,15 +206,16 @@ export function findFirstOpen(stateDb: StateDb): string | undefined {
   return last === undefined ? undefined : nextPeriod(last)
 }
 
-/**
- * The date of an entry, or of the reversal of one: its own if its month is open, else the first day of the first open month.
- *
- * @param closed the closed periods in order
- */
-export function createDating(closed: readonly string[]): (date: string) => string {
-  const last = closed.at(-1)
-  if (last === undefined) return (date) => date
-  return (date) => (closed.includes(date.slice(0, 7)) ? `${nextPeriod(last)}-01` : date)
+/** `YYYY-MM-DD`: an entry of an earlier day, and the reversal of one, is dated on this one; sorts before every day if no period is closed. */
+export function findFirstOpenDay(stateDb: StateDb): string {
+  return `${findFirstOpen(stateDb) ?? FIRST_PERIOD}-01`
+}
+
+/** The months from `first` to `last`. */
+export function listMonths(first: string, last: string): string[] {
+  const months: string[] = []
+  for (let month = first; month <= last; month = nextPeriod(month)) months.push(month)
+  return months
 }
 
 /** The period after `YYYY-MM`. */

@@ -8,6 +8,7 @@ import {
   lastDayOf,
   listClosedPeriods,
   listMappingVersions,
+  listMonths,
   listPeriodEvents,
   nextPeriod,
   type PeriodEvent,
@@ -21,19 +22,13 @@ import type {Config} from '../core/config.ts'
 import {newError} from '../core/errors.ts'
 import {addAmounts} from '../core/money.ts'
 import {nameOfUser} from '../core/process.ts'
-import type {TiedTerm, World} from '../core/types.ts'
+import type {World} from '../core/types.ts'
 import {dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
 import {countRows} from '../store/sql.ts'
 import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
 import {openHistory} from '../store/warehouse.ts'
-import {listNotIssued, type NotIssued, requireSameHistory} from './standing.ts'
-
-/** The result of closing, reopening or remapping. */
-interface PeriodResult {
-  outcome: 'closed' | 'reopened' | 'remapped' | 'unchanged'
-  period: string
-}
+import {listNotIssued, requireSameHistory} from './standing.ts'
 
 /**
  * Closes a month: from now on its journal and register stay as they are, whatever becomes known later. Periods are
@@ -46,9 +41,7 @@ export async function closePeriod(
   config: Config,
   {period, why = null}: {period: string; why?: string | null},
   world: World,
-): Promise<
-  PeriodResult & {release_id: string; entries: number; loans: number; amount: string; terms: TiedTerm[]}
-> {
+) {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   const span = await readPeriodSpan(config, period, world)
@@ -77,7 +70,7 @@ export async function closePeriod(
     })
   })
   return {
-    outcome: 'closed',
+    outcome: 'closed' as const,
     period,
     release_id: release.manifest.release_id,
     entries: new Set(lines.filter(({event}) => event !== 'opening').map(({entry_id}) => entry_id)).size,
@@ -109,7 +102,7 @@ export function reopenPeriod(
   config: Config,
   {period, why}: {period: string; why: string},
   world: World,
-): PeriodResult {
+): {outcome: 'reopened'; period: string} {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   requirePeriodName(period)
@@ -143,7 +136,11 @@ export function reopenPeriod(
  *
  * @throws ConfigError `ACCOUNTING_…`; `PERIOD_STATE` if no period is closed, or all was booked to those accounts
  */
-export function remapPeriods(config: Config, {why}: {why: string | null}, world: World): PeriodResult {
+export function remapPeriods(
+  config: Config,
+  {why}: {why: string | null},
+  world: World,
+): {outcome: 'remapped' | 'unchanged'; period: string} {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   const mapping = requireOwnMapping(config)
@@ -182,67 +179,44 @@ export function signedBy({realClock}: World): {at: string; who: string} {
   return {at: new Date(realClock.now()).toISOString(), who: nameOfUser()}
 }
 
-/** A period, for `period list`. */
-export interface PeriodState {
-  period: string
-  state: 'open' | 'closed'
-  /** Of a closed one: when, by whom, from which release, and what its register came to. */
-  closed: {
-    at: string
-    who: string
-    release_id: string
-    known_at: string
-    loans: number
-    amount: string
-    /** Observations that count for the period or an earlier one and were stored after it was closed. */
-    late: number
-  } | null
-  batches: {profile: string; batch_id: string}[]
-  /** The part of its journal, as the current release has it, that has not been handed out. */
-  not_issued: Omit<NotIssued, 'period'>[]
-}
-
 /**
  * Every month from the first walk to the last, and everything that was done to them, oldest first.
  *
  * @param exported the profiles that jobs export
  */
-export async function listPeriods(
-  config: Config,
-  world: World,
-  exported: readonly string[] = [],
-): Promise<{periods: PeriodState[]; events: PeriodEvent[]}> {
+export async function listPeriods(config: Config, world: World, exported: readonly string[] = []) {
   const folder = dataFolderAt(config.dataDir)
   const {first, last} = await readPeriodRange(config, world)
   using stateDb = openStateDb(folder.stateDb)
   const events = listPeriodEvents(stateDb)
   const batches = listBatches(stateDb)
   const notIssued = await listNotIssued(folder, exported)
-  const periods: PeriodState[] = []
   await using db = await openHistory(folder)
-  for (let period = first; period <= last; period = nextPeriod(period)) {
+  const months = listMonths(first, last)
+  const periods = await Array.fromAsync(months, async (period) => {
     const closed = findClosedPeriod(stateDb, period)
     const closing = events.findLast((event) => event.period === period && event.action === 'close')
-    periods.push({
+    const isOfPeriod = (one: {period: string}) => one.period === period
+    return {
       period,
-      state: closed ? 'closed' : 'open',
+      state: closed ? ('closed' as const) : ('open' as const),
       closed: closed && closing ? await describeClosing(db, closed, closing) : null,
-      batches: batches
-        .filter((batch) => batch.period === period)
-        .map(({profile, batch_id}) => ({profile, batch_id})),
+      batches: batches.filter(isOfPeriod).map(({profile, batch_id}) => ({profile, batch_id})),
+      /** The part of its journal, as the current release has it, that has not been handed out. */
       not_issued: notIssued
-        .filter((open) => open.period === period)
+        .filter(isOfPeriod)
         .map(({profile, entries, amount}) => ({profile, entries, amount})),
-    })
-  }
+    }
+  })
   return {periods, events}
 }
 
+/** When a period was closed, by whom, from which release, and what its register came to. */
 async function describeClosing(
   db: Database,
   {period, release, register}: ClosedPeriod,
   {at, who}: PeriodEvent,
-): Promise<PeriodState['closed']> {
+) {
   return {
     at,
     who,
@@ -250,6 +224,7 @@ async function describeClosing(
     known_at: release.known_at,
     loans: register.length,
     amount: addAmounts(register.map(({loan_amount}) => loan_amount)),
+    /** Observations that count for the period or an earlier one and were stored after it was closed. */
     late: await countRows(
       db,
       `history.raw.deal_version

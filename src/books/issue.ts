@@ -5,10 +5,10 @@ import {backup} from 'node:sqlite'
 import {isDeepStrictEqual} from 'node:util'
 import {gunzipSync} from 'node:zlib'
 import {z} from 'zod'
-import {applyAct, type BatchAct, createPerformer} from '../accounting/acts.ts'
+import {type Act, applyAct, type BatchAct, createPerformer} from '../accounting/acts.ts'
 import {type IssuedBatch, listBatches, listIssuedLines, markHandedOver} from '../accounting/issued.ts'
 import {requireOwnMapping} from '../accounting/mapping.ts'
-import {createDating, findClosedPeriod, listClosedPeriods, readPeriodSpan} from '../accounting/periods.ts'
+import {findClosedPeriod, findFirstOpenDay, readPeriodSpan} from '../accounting/periods.ts'
 import {bookOpenings, type IssuedLine, type JournalProfile} from '../accounting/profiles.ts'
 import {readJournal, readTieOut} from '../accounting/read-journal.ts'
 import {requireBuilt} from '../build/build.ts'
@@ -51,26 +51,15 @@ export async function exportJournal(
   requireWritable(folder)
   requireExports(folder, request.profile.name)
   using stateDb = openStateDb(folder.stateDb)
-  return await issueMonth(
-    config,
-    request,
-    {
-      stateDb,
-      perform: createPerformer(config, {folder, stateDb}, world),
-      handOut: (batch) => handOver(stateDb, folder, batch, world),
-      findHandedOut: (batch) => requireHandedOver(stateDb, folder, batch, world),
-    },
-    world,
-  )
+  const perform = createPerformer(config, {folder, stateDb}, world)
+  return await issueMonth(config, request, {folder, stateDb, perform}, world)
 }
 
-/** Where batches are issued, and how their files are handed over. */
+/** Where batches are issued, how, and where their files go. */
 interface Issuing {
+  folder: DataFolder
   stateDb: StateDb
   perform: ReturnType<typeof createPerformer>
-  handOut(batch: IssuedBatch): BatchResult
-  /** The folder of the files of an issued batch. */
-  findHandedOut(batch: IssuedBatch): string
 }
 
 /**
@@ -88,12 +77,10 @@ async function issueMonth(
   earlier: readonly BatchResult[] = [],
 ): Promise<BatchResult[]> {
   const {profile, period} = request
-  const {stateDb, perform, handOut, findHandedOut} = issuing
-  const folder = dataFolderAt(config.dataDir)
-  const batches = [
-    ...earlier,
-    ...listBatches(stateDb, {profile: profile.name, is_handed_over: 0}).map(handOut),
-  ]
+  const {folder, stateDb, perform} = issuing
+  const handOut = (batch: IssuedBatch) => handOver(stateDb, folder, batch, world)
+  const waiting = listBatches(stateDb, {profile: profile.name, is_handed_over: 0})
+  const batches = [...earlier, ...waiting.map(handOut)]
   const mapping = requireOwnMapping(config)
   const span = await readPeriodSpan(config, period, world)
   await requireSameHistory(stateDb, folder)
@@ -128,7 +115,11 @@ async function issueMonth(
     const nothing = {profile: profile.name, period, batch_id: '', dir: '', files: 0, rows: 0, bytes: 0}
     batches.push(
       last
-        ? {...measure(stateDb, last), dir: findHandedOut(last), outcome: 'unchanged'}
+        ? {
+            ...measure(stateDb, last),
+            dir: requireHandedOver(stateDb, folder, last, world),
+            outcome: 'unchanged',
+          }
         : {...nothing, outcome: 'empty'},
     )
   }
@@ -159,7 +150,7 @@ async function* listTargets(
       mapping: closed.mapping,
       // The history it now depends on: after a true-up, the recovered one.
       source: tellWentOn(stateDb, {...closed.release, history_id: closed.history_id}),
-      dateOf: (date) => date,
+      firstOpenDay: '',
     }
   }
   yield {
@@ -169,7 +160,7 @@ async function* listTargets(
     lines: await readJournal(release, period, {isClosed: month.isClosed}),
     mapping: closed?.mapping ?? mapping,
     source: tellWentOn(stateDb, release.manifest),
-    dateOf: createDating(listClosedPeriods(stateDb)),
+    firstOpenDay: findFirstOpenDay(stateDb),
   }
 }
 
@@ -286,45 +277,30 @@ export function requireHandedOver(
 /** Whether the files of an issued batch are in their place. */
 export const isHandedOver = (folder: DataFolder, batch: IssuedBatch) => isWholeBatch(batchDir(folder, batch))
 
-/** A batch that an export would issue. */
-export interface JournalPreview {
-  /** Its `dir` is empty: no files were written. */
-  batch: BatchResult
-  /** What it would book, by account; amounts are decimal text, USD. */
-  accounts: {account_code: string; account_name: string; lines: number; debit: string; credit: string}[]
-  /** Its files, each with its first lines. */
-  files: {name: string; head: string}[]
-}
+/** A batch that an export would issue, what it would book, and the first lines of its files. */
+export type JournalPreview = Awaited<ReturnType<typeof previewJournal>>[number]
 
 const HEAD_LINES = 5
 
 /**
- * What {@link exportJournal} would issue; issues nothing: batches go into a temporary copy of the state database. A release that
- * is needed for it and missing is built, and kept.
+ * What {@link exportJournal} would issue; issues nothing: batches go into a temporary copy of the state database, their files into a
+ * temporary folder. A release that is needed for it and missing is built, and kept.
  */
-export async function previewJournal(
-  config: Config,
-  request: JournalRequest,
-  world: World,
-): Promise<JournalPreview[]> {
+export async function previewJournal(config: Config, request: JournalRequest, world: World) {
   const folder = dataFolderAt(config.dataDir)
   using dir = mkdtempDisposableSync(join(tmpdir(), 'loantape-preview-'))
-  const copy = join(dir.path, 'state.sqlite')
+  const copy = {...folder, stateDb: join(dir.path, 'state.sqlite'), exports: join(dir.path, 'exports')}
   {
     using issued = openStateDb(folder.stateDb)
-    await backup(issued.db, copy)
+    await backup(issued.db, copy.stateDb)
   }
-  using stateDb = openStateDb(copy)
-  const issuing: Issuing = {
-    stateDb,
-    perform: (act) => applyAct(stateDb, act),
-    handOut: (batch) => ({...measure(stateDb, batch), dir: '', outcome: 'written'}),
-    findHandedOut: () => '',
-  }
+  using stateDb = openStateDb(copy.stateDb)
+  const issuing = {folder: copy, stateDb, perform: (act: Act) => applyAct(stateDb, act)}
   const batches = await issueMonth(config, request, issuing, world)
   const lines = listIssuedLines(stateDb, request.profile.name)
   return batches.map((batch) => ({
-    batch,
+    /** Its `dir` is empty: its files are gone. */
+    batch: {...batch, dir: ''},
     accounts: addUpAccounts(lines.filter(({batch_id}) => batch_id === batch.batch_id)),
     files: readBatchFiles(stateDb, batch)
       .slice(0, -1)
@@ -332,7 +308,8 @@ export async function previewJournal(
   }))
 }
 
-function addUpAccounts(lines: readonly IssuedLine[]): JournalPreview['accounts'] {
+/** What lines book, by account; amounts are decimal text, USD. */
+function addUpAccounts(lines: readonly IssuedLine[]) {
   const accounts = Map.groupBy(lines, ({account_code}) => account_code)
   return [...accounts].sort().map(([account_code, own]) => ({
     account_code,

@@ -3,11 +3,16 @@ import {z} from 'zod'
 import type {BatchAct} from '../accounting/acts.ts'
 import {type IssuedBatch, listBatches, listIssuedLines} from '../accounting/issued.ts'
 import {type AccountMapping, findSharedNames} from '../accounting/mapping.ts'
-import {createDating, listClosedPeriods} from '../accounting/periods.ts'
-import {bookOpenings, type IssuedLine, type JournalLine, type JournalProfile} from '../accounting/profiles.ts'
+import {findFirstOpenDay, listClosedPeriods} from '../accounting/periods.ts'
+import {
+  bookOpenings,
+  type IssuedLine,
+  type JournalLine,
+  type JournalProfile,
+  type TiedTerm,
+} from '../accounting/profiles.ts'
 import {type LoantapeError, newError} from '../core/errors.ts'
 import {addAmounts, centsOf, formatCents} from '../core/money.ts'
-import type {TiedTerm} from '../core/types.ts'
 import {formatManifest} from '../export/batch.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import type {StateDb} from '../store/state-db.ts'
@@ -28,7 +33,8 @@ export interface JournalTarget {
   withOpening: boolean
   mapping: AccountMapping
   source: ReleaseManifest
-  dateOf: DateOf
+  /** No entry is dated before it: `YYYY-MM-DD`. */
+  firstOpenDay: string
 }
 
 /** Reads the present journal of other months for some deals, with opening balances. */
@@ -50,7 +56,7 @@ export async function prepareBatch(
   requireOwnNames(target)
   const before = listIssuedLines(stateDb, profile.name, {period})
   const {wanted, leftOut} = splitOpening(target.lines, before, target.withOpening)
-  const own = planIssue(wanted, before, target)
+  const own = planIssue(wanted, before, target.firstOpenDay)
   const deals = new Set(own.map(({deal_id}) => deal_id))
   const issued = listIssuedLines(stateDb, profile.name, {deals}).filter((line) => line.period !== period)
   const months = stateDb.column(
@@ -64,8 +70,7 @@ export async function prepareBatch(
   const moved = findMovedDeals(present, issued)
   const isMoved = ({deal_id}: JournalLine) => moved.has(deal_id)
   const superseded = issued.filter(isMoved)
-  const dateOf = createDating(listClosedPeriods(stateDb))
-  const elsewhere = planIssue(present.filter(isMoved), superseded, {dateOf})
+  const elsewhere = planIssue(present.filter(isMoved), superseded, findFirstOpenDay(stateDb))
   const lines = sortLines([...own, ...elsewhere])
   if (lines.length === 0) return undefined
   const terms = leftOut.length === 0 ? bookOpenings(target.terms) : target.terms
@@ -150,30 +155,28 @@ function requireOwnNames({
   )
 }
 
-/** The date of an entry, or of the reversal of one: both `YYYY-MM-DD`. */
-type DateOf = (date: string) => string
-
 /**
  * What to issue so that everything issued adds up to a journal: the entries that are new, and reversals of those
  * that no longer hold. Two entries are the same if they have the same `entry_id`.
  *
  * @param journal the journal as it is now, any order
  * @param issued everything issued before, in the order of issue
+ * @param firstOpenDay entries and reversals of earlier days are dated on it: `YYYY-MM-DD`
  * @returns lines by date, deal and number; empty if nothing has changed
  */
 export function planIssue(
   journal: readonly JournalLine[],
   issued: readonly IssuedLine[],
-  {dateOf}: {dateOf: DateOf},
+  firstOpenDay: string,
 ): IssuedLine[] {
   const wanted = Map.groupBy(journal, ({entry_id}) => entry_id)
   const standing = findStanding(issued)
   const booked = [...wanted]
     .filter(([id]) => !standing.get(id)?.isBooked)
-    .map(([id, lines]) => bookEntry(lines, (standing.get(id)?.issueNo ?? -1) + 1, dateOf))
+    .map(([id, lines]) => bookEntry(lines, (standing.get(id)?.issueNo ?? -1) + 1, firstOpenDay))
   const reversed = [...standing]
     .filter(([id, {isBooked}]) => isBooked && !wanted.has(id))
-    .map(([, {lines, issueNo}]) => reverseEntry(lines, issueNo + 1, dateOf))
+    .map(([, {lines, issueNo}]) => reverseEntry(lines, issueNo + 1, firstOpenDay))
   return sortLines([...booked, ...reversed].flat())
 }
 
@@ -241,10 +244,10 @@ function findStanding(issued: readonly IssuedLine[]) {
   )
 }
 
-function bookEntry(lines: readonly JournalLine[], issueNo: number, dateOf: DateOf): IssuedLine[] {
+function bookEntry(lines: readonly JournalLine[], issueNo: number, firstOpenDay: string): IssuedLine[] {
   const inOrder = lines.toSorted((a, b) => a.line_no - b.line_no)
   return inOrder.map((line) => {
-    const date = dateOf(line.entry_date)
+    const date = latest(line.entry_date, firstOpenDay)
     return {
       ...line,
       period: line.entry_date.slice(0, 7),
@@ -256,12 +259,12 @@ function bookEntry(lines: readonly JournalLine[], issueNo: number, dateOf: DateO
   })
 }
 
-function reverseEntry(lines: readonly IssuedLine[], issueNo: number, dateOf: DateOf): IssuedLine[] {
+function reverseEntry(lines: readonly IssuedLine[], issueNo: number, firstOpenDay: string): IssuedLine[] {
   const inOrder = lines.toSorted((a, b) => b.line_no - a.line_no)
   return inOrder.map((line, index) => ({
     ...line,
     line_no: index + 1,
-    entry_date: dateOf(line.entry_date),
+    entry_date: latest(line.entry_date, firstOpenDay),
     debit: line.credit,
     credit: line.debit,
     memo: `Reverses ${line.journal_no}: ${line.memo}`,
@@ -323,21 +326,6 @@ function totalOf(lines: readonly JournalLine[]) {
   }
 }
 
-/** The lines that correct a profile's books to a journal. */
-interface TrueUpPlan {
-  /**
-   * Entry by entry, for the state database: entries that no longer hold are reversed, those of the journal for the same deals
-   * booked.
-   */
-  lines: IssuedLine[]
-  /** The same by deal, day and account, for the books: one entry for each deal and day with a balance. */
-  net: IssuedLine[]
-  /** The deals that differ, by entries if not by amounts. */
-  deals: string[]
-  /** Their present journal, with opening balances if those were issued. */
-  journal: JournalLine[]
-}
-
 /**
  * What to hand out so that everything issued for a deal, over all months, adds up to the journal of all months. It covers the
  * deals with a standing entry that no longer holds; deals for which nothing was issued are left to exports. A reversal is dated
@@ -351,15 +339,24 @@ export function planTrueUp(
   journal: readonly JournalLine[],
   issued: readonly IssuedLine[],
   {profile, firstOpenDay}: {profile: string; firstOpenDay: string},
-): TrueUpPlan {
+) {
   const {wanted} = splitOpening(journal, issued, false)
   const held = new Set(wanted.map(({entry_id}) => entry_id))
   const gone = [...findStanding(issued)].filter(([id, {isBooked}]) => isBooked && !held.has(id))
   const deals = new Set(gone.flatMap(([, {lines}]) => lines.map(({deal_id}) => deal_id)))
   const isOfDeals = ({deal_id}: JournalLine) => deals.has(deal_id)
   const mine = wanted.filter(isOfDeals)
-  const lines = planIssue(mine, issued.filter(isOfDeals), {dateOf: (date) => latest(date, firstOpenDay)})
-  return {lines, net: sortLines(netLines(lines, profile)), deals: [...deals].sort(), journal: mine}
+  const lines = planIssue(mine, issued.filter(isOfDeals), firstOpenDay)
+  return {
+    /** Entry by entry, for the state database: what no longer holds is reversed, what the journal has for the same deals booked. */
+    lines,
+    /** The same by deal, day and account, for the books: one entry for each deal and day with a balance. */
+    net: sortLines(netLines(lines, profile)),
+    /** The deals that differ, by entries if not by amounts. */
+    deals: [...deals].sort(),
+    /** Their present journal, with opening balances if those were issued. */
+    journal: mine,
+  }
 }
 
 const latest = (one: string, other: string) => (one > other ? one : other)
@@ -414,7 +411,7 @@ function netLines(lines: readonly IssuedLine[], profile: string): IssuedLine[] {
  */
 export function prepareTrueUp(
   target: BatchTarget,
-  {lines, net, journal}: TrueUpPlan,
+  {lines, net, journal}: ReturnType<typeof planTrueUp>,
   before: readonly (IssuedLine & {batch_id: string})[],
 ): BatchAct | undefined {
   if (lines.length === 0) return undefined

@@ -24,7 +24,7 @@ interface JournalCell {
 }
 
 /** A line as an importer would read it. */
-export interface ReadLine {
+interface ReadLine {
   /** `Journal No.`, `External ID`, …: the number of its entry. */
   number: string
   /** `YYYY-MM-DD` */
@@ -194,29 +194,28 @@ function proveFile(
   const {limits, name} = profile
   prove(CHARACTERS[limits.characters].test(text), `a character that ${name} does not accept`)
   prove(Buffer.byteLength(text) <= limits.bytes, 'too many bytes')
-  const rows: string[][] = parse(text)
-  prove(rows.length - 1 <= limits.rows, `${rows.length - 1} lines: expected at most ${limits.rows}`)
+  const [header = [], ...rows]: string[][] = parse(text)
+  prove(rows.length <= limits.rows, `${rows.length} lines: expected at most ${limits.rows}`)
   const columns = Object.keys(profile.columns)
+  reading.row = 1
+  prove(isDeepStrictEqual(header, columns), `columns ${header.join(', ')}: expected ${columns.join(', ')}`)
   const lines: ReadLine[] = []
   for (const cells of rows) {
     reading.row += 1
-    if (reading.row > 1) lines.push(readLine(profile, columns, cells, lines.at(-1)))
-    else
-      prove(isDeepStrictEqual(cells, columns), `columns ${cells.join(', ')}: expected ${columns.join(', ')}`)
-  }
-  for (const [index, {number, date, account, debit, credit}] of lines.entries()) {
-    reading.row = index + 2
-    const line = written[index]
+    const before = lines.at(-1)
+    const line = readLine(profile, cells, before)
+    const {number, date, account, debit, credit} = line
+    const expected = written[lines.length]
     const isSame =
-      number === line?.journal_no &&
-      date === line.entry_date &&
-      debit === (line.debit ?? '') &&
-      credit === (line.credit ?? '') &&
-      [line.account_code, line.account_name].includes(account)
+      number === expected?.journal_no &&
+      date === expected.entry_date &&
+      debit === (expected.debit ?? '') &&
+      credit === (expected.credit ?? '') &&
+      [expected.account_code, expected.account_name].includes(account)
     prove(isSame, `entry '${number}' is not what was written`)
-    const isNext = number === lines[index - 1]?.number
-    prove(isNext || !numbers.has(number), `entry '${number}' twice`)
+    prove(number === before?.number || !numbers.has(number), `entry '${number}' twice`)
     numbers.add(number)
+    lines.push(line)
   }
   reading.row = 0
   prove(lines.length === written.length, `${lines.length} lines: expected the ${written.length} written`)
@@ -226,43 +225,23 @@ function proveFile(
   }
 }
 
+/**
+ * The line a row stands for.
+ *
+ * @param before the line of the row above
+ * @throws Error if the row does not have the profile's format
+ */
 function readLine(
-  profile: JournalProfile,
-  columns: readonly string[],
+  {columns, first_line_only, limits}: JournalProfile,
   cells: readonly string[],
   before: ReadLine | undefined,
 ): ReadLine {
-  const {limits} = profile
-  const row = Object.fromEntries(columns.map((column, index) => [column, cells[index] ?? '']))
+  const row = Object.fromEntries(Object.keys(columns).map((column, index) => [column, cells[index] ?? '']))
   for (const [column, cell] of Object.entries(row)) {
     const max = limits.cells[column] ?? Infinity
     prove(cell === cell.trim(), `spaces around '${cell}' in ${column}`)
     prove(cell.length <= max, `${cell.length} characters in ${column}: expected at most ${max}`)
   }
-  const line = readRow(profile, row, before)
-  const {debit, credit} = line
-  const amount = debit + credit
-  prove((debit === '') !== (credit === ''), 'debit and credit: expected exactly one')
-  prove(/^\d+\.\d\d$/.test(amount) && Number(amount) > 0, `amount '${amount}': expected 1234.56`)
-  prove(
-    amount.length - 3 <= limits.digits,
-    `amount '${amount}': expected at most ${limits.digits} digits before the point`,
-  )
-  return line
-}
-
-/**
- * The line a row stands for.
- *
- * @param row the cells by column
- * @param before the line of the row above
- * @throws Error if the row does not have the profile's format
- */
-export function readRow(
-  {columns, first_line_only}: JournalProfile,
-  row: Readonly<Record<string, string>>,
-  before: ReadLine | undefined,
-): ReadLine {
   const [one, ...others] = first_line_only.map((column) => row[column] !== '')
   const isFirst = one ?? true
   prove(
@@ -281,6 +260,13 @@ export function readRow(
   prove(
     !isNext || before.narration === line.narration,
     `narration '${line.narration}': expected that of the line above`,
+  )
+  const amount = line.debit + line.credit
+  prove((line.debit === '') !== (line.credit === ''), 'debit and credit: expected exactly one')
+  prove(/^\d+\.\d\d$/.test(amount) && Number(amount) > 0, `amount '${amount}': expected 1234.56`)
+  prove(
+    amount.length - 3 <= limits.digits,
+    `amount '${amount}': expected at most ${limits.digits} digits before the point`,
   )
   return {...line, index}
 }

@@ -1,10 +1,10 @@
 import {z} from 'zod'
-import {type IssuedBatch, listBatches, listIssuedProfiles} from '../accounting/issued.ts'
+import {listIssuedProfiles} from '../accounting/issued.ts'
 import {findJournalProfile} from '../accounting/profiles.ts'
 import {type LoantapeError, newError} from '../core/errors.ts'
 import type {DataFolder} from '../store/data-folder.ts'
-import type {Database} from '../store/database.ts'
 import {findCurrentRelease, openRelease} from '../store/release.ts'
+import {readQuery} from '../store/sql.ts'
 import {hasStateDb, openStateDb, type StateDb} from '../store/state-db.ts'
 import {openHistory} from '../store/warehouse.ts'
 
@@ -22,14 +22,14 @@ export async function readStanding(
   stateDb: StateDb,
   folder: DataFolder,
 ): Promise<{standing: Standing; lost: string[]}> {
-  const batches = listBatches(stateDb, {}, {withoutFiles: true})
-  const nameOf = ({profile, batch_id}: IssuedBatch) => `batch '${batch_id}' of ${profile}`
-  const stand = z.object({what: z.string(), history_id: z.string()})
-  const closed = `select 'closed month ' || period as what, history_id from closed_period order by period`
-  const stands = [
-    ...batches.map((batch) => ({what: nameOf(batch), history_id: batch.history_id})),
-    ...stateDb.all(stand, closed),
-  ]
+  const stands = stateDb.all(
+    z.object({what: z.string(), history_id: z.string(), known_at: z.string().nullable()}),
+    `select 'batch ''' || batch_id || ''' of ' || profile as what, history_id, known_at, batch_no as place
+     from journal_batch
+     union all
+     select 'closed month ' || period, history_id, null, null from closed_period
+     order by place nulls last, what`,
+  )
   if (stands.length === 0) return {standing: 'whole', lost: []}
   await using db = await openHistory(folder)
   const rows = await db.all(
@@ -40,10 +40,9 @@ export async function readStanding(
   const held = new Set(rows.map(({history_id}) => history_id))
   const lost = stands.filter(({history_id}) => !held.has(history_id)).map(({what}) => what)
   if (lost.length === 0) return {standing: 'whole', lost}
-  const [begun, latest] = [rows.at(0), batches.at(-1)]
-  if (begun && latest && latest.known_at < begun.recorded_at) {
-    return {standing: 'another', lost: [nameOf(latest)]}
-  }
+  const latest = stands.findLast(({known_at}) => known_at !== null)
+  if (rows[0] && latest?.known_at && latest.known_at < rows[0].recorded_at)
+    return {standing: 'another', lost: [latest.what]}
   return {standing: 'recovered', lost}
 }
 
@@ -81,8 +80,9 @@ export function describeLost(
 }
 
 /** The part of a month's journal not yet handed out to a profile: new entries, and booked ones that no longer hold. */
-export type NotIssued = z.output<typeof rowSchema> & {profile: string}
-const rowSchema = z.object({
+export type NotIssued = z.output<typeof notIssuedRow>
+const notIssuedRow = z.object({
+  profile: z.string(),
   /** `YYYY-MM` */
   period: z.string(),
   entries: z.coerce.number(),
@@ -92,7 +92,7 @@ const rowSchema = z.object({
 
 /**
  * What has not been issued yet, by profile and month, closed months included: the journal of the current release compared with
- * the state database. Builds nothing.
+ * the entries that were issued and not reversed. Builds nothing.
  *
  * @param exported the profiles that jobs export; profiles that anything was ever issued to count too
  */
@@ -101,52 +101,18 @@ export async function listNotIssued(folder: DataFolder, exported: readonly strin
   if (!release || !hasStateDb(folder)) return []
   using stateDb = openStateDb(folder.stateDb)
   const journals = exported.filter((name) => findJournalProfile(name))
-  const profiles = [...new Set([...listIssuedProfiles(stateDb), ...journals])].sort()
+  const profiles = [...new Set([...listIssuedProfiles(stateDb), ...journals])]
   if (profiles.length === 0) return []
-  await using db = await openRelease(release)
-  const found: NotIssued[] = []
-  for (const profile of profiles) {
-    const rows = await compareProfile(db, stateDb, profile)
-    found.push(...rows.map((row) => ({profile, ...row})))
-  }
-  return found
-}
-
-async function compareProfile(db: Database, stateDb: StateDb, profile: string) {
-  const standing = listStandingEntries(stateDb, profile)
-  const openings = standing.some(({event}) => event === 'opening')
-    ? 'union all select entry_id, period, debit from accounting.opening_line where line_no = 1'
-    : ''
-  return await db.all(
-    rowSchema,
-    `with standing as (
-       select unnest(from_json($1, '[{"entry_id": "varchar", "period": "varchar", "amount": "decimal(18,2)"}]'), recursive := true)
-     ),
-     journal as (
-       select entry_id, period, debit as amount from accounting.journal_line where line_no = 1 ${openings}
-     ),
-     open as (
-       select * from journal anti join standing using (entry_id)
-       union all
-       select * from standing anti join journal using (entry_id)
-     )
-     select period, count(*) as entries, cast(sum(amount) as decimal(38, 2)) as amount
-     from open
-     group by period
-     order by period`,
-    [JSON.stringify(standing.map(({entry_id, period, amount}) => ({entry_id, period, amount})))],
-  )
-}
-
-/** The entries issued to a profile and not reversed. */
-function listStandingEntries(stateDb: StateDb, profile: string) {
-  return stateDb.all(
-    z.object({entry_id: z.string(), period: z.string(), event: z.string(), amount: z.string()}),
-    `select entry_id, max(issued_line.period) as period, max(event) as event, max(coalesce(debit, credit)) as amount
+  const standing = stateDb.all(
+    z.record(z.string(), z.string()),
+    `select profile, entry_id, max(issued_line.period) as period, max(event) as event, max(coalesce(debit, credit)) as amount
      from issued_line join journal_batch using (batch_no)
-     where profile = ?
-     group by entry_id
+     group by profile, entry_id
      having max(issue_no) % 2 = 0`,
-    [profile],
   )
+  await using db = await openRelease(release)
+  return await db.all(notIssuedRow, readQuery('not_issued'), [
+    JSON.stringify(profiles),
+    JSON.stringify(standing),
+  ])
 }

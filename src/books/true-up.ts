@@ -1,10 +1,9 @@
 import {isDeepStrictEqual} from 'node:util'
-import type {z} from 'zod'
 import {createPerformer} from '../accounting/acts.ts'
 import {listBatches, listIssuedLines, listIssuedProfiles} from '../accounting/issued.ts'
 import {requireOwnMapping} from '../accounting/mapping.ts'
-import {findFirstOpen, nextPeriod, readPeriodRange, spanOf} from '../accounting/periods.ts'
-import {findJournalProfile, issuedLineSchema} from '../accounting/profiles.ts'
+import {findFirstOpen, listMonths, readPeriodRange, spanOf} from '../accounting/periods.ts'
+import {findJournalProfile, type IssuedLine} from '../accounting/profiles.ts'
 import {readJournal} from '../accounting/read-journal.ts'
 import {requireBuilt} from '../build/build.ts'
 import type {Config} from '../core/config.ts'
@@ -19,16 +18,6 @@ import {handOver} from './issue.ts'
 import {describeStale, planTrueUp, prepareTrueUp, readIssueState} from './journal-batch.ts'
 import {describeLost, readStanding} from './standing.ts'
 
-/** By how much books and history differ for a deal in an account, from a day on; one of debit and credit is null. */
-const differenceSchema = issuedLineSchema.pick({
-  deal_id: true,
-  entry_date: true,
-  account_code: true,
-  account_name: true,
-  debit: true,
-  credit: true,
-})
-
 /** By how much the books of a profile and the history differ. */
 interface ProfileTrueUp {
   profile: string
@@ -36,7 +25,11 @@ interface ProfileTrueUp {
   deals: number
   /** Debits of what is handed out. */
   amount: string
-  differences: z.output<typeof differenceSchema>[]
+  /** By deal, account and day from which on they differ; one of debit and credit is null. */
+  differences: Pick<
+    IssuedLine,
+    'deal_id' | 'entry_date' | 'account_code' | 'account_name' | 'debit' | 'credit'
+  >[]
   /** What was handed out; null if nothing was. */
   batch: BatchResult | null
 }
@@ -68,9 +61,7 @@ export async function trueUp(
   using stateDb = openStateDb(folder.stateDb)
   const mapping = isIssued ? requireOwnMapping(config) : undefined
   const profiles = listIssuedProfiles(stateDb)
-  for (const profile of profiles) {
-    if (isIssued) requireExports(folder, profile)
-  }
+  if (isIssued) for (const profile of profiles) requireExports(folder, profile)
   const {standing, lost} = await readStanding(stateDb, folder)
   if (standing === 'another') throw describeLost(folder, {standing, lost})
   if (isIssued)
@@ -81,8 +72,7 @@ export async function trueUp(
   const period = findFirstOpen(stateDb) ?? range.first
   if (standing === 'whole') return {outcome: 'unchanged', period, lost, profiles: []}
   const release = await requireBuilt(config, {asOf: range.observedUntil}, world)
-  const months: string[] = []
-  for (let month = range.first; month <= range.last; month = nextPeriod(month)) months.push(month)
+  const months = listMonths(range.first, range.last)
   const issued = profiles.map((profile) => ({profile, lines: listIssuedLines(stateDb, profile)}))
   const deals = new Set(issued.flatMap(({lines}) => lines.map(({deal_id}) => deal_id)))
   const journal = await readJournal(release, months, {deals})
@@ -125,7 +115,9 @@ function describePlan(
   {profile, plan: {deals, net}}: {profile: string; plan: ReturnType<typeof planTrueUp>},
   batch: BatchResult | null,
 ): ProfileTrueUp {
-  const differences = net.map((line) => differenceSchema.parse(line))
+  const differences = net.map(({deal_id, entry_date, account_code, account_name, debit, credit}) => {
+    return {deal_id, entry_date, account_code, account_name, debit, credit}
+  })
   const amount = addAmounts(net.map(({debit}) => debit))
   return {profile, deals: deals.length, amount, differences, batch}
 }

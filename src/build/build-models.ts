@@ -2,7 +2,7 @@ import {hash} from 'node:crypto'
 import {z} from 'zod'
 import {DEAL_ID} from '../contract/deal.ts'
 import {LoantapeError} from '../core/errors.ts'
-import type {BuildPlan, Check, Model, Moment, Seed} from '../core/types.ts'
+import type {BuildPlan, Check, Model, ModelSource, Moment} from '../core/types.ts'
 import {type Database, inLanes, quoteLiteral, quoteName} from '../store/database.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import {countRows, digestRows, type TableColumn} from '../store/sql.ts'
@@ -212,11 +212,7 @@ async function commentOn(db: Database, model: Model): Promise<void> {
  *
  * @returns sha256 as 64 hex digits
  */
-export function fingerprintModels(
-  models: readonly Model[],
-  checks: readonly Check[],
-  seeds: readonly Seed[],
-): string {
+export function fingerprintModels({models, checks, seeds}: ModelSource): string {
   const parts = [
     ...models.map(({name, sql}) => ['model', name, sql]),
     ...checks.map(({name, sql}) => ['check', name, sql]),

@@ -133,25 +133,19 @@ async function isLatestMoment(folder: DataFolder, moment: Moment, today: string)
 }
 
 async function buildAnew(folder: DataFolder, build: Build, world: World): Promise<Release> {
-  const {request, identity, dir: buildDir} = build
+  const {request, dir: buildDir} = build
   const files = filesOf(buildDir)
   try {
     world.onStep('history copied')
-    const {plan, checks, dropped, models, tables, outcomes, next} = await buildTables(folder, build, world)
+    const {plan, checks, outcomes, manifest, next} = await buildTables(folder, build, world)
     await writeModels(buildDir, plan)
     await writeChecks(buildDir, checks, outcomes)
-    await shareFiles(buildDir, tables, findCurrentRelease(folder))
+    await shareFiles(buildDir, manifest.tables, findCurrentRelease(folder))
     world.onProgress({step: 'publishing'})
-    if (isBase(build)) noteLastBuild(folder, {...next, release_id: identity.release_id}, files)
+    if (isBase(build)) noteLastBuild(folder, {...next, release_id: manifest.release_id}, files)
     for (const path of [files.spill, files.history, `${files.history}.wal`])
       rmSync(path, {recursive: true, force: true})
     world.onStep('tables written')
-    const manifest: ReleaseManifest = {
-      ...identity,
-      checks: summariseChecks(outcomes),
-      models: models.filter(({name}) => !dropped.includes(name)),
-      tables,
-    }
     if (!mayBecomeCurrent(request) && request.select === undefined) markPast(buildDir)
     const dir = await placeRelease(folder, buildDir, manifest, {isScratch: request.select !== undefined})
     world.onStep('release published')
@@ -163,7 +157,7 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
 }
 
 /** The findings of checks for a manifest; passed ones are only counted. */
-export function summariseChecks(outcomes: readonly CheckOutcome[]): ReleaseManifest['checks'] {
+function summariseChecks(outcomes: readonly CheckOutcome[]): ReleaseManifest['checks'] {
   const warned = outcomes.filter(({severity, failures}) => severity === 'warn' && failures > 0)
   return {
     passed: outcomes.length - warned.length,
@@ -211,11 +205,11 @@ export async function prepareBuild(
   const sources = readSources(config, await listKnownFields(db, 'history'), moment.asOf)
   const engine = await db.value(z.string(), 'select version()')
   const {historyId, tapeHead} = await readHistoryId(db, moment.knownAt)
-  const fingerprint = fingerprintModels(sources.models, sources.checks, sources.seeds)
   const {timeZone, dayCutoff} = config
+  const inputs = [timeZone, dayCutoff, fingerprintModels(sources), engine, GENERATOR].join('\n')
   // Everything a release is a function of: the same inputs have the same id, on every machine.
-  const inputs = [moment.asOf, moment.knownAt, historyId, timeZone, dayCutoff, fingerprint, engine, GENERATOR]
-  const releaseId = `${moment.asOf}-${hash('sha256', inputs.join('\n')).slice(0, 12)}`
+  const all = [moment.asOf, moment.knownAt, historyId, inputs]
+  const releaseId = `${moment.asOf}-${hash('sha256', all.join('\n')).slice(0, 12)}`
   const existing =
     request.select === undefined && aside === undefined
       ? readRelease(join(folder.releases, releaseId))
@@ -251,8 +245,8 @@ export async function prepareBuild(
         moment,
         /** The part of the manifest that is known before building. */
         identity,
-        /** Digest of models, checks and seeds. */
-        fingerprint,
+        /** What the release depends on besides history and moment. */
+        inputs,
         /** Whether it is only compared with another build. */
         isAside: aside !== undefined,
         /** The folder of the build, with a copy of the warehouse so that nobody waits while models run. */
@@ -285,8 +279,7 @@ export async function buildTables(folder: DataFolder, prepared: Build, world: Wo
   const whole = await compileModels(sources, world)
   const source = {...prepared, ...planSelection(whole, sources.checks, request.select ?? world.select)}
   world.onStep('models compiled')
-  const {base = isBase(prepared) ? findBase(folder, inputsOf(prepared), prepared.moment) : undefined} =
-    prepared
+  const {base = isBase(prepared) ? findBase(folder, prepared.inputs, prepared.moment) : undefined} = prepared
   if (base) {
     try {
       return await build(folder, {...source, base}, world)
@@ -302,12 +295,6 @@ export async function buildTables(folder: DataFolder, prepared: Build, world: Wo
 /** Errors that an unreadable file of the last build causes; a wrong model can cause them too. */
 const MAY_BE_THE_FILE = ['MODEL_BUILD', 'CHECK_SQL']
 
-/** Digest of what a release depends on besides history and moment. */
-function inputsOf({config, fingerprint, identity}: Build): string {
-  const {timeZone, dayCutoff} = config
-  return hash('sha256', [fingerprint, identity.engine, GENERATOR, timeZone, dayCutoff].join('\n'))
-}
-
 /** Whether the next build may start from this one. */
 function isBase({request, config, dir}: Build): boolean {
   const isLarge = config.build === 'auto' && statSync(filesOf(dir).history).size >= GO_ON_BYTES
@@ -315,7 +302,7 @@ function isBase({request, config, dir}: Build): boolean {
 }
 
 async function build(folder: DataFolder, source: PlannedBuild, world: World) {
-  const {config, moment, plan, checks, dir, dropped, base: before} = source
+  const {config, request, identity, inputs, moment, plan, checks, dir, dropped, base: before} = source
   const {timeZone, dayCutoff} = config
   const files = filesOf(dir)
   if (!before) for (const file of [files.database, files.work]) rmSync(file, {force: true})
@@ -327,7 +314,7 @@ async function build(folder: DataFolder, source: PlannedBuild, world: World) {
     world,
   )
   const rebuilt = before
-    ? await attachWhatChanged(db, {how: config.build, moment, models: plan.models, to: files}, before)
+    ? await attachWhatChanged(db, files, {config, moment, models: plan.models}, before)
     : 0
   // A crashed build is deleted, so it needs no write-ahead log.
   await db.run(`attach ${quoteLiteral(files.database)} as release (recovery_mode no_wal_writes)`)
@@ -352,7 +339,12 @@ async function build(folder: DataFolder, source: PlannedBuild, world: World) {
       failed: before.manifest.checks.results.map(({name}) => name),
     },
   })
-  if (!source.isAside) noteChecking(folder, source, outcomes, world)
+  if (!source.isAside) {
+    using stateDb = openStateDb(folder.stateDb)
+    const at = new Date(world.realClock.now())
+    const about = {release_id: identity.release_id, isPlain: mayBecomeCurrent(request), at}
+    storeChecking(stateDb, about, outcomes)
+  }
   requirePassed(outcomes)
   world.onStep('checks passed')
   for (const name of dropped) await db.run(`drop table release.${name}`)
@@ -363,19 +355,14 @@ async function build(folder: DataFolder, source: PlannedBuild, world: World) {
   await db.run('use memory.main; checkpoint release; detach release; detach history')
   const whole_at = before?.last.whole_at ?? new Date(world.realClock.now()).toISOString()
   /** What the next build can start from, without the digests of its files. */
-  const next: Base['last'] = {inputs: inputsOf(source), shared, rebuilt, whole_at}
-  return {plan, checks, dropped, models, tables, outcomes, next}
-}
-
-function noteChecking(
-  folder: DataFolder,
-  {request, identity: {release_id}}: Build,
-  outcomes: readonly CheckOutcome[],
-  world: World,
-): void {
-  using stateDb = openStateDb(folder.stateDb)
-  const at = new Date(world.realClock.now())
-  storeChecking(stateDb, {release_id, isPlain: mayBecomeCurrent(request), at}, outcomes)
+  const next: Base['last'] = {inputs, shared, rebuilt, whole_at}
+  const manifest: ReleaseManifest = {
+    ...identity,
+    checks: summariseChecks(outcomes),
+    models: models.filter(({name}) => !dropped.includes(name)),
+    tables,
+  }
+  return {plan, checks, outcomes, manifest, next}
 }
 
 /** The least memory per thread, by the engine's documentation. */

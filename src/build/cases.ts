@@ -1,4 +1,4 @@
-import {readdirSync} from 'node:fs'
+import {existsSync, readdirSync} from 'node:fs'
 import {availableParallelism, tmpdir} from 'node:os'
 import {basename, join, sep} from 'node:path'
 import {type Document, isMap, isScalar, LineCounter, parseDocument} from 'yaml'
@@ -95,12 +95,12 @@ type ModelCase = z.output<typeof caseFile>[string] & {
  */
 function listCaseFiles(folder: string): string[] {
   const tests = join(folder, 'tests')
+  if (!existsSync(tests)) return []
   const found = listFiles(tests, '.yaml')
-  if (found.length === 0 && !readdirSync(folder).includes('tests')) return []
-  const [stray] = readdirSync(tests, {recursive: true, withFileTypes: true})
+  const stray = readdirSync(tests, {recursive: true, withFileTypes: true})
     .filter((entry) => entry.isFile())
     .map((entry) => join(entry.parentPath, entry.name))
-    .filter((path) => !found.includes(path))
+    .find((path) => !found.includes(path))
   if (stray === undefined) return found
   const name = stray.slice(folder.length + 1).replaceAll(sep, '/')
   throw newError(
@@ -142,10 +142,11 @@ function parseCases(text: string): Omit<ModelCase, 'table' | 'file'>[] {
   if (broken) throw wrongFile(broken.message.split('\n')[0] ?? '')
   const {data, error} = caseFile.safeParse(toValues(document))
   if (error) throw wrongFile(describeIssues(error).join('; '))
-  const keys = isMap(document.contents) ? document.contents.items.map(({key}) => key) : []
+  const keys = isMap(document.contents)
+    ? document.contents.items.map(({key}) => key).filter((key) => isScalar(key))
+    : []
   return Object.entries(data).map(([name, one]) => {
-    const key = keys.find((node) => isScalar(node) && node.value === name)
-    const [offset = 0] = (isScalar(key) && key.range) || []
+    const [offset = 0] = keys.find(({value}) => value === name)?.range ?? []
     return {...one, name, line: lineCounter.linePos(offset).line}
   })
 }
@@ -235,21 +236,10 @@ function addLists(
 }
 
 /** A row as text by column; null where the table has a null. */
-type TextRow = z.output<typeof textRow>
 const textRow = z.record(z.string(), z.string().nullable())
 
-/** What the rows of a case were compared with. */
-interface Found {
-  /** Why the table could not be built or read; null if it could. */
-  problem: string | null
-  /** Expected rows that are missing, and unexpected rows. */
-  missing: TextRow[]
-  unexpected: TextRow[]
-}
-
 /** The result of a case. */
-export type CaseResult = Found &
-  Pick<ModelCase, 'table' | 'name' | 'file' | 'line'> & {passed: boolean; duration_ms: number}
+export type CaseResult = Awaited<ReturnType<typeof runCase>>
 
 /** What cases are run with. */
 interface CaseBench {
@@ -273,12 +263,7 @@ export async function runCases(cases: readonly ModelCase[], bench: CaseBench): P
     await migrate(db, 'empty')
     const around = await bench.limit?.(db)
     for (const [index, tested] of queue) {
-      const startedAt = performance.now()
-      const found = await runCase(db, tested, bench, around && {around})
-      const {table, name, file, line} = tested
-      const passed = found.problem === null && found.missing.length + found.unexpected.length === 0
-      const duration_ms = Math.round(performance.now() - startedAt)
-      results[index] = {table, name, file, line, passed, ...found, duration_ms}
+      results[index] = await runCase(db, tested, bench, around && {around})
       bench.onDone?.()
     }
   }
@@ -288,23 +273,26 @@ export async function runCases(cases: readonly ModelCase[], bench: CaseBench): P
   return results
 }
 
-async function runCase(
-  db: Database,
-  tested: ModelCase,
-  bench: CaseBench,
-  options: BuildOptions = {},
-): Promise<Found> {
+async function runCase(db: Database, tested: ModelCase, bench: CaseBench, options: BuildOptions = {}) {
+  const startedAt = performance.now()
+  const {table, name, file, line} = tested
+  /** @param problem why the table could not be built or read; null if it could */
+  const tell = (problem: string | null, {missing, unexpected}: Awaited<ReturnType<typeof compareRows>>) => {
+    const passed = problem === null && missing.length + unexpected.length === 0
+    const duration_ms = Math.round(performance.now() - startedAt)
+    return {table, name, file, line, passed, problem, missing, unexpected, duration_ms}
+  }
   await db.run(
     `attach ':memory:' as release; attach ':memory:' as history; copy from database empty to history`,
   )
   try {
     await buildCase(db, tested, bench, options)
-    return {problem: null, ...(await compareRows(db, tested, bench.plan))}
+    return tell(null, await compareRows(db, tested, bench.plan))
   } catch (error) {
     // A stop ends the whole run.
     if (error instanceof LoantapeError && !isOfKind(error, 'check')) throw error
     const problem = error instanceof LoantapeError ? error.problem : (messageOf(error).split('\n\n')[0] ?? '')
-    return {problem, missing: [], unexpected: []}
+    return tell(problem, {missing: [], unexpected: []})
   } finally {
     await db.run(`set search_path = 'memory.main'; detach release; detach history`)
   }
@@ -342,11 +330,7 @@ async function buildCase(
 }
 
 /** The rows that only one side has. If only the order differs, rows with their positions. */
-async function compareRows(
-  db: Database,
-  {table, where, rows}: ModelCase,
-  {models, columns}: BuildPlan,
-): Promise<Pick<Found, 'missing' | 'unexpected'>> {
+async function compareRows(db: Database, {table, where, rows}: ModelCase, {models, columns}: BuildPlan) {
   const types = new Map(columns.get(table)?.map(({name, type}) => [name, type]))
   const names = Object.keys(rows[0] ?? Object.fromEntries(types))
   const named = names.map(quoteName).join(', ')
@@ -358,7 +342,7 @@ async function compareRows(
   const expected =
     wanted.length === 0 ? `${found} limit 0` : `from (values ${wanted.join(', ')}) as t (${named})`
   const {grain = [], order = []} = models.find(({name}) => name === table) ?? {}
-  const compare = async (select: string): Promise<Pick<Found, 'missing' | 'unexpected'>> => {
+  const compare = async (select: string) => {
     const onlyIn = (these: string, those: string) =>
       db.all(
         textRow,

@@ -49,25 +49,26 @@ function parseTag(model: CheckedModel, tag: CheckTag, models: readonly CheckedMo
       `Check '${demand}' of model '${model.name}': expected unique(a, …), not_null(a, …), accepted(a, value, …), references(a, schema.table.column) or between(a, low, high),`,
     )
   }
-  const changedSql = buildChangedSql(model, tag, models) ?? undefined
+  const changedSql = buildChangedSql(model, tag, demanded.sql, models)
   return {name: `${model.name} ${demand}`, severity: 'error', ...demanded, file, line, changedSql}
 }
 
-/** SQL of the wrong rows of changed deals; null if a row of another deal can have become wrong too. */
-function buildChangedSql(model: CheckedModel, tag: CheckTag, models: readonly CheckedModel[]): string | null {
-  if (!model.isPerDeal) return null
-  const {rule, args} = tag
+/** SQL of the wrong rows of changed deals; undefined if a row of another deal can have become wrong too. */
+function buildChangedSql(
+  {name, isPerDeal}: CheckedModel,
+  {rule, args}: CheckTag,
+  sql: string,
+  models: readonly CheckedModel[],
+): string | undefined {
+  if (!isPerDeal) return undefined
   if (rule === 'unique') {
     const columns = args.map(quoteName)
     const same = columns.map((column) => `one.${column} is not distinct from changed.${column}`)
-    return `select ${columns.map((column) => `one.${column}`).join(', ')}, count(*) as copies from release.${model.name} as one semi join ${model.name} as changed on ${same.join(' and ')} group by all having count(*) > 1`
+    return `select ${columns.map((column) => `one.${column}`).join(', ')}, count(*) as copies from release.${name} as one semi join ${name} as changed on ${same.join(' and ')} group by all having count(*) > 1`
   }
-  const [schema, name, key] = args[1]?.split('.') ?? []
   const isOwnDeal =
-    args[0] === DEAL_ID &&
-    key === DEAL_ID &&
-    models.some((other) => other.isPerDeal && other.name === `${schema}.${name}`)
-  return rule === 'references' && !isOwnDeal ? null : (demandOf(model, tag)?.sql ?? null)
+    args[0] === DEAL_ID && models.some((other) => other.isPerDeal && args[1] === `${other.name}.${DEAL_ID}`)
+  return rule === 'references' && !isOwnDeal ? undefined : sql
 }
 
 /**
@@ -82,55 +83,41 @@ function demandOf(
   const {name: table, grain} = model
   const columns = args.map(quoteName)
   const [name = ''] = columns
-  const [column = '', ...rest] = args
-  const named = new Set([...grain.map(quoteName), ...(rule === 'not_null' ? columns : [name])])
-  const demand = (
-    description: string,
-    condition: string,
-    {shown = [...named].join(', '), group = ''} = {},
-  ) => ({
-    description,
-    sql: `select ${shown} from ${table} where ${condition}${group}`,
-    doubt: {table, condition},
-  })
-  switch (rule) {
-    case 'unique':
-      if (args.length === 0) return null
-      return demand(`No two rows of ${table} have the same ${args.join(', ')}.`, buildDoubtSql(model, args), {
-        shown: `${columns.join(', ')}, count(*) as copies`,
-        group: ' group by all having count(*) > 1',
-      })
-    case 'not_null':
-      if (args.length === 0) return null
-      return demand(
-        `No row of ${table} lacks ${args.join(', ')}.`,
-        columns.map((each) => `${each} is null`).join(' or '),
-      )
-    case 'accepted':
-      if (rest.length === 0) return null
-      return demand(
-        `${column} of ${table} is one of ${rest.join(', ')}.`,
-        `cast(${name} as varchar) not in (${rest.map(quoteLiteral).join(', ')})`,
-      )
-    case 'references': {
-      const [schema, other, key, ...more] = rest.join('.').split('.').map(quoteName)
-      if (rest.length !== 1 || key === undefined || more.length > 0) return null
-      return demand(
-        `${column} of ${table} is one of those in ${rest.join(', ')}.`,
-        `${name} is not null and ${name} not in (select ${key} from ${schema}.${other} where ${key} is not null)`,
-      )
-    }
-    case 'between': {
-      const [low, high] = rest
-      if (rest.length !== 2 || low === undefined || high === undefined) return null
-      return demand(
-        `${column} of ${table} lies between ${low} and ${high}.`,
-        `${name} not between ${quoteLiteral(low)} and ${quoteLiteral(high)}`,
-      )
-    }
-    default:
-      return null
+  const [column, ...rest] = args
+  const [schema, other, key, ...more] = rest.join('.').split('.').map(quoteName)
+  const isReference = rest.length === 1 && key !== undefined && more.length === 0
+  /** By rule, where the arguments fit: the demand, and a condition that only rows which break it fulfil. */
+  const demands: Record<string, false | [description: string, condition: string]> = {
+    unique: args.length > 0 && [
+      `No two rows of ${table} have the same ${args.join(', ')}.`,
+      buildDoubtSql(model, args),
+    ],
+    not_null: args.length > 0 && [
+      `No row of ${table} lacks ${args.join(', ')}.`,
+      columns.map((each) => `${each} is null`).join(' or '),
+    ],
+    accepted: rest.length > 0 && [
+      `${column} of ${table} is one of ${rest.join(', ')}.`,
+      `cast(${name} as varchar) not in (${rest.map(quoteLiteral).join(', ')})`,
+    ],
+    references: isReference && [
+      `${column} of ${table} is one of those in ${rest.join(', ')}.`,
+      `${name} is not null and ${name} not in (select ${key} from ${schema}.${other} where ${key} is not null)`,
+    ],
+    between: rest.length === 2 && [
+      `${column} of ${table} lies between ${rest.join(' and ')}.`,
+      `${name} not between ${rest.map(quoteLiteral).join(' and ')}`,
+    ],
   }
+  const [description, condition] = demands[rule] || []
+  if (description === undefined || condition === undefined) return null
+  const named = new Set([...grain.map(quoteName), ...(rule === 'not_null' ? columns : [name])])
+  const [shown, group] =
+    rule === 'unique'
+      ? [`${columns.join(', ')}, count(*) as copies`, ' group by all having count(*) > 1']
+      : [[...named].join(', '), '']
+  const sql = `select ${shown} from ${table} where ${condition}${group}`
+  return {description, sql, doubt: {table, condition}}
 }
 
 /**
@@ -145,27 +132,18 @@ function buildDoubtSql({name, order}: CheckedModel, columns: readonly string[]):
 
 function parseCheck(file: string, text: string): Check {
   const {header, sql} = splitHeader(text)
-  const severities = header.map((line) => /^-- severity: (error|warn)$/.exec(line)?.[1])
-  const index = severities.findIndex((severity) => severity !== undefined)
+  const index = header.findIndex((line) => /^-- severity: (error|warn)$/.test(line))
   const description = wordsOf(header.slice(0, index === -1 ? undefined : index))
-  if (description === '')
-    throw createModelError(
-      'CHECK_SQL',
-      {file, line: 1},
-      'Check has no description: expected `-- what it demands`,',
-    )
-  if (index === -1) {
-    throw createModelError(
-      'CHECK_SQL',
-      {file, line: header.length},
-      'Check has no severity: expected `-- severity: error` or `-- severity: warn`,',
-    )
-  }
+  const refuse = (line: number, problem: string) =>
+    createModelError('CHECK_SQL', {file, line}, `Check has no ${problem},`)
+  if (description === '') throw refuse(1, 'description: expected `-- what it demands`')
+  if (index === -1)
+    throw refuse(header.length, 'severity: expected `-- severity: error` or `-- severity: warn`')
   const next = header.findIndex((line) => line.startsWith('-- next: '))
   return {
     name: basename(file, '.sql'),
     next: next === -1 ? undefined : wordsOf(header.slice(next)).replace(/^next: /, ''),
-    severity: severities[index] === 'warn' ? 'warn' : 'error',
+    severity: header[index]?.endsWith('warn') ? 'warn' : 'error',
     description,
     file,
     line: null,

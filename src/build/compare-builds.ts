@@ -10,7 +10,7 @@ import {openDatabase, quoteLiteral} from '../store/database.ts'
 import {momentOf} from '../store/moment.ts'
 import {requireRelease} from '../store/release.ts'
 import {openHistory} from '../store/warehouse.ts'
-import {type BuildRequest, buildRelease, buildTables, prepareBuild, summariseChecks} from './build.ts'
+import {type BuildRequest, buildRelease, buildTables, prepareBuild} from './build.ts'
 import {discardBuild} from './build-folder.ts'
 import {type Base, noteWhole, readLastBuild} from './last-build.ts'
 
@@ -71,10 +71,9 @@ async function buildAside(
   const today = businessDateOf(world.clock.now(), config)
   const {build} = await prepareBuild(folder, how, moment, {today, aside: name})
   if (!build) throw new Error('nothing was prepared')
-  const {dir, identity} = build
+  const {dir} = build
   dirs.push(dir)
-  const {plan, tables, outcomes, next} = await buildTables(folder, {...build, base: before}, world)
-  const manifest = {...identity, tables, checks: summariseChecks(outcomes)}
+  const {plan, manifest, next} = await buildTables(folder, {...build, base: before}, world)
   return {dir, last: next, manifest, models: plan.models}
 }
 

@@ -7,7 +7,7 @@ import type {ErrorCode, LoantapeError} from '../core/errors.ts'
 import {parseJson} from '../core/json.ts'
 import {GENERATOR} from '../core/process.ts'
 import {findNearest} from '../core/text.ts'
-import type {BuildPlan, Check, Model, Seed, World} from '../core/types.ts'
+import type {BuildPlan, Check, Model, ModelSource, World} from '../core/types.ts'
 import {type Database, openDatabase, quoteName} from '../store/database.ts'
 import {readColumns, SQL_DIR, type TableColumn} from '../store/sql.ts'
 import {migrate} from '../store/warehouse.ts'
@@ -360,13 +360,6 @@ function sqlError(place: Place, words = 'no statement'): Error {
   return createModelError('MODEL_SQL', place, `A model must be exactly one SELECT: ${words},`)
 }
 
-/** What a release is built from besides the history. */
-export interface ModelSource {
-  models: readonly Model[]
-  seeds: readonly Seed[]
-  checks: readonly Check[]
-}
-
 const lists = z.array(z.tuple([z.string(), z.array(z.string())]))
 const planFile = z.object({
   models: z.array(z.string()),
@@ -384,7 +377,7 @@ export const SHIPPED_PLAN: string = join(SQL_DIR, 'plan.json')
  */
 export function keyOfPlan({models, checks, seeds}: ModelSource): string {
   const shapes = seeds.map((seed) => (seed.isComputed ? {...seed, text: seed.columns.join()} : seed))
-  const parts = [fingerprintModels(models, checks, shapes), version(), GENERATOR]
+  const parts = [fingerprintModels({models, checks, seeds: shapes}), version(), GENERATOR]
   return hash('sha256', parts.join('\n')).slice(0, 16)
 }
 

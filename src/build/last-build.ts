@@ -19,7 +19,7 @@ import {schemasOf, WholeBuildNeeded} from './build-models.ts'
 type LastBuild = z.output<typeof lastBuildSchema>
 const lastBuildSchema = z.object({
   release_id: z.string(),
-  /** Digest of everything a release depends on besides history and moment. */
+  /** Everything a release depends on besides history and moment. */
   inputs: z.string(),
   /** The digests of shared models that `buildModels` found. */
   shared: z.record(z.string(), z.string()),
@@ -58,7 +58,7 @@ export interface Base {
   /** Without `files`, its databases are certain to be unchanged. */
   last: Omit<LastBuild, 'release_id' | 'files'> & {files?: string}
   dir: string
-  manifest: Omit<ReleaseManifest, 'models'>
+  manifest: ReleaseManifest
 }
 
 /** The last build, if one with these inputs can start from it for this moment. */
@@ -83,18 +83,9 @@ const MOST_REBUILT = {auto: 0.2, incremental: 1, whole: 0}
  */
 export async function attachWhatChanged(
   db: Database,
-  {
-    how,
-    moment,
-    models,
-    to,
-  }: {
-    how: Config['build']
-    moment: Moment
-    models: readonly Model[]
-    to: ReleaseDatabases
-  },
-  {last, dir: lastDir, manifest}: Base,
+  to: ReleaseDatabases,
+  {config, moment, models}: {config: Pick<Config, 'build'>; moment: Moment; models: readonly Model[]},
+  {last, dir, manifest}: Base,
 ): Promise<number> {
   const before = momentOf(manifest)
   const {historyId} = await readHistoryId(db, before.knownAt)
@@ -102,8 +93,8 @@ export async function attachWhatChanged(
   if (!(await doWalksFollow(db, before, moment))) throw new WholeBuildNeeded('walks')
   const changed = await attachChanged(db, models, before, moment)
   const rebuilt = last.rebuilt + changed / Math.max(1, manifest.source.present.deals)
-  if (rebuilt > MOST_REBUILT[how]) throw new WholeBuildNeeded('rebuilt')
-  const from = databasesOf(lastDir)
+  if (rebuilt > MOST_REBUILT[config.build]) throw new WholeBuildNeeded('rebuilt')
+  const from = databasesOf(dir)
   if (last.files !== undefined && last.files !== stampOf(from.database, from.work))
     throw new WholeBuildNeeded('files')
   for (const name of ['database', 'work'] as const) {

@@ -1,29 +1,18 @@
 import {z} from 'zod'
-import {type Database, openDatabase, quoteLiteral} from '../store/database.ts'
-import type {Release, ReleaseManifest} from '../store/release.ts'
+import {type Database, openDatabase, type Queries, quoteLiteral} from '../store/database.ts'
+import type {Release} from '../store/release.ts'
 import {fillIn, readQuery} from '../store/sql.ts'
-import {computedRow, type ReleaseQueries, type RowOf, rowOf} from './release-row.ts'
 
 /** How many deals are named; the others are counted. */
 const NAMED = 12
 
-const PARTS = ['open', 'funded', 'pipeline'] as const
-
-/** A deal's contribution to the movement of each part between two moments, and what happened to it in words. */
-type Moved = RowOf<typeof movedRow>
-const movedRow = rowOf('mart.movement', ['deal_id'], {
-  open: 'sum',
-  funded: 'sum',
-  pipeline: 'sum',
-  what: 'text?',
+/** What moved each part of a portfolio between two moments: the totals, and some of the deals, the largest movement first. */
+export type Movements = z.output<typeof movementsRow>
+const parts = {open: z.string(), funded: z.string(), pipeline: z.string()}
+const movementsRow = z.object({
+  totals: z.object({deals: z.number(), ...parts}),
+  moved: z.array(z.object({deal_id: z.string(), ...parts, what: z.string()})),
 })
-
-/** The totals of the movement, and some of the deals. */
-export interface Movements {
-  totals: RowOf<typeof totalsRow>
-  moved: Moved[]
-}
-const totalsRow = computedRow({deals: 'count', open: 'sum', funded: 'sum', pipeline: 'sum'})
 
 /** Which deals, largest first; by default the {@link NAMED} largest. */
 export interface Which {
@@ -34,27 +23,12 @@ export interface Which {
   limit?: number
 }
 
-async function readMoved(
-  tables: ReleaseQueries,
-  moves: 'moved_since' | 'moved_between',
-  {beyond = 0, offset = 0, limit = NAMED}: Which,
-  params: string[] = [],
-): Promise<Movements> {
-  const largest = fillIn(readQuery('moved'), {moves: readQuery(moves)})
-  const sums = PARTS.map((part) => `cast(coalesce(sum(${part}), 0) as decimal(38, 2)) as ${part}`)
-  return {
-    totals: await tables.one(
-      totalsRow,
-      `select count(*) as deals, ${sums.join(', ')} from (${largest} offset ${beyond})`,
-      params,
-    ),
-    moved: await tables.all(movedRow, `${largest} limit ${limit} offset ${beyond + offset}`, params),
-  }
-}
+const fillMoved = (moves: 'moved_since' | 'moved_between', which: Which) =>
+  fillIn(readQuery('moved'), {moves: readQuery(moves), beyond: 0, offset: 0, limit: NAMED, ...which})
 
 /** What moved since the end of a day. */
-export const readMovedSince = (tables: ReleaseQueries, day: string, which: Which = {}): Promise<Movements> =>
-  readMoved(tables, 'moved_since', which, [day])
+export const readMovedSince = (tables: Queries, day: string, which: Which = {}): Promise<Movements> =>
+  tables.one(movementsRow, fillMoved('moved_since', which), [day])
 
 /**
  * What differs between two releases, whatever their dates.
@@ -64,18 +38,18 @@ export const readMovedSince = (tables: ReleaseQueries, day: string, which: Which
 export async function readMovedBetween(
   before: Release,
   after: Release,
-  {condition = 'true', ...which}: Which & {condition?: string | undefined} = {},
+  {condition, ...which}: Which & {condition?: string | undefined} = {},
 ): Promise<Movements> {
   await using db = await openDatabase({attach: []})
   await db.run(readQuery('macros'))
   await readStandings(db, before, after, condition)
-  return await readMoved(db, 'moved_between', which)
+  return await db.one(movementsRow, fillMoved('moved_between', which))
 }
 
 /** Finds which totals moved between two releases, and which deals and fields moved them. */
 export async function diffReleases(before: Release, after: Release): Promise<TotalMovement[]> {
   await using db = await openDatabase({attach: []})
-  await readStandings(db, before, after, 'true')
+  await readStandings(db, before, after)
   return await readMovements(db)
 }
 
@@ -92,35 +66,26 @@ async function readStandings(
   db: Database,
   before: Release,
   after: Release,
-  condition: string,
+  condition = 'true',
 ): Promise<void> {
   const deals = fillIn(readQuery('deals_of_release'), {condition})
+  const [then, now] = [before.manifest, after.manifest]
+  const isLater = then.known_at <= now.known_at && then.as_of <= now.as_of
+  const corrected = fillIn(readQuery('corrected'), {...then, is_later: isLater})
   // Attached one after the other, since conditions name `release` and `kept`.
-  for (const [name, {database, work}] of Object.entries({before, after})) {
+  for (const [name, {database, work}] of Object.entries({before, after}))
     await db.run(
       `attach ${quoteLiteral(database)} as release (read_only);
        attach ${quoteLiteral(work)} as kept (read_only);
-       create table memory.main.deals_${name} as ${deals}`,
+       create table memory.main.deals_${name} as ${deals};
+       create table if not exists memory.main.known as select deal_id, status, loan_amount from release.core.deal;
+       ${name === 'after' ? `create table memory.main.corrected as ${corrected};` : ''}
+       detach release; detach kept`,
     )
-    if (name === 'before')
-      await db.run(
-        'create table memory.main.known as select deal_id, status, loan_amount from release.core.deal',
-      )
-    else await findCorrected(db, before.manifest, after.manifest)
-    await db.run('detach release; detach kept')
-  }
-}
-
-async function findCorrected(db: Database, before: ReleaseManifest, after: ReleaseManifest): Promise<void> {
-  const isLater = before.known_at <= after.known_at && before.as_of <= after.as_of
-  await db.run(`create table memory.main.corrected as ${readQuery('corrected')} and ${isLater}`, [
-    before.known_at,
-    before.as_of,
-  ])
 }
 
 /** A deal as one of two releases has it. */
-const stateRow = rowOf('core.deal', ['status', 'status_class', 'loan_amount'])
+const stateRow = z.object({status: z.string(), status_class: z.string(), loan_amount: z.string()})
 
 /** What one deal adds to the movement of one total. */
 export type MovementPart = z.output<typeof partRow>

@@ -65,19 +65,16 @@ const DATED = 'valid_from'
 
 /** Adds the rows of a seed to those of the earlier one and replaces those with the same key. */
 function addLines(before: Seed, seed: Seed): Seed {
-  const keysOf = (row: Row) => `${keyOf(seed, row, seed.columns[0])}\n${keyOf(seed, row, DATED)}`
+  const keysOf = (row: Row) => [seed.columns[0], DATED].map((column) => keyOf(seed, row, column)).join('\n')
   const ownKeys = new Set(seed.rows.map(keysOf))
-  const kept = before.rows
-    .filter((row) => !ownKeys.has(keysOf(row)))
-    .map((row) => ({...row, values: seed.columns.map((_, index) => row.values[index] ?? null)}))
+  const kept = before.rows.filter((row) => !ownKeys.has(keysOf(row)))
   return {...seed, text: `${before.text}\n${seed.text}`, rows: [...kept, ...seed.rows]}
 }
 
-const keyOf = ({columns, types}: Seed, {values}: Row, key = '') =>
-  readKey(values[columns.indexOf(key)] ?? null, types[key])
-
-const readKey = (text: string | null, type: string | undefined) =>
-  type === 'canonical' ? text?.trim().toLowerCase() : text?.trim()
+/** A row's value of a key column in the form keys are compared in. */
+function keyOf({types}: Seed, {values}: Row, column = '', value = values[column]): string | undefined {
+  return types[column] === 'canonical' ? value?.trim().toLowerCase() : value?.trim()
+}
 
 /** The column that names a row of the earlier seed; fields left out are copied from it. */
 const LIKE = 'like'
@@ -99,56 +96,46 @@ export function replaceSeeds(seeds: readonly Seed[], later: readonly Seed[]): Se
 }
 
 function alignTo(replaced: Seed, seed: Seed): Seed {
-  const at = replaced.columns.includes(LIKE) ? -1 : seed.columns.indexOf(LIKE)
-  const isLeftOut = (name: string) => !seed.columns.includes(name) && !replaced.optional?.includes(name)
-  const lost = at === -1 ? replaced.columns.find(isLeftOut) : undefined
-  if (lost !== undefined) {
+  const isCopying = seed.columns.includes(LIKE) && !replaced.columns.includes(LIKE)
+  const own = seed.columns.filter((name) => !isCopying || name !== LIKE)
+  const lost = replaced.columns.find((name) => !own.includes(name) && !replaced.optional?.includes(name))
+  if (lost !== undefined && !isCopying) {
     const expected = `expected the columns of the one it replaces, ${replaced.columns.join(', ')},`
     const place = {file: seed.file, line: 1}
     throw createModelError('SEED_FILE', place, `Seed has no column '${lost}': ${expected}`)
   }
-  const findLike = createLikes(replaced, at)
-  const own = seed.columns.filter((_, index) => index !== at)
-  const columns = [...new Set([...replaced.columns, ...own])]
-  const rows = seed.rows.map((row) => {
-    const like = findLike(row)
-    const values = columns.map(
-      (name) =>
-        row.values[seed.columns.indexOf(name)] ?? like?.values[replaced.columns.indexOf(name)] ?? null,
-    )
-    return {...row, values}
-  })
   return {
     ...seed,
-    columns,
+    columns: [...new Set([...replaced.columns, ...own])],
     types: {...replaced.types, ...seed.types},
     optional: replaced.optional ?? [],
-    rows,
+    rows: isCopying ? copyLikes(replaced, seed.rows) : seed.rows,
   }
 }
 
-/** Finds the row that another one names in `like`. */
-function createLikes(replaced: Seed, at: number): (row: Row) => Row | undefined {
-  if (at === -1) return () => undefined
+/** The rows with what each leaves out copied from the row of the replaced seed that it names in `like`. */
+function copyLikes(replaced: Seed, rows: readonly Row[]): Row[] {
   const [key = ''] = replaced.columns
-  const lines = new Map(replaced.rows.map((row) => [keyOf(replaced, row, key), row]))
-  return (row) => {
-    const like = row.values[at] ?? ''
-    const line = lines.get(readKey(like, replaced.types[key]))
-    if (line) return line
-    const known = [...lines.keys()].filter((name) => name !== undefined)
-    const problem = `Value '${like}' of seed column '${LIKE}': ${expectOneOf(like, known)},`
-    throw createModelError('SEED_FILE', row, problem)
-  }
+  const lines = new Map(replaced.rows.map((row) => [keyOf(replaced, row, key) ?? '', row.values]))
+  return rows.map((row) => {
+    const like = row.values[LIKE] ?? ''
+    const line = lines.get(keyOf(replaced, row, key, like) ?? '')
+    if (!line) {
+      const problem = `Value '${like}' of seed column '${LIKE}': ${expectOneOf(like, [...lines.keys()])},`
+      throw createModelError('SEED_FILE', row, problem)
+    }
+    const given = Object.entries(row.values).filter(([, value]) => value !== null)
+    return {...row, values: {...line, ...Object.fromEntries(given)}}
+  })
 }
 
 /** Reads the text of a seed. @throws CheckError `SEED_FILE` */
 export function parseSeed(source: Pick<Seed, 'name' | 'file' | 'text'>): Seed {
-  const [header = {values: [''], file: source.file, line: 1}, ...rows] = readRecords(source)
+  const [header = {fields: [''], file: source.file, line: 1}, ...records] = readRecords(source)
   const types: Record<string, string> = {}
   const columns: string[] = []
   const optional: string[] = []
-  for (const field of header.values.map((text) => text ?? '')) {
+  for (const field of header.fields) {
     const [column = '', type] = field
       .replace(/\?$/, '')
       .split(':')
@@ -162,32 +149,36 @@ export function parseSeed(source: Pick<Seed, 'name' | 'file' | 'text'>): Seed {
     if (type !== undefined) types[column] = type
     if (field.endsWith('?')) optional.push(column)
   }
-  for (const row of rows) requireFields(row, columns)
+  const rows = records.map(({fields, ...place}) => {
+    const {length} = fields
+    if (length !== columns.length) {
+      const problem =
+        length < columns.length
+          ? `no value for seed column '${columns.slice(length).join("', '")}'`
+          : `value '${fields[columns.length]}' after the last seed column '${columns.at(-1)}'`
+      const expected = `expected ${columns.length}, in quotes if one has a comma,`
+      throw createModelError(
+        'SEED_FILE',
+        place,
+        `Row of ${quantity(length, 'field')}, ${problem}: ${expected}`,
+      )
+    }
+    return {...place, values: Object.fromEntries(columns.map((name, index) => [name, fields[index] || null]))}
+  })
   return {...source, types, columns, optional, rows}
 }
 
 type Row = Seed['rows'][number]
 
-function requireFields(row: Row, columns: readonly string[]): void {
-  const {length} = row.values
-  if (length === columns.length) return
-  const problem =
-    length < columns.length
-      ? `no value for seed column '${columns.slice(length).join("', '")}'`
-      : `value '${row.values[columns.length] ?? ''}' after the last seed column '${columns.at(-1)}'`
-  const expected = `expected ${columns.length}, in quotes if one has a comma,`
-  throw createModelError('SEED_FILE', row, `Row of ${quantity(length, 'field')}, ${problem}: ${expected}`)
-}
-
-const records = z.array(
+const parsedRecords = z.array(
   z.object({record: z.array(z.string()), info: z.object({lines: z.number()}), raw: z.string()}),
 )
 
-function readRecords({file, text}: Pick<Seed, 'file' | 'text'>): Row[] {
+function readRecords({file, text}: Pick<Seed, 'file' | 'text'>) {
   try {
     const options = {info: true, raw: true, trim: true, relax_column_count: true, skip_empty_lines: true}
-    return records.parse(parse(text, options)).map(({record, info, raw}) => ({
-      values: record.map((value) => (value === '' ? null : value)),
+    return parsedRecords.parse(parse(text, options)).map(({record, info, raw}) => ({
+      fields: record,
       file,
       line: info.lines - raw.replace(/^\n+|\n+$/g, '').split('\n').length + 1,
     }))
@@ -229,7 +220,11 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
        )
        qualify if(${isWrongKey}, ${buildErrorSql(columns.length)}, true)
        order by 1`,
-      [JSON.stringify(seed.rows.map(({values}, index) => [index, ...values]))],
+      [
+        JSON.stringify(
+          seed.rows.map(({values}, index) => [index, ...seed.columns.map((name) => values[name])]),
+        ),
+      ],
     )
   } catch (error) {
     const [, rowNo, columnNo] = /wrong value (\d+) (\d+)/.exec(messageOf(error)) ?? []
@@ -237,7 +232,7 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
     const unique = {name: seed.columns[0] ?? '', expected: 'a unique key that is not empty'}
     const {name, expected} = columns[Number(columnNo)] ?? unique
     if (!row) throw error
-    const value = row.values[seed.columns.indexOf(name)] ?? ''
+    const value = row.values[name] ?? ''
     const problem = `Value '${value}' of seed column '${name}': expected ${expected},`
     throw createModelError('SEED_FILE', row, problem, error)
   }

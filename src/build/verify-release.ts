@@ -33,27 +33,28 @@ async function verifyFile({dir, manifest}: Release, {file, sha256}: ReleaseTable
  */
 export async function verifyRelease(release: Release): Promise<Failure[]> {
   const {dir, manifest} = release
-  const [name, told] = [basename(realpathSync(dir)), `${manifest.release_id} as of ${manifest.as_of}`]
+  const name = basename(realpathSync(dir))
   const faults: Failure[] = []
-  if (name === 'current') {
-    const problem = `'current' is a folder: expected a link to one of releases/, as a copy keeps it with 'cp -a'.`
-    faults.push({
-      code: 'RELEASE_MANIFEST',
-      problem,
-      next: 'Remove it and run `loantape build`, which makes it again.',
-    })
-  } else if (manifest.release_id !== name || name.slice(0, 10) !== manifest.as_of) {
-    const problem = `The manifest of release ${name} names ${told}.`
-    faults.push({code: 'RELEASE_MANIFEST', problem, next: RELEASE_NEXT})
-  }
+  const note = (code: string, problem: string, next = RELEASE_NEXT) => faults.push({code, problem, next})
+  if (name === 'current')
+    note(
+      'RELEASE_MANIFEST',
+      `'current' is a folder: expected a link to one of releases/, as a copy keeps it with 'cp -a'.`,
+      'Remove it and run `loantape build`, which makes it again.',
+    )
+  else if (manifest.release_id !== name || name.slice(0, 10) !== manifest.as_of)
+    note(
+      'RELEASE_MANIFEST',
+      `The manifest of release ${name} names ${manifest.release_id} as of ${manifest.as_of}.`,
+    )
   await using db = await openRelease(release)
   for (const table of manifest.tables) {
     const ofFile = await verifyFile(release, table)
     const found = await findFault(db, release, {...table, isWhole: ofFile.length === 0}).catch(
       (error: unknown) => `cannot be read (${messageOf(error).split('\n')[0]})`,
     )
-    const problem = `Table '${table.name}' of release ${manifest.release_id} ${found}.`
-    faults.push(...ofFile, ...(found ? [{code: 'RELEASE_ROWS', problem, next: RELEASE_NEXT}] : []))
+    faults.push(...ofFile)
+    if (found) note('RELEASE_ROWS', `Table '${table.name}' of release ${manifest.release_id} ${found}.`)
   }
   return faults
 }

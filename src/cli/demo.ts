@@ -1,6 +1,6 @@
 import {existsSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join, relative} from 'node:path'
-import {rowOf} from '../build/release-row.ts'
+import {z} from 'zod'
 import {createDealClient} from '../client/client.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {
@@ -57,20 +57,25 @@ interface DemoOptions {
 /** The result of a demo; `demo --json` prints it. */
 type DemoResult = Awaited<ReturnType<typeof runDemo>>
 
-const shownSummary = rowOf('mart.portfolio_summary', [
-  'deals',
-  'amount',
-  'open_deals',
-  'open_amount',
-  'open_wa_ltv',
-  'ended_deals',
-  'ended_amount',
-  'funded_deals',
-  'funded_amount',
-  'funded_wa_ltv',
-])
+const shownSummary = z.object({
+  deals: z.coerce.number(),
+  amount: z.string(),
+  open_deals: z.coerce.number(),
+  open_amount: z.string(),
+  open_wa_ltv: z.coerce.number().nullable(),
+  ended_deals: z.coerce.number(),
+  ended_amount: z.string(),
+  funded_deals: z.coerce.number(),
+  funded_amount: z.string(),
+  funded_wa_ltv: z.coerce.number().nullable(),
+})
 
-const statusRow = rowOf('mart.portfolio_breakdown', ['bucket', 'deals', 'amount', 'share_pct'])
+const statusRow = z.object({
+  bucket: z.string(),
+  deals: z.coerce.number(),
+  amount: z.string(),
+  share_pct: z.coerce.number().nullable(),
+})
 
 /** Webhooks of a day's changes arrive this long before its night. */
 const DESK_HOURS_MS = 6 * HOUR_MS

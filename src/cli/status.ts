@@ -121,7 +121,7 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
 function readKnownStatuses(config: Config): Set<string> {
   try {
     const status = readSeeds(sqlFoldersOf(config)).find(({name}) => name === 'status')
-    return new Set(status?.rows.map(({values: [key]}) => key?.toLowerCase() ?? ''))
+    return new Set(status?.rows.map(({values: {status: key}}) => key?.toLowerCase() ?? ''))
   } catch (error) {
     if (isOfKind(error, 'check')) return new Set()
     throw error

@@ -244,10 +244,17 @@ export interface Seed {
   columns: string[]
   /** Columns that a replacing seed may leave out, from headers such as `ending:canonical?`; they are null then. */
   optional?: string[]
-  /** The rows, each with its file and first line; an empty field is null. */
-  rows: {values: (string | null)[]; file: string; line: number}[]
+  /** The rows, values by column, each with its file and first line; an empty field is null. */
+  rows: {values: Record<string, string | null>; file: string; line: number}[]
   /** Computed from validated data, not read from a seed file. */
   isComputed?: boolean
+}
+
+/** What a release is built from besides the history. */
+export interface ModelSource {
+  models: readonly Model[]
+  seeds: readonly Seed[]
+  checks: readonly Check[]
 }
 
 /** The models of a release, in the order of their dependencies, and its seeds. */
@@ -259,16 +266,4 @@ export interface BuildPlan {
   checkReads: ReadonlyMap<string, readonly string[]>
   /** Columns and types of each model's table, in order. */
   columns: ReadonlyMap<string, readonly {name: string; type: string}[]>
-}
-
-/** A term of a month's roll-forward in the books: `amount` = `booked` + `unbooked`. Amounts are decimal text, USD. */
-export interface TiedTerm {
-  term: string
-  amount: string
-  booked: string
-  unbooked: string
-  /** Why a part is not booked: an opening balance that was not requested, or an ending that another system books. */
-  because: 'opening balance' | 'booked elsewhere' | null
-  /** The rest, always 0. */
-  difference: string
 }

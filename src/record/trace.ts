@@ -1,6 +1,5 @@
 import {setImmediate as nextTurn} from 'node:timers/promises'
 import {z} from 'zod'
-import {computedRow, rowOf} from '../build/release-row.ts'
 import {dealStream} from '../contract/deal.ts'
 import {findRecords} from '../contract/list.ts'
 import type {Config} from '../core/config.ts'
@@ -19,11 +18,14 @@ import {listReadableTapes, type ReadableTape} from '../sync/tapes.ts'
 /** A figure of `mart.portfolio_summary` and its deals. */
 export type FigureTrace = Awaited<ReturnType<typeof traceFigure>>
 
-const dealRow = rowOf(
-  'core.deal',
-  ['deal_id', 'status', 'loan_amount', 'property_value', 'last_changed_at'],
-  {ltv: 'number?'},
-)
+const dealRow = z.object({
+  deal_id: z.string(),
+  status: z.string(),
+  loan_amount: z.string(),
+  property_value: z.string().nullable(),
+  last_changed_at: z.string(),
+  ltv: z.coerce.number().nullable(),
+})
 
 const TABLE = 'mart.portfolio_summary'
 
@@ -42,16 +44,15 @@ export async function traceFigure(config: Config, name: string) {
   const [, part = '', measure = ''] = /^(open_|ended_|pipeline_|funded_|)(\w+)$/.exec(figure) ?? []
   const release = requireRelease(dataFolderAt(config.dataDir))
   await using db = await openRelease(release)
-  const columns = await db.all(
-    computedRow({name: 'text?'}),
-    `select column_name as name from (describe ${TABLE}) where column_name <> 'as_of'`,
+  const names = await db.column(
+    z.string(),
+    `select column_name from (describe ${TABLE}) where column_name <> 'as_of'`,
   )
-  const names = columns.flatMap(({name}) => name ?? [])
   if (!names.includes(figure)) {
     throw newError('UNKNOWN_NAME', `Figure '${figure}' of ${TABLE}: ${expectOneOf(figure, names)}.`)
   }
   const {value, as_of} = await db.one(
-    rowOf('mart.portfolio_summary', ['as_of'], {value: 'text?'}),
+    z.object({as_of: z.string(), value: z.string().nullable()}),
     `select cast(${figure} as varchar) as value, as_of from ${TABLE}`,
   )
   const deals = await db.all(dealRow, readQuery('behind_figure'), [part, measure])

@@ -1,9 +1,9 @@
 import {realpathSync, statSync} from 'node:fs'
 import {dirname} from 'node:path'
+import {z} from 'zod'
 import type {NotIssued} from '../books/standing.ts'
 import {isPast} from '../build/build-folder.ts'
 import {readMovedBetween, readMovedSince, type Which} from '../build/movement.ts'
-import {computedRow} from '../build/release-row.ts'
 import {addDays, isCalendarDate} from '../core/clock.ts'
 import {explainError} from '../core/errors.ts'
 import type {Release} from '../store/release.ts'
@@ -72,7 +72,7 @@ async function readMoves({ask, release, query, filter, history}: MorningView, as
   const {as_of: asOf} = release.manifest
   const tables = queriesOf(ask)
   const {first} = await tables.one(
-    computedRow({first: 'text?'}),
+    z.object({first: z.string().nullable()}),
     'select min(day) as first from mart.position_daily',
   )
   const before = findSeenBefore(release)

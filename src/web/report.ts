@@ -1,4 +1,4 @@
-import {rowOf} from '../build/release-row.ts'
+import {z} from 'zod'
 import {newError} from '../core/errors.ts'
 import {type Release, readReleaseModels} from '../store/release.ts'
 import {describeFindings} from './checks.ts'
@@ -86,7 +86,7 @@ ${findings.length > 0 && html`<div class="notice">${findings.map((finding) => ht
   })
 }
 
-const summaryRow = rowOf('mart.portfolio_summary', ['open_amount', 'funded_amount'])
+const summaryRow = z.object({open_amount: z.string(), funded_amount: z.string()})
 
 /**
  * Morning of a release as text: figures, what moved them and what needs a person.

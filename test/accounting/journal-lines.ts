@@ -1,5 +1,5 @@
 import type {IssuedLine, JournalLine} from '../../src/accounting/profiles.ts'
-import {parseCents} from '../../src/core/money.ts'
+import {sumByAccount} from '../support/importer.ts'
 
 /** The two lines of an entry of the canonical journal. */
 export function anEntry(
@@ -26,14 +26,8 @@ export function anEntry(
 }
 
 /** Cents by deal and account, without those that cancel out. */
-export function balancesOf(lines: readonly JournalLine[]): Record<string, bigint> {
-  const sums: Record<string, bigint> = {}
-  for (const {account_code, deal_id, debit, credit} of lines) {
-    const key = `${deal_id} ${account_code}`
-    sums[key] = (sums[key] ?? 0n) + BigInt(parseCents(debit ?? '0')) - BigInt(parseCents(credit ?? '0'))
-  }
-  return Object.fromEntries(Object.entries(sums).filter(([, cents]) => cents !== 0n))
-}
+export const balancesOf = (lines: readonly JournalLine[]): Record<string, bigint> =>
+  sumByAccount(lines.map((line) => ({...line, account_code: `${line.deal_id} ${line.account_code}`})))
 
 /** Lines as issued for the first time. */
 export function issueFirst(lines: readonly JournalLine[]): IssuedLine[] {

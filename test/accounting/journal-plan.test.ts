@@ -4,8 +4,8 @@ import type {IssuedLine} from '../../src/accounting/profiles.ts'
 import {planIssue} from '../../src/books/journal-batch.ts'
 import {anEntry, balancesOf} from './journal-lines.ts'
 
-const ownDates = {dateOf: (date: string) => date}
-const laterDates = {dateOf: () => '2026-03-01'}
+const ownDates = ''
+const laterDates = '2026-03-01'
 
 const journalOf = (numbers: readonly number[]) =>
   [...new Set(numbers)].flatMap((number) =>

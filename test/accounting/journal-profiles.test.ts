@@ -34,7 +34,7 @@ const journal = [
     memo: 'Increase deal_2, 3 “Châlet” Ln, Łódź –\tTX',
   }),
 ]
-const corrected = planIssue(anEntry(1), issueFirst(journal), {dateOf: () => '2026-03-01'})
+const corrected = planIssue(anEntry(1), issueFirst(journal), '2026-03-01')
 
 const proveSpoilt = (profile: JournalProfile, spoil: (text: string) => string) =>
   proveJournalFiles(

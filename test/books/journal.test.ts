@@ -154,8 +154,8 @@ test('a closed period keeps dates and bytes; later knowledge is dated in the ope
   const batches = books.readBatches('xero', '2026-01')
   expect(Object.keys(batches).sort()).toEqual([before?.batch_id, late?.batch_id].sort())
   expect(batches[late?.batch_id ?? '']).toMatchObject([
-    {date: '2026-02-01', account: '1200', debit: '50.00'},
-    {date: '2026-02-01', account: '1090', credit: '50.00'},
+    {date: '2026-02-01', account: '1200', cents: 5000n},
+    {date: '2026-02-01', account: '1090', cents: -5000n},
   ])
   expect(await listPeriods(books.config, books.at('2026-02-05'))).toMatchObject({
     periods: [
@@ -335,8 +335,8 @@ test('a reopened period is booked again, and everything done to it is kept', asy
   reopenPeriod(books.config, {period: '2026-01', why: 'late invoice'}, books.at('2026-02-05'))
   const [batch] = await books.export('xero', '2026-01', '2026-02-05')
   expect(books.readBatches('xero', '2026-01')[batch?.batch_id ?? '']).toMatchObject([
-    {date: '2026-01-22', debit: '50.00'},
-    {date: '2026-01-22', credit: '50.00'},
+    {date: '2026-01-22', cents: 5000n},
+    {date: '2026-01-22', cents: -5000n},
   ])
   const again = {period: '2026-01', why: 'invoice booked'}
   await closePeriod(books.config, again, books.at('2026-02-06'))

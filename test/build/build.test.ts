@@ -1,4 +1,3 @@
-import {hash} from 'node:crypto'
 import {
   chmodSync,
   copyFileSync,
@@ -22,7 +21,7 @@ import type {DataFolder} from '../../src/store/data-folder.ts'
 import {openDatabase} from '../../src/store/database.ts'
 import {findCurrentRelease, requireRelease} from '../../src/store/release.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
-import {anyRow, FEW_TABLES} from '../support/data.ts'
+import {anyRow, FEW_TABLES, readFiles} from '../support/data.ts'
 import {aDeal, failureOf, someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 
@@ -103,25 +102,14 @@ from (select r.range || deal.deal_id as n from core.deal as deal, range(1000000)
     'mart/wide.sql': `${HEADER}select md5(range::varchar) as deal_id from range(700000)\n`,
   })
 
-/** Has a check that finds twenty deals. */
-const withFailing = () =>
-  withSql('failing', {
-    'checks/no_draft.sql':
-      "-- No draft.\n-- severity: error\nselect deal_id from core.deal where status = 'draft'\n",
-  })
+/** A check that finds twenty deals. */
+const findDrafts = (severity: string) => ({
+  'checks/no_draft.sql': `-- No draft.\n-- severity: ${severity}\nselect deal_id, property_address from core.deal where status = 'draft'\n`,
+})
 
 /** A release's tables, byte for byte. */
-const digestsOf = ({dir}: BuildResult) =>
-  readdirSync(dir)
-    .filter((file) => file.endsWith('.parquet'))
-    .map((file) => [file, readFileSync(join(dir, file)).toString('base64')])
-
-/** Every file in a folder, byte for byte. */
-const digestFolder = (root: string) =>
-  readdirSync(root, {recursive: true, withFileTypes: true})
-    .filter((entry) => entry.isFile())
-    .map(({parentPath, name}) => [parentPath, name, hash('sha256', readFileSync(join(parentPath, name)))])
-    .toSorted()
+const tablesOf = ({dir}: BuildResult) =>
+  Object.entries(readFiles(dir)).filter(([file]) => file.endsWith('.parquet'))
 
 test('the release of a past date is the one that was current that night, and a rebuild has the same bytes', async () => {
   const first = await build(plain(), {asOf: '2026-02-03'})
@@ -131,11 +119,11 @@ test('the release of a past date is the one that was current that night, and a r
     known_at: '2026-02-04T04:30:00.000000Z',
     is_current: false,
   })
-  const digests = digestsOf(first)
+  const digests = tablesOf(first)
   rmSync(first.dir, {recursive: true})
   const again = await build(plain(), {asOf: '2026-02-03'})
   expect(again).toMatchObject({outcome: 'released', release_id: first.release_id})
-  expect(digestsOf(again)).toEqual(digests)
+  expect(tablesOf(again)).toEqual(digests)
   expect(lab.currentReleaseId()).toBe(nights.get('2026-02-05'))
 })
 
@@ -187,7 +175,7 @@ test("a build writes its output file over one's own, but never over a file of th
     expect(await copy.one(anyRow, 'select deals from copy.mart.portfolio_summary')).toEqual({deals: '22'})
   }
   mkdirSync(folder.exports, {recursive: true})
-  const before = digestFolder(folder.root)
+  const before = readFiles(folder.root)
   for (const name of [
     'warehouse.duckdb',
     'state.sqlite',
@@ -200,7 +188,7 @@ test("a build writes its output file over one's own, but never over a file of th
   ]) {
     const failure = await failureOf(build({folder, config: lab.config}, {out: join(folder.root, name)}))
     expect(failure, name).toMatchObject({code: 'OUT_PLACE', exitCode: 2})
-    expect(digestFolder(folder.root), name).toEqual(before)
+    expect(readFiles(folder.root), name).toEqual(before)
   }
 })
 
@@ -290,7 +278,7 @@ test('a build asked to stop ends at once, also while writing a file, and says ho
 })
 
 test('the ids a check found are kept, even if it blocked the release; a selection gets only its own checks', async () => {
-  const own = withFailing()
+  const own = withSql('failing', findDrafts('error'))
   expect(await build(own, {select: 'core.deal_history'})).toMatchObject({outcome: 'released'})
   expect(await failureOf(build(own, {select: 'core.deal'}))).toMatchObject({code: 'CHECK_FAILED'})
   const failure = await failureOf(build(own))
@@ -309,9 +297,7 @@ test('the ids a check found are kept, even if it blocked the release; a selectio
 })
 
 test('a manifest names the rows of a warning, and holds none of them', async () => {
-  const sql =
-    "-- No draft.\n-- severity: warn\nselect deal_id, property_address from core.deal where status = 'draft'\n"
-  const {dir} = await build(withSql('warning', {'checks/no_draft.sql': sql}))
+  const {dir} = await build(withSql('warning', findDrafts('warn')))
   const {results} = JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8')).checks
   expect(results.map(Object.keys)).toEqual([['name', 'severity', 'failures', 'samples']])
 })

@@ -1,4 +1,3 @@
-import {z} from 'zod'
 import {buildModels, type Counted} from '../../src/build/build-models.ts'
 import {type History, insertHistory} from '../../src/build/case-rows.ts'
 import {readChecks} from '../../src/build/checks.ts'
@@ -9,14 +8,13 @@ import type {BuildPlan, Check} from '../../src/core/types.ts'
 import {type Database, openDatabase} from '../../src/store/database.ts'
 import {SQL_DIR} from '../../src/store/sql.ts'
 import {migrate} from '../../src/store/warehouse.ts'
+import {anyRow} from '../support/data.ts'
 
 /** The time zone and cut-off of business dates in tests: the defaults. */
 export const ZONE = {timeZone: 'America/New_York', dayCutoff: '06:00'}
 
 /** What a release counts: by default everything until the end of March 2026, by {@link ZONE}. */
 const ALL: Counted = {asOf: '2026-03-31', knownAt: '2026-12-31 00:00:00', ...ZONE}
-
-export const noRow: z.ZodType<Record<string, unknown>> = z.record(z.string(), z.unknown())
 
 let builtIn: Promise<{plan: BuildPlan; checks: Check[]}> | undefined
 
@@ -30,26 +28,16 @@ export function builtInPlan(): Promise<{plan: BuildPlan; checks: Check[]}> {
   return builtIn
 }
 
-/** An empty release beside a history with these rows, both in memory. */
-async function openHistoryOf(history: History): Promise<Database> {
-  const db = await openDatabase({
-    attach: [
-      {path: ':memory:', alias: 'release'},
-      {path: ':memory:', alias: 'history'},
-    ],
-  })
-  await migrate(db, 'history')
-  await insertHistory(db, history)
-  return db
-}
-
 /** Builds a release in memory from a history with these rows. */
 export async function buildRelease(
   history: History,
   counted: Partial<Counted> = {},
   plan?: Pick<BuildPlan, 'models' | 'seeds' | 'reads' | 'columns'>,
 ): Promise<Database> {
-  const db = await openHistoryOf(history)
+  const attach = ['release', 'history'].map((alias) => ({path: ':memory:', alias}))
+  const db = await openDatabase({attach})
+  await migrate(db, 'history')
+  await insertHistory(db, history)
   await buildModels(db, plan ?? (await builtInPlan()).plan, {...ALL, ...counted})
   return db
 }
@@ -70,5 +58,5 @@ export async function query(
 ): Promise<unknown[]> {
   await using db = await buildRelease(history, counted, await planOf(sql))
   // Without the await the database would close under its query.
-  return await db.all(noRow, sql)
+  return await db.all(anyRow, sql)
 }

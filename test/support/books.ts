@@ -1,16 +1,12 @@
 import {cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
-import {parse} from 'csv-parse/sync'
 import {type AccountMapping, DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import {readPeriodSpan} from '../../src/accounting/periods.ts'
 import type {JournalLine} from '../../src/accounting/profiles.ts'
-import {findJournalProfile} from '../../src/accounting/profiles.ts'
 import {readJournal} from '../../src/accounting/read-journal.ts'
-import {type ReadLine, readRow} from '../../src/books/journal-files.ts'
 import {requireBuilt} from '../../src/build/build.ts'
 import {parseConfig} from '../../src/core/config.ts'
-import {parseCents} from '../../src/core/money.ts'
 import type {RunStep, WireRecord, World} from '../../src/core/types.ts'
 import type {BatchResult} from '../../src/export/batch.ts'
 import {exportRelease} from '../../src/outputs.ts'
@@ -20,6 +16,7 @@ import {quoteLiteral} from '../../src/store/database.ts'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {settle} from '../../src/sync/settle.ts'
 import {createWorldAt} from './data.ts'
+import {balancesOf, type ImportedLine, readBatchFile} from './importer.ts'
 import {aRecord} from './record.ts'
 import {micros, walk} from './walks.ts'
 
@@ -47,17 +44,14 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
     select: BOOK_TABLES,
     onStep,
   })
-  const readBatches = (name: string, period: string): Record<string, ReadLine[]> => {
-    const profile = findJournalProfile(name)!
+  const readBatches = (name: string, period: string): Record<string, ImportedLine[]> => {
     const dir = join(folder.exports, name)
     const batches = existsSync(dir) ? readdirSync(dir).filter((batch) => batch.startsWith(period)) : []
     return Object.fromEntries(
       batches.map((batch) => {
         const files = readdirSync(join(dir, batch)).filter((file) => file.endsWith('.csv'))
-        const rows = files.flatMap((file) => parse(readFileSync(join(dir, batch, file)), {columns: true}))
-        const lines: ReadLine[] = []
-        for (const row of rows as Record<string, string>[]) lines.push(readRow(profile, row, lines.at(-1)))
-        return [batch, lines]
+        const read = (file: string) => readBatchFile(name, readFileSync(join(dir, batch, file), 'utf8'))
+        return [batch, files.flatMap(read)]
       }),
     )
   }
@@ -113,7 +107,7 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
     /** Cents by account over all of a profile's batches for a period, or for all (''), read from their files. */
     // An entry's number names its month, whichever batch it came in.
     sumBatches: (name: string, period: string) =>
-      sumLines(
+      balancesOf(
         Object.values(readBatches(name, ''))
           .flat()
           .filter(({number}) => `20${number.slice(2, 4)}-${number.slice(4, 6)}`.startsWith(period)),
@@ -128,22 +122,4 @@ export function openBooks(copied?: {folder: DataFolder} | DataFolder) {
 export function setAccounts({root}: Pick<DataFolder, 'root'>): void {
   const file = join(root, 'accounting.json')
   writeFileSync(file, readFileSync(file, 'utf8').replaceAll(/[<>]/g, ''))
-}
-
-/** Cents by account of journal lines, without opening balances. */
-export function sumByAccount(lines: readonly JournalLine[]): Record<string, bigint> {
-  return sumLines(
-    lines
-      .filter(({event}) => event !== 'opening')
-      .map((line) => ({account: line.account_code, debit: line.debit ?? '', credit: line.credit ?? ''})),
-  )
-}
-
-function sumLines(lines: readonly Pick<ReadLine, 'account' | 'debit' | 'credit'>[]): Record<string, bigint> {
-  const sums: Record<string, bigint> = {}
-  for (const {account, debit, credit} of lines) {
-    sums[account] =
-      (sums[account] ?? 0n) + BigInt(parseCents(debit || '0')) - BigInt(parseCents(credit || '0'))
-  }
-  return Object.fromEntries(Object.entries(sums).filter(([, cents]) => cents !== 0n))
 }

@@ -1,5 +1,6 @@
 import {readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
+import type {JournalLine} from '../../src/accounting/profiles.ts'
 
 /** A line of a batch as an accounting system imports it; the reader shares no code with the writer. */
 export interface ImportedLine {
@@ -43,11 +44,22 @@ export function importBatches(exports: string, profile: string): ImportedLine[] 
 }
 
 /** Balances in cents by account at the end of a day (all days by default), without zeros. */
-export function balancesOf(lines: readonly ImportedLine[], day = '9999-12-31'): Record<string, bigint> {
+export function balancesOf(
+  lines: readonly Pick<ImportedLine, 'account' | 'date' | 'cents'>[],
+  day = '9999-12-31',
+): Record<string, bigint> {
   const sums: Record<string, bigint> = {}
   for (const {account, date, cents} of lines) if (date <= day) sums[account] = (sums[account] ?? 0n) + cents
   return Object.fromEntries(Object.entries(sums).filter(([, cents]) => cents !== 0n))
 }
+
+/** Cents by account of journal lines, without those that cancel out. */
+export const sumByAccount = (lines: readonly JournalLine[]): Record<string, bigint> =>
+  balancesOf(
+    lines.map(({account_code: account, entry_date: date, debit, credit}) => {
+      return {account, date, cents: centsOf(debit ?? '') - centsOf(credit ?? '')}
+    }),
+  )
 
 /** The lines of a file of a batch. */
 export function readBatchFile(profile: string, text: string): ImportedLine[] {

@@ -1,9 +1,10 @@
 import {chmodSync} from 'node:fs'
 import {beforeAll, describe, expect, test} from 'vitest'
-import {COLUMNS} from '../../src/build/release-columns.ts'
+import {readModels} from '../../src/build/read-models.ts'
 import type {WireRecord} from '../../src/core/types.ts'
 import {openDatabase} from '../../src/store/database.ts'
 import {requireRelease} from '../../src/store/release.ts'
+import {SQL_DIR} from '../../src/store/sql.ts'
 import {html} from '../../src/web/html.ts'
 import {describeMorning, renderReport} from '../../src/web/report.ts'
 import {writeSqlFolder} from '../build/folder.ts'
@@ -201,10 +202,10 @@ describe('a release in which everything nullable is null', () => {
     const {database} = requireRelease(folder)
     chmodSync(database, 0o644)
     await using db = await openDatabase({attach: [{path: database, alias: 'release'}]})
-    for (const [table, columns] of Object.entries(COLUMNS)) {
-      const nullable = Object.entries(columns).filter(([, kind]) => kind.endsWith('?'))
-      if (nullable.length > 0)
-        await db.run(`update release.${table} set ${nullable.map(([name]) => `"${name}" = null`).join(', ')}`)
+    for (const {name: table, columns, checks, isPublished} of readModels([SQL_DIR])) {
+      const filled = checks.filter(({rule}) => rule === 'not_null').flatMap(({args}) => args)
+      const nulls = columns.flatMap(({name}) => (filled.includes(name) ? [] : `"${name}" = null`))
+      if (isPublished && nulls.length > 0) await db.run(`update release.${table} set ${nulls.join(', ')}`)
     }
     side = await serve(folder)
   })
