@@ -2,10 +2,10 @@ import {z} from 'zod'
 import {readPage} from '../contract/list.ts'
 import type {Stream} from '../contract/stream.ts'
 import {parseInstant} from '../core/clock.ts'
-import type {SourceConfig} from '../core/config.ts'
+import {burstOf, type SourceConfig} from '../core/config.ts'
 import {isObject, parseJson} from '../core/json.ts'
 import type {ColumnValue, NormalisedPage, Received, World} from '../core/types.ts'
-import type {Asked, EachAnswer, EachSummary} from '../source/ask-each.ts'
+import {askEach, type EachAnswer, type EachRequest, type EachSummary} from '../source/ask-each.ts'
 import type {SourceClient} from '../source/client.ts'
 import {createNormaliser} from '../source/record.ts'
 import {readAhead} from '../source/walk-pages.ts'
@@ -425,8 +425,31 @@ export async function takeDown<T>(
   })
 }
 
+/** How many records can be asked for within a budget. */
+export const mostWithin = (budgetMs: number, config: SourceConfig) =>
+  Math.ceil((budgetMs / 1000) * config.ratePerSecond) + burstOf(config)
+
+/** Asks for one record after another and reports the progress. */
+export function askInTurn<Found>(
+  client: SourceClient,
+  progress: {step: string; unit: string},
+  request: EachRequest<Found>,
+  take: (answer: EachAnswer<Found>) => void | Promise<void>,
+  world: World,
+): Promise<EachSummary> {
+  let done = 0
+  const report = () => world.onProgress({...progress, done, total: request.ids.length, source: client})
+  report()
+  const takeNext = (answer: EachAnswer<Found>) => {
+    done += 1
+    report()
+    return take(answer)
+  }
+  return askEach(request, client, takeNext, world)
+}
+
 /**
- * Asks for one record after another, writes the answers to the tape and takes them in.
+ * Asks in turn, writes the answers to the tape and takes them in.
  *
  * @param progress `stored` names the step at which lines are stored
  * @param describe makes the lines of an answer
@@ -434,24 +457,16 @@ export async function takeDown<T>(
 export async function askAndTake<Found>(
   tools: WalkTools,
   unit: WalkIntake,
-  {stored, ...progress}: {stored: StoredStep; step: string; unit: string; total: number},
-  world: World,
-  {answers, summary}: Asked<Found>,
+  {stored, ...progress}: {stored: StoredStep; step: string; unit: string},
+  request: EachRequest<Found>,
   describe: (answer: EachAnswer<Found>) => readonly Answer[],
+  world: World,
 ): Promise<EachSummary> {
-  let done = 0
-  const report = () => world.onProgress({...progress, done, source: tools.client})
-  report()
-  await takeDown(tools, unit, stored, world, async (take) => {
-    for await (const answer of answers) {
-      done += 1
-      report()
-      await take(describe(answer))
-    }
-  })
+  const summary = await takeDown(tools, unit, stored, world, (take) =>
+    askInTurn(tools.client, progress, request, (answer) => take(describe(answer)), world),
+  )
   const {ended, fetched, proven} = summary
   const told = {detail: ended, count: fetched, reason: proven ? 'proven' : 'not proven'}
-  const {plural: stream} = tools.stream
-  world.log.info({stream, ...told}, `${progress.unit} ended`)
+  world.log.info({stream: tools.stream.plural, ...told}, `${progress.unit} ended`)
   return summary
 }
