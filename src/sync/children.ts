@@ -2,16 +2,15 @@ import {createHash} from 'node:crypto'
 import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {findEnvelope} from '../contract/list.ts'
-import type {Stream} from '../contract/stream.ts'
 import {formatInstant} from '../core/clock.ts'
 import {isOfKind, type LoantapeError} from '../core/errors.ts'
 import {type ChangeCounts, NO_CHANGES, type World} from '../core/types.ts'
 import {createListAsker, type ListingAnswer} from '../source/ask-each.ts'
 import {createSealer} from '../source/record.ts'
-import {type Database, quoteLiteral} from '../store/database.ts'
+import {quoteLiteral} from '../store/database.ts'
 import type {Frame} from '../store/tape.ts'
 import {type Answer, askAndTake, mostWithin, type WalkIntake, type WalkTools} from './intake.ts'
-import {certifyWalk, dropWalks, settleWalk} from './settle.ts'
+import {dropWalks, settleWalk} from './settle.ts'
 import {isSettledSql, tablesOf} from './stream-tables.ts'
 import {continueWalk, startWalk} from './walk.ts'
 import {listNamedDeals} from './webhook-events.ts'
@@ -92,16 +91,6 @@ async function listParentsInNeed(
   )
 }
 
-function hasListed(db: Database, stream: Stream): Promise<boolean> {
-  return db.value(
-    z.boolean(),
-    `select exists (
-       from (from warehouse.raw.listing union all from temp.staged_listing) where stream = $1 and outcome = 'listed'
-     )`,
-    [stream.name],
-  )
-}
-
 /** The result of one child stream in a run. */
 export interface ChildResult {
   /** `borrowers` */
@@ -167,6 +156,13 @@ async function readAndSettle(
   if (!open && ids.length === 0) return budgetMs > 0 ? nothing : {...nothing, ended: 'budget'}
   if (open) await continueWalk(tools, open)
   const unit = open ?? (await startWalk(tools, {businessDate, startedAt: now}, world))
+  const hasListed = await db.value(
+    z.boolean(),
+    `select exists (
+       from (from warehouse.raw.listing union all from temp.staged_listing) where stream = $1 and outcome = 'listed'
+     )`,
+    [stream.name],
+  )
   const seal = stream.privacy && createSealer(stream, hashKey)
   const waitedBefore = client.waitedMs
   const {ended, failed, gone, fetched} = await askAndTake(
@@ -178,7 +174,7 @@ async function readAndSettle(
       path: stream.listPath,
       ask: createListAsker({pageSize: config.pageSize, idField: stream.idField}, world),
       // Once the path has answered, one deal's failing list must not stop the others.
-      mode: (await hasListed(db, stream)) ? 'on' : 'auto',
+      mode: hasListed ? 'on' : 'auto',
       concurrency: config.detailConcurrency,
       budgetMs: Math.max(1, budgetMs),
     },
@@ -224,8 +220,6 @@ async function settleChildren(
   result: ChildResult,
   world: World,
 ): Promise<ChildResult> {
-  world.onProgress({step: 'certifying'})
-  await certifyWalk(tools.db, unit.stream, unit.walk)
   try {
     const details = {fetched: result.listed, failed: result.failed}
     const changes = await settleWalk(tools, unit, details, world)

@@ -114,7 +114,8 @@ function buildCandidatesSql(stream: Stream, isWhole: string): string {
     where i.source = 'list'
     union all by name
     select * replace (null::timestamp as detail_at), ${idColumn} as id, 0 as need
-    from absence`
+    from absence
+    where ${idColumn} not in (select ${idColumn} from incoming)`
 }
 
 /** The columns as wire fields in text; null if the row leaves them out. */
@@ -220,8 +221,7 @@ export async function lookAt(
     return {frame: {frame: 'look', id, known: known.get(id)}, body: {data: record}, received}
   })
   const said = {kind: 'look', stream: deals.name, businessDate, isWalkOpen: walks.has(deals.name)}
-  const now = BigInt(world.clock.now()) * 1000n
   const judge = (plan: ChangePlan) => judgePlan(db, deals, plan, config, new Set())
-  const {appended, read} = await settleBeside({db, tapes}, businessDate, {said, lines}, {now, judge})
+  const {appended, read} = await settleBeside({db, tapes}, businessDate, {said, lines, judge}, world)
   return {appended, isComplete: read === ids.length}
 }
