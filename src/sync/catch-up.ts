@@ -346,10 +346,11 @@ export async function settleAgain(
       `Tape '${unit.tape.file}' of '${unit.tape.unit}' cannot be read by this version: ${problem}.`,
     )
   const takenBack = without.get(unit.tape.unit)
-  if (intake?.kind === 'walk' && is_certified) await planChanges(db, intake.stream, intake.walk)
   if (intake && outcome === 'settled' && now !== undefined && takenBack === undefined) {
     await settleUnit(db, intake, {now, details, conclude: async () => unit.chain})
   } else if (intake?.kind === 'walk') {
+    // For its certificate.
+    if (is_certified) await planChanges(db, intake.stream, intake.walk)
     const state = outcome === 'refused' ? outcome : 'abandoned'
     const how = takenBack === undefined ? String(why) : `taken back: ${takenBack}`
     await storeWalk(db, intake.stream, intake.walk, {state, how, tapeHead: unit.chain})
