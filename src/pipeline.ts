@@ -1,7 +1,7 @@
 import {buildRelease} from './build/build.ts'
 import {parseChildStreams} from './contract/streams.ts'
 import {type Config, requireSource, type SourceConfig} from './core/config.ts'
-import type {Certificate, ChangeCounts, World} from './core/types.ts'
+import type {World} from './core/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from './store/data-folder.ts'
 import {findCurrentRelease, type ReleaseManifest} from './store/release.ts'
 import {type CurrentRun, withRun} from './store/runs.ts'
@@ -11,8 +11,8 @@ import {atSource} from './sync/at-source.ts'
 import {type ChildResult, syncChildren} from './sync/children.ts'
 import {fetchMissingDetails, lookAt} from './sync/details.ts'
 import type {Acceptance} from './sync/guard.ts'
-import {type Replayed, replayRecords} from './sync/replay.ts'
-import {certifyWalk, previewWalk, settleWalk} from './sync/settle.ts'
+import {replayRecords} from './sync/replay.ts'
+import {certificateOf, previewWalk, settleWalk} from './sync/settle.ts'
 import {readToEnd} from './sync/walk.ts'
 import {listWaitingEvents, settleEvents} from './sync/webhook-events.ts'
 
@@ -26,26 +26,9 @@ export interface SyncRequest {
 }
 
 /** The result of a sync; `sync --json` prints it. */
-export interface SyncResult {
-  run_id: string
-  outcome: 'released' | 'unchanged' | 'dry_run'
-  walk: {
-    walk_id: string
-    business_date: string
-    pages: number
-    records: number
-    distinct: number
-    duplicates: number
-    quarantined: number
-    resumed: number
-  }
-  changes: ChangeCounts
-  streams: ChildResult[]
-  release_id: string | null
-  checks: ReleaseManifest['checks']
-  duration_ms: number
-  waited_ms: number
-}
+export type SyncResult = Awaited<ReturnType<typeof syncDeals>>
+
+const NO_CHECKS: ReleaseManifest['checks'] = {passed: 0, warned: 0, results: []}
 
 /**
  * One run, from the source to a release: walks every page, proves the walk complete, guards it, appends what changed, and builds
@@ -53,7 +36,7 @@ export interface SyncResult {
  *
  * @throws one of the errors of src/core/errors.ts, each with its exit code
  */
-export async function syncDeals(config: Config, request: SyncRequest, world: World): Promise<SyncResult> {
+export async function syncDeals(config: Config, request: SyncRequest, world: World) {
   const source = requireSource(config)
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
@@ -61,24 +44,14 @@ export async function syncDeals(config: Config, request: SyncRequest, world: Wor
   return withRun(folder.stateDb, 'sync', world, async (run) => {
     const walked = await walkAndApply(folder, source, request, run)
     const build = request.isDryRun ? undefined : await buildRelease(config, {}, run.world)
-    const {certificate} = walked
     return {
       run_id: run.runId,
-      outcome: build === undefined ? 'dry_run' : build.outcome,
-      walk: {
-        walk_id: certificate.walkId,
-        business_date: certificate.businessDate,
-        pages: certificate.pages,
-        records: certificate.records,
-        distinct: certificate.distinct,
-        duplicates: certificate.duplicates,
-        quarantined: certificate.quarantined,
-        resumed: certificate.resumed,
-      },
+      outcome: build?.outcome ?? ('dry_run' as const),
+      walk: walked.certificate,
       changes: walked.changes,
       streams: walked.streams,
       release_id: build?.release_id ?? null,
-      checks: build?.checks ?? {passed: 0, warned: 0, results: []},
+      checks: build?.checks ?? NO_CHECKS,
       duration_ms: world.realClock.now() - startedAt,
       waited_ms: walked.waitedMs,
     }
@@ -86,12 +59,7 @@ export async function syncDeals(config: Config, request: SyncRequest, world: Wor
 }
 
 /** The result of a run up to its release. */
-export interface Walked {
-  certificate: Certificate
-  changes: ChangeCounts
-  streams: ChildResult[]
-  waitedMs: number
-}
+export type Walked = Awaited<ReturnType<typeof walkAndApply>>
 
 /** The part of a run at the source; the warehouse is closed again before the release is built. */
 export function walkAndApply(
@@ -99,46 +67,38 @@ export function walkAndApply(
   config: SourceConfig,
   {accept, why, isDryRun = false}: SyncRequest,
   run: CurrentRun,
-): Promise<Walked> {
+) {
   const children = parseChildStreams(config.streams)
   const accepted = new Set(accept)
   return atSource(config, {folder, run, accepted, why}, async (tools, world) => {
-    const {db, client, stream: deals} = tools
+    const {db, client} = tools
     const needsKey = children.some(({privacy}) => privacy && privacy.hashed.length > 0)
     const hashKey = needsKey ? await requireHashKey(db, folder) : undefined
     const unit = await readToEnd(tools, isDryRun, world)
-    if (isDryRun) return {...(await previewWalk(tools, unit)), streams: [], waitedMs: client.waitedMs}
+    const streams: ChildResult[] = []
+    if (isDryRun) return {...(await previewWalk(tools, unit)), streams, waitedMs: client.waitedMs}
     world.onProgress({step: 'certifying'})
-    const certificate = await certifyWalk(db, deals, unit.walk)
-    world.onStep('walk certified')
+    world.onStep('walk read')
     const budgetEndsAt = world.realClock.now() + config.detailBudgetMinutes * 60_000
     const details = await fetchMissingDetails(tools, unit, world)
     const changes = await settleWalk(tools, unit, details, world)
-    const streams: ChildResult[] = []
     for (const stream of children) {
       const budgetMs = budgetEndsAt - world.realClock.now()
-      const asked = {businessDate: certificate.businessDate, budgetMs, hashKey}
+      const asked = {businessDate: unit.walk.businessDate, budgetMs, hashKey}
       streams.push(await syncChildren({...tools, stream}, asked, world))
     }
-    return {certificate, changes, streams, waitedMs: client.waitedMs}
+    return {certificate: certificateOf(unit.walk), changes, streams, waitedMs: client.waitedMs}
   })
 }
 
 /** The result of applying the waiting events. */
-export interface EventsResult {
-  /** `walked`: only a walk could show what the events were about. */
-  outcome: 'applied' | 'walked' | 'unchanged'
-  events: number
-  deals: number
-  /** Versions appended; an unchanged deal appends none. */
-  appended: number
-}
+export type EventsResult = Awaited<ReturnType<typeof applyEvents>>
 
 /**
  * Looks again at the deals that webhooks named and appends what is new; the next release shows it. If a deal's own page cannot
  * be read, or says the deal is gone, a walk runs instead: only a walk proves an absence.
  */
-export async function applyEvents(config: Config, world: World): Promise<EventsResult> {
+export async function applyEvents(config: Config, world: World) {
   const source = requireSource(config)
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
@@ -146,7 +106,7 @@ export async function applyEvents(config: Config, world: World): Promise<EventsR
   const waiting = listWaitingEvents(stateDb)
   const ids = [...new Set(waiting.map(({deal_id}) => deal_id))]
   const found = {events: waiting.length, deals: ids.length}
-  if (waiting.length === 0) return {outcome: 'unchanged', ...found, appended: 0}
+  if (waiting.length === 0) return {outcome: 'unchanged' as const, ...found, appended: 0}
   const look = (run: CurrentRun) =>
     atSource(source, {folder, run, accepted: new Set()}, async (tools, steady) => ({
       outcome: 'applied',
@@ -160,18 +120,12 @@ export async function applyEvents(config: Config, world: World): Promise<EventsR
   if (!isComplete) await syncDeals(config, {}, world)
   const outcome = isComplete ? 'applied' : 'walked'
   settleEvents(stateDb, {eventIds: waiting.map(({event_id}) => event_id), outcome}, world.realClock.now())
+  /** Versions appended; an unchanged deal appends none. */
   return {outcome, ...found, appended}
 }
 
-/** The result of a replay and of the release after it; `quarantine replay --json` prints it. */
-interface ReplayResult extends Replayed {
-  run_id: string
-  outcome: 'released' | 'unchanged'
-  release_id: string | null
-}
-
 /** Reads the records in quarantine again; if that yields anything new, builds a release as a sync does. */
-export function replayQuarantine(config: Config, world: World): Promise<ReplayResult> {
+export function replayQuarantine(config: Config, world: World) {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   return withRun(folder.stateDb, 'quarantine replay', world, async (run) => {

@@ -10,7 +10,7 @@ export const RUN_STEPS = [
   'warehouse opened',
   'walk begun',
   'pages stored',
-  'walk certified',
+  'walk read',
   'details stored',
   'changes planned',
   'changes applied',
@@ -156,8 +156,6 @@ export interface Quarantined {
   path: string
   /** Why, without the value. */
   reason: string
-  /** The whole record as parsed; for people, with its personal data made unreadable. */
-  record: unknown
   /** Its index in the response, from 0. */
   position: number
   observedAt: bigint
@@ -169,17 +167,15 @@ export interface NormalisedPage {
   quarantined: Quarantined[]
 }
 
-/** The stored proof that one walk was complete. */
+/** The stored proof that one walk was complete; `sync --json` prints it. */
 export interface Certificate {
-  walkId: string
-  businessDate: string
+  walk_id: string
+  business_date: string
   pages: number
   records: number
   distinct: number
   duplicates: number
   quarantined: number
-  /** Sum of the stream's amount column over the distinct records, as decimal text. */
-  amountTotal: string
   resumed: number
 }
 

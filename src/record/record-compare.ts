@@ -37,7 +37,8 @@ import {findCurrentRelease, type Release} from '../store/release.ts'
 import {inStateTransaction, openStateDb, type StateDb} from '../store/state-db.ts'
 import {openTape, readTapeHeader, textOf} from '../store/tape.ts'
 import {findReadKey, type TapeKey} from '../store/tape-key.ts'
-import {compareWarehouse, planCatchUp, readStand} from '../sync/catch-up.ts'
+import {planCatchUp, readStand} from '../sync/catch-up.ts'
+import {compareWarehouse} from '../sync/rebuild.ts'
 import {isHistory, listTapeFiles, parseOutcome, readEndOf} from '../sync/tapes.ts'
 
 /**

@@ -2,13 +2,19 @@ import pLimit from 'p-limit'
 import {codeOf, isOfKind, LoantapeError} from '../core/errors.ts'
 import {isObject, listRepeated} from '../core/json.ts'
 import type {Page, Received, WireRecord, World} from '../core/types.ts'
-import type {JsonAnswer, SourceClient} from './client.ts'
+import type {SourceClient} from './client.ts'
 import {readAhead, walkPages} from './walk-pages.ts'
 
-/** How to ask for single records, or for their lists. */
-export interface EachRequest {
+type Client = Pick<SourceClient, 'getJson'>
+
+/** Single records to ask for, or their lists. */
+export interface EachRequest<Found> {
+  /** The first should be known to exist: a 404 means `gone` once the path has answered for another id, and `failed` before. */
+  ids: readonly string[]
   /** Path, relative to the base URL; `{id}` stands for a record's id. */
   path: string
+  /** Asks for one id with a client whose requests end with the asking; its errors are judged by {@link askEach}. */
+  ask: (id: string, path: string, client: Client) => Promise<EachAnswer<Found>>
   /** `auto` asks for one id first and continues only if that proves the path. */
   mode: 'auto' | 'on'
   concurrency: number
@@ -39,15 +45,6 @@ export interface EachSummary {
   ended: EachEnd
 }
 
-/** The answers in the order of the ids; the summary is final once all were taken. */
-export interface Asked<Found> {
-  answers: AsyncIterable<EachAnswer<Found>>
-  summary: EachSummary
-}
-
-/** Asks for one id; its errors are judged here. */
-type AskForOne<Found> = (id: string, path: string, signal: AbortSignal) => Promise<EachAnswer<Found>>
-
 const MOST_FAILURES_IN_A_ROW = 5
 /** Outstanding answers, as a multiple of the concurrency: enough that a slow one does not hold up the others. */
 const WINDOW = 2
@@ -58,49 +55,37 @@ interface Reply<Found> {
 }
 
 /**
- * Asks for one id after another and yields the answers in the order of the ids. A failure of the source is an outcome, not an
- * error: details can be fetched later, the walk cannot. A clock that steps back is thrown, since the source is not at fault. The
- * first id should be known to exist: a 404 means `gone` once the path has answered for another id, and `failed` before.
- *
- * @param ids pulled as needed, at most a few times `concurrency` ahead
+ * Asks for one id after another and hands over the answers in the order of the ids, each after the one before was taken. A failure
+ * of the source is an outcome, not an error: details can be fetched later, the walk cannot. A clock that steps back is thrown,
+ * since the source is not at fault.
  */
-function askEach<Found>(
-  ids: Iterable<string> | AsyncIterable<string>,
-  request: EachRequest,
-  ask: AskForOne<Found>,
-  world: Pick<World, 'log'>,
-): Asked<Found> {
+export async function askEach<Found>(
+  {ids, ask, ...request}: EachRequest<Found>,
+  client: Client,
+  take: (answer: EachAnswer<Found>) => void | Promise<void>,
+  {log}: Pick<World, 'log'>,
+): Promise<EachSummary> {
   const summary: EachSummary = {proven: false, fetched: 0, gone: 0, failed: 0, ended: 'done'}
-  return {answers: answerEach(ids, request, ask, {summary, ...world}), summary}
-}
-
-async function* answerEach<Found>(
-  ids: Iterable<string> | AsyncIterable<string>,
-  request: EachRequest,
-  ask: AskForOne<Found>,
-  {summary, ...world}: Pick<World, 'log'> & {summary: EachSummary},
-): AsyncGenerator<EachAnswer<Found>, void, undefined> {
-  if (request.budgetMs <= 0) {
-    summary.ended = 'budget'
-    return
-  }
+  if (request.budgetMs <= 0) return {...summary, ended: 'budget'}
   const consumer = new AbortController()
   const budget = AbortSignal.timeout(Math.ceil(request.budgetMs))
   const signal = AbortSignal.any([consumer.signal, budget])
+  const cancellable: Client = {
+    getJson: (path, query, own) => client.getJson(path, query, own ? AbortSignal.any([own, signal]) : signal),
+  }
   const limit = pLimit(request.concurrency)
   const window: Promise<Reply<Found>>[] = []
   const unproven: EachAnswer<Found>[] = []
   let failuresInARow = 0
 
-  function count(answer: EachAnswer<Found>): EachAnswer<Found> {
+  async function handOver(answer: EachAnswer<Found>): Promise<void> {
     summary[answer.outcome === 'found' ? 'fetched' : answer.outcome] += 1
-    return answer
+    await take(answer)
   }
 
-  /** The answers that can be handed out now. */
-  function takeReply({answer, ended}: Reply<Found>): EachAnswer<Found>[] {
+  async function takeReply({answer, ended}: Reply<Found>): Promise<void> {
     if (ended) summary.ended = ended
-    if (!answer) return []
+    if (!answer) return
     if (answer.outcome === 'found') summary.proven = true
     const isFailure = answer.outcome === 'failed' || !summary.proven
     failuresInARow = isFailure ? failuresInARow + 1 : 0
@@ -108,30 +93,24 @@ async function* answerEach<Found>(
     if (request.mode === 'auto' && !summary.proven) summary.ended = ended ?? 'not_offered'
     if (!summary.proven && answer.outcome === 'gone') {
       unproven.push(answer)
-      return []
+      return
     }
-    return [...(summary.proven ? unproven.splice(0) : []), answer].map(count)
+    for (const one of [...(summary.proven ? unproven.splice(0) : []), answer]) await handOver(one)
   }
 
-  async function* drainWindow(most: number): AsyncGenerator<EachAnswer<Found>> {
-    while (window.length > most && summary.ended === 'done') {
-      const oldest = window.shift()
-      if (oldest) yield* takeReply(await oldest)
-    }
+  async function drainWindow(most: number): Promise<void> {
+    while (window.length > most && summary.ended === 'done') await takeReply((await window.shift()) ?? {})
   }
 
   async function askForOne(id: string): Promise<Reply<Found>> {
     try {
       const path = request.path.replaceAll('{id}', () => encodeSegment(id))
-      return {answer: await ask(id, path, signal)}
+      return {answer: await ask(id, path, cancellable)}
     } catch (error) {
       if (error instanceof URIError) return {answer: failedAs(id, 'ID_UNREADABLE')}
       if (signal.aborted && error === signal.reason) return {ended: 'budget'}
       if (!(error instanceof LoantapeError) || error.code === 'CLOCK_STEPPED') throw error
-      world.log.info(
-        {path: request.path, code: error.code, reason: error.problem},
-        'a detail could not be fetched',
-      )
+      log.info({path: request.path, code: error.code, reason: error.problem}, 'a detail could not be fetched')
       if (isOfKind(error, 'auth')) return {answer: failedAs(id, error.code), ended: 'refused'}
       if (error.code === 'INTERRUPTED') return {ended: 'interrupted'}
       if (error.code === 'SOURCE_RATE_LIMITED') return {ended: 'rate_limited'}
@@ -141,16 +120,17 @@ async function* answerEach<Found>(
 
   let isCut = false
   try {
-    for await (const id of ids) {
+    for (const id of ids) {
       isCut = budget.aborted
       if (isCut || summary.ended !== 'done') break
       window.push(readAhead(limit(() => askForOne(id))))
       const isProbing = request.mode === 'auto' && !summary.proven
-      yield* drainWindow(isProbing ? 0 : request.concurrency * WINDOW - 1)
+      await drainWindow(isProbing ? 0 : request.concurrency * WINDOW - 1)
     }
-    yield* drainWindow(0)
+    await drainWindow(0)
     if (isCut && summary.ended === 'done') summary.ended = 'budget'
-    for (const answer of unproven) yield count(failedAs(answer.id, 'NOT_PROVEN'))
+    for (const {id} of unproven) await handOver(failedAs(id, 'NOT_PROVEN'))
+    return summary
   } finally {
     consumer.abort()
     await Promise.allSettled(window)
@@ -171,22 +151,9 @@ function encodeSegment(id: string): string {
 export type DetailAnswer = EachAnswer<Found>
 type Found = {record: WireRecord; received: Received}
 
-/** Fetches single records and yields them in the order of their ids, see {@link askEach}. */
-export function fetchDetails(
-  ids: Iterable<string> | AsyncIterable<string>,
-  request: EachRequest,
-  client: Pick<SourceClient, 'getJson'>,
-  world: Pick<World, 'log'>,
-): Asked<Found> {
-  return askEach(
-    ids,
-    request,
-    async (id, path, signal) => readAnswer(id, await client.getJson(path, {}, signal)),
-    world,
-  )
-}
-
-function readAnswer(id: string, {status, body, received}: JsonAnswer): DetailAnswer {
+/** Asks for a record's own page. */
+export async function askOwnPage(id: string, path: string, client: Client): Promise<DetailAnswer> {
+  const {status, body, received} = await client.getJson(path)
   if (status === 404 || status === 410) return {id, outcome: 'gone', received}
   if (status !== 200) return failedAs(id, `HTTP_${status}`)
   const isTwice = listRepeated(body).some(([name, ...rest]) => name === 'data' && rest.length === 0)
@@ -204,39 +171,21 @@ type FoundList = {pages: Page[]}
 const MOST_PAGES = 100
 const MOST_LENGTH = 32_000_000
 
-/**
- * Reads the lists of single records to their ends and yields them in the order of the ids, see {@link askEach}. A list
- * that is not read to its end fails as a whole.
- */
-export function fetchListings(
-  ids: Iterable<string>,
-  request: EachRequest & {pageSize: number; idField: string},
-  client: Pick<SourceClient, 'getJson'>,
-  world: Pick<World, 'log'>,
-): Asked<FoundList> {
-  const {pageSize, idField} = request
-  return askEach(
-    ids,
-    request,
-    async (id, path, signal): Promise<ListingAnswer> => {
-      const cancellable: Pick<SourceClient, 'getJson'> = {
-        getJson: (target, query, own) =>
-          client.getJson(target, query, own ? AbortSignal.any([own, signal]) : signal),
+/** Creates the function that asks for the list of one record; a list that is not read to its end fails as a whole. */
+export function createListAsker(list: {pageSize: number; idField: string}, world: Pick<World, 'log'>) {
+  return async (id: string, path: string, client: Client): Promise<ListingAnswer> => {
+    const pages: Page[] = []
+    let length = 0
+    try {
+      for await (const page of walkPages({path, ...list}, client, world)) {
+        length += page.received.body.length
+        if (pages.length === MOST_PAGES || length > MOST_LENGTH) return failedAs(id, 'TOO_MANY_PAGES')
+        pages.push(page)
       }
-      const pages: Page[] = []
-      let length = 0
-      try {
-        for await (const page of walkPages({path, pageSize, idField}, cancellable, world)) {
-          length += page.received.body.length
-          if (pages.length === MOST_PAGES || length > MOST_LENGTH) return failedAs(id, 'TOO_MANY_PAGES')
-          pages.push(page)
-        }
-      } catch (error) {
-        if (codeOf(error) !== 'SOURCE_NOT_FOUND') throw error
-        return {id, outcome: 'gone'}
-      }
-      return {id, outcome: 'found', pages}
-    },
-    world,
-  )
+    } catch (error) {
+      if (codeOf(error) !== 'SOURCE_NOT_FOUND') throw error
+      return {id, outcome: 'gone'}
+    }
+    return {id, outcome: 'found', pages}
+  }
 }

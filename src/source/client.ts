@@ -30,7 +30,7 @@ export type ClientConfig = Pick<
   learntRate?: number | undefined
 }
 
-type Query = Record<string, string | number | undefined>
+type Query = Record<string, string | number>
 
 /** Speaks HTTP to the source: one key, one rate, one retry policy. */
 export type SourceClient = ReturnType<typeof createClient>
@@ -41,7 +41,7 @@ const TIMEOUTS_PER_ANSWER = 10
 
 const NOTHING_READ = 'This run has read nothing; what was stored before is kept.'
 
-/** Creates the client of one run; disposing it cancels open requests and closes connections. */
+/** Creates the client of one run, a limiter that asks; disposing it cancels open requests and closes connections. */
 export function createClient(config: ClientConfig, world: World) {
   const base = new URL(`${config.baseUrl}${config.baseUrlQuery ?? ''}`)
   const timeoutMs = Math.ceil(config.requestTimeoutSeconds * 1000)
@@ -50,16 +50,8 @@ export function createClient(config: ClientConfig, world: World) {
     certificate: readCertificate(config),
     maxResponseSize: Math.floor(config.maxAnswerMb * MEBIBYTE),
   })
-  const limiter = createRateLimiter(
-    {
-      ratePerSecond: config.ratePerSecond,
-      burst: burstOf(config),
-      learntRate: config.learntRate,
-      maxWaitMs: config.maxWaitMinutes * 60_000,
-      host: base.host,
-    },
-    world,
-  )
+  const maxWaitMs = config.maxWaitMinutes * 60_000
+  const limiter = createRateLimiter({...config, burst: burstOf(config), maxWaitMs, host: base.host}, world)
   const headers = {
     ...(config.apiKey !== undefined && {authorization: `Bearer ${config.apiKey}`}),
     // Without this header a server may send any coding. We decode none, so a small answer cannot unpack into a huge one.
@@ -88,9 +80,7 @@ export function createClient(config: ClientConfig, world: World) {
         startedAt,
         received: {
           path: target.path,
-          query: Object.fromEntries(
-            Object.entries(query).filter((pair): pair is [string, string | number] => pair[1] !== undefined),
-          ),
+          query,
           status,
           headers: pickHeaders(answer.headers),
           requestedAt,
@@ -106,14 +96,18 @@ export function createClient(config: ClientConfig, world: World) {
 
   async function ask<T>(
     request: {path: string; query: Query; accept: string; cancelled?: AbortSignal | undefined},
-    read: (answer: Exchange, target: Target, base: URL) => T,
+    read: (answer: Exchange, target: Target) => T,
   ): Promise<T> {
     const {path, cancelled} = request
     const target = {host: base.host, path}
     const signal = cancelled ? AbortSignal.any([world.signal, cancelled]) : world.signal
     try {
       const answer = await withRetries(
-        async () => read(await limiter.send(() => exchange(target, request, signal), signal), target, base),
+        async () => {
+          const answer = await limiter.send(() => exchange(target, request, signal), signal)
+          requireServed(answer, target, base)
+          return read(answer, target)
+        },
         {retries: config.retries, target},
         {...world, signal},
       )
@@ -130,21 +124,9 @@ export function createClient(config: ClientConfig, world: World) {
     }
   }
 
-  return {
+  return Object.assign(limiter, {
     /** Answers so far by HTTP status. */
     answers,
-    /** Time spent waiting because the source asked for it, ms. */
-    get waitedMs(): number {
-      return limiter.waitedMs
-    },
-    /** Since when the source makes us wait, real clock, ms; null if it does not. */
-    get waitingSince(): number | null {
-      return limiter.waitingSince
-    },
-    /** The present rate, requests per second: what was learnt. */
-    get ratePerSecond(): number {
-      return limiter.ratePerSecond
-    },
     /**
      * Asks for one resource.
      *
@@ -159,15 +141,11 @@ export function createClient(config: ClientConfig, world: World) {
     },
     /** Asks for one resource that need not be JSON; throws as `getJson` does. */
     getText(path: string): Promise<Received> {
-      return ask({path, query: {}, accept: 'application/json, text/csv, */*;q=0.1'}, (answer, target) => {
-        requireServed(answer, target, base)
-        return answer.received
-      })
+      const accept = 'application/json, text/csv, */*;q=0.1'
+      return ask({path, query: {}, accept}, ({received}) => received)
     },
-    async [Symbol.asyncDispose](): Promise<void> {
-      await agent[Symbol.asyncDispose]()
-    },
-  }
+    [Symbol.asyncDispose]: (): Promise<void> => agent[Symbol.asyncDispose](),
+  })
 }
 
 /** The certificate and the key that show who asks. @throws ConfigError `CONFIG_INVALID` */
@@ -209,7 +187,7 @@ function pickHeaders(headers: ResponseHeaders): Record<string, string> {
 /** Builds the path: it may need escaping or have a query of its own. */
 function buildPath(base: URL, path: string, query: Query): string {
   const {pathname, search} = new URL(`${base.origin}${base.pathname.replace(/\/+$/, '')}${path}`)
-  const asked = Object.entries(query).filter(([, value]) => value !== undefined)
+  const asked = Object.entries(query)
   if (asked.length === 0 && base.search === '') return `${pathname}${search}`
   // Not `URL.searchParams`: every change to it would write and read the URL again.
   const params = new URLSearchParams(search)
@@ -238,16 +216,8 @@ const [QUOTE, COMMA, BRACKET, BRACE, BACKSLASH] = [0x22, 0x2c, 0x5b, 0x7b, 0x5c]
 /** Request Timeout and Too Early (RFC 9110, RFC 8470): about the connection, not about the request. */
 const NOT_NOW = new Set([408, 425])
 
-/**
- * Judges a whole answer.
- *
- * @param base the base URL that a `Location` is resolved against
- * @throws AuthError `SOURCE_UNAUTHORIZED`; ContractError `SOURCE_REDIRECTED`, `SOURCE_COMPRESSED`, `SOURCE_NOT_UTF8`,
- * `SOURCE_TOO_LARGE`; RetryableError on 5xx, 408, 425 and anything that is not JSON
- */
-function parseAnswer(exchange: Exchange, target: Target, base: URL): JsonAnswer {
-  const {status, headers, received} = exchange
-  requireServed(exchange, target, base)
+/** Parses an answer. @throws ContractError `SOURCE_TOO_LARGE`; RetryableError if it is not JSON */
+function parseAnswer({status, headers, received}: Exchange, target: Target): JsonAnswer {
   const text = new TextDecoder().decode(received.body)
   if (holdsMoreValues(text, MOST_VALUES)) throw createTooLarge(target, 'more than a million values')
   const body = parseJson(text)
@@ -258,7 +228,9 @@ function parseAnswer(exchange: Exchange, target: Target, base: URL): JsonAnswer 
 /**
  * Requires an answer that is not a refusal, failure or redirect.
  *
- * @throws as {@link parseAnswer} does
+ * @param base the base URL that a `Location` is resolved against
+ * @throws AuthError `SOURCE_UNAUTHORIZED`; ContractError `SOURCE_REDIRECTED`, `SOURCE_COMPRESSED`, `SOURCE_NOT_UTF8`;
+ * RetryableError on 5xx, 408, 425
  */
 function requireServed({status, headers, received}: Exchange, target: Target, base: URL): void {
   if (status === 401 || status === 403)
@@ -340,12 +312,6 @@ function createRedirected(
   )
 }
 
-interface Answer {
-  status: number
-  headers: ResponseHeaders
-  body: Buffer
-}
-
 /**
  * Sends a GET and receives the whole answer, part by part: through a stream with its own signal, a page takes a third more time.
  *
@@ -356,11 +322,11 @@ export function receive(
   agent: Dispatcher,
   request: {origin: string; path: string; headers: Record<string, string>},
   {signal, timeoutMs}: {signal: AbortSignal; timeoutMs: number},
-): Promise<Answer> {
+): Promise<{status: number; headers: ResponseHeaders; body: Buffer}> {
   return new Promise((resolve, reject) => {
     signal.throwIfAborted()
     const parts: Buffer[] = []
-    let head: Omit<Answer, 'body'> = {status: 0, headers: {}}
+    let head: {status: number; headers: ResponseHeaders} = {status: 0, headers: {}}
     let sent: Dispatcher.DispatchController | undefined
     let isOver = false
     const timer = setTimeout(() => {

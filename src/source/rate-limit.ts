@@ -95,13 +95,15 @@ export function createRateLimiter(
   }
 
   return {
+    /** The present rate, requests per second: what was learnt. */
     get ratePerSecond(): number {
       return bucket.rate
     },
-    /** Time spent waiting because the source asked for it; keeping to our own rate is not counted. */
+    /** Time spent waiting because the source asked for it, ms; keeping to our own rate is not counted. */
     get waitedMs(): number {
       return waitedMs
     },
+    /** Since when the source makes us wait, real clock, ms; null if it does not. */
     get waitingSince(): number | null {
       return waitingSince
     },

@@ -8,19 +8,36 @@ import {FIELD_NAME, tellForeign} from '../core/text.ts'
 import type {NormalisedPage, Observation, Quarantined, WireRecord} from '../core/types.ts'
 
 /**
- * Turns wire records of one stream into observations.
- *
- * @param parentId the record whose list they are from; by default a child's own parent field
+ * Creates the function that turns wire records of a stream into observations: a tolerant reader that names unknown fields and sets
+ * aside each record whose id, amounts or dates it cannot read. Records with personal data must be sealed first. It takes the
+ * record whose list they are from; by default a child's own parent field counts.
  */
-type Normaliser = (records: readonly unknown[], observedAt: bigint, parentId?: string) => NormalisedPage
+export function createNormaliser(stream: Stream) {
+  const known = new Set(stream.wireFields)
+  const schema = z.compile(stream.schema)
+  const readMapped = stream.mapped?.length ? createMappedReader(stream.mapped) : undefined
 
-/**
- * Creates the normaliser of a stream: a tolerant reader that names unknown fields and sets aside, whole, each record whose id,
- * amounts or dates it cannot read. Records with personal data must be sealed first.
- */
-export function createNormaliser(stream: Stream): Normaliser {
-  const normalise = createRecordNormaliser(stream)
-  return (records, observedAt, parentId) => {
+  function normalise(record: unknown, observedAt: bigint): Observation | Omit<Quarantined, 'position'> {
+    const parsed = schema.safeParse(record)
+    if (!parsed.success) {
+      const issue = parsed.error.issues[0]
+      return {
+        id: readId(record, stream),
+        path: issue?.path.join('.') || '(record)',
+        reason: issue?.message ?? 'unreadable',
+        observedAt,
+      }
+    }
+    return {
+      id: String(parsed.data[stream.idColumn]),
+      fields: parsed.data,
+      unknownFields: listUnknownFields(record, known),
+      observedAt,
+      mapped: readMapped?.(record),
+    }
+  }
+
+  return (records: readonly unknown[], observedAt: bigint, parentId?: string): NormalisedPage => {
     const page: NormalisedPage = {observations: [], quarantined: []}
     for (const [position, record] of records.entries()) {
       const placed = placeUnder(record, stream, parentId)
@@ -47,7 +64,6 @@ function rejectRepeated(
     id: isOfId ? null : readId(record, stream),
     path: twice.map((name) => (typeof name === 'string' ? tellForeign(name, FIELD_NAME) : name)).join('.'),
     reason: 'expected each name once in an object',
-    record,
     observedAt,
   }
 }
@@ -58,34 +74,6 @@ function placeUnder(record: unknown, {parent}: Stream, parentId: string | undefi
   const named = record[parent.column]
   const isAgreed = named === undefined || named === null || named === parentId
   return {...record, [parent.column]: isAgreed ? parentId : {listed_under: parentId}}
-}
-
-function createRecordNormaliser(
-  stream: Stream,
-): (record: unknown, observedAt: bigint) => Observation | Omit<Quarantined, 'position'> {
-  const known = new Set(stream.wireFields)
-  const schema = z.compile(stream.schema)
-  const readMapped = stream.mapped?.length ? createMappedReader(stream.mapped) : undefined
-  return (record, observedAt) => {
-    const parsed = schema.safeParse(record)
-    if (!parsed.success) {
-      const issue = parsed.error.issues[0]
-      return {
-        id: readId(record, stream),
-        path: issue?.path.join('.') || '(record)',
-        reason: issue?.message ?? 'unreadable',
-        record,
-        observedAt,
-      }
-    }
-    return {
-      id: String(parsed.data[stream.idColumn]),
-      fields: parsed.data,
-      unknownFields: listUnknownFields(record, known),
-      observedAt,
-      mapped: readMapped?.(record),
-    }
-  }
 }
 
 function isId(value: unknown): value is string {
@@ -163,14 +151,6 @@ function hashField(value: unknown, key: string): string | null {
 /** Reads a value for a column, as text for the engine; undefined if it does not fit. */
 type Reader = (value: unknown) => string | undefined
 
-interface MappedValue {
-  /** The column. */
-  name: string
-  /** Null when null or unreadable. */
-  value: string | null
-  is_readable: boolean
-}
-
 /**
  * Creates a reader of mapped fields, which returns a record's values as JSON text, or null if it has none of them. A value that
  * does not fit the type of its column is unreadable; the record still counts.
@@ -178,13 +158,12 @@ interface MappedValue {
 export function createMappedReader(fields: readonly MappedField[]): (record: unknown) => string | null {
   const readers = fields.map(({name, path, type}) => ({name, path, read: readerOf(type)}))
   return (record) => {
-    const values: MappedValue[] = []
-    for (const {name, path, read} of readers) {
+    const values = readers.flatMap(({name, path, read}) => {
       const value = findValue(record, path)
-      if (value === undefined) continue
+      if (value === undefined) return []
       const text = value === null ? null : read(value)
-      values.push({name, value: text ?? null, is_readable: text !== undefined})
-    }
+      return [{name, value: text ?? null, is_readable: text !== undefined}]
+    })
     return values.length > 0 ? JSON.stringify(values) : null
   }
 }

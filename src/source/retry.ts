@@ -9,11 +9,6 @@ export interface Target {
   path: string
 }
 
-interface RetryPolicy {
-  retries: number
-  target: Target
-}
-
 const FIRST_WAIT_MS = 500
 const LONGEST_WAIT_MS = 30_000
 
@@ -69,28 +64,20 @@ export function createTooLarge({host, path}: Target, size: string, cause?: unkno
   )
 }
 
-function giveUp(failure: RetryableError, policy: RetryPolicy): LoantapeError {
-  const {host, path} = policy.target
-  const tries = policy.retries === 0 ? 'once' : `${policy.retries + 1} times in a row`
-  if (failure.code === 'SOURCE_NOT_JSON') {
-    return newError(
-      'SOURCE_NOT_JSON',
-      `Answer of content type '${failure.problem}' from source '${host}' to GET ${path}, ${tries}: expected JSON.`,
-      {cause: failure},
-    )
+type Policy = {retries: number; target: Target}
+
+function giveUp(failure: RetryableError, {retries, target: {host, path}}: Policy): LoantapeError {
+  const {problem} = failure
+  const tries = retries === 0 ? 'once' : `${retries + 1} times in a row`
+  const words = {
+    SOURCE_NOT_JSON: `Answer of content type '${problem}' from source '${host}' to GET ${path}, ${tries}: expected JSON.`,
+    SOURCE_FAILING: `Source '${host}' failed at GET ${path}, ${tries}, at last with ${problem}: expected an answer.`,
+    SOURCE_UNREACHABLE: `Source '${host}' could not be reached at GET ${path}, ${tries}, at last with '${problem}': expected an answer.`,
   }
-  if (failure.code === 'SOURCE_FAILING') {
-    return newError(
-      'SOURCE_FAILING',
-      `Source '${host}' failed at GET ${path}, ${tries}, at last with ${failure.problem}: expected an answer.`,
-      {cause: failure},
-    )
-  }
-  return newError(
-    'SOURCE_UNREACHABLE',
-    `Source '${host}' could not be reached at GET ${path}, ${tries}, at last with '${failure.problem}': expected an answer.`,
-    {cause: failure},
-  )
+  const code =
+    (['SOURCE_NOT_JSON', 'SOURCE_FAILING'] as const).find((one) => one === failure.code) ??
+    'SOURCE_UNREACHABLE'
+  return newError(code, words[code], {cause: failure})
 }
 
 /**
@@ -101,7 +88,7 @@ function giveUp(failure: RetryableError, policy: RetryPolicy): LoantapeError {
  */
 export async function withRetries<T>(
   attempt: () => Promise<T>,
-  policy: RetryPolicy,
+  policy: Policy,
   world: Pick<World, 'realClock' | 'random' | 'log' | 'signal'>,
 ): Promise<T> {
   for (let failures = 0; ; failures += 1) {

@@ -28,7 +28,8 @@ export interface WalkRequest {
   /** The walk fails if the list has more records than this; no limit by default. */
   mostIds?: number
   pageSize: number
-  filter?: {param: string; value: string} | undefined
+  /** `{status: 'funded'}` */
+  filter?: Record<string, string> | undefined
   /** The pinned envelope as {@link findEnvelope} names it; by default that of the first page. */
   envelope?: string | null
 }
@@ -109,11 +110,11 @@ async function askForPage(
 ): Promise<JsonAnswer> {
   const query = {
     limit: pageSize,
-    ...(filter && {[filter.param]: filter.value}),
-    cursor: cursor ?? undefined,
+    ...filter,
+    ...(typeof cursor === 'string' && {cursor}),
   }
   const answer = await client.getJson(path, query, signal)
-  if (answer.status >= 400) throw createRefused(path, answer, query.cursor !== undefined)
+  if (answer.status >= 400) throw createRefused(path, answer, typeof cursor === 'string')
   return answer
 }
 
@@ -128,14 +129,11 @@ function reasonOf(body: unknown): string {
 
 function createRefused(path: string, {status, body}: JsonAnswer, hasCursor: boolean): LoantapeError {
   const answered = `Status ${status}${reasonOf(body)} from the source`
-  if (hasCursor && CURSOR_REFUSALS.has(status)) {
+  if (hasCursor && CURSOR_REFUSALS.has(status))
     return newError(
       'SOURCE_CURSOR_REFUSED',
       `${answered} at GET ${path} with a cursor it gave out: expected the next page.`,
     )
-  }
-  if (status === 404) {
-    return newError('SOURCE_NOT_FOUND', `${answered} at GET ${path}: expected a list.`)
-  }
-  return newError('SOURCE_REQUEST_REFUSED', `${answered} at GET ${path}: expected a list.`)
+  const code = status === 404 ? 'SOURCE_NOT_FOUND' : 'SOURCE_REQUEST_REFUSED'
+  return newError(code, `${answered} at GET ${path}: expected a list.`)
 }

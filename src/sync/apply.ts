@@ -2,11 +2,10 @@ import {hash} from 'node:crypto'
 import {DuckDBTimestampValue, type DuckDBValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {optionalColumnsOf, type Stream, type Vocabulary} from '../contract/stream.ts'
-import type {ChangeCounts} from '../core/types.ts'
 import {type Database, inTransaction, quoteLiteral} from '../store/database.ts'
 import {writeSettings} from '../store/warehouse.ts'
 import {applyMapped} from './mapped-fields.ts'
-import {type Batch, type ChangePlan, dropPlan, type OpenWalk} from './plan-changes.ts'
+import {type Batch, type ChangePlan, dropPlan, type OpenWalk, stagedOf} from './plan-changes.ts'
 import {
   amountOf,
   buildReachSql,
@@ -37,18 +36,25 @@ export async function applyObservations(
   }: {plan: ChangePlan; details?: Fetched | undefined; recorded: DuckDBTimestampValue},
 ): Promise<void> {
   const {head, confirmation} = tablesOf(stream)
+  const {idColumn} = stream
   const {walkId, businessDate} = batch
   if (walkId !== null) {
-    const applied = {counts: plan.counts, details, recorded}
-    await insertWalk(db, stream, batch, {state: 'applied', how: 'complete', applied})
-    await recordDrift(db, stream, batch)
+    await insertWalk(db, stream, batch, {
+      ...{state: 'applied', ended_how: 'complete', recorded_at: recorded, ...plan.counts},
+      ...{details_fetched: details?.fetched ?? 0, details_failed: details?.failed ?? 0},
+    })
+    await db.run(buildDriftSql(stream), [walkId])
   }
   await db.run(buildAppendSql(stream), [walkId, businessDate, recorded])
   if (confirmation !== null) await db.run(buildConfirmSql(stream, confirmation), [businessDate, recorded])
-  await db.run(buildReplacedSql(stream))
+  await db.run(
+    `delete from ${head} where ${idColumn} in (
+       select ${idColumn} from change where ${MOVES_HEAD} union all select ${idColumn} from absence
+     )`,
+  )
   await db.run(`insert into ${head} by name ${buildNextHeadSql(stream)}`, [walkId, businessDate])
   if (plan.late > 0) await carryLate(db, stream)
-  await applyMapped(db, stream, {staged: plan.staged, businessDate, recorded})
+  await applyMapped(db, stream, {staged: stagedOf(stream, batch), businessDate, recorded})
   if (walkId !== null) {
     await db.run(buildBridgeSql(stream), [walkId])
     await clearStage(db, stream, walkId)
@@ -130,17 +136,6 @@ function buildConfirmSql({idColumn, confirmed}: Stream, confirmation: string): s
     where not is_appended and source in ('detail', 'webhook') and ${confirmed}_present`
 }
 
-function buildReplacedSql(stream: Stream): string {
-  const {idColumn} = stream
-  return `
-    delete from ${tablesOf(stream).head}
-    where ${idColumn} in (
-      select ${idColumn} from change where ${MOVES_HEAD}
-      union all
-      select ${idColumn} from absence
-    )`
-}
-
 /**
  * The latest states that change. Without a new version, only what decides on the next detail requests moves: the digest
  * of the list row and the instant of the last detail.
@@ -186,10 +181,10 @@ export function storeWalk(
   db: Database,
   stream: Stream,
   walk: OpenWalk,
-  {tapeHead, ...end}: {state: 'refused' | 'abandoned'; how: string; tapeHead: string},
+  {state, how, tapeHead}: {state: 'refused' | 'abandoned'; how: string; tapeHead: string},
 ): Promise<void> {
   return inTransaction(db, async () => {
-    await insertWalk(db, stream, walk, end)
+    await insertWalk(db, stream, walk, {state, ended_how: how})
     await writeSettings(db, {tape_head: tapeHead})
     await clearStage(db, stream, walk.walkId)
   })
@@ -200,30 +195,24 @@ async function insertWalk(
   db: Database,
   stream: Stream,
   walk: OpenWalk,
-  {state, how, applied}: {state: 'applied' | 'refused' | 'abandoned'; how: string; applied?: Applied},
+  end: {state: string; ended_how: string; recorded_at?: DuckDBTimestampValue; [column: string]: DuckDBValue},
 ): Promise<void> {
-  const {counts, details, recorded} = applied ?? {}
-  const row = {
-    ...describeWalk(walk),
-    ...{stream: stream.name, state, ended_how: how, ...counts},
-    ...(recorded && {recorded_at: recorded}),
-    ...(applied && {details_fetched: details?.fetched ?? 0, details_failed: details?.failed ?? 0}),
-  }
+  const row = {...describeWalk(walk), stream: stream.name, ...end}
   const names = Object.keys(row)
   await db.run(
     `insert into warehouse.raw.walk (${names.join(', ')}) values (${names.map((_, index) => `$${index + 1}`).join(', ')})`,
     Object.values(row),
   )
-  if (state === 'applied')
+  if (end.state === 'applied')
     await db.run('insert into warehouse.raw.listing by name from temp.staged_listing where walk_id = $1', [
       walk.walkId,
     ])
   // From here on they count in releases.
-  if (state !== 'abandoned')
+  if (end.state !== 'abandoned')
     await db.run(
       `insert into warehouse.raw.quarantine by name
        select * replace ($2 as recorded_at) from temp.staged_quarantine where walk_id = $1`,
-      [walk.walkId, recorded ?? null],
+      [walk.walkId, end.recorded_at ?? null],
     )
 }
 
@@ -231,12 +220,6 @@ async function insertWalk(
 export interface Fetched {
   fetched: number
   failed: number
-}
-
-interface Applied {
-  counts: ChangeCounts
-  details: Fetched | undefined
-  recorded: DuckDBTimestampValue
 }
 
 /** The columns of `raw.walk` about a walk's progress. */
@@ -254,18 +237,17 @@ function describeWalk(walk: OpenWalk): Record<string, DuckDBValue> {
     envelope: walk.envelope,
     is_complete: walk.isComplete,
     resumed: walk.resumed,
-    accepted: accepted?.what.join(', ') ?? null,
-    accepted_by: accepted?.who ?? null,
-    accepted_why: accepted?.why ?? null,
+    ...(accepted && {
+      accepted: accepted.what.join(', '),
+      accepted_by: accepted.who,
+      accepted_why: accepted.why,
+    }),
     waited_ms: walk.waitedMs,
     pages: walk.pages,
     records: walk.records,
     quarantined: walk.quarantined,
     unreadable_ids: walk.unreadableIds,
-    distinct_records: certified?.distinct ?? null,
-    duplicates: certified?.duplicates ?? null,
-    amount_total: certified?.amountTotal ?? null,
-    is_shifted: certified && certified.duplicates > 0,
+    ...(certified && {...certified, is_shifted: certified.duplicates > 0}),
     cursor_digest: certified && cursors.length > 0 ? hash('sha256', cursors.join('\n')) : null,
   }
 }
@@ -342,18 +324,6 @@ function buildBridgeSql(stream: Stream): string {
 /** Only the most frequent of each kind are kept, so that a source with ids as field names cannot flood a report. */
 const MOST_FINDINGS = 100
 
-/**
- * Stores in `raw.drift` where the staged records of a walk differ from the contract, each finding with the number of records that
- * show it: fields it does not know (`new_field`, one level deep as `borrower.name`), optional fields that a record's own page
- * leaves out (`missing_field`), and values outside the vocabularies (`unknown_value`). List rows are shorter by design: they miss
- * nothing.
- *
- * Call it while the walk is staged.
- */
-function recordDrift(db: Database, stream: Stream, {walkId}: {walkId: string}): Promise<void> {
-  return db.run(buildDriftSql(stream), [walkId])
-}
-
 /** One way in which records differed from the contract. */
 export type DriftFinding = z.output<typeof findingRow>
 const findingRow = z.object({
@@ -379,6 +349,12 @@ export function listLastDrift(db: Database, {name}: Stream): Promise<DriftFindin
   )
 }
 
+/**
+ * SQL that stores in `raw.drift` where the staged records of walk `$1` differ from the contract, each finding with the number of
+ * records that show it: fields it does not know (`new_field`, one level deep as `borrower.name`), optional fields that a record's
+ * own page leaves out (`missing_field`), and values outside the vocabularies (`unknown_value`). List rows are shorter by design:
+ * they miss nothing.
+ */
 function buildDriftSql(stream: Stream): string {
   const findings = [
     buildNewFieldsSql(stream),

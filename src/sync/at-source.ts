@@ -89,26 +89,21 @@ export async function atSource<T>(
   }
 }
 
+/** SQL of the records of all streams, each with the time of the last request that showed it. */
+const OBSERVED = STREAMS.map((stream) => {
+  const {plural, idColumn} = stream
+  return `select '${plural}' as plural, ${idColumn} as id, greatest(observed_at, detail_at) as seen_at from ${tablesOf(stream).head}`
+}).join(' union all ')
+
 /** The latest request time of anything applied, microseconds since the epoch. */
 function findLastObserved(db: Database): Promise<bigint | null> {
-  const heads = STREAMS.map(
-    (stream) => `(select max(greatest(observed_at, detail_at)) from ${tablesOf(stream).head})`,
-  )
   return db.value(
     z.coerce.bigint().nullable(),
     `select epoch_us(greatest(
-       ${heads.join(',\n       ')},
+       (select max(seen_at) from (${OBSERVED})),
        (select max(ended_at) from warehouse.raw.walk where state = 'applied')
      ))`,
   )
-}
-
-/** The records whose latest state was observed after `instant` (microseconds since the epoch), by id. */
-function listHeadsAfter(db: Database, stream: Stream, instant: bigint): Promise<string[]> {
-  const {idColumn} = stream
-  const sql = `select ${idColumn} from ${tablesOf(stream).head}
-    where greatest(observed_at, detail_at) > $1 order by ${idColumn}`
-  return db.column(z.string(), sql, [new DuckDBTimestampValue(instant)])
 }
 
 /**
@@ -157,11 +152,11 @@ const LISTED = 100
  */
 async function createWalkClock(db: Database, walks: OpenWalks, clock: Clock): Promise<Clock> {
   const now = Math.floor(clock.now())
-  const past = await findPast(db, dealStream)
-  if (past && isBehind(now, past.startedAt))
+  const {startedAt} = await findPast(db, dealStream)
+  if (startedAt !== null && isBehind(now, startedAt))
     throw newError(
       'CLOCK_BACKWARDS',
-      `Clock '${formatMs(now)}' of this machine or in LOANTAPE_NOW: earlier than the last walk, ${formatMs(toMs(past.startedAt))}.`,
+      `Clock '${formatMs(now)}' of this machine or in LOANTAPE_NOW: earlier than the last walk, ${formatMs(toMs(startedAt))}.`,
     )
   const observed = await findLastObserved(db)
   if (observed !== null && isBehind(now, observed)) throw await createAhead(db, now, observed)
@@ -179,11 +174,12 @@ function toMs(micros: bigint): number {
 }
 
 async function createAhead(db: Database, now: number, observed: bigint): Promise<LoantapeError> {
-  const late: {plural: string; ids: string[]}[] = []
-  for (const stream of STREAMS) {
-    const ids = await listHeadsAfter(db, stream, BigInt(now) * 1000n)
-    if (ids.length > 0) late.push({plural: stream.plural, ids})
-  }
+  const late = await db.all(
+    z.object({plural: z.string(), ids: z.array(z.string())}),
+    `select plural, list(id order by id) as ids from (${OBSERVED}) where seen_at > $1 group by plural
+     order by plural <> '${dealStream.plural}', plural`,
+    [new DuckDBTimestampValue(BigInt(now) * 1000n)],
+  )
   const named = late.map(({plural, ids}) => {
     const some = ids.slice(0, NAMED).map((id) => `'${id}'`)
     return `${ids.length} ${plural} (${some.join(', ')}${ids.length > NAMED ? ', …' : ''})`

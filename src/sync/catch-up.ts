@@ -1,28 +1,34 @@
 import {existsSync} from 'node:fs'
+import {z} from 'zod'
 import type {Config} from '../core/config.ts'
-import {codeOf, LoantapeError, messageOf} from '../core/errors.ts'
+import {LoantapeError, messageOf, newError} from '../core/errors.ts'
 import type {World} from '../core/types.ts'
 import type {DataFolder} from '../store/data-folder.ts'
-import {type Database, giveBackMemory} from '../store/database.ts'
+import type {Database} from '../store/database.ts'
 import {
   type Disagreement,
   findHead,
   findRecorded,
+  isOfActs,
+  listRecorded,
+  type RecordedUnit,
   readFact,
   refuse,
   requireFolderId,
   short,
 } from '../store/recorded.ts'
-import {findLockHolder, withRun} from '../store/runs.ts'
+import {findLockHolder} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
+import type {Frame, TapeLine} from '../store/tape.ts'
 import {findReadKey, type TapeKey} from '../store/tape-key.ts'
 import {openHistory, openWarehouse, readSettings, type Warehouse, writeSettings} from '../store/warehouse.ts'
-import type {Known} from './intake.ts'
+import {storeWalk} from './apply.ts'
+import {type Intake, instant, type Known, openIntake, parseBody, readKnown} from './intake.ts'
 import {adoptFields} from './mapped-fields.ts'
-import {type HistoryUnit, listUnits, readTakenBack, resumeWalks, settleAgain} from './read-back.ts'
-import {rebuildWarehouse, UNITS_AT_ONCE} from './rebuild.ts'
-import {createStage} from './stream-tables.ts'
-import {listReadableTapes, openTapes, type Tapes} from './tapes.ts'
+import {planChanges} from './plan-changes.ts'
+import {settleUnit} from './settle.ts'
+import {clearStage, createStage} from './stream-tables.ts'
+import {isHistory, listReadableTapes, openTapes, type ReadableTape, type Tapes} from './tapes.ts'
 
 /** The owner of a warehouse, and the last unit it contains. */
 type Stand = Awaited<ReturnType<typeof readStand>>
@@ -53,37 +59,6 @@ export async function planCatchUp(
   if (findLockHolder(stateDb, world)) return null
   const stand = existsSync(folder.warehouse) ? await tryStand(folder) : {}
   return stand ? planFrom(stand, findReadKey(config, folder), {folder, stateDb}, gone) : null
-}
-
-/** Plans a catch-up as {@link planCatchUp} does, and carries it out unless there are problems. */
-export async function compareWarehouse(
-  config: Config,
-  {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
-  world: World,
-): Promise<Disagreement[] | null> {
-  const plan = await planCatchUp(config, {folder, stateDb}, world)
-  if (!plan) return null
-  if (!plan.isBehind || plan.problems.length > 0) return plan.problems
-  if (!existsSync(folder.warehouse)) {
-    world.log.warn({file: folder.warehouse}, 'the warehouse is missing: it is computed again from the tapes')
-    await rebuildWarehouse(config, {isApplied: true}, world)
-    return []
-  }
-  try {
-    await withRun(folder.stateDb, 'catch-up', world, async (run) => {
-      const key = findReadKey(config, folder)
-      for (let isBehind = true; isBehind; await giveBackMemory()) {
-        await using db = await openWarehouse(folder, run.world, config)
-        isBehind = await catchUpWarehouse(key, {folder, stateDb: run.stateDb, db}, run.world, UNITS_AT_ONCE)
-      }
-      return {outcome: 'caught up'}
-    })
-    return []
-  } catch (error) {
-    // A run that began meanwhile does it.
-    if (codeOf(error) === 'RUN_IN_PROGRESS') return null
-    throw error
-  }
 }
 
 /** Undefined for a damaged warehouse: commands that need it will say so. */
@@ -126,7 +101,7 @@ export async function openToSettle(
  * @returns whether it still lacks some, after `atMost` units
  * @throws ConfigError `STORES_DISAGREE` if it is ahead, belongs to another folder, or its tapes cannot be read
  */
-async function catchUpWarehouse(
+export async function catchUpWarehouse(
   key: TapeKey | undefined,
   {folder, stateDb, db}: {folder: DataFolder; stateDb: StateDb; db: Database},
   world: World,
@@ -186,4 +161,201 @@ function planFrom(
     `${head === undefined ? 'it is lost or holds nothing: it' : 'it'} lacks unit ${first.no} of the record, whose tape '${first.tape}' is missing or cannot be read. Put a later warehouse from a backup in its place.`,
     lacking.map(({chain}) => chain),
   )
+}
+
+/** A unit of history whose tape can be read: a walk, a look, a replay, a feed of rates, or a walk taken back. */
+export interface HistoryUnit extends Omit<RecordedUnit, 'tape'> {
+  tape: ReadableTape
+  /** The chain of the unit before it on its tape. */
+  after: string | undefined
+}
+
+/**
+ * The units of history after number `from` of the record, in order, without those given up; `lacking` are those whose tapes
+ * cannot be read.
+ */
+export function listUnits(
+  stateDb: StateDb,
+  readable: readonly ReadableTape[],
+  from = 0,
+): {units: HistoryUnit[]; lacking: RecordedUnit[]} {
+  const tapes = new Map(readable.map((tape) => [tape.unit, tape]))
+  const units: HistoryUnit[] = []
+  const lacking: RecordedUnit[] = []
+  const chains = new Map<string, string>()
+  const sql = 'select what from record_loss where is_in_history = 0'
+  const losses = new Set(stateDb.column(z.string(), sql))
+  for (const unit of listRecorded(stateDb)) {
+    const after = chains.get(unit.tape)
+    chains.set(unit.tape, unit.chain)
+    if (unit.no <= from || isOfActs(unit.tape)) continue
+    const tape = tapes.get(unit.tape)
+    if (tape) units.push({...unit, tape, after})
+    else if (!losses.has(unit.chain)) lacking.push(unit)
+  }
+  return {units, lacking}
+}
+
+/**
+ * The lines of a unit, its outcome last.
+ *
+ * @throws UnexpectedError `TAPE_DAMAGED`
+ */
+function* readUnit({tape, no, chain, after}: HistoryUnit): Generator<TapeLine> {
+  let isOwn = after === undefined
+  for (const line of tape.lines()) {
+    if (isOwn) yield line
+    if (line.chain === chain) return
+    isOwn ||= line.chain === after
+  }
+  throw newError('TAPE_DAMAGED', `Tape '${tape.file}': it lacks unit ${no} of the record.`)
+}
+
+/** The last begin of a unit, and its outcome. */
+export function readFrames(unit: HistoryUnit): {begin: Frame; outcome: Frame} {
+  let begin: Frame = {frame: 'begin'}
+  let outcome = begin
+  for (const {frame} of readUnit(unit)) {
+    if (frame.frame === 'begin') begin = frame
+    outcome = frame
+  }
+  return {begin, outcome}
+}
+
+const takenBackBegin = z.object({walk: z.string(), why: z.string()})
+
+/** Why each walk that was taken back no longer counts, by its id. */
+export function readTakenBack(units: readonly HistoryUnit[]): Map<string, string> {
+  const begins = units
+    .filter(({kind}) => kind === 'without')
+    .map((unit) => takenBackBegin.parse(readFrames(unit).begin))
+  return new Map(begins.map(({walk, why}) => [walk, why]))
+}
+
+/** Lines of a tape that are staged together. */
+const LINES_AT_ONCE = 200
+
+function createReader(db: Database, known: Known) {
+  let intake: Intake | undefined
+  let kind = ''
+  let waiting = 0
+  let problem: string | null = null
+
+  async function read(line: TapeLine): Promise<void> {
+    const {frame} = line
+    if (frame.frame === 'begin' && intake?.kind !== 'walk') {
+      kind = String(frame.kind)
+      intake = openIntake(db, known, frame)
+      return
+    }
+    intake?.take(frame, parseBody(line))
+    waiting += 1
+    if (intake?.kind !== 'walk' || waiting < LINES_AT_ONCE) return
+    waiting = 0
+    await intake.stage()
+  }
+
+  async function attempt(work: () => Promise<void> | undefined): Promise<void> {
+    if (problem !== null) return
+    try {
+      await work()
+    } catch (error) {
+      problem = messageOf(error)
+    }
+  }
+
+  return {
+    take: (line: TapeLine) => attempt(() => read(line)),
+    /** Its kind; the unit, if it is readable and has answers; the first problem. */
+    async finish(): Promise<{intake?: Intake | undefined; kind: string; problem: string | null}> {
+      await attempt(() => intake?.stage())
+      if (problem === null) return {intake, kind, problem}
+      if (intake?.kind === 'walk') await clearStage(db, intake.stream, intake.walk.walkId)
+      return {kind, problem}
+    },
+  }
+}
+
+/**
+ * Makes the stage and reads back what dead runs had read: an open walk resumes where its tape ends. Walks that cannot be
+ * continued are ended on their tapes.
+ *
+ * @param left the units that {@link Tapes.listLeft} names
+ */
+export async function resumeWalks(
+  {db, tapes}: {db: Database; tapes: Tapes},
+  left: readonly string[],
+  {log}: Pick<World, 'log'>,
+): Promise<Known> {
+  await createStage(db)
+  const known = await readKnown(db)
+  for (const unit of left) {
+    const reader = createReader(db, known)
+    if (!(await tapes.reopen(unit, reader.take))) continue
+    const {intake, kind, problem} = await reader.finish()
+    const walk = intake?.kind === 'walk' ? intake : undefined
+    if (walk && walk.walk.endedAt !== null) {
+      known.walks.set(walk.stream.name, walk)
+      continue
+    }
+    if (problem !== null) log.warn({unit, reason: problem}, 'what a run had read cannot be continued')
+    const why = problem ?? 'its run died'
+    const tapeHead = await tapes.conclude(unit, {outcome: 'abandoned', why})
+    if (walk) await storeWalk(db, walk.stream, walk.walk, {state: 'abandoned', how: why, tapeHead})
+    else if (isHistory(kind, 'abandoned')) await writeSettings(db, {tape_head: tapeHead})
+    await tapes.finish(unit)
+  }
+  return known
+}
+
+const outcomeFrame = z.object({
+  outcome: z.string(),
+  why: z.string().optional(),
+  recorded_at: instant.optional(),
+  is_certified: z.boolean().optional(),
+  details: z.object({fetched: z.number(), failed: z.number()}).optional(),
+})
+const hashKeyFrame = z.object({hashKey: z.string().optional()})
+
+/**
+ * Settles a unit again from its tape, at the same instant as its run; the guards are not asked again. Requires the stage.
+ *
+ * @param without why each walk that was taken back no longer counts, by its id
+ * @returns its outcome
+ * @throws UnexpectedError `DATA_NEWER` if this version cannot read the tape; `TAPE_DAMAGED`
+ */
+export async function settleAgain(
+  db: Database,
+  unit: HistoryUnit,
+  without: ReadonlyMap<string, string>,
+): Promise<Frame> {
+  const reader = createReader(db, await readKnown(db))
+  let hashKey: string | undefined
+  let end: Frame = {frame: 'begin'}
+  for (const line of readUnit(unit)) {
+    end = line.frame
+    if (end.frame === 'begin') ({hashKey} = hashKeyFrame.parse(end))
+    await reader.take(line)
+  }
+  const {intake, problem} = await reader.finish()
+  const {outcome, why, recorded_at: now, is_certified, details} = outcomeFrame.parse(end)
+  if (!isHistory(unit.kind, outcome)) return end
+  if (outcome === 'settled' && problem !== null)
+    throw newError(
+      'DATA_NEWER',
+      `Tape '${unit.tape.file}' of '${unit.tape.unit}' cannot be read by this version: ${problem}.`,
+    )
+  const takenBack = without.get(unit.tape.unit)
+  if (intake && outcome === 'settled' && now !== undefined && takenBack === undefined) {
+    await settleUnit(db, intake, {now, details, conclude: async () => unit.chain})
+  } else if (intake?.kind === 'walk') {
+    // For its certificate.
+    if (is_certified) await planChanges(db, intake.stream, intake.walk)
+    const state = outcome === 'refused' ? outcome : 'abandoned'
+    const how = takenBack === undefined ? String(why) : `taken back: ${takenBack}`
+    await storeWalk(db, intake.stream, intake.walk, {state, how, tapeHead: unit.chain})
+  }
+  // A unit that stored nothing counts as contained.
+  await writeSettings(db, {tape_head: unit.chain, ...(intake && {hash_key: hashKey})})
+  return end
 }

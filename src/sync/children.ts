@@ -2,17 +2,15 @@ import {createHash} from 'node:crypto'
 import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {findEnvelope} from '../contract/list.ts'
-import type {Stream} from '../contract/stream.ts'
 import {formatInstant} from '../core/clock.ts'
-import {burstOf} from '../core/config.ts'
 import {isOfKind, type LoantapeError} from '../core/errors.ts'
 import {type ChangeCounts, NO_CHANGES, type World} from '../core/types.ts'
-import {fetchListings, type ListingAnswer} from '../source/ask-each.ts'
+import {createListAsker, type ListingAnswer} from '../source/ask-each.ts'
 import {createSealer} from '../source/record.ts'
-import {type Database, quoteLiteral} from '../store/database.ts'
+import {quoteLiteral} from '../store/database.ts'
 import type {Frame} from '../store/tape.ts'
-import {type Answer, askAndTake, type WalkIntake, type WalkTools} from './intake.ts'
-import {certifyWalk, dropWalks, settleWalk} from './settle.ts'
+import {type Answer, askAndTake, mostWithin, type WalkIntake, type WalkTools} from './intake.ts'
+import {dropWalks, settleWalk} from './settle.ts'
 import {isSettledSql, tablesOf} from './stream-tables.ts'
 import {continueWalk, startWalk} from './walk.ts'
 import {listNamedDeals} from './webhook-events.ts'
@@ -36,7 +34,21 @@ async function listParentsInNeed(
   if (!parent) return []
   return db.column(
     z.string(),
-    `with known as materialized (${buildKnownParentsSql(stream, parent.stream)}),
+    `with attempt as (
+       select
+         parent_id,
+         max(observed_at) filter (outcome = 'listed') as listed_at,
+         max(observed_at) as attempted_at
+       from warehouse.raw.listing
+       where stream = ${quoteLiteral(stream.name)}
+       group by parent_id
+     ),
+     known as materialized (
+       select p.*, p.${parent.stream.idColumn} as id, listed_at, attempted_at
+       from ${tablesOf(parent.stream).head} p
+       left join attempt on attempt.parent_id = p.${parent.stream.idColumn}
+       where p.kind = 'seen'
+     ),
      doubted as (
        select distinct ${parent.column} as id
        from ${tablesOf(stream).head}
@@ -79,34 +91,6 @@ async function listParentsInNeed(
   )
 }
 
-/** SQL of the parents, each with the last time its list was read or tried before this walk. */
-function buildKnownParentsSql(stream: Stream, parents: Stream): string {
-  return `
-    with attempt as (
-      select
-        parent_id,
-        max(observed_at) filter (outcome = 'listed') as listed_at,
-        max(observed_at) as attempted_at
-      from warehouse.raw.listing
-      where stream = ${quoteLiteral(stream.name)}
-      group by parent_id
-    )
-    select p.*, p.${parents.idColumn} as id, listed_at, attempted_at
-    from ${tablesOf(parents).head} p
-    left join attempt on attempt.parent_id = p.${parents.idColumn}
-    where p.kind = 'seen'`
-}
-
-function hasListed(db: Database, stream: Stream): Promise<boolean> {
-  return db.value(
-    z.boolean(),
-    `select exists (
-       from (from warehouse.raw.listing union all from temp.staged_listing) where stream = $1 and outcome = 'listed'
-     )`,
-    [stream.name],
-  )
-}
-
 /** The result of one child stream in a run. */
 export interface ChildResult {
   /** `borrowers` */
@@ -136,8 +120,9 @@ interface ChildRun {
  * Nothing is concluded from a list that cannot be read; whatever fails here, the parents have already been applied.
  */
 export async function syncChildren(tools: WalkTools, run: ChildRun, world: World): Promise<ChildResult> {
-  const result: ChildResult = {
-    stream: tools.stream.plural,
+  const {stream, walks} = tools
+  const nothing: ChildResult = {
+    stream: stream.plural,
     outcome: 'unchanged',
     listed: 0,
     failed: 0,
@@ -146,70 +131,59 @@ export async function syncChildren(tools: WalkTools, run: ChildRun, world: World
     reason: null,
   }
   try {
-    return await readAndSettle(tools, run, result, world)
+    const left = walks.get(stream.name)
+    // Its run died on an earlier day: what it read still belongs to that day.
+    if (left && left.walk.businessDate !== run.businessDate) await settleChildren(tools, left, nothing, world)
+    return await readAndSettle(tools, run, nothing, world)
   } catch (error) {
     if (!isOfKind(error, 'deferred') || error.code !== 'CLOCK_STEPPED') throw error
     await dropWalks(tools, 'clock stepped')
-    return refuse(result, error, world)
+    return refuse(nothing, error, world)
   }
 }
 
 async function readAndSettle(
   tools: WalkTools,
-  run: ChildRun,
-  result: ChildResult,
+  {businessDate, budgetMs, hashKey}: ChildRun,
+  nothing: ChildResult,
   world: World,
 ): Promise<ChildResult> {
-  const {stream, config, walks} = tools
-  const left = walks.get(stream.name)
-  if (left && left.walk.businessDate !== run.businessDate) {
-    // Its run died on an earlier day: what it read still belongs to that day.
-    await settleChildren(tools, left, result, world)
-  }
+  const {db, stream, client, config, walks} = tools
   const open = walks.get(stream.name)
   const now = BigInt(world.clock.now()) * 1000n
-  const limit = Math.ceil((run.budgetMs / 1000) * config.ratePerSecond) + burstOf(config)
-  const asked = {businessDate: run.businessDate, now, limit}
-  const parents = run.budgetMs > 0 ? await listParentsInNeed(tools, asked) : []
-  if (open === undefined && parents.length === 0) {
-    return run.budgetMs > 0 ? result : {...result, ended: 'budget'}
-  }
+  const asked = {businessDate, now, limit: mostWithin(budgetMs, config)}
+  const ids = budgetMs > 0 ? await listParentsInNeed(tools, asked) : []
+  if (!open && ids.length === 0) return budgetMs > 0 ? nothing : {...nothing, ended: 'budget'}
   if (open) await continueWalk(tools, open)
-  const unit = open ?? (await startWalk(tools, {businessDate: run.businessDate, startedAt: now}, world))
-  const counts = await readListings(tools, unit, {...run, parents}, world)
-  return settleChildren(tools, unit, {...result, ...counts}, world)
-}
-
-async function readListings(
-  tools: WalkTools,
-  unit: WalkIntake,
-  {parents, budgetMs, hashKey}: ChildRun & {parents: readonly string[]},
-  world: World,
-): Promise<Pick<ChildResult, 'listed' | 'failed' | 'ended'>> {
-  const {db, stream, client, config} = tools
-  const {walk} = unit
+  const unit = open ?? (await startWalk(tools, {businessDate, startedAt: now}, world))
+  const hasListed = await db.value(
+    z.boolean(),
+    `select exists (
+       from (from warehouse.raw.listing union all from temp.staged_listing) where stream = $1 and outcome = 'listed'
+     )`,
+    [stream.name],
+  )
   const seal = stream.privacy && createSealer(stream, hashKey)
   const waitedBefore = client.waitedMs
-  const request = {
-    path: stream.listPath,
-    // Once the path has answered, one deal's failing list must not stop the others.
-    mode: (await hasListed(db, stream)) ? ('on' as const) : ('auto' as const),
-    concurrency: config.detailConcurrency,
-    budgetMs: Math.max(1, budgetMs),
-    pageSize: config.pageSize,
-    idField: stream.idField,
-  }
   const {ended, failed, gone, fetched} = await askAndTake(
     tools,
     unit,
-    {stored: 'lists stored', step: stream.plural, unit: 'lists', total: parents.length},
-    world,
-    fetchListings(parents, request, client, world),
+    {stored: 'lists stored', step: stream.plural, unit: 'lists'},
+    {
+      ids,
+      path: stream.listPath,
+      ask: createListAsker({pageSize: config.pageSize, idField: stream.idField}, world),
+      // Once the path has answered, one deal's failing list must not stop the others.
+      mode: hasListed ? 'on' : 'auto',
+      concurrency: config.detailConcurrency,
+      budgetMs: Math.max(1, budgetMs),
+    },
     (answer) => describeList(answer, seal, world),
+    world,
   )
-  walk.isComplete = ended === 'done' && failed + gone === 0
-  walk.waitedMs += client.waitedMs - waitedBefore
-  return {listed: fetched, failed: failed + gone, ended}
+  unit.walk.isComplete = ended === 'done' && failed + gone === 0
+  unit.walk.waitedMs += client.waitedMs - waitedBefore
+  return settleChildren(tools, unit, {...nothing, listed: fetched, failed: failed + gone, ended}, world)
 }
 
 /**
@@ -246,8 +220,6 @@ async function settleChildren(
   result: ChildResult,
   world: World,
 ): Promise<ChildResult> {
-  world.onProgress({step: 'certifying'})
-  await certifyWalk(tools.db, unit.stream, unit.walk)
   try {
     const details = {fetched: result.listed, failed: result.failed}
     const changes = await settleWalk(tools, unit, details, world)

@@ -1,12 +1,12 @@
-import {DuckDBTimestampValue} from '@duckdb/node-api'
+import {DuckDBTimestampValue, type DuckDBValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {type Column, optionalColumnsOf, type Stream} from '../contract/stream.ts'
-import {burstOf, type SourceConfig} from '../core/config.ts'
+import type {SourceConfig} from '../core/config.ts'
 import type {WireRecord, World} from '../core/types.ts'
-import {type DetailAnswer, fetchDetails} from '../source/ask-each.ts'
+import {askOwnPage, type DetailAnswer} from '../source/ask-each.ts'
 import type {Database} from '../store/database.ts'
 import {judgePlan} from './guard.ts'
-import {type Answer, askAndTake, type WalkIntake, type WalkTools} from './intake.ts'
+import {type Answer, askAndTake, askInTurn, mostWithin, type WalkIntake, type WalkTools} from './intake.ts'
 import {type ChangePlan, findAbsences} from './plan-changes.ts'
 import {settleBeside} from './settle.ts'
 import {isSettledSql, tablesOf} from './stream-tables.ts'
@@ -14,12 +14,6 @@ import {findBusinessDate} from './walk.ts'
 
 /** Each record is looked at again within about this many days. */
 const ROTATION_DAYS = 30
-
-interface DetailCandidate {
-  id: string
-  /** Wire fields known from the list row of this walk, or from the last state. */
-  known: WireRecord
-}
 
 /**
  * The records whose own page to fetch, in order of need: absent ones (gone or only overlooked?), new and changed ones, then those
@@ -29,18 +23,20 @@ interface DetailCandidate {
  * Reads the temporary tables of `findAbsences`.
  *
  * @param asked `now` on the business clock, microseconds since the epoch; at most `limit` records
+ * @returns by id the wire fields known from the list row of this walk, or from the last state
  */
 export async function listDetailCandidates(
   db: Database,
   stream: Stream,
   asked: {now: bigint; limit: number; mode: 'auto' | 'on'},
-): Promise<DetailCandidate[]> {
+): Promise<Map<string, WireRecord>> {
   const isWhole =
     asked.mode === 'auto' && (await namesMappedFields(db, stream)) ? buildWholeSql(stream) : 'false'
   const {head} = tablesOf(stream)
   const inNeed = `need, ${isSettledSql(stream)} desc, detail_at nulls first, id`
-  const rows = await db.all(
-    z.record(z.string(), z.string().nullable()),
+  return readWireFields(
+    db,
+    stream,
     `with candidate as materialized (${buildCandidatesSql(stream, isWhole)}),
      quota as (
        select greatest(
@@ -50,30 +46,34 @@ export async function listDetailCandidates(
        from ${head} where kind = 'seen'
      ),
      needed as (
-       from candidate where need in ('0', '1')
+       from candidate where need < 2
        union all
-       from candidate where need = '2'
+       from candidate where need = 2
        qualify detail_at <= $1 - interval ${ROTATION_DAYS} day
          or row_number() over (order by detail_at, id) <= (select records from quota)
        union all
-       from candidate where need = '3'
+       from candidate where need = 3
        qualify row_number() over (order by id) <= (select least(1, count(*)) from absence)
      )
-     select * exclude (detail_at)
+     select id, ${listWireFields(stream)}
      from needed
-     order by row_number() over (order by need = '0', ${inNeed}) <> 1, ${inNeed}
+     order by row_number() over (order by need = 0, ${inNeed}) <> 1, ${inNeed}
      limit ${asked.limit}`,
     [new DuckDBTimestampValue(asked.now)],
   )
-  return rows.map(({id, ...row}) => ({
-    id: id ?? '',
-    known: {[stream.idField]: id, ...pickWireFields(stream, row)},
-  }))
 }
 
-function pickWireFields({wireFields}: Stream, row: Readonly<Record<string, string | null>>): WireRecord {
-  return Object.fromEntries(
-    Object.entries(row).filter(([name, value]) => wireFields.includes(name) && value !== null),
+/** Reads rows of wire fields by their `id`, without what is null. */
+async function readWireFields(
+  db: Database,
+  {wireFields}: Stream,
+  sql: string,
+  params: DuckDBValue[],
+): Promise<Map<string, WireRecord>> {
+  const rows = await db.all(z.record(z.string(), z.string().nullable()), sql, params)
+  const isKept = ([name, value]: [string, unknown]) => wireFields.includes(name) && value !== null
+  return new Map(
+    rows.map(({id, ...row}) => [id ?? '', Object.fromEntries(Object.entries(row).filter(isKept))]),
   )
 }
 
@@ -93,43 +93,39 @@ async function namesMappedFields(db: Database, {mapped = []}: Stream): Promise<b
   return named === mapped.length
 }
 
-/** SQL of the records by need: absent (0), new or changed (1), unchanged (2), nothing missing (3). */
+/**
+ * SQL of the records by need: absent (0), new or changed (1), unchanged (2), nothing missing (3). Optional fields of absent ones
+ * are not filled in from the last state: they are carried forward anyway, and would look as if they were on the page.
+ */
 function buildCandidatesSql(stream: Stream, isWhole: string): string {
   const {idColumn} = stream
   return `
-    with listed as (
-      select
-        i.*,
-        h.detail_at,
-        case
-          when ${isWhole} then '3'
-          when h.list_hash is null or i.list_hash <> h.list_hash or h.detail_at is null then '1'
-          else '2'
-        end as need
-      from incoming i
-      left join ${tablesOf(stream).head} h on h.${idColumn} = i.${idColumn}
-      where i.source = 'list'
-    )
-    select ${idColumn} as id, '0' as need, null::timestamp as detail_at, ${listWireFields(stream, 'absence')}
-    from absence
-    where ${idColumn} not in (select ${idColumn} from incoming)
+    select
+      i.*,
+      i.${idColumn} as id,
+      h.detail_at,
+      case
+        when ${isWhole} then 3
+        when h.list_hash is null or i.list_hash <> h.list_hash or h.detail_at is null then 1
+        else 2
+      end as need
+    from incoming i
+    left join ${tablesOf(stream).head} h on h.${idColumn} = i.${idColumn}
+    where i.source = 'list'
     union all by name
-    select ${idColumn} as id, need, detail_at, ${listWireFields(stream, 'listed')}
-    from listed`
+    select * replace (null::timestamp as detail_at), ${idColumn} as id, 0 as need
+    from absence
+    where ${idColumn} not in (select ${idColumn} from incoming)`
 }
 
-/**
- * The columns as wire fields in text; what a staged row left out is null. Optional fields are not filled in from the last state:
- * they are carried forward anyway, and would look as if they were on the page.
- */
-function listWireFields(stream: Stream, table: 'listed' | 'absence'): string {
-  const precisions = stream.columns.map(({precisionColumn}) => precisionColumn)
-  return stream.columns
-    .filter(({name, mayBeAbsent}) => !precisions.includes(name) && !(mayBeAbsent && table === 'absence'))
+/** The columns as wire fields in text; null if the row leaves them out. */
+function listWireFields({columns}: Stream): string {
+  const precisions = columns.map(({precisionColumn}) => precisionColumn)
+  return columns
+    .filter(({name}) => !precisions.includes(name))
     .map((column) => {
       const text = buildWireText(column)
-      const isPartial = column.mayBeAbsent && table === 'listed'
-      return `${isPartial ? `case when ${column.name}_present then ${text} end` : text} as ${column.name}`
+      return `${column.mayBeAbsent ? `case when ${column.name}_present then ${text} end` : text} as ${column.name}`
     })
     .join(', ')
 }
@@ -141,28 +137,33 @@ function buildWireText({name, type, precisionColumn}: Column): string {
   return `case ${precisionColumn} when 'date' then strftime(${name}, '%Y-%m-%d') else ${instant} end`
 }
 
-/** The last known wire fields of these records, by id; they fill in what a page leaves out. */
-export async function listLastKnown(
+/** The last known wire fields of these records, by id, without optional ones; they fill in what a page leaves out. */
+export function listLastKnown(
   db: Database,
   stream: Stream,
   ids: readonly string[],
 ): Promise<Map<string, WireRecord>> {
-  const rows = await db.all(
-    z.record(z.string(), z.string().nullable()),
-    `select ${stream.idColumn} as id, ${listWireFields(stream, 'absence')}
-     from ${tablesOf(stream).head}
+  const flags = optionalColumnsOf(stream).map(({name}) => `, false as ${name}_present`)
+  return readWireFields(
+    db,
+    stream,
+    `select ${stream.idColumn} as id, ${listWireFields(stream)}
+     from (select *${flags.join('')} from ${tablesOf(stream).head})
      where ${stream.idColumn} in (select unnest(from_json($1, '["varchar"]')))`,
     [JSON.stringify(ids)],
   )
-  return new Map(rows.map(({id, ...row}) => [id ?? '', pickWireFields(stream, row)]))
 }
 
+const PROGRESS = {step: 'details', unit: 'details'}
+
 /** How own pages are asked for. */
-const requestOf = ({detailConcurrency, detailBudgetMinutes}: SourceConfig, mode: 'auto' | 'on') => ({
+const requestOf = (ids: readonly string[], mode: 'auto' | 'on', config: SourceConfig) => ({
+  ids,
   path: '/deals/{id}',
+  ask: askOwnPage,
   mode,
-  concurrency: detailConcurrency,
-  budgetMs: detailBudgetMinutes * 60_000,
+  concurrency: config.detailConcurrency,
+  budgetMs: config.detailBudgetMinutes * 60_000,
 })
 
 /**
@@ -174,29 +175,28 @@ export async function fetchMissingDetails(
   unit: WalkIntake,
   world: World,
 ): Promise<{fetched: number; failed: number}> {
-  const {db, stream, client, config} = tools
-  if (config.detail === 'off') return {fetched: 0, failed: 0}
+  const {db, stream, config} = tools
+  const nothing = {fetched: 0, failed: 0}
+  if (config.detail === 'off') return nothing
   await findAbsences(db, stream, unit.walk)
-  const request = requestOf(config, config.detail)
-  const candidates = await listDetailCandidates(db, stream, {
+  const known = await listDetailCandidates(db, stream, {
     now: BigInt(world.clock.now()) * 1000n,
-    limit: Math.ceil((request.budgetMs / 1000) * config.ratePerSecond) + burstOf(config),
+    limit: mostWithin(config.detailBudgetMinutes * 60_000, config),
     mode: config.detail,
   })
-  if (candidates.length === 0) return {fetched: 0, failed: 0}
-  const known = new Map(candidates.map((candidate) => [candidate.id, candidate.known]))
+  if (known.size === 0) return nothing
   return askAndTake(
     tools,
     unit,
-    {stored: 'details stored', step: 'details', unit: 'details', total: known.size},
-    world,
-    fetchDetails(known.keys(), request, client, world),
+    {stored: 'details stored', ...PROGRESS},
+    requestOf([...known.keys()], config.detail, config),
     (answer) => {
       if (answer.outcome === 'failed') return []
       const {id, outcome, received} = answer
       const body = answer.outcome === 'found' ? {data: answer.record} : undefined
       return [{frame: {frame: 'detail', id, outcome, listed: known.get(id)}, body, received}]
     },
+    world,
   )
 }
 
@@ -211,31 +211,17 @@ export async function lookAt(
   world: World,
 ): Promise<{appended: number; isComplete: boolean}> {
   const answers: DetailAnswer[] = []
-  const request = requestOf(config, 'on')
-  await db.closedWhile(async () => {
-    const report = () => {
-      const [done, total] = [answers.length, ids.length]
-      world.onProgress({step: 'details', unit: 'details', done, total, source: client})
-    }
-    report()
-    for await (const answer of fetchDetails(ids, request, client, world).answers) {
-      answers.push(answer)
-      report()
-    }
-  })
+  const take = (answer: DetailAnswer) => void answers.push(answer)
+  await db.closedWhile(() => askInTurn(client, PROGRESS, requestOf(ids, 'on', config), take, world))
   const businessDate = await findBusinessDate(db, deals, config, world.clock.now())
   const found = answers.filter((answer) => answer.outcome === 'found')
-  const known = await listLastKnown(
-    db,
-    deals,
-    found.map(({id}) => id),
-  )
+  const foundIds = found.map(({id}) => id)
+  const known = await listLastKnown(db, deals, foundIds)
   const lines = found.map(({id, record, received}): Answer => {
     return {frame: {frame: 'look', id, known: known.get(id)}, body: {data: record}, received}
   })
   const said = {kind: 'look', stream: deals.name, businessDate, isWalkOpen: walks.has(deals.name)}
-  const now = BigInt(world.clock.now()) * 1000n
   const judge = (plan: ChangePlan) => judgePlan(db, deals, plan, config, new Set())
-  const {appended, read} = await settleBeside({db, tapes}, businessDate, {said, lines}, {now, judge})
+  const {appended, read} = await settleBeside({db, tapes}, businessDate, {said, lines, judge}, world)
   return {appended, isComplete: read === ids.length}
 }

@@ -151,27 +151,11 @@ function findChanges({moved}: MeasuredPlan, {changeLimitPct}: GuardLimits, strea
   return findings
 }
 
-/** Records with the sum of their amounts, in cents. */
-interface Size {
-  records: number
-  amountCents: bigint
-}
-
 /**
  * The difference from the last applied walk: what a plan changes, and what looks have changed since. Every number
  * but the sizes counts records that were present then and are listed, or looked at, now.
  */
-export interface Movement {
-  /** Records present after the last walk; `pipeline` counts those neither settled nor ended. */
-  before: Size & {pipeline: number}
-  after: Size
-  amounts: number
-  /** Records that left, and that entered, a settled status. */
-  left: number
-  entered: number
-  /** By column, records whose known value changed; in the settled column, except those counted above. */
-  columns: Record<string, number>
-}
+export type Movement = Awaited<ReturnType<typeof measureMovement>>
 
 /** The kinds of movement of a stream, each as an SQL condition on a record before, `b`, and after, `a`. */
 function listMovements(stream: Stream): [name: string, condition: string][] {
@@ -217,13 +201,14 @@ async function createLooked(db: Database, stream: Stream): Promise<void> {
 }
 
 /** Measures a plan from its tables `change` and `absence`. */
-export async function measureMovement(db: Database, stream: Stream): Promise<Movement> {
+export async function measureMovement(db: Database, stream: Stream) {
   await createLooked(db, stream)
   const row = await db.one(z.record(z.string(), z.string()), buildMovementSql(stream))
   const count = (name: string) => Number(row[name] ?? 0)
   const cents = (name: string) => BigInt((row[name] ?? '0').replace('.', ''))
   const columns = Object.keys(row).flatMap((name) => /^column (.*)/.exec(name)?.[1] ?? [])
   return {
+    /** Records present after the last walk, with the sum of their amounts; `pipeline` counts those neither settled nor ended. */
     before: {
       records: count('known'),
       amountCents: cents('known_amount'),
@@ -231,8 +216,10 @@ export async function measureMovement(db: Database, stream: Stream): Promise<Mov
     },
     after: {records: count('next'), amountCents: cents('next_amount')},
     amounts: count('amounts'),
+    /** Records that left, and that entered, a settled status. */
     left: count('left'),
     entered: count('entered'),
+    /** By column, records whose known value changed; in the settled column, except those counted above. */
     columns: Object.fromEntries(columns.map((name) => [name, count(`column ${name}`)])),
   }
 }

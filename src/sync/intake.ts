@@ -2,10 +2,10 @@ import {z} from 'zod'
 import {readPage} from '../contract/list.ts'
 import type {Stream} from '../contract/stream.ts'
 import {parseInstant} from '../core/clock.ts'
-import type {SourceConfig} from '../core/config.ts'
+import {burstOf, type SourceConfig} from '../core/config.ts'
 import {isObject, parseJson} from '../core/json.ts'
 import type {ColumnValue, NormalisedPage, Received, World} from '../core/types.ts'
-import type {Asked, EachAnswer, EachSummary} from '../source/ask-each.ts'
+import {askEach, type EachAnswer, type EachRequest, type EachSummary} from '../source/ask-each.ts'
 import type {SourceClient} from '../source/client.ts'
 import {createNormaliser} from '../source/record.ts'
 import {readAhead} from '../source/walk-pages.ts'
@@ -15,16 +15,9 @@ import {type Frame, type TapeLine, textOf} from '../store/tape.ts'
 import type {Warehouse} from '../store/warehouse.ts'
 import type {Acceptance} from './guard.ts'
 import {readStreams} from './mapped-fields.ts'
-import type {AskedWalk, OpenWalk, ReadBeside} from './plan-changes.ts'
+import type {OpenWalk, ReadBeside} from './plan-changes.ts'
 import {type RejectedRecord, stageQuarantined} from './quarantine.ts'
-import {
-  feedParser,
-  isObservation,
-  parseRates,
-  type RateReading,
-  type RateRow,
-  stageRates,
-} from './rate-feed.ts'
+import {feedParser, isObservation, parseRates, type RateRow, stageRates} from './rate-feed.ts'
 import {BESIDE, createStaged, createStagedRows, stageLists} from './stream-tables.ts'
 import type {Tapes} from './tapes.ts'
 
@@ -33,35 +26,14 @@ import type {Tapes} from './tapes.ts'
  * already parsed; reading a tape back hands over the same lines in the same order. What they hold waits on the stage.
  */
 
-interface Taking {
-  /** Takes in the next line of the unit, with its body as {@link parseBody} returns it. */
-  take(frame: Frame, body?: unknown): void
-  stage(): Promise<void>
-}
-
 /** A walk. */
-export interface WalkIntake extends Taking {
-  kind: 'walk'
-  stream: Stream
-  walk: OpenWalk
-}
+export type WalkIntake = ReturnType<typeof openWalk>
 
 /** Records that were looked at or replayed, outside of walks. */
-export interface BesideIntake extends Taking {
-  kind: 'look' | 'replay'
-  stream: Stream
-  batch: ReadBeside
-  /** The readable records, in order: ids of deals, or quarantine ids. */
-  entries: string[]
-}
-
-interface RatesIntake extends Taking {
-  kind: 'rates'
-  reading: RateReading
-}
+export type BesideIntake = ReturnType<typeof openBeside>
 
 /** Takes in one unit of a tape. */
-export type Intake = WalkIntake | BesideIntake | RatesIntake
+export type Intake = WalkIntake | BesideIntake | ReturnType<typeof openRates>
 
 /** The open walks by stream name, at most one each. */
 export type OpenWalks = Map<string, WalkIntake>
@@ -154,10 +126,9 @@ export function openIntake(db: Database, known: Known, begin: Frame): Intake | u
 }
 
 const NOTHING_READ = {pages: 0, records: 0, quarantined: 0, unreadableIds: 0}
-type Counts = typeof NOTHING_READ
 
 /** The progress of a walk that has asked for nothing. */
-const NOT_ASKED: Omit<OpenWalk, keyof AskedWalk | 'cursors' | 'resumed' | 'accepted'> = {
+const NOT_ASKED = {
   endedAt: null,
   nextCursor: null,
   cursorReceivedAt: null,
@@ -165,7 +136,6 @@ const NOT_ASKED: Omit<OpenWalk, keyof AskedWalk | 'cursors' | 'resumed' | 'accep
   isComplete: false,
   ...NOTHING_READ,
   waitedMs: 0,
-  answers: 0,
   certified: null,
 }
 
@@ -173,7 +143,7 @@ function openWalk(
   db: Database,
   stream: Stream,
   {unit, kind, stream: _, ...asked}: z.output<typeof walkBegin>,
-): WalkIntake {
+) {
   const walk: OpenWalk = {...NOT_ASKED, ...asked, walkId: unit, cursors: []}
   const normalise = createNormaliser(stream)
   let rows = createStagedRows(stream)
@@ -181,22 +151,22 @@ function openWalk(
   let lists: ColumnValue[][] = []
   let list = {...NOTHING_READ, observedAt: 0n}
 
-  function takeRecords({observations, quarantined}: NormalisedPage, pageNo: number, place: string): Counts {
+  function takeRecords(
+    {observations, quarantined}: NormalisedPage,
+    {pageNo, place}: {pageNo: number; place: string},
+    ...counters: (typeof NOTHING_READ)[]
+  ): void {
     observations.forEach((observation, position) => {
       rows.push(observation, {source: 'list', pageNo, position})
     })
     for (const record of quarantined)
       rejected.push({...record, source: 'list', place: `${place}/${record.position}`})
-    const unreadableIds = quarantined.filter(({id}) => id === null).length
-    const records = observations.length + quarantined.length
-    return {pages: 1, records, quarantined: quarantined.length, unreadableIds}
-  }
-
-  function add(to: Counts, read: Counts): void {
-    to.pages += read.pages
-    to.records += read.records
-    to.quarantined += read.quarantined
-    to.unreadableIds += read.unreadableIds
+    for (const counter of counters) {
+      counter.pages += 1
+      counter.records += observations.length + quarantined.length
+      counter.quarantined += quarantined.length
+      counter.unreadableIds += quarantined.filter(({id}) => id === null).length
+    }
   }
 
   function noteAsked(observedAt: bigint): void {
@@ -207,7 +177,7 @@ function openWalk(
     const {requested_at: observedAt, received_at: receivedAt, envelope, waited_ms} = listFrame.parse(frame)
     const {records, nextCursor} = readPage(body, envelope)
     const pageNo = walk.pages + 1
-    add(walk, takeRecords(normalise(records, observedAt), pageNo, `${pageNo}`))
+    takeRecords(normalise(records, observedAt), {pageNo, place: `${pageNo}`}, walk)
     noteAsked(observedAt)
     walk.cursors.push(walk.nextCursor ?? '')
     walk.nextCursor = nextCursor
@@ -239,11 +209,10 @@ function openWalk(
     }
     const {requested_at: observedAt, page, pages, envelope} = frame
     const {records} = readPage(body, envelope)
-    const read = takeRecords(normalise(records, observedAt, parent), page, `${parent}/${page}`)
     // The start of the first page dates a list: a child linked while it was read does not count as missed.
     if (page === 1) list = {...NOTHING_READ, observedAt}
-    add(walk, read)
-    add(list, read)
+    const place = {pageNo: page, place: `${parent}/${page}`}
+    takeRecords(normalise(records, observedAt, parent), place, walk, list)
     noteAsked(list.observedAt)
     if (page < pages) return
     const counts = [list.pages, list.records, list.quarantined, list.unreadableIds].map(BigInt)
@@ -260,17 +229,18 @@ function openWalk(
     kind,
     stream,
     walk,
-    take(frame, body) {
+    /** Takes in the next line of the unit, with its body as {@link parseBody} returns it. */
+    take(frame: Frame, body?: unknown): void {
       if (frame.frame === 'begin') {
         const {resumed, accepted} = walkBegin.parse(frame)
         Object.assign(walk, {resumed, accepted})
-      } else if (frame.frame !== 'outcome') walk.answers += 1
+      }
       if (frame.frame === 'list') takePage(frame, body)
       if (frame.frame === 'detail') takeDetail(frame, body)
       if (frame.frame === 'children') takeChildren(frame, body)
       if (frame.frame === 'outcome') takeEnd(frame)
     },
-    async stage() {
+    async stage(): Promise<void> {
       const [readRows, readRejected, readLists] = [rows, rejected, lists]
       ;[rows, rejected, lists] = [createStagedRows(stream), [], []]
       await readRows.append(db)
@@ -284,7 +254,7 @@ function openBeside(
   db: Database,
   stream: Stream,
   {kind, businessDate, isWalkOpen}: z.output<typeof besideBegin>,
-): BesideIntake {
+) {
   const normalise = createNormaliser(stream)
   const rows = createStagedRows(stream)
   const entries: string[] = []
@@ -310,13 +280,14 @@ function openBeside(
   return {
     kind,
     stream,
-    batch: {walkId: null, businessDate, isWalkOpen},
+    batch: {walkId: null, businessDate, isWalkOpen} satisfies ReadBeside,
+    /** The readable records, in order: ids of deals, or quarantine ids. */
     entries,
-    take(frame, body) {
+    take(frame: Frame, body?: unknown): void {
       if (frame.frame === 'look') takeLook(frame, body)
       if (frame.frame === 'replay') takeReplay(frame, body)
     },
-    async stage() {
+    async stage(): Promise<void> {
       await createStaged(db, stream, BESIDE)
       await rows.append(db, BESIDE)
     },
@@ -326,12 +297,12 @@ function openBeside(
 function openRates(
   db: Database,
   {kind, feed, businessDate, startedAt, timeZone}: z.output<typeof ratesBegin>,
-): RatesIntake {
+) {
   const rows: RateRow[] = []
   return {
     kind,
     reading: {feed: feed.name, observedAt: startedAt, businessDate},
-    take(frame, body) {
+    take(frame: Frame, body?: unknown): void {
       if (frame.frame === 'rates') rows.push(...parseRates(feed, String(body), timeZone))
     },
     stage: () => stageRates(db, rows.filter(isObservation)),
@@ -425,8 +396,31 @@ export async function takeDown<T>(
   })
 }
 
+/** How many records can be asked for within a budget. */
+export const mostWithin = (budgetMs: number, config: SourceConfig) =>
+  Math.ceil((budgetMs / 1000) * config.ratePerSecond) + burstOf(config)
+
+/** Asks for one record after another and reports the progress. */
+export function askInTurn<Found>(
+  client: SourceClient,
+  progress: {step: string; unit: string},
+  request: EachRequest<Found>,
+  take: (answer: EachAnswer<Found>) => void | Promise<void>,
+  world: World,
+): Promise<EachSummary> {
+  let done = 0
+  const report = () => world.onProgress({...progress, done, total: request.ids.length, source: client})
+  report()
+  const takeNext = (answer: EachAnswer<Found>) => {
+    done += 1
+    report()
+    return take(answer)
+  }
+  return askEach(request, client, takeNext, world)
+}
+
 /**
- * Asks for one record after another, writes the answers to the tape and takes them in.
+ * Asks in turn, writes the answers to the tape and takes them in.
  *
  * @param progress `stored` names the step at which lines are stored
  * @param describe makes the lines of an answer
@@ -434,24 +428,16 @@ export async function takeDown<T>(
 export async function askAndTake<Found>(
   tools: WalkTools,
   unit: WalkIntake,
-  {stored, ...progress}: {stored: StoredStep; step: string; unit: string; total: number},
-  world: World,
-  {answers, summary}: Asked<Found>,
+  {stored, ...progress}: {stored: StoredStep; step: string; unit: string},
+  request: EachRequest<Found>,
   describe: (answer: EachAnswer<Found>) => readonly Answer[],
+  world: World,
 ): Promise<EachSummary> {
-  let done = 0
-  const report = () => world.onProgress({...progress, done, source: tools.client})
-  report()
-  await takeDown(tools, unit, stored, world, async (take) => {
-    for await (const answer of answers) {
-      done += 1
-      report()
-      await take(describe(answer))
-    }
-  })
+  const summary = await takeDown(tools, unit, stored, world, (take) =>
+    askInTurn(tools.client, progress, request, (answer) => take(describe(answer)), world),
+  )
   const {ended, fetched, proven} = summary
   const told = {detail: ended, count: fetched, reason: proven ? 'proven' : 'not proven'}
-  const {plural: stream} = tools.stream
-  world.log.info({stream, ...told}, `${progress.unit} ended`)
+  world.log.info({stream: tools.stream.plural, ...told}, `${progress.unit} ended`)
   return summary
 }

@@ -4,6 +4,7 @@ import type {ChangeCounts} from '../core/types.ts'
 import {type Database, quoteLiteral} from '../store/database.ts'
 import {
   amountOf,
+  BESIDE,
   buildListHashSql,
   buildReachSql,
   buildRowHashSql,
@@ -12,36 +13,17 @@ import {
 } from './stream-tables.ts'
 
 /** What applying a walk would change; the guards judge it. */
-export interface ChangePlan {
-  staged: string
-  counts: ChangeCounts
-  /** Versions that would be appended, absences included. */
-  appended: number
-  /** Records present before that this walk covers, missing ones included. */
-  known: number
-  /** Records present before that would be absent now. */
-  newlyAbsent: number
-  /** Records observed at an earlier time than their latest state. */
-  late: number
-}
+export type ChangePlan = Awaited<ReturnType<typeof planChanges>>
 
-/** What a walk asks for; if any of it changes, a new walk begins. */
-export interface WalkRequest {
+/** The progress of an open walk, updated as answers are taken in. Instants in microseconds since the epoch. */
+export interface OpenWalk {
+  walkId: string
   baseUrl: string
   pageSize: number
   /** `status=underwriting`, or empty for every record. */
   filter: string
-}
-
-/** A walk that has begun; `startedAt` in microseconds since the epoch. */
-export interface AskedWalk extends WalkRequest {
-  walkId: string
   businessDate: string
   startedAt: bigint
-}
-
-/** The progress of an open walk, updated as answers are taken in. Instants in microseconds since the epoch. */
-export interface OpenWalk extends AskedWalk {
   /** Start of the last request for a list. */
   endedAt: bigint | null
   /** The cursors of its pages, in order; empty for the first. */
@@ -59,10 +41,8 @@ export interface OpenWalk extends AskedWalk {
   /** What an operator accepted beforehand, although a guard would refuse it. */
   accepted: {what: string[]; who: string; why: string | null} | null
   waitedMs: number
-  /** Answers taken in. */
-  answers: number
-  /** What `certifyWalk` found; null before. */
-  certified: {distinct: number; duplicates: number; amountTotal: string} | null
+  /** The totals of its certificate; null until its changes were planned. */
+  certified: {distinct_records: number; duplicates: number; amount_total: string} | null
 }
 
 /** Staged observations that are applied together: those of a walk, or of a look or replay. */
@@ -84,66 +64,69 @@ const planRow = z.object({
   unchanged: count,
   missing: count,
   vanished: count,
+  /** Records present before that this walk covers, missing ones included. */
   known: count,
-  newly_absent: count,
+  /** Records present before that would be absent now. */
+  newlyAbsent: count,
+  /** Versions that would be appended, absences included. */
   appended: count,
+  /** Records observed at an earlier time than their latest state. */
   late: count,
 })
 
 /**
  * Compares what was staged with the latest known states and leaves two temporary tables: `change`, a row for each observed
- * record that leaves a trace, and `absence`, a row for each record that a walk proves absent. Nothing is stored yet.
+ * record that leaves a trace, and `absence`, a row for each record that a walk proves absent; a walk gets the totals of its
+ * certificate. Nothing is stored yet.
  *
  * A field that was left out is carried over from the state before; a record that then equals that state has not changed. A record
  * that says the same in another spelling is appended, and counts as unchanged.
- *
- * @param staged the table to read; the stream's own by default
  */
-export async function planChanges(
-  db: Database,
-  stream: Stream,
-  batch: Batch,
-  staged: string = tablesOf(stream).staged,
-): Promise<ChangePlan> {
-  await findAbsences(db, stream, batch, staged)
+export async function planChanges(db: Database, stream: Stream, batch: Batch) {
+  await findAbsences(db, stream, batch)
+  if (batch.walkId !== null) batch.certified = await certify(db, stream)
   await db.run(`create or replace temp table change as ${buildChangeSql(stream, batch)}`)
-  const {known, newly_absent, appended, late, ...counts} = await db.one(planRow, buildPlanSql(stream, batch))
-  return {staged, counts, known, newlyAbsent: newly_absent, appended, late}
+  const {known, newlyAbsent, appended, late, ...counts} = await db.one(planRow, buildPlanSql(stream, batch))
+  return {counts: counts satisfies ChangeCounts, known, newlyAbsent, appended, late}
+}
+
+/** The staged table of a batch. */
+export const stagedOf = (stream: Stream, {walkId}: Batch) =>
+  walkId === null ? `temp.${BESIDE}` : tablesOf(stream).staged
+
+const totalsRow = z.object({listed: count, distinct_records: count, amount_total: z.string()})
+
+/** What a walk saw, as counts and the total of the amounts. For records seen twice, the later request counts. */
+async function certify(db: Database, stream: Stream): Promise<OpenWalk['certified']> {
+  const {listed, ...totals} = await db.one(
+    totalsRow,
+    `select
+       (select count(*) from ${tablesOf(stream).staged} where source = 'list') as listed,
+       count(*) as distinct_records,
+       coalesce(sum(listed_amount), 0)::decimal(38, 2) as amount_total
+     from incoming
+     where is_listed`,
+  )
+  return {...totals, duplicates: listed - totals.distinct_records}
 }
 
 /**
- * Makes only the temporary table `absence` and what it is computed from, which is enough to choose the own pages to fetch. For a
- * walk, it recomputes them only after another answer was taken in.
+ * Makes only the temporary table `absence` and what it is computed from, which is enough to choose the own pages to fetch.
  */
-export async function findAbsences(
-  db: Database,
-  stream: Stream,
-  batch: Batch,
-  staged: string = tablesOf(stream).staged,
-): Promise<void> {
-  const last = compared.get(db.connection)
-  if (batch.walkId !== null && last?.batch === batch && last.answers === batch.answers) return
-  await createIncoming(db, stream, staged)
-  await db.run(`create or replace temp table absence as ${buildAbsenceSql(stream, batch)}`)
-  compared.set(db.connection, {batch, answers: batch.walkId === null ? 0 : batch.answers})
-}
-
-/** What the temporary tables of a connection were made from. */
-const compared = new WeakMap<Database['connection'], {batch: Batch; answers: number}>()
-
-/** Makes the view `incoming`, a row per staged record, and the table `repeated` of ids that were staged more than once. */
-function createIncoming(db: Database, stream: Stream, staged: string): Promise<void> {
+export async function findAbsences(db: Database, stream: Stream, batch: Batch): Promise<void> {
   const {idColumn} = stream
-  return db.run(
+  const staged = stagedOf(stream, batch)
+  await db.run(
     `create or replace temp table repeated as
      select ${idColumn} from ${staged} group by ${idColumn} having count(*) > 1;
      ${buildIncomingSql(stream, staged)}`,
   )
+  await db.run(`create or replace temp table absence as ${buildAbsenceSql(stream, batch)}`)
 }
 
 /**
- * The latest staged row of each record; at the same instant, the record's own page takes precedence over the list. Only records
- * staged more than once are sorted.
+ * SQL of the view `incoming`, the latest staged row of each record; at the same instant, the record's own page takes precedence
+ * over the list. Only records staged more than once are sorted.
  */
 function buildIncomingSql(stream: Stream, staged: string): string {
   const {idColumn} = stream
@@ -383,7 +366,7 @@ function buildPlanSql(stream: Stream, {walkId}: Batch): string {
       select
         count(*) filter (kind = 'missing' and head_kind = 'seen') as missing,
         count(*) filter (kind = 'vanished') as vanished,
-        count(*) filter (head_kind = 'seen') as newly_absent,
+        count(*) filter (head_kind = 'seen') as "newlyAbsent",
         count(*) as absences
       from absence
     ),

@@ -95,7 +95,6 @@ export function listWaiting(db: Database, catalog: 'warehouse' | 'history'): Pro
   )
 }
 
-type WaitingReason = z.output<typeof reasonRow>
 const reasonRow = z.object({
   path: z.string(),
   reason: z.string(),
@@ -108,7 +107,6 @@ const reasonRow = z.object({
   until: z.string(),
 })
 
-type WaitingRecord = z.output<typeof waitingRow>
 const waitingRow = z.object({
   /** As last seen. */
   quarantine_id: z.string(),
@@ -124,39 +122,6 @@ const waitingRow = z.object({
 
 const MOST_REASONS = 100
 
-/** The reasons why records wait, most records first. */
-function listReasons(db: Database): Promise<WaitingReason[]> {
-  return db.all(
-    reasonRow,
-    `select path, reason, count(distinct concat(stream, ' ', coalesce(record_id, quarantine_id))) as records,
-       count(*) as times, min(observed_at) as since, max(observed_at) as until
-     from history.raw.quarantine where ${WAITS}
-     group by path, reason order by records desc, path, reason limit ${MOST_REASONS}`,
-  )
-}
-
-/**
- * Waiting records without their content, the latest first.
- *
- * @param asked `path` and `reason` are one of {@link listReasons}; by default all
- */
-function listWaitingRecords(
-  db: Database,
-  asked: {path?: string | undefined; reason?: string | undefined; limit: number; offset: number},
-): Promise<WaitingRecord[]> {
-  return db.all(
-    waitingRow,
-    `select arg_max(quarantine_id, observed_at) as quarantine_id, arg_max(walk_id, observed_at) as walk_id,
-       stream, record_id, path, reason, count(*) as times, min(observed_at) as since, max(observed_at) as until
-     from history.raw.quarantine
-     where ${WAITS} and path = coalesce($1, path) and reason = coalesce($2, reason)
-     group by stream, record_id, coalesce(record_id, quarantine_id), path, reason
-     order by until desc, stream, record_id, quarantine_id
-     limit ${asked.limit} offset ${asked.offset}`,
-    [asked.path ?? null, asked.reason ?? null],
-  )
-}
-
 /** How many records wait to be replayed, and how many no longer can be, because they or their tapes were pruned. */
 export function countUnreplayed(
   db: Database,
@@ -170,14 +135,13 @@ export function countUnreplayed(
 }
 
 /** Which of these ids are in quarantine, replayed or not. */
-export async function listKept(db: Database, ids: readonly string[]): Promise<Set<string>> {
-  const kept = await db.column(
+export function listKept(db: Database, ids: readonly string[]): Promise<string[]> {
+  return db.column(
     z.string(),
     `select quarantine_id from warehouse.raw.quarantine
      where quarantine_id in (select unnest(from_json($1, '["varchar"]')))`,
     [JSON.stringify(ids)],
   )
-  return new Set(kept)
 }
 
 /** Marks records as replayed; `now` in microseconds since the epoch. */
@@ -234,14 +198,7 @@ export async function pruneRecords(db: Database, age: Age, gone: readonly string
 }
 
 /** A quarantined record as its source sent it; personal data is sealed. */
-export interface FoundRecord {
-  json: unknown
-  /** For a child: the parent in whose list it was. */
-  parent: string | undefined
-  /** For an own page: the list row, which has the fields that the page leaves out. */
-  listed: object | undefined
-  text(): string | undefined
-}
+export type FoundRecord = ReturnType<typeof read>
 
 /**
  * Finds quarantined records on the tapes of their walks. Records on unreadable tapes are left out.
@@ -292,25 +249,37 @@ export async function showQuarantined(
 
 /** Which records to read: those of a field and a reason, or all. Pages count from 1. */
 export interface ReasonsRequest {
-  path?: string
-  reason?: string
+  path?: string | null
+  reason?: string | null
   page: number
 }
 
 const PER_PAGE = 50
 
-/** The reasons, a page of the waiting records, and how many were pruned. */
-export async function readReasons({dataDir}: Config, {path, reason, page}: ReasonsRequest) {
+/** The reasons, most records first, a page of the waiting records, the latest first, and how many were pruned. */
+export async function readReasons({dataDir}: Config, {path = null, reason = null, page}: ReasonsRequest) {
   const folder = dataFolderAt(dataDir)
   if (!hasWarehouse(folder)) return {reasons: [], records: [], per_page: PER_PAGE, pruned: 0}
   await using db = await openHistory(folder)
-  const asked = {path, reason, limit: PER_PAGE, offset: Math.max(0, page - 1) * PER_PAGE}
-  return {
-    reasons: await listReasons(db),
-    records: await listWaitingRecords(db, asked),
-    per_page: PER_PAGE,
-    pruned: (await countUnreplayed(db, 'history')).pruned,
-  }
+  const reasons = await db.all(
+    reasonRow,
+    `select path, reason, count(distinct concat(stream, ' ', coalesce(record_id, quarantine_id))) as records,
+       count(*) as times, min(observed_at) as since, max(observed_at) as until
+     from history.raw.quarantine where ${WAITS}
+     group by path, reason order by records desc, path, reason limit ${MOST_REASONS}`,
+  )
+  const records = await db.all(
+    waitingRow,
+    `select arg_max(quarantine_id, observed_at) as quarantine_id, arg_max(walk_id, observed_at) as walk_id,
+       stream, record_id, path, reason, count(*) as times, min(observed_at) as since, max(observed_at) as until
+     from history.raw.quarantine
+     where ${WAITS} and path = coalesce($1, path) and reason = coalesce($2, reason)
+     group by stream, record_id, coalesce(record_id, quarantine_id), path, reason
+     order by until desc, stream, record_id, quarantine_id
+     limit ${PER_PAGE} offset ${Math.max(0, page - 1) * PER_PAGE}`,
+    [path, reason],
+  )
+  return {reasons, records, per_page: PER_PAGE, pruned: (await countUnreplayed(db, 'history')).pruned}
 }
 
 async function findEntry(folder: DataFolder, quarantineId: string): Promise<QuarantineEntry> {
@@ -331,16 +300,18 @@ function placeOf({frame, body}: TapeLine, pages: number): string | undefined {
   return frame.frame === 'detail' ? `detail ${frame.id}` : undefined
 }
 
-function read(line: TapeLine, position: number): FoundRecord {
+function read(line: TapeLine, position: number) {
   const {frame, listed, parent} = line.frame
   const text = textOf(line)
   const parsed = parseJson(text)
   const body = isObject(parsed) ? parsed : {}
-  if (frame === 'detail') {
-    const ownPage = {json: body.data, parent: undefined, listed: Object(listed)}
-    return {...ownPage, text: () => sliceJson(text, ['data'])}
+  const list = frame === 'detail' ? undefined : findRecords(body)
+  return {
+    json: list ? list.items[position] : body.data,
+    /** For a child: the parent in whose list it was. */
+    parent: frame === 'children' ? String(parent) : undefined,
+    /** For an own page: the list row, which has the fields that the page leaves out. */
+    listed: list ? undefined : (Object(listed) satisfies object),
+    text: () => sliceJson(text, list ? [...list.path, position] : ['data']),
   }
-  const {path, items} = findRecords(body)
-  const inList = {json: items[position], parent: frame === 'children' ? String(parent) : undefined}
-  return {...inList, listed: undefined, text: () => sliceJson(text, [...path, position])}
 }

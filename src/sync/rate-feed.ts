@@ -1,4 +1,4 @@
-import {DATE, DECIMAL, DuckDBTimestampValue, VARCHAR} from '@duckdb/node-api'
+import {BIGINT, DATE, DECIMAL, DuckDBTimestampValue, VARCHAR} from '@duckdb/node-api'
 import {parse} from 'csv-parse/sync'
 import {z} from 'zod'
 import {findEnvelope, readPage} from '../contract/list.ts'
@@ -17,15 +17,19 @@ export interface RateReading {
   businessDate: string
 }
 
-const STAGED = {catalog: 'memory', schema: 'main', table: 'read_rate'}
-
 /** Stages the values of a feed; the latest value of a day counts. */
 export async function stageRates(db: Database, observations: readonly RateObservation[]): Promise<void> {
   await db.run(
-    'create or replace table memory.main.read_rate (rate varchar, rate_date date, value decimal(18,8))',
+    'create or replace table memory.main.read_rate (rate varchar, rate_date date, instant bigint, value decimal(18,8))',
   )
-  const rows = pickLatest(observations).map(({rate, rateDate, units}) => [rate, rateDate, units])
-  await appendRows(db, {...STAGED, types: [VARCHAR, DATE, DECIMAL(18, 8)]}, rows)
+  const rows = observations.map(({rate, rateDate, instant, units}) => [rate, rateDate, instant, units])
+  const target = {catalog: 'memory', schema: 'main', table: 'read_rate'}
+  await appendRows(db, {...target, types: [VARCHAR, DATE, BIGINT, DECIMAL(18, 8)]}, rows)
+  await db.run(
+    `create or replace table memory.main.read_rate as
+     from memory.main.read_rate
+     qualify row_number() over (partition by rate, rate_date order by instant desc, rowid desc) = 1`,
+  )
 }
 
 /**
@@ -69,16 +73,6 @@ export async function appendRates(
        (select count(*) from warehouse.raw.rate where recorded_at = $1) as appended`,
     [recorded],
   )
-}
-
-function pickLatest(observations: readonly RateObservation[]): RateObservation[] {
-  const latest = new Map<string, RateObservation>()
-  for (const observation of observations) {
-    const key = `${observation.rateDate} ${observation.rate}`
-    const other = latest.get(key)
-    if (!other || other.instant <= observation.instant) latest.set(key, observation)
-  }
-  return [...latest.values()]
 }
 
 const text = z.string().min(1, 'expected a value').max(200, 'expected at most 200 characters')

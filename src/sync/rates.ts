@@ -34,28 +34,8 @@ export function readRateFeeds(config: Config): RateFeed[] {
 
 const isUrl = (csv: string) => /^https?:\/\//.test(csv)
 
-interface RateFeedResult {
-  feed: string
-  /** `failed`: nothing was stored; `problems` says why. */
-  outcome: 'read' | 'failed'
-  rows: number
-  /** Values appended, and values that were known. */
-  appended: number
-  known: number
-  empty: number
-  /** Rows that could not be read. */
-  rejected: number
-  problems: string[]
-}
-
 /** The result of reading all feeds. */
-export interface RatesResult {
-  run_id: string | null
-  outcome: 'not_configured' | 'appended' | 'unchanged'
-  /** Feeds that failed or had rows that could not be read. */
-  faulty: number
-  feeds: RateFeedResult[]
-}
+export type RatesResult = Awaited<ReturnType<typeof ingestRates>>
 
 const PROBLEMS_SHOWN = 5
 
@@ -65,9 +45,10 @@ const PROBLEMS_SHOWN = 5
  *
  * @throws ConfigError `RATES_FILE`; LockedError `RUN_IN_PROGRESS`
  */
-export async function ingestRates(config: Config, world: World): Promise<RatesResult> {
+export async function ingestRates(config: Config, world: World) {
   const feeds = readRateFeeds(config)
-  if (feeds.length === 0) return {run_id: null, outcome: 'not_configured', faulty: 0, feeds: []}
+  const results: Awaited<ReturnType<typeof storeReading>>[] = []
+  if (feeds.length === 0) return {run_id: null, outcome: 'not_configured' as const, faulty: 0, feeds: results}
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   // Read before the warehouse is locked, so a feed that hangs blocks nobody.
@@ -75,12 +56,12 @@ export async function ingestRates(config: Config, world: World): Promise<RatesRe
   for (const feed of feeds) readings.push(await readFeed(feed, config, world))
   return withRun(folder.stateDb, 'rates', world, async ({runId, stateDb}) => {
     await using opened = await openToSettle(config, {folder, stateDb}, world)
-    const results: RateFeedResult[] = []
     for (const reading of readings) results.push(await storeReading(opened, reading, config, world))
     const isChanged = results.some(({appended}) => appended > 0)
     return {
       run_id: runId,
-      outcome: isChanged ? 'appended' : 'unchanged',
+      outcome: isChanged ? ('appended' as const) : ('unchanged' as const),
+      /** Feeds that failed or had rows that could not be read. */
       faulty: results.filter(({outcome, rejected}) => outcome === 'failed' || rejected > 0).length,
       feeds: results,
     }
@@ -163,16 +144,23 @@ async function storeReading(
   {feed: {csv: _, ...parser}, startedAt, answers, rows, failure}: Reading,
   config: Config,
   world: World,
-): Promise<RateFeedResult> {
+) {
   const {name: feed} = parser
   const rejected = rows.filter((row) => typeof row === 'string')
-  const counts = {
+  const result = {
+    feed,
+    /** `failed`: nothing was stored; `problems` says why. */
+    outcome: failure === undefined ? ('read' as const) : ('failed' as const),
     rows: rows.length,
     empty: rows.filter((row) => row === null).length,
+    /** Rows that could not be read. */
     rejected: rejected.length,
+    /** Values appended, and values that were known. */
+    appended: 0,
+    known: 0,
+    problems: failure === undefined ? rejected.slice(0, PROBLEMS_SHOWN) : [failure],
   }
-  if (failure !== undefined)
-    return {feed, outcome: 'failed', ...counts, appended: 0, known: 0, problems: [failure]}
+  if (failure !== undefined) return result
   if (rejected.length > 0)
     world.log.warn({stream: feed, count: rejected.length, reason: rejected[0]}, 'rows of rates rejected')
   const {timeZone} = config
@@ -182,14 +170,6 @@ async function storeReading(
   const lines = answers.map(({received, text}): Answer => {
     return {frame: {frame: 'rates', feed}, body: text, received}
   })
-  const now = BigInt(Math.floor(world.clock.now())) * 1000n
-  const {read, appended} = await settleBeside({db, tapes}, businessDate, {said, lines}, {now})
-  return {
-    feed,
-    outcome: 'read',
-    ...counts,
-    appended,
-    known: read - appended,
-    problems: rejected.slice(0, PROBLEMS_SHOWN),
-  }
+  const {read, appended} = await settleBeside({db, tapes}, businessDate, {said, lines}, world)
+  return {...result, appended, known: read - appended}
 }

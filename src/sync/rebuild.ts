@@ -9,27 +9,24 @@ import type {World} from '../core/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../store/data-folder.ts'
 import {type Database, giveBackMemory, openDatabase, quoteLiteral} from '../store/database.ts'
 import {moveIntoPlace} from '../store/files.ts'
-import {readFact, requireFolderId} from '../store/recorded.ts'
+import {type Disagreement, readFact, requireFolderId} from '../store/recorded.ts'
 import {withRun} from '../store/runs.ts'
+import type {StateDb} from '../store/state-db.ts'
+import {findReadKey} from '../store/tape-key.ts'
 import {lockWarehouse, openWarehouse, prepareLoad, setAside, writeSettings} from '../store/warehouse.ts'
-import {listKnownFields, readMappedFields, writeKnownFields} from './mapped-fields.ts'
 import {
+  catchUpWarehouse,
   type HistoryUnit,
   listUnits,
+  planCatchUp,
   readFrames,
   readTakenBack,
   resumeWalks,
   settleAgain,
-} from './read-back.ts'
+} from './catch-up.ts'
+import {listKnownFields, readMappedFields, writeKnownFields} from './mapped-fields.ts'
 import {createStage, rebuildHead, tablesOf} from './stream-tables.ts'
 import {listReadableTapes, openTapes, type Tapes} from './tapes.ts'
-
-interface TableDifference {
-  table: string
-  /** Rows that only the present warehouse has, and rows that only the new one has. */
-  only_now: number
-  only_rebuilt: number
-}
 
 /**
  * Makes sure that every settle is on a tape.
@@ -56,13 +53,14 @@ async function requireEverySettle(db: Database, told: readonly unknown[]): Promi
 
 const countsRow = z.object({only_now: z.coerce.number(), only_rebuilt: z.coerce.number()})
 
-async function compareTables(db: Database): Promise<TableDifference[]> {
+/** The tables that differ, with the number of rows that only the present warehouse has, and that only the new one has. */
+async function compareTables(db: Database) {
   const tables = await db.column(
     z.string(),
     `select table_name from duckdb_tables()
      where database_name = 'warehouse' and schema_name = 'raw' order by table_name`,
   )
-  const differences: TableDifference[] = []
+  const differences = []
   for (const table of tables) {
     const [now, rebuilt] = [
       `(${selectCompared('present', table)})`,
@@ -88,17 +86,28 @@ function selectCompared(catalog: 'present' | 'warehouse', table: string): string
   return `select * replace (case when ${kept} then place end as place) ${rows}`
 }
 
+/** What a new warehouse is made of. */
+interface Basis {
+  units: readonly HistoryUnit[]
+  /** Whether nothing was stored before them. */
+  isWhole: boolean
+  /** When the first of them was settled; null if none was. */
+  since: string | null
+  takenBack: ReadonlyMap<string, string>
+  /** The fields to map; undefined keeps those of the warehouse. */
+  fields: readonly MappedField[] | undefined
+}
+
 /**
  * Copies into the empty database `warehouse` what was stored before the first settle of the tapes.
  *
- * @param fields the fields to map; undefined keeps those of the warehouse
- * @param from `since`: `recorded_at` of that settle; `isReadable`: whether the present warehouse can be read, as `present`
+ * @param isReadable whether the present warehouse can be read, as `present`
  * @throws UnexpectedError `REBUILD_BASE` if it cannot be read
  */
 async function takeOver(
   db: Database,
-  {units, isWhole, fields}: Pick<RebuildTools, 'units' | 'isWhole' | 'fields'>,
-  {since, isReadable}: {since: string | null; isReadable: boolean},
+  {units, isWhole, since, fields}: Basis,
+  isReadable: boolean,
 ): Promise<void> {
   if (isReadable) {
     await takeOverFields(db, fields, since)
@@ -184,20 +193,10 @@ interface RebuildRequest {
 }
 
 /** Units settled before the engine is closed: only closing it frees its memory, so years need no more than days. */
-export const UNITS_AT_ONCE = 20
+const UNITS_AT_ONCE = 20
 
 /** The result of a rebuild. */
-export interface RebuildResult {
-  outcome: 'equal' | 'different' | 'rebuilt'
-  /** Walks, looks, rates and replays that were settled again. */
-  units: number
-  /** When the first of them was settled; earlier rows were copied unchanged. */
-  since: string | null
-  /** Null if the present warehouse cannot be read. */
-  differences: TableDifference[] | null
-  /** Where the files it replaced are now. */
-  set_aside: string[]
-}
+export type RebuildResult = Awaited<ReturnType<typeof rebuildWarehouse>>
 
 /**
  * Computes the warehouse again from the tapes, beside the present one, and compares the two row by row. Each unit is settled at
@@ -210,7 +209,7 @@ export async function rebuildWarehouse(
   config: Config,
   {isApplied = false, without, keepsFields = false}: RebuildRequest,
   outside: World,
-): Promise<RebuildResult> {
+) {
   const folder = dataFolderAt(config.dataDir)
   // A demo's folder can be examined too.
   if (isApplied) requireWritable(folder)
@@ -220,22 +219,53 @@ export async function rebuildWarehouse(
     const isReadable = await endLeft(config, folder, tapes, world)
     const {units: all, lacking} = listUnits(stateDb, listReadableTapes(folder, stateDb, tapes.key))
     const units = all.filter(({no}) => no > (lacking.at(-1)?.no ?? 0))
-    const isWhole = lacking.length === 0 && readFact(stateDb, 'history_head') !== undefined
+    const historyHead = readFact(stateDb, 'history_head')
+    const isWhole = lacking.length === 0 && historyHead !== undefined
     const takenBack = readTakenBack(units)
     if (without) takenBack.set(requireWalk(units, without.walk), without.why)
-    const temporary = `${folder.warehouse}.rebuilt`
     const fields = keepsFields ? undefined : readMappedFields(folder)
-    const folderId = requireFolderId(stateDb)
-    // The last units may have been given up.
-    const head = units.length > 0 || isWhole ? readFact(stateDb, 'history_head') : undefined
-    const tools = {config, folder, units, isWhole, head, takenBack, fields, temporary, folderId}
-    try {
-      const {since, differences} = await computeAnew(tools, isReadable, world)
-      const result = {units: units.length, since, differences}
-      const isEqual = differences?.length === 0
-      if (!isApplied || isEqual) {
-        return {outcome: isEqual ? 'equal' : 'different', ...result, set_aside: []}
+    const since = findFirstSettle(units)
+    const settings = {
+      folder_id: requireFolderId(stateDb),
+      // The last units may have been given up. Without units it stands where the present one does.
+      tape_head: units.length > 0 || isWhole ? historyHead : undefined,
+    }
+    const temporary = `${folder.warehouse}.rebuilt`
+    const remove = () => {
+      for (const file of [temporary, `${temporary}.wal`]) rmSync(file, {force: true})
+    }
+    const compute = async (present: boolean) => {
+      remove()
+      const work = async <T>(task: (db: Database) => Promise<T>): Promise<T> => {
+        await using db = await openBeside(folder, temporary, present)
+        await prepareLoad(db, folder, config.memoryMb)
+        await createStage(db)
+        const result = await task(db)
+        await db.run('checkpoint warehouse')
+        return result
       }
+      return computeAnew(work, {units, isWhole, since, takenBack, fields}, {present, settings}, world)
+    }
+    try {
+      const differences = await compute(isReadable).catch((error: unknown) => {
+        const isDamage = !(error instanceof LoantapeError) && /corrupt|checksum|fatal/i.test(messageOf(error))
+        if (!isReadable || !isDamage) throw error
+        const reason = messageOf(error)
+        world.log.warn({file: folder.warehouse, reason}, 'the present warehouse cannot be read')
+        return compute(false)
+      })
+      const result = {
+        /** Walks, looks, rates and replays that were settled again. */
+        units: units.length,
+        /** When the first of them was settled; earlier rows were copied unchanged. */
+        since,
+        /** Null if the present warehouse cannot be read. */
+        differences,
+        /** Where the files it replaced are now. */
+        set_aside: [] as string[],
+      }
+      if (differences?.length === 0) return {outcome: 'equal' as const, ...result}
+      if (!isApplied) return {outcome: 'different' as const, ...result}
       if (without) {
         // Every later rebuild leaves the walk out too.
         const now = world.clock.now()
@@ -244,73 +274,44 @@ export async function rebuildWarehouse(
           conclude(BigInt(now) * 1000n),
         )
       }
-      const set_aside = await putInPlace(folder, temporary, config, world)
-      return {outcome: 'rebuilt', ...result, set_aside}
+      result.set_aside = await putInPlace(folder, temporary, config, world)
+      return {outcome: 'rebuilt' as const, ...result}
     } finally {
-      removeDatabase(temporary)
+      remove()
     }
   })
 }
 
-interface RebuildTools {
-  config: Config
-  folder: DataFolder
-  units: readonly HistoryUnit[]
-  /** Whether nothing was stored before them. */
-  isWhole: boolean
-  /** The unit at which the new warehouse stands; undefined if that of the present one. */
-  head: string | undefined
-  takenBack: ReadonlyMap<string, string>
-  /** The fields to map; undefined keeps those of the warehouse. */
-  fields: readonly MappedField[] | undefined
-  temporary: string
-  folderId: string
-}
-
-/** Computes the new warehouse and compares it with the present one; a present one with internal damage counts as unreadable. */
+/** Settles the units in an empty warehouse, closing the engine now and then, and compares it with the present one. */
 async function computeAnew(
-  tools: RebuildTools,
-  isReadable: boolean,
+  work: <T>(task: (db: Database) => Promise<T>) => Promise<T>,
+  basis: Basis,
+  {present, settings}: {present: boolean; settings: Parameters<typeof writeSettings>[1]},
   world: World,
-): Promise<Pick<RebuildResult, 'since' | 'differences'>> {
-  const {config, folder, units, head, takenBack, temporary, folderId} = tools
-  removeDatabase(temporary)
-  const since = findFirstSettle(units)
+) {
+  const {units, takenBack} = basis
   const told: unknown[] = []
-  const work = async <T>(task: (db: Database) => Promise<T>): Promise<T> => {
-    await using db = await openBeside(folder, temporary, {isReadable, memoryMb: config.memoryMb})
-    const result = await task(db)
-    await db.run('checkpoint warehouse')
-    return result
-  }
   const report = (done: number) =>
     world.onProgress({step: 'rebuilding', unit: 'units', done, total: units.length})
-  try {
-    report(0)
+  report(0)
+  await work((db) => takeOver(db, basis, present))
+  for (let next = 0; next < units.length; next += UNITS_AT_ONCE) {
     await work(async (db) => {
-      await takeOver(db, tools, {since, isReadable})
-      await writeSettings(db, {folder_id: folderId})
+      for (const [index, unit] of units.slice(next, next + UNITS_AT_ONCE).entries()) {
+        const {recorded_at = []} = await settleAgain(db, unit, takenBack)
+        told.push(recorded_at)
+        report(next + index + 1)
+      }
     })
-    for (let next = 0; next < units.length; next += UNITS_AT_ONCE) {
-      await work(async (db) => {
-        for (const [index, unit] of units.slice(next, next + UNITS_AT_ONCE).entries()) {
-          const {recorded_at = []} = await settleAgain(db, unit, takenBack)
-          told.push(recorded_at)
-          report(next + index + 1)
-        }
-      })
-      await giveBackMemory()
-    }
-    if (head !== undefined) await work((db) => writeSettings(db, {tape_head: head}))
-    world.onProgress({step: 'comparing'})
-    if (isReadable) await work((db) => requireEverySettle(db, told.flat()))
-    return {since, differences: isReadable ? await work(compareTables) : null}
-  } catch (error) {
-    const isDamage = !(error instanceof LoantapeError) && /corrupt|checksum|fatal/i.test(messageOf(error))
-    if (!isReadable || !isDamage) throw error
-    world.log.warn({file: folder.warehouse, reason: messageOf(error)}, 'the present warehouse cannot be read')
-    return computeAnew(tools, false, world)
+    await giveBackMemory()
   }
+  await work((db) => writeSettings(db, settings))
+  world.onProgress({step: 'comparing'})
+  if (!present) return null
+  return work(async (db) => {
+    await requireEverySettle(db, told.flat())
+    return compareTables(db)
+  })
 }
 
 /** When the first unit that settled anything was recorded. */
@@ -320,10 +321,6 @@ function findFirstSettle(units: readonly HistoryUnit[]): string | null {
     if (outcome === 'settled' && recorded_at !== undefined) return String(recorded_at)
   }
   return null
-}
-
-function removeDatabase(path: string): void {
-  for (const file of [path, `${path}.wal`]) rmSync(file, {force: true})
 }
 
 function requireWalk(units: readonly HistoryUnit[], walk: string): string {
@@ -354,22 +351,12 @@ async function endLeft(config: Config, folder: DataFolder, tapes: Tapes, world: 
   }
 }
 
-async function openBeside(
-  folder: DataFolder,
-  temporary: string,
-  {isReadable, memoryMb}: {isReadable: boolean; memoryMb: number | undefined},
-): Promise<Database> {
-  const present = {path: folder.warehouse, alias: 'present', readOnly: true}
-  const attach = [{path: temporary, alias: 'warehouse'}, ...(isReadable ? [present] : [])]
-  const db = await openDatabase({attach, threads: 1})
-  try {
-    await prepareLoad(db, folder, memoryMb)
-    await createStage(db)
-    return db
-  } catch (error) {
-    await db[Symbol.asyncDispose]()
-    throw error
-  }
+function openBeside({warehouse}: DataFolder, temporary: string, withPresent: boolean): Promise<Database> {
+  const present = {path: warehouse, alias: 'present', readOnly: true}
+  return openDatabase({
+    attach: [{path: temporary, alias: 'warehouse'}, ...(withPresent ? [present] : [])],
+    threads: 1,
+  })
 }
 
 async function putInPlace(
@@ -386,4 +373,35 @@ async function putInPlace(
   rmSync(folder.lastBuild, {force: true})
   moveIntoPlace(temporary, folder.warehouse)
   return aside
+}
+
+/** Plans a catch-up as {@link planCatchUp} does, and carries it out unless there are problems. */
+export async function compareWarehouse(
+  config: Config,
+  {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
+  world: World,
+): Promise<Disagreement[] | null> {
+  const plan = await planCatchUp(config, {folder, stateDb}, world)
+  if (!plan) return null
+  if (!plan.isBehind || plan.problems.length > 0) return plan.problems
+  if (!existsSync(folder.warehouse)) {
+    world.log.warn({file: folder.warehouse}, 'the warehouse is missing: it is computed again from the tapes')
+    await rebuildWarehouse(config, {isApplied: true}, world)
+    return []
+  }
+  try {
+    await withRun(folder.stateDb, 'catch-up', world, async (run) => {
+      const key = findReadKey(config, folder)
+      for (let isBehind = true; isBehind; await giveBackMemory()) {
+        await using db = await openWarehouse(folder, run.world, config)
+        isBehind = await catchUpWarehouse(key, {folder, stateDb: run.stateDb, db}, run.world, UNITS_AT_ONCE)
+      }
+      return {outcome: 'caught up'}
+    })
+    return []
+  } catch (error) {
+    // A run that began meanwhile does it.
+    if (codeOf(error) === 'RUN_IN_PROGRESS') return null
+    throw error
+  }
 }

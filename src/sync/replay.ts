@@ -17,18 +17,6 @@ import {
 import {settleBeside} from './settle.ts'
 import {listReadableTapes} from './tapes.ts'
 
-/** The result of a replay: counts of records, and of versions. */
-export interface Replayed {
-  /** Records that can be read now. */
-  replayed: number
-  /** Records that still cannot. */
-  waiting: number
-  /** Records that never can: their texts have been pruned. */
-  pruned: number
-  /** Versions appended; a record that says nothing new appends none. */
-  appended: number
-}
-
 /**
  * Reads the records in quarantine again, after a fix of schema or code, and stores those that are now readable, with
  * their original instant and business date.
@@ -37,13 +25,20 @@ export async function replayRecords(
   folder: DataFolder,
   config: Config,
   {stateDb, world}: Pick<CurrentRun, 'stateDb' | 'world'>,
-): Promise<Replayed> {
+) {
   await using opened = await openToSettle(config, {folder, stateDb}, world)
   const {db, tapes, walks, streams} = opened
   const waiting = await listWaiting(db, 'warehouse')
   const found = findQuarantinedRecords(waiting, listReadableTapes(folder, stateDb, tapes.key))
-  const {pruned} = await countUnreplayed(db, 'warehouse')
-  const counts = {replayed: 0, waiting: 0, pruned, appended: 0}
+  const counts = {
+    /** Records that can be read now, and records that still cannot. */
+    replayed: 0,
+    waiting: 0,
+    /** Records that never can: their texts have been pruned. */
+    pruned: (await countUnreplayed(db, 'warehouse')).pruned,
+    /** Versions appended; a record that says nothing new appends none. */
+    appended: 0,
+  }
   for (const stream of streams) {
     const entries = waiting.filter((entry) => entry.stream === stream.name)
     const lines = entries.flatMap(createReader(stream, found))
@@ -53,10 +48,8 @@ export async function replayRecords(
     for (const ofWalk of Map.groupBy(lines, ({entry}) => entry.walk_id).values()) {
       const businessDate = ofWalk[0]?.entry.business_date
       const said = {kind: 'replay', stream: stream.name, businessDate, isWalkOpen: walks.has(stream.name)}
-      const now = world.clock.now()
-      const unit = {said, lines: ofWalk}
-      const settling = {now: BigInt(now) * 1000n}
-      const {appended} = await settleBeside({db, tapes}, businessDateOf(now, config), unit, settling)
+      const today = businessDateOf(world.clock.now(), config)
+      const {appended} = await settleBeside({db, tapes}, today, {said, lines: ofWalk}, world)
       counts.appended += appended
     }
   }

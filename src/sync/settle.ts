@@ -1,7 +1,6 @@
 import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {dealStream} from '../contract/deal.ts'
-import type {Stream} from '../contract/stream.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
@@ -21,7 +20,7 @@ import {
   type WalkTools,
 } from './intake.ts'
 import {findLastSettle} from './mapped-fields.ts'
-import {type ChangePlan, countUntold, findAbsences, type OpenWalk, planChanges} from './plan-changes.ts'
+import {type ChangePlan, countUntold, type OpenWalk, planChanges} from './plan-changes.ts'
 import {listKept, noteReplayed} from './quarantine.ts'
 import {appendRates} from './rate-feed.ts'
 import {BESIDE, tablesOf} from './stream-tables.ts'
@@ -109,9 +108,9 @@ interface Settling {
   now: bigint
   details?: Fetched | undefined
   /** Throws if the planned changes are not believable. */
-  judge?: (plan: ChangePlan) => Promise<void>
+  judge?: ((plan: ChangePlan) => Promise<void>) | undefined
   /** Writes to the tape that it is stored at this instant; returns the chain of that line. */
-  conclude: (recordedAt: bigint, counts: ChangeCounts) => Promise<string>
+  conclude: (recordedAt: bigint) => Promise<string>
 }
 
 interface Settled {
@@ -119,25 +118,23 @@ interface Settled {
   read: number
   /** Versions or values appended. */
   appended: number
-  counts: ChangeCounts
 }
 
 /** Makes the staged rows of a unit history, in one transaction: for the first time, or again from its tape. */
 export async function settleUnit(db: Database, unit: Intake, settling: Settling): Promise<Settled> {
   const {now, details, judge, conclude} = settling
-  const nothing = {read: 0, appended: 0, counts: NO_CHANGES}
+  let counted = {read: 0, appended: 0}
   if (unit.kind === 'rates') {
-    let counted = {read: 0, appended: 0}
     await settle(db, {kind: unit.kind, walkId: null, now}, async (recorded) => {
       counted = await appendRates(db, unit.reading, recorded)
-      return conclude(recorded.micros, NO_CHANGES)
+      return conclude(recorded.micros)
     })
-    return {...nothing, ...counted}
+    return counted
   }
   const {kind, stream} = unit
-  if (unit.kind === 'replay' && !(await stagesKept(db, unit))) return nothing
+  if (unit.kind === 'replay' && !(await stagesKept(db, unit))) return counted
   const batch = unit.kind === 'walk' ? unit.walk : unit.batch
-  const plan = await planChanges(db, stream, batch, unit.kind === 'walk' ? undefined : `temp.${BESIDE}`)
+  const plan = await planChanges(db, stream, batch)
   await judge?.(plan)
   // A refused walk pins neither source nor envelope.
   if (unit.kind === 'walk')
@@ -148,43 +145,44 @@ export async function settleUnit(db: Database, unit: Intake, settling: Settling)
   await settle(db, {kind, walkId: batch.walkId, now}, async (recorded) => {
     await applyObservations(db, stream, batch, {plan, details, recorded})
     if (unit.kind === 'replay') await noteReplayed(db, unit.entries, now)
-    return conclude(recorded.micros, plan.counts)
+    return conclude(recorded.micros)
   })
   const read = unit.kind === 'walk' ? unit.walk.records - unit.walk.quarantined : unit.entries.length
-  return {read, appended: plan.appended, counts: plan.counts}
+  return {read, appended: plan.appended}
 }
 
 /** Drops staged records that are no longer in quarantine: their walk may have been taken back meanwhile. */
 async function stagesKept(db: Database, {entries}: BesideIntake): Promise<boolean> {
-  const kept = await listKept(db, entries)
+  const kept = new Set(await listKept(db, entries))
   const gone = entries.flatMap((id, position) => (kept.has(id) ? [] : [position]))
   if (gone.length > 0) await db.run(`delete from temp.${BESIDE} where position in (${gone.join(', ')})`)
   return kept.size > 0
 }
 
 /**
- * Writes a unit that is not a walk to the tape of its day, takes it in, and settles it.
+ * Writes a unit that is not a walk to the tape of a day, takes it in, and settles it.
  *
- * @param lines each with its parsed body
+ * @param unit what its first line says, its lines with their parsed bodies, and who judges it
  */
 export function settleBeside(
   {db, tapes}: {db: Database; tapes: Tapes},
   date: string,
-  unit: {said: Record<string, unknown>; lines: readonly Answer[]},
-  settling: Omit<Settling, 'conclude'>,
+  unit: {said: Record<string, unknown>; lines: readonly Answer[]; judge?: Settling['judge']},
+  {clock}: Pick<World, 'clock'>,
 ): Promise<Settled> {
+  const now = BigInt(Math.floor(clock.now())) * 1000n
   return tapes.settleOfDay(date, unit.said, async ({name, begin, conclude}) => {
     const intake = openIntake(db, await readKnown(db), begin)
     if (!intake) throw new Error(`Unit of kind '${begin.kind}': it cannot be settled.`)
     for (const {frame, body, received} of unit.lines) intake.take(tapes.take(name, frame, received), body)
     await tapes.store(name)
     await intake.stage()
-    return settleUnit(db, intake, {...settling, conclude})
+    return settleUnit(db, intake, {now, judge: unit.judge, conclude})
   })
 }
 
 /**
- * Applies a certified walk, unless too much of it is unreadable or a guard refuses it: then nothing is applied, and
+ * Applies a walk, unless too much of it is unreadable or a guard refuses it: then nothing is applied, and
  * its certificate and its rejected records are kept.
  *
  * @throws ContractError `SOURCE_QUARANTINE`; GuardError; DeferredError `CLOCK_STEPPED`
@@ -199,10 +197,12 @@ export async function settleWalk(
   const {walk, stream} = unit
   const now = BigInt(world.clock.now()) * 1000n
   world.onProgress({step: 'applying'})
-  const {counts} = await settleUnit(db, unit, {
+  let counts = NO_CHANGES
+  await settleUnit(db, unit, {
     now,
     details,
     async judge(plan) {
+      counts = plan.counts
       world.onStep('changes planned')
       try {
         await requireBelievable(tools, unit, plan)
@@ -212,10 +212,8 @@ export async function settleWalk(
       }
       if (!stream.parent && config.webhookSecret !== undefined) await settleCoverage(db, stateDb, walk, world)
     },
-    conclude: (recordedAt, changed) => {
-      const end = {...describeEnd(walk), details, counts: changed}
-      return tapes.conclude(walk.walkId, {outcome: 'settled', recordedAt, ...end})
-    },
+    conclude: (recordedAt) =>
+      tapes.conclude(walk.walkId, {outcome: 'settled', recordedAt, ...describeEnd(walk), details, counts}),
   })
   tools.walks.delete(stream.name)
   await tapes.finish(walk.walkId)
@@ -271,10 +269,9 @@ export async function previewWalk(
 ): Promise<{certificate: Certificate; changes: ChangeCounts}> {
   const {walk, stream} = unit
   try {
-    const certificate = await certifyWalk(tools.db, stream, walk)
     const plan = await planChanges(tools.db, stream, walk)
     await requireBelievable(tools, unit, plan)
-    return {certificate, changes: plan.counts}
+    return {certificate: certificateOf(walk), changes: plan.counts}
   } finally {
     await endWalk(tools, unit, {state: 'abandoned', how: 'dry run'})
   }
@@ -331,35 +328,16 @@ async function settleCoverage(
   )
 }
 
-const totalsRow = z.object({
-  listed: z.coerce.number(),
-  distinct: z.coerce.number(),
-  amountTotal: z.string(),
-})
-
-/**
- * Certifies a walk that was read to its end: what it saw, as counts and the total of the amounts. For records seen twice, the
- * later request counts.
- */
-export async function certifyWalk(db: Database, stream: Stream, walk: OpenWalk): Promise<Certificate> {
-  await findAbsences(db, stream, walk)
-  const {listed, distinct, amountTotal} = await db.one(
-    totalsRow,
-    `select
-       (select count(*) from ${tablesOf(stream).staged} where source = 'list') as listed,
-       count(*) as "distinct",
-       coalesce(sum(listed_amount), 0)::decimal(38, 2) as "amountTotal"
-     from incoming
-     where is_listed`,
-  )
-  walk.certified = {distinct, duplicates: listed - distinct, amountTotal}
+/** The certificate of a walk whose changes were planned. */
+export function certificateOf(walk: OpenWalk): Certificate {
   return {
-    walkId: walk.walkId,
-    businessDate: walk.businessDate,
+    walk_id: walk.walkId,
+    business_date: walk.businessDate,
     pages: walk.pages,
     records: walk.records,
+    distinct: walk.certified?.distinct_records ?? 0,
+    duplicates: walk.certified?.duplicates ?? 0,
     quarantined: walk.quarantined,
     resumed: walk.resumed,
-    ...walk.certified,
   }
 }

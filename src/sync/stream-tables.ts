@@ -103,17 +103,14 @@ export async function createStaged(
   await db.run(`create or replace temp table ${table} (${columns.join(', ')})`)
 }
 
-interface StagedPlace {
-  source: (typeof SOURCES)[number]
-  pageNo: number
-  position: number
-}
-
 /** Creates an empty batch of observations for a staged table. */
 export function createStagedRows(stream: Stream) {
   const rows = createRowBuffer(listStaged(stream).map(([, type]) => type))
 
-  function push(observation: Observation, place: StagedPlace): void {
+  function push(
+    observation: Observation,
+    place: {source: (typeof SOURCES)[number]; pageNo: number; position: number},
+  ): void {
     const {observedAt, id, fields, unknownFields, mapped} = observation
     const row: ColumnValue[] = [place.source, place.pageNo, place.position, observedAt, id]
     for (const {name, mayBeAbsent} of stream.columns) {

@@ -43,46 +43,8 @@ interface TapeOutcome {
   [certificate: string]: unknown
 }
 
-/**
- * Writes to a tape that something is stored at this instant; it is the last step of the transaction.
- *
- * @returns the chain of that line
- */
-type Conclude = (recordedAt: bigint) => Promise<string>
-
 /** Writes what a run receives: each walk to a tape of its own, everything else to the tape of its day. */
-export interface Tapes extends AsyncDisposable {
-  /** The key they are sealed with. */
-  readonly key: TapeKey
-  /** Begins the tape of a walk, or writes that another run continues it; returns that line. */
-  begin(unit: string, date: string, said: Record<string, unknown>): Promise<Frame>
-  /**
-   * Begins, on the tape of its day, a unit that belongs to no walk: a look, a replay, rates.
-   *
-   * @param settle writes and stores the rest; it calls `conclude` last, inside its transaction
-   */
-  settleOfDay<T>(
-    date: string,
-    said: Record<string, unknown>,
-    settle: (unit: {name: string; begin: Frame; conclude: Conclude}) => Promise<T>,
-  ): Promise<T>
-  /** Ends the tapes that dead runs had concluded; returns the units that these runs left unfinished, oldest first. */
-  listLeft(): string[]
-  /**
-   * Reads a tape that a dead run left and continues it after its last whole line. A tape that can no longer be read is marked as
-   * lost, with its unit.
-   *
-   * @param take gets its lines, one after another
-   * @returns whether it can be continued
-   */
-  reopen(unit: string, take: (line: TapeLine) => Promise<void>): Promise<boolean>
-  /** Adds a line, which is on the disk after `store`; returns it without its body. */
-  take(unit: string, frame: Frame, received?: Received | {body: Buffer}): Frame
-  store(unit: string): Promise<void>
-  /** Writes the outcome of a unit before it takes effect; returns the chain of that line. */
-  conclude(unit: string, outcome: TapeOutcome): Promise<string>
-  finish(unit: string): Promise<void>
-}
+export type Tapes = ReturnType<typeof openTapes>
 
 /** The path of a tape below the data folder. */
 export function pathOfTape(unit: string, date: string): string {
@@ -106,7 +68,7 @@ export function openTapes(
   config: KeyConfig,
   {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
   {realClock}: Pick<World, 'realClock'>,
-): Tapes {
+) {
   const key = requireTapeKey(config, folder, stateDb, {realClock})
   const open = new Map<string, OpenTape>()
   const now = () => new Date(realClock.now()).toISOString()
@@ -116,42 +78,11 @@ export function openTapes(
     return tape
   }
 
-  const describeBegin = (unit: string, said: Record<string, unknown>): Frame => ({
-    frame: 'begin',
-    unit,
-    version: VERSION,
-    begun_at: now(),
-    ...said,
-  })
-
-  async function create(unit: string, date: string, said: Record<string, unknown>): Promise<Frame> {
+  async function create(unit: string, date: string): Promise<void> {
     const row = {unit, path: pathOfTape(unit, date)}
     noteTape(stateDb, {...row, fingerprint: key.fingerprint, begun_at: now()})
     const writer = await createTape(join(folder.root, row.path), key, requireFolderId(stateDb))
-    open.set(unit, {writer, kind: String(said.kind), outcome: ''})
-    const begin = describeBegin(unit, said)
-    writer.add(begin)
-    await writer.store()
-    changeTape(stateDb, unit, {bytes: 0})
-    return begin
-  }
-
-  /** Continues the tape of a day, or begins a further one if it is damaged. */
-  async function beginOfDay(
-    date: string,
-    said: Record<string, unknown>,
-  ): Promise<{name: string; begin: Frame}> {
-    for (let number = 1; ; number += 1) {
-      const unit = number === 1 ? date : `${date}.${number}`
-      const row = findTape(stateDb, unit)
-      if (!row) return {name: unit, begin: await create(unit, date, said)}
-      const {end} = await readThrough(folder, row, key)
-      // A damaged tape stays as it is: somebody may repair it.
-      if (!end || end.problem !== null || end.bytes < (row.bytes ?? 0)) continue
-      changeTape(stateDb, unit, {ended_at: null})
-      await goOn(row, end, String(said.kind))
-      return {name: unit, begin: tapes.take(unit, describeBegin(unit, said))}
-    }
+    open.set(unit, {writer, kind: '', outcome: ''})
   }
 
   async function goOn(row: TapeRow, end: TapeEnd, kind: string): Promise<void> {
@@ -160,16 +91,51 @@ export function openTapes(
     open.set(row.unit, {writer: await resumeTape(path, key, end), kind, outcome: ''})
   }
 
-  const tapes: Tapes = {
+  /** Opens the tape of a day, or a further one if it is damaged; returns its name. */
+  async function openOfDay(date: string): Promise<string> {
+    for (let number = 1; ; number += 1) {
+      const unit = number === 1 ? date : `${date}.${number}`
+      const row = findTape(stateDb, unit)
+      if (!row) {
+        await create(unit, date)
+        return unit
+      }
+      const {end, kind} = await readThrough(folder, row, key)
+      // A damaged tape stays as it is: somebody may repair it.
+      if (!end || end.problem !== null || end.bytes < (row.bytes ?? 0)) continue
+      changeTape(stateDb, unit, {ended_at: null})
+      await goOn(row, end, kind)
+      return unit
+    }
+  }
+
+  const tapes = {
+    /** The key they are sealed with. */
     key,
-    async begin(unit, date, said) {
-      if (!open.has(unit)) return create(unit, date, said)
-      const begin = tapes.take(unit, describeBegin(unit, said))
+    /** Begins the tape of a walk, or writes that another run continues it; returns that line. */
+    async begin(unit: string, date: string, said: Record<string, unknown>): Promise<Frame> {
+      if (!open.has(unit)) await create(unit, date)
+      const begin = tapes.take(unit, {frame: 'begin', unit, version: VERSION, begun_at: now(), ...said})
       await tapes.store(unit)
+      stateDb.run('update tape set bytes = 0 where unit = ? and bytes is null', [unit])
       return begin
     },
-    async settleOfDay(date, said, settle) {
-      const {name, begin} = await beginOfDay(date, said)
+    /**
+     * Begins, on the tape of its day, a unit that belongs to no walk: a look, a replay, rates.
+     *
+     * @param settle writes and stores the rest; it calls `conclude` last, inside its transaction
+     */
+    async settleOfDay<T>(
+      date: string,
+      said: Record<string, unknown>,
+      settle: (unit: {
+        name: string
+        begin: Frame
+        conclude: (recordedAt: bigint) => Promise<string>
+      }) => Promise<T>,
+    ): Promise<T> {
+      const name = await openOfDay(date)
+      const begin = await tapes.begin(name, date, said)
       const conclude = (recordedAt: bigint) => tapes.conclude(name, {outcome: 'settled', recordedAt})
       try {
         return await settle({name, begin, conclude})
@@ -180,7 +146,8 @@ export function openTapes(
         await tapes.finish(name)
       }
     },
-    listLeft() {
+    /** Ends the tapes that dead runs had concluded; returns the units that these runs left unfinished, oldest first. */
+    listLeft(): string[] {
       for (const {row, end, bytes} of inStateTransaction(stateDb, () => adoptEnded(folder, stateDb, key))) {
         const path = join(folder.root, row.path)
         chmodSync(path, 0o600)
@@ -195,7 +162,14 @@ export function openTapes(
         .filter(isBeingWritten)
         .map(({unit}) => unit)
     },
-    async reopen(unit, take) {
+    /**
+     * Reads a tape that a dead run left and continues it after its last whole line. A tape that can no longer be read is marked as
+     * lost, with its unit.
+     *
+     * @param take gets its lines, one after another
+     * @returns whether it can be continued
+     */
+    async reopen(unit: string, take: (line: TapeLine) => Promise<void>): Promise<boolean> {
       const row = findTape(stateDb, unit)
       if (!row) return false
       const {end, kind} = await readThrough(folder, row, key, take)
@@ -212,13 +186,17 @@ export function openTapes(
       }
       return false
     },
-    take(unit, frame, received) {
+    /** Adds a line, which is on the disk after `store`; returns it without its body. */
+    take(unit: string, frame: Frame, received?: Received | {body: Buffer}): Frame {
       const line = received && 'path' in received ? {...frame, ...describeReceived(received)} : frame
-      tapeOf(unit).writer.add(line, received?.body)
+      const tape = tapeOf(unit)
+      if (frame.frame === 'begin') tape.kind = String(frame.kind)
+      tape.writer.add(line, received?.body)
       return line
     },
-    store: (unit) => tapeOf(unit).writer.store(),
-    async conclude(unit, {recordedAt, ...outcome}) {
+    store: (unit: string): Promise<void> => tapeOf(unit).writer.store(),
+    /** Writes the outcome of a unit before it takes effect; returns the chain of that line. */
+    async conclude(unit: string, {recordedAt, ...outcome}: TapeOutcome): Promise<string> {
       const tape = tapeOf(unit)
       const {writer, kind} = tape
       await writer.store()
@@ -234,7 +212,7 @@ export function openTapes(
         return writer.chain
       })
     },
-    async finish(unit) {
+    async finish(unit: string): Promise<void> {
       const tape = open.get(unit)
       if (!tape) return
       const {writer, outcome} = tape
@@ -243,7 +221,7 @@ export function openTapes(
       await writer[Symbol.asyncDispose]()
       changeTape(stateDb, unit, {ended_at: now(), outcome, head: writer.chain, bytes, sha256})
     },
-    async [Symbol.asyncDispose]() {
+    async [Symbol.asyncDispose](): Promise<void> {
       for (const {writer} of open.values()) await writer[Symbol.asyncDispose]()
     },
   }

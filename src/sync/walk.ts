@@ -11,8 +11,8 @@ import {type Database, quoteLiteral} from '../store/database.ts'
 import {readSettings} from '../store/warehouse.ts'
 import {mostListed} from './guard.ts'
 import {openIntake, takeDown, type WalkIntake, type WalkTools} from './intake.ts'
-import type {AskedWalk, OpenWalk, WalkRequest} from './plan-changes.ts'
-import {certifyWalk, endWalk, settleWalk} from './settle.ts'
+import type {OpenWalk} from './plan-changes.ts'
+import {endWalk, settleWalk} from './settle.ts'
 import {tablesOf} from './stream-tables.ts'
 import {noteWalkBegun} from './webhook-events.ts'
 
@@ -43,7 +43,7 @@ export async function readToEnd(tools: WalkTools, isDryRun: boolean, world: Worl
 }
 
 async function beginWalk(tools: WalkTools, isDryRun: boolean, world: World): Promise<WalkIntake> {
-  const {db, stream, config, walks} = tools
+  const {stream, config, walks} = tools
   const open = walks.get(stream.name)
   if (!open) return startAnew(tools, world)
   const {walk} = open
@@ -58,7 +58,6 @@ async function beginWalk(tools: WalkTools, isDryRun: boolean, world: World): Pro
   if (walk.isComplete && isSame && isYoung(open, world)) return open
   if (walk.isComplete) {
     // Its run died long ago or asked for something else: what it read still belongs to its day.
-    await certifyWalk(db, stream, walk)
     await settleWalk(tools, open, {fetched: 0, failed: 0}, world)
     return startAnew(tools, world)
   }
@@ -80,7 +79,8 @@ function isYoung({walk}: WalkIntake, world: World): boolean {
   return ageMs <= CURSOR_MS
 }
 
-function requestOf({parent}: Stream, {baseUrl, pageSize, stage}: SourceConfig): WalkRequest {
+/** What a walk asks for; if any of it changes, a new walk begins. */
+function requestOf({parent}: Stream, {baseUrl, pageSize, stage}: SourceConfig) {
   return {baseUrl, pageSize, filter: parent || stage === undefined ? '' : `status=${stage}`}
 }
 
@@ -94,25 +94,11 @@ async function startAnew(tools: WalkTools, world: World): Promise<WalkIntake> {
   return unit
 }
 
-/** The latest start and business date of earlier walks. */
-interface WalkPast {
-  businessDate: string
-  startedAt: bigint
-}
-
-const pastRow = z
-  .object({business_date: z.string().nullable(), started_us: z.coerce.bigint().nullable()})
-  .transform(({business_date, started_us}): WalkPast | undefined =>
-    business_date === null || started_us === null
-      ? undefined
-      : {businessDate: business_date, startedAt: started_us},
-  )
-
-/** Reads them from the applied walks; undefined before the first. */
-export function findPast(db: Database, stream: Stream): Promise<WalkPast | undefined> {
+/** The latest business date and start of the applied walks, microseconds since the epoch; null before the first. */
+export function findPast(db: Database, stream: Stream) {
   return db.one(
-    pastRow,
-    `select max(business_date) as business_date, epoch_us(max(started_at)) as started_us
+    z.object({businessDate: z.string().nullable(), startedAt: z.coerce.bigint().nullable()}),
+    `select max(business_date) as "businessDate", epoch_us(max(started_at)) as "startedAt"
      from warehouse.raw.walk
      where stream = $1 and state = 'applied'`,
     [stream.name],
@@ -126,22 +112,24 @@ export async function findBusinessDate(
   config: Config,
   now: number,
 ): Promise<string> {
-  const past = await findPast(db, stream)
+  const {businessDate: last} = await findPast(db, stream)
   const today = businessDateOf(now, config)
-  return past && past.businessDate > today ? past.businessDate : today
+  return last !== null && last > today ? last : today
 }
+
+type Asked = Pick<OpenWalk, 'baseUrl' | 'pageSize' | 'filter' | 'businessDate' | 'startedAt'>
 
 /** Begins a walk: its first line holds what it asks for and the limits it will be judged by. */
 export async function startWalk(
   tools: WalkTools,
-  when: Pick<AskedWalk, 'businessDate' | 'startedAt'>,
+  when: Pick<OpenWalk, 'businessDate' | 'startedAt'>,
   {random}: Pick<World, 'random'>,
 ): Promise<WalkIntake> {
   const {runId, db, tapes, stream, config, walks} = tools
   const attempt = Math.floor(random() * 0x1000000).toString(16)
   const walkId = `w_${runId}_${attempt.padStart(6, '0')}`
-  const asked = {...requestOf(stream, config), ...when, walkId}
-  const begin = await tapes.begin(walkId, asked.businessDate, await describeWalk(tools, asked, 0))
+  const said = await describeWalk(tools, {...requestOf(stream, config), ...when}, 0)
+  const begin = await tapes.begin(walkId, when.businessDate, said)
   const unit = openIntake(db, {streams: [stream], walks}, begin)
   if (unit?.kind !== 'walk') throw new Error(`Tape '${walkId}': its first line does not begin a walk.`)
   walks.set(stream.name, unit)
@@ -156,7 +144,7 @@ export async function continueWalk(tools: WalkTools, {walk, take}: WalkIntake): 
 
 async function describeWalk(
   {db, stream, config, accepted, why}: WalkTools,
-  {baseUrl, pageSize, filter, businessDate, startedAt}: AskedWalk,
+  {baseUrl, pageSize, filter, businessDate, startedAt}: Asked,
   resumed: number,
 ): Promise<Record<string, unknown>> {
   return {
@@ -179,12 +167,6 @@ async function describeWalk(
   }
 }
 
-/** Records that count as present: those listed last, and missing ones. */
-function countPresent(db: Database, stream: Stream): Promise<number> {
-  const sql = `select count(*) from ${tablesOf(stream).head} where kind in ('seen', 'missing')`
-  return db.value(z.coerce.number(), sql)
-}
-
 /** The ids of all records a walk has read, quarantined ones included. */
 export async function* listReadIds(db: Database, stream: Stream, walk: OpenWalk): AsyncGenerator<string> {
   if (walk.pages === 0) return
@@ -201,7 +183,9 @@ async function readPages(tools: WalkTools, unit: WalkIntake, world: World): Prom
   const {db, client, config, accepted} = tools
   const {stream, walk} = unit
   const envelope = accepted.has('envelope') ? null : ((await readSettings(db)).envelope ?? null)
-  const present = await countPresent(db, stream)
+  // Those listed last, and missing ones.
+  const known = `select count(*) from ${tablesOf(stream).head} where kind in ('seen', 'missing')`
+  const present = await db.value(z.coerce.number(), known)
   const waitedBefore = client.waitedMs - walk.waitedMs
   const report = () => {
     const {pages, records: done} = walk
@@ -216,7 +200,7 @@ async function readPages(tools: WalkTools, unit: WalkIntake, world: World): Prom
     idField: stream.idField,
     mostIds: mostListed(present, config, accepted),
     pageSize: config.pageSize,
-    filter: config.stage === undefined ? undefined : {param: 'status', value: config.stage},
+    filter: config.stage === undefined ? undefined : {status: config.stage},
     envelope,
   }
   for await (const id of listReadIds(db, stream, walk)) request.seenIds.add(id)

@@ -1,40 +1,48 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
+import type {Received, WireRecord} from '../../src/core/types.ts'
 import {
+  askEach,
+  askOwnPage,
   type DetailAnswer,
   type EachRequest,
   type EachSummary,
-  fetchDetails,
 } from '../../src/source/ask-each.ts'
 import {createClient} from '../../src/source/client.ts'
 import {failureOf} from '../support/lab.ts'
 import {createGate, type Handler, passTurns, sendJson, startTestServer} from './test-server.ts'
 import {aClientConfig, createTestWorld, type TestWorld} from './test-world.ts'
 
-interface Fetched {
-  answers: DetailAnswer[]
-  summary: EachSummary
-  paths: string[]
-}
+type Asked = EachRequest<{record: WireRecord; received: Received}>
 
-async function drain({answers, summary}: ReturnType<typeof fetchDetails>): Promise<Omit<Fetched, 'paths'>> {
-  return {answers: await Array.fromAsync(answers), summary}
+const aRequest = (ids: Iterable<string>, changes: Partial<Asked> = {}): Asked => ({
+  ...{ids: [...ids], path: '/deals/{id}', ask: askOwnPage, mode: 'on', concurrency: 2, budgetMs: 60_000},
+  ...changes,
+})
+
+/** Asks for the own pages of records. */
+async function fetchDetails(
+  ids: Iterable<string>,
+  client: Parameters<typeof askEach>[1],
+  request: Partial<Asked> = {},
+  world = createTestWorld(),
+): Promise<{answers: DetailAnswer[]; summary: EachSummary}> {
+  const answers: DetailAnswer[] = []
+  const take = (answer: DetailAnswer) => void answers.push(answer)
+  const summary = await askEach(aRequest(ids, request), client, take, world)
+  return {answers, summary}
 }
 
 /** Fetches details from a new server. */
 async function fetchFrom(
   handler: Handler,
-  ids: Iterable<string> | AsyncIterable<string>,
-  {request = {}, world = createTestWorld()}: {request?: Partial<EachRequest>; world?: TestWorld} = {},
-): Promise<Fetched> {
+  ids: Iterable<string>,
+  {request, world = createTestWorld()}: {request?: Partial<Asked>; world?: TestWorld} = {},
+) {
   await using server = await startTestServer(handler)
   await using client = createClient(aClientConfig({baseUrl: server.url, retries: 1}), world)
-  const result = await drain(fetchDetails(ids, aRequest(request), client, world))
+  const result = await fetchDetails(ids, client, request, world)
   return {...result, paths: server.requests.map(({path}) => path)}
-}
-
-function aRequest(changes: Partial<EachRequest> = {}): EachRequest {
-  return {path: '/deals/{id}', mode: 'on', concurrency: 2, budgetMs: 60_000, ...changes}
 }
 
 const idOf = (path: string): string => decodeURIComponent(path.split('/').at(-1) ?? '')
@@ -99,7 +107,7 @@ test('any id but a dot segment becomes one segment of the path', async () => {
           return find(path)
         },
       }
-      const {answers} = await drain(fetchDetails(ids, aRequest(), client, createTestWorld()))
+      const {answers} = await fetchDetails(ids, client)
       expect(answers.map(({id, outcome}) => `${id} ${outcome}`)).toEqual(ids.map((id) => `${id} found`))
       for (const path of asked) expect(path).toMatch(/^\/deals\/[^/?#]+$/)
     }),
@@ -207,20 +215,12 @@ test('ends quietly if the run is asked to stop', async () => {
   expect(summary).toEqual({proven: true, fetched: 2, gone: 0, failed: 0, ended: 'interrupted'})
 })
 
-test('never has more concurrent requests than allowed, nor pulls ids far ahead', async () => {
-  let underWay = 0
-  let most = 0
-  let pulled = 0
-  let handedOut = 0
-  let furthest = 0
-  function* ids(): Generator<string> {
-    for (; pulled < 60; pulled += 1) {
-      furthest = Math.max(furthest, pulled - handedOut)
-      yield `deal_${pulled}`
-    }
-  }
+test('never has more concurrent requests than allowed, nor asks far ahead of the consumer', async () => {
+  let [underWay, most, asked, taken, furthest] = [0, 0, 0, 0, 0]
   const client = {
     getJson: async (path: string) => {
+      asked += 1
+      furthest = Math.max(furthest, asked - taken)
       underWay += 1
       most = Math.max(most, underWay)
       await new Promise((resolve) => setImmediate(resolve))
@@ -228,26 +228,20 @@ test('never has more concurrent requests than allowed, nor pulls ids far ahead',
       return find(path)
     },
   }
-  const {answers} = fetchDetails(ids(), aRequest({concurrency: 3}), client, createTestWorld())
-  for await (const _answer of answers) {
-    handedOut += 1
+  const ids = Array.from({length: 60}, (_, index) => `deal_${index}`)
+  const take = async () => {
+    await passTurns()
+    taken += 1
   }
-  expect(handedOut).toBe(60)
+  await askEach(aRequest(ids, {concurrency: 3}), client, take, createTestWorld())
+  expect(taken).toBe(60)
   expect(most).toBe(3)
   expect(furthest).toBeLessThanOrEqual(6)
 })
 
-test('a consumer that stops cancels requests in progress and closes its source of ids', async () => {
+test('a consumer that fails cancels requests in progress', async () => {
   const asked = createGate()
   const closed = createGate()
-  let isReturned = false
-  async function* ids(): AsyncGenerator<string> {
-    try {
-      for (let count = 0; ; count += 1) yield `deal_${count}`
-    } finally {
-      isReturned = true
-    }
-  }
   await using server = await startTestServer((request, response, turn) => {
     if (turn === 0) return dealsExcept()(request, response, turn)
     response.on('close', closed.open)
@@ -255,18 +249,16 @@ test('a consumer that stops cancels requests in progress and closes its source o
   })
   const world = createTestWorld()
   await using client = createClient(aClientConfig({baseUrl: server.url}), world)
-  for await (const _answer of fetchDetails(ids(), aRequest(), client, world).answers) {
+  const fault = new Error('disk full')
+  const take = async () => {
     await asked.opened
-    break
+    throw fault
   }
-  expect(isReturned).toBe(true)
+  expect(await failureOf(askEach(aRequest('abcdef'), client, take, world))).toBe(fault)
   await closed.opened
 })
 
 test('our own bug is not taken for a failing source', async () => {
   const bug = new TypeError('a bug')
-  const client = {getJson: () => Promise.reject(bug)}
-  expect(await failureOf(drain(fetchDetails(['a', 'b', 'c'], aRequest(), client, createTestWorld())))).toBe(
-    bug,
-  )
+  expect(await failureOf(fetchDetails('abc', {getJson: () => Promise.reject(bug)}))).toBe(bug)
 })

@@ -82,12 +82,10 @@ test.each<[string, WireRecord]>([
   ['created_at', {created_at: '0000-12-31'}],
   ['created_at', {created_at: '0001-01-01T00:00:00+01:00'}],
   ['created_at', {created_at: '9999-12-31T23:59:59-05:00'}],
-])('a bad %s is quarantined with its path and the whole record: %o', (path, fields) => {
-  const record = aRecord(fields)
-  const rejected = reject(record, 42n)
+])('a bad %s is quarantined with its path: %o', (path, fields) => {
+  const rejected = reject(aRecord(fields), 42n)
   expect(rejected).toMatchObject({path, observedAt: 42n})
   expect(rejected.reason).toMatch(/expected/)
-  expect(rejected.record).toEqual(record)
 })
 
 test('a quarantined record keeps its id if that is readable', () => {
@@ -107,20 +105,13 @@ test('the reason for a quarantine never repeats the value', () => {
   )
 })
 
-test('records that are no objects are quarantined whole, and good ones beside them kept in order', () => {
+test('records that are no objects are quarantined, and good ones beside them kept in order', () => {
   const bad = [null, 'deal', 42, true, ['deal_000001']]
   const page = createNormaliser(dealStream)([aRecord({id: 'a'}), ...bad, aRecord({id: 'c'})], 0n)
   expect(page.observations.map(({id}) => id)).toEqual(['a', 'c'])
   const reason = expect.stringContaining('expected object')
   expect(page.quarantined).toEqual(
-    bad.map((record, index) => ({
-      id: null,
-      path: '(record)',
-      reason,
-      record,
-      position: index + 1,
-      observedAt: 0n,
-    })),
+    bad.map((_, index) => ({id: null, path: '(record)', reason, position: index + 1, observedAt: 0n})),
   )
 })
 

@@ -53,7 +53,7 @@ test('asks with page size and filter, and yields every page in order, with its c
       expect(requests.map(({query}) => String(query))).toEqual(asked)
       return collected
     },
-    {request: {filter: {param: 'status', value: 'funded'}}},
+    {request: {filter: {status: 'funded'}}},
   )
   expect(pages.map(({cursor, nextCursor, records}) => ({cursor, nextCursor, records}))).toEqual([
     {cursor: null, nextCursor: 'c2', records: [{id: 'deal_1'}]},

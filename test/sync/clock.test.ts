@@ -74,7 +74,7 @@ test('a walk killed while the clock was ahead is not resumed', async () => {
   const failure = await failureOf(lab.walk(DAY_2, {config: SMALL}))
   expect(failure).toMatchObject({code: 'CLOCK_STEPPED', exitCode: 6})
   expect(await lab.walk(DAY_2, {config: SMALL})).toMatchObject({
-    certificate: {resumed: 0, businessDate: '2026-02-03'},
+    certificate: {resumed: 0, business_date: '2026-02-03'},
     changes: {updated: 10},
   })
   expect(await listNights()).toEqual([FIRST, SECOND])

@@ -30,7 +30,7 @@ async function candidatesAt(
   {limit = 1000, mode = 'auto'}: {limit?: number; mode?: 'auto' | 'on'} = {},
 ): Promise<string[]> {
   await stageWalk(db, {at, pages: [records], ...(details && {details})})
-  return (await listDetailCandidates(db, stream, {now: micros(at), limit, mode})).map(({id}) => id)
+  return [...(await listDetailCandidates(db, stream, {now: micros(at), limit, mode})).keys()]
 }
 
 const ALL_THREE = [record('a'), record('b'), record('c')]

@@ -21,7 +21,7 @@ const change = (id: string, fields: Parameters<typeof lab.service.store.update>[
   lab.service.store.update(id, fields)
 
 /** A run at noon dies before it settles its walk. */
-const dieAtNoon = () => failureOf(lab.walk(NOON, {world: dyingAt('walk certified')}))
+const dieAtNoon = () => failureOf(lab.walk(NOON, {world: dyingAt('walk read')}))
 
 test('what an event brought is no change to the next walk, which ties out, and the next release shows it', async () => {
   change('deal_000002', {status: 'funded', loanAmountCents: 400_000_00n})

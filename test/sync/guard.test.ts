@@ -23,7 +23,6 @@ const size = (records: number) => ({records, amountCents: BigInt(records) * 1000
 function aPlan({counts, moved, known = 100, ...plan}: PlanSpec = {}): MeasuredPlan {
   return {
     counts: {created: 0, updated: 0, missing: 0, vanished: 0, restored: 0, unchanged: 100, ...counts},
-    staged: 'temp.staged_deal',
     known,
     newlyAbsent: 0,
     moved: {

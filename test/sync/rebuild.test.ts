@@ -81,7 +81,7 @@ async function liveThroughMuch(): Promise<void> {
     why: 'a pool was sold',
   })
   lab.service.store.remove(idOf(20))
-  await failureOf(lab.walk(day(6), {config, world: dyingAt('walk certified')}))
+  await failureOf(lab.walk(day(6), {config, world: dyingAt('walk read')}))
   await lab.walk(day(7), {config: all})
   lab.service.database.run('delete from borrower where id = ?', [second ?? ''])
   await failureOf(lab.walk(day(8), {config, world: dyingAt('lists stored')}))
@@ -118,14 +118,14 @@ test('one walk is undone as if it had never been, for every later rebuild', asyn
   const verified = await lab.run(['verify', '--rebuild', '--json'])
   expect(verified.code).toBe(1)
   expect(JSON.parse(verified.stdout).rebuilt).toMatchObject({outcome: 'different', differences: DIFFERENCES})
-  const without = {walk: certificate.walkId, why: 'the clock was wrong'}
+  const without = {walk: certificate.walk_id, why: 'the clock was wrong'}
   expect(await rebuild({without, isApplied: true})).toMatchObject({outcome: 'rebuilt'})
   const sql = `select walk_id, deal_id from deal_version where status = 'funded' order by deal_id`
   const versions = await lab.queryHistory(sql)
   expect(versions.map(({deal_id}) => deal_id)).toEqual([idOf(1), idOf(2)])
   expect(new Set(versions.map(({walk_id}) => walk_id)).size).toBe(1)
   expect(
-    await lab.queryHistory(`select state, ended_how from walk where walk_id = '${certificate.walkId}'`),
+    await lab.queryHistory(`select state, ended_how from walk where walk_id = '${certificate.walk_id}'`),
   ).toEqual([{state: 'abandoned', ended_how: 'taken back: the clock was wrong'}])
   expect(await rebuild()).toMatchObject({outcome: 'equal'})
   expect((await lab.walk(day(5))).changes).toMatchObject({unchanged: 30})

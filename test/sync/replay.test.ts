@@ -28,7 +28,7 @@ const spoil = (deals: number) =>
 await lab.walk(DAY_1, WITHOUT_DETAILS)
 spoil(1)
 /** The walk whose first record could not be read. */
-const spoilt = (await lab.walk(DAY_2, WITHOUT_DETAILS)).certificate.walkId
+const spoilt = (await lab.walk(DAY_2, WITHOUT_DETAILS)).certificate.walk_id
 beforeEach(lab.remember())
 
 const giveUpTape = async () => {

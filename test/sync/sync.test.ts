@@ -62,17 +62,17 @@ test('a dry run binds the folder to no source, envelope or day', async () => {
   elsewhere.service.faults.add({fault: {kind: 'envelope', shape: 'meta'}})
   const config = {baseUrl: elsewhere.service.url}
   await lab.sync('2036-01-01T23:30:00-05:00', {isDryRun: true, config})
-  expect((await lab.walk(DAY_1)).certificate).toMatchObject({businessDate: '2026-02-02', records: 3})
+  expect((await lab.walk(DAY_1)).certificate).toMatchObject({business_date: '2026-02-02', records: 3})
 })
 
 test('a dry run neither applies nor loses the walk of a run that died before applying it', async () => {
   beginAnew(someDeals(3))
-  await failureOf(lab.walk(DAY_1, {world: dyingAt('walk certified')}))
+  await failureOf(lab.walk(DAY_1, {world: dyingAt('walk read')}))
   for (const pageSize of [100, 7]) {
     expect(await failureOf(lab.sync(DAY_2, {isDryRun: true, config: {pageSize}}))).toMatchObject({
       code: 'WALK_WAITING',
       exitCode: 2,
     })
   }
-  expect((await lab.walk(DAY_2)).certificate).toMatchObject({businessDate: '2026-02-02', records: 3})
+  expect((await lab.walk(DAY_2)).certificate).toMatchObject({business_date: '2026-02-02', records: 3})
 })

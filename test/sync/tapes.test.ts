@@ -31,7 +31,7 @@ const DAY_2 = '2026-02-03T23:30:00-05:00'
 
 const lab = await useLab({tables: FEW_TABLES, deals: someDeals(60)})
 /** The walk of the first day. */
-const {walkId} = (await lab.walk(DAY_1, {config: {pageSize: 20}})).certificate
+const {walk_id: walkId} = (await lab.walk(DAY_1, {config: {pageSize: 20}})).certificate
 beforeEach(lab.remember())
 
 /** As if nothing had been walked yet. */
@@ -108,7 +108,7 @@ test('a walk puts every answer on its tape as it came, and its own outcome', asy
 /** A walk of 60 pages that dies after reading them; its tape. */
 async function dieCertified(): Promise<string> {
   beginAnew()
-  await failureOf(lab.walk(DAY_1, {config: {pageSize: 1}, world: dyingAt('walk certified')}))
+  await failureOf(lab.walk(DAY_1, {config: {pageSize: 1}, world: dyingAt('walk read')}))
   return listTapeFiles()[0] ?? ''
 }
 
@@ -117,7 +117,7 @@ test('a killed walk whose tape is gone starts afresh, and the missing tape is na
   rmSync(join(lab.folder.root, path))
   const {certificate} = await lab.walk(DAY_1, {config: {pageSize: 1}})
   expect(certificate).toMatchObject({resumed: 0, records: 60})
-  expect(path).not.toContain(certificate.walkId)
+  expect(path).not.toContain(certificate.walk_id)
   expect(await lab.queryHistory('select state from walk')).toEqual([{state: 'applied'}])
   await lab.walk(DAY_2)
   expect((await verify()).problems).toEqual([{path, problem: 'it is not there'}])
@@ -130,8 +130,8 @@ test('a killed walk whose tape is cut resumes after its last whole page', async 
   writeFileSync(file, whole.subarray(0, Math.floor(whole.length * 0.9)))
   const {certificate} = await lab.walk(DAY_1, {config: {pageSize: 1}})
   expect(certificate).toMatchObject({resumed: 1, records: 60, distinct: 60})
-  expect(path).toContain(certificate.walkId)
-  const lists = (await readTape(certificate.walkId)).filter(({frame}) => frame === 'list')
+  expect(path).toContain(certificate.walk_id)
+  const lists = (await readTape(certificate.walk_id)).filter(({frame}) => frame === 'list')
   const named = lists.map(({body = ''}) => (JSON.parse(body) as {next_cursor: string | null}).next_cursor)
   expect(named.at(-1)).toBeNull()
   expect(named.slice(0, -1).map((cursor) => tellForeign(cursor ?? '', NONE))).toEqual(
@@ -271,7 +271,7 @@ test("after a key change, neither a dead run's walk nor the day's earlier tape h
   change('deal_000002')
   const noon = lab.createWorld('2026-02-03T12:00:00-05:00')
   await applyEvents(lab.config, noon)
-  await failureOf(lab.walk(DAY_2, {world: dyingAt('walk certified')}))
+  await failureOf(lab.walk(DAY_2, {world: dyingAt('walk read')}))
   rmSync(lab.env.LOANTAPE_TAPE_KEY_FILE ?? '')
   expect((await lab.run(['tape', 'new-key', '--why', 'lost'])).code).toBe(0)
   const {certificate} = await lab.walk(DAY_2)

@@ -1,7 +1,8 @@
 import {expect, test} from 'vitest'
 import type {WireRecord} from '../../src/core/types.ts'
 import {storeWalk} from '../../src/sync/apply.ts'
-import {certifyWalk, requireBoundedQuarantine} from '../../src/sync/settle.ts'
+import {planChanges} from '../../src/sync/plan-changes.ts'
+import {certificateOf, requireBoundedQuarantine} from '../../src/sync/settle.ts'
 import {findPast, listReadIds} from '../../src/sync/walk.ts'
 import {anyRow} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
@@ -55,17 +56,18 @@ test('staged pages leave their records and bad records on the stage, and nothing
   // Resumed, it counts all of its pages, and the ids of its bad records are read, too.
   expect((await Array.fromAsync(listReadIds(db, stream, walked))).sort()).toEqual(['a', 'b', 'c'])
   await stageLines(unit, pagesOf({at: DAY_1, pages: [[aRecord({id: 'd'})]]}, 3))
-  expect(await certifyWalk(db, stream, walked)).toEqual({
-    walkId: walked.walkId,
-    businessDate: '2026-02-02',
+  await planChanges(db, stream, walked)
+  expect(certificateOf(walked)).toEqual({
+    walk_id: walked.walkId,
+    business_date: '2026-02-02',
     pages: 3,
     records: 4,
     distinct: 3,
     duplicates: 0,
     quarantined: 1,
-    amountTotal: '1050000.00',
     resumed: 0,
   })
+  expect(walked.certified).toMatchObject({amount_total: '1050000.00'})
 })
 
 test('if a record is seen twice, the later request or page position wins, and a list that moved is shifted', async () => {
@@ -73,13 +75,14 @@ test('if a record is seen twice, the later request or page position wins, and a 
     at: DAY_1,
     pages: [[a({loan_amount: 1}), b({loan_amount: 5})], [a({loan_amount: 2})]],
   })
-  expect(certificate).toMatchObject({records: 3, distinct: 2, duplicates: 1, amountTotal: '7.00'})
-  expect(await readWalk(db, walked.walkId)).toMatchObject({is_shifted: true, ended_how: 'complete'})
-  const {certificate: once} = await stageWalk(db, {
+  expect(certificate).toMatchObject({records: 3, distinct: 2, duplicates: 1})
+  const stored = {is_shifted: true, ended_how: 'complete', amount_total: '7.00'}
+  expect(await readWalk(db, walked.walkId)).toMatchObject(stored)
+  const {walk: once} = await stageWalk(db, {
     at: DAY_2,
     pages: [[a({loan_amount: 1}), a({loan_amount: 2})]],
   })
-  expect(once).toMatchObject({distinct: 1, duplicates: 1, amountTotal: '2.00'})
+  expect(once.certified).toEqual({distinct_records: 1, duplicates: 1, amount_total: '2.00'})
 })
 
 test('bad records are counted and located on the tape, and nothing they hold is kept', async () => {
@@ -101,7 +104,7 @@ test('bad records are counted and located on the tape, and nothing they hold is 
 })
 
 test('an abandoned walk leaves the stage, a refused one its bad records, too; only applied walks make the past', async () => {
-  expect(await findPast(db, stream)).toBeUndefined()
+  expect(await findPast(db, stream)).toEqual({businessDate: null, startedAt: null})
   await walk(db, {at: DAY_1, pages: [[a(), b()]]})
   for (const [state, quarantined] of [
     ['abandoned', '0'],

@@ -47,7 +47,7 @@ test('a walk counts the changes no event announced; an event counts for the next
   fund('deal_000002')
   receive('deal_000002')
   const {certificate} = await walk()
-  expect(lastCoverage()).toMatchObject({walk_id: certificate.walkId, changes: 1, missed: 0})
+  expect(lastCoverage()).toMatchObject({walk_id: certificate.walk_id, changes: 1, missed: 0})
 
   // One is new, one changed, one is gone; the fourth was announced.
   lab.service.store.insert([aDeal(7)])
@@ -64,7 +64,7 @@ test('a walk counts the changes no event announced; an event counts for the next
   expect(lastCoverage()).toMatchObject({changes: 0, missed: 0})
   fund('deal_000006')
   const last = await walk()
-  const counted = {walk_id: last.certificate.walkId, changes: 1, missed: 1}
+  const counted = {walk_id: last.certificate.walk_id, changes: 1, missed: 1}
   expect(lastCoverage()).toMatchObject(counted)
 
   const env = {LOANTAPE_WEBHOOK_SECRET}
