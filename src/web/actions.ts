@@ -158,7 +158,7 @@ export function addActions(
 }
 
 /** The guard's message if it refused the last sync. */
-export function findHeldBack(stateDb: StateDb) {
+function findHeldBack(stateDb: StateDb) {
   const run = findLastRun(stateDb, 'sync')
   const what = ACCEPTABLE.find((one) => run?.error_code === `GUARD_${one.toUpperCase()}`)
   return what && {what, words: run?.error ?? ''}
