@@ -38,6 +38,8 @@ interface Helpers<Asked extends Questions> extends Disposable {
 interface Times {
   timeoutMs: number
   idleMs: number
+  /** How often to ask if the process ends before it answers; once by default. */
+  tries?: number
 }
 
 /** What a helper sends back. */
@@ -101,7 +103,12 @@ function createHelpers<Asked extends Questions>(
   const inTurn = pLimit(helpers.length)
   let isClosed = false
 
-  async function askOf(helper: Helper, question: object, signal?: AbortSignal): Promise<unknown> {
+  async function askOf(
+    helper: Helper,
+    question: object,
+    signal?: AbortSignal,
+    tries = times.tries ?? 1,
+  ): Promise<unknown> {
     if (isClosed) throw stop('nothing is read there any more')
     if (signal?.aborted) throw stop(NOBODY_WAITS)
     clearTimeout(helper.idle)
@@ -122,6 +129,7 @@ function createHelpers<Asked extends Questions>(
       clearTimeout(timer)
       helper.idle = setTimeout(end, times.idleMs, helper).unref()
     })
+    if (told === undefined && tries > 1) return await askOf(helper, question, signal, tries - 1)
     if (told === undefined) throw stop('its process ended')
     if ('answer' in told) return told.answer
     if (told.isLast) end(helper)
@@ -331,7 +339,7 @@ export const READING = 4
 /** Answers for all pages, in processes that start when they are needed; disposing ends them. */
 export function readHistory(config: Config): History & Disposable {
   const args = Array.from({length: READING}, () => ['history'] as const)
-  const times = {timeoutMs: config.historyTimeoutSeconds * 1000, idleMs: IDLE_MS}
+  const times = {timeoutMs: config.historyTimeoutSeconds * 1000, idleMs: IDLE_MS, tries: 2}
   const stopped = ['HISTORY_STOPPED', 'The history was not read to the end'] as const
   const helpers = createHelpers<OfHistory>(args, stopped, times)
   return {
