@@ -2,15 +2,20 @@ import type {FastifyInstance} from 'fastify'
 import {z} from 'zod'
 import {isCalendarDate, parseInstant, sleepUntilStopped} from '../core/clock.ts'
 import {codeOf, explainError, messageOf} from '../core/errors.ts'
+import {parseJson} from '../core/json.ts'
 import {carryOutCommand} from '../core/process.ts'
 import type {World} from '../core/types.ts'
-import {hasPendingRun, recordSlot} from '../schedule/job-runs.ts'
+import {hasPendingRun, type JobAttempt, listAttempts, recordSlot} from '../schedule/job-runs.ts'
+import {formatLocal} from '../schedule/slots.ts'
 import {isDemoFolder} from '../store/data-folder.ts'
 import {findLastRun} from '../store/runs.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {ACCEPTABLE} from '../sync/guard.ts'
+import {instant, wordChecks} from './figures.ts'
+import {type Html, html} from './html.ts'
 import {refuse} from './http-server.ts'
-import type {WebTools} from './view.ts'
+import {viewState} from './pages.ts'
+import type {Overview, Page, WebTools} from './view.ts'
 
 /** Notes the begin of an operator's action. @param who `web` and the address it came from @returns its number */
 export function beginAction(
@@ -39,39 +44,37 @@ const openAction = z.object({action_id: z.number(), command: z.string()})
 export const listOpenActions = (stateDb: StateDb) =>
   stateDb.all(openAction, 'select * from page_action where ended_at is null order by action_id')
 
-/** The reason somebody gives, as an option; may be empty. */
-const why = z
-  .string()
-  .trim()
-  .max(500)
-  .default('')
-  .transform((text) => (text === '' ? [] : [`--why=${text}`]))
+/** The reason somebody gives; may be empty. */
+const why = z.string().trim().max(500).default('')
 
-/** The actions of operators, as forms name them, each with the `words` of the command line that does it. */
+/** The actions of operators, as forms name them. */
 const askedSchema = z.discriminatedUnion('do', [
-  z
-    .object({do: z.literal('run'), job: z.string()})
-    .transform((asked) => ({...asked, words: ['run', asked.job]})),
-  z.object({do: z.literal('replay')}).transform((asked) => ({...asked, words: ['quarantine', 'replay']})),
-  z
-    .object({do: z.literal('accept'), what: z.enum(ACCEPTABLE), why})
-    .transform((asked) => ({...asked, words: ['sync', '--accept', asked.what, ...asked.why]})),
-  z
-    .object({do: z.literal('close'), period: z.string().regex(/^\d{4}-\d\d$/), why})
-    .transform((asked) => ({...asked, words: ['period', 'close', asked.period, ...asked.why]})),
-  z
-    .object({
-      do: z.literal('build'),
-      as_of: z.string().refine(isCalendarDate),
-      known_at: z
-        .string()
-        .default('')
-        .refine((text) => text === '' || parseInstant(text) !== null)
-        .transform((text) => (text === '' ? [] : ['--known-at', text])),
-    })
-    .transform((asked) => ({...asked, words: ['build', '--as-of', asked.as_of, ...asked.known_at]})),
+  z.object({do: z.literal('run'), job: z.string()}),
+  z.object({do: z.literal('replay')}),
+  z.object({do: z.literal('accept'), what: z.enum(ACCEPTABLE), why}),
+  z.object({do: z.literal('close'), period: z.string().regex(/^\d{4}-\d\d$/), why}),
+  z.object({
+    do: z.literal('build'),
+    as_of: z.string().refine(isCalendarDate),
+    known_at: z
+      .string()
+      .default('')
+      .refine((text) => text === '' || parseInstant(text) !== null),
+  }),
 ])
 type Asked = z.output<typeof askedSchema>
+
+/** The words of the command line that does it. */
+function wordsOf(asked: Asked): string[] {
+  if (asked.do === 'run') return ['run', asked.job]
+  if (asked.do === 'replay') return ['quarantine', 'replay']
+  if (asked.do === 'build')
+    return ['build', '--as-of', asked.as_of, ...(asked.known_at === '' ? [] : ['--known-at', asked.known_at])]
+  const reason = asked.why === '' ? [] : [`--why=${asked.why}`]
+  return asked.do === 'accept'
+    ? ['sync', '--accept', asked.what, ...reason]
+    : ['period', 'close', asked.period, ...reason]
+}
 
 /** An answer waits this long, so that it usually shows the result. */
 const WAITED_MS = 5_000
@@ -127,12 +130,11 @@ export function addActions(
     server.post('/actions', async (request, reply) => {
       const {body, ip} = request
       const parsed = askedSchema.safeParse(body instanceof URLSearchParams ? Object.fromEntries(body) : body)
-      const notDone = (status: number, why: string) =>
-        refuse(request, reply, status, {title: 'Not done', problem: `Not done: ${why}.`})
+      const notDone = (status: number, why: string) => refuse(request, reply, status, `Not done: ${why}.`)
       if (!parsed.success) return await notDone(400, 'expected a form of this server')
       const obstacle = findObstacle(parsed.data)
       if (obstacle !== undefined) return await notDone(409, obstacle)
-      const {words} = parsed.data
+      const words = wordsOf(parsed.data)
       const now = realClock.now()
       const asked = {who: `web ${ip}`, command: ['loantape', ...words].join(' ')}
       const actionId = beginAction(stateDb, asked, now)
@@ -156,8 +158,62 @@ export function addActions(
 }
 
 /** The guard's message if it refused the last sync. */
-export function findHeldBack(stateDb: StateDb) {
+function findHeldBack(stateDb: StateDb) {
   const run = findLastRun(stateDb, 'sync')
   const what = ACCEPTABLE.find((one) => run?.error_code === `GUARD_${one.toUpperCase()}`)
   return what && {what, words: run?.error ?? ''}
+}
+
+/** `/runs`: alarms, release, next slots, last runs, actions. */
+export async function viewRuns(
+  {now, alarms, holder, queued, release, next}: Overview,
+  {stateDb, config}: WebTools,
+  mayAct: boolean,
+): Promise<Page | undefined> {
+  return await viewState('parts/runs', {
+    stateDb,
+    mayAct,
+    params: {
+      now: new Date(now).toISOString(),
+      now_ms: now,
+      alarms,
+      running: holder && `${holder.command}, ${holder.progress}`,
+      queued: queued.length,
+      held_back: findHeldBack(stateDb),
+      next: next.map(({job: {name, steps, timeZone}, slot}) => ({
+        job: name,
+        slot,
+        due: new Date(slot).toISOString(),
+        in_its_time_zone: `${formatLocal(slot, timeZone)} ${timeZone}`,
+        steps: steps.map((step) => step.do).join(', '),
+      })),
+      takes_webhooks: config.webhookSecret && 1,
+      ...(release && {...release, checks: wordChecks(release.checks)}),
+    },
+  })
+}
+
+/** `/runs/<id>`: a run of a job, how each of its attempts ended and what it logged, and what came of it; undefined of none. */
+export async function viewRun(stateDb: StateDb, id: string): Promise<Page | undefined> {
+  const page = /^\d{1,15}$/.test(id) ? await viewState('parts/run', {stateDb, params: {id}}) : undefined
+  const logs = page && listAttempts(stateDb, Number(id)).toReversed().map(renderLog)
+  return page && {...page, body: html`${page.body}${logs}`}
+}
+
+function renderLog({attempt, log}: JobAttempt, index: number): Html {
+  if (log === null) return html`<p class="muted">The log of attempt ${attempt} is where it was started.</p>`
+  return html`<details${index === 0 && html` open`}><summary>Log of attempt ${attempt}</summary>
+${log === '' ? html`<p class="muted">It logged nothing.</p>` : html`<pre tabindex="0">${log.trimEnd().split('\n').map(describeLine)}</pre>`}</details>`
+}
+
+const lineSchema = z.looseObject({level: z.string(), time: z.string(), msg: z.string()})
+
+/** A line of the log, for people; other text unchanged. */
+function describeLine(line: string): Html {
+  const parsed = lineSchema.safeParse(parseJson(line))
+  if (!parsed.success) return html`${line}\n`
+  const {level, time, msg, ...fields} = parsed.data
+  const textOf = (value: unknown) => (typeof value === 'string' ? value : JSON.stringify(value))
+  const values = Object.entries(fields).map(([name, value]) => `${name}=${textOf(value)}`)
+  return html`${instant(time)}  ${[level.padEnd(5), msg, ...values].join('  ')}\n`
 }

@@ -28,13 +28,10 @@ interface TypedColumn {
 const MEANINGS = /_(usd|ratio|pct|ms|name|id|prose)$/
 
 /**
- * What values of a column are, by the ending of its name (`_usd`, `_ratio`, `_pct`, `_ms`, `_name`; `_prose` has code between
- * backticks); otherwise DECIMAL with two places are dollars, `ltv` ratios, whole numbers counts, and what statuses and the like are called is a name.
+ * What values of a column are, by the ending of its name; otherwise DECIMAL with two places are dollars, `ltv` ratios, whole numbers
+ * counts, and what statuses and the like are called is a name. `_prose` has code between backticks.
  */
-function meaningOf({
-  name,
-  type,
-}: TypedColumn): 'usd' | 'ratio' | 'percent' | 'span' | 'count' | 'name' | 'prose' | 'text' {
+function meaningOf({name, type}: TypedColumn) {
   if (name.endsWith('_usd')) return 'usd'
   if (/_ratio$|(^|_)ltv$/.test(name)) return 'ratio'
   if (name.endsWith('_pct')) return 'percent'
@@ -45,6 +42,14 @@ function meaningOf({
   return /(^|_)(name|status|loan_program|status_class|bucket|dimension|term|category)$/.test(name)
     ? 'name'
     : 'text'
+}
+
+/** How a number is written by what it is. */
+const NUMBERS = {
+  usd: dollars,
+  ratio,
+  percent: (text: string) => percent(Number(text)),
+  span: (text: string) => span(Number(text)),
 }
 
 export const isDollars = (column: TypedColumn) => meaningOf(column) === 'usd'
@@ -64,24 +69,12 @@ export function formatValue(column: TypedColumn, value: unknown): string {
   if (typeof value === 'boolean') return value ? 'yes' : 'no'
   if (typeof value === 'object') return JSON.stringify(value)
   const text = String(value)
-  const isNumber = /^-?\d+(\.\d+)?(e[+-]?\d+)?$/i.test(text)
-  switch (meaningOf(column)) {
-    case 'usd':
-      return isNumber ? dollars(text) : text
-    case 'ratio':
-      return isNumber ? ratio(text) : text
-    case 'percent':
-      return isNumber ? percent(Number(text)) : text
-    case 'span':
-      return isNumber ? span(Number(text)) : text
-    case 'count':
-      return count(text)
-    case 'name':
-      return words(text)
-    case 'prose':
-    case 'text':
-      return column.type === '' && /^-?\d+\.\d\d$/.test(text) ? dollars(text) : text
-  }
+  const meaning = meaningOf(column)
+  if (meaning === 'count') return count(text)
+  if (meaning === 'name') return words(text)
+  if (meaning === 'prose' || meaning === 'text')
+    return column.type === '' && /^-?\d+\.\d\d$/.test(text) ? dollars(text) : text
+  return /^-?\d+(\.\d+)?(e[+-]?\d+)?$/i.test(text) ? NUMBERS[meaning](text) : text
 }
 
 /** Columns, and rows of any values; markup among them is shown as it is. */
@@ -120,7 +113,7 @@ const RENDERERS = {
   notice: (block, linkTo) => writeLines(block, linkTo).map((line) => html`<p class="notice">${line}</p>`),
   records: renderRecords,
 } satisfies Record<string, Render>
-type Shape = keyof typeof RENDERERS
+export type Shape = keyof typeof RENDERERS
 
 export const SHAPES = Object.keys(RENDERERS) as Shape[]
 
@@ -138,17 +131,18 @@ interface Asked {
 /** Reads it: `table heading="By state" empty="None."`; a string says what is wrong. */
 export function parseAsked(text: string): Asked | string {
   const words = [...text.matchAll(/([^\s=]+)(?:=("[^"]*"|\S*))?/g)]
-  const isOption = ([, , value]: RegExpExecArray) => value !== undefined
-  const [name = 'table'] = words.filter((word) => !isOption(word)).map(([word]) => word)
+  const [, name = 'table'] = words.find(([, , value]) => value === undefined) ?? []
   const shapes = [...SHAPES, ...OF_PAGES]
   const shape = shapes.find((one) => one === name)
   if (!shape) return `Block '${name}': expected one of ${shapes.join(', ')}.`
-  const options = words
-    .filter(isOption)
-    .map(([, key = '', value = '']) => [key, value.replace(/^"(.*)"$/, '$1')])
-  const unknown = options.find(([key = '']) => !OPTIONS.includes(key))
-  if (unknown) return `Option '${unknown[0]}': expected one of ${OPTIONS.join(', ')}.`
-  return {shape, options: Object.fromEntries(options)}
+  const options = Object.fromEntries(
+    words.flatMap(([, key = '', value]) =>
+      value === undefined ? [] : [[key, value.replace(/^"(.*)"$/, '$1')]],
+    ),
+  )
+  const unknown = Object.keys(options).find((key) => !OPTIONS.includes(key))
+  if (unknown !== undefined) return `Option '${unknown}': expected one of ${OPTIONS.join(', ')}.`
+  return {shape, options}
 }
 
 /** The rows of a block under its heading; a block without rows says so, or leaves nothing where `empty` is blank. */
@@ -417,38 +411,40 @@ function readSeries(block: Block, shape: Chart['shape']): Omit<Chart, 'shape'> |
   if (!first || !number) return 'A chart needs a column that names the places, and numbers after it.'
   // Stacked, nothing is none.
   const nothing = shape === 'area' ? 0 : null
-  const valueAt = (row: Row | undefined, column: Shown) => {
-    const value = row && column.of(row)
+  const valueAt = (row: Row, column: Shown) => {
+    const value = column.of(row)
     if (value === undefined || value === null) return nothing
     return meaningOf(column) === 'percent' ? Number(value) / 100 : Number(value)
   }
   const places = [...new Set(rows.map((row) => textOf(first, row)))]
-  const shown = {unit: unitOf(numbers), places: places.map(words)}
   const [text] = texts
   const names = text ? [...new Set(rows.map((row) => textOf(text, row)))] : []
   const isOne = numbers.length === 1 && texts.length === 1
-  if (places.length === rows.length && !(isOne && names.length === 1))
-    return {
-      ...shown,
-      title: numbers.map(({name}) => name).join(', '),
-      series: numbers.map((column) => ({
-        name: words(column.name),
-        values: rows.map((row) => valueAt(row, column)),
-      })),
-    }
-  if (!text || !isOne)
+  // A series is a number, unless places come more than once, or one text has one value.
+  const named = places.length < rows.length || (isOne && names.length === 1) ? text : undefined
+  if (places.length < rows.length && (!named || !isOne))
     return `'${first.name}' has the same value in several rows: a chart needs one row for each, or beside it one text column, whose values are the series, and one number.`
-  if (names.length > MOST_SERIES)
-    return `'${text.name}' has ${names.length} values: a chart can show ${MOST_SERIES} series.`
-  const rowOf = new Map(rows.map((row) => [JSON.stringify([textOf(first, row), textOf(text, row)]), row]))
-  if (rowOf.size < rows.length)
-    return `'${first.name}' and '${text.name}' have the same values in several rows: a chart needs one row for each.`
+  if (named && names.length > MOST_SERIES)
+    return `'${named.name}' has ${names.length} values: a chart can show ${MOST_SERIES} series.`
+  const keyOf = (place: string, series: string) => JSON.stringify([place, series])
+  const values = new Map(
+    rows.flatMap((row) =>
+      numbers.map((column) => [
+        keyOf(textOf(first, row), named ? textOf(named, row) : column.name),
+        valueAt(row, column),
+      ]),
+    ),
+  )
+  if (named && values.size < rows.length)
+    return `'${first.name}' and '${named.name}' have the same values in several rows: a chart needs one row for each.`
+  const series = named ? names : numbers.map(({name}) => name)
   return {
-    ...shown,
-    title: `${number.name} by ${text.name}`,
-    series: names.map((name) => ({
+    unit: unitOf(numbers),
+    places: places.map(words),
+    title: named ? `${number.name} by ${named.name}` : series.join(', '),
+    series: series.map((name) => ({
       name: words(name),
-      values: places.map((place) => valueAt(rowOf.get(JSON.stringify([place, name])), number)),
+      values: places.map((place) => values.get(keyOf(place, name)) ?? nothing),
     })),
   }
 }

@@ -50,15 +50,19 @@ export async function sendData(
   request: FastifyRequest,
   reply: FastifyReply,
 ): Promise<FastifyReply> {
-  const {release, filter, query} = view
+  const {release, filter, query, mayRead} = view
   const [, table = '', format = ''] = /^(.+)\.(\w+)$/.exec(name) ?? []
   const known = FORMATS.find((one) => one === format)
   const asked = table === 'query' ? query.get('q') : null
-  if (!known || (asked === null && !hasTable(view, table)))
-    return refuse(request, reply, 404, {
-      title: 'No such data',
-      problem: `No such data: expected a table of /tables and one of ${FORMATS.join(', ')}.`,
-    })
+  // Only such a name may stand in SQL.
+  const whole = mayRead(table) ? release.manifest.tables.find((entry) => entry.name === table) : undefined
+  if (!known || (asked === null && !whole))
+    return refuse(
+      request,
+      reply,
+      404,
+      `No such data: expected a table of /tables and one of ${FORMATS.join(', ')}.`,
+    )
   // Shown on the SQL page, where a person runs it.
   if (asked !== null && askerOf(request) === 'person')
     return reply.redirect(addressOf('/sql', filter, {q: [asked]}), 303)
@@ -72,15 +76,16 @@ export async function sendData(
       .type(TYPES[known])
       .header('content-disposition', `attachment; filename="${table}-${release.manifest.as_of}.${known}"`)
   if (request.headers['if-none-match'] === etag) return begin().code(304).send()
-  const whole = release.manifest.tables.find((entry) => entry.name === table)
   if (whole && known === 'parquet' && filter.condition === undefined)
     return begin().send(createReadStream(join(release.dir, whole.file)))
+  const columns = whole?.order.map(quoteName) ?? []
+  const order = columns.length === 0 ? '' : `order by ${columns.join(', ')}`
   files += 1
   const file = `${files}.${known}`
   const path = join(reader.filesDir, file)
   let isWritten = false
   const written = reader.ask({
-    sql: asked ?? `from ${table} ${orderOf(view, table)}`,
+    sql: asked ?? `from ${table} ${order}`,
     condition: filter.condition,
     file: {name: file, ...(known === 'xlsx' ? {sheet: table} : {format: COPIES[known], isSafe})},
   })
@@ -100,7 +105,7 @@ export async function sendData(
     const {code, message} = explainError(error)
     if (code === 'WEB_BUSY') return refuseBusy(request, reply, message)
     if (code !== 'QUERY_FAILED' && code !== 'QUERY_STOPPED') throw error
-    return refuse(request, reply, 400, {title: 'No data', problem: message})
+    return refuse(request, reply, 400, message)
   }
   if (isWritten) reply.header('content-length', sizeOf(path))
   // Whoever reads slowly need not get to the end of half a file.
@@ -120,13 +125,3 @@ export async function sendData(
 }
 
 const sizeOf = (path: string) => statSync(path, {throwIfNoEntry: false})?.size ?? 0
-
-/** Whether a release has a table of this name; only such a name may stand in SQL. */
-const hasTable = ({release, mayRead}: View, name: string) =>
-  mayRead(name) && release.manifest.tables.some((entry) => entry.name === name)
-
-/** The columns that order a table, as SQL. */
-function orderOf({release}: View, name: string): string {
-  const order = release.manifest.tables.find((entry) => entry.name === name)?.order ?? []
-  return order.length === 0 ? '' : `order by ${order.map(quoteName).join(', ')}`
-}

@@ -16,40 +16,77 @@ import {count, instant} from './figures.ts'
 import {type Html, html, prose} from './html.ts'
 import {renderPage} from './page-frame.ts'
 import {viewState} from './pages.ts'
-import {bySchema, nameAll, renderColumns} from './tables.ts'
+import {bySchema, renderColumns, renderTold} from './tables.ts'
 
 /** What a release is built from, what the last checks found, and what is current. */
 interface Dictionary {
   plan: BuildPlan
   /** Models, then seeds, each group in the order of the page. */
   tables: readonly Table[]
-  checks: readonly Check[]
-  checking: Checking | undefined
+  checks: readonly (Check & Found)[]
   /** The release whose rows and times are shown. */
   manifest: ReleaseManifest | undefined
+}
+
+/** What a check last found. */
+interface Found {
+  result: 'unknown' | 'passed' | 'failed' | 'warned'
+  failures: number
+  ids: readonly string[]
+  /** A check of a header is called by what it demands; one of a file has a name. */
+  is_tag: boolean
 }
 
 /** A table of a model; a work table is built for others and not released; a seed is reference data. */
 type Table = Pick<Model, 'name' | 'description' | 'grain'> & {kind: 'model' | 'work' | 'seed'}
 
-/** The data dictionary of all models, with the rows and times of the current release and the last checks. */
+/** The data dictionary of all models, with the rows and times of the current release and the last checks, as one self-contained page. */
 export async function describeTables(folder: DataFolder, config: Config, world: World): Promise<string> {
   const sources = readSources(config, await findKnownFields(folder))
   const plan = await compileModels(sources, world)
   const models = plan.models.map((model): Table => ({...model, kind: model.isPublished ? 'model' : 'work'}))
-  return await renderDictionary({
-    plan,
-    tables: [...models.toSorted(bySchema), ...plan.seeds.map(describeSeed)],
-    checks: sources.checks,
-    checking: readLastChecking(folder),
-    manifest: findCurrentRelease(folder)?.manifest,
-  })
+  const tables = [...models.toSorted(bySchema), ...plan.seeds.map(describeSeed)]
+  const manifest = findCurrentRelease(folder)?.manifest
+  const checking = readLastChecking(folder)
+  const checks = sources.checks.map((check): Check & Found => ({...check, ...findResult(check, checking)}))
+  const dictionary = {plan, tables, checks, manifest}
+  using db = new DatabaseSync(':memory:')
+  const params = {checks, checked_at: checking?.checked_at, release_id: checking?.release_id}
+  const body = html`<div class="with-contents">
+${renderContents(dictionary)}
+<main class="sheet">
+<h1>Data dictionary</h1>
+<ul class="facts">
+${
+  manifest
+    ? html`<li>Release <b class="mono">${manifest.release_id}</b></li><li>as of <b>${manifest.as_of}</b></li><li>known at <b>${instant(manifest.known_at)}</b></li>`
+    : html`<li>No release yet: no rows are counted.</li>`
+}
+<li>${GENERATOR}</li>
+</ul>
+<h2 id="models">How the tables are built</h2>
+<p class="muted small">From left to right. A dashed frame is a table that is given (raw, seed) or not released (work). Point at a table to see its neighbours; follow it to its entry.</p>
+${renderModelGraph(dictionary)}
+${(await viewState('parts/dictionary', {stateDb: {db}, params}))?.body}
+<h2 id="tables">Tables</h2>
+<p id="none" class="muted" hidden>Nothing matches.</p>
+${tables.map((entry) => renderTable(entry, dictionary))}
+<footer>Written by <code>loantape docs</code>. Percentages end in <code>_pct</code>; <code>ltv</code> columns are ratios; amounts are USD; timestamps are UTC.</footer>
+</main>
+</div>`
+  return renderPage({title: 'loantape: data dictionary', body, script: 'dictionary.js'})
 }
 
 function readLastChecking(folder: DataFolder): Checking | undefined {
   if (!hasStateDb(folder)) return undefined
   using stateDb = openStateDb(folder.stateDb)
   return findLastChecking(stateDb)
+}
+
+function findResult({name, severity}: Check, checking: Checking | undefined): Found {
+  const {failures, ids} = checking?.failed.find((entry) => entry.name === name) ?? {failures: 0, ids: []}
+  const found = failures === 0 ? 'passed' : severity === 'error' ? 'failed' : 'warned'
+  return {failures, ids, result: checking ? found : 'unknown', is_tag: name.includes('(')}
 }
 
 const describeSeed = ({name, columns}: Seed): Table => ({
@@ -65,13 +102,6 @@ const JOURNAL_TABLES = ['accounting.journal_line', 'accounting.opening_line']
 function listProfiles({name, kind}: Table): string[] {
   if (kind !== 'model') return []
   return PROFILE_NAMES.filter((profile) => !JOURNAL_NAMES.includes(profile) || JOURNAL_TABLES.includes(name))
-}
-
-/** What a check last found. */
-function resultOf({name, severity}: Check, checking: Checking | undefined) {
-  const {failures, ids} = checking?.failed.find((entry) => entry.name === name) ?? {failures: 0, ids: []}
-  const found = severity === 'error' ? 'failed' : 'warned'
-  return {failures, ids, result: checking === undefined ? 'unknown' : failures > 0 ? found : 'passed'}
 }
 
 const CHARACTER_WIDTH = 7.3
@@ -107,34 +137,6 @@ function renderEdge(graph: Graph, {v: from, w: to}: {v: string; w: string}): Htm
   return html`<polyline data-from="${from}" data-to="${to}" points="${points.map(({x, y}) => `${x.toFixed(1)},${y.toFixed(1)}`).join(' ')}"/>\n`
 }
 
-/** The data dictionary as one self-contained page. */
-async function renderDictionary(dictionary: Dictionary): Promise<string> {
-  const {manifest, tables} = dictionary
-  const body = html`<div class="with-contents">
-${renderContents(dictionary)}
-<main class="sheet">
-<h1>Data dictionary</h1>
-<ul class="facts">
-${
-  manifest
-    ? html`<li>Release <b class="mono">${manifest.release_id}</b></li><li>as of <b>${manifest.as_of}</b></li><li>known at <b>${instant(manifest.known_at)}</b></li>`
-    : html`<li>No release yet: no rows are counted.</li>`
-}
-<li>${GENERATOR}</li>
-</ul>
-<h2 id="models">How the tables are built</h2>
-<p class="muted small">From left to right. A dashed frame is a table that is given (raw, seed) or not released (work). Point at a table to see its neighbours; follow it to its entry.</p>
-${renderModelGraph(dictionary)}
-${await renderChecks(dictionary)}
-<h2 id="tables">Tables</h2>
-<p id="none" class="muted" hidden>Nothing matches.</p>
-${tables.map((entry) => renderTable(entry, dictionary))}
-<footer>Written by <code>loantape docs</code>. Percentages end in <code>_pct</code>; <code>ltv</code> columns are ratios; amounts are USD; timestamps are UTC.</footer>
-</main>
-</div>`
-  return renderPage({title: 'loantape: data dictionary', body, script: 'dictionary.js'})
-}
-
 const builtOf = ({name}: Table, {manifest}: Dictionary) =>
   manifest?.models.find((model) => model.name === name)
 
@@ -153,22 +155,11 @@ ${groups.map(([schema, entries]) => {
 })}</nav>`
 }
 
-/** A check of a header is called by what it demands; one of a file has a name. */
-const isTag = ({name}: Check) => name.includes('(')
-
-/** The checks that are files, and those of headers that found rows. */
-async function renderChecks({checks, checking}: Dictionary): Promise<Html> {
-  using db = new DatabaseSync(':memory:')
-  const given = checks.map((check) => ({...check, ...resultOf(check, checking), is_tag: isTag(check)}))
-  const params = {checks: given, checked_at: checking?.checked_at, release_id: checking?.release_id}
-  return html`${(await viewState('parts/dictionary', {stateDb: {db}, params}))?.body}`
-}
-
 const hrefOf = (name: string) => (name.startsWith('raw.') ? undefined : `#${name}`)
 
 function renderTable(entry: Table, dictionary: Dictionary): Html {
   const {name, kind, description, grain} = entry
-  const {plan, checks, checking} = dictionary
+  const {plan, checks} = dictionary
   const built = builtOf(entry, dictionary)
   const model = plan.models.find((one) => one.name === name)
   const columns = (plan.columns.get(name) ?? []).map(({name: column, type}) => ({
@@ -181,28 +172,27 @@ function renderTable(entry: Table, dictionary: Dictionary): Html {
   const profiles = listProfiles(entry)
   const prefix = `${name} `
   const own = checks.filter((check) => check.name.startsWith(prefix))
-  const others = checks.filter((check) => !isTag(check) && plan.checkReads.get(check.name)?.includes(name))
+  const others = checks.filter(
+    ({name: check, is_tag}) => !is_tag && plan.checkReads.get(check)?.includes(name),
+  )
+  const facts = [
+    built && html`<b>${count(built.rows)}</b> ${built.rows === 1 ? 'row' : 'rows'}`,
+    built && html`built in <b>${count(built.duration_ms)} ms</b>`,
+    kind === 'work' && 'built for others, not released',
+    kind === 'seed' && 'reference data',
+    profiles.length > 0 && html`exported as <b>${profiles.join(', ')}</b>`,
+  ]
   return html`<section class="entry" id="${name}">
 <h3 class="mono">${name}</h3>
 <p>${prose(description)}</p>
-<ul class="facts">
-${built && html`<li><b>${count(built.rows)}</b> ${built.rows === 1 ? 'row' : 'rows'}</li>\n<li>built in <b>${count(built.duration_ms)} ms</b></li>`}
-${grain.length > 0 && html`<li>one row per <b>${grain.join(', ')}</b></li>`}
-${kind === 'work' && html`<li>built for others, not released</li>`}
-${kind === 'seed' && html`<li>reference data</li>`}
-${profiles.length > 0 && html`<li>exported as <b>${profiles.join(', ')}</b></li>`}
-</ul>
-<ul class="facts">
-${reads.length > 0 && html`<li>built from ${nameAll(reads, hrefOf)}</li>`}
-${readBy.length > 0 && html`<li>read by ${nameAll(readBy, hrefOf)}</li>`}
-</ul>
+${renderTold({grain, reads, readBy}, hrefOf, facts)}
 ${renderColumns(columns)}
 ${
   own.length + others.length > 0 &&
-  html`<p class="small muted">Checks: ${[...own, ...others].map((check, index) => {
-    const {result} = resultOf(check, checking)
-    return html`${index > 0 && ', '}<span class="${result}" title="${result}"><code>${check.name.replace(prefix, '')}</code>${result !== 'passed' && ` ${result}`}</span>`
-  })}</p>`
+  html`<p class="small muted">Checks: ${[...own, ...others].map(
+    ({name: check, result}, index) =>
+      html`${index > 0 && ', '}<span class="${result}" title="${result}"><code>${check.replace(prefix, '')}</code>${result !== 'passed' && ` ${result}`}</span>`,
+  )}</p>`
 }
 </section>
 `

@@ -22,10 +22,8 @@ export function dollarsAtAGlance(amount: string | null): string {
   return Math.abs(Number(amount)) < 1000 ? dollars(amount) : AT_A_GLANCE.format(Number(amount))
 }
 
-/** A count, or a dash. */
-export function count(value: number | string | null): string {
-  return value === null ? '–' : groupThousands(value)
-}
+/** A count, with separators. */
+export const count = groupThousands
 
 /** `44 checks passed, 1 warned` */
 export const wordChecks = ({passed, warned}: {passed: number; warned: number}) =>
@@ -45,14 +43,11 @@ export const pageOf = (query: URLSearchParams) =>
   Math.max(1, Math.min(1_000_000, Number.parseInt(query.get('page') ?? '', 10) || 1))
 
 /** A percentage: 61.4 is `61.4 %`. */
-export function percent(value: number | null, places = 1): string {
-  return value === null ? '–' : `${value.toFixed(places)} %`
-}
+export const percent = (value: number | null): string => (value === null ? '–' : `${value.toFixed(1)} %`)
 
 /** A ratio as percentage: 0.614 is `61.4 %`. */
-export function ratio(value: number | string | null): string {
-  return percent(value === null ? null : Number(value) * 100)
-}
+export const ratio = (value: number | string | null): string =>
+  percent(value === null ? null : Number(value) * 100)
 
 /** An instant to the second, from ISO 8601, a TIMESTAMP as text, or ms since the epoch; {@link inTimeZone} writes it in that of a page. */
 export function instant(at: string | number): Html {
@@ -75,22 +70,23 @@ export function inTimeZone(markup: string, timeZone: string): string {
   })
 }
 
+const UNITS: readonly (readonly [seconds: number, unit: string])[] = [
+  [86_400, 'd'],
+  [3600, 'h'],
+  [60, 'min'],
+  [1, 's'],
+]
+
 /** A duration in its two largest units. */
 export function span(ms: number): string {
-  const seconds = Math.max(0, Math.round(ms / 1000))
-  const parts: [number, string][] = [
-    [Math.floor(seconds / 86_400), 'd'],
-    [Math.floor(seconds / 3600) % 24, 'h'],
-    [Math.floor(seconds / 60) % 60, 'min'],
-    [seconds % 60, 's'],
-  ]
-  const first = parts.findIndex(([value]) => value > 0)
-  if (first === -1) return '0 s'
-  return parts
-    .slice(first, first + 2)
-    .filter(([value]) => value > 0)
-    .map(([value, unit]) => `${value} ${unit}`)
-    .join(' ')
+  let rest = Math.max(0, Math.round(ms / 1000))
+  const first = UNITS.findIndex(([seconds]) => rest >= seconds)
+  const parts = UNITS.slice(first, first + 2).flatMap(([seconds, unit]) => {
+    const value = Math.floor(rest / seconds)
+    rest %= seconds
+    return value > 0 ? `${value} ${unit}` : []
+  })
+  return first === -1 ? '0 s' : parts.join(' ')
 }
 
 /** Node accepts 16 KB of headers, and a status can be of any length. */

@@ -72,21 +72,27 @@ const KINDS: Record<string, Kind> = {
 
 /** Reads a filter from an address; other parameters belong to the page. */
 export function parseFilter(query: URLSearchParams): Filter {
-  // A form sends an empty day if none was chosen; a status may really be blank.
-  const entries = Object.entries(DIMENSIONS).map(([name, {kind}]): [string, string[]] => {
-    const given = new Set(query.getAll(name))
-    if (kind === undefined) return [name, [...given]]
-    const plain = KINDS[kind]?.plain ?? ((text) => text)
-    return [name, [...given].filter((value) => value.trim() !== '').map((value) => plain(value.trim()))]
-  })
-  const values = new Map(entries.filter(([, buckets]) => buckets.length > 0))
-  const conditions = [...values].flatMap(([name, buckets]) =>
-    name === 'part'
-      ? `(${buckets.map((part) => PARTS[part] ?? 'false').join(' or ')})`
-      : (DIMENSIONS[name]?.is_of?.replace('{values}', () => buckets.map(quoteLiteral).join(', ')) ?? []),
-  )
+  const values = new Map<string, string[]>()
+  const conditions: string[] = []
+  const reads: string[] = []
+  for (const [name, dimension] of Object.entries(DIMENSIONS)) {
+    const given = [...new Set(query.getAll(name))]
+    const kind = dimension.kind === undefined ? undefined : KINDS[dimension.kind]
+    // A form sends an empty day if none was chosen; a status may really be blank.
+    const own = kind
+      ? given
+          .map((value) => value.trim())
+          .filter((value) => value !== '')
+          .map(kind.plain ?? String)
+      : given
+    if (own.length === 0) continue
+    values.set(name, own)
+    if (name === 'part') conditions.push(`(${own.map((part) => PARTS[part] ?? 'false').join(' or ')})`)
+    if (dimension.is_of !== undefined)
+      conditions.push(dimension.is_of.replace('{values}', () => own.map(quoteLiteral).join(', ')))
+    if (dimension.reads !== undefined) reads.push(dimension.reads)
+  }
   if (conditions.length === 0) return {values, condition: undefined, reads: []}
-  const reads = [...values.keys()].flatMap((name) => DIMENSIONS[name]?.reads ?? [])
   return {values, condition: conditions.join(' and '), reads: ['core.deal', ...reads]}
 }
 
@@ -194,13 +200,10 @@ ${[...all].map((value) => html`<label><input type="checkbox" name="${name}" valu
     const type = unit === undefined ? html`type="date"` : html`inputmode="decimal"`
     return html`<label>${titleOf(name)}${unit && `, ${unit}`} <input name="${name}" value="${values.get(name)?.[0]}" ${type}></label>\n`
   })
-  const others = [...values].filter(([name]) => !buckets[name] && !bounds.includes(name))
-  const own = [...query].filter(([name]) => !Object.hasOwn(DIMENSIONS, name) && name !== 'page')
-  const kept = [...others.flatMap(([name, entries]) => entries.map((value) => [name, value])), ...own]
-  const ofPage = Object.fromEntries([
-    ...ofAllDeals(filter).values,
-    ...own.map(([name, value]) => [name, [value]]),
-  ])
+  const kept = [...query].filter(([name]) => name !== 'page' && !buckets[name] && !bounds.includes(name))
+  const ofPage = Object.fromEntries(
+    kept.flatMap(([name, value]) => (DIMENSIONS[name]?.is_of === undefined ? [[name, [value]]] : [])),
+  )
   return html`<details class="filter"><summary>Filter</summary>
 ${given.saved.length > 0 && html`<p class="choices">Saved: ${given.saved.map((one) => html`<a href="${addressOf(path, one.filter, ofPage)}">${one.name.replaceAll('_', ' ')}</a> `)}</p>`}
 <form action="${path}">

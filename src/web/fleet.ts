@@ -3,8 +3,8 @@ import type {Config} from '../core/config.ts'
 import type {World} from '../core/types.ts'
 import type {Alarm} from '../schedule/alarms.ts'
 import {html} from './html.ts'
-import {createHttpServer, listenAt, type WebSide} from './http-server.ts'
-import {createRegistry} from './metrics.ts'
+import {FLEET_PLACES, sendPage, startServer, type WebSide} from './http-server.ts'
+import {addMetrics, createRegistry} from './metrics.ts'
 import {renderWorkbench} from './page-frame.ts'
 import {viewState} from './pages.ts'
 
@@ -64,7 +64,7 @@ export async function renderFleet(rows: readonly SourceRow[], now: number): Prom
   return renderWorkbench({
     title: 'Fleet',
     path: '/',
-    places: [{title: 'Fleet', href: '/'}],
+    places: FLEET_PLACES,
     alarms: rows.filter(({healthy}) => !healthy).length,
     body: html`${page?.body}`,
   })
@@ -76,23 +76,20 @@ export async function renderFleet(rows: readonly SourceRow[], now: number): Prom
  * @param readRows returns the state of each source
  * @throws ConfigError `WEB_TOKEN_MISSING`, `WEB_ADDRESS`
  */
-export async function startFleetWeb(
+export function startFleetWeb(
   config: Config,
   readRows: () => readonly SourceRow[],
   world: World,
 ): Promise<WebSide> {
-  const server = createHttpServer(config, world)
-  const db = new DatabaseSync(':memory:')
-  const metrics = createRegistry('fleet-metrics', db)
-  server.addHook('onResponse', async (_request, reply) => metrics.countAnswer(reply.statusCode))
-  server.get('/', async (_request, reply) =>
-    reply.type('text/html; charset=utf-8').send(await renderFleet(readRows(), world.realClock.now())),
-  )
-  server.get('/metrics', async (_request, reply) =>
-    reply
-      .type(metrics.contentType)
-      .send(await metrics.render({sources: readRows(), now_ms: world.realClock.now()})),
-  )
-  const url = await listenAt(server, config)
-  return {url, [Symbol.asyncDispose]: () => server.close().finally(() => db.close())}
+  const {realClock} = world
+  return startServer(config, world, (server) => {
+    const added = new AsyncDisposableStack()
+    const db = added.use(new DatabaseSync(':memory:'))
+    const read = () => ({sources: readRows(), now_ms: realClock.now()})
+    addMetrics(server, createRegistry('fleet-metrics', db, read))
+    server.get('/', async (_request, reply) =>
+      sendPage(reply, await renderFleet(readRows(), realClock.now())),
+    )
+    return added
+  })
 }

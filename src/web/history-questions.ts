@@ -11,6 +11,7 @@ import {listExportedProfiles, readJobs} from '../schedule/job.ts'
 import {dataFolderAt} from '../store/data-folder.ts'
 import {requireRelease} from '../store/release.ts'
 import {type ReasonsRequest, readReasons, showQuarantined} from '../sync/quarantine.ts'
+import {answerParent} from './helper-process.ts'
 
 /** What pages ask of history, tapes and journals, answered by the functions that commands call. */
 export const questions = {
@@ -43,3 +44,5 @@ const createWorld = (config: Config): World => ({
   onProgress: () => undefined,
   onStep: () => undefined,
 })
+
+answerParent(questions)

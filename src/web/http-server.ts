@@ -27,44 +27,53 @@ export const PLACES = [
   ['Runs', '/runs'],
 ] as const
 
+/** The navigation of a fleet. */
+export const FLEET_PLACES = [['Fleet', '/']] as const
+
 /** Whether a person's browser asks for a page, rather than a tool, a script or an image for data. */
 function wantsPage({headers}: FastifyRequest): boolean {
   return headers.accept?.includes('text/html') ?? false
 }
 
-/** Answers with an error: a page with navigation for people, plain text for tools. */
+/**
+ * Answers with an error: a page with navigation for people, plain text for tools.
+ *
+ * @param problem its first part is the title
+ * @param next what to do
+ */
 export function refuse(
   request: FastifyRequest,
   reply: FastifyReply,
   status: number,
-  {title, problem, next}: {title: string; problem: string; next?: string},
+  problem: string,
+  next?: string,
 ): FastifyReply {
   reply.code(status)
   if (!wantsPage(request)) return reply.type('text/plain').send(`${problem}\n`)
   const isFleet = !reply.server.hasRoute({method: 'GET', url: '/portfolio'})
-  const places = isFleet ? ([['Fleet', '/']] as const) : PLACES
   const page = renderWorkbench({
-    title,
+    title: problem.split(/[:;.]( |$)/)[0] ?? '',
     path: request.url.split('?')[0] ?? '/',
-    places: places.map(([name, href]) => ({title: name, href})),
+    places: isFleet ? FLEET_PLACES : PLACES,
     body: html`<p class="notice">${problem}${next !== undefined && html` ${next}`}</p>
 <p><a href="${findWayBack(request)}">Back</a></p>`,
   })
-  return reply.type('text/html; charset=utf-8').send(page)
+  return sendPage(reply, page)
 }
+
+/** Answers with a page. */
+export const sendPage = (reply: FastifyReply, page: string) =>
+  reply.type('text/html; charset=utf-8').send(page)
 
 /** Seconds until a busy server should be asked again. */
 const RETRY_SECONDS = '10'
 
 /** Answers 503 with `Retry-After`. */
-export function refuseBusy(
+export const refuseBusy = (
   request: FastifyRequest,
   reply: FastifyReply,
   problem = 'Too much is asked for at this moment.',
-): FastifyReply {
-  const next = 'Load the page again in a moment.'
-  return refuse(request, markBusy(reply), 503, {title: 'Busy', problem, next})
-}
+): FastifyReply => refuse(request, markBusy(reply), 503, problem, 'Load the page again in a moment.')
 
 /** Sets 503 and `Retry-After`. */
 export const markBusy = (reply: FastifyReply) => reply.code(503).header('retry-after', RETRY_SECONDS)
@@ -83,8 +92,6 @@ const OPEN_PATHS = new Set(['/healthz', '/readyz', '/webhooks/deals'])
 
 /** Whether a route needs no token. */
 const isOpenPath = ({url}: FastifyRequest) => OPEN_PATHS.has(url.split('?')[0] ?? '')
-
-type Tokens = Pick<Config, 'webToken' | 'webViewerToken' | 'viewerTables'>
 
 /** Routes that are for operators alone: records as they were received, and what may build a release. */
 const FOR_OPERATORS = new Set<string | undefined>(['/deals/:id/received', '/quarantine/:id', '/books/:id'])
@@ -106,18 +113,13 @@ const OF_TABLES = new Set<string | undefined>([
  *
  * @throws ConfigError `WEB_TOKEN_MISSING`
  */
-function requireSafeAddress({webHost, webToken, webViewerToken}: Tokens & {webHost: string}): void {
-  if (webToken !== undefined) return
-  if (webViewerToken !== undefined) {
-    throw newError(
-      'WEB_TOKEN_MISSING',
-      'LOANTAPE_WEB_VIEWER_TOKEN is set, and LOANTAPE_WEB_TOKEN is not: without it nobody is asked for one.',
-    )
-  }
-  if (LOOPBACK.has(webHost)) return
+function requireSafeAddress({webHost, webToken, webViewerToken}: Config): void {
+  if (webToken !== undefined || (webViewerToken === undefined && LOOPBACK.has(webHost))) return
   throw newError(
     'WEB_TOKEN_MISSING',
-    `Address '${webHost}' in LOANTAPE_WEB_HOST can be reached from other machines, and LOANTAPE_WEB_TOKEN is not set.`,
+    webViewerToken === undefined
+      ? `Address '${webHost}' in LOANTAPE_WEB_HOST can be reached from other machines, and LOANTAPE_WEB_TOKEN is not set.`
+      : 'LOANTAPE_WEB_VIEWER_TOKEN is set, and LOANTAPE_WEB_TOKEN is not: without it nobody is asked for one.',
   )
 }
 
@@ -139,44 +141,33 @@ const SECURITY_HEADERS = {
  * Puts the security headers on every answer, refuses what other sites ask, and asks for a token where one is set. What changes
  * something is for operators, and taken from our own pages alone.
  */
-function guardAccess(server: FastifyInstance, tokens: Tokens): void {
-  const {webToken, webViewerToken, viewerTables} = tokens
+function guardAccess(server: FastifyInstance, config: Config): void {
+  const {webToken, webViewerToken, viewerTables} = config
   server.addHook('onRequest', async (request, reply) => {
     reply.headers(SECURITY_HEADERS)
     const isProbe = isOpenPath(request)
     const isAction = !isProbe && !['GET', 'HEAD'].includes(request.method)
     const asks = askerOf(request)
+    const refused = (problem: string, next: string, status = 403) =>
+      refuse(request, reply, status, problem, next)
     if (asks === 'elsewhere' && !isVisit(request))
-      return refuse(request, reply, 403, {
-        title: 'Not for other sites',
-        problem: 'Refused: a page of another site asked for this.',
-        next: 'Open the workbench itself.',
-      })
+      return refused('Refused: a page of another site asked for this.', 'Open the workbench itself.')
     if (isProbe) return
     if (isAction && asks !== 'ours')
-      return refuse(request, reply, 403, {
-        title: 'Not done',
-        problem: 'Not done: expected a form of this server.',
-        next: 'Open the page here, and use its form.',
-      })
+      return refused('Not done: expected a form of this server.', 'Open the page here, and use its form.')
     if (webToken === undefined) {
       // Without a token a page of another site must not reach us under a name that resolves to this machine.
       if (LOOPBACK.has(hostOf(request))) return
-      return refuse(request, reply, 403, {
-        title: 'Host not allowed',
-        problem:
-          'Host not allowed: without LOANTAPE_WEB_TOKEN the server answers only by the names of this machine.',
-        next: 'Open it as http://127.0.0.1, or set LOANTAPE_WEB_TOKEN.',
-      })
+      return refused(
+        'Host not allowed: without LOANTAPE_WEB_TOKEN the server answers only by the names of this machine.',
+        'Open it as http://127.0.0.1, or set LOANTAPE_WEB_TOKEN.',
+      )
     }
-    if (isOperator(request, tokens)) return
+    if (isOperator(request, config)) return
     if (webViewerToken === undefined || !isSame(readToken(request), webViewerToken)) {
       reply.header('www-authenticate', 'Basic realm="loantape", charset="UTF-8"')
-      return refuse(request, reply, 401, {
-        title: 'Token missing or wrong',
-        problem: 'Token missing or wrong.',
-        next: 'Load the page again and give the token as the password, under any name.',
-      })
+      const next = 'Load the page again and give the token as the password, under any name.'
+      return refused('Token missing or wrong.', next, 401)
     }
     const {url} = request.routeOptions
     if (viewerTables !== undefined && url === '/') return reply.redirect('/tables', 303)
@@ -185,11 +176,10 @@ function guardAccess(server: FastifyInstance, tokens: Tokens): void {
       FOR_OPERATORS.has(url) ||
       (viewerTables !== undefined && !OF_TABLES.has(url) && !url?.startsWith('/assets/'))
     )
-      return refuse(request, reply, 403, {
-        title: 'For operators',
-        problem: 'This is for operators: LOANTAPE_WEB_TOKEN.',
-        next: 'A browser forgets the viewers\u2019 token when it is closed, and then asks for another.',
-      })
+      return refused(
+        'This is for operators: LOANTAPE_WEB_TOKEN.',
+        'A browser forgets the viewers\u2019 token when it is closed, and then asks for another.',
+      )
     return
   })
 }
@@ -231,7 +221,7 @@ function hostOf({headers}: FastifyRequest): string {
 }
 
 /** Whether a caller may change something: anybody if no token is set, else whoever shows it. */
-export function isOperator(request: FastifyRequest, {webToken}: Pick<Tokens, 'webToken'>): boolean {
+export function isOperator(request: FastifyRequest, {webToken}: Config): boolean {
   return webToken === undefined || isSame(readToken(request), webToken)
 }
 
@@ -257,23 +247,18 @@ export function networkOf({ip}: Pick<FastifyRequest, 'ip'>): string {
   return ipaddr.IPv6.parse(ip).parts.slice(0, 4).join(':')
 }
 
-/** Takes a place for a caller; returns what frees it, or undefined if all are taken. */
-type Enter = (caller: string) => (() => void) | undefined
-
-/** Places for all callers together, and for each address. */
-export function createPlaces({all, each}: {all: number; each: number}): Enter {
-  const taken = new Map<string, number>()
-  let total = 0
-  const change = (caller: string, by: number) => {
-    const own = (taken.get(caller) ?? 0) + by
-    total += by
-    if (own === 0) taken.delete(caller)
-    else taken.set(caller, own)
-  }
-  return (caller) => {
-    if (total >= all || (taken.get(caller) ?? 0) >= each) return undefined
-    change(caller, 1)
-    return () => change(caller, -1)
+/**
+ * Places for all callers together, and for each address.
+ *
+ * @returns takes a place for a caller, and returns what frees it, or undefined if all are taken
+ */
+export function createPlaces({all, each}: {all: number; each: number}) {
+  /** The caller on each place that is taken. */
+  const taken: string[] = []
+  return (caller: string): (() => void) | undefined => {
+    if (taken.length >= all || taken.filter((one) => one === caller).length >= each) return undefined
+    taken.push(caller)
+    return () => void taken.splice(taken.indexOf(caller), 1)
   }
 }
 
@@ -288,17 +273,17 @@ export type TakeTurn = <T>(caller: string, signal: AbortSignal, work: () => Prom
  */
 export function createTurns(most: {running: number; waiting: number; each: number}): TakeTurn {
   const {running, waiting, each} = most
-  const enter = createPlaces({all: running + waiting, each})
   const all = pLimit(running)
+  let asked = 0
   /** By caller: the next of its work waits among that of all only when one before it has ended. */
   const callers = new Map<string, {asked: number; limit: LimitFunction}>()
   return async (caller, signal, work) => {
-    const leave = enter(caller)
-    if (!leave)
-      throw newError('WEB_BUSY', 'Too much is asked for at this moment: expected fewer questions at once.')
     const own = callers.get(caller) ?? {asked: 0, limit: pLimit(Math.max(1, running - 1))}
+    if (asked >= running + waiting || own.asked >= each)
+      throw newError('WEB_BUSY', 'Too much is asked for at this moment: expected fewer questions at once.')
     callers.set(caller, own)
     own.asked += 1
+    asked += 1
     const {promise: gone, reject} = Promise.withResolvers<never>()
     const giveUp = () => reject(signal.reason)
     signal.addEventListener('abort', giveUp)
@@ -312,8 +297,8 @@ export function createTurns(most: {running: number; waiting: number; each: numbe
       return await Promise.race([own.limit(() => all(begin)), gone])
     } finally {
       own.asked -= 1
+      asked -= 1
       if (own.asked === 0) callers.delete(caller)
-      leave()
     }
   }
 }
@@ -364,12 +349,7 @@ const ANSWERS = {all: 60, each: 20}
 /** Nobody waits longer for the place of a caller that reads slowly. */
 export const LONGEST_ANSWER_MS = 3_600_000
 
-/**
- * A server that guards its pages, words its failures and answers `/healthz`; it does not listen yet.
- *
- * @throws ConfigError `WEB_TOKEN_MISSING`
- */
-export function createHttpServer(config: Config, world: World): FastifyInstance {
+function createHttpServer(config: Config, world: World): FastifyInstance {
   requireSafeAddress(config)
   const server: FastifyInstance = fastify({
     bodyLimit: BODY_LIMIT,
@@ -385,10 +365,7 @@ export function createHttpServer(config: Config, world: World): FastifyInstance 
     forceCloseConnections: true,
     // This request has passed no hook.
     frameworkErrors: (error, request, reply) =>
-      refuse(request, reply.headers(SECURITY_HEADERS), error.statusCode ?? 400, {
-        title: 'Not understood',
-        problem: error.message,
-      }),
+      refuse(request, reply.headers(SECURITY_HEADERS), error.statusCode ?? 400, error.message),
   })
   // What people send are forms.
   server.removeAllContentTypeParsers()
@@ -425,25 +402,32 @@ export function createHttpServer(config: Config, world: World): FastifyInstance 
   })
   server.setErrorHandler<Error & {statusCode?: number}>((error, request, reply) => {
     const status = error.statusCode ?? 500
-    if (status >= 500) world.log.error({err: error, path: request.routeOptions.url}, 'a request failed')
-    return status >= 500
-      ? refuse(request, reply, status, {title: 'Failed', problem: 'Failed; see the log.'})
-      : refuse(request, reply, status, {title: 'Not understood', problem: error.message})
+    if (status < 500) return refuse(request, reply, status, error.message)
+    world.log.error({err: error, path: request.routeOptions.url}, 'a request failed')
+    return refuse(request, reply, status, 'Failed; see the log.')
   })
   server.setNotFoundHandler((request, reply) =>
-    refuse(request, reply, 404, {title: 'Not found', problem: 'Not found.', next: 'There is no such page.'}),
+    refuse(request, reply, 404, 'Not found.', 'There is no such page.'),
   )
   server.get('/healthz', async (_request, reply) => reply.type('text/plain').send('ok\n'))
   return server
 }
 
 /**
- * Starts listening as set.
+ * Serves what `add` adds to a server that guards its pages, words its failures and answers `/healthz`.
  *
- * @returns its URL
- * @throws ConfigError `WEB_ADDRESS`
+ * @param add returns what to dispose before the server closes
+ * @throws ConfigError `WEB_TOKEN_MISSING`; UnexpectedError `WEB_ADDRESS`
  */
-export async function listenAt(server: FastifyInstance, {webHost, webPort}: Config): Promise<string> {
+export async function startServer(
+  config: Config,
+  world: World,
+  add: (server: FastifyInstance) => AsyncDisposable,
+): Promise<WebSide> {
+  const {webHost, webPort} = config
+  const server = createHttpServer(config, world)
+  await using added = new AsyncDisposableStack()
+  added.use(add(server))
   await server.listen({host: webHost, port: webPort}).catch((error: unknown) => {
     throw newError(
       'WEB_ADDRESS',
@@ -452,5 +436,12 @@ export async function listenAt(server: FastifyInstance, {webHost, webPort}: Conf
     )
   })
   const {port} = server.server.address() as AddressInfo
-  return `http://${webHost.includes(':') ? `[${webHost}]` : webHost}:${port}`
+  const listening = added.move()
+  return {
+    url: `http://${webHost.includes(':') ? `[${webHost}]` : webHost}:${port}`,
+    async [Symbol.asyncDispose]() {
+      await listening.disposeAsync()
+      await server.close()
+    },
+  }
 }

@@ -1,6 +1,7 @@
 import {readFileSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import type {DatabaseSync} from 'node:sqlite'
+import type {FastifyInstance} from 'fastify'
 import {Counter, collectDefaultMetrics, Gauge, Registry} from 'prom-client'
 import type {World} from '../core/types.ts'
 import {type Params, SHIPPED, textsOf} from './pages.ts'
@@ -19,8 +20,10 @@ const METRIC = /^-- (\w+): (.+)\n([^;]+);/gm
 /**
  * What every web side measures of itself, and the metrics of a file: of one named `…_total` a counter, of others gauges. They are
  * read when they are asked for, so that they go on where they were after a restart; what is not known has no value.
+ *
+ * @param read the values that their SQL names
  */
-export function createRegistry(file: 'metrics' | 'fleet-metrics', db: DatabaseSync) {
+export function createRegistry(file: 'metrics' | 'fleet-metrics', db: DatabaseSync, read: () => Params) {
   const registry = new Registry()
   collectDefaultMetrics({register: registry, prefix: 'loantape_'})
   removeFalseCounters(registry)
@@ -48,8 +51,8 @@ export function createRegistry(file: 'metrics' | 'fleet-metrics', db: DatabaseSy
     /** Notes an answer of the web side. */
     countAnswer: (status: number) => answers.inc({status: String(status)}),
     /** Text in the Prometheus format. */
-    render(params: Params) {
-      const given = textsOf(params)
+    render() {
+      const given = textsOf(read())
       for (const {statement, labelNames, metric} of metrics) {
         // A reset one without labels would report 0.
         if (labelNames.length === 0) metric.remove()
@@ -62,24 +65,22 @@ export function createRegistry(file: 'metrics' | 'fleet-metrics', db: DatabaseSy
   }
 }
 
+/** Adds `/metrics`, which counts the answers of the server, too. */
+export function addMetrics(
+  server: FastifyInstance,
+  {contentType, countAnswer, render}: ReturnType<typeof createMetrics>,
+): void {
+  server.addHook('onResponse', async (_request, reply) => countAnswer(reply.statusCode))
+  server.get('/metrics', async (_request, reply) => reply.type(contentType).send(await render()))
+}
+
 /** The metrics of one data folder: walks and exports run in processes of their own. */
 export function createMetrics(tools: WebTools, world: World) {
   const {stateDb, folder, config} = tools
-  const registry = createRegistry('metrics', stateDb.db)
-  return {
-    ...registry,
-    render() {
-      const {now, queued, alarms, release} = readOverview(tools, world)
-      const takes_webhooks = config.webhookSecret && 1
-      const state_bytes = statSync(folder.stateDb).size
-      return registry.render({
-        now_ms: now,
-        queued: queued.length,
-        alarms,
-        release,
-        takes_webhooks,
-        state_bytes,
-      })
-    },
-  }
+  return createRegistry('metrics', stateDb.db, () => {
+    const {now, queued, alarms, release} = readOverview(tools, world)
+    const takes_webhooks = config.webhookSecret && 1
+    const state_bytes = statSync(folder.stateDb).size
+    return {now_ms: now, queued: queued.length, alarms, release, takes_webhooks, state_bytes}
+  })
 }

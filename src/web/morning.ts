@@ -53,15 +53,15 @@ const momentOf = (day: string): Moment => ({against: day, name: day, words: day}
 /** The release that readers saw before this one, whatever its day, as far as it is kept. */
 function findSeenBefore({dir, manifest: {release_id, known_at}}: Release): Release | undefined {
   const own = realpathSync(dir)
-  const isBefore = (other: Release) =>
-    other.manifest.known_at < known_at ||
-    (other.manifest.known_at === known_at && statSync(other.dir).mtimeMs < statSync(own).mtimeMs)
-  return listReleases({releases: dirname(own)})
-    .filter((other) => other.manifest.release_id !== release_id && !isPast(other.dir) && isBefore(other))
-    .reduce<Release | undefined>(
-      (last, other) => (last && last.manifest.known_at >= other.manifest.known_at ? last : other),
-      undefined,
+  return listReleases(dirname(own))
+    .filter(
+      (other) =>
+        other.manifest.release_id !== release_id &&
+        !isPast(other.dir) &&
+        (other.manifest.known_at < known_at ||
+          (other.manifest.known_at === known_at && statSync(other.dir).mtimeMs < statSync(own).mtimeMs)),
     )
+    .sort((a, b) => b.manifest.known_at.localeCompare(a.manifest.known_at))[0]
 }
 
 /**

@@ -44,13 +44,10 @@ interface Frame {
   title: string
   /** The address of the page. */
   path: string
-  places: readonly {title: string; href: string}[]
-  /** What the page is about, such as a date. */
-  facts?: readonly (Html | false)[]
-  /** The active filters, each with the address of the page without it. */
-  chips?: readonly {text: string; without: string}[]
-  /** The form that chooses what it is about. */
-  choice?: Html | undefined
+  /** The navigation. */
+  places: readonly (readonly [title: string, href: string])[]
+  /** What the page is about, below its title. */
+  subject?: Html
   alarms?: number
   /** The run under way, in words; a page without it loads no script. */
   live?: {running: boolean; words: string}
@@ -61,18 +58,16 @@ interface Frame {
 
 /** A page of the workbench: navigation, subject, and its own part. */
 export function renderWorkbench(page: Frame): string {
-  const {title, path, places, facts = [], chips = [], choice, alarms = 0, live, body, timeZone} = page
+  const {title, path, places, subject, alarms = 0, live, body, timeZone} = page
   const isHere = (href: string) =>
     href.split('?')[0] === '/' ? path === '/' : path.startsWith(href.split('?')[0] ?? '')
   const frame = html`<a class="skip" href="#main">To the page</a>
 <header class="top"><nav aria-label="Pages">
 <span class="brand">loantape</span>
-${places.map((place) => html`<a href="${place.href}"${isHere(place.href) && html` aria-current="page"`}>${place.title}</a>\n`)}${live && html`<span class="live" id="live" role="status" data-running="${String(live.running)}">${live.words}</span>`}</nav></header>
+${places.map(([name, href]) => html`<a href="${href}"${isHere(href) && html` aria-current="page"`}>${name}</a>\n`)}${live && html`<span class="live" id="live" role="status" data-running="${String(live.running)}">${live.words}</span>`}</nav></header>
 <main class="sheet wide" id="main">
 <h1>${title}</h1>
-<ul class="facts">${facts.map((fact) => fact && html`<li>${fact}</li>`)}</ul>
-${chips.length > 0 && html`<p class="chips">${chips.map(({text, without}) => html`<a href="${without}" aria-label="Remove filter ${text}">${text} ✕</a> `)}</p>`}
-${choice}
+${subject}
 ${body}
 </main>
 ${live && html`<script src="/assets/workbench.js" type="module"></script>`}`

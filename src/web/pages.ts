@@ -1,10 +1,9 @@
-import {existsSync, readdirSync} from 'node:fs'
-import {join} from 'node:path'
+import {basename, join} from 'node:path'
 import {Marked, type Token, type Tokens} from 'marked'
 import {explainError} from '../core/errors.ts'
 import {shorten} from '../core/text.ts'
 import {quoteName} from '../store/database.ts'
-import {readSqlFile} from '../store/sql.ts'
+import {listFiles, readSqlFile} from '../store/sql.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {
   type Block,
@@ -24,14 +23,11 @@ import type {AskingView, Page, View} from './view.ts'
 export const NAME = /^[\w-]{1,100}$/
 
 /** The names of the files with an ending in a folder, which need not exist, in order. */
-export function listNamed(folder: string, ending: '.md' | '.sql' | '.filter'): string[] {
-  if (!existsSync(folder)) return []
-  return readdirSync(folder)
-    .filter((file) => file.endsWith(ending))
-    .map((file) => file.slice(0, -ending.length))
+export const listNamed = (folder: string, ending: '.md' | '.sql' | '.filter'): string[] =>
+  listFiles(folder, ending)
+    .map((file) => basename(file, ending))
     .filter((name) => NAME.test(name))
     .sort()
-}
 
 /** The pages that come with loantape; those of `parts/` and `behind/` are shown at other addresses. */
 export const SHIPPED = join(import.meta.dirname, '../../pages')

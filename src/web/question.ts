@@ -63,14 +63,19 @@ const node = z.looseObject({
   function_name: z.string().optional(),
   table_name: z.string().optional(),
   schema_name: z.string().optional(),
+  /** What a table function calls. */
+  function: z.object({function_name: z.string()}).optional().catch(undefined),
 })
 
 /** Visits every node, including parts of the tree that this version does not know. */
 function visit(part: unknown, question: Question): void {
   if (Array.isArray(part)) for (const one of part) visit(one, question)
   if (typeof part !== 'object' || part === null || Array.isArray(part)) return
-  const {type, function_name, table_name = '', schema_name} = node.parse(part)
-  if (type === 'TABLE_FUNCTION') requireTableFunction(part)
+  const {type, function_name, table_name = '', schema_name, function: called} = node.parse(part)
+  if (type === 'TABLE_FUNCTION' && !TABLE_FUNCTIONS.has(called?.function_name.toLowerCase() ?? ''))
+    throw new Error(
+      `function '${called?.function_name}' in FROM: expected a table, or a function such as range, unnest, json_each or duckdb_columns.`,
+    )
   if (type === 'SHOW_REF') question.isShown = true
   if (function_name !== undefined && REFUSED_FUNCTIONS.has(function_name.toLowerCase()))
     throw new Error(`function '${function_name}' is not for questions.`)
@@ -82,14 +87,4 @@ function visit(part: unknown, question: Question): void {
     question.tables.push([schema_name, table_name].filter(Boolean).join('.'))
   }
   for (const value of Object.values(part)) visit(value, question)
-}
-
-const tableFunction = z.object({function: z.object({function_name: z.string()})})
-
-function requireTableFunction(part: object): void {
-  const {function_name} = tableFunction.parse(part).function
-  if (TABLE_FUNCTIONS.has(function_name.toLowerCase())) return
-  throw new Error(
-    `function '${function_name}' in FROM: expected a table, or a function such as range, unnest, json_each or duckdb_columns.`,
-  )
 }

@@ -4,7 +4,6 @@ import {existsSync, mkdirSync, readdirSync, rmSync} from 'node:fs'
 import {getCompileCacheDir} from 'node:module'
 import {tmpdir} from 'node:os'
 import {dirname, extname, join} from 'node:path'
-import type {DuckDBValue} from '@duckdb/node-api'
 import pLimit from 'p-limit'
 import type {Config} from '../core/config.ts'
 import {codeOf, type ErrorCode, type Failure, newError, retellError} from '../core/errors.ts'
@@ -15,54 +14,47 @@ import {findCurrentRelease, type Release, readRelease} from '../store/release.ts
 import {type Block, objectsOf} from './blocks.ts'
 import type {Filter} from './filter.ts'
 import type {questions as ofHistory} from './history-questions.ts'
-import type {Asked, OwnQuestion, questions, ReleaseReading, Rows} from './release-questions.ts'
+import type {Asked, questions, ReleaseReading, Rows} from './release-questions.ts'
 
-/** The questions of a helper: functions of a module that its process loads. */
+/** The questions of helpers: functions of a module that their processes load. */
 type Questions = Record<string, (...about: never[]) => unknown>
 
-/** A process of its own that answers what pages ask; disposing it ends it. */
-interface Helper<Asked extends Questions> extends Disposable {
+/** Processes that answer what pages ask; disposing it ends them. */
+interface Helpers<Asked extends Questions> extends Disposable {
   /**
-   * Asks once. If the answer takes too long, or nobody waits for it, the process is killed; the next question starts another.
+   * Asks a process that is free, in turn. If the answer takes too long, or `signal` says that nobody waits for it, the process is
+   * killed; the next question starts another.
    *
    * @throws what the function threw; the error of `stopped` where there is no answer
    */
   ask<Name extends string & keyof Asked>(
     name: Name,
     about: Parameters<Asked[Name]>,
-    limits: AskLimits,
+    signal?: AbortSignal,
   ): Promise<Awaited<ReturnType<Asked[Name]>>>
 }
 
-/** When to give up an answer. */
-interface AskLimits {
+/** How long an answer may take, and after which time an idle process is ended, to free its memory. */
+interface Times {
   timeoutMs: number
-  /** Aborts when nobody waits for the answer. */
-  signal?: AbortSignal | undefined
+  idleMs: number
   /** How often to ask if the process ends before it answers; once by default. */
   tries?: number
 }
 
-/** The properties of a helper. */
-interface HelperOptions {
-  /** The module it loads, then that module's arguments. */
-  args: readonly ['history' | 'release', ...string[]]
-  /** The code of the error when no answer comes, and its words before the reason. */
-  stopped: readonly [code: ErrorCode, words: string]
-  /** An idle process is ended after this time, to free its memory. */
-  idleMs?: number
-}
-
 /** What a helper sends back. */
-export type Told = {id: number} & ({answer: unknown} | {failure: Failure; isLast: boolean})
+export type Told = {answer: unknown} | {failure: Failure; isLast: boolean}
 
-interface Running {
-  process: ChildProcess
-  /** Takes an answer, or nothing once the process has ended. */
-  waiting: Map<number, (told?: Told) => void>
+/** A process that answers one question after the other, so that each has its own time. */
+interface Helper {
+  /** The module that answers, then its arguments. */
+  args: readonly ['history' | 'release', ...string[]]
+  process?: ChildProcess | undefined
+  /** Takes an answer, or nothing if the process ends before. */
+  take?: (told?: Told) => void
+  idle?: NodeJS.Timeout
 }
 
-const ENTRY = join(import.meta.dirname, `helper-process${extname(import.meta.filename)}`)
 const NOBODY_WAITS = 'nobody waits for it'
 
 /** The compile cache, with which a process starts in half the time. */
@@ -71,97 +63,116 @@ function shareCompiled(): {NODE_COMPILE_CACHE?: string} {
   return dir === undefined ? {} : {NODE_COMPILE_CACHE: dirname(dir)}
 }
 
-/** Creates a helper; its process starts when it is asked. */
-function createHelper<Asked extends Questions>(options: HelperOptions): Helper<Asked> {
-  const {args, stopped, idleMs} = options
-  const stop = (reason: string) => newError(stopped[0], `${stopped[1]}: ${reason}.`)
+function start(helper: Helper): ChildProcess {
+  const [module, ...args] = helper.args
+  const path = join(import.meta.dirname, `${module}-questions${extname(import.meta.filename)}`)
+  const process = fork(path, args, {
+    serialization: 'advanced',
+    // It needs no secrets.
+    env: {TMPDIR: tmpdir(), ...shareCompiled()},
+    stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+  })
+  process.on('message', (told: Told) => helper.process === process && helper.take?.(told))
+  process.on('exit', () => end(helper, process))
+  process.on('error', () => end(helper, process))
+  return process
+}
+
+/** Ends the process of a helper, unless it has another by now. */
+function end(helper: Helper, process = helper.process): void {
+  if (process !== helper.process) return
+  helper.process = undefined
+  process?.kill('SIGKILL')
+  helper.take?.()
+}
+
+/**
+ * Creates helpers; each process starts when it is needed, the one that answered last is asked first.
+ *
+ * @param args of each
+ * @param stopped the code of the error when no answer comes, and its words before the reason
+ */
+function createHelpers<Asked extends Questions>(
+  args: readonly Helper['args'][],
+  [code, words]: readonly [ErrorCode, string],
+  times: Times,
+): Helpers<Asked> {
+  const stop = (reason: string) => newError(code, `${words}: ${reason}.`)
+  const helpers = args.map((each): Helper => ({args: each}))
+  const free = [...helpers]
+  const inTurn = pLimit(helpers.length)
   let isClosed = false
-  let lastId = 0
-  let idle: NodeJS.Timeout | undefined
-  let running: Running | undefined
 
-  function start(): Running {
-    const process = fork(ENTRY, args, {
-      serialization: 'advanced',
-      // It needs no secrets.
-      env: {TMPDIR: tmpdir(), ...shareCompiled()},
-      stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
-    })
-    const started: Running = {process, waiting: new Map()}
-    process.on('message', (told: Told) => started.waiting.get(told.id)?.(told))
-    process.once('exit', () => end(started))
-    process.once('error', () => end(started))
-    return started
-  }
-
-  function end(ended: Running | undefined): void {
-    if (running === ended) running = undefined
-    ended?.process.kill('SIGKILL')
-    for (const take of ended?.waiting.values() ?? []) take()
-  }
-
-  async function ask(question: object, limits: AskLimits): Promise<unknown> {
-    const {timeoutMs, signal, tries = 1} = limits
+  async function askOf(
+    helper: Helper,
+    question: object,
+    signal?: AbortSignal,
+    tries = times.tries ?? 1,
+  ): Promise<unknown> {
     if (isClosed) throw stop('nothing is read there any more')
     if (signal?.aborted) throw stop(NOBODY_WAITS)
-    running ??= start()
-    const asked = running
-    clearTimeout(idle)
-    lastId += 1
-    const id = lastId
+    clearTimeout(helper.idle)
     const {promise, resolve, reject} = Promise.withResolvers<Told | undefined>()
     const giveUp = (reason: string) => {
       reject(stop(reason))
-      end(asked)
+      end(helper)
     }
     const onAbort = () => giveUp(NOBODY_WAITS)
-    const timer = setTimeout(giveUp, timeoutMs, 'it took too long')
+    const timer = setTimeout(giveUp, times.timeoutMs, 'it took too long')
     signal?.addEventListener('abort', onAbort, {once: true})
-    asked.waiting.set(id, resolve)
-    asked.process.send({id, ...question}, (error) => error && end(asked))
+    helper.take = resolve
+    helper.process ??= start(helper)
+    const process = helper.process
+    process.send(question, (error) => error && end(helper, process))
     const told = await promise.finally(() => {
-      asked.waiting.delete(id)
       signal?.removeEventListener('abort', onAbort)
       clearTimeout(timer)
-      if (idleMs !== undefined) idle = setTimeout(end, idleMs, asked).unref()
+      helper.idle = setTimeout(end, times.idleMs, helper).unref()
     })
-    if (told === undefined && tries > 1) return await ask(question, {...limits, tries: tries - 1})
+    if (told === undefined && tries > 1) return await askOf(helper, question, signal, tries - 1)
     if (told === undefined) throw stop('its process ended')
     if ('answer' in told) return told.answer
-    if (told.isLast) end(asked)
+    if (told.isLast) end(helper)
     throw retellError(told.failure)
   }
 
   return {
-    ask: (name, about, limits) =>
-      ask({name, about}, limits) as Promise<Awaited<ReturnType<Asked[typeof name]>>>,
+    ask: (name, about, signal) =>
+      inTurn(async () => {
+        const helper = free.pop()
+        if (!helper) throw new Error('more turns than helpers')
+        return await askOf(helper, {name, about}, signal).finally(() => free.push(helper))
+      }) as Promise<Awaited<ReturnType<Asked[typeof name]>>>,
     [Symbol.dispose]() {
       isClosed = true
-      clearTimeout(idle)
-      end(running)
+      for (const helper of helpers) {
+        clearTimeout(helper.idle)
+        end(helper)
+      }
     },
   }
 }
 
-/** The kept releases, in no order. */
-export function listReleases({releases}: Pick<DataFolder, 'releases'>): Release[] {
+/** The releases in a folder, the latest business date first, and of one date what knows most. */
+export function listReleases(releases: string): Release[] {
   if (!existsSync(releases)) return []
-  const names = readdirSync(releases).filter((name) => !name.startsWith('.'))
-  return names.flatMap((name) => readRelease(join(releases, name)) ?? [])
+  const order = ({manifest}: Release) => `${manifest.as_of} ${manifest.known_at}`
+  return readdirSync(releases)
+    .filter((name) => !name.startsWith('.'))
+    .flatMap((name) => readRelease(join(releases, name)) ?? [])
+    .sort((a, b) => (order(a) < order(b) ? 1 : -1))
 }
 
-/** The release of a business date as known at an instant; the current one by default. */
+/** The release of a business date as known at an instant, or at the end of a day; the current one by default. */
 function findRelease(folder: DataFolder, {values}: Pick<Filter, 'values'>): Release | undefined {
   const [asOf] = values.get('as_of') ?? []
   const [knownAt] = values.get('known_at') ?? []
   if (asOf === undefined && knownAt === undefined) return findCurrentRelease(folder)
-  // An instant, or a whole day.
-  const isKnown = ({manifest}: Release) =>
-    knownAt === undefined || manifest.known_at.slice(0, knownAt.length) <= knownAt
-  const order = ({manifest}: Release) => `${manifest.as_of} ${manifest.known_at}`
-  return listReleases(folder)
-    .filter((release) => (asOf === undefined || release.manifest.as_of === asOf) && isKnown(release))
-    .sort((a, b) => (order(a) < order(b) ? 1 : -1))[0]
+  return listReleases(folder.releases).find(
+    ({manifest}) =>
+      (asOf === undefined || manifest.as_of === asOf) &&
+      (knownAt === undefined || manifest.known_at.slice(0, knownAt.length) <= knownAt),
+  )
 }
 
 /** Reads one release in separate processes; disposing it ends them. */
@@ -169,29 +180,25 @@ export interface Reader extends Disposable {
   /** The folder of requested files. */
   filesDir: string
   /** Asks a person's question; `signal` ends it, or its waiting, once nobody wants the answer any more. */
-  ask(asked: Asked & {signal?: AbortSignal | undefined}): Promise<Rows>
+  ask(asked: Asked, signal?: AbortSignal): Promise<Rows>
   /** Asks a question of our own. */
-  page(asked: OwnQuestion): Promise<Rows>
+  page(asked: Asked): Promise<Rows>
 }
 
 /** Queries whose rows are objects, from those that answer in columns and rows. */
-export function queriesOf(ask: (asked: OwnQuestion) => Promise<Block>): Queries {
-  const read = async (sql: string, params?: DuckDBValue[]) => objectsOf(await ask({sql, params}))
+export function queriesOf(ask: (asked: Asked) => Promise<Block>): Queries {
+  const all: Queries['all'] = async (row, sql, params) =>
+    objectsOf(await ask({sql, params})).map((values) => row.parse(values))
   return {
-    all: async (row, sql, params) => (await read(sql, params)).map((values) => row.parse(values)),
-    async first(row, sql, params) {
-      const [values] = await read(sql, params)
-      return values === undefined ? undefined : row.parse(values)
-    },
-    one: async (row, sql, params) => row.parse((await read(sql, params))[0]),
+    all,
+    first: async (row, sql, params) => (await all(row, sql, params))[0],
+    one: async (row, sql, params) => row.parse(objectsOf(await ask({sql, params}))[0]),
   }
 }
 
-/** The limits of answers, and how long an idle process is kept. */
-interface Limits {
+/** The limits of answers. */
+interface Limits extends Times {
   memoryMb: number
-  timeoutMs: number
-  idleMs: number
   /** How many questions are answered at once; 1 by default. */
   processes?: number
   /** Bytes of a file that is asked for, and of all in the folder of files. */
@@ -207,39 +214,19 @@ interface Limits {
  */
 export function createReader(dir: string, limits: Limits): Reader {
   const filesDir = createFilesDir()
-  const count = limits.processes ?? 1
-  const {memoryMb, fileBytes, folderBytes} = limits
-  const startWorker = (spillDir: string) => {
+  const {processes = 1, memoryMb, fileBytes, folderBytes} = limits
+  const args = Array.from({length: processes}, (_, index) => {
+    const spillDir = join(filesDir, `spill${index}`)
     const reading: ReleaseReading = {dir, filesDir, spillDir, memoryMb, fileBytes, folderBytes}
-    return createHelper<typeof questions>({
-      args: ['release', JSON.stringify(reading)],
-      stopped: ['QUERY_STOPPED', 'Query stopped'],
-      idleMs: limits.idleMs,
-    })
-  }
-  const free = Array.from({length: count}, (_, index) => startWorker(join(filesDir, `spill${index}`)))
-  const workers = [...free]
-  /** A process answers one question after the other, so that each has its own time. */
-  const inTurn = pLimit(count)
-  const withWorker = (work: (worker: Helper<typeof questions>) => Promise<Rows>) =>
-    inTurn(async () => {
-      const worker = free.pop()
-      if (!worker) throw new Error('more turns than processes')
-      try {
-        return await work(worker)
-      } finally {
-        free.push(worker)
-      }
-    })
-  const page: Reader['page'] = (asked) =>
-    withWorker((worker) => worker.ask('page', [asked], {timeoutMs: limits.timeoutMs}))
+    return ['release', JSON.stringify(reading)] as const
+  })
+  const helpers = createHelpers<typeof questions>(args, ['QUERY_STOPPED', 'Query stopped'], limits)
   return {
     filesDir,
-    page,
-    ask: ({signal, ...asked}) =>
-      withWorker((worker) => worker.ask('person', [asked], {timeoutMs: limits.timeoutMs, signal})),
+    page: (asked) => helpers.ask('page', [asked]),
+    ask: (asked, signal) => helpers.ask('person', [asked], signal),
     [Symbol.dispose]() {
-      for (const worker of workers) worker[Symbol.dispose]()
+      helpers[Symbol.dispose]()
       rmSync(filesDir, {recursive: true, force: true})
     },
   }
@@ -264,33 +251,29 @@ function createFilesDir(): string {
   return dir
 }
 
-/** Pages read what loantape asks; people's own questions go to processes of their own, which may take their time. */
-const IDLE_MS = 300_000
-const PAGE_LIMITS = {memoryMb: 1024, idleMs: IDLE_MS}
-
 /** How many questions of people, and how many downloads, run at once. */
 export const RUNNING = 2
 
-const PEOPLE_LIMITS = {memoryMb: 512, idleMs: IDLE_MS, processes: RUNNING}
-
-/** The limits of downloads: a worksheet of a million rows takes many minutes, and others download meanwhile. */
-const DOWNLOAD_LIMITS = {
-  memoryMb: 512,
-  timeoutMs: 3_600_000,
-  idleMs: IDLE_MS,
-  processes: RUNNING,
-  // More than a million rows of any table, and no more than a small disk has.
-  fileBytes: 2e9,
-  folderBytes: 4e9,
-}
+/**
+ * The limits of those who read a release: pages, people's own questions, which may take their time, and downloads, since a worksheet
+ * of a million rows takes many minutes, and others download meanwhile.
+ */
+const limitsOf = ({pageTimeoutSeconds, questionTimeoutSeconds}: Config) => ({
+  pages: {memoryMb: 1024, timeoutMs: pageTimeoutSeconds * 1000},
+  people: {memoryMb: 512, timeoutMs: questionTimeoutSeconds * 1000, processes: RUNNING},
+  downloads: {
+    memoryMb: 512,
+    timeoutMs: 3_600_000,
+    processes: RUNNING,
+    // More than a million rows of any table, and no more than a small disk has.
+    fileBytes: 2e9,
+    folderBytes: 4e9,
+  },
+})
+const IDLE_MS = 300_000
 
 /** The readers of a release. */
-interface Readers extends Disposable {
-  release: Release
-  pages: Reader
-  people: Reader
-  downloads: Reader
-}
+type Readers = Record<keyof ReturnType<typeof limitsOf>, Reader> & {release: Release} & Disposable
 
 /** Most releases that are read at once: the current one and earlier ones. */
 const OPEN_RELEASES = 3
@@ -320,16 +303,12 @@ export function createReaders(folder: DataFolder, config: Config) {
 }
 
 function openReaders(release: Release, config: Config): Readers {
-  const create = (limits: Limits) =>
-    createReader(release.dir, {
-      ...limits,
-      memoryMb: Math.min(limits.memoryMb, config.memoryMb ?? limits.memoryMb),
-    })
-  const readers = {
-    pages: create({...PAGE_LIMITS, timeoutMs: config.pageTimeoutSeconds * 1000}),
-    people: create({...PEOPLE_LIMITS, timeoutMs: config.questionTimeoutSeconds * 1000}),
-    downloads: create(DOWNLOAD_LIMITS),
+  const create = (limits: Omit<Limits, 'idleMs'>) => {
+    const memoryMb = Math.min(limits.memoryMb, config.memoryMb ?? limits.memoryMb)
+    return createReader(release.dir, {...limits, memoryMb, idleMs: IDLE_MS})
   }
+  const {pages, people, downloads} = limitsOf(config)
+  const readers = {pages: create(pages), people: create(people), downloads: create(downloads)}
   return {
     release,
     ...readers,
@@ -350,28 +329,22 @@ export interface History {
    */
   ask<Name extends keyof OfHistory>(
     name: Name,
-    ...about: About<OfHistory[Name]>
+    ...about: Parameters<OfHistory[Name]> extends [Config, ...infer Rest] ? Rest : never
   ): Promise<Awaited<ReturnType<OfHistory[Name]>>>
 }
 
-/** The parameters of a question besides the settings. */
-type About<Question> = Question extends (config: never, ...about: infer Rest) => unknown ? Rest : never
+/** How many questions about history are answered at once. */
+export const READING = 4
 
-/**
- * Answers for all pages in a process that the first question starts; disposing ends it. A question that takes too long ends it too;
- * its other questions are asked again of the next process.
- */
+/** Answers for all pages, in processes that start when they are needed; disposing ends them. */
 export function readHistory(config: Config): History & Disposable {
-  const helper = createHelper<OfHistory>({
-    args: ['history'],
-    stopped: ['HISTORY_STOPPED', 'The history was not read to the end'],
-  })
+  const args = Array.from({length: READING}, () => ['history'] as const)
+  const times = {timeoutMs: config.historyTimeoutSeconds * 1000, idleMs: IDLE_MS, tries: 2}
+  const stopped = ['HISTORY_STOPPED', 'The history was not read to the end'] as const
+  const helpers = createHelpers<OfHistory>(args, stopped, times)
   return {
     ask: (name, ...about) =>
-      helper.ask(name, [config, ...about] as unknown as Parameters<OfHistory[typeof name]>, {
-        timeoutMs: config.historyTimeoutSeconds * 1000,
-        tries: 2,
-      }),
-    [Symbol.dispose]: () => helper[Symbol.dispose](),
+      helpers.ask(name, [config, ...about] as unknown as Parameters<OfHistory[typeof name]>),
+    [Symbol.dispose]: () => helpers[Symbol.dispose](),
   }
 }

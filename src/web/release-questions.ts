@@ -6,12 +6,13 @@ import {closeWords, LoantapeError, messageOf, newError} from '../core/errors.ts'
 import {buildSafeRows} from '../export/table-files.ts'
 import {type Database, giveBackMemory, quoteLiteral, quoteName} from '../store/database.ts'
 import {openForQuestions, readRelease, readReleaseModels} from '../store/release.ts'
-import type {TableColumn} from '../store/sql.ts'
+import {readColumns} from '../store/sql.ts'
 import {createDealSet, type DealSet} from './deal-set.ts'
 import {isForViewers} from './filter.ts'
+import {answerParent} from './helper-process.ts'
 import {parseQuestion} from './question.ts'
 
-/** A person's question about a release. */
+/** A question about a release. */
 export interface Asked {
   /** One SELECT. */
   sql: string
@@ -21,18 +22,13 @@ export interface Asked {
   only?: string | undefined
   /** Most rows. */
   most?: number | undefined
-  /** Values of the parameters that it names, as `$month`; without one it is null. */
-  params?: Record<string, string | undefined> | undefined
+  /** Values of its parameters, in order, or by the names it gives them, as `$month`; without one it is null. */
+  params?: DuckDBValue[] | Record<string, string | undefined> | undefined
   /**
    * Write the rows into this new file instead, in a format of COPY, or as the sheet of a workbook; safe, texts that a spreadsheet
    * would take for formulas get a `'` in front.
    */
   file?: {name: string; format: string; isSafe?: boolean} | {name: string; sheet: string} | undefined
-}
-
-/** A question of our own pages. */
-export type OwnQuestion = Pick<Asked, 'sql' | 'condition' | 'most'> & {
-  params?: DuckDBValue[] | Record<string, string | undefined> | undefined
 }
 
 /** What a process is told that answers questions about a release. */
@@ -54,7 +50,7 @@ const BESIDE_ENGINE_MB = 700
 /** The pause between two looks at what a question takes. */
 const WATCH_MS = 50
 
-const reading: ReleaseReading = JSON.parse(process.argv[3] ?? '')
+const reading: ReleaseReading = JSON.parse(process.argv[2] ?? '')
 const {dir, filesDir, spillDir, memoryMb, fileBytes = Infinity, folderBytes = Infinity} = reading
 // Left by a stopped process.
 rmSync(spillDir, {recursive: true, force: true})
@@ -127,22 +123,23 @@ async function keepOnly({db, sets}: Instance, only: string, names: readonly stri
 /** Our own questions share an instance, which keeps their sets. */
 let shared: Promise<Instance> | undefined
 
-async function answerPage({sql, params, condition, most}: OwnQuestion): Promise<Rows> {
+async function answerPage(asked: Asked): Promise<Rows> {
   shared ??= open().catch((error: unknown) => {
     shared = undefined
     throw error
   })
   const instance = await shared
-  const names = models.map(({name}) => name).filter((name) => sql.includes(name))
-  await narrow(instance, condition, names)
-  return await readRows(instance.db, sql, {params, most})
+  const names = models.map(({name}) => name).filter((name) => asked.sql.includes(name))
+  await narrow(instance, asked.condition, names)
+  return await readRows(instance.db, asked)
 }
 
 /**
  * A question of a person has an instance of its own: whatever it does to it, nobody else notices. The engine runs the text that was
  * looked at, with nothing around it.
  */
-async function answerPerson({sql, condition, only, most, params, file}: Asked): Promise<Rows> {
+async function answerPerson(asked: Asked): Promise<Rows> {
+  const {sql, condition, only, file} = asked
   const path = file && join(filesDir, file.name)
   await using instance = await open(path).catch((error: unknown) => {
     throw new Error('the release cannot be read: it may have been removed meanwhile.', {cause: error})
@@ -151,7 +148,7 @@ async function answerPerson({sql, condition, only, most, params, file}: Asked): 
   const {tables, isShown} = await parseQuestion(db, sql)
   await narrow(instance, condition, tables)
   if (only !== undefined) await keepOnly(instance, only, tables)
-  if (file === undefined || path === undefined) return await readRows(db, sql, {most, params})
+  if (file === undefined || path === undefined) return await readRows(db, asked)
   // Prepared unchanged, so that errors quote the given text.
   const prepared = await db.connection.prepare(sql)
   prepared.destroySync()
@@ -162,7 +159,7 @@ async function answerPerson({sql, condition, only, most, params, file}: Asked): 
     const {writeQueryBook} = await import('../export/xlsx.ts')
     await writeQueryBook(db, {path, title: file.sheet, from}, release.manifest)
   } else {
-    const rows = file.isSafe ? buildSafeRows(await listColumns(db, from), from) : `from ${from}`
+    const rows = file.isSafe ? buildSafeRows(await readColumns(db, `from ${from}`), from) : `from ${from}`
     await db.run(`copy (${rows}) to ${quoteLiteral(path)} (${file.format})`)
   }
   return {columns: [], rows: []}
@@ -177,18 +174,10 @@ export interface Rows {
 /** A longer page is of no use to a browser. */
 const MOST_CHARACTERS = 20_000_000
 
-/**
- * Rows of a statement, no more than asked for: it ends where nobody reads on.
- *
- * @param params in order, or by name; a name that has none is null
- */
+/** Rows of a statement, no more than asked for: it ends where nobody reads on. */
 async function readRows(
   {connection}: Database,
-  sql: string,
-  {
-    params,
-    most = Number.POSITIVE_INFINITY,
-  }: {params?: DuckDBValue[] | Record<string, string | undefined> | undefined; most?: number | undefined},
+  {sql, params, most = Number.POSITIVE_INFINITY}: Asked,
 ): Promise<Rows> {
   const prepared = await connection.prepare(sql)
   if (params) prepared.bind(Array.isArray(params) ? params : namedOf(prepared, params))
@@ -220,13 +209,6 @@ function namedOf(
   )
 }
 
-const described = z.object({column_name: z.string(), column_type: z.string()})
-
-async function listColumns(db: Database, from: string): Promise<TableColumn[]> {
-  const columns = await db.all(described, `describe from ${from}`)
-  return columns.map(({column_name, column_type}) => ({name: column_name, type: column_type}))
-}
-
 /** What is wrong, without paths, and without advice on settings, which nobody who asks can change. */
 function wordFailure(error: unknown): string {
   if (error instanceof LoantapeError) return error.problem
@@ -234,13 +216,8 @@ function wordFailure(error: unknown): string {
   return words.replaceAll(`${filesDir}/`, '')
 }
 
-let hasSpent = false
-
 /** Whether this process was about to use too much; then it answers nothing more. */
-export const isSpent = () => hasSpent
-
-/** Removes the files written for people. */
-export const leave = () => rmSync(filesDir, {recursive: true, force: true})
+let hasSpent = false
 
 const sizeOf = (name: string) => statSync(join(filesDir, name), {throwIfNoEntry: false})?.size ?? 0
 
@@ -279,7 +256,7 @@ async function answer(question: Promise<Rows>, file?: string): Promise<Rows> {
 
 /** The questions about one release. */
 export const questions = {
-  page: (asked: OwnQuestion) => answer(answerPage(asked)),
+  page: (asked: Asked) => answer(answerPage(asked)),
   async person(asked: Asked) {
     const rows = await answer(answerPerson(asked), asked.file?.name)
     // Unread rows keep their instance open until they are collected.
@@ -287,3 +264,9 @@ export const questions = {
     return rows
   },
 }
+
+answerParent(questions, {
+  // Removes the files written for people.
+  leave: () => rmSync(filesDir, {recursive: true, force: true}),
+  isSpent: () => hasSpent,
+})

@@ -1,17 +1,14 @@
-import {realpathSync} from 'node:fs'
-import {dirname} from 'node:path'
 import {JOURNAL_NAMES} from '../accounting/profiles.ts'
 import {isCalendarDate, parseInstant} from '../core/clock.ts'
 import {codeOf, explainError} from '../core/errors.ts'
 import type {DataFolder} from '../store/data-folder.ts'
-import type {Release} from '../store/release.ts'
 import {renderAction} from './blocks.ts'
 import {viewChecks} from './checks.ts'
 import {pageOf} from './figures.ts'
 import type {Filter} from './filter.ts'
 import {type Html, html} from './html.ts'
 import {viewMorning, viewMoved} from './morning.ts'
-import {NAME, viewDeals, viewPage, viewPages} from './pages.ts'
+import {NAME, type Params, viewDeals, viewPage, viewPages} from './pages.ts'
 import {listReleases} from './reader.ts'
 import {viewSql} from './sql.ts'
 import {viewTable, viewTables} from './tables.ts'
@@ -22,6 +19,16 @@ const idOfDeal = (id: string) => id.replace(/^~/, '')
 /** A page of a release; undefined of an unknown name. */
 type Route = (view: AskingView, id: string) => Promise<Page | undefined> | Page | undefined
 
+/** A page of `pages/` that shows what the history answers; undefined where it knows no such name. */
+const ofHistory =
+  (name: string, ask: (view: AskingView, id: string) => Promise<Params>): Route =>
+  async (view, id) => {
+    const params = await ask(view, id).catch((error: unknown): undefined => {
+      if (codeOf(error) !== 'UNKNOWN_NAME') throw error
+    })
+    return params && viewPage(name, view, {params})
+  }
+
 /** What each address shows of a release: a file of `pages/`, what the program gives it, or both by a function. */
 export const ROUTES: Record<string, Route> = {
   '/': viewMorning,
@@ -29,25 +36,33 @@ export const ROUTES: Record<string, Route> = {
   '/pipeline': (view) => viewPage('pipeline', view),
   '/deals': viewDeals,
   '/deals/:id': (view, id) => viewPage('parts/deal', view, {params: {deal_id: idOfDeal(id)}}),
-  '/deals/:id/received': (view, id) => viewReceived(view, idOfDeal(id)),
+  // Every version of a deal with the record that told it.
+  '/deals/:id/received': ofHistory('parts/received', async ({history}, id) => {
+    const deal_id = idOfDeal(id)
+    return {deal_id, versions: await history.ask('trace', deal_id)}
+  }),
   '/behind/moved': viewMoved,
   '/behind/:id': (view, id) => viewPage(`behind/${id}`, view),
   '/checks': viewChecks,
-  '/books': viewBooks,
+  // The months, what was issued, what the journal holds, and whether it ties out.
+  '/books': ofHistory('parts/books', ({history}) => history.ask('periods')),
   '/books/:id': viewPreview,
   '/compare': viewCompare,
-  '/quarantine': viewQuarantine,
-  '/quarantine/:id': viewQuarantined,
+  // The records that could not be read, by reason, and page by page.
+  '/quarantine': ofHistory('parts/quarantine', ({history, query}) => {
+    const [path, reason] = [query.get('path'), query.get('reason')]
+    const asked = {page: pageOf(query), ...(path !== null && {path}), ...(reason !== null && {reason})}
+    return history.ask('reasons', asked)
+  }),
+  // One record whole, byte for byte as its source sent it.
+  '/quarantine/:id': ofHistory('parts/quarantined', async ({history}, id) => ({
+    entry: await history.ask('quarantined', id),
+  })),
   '/pages': viewPages,
   '/pages/:id': (view, id) => (NAME.test(id) ? viewPage(id, view, {isAmongOwn: true}) : undefined),
   '/tables': viewTables,
   '/tables/:id': viewTable,
   '/sql': viewSql,
-}
-
-/** `/books`: the months, what was issued, what the journal holds, and whether it ties out. */
-async function viewBooks(view: AskingView): Promise<Page | undefined> {
-  return await viewPage('parts/books', view, {params: await view.history.ask('periods')})
 }
 
 /** `/books/<YYYY-MM>`: what the next export of a month would hand out, for the importer that the address names; undefined of no month. */
@@ -62,66 +77,34 @@ async function viewPreview(view: AskingView, period: string): Promise<Page | und
   return await viewPage('parts/preview', view, {params: {period, profile, profiles: JOURNAL_NAMES, ...shown}})
 }
 
-/** `/quarantine`: the records that could not be read, by reason, and page by page. */
-async function viewQuarantine(view: AskingView): Promise<Page | undefined> {
-  const [path, reason] = [view.query.get('path'), view.query.get('reason')]
-  const asked = {page: pageOf(view.query), ...(path !== null && {path}), ...(reason !== null && {reason})}
-  return await viewPage('parts/quarantine', view, {params: await view.history.ask('reasons', asked)})
-}
-
-/** Turns `UNKNOWN_NAME` into undefined. */
-function noneIfUnknown(error: unknown): undefined {
-  if (codeOf(error) !== 'UNKNOWN_NAME') throw error
-}
-
-/** `/quarantine/<id>`: one record whole, byte for byte as its source sent it. */
-async function viewQuarantined(view: AskingView, id: string): Promise<Page | undefined> {
-  const entry = await view.history.ask('quarantined', id).catch(noneIfUnknown)
-  return entry && viewPage('parts/quarantined', view, {params: {entry}})
-}
-
-/** `/deals/<id>/received`: every version of a deal with the record that told it. */
-async function viewReceived(view: AskingView, deal_id: string): Promise<Page | undefined> {
-  const versions = await view.history.ask('trace', deal_id).catch(noneIfUnknown)
-  return versions && viewPage('parts/received', view, {params: {deal_id, versions}})
-}
-
-/** The newest release of the same business date. */
-const findNewest = ({dir, manifest: {as_of}}: Release) =>
-  listReleases({releases: dirname(realpathSync(dir))})
-    .filter(({manifest}) => manifest.as_of === as_of)
-    .sort((a, b) => (a.manifest.known_at < b.manifest.known_at ? 1 : -1))[0]
-
 /** How many deals are named under a total; the others are counted. */
 const NAMED = 100
 
-/**
- * `/compare`: what was believed of a day when the release was built, against what the newest release of that day says.
- */
+/** `/compare`: what was believed of a day when the release was built, against what the newest release of that day says. */
 async function viewCompare(view: AskingView): Promise<Page | undefined> {
   const then = view.release.manifest
-  const now = findNewest(view.release)?.manifest ?? then
+  const {as_of} = then
+  const now =
+    listReleases(view.folder.releases).find(({manifest}) => manifest.as_of === as_of)?.manifest ?? then
   const isNewest = then.release_id === now.release_id
   const moved = isNewest ? [] : await view.history.ask('diff', then.release_id, now.release_id)
   const whole = moved.filter(({status}) => status === null)
-  const totals = whole.map(({parts, ...total}) => ({...total, deals: parts.length}))
-  const parts = whole.flatMap((each) =>
-    each.parts.slice(0, NAMED).map((part) => ({...part, total: each.total})),
-  )
-  const moments = {
-    as_of: then.as_of,
+  const params = {
+    as_of,
     known_then: then.known_at,
     known_now: now.known_at,
     now_id: now.release_id,
+    totals: whole.map(({parts, ...total}) => ({...total, deals: parts.length})),
+    parts: whole.flatMap(({parts, total}) => parts.slice(0, NAMED).map((part) => ({...part, total}))),
   }
-  const page = await viewPage('parts/compare', view, {params: {...moments, totals, parts}})
-  const offer = isNewest && view.mayAct && offerBuild(then.as_of, '')
+  const page = await viewPage('parts/compare', view, {params})
+  const offer = isNewest && view.mayAct && offerBuild(as_of, '')
   return page && {...page, body: html`${page.body}${offer}`}
 }
 
 /** Why there is nothing to show, and what to do about it. */
 export function describeNone(folder: DataFolder, {values}: Filter, mayAct: boolean): Page {
-  const kept = [...new Set(listReleases(folder).map(({manifest}) => manifest.as_of))].sort().toReversed()
+  const kept = [...new Set(listReleases(folder.releases).map(({manifest}) => manifest.as_of))]
   if (kept.length === 0)
     return {
       title: 'No release yet',

@@ -1,13 +1,18 @@
+import {existsSync, mkdirSync, statSync} from 'node:fs'
+import {join} from 'node:path'
+import type {FastifyInstance} from 'fastify'
 import {explainError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
+import type {DataFolder} from '../store/data-folder.ts'
+import {isFile, readWritten, writeFileAtomically} from '../store/files.ts'
 import {readTables} from '../store/sql.ts'
-import {renderBlock, renderExact, SHAPES} from './blocks.ts'
-import {count} from './figures.ts'
-import {addressOf, hiddenFields} from './filter.ts'
+import {type Block, renderBlock, renderExact, SHAPES, type Shape} from './blocks.ts'
+import {count, LONGEST_ADDRESS} from './figures.ts'
+import {addressOf, type Filter, findFault, hiddenFields, parseFilter} from './filter.ts'
 import {type Html, html} from './html.ts'
-import {linkOf} from './pages.ts'
+import {refuse} from './http-server.ts'
+import {linkOf, listNamed, NAME} from './pages.ts'
 import {queriesOf} from './reader.ts'
-import {listSaved, readSavedQuery} from './saved.ts'
 import {FORMATS} from './tables.ts'
 import type {AskingView, Page, View} from './view.ts'
 
@@ -33,36 +38,27 @@ export async function viewSql(view: AskingView): Promise<Page | undefined> {
       : await people
           .ask({sql, condition: filter.condition, most: MOST + 1})
           .catch((error: unknown) => explainError(error))
-  const failure = answer && 'message' in answer ? answer.message : undefined
-  const form = html`${names.length > 0 && html`<p class="choices">Saved: ${names.map((name) => html`<a href="${addressOf('/sql', filter, {saved: [name]})}"${name === saved && html` aria-current="page"`}>${name.replaceAll('_', ' ')}</a> `)}</p>`}
-${await renderForm(view, sql, {shape, failure})}`
-  if (answer === undefined)
-    return {
-      title: 'SQL',
-      body: html`${isOnlyShown && html`<p class="notice">This query came with an address from outside the workbench and has not been run. Read it, then press Run.</p>`}${form}`,
-    }
-  if ('message' in answer)
-    return {title: 'SQL', body: html`${form}<pre class="failed" tabindex="0">${failure}</pre>`}
-  const shown = {...answer, rows: answer.rows.slice(0, MOST)}
-  const isCut = answer.rows.length > MOST
-  return {
-    title: 'SQL',
-    body: html`${form}
-<p class="downloads">${isCut ? `The first ${count(MOST)} rows.` : `${quantity(shown.rows.length, 'row')}.`} Download all: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: [sql]})}">${format.toUpperCase()}</a> `)}</p>
-${renderSaving(view, sql)}
-${shape === 'table' ? renderExact(shown) : renderBlock(shown, {shape, options: {}}, linkOf(filter))}`,
-  }
+  const failure = answer instanceof Error ? answer.message : undefined
+  const body = html`${isOnlyShown && html`<p class="notice">This query came with an address from outside the workbench and has not been run. Read it, then press Run.</p>`}${names.length > 0 && html`<p class="choices">Saved: ${names.map((name) => html`<a href="${addressOf('/sql', filter, {saved: [name]})}"${name === saved && html` aria-current="page"`}>${name.replaceAll('_', ' ')}</a> `)}</p>`}
+${await renderForm(view, sql, {shape, failure})}${
+  answer instanceof Error
+    ? html`<pre class="failed" tabindex="0">${failure}</pre>`
+    : answer && renderAnswer(view, sql, answer, shape)
+}`
+  return {title: 'SQL', body}
 }
 
-/** The form that saves a query, or asks whether to replace the one of its name. */
-function renderSaving({filter, query}: View, sql: string): Html {
-  const taken = query.get('taken')
-  return html`<details${taken !== null && html` open`}><summary>Save this query</summary>
+/** The rows of a query as they are asked for, above them their download, and the form that saves it. */
+function renderAnswer({filter, query}: View, sql: string, {columns, rows}: Block, shape: Shape): Html {
+  const shown = {columns, rows: rows.slice(0, MOST)}
+  return html`
+<p class="downloads">${rows.length > MOST ? `The first ${count(MOST)} rows.` : `${quantity(rows.length, 'row')}.`} Download all: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: [sql]})}">${format.toUpperCase()}</a> `)}</p>
+<details><summary>Save this query</summary>
 <form class="sql" method="post" action="/sql/queries">
 ${hiddenFields(filter)}<input type="hidden" name="q" value="${sql}">
-${taken !== null && html`<p class="notice">There is a query ‘${taken}’ already. Save once more to replace it, or under another name.</p><input type="hidden" name="replace" value="${taken}">`}
-<p><label>Name <input name="name" value="${taken ?? query.get('saved')}" required pattern="[\\w\\-]{1,100}" title="Letters, digits, _ and -"></label> <button>Save</button></p>
-</form></details>`
+<p><label>Name <input name="name" value="${query.get('saved')}" required pattern="[\\w\\-]{1,100}" title="Letters, digits, _ and -"></label> <button>Save</button></p>
+</form></details>
+${shape === 'table' ? renderExact(shown) : renderBlock(shown, {shape, options: {}}, linkOf(filter))}`
 }
 
 /** The statement in a field, which a script makes an editor that knows the tables. */
@@ -82,4 +78,74 @@ ${hiddenFields(filter)}
 <p><button>Run</button> <label>Show as <select name="as">${SHAPES.map((one) => html`<option${one === shape && html` selected`}>${one}</option>`)}</select></label></p>
 </form>
 <script src="/assets/sql-editor.js" type="module"></script>`
+}
+
+/** What people save for everybody, as files of `queries/` in the data folder: a query, or a filter as the end of an address. */
+type Kind = '.sql' | '.filter'
+
+/** The names of what was saved. */
+const listSaved = ({queries}: DataFolder, kind: Kind) => listNamed(queries, kind)
+
+/** The text of a saved query; undefined of none. */
+function readSavedQuery(folder: DataFolder, name: string): string | undefined {
+  if (!listSaved(folder, '.sql').includes(name)) return undefined
+  return readWritten(join(folder.queries, `${name}.sql`)).toString()
+}
+
+/** The filters that were saved, by name; a file that holds none is left out. */
+export const listSavedFilters = (folder: DataFolder): {name: string; filter: Filter}[] =>
+  listSaved(folder, '.filter').flatMap((name) => {
+    const file = join(folder.queries, `${name}.filter`)
+    if (!isFile(file) || statSync(file).size > LONGEST_ADDRESS) return []
+    const query = new URLSearchParams(readWritten(file).toString().trim())
+    for (const clock of ['as_of', 'known_at']) query.delete(clock)
+    const filter = parseFilter(query)
+    return filter.condition === undefined || findFault(filter) !== undefined ? [] : [{name, filter}]
+  })
+
+const A_NAME = 'a name of letters, digits, _ and -'
+
+/** What a form saves, and the address that shows it; a string says what is wrong. */
+type Given = {name: string; text: string; address: string} | string
+
+function readQueryForm(form: URLSearchParams, filter: Filter): Given {
+  const name = form.get('name') ?? ''
+  const text = (form.get('q') ?? '').replaceAll('\r\n', '\n').trim()
+  if (!NAME.test(name) || text === '') return `expected a query, and ${A_NAME}`
+  return {name, text, address: addressOf('/sql', filter, {saved: [name]})}
+}
+
+function readFilterForm(form: URLSearchParams, filter: Filter): Given {
+  const name = form.get('save_as') ?? ''
+  const fault = findFault(filter)
+  if (fault !== undefined) return fault.replace(/\.$/, '')
+  if (!NAME.test(name) || filter.condition === undefined) return `expected a choice of deals, and ${A_NAME}`
+  // A saved filter follows the day that is shown.
+  const text = addressOf('', filter, {as_of: [], known_at: []}).slice(1)
+  if (text.length >= LONGEST_ADDRESS) return 'expected fewer values'
+  return {name, text, address: linkOf(filter)(form.get('path') ?? '/') ?? '/'}
+}
+
+/**
+ * Adds `POST /sql/queries`, which saves the query `q` of a form as `name`, and `POST /filters`, which saves the filter of a form. One
+ * of this name stays as it is: the form is refused.
+ */
+export function addSaved(server: FastifyInstance, folder: DataFolder): void {
+  const add = (path: string, kind: Kind, read: typeof readQueryForm) =>
+    server.post(path, async (request, reply) => {
+      const form = request.body instanceof URLSearchParams ? request.body : new URLSearchParams()
+      const given = read(form, parseFilter(form))
+      const notSaved = (status: number, why: string) => refuse(request, reply, status, `Not saved: ${why}.`)
+      if (typeof given === 'string') return await notSaved(400, given)
+      const file = join(folder.queries, `${given.name}${kind}`)
+      if (existsSync(file)) {
+        const what = kind === '.sql' ? 'query' : 'filter'
+        return await notSaved(409, `there is a ${what} '${given.name}' already; take another name`)
+      }
+      mkdirSync(folder.queries, {recursive: true})
+      writeFileAtomically(file, `${given.text}\n`)
+      return await reply.redirect(given.address, 303)
+    })
+  add('/sql/queries', '.sql', readQueryForm)
+  add('/filters', '.filter', readFilterForm)
 }

@@ -65,12 +65,7 @@ export async function viewTable(view: View, name: string): Promise<Page | undefi
   const readBy = models.filter(({reads}) => reads.includes(name)).map((reader) => reader.name)
   const checks = release.manifest.checks.results.filter((check) => check.name.startsWith(`${name} `))
   const body = html`<p class="lead">${prose(model.description)}</p>
-<ul class="facts">
-<li>one row per <b>${model.grain.join(', ')}</b></li>
-${model.reads.length > 0 && html`<li>built from ${nameAll(model.reads, hrefOf)}</li>`}
-${model.adds_up.length > 0 && html`<li>adds up over parts of a portfolio: <b>${model.adds_up.join(', ')}</b></li>`}
-${readBy.length > 0 && html`<li>read by ${nameAll(readBy, hrefOf)}</li>`}
-</ul>
+${renderTold({...model, readBy}, hrefOf)}
 <p class="downloads">Download ${FORMATS.map((format) => html`<a href="${addressOf(`/data/${name}.${format}`, filter)}">${format.toUpperCase()}</a> `)}</p>
 ${checks.map(({name: check, failures}) => html`<p class="notice"><code>${check}</code>: not so for ${quantity(failures, 'row')}.</p>`)}
 <h2>Columns</h2>
@@ -93,9 +88,31 @@ export const renderColumns = (columns: ReleaseModel['columns']): Html =>
     ]),
   })
 
-/** Names of tables, each leading to what stands there of it. */
-export const nameAll = (names: readonly string[], hrefOf: (name: string) => string | undefined): Html =>
-  html`${names.map((name, index) => html`${index > 0 && ', '}${linked(html`<code>${name}</code>`, hrefOf(name))}`)}`
+/** What is told of a table beside its columns: `facts`, its rows, and which others it is built from and read by. */
+export function renderTold(
+  {
+    grain,
+    reads,
+    readBy,
+    adds_up = [],
+  }: Record<'grain' | 'reads' | 'readBy', readonly string[]> & {
+    adds_up?: readonly string[]
+  },
+  hrefOf: (name: string) => string | undefined,
+  facts: readonly (Html | string | false | undefined)[] = [],
+): Html {
+  const nameAll = (names: readonly string[]) =>
+    names.map((name, index) => html`${index > 0 && ', '}${linked(html`<code>${name}</code>`, hrefOf(name))}`)
+  const all = [
+    ...facts,
+    grain.length > 0 && html`one row per <b>${grain.join(', ')}</b>`,
+    reads.length > 0 && html`built from ${nameAll(reads)}`,
+    adds_up.length > 0 && html`adds up over parts of a portfolio: <b>${adds_up.join(', ')}</b>`,
+    readBy.length > 0 && html`read by ${nameAll(readBy)}`,
+  ]
+  return html`<ul class="facts">
+${all.map((fact) => fact && html`<li>${fact}</li>\n`)}</ul>`
+}
 
 /** A name that a narrow window breaks behind its dots and underscores, not within its words. */
 const breakable = (name: string) =>

@@ -14,7 +14,7 @@ import type {Block} from './blocks.ts'
 import type {Filter} from './filter.ts'
 import type {Html} from './html.ts'
 import type {History, Reader} from './reader.ts'
-import type {OwnQuestion} from './release-questions.ts'
+import type {Asked} from './release-questions.ts'
 
 const syncSummary = z.object({walk: z.object({quarantined: z.number()})})
 
@@ -55,7 +55,7 @@ export interface View {
   release: Release
   filter: Filter
   /** Asks what a block of a page asks, of the filtered deals or all. */
-  ask(asked: OwnQuestion & {isWhole?: boolean}): Promise<Block>
+  ask(asked: Asked & {isWhole?: boolean}): Promise<Block>
   /** Whether the viewer can read a table. */
   mayRead(name: string): boolean
   /** The query parameters. */

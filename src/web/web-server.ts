@@ -11,8 +11,8 @@ import {openRelease, requireRelease} from '../store/release.ts'
 import type {StateDb} from '../store/state-db.ts'
 import {storeEvent} from '../sync/webhook-events.ts'
 import {addActions} from './actions.ts'
-import {createHttpServer, listenAt, type WebSide} from './http-server.ts'
-import {createMetrics} from './metrics.ts'
+import {startServer, type WebSide} from './http-server.ts'
+import {addMetrics, createMetrics} from './metrics.ts'
 import type {WebTools} from './view.ts'
 import {addWorkbench} from './workbench.ts'
 
@@ -101,40 +101,24 @@ function isSigned(verifier: Webhook, body: string, headers: Record<string, strin
  *
  * @throws ConfigError `WEB_TOKEN_MISSING`; UnexpectedError `WEB_ADDRESS`
  */
-export async function startWeb(
-  config: Config,
-  given: Omit<WebTools, 'config'>,
-  world: World,
-): Promise<WebSide> {
+export function startWeb(config: Config, given: Omit<WebTools, 'config'>, world: World): Promise<WebSide> {
   const tools: WebTools = {...given, config}
-  const server = createHttpServer(config, world)
-  const metrics = createMetrics(tools, world)
-  const findProblem = createReadiness(tools, world)
-  server.addHook('onResponse', async (_request, reply) => metrics.countAnswer(reply.statusCode))
-  server.get('/readyz', async (_request, reply) => {
-    const problem = await findProblem()
-    return reply
-      .code(problem === null ? 200 : 503)
-      .type('text/plain')
-      .send(problem === null ? 'ready\n' : `not ready: ${problem}\n`)
+  return startServer(config, world, (server) => {
+    const findProblem = createReadiness(tools, world)
+    addMetrics(server, createMetrics(tools, world))
+    server.get('/readyz', async (_request, reply) => {
+      const problem = await findProblem()
+      return reply
+        .code(problem === null ? 200 : 503)
+        .type('text/plain')
+        .send(problem === null ? 'ready\n' : `not ready: ${problem}\n`)
+    })
+    const added = new AsyncDisposableStack()
+    added.use(addWorkbench(server, tools, world))
+    added.use(addActions(server, tools, world))
+    addWebhooks(server, config, tools.stateDb, world)
+    return added
   })
-  server.get('/metrics', async (_request, reply) =>
-    reply.type(metrics.contentType).send(await metrics.render()),
-  )
-  await using workbench = new AsyncDisposableStack()
-  workbench.use(addWorkbench(server, tools, world))
-  workbench.use(addActions(server, tools, world))
-  addWebhooks(server, config, tools.stateDb, world)
-
-  const url = await listenAt(server, config)
-  const listening = workbench.move()
-  return {
-    url,
-    async [Symbol.asyncDispose]() {
-      await listening.disposeAsync()
-      await server.close()
-    },
-  }
 }
 
 const READY_MS = 5_000

@@ -13,7 +13,7 @@ import type {World} from '../core/types.ts'
 import {isDemoFolder} from '../store/data-folder.ts'
 import type {ReleaseManifest} from '../store/release.ts'
 import {findLockHolder} from '../store/runs.ts'
-import {listOpenActions} from './actions.ts'
+import {listOpenActions, viewRun, viewRuns} from './actions.ts'
 import {sendData} from './data-api.ts'
 import {instant} from './figures.ts'
 import {
@@ -41,14 +41,14 @@ import {
   PLACES,
   refuse,
   refuseBusy,
+  sendPage,
   type TakeTurn,
 } from './http-server.ts'
 import {renderWorkbench} from './page-frame.ts'
 import {viewPage} from './pages.ts'
-import {createReaders, type History, queriesOf, type Reader, RUNNING, readHistory} from './reader.ts'
+import {createReaders, queriesOf, READING, type Reader, RUNNING, readHistory} from './reader.ts'
 import {describeNone, ROUTES} from './routes.ts'
-import {viewRun, viewRuns} from './runs.ts'
-import {addSaved, listSavedFilters} from './saved.ts'
+import {addSaved, listSavedFilters} from './sql.ts'
 import {type AskingView, type Page, readOverview, type WebTools} from './view.ts'
 
 const OWN = join(import.meta.dirname, 'assets')
@@ -104,74 +104,65 @@ const NOTHING_THERE: Page = {
 }
 
 function describeFailure(error: unknown): Page {
-  const {message, next} = explainError(error)
-  const body = html`<p class="notice"><b class="failed">${message}</b> ${next}</p>`
+  const {problem, kept, next} = explainError(error)
+  const body = html`<p class="notice"><b class="failed">${problem}</b> ${kept} ${next}</p>`
   return {status: 500, title: 'Not shown', body}
 }
 
-/** What people ask for themselves, and what they download: how much at once, how much waits, how much of it of one address. */
+/** What people ask for themselves, or what they download: how much at once, how much waits, how much of it of one address. */
 const QUESTIONS = {running: RUNNING, waiting: 20, each: 4}
-const DOWNLOADS = {running: RUNNING, waiting: 20, each: 4}
 
 /** What pages ask of the history: whoever hangs up in its turn still holds its place, and nobody waits behind those who left. */
-const HISTORY = {running: 4, waiting: 56, each: 20}
+const HISTORY = {running: READING, waiting: 56, each: 20}
 
 /** Adds the pages and the data API; disposing what is returned ends the processes that read. */
 export function addWorkbench(server: FastifyInstance, tools: WebTools, world: World): Disposable {
   const {config} = tools
-  const readers = createReaders(tools.folder, config)
+  const releases = createReaders(tools.folder, config)
   const history = readHistory(config)
   const live = addLive(server, tools, world)
   const takeQuestion = createTurns(QUESTIONS)
-  const takeDownload = createTurns(DOWNLOADS)
+  const takeDownload = createTurns(QUESTIONS)
   const takeHistory = createTurns(HISTORY)
   addAssets(server)
 
-  type Opened = Pick<ReturnType<typeof open>, 'filter' | 'overview' | 'view'>
-  const offered = new WeakMap<Reader, Promise<Bucket[]>>()
   /** The form to choose deals by, for those who may see what it offers. */
   const renderChoice = async (path: string, view: AskingView, pages: Reader): Promise<Html | undefined> => {
     const {tables} = view.release.manifest
     const isThere = (name: string) => view.mayRead(name) && tables.some((table) => table.name === name)
     if (!['core.deal', 'mart.portfolio_breakdown'].every(isThere)) return undefined
-    const asked = offered.get(pages) ?? queriesOf(pages.page).all(bucketRow, OFFERED)
-    offered.set(pages, asked)
-    asked.catch(() => offered.delete(pages))
+    const offered = await queriesOf(pages.page).all(bucketRow, OFFERED)
     const saved = listSavedFilters(tools.folder).filter(({filter}) => filter.reads.every(view.mayRead))
-    return renderFilter(path, view, {offered: await asked, saved, maySave: view.mayAct})
+    return renderFilter(path, view, {offered, saved, maySave: view.mayAct})
   }
   const frame = (
     path: string,
     page: Page,
-    {filter, overview, view, choice}: Opened & {choice?: Html | undefined},
+    {filter, overview, view}: Pick<ReturnType<typeof open>, 'filter' | 'overview' | 'view'>,
+    choice?: Html,
   ) => {
     const release = view?.release.manifest
     const chips = [...filter.values].flatMap(([name, values]) =>
-      values.map((value) => ({
-        text: `${titleOf(name)}: ${wordValue(name, value)}`,
-        without: addressOf(path, filter, {[name]: values.filter((other) => other !== value)}),
-      })),
+      values.map((value) => {
+        const text = `${titleOf(name)}: ${wordValue(name, value)}`
+        const without = addressOf(path, filter, {[name]: values.filter((other) => other !== value)})
+        return html`<a href="${without}" aria-label="Remove filter ${text}">${text} ✕</a> `
+      }),
     )
+    const subject = html`<ul class="facts">${
+      release &&
+      html`<li>as of <b>${release.as_of}</b></li><li>known at <b>${instant(release.known_at)}</b></li><li><span class="mono">${release.release_id}</span></li><li>${renderClocks(path, filter, release)}</li>`
+    }</ul>
+${chips.length > 0 && html`<p class="chips">${chips}</p>`}
+${choice}`
     return renderWorkbench({
       ...page,
       path,
-      timeZone: config.timeZone,
-      places: PLACES.map(([title, href]) => ({
-        title,
-        href: href === '/runs' ? href : addressOf(href, filter),
-      })),
-      facts: release
-        ? [
-            html`as of <b>${release.as_of}</b>`,
-            html`known at <b>${instant(release.known_at)}</b>`,
-            html`<span class="mono">${release.release_id}</span>`,
-            renderClocks(path, filter, release),
-          ]
-        : [],
-      chips,
-      choice,
+      places: PLACES.map(([title, href]) => [title, href === '/runs' ? href : addressOf(href, filter)]),
+      subject,
       alarms: overview.alarms.length,
       live: describeUnderWay(tools, world),
+      timeZone: config.timeZone,
     })
   }
 
@@ -180,40 +171,35 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
     const query = new URL(request.url, 'http://localhost').searchParams
     const given = parseFilter(query)
     const gone = hangUpOf(reply)
-    const only = isOperator(request, config) ? undefined : config.viewerTables
+    const isOfAll = isOperator(request, config)
+    const only = isOfAll ? undefined : config.viewerTables
     const caller: Caller = {request, reply, gone, only}
     const mayRead = (name: string) => isForViewers(name, only)
     // A filter reveals facts about deals.
-    const isShown = given.reads.every(mayRead)
-    const filter = isShown ? given : {...given, condition: 'false'}
-    const opened = readers.find(given)
+    const filter = given.reads.every(mayRead) ? given : {...given, condition: 'false'}
     const overview = readOverview(tools, world)
-    const mayAct = !isDemoFolder(tools.folder) && isOperator(request, config)
-    if (!opened) return {caller, filter, overview, mayAct, view: undefined}
-    const {release, pages, downloads} = opened
-    const ask: AskingView['ask'] = async ({isWhole, ...asked}) => {
-      // A question that is under way ends by itself: it is short, and its process is everybody's.
-      gone.throwIfAborted()
-      return await pages.page({...asked, condition: isWhole ? undefined : filter.condition})
-    }
-    const people = letInTurn(opened.people, takeQuestion, caller)
-    const asking: History = {ask: (...asked) => inTurn(takeHistory, caller, () => history.ask(...asked))}
-    const view: AskingView = {
-      release,
+    const mayAct = isOfAll && !isDemoFolder(tools.folder)
+    const readers = releases.find(given)
+    const view: AskingView | undefined = readers && {
+      release: readers.release,
       filter,
-      ask,
+      async ask({isWhole, ...asked}) {
+        // A question that is under way ends by itself: it is short, and its process is everybody's.
+        gone.throwIfAborted()
+        return await readers.pages.page({...asked, condition: isWhole ? undefined : filter.condition})
+      },
       mayRead,
       query,
       sqlDir: config.sqlDir,
-      people,
-      history: asking,
+      people: letInTurn(readers.people, takeQuestion, caller),
+      history: {ask: (...asked) => inTurn(takeHistory, caller, () => history.ask(...asked))},
       overview,
       mayAct,
       mayRun: ['ours', 'tool'].includes(askerOf(request)),
       config,
       folder: tools.folder,
     }
-    return {caller, filter, overview, mayAct, view, pages, downloads}
+    return {caller, filter, overview, mayAct, view, readers}
   }
   /** A page in its frame; one that fails says why. */
   const addAnyPage = (
@@ -222,32 +208,30 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
   ) => {
     server.get(path, async (request, reply) => {
       const opened = open(request, reply)
+      const {view, readers} = opened
       const here = request.url.split('?')[0] ?? '/'
       const fault = findFault(opened.filter)
-      const answer = async (): Promise<Page> => {
-        if (fault === undefined) return (await make(opened, idOf(request))) ?? NOTHING_THERE
+      if (fault !== undefined) {
         const body = html`<p class="notice"><b class="failed">${fault}</b> <a href="${here}">The page without it</a></p>`
-        return {status: 400, title: 'Not shown', body}
+        return sendPage(
+          reply.code(400),
+          frame(here, {title: 'Not shown', body}, {...opened, filter: NO_FILTER}),
+        )
       }
+      const answer = async () => (await make(opened, idOf(request))) ?? NOTHING_THERE
       const page = await answer().catch(describeFailure)
-      reply.type('text/html; charset=utf-8')
       if (reply.statusCode !== 503) reply.code(page.status ?? 200)
-      if (fault !== undefined) return frame(here, page, {...opened, filter: NO_FILTER})
-      const {view, pages} = opened
       // A query that another site led to is run by its own button alone.
-      const isShown =
-        view &&
-        pages &&
-        page.status === undefined &&
-        here !== '/runs' &&
-        (view.mayRun || !view.query.has('q'))
-      if (!isShown) return frame(here, page, opened)
-      // A page without its form is better than none.
-      const choice = await renderChoice(here, view, pages).catch((error: unknown) => {
-        const {problem} = explainError(error)
-        return html`<p class="notice">The filter cannot be offered: ${problem}</p>`
-      })
-      return frame(here, page, {...opened, choice})
+      const isShown = page.status === undefined && here !== '/runs' && (view?.mayRun || !view?.query.has('q'))
+      const choice =
+        isShown && view && readers
+          ? // A page without its form is better than none.
+            await renderChoice(here, view, readers.pages).catch(
+              (error: unknown) =>
+                html`<p class="notice">The filter cannot be offered: ${explainError(error).problem}</p>`,
+            )
+          : undefined
+      return sendPage(reply, frame(here, page, opened, choice))
     })
   }
   for (const [path, make] of Object.entries(ROUTES))
@@ -256,29 +240,26 @@ export function addWorkbench(server: FastifyInstance, tools: WebTools, world: Wo
       const none = describeNone(tools.folder, filter, mayAct)
       return overview.release ? {...none, status: 404} : none
     })
-  addAnyPage('/runs', async ({view, overview, mayAct}) =>
-    viewRuns(overview, {
-      ...tools,
-      mayAct,
-      walks: view && (await viewPage('parts/walks', view))?.body,
-    }),
-  )
+  addAnyPage('/runs', async ({view, overview, mayAct}) => {
+    const page = await viewRuns(overview, tools, mayAct)
+    const walks = view && (await viewPage('parts/walks', view))?.body
+    return page && {...page, body: html`${page.body}${walks}`}
+  })
   addAnyPage('/runs/:id', (_opened, id) => viewRun(tools.stateDb, id))
   addSaved(server, tools.folder)
   server.get('/data/:id', async (request, reply) => {
-    const {view, caller, filter, downloads} = open(request, reply)
+    const {view, caller, filter, readers} = open(request, reply)
     const fault = findFault(filter)
-    if (fault !== undefined) return refuse(request, reply, 400, {title: 'No data', problem: fault})
-    if (!view)
-      return refuse(request, reply, 503, {title: 'No release yet', problem: 'There is no release yet.'})
-    const reader = letInTurn(downloads, takeDownload, caller, once(reply.raw, 'close'))
+    if (fault !== undefined) return refuse(request, reply, 400, fault)
+    if (!view || !readers) return refuse(request, reply, 503, 'There is no release yet.')
+    const reader = letInTurn(readers.downloads, takeDownload, caller, once(reply.raw, 'close'))
     return await sendData(view, reader, idOf(request), request, reply)
   })
   return {
     [Symbol.dispose]() {
       live[Symbol.dispose]()
       history[Symbol.dispose]()
-      readers[Symbol.dispose]()
+      releases[Symbol.dispose]()
     },
   }
 }
@@ -299,7 +280,6 @@ ${hiddenFields({...filter, values: others})}
 }
 
 const bucketRow = z.object({dimension: z.string(), bucket: z.string()})
-type Bucket = z.output<typeof bucketRow>
 
 /** The viewer of a page. */
 interface Caller {
@@ -320,7 +300,7 @@ function letInTurn(reader: Reader, takeTurn: TakeTurn, caller: Caller, closed?: 
   const ask: Reader['ask'] = (asked) =>
     new Promise((resolve, reject) => {
       const work = async () => {
-        const answer = reader.ask({...asked, only, signal: gone})
+        const answer = reader.ask({...asked, only}, gone)
         resolve(answer)
         await Promise.allSettled([answer, closed])
       }

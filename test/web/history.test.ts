@@ -60,7 +60,7 @@ test('a record is shown byte for byte on the page, by the command, and in the ev
 })
 
 /** The processes that read history for this one. */
-const listReaders = () => listProcesses('helper-process.ts\0history', process.pid)
+const listReaders = () => listProcesses('history-questions.ts', process.pid)
 
 test('one process without secrets answers every question about history; another replaces it, and none is left', async () => {
   const before = listReaders()

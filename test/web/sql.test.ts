@@ -376,7 +376,7 @@ test('a download that fails after it has begun is cut off', async () => {
   await expect(answer.text()).rejects.toThrow('terminated')
 })
 
-test('a query is saved under a name, opened by it, and replaced only after a question', async () => {
+test('a query is saved under a name, opened by it, and stays as it is', async () => {
   const page = await open({q: 'select 1 as one', part: 'funded'})
   const save = async (name: string) => {
     await page.locator('summary:has-text("Save this query")').click()
@@ -392,12 +392,14 @@ test('a query is saved under a name, opened by it, and replaced only after a que
   expect(await page.locator('thead').textContent()).toBe('one')
   await follow(page, '/sql?q=select+2+as+two')
   await save('all_one')
-  expect(await page.locator('.notice').textContent()).toContain('all_one')
+  expect(await page.locator('.notice').textContent()).toContain(
+    "there is a query 'all_one' already; take another name",
+  )
+  await page.getByRole('link', {name: 'Back'}).click()
+  await save('two')
+  expect(readdirSync(lab.folder.queries)).toEqual(['all_one.sql', 'two.sql'])
   expect(readFileSync(file, 'utf8')).toBe('select 1 as one\n')
-  await page.getByRole('button', {name: 'Save'}).click()
-  expect(readFileSync(file, 'utf8')).toBe('select 2 as two\n')
-  expect(readdirSync(lab.folder.queries)).toEqual(['all_one.sql'])
-  expect((await lab.run(['query', '--file', file])).stdout).toContain('two')
+  expect((await lab.run(['query', '--file', file])).stdout).toContain('one')
   expect((await get('/sql', {saved: 'nothing'})).status).toBe(404)
   expect((await get('/sql', {saved: '../state'})).status).toBe(404)
   // The server does not wait for somebody to write into a pipe.
@@ -424,5 +426,6 @@ test('only an operator saves, and only from a page of this server', async () => 
   for (const name of ['', '.', '../state', 'a/b', 'a b', 'a.sql', 'x'.repeat(101)])
     expect(await save(name, here), name).toEqual([400, false])
   expect(await save('taken_on', here)).toEqual([303, true])
-  expect(await save('taken_on', {'sec-fetch-site': 'same-origin'})).toEqual([303, true])
+  expect(await save('taken_too', {'sec-fetch-site': 'same-origin'})).toEqual([303, true])
+  expect(await save('taken_on', here)).toEqual([409, true])
 })
