@@ -36,8 +36,7 @@ export const commands = {
     await using web = options.web ? await startWeb(config, tools, world) : undefined
     if (web) world.log.info({url: web.url}, 'web side listens')
     const list = () => (isDemo ? [] : [''])
-    const supervisor = createSupervisor({list, read: async () => source, runs: 1}, world)
-    await supervisor.begin()
+    const supervisor = createSupervisor({list, read: () => source, runs: 1}, world)
     await supervisor.run()
   }),
   'fleet serve': does(async (call: Invocation<{web: boolean}>) => {
@@ -45,12 +44,11 @@ export const commands = {
     const fleetDir = findFleet(call)
     const sources = {
       list: () => listSources(fleetDir),
-      read: async (name: string) => readSource(cli, fleetDir, name),
+      read: (name: string) => readSource(cli, fleetDir, name),
       runs: config.fleetRuns,
       patienceMs: PATIENCE_MS,
     }
     const supervisor = createSupervisor(sources, world)
-    await supervisor.begin()
     const readRows = () =>
       supervisor.served().flatMap(({name, open, problem}) => {
         const [found, wrong] = [open(), problem()]

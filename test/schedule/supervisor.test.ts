@@ -18,15 +18,13 @@ test('a run that waits minutes for its source yields its place to others, and re
   const supervisor = createSupervisor(
     {
       list: () => ['one'],
-      read: async () => ({config: lab.config, folder: lab.folder, jobs: []}),
+      read: () => ({config: lab.config, folder: lab.folder, jobs: []}),
       runs: 1,
     },
     world,
   )
-  await supervisor.begin()
   const [source] = supervisor.served()
   if (!source) throw new Error('no source is served')
-  await source.looked()
   expect(source.countRuns()).toEqual({running: 0, waiting: 0})
 
   recordSlot(stateDb, {job: 'nightly', instant: now, state: 'queued', reason: null}, now)
@@ -72,7 +70,7 @@ test('never more runs than allowed are active, and a source with many jobs does 
   const supervisor = createSupervisor(
     {
       list: () => Object.keys(jobs),
-      read: async (name) => ({
+      read: (name) => ({
         config: {...lab.config, dataDir: rootOf(name)},
         folder: dataFolderAt(rootOf(name)),
         jobs: jobs[name as keyof typeof jobs],
@@ -95,7 +93,6 @@ test('never more runs than allowed are active, and a source with many jobs does 
     },
     world,
   )
-  await supervisor.begin()
   await supervisor.run()
   expect(most).toBe(2)
   expect(runs.busy).toBeGreaterThan(10)
