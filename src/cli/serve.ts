@@ -9,7 +9,7 @@ import {ENV_FILE} from '../core/settings.ts'
 import {expectOneOf} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import type {CombinedVerification} from '../export/publish.ts'
-import {isEnabled, readJobs} from '../schedule/job.ts'
+import {readJobs} from '../schedule/job.ts'
 import {listRunning} from '../schedule/job-runs.ts'
 import {createSupervisor, type Source} from '../schedule/supervisor.ts'
 import {dataFolderAt, isDemoFolder, requireWritable} from '../store/data-folder.ts'
@@ -32,7 +32,7 @@ export const commands = {
     using stateDb = openStateDb(folder.stateDb)
     const source = {config, folder, jobs}
     const {startWeb} = await import('../web/web-server.ts')
-    const tools = {stateDb, folder, jobs: jobs.filter(isEnabled)}
+    const tools = {stateDb, folder, jobs: jobs.filter(({enabled}) => enabled)}
     await using web = options.web ? await startWeb(config, tools, world) : undefined
     if (web) world.log.info({url: web.url}, 'web side listens')
     const list = () => (isDemo ? [] : [''])

@@ -11,7 +11,7 @@ import {shorten} from '../core/text.ts'
 import type {World} from '../core/types.ts'
 import {listDisagreements} from '../record/record-compare.ts'
 import {listAlarms} from '../schedule/alarms.ts'
-import {isEnabled, type Job, listExportedProfiles, readJobs} from '../schedule/job.ts'
+import {type Job, listExportedProfiles, readJobs} from '../schedule/job.ts'
 import {listNextOfEach} from '../schedule/slots.ts'
 import {type DataFolder, dataFolderAt} from '../store/data-folder.ts'
 import {listLosses} from '../store/recorded.ts'
@@ -79,7 +79,10 @@ export function readStanding(
     /** What is wrong now, and since when. */
     alarms: stateDb ? listAlarms(stateDb, {config, release, jobs}, now) : [],
     /** The next slot of each job, soonest first, ISO 8601. */
-    next_slots: listNextOfEach(jobs.filter(isEnabled), now).map(({job, slot}) => ({
+    next_slots: listNextOfEach(
+      jobs.filter(({enabled}) => enabled),
+      now,
+    ).map(({job, slot}) => ({
       job: job.name,
       slot: new Date(slot).toISOString(),
     })),

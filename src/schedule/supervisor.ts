@@ -11,7 +11,7 @@ import {findCurrentRelease} from '../store/release.ts'
 import {findLockHolder} from '../store/runs.ts'
 import {openStateDb} from '../store/state-db.ts'
 import {tellPeople} from './alarms.ts'
-import {isEnabled, type Job, WEBHOOK_JOB} from './job.ts'
+import {type Job, WEBHOOK_JOB} from './job.ts'
 import {adoptRun, type JobRun, listRunning} from './job-runs.ts'
 import {createScheduler} from './scheduler.ts'
 
@@ -148,7 +148,7 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
     if (tools.isTaken(root))
       throw newError('FLEET_DATA_SHARED', `Data folder '${root}' of source '${name}' is another source's.`)
     const stateDb = openStateDb(folder.stateDb, tools.patienceMs)
-    const jobs = source.jobs.filter(isEnabled)
+    const jobs = source.jobs.filter(({enabled}) => enabled)
     const startRun = ({job, job_run_id: jobRunId, attempt}: JobRun) => {
       const words = job === WEBHOOK_JOB ? ['events', 'apply'] : ['run', job]
       const args = [...words, '--data', folder.root, '--claim', `${jobRunId}.${attempt}`, '--json']

@@ -5,7 +5,7 @@ import {expect, test} from 'vitest'
 import {openWarehouse} from '../../src/store/warehouse.ts'
 import {someDeals} from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
-import {readFailure} from './outcome.ts'
+import {expectRefused} from './outcome.ts'
 
 const lab = await useLab({tables: '+core.deal +core.borrower', deals: someDeals(20)})
 await lab.walk('2026-02-02T23:30:00-05:00')
@@ -110,7 +110,12 @@ test('evidence omits fields the contract does not know and does not claim the re
 test('a refused request for evidence says why and writes nothing', async () => {
   const dir = join(root, 'refused')
   const refused = async (code: string, args = ['current', dir]) => {
-    expect(readFailure(await lab.run(['evidence', ...args, '--json'])).code).toBe(code)
+    await expectRefused(
+      lab.run(['evidence', ...args, '--json']),
+      code,
+      [],
+      code === 'STORES_DISAGREE' ? 1 : 2,
+    )
     expect(existsSync(dir)).toBe(false)
   }
   await refused('UNKNOWN_NAME', ['2026-02-03-000000000000', dir])

@@ -36,7 +36,7 @@ import {
 } from '../support/lab.ts'
 import {useLab} from '../support/set-up.ts'
 import {until} from '../support/until.ts'
-import {readFailure, readJson} from './outcome.ts'
+import {expectRefused, readJson} from './outcome.ts'
 
 type Fields = Record<string, unknown>
 
@@ -345,8 +345,7 @@ test('a link leads to no file of another lender', async () => {
     add(name)
     rmSync(join(dirOf(name), link), {force: true})
     symlinkSync(target, join(dirOf(name), link))
-    const inside = await runHere(['status', '--json'], dirOf(name))
-    expect(readFailure(inside), link).toMatchObject({code: 'FLEET_DATA_SHARED', exitCode: 2})
+    await expectRefused(runHere(['status', '--json'], dirOf(name)), 'FLEET_DATA_SHARED')
   }
 })
 
@@ -371,15 +370,14 @@ test('fleet run runs a job now for each source and exits with the worst code', a
   const one = await runHere(['fleet', 'run', 'daily', '--source', 'shares', '--json'])
   expect(readJson(one)).toMatchObject({runs: [{source: 'shares', exit_code: 2}]})
   expect(one.code).toBe(2)
-  const unknown = readFailure(await runHere(['fleet', 'run', 'daily', '--source', 'god', '--json']))
-  expect(unknown).toMatchObject({code: 'UNKNOWN_NAME', exitCode: 2})
-  expect(unknown.message).toContain(`'good'`)
+  const unknown = runHere(['fleet', 'run', 'daily', '--source', 'god', '--json'])
+  await expectRefused(unknown, 'UNKNOWN_NAME', `'good'`)
 })
 
 test('fleet commands refuse --data and a folder that is not a fleet', async () => {
-  const codeOf = async (...args: string[]) => readFailure(await runHere(['fleet', ...args, '--json'])).code
-  expect(await codeOf('status')).toBe('FLEET_NONE')
-  expect(await codeOf('status', '--data', 'x')).toBe('USAGE')
+  const run = (...args: string[]) => runHere(['fleet', ...args, '--json'])
+  await expectRefused(run('status'), 'FLEET_NONE')
+  await expectRefused(run('status', '--data', 'x'), 'USAGE')
   rmSync(join(fleet, '.env'))
-  expect(await codeOf('serve')).toBe('FLEET_NONE')
+  await expectRefused(run('serve'), 'FLEET_NONE')
 })

@@ -32,6 +32,24 @@ export function readFailure(ended: Ended): {
   return {code: error.code, exitCode: error.exit_code, message: error.message, details: error.details}
 }
 
+/**
+ * Expects a command line with `--json` to be refused.
+ *
+ * @param words of its message
+ * @param exitCode 2, usage or settings, by default
+ */
+export async function expectRefused(
+  ended: Ended | Promise<Ended>,
+  code: string,
+  words: string | RegExp | readonly (string | RegExp)[] = [],
+  exitCode = 2,
+) {
+  const failure = readFailure(await ended)
+  expect([failure.code, failure.exitCode], failure.message).toEqual([code, exitCode])
+  for (const said of [words].flat()) expect(failure.message).toMatch(said)
+  return failure
+}
+
 /** What readers see of a data folder: the current release and its totals. */
 export interface Standing {
   releaseId: string | undefined

@@ -40,7 +40,7 @@ test("the user's own jobs join the built-in ones or replace them by name", () =>
   const jobs = readJobs(withOwn())
   expect(jobs.map(({name}) => name)).toEqual([...readJobs(builtIn).map(({name}) => name), 'own'])
   expect(jobs.find(({name}) => name === 'nightly')).toMatchObject({schedule: '0 7 1 * *'})
-  expect(jobs.at(-1)).toEqual(aJob({name: 'own'}))
+  expect(jobs.at(-1)).toEqual(aJob({name: 'own', timeoutMinutes: 240, enabled: true}))
 })
 
 const EXPORT = {do: 'export', profiles: ['cvs']}

@@ -13,7 +13,7 @@ import {formatLocal, listSlots} from '../../src/schedule/slots.ts'
 import {openStateDb, type StateDb} from '../../src/store/state-db.ts'
 import {storeEvent} from '../../src/sync/webhook-events.ts'
 import {createWorldAt} from '../support/data.ts'
-import {listJobRuns} from '../support/jobs.ts'
+import {aJob, listJobRuns} from '../support/jobs.ts'
 import {useFolder} from '../support/set-up.ts'
 
 const MINUTE = 60_000
@@ -39,18 +39,6 @@ const world = (): World => ({
   clock: {now: () => now},
   realClock: {now: () => now, sleep: () => Promise.resolve()},
 })
-
-function aJob(fields: Partial<Job> = {}): Job {
-  return {
-    name: 'nightly',
-    schedule: '30 2 * * *',
-    timeZone: 'America/New_York',
-    catchUp: 'latest',
-    graceMinutes: 360,
-    steps: [{do: 'build'}],
-    ...fields,
-  }
-}
 
 interface Bench extends ReturnType<typeof createScheduler> {
   stateDb: StateDb

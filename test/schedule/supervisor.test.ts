@@ -1,12 +1,12 @@
 import {join} from 'node:path'
 import {setImmediate as turn} from 'node:timers/promises'
 import {expect, test} from 'vitest'
-import type {Job} from '../../src/schedule/job.ts'
 import {adoptRun, claimRun, endRun, recordSlot} from '../../src/schedule/job-runs.ts'
 import {createSupervisor} from '../../src/schedule/supervisor.ts'
 import {dataFolderAt, requireWritable} from '../../src/store/data-folder.ts'
 import {acquireLock} from '../../src/store/runs.ts'
 import {openStateDb} from '../../src/store/state-db.ts'
+import {aJob} from '../support/jobs.ts'
 import {createLab} from '../support/lab.ts'
 
 test('a run that waits minutes for its source yields its place to others, and retakes it once it progresses', async () => {
@@ -47,14 +47,7 @@ test('a run that waits minutes for its source yields its place to others, and re
 
 test('never more runs than allowed are active, and a source with many jobs does not starve others', async () => {
   await using lab = await createLab()
-  const each = (name: string): Job => ({
-    name,
-    schedule: '* * * * * *',
-    timeZone: 'UTC',
-    catchUp: 'latest',
-    graceMinutes: 60,
-    steps: [{do: 'ingest_rates'}],
-  })
+  const each = (name: string) => aJob({name, schedule: '* * * * * *', graceMinutes: 60})
   const jobs = {busy: ['one', 'two', 'three'].map(each), a: [each('each')], b: [each('each')]}
   const runs: Record<string, number> = {busy: 0, a: 0, b: 0}
   let now = Date.parse('2026-06-01T00:00:00Z')
