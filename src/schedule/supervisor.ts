@@ -68,7 +68,7 @@ export function createSupervisor(sources: Sources, world: World) {
       world.log.info({source: name}, 'source is gone: it ends after its run')
       void one.end().finally(() => served.delete(name))
     }
-    const isTaken = (root: string) => served.values().some((one) => one.open()?.root === root)
+    const isTaken = (root: string) => served.values().some((one) => one.root() === root)
     for (const name of names)
       if (!served.has(name)) served.set(name, serveSource(name, {...sources, isTaken}, world))
     for (const one of served.values()) one.look()
@@ -179,9 +179,14 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
 
   return {
     name,
-    /** Its open part, and why it cannot be served. */
-    open: () => open,
-    problem: () => problem,
+    /** Its data folder, once it is open. */
+    root: () => open?.root,
+    /** Its setup and state database. @throws why it cannot be served */
+    requireOpen() {
+      if (problem) throw problem
+      if (open) return open
+      throw new Error(`source '${name}' is not open`)
+    },
     /** When this process last started one of its runs, ms since the epoch. */
     startedAt: () => startedAt,
     isEnding: () => ending !== undefined,

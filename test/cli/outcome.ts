@@ -20,12 +20,7 @@ export function readJson({stdout, stderr}: Ended): Record<string, unknown> {
 }
 
 /** How a process started with `--json` reports its failure; stderr has the same words for people. */
-export function readFailure(ended: Ended): {
-  code: string
-  exitCode: number
-  message: string
-  details?: unknown
-} {
+export function readFailure(ended: Ended) {
   const {error} = failureSchema.parse(readJson(ended))
   expect(ended.code).toBe(error.exit_code)
   expect(ended.stderr).toContain(`loantape: ${error.message} [${error.code}]`)
@@ -51,13 +46,7 @@ export async function expectRefused(
 }
 
 /** What readers see of a data folder: the current release and its totals. */
-export interface Standing {
-  releaseId: string | undefined
-  summary: unknown
-}
-
-/** Reads the current release, as `query` would. */
-export async function readStanding(folder: DataFolder): Promise<Standing> {
+export async function readStanding(folder: DataFolder) {
   await using db = await openRelease(requireRelease(folder))
   const summary = await db.all(z.record(z.string(), z.unknown()), 'from mart.portfolio_summary')
   return {releaseId: findCurrentRelease(folder)?.manifest.release_id, summary}
