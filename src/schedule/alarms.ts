@@ -233,8 +233,8 @@ export async function tellPeople(
   const now = world.realClock.now()
   // In one transaction: however many processes look, each change is told once.
   inStateTransaction(stateDb, () => {
-    const news = settleAlarms(stateDb, readConditions(stateDb, watched, now), now)
-    if (digest) news.push(...findUntold(stateDb, digest))
+    const changes = settleAlarms(stateDb, readConditions(stateDb, watched, now), now)
+    const news = [...(digest ? findUntold(stateDb, digest) : []), ...changes]
     const times = {attempts: 0, next_attempt_at: now, created_at: isoOf(now)}
     for (const {alarm, ...message} of news)
       for (const channel of Object.keys(channels))

@@ -258,7 +258,7 @@ function serveSource(name: string, tools: Sources & {isTaken: (root: string) => 
     },
     /** Starts nothing more; resolves when its run has ended. */
     end(): Promise<void> {
-      ending ??= close()
+      ending ??= close().catch(fail)
       return ending
     },
   }

@@ -33,12 +33,10 @@ import {expectRefused, readJson} from './outcome.ts'
 type Fields = Record<string, unknown>
 
 let fleet: string
-/** The settings a source needs to read the lab's service. */
-let settings: Record<string, string>
 
 const lab = await useLab({deals: someDeals(3), releasedAt: new Date().toISOString()})
-const {LOANTAPE_DATA_DIR: _own, ...others} = lab.env
-settings = others
+/** The settings a source needs to read the lab's service. */
+const {LOANTAPE_DATA_DIR: _own, ...settings} = lab.env
 
 beforeEach(() => {
   fleet = mkdtempSync(join(tmpdir(), 'loantape-fleet-'))

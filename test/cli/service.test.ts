@@ -1,15 +1,13 @@
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
 import {expect, test} from 'vitest'
-import {createLab} from '../support/lab.ts'
-import {until} from '../support/until.ts'
+import {createLab, untilPrinted} from '../support/lab.ts'
 import {expectRefused, readJson} from './outcome.ts'
 
 test('the local service prints its address, accepts only its key, and ends on SIGTERM', async () => {
   await using lab = await createLab()
   using service = lab.start(['service', '--deals', '5', '--json'])
-  await until(() => service.printed().stdout.endsWith('\n'))
-  const {url, api_key, ...rest} = JSON.parse(service.printed().stdout)
+  const {url, api_key, ...rest} = await untilPrinted(service)
   expect(rest).toEqual({})
   expect(api_key).toMatch(/^sk_test_/)
 
@@ -33,8 +31,7 @@ test('keys are created, listed and revoked by command, and a running service obe
   await using lab = await createLab()
   const db = join(lab.folder.root, '..', 'service.db')
   using service = lab.start(['service', '--deals', '3', '--no-links', '--db', db, '--json'])
-  await until(() => service.printed().stdout.endsWith('\n'))
-  const {url} = JSON.parse(service.printed().stdout)
+  const {url} = await untilPrinted(service)
   const statusOf = async (key: unknown): Promise<number> =>
     (await fetch(`${url}/deals`, {headers: {authorization: `Bearer ${key}`}})).status
 
