@@ -5,7 +5,7 @@ import {newError} from '../core/errors.ts'
 import {quantity} from '../core/money.ts'
 import {createApiKey, listApiKeys, revokeApiKey, SCOPES, type Scope} from '../service/access.ts'
 import {linkPortfolio, seedPortfolio} from '../service/portfolio.ts'
-import {openServiceDatabase} from '../service/service-database.ts'
+import {openServiceDatabase, type ServiceDatabase} from '../service/service-database.ts'
 import {does, type Invocation, refuseValue} from './command.ts'
 import {renderTable} from './table.ts'
 
@@ -41,7 +41,7 @@ export const commands = {
     ({options}: Invocation<KeyOptions>, name: string) => {
       const {live} = options
       const scopes = parseScopes(options.scope)
-      using database = openServiceDatabase(options.db)
+      using database = openKeys(options)
       const kind = live ? 'live' : 'test'
       const {id, key} = createApiKey(database, {kind, name, scopes, now: realClock.now()})
       return {id, api_key: key, scopes}
@@ -50,7 +50,7 @@ export const commands = {
   ),
   'service keys list': does(
     ({options}: Invocation<KeyOptions>) => {
-      using database = openServiceDatabase(options.db)
+      using database = openKeys(options)
       return {keys: listApiKeys(database)}
     },
     (result) =>
@@ -62,7 +62,7 @@ export const commands = {
   ),
   'service keys revoke': does(
     ({options}: Invocation<KeyOptions>, id: string) => {
-      using database = openServiceDatabase(options.db)
+      using database = openKeys(options)
       if (revokeApiKey(database, id, realClock.now())) return {id, revoked: true}
       throw newError(
         'UNKNOWN_NAME',
@@ -89,7 +89,7 @@ interface ServiceOptions {
 const LINKED_DEALS = 100_000
 
 interface KeyOptions {
-  db: string
+  db?: string
   live?: boolean
   scope: string
 }
@@ -99,4 +99,9 @@ function parseScopes(text: string): Scope[] {
   const scopes = SCOPES.filter((scope) => words.includes(scope))
   if (scopes.length > 0 && words.length === scopes.length) return scopes
   throw refuseValue(text, '--scope', 'read, write or read,write')
+}
+
+function openKeys({db}: KeyOptions): ServiceDatabase {
+  if (db !== undefined) return openServiceDatabase(db)
+  throw newError('USAGE', 'Option --db is missing: expected the SQLite file of the service.')
 }

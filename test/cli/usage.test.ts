@@ -36,7 +36,7 @@ const wrong: [args: string, code: string, words: RegExp][] = [
   ['build --as-of 2026-02-01', 'MOMENT_RANGE', /2026-02-02 \(the first walk\)/],
   ['build --known-at 2026-02-02T10:00', 'USAGE', /in --known-at/],
   ['service keys create x --db x.db --scope admin', 'USAGE', /'admin' in --scope/],
-  ['service keys list', 'USAGE', /required option '--db <file>' not specified/],
+  ['service keys list', 'USAGE', /--db is missing/],
   ['service keys list --db missing/x.db', 'SERVICE_DB_OPEN', /missing\/x\.db/],
   ['service --deals 1e99', 'USAGE', /'1e99' in --deals: .*from 0 to/],
   ['completion tcsh', 'USAGE', /'tcsh' is invalid.*bash, zsh/],
